@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_ATTACH_POINT_H
+#define GPU_GADGETS_ATTACH_POINT_H
+
+/*
+ * attach_point: one exported function that a gadget wants probed.
+ *
+ * A gadget lists its points in the read-only section ".rodata.attach"; the
+ * attach operator reads the table out of the compiled object (it never runs in
+ * the kernel), finds the library in the address space of each process, and
+ * attaches the generic programs of ATTACH_PROGRAMS with `cookie`. Unmodified ig
+ * ignores the table and attaches the stock sections.
+ *
+ * library: file name up to ".so", e.g. "libcuda" (matches libcuda.so.1).
+ * symbol:  exported name, not demangled. Both are NUL-terminated.
+ *
+ * Go mirror: operators/ig.AttachPoint, checked against BTF.
+ */
+struct attach_point {
+	char library[32];
+	char symbol[88];
+	__u32 cookie;
+	__u32 flags;
+};
+
+enum attach_point_flag {
+	/* Probe the return as well, with the exit program. */
+	ATTACH_EXIT = 1,
+};
+
+#define ATTACH_POINTS SEC(".rodata.attach")
+
+/*
+ * ATTACH_PROGRAMS declares where the operator finds the generic programs: one
+ * program array each, because the kernel refuses to mix expected attach types
+ * and sleepable with other programs. Looking up index 0 gives the program.
+ */
+#define ATTACH_PROGRAM(array, program)                        \
+	struct {                                              \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);        \
+		__uint(max_entries, 1);                       \
+		__uint(key_size, 4);                          \
+		__array(values, int(struct pt_regs *));       \
+	} array SEC(".maps") = { .values = { [0] = &program } }
+
+#define ATTACH_PROGRAMS(enter_perf, exit_perf, enter_multi, exit_multi) \
+	ATTACH_PROGRAM(attach_enter, enter_perf);                       \
+	ATTACH_PROGRAM(attach_exit, exit_perf);                         \
+	ATTACH_PROGRAM(attach_enter_multi, enter_multi);                \
+	ATTACH_PROGRAM(attach_exit_multi, exit_multi)
+
+#endif

@@ -1,0 +1,40 @@
+package main
+
+import (
+	_ "net/http/pprof"
+
+	_ "github.com/cilium/ebpf"
+	_ "github.com/cilium/ebpf/link"
+	_ "github.com/google/pprof/profile"
+	_ "github.com/ianlancetaylor/demangle"
+	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/common"
+	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/common/image"
+	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/ig/containers"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/localmanager"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+	_ "github.com/stretchr/testify/require"
+	_ "github.com/ulikunitz/xz"
+	_ "golang.org/x/arch/x86/x86asm"
+	_ "golang.org/x/sys/unix"
+	_ "oras.land/oras-go/v2/content/oci"
+)
+
+func main() {}
