@@ -17,12 +17,14 @@ enum drop_reason {
 	DROP_DIED_IN_CALL,	  /* the thread ended between enter and exit */
 	DROP_READ_ARGUMENT,	  /* an argument in user memory was unreadable */
 	DROP_ROWS_FULL,		  /* no row for this stack: bytes went to [unknown] */
+	DROP_UNKNOWN_FULL,	  /* not even an [unknown] row: the bytes are only here */
 	DROP_LIVE_FULL,		  /* pointer not remembered: bytes stay in [unknown] */
 	DROP_FREE_UNKNOWN,	  /* free of a pointer not seen allocated (before attach) */
 	DROP_LIVE_REPLACED,	  /* a pointer was handed out again without a seen free */
 	DROP_PROCESSES_FULL,	  /* processes_by_id full */
 	DROP_CONTEXTS_FULL,	  /* device of a context not remembered */
 	DROP_EVENT_FULL,	  /* ring buffer full: an event was lost */
+	DROP_SELECTION_FULL,	  /* a child of a selected process is not followed */
 	/* stacks */
 	DROP_SCRATCH,		  /* no task storage: call recorded without a stack */
 	DROP_STACKS_FULL,	  /* stacks_by_id full: bytes went to [unknown] */
@@ -35,7 +37,7 @@ enum drop_reason {
 
 struct drop_count {
 	__u64 count;
-	__u64 bytes;
+	__u64 bytes; /* of allocations that are in no row at all */
 };
 
 /*
