@@ -35,11 +35,14 @@ static __always_inline __u64 capture_hash(struct stack *s)
 }
 
 /* Stores t->stack, if it is new. 0: there was no room. */
-static __always_inline __u64 capture_store(struct thread *t)
+static __noinline __u64 capture_store(struct thread *t)
 {
-	__u64 id = capture_hash(&t->stack);
+	__u64 id;
 	long err;
 
+	if (!t)
+		return 0;
+	id = capture_hash(&t->stack);
 	if (id == t->stack_id)
 		return id;
 	if (!bpf_map_lookup_elem(&stacks_by_id, &id)) {

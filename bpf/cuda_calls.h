@@ -11,11 +11,25 @@
  * outermost call of a thread owns what it does: calls that the driver makes to
  * its own exports are nested and not counted again.
  */
-static const struct cuda_api cuda_apis[CUDA_API_COUNT] = {
+#define CUDA_API_SLOTS 64
+_Static_assert(CUDA_API_COUNT <= CUDA_API_SLOTS, "the next power of two, please");
+
+static const struct cuda_api cuda_apis[CUDA_API_SLOTS] = {
 #define X(symbol, op, kind, flags, a, b, c) [API_##symbol] = { op, kind, flags, a, b, c },
 	CUDA_APIS(X)
 #undef X
 };
+
+/*
+ * The row of an API; one with CUDA_OP_NONE for an id that is none. The mask is
+ * in assembly because the compiler would drop it where it knows better than the
+ * verifier.
+ */
+static __always_inline const struct cuda_api *cuda_api_of(__u64 id)
+{
+	asm volatile("%0 &= %1" : "+r"(id) : "i"(CUDA_API_SLOTS - 1));
+	return &cuda_apis[id];
+}
 
 #if defined(__TARGET_ARCH_x86)
 #define RETURNED_SP(entry_sp) ((entry_sp) + 8) /* ret popped the return address */
@@ -23,20 +37,18 @@ static const struct cuda_api cuda_apis[CUDA_API_COUNT] = {
 #define RETURNED_SP(entry_sp) (entry_sp)
 #endif
 
-static __always_inline __u64 call_argument(struct pt_regs *ctx, __u32 index)
+struct call_arguments {
+	__u64 value[8]; /* the first five; a power of two for the mask */
+};
+
+static __always_inline void call_arguments(struct pt_regs *ctx, struct call_arguments *args)
 {
-	switch (index) {
-	case 0:
-		return PT_REGS_PARM1(ctx);
-	case 1:
-		return PT_REGS_PARM2(ctx);
-	case 2:
-		return PT_REGS_PARM3(ctx);
-	case 3:
-		return PT_REGS_PARM4(ctx);
-	default:
-		return PT_REGS_PARM5(ctx);
-	}
+	__builtin_memset(args, 0, sizeof(*args));
+	args->value[0] = PT_REGS_PARM1(ctx);
+	args->value[1] = PT_REGS_PARM2(ctx);
+	args->value[2] = PT_REGS_PARM3(ctx);
+	args->value[3] = PT_REGS_PARM4(ctx);
+	args->value[4] = PT_REGS_PARM5(ctx);
 }
 
 /* The context that a call is about to destroy; 0: none, or not known. */
@@ -82,17 +94,16 @@ static __always_inline void call_undo_free(struct thread *t, const struct cuda_a
 /* The thread's previous call never returned (longjmp, a C++ exception). */
 static __always_inline void call_abandon(struct thread *t)
 {
-	__u32 id = t->call.api;
-
 	drop(DROP_INFLIGHT_STALE);
-	if (t->call.popped && id < CUDA_API_COUNT)
-		call_undo_free(t, &cuda_apis[id]);
+	if (t->call.popped)
+		call_undo_free(t, cuda_api_of(t->call.api));
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */
 static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32 id)
 {
 	const struct cuda_api *api;
+	struct call_arguments args;
 	struct inflight *call;
 	struct handle *handle;
 	struct live_key key;
@@ -100,16 +111,17 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 	__u64 sp = PT_REGS_SP(ctx);
 	__u64 a, doomed;
 
-	if (id >= CUDA_API_COUNT)
+	api = cuda_api_of(id);
+	if (!api->op)
 		return;
-	api = &cuda_apis[id];
 	t = thread_current(process, true);
 	if (!t) {
 		drop(DROP_SCRATCH);
 		return;
 	}
 	call = &t->call;
-	a = call_argument(ctx, api->a);
+	call_arguments(ctx, &args);
+	a = args.value[api->a & 7];
 	if (call->sp) {
 		if (sp < call->sp)
 			return; /* nested */
@@ -120,8 +132,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 	call->sp = sp;
 	call->api = id;
 	call->a = a;
-	call->b = call_argument(ctx, api->b);
-	call->c = call_argument(ctx, api->c);
+	call->b = args.value[api->b & 7];
+	call->c = args.value[api->c & 7];
 	/* Two CPUs may read the same nanosecond: the thread makes it unique. */
 	call->serial = bpf_ktime_get_boot_ns() ^ (bpf_get_current_pid_tgid() << 40);
 	call->popped = 0;
@@ -164,6 +176,7 @@ static __always_inline bool call_read(struct thread *t, void *to, __u32 bytes, _
 struct array_shape {
 	__u64 width, height, depth;
 	__u32 format, channels;
+	__u64 elements; /* sum over the levels walked */
 };
 
 /* Bytes of one channel, by CUarray_format (cuda.h 12.4). Others: 1. */
@@ -183,18 +196,35 @@ static __always_inline __u32 array_format_bytes(__u32 format)
 	}
 }
 
-static __always_inline bool call_array_size(struct thread *t, const struct cuda_api *api,
-					    __u64 *size, bool may_sleep)
+/* A dimension of 0 is absent: it counts as 1. Each level halves, down to 1. */
+static long array_level(__u64 i, struct array_shape *s)
 {
+	__u64 width = s->width | !s->width, height = s->height | !s->height,
+	      depth = s->depth | !s->depth;
+
+	s->elements += width * height * depth;
+	s->width = (width >> 1) | (width == 1);
+	s->height = (height >> 1) | (height == 1);
+	s->depth = (depth >> 1) | (depth == 1);
+	return 0;
+}
+
+static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep)
+{
+	const struct cuda_api *api;
 	struct array_shape shape = {};
 	__u32 narrow[6] = {};
 	__u64 wide[5] = {};
-	__u64 levels = 1, sum = 0;
-	bool is_3d = api->op != CUDA_ARRAY;
+	__u64 levels = 1;
+	bool is_3d;
 
+	if (!t)
+		return 0;
+	api = cuda_api_of(id);
+	is_3d = api->op != CUDA_ARRAY;
 	if (api->flags & CUDA_ABI1) {
 		if (!call_read(t, narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
-			return false;
+			return 0;
 		shape.width = narrow[0];
 		shape.height = narrow[1];
 		shape.depth = is_3d ? narrow[2] : 0;
@@ -202,7 +232,7 @@ static __always_inline bool call_array_size(struct thread *t, const struct cuda_
 		shape.channels = is_3d ? narrow[4] : narrow[3];
 	} else {
 		if (!call_read(t, wide, is_3d ? 32 : 24, t->call.b, may_sleep))
-			return false;
+			return 0;
 		shape.width = wide[0];
 		shape.height = wide[1];
 		shape.depth = is_3d ? wide[2] : 0;
@@ -212,17 +242,9 @@ static __always_inline bool call_array_size(struct thread *t, const struct cuda_
 	if (api->op == CUDA_MIPMAP)
 		levels = (__u32)t->call.c;
 	/* 2^31 is beyond any texture dimension. */
-	for (int i = 0; i < 32; i++) {
-		if (i >= levels)
-			break;
-		sum += (shape.width ?: 1) * (shape.height ?: 1) * (shape.depth ?: 1) *
-		       shape.channels * array_format_bytes(shape.format);
-		shape.width = shape.width > 1 ? shape.width / 2 : shape.width;
-		shape.height = shape.height > 1 ? shape.height / 2 : shape.height;
-		shape.depth = shape.depth > 1 ? shape.depth / 2 : shape.depth;
-	}
-	*size = sum;
-	return true;
+	bpf_loop(levels < 32 ? levels : 32, array_level, &shape, 0);
+	t->call.live.size_bytes = shape.elements * shape.channels * array_format_bytes(shape.format);
+	return 1;
 }
 
 /* CUmemAllocationProp and CUmemPoolProps: location {type, id} is at byte 8. */
@@ -289,8 +311,9 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	case CUDA_ARRAY:
 	case CUDA_ARRAY3D:
 	case CUDA_MIPMAP:
-		if (!call_array_size(t, api, &size, may_sleep))
+		if (!call_array_size(t, t->call.api, may_sleep))
 			return false;
+		size = fresh->size_bytes;
 		break;
 	default:
 		size = call_requested(api, call);
@@ -329,9 +352,9 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	__u64 number = 0;
 	__s32 device = -1;
 
-	if (!t || id >= CUDA_API_COUNT)
+	if (!t)
 		return 0;
-	api = &cuda_apis[id];
+	api = cuda_api_of(id);
 	call = &t->call;
 	foreign = &call->live;
 	switch (api->op) {

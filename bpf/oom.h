@@ -88,9 +88,10 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 stack)
 {
 	struct oom_holders holders = {};
+	const struct cuda_api *api = cuda_api_of(id);
 	struct oom *oom;
 
-	if (!t || !id || id >= CUDA_API_COUNT)
+	if (!t)
 		return 0;
 	holders.process = t->process;
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
@@ -106,11 +107,12 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	gadget_process_populate(&oom->proc);
 	oom->process = t->process;
 	oom->stack_id = stack;
-	bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
+	if (id && id < CUDA_API_COUNT)
+		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	oom->error_raw = error;
-	oom->kind_raw = cuda_apis[id].kind;
+	oom->kind_raw = api->kind;
 	oom->device = t->call.live.device;
-	oom->requested_bytes = call_requested(&cuda_apis[id], &t->call);
+	oom->requested_bytes = call_requested(api, &t->call);
 	oom->inuse_bytes = holders.inuse_bytes;
 	__builtin_memcpy(oom->holder_stacks, holders.stacks, sizeof(holders.stacks));
 	__builtin_memcpy(oom->holder_bytes, holders.bytes, sizeof(holders.bytes));

@@ -78,14 +78,12 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (!t || !t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
 	id = t->call.api;
-	if (!id || id >= CUDA_API_COUNT)
-		return 0;
 	if (sp > RETURNED_SP(t->call.sp)) {
 		call_abandon(t);
 		t->call.sp = 0;
 		return 0;
 	}
-	api = &cuda_apis[id];
+	api = cuda_api_of(id);
 	if (!call_allocates(api->op)) {
 		call_returned(t, id, result != 0, may_sleep);
 	} else if (result) {
@@ -124,6 +122,62 @@ int cuda_exit_multi(struct pt_regs *ctx)
 }
 
 ATTACH_PROGRAMS(cuda_enter, cuda_exit, cuda_enter_multi, cuda_exit_multi);
+
+/*
+ * The same for unmodified ig, which finds libraries by ld.so.cache and knows
+ * neither cookies nor sleepable programs: one thin program for each entry point,
+ * which notes the API and hands over to the shared one.
+ */
+int stock_enter(struct pt_regs *ctx);
+int stock_exit(struct pt_regs *ctx);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__uint(key_size, 4);
+	__array(values, int(struct pt_regs *));
+} stock_programs SEC(".maps") = { .values = { [0] = &stock_enter, [1] = &stock_exit } };
+
+/* Thread → the API whose thin program is handing over. Set and used at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u32);
+} stock_api_by_thread SEC(".maps");
+
+SEC("uprobe/gadget_program_disabled")
+int stock_enter(struct pt_regs *ctx)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+	__u32 *api = bpf_map_lookup_elem(&stock_api_by_thread, &thread);
+
+	return api ? enter(ctx, *api) : 0;
+}
+
+SEC("uprobe/gadget_program_disabled")
+int stock_exit(struct pt_regs *ctx)
+{
+	return leave(ctx, false);
+}
+
+#define X(symbol, op, kind, flags, a, b, c)                                         \
+	SEC("uprobe/libcuda:" #symbol) int enter_##symbol(struct pt_regs *ctx)      \
+	{                                                                           \
+		__u64 thread = bpf_get_current_pid_tgid();                          \
+		__u32 api = API_##symbol;                                           \
+                                                                                    \
+		bpf_map_update_elem(&stock_api_by_thread, &thread, &api, BPF_ANY);  \
+		bpf_tail_call(ctx, &stock_programs, 0);                             \
+		return 0;                                                           \
+	}                                                                           \
+	SEC("uretprobe/libcuda:" #symbol) int exit_##symbol(struct pt_regs *ctx)    \
+	{                                                                           \
+		bpf_tail_call(ctx, &stock_programs, 1);                             \
+		return 0;                                                           \
+	}
+CUDA_APIS(X)
+#undef X
 
 /*
  * Life of processes. A process's id changes at exec and is gone with its last
@@ -238,5 +292,7 @@ int dump_unknown(struct bpf_iter__bpf_map_elem *ctx)
 {
 	return dump_row(ctx);
 }
+
+DROPS_DATA_SOURCE
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
