@@ -28,7 +28,10 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
 
-	// Symbolizers of native stacks for Inspektor Gadget's gadgets.
+	// Symbolizers of native stacks for Inspektor Gadget's gadgets. Its third one,
+	// pkg/symbolizer/otel, only builds against Inspektor Gadget's patched copy of
+	// the OpenTelemetry profiler, which a module replacement would have to force
+	// on everybody who installs this one.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 )

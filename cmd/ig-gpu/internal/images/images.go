@@ -32,22 +32,31 @@ var ErrNotEmbedded = errors.New("not embedded in this binary")
 //go:embed all:embedded
 var embedded embed.FS // go:embed needs a package variable; it is read-only
 
-// Set is a directory tree with one OCI layout per gadget.
+// Set is a directory tree with one OCI layout per gadget. The zero Set holds
+// none.
 type Set struct {
 	files fs.FS
+}
+
+// New returns a Set of the given tree.
+func New(files fs.FS) Set {
+	return Set{files: files}
 }
 
 // Embedded returns the images linked into this binary.
 func Embedded() Set {
 	files, err := fs.Sub(embedded, "embedded")
 	if err != nil { // only for an invalid path, and ours is a constant
-		return Set{files: embed.FS{}}
+		return Set{}
 	}
 	return Set{files: files}
 }
 
 // Names lists the gadgets of the set, sorted.
 func (s Set) Names() []string {
+	if s.files == nil {
+		return nil
+	}
 	entries, err := fs.ReadDir(s.files, ".")
 	if err != nil {
 		return nil

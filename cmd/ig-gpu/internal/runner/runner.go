@@ -23,6 +23,10 @@ import (
 var ErrNoContainers = errors.New("containers cannot be watched on this machine" +
 	" (no container runtime, or a kernel without kprobes): use --host to trace all processes")
 
+// ErrUnknownGadget says that a bare name is neither one of our gadgets nor one
+// that a registry could give.
+var ErrUnknownGadget = errors.New("unknown gadget")
+
 // Runtime is an Inspektor Gadget runtime that knows the embedded images.
 type Runtime struct {
 	runtime.Runtime
@@ -91,14 +95,27 @@ func (r *Runtime) explain(gadget runtime.GadgetContext, err error) error {
 	if strings.HasSuffix(err.Error(), "container-collection isn't available") {
 		return ErrNoContainers
 	}
+	gadget.Logger().Debugf("run %s: %v", gadget.ImageName(), err)
 	name := gadget.ImageName()
 	if r.images.Has(name) || strings.ContainsAny(name, "/:@") {
 		return err
 	}
-	names := r.images.Names()
-	if len(names) == 0 {
-		return fmt.Errorf("gadget %q is unknown: this ig-gpu was built without images, run make build (%w)", name, err)
+	names := "none: run make build"
+	if all := r.images.Names(); len(all) > 0 {
+		names = strings.Join(all, ", ")
 	}
-	return fmt.Errorf("gadget %q is unknown: it is not one of ours (%s) and was not found in a registry (%w)",
-		name, strings.Join(names, ", "), err)
+	return fmt.Errorf("%w %q: not inside this binary (%s), and no registry gave it: %v",
+		ErrUnknownGadget, name, names, rootCause(err))
+}
+
+// rootCause leaves out the many steps that lead to a failed pull; the whole
+// chain is in the debug log.
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
 }
