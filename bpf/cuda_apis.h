@@ -47,20 +47,21 @@ enum cuda_op {
 	CUDA_POOL_DEVICE, /* a: address of the pool; b: device */
 };
 
-/*
- * What is held; also the name space of the pointer or handle. The names are
- * lower case because Inspektor Gadget shows them to the user as they are.
- */
+/* What is held. Also the name space of the pointer or handle. */
 enum alloc_kind {
 	KIND_NONE = 0,
-	device,	 /* cuMemAlloc, cuMemAllocPitch */
-	managed, /* cuMemAllocManaged */
-	host,	 /* pinned host memory, allocated or registered */
-	array,	 /* arrays and mipmapped arrays */
-	vmm,	 /* physical memory of cuMemCreate */
-	pool,	 /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	DEVICE,	 /* cuMemAlloc, cuMemAllocPitch */
+	MANAGED, /* cuMemAllocManaged */
+	HOST,	 /* pinned host memory, allocated or registered */
+	ARRAY,	 /* arrays and mipmapped arrays */
+	VMM,	 /* physical memory of cuMemCreate */
+	POOL,	 /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
 	ALLOC_KIND_COUNT,
 };
+
+/* As users read them. */
+#define ALLOC_KIND_NAMES \
+	{ "", "device", "managed", "host", "array", "vmm", "pool" }
 
 enum cuda_api_flag {
 	/* The first ABI: 32-bit device pointers, sizes and descriptor fields. */
@@ -71,39 +72,39 @@ enum cuda_api_flag {
 
 /* X(symbol, op, kind, flags, a, b, c) */
 #define CUDA_APIS(X)                                                          \
-	X(cuMemAlloc, CUDA_ALLOC, device, CUDA_ABI1, 0, 1, 0)                 \
-	X(cuMemAlloc_v2, CUDA_ALLOC, device, 0, 0, 1, 0)                      \
-	X(cuMemAllocPitch, CUDA_ALLOC_PITCH, device, CUDA_ABI1, 0, 1, 3)      \
-	X(cuMemAllocPitch_v2, CUDA_ALLOC_PITCH, device, 0, 0, 1, 3)           \
-	X(cuMemFree, CUDA_FREE, device, CUDA_ABI1, 0, 0, 0)                   \
-	X(cuMemFree_v2, CUDA_FREE, device, 0, 0, 0, 0)                        \
-	X(cuMemAllocAsync, CUDA_ALLOC, pool, 0, 0, 1, 0)                      \
-	X(cuMemAllocAsync_ptsz, CUDA_ALLOC, pool, 0, 0, 1, 0)                 \
-	X(cuMemAllocFromPoolAsync, CUDA_ALLOC_POOL, pool, 0, 0, 1, 2)         \
-	X(cuMemAllocFromPoolAsync_ptsz, CUDA_ALLOC_POOL, pool, 0, 0, 1, 2)    \
-	X(cuMemFreeAsync, CUDA_FREE, pool, 0, 0, 0, 0)                        \
-	X(cuMemFreeAsync_ptsz, CUDA_FREE, pool, 0, 0, 0, 0)                   \
-	X(cuMemAllocManaged, CUDA_ALLOC, managed, 0, 0, 1, 0)                 \
-	X(cuMemAllocHost, CUDA_ALLOC, host, 0, 0, 1, 0)                       \
-	X(cuMemAllocHost_v2, CUDA_ALLOC, host, 0, 0, 1, 0)                    \
-	X(cuMemHostAlloc, CUDA_ALLOC, host, 0, 0, 1, 0)                       \
-	X(cuMemFreeHost, CUDA_FREE, host, 0, 0, 0, 0)                         \
-	X(cuMemHostRegister, CUDA_REGISTER, host, CUDA_REGISTERED, 0, 1, 0)   \
-	X(cuMemHostRegister_v2, CUDA_REGISTER, host, CUDA_REGISTERED, 0, 1, 0) \
-	X(cuMemHostUnregister, CUDA_FREE, host, CUDA_REGISTERED, 0, 0, 0)     \
-	X(cuArrayCreate, CUDA_ARRAY, array, CUDA_ABI1, 0, 1, 0)               \
-	X(cuArrayCreate_v2, CUDA_ARRAY, array, 0, 0, 1, 0)                    \
-	X(cuArray3DCreate, CUDA_ARRAY3D, array, CUDA_ABI1, 0, 1, 0)           \
-	X(cuArray3DCreate_v2, CUDA_ARRAY3D, array, 0, 0, 1, 0)                \
-	X(cuArrayDestroy, CUDA_FREE, array, 0, 0, 0, 0)                       \
-	X(cuMipmappedArrayCreate, CUDA_MIPMAP, array, 0, 0, 1, 2)             \
-	X(cuMipmappedArrayDestroy, CUDA_FREE, array, 0, 0, 0, 0)              \
-	X(cuMemCreate, CUDA_VMM_CREATE, vmm, 0, 0, 1, 2)                      \
-	X(cuMemImportFromShareableHandle, CUDA_VMM_IMPORT, vmm, 0, 0, 0, 0)   \
-	X(cuMemRetainAllocationHandle, CUDA_VMM_RETAIN, vmm, 0, 0, 1, 0)      \
-	X(cuMemRelease, CUDA_VMM_RELEASE, vmm, 0, 0, 0, 0)                    \
-	X(cuMemMap, CUDA_VMM_MAP, vmm, 0, 0, 1, 3)                            \
-	X(cuMemUnmap, CUDA_VMM_UNMAP, vmm, 0, 0, 1, 0)                        \
+	X(cuMemAlloc, CUDA_ALLOC, DEVICE, CUDA_ABI1, 0, 1, 0)                 \
+	X(cuMemAlloc_v2, CUDA_ALLOC, DEVICE, 0, 0, 1, 0)                      \
+	X(cuMemAllocPitch, CUDA_ALLOC_PITCH, DEVICE, CUDA_ABI1, 0, 1, 3)      \
+	X(cuMemAllocPitch_v2, CUDA_ALLOC_PITCH, DEVICE, 0, 0, 1, 3)           \
+	X(cuMemFree, CUDA_FREE, DEVICE, CUDA_ABI1, 0, 0, 0)                   \
+	X(cuMemFree_v2, CUDA_FREE, DEVICE, 0, 0, 0, 0)                        \
+	X(cuMemAllocAsync, CUDA_ALLOC, POOL, 0, 0, 1, 0)                      \
+	X(cuMemAllocAsync_ptsz, CUDA_ALLOC, POOL, 0, 0, 1, 0)                 \
+	X(cuMemAllocFromPoolAsync, CUDA_ALLOC_POOL, POOL, 0, 0, 1, 2)         \
+	X(cuMemAllocFromPoolAsync_ptsz, CUDA_ALLOC_POOL, POOL, 0, 0, 1, 2)    \
+	X(cuMemFreeAsync, CUDA_FREE, POOL, 0, 0, 0, 0)                        \
+	X(cuMemFreeAsync_ptsz, CUDA_FREE, POOL, 0, 0, 0, 0)                   \
+	X(cuMemAllocManaged, CUDA_ALLOC, MANAGED, 0, 0, 1, 0)                 \
+	X(cuMemAllocHost, CUDA_ALLOC, HOST, 0, 0, 1, 0)                       \
+	X(cuMemAllocHost_v2, CUDA_ALLOC, HOST, 0, 0, 1, 0)                    \
+	X(cuMemHostAlloc, CUDA_ALLOC, HOST, 0, 0, 1, 0)                       \
+	X(cuMemFreeHost, CUDA_FREE, HOST, 0, 0, 0, 0)                         \
+	X(cuMemHostRegister, CUDA_REGISTER, HOST, CUDA_REGISTERED, 0, 1, 0)   \
+	X(cuMemHostRegister_v2, CUDA_REGISTER, HOST, CUDA_REGISTERED, 0, 1, 0) \
+	X(cuMemHostUnregister, CUDA_FREE, HOST, CUDA_REGISTERED, 0, 0, 0)     \
+	X(cuArrayCreate, CUDA_ARRAY, ARRAY, CUDA_ABI1, 0, 1, 0)               \
+	X(cuArrayCreate_v2, CUDA_ARRAY, ARRAY, 0, 0, 1, 0)                    \
+	X(cuArray3DCreate, CUDA_ARRAY3D, ARRAY, CUDA_ABI1, 0, 1, 0)           \
+	X(cuArray3DCreate_v2, CUDA_ARRAY3D, ARRAY, 0, 0, 1, 0)                \
+	X(cuArrayDestroy, CUDA_FREE, ARRAY, 0, 0, 0, 0)                       \
+	X(cuMipmappedArrayCreate, CUDA_MIPMAP, ARRAY, 0, 0, 1, 2)             \
+	X(cuMipmappedArrayDestroy, CUDA_FREE, ARRAY, 0, 0, 0, 0)              \
+	X(cuMemCreate, CUDA_VMM_CREATE, VMM, 0, 0, 1, 2)                      \
+	X(cuMemImportFromShareableHandle, CUDA_VMM_IMPORT, VMM, 0, 0, 0, 0)   \
+	X(cuMemRetainAllocationHandle, CUDA_VMM_RETAIN, VMM, 0, 0, 1, 0)      \
+	X(cuMemRelease, CUDA_VMM_RELEASE, VMM, 0, 0, 0, 0)                    \
+	X(cuMemMap, CUDA_VMM_MAP, VMM, 0, 0, 1, 3)                            \
+	X(cuMemUnmap, CUDA_VMM_UNMAP, VMM, 0, 0, 1, 0)                        \
 	X(cuCtxCreate, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                \
 	X(cuCtxCreate_v2, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)             \
 	X(cuCtxCreate_v3, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 4, 0)             \

@@ -19,6 +19,16 @@
 #define MAX_UNKNOWN_ROWS 4096
 #define MAX_PROCESSES 8192
 
+#define KIND_NAME_BYTES 8
+
+static const char kind_names[8][KIND_NAME_BYTES] = ALLOC_KIND_NAMES;
+
+/* Writes the kind's name as users read it. */
+static __always_inline void kind_name(char *to, __u32 kind)
+{
+	bpf_probe_read_kernel(to, KIND_NAME_BYTES, kind_names[kind & 7]);
+}
+
 struct row_key {
 	__u64 process;
 	__u64 stack; /* key of stacks_by_id; 0: [unknown] */

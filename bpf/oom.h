@@ -44,9 +44,8 @@ struct oom {
 	__u64 stack_id;
 	char api[32];
 	enum cuda_error error_raw;
-	enum alloc_kind kind_raw;
 	__s32 device;
-	__u32 pad;
+	char kind[KIND_NAME_BYTES];
 	gadget_bytes requested_bytes;
 	gadget_bytes inuse_bytes; /* of the process, on all devices */
 	__u64 holder_stacks[OOM_HOLDERS]; /* largest first */
@@ -110,7 +109,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (id && id < CUDA_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	oom->error_raw = error;
-	oom->kind_raw = api->kind;
+	kind_name(oom->kind, api->kind);
 	oom->device = t->call.live.device;
 	oom->requested_bytes = call_requested(api, &t->call);
 	oom->inuse_bytes = holders.inuse_bytes;

@@ -226,8 +226,9 @@ struct alloc {
 	struct gadget_process proc;
 	__u64 process;
 	__u64 stack_id;
-	enum alloc_kind kind_raw;
+	char kind[KIND_NAME_BYTES];
 	__s32 device;
+	__u32 pad;
 	gadget_bytes inuse_bytes;
 	__u64 inuse_objects;
 	gadget_bytes alloc_bytes;
@@ -257,7 +258,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx)
 	if (p)
 		a.proc = p->proc;
 	a.stack_id = key->stack;
-	a.kind_raw = key->kind;
+	kind_name(a.kind, key->kind);
 	a.device = key->device;
 	/* Frees first: a row read in the middle of an update is never negative. */
 	a.freed_bytes = row->freed_bytes;
