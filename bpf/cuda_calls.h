@@ -145,6 +145,9 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 			break; /* freeing nothing is allowed */
 		call->popped = live_pop(&key, &call->live);
 		break;
+	case CUDA_VMM_RETAIN:
+		call->c = vmm_pin(process, call->b);
+		break;
 	case CUDA_VMM_RELEASE:
 		handle = vmm_handle(process, a);
 		call->c = handle ? handle->serial : 0;
@@ -177,7 +180,12 @@ struct array_shape {
 	__u64 width, height, depth;
 	__u32 format, channels;
 	__u64 elements; /* sum over the levels walked */
+	__u64 layers;	/* 1: depth counts layers or faces, and stays */
 };
+
+/* CUDA_ARRAY3D_LAYERED and CUDA_ARRAY3D_CUBEMAP */
+#define ARRAY_LAYERED 0x01
+#define ARRAY_CUBEMAP 0x04
 
 /* Bytes of one channel, by CUarray_format (cuda.h 12.4). Others: 1. */
 static __always_inline __u32 array_format_bytes(__u32 format)
@@ -205,8 +213,10 @@ static long array_level(__u64 i, struct array_shape *s)
 	s->elements += width * height * depth;
 	s->width = (width >> 1) | (width == 1);
 	s->height = (height >> 1) | (height == 1);
-	s->depth = (depth >> 1) | (depth == 1);
-	return 0;
+	if (!s->layers)
+		s->depth = (depth >> 1) | (depth == 1);
+	/* The driver clamps the number of levels to those down to one texel. */
+	return width == 1 && height == 1 && (depth == 1 || s->layers);
 }
 
 static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep)
@@ -231,16 +241,18 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		shape.format = is_3d ? narrow[3] : narrow[2];
 		shape.channels = is_3d ? narrow[4] : narrow[3];
 	} else {
-		if (!call_read(t, wide, is_3d ? 32 : 24, t->call.b, may_sleep))
+		if (!call_read(t, wide, is_3d ? 40 : 24, t->call.b, may_sleep))
 			return 0;
 		shape.width = wide[0];
 		shape.height = wide[1];
 		shape.depth = is_3d ? wide[2] : 0;
 		shape.format = (__u32)(is_3d ? wide[3] : wide[2]);
 		shape.channels = (is_3d ? wide[3] : wide[2]) >> 32;
+		narrow[5] = wide[4]; /* 0 when 2D */
 	}
+	shape.layers = (narrow[5] & (ARRAY_LAYERED | ARRAY_CUBEMAP)) != 0;
 	if (api->op == CUDA_MIPMAP)
-		levels = (__u32)t->call.c;
+		levels = (__u32)t->call.c ?: 1;
 	/* 2^31 is beyond any texture dimension. */
 	bpf_loop(levels < 32 ? levels : 32, array_level, &shape, 0);
 	t->call.live.size_bytes = shape.elements * shape.channels * array_format_bytes(shape.format);
@@ -331,6 +343,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->context = context_current(t, &fresh->device);
 	if (api->op == CUDA_VMM_CREATE) {
 		vmm_handle_made(t->process, pointer, call->serial);
+		fresh->handle = pointer;
 		key->pointer = call->serial;
 		fresh->context = 0; /* physical memory outlives contexts */
 		fresh->device = call_location_device(t, call->c, may_sleep);
@@ -386,6 +399,13 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		}
 		return 0;
 	}
+	if (api->op == CUDA_VMM_RETAIN) {
+		if (!failed && call_read(t, &number, 8, call->a, may_sleep))
+			vmm_retain(t->process, number, call->c);
+		else if (call->c)
+			vmm_unref(t->process, call->c);
+		return 0;
+	}
 	if (failed)
 		return 0;
 	switch (api->op) {
@@ -401,13 +421,6 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	case CUDA_VMM_UNMAP:
 		vmm_unmap(t->process, call->a, call->b);
 		break;
-	case CUDA_VMM_RETAIN:
-		if (!call_read(t, &number, 8, call->a, may_sleep))
-			break;
-		handle = vmm_handle(t->process, number);
-		if (handle)
-			__sync_fetch_and_add(&handle->references, 1);
-		break;
 	case CUDA_VMM_IMPORT:
 		if (!call_read(t, &number, 8, call->a, may_sleep))
 			break;
@@ -422,6 +435,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		foreign->serial = call->serial;
 		foreign->references = 1;
 		foreign->foreign = 1;
+		foreign->handle = number;
 		if (bpf_map_update_elem(&live_by_pointer, &key, foreign, BPF_ANY))
 			drop(DROP_LIVE_FULL);
 		vmm_handle_made(t->process, number, call->serial);

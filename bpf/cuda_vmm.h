@@ -22,7 +22,7 @@ struct handle_key {
 
 struct handle {
 	__u64 serial;	  /* live_by_pointer has it as {process, serial, SPACE_VMM} */
-	__u64 references; /* created or retained, less released */
+	__u64 references; /* created or retained, less released; 0: only mapped */
 };
 
 struct mapping_key {
@@ -67,6 +67,23 @@ static __always_inline void vmm_key(struct live_key *key, __u64 process, __u64 s
 	key->pad = 0;
 }
 
+static __always_inline struct handle *vmm_handle(__u64 process, __u64 number)
+{
+	struct handle_key key = { .process = process, .number = number };
+
+	return bpf_map_lookup_elem(&handles_by_number, &key);
+}
+
+/* The memory is gone: forget its number, unless it is another's by now. */
+static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle_key key = { .process = process, .number = number };
+	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
+
+	if (h && h->serial == serial)
+		bpf_map_delete_elem(&handles_by_number, &key);
+}
+
 /* Drops one reference to physical memory; the last one frees it. */
 static __always_inline void vmm_unref(__u64 process, __u64 serial)
 {
@@ -82,15 +99,9 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 	if (__sync_fetch_and_add(&l->references, -1) != 1)
 		return;
 	bpf_map_delete_elem(&live_by_pointer, &key);
+	vmm_handle_gone(process, was.handle, serial);
 	if (!was.foreign)
 		row_free(process, &was, false);
-}
-
-static __always_inline struct handle *vmm_handle(__u64 process, __u64 number)
-{
-	struct handle_key key = { .process = process, .number = number };
-
-	return bpf_map_lookup_elem(&handles_by_number, &key);
 }
 
 /* A handle was created, or imported, for the memory `serial`. */
@@ -112,12 +123,70 @@ static __always_inline void vmm_release(__u64 process, __u64 number, __u64 seria
 	struct handle_key key = { .process = process, .number = number };
 	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
 
-	if (h && h->serial == serial) {
-		if (__sync_fetch_and_add(&h->references, -1) != 1)
-			return;
-		bpf_map_delete_elem(&handles_by_number, &key);
-	}
+	/* The number stays known: a mapping may get the handle retained again. */
+	if (h && h->serial == serial && __sync_fetch_and_add(&h->references, -1) != 1)
+		return;
 	vmm_unref(process, serial);
+}
+
+/* Granularity of mappings, and how far a retained address may be from its start. */
+#define VMM_GRANULE (2ULL << 20)
+#define VMM_SEARCH 4096 /* 8 GiB */
+
+struct mapping_search {
+	__u64 process, address, at, serial;
+};
+
+static long mapping_step(__u64 i, struct mapping_search *s)
+{
+	struct mapping_key key = { .process = s->process, .address = s->at };
+	struct mapping *m = bpf_map_lookup_elem(&mappings_by_address, &key);
+
+	if (m) {
+		if (s->address - s->at < m->size_bytes)
+			s->serial = m->serial;
+		return 1;
+	}
+	s->at = (s->at - 1) & ~(VMM_GRANULE - 1);
+	return 0;
+}
+
+/*
+ * cuMemRetainAllocationHandle is entered: pins the memory mapped at `address`,
+ * which another thread may release and unmap before the call's exit probe runs.
+ * Returns its serial; 0 when no mapping of it is known.
+ */
+static __always_inline __u64 vmm_pin(__u64 process, __u64 address)
+{
+	struct mapping_search s = { .process = process, .address = address, .at = address };
+	struct live_key key;
+	struct live *l;
+
+	bpf_loop(VMM_SEARCH, mapping_step, &s, 0);
+	if (!s.serial)
+		return 0;
+	vmm_key(&key, process, s.serial);
+	l = bpf_map_lookup_elem(&live_by_pointer, &key);
+	if (!l)
+		return 0;
+	__sync_fetch_and_add(&l->references, 1);
+	return s.serial;
+}
+
+/*
+ * The retained handle's number is known. The pin becomes the handle's reference
+ * if nobody held it any more, else it is dropped.
+ */
+static __always_inline void vmm_retain(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle *h = vmm_handle(process, number);
+
+	if (!serial)
+		return; /* mapped before attach */
+	if (!h || h->serial != serial)
+		vmm_handle_made(process, number, serial);
+	else if (__sync_fetch_and_add(&h->references, 1) != 0)
+		vmm_unref(process, serial);
 }
 
 static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __u64 number)

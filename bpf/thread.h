@@ -22,7 +22,8 @@ struct live {
 	__u64 doom;	 /* serial of the context destruction in progress */
 	__u32 kind;	 /* enum alloc_kind */
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
-	__u32 references; /* VMM: the handle's own and its mappings */
+	__u64 handle;	 /* VMM: its newest number */
+	__u32 references; /* VMM: 1 while its handle is held, and its mappings */
 	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
 };
 
