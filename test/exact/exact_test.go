@@ -121,7 +121,7 @@ func TestRandomCallsAreExact(t *testing.T) {
 		want := expected(t, dir, false)
 		t.Logf("%d rows, %+v", len(want), compare.Total(want))
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(got(tr.Rows())))
-	}, "--calls", "20000")
+	}, "--calls", "200000")
 	requireEqual(t, "exited, by process, kind and device", withoutStacks(expected(t, dir, true)), withoutStacks(got(tr.Rows())))
 	require.Empty(t, tr.Drops())
 }
