@@ -90,7 +90,7 @@ enum python_offset {
 #define PY_ROW_MASK 15
 #define PY_OFFSET_MASK 31
 /* Bytes of _Py_DebugOffsets up to its version and free_threaded words. */
-#define PY_DEBUG_COOKIE 0x7967756265647078ULL /* "xdebugpy" */
+#define PY_DEBUG_COOKIE 0x7970677562656478ULL /* "xdebugpy" */
 #define PY_DEBUG_VERSION 8
 #define PY_DEBUG_FREE_THREADED 16
 
