@@ -185,7 +185,7 @@ func (t *Tracer) release(p *process, key fileKey) {
 	delete(m.file.users, p.pid)
 	if m.row.Status == StatusAttached {
 		m.row.Status, m.row.Error = StatusGone, ""
-		t.cfg.Report(m.row)
+		t.report(m.row)
 	}
 }
 
@@ -272,7 +272,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		if _, known := p.files[key]; !known {
 			row.Status, row.Error = StatusUnreadable, err.Error()
 			p.files[key] = mapped{newFile(), row}
-			t.cfg.Report(row)
+			t.report(row)
 		}
 		return key, true
 	}
@@ -290,7 +290,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	row.BuildID, row.Symbols, row.Wanted = lib.buildID, lib.symbols, lib.wanted
 	row.Mode, row.Note, row.Status, row.Error = lib.mode, lib.note, lib.status, lib.err
 	p.files[key] = mapped{lib, row}
-	t.cfg.Report(row)
+	t.report(row)
 	return key, true
 }
 

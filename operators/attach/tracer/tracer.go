@@ -96,7 +96,11 @@ type Config struct {
 	Select func(tgid uint32, selected bool) error
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
-	// Report gets every change, from one goroutine at a time. May be nil.
+	// Visible tells whether a user wants to know of a process; of others
+	// nothing is reported or counted as attached. Default: all.
+	Visible func(Attachment) bool
+	// Report gets every change, from one goroutine at a time; it must not call
+	// the tracer. May be nil.
 	Report func(Attachment)
 	// Warn gets what a user should read. May be nil.
 	Warn func(string)
@@ -160,6 +164,9 @@ func New(cfg Config) (*Tracer, error) {
 	}
 	if cfg.Report == nil {
 		cfg.Report = func(Attachment) {}
+	}
+	if cfg.Visible == nil {
+		cfg.Visible = func(Attachment) bool { return true }
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(string) {}
@@ -275,7 +282,7 @@ func (t *Tracer) Stats() Stats {
 			s.Unreadable++
 		}
 		for _, f := range p.files {
-			if f.file.attached() {
+			if f.file.attached() && t.cfg.Visible(f.row) {
 				s.Attached++
 			}
 		}
@@ -286,6 +293,26 @@ func (t *Tracer) Stats() Stats {
 		}
 	}
 	return s
+}
+
+// ReportAgain reports what is known of those attachments for which want holds
+// and which have become visible.
+func (t *Tracer) ReportAgain(want func(Attachment) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.processes {
+		for _, m := range p.files {
+			if want(m.row) {
+				t.report(m.row)
+			}
+		}
+	}
+}
+
+func (t *Tracer) report(a Attachment) {
+	if t.cfg.Visible(a) {
+		t.cfg.Report(a)
+	}
 }
 
 // enqueue hands events to the loop; when that is far behind, the loop is told
