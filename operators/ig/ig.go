@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
@@ -114,6 +115,18 @@ func SetConst[T comparable](gc Context, name string, value T) error {
 // when the gadget itself gives them no reason to. Only for operators with a
 // priority below -1, in Instantiate.
 func ForceContainerEvents(gc Context) { gc.SetVar(varNeedEvents, true) }
+
+// TagMountNS on a uint64 field makes the container managers add the fields of
+// the container with that mount namespace.
+const TagMountNS = "type:gadget_mntns_id"
+
+// FiltersContainers reports whether a container manager restricts this run to
+// the containers that the user selected. Known from Start on.
+func FiltersContainers(gc Context) bool {
+	v, _ := gc.GetVar(gadgets.FilterByMntNsName)
+	on, _ := v.(bool)
+	return on
+}
 
 // Container is a container that the user's selection (-n, --podname, …) admits.
 type Container = containercollection.Container
