@@ -59,6 +59,10 @@ enum alloc_kind {
 	ALLOC_KIND_COUNT,
 };
 
+/* As users read them. */
+#define ALLOC_KIND_NAMES \
+	{ "", "device", "managed", "host", "array", "vmm", "pool" }
+
 enum cuda_api_flag {
 	/* The first ABI: 32-bit device pointers, sizes and descriptor fields. */
 	CUDA_ABI1 = 1,
