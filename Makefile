@@ -22,11 +22,13 @@ build: setup bin/ig-gpu
 
 ## test: all tests, the quick ones first; eBPF tests run as root
 .PHONY: test
-test: setup lint bin/ig-gpu simcuda
+test: setup format
 	@$(STEP) "pure tests" $(GO) test ./operators/...
-	@$(STEP) "tests of the tools" $(GO) test -p 1 $(AS_ROOT) ./cmd/...
+	@$(MAKE) --no-print-directory vet build simcuda
+	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
+	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
-		$(STEP) "eBPF and end-to-end tests" $(GO) test -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
+		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
 
 ## demo: watch a leaking workload for ten seconds, without a GPU if need be
 .PHONY: demo
@@ -40,10 +42,14 @@ bench: build simcuda
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
 
 ## lint: gofmt and go vet
-.PHONY: lint
-lint:
-	@unformatted=$$(gofmt -l cmd operators $$(ls -d test 2>/dev/null)); \
+.PHONY: lint format vet
+lint: format vet
+
+format:
+	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
+
+vet:
 	@$(STEP) "go vet" $(GO) vet ./...
 
 ## clean: remove everything that was built

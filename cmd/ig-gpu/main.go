@@ -36,16 +36,13 @@ func main() {
 	os.Exit(run(os.Args[1:], images.Embedded()))
 }
 
-// limitMemory keeps a tool small that shares a node with what it looks at. The
-// collector runs at 50 % growth instead of 100 %, and harder from 64 MiB of heap
-// on, since the mapped pages of the program itself take about 80 MiB more. Both
-// give way to GOGC and GOMEMLIMIT.
+// limitMemory keeps a tool small that shares a node with what it looks at: the
+// heap may grow by 50 % between collections instead of 100 %. GOGC has the last
+// word. There is no fixed limit: names of large libraries may need their space,
+// and a collector against its limit would take the processor instead.
 func limitMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(64 << 20)
 	}
 }
 
