@@ -307,7 +307,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	__u64 pointer = 0, size = 0;
 
 	/* Array handles are pointers in every ABI. */
-	if (api->kind == ARRAY)
+	if (api->kind == KIND_ARRAY)
 		word = 8;
 	if (api->op == CUDA_REGISTER)
 		pointer = call->a;
@@ -431,7 +431,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		}
 		vmm_key(&key, t->process, call->serial);
 		__builtin_memset(foreign, 0, sizeof(*foreign));
-		foreign->kind = VMM;
+		foreign->kind = KIND_VMM;
 		foreign->serial = call->serial;
 		foreign->references = 1;
 		foreign->foreign = 1;

@@ -45,9 +45,9 @@ static __always_inline __u32 live_space_of(const struct cuda_api *api)
 {
 	if (api->flags & CUDA_REGISTERED)
 		return SPACE_REGISTERED;
-	if (api->kind == ARRAY)
+	if (api->kind == KIND_ARRAY)
 		return SPACE_ARRAY;
-	if (api->kind == VMM)
+	if (api->kind == KIND_VMM)
 		return SPACE_VMM;
 	return SPACE_POINTER;
 }

@@ -6,11 +6,9 @@
 // succeeded, take the stack, and add to the row of (process, stack, kind,
 // device). User space reads the rows; see gadget.yaml for every field.
 
-/* An enumerator of some arm64 driver has the name of our kind of memory. */
-#define DEVICE vmlinux_DEVICE
 #include <vmlinux.h>
-#undef DEVICE
 
+#include <asm-generic/errno.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -22,15 +20,10 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#ifndef E2BIG
-#define E2BIG 7
-#define EBUSY 16
-#define EEXIST 17
-#endif
-
 #include "attach_point.h"
 #include "capture.h"
 #include "cuda_calls.h"
+#include "python.h"
 #include "selection.h"
 
 /* Off: rows carry no stack, which shows what the rest costs. */
@@ -66,6 +59,11 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
 	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), PT_REGS_SP(ctx), PT_REGS_FP(ctx));
+	/* Losses are counted there; what could be read is the stack. */
+	if (may_sleep)
+		python_unwind_sleepable(&t->stack, t->process);
+	else
+		python_unwind(&t->stack, &t->fault, t->process);
 	return capture_store(t);
 }
 
@@ -76,24 +74,29 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	struct live_key key;
 	__u64 sp = PT_REGS_SP(ctx);
 	__u32 result = PT_REGS_RC(ctx);
+	__u64 stack;
 	__u32 id;
 
 	if (!t || !t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
-	id = t->call.api;
 	if (sp > RETURNED_SP(t->call.sp)) {
 		call_abandon(t);
 		t->call.sp = 0;
 		return 0;
 	}
+	id = t->call.api;
 	api = cuda_api_of(id);
 	if (!call_allocates(api->op)) {
 		call_returned(t, id, result != 0, may_sleep);
-	} else if (result) {
+		t->call.sp = 0;
+		return 0;
+	}
+	stack = take_stack(ctx, t, may_sleep);
+	if (result) {
 		context_current(t, &t->call.live.device);
-		oom_report(t, id, result, take_stack(ctx, t, may_sleep));
+		oom_report(t, id, result, stack);
 	} else if (call_allocated(t, api, &key, may_sleep)) {
-		t->call.live.stack = take_stack(ctx, t, may_sleep);
+		t->call.live.stack = stack;
 		live_insert(&key, &t->call.live);
 	}
 	t->call.sp = 0;
