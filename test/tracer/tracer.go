@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"sort"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
@@ -47,6 +49,7 @@ type Tracer struct {
 	*ebpf.Collection
 	t     testing.TB
 	iters []*link.Iter
+	ooms  atomic.Int64
 }
 
 // Options change what is loaded.
@@ -95,8 +98,27 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 		t.Cleanup(func() { iter.Close() })
 		tr.iters = append(tr.iters, iter)
 	}
+	tr.readOOMs()
 	return tr
 }
+
+// readOOMs empties the ring of failed allocations, as a consumer would.
+func (tr *Tracer) readOOMs() {
+	reader, err := ringbuf.NewReader(tr.Maps["ooms_ring"])
+	require.NoError(tr.t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var record ringbuf.Record
+		for reader.ReadInto(&record) == nil {
+			tr.ooms.Add(1)
+		}
+	}()
+	tr.t.Cleanup(func() { reader.Close(); <-done })
+}
+
+// OOMs is how many failed allocations were reported so far.
+func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
 
 func (tr *Tracer) keep(l link.Link, err error) {
 	tr.t.Helper()
