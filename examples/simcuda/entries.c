@@ -41,7 +41,7 @@ static CUresult alloc_v1(struct call *c, uint64_t size, CUdeviceptr_v1 *out)
 	uint64_t p;
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = alloc_memory(c, DEVICE, size, -1, true, &p);
+	CUresult r = alloc_memory(c, KIND_DEVICE, size, -1, true, &p);
 	if (r == CUDA_SUCCESS)
 		*out = (CUdeviceptr_v1)p;
 	return r;
@@ -54,7 +54,7 @@ CUresult impl_cuMemAlloc(CUdeviceptr_v1 *dptr, uint32_t bytes)
 
 CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
 {
-	return RUN(cuMemAlloc_v2, alloc(&c, DEVICE, bytes, dptr));
+	return RUN(cuMemAlloc_v2, alloc(&c, KIND_DEVICE, bytes, dptr));
 }
 
 static bool pitch_of(uint64_t width, uint64_t height, unsigned element, uint64_t *pitch,
@@ -84,7 +84,7 @@ CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width,
 	uint64_t p = 0, size = 0;
 	bool ok = pitch && pitch_of(width, height, element, &p, &size);
 	CUresult r = RUN(cuMemAllocPitch_v2,
-			 ok ? alloc(&c, DEVICE, size, dptr) : CUDA_ERROR_INVALID_VALUE);
+			 ok ? alloc(&c, KIND_DEVICE, size, dptr) : CUDA_ERROR_INVALID_VALUE);
 	if (r == CUDA_SUCCESS)
 		*pitch = p;
 	return r;
@@ -149,10 +149,10 @@ CUresult impl_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned flags)
 		CUresult r;
 		if (injected_now(API_cuMemAllocManaged, &r))
 			return r;
-		nest_begin(API_cuMemAllocManaged, MANAGED);
+		nest_begin(API_cuMemAllocManaged, KIND_MANAGED);
 		return nest_end(cuMemAlloc_v2(dptr, bytes));
 	}
-	return RUN(cuMemAllocManaged, ok ? alloc(&c, MANAGED, bytes, dptr) : CUDA_ERROR_INVALID_VALUE);
+	return RUN(cuMemAllocManaged, ok ? alloc(&c, KIND_MANAGED, bytes, dptr) : CUDA_ERROR_INVALID_VALUE);
 }
 
 /* ------------------------------------------------------ stream-ordered memory */
@@ -168,7 +168,7 @@ static CUresult alloc_from(struct call *c, CUdeviceptr *out, uint64_t size, CUme
 	struct pool *pool = find(SPACE_POOL, handle ? handle : sim.current_pool[ctx->device]);
 	if (!out || !pool || !is_stream(s))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = alloc_memory(c, POOL, size, pool->device, false, &p);
+	CUresult r = alloc_memory(c, KIND_POOL, size, pool->device, false, &p);
 	if (r == CUDA_SUCCESS)
 		*out = p;
 	return r;
@@ -203,7 +203,7 @@ CUresult impl_cuMemFreeAsync(CUdeviceptr dptr, CUstream s)
 		CUresult r;
 		if (injected_now(API_cuMemFreeAsync, &r))
 			return r;
-		nest_begin(API_cuMemFreeAsync, POOL);
+		nest_begin(API_cuMemFreeAsync, KIND_POOL);
 		return nest_end(cuMemFree_v2(dptr));
 	}
 	return RUN(cuMemFreeAsync, is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);

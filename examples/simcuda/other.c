@@ -317,12 +317,12 @@ CUresult impl_cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
 		r = CUDA_ERROR_INVALID_VALUE;
 	else if (attribute == 1) /* CONTEXT */
 		*(CUcontext *)out = o->owner->handle;
-	else if (attribute == 2) /* MEMORY_TYPE: HOST 1, DEVICE 2 */
-		*(unsigned *)out = o->kind == HOST ? 1 : 2;
-	else if (attribute == 3 || (attribute == 4 && o->kind == HOST)) /* DEVICE_, HOST_POINTER */
+	else if (attribute == 2) /* MEMORY_TYPE: host 1, device 2 */
+		*(unsigned *)out = o->kind == KIND_HOST ? 1 : 2;
+	else if (attribute == 3 || (attribute == 4 && o->kind == KIND_HOST)) /* DEVICE_, HOST_POINTER */
 		*(uint64_t *)out = p;
 	else if (attribute == 8) /* IS_MANAGED */
-		*(unsigned *)out = o->kind == MANAGED;
+		*(unsigned *)out = o->kind == KIND_MANAGED;
 	else if (attribute == 9) /* DEVICE_ORDINAL */
 		*(int *)out = o->device;
 	else

@@ -271,17 +271,17 @@ CUresult end(struct call *c, CUresult result)
 
 bool fits(enum alloc_kind kind, int device, uint64_t size)
 {
-	if (kind == MANAGED)
+	if (kind == KIND_MANAGED)
 		return size <= MANAGED_CAPACITY - sim.managed;
-	if (kind == HOST || device < 0)
+	if (kind == KIND_HOST || device < 0)
 		return true; /* the kernel says no by itself */
 	return size <= sim.capacity - sim.used[device];
 }
 
 void account(enum alloc_kind kind, int device, uint64_t size, bool more)
 {
-	uint64_t *sum = kind == MANAGED ? &sim.managed
-			: kind == HOST || device < 0 ? NULL : &sim.used[device];
+	uint64_t *sum = kind == KIND_MANAGED ? &sim.managed
+			: kind == KIND_HOST || device < 0 ? NULL : &sim.used[device];
 	if (sum)
 		*sum += more ? size : -size;
 }
@@ -342,7 +342,7 @@ CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int d
 
 CUresult alloc_object(struct call *c, enum space space, uint64_t number, uint64_t size, bool mipmap)
 {
-	enum alloc_kind kind = space == SPACE_ARRAY ? ARRAY : HOST;
+	enum alloc_kind kind = space == SPACE_ARRAY ? KIND_ARRAY : KIND_HOST;
 	CUresult why;
 	int device = -1;
 	struct context *owner = admit(c, kind, size, &device, &why);

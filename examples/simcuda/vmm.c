@@ -54,7 +54,7 @@ static void drop_if_unused(struct call *c, struct physical *p)
 		return;
 	if (!p->imported) {
 		record(c, JOURNAL_FREE, &p->object);
-		account(VMM, p->object.device, p->object.size, false);
+		account(KIND_VMM, p->object.device, p->object.size, false);
 	}
 	forget(SPACE_PHYSICAL, p->object.ptr);
 	handle_free(p->object.ptr);
@@ -69,7 +69,7 @@ static struct physical *physical_new(uint64_t *out, uint64_t size, int device, b
 	p->object.ptr = handle_new();
 	p->object.size = size;
 	p->object.device = device;
-	p->object.kind = VMM;
+	p->object.kind = KIND_VMM;
 	p->references = 1;
 	p->imported = imported;
 	insert(SPACE_PHYSICAL, p->object.ptr, p);
@@ -98,10 +98,10 @@ static CUresult create(struct call *c, uint64_t *out, uint64_t size, const CUmem
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	c->device = device;
-	if (!fits(VMM, device, size))
+	if (!fits(KIND_VMM, device, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct physical *p = physical_new(out, size, device, false);
-	account(VMM, device, size, true);
+	account(KIND_VMM, device, size, true);
 	record(c, JOURNAL_ALLOC, &p->object);
 	p->object.alloc_seq = sim.seq;
 	return CUDA_SUCCESS;

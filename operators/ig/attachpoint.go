@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ig
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// AttachPoint mirrors struct attach_point of bpf/attach_point.h.
+type AttachPoint struct {
+	// Library is a file name up to ".so", e.g. "libcuda".
+	Library string
+	// Symbol is an exported name, not demangled.
+	Symbol string
+	// Cookie tells the generic program which point it was called for.
+	Cookie uint32
+	// Exit: the return is probed as well.
+	Exit bool
+}
+
+const (
+	attachSection  = ".rodata.attach"
+	attachStruct   = "attach_point"
+	attachLibrary  = 32 // char library[32]
+	attachSymbol   = 88 // char symbol[88]
+	attachSize     = attachLibrary + attachSymbol + 4 + 4
+	attachExitFlag = 1
+	// maxPoints is far above the tables of all our gadgets together.
+	maxPoints = 4096
+)
+
+// AttachPoints reads the table of functions that the gadget wants probed out of
+// its compiled object. A gadget without a table gives none and no error: it is
+// not one of ours. A table of another layout is an error.
+func AttachPoints(gc Context) ([]AttachPoint, error) {
+	spec, err := MapSpec(gc, attachSection)
+	if errors.Is(err, ErrAbsent) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseAttachPoints(spec)
+}
+
+// ParseAttachPoints reads the table from the specification of its map.
+func ParseAttachPoints(spec *ebpf.MapSpec) ([]AttachPoint, error) {
+	if err := checkLayout(spec); err != nil {
+		return nil, fmt.Errorf("section %s: %w", attachSection, err)
+	}
+	if len(spec.Contents) != 1 {
+		return nil, fmt.Errorf("section %s: %d values, not 1", attachSection, len(spec.Contents))
+	}
+	b, ok := spec.Contents[0].Value.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("section %s: unexpected type %T", attachSection, spec.Contents[0].Value)
+	}
+	points, err := parsePoints(b)
+	if err != nil {
+		return nil, fmt.Errorf("section %s: %w", attachSection, err)
+	}
+	return points, nil
+}
+
+func parsePoints(b []byte) ([]AttachPoint, error) {
+	if len(b)%attachSize != 0 || len(b)/attachSize > maxPoints {
+		return nil, fmt.Errorf("%d bytes are no table of %d-byte rows", len(b), attachSize)
+	}
+	var out []AttachPoint
+	for ; len(b) > 0; b = b[attachSize:] {
+		library, ok := text(b[:attachLibrary])
+		symbol, ok2 := text(b[attachLibrary : attachLibrary+attachSymbol])
+		if !ok || !ok2 || library == "" || symbol == "" {
+			return nil, fmt.Errorf("row %d: empty or unterminated name", len(out))
+		}
+		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
+		if flags&^attachExitFlag != 0 {
+			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
+		}
+		out = append(out, AttachPoint{
+			Library: library, Symbol: symbol,
+			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
+			Exit:   flags&attachExitFlag != 0,
+		})
+	}
+	return out, nil
+}
+
+func text(b []byte) (string, bool) {
+	s, _, terminated := bytes.Cut(b, []byte{0})
+	return string(s), terminated
+}
+
+// checkLayout compares the struct that the gadget was compiled with to the one
+// that this program reads. The table may be split over several variables.
+func checkLayout(spec *ebpf.MapSpec) error {
+	section, ok := spec.Value.(*btf.Datasec)
+	if !ok {
+		return errors.New("no BTF")
+	}
+	for _, v := range section.Vars {
+		typ := v.Type
+		if variable, ok := typ.(*btf.Var); ok {
+			typ = variable.Type
+		}
+		for {
+			if array, ok := btf.UnderlyingType(typ).(*btf.Array); ok {
+				typ = array.Type
+				continue
+			}
+			break
+		}
+		s, ok := btf.UnderlyingType(typ).(*btf.Struct)
+		if !ok || s.Name != attachStruct || s.Size != attachSize {
+			return fmt.Errorf("holds %v, not struct %s of %d bytes", typ, attachStruct, attachSize)
+		}
+		want := map[string]btf.Bits{
+			"library": 0,
+			"symbol":  attachLibrary * 8,
+			"cookie":  (attachLibrary + attachSymbol) * 8,
+			"flags":   (attachLibrary + attachSymbol + 4) * 8,
+		}
+		for _, member := range s.Members {
+			if off, ok := want[member.Name]; !ok || off != member.Offset {
+				return fmt.Errorf("struct %s: unexpected member %s at bit %d", attachStruct, member.Name, member.Offset)
+			}
+			delete(want, member.Name)
+		}
+		if len(want) > 0 {
+			return fmt.Errorf("struct %s lacks %d members", attachStruct, len(want))
+		}
+	}
+	return nil
+}

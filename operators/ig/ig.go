@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ig is the only place that touches what Inspektor Gadget does not
+// document: the names of gadget context variables ("map/…", "mapspec/…",
+// "config", "ebpfInstance", "NeedContainerEvents") and the types behind them.
+// Tried with v0.55.0; its test fails when a release changes them.
+package ig
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+)
+
+const (
+	varConfig      = "config"
+	varInstance    = "ebpfInstance"
+	varNeedEvents  = "NeedContainerEvents"
+	prefixConst    = "gadget_var_"
+	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
+)
+
+// ErrAbsent: the gadget does not have the map, program or variable asked for.
+var ErrAbsent = errors.New("gadget does not have it")
+
+// Context is what this package needs of operators.GadgetContext.
+type Context interface {
+	GetVar(string) (any, bool)
+	SetVar(string, any)
+}
+
+// Map returns a map of the running gadget: from an operator's Start on, for
+// operators with a priority above -1000. The gadget owns it.
+func Map(gc Context, name string) (*ebpf.Map, error) {
+	v, ok := gc.GetVar(operators.MapPrefix + name)
+	if !ok {
+		return nil, fmt.Errorf("map %s: %w", name, ErrAbsent)
+	}
+	m, ok := v.(*ebpf.Map)
+	if !ok || m == nil {
+		return nil, fmt.Errorf("map %s: unexpected type %T", name, v)
+	}
+	return m, nil
+}
+
+// MapSpec returns the description of a map of the gadget, from Instantiate on.
+func MapSpec(gc Context, name string) (*ebpf.MapSpec, error) {
+	v, ok := gc.GetVar(operators.MapSpecPrefix + name)
+	if !ok {
+		return nil, fmt.Errorf("map %s: %w", name, ErrAbsent)
+	}
+	m, ok := v.(*ebpf.MapSpec)
+	if !ok || m == nil {
+		return nil, fmt.Errorf("map %s: unexpected type %T", name, v)
+	}
+	return m, nil
+}
+
+// Program returns the program in slot 0 of a program array (ATTACH_PROGRAM in
+// bpf/attach_point.h). The caller closes it. ErrAbsent when the gadget has no
+// such array.
+func Program(gc Context, mapName string) (*ebpf.Program, error) {
+	m, err := Map(gc, mapName)
+	if err != nil {
+		return nil, err
+	}
+	var p *ebpf.Program
+	if err := m.Lookup(uint32(0), &p); err != nil {
+		return nil, fmt.Errorf("look up program in %s: %w", mapName, err)
+	}
+	return p, nil
+}
+
+// DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL
+// programs of the points itself. To be called in Instantiate: ig reads the
+// setting when it starts.
+func DisableStock(gc Context, points []AttachPoint) error {
+	v, ok := gc.GetVar(varConfig)
+	if !ok {
+		return fmt.Errorf("gadget configuration: %w", ErrAbsent)
+	}
+	config, ok := v.(interface{ Set(string, any) }) // *viper.Viper
+	if !ok {
+		return fmt.Errorf("gadget configuration: unexpected type %T", v)
+	}
+	for _, p := range points {
+		for _, prefix := range []string{"enter_", "exit_"} {
+			config.Set("programs."+prefix+p.Symbol+".attach_to", programSkipped)
+		}
+	}
+	return nil
+}
+
+// SetConst sets a "const volatile" variable of the gadget before it is loaded:
+// in Instantiate. ig lets operators set those that are called gadget_var_NAME;
+// name is without that prefix. T must be the variable's type (uint32 for __u32).
+// ErrAbsent when the gadget has no such variable.
+func SetConst[T comparable](gc Context, name string, value T) error {
+	v, ok := gc.GetVar(prefixConst + name)
+	if !ok {
+		return fmt.Errorf("variable %s%s: %w", prefixConst, name, ErrAbsent)
+	}
+	if _, ok := v.(T); !ok {
+		return fmt.Errorf("variable %s%s is of type %T, not %T", prefixConst, name, v, value)
+	}
+	gc.SetVar(prefixConst+name, value)
+	return nil
+}
+
+// ForceContainerEvents makes the container managers take part in this run also
+// when the gadget itself gives them no reason to. Only for operators with a
+// priority below -1, in Instantiate.
+func ForceContainerEvents(gc Context) { gc.SetVar(varNeedEvents, true) }
+
+// TagMountNS on a uint64 field makes the container managers add the fields of
+// the container with that mount namespace.
+const TagMountNS = "type:gadget_mntns_id"
+
+// FiltersContainers reports whether a container manager restricts this run to
+// the containers that the user selected. Known from Start on.
+func FiltersContainers(gc Context) bool {
+	v, _ := gc.GetVar(gadgets.FilterByMntNsName)
+	on, _ := v.(bool)
+	return on
+}
+
+// Container is a container that the user's selection (-n, --podname, …) admits.
+type Container = containercollection.Container
+
+type attacher interface {
+	AttachContainer(*Container) error
+	DetachContainer(*Container) error
+}
+
+// OnContainers calls add for every container that the user selected, present
+// and future, and remove when one ends. To be called in Instantiate; the calls
+// begin before Start and come from other goroutines. Every call is forwarded to
+// the gadget first, whose error is the one that counts.
+func OnContainers(gc Context, add, remove func(*Container)) error {
+	v, ok := gc.GetVar(varInstance)
+	if !ok {
+		return fmt.Errorf("eBPF instance: %w", ErrAbsent)
+	}
+	inner, ok := v.(attacher)
+	if !ok {
+		return fmt.Errorf("eBPF instance: %T cannot attach containers", v)
+	}
+	gc.SetVar(varInstance, &tee{inner, add, remove})
+	return nil
+}
+
+type tee struct {
+	inner       attacher
+	add, remove func(*Container)
+}
+
+func (t *tee) AttachContainer(c *Container) error {
+	err := t.inner.AttachContainer(c)
+	t.add(c)
+	return err
+}
+
+func (t *tee) DetachContainer(c *Container) error {
+	err := t.inner.DetachContainer(c)
+	t.remove(c)
+	return err
+}

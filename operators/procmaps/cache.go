@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"container/list"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrGone is in the chain of the error about a process that does not exist.
+var ErrGone = errors.New("no such process")
+
+// Process identifies a process until the machine restarts; a pid alone is
+// reused.
+type Process struct {
+	PID uint32
+	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot.
+	StartTime uint64
+}
+
+// Snapshot is the code of a process at one moment: its executable mappings,
+// sorted by address. It is not changed after it was returned.
+type Snapshot struct {
+	Process   Process
+	Taken     time.Time
+	Mappings  []Mapping
+	Truncated bool
+}
+
+// Find returns the mapping that covers addr.
+func (s *Snapshot) Find(addr uint64) (Mapping, bool) {
+	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
+	if i == len(s.Mappings) || addr < s.Mappings[i].Start {
+		return Mapping{}, false
+	}
+	return s.Mappings[i], true
+}
+
+// Config of a Cache. The zero value is good for the machine's own /proc.
+type Config struct {
+	// ProcFS is where the host's procfs is mounted; default /proc.
+	ProcFS string
+	// MaxProcesses bounds the snapshots kept, exited processes included;
+	// default 2048. One of a large Python process is about 100 KiB.
+	MaxProcesses int
+	// MaxExited bounds the snapshots of processes that have exited; default
+	// 512. The one that exited first is dropped first.
+	MaxExited int
+	// MinRefresh is how old a snapshot must be before an address that it
+	// does not cover has the file read again; default 1 s.
+	MinRefresh time.Duration
+}
+
+// Cache holds one snapshot per process. It is safe for concurrent use.
+type Cache struct {
+	cfg Config
+
+	mu       sync.Mutex
+	byPID    map[uint32]*entry // the newest process of that pid
+	running  *list.List        // of *entry; front: used last
+	exited   *list.List        // of *entry; front: exited last
+	byExited map[Process]*entry
+}
+
+type entry struct {
+	snapshot *Snapshot
+	element  *list.Element
+	exited   bool
+	stale    bool
+}
+
+// NewCache returns an empty cache.
+func NewCache(cfg Config) *Cache {
+	if cfg.ProcFS == "" {
+		cfg.ProcFS = "/proc"
+	}
+	if cfg.MaxProcesses <= 0 {
+		cfg.MaxProcesses = 2048
+	}
+	if cfg.MaxExited <= 0 {
+		cfg.MaxExited = 512
+	}
+	if cfg.MinRefresh <= 0 {
+		cfg.MinRefresh = time.Second
+	}
+	return &Cache{
+		cfg:      cfg,
+		byPID:    map[uint32]*entry{},
+		byExited: map[Process]*entry{},
+		running:  list.New(),
+		exited:   list.New(),
+	}
+}
+
+// Snapshot reads the mappings of a process now and keeps them. A process that
+// has exited gives ErrGone, and what was kept of it stays.
+func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
+	s, err := c.read(pid)
+	if err != nil {
+		if errors.Is(err, ErrGone) {
+			c.Exited(pid)
+		}
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(s)
+	return s, nil
+}
+
+// Find returns the executable mapping that covers addr in the newest known
+// process with that pid, running or exited. A process seen for the first time
+// is read; one whose snapshot does not cover addr is read again, at most once
+// per Config.MinRefresh.
+func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
+	c.mu.Lock()
+	e := c.byPID[pid]
+	if e != nil {
+		m, ok := e.snapshot.Find(addr)
+		fresh := time.Since(e.snapshot.Taken) < c.cfg.MinRefresh
+		if !e.exited {
+			c.running.MoveToFront(e.element)
+		}
+		if e.exited || (!e.stale && (ok || fresh)) {
+			c.mu.Unlock()
+			return m, ok
+		}
+	}
+	c.mu.Unlock()
+
+	s, err := c.Snapshot(pid)
+	if err == nil {
+		return s.Find(addr)
+	}
+	if e != nil { // exited since: what was kept is the best there is
+		return e.snapshot.Find(addr)
+	}
+	return Mapping{}, false
+}
+
+// Lookup is Find in the process that p names, without reading anything: also
+// after its pid went to another process.
+func (c *Cache) Lookup(p Process, addr uint64) (Mapping, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byExited[p]; e != nil {
+		return e.snapshot.Find(addr)
+	}
+	if e := c.byPID[p.PID]; e != nil && e.snapshot.Process == p {
+		return e.snapshot.Find(addr)
+	}
+	return Mapping{}, false
+}
+
+// Stale says that the process called exec: its snapshot is of another program,
+// so the next Find reads again whatever the address.
+func (c *Cache) Stale(pid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byPID[pid]; e != nil {
+		e.stale = true
+	}
+}
+
+// Exited says that the process is gone: its snapshot is kept among the exited.
+func (c *Cache) Exited(pid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byPID[pid]; e != nil {
+		c.retire(e)
+	}
+}
+
+// keep stores s; the lock is held.
+func (c *Cache) keep(s *Snapshot) {
+	if e := c.byPID[s.Process.PID]; e != nil {
+		if e.snapshot.Process == s.Process && !e.exited {
+			e.snapshot, e.stale = s, false
+			c.running.MoveToFront(e.element)
+			return
+		}
+		c.retire(e)
+	}
+	e := &entry{snapshot: s}
+	e.element = c.running.PushFront(e)
+	c.byPID[s.Process.PID] = e
+	for c.running.Len()+c.exited.Len() > c.cfg.MaxProcesses {
+		if c.exited.Len() > 0 {
+			c.forget(c.exited.Back().Value.(*entry))
+		} else {
+			c.forget(c.running.Back().Value.(*entry))
+		}
+	}
+}
+
+// retire moves a process to the exited; the lock is held.
+func (c *Cache) retire(e *entry) {
+	if e.exited {
+		return
+	}
+	c.running.Remove(e.element)
+	e.exited = true
+	e.element = c.exited.PushFront(e)
+	c.byExited[e.snapshot.Process] = e
+	for c.exited.Len() > c.cfg.MaxExited {
+		c.forget(c.exited.Back().Value.(*entry))
+	}
+}
+
+// forget drops a process; the lock is held.
+func (c *Cache) forget(e *entry) {
+	if e.exited {
+		c.exited.Remove(e.element)
+		delete(c.byExited, e.snapshot.Process)
+	} else {
+		c.running.Remove(e.element)
+	}
+	if c.byPID[e.snapshot.Process.PID] == e {
+		delete(c.byPID, e.snapshot.Process.PID)
+	}
+}
+
+// read takes a snapshot. The start time is read on both sides of the maps:
+// when they differ the pid went to another process in between.
+func (c *Cache) read(pid uint32) (*Snapshot, error) {
+	for try := 0; ; try++ {
+		start, err := StartTime(c.cfg.ProcFS, pid)
+		if err != nil {
+			return nil, err
+		}
+		s := &Snapshot{Process: Process{pid, start}, Taken: time.Now()}
+		f, err := os.Open(c.path(pid, "maps"))
+		if err != nil {
+			return nil, procError(pid, err)
+		}
+		err = Parse(f, func(m Mapping) bool {
+			if m.Perms&Exec != 0 {
+				s.Mappings = append(s.Mappings, m)
+			}
+			s.Truncated = len(s.Mappings) >= maxMappings
+			return !s.Truncated
+		})
+		f.Close()
+		if err != nil && !errors.Is(err, ErrMalformed) {
+			return nil, procError(pid, err)
+		}
+		again, err := StartTime(c.cfg.ProcFS, pid)
+		if err != nil {
+			return nil, err
+		}
+		if again == start || try > 0 {
+			// The kernel sorts; Find relies on it, and a hostile file need not.
+			slices.SortFunc(s.Mappings, func(a, b Mapping) int {
+				switch {
+				case a.Start < b.Start:
+					return -1
+				case a.Start > b.Start:
+					return 1
+				}
+				return 0
+			})
+			return s, nil
+		}
+	}
+}
+
+func (c *Cache) path(pid uint32, name string) string {
+	return filepath.Join(c.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10), name)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Open opens the file behind a mapping for reading: through map_files, which
+// leads to the very file also when it was deleted or replaced; without the
+// privilege for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE), through the
+// process's root, where the inode must be the mapping's. Only regular files are
+// opened. The caller closes the file.
+func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
+	if !m.IsFile() {
+		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
+	}
+	f, err := openRegular(c.path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End)))
+	if err == nil {
+		return f, nil
+	}
+	if m.Deleted {
+		return nil, fmt.Errorf("open deleted %s of process %d: %w", m.Path, pid, err)
+	}
+	f, err2 := OpenInRoot(c.path(pid, "root"), m.Path)
+	if err2 != nil {
+		return nil, fmt.Errorf("open %s of process %d: %w", m.Path, pid, errors.Join(err, err2))
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("stat %s of process %d: %w", m.Path, pid, err)
+	}
+	if st.Ino != m.Inode {
+		f.Close()
+		return nil, fmt.Errorf("open %s of process %d: %w: inode %d, mapped is %d",
+			m.Path, pid, ErrReplaced, st.Ino, m.Inode)
+	}
+	return f, nil
+}
+
+// ErrReplaced: the path leads to another file than the one that is mapped.
+var ErrReplaced = errors.New("file was replaced")
+
+// ErrNotRegular: the path leads to a device, a pipe or another special file.
+var ErrNotRegular = errors.New("not a regular file")
+
+// OpenInRoot opens a regular file for reading as a process with that root
+// would: symbolic links, absolute ones too, stay inside (openat2, Linux 5.6).
+func OpenInRoot(root, path string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "openat2", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	return reopen(fd, path)
+}
+
+func openRegular(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	return reopen(fd, path)
+}
+
+// reopen turns an O_PATH descriptor into one for reading. The file is looked at
+// first because opening a device or a pipe can have effects, or never return.
+func reopen(fd int, path string) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// StartTime reads when a process started, in clock ticks since boot. The error
+// is ErrGone for a process that does not exist.
+func StartTime(procfs string, pid uint32) (uint64, error) {
+	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
+	if err != nil {
+		return 0, procError(pid, err)
+	}
+	// The second field is the command in brackets and may hold anything, so
+	// the fields are counted from the last bracket: state is field 3.
+	_, rest, _ := bytes.Cut(b, []byte(" ("))
+	if i := bytes.LastIndex(rest, []byte(") ")); i >= 0 {
+		if f := bytes.Fields(rest[i+2:]); len(f) > 22-3 {
+			if v, err := strconv.ParseUint(string(f[22-3]), 10, 64); err == nil {
+				return v, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
+}
+
+func procError(pid uint32, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %w", pid, ErrGone)
+	}
+	return fmt.Errorf("process %d: %w", pid, err)
+}
