@@ -33,16 +33,11 @@ if sys.version_info >= (3, 11):
         return frame.f_code.co_qualname
 else:
     # Before 3.11 a code object knows only its name: a method's class is that of
-    # its first argument, so it is a part of the stack's identity.
+    # its `self`, so it is a part of the stack's identity. Class methods have none.
     def _owner(frame):
         code = frame.f_code
-        if not code.co_argcount:
-            return None
-        first = code.co_varnames[0]
-        if first == "self":
+        if code.co_argcount and code.co_varnames[0] == "self":
             return type(frame.f_locals["self"]).__name__
-        if first == "cls":
-            return frame.f_locals["cls"].__name__
         return None
 
     def _identity(frame):
