@@ -38,41 +38,45 @@ func (b *bench) traced(args ...string) (*agent, *programs, error) {
 	return nil, nil, err
 }
 
-// pair measures a caller in C.
+// pair measures a caller in C, whose frames can be followed.
 func (b *bench) pair() error {
-	w, err := start(nil, b.workload, "-l", b.library, "-n", "100000000")
-	if err != nil {
-		return err
-	}
-	defer w.stop()
-	var without float64
 	b.title("eBPF run time of a cuMemAlloc and cuMemFree pair, caller in C", "ns", "added")
 	for _, c := range []struct {
 		name, target, stacks string
+		frames               int
 	}{
-		{"without stacks", ns(targetPair), "--stacks=false"},
-		{"with stacks", ns(targetStack), "--stacks=true"},
+		{"without stacks", ns(targetPair), "--stacks=false", 1},
+		{"with stacks, 1 frame", ns(targetStack) + " added", "--stacks=true", 1},
+		{"with stacks, 10 frames", "", "--stacks=true", 10},
+		{"with stacks, 30 frames", "", "--stacks=true", 30},
 	} {
-		a, p, err := b.traced(c.stacks)
+		v, err := b.pairCase(c.frames, c.stacks)
 		if err != nil {
 			return err
 		}
-		v, err := p.nsPerPair(2 * time.Second)
-		p.close()
-		a.stop()
-		if err != nil {
-			return err
-		}
-		added := v
-		if without != 0 {
-			added = v - without
+		if b.pairBaseline == 0 {
+			b.pairBaseline = v
+			b.row(c.name, c.target, number(v), number(v))
 		} else {
-			without = v
+			b.row(c.name, c.target, number(v), number(v-b.pairBaseline))
 		}
-		b.row(c.name, c.target, number(v), number(added))
 	}
-	b.pairBaseline = without
 	return nil
+}
+
+func (b *bench) pairCase(frames int, stacks string) (float64, error) {
+	w, err := start(nil, b.workload, "-l", b.library, "-n", "100000000", "-d", strconv.Itoa(frames))
+	if err != nil {
+		return 0, err
+	}
+	defer w.stop()
+	a, p, err := b.traced(stacks)
+	if err != nil {
+		return 0, err
+	}
+	defer a.stop()
+	defer p.close()
+	return p.nsPerPair(1500 * time.Millisecond)
 }
 
 var depths = []int{1, 4, 10, 25, 50, 100}
