@@ -36,10 +36,9 @@ const (
 	paramScan = "scan-interval"
 	paramMode = "attach-mode"
 
-	// selectedMap is __u32 tgid → __u32 1: the traced processes. Programs look
-	// at it when selectedConst is not 0.
-	selectedMap   = "selected_by_tgid"
-	selectedConst = "select_processes"
+	// Maps of bpf/selection.h: __u32 tgid → __u32 1, and whether it counts.
+	selectedMap = "selected_by_tgid"
+	inForceMap  = "selection_in_force"
 )
 
 // Config of the operator.
@@ -120,11 +119,6 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := ig.DisableStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
-	if len(i.cfg.PIDs) > 0 {
-		if err := ig.SetConst(gc, selectedConst, uint32(1)); err != nil {
-			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
-		}
-	}
 	if err := ig.OnContainers(gc, i.addContainer, i.removeContainer); err != nil && !errors.Is(err, ig.ErrAbsent) {
 		return nil, fmt.Errorf("follow containers: %w", err)
 	}
@@ -179,7 +173,14 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if len(i.cfg.PIDs) > 0 {
 		m, err := ig.Map(gc, selectedMap)
 		if err != nil {
-			return fmt.Errorf("restrict the gadget to processes: %w", err)
+			return fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
+		}
+		inForce, err := ig.Map(gc, inForceMap)
+		if err != nil {
+			return fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
+		}
+		if err := inForce.Put(uint32(0), uint32(1)); err != nil {
+			return fmt.Errorf("--%s: restrict the gadget to processes: %w", paramPID, err)
 		}
 		i.cfg.Select = func(tgid uint32, yes bool) error {
 			if yes {
