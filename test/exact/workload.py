@@ -50,6 +50,8 @@ def arguments():
     a.add_argument("--hold", action="store_true", help="keep everything until a line on stdin")
     a.add_argument("--start-on-stdin", action="store_true", help="wait for a line before calls")
     a.add_argument("--kill-last", action="store_true", help="the last process ends by SIGKILL")
+    a.add_argument("--exec", action="store_true",
+                   help="the spawned processes make half of their calls, then start anew by exec")
     a.add_argument("--index", type=int, default=-1, help=argparse.SUPPRESS)
     return a.parse_args()
 
@@ -130,6 +132,17 @@ def main():
     driver = truth.Driver(os.path.abspath(options.libcuda), options.out)
     if options.index >= 0:
         ready, go = map(int, os.environ["WORKLOAD_PIPES"].split())
+        if options.exec:
+            options.calls //= 2
+            if "WORKLOAD_SECOND" not in os.environ:
+                process = Process(options, driver, options.index)
+                process.prepare()
+                process.run()
+                if process.surprises:
+                    sys.exit("workload: before exec: unexpected results: %s" % process.surprises[:10])
+                # The same process, but what it held ends here.
+                os.environ["WORKLOAD_SECOND"] = "1"
+                os.execv(sys.executable, [sys.executable] + sys.argv)
         sys.exit(work(options, driver, options.index, ready, go))
 
     if options.start_on_stdin:
