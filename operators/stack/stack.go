@@ -6,6 +6,15 @@
 // decodes the two structs of bpf/stack.h.
 package stack
 
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"path"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
 // Kind says what a frame is, which decides its colour and its pprof mapping.
 type Kind uint8
 
@@ -23,18 +32,169 @@ const (
 const (
 	// Unknown is the function name of a frame of KindUnknown.
 	Unknown = "[unknown]"
+	// Truncated is the function name of a frame of KindUnknown that stands
+	// for the callers the kernel could not read or had no room for.
+	Truncated = "[truncated]"
+	// Unreadable is the function name of a Python frame without a name.
+	Unreadable = "<unreadable>"
 	// Trampoline is the function name of a frame of KindTrampoline.
 	Trampoline = "<interpreter trampoline>"
 )
 
+// String gives the word that files carry for the kind: unknown, python, native
+// or trampoline.
+func (k Kind) String() string {
+	switch k {
+	case KindPython:
+		return "python"
+	case KindNative:
+		return "native"
+	case KindTrampoline:
+		return "trampoline"
+	default:
+		return "unknown"
+	}
+}
+
+// ParseKind is the inverse of Kind.String; other words are KindUnknown.
+func ParseKind(word string) Kind {
+	for k := KindPython; k <= KindTrampoline; k++ {
+		if k.String() == word {
+			return k
+		}
+	}
+	return KindUnknown
+}
+
 // Frame is one call. File and Line are empty where they are not known; for a
 // native frame File is the path of the library as the process mapped it.
+// Compare frames by their Identity.
 type Frame struct {
 	Kind     Kind
 	Function string
 	File     string
 	Line     uint32
+	// BuildID (hex) and Address say where in its file a native frame is;
+	// Address is as linked, so it is the same in every process. Both are
+	// zero for other kinds, Address also for named native frames: all calls
+	// within one function are one frame.
+	BuildID string
+	Address uint64
 }
 
 // Stack is a call stack, leaf first.
 type Stack []Frame
+
+// Identity is the frame without what does not tell it from others: a named
+// native function is the same in the next build of its library, so that a
+// profile taken before an upgrade can be compared with one taken after.
+func (f Frame) Identity() Frame {
+	if f.Address == 0 {
+		f.BuildID = ""
+	}
+	return f
+}
+
+// UnknownStack is what stands for a stack that was lost.
+func UnknownStack() Stack {
+	return Stack{{Kind: KindUnknown, Function: Unknown}}
+}
+
+// ID is a content hash of the frames' identities: equal stacks have equal ids in every
+// process and after a restart. It is FNV-1a, so it is no defence against
+// somebody who wants two stacks to collide.
+func (s Stack) ID() uint64 {
+	h := fnv.New64a()
+	var n [8]byte
+	number := func(v uint64) {
+		binary.LittleEndian.PutUint64(n[:], v)
+		h.Write(n[:])
+	}
+	// Each string goes with its length, so that no two lists of frames
+	// serialise to the same bytes.
+	text := func(v string) {
+		number(uint64(len(v)))
+		h.Write([]byte(v))
+	}
+	for _, f := range s {
+		f = f.Identity()
+		number(uint64(f.Kind)<<32 | uint64(f.Line))
+		number(f.Address)
+		text(f.Function)
+		text(f.File)
+		text(f.BuildID)
+	}
+	return h.Sum64()
+}
+
+// Self is the frame that a table shows for the stack: the innermost Python
+// frame, because that is the line a person can change; without one, the leaf.
+func (s Stack) Self() Frame {
+	for _, f := range s {
+		if f.Kind == KindPython {
+			return f
+		}
+	}
+	if len(s) == 0 {
+		return Frame{Kind: KindUnknown, Function: Unknown}
+	}
+	return s[0]
+}
+
+// Folded is the stack on one line, root first, labels joined with "; ". A
+// semicolon inside a label becomes a colon, so the line can be split again.
+func (s Stack) Folded() string {
+	var b strings.Builder
+	for i := len(s) - 1; i >= 0; i-- {
+		b.WriteString(strings.ReplaceAll(s[i].Label(), ";", ":"))
+		if i > 0 {
+			b.WriteString("; ")
+		}
+	}
+	return b.String()
+}
+
+// Label is how a person reads the frame: `Model.forward (vllm/model.py:12)`,
+// `cuMemAlloc_v2 (libcuda.so.1)`, `[unknown]`. The names come from the traced
+// process, so control characters, which could drive a terminal, are replaced.
+func (f Frame) Label() string {
+	label := f.Function
+	if file := ShortFile(f.File); file != "" {
+		label += " (" + file
+		if f.Line != 0 {
+			label += ":" + strconv.FormatUint(uint64(f.Line), 10)
+		}
+		label += ")"
+	} else if f.Line != 0 {
+		label += " (line " + strconv.FormatUint(uint64(f.Line), 10) + ")"
+	}
+	return printable(label)
+}
+
+// ShortFile is the part of a path that tells files apart: below site-packages
+// or the standard library the import path, elsewhere the base name.
+func ShortFile(file string) string {
+	for _, root := range []string{"/site-packages/", "/dist-packages/"} {
+		if i := strings.LastIndex(file, root); i >= 0 && strings.HasSuffix(file, ".py") {
+			return file[i+len(root):]
+		}
+	}
+	if i := strings.LastIndex(file, "/lib/python3."); i >= 0 && strings.HasSuffix(file, ".py") {
+		if _, rest, ok := strings.Cut(file[i+len("/lib/python3."):], "/"); ok {
+			return rest
+		}
+	}
+	if file == "" {
+		return ""
+	}
+	return path.Base(file)
+}
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
+}

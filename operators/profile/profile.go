@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package profile is the model of who holds what: one row per (process, stack,
+// kind of memory, device) with what was allocated, freed and is still in use.
+// A Profile is a snapshot at a time; from it come the totals per frame, the
+// tree of a flame graph, the difference of two snapshots and the flow between
+// them. It is pure: rows come in named, and nothing here knows where from.
+//
+// For every profile and every sample type: the self values of all frames add up
+// to the sum of the rows, and so does the total of the root; a frame's total is
+// at least its self, and counts a row once however often the frame recurs in
+// its stack. The same rows in any order give the same profile.
+package profile
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// UnknownDevice is the Device of memory whose CUDA device was not seen.
+const UnknownDevice = -1
+
+// Process is who made the calls. ID tells processes apart, PID does not: it is
+// reused. The container's names are empty outside of containers.
+type Process struct {
+	ID   uint64
+	PID  uint32
+	Comm string
+
+	Namespace, Pod, Container string
+}
+
+// Values are one row's counters since the row exists. Bytes and objects (calls
+// that returned memory) go in pairs. They are signed so that the difference of
+// two is a Values, too.
+type Values struct {
+	AllocBytes, AllocObjects int64
+	FreedBytes, FreedObjects int64
+	// Implicit: freed by the end of the process or of its CUDA context.
+	ImplicitBytes, ImplicitObjects int64
+	// In use = alloc − freed − implicit.
+	InuseBytes, InuseObjects int64
+	// PeakBytes is the highest InuseBytes so far. Rows merged into one may
+	// have peaked at different times: their sum is an upper bound.
+	PeakBytes int64
+}
+
+// Add is the sum, field by field.
+func (v Values) Add(w Values) Values {
+	v.AllocBytes += w.AllocBytes
+	v.AllocObjects += w.AllocObjects
+	v.FreedBytes += w.FreedBytes
+	v.FreedObjects += w.FreedObjects
+	v.ImplicitBytes += w.ImplicitBytes
+	v.ImplicitObjects += w.ImplicitObjects
+	v.InuseBytes += w.InuseBytes
+	v.InuseObjects += w.InuseObjects
+	v.PeakBytes += w.PeakBytes
+	return v
+}
+
+// Sub is the difference, field by field.
+func (v Values) Sub(w Values) Values {
+	return v.Add(Values{
+		AllocBytes: -w.AllocBytes, AllocObjects: -w.AllocObjects,
+		FreedBytes: -w.FreedBytes, FreedObjects: -w.FreedObjects,
+		ImplicitBytes: -w.ImplicitBytes, ImplicitObjects: -w.ImplicitObjects,
+		InuseBytes: -w.InuseBytes, InuseObjects: -w.InuseObjects,
+		PeakBytes: -w.PeakBytes,
+	})
+}
+
+// Check says whether the counters of a snapshot agree with each other.
+func (v Values) Check() error {
+	if v.InuseBytes != v.AllocBytes-v.FreedBytes-v.ImplicitBytes {
+		return fmt.Errorf("in use %d bytes is not allocated %d − freed %d − freed implicitly %d",
+			v.InuseBytes, v.AllocBytes, v.FreedBytes, v.ImplicitBytes)
+	}
+	if v.InuseObjects != v.AllocObjects-v.FreedObjects-v.ImplicitObjects {
+		return fmt.Errorf("in use %d objects is not allocated %d − freed %d − freed implicitly %d",
+			v.InuseObjects, v.AllocObjects, v.FreedObjects, v.ImplicitObjects)
+	}
+	if v.InuseBytes < 0 || v.InuseObjects < 0 || v.PeakBytes < v.InuseBytes {
+		return fmt.Errorf("in use %d bytes, %d objects, peak %d bytes", v.InuseBytes, v.InuseObjects, v.PeakBytes)
+	}
+	return nil
+}
+
+// Type is what a flame graph can show, in the order of the files.
+type Type uint8
+
+const (
+	AllocObjects Type = iota
+	AllocSpace
+	InuseObjects
+	InuseSpace
+)
+
+// Types are all of them; the position is the type.
+func Types() []Type { return []Type{AllocObjects, AllocSpace, InuseObjects, InuseSpace} }
+
+// String is pprof's name of the type.
+func (t Type) String() string {
+	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"}[t]
+}
+
+// Unit is pprof's unit of the type.
+func (t Type) Unit() string {
+	if t == AllocSpace || t == InuseSpace {
+		return "bytes"
+	}
+	return "count"
+}
+
+// Get is the value of the type.
+func (v Values) Get(t Type) int64 {
+	switch t {
+	case AllocObjects:
+		return v.AllocObjects
+	case AllocSpace:
+		return v.AllocBytes
+	case InuseObjects:
+		return v.InuseObjects
+	default:
+		return v.InuseBytes
+	}
+}
+
+// Row is what one stack of one process holds of one kind on one device.
+type Row struct {
+	Process Process
+	Stack   stack.Stack
+	Kind    string
+	Device  int32
+	Values
+}
+
+// Profile is a snapshot. Rows are sorted and unique; treat them as read-only.
+type Profile struct {
+	Time time.Time
+	Rows []Row
+}
+
+type rowKey struct {
+	process uint64
+	stack   uint64
+	kind    string
+	device  int32
+}
+
+func (r Row) key() rowKey {
+	return rowKey{r.Process.ID, r.Stack.ID(), r.Kind, r.Device}
+}
+
+// New makes a snapshot of rows, which it does not keep. Rows of one process
+// that differ only in addresses (their stacks are equal once they have names)
+// become one; its PeakBytes is then an upper bound.
+func New(at time.Time, rows []Row) *Profile {
+	index := make(map[rowKey]int, len(rows))
+	p := &Profile{Time: at, Rows: make([]Row, 0, len(rows))}
+	for _, r := range rows {
+		k := r.key()
+		if i, ok := index[k]; ok {
+			p.Rows[i].Values = p.Rows[i].Values.Add(r.Values)
+			// Which of several names a process had must not depend
+			// on the order of the rows.
+			if compareProcess(r.Process, p.Rows[i].Process) < 0 {
+				p.Rows[i].Process = r.Process
+			}
+			continue
+		}
+		index[k] = len(p.Rows)
+		p.Rows = append(p.Rows, r)
+	}
+	slices.SortFunc(p.Rows, compareRow)
+	return p
+}
+
+// Merge is the union of snapshots of different processes, taken at the time of
+// the latest. Rows that are in several are added up, so two snapshots of the
+// same process must not be merged: in-use is a level, not a flow.
+func Merge(profiles ...*Profile) *Profile {
+	var at time.Time
+	var rows []Row
+	for _, p := range profiles {
+		if p.Time.After(at) {
+			at = p.Time
+		}
+		rows = append(rows, p.Rows...)
+	}
+	return New(at, rows)
+}
+
+// Sum is the sum of all rows.
+func (p *Profile) Sum() Values {
+	var sum Values
+	for _, r := range p.Rows {
+		sum = sum.Add(r.Values)
+	}
+	return sum
+}
+
+func compareRow(a, b Row) int {
+	return cmp.Or(
+		compareProcess(a.Process, b.Process),
+		compareStack(a.Stack, b.Stack),
+		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Device, b.Device),
+	)
+}
+
+func compareProcess(a, b Process) int {
+	return cmp.Or(
+		cmp.Compare(a.PID, b.PID),
+		cmp.Compare(a.ID, b.ID),
+		strings.Compare(a.Comm, b.Comm),
+		strings.Compare(a.Namespace, b.Namespace),
+		strings.Compare(a.Pod, b.Pod),
+		strings.Compare(a.Container, b.Container),
+	)
+}
+
+// compareStack orders stacks from the root, so that callers stay together.
+func compareStack(a, b stack.Stack) int {
+	for i := 1; i <= min(len(a), len(b)); i++ {
+		if c := compareFrame(a[len(a)-i], b[len(b)-i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func compareFrame(a, b stack.Frame) int {
+	a, b = a.Identity(), b.Identity()
+	if a == b {
+		return 0
+	}
+	return cmp.Or(
+		strings.Compare(a.Function, b.Function),
+		strings.Compare(a.File, b.File),
+		cmp.Compare(a.Line, b.Line),
+		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Address, b.Address),
+		strings.Compare(a.BuildID, b.BuildID),
+	)
+}

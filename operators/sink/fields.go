@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sink
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+// number reads an integer of any width; false if the field is absent or no
+// integer.
+func number(f datasource.FieldAccessor, d datasource.Data) (uint64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	switch f.Type() {
+	case api.Kind_Uint64:
+		v, err := f.Uint64(d)
+		return v, err == nil
+	case api.Kind_Int64:
+		v, err := f.Int64(d)
+		return uint64(v), err == nil
+	case api.Kind_Uint32:
+		v, err := f.Uint32(d)
+		return uint64(v), err == nil
+	case api.Kind_Int32:
+		v, err := f.Int32(d)
+		return uint64(int64(v)), err == nil
+	case api.Kind_Uint16:
+		v, err := f.Uint16(d)
+		return uint64(v), err == nil
+	case api.Kind_Uint8:
+		v, err := f.Uint8(d)
+		return uint64(v), err == nil
+	}
+	return 0, false
+}
+
+// value is number as a counter: negative and enormous are not possible.
+func value(f datasource.FieldAccessor, d datasource.Data) int64 {
+	v, _ := number(f, d)
+	return int64(min(v, math.MaxInt64))
+}
+
+func text(f datasource.FieldAccessor, d datasource.Data) string {
+	if f == nil {
+		return ""
+	}
+	s, _ := f.String(d)
+	return s
+}
+
+// word is the name of an enum value, or its number where there is no name.
+func word(name, raw datasource.FieldAccessor, d datasource.Data) string {
+	if s := text(name, d); s != "" {
+		return s
+	}
+	if v, ok := number(raw, d); ok {
+		return strconv.FormatInt(int64(v), 10)
+	}
+	return ""
+}
+
+// processFields are those that every row about a process has; the container's
+// are nil where Inspektor Gadget knows none.
+type processFields struct {
+	id, pid, comm             datasource.FieldAccessor
+	namespace, pod, container datasource.FieldAccessor
+	runtimeContainer          datasource.FieldAccessor
+	stackID                   datasource.FieldAccessor
+}
+
+func bindProcess(ds datasource.DataSource) (processFields, error) {
+	f := processFields{
+		id: ds.GetField("process"), pid: ds.GetField("proc.pid"), comm: ds.GetField("proc.comm"),
+		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"), container: ds.GetField("k8s.containerName"),
+		runtimeContainer: ds.GetField("runtime.containerName"),
+		stackID:          ds.GetField("stack_id"),
+	}
+	if f.id == nil || f.pid == nil || f.stackID == nil {
+		return f, fmt.Errorf("data source %s lacks process, proc.pid or stack_id", ds.Name())
+	}
+	return f, nil
+}
+
+func (f *processFields) read(d datasource.Data) profile.Process {
+	id, _ := number(f.id, d)
+	pid, _ := number(f.pid, d)
+	p := profile.Process{
+		ID: id, PID: uint32(pid), Comm: text(f.comm, d),
+		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d),
+	}
+	if p.Container == "" {
+		p.Container = text(f.runtimeContainer, d)
+	}
+	return p
+}
+
+type allocFields struct {
+	processFields
+	kind, kindRaw, device                              datasource.FieldAccessor
+	allocBytes, allocObjects, freedBytes, freedObjects datasource.FieldAccessor
+	implicitBytes, implicitObjects                     datasource.FieldAccessor
+	inuseBytes, inuseObjects, peakBytes                datasource.FieldAccessor
+}
+
+func bindAllocs(ds datasource.DataSource) (allocFields, error) {
+	process, err := bindProcess(ds)
+	if err != nil {
+		return allocFields{}, err
+	}
+	f := allocFields{
+		processFields: process,
+		kind:          ds.GetField("kind"), kindRaw: ds.GetField("kind_raw"), device: ds.GetField("device"),
+	}
+	for name, to := range map[string]*datasource.FieldAccessor{
+		"alloc_bytes": &f.allocBytes, "alloc_objects": &f.allocObjects,
+		"freed_bytes": &f.freedBytes, "freed_objects": &f.freedObjects,
+		"implicit_bytes": &f.implicitBytes, "implicit_objects": &f.implicitObjects,
+		"inuse_bytes": &f.inuseBytes, "inuse_objects": &f.inuseObjects,
+		"peak_bytes": &f.peakBytes,
+	} {
+		if *to = ds.GetField(name); *to == nil {
+			return f, fmt.Errorf("data source %s lacks %s", ds.Name(), name)
+		}
+	}
+	return f, nil
+}
+
+func (f *allocFields) id(d datasource.Data) rowID {
+	process, _ := number(f.processFields.id, d)
+	stackID, _ := number(f.stackID, d)
+	id := rowID{process: process, stackID: stackID, kind: word(f.kind, f.kindRaw, d), device: profile.UnknownDevice}
+	if device, ok := number(f.device, d); ok {
+		id.device = int32(device)
+	}
+	return id
+}
+
+func (f *allocFields) values(d datasource.Data) profile.Values {
+	return profile.Values{
+		AllocBytes: value(f.allocBytes, d), AllocObjects: value(f.allocObjects, d),
+		FreedBytes: value(f.freedBytes, d), FreedObjects: value(f.freedObjects, d),
+		ImplicitBytes: value(f.implicitBytes, d), ImplicitObjects: value(f.implicitObjects, d),
+		InuseBytes: value(f.inuseBytes, d), InuseObjects: value(f.inuseObjects, d),
+		PeakBytes: value(f.peakBytes, d),
+	}
+}
+
+type oomFields struct {
+	processFields
+	timestamp, api, errorName, errorRaw datasource.FieldAccessor
+	requested, inuse                    datasource.FieldAccessor
+	holderStacks, holderBytes           datasource.FieldAccessor
+}
+
+func bindOOMs(ds datasource.DataSource) (oomFields, error) {
+	process, err := bindProcess(ds)
+	return oomFields{
+		processFields: process,
+		timestamp:     ds.GetField("timestamp_raw"), api: ds.GetField("api"),
+		errorName: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
+		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
+		holderStacks: ds.GetField("holder_stacks"), holderBytes: ds.GetField("holder_bytes"),
+	}, err
+}

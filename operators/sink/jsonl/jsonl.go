@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jsonl writes one JSON object per line: a row of the profile whenever
+// it has changed, and every refused allocation. It is meant for jq, DuckDB and
+// the like, so every line stands alone. Fields, by "type":
+//
+//	alloc: time (RFC 3339 with nanoseconds, UTC), process (hex id of the
+//	  process, not reused), pid, comm, namespace, pod, container (left out
+//	  when empty), kind, device (-1: unknown), the nine counters of the
+//	  `allocs` table (cumulative, so the last line of a row is its state),
+//	  stack
+//	oom: time, process … container as above, api, error, requested_bytes,
+//	  inuse_bytes, stack, holders: array of {bytes, stack}, largest first
+//
+// A stack is an array of {function, file, line, kind}, innermost call first;
+// file and line are left out when unknown; kind is python, native, trampoline
+// or unknown.
+package jsonl
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// Encoder writes lines to one writer. It must not be used concurrently.
+type Encoder struct {
+	json *json.Encoder
+}
+
+// NewEncoder writes to w, one Write per line.
+func NewEncoder(w io.Writer) *Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return &Encoder{json: e}
+}
+
+type process struct {
+	Process   string `json:"process"`
+	PID       uint32 `json:"pid"`
+	Comm      string `json:"comm"`
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+}
+
+type frame struct {
+	Function string `json:"function"`
+	File     string `json:"file,omitempty"`
+	Line     uint32 `json:"line,omitempty"`
+	Kind     string `json:"kind"`
+}
+
+type alloc struct {
+	Type string `json:"type"`
+	Time string `json:"time"`
+	process
+	Kind            string  `json:"kind"`
+	Device          int32   `json:"device"`
+	AllocBytes      int64   `json:"alloc_bytes"`
+	AllocObjects    int64   `json:"alloc_objects"`
+	FreedBytes      int64   `json:"freed_bytes"`
+	FreedObjects    int64   `json:"freed_objects"`
+	ImplicitBytes   int64   `json:"implicit_bytes"`
+	ImplicitObjects int64   `json:"implicit_objects"`
+	InuseBytes      int64   `json:"inuse_bytes"`
+	InuseObjects    int64   `json:"inuse_objects"`
+	PeakBytes       int64   `json:"peak_bytes"`
+	Stack           []frame `json:"stack"`
+}
+
+type oom struct {
+	Type string `json:"type"`
+	Time string `json:"time"`
+	process
+	API            string   `json:"api"`
+	Error          string   `json:"error"`
+	RequestedBytes int64    `json:"requested_bytes"`
+	InuseBytes     int64    `json:"inuse_bytes"`
+	Stack          []frame  `json:"stack"`
+	Holders        []holder `json:"holders"`
+}
+
+type holder struct {
+	Bytes int64   `json:"bytes"`
+	Stack []frame `json:"stack"`
+}
+
+// Row writes the state of one row at a time.
+func (e *Encoder) Row(at time.Time, r profile.Row) error {
+	return e.encode(alloc{
+		Type: "alloc", Time: timestamp(at), process: toProcess(r.Process),
+		Kind: r.Kind, Device: r.Device,
+		AllocBytes: r.AllocBytes, AllocObjects: r.AllocObjects,
+		FreedBytes: r.FreedBytes, FreedObjects: r.FreedObjects,
+		ImplicitBytes: r.ImplicitBytes, ImplicitObjects: r.ImplicitObjects,
+		InuseBytes: r.InuseBytes, InuseObjects: r.InuseObjects,
+		PeakBytes: r.PeakBytes,
+		Stack:     toFrames(r.Stack),
+	})
+}
+
+// OOM writes one refused allocation.
+func (e *Encoder) OOM(o profile.OOM) error {
+	holders := make([]holder, len(o.Holders))
+	for i, h := range o.Holders {
+		holders[i] = holder{Bytes: h.Bytes, Stack: toFrames(h.Stack)}
+	}
+	return e.encode(oom{
+		Type: "oom", Time: timestamp(o.Time), process: toProcess(o.Process),
+		API: o.API, Error: o.Error,
+		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes,
+		Stack: toFrames(o.Stack), Holders: holders,
+	})
+}
+
+func (e *Encoder) encode(v any) error {
+	if err := e.json.Encode(v); err != nil {
+		return fmt.Errorf("write jsonl: %w", err)
+	}
+	return nil
+}
+
+func timestamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func toProcess(p profile.Process) process {
+	return process{
+		// A number of 64 bits would lose its end in most JSON readers.
+		Process: fmt.Sprintf("%016x", p.ID),
+		PID:     p.PID, Comm: p.Comm,
+		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
+	}
+}
+
+func toFrames(s stack.Stack) []frame {
+	frames := make([]frame, len(s))
+	for i, f := range s {
+		frames[i] = frame{Function: f.Function, File: f.File, Line: f.Line, Kind: f.Kind.String()}
+	}
+	return frames
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pprof writes a profile in pprof's format and reads it back, so that
+// `go tool pprof`, every viewer that reads heap profiles, and our own diff can
+// use it. The sample types are those of a Go heap profile; labels say which
+// process, container, kind of memory and device a sample belongs to.
+//
+// What the format cannot hold is lost on the way back: peaks, and how much of
+// what was freed was freed by the end of the process.
+package pprof
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	gpu "github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// Encode writes p gzipped. The same profile gives the same bytes.
+func Encode(w io.Writer, p *gpu.Profile) error {
+	out, err := build(p)
+	if err != nil {
+		return err
+	}
+	if err := out.Write(w); err != nil {
+		return fmt.Errorf("write pprof: %w", err)
+	}
+	return nil
+}
+
+func build(p *gpu.Profile) (*profile.Profile, error) {
+	b := builder{
+		out: &profile.Profile{
+			DefaultSampleType: gpu.InuseSpace.String(),
+			// Every allocation is counted; nothing is scaled up.
+			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
+			Period:     1,
+		},
+		functions: map[functionKey]*profile.Function{},
+		locations: map[stack.Frame]*profile.Location{},
+		mappings:  map[mappingKey]*profile.Mapping{},
+	}
+	if !p.Time.IsZero() {
+		b.out.TimeNanos = p.Time.UnixNano()
+	}
+	for _, t := range gpu.Types() {
+		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.String(), Unit: t.Unit()})
+	}
+	for _, r := range p.Rows {
+		b.sample(r)
+	}
+	if err := b.out.CheckValid(); err != nil {
+		return nil, fmt.Errorf("build pprof: %w", err)
+	}
+	return b.out, nil
+}
+
+type functionKey struct{ name, file string }
+
+type mappingKey struct{ file, buildID string }
+
+type builder struct {
+	out       *profile.Profile
+	functions map[functionKey]*profile.Function
+	locations map[stack.Frame]*profile.Location
+	mappings  map[mappingKey]*profile.Mapping
+}
+
+func (b *builder) sample(r gpu.Row) {
+	s := &profile.Sample{
+		Label:    map[string][]string{},
+		NumLabel: map[string][]int64{"pid": {int64(r.Process.PID)}},
+	}
+	for _, t := range gpu.Types() {
+		s.Value = append(s.Value, r.Get(t))
+	}
+	for _, f := range r.Stack {
+		s.Location = append(s.Location, b.location(f))
+	}
+	device := "unknown"
+	if r.Device != gpu.UnknownDevice {
+		device = strconv.Itoa(int(r.Device))
+	}
+	for name, value := range map[string]string{
+		"comm":      r.Process.Comm,
+		"namespace": r.Process.Namespace,
+		"pod":       r.Process.Pod,
+		"container": r.Process.Container,
+		"kind":      r.Kind,
+		"device":    device,
+	} {
+		if value != "" {
+			s.Label[name] = []string{value}
+		}
+	}
+	b.out.Sample = append(b.out.Sample, s)
+}
+
+func (b *builder) location(f stack.Frame) *profile.Location {
+	if l, ok := b.locations[f]; ok {
+		return l
+	}
+	l := &profile.Location{
+		ID:      uint64(len(b.out.Location)) + 1,
+		Address: f.Address,
+		Line:    []profile.Line{{Function: b.function(f), Line: int64(f.Line)}},
+	}
+	if f.Kind == stack.KindNative && f.File != "" {
+		l.Mapping = b.mapping(mappingKey{f.File, f.BuildID})
+	}
+	b.locations[f] = l
+	b.out.Location = append(b.out.Location, l)
+	return l
+}
+
+func (b *builder) function(f stack.Frame) *profile.Function {
+	k := functionKey{f.Function, f.File}
+	if fn, ok := b.functions[k]; ok {
+		return fn
+	}
+	fn := &profile.Function{
+		ID:         uint64(len(b.out.Function)) + 1,
+		Name:       f.Function,
+		SystemName: f.Function,
+		Filename:   f.File,
+	}
+	b.functions[k] = fn
+	b.out.Function = append(b.out.Function, fn)
+	return fn
+}
+
+func (b *builder) mapping(k mappingKey) *profile.Mapping {
+	if m, ok := b.mappings[k]; ok {
+		return m
+	}
+	m := &profile.Mapping{
+		ID: uint64(len(b.out.Mapping)) + 1,
+		// Addresses are as linked, so the file lies at 0 and is as long
+		// as it needs to be.
+		Limit:   math.MaxInt64,
+		File:    k.file,
+		BuildID: k.buildID,
+		// Tells readers that the names are final.
+		HasFunctions:    true,
+		HasFilenames:    true,
+		HasLineNumbers:  true,
+		HasInlineFrames: true,
+	}
+	b.mappings[k] = m
+	b.out.Mapping = append(b.out.Mapping, m)
+	return m
+}
+
+// Decode reads what Encode wrote. Other pprof files fail unless they have all
+// four sample types of a heap profile. Freed is taken to be what was allocated
+// and is no longer in use.
+func Decode(r io.Reader) (*gpu.Profile, error) {
+	in, err := profile.Parse(r)
+	if err != nil {
+		return nil, fmt.Errorf("read pprof: %w", err)
+	}
+	column := map[gpu.Type]int{}
+	for _, t := range gpu.Types() {
+		for i, st := range in.SampleType {
+			if st.Type == t.String() && st.Unit == t.Unit() {
+				column[t] = i
+			}
+		}
+		if _, ok := column[t]; !ok {
+			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
+		}
+	}
+
+	rows := make([]gpu.Row, 0, len(in.Sample))
+	for _, s := range in.Sample {
+		rows = append(rows, decodeSample(s, column))
+	}
+	return gpu.New(time.Unix(0, in.TimeNanos), rows), nil
+}
+
+func decodeSample(s *profile.Sample, column map[gpu.Type]int) gpu.Row {
+	label := func(name string) string {
+		if v := s.Label[name]; len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	r := gpu.Row{
+		Process: gpu.Process{
+			Comm:      label("comm"),
+			Namespace: label("namespace"),
+			Pod:       label("pod"),
+			Container: label("container"),
+		},
+		Kind:   label("kind"),
+		Device: gpu.UnknownDevice,
+	}
+	if v := s.NumLabel["pid"]; len(v) > 0 {
+		r.Process.PID = uint32(v[0])
+		r.Process.ID = uint64(r.Process.PID)
+	}
+	if d, err := strconv.ParseInt(label("device"), 10, 32); err == nil {
+		r.Device = int32(d)
+	}
+	r.AllocObjects, r.AllocBytes = s.Value[column[gpu.AllocObjects]], s.Value[column[gpu.AllocSpace]]
+	r.InuseObjects, r.InuseBytes = s.Value[column[gpu.InuseObjects]], s.Value[column[gpu.InuseSpace]]
+	r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
+	r.PeakBytes = r.InuseBytes
+	for _, l := range s.Location {
+		// Several lines are inlined calls, innermost first.
+		for _, line := range l.Line {
+			r.Stack = append(r.Stack, decodeFrame(l, line))
+		}
+	}
+	if len(r.Stack) == 0 {
+		r.Stack = stack.UnknownStack()
+	}
+	return r
+}
+
+// decodeFrame finds the kind again, which pprof has no place for.
+func decodeFrame(l *profile.Location, line profile.Line) stack.Frame {
+	f := stack.Frame{Kind: stack.KindPython, Line: uint32(line.Line)}
+	if line.Function != nil {
+		f.Function, f.File = line.Function.Name, line.Function.Filename
+	}
+	switch {
+	case f.Function == stack.Trampoline:
+		f.Kind = stack.KindTrampoline
+	case f.Function == stack.Unknown || f.Function == stack.Truncated:
+		f.Kind = stack.KindUnknown
+	case l.Mapping != nil:
+		f.Kind, f.BuildID, f.Address = stack.KindNative, l.Mapping.BuildID, l.Address
+	case strings.HasPrefix(f.Function, "0x"):
+		f.Kind = stack.KindNative
+	}
+	return f
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pprof
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	gpu "github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/internal/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got)
+}
+
+func TestProfile(t *testing.T) {
+	p, err := build(fixture.Small())
+	require.NoError(t, err)
+	golden(t, "small.txt", p.String())
+}
+
+func TestDecodeGivesBackWhatTheFormatHolds(t *testing.T) {
+	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(500)} {
+		var b bytes.Buffer
+		require.NoError(t, Encode(&b, p), name)
+		got, err := Decode(&b)
+		require.NoError(t, err, name)
+
+		require.Len(t, got.Rows, len(p.Rows), name)
+		require.True(t, p.Time.Equal(got.Time), name)
+		for i, want := range p.Rows {
+			row := got.Rows[i]
+			require.Equal(t, want.Stack, row.Stack, name)
+			require.NoError(t, row.Check(), name)
+			for _, typ := range gpu.Types() {
+				require.Equal(t, want.Get(typ), row.Get(typ), name)
+			}
+			want.Process.ID, row.Process.ID = 0, 0
+			require.Equal(t, want.Process, row.Process, name)
+			require.Equal(t, want.Kind, row.Kind, name)
+			require.Equal(t, want.Device, row.Device, name)
+		}
+	}
+}
+
+func TestSameProfileGivesSameBytes(t *testing.T) {
+	var a, b bytes.Buffer
+	require.NoError(t, Encode(&a, fixture.Small()))
+	require.NoError(t, Encode(&b, fixture.Small()))
+	require.Equal(t, a.Bytes(), b.Bytes())
+}
+
+func TestDecodeRefusesOtherFiles(t *testing.T) {
+	_, err := Decode(bytes.NewReader([]byte("not a profile")))
+	require.Error(t, err)
+
+	var b bytes.Buffer
+	p, err := build(fixture.Small())
+	require.NoError(t, err)
+	p.SampleType[3].Type = "cpu"
+	require.NoError(t, p.Write(&b))
+	_, err = Decode(&b)
+	require.ErrorContains(t, err, "no sample type inuse_space")
+}
+
+func TestEmptyProfile(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Encode(&b, gpu.New(fixture.Small().Time, nil)))
+	got, err := Decode(&b)
+	require.NoError(t, err)
+	require.Empty(t, got.Rows)
+}
+
+// The reader that people use is the judge of the file.
+func TestGoToolPprof(t *testing.T) {
+	goTool, err := exec.LookPath("go")
+	require.NoError(t, err, "go test without go in PATH")
+	dir := t.TempDir()
+	write := func(name string, p *gpu.Profile) string {
+		var b bytes.Buffer
+		require.NoError(t, Encode(&b, p))
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o600))
+		return path
+	}
+	small, earlier := write("small.pb.gz", fixture.Small()), write("earlier.pb.gz", fixture.Earlier())
+
+	top := func(args ...string) string {
+		cmd := exec.Command(goTool, append([]string{"tool", "pprof", "-symbolize=none", "-nodecount=20"}, args...)...)
+		cmd.Env = append(os.Environ(), "PPROF_TMPDIR="+dir, "TZ=UTC")
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	golden(t, "top.txt", top("-top", "-lines", small))
+	golden(t, "top_alloc_objects.txt", top("-top", "-sample_index=alloc_objects", small))
+	golden(t, "top_diff.txt", top("-top", "-diff_base", earlier, small))
+	golden(t, "tags.txt", top("-tags", small))
+}

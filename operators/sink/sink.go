@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sink is the Inspektor Gadget operator that writes what a gadget found
+// to files: a pprof profile and a flame graph when the run ends, JSON lines as
+// it goes. It reads the data sources `allocs`, an array with the cumulative
+// rows of all processes at every interval, and `ooms`, single events; stacks
+// come from the operator symbolize.
+//
+// Files are written where the gadget runs, so the parameters exist for local
+// runs only: a client must not have files written on the node.
+package sink
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/jsonl"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+)
+
+const (
+	operatorName = "sink"
+	// Priority is just before the exporters of Inspektor Gadget.
+	Priority = 9990
+	// subscription is after the filter (9000): who filters the table filters
+	// the files; and before the limiter (9600): a short table does not make
+	// the files incomplete.
+	subscription = 9100
+
+	paramPprof = "pprof-out"
+	paramFlame = "flamegraph-out"
+	paramBase  = "flamegraph-base"
+	paramJSONL = "jsonl-out"
+)
+
+// Operator is to be registered once per process.
+type Operator struct{}
+
+// New returns the operator.
+func New() *Operator { return &Operator{} }
+
+func (*Operator) Name() string              { return operatorName }
+func (*Operator) Init(*params.Params) error { return nil }
+func (*Operator) GlobalParams() api.Params  { return nil }
+func (*Operator) Priority() int             { return Priority }
+
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{
+		{Key: paramPprof, Title: "pprof file", Description: "Write a pprof profile to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+	}
+}
+
+// InstantiateDataOperator takes part in local runs of gadgets with `allocs`.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	allocs := gc.GetDataSources()["allocs"]
+	if allocs == nil || allocs.Type() != datasource.TypeArray || gc.IsClient() || gc.IsRemoteCall() {
+		return nil, nil
+	}
+	if values[paramBase] != "" && values[paramFlame] == "" {
+		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
+	}
+	return &instance{values: values}, nil
+}
+
+type instance struct {
+	values api.ParamValues
+	stacks *symbols.Stacks
+	base   *profile.Profile
+
+	pprof, flame *output
+	jsonFile     *os.File
+
+	// mu guards what follows: callbacks are concurrent.
+	mu       sync.Mutex
+	recorder recorder
+	json     *jsonl.Encoder
+	buffer   *bufio.Writer
+	jsonErr  error
+	ended    bool
+}
+
+func (*instance) Name() string { return operatorName }
+
+// PreStart opens the files and subscribes: the fields of other operators exist
+// from here on, and an unwritable path fails before anything is attached.
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" {
+		return nil
+	}
+	var ok bool
+	if i.stacks, ok = symbolize.FromContext(gc); !ok {
+		return errors.New("files need the operator symbolize, which is not active")
+	}
+	if err := i.subscribe(gc); err != nil {
+		return err
+	}
+	if err := i.open(); err != nil {
+		i.discard()
+		return err
+	}
+	return nil
+}
+
+func (i *instance) open() error {
+	var err error
+	if path := i.values[paramBase]; path != "" {
+		if i.base, err = readBase(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramBase, err)
+		}
+	}
+	if path := i.values[paramPprof]; path != "" {
+		if i.pprof, err = create(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramPprof, err)
+		}
+	}
+	if path := i.values[paramFlame]; path != "" {
+		if i.flame, err = create(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramFlame, err)
+		}
+	}
+	if path := i.values[paramJSONL]; path != "" {
+		if i.jsonFile, err = os.Create(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramJSONL, err)
+		}
+		i.buffer = bufio.NewWriterSize(i.jsonFile, 64<<10)
+		i.json = jsonl.NewEncoder(i.buffer)
+	}
+	return nil
+}
+
+func readBase(path string) (*profile.Profile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := pprof.Decode(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func (i *instance) subscribe(gc operators.GadgetContext) error {
+	sources := gc.GetDataSources()
+	allocs, err := bindAllocs(sources["allocs"])
+	if err != nil {
+		return err
+	}
+	if err := sources["allocs"].SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+		i.allocs(gc, &allocs, rows)
+		return nil // an error would keep the rows from everybody else
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to allocs: %w", err)
+	}
+	if sources["ooms"] == nil {
+		return nil
+	}
+	ooms, err := bindOOMs(sources["ooms"])
+	if err != nil {
+		return err
+	}
+	if err := sources["ooms"].Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		i.oom(gc, &ooms, d)
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to ooms: %w", err)
+	}
+	return nil
+}
+
+func (i *instance) allocs(gc operators.GadgetContext, f *allocFields, rows datasource.DataArray) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended {
+		return
+	}
+	now := time.Now()
+	i.recorder.begin(now)
+	for n := range rows.Len() {
+		d := rows.Get(n)
+		id := f.id(d)
+		row, changed := i.recorder.see(id, f.values(d), func() profile.Row {
+			process := f.read(d)
+			return profile.Row{
+				Process: process,
+				Stack:   i.stacks.Stack(process.ID, process.PID, id.stackID).Stack,
+				Kind:    id.kind, Device: id.device,
+			}
+		})
+		if changed && i.json != nil {
+			i.wrote(gc, i.json.Row(now, row))
+		}
+	}
+	for _, row := range i.recorder.end() {
+		if i.json != nil {
+			i.wrote(gc, i.json.Row(now, row))
+		}
+	}
+	i.flush(gc)
+}
+
+func (i *instance) oom(gc operators.GadgetContext, f *oomFields, d datasource.Data) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended || i.json == nil {
+		return
+	}
+	process := f.read(d)
+	stackID, _ := number(f.stackID, d)
+	o := profile.OOM{
+		Time: time.Now(), Process: process,
+		Stack: i.stacks.Stack(process.ID, process.PID, stackID).Stack,
+		API:   text(f.api, d), Error: word(f.errorName, f.errorRaw, d),
+		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
+	}
+	if ns, ok := number(f.timestamp, d); ok {
+		o.Time = wallTime(ns)
+	}
+	if f.holderStacks != nil && f.holderBytes != nil {
+		holders, err := symbolize.Holders(f.holderStacks, f.holderBytes, d)
+		if err != nil {
+			gc.Logger().Warnf("sink: %v", err)
+		}
+		for _, h := range holders {
+			o.Holders = append(o.Holders, profile.Holder{Stack: i.stacks.Stack(process.ID, process.PID, h.StackID).Stack, Bytes: h.Bytes})
+		}
+	}
+	i.wrote(gc, i.json.OOM(o))
+	i.flush(gc)
+}
+
+// wallTime converts nanoseconds since boot, suspend included, which is
+// gadget_timestamp's clock.
+func wallTime(bootNS uint64) time.Time {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(int64(bootNS) - now.Nano()))
+}
+
+// flush makes the lines of an interval visible to who follows the file.
+func (i *instance) flush(gc operators.GadgetContext) {
+	if i.json != nil {
+		i.wrote(gc, i.buffer.Flush())
+	}
+}
+
+// wrote says once why the JSON lines end early; the run goes on.
+func (i *instance) wrote(gc operators.GadgetContext, err error) {
+	if err == nil || i.jsonErr != nil {
+		return
+	}
+	i.jsonErr = fmt.Errorf("--%s: %w", paramJSONL, err)
+	i.json = nil
+	gc.Logger().Errorf("sink: %v; no more lines are written", i.jsonErr)
+}
+
+func (*instance) Start(operators.GadgetContext) error { return nil }
+func (*instance) Stop(operators.GadgetContext) error  { return nil }
+
+// PostStop writes the files: only now have the last rows come.
+func (i *instance) PostStop(gc operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	if n := i.recorder.forgotten; n > 0 {
+		gc.Logger().Warnf("sink: %d rows of exited processes are not in the files: more than %d", n, maxGone)
+	}
+	var errs []error
+	if i.pprof != nil || i.flame != nil {
+		p := i.recorder.profile()
+		errs = append(errs,
+			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
+			finish(&i.flame, func(w io.Writer) error {
+				return flamegraph.Write(w, flamegraph.Page{Title: "GPU memory", Profile: p, Base: i.base})
+			}),
+		)
+	}
+	if i.jsonFile != nil {
+		errs = append(errs, i.jsonErr, i.jsonFile.Close())
+		i.jsonFile, i.json = nil, nil
+	}
+	return errors.Join(errs...)
+}
+
+func finish(o **output, write func(io.Writer) error) error {
+	if *o == nil {
+		return nil
+	}
+	defer func() { *o = nil }()
+	return (*o).commit(func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<20)
+		if err := write(buffered); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
+}
+
+// Close removes what PostStop did not come to write.
+func (i *instance) Close(operators.GadgetContext) error {
+	i.discard()
+	return nil
+}
+
+func (i *instance) discard() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	for _, o := range []**output{&i.pprof, &i.flame} {
+		if *o != nil {
+			(*o).discard()
+			*o = nil
+		}
+	}
+	if i.jsonFile != nil {
+		_ = i.jsonFile.Close()
+		i.jsonFile = nil
+	}
+}

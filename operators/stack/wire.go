@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Sizes of bpf/stack.h; wire_test.go compares them with the compiled header.
+const (
+	nativeFrames = 32
+	pythonFrames = 128
+	nameBytes    = 128
+	fileBytes    = 256
+	classBytes   = 64
+
+	stackNativeOffset = 8
+	stackPythonOffset = stackNativeOffset + 8*nativeFrames
+	pythonFrameBytes  = 16
+
+	symbolNameOffset  = 18
+	symbolFileOffset  = symbolNameOffset + nameBytes
+	symbolClassOffset = symbolFileOffset + fileBytes
+
+	// StackBytes and SymbolBytes are the sizes of the two map values.
+	StackBytes  = stackPythonOffset + pythonFrameBytes*pythonFrames
+	SymbolBytes = (symbolClassOffset + classBytes + 3) / 4 * 4
+)
+
+// Flags is enum stack_flag.
+type Flags uint32
+
+const (
+	// HasPython: an interpreter was found in the process.
+	HasPython Flags = 1 << iota
+	// PythonTruncated: more frames than fit; the innermost are kept.
+	PythonTruncated
+	// PythonIncomplete: a read failed; frames are missing at the root.
+	PythonIncomplete
+	// NativeTruncated: more native frames than fit; the innermost are kept.
+	NativeTruncated
+)
+
+// Bits of symbol.cut.
+const (
+	cutName = 1 << iota
+	cutFile
+	cutClass
+)
+
+// ErrWire is wrapped by every decoding error: the bytes are not what
+// bpf/stack.h describes, so program and decoder are of different versions.
+var ErrWire = errors.New("not the layout of bpf/stack.h")
+
+// Raw is a stack as the kernel wrote it: addresses and symbol ids, leaf first.
+type Raw struct {
+	Flags  Flags
+	Native []uint64
+	Python []RawPython
+}
+
+// RawPython is one Python frame: Symbol is a key of the map symbols_by_id, 0
+// if the name was unreadable; Line is 0 if it is not known.
+type RawPython struct {
+	Symbol uint64
+	Line   uint32
+}
+
+// Symbol is the decoded names of one Python code object. Names that the kernel
+// had to cut begin with "…", because their end tells more than their start.
+type Symbol struct {
+	Function  string
+	File      string
+	FirstLine uint32
+}
+
+// DecodeStack decodes the bytes of struct stack in the byte order of this
+// machine. The result does not alias them.
+func DecodeStack(b []byte) (Raw, error) {
+	if len(b) != StackBytes {
+		return Raw{}, fmt.Errorf("stack of %d bytes, want %d: %w", len(b), StackBytes, ErrWire)
+	}
+	native := int(binary.NativeEndian.Uint16(b[4:]))
+	python := int(binary.NativeEndian.Uint16(b[6:]))
+	if native > nativeFrames || python > pythonFrames {
+		return Raw{}, fmt.Errorf("stack of %d native and %d Python frames: %w", native, python, ErrWire)
+	}
+
+	raw := Raw{Flags: Flags(binary.NativeEndian.Uint32(b))}
+	for i := range native {
+		raw.Native = append(raw.Native, binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:]))
+	}
+	for i := range python {
+		f := b[stackPythonOffset+pythonFrameBytes*i:]
+		raw.Python = append(raw.Python, RawPython{
+			Symbol: binary.NativeEndian.Uint64(f),
+			Line:   binary.NativeEndian.Uint32(f[8:]),
+		})
+	}
+	return raw, nil
+}
+
+// DecodeSymbol decodes the bytes of struct symbol in the byte order of this
+// machine. The text is whatever the traced process holds: it is made valid
+// UTF-8 but is not otherwise to be trusted.
+func DecodeSymbol(b []byte) (Symbol, error) {
+	if len(b) != SymbolBytes {
+		return Symbol{}, fmt.Errorf("symbol of %d bytes, want %d: %w", len(b), SymbolBytes, ErrWire)
+	}
+	nameLen := int(binary.NativeEndian.Uint16(b[4:]))
+	fileLen := int(binary.NativeEndian.Uint16(b[6:]))
+	classLen := int(binary.NativeEndian.Uint16(b[8:]))
+	nameKind, fileKind, cut, isQualname := b[10], b[11], b[12], b[13] != 0
+	if nameLen > nameBytes || fileLen > fileBytes || classLen > classBytes {
+		return Symbol{}, fmt.Errorf("symbol with names of %d, %d and %d bytes: %w", nameLen, fileLen, classLen, ErrWire)
+	}
+
+	name, err := pythonText(b[symbolNameOffset:][:nameLen], nameKind)
+	if err != nil {
+		return Symbol{}, fmt.Errorf("function name: %w", err)
+	}
+	file, err := pythonText(b[symbolFileOffset:][:fileLen], fileKind)
+	if err != nil {
+		return Symbol{}, fmt.Errorf("file name: %w", err)
+	}
+	if cut&cutName != 0 {
+		name = "…" + name
+	}
+	if cut&cutFile != 0 {
+		file = "…" + file
+	}
+	if !isQualname && classLen > 0 {
+		class := tailText(b[symbolClassOffset:][:classLen])
+		if cut&cutClass != 0 {
+			class = "…" + class
+		}
+		name = class + "." + name
+	}
+	if name == "" {
+		name = Unreadable
+	}
+	return Symbol{Function: name, File: file, FirstLine: binary.NativeEndian.Uint32(b)}, nil
+}
+
+// pythonText decodes characters as a PyUnicode object stores them: kind bytes
+// each (CPython Include/cpython/unicodeobject.h, PyUnicode_KIND).
+func pythonText(b []byte, kind uint8) (string, error) {
+	if len(b) == 0 {
+		return "", nil
+	}
+	if kind != 1 && kind != 2 && kind != 4 {
+		return "", fmt.Errorf("%d bytes per character: %w", kind, ErrWire)
+	}
+	if len(b)%int(kind) != 0 {
+		return "", fmt.Errorf("%d bytes of %d-byte characters: %w", len(b), kind, ErrWire)
+	}
+
+	var text strings.Builder
+	for ; len(b) > 0; b = b[kind:] {
+		var r rune
+		switch kind {
+		case 1:
+			r = rune(b[0])
+		case 2:
+			r = rune(binary.NativeEndian.Uint16(b))
+		case 4:
+			r = rune(binary.NativeEndian.Uint32(b))
+		}
+		// A str may hold lone surrogates; UTF-8 may not.
+		if !utf8.ValidRune(r) || utf16.IsSurrogate(r) {
+			r = utf8.RuneError
+		}
+		text.WriteRune(r)
+	}
+	return text.String(), nil
+}
+
+// tailText is UTF-8 whose start may have been cut within a character.
+func tailText(b []byte) string {
+	for len(b) > 0 && !utf8.RuneStart(b[0]) {
+		b = b[1:]
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
