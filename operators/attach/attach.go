@@ -36,10 +36,10 @@ const (
 	paramScan = "scan-interval"
 	paramMode = "attach-mode"
 
-	// selectedMap is __u32 tgid → __u32 1: the traced processes. Programs look
-	// at it when selectedConst is not 0.
-	selectedMap   = "selected_by_tgid"
-	selectedConst = "select_processes"
+	// The maps of bpf/selection.h: [0] is 1 while a selection is in force, and
+	// tgid → 1 for the selected processes.
+	inForceMap  = "selection_in_force"
+	selectedMap = "selected_by_tgid"
 )
 
 // Config of the operator.
@@ -121,7 +121,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
 	if len(i.cfg.PIDs) > 0 {
-		if err := ig.SetConst(gc, selectedConst, uint32(1)); err != nil {
+		if _, err := ig.MapSpec(gc, selectedMap); err != nil {
 			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
 		}
 	}
@@ -177,18 +177,8 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return err
 	}
 	if len(i.cfg.PIDs) > 0 {
-		m, err := ig.Map(gc, selectedMap)
-		if err != nil {
+		if err := i.restrict(gc); err != nil {
 			return fmt.Errorf("restrict the gadget to processes: %w", err)
-		}
-		i.cfg.Select = func(tgid uint32, yes bool) error {
-			if yes {
-				return m.Put(tgid, uint32(1))
-			}
-			if err := m.Delete(tgid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return err
-			}
-			return nil
 		}
 	}
 	i.mu.Lock()
@@ -212,6 +202,29 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	i.tracer = t
 	i.mu.Unlock()
 	return nil
+}
+
+// restrict makes the programs ignore all processes that are not selected. The
+// programs themselves add the children of those that are.
+func (i *instance) restrict(gc ig.Context) error {
+	inForce, err := ig.Map(gc, inForceMap)
+	if err != nil {
+		return err
+	}
+	selected, err := ig.Map(gc, selectedMap)
+	if err != nil {
+		return err
+	}
+	i.cfg.Select = func(tgid uint32, yes bool) error {
+		if yes {
+			return selected.Put(tgid, uint32(1))
+		}
+		if err := selected.Delete(tgid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		return nil
+	}
+	return inForce.Put(uint32(0), uint32(1))
 }
 
 // takePrograms looks the generic programs up. The arrays of one way to attach

@@ -185,7 +185,11 @@ func (g *gadget) wait(what ...string) {
 		}
 		return false
 	}
-	require.Eventually(g.t, ok, 5*time.Second, 5*time.Millisecond, "no row with %v in %v", what, g.rows)
+	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("no row with %v in %v", what, g.rows)
+		}
+	}
 }
 
 // caller is a process that calls the library when told to.

@@ -46,13 +46,19 @@ struct {
 	__type(value, __u32);
 } selected_by_tgid SEC(".maps");
 
-const volatile __u32 gadget_var_select_processes = 0;
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} selection_in_force SEC(".maps");
 
 static int selected(void)
 {
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32, zero = 0;
+	__u32 *on = bpf_map_lookup_elem(&selection_in_force, &zero);
 
-	return !gadget_var_select_processes || bpf_map_lookup_elem(&selected_by_tgid, &tgid);
+	return !on || !*on || bpf_map_lookup_elem(&selected_by_tgid, &tgid);
 }
 
 /* Empty: what a probe costs by itself. */
