@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -338,16 +339,19 @@ func (t *Tracer) detachUnused(now time.Time) {
 		case f.unused.IsZero():
 			f.unused = now
 		case now.Sub(f.unused) >= lingering:
-			f.detach()
 			delete(t.files, key)
+			t.done.Go(f.detach) // can take seconds, with perf events
 		}
 	}
 }
 
 func (f *file) detach() {
+	// The kernel waits for running programs at each; the waits can overlap.
+	var wait sync.WaitGroup
 	for _, l := range f.links {
-		l.Close()
+		wait.Go(func() { l.Close() })
 	}
+	wait.Wait()
 	f.links = nil
 	if f.fd >= 0 {
 		unix.Close(f.fd)
