@@ -87,8 +87,9 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	file, err := link.OpenExecutable(library)
 	require.NoError(t, err)
 	multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
-	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	// Returns first: a call without a return would count as one left by a longjmp.
 	tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
+	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
 	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
