@@ -49,10 +49,25 @@ struct {
 	__type(value, struct python_line_value);
 } python_lines_by_place SEC(".maps");
 
+/* One bijective step: words that differ never give the same result by it. */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
 {
-	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
-	return h ^ (h >> 32);
+	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
+}
+
+/* Mixes `bytes` (at most `most`, a multiple of 8) of user memory in. 0: a fault. */
+static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, __u64 address,
+					     __u32 bytes, __u32 most)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	for (__u32 i = 0; i < most / 8; i++)
+		words[i] = 0;
+	if (bytes > most || user_read(&t->fault, words, bytes, address))
+		return 0;
+	for (__u32 i = 0; i < most / 8; i++)
+		h = python_mix(h, words[i]);
+	return h | 1;
 }
 
 /*
@@ -70,9 +85,8 @@ static __always_inline __u64 python_check(struct python_thread *t, const struct 
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
-	__u64 *words = (__u64 *)t->bytes;
-	__u32 version = 0, bytes;
-	__u64 name;
+	__u64 name, file, place;
+	__u32 version = 0, from;
 
 	if (o->minor >= 12) {
 		if (user_read(&t->fault, &version, sizeof(version),
@@ -82,34 +96,31 @@ static __always_inline __u64 python_check(struct python_thread *t, const struct 
 			return python_mix(h, version) | 1;
 	}
 	/* Below 3.11 the caller has read the code object already. */
-	if (o->minor >= 11 && user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
-		return 0;
-	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
-		words[i] = 0;
-	bytes = v->table_bytes;
-	if (bytes > PY_CHECK_TABLE)
-		return 0;
-	if (user_read(&t->fault, words, bytes, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at))
-		return 0;
+	if (o->minor >= 11) {
+		from = o->at[PY_CODE_FIRSTLINE] & 127;
+		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
+			return 0;
+	}
 	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
-	bytes = v->name_bytes;
-	if (bytes > PY_CHECK_TEXT)
-		return 0;
-	if (user_read(&t->fault, words + PY_CHECK_TABLE / 8, bytes, name + v->name_at))
-		return 0;
-	bytes = v->file_bytes;
-	if (bytes > PY_CHECK_TEXT)
-		return 0;
-	if (user_read(&t->fault, words + (PY_CHECK_TABLE + PY_CHECK_TEXT) / 8, bytes,
-		      PY_CODE(t, PY_CODE_FILENAME) + v->file_at))
-		return 0;
-	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
+	file = PY_CODE(t, PY_CODE_FILENAME);
+	/* Neighbours in a stack often share the file, which lives as long as they. */
+	place = file ^ (__u64)v->file_at << 48 ^ (__u64)v->file_bytes << 56;
+	if (place != t->checked_file) {
+		t->checked_hash = python_mix_user(t, place, file + v->file_at, v->file_bytes,
+						  PY_CHECK_TEXT);
+		if (!t->checked_hash)
+			return 0;
+		t->checked_file = place;
+	}
+	h = python_mix(h, t->checked_hash);
 	h = python_mix(h, name);
-	h = python_mix(h, PY_CODE(t, PY_CODE_FILENAME));
+	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
 	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
-	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
-		h = python_mix(h, words[i]);
-	return h | 1;
+	h = python_mix_user(t, h, name + v->name_at, v->name_bytes, PY_CHECK_TEXT);
+	if (!h)
+		return 0;
+	return python_mix_user(t, h, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at, v->table_bytes,
+			       PY_CHECK_TABLE);
 }
 
 /* The last `most` bytes of an object that ends at `end`. */
@@ -283,6 +294,7 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->next_frame = frame;
 	t->frame_count = 0;
 	t->stack_flags = 0;
+	t->checked_file = 0;
 	bpf_loop(PY_MAX_STEPS, python_frame_step, &w, 0);
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;

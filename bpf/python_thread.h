@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_PYTHON_THREAD_H
 #define GPU_GADGETS_PYTHON_THREAD_H
 
+#include <bpf/bpf_core_read.h>
+
 #include "python_offsets.h"
 #include "stack.h"
 #include "user.h"
@@ -11,11 +13,30 @@
  * space of one unwind, and where the interpreter keeps the thread's state.
  */
 
+/* <asm-generic/errno-base.h>; vmlinux.h has no macros. */
+#ifndef ENOENT
+#define ENOENT 2
+#endif
+#ifndef ESRCH
+#define ESRCH 3
+#endif
+#ifndef EFAULT
+#define EFAULT 14
+#endif
+#ifndef EEXIST
+#define EEXIST 17
+#endif
+#ifndef EINVAL
+#define EINVAL 22
+#endif
+
 /* Blocks of user memory. A power of two and one word more, so that a masked
  * offset plus eight bytes stays inside for the verifier. */
 #define PY_BLOCK(bytes) (bytes + 8)
 #define PY_THREAD_BYTES 192 /* of PyThreadState: the fields that are used */
 #define PY_CODE_BYTES 160   /* of PyCodeObject: up to co_linetable */
+/* From co_firstlineno to co_linetable, 3.11 – 3.15. */
+#define PY_CODE_CHECK_BYTES 80
 #define PY_MAX_THREADS 4096
 
 /* How far the search for the interpreter has come; see python_discover.h. */
@@ -84,6 +105,7 @@ struct python_thread {
 	__u64 next_frame;
 	__u32 frame_count;
 	__u32 stack_flags;
+	__u64 checked_file, checked_hash; /* the file name last compared */
 	__u8 thread[PY_BLOCK(256)];
 	__u8 frame[PY_BLOCK(512)];
 	__u8 code[PY_BLOCK(256)];
