@@ -15,27 +15,10 @@
 #define MAX_PYTHON_LINES 32768
 #endif
 
-/* A place in the bytecode. */
-struct python_line_key {
-	__u64 process;
-	__u64 code;	/* address of the code object */
-	__u64 position; /* 3.11+: address of the instruction; below: type of the
-			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
-};
-
 /* The parts of an object that are compared: its tail, where names differ. */
 #define PY_CHECK_TABLE 64
 #define PY_CHECK_TEXT 32
 #define PY_CHECK_MAX_AT 0xffff
-
-struct python_line_value {
-	__u64 symbol;
-	__u64 check; /* see python_check() */
-	__u32 line;
-	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
-	__u8 table_bytes, name_bytes, file_bytes;
-	__u8 pad[3];
-};
 
 /*
  * Place in the bytecode → its symbol and line. Written and read by the programs
@@ -80,8 +63,8 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
  * The key goes in, too: an LRU entry may change hands while it is read.
  * 0 on a fault, which makes no entry valid.
  */
-static __always_inline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
-					  const struct python_line_value *v)
+static __noinline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
+				     const struct python_line_value *v)
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
@@ -171,22 +154,23 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 }
 
 /*
- * Names a place that is not in the cache, and enters it there unless a read
- * failed: a failure must be tried again at the next event. `target` as in
- * python_line(). 0 or -EFAULT.
+ * Names the place t->key in t->fresh, and enters it in the cache unless a read
+ * failed: a failure must be tried again at the next event. 0 or -EFAULT.
  */
-PYTHON_GLOBAL long python_resolve(struct python_thread *t, const struct python_line_key *k,
-				      __u64 type, struct python_line_value *v)
+PYTHON_GLOBAL long python_resolve(struct python_thread *t)
 {
+	struct python_line_value *v;
+	struct python_line_key *k;
 	__u32 faults;
 	__s32 target;
 	long line;
 
-	if (!t || !k || !v)
+	if (!t)
 		return -EINVAL;
+	v = &t->fresh;
+	k = &t->key;
+	__builtin_memset(v, 0, sizeof(*v));
 	faults = t->fault.count;
-	v->symbol = 0;
-	v->line = 0;
 	if (user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
 		return -EFAULT;
 	if (t->offsets.minor >= 11) {
@@ -199,7 +183,7 @@ PYTHON_GLOBAL long python_resolve(struct python_thread *t, const struct python_l
 		if (t->offsets.minor == 10)
 			target *= 2;
 	}
-	v->symbol = python_symbol(t, type);
+	v->symbol = python_symbol(t, t->argument_type);
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
@@ -229,9 +213,9 @@ struct python_walk {
 static long python_frame_step(__u32 i, struct python_walk *w)
 {
 	struct python_thread *t = w->t;
-	struct python_line_value fresh, *v;
-	struct python_line_key key;
-	__u64 frame = t->next_frame, type = 0, check;
+	struct python_line_key *key = &t->key;
+	struct python_line_value *v;
+	__u64 frame = t->next_frame, check;
 	__u32 line, n = t->frame_count;
 
 	if (!frame)
@@ -247,28 +231,28 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		t->stack_flags |= STACK_PYTHON_TRUNCATED;
 		return 1;
 	}
-	key.process = t->process;
+	t->argument_type = 0;
+	key->process = t->process;
 	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
-	key.code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
-	key.position = PY_FRAME(t, PY_FRAME_INSTR);
+	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
+	key->position = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor < 11) {
-		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key.code)) {
+		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key->code)) {
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}
-		type = python_argument_type(t, frame);
-		key.position = (__u32)key.position ^ (type << 17);
+		t->argument_type = python_argument_type(t, frame);
+		key->position = (__u32)key->position ^ (t->argument_type << 17);
 	}
-	v = bpf_map_lookup_elem(&python_lines_by_place, &key);
+	v = bpf_map_lookup_elem(&python_lines_by_place, key);
 	if (v) {
-		check = python_check(t, &key, v);
+		check = python_check(t, key, v);
 		if (!check || check != v->check)
 			v = 0;
 	}
 	if (!v) {
-		__builtin_memset(&fresh, 0, sizeof(fresh));
-		python_resolve(t, &key, type, &fresh);
-		v = &fresh;
+		python_resolve(t);
+		v = &t->fresh;
 	}
 	line = v->line;
 	/* Below 3.11 a traced frame (sys.settrace) keeps its line itself. */
