@@ -15,11 +15,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf16"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -165,18 +167,59 @@ func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
 			delete(one.Programs, name)
 		}
 	}
-	p := &probe{Collection: bpftest.LoadSpec(t, one), library: library(t)}
+	p := &probe{library: library(t)}
 	file, err := link.OpenExecutable(p.library)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := file.UprobeMulti([]string{"mark"}, p.Programs[program], nil)
+	var l link.Link
+	if multi(t) {
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.UprobeMulti([]string{"mark"}, p.Programs[program], nil)
+	} else {
+		one.Programs[program].AttachType = ebpf.AttachNone
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.Uprobe("mark", p.Programs[program], nil)
+	}
 	if err != nil {
 		t.Fatalf("attach: %v", err)
 	}
 	t.Cleanup(func() { l.Close() })
 	return p
 }
+
+// multi tells whether the kernel attaches uprobes by link (6.6+).
+func multi(t testing.TB) bool {
+	t.Helper()
+	err := haveMulti()
+	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+		t.Fatalf("probe for uprobe.multi: %v", err)
+	}
+	return err == nil
+}
+
+var haveMulti = sync.OnceValue(func() error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe,
+		AttachType:   ebpf.AttachTraceUprobeMulti,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	if err != nil {
+		// Before 6.6 the attach type is an invalid argument.
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	defer prog.Close()
+	self, err := link.OpenExecutable("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	l, err := self.UprobeMulti([]string{"main.main"}, prog, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	return l.Close()
+})
 
 // run runs the workload to its end and returns the file that it wrote.
 func (p *probe) run(t testing.TB, command []string, mode string, samples, first int, more ...string) string {
@@ -415,6 +458,72 @@ func TestGreenletShowsTheRunningOne(t *testing.T) {
 		}
 		p := attach(t, spec, "mark_sleepable")
 		p.check(t, 8, p.run(t, []string{python}, "greenlet", 0, 1))
+	})
+}
+
+// TestForeignThreads: threads that C made, which have a thread state only during
+// a callback, at an address that is used again; and one that never has any.
+func TestForeignThreads(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		p.check(t, 200, p.run(t, []string{python}, "foreign", 200, 1))
+		var m mark
+		var s stack
+		if err := p.Maps["samples_by_id"].Lookup(uint64(1)<<40, &m); err != nil {
+			t.Fatal(errMissing)
+		}
+		if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Flags != flagHasPython || s.PythonCount != 0 || p.dropped(t, dropThread) != 1 {
+			t.Errorf("thread without Python: flags %d, %d frames%s; want 1, 0", s.Flags, s.PythonCount, p.drops(t))
+		}
+	})
+}
+
+// TestInterpreterLoadedLater: at first there is no Python in the process.
+func TestInterpreterLoadedLater(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		libs, _ := filepath.Glob(filepath.Join(filepath.Dir(python), "../lib/libpython3.*.so.1.0"))
+		if len(libs) == 0 {
+			t.Skipf("%s has no libpython3.*.so.1.0 in ../lib", python)
+		}
+		p := attach(t, spec, "mark_sleepable")
+		embed := filepath.Join(t.TempDir(), "embed")
+		out, err := exec.Command("cc", "-o", embed, "testdata/embed.c", p.library,
+			"-Wl,-rpath,"+filepath.Dir(p.library), "-ldl").CombinedOutput()
+		if err != nil {
+			t.Fatalf("build testdata/embed.c: %v\n%s", err, out)
+		}
+		cmd := exec.Command(embed, libs[0], p.library)
+		cmd.Env = append(os.Environ(), "PYTHONHOME="+filepath.Dir(filepath.Dir(python)))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for id, want := range map[uint64][]frame{
+			1: nil,
+			2: {{"inner", "", "<string>", 3}, {"<module>", "", "<string>", 4}},
+		} {
+			var m mark
+			var s stack
+			if err := p.Maps["samples_by_id"].Lookup(id, &m); err != nil {
+				t.Fatal(errMissing)
+			}
+			if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+				t.Fatal(err)
+			}
+			var got []frame
+			for _, f := range s.Python[:s.PythonCount] {
+				got = append(got, p.frame(f))
+			}
+			if !equal(want, got) {
+				t.Errorf("sample %d: %v, want %v", id, got, want)
+			}
+		}
 	})
 }
 

@@ -370,6 +370,23 @@ elif MODE == "greenlet":
     for let in lets + lets:
         let.switch()
         sample()
+elif MODE == "foreign":
+    # Each thread of C gets a PyThreadState for the time of a callback.
+    def called():
+        go(3)
+
+        def again():
+            go(2)
+
+        if random.random() < 0.1:
+            library.call_in_thread(kind(again))
+
+    kind = ctypes.CFUNCTYPE(None)
+    mine.count = 0
+    for _ in range(SAMPLES):
+        library.call_in_thread(kind(called))
+    library.mark_in_thread.argtypes = [ctypes.c_ulong]
+    library.mark_in_thread(1 << 40)
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):
