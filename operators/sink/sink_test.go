@@ -153,16 +153,24 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 				gc.SetVar(operators.MapPrefix+name, m)
 			}
 			return nil
+		}),
+		// Stopped after all others, as the last fetch of a map iterator is.
+		simple.OnStop(func(operators.GadgetContext) error {
+			if n := len(g.intervals); n > 0 {
+				if err := g.emit(g.intervals[n-1]); err != nil {
+					return err
+				}
+			}
+			if g.oom {
+				return g.emitOOM()
+			}
+			return nil
 		}))
-	// After Stop of the others, as the last fetch of a map iterator.
 	emitter := simple.New("emitter", simple.WithPriority(20000), simple.OnStart(func(operators.GadgetContext) error {
-		for _, rows := range g.intervals {
+		for _, rows := range g.intervals[:max(0, len(g.intervals)-1)] {
 			if err := g.emit(rows); err != nil {
 				return err
 			}
-		}
-		if g.oom {
-			return g.emitOOM()
 		}
 		return nil
 	}))
