@@ -50,14 +50,18 @@ enum cuda_op {
 /* What is held. Also the name space of the pointer or handle. */
 enum alloc_kind {
 	KIND_NONE = 0,
-	DEVICE,	 /* cuMemAlloc, cuMemAllocPitch */
-	MANAGED, /* cuMemAllocManaged */
-	HOST,	 /* pinned host memory, allocated or registered */
-	ARRAY,	 /* arrays and mipmapped arrays */
-	VMM,	 /* physical memory of cuMemCreate */
-	POOL,	 /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	KIND_DEVICE,  /* cuMemAlloc, cuMemAllocPitch */
+	KIND_MANAGED, /* cuMemAllocManaged */
+	KIND_HOST,    /* pinned host memory, allocated or registered */
+	KIND_ARRAY,   /* arrays and mipmapped arrays */
+	KIND_VMM,     /* physical memory of cuMemCreate */
+	KIND_POOL,    /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
 	ALLOC_KIND_COUNT,
 };
+
+/* As users read them. */
+#define ALLOC_KIND_NAMES \
+	{ "", "device", "managed", "host", "array", "vmm", "pool" }
 
 enum cuda_api_flag {
 	/* The first ABI: 32-bit device pointers, sizes and descriptor fields. */
@@ -67,59 +71,59 @@ enum cuda_api_flag {
 };
 
 /* X(symbol, op, kind, flags, a, b, c) */
-#define CUDA_APIS(X)                                                          \
-	X(cuMemAlloc, CUDA_ALLOC, DEVICE, CUDA_ABI1, 0, 1, 0)                 \
-	X(cuMemAlloc_v2, CUDA_ALLOC, DEVICE, 0, 0, 1, 0)                      \
-	X(cuMemAllocPitch, CUDA_ALLOC_PITCH, DEVICE, CUDA_ABI1, 0, 1, 3)      \
-	X(cuMemAllocPitch_v2, CUDA_ALLOC_PITCH, DEVICE, 0, 0, 1, 3)           \
-	X(cuMemFree, CUDA_FREE, DEVICE, CUDA_ABI1, 0, 0, 0)                   \
-	X(cuMemFree_v2, CUDA_FREE, DEVICE, 0, 0, 0, 0)                        \
-	X(cuMemAllocAsync, CUDA_ALLOC, POOL, 0, 0, 1, 0)                      \
-	X(cuMemAllocAsync_ptsz, CUDA_ALLOC, POOL, 0, 0, 1, 0)                 \
-	X(cuMemAllocFromPoolAsync, CUDA_ALLOC_POOL, POOL, 0, 0, 1, 2)         \
-	X(cuMemAllocFromPoolAsync_ptsz, CUDA_ALLOC_POOL, POOL, 0, 0, 1, 2)    \
-	X(cuMemFreeAsync, CUDA_FREE, POOL, 0, 0, 0, 0)                        \
-	X(cuMemFreeAsync_ptsz, CUDA_FREE, POOL, 0, 0, 0, 0)                   \
-	X(cuMemAllocManaged, CUDA_ALLOC, MANAGED, 0, 0, 1, 0)                 \
-	X(cuMemAllocHost, CUDA_ALLOC, HOST, 0, 0, 1, 0)                       \
-	X(cuMemAllocHost_v2, CUDA_ALLOC, HOST, 0, 0, 1, 0)                    \
-	X(cuMemHostAlloc, CUDA_ALLOC, HOST, 0, 0, 1, 0)                       \
-	X(cuMemFreeHost, CUDA_FREE, HOST, 0, 0, 0, 0)                         \
-	X(cuMemHostRegister, CUDA_REGISTER, HOST, CUDA_REGISTERED, 0, 1, 0)   \
-	X(cuMemHostRegister_v2, CUDA_REGISTER, HOST, CUDA_REGISTERED, 0, 1, 0) \
-	X(cuMemHostUnregister, CUDA_FREE, HOST, CUDA_REGISTERED, 0, 0, 0)     \
-	X(cuArrayCreate, CUDA_ARRAY, ARRAY, CUDA_ABI1, 0, 1, 0)               \
-	X(cuArrayCreate_v2, CUDA_ARRAY, ARRAY, 0, 0, 1, 0)                    \
-	X(cuArray3DCreate, CUDA_ARRAY3D, ARRAY, CUDA_ABI1, 0, 1, 0)           \
-	X(cuArray3DCreate_v2, CUDA_ARRAY3D, ARRAY, 0, 0, 1, 0)                \
-	X(cuArrayDestroy, CUDA_FREE, ARRAY, 0, 0, 0, 0)                       \
-	X(cuMipmappedArrayCreate, CUDA_MIPMAP, ARRAY, 0, 0, 1, 2)             \
-	X(cuMipmappedArrayDestroy, CUDA_FREE, ARRAY, 0, 0, 0, 0)              \
-	X(cuMemCreate, CUDA_VMM_CREATE, VMM, 0, 0, 1, 2)                      \
-	X(cuMemImportFromShareableHandle, CUDA_VMM_IMPORT, VMM, 0, 0, 0, 0)   \
-	X(cuMemRetainAllocationHandle, CUDA_VMM_RETAIN, VMM, 0, 0, 1, 0)      \
-	X(cuMemRelease, CUDA_VMM_RELEASE, VMM, 0, 0, 0, 0)                    \
-	X(cuMemMap, CUDA_VMM_MAP, VMM, 0, 0, 1, 3)                            \
-	X(cuMemUnmap, CUDA_VMM_UNMAP, VMM, 0, 0, 1, 0)                        \
-	X(cuCtxCreate, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                \
-	X(cuCtxCreate_v2, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)             \
-	X(cuCtxCreate_v3, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 4, 0)             \
-	X(cuCtxCreate_v4, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 3, 0)             \
-	X(cuCtxDestroy, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)              \
-	X(cuCtxDestroy_v2, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)           \
-	X(cuCtxSetCurrent, CUDA_CTX_SET, KIND_NONE, 0, 0, 0, 0)               \
-	X(cuCtxPushCurrent, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)             \
-	X(cuCtxPushCurrent_v2, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)          \
-	X(cuCtxPopCurrent, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)               \
-	X(cuCtxPopCurrent_v2, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)            \
-	X(cuCtxGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)             \
-	X(cuDevicePrimaryCtxRetain, CUDA_PRIMARY_RETAIN, KIND_NONE, 0, 0, 1, 0) \
-	X(cuDevicePrimaryCtxRelease, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0) \
+#define CUDA_APIS(X)                                                                \
+	X(cuMemAlloc, CUDA_ALLOC, KIND_DEVICE, CUDA_ABI1, 0, 1, 0)                  \
+	X(cuMemAlloc_v2, CUDA_ALLOC, KIND_DEVICE, 0, 0, 1, 0)                       \
+	X(cuMemAllocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, CUDA_ABI1, 0, 1, 3)       \
+	X(cuMemAllocPitch_v2, CUDA_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3)            \
+	X(cuMemFree, CUDA_FREE, KIND_DEVICE, CUDA_ABI1, 0, 0, 0)                    \
+	X(cuMemFree_v2, CUDA_FREE, KIND_DEVICE, 0, 0, 0, 0)                         \
+	X(cuMemAllocAsync, CUDA_ALLOC, KIND_POOL, 0, 0, 1, 0)                       \
+	X(cuMemAllocAsync_ptsz, CUDA_ALLOC, KIND_POOL, 0, 0, 1, 0)                  \
+	X(cuMemAllocFromPoolAsync, CUDA_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2)          \
+	X(cuMemAllocFromPoolAsync_ptsz, CUDA_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2)     \
+	X(cuMemFreeAsync, CUDA_FREE, KIND_POOL, 0, 0, 0, 0)                         \
+	X(cuMemFreeAsync_ptsz, CUDA_FREE, KIND_POOL, 0, 0, 0, 0)                    \
+	X(cuMemAllocManaged, CUDA_ALLOC, KIND_MANAGED, 0, 0, 1, 0)                  \
+	X(cuMemAllocHost, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                        \
+	X(cuMemAllocHost_v2, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                     \
+	X(cuMemHostAlloc, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                        \
+	X(cuMemFreeHost, CUDA_FREE, KIND_HOST, 0, 0, 0, 0)                          \
+	X(cuMemHostRegister, CUDA_REGISTER, KIND_HOST, CUDA_REGISTERED, 0, 1, 0)    \
+	X(cuMemHostRegister_v2, CUDA_REGISTER, KIND_HOST, CUDA_REGISTERED, 0, 1, 0) \
+	X(cuMemHostUnregister, CUDA_FREE, KIND_HOST, CUDA_REGISTERED, 0, 0, 0)      \
+	X(cuArrayCreate, CUDA_ARRAY, KIND_ARRAY, CUDA_ABI1, 0, 1, 0)                \
+	X(cuArrayCreate_v2, CUDA_ARRAY, KIND_ARRAY, 0, 0, 1, 0)                     \
+	X(cuArray3DCreate, CUDA_ARRAY3D, KIND_ARRAY, CUDA_ABI1, 0, 1, 0)            \
+	X(cuArray3DCreate_v2, CUDA_ARRAY3D, KIND_ARRAY, 0, 0, 1, 0)                 \
+	X(cuArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0)                        \
+	X(cuMipmappedArrayCreate, CUDA_MIPMAP, KIND_ARRAY, 0, 0, 1, 2)              \
+	X(cuMipmappedArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0)               \
+	X(cuMemCreate, CUDA_VMM_CREATE, KIND_VMM, 0, 0, 1, 2)                       \
+	X(cuMemImportFromShareableHandle, CUDA_VMM_IMPORT, KIND_VMM, 0, 0, 0, 0)    \
+	X(cuMemRetainAllocationHandle, CUDA_VMM_RETAIN, KIND_VMM, 0, 0, 1, 0)       \
+	X(cuMemRelease, CUDA_VMM_RELEASE, KIND_VMM, 0, 0, 0, 0)                     \
+	X(cuMemMap, CUDA_VMM_MAP, KIND_VMM, 0, 0, 1, 3)                             \
+	X(cuMemUnmap, CUDA_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0)                         \
+	X(cuCtxCreate, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                      \
+	X(cuCtxCreate_v2, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                   \
+	X(cuCtxCreate_v3, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 4, 0)                   \
+	X(cuCtxCreate_v4, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 3, 0)                   \
+	X(cuCtxDestroy, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)                    \
+	X(cuCtxDestroy_v2, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)                 \
+	X(cuCtxSetCurrent, CUDA_CTX_SET, KIND_NONE, 0, 0, 0, 0)                     \
+	X(cuCtxPushCurrent, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)                   \
+	X(cuCtxPushCurrent_v2, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)                \
+	X(cuCtxPopCurrent, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                     \
+	X(cuCtxPopCurrent_v2, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                  \
+	X(cuCtxGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)                   \
+	X(cuDevicePrimaryCtxRetain, CUDA_PRIMARY_RETAIN, KIND_NONE, 0, 0, 1, 0)     \
+	X(cuDevicePrimaryCtxRelease, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0)   \
 	X(cuDevicePrimaryCtxRelease_v2, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0) \
-	X(cuDevicePrimaryCtxReset, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0) \
-	X(cuDevicePrimaryCtxReset_v2, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0) \
-	X(cuMemPoolCreate, CUDA_POOL_CREATE, KIND_NONE, 0, 0, 1, 0)           \
-	X(cuDeviceGetDefaultMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
+	X(cuDevicePrimaryCtxReset, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0)       \
+	X(cuDevicePrimaryCtxReset_v2, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0)    \
+	X(cuMemPoolCreate, CUDA_POOL_CREATE, KIND_NONE, 0, 0, 1, 0)                 \
+	X(cuDeviceGetDefaultMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)       \
 	X(cuDeviceGetMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)
 
 /* API_cuMemAlloc_v2 …: the row's number and the attach cookie. 0 is no API. */

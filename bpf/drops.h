@@ -6,36 +6,66 @@
  * drops: everything that a gadget could not record, by reason. Every early
  * return that loses something goes through drop() or drop_bytes().
  *
- * One enum for all modules, so that user space prints one table. Values are
- * stable: append only.
+ * X(constant, name shown to users). One table for all modules, so that there is
+ * one list to look at. Append only: the numbers are seen outside.
  */
+#define DROP_REASONS(X)                                                             \
+	/* a call never returned (longjmp, an exception): the next one replaced it */ \
+	X(DROP_INFLIGHT_STALE, "call_not_returned")                                 \
+	/* the thread ended between a call's entry and its return */                \
+	X(DROP_DIED_IN_CALL, "died_in_call")                                        \
+	/* an argument in user memory was unreadable */                             \
+	X(DROP_READ_ARGUMENT, "argument_unreadable")                                \
+	/* no row for this stack: its bytes went to [unknown] */                    \
+	X(DROP_ROWS_FULL, "rows_full")                                              \
+	/* not even an [unknown] row: the bytes are only here */                    \
+	X(DROP_UNKNOWN_FULL, "unknown_rows_full")                                   \
+	/* a pointer, handle or mapping was not remembered: [unknown] has it */     \
+	X(DROP_LIVE_FULL, "live_full")                                              \
+	/* free of a pointer that was allocated before attach */                    \
+	X(DROP_FREE_UNKNOWN, "freed_before_attach")                                 \
+	/* a pointer was handed out again and its free was not seen */              \
+	X(DROP_LIVE_REPLACED, "free_missed")                                        \
+	/* a process has rows and no name */                                        \
+	X(DROP_PROCESSES_FULL, "processes_full")                                    \
+	/* the device of a context was not remembered */                            \
+	X(DROP_CONTEXTS_FULL, "contexts_full")                                      \
+	/* the ring buffer was full: an event was lost */                           \
+	X(DROP_EVENT_FULL, "event_lost")                                            \
+	/* a child of a selected process is not followed */                         \
+	X(DROP_SELECTION_FULL, "selection_full")                                    \
+	/* no memory for a thread's state: its call was not followed */             \
+	X(DROP_SCRATCH, "thread_state_failed")                                      \
+	/* a new stack did not fit: its bytes went to [unknown] */                  \
+	X(DROP_STACKS_FULL, "stacks_full")                                          \
+	/* a frame has no name */                                                   \
+	X(DROP_SYMBOLS_FULL, "symbols_full")                                        \
+	/* interpreter memory was unreadable: the stack is incomplete */            \
+	X(DROP_PYTHON_FAULT, "python_unreadable")                                   \
+	/* an interpreter of a version that is not known */                         \
+	X(DROP_PYTHON_UNSUPPORTED, "python_unsupported")                            \
+	/* the thread is not in the interpreter's list */                           \
+	X(DROP_PYTHON_THREAD, "python_thread_unknown")
+
 enum drop_reason {
 	DROP_NONE = 0,
-	/* cuda */
-	DROP_INFLIGHT_FULL,	  /* inflight_by_tid full: the call was not followed */
-	DROP_INFLIGHT_STALE,	  /* a call never returned (longjmp); its entry was replaced */
-	DROP_DIED_IN_CALL,	  /* the thread ended between enter and exit */
-	DROP_READ_ARGUMENT,	  /* an argument in user memory was unreadable */
-	DROP_ROWS_FULL,		  /* no row for this stack: bytes went to [unknown] */
-	DROP_LIVE_FULL,		  /* pointer not remembered: bytes stay in [unknown] */
-	DROP_FREE_UNKNOWN,	  /* free of a pointer not seen allocated (before attach) */
-	DROP_LIVE_REPLACED,	  /* a pointer was handed out again without a seen free */
-	DROP_PROCESSES_FULL,	  /* processes_by_id full */
-	DROP_CONTEXTS_FULL,	  /* device of a context not remembered */
-	DROP_EVENT_FULL,	  /* ring buffer full: an event was lost */
-	/* stacks */
-	DROP_SCRATCH,		  /* no task storage: call recorded without a stack */
-	DROP_STACKS_FULL,	  /* stacks_by_id full: bytes went to [unknown] */
-	DROP_SYMBOLS_FULL,	  /* symbols_by_id full: a frame has no name */
-	DROP_PYTHON_FAULT,	  /* interpreter memory unreadable: stack incomplete */
-	DROP_PYTHON_UNSUPPORTED,  /* an interpreter of a version not known */
-	DROP_PYTHON_THREAD,	  /* the thread is not in the interpreter's list */
+#define X(constant, name) constant,
+	DROP_REASONS(X)
+#undef X
 	DROP_REASON_COUNT,
+};
+
+#define DROP_NAME_BYTES 24
+
+static const char drop_names[DROP_REASON_COUNT][DROP_NAME_BYTES] = {
+#define X(constant, name) [constant] = name,
+	DROP_REASONS(X)
+#undef X
 };
 
 struct drop_count {
 	__u64 count;
-	__u64 bytes;
+	__u64 bytes; /* of allocations that are in no row at all */
 };
 
 /*
@@ -65,5 +95,33 @@ static __always_inline void drop(enum drop_reason reason)
 {
 	drop_bytes(reason, 0);
 }
+
+/* One reason as user space sees it: the data source `drops`. */
+struct drop_row {
+	char reason[DROP_NAME_BYTES];
+	__u64 count;
+	__u64 bytes;
+};
+
+/* Declares the data source; a gadget that counts drops has this line. */
+#define DROPS_DATA_SOURCE                                                     \
+	GADGET_ITER(drops, drop_row, dump_drops);                             \
+	GADGET_ITER_TARGET_MAP(dump_drops, drops_by_reason);                  \
+	SEC("iter/bpf_map_elem")                                              \
+	int dump_drops(struct bpf_iter__bpf_map_elem *ctx)                    \
+	{                                                                     \
+		__u32 *key = ctx->key;                                        \
+		struct drop_count *d = ctx->value;                            \
+		struct drop_row row = {};                                     \
+                                                                              \
+		if (!key || !d || !*key || *key >= DROP_REASON_COUNT)         \
+			return 0;                                             \
+		bpf_probe_read_kernel(row.reason, sizeof(row.reason),         \
+				      drop_names[*key]);                      \
+		row.count = d->count;                                         \
+		row.bytes = d->bytes;                                         \
+		bpf_seq_write(ctx->meta->seq, &row, sizeof(row));             \
+		return 0;                                                     \
+	}
 
 #endif

@@ -1,40 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command ig-gpu is Inspektor Gadget's ig with the operators and the gadget
+// images of this repository linked in: one file that shows which line of Python
+// holds the GPU's memory. It keeps ig's command line, and runs ig's gadgets too.
 package main
 
 import (
-	_ "net/http/pprof"
+	"errors"
+	"fmt"
+	"net/http"
+	_ "net/http/pprof" // for --pprof-addr; serves nothing unless that is set
+	"os"
+	"runtime/debug"
+	"strings"
 
-	_ "github.com/cilium/ebpf"
-	_ "github.com/cilium/ebpf/link"
-	_ "github.com/google/pprof/profile"
-	_ "github.com/ianlancetaylor/demangle"
-	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/common"
-	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/common/image"
-	_ "github.com/inspektor-gadget/inspektor-gadget/cmd/ig/containers"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/localmanager"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
-	_ "github.com/stretchr/testify/require"
-	_ "github.com/ulikunitz/xz"
-	_ "golang.org/x/arch/x86/x86asm"
-	_ "golang.org/x/sys/unix"
-	_ "oras.land/oras-go/v2/content/oci"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common/image"
+	"github.com/inspektor-gadget/inspektor-gadget/cmd/common/utils"
+	listcontainers "github.com/inspektor-gadget/inspektor-gadget/cmd/ig/containers"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/config"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local" // says that we are not in a cluster
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
 )
 
-func main() {}
+func main() {
+	limitMemory()
+	os.Exit(run(os.Args[1:], images.Embedded()))
+}
+
+// limitMemory keeps a tool small that shares a node with what it looks at: the
+// heap may grow by 50 % between collections instead of 100 %. GOGC has the last
+// word. There is no fixed limit: names of large libraries may need their space,
+// and a collector against its limit would take the processor instead.
+func limitMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+}
+
+// run executes one command line, with the gadgets of set inside, and returns the
+// exit code. Whatever goes wrong is one line on stderr.
+func run(args []string, set images.Set) (code int) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			log.Debugf("%s", debug.Stack())
+			code = fail(fmt.Errorf("internal error: %v (add --verbose for the stack)", cause))
+		}
+	}()
+
+	root, err := newCommand(args, set)
+	if err != nil {
+		return fail(err)
+	}
+	if err := root.Execute(); err != nil {
+		return fail(err)
+	}
+	return 0
+}
+
+// fail prints err as one line and returns the exit code.
+func fail(err error) int {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	fmt.Fprintf(os.Stderr, "Error: %s\n", withoutSteps(text, err))
+	return 1
+}
+
+// withoutSteps drops the steps that led to an error which stands alone.
+func withoutSteps(text string, err error) string {
+	var requirement *machine.Requirement
+	switch {
+	case errors.As(err, &requirement):
+		return requirement.Need
+	case errors.Is(err, runner.ErrNoContainers):
+		return runner.ErrNoContainers.Error()
+	case errors.Is(err, runner.ErrUnknownGadget):
+		return text[strings.Index(text, runner.ErrUnknownGadget.Error()):]
+	}
+	return text
+}
+
+// newCommand builds the command tree. The arguments are needed already here:
+// flags about the host decide what the rest of the tree looks like.
+func newCommand(args []string, set images.Set) (*cobra.Command, error) {
+	root := &cobra.Command{
+		Use:           "ig-gpu",
+		Short:         "Show which line of Python holds GPU memory",
+		SilenceErrors: true, // run prints them
+		SilenceUsage:  true,
+	}
+	flags := root.PersistentFlags()
+	common.AddConfigFlag(root)
+	common.AddVerboseFlag(root)
+	host.AddFlags(root)
+	if err := machine.MountByDefault(flags); err != nil {
+		return nil, err
+	}
+	pprofAddress := flags.String("pprof-addr", "", "Serve Go's profiles of ig-gpu itself at this address, e.g. localhost:6060")
+
+	if err := utils.ParseEarlyFlags(root, args); err != nil {
+		return nil, err
+	}
+	rootFlags := utils.CopyFlagSet(flags) // before commands add theirs
+
+	runtime := runner.New(local.New(), set, machine.This().Check)
+	if err := common.InitConfig(rootFlags); err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	if err := registerOperators(); err != nil {
+		return nil, err
+	}
+	containers.QuietWithoutRuntime(log.StandardLogger())
+	if *pprofAddress != "" {
+		go serveProfiles(*pprofAddress)
+	}
+
+	root.AddCommand(
+		common.NewRunCommand(root, runtime, []string{"kubernetes"}, common.CommandModeRun),
+		image.NewImageCmd(runtime, nil),
+		listcontainers.NewListContainersCmd(),
+		common.NewLoginCmd(),
+		common.NewLogoutCmd(),
+		common.NewConfigCmd(runtime, rootFlags),
+		newVersionCommand(set),
+	)
+	return root, nil
+}
+
+// serveProfiles lives as long as the process; its failure ends only itself.
+func serveProfiles(address string) {
+	if err := http.ListenAndServe(address, nil); err != nil {
+		log.Warnf("serve Go profiles at %s: %v", address, err)
+	}
+}

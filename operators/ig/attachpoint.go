@@ -46,6 +46,11 @@ func AttachPoints(gc Context) ([]AttachPoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	return ParseAttachPoints(spec)
+}
+
+// ParseAttachPoints reads the table from the specification of its map.
+func ParseAttachPoints(spec *ebpf.MapSpec) ([]AttachPoint, error) {
 	if err := checkLayout(spec); err != nil {
 		return nil, fmt.Errorf("section %s: %w", attachSection, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
@@ -19,7 +20,6 @@ const (
 	varConfig      = "config"
 	varInstance    = "ebpfInstance"
 	varNeedEvents  = "NeedContainerEvents"
-	prefixConst    = "gadget_var_"
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
 )
 
@@ -94,26 +94,22 @@ func DisableStock(gc Context, points []AttachPoint) error {
 	return nil
 }
 
-// SetConst sets a "const volatile" variable of the gadget before it is loaded:
-// in Instantiate. ig lets operators set those that are called gadget_var_NAME;
-// name is without that prefix. T must be the variable's type (uint32 for __u32).
-// ErrAbsent when the gadget has no such variable.
-func SetConst[T comparable](gc Context, name string, value T) error {
-	v, ok := gc.GetVar(prefixConst + name)
-	if !ok {
-		return fmt.Errorf("variable %s%s: %w", prefixConst, name, ErrAbsent)
-	}
-	if _, ok := v.(T); !ok {
-		return fmt.Errorf("variable %s%s is of type %T, not %T", prefixConst, name, v, value)
-	}
-	gc.SetVar(prefixConst+name, value)
-	return nil
-}
-
 // ForceContainerEvents makes the container managers take part in this run also
 // when the gadget itself gives them no reason to. Only for operators with a
 // priority below -1, in Instantiate.
 func ForceContainerEvents(gc Context) { gc.SetVar(varNeedEvents, true) }
+
+// TagMountNS on a uint64 field makes the container managers add the fields of
+// the container with that mount namespace.
+const TagMountNS = "type:gadget_mntns_id"
+
+// FiltersContainers reports whether a container manager restricts this run to
+// the containers that the user selected. Known from Start on.
+func FiltersContainers(gc Context) bool {
+	v, _ := gc.GetVar(gadgets.FilterByMntNsName)
+	on, _ := v.(bool)
+	return on
+}
 
 // Container is a container that the user's selection (-n, --podname, …) admits.
 type Container = containercollection.Container

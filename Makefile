@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+GO ?= go
+STEP := scripts/step.sh
+# eBPF needs root; nothing else runs with it.
+ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
+AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
+
+LAYOUTS := cmd/ig-gpu/internal/images/embedded
+IMAGES := build/images/.built
+GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
+BPF_FILES := build.yaml $(shell find bpf gadgets -type f 2>/dev/null)
+
+## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
+.PHONY: build
+build: setup bin/ig-gpu
+
+## test: all tests, the quick ones first; eBPF tests run as root
+.PHONY: test
+test: setup format
+	@$(STEP) "pure tests" $(GO) test ./operators/...
+	@$(MAKE) --no-print-directory vet build simcuda
+	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
+	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
+		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
+
+## demo: watch a leaking workload for ten seconds, without a GPU if need be
+.PHONY: demo
+demo: build simcuda
+	@scripts/demo.sh
+
+## bench: what a traced call costs, and what ig-gpu itself uses
+.PHONY: bench
+bench: build simcuda
+	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
+	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+
+## lint: gofmt and go vet
+.PHONY: lint format vet
+lint: format vet
+
+format:
+	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples)); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
+
+vet:
+	@$(STEP) "go vet" $(GO) vet ./...
+
+## clean: remove everything that was built
+.PHONY: clean
+clean:
+	rm -rf bin build demo-out
+	find $(LAYOUTS) -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
+
+## help: this list
+.PHONY: help
+help:
+	@echo "gpu-gadgets: which line of Python holds the GPU's memory"
+	@sed -n 's/^## \([a-z]*\): /  make \1\t/p' Makefile | expand -t 16
+
+# Installs missing tools; silent when there are none.
+.PHONY: setup
+setup:
+	@scripts/setup.sh
+
+.PHONY: simcuda
+simcuda:
+	@if [ -f examples/simcuda/Makefile ]; then $(MAKE) --no-print-directory -s -C examples/simcuda; fi
+
+build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
+	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images
+
+$(IMAGES): build/gadget-images $(BPF_FILES)
+	@$(STEP) "compile the gadgets" build/gadget-images -layouts $(LAYOUTS)
+	@touch $@
+
+# The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
+bin/ig-gpu: $(IMAGES) $(GO_FILES)
+	@$(STEP) "build $@" $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

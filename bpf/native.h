@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_NATIVE_H
+#define GPU_GADGETS_NATIVE_H
+
+#include "stack.h"
+
+/*
+ * native: the native callers of the probed function, by frame pointers. The
+ * immediate caller is always right (its return address is where the probe's
+ * return lands). Further ones are only as good as the frame pointers of the
+ * libraries in between, so each must lie in executable memory of the process: a
+ * chain that leaves it is cut there, else garbage would make every call a new
+ * stack.
+ */
+
+/* A frame further away than this is not on the same stack. */
+#define NATIVE_STACK_BYTES (8ULL << 20)
+
+struct code_key {
+	__u64 process;
+	__u64 address;
+};
+
+/*
+ * Return address → 1 if executable, 0 if not. Written and read by the walk;
+ * saves looking a mapping up for every frame. LRU: library code is a small set,
+ * garbage is not.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct code_key);
+	__type(value, __u32);
+} code_by_address SEC(".maps");
+
+#define NATIVE_VM_EXEC 0x4 /* include/linux/mm.h */
+
+static long native_vma(struct task_struct *task, struct vm_area_struct *vma, __u32 *executable)
+{
+	*executable = (vma->vm_flags & NATIVE_VM_EXEC) != 0;
+	return 0;
+}
+
+static __always_inline bool native_is_code(__u64 process, __u64 address)
+{
+	struct code_key key = { .process = process, .address = address };
+	__u32 *known = bpf_map_lookup_elem(&code_by_address, &key);
+	__u32 executable = 0;
+	long err;
+
+	if (known)
+		return *known;
+	err = bpf_find_vma(bpf_get_current_task_btf(), address, native_vma, &executable, 0);
+	if (err == -EBUSY)
+		return false; /* the address space is being changed: ask again next time */
+	bpf_map_update_elem(&code_by_address, &key, &executable, BPF_ANY);
+	return executable;
+}
+
+/*
+ * Fills s->native for a function that was entered, or has just returned, with
+ * these registers. `caller` is the return address into its caller.
+ */
+static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 caller,
+					  __u64 sp, __u64 fp)
+{
+	__u64 frame[2];
+	__u32 n = 0;
+
+	s->native[n++] = caller;
+	while (n < STACK_NATIVE_FRAMES) {
+		if (fp < sp || fp - sp > NATIVE_STACK_BYTES || fp & 7)
+			break;
+		if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
+			break;
+		if (frame[1] < 4096 || !native_is_code(process, frame[1]))
+			break;
+		s->native[n++] = frame[1];
+		sp = fp + sizeof(frame); /* callers lie above */
+		fp = frame[0];
+	}
+	if (n == STACK_NATIVE_FRAMES)
+		s->flags |= STACK_NATIVE_TRUNCATED;
+	s->native_count = n;
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_H
+#define GPU_GADGETS_PYTHON_H
+
+#include "python_frames.h"
+#include "python_process.h"
+
+/*
+ * python: the Python call stack of the current thread, found in the kernel, from
+ * the first event of a process on: no agent, no file, nothing set up by user
+ * space. CPython 3.7 – 3.15; kernels from 5.17 (bpf_loop), for sleepable
+ * programs from 6.0.
+ *
+ * Everything in the traced process may be hostile: loops are bounded, every read
+ * may fail, and no address is used but to read user memory.
+ *
+ * A program that includes this file pays for one copy of it: call only one of
+ * the two entry points below, at one place.
+ */
+
+/* One attempt. Fills s; a failure is in t->fault, what to count in t->missed. */
+PYTHON_GLOBAL long python_try(struct python_thread *t, struct stack *s, __u64 process,
+				  bool again)
+{
+	__u64 frame;
+	long status, err;
+
+	if (!t || !s)
+		return -EINVAL;
+	s->flags &= ~(STACK_HAS_PYTHON | STACK_PYTHON_TRUNCATED | STACK_PYTHON_INCOMPLETE);
+	s->python_count = 0;
+	t->missed = DROP_NONE;
+	t->fault.count = 0;
+	status = python_know_process(t, process, again);
+	if (status == PYTHON_UNREADABLE) {
+		t->missed = DROP_PYTHON_FAULT;
+		return t->fault.count ? -EFAULT : 0;
+	}
+	if (status == PYTHON_UNSUPPORTED)
+		t->missed = DROP_PYTHON_UNSUPPORTED;
+	if (status != PYTHON_FOUND)
+		return 0;
+	s->flags |= STACK_HAS_PYTHON;
+	t->fault.count = 0;
+	err = python_thread_read(t);
+	if (!err) {
+		err = python_thread_frame(t, &frame);
+		if (!err) {
+			python_walk_frames(t, s, frame);
+			err = t->fault.count ? -EFAULT : 0;
+		}
+	}
+	if (err == -ESRCH) {
+		t->missed = DROP_PYTHON_THREAD;
+		return 0;
+	}
+	if (err) {
+		t->missed = DROP_PYTHON_FAULT;
+		if (!s->python_count)
+			s->flags |= STACK_PYTHON_INCOMPLETE;
+	}
+	return err;
+}
+
+/* The current thread's storage, taken; 0 when there is none or it is in use. */
+static __always_inline struct python_thread *python_take(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct python_thread *t;
+
+	t = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t || t->busy) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	t->busy = 1;
+	return t;
+}
+
+static __always_inline void python_give(struct python_thread *t)
+{
+	if (t->missed)
+		drop(t->missed);
+	t->busy = 0;
+}
+
+/*
+ * Fills s->python, s->python_count and the STACK_* flags for the current thread,
+ * which runs in `process` (process_id_of()). s is a map value. Returns 0, also
+ * when there is no Python; -EFAULT when a page was missing: what could be read
+ * is in s, and `fault` tells the last address. Losses are counted.
+ */
+static __always_inline long python_unwind(struct stack *s, struct user_fault *fault,
+					  __u64 process)
+{
+	struct python_thread *t = python_take();
+	long err;
+
+	if (!t)
+		return -ENOENT;
+	err = python_try(t, s, process, false);
+	*fault = t->fault;
+	python_give(t);
+	return err;
+}
+
+/* Missing pages that are brought in for one stack: a forked child of a process
+ * with many libraries lacks one or two for each. */
+#define PY_MAX_FAULTS 1024
+
+struct python_retry {
+	struct python_thread *t;
+	struct stack *s;
+	__u64 process;
+	long err;
+};
+
+/* bpf_loop: one attempt, and the missing page if it failed. */
+static long python_retry_step(__u32 i, struct python_retry *r)
+{
+	r->err = python_try(r->t, r->s, r->process, i > 0);
+	if (r->err != -EFAULT)
+		return 1;
+	return user_fault_in(&r->t->fault) ? 1 : 0;
+}
+
+/*
+ * As python_unwind(), for sleepable programs: brings missing pages in and tries
+ * again. -EFAULT only for memory that is not mapped.
+ */
+static __always_inline long python_unwind_sleepable(struct stack *s, __u64 process)
+{
+	struct python_retry r = { .t = python_take(), .s = s, .process = process };
+
+	if (!r.t)
+		return -ENOENT;
+	bpf_loop(PY_MAX_FAULTS, python_retry_step, &r, 0);
+	python_give(r.t);
+	return r.err;
+}
+
+#endif

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_FRAMES_H
+#define GPU_GADGETS_PYTHON_FRAMES_H
+
+#include "python_lines.h"
+#include "python_symbols.h"
+
+/*
+ * python_frames: walks the frames of a thread and names each. An event costs
+ * per frame: the frame, one map lookup, and what proves that the code object
+ * there is still the one that was looked up.
+ */
+
+#ifndef MAX_PYTHON_LINES
+#define MAX_PYTHON_LINES 32768
+#endif
+
+/* A place in the bytecode. */
+struct python_line_key {
+	__u64 process;
+	__u64 code;	/* address of the code object */
+	__u64 position; /* 3.11+: address of the instruction; below: type of the
+			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
+};
+
+/* The parts of an object that are compared: its tail, where names differ. */
+#define PY_CHECK_TABLE 64
+#define PY_CHECK_TEXT 32
+#define PY_CHECK_MAX_AT 0xffff
+
+struct python_line_value {
+	__u64 symbol;
+	__u64 check; /* see python_check() */
+	__u32 line;
+	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
+	__u8 table_bytes, name_bytes, file_bytes;
+	__u8 pad[3];
+};
+
+/*
+ * Place in the bytecode → its symbol and line. Written and read by the programs
+ * that unwind. LRU: places that are not met any more make room. 32768 places of
+ * some 110 bytes are 3.5 MB; a large model's training step has a few thousand.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_PYTHON_LINES);
+	__type(key, struct python_line_key);
+	__type(value, struct python_line_value);
+} python_lines_by_place SEC(".maps");
+
+static __always_inline __u64 python_mix(__u64 h, __u64 word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
+	return h ^ (h >> 32);
+}
+
+/*
+ * Says whether the code object at the key's address is still the same, for code
+ * objects are freed and their memory is used again at once. 3.12 and later
+ * number them (co_version): exact. Before that, or after 2^32 numbers, compared
+ * are the object's own words and the tails of its line table, name and file:
+ * two objects alike in all of these would be taken for each other.
+ *
+ * The key goes in, too: an LRU entry may change hands while it is read.
+ * 0 on a fault, which makes no entry valid.
+ */
+static __always_inline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
+					  const struct python_line_value *v)
+{
+	struct python_offsets *o = &t->offsets;
+	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
+	__u64 *words = (__u64 *)t->bytes;
+	__u32 version = 0, bytes;
+	__u64 name;
+
+	if (o->minor >= 12) {
+		if (user_read(&t->fault, &version, sizeof(version),
+			      k->code + o->at[PY_CODE_VERSION]))
+			return 0;
+		if (version)
+			return python_mix(h, version) | 1;
+	}
+	/* Below 3.11 the caller has read the code object already. */
+	if (o->minor >= 11 && user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
+		return 0;
+	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
+		words[i] = 0;
+	bytes = v->table_bytes;
+	if (bytes > PY_CHECK_TABLE)
+		return 0;
+	if (user_read(&t->fault, words, bytes, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at))
+		return 0;
+	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
+	bytes = v->name_bytes;
+	if (bytes > PY_CHECK_TEXT)
+		return 0;
+	if (user_read(&t->fault, words + PY_CHECK_TABLE / 8, bytes, name + v->name_at))
+		return 0;
+	bytes = v->file_bytes;
+	if (bytes > PY_CHECK_TEXT)
+		return 0;
+	if (user_read(&t->fault, words + (PY_CHECK_TABLE + PY_CHECK_TEXT) / 8, bytes,
+		      PY_CODE(t, PY_CODE_FILENAME) + v->file_at))
+		return 0;
+	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
+	h = python_mix(h, name);
+	h = python_mix(h, PY_CODE(t, PY_CODE_FILENAME));
+	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
+	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
+		h = python_mix(h, words[i]);
+	return h | 1;
+}
+
+/* The last `most` bytes of an object that ends at `end`. */
+static __always_inline void python_tail(__u64 start, __u64 end, __u32 most, __u16 *at, __u8 *bytes)
+{
+	if (end > PY_CHECK_MAX_AT)
+		end = PY_CHECK_MAX_AT;
+	*bytes = end - start < most ? end - start : most;
+	*at = end - *bytes;
+}
+
+/* Where in a str or bytes object the compared bytes lie. 0 or -EFAULT. */
+static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at,
+					  __u8 *bytes)
+{
+	struct python_offsets *o = &t->offsets;
+	__u64 length, start, state;
+
+	if (user_read(&t->fault, t->bytes, o->string_bytes & 127, object))
+		return -EFAULT;
+	length = python_word(t->bytes, 127, o->at[PY_STRING_LENGTH]);
+	state = python_word(t->bytes, 127, o->at[PY_STRING_STATE]);
+	/* Unusual strings are compared by address and length only. */
+	start = o->at[PY_STRING_LENGTH];
+	if (state & PY_STRING_IS_COMPACT)
+		start = o->at[state & PY_STRING_IS_ASCII ? PY_STRING_ASCII : PY_STRING_COMPACT];
+	else
+		length = 0;
+	if (length > 1 << 24)
+		length = 0;
+	python_tail(start, start + length * PY_STRING_KIND(state), PY_CHECK_TEXT, at, bytes);
+	return 0;
+}
+
+static __noinline long python_table_tail(struct python_thread *t, __u64 object,
+					 struct python_line_value *v)
+{
+	__u64 size;
+
+	if (user_read(&t->fault, &size, sizeof(size), object + t->offsets.at[PY_BYTES_SIZE]))
+		return -EFAULT;
+	if (size > PY_MAX_TABLE)
+		size = 0;
+	/* From ob_size on: a short table is compared as a whole. */
+	python_tail(t->offsets.at[PY_BYTES_DATA], t->offsets.at[PY_BYTES_DATA] + size,
+		    PY_CHECK_TABLE, &v->table_at, &v->table_bytes);
+	return 0;
+}
+
+/*
+ * Names a place that is not in the cache, and enters it there unless a read
+ * failed: a failure must be tried again at the next event. `target` as in
+ * python_line(). 0 or -EFAULT.
+ */
+PYTHON_GLOBAL long python_resolve(struct python_thread *t, const struct python_line_key *k,
+				      __u64 type, struct python_line_value *v)
+{
+	__u32 faults;
+	__s32 target;
+	long line;
+
+	if (!t || !k || !v)
+		return -EINVAL;
+	faults = t->fault.count;
+	v->symbol = 0;
+	v->line = 0;
+	if (user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
+		return -EFAULT;
+	if (t->offsets.minor >= 11) {
+		/* Out of int's range: a wild pointer; then there is no such line. */
+		__s64 bytes = k->position - k->code - t->offsets.at[PY_CODE_INSTR];
+
+		target = bytes < -2 || bytes > 1 << 28 ? 1 << 28 : bytes >> 1;
+	} else {
+		target = (__s32)PY_FRAME(t, PY_FRAME_INSTR);
+		if (t->offsets.minor == 10)
+			target *= 2;
+	}
+	v->symbol = python_symbol(t, type);
+	line = python_line(t, target);
+	if (line > 0)
+		v->line = line;
+	if (python_string_tail(t, PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME),
+			       &v->name_at, &v->name_bytes) ||
+	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at, &v->file_bytes) ||
+	    python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
+		return -EFAULT;
+	v->check = python_check(t, k, v);
+	if (t->fault.count != faults)
+		return -EFAULT;
+	if (v->symbol)
+		bpf_map_update_elem(&python_lines_by_place, k, v, BPF_ANY);
+	return 0;
+}
+
+struct python_walk {
+	struct python_thread *t;
+	struct stack *s;
+};
+
+/* Entered from C: the frame of the interpreter's own trampoline, no Python code
+ * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
+#define PY_OWNER_C 3
+
+/* bpf_loop: one frame. */
+static long python_frame_step(__u32 i, struct python_walk *w)
+{
+	struct python_thread *t = w->t;
+	struct python_line_value fresh, *v;
+	struct python_line_key key;
+	__u64 frame = t->next_frame, type = 0, check;
+	__u32 line, n = t->frame_count;
+
+	if (!frame)
+		return 1;
+	if (user_read(&t->fault, t->frame, t->offsets.frame_bytes & 511, frame)) {
+		t->stack_flags |= STACK_PYTHON_INCOMPLETE;
+		return 1;
+	}
+	t->next_frame = PY_FRAME(t, PY_FRAME_PREVIOUS);
+	if (t->offsets.minor >= 12 && (PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
+		return 0;
+	if (n >= STACK_PYTHON_FRAMES) {
+		t->stack_flags |= STACK_PYTHON_TRUNCATED;
+		return 1;
+	}
+	key.process = t->process;
+	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
+	key.code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
+	key.position = PY_FRAME(t, PY_FRAME_INSTR);
+	if (t->offsets.minor < 11) {
+		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key.code)) {
+			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
+			return 1;
+		}
+		type = python_argument_type(t, frame);
+		key.position = (__u32)key.position ^ (type << 17);
+	}
+	v = bpf_map_lookup_elem(&python_lines_by_place, &key);
+	if (v) {
+		check = python_check(t, &key, v);
+		if (!check || check != v->check)
+			v = 0;
+	}
+	if (!v) {
+		__builtin_memset(&fresh, 0, sizeof(fresh));
+		python_resolve(t, &key, type, &fresh);
+		v = &fresh;
+	}
+	line = v->line;
+	/* Below 3.11 a traced frame (sys.settrace) keeps its line itself. */
+	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
+	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
+		line = PY_FRAME(t, PY_FRAME_LINE);
+	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].symbol = v->symbol;
+	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].line = line;
+	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].flags = 0;
+	t->frame_count = n + 1;
+	return 0;
+}
+
+/* Every Python frame can have one trampoline frame, and one more tells of a cut. */
+#define PY_MAX_STEPS (2 * STACK_PYTHON_FRAMES + 2)
+
+/* Walks from the innermost `frame` of t into s. Faults are in t->fault. */
+static __always_inline void python_walk_frames(struct python_thread *t, struct stack *s,
+					       __u64 frame)
+{
+	struct python_walk w = { .t = t, .s = s };
+
+	t->next_frame = frame;
+	t->frame_count = 0;
+	t->stack_flags = 0;
+	bpf_loop(PY_MAX_STEPS, python_frame_step, &w, 0);
+	s->python_count = t->frame_count;
+	s->flags |= t->stack_flags;
+}
+
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_PROCESS_H
+#define GPU_GADGETS_PYTHON_PROCESS_H
+
+#include "python_discover.h"
+
+/*
+ * python_process: which interpreter a process runs, where it is and how its
+ * structs are laid out.
+ */
+enum python_status {
+	PYTHON_UNKNOWN = 0,
+	PYTHON_FOUND = 1,
+	PYTHON_ABSENT = 2,	/* no module exports _PyRuntime (yet: dlopen) */
+	PYTHON_UNSUPPORTED = 3, /* CPython of a version that is not in the table */
+	PYTHON_UNREADABLE = 4,	/* a page was missing */
+};
+
+struct python_process {
+	__u64 runtime; /* address of _PyRuntime: in the interpreter's data segment */
+	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is looked at again */
+	__u32 status;  /* enum python_status */
+	__u32 version; /* PY_VERSION_HEX; below 3.11 only major and minor */
+	__u32 tries;
+	__u32 pad;
+	struct python_offsets offsets;
+};
+
+#ifndef MAX_PYTHON_PROCESSES
+#define MAX_PYTHON_PROCESSES 4096
+#endif
+
+/*
+ * Process id (process.h) → its interpreter. Written at a process's first
+ * events; read once per thread by the programs, and by user space, which learns
+ * from `runtime` which mapping is the interpreter. LRU: an evicted process is
+ * searched again.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_PYTHON_PROCESSES);
+	__type(key, __u64);
+	__type(value, struct python_process);
+} python_by_process SEC(".maps");
+
+/* After a search in vain: 16 ms, doubled each time up to 16 s. */
+#define PY_RETRY_NS (16ULL * 1000 * 1000)
+#define PY_RETRY_DOUBLINGS 10
+
+struct python_debug_walk {
+	struct python_thread *t;
+	__u64 runtime;
+	__u32 minor;
+	__s32 err;
+};
+
+/* bpf_loop: one offset from _Py_DebugOffsets. */
+static long python_debug_step(__u32 i, struct python_debug_walk *w)
+{
+	__u32 row = (w->minor - PY_MINOR_FIRST) & PY_ROW_MASK;
+	__u64 value;
+	__u16 at;
+
+	i &= PY_OFFSET_MASK;
+	at = python_known_offsets[row][i];
+	if (at == PY_NONE) {
+		w->t->offsets.at[i] = PY_NONE;
+		return 0;
+	}
+	if (user_read(&w->t->fault, &value, sizeof(value), w->runtime + at)) {
+		w->err = -EFAULT;
+		return 1;
+	}
+	if (value > python_largest_offset[i]) {
+		w->err = -EINVAL;
+		return 1;
+	}
+	w->t->offsets.at[i] = value;
+	return 0;
+}
+
+/* bpf_loop: one offset from the table. */
+static long python_table_step(__u32 i, struct python_debug_walk *w)
+{
+	__u32 row = (w->minor - PY_MINOR_FIRST) & PY_ROW_MASK;
+
+	i &= PY_OFFSET_MASK;
+	w->t->offsets.at[i] = python_known_offsets[row][i];
+	return 0;
+}
+
+/* Fills t->offsets. 0; -EFAULT; -EINVAL: not a version that we know. */
+PYTHON_GLOBAL long python_load_offsets(struct python_thread *t, __u64 runtime,
+					   __u32 version, bool free_threaded)
+{
+	struct python_debug_walk w = { .t = t, .runtime = runtime };
+	struct python_offsets *o;
+	__u32 end;
+
+	if (!t)
+		return -EINVAL;
+	o = &t->offsets;
+	w.minor = (version >> 16) & 0xff;
+	if (version >> 24 != 3 || w.minor < PY_MINOR_FIRST || w.minor > PY_MINOR_LAST)
+		return -EINVAL;
+	/* 3.14t gives each thread its own bytecode; never run against. */
+	if (free_threaded && w.minor > 13)
+		return -EINVAL;
+	if (w.minor <= PY_MINOR_TABLE)
+		bpf_loop(PY_OFFSET_COUNT, python_table_step, &w, 0);
+	else
+		bpf_loop(PY_OFFSET_COUNT, python_debug_step, &w, 0);
+	if (w.err)
+		return w.err;
+	o->minor = w.minor;
+	o->free_threaded = free_threaded;
+	if (w.minor > PY_MINOR_TABLE) {
+		/* Both follow fields of the same struct: Include/cpython/code.h and
+		 * unicodeobject.h of 3.13, 3.14 and 3.15. */
+		o->at[PY_CODE_VERSION] = o->at[PY_CODE_FIRSTLINE] + 24;
+		o->at[PY_STRING_COMPACT] = o->at[PY_STRING_ASCII] + 16;
+	}
+	if (w.minor < 11) {
+		end = o->at[PY_FRAME_LOCALS] + 8;
+	} else {
+		end = o->at[PY_FRAME_INSTR] + 8;
+		if (end < o->at[PY_FRAME_OWNER] + 1)
+			end = o->at[PY_FRAME_OWNER] + 1;
+	}
+	o->frame_bytes = (end + 7) & ~7;
+	o->string_bytes = o->at[PY_STRING_STATE] + 8;
+	return 0;
+}
+
+/*
+ * The version of the interpreter at s->value, whose module is in t->search, and
+ * its offsets. 0; -EFAULT; -EINVAL: an unknown version; *version tells.
+ */
+static __noinline long python_identify_version(struct python_thread *t, __u64 runtime,
+					       __u32 *version)
+{
+	__u64 head[3]; /* cookie, version, free_threaded */
+	__u64 hex;
+	long found;
+
+	t->fault.count = 0;
+	if (user_read(&t->fault, head, sizeof(head), runtime))
+		return -EFAULT;
+	if (head[0] == PY_DEBUG_COOKIE) {
+		*version = head[1];
+		return python_load_offsets(t, runtime, head[1], head[2] & 1);
+	}
+	found = python_find_symbol(t, PY_ELF_VERSION);
+	if (found < 0)
+		return found;
+	if (found) {
+		if (user_read(&t->fault, &hex, sizeof(hex), t->search.value))
+			return -EFAULT;
+		*version = hex;
+		/* From 3.13 on the cookie must have been there. */
+		if (((hex >> 16) & 0xff) > PY_MINOR_TABLE)
+			return -EINVAL;
+		return python_load_offsets(t, runtime, hex, false);
+	}
+	/* Older ones are told apart by what each added to the C API. */
+	*version = 0x030a0000;
+	for (__u32 which = PY_ELF_ADD_OBJECT_REF; which <= PY_ELF_POS_ONLY_ARGS; which++) {
+		found = python_find_symbol(t, which);
+		if (found < 0)
+			return found;
+		if (found)
+			break;
+		*version -= 0x10000;
+	}
+	return python_load_offsets(t, runtime, *version, false);
+}
+
+/*
+ * Takes over the interpreter of the parent, when this process is a fork of it:
+ * a child may not have the page tables that a search needs. The caller checks
+ * that the thread is found there.
+ */
+static __noinline long python_inherit(struct python_process *p)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct task_struct *parent = task->real_parent;
+	struct python_process *known;
+	__u64 id;
+
+	/* The randomised stack and the file say that both run the same exec. */
+	if (parent->self_exec_id != task->self_exec_id || !parent->mm || !task->mm ||
+	    parent->mm->start_stack != task->mm->start_stack ||
+	    parent->mm->exe_file != task->mm->exe_file)
+		return -ESRCH;
+	id = process_id_of(parent);
+	known = bpf_map_lookup_elem(&python_by_process, &id);
+	if (!known || known->status != PYTHON_FOUND)
+		return -ESRCH;
+	*p = *known;
+	return 0;
+}
+
+static __always_inline void python_adopt(struct python_thread *t, __u64 process,
+					 const struct python_process *p)
+{
+	t->process = process;
+	t->runtime = p->runtime;
+	t->state = 0;
+	t->absent_head = 0;
+	t->offsets = p->offsets;
+}
+
+/* Searches the process for an interpreter and remembers the answer. */
+PYTHON_GLOBAL long python_search_process(struct python_thread *t, __u64 process)
+{
+	struct python_process p = {}, *old;
+	__u64 now = bpf_ktime_get_boot_ns();
+	__u32 doublings;
+	long err;
+
+	if (!t)
+		return -EINVAL;
+	old = bpf_map_lookup_elem(&python_by_process, &process);
+	if (old)
+		p.tries = old->tries;
+	err = python_find_runtime(t);
+	if (err > 0) {
+		p.runtime = t->search.value;
+		err = python_identify_version(t, p.runtime, &p.version);
+		p.status = err ? PYTHON_UNSUPPORTED : PYTHON_FOUND;
+	} else {
+		p.status = PYTHON_ABSENT;
+	}
+	if (err == -EFAULT) {
+		p.status = PYTHON_UNREADABLE;
+	} else {
+		t->search.module = 0;
+	}
+	if (p.status == PYTHON_FOUND) {
+		p.offsets = t->offsets;
+		python_adopt(t, process, &p);
+	} else {
+		doublings = p.tries++;
+		if (doublings > PY_RETRY_DOUBLINGS)
+			doublings = PY_RETRY_DOUBLINGS;
+		p.retry_ns = now + (PY_RETRY_NS << doublings);
+	}
+	bpf_map_update_elem(&python_by_process, &process, &p, BPF_ANY);
+	return p.status;
+}
+
+/*
+ * Sets t up for `process`. Returns a python_status; FOUND: t->runtime and
+ * t->offsets hold. `again`: the call follows a fault that was mended.
+ */
+static __always_inline long python_know_process(struct python_thread *t, __u64 process, bool again)
+{
+	struct python_process *known, p;
+
+	if (t->process == process)
+		return PYTHON_FOUND;
+	known = bpf_map_lookup_elem(&python_by_process, &process);
+	if (known) {
+		if (known->status == PYTHON_FOUND) {
+			python_adopt(t, process, known);
+			return PYTHON_FOUND;
+		}
+		if (known->status == PYTHON_UNSUPPORTED)
+			return PYTHON_UNSUPPORTED;
+		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns)
+			return known->status;
+	} else if (!python_inherit(&p)) {
+		python_adopt(t, process, &p);
+		if (!python_thread_read(t)) {
+			bpf_map_update_elem(&python_by_process, &process, &p, BPF_ANY);
+			return PYTHON_FOUND;
+		}
+		t->process = 0;
+	}
+	if (!again)
+		t->search.module = 0;
+	return python_search_process(t, process);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_THREAD_H
+#define GPU_GADGETS_THREAD_H
+
+#include "cuda_apis.h"
+#include "stack.h"
+#include "user.h"
+
+/*
+ * thread: what is remembered of one thread between the probes it hits: the
+ * driver call it is in, the contexts it made current, and room to build a
+ * stack in. Task storage, because it ends with the thread by itself and because
+ * uprobe programs may be preempted (per-CPU scratch would be overwritten).
+ */
+
+/* An allocation that is alive; see cuda_live.h for its key. */
+struct live {
+	__u64 size_bytes;
+	__u64 stack;
+	__u64 context;	 /* that owns it; 0: unknown or none */
+	__u64 serial;	 /* unique: of the call that made it */
+	__u64 doom;	 /* serial of the context destruction in progress */
+	__u32 kind;	 /* enum alloc_kind */
+	__s32 device;	 /* CUDA ordinal, -1: unknown */
+	__u64 handle;	 /* VMM: its newest number */
+	__u32 references; /* VMM: 1 while its handle is held, and its mappings */
+	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
+};
+
+struct inflight {
+	__u64 sp; /* at entry; 0: the thread is in no call */
+	__u64 a, b, c; /* the arguments named by the table */
+	__u64 serial;  /* unique: boot ns at entry, mixed with the thread */
+	__u32 api;     /* enum cuda_api_id */
+	__u32 popped;  /* 1: `live` was taken out for a free that may yet fail */
+	struct live live;
+};
+
+/* cuCtxPushCurrent deeper than this is followed with the device unknown. */
+#define THREAD_CONTEXTS 8
+
+struct thread_context {
+	__u64 handle;
+	__s32 device; /* -1: unknown */
+	__u32 pad;
+};
+
+struct thread {
+	__u64 process; /* whom the rest belongs to: task storage survives exec */
+	__u32 contexts;
+	__s32 device_hint; /* cuCtxGetDevice's answer where no context is known */
+	struct thread_context context[THREAD_CONTEXTS];
+	struct inflight call;
+	struct user_fault fault;
+	__u64 stack_id; /* the newest stack known to be in stacks_by_id */
+	struct stack stack;
+};
+
+/* Thread → its state. Written and read by its own probes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} thread_by_task SEC(".maps");
+
+/* The current thread's state; made if `create`. NULL: no memory, or not there. */
+static __always_inline struct thread *thread_current(__u64 process, bool create)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0,
+						create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+
+	if (t && t->process != process) {
+		t->process = process;
+		t->contexts = 0;
+		t->device_hint = -1;
+		t->call.sp = 0;
+		t->stack_id = 0;
+	}
+	return t;
+}
+
+#endif

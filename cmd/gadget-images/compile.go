@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// gadgetModule gives the eBPF headers that gadgets include as <gadget/...>.
+const gadgetModule = "github.com/inspektor-gadget/inspektor-gadget"
+
+// architecture is one CPU that images carry a program for.
+type architecture struct {
+	name      string // as Go and OCI call it, and IG's header directory
+	target    string // suffix of __TARGET_ARCH_ in libbpf's bpf_tracing.h
+	multiarch string // Debian's directory of <asm/...>
+}
+
+func architectures() []architecture {
+	return []architecture{
+		{name: "amd64", target: "x86", multiarch: "x86_64-linux-gnu"},
+		{name: "arm64", target: "arm64", multiarch: "aarch64-linux-gnu"},
+	}
+}
+
+func architectureNames() []string {
+	var names []string
+	for _, arch := range architectures() {
+		names = append(names, arch.name)
+	}
+	return names
+}
+
+// compiler turns C into stripped eBPF objects.
+type compiler struct {
+	clang, strip string
+	headers      string // include directory of Inspektor Gadget
+	objects      string // where objects are written
+}
+
+func newCompiler(opts options) (*compiler, error) {
+	clang, err := findTool(opts.clang, "clang")
+	if err != nil {
+		return nil, err
+	}
+	strip, err := findTool(opts.strip, "llvm-strip")
+	if err != nil {
+		return nil, err
+	}
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", gadgetModule).Output()
+	if err != nil {
+		return nil, fmt.Errorf("find the headers of %s with go list: %w", gadgetModule, err)
+	}
+	return &compiler{
+		clang:   clang,
+		strip:   strip,
+		headers: filepath.Join(strings.TrimSpace(string(module)), "include"),
+		objects: opts.objects,
+	}, nil
+}
+
+// findTool prefers an explicit choice, then versioned names from new to old:
+// distributions often have an old `clang` beside a new `clang-19`. Below 15 the
+// compiler lacks BTF declaration and type tags for all that we use.
+func findTool(choice, name string) (string, error) {
+	if choice != "" {
+		return exec.LookPath(choice)
+	}
+	const newest, oldest = 22, 15
+	for version := newest; version >= oldest; version-- {
+		if path, err := exec.LookPath(fmt.Sprintf("%s-%d", name, version)); err == nil {
+			return path, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("no %s found: run scripts/setup.sh, or install LLVM %d or newer", name, oldest)
+	}
+	return path, nil
+}
+
+// compile returns the path of the object per architecture name. A program that
+// does not compile for every architecture is an error: an image without one of
+// them would fail on somebody else's machine instead of here.
+func (c *compiler) compile(g gadget) (map[string]string, error) {
+	objects := map[string]string{}
+	for _, arch := range architectures() {
+		object := filepath.Join(c.objects, g.Name, arch.name+".bpf.o")
+		if err := os.MkdirAll(filepath.Dir(object), 0o755); err != nil {
+			return nil, fmt.Errorf("make object directory: %w", err)
+		}
+		if err := runTool(c.clang, c.arguments(g, arch, object)); err != nil {
+			return nil, fmt.Errorf("compile for %s: %w", arch.name, err)
+		}
+		// Drops DWARF and keeps BTF, which is what the loader reads.
+		if err := runTool(c.strip, []string{"-g", object}); err != nil {
+			return nil, fmt.Errorf("strip for %s: %w", arch.name, err)
+		}
+		objects[arch.name] = object
+	}
+	return objects, nil
+}
+
+func (c *compiler) arguments(g gadget, arch architecture, object string) []string {
+	arguments := []string{
+		"-target", "bpf", "-O2", "-g", "-Wall",
+		"-D__TARGET_ARCH_" + arch.target,
+		"-I", filepath.Join(g.root, "bpf"),
+		"-I", g.path(),
+		"-I", c.headers,
+		"-I", filepath.Join(c.headers, "gadget", arch.name), // vmlinux.h
+		"-I", filepath.Join("/usr/include", arch.multiarch),
+	}
+	// BTF keeps the file name of every line; keep the builder's paths out of it.
+	if dir, err := os.Getwd(); err == nil {
+		arguments = append(arguments, "-ffile-prefix-map="+dir+"=.")
+	}
+	arguments = append(arguments, "-ffile-prefix-map="+c.headers+"=inspektor-gadget/include")
+	arguments = append(arguments, g.CFlags...)
+	return append(arguments, "-c", g.source(), "-o", object)
+}
+
+// runTool passes the tool's warnings on to the user, and its errors too.
+func runTool(tool string, arguments []string) error {
+	command := exec.Command(tool, arguments...)
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s, see above: %w", filepath.Base(tool), err)
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"gopkg.in/yaml.v3"
+)
+
+// gadgetList is build.yaml.
+type gadgetList struct {
+	Gadgets []gadget `yaml:"gadgets"`
+}
+
+// gadget is one entry of build.yaml.
+type gadget struct {
+	// Name is what users type after `ig-gpu run`, and the image's name.
+	Name string `yaml:"name"`
+	// Dir holds program.bpf.c and gadget.yaml. Default: gadgets/<name>.
+	Dir string `yaml:"dir"`
+	// CFlags are added to the compiler's command line.
+	CFlags []string `yaml:"cflags"`
+
+	root string // directory of build.yaml
+}
+
+func (g gadget) path(elements ...string) string {
+	return filepath.Join(append([]string{g.root, g.Dir}, elements...)...)
+}
+
+func (g gadget) source() string   { return g.path("program.bpf.c") }
+func (g gadget) metadata() string { return g.path("gadget.yaml") }
+
+// readList reads build.yaml, fills in defaults, and refuses what could only be
+// a mistake: an unknown key, a name that is no image name, the same name twice.
+func readList(path string) (*gadgetList, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read list of gadgets: %w", err)
+	}
+	list := &gadgetList{}
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(list); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(list.Gadgets) == 0 {
+		return nil, fmt.Errorf("read %s: %w", path, errors.New("no gadgets listed"))
+	}
+	validName := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
+	seen := map[string]bool{}
+	for i := range list.Gadgets {
+		g := &list.Gadgets[i]
+		if !validName.MatchString(g.Name) {
+			return nil, fmt.Errorf("read %s: gadget name %q is not lower_case_words", path, g.Name)
+		}
+		if seen[g.Name] {
+			return nil, fmt.Errorf("read %s: gadget %s is listed twice", path, g.Name)
+		}
+		seen[g.Name] = true
+		if g.Dir == "" {
+			g.Dir = filepath.Join("gadgets", g.Name)
+		}
+		g.root = filepath.Dir(path)
+	}
+	return list, nil
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFirstMissingRequirementIsNamed(t *testing.T) {
+	btf := filepath.Join(t.TempDir(), "vmlinux")
+	require.NoError(t, os.WriteFile(btf, nil, 0o644))
+	for _, c := range []struct {
+		name    string
+		machine Machine
+		needs   string // empty: nothing is missing
+	}{
+		{"fit", Machine{EffectiveUser: 0, BTF: btf}, ""},
+		{"user", Machine{EffectiveUser: 1000, BTF: btf}, "ig-gpu needs root"},
+		{"no BTF", Machine{EffectiveUser: 0, BTF: btf + ".absent"}, "ig-gpu needs a kernel with BTF"},
+		{"user without BTF", Machine{EffectiveUser: 1000, BTF: btf + ".absent"}, "ig-gpu needs root"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.machine.Check()
+			if c.needs == "" {
+				require.NoError(t, err)
+				return
+			}
+			var requirement *Requirement
+			require.ErrorAs(t, err, &requirement)
+			require.True(t, strings.HasPrefix(err.Error(), c.needs), err.Error())
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+func TestMountByDefaultLeavesTheChoice(t *testing.T) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	mount := flags.Bool("auto-mount-filesystems", false, "")
+	require.NoError(t, MountByDefault(flags))
+	require.True(t, *mount)
+	require.NoError(t, flags.Parse([]string{"--auto-mount-filesystems=false"}))
+	require.False(t, *mount)
+}
+
+func TestMountByDefaultNoticesALostFlag(t *testing.T) {
+	require.Error(t, MountByDefault(pflag.NewFlagSet("", pflag.ContinueOnError)))
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runner puts ig-gpu's own behaviour around Inspektor Gadget's local
+// runtime: it checks the machine first, runs our gadgets from the images inside
+// the binary, and adds to an error what the user can do about it.
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+)
+
+// ErrNoContainers says that the run asked for containers where none can be
+// watched.
+var ErrNoContainers = errors.New("containers cannot be watched on this machine" +
+	" (no container runtime, or a kernel without kprobes): use --host to trace all processes")
+
+// ErrUnknownGadget says that a bare name is neither one of our gadgets nor one
+// that a registry could give.
+var ErrUnknownGadget = errors.New("unknown gadget")
+
+// Runtime is an Inspektor Gadget runtime that knows the embedded images.
+type Runtime struct {
+	runtime.Runtime
+	images images.Set
+	check  func() error
+}
+
+// New wraps inner. check runs before anything else does and decides whether the
+// machine is fit; its error is returned as it is.
+func New(inner runtime.Runtime, set images.Set, check func() error) *Runtime {
+	return &Runtime{Runtime: inner, images: set, check: check}
+}
+
+// Init checks the machine, then prepares the inner runtime.
+func (r *Runtime) Init(global *params.Params) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	return r.Runtime.Init(global)
+}
+
+// GetGadgetInfo reads what a gadget offers, from the embedded image if the name
+// is one of ours.
+func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Params, values api.ParamValues) (*api.GadgetInfo, error) {
+	if err := r.useEmbedded(gadget); err != nil {
+		return nil, err
+	}
+	info, err := r.Runtime.GetGadgetInfo(gadget, global, values)
+	return info, r.explain(gadget, err)
+}
+
+// RunGadget runs a gadget until its context ends.
+func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params, values api.ParamValues) error {
+	if err := r.useEmbedded(gadget); err != nil {
+		return err
+	}
+	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
+}
+
+// useEmbedded makes the context read the embedded image instead of a registry.
+// Inspektor Gadget then neither pulls nor verifies a signature: the image is
+// part of the program that the user has chosen to run as root.
+func (r *Runtime) useEmbedded(gadget runtime.GadgetContext) error {
+	if !r.images.Has(gadget.ImageName()) {
+		return nil
+	}
+	context, ok := gadget.(*gadgetcontext.GadgetContext)
+	if !ok {
+		return fmt.Errorf("run embedded gadget %s: unknown kind of context %T", gadget.ImageName(), gadget)
+	}
+	target, err := r.images.Open(gadget.Context(), gadget.ImageName())
+	if err != nil {
+		return err
+	}
+	gadgetcontext.WithOrasReadonlyTarget(target)(context)
+	return nil
+}
+
+// explain adds to the errors that users meet first what to do about them.
+// Inspektor Gadget has no error values for these, only texts; where a text
+// changes, the plain error is shown.
+func (r *Runtime) explain(gadget runtime.GadgetContext, err error) error {
+	if err == nil {
+		return nil
+	}
+	if strings.HasSuffix(err.Error(), "container-collection isn't available") {
+		return ErrNoContainers
+	}
+	gadget.Logger().Debugf("run %s: %v", gadget.ImageName(), err)
+	name := gadget.ImageName()
+	if r.images.Has(name) || strings.ContainsAny(name, "/:@") {
+		return err
+	}
+	names := "none: run make build"
+	if all := r.images.Names(); len(all) > 0 {
+		names = strings.Join(all, ", ")
+	}
+	return fmt.Errorf("%w %q: not inside this binary (%s), and no registry gave it: %v",
+		ErrUnknownGadget, name, names, rootCause(err))
+}
+
+// rootCause leaves out the many steps that lead to a failed pull; the whole
+// chain is in the debug log.
+func rootCause(err error) error {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

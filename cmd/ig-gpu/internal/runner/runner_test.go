@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/fstest"
+
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+)
+
+// inner is a runtime that fails as it is told and keeps what it was given.
+type inner struct {
+	runtime.Runtime
+	err         error
+	initialized bool
+	gadget      runtime.GadgetContext
+}
+
+func (i *inner) Init(*params.Params) error {
+	i.initialized = true
+	return i.err
+}
+
+func (i *inner) GetGadgetInfo(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) (*api.GadgetInfo, error) {
+	i.gadget = gadget
+	return &api.GadgetInfo{}, i.err
+}
+
+func (i *inner) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
+	i.gadget = gadget
+	return i.err
+}
+
+func fit() error { return nil }
+
+// The image needs not be complete: it is opened here and read elsewhere.
+func oneImage(t *testing.T, name string) images.Set {
+	t.Helper()
+	return images.New(fstest.MapFS{
+		name + "/oci-layout": {Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		name + "/index.json": {Data: []byte(`{"schemaVersion":2,"manifests":[]}`)},
+	})
+}
+
+func TestMachineIsCheckedFirst(t *testing.T) {
+	unfit := errors.New("unfit")
+	in := &inner{}
+	err := New(in, images.Set{}, func() error { return unfit }).Init(nil)
+	require.Equal(t, unfit, err)
+	require.False(t, in.initialized)
+
+	require.NoError(t, New(in, images.Set{}, fit).Init(nil))
+	require.True(t, in.initialized)
+}
+
+func TestOurGadgetsComeFromTheBinaryAndOthersDoNot(t *testing.T) {
+	set := oneImage(t, "cuda_alloc")
+	for image, isEmbedded := range map[string]bool{
+		"cuda_alloc":                     true,
+		"trace_tcp":                      false,
+		"cuda_alloc:latest":              false,
+		"ghcr.io/gpu-gadgets/cuda_alloc": false,
+	} {
+		in := &inner{}
+		r := New(in, set, fit)
+
+		_, err := r.GetGadgetInfo(gadgetcontext.New(t.Context(), image), nil, nil)
+		require.NoError(t, err, image)
+		require.Equal(t, isEmbedded, in.gadget.OrasTarget() != nil, "info of %s", image)
+
+		require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), image), nil, nil), image)
+		require.Equal(t, isEmbedded, in.gadget.OrasTarget() != nil, "run of %s", image)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	offline := errors.New("dial tcp: no route to host")
+	for _, c := range []struct {
+		name, image string
+		err         error
+		is          error
+		text        string
+	}{
+		{
+			"containers cannot be watched", "cuda_alloc",
+			fmt.Errorf("pre-starting: %w", errors.New("container-collection isn't available")),
+			ErrNoContainers, "--host",
+		},
+		{"unknown gadget", "cuda_aloc", fmt.Errorf("pulling: %w", offline), ErrUnknownGadget, "cuda_alloc"},
+		{"full reference", "ghcr.io/gpu-gadgets/nosuch:v1", fmt.Errorf("pulling: %w", offline), offline, "pulling"},
+		{"our own gadget", "cuda_alloc", fmt.Errorf("loading: %w", offline), offline, "loading"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := New(&inner{err: c.err}, oneImage(t, "cuda_alloc"), fit).
+				RunGadget(gadgetcontext.New(t.Context(), c.image), nil, nil)
+			require.ErrorIs(t, err, c.is)
+			require.ErrorContains(t, err, c.text)
+		})
+	}
+}
+
+func TestBinaryWithoutImagesSaysSo(t *testing.T) {
+	err := New(&inner{err: errors.New("offline")}, images.Set{}, fit).
+		RunGadget(gadgetcontext.New(t.Context(), "cuda_alloc"), nil, nil)
+	require.ErrorIs(t, err, ErrUnknownGadget)
+	require.ErrorContains(t, err, "make build")
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+
+	// Inspektor Gadget's own operators register themselves when imported. These
+	// are the ones that ig links, so that any gadget that runs there runs here.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/localmanager"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
+
+	// Symbolizers of native stacks for Inspektor Gadget's gadgets. Its third one,
+	// pkg/symbolizer/otel, only builds against Inspektor Gadget's patched copy of
+	// the OpenTelemetry profiler, which a module replacement would have to force
+	// on everybody who installs this one.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+)
+
+// ownOperators are the operators of this repository, in the order in which the
+// data passes through them. A new operator is one line here.
+func ownOperators() []operators.DataOperator {
+	return []operators.DataOperator{}
+}
+
+// registerOperators completes what the imports above have registered. It is
+// called once, before the commands are built, because they ask the registry
+// for flags. Registering a name again replaces the operator of that name.
+func registerOperators() error {
+	manager, ok := operators.GetDataOperators()[localmanager.OperatorName]
+	if !ok {
+		return fmt.Errorf("register operators: Inspektor Gadget has no %s", localmanager.OperatorName)
+	}
+	operators.RegisterDataOperator(containers.Wrap(manager))
+	operators.RegisterDataOperator(ocihandler.OciHandler)
+	for _, operator := range ownOperators() {
+		operators.RegisterDataOperator(operator)
+	}
+	return nil
+}

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The entries of CUDA_APIS that allocate and free memory. The exported symbol
+ * is a stub (exports.c) that jumps to impl_<symbol>. Parameter lists are those
+ * of the CUDA Driver API reference; the rules are too, unless a comment says so.
+ */
+#include <stdlib.h>
+
+#include "state.h"
+
+CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes);
+CUresult cuMemFree_v2(CUdeviceptr dptr);
+
+static struct stream *stream_of(CUstream s)
+{
+	return find(SPACE_STREAM, s);
+}
+
+/* 0: the default stream, 1: legacy, 2: per thread. */
+static bool is_stream(CUstream s)
+{
+	return s <= 2 || stream_of(s);
+}
+
+/* ------------------------------------------------------- device memory */
+
+static CUresult alloc(struct call *c, enum alloc_kind kind, uint64_t size, CUdeviceptr *out)
+{
+	uint64_t p;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = alloc_memory(c, kind, size, -1, false, &p);
+	if (r == CUDA_SUCCESS)
+		*out = p;
+	return r;
+}
+
+static CUresult alloc_v1(struct call *c, uint64_t size, CUdeviceptr_v1 *out)
+{
+	uint64_t p;
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = alloc_memory(c, KIND_DEVICE, size, -1, true, &p);
+	if (r == CUDA_SUCCESS)
+		*out = (CUdeviceptr_v1)p;
+	return r;
+}
+
+CUresult impl_cuMemAlloc(CUdeviceptr_v1 *dptr, uint32_t bytes)
+{
+	return RUN(cuMemAlloc, alloc_v1(&c, bytes, dptr));
+}
+
+CUresult impl_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes)
+{
+	return RUN(cuMemAlloc_v2, alloc(&c, KIND_DEVICE, bytes, dptr));
+}
+
+static bool pitch_of(uint64_t width, uint64_t height, unsigned element, uint64_t *pitch,
+		     uint64_t *size)
+{
+	if ((element != 4 && element != 8 && element != 16) || !width || !height)
+		return false;
+	return !__builtin_add_overflow(width, PITCH_ALIGN - 1, pitch) &&
+	       (*pitch &= ~(PITCH_ALIGN - 1), !__builtin_mul_overflow(*pitch, height, size));
+}
+
+CUresult impl_cuMemAllocPitch(CUdeviceptr_v1 *dptr, uint32_t *pitch, uint32_t width,
+			      uint32_t height, unsigned element)
+{
+	uint64_t p = 0, size = 0;
+	bool ok = pitch && pitch_of(width, height, element, &p, &size);
+	CUresult r = RUN(cuMemAllocPitch,
+			 ok ? alloc_v1(&c, size, dptr) : CUDA_ERROR_INVALID_VALUE);
+	if (r == CUDA_SUCCESS)
+		*pitch = (uint32_t)p;
+	return r;
+}
+
+CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height,
+				 unsigned element)
+{
+	uint64_t p = 0, size = 0;
+	bool ok = pitch && pitch_of(width, height, element, &p, &size);
+	CUresult r = RUN(cuMemAllocPitch_v2,
+			 ok ? alloc(&c, KIND_DEVICE, size, dptr) : CUDA_ERROR_INVALID_VALUE);
+	if (r == CUDA_SUCCESS)
+		*pitch = p;
+	return r;
+}
+
+/* Device, managed and stream-ordered memory: each free accepts all of them. */
+static CUresult free_memory(struct call *c, uint64_t p)
+{
+	struct object *o = find(SPACE_MEMORY, p);
+	c->ptr = p;
+	if (!o)
+		return CUDA_ERROR_INVALID_VALUE;
+	free_object(c, o, JOURNAL_FREE);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemFree(CUdeviceptr_v1 dptr)
+{
+	return RUN(cuMemFree, free_memory(&c, dptr));
+}
+
+CUresult impl_cuMemFree_v2(CUdeviceptr dptr)
+{
+	return RUN(cuMemFree_v2, free_memory(&c, dptr));
+}
+
+/* ------------------------------------------------- managed memory, nesting */
+
+/* With SIMCUDA_NEST an entry calls another exported one, as drivers may: what
+ * the inner one does belongs to the outer one, once. */
+static void nest_begin(unsigned api, enum alloc_kind kind)
+{
+	thread.outer_api = api;
+	thread.outer_kind = (uint8_t)kind;
+}
+
+static CUresult nest_end(CUresult r)
+{
+	thread.outer_api = 0;
+	return r;
+}
+
+/* An injected failure hits the outer call, before anything is called. */
+static bool injected_now(unsigned api, CUresult *r)
+{
+	struct call c;
+	if (!sim.fail_every)
+		return false;
+	*r = begin(&c, api);
+	if (*r == CUDA_SUCCESS) {
+		pthread_mutex_unlock(&sim.lock);
+		return false;
+	}
+	end(&c, *r);
+	return true;
+}
+
+CUresult impl_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned flags)
+{
+	bool ok = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
+	if (sim.nest && ok && dptr) {
+		CUresult r;
+		if (injected_now(API_cuMemAllocManaged, &r))
+			return r;
+		nest_begin(API_cuMemAllocManaged, KIND_MANAGED);
+		return nest_end(cuMemAlloc_v2(dptr, bytes));
+	}
+	return RUN(cuMemAllocManaged, ok ? alloc(&c, KIND_MANAGED, bytes, dptr) : CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ------------------------------------------------------ stream-ordered memory */
+
+static CUresult alloc_from(struct call *c, CUdeviceptr *out, uint64_t size, CUmemoryPool handle,
+			   CUstream s)
+{
+	uint64_t p;
+	CUresult why = CUDA_SUCCESS;
+	struct context *ctx = stream_of(s) ? stream_of(s)->context : current(&why);
+	if (!ctx)
+		return why;
+	struct pool *pool = find(SPACE_POOL, handle ? handle : sim.current_pool[ctx->device]);
+	if (!out || !pool || !is_stream(s))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = alloc_memory(c, KIND_POOL, size, pool->device, false, &p);
+	if (r == CUDA_SUCCESS)
+		*out = p;
+	return r;
+}
+
+CUresult impl_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream s)
+{
+	return RUN(cuMemAllocAsync, alloc_from(&c, dptr, bytes, 0, s));
+}
+
+CUresult impl_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream s)
+{
+	return RUN(cuMemAllocAsync_ptsz, alloc_from(&c, dptr, bytes, 0, s));
+}
+
+CUresult impl_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream s)
+{
+	return RUN(cuMemAllocFromPoolAsync,
+		   pool ? alloc_from(&c, dptr, bytes, pool, s) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult impl_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
+					   CUstream s)
+{
+	return RUN(cuMemAllocFromPoolAsync_ptsz,
+		   pool ? alloc_from(&c, dptr, bytes, pool, s) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult impl_cuMemFreeAsync(CUdeviceptr dptr, CUstream s)
+{
+	if (sim.nest) {
+		CUresult r;
+		if (injected_now(API_cuMemFreeAsync, &r))
+			return r;
+		nest_begin(API_cuMemFreeAsync, KIND_POOL);
+		return nest_end(cuMemFree_v2(dptr));
+	}
+	return RUN(cuMemFreeAsync, is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult impl_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream s)
+{
+	return RUN(cuMemFreeAsync_ptsz,
+		   is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);
+}
+
+static CUresult pool_create(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	if (!out || !props || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (props->location.id < 0 || props->location.id >= sim.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	struct pool *p = calloc(1, sizeof(*p));
+	if (!p)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*p = (struct pool){.handle = handle_new(), .device = props->location.id};
+	insert(SPACE_POOL, p->handle, p);
+	*out = p->handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	return RUN(cuMemPoolCreate, pool_create(out, props));
+}
+
+static CUresult pool_of(CUmemoryPool *out, CUdevice dev, bool is_default)
+{
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (dev < 0 || dev >= sim.devices)
+		return CUDA_ERROR_INVALID_DEVICE;
+	*out = is_default ? sim.default_pool[dev].handle : sim.current_pool[dev];
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice dev)
+{
+	return RUN(cuDeviceGetDefaultMemPool, pool_of(out, dev, true));
+}
+
+CUresult impl_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
+{
+	return RUN(cuDeviceGetMemPool, pool_of(out, dev, false));
+}
+
+/* ------------------------------------------------------- pinned host memory */
+
+static CUresult host_alloc(struct call *c, void **out, uint64_t size)
+{
+	void *p;
+	c->size = size;
+	if (!out || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (posix_memalign(&p, 64, size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult r = alloc_object(c, SPACE_HOST, (uint64_t)p, size, false);
+	if (r == CUDA_SUCCESS)
+		*out = p;
+	else
+		free(p);
+	return r;
+}
+
+CUresult impl_cuMemAllocHost(void **pp, uint32_t bytes)
+{
+	return RUN(cuMemAllocHost, host_alloc(&c, pp, bytes));
+}
+
+CUresult impl_cuMemAllocHost_v2(void **pp, size_t bytes)
+{
+	return RUN(cuMemAllocHost_v2, host_alloc(&c, pp, bytes));
+}
+
+CUresult impl_cuMemHostAlloc(void **pp, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	return RUN(cuMemHostAlloc, host_alloc(&c, pp, bytes));
+}
+
+static CUresult host_free(struct call *c, enum space space, uint64_t p, CUresult unknown)
+{
+	struct object *o = find(space, p);
+	c->ptr = p;
+	if (!o)
+		return unknown;
+	free_object(c, o, JOURNAL_FREE);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemFreeHost(void *p)
+{
+	return RUN(cuMemFreeHost, host_free(&c, SPACE_HOST, (uint64_t)p, CUDA_ERROR_INVALID_VALUE));
+}
+
+static CUresult host_register(struct call *c, uint64_t p, uint64_t size)
+{
+	c->ptr = p;
+	c->size = size;
+	if (!p || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (find(SPACE_REGISTERED, p) || find(SPACE_HOST, p))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return alloc_object(c, SPACE_REGISTERED, p, size, false);
+}
+
+CUresult impl_cuMemHostRegister(void *p, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	return RUN(cuMemHostRegister, host_register(&c, (uint64_t)p, bytes));
+}
+
+CUresult impl_cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags)
+{
+	(void)flags;
+	return RUN(cuMemHostRegister_v2, host_register(&c, (uint64_t)p, bytes));
+}
+
+CUresult impl_cuMemHostUnregister(void *p)
+{
+	return RUN(cuMemHostUnregister, host_free(&c, SPACE_REGISTERED, (uint64_t)p,
+						  CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED));
+}
+
+/* -------------------------------------------------------------------- arrays */
+
+/* Bytes per channel. Formats that fix their own channel count (the UNORM, BC
+ * and video ones) are not simulated. */
+static unsigned format_bytes(uint32_t format)
+{
+	switch (format) {
+	case CU_AD_FORMAT_UNSIGNED_INT8:
+	case CU_AD_FORMAT_SIGNED_INT8:
+		return 1;
+	case CU_AD_FORMAT_UNSIGNED_INT16:
+	case CU_AD_FORMAT_SIGNED_INT16:
+	case CU_AD_FORMAT_HALF:
+		return 2;
+	case CU_AD_FORMAT_UNSIGNED_INT32:
+	case CU_AD_FORMAT_SIGNED_INT32:
+	case CU_AD_FORMAT_FLOAT:
+		return 4;
+	}
+	return 0;
+}
+
+static uint64_t at_least_1(uint64_t n)
+{
+	return n ? n : 1;
+}
+
+static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *size)
+{
+	uint64_t element = format_bytes(d->Format) * (uint64_t)d->NumChannels;
+	if (!element || !d->Width ||
+	    (d->NumChannels != 1 && d->NumChannels != 2 && d->NumChannels != 4))
+		return false;
+	return !__builtin_mul_overflow(d->Width, at_least_1(d->Height), size) &&
+	       !__builtin_mul_overflow(*size, at_least_1(d->Depth), size) &&
+	       !__builtin_mul_overflow(*size, element, size);
+}
+
+static CUresult array(struct call *c, uint64_t *out, uint64_t size, bool mipmap)
+{
+	uint64_t handle = handle_new();
+	CUresult r = alloc_object(c, SPACE_ARRAY, handle, size, mipmap);
+	if (r == CUDA_SUCCESS)
+		*out = handle;
+	else
+		handle_free(handle);
+	return r;
+}
+
+static CUresult array_create(struct call *c, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	uint64_t size;
+	if (!out || !array_bytes(d, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return array(c, out, size, false);
+}
+
+CUresult impl_cuArrayCreate(CUarray *out, const CUDA_ARRAY_DESCRIPTOR_v1 *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR w = {0};
+	if (d)
+		w = (CUDA_ARRAY3D_DESCRIPTOR){d->Width, d->Height, 0, d->Format, d->NumChannels, 0};
+	return RUN(cuArrayCreate, array_create(&c, out, &w));
+}
+
+CUresult impl_cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR w = {0};
+	if (d)
+		w = (CUDA_ARRAY3D_DESCRIPTOR){d->Width, d->Height, 0, d->Format, d->NumChannels, 0};
+	return RUN(cuArrayCreate_v2, array_create(&c, out, &w));
+}
+
+CUresult impl_cuArray3DCreate(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR_v1 *d)
+{
+	CUDA_ARRAY3D_DESCRIPTOR w = {0};
+	if (d)
+		w = (CUDA_ARRAY3D_DESCRIPTOR){d->Width,	 d->Height,	 d->Depth,
+					      d->Format, d->NumChannels, d->Flags};
+	return RUN(cuArray3DCreate, array_create(&c, out, &w));
+}
+
+CUresult impl_cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
+{
+	static const CUDA_ARRAY3D_DESCRIPTOR none;
+	return RUN(cuArray3DCreate_v2, array_create(&c, out, d ? d : &none));
+}
+
+static uint64_t half(uint64_t n)
+{
+	return n > 1 ? n / 2 : n;
+}
+
+/* The levels are clamped to [1, 1 + floor(log2(largest extent))]; layers do
+ * not shrink from level to level. */
+static CUresult mipmap_create(struct call *c, CUmipmappedArray *out,
+			      const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+{
+	if (!out || !d)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUDA_ARRAY3D_DESCRIPTOR level = *d;
+	bool layered = d->Flags & CUDA_ARRAY3D_LAYERED;
+	uint64_t largest = d->Width, size, total = 0;
+	if (d->Height > largest)
+		largest = d->Height;
+	if (d->Depth > largest && !layered)
+		largest = d->Depth;
+	if (!array_bytes(d, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	unsigned most = 64 - (unsigned)__builtin_clzll(largest);
+	levels = levels < 1 ? 1 : levels > most ? most : levels;
+	for (unsigned i = 0; i < levels; i++) {
+		if (!array_bytes(&level, &size) || __builtin_add_overflow(total, size, &total))
+			return CUDA_ERROR_INVALID_VALUE;
+		level.Width = half(level.Width);
+		level.Height = half(level.Height);
+		if (!layered)
+			level.Depth = half(level.Depth);
+	}
+	return array(c, out, total, true);
+}
+
+CUresult impl_cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *d,
+				     unsigned levels)
+{
+	return RUN(cuMipmappedArrayCreate, mipmap_create(&c, out, d, levels));
+}
+
+static CUresult array_destroy(struct call *c, uint64_t handle, bool mipmap)
+{
+	struct object *o = find(SPACE_ARRAY, handle);
+	c->ptr = handle;
+	if (!o || o->mipmap != mipmap)
+		return CUDA_ERROR_INVALID_HANDLE;
+	free_object(c, o, JOURNAL_FREE);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuArrayDestroy(CUarray a)
+{
+	return RUN(cuArrayDestroy, array_destroy(&c, a, false));
+}
+
+CUresult impl_cuMipmappedArrayDestroy(CUmipmappedArray a)
+{
+	return RUN(cuMipmappedArrayDestroy, array_destroy(&c, a, true));
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMCUDA_EXPORTS_H
+#define SIMCUDA_EXPORTS_H
+
+/*
+ * exports: the driver entries beside those of CUDA_APIS: what a ctypes workload
+ * or another client needs to get as far as its allocations. They decide nothing
+ * about who holds memory, so they are not journaled.
+ */
+#define OTHER_APIS(X)                   \
+	X(cuInit)                       \
+	X(cuDriverGetVersion)           \
+	X(cuGetProcAddress)             \
+	X(cuGetProcAddress_v2)          \
+	X(cuGetErrorName)               \
+	X(cuGetErrorString)             \
+	X(cuDeviceGet)                  \
+	X(cuDeviceGetCount)             \
+	X(cuDeviceGetName)              \
+	X(cuDeviceGetAttribute)         \
+	X(cuDeviceGetUuid)              \
+	X(cuDeviceGetUuid_v2)           \
+	X(cuDeviceGetPCIBusId)          \
+	X(cuDeviceTotalMem)             \
+	X(cuDeviceTotalMem_v2)          \
+	X(cuDevicePrimaryCtxGetState)   \
+	X(cuDevicePrimaryCtxSetFlags)   \
+	X(cuDevicePrimaryCtxSetFlags_v2) \
+	X(cuDeviceSetMemPool)           \
+	X(cuCtxGetCurrent)              \
+	X(cuCtxSynchronize)             \
+	X(cuCtxGetApiVersion)           \
+	X(cuMemGetInfo)                 \
+	X(cuMemGetInfo_v2)              \
+	X(cuMemGetAddressRange_v2)      \
+	X(cuMemAddressReserve)          \
+	X(cuMemAddressFree)             \
+	X(cuMemSetAccess)               \
+	X(cuMemGetAllocationGranularity) \
+	X(cuMemExportToShareableHandle) \
+	X(cuMemPoolDestroy)             \
+	X(cuMemPoolTrimTo)              \
+	X(cuMemPoolSetAttribute)        \
+	X(cuMemHostGetDevicePointer_v2) \
+	X(cuPointerGetAttribute)        \
+	X(cuStreamCreate)               \
+	X(cuStreamCreateWithPriority)   \
+	X(cuStreamDestroy_v2)           \
+	X(cuStreamSynchronize)          \
+	X(cuStreamSynchronize_ptsz)     \
+	X(cuStreamQuery)                \
+	X(cuStreamQuery_ptsz)           \
+	X(cuEventCreate)                \
+	X(cuEventDestroy_v2)            \
+	X(cuEventRecord)                \
+	X(cuEventRecord_ptsz)           \
+	X(cuEventQuery)                 \
+	X(cuEventSynchronize)           \
+	X(cuMemcpyHtoD_v2)              \
+	X(cuMemcpyDtoH_v2)              \
+	X(cuMemcpyDtoD_v2)              \
+	X(cuMemcpyHtoDAsync_v2)         \
+	X(cuMemcpyDtoHAsync_v2)         \
+	X(cuMemsetD8_v2)                \
+	X(cuMemsetD8Async)
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMCUDA_JOURNAL_H
+#define SIMCUDA_JOURNAL_H
+
+/*
+ * journal: what the simulated driver was asked for and did, in the order in
+ * which it did it: the truth that a tracer's numbers are compared with.
+ *
+ * One file per process image, written through a shared mapping, so that all
+ * records up to the last one are in the file however the process ends.
+ * Layout: one header of JOURNAL_HEADER bytes, then `count` records. The file is
+ * longer than that while the process lives: only `count` says where it ends.
+ * All numbers are in the machine's byte order (little endian on x86-64, arm64).
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define JOURNAL_MAGIC "SIMCUDA1"
+#define JOURNAL_HEADER 4096
+#define JOURNAL_NAMES 256 /* offset of the API names in the header */
+
+struct journal_header {
+	char magic[8];
+	uint32_t version; /* 1 */
+	uint32_t header_size, record_size;
+	uint32_t pid;	      /* in the process's own pid namespace */
+	uint64_t start_ticks; /* /proc/PID/stat field 22: clock ticks since boot */
+	uint64_t opened_ns;   /* CLOCK_MONOTONIC */
+	uint64_t count;	      /* records written */
+	uint64_t lost;	      /* records for which the file could not grow */
+	uint64_t capacity;    /* bytes per device */
+	uint32_t devices;
+	uint32_t ended; /* 1 after a normal exit or simcuda_flush(), else 0 */
+	char comm[16];
+	uint32_t image; /* 0, 1, …: several images (exec) of one process */
+	uint32_t api_count;
+	/* at JOURNAL_NAMES: api_count NUL-terminated names, number 0 first */
+};
+
+enum journal_type {
+	JOURNAL_CALL = 1,     /* a call without an effect on what is held, or a failed one */
+	JOURNAL_ALLOC = 2,    /* an allocation begins */
+	JOURNAL_FREE = 3,     /* it ends because a call freed it */
+	JOURNAL_IMPLICIT = 4, /* it ends with its context; cause: the call's record */
+};
+
+enum journal_flag {
+	JOURNAL_FIRST = 1,    /* the first record of its call: these count calls */
+	JOURNAL_INJECTED = 2, /* failed by SIMCUDA_FAIL_EVERY */
+	JOURNAL_NESTED = 4,   /* made by an exported entry that another one called */
+	JOURNAL_UNKNOWN_SIZE = 8, /* an import: the size is not the caller's to know */
+};
+
+struct journal_record {
+	uint64_t seq;	    /* 1, 2, … in the process */
+	uint64_t time_ns;   /* CLOCK_MONOTONIC */
+	uint64_t tag;	    /* simcuda_tag() of the calling thread */
+	uint64_t ptr;	    /* pointer or handle */
+	uint64_t size;	    /* bytes: held, or asked for by a failed call */
+	uint64_t context;   /* owner; 0: none (virtual memory management) */
+	uint64_t alloc_seq; /* of FREE and IMPLICIT: the ALLOC record's seq */
+	uint64_t cause;	    /* of IMPLICIT: the seq of the call's own record */
+	uint32_t tid;
+	int32_t result; /* CUresult */
+	int32_t device; /* ordinal; -1: unknown, or host memory of cuMemCreate */
+	uint16_t api;	/* enum cuda_api_id of the outermost call */
+	uint8_t type, kind, flags;
+	uint8_t reserved[43];
+};
+_Static_assert(sizeof(struct journal_record) == 128, "the reader relies on it");
+
+/* All of these are called with the driver's lock held. */
+void journal_setup(const char *dir, uint32_t devices, uint64_t capacity);
+bool journal_on(void);
+void journal_write(const struct journal_record *r);
+/* The child of a fork gets a file of its own with its first record. */
+void journal_forked(void);
+/* Marks the file as ended and gives its unused tail back. Writing may go on. */
+void journal_flush(void);
+
+#endif

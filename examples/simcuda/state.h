@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMCUDA_STATE_H
+#define SIMCUDA_STATE_H
+
+/*
+ * state: what the simulated devices hold. Objects (allocations) in name spaces,
+ * contexts and the threads' context stacks, physical memory and its mappings.
+ * Everything here is called between begin() and end(), that is under one lock.
+ */
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../../bpf/cuda_apis.h"
+#include "cuda.h"
+#include "journal.h"
+
+#define MAX_DEVICES 16
+#define MAX_CONTEXT_STACK 64
+#define GRANULARITY (2ull << 20) /* of physical memory, as on real devices */
+#define PITCH_ALIGN 512ull	 /* what real devices answer for most widths */
+
+/* Who may use which number. Values of different spaces may be equal. */
+enum space {
+	SPACE_MEMORY = 1, /* device, managed and stream-ordered pointers */
+	SPACE_HOST,	  /* pinned allocations */
+	SPACE_REGISTERED, /* the caller's own memory, pinned */
+	SPACE_ARRAY,	  /* arrays and mipmapped arrays */
+	SPACE_PHYSICAL,	  /* handles of cuMemCreate */
+	SPACE_CONTEXT,
+	SPACE_POOL,
+	SPACE_STREAM,
+	SPACE_EVENT,
+};
+
+struct object {
+	uint64_t ptr, size, alloc_seq;
+	struct context *owner;	   /* NULL: none */
+	struct object *next, *prev; /* the owner's list; next: also the reuse list */
+	int device;
+	uint8_t kind, space, size_class;
+	bool low;    /* ptr comes from the 32-bit range */
+	bool mipmap; /* a mipmapped array */
+};
+
+struct context {
+	uint64_t handle;
+	int device;
+	bool primary;
+	unsigned retained; /* primary: usable while > 0 */
+	struct object objects; /* list head */
+};
+
+/* Physical memory: exists while it has references or mappings. */
+struct physical {
+	struct object object; /* size 0 and not accounted when imported */
+	unsigned references, mappings;
+	bool imported;
+};
+
+struct pool {
+	uint64_t handle;
+	int device;
+};
+
+struct stream {
+	uint64_t handle;
+	struct context *context;
+};
+
+struct sim {
+	pthread_mutex_t lock;
+	bool initialized, nest;
+	int devices;
+	unsigned init_ms;
+	uint64_t capacity, fail_every;
+	uint64_t calls, seq;
+	uint64_t used[MAX_DEVICES]; /* bytes of device, array, pool and physical memory */
+	uint64_t managed;	    /* bytes; may exceed a device's capacity */
+	struct context primary[MAX_DEVICES];
+	struct pool default_pool[MAX_DEVICES];
+	uint64_t current_pool[MAX_DEVICES];
+};
+extern struct sim sim;
+
+struct thread {
+	uint64_t tag;
+	uint64_t stack[MAX_CONTEXT_STACK]; /* context handles, which may be stale */
+	unsigned depth;
+	unsigned outer_api; /* not 0: inside an exported entry that called another */
+	uint8_t outer_kind;
+	uint32_t tid; /* 0: not asked for yet */
+};
+extern __thread struct thread thread;
+
+/* One driver call, on the stack of its entry. */
+struct call {
+	unsigned api;
+	int device;    /* of the record of a failed call */
+	uint64_t size, ptr; /* what a failed call asked for */
+	bool injected, recorded;
+	uint64_t seq; /* of its first record */
+};
+
+/* Takes the lock. An error: the entry has no effect. Either way end() follows. */
+CUresult begin(struct call *c, unsigned api);
+/* Writes the call's record if nothing was recorded, and drops the lock. */
+CUresult end(struct call *c, CUresult result);
+
+/* Runs an expression that yields a CUresult as one table row's call `c`. */
+#define RUN(symbol, expression)                         \
+	({                                              \
+		struct call c;                          \
+		CUresult r_ = begin(&c, API_##symbol);  \
+		if (r_ == CUDA_SUCCESS)                 \
+			r_ = (expression);              \
+		end(&c, r_);                            \
+	})
+
+void record(struct call *c, enum journal_type type, const struct object *o);
+
+/* The table of everything that has a number. */
+void *find(enum space space, uint64_t number);
+void insert(enum space space, uint64_t number, void *value);
+void forget(enum space space, uint64_t number);
+
+/* Numbers for things: opaque handles. Reused, last freed first. */
+uint64_t handle_new(void);
+void handle_free(uint64_t handle);
+
+/* Allocates `size` bytes of a fake device address; the pointer goes to *out. */
+CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int device, bool low,
+		      uint64_t *out);
+/* An object whose number the caller chose (host memory, arrays). */
+CUresult alloc_object(struct call *c, enum space space, uint64_t number, uint64_t size,
+		      bool mipmap);
+/* Room for `size` more bytes? */
+bool fits(enum alloc_kind kind, int device, uint64_t size);
+void account(enum alloc_kind kind, int device, uint64_t size, bool more);
+void free_object(struct call *c, struct object *o, enum journal_type type);
+
+/* The thread's context; NULL with *why set. */
+struct context *current(CUresult *why);
+void free_all(struct call *c, struct context *ctx);
+void state_reset(void); /* nothing is held, no context exists */
+
+#endif

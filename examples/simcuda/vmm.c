@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The virtual memory management entries of CUDA_APIS (physical memory and its
+ * mappings), and the address ranges that they map into. None needs a context.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "state.h"
+
+struct mapping {
+	uint64_t address, size;
+	struct physical *physical;
+};
+
+/* Sorted by address, never overlapping. */
+static struct {
+	struct mapping *all;
+	size_t count, room;
+} mappings;
+
+/* Reserved address ranges: a list, since workloads have few. */
+static struct range {
+	uint64_t address, size;
+	struct range *next;
+} *ranges;
+static uint64_t next_range = 0x300000000000ull;
+
+void vmm_reset(void)
+{
+	memset(&mappings, 0, sizeof(mappings));
+	ranges = NULL;
+	next_range = 0x300000000000ull;
+}
+
+/* The index of the first mapping that ends after the address. */
+static size_t mapping_at(uint64_t address)
+{
+	size_t lo = 0, hi = mappings.count;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		if (mappings.all[mid].address + mappings.all[mid].size > address)
+			hi = mid;
+		else
+			lo = mid + 1;
+	}
+	return lo;
+}
+
+static void drop_if_unused(struct call *c, struct physical *p)
+{
+	if (p->references || p->mappings)
+		return;
+	if (!p->imported) {
+		record(c, JOURNAL_FREE, &p->object);
+		account(KIND_VMM, p->object.device, p->object.size, false);
+	}
+	forget(SPACE_PHYSICAL, p->object.ptr);
+	handle_free(p->object.ptr);
+	free(p);
+}
+
+static struct physical *physical_new(uint64_t *out, uint64_t size, int device, bool imported)
+{
+	struct physical *p = calloc(1, sizeof(*p));
+	if (!p)
+		abort();
+	p->object.ptr = handle_new();
+	p->object.size = size;
+	p->object.device = device;
+	p->object.kind = KIND_VMM;
+	p->references = 1;
+	p->imported = imported;
+	insert(SPACE_PHYSICAL, p->object.ptr, p);
+	*out = p->object.ptr;
+	return p;
+}
+
+static CUresult create(struct call *c, uint64_t *out, uint64_t size, const CUmemAllocationProp *prop)
+{
+	c->size = size;
+	if (!out || !prop || !size || size % GRANULARITY ||
+	    prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	int device = -1;
+	switch (prop->location.type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		device = prop->location.id;
+		if (device < 0 || device >= sim.devices)
+			return CUDA_ERROR_INVALID_DEVICE;
+		break;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		break;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	c->device = device;
+	if (!fits(KIND_VMM, device, size))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	struct physical *p = physical_new(out, size, device, false);
+	account(KIND_VMM, device, size, true);
+	record(c, JOURNAL_ALLOC, &p->object);
+	p->object.alloc_seq = sim.seq;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
+			  const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	return RUN(cuMemCreate, flags ? CUDA_ERROR_INVALID_VALUE : create(&c, out, size, prop));
+}
+
+static CUresult import(struct call *c, uint64_t *out)
+{
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Another process's memory: held there, only mapped here. */
+	c->ptr = physical_new(out, 0, -1, true)->object.ptr;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+					     int type)
+{
+	(void)os_handle;
+	(void)type;
+	return RUN(cuMemImportFromShareableHandle, import(&c, out));
+}
+
+static CUresult retain(struct call *c, uint64_t *out, uint64_t address)
+{
+	size_t i = mapping_at(address);
+	if (!out || i == mappings.count || mappings.all[i].address > address)
+		return CUDA_ERROR_INVALID_VALUE;
+	struct physical *p = mappings.all[i].physical;
+	p->references++;
+	*out = c->ptr = p->object.ptr;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+	return RUN(cuMemRetainAllocationHandle, retain(&c, out, (uint64_t)address));
+}
+
+static CUresult release(struct call *c, uint64_t handle)
+{
+	struct physical *p = find(SPACE_PHYSICAL, handle);
+	c->ptr = handle;
+	/* Without references it only lives by its mappings: not the caller's. */
+	if (!p || !p->references)
+		return CUDA_ERROR_INVALID_VALUE;
+	p->references--;
+	drop_if_unused(c, p);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+	return RUN(cuMemRelease, release(&c, handle));
+}
+
+static bool reserved(uint64_t address, uint64_t size)
+{
+	for (struct range *r = ranges; r; r = r->next)
+		if (address >= r->address && address - r->address <= r->size &&
+		    size <= r->size - (address - r->address))
+			return true;
+	return false;
+}
+
+static CUresult map(struct call *c, uint64_t address, uint64_t size, uint64_t offset,
+		    uint64_t handle)
+{
+	struct physical *p = find(SPACE_PHYSICAL, handle);
+	c->ptr = handle;
+	c->size = size;
+	if (!p || !p->references || !size || size % GRANULARITY || address % GRANULARITY || offset ||
+	    !reserved(address, size) || (!p->imported && size > p->object.size))
+		return CUDA_ERROR_INVALID_VALUE;
+	size_t i = mapping_at(address);
+	if (i < mappings.count && mappings.all[i].address < address + size)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (mappings.count == mappings.room) {
+		mappings.room = mappings.room ? mappings.room * 2 : 64;
+		mappings.all = realloc(mappings.all, mappings.room * sizeof(*mappings.all));
+		if (!mappings.all)
+			abort();
+	}
+	memmove(&mappings.all[i + 1], &mappings.all[i],
+		(mappings.count - i) * sizeof(*mappings.all));
+	mappings.all[i] = (struct mapping){address, size, p};
+	mappings.count++;
+	p->mappings++;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemMap(CUdeviceptr address, size_t size, size_t offset,
+		       CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+	return RUN(cuMemMap,
+		   flags ? CUDA_ERROR_INVALID_VALUE : map(&c, address, size, offset, handle));
+}
+
+/* The range must consist of whole mappings without a gap. */
+static CUresult unmap(struct call *c, uint64_t address, uint64_t size)
+{
+	c->ptr = address;
+	c->size = size;
+	size_t first = mapping_at(address), i = first;
+	uint64_t at = address, to;
+	if (!size || __builtin_add_overflow(address, size, &to))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (; i < mappings.count && at < to; i++) {
+		if (mappings.all[i].address != at)
+			return CUDA_ERROR_INVALID_VALUE;
+		at += mappings.all[i].size;
+	}
+	if (at != to)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t j = first; j < i; j++) {
+		mappings.all[j].physical->mappings--;
+		drop_if_unused(c, mappings.all[j].physical);
+	}
+	memmove(&mappings.all[first], &mappings.all[i],
+		(mappings.count - i) * sizeof(*mappings.all));
+	mappings.count -= i - first;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemUnmap(CUdeviceptr address, size_t size)
+{
+	return RUN(cuMemUnmap, unmap(&c, address, size));
+}
+
+/* ---------------------------------------------------- address ranges, access */
+
+CUresult impl_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr at,
+				  unsigned long long flags)
+{
+	(void)at; /* a wish; the driver may choose another address */
+	if (!out || !size || size % GRANULARITY || flags || (alignment & (alignment - 1)))
+		return CUDA_ERROR_INVALID_VALUE;
+	uint64_t align = alignment > GRANULARITY ? alignment : GRANULARITY;
+	struct range *r = calloc(1, sizeof(*r));
+	if (!r)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&sim.lock);
+	r->address = (next_range + align - 1) & ~(align - 1);
+	r->size = size;
+	next_range = r->address + size;
+	r->next = ranges;
+	ranges = r;
+	*out = r->address;
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	size_t i = mapping_at(address);
+	bool mapped = i < mappings.count && mappings.all[i].address < address + size;
+	for (struct range **at = &ranges; *at && !mapped; at = &(*at)->next) {
+		struct range *r = *at;
+		if (r->address != address || r->size != size)
+			continue;
+		*at = r->next;
+		/* The most recent range is given back, so that addresses recur. */
+		if (r->address + r->size == next_range)
+			next_range = r->address;
+		free(r);
+		result = CUDA_SUCCESS;
+		break;
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
+CUresult impl_cuMemSetAccess(CUdeviceptr address, size_t size, const void *desc, size_t count)
+{
+	(void)address;
+	return size && desc && count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult impl_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationProp *prop, int option)
+{
+	(void)option;
+	if (!out || !prop)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = GRANULARITY;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
+					   unsigned long long flags)
+{
+	(void)out;
+	(void)handle;
+	(void)type;
+	(void)flags;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

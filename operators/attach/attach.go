@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attach is the Inspektor Gadget operator that attaches our gadgets'
+// programs to the libraries of running processes (package tracer), in place of
+// ig itself, which knows only the libraries in ld.so.cache. It takes part in
+// the runs of gadgets that have a table of attach points, and tells in the data
+// source "attachments" what was attached where.
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/tracer"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+)
+
+const (
+	// Name of the operator.
+	Name = "attach"
+	// Priority: after the programs are loaded (oci, -1000), before the
+	// container managers (-1), which are told here that they are needed.
+	Priority = -100
+
+	paramPID  = "pid"
+	paramScan = "scan-interval"
+	paramMode = "attach-mode"
+
+	// The maps of bpf/selection.h: [0] is 1 while a selection is in force, and
+	// tgid → 1 for the selected processes.
+	inForceMap  = "selection_in_force"
+	selectedMap = "selected_by_tgid"
+)
+
+// Config of the operator.
+type Config struct {
+	// ProcFS is the host's procfs; default /proc.
+	ProcFS string
+	// Maps keeps the mappings of traced processes, for naming addresses. Its
+	// ProcFS must be the same. May be nil.
+	Maps *procmaps.Cache
+}
+
+// Operator implements operators.DataOperator.
+type Operator struct{ cfg Config }
+
+var _ operators.DataOperator = (*Operator)(nil)
+
+// New returns the operator, to be registered by main.
+func New(cfg Config) *Operator { return &Operator{cfg} }
+
+func (o *Operator) Name() string              { return Name }
+func (o *Operator) Priority() int             { return Priority }
+func (o *Operator) Init(*params.Params) error { return nil }
+func (o *Operator) GlobalParams() api.Params  { return nil }
+
+func (o *Operator) InstanceParams() api.Params {
+	return api.Params{
+		{
+			Key:         paramPID,
+			Title:       "Process IDs",
+			Description: "Trace only these processes (comma-separated) and their descendants",
+			TypeHint:    api.TypeString,
+		},
+		{
+			Key:          paramScan,
+			Title:        "Scan interval",
+			Description:  "How often to look for processes that no event told of",
+			DefaultValue: "1s",
+			TypeHint:     api.TypeDuration,
+		},
+		{
+			Key:            paramMode,
+			Title:          "Attach mode",
+			Description:    "How to attach: multi (uprobe_multi, Linux 6.6), perf, or auto",
+			DefaultValue:   string(tracer.Auto),
+			TypeHint:       api.TypeString,
+			PossibleValues: []string{string(tracer.Auto), string(tracer.Multi), string(tracer.Perf)},
+		},
+	}
+}
+
+// InstantiateDataOperator stays out of runs of other gadgets, and of those on
+// the client's side of a connection, where there are no programs.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	table, err := ig.AttachPoints(gc)
+	if err != nil {
+		return nil, fmt.Errorf("read attach points: %w", err)
+	}
+	if len(table) == 0 {
+		return nil, nil
+	}
+	i := &instance{op: o, logger: gc.Logger()}
+	for _, p := range table {
+		i.cfg.Points = append(i.cfg.Points, tracer.Point{
+			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit,
+		})
+	}
+	if i.cfg.PIDs, err = parsePIDs(values[paramPID]); err != nil {
+		return nil, fmt.Errorf("--%s: %w", paramPID, err)
+	}
+	if s := values[paramScan]; s != "" {
+		if i.cfg.ScanInterval, err = time.ParseDuration(s); err != nil || i.cfg.ScanInterval < 10*time.Millisecond {
+			return nil, fmt.Errorf("--%s: want a duration of at least 10ms, not %q", paramScan, s)
+		}
+	}
+	i.cfg.Mode = tracer.Mode(values[paramMode])
+	i.cfg.ProcFS, i.cfg.Maps = o.cfg.ProcFS, o.cfg.Maps
+
+	if err := ig.DisableStock(gc, table); err != nil {
+		return nil, fmt.Errorf("keep ig from attaching: %w", err)
+	}
+	if len(i.cfg.PIDs) > 0 {
+		if _, err := ig.MapSpec(gc, selectedMap); err != nil {
+			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
+		}
+	}
+	if err := ig.OnContainers(gc, i.addContainer, i.removeContainer); err != nil && !errors.Is(err, ig.ErrAbsent) {
+		return nil, fmt.Errorf("follow containers: %w", err)
+	}
+	if i.rows, err = newRows(gc); err != nil {
+		return nil, fmt.Errorf("add data source %s: %w", DataSource, err)
+	}
+	return i, nil
+}
+
+// maxPIDs bounds the list of a user.
+const maxPIDs = 1024
+
+func parsePIDs(s string) ([]uint32, error) {
+	if s == "" {
+		return nil, nil
+	}
+	var out []uint32
+	for part := range strings.SplitSeq(s, ",") {
+		pid, err := strconv.ParseUint(strings.TrimSpace(part), 10, 31)
+		if err != nil || pid == 0 || len(out) >= maxPIDs {
+			return nil, fmt.Errorf("%q is not a process id", part)
+		}
+		out = append(out, uint32(pid))
+	}
+	return out, nil
+}
+
+// instance is one run of a gadget.
+type instance struct {
+	op     *Operator
+	logger interface{ Warn(...any) }
+	cfg    tracer.Config
+	rows   *rows
+
+	programs []*ebpf.Program
+	tracer   *tracer.Tracer
+
+	mu sync.Mutex
+	// selected are the mount namespaces of the containers that the user
+	// selected; they count when filtered is set.
+	selected map[uint64]bool
+	filtered bool
+}
+
+func (i *instance) Name() string { return Name }
+
+// Start attaches. It returns when what is mapped now is attached to.
+func (i *instance) Start(gc operators.GadgetContext) error {
+	if err := i.takePrograms(gc); err != nil {
+		return err
+	}
+	if len(i.cfg.PIDs) > 0 {
+		if err := i.restrict(gc); err != nil {
+			return fmt.Errorf("restrict the gadget to processes: %w", err)
+		}
+	}
+	i.mu.Lock()
+	i.filtered = ig.FiltersContainers(gc)
+	i.mu.Unlock()
+	i.cfg.Visible = i.visible
+	i.cfg.Report = func(a tracer.Attachment) {
+		if err := i.rows.emit(a); err != nil {
+			i.logger.Warn("attachment was not reported: ", err)
+		}
+	}
+	i.cfg.Warn = func(text string) { i.logger.Warn(text) }
+	t, err := tracer.New(i.cfg)
+	if err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	if err := t.Start(gc.Context()); err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	i.mu.Lock()
+	i.tracer = t
+	i.mu.Unlock()
+	return nil
+}
+
+// restrict makes the programs ignore all processes that are not selected. The
+// programs themselves add the children of those that are.
+func (i *instance) restrict(gc ig.Context) error {
+	inForce, err := ig.Map(gc, inForceMap)
+	if err != nil {
+		return err
+	}
+	selected, err := ig.Map(gc, selectedMap)
+	if err != nil {
+		return err
+	}
+	i.cfg.Select = func(tgid uint32, yes bool) error {
+		if yes {
+			return selected.Put(tgid, uint32(1))
+		}
+		if err := selected.Delete(tgid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		return nil
+	}
+	return inForce.Put(uint32(0), uint32(1))
+}
+
+// takePrograms looks the generic programs up. The arrays of one way to attach
+// may be missing.
+func (i *instance) takePrograms(gc ig.Context) error {
+	for array, program := range map[string]**ebpf.Program{
+		"attach_enter":       &i.cfg.Programs.Enter,
+		"attach_exit":        &i.cfg.Programs.Exit,
+		"attach_enter_multi": &i.cfg.Programs.EnterMulti,
+		"attach_exit_multi":  &i.cfg.Programs.ExitMulti,
+	} {
+		p, err := ig.Program(gc, array)
+		if errors.Is(err, ig.ErrAbsent) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("take the gadget's programs: %w", err)
+		}
+		*program = p
+		i.programs = append(i.programs, p)
+	}
+	return nil
+}
+
+// Stop detaches everything.
+func (i *instance) Stop(operators.GadgetContext) error {
+	i.mu.Lock()
+	t := i.tracer
+	i.mu.Unlock()
+	if t != nil {
+		t.Stop()
+	}
+	for _, p := range i.programs {
+		p.Close()
+	}
+	i.programs = nil
+	return nil
+}
+
+// Close is called without Start and Stop too.
+func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
+
+// visible: the user selected the container that the process is in.
+func (i *instance) visible(a tracer.Attachment) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.filtered || i.selected[a.MountNS]
+}
+
+func (i *instance) addContainer(c *ig.Container) {
+	i.mu.Lock()
+	if i.selected == nil {
+		i.selected = map[uint64]bool{}
+	}
+	news := !i.selected[c.Mntns]
+	i.selected[c.Mntns] = true
+	t, filtered := i.tracer, i.filtered
+	i.mu.Unlock()
+	if t != nil && filtered && news {
+		t.ReportAgain(func(a tracer.Attachment) bool { return a.MountNS == c.Mntns })
+	}
+}
+
+func (i *instance) removeContainer(c *ig.Container) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.selected, c.Mntns)
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/module"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/placement"
+)
+
+// file is a library file that was looked at, attached or not.
+type file struct {
+	buildID         string
+	symbols, wanted int
+	mode            Mode
+	note            string
+	status          Status
+	err             string
+
+	links []link.Link
+	fd    int // the file, while attached; -1: none
+	// users are the processes that have it mapped; roots the root directories
+	// in which it was found.
+	users map[uint32]bool
+	roots map[rootKey]bool
+	// unused is since when neither is alive.
+	unused time.Time
+}
+
+func newFile() *file {
+	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
+}
+
+func (f *file) attached() bool { return len(f.links) > 0 }
+
+// deleted reports whether the file has no name any more.
+func (f *file) deleted() bool {
+	var st unix.Stat_t
+	return f.fd >= 0 && unix.Fstat(f.fd, &st) == nil && st.Nlink == 0
+}
+
+// probe is a function of a file.
+type probe struct {
+	symbol  string
+	entry   uint64 // position in the file
+	offset  uint64 // from there to the probed instruction
+	cookie  uint32
+	exit    bool
+	aliases []string
+}
+
+// resolved are the probes of all files with one content.
+type resolved struct {
+	buildID string
+	probes  []probe
+	symbols int
+	wanted  int
+	err     error
+}
+
+// buildKey identifies content: a build id can be forged, so the size and the
+// library are part of it, and content without one is not shared.
+type buildKey struct {
+	library, buildID string
+	size             int64
+}
+
+const (
+	// maxBuilds bounds the memory for resolved files.
+	maxBuilds = 64
+	// maxFiles bounds the files that are probed or known not to be; above half
+	// of it only those that a process has mapped are kept.
+	maxFiles = 1024
+)
+
+// attach puts probes on a file, once however often it is called.
+func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
+	if known := t.files[key]; known != nil {
+		return known
+	}
+	lib := newFile()
+	if len(t.files) >= maxFiles {
+		lib.status, lib.err = StatusFailed, fmt.Sprintf("more than %d library files", maxFiles)
+		return lib
+	}
+	t.files[key] = lib
+	r := t.resolve(f, library)
+	lib.buildID, lib.symbols, lib.wanted = r.buildID, r.symbols, r.wanted
+	switch {
+	case errors.Is(r.err, module.ErrNotELF), errors.Is(r.err, module.ErrUnsupported):
+		lib.status, lib.err = StatusNotELF, r.err.Error()
+	case errors.Is(r.err, module.ErrNoSymbols), r.err == nil && len(r.probes) == 0:
+		lib.status = StatusNoSymbols
+		if r.err != nil {
+			lib.err = r.err.Error()
+		}
+	case r.err != nil:
+		lib.status, lib.err = StatusUnreadable, r.err.Error()
+	default:
+		t.link(lib, f, r.probes)
+	}
+	return lib
+}
+
+// resolve reads the symbols of a file.
+func (t *Tracer) resolve(f *os.File, library string) *resolved {
+	r := &resolved{}
+	var symbols []string
+	for _, p := range t.cfg.Points {
+		if p.Library == library {
+			symbols = append(symbols, p.Symbol)
+		}
+	}
+	r.wanted = len(symbols)
+	st, err := f.Stat()
+	if err != nil {
+		r.err = err
+		return r
+	}
+	m, err := module.Open(f, st.Size())
+	if err != nil {
+		r.err = err
+		return r
+	}
+	key := buildKey{library, m.BuildID(), st.Size()}
+	if known := t.builds[key]; known != nil && key.buildID != "" {
+		return known
+	}
+	r.buildID = m.BuildID()
+	found, err := m.Lookup(symbols)
+	if err != nil {
+		r.err = err
+		return r
+	}
+	at := map[uint64]int{} // address → index in r.probes
+	for _, p := range t.cfg.Points {
+		addr, ok := found[p.Symbol]
+		if p.Library != library || !ok {
+			continue
+		}
+		entry, ok := m.FileOffset(addr)
+		if !ok {
+			continue
+		}
+		r.symbols++
+		if i, same := at[addr]; same {
+			r.probes[i].aliases = append(r.probes[i].aliases, p.Symbol)
+			r.probes[i].exit = r.probes[i].exit || p.Exit
+			continue
+		}
+		code, err := m.Code(addr, placement.Window)
+		if err != nil {
+			r.symbols--
+			continue // a function outside the code is not called
+		}
+		at[addr] = len(r.probes)
+		r.probes = append(r.probes, probe{
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit,
+			offset: placement.Offset(m.Machine(), code),
+		})
+	}
+	if key.buildID != "" {
+		if len(t.builds) >= maxBuilds {
+			clear(t.builds)
+		}
+		t.builds[key] = r
+	}
+	return r
+}
+
+// link attaches the programs, all probes of the file at once if the kernel
+// can. A probe that the kernel refuses is tried at the entry, and alone.
+func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
+	// The kernel resolves this path once, to the very file, in whatever mount
+	// namespace it is and also when it was deleted.
+	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		lib.status, lib.err = StatusUnreadable, err.Error()
+		return
+	}
+	lib.mode = t.mode
+	if lib.mode == Multi {
+		if lib.links, err = t.linkMulti(ex, probes); err != nil && t.cfg.Programs.Enter != nil {
+			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
+			lib.mode, err = Perf, nil
+		}
+	}
+	if lib.mode == Perf {
+		var refused []string
+		lib.links, refused, err = t.linkPerf(ex, probes)
+		lib.symbols -= len(refused)
+		if len(refused) > 0 && err == nil {
+			lib.note += fmt.Sprintf("refused: %v; ", refused)
+		}
+	}
+	if err != nil {
+		for _, l := range lib.links {
+			l.Close()
+		}
+		lib.links, lib.symbols = nil, 0
+		lib.status, lib.err = StatusFailed, err.Error()
+		return
+	}
+	lib.status = StatusAttached
+	lib.note += placementNote(probes)
+	if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		lib.fd = fd
+	}
+}
+
+// linkMulti makes two links: the entries first, so that no return is seen
+// whose call was not.
+func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
+	options := func(exits bool) *link.UprobeMultiOptions {
+		o := &link.UprobeMultiOptions{}
+		for _, p := range probes {
+			if p.exit || !exits {
+				o.Addresses = append(o.Addresses, p.entry+p.offset)
+				o.Cookies = append(o.Cookies, uint64(p.cookie))
+			}
+		}
+		return o
+	}
+	enter, err := ex.UprobeMulti(nil, t.cfg.Programs.EnterMulti, options(false))
+	if err != nil {
+		return nil, fmt.Errorf("attach entries: %w", err)
+	}
+	exits := options(true)
+	if len(exits.Addresses) == 0 {
+		return []link.Link{enter}, nil
+	}
+	exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
+	if err != nil {
+		enter.Close()
+		return nil, fmt.Errorf("attach returns: %w", err)
+	}
+	return []link.Link{enter, exit}, nil
+}
+
+// linkPerf attaches probe by probe; refused are those that the kernel does not
+// take. It fails when none is taken.
+func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
+	one := func(p probe, offset uint64) ([]link.Link, error) {
+		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		enter, err := ex.Uprobe("", t.cfg.Programs.Enter, o)
+		if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
+			return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
+		}
+		if err != nil || !p.exit {
+			return []link.Link{enter}, err
+		}
+		exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
+		if err != nil {
+			enter.Close()
+			return nil, err
+		}
+		return []link.Link{enter, exit}, nil
+	}
+	for _, p := range probes {
+		pair, e := one(p, p.offset)
+		if e != nil && p.offset != 0 {
+			pair, e = one(p, 0)
+		}
+		if e != nil {
+			err = e
+			refused = append(refused, p.symbol)
+			continue
+		}
+		links = append(links, pair...)
+	}
+	if len(links) > 0 {
+		err = nil
+	}
+	return links, refused, err
+}
+
+// placementNote says where the probes are, e.g. "+10: 51, +0: 1".
+func placementNote(probes []probe) string {
+	count := map[uint64]int{}
+	note, aliases := "", 0
+	for _, p := range probes {
+		count[p.offset]++
+		aliases += len(p.aliases)
+	}
+	offsets := make([]uint64, 0, len(count))
+	for o := range count {
+		offsets = append(offsets, o)
+	}
+	sort.Slice(offsets, func(i, j int) bool { return offsets[i] > offsets[j] })
+	for i, o := range offsets {
+		if i > 0 {
+			note += ", "
+		}
+		note += fmt.Sprintf("+%d: %d", o, count[o])
+	}
+	if aliases > 0 {
+		note += fmt.Sprintf(", aliases: %d", aliases)
+	}
+	return note
+}
+
+// lingering keeps the probes of a file that nobody uses for a moment: a
+// container that restarts finds them in place.
+const lingering = 2 * time.Second
+
+// detachUnused lets go of files that nobody can map any more: those without a
+// process that are deleted, or whose root directories have no process left. A
+// probe holds its file system, so a removed container must not be kept. Files
+// that a new process can map again stay probed, so that nothing of it is
+// missed.
+func (t *Tracer) detachUnused(now time.Time) {
+	roots := map[rootKey]bool{t.hostRoot: true}
+	for _, p := range t.processes {
+		roots[p.root] = true
+	}
+	for key, f := range t.files {
+		used := len(f.users) > 0
+		for root := range f.roots {
+			switch {
+			case !roots[root]:
+				delete(f.roots, root)
+			case f.attached() && !f.deleted() && len(t.files) < maxFiles/2:
+				used = true
+			}
+		}
+		switch {
+		case used:
+			f.unused = time.Time{}
+		case f.unused.IsZero():
+			f.unused = now
+		case now.Sub(f.unused) >= lingering:
+			delete(t.files, key)
+			t.done.Go(f.detach) // can take seconds, with perf events
+		}
+	}
+}
+
+func (f *file) detach() {
+	// The kernel waits for running programs at each; the waits can overlap.
+	var wait sync.WaitGroup
+	for _, l := range f.links {
+		wait.Go(func() { l.Close() })
+	}
+	wait.Wait()
+	f.links = nil
+	if f.fd >= 0 {
+		unix.Close(f.fd)
+		f.fd = -1
+	}
+}
+
+func (t *Tracer) detachAll() {
+	for _, f := range t.files {
+		f.detach()
+	}
+	for pid := range t.processes {
+		t.alive.Delete(pid)
+	}
+	t.state = newState()
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+)
+
+// fileKey identifies what the kernel attaches a uprobe to: the inode that holds
+// the data. On overlayfs that is an inode of the layer below: two containers of
+// one image have different files there, but a probe on one is a probe on both.
+type fileKey struct {
+	dev, ino   uint64
+	handle     string // overlayfs: the file below, as a file handle
+	unreadable bool
+}
+
+// atHandleFID asks for a handle that only identifies (Linux 6.6): overlayfs
+// gives it without being exported, and it names the inode below.
+const atHandleFID = unix.AT_REMOVEDIR // AT_HANDLE_FID has the same value, 0x200
+
+// identify returns the key of an open file that a process has mapped as m; m
+// is the zero Mapping for a file that nobody has mapped yet.
+func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fileKey{}, err
+	}
+	key := fileKey{dev: uint64(st.Dev), ino: st.Ino}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return key, nil
+	}
+	if h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH|atHandleFID); err == nil {
+		return fileKey{handle: string(h.Bytes())}, nil
+	}
+	// Before Linux 6.7 the maps file shows the inode below.
+	if m.Inode != 0 && (m.Device != key.dev || m.Inode != key.ino) {
+		return fileKey{dev: m.Device, ino: m.Inode}, nil
+	}
+	return key, nil
+}

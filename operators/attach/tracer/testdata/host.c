@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+/* A process that maps a library and calls it when told to on its input:
+ *   open PATH          dlopen; answers with CLOCK_MONOTONIC in ns right after
+ *   call SYMBOL COUNT  answers with the nanoseconds per call
+ *   close              dlclose
+ *   fork               goes on in a child; answers with its pid
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static long long now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+int main(void)
+{
+	char line[8192];
+	void *lib = NULL;
+
+	setlinebuf(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		char *arg = strchr(line, ' ');
+		line[strcspn(line, "\n")] = 0;
+		if (arg)
+			*arg++ = 0;
+		if (!strcmp(line, "open")) {
+			lib = dlopen(arg, RTLD_NOW | RTLD_LOCAL);
+			printf("%lld\n", lib ? now() : -1);
+		} else if (!strcmp(line, "close")) {
+			dlclose(lib);
+			puts("0");
+		} else if (!strcmp(line, "call")) {
+			char *count = strchr(arg, ' ');
+			*count++ = 0;
+			int (*fn)(void *, size_t) = (int (*)(void *, size_t))dlsym(lib, arg);
+			long n = atol(count);
+			void *out = NULL;
+			long long t = now();
+			for (long i = 0; fn && i < n; i++)
+				fn(&out, 1);
+			printf("%lld\n", fn ? (now() - t) / n : -1);
+		} else if (!strcmp(line, "fork")) {
+			pid_t pid = fork();
+			if (pid) {
+				wait(NULL);
+				return 0;
+			}
+			printf("%d\n", getpid());
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package procevents tells what processes do as they do it: exec, fork, exit,
+// and mapping code. It reads the records that a perf software event of the kind
+// "dummy" writes (perf_event_open(2), Linux 3.16): a stable interface, without
+// eBPF, tracefs or kprobes. Records can be lost under load; losses are
+// reported, so that a reader can look at /proc instead.
+package procevents
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kind is what happened.
+type Kind uint8
+
+const (
+	// Exec: the process runs another program.
+	Exec Kind = iota
+	// Fork: PID is the new process, Parent the one it was copied from.
+	Fork
+	// Exit: the first thread ended.
+	Exit
+	// Map: the process mapped Path with execute permission. The mapping is in
+	// its maps file by then.
+	Map
+	// Lost: Count records were lost.
+	Lost
+)
+
+// Event is one record.
+type Event struct {
+	Kind   Kind
+	PID    uint32
+	Parent uint32
+	Path   string
+	Count  uint64
+	// Time is CLOCK_MONOTONIC in nanoseconds.
+	Time uint64
+}
+
+// ringPages is the data of one CPU's ring in pages, a power of two. A record
+// of a mapping is about 150 bytes, so that 64 KiB hold the mappings of ten
+// started processes.
+const ringPages = 16
+
+// Reader reads the events of the whole machine.
+type Reader struct {
+	rings []*ring
+	wake  int // eventfd: Run has to return
+}
+
+// Open starts recording. It needs CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8).
+// The caller calls Close.
+func Open() (*Reader, error) {
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("open eventfd: %w", err)
+	}
+	r := &Reader{wake: wake}
+	cpus, err := online()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	for _, cpu := range cpus {
+		ring, err := openRing(cpu)
+		if errors.Is(err, unix.ENODEV) {
+			continue // went offline
+		}
+		if err != nil {
+			r.Close()
+			return nil, fmt.Errorf("open perf event on CPU %d: %w", cpu, err)
+		}
+		r.rings = append(r.rings, ring)
+	}
+	return r, nil
+}
+
+// Close releases everything. Run must have returned.
+func (r *Reader) Close() {
+	for _, ring := range r.rings {
+		ring.close()
+	}
+	unix.Close(r.wake)
+}
+
+// Run calls fn with batches of events in the order of time until ctx is done.
+// Mappings of a path for which keep is false are left out. Neither may keep its
+// argument after it returned, except the strings of events.
+func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) bool, fn func([]Event)) error {
+	stop := context.AfterFunc(ctx, func() {
+		_, _ = unix.Write(r.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	})
+	defer stop()
+	fds := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}}
+	for _, ring := range r.rings {
+		fds = append(fds, unix.PollFd{Fd: int32(ring.fd), Events: unix.POLLIN})
+	}
+	var batch []Event
+	for {
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("wait for perf events: %w", err)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		batch = batch[:0]
+		for _, ring := range r.rings {
+			batch = ring.read(batch, keep)
+		}
+		if len(batch) > 0 {
+			slices.SortStableFunc(batch, func(a, b Event) int { return cmp.Compare(a.Time, b.Time) })
+			fn(batch)
+		}
+	}
+}
+
+// online lists the CPUs. One that comes online later is not heard.
+func online() ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, fmt.Errorf("list CPUs: %w", err)
+	}
+	var out []int
+	for part := range strings.SplitSeq(strings.TrimSpace(string(b)), ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, err1 := strconv.Atoi(first)
+		z, err2 := strconv.Atoi(last)
+		if err := cmp.Or(err1, err2); err != nil {
+			return nil, fmt.Errorf("list CPUs: %w", err)
+		}
+		for ; a <= z; a++ {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+type ring struct {
+	fd   int
+	mem  []byte
+	page *unix.PerfEventMmapPage
+	data []byte
+	buf  []byte // a record that goes round the end
+}
+
+func openRing(cpu int) (*ring, error) {
+	attr := unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_DUMMY,
+		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample_type: unix.PERF_SAMPLE_TIME,
+		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitComm | unix.PerfBitCommExec |
+			unix.PerfBitTask | unix.PerfBitSampleIDAll | unix.PerfBitWatermark | unix.PerfBitUseClockID,
+		Clockid: unix.CLOCK_MONOTONIC,
+		Wakeup:  1, // byte: at once, so that probes are in place before the library is used
+	}
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	size := os.Getpagesize()
+	mem, err := unix.Mmap(fd, 0, (1+ringPages)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("map ring: %w", err)
+	}
+	return &ring{
+		fd: fd, mem: mem,
+		page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0])),
+		data: mem[size:],
+	}, nil
+}
+
+func (r *ring) close() {
+	_ = unix.Munmap(r.mem)
+	unix.Close(r.fd)
+}
+
+// read appends the records that are there.
+func (r *ring) read(out []Event, keep func(uint32, []byte) bool) []Event {
+	head, tail := atomic.LoadUint64(&r.page.Data_head), r.page.Data_tail
+	for head-tail >= 8 {
+		h := r.bytes(tail, 8)
+		size := uint64(binary.NativeEndian.Uint16(h[6:]))
+		if size < 8 || size > head-tail {
+			tail = head // cannot happen; the rest of the ring is unreadable
+			out = append(out, Event{Kind: Lost, Count: 1})
+			break
+		}
+		if e, ok := parse(r.bytes(tail, size), keep); ok {
+			out = append(out, e)
+		}
+		tail += size
+	}
+	atomic.StoreUint64(&r.page.Data_tail, tail)
+	return out
+}
+
+func (r *ring) bytes(at, n uint64) []byte {
+	at &= uint64(len(r.data)) - 1
+	if at+n <= uint64(len(r.data)) {
+		return r.data[at : at+n]
+	}
+	r.buf = append(r.buf[:0], r.data[at:]...)
+	r.buf = append(r.buf, r.data[:n-uint64(len(r.buf))]...)
+	return r.buf
+}
+
+const commExec = 1 << 13 // PERF_RECORD_MISC_COMM_EXEC
+
+// parse reads a record; the layouts are in perf_event_open(2). With
+// sample_id_all every record ends with its time.
+func parse(b []byte, keep func(uint32, []byte) bool) (Event, bool) {
+	ne := binary.NativeEndian
+	typ, misc := ne.Uint32(b), ne.Uint16(b[4:])
+	if len(b) < 24 {
+		return Event{}, false
+	}
+	e := Event{PID: ne.Uint32(b[8:]), Time: ne.Uint64(b[len(b)-8:])}
+	switch typ {
+	case unix.PERF_RECORD_COMM:
+		e.Kind = Exec
+		return e, misc&commExec != 0
+	case unix.PERF_RECORD_FORK:
+		e.Kind, e.Parent = Fork, ne.Uint32(b[12:])
+		return e, e.PID != e.Parent // else a thread
+	case unix.PERF_RECORD_EXIT:
+		e.Kind = Exit
+		return e, ne.Uint32(b[16:]) == e.PID
+	case unix.PERF_RECORD_MMAP2:
+		const name = 72
+		if len(b) < name+8 {
+			return e, false
+		}
+		path, _, _ := bytes.Cut(b[name:len(b)-8], []byte{0})
+		if !keep(e.PID, path) {
+			return e, false
+		}
+		e.Kind, e.Path = Map, string(path)
+		return e, true
+	case unix.PERF_RECORD_LOST:
+		e.Kind, e.PID, e.Count = Lost, 0, ne.Uint64(b[16:])
+		return e, true
+	}
+	return e, false
+}

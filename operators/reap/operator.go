@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// interval between passes: a dead process's pointers may wait.
+	interval = 5 * time.Second
+	// grace covers ten reads of rows that are fetched once a second.
+	grace = 10 * time.Second
+)
+
+// Names of the maps in the gadgets' eBPF objects.
+const (
+	processesMap = "processes_by_id"
+)
+
+var (
+	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address"}
+	rowMaps   = []string{"rows_by_stack", "unknown_rows"}
+)
+
+// Operator runs a Reaper beside a gadget that has the maps.
+type Operator struct{}
+
+// NewOperator returns the data operator.
+func NewOperator() *Operator { return &Operator{} }
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return "reap" }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params { return nil }
+
+// Priority is behind the operators that read the maps.
+func (*Operator) Priority() int { return 100 }
+
+// InstantiateDataOperator stays out of gadgets without processes_by_id.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	if _, ok := gc.GetVar(operators.MapSpecPrefix + processesMap); !ok {
+		return nil, nil
+	}
+	return &instance{}, nil
+}
+
+type instance struct {
+	cancel context.CancelFunc
+	wait   sync.WaitGroup
+}
+
+func (*instance) Name() string { return "reap" }
+
+func (i *instance) Start(gc operators.GadgetContext) error {
+	find := func(name string) *ebpf.Map {
+		v, _ := gc.GetVar(operators.MapPrefix + name)
+		m, _ := v.(*ebpf.Map)
+		return m
+	}
+	all := func(names []string) (maps []*ebpf.Map) {
+		for _, name := range names {
+			if m := find(name); m != nil {
+				maps = append(maps, m)
+			}
+		}
+		return maps
+	}
+	processes := find(processesMap)
+	if processes == nil {
+		return nil
+	}
+	reaper := New(Maps{Processes: processes, State: all(stateMaps), Rows: all(rowMaps)}, grace)
+
+	ctx, cancel := context.WithCancel(gc.Context())
+	i.cancel = cancel
+	i.wait.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			result, err := reaper.Pass(sinceBoot())
+			if err != nil {
+				gc.Logger().Warnf("clean up after ended processes: %v", err)
+			} else if result != (Result{}) {
+				gc.Logger().Debugf("cleaned up after ended processes: %+v", result)
+			}
+		}
+	})
+	return nil
+}
+
+func (i *instance) Stop(operators.GadgetContext) error {
+	if i.cancel != nil {
+		i.cancel()
+		i.wait.Wait()
+	}
+	return nil
+}
+
+func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
+
+// sinceBoot reads the clock of bpf_ktime_get_boot_ns.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0 // every process then counts as just ended
+	}
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+)
+
+func newMap(t *testing.T, keySize, valueSize, entries uint32) *ebpf.Map {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: entries})
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func key(size int, words ...uint64) []byte {
+	b := make([]byte, size)
+	for i, w := range words {
+		binary.NativeEndian.PutUint64(b[8*i:], w)
+	}
+	return b
+}
+
+func entries(t *testing.T, m *ebpf.Map) int {
+	t.Helper()
+	n, err := count(m)
+	require.NoError(t, err)
+	return n
+}
+
+// One running and one ended process, each with 9,000 pointers (more than two
+// batches) and a few rows.
+func setUp(t *testing.T, maxRows uint32) (Maps, *Reaper) {
+	if os.Geteuid() != 0 {
+		t.Skip("making eBPF maps needs root")
+	}
+	maps := Maps{
+		Processes: newMap(t, 8, 32, 64),
+		State:     []*ebpf.Map{newMap(t, 24, 72, 20000)},
+		Rows:      []*ebpf.Map{newMap(t, 24, 64, maxRows)},
+	}
+	require.NoError(t, maps.Processes.Put(key(8, 1), key(32)))
+	require.NoError(t, maps.Processes.Put(key(8, 2), key(32, 0, 0, 0, uint64(time.Second))))
+	for i := range uint64(18000) {
+		require.NoError(t, maps.State[0].Put(key(24, 1+i%2, i), key(72)))
+	}
+	for i := range uint64(6) {
+		require.NoError(t, maps.Rows[0].Put(key(24, 1+i%2, i), key(64)))
+	}
+	return maps, New(maps, 10*time.Second)
+}
+
+func TestStateOfEndedProcessesIsRemovedAtOnce(t *testing.T) {
+	maps, reaper := setUp(t, 100)
+	result, err := reaper.Pass(2 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, Result{State: 9000}, result)
+	require.Equal(t, 9000, entries(t, maps.State[0]))
+	require.Equal(t, 6, entries(t, maps.Rows[0]), "rows stay while there is room")
+
+	result, err = reaper.Pass(time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, result, "a process is cleaned up after once")
+}
+
+func TestRowsOfEndedProcessesGoWhenRoomIsScarce(t *testing.T) {
+	maps, reaper := setUp(t, 8)
+	result, err := reaper.Pass(2 * time.Second)
+	require.NoError(t, err)
+	require.Zero(t, result.Rows, "within the grace they must stay readable")
+
+	result, err = reaper.Pass(time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, Result{Processes: 1, Rows: 3}, result)
+	require.Equal(t, 3, entries(t, maps.Rows[0]))
+	require.Equal(t, 1, entries(t, maps.Processes))
+}

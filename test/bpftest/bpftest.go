@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bpftest compiles the eBPF programs of a test and loads them into the
+// running kernel. It is for tests only: a missing compiler or header fails the
+// test with the package to install; missing privilege skips it, and the skip
+// names what it checked.
+package bpftest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// Compiler is the C compiler: the version that builds the gadgets.
+const Compiler = "clang-19"
+
+const igModule = "github.com/inspektor-gadget/inspektor-gadget"
+
+// arch is the name that libbpf, vmlinux.h's directory and GOARCH give to the
+// machine.
+var arches = map[string]string{"amd64": "x86", "arm64": "arm64"}
+
+// includes finds the directories once per test binary: asking go list takes a
+// second.
+var includes = sync.OnceValues(func() ([]string, error) {
+	root, err := moduleDir("")
+	if err != nil {
+		return nil, err
+	}
+	ig, err := moduleDir(igModule)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		filepath.Join(root, "bpf"),
+		filepath.Join(ig, "include"),
+		filepath.Join(ig, "include", "gadget", runtime.GOARCH),
+	}, nil
+})
+
+// moduleDir returns the directory of a module of the build list; of the main
+// module when path is empty.
+func moduleDir(path string) (string, error) {
+	args := []string{"list", "-m", "-f", "{{.Dir}}"}
+	if path != "" {
+		args = append(args, path)
+	}
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return "", fmt.Errorf("find module %q: %w", path, err)
+	}
+	dir := strings.TrimSpace(string(out))
+	if dir == "" {
+		return "", fmt.Errorf("find module %q: not downloaded (go mod download)", path)
+	}
+	return dir, nil
+}
+
+// Compile builds the eBPF object of a .bpf.c file, given relative to the test's
+// directory, with further compiler flags, and returns the object's path, which
+// lives as long as the test.
+func Compile(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	arch, ok := arches[runtime.GOARCH]
+	if !ok {
+		t.Fatalf("compile %s: no eBPF target name for %s", source, runtime.GOARCH)
+	}
+	if _, err := exec.LookPath(Compiler); err != nil {
+		t.Fatalf("compile %s: %v: install %s", source, err, Compiler)
+	}
+	dirs, err := includes()
+	if err != nil {
+		t.Fatalf("compile %s: %v", source, err)
+	}
+	object := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".bpf.c")+".o")
+	args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror", "-D__TARGET_ARCH_" + arch}
+	for _, dir := range dirs {
+		args = append(args, "-I", dir)
+	}
+	args = append(args, flags...)
+	args = append(args, "-c", source, "-o", object)
+	if out, err := exec.Command(Compiler, args...).CombinedOutput(); err != nil {
+		hint := ""
+		if strings.Contains(string(out), "bpf/bpf_helpers.h' file not found") {
+			hint = "\ninstall libbpf-dev"
+		}
+		t.Fatalf("compile %s: %v\n%s%s", source, err, out, hint)
+	}
+	return object
+}
+
+// Spec compiles a .bpf.c file and parses the object.
+func Spec(t testing.TB, source string, flags ...string) *ebpf.CollectionSpec {
+	t.Helper()
+	spec, err := ebpf.LoadCollectionSpec(Compile(t, source, flags...))
+	if err != nil {
+		t.Fatalf("parse %s: %v", source, err)
+	}
+	return spec
+}
+
+// Load compiles a .bpf.c file and loads it; it is unloaded when the test ends.
+// The test is skipped without the privilege to load programs.
+func Load(t testing.TB, source string, flags ...string) *ebpf.Collection {
+	t.Helper()
+	RequireRoot(t)
+	return LoadSpec(t, Spec(t, source, flags...))
+}
+
+// LoadSpec loads a collection; it is unloaded when the test ends.
+func LoadSpec(t testing.TB, spec *ebpf.CollectionSpec) *ebpf.Collection {
+	t.Helper()
+	if err := rlimit.RemoveMemlock(); err != nil {
+		t.Fatalf("raise the memlock limit: %v", err)
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		// Room for the verifier's whole reasoning, should it refuse.
+		Programs: ebpf.ProgramOptions{LogSizeStart: 1 << 26},
+	})
+	if err != nil {
+		var refused *ebpf.VerifierError
+		if errors.As(err, &refused) {
+			t.Fatalf("load: %+v", refused)
+		}
+		t.Fatalf("load: %v", err)
+	}
+	t.Cleanup(coll.Close)
+	return coll
+}
+
+// RequireRoot skips the test when it does not run as root. With
+// GPU_GADGETS_TEST_ROOT=1, as in CI, it fails instead.
+func RequireRoot(t testing.TB) {
+	t.Helper()
+	if uid := os.Geteuid(); uid != 0 {
+		if os.Getenv("GPU_GADGETS_TEST_ROOT") == "1" {
+			t.Fatalf("GPU_GADGETS_TEST_ROOT=1, but the tests run as user %d", uid)
+		}
+		t.Skipf("needs root to load eBPF; runs as user %d", uid)
+	}
+}

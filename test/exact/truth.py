@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls the simulated CUDA driver and writes down which Python stack did it.
+
+Each distinct stack gets a number, a tag. The driver writes the tag into its
+journal; this module writes the stack of each tag into a file next to it:
+DIR/<pid>-<start>.truth, one JSON object per line:
+
+    {"pid": 7, "start": 1234, "tag": 1, "frames": [["invoke", "/a/truth.py", 99], …]}
+
+Frames are leaf first: qualified name, file, line. "start" is field 22 of
+/proc/PID/stat, as in the journal's name.
+"""
+import ctypes
+import json
+import os
+import sys
+import threading
+
+_getframe = sys._getframe
+
+
+def start_ticks():
+    with open("/proc/self/stat") as f:
+        return int(f.read().rpartition(")")[2].split()[19])
+
+
+if sys.version_info >= (3, 11):
+    # The name as CPython keeps it in the code object.
+    def _identity(frame):
+        return frame.f_code, frame.f_lineno
+
+    def _qualname(frame):
+        return frame.f_code.co_qualname
+else:
+    # Before 3.11 a code object knows only its name: a method's class is that of
+    # its first argument, so it is a part of the stack's identity.
+    def _owner(frame):
+        code = frame.f_code
+        if not code.co_argcount:
+            return None
+        first = code.co_varnames[0]
+        if first == "self":
+            return type(frame.f_locals["self"]).__name__
+        if first == "cls":
+            return frame.f_locals["cls"].__name__
+        return None
+
+    def _identity(frame):
+        return frame.f_code, frame.f_lineno, _owner(frame)
+
+    def _qualname(frame):
+        owner = _owner(frame)
+        name = frame.f_code.co_name
+        return owner + "." + name if owner else name
+
+
+class Driver:
+    """The library, and the tags of this process."""
+
+    def __init__(self, path, directory=None):
+        self.path = path
+        self.directory = directory
+        self.lib = ctypes.CDLL(path)
+        self._set_tag = self.lib.simcuda_tag
+        self._set_tag.argtypes = [ctypes.c_uint64]
+        self._set_tag.restype = None
+        self.reset()
+
+    def reset(self):
+        """To be called in the child of a fork: its tags and its file are new."""
+        self._tags = {}
+        self._lock = threading.Lock()
+        self._file = None
+        self.calls = 0
+
+    def tag(self, frame):
+        """Finds or makes the tag of a stack and gives it to the driver."""
+        key = []
+        f = frame
+        while f is not None:
+            key.append(_identity(f))
+            f = f.f_back
+        key = tuple(key)
+        tag = self._tags.get(key)
+        if tag is None:
+            tag = self._new(key, frame)
+        self._set_tag(tag)
+        self.calls += 1
+
+    def _new(self, key, frame):
+        with self._lock:
+            tag = self._tags.get(key)
+            if tag is not None:
+                return tag
+            tag = len(self._tags) + 1
+            if self.directory:
+                self._write(tag, frame)
+            self._tags[key] = tag
+            return tag
+
+    def _write(self, tag, frame):
+        start = start_ticks()
+        if self._file is None:
+            name = "%d-%d.truth" % (os.getpid(), start)
+            self._file = open(os.path.join(self.directory, name), "a")
+        frames = []
+        while frame is not None:
+            frames.append([_qualname(frame), frame.f_code.co_filename, frame.f_lineno])
+            frame = frame.f_back
+        row = {"pid": os.getpid(), "start": start, "tag": tag, "frames": frames}
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()  # a process may die by SIGKILL right after its call
+
+    def invoke(self, fn, args):
+        """Makes one driver call. The stack is read and the call is made on the
+        same line, so the line of this frame is the same for both."""
+        self.tag(_getframe()); return fn(*args)  # noqa: E702

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tracer runs the eBPF half of cuda_alloc in a test: compiled, loaded
+// and attached to one library, without Inspektor Gadget around it, so that a
+// test can change map sizes and look at every map.
+package tracer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+)
+
+// Row is struct alloc of gadgets/cuda_alloc/program.bpf.c with its stack named.
+type Row struct {
+	PID, TID uint32
+	Comm     string
+	Process  uint64
+	StackID  uint64
+	Kind     string
+	Device   int32
+
+	InuseBytes, InuseObjects       uint64
+	AllocBytes, AllocObjects       uint64
+	FreedBytes, FreedObjects       uint64
+	ImplicitBytes, ImplicitObjects uint64
+	PeakBytes                      uint64
+
+	Flags  uint32
+	Native []uint64
+	Python []stack.Frame // leaf first
+}
+
+// Tracer is a loaded and attached gadget.
+type Tracer struct {
+	*ebpf.Collection
+	t     testing.TB
+	iters []*link.Iter
+	ooms  atomic.Int64
+}
+
+// Options change what is loaded.
+type Options struct {
+	// Flags are added to the compiler's command line.
+	Flags []string
+	// Edit may change the specification before it is loaded.
+	Edit func(*ebpf.CollectionSpec)
+	// Offset of the probes in each function, in bytes.
+	Offset uint64
+}
+
+// Start compiles, loads and attaches cuda_alloc to a library. Everything ends
+// with the test.
+func Start(t testing.TB, library string, o Options) *Tracer {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Join(filepath.Dir(here), "../../gadgets/cuda_alloc/program.bpf.c")
+	spec := bpftest.Spec(t, source, append([]string{"-mcpu=v3"}, o.Flags...)...)
+	if o.Edit != nil {
+		o.Edit(spec)
+	}
+	tr := &Tracer{Collection: bpftest.LoadSpec(t, spec), t: t}
+
+	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
+	require.NoError(t, err)
+	var symbols []string
+	var cookies, offsets []uint64
+	for _, p := range points {
+		symbols = append(symbols, p.Symbol)
+		cookies = append(cookies, uint64(p.Cookie))
+		offsets = append(offsets, o.Offset)
+	}
+	file, err := link.OpenExecutable(library)
+	require.NoError(t, err)
+	multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
+	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
+	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
+		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
+	}
+	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows"} {
+		iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[m]})
+		require.NoError(t, err)
+		t.Cleanup(func() { iter.Close() })
+		tr.iters = append(tr.iters, iter)
+	}
+	tr.readOOMs()
+	return tr
+}
+
+// readOOMs empties the ring of failed allocations, as a consumer would.
+func (tr *Tracer) readOOMs() {
+	reader, err := ringbuf.NewReader(tr.Maps["ooms_ring"])
+	require.NoError(tr.t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var record ringbuf.Record
+		for reader.ReadInto(&record) == nil {
+			tr.ooms.Add(1)
+		}
+	}()
+	tr.t.Cleanup(func() { reader.Close(); <-done })
+}
+
+// OOMs is how many failed allocations were reported so far.
+func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
+
+func (tr *Tracer) keep(l link.Link, err error) {
+	tr.t.Helper()
+	require.NoError(tr.t, err)
+	tr.t.Cleanup(func() { l.Close() })
+}
+
+// wireRow is the C layout of struct alloc.
+type wireRow struct {
+	Comm       [16]byte
+	PID, TID   uint32
+	MntNS      uint64
+	UID, GID   uint32
+	ParentComm [16]byte
+	PPID, PTID uint32
+	Process    uint64
+	StackID    uint64
+	Kind       [8]byte
+	Device     int32
+	_          uint32
+	Inuse      [2]uint64
+	Alloc      [2]uint64
+	Freed      [2]uint64
+	Implicit   [2]uint64
+	Peak       uint64
+}
+
+// Rows reads all rows, by pid, kind, device and stack id.
+func (tr *Tracer) Rows() []Row {
+	tr.t.Helper()
+	var rows []Row
+	for _, iter := range tr.iters {
+		r, err := iter.Open()
+		require.NoError(tr.t, err)
+		var all bytes.Buffer
+		_, err = all.ReadFrom(r)
+		require.NoError(tr.t, err)
+		r.Close()
+		for all.Len() > 0 {
+			var w wireRow
+			require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &w))
+			rows = append(rows, tr.row(&w))
+		}
+	}
+	sort.Slice(rows, func(i, j int) bool {
+		a, b := rows[i], rows[j]
+		switch {
+		case a.PID != b.PID:
+			return a.PID < b.PID
+		case a.Kind != b.Kind:
+			return a.Kind < b.Kind
+		case a.Device != b.Device:
+			return a.Device < b.Device
+		}
+		return a.StackID < b.StackID
+	})
+	return rows
+}
+
+func (tr *Tracer) row(w *wireRow) Row {
+	r := Row{
+		PID: w.PID, TID: w.TID, Comm: text(w.Comm[:]), Process: w.Process, StackID: w.StackID,
+		Kind: text(w.Kind[:]), Device: w.Device,
+		InuseBytes: w.Inuse[0], InuseObjects: w.Inuse[1],
+		AllocBytes: w.Alloc[0], AllocObjects: w.Alloc[1],
+		FreedBytes: w.Freed[0], FreedObjects: w.Freed[1],
+		ImplicitBytes: w.Implicit[0], ImplicitObjects: w.Implicit[1],
+		PeakBytes: w.Peak,
+	}
+	if w.StackID == 0 {
+		return r
+	}
+	raw, err := tr.Maps["stacks_by_id"].LookupBytes(w.StackID)
+	require.NoError(tr.t, err)
+	require.NotNil(tr.t, raw, "stack %#x has no frames", w.StackID)
+	s, err := stack.DecodeStack(raw)
+	require.NoError(tr.t, err)
+	r.Flags, r.Native = uint32(s.Flags), s.Native
+	for _, f := range s.Python {
+		frame := stack.Frame{Kind: stack.KindPython, Function: "?", Line: f.Line}
+		if b, err := tr.Maps["symbols_by_id"].LookupBytes(f.Symbol); err == nil && b != nil {
+			symbol, err := stack.DecodeSymbol(b)
+			require.NoError(tr.t, err)
+			frame.Function, frame.File = symbol.Function, symbol.File
+		}
+		r.Python = append(r.Python, frame)
+	}
+	return r
+}
+
+func text(b []byte) string {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// Drops reads the reasons that were counted at least once.
+func (tr *Tracer) Drops() map[string]uint64 {
+	tr.t.Helper()
+	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs["dump_drops"], Map: tr.Maps["drops_by_reason"]})
+	require.NoError(tr.t, err)
+	defer iter.Close()
+	r, err := iter.Open()
+	require.NoError(tr.t, err)
+	defer r.Close()
+	drops := map[string]uint64{}
+	for {
+		var w struct {
+			Reason       [24]byte
+			Count, Bytes uint64
+		}
+		if binary.Read(r, binary.NativeEndian, &w) != nil {
+			return drops
+		}
+		if w.Count > 0 {
+			drops[text(w.Reason[:])] = w.Count
+		}
+	}
+}
+
+// Len counts the entries of a map.
+func (tr *Tracer) Len(name string) int {
+	tr.t.Helper()
+	m := tr.Maps[name]
+	require.NotNil(tr.t, m, name)
+	n := 0
+	var k, v []byte
+	for it := m.Iterate(); it.Next(&k, &v); n++ {
+	}
+	return n
+}
