@@ -23,7 +23,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "rewrite the golden files")
-	// To look at: go test ./operators/sink/flamegraph -args -write /tmp
+	// To look at: go test ./operators/sink/flamegraph -args -write DIR
 	write = flag.String("write", "", "folder to write small.html, diff.html and large.html to")
 )
 
