@@ -127,12 +127,12 @@ func (i *instance) open() error {
 		}
 	}
 	if path := i.values[paramPprof]; path != "" {
-		if i.pprof, err = create(path); err != nil {
+		if i.pprof, err = prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramPprof, err)
 		}
 	}
 	if path := i.values[paramFlame]; path != "" {
-		if i.flame, err = create(path); err != nil {
+		if i.flame, err = prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramFlame, err)
 		}
 	}
