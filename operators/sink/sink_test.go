@@ -85,6 +85,7 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 		errs = append(errs, add(g.allocs, "", name, api.Kind_Uint64))
 	}
 	errs = append(errs, add(g.ooms, "", "api", api.Kind_String), add(g.ooms, "", "error_raw", api.Kind_Int32),
+		add(g.ooms, "", "timestamp_raw", api.Kind_Uint64),
 		add(g.ooms, "", "requested_bytes", api.Kind_Uint64), add(g.ooms, "", "inuse_bytes", api.Kind_Uint64),
 		add(g.ooms, "", "holder_stacks", api.Kind_Bytes), add(g.ooms, "", "holder_bytes", api.Kind_Bytes))
 	return errors.Join(errs...)
@@ -135,6 +136,7 @@ func (g *gadget) emitOOM() error {
 	if err := errors.Join(g.process(g.ooms, d, 1, 11),
 		f("api").PutString(d, "cuMemAlloc_v2"), f("error_raw").PutInt32(d, 2),
 		f("requested_bytes").PutUint64(d, 1<<30), f("inuse_bytes").PutUint64(d, 12<<20),
+		f("timestamp_raw").PutUint64(d, uint64(time.Date(2026, 9, 30, 12, 0, 0, 5, time.UTC).UnixNano())),
 		f("holder_stacks").PutBytes(d, array(11, 0, 0, 0, 0)), f("holder_bytes").PutBytes(d, array(12<<20, 512, 0, 0, 0)),
 	); err != nil {
 		return err
@@ -277,8 +279,13 @@ func TestFiles(t *testing.T) {
 			Stack             []struct{ Function string }
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &v))
-		_, err := time.Parse(time.RFC3339Nano, v.Time)
+		at, err := time.Parse(time.RFC3339Nano, v.Time)
 		require.NoError(t, err)
+		if v.Type == "oom" {
+			require.Equal(t, "2026-09-30T12:00:00.000000005Z", v.Time)
+		} else {
+			require.WithinDuration(t, time.Now(), at, time.Minute)
+		}
 		got = append(got, strings.Join([]string{v.Type, v.Stack[0].Function, v.Error, profile.FormatBytes(v.Inuse), profile.FormatBytes(v.Implicit)}, " "))
 	}
 	require.Equal(t, []string{
@@ -345,6 +352,13 @@ func TestDeviceIsWrittenAndNotReplaced(t *testing.T) {
 	info, err := os.Stat("/dev/null")
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeCharDevice)
+}
+
+func TestTimeThatIsNotAWallClockIsNotTaken(t *testing.T) {
+	for ns, want := range map[uint64]bool{0: false, uint64(time.Hour): false, 1 << 63: false, uint64(time.Now().UnixNano()): true} {
+		_, ok := eventTime(ns)
+		require.Equal(t, want, ok, ns)
+	}
 }
 
 func TestNothingIsLeftOfAFileThatWasNotFinished(t *testing.T) {
