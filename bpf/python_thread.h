@@ -124,7 +124,7 @@ struct python_thread {
 	 * are put at the head: as long as it is the same, another walk is idle. */
 	__u64 absent_head;
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
-	__u32 missed; /* drop_reason of this unwind, counted by the caller */
+	__u32 pad;
 	struct python_offsets offsets;
 	struct user_fault fault;
 	struct python_search search;
@@ -167,9 +167,18 @@ struct {
 /*
  * A global function is verified once by itself, not anew at each call and in
  * each state of its callers, without which the verifier does not come to an end.
- * The price: it knows its arguments by type only, so it checks them for NULL.
+ * The price: it knows its arguments by type only, so it checks them for NULL. And
+ * to kernels before 6.2 an argument is no memory that a map call may take its key
+ * or value from: functions that need that look t up with python_here().
  */
 #define PYTHON_GLOBAL __noinline
+
+static __always_inline struct python_thread *python_here(__u64 flags)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	return bpf_task_storage_get(&python_threads, task, 0, flags);
+}
 
 /* The word at a field of a block that was read before. */
 static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 offset)
