@@ -206,10 +206,6 @@ struct python_walk {
 	struct stack *s;
 };
 
-/* Entered from C: the frame of the interpreter's own trampoline, no Python code
- * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
-#define PY_OWNER_C 3
-
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
 {
