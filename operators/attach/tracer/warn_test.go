@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -190,6 +191,24 @@ func FuzzParseCache(f *testing.F) {
 			t.Fatalf("%d paths", len(got))
 		}
 	})
+}
+
+// TestParseCacheOfEndlessNames: every entry leads to the same long name.
+func TestParseCacheOfEndlessNames(t *testing.T) {
+	b := make([]byte, maxCache)
+	for i := range b {
+		b[i] = 1
+	}
+	copy(b, "glibc-ld.so.cache1.1")
+	for i := 48; i < 48+24*maxCached; i += 24 {
+		binary.NativeEndian.PutUint32(b[i+8:], maxCache/2)
+	}
+	tr, err := New(Config{Points: []Point{{Library: "libc"}}, Programs: Programs{Enter: &ebpf.Program{}}, Mode: Perf})
+	require.NoError(t, err)
+	begin := time.Now()
+	require.Empty(t, tr.parseCache(b))
+	t.Log(time.Since(begin))
+	require.Less(t, time.Since(begin), time.Second)
 }
 
 func TestParseCacheOfThisMachine(t *testing.T) {
