@@ -7,8 +7,17 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
 
 	// Inspektor Gadget's own operators register themselves when imported. These
 	// are the ones that ig links, so that any gadget that runs there runs here.
@@ -39,7 +48,15 @@ import (
 // ownOperators are the operators of this repository, in the order in which the
 // data passes through them. A new operator is one line here.
 func ownOperators() []operators.DataOperator {
-	return []operators.DataOperator{}
+	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
+	return []operators.DataOperator{
+		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
+		symbolize.New(symbols.NewResolver(maps)),
+		reap.NewOperator(),
+		table.New(),
+		sink.New(),
+		drops.NewOperator(),
+	}
 }
 
 // registerOperators completes what the imports above have registered. It is

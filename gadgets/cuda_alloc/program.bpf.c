@@ -232,18 +232,18 @@ struct alloc {
 	struct gadget_process proc;
 	__u64 process;
 	__u64 stack_id;
-	char kind[KIND_NAME_BYTES];
 	__s32 device;
+	char kind[KIND_NAME_BYTES];
 	__u32 pad;
 	gadget_bytes inuse_bytes;
-	__u64 inuse_objects;
 	gadget_bytes alloc_bytes;
-	__u64 alloc_objects;
-	gadget_bytes freed_bytes;
-	__u64 freed_objects;
-	gadget_bytes implicit_bytes;
-	__u64 implicit_objects;
 	gadget_bytes peak_bytes;
+	__u64 inuse_objects;
+	gadget_bytes freed_bytes;
+	gadget_bytes implicit_bytes;
+	__u64 alloc_objects;
+	__u64 freed_objects;
+	__u64 implicit_objects;
 };
 
 GADGET_ITER(allocs, alloc, dump_rows, dump_unknown);
