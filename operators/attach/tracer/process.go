@@ -99,7 +99,7 @@ func isLibrary(name, library string) bool {
 // interesting is asked about every new mapping of code of any process, from
 // the goroutine that reads events.
 func (t *Tracer) interesting(pid uint32, path []byte) bool {
-	if _, ok := t.alive.Load(pid); ok {
+	if _, ok := t.alive.Load(pid); ok && !bytes.HasPrefix(path, []byte("//anon")) {
 		return true
 	}
 	s := string(path)
@@ -267,6 +267,9 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	row := Attachment{PID: p.pid, Comm: p.comm, MountNS: p.mountNS, Path: m.Path}
 	f, err := t.cfg.Maps.Open(p.pid, m)
 	if err != nil {
+		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
+			return fileKey{}, false // exited meanwhile
+		}
 		// There is no file to attach to; the mapping stands for it.
 		key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
 		if _, known := p.files[key]; !known {
