@@ -58,7 +58,8 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), PT_REGS_SP(ctx), PT_REGS_FP(ctx));
+	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
 	if (may_sleep)
 		python_unwind_sleepable(&t->stack, t->process);

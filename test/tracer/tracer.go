@@ -215,8 +215,13 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// Drops reads the reasons that were counted at least once.
-func (tr *Tracer) Drops() map[string]uint64 {
+// drop is struct drop_row of bpf/drops.h.
+type drop struct {
+	Reason       [24]byte
+	Count, Bytes uint64
+}
+
+func (tr *Tracer) drops() (all []drop) {
 	tr.t.Helper()
 	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs["dump_drops"], Map: tr.Maps["drops_by_reason"]})
 	require.NoError(tr.t, err)
@@ -224,19 +229,35 @@ func (tr *Tracer) Drops() map[string]uint64 {
 	r, err := iter.Open()
 	require.NoError(tr.t, err)
 	defer r.Close()
-	drops := map[string]uint64{}
 	for {
-		var w struct {
-			Reason       [24]byte
-			Count, Bytes uint64
+		var d drop
+		if binary.Read(r, binary.NativeEndian, &d) != nil {
+			require.NotEmpty(tr.t, all, "no reasons at all")
+			return all
 		}
-		if binary.Read(r, binary.NativeEndian, &w) != nil {
-			return drops
-		}
-		if w.Count > 0 {
-			drops[text(w.Reason[:])] = w.Count
+		all = append(all, d)
+	}
+}
+
+// Drops reads the reasons that were counted at least once.
+func (tr *Tracer) Drops() map[string]uint64 {
+	tr.t.Helper()
+	counted := map[string]uint64{}
+	for _, d := range tr.drops() {
+		if d.Count > 0 {
+			counted[text(d.Reason[:])] = d.Count
 		}
 	}
+	return counted
+}
+
+// DroppedBytes is the bytes of allocations that are in no row.
+func (tr *Tracer) DroppedBytes() (sum uint64) {
+	tr.t.Helper()
+	for _, d := range tr.drops() {
+		sum += d.Bytes
+	}
+	return sum
 }
 
 // Len counts the entries of a map.
