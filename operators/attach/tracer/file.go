@@ -27,8 +27,9 @@ type file struct {
 	status          Status
 	err             string
 
-	links []link.Link
-	fd    int // the file, while attached; -1: none
+	links   []link.Link
+	fd      int // the file, while attached; -1: none
+	content contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
 	users map[uint32]bool
@@ -37,11 +38,27 @@ type file struct {
 	unused time.Time
 }
 
+// contents changes when a file is written to.
+type contents struct{ size, mtime int64 }
+
+func contentsOf(fd int) (c contents) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		c = contents{st.Size, st.Mtim.Nano()}
+	}
+	return c
+}
+
 func newFile() *file {
 	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
 }
 
 func (f *file) attached() bool { return len(f.links) > 0 }
+
+// overwritten reports whether the content changed under the probes. The kernel
+// would go on executing the instructions that it copied from the old content,
+// so these probes must go. Package managers replace files instead.
+func (f *file) overwritten() bool { return f.fd >= 0 && contentsOf(f.fd) != f.content }
 
 // deleted reports whether the file has no name any more.
 func (f *file) deleted() bool {
@@ -83,12 +100,18 @@ const (
 	maxFiles = 1024
 )
 
-// attach puts probes on a file, once however often it is called.
+// attach puts probes on a file, once however often it is called. On a file that
+// was overwritten they are put anew.
 func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
-	if known := t.files[key]; known != nil {
-		return known
-	}
 	lib := newFile()
+	lib.content = contentsOf(int(f.Fd()))
+	if known := t.files[key]; known != nil {
+		if known.content == lib.content {
+			return known
+		}
+		delete(t.files, key)
+		t.done.Go(known.detach)
+	}
 	if len(t.files) >= maxFiles {
 		lib.status, lib.err = StatusFailed, fmt.Sprintf("more than %d library files", maxFiles)
 		return lib
@@ -334,6 +357,11 @@ func (t *Tracer) detachUnused(now time.Time) {
 		roots[p.root] = true
 	}
 	for key, f := range t.files {
+		if f.overwritten() {
+			delete(t.files, key)
+			t.done.Go(f.detach)
+			continue
+		}
 		used := len(f.users) > 0
 		for root := range f.roots {
 			switch {
