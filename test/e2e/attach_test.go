@@ -96,13 +96,13 @@ func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 
 func TestOnlyTheChosenProcessAndItsChildrenAreCounted(t *testing.T) {
 	t.Parallel()
-	chosen, other := startWorkload(t), startWorkload(t)
-	chosen.do("load %s", driver(t))
+	chosen, other := startWorkload(t, slowStart), startWorkload(t)
 	other.do("load %s", driver(t))
 	r := start(t, "--pid", fmt.Sprint(chosen.pid()))
-	r.waitAttached(chosen.pid())
+	r.wait("the gadget runs", func() bool { return len(r.drops) > 0 })
+	chosen.do("spawn %s", driver(t))
 	other.do("alloc weights 3 4096")
-	chosen.do("spawn")
+	chosen.do("load %s", driver(t))
 	chosen.do("alloc weights 2 4096")
 	r.waitRows("rows of the chosen process", chosen.pid(), allocs(2))
 	code, _ := r.interrupt()

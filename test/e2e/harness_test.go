@@ -29,9 +29,9 @@ import (
 // patience is how long a condition may take on a busy machine.
 const patience = 30 * time.Second
 
-// binary is bin/ig-gpu. It has to be there and of this tree: a test that builds
+// program is bin/ig-gpu. It has to be there and of this tree: a test that builds
 // another one would not test what is shipped.
-func binary(t testing.TB) string {
+func program(t testing.TB) string {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	path, err := filepath.Abs("../../bin/ig-gpu")
@@ -112,7 +112,7 @@ type run struct {
 func start(t testing.TB, args ...string) *run {
 	t.Helper()
 	args = append([]string{"run", "cuda_alloc", "--host", "-o", "json"}, args...)
-	return launch(t, exec.Command(binary(t), args...))
+	return launch(t, exec.Command(program(t), args...))
 }
 
 // launch starts any command line and reads its output as rows of JSON.

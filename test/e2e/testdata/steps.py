@@ -9,7 +9,9 @@ answers each with one line, so that a test knows what was done and when.
     churn BYTES           allocate and free until the next step
     map PATH...           map files executable and readable, as a loader would
     hide                  make this process unreadable for others (no dump)
-    spawn                 fork a child that makes one allocation and ends
+    spawn PATH            fork a child that loads the driver, makes one allocation
+                          and ends; before this process has loaded it, because
+                          the driver does not survive a fork
 
 The answer is "ok" and what the driver said: the number of refused calls. The
 end of the input ends the process, with what it holds. Each function has a tag,
@@ -108,11 +110,10 @@ def hide():
     return ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def spawn(server):
+def spawn(server, path):
     pid = os.fork()
     if pid == 0:
-        server.alloc("weights", 1, 4096)
-        os._exit(0)
+        os._exit(load(path) + server.alloc("weights", 1, 4096))
     return os.waitpid(pid, 0)[1]
 
 
@@ -137,7 +138,7 @@ def main():
         elif step == "hide":
             refused = hide()
         elif step == "spawn":
-            refused = spawn(server)
+            refused = spawn(server, rest[0])
         elif step == "stop":
             refused = 0
         print("ok", refused, flush=True)
