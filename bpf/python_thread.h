@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_PYTHON_THREAD_H
 #define GPU_GADGETS_PYTHON_THREAD_H
 
+#include <bpf/bpf_core_read.h>
+
 #include "python_offsets.h"
 #include "stack.h"
 #include "user.h"
@@ -11,11 +13,30 @@
  * space of one unwind, and where the interpreter keeps the thread's state.
  */
 
+/* <asm-generic/errno-base.h>; vmlinux.h has no macros. */
+#ifndef ENOENT
+#define ENOENT 2
+#endif
+#ifndef ESRCH
+#define ESRCH 3
+#endif
+#ifndef EFAULT
+#define EFAULT 14
+#endif
+#ifndef EEXIST
+#define EEXIST 17
+#endif
+#ifndef EINVAL
+#define EINVAL 22
+#endif
+
 /* Blocks of user memory. A power of two and one word more, so that a masked
  * offset plus eight bytes stays inside for the verifier. */
 #define PY_BLOCK(bytes) (bytes + 8)
 #define PY_THREAD_BYTES 192 /* of PyThreadState: the fields that are used */
 #define PY_CODE_BYTES 160   /* of PyCodeObject: up to co_linetable */
+/* From co_firstlineno to co_linetable, 3.11 – 3.15. */
+#define PY_CODE_CHECK_BYTES 80
 #define PY_MAX_THREADS 4096
 
 /* How far the search for the interpreter has come; see python_discover.h. */
@@ -60,6 +81,41 @@ struct python_line_walk {
 	__s32 answer; /* -1: not found */
 };
 
+enum python_status {
+	PYTHON_UNKNOWN = 0,
+	PYTHON_FOUND = 1,
+	PYTHON_ABSENT = 2,	/* no module exports _PyRuntime (yet: dlopen) */
+	PYTHON_UNSUPPORTED = 3, /* CPython of a version that is not in the table */
+	PYTHON_UNREADABLE = 4,	/* a page was missing */
+};
+
+struct python_process {
+	__u64 runtime; /* address of _PyRuntime: in the interpreter's data segment */
+	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is looked at again */
+	__u32 status;  /* enum python_status */
+	__u32 version; /* PY_VERSION_HEX; below 3.11 only major and minor */
+	__u32 tries;
+	__u32 pad;
+	struct python_offsets offsets;
+};
+
+/* A place in the bytecode. */
+struct python_line_key {
+	__u64 process;
+	__u64 code;	/* address of the code object */
+	__u64 position; /* 3.11+: address of the instruction; below: type of the
+			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
+};
+
+struct python_line_value {
+	__u64 symbol;
+	__u64 check; /* see python_check() */
+	__u32 line;
+	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
+	__u8 table_bytes, name_bytes, file_bytes;
+	__u8 pad[3];
+};
+
 struct python_thread {
 	__u64 process; /* what follows holds for this process id; 0: none */
 	__u64 runtime; /* address of _PyRuntime */
@@ -84,6 +140,11 @@ struct python_thread {
 	__u64 next_frame;
 	__u32 frame_count;
 	__u32 stack_flags;
+	struct python_line_key key;
+	struct python_line_value fresh;
+	struct python_process found;
+	__u64 argument_type; /* of the frame; see python_argument_type() */
+	__u64 checked_file, checked_hash; /* the file name last compared */
 	__u8 thread[PY_BLOCK(256)];
 	__u8 frame[PY_BLOCK(512)];
 	__u8 code[PY_BLOCK(256)];

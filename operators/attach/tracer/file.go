@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -217,8 +218,10 @@ func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
 	}
 }
 
-// linkMulti makes two links: the entries first, so that no return is seen
-// whose call was not.
+// linkMulti makes two links: the returns first, so that no call is seen whose
+// return is not: a program ignores a return that it knows no call of, but takes
+// a call without a return for one that was left by a longjmp. For the same
+// reason links are closed in the order of the slice, entries first.
 func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
 	options := func(exits bool) *link.UprobeMultiOptions {
 		o := &link.UprobeMultiOptions{}
@@ -230,20 +233,22 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 		}
 		return o
 	}
+	var links []link.Link
+	if exits := options(true); len(exits.Addresses) > 0 {
+		exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
+		if err != nil {
+			return nil, fmt.Errorf("attach returns: %w", err)
+		}
+		links = append(links, exit)
+	}
 	enter, err := ex.UprobeMulti(nil, t.cfg.Programs.EnterMulti, options(false))
 	if err != nil {
+		for _, l := range links {
+			l.Close()
+		}
 		return nil, fmt.Errorf("attach entries: %w", err)
 	}
-	exits := options(true)
-	if len(exits.Addresses) == 0 {
-		return []link.Link{enter}, nil
-	}
-	exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
-	if err != nil {
-		enter.Close()
-		return nil, fmt.Errorf("attach returns: %w", err)
-	}
-	return []link.Link{enter, exit}, nil
+	return append([]link.Link{enter}, links...), nil
 }
 
 // linkPerf attaches probe by probe; refused are those that the kernel does not
@@ -251,19 +256,25 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
 	one := func(p probe, offset uint64) ([]link.Link, error) {
 		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		var links []link.Link
+		if p.exit {
+			exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
+			if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
+				return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			links = append(links, exit)
+		}
 		enter, err := ex.Uprobe("", t.cfg.Programs.Enter, o)
-		if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
-			return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
-		}
-		if err != nil || !p.exit {
-			return []link.Link{enter}, err
-		}
-		exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
 		if err != nil {
-			enter.Close()
+			for _, l := range links {
+				l.Close()
+			}
 			return nil, err
 		}
-		return []link.Link{enter, exit}, nil
+		return append([]link.Link{enter}, links...), nil
 	}
 	for _, p := range probes {
 		pair, e := one(p, p.offset)
@@ -338,16 +349,19 @@ func (t *Tracer) detachUnused(now time.Time) {
 		case f.unused.IsZero():
 			f.unused = now
 		case now.Sub(f.unused) >= lingering:
-			f.detach()
 			delete(t.files, key)
+			t.done.Go(f.detach) // can take seconds, with perf events
 		}
 	}
 }
 
 func (f *file) detach() {
+	// The kernel waits for running programs at each; the waits can overlap.
+	var wait sync.WaitGroup
 	for _, l := range f.links {
-		l.Close()
+		wait.Go(func() { l.Close() })
 	}
+	wait.Wait()
 	f.links = nil
 	if f.fd >= 0 {
 		unix.Close(f.fd)
