@@ -68,6 +68,8 @@ enum cuda_api_flag {
 	CUDA_ABI1 = 1,
 	/* The pointer belongs to cuMemHostRegister, not to an allocation. */
 	CUDA_REGISTERED = 2,
+	/* The size is 32-bit, the pointer is not. */
+	CUDA_SIZE32 = 4,
 };
 
 /* X(symbol, op, kind, flags, a, b, c) */
@@ -85,7 +87,7 @@ enum cuda_api_flag {
 	X(cuMemFreeAsync, CUDA_FREE, KIND_POOL, 0, 0, 0, 0)                         \
 	X(cuMemFreeAsync_ptsz, CUDA_FREE, KIND_POOL, 0, 0, 0, 0)                    \
 	X(cuMemAllocManaged, CUDA_ALLOC, KIND_MANAGED, 0, 0, 1, 0)                  \
-	X(cuMemAllocHost, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                        \
+	X(cuMemAllocHost, CUDA_ALLOC, KIND_HOST, CUDA_SIZE32, 0, 1, 0)              \
 	X(cuMemAllocHost_v2, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                     \
 	X(cuMemHostAlloc, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0)                        \
 	X(cuMemFreeHost, CUDA_FREE, KIND_HOST, 0, 0, 0, 0)                          \

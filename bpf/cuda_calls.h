@@ -130,6 +130,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 		call_abandon(t);
 	}
 	call->sp = sp;
+	call->ip = PT_REGS_IP(ctx);
 	call->api = id;
 	call->a = a;
 	call->b = args.value[api->b & 7];
@@ -274,7 +275,7 @@ static __always_inline __u64 call_requested(const struct cuda_api *api, const st
 {
 	__u64 size = api->op == CUDA_ALLOC_PITCH ? 0 : call->b;
 
-	return api->flags & CUDA_ABI1 ? (__u32)size : size;
+	return api->flags & (CUDA_ABI1 | CUDA_SIZE32) ? (__u32)size : size;
 }
 
 static __always_inline bool call_allocates(__u8 op)

@@ -58,15 +58,16 @@ static __always_inline bool native_is_code(__u64 process, __u64 address)
 }
 
 /*
- * Fills s->native for a function that was entered, or has just returned, with
- * these registers. `caller` is the return address into its caller.
+ * Fills s->native for a function that has just returned with these registers.
+ * `function` is an address in it, `caller` where it returns to.
  */
-static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 caller,
-					  __u64 sp, __u64 fp)
+static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 function,
+					  __u64 caller, __u64 sp, __u64 fp)
 {
 	__u64 frame[2];
 	__u32 n = 0;
 
+	s->native[n++] = function;
 	s->native[n++] = caller;
 	while (n < STACK_NATIVE_FRAMES) {
 		if (fp < sp || fp - sp > NATIVE_STACK_BYTES || fp & 7)

@@ -15,27 +15,10 @@
 #define MAX_PYTHON_LINES 32768
 #endif
 
-/* A place in the bytecode. */
-struct python_line_key {
-	__u64 process;
-	__u64 code;	/* address of the code object */
-	__u64 position; /* 3.11+: address of the instruction; below: type of the
-			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
-};
-
 /* The parts of an object that are compared: its tail, where names differ. */
 #define PY_CHECK_TABLE 64
 #define PY_CHECK_TEXT 32
 #define PY_CHECK_MAX_AT 0xffff
-
-struct python_line_value {
-	__u64 symbol;
-	__u64 check; /* see python_check() */
-	__u32 line;
-	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
-	__u8 table_bytes, name_bytes, file_bytes;
-	__u8 pad[3];
-};
 
 /*
  * Place in the bytecode → its symbol and line. Written and read by the programs
@@ -49,10 +32,25 @@ struct {
 	__type(value, struct python_line_value);
 } python_lines_by_place SEC(".maps");
 
+/* One bijective step: words that differ never give the same result by it. */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
 {
-	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
-	return h ^ (h >> 32);
+	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
+}
+
+/* Mixes `bytes` (at most `most`, a multiple of 8) of user memory in. 0: a fault. */
+static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, __u64 address,
+					     __u32 bytes, __u32 most)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	for (__u32 i = 0; i < most / 8; i++)
+		words[i] = 0;
+	if (bytes > most || user_read(&t->fault, words, bytes, address))
+		return 0;
+	for (__u32 i = 0; i < most / 8; i++)
+		h = python_mix(h, words[i]);
+	return h | 1;
 }
 
 /*
@@ -65,14 +63,13 @@ static __always_inline __u64 python_mix(__u64 h, __u64 word)
  * The key goes in, too: an LRU entry may change hands while it is read.
  * 0 on a fault, which makes no entry valid.
  */
-static __always_inline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
-					  const struct python_line_value *v)
+static __noinline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
+				     const struct python_line_value *v)
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
-	__u64 *words = (__u64 *)t->bytes;
-	__u32 version = 0, bytes;
-	__u64 name;
+	__u64 name, file, place;
+	__u32 version = 0, from;
 
 	if (o->minor >= 12) {
 		if (user_read(&t->fault, &version, sizeof(version),
@@ -82,34 +79,31 @@ static __always_inline __u64 python_check(struct python_thread *t, const struct 
 			return python_mix(h, version) | 1;
 	}
 	/* Below 3.11 the caller has read the code object already. */
-	if (o->minor >= 11 && user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
-		return 0;
-	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
-		words[i] = 0;
-	bytes = v->table_bytes;
-	if (bytes > PY_CHECK_TABLE)
-		return 0;
-	if (user_read(&t->fault, words, bytes, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at))
-		return 0;
+	if (o->minor >= 11) {
+		from = o->at[PY_CODE_FIRSTLINE] & 127;
+		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
+			return 0;
+	}
 	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
-	bytes = v->name_bytes;
-	if (bytes > PY_CHECK_TEXT)
-		return 0;
-	if (user_read(&t->fault, words + PY_CHECK_TABLE / 8, bytes, name + v->name_at))
-		return 0;
-	bytes = v->file_bytes;
-	if (bytes > PY_CHECK_TEXT)
-		return 0;
-	if (user_read(&t->fault, words + (PY_CHECK_TABLE + PY_CHECK_TEXT) / 8, bytes,
-		      PY_CODE(t, PY_CODE_FILENAME) + v->file_at))
-		return 0;
-	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
+	file = PY_CODE(t, PY_CODE_FILENAME);
+	/* Neighbours in a stack often share the file, which lives as long as they. */
+	place = file ^ (__u64)v->file_at << 48 ^ (__u64)v->file_bytes << 56;
+	if (place != t->checked_file) {
+		t->checked_hash = python_mix_user(t, place, file + v->file_at, v->file_bytes,
+						  PY_CHECK_TEXT);
+		if (!t->checked_hash)
+			return 0;
+		t->checked_file = place;
+	}
+	h = python_mix(h, t->checked_hash);
 	h = python_mix(h, name);
-	h = python_mix(h, PY_CODE(t, PY_CODE_FILENAME));
+	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
 	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
-	for (int i = 0; i < (PY_CHECK_TABLE + 2 * PY_CHECK_TEXT) / 8; i++)
-		h = python_mix(h, words[i]);
-	return h | 1;
+	h = python_mix_user(t, h, name + v->name_at, v->name_bytes, PY_CHECK_TEXT);
+	if (!h)
+		return 0;
+	return python_mix_user(t, h, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at, v->table_bytes,
+			       PY_CHECK_TABLE);
 }
 
 /* The last `most` bytes of an object that ends at `end`. */
@@ -160,22 +154,24 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 }
 
 /*
- * Names a place that is not in the cache, and enters it there unless a read
- * failed: a failure must be tried again at the next event. `target` as in
- * python_line(). 0 or -EFAULT.
+ * Names the place t->key in t->fresh, and enters it in the cache unless a read
+ * failed: a failure must be tried again at the next event. 0 or -EFAULT.
  */
-PYTHON_GLOBAL long python_resolve(struct python_thread *t, const struct python_line_key *k,
-				      __u64 type, struct python_line_value *v)
+PYTHON_GLOBAL long python_resolve(void)
 {
+	struct python_thread *t = python_here(0);
+	struct python_line_value *v;
+	struct python_line_key *k;
 	__u32 faults;
 	__s32 target;
 	long line;
 
-	if (!t || !k || !v)
+	if (!t)
 		return -EINVAL;
+	v = &t->fresh;
+	k = &t->key;
+	__builtin_memset(v, 0, sizeof(*v));
 	faults = t->fault.count;
-	v->symbol = 0;
-	v->line = 0;
 	if (user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
 		return -EFAULT;
 	if (t->offsets.minor >= 11) {
@@ -188,7 +184,7 @@ PYTHON_GLOBAL long python_resolve(struct python_thread *t, const struct python_l
 		if (t->offsets.minor == 10)
 			target *= 2;
 	}
-	v->symbol = python_symbol(t, type);
+	v->symbol = python_symbol();
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
@@ -210,17 +206,13 @@ struct python_walk {
 	struct stack *s;
 };
 
-/* Entered from C: the frame of the interpreter's own trampoline, no Python code
- * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
-#define PY_OWNER_C 3
-
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
 {
 	struct python_thread *t = w->t;
-	struct python_line_value fresh, *v;
-	struct python_line_key key;
-	__u64 frame = t->next_frame, type = 0, check;
+	struct python_line_key *key = &t->key;
+	struct python_line_value *v;
+	__u64 frame = t->next_frame, check;
 	__u32 line, n = t->frame_count;
 
 	if (!frame)
@@ -236,38 +228,42 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		t->stack_flags |= STACK_PYTHON_TRUNCATED;
 		return 1;
 	}
-	key.process = t->process;
+	t->argument_type = 0;
+	key->process = t->process;
 	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
-	key.code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
-	key.position = PY_FRAME(t, PY_FRAME_INSTR);
+	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
+	key->position = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor < 11) {
-		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key.code)) {
+		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key->code)) {
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}
-		type = python_argument_type(t, frame);
-		key.position = (__u32)key.position ^ (type << 17);
+		t->argument_type = python_argument_type(t, frame);
+		key->position = (__u32)key->position ^ (t->argument_type << 17);
 	}
-	v = bpf_map_lookup_elem(&python_lines_by_place, &key);
+	v = bpf_map_lookup_elem(&python_lines_by_place, key);
 	if (v) {
-		check = python_check(t, &key, v);
+		check = python_check(t, key, v);
 		if (!check || check != v->check)
 			v = 0;
 	}
 	if (!v) {
-		__builtin_memset(&fresh, 0, sizeof(fresh));
-		python_resolve(t, &key, type, &fresh);
-		v = &fresh;
+		python_resolve();
+		v = &t->fresh;
 	}
 	line = v->line;
 	/* Below 3.11 a traced frame (sys.settrace) keeps its line itself. */
 	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
 	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
 		line = PY_FRAME(t, PY_FRAME_LINE);
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].symbol = v->symbol;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].line = line;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].flags = 0;
+	/* Below 6.2 the verifier has forgotten the bound of n by now, and the
+	 * compiler has not: it would leave the mask out. */
 	t->frame_count = n + 1;
+	barrier_var(n);
+	n &= STACK_PYTHON_FRAMES - 1;
+	w->s->python[n].symbol = v->symbol;
+	w->s->python[n].line = line;
+	w->s->python[n].flags = 0;
 	return 0;
 }
 
@@ -283,6 +279,7 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->next_frame = frame;
 	t->frame_count = 0;
 	t->stack_flags = 0;
+	t->checked_file = 0;
 	bpf_loop(PY_MAX_STEPS, python_frame_step, &w, 0);
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;

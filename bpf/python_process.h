@@ -8,24 +8,6 @@
  * python_process: which interpreter a process runs, where it is and how its
  * structs are laid out.
  */
-enum python_status {
-	PYTHON_UNKNOWN = 0,
-	PYTHON_FOUND = 1,
-	PYTHON_ABSENT = 2,	/* no module exports _PyRuntime (yet: dlopen) */
-	PYTHON_UNSUPPORTED = 3, /* CPython of a version that is not in the table */
-	PYTHON_UNREADABLE = 4,	/* a page was missing */
-};
-
-struct python_process {
-	__u64 runtime; /* address of _PyRuntime: in the interpreter's data segment */
-	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is looked at again */
-	__u32 status;  /* enum python_status */
-	__u32 version; /* PY_VERSION_HEX; below 3.11 only major and minor */
-	__u32 tries;
-	__u32 pad;
-	struct python_offsets offsets;
-};
-
 #ifndef MAX_PYTHON_PROCESSES
 #define MAX_PYTHON_PROCESSES 4096
 #endif
@@ -136,8 +118,8 @@ PYTHON_GLOBAL long python_load_offsets(struct python_thread *t, __u64 runtime,
  * The version of the interpreter at s->value, whose module is in t->search, and
  * its offsets. 0; -EFAULT; -EINVAL: an unknown version; *version tells.
  */
-static __noinline long python_identify_version(struct python_thread *t, __u64 runtime,
-					       __u32 *version)
+static __always_inline long python_identify_version(struct python_thread *t, __u64 runtime,
+						    __u32 *version)
 {
 	__u64 head[3]; /* cookie, version, free_threaded */
 	__u64 hex;
@@ -180,7 +162,7 @@ static __noinline long python_identify_version(struct python_thread *t, __u64 ru
  * a child may not have the page tables that a search needs. The caller checks
  * that the thread is found there.
  */
-static __noinline long python_inherit(struct python_process *p)
+static __noinline long python_inherit(struct python_thread *t)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct task_struct *parent = task->real_parent;
@@ -196,7 +178,7 @@ static __noinline long python_inherit(struct python_process *p)
 	known = bpf_map_lookup_elem(&python_by_process, &id);
 	if (!known || known->status != PYTHON_FOUND)
 		return -ESRCH;
-	*p = *known;
+	t->found = *known;
 	return 0;
 }
 
@@ -207,46 +189,50 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->runtime = p->runtime;
 	t->state = 0;
 	t->absent_head = 0;
+	t->only_interpreter = 0;
 	t->offsets = p->offsets;
 }
 
 /* Searches the process for an interpreter and remembers the answer. */
-PYTHON_GLOBAL long python_search_process(struct python_thread *t, __u64 process)
+PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 {
-	struct python_process p = {}, *old;
+	struct python_thread *t = python_here(0);
+	struct python_process *p, *old;
 	__u64 now = bpf_ktime_get_boot_ns();
 	__u32 doublings;
 	long err;
 
 	if (!t)
 		return -EINVAL;
+	p = &t->found;
+	__builtin_memset(p, 0, sizeof(*p));
 	old = bpf_map_lookup_elem(&python_by_process, &process);
 	if (old)
-		p.tries = old->tries;
+		p->tries = old->tries;
 	err = python_find_runtime(t);
 	if (err > 0) {
-		p.runtime = t->search.value;
-		err = python_identify_version(t, p.runtime, &p.version);
-		p.status = err ? PYTHON_UNSUPPORTED : PYTHON_FOUND;
+		p->runtime = t->search.value;
+		err = python_identify_version(t, p->runtime, &p->version);
+		p->status = err ? PYTHON_UNSUPPORTED : PYTHON_FOUND;
 	} else {
-		p.status = PYTHON_ABSENT;
+		p->status = PYTHON_ABSENT;
 	}
 	if (err == -EFAULT) {
-		p.status = PYTHON_UNREADABLE;
+		p->status = PYTHON_UNREADABLE;
 	} else {
 		t->search.module = 0;
 	}
-	if (p.status == PYTHON_FOUND) {
-		p.offsets = t->offsets;
-		python_adopt(t, process, &p);
+	if (p->status == PYTHON_FOUND) {
+		p->offsets = t->offsets;
+		python_adopt(t, process, p);
 	} else {
-		doublings = p.tries++;
+		doublings = again ? p->tries : p->tries++;
 		if (doublings > PY_RETRY_DOUBLINGS)
 			doublings = PY_RETRY_DOUBLINGS;
-		p.retry_ns = now + (PY_RETRY_NS << doublings);
+		p->retry_ns = now + (PY_RETRY_NS << doublings);
 	}
-	bpf_map_update_elem(&python_by_process, &process, &p, BPF_ANY);
-	return p.status;
+	bpf_map_update_elem(&python_by_process, &process, p, BPF_ANY);
+	return p->status;
 }
 
 /*
@@ -255,7 +241,7 @@ PYTHON_GLOBAL long python_search_process(struct python_thread *t, __u64 process)
  */
 static __always_inline long python_know_process(struct python_thread *t, __u64 process, bool again)
 {
-	struct python_process *known, p;
+	struct python_process *known;
 
 	if (t->process == process)
 		return PYTHON_FOUND;
@@ -269,17 +255,17 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 			return PYTHON_UNSUPPORTED;
 		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns)
 			return known->status;
-	} else if (!python_inherit(&p)) {
-		python_adopt(t, process, &p);
+	} else if (!python_inherit(t)) {
+		python_adopt(t, process, &t->found);
 		if (!python_thread_read(t)) {
-			bpf_map_update_elem(&python_by_process, &process, &p, BPF_ANY);
+			bpf_map_update_elem(&python_by_process, &process, &t->found, BPF_ANY);
 			return PYTHON_FOUND;
 		}
 		t->process = 0;
 	}
 	if (!again)
 		t->search.module = 0;
-	return python_search_process(t, process);
+	return python_search_process(process, again);
 }
 
 #endif

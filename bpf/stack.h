@@ -30,7 +30,8 @@ struct stack {
 	__u32 flags; /* enum stack_flag */
 	__u16 native_count;
 	__u16 python_count;
-	__u64 native[STACK_NATIVE_FRAMES];		  /* leaf first */
+	/* Leaf first: an address in the probed function, then return addresses. */
+	__u64 native[STACK_NATIVE_FRAMES];
 	struct python_frame python[STACK_PYTHON_FRAMES]; /* leaf first */
 };
 

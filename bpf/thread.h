@@ -29,6 +29,7 @@ struct live {
 
 struct inflight {
 	__u64 sp; /* at entry; 0: the thread is in no call */
+	__u64 ip; /* of the probe: in the called function */
 	__u64 a, b, c; /* the arguments named by the table */
 	__u64 serial;  /* unique: boot ns at entry, mixed with the thread */
 	__u32 api;     /* enum cuda_api_id */

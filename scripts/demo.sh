@@ -30,6 +30,8 @@ else
 	echo "==> no GPU with PyTorch here: the workload uses the simulated driver, build/simcuda/libcuda.so.1"
 	workload=(python3 examples/inference/inference.py --libcuda build/simcuda/libcuda.so.1)
 fi
+# Seconds of imports, as with PyTorch: time to attach before the model loads.
+workload+=(--leak --imports 3 --seconds "$((seconds + 5))")
 
 rm -rf "$out"
 mkdir -p "$out"
@@ -39,7 +41,7 @@ trap 'kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-sleep 1 # let it fail, if it must
+sleep 0.3 # let it fail, if it must
 if ! kill -0 "$pid" 2>/dev/null; then
 	echo "demo: the workload ended at once:" >&2
 	tail -5 "$out/workload.log" >&2
@@ -49,7 +51,11 @@ fi
 gadget=(bin/ig-gpu run cuda_alloc --host --pid "$pid" --timeout "$seconds"
 	--pprof-out "$profile" --flamegraph-out "$flamegraph")
 echo "==> ${root[*]:+${root[*]} }${gadget[*]}"
-"${root[@]}" "${gadget[@]}" | tee "$out/table.txt"
+echo "    (${seconds} s; the last of its tables follows, all are in $out/tables.txt)"
+"${root[@]}" "${gadget[@]}" >"$out/tables.txt"
+# The table is printed anew each second: keep what follows the last header.
+awk '/INUSE.*FRAME/ && /PEAK/ { table = "" } { table = table $0 "\n" } END { printf "%s", table }' \
+	"$out/tables.txt" | sed 's/ *$//' | head -25
 
 for file in "$profile" "$flamegraph"; do
 	[ -s "$file" ] || { echo "demo: $file was not written" >&2; exit 1; }

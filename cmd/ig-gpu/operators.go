@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
 
 	// Inspektor Gadget's own operators register themselves when imported. These
 	// are the ones that ig links, so that any gadget that runs there runs here.
@@ -52,6 +53,7 @@ func ownOperators() []operators.DataOperator {
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
+		table.New(),
 		sink.New(),
 		drops.NewOperator(),
 	}

@@ -42,13 +42,42 @@ class Buffer:
 
 
 class Driver:
-    """The CUDA driver, real or simulated: a path, or what the loader finds."""
+    """The CUDA driver, real or simulated: a path, or what the loader finds.
+
+    device, async_device and pinned are ctypes functions, not methods: like a call
+    into PyTorch, they add no Python frame of their own, so that a profile names
+    the line that wanted the memory.
+    """
 
     def __init__(self, path=None):
         self.counter = Counter()
         self._cu = ctypes.CDLL(path or "libcuda.so.1")
         self._check(self._cu.cuInit(0), "cuInit", 0)
         self._context = ctypes.c_void_p()
+        stream = ctypes.c_void_p()
+        self.device = self._allocator(
+            "cuMemAlloc_v2", "device", ctypes.c_uint64, [], self._cu.cuMemFree_v2)
+        self.async_device = self._allocator(
+            "cuMemAllocAsync", "pool", ctypes.c_uint64, [(ctypes.c_void_p, None)],
+            lambda pointer: self._cu.cuMemFreeAsync(pointer, stream))
+        self.pinned = self._allocator(
+            "cuMemHostAlloc", "host", ctypes.c_void_p, [(ctypes.c_uint, 0)],
+            self._cu.cuMemFreeHost)
+
+    def _allocator(self, name, kind, pointer_type, more, free):
+        """A function of the size in bytes that gives a Buffer. `more` is types and
+        values of the arguments behind the size."""
+        function = ctypes.CFUNCTYPE(
+            ctypes.c_int, ctypes.POINTER(pointer_type), ctypes.c_size_t, *(t for t, _ in more)
+        )((name, self._cu), ((2,), (1,)) + tuple((1, None, value) for _, value in more))
+
+        def finish(result, function, args):
+            pointer, nbytes = args[0], args[1]
+            self._check(result, name, nbytes)
+            return Buffer(lambda: free(pointer), kind, nbytes, self.counter)
+
+        function.errcheck = finish
+        return function
 
     def use(self, device):
         """Makes a device current in the calling thread."""
@@ -65,24 +94,6 @@ class Driver:
                                    % (nbytes / (1 << 20)))
         if result:
             raise RuntimeError("%s failed with CUDA error %d" % (what, result))
-
-    def device(self, nbytes):
-        p = ctypes.c_uint64()
-        result = self._cu.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(nbytes))
-        self._check(result, "cuMemAlloc", nbytes)
-        return Buffer(lambda: self._cu.cuMemFree_v2(p), "device", nbytes, self.counter)
-
-    def async_device(self, nbytes):
-        p, stream = ctypes.c_uint64(), ctypes.c_void_p()
-        result = self._cu.cuMemAllocAsync(ctypes.byref(p), ctypes.c_size_t(nbytes), stream)
-        self._check(result, "cuMemAllocAsync", nbytes)
-        return Buffer(lambda: self._cu.cuMemFreeAsync(p, stream), "pool", nbytes, self.counter)
-
-    def pinned(self, nbytes):
-        p = ctypes.c_void_p()
-        result = self._cu.cuMemHostAlloc(ctypes.byref(p), ctypes.c_size_t(nbytes), 0)
-        self._check(result, "cuMemHostAlloc", nbytes)
-        return Buffer(lambda: self._cu.cuMemFreeHost(p), "host", nbytes, self.counter)
 
 
 class Torch:

@@ -278,8 +278,12 @@ def main():
     a.add_argument("--kv-cache-mib", type=int, default=4096)
     a.add_argument("--step-ms", type=float, default=5)
     a.add_argument("--hold", type=float, default=0, help="seconds to live on after the summary")
+    a.add_argument("--imports", type=float, default=0,
+                   help="seconds to start up in, as a server that imports PyTorch does")
     a.add_argument("--seed", type=int, default=1)
     options = a.parse_args()
+
+    time.sleep(options.imports)
 
     # Forked before this process has used the driver, which does not survive it.
     children = []

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define JOURNAL_MAGIC "SIMCUDA1"
-#define JOURNAL_HEADER 4096
+#define JOURNAL_HEADER 65536 /* the largest page size: the records are mapped from here */
 #define JOURNAL_NAMES 256 /* offset of the API names in the header */
 
 struct journal_header {

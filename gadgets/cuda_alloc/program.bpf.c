@@ -58,7 +58,8 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), PT_REGS_SP(ctx), PT_REGS_FP(ctx));
+	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
 	if (may_sleep)
 		python_unwind_sleepable(&t->stack, t->process);
@@ -232,18 +233,18 @@ struct alloc {
 	struct gadget_process proc;
 	__u64 process;
 	__u64 stack_id;
-	char kind[KIND_NAME_BYTES];
 	__s32 device;
+	char kind[KIND_NAME_BYTES];
 	__u32 pad;
 	gadget_bytes inuse_bytes;
-	__u64 inuse_objects;
 	gadget_bytes alloc_bytes;
-	__u64 alloc_objects;
-	gadget_bytes freed_bytes;
-	__u64 freed_objects;
-	gadget_bytes implicit_bytes;
-	__u64 implicit_objects;
 	gadget_bytes peak_bytes;
+	__u64 inuse_objects;
+	gadget_bytes freed_bytes;
+	gadget_bytes implicit_bytes;
+	__u64 alloc_objects;
+	__u64 freed_objects;
+	__u64 implicit_objects;
 };
 
 GADGET_ITER(allocs, alloc, dump_rows, dump_unknown);

@@ -36,9 +36,10 @@ const (
 	paramScan = "scan-interval"
 	paramMode = "attach-mode"
 
-	// Maps of bpf/selection.h: __u32 tgid → __u32 1, and whether it counts.
-	selectedMap = "selected_by_tgid"
+	// The maps of bpf/selection.h: [0] is 1 while a selection is in force, and
+	// tgid → 1 for the selected processes.
 	inForceMap  = "selection_in_force"
+	selectedMap = "selected_by_tgid"
 )
 
 // Config of the operator.
@@ -119,6 +120,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := ig.DisableStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
+	if len(i.cfg.PIDs) > 0 {
+		if _, err := ig.MapSpec(gc, selectedMap); err != nil {
+			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
+		}
+	}
 	if err := ig.OnContainers(gc, i.addContainer, i.removeContainer); err != nil && !errors.Is(err, ig.ErrAbsent) {
 		return nil, fmt.Errorf("follow containers: %w", err)
 	}
@@ -171,25 +177,8 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return err
 	}
 	if len(i.cfg.PIDs) > 0 {
-		m, err := ig.Map(gc, selectedMap)
-		if err != nil {
-			return fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
-		}
-		inForce, err := ig.Map(gc, inForceMap)
-		if err != nil {
-			return fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
-		}
-		if err := inForce.Put(uint32(0), uint32(1)); err != nil {
-			return fmt.Errorf("--%s: restrict the gadget to processes: %w", paramPID, err)
-		}
-		i.cfg.Select = func(tgid uint32, yes bool) error {
-			if yes {
-				return m.Put(tgid, uint32(1))
-			}
-			if err := m.Delete(tgid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				return err
-			}
-			return nil
+		if err := i.restrict(gc); err != nil {
+			return fmt.Errorf("restrict the gadget to processes: %w", err)
 		}
 	}
 	i.mu.Lock()
@@ -213,6 +202,29 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	i.tracer = t
 	i.mu.Unlock()
 	return nil
+}
+
+// restrict makes the programs ignore all processes that are not selected. The
+// programs themselves add the children of those that are.
+func (i *instance) restrict(gc ig.Context) error {
+	inForce, err := ig.Map(gc, inForceMap)
+	if err != nil {
+		return err
+	}
+	selected, err := ig.Map(gc, selectedMap)
+	if err != nil {
+		return err
+	}
+	i.cfg.Select = func(tgid uint32, yes bool) error {
+		if yes {
+			return selected.Put(tgid, uint32(1))
+		}
+		if err := selected.Delete(tgid); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		return nil
+	}
+	return inForce.Put(uint32(0), uint32(1))
 }
 
 // takePrograms looks the generic programs up. The arrays of one way to attach

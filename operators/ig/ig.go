@@ -20,7 +20,6 @@ const (
 	varConfig      = "config"
 	varInstance    = "ebpfInstance"
 	varNeedEvents  = "NeedContainerEvents"
-	prefixConst    = "gadget_var_"
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
 )
 
@@ -92,22 +91,6 @@ func DisableStock(gc Context, points []AttachPoint) error {
 			config.Set("programs."+prefix+p.Symbol+".attach_to", programSkipped)
 		}
 	}
-	return nil
-}
-
-// SetConst sets a "const volatile" variable of the gadget before it is loaded:
-// in Instantiate. ig lets operators set those that are called gadget_var_NAME;
-// name is without that prefix. T must be the variable's type (uint32 for __u32).
-// ErrAbsent when the gadget has no such variable.
-func SetConst[T comparable](gc Context, name string, value T) error {
-	v, ok := gc.GetVar(prefixConst + name)
-	if !ok {
-		return fmt.Errorf("variable %s%s: %w", prefixConst, name, ErrAbsent)
-	}
-	if _, ok := v.(T); !ok {
-		return fmt.Errorf("variable %s%s is of type %T, not %T", prefixConst, name, v, value)
-	}
-	gc.SetVar(prefixConst+name, value)
 	return nil
 }
 

@@ -23,6 +23,8 @@ const (
 	// maxMappings bounds a snapshot: four times vm.max_map_count's default
 	// (65530). What follows is dropped and Snapshot.Truncated set.
 	maxMappings = 1 << 18
+	// maxLines bounds the time for one file.
+	maxLines = 1 << 22
 )
 
 // ErrMalformed is in the chain of an error about a line that the kernel would
@@ -87,7 +89,7 @@ func Parse(r io.Reader, fn func(Mapping) bool) error {
 	br := bufio.NewReaderSize(r, maxLine)
 	var skipped error
 	var last string // the path of the line before: mappings of a file are neighbours
-	for n := 0; n < maxMappings; n++ {
+	for n := 0; n < maxLines; n++ {
 		line, err := br.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			if skipped == nil {

@@ -12,17 +12,18 @@ import (
 )
 
 // output is a file that appears complete or not at all: it is written under
-// another name and renamed. Created when the recording starts, so that a path
-// that cannot be written is an error then and not when the data is there.
+// another name and renamed.
 type output struct {
 	path string
-	file *os.File
-	// direct: the path leads to a device or a pipe, which a rename would
-	// replace; it is written as it is.
-	direct bool
+	// device is open if the path leads to a device or a pipe, which a rename
+	// would replace; it is written as it is.
+	device *os.File
 }
 
-func create(path string) (*output, error) {
+// prepare finds out whether the file can be written, so that a path that cannot
+// is an error when the recording starts and not when the data is there. It
+// leaves nothing behind, because the process may be killed.
+func prepare(path string) (*output, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
@@ -32,7 +33,7 @@ func create(path string) (*output, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &output{path: path, file: f, direct: true}, nil
+		return &output{path: path, device: f}, nil
 	case err == nil:
 		// The file that a link leads to is replaced, not the link.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
@@ -41,50 +42,42 @@ func create(path string) (*output, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	o := &output{path: path}
+	temp, err := o.temporary()
 	if err != nil {
 		return nil, err
 	}
-	// Who ran the recording shares it: not only root, who has to run it,
-	// should be able to open the file.
-	if err := f.Chmod(0o644); err != nil {
-		_ = f.Close()
-		_ = os.Remove(f.Name())
-		return nil, err
-	}
-	return &output{path: path, file: f}, nil
+	return o, errors.Join(temp.Close(), os.Remove(temp.Name()))
 }
 
-// commit writes the file and gives it its name. After it, or after discard, the
-// output is used up.
+func (o *output) temporary() (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*.tmp")
+}
+
+// commit writes the file and gives it its name; on an error, what was at the
+// path before stays.
 func (o *output) commit(write func(io.Writer) error) error {
-	err := write(o.file)
+	if o.device != nil {
+		return errors.Join(write(o.device), o.device.Close())
+	}
+	temp, err := o.temporary()
 	if err != nil {
-		o.discard()
-		return fmt.Errorf("write %s: %w", o.path, err)
-	}
-	if err := o.file.Close(); err != nil {
-		o.remove()
-		return fmt.Errorf("write %s: %w", o.path, err)
-	}
-	if o.direct {
-		return nil
-	}
-	if err := os.Rename(o.file.Name(), o.path); err != nil {
-		o.remove()
 		return err
+	}
+	// Readable for all: recording takes root, looking at it should not.
+	err = errors.Join(write(temp), temp.Chmod(0o644), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), o.path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", o.path, errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }
 
-// discard leaves what was at the path before.
+// discard is for an output that is not committed.
 func (o *output) discard() {
-	_ = o.file.Close()
-	o.remove()
-}
-
-func (o *output) remove() {
-	if !o.direct {
-		_ = os.Remove(o.file.Name())
+	if o.device != nil {
+		_ = o.device.Close()
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"sync"
 	"time"
@@ -23,7 +24,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
@@ -127,12 +127,12 @@ func (i *instance) open() error {
 		}
 	}
 	if path := i.values[paramPprof]; path != "" {
-		if i.pprof, err = create(path); err != nil {
+		if i.pprof, err = prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramPprof, err)
 		}
 	}
 	if path := i.values[paramFlame]; path != "" {
-		if i.flame, err = create(path); err != nil {
+		if i.flame, err = prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramFlame, err)
 		}
 	}
@@ -232,8 +232,9 @@ func (i *instance) oom(gc operators.GadgetContext, f *oomFields, d datasource.Da
 		API:   text(f.api, d), Error: word(f.errorName, f.errorRaw, d),
 		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
 	}
-	if ns, ok := number(f.timestamp, d); ok {
-		o.Time = wallTime(ns)
+	ns, _ := number(f.timestamp, d)
+	if at, ok := eventTime(ns); ok {
+		o.Time = at
 	}
 	if f.holderStacks != nil && f.holderBytes != nil {
 		holders, err := symbolize.Holders(f.holderStacks, f.holderBytes, d)
@@ -248,14 +249,12 @@ func (i *instance) oom(gc operators.GadgetContext, f *oomFields, d datasource.Da
 	i.flush(gc)
 }
 
-// wallTime converts nanoseconds since boot, suspend included, which is
-// gadget_timestamp's clock.
-func wallTime(bootNS uint64) time.Time {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return time.Now()
-	}
-	return time.Now().Add(time.Duration(int64(bootNS) - now.Nano()))
+// eventTime reads a timestamp_raw, which the operator formatters has made
+// nanoseconds since 1970 of the kernel's nanoseconds since boot. A machine that
+// has been up for 31 years would be the first with so many.
+func eventTime(ns uint64) (time.Time, bool) {
+	const year2001 = 1e18
+	return time.Unix(0, int64(ns)), ns > year2001 && ns <= math.MaxInt64
 }
 
 // flush makes the lines of an interval visible to who follows the file.

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,7 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 		errs = append(errs, add(g.allocs, "", name, api.Kind_Uint64))
 	}
 	errs = append(errs, add(g.ooms, "", "api", api.Kind_String), add(g.ooms, "", "error_raw", api.Kind_Int32),
+		add(g.ooms, "", "timestamp_raw", api.Kind_Uint64),
 		add(g.ooms, "", "requested_bytes", api.Kind_Uint64), add(g.ooms, "", "inuse_bytes", api.Kind_Uint64),
 		add(g.ooms, "", "holder_stacks", api.Kind_Bytes), add(g.ooms, "", "holder_bytes", api.Kind_Bytes))
 	return errors.Join(errs...)
@@ -134,6 +136,7 @@ func (g *gadget) emitOOM() error {
 	if err := errors.Join(g.process(g.ooms, d, 1, 11),
 		f("api").PutString(d, "cuMemAlloc_v2"), f("error_raw").PutInt32(d, 2),
 		f("requested_bytes").PutUint64(d, 1<<30), f("inuse_bytes").PutUint64(d, 12<<20),
+		f("timestamp_raw").PutUint64(d, uint64(time.Date(2026, 9, 30, 12, 0, 0, 5, time.UTC).UnixNano())),
 		f("holder_stacks").PutBytes(d, array(11, 0, 0, 0, 0)), f("holder_bytes").PutBytes(d, array(12<<20, 512, 0, 0, 0)),
 	); err != nil {
 		return err
@@ -153,16 +156,24 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 				gc.SetVar(operators.MapPrefix+name, m)
 			}
 			return nil
+		}),
+		// Stopped after all others, as the last fetch of a map iterator is.
+		simple.OnStop(func(operators.GadgetContext) error {
+			if n := len(g.intervals); n > 0 {
+				if err := g.emit(g.intervals[n-1]); err != nil {
+					return err
+				}
+			}
+			if g.oom {
+				return g.emitOOM()
+			}
+			return nil
 		}))
-	// After Stop of the others, as the last fetch of a map iterator.
 	emitter := simple.New("emitter", simple.WithPriority(20000), simple.OnStart(func(operators.GadgetContext) error {
-		for _, rows := range g.intervals {
+		for _, rows := range g.intervals[:max(0, len(g.intervals)-1)] {
 			if err := g.emit(rows); err != nil {
 				return err
 			}
-		}
-		if g.oom {
-			return g.emitOOM()
 		}
 		return nil
 	}))
@@ -268,8 +279,13 @@ func TestFiles(t *testing.T) {
 			Stack             []struct{ Function string }
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &v))
-		_, err := time.Parse(time.RFC3339Nano, v.Time)
+		at, err := time.Parse(time.RFC3339Nano, v.Time)
 		require.NoError(t, err)
+		if v.Type == "oom" {
+			require.Equal(t, "2026-09-30T12:00:00.000000005Z", v.Time)
+		} else {
+			require.WithinDuration(t, time.Now(), at, time.Minute)
+		}
 		got = append(got, strings.Join([]string{v.Type, v.Stack[0].Function, v.Error, profile.FormatBytes(v.Inuse), profile.FormatBytes(v.Implicit)}, " "))
 	}
 	require.Equal(t, []string{
@@ -326,13 +342,39 @@ func TestFailedRunLeavesTheOldFile(t *testing.T) {
 }
 
 func TestDeviceIsWrittenAndNotReplaced(t *testing.T) {
-	o, err := create("/dev/null")
+	o, err := prepare("/dev/null")
 	require.NoError(t, err)
-	require.True(t, o.direct)
-	o.discard()
+	require.NotNil(t, o.device)
+	require.NoError(t, o.commit(func(w io.Writer) error {
+		_, err := io.WriteString(w, "x")
+		return err
+	}))
 	info, err := os.Stat("/dev/null")
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeCharDevice)
+}
+
+func TestTimeThatIsNotAWallClockIsNotTaken(t *testing.T) {
+	for ns, want := range map[uint64]bool{0: false, uint64(time.Hour): false, 1 << 63: false, uint64(time.Now().UnixNano()): true} {
+		_, ok := eventTime(ns)
+		require.Equal(t, want, ok, ns)
+	}
+}
+
+func TestNothingIsLeftOfAFileThatWasNotFinished(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.pb.gz")
+	o, err := prepare(path)
+	require.NoError(t, err)
+	full := errors.New("no space left on device")
+	left := func() int {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		return len(entries)
+	}
+	require.Zero(t, left(), "the process may be killed from here on")
+	require.ErrorIs(t, o.commit(func(io.Writer) error { return full }), full)
+	require.Zero(t, left())
 }
 
 func TestLinkStaysALink(t *testing.T) {

@@ -3,12 +3,13 @@
 
 Each distinct stack gets a number, a tag. The driver writes the tag into its
 journal; this module writes the stack of each tag into a file next to it:
-DIR/<pid>-<start>.truth, one JSON object per line:
+DIR/<pid>-<start>-<image>.truth, one JSON object per line:
 
-    {"pid": 7, "start": 1234, "tag": 1, "frames": [["invoke", "/a/truth.py", 99], …]}
+    {"pid": 7, "start": 1234, "image": 0, "tag": 1,
+     "frames": [["invoke", "/a/truth.py", 99], …]}
 
 Frames are leaf first: qualified name, file, line. "start" is field 22 of
-/proc/PID/stat, as in the journal's name.
+/proc/PID/stat, "image" counts the execs of a process, both as in the journal's name.
 """
 import ctypes
 import json
@@ -93,16 +94,24 @@ class Driver:
             self._tags[key] = tag
             return tag
 
+    def _open(self):
+        process = {"pid": os.getpid(), "start": start_ticks(), "image": 0}
+        while self._file is None:
+            path = os.path.join(self.directory, "{pid}-{start}-{image}.truth".format(**process))
+            try:
+                self._file = open(path, "x")
+            except FileExistsError:
+                process["image"] += 1  # this process was another program before
+        self._process = process
+
     def _write(self, tag, frame):
-        start = start_ticks()
         if self._file is None:
-            name = "%d-%d.truth" % (os.getpid(), start)
-            self._file = open(os.path.join(self.directory, name), "a")
+            self._open()
         frames = []
         while frame is not None:
             frames.append([_qualname(frame), frame.f_code.co_filename, frame.f_lineno])
             frame = frame.f_back
-        row = {"pid": os.getpid(), "start": start, "tag": tag, "frames": frames}
+        row = dict(self._process, tag=tag, frames=frames)
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()  # a process may die by SIGKILL right after its call
 

@@ -87,8 +87,9 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	file, err := link.OpenExecutable(library)
 	require.NoError(t, err)
 	multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
-	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	// Returns first: a call without a return would count as one left by a longjmp.
 	tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
+	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
 	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
@@ -136,14 +137,12 @@ type wireRow struct {
 	PPID, PTID uint32
 	Process    uint64
 	StackID    uint64
-	Kind       [8]byte
 	Device     int32
+	Kind       [8]byte
 	_          uint32
-	Inuse      [2]uint64
-	Alloc      [2]uint64
-	Freed      [2]uint64
-	Implicit   [2]uint64
-	Peak       uint64
+
+	InuseBytes, AllocBytes, PeakBytes, InuseObjects                        uint64
+	FreedBytes, ImplicitBytes, AllocObjects, FreedObjects, ImplicitObjects uint64
 }
 
 // Rows reads all rows, by pid, kind, device and stack id.
@@ -182,11 +181,11 @@ func (tr *Tracer) row(w *wireRow) Row {
 	r := Row{
 		PID: w.PID, TID: w.TID, Comm: text(w.Comm[:]), Process: w.Process, StackID: w.StackID,
 		Kind: text(w.Kind[:]), Device: w.Device,
-		InuseBytes: w.Inuse[0], InuseObjects: w.Inuse[1],
-		AllocBytes: w.Alloc[0], AllocObjects: w.Alloc[1],
-		FreedBytes: w.Freed[0], FreedObjects: w.Freed[1],
-		ImplicitBytes: w.Implicit[0], ImplicitObjects: w.Implicit[1],
-		PeakBytes: w.Peak,
+		InuseBytes: w.InuseBytes, InuseObjects: w.InuseObjects,
+		AllocBytes: w.AllocBytes, AllocObjects: w.AllocObjects,
+		FreedBytes: w.FreedBytes, FreedObjects: w.FreedObjects,
+		ImplicitBytes: w.ImplicitBytes, ImplicitObjects: w.ImplicitObjects,
+		PeakBytes: w.PeakBytes,
 	}
 	if w.StackID == 0 {
 		return r
@@ -216,8 +215,13 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// Drops reads the reasons that were counted at least once.
-func (tr *Tracer) Drops() map[string]uint64 {
+// drop is struct drop_row of bpf/drops.h.
+type drop struct {
+	Reason       [24]byte
+	Count, Bytes uint64
+}
+
+func (tr *Tracer) drops() (all []drop) {
 	tr.t.Helper()
 	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs["dump_drops"], Map: tr.Maps["drops_by_reason"]})
 	require.NoError(tr.t, err)
@@ -225,19 +229,35 @@ func (tr *Tracer) Drops() map[string]uint64 {
 	r, err := iter.Open()
 	require.NoError(tr.t, err)
 	defer r.Close()
-	drops := map[string]uint64{}
 	for {
-		var w struct {
-			Reason       [24]byte
-			Count, Bytes uint64
+		var d drop
+		if binary.Read(r, binary.NativeEndian, &d) != nil {
+			require.NotEmpty(tr.t, all, "no reasons at all")
+			return all
 		}
-		if binary.Read(r, binary.NativeEndian, &w) != nil {
-			return drops
-		}
-		if w.Count > 0 {
-			drops[text(w.Reason[:])] = w.Count
+		all = append(all, d)
+	}
+}
+
+// Drops reads the reasons that were counted at least once.
+func (tr *Tracer) Drops() map[string]uint64 {
+	tr.t.Helper()
+	counted := map[string]uint64{}
+	for _, d := range tr.drops() {
+		if d.Count > 0 {
+			counted[text(d.Reason[:])] = d.Count
 		}
 	}
+	return counted
+}
+
+// DroppedBytes is the bytes of allocations that are in no row.
+func (tr *Tracer) DroppedBytes() (sum uint64) {
+	tr.t.Helper()
+	for _, d := range tr.drops() {
+		sum += d.Bytes
+	}
+	return sum
 }
 
 // Len counts the entries of a map.

@@ -7,6 +7,7 @@ package unwind
 
 import (
 	"bufio"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,12 +15,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf16"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
@@ -61,6 +65,24 @@ type (
 		_                          [2]byte
 	}
 )
+
+// process is the head of struct python_process in bpf/python_process.h.
+type process struct {
+	Runtime, RetryNs uint64
+	Status, Version  uint32
+}
+
+func (p *probe) process(id uint64) process {
+	b, err := p.Maps["python_by_process"].LookupBytes(id)
+	if err != nil || len(b) < 24 {
+		return process{}
+	}
+	return process{
+		Runtime: binary.NativeEndian.Uint64(b),
+		Status:  binary.NativeEndian.Uint32(b[16:]),
+		Version: binary.NativeEndian.Uint32(b[20:]),
+	}
+}
 
 const (
 	flagHasPython  = 1
@@ -121,7 +143,7 @@ func eachInterpreter(t *testing.T, f func(t *testing.T, python string)) {
 }
 
 // library builds the shared object whose function is probed.
-func library(t *testing.T) string {
+func library(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "libmark.so")
 	out, err := exec.Command("cc", "-O1", "-shared", "-fPIC", "-o", path, "testdata/mark.c").CombinedOutput()
@@ -137,7 +159,7 @@ type probe struct {
 	library string
 }
 
-func attach(t *testing.T, spec *ebpf.CollectionSpec, program string) *probe {
+func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
 	t.Helper()
 	one := spec.Copy()
 	for name := range one.Programs {
@@ -145,12 +167,20 @@ func attach(t *testing.T, spec *ebpf.CollectionSpec, program string) *probe {
 			delete(one.Programs, name)
 		}
 	}
-	p := &probe{Collection: bpftest.LoadSpec(t, one), library: library(t)}
+	p := &probe{library: library(t)}
 	file, err := link.OpenExecutable(p.library)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := file.UprobeMulti([]string{"mark"}, p.Programs[program], nil)
+	var l link.Link
+	if multi(t) {
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.UprobeMulti([]string{"mark"}, p.Programs[program], nil)
+	} else {
+		one.Programs[program].AttachType = ebpf.AttachNone
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.Uprobe("mark", p.Programs[program], nil)
+	}
 	if err != nil {
 		t.Fatalf("attach: %v", err)
 	}
@@ -158,8 +188,41 @@ func attach(t *testing.T, spec *ebpf.CollectionSpec, program string) *probe {
 	return p
 }
 
+// multi tells whether the kernel attaches uprobes by link (6.6+).
+func multi(t testing.TB) bool {
+	t.Helper()
+	err := haveMulti()
+	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+		t.Fatalf("probe for uprobe.multi: %v", err)
+	}
+	return err == nil
+}
+
+var haveMulti = sync.OnceValue(func() error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe,
+		AttachType:   ebpf.AttachTraceUprobeMulti,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	if err != nil {
+		// Before 6.6 the attach type is an invalid argument.
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	defer prog.Close()
+	self, err := link.OpenExecutable("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	l, err := self.UprobeMulti([]string{"main.main"}, prog, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	return l.Close()
+})
+
 // run runs the workload to its end and returns the file that it wrote.
-func (p *probe) run(t *testing.T, command []string, mode string, samples, first int, more ...string) string {
+func (p *probe) run(t testing.TB, command []string, mode string, samples, first int, more ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), mode)
 	args := append(command[1:len(command):len(command)], "testdata/workload.py", mode, p.library, out,
@@ -186,8 +249,8 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 		lines.Buffer(nil, 1<<24)
 		for lines.Scan() {
 			var truth struct {
-				ID     uint64
-				Frames [][]any
+				ID, Runtime uint64
+				Frames      [][]any
 			}
 			if err := json.Unmarshal(lines.Bytes(), &truth); err != nil {
 				t.Fatalf("%s: %v", file, err)
@@ -197,7 +260,7 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 				want = append(want, frame{row[0].(string), row[1].(string), row[2].(string), uint32(row[3].(float64))})
 			}
 			total++
-			if err := p.compare(truth.ID, want); err != nil {
+			if err := p.compare(truth.ID, truth.Runtime, want); err != nil {
 				if wrong++; wrong <= 3 {
 					t.Errorf("sample %d: %v", truth.ID, err)
 				}
@@ -227,11 +290,14 @@ func (p *probe) drops(t *testing.T) string {
 
 var errMissing = errors.New("the kernel took no such sample")
 
-func (p *probe) compare(id uint64, want []frame) error {
+func (p *probe) compare(id, runtime uint64, want []frame) error {
 	var m mark
 	var s stack
 	if err := p.Maps["samples_by_id"].Lookup(id, &m); err != nil {
 		return errMissing
+	}
+	if known := p.process(m.Process); known.Runtime != runtime {
+		return fmt.Errorf("_PyRuntime at %x, want %x", known.Runtime, runtime)
 	}
 	if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
 		return fmt.Errorf("stack %x: %w", m.Stack, err)
@@ -330,6 +396,231 @@ func TestFramesEqualGetframe(t *testing.T) {
 	})
 }
 
+// TestForkedChildWithoutParentEvents is the pre-fork server: the child lacks the
+// page tables of clean file mappings, and no earlier event helps.
+func TestForkedChildWithoutParentEvents(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		out := p.run(t, []string{python}, "prefork", 50, 1)
+		p.check(t, 50, fmt.Sprintf("%s.%d", out, 1<<24))
+	})
+}
+
+// TestDeepStackKeepsInnermost: 128 frames are kept, and the flag tells of the cut.
+func TestDeepStackKeepsInnermost(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		p.check(t, 6, p.run(t, []string{python}, "deep", 0, 1))
+	})
+}
+
+// TestExecGivesAnotherInterpreter: the same pid, first one version, then another.
+func TestExecGivesAnotherInterpreter(t *testing.T) {
+	bpftest.RequireRoot(t)
+	var other string
+	for _, minor := range minors {
+		if found := interpreters(minor); len(found) > 0 {
+			other = found[0]
+		}
+	}
+	if other == "" {
+		t.Skip("no python3.7 to python3.14 in ~/.pyenv/versions or PATH")
+	}
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		out := p.run(t, []string{python}, "exec", 50, 1, other)
+		p.check(t, 100, out, out+".exec")
+	})
+}
+
+// TestPidNamespace: the pids that the process sees are not the kernel's.
+func TestPidNamespace(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		p.check(t, 50, p.run(t, []string{"unshare", "--pid", "--fork", python}, "few", 50, 1))
+	})
+}
+
+// TestGreenletShowsTheRunningOne where the module is installed.
+func TestGreenletShowsTheRunningOne(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		if err := exec.Command(python, "-c", "import greenlet").Run(); err != nil {
+			t.Skipf("%s cannot import greenlet", python)
+		}
+		p := attach(t, spec, "mark_sleepable")
+		p.check(t, 8, p.run(t, []string{python}, "greenlet", 0, 1))
+	})
+}
+
+// TestForeignThreads: threads that C made, which have a thread state only during
+// a callback, at an address that is used again; and one that never has any.
+func TestForeignThreads(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		p := attach(t, spec, "mark_sleepable")
+		p.check(t, 200, p.run(t, []string{python}, "foreign", 200, 1))
+		var m mark
+		var s stack
+		if err := p.Maps["samples_by_id"].Lookup(uint64(1)<<40, &m); err != nil {
+			t.Fatal(errMissing)
+		}
+		if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Flags != flagHasPython || s.PythonCount != 0 || p.dropped(t, dropThread) != 1 {
+			t.Errorf("thread without Python: flags %d, %d frames%s; want 1, 0", s.Flags, s.PythonCount, p.drops(t))
+		}
+	})
+}
+
+// TestInterpreterLoadedLater: at first there is no Python in the process.
+func TestInterpreterLoadedLater(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		libs, _ := filepath.Glob(filepath.Join(filepath.Dir(python), "../lib/libpython3.*.so.1.0"))
+		if len(libs) == 0 {
+			t.Skipf("%s has no libpython3.*.so.1.0 in ../lib", python)
+		}
+		p := attach(t, spec, "mark_sleepable")
+		embed := filepath.Join(t.TempDir(), "embed")
+		out, err := exec.Command("cc", "-o", embed, "testdata/embed.c", p.library,
+			"-Wl,-rpath,"+filepath.Dir(p.library), "-ldl").CombinedOutput()
+		if err != nil {
+			t.Fatalf("build testdata/embed.c: %v\n%s", err, out)
+		}
+		cmd := exec.Command(embed, libs[0], p.library)
+		cmd.Env = append(os.Environ(), "PYTHONHOME="+filepath.Dir(filepath.Dir(python)))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for id, want := range map[uint64][]frame{
+			1: nil,
+			2: {{"inner", "", "<string>", 3}, {"<module>", "", "<string>", 4}},
+		} {
+			var m mark
+			var s stack
+			if err := p.Maps["samples_by_id"].Lookup(id, &m); err != nil {
+				t.Fatal(errMissing)
+			}
+			if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+				t.Fatal(err)
+			}
+			var got []frame
+			for _, f := range s.Python[:s.PythonCount] {
+				got = append(got, p.frame(f))
+			}
+			if !equal(want, got) {
+				t.Errorf("sample %d: %v, want %v", id, got, want)
+			}
+		}
+	})
+}
+
+// TestSubinterpreter: the thread has a state in two interpreters; the stack is
+// that of the one it is in. 3.7 to 3.9 leave no trace of which that is.
+func TestSubinterpreter(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		for _, old := range []string{"3.7", "3.8", "3.9"} {
+			if strings.HasSuffix(python, "python"+old) {
+				t.Skipf("%s is older than 3.10: no trace of the entry from C", python)
+			}
+		}
+		p := attach(t, spec, "mark_sleepable")
+		out := p.run(t, []string{python}, "interpreters", 50, 1)
+		p.check(t, 150, out, out+".sub")
+	})
+}
+
+// TestHostileInterpreter: lists without end, wild pointers, lengths out of
+// range. The work is bounded and the outcome is told.
+func TestHostileInterpreter(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	for _, c := range []struct {
+		kind   string
+		flags  uint32
+		frames int
+		drop   uint32 // counted reason, 0 for none
+	}{
+		{"interpreters", flagHasPython, 0, dropThread},
+		{"threads", flagHasPython, 0, dropThread},
+		{"frames", flagHasPython | flagTruncated, 128, 0},
+		{"wild", flagHasPython | flagIncomplete, 1, dropFault},
+		{"kernel", flagHasPython | flagIncomplete, 1, dropFault},
+		{"code", flagHasPython, 1, dropFault},
+		{"string", flagHasPython, 1, 0},
+		{"length", flagHasPython, 1, dropFault},
+		{"table", flagHasPython, 1, 0},
+		{"instruction", flagHasPython, 1, 0},
+		{"version", 0, 0, dropUnsupported},
+		{"cookie", 0, 0, dropUnsupported},
+	} {
+		for _, program := range []string{"mark_sleepable", "mark_atomic"} {
+			t.Run(c.kind+"/"+program, func(t *testing.T) {
+				p := attach(t, spec, program)
+				liar := filepath.Join(t.TempDir(), "liar")
+				out, err := exec.Command("cc", "-rdynamic", "-o", liar, "testdata/hostile.c", p.library,
+					"-Wl,-rpath,"+filepath.Dir(p.library), "-lpthread").CombinedOutput()
+				if err != nil {
+					t.Fatalf("build testdata/hostile.c: %v\n%s", err, out)
+				}
+				start := time.Now()
+				if out, err := exec.Command(liar, c.kind).CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				if took := time.Since(start); took > 2*time.Second {
+					t.Errorf("took %v", took)
+				}
+				for id := uint64(1); id <= 2; id++ {
+					var m mark
+					var s stack
+					if err := p.Maps["samples_by_id"].Lookup(id, &m); err != nil {
+						t.Fatal(errMissing)
+					}
+					if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+						t.Fatal(err)
+					}
+					if s.Flags != c.flags || int(s.PythonCount) != c.frames {
+						t.Errorf("sample %d: flags %d, %d frames; want %d, %d", id, s.Flags, s.PythonCount, c.flags, c.frames)
+					}
+				}
+				if c.drop != 0 && p.dropped(t, c.drop) == 0 {
+					t.Errorf("not counted as drop reason %d%s", c.drop, p.drops(t))
+				}
+			})
+		}
+	}
+}
+
+// The values of enum drop_reason, bpf/drops.h.
+const (
+	dropFault       = 15
+	dropUnsupported = 16
+	dropThread      = 17
+)
+
+func (p *probe) dropped(t *testing.T, reason uint32) uint64 {
+	t.Helper()
+	var value struct{ Count, Bytes uint64 }
+	if err := p.Maps["drops_by_reason"].Lookup(reason, &value); err != nil {
+		t.Fatal(err)
+	}
+	return value.Count
+}
+
 // TestVerifierCost keeps the unwinder cheap to load: three programs carry it.
 func TestVerifierCost(t *testing.T) {
 	bpftest.RequireRoot(t)
@@ -358,5 +649,40 @@ func TestVerifierCost(t *testing.T) {
 				t.Errorf("%d instructions verified, want at most 100000", verified)
 			}
 		})
+	}
+}
+
+// BenchmarkUnwind reports the time of the whole probe program per call, as the
+// kernel measures it, when everything is cached: unwinding, hashing the stack and
+// looking it up.
+func BenchmarkUnwind(b *testing.B) {
+	bpftest.RequireRoot(b)
+	spec := bpftest.Spec(b, source)
+	stats, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stats.Close()
+	for _, minor := range minors {
+		found := interpreters(minor)
+		if len(found) == 0 {
+			continue
+		}
+		for _, program := range []string{"mark_sleepable", "mark_atomic"} {
+			for _, depth := range []int{4, 10, 50, 100} {
+				b.Run(fmt.Sprintf("3.%d/%s/depth=%d", minor, program, depth), func(b *testing.B) {
+					p := attach(b, spec, program)
+					for range b.N {
+						p.run(b, found[:1], "measure", depth, 0)
+					}
+					stats, err := p.Programs[program].Stats()
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(0, "ns/op")
+					b.ReportMetric(float64(stats.Runtime.Nanoseconds())/float64(stats.RunCount), "ns/stack")
+				})
+			}
+		}
 	}
 }

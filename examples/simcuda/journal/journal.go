@@ -114,7 +114,7 @@ type Journal struct {
 var ErrFormat = errors.New("not a simcuda journal")
 
 const (
-	headerSize = 4096
+	headerSize = 65536
 	namesAt    = 256
 	recordSize = 128
 )

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -26,8 +27,9 @@ type file struct {
 	status          Status
 	err             string
 
-	links []link.Link
-	fd    int // the file, while attached; -1: none
+	links   []link.Link
+	fd      int // the file, while attached; -1: none
+	content contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
 	users map[uint32]bool
@@ -36,11 +38,27 @@ type file struct {
 	unused time.Time
 }
 
+// contents changes when a file is written to.
+type contents struct{ size, mtime int64 }
+
+func contentsOf(fd int) (c contents) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		c = contents{st.Size, st.Mtim.Nano()}
+	}
+	return c
+}
+
 func newFile() *file {
 	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
 }
 
 func (f *file) attached() bool { return len(f.links) > 0 }
+
+// overwritten reports whether the content changed under the probes. The kernel
+// would go on executing the instructions that it copied from the old content,
+// so these probes must go. Package managers replace files instead.
+func (f *file) overwritten() bool { return f.fd >= 0 && contentsOf(f.fd) != f.content }
 
 // deleted reports whether the file has no name any more.
 func (f *file) deleted() bool {
@@ -82,12 +100,18 @@ const (
 	maxFiles = 1024
 )
 
-// attach puts probes on a file, once however often it is called.
+// attach puts probes on a file, once however often it is called. On a file that
+// was overwritten they are put anew.
 func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
-	if known := t.files[key]; known != nil {
-		return known
-	}
 	lib := newFile()
+	lib.content = contentsOf(int(f.Fd()))
+	if known := t.files[key]; known != nil {
+		if known.content == lib.content {
+			return known
+		}
+		delete(t.files, key)
+		t.done.Go(known.detach)
+	}
 	if len(t.files) >= maxFiles {
 		lib.status, lib.err = StatusFailed, fmt.Sprintf("more than %d library files", maxFiles)
 		return lib
@@ -217,8 +241,10 @@ func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
 	}
 }
 
-// linkMulti makes two links: the entries first, so that no return is seen
-// whose call was not.
+// linkMulti makes two links: the returns first, so that no call is seen whose
+// return is not: a program ignores a return that it knows no call of, but takes
+// a call without a return for one that was left by a longjmp. For the same
+// reason links are closed in the order of the slice, entries first.
 func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
 	options := func(exits bool) *link.UprobeMultiOptions {
 		o := &link.UprobeMultiOptions{}
@@ -230,20 +256,22 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 		}
 		return o
 	}
+	var links []link.Link
+	if exits := options(true); len(exits.Addresses) > 0 {
+		exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
+		if err != nil {
+			return nil, fmt.Errorf("attach returns: %w", err)
+		}
+		links = append(links, exit)
+	}
 	enter, err := ex.UprobeMulti(nil, t.cfg.Programs.EnterMulti, options(false))
 	if err != nil {
+		for _, l := range links {
+			l.Close()
+		}
 		return nil, fmt.Errorf("attach entries: %w", err)
 	}
-	exits := options(true)
-	if len(exits.Addresses) == 0 {
-		return []link.Link{enter}, nil
-	}
-	exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
-	if err != nil {
-		enter.Close()
-		return nil, fmt.Errorf("attach returns: %w", err)
-	}
-	return []link.Link{enter, exit}, nil
+	return append([]link.Link{enter}, links...), nil
 }
 
 // linkPerf attaches probe by probe; refused are those that the kernel does not
@@ -251,19 +279,25 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
 	one := func(p probe, offset uint64) ([]link.Link, error) {
 		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		var links []link.Link
+		if p.exit {
+			exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
+			if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
+				return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			links = append(links, exit)
+		}
 		enter, err := ex.Uprobe("", t.cfg.Programs.Enter, o)
-		if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
-			return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
-		}
-		if err != nil || !p.exit {
-			return []link.Link{enter}, err
-		}
-		exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
 		if err != nil {
-			enter.Close()
+			for _, l := range links {
+				l.Close()
+			}
 			return nil, err
 		}
-		return []link.Link{enter, exit}, nil
+		return append([]link.Link{enter}, links...), nil
 	}
 	for _, p := range probes {
 		pair, e := one(p, p.offset)
@@ -323,6 +357,11 @@ func (t *Tracer) detachUnused(now time.Time) {
 		roots[p.root] = true
 	}
 	for key, f := range t.files {
+		if f.overwritten() {
+			delete(t.files, key)
+			t.done.Go(f.detach)
+			continue
+		}
 		used := len(f.users) > 0
 		for root := range f.roots {
 			switch {
@@ -338,16 +377,19 @@ func (t *Tracer) detachUnused(now time.Time) {
 		case f.unused.IsZero():
 			f.unused = now
 		case now.Sub(f.unused) >= lingering:
-			f.detach()
 			delete(t.files, key)
+			t.done.Go(f.detach) // can take seconds, with perf events
 		}
 	}
 }
 
 func (f *file) detach() {
+	// The kernel waits for running programs at each; the waits can overlap.
+	var wait sync.WaitGroup
 	for _, l := range f.links {
-		l.Close()
+		wait.Go(func() { l.Close() })
 	}
+	wait.Wait()
 	f.links = nil
 	if f.fd >= 0 {
 		unix.Close(f.fd)

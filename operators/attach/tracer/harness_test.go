@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -254,3 +255,6 @@ func startCommand(t testing.TB, name string, args ...string) uint32 {
 	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	return uint32(cmd.Process.Pid)
 }
+
+// lockThread ties the calling goroutine to a thread that ends with it.
+func lockThread() { runtime.LockOSThread() }

@@ -328,9 +328,14 @@ func (t *Tracer) enqueue(batch []procevents.Event) {
 	}
 }
 
-// snapshotDelay lets a process map what it maps in one go before its mappings
-// are read again for naming.
-const snapshotDelay = 100 * time.Millisecond
+const (
+	// snapshotDelay lets a process map what it maps in one go before its
+	// mappings are read again for naming.
+	snapshotDelay = 100 * time.Millisecond
+	// snapshotEvery bounds how often that is, for processes that go on mapping:
+	// reading takes about 1 ms.
+	snapshotEvery = time.Second
+)
 
 func (t *Tracer) loop(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.ScanInterval)
@@ -338,6 +343,7 @@ func (t *Tracer) loop(ctx context.Context) {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	defer soon.Stop()
+	var snapshots time.Time // when they were last taken
 	warn := time.NewTimer(t.cfg.WarnAfter)
 	defer warn.Stop()
 	for {
@@ -351,7 +357,7 @@ func (t *Tracer) loop(ctx context.Context) {
 			}
 			if len(t.dirty) > 0 && !t.dirtyTimer {
 				t.dirtyTimer = true
-				soon.Reset(snapshotDelay)
+				soon.Reset(max(snapshotDelay, snapshotEvery-time.Since(snapshots)))
 			}
 			t.mu.Unlock()
 		case n := <-t.lost:
@@ -363,6 +369,7 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.mu.Lock()
 			t.snapshotDirty()
 			t.mu.Unlock()
+			snapshots = time.Now()
 		case <-tick.C:
 			t.mu.Lock()
 			t.scan()

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,7 +23,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "rewrite the golden files")
-	// To look at: go test ./operators/sink/flamegraph -args -write /tmp
+	// To look at: go test ./operators/sink/flamegraph -args -write DIR
 	write = flag.String("write", "", "folder to write small.html, diff.html and large.html to")
 )
 
@@ -120,6 +122,50 @@ func TestSameProfileGivesSameBytes(t *testing.T) {
 
 func TestEmptyProfile(t *testing.T) {
 	require.Contains(t, render(t, Page{Title: "t", Profile: profile.New(fixture.Small().Time, nil)}), `"strings":[],"frames":[],"nodes":[],"processes":[]`)
+}
+
+// A browser is the only judge of whether the script runs.
+func TestPageRunsInABrowser(t *testing.T) {
+	var browser string
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			browser = path
+			break
+		}
+	}
+	if browser == "" {
+		t.Skip("no chromium or google-chrome in PATH")
+	}
+	dir := t.TempDir()
+	dom := func(p Page, fragment string) string {
+		path := filepath.Join(dir, "page.html")
+		require.NoError(t, os.WriteFile(path, []byte(render(t, p)), 0o600))
+		cmd := exec.Command(browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+			"--disable-background-networking", "--disable-component-update", "--disable-sync",
+			"--user-data-dir="+t.TempDir(), "--dump-dom", "file://"+path+"#"+fragment)
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		// What the script made, without the script.
+		made, _, ok := strings.Cut(string(out), `<script type="application/json"`)
+		require.True(t, ok)
+		return made
+	}
+
+	small := dom(pages()["small"], "")
+	require.Contains(t, small, "<strong>1.29 GiB</strong>")
+	require.Contains(t, small, `&lt;/script&gt;&lt;img src=x onerror="document.title='owned'"&gt;`)
+	require.NotContains(t, small, "<img")
+	require.Contains(t, small, "<title>GPU memory</title>")
+
+	zoomed := dom(pages()["small"], "zoom=11.12&type=alloc_objects&q=Sampler%7CHost")
+	require.Contains(t, zoomed, "<strong>8,589</strong>")
+	require.Contains(t, zoomed, "<button>EngineCore.step</button>")
+	require.Contains(t, zoomed, "8,196 matched (95.4 %)")
+
+	diff := dom(pages()["diff"], "")
+	require.Contains(t, diff, "+594.0 MiB since 30 Sept 2026, 11:59:00 UTC")
+	require.Contains(t, diff, `<td class="grew" title="704,643,072">+672.0 MiB</td>`)
+	require.Contains(t, dom(Page{Title: "t", Profile: profile.New(fixture.Small().Time, nil)}, ""), "<strong>0 B</strong>")
 }
 
 type full struct{}

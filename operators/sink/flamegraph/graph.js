@@ -38,7 +38,7 @@ function paintChange(now, before) {
 
 const graph = {
   tree: null, values: null, zoom: 0, hover: -1, cursor: -1, match: null, comparing: false,
-  rects: [],   // per depth: {n, x, w} from left to right; n is -1 where frames were merged
+  rects: [],   // per depth: {n, x, w} from left to right; n is -1 where `count` frames were merged
   sorted: new Map(),
 
   show(tree, values, comparing) {
@@ -73,15 +73,15 @@ const graph = {
     const todo = [[this.zoom, 0, above.length]];
     while (todo.length) {
       const [n, left, depth] = todo.pop();
-      let x = left, rest = 0;
+      let x = left, rest = 0, count = 0;
       for (const c of this.kids(n)) {
         const w = weight[c] * scale;
-        if (w < 1) { rest += w; continue; }
+        if (w < 1) { rest += w; count++; continue; }
         put(depth, { n: c, x, w });
         todo.push([c, x, depth + 1]);
         x += w;
       }
-      if (rest >= 0.5) put(depth, { n: -1, x, w: rest });
+      if (rest >= 0.5) put(depth, { n: -1, x, w: rest, count });
     }
     for (const row of rects) row.sort((a, b) => a.x - b.x);
   },
@@ -105,9 +105,17 @@ const graph = {
 
     this.rects.forEach((row, depth) => {
       const y = depth * rowHeight, h = rowHeight - gap;
-      for (const { n, x, w } of row) {
+      for (const { n, x, w, count } of row) {
         const inner = Math.max(w - gap, 0.6);
-        if (n < 0) { pen.fillStyle = merged; pen.fillRect(x, y, inner, h); continue; }
+        if (n < 0) {
+          pen.fillStyle = merged;
+          pen.fillRect(x, y, inner, h);
+          if (w < 60) continue;
+          pen.font = small;
+          pen.fillStyle = soft;
+          pen.fillText(fit(`${exact(count)} frames too narrow to draw`, inner - 10), x + 5, y + h / 2 + 0.5);
+          continue;
+        }
         const f = n ? frames[this.tree.frame[n]] : null;
         const dim = (this.match && !(f && this.match(f))) || depth < zoomDepth;
         pen.globalAlpha = dim ? 0.35 : 1;

@@ -167,4 +167,4 @@ function formatBytes(n) {
 const exact = n => n.toLocaleString("en-US");
 const format = (n, type) => type.bytes ? formatBytes(n) : exact(n);
 const signed = (n, type) => (n > 0 ? "+" : n < 0 ? "−" : "±") + format(Math.abs(n), type);
-const percent = (n, of) => of ? `${(100 * n / of).toFixed(Math.abs(n) < of / 100 ? 2 : 1)} %` : "";
+const percent = (n, of) => of ? `${n < 0 ? "−" : ""}${(100 * Math.abs(n) / of).toFixed(Math.abs(n) < of / 100 ? 2 : 1)} %` : "";

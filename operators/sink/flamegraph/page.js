@@ -143,11 +143,11 @@ function table() {
   const columns = comparing
     ? [["Line", null], ["Change", l => change(l, "held")], ["Before", l => l.held[1]], ["Now", l => l.held[0]], ["Change with callees", l => change(l, "total")]]
     : [["Line", null], ["By the line itself", l => l.held[0]], ["With callees", l => l.total[0]]];
-  $("table-title").textContent = comparing ? "What grew" : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
+  $("table-title").textContent = comparing ? "What grew and what shrank" : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
   const by = (columns.find(c => c[0] === state.order) || columns[1])[1];
   const most = snapshots[0].count ? graph.values.total[0] : 0;
   const own = columns.indexOf(columns.find(c => c[1] === by)) < columns.length - 1;
-  const list = lines(type).filter(l => own ? l.held[0] || l.held[1] : l.total[0] || l.total[1])
+  const list = lines(type).filter(l => comparing && columns.findIndex(c => c[1] === by) === 1 ? by(l) : own ? l.held[0] || l.held[1] : l.total[0] || l.total[1])
     .sort((a, b) => by(b) - by(a) || b.total[0] - a.total[0] || (a.frame - b.frame)).slice(0, 200);
   const head = make("tr");
   for (const [name, value] of columns) {
@@ -208,7 +208,7 @@ function numbers(n) {
   if (comparing) {
     const delta = total[n] - before[n];
     return [row("now", total[n], total[0]), row("before", before[n], before[0]),
-      ["change", signed(delta, type), type.bytes ? (delta > 0 ? "+" : "") + exact(delta) : "", percent(delta, before[n])],
+      ["change", signed(delta, type), type.bytes ? (delta > 0 ? "+" : delta < 0 ? "−" : "") + exact(Math.abs(delta)) : "", percent(delta, before[n])],
       ["self change", signed(self[n] - selfBefore[n], type), "", ""]];
   }
   const rows = [row("total", total[n], total[0])];

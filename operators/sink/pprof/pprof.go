@@ -131,6 +131,11 @@ func (b *builder) function(f stack.Frame) *profile.Function {
 		SystemName: f.Function,
 		Filename:   f.File,
 	}
+	if f.Kind != stack.KindNative {
+		// Where the two names are equal, pprof takes them for C++ and strips
+		// <…> and (…): right for a template, not for <module>.
+		fn.SystemName = f.Kind.String() + ":" + f.Function
+	}
 	b.functions[k] = fn
 	b.out.Function = append(b.out.Function, fn)
 	return fn

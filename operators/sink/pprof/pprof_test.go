@@ -114,3 +114,20 @@ func TestGoToolPprof(t *testing.T) {
 	golden(t, "top_diff.txt", top("-top", "-diff_base", earlier, small))
 	golden(t, "tags.txt", top("-tags", small))
 }
+
+func FuzzDecode(f *testing.F) {
+	for _, p := range []*gpu.Profile{fixture.Small(), fixture.Large(3)} {
+		raw, err := build(p)
+		require.NoError(f, err)
+		var b bytes.Buffer
+		require.NoError(f, raw.WriteUncompressed(&b))
+		f.Add(b.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := Decode(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		require.NoError(t, Encode(&bytes.Buffer{}, p))
+	})
+}

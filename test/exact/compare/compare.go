@@ -68,13 +68,17 @@ func Expected(journals []*journal.Journal, truth Truth, o Options) ([]Row, error
 	if err != nil {
 		return nil, fmt.Errorf("add up the journals: %w", err)
 	}
+	last := map[uint32]uint32{} // the latest image by pid
+	for _, j := range journals {
+		last[j.PID] = max(last[j.PID], j.Image)
+	}
 	var rows []Row
 	for _, k := range sum.Keys() {
 		s := sum.Rows[k]
 		if s.AllocObjects == 0 {
 			continue
 		}
-		stack, ok := truth[Caller{k.Process.PID, k.Process.StartTicks, k.Tag}]
+		stack, ok := truth[Caller{k.Process.PID, k.Process.StartTicks, k.Process.Image, k.Tag}]
 		if !ok && k.Tag != 0 {
 			return nil, fmt.Errorf("no stack is known for tag %d of pid %d", k.Tag, k.Process.PID)
 		}
@@ -87,7 +91,8 @@ func Expected(journals []*journal.Journal, truth Truth, o Options) ([]Row, error
 			ImplicitBytes: int64(s.ImplicitBytes), ImplicitObjects: int64(s.ImplicitObjects),
 			InUseBytes: int64(s.InUseBytes()), InUseObjects: int64(s.InUseObjects()),
 		}
-		if o.Exited {
+		// An image that another one has followed ended with its exec.
+		if o.Exited || k.Process.Image < last[k.Process.PID] {
 			c.ImplicitBytes += c.InUseBytes
 			c.ImplicitObjects += c.InUseObjects
 			c.InUseBytes, c.InUseObjects = 0, 0

@@ -60,7 +60,7 @@ func TestExitFreesImplicitly(t *testing.T) {
 
 func TestMaxFramesMergesCallers(t *testing.T) {
 	j, truth := example()
-	truth[Caller{5, start, 2}] = append(truth[Caller{5, start, 1}][:1:1], Frame{"other", "/b.py", 1})
+	truth[Caller{5, start, 0, 2}] = append(truth[Caller{5, start, 0, 1}][:1:1], Frame{"other", "/b.py", 1})
 	for i := range j[0].Records {
 		j[0].Records[i].Kind = journal.Device
 	}
@@ -72,7 +72,7 @@ func TestMaxFramesMergesCallers(t *testing.T) {
 
 func TestUnknownTagIsAnError(t *testing.T) {
 	j, truth := example()
-	delete(truth, Caller{5, start, 2})
+	delete(truth, Caller{5, start, 0, 2})
 	_, err := Expected(j, truth, Options{})
 	require.ErrorContains(t, err, "tag 2 of pid 5")
 }
@@ -106,4 +106,15 @@ func TestDiffAddsUpRowsOfOneIdentity(t *testing.T) {
 	first.Counts = Counts{AllocBytes: 100, AllocObjects: 1, FreedBytes: 100, FreedObjects: 1}
 	second.Counts = Counts{AllocBytes: 50, AllocObjects: 1, InUseBytes: 50, InUseObjects: 1}
 	require.Empty(t, Diff(want, []Row{second, want[1], first}))
+}
+
+func TestExecEndsWhatTheFormerImageHeld(t *testing.T) {
+	j, truth := example()
+	second := &journal.Journal{Header: j[0].Header, Records: j[0].Records[1:2]}
+	second.Image = 1
+	truth[Caller{5, start, 1, 1}] = truth[Caller{5, start, 0, 1}]
+	rows, err := Expected(append(j, second), truth, Options{})
+	require.NoError(t, err)
+	require.Equal(t, Counts{AllocBytes: 200, AllocObjects: 3, FreedBytes: 100, FreedObjects: 1,
+		ImplicitBytes: 50, ImplicitObjects: 1, InUseBytes: 50, InUseObjects: 1}, rows[0].Counts)
 }

@@ -23,6 +23,7 @@ type Frame struct {
 type Caller struct {
 	PID        uint32
 	StartTicks uint64
+	Image      uint32 // counts the execs of a process
 	Tag        uint64
 }
 
@@ -60,6 +61,7 @@ func (t Truth) Read(r io.Reader) error {
 		var line struct {
 			PID    uint32               `json:"pid"`
 			Start  uint64               `json:"start"`
+			Image  uint32               `json:"image"`
 			Tag    uint64               `json:"tag"`
 			Frames [][3]json.RawMessage `json:"frames"`
 		}
@@ -76,6 +78,6 @@ func (t Truth) Read(r io.Reader) error {
 				}
 			}
 		}
-		t[Caller{line.PID, line.Start, line.Tag}] = stack
+		t[Caller{line.PID, line.Start, line.Image, line.Tag}] = stack
 	}
 }

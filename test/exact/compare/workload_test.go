@@ -198,3 +198,26 @@ func TestHoldKeepsEverythingUntilTold(t *testing.T) {
 		require.Len(t, after[i].Records, len(journals[i].Records), "nothing is freed after the word")
 	}
 }
+
+func TestExecKeepsThePidAndStartsAnew(t *testing.T) {
+	_, journals, truth := run(t, driver(t), nil, "--exec")
+	require.Len(t, journals, 5)
+	images := map[uint32]uint32{}
+	for _, j := range journals {
+		images[j.PID] = max(images[j.PID], j.Image)
+	}
+	require.Len(t, images, 4)
+	rows, err := Expected(journals, truth, Options{})
+	require.NoError(t, err)
+	sum, err := journal.Summarize(journals)
+	require.NoError(t, err)
+	var inUse, held uint64
+	for _, total := range sum.Totals {
+		held += total.InUseBytes()
+		if total.Process.Image == images[total.Process.PID] {
+			inUse += total.InUseBytes()
+		}
+	}
+	require.Less(t, inUse, held)
+	require.EqualValues(t, inUse, Total(rows).InUseBytes)
+}

@@ -7,14 +7,6 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#ifndef EFAULT
-#define ENOENT 2
-#define ESRCH 3
-#define EFAULT 14
-#define EEXIST 17
-#define EINVAL 22
-#endif
-
 #include "python.h"
 
 /* The current thread → its stack being filled. Ends with the thread. */

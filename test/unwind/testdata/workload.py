@@ -3,7 +3,7 @@
 
 usage: workload.py MODE LIBRARY OUT SAMPLES FIRST_ID
 
-One JSON object per line: {"id": …, "pid": …, "frames": [[name, class, file, line], …]},
+One JSON object per line: {"id": …, "runtime": …, "frames": [[name, class, file, line], …]},
 leaf first. From 3.11 on name is the qualname and class is empty.
 """
 import ctypes
@@ -19,6 +19,9 @@ import time
 MODE, LIBRARY, OUT, SAMPLES, FIRST = sys.argv[1:6]
 SAMPLES = int(SAMPLES)
 QUALNAMES = sys.version_info >= (3, 11)
+
+# Where the interpreter is, as the dynamic linker says.
+RUNTIME = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
 
 library = ctypes.CDLL(LIBRARY)
 library.mark.argtypes = [ctypes.c_ulong]
@@ -50,7 +53,7 @@ def sample():
         parent = parent.f_back
     frame = parent = None
     number = next(ids)
-    text = json.dumps({"id": number, "pid": os.getpid(), "frames": rows})
+    text = json.dumps({"id": number, "runtime": RUNTIME, "frames": rows})
 
     mark(number)
     with lock:
@@ -367,6 +370,45 @@ elif MODE == "greenlet":
     for let in lets + lets:
         let.switch()
         sample()
+elif MODE == "foreign":
+    # Each thread of C gets a PyThreadState for the time of a callback.
+    def called():
+        go(3)
+
+        def again():
+            go(2)
+
+        if random.random() < 0.1:
+            library.call_in_thread(kind(again))
+
+    kind = ctypes.CFUNCTYPE(None)
+    mine.count = 0
+    for _ in range(SAMPLES):
+        library.call_in_thread(kind(called))
+    library.mark_in_thread.argtypes = [ctypes.c_ulong]
+    library.mark_in_thread(1 << 40)
+elif MODE == "interpreters":
+    # The whole workload again in a subinterpreter, between two runs in this one.
+    def within_interpreter():
+        script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+            [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(1 << 26)],
+            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+            made = interpreters.create("legacy")
+            failed = interpreters.exec(made, script)
+            assert failed is None, failed
+        else:
+            import _xxsubinterpreters as interpreters
+            if sys.version_info >= (3, 12):
+                made = interpreters.create(isolated=False)
+            else:
+                made = interpreters.create()
+            interpreters.run_string(made, script)
+
+    run(SAMPLES, 600)
+    within_interpreter()
+    run(SAMPLES, 700)
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):

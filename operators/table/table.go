@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table makes the rows of a gadget fit for a person's eyes: largest
+// in-use first, sizes in binary units, and one table that is redrawn in place on
+// a terminal. The fields that programs read are left as they are.
+package table
+
+import (
+	"fmt"
+	"os"
+	"sort"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Priority is behind the operator that names stacks (50) and before ig's
+	// sort (9500), whose --sort has the last word.
+	Priority = 9400
+
+	orderField = "inuse_bytes"
+	// suffix of a field that holds bytes; without it, the field for people,
+	// which ig's formatter fills in decimal units.
+	suffix = "_bytes"
+)
+
+// Operator takes part in gadgets whose rows have inuse_bytes.
+type Operator struct{}
+
+// New returns the data operator.
+func New() *Operator { return &Operator{} }
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return "table" }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return Priority }
+
+// InstantiateDataOperator stays out where no data source has sizes.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	active := false
+	for _, source := range gc.GetDataSources() {
+		order := source.GetField(orderField)
+		if order == nil {
+			continue
+		}
+		active = true
+		if err := source.Subscribe(sizes(source), Priority); err != nil {
+			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		}
+		if source.Type() != datasource.TypeArray {
+			continue
+		}
+		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+			sort.Stable(&byInuse{rows, order})
+			return nil
+		}, Priority); err != nil {
+			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		}
+		if isTerminal(os.Stdout) {
+			source.AddAnnotation(clioperator.AnnotationClearScreenBefore, "true")
+		}
+	}
+	if !active {
+		return nil, nil
+	}
+	return instance{}, nil
+}
+
+// sizes fills, for every X_bytes that has a field X for people, that field.
+func sizes(source datasource.DataSource) datasource.DataFunc {
+	type pair struct{ from, to datasource.FieldAccessor }
+	var pairs []pair
+	for _, field := range source.Fields() {
+		name := field.FullName
+		if len(name) <= len(suffix) || name[len(name)-len(suffix):] != suffix {
+			continue
+		}
+		from, to := source.GetField(name), source.GetField(name[:len(name)-len(suffix)])
+		if to != nil && from.Type() == api.Kind_Uint64 && to.Type() == api.Kind_String {
+			pairs = append(pairs, pair{from, to})
+		}
+	}
+	return func(_ datasource.DataSource, row datasource.Data) error {
+		for _, p := range pairs {
+			bytes, err := p.from.Uint64(row)
+			if err == nil {
+				// It fails for a packet that is not ours to write: leave it.
+				_ = p.to.PutString(row, Size(bytes))
+			}
+		}
+		return nil
+	}
+}
+
+type byInuse struct {
+	datasource.DataArray
+	field datasource.FieldAccessor
+}
+
+func (b *byInuse) Less(i, j int) bool {
+	x, _ := b.field.Uint64(b.Get(i))
+	y, _ := b.field.Uint64(b.Get(j))
+	return x > y
+}
+
+func isTerminal(file *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+type instance struct{}
+
+func (instance) Name() string                        { return "table" }
+func (instance) Start(operators.GadgetContext) error { return nil }
+func (instance) Stop(operators.GadgetContext) error  { return nil }
+func (instance) Close(operators.GadgetContext) error { return nil }
