@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -43,7 +44,7 @@ func (b *bench) startAgent(args ...string) (*agent, error) {
 	}
 	var err error
 	a.child, err = start(nil, b.agent, append([]string{"run", "cuda_alloc", "--host",
-		"--pid", strconv.Itoa(os.Getpid()), "-o", "json"}, args...)...)
+		"--pid", strconv.Itoa(os.Getpid()), "-o", "json"}, args...)...) // the last -o holds
 	if err != nil {
 		return nil, err
 	}
@@ -65,39 +66,51 @@ func (a *agent) waitRow() (time.Duration, error) {
 // agentCost measures ig-gpu itself while others make calls.
 func (b *bench) agentCost() error {
 	b.title("ig-gpu, all of its threads", "CPU %", "user %", "RSS MiB", "anon MiB", "rows/s")
-	for _, c := range []struct {
-		name, target string
-		d            time.Duration
-		command      []string
-	}{
-		{"nothing to trace", "", 5 * time.Second, nil},
-		{"20,000 pairs/s, one row", "user 1 %, 150", 20 * time.Second,
-			[]string{b.workload, "-l", b.library, "-n", "100000000", "-r", "20000"}},
-		{"20,000 pairs/s from 100 lines of Python", "", 8 * time.Second,
-			[]string{"python3", b.depth, b.library, "rows", "100", "20000"}},
-		{"20,000 pairs/s from 5,000 lines of Python", "", 8 * time.Second,
-			[]string{"python3", b.depth, b.library, "rows", "5000", "20000"}},
+	profile := filepath.Join(os.TempDir(), "gpu-gadgets-bench.pb.gz")
+	defer os.Remove(profile)
+	rows := func(n string) []string { return []string{"python3", b.depth, b.library, "rows", n, "20000"} }
+	for _, c := range []agentCase{
+		{name: "nothing to trace", seconds: 5},
+		{name: "nothing to trace, 100 program starts a second", seconds: 5,
+			command: []string{"sh", "-c", "while sleep 0.01; do :; done"}, noRows: true},
+		{name: "20,000 pairs/s, one row", target: "1 user, 150", seconds: 20,
+			command: []string{b.workload, "-l", b.library, "-n", "100000000", "-r", "20000"}},
+		{name: "20,000 pairs/s, 100 lines of Python", target: "1 user, 150", seconds: 8, command: rows("100")},
+		{name: "20,000 pairs/s, 5,000 lines of Python", seconds: 8, command: rows("5000")},
+		{name: "same, no table, a profile file", seconds: 8, command: rows("5000"),
+			args: []string{"-o", "none", "--pprof-out", profile}, noRows: true},
 	} {
-		if err := b.agentCase(c.name, c.target, c.d, c.command); err != nil {
+		if err := b.agentCase(c); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) agentCase(name, target string, d time.Duration, command []string) error {
-	a, err := b.startAgent()
+// agentCase is one load under which ig-gpu is watched.
+type agentCase struct {
+	name, target string
+	seconds      int
+	command      []string // that makes the load
+	args         []string // of ig-gpu
+	noRows       bool     // ig-gpu prints none
+}
+
+func (b *bench) agentCase(c agentCase) error {
+	a, err := b.startAgent(c.args...)
 	if err != nil {
 		return err
 	}
 	defer a.stop()
-	if command != nil {
-		w, err := start(nil, command[0], command[1:]...)
+	if c.command != nil {
+		w, err := start(nil, c.command[0], c.command[1:]...)
 		if err != nil {
 			return err
 		}
 		defer w.stop()
-		if _, err := a.waitRow(); err != nil {
+		if c.noRows {
+			time.Sleep(time.Second)
+		} else if _, err := a.waitRow(); err != nil {
 			return fmt.Errorf("%w %s", err, w.errors.String())
 		}
 	}
@@ -107,7 +120,7 @@ func (b *bench) agentCase(name, target string, d time.Duration, command []string
 		return err
 	}
 	rows, begun := a.rows.Load(), time.Now()
-	time.Sleep(d)
+	time.Sleep(time.Duration(c.seconds) * time.Second)
 	to, err := a.usage()
 	if err != nil {
 		return err
@@ -118,7 +131,7 @@ func (b *bench) agentCase(name, target string, d time.Duration, command []string
 	if all := to.user + to.system - from.user - from.system; all > 0 {
 		share = float64(to.user-from.user) / float64(all)
 	}
-	b.row(name, target, strconv.FormatFloat(percent, 'f', 2, 64), strconv.FormatFloat(percent*share, 'f', 2, 64),
+	b.row(c.name, c.target, strconv.FormatFloat(percent, 'f', 2, 64), strconv.FormatFloat(percent*share, 'f', 2, 64),
 		number(float64(to.rss)/(1<<20)), number(float64(to.anon)/(1<<20)), number(float64(a.rows.Load()-rows)/wall))
 	return nil
 }
