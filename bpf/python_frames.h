@@ -157,8 +157,9 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
  * Names the place t->key in t->fresh, and enters it in the cache unless a read
  * failed: a failure must be tried again at the next event. 0 or -EFAULT.
  */
-PYTHON_GLOBAL long python_resolve(struct python_thread *t)
+PYTHON_GLOBAL long python_resolve(void)
 {
+	struct python_thread *t = python_here(0);
 	struct python_line_value *v;
 	struct python_line_key *k;
 	__u32 faults;
@@ -183,7 +184,7 @@ PYTHON_GLOBAL long python_resolve(struct python_thread *t)
 		if (t->offsets.minor == 10)
 			target *= 2;
 	}
-	v->symbol = python_symbol(t, t->argument_type);
+	v->symbol = python_symbol();
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
@@ -204,10 +205,6 @@ struct python_walk {
 	struct python_thread *t;
 	struct stack *s;
 };
-
-/* Entered from C: the frame of the interpreter's own trampoline, no Python code
- * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
-#define PY_OWNER_C 3
 
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
@@ -251,7 +248,7 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 			v = 0;
 	}
 	if (!v) {
-		python_resolve(t);
+		python_resolve();
 		v = &t->fresh;
 	}
 	line = v->line;
@@ -259,10 +256,14 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
 	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
 		line = PY_FRAME(t, PY_FRAME_LINE);
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].symbol = v->symbol;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].line = line;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].flags = 0;
+	/* Below 6.2 the verifier has forgotten the bound of n by now, and the
+	 * compiler has not: it would leave the mask out. */
 	t->frame_count = n + 1;
+	barrier_var(n);
+	n &= STACK_PYTHON_FRAMES - 1;
+	w->s->python[n].symbol = v->symbol;
+	w->s->python[n].line = line;
+	w->s->python[n].flags = 0;
 	return 0;
 }
 

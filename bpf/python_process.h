@@ -189,12 +189,14 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->runtime = p->runtime;
 	t->state = 0;
 	t->absent_head = 0;
+	t->only_interpreter = 0;
 	t->offsets = p->offsets;
 }
 
 /* Searches the process for an interpreter and remembers the answer. */
-PYTHON_GLOBAL long python_search_process(struct python_thread *t, __u64 process, bool again)
+PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 {
+	struct python_thread *t = python_here(0);
 	struct python_process *p, *old;
 	__u64 now = bpf_ktime_get_boot_ns();
 	__u32 doublings;
@@ -263,7 +265,7 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 	}
 	if (!again)
 		t->search.module = 0;
-	return python_search_process(t, process, again);
+	return python_search_process(process, again);
 }
 
 #endif

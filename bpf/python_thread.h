@@ -38,6 +38,7 @@
 /* From co_firstlineno to co_linetable, 3.11 – 3.15. */
 #define PY_CODE_CHECK_BYTES 80
 #define PY_MAX_THREADS 4096
+#define PY_ABSENT_NS (100ULL * 1000 * 1000)
 
 /* How far the search for the interpreter has come; see python_discover.h. */
 struct python_search {
@@ -65,7 +66,8 @@ struct python_search {
 struct python_identity {
 	__u64 word;
 	__u32 field; /* enum python_offset */
-	__u32 interpreters; /* walked after the first */
+	__u32 one_interpreter;
+	__u64 rank; /* of the best state so far; see python_thread_rank() */
 };
 
 /* The line table that is being read; see python_lines.h. */
@@ -121,10 +123,14 @@ struct python_thread {
 	__u64 runtime; /* address of _PyRuntime */
 	__u64 state;   /* the thread's PyThreadState; 0: not found yet */
 	/* Head of the thread list when this thread was last not in it. New threads
-	 * are put at the head: as long as it is the same, another walk is idle. */
+	 * are put at the head: as long as it is the same, another walk is idle, */
 	__u64 absent_head;
+	__u64 absent_until_ns; /* and this: the list may have changed during the walk */
+	/* The newest interpreter at that time; 0 if there were more than one, which
+	 * makes every event search: the thread may have a state in each. */
+	__u64 only_interpreter;
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
-	__u32 missed; /* drop_reason of this unwind, counted by the caller */
+	__u32 pad;
 	struct python_offsets offsets;
 	struct user_fault fault;
 	struct python_search search;
@@ -136,6 +142,7 @@ struct python_thread {
 	struct python_identity who;
 	struct python_line_walk line;
 	__u64 interpreter, other; /* of the thread list */
+	__u64 entry;		  /* frame on the C stack */
 	__s64 cell;
 	__u64 next_frame;
 	__u32 frame_count;
@@ -167,9 +174,18 @@ struct {
 /*
  * A global function is verified once by itself, not anew at each call and in
  * each state of its callers, without which the verifier does not come to an end.
- * The price: it knows its arguments by type only, so it checks them for NULL.
+ * The price: it knows its arguments by type only, so it checks them for NULL. And
+ * to kernels before 6.2 an argument is no memory that a map call may take its key
+ * or value from: functions that need that look t up with python_here().
  */
 #define PYTHON_GLOBAL __noinline
+
+static __always_inline struct python_thread *python_here(__u64 flags)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	return bpf_task_storage_get(&python_threads, task, 0, flags);
+}
 
 /* The word at a field of a block that was read before. */
 static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 offset)
@@ -204,6 +220,52 @@ static __always_inline void python_identify(struct python_identity *who)
 #endif
 }
 
+/* Entered from C: the frame of the interpreter's own trampoline, no Python code
+ * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
+#define PY_OWNER_C 3
+
+/* bpf_loop: one frame, until one that lies on the C stack. */
+static long python_entry_step(__u32 i, struct python_context *c)
+{
+	struct python_thread *t = c->t;
+
+	if (!t->entry || user_read(&t->fault, t->frame, t->offsets.frame_bytes & 511, t->entry)) {
+		t->entry = 0;
+		return 1;
+	}
+	if ((PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
+		return 1;
+	t->entry = PY_FRAME(t, PY_FRAME_PREVIOUS);
+	return 0;
+}
+
+/*
+ * A thread that is inside a subinterpreter has a state there and one in each
+ * interpreter that it came from. Each was entered from C; the stack of C grows
+ * down, so the innermost has the lowest address of what its last entry put there:
+ * the _PyCFrame (3.10 – 3.12) or the trampoline's frame (3.13+). The state is in
+ * t->thread. All ones where nothing runs, and below 3.10, which leaves no trace.
+ */
+static __always_inline __u64 python_thread_rank(struct python_thread *t)
+{
+	struct python_context c = { .t = t };
+	__u64 at;
+
+	if (t->offsets.minor < 10)
+		return ~0ULL;
+	if (t->offsets.minor <= 12) {
+		/* 3.10 has a _PyCFrame, too, where 3.11 has it less 8 bytes. */
+		at = PY_THREAD(t, PY_THREAD_FRAME);
+		if (t->offsets.minor == 10)
+			at = python_word(t->thread, 255, 48);
+		/* The root _PyCFrame is a part of the state itself. */
+		return at - t->other < 65536 ? ~0ULL : at;
+	}
+	t->entry = PY_THREAD(t, PY_THREAD_FRAME);
+	bpf_loop(STACK_PYTHON_FRAMES, python_entry_step, &c, 0);
+	return t->entry ? t->entry : ~0ULL;
+}
+
 /* bpf_loop: one thread of the list, or on to the next interpreter. */
 static long python_thread_step(__u32 i, struct python_context *c)
 {
@@ -221,14 +283,23 @@ static long python_thread_step(__u32 i, struct python_context *c)
 		if (!next || user_read(&t->fault, &t->other, sizeof(t->other),
 				       next + t->offsets.at[PY_INTERPRETER_THREADS]))
 			return 1;
-		t->who.interpreters++;
 		return 0;
 	}
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->other))
 		return 1;
 	if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) == t->who.word) {
-		t->state = t->other;
-		return 1;
+		__u64 rank;
+
+		if (t->who.one_interpreter) {
+			t->state = t->other;
+			return 1;
+		}
+		/* Of equals the last: the main interpreter ends the list. */
+		rank = python_thread_rank(t);
+		if (rank <= t->who.rank) {
+			t->who.rank = rank;
+			t->state = t->other;
+		}
 	}
 	t->other = PY_THREAD(t, PY_THREAD_NEXT);
 	return 0;
@@ -242,13 +313,16 @@ static long python_thread_step(__u32 i, struct python_context *c)
 PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 {
 	struct python_context c = { .t = t };
-	__u64 head, first = 0;
+	__u64 head, first = 0, next = 0;
 
 	if (!t)
 		return -EINVAL;
 	python_identify(&t->who);
-	t->who.interpreters = 0;
-	if (t->state) {
+	if (user_read(&t->fault, &t->interpreter, sizeof(t->interpreter),
+		      t->runtime + t->offsets.at[PY_RUNTIME_INTERPRETERS]))
+		return -EFAULT;
+	/* New interpreters, too, are put at the head. */
+	if (t->state && t->interpreter == t->only_interpreter) {
 		__u64 back = 0;
 
 		/*
@@ -273,16 +347,19 @@ PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 search:
 	t->state = 0;
 	t->fault.count = 0;
-	if (user_read(&t->fault, &t->interpreter, sizeof(t->interpreter),
-		      t->runtime + t->offsets.at[PY_RUNTIME_INTERPRETERS]))
-		return -EFAULT;
 	if (!t->interpreter)
 		return -ESRCH;
+	if (user_read(&t->fault, &next, sizeof(next),
+		      t->interpreter + t->offsets.at[PY_INTERPRETER_NEXT]))
+		return -EFAULT;
+	t->who.one_interpreter = !next;
+	t->who.rank = ~0ULL;
+	t->only_interpreter = next ? 0 : t->interpreter;
 	if (user_read(&t->fault, &head, sizeof(head),
 		      t->interpreter + t->offsets.at[PY_INTERPRETER_THREADS]))
 		return -EFAULT;
 	t->other = head;
-	if (head && head == t->absent_head) {
+	if (head && !next && head == t->absent_head && bpf_ktime_get_ns() < t->absent_until_ns) {
 		if (user_read(&t->fault, &first, sizeof(first),
 			      head + t->offsets.at[t->who.field & PY_OFFSET_MASK]))
 			return -EFAULT;
@@ -290,11 +367,16 @@ search:
 			return -ESRCH;
 	}
 	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);
-	if (t->state)
-		return 0;
+	if (t->state) {
+		if (t->who.one_interpreter)
+			return 0;
+		t->fault.count = 0;
+		return user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state);
+	}
 	if (t->fault.count)
 		return -EFAULT;
-	t->absent_head = t->who.interpreters ? 0 : head;
+	t->absent_head = head;
+	t->absent_until_ns = bpf_ktime_get_ns() + PY_ABSENT_NS;
 	return -ESRCH;
 }
 

@@ -527,6 +527,23 @@ func TestInterpreterLoadedLater(t *testing.T) {
 	})
 }
 
+// TestSubinterpreter: the thread has a state in two interpreters; the stack is
+// that of the one it is in. 3.7 to 3.9 leave no trace of which that is.
+func TestSubinterpreter(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		for _, old := range []string{"3.7", "3.8", "3.9"} {
+			if strings.HasSuffix(python, "python"+old) {
+				t.Skipf("%s is older than 3.10: no trace of the entry from C", python)
+			}
+		}
+		p := attach(t, spec, "mark_sleepable")
+		out := p.run(t, []string{python}, "interpreters", 50, 1)
+		p.check(t, 150, out, out+".sub")
+	})
+}
+
 // TestHostileInterpreter: lists without end, wild pointers, lengths out of
 // range. The work is bounded and the outcome is told.
 func TestHostileInterpreter(t *testing.T) {

@@ -387,6 +387,28 @@ elif MODE == "foreign":
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
     library.mark_in_thread(1 << 40)
+elif MODE == "interpreters":
+    # The whole workload again in a subinterpreter, between two runs in this one.
+    def within_interpreter():
+        script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+            [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(1 << 26)],
+            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+            made = interpreters.create("legacy")
+            failed = interpreters.exec(made, script)
+            assert failed is None, failed
+        else:
+            import _xxsubinterpreters as interpreters
+            if sys.version_info >= (3, 12):
+                made = interpreters.create(isolated=False)
+            else:
+                made = interpreters.create()
+            interpreters.run_string(made, script)
+
+    run(SAMPLES, 600)
+    within_interpreter()
+    run(SAMPLES, 700)
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):
