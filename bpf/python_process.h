@@ -182,6 +182,13 @@ static __noinline long python_inherit(struct python_thread *t)
 	return 0;
 }
 
+/* At the end of a process: user space then sees the living only. Not needed
+ * otherwise, as every map here is LRU or ends with the thread. */
+static __always_inline void python_process_gone(__u64 process)
+{
+	bpf_map_delete_elem(&python_by_process, &process);
+}
+
 static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 					 const struct python_process *p)
 {

@@ -296,6 +296,8 @@ def prepare():
         named("\u0434\u043b\u0438\u043d\u0430", "/tmp/\u0434\u043b\u0438\u043d\u0430.py"),
         named("\U00020000wide", "/tmp/\U0001f40d.py"),
         named("n" * 127, "/" + "f" * 255),
+        named("cut" + "n" * 128, "/cut" + "f" * 256),
+        named("\u0434" * 65, "\U0001f40d" * 65),
     ])
 
 
