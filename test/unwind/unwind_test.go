@@ -647,8 +647,8 @@ func TestVerifierCost(t *testing.T) {
 }
 
 // BenchmarkUnwind reports the time of the whole probe program per call, as the
-// kernel measures it, when everything is cached: unwinding, hashing the stack and
-// looking it up.
+// kernel measures it: unwinding, hashing the stack and looking it up. With depth=
+// everything is cached.
 func BenchmarkUnwind(b *testing.B) {
 	bpftest.RequireRoot(b)
 	spec := bpftest.Spec(b, source)
@@ -663,11 +663,21 @@ func BenchmarkUnwind(b *testing.B) {
 			continue
 		}
 		for _, program := range []string{"mark_sleepable", "mark_atomic"} {
-			for _, depth := range []int{4, 10, 50, 100} {
-				b.Run(fmt.Sprintf("3.%d/%s/depth=%d", minor, program, depth), func(b *testing.B) {
+			for _, c := range []struct {
+				name, mode string
+				samples    int
+			}{
+				{"depth=4", "measure", 4},
+				{"depth=10", "measure", 10},
+				{"depth=50", "measure", 50},
+				{"depth=100", "measure", 100},
+				{"first", "few", 1},  // an interpreter not seen before
+				{"mix", "few", 5000}, // much of the code is made anew at each call
+			} {
+				b.Run(fmt.Sprintf("3.%d/%s/%s", minor, program, c.name), func(b *testing.B) {
 					p := attach(b, spec, program)
 					for range b.N {
-						p.run(b, found[:1], "measure", depth, 0)
+						p.run(b, found[:1], c.mode, c.samples, 0)
 					}
 					stats, err := p.Programs[program].Stats()
 					if err != nil {
