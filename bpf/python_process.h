@@ -3,10 +3,11 @@
 #define GPU_GADGETS_PYTHON_PROCESS_H
 
 #include "python_discover.h"
+#include "python_thread.h"
 
 /*
  * python_process: which interpreter a process runs, where it is and how its
- * structs are laid out.
+ * structs are laid out. The map's value is in python_state.h.
  */
 #ifndef MAX_PYTHON_PROCESSES
 #define MAX_PYTHON_PROCESSES 4096

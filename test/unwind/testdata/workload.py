@@ -211,7 +211,8 @@ def renamed(depth):
     """The same code under names of equal length, freed at once."""
     name = "made_%d" % random.randrange(10)
     scope = {"go": go, "depth": depth}
-    exec("class K:\n def %s(self): return go(depth - 1)\nK().%s()" % (name, name), scope)
+    kind = "K%d" % random.randrange(10)
+    exec("class %s:\n def %s(self): return go(depth - 1)\n%s().%s()" % (kind, name, kind, name), scope)
 
 
 def evaluated(depth):
