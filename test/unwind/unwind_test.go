@@ -22,6 +22,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
@@ -148,6 +149,7 @@ func library(t testing.TB) string {
 // probe is one loaded and attached unwinder.
 type probe struct {
 	*ebpf.Collection
+	types   *btf.Spec
 	library string
 }
 
@@ -159,7 +161,7 @@ func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
 			delete(one.Programs, name)
 		}
 	}
-	p := &probe{library: library(t)}
+	p := &probe{types: spec.Types, library: library(t)}
 	file, err := link.OpenExecutable(p.library)
 	if err != nil {
 		t.Fatal(err)
@@ -547,18 +549,18 @@ func TestHostileInterpreter(t *testing.T) {
 		kind   string
 		flags  uint32
 		frames int
-		drop   uint32 // counted reason, 0 for none
+		drop   string // counted reason, if any
 	}{
 		{"interpreters", flagHasPython, 0, dropThread},
 		{"threads", flagHasPython, 0, dropThread},
-		{"frames", flagHasPython | flagTruncated, 128, 0},
+		{"frames", flagHasPython | flagTruncated, 128, ""},
 		{"wild", flagHasPython | flagIncomplete, 1, dropFault},
 		{"kernel", flagHasPython | flagIncomplete, 1, dropFault},
 		{"code", flagHasPython, 1, dropFault},
-		{"string", flagHasPython, 1, 0},
+		{"string", flagHasPython, 1, ""},
 		{"length", flagHasPython, 1, dropFault},
-		{"table", flagHasPython, 1, 0},
-		{"instruction", flagHasPython, 1, 0},
+		{"table", flagHasPython, 1, ""},
+		{"instruction", flagHasPython, 1, ""},
 		{"version", 0, 0, dropUnsupported},
 		{"cookie", 0, 0, dropUnsupported},
 	} {
@@ -591,28 +593,40 @@ func TestHostileInterpreter(t *testing.T) {
 						t.Errorf("sample %d: flags %d, %d frames; want %d, %d", id, s.Flags, s.PythonCount, c.flags, c.frames)
 					}
 				}
-				if c.drop != 0 && p.dropped(t, c.drop) == 0 {
-					t.Errorf("not counted as drop reason %d%s", c.drop, p.drops(t))
+				if c.drop != "" && p.dropped(t, c.drop) == 0 {
+					t.Errorf("not counted as %s%s", c.drop, p.drops(t))
 				}
 			})
 		}
 	}
 }
 
-// The values of enum drop_reason, bpf/drops.h.
+// Enumerators of drop_reason, bpf/drops.h.
 const (
-	dropFault       = 15
-	dropUnsupported = 16
-	dropThread      = 17
+	dropFault       = "DROP_PYTHON_FAULT"
+	dropUnsupported = "DROP_PYTHON_UNSUPPORTED"
+	dropThread      = "DROP_PYTHON_THREAD"
 )
 
-func (p *probe) dropped(t *testing.T, reason uint32) uint64 {
+// dropped is how often a reason was counted.
+func (p *probe) dropped(t *testing.T, reason string) uint64 {
 	t.Helper()
-	var value struct{ Count, Bytes uint64 }
-	if err := p.Maps["drops_by_reason"].Lookup(reason, &value); err != nil {
+	var enum *btf.Enum
+	if err := p.types.TypeByName("drop_reason", &enum); err != nil {
 		t.Fatal(err)
 	}
-	return value.Count
+	for _, v := range enum.Values {
+		if v.Name != reason {
+			continue
+		}
+		var value struct{ Count, Bytes uint64 }
+		if err := p.Maps["drops_by_reason"].Lookup(uint32(v.Value), &value); err != nil {
+			t.Fatal(err)
+		}
+		return value.Count
+	}
+	t.Fatalf("bpf/drops.h has no %s", reason)
+	return 0
 }
 
 // TestVerifierCost keeps the unwinder cheap to load: three programs carry it.
