@@ -58,6 +58,7 @@ PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 p
 			err = 0;
 		}
 	} else if (status == PYTHON_UNREADABLE) {
+		s->flags |= STACK_PYTHON_INCOMPLETE;
 		err = -EFAULT;
 	} else if (status == PYTHON_UNSUPPORTED) {
 		drop(DROP_PYTHON_UNSUPPORTED);

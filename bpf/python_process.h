@@ -3,10 +3,11 @@
 #define GPU_GADGETS_PYTHON_PROCESS_H
 
 #include "python_discover.h"
+#include "python_thread.h"
 
 /*
  * python_process: which interpreter a process runs, where it is and how its
- * structs are laid out.
+ * structs are laid out. The map's value is in python_state.h.
  */
 #ifndef MAX_PYTHON_PROCESSES
 #define MAX_PYTHON_PROCESSES 4096
@@ -180,6 +181,13 @@ static __noinline long python_inherit(struct python_thread *t)
 		return -ESRCH;
 	t->found = *known;
 	return 0;
+}
+
+/* At the end of a process: user space then sees the living only. Not needed
+ * otherwise, as every map here is LRU or ends with the thread. */
+static __always_inline void python_process_gone(__u64 process)
+{
+	bpf_map_delete_elem(&python_by_process, &process);
 }
 
 static __always_inline void python_adopt(struct python_thread *t, __u64 process,

@@ -2,17 +2,11 @@
 #ifndef GPU_GADGETS_PYTHON_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_SYMBOLS_H
 
-#include "python_thread.h"
+#include "python_state.h"
 
 /*
  * python_symbols: the names of a code object, as an entry of symbols_by_id.
  */
-
-/* Part of an object whose change shows that the object is another one. */
-struct python_window {
-	__u16 at; /* bytes from the object's start */
-	__u8 bytes;
-};
 
 /* State bits of a str (PyASCIIObject.state; 3.14t moved them, refused above). */
 #define PY_STRING_KIND(state) ((state >> 2) & 7)

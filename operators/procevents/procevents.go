@@ -58,6 +58,10 @@ type Event struct {
 // started processes.
 const ringPages = 16
 
+// gather is waited after the first record. A starting process writes about
+// eight within a millisecond, and each wake costs 10 µs.
+const gather = time.Millisecond
+
 // Reader reads the events of the whole machine.
 type Reader struct {
 	rings []*ring
@@ -141,6 +145,7 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 		if err := cmp.Or(err, failed); err != nil {
 			return fmt.Errorf("wait for perf events: %w", err)
 		}
+		time.Sleep(gather)
 		batch = batch[:0]
 		for _, ring := range r.rings {
 			batch = ring.read(batch, keep)

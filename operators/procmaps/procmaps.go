@@ -68,8 +68,8 @@ type Mapping struct {
 	Device uint64
 	// Inode is 0 for memory without a file.
 	Inode uint64
-	// Path is as the process sees it in its own mount namespace, or a name in
-	// brackets such as [vdso], or empty.
+	// Path is as seen from the root of the process's mount namespace (not from
+	// a chroot inside it), or a name in brackets such as [vdso], or empty.
 	Path string
 	// Deleted: the path no longer leads to this file.
 	Deleted bool

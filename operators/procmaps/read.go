@@ -16,8 +16,8 @@ import (
 var ErrStuck = errors.New("mappings cannot be read: the process hangs in the kernel")
 
 const (
-	// readTimeout is a thousand times what reading takes.
-	readTimeout = time.Second
+	// readTimeout is a hundred times what reading a large process takes.
+	readTimeout = 250 * time.Millisecond
 	// maxReading bounds the goroutines, and their threads, that wait for
 	// processes that hang.
 	maxReading = 64

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -151,6 +152,11 @@ func startHost(t testing.TB, env ...string) *host {
 	require.NoError(t, err)
 	h := &host{t: t, cmd: exec.Command(path)}
 	h.cmd.Env = append(os.Environ(), env...)
+	for _, e := range env {
+		if root, ok := strings.CutPrefix(e, "CHROOT="); ok {
+			h.cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		}
+	}
 	h.cmd.Stderr = os.Stderr
 	h.in, err = h.cmd.StdinPipe()
 	require.NoError(t, err)

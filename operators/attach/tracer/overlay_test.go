@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -46,4 +47,42 @@ func TestTwoContainersOfOneImageAreProbedOnce(t *testing.T) {
 		require.Equal(t, [2]int{7, 7}, [2]int{enters, exits})
 		require.Equal(t, 1, tr.Stats().Files)
 	})
+}
+
+// TestAContainerThatIsGoneIsLetGo: a probe keeps a file system busy, so none is
+// kept in a root directory without processes; files that a process can map
+// again stay probed.
+func TestAContainerThatIsGoneIsLetGo(t *testing.T) {
+	k := load(t)
+	shm, err := os.MkdirTemp("/dev/shm", "tracer-test")
+	if err != nil {
+		t.Skip("needs a second file system: ", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(shm) })
+	root := t.TempDir()
+	if err := unix.Mount("overlay", root, "overlay", 0, "lowerdir="+shm+":/"); err != nil {
+		t.Skip("cannot mount an overlay of /: ", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
+
+	tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 50 * time.Millisecond})
+	outside := startHost(t)
+	outside.ask("open %s", buildLibrary(t, t.TempDir()))
+	rows.attached(t, outside.pid)
+
+	path := buildLibrary(t, t.TempDir())
+	inside := startHost(t, "CHROOT="+root)
+	inside.ask("open %s", path)
+	row, _ := rows.attached(t, inside.pid)
+	require.Equal(t, root+path, row.Path, "a chroot is not another mount namespace")
+	inside.ask("call gpuAlloc 2")
+	enters, _ := k.calls(t, 1)
+	require.Equal(t, 2, enters)
+	require.Equal(t, 2, tr.Stats().Files)
+
+	inside.stop()
+	outside.stop()
+	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return unix.Unmount(root, 0) == nil }, 2*time.Second, 10*time.Millisecond, "busy")
+	require.Equal(t, 1, tr.Stats().Files, "the host's own library stays ready")
 }

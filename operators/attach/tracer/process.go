@@ -320,7 +320,7 @@ func (t *Tracer) scan() {
 		case p == nil:
 			t.inspect(pid)
 			t.predict(pid)
-		case all, t.events == nil && now.After(p.next):
+		case all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.inspect(pid)
 		}
 	}

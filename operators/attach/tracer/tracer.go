@@ -114,6 +114,7 @@ type Stats struct {
 	Processes  int // known now
 	Unreadable int // of them, maps not readable
 	Attached   int // (process, file) pairs now
+	Hidden     int // further pairs, not Visible
 	Files      int // files attached now, mapped or expected to be
 	Lost       uint64
 	// MapsRead is how many maps files were read.
@@ -276,14 +277,18 @@ func (t *Tracer) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Processes, s.Attached, s.Files, s.Unreadable = len(t.processes), 0, 0, 0
+	s.Processes = len(t.processes)
 	for _, p := range t.processes {
 		if p.err != nil {
 			s.Unreadable++
 		}
 		for _, f := range p.files {
-			if f.file.attached() && t.cfg.Visible(f.row) {
+			switch {
+			case !f.file.attached():
+			case t.cfg.Visible(f.row):
 				s.Attached++
+			default:
+				s.Hidden++
 			}
 		}
 	}

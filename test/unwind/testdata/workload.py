@@ -211,7 +211,8 @@ def renamed(depth):
     """The same code under names of equal length, freed at once."""
     name = "made_%d" % random.randrange(10)
     scope = {"go": go, "depth": depth}
-    exec("class K:\n def %s(self): return go(depth - 1)\nK().%s()" % (name, name), scope)
+    kind = "K%d" % random.randrange(10)
+    exec("class %s:\n def %s(self): return go(depth - 1)\n%s().%s()" % (kind, name, kind, name), scope)
 
 
 def evaluated(depth):
@@ -296,6 +297,8 @@ def prepare():
         named("\u0434\u043b\u0438\u043d\u0430", "/tmp/\u0434\u043b\u0438\u043d\u0430.py"),
         named("\U00020000wide", "/tmp/\U0001f40d.py"),
         named("n" * 127, "/" + "f" * 255),
+        named("cut" + "n" * 128, "/cut" + "f" * 256),
+        named("\u0434" * 65, "\U0001f40d" * 65),
     ])
 
 
