@@ -128,21 +128,15 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 		_ = r.ready.SetReadDeadline(time.Unix(1, 0)) // long ago: now
 	})
 	defer stop()
-	events := make([]unix.EpollEvent, max(1, len(r.rings)))
 	var batch []Event
 	for {
-		var failed error
-		err := ready.Read(func(epoll uintptr) bool {
-			n, err := unix.EpollWait(int(epoll), events, 0)
-			if err != nil && !errors.Is(err, unix.EINTR) {
-				failed = err
-			}
-			return n > 0 || err != nil
-		})
+		// What is in the rings decides, not what epoll says: the kernel tells of
+		// a record once, and here Go's poller was the one to hear it.
+		err := ready.Read(func(uintptr) bool { return slices.ContainsFunc(r.rings, (*ring).filled) })
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := cmp.Or(err, failed); err != nil {
+		if err != nil {
 			return fmt.Errorf("wait for perf events: %w", err)
 		}
 		time.Sleep(gather)
@@ -220,6 +214,11 @@ func openRing(cpu int) (*ring, error) {
 func (r *ring) close() {
 	_ = unix.Munmap(r.mem)
 	unix.Close(r.fd)
+}
+
+// filled reports whether there are records to read.
+func (r *ring) filled() bool {
+	return atomic.LoadUint64(&r.page.Data_head) != r.page.Data_tail
 }
 
 // read appends the records that are there.
