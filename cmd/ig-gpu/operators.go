@@ -53,7 +53,7 @@ func ownOperators() []operators.DataOperator {
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
-		table.New(),
+		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
 		drops.NewOperator(),
 	}
