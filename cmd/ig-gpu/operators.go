@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
@@ -55,6 +56,7 @@ func ownOperators() []operators.DataOperator {
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
+		ooms.NewOperator(),
 		drops.NewOperator(),
 	}
 }

@@ -16,6 +16,8 @@ import (
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
 const (
@@ -111,7 +113,7 @@ func sizes(source datasource.DataSource) datasource.DataFunc {
 			bytes, err := p.from.Uint64(row)
 			if err == nil {
 				// It fails for a packet that is not ours to write: leave it.
-				_ = p.to.PutString(row, Size(bytes))
+				_ = p.to.PutString(row, profile.FormatBytes(int64(bytes)))
 			}
 		}
 		return nil
