@@ -65,19 +65,23 @@ func TestKernelWithoutBTFIsAnError(t *testing.T) {
 	require.Contains(t, text, "/sys/kernel/btf/vmlinux is missing")
 }
 
-// Root without CAP_SYS_PTRACE may not read the mappings of a process that does
-// not want to be dumped.
+// Since Linux 6.15 who may load eBPF (CAP_PERFMON) may read all mappings, so
+// the denial is staged: a file that is nobody's to read, and root without the
+// right to read it all the same.
 func TestUnreadableProcessIsAnErrorOrCounted(t *testing.T) {
 	t.Parallel()
 	w := startWorkload(t)
-	w.do("hide")
-	const limited = "exec setpriv --bounding-set=-sys_ptrace"
+	secret := filepath.Join(t.TempDir(), "maps")
+	require.NoError(t, os.WriteFile(secret, nil, 0o000))
+	require.NoError(t, os.Chown(secret, 65534, 65534))
+	before := fmt.Sprintf("mount --bind %s /proc/%d/maps; ", secret, w.pid())
+	const limited = "exec setpriv --bounding-set=-sys_ptrace,-dac_override,-dac_read_search"
 
-	text := fails(t, inShell(t, "", limited, "--pid", fmt.Sprint(w.pid())))
+	text := fails(t, inShell(t, before, limited, "--pid", fmt.Sprint(w.pid())))
 	require.Contains(t, text, strconv.Itoa(w.pid()))
 	require.Contains(t, text, "permission denied")
 
-	r := launch(t, inShell(t, "", limited, "--timeout", "4"))
+	r := launch(t, inShell(t, before, limited, "--timeout", "4"))
 	require.Zero(t, r.exit())
 	unreadable := regexp.MustCompile(`(\d+) unreadable`).FindStringSubmatch(r.errors())
 	if len(r.attachments) == 0 { // else another process of this machine was traced
@@ -201,7 +205,6 @@ func TestMistakesInFlagsAreOneLine(t *testing.T) {
 		{[]string{"--no-such-flag"}, "no-such-flag"},
 		{[]string{"--flamegraph-base", "/nowhere"}, "flamegraph-out"},
 		{[]string{"--timeout", "soon"}, "timeout"},
-		{[]string{"-o", "xml"}, "xml"},
 	} {
 		require.Contains(t, fails(t, gadget(t, c.args...)), c.want, c.args)
 	}
