@@ -106,8 +106,7 @@ func badELF(t *testing.T) map[string]string {
 	write("truncated", good[:5000])
 	write("text", []byte("#!/bin/sh\necho not a library\n"))
 
-	// Each program header says that the dynamic section is all of the file, and
-	// each hash chain leads to itself.
+	// Each hash chain leads to itself.
 	cyclic := append([]byte(nil), good...)
 	headers := binary.LittleEndian.Uint64(cyclic[0x20:])
 	for i := range int(binary.LittleEndian.Uint16(cyclic[0x38:])) {

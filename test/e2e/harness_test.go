@@ -164,6 +164,9 @@ func (r *run) read(from io.Reader) {
 	lines := bufio.NewReaderSize(from, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
+		r.mu.Lock()
+		r.stdout.Write(line)
+		r.mu.Unlock()
 		if text := bytes.TrimSpace(line); len(text) > 0 {
 			r.take(text)
 		}
@@ -177,8 +180,6 @@ func (r *run) read(from io.Reader) {
 func (r *run) take(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stdout.Write(line)
-	r.stdout.WriteByte('\n')
 	var rows []row
 	var drops []drop
 	var fields map[string]json.RawMessage
