@@ -145,7 +145,11 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 		case <-r.done:
 		default:
 			_ = cmd.Process.Kill()
-			<-r.done
+			select {
+			case <-r.done:
+			case <-time.After(patience):
+				t.Errorf("something still holds the output of %s", cmd)
+			}
 		}
 		text := r.errors()
 		for _, sign := range []string{"panic", "goroutine ", "runtime error", "internal error"} {

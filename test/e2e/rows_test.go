@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -173,11 +172,7 @@ func TestRunNeedsNoNetworkAndNoImageStore(t *testing.T) {
 	home := t.TempDir()
 	w := startWorkload(t)
 	w.do("load %s", driver(t))
-	cmd := inShell(t, "mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; echo >&3; ", "unshare --net", "--pid", fmt.Sprint(w.pid()))
-	store, err := os.Create(filepath.Join(t.TempDir(), "marker"))
-	require.NoError(t, err)
-	defer store.Close()
-	cmd.ExtraFiles = []*os.File{store}
+	cmd := inShell(t, "mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; ", "exec unshare --net", "--pid", fmt.Sprint(w.pid()))
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_DATA_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	r := launch(t, cmd)
 	r.waitAttached(w.pid())
@@ -190,5 +185,6 @@ func TestRunNeedsNoNetworkAndNoImageStore(t *testing.T) {
 	entries, err = os.ReadDir(home)
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	require.NoError(t, w.in.Close())
+	code, _ := r.interrupt()
+	require.Zero(t, code)
 }
