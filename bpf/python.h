@@ -8,80 +8,66 @@
 /*
  * python: the Python call stack of the current thread, found in the kernel, from
  * the first event of a process on: no agent, no file, nothing set up by user
- * space. CPython 3.7 – 3.15; kernels from 5.17 (bpf_loop), for sleepable
- * programs from 6.0.
+ * space. CPython 3.7 – 3.15, of the free-threaded builds that of 3.13. Tried on
+ * Linux 6.1 and 6.18; bpf_loop needs 5.17, sleepable uprobes need 6.0.
  *
  * Everything in the traced process may be hostile: loops are bounded, every read
  * may fail, and no address is used but to read user memory.
  *
- * A program that includes this file pays for one copy of it: call only one of
- * the two entry points below, at one place.
+ * What it costs the program that calls one of the two entry points, at one place:
+ * some 32,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
+ * nested calls, the program included. A thread costs 2.4 KB from its first event
+ * until its end.
  */
 
-/* One attempt. Fills s; a failure is in t->fault, what to count in t->missed. */
-PYTHON_GLOBAL long python_try(struct python_thread *t, struct stack *s, __u64 process,
-				  bool again)
+/*
+ * One attempt. `again`: it follows a fault that was mended. 0; -EFAULT with the
+ * address in `fault`, not counted; -ENOENT: no storage, or it is in use, which
+ * is so when a profiling interrupt meets an unwind of its own thread.
+ */
+PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 process,
+			      bool again)
 {
+	struct python_thread *t = python_here(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u64 frame;
 	long status, err;
 
-	if (!t || !s)
+	if (!s || !fault)
 		return -EINVAL;
 	s->flags &= ~(STACK_HAS_PYTHON | STACK_PYTHON_TRUNCATED | STACK_PYTHON_INCOMPLETE);
 	s->python_count = 0;
-	t->missed = DROP_NONE;
-	t->fault.count = 0;
-	status = python_know_process(t, process, again);
-	if (status == PYTHON_UNREADABLE) {
-		t->missed = DROP_PYTHON_FAULT;
-		return t->fault.count ? -EFAULT : 0;
+	if (!t || t->busy) {
+		drop(DROP_SCRATCH);
+		return -ENOENT;
 	}
-	if (status == PYTHON_UNSUPPORTED)
-		t->missed = DROP_PYTHON_UNSUPPORTED;
-	if (status != PYTHON_FOUND)
-		return 0;
-	s->flags |= STACK_HAS_PYTHON;
+	t->busy = 1;
 	t->fault.count = 0;
-	err = python_thread_read(t);
-	if (!err) {
-		err = python_thread_frame(t, &frame);
+	err = 0;
+	status = python_know_process(t, process, again);
+	if (status == PYTHON_FOUND) {
+		s->flags |= STACK_HAS_PYTHON;
+		t->fault.count = 0;
+		err = python_thread_read(t);
+		if (!err)
+			err = python_thread_frame(t, &frame);
 		if (!err) {
 			python_walk_frames(t, s, frame);
 			err = t->fault.count ? -EFAULT : 0;
-		}
-	}
-	if (err == -ESRCH) {
-		t->missed = DROP_PYTHON_THREAD;
-		return 0;
-	}
-	if (err) {
-		t->missed = DROP_PYTHON_FAULT;
-		if (!s->python_count)
+		} else if (err == -EFAULT) {
 			s->flags |= STACK_PYTHON_INCOMPLETE;
+		} else {
+			drop(DROP_PYTHON_THREAD);
+			err = 0;
+		}
+	} else if (status == PYTHON_UNREADABLE) {
+		s->flags |= STACK_PYTHON_INCOMPLETE;
+		err = -EFAULT;
+	} else if (status == PYTHON_UNSUPPORTED) {
+		drop(DROP_PYTHON_UNSUPPORTED);
 	}
-	return err;
-}
-
-/* The current thread's storage, taken; 0 when there is none or it is in use. */
-static __always_inline struct python_thread *python_take(void)
-{
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	struct python_thread *t;
-
-	t = bpf_task_storage_get(&python_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!t || t->busy) {
-		drop(DROP_SCRATCH);
-		return 0;
-	}
-	t->busy = 1;
-	return t;
-}
-
-static __always_inline void python_give(struct python_thread *t)
-{
-	if (t->missed)
-		drop(t->missed);
+	*fault = t->fault;
 	t->busy = 0;
+	return err;
 }
 
 /*
@@ -93,14 +79,10 @@ static __always_inline void python_give(struct python_thread *t)
 static __always_inline long python_unwind(struct stack *s, struct user_fault *fault,
 					  __u64 process)
 {
-	struct python_thread *t = python_take();
-	long err;
+	long err = python_try(s, fault, process, false);
 
-	if (!t)
-		return -ENOENT;
-	err = python_try(t, s, process, false);
-	*fault = t->fault;
-	python_give(t);
+	if (err == -EFAULT)
+		drop(DROP_PYTHON_FAULT);
 	return err;
 }
 
@@ -109,19 +91,19 @@ static __always_inline long python_unwind(struct stack *s, struct user_fault *fa
 #define PY_MAX_FAULTS 1024
 
 struct python_retry {
-	struct python_thread *t;
 	struct stack *s;
 	__u64 process;
+	struct user_fault fault;
 	long err;
 };
 
 /* bpf_loop: one attempt, and the missing page if it failed. */
 static long python_retry_step(__u32 i, struct python_retry *r)
 {
-	r->err = python_try(r->t, r->s, r->process, i > 0);
-	if (r->err != -EFAULT)
+	r->err = python_try(r->s, &r->fault, r->process, i > 0);
+	if (r->err != -EFAULT || !r->fault.count)
 		return 1;
-	return user_fault_in(&r->t->fault) ? 1 : 0;
+	return user_fault_in(&r->fault) ? 1 : 0;
 }
 
 /*
@@ -130,12 +112,11 @@ static long python_retry_step(__u32 i, struct python_retry *r)
  */
 static __always_inline long python_unwind_sleepable(struct stack *s, __u64 process)
 {
-	struct python_retry r = { .t = python_take(), .s = s, .process = process };
+	struct python_retry r = { .s = s, .process = process };
 
-	if (!r.t)
-		return -ENOENT;
 	bpf_loop(PY_MAX_FAULTS, python_retry_step, &r, 0);
-	python_give(r.t);
+	if (r.err == -EFAULT)
+		drop(DROP_PYTHON_FAULT);
 	return r.err;
 }
 

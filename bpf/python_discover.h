@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_PYTHON_DISCOVER_H
 #define GPU_GADGETS_PYTHON_DISCOVER_H
 
-#include "python_thread.h"
+#include "python_state.h"
 
 /*
  * python_discover: finds symbols in the current process as its dynamic linker

@@ -4,6 +4,7 @@
 
 #include "python_lines.h"
 #include "python_symbols.h"
+#include "python_thread.h"
 
 /*
  * python_frames: walks the frames of a thread and names each. An event costs
@@ -53,12 +54,28 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 	return h | 1;
 }
 
+/* Mixes in how the name of t->argument_type begins: types are freed, too. 0: a fault. */
+static __always_inline __u64 python_mix_class(struct python_thread *t, __u64 h)
+{
+	__u64 *words = (__u64 *)t->bytes;
+	__u64 name;
+
+	for (__u32 i = 0; i < PY_CHECK_TEXT / 8; i++)
+		words[i] = 0;
+	if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
+	    bpf_probe_read_user_str(words, PY_CHECK_TEXT, (void *)name) < 0)
+		return 0;
+	for (__u32 i = 0; i < PY_CHECK_TEXT / 8; i++)
+		h = python_mix(h, words[i]);
+	return h | 1;
+}
+
 /*
  * Says whether the code object at the key's address is still the same, for code
  * objects are freed and their memory is used again at once. 3.12 and later
  * number them (co_version): exact. Before that, or after 2^32 numbers, compared
- * are the object's own words and the tails of its line table, name and file:
- * two objects alike in all of these would be taken for each other.
+ * are the object's own words, the tails of its line table, name and file, and the
+ * class's name: two objects alike in all of these would be taken for each other.
  *
  * The key goes in, too: an LRU entry may change hands while it is read.
  * 0 on a fault, which makes no entry valid.
@@ -99,6 +116,11 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	h = python_mix(h, name);
 	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
 	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
+	if (v->has_class) {
+		h = python_mix_class(t, h);
+		if (!h)
+			return 0;
+	}
 	h = python_mix_user(t, h, name + v->name_at, v->name_bytes, PY_CHECK_TEXT);
 	if (!h)
 		return 0;
@@ -147,7 +169,7 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
-	/* From ob_size on: a short table is compared as a whole. */
+	/* A table of up to 64 bytes is compared as a whole. */
 	python_tail(t->offsets.at[PY_BYTES_DATA], t->offsets.at[PY_BYTES_DATA] + size,
 		    PY_CHECK_TABLE, &v->table_at, &v->table_bytes);
 	return 0;
@@ -157,8 +179,9 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
  * Names the place t->key in t->fresh, and enters it in the cache unless a read
  * failed: a failure must be tried again at the next event. 0 or -EFAULT.
  */
-PYTHON_GLOBAL long python_resolve(struct python_thread *t)
+PYTHON_GLOBAL long python_resolve(void)
 {
+	struct python_thread *t = python_here(0);
 	struct python_line_value *v;
 	struct python_line_key *k;
 	__u32 faults;
@@ -183,7 +206,8 @@ PYTHON_GLOBAL long python_resolve(struct python_thread *t)
 		if (t->offsets.minor == 10)
 			target *= 2;
 	}
-	v->symbol = python_symbol(t, t->argument_type);
+	v->symbol = python_symbol();
+	v->has_class = t->symbol.class_len != 0;
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
@@ -205,10 +229,6 @@ struct python_walk {
 	struct stack *s;
 };
 
-/* Entered from C: the frame of the interpreter's own trampoline, no Python code
- * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
-#define PY_OWNER_C 3
-
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
 {
@@ -216,7 +236,7 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 	struct python_line_key *key = &t->key;
 	struct python_line_value *v;
 	__u64 frame = t->next_frame, check;
-	__u32 line, n = t->frame_count;
+	__u32 line, n = t->frame_count, faults = t->fault.count;
 
 	if (!frame)
 		return 1;
@@ -249,9 +269,12 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		check = python_check(t, key, v);
 		if (!check || check != v->check)
 			v = 0;
+		/* What is compared may lie outside of the object that is there now. */
+		if (!check)
+			t->fault.count = faults;
 	}
 	if (!v) {
-		python_resolve(t);
+		python_resolve();
 		v = &t->fresh;
 	}
 	line = v->line;
@@ -259,10 +282,14 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
 	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
 		line = PY_FRAME(t, PY_FRAME_LINE);
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].symbol = v->symbol;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].line = line;
-	w->s->python[n & (STACK_PYTHON_FRAMES - 1)].flags = 0;
+	/* Below 6.2 the verifier has forgotten the bound of n by now, and the
+	 * compiler has not: it would leave the mask out. */
 	t->frame_count = n + 1;
+	barrier_var(n);
+	n &= STACK_PYTHON_FRAMES - 1;
+	w->s->python[n].symbol = v->symbol;
+	w->s->python[n].line = line;
+	w->s->python[n].flags = 0;
 	return 0;
 }
 

@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_PYTHON_LINES_H
 #define GPU_GADGETS_PYTHON_LINES_H
 
-#include "python_thread.h"
+#include "python_state.h"
 
 /*
  * python_lines: the source line of an instruction, from a code object's table.

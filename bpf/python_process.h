@@ -3,10 +3,11 @@
 #define GPU_GADGETS_PYTHON_PROCESS_H
 
 #include "python_discover.h"
+#include "python_thread.h"
 
 /*
  * python_process: which interpreter a process runs, where it is and how its
- * structs are laid out.
+ * structs are laid out. The map's value is in python_state.h.
  */
 #ifndef MAX_PYTHON_PROCESSES
 #define MAX_PYTHON_PROCESSES 4096
@@ -182,6 +183,13 @@ static __noinline long python_inherit(struct python_thread *t)
 	return 0;
 }
 
+/* At the end of a process: user space then sees the living only. Not needed
+ * otherwise, as every map here is LRU or ends with the thread. */
+static __always_inline void python_process_gone(__u64 process)
+{
+	bpf_map_delete_elem(&python_by_process, &process);
+}
+
 static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 					 const struct python_process *p)
 {
@@ -189,12 +197,14 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->runtime = p->runtime;
 	t->state = 0;
 	t->absent_head = 0;
+	t->only_interpreter = 0;
 	t->offsets = p->offsets;
 }
 
 /* Searches the process for an interpreter and remembers the answer. */
-PYTHON_GLOBAL long python_search_process(struct python_thread *t, __u64 process, bool again)
+PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 {
+	struct python_thread *t = python_here(0);
 	struct python_process *p, *old;
 	__u64 now = bpf_ktime_get_boot_ns();
 	__u32 doublings;
@@ -263,7 +273,7 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 	}
 	if (!again)
 		t->search.module = 0;
-	return python_search_process(t, process, again);
+	return python_search_process(process, again);
 }
 
 #endif

@@ -2,17 +2,11 @@
 #ifndef GPU_GADGETS_PYTHON_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_SYMBOLS_H
 
-#include "python_thread.h"
+#include "python_state.h"
 
 /*
  * python_symbols: the names of a code object, as an entry of symbols_by_id.
  */
-
-/* Part of an object whose change shows that the object is another one. */
-struct python_window {
-	__u16 at; /* bytes from the object's start */
-	__u8 bytes;
-};
 
 /* State bits of a str (PyASCIIObject.state; 3.14t moved them, refused above). */
 #define PY_STRING_KIND(state) ((state >> 2) & 7)
@@ -190,8 +184,9 @@ static __always_inline __u64 python_symbol_id(const struct symbol *s)
  * The key in symbols_by_id of the code object in t->code, which is entered there
  * when new. 0: no name, because of a fault or because the map is full.
  */
-PYTHON_GLOBAL __u64 python_symbol(struct python_thread *t, __u64 type)
+PYTHON_GLOBAL __u64 python_symbol(void)
 {
+	struct python_thread *t = python_here(0);
 	struct symbol *s;
 	struct python_string text;
 	__u64 name, id;
@@ -217,7 +212,7 @@ PYTHON_GLOBAL __u64 python_symbol(struct python_thread *t, __u64 type)
 	s->file_len = text.bytes;
 	s->file_kind = text.kind;
 	s->cut |= text.cut << 1;
-	if (!s->name_is_qualname && python_class(t, type))
+	if (!s->name_is_qualname && python_class(t, t->argument_type))
 		return 0;
 	id = python_symbol_id(s);
 	if (bpf_map_lookup_elem(&symbols_by_id, &id))

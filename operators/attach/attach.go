@@ -165,8 +165,8 @@ type instance struct {
 
 	mu sync.Mutex
 	// selected are the mount namespaces of the containers that the user
-	// selected; they count when filtered is set.
-	selected map[uint64]bool
+	// selected, and when they ended; they count when filtered is set.
+	selected map[uint64]time.Time
 	filtered bool
 }
 
@@ -290,23 +290,31 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // Close is called without Start and Stop too.
 func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
 
+// farewell is how long after its end a container still counts, so that its
+// processes are seen to go.
+const farewell = 10 * time.Second
+
 // visible: the user selected the container that the process is in.
 func (i *instance) visible(a tracer.Attachment) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return !i.filtered || i.selected[a.MountNS]
+	if !i.filtered {
+		return true
+	}
+	end, ok := i.selected[a.MountNS]
+	return ok && (end.IsZero() || time.Since(end) < farewell)
 }
 
 func (i *instance) addContainer(c *ig.Container) {
 	i.mu.Lock()
 	if i.selected == nil {
-		i.selected = map[uint64]bool{}
+		i.selected = map[uint64]time.Time{}
 	}
-	news := !i.selected[c.Mntns]
-	i.selected[c.Mntns] = true
+	end, known := i.selected[c.Mntns]
+	i.selected[c.Mntns] = time.Time{}
 	t, filtered := i.tracer, i.filtered
 	i.mu.Unlock()
-	if t != nil && filtered && news {
+	if t != nil && filtered && (!known || !end.IsZero()) {
 		t.ReportAgain(func(a tracer.Attachment) bool { return a.MountNS == c.Mntns })
 	}
 }
@@ -314,5 +322,12 @@ func (i *instance) addContainer(c *ig.Container) {
 func (i *instance) removeContainer(c *ig.Container) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	delete(i.selected, c.Mntns)
+	for mntns, end := range i.selected {
+		if !end.IsZero() && time.Since(end) >= farewell {
+			delete(i.selected, mntns)
+		}
+	}
+	if _, ok := i.selected[c.Mntns]; ok {
+		i.selected[c.Mntns] = time.Now()
+	}
 }

@@ -31,6 +31,7 @@ import (
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/tracer"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
@@ -288,4 +289,19 @@ func TestWrongPIDIsAnError(t *testing.T) {
 		require.ErrorContains(t, err, text)
 		require.NotContains(t, err.Error(), "\n")
 	}
+}
+
+func TestOnlySelectedContainersAreVisible(t *testing.T) {
+	i := &instance{}
+	row := tracer.Attachment{MountNS: 7}
+	require.True(t, i.visible(row), "without a container manager all are")
+	i.filtered = true
+	require.False(t, i.visible(row))
+	c := &ig.Container{Mntns: 7}
+	i.addContainer(c)
+	require.True(t, i.visible(row))
+	i.removeContainer(c)
+	require.True(t, i.visible(row), "its processes are still going")
+	i.selected[7] = time.Now().Add(-farewell)
+	require.False(t, i.visible(row))
 }

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +57,10 @@ type Event struct {
 // of a mapping is about 150 bytes, so that 64 KiB hold the mappings of ten
 // started processes.
 const ringPages = 16
+
+// gather is waited after the first record. A starting process writes about
+// eight within a millisecond, and each wake costs 10 µs.
+const gather = time.Millisecond
 
 // Reader reads the events of the whole machine.
 type Reader struct {
@@ -118,6 +123,7 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 		if ctx.Err() != nil {
 			return nil
 		}
+		time.Sleep(gather)
 		batch = batch[:0]
 		for _, ring := range r.rings {
 			batch = ring.read(batch, keep)

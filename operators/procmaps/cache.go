@@ -5,9 +5,7 @@ package procmaps
 import (
 	"container/list"
 	"errors"
-	"os"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strconv"
 	"sync"
@@ -67,6 +65,7 @@ type Cache struct {
 	running  *list.List        // of *entry; front: used last
 	exited   *list.List        // of *entry; front: exited last
 	byExited map[Process]*entry
+	reading  map[uint32]*reads // pids whose maps are being read
 }
 
 type entry struct {
@@ -94,6 +93,7 @@ func NewCache(cfg Config) *Cache {
 		cfg:      cfg,
 		byPID:    map[uint32]*entry{},
 		byExited: map[Process]*entry{},
+		reading:  map[uint32]*reads{},
 		running:  list.New(),
 		exited:   list.New(),
 	}
@@ -236,36 +236,16 @@ func (c *Cache) read(pid uint32) (*Snapshot, error) {
 			return nil, err
 		}
 		s := &Snapshot{Process: Process{pid, start}, Taken: time.Now()}
-		f, err := os.Open(c.path(pid, "maps"))
+		s.Mappings, err = c.Read(pid, func(m Mapping) bool { return m.Perms&Exec != 0 })
 		if err != nil {
-			return nil, procError(pid, err)
+			return nil, err
 		}
-		err = Parse(f, func(m Mapping) bool {
-			if m.Perms&Exec != 0 {
-				s.Mappings = append(s.Mappings, m)
-			}
-			s.Truncated = len(s.Mappings) >= maxMappings
-			return !s.Truncated
-		})
-		f.Close()
-		if err != nil && !errors.Is(err, ErrMalformed) {
-			return nil, procError(pid, err)
-		}
+		s.Truncated = len(s.Mappings) == maxMappings
 		again, err := StartTime(c.cfg.ProcFS, pid)
 		if err != nil {
 			return nil, err
 		}
 		if again == start || try > 0 {
-			// The kernel sorts; Find relies on it, and a hostile file need not.
-			slices.SortFunc(s.Mappings, func(a, b Mapping) int {
-				switch {
-				case a.Start < b.Start:
-					return -1
-				case a.Start > b.Start:
-					return 1
-				}
-				return 0
-			})
 			return s, nil
 		}
 	}

@@ -23,6 +23,8 @@ const (
 	// maxMappings bounds a snapshot: four times vm.max_map_count's default
 	// (65530). What follows is dropped and Snapshot.Truncated set.
 	maxMappings = 1 << 18
+	// maxLines bounds the time for one file.
+	maxLines = 1 << 22
 )
 
 // ErrMalformed is in the chain of an error about a line that the kernel would
@@ -66,8 +68,8 @@ type Mapping struct {
 	Device uint64
 	// Inode is 0 for memory without a file.
 	Inode uint64
-	// Path is as the process sees it in its own mount namespace, or a name in
-	// brackets such as [vdso], or empty.
+	// Path is as seen from the root of the process's mount namespace (not from
+	// a chroot inside it), or a name in brackets such as [vdso], or empty.
 	Path string
 	// Deleted: the path no longer leads to this file.
 	Deleted bool
@@ -87,7 +89,7 @@ func Parse(r io.Reader, fn func(Mapping) bool) error {
 	br := bufio.NewReaderSize(r, maxLine)
 	var skipped error
 	var last string // the path of the line before: mappings of a file are neighbours
-	for n := 0; n < maxMappings; n++ {
+	for n := 0; n < maxLines; n++ {
 		line, err := br.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			if skipped == nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func parseAll(t *testing.T, text string) ([]Mapping, error) {
@@ -180,6 +181,33 @@ func TestCacheIsBounded(t *testing.T) {
 		require.Equal(t, c.running.Len()+c.exited.Len(), len(c.byPID))
 		require.Len(t, c.byExited, c.exited.Len())
 	}
+}
+
+// A pipe without a writer blocks like the lock of a process that hangs.
+func TestAProcessThatHangsDoesNotBlock(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	fakeProc(t, root, 5, 777, "")
+	maps := filepath.Join(root, "5", "maps")
+	require.NoError(t, os.Remove(maps))
+	require.NoError(t, unix.Mkfifo(maps, 0o600))
+	_, err := c.Snapshot(5)
+	require.ErrorIs(t, err, ErrStuck)
+	begin := time.Now()
+	_, err = c.Snapshot(5)
+	require.ErrorIs(t, err, ErrStuck)
+	require.Less(t, time.Since(begin), readTimeout/2, "one that is known to hang is not waited for")
+
+	f, err := os.OpenFile(maps, os.O_WRONLY, 0) // the lock is released
+	require.NoError(t, err)
+	_, err = f.WriteString("1000-2000 r-xp 0 00:01 7 /a\n")
+	require.NoError(t, err)
+	f.Close()
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.reading[5] == nil
+	}, time.Second, time.Millisecond)
 }
 
 func TestSnapshotIsSortedWhateverTheFileSays(t *testing.T) {

@@ -26,8 +26,7 @@ const Compiler = "clang-19"
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 
-// arch is the name that libbpf, vmlinux.h's directory and GOARCH give to the
-// machine.
+// arches are libbpf's names of the machines, by GOARCH.
 var arches = map[string]string{"amd64": "x86", "arm64": "arm64"}
 
 // includes finds the directories once per test binary: asking go list takes a
@@ -86,6 +85,11 @@ func Compile(t testing.TB, source string, flags ...string) string {
 	if err != nil {
 		t.Fatalf("compile %s: %v", source, err)
 	}
+	for _, dir := range []string{dirs[0], filepath.Dir(source)} {
+		if err := readAll(dir); err != nil {
+			t.Fatalf("compile %s: %v", source, err)
+		}
+	}
 	object := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".bpf.c")+".o")
 	args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror", "-D__TARGET_ARCH_" + arch}
 	for _, dir := range dirs {
@@ -101,6 +105,24 @@ func Compile(t testing.TB, source string, flags ...string) string {
 		t.Fatalf("compile %s: %v\n%s%s", source, err, out, hint)
 	}
 	return object
+}
+
+// readAll reads the files of a directory, for go test to know that the result
+// depends on them: it sees what the test opens, not what the compiler does, and
+// would otherwise show a cached result after a header has changed.
+func readAll(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Type().IsRegular() {
+			if _, err := os.ReadFile(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Spec compiles a .bpf.c file and parses the object.

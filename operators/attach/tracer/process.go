@@ -99,7 +99,7 @@ func isLibrary(name, library string) bool {
 // interesting is asked about every new mapping of code of any process, from
 // the goroutine that reads events.
 func (t *Tracer) interesting(pid uint32, path []byte) bool {
-	if _, ok := t.alive.Load(pid); ok {
+	if _, ok := t.alive.Load(pid); ok && !bytes.HasPrefix(path, []byte("//anon")) {
 		return true
 	}
 	s := string(path)
@@ -211,22 +211,22 @@ func (t *Tracer) inspect(pid uint32) {
 	p.looked++
 	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.looked, 6), maxRescan))
 
-	var found []procmaps.Mapping
-	f, err := os.Open(t.proc(pid, "maps"))
-	if err == nil {
-		seen := map[string]bool{}
-		err = procmaps.Parse(f, func(m procmaps.Mapping) bool {
-			// A library has several mappings; its code is one of them.
-			if m.Perms&procmaps.Exec != 0 && m.IsFile() && !seen[m.Path] && t.matches(m.Path) != "" {
-				seen[m.Path] = !m.Deleted // several deleted files may share a path
-				found = append(found, m)
-			}
-			return len(found) < maxLibrariesPerProcess
-		})
-		f.Close()
-		if errors.Is(err, procmaps.ErrMalformed) {
-			err = nil
+	seenPath := map[string]bool{}
+	found, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
+		// A library has several mappings; its code is one of them.
+		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || seenPath[m.Path] || t.matches(m.Path) == "" ||
+			len(seenPath) >= maxLibrariesPerProcess {
+			return false
 		}
+		seenPath[m.Path] = !m.Deleted // several deleted files may share a path
+		return true
+	})
+	if len(found) > maxLibrariesPerProcess {
+		found = found[:maxLibrariesPerProcess]
+	}
+	if errors.Is(err, procmaps.ErrGone) {
+		t.leave(pid)
+		return
 	}
 	p.err = err
 	if err != nil || (len(found) == 0 && len(p.files) == 0) {
@@ -267,6 +267,9 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	row := Attachment{PID: p.pid, Comm: p.comm, MountNS: p.mountNS, Path: m.Path}
 	f, err := t.cfg.Maps.Open(p.pid, m)
 	if err != nil {
+		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
+			return fileKey{}, false // exited meanwhile
+		}
 		// There is no file to attach to; the mapping stands for it.
 		key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
 		if _, known := p.files[key]; !known {
@@ -317,7 +320,7 @@ func (t *Tracer) scan() {
 		case p == nil:
 			t.inspect(pid)
 			t.predict(pid)
-		case all, t.events == nil && now.After(p.next):
+		case all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.inspect(pid)
 		}
 	}

@@ -114,6 +114,7 @@ type Stats struct {
 	Processes  int // known now
 	Unreadable int // of them, maps not readable
 	Attached   int // (process, file) pairs now
+	Hidden     int // further pairs, not Visible
 	Files      int // files attached now, mapped or expected to be
 	Lost       uint64
 	// MapsRead is how many maps files were read.
@@ -276,14 +277,18 @@ func (t *Tracer) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stats
-	s.Processes, s.Attached, s.Files, s.Unreadable = len(t.processes), 0, 0, 0
+	s.Processes = len(t.processes)
 	for _, p := range t.processes {
 		if p.err != nil {
 			s.Unreadable++
 		}
 		for _, f := range p.files {
-			if f.file.attached() && t.cfg.Visible(f.row) {
+			switch {
+			case !f.file.attached():
+			case t.cfg.Visible(f.row):
 				s.Attached++
+			default:
+				s.Hidden++
 			}
 		}
 	}
@@ -328,9 +333,14 @@ func (t *Tracer) enqueue(batch []procevents.Event) {
 	}
 }
 
-// snapshotDelay lets a process map what it maps in one go before its mappings
-// are read again for naming.
-const snapshotDelay = 100 * time.Millisecond
+const (
+	// snapshotDelay lets a process map what it maps in one go before its
+	// mappings are read again for naming.
+	snapshotDelay = 100 * time.Millisecond
+	// snapshotEvery bounds how often that is, for processes that go on mapping:
+	// reading takes about 1 ms.
+	snapshotEvery = time.Second
+)
 
 func (t *Tracer) loop(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.ScanInterval)
@@ -338,6 +348,7 @@ func (t *Tracer) loop(ctx context.Context) {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	defer soon.Stop()
+	var snapshots time.Time // when they were last taken
 	warn := time.NewTimer(t.cfg.WarnAfter)
 	defer warn.Stop()
 	for {
@@ -351,7 +362,7 @@ func (t *Tracer) loop(ctx context.Context) {
 			}
 			if len(t.dirty) > 0 && !t.dirtyTimer {
 				t.dirtyTimer = true
-				soon.Reset(snapshotDelay)
+				soon.Reset(max(snapshotDelay, snapshotEvery-time.Since(snapshots)))
 			}
 			t.mu.Unlock()
 		case n := <-t.lost:
@@ -363,6 +374,7 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.mu.Lock()
 			t.snapshotDirty()
 			t.mu.Unlock()
+			snapshots = time.Now()
 		case <-tick.C:
 			t.mu.Lock()
 			t.scan()

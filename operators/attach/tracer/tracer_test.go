@@ -135,6 +135,36 @@ func TestADeletedAndReplacedLibrary(t *testing.T) {
 	})
 }
 
+func TestALibraryThatWasOverwritten(t *testing.T) {
+	k := load(t)
+	dir := t.TempDir()
+	path := buildLibrary(t, dir)
+	tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 50 * time.Millisecond})
+	h := startHost(t)
+	h.ask("open %s", path)
+	first, _ := rows.attached(t, h.pid)
+	h.stop()
+
+	// Another library, with other offsets, in the same inode.
+	source := filepath.Join(t.TempDir(), "lib.c")
+	require.NoError(t, os.WriteFile(source, []byte(`
+int before(int a) { return a * a + 42; }
+int gpuAlloc(void *p, unsigned long n) { return before((int)n); }`), 0o644))
+	run(t, "gcc", "-O0", "-shared", "-fPIC", "-o", path+".new", source)
+	b, err := os.ReadFile(path + ".new")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, b, 0o644))
+	require.Eventually(t, func() bool { return tr.Stats().Files == 0 }, 2*time.Second, time.Millisecond)
+	time.Sleep(time.Second) // the kernel waits for running programs
+	h = startHost(t)
+	h.ask("open %s", path)
+	row, _ := rows.attached(t, h.pid)
+	require.NotEqual(t, first.BuildID, row.BuildID)
+	h.ask("call gpuAlloc 5")
+	enters, exits := k.calls(t, 1)
+	require.Equal(t, [2]int{5, 5}, [2]int{enters, exits})
+}
+
 func TestAForkedWorkerGetsItsRow(t *testing.T) {
 	k := load(t)
 	h := startHost(t)

@@ -139,8 +139,15 @@ func (t *Tracer) warnIfNothing() {
 	for i, library := range t.libraries {
 		names[i] = library + ".so*"
 	}
-	text := fmt.Sprintf("nothing attached yet: no process has mapped %s (read the mappings of %d processes, %d unreadable)",
-		strings.Join(names, " or "), s.Processes-s.Unreadable, s.Unreadable)
+	who := "no process"
+	if len(t.cfg.PIDs) > 0 || s.Hidden > 0 {
+		who = "no selected process"
+	}
+	text := fmt.Sprintf("nothing attached yet: %s has mapped %s (read the mappings of %d processes, %d unreadable)",
+		who, strings.Join(names, " or "), s.Processes-s.Unreadable, s.Unreadable)
+	if s.Hidden > 0 {
+		text += fmt.Sprintf("; %d libraries are mapped by processes that are not selected", s.Hidden)
+	}
 	if s.Files > 0 {
 		text += fmt.Sprintf("; %d such files on disk are ready for the processes that will", s.Files)
 	}

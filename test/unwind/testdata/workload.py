@@ -211,7 +211,8 @@ def renamed(depth):
     """The same code under names of equal length, freed at once."""
     name = "made_%d" % random.randrange(10)
     scope = {"go": go, "depth": depth}
-    exec("class K:\n def %s(self): return go(depth - 1)\nK().%s()" % (name, name), scope)
+    kind = "K%d" % random.randrange(10)
+    exec("class %s:\n def %s(self): return go(depth - 1)\n%s().%s()" % (kind, name, kind, name), scope)
 
 
 def evaluated(depth):
@@ -296,6 +297,8 @@ def prepare():
         named("\u0434\u043b\u0438\u043d\u0430", "/tmp/\u0434\u043b\u0438\u043d\u0430.py"),
         named("\U00020000wide", "/tmp/\U0001f40d.py"),
         named("n" * 127, "/" + "f" * 255),
+        named("cut" + "n" * 128, "/cut" + "f" * 256),
+        named("\u0434" * 65, "\U0001f40d" * 65),
     ])
 
 
@@ -387,6 +390,28 @@ elif MODE == "foreign":
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
     library.mark_in_thread(1 << 40)
+elif MODE == "interpreters":
+    # The whole workload again in a subinterpreter, between two runs in this one.
+    def within_interpreter():
+        script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+            [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(1 << 26)],
+            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+            made = interpreters.create("legacy")
+            failed = interpreters.exec(made, script)
+            assert failed is None, failed
+        else:
+            import _xxsubinterpreters as interpreters
+            if sys.version_info >= (3, 12):
+                made = interpreters.create(isolated=False)
+            else:
+                made = interpreters.create()
+            interpreters.run_string(made, script)
+
+    run(SAMPLES, 600)
+    within_interpreter()
+    run(SAMPLES, 700)
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_STATE_H
+#define GPU_GADGETS_PYTHON_STATE_H
+
+#include <bpf/bpf_core_read.h>
+
+#include "python_offsets.h"
+#include "stack.h"
+#include "user.h"
+
+/*
+ * python_state: what is remembered of a process and of a thread between events,
+ * and the scratch space of one unwind. The other python_*.h work on it.
+ */
+
+/* <asm-generic/errno-base.h>; vmlinux.h has no macros. */
+#ifndef ENOENT
+#define ENOENT 2
+#endif
+#ifndef ESRCH
+#define ESRCH 3
+#endif
+#ifndef EFAULT
+#define EFAULT 14
+#endif
+#ifndef EEXIST
+#define EEXIST 17
+#endif
+#ifndef EINVAL
+#define EINVAL 22
+#endif
+
+/* Blocks of user memory. A power of two and one word more, so that a masked
+ * offset plus eight bytes stays inside for the verifier. */
+#define PY_BLOCK(bytes) (bytes + 8)
+#define PY_THREAD_BYTES 192 /* of PyThreadState: the fields that are used */
+#define PY_CODE_BYTES 160   /* of PyCodeObject: up to co_linetable */
+/* From co_firstlineno to co_linetable, 3.11 – 3.15. */
+#define PY_CODE_CHECK_BYTES 80
+
+/* How far the search for the interpreter has come; see python_discover.h. */
+struct python_search {
+	__u64 headers, bias, dynamic; /* of the main program */
+	__u64 module, next; /* link_map entry being looked at, and its next */
+	__u64 base, strings, symbols, hash; /* of that module */
+	__u64 debug;			    /* r_debug, where the entry is DT_DEBUG */
+	__u64 value;			    /* address of the symbol found */
+	__u32 header_count;
+	__u32 has_bias;
+	__s64 found; /* result of the last module */
+	/* The table that is being read. */
+	__u64 at;
+	__u32 index;
+	__u32 which; /* enum python_elf_symbol */
+	__u32 matched;
+};
+
+/* The current thread, to be found; see python_thread.h. */
+struct python_identity {
+	__u64 word;
+	__u32 field; /* enum python_offset */
+	__u32 one_interpreter;
+	__u64 rank; /* of the best state so far; see python_thread_rank() */
+};
+
+/* The line table that is being read; see python_lines.h. */
+struct python_line_walk {
+	__u64 table; /* address of the first byte */
+	__u32 size, at;
+	__s32 target;  /* 3.11+: code units; below: bytes */
+	__s32 address; /* end of the entry, same unit */
+	__s32 line;    /* of the entry; 0: it has none */
+	__s32 computed;
+	__u32 number, shift; /* variable-length number being read */
+	__u8 minor, first, kind, covers;
+	__s32 answer; /* -1: not found */
+};
+
+enum python_status {
+	PYTHON_UNKNOWN = 0,
+	PYTHON_FOUND = 1,
+	PYTHON_ABSENT = 2,	/* no module exports _PyRuntime (yet: dlopen) */
+	PYTHON_UNSUPPORTED = 3, /* CPython of a version that is not in the table */
+	PYTHON_UNREADABLE = 4,	/* a page was missing */
+};
+
+struct python_process {
+	__u64 runtime; /* address of _PyRuntime: in the interpreter's data segment */
+	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is looked at again */
+	__u32 status;  /* enum python_status */
+	__u32 version; /* PY_VERSION_HEX; below 3.11 only major and minor */
+	__u32 tries;
+	__u32 pad;
+	struct python_offsets offsets;
+};
+
+/* A place in the bytecode. */
+struct python_line_key {
+	__u64 process;
+	__u64 code;	/* address of the code object */
+	__u64 position; /* 3.11+: address of the instruction; below: type of the
+			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
+};
+
+struct python_line_value {
+	__u64 symbol;
+	__u64 check; /* see python_check() */
+	__u32 line;
+	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
+	__u8 table_bytes, name_bytes, file_bytes;
+	__u8 has_class; /* the symbol has the name of argument_type */
+	__u8 pad[2];
+};
+
+struct python_thread {
+	__u64 process; /* what follows holds for this process id; 0: none */
+	__u64 runtime; /* address of _PyRuntime */
+	__u64 state;   /* the thread's PyThreadState; 0: not found yet */
+	/* Head of the thread list when this thread was last not in it. New threads
+	 * are put at the head: as long as it is the same, another walk is idle, */
+	__u64 absent_head;
+	__u64 absent_until_ns; /* and this: the list may have changed during the walk */
+	/* The newest interpreter at that time; 0 if there were more than one, which
+	 * makes every event search: the thread may have a state in each. */
+	__u64 only_interpreter;
+	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
+	__u32 pad;
+	struct python_offsets offsets;
+	struct user_fault fault;
+	struct python_search search;
+	/*
+	 * Scratch of one unwind. What a loop carries from step to step stands here
+	 * and not on the stack: the verifier follows every value on the stack, and
+	 * would unroll the loop to tell them apart.
+	 */
+	struct python_identity who;
+	struct python_line_walk line;
+	__u64 interpreter, other; /* of the thread list */
+	__u64 entry;		  /* frame on the C stack */
+	__s64 cell;
+	__u64 next_frame;
+	__u32 frame_count;
+	__u32 stack_flags;
+	struct python_line_key key;
+	struct python_line_value fresh;
+	struct python_process found;
+	__u64 argument_type; /* of the frame; see python_argument_type() */
+	__u64 checked_file, checked_hash; /* the file name last compared */
+	__u8 thread[PY_BLOCK(256)];
+	__u8 frame[PY_BLOCK(512)];
+	__u8 code[PY_BLOCK(256)];
+	__u8 bytes[PY_BLOCK(256)];
+	struct symbol symbol;
+};
+
+/*
+ * Thread → its python_thread. Written by the programs that unwind; ends with
+ * the thread. Task storage and not a per-CPU array, because uprobe programs are
+ * preempted and sleep.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct python_thread);
+} python_threads SEC(".maps");
+
+/*
+ * A global function is verified once by itself, not anew at each call and in
+ * each state of its callers, without which the verifier does not come to an end.
+ * The price: it knows its arguments by type only, so it checks them for NULL. And
+ * to kernels before 6.2 an argument is no memory that a map call may take its key
+ * or value from: functions that need that look t up with python_here().
+ */
+#define PYTHON_GLOBAL __noinline
+
+static __always_inline struct python_thread *python_here(__u64 flags)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+
+	return bpf_task_storage_get(&python_threads, task, 0, flags);
+}
+
+/* The word at a field of a block that was read before. */
+static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 offset)
+{
+	return *(const __u64 *)(block + (offset & mask));
+}
+
+#define PY_THREAD(t, field) python_word((t)->thread, 255, (t)->offsets.at[field])
+#define PY_FRAME(t, field) python_word((t)->frame, 511, (t)->offsets.at[field])
+#define PY_CODE(t, field) python_word((t)->code, 255, (t)->offsets.at[field])
+
+/* What every bpf_loop() here is given. */
+struct python_context {
+	struct python_thread *t;
+};
+
+#endif

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// link attaches the programs, all probes of the file at once if the kernel
+// can. A probe that the kernel refuses is tried at the entry, and alone.
+func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
+	// The kernel resolves this path once, to the very file, in whatever mount
+	// namespace it is and also when it was deleted.
+	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		lib.status, lib.err = StatusUnreadable, err.Error()
+		return
+	}
+	lib.mode = t.mode
+	if lib.mode == Multi {
+		if lib.links, err = t.linkMulti(ex, probes); err != nil && t.cfg.Programs.Enter != nil {
+			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
+			lib.mode, err = Perf, nil
+		}
+	}
+	if lib.mode == Perf {
+		var refused []string
+		lib.links, refused, err = t.linkPerf(ex, probes)
+		lib.symbols -= len(refused)
+		if len(refused) > 0 && err == nil {
+			lib.note += fmt.Sprintf("refused: %v; ", refused)
+		}
+	}
+	if err != nil {
+		for _, l := range lib.links {
+			l.Close()
+		}
+		lib.links, lib.symbols = nil, 0
+		lib.status, lib.err = StatusFailed, err.Error()
+		return
+	}
+	lib.status = StatusAttached
+	lib.note += placementNote(probes)
+	if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		lib.fd = fd
+	}
+}
+
+// linkMulti makes two links: the returns first, so that no call is seen whose
+// return is not: a program ignores a return that it knows no call of, but takes
+// a call without a return for one that was left by a longjmp. For the same
+// reason links are closed in the order of the slice, entries first.
+func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
+	options := func(exits bool) *link.UprobeMultiOptions {
+		o := &link.UprobeMultiOptions{}
+		for _, p := range probes {
+			if p.exit || !exits {
+				o.Addresses = append(o.Addresses, p.entry+p.offset)
+				o.Cookies = append(o.Cookies, uint64(p.cookie))
+			}
+		}
+		return o
+	}
+	var links []link.Link
+	if exits := options(true); len(exits.Addresses) > 0 {
+		exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
+		if err != nil {
+			return nil, fmt.Errorf("attach returns: %w", err)
+		}
+		links = append(links, exit)
+	}
+	enter, err := ex.UprobeMulti(nil, t.cfg.Programs.EnterMulti, options(false))
+	if err != nil {
+		for _, l := range links {
+			l.Close()
+		}
+		return nil, fmt.Errorf("attach entries: %w", err)
+	}
+	return append([]link.Link{enter}, links...), nil
+}
+
+// linkPerf attaches probe by probe; refused are those that the kernel does not
+// take. It fails when none is taken.
+func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
+	one := func(p probe, offset uint64) ([]link.Link, error) {
+		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		var links []link.Link
+		if p.exit {
+			exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
+			if errors.Is(err, ebpf.ErrNotSupported) && o.Cookie != 0 {
+				return nil, fmt.Errorf("attach cookies need Linux 5.15: %w", err)
+			}
+			if err != nil {
+				return nil, err
+			}
+			links = append(links, exit)
+		}
+		enter, err := ex.Uprobe("", t.cfg.Programs.Enter, o)
+		if err != nil {
+			for _, l := range links {
+				l.Close()
+			}
+			return nil, err
+		}
+		return append([]link.Link{enter}, links...), nil
+	}
+	for _, p := range probes {
+		pair, e := one(p, p.offset)
+		if e != nil && p.offset != 0 {
+			pair, e = one(p, 0)
+		}
+		if e != nil {
+			err = e
+			refused = append(refused, p.symbol)
+			continue
+		}
+		links = append(links, pair...)
+	}
+	if len(links) > 0 {
+		err = nil
+	}
+	return links, refused, err
+}
+
+// placementNote says where the probes are, e.g. "+10: 51, +0: 1".
+func placementNote(probes []probe) string {
+	count := map[uint64]int{}
+	note, aliases := "", 0
+	for _, p := range probes {
+		count[p.offset]++
+		aliases += len(p.aliases)
+	}
+	offsets := make([]uint64, 0, len(count))
+	for o := range count {
+		offsets = append(offsets, o)
+	}
+	sort.Slice(offsets, func(i, j int) bool { return offsets[i] > offsets[j] })
+	for i, o := range offsets {
+		if i > 0 {
+			note += ", "
+		}
+		note += fmt.Sprintf("+%d: %d", o, count[o])
+	}
+	if aliases > 0 {
+		note += fmt.Sprintf(", aliases: %d", aliases)
+	}
+	return note
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ig
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
+	"github.com/spf13/viper"
+	"github.com/stretchr/testify/require"
+)
+
+// vars is a gadget context without a gadget. What Inspektor Gadget really puts
+// there is tested in package attach, which runs a gadget.
+type vars map[string]any
+
+func (v vars) GetVar(name string) (any, bool) { x, ok := v[name]; return x, ok }
+func (v vars) SetVar(name string, value any)  { v[name] = value }
+func withTable(spec *ebpf.MapSpec) vars       { return vars{"mapspec/.rodata.attach": spec} }
+func row(library, symbol string, cookie, flags uint32) []byte {
+	b := make([]byte, attachSize)
+	copy(b, library)
+	copy(b[attachLibrary:], symbol)
+	binary.NativeEndian.PutUint32(b[attachSize-8:], cookie)
+	binary.NativeEndian.PutUint32(b[attachSize-4:], flags)
+	return b
+}
+
+// layout is what clang writes for the struct of bpf/attach_point.h.
+func layout() *btf.Struct {
+	char := &btf.Int{Name: "char", Size: 1}
+	u32 := &btf.Typedef{Name: "__u32", Type: &btf.Int{Name: "unsigned int", Size: 4}}
+	return &btf.Struct{Name: "attach_point", Size: 128, Members: []btf.Member{
+		{Name: "library", Type: &btf.Array{Type: char, Nelems: 32}, Offset: 0},
+		{Name: "symbol", Type: &btf.Array{Type: char, Nelems: 88}, Offset: 32 * 8},
+		{Name: "cookie", Type: u32, Offset: 120 * 8},
+		{Name: "flags", Type: u32, Offset: 124 * 8},
+	}}
+}
+
+func table(s *btf.Struct, rows ...[]byte) *ebpf.MapSpec {
+	var b []byte
+	for _, r := range rows {
+		b = append(b, r...)
+	}
+	array := &btf.Const{Type: &btf.Array{Type: s, Nelems: uint32(len(rows))}}
+	return &ebpf.MapSpec{
+		Contents: []ebpf.MapKV{{Key: uint32(0), Value: b}},
+		Value: &btf.Datasec{Vars: []btf.VarSecinfo{
+			{Type: &btf.Var{Name: "points", Type: array}, Size: uint32(len(b))},
+		}},
+	}
+}
+
+func TestAttachPoints(t *testing.T) {
+	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0))))
+	require.NoError(t, err)
+	require.Equal(t, []AttachPoint{
+		{Library: "libcuda", Symbol: "cuMemAlloc_v2", Cookie: 2, Exit: true},
+		{Library: "libnccl", Symbol: "ncclSend", Cookie: 3},
+	}, points)
+}
+
+func TestAGadgetWithoutATableIsNotOurs(t *testing.T) {
+	points, err := AttachPoints(vars{})
+	require.NoError(t, err)
+	require.Empty(t, points)
+}
+
+func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
+	good := row("libcuda", "f", 1, 0)
+	larger := layout()
+	larger.Size = 136
+	renamed := layout()
+	renamed.Members[2].Name = "id"
+	swapped := layout()
+	swapped.Members[2].Offset, swapped.Members[3].Offset = swapped.Members[3].Offset, swapped.Members[2].Offset
+	fewer := layout()
+	fewer.Members = fewer.Members[:3]
+	other := layout()
+	other.Name = "point"
+	noBTF := table(layout(), good)
+	noBTF.Value = nil
+	for name, c := range map[string]struct {
+		spec *ebpf.MapSpec
+		want string
+	}{
+		"larger struct":    {table(larger, good), "not struct attach_point of 128 bytes"},
+		"renamed member":   {table(renamed, good), "unexpected member id"},
+		"swapped members":  {table(swapped, good), "unexpected member"},
+		"missing member":   {table(fewer, good), "lacks 1 members"},
+		"other struct":     {table(other, good), "not struct attach_point"},
+		"no BTF":           {noBTF, "no BTF"},
+		"half a row":       {table(layout(), good[:100]), "no table of 128-byte rows"},
+		"no symbol":        {table(layout(), row("libcuda", "", 1, 0)), "empty or unterminated"},
+		"long symbol":      {table(layout(), row("libcuda", strings.Repeat("x", 88), 1, 0)), "empty or unterminated"},
+		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 2)), "newer than this program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := AttachPoints(withTable(c.spec))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestDisableStock(t *testing.T) {
+	config := viper.New()
+	require.NoError(t, DisableStock(vars{"config": config}, []AttachPoint{{Symbol: "cuMemAlloc_v2"}}))
+	// As the eBPF operator reads it.
+	for _, p := range []string{"enter_cuMemAlloc_v2", "exit_cuMemAlloc_v2"} {
+		require.Equal(t, "gadget_program_disabled", config.GetString("programs."+p+".attach_to"))
+	}
+	require.ErrorIs(t, DisableStock(vars{}, nil), ErrAbsent)
+	require.ErrorContains(t, DisableStock(vars{"config": 1}, nil), "unexpected type int")
+}
+
+type fakeInstance struct{ added, removed []*Container }
+
+var errAttach = errors.New("cannot")
+
+func (f *fakeInstance) AttachContainer(c *Container) error {
+	f.added = append(f.added, c)
+	return errAttach
+}
+func (f *fakeInstance) DetachContainer(c *Container) error {
+	f.removed = append(f.removed, c)
+	return nil
+}
+
+func TestOnContainersForwards(t *testing.T) {
+	inner := &fakeInstance{}
+	gc := vars{"ebpfInstance": inner}
+	var added, removed []*Container
+	require.NoError(t, OnContainers(gc,
+		func(c *Container) { added = append(added, c) }, func(c *Container) { removed = append(removed, c) }))
+	c := &Container{Mntns: 7}
+	// As the container managers use it.
+	manager := gc["ebpfInstance"].(interface {
+		AttachContainer(*Container) error
+		DetachContainer(*Container) error
+	})
+	require.ErrorIs(t, manager.AttachContainer(c), errAttach)
+	require.NoError(t, manager.DetachContainer(c))
+	require.Equal(t, []*Container{c}, inner.added)
+	require.Equal(t, []*Container{c}, inner.removed)
+	require.Equal(t, []*Container{c}, added)
+	require.Equal(t, []*Container{c}, removed)
+
+	require.ErrorIs(t, OnContainers(vars{}, nil, nil), ErrAbsent)
+	require.ErrorContains(t, OnContainers(vars{"ebpfInstance": 1}, nil, nil), "cannot attach containers")
+}
+
+func TestVariables(t *testing.T) {
+	gc := vars{"map/a": 1, "mapspec/b": "x"}
+	_, err := Map(gc, "a")
+	require.ErrorContains(t, err, "unexpected type int")
+	_, err = MapSpec(gc, "b")
+	require.ErrorContains(t, err, "unexpected type string")
+	_, err = Program(gc, "none")
+	require.ErrorIs(t, err, ErrAbsent)
+	ForceContainerEvents(gc)
+	require.Equal(t, true, gc["NeedContainerEvents"])
+	require.False(t, FiltersContainers(gc))
+	gc[gadgets.FilterByMntNsName] = true
+	require.True(t, FiltersContainers(gc))
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+)
+
+// ErrStuck: the kernel did not answer in time. Reading mappings waits for a
+// lock of the process, which one that hangs in a driver may never release.
+var ErrStuck = errors.New("mappings cannot be read: the process hangs in the kernel")
+
+const (
+	// readTimeout is a hundred times what reading a large process takes.
+	readTimeout = 250 * time.Millisecond
+	// maxReading bounds the goroutines, and their threads, that wait for
+	// processes that hang.
+	maxReading = 64
+)
+
+// Read returns those mappings of a process, now, for which keep is true, sorted
+// by address; at most 262,144. keep is called from another goroutine, which may
+// go on after Read has returned ErrStuck.
+func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
+	if !c.beginRead(pid) {
+		return nil, fmt.Errorf("process %d: %w", pid, ErrStuck)
+	}
+	type result struct {
+		mappings []Mapping
+		err      error
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		r.mappings, r.err = c.readNow(pid, keep)
+		c.endRead(pid)
+		done <- r
+	}()
+	timeout := time.NewTimer(readTimeout)
+	defer timeout.Stop()
+	select {
+	case r := <-done:
+		return r.mappings, r.err
+	case <-timeout.C:
+		return nil, fmt.Errorf("process %d: %w", pid, ErrStuck)
+	}
+}
+
+// reads are the reads of one process that are under way.
+type reads struct {
+	count int
+	since time.Time // of the first
+}
+
+// beginRead reports whether a process may be read: not one that hangs.
+func (c *Cache) beginRead(pid uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.reading[pid]
+	if r == nil {
+		if len(c.reading) >= maxReading {
+			return false
+		}
+		r = &reads{since: time.Now()}
+		c.reading[pid] = r
+	}
+	if time.Since(r.since) >= readTimeout {
+		return false
+	}
+	r.count++
+	return true
+}
+
+func (c *Cache) endRead(pid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.reading[pid]; r.count > 1 {
+		r.count--
+	} else {
+		delete(c.reading, pid)
+	}
+}
+
+func (c *Cache) readNow(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
+	f, err := os.Open(c.path(pid, "maps"))
+	if err != nil {
+		return nil, procError(pid, err)
+	}
+	defer f.Close()
+	var out []Mapping
+	err = Parse(f, func(m Mapping) bool {
+		if keep(m) {
+			out = append(out, m)
+		}
+		return len(out) < maxMappings
+	})
+	if err != nil && !errors.Is(err, ErrMalformed) {
+		return nil, procError(pid, err)
+	}
+	// The kernel sorts; searches rely on it, and a hostile file need not.
+	slices.SortFunc(out, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
+	return out, nil
+}
