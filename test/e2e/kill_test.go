@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -40,7 +41,8 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	w := busy(t)
 	before := kernelObjects(t)
 	require.False(t, isPatched(t, w.pid()))
-	files := []string{"--pprof-out", filepath.Join(t.TempDir(), "out.pb.gz")}
+	dir := t.TempDir()
+	files := []string{"--pprof-out", filepath.Join(dir, "out.pb.gz"), "--flamegraph-out", filepath.Join(dir, "out.html")}
 
 	// While it runs: everything that it holds is known, and gone afterwards.
 	r := start(t, append(files, "--pid", fmt.Sprint(w.pid()))...)
@@ -54,6 +56,9 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	requireNothingNew(t, before)
 	require.False(t, isPatched(t, w.pid()))
 	t.Logf("%d objects were held and are gone", len(held))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries, "no file that is not complete")
 
 	// At random moments of the start, and of the end. On an idle machine the
 	// start takes about 0.5 s and the end 0.1 s.
