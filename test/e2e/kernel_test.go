@@ -100,6 +100,11 @@ func heldBy(pid string) objects {
 func requireNothingNew(t *testing.T, before objects) {
 	t.Helper()
 	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("left, or of other processes: %v", left)
+		}
+	}()
 	eventually(t, "eBPF objects are left behind", func() bool {
 		left = nil
 		for name := range kernelObjects(t) {
