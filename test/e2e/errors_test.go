@@ -193,6 +193,17 @@ func TestNothingButABadLibraryIsSaidInTheWarning(t *testing.T) {
 	require.Equal(t, 1, strings.Count(r.errors(), "\n"), r.errors())
 }
 
+// Without --host the gadget watches containers.
+func TestMachineWithoutContainersIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, socket := range []string{"docker.sock", "containerd/containerd.sock", "crio/crio.sock", "podman/podman.sock"} {
+		if _, err := os.Stat("/run/" + socket); err == nil {
+			t.Skipf("a container runtime listens at /run/%s", socket)
+		}
+	}
+	require.Contains(t, fails(t, exec.Command(program(t), "run", "cuda_alloc", "--timeout", "1")), "use --host")
+}
+
 func TestMistakesInFlagsAreOneLine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
