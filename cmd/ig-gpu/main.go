@@ -139,6 +139,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 		common.NewLoginCmd(),
 		common.NewLogoutCmd(),
 		common.NewConfigCmd(runtime, rootFlags),
+		newDiffCommand(),
 		newVersionCommand(set),
 	)
 	return root, nil
