@@ -145,6 +145,30 @@ func requireGone(t *testing.T, gone objects) {
 	})
 }
 
+// requireNotPatched waits until no probe is left in the process's memory. On a
+// shared machine another tracer may have put its own there; while one has
+// probes, nothing can be told.
+func requireNotPatched(t *testing.T, pid int) {
+	t.Helper()
+	var tracer string
+	eventually(t, "probes are left in the memory of the workload", func() bool {
+		if !isPatched(t, pid) {
+			return true
+		}
+		infos, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
+		for _, info := range infos {
+			text, _ := os.ReadFile(info)
+			if bytes.Contains(text, []byte("link_type:\tuprobe_multi")) {
+				tracer = info
+			}
+		}
+		return tracer != ""
+	})
+	if tracer != "" {
+		t.Logf("another process traces this one: %s", tracer)
+	}
+}
+
 // isPatched compares the code of the driver in a process's memory with the file:
 // a uprobe is a breakpoint in that memory.
 func isPatched(t *testing.T, pid int) bool {

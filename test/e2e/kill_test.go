@@ -40,7 +40,7 @@ func (w *workload) stopChurn() {
 func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	w := busy(t)
 	before := kernelObjects(t)
-	require.False(t, isPatched(t, w.pid()))
+	requireNotPatched(t, w.pid())
 	dir := t.TempDir()
 	files := []string{"--pprof-out", filepath.Join(dir, "out.pb.gz"), "--flamegraph-out", filepath.Join(dir, "out.html")}
 
@@ -54,7 +54,7 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	r.kill()
 	requireGone(t, held)
 	requireNothingNew(t, before)
-	require.False(t, isPatched(t, w.pid()))
+	requireNotPatched(t, w.pid())
 	t.Logf("%d objects were held and are gone", len(held))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 		r.kill()
 	}
 	requireNothingNew(t, before)
-	require.False(t, isPatched(t, w.pid()))
+	requireNotPatched(t, w.pid())
 	w.stopChurn()
 }
 
@@ -100,6 +100,6 @@ func TestGadgetThatEndsLeavesNothingBehind(t *testing.T) {
 	require.Less(t, took, 5*time.Second)
 	requireGone(t, held)
 	requireNothingNew(t, before)
-	require.False(t, isPatched(t, w.pid()))
+	requireNotPatched(t, w.pid())
 	w.stopChurn()
 }
