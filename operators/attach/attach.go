@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
@@ -117,6 +118,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	i.cfg.Mode = tracer.Mode(values[paramMode])
 	i.cfg.ProcFS, i.cfg.Maps = o.cfg.ProcFS, o.cfg.Maps
 
+	mode := ig.AttachPerf
+	if i.cfg.Mode == tracer.Multi || (i.cfg.Mode != tracer.Perf && features.HaveBPFLinkUprobeMulti() == nil) {
+		mode = ig.AttachMulti // as the tracer will choose
+	}
+	ig.SetAttachMode(gc, mode)
 	if err := ig.DisableStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
