@@ -144,6 +144,8 @@ type Tracer struct {
 	mu sync.Mutex // guards what follows; held by one step of the loop
 	state
 	stats Stats
+	// wasAttached: something was, once, that a user wants to know of.
+	wasAttached bool
 }
 
 // New checks the configuration. Nothing is read or attached yet.
@@ -316,6 +318,7 @@ func (t *Tracer) ReportAgain(want func(Attachment) bool) {
 
 func (t *Tracer) report(a Attachment) {
 	if t.cfg.Visible(a) {
+		t.wasAttached = t.wasAttached || a.Status == StatusAttached
 		t.cfg.Report(a)
 	}
 }

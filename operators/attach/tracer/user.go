@@ -132,7 +132,10 @@ const warnEvery = time.Minute
 // warnIfNothing says what was looked for, and where, when nothing was found.
 func (t *Tracer) warnIfNothing() {
 	s := t.Stats()
-	if s.Attached > 0 {
+	t.mu.Lock()
+	was := t.wasAttached
+	t.mu.Unlock()
+	if s.Attached > 0 || was {
 		return
 	}
 	names := make([]string, len(t.libraries))
