@@ -33,10 +33,14 @@ struct {
 	__type(value, struct python_line_value);
 } python_lines_by_place SEC(".maps");
 
-/* One bijective step: words that differ never give the same result by it. */
+/*
+ * One bijective step: words that differ never give the same result by it. The
+ * shift brings down what differs in the high bits, which a product never does.
+ */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
 {
-	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
+	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
+	return h ^ h >> 32;
 }
 
 /* Mixes `bytes` (at most `most`, a multiple of 8) of user memory in. 0: a fault. */

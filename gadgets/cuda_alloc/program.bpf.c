@@ -234,8 +234,7 @@ struct alloc {
 	__u64 process;
 	__u64 stack_id;
 	__s32 device;
-	char kind[KIND_NAME_BYTES];
-	__u32 pad;
+	char kind[KIND_NAME_BYTES + 4]; /* so that there is no padding */
 	gadget_bytes inuse_bytes;
 	gadget_bytes alloc_bytes;
 	gadget_bytes peak_bytes;

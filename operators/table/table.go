@@ -67,8 +67,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		if field := source.GetField(containerField); field != nil && !o.cfg.HasContainers() {
 			field.SetHidden(true, false)
 		}
-		order := source.GetField(orderField)
-		if order == nil {
+		fields := orderOf(source)
+		if len(fields) == 0 {
 			continue
 		}
 		active = true
@@ -79,7 +79,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 			continue
 		}
 		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-			sort.Stable(&byInuse{rows, order})
+			sort.Stable(&byInuse{rows, fields})
 			return nil
 		}, Priority); err != nil {
 			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
@@ -92,6 +92,20 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		return nil, nil
 	}
 	return instance{}, nil
+}
+
+// orderOf is the fields to sort by, none for a source without in-use bytes.
+func orderOf(source datasource.DataSource) (fields []datasource.FieldAccessor) {
+	if source.GetField(orderField) == nil {
+		return nil
+	}
+	// What holds nothing now: what once held, then what passes through most.
+	for _, name := range []string{orderField, "peak_bytes", "alloc_bytes"} {
+		if field := source.GetField(name); field != nil && field.Type() == api.Kind_Uint64 {
+			fields = append(fields, field)
+		}
+	}
+	return fields
 }
 
 // sizes fills, for every X_bytes that has a field X for people, that field.
@@ -120,15 +134,21 @@ func sizes(source datasource.DataSource) datasource.DataFunc {
 	}
 }
 
+// byInuse sorts by the first field that differs, the largest first.
 type byInuse struct {
 	datasource.DataArray
-	field datasource.FieldAccessor
+	fields []datasource.FieldAccessor
 }
 
 func (b *byInuse) Less(i, j int) bool {
-	x, _ := b.field.Uint64(b.Get(i))
-	y, _ := b.field.Uint64(b.Get(j))
-	return x > y
+	for _, field := range b.fields {
+		x, _ := field.Uint64(b.Get(i))
+		y, _ := field.Uint64(b.Get(j))
+		if x != y {
+			return x > y
+		}
+	}
+	return false
 }
 
 func isTerminal(file *os.File) bool {

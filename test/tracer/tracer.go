@@ -139,8 +139,7 @@ type wireRow struct {
 	Process    uint64
 	StackID    uint64
 	Device     int32
-	Kind       [8]byte
-	_          uint32
+	Kind       [12]byte
 
 	InuseBytes, AllocBytes, PeakBytes, InuseObjects                        uint64
 	FreedBytes, ImplicitBytes, AllocObjects, FreedObjects, ImplicitObjects uint64
