@@ -22,13 +22,17 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
-// library builds the simulated driver, so that the test stands on today's.
+// library builds the simulated driver, so that the test stands on today's, and
+// gives a copy: probes are on the file, for whoever has it mapped.
 func library(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda", "../../build/simcuda/libcuda.so.1").CombinedOutput()
+	built := "../../build/simcuda/libcuda.so.1"
+	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda", built).CombinedOutput()
 	require.NoError(t, err, "build the simulated driver: %s", out)
-	path, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
+	content, err := os.ReadFile(built)
 	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "libcuda.so.1")
+	require.NoError(t, os.WriteFile(path, content, 0o755))
 	return path
 }
 
