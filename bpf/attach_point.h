@@ -49,4 +49,19 @@ enum attach_point_flag {
 	ATTACH_PROGRAM(attach_enter_multi, enter_multi);                \
 	ATTACH_PROGRAM(attach_exit_multi, exit_multi)
 
+/*
+ * attach_mode: which programs will be attached, set by the operator before they
+ * are loaded. The verifier does not look at code that a constant rules out, and
+ * each copy of the exit program takes it 0.3 s. ig sets variables by the types of
+ * names with its prefix.
+ */
+enum attach_mode {
+	ATTACH_STOCK, /* unmodified ig: the programs of the stock sections */
+	ATTACH_PERF,
+	ATTACH_MULTI,
+};
+
+const volatile __u32 attach_mode = ATTACH_STOCK;
+const volatile __u32 gadget_var_attach_mode;
+
 #endif

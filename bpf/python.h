@@ -8,14 +8,16 @@
 /*
  * python: the Python call stack of the current thread, found in the kernel, from
  * the first event of a process on: no agent, no file, nothing set up by user
- * space. CPython 3.7 – 3.15; kernels from 5.17 (bpf_loop), for sleepable
- * programs from 6.0.
+ * space. CPython 3.7 – 3.15, of the free-threaded builds that of 3.13. Tried on
+ * Linux 6.1 and 6.18; bpf_loop needs 5.17, sleepable uprobes need 6.0.
  *
  * Everything in the traced process may be hostile: loops are bounded, every read
  * may fail, and no address is used but to read user memory.
  *
- * A program that includes this file pays for one copy of it: call only one of
- * the two entry points below, at one place.
+ * What it costs the program that calls one of the two entry points, at one place:
+ * some 32,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
+ * nested calls, the program included. A thread costs 2.4 KB from its first event
+ * until its end.
  */
 
 /*

@@ -169,7 +169,7 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
-	/* From ob_size on: a short table is compared as a whole. */
+	/* A table of up to 64 bytes is compared as a whole. */
 	python_tail(t->offsets.at[PY_BYTES_DATA], t->offsets.at[PY_BYTES_DATA] + size,
 		    PY_CHECK_TABLE, &v->table_at, &v->table_bytes);
 	return 0;

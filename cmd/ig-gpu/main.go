@@ -11,6 +11,7 @@ import (
 	"net/http"
 	_ "net/http/pprof" // for --pprof-addr; serves nothing unless that is set
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -84,8 +85,14 @@ func withoutSteps(text string, err error) string {
 	case errors.Is(err, runner.ErrUnknownGadget):
 		return text[strings.Index(text, runner.ErrUnknownGadget.Error()):]
 	}
-	return text
+	return operatorSteps.ReplaceAllString(text, "")
 }
+
+// operatorSteps are those through which Inspektor Gadget starts a gadget. They
+// say nothing to a user; the last of them, the operator's own, does.
+var operatorSteps = regexp.MustCompile(
+	`^(initializing and preparing|pre-starting|starting|stopping|post-stopping) operators: ` +
+		`((instantiating|pre-starting|starting) operator "[^"]*": )?`)
 
 // newCommand builds the command tree. The arguments are needed already here:
 // flags about the host decide what the rest of the tree looks like.
@@ -132,6 +139,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 		common.NewLoginCmd(),
 		common.NewLogoutCmd(),
 		common.NewConfigCmd(runtime, rootFlags),
+		newDiffCommand(),
 		newVersionCommand(set),
 	)
 	return root, nil

@@ -12,6 +12,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
@@ -53,9 +55,11 @@ func ownOperators() []operators.DataOperator {
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
-		table.New(),
+		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
+		ooms.NewOperator(),
 		drops.NewOperator(),
+		lastread.New(),
 	}
 }
 

@@ -5,10 +5,12 @@
  * tracer. On the simulated driver the pair itself costs far less than a probe.
  *
  *   bench [-l LIBCUDA] [-n PAIRS] [-t THREADS] [-r PAIRS/S] [-s SIZE] [-p REPEATS]
+ *         [-d DEPTH]
  *
  * Prints one line per repeat and the best: wall time of a thread per pair, in ns.
  * With -r each thread makes that many pairs a second and only the time inside the
- * calls is counted.
+ * calls is counted. With -d the calls are made from that many functions deep,
+ * which have frame pointers.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,6 +27,7 @@ static int (*set_current)(void *);
 static void *context;
 static long pairs = 1000000, rate;
 static size_t size = 4096;
+static int depth = 1;
 
 static uint64_t now(void)
 {
@@ -42,6 +45,16 @@ static void pair(void)
 	}
 }
 
+/* Calls pair() from `frames` frames of its own. */
+static __attribute__((noinline)) void descend(int frames)
+{
+	if (frames > 1)
+		descend(frames - 1);
+	else
+		pair();
+	__asm__ volatile(""); /* no tail call: the frame stays */
+}
+
 /* Returns the time of one pair in ns, through its argument. */
 static void *work(void *result)
 {
@@ -52,7 +65,7 @@ static void *work(void *result)
 	begin = now();
 	if (!rate) {
 		for (long i = 0; i < pairs; i++)
-			pair();
+			descend(depth);
 		spent = now() - begin;
 	} else {
 		for (long i = 0; i < pairs; i++) {
@@ -60,7 +73,7 @@ static void *work(void *result)
 			struct timespec due = {(time_t)(at / 1000000000u), (long)(at % 1000000000u)};
 			clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL);
 			uint64_t from = now();
-			pair();
+			descend(depth);
 			spent += now() - from;
 		}
 	}
@@ -83,7 +96,7 @@ int main(int argc, char **argv)
 	const char *path = "libcuda.so.1";
 	int threads = 1, repeats = 3, option;
 
-	while ((option = getopt(argc, argv, "l:n:t:r:s:p:")) != -1) {
+	while ((option = getopt(argc, argv, "l:n:t:r:s:p:d:")) != -1) {
 		switch (option) {
 		case 'l': path = optarg; break;
 		case 'n': pairs = atol(optarg); break;
@@ -91,6 +104,7 @@ int main(int argc, char **argv)
 		case 'r': rate = atol(optarg); break;
 		case 's': size = strtoul(optarg, NULL, 0); break;
 		case 'p': repeats = atoi(optarg); break;
+		case 'd': depth = atoi(optarg); break;
 		default: return 2;
 		}
 	}

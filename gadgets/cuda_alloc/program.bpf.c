@@ -107,25 +107,25 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 SEC("uprobe/gadget_program_disabled")
 int cuda_enter(struct pt_regs *ctx)
 {
-	return enter(ctx, bpf_get_attach_cookie(ctx));
+	return attach_mode == ATTACH_PERF ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 SEC("uprobe.s/gadget_program_disabled")
 int cuda_exit(struct pt_regs *ctx)
 {
-	return leave(ctx, true);
+	return attach_mode == ATTACH_PERF ? leave(ctx, true) : 0;
 }
 
 SEC("uprobe.multi/gadget_program_disabled")
 int cuda_enter_multi(struct pt_regs *ctx)
 {
-	return enter(ctx, bpf_get_attach_cookie(ctx));
+	return attach_mode == ATTACH_MULTI ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 SEC("uprobe.multi.s/gadget_program_disabled")
 int cuda_exit_multi(struct pt_regs *ctx)
 {
-	return leave(ctx, true);
+	return attach_mode == ATTACH_MULTI ? leave(ctx, true) : 0;
 }
 
 ATTACH_PROGRAMS(cuda_enter, cuda_exit, cuda_enter_multi, cuda_exit_multi);
@@ -165,7 +165,7 @@ int stock_enter(struct pt_regs *ctx)
 SEC("uprobe/gadget_program_disabled")
 int stock_exit(struct pt_regs *ctx)
 {
-	return leave(ctx, false);
+	return attach_mode == ATTACH_STOCK ? leave(ctx, false) : 0;
 }
 
 #define X(symbol, op, kind, flags, a, b, c)                                         \

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
@@ -117,6 +118,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	i.cfg.Mode = tracer.Mode(values[paramMode])
 	i.cfg.ProcFS, i.cfg.Maps = o.cfg.ProcFS, o.cfg.Maps
 
+	mode := ig.AttachPerf
+	if i.cfg.Mode == tracer.Multi || (i.cfg.Mode != tracer.Perf && features.HaveBPFLinkUprobeMulti() == nil) {
+		mode = ig.AttachMulti // as the tracer will choose
+	}
+	ig.SetAttachMode(gc, mode)
 	if err := ig.DisableStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
@@ -161,6 +167,7 @@ type instance struct {
 
 	programs []*ebpf.Program
 	tracer   *tracer.Tracer
+	failed   error // of Start, until Stop has returned it
 
 	mu sync.Mutex
 	// selected are the mount namespaces of the containers that the user
@@ -171,8 +178,28 @@ type instance struct {
 
 func (i *instance) Name() string { return Name }
 
-// Start attaches. It returns when what is mapped now is attached to.
+// PreStart finds the mistakes of a user before anything is running.
+func (i *instance) PreStart(operators.GadgetContext) error {
+	procfs := i.cfg.ProcFS
+	if procfs == "" {
+		procfs = "/proc"
+	}
+	return tracer.Check(procfs, i.cfg.PIDs)
+}
+
+// Start attaches. It returns when what is mapped now is attached to. A failure
+// ends the run and is returned by Stop: Inspektor Gadget v0.55.0 hangs when
+// Start returns an error, because it then stops the operator ebpf without its
+// PreStop, and that waits for iterators which only PreStop ends
+// (pkg/gadget-context/run.go, start; pkg/operators/ebpf/ebpf.go, Stop).
 func (i *instance) Start(gc operators.GadgetContext) error {
+	if i.failed = i.start(gc); i.failed != nil {
+		gc.Cancel()
+	}
+	return nil
+}
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	if err := i.takePrograms(gc); err != nil {
 		return err
 	}
@@ -249,7 +276,7 @@ func (i *instance) takePrograms(gc ig.Context) error {
 	return nil
 }
 
-// Stop detaches everything.
+// Stop detaches everything. Its error is that of Start.
 func (i *instance) Stop(operators.GadgetContext) error {
 	i.mu.Lock()
 	t := i.tracer
@@ -261,7 +288,9 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		p.Close()
 	}
 	i.programs = nil
-	return nil
+	err := i.failed
+	i.failed = nil
+	return err
 }
 
 // Close is called without Start and Stop too.

@@ -305,3 +305,13 @@ func TestOnlySelectedContainersAreVisible(t *testing.T) {
 	i.selected[7] = time.Now().Add(-farewell)
 	require.False(t, i.visible(row))
 }
+
+// Inspektor Gadget would hang on an error of Start.
+func TestFailedStartEndsTheRunAndIsReturnedByStop(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	i := &instance{}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.ErrorContains(t, i.Stop(gc), "no functions to attach to")
+	require.NoError(t, i.Close(gc), "told once")
+}

@@ -94,6 +94,17 @@ func DisableStock(gc Context, points []AttachPoint) error {
 	return nil
 }
 
+// Values of enum attach_mode (bpf/attach_point.h).
+const (
+	AttachPerf  uint32 = 1
+	AttachMulti uint32 = 2
+)
+
+// SetAttachMode says which programs will be attached, so that the kernel need
+// not check the others when ig loads them. To be called in Instantiate. Gadgets
+// without the constant load all.
+func SetAttachMode(gc Context, mode uint32) { gc.SetVar("attach_mode", mode) }
+
 // ForceContainerEvents makes the container managers take part in this run also
 // when the gadget itself gives them no reason to. Only for operators with a
 // priority below -1, in Instantiate.

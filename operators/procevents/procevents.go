@@ -65,17 +65,25 @@ const gather = time.Millisecond
 // Reader reads the events of the whole machine.
 type Reader struct {
 	rings []*ring
-	wake  int // eventfd: Run has to return
+	// ready is an epoll instance that has the rings, and is itself waited for
+	// with Go's poller. A thread blocked in poll(2) would hold one of Go's
+	// processors for a while at each event, and the thread that watches over
+	// those would never rest: four times the cost of reading the events.
+	ready *os.File
 }
 
 // Open starts recording. It needs CAP_PERFMON (CAP_SYS_ADMIN before Linux 5.8).
 // The caller calls Close.
 func Open() (*Reader, error) {
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("open eventfd: %w", err)
+		return nil, fmt.Errorf("open epoll: %w", err)
 	}
-	r := &Reader{wake: wake}
+	if err := unix.SetNonblock(epoll, true); err != nil { // asks for Go's poller
+		unix.Close(epoll)
+		return nil, fmt.Errorf("open epoll: %w", err)
+	}
+	r := &Reader{ready: os.NewFile(uintptr(epoll), "perf events")}
 	cpus, err := online()
 	if err != nil {
 		r.Close()
@@ -91,6 +99,11 @@ func Open() (*Reader, error) {
 			return nil, fmt.Errorf("open perf event on CPU %d: %w", cpu, err)
 		}
 		r.rings = append(r.rings, ring)
+		event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
+		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, ring.fd, &event); err != nil {
+			r.Close()
+			return nil, fmt.Errorf("wait for perf events on CPU %d: %w", cpu, err)
+		}
 	}
 	return r, nil
 }
@@ -100,28 +113,31 @@ func (r *Reader) Close() {
 	for _, ring := range r.rings {
 		ring.close()
 	}
-	unix.Close(r.wake)
+	r.ready.Close()
 }
 
-// Run calls fn with batches of events in the order of time until ctx is done.
-// Mappings of a path for which keep is false are left out. Neither may keep its
-// argument after it returned, except the strings of events.
+// Run calls fn with batches of events in the order of time until ctx is done,
+// once. Mappings of a path for which keep is false are left out. Neither may keep
+// its argument after it returned, except the strings of events.
 func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) bool, fn func([]Event)) error {
+	ready, err := r.ready.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("wait for perf events: %w", err)
+	}
 	stop := context.AfterFunc(ctx, func() {
-		_, _ = unix.Write(r.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		_ = r.ready.SetReadDeadline(time.Unix(1, 0)) // long ago: now
 	})
 	defer stop()
-	fds := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}}
-	for _, ring := range r.rings {
-		fds = append(fds, unix.PollFd{Fd: int32(ring.fd), Events: unix.POLLIN})
-	}
 	var batch []Event
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for perf events: %w", err)
-		}
+		// What is in the rings decides, not what epoll says: the kernel tells of
+		// a record once, and here Go's poller was the one to hear it.
+		err := ready.Read(func(uintptr) bool { return slices.ContainsFunc(r.rings, (*ring).filled) })
 		if ctx.Err() != nil {
 			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for perf events: %w", err)
 		}
 		time.Sleep(gather)
 		batch = batch[:0]
@@ -198,6 +214,11 @@ func openRing(cpu int) (*ring, error) {
 func (r *ring) close() {
 	_ = unix.Munmap(r.mem)
 	unix.Close(r.fd)
+}
+
+// filled reports whether there are records to read.
+func (r *ring) filled() bool {
+	return atomic.LoadUint64(&r.page.Data_head) != r.page.Data_tail
 }
 
 // read appends the records that are there.

@@ -3,7 +3,6 @@
 package profile
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
@@ -27,17 +26,4 @@ type OOM struct {
 type Holder struct {
 	Stack stack.Stack
 	Bytes int64
-}
-
-// FormatBytes writes a number of bytes for people: 12.0 MiB, 512 B.
-func FormatBytes(n int64) string {
-	if n > -1024 && n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v := float64(n)
-	unit := -1
-	for ; (v >= 1024 || v <= -1024) && unit < 5; unit++ {
-		v /= 1024
-	}
-	return fmt.Sprintf("%.1f %ciB", v, "KMGTPE"[unit])
 }

@@ -50,8 +50,15 @@ func prepare(path string) (*output, error) {
 	return o, errors.Join(temp.Close(), os.Remove(temp.Name()))
 }
 
+// temporary makes the file under its other name; an error tells the path that
+// the user gave.
 func (o *output) temporary() (*os.File, error) {
-	return os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*.tmp")
+	f, err := os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*.tmp")
+	var failed *fs.PathError
+	if errors.As(err, &failed) {
+		err = &fs.PathError{Op: "create", Path: o.path, Err: failed.Err}
+	}
+	return f, err
 }
 
 // commit writes the file and gives it its name; on an error, what was at the

@@ -16,6 +16,8 @@ import (
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
 const (
@@ -23,17 +25,25 @@ const (
 	// sort (9500), whose --sort has the last word.
 	Priority = 9400
 
-	orderField = "inuse_bytes"
+	orderField     = "inuse_bytes"
+	containerField = "runtime.containerName"
 	// suffix of a field that holds bytes; without it, the field for people,
 	// which ig's formatter fills in decimal units.
 	suffix = "_bytes"
 )
 
+// Config of the operator.
+type Config struct {
+	// HasContainers says whether anything on this machine can name containers.
+	// Where nothing can, the table has no column for them.
+	HasContainers func() bool
+}
+
 // Operator takes part in gadgets whose rows have inuse_bytes.
-type Operator struct{}
+type Operator struct{ cfg Config }
 
 // New returns the data operator.
-func New() *Operator { return &Operator{} }
+func New(cfg Config) *Operator { return &Operator{cfg} }
 
 // Name implements operators.DataOperator.
 func (*Operator) Name() string { return "table" }
@@ -51,9 +61,12 @@ func (*Operator) InstanceParams() api.Params { return nil }
 func (*Operator) Priority() int { return Priority }
 
 // InstantiateDataOperator stays out where no data source has sizes.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	active := false
 	for _, source := range gc.GetDataSources() {
+		if field := source.GetField(containerField); field != nil && !o.cfg.HasContainers() {
+			field.SetHidden(true, false)
+		}
 		order := source.GetField(orderField)
 		if order == nil {
 			continue
@@ -100,7 +113,7 @@ func sizes(source datasource.DataSource) datasource.DataFunc {
 			bytes, err := p.from.Uint64(row)
 			if err == nil {
 				// It fails for a packet that is not ours to write: leave it.
-				_ = p.to.PutString(row, Size(bytes))
+				_ = p.to.PutString(row, profile.FormatBytes(int64(bytes)))
 			}
 		}
 		return nil

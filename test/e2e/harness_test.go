@@ -145,7 +145,11 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 		case <-r.done:
 		default:
 			_ = cmd.Process.Kill()
-			<-r.done
+			select {
+			case <-r.done:
+			case <-time.After(patience):
+				t.Errorf("something still holds the output of %s", cmd)
+			}
 		}
 		text := r.errors()
 		for _, sign := range []string{"panic", "goroutine ", "runtime error", "internal error"} {
@@ -164,6 +168,9 @@ func (r *run) read(from io.Reader) {
 	lines := bufio.NewReaderSize(from, 1<<20)
 	for {
 		line, err := lines.ReadBytes('\n')
+		r.mu.Lock()
+		r.stdout.Write(line)
+		r.mu.Unlock()
 		if text := bytes.TrimSpace(line); len(text) > 0 {
 			r.take(text)
 		}
@@ -177,8 +184,6 @@ func (r *run) read(from io.Reader) {
 func (r *run) take(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stdout.Write(line)
-	r.stdout.WriteByte('\n')
 	var rows []row
 	var drops []drop
 	var fields map[string]json.RawMessage

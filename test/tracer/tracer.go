@@ -70,6 +70,7 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	_, here, _, _ := runtime.Caller(0)
 	source := filepath.Join(filepath.Dir(here), "../../gadgets/cuda_alloc/program.bpf.c")
 	spec := bpftest.Spec(t, source, append([]string{"-mcpu=v3"}, o.Flags...)...)
+	require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
 	if o.Edit != nil {
 		o.Edit(spec)
 	}

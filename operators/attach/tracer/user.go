@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,38 @@ func checkPrivileges() error {
 	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
 	if !has(unix.CAP_SYS_ADMIN) && !(has(unix.CAP_BPF) && has(unix.CAP_PERFMON)) {
 		return ErrPrivileges
+	}
+	return nil
+}
+
+// Check returns what a user has to act on before anything is attached: missing
+// privileges, a process that does not exist or cannot be read. Start returns the
+// same for what has changed since.
+func Check(procfs string, pids []uint32) error {
+	if err := checkPrivileges(); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if _, err := procmaps.StartTime(procfs, pid); err != nil {
+			return err
+		}
+		if err := readable(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "maps")); err != nil {
+			return fmt.Errorf("read mappings of process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// readable reads a byte, because for files of procfs opening is not enough. An
+// empty file is readable.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Read(make([]byte, 1)); err != nil && err != io.EOF {
+		return err
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ answers each with one line, so that a test knows what was done and when.
     free NAME N           give back the latest N of NAME
     churn BYTES           allocate and free until the next step
     map PATH...           map files executable and readable, as a loader would
-    hide                  make this process unreadable for others (no dump)
     spawn PATH            fork a child that loads the driver, makes one allocation
                           and ends; before this process has loaded it, because
                           the driver does not survive a fork
@@ -101,13 +100,8 @@ mapped = []
 def map_files(paths):
     for path in paths:
         with open(path, "rb") as f:
-            mapped.append(mmap.mmap(f.fileno(), 4096, prot=mmap.PROT_READ | mmap.PROT_EXEC))
+            mapped.append(mmap.mmap(f.fileno(), 1, prot=mmap.PROT_READ | mmap.PROT_EXEC))
     return 0
-
-
-def hide():
-    PR_SET_DUMPABLE = 4
-    return ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def spawn(server, path):
@@ -135,8 +129,6 @@ def main():
             refused = server.churn(int(rest[0]))
         elif step == "map":
             refused = map_files(rest)
-        elif step == "hide":
-            refused = hide()
         elif step == "spawn":
             refused = spawn(server, rest[0])
         elif step == "stop":

@@ -27,16 +27,16 @@ func expected() []string {
 // off the screen on a machine where no container runtime listens. They still
 // show with --verbose, and on machines that do run containers.
 func QuietWithoutRuntime(logger *log.Logger) {
-	if hasRuntime() {
+	if HasRuntime() {
 		return
 	}
 	logger.SetFormatter(&quiet{Formatter: logger.Formatter, messages: expected()})
 }
 
-// hasRuntime tells whether one of the known container runtimes has its socket
+// HasRuntime tells whether one of the known container runtimes has its socket
 // at the usual place. A socket elsewhere is named by a flag of LocalManager,
 // which then reports an unusable one as an error.
-func hasRuntime() bool {
+func HasRuntime() bool {
 	sockets := []string{
 		runtimeclient.DockerDefaultSocketPath,
 		runtimeclient.ContainerdDefaultSocketPath,

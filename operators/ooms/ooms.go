@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ooms says at the end of a run which allocations failed, and who held
+// the memory then. Rows of the data source `ooms` are printed when they happen,
+// and on a terminal the next table is drawn over them.
+package ooms
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+const (
+	dataSource = "ooms"
+	// priority is behind the operator that names stacks and holders (50).
+	priority = 9900
+	// maxLines bounds the summary, maxGroups the memory for a process that
+	// makes a new stack for every failure.
+	maxLines  = 5
+	maxGroups = 1000
+)
+
+// Failure is one allocation that the driver refused.
+type Failure struct {
+	Comm, API, Error, Frame, Holders string
+	PID                              uint32
+	RequestedBytes, InuseBytes       uint64
+}
+
+// group is what counts as the same failure again.
+type group struct {
+	pid               uint32
+	api, error, frame string
+}
+
+// Log collects failures. It is safe for concurrent use.
+type Log struct {
+	mu     sync.Mutex
+	groups map[group]*entry
+	order  int
+	others int // failures beyond maxGroups
+}
+
+type entry struct {
+	newest Failure
+	count  int
+	first  int // place in the order of groups
+}
+
+// Add records one failure.
+func (l *Log) Add(f Failure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.groups == nil {
+		l.groups = make(map[group]*entry)
+	}
+	g := group{f.PID, f.API, f.Error, f.Frame}
+	e := l.groups[g]
+	if e == nil {
+		if len(l.groups) == maxGroups {
+			l.others++
+			return
+		}
+		e = &entry{first: l.order}
+		l.order++
+		l.groups[g] = e
+	}
+	e.newest = f
+	e.count++
+}
+
+// Lines is the summary, the most frequent failure first; nil without failures.
+func (l *Log) Lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entries := make([]*entry, 0, len(l.groups))
+	total := l.others
+	for _, e := range l.groups {
+		entries = append(entries, e)
+		total += e.count
+	}
+	sort.Slice(entries, func(i, j int) bool {
+		if entries[i].count != entries[j].count {
+			return entries[i].count > entries[j].count
+		}
+		return entries[i].first < entries[j].first
+	})
+	var lines []string
+	shown := 0
+	for _, e := range entries[:min(maxLines, len(entries))] {
+		f := e.newest
+		times := ""
+		if e.count > 1 {
+			times = fmt.Sprintf(" %d times, last", e.count)
+		}
+		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; it held %s",
+			times, f.Comm, f.PID, f.API, profile.FormatBytes(int64(f.RequestedBytes)), f.Frame,
+			f.Error, profile.FormatBytes(int64(f.InuseBytes)))
+		if f.Holders != "" {
+			line += ": " + f.Holders
+		}
+		lines = append(lines, line)
+		shown += e.count
+	}
+	if total > shown {
+		lines = append(lines, fmt.Sprintf("%d more allocations failed elsewhere: see --jsonl-out", total-shown))
+	}
+	return lines
+}
+
+// Operator prints the summary of a gadget that has the data source.
+type Operator struct{}
+
+// NewOperator returns the data operator.
+func NewOperator() *Operator { return &Operator{} }
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return "ooms" }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return priority }
+
+// InstantiateDataOperator stays out of gadgets without the data source.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	source, ok := gc.GetDataSources()[dataSource]
+	if !ok {
+		return nil, nil
+	}
+	return &instance{source: source}, nil
+}
+
+type instance struct {
+	source datasource.DataSource
+	log    Log
+	told   bool
+}
+
+func (*instance) Name() string { return "ooms" }
+
+// PreStart subscribes: by now the fields of other operators are there.
+func (i *instance) PreStart(operators.GadgetContext) error {
+	text := func(name string) func(datasource.Data) string {
+		field := i.source.GetField(name)
+		return func(d datasource.Data) string {
+			if field == nil {
+				return ""
+			}
+			s, _ := field.String(d)
+			return s
+		}
+	}
+	number := func(name string) func(datasource.Data) uint64 {
+		field := i.source.GetField(name)
+		return func(d datasource.Data) uint64 {
+			if field == nil {
+				return 0
+			}
+			n, _ := field.Uint64(d)
+			return n
+		}
+	}
+	comm, call, reason := text("proc.comm"), text("api"), text("error")
+	frame, holders := text("frame"), text("holders")
+	requested, inuse := number("requested_bytes"), number("inuse_bytes")
+	pid := i.source.GetField("proc.pid")
+	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		f := Failure{
+			Comm: comm(d), API: call(d), Error: reason(d), Frame: frame(d), Holders: holders(d),
+			RequestedBytes: requested(d), InuseBytes: inuse(d),
+		}
+		if pid != nil {
+			f.PID, _ = pid.Uint32(d)
+		}
+		i.log.Add(f)
+		return nil
+	}, priority)
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", dataSource, err)
+	}
+	return nil
+}
+
+func (*instance) Start(operators.GadgetContext) error { return nil }
+func (*instance) Stop(operators.GadgetContext) error  { return nil }
+
+// PostStop runs after the last event.
+func (i *instance) PostStop(gc operators.GadgetContext) error {
+	if i.told {
+		return nil
+	}
+	i.told = true
+	for _, line := range i.log.Lines() {
+		gc.Logger().Warn(line)
+	}
+	return nil
+}
+
+func (*instance) Close(operators.GadgetContext) error { return nil }

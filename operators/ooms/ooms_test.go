@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ooms
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func failure(frame string) Failure {
+	return Failure{
+		Comm: "python3", PID: 7, API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY",
+		Frame: frame, Holders: "4.00 GiB kv (a.py:1)", RequestedBytes: 26 << 20, InuseBytes: 15 << 30,
+	}
+}
+
+func TestSummaryCountsWhatRepeats(t *testing.T) {
+	var l Log
+	require.Nil(t, l.Lines())
+	l.Add(failure("once (x.py:1)"))
+	for range 3 {
+		l.Add(failure("often (x.py:2)"))
+	}
+	require.Equal(t, []string{
+		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
+		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
+	}, l.Lines())
+}
+
+func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
+	var l Log
+	for i := range maxGroups + 10 {
+		l.Add(failure(fmt.Sprintf("f%d (x.py:%d)", i, i)))
+	}
+	lines := l.Lines()
+	require.Len(t, lines, maxLines+1)
+	require.Contains(t, lines[0], "f0 (x.py:0)")
+	require.Equal(t, "1005 more allocations failed elsewhere: see --jsonl-out", lines[maxLines])
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Targets: added run time of a pair of calls.
+const (
+	targetPair  = 2000.0 // ns, without stacks
+	targetStack = 1000.0 // ns, of a stack that was seen before
+	targetFrame = 200.0  // ns, for each of its Python frames
+)
+
+func ns(v float64) string { return "≤ " + number(v) }
+
+// traced starts ig-gpu and finds its programs. The workload runs already.
+func (b *bench) traced(args ...string) (*agent, *programs, error) {
+	a, err := b.startAgent(args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err = a.waitRow(); err == nil {
+		var p *programs
+		if p, err = programsOf(a.cmd.Process.Pid); err == nil {
+			return a, p, nil
+		}
+	}
+	a.stop()
+	return nil, nil, err
+}
+
+// pair measures a caller in C, whose frames can be followed.
+func (b *bench) pair() error {
+	b.title("eBPF run time of a cuMemAlloc and cuMemFree pair, caller in C", "ns", "added")
+	for _, c := range []struct {
+		name, target, stacks string
+		frames               int
+	}{
+		{"without stacks", ns(targetPair), "--stacks=false", 1},
+		{"with stacks, 1 frame", ns(targetStack) + " added", "--stacks=true", 1},
+		{"with stacks, 10 frames", "", "--stacks=true", 10},
+		{"with stacks, 30 frames", "", "--stacks=true", 30},
+	} {
+		v, err := b.pairCase(c.frames, c.stacks)
+		if err != nil {
+			return err
+		}
+		if b.pairBaseline == 0 {
+			b.pairBaseline = v
+			b.row(c.name, c.target, number(v), number(v))
+		} else {
+			b.row(c.name, c.target, number(v), number(v-b.pairBaseline))
+		}
+	}
+	return nil
+}
+
+func (b *bench) pairCase(frames int, stacks string) (float64, error) {
+	w, err := start(nil, b.workload, "-l", b.library, "-n", "100000000", "-d", strconv.Itoa(frames))
+	if err != nil {
+		return 0, err
+	}
+	defer w.stop()
+	a, p, err := b.traced(stacks)
+	if err != nil {
+		return 0, err
+	}
+	defer a.stop()
+	defer p.close()
+	return p.nsPerPair(1500 * time.Millisecond)
+}
+
+var depths = []int{1, 4, 10, 25, 50, 100}
+
+// python measures callers in Python by depth.
+func (b *bench) python() error {
+	if b.pairBaseline == 0 {
+		if err := b.pair(); err != nil {
+			return err
+		}
+	}
+	var columns []string
+	for _, d := range depths {
+		columns = append(columns, strconv.Itoa(d))
+	}
+	b.title("eBPF run time of a pair by Python frames, less that without stacks, ns", append(columns, "fixed", "per frame")...)
+	w, err := start(nil, b.workload, "-l", b.library, "-n", "100000000", "-r", "100")
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	a, p, err := b.traced()
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	defer p.close()
+	w.stop() // it only made ig-gpu attach
+	for minor := 9; minor <= 14; minor++ {
+		name := fmt.Sprintf("CPython 3.%d", minor)
+		python := findPython(minor)
+		if python == "" {
+			b.row(name, "", "not on this machine")
+			continue
+		}
+		if err := b.pythonDepths(name, python, p); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return b.cold(p)
+}
+
+func (b *bench) pythonDepths(name, python string, p *programs) error {
+	w, err := start(nil, python, b.depth, b.library, "depth")
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	var x, y []float64
+	var texts []string
+	for _, d := range depths {
+		arrived := make(chan struct{})
+		w.listen(func(line []byte) {
+			if strings.HasPrefix(string(line), strconv.Itoa(d)+" ") {
+				select {
+				case <-arrived:
+				default:
+					close(arrived)
+				}
+			}
+		})
+		if _, err := io.WriteString(w.stdin, strconv.Itoa(d)+"\n"); err != nil {
+			return err
+		}
+		select {
+		case <-arrived:
+		case <-time.After(10 * time.Second):
+			return fmt.Errorf("no calls at depth %d: %s", d, w.errors.String())
+		}
+		v, err := p.nsPerPair(800 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		x, y = append(x, float64(d)), append(y, v-b.pairBaseline)
+		texts = append(texts, number(v-b.pairBaseline))
+	}
+	base, slope := line(x, y)
+	b.row(name, ns(targetStack)+" + "+number(targetFrame)+"·n", append(texts, number(base), number(slope))...)
+	return nil
+}
+
+// cold is all that the first calls of a process cost: finding the interpreter,
+// the thread, the names, for two calls of set-up and a pair.
+func (b *bench) cold(p *programs) error {
+	var all []float64
+	for range 5 {
+		from, err := p.runs()
+		if err != nil {
+			return err
+		}
+		if out, err := exec.Command("python3", b.depth, b.library, "once").CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		to, err := p.runs()
+		if err != nil {
+			return err
+		}
+		all = append(all, float64(to.time-from.time))
+	}
+	b.title("eBPF run time of a process's first two calls and first pair, ns")
+	b.row("python3, median of 5", "", number(median(all)))
+	return nil
+}
+
+// findPython returns an interpreter of that minor version, or "".
+func findPython(minor int) string {
+	home, _ := os.UserHomeDir()
+	found, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions", fmt.Sprintf("3.%d.*/bin/python3", minor)))
+	if len(found) > 0 {
+		return found[len(found)-1]
+	}
+	path, _ := exec.LookPath(fmt.Sprintf("python3.%d", minor))
+	return path
+}
+
+// overhead is what a call takes on the clock, with and without ig-gpu.
+func (b *bench) overhead() error {
+	w, err := start(nil, b.workload, "-l", b.library, "-n", "2000", "-p", "100000000")
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	b.title("A pair on the clock, caller in C, ns", "without", "with", "added")
+	before, err := pairTimes(w, 200, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	a, p, err := b.traced()
+	if err != nil {
+		return err
+	}
+	p.close()
+	with, err := pairTimes(w, 200, 3*time.Second)
+	a.stop()
+	if err != nil {
+		return err
+	}
+	after, err := pairTimes(w, 200, 3*time.Second)
+	if err != nil {
+		return err
+	}
+	without := median(append(before, after...))
+	b.row("with stacks", "", number(without), number(median(with)), number(median(with)-without))
+	return nil
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// programs are the eBPF programs that a process has loaded, whose run time the
+// kernel sums up while kernel.bpf_stats_enabled is 1.
+type programs struct {
+	enter, exit []*ebpf.Program
+}
+
+// runs is a sum over programs.
+type runs struct {
+	enters, exits uint64
+	time          time.Duration
+}
+
+// programsOf finds cuda_alloc's probes among the file descriptors of a process.
+func programsOf(pid int) (*programs, error) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return nil, err
+	}
+	p, seen := &programs{}, map[ebpf.ProgramID]bool{}
+	for _, path := range paths {
+		b, _ := os.ReadFile(path) // it may be closed by now
+		id := programID(string(b))
+		if id == 0 || seen[id] {
+			continue
+		}
+		seen[id] = true
+		program, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			continue
+		}
+		info, err := program.Info()
+		switch {
+		case err == nil && strings.HasPrefix(info.Name, "cuda_enter"):
+			p.enter = append(p.enter, program)
+		case err == nil && strings.HasPrefix(info.Name, "cuda_exit"):
+			p.exit = append(p.exit, program)
+		default:
+			program.Close()
+		}
+	}
+	if p.enter == nil || p.exit == nil {
+		p.close()
+		return nil, fmt.Errorf("find eBPF programs of process %d: none are named cuda_enter and cuda_exit", pid)
+	}
+	return p, nil
+}
+
+// programID reads the id out of a file of /proc/PID/fdinfo; 0: it is no program,
+// or a link that names one.
+func programID(fdinfo string) ebpf.ProgramID {
+	if !strings.Contains(fdinfo, "prog_jited:") {
+		return 0
+	}
+	_, rest, ok := strings.Cut(fdinfo, "prog_id:")
+	if !ok {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]), 10, 32)
+	return ebpf.ProgramID(n)
+}
+
+func (p *programs) close() {
+	for _, program := range append(p.enter, p.exit...) {
+		program.Close()
+	}
+}
+
+func (p *programs) runs() (runs, error) {
+	var r runs
+	for i, programs := range [][]*ebpf.Program{p.enter, p.exit} {
+		for _, program := range programs {
+			s, err := program.Stats()
+			if err != nil {
+				return r, fmt.Errorf("read run time: %w", err)
+			}
+			r.time += s.Runtime
+			if i == 0 {
+				r.enters += s.RunCount
+			} else {
+				r.exits += s.RunCount
+			}
+		}
+	}
+	return r, nil
+}
+
+// nsPerPair watches for that long and returns the run time of the programs per
+// pair of calls. It is the median of short windows: a program that is preempted
+// counts what ran instead of it.
+func (p *programs) nsPerPair(d time.Duration) (float64, error) {
+	const window = 25 * time.Millisecond
+	var values []float64
+	last, err := p.runs()
+	if err != nil {
+		return 0, err
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(window)
+		now, err := p.runs()
+		if err != nil {
+			return 0, err
+		}
+		if n := now.enters - last.enters; n > 50 {
+			values = append(values, float64(now.time-last.time)/float64(n)*2)
+		}
+		last = now
+	}
+	if len(values) < 5 {
+		return 0, fmt.Errorf("measure run time: %d windows with calls in %v", len(values), d)
+	}
+	return median(values), nil
+}

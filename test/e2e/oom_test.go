@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Seven functions hold memory, the five largest of which the event names. Sizes
+// are in MiB of a device of 100 MiB.
+func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	w := startWorkload(t, "SIMCUDA_CAPACITY=100MiB")
+	w.do("load %s", driver(t))
+	file := filepath.Join(t.TempDir(), "lines")
+	r := start(t, "--pid", fmt.Sprint(w.pid()), "--jsonl-out", file)
+	r.waitAttached(w.pid())
+
+	w.do("alloc weights 1 %d", 40*mib)
+	w.do("alloc kv_cache 2 %d", 10*mib)
+	w.do("alloc activations 3 %d", 4*mib)
+	w.do("alloc encoder_cache 1 %d", 8*mib)
+	w.do("alloc workspace 1 %d", 5*mib)
+	w.do("alloc staging 1 %d", 3*mib)
+	w.do("alloc logits 1 %d", 1*mib)
+	w.do("free activations 1") // 89 - 4 are left
+	require.Equal(t, "ok 1", w.tell("alloc logits 1 %d", 16*mib))
+	r.wait("the event", func() bool { return len(r.ooms) > 0 })
+
+	// The journal agrees on what the test takes for granted.
+	truth := w.truth()
+	require.EqualValues(t, 1, truth.OOMs)
+	require.EqualValues(t, 85*mib, truth.InUseBytes())
+	byTag := map[uint64]uint64{}
+	for key, sums := range w.summary().Rows {
+		byTag[key.Tag] += sums.InUseBytes()
+	}
+	names := []string{"weights", "kv_cache", "encoder_cache", "activations", "workspace"}
+	sizes := []uint64{40 * mib, 20 * mib, 8 * mib, 8 * mib, 5 * mib}
+	for i, tag := range []uint64{1, 2, 3, 4, 6} {
+		require.Equal(t, sizes[i], byTag[tag], names[i])
+	}
+
+	require.Len(t, r.ooms, 1)
+	o := r.ooms[0]
+	require.EqualValues(t, w.pid(), o.Proc.PID)
+	require.Equal(t, "cuMemAlloc_v2", o.API)
+	require.Equal(t, "CUDA_ERROR_OUT_OF_MEMORY", o.Error)
+	require.EqualValues(t, 16*mib, o.RequestedBytes)
+	require.Equal(t, truth.InUseBytes(), o.InuseBytes)
+	require.Equal(t, frame(t, "logits"), o.Frame)
+	require.Contains(t, o.Stack, "; Server.alloc (steps.py:")
+	for i, text := range strings.Split(o.Holders, "; ") {
+		var size float64
+		var unit, who string
+		n, err := fmt.Sscanf(strings.ReplaceAll(text, " (", "("), "%g %s %s", &size, &unit, &who)
+		require.NoError(t, err, text)
+		require.Equal(t, 3, n)
+		require.Equal(t, "MiB", unit)
+		require.InDelta(t, float64(sizes[i])/mib, size, 0.05, text)
+		require.Contains(t, []string{names[i], names[3], names[2]}, strings.Split(who, "(")[0])
+		require.Contains(t, text, frame(t, strings.Split(who, "(")[0]))
+	}
+	require.Equal(t, len(names)-1, strings.Count(o.Holders, "; "), o.Holders)
+
+	w.end()
+	code, _ := r.interrupt()
+	require.Zero(t, code)
+	require.Empty(t, r.lost())
+
+	_, ooms := readLines(t, file)
+	require.Len(t, ooms, 1)
+	l := ooms[0]
+	require.EqualValues(t, w.pid(), l.PID)
+	require.Equal(t, o.API, l.API)
+	require.Equal(t, o.Error, l.Error)
+	require.EqualValues(t, o.RequestedBytes, l.RequestedBytes)
+	require.EqualValues(t, o.InuseBytes, l.InuseBytes)
+	require.Equal(t, "logits", innermost(l.Stack))
+	held := map[string]int64{}
+	for i, h := range l.Holders {
+		held[innermost(h.Stack)] = h.Bytes
+		require.True(t, i == 0 || h.Bytes <= l.Holders[i-1].Bytes, "largest first")
+	}
+	want := map[string]int64{}
+	for i, name := range names {
+		want[name] = int64(sizes[i])
+	}
+	require.Equal(t, want, held)
+}
+
+// innermost is the function of the innermost Python frame.
+func innermost(s stackFrames) string {
+	for _, f := range s {
+		if f.Kind == "python" {
+			return f.Function
+		}
+	}
+	return ""
+}
