@@ -35,6 +35,13 @@ test: setup format
 demo: build simcuda
 	@scripts/demo.sh
 
+## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
+KERNELS ?= 6.1 6.12 newest 5.10
+.PHONY: test-kernels
+test-kernels: build simcuda
+	@$(STEP) "build ig itself" test/kernels/stock-ig.sh
+	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 60m ./test/kernels
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
@@ -62,7 +69,7 @@ clean:
 .PHONY: help
 help:
 	@echo "gpu-gadgets: which line of Python holds the GPU's memory"
-	@sed -n 's/^## \([a-z]*\): /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^## \([a-z-]*\): /  make \1\t/p' Makefile | expand -t 16
 
 # Installs missing tools; silent when there are none.
 .PHONY: setup

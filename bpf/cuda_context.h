@@ -85,6 +85,9 @@ static __always_inline void context_push(struct thread *t, __u64 handle)
 {
 	__u32 n = t->contexts++;
 
+	/* After a pop the compiler compares one register and indexes with another,
+	 * and 6.1's verifier does not see that they belong together. */
+	barrier_var(n);
 	if (n < THREAD_CONTEXTS) {
 		t->context[n].handle = handle;
 		t->context[n].device = context_device(t->process, handle);

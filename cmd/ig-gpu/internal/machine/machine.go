@@ -10,7 +10,10 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // btfPath is where a kernel built with CONFIG_DEBUG_INFO_BTF describes itself.
@@ -28,11 +31,34 @@ func (r *Requirement) Error() string { return r.Need }
 type Machine struct {
 	EffectiveUser int
 	BTF           string // path of the kernel's BTF
+	Release       string // of the kernel, as uname -r prints it
+	// LoadSleepable loads a uprobe program that may sleep. Linux can since 6.0,
+	// and 6.1 is the oldest that the gadgets are tested on. A kernel is asked for
+	// what it can, not for its number: distributions port eBPF back.
+	LoadSleepable func() error
 }
 
 // This describes the machine that we run on.
 func This() Machine {
-	return Machine{EffectiveUser: os.Geteuid(), BTF: btfPath}
+	m := Machine{EffectiveUser: os.Geteuid(), BTF: btfPath, LoadSleepable: loadSleepable}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Release = unix.ByteSliceToString(name.Release[:])
+	}
+	return m
+}
+
+func loadSleepable() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe, // uprobe programs are of this type
+		Flags:        unix.BPF_F_SLEEPABLE,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	if err != nil {
+		return err
+	}
+	return program.Close()
 }
 
 // Check returns a *Requirement for the first thing that is missing.
@@ -46,6 +72,10 @@ func (m Machine) Check() error {
 	}
 	if err != nil {
 		return fmt.Errorf("look for the kernel's BTF: %w", err)
+	}
+	// Any other error has other causes, which loading the gadget will tell.
+	if err := m.LoadSleepable(); errors.Is(err, unix.EINVAL) {
+		return &Requirement{Need: fmt.Sprintf("ig-gpu needs Linux 6.1 or newer, this is %s: a probe must be able to wait for a page of the process that is not in memory", m.Release)}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,19 +11,26 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestFirstMissingRequirementIsNamed(t *testing.T) {
 	btf := filepath.Join(t.TempDir(), "vmlinux")
 	require.NoError(t, os.WriteFile(btf, nil, 0o644))
+	can := func() error { return nil }
+	cannot := func() error { return fmt.Errorf("load program: %w", unix.EINVAL) }
+	mayNot := func() error { return unix.EPERM }
 	for _, c := range []struct {
 		name    string
 		machine Machine
 		needs   string // empty: nothing is missing
 	}{
-		{"fit", Machine{EffectiveUser: 0, BTF: btf}, ""},
+		{"fit", Machine{BTF: btf, LoadSleepable: can}, ""},
 		{"user", Machine{EffectiveUser: 1000, BTF: btf}, "ig-gpu needs root"},
-		{"no BTF", Machine{EffectiveUser: 0, BTF: btf + ".absent"}, "ig-gpu needs a kernel with BTF"},
+		{"no BTF", Machine{BTF: btf + ".absent"}, "ig-gpu needs a kernel with BTF"},
+		{"old", Machine{BTF: btf, Release: "5.10.0", LoadSleepable: cannot}, "ig-gpu needs Linux 6.1 or newer, this is 5.10.0: "},
+		{"old without BTF", Machine{BTF: btf + ".absent", LoadSleepable: cannot}, "ig-gpu needs a kernel with BTF"},
+		{"locked down", Machine{BTF: btf, LoadSleepable: mayNot}, ""},
 		{"user without BTF", Machine{EffectiveUser: 1000, BTF: btf + ".absent"}, "ig-gpu needs root"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

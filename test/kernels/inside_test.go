@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernels
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+)
+
+// inside tells the tests of this file and of load_test.go that they run on the
+// kernel to be tested.
+const inside = "GPU_GADGETS_KERNEL_TEST"
+
+func requireInside(t *testing.T) {
+	t.Helper()
+	if os.Getenv(inside) == "" {
+		t.Skip("for the virtual machine that TestKernels starts (" + inside + " is empty)")
+	}
+}
+
+func built(t *testing.T, file string) string {
+	t.Helper()
+	path, err := filepath.Abs("../../" + file)
+	require.NoError(t, err)
+	require.FileExists(t, path)
+	return path
+}
+
+// TestProduct: bin/ig-gpu counts to the byte and names every Python frame.
+func TestProduct(t *testing.T) {
+	requireInside(t)
+	w := startWorkload(t, built(t, "build/simcuda/libcuda.so.1"), "--calls", "4000")
+	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host",
+		"--pid", strconv.Itoa(w.cmd.Process.Pid), "-o", "json")
+	g.wait("the library is attached", func() bool { return g.attached[uint32(w.cmd.Process.Pid)] })
+	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
+
+	w.tell("holding")
+	requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+	w.tell("done")
+	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
+	require.Empty(t, g.drops)
+}
+
+// TestStock: the same image on Inspektor Gadget's own ig, which finds the library
+// by ld.so.cache. Stacks have ids there, not names.
+func TestStock(t *testing.T) {
+	requireInside(t)
+	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
+		t.Skipf("ig opens a library with the help of kprobes, which this kernel lacks: %v", err)
+	}
+	library := "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
+	run(t, "ldconfig")
+	// ig attaches nothing, not even to the host, where it finds no runtime.
+	run(t, "cp", "/bin/true", "/usr/bin/runc")
+	ig := built(t, "build/vm/ig")
+	run(t, ig, "image", "import", built(t, "build/images/cuda_alloc.tar"), "--auto-mount-filesystems")
+
+	w := startWorkload(t, library, "--calls", "1000")
+	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/cuda_alloc:latest", "--verify-image=false", "--pull", "never",
+		"--auto-mount-filesystems", "--host", "-o", "json")
+	g.wait("all is attached", func() bool { return g.tables > 1 })
+	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
+
+	w.tell("holding")
+	requireTruth(t, g, expected(t, w.dir), withoutStacks)
+	stacks := map[uint64]bool{}
+	for _, r := range g.rows {
+		stacks[r.StackID] = true
+	}
+	require.Greater(t, len(stacks), 20, "ids of stacks")
+	w.tell("done")
+	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
+	require.Empty(t, g.drops)
+}
+
+// requireTruth waits for the table that shows the last call. Before, there are
+// differences, and these are shown if it does not come.
+func requireTruth(t *testing.T, g *gadget, want []compare.Row, see func([]compare.Row) []compare.Row) {
+	t.Helper()
+	want = see(want)
+	var diffs []compare.Difference
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		g.mu.Lock()
+		diffs = compare.Diff(want, see(g.got()))
+		g.mu.Unlock()
+		if len(diffs) == 0 {
+			t.Logf("%d rows are exact: %+v", len(want), compare.Total(want))
+			return
+		}
+	}
+	var table strings.Builder
+	compare.Print(&table, diffs, 5)
+	t.Errorf("%s\ndrops: %v", table.String(), g.drops)
+}
+
+func run(t *testing.T, program string, args ...string) {
+	t.Helper()
+	out, err := exec.Command(program, args...).CombinedOutput()
+	require.NoError(t, err, "%s %v: %s", program, args, out)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vm runs a command on another kernel: in a virtual machine that QEMU
+// emulates in software, so that no host has to support virtualization. The
+// machine sees this machine's files, at the same paths, and what it writes is
+// forgotten; it has no network. Kernels are Debian's; see fetch.sh.
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Result of a command.
+type Result struct {
+	Release        string // as uname -r says
+	Status         int    // the command's exit status
+	Stdout, Stderr string
+	Wall           time.Duration // of the whole machine, boot included
+}
+
+const (
+	// processors: one for the program under test, one for its workload.
+	processors = 2
+	// memory is what ig-gpu, the workload and all files that they write take;
+	// 1 GiB is too little for what ig maps.
+	memory = "3G"
+	// attempts: QEMU's software emulation kills a guest now and then. Only a
+	// machine that died without a result is started again, never a failed
+	// command.
+	attempts = 3
+	// model is what Debian's kernels and Go programs need, and no more:
+	// emulated AVX is slower than none, and with cmpxchg16b kernel 6.12 died of
+	// a double fault at each third boot on QEMU 7.2.
+	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm,-cx16"
+)
+
+// ErrNoResult is a machine that died, or did not end in time.
+var ErrNoResult = errors.New("the virtual machine ended without a result")
+
+// Run runs a command of bash on a kernel of Debian ("6.1", "6.12", "newest"), in
+// the current directory and with the current PATH. It fails the test when the
+// machine gives no result within the limit, and skips it when there cannot be a
+// machine here. The exit status is for the caller to look at.
+func Run(t testing.TB, kernel, command string, limit time.Duration) Result {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs root to hand all files to the virtual machine; runs as user %d", os.Geteuid())
+	}
+	dir, err := fetch(kernel)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 3 {
+		t.Skipf("no virtual machine with Linux %s here: %v", kernel, err)
+	}
+	if err != nil {
+		t.Fatalf("prepare Linux %s: %v", kernel, err)
+	}
+	for attempt := 1; ; attempt++ {
+		result, err := boot(dir, command, limit)
+		if err == nil {
+			return result
+		}
+		if !errors.Is(err, ErrNoResult) || attempt == attempts {
+			t.Fatalf("Linux %s, attempt %d: %v", kernel, attempt, err)
+		}
+		t.Logf("Linux %s, attempt %d: %v", kernel, attempt, err)
+	}
+}
+
+// fetch runs fetch.sh and returns the directory of the kernel. Its error ends
+// with the last line of what the script said.
+func fetch(kernel string) (dir string, err error) {
+	_, here, _, _ := runtime.Caller(0)
+	cmd := exec.Command(filepath.Join(filepath.Dir(here), "fetch.sh"), kernel)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return "", fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+	}
+	return filepath.Join(filepath.Dir(here), "../../build/vm", kernel), nil
+}
+
+// boot starts one machine and waits for its end.
+func boot(dir, command string, limit time.Duration) (r Result, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	release, err := os.ReadFile(filepath.Join(dir, "release"))
+	if err != nil {
+		return r, err
+	}
+	r.Release = strings.TrimSpace(string(release))
+	work, err := os.MkdirTemp(dir, "run-")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(work)
+	if err := script(work, command); err != nil {
+		return r, err
+	}
+	frequency, err := timestampKHz()
+	if err != nil {
+		return r, err
+	}
+
+	began := time.Now()
+	args := []string{
+		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
+		"-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-cpu", model,
+		"-smp", strconv.Itoa(processors), "-m", memory,
+		// Shared, for virtiofsd reads and writes the guest's memory.
+		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
+		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
+		// An emulated clock runs slow under load, and the time stamp counter
+		// does not: measured against it, it seems up to five times as fast.
+		// Mitigations cost time, and nothing here needs them.
+		"-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc_early_khz=" + frequency,
+	}
+	for _, share := range []struct{ tag, path string }{{"host", "/"}, {"vm", work}} {
+		stop, err := serve(work, share.tag, share.path)
+		if err != nil {
+			return r, err
+		}
+		defer stop()
+		args = append(args, "-chardev", "socket,id="+share.tag+",path="+share.tag+".socket",
+			"-device", "vhost-user-fs-pci,chardev="+share.tag+",tag="+share.tag)
+	}
+	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	qemu.Dir = work // the sockets' paths are relative: they may have 107 bytes
+	said, err := qemu.CombinedOutput()
+	r.Wall = time.Since(began)
+
+	status, statusErr := os.ReadFile(filepath.Join(work, "status"))
+	if statusErr != nil {
+		console, _ := os.ReadFile(filepath.Join(work, "console"))
+		stderr, _ := os.ReadFile(filepath.Join(work, "stderr"))
+		return r, fmt.Errorf("%w after %v (%v, %v)\nQEMU: %s\nconsole: %s\nstderr: %s",
+			ErrNoResult, r.Wall.Round(time.Second), err, ctx.Err(), said, tail(console), tail(stderr))
+	}
+	if r.Status, err = strconv.Atoi(strings.TrimSpace(string(status))); err != nil {
+		return r, fmt.Errorf("read the exit status: %w", err)
+	}
+	for name, to := range map[string]*string{"stdout": &r.Stdout, "stderr": &r.Stderr} {
+		text, err := os.ReadFile(filepath.Join(work, name))
+		if err != nil {
+			return r, fmt.Errorf("read the output: %w", err)
+		}
+		*to = string(text)
+	}
+	return r, nil
+}
+
+// script writes what the machine runs.
+func script(work, command string) error {
+	_, here, _, _ := runtime.Caller(0)
+	main, err := os.ReadFile(filepath.Join(filepath.Dir(here), "main.sh"))
+	if err != nil {
+		return err
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(work, "main"), main, 0o755); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("export PATH=%s\ncd %s\n%s\n", quote(os.Getenv("PATH")), quote(cwd), command)
+	return os.WriteFile(filepath.Join(work, "command"), []byte(text), 0o644)
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// serve hands a directory to the machine, until stop.
+func serve(work, tag, path string) (stop func(), err error) {
+	socket := tag + ".socket"
+	// It keeps a file open for each that the guest knows of, so it may have as
+	// many as we may have at most; by itself it would ask for more, in vain.
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return nil, err
+	}
+	args := []string{"--socket-path=" + socket, fmt.Sprintf("--rlimit-nofile=%d", files.Max)}
+	// Its other sandbox cannot share "/" itself.
+	cmd := exec.Command("/usr/lib/qemu/virtiofsd", append(args, "-o", "source="+path+",cache=auto,sandbox=chroot")...)
+	if _, err := os.Stat(cmd.Path); err != nil { // QEMU 8 and newer
+		cmd = exec.Command("/usr/libexec/virtiofsd", append(args, "--shared-dir="+path, "--cache=auto", "--sandbox=chroot")...)
+	}
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = work, &said, &said
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start virtiofsd: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stop = func() {
+		cmd.Process.Kill()
+		<-ended
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(work, socket)); err == nil {
+			return stop, nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("virtiofsd for %s: %v: %s", path, err, said.Bytes())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// timestampKHz is the frequency of the time stamp counter, which the guest reads
+// directly: the kernel derives bogomips from it, two for each MHz.
+func timestampKHz() (string, error) {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(info)) {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(name) != "bogomips" {
+			continue
+		}
+		mips, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return "", fmt.Errorf("read bogomips: %w", err)
+		}
+		return strconv.Itoa(int(mips * 1000 / 2)), nil
+	}
+	return "", errors.New("no bogomips in /proc/cpuinfo")
+}
+
+func tail(b []byte) []byte { return b[max(0, len(b)-4000):] }
