@@ -161,9 +161,12 @@ func parsePIDs(s string) ([]uint32, error) {
 // instance is one run of a gadget.
 type instance struct {
 	op     *Operator
-	logger interface{ Warn(...any) }
-	cfg    tracer.Config
-	rows   *rows
+	logger interface {
+		Info(...any)
+		Warn(...any)
+	}
+	cfg  tracer.Config
+	rows *rows
 
 	programs []*ebpf.Program
 	tracer   *tracer.Tracer
@@ -218,6 +221,10 @@ func (i *instance) start(gc operators.GadgetContext) error {
 		}
 	}
 	i.cfg.Warn = func(text string) { i.logger.Warn(text) }
+	i.cfg.Ended = func() {
+		i.logger.Info("the processes of --", paramPID, " have ended, and so does this run")
+		gc.Cancel()
+	}
 	t, err := tracer.New(i.cfg)
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)

@@ -99,22 +99,25 @@ const (
 	AllocSpace
 	InuseObjects
 	InuseSpace
+	// PeakSpace is for showing only: the sum over rows is an upper bound, since
+	// their peaks need not have been at the same time.
+	PeakSpace
 )
 
-// Types are all of them; the position is the type.
+// Types are those of a pprof file; the position is the type.
 func Types() []Type { return []Type{AllocObjects, AllocSpace, InuseObjects, InuseSpace} }
 
 // String is pprof's name of the type.
 func (t Type) String() string {
-	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"}[t]
+	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space"}[t]
 }
 
 // Unit is pprof's unit of the type.
 func (t Type) Unit() string {
-	if t == AllocSpace || t == InuseSpace {
-		return "bytes"
+	if t == AllocObjects || t == InuseObjects {
+		return "count"
 	}
-	return "count"
+	return "bytes"
 }
 
 // Get is the value of the type.
@@ -126,6 +129,8 @@ func (v Values) Get(t Type) int64 {
 		return v.AllocBytes
 	case InuseObjects:
 		return v.InuseObjects
+	case PeakSpace:
+		return v.PeakBytes
 	default:
 		return v.InuseBytes
 	}

@@ -162,6 +162,9 @@ func (t *Tracer) choose(pid uint32, yes bool) {
 	if err := t.cfg.Select(pid, yes); err != nil {
 		t.cfg.Warn(fmt.Sprintf("process %d is not filtered right: %v", pid, err))
 	}
+	if len(t.selected) == 0 && t.cfg.Ended != nil {
+		t.cfg.Ended()
+	}
 }
 
 // leave forgets a process that exited or runs another program.

@@ -94,6 +94,9 @@ type Config struct {
 	// Select is told which processes are traced when PIDs is given, before
 	// anything is attached, and again when one exits. May be nil.
 	Select func(tgid uint32, selected bool) error
+	// Ended is called when the last selected process has ended: nothing is left
+	// to trace. May be nil; not called without PIDs.
+	Ended func()
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
 	// Visible tells whether a user wants to know of a process; of others

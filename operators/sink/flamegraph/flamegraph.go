@@ -106,7 +106,7 @@ func encode(p Page) data {
 
 	// Never null: the script counts on arrays.
 	d := data{Title: p.Title, Strings: []string{}, Frames: []int{}, Nodes: []int{}, Processes: []string{}}
-	for _, t := range profile.Types() {
+	for _, t := range types() {
 		d.Types = append(d.Types, t.String())
 	}
 	texts := interner{index: map[string]int{}, list: []string{}}
@@ -121,13 +121,13 @@ func encode(p Page) data {
 	processes := interner{index: map[string]int{}, list: []string{}}
 	leaves := tree.Leaf
 	for _, s := range snapshots {
-		out := snapshot{Rows: make([]int64, 0, len(s.Rows)*6)}
+		out := snapshot{Rows: make([]int64, 0, len(s.Rows)*(2+len(types())))}
 		if !s.Time.IsZero() {
 			out.Time = s.Time.UTC().Format(time.RFC3339)
 		}
 		for i, r := range s.Rows {
 			out.Rows = append(out.Rows, int64(leaves[i]), int64(processes.number(processName(r.Process))))
-			for _, t := range profile.Types() {
+			for _, t := range types() {
 				out.Rows = append(out.Rows, r.Get(t))
 			}
 		}
@@ -137,6 +137,10 @@ func encode(p Page) data {
 	d.Processes = processes.list
 	return d
 }
+
+// types are what the page can show: a process that has ended holds nothing any
+// more, and its peak is what it was when it did.
+func types() []profile.Type { return append(profile.Types(), profile.PeakSpace) }
 
 func processName(p profile.Process) string {
 	name := fmt.Sprintf("%s (%d)", p.Comm, p.PID)

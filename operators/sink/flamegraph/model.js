@@ -10,6 +10,7 @@ const kindNames = ["unknown", "Python", "native", "interpreter trampoline", "pro
 const types = [
   { name: "inuse_space", label: "In use" },
   { name: "inuse_objects", label: "Objects" },
+  { name: "peak_space", label: "Peak" },
   { name: "alloc_space", label: "Allocated" },
   { name: "alloc_objects", label: "Allocations" },
 ].map(t => ({ ...t, column: data.types.indexOf(t.name), bytes: t.name.endsWith("space") }));

@@ -9,12 +9,16 @@ const make = (tag, className, text) => {
   return e;
 };
 const canCompare = snapshots.length > 1;
-const state = { type: types[0], inverted: false, grouped: false, comparing: canCompare, query: "", order: "" };
+// In use; where nothing is any more, because the processes have ended, what was.
+const held = snapshots.some(s => { for (let i = 0; i < s.count; i++) if (s.value(i, types[0])) return true; return false; });
+const firstType = held ? types[0] : types.find(t => t.name === "peak_space");
+
+const state = { type: firstType, inverted: false, grouped: false, comparing: canCompare, query: "", order: "" };
 
 // Fragment: type, view, group, compare, q, zoom (frames from the root).
 function readFragment() {
   const at = new URLSearchParams(location.hash.slice(1));
-  state.type = types.find(t => t.name === at.get("type")) || types[0];
+  state.type = types.find(t => t.name === at.get("type")) || firstType;
   state.inverted = at.get("view") === "inverted";
   state.grouped = at.get("group") === "process";
   state.comparing = canCompare && at.get("compare") !== "no";
@@ -32,7 +36,7 @@ function readFragment() {
 
 function writeFragment() {
   const at = new URLSearchParams();
-  if (state.type !== types[0]) at.set("type", state.type.name);
+  if (state.type !== firstType) at.set("type", state.type.name);
   if (state.inverted) at.set("view", "inverted");
   if (state.grouped) at.set("group", "process");
   if (canCompare && !state.comparing) at.set("compare", "no");
@@ -68,7 +72,7 @@ function refresh() {
   const { total, before, weight } = graph.values;
   $("sum").firstElementChild.textContent = format(total[0], state.type);
   $("sum").lastElementChild.textContent = (state.comparing ? `${signed(total[0] - before[0], state.type)} since ` + clock(snapshots[1].time) : "")
-    || { inuse_space: "in use", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations" }[state.type.name];
+    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations" }[state.type.name];
   $("empty").hidden = weight[0] > 0;
   canvas.hidden = !(weight[0] > 0);
   crumbs();
