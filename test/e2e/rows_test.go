@@ -71,7 +71,8 @@ func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 		require.EqualValues(t, 1, x.ImplicitObjects)
 	}
 	require.Empty(t, r.odd, "every line is JSON")
-	require.Empty(t, r.errors(), "a run without losses says nothing")
+	require.NotContains(t, r.errors(), "level=warning", "a run without losses warns of nothing")
+	require.Equal(t, 1, strings.Count(r.errors(), "\n"), "it says that it ended with its process, and no more")
 }
 
 func TestProcessesThatRunTheSameCodeStayTwo(t *testing.T) {
