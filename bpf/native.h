@@ -59,15 +59,15 @@ static __always_inline bool native_is_code(__u64 process, __u64 address)
 
 /*
  * Fills s->native for a function that has just returned with these registers.
- * `function` is an address in it, `caller` where it returns to. What s holds from
- * before must be of the same process, or its native_count 0: a frame that is where
- * it was the last time is in code without looking, which is most of them in a loop.
+ * `function` is an address in it, `caller` where it returns to. What s->native holds
+ * from before must be of the same process, or 0: a frame that is where one was before
+ * is in code without looking, which is most of them in a loop.
  */
 static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 function,
 					  __u64 caller, __u64 sp, __u64 fp)
 {
 	__u64 frame[2];
-	__u32 n = 0, before = s->native_count;
+	__u32 n = 0;
 
 	s->native[n++] = function;
 	s->native[n++] = caller;
@@ -78,7 +78,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 			break;
 		if (frame[1] < 4096)
 			break;
-		if ((n >= before || s->native[n] != frame[1]) && !native_is_code(process, frame[1]))
+		if (s->native[n] != frame[1] && !native_is_code(process, frame[1]))
 			break;
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */

@@ -78,7 +78,7 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->device_hint = -1;
 		t->call.sp = 0;
 		t->stack_id = 0;
-		t->stack.native_count = 0;
+		__builtin_memset(t->stack.native, 0, sizeof(t->stack.native));
 	}
 	return t;
 }
