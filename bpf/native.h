@@ -41,26 +41,18 @@ static long native_vma(struct task_struct *task, struct vm_area_struct *vma, __u
 	return 0;
 }
 
-/*
- * Whether `address` is in executable memory. `before` is an address that is known
- * to be. Not inlined: as a part of the loop, its ways through would multiply what
- * the verifier looks at by six.
- */
-static __noinline int native_is_code(__u64 process, __u64 address, __u64 before)
+static __always_inline bool native_is_code(__u64 process, __u64 address)
 {
 	struct code_key key = { .process = process, .address = address };
-	__u32 *known;
+	__u32 *known = bpf_map_lookup_elem(&code_by_address, &key);
 	__u32 executable = 0;
 	long err;
 
-	if (address == before)
-		return 1;
-	known = bpf_map_lookup_elem(&code_by_address, &key);
 	if (known)
 		return *known;
 	err = bpf_find_vma(bpf_get_current_task_btf(), address, native_vma, &executable, 0);
 	if (err == -EBUSY)
-		return 0; /* the address space is being changed: ask again next time */
+		return false; /* the address space is being changed: ask again next time */
 	bpf_map_update_elem(&code_by_address, &key, &executable, BPF_ANY);
 	return executable;
 }
@@ -68,8 +60,8 @@ static __noinline int native_is_code(__u64 process, __u64 address, __u64 before)
 /*
  * Fills s->native for a function that has just returned with these registers.
  * `function` is an address in it, `caller` where it returns to. What s->native holds
- * from before must be of the same process, or 0: a frame that is where it was the
- * last time is in code without looking, which is most of them in a loop.
+ * from before must be of the same process, or 0: a frame that is where one was before
+ * is in code without looking, which is most of them in a loop.
  */
 static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 function,
 					  __u64 caller, __u64 sp, __u64 fp)
@@ -86,7 +78,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 			break;
 		if (frame[1] < 4096)
 			break;
-		if (!native_is_code(process, frame[1], s->native[n]))
+		if (s->native[n] != frame[1] && !native_is_code(process, frame[1]))
 			break;
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */

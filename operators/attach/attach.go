@@ -283,25 +283,42 @@ func (i *instance) takePrograms(gc ig.Context) error {
 	return nil
 }
 
-// Stop detaches everything. Its error is that of Start.
+// Stop ends the search for libraries. Its error is that of Start. The probes
+// stay until Close: removing them can take seconds, and results are written
+// between the two.
 func (i *instance) Stop(operators.GadgetContext) error {
-	i.mu.Lock()
-	t := i.tracer
-	i.mu.Unlock()
-	if t != nil {
-		t.Stop()
+	if t := i.running(); t != nil {
+		t.Halt()
 	}
-	for _, p := range i.programs {
-		p.Close()
-	}
-	i.programs = nil
 	err := i.failed
 	i.failed = nil
 	return err
 }
 
-// Close is called without Start and Stop too.
-func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
+// unnoticed is how long the end may take without an explanation.
+const unnoticed = time.Second
+
+// Close detaches everything. It is called without Start and Stop too.
+func (i *instance) Close(operators.GadgetContext) error {
+	if t := i.running(); t != nil {
+		explain := time.AfterFunc(unnoticed, func() {
+			i.logger.Warn("all is written; removing the probes one by one takes some seconds (at once from Linux 6.6 on)")
+		})
+		t.Stop()
+		explain.Stop()
+	}
+	for _, p := range i.programs {
+		p.Close()
+	}
+	i.programs = nil
+	return nil
+}
+
+func (i *instance) running() *tracer.Tracer {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.tracer
+}
 
 // farewell is how long after its end a container still counts, so that its
 // processes are seen to go.

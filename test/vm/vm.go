@@ -41,9 +41,12 @@ const (
 	// command.
 	attempts = 3
 	// model is what Debian's kernels and Go programs need, and no more:
-	// emulated AVX is slower than none, and with cmpxchg16b kernel 6.12 died of
-	// a double fault at each third boot on QEMU 7.2.
-	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm,-cx16"
+	// emulated AVX is slower than none. Linux 6.18 and newer need cmpxchg16b
+	// (cx16): without it bpf_task_storage_get() has no memory, as kmalloc_nolock()
+	// never gives any.
+	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm"
+	// With it, 6.12 died of a double fault at each third boot on QEMU 7.2.
+	withoutCx16 = "6.12."
 )
 
 // ErrNoResult is a machine that died, or did not end in time.
@@ -109,6 +112,10 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 	if err := script(work, command); err != nil {
 		return r, err
 	}
+	cpu := model + ",+cx16"
+	if strings.HasPrefix(r.Release, withoutCx16) {
+		cpu = model + ",-cx16"
+	}
 	frequency, err := timestampKHz()
 	if err != nil {
 		return r, err
@@ -117,7 +124,7 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 	began := time.Now()
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
-		"-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-cpu", model,
+		"-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-cpu", cpu,
 		"-smp", strconv.Itoa(processors), "-m", memory,
 		// Shared, for virtiofsd reads and writes the guest's memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
