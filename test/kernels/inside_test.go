@@ -81,6 +81,9 @@ func TestStock(t *testing.T) {
 	require.Greater(t, len(stacks), 20, "ids of stacks")
 	w.tell("done")
 	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
+	// ig's programs may not wait for a page that is not in memory: such a stack
+	// lacks frames, and says so. Its bytes are counted, see above.
+	delete(g.drops, "python_unreadable")
 	require.Empty(t, g.drops)
 }
 

@@ -49,7 +49,7 @@ const (
 	withoutCx16 = "6.12."
 )
 
-// ErrNoResult is a machine that died, or did not end in time.
+// ErrNoResult is a machine that died by itself.
 var ErrNoResult = errors.New("the virtual machine ended without a result")
 
 // Run runs a command of bash on a kernel of Debian ("6.1", "6.12", "newest"), in
@@ -132,7 +132,7 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 		// An emulated clock runs slow under load, and the time stamp counter
 		// does not: measured against it, it seems up to five times as fast.
 		// Mitigations cost time, and nothing here needs them.
-		"-append", "console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc_early_khz=" + frequency,
+		"-append", "console=ttyS0 loglevel=4 oops=panic panic=-1 mitigations=off tsc_early_khz=" + frequency,
 	}
 	for _, share := range []struct{ tag, path string }{{"host", "/"}, {"vm", work}} {
 		stop, err := serve(work, share.tag, share.path)
@@ -140,7 +140,7 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 			return r, err
 		}
 		defer stop()
-		args = append(args, "-chardev", "socket,id="+share.tag+",path="+share.tag+".socket",
+		args = append(args, "-chardev", "socket,id="+share.tag+",path="+socketName(work, share.tag),
 			"-device", "vhost-user-fs-pci,chardev="+share.tag+",tag="+share.tag)
 	}
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
@@ -152,8 +152,12 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 	if statusErr != nil {
 		console, _ := os.ReadFile(filepath.Join(work, "console"))
 		stderr, _ := os.ReadFile(filepath.Join(work, "stderr"))
-		return r, fmt.Errorf("%w after %v (%v, %v)\nQEMU: %s\nconsole: %s\nstderr: %s",
-			ErrNoResult, r.Wall.Round(time.Second), err, ctx.Err(), said, tail(console), tail(stderr))
+		cause := ErrNoResult
+		if ctx.Err() != nil {
+			cause = ctx.Err() // as slow, or as stuck, the next time
+		}
+		return r, fmt.Errorf("%w after %v (%v)\nQEMU: %s\nconsole: %s\nstderr: %s",
+			cause, r.Wall.Round(time.Second), err, said, tail(console), tail(stderr))
 	}
 	if r.Status, err = strconv.Atoi(strings.TrimSpace(string(status))); err != nil {
 		return r, fmt.Errorf("read the exit status: %w", err)
@@ -188,9 +192,13 @@ func script(work, command string) error {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
+// socketName is unique also without its directory: virtiofsd locks a file of that
+// name in /run.
+func socketName(work, tag string) string { return tag + "-" + filepath.Base(work) }
+
 // serve hands a directory to the machine, until stop.
 func serve(work, tag, path string) (stop func(), err error) {
-	socket := tag + ".socket"
+	socket := socketName(work, tag)
 	// It keeps a file open for each that the guest knows of, so it may have as
 	// many as we may have at most; by itself it would ask for more, in vain.
 	var files syscall.Rlimit
@@ -213,6 +221,7 @@ func serve(work, tag, path string) (stop func(), err error) {
 	stop = func() {
 		cmd.Process.Kill()
 		<-ended
+		os.Remove("/run/virtiofsd/" + socket + ".pid")
 	}
 	for {
 		if _, err := os.Stat(filepath.Join(work, socket)); err == nil {
