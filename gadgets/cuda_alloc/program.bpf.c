@@ -23,6 +23,7 @@
 #include "attach_point.h"
 #include "capture.h"
 #include "cuda_calls.h"
+#include "kernel_stack.h"
 #include "python.h"
 #include "selection.h"
 
@@ -107,24 +108,28 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 SEC("uprobe/gadget_program_disabled")
 int cuda_enter(struct pt_regs *ctx)
 {
+	kernel_stack_only();
 	return attach_mode == ATTACH_PERF ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 SEC("uprobe.s/gadget_program_disabled")
 int cuda_exit(struct pt_regs *ctx)
 {
+	kernel_stack_only();
 	return attach_mode == ATTACH_PERF ? leave(ctx, true) : 0;
 }
 
 SEC("uprobe.multi/gadget_program_disabled")
 int cuda_enter_multi(struct pt_regs *ctx)
 {
+	kernel_stack_only();
 	return attach_mode == ATTACH_MULTI ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 SEC("uprobe.multi.s/gadget_program_disabled")
 int cuda_exit_multi(struct pt_regs *ctx)
 {
+	kernel_stack_only();
 	return attach_mode == ATTACH_MULTI ? leave(ctx, true) : 0;
 }
 
@@ -157,14 +162,17 @@ SEC("uprobe/gadget_program_disabled")
 int stock_enter(struct pt_regs *ctx)
 {
 	__u64 thread = bpf_get_current_pid_tgid();
-	__u32 *api = bpf_map_lookup_elem(&stock_api_by_thread, &thread);
+	__u32 *api;
 
+	kernel_stack_only();
+	api = bpf_map_lookup_elem(&stock_api_by_thread, &thread);
 	return api ? enter(ctx, *api) : 0;
 }
 
 SEC("uprobe/gadget_program_disabled")
 int stock_exit(struct pt_regs *ctx)
 {
+	kernel_stack_only();
 	return attach_mode == ATTACH_STOCK ? leave(ctx, false) : 0;
 }
 

@@ -173,6 +173,9 @@ func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {
 
 	// One bad library does not keep a good one from being traced.
 	w.do("load %s", driver(t))
+	r.wait("the good library", func() bool {
+		return len(r.attachments) == len(files)+1 && r.attachments[len(files)].Status == "attached"
+	})
 	w.do("alloc weights 1 4096")
 	r.waitRows("rows of the process", w.pid(), allocs(1))
 	require.Less(t, peakMemory(t, r.cmd.Process.Pid), 400)

@@ -59,21 +59,31 @@ func TestWorkloadMakesEveryCallFromManyStacks(t *testing.T) {
 	require.NoError(t, err)
 
 	succeeded, failed := map[string]int{}, map[int32]int{}
-	for _, j := range journals {
-		for _, r := range j.Records {
-			if r.Result == journal.Success {
-				succeeded[j.APIName(r.API)]++
-			} else {
-				failed[r.Result]++
+	count := func(journals []*journal.Journal) {
+		for _, j := range journals {
+			for _, r := range j.Records {
+				if r.Result == journal.Success {
+					succeeded[j.APIName(r.API)]++
+				} else {
+					failed[r.Result]++
+				}
 			}
 		}
+	}
+	count(journals)
+	// A use of a destroyed context is rare in a run of this size, and whether
+	// there is one depends on how the threads met.
+	const destroyed = 709
+	for seed := 2; failed[destroyed] == 0 && seed < 10; seed++ {
+		_, more, _ := run(t, driver(t), nil, "--seed", strconv.Itoa(seed))
+		count(more)
 	}
 	text, err := os.ReadFile("../../../bpf/cuda_apis.h")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`X\((cu\w+), CUDA_`).FindAllSubmatch(text, -1) {
 		require.Positive(t, succeeded[string(m[1])], "%s never succeeded", m[1])
 	}
-	for _, result := range []int32{1, 2, 201, 400, 709, 713, 999} {
+	for _, result := range []int32{1, 2, 201, 400, destroyed, 713, 999} {
 		require.Positive(t, failed[result], "no call failed with %d", result)
 	}
 

@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "kernel_stack.h"
 #include "python.h"
 
 /* The current thread → its stack being filled. Ends with the thread. */
@@ -67,6 +68,7 @@ int mark_sleepable(struct pt_regs *ctx)
 	__u64 process;
 	struct stack *s = take(&process);
 
+	kernel_stack_only();
 	if (s)
 		keep(PT_REGS_PARM1(ctx), s, process, python_unwind_sleepable(s, process));
 	return 0;
@@ -79,6 +81,7 @@ int mark_atomic(struct pt_regs *ctx)
 	__u64 process;
 	struct stack *s = take(&process);
 
+	kernel_stack_only();
 	if (s)
 		keep(PT_REGS_PARM1(ctx), s, process, python_unwind(s, &fault, process));
 	return 0;
