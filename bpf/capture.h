@@ -3,56 +3,27 @@
 #define GPU_GADGETS_CAPTURE_H
 
 #include "native.h"
+#include "stack_store.h"
 #include "thread.h"
 
 /*
- * capture: the current thread's stack, as an id under which its frames are in
- * stacks_by_id. The same frames give the same id.
+ * capture: the current thread's stack, remembered by its id: a thread often
+ * allocates twice from the same place.
  */
-static __always_inline __u64 capture_hash_add(__u64 hash, __u64 value)
-{
-	hash = (hash ^ value) * 0x9fb21c651e98df25ULL;
-	return hash ^ (hash >> 32);
-}
-
-static __always_inline __u64 capture_hash(struct stack *s)
-{
-	__u64 hash = s->flags;
-	__u32 i;
-
-	for (i = 0; i < STACK_NATIVE_FRAMES; i++) {
-		if (i >= s->native_count)
-			break;
-		hash = capture_hash_add(hash, s->native[i]);
-	}
-	for (i = 0; i < STACK_PYTHON_FRAMES; i++) {
-		if (i >= s->python_count)
-			break;
-		hash = capture_hash_add(hash, s->python[i].symbol + s->python[i].line);
-	}
-	hash = mix64(hash);
-	return hash ? hash : 1;
-}
 
 /* Stores t->stack, if it is new. 0: there was no room. */
 static __noinline __u64 capture_store(struct thread *t)
 {
 	__u64 id;
-	long err;
 
 	if (!t)
 		return 0;
-	id = capture_hash(&t->stack);
+	id = stack_hash(&t->stack);
 	if (id == t->stack_id)
 		return id;
-	if (!bpf_map_lookup_elem(&stacks_by_id, &id)) {
-		err = bpf_map_update_elem(&stacks_by_id, &id, &t->stack, BPF_NOEXIST);
-		if (err && err != -EEXIST) {
-			drop(DROP_STACKS_FULL);
-			return 0;
-		}
-	}
-	t->stack_id = id;
+	id = stack_store(&t->stack, id);
+	if (id)
+		t->stack_id = id;
 	return id;
 }
 

@@ -45,7 +45,11 @@
 	/* an interpreter of a version that is not known */                         \
 	X(DROP_PYTHON_UNSUPPORTED, "python_unsupported")                            \
 	/* the thread is not in the interpreter's list */                           \
-	X(DROP_PYTHON_THREAD, "python_thread_unknown")
+	X(DROP_PYTHON_THREAD, "python_thread_unknown")                              \
+	/* who holds the GIL is not known for this version: no sample */            \
+	X(DROP_GIL_UNKNOWN, "gil_unknown")                                          \
+	/* whether a process runs Python could not be found out: no sample */       \
+	X(DROP_PROCESS_UNREADABLE, "process_unreadable")
 
 enum drop_reason {
 	DROP_NONE = 0,

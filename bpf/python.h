@@ -41,6 +41,9 @@ PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 p
 		return -ENOENT;
 	}
 	t->busy = 1;
+#ifndef USER_OF_OTHER_TASK
+	t->task = bpf_get_current_task();
+#endif
 	t->fault.count = 0;
 	err = 0;
 	status = python_know_process(t, process, again);
@@ -90,12 +93,14 @@ static __always_inline long python_unwind(struct stack *s, struct user_fault *fa
  * with many libraries lacks one or two for each. */
 #define PY_MAX_FAULTS 1024
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_retry {
 	struct stack *s;
 	__u64 process;
 	struct user_fault fault;
 	long err;
 };
+#endif
 
 /* bpf_loop: one attempt, and the missing page if it failed. */
 static long python_retry_step(__u32 i, struct python_retry *r)

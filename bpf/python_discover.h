@@ -27,10 +27,13 @@
 #define PY_DT_DEBUG 21
 #define PY_DT_GNU_HASH 0x6ffffef5
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_elf_name {
 	__u32 hash; /* h = h * 33 + c from 5381, the GNU hash */
 	char name[28];
 };
+
+_Static_assert(sizeof(((struct python_elf_name *)0)->name) <= 32, "as much is read");
 
 enum python_elf_symbol {
 	PY_ELF_RUNTIME,		 /* 3.7+ */
@@ -54,17 +57,18 @@ struct python_elf_header {
 	__u32 type, flags;
 	__u64 offset, vaddr, rest[4];
 };
+#endif
 
 /* Reads AT_PHDR and AT_PHNUM from the kernel's copy of the auxiliary vector. */
 static __always_inline void python_read_auxv(struct python_thread *t)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	__u64 at = (__u64)task->mm + bpf_core_field_offset(struct mm_struct, saved_auxv);
+	__u64 mm = (__u64)BPF_CORE_READ(python_subject(t), mm);
+	__u64 at = mm + bpf_core_field_offset(struct mm_struct, saved_auxv);
 
 	t->search.headers = 0;
 	t->search.header_count = 0;
 	/* 16 pairs: the kernel writes both before the 12th (fs/binfmt_elf.c). */
-	if (!task->mm || bpf_probe_read_kernel(t->bytes, 256, (void *)at))
+	if (!mm || bpf_probe_read_kernel(t->bytes, 256, (void *)at))
 		return;
 	for (int i = 0; i < 16; i++) {
 		__u64 type = *(__u64 *)(t->bytes + i * 16);
@@ -171,14 +175,9 @@ static __always_inline long python_chain_step(struct python_thread *t)
 			      t->search.symbols + (__u64)t->search.index * sizeof(symbol)))
 			return 1;
 		a = (__u64 *)t->bytes;
-		a[0] = a[1] = a[2] = a[3] = 0; /* the unused tail is compared, too */
-		if (bpf_probe_read_user_str(a, sizeof(want->name),
-					    (void *)(t->search.strings + symbol.name)) < 0) {
-			t->fault.address = t->search.strings + symbol.name;
-			t->fault.bytes = 1;
-			t->fault.count++;
+		/* The unused tail is compared, too. */
+		if (user_read_text(&t->fault, a, 32, t->search.strings + symbol.name) < 0)
 			return 1;
-		}
 		if (!__builtin_memcmp(a, want->name, sizeof(want->name)) && symbol.section) {
 			t->search.value = t->search.base + symbol.value;
 			t->search.matched = 1;

@@ -21,6 +21,7 @@
 #define PY_CHECK_TEXT 32
 #define PY_CHECK_MAX_AT 0xffff
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 /*
  * Place in the bytecode → its symbol and line. Written and read by the programs
  * that unwind. LRU: places that are not met any more make room. 32768 places of
@@ -32,6 +33,7 @@ struct {
 	__type(key, struct python_line_key);
 	__type(value, struct python_line_value);
 } python_lines_by_place SEC(".maps");
+#endif
 
 /*
  * One bijective step: words that differ never give the same result by it. The
@@ -64,10 +66,8 @@ static __always_inline __u64 python_mix_class(struct python_thread *t, __u64 h)
 	__u64 *words = (__u64 *)t->bytes;
 	__u64 name;
 
-	for (__u32 i = 0; i < PY_CHECK_TEXT / 8; i++)
-		words[i] = 0;
 	if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
-	    bpf_probe_read_user_str(words, PY_CHECK_TEXT, (void *)name) < 0)
+	    user_read_text(&t->fault, words, PY_CHECK_TEXT, name) < 0)
 		return 0;
 	for (__u32 i = 0; i < PY_CHECK_TEXT / 8; i++)
 		h = python_mix(h, words[i]);
@@ -228,10 +228,12 @@ PYTHON_GLOBAL long python_resolve(void)
 	return 0;
 }
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_walk {
 	struct python_thread *t;
 	struct stack *s;
 };
+#endif
 
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
@@ -249,6 +251,8 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		return 1;
 	}
 	t->next_frame = PY_FRAME(t, PY_FRAME_PREVIOUS);
+	if (frame == t->innermost)
+		t->innermost_at = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor >= 12 && (PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
 		return 0;
 	if (n >= STACK_PYTHON_FRAMES) {
@@ -307,6 +311,8 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	struct python_walk w = { .t = t, .s = s };
 
 	t->next_frame = frame;
+	t->innermost = frame;
+	t->innermost_at = 0;
 	t->frame_count = 0;
 	t->stack_flags = 0;
 	t->checked_file = 0;

@@ -17,10 +17,12 @@
  */
 #define PY_MAX_TABLE 65536
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 enum python_line_state {
 	PY_LINE_SKIP = 0, /* the rest of the entry does not matter */
 	PY_LINE_DELTA = 1,
 };
+#endif
 
 /* One byte of a location table. 1: the answer is known. */
 static __always_inline long python_location_byte(struct python_line_walk *w, __u8 byte)

@@ -13,6 +13,7 @@
 #define MAX_PYTHON_PROCESSES 4096
 #endif
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 /*
  * Process id (process.h) → its interpreter. Written at a process's first
  * events; read once per thread by the programs, and by user space, which learns
@@ -25,17 +26,20 @@ struct {
 	__type(key, __u64);
 	__type(value, struct python_process);
 } python_by_process SEC(".maps");
+#endif
 
 /* After a search in vain: 16 ms, doubled each time up to 16 s. */
 #define PY_RETRY_NS (16ULL * 1000 * 1000)
 #define PY_RETRY_DOUBLINGS 10
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_debug_walk {
 	struct python_thread *t;
 	__u64 runtime;
 	__u32 minor;
 	__s32 err;
 };
+#endif
 
 /* bpf_loop: one offset from _Py_DebugOffsets. */
 static long python_debug_step(__u32 i, struct python_debug_walk *w)
@@ -170,6 +174,10 @@ static __noinline long python_inherit(struct python_thread *t)
 	struct python_process *known;
 	__u64 id;
 
+#ifdef USER_OF_OTHER_TASK
+	/* Not needed: every page can be read. And that parent is the reader's. */
+	return -ESRCH;
+#endif
 	/* The randomised stack and the file say that both run the same exec. */
 	if (parent->self_exec_id != task->self_exec_id || !parent->mm || !task->mm ||
 	    parent->mm->start_stack != task->mm->start_stack ||

@@ -113,6 +113,7 @@ struct python_line_value {
 };
 
 struct python_thread {
+	__u64 task; /* kernel address of the task_struct whose stack is wanted */
 	__u64 process; /* what follows holds for this process id; 0: none */
 	__u64 runtime; /* address of _PyRuntime */
 	__u64 state;   /* the thread's PyThreadState; 0: not found yet */
@@ -139,6 +140,7 @@ struct python_thread {
 	__u64 entry;		  /* frame on the C stack */
 	__s64 cell;
 	__u64 next_frame;
+	__u64 innermost, innermost_at; /* the first frame, and its instruction */
 	__u32 frame_count;
 	__u32 stack_flags;
 	struct python_line_key key;
@@ -190,6 +192,12 @@ static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 of
 #define PY_THREAD(t, field) python_word((t)->thread, 255, (t)->offsets.at[field])
 #define PY_FRAME(t, field) python_word((t)->frame, 511, (t)->offsets.at[field])
 #define PY_CODE(t, field) python_word((t)->code, 255, (t)->offsets.at[field])
+
+/* The task whose stack is wanted, to be read with BPF_CORE_READ(). */
+static __always_inline struct task_struct *python_subject(struct python_thread *t)
+{
+	return (struct task_struct *)t->task;
+}
 
 /* What every bpf_loop() here is given. */
 struct python_context {

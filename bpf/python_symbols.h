@@ -13,11 +13,13 @@
 #define PY_STRING_IS_COMPACT 32
 #define PY_STRING_IS_ASCII 64
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_string {
 	__u16 bytes;
 	__u8 kind;
 	__u8 cut;
 };
+#endif
 
 /*
  * Copies the characters of the str `object`, at most `most` bytes: the tail when
@@ -155,13 +157,9 @@ static __noinline long python_class(struct python_thread *t, __u64 type)
 	if (user_read(&t->fault, &name, sizeof(name), type + PY_TYPE_NAME))
 		return -EFAULT;
 	/* Not a str but UTF-8, and of unknown length: here the head is kept. */
-	got = bpf_probe_read_user_str(s->class_name, sizeof(s->class_name), (void *)name);
-	if (got < 0) {
-		t->fault.address = name;
-		t->fault.bytes = 1;
-		t->fault.count++;
+	got = user_read_text(&t->fault, s->class_name, sizeof(s->class_name), name);
+	if (got < 0)
 		return -EFAULT;
-	}
 	if (got > 0)
 		s->class_len = got - 1;
 	if (got == sizeof(s->class_name))

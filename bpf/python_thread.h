@@ -17,18 +17,19 @@
  * pid namespace and after fork. Elsewhere native_thread_id (3.11+) is the only
  * word to compare: the thread's id in its own pid namespace.
  */
-static __always_inline void python_identify(struct python_identity *who)
+static __always_inline void python_identify(struct python_thread *t)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct python_identity *who = &t->who;
+	struct task_struct *task = python_subject(t);
 
 #if defined(bpf_target_x86) || defined(__TARGET_ARCH_x86)
-	who->word = task->thread.fsbase;
+	who->word = BPF_CORE_READ(task, thread.fsbase);
 	who->field = PY_THREAD_ID;
 #else
-	struct pid *pid = task->thread_pid;
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	struct upid in_namespace = {};
 	__u64 at = (__u64)pid + bpf_core_field_offset(struct pid, numbers) +
-		   (__u64)pid->level * bpf_core_type_size(struct upid);
+		   (__u64)BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
 
 	bpf_probe_read_kernel(&in_namespace, sizeof(in_namespace), (void *)at);
 	who->word = in_namespace.nr;
@@ -82,6 +83,38 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 	return t->entry ? t->entry : ~0ULL;
 }
 
+#ifdef USER_OF_OTHER_TASK
+struct python_state_key {
+	__u64 process;
+	__u64 word; /* as in python_identity */
+};
+
+/*
+ * Thread → address of its PyThreadState. Written by walks of the thread list,
+ * for each thread that they pass; read where the scratch belongs to the program
+ * that looks and not to the thread looked at. Without it, all stacks of a process
+ * would cost the square of its threads. LRU; what it says is checked.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct python_state_key);
+	__type(value, __u64);
+} python_states SEC(".maps");
+#endif
+
+/* Remembers the state in t->thread, which is at t->other. */
+static __always_inline void python_state_seen(struct python_thread *t)
+{
+#ifdef USER_OF_OTHER_TASK
+	struct python_state_key key = { .process = t->process };
+	__u64 state = t->other;
+
+	key.word = python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]);
+	bpf_map_update_elem(&python_states, &key, &state, BPF_ANY);
+#endif
+}
+
 /* bpf_loop: one thread of the list, or on to the next interpreter. */
 static long python_thread_step(__u32 i, struct python_context *c)
 {
@@ -103,6 +136,7 @@ static long python_thread_step(__u32 i, struct python_context *c)
 	}
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->other))
 		return 1;
+	python_state_seen(t);
 	if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) == t->who.word) {
 		__u64 rank;
 
@@ -133,10 +167,19 @@ PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 
 	if (!t)
 		return -EINVAL;
-	python_identify(&t->who);
+	python_identify(t);
 	if (user_read(&t->fault, &t->interpreter, sizeof(t->interpreter),
 		      t->runtime + t->offsets.at[PY_RUNTIME_INTERPRETERS]))
 		return -EFAULT;
+#ifdef USER_OF_OTHER_TASK
+	if (!t->state) {
+		struct python_state_key key = { .process = t->process, .word = t->who.word };
+		__u64 *known = bpf_map_lookup_elem(&python_states, &key);
+
+		if (known)
+			t->state = *known;
+	}
+#endif
 	/* New interpreters, too, are put at the head. */
 	if (t->state && t->interpreter == t->only_interpreter) {
 		__u64 back = 0;
@@ -156,7 +199,7 @@ PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 		else
 			head = python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] + 8) +
 			       t->offsets.at[PY_INTERPRETER_THREADS];
-		if (!bpf_probe_read_user(&back, sizeof(back), (void *)head) &&
+		if (!user_copy(&t->fault, &back, sizeof(back), head) &&
 		    back == t->state)
 			return 0;
 	}

@@ -59,15 +59,22 @@ struct symbol {
 #ifndef MAX_SYMBOLS
 #define MAX_SYMBOLS 32768
 #endif
+/*
+ * Programs that run in interrupts define this as 0 and preallocate: memory for
+ * several new entries at once is not to be had there.
+ */
+#ifndef STACK_MAP_FLAGS
+#define STACK_MAP_FLAGS BPF_F_NO_PREALLOC
+#endif
 
 /*
  * Content hash of a stack → its frames. Written once per new stack by the
  * programs, read by user space. Not LRU: a row's stack must stay readable. Not
- * preallocated: 2.3 KB × MAX_STACKS would be 38 MB for a node with one process.
+ * preallocated where it can be helped: 2.3 KB × MAX_STACKS would be 38 MB for a node with one process.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, STACK_MAP_FLAGS);
 	__uint(max_entries, MAX_STACKS);
 	__type(key, __u64);
 	__type(value, struct stack);
@@ -76,7 +83,7 @@ struct {
 /* Content hash of a code object's names → the names. As stacks_by_id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, STACK_MAP_FLAGS);
 	__uint(max_entries, MAX_SYMBOLS);
 	__type(key, __u64);
 	__type(value, struct symbol);

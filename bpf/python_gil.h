@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_GIL_H
+#define GPU_GADGETS_PYTHON_GIL_H
+
+#include "python.h"
+
+/*
+ * python_gil: does the thread of the last walk hold the interpreter's lock?
+ *
+ *   3.7 – 3.11  _PyRuntime.gilstate.tstate_current is the holder's state
+ *   3.12        PyInterpreterState.ceval.gil → _gil_runtime_state
+ *   3.13        the same, at offsets that _Py_DebugOffsets tells
+ *
+ * Offsets in bytes, from the debug information of 3.7.16 – 3.12.1. 3.14 and
+ * later are refused: the place in their _Py_DebugOffsets was never tried.
+ */
+#define PY_GIL_MINOR_LAST 13
+#define PY_GIL_3_12 384
+#define PY_GIL_LAST_HOLDER 8
+#define PY_GIL_LOCKED 16
+/* In _Py_DebugOffsets of 3.13: interpreter_state.ceval_gil. */
+#define PY_DEBUG_CEVAL_GIL 112
+
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
+enum python_gil {
+	PY_GIL_UNKNOWN = 0, /* this version does not say, or a read failed */
+	PY_GIL_HELD = 1,
+	PY_GIL_NOT_HELD = 2,
+};
+
+static const __u16 python_gil_current[8] = { 1480, 1368, 568, 568, 576 };
+
+#endif
+
+/* enum python_gil, for the thread state in python_here(). */
+PYTHON_GLOBAL long python_gil(void)
+{
+	struct python_thread *t = python_here(0);
+	__u64 interpreter, gil, at = PY_GIL_3_12, holder = 0;
+	__u32 locked = 0;
+
+	if (!t || !t->state || t->offsets.minor > PY_GIL_MINOR_LAST || t->offsets.free_threaded)
+		return PY_GIL_UNKNOWN;
+	if (t->offsets.minor < 12) {
+		at = python_gil_current[(t->offsets.minor - PY_MINOR_FIRST) & 7];
+		if (user_read(&t->fault, &holder, sizeof(holder), t->runtime + at))
+			return PY_GIL_UNKNOWN;
+		return holder == t->state ? PY_GIL_HELD : PY_GIL_NOT_HELD;
+	}
+	if (t->offsets.minor == 13 &&
+	    user_read(&t->fault, &at, sizeof(at), t->runtime + PY_DEBUG_CEVAL_GIL))
+		return PY_GIL_UNKNOWN;
+	/* `interp` follows `next` in every version. */
+	if (user_read(&t->fault, &interpreter, sizeof(interpreter),
+		      t->state + t->offsets.at[PY_THREAD_NEXT] + 8) ||
+	    user_read(&t->fault, &gil, sizeof(gil), interpreter + (at & 0xffff)) ||
+	    user_read(&t->fault, &holder, sizeof(holder), gil + PY_GIL_LAST_HOLDER) ||
+	    user_read(&t->fault, &locked, sizeof(locked), gil + PY_GIL_LOCKED))
+		return PY_GIL_UNKNOWN;
+	return locked && holder == t->state ? PY_GIL_HELD : PY_GIL_NOT_HELD;
+}
+
+#endif

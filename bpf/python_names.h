@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+/*
+ * The functions that python_other.h has twice, once for the current task and
+ * once for any. The first inclusion gives them their other names, the second
+ * takes the names away. One that is missing here does not compile.
+ */
+#ifndef PYTHON_RENAMED
+#define PYTHON_RENAMED
+#define user_copy other_user_copy
+#define user_read other_user_read
+#define user_read_text other_user_read_text
+#define user_fault_in other_user_fault_in
+#define python_read_auxv other_python_read_auxv
+#define python_header_step other_python_header_step
+#define python_dynamic_step other_python_dynamic_step
+#define python_read_dynamic other_python_read_dynamic
+#define python_chain_step other_python_chain_step
+#define python_find_symbol other_python_find_symbol
+#define python_read_module other_python_read_module
+#define python_module_step other_python_module_step
+#define python_first_module other_python_first_module
+#define python_find_runtime other_python_find_runtime
+#define python_identify other_python_identify
+#define python_entry_step other_python_entry_step
+#define python_thread_rank other_python_thread_rank
+#define python_state_seen other_python_state_seen
+#define python_thread_step other_python_thread_step
+#define python_thread_read other_python_thread_read
+#define python_thread_frame other_python_thread_frame
+#define python_location_byte other_python_location_byte
+#define python_pair other_python_pair
+#define python_line_step other_python_line_step
+#define python_line other_python_line
+#define python_read_string other_python_read_string
+#define python_is_self other_python_is_self
+#define python_cell_step other_python_cell_step
+#define python_argument_type other_python_argument_type
+#define python_class other_python_class
+#define python_symbol_id other_python_symbol_id
+#define python_symbol other_python_symbol
+#define python_mix other_python_mix
+#define python_mix_user other_python_mix_user
+#define python_mix_class other_python_mix_class
+#define python_check other_python_check
+#define python_tail other_python_tail
+#define python_string_tail other_python_string_tail
+#define python_table_tail other_python_table_tail
+#define python_resolve other_python_resolve
+#define python_frame_step other_python_frame_step
+#define python_walk_frames other_python_walk_frames
+#define python_debug_step other_python_debug_step
+#define python_table_step other_python_table_step
+#define python_load_offsets other_python_load_offsets
+#define python_identify_version other_python_identify_version
+#define python_inherit other_python_inherit
+#define python_process_gone other_python_process_gone
+#define python_adopt other_python_adopt
+#define python_search_process other_python_search_process
+#define python_know_process other_python_know_process
+#define python_try other_python_try
+#define python_unwind other_python_unwind
+#define python_retry_step other_python_retry_step
+#define python_unwind_sleepable other_python_unwind_sleepable
+#define python_gil other_python_gil
+#else
+#undef PYTHON_RENAMED
+#undef user_copy
+#undef user_read
+#undef user_read_text
+#undef user_fault_in
+#undef python_read_auxv
+#undef python_header_step
+#undef python_dynamic_step
+#undef python_read_dynamic
+#undef python_chain_step
+#undef python_find_symbol
+#undef python_read_module
+#undef python_module_step
+#undef python_first_module
+#undef python_find_runtime
+#undef python_identify
+#undef python_entry_step
+#undef python_thread_rank
+#undef python_state_seen
+#undef python_thread_step
+#undef python_thread_read
+#undef python_thread_frame
+#undef python_location_byte
+#undef python_pair
+#undef python_line_step
+#undef python_line
+#undef python_read_string
+#undef python_is_self
+#undef python_cell_step
+#undef python_argument_type
+#undef python_class
+#undef python_symbol_id
+#undef python_symbol
+#undef python_mix
+#undef python_mix_user
+#undef python_mix_class
+#undef python_check
+#undef python_tail
+#undef python_string_tail
+#undef python_table_tail
+#undef python_resolve
+#undef python_frame_step
+#undef python_walk_frames
+#undef python_debug_step
+#undef python_table_step
+#undef python_load_offsets
+#undef python_identify_version
+#undef python_inherit
+#undef python_process_gone
+#undef python_adopt
+#undef python_search_process
+#undef python_know_process
+#undef python_try
+#undef python_unwind
+#undef python_retry_step
+#undef python_unwind_sleepable
+#undef python_gil
+#endif
