@@ -25,13 +25,13 @@ func (c Change) Delta(t Type) int64 { return c.After.Get(t) - c.Before.Get(t) }
 type Changes []Change
 
 // Diff compares two snapshots stack by stack, the most grown in-use bytes
-// first. Processes do not take part: a restarted server, or another replica,
+// or samples first. Processes do not take part: a restarted server, or another replica,
 // is compared by what its code holds.
 func Diff(before, after *Profile) Changes {
 	index := map[rowKey]int{}
 	var changes Changes
 	at := func(r Row) *Change {
-		r.Process = Process{}
+		r.Process, r.Thread = Process{}, 0
 		k := r.key()
 		i, ok := index[k]
 		if !ok {
@@ -53,6 +53,7 @@ func Diff(before, after *Profile) Changes {
 		return cmp.Or(
 			-cmp.Compare(a.Delta(InuseSpace), b.Delta(InuseSpace)),
 			-cmp.Compare(a.Delta(AllocSpace), b.Delta(AllocSpace)),
+			-cmp.Compare(a.Delta(Samples), b.Delta(Samples)),
 			compareStack(a.Stack, b.Stack),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Device, b.Device),
@@ -85,12 +86,13 @@ func Flow(before, after *Profile) *Profile {
 	for i, r := range rows {
 		w, ok := was[r.key()]
 		if !ok || r.AllocObjects < w.AllocObjects || r.AllocBytes < w.AllocBytes ||
-			r.FreedObjects < w.FreedObjects || r.ImplicitObjects < w.ImplicitObjects {
+			r.FreedObjects < w.FreedObjects || r.ImplicitObjects < w.ImplicitObjects ||
+			r.Samples < w.Samples {
 			continue
 		}
 		flow := r.Sub(w)
 		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = r.InuseBytes, r.InuseObjects, r.PeakBytes
 		rows[i].Values = flow
 	}
-	return &Profile{Time: after.Time, Rows: rows}
+	return &Profile{Time: after.Time, Subject: after.Subject, Period: after.Period, Rows: rows}
 }

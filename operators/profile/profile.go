@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package profile is the model of who holds what: one row per (process, stack,
-// kind of memory, device) with what was allocated, freed and is still in use.
+// kind of memory, device) with what was allocated, freed and is still in use; or
+// of who spends time: one row per (process, thread, stack) with its samples.
 // A Profile is a snapshot at a time; from it come the totals per frame, the
 // tree of a flame graph, the difference of two snapshots and the flow between
 // them. It is pure: rows come in named, and nothing here knows where from.
@@ -48,6 +49,11 @@ type Values struct {
 	// PeakBytes is the highest InuseBytes so far. Rows merged into one may
 	// have peaked at different times: their sum is an upper bound.
 	PeakBytes int64
+
+	// Samples is how often a stack was met, GILSamples how often its thread
+	// held the GIL then, Nanoseconds the time that the samples stand for.
+	Samples, GILSamples int64
+	Nanoseconds         int64
 }
 
 // Add is the sum, field by field.
@@ -61,6 +67,9 @@ func (v Values) Add(w Values) Values {
 	v.InuseBytes += w.InuseBytes
 	v.InuseObjects += w.InuseObjects
 	v.PeakBytes += w.PeakBytes
+	v.Samples += w.Samples
+	v.GILSamples += w.GILSamples
+	v.Nanoseconds += w.Nanoseconds
 	return v
 }
 
@@ -72,6 +81,7 @@ func (v Values) Sub(w Values) Values {
 		ImplicitBytes: -w.ImplicitBytes, ImplicitObjects: -w.ImplicitObjects,
 		InuseBytes: -w.InuseBytes, InuseObjects: -w.InuseObjects,
 		PeakBytes: -w.PeakBytes,
+		Samples:   -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
 	})
 }
 
@@ -102,22 +112,60 @@ const (
 	// PeakSpace is for showing only: the sum over rows is an upper bound, since
 	// their peaks need not have been at the same time.
 	PeakSpace
+	Samples
+	CPUTime
+	WallTime
 )
-
-// Types are those of a pprof file; the position is the type.
-func Types() []Type { return []Type{AllocObjects, AllocSpace, InuseObjects, InuseSpace} }
 
 // String is pprof's name of the type.
 func (t Type) String() string {
-	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space"}[t]
+	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space",
+		"samples", "cpu", "wall"}[t]
 }
 
 // Unit is pprof's unit of the type.
 func (t Type) Unit() string {
-	if t == AllocObjects || t == InuseObjects {
+	switch t {
+	case AllocSpace, InuseSpace, PeakSpace:
+		return "bytes"
+	case CPUTime, WallTime:
+		return "nanoseconds"
+	default:
 		return "count"
 	}
-	return "bytes"
+}
+
+// Subject is what a profile is about, which decides its sample types.
+type Subject uint8
+
+const (
+	Memory Subject = iota
+	CPU
+	Wall
+)
+
+// Subjects are all of them.
+func Subjects() []Subject { return []Subject{Memory, CPU, Wall} }
+
+// Types are those of a pprof file; the position is the column.
+func (s Subject) Types() []Type {
+	switch s {
+	case CPU:
+		return []Type{Samples, CPUTime}
+	case Wall:
+		return []Type{Samples, WallTime}
+	default:
+		return []Type{AllocObjects, AllocSpace, InuseObjects, InuseSpace}
+	}
+}
+
+// Types are those of memory.
+func Types() []Type { return Memory.Types() }
+
+// Default is the type that one looks at first.
+func (s Subject) Default() Type {
+	types := s.Types()
+	return types[len(types)-1]
 }
 
 // Get is the value of the type.
@@ -129,26 +177,37 @@ func (v Values) Get(t Type) int64 {
 		return v.AllocBytes
 	case InuseObjects:
 		return v.InuseObjects
+	case InuseSpace:
+		return v.InuseBytes
 	case PeakSpace:
 		return v.PeakBytes
+	case Samples:
+		return v.Samples
 	default:
-		return v.InuseBytes
+		return v.Nanoseconds
 	}
 }
 
-// Row is what one stack of one process holds of one kind on one device.
+// Row is what one stack of one process holds of one kind on one device, or where
+// one thread spends its time.
 type Row struct {
 	Process Process
-	Stack   stack.Stack
-	Kind    string
-	Device  int32
+	// Thread is 0 where rows are not by thread.
+	Thread uint32
+	Stack  stack.Stack
+	// Kind and Device are of memory; others have "" and UnknownDevice.
+	Kind   string
+	Device int32
 	Values
 }
 
 // Profile is a snapshot. Rows are sorted and unique; treat them as read-only.
 type Profile struct {
-	Time time.Time
-	Rows []Row
+	Time    time.Time
+	Subject Subject
+	// Period is the time between two samples; 0 for memory.
+	Period time.Duration
+	Rows   []Row
 }
 
 type rowKey struct {
@@ -156,10 +215,11 @@ type rowKey struct {
 	stack   uint64
 	kind    string
 	device  int32
+	thread  uint32
 }
 
 func (r Row) key() rowKey {
-	return rowKey{r.Process.ID, r.Stack.ID(), r.Kind, r.Device}
+	return rowKey{r.Process.ID, r.Stack.ID(), r.Kind, r.Device, r.Thread}
 }
 
 // New makes a snapshot of rows, which it does not keep. Rows of one process
@@ -188,8 +248,13 @@ func New(at time.Time, rows []Row) *Profile {
 
 // Merge is the union of snapshots of different processes, taken at the time of
 // the latest. Rows that are in several are added up, so two snapshots of the
-// same process must not be merged: in-use is a level, not a flow.
+// same process must not be merged: in-use is a level, not a flow. All must be of
+// the same subject.
 func Merge(profiles ...*Profile) *Profile {
+	merged := &Profile{}
+	if len(profiles) > 0 {
+		merged.Subject, merged.Period = profiles[0].Subject, profiles[0].Period
+	}
 	var at time.Time
 	var rows []Row
 	for _, p := range profiles {
@@ -198,7 +263,9 @@ func Merge(profiles ...*Profile) *Profile {
 		}
 		rows = append(rows, p.Rows...)
 	}
-	return New(at, rows)
+	all := New(at, rows)
+	merged.Time, merged.Rows = all.Time, all.Rows
+	return merged
 }
 
 // Sum is the sum of all rows.
@@ -216,6 +283,7 @@ func compareRow(a, b Row) int {
 		compareStack(a.Stack, b.Stack),
 		cmp.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Device, b.Device),
+		cmp.Compare(a.Thread, b.Thread),
 	)
 }
 

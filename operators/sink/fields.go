@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -150,6 +151,44 @@ func (f *allocFields) values(d datasource.Data) profile.Values {
 		ImplicitBytes: value(f.implicitBytes, d), ImplicitObjects: value(f.implicitObjects, d),
 		InuseBytes: value(f.inuseBytes, d), InuseObjects: value(f.inuseObjects, d),
 		PeakBytes: value(f.peakBytes, d),
+	}
+}
+
+// samplesFields are the rows of a profile of time.
+type samplesFields struct {
+	processFields
+	tid, samples, gil datasource.FieldAccessor
+	period            time.Duration
+}
+
+func bindSamples(ds datasource.DataSource, period time.Duration) (samplesFields, error) {
+	process, err := bindProcess(ds)
+	if err != nil {
+		return samplesFields{}, err
+	}
+	f := samplesFields{
+		processFields: process, period: period,
+		tid: ds.GetField("tid"), samples: ds.GetField("samples"), gil: ds.GetField("gil_samples"),
+	}
+	if f.samples == nil {
+		return f, fmt.Errorf("data source %s lacks samples", ds.Name())
+	}
+	return f, nil
+}
+
+func (f *samplesFields) id(d datasource.Data) rowID {
+	process, _ := number(f.processFields.id, d)
+	stackID, _ := number(f.stackID, d)
+	tid, _ := number(f.tid, d)
+	return rowID{process: process, stackID: stackID, device: profile.UnknownDevice, thread: uint32(tid)}
+}
+
+func (f *samplesFields) values(d datasource.Data) profile.Values {
+	n := value(f.samples, d)
+	return profile.Values{
+		Samples: n, GILSamples: value(f.gil, d),
+		// 2^63 ns are 292 years of one CPU.
+		Nanoseconds: n * f.period.Nanoseconds(),
 	}
 }
 

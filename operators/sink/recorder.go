@@ -17,6 +17,7 @@ type rowID struct {
 	process, stackID uint64
 	kind             string
 	device           int32
+	thread           uint32
 }
 
 // recorder remembers the latest state of every row. The kernel forgets the rows

@@ -2,9 +2,10 @@
 
 // Package sink is the Inspektor Gadget operator that writes what a gadget found
 // to files: a pprof profile and a flame graph when the run ends, JSON lines as
-// it goes. It reads the data sources `allocs`, an array with the cumulative
-// rows of all processes at every interval, and `ooms`, single events; stacks
-// come from the operator symbolize.
+// it goes. It reads the data sources `allocs` or `samples`, arrays with the
+// cumulative rows of all processes at every interval, and `ooms`, single events;
+// stacks come from the operator symbolize. The annotations AnnotationSubject and
+// AnnotationPeriod of `samples` say what time it is that they stand for.
 //
 // Files are written where the gadget runs, so the parameters exist for local
 // runs only: a client must not have files written on the node.
@@ -46,6 +47,11 @@ const (
 	paramFlame = "flamegraph-out"
 	paramBase  = "flamegraph-base"
 	paramJSONL = "jsonl-out"
+
+	// AnnotationSubject is cpu or wall, AnnotationPeriod the time between two
+	// samples as Go writes a duration. Set before PreStart.
+	AnnotationSubject = "gpu-gadgets.profile.subject"
+	AnnotationPeriod  = "gpu-gadgets.profile.period"
 )
 
 // Operator is to be registered once per process.
@@ -68,10 +74,20 @@ func (*Operator) InstanceParams() api.Params {
 	}
 }
 
-// InstantiateDataOperator takes part in local runs of gadgets with `allocs`.
+// rowSource is the data source with the rows, nil if the gadget has none.
+func rowSource(gc operators.GadgetContext) datasource.DataSource {
+	for _, name := range []string{"allocs", "samples"} {
+		ds := gc.GetDataSources()[name]
+		if ds != nil && ds.Type() == datasource.TypeArray && ds.GetField("stack_id") != nil {
+			return ds
+		}
+	}
+	return nil
+}
+
+// InstantiateDataOperator takes part in local runs of gadgets with rows.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	allocs := gc.GetDataSources()["allocs"]
-	if allocs == nil || allocs.Type() != datasource.TypeArray || gc.IsClient() || gc.IsRemoteCall() {
+	if gc.IsClient() || gc.IsRemoteCall() || rowSource(gc) == nil {
 		return nil, nil
 	}
 	if values[paramBase] != "" && values[paramFlame] == "" {
@@ -84,6 +100,10 @@ type instance struct {
 	values api.ParamValues
 	stacks *symbols.Stacks
 	base   *profile.Profile
+
+	subject profile.Subject
+	period  time.Duration // between samples; 0 for memory
+	line    func(*jsonl.Encoder, time.Time, profile.Row) error
 
 	pprof, flame *output
 	jsonFile     *os.File
@@ -125,6 +145,9 @@ func (i *instance) open() error {
 		if i.base, err = readBase(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramBase, err)
 		}
+		if i.base.Subject != i.subject {
+			return fmt.Errorf("--%s: %s is not a profile of the same kind", paramBase, path)
+		}
 	}
 	if path := i.values[paramPprof]; path != "" {
 		if i.pprof, err = prepare(path); err != nil {
@@ -161,15 +184,16 @@ func readBase(path string) (*profile.Profile, error) {
 
 func (i *instance) subscribe(gc operators.GadgetContext) error {
 	sources := gc.GetDataSources()
-	allocs, err := bindAllocs(sources["allocs"])
+	source := rowSource(gc)
+	fields, err := i.bind(source)
 	if err != nil {
 		return err
 	}
-	if err := sources["allocs"].SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-		i.allocs(gc, &allocs, rows)
+	if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+		i.rows(gc, fields, rows)
 		return nil // an error would keep the rows from everybody else
 	}, subscription); err != nil {
-		return fmt.Errorf("subscribe to allocs: %w", err)
+		return fmt.Errorf("subscribe to %s: %w", source.Name(), err)
 	}
 	if sources["ooms"] == nil {
 		return nil
@@ -187,7 +211,34 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	return nil
 }
 
-func (i *instance) allocs(gc operators.GadgetContext, f *allocFields, rows datasource.DataArray) {
+// rowFields reads one row, of memory or of time.
+type rowFields interface {
+	id(datasource.Data) rowID
+	values(datasource.Data) profile.Values
+	read(datasource.Data) profile.Process
+}
+
+// bind finds the fields, and what they are about.
+func (i *instance) bind(source datasource.DataSource) (rowFields, error) {
+	if source.Name() == "allocs" {
+		i.line = (*jsonl.Encoder).Row
+		f, err := bindAllocs(source)
+		return &f, err
+	}
+	i.line = (*jsonl.Encoder).Sample
+	i.subject = profile.CPU
+	if source.Annotations()[AnnotationSubject] == profile.WallTime.String() {
+		i.subject = profile.Wall
+	}
+	var err error
+	if i.period, err = time.ParseDuration(source.Annotations()[AnnotationPeriod]); err != nil {
+		return nil, fmt.Errorf("period of %s: %w", source.Name(), err)
+	}
+	f, err := bindSamples(source, i.period)
+	return &f, err
+}
+
+func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource.DataArray) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ended {
@@ -203,16 +254,16 @@ func (i *instance) allocs(gc operators.GadgetContext, f *allocFields, rows datas
 			return profile.Row{
 				Process: process,
 				Stack:   i.stacks.Stack(process.ID, process.PID, id.stackID).Stack,
-				Kind:    id.kind, Device: id.device,
+				Kind:    id.kind, Device: id.device, Thread: id.thread,
 			}
 		})
 		if changed && i.json != nil {
-			i.wrote(gc, i.json.Row(now, row))
+			i.wrote(gc, i.line(i.json, now, row))
 		}
 	}
 	for _, row := range i.recorder.end() {
 		if i.json != nil {
-			i.wrote(gc, i.json.Row(now, row))
+			i.wrote(gc, i.line(i.json, now, row))
 		}
 	}
 	i.flush(gc)
@@ -288,10 +339,11 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	var errs []error
 	if i.pprof != nil || i.flame != nil {
 		p := i.recorder.profile()
+		p.Subject, p.Period = i.subject, i.period
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
 			finish(&i.flame, func(w io.Writer) error {
-				return flamegraph.Write(w, flamegraph.Page{Title: "GPU memory", Profile: p, Base: i.base})
+				return flamegraph.Write(w, flamegraph.Page{Title: titles[i.subject], Profile: p, Base: i.base})
 			}),
 		)
 	}
@@ -300,6 +352,11 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 		i.jsonFile, i.json = nil, nil
 	}
 	return errors.Join(errs...)
+}
+
+// titles of flame graphs.
+var titles = map[profile.Subject]string{
+	profile.Memory: "GPU memory", profile.CPU: "Python on the CPU", profile.Wall: "Python, all threads",
 }
 
 func finish(o **output, write func(io.Writer) error) error {

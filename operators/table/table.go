@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package table makes the rows of a gadget fit for a person's eyes: largest
-// in-use first, sizes in binary units, and one table that is redrawn in place on
-// a terminal. The fields that programs read are left as they are.
+// in-use first, or most samples, with their share; sizes in binary units, and
+// one table that is redrawn in place on a terminal. The fields that programs read
+// are left as they are.
 package table
 
 import (
@@ -26,6 +27,8 @@ const (
 	Priority = 9400
 
 	orderField     = "inuse_bytes"
+	samplesField   = "samples"
+	shareField     = "share"
 	containerField = "runtime.containerName"
 	// suffix of a field that holds bytes; without it, the field for people,
 	// which ig's formatter fills in decimal units.
@@ -39,7 +42,7 @@ type Config struct {
 	HasContainers func() bool
 }
 
-// Operator takes part in gadgets whose rows have inuse_bytes.
+// Operator takes part in gadgets whose rows have inuse_bytes or samples.
 type Operator struct{ cfg Config }
 
 // New returns the data operator.
@@ -79,10 +82,15 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 			continue
 		}
 		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-			sort.Stable(&byInuse{rows, fields})
+			sort.Stable(&largestFirst{rows, fields})
 			return nil
 		}, Priority); err != nil {
 			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		}
+		if fields[0].Name() == samplesField {
+			if err := addShare(source, fields[0]); err != nil {
+				return nil, err
+			}
 		}
 		if isTerminal(os.Stdout) {
 			source.AddAnnotation(clioperator.AnnotationClearScreenBefore, "true")
@@ -94,13 +102,15 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 	return instance{}, nil
 }
 
-// orderOf is the fields to sort by, none for a source without in-use bytes.
+// orderOf is the fields to sort by, none for a source that has neither in-use
+// bytes nor samples.
 func orderOf(source datasource.DataSource) (fields []datasource.FieldAccessor) {
-	if source.GetField(orderField) == nil {
-		return nil
+	names := []string{samplesField}
+	if source.GetField(orderField) != nil {
+		// What holds nothing now: what once held, then what passes through most.
+		names = []string{orderField, "peak_bytes", "alloc_bytes"}
 	}
-	// What holds nothing now: what once held, then what passes through most.
-	for _, name := range []string{orderField, "peak_bytes", "alloc_bytes"} {
+	for _, name := range names {
 		if field := source.GetField(name); field != nil && field.Type() == api.Kind_Uint64 {
 			fields = append(fields, field)
 		}
@@ -134,13 +144,13 @@ func sizes(source datasource.DataSource) datasource.DataFunc {
 	}
 }
 
-// byInuse sorts by the first field that differs, the largest first.
-type byInuse struct {
+// largestFirst sorts by the first field that differs.
+type largestFirst struct {
 	datasource.DataArray
 	fields []datasource.FieldAccessor
 }
 
-func (b *byInuse) Less(i, j int) bool {
+func (b *largestFirst) Less(i, j int) bool {
 	for _, field := range b.fields {
 		x, _ := field.Uint64(b.Get(i))
 		y, _ := field.Uint64(b.Get(j))
@@ -149,6 +159,44 @@ func (b *byInuse) Less(i, j int) bool {
 		}
 	}
 	return false
+}
+
+// addShare adds what part of all rows' samples a row is.
+func addShare(source datasource.DataSource, samples datasource.FieldAccessor) error {
+	share, err := source.AddField(shareField, api.Kind_String, datasource.WithAnnotations(map[string]string{
+		"description":       "Part of the samples of all rows",
+		"columns.width":     "7",
+		"columns.alignment": "right",
+		"columns.fixed":     "true",
+	}))
+	if err != nil {
+		return fmt.Errorf("add field %s to %s: %w", shareField, source.Name(), err)
+	}
+	// After the filter: of what is seen.
+	if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+		var sum uint64
+		for n := range rows.Len() {
+			value, _ := samples.Uint64(rows.Get(n))
+			sum += value
+		}
+		for n := range rows.Len() {
+			value, _ := samples.Uint64(rows.Get(n))
+			// It fails for a packet that is not ours to write: leave it.
+			_ = share.PutString(rows.Get(n), Share(value, sum))
+		}
+		return nil
+	}, Priority); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+	}
+	return nil
+}
+
+// Share writes a part of a whole in percent: "12.3 %".
+func Share(part, whole uint64) string {
+	if whole == 0 {
+		return "0.0 %"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
 func isTerminal(file *os.File) bool {

@@ -15,6 +15,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -41,8 +42,8 @@ var (
 type Page struct {
 	// Title heads the page: what was recorded, and where.
 	Title string
-	// Profile is the snapshot; Base, if not nil, is an earlier one that it
-	// is compared with.
+	// Profile is the snapshot; Base, if not nil, is an earlier one of the
+	// same subject that it is compared with.
 	Profile, Base *profile.Profile
 }
 
@@ -71,6 +72,9 @@ type snapshot struct {
 
 // Write writes the page. The same input gives the same bytes.
 func Write(w io.Writer, p Page) error {
+	if p.Base != nil && p.Base.Subject != p.Profile.Subject {
+		return errors.New("the base is a profile of another kind")
+	}
 	encoded, err := json.Marshal(encode(p))
 	if err != nil {
 		return fmt.Errorf("encode flame graph: %w", err)
@@ -106,7 +110,8 @@ func encode(p Page) data {
 
 	// Never null: the script counts on arrays.
 	d := data{Title: p.Title, Strings: []string{}, Frames: []int{}, Nodes: []int{}, Processes: []string{}}
-	for _, t := range types() {
+	columns := types(p.Profile.Subject)
+	for _, t := range columns {
 		d.Types = append(d.Types, t.String())
 	}
 	texts := interner{index: map[string]int{}, list: []string{}}
@@ -121,13 +126,13 @@ func encode(p Page) data {
 	processes := interner{index: map[string]int{}, list: []string{}}
 	leaves := tree.Leaf
 	for _, s := range snapshots {
-		out := snapshot{Rows: make([]int64, 0, len(s.Rows)*(2+len(types())))}
+		out := snapshot{Rows: make([]int64, 0, len(s.Rows)*(2+len(columns)))}
 		if !s.Time.IsZero() {
 			out.Time = s.Time.UTC().Format(time.RFC3339)
 		}
 		for i, r := range s.Rows {
 			out.Rows = append(out.Rows, int64(leaves[i]), int64(processes.number(processName(r.Process))))
-			for _, t := range types() {
+			for _, t := range columns {
 				out.Rows = append(out.Rows, r.Get(t))
 			}
 		}
@@ -140,7 +145,12 @@ func encode(p Page) data {
 
 // types are what the page can show: a process that has ended holds nothing any
 // more, and its peak is what it was when it did.
-func types() []profile.Type { return append(profile.Types(), profile.PeakSpace) }
+func types(s profile.Subject) []profile.Type {
+	if s == profile.Memory {
+		return append(s.Types(), profile.PeakSpace)
+	}
+	return s.Types()
+}
 
 func processName(p profile.Process) string {
 	name := fmt.Sprintf("%s (%d)", p.Comm, p.PID)

@@ -13,7 +13,12 @@ const types = [
   { name: "peak_space", label: "Peak" },
   { name: "alloc_space", label: "Allocated" },
   { name: "alloc_objects", label: "Allocations" },
-].map(t => ({ ...t, column: data.types.indexOf(t.name), bytes: t.name.endsWith("space") }));
+  { name: "cpu", label: "CPU time" },
+  { name: "wall", label: "Time" },
+  { name: "samples", label: "Samples" },
+].map(t => ({ ...t, column: data.types.indexOf(t.name), bytes: t.name.endsWith("space"), time: t.name === "cpu" || t.name === "wall" }))
+  .filter(t => t.column >= 0);
+const isTime = types.some(t => t.time);
 
 const frameCount = data.frames.length / 4;
 const frames = Array.from({ length: frameCount }, (_, i) => ({
@@ -165,7 +170,11 @@ function formatBytes(n) {
   while (Math.abs(v) >= 1024 && u < units.length - 1) { v /= 1024; u++; }
   return `${u ? v.toFixed(Math.abs(v) < 10 ? 2 : 1) : v} ${units[u]}`;
 }
+function formatTime(ns) {
+  const a = Math.abs(ns);
+  return a >= 1e9 ? `${(ns / 1e9).toFixed(2)} s` : a >= 1e6 ? `${(ns / 1e6).toFixed(a < 1e7 ? 1 : 0)} ms` : `${(ns / 1e3).toFixed(0)} µs`;
+}
 const exact = n => n.toLocaleString("en-US");
-const format = (n, type) => type.bytes ? formatBytes(n) : exact(n);
+const format = (n, type) => type.bytes ? formatBytes(n) : type.time ? formatTime(n) : exact(n);
 const signed = (n, type) => (n > 0 ? "+" : n < 0 ? "−" : "±") + format(Math.abs(n), type);
 const percent = (n, of) => of ? `${n < 0 ? "−" : ""}${(100 * Math.abs(n) / of).toFixed(Math.abs(n) < of / 100 ? 2 : 1)} %` : "";

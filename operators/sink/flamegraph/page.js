@@ -11,7 +11,7 @@ const make = (tag, className, text) => {
 const canCompare = snapshots.length > 1;
 // In use; where nothing is any more, because the processes have ended, what was.
 const held = snapshots.some(s => { for (let i = 0; i < s.count; i++) if (s.value(i, types[0])) return true; return false; });
-const firstType = held ? types[0] : types.find(t => t.name === "peak_space");
+const firstType = held || isTime ? types[0] : types.find(t => t.name === "peak_space");
 
 const state = { type: firstType, inverted: false, grouped: false, comparing: canCompare, query: "", order: "" };
 
@@ -72,7 +72,7 @@ function refresh() {
   const { total, before, weight } = graph.values;
   $("sum").firstElementChild.textContent = format(total[0], state.type);
   $("sum").lastElementChild.textContent = (state.comparing ? `${signed(total[0] - before[0], state.type)} since ` + clock(snapshots[1].time) : "")
-    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations" }[state.type.name];
+    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
   $("empty").hidden = weight[0] > 0;
   canvas.hidden = !(weight[0] > 0);
   crumbs();
@@ -147,7 +147,7 @@ function table() {
   const columns = comparing
     ? [["Line", null], ["Change", l => change(l, "held")], ["Before", l => l.held[1]], ["Now", l => l.held[0]], ["Change with callees", l => change(l, "total")]]
     : [["Line", null], ["By the line itself", l => l.held[0]], ["With callees", l => l.total[0]]];
-  $("table-title").textContent = comparing ? "What grew and what shrank" : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
+  $("table-title").textContent = comparing ? "What grew and what shrank" : isTime ? "Where the time goes" : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
   const by = (columns.find(c => c[0] === state.order) || columns[1])[1];
   const most = snapshots[0].count ? graph.values.total[0] : 0;
   const own = columns.indexOf(columns.find(c => c[1] === by)) < columns.length - 1;
@@ -260,7 +260,9 @@ function choice(id, options, pick) {
 }
 
 choice("types", types.map(t => [t.name, t.label]), name => { state.type = types.find(t => t.name === name); });
-choice("views", [["top", "Callers first", "From the program's start down to the allocation"], ["inverted", "Allocation first", "From the allocation up to its callers"]],
+choice("views", isTime
+  ? [["top", "Callers first", "From the program's start down to the running line"], ["inverted", "Callees first", "From the running line up to its callers"]]
+  : [["top", "Callers first", "From the program's start down to the allocation"], ["inverted", "Allocation first", "From the allocation up to its callers"]],
   view => { state.inverted = view === "inverted"; });
 $("group").addEventListener("change", e => { state.grouped = e.target.checked; rebuild(); refresh(); });
 $("compare").hidden = !canCompare;

@@ -9,6 +9,8 @@
 //	  when empty), kind, device (-1: unknown), the nine counters of the
 //	  `allocs` table (cumulative, so the last line of a row is its state),
 //	  stack
+//	sample: time, process … container as above, tid (left out when rows are
+//	  not by thread), samples and gil_samples (cumulative), stack
 //	oom: time, process … container as above, api, error, requested_bytes,
 //	  inuse_bytes, stack, holders: array of {bytes, stack}, largest first
 //
@@ -73,6 +75,16 @@ type alloc struct {
 	Stack           []frame `json:"stack"`
 }
 
+type sample struct {
+	Type string `json:"type"`
+	Time string `json:"time"`
+	process
+	TID        uint32  `json:"tid,omitempty"`
+	Samples    int64   `json:"samples"`
+	GILSamples int64   `json:"gil_samples"`
+	Stack      []frame `json:"stack"`
+}
+
 type oom struct {
 	Type string `json:"type"`
 	Time string `json:"time"`
@@ -90,7 +102,7 @@ type holder struct {
 	Stack []frame `json:"stack"`
 }
 
-// Row writes the state of one row at a time.
+// Row writes the state of one row of memory at a time.
 func (e *Encoder) Row(at time.Time, r profile.Row) error {
 	return e.encode(alloc{
 		Type: "alloc", Time: timestamp(at), process: toProcess(r.Process),
@@ -101,6 +113,15 @@ func (e *Encoder) Row(at time.Time, r profile.Row) error {
 		InuseBytes: r.InuseBytes, InuseObjects: r.InuseObjects,
 		PeakBytes: r.PeakBytes,
 		Stack:     toFrames(r.Stack),
+	})
+}
+
+// Sample writes the state of one row of a profile of time.
+func (e *Encoder) Sample(at time.Time, r profile.Row) error {
+	return e.encode(sample{
+		Type: "sample", Time: timestamp(at), process: toProcess(r.Process),
+		TID: r.Thread, Samples: r.Samples, GILSamples: r.GILSamples,
+		Stack: toFrames(r.Stack),
 	})
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pprof writes a profile in pprof's format and reads it back, so that
-// `go tool pprof`, every viewer that reads heap profiles, and our own diff can
-// use it. The sample types are those of a Go heap profile; labels say which
-// process, container, kind of memory and device a sample belongs to.
+// `go tool pprof`, every viewer that reads heap or CPU profiles, and our own diff
+// can use it. The sample types of memory are those of a Go heap profile, those of
+// time are samples and cpu or wall nanoseconds; labels say which process, thread,
+// container, kind of memory and device a sample belongs to.
 //
 // What the format cannot hold is lost on the way back: peaks, and how much of
 // what was freed was freed by the end of the process.
@@ -38,11 +39,12 @@ func Encode(w io.Writer, p *gpu.Profile) error {
 func build(p *gpu.Profile) (*profile.Profile, error) {
 	b := builder{
 		out: &profile.Profile{
-			DefaultSampleType: gpu.InuseSpace.String(),
+			DefaultSampleType: p.Subject.Default().String(),
 			// Every allocation is counted; nothing is scaled up.
 			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
 			Period:     1,
 		},
+		types:     p.Subject.Types(),
 		functions: map[functionKey]*profile.Function{},
 		locations: map[stack.Frame]*profile.Location{},
 		mappings:  map[mappingKey]*profile.Mapping{},
@@ -50,7 +52,12 @@ func build(p *gpu.Profile) (*profile.Profile, error) {
 	if !p.Time.IsZero() {
 		b.out.TimeNanos = p.Time.UnixNano()
 	}
-	for _, t := range gpu.Types() {
+	if p.Subject != gpu.Memory {
+		t := p.Subject.Default()
+		b.out.PeriodType = &profile.ValueType{Type: t.String(), Unit: t.Unit()}
+		b.out.Period = p.Period.Nanoseconds()
+	}
+	for _, t := range b.types {
 		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.String(), Unit: t.Unit()})
 	}
 	for _, r := range p.Rows {
@@ -68,6 +75,7 @@ type mappingKey struct{ file, buildID string }
 
 type builder struct {
 	out       *profile.Profile
+	types     []gpu.Type
 	functions map[functionKey]*profile.Function
 	locations map[stack.Frame]*profile.Location
 	mappings  map[mappingKey]*profile.Mapping
@@ -78,15 +86,21 @@ func (b *builder) sample(r gpu.Row) {
 		Label:    map[string][]string{},
 		NumLabel: map[string][]int64{"pid": {int64(r.Process.PID)}},
 	}
-	for _, t := range gpu.Types() {
+	if r.Thread != 0 {
+		s.NumLabel["tid"] = []int64{int64(r.Thread)}
+	}
+	for _, t := range b.types {
 		s.Value = append(s.Value, r.Get(t))
 	}
 	for _, f := range r.Stack {
 		s.Location = append(s.Location, b.location(f))
 	}
-	device := "unknown"
-	if r.Device != gpu.UnknownDevice {
+	device := ""
+	switch {
+	case r.Device != gpu.UnknownDevice:
 		device = strconv.Itoa(int(r.Device))
+	case r.Kind != "":
+		device = "unknown" // memory has one
 	}
 	for name, value := range map[string]string{
 		"comm":      r.Process.Comm,
@@ -164,15 +178,44 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 }
 
 // Decode reads what Encode wrote. Other pprof files fail unless they have all
-// four sample types of a heap profile. Freed is taken to be what was allocated
-// and is no longer in use.
+// sample types of one of our subjects, as a heap profile has. Freed is taken to be
+// what was allocated and is no longer in use.
 func Decode(r io.Reader) (*gpu.Profile, error) {
 	in, err := profile.Parse(r)
 	if err != nil {
 		return nil, fmt.Errorf("read pprof: %w", err)
 	}
+	var column map[gpu.Type]int
+	var missing error
+	var subject gpu.Subject
+	for _, subject = range gpu.Subjects() {
+		var err error
+		if column, err = columns(in, subject); err == nil {
+			break
+		}
+		if missing == nil {
+			missing = err
+		}
+	}
+	if column == nil {
+		return nil, missing
+	}
+
+	rows := make([]gpu.Row, 0, len(in.Sample))
+	for _, s := range in.Sample {
+		rows = append(rows, decodeSample(s, subject, column))
+	}
+	p := gpu.New(time.Unix(0, in.TimeNanos), rows)
+	if p.Subject = subject; subject != gpu.Memory {
+		p.Period = time.Duration(in.Period)
+	}
+	return p, nil
+}
+
+// columns says where the values of a subject's types are.
+func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 	column := map[gpu.Type]int{}
-	for _, t := range gpu.Types() {
+	for _, t := range s.Types() {
 		for i, st := range in.SampleType {
 			if st.Type == t.String() && st.Unit == t.Unit() {
 				column[t] = i
@@ -182,15 +225,10 @@ func Decode(r io.Reader) (*gpu.Profile, error) {
 			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
 		}
 	}
-
-	rows := make([]gpu.Row, 0, len(in.Sample))
-	for _, s := range in.Sample {
-		rows = append(rows, decodeSample(s, column))
-	}
-	return gpu.New(time.Unix(0, in.TimeNanos), rows), nil
+	return column, nil
 }
 
-func decodeSample(s *profile.Sample, column map[gpu.Type]int) gpu.Row {
+func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]int) gpu.Row {
 	label := func(name string) string {
 		if v := s.Label[name]; len(v) > 0 {
 			return v[0]
@@ -214,10 +252,17 @@ func decodeSample(s *profile.Sample, column map[gpu.Type]int) gpu.Row {
 	if d, err := strconv.ParseInt(label("device"), 10, 32); err == nil {
 		r.Device = int32(d)
 	}
-	r.AllocObjects, r.AllocBytes = s.Value[column[gpu.AllocObjects]], s.Value[column[gpu.AllocSpace]]
-	r.InuseObjects, r.InuseBytes = s.Value[column[gpu.InuseObjects]], s.Value[column[gpu.InuseSpace]]
-	r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
-	r.PeakBytes = r.InuseBytes
+	if v := s.NumLabel["tid"]; len(v) > 0 {
+		r.Thread = uint32(v[0])
+	}
+	if subject == gpu.Memory {
+		r.AllocObjects, r.AllocBytes = s.Value[column[gpu.AllocObjects]], s.Value[column[gpu.AllocSpace]]
+		r.InuseObjects, r.InuseBytes = s.Value[column[gpu.InuseObjects]], s.Value[column[gpu.InuseSpace]]
+		r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
+		r.PeakBytes = r.InuseBytes
+	} else {
+		r.Samples, r.Nanoseconds = s.Value[column[gpu.Samples]], s.Value[column[subject.Default()]]
+	}
 	for _, l := range s.Location {
 		// Several lines are inlined calls, innermost first.
 		for _, line := range l.Line {

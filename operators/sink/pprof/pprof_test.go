@@ -9,11 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
 	gpu "github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/internal/fixture"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -130,4 +133,30 @@ func FuzzDecode(f *testing.F) {
 		}
 		require.NoError(t, Encode(&bytes.Buffer{}, p))
 	})
+}
+
+// TestTimeIsSamplesAndNanoseconds: a profile of time has pprof's types for it, and
+// comes back with its subject, its period and its threads.
+func TestTimeIsSamplesAndNanoseconds(t *testing.T) {
+	row := gpu.Row{
+		Process: gpu.Process{ID: 7, PID: 7, Comm: "python3"}, Thread: 9, Device: gpu.UnknownDevice,
+		Stack:  stack.Stack{{Kind: stack.KindPython, Function: "f", File: "a.py", Line: 3}},
+		Values: gpu.Values{Samples: 3, Nanoseconds: 30_000_000},
+	}
+	for subject, unit := range map[gpu.Subject]string{gpu.CPU: "cpu", gpu.Wall: "wall"} {
+		p := gpu.New(time.Unix(1, 0), []gpu.Row{row})
+		p.Subject, p.Period = subject, 10*time.Millisecond
+		var b bytes.Buffer
+		require.NoError(t, Encode(&b, p))
+		raw, err := profile.Parse(bytes.NewReader(b.Bytes()))
+		require.NoError(t, err)
+		require.Equal(t, unit, raw.DefaultSampleType)
+		require.Equal(t, profile.ValueType{Type: unit, Unit: "nanoseconds"}, *raw.PeriodType)
+		require.EqualValues(t, 10_000_000, raw.Period)
+		require.Equal(t, []int64{3, 30_000_000}, raw.Sample[0].Value)
+		require.NotContains(t, raw.Sample[0].Label, "device")
+		back, err := Decode(bytes.NewReader(b.Bytes()))
+		require.NoError(t, err)
+		require.Equal(t, p, back)
+	}
 }
