@@ -9,6 +9,7 @@ package ig
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/cilium/ebpf"
 	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
@@ -78,13 +79,9 @@ func Program(gc Context, mapName string) (*ebpf.Program, error) {
 // programs of the points itself. To be called in Instantiate: ig reads the
 // setting when it starts.
 func DisableStock(gc Context, points []AttachPoint) error {
-	v, ok := gc.GetVar(varConfig)
-	if !ok {
-		return fmt.Errorf("gadget configuration: %w", ErrAbsent)
-	}
-	config, ok := v.(interface{ Set(string, any) }) // *viper.Viper
-	if !ok {
-		return fmt.Errorf("gadget configuration: unexpected type %T", v)
+	config, err := configOf(gc)
+	if err != nil {
+		return err
 	}
 	for _, p := range points {
 		for _, prefix := range []string{"enter_", "exit_"} {
@@ -92,6 +89,21 @@ func DisableStock(gc Context, points []AttachPoint) error {
 		}
 	}
 	return nil
+}
+
+// setter is what this package needs of ig's *viper.Viper.
+type setter interface{ Set(string, any) }
+
+func configOf(gc Context) (setter, error) {
+	v, ok := gc.GetVar(varConfig)
+	if !ok {
+		return nil, fmt.Errorf("gadget configuration: %w", ErrAbsent)
+	}
+	config, ok := v.(setter)
+	if !ok {
+		return nil, fmt.Errorf("gadget configuration: unexpected type %T", v)
+	}
+	return config, nil
 }
 
 // Values of enum attach_mode (bpf/attach_point.h).
@@ -162,4 +174,37 @@ func (t *tee) DetachContainer(c *Container) error {
 	err := t.inner.DetachContainer(c)
 	t.remove(c)
 	return err
+}
+
+// Configure sets a value of the gadget's metadata (gadget.yaml), e.g.
+// "programs.P.sampler.frequency". To be called in Instantiate: ig reads most of
+// it when it starts.
+func Configure(gc Context, key string, value any) error {
+	config, err := configOf(gc)
+	if err != nil {
+		return err
+	}
+	config.Set(key, value)
+	return nil
+}
+
+// Skip keeps ig from attaching a program.
+func Skip(gc Context, program string) error {
+	return Configure(gc, "programs."+program+".attach_to", programSkipped)
+}
+
+// SetConstant gives a read-only variable of the eBPF object its value, before the
+// object is loaded. The object has it twice, as `const volatile T NAME`, which is
+// set, and as `const volatile T gadget_var_NAME`, by which ig knows that it may
+// be. To be called in Instantiate, by operators with a priority above -1000.
+func SetConstant(gc Context, name string, value any) error {
+	old, ok := gc.GetVar(name)
+	if !ok {
+		return fmt.Errorf("constant %s: %w", name, ErrAbsent)
+	}
+	if reflect.TypeOf(old) != reflect.TypeOf(value) {
+		return fmt.Errorf("constant %s: is a %T, not a %T", name, old, value)
+	}
+	gc.SetVar(name, value)
+	return nil
 }

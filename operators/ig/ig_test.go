@@ -119,6 +119,23 @@ func TestDisableStock(t *testing.T) {
 	require.ErrorContains(t, DisableStock(vars{"config": 1}, nil), "unexpected type int")
 }
 
+func TestConfigureAndConstants(t *testing.T) {
+	config := viper.New()
+	gc := vars{"config": config, "py_mode": uint32(0)}
+	require.NoError(t, Configure(gc, "programs.sampler.sampler.frequency", "49"))
+	require.NoError(t, Skip(gc, "sampler"))
+	// As the eBPF operator reads them.
+	require.Equal(t, "49", config.GetString("programs.sampler.sampler.frequency"))
+	require.Equal(t, "gadget_program_disabled", config.GetString("programs.sampler.attach_to"))
+	require.ErrorIs(t, Configure(vars{}, "a", 1), ErrAbsent)
+	require.ErrorContains(t, Skip(vars{"config": 1}, "a"), "unexpected type int")
+
+	require.NoError(t, SetConstant(gc, "py_mode", uint32(2)))
+	require.Equal(t, uint32(2), gc["py_mode"])
+	require.ErrorContains(t, SetConstant(gc, "py_mode", 2), "is a uint32, not a int")
+	require.ErrorIs(t, SetConstant(gc, "other", true), ErrAbsent)
+}
+
 type fakeInstance struct{ added, removed []*Container }
 
 var errAttach = errors.New("cannot")
