@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
@@ -53,6 +54,7 @@ func ownOperators() []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
 	return []operators.DataOperator{
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
+		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),

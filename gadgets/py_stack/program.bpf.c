@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause)
+//
+// py_stack: the Python stack of every thread, without stopping the process.
+//
+// On a CPU's clock the stack of what runs there is taken and counted (profile).
+// A task iterator takes the stacks of all threads, those that sleep, too: once,
+// each for itself (dump), or again and again, counted (profile --wall).
+
+#include <vmlinux.h>
+
+#include <asm-generic/errno.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define GADGET_NO_BUF_RESERVE
+#include <gadget/buffer.h>
+#include <gadget/common.h>
+#include <gadget/macros.h>
+#include <gadget/mntns_filter.h>
+#include <gadget/types.h>
+
+enum mode {
+	MODE_ON_CPU = 0,
+	MODE_DUMP = 1,
+	MODE_WALL = 2,
+};
+
+/*
+ * Constants that the operator pystack sets before the programs are loaded. ig
+ * knows them by a second variable with its prefix, and sets the one without.
+ */
+#define OPERATOR_CONSTANT(type, name)    \
+	const volatile type name = 0;    \
+	const volatile type gadget_var_##name = 0
+
+OPERATOR_CONSTANT(__u32, py_mode);      /* enum mode */
+OPERATOR_CONSTANT(bool, py_gil_only);   /* only samples of the GIL's holder */
+OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
+
+/* Preallocated: 19 MB of stacks and 8 MB of names. */
+#define STACK_MAP_FLAGS 0
+#define MAX_STACKS 8192
+#define MAX_SYMBOLS 16384
+
+#include "python_other.h"
+#include "sample_rows.h"
+#include "selection.h"
+#include "stack_store.h"
+
+#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+
+static __always_inline bool discard(struct task_struct *task)
+{
+	if (!task->mm || task->flags & PF_KTHREAD)
+		return true;
+	if (gadget_filter_by_mntns &&
+	    gadget_should_discard_mntns_id(BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum)))
+		return true;
+	return !selection_has(task->tgid);
+}
+
+static __always_inline void stack_clear(struct stack *s)
+{
+	s->flags = 0;
+	s->native_count = 0;
+	s->python_count = 0;
+}
+
+/* Is it a stack that users of a Python profiler ask for? A thread of native code
+ * is none; nor is a process that cannot be said to run Python. */
+static __always_inline bool worth_showing(const struct stack *s)
+{
+	return s->flags & STACK_HAS_PYTHON &&
+	       (s->python_count || s->flags & STACK_PYTHON_INCOMPLETE);
+}
+
+/* Does --gil want the sample? */
+static __always_inline bool gil_admits(long gil)
+{
+	if (!py_gil_only)
+		return true;
+	if (gil == PY_GIL_UNKNOWN)
+		drop(DROP_GIL_UNKNOWN);
+	return gil == PY_GIL_HELD;
+}
+
+static __always_inline void count(struct stack *s, struct task_struct *task, __u64 process, long gil)
+{
+	struct row_key key = { .process = process };
+
+	key.stack = stack_store(s, stack_hash(s));
+	if (py_by_thread)
+		key.tid = task->pid;
+	row_count(&key, task, gil == PY_GIL_HELD);
+}
+
+struct stack_scratch {
+	struct stack stack;
+	struct user_fault fault;
+};
+
+/* CPU → room for the stack that is taken on its clock: interrupts are off. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_scratch);
+} scratch_by_cpu SEC(".maps");
+
+SEC("perf_event/sampler")
+int sampler(struct bpf_perf_event_data *ctx)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct stack_scratch *scratch;
+	__u32 zero = 0;
+	__u64 process;
+	long err, gil;
+
+	if (py_mode != MODE_ON_CPU || discard(task))
+		return 0;
+	scratch = bpf_map_lookup_elem(&scratch_by_cpu, &zero);
+	if (!scratch)
+		return 0;
+	process = process_id_of(task);
+	stack_clear(&scratch->stack);
+	err = python_try(&scratch->stack, &scratch->fault, process, false);
+	if (err == -EFAULT)
+		python_fault_of(&scratch->stack);
+	if (err == -ENOENT || !worth_showing(&scratch->stack))
+		return 0;
+	gil = python_gil();
+	if (gil_admits(gil))
+		count(&scratch->stack, task, process, gil);
+	return 0;
+}
+
+/* The room of the one reader of the task iterator. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stack_scratch);
+} scratch_of_reader SEC(".maps");
+
+enum thread_state {
+	THREAD_RUNNING = 1,  /* on a CPU */
+	THREAD_RUNNABLE = 2, /* waits for one */
+	THREAD_SLEEPING = 3,
+};
+
+/* One thread as the operator reads it. Go mirror: operators/pystack. */
+struct thread_record {
+	__u64 process;
+	__u64 stack_id;
+	__u64 mntns_id;
+	__u32 pid, tid;
+	__u32 state; /* enum thread_state */
+	__u32 gil;   /* enum python_gil */
+	__s32 syscall; /* number that it sleeps in; -1: none */
+	__u32 flags; /* enum stack_flag */
+	__u32 version; /* PY_VERSION_HEX of the interpreter; 0: no interpreter */
+	__u32 moved; /* 1: it ran during each attempt */
+	char comm[16]; /* of the thread */
+	char process_comm[16];
+};
+
+/* Only what a global points to is described in the object's BTF. */
+const struct thread_record *thread_record_layout __attribute__((unused));
+
+static __always_inline __u32 state_of(struct task_struct *task)
+{
+	if (task->__state)
+		return THREAD_SLEEPING;
+	return task->on_cpu ? THREAD_RUNNING : THREAD_RUNNABLE;
+}
+
+static __always_inline __s32 syscall_of(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	if (!regs)
+		return -1;
+#if defined(__TARGET_ARCH_arm64)
+	return regs->syscallno;
+#else
+	return regs->orig_ax;
+#endif
+}
+
+SEC("iter.s/task")
+int threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_record record = {};
+	struct python_process *known;
+	struct stack_scratch *scratch;
+	__u32 zero = 0;
+	__u64 process;
+	long err, gil;
+
+	if (py_mode == MODE_ON_CPU || !task || discard(task))
+		return 0;
+	scratch = bpf_map_lookup_elem(&scratch_of_reader, &zero);
+	if (!scratch || !python_look_at(task))
+		return 0;
+	process = process_id_of(task);
+	stack_clear(&scratch->stack);
+	err = python_unwind_other(&scratch->stack, process);
+	if (err == -ENOENT || !(scratch->stack.flags & STACK_HAS_PYTHON))
+		return 0;
+	gil = python_gil_of_other();
+	if (py_mode == MODE_WALL) {
+		if (worth_showing(&scratch->stack) && gil_admits(gil))
+			count(&scratch->stack, task, process, gil);
+		return 0;
+	}
+	record.process = process;
+	record.pid = task->tgid;
+	record.tid = task->pid;
+	record.mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	record.state = state_of(task);
+	record.gil = gil;
+	record.syscall = record.state == THREAD_SLEEPING ? syscall_of(task) : -1;
+	record.flags = scratch->stack.flags;
+	record.moved = err == -EAGAIN;
+	known = bpf_map_lookup_elem(&python_by_process, &process);
+	if (known)
+		record.version = known->version;
+	bpf_probe_read_kernel(record.comm, sizeof(record.comm), task->comm);
+	bpf_probe_read_kernel(record.process_comm, sizeof(record.process_comm),
+			      task->group_leader->comm);
+	if (worth_showing(&scratch->stack))
+		record.stack_id = stack_store(&scratch->stack, stack_hash(&scratch->stack));
+	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+	return 0;
+}
+
+/* For the operator: ig attaches no sleepable iterators. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__array(values, int(struct bpf_iter__task *));
+} thread_iterator SEC(".maps") = { .values = { [0] = &threads } };
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	if (task->signal->live.counter == 0) {
+		process_gone(process_id_of(task));
+		python_process_gone(process_id_of(task));
+		selection_gone(task->tgid);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	/* begin_new_exec() has counted this exec already. */
+	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	selection_inherit(parent->tgid, child->tgid);
+	return 0;
+}
+
+/* One row as user space sees it. */
+struct python_sample {
+	struct gadget_process proc;
+	__u64 process;
+	__u64 stack_id;
+	__u32 tid; /* 0: rows are not by thread */
+	__u32 pad;
+	__u64 samples;
+	__u64 gil_samples;
+};
+
+GADGET_ITER(samples, python_sample, dump_samples);
+GADGET_ITER_TARGET_MAP(dump_samples, rows_by_stack);
+
+SEC("iter/bpf_map_elem")
+int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct row_key *key = ctx->key;
+	struct row *row = ctx->value;
+	struct python_sample s = {};
+	struct process *p;
+
+	if (!key || !row)
+		return 0;
+	s.process = key->process;
+	p = bpf_map_lookup_elem(&processes_by_id, &s.process);
+	if (p)
+		s.proc = p->proc;
+	s.stack_id = key->stack;
+	s.tid = key->tid;
+	/* A row read during an update never has more of the GIL than it has samples. */
+	s.gil_samples = row->gil;
+	barrier();
+	s.samples = row->samples;
+	if (s.samples)
+		bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
+	return 0;
+}
+
+DROPS_DATA_SOURCE
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pystack
+
+import (
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+)
+
+// DataSource has a row for each thread of a dump.
+const DataSource = "threads"
+
+// annotationOutput decides what the command line shows of a data source.
+const annotationOutput = "cli.default-output-mode"
+
+// annotationLast makes ig read an iterator once more when the run ends.
+const annotationLast = "ebpf.iter.fetch-on-stop"
+
+// rows is the data source with its fields. The operator symbolize adds the names
+// of the stack, because it finds process, stack_id and proc.pid.
+type rows struct {
+	ds                       datasource.DataSource
+	mntns, process, stackID  datasource.FieldAccessor
+	pid, tid, comm, thread   datasource.FieldAccessor
+	state, call, gil, python datasource.FieldAccessor
+	moved                    datasource.FieldAccessor
+}
+
+// newRows registers the data source: in Instantiate. A quiet one is for
+// programs only.
+func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
+	ds, err := gc.RegisterDataSource(datasource.TypeArray, DataSource)
+	if err != nil {
+		return nil, err
+	}
+	if quiet {
+		ds.AddAnnotation(annotationOutput, "none")
+	}
+	r := &rows{ds: ds}
+	note := func(width, description string, hidden bool) datasource.FieldOption {
+		annotations := map[string]string{"description": description, "columns.width": width}
+		if hidden {
+			annotations["columns.hidden"] = "true"
+		}
+		return datasource.WithAnnotations(annotations)
+	}
+	// The tag makes the container managers add the container's fields.
+	r.mntns, err = ds.AddField("mntns_id", api.Kind_Uint64, datasource.WithTags(ig.TagMountNS), datasource.WithFlags(datasource.FieldFlagHidden))
+	if err != nil {
+		return nil, err
+	}
+	proc, err := ds.AddField("proc", api.Kind_Invalid, datasource.WithFlags(datasource.FieldFlagEmpty))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		to     *datasource.FieldAccessor
+		parent datasource.FieldAccessor
+		name   string
+		kind   api.Kind
+		option datasource.FieldOption
+	}{
+		{&r.comm, proc, "comm", api.Kind_String, note("16", "Name of the process", false)},
+		{&r.pid, proc, "pid", api.Kind_Uint32, note("7", "Process", false)},
+		{&r.tid, proc, "tid", api.Kind_Uint32, note("7", "Thread", false)},
+		{&r.thread, nil, "thread", api.Kind_String, note("16", "Name of the thread", false)},
+		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable or sleeping", false)},
+		{&r.call, nil, "syscall", api.Kind_String, note("12", "System call that it sleeps in", false)},
+		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, not held, or unknown (3.14 and later, free-threaded)", false)},
+		{&r.python, nil, "python", api.Kind_String, note("8", "Version of the interpreter", true)},
+		{&r.moved, nil, "moved", api.Kind_Bool, note("5", "It ran while its stack was read: frames may be of different moments", true)},
+		{&r.process, nil, "process", api.Kind_Uint64, note("20", "Id of the process, unlike its pid never reused", true)},
+		{&r.stackID, nil, "stack_id", api.Kind_Uint64, note("20", "Id of the stack within this run, 0: no Python frames", true)},
+	} {
+		if f.parent != nil {
+			*f.to, err = f.parent.AddSubField(f.name, f.kind, f.option)
+		} else {
+			*f.to, err = ds.AddField(f.name, f.kind, f.option)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *rows) emit(threads []thread) error {
+	packet, err := r.ds.NewPacketArray()
+	if err != nil {
+		return err
+	}
+	for n := range threads {
+		row := packet.New()
+		if err := r.put(row, &threads[n]); err != nil {
+			packet.Release(row)
+			r.ds.Release(packet)
+			return err
+		}
+		packet.Append(row)
+	}
+	return r.ds.EmitAndRelease(packet)
+}
+
+func (r *rows) put(row datasource.Data, t *thread) error {
+	for _, n := range []struct {
+		to    datasource.FieldAccessor
+		value uint64
+	}{{r.mntns, t.MountNS}, {r.process, t.Process}, {r.stackID, t.StackID}} {
+		if err := n.to.PutUint64(row, n.value); err != nil {
+			return err
+		}
+	}
+	for _, n := range []struct {
+		to    datasource.FieldAccessor
+		value uint32
+	}{{r.pid, t.PID}, {r.tid, t.TID}} {
+		if err := n.to.PutUint32(row, n.value); err != nil {
+			return err
+		}
+	}
+	for _, s := range []struct {
+		to    datasource.FieldAccessor
+		value string
+	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.state, t.state()}, {r.call, t.syscall()},
+		{r.gil, t.gil()}, {r.python, t.version()}} {
+		if err := s.to.PutString(row, s.value); err != nil {
+			return err
+		}
+	}
+	return r.moved.PutBool(row, t.Moved != 0)
+}
