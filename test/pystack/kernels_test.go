@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pystack
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/vm"
+)
+
+// TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
+// dump where the kernel can (6.2), or the reason why not.
+//
+//	KERNELS="6.1 6.12" go test -run Kernels ./test/pystack
+func TestKernels(t *testing.T) {
+	kernels := strings.Fields(os.Getenv("KERNELS"))
+	if len(kernels) == 0 {
+		t.Skip("KERNELS is empty")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `cd %s
+%s -c 'def inner():
+    while True: pass
+inner()' &
+sleep 1
+bin/ig-gpu run py_stack --host --pid $! --timeout 4
+bin/ig-gpu run py_stack --host --pid $! --mode dump 2>&1
+kill $!`
+	for _, kernel := range kernels {
+		t.Run(kernel, func(t *testing.T) {
+			r := vm.Run(t, kernel, fmt.Sprintf(script, root, pythons(t)[0]), 5*time.Minute)
+			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
+			if !strings.Contains(r.Stdout, "inner (<string>:2)") {
+				t.Error("the profile does not have the line")
+			}
+			if strings.HasPrefix(r.Release, "6.1.") {
+				if !strings.Contains(r.Stdout, "Linux 6.2") {
+					t.Error("the dump does not say which kernel it needs")
+				}
+			} else if !strings.Contains(r.Stdout, "    inner (<string>:2)\n    <module> (<string>:3)\n") {
+				t.Error("the dump does not have the stack")
+			}
+		})
+	}
+}

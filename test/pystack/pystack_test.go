@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pystack holds the truth tests of the gadget py_stack: what its programs
+// say of a process is compared with what the process says of itself.
+package pystack
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/selection"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+)
+
+const source = "../../gadgets/py_stack/program.bpf.c"
+
+// enum mode of the program.
+const (
+	onCPU = 0
+	dump  = 1
+	wall  = 2
+)
+
+type rowKey struct {
+	Process, Stack uint64
+	TID, _         uint32
+}
+
+type row struct{ Samples, GIL uint64 }
+
+// frame is what both sides say of one frame.
+type frame struct {
+	name, file string
+	line       uint32
+}
+
+// load loads the gadget for one mode and one process.
+func load(t testing.TB, mode uint32, pid int) *ebpf.Collection {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	spec := bpftest.Spec(t, source, "-mcpu=v3")
+	if err := spec.Variables["py_mode"].Set(mode); err != nil {
+		t.Fatal(err)
+	}
+	c := bpftest.LoadSpec(t, spec)
+	if err := selection.Restrict(c.Maps[selection.InForceMap], c.Maps[selection.SelectedMap], "/proc", []uint32{uint32(pid)}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// pythons are the interpreters under test: CPython 3.7 to 3.13 of pyenv, or the
+// python3 of PATH.
+func pythons(t testing.TB) []string {
+	t.Helper()
+	var found []string
+	if home, err := os.UserHomeDir(); err == nil {
+		for minor := 7; minor <= 15; minor++ {
+			some, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions", fmt.Sprintf("3.%d.*", minor), "bin", fmt.Sprintf("python3.%d", minor)))
+			found = append(found, some...)
+		}
+	}
+	if len(found) == 0 {
+		python, err := exec.LookPath("python3")
+		if err != nil {
+			t.Fatal("python3 is not in PATH, and ~/.pyenv has no version from 3.7 on")
+		}
+		found = append(found, python)
+	}
+	return found
+}
+
+// workload is a running script of testdata.
+type workload struct {
+	*exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func start(t testing.TB, command ...string) *workload {
+	t.Helper()
+	w := &workload{Cmd: exec.Command(command[0], command[1:]...)}
+	w.Stderr = os.Stderr
+	in, err := w.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.in, w.out = in, bufio.NewScanner(out)
+	w.out.Buffer(nil, 1<<24)
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = w.Process.Kill()
+		_ = w.Wait()
+	})
+	return w
+}
+
+func (w *workload) read(t testing.TB, into any) {
+	t.Helper()
+	if !w.out.Scan() {
+		t.Fatalf("%v said nothing: %v", w.Args, w.out.Err())
+	}
+	if into != nil {
+		if err := json.Unmarshal(w.out.Bytes(), into); err != nil {
+			t.Fatalf("%v: %v", w.Args, err)
+		}
+	}
+}
+
+// threads runs the iterator once.
+func threads(t testing.TB, c *ebpf.Collection) map[uint32]pystack.Record {
+	t.Helper()
+	l, err := link.AttachIter(link.IterOptions{Program: c.Programs["threads"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, err := l.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := pystack.Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[uint32]pystack.Record{}
+	for _, one := range records {
+		found[one.TID] = one
+	}
+	return found
+}
+
+func frames(t testing.TB, c *ebpf.Collection, id uint64) []frame {
+	t.Helper()
+	b, err := c.Maps["stacks_by_id"].LookupBytes(id)
+	if err != nil || b == nil {
+		t.Fatalf("stack %x: %v", id, err)
+	}
+	raw, err := stack.DecodeStack(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []frame
+	for _, p := range raw.Python {
+		b, err := c.Maps["symbols_by_id"].LookupBytes(p.Symbol)
+		if err != nil || b == nil {
+			t.Fatalf("symbol %x: %v", p.Symbol, err)
+		}
+		symbol, err := stack.DecodeSymbol(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, frame{symbol.Function, symbol.File, p.Line})
+	}
+	return out
+}
+
+// TestRecordIsTheKernels compares the operator's mirror of a thread with the
+// compiled gadget.
+func TestRecordIsTheKernels(t *testing.T) {
+	var c *btf.Struct
+	if err := bpftest.Spec(t, source, "-mcpu=v3").Types.TypeByName("thread_record", &c); err != nil {
+		t.Fatal(err)
+	}
+	mirror := reflect.TypeFor[pystack.Record]()
+	if c.Size != uint32(mirror.Size()) || len(c.Members) != mirror.NumField() {
+		t.Fatalf("%d bytes in %d members, the mirror has %d in %d", c.Size, len(c.Members), mirror.Size(), mirror.NumField())
+	}
+	for n, m := range c.Members {
+		f := mirror.Field(n)
+		if uint32(f.Offset) != m.Offset.Bytes() {
+			t.Errorf("%s is at %d, %s of the mirror at %d", m.Name, m.Offset.Bytes(), f.Name, f.Offset)
+		}
+		plain := strings.ReplaceAll(m.Name, "_", "")
+		if plain = strings.Replace(plain, "mntnsid", "mountns", 1); !strings.EqualFold(plain, f.Name) {
+			t.Errorf("member %d is %s, in the mirror %s", n, m.Name, f.Name)
+		}
+	}
+}
+
+// truth reads what threads.py says of its threads.
+func truth(t testing.TB, w *workload) map[uint32][]frame {
+	t.Helper()
+	var said struct{ Truth map[uint32][][]any }
+	w.read(t, &said)
+	out := map[uint32][]frame{}
+	for tid, rows := range said.Truth {
+		for _, r := range rows {
+			out[tid] = append(out[tid], frame{r[0].(string), r[1].(string), uint32(r[2].(float64))})
+		}
+	}
+	return out
+}
+
+// TestDumpEqualsCurrentFrames: 200 threads asleep in futex, poll and read, each
+// stack as sys._current_frames() has it, and each in the system call it is in.
+func TestDumpEqualsCurrentFrames(t *testing.T) {
+	const count = 200
+	for _, python := range pythons(t) {
+		t.Run(filepath.Base(python), func(t *testing.T) {
+			w := start(t, python, "testdata/threads.py", fmt.Sprint(count))
+			want := truth(t, w)
+			if len(want) != count {
+				t.Fatalf("%d threads, want %d", len(want), count)
+			}
+			c := load(t, dump, w.Process.Pid)
+			began := time.Now()
+			got := threads(t, c)
+			t.Logf("%d threads in %v", len(got), time.Since(began))
+			if len(got) != count+1 {
+				t.Errorf("%d threads in the dump, want %d and the main one", len(got), count)
+			}
+			calls := map[int32]int{}
+			for tid, frames_ := range want {
+				one, ok := got[tid]
+				if !ok {
+					t.Errorf("thread %d is not in the dump", tid)
+					continue
+				}
+				calls[one.Syscall]++
+				if one.State != 3 || one.Moved != 0 {
+					t.Errorf("thread %d: state %d, moved %d: want asleep and unmoved", tid, one.State, one.Moved)
+				}
+				if got := frames(t, c, one.StackID); !slices.Equal(got, frames_) {
+					t.Errorf("thread %d:\n got  %v\n want %v", tid, got, frames_)
+				}
+			}
+			for name, call := range map[string]int32{"poll": unix.SYS_POLL, "read": unix.SYS_READ, "futex": unix.SYS_FUTEX} {
+				if calls[call] < count/3 {
+					t.Errorf("%d threads in %s, want %d; all: %v", calls[call], name, count/3, calls)
+				}
+			}
+			again := threads(t, c)
+			for tid := range want {
+				if again[tid].StackID != got[tid].StackID {
+					t.Errorf("thread %d: the second dump has another stack", tid)
+				}
+			}
+		})
+	}
+}
+
+// TestDumpDoesNotPauseTheProcess: the longest pauses that a loop in the process
+// sees while it is dumped over and over are not longer than while another process
+// is, which costs the machine the same; and it is never stopped.
+func TestDumpDoesNotPauseTheProcess(t *testing.T) {
+	python := pythons(t)[0]
+	w := start(t, python, "testdata/threads.py", "200")
+	truth(t, w)
+	other := start(t, python, "testdata/threads.py", "200")
+	truth(t, other)
+	self, control := load(t, dump, w.Process.Pid), load(t, dump, other.Process.Pid)
+	threads(t, self) // caches
+	threads(t, control)
+
+	pauses := map[*ebpf.Collection][]float64{}
+	dumps := 0
+	for range 15 {
+		for _, c := range []*ebpf.Collection{nil, control, self} {
+			fmt.Fprintln(w.in, "window 0.3")
+			for end := time.Now().Add(300 * time.Millisecond); c != nil && time.Now().Before(end); dumps++ {
+				threads(t, c)
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.Process.Pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, rest, _ := strings.Cut(string(stat), ") "); rest[0] == 'T' || rest[0] == 't' {
+					t.Fatalf("the process is stopped: %s", stat)
+				}
+			}
+			var said struct{ Pause float64 }
+			w.read(t, &said)
+			pauses[c] = append(pauses[c], 1e3*said.Pause)
+		}
+	}
+	median := func(c *ebpf.Collection) float64 {
+		slices.Sort(pauses[c])
+		return pauses[c][len(pauses[c])/2]
+	}
+	alone, elsewhere, here := median(nil), median(control), median(self)
+	t.Logf("longest pause of 0.3 s, median of 15: %.2f ms alone, %.2f ms while another process is dumped, %.2f ms while it is itself (%d dumps)",
+		alone, elsewhere, here, dumps)
+	// Below one time slice of the scheduler, 4 ms, the median says nothing.
+	if here > 1.5*elsewhere+4 {
+		t.Errorf("pauses of %.2f ms while the process is dumped, %.2f ms while another is", here, elsewhere)
+	}
+}
+
+// TestDumpLeavesOthersOut: a process without an interpreter has no threads.
+func TestDumpLeavesOthersOut(t *testing.T) {
+	w := start(t, "sleep", "60")
+	if got := threads(t, load(t, dump, w.Process.Pid)); len(got) != 0 {
+		t.Errorf("threads of sleep: %v", got)
+	}
+}
+
+// TestDumpOfAnEndedProcess: a selected process that has ended has no threads.
+func TestDumpOfAnEndedProcess(t *testing.T) {
+	w := start(t, pythons(t)[0], "testdata/threads.py", "3")
+	truth(t, w)
+	c := load(t, dump, w.Process.Pid)
+	_ = w.Process.Kill()
+	_ = w.Wait()
+	if got := threads(t, c); len(got) != 0 {
+		t.Errorf("threads of an ended process: %v", got)
+	}
+	if err := selection.Restrict(c.Maps[selection.InForceMap], c.Maps[selection.SelectedMap], "/proc", []uint32{uint32(w.Process.Pid)}); err == nil {
+		t.Error("a process that has ended can be selected")
+	}
+}
+
+// sample attaches the sampler to the CPU clock, as ig does.
+func sample(t testing.TB, c *ebpf.Collection, hz uint64) (stop func()) {
+	t.Helper()
+	var fds []int
+	stop = func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		fds = nil
+	}
+	t.Cleanup(func() { stop() })
+	for cpu := range runtime.NumCPU() {
+		fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+			Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+			Sample_type: unix.PERF_SAMPLE_RAW, Sample: hz, Bits: unix.PerfBitFreq,
+		}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, c.Programs["sampler"].FD()); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return stop
+}
+
+func rows(t testing.TB, c *ebpf.Collection) map[rowKey]row {
+	t.Helper()
+	out := map[rowKey]row{}
+	var k rowKey
+	var v row
+	it := c.Maps["rows_by_stack"].Iterate()
+	for it.Next(&k, &v) {
+		out[k] = v
+	}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestProfileShares: functions that use 50, 30 and 20 % of the CPU have these
+// shares of the samples, on lines of theirs, and the thread holds the GIL.
+func TestProfileShares(t *testing.T) {
+	// From the line after `def` to the one of `return`.
+	body := map[string][]uint32{"half": {13, 16}, "third": {20, 23}, "fifth": {27, 30}}
+	for _, python := range pythons(t) {
+		t.Run(filepath.Base(python), func(t *testing.T) {
+			w := start(t, python, "testdata/shares.py")
+			w.read(t, nil)
+			c := load(t, onCPU, w.Process.Pid)
+			stop := sample(t, c, 1999)
+			time.Sleep(3 * time.Second)
+			stop()
+			got := rows(t, c)
+			w.in.Close()
+			used := map[string]float64{}
+			w.read(t, &used)
+
+			samples := map[string]float64{}
+			var sum, gil, useful float64
+			for k, v := range got {
+				sum += float64(v.Samples)
+				gil += float64(v.GIL)
+				f := frames(t, c, k.Stack)
+				if len(f) == 0 {
+					t.Errorf("%d samples have no frames", v.Samples)
+					continue
+				}
+				lines, ours := body[f[0].name]
+				if !ours {
+					continue // main() itself
+				}
+				if f[0].line < lines[0] || f[0].line > lines[1] {
+					t.Errorf("%s at line %d, it has %v", f[0].name, f[0].line, lines)
+				}
+				if len(f) != 3 || f[1].name != "main" || f[2].name != "<module>" {
+					t.Errorf("stack of %s: %v", f[0].name, f)
+				}
+				samples[f[0].name] += float64(v.Samples)
+				useful += float64(v.Samples)
+			}
+			if useful < 1000 {
+				t.Fatalf("%v samples in 3 s at 1999 Hz", useful)
+			}
+			all := used["half"] + used["third"] + used["fifth"]
+			for name := range body {
+				is, want := 100*samples[name]/useful, 100*used[name]/all
+				t.Logf("%s: %.1f %% of %v samples, used %.1f %%", name, is, useful, want)
+				if is-want > 3 || want-is > 3 {
+					t.Errorf("%s: %.1f %% of the samples, used %.1f %% of the time", name, is, want)
+				}
+			}
+			if gil < 0.98*sum {
+				t.Errorf("the GIL was held in %v of %v samples of the only thread", gil, sum)
+			}
+		})
+	}
+}
+
+// TestWallCountsSleepers: each pass of the iterator is one sample of each thread.
+func TestWallCountsSleepers(t *testing.T) {
+	w := start(t, pythons(t)[0], "testdata/threads.py", "30")
+	want := truth(t, w)
+	c := load(t, wall, w.Process.Pid)
+	const passes = 5
+	for range passes {
+		threads(t, c)
+	}
+	stacks := map[string]uint64{}
+	for _, f := range want {
+		stacks[fmt.Sprint(f)] += passes
+	}
+	for k, v := range rows(t, c) {
+		key := fmt.Sprint(frames(t, c, k.Stack))
+		if stacks[key] == v.Samples {
+			delete(stacks, key)
+		}
+	}
+	if len(stacks) != 0 {
+		t.Errorf("not counted %d times per thread: %v", passes, stacks)
+	}
+}
