@@ -52,13 +52,18 @@ type frame struct {
 	line       uint32
 }
 
-// load loads the gadget for one mode and one process.
-func load(t testing.TB, mode uint32, pid int) *ebpf.Collection {
+// load loads the gadget for one mode and one process. Names of constants are true.
+func load(t testing.TB, mode uint32, pid int, names ...string) *ebpf.Collection {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	spec := bpftest.Spec(t, source, "-mcpu=v3")
 	if err := spec.Variables["py_mode"].Set(mode); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := spec.Variables[name].Set(true); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := bpftest.LoadSpec(t, spec)
 	if err := selection.Restrict(c.Maps[selection.InForceMap], c.Maps[selection.SelectedMap], "/proc", []uint32{uint32(pid)}); err != nil {
@@ -464,5 +469,32 @@ func TestWallCountsSleepers(t *testing.T) {
 	}
 	if len(stacks) != 0 {
 		t.Errorf("not counted %d times per thread: %v", passes, stacks)
+	}
+}
+
+// TestGILOnly: of 31 threads only the main one, which loops, holds the GIL.
+func TestGILOnly(t *testing.T) {
+	for _, python := range pythons(t) {
+		t.Run(filepath.Base(python), func(t *testing.T) {
+			w := start(t, python, "testdata/threads.py", "30")
+			truth(t, w)
+			c := load(t, wall, w.Process.Pid, "py_gil_only", "py_by_thread")
+			fmt.Fprintln(w.in, "window 0.5")
+			time.Sleep(100 * time.Millisecond)
+			const passes = 20
+			for range passes {
+				threads(t, c)
+			}
+			var sum uint64
+			for k, v := range rows(t, c) {
+				sum += v.Samples
+				if k.TID != uint32(w.Process.Pid) || v.GIL != v.Samples {
+					t.Errorf("thread %d has %d samples, %d with the GIL", k.TID, v.Samples, v.GIL)
+				}
+			}
+			if sum < passes*9/10 {
+				t.Errorf("%d samples in %d passes", sum, passes)
+			}
+		})
 	}
 }
