@@ -37,6 +37,9 @@ const (
 	paramScan = "scan-interval"
 	paramMode = "attach-mode"
 
+	// endedGrace is more than the interval at which rows are read (1 s).
+	endedGrace = 1200 * time.Millisecond
+
 	// The maps of bpf/selection.h: [0] is 1 while a selection is in force, and
 	// tgid → 1 for the selected processes.
 	inForceMap  = "selection_in_force"
@@ -223,7 +226,8 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	i.cfg.Warn = func(text string) { i.logger.Warn(text) }
 	i.cfg.Ended = func() {
 		i.logger.Info("the processes of --", paramPID, " have ended, and so does this run")
-		gc.Cancel()
+		// What they held when they ended is read once more meanwhile.
+		time.AfterFunc(endedGrace, gc.Cancel)
 	}
 	t, err := tracer.New(i.cfg)
 	if err != nil {

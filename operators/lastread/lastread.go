@@ -22,9 +22,12 @@ const (
 	// limit is how long to wait: naming the stacks of a full table takes a
 	// second or two.
 	limit = 10 * time.Second
-	// slack is how long before our PreStop the rows may have come and still be
-	// the last ones: the PreStop of operator ebpf, which asks for them, is earlier.
-	slack = 10 * time.Millisecond
+	// quiet is how long nothing more may come behind rows that came after the end:
+	// they may be of a read that was under way, and the last read follows it at
+	// once. Between two reads there is only the kernel's walk over a table.
+	quiet = 150 * time.Millisecond
+
+	first, last = -1000000, 20000 // subscribers: before and behind everybody's
 )
 
 // Operator takes part in gadgets that are read when they end.
@@ -39,54 +42,67 @@ func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 
 // Priority is the last: its Stop is the first, and rows have passed everybody.
-func (*Operator) Priority() int { return 20000 }
+func (*Operator) Priority() int { return last }
 
 // InstantiateDataOperator stays out where nothing is read at the end.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
-	i := &instance{came: map[string]time.Time{}}
+	i := &instance{reads: map[string]*read{}}
 	for _, source := range gc.GetDataSources() {
 		if source.Annotations()[annotation] != "true" || source.Type() != datasource.TypeArray {
 			continue
 		}
-		name := source.Name()
+		r := &read{}
 		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
 			i.mu.Lock()
-			i.came[name] = time.Now()
+			r.passing = true
 			i.mu.Unlock()
 			return nil
-		}, 20000); err != nil {
+		}, first); err != nil {
 			return nil, err
 		}
-		i.sources = append(i.sources, name)
+		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
+			i.mu.Lock()
+			r.passing, r.passed = false, time.Now()
+			i.mu.Unlock()
+			return nil
+		}, last); err != nil {
+			return nil, err
+		}
+		i.reads[source.Name()] = r
 	}
-	if len(i.sources) == 0 {
+	if len(i.reads) == 0 {
 		return nil, nil
 	}
 	return i, nil
 }
 
-type instance struct {
-	sources []string
-	ending  time.Time
-
-	mu   sync.Mutex
-	came map[string]time.Time // when a source's rows came last
+// read is what is known of a source's newest rows.
+type read struct {
+	passing bool      // they are on their way through the operators
+	passed  time.Time // when they were through
 }
 
-func (*instance) Name() string                        { return "lastread" }
-func (*instance) Start(operators.GadgetContext) error { return nil }
+type instance struct {
+	started bool
 
-func (i *instance) PreStop(operators.GadgetContext) error {
-	i.ending = time.Now()
+	mu    sync.Mutex
+	reads map[string]*read // by source
+}
+
+func (*instance) Name() string { return "lastread" }
+
+func (i *instance) Start(operators.GadgetContext) error {
+	i.started = true
 	return nil
 }
 
+// Stop comes after operator ebpf's PreStop, which asks for the last read.
 func (i *instance) Stop(gc operators.GadgetContext) error {
-	if i.ending.IsZero() { // the run has not started
+	if !i.started {
 		return nil
 	}
-	for !i.complete() {
-		if time.Since(i.ending) > limit {
+	for asked := time.Now(); !i.complete(asked, time.Now()); {
+		if time.Since(asked) > limit {
 			gc.Logger().Warnf("the last rows may be missing: not read within %v", limit)
 			return nil
 		}
@@ -97,11 +113,13 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
-func (i *instance) complete() bool {
+// complete says whether the last rows of every source are through: some that
+// came after they were asked for, and none behind them for a while.
+func (i *instance) complete(asked, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for _, name := range i.sources {
-		if i.came[name].Before(i.ending.Add(-slack)) {
+	for _, r := range i.reads {
+		if r.passing || r.passed.Before(asked) || now.Sub(r.passed) < quiet {
 			return false
 		}
 	}
