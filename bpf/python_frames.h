@@ -35,14 +35,26 @@ struct {
 } python_lines_by_place SEC(".maps");
 #endif
 
-/*
- * One bijective step: words that differ never give the same result by it. The
- * shift brings down what differs in the high bits, which a product never does.
- */
+/* One bijective step: words that differ never give the same result by it. */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
 {
-	h = (h ^ word) * 0x9e3779b97f4a7c15ULL;
-	return h ^ h >> 32;
+	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
+}
+
+/*
+ * Mixes `count` words (even) in. In two chains, since each step of one waits for
+ * the multiplication before it. The shifts bring down what differs in the high
+ * bits only, which a product never does.
+ */
+static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32 count)
+{
+	__u64 even = h, odd = ~h;
+
+	for (__u32 i = 0; i < count; i += 2) {
+		even = python_mix(even, words[i]);
+		odd = python_mix(odd, words[i + 1]);
+	}
+	return python_mix(even ^ even >> 32, odd ^ odd >> 29);
 }
 
 /* Mixes `bytes` (at most `most`, a multiple of 8) of user memory in. 0: a fault. */
@@ -55,9 +67,7 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 		words[i] = 0;
 	if (bytes > most || user_read(&t->fault, words, bytes, address))
 		return 0;
-	for (__u32 i = 0; i < most / 8; i++)
-		h = python_mix(h, words[i]);
-	return h | 1;
+	return python_mix_words(h, words, most / 8) | 1;
 }
 
 /* Mixes in how the name of t->argument_type begins: types are freed, too. 0: a fault. */
@@ -69,9 +79,7 @@ static __always_inline __u64 python_mix_class(struct python_thread *t, __u64 h)
 	if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
 	    user_read_text(&t->fault, words, PY_CHECK_TEXT, name) < 0)
 		return 0;
-	for (__u32 i = 0; i < PY_CHECK_TEXT / 8; i++)
-		h = python_mix(h, words[i]);
-	return h | 1;
+	return python_mix_words(h, words, PY_CHECK_TEXT / 8) | 1;
 }
 
 /*

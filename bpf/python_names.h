@@ -39,6 +39,7 @@
 #define python_symbol_id other_python_symbol_id
 #define python_symbol other_python_symbol
 #define python_mix other_python_mix
+#define python_mix_words other_python_mix_words
 #define python_mix_user other_python_mix_user
 #define python_mix_class other_python_mix_class
 #define python_check other_python_check
@@ -97,6 +98,7 @@
 #undef python_symbol_id
 #undef python_symbol
 #undef python_mix
+#undef python_mix_words
 #undef python_mix_user
 #undef python_mix_class
 #undef python_check
