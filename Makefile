@@ -23,6 +23,7 @@ build: setup bin/ig-gpu
 ## test: all tests, the quick ones first; eBPF tests run as root
 .PHONY: test
 test: setup format
+	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
 	@$(STEP) "pure tests" $(GO) test ./operators/...
 	@$(MAKE) --no-print-directory vet build simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...

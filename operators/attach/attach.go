@@ -10,8 +10,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/tracer"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/selection"
 )
 
 const (
@@ -39,11 +38,6 @@ const (
 
 	// endedGrace is more than the interval at which rows are read (1 s).
 	endedGrace = 1200 * time.Millisecond
-
-	// The maps of bpf/selection.h: [0] is 1 while a selection is in force, and
-	// tgid → 1 for the selected processes.
-	inForceMap  = "selection_in_force"
-	selectedMap = "selected_by_tgid"
 )
 
 // Config of the operator.
@@ -110,7 +104,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit,
 		})
 	}
-	if i.cfg.PIDs, err = parsePIDs(values[paramPID]); err != nil {
+	if i.cfg.PIDs, err = selection.Parse(values[paramPID]); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramPID, err)
 	}
 	if s := values[paramScan]; s != "" {
@@ -130,7 +124,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
 	if len(i.cfg.PIDs) > 0 {
-		if _, err := ig.MapSpec(gc, selectedMap); err != nil {
+		if _, err := ig.MapSpec(gc, selection.SelectedMap); err != nil {
 			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
 		}
 	}
@@ -141,24 +135,6 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("add data source %s: %w", DataSource, err)
 	}
 	return i, nil
-}
-
-// maxPIDs bounds the list of a user.
-const maxPIDs = 1024
-
-func parsePIDs(s string) ([]uint32, error) {
-	if s == "" {
-		return nil, nil
-	}
-	var out []uint32
-	for part := range strings.SplitSeq(s, ",") {
-		pid, err := strconv.ParseUint(strings.TrimSpace(part), 10, 31)
-		if err != nil || pid == 0 || len(out) >= maxPIDs {
-			return nil, fmt.Errorf("%q is not a process id", part)
-		}
-		out = append(out, uint32(pid))
-	}
-	return out, nil
 }
 
 // instance is one run of a gadget.
@@ -245,11 +221,11 @@ func (i *instance) start(gc operators.GadgetContext) error {
 // restrict makes the programs ignore all processes that are not selected. The
 // programs themselves add the children of those that are.
 func (i *instance) restrict(gc ig.Context) error {
-	inForce, err := ig.Map(gc, inForceMap)
+	inForce, err := ig.Map(gc, selection.InForceMap)
 	if err != nil {
 		return err
 	}
-	selected, err := ig.Map(gc, selectedMap)
+	selected, err := ig.Map(gc, selection.SelectedMap)
 	if err != nil {
 		return err
 	}
