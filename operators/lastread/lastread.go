@@ -83,7 +83,7 @@ type read struct {
 }
 
 type instance struct {
-	started bool
+	ending time.Time // no last read was asked for before it
 
 	mu    sync.Mutex
 	reads map[string]*read // by source
@@ -91,14 +91,18 @@ type instance struct {
 
 func (*instance) Name() string { return "lastread" }
 
-func (i *instance) Start(operators.GadgetContext) error {
-	i.started = true
+func (*instance) Start(operators.GadgetContext) error { return nil }
+
+// PreStop comes before operator ebpf's, which asks for the last read: that can be
+// over by the time of Stop.
+func (i *instance) PreStop(operators.GadgetContext) error {
+	i.ending = time.Now()
 	return nil
 }
 
-// Stop comes after operator ebpf's PreStop, which asks for the last read.
+// Stop waits. It is also called where a run could not start, without PreStop.
 func (i *instance) Stop(gc operators.GadgetContext) error {
-	if !i.started {
+	if i.ending.IsZero() {
 		return nil
 	}
 	for asked := time.Now(); !i.complete(asked, time.Now()); {
@@ -113,13 +117,14 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
-// complete says whether the last rows of every source are through: some that
-// came after they were asked for, and none behind them for a while.
+// complete says whether the last rows of every source are through, which were
+// asked for between ending and asked: some came after ending, and none for a while
+// behind them and behind asked.
 func (i *instance) complete(asked, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, r := range i.reads {
-		if r.passing || r.passed.Before(asked) || now.Sub(r.passed) < quiet {
+		if r.passing || r.passed.Before(i.ending) || now.Sub(r.passed) < quiet || now.Sub(asked) < quiet {
 			return false
 		}
 	}
