@@ -50,6 +50,19 @@ enum attach_point_flag {
 	ATTACH_PROGRAM(attach_exit_multi, exit_multi)
 
 /*
+ * Without cookies, which a uprobe program has from Linux 5.15 on, each point has
+ * an entry program of its own: the index is that of its row in the table.
+ */
+#define ATTACH_PROGRAMS_OF_POINTS(count, programs, exit_perf)  \
+	struct {                                              \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);        \
+		__uint(max_entries, count);                   \
+		__uint(key_size, 4);                          \
+		__array(values, int(struct pt_regs *));       \
+	} attach_enter_points SEC(".maps") = { .values = { programs } }; \
+	ATTACH_PROGRAM(attach_exit, exit_perf)
+
+/*
  * attach_mode: which programs will be attached, set by the operator before they
  * are loaded. The verifier does not look at code that a constant rules out, and
  * each copy of the exit program takes it 0.3 s. ig sets variables by the types of

@@ -206,7 +206,9 @@ static __always_inline __u32 array_format_bytes(__u32 format)
 }
 
 /* A dimension of 0 is absent: it counts as 1. Each level halves, down to 1. */
-static long array_level(__u64 i, struct array_shape *s)
+LOOP_CONTEXT(array_shape, array_here)
+
+LOOP_STEP(array_level, array_shape, s, array_here)
 {
 	__u64 width = s->width | !s->width, height = s->height | !s->height,
 	      depth = s->depth | !s->depth;
@@ -255,7 +257,7 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 	if (api->op == CUDA_MIPMAP)
 		levels = (__u32)t->call.c ?: 1;
 	/* 2^31 is beyond any texture dimension. */
-	bpf_loop(levels < 32 ? levels : 32, array_level, &shape, 0);
+	LOOP_ON(levels < 32 ? levels : 32, array_level, shape, array_here);
 	t->call.live.size_bytes = shape.elements * shape.channels * array_format_bytes(shape.format);
 	return 1;
 }
@@ -342,6 +344,9 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->kind = api->kind;
 	fresh->references = 1;
 	fresh->context = context_current(t, &fresh->device);
+#ifdef LINUX_5_10
+	fresh->context = instance_of(t->process, fresh->context);
+#endif
 	if (api->op == CUDA_VMM_CREATE) {
 		vmm_handle_made(t->process, pointer, call->serial);
 		fresh->handle = pointer;

@@ -35,7 +35,7 @@ struct live_key {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_LIVE);
 	__type(key, struct live_key);
 	__type(value, struct live);
@@ -50,6 +50,16 @@ static __always_inline __u32 live_space_of(const struct cuda_api *api)
 	if (api->kind == KIND_VMM)
 		return SPACE_VMM;
 	return SPACE_POINTER;
+}
+
+/* Its context is being destroyed, or was. */
+static __always_inline bool live_is_doomed(__u64 process, const struct live *l)
+{
+#ifdef LINUX_5_10
+	return instance_ended(process, l->context);
+#else
+	return l->doom != 0;
+#endif
 }
 
 /*
@@ -69,8 +79,8 @@ static __noinline long live_replace(struct live_key *key, struct live *fresh)
 	if (err || !was.kind)
 		return err;
 	if (!was.foreign)
-		row_free(key->process, &was, was.doom != 0);
-	if (!was.doom)
+		row_free(key->process, &was, live_is_doomed(key->process, &was));
+	if (!live_is_doomed(key->process, &was))
 		drop(DROP_LIVE_REPLACED);
 	return 0;
 }
@@ -128,6 +138,17 @@ enum doom_step {
 	DOOM_CLEAR,
 };
 
+#ifdef LINUX_5_10
+static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial,
+				      enum doom_step step)
+{
+	if (step == DOOM_MARK)
+		instance_doom(process, context, serial);
+	else
+		instance_decide(process, serial, step == DOOM_FREE);
+}
+
+#else
 struct doom {
 	__u64 process;
 	__u64 context;
@@ -169,5 +190,7 @@ static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial
 
 	bpf_for_each_map_elem(&live_by_pointer, doom_step, &d, 0);
 }
+
+#endif
 
 #endif

@@ -6,6 +6,9 @@
 #include "drops.h"
 #include "process.h"
 #include "thread.h"
+#ifdef LINUX_5_10
+#include "cuda_instance.h"
+#endif
 
 /*
  * cuda_rows: the sums that user space reads, by (process, stack, kind, device).
@@ -34,6 +37,9 @@ struct row_key {
 	__u64 stack; /* key of stacks_by_id; 0: [unknown] */
 	__u32 kind;  /* enum alloc_kind */
 	__s32 device;
+#ifdef LINUX_5_10
+	__u64 instance; /* of the context; see cuda_instance.h */
+#endif
 };
 
 struct row {
@@ -56,7 +62,7 @@ struct process {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_ROWS);
 	__type(key, struct row_key);
 	__type(value, struct row);
@@ -65,7 +71,7 @@ struct {
 /* As rows_by_stack, for bytes whose stack or row did not fit: stack is 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_UNKNOWN_ROWS);
 	__type(key, struct row_key);
 	__type(value, struct row);
@@ -74,7 +80,7 @@ struct {
 /* Process id → who it is. Written at its first row and at its exit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_PROCESSES);
 	__type(key, __u64);
 	__type(value, struct process);
@@ -82,7 +88,7 @@ struct {
 
 static __noinline int process_remember(__u64 id)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *leader = TASK_READ(task_current(), group_leader);
 	struct process p = {};
 
 	if (bpf_map_lookup_elem(&processes_by_id, &id))
@@ -90,8 +96,8 @@ static __noinline int process_remember(__u64 id)
 	gadget_process_populate(&p.proc);
 	/* The process, not the thread that happened to call first. */
 	p.proc.tid = p.proc.pid;
-	bpf_probe_read_kernel(p.proc.comm, sizeof(p.proc.comm), task->group_leader->comm);
-	p.start_boot_ns = task->group_leader->start_boottime;
+	bpf_probe_read_kernel(p.proc.comm, sizeof(p.proc.comm), leader->comm);
+	p.start_boot_ns = TASK_READ(leader, start_boottime);
 	if (bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
 		drop(DROP_PROCESSES_FULL);
 	return 0;
@@ -139,17 +145,27 @@ static __always_inline struct row *row_of_alloc(struct row_key *key, __u64 size)
 
 static __always_inline void row_alloc(struct row *row, __u64 size)
 {
-	__u64 now, peak;
+	__u64 now;
 
 	__sync_fetch_and_add(&row->alloc_bytes, size);
 	__sync_fetch_and_add(&row->alloc_objects, 1);
+#ifdef LINUX_5_10
+	/* Without the old value: what others do at this very moment may count, too,
+	 * and of two new peaks at the same moment the lower may win. */
+	__sync_fetch_and_add(&row->inuse_bytes, size);
+	now = row->inuse_bytes;
+	if (row->peak_bytes < now)
+		row->peak_bytes = now;
+#else
 	now = __sync_fetch_and_add(&row->inuse_bytes, size) + size;
 	/* Others may raise it meanwhile; 8 losses in a row need 8 such threads. */
 	for (int i = 0; i < 8; i++) {
-		peak = row->peak_bytes;
+		__u64 peak = row->peak_bytes;
+
 		if (peak >= now || __sync_val_compare_and_swap(&row->peak_bytes, peak, now) == peak)
 			break;
 	}
+#endif
 }
 
 static __always_inline void row_key_of(struct row_key *key, __u64 process,
@@ -159,6 +175,9 @@ static __always_inline void row_key_of(struct row_key *key, __u64 process,
 	key->stack = live->stack;
 	key->kind = live->kind;
 	key->device = live->device;
+#ifdef LINUX_5_10
+	key->instance = live->context;
+#endif
 }
 
 /* Takes a freed allocation out of its row. */

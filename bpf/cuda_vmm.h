@@ -13,7 +13,11 @@
 #define MAX_HANDLES 131072
 
 /* One cuMemUnmap covers at most this many mappings; 2 TiB in 2 MiB pages. */
+#ifdef LINUX_5_10
+#define MAX_UNMAP 65536
+#else
 #define MAX_UNMAP 1048576
+#endif
 
 struct handle_key {
 	__u64 process;
@@ -41,7 +45,7 @@ struct mapping {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_HANDLES);
 	__type(key, struct handle_key);
 	__type(value, struct handle);
@@ -53,11 +57,48 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, MAX_MAPPINGS);
 	__type(key, struct mapping_key);
 	__type(value, struct mapping);
 } mappings_by_address SEC(".maps");
+
+#ifdef LINUX_5_10
+/*
+ * (process, what) → nothing, while a program of that process changes a count of
+ * `what` and needs to know what it was before. Entered and deleted at once.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct handle_key);
+	__type(value, __u32);
+} vmm_locks SEC(".maps");
+
+/* Turns to wait for a program on another processor, which nothing interrupts. */
+#define VMM_LOCK_TURNS 512
+
+/* Adds to a count and returns what it was. */
+static __noinline __u64 vmm_add(__u64 process, __u64 serial, __u64 *count, __u64 more)
+{
+	struct handle_key key = { .process = process, .number = serial };
+	__u32 nothing = 0;
+	__u64 was;
+
+	for (int i = 0; i < VMM_LOCK_TURNS; i++)
+		if (!bpf_map_update_elem(&vmm_locks, &key, &nothing, BPF_NOEXIST))
+			break;
+	was = *count;
+	__sync_fetch_and_add(count, more);
+	bpf_map_delete_elem(&vmm_locks, &key);
+	return was;
+}
+#else
+static __always_inline __u64 vmm_add(__u64 process, __u64 serial, __u64 *count, __u64 more)
+{
+	return __sync_fetch_and_add(count, more);
+}
+#endif
 
 static __always_inline void vmm_key(struct live_key *key, __u64 process, __u64 serial)
 {
@@ -96,9 +137,16 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 	if (!l)
 		return; /* did not fit, which was counted */
 	was = *l;
+#ifdef LINUX_5_10
+	/* Several may see 0; one of them deletes it. */
+	__sync_fetch_and_add(&l->references, -1);
+	if (*(volatile __u32 *)&l->references || bpf_map_delete_elem(&live_by_pointer, &key))
+		return;
+#else
 	if (__sync_fetch_and_add(&l->references, -1) != 1)
 		return;
 	bpf_map_delete_elem(&live_by_pointer, &key);
+#endif
 	vmm_handle_gone(process, was.handle, serial);
 	if (!was.foreign)
 		row_free(process, &was, false);
@@ -124,7 +172,7 @@ static __always_inline void vmm_release(__u64 process, __u64 number, __u64 seria
 	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
 
 	/* The number stays known: a mapping may get the handle retained again. */
-	if (h && h->serial == serial && __sync_fetch_and_add(&h->references, -1) != 1)
+	if (h && h->serial == serial && vmm_add(process, serial, &h->references, -1) != 1)
 		return;
 	vmm_unref(process, serial);
 }
@@ -137,7 +185,9 @@ struct mapping_search {
 	__u64 process, address, at, serial;
 };
 
-static long mapping_step(__u64 i, struct mapping_search *s)
+LOOP_CONTEXT(mapping_search, mapping_here)
+
+LOOP_STEP(mapping_step, mapping_search, s, mapping_here)
 {
 	struct mapping_key key = { .process = s->process, .address = s->at };
 	struct mapping *m = bpf_map_lookup_elem(&mappings_by_address, &key);
@@ -162,7 +212,7 @@ static __always_inline __u64 vmm_pin(__u64 process, __u64 address)
 	struct live_key key;
 	struct live *l;
 
-	bpf_loop(VMM_SEARCH, mapping_step, &s, 0);
+	LOOP_ON(VMM_SEARCH, mapping_step, s, mapping_here);
 	if (!s.serial)
 		return 0;
 	vmm_key(&key, process, s.serial);
@@ -185,7 +235,7 @@ static __always_inline void vmm_retain(__u64 process, __u64 number, __u64 serial
 		return; /* mapped before attach */
 	if (!h || h->serial != serial)
 		vmm_handle_made(process, number, serial);
-	else if (__sync_fetch_and_add(&h->references, 1) != 0)
+	else if (vmm_add(process, serial, &h->references, 1) != 0)
 		vmm_unref(process, serial);
 }
 
@@ -211,13 +261,10 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	}
 }
 
-struct unmap {
-	__u64 process, address, end;
-};
-
-static long unmap_one(__u64 i, struct unmap *u)
+/* Takes the mapping at s->at out, and goes on behind it, up to s->address. */
+LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
 {
-	struct mapping_key key = { .process = u->process, .address = u->address };
+	struct mapping_key key = { .process = s->process, .address = s->at };
 	struct mapping *found = bpf_map_lookup_elem(&mappings_by_address, &key);
 	struct mapping m;
 
@@ -227,18 +274,18 @@ static long unmap_one(__u64 i, struct unmap *u)
 	}
 	m = *found;
 	bpf_map_delete_elem(&mappings_by_address, &key);
-	vmm_unref(u->process, m.serial);
+	vmm_unref(s->process, m.serial);
 	if (!m.size_bytes)
 		return 1;
-	u->address += m.size_bytes;
-	return u->address >= u->end;
+	s->at += m.size_bytes;
+	return s->at >= s->address;
 }
 
 static __always_inline void vmm_unmap(__u64 process, __u64 address, __u64 size)
 {
-	struct unmap u = { .process = process, .address = address, .end = address + size };
+	struct mapping_search s = { .process = process, .at = address, .address = address + size };
 
-	bpf_loop(MAX_UNMAP, unmap_one, &u, 0);
+	LOOP_ON(MAX_UNMAP, unmap_step, s, mapping_here);
 }
 
 #endif

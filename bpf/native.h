@@ -33,6 +33,12 @@ struct {
 	__type(value, __u32);
 } code_by_address SEC(".maps");
 
+#ifdef LINUX_5_10
+static __always_inline bool native_is_code(__u64 process, __u64 address)
+{
+	return false; /* bpf_find_vma() came with 5.17 */
+}
+#else
 #define NATIVE_VM_EXEC 0x4 /* include/linux/mm.h */
 
 static long native_vma(struct task_struct *task, struct vm_area_struct *vma, __u32 *executable)
@@ -56,6 +62,7 @@ static __always_inline bool native_is_code(__u64 process, __u64 address)
 	bpf_map_update_elem(&code_by_address, &key, &executable, BPF_ANY);
 	return executable;
 }
+#endif
 
 /*
  * Fills s->native for a function that has just returned with these registers.

@@ -63,6 +63,7 @@ struct oom_holders {
 	__u64 bytes[OOM_HOLDERS];
 };
 
+#ifndef LINUX_5_10
 /* Adds one row to the process's sum, and to its holders if it is large enough. */
 static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_holders *h)
 {
@@ -83,6 +84,7 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 	}
 	return 0;
 }
+#endif
 
 static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 stack)
 {
@@ -93,8 +95,10 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!t)
 		return 0;
 	holders.process = t->process;
+#ifndef LINUX_5_10
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
 	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
+#endif
 
 	oom = bpf_ringbuf_reserve(&ooms_ring, sizeof(*oom), 0);
 	if (!oom) {

@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_PROCESS_H
 #define GPU_GADGETS_PROCESS_H
 
+#include "linux_5_10.h"
+
 /*
  * process: who made a call. A process is (tgid, start time, exec count), never
  * a pid alone: pids are reused, and exec gives the same pid another program.
@@ -31,9 +33,10 @@ static __always_inline __u64 process_id(__u32 tgid, __u64 start_boot_ns, __u32 e
  */
 static __always_inline __u64 process_id_of(struct task_struct *task)
 {
-	struct task_struct *leader = task->group_leader;
+	struct task_struct *leader = TASK_READ(task, group_leader);
 
-	return process_id(task->tgid, leader->start_boottime, leader->self_exec_id);
+	return process_id(TASK_READ(task, tgid), TASK_READ(leader, start_boottime),
+			  TASK_READ(leader, self_exec_id));
 }
 
 #endif

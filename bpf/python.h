@@ -20,13 +20,53 @@
  * until its end.
  */
 
+#ifdef LINUX_5_10
+/* Puts what is known of the current thread into t, which served another one. */
+static __noinline int python_remember(struct python_thread *t)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+	struct python_known *known;
+
+	if (t->owner == thread)
+		return 0;
+	t->owner = thread;
+	t->noted = t->process = 0;
+	known = bpf_map_lookup_elem(&python_threads, &thread);
+	if (!known)
+		return 0;
+	__builtin_memcpy(t, known->head, sizeof(known->head));
+	t->offsets = known->offsets;
+	t->noted = t->process ^ t->state ^ t->absent_until_ns;
+	return 0;
+}
+
+/* Keeps it for the thread's next event, on whichever processor that is. */
+static __noinline int python_note(struct python_thread *t)
+{
+	__u64 thread = t->owner, now = t->process ^ t->state ^ t->absent_until_ns;
+	struct python_known known;
+
+	if (t->noted == now)
+		return 0;
+	t->noted = now;
+	__builtin_memcpy(known.head, t, sizeof(known.head));
+	known.offsets = t->offsets;
+	bpf_map_update_elem(&python_threads, &thread, &known, BPF_ANY);
+	return 0;
+}
+#endif
+
 /*
  * One attempt. `again`: it follows a fault that was mended. 0; -EFAULT with the
  * address in `fault`, not counted; -ENOENT: no storage, or it is in use, which
  * is so when a profiling interrupt meets an unwind of its own thread.
  */
-PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 process,
-			      bool again)
+#ifdef LINUX_5_10
+static __always_inline
+#else
+PYTHON_GLOBAL
+#endif
+long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool again)
 {
 	struct python_thread *t = python_here(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u64 frame;
@@ -41,6 +81,9 @@ PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 p
 		return -ENOENT;
 	}
 	t->busy = 1;
+#ifdef LINUX_5_10
+	python_remember(t);
+#endif
 #ifndef USER_OF_OTHER_TASK
 	t->task = bpf_get_current_task();
 #endif
@@ -50,7 +93,7 @@ PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 p
 	if (status == PYTHON_FOUND) {
 		s->flags |= STACK_HAS_PYTHON;
 		t->fault.count = 0;
-		err = python_thread_read(t);
+		err = python_thread_read(PYTHON_GIVE(t));
 		if (!err)
 			err = python_thread_frame(t, &frame);
 		if (!err) {
@@ -69,6 +112,9 @@ PYTHON_GLOBAL long python_try(struct stack *s, struct user_fault *fault, __u64 p
 		drop(DROP_PYTHON_UNSUPPORTED);
 	}
 	*fault = t->fault;
+#ifdef LINUX_5_10
+	python_note(t);
+#endif
 	t->busy = 0;
 	return err;
 }

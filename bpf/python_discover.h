@@ -82,7 +82,7 @@ static __always_inline void python_read_auxv(struct python_thread *t)
 }
 
 /* bpf_loop: one program header of the main program. */
-static long python_header_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_header_step, python_context, c)
 {
 	struct python_search *s = &c->t->search;
 	struct python_elf_header h;
@@ -103,7 +103,7 @@ static long python_header_step(__u32 i, struct python_context *c)
 }
 
 /* bpf_loop: one entry of a dynamic section. */
-static long python_dynamic_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_dynamic_step, python_context, c)
 {
 	struct python_search *s = &c->t->search;
 	__u64 entry[2];
@@ -130,8 +130,9 @@ static long python_dynamic_step(__u32 i, struct python_context *c)
 	return 0;
 }
 
-PYTHON_GLOBAL long python_read_dynamic(struct python_thread *t, __u64 at)
+PYTHON_GLOBAL long python_read_dynamic(PYTHON_T(__u64 at))
 {
+	PYTHON_TAKE_T;
 	struct python_context c = { .t = t };
 	struct python_search *s;
 
@@ -141,7 +142,7 @@ PYTHON_GLOBAL long python_read_dynamic(struct python_thread *t, __u64 at)
 	s->at = at;
 	s->strings = s->symbols = s->hash = s->debug = 0;
 	t->fault.count = 0;
-	bpf_loop(PY_MAX_DYNAMIC, python_dynamic_step, &c, 0);
+	LOOP(PY_MAX_DYNAMIC, python_dynamic_step, &c);
 	if (t->fault.count)
 		return -EFAULT;
 	/* glibc relocates these in memory, musl and the vDSO do not. */
@@ -193,8 +194,9 @@ static __always_inline long python_chain_step(struct python_thread *t)
  * Looks `which` up in the module whose tables are in t->search. 1: its address
  * is in t->search.value; 0: the module does not export it; -EFAULT.
  */
-PYTHON_GLOBAL long python_find_symbol(struct python_thread *t, __u32 which)
+PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
 {
+	PYTHON_TAKE_T;
 	struct {
 		__u32 buckets, first, bloom_words, shift;
 	} table;
@@ -250,11 +252,11 @@ static __always_inline long python_read_module(struct python_thread *t)
 		return -EFAULT;
 	t->search.next = map.next;
 	t->search.base = map.base;
-	return python_read_dynamic(t, map.dynamic);
+	return python_read_dynamic(PYTHON_GIVE(t, map.dynamic));
 }
 
 /* bpf_loop: one loaded module. Stops at a fault, to go on here when called again. */
-static long python_module_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_module_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 
@@ -262,7 +264,7 @@ static long python_module_step(__u32 i, struct python_context *c)
 		return 1;
 	t->search.found = python_read_module(t);
 	if (!t->search.found)
-		t->search.found = python_find_symbol(t, PY_ELF_RUNTIME);
+		t->search.found = python_find_symbol(PYTHON_GIVE(t, PY_ELF_RUNTIME));
 	if (t->search.found)
 		return 1;
 	t->search.module = t->search.next;
@@ -270,8 +272,9 @@ static long python_module_step(__u32 i, struct python_context *c)
 }
 
 /* The address of the first link_map entry. 1: found; 0: none; -EFAULT. */
-PYTHON_GLOBAL long python_first_module(struct python_thread *t)
+PYTHON_GLOBAL long python_first_module(PYTHON_T())
 {
+	PYTHON_TAKE_T;
 	struct python_search *s;
 	struct python_context c = { .t = t };
 	long err;
@@ -286,14 +289,14 @@ PYTHON_GLOBAL long python_first_module(struct python_thread *t)
 	s->bias = s->dynamic = 0;
 	s->at = s->headers;
 	t->fault.count = 0;
-	bpf_loop(s->header_count < PY_MAX_HEADERS ? s->header_count : PY_MAX_HEADERS,
-		 python_header_step, &c, 0);
+	LOOP(s->header_count < PY_MAX_HEADERS ? s->header_count : PY_MAX_HEADERS,
+	     python_header_step, &c);
 	if (t->fault.count)
 		return -EFAULT;
 	if (!s->dynamic || !s->has_bias)
 		return 0;
 	s->base = s->bias;
-	err = python_read_dynamic(t, s->bias + s->dynamic);
+	err = python_read_dynamic(PYTHON_GIVE(t, s->bias + s->dynamic));
 	if (err)
 		return err;
 	if (!s->debug)
@@ -314,13 +317,13 @@ static __always_inline long python_find_runtime(struct python_thread *t)
 	struct python_context c = { .t = t };
 
 	if (!t->search.module) {
-		long err = python_first_module(t);
+		long err = python_first_module(PYTHON_GIVE(t));
 
 		if (err <= 0)
 			return err;
 	}
 	t->search.found = 0;
-	bpf_loop(PY_MAX_MODULES, python_module_step, &c, 0);
+	LOOP(PY_MAX_MODULES, python_module_step, &c);
 	return t->search.found;
 }
 

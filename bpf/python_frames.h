@@ -220,7 +220,7 @@ PYTHON_GLOBAL long python_resolve(void)
 	}
 	v->symbol = python_symbol();
 	v->has_class = t->symbol.class_len != 0;
-	line = python_line(t, target);
+	line = python_line(PYTHON_GIVE(t, target));
 	if (line > 0)
 		v->line = line;
 	if (python_string_tail(t, PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME),
@@ -239,12 +239,16 @@ PYTHON_GLOBAL long python_resolve(void)
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_walk {
 	struct python_thread *t;
+#ifdef LINUX_5_10
+	struct python_walked *s;
+#else
 	struct stack *s;
+#endif
 };
 #endif
 
 /* bpf_loop: one frame. */
-static long python_frame_step(__u32 i, struct python_walk *w)
+PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 {
 	struct python_thread *t = w->t;
 	struct python_line_key *key = &t->key;
@@ -277,7 +281,7 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}
-		t->argument_type = python_argument_type(t, frame);
+		t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
 		key->position = (__u32)key->position ^ (t->argument_type << 17);
 	}
 	v = bpf_map_lookup_elem(&python_lines_by_place, key);
@@ -316,7 +320,11 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 static __always_inline void python_walk_frames(struct python_thread *t, struct stack *s,
 					       __u64 frame)
 {
+#ifdef LINUX_5_10
+	struct python_walk w = { .t = t, .s = &t->walked };
+#else
 	struct python_walk w = { .t = t, .s = s };
+#endif
 
 	t->next_frame = frame;
 	t->innermost = frame;
@@ -324,7 +332,10 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->frame_count = 0;
 	t->stack_flags = 0;
 	t->checked_file = 0;
-	bpf_loop(PY_MAX_STEPS, python_frame_step, &w, 0);
+	LOOP(PY_MAX_STEPS, python_frame_step, &w);
+#ifdef LINUX_5_10
+	bpf_probe_read_kernel(s->python, sizeof(s->python), t->walked.python);
+#endif
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;
 }

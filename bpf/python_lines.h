@@ -89,7 +89,7 @@ static __always_inline long python_pair(struct python_line_walk *w, __u8 byte)
 }
 
 /* bpf_loop: one byte of the table. */
-static long python_line_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_line_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 	struct python_line_walk *w = &t->line;
@@ -119,8 +119,9 @@ static long python_line_step(__u32 i, struct python_context *c)
  * the table is damaged, -EFAULT when it is unreadable. `target` is in code units
  * from co_code_adaptive (3.11+) or bytes of co_code. Writes t->bytes.
  */
-PYTHON_GLOBAL long python_line(struct python_thread *t, __s32 target)
+PYTHON_GLOBAL long python_line(PYTHON_T(__s32 target))
 {
+	PYTHON_TAKE_T;
 	struct python_context c = { .t = t };
 	struct python_line_walk *w;
 	__u64 table, size;
@@ -145,7 +146,7 @@ PYTHON_GLOBAL long python_line(struct python_thread *t, __s32 target)
 		return 0;
 	w->size = size;
 	w->table = table + t->offsets.at[PY_BYTES_DATA];
-	bpf_loop(w->size, python_line_step, &c, 0);
+	LOOP(w->size, python_line_step, &c);
 	if (t->fault.count != faults)
 		return -EFAULT;
 	/* co_lnotab does not say where the last line ends. */

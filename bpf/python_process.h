@@ -32,18 +32,10 @@ struct {
 #define PY_RETRY_NS (16ULL * 1000 * 1000)
 #define PY_RETRY_DOUBLINGS 10
 
-#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
-struct python_debug_walk {
-	struct python_thread *t;
-	__u64 runtime;
-	__u32 minor;
-	__s32 err;
-};
-#endif
-
 /* bpf_loop: one offset from _Py_DebugOffsets. */
-static long python_debug_step(__u32 i, struct python_debug_walk *w)
+PYTHON_STEP(python_debug_step, python_context, c)
 {
+	struct python_offset_walk *w = &c->t->offset;
 	__u32 row = (w->minor - PY_MINOR_FIRST) & PY_ROW_MASK;
 	__u64 value;
 	__u16 at;
@@ -51,10 +43,10 @@ static long python_debug_step(__u32 i, struct python_debug_walk *w)
 	i &= PY_OFFSET_MASK;
 	at = python_known_offsets[row][i];
 	if (at == PY_NONE) {
-		w->t->offsets.at[i] = PY_NONE;
+		c->t->offsets.at[i] = PY_NONE;
 		return 0;
 	}
-	if (user_read(&w->t->fault, &value, sizeof(value), w->runtime + at)) {
+	if (user_read(&c->t->fault, &value, sizeof(value), w->runtime + at)) {
 		w->err = -EFAULT;
 		return 1;
 	}
@@ -62,52 +54,58 @@ static long python_debug_step(__u32 i, struct python_debug_walk *w)
 		w->err = -EINVAL;
 		return 1;
 	}
-	w->t->offsets.at[i] = value;
+	c->t->offsets.at[i] = value;
 	return 0;
 }
 
 /* bpf_loop: one offset from the table. */
-static long python_table_step(__u32 i, struct python_debug_walk *w)
+PYTHON_STEP(python_table_step, python_context, c)
 {
+	struct python_offset_walk *w = &c->t->offset;
 	__u32 row = (w->minor - PY_MINOR_FIRST) & PY_ROW_MASK;
 
 	i &= PY_OFFSET_MASK;
-	w->t->offsets.at[i] = python_known_offsets[row][i];
+	c->t->offsets.at[i] = python_known_offsets[row][i];
 	return 0;
 }
 
 /* Fills t->offsets. 0; -EFAULT; -EINVAL: not a version that we know. */
-PYTHON_GLOBAL long python_load_offsets(struct python_thread *t, __u64 runtime,
-					   __u32 version, bool free_threaded)
+PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
+				       bool free_threaded))
 {
-	struct python_debug_walk w = { .t = t, .runtime = runtime };
+	PYTHON_TAKE_T;
+	struct python_context c = { .t = t };
+	struct python_offset_walk *w;
 	struct python_offsets *o;
 	__u32 end;
 
 	if (!t)
 		return -EINVAL;
 	o = &t->offsets;
-	w.minor = (version >> 16) & 0xff;
-	if (version >> 24 != 3 || w.minor < PY_MINOR_FIRST || w.minor > PY_MINOR_LAST)
+	w = &t->offset;
+	w->runtime = runtime;
+	w->err = 0;
+	w->minor = (version >> 16) & 0xff;
+	if (version >> 24 != 3 || w->minor < PY_MINOR_FIRST || w->minor > PY_MINOR_LAST)
 		return -EINVAL;
 	/* 3.14t gives each thread its own bytecode; never run against. */
-	if (free_threaded && w.minor > 13)
+	if (free_threaded && w->minor > 13)
 		return -EINVAL;
-	if (w.minor <= PY_MINOR_TABLE)
-		bpf_loop(PY_OFFSET_COUNT, python_table_step, &w, 0);
+	if (w->minor <= PY_MINOR_TABLE)
+		LOOP(PY_OFFSET_COUNT, python_table_step, &c);
 	else
-		bpf_loop(PY_OFFSET_COUNT, python_debug_step, &w, 0);
-	if (w.err)
-		return w.err;
-	o->minor = w.minor;
+		LOOP(PY_OFFSET_COUNT, python_debug_step, &c);
+	if (w->err)
+		return w->err;
+	o->minor = w->minor;
 	o->free_threaded = free_threaded;
-	if (w.minor > PY_MINOR_TABLE) {
+	if (w->minor > PY_MINOR_TABLE) {
 		/* Both follow fields of the same struct: Include/cpython/code.h and
 		 * unicodeobject.h of 3.13, 3.14 and 3.15. */
 		o->at[PY_CODE_VERSION] = o->at[PY_CODE_FIRSTLINE] + 24;
 		o->at[PY_STRING_COMPACT] = o->at[PY_STRING_ASCII] + 16;
 	}
-	if (w.minor < 11) {
+	if (w->minor < 11) {
 		end = o->at[PY_FRAME_LOCALS] + 8;
 	} else {
 		end = o->at[PY_FRAME_INSTR] + 8;
@@ -135,9 +133,9 @@ static __always_inline long python_identify_version(struct python_thread *t, __u
 		return -EFAULT;
 	if (head[0] == PY_DEBUG_COOKIE) {
 		*version = head[1];
-		return python_load_offsets(t, runtime, head[1], head[2] & 1);
+		return python_load_offsets(PYTHON_GIVE(t, runtime, head[1], head[2] & 1));
 	}
-	found = python_find_symbol(t, PY_ELF_VERSION);
+	found = python_find_symbol(PYTHON_GIVE(t, PY_ELF_VERSION));
 	if (found < 0)
 		return found;
 	if (found) {
@@ -147,19 +145,19 @@ static __always_inline long python_identify_version(struct python_thread *t, __u
 		/* From 3.13 on the cookie must have been there. */
 		if (((hex >> 16) & 0xff) > PY_MINOR_TABLE)
 			return -EINVAL;
-		return python_load_offsets(t, runtime, hex, false);
+		return python_load_offsets(PYTHON_GIVE(t, runtime, hex, false));
 	}
 	/* Older ones are told apart by what each added to the C API. */
 	*version = 0x030a0000;
 	for (__u32 which = PY_ELF_ADD_OBJECT_REF; which <= PY_ELF_POS_ONLY_ARGS; which++) {
-		found = python_find_symbol(t, which);
+		found = python_find_symbol(PYTHON_GIVE(t, which));
 		if (found < 0)
 			return found;
 		if (found)
 			break;
 		*version -= 0x10000;
 	}
-	return python_load_offsets(t, runtime, *version, false);
+	return python_load_offsets(PYTHON_GIVE(t, runtime, *version, false));
 }
 
 /*
@@ -169,8 +167,9 @@ static __always_inline long python_identify_version(struct python_thread *t, __u
  */
 static __noinline long python_inherit(struct python_thread *t)
 {
-	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	struct task_struct *parent = task->real_parent;
+	struct task_struct *task = task_current();
+	struct task_struct *parent = TASK_READ(task, real_parent);
+	struct mm_struct *mine, *theirs;
 	struct python_process *known;
 	__u64 id;
 
@@ -179,9 +178,12 @@ static __noinline long python_inherit(struct python_thread *t)
 	return -ESRCH;
 #endif
 	/* The randomised stack and the file say that both run the same exec. */
-	if (parent->self_exec_id != task->self_exec_id || !parent->mm || !task->mm ||
-	    parent->mm->start_stack != task->mm->start_stack ||
-	    parent->mm->exe_file != task->mm->exe_file)
+	if (TASK_READ(parent, self_exec_id) != TASK_READ(task, self_exec_id))
+		return -ESRCH;
+	mine = TASK_READ(task, mm);
+	theirs = TASK_READ(parent, mm);
+	if (!mine || !theirs || TASK_READ(theirs, start_stack) != TASK_READ(mine, start_stack) ||
+	    TASK_READ(theirs, exe_file) != TASK_READ(mine, exe_file))
 		return -ESRCH;
 	id = process_id_of(parent);
 	known = bpf_map_lookup_elem(&python_by_process, &id);
@@ -273,7 +275,7 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 			return known->status;
 	} else if (!python_inherit(t)) {
 		python_adopt(t, process, &t->found);
-		if (!python_thread_read(t)) {
+		if (!python_thread_read(PYTHON_GIVE(t))) {
 			bpf_map_update_elem(&python_by_process, &process, &t->found, BPF_ANY);
 			return PYTHON_FOUND;
 		}

@@ -63,6 +63,13 @@ struct python_identity {
 	__u64 rank; /* of the best state so far; see python_thread_rank() */
 };
 
+/* The offsets that are being read; see python_process.h. */
+struct python_offset_walk {
+	__u64 runtime;
+	__u32 minor;
+	__s32 err;
+};
+
 /* The line table that is being read; see python_lines.h. */
 struct python_line_walk {
 	__u64 table; /* address of the first byte */
@@ -136,6 +143,7 @@ struct python_thread {
 	 */
 	struct python_identity who;
 	struct python_line_walk line;
+	struct python_offset_walk offset;
 	__u64 interpreter, other; /* of the thread list */
 	__u64 entry;		  /* frame on the C stack */
 	__s64 cell;
@@ -153,8 +161,46 @@ struct python_thread {
 	__u8 code[PY_BLOCK(256)];
 	__u8 bytes[PY_BLOCK(256)];
 	struct symbol symbol;
+#ifdef LINUX_5_10
+	__u64 owner; /* the thread that all this is about */
+	__u64 noted; /* what changes of it, as python_threads has it */
+	/* The frames of python_walk_frames(), which cannot hand a stack over. */
+	struct python_walked {
+		struct python_frame python[STACK_PYTHON_FRAMES];
+	} walked;
+#endif
 };
 
+#ifdef LINUX_5_10
+/*
+ * [0]: the scratch of one unwind. One at a time on a processor: see linux_5_10.h.
+ * What holds for the thread until its next event is in python_threads.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct python_thread);
+} python_scratch SEC(".maps");
+
+/* The head of python_thread, up to what is of one event only. */
+#define PYTHON_HEAD_BYTES 56
+
+struct python_known {
+	__u8 head[PYTHON_HEAD_BYTES];
+	struct python_offsets offsets;
+};
+
+/* Thread → what is known of it. LRU: one that is evicted is looked for again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct python_known);
+} python_threads SEC(".maps");
+
+_Static_assert(offsetof(struct python_thread, busy) == PYTHON_HEAD_BYTES, "as copied");
+#else
 /*
  * Thread → its python_thread. Written by the programs that unwind; ends with
  * the thread. Task storage and not a per-CPU array, because uprobe programs are
@@ -166,6 +212,7 @@ struct {
 	__type(key, int);
 	__type(value, struct python_thread);
 } python_threads SEC(".maps");
+#endif
 
 /*
  * A global function is verified once by itself, not anew at each call and in
@@ -178,10 +225,30 @@ struct {
 
 static __always_inline struct python_thread *python_here(__u64 flags)
 {
+#ifdef LINUX_5_10
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&python_scratch, &zero);
+#else
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 
 	return bpf_task_storage_get(&python_threads, task, 0, flags);
+#endif
 }
+
+/*
+ * A global function's parameters with t first, and the arguments. Before 5.12 none
+ * is a pointer: PYTHON_TAKE_T stands first in the function and finds t.
+ */
+#ifdef LINUX_5_10
+#define PYTHON_T(...) __VA_ARGS__
+#define PYTHON_TAKE_T struct python_thread *t = python_here(0)
+#define PYTHON_GIVE(t, ...) __VA_ARGS__
+#else
+#define PYTHON_T(...) struct python_thread *t, ##__VA_ARGS__
+#define PYTHON_TAKE_T
+#define PYTHON_GIVE(t, ...) t, ##__VA_ARGS__
+#endif
 
 /* The word at a field of a block that was read before. */
 static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 offset)
@@ -203,5 +270,17 @@ static __always_inline struct task_struct *python_subject(struct python_thread *
 struct python_context {
 	struct python_thread *t;
 };
+
+/* A step of a loop over t, or over what a struct has besides t. */
+#ifdef LINUX_5_10
+#define PYTHON_STEP(name, context, argument, ...)                              \
+	LOOP_STEP_GLOBAL(name, context, argument,                              \
+			 struct python_thread *t = python_here(0); if (!t) return 1; \
+			 struct context context_ = { .t = t, ##__VA_ARGS__ };  \
+			 struct context *argument = &context_)
+#else
+#define PYTHON_STEP(name, context, argument, ...) \
+	static long name(__u32 i, struct context *argument)
+#endif
 
 #endif

@@ -81,7 +81,7 @@ static __always_inline long python_is_self(struct python_thread *t, __u64 object
 }
 
 /* bpf_loop: one cell variable; is it argument 0? */
-static long python_cell_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_cell_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 	__u64 argument;
@@ -100,8 +100,9 @@ static long python_cell_step(__u32 i, struct python_context *c)
  * t->code: that of `self`, if that is its name. 0: none. Below 3.11 only, where
  * code has no qualname. An argument that a closure uses lives in a cell.
  */
-PYTHON_GLOBAL __u64 python_argument_type(struct python_thread *t, __u64 frame)
+PYTHON_GLOBAL __u64 python_argument_type(PYTHON_T(__u64 frame))
 {
+	PYTHON_TAKE_T;
 	struct python_context c = { .t = t };
 	struct python_offsets *o;
 	__u64 object, type = 0, cells;
@@ -122,7 +123,7 @@ PYTHON_GLOBAL __u64 python_argument_type(struct python_thread *t, __u64 frame)
 			      python_word(t->code, 255, o->at[PY_CODE_CELL2ARG] - 8) +
 				      PY_TUPLE_SIZE))
 			return 0;
-		bpf_loop(cells < 64 ? cells : 64, python_cell_step, &c, 0);
+		LOOP(cells < 64 ? cells : 64, python_cell_step, &c);
 		if (t->cell < 0)
 			return 0;
 		locals = PY_CODE(t, PY_CODE_NLOCALS);

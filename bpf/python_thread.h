@@ -42,7 +42,7 @@ static __always_inline void python_identify(struct python_thread *t)
 #define PY_OWNER_C 3
 
 /* bpf_loop: one frame, until one that lies on the C stack. */
-static long python_entry_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_entry_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 
@@ -79,7 +79,7 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 		return at - t->other < 65536 ? ~0ULL : at;
 	}
 	t->entry = PY_THREAD(t, PY_THREAD_FRAME);
-	bpf_loop(STACK_PYTHON_FRAMES, python_entry_step, &c, 0);
+	LOOP(STACK_PYTHON_FRAMES, python_entry_step, &c);
 	return t->entry ? t->entry : ~0ULL;
 }
 
@@ -116,7 +116,7 @@ static __always_inline void python_state_seen(struct python_thread *t)
 }
 
 /* bpf_loop: one thread of the list, or on to the next interpreter. */
-static long python_thread_step(__u32 i, struct python_context *c)
+PYTHON_STEP(python_thread_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 
@@ -160,8 +160,9 @@ static long python_thread_step(__u32 i, struct python_context *c)
  * interpreters' lists when it is not known. 0; -ESRCH when the thread is not
  * one of Python's; -EFAULT with the address in t->fault.
  */
-PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
+PYTHON_GLOBAL long python_thread_read(PYTHON_T())
 {
+	PYTHON_TAKE_T;
 	struct python_context c = { .t = t };
 	__u64 head, first = 0, next = 0;
 
@@ -225,7 +226,7 @@ search:
 		if (first != t->who.word)
 			return -ESRCH;
 	}
-	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);
+	LOOP(PY_MAX_THREADS, python_thread_step, &c);
 	if (t->state) {
 		if (t->who.one_interpreter)
 			return 0;

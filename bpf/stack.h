@@ -64,7 +64,7 @@ struct symbol {
  * several new entries at once is not to be had there.
  */
 #ifndef STACK_MAP_FLAGS
-#define STACK_MAP_FLAGS BPF_F_NO_PREALLOC
+#define STACK_MAP_FLAGS MAP_FLAGS_GROWING
 #endif
 
 /*

@@ -17,7 +17,7 @@
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
-	__u64 context;	 /* that owns it; 0: unknown or none */
+	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
 	__u64 serial;	 /* unique: of the call that made it */
 	__u64 doom;	 /* serial of the context destruction in progress */
 	__u32 kind;	 /* enum alloc_kind */
@@ -57,6 +57,52 @@ struct thread {
 	struct stack stack;
 };
 
+#ifdef LINUX_5_10
+/*
+ * Thread id → its state. Written and read by its own probes; deleted at its end.
+ * Preallocated: 22 MB.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct thread);
+} thread_by_task SEC(".maps");
+
+/* [0]: zeroes. A new entry needs a value, and this one is too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct thread);
+} thread_unused SEC(".maps");
+
+static __always_inline struct thread *thread_find(__u32 tid, bool create)
+{
+	struct thread *t = bpf_map_lookup_elem(&thread_by_task, &tid);
+	__u32 zero = 0;
+	void *unused;
+
+	if (t || !create)
+		return t;
+	unused = bpf_map_lookup_elem(&thread_unused, &zero);
+	if (!unused || bpf_map_update_elem(&thread_by_task, &tid, unused, BPF_NOEXIST))
+		return 0;
+	return bpf_map_lookup_elem(&thread_by_task, &tid);
+}
+
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	return thread_find(task->pid, false);
+}
+
+static __always_inline void thread_gone(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+
+	bpf_map_delete_elem(&thread_by_task, &tid);
+}
+#else
 /* Thread → its state. Written and read by its own probes only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -65,12 +111,27 @@ struct {
 	__type(value, struct thread);
 } thread_by_task SEC(".maps");
 
+/* The state of a task that a BTF program was given. */
+static __always_inline struct thread *thread_of(struct task_struct *task)
+{
+	return bpf_task_storage_get(&thread_by_task, task, 0, 0);
+}
+
+static __always_inline void thread_gone(struct task_struct *task)
+{
+}
+#endif
+
 /* The current thread's state; made if `create`. NULL: no memory, or not there. */
 static __always_inline struct thread *thread_current(__u64 process, bool create)
 {
+#ifdef LINUX_5_10
+	struct thread *t = thread_find(bpf_get_current_pid_tgid(), create);
+#else
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0,
 						create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+#endif
 
 	if (t && t->process != process) {
 		t->process = process;

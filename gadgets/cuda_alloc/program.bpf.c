@@ -49,7 +49,7 @@ static __always_inline int enter(struct pt_regs *ctx, __u32 api)
 {
 	if (discard())
 		return 0;
-	call_enter(ctx, process_id_of(bpf_get_current_task_btf()), api);
+	call_enter(ctx, process_id_of(task_current()), api);
 	return 0;
 }
 
@@ -62,16 +62,18 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
 		      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
+#ifndef LINUX_5_10
 	if (may_sleep)
 		python_unwind_sleepable(&t->stack, t->process);
 	else
+#endif
 		python_unwind(&t->stack, &t->fault, t->process);
 	return capture_store(t);
 }
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
-	struct thread *t = thread_current(process_id_of(bpf_get_current_task_btf()), false);
+	struct thread *t = thread_current(process_id_of(task_current()), false);
 	const struct cuda_api *api;
 	struct live_key key;
 	__u64 sp = PT_REGS_SP(ctx);
@@ -105,6 +107,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	return 0;
 }
 
+#ifndef LINUX_5_10
 SEC("uprobe/gadget_program_disabled")
 int cuda_enter(struct pt_regs *ctx)
 {
@@ -134,6 +137,7 @@ int cuda_exit_multi(struct pt_regs *ctx)
 }
 
 ATTACH_PROGRAMS(cuda_enter, cuda_exit, cuda_enter_multi, cuda_exit_multi);
+#endif
 
 /*
  * The same for unmodified ig, which finds libraries by ld.so.cache and knows
@@ -194,6 +198,13 @@ int stock_exit(struct pt_regs *ctx)
 CUDA_APIS(X)
 #undef X
 
+#ifdef LINUX_5_10
+/* There are no cookies: our attach operator, too, takes a program for each point. */
+#define X(symbol, op, kind, flags, a, b, c) [API_##symbol - 1] = &enter_##symbol,
+ATTACH_PROGRAMS_OF_POINTS(CUDA_API_COUNT - 1, CUDA_APIS(X), stock_exit);
+#undef X
+#endif
+
 /*
  * Life of processes. A process's id changes at exec and is gone with its last
  * thread; what it held then was freed by the driver.
@@ -209,11 +220,12 @@ static __always_inline void process_gone(__u64 id)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0, 0);
+	struct thread *t = thread_of(task);
 	__u64 id = process_id_of(task);
 
 	if (t && t->process == id && t->call.sp)
 		drop(DROP_DIED_IN_CALL);
+	thread_gone(task);
 	if (task->signal->live.counter == 0) {
 		process_gone(id);
 		selection_gone(task->tgid);
@@ -264,6 +276,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx)
 	struct row *row = ctx->value;
 	struct process *p;
 	struct alloc a = {};
+	bool gone;
 
 	if (!key || !row)
 		return 0;
@@ -285,7 +298,11 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx)
 	a.peak_bytes = row->peak_bytes;
 	a.inuse_bytes = a.alloc_bytes - a.freed_bytes - a.implicit_bytes;
 	a.inuse_objects = a.alloc_objects - a.freed_objects - a.implicit_objects;
-	if (p && p->exit_boot_ns) {
+	gone = p && p->exit_boot_ns;
+#ifdef LINUX_5_10
+	gone = gone || instance_ended(key->process, key->instance);
+#endif
+	if (gone) {
 		a.implicit_bytes += a.inuse_bytes;
 		a.implicit_objects += a.inuse_objects;
 		a.inuse_bytes = 0;

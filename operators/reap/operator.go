@@ -27,7 +27,8 @@ const (
 )
 
 var (
-	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address"}
+	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
+		"instances_by_number", "instance_by_context"} // the last two: for old kernels only
 	rowMaps   = []string{"rows_by_stack", "unknown_rows"}
 )
 
