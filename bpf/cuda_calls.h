@@ -424,9 +424,11 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	case CUDA_VMM_MAP:
 		vmm_map(t->process, call->a, call->b, call->c);
 		break;
+#ifndef LINUX_5_10
 	case CUDA_VMM_UNMAP:
 		vmm_unmap(t->process, call->a, call->b);
 		break;
+#endif
 	case CUDA_VMM_IMPORT:
 		if (!call_read(t, &number, 8, call->a, may_sleep))
 			break;

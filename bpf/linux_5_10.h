@@ -52,10 +52,10 @@ static __always_inline struct task_struct *task_current(void)
 		__VA_ARGS__;                                                  \
 		return argument ? name##_body(i, argument) : 1;               \
 	}                                                                     \
-	__noinline long name##_block(__u32 from, __u32 count)                 \
+	__noinline long name##_block(__u32 from, __u32 turns)                 \
 	{                                                                     \
 		for (__u32 i = 0; i < LOOP_BLOCK; i++)                        \
-			if (i >= count || name(from + i))                     \
+			if (from + i >= turns || name(from + i))              \
 				return 1;                                     \
 		return 0;                                                     \
 	}                                                                     \
@@ -91,13 +91,15 @@ static __always_inline struct task_struct *task_current(void)
 		}                                                             \
 	})
 
+/* The bound is a constant: one that the compiler derives, the verifier may not. */
 #define LOOP(turns, name, context)                                            \
 	({                                                                    \
 		__u32 turns_ = (turns);                                       \
                                                                               \
 		(void)(context); /* the steps find it themselves */           \
-		for (__u32 at_ = 0; at_ < LOOP_BLOCK * LOOP_BLOCK && at_ < turns_; at_ += LOOP_BLOCK) \
-			if (name##_block(at_, turns_ - at_))                  \
+		barrier_var(turns_);                                          \
+		for (__u32 at_ = 0; at_ < LOOP_BLOCK * LOOP_BLOCK; at_ += LOOP_BLOCK) \
+			if (name##_block(at_, turns_))                        \
 				break;                                        \
 	})
 
