@@ -58,6 +58,9 @@ type Options struct {
 	Flags []string
 	// Edit may change the specification before it is loaded.
 	Edit func(*ebpf.CollectionSpec)
+	// Linux510 is the variant for kernels before 6.0. It needs a kernel that
+	// does not preempt uprobe programs; see bpf/linux_5_10.h.
+	Linux510 bool
 	// Offset of the probes in each function, in bytes.
 	Offset uint64
 }
@@ -69,8 +72,14 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	bpftest.RequireRoot(t)
 	_, here, _, _ := runtime.Caller(0)
 	source := filepath.Join(filepath.Dir(here), "../../gadgets/cuda_alloc/program.bpf.c")
-	spec := bpftest.Spec(t, source, append([]string{"-mcpu=v3"}, o.Flags...)...)
-	require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+	flags := append([]string{"-mcpu=v3"}, o.Flags...)
+	if o.Linux510 {
+		flags = append(flags, "-mcpu=v2", "-DLINUX_5_10")
+	}
+	spec := bpftest.Spec(t, source, flags...)
+	if !o.Linux510 {
+		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+	}
 	if o.Edit != nil {
 		o.Edit(spec)
 	}
@@ -87,10 +96,18 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	}
 	file, err := link.OpenExecutable(library)
 	require.NoError(t, err)
-	multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
 	// Returns first: a call without a return would count as one left by a longjmp.
-	tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
-	tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	if o.Linux510 {
+		at := &link.UprobeOptions{Offset: o.Offset}
+		for _, symbol := range symbols {
+			tr.keep(file.Uretprobe(symbol, tr.Programs["stock_exit"], nil))
+			tr.keep(file.Uprobe(symbol, tr.Programs["enter_"+symbol], at))
+		}
+	} else {
+		multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
+		tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
+		tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	}
 	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
