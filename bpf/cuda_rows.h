@@ -17,7 +17,11 @@
  * loses what a program adds to an element between the copy and the delete.
  */
 #ifndef MAX_ROWS
+#ifdef LINUX_5_10
+#define MAX_ROWS 65536 /* a row for each context that a stack allocated in */
+#else
 #define MAX_ROWS 16384
+#endif
 #endif
 #define MAX_UNKNOWN_ROWS 4096
 #define MAX_PROCESSES 8192

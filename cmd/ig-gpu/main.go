@@ -117,7 +117,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 	}
 	rootFlags := utils.CopyFlagSet(flags) // before commands add theirs
 
-	runtime := runner.New(local.New(), set, machine.This().Check)
+	runtime := runner.New(local.New(), set, machine.This())
 	if err := common.InitConfig(rootFlags); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}

@@ -36,6 +36,10 @@ const (
 	paramScan = "scan-interval"
 	paramMode = "attach-mode"
 
+	// pointPrograms is the array of a gadget for kernels without cookies; see
+	// ATTACH_PROGRAMS_OF_POINTS in bpf/attach_point.h.
+	pointPrograms = "attach_enter_points"
+
 	// endedGrace is more than the interval at which rows are read (1 s).
 	endedGrace = 1200 * time.Millisecond
 )
@@ -115,11 +119,16 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	i.cfg.Mode = tracer.Mode(values[paramMode])
 	i.cfg.ProcFS, i.cfg.Maps = o.cfg.ProcFS, o.cfg.Maps
 
+	if _, err := ig.MapSpec(gc, pointPrograms); err == nil {
+		i.points = table
+	}
 	mode := ig.AttachPerf
 	if i.cfg.Mode == tracer.Multi || (i.cfg.Mode != tracer.Perf && features.HaveBPFLinkUprobeMulti() == nil) {
 		mode = ig.AttachMulti // as the tracer will choose
 	}
-	ig.SetAttachMode(gc, mode)
+	if i.points == nil { // else the programs are those of the stock sections
+		ig.SetAttachMode(gc, mode)
+	}
 	if err := ig.DisableStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
@@ -146,6 +155,8 @@ type instance struct {
 	}
 	cfg  tracer.Config
 	rows *rows
+	// points is the table of a gadget that has an entry program for each.
+	points []ig.AttachPoint
 
 	programs []*ebpf.Program
 	tracer   *tracer.Tracer
@@ -259,6 +270,20 @@ func (i *instance) takePrograms(gc ig.Context) error {
 		}
 		*program = p
 		i.programs = append(i.programs, p)
+	}
+	if i.points == nil {
+		return nil
+	}
+	programs, err := ig.Programs(gc, pointPrograms)
+	if err != nil {
+		return fmt.Errorf("take the gadget's programs: %w", err)
+	}
+	i.cfg.Programs.EnterPoint = map[uint32]*ebpf.Program{}
+	for slot, p := range programs {
+		i.programs = append(i.programs, p)
+		if int(slot) < len(i.points) {
+			i.cfg.Programs.EnterPoint[i.points[slot].Cookie] = p
+		}
 	}
 	return nil
 }

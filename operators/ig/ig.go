@@ -75,6 +75,28 @@ func Program(gc Context, mapName string) (*ebpf.Program, error) {
 	return p, nil
 }
 
+// Programs returns all programs of a program array, by their slots, as the gadget
+// was compiled with them. The caller closes them. ErrAbsent when the gadget has no
+// such array.
+func Programs(gc Context, mapName string) (map[uint32]*ebpf.Program, error) {
+	m, err := Map(gc, mapName)
+	if err != nil {
+		return nil, err
+	}
+	programs := map[uint32]*ebpf.Program{}
+	for slot := range m.MaxEntries() {
+		var p *ebpf.Program
+		if err := m.Lookup(slot, &p); err != nil {
+			for _, other := range programs {
+				other.Close()
+			}
+			return nil, fmt.Errorf("look up program %d in %s: %w", slot, mapName, err)
+		}
+		programs[slot] = p
+	}
+	return programs, nil
+}
+
 // DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL
 // programs of the points itself. To be called in Instantiate: ig reads the
 // setting when it starts.

@@ -29,7 +29,7 @@ const (
 var (
 	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
 		"instances_by_number", "instance_by_context"} // the last two: for old kernels only
-	rowMaps   = []string{"rows_by_stack", "unknown_rows"}
+	rowMaps = []string{"rows_by_stack", "unknown_rows"}
 )
 
 // Operator runs a Reaper beside a gadget that has the maps.

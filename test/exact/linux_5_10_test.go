@@ -18,7 +18,7 @@ import (
 func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	var name unix.Utsname
 	require.NoError(t, unix.Uname(&name))
-	if version := unix.ByteSliceToString(name.Version[:]); strings.Contains(version, "PREEMPT") {
+	if version := unix.ByteSliceToString(name.Version[:]); false && strings.Contains(version, "PREEMPT") {
 		t.Skipf("this kernel may preempt uprobe programs, and 5.10 does not: %s", version)
 	}
 	lib := library(t)
@@ -30,7 +30,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 		have := got(tr.Rows())
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
 		requireEqual(t, "alive, by stack", want, have)
-	}, "--calls", "20000")
+	}, "--calls", "200000")
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
 }

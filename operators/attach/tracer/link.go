@@ -91,6 +91,12 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
 	one := func(p probe, offset uint64) ([]link.Link, error) {
 		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		program := t.cfg.Programs.Enter
+		if t.cfg.Programs.EnterPoint != nil {
+			if program, o.Cookie = t.cfg.Programs.EnterPoint[p.cookie], 0; program == nil {
+				return nil, fmt.Errorf("the gadget has no program for %s", p.symbol)
+			}
+		}
 		var links []link.Link
 		if p.exit {
 			exit, err := ex.Uretprobe("", t.cfg.Programs.Exit, o)
@@ -102,7 +108,7 @@ func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Lin
 			}
 			links = append(links, exit)
 		}
-		enter, err := ex.Uprobe("", t.cfg.Programs.Enter, o)
+		enter, err := ex.Uprobe("", program, o)
 		if err != nil {
 			for _, l := range links {
 				l.Close()

@@ -39,6 +39,9 @@ type Point struct {
 type Programs struct {
 	Enter, Exit           *ebpf.Program
 	EnterMulti, ExitMulti *ebpf.Program
+	// EnterPoint, instead of Enter, has a program for each point, by its cookie.
+	// None of the programs then asks for cookies.
+	EnterPoint map[uint32]*ebpf.Program
 }
 
 // Mode is how programs are attached.
@@ -49,7 +52,7 @@ const (
 	Auto Mode = "auto"
 	// Multi attaches all points of a file at once (uprobe_multi, Linux 6.6).
 	Multi Mode = "multi"
-	// Perf attaches point by point. Cookies need Linux 5.15.
+	// Perf attaches point by point. Cookies need Linux 5.15; see EnterPoint.
 	Perf Mode = "perf"
 )
 
@@ -192,7 +195,7 @@ func New(cfg Config) (*Tracer, error) {
 
 	p := cfg.Programs
 	haveMulti := p.EnterMulti != nil && (p.ExitMulti != nil || !exit)
-	havePerf := p.Enter != nil && (p.Exit != nil || !exit)
+	havePerf := (p.Enter != nil || p.EnterPoint != nil) && (p.Exit != nil || !exit)
 	switch cfg.Mode {
 	case Auto, "":
 		t.mode = Perf

@@ -26,6 +26,10 @@ import (
 // Repository is the prefix of the names that our images are published under.
 const Repository = "ghcr.io/gpu-gadgets/"
 
+// variant follows a gadget's name in that of its image for kernels from 5.10 on
+// whose uprobe programs may not sleep; see build.yaml.
+const variant = "_linux_5_10"
+
 // ErrNotEmbedded says that this binary carries no image of that name.
 var ErrNotEmbedded = errors.New("not embedded in this binary")
 
@@ -52,8 +56,12 @@ func Embedded() Set {
 	return Set{files: files}
 }
 
-// Names lists the gadgets of the set, sorted.
+// Names lists the gadgets of the set, sorted; not their variants.
 func (s Set) Names() []string {
+	return slices.DeleteFunc(s.images(), func(name string) bool { return strings.HasSuffix(name, variant) })
+}
+
+func (s Set) images() []string {
 	if s.files == nil {
 		return nil
 	}
@@ -75,16 +83,29 @@ func (s Set) Names() []string {
 // a registry, a path, a tag or a digest is a reference to some other image,
 // even when its last element is one of ours.
 func (s Set) Has(image string) bool {
-	return !strings.ContainsAny(image, "/:@") && slices.Contains(s.Names(), image)
+	return !strings.ContainsAny(image, "/:@") && slices.Contains(s.images(), image)
+}
+
+// HasVariant tells whether the set has a gadget's image for old kernels, too.
+func (s Set) HasVariant(name string) bool { return s.Has(name + variant) }
+
+// OpenVariant is Open for the image of a gadget for old kernels. It answers to the
+// gadget's own name.
+func (s Set) OpenVariant(ctx context.Context, name string) (oras.ReadOnlyTarget, error) {
+	return s.open(ctx, name, name+variant)
 }
 
 // Open returns the image of one gadget as a store that Inspektor Gadget can
 // read in place of its own. It fails with ErrNotEmbedded for an unknown name.
 func (s Set) Open(ctx context.Context, name string) (oras.ReadOnlyTarget, error) {
-	if !s.Has(name) {
-		return nil, fmt.Errorf("gadget %q: %w", name, ErrNotEmbedded)
+	return s.open(ctx, name, name)
+}
+
+func (s Set) open(ctx context.Context, name, image string) (oras.ReadOnlyTarget, error) {
+	if !s.Has(image) {
+		return nil, fmt.Errorf("gadget %q: %w", image, ErrNotEmbedded)
 	}
-	layout, err := fs.Sub(s.files, name)
+	layout, err := fs.Sub(s.files, image)
 	if err != nil {
 		return nil, fmt.Errorf("open image of %s: %w", name, err)
 	}
@@ -92,7 +113,7 @@ func (s Set) Open(ctx context.Context, name string) (oras.ReadOnlyTarget, error)
 	if err != nil {
 		return nil, fmt.Errorf("open image of %s: %w", name, err)
 	}
-	return &target{ReadOnlyStore: store, name: name}, nil
+	return &target{ReadOnlyStore: store, name: name, image: image}, nil
 }
 
 // target answers to the short name as well. Inspektor Gadget completes a bare
@@ -100,7 +121,8 @@ func (s Set) Open(ctx context.Context, name string) (oras.ReadOnlyTarget, error)
 // cuda_alloc arrives as ghcr.io/inspektor-gadget/gadget/cuda_alloc:latest.
 type target struct {
 	*oci.ReadOnlyStore
-	name string
+	name  string // that users give
+	image string // that the layout has
 }
 
 func (t *target) Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error) {
@@ -111,5 +133,5 @@ func (t *target) Resolve(ctx context.Context, reference string) (ocispec.Descrip
 	if !strings.HasSuffix(reference, "/"+t.name+":latest") {
 		return desc, err
 	}
-	return t.ReadOnlyStore.Resolve(ctx, Repository+t.name+":latest")
+	return t.ReadOnlyStore.Resolve(ctx, Repository+t.image+":latest")
 }

@@ -75,6 +75,20 @@ func TestImageAnswersToTheNamesThatInspektorGadgetAsksFor(t *testing.T) {
 	}
 }
 
+func TestVariantAnswersToTheGadgetsName(t *testing.T) {
+	set, want := oneImage(t, "cuda_alloc_linux_5_10")
+	require.Empty(t, set.Names(), "variants are no gadgets of their own")
+	require.True(t, set.HasVariant("cuda_alloc"))
+	require.False(t, set.HasVariant("py_stack"))
+	store, err := set.OpenVariant(t.Context(), "cuda_alloc")
+	require.NoError(t, err)
+	desc, err := store.Resolve(t.Context(), "ghcr.io/inspektor-gadget/gadget/cuda_alloc:latest")
+	require.NoError(t, err)
+	require.Equal(t, want.Digest, desc.Digest)
+	_, err = set.OpenVariant(t.Context(), "py_stack")
+	require.ErrorIs(t, err, ErrNotEmbedded)
+}
+
 func TestUnknownNameIsASentinel(t *testing.T) {
 	set, _ := oneImage(t, "cuda_alloc")
 	_, err := set.Open(t.Context(), "nosuch")

@@ -73,11 +73,17 @@ func (m Machine) Check() error {
 	if err != nil {
 		return fmt.Errorf("look for the kernel's BTF: %w", err)
 	}
-	// Any other error has other causes, which loading the gadget will tell.
-	if err := m.LoadSleepable(); errors.Is(err, unix.EINVAL) {
-		return &Requirement{Need: fmt.Sprintf("ig-gpu needs Linux 6.1 or newer, this is %s: a probe must be able to wait for a page of the process that is not in memory", m.Release)}
-	}
 	return nil
+}
+
+// CannotSleep says that uprobe programs may not wait for a page of the process
+// that is not in memory. Any other reason why one does not load is none: loading
+// the gadget will tell.
+func (m Machine) CannotSleep() bool { return errors.Is(m.LoadSleepable(), unix.EINVAL) }
+
+// NeedsSleep is what a gadget lacks of which there is no variant that does without.
+func (m Machine) NeedsSleep(gadget string) *Requirement {
+	return &Requirement{Need: fmt.Sprintf("%s needs Linux 6.1 or newer, this is %s: its programs must be able to wait for a page of the process that is not in memory", gadget, m.Release)}
 }
 
 // MountByDefault turns --auto-mount-filesystems on for flags, which must hold

@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 )
 
 // ErrNoContainers says that the run asked for containers where none can be
@@ -30,19 +31,28 @@ var ErrUnknownGadget = errors.New("unknown gadget")
 // Runtime is an Inspektor Gadget runtime that knows the embedded images.
 type Runtime struct {
 	runtime.Runtime
-	images images.Set
-	check  func() error
+	images  images.Set
+	machine Machine
 }
 
-// New wraps inner. check runs before anything else does and decides whether the
-// machine is fit; its error is returned as it is.
-func New(inner runtime.Runtime, set images.Set, check func() error) *Runtime {
-	return &Runtime{Runtime: inner, images: set, check: check}
+// Machine is what the runtime asks before it does anything; see package machine.
+type Machine interface {
+	// Check decides whether the machine is fit; its error is returned as it is.
+	Check() error
+	// CannotSleep asks for the gadgets' variants for old kernels.
+	CannotSleep() bool
+	// NeedsSleep is the error for a gadget that has none.
+	NeedsSleep(gadget string) *machine.Requirement
+}
+
+// New wraps inner.
+func New(inner runtime.Runtime, set images.Set, m Machine) *Runtime {
+	return &Runtime{Runtime: inner, images: set, machine: m}
 }
 
 // Init checks the machine, then prepares the inner runtime.
 func (r *Runtime) Init(global *params.Params) error {
-	if err := r.check(); err != nil {
+	if err := r.machine.Check(); err != nil {
 		return err
 	}
 	return r.Runtime.Init(global)
@@ -63,6 +73,10 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if err := r.useEmbedded(gadget); err != nil {
 		return err
 	}
+	if r.images.HasVariant(gadget.ImageName()) && r.machine.CannotSleep() {
+		gadget.Logger().Infof("this kernel's probes cannot wait for a page that is not in memory: running %s for Linux 5.10; "+
+			"stacks that lack frames for it are counted as python_unreadable", gadget.ImageName())
+	}
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
 }
 
@@ -77,7 +91,14 @@ func (r *Runtime) useEmbedded(gadget runtime.GadgetContext) error {
 	if !ok {
 		return fmt.Errorf("run embedded gadget %s: unknown kind of context %T", gadget.ImageName(), gadget)
 	}
-	target, err := r.images.Open(gadget.Context(), gadget.ImageName())
+	open := r.images.Open
+	if r.machine.CannotSleep() {
+		if !r.images.HasVariant(gadget.ImageName()) {
+			return r.machine.NeedsSleep(gadget.ImageName())
+		}
+		open = r.images.OpenVariant
+	}
+	target, err := open(gadget.Context(), gadget.ImageName())
 	if err != nil {
 		return err
 	}

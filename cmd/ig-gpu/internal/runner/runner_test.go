@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 )
 
 // inner is a runtime that fails as it is told and keeps what it was given.
@@ -40,22 +41,52 @@ func (i *inner) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ api.
 	return i.err
 }
 
-func fit() error { return nil }
+// unfit is a machine as package machine describes it.
+type unfit struct {
+	err         error
+	cannotSleep bool
+}
 
-// The image needs not be complete: it is opened here and read elsewhere.
-func oneImage(t *testing.T, name string) images.Set {
+func (u unfit) Check() error      { return u.err }
+func (u unfit) CannotSleep() bool { return u.cannotSleep }
+func (u unfit) NeedsSleep(gadget string) *machine.Requirement {
+	return &machine.Requirement{Need: gadget + " needs sleep"}
+}
+
+var fit = unfit{}
+
+// The images need not be complete: they are opened here and read elsewhere.
+func oneImage(t *testing.T, names ...string) images.Set {
 	t.Helper()
-	return images.New(fstest.MapFS{
-		name + "/oci-layout": {Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		name + "/index.json": {Data: []byte(`{"schemaVersion":2,"manifests":[]}`)},
-	})
+	files := fstest.MapFS{}
+	for _, name := range names {
+		files[name+"/oci-layout"] = &fstest.MapFile{Data: []byte(`{"imageLayoutVersion":"1.0.0"}`)}
+		files[name+"/index.json"] = &fstest.MapFile{Data: []byte(`{"schemaVersion":2,"manifests":[]}`)}
+	}
+	return images.New(files)
+}
+
+func TestOldKernelsGetTheVariantOrALine(t *testing.T) {
+	old := unfit{cannotSleep: true}
+	set := oneImage(t, "cuda_alloc", "cuda_alloc_linux_5_10", "py_stack")
+	in := &inner{}
+	require.NoError(t, New(in, set, old).RunGadget(gadgetcontext.New(t.Context(), "cuda_alloc"), nil, nil))
+	require.NotNil(t, in.gadget.OrasTarget())
+
+	in = &inner{}
+	err := New(in, set, old).RunGadget(gadgetcontext.New(t.Context(), "py_stack"), nil, nil)
+	var requirement *machine.Requirement
+	require.ErrorAs(t, err, &requirement)
+	require.Nil(t, in.gadget)
+	// Others' gadgets know best what they need.
+	require.NoError(t, New(in, set, old).RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, nil))
 }
 
 func TestMachineIsCheckedFirst(t *testing.T) {
-	unfit := errors.New("unfit")
+	wrong := errors.New("unfit")
 	in := &inner{}
-	err := New(in, images.Set{}, func() error { return unfit }).Init(nil)
-	require.Equal(t, unfit, err)
+	err := New(in, images.Set{}, unfit{err: wrong}).Init(nil)
+	require.Equal(t, wrong, err)
 	require.False(t, in.initialized)
 
 	require.NoError(t, New(in, images.Set{}, fit).Init(nil))
