@@ -71,7 +71,7 @@ static __noinline long live_replace(struct live_key *key, struct live *fresh)
 {
 	struct live *old = bpf_map_lookup_elem(&live_by_pointer, key);
 	struct live was = {};
-	long err;
+	int err;
 
 	if (old)
 		was = *old;
@@ -94,7 +94,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 {
 	struct row_key row_key;
 	struct row *row;
-	long err;
+	int err;
 
 	row_key_of(&row_key, key->process, fresh);
 	row = row_of_alloc(&row_key, fresh->size_bytes);

@@ -102,7 +102,7 @@ static __noinline int process_remember(__u64 id)
 	p.proc.tid = p.proc.pid;
 	bpf_probe_read_kernel(p.proc.comm, sizeof(p.proc.comm), leader->comm);
 	p.start_boot_ns = TASK_READ(leader, start_boottime);
-	if (bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
+	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
 		drop(DROP_PROCESSES_FULL);
 	return 0;
 }

@@ -189,7 +189,7 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	struct symbol *s;
 	struct python_string text;
 	__u64 name, id;
-	long err;
+	int err; /* see stack_store() */
 
 	if (!t)
 		return 0;

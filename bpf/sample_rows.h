@@ -76,7 +76,7 @@ static __noinline int process_remember(struct task_struct *task, __u64 id)
 		return 0;
 	process_describe(task, &p.proc);
 	p.start_boot_ns = task->group_leader->start_boottime;
-	if (bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
+	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
 		drop(DROP_PROCESSES_FULL);
 	return 0;
 }

@@ -36,7 +36,9 @@ static __always_inline __u64 stack_hash(const struct stack *s)
 /* Stores s, a map value, if it is new. 0: there was no room. */
 static __always_inline __u64 stack_store(struct stack *s, __u64 id)
 {
-	long err;
+	/* Before 6.4 map calls return 32 bits, and as a long no error is negative
+	 * (d7ba4cc900bf, "bpf: return long from bpf_map_ops funcs"). */
+	int err;
 
 	if (!bpf_map_lookup_elem(&stacks_by_id, &id)) {
 		err = bpf_map_update_elem(&stacks_by_id, &id, s, BPF_NOEXIST);

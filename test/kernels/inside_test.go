@@ -18,7 +18,12 @@ import (
 
 // inside tells the tests of this file and of load_test.go that they run on the
 // kernel to be tested.
-const inside = "GPU_GADGETS_KERNEL_TEST"
+const (
+	inside = "GPU_GADGETS_KERNEL_TEST"
+	// variantVariable: what follows the gadget's name in that of its image for this
+	// kernel.
+	variantVariable = "GPU_GADGETS_VARIANT"
+)
 
 func requireInside(t *testing.T) {
 	t.Helper()
@@ -49,6 +54,22 @@ func TestProduct(t *testing.T) {
 	w.tell("done")
 	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
 	require.Empty(t, g.drops)
+	told := strings.Count(g.stderr.String(), "running cuda_alloc for Linux 5.10")
+	if os.Getenv(variantVariable) != "" {
+		require.Equal(t, 1, told, g.stderr.String())
+	} else {
+		require.Zero(t, told, g.stderr.String())
+	}
+}
+
+// TestRefused: a gadget without a variant for this kernel is refused with one line.
+func TestRefused(t *testing.T) {
+	requireInside(t)
+	cmd := exec.Command(built(t, "bin/ig-gpu"), "run", "py_stack", "--host", "--timeout", "5")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.True(t, strings.HasPrefix(string(out), "Error: py_stack needs Linux 6.1 or newer, this is "), string(out))
+	require.Equal(t, 1, strings.Count(string(out), "\n"), string(out))
 }
 
 // TestStock: the same image on Inspektor Gadget's own ig, which finds the library
@@ -64,10 +85,11 @@ func TestStock(t *testing.T) {
 	// ig attaches nothing, not even to the host, where it finds no runtime.
 	run(t, "cp", "/bin/true", "/usr/bin/runc")
 	ig := built(t, "build/vm/ig")
-	run(t, ig, "image", "import", built(t, "build/images/cuda_alloc.tar"), "--auto-mount-filesystems")
+	image := "cuda_alloc" + os.Getenv(variantVariable)
+	run(t, ig, "image", "import", built(t, "build/images/"+image+".tar"), "--auto-mount-filesystems")
 
 	w := startWorkload(t, library, "--calls", "1000")
-	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/cuda_alloc:latest", "--verify-image=false", "--pull", "never",
+	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/"+image+":latest", "--verify-image=false", "--pull", "never",
 		"--auto-mount-filesystems", "--host", "-o", "json")
 	g.wait("all is attached", func() bool { return g.tables > 1 })
 	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
