@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/tracer"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/pages"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/selection"
 )
@@ -274,6 +275,8 @@ func (i *instance) takePrograms(gc ig.Context) error {
 	if i.points == nil {
 		return nil
 	}
+	// These programs cannot wait for a page.
+	i.cfg.Prepare = pages.NewVisitor(i.cfg.ProcFS).Visit
 	programs, err := ig.Programs(gc, pointPrograms)
 	if err != nil {
 		return fmt.Errorf("take the gadget's programs: %w", err)

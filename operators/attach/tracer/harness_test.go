@@ -87,7 +87,9 @@ func load(t testing.TB) *kernel {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	p := c.Programs
-	return &kernel{c, Programs{p["enter"], p["leave"], p["enter_multi"], p["leave_multi"]}}
+	return &kernel{c, Programs{
+		Enter: p["enter"], Exit: p["leave"], EnterMulti: p["enter_multi"], ExitMulti: p["leave_multi"],
+	}}
 }
 
 // calls returns how often the probe with that cookie saw a call and a return.

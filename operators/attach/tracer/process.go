@@ -114,6 +114,9 @@ func (t *Tracer) handle(e procevents.Event) {
 		if t.selected[e.Parent] {
 			t.choose(e.PID, true)
 		}
+		if p := t.processes[e.Parent]; p != nil && len(p.files) > 0 {
+			t.cfg.Prepare(e.PID)
+		}
 	case procevents.Exec:
 		t.leave(e.PID)
 		t.cfg.Maps.Stale(e.PID)
@@ -237,6 +240,9 @@ func (t *Tracer) inspect(pid uint32) {
 	}
 	p.comm = t.comm(pid)
 	p.mountNS = t.mountNS(pid)
+	if len(p.files) == 0 {
+		t.cfg.Prepare(pid)
+	}
 	seen := map[fileKey]bool{}
 	for _, m := range found {
 		if key, ok := t.enter(p, m); ok {

@@ -100,6 +100,9 @@ type Config struct {
 	// Ended is called when the last selected process has ended: nothing is left
 	// to trace. May be nil; not called without PIDs.
 	Ended func()
+	// Prepare is called with a process before its first library is attached to,
+	// and with the child of such a process. May be nil.
+	Prepare func(pid uint32)
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
 	// Visible tells whether a user wants to know of a process; of others
@@ -179,6 +182,9 @@ func New(cfg Config) (*Tracer, error) {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(string) {}
+	}
+	if cfg.Prepare == nil {
+		cfg.Prepare = func(uint32) {}
 	}
 	if cfg.Select == nil {
 		cfg.Select = func(uint32, bool) error { return nil }

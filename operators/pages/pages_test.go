@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pages
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// start runs a command that says something when it is up, and waits.
+func start(t *testing.T, name string, args ...string) uint32 {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	_, err = bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	return uint32(cmd.Process.Pid)
+}
+
+func TestInterpreterIsFound(t *testing.T) {
+	// ctypes asks the same question of the dynamic linker. A static interpreter
+	// exports the symbol, too.
+	const say = `import ctypes
+print(ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime")), flush=True)
+input()`
+	cmd := exec.Command("python3", "-c", say)
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var want uint64
+	_, err = fmt.Fscan(bufio.NewReader(stdout), &want)
+	require.NoError(t, err)
+
+	found, err := Python("/proc", uint32(cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Equal(t, want, found)
+}
+
+func TestOtherProgramsHaveNone(t *testing.T) {
+	found, err := Python("/proc", start(t, "sh", "-c", "echo up; read x"))
+	require.NoError(t, err)
+	require.Zero(t, found)
+	_, err = Python("/proc", 1<<31-1)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// fake is a procfs with one process whose memory is a file.
+func fake(t *testing.T, auxv []uint64, memory map[uint64][]uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "7"), 0o755))
+	words := func(values []uint64) (b []byte) {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		return b
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "7/auxv"), words(auxv), 0o644))
+	image := make([]byte, 1<<16)
+	for at, values := range memory {
+		copy(image[at:], words(values))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "7/mem"), image, 0o644))
+	return dir
+}
+
+func TestHostileMemoryEnds(t *testing.T) {
+	// Program headers at 0x1000: PT_PHDR, PT_DYNAMIC at 0x2000, where DT_DEBUG is
+	// 0x3000, whose list at 0x4000 is a circle; its module's dynamic section, at
+	// 0x5000, is not terminated or has a symbol table that is one of nonsense.
+	auxv := []uint64{atHeaders, 0x1000, atHeaderCount, 2}
+	memory := map[uint64][]uint64{
+		0x1000: {ptPhdr, 0, 0x1000, 0, 0, 0, 0, ptDynamic, 0, 0x2000},
+		0x2000: {dtDebug, 0x3000, 0, 0},
+		0x3008: {0x4000},
+		0x4000: {0, 0, 0x5000, 0x4000},
+		0x5000: {dtHash, 0x6000, dtSymbols, 0x7000, dtStrings, 0x8000, 0, 0},
+		0x6000: {1, 0<<32 | 1, ^uint64(0)}, // one bucket, one word that says yes
+	}
+	found, err := Python(fake(t, auxv, memory), 7)
+	require.NoError(t, err)
+	require.Zero(t, found)
+
+	memory[0x6000] = []uint64{1, 1 << 32, ^uint64(0)}
+	memory[0x6018] = []uint64{1 << 62} // the chain is far away
+	_, err = Python(fake(t, auxv, memory), 7)
+	require.NoError(t, err)
+
+	memory[0x4000] = []uint64{0, 0, 1 << 60, 0x4000}
+	_, err = Python(fake(t, auxv, memory), 7)
+	require.Error(t, err, "a wild pointer is an error and no more")
+}
+
+func TestVisitsThatDoNotReturnAreFew(t *testing.T) {
+	v := NewVisitor("/proc")
+	end := make(chan struct{})
+	defer close(end)
+	var running atomic.Int32
+	v.visit = func(string, uint32) (uint64, error) {
+		running.Add(1)
+		<-end
+		return 0, nil
+	}
+	began := time.Now()
+	for range maxVisits + 5 {
+		v.Visit(7)
+	}
+	require.EqualValues(t, maxVisits, running.Load())
+	require.Less(t, time.Since(began), (maxVisits+3)*patience, "the rest does not wait")
+}
