@@ -134,8 +134,13 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 		// Mitigations cost time, and nothing here needs them.
 		"-append", "console=ttyS0 loglevel=4 oops=panic panic=-1 mitigations=off tsc_early_khz=" + frequency,
 	}
-	for _, share := range []struct{ tag, path string }{{"host", "/"}, {"vm", work}} {
-		stop, err := serve(work, share.tag, share.path)
+	for _, share := range []struct{ tag, path, cache string }{
+		// With less than always, the guest forgets a file's pages whenever a process
+		// opens it, also those that others have mapped.
+		{"host", "/", "always"},
+		{"vm", work, "auto"},
+	} {
+		stop, err := serve(work, share.tag, share.path, share.cache)
 		if err != nil {
 			return r, err
 		}
@@ -197,7 +202,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 func socketName(work, tag string) string { return tag + "-" + filepath.Base(work) }
 
 // serve hands a directory to the machine, until stop.
-func serve(work, tag, path string) (stop func(), err error) {
+func serve(work, tag, path, cache string) (stop func(), err error) {
 	socket := socketName(work, tag)
 	// It keeps a file open for each that the guest knows of, so it may have as
 	// many as we may have at most; by itself it would ask for more, in vain.
@@ -207,9 +212,9 @@ func serve(work, tag, path string) (stop func(), err error) {
 	}
 	args := []string{"--socket-path=" + socket, fmt.Sprintf("--rlimit-nofile=%d", files.Max)}
 	// Its other sandbox cannot share "/" itself.
-	cmd := exec.Command("/usr/lib/qemu/virtiofsd", append(args, "-o", "source="+path+",cache=auto,sandbox=chroot")...)
+	cmd := exec.Command("/usr/lib/qemu/virtiofsd", append(args, "-o", "source="+path+",cache="+cache+",sandbox=chroot")...)
 	if _, err := os.Stat(cmd.Path); err != nil { // QEMU 8 and newer
-		cmd = exec.Command("/usr/libexec/virtiofsd", append(args, "--shared-dir="+path, "--cache=auto", "--sandbox=chroot")...)
+		cmd = exec.Command("/usr/libexec/virtiofsd", append(args, "--shared-dir="+path, "--cache="+cache, "--sandbox=chroot")...)
 	}
 	var said bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = work, &said, &said
