@@ -35,13 +35,19 @@
 #define python_is_self other_python_is_self
 #define python_cell_step other_python_cell_step
 #define python_argument_type other_python_argument_type
+#define python_method_match other_python_method_match
+#define python_method_step other_python_method_step
+#define python_method_name other_python_method_name
+#define python_mix_qualname other_python_mix_qualname
 #define python_class other_python_class
 #define python_symbol_id other_python_symbol_id
 #define python_symbol other_python_symbol
 #define python_mix other_python_mix
 #define python_mix_words other_python_mix_words
 #define python_mix_user other_python_mix_user
-#define python_mix_class other_python_mix_class
+#define python_class_hash other_python_class_hash
+#define python_witness other_python_witness
+#define python_same other_python_same
 #define python_check other_python_check
 #define python_tail other_python_tail
 #define python_string_tail other_python_string_tail
@@ -94,13 +100,19 @@
 #undef python_is_self
 #undef python_cell_step
 #undef python_argument_type
+#undef python_method_match
+#undef python_method_step
+#undef python_method_name
+#undef python_mix_qualname
 #undef python_class
 #undef python_symbol_id
 #undef python_symbol
 #undef python_mix
 #undef python_mix_words
 #undef python_mix_user
-#undef python_mix_class
+#undef python_class_hash
+#undef python_witness
+#undef python_same
 #undef python_check
 #undef python_tail
 #undef python_string_tail

@@ -2,16 +2,11 @@
 #ifndef GPU_GADGETS_PYTHON_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_SYMBOLS_H
 
-#include "python_state.h"
+#include "python_method.h"
 
 /*
  * python_symbols: the names of a code object, as an entry of symbols_by_id.
  */
-
-/* State bits of a str (PyASCIIObject.state; 3.14t moved them, refused above). */
-#define PY_STRING_KIND(state) ((state >> 2) & 7)
-#define PY_STRING_IS_COMPACT 32
-#define PY_STRING_IS_ASCII 64
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_string {
@@ -69,17 +64,6 @@ static __noinline long python_read_string(struct python_thread *t, __u64 object,
 	return 0;
 }
 
-/* Is the str `object` "self"? 1, 0 or -EFAULT. Below 3.11 only: no t variants. */
-static __always_inline long python_is_self(struct python_thread *t, __u64 object)
-{
-	__u32 at = t->offsets.at[PY_STRING_ASCII] & 63;
-
-	if (user_read(&t->fault, t->bytes, at + 4, object))
-		return -EFAULT;
-	return *(__u64 *)(t->bytes + 16) == 4 && (t->bytes[32] & PY_STRING_IS_ASCII) &&
-	       *(__u32 *)(t->bytes + at) == 0x666c6573;
-}
-
 /* bpf_loop: one cell variable; is it argument 0? */
 PYTHON_STEP(python_cell_step, python_context, c)
 {
@@ -113,7 +97,8 @@ PYTHON_GLOBAL __u64 python_argument_type(PYTHON_T(__u64 frame))
 	o = &t->offsets;
 	if (!(__u32)PY_CODE(t, PY_CODE_ARGCOUNT))
 		return 0;
-	object = PY_FRAME(t, PY_FRAME_LOCALS);
+	if (user_read(&t->fault, &object, sizeof(object), frame + o->at[PY_FRAME_LOCALS]))
+		return 0;
 	if (!object) {
 		t->cell = -1;
 		if (!PY_CODE(t, PY_CODE_CELL2ARG))
@@ -140,14 +125,14 @@ PYTHON_GLOBAL __u64 python_argument_type(PYTHON_T(__u64 frame))
 	return type;
 }
 
-/* Writes the class of `self` into t->symbol. 0 or -EFAULT. */
+/* Writes the class of `self`, if there is one, into t->symbol. 0 or -EFAULT. */
 static __noinline long python_class(struct python_thread *t, __u64 type)
 {
 	struct symbol *s = &t->symbol;
 	__u64 name;
 	long is, got;
 
-	if (!type)
+	if (!(__u32)PY_CODE(t, PY_CODE_ARGCOUNT))
 		return 0;
 	if (user_read(&t->fault, &name, sizeof(name),
 		      PY_CODE(t, PY_CODE_VARNAMES) + PY_TUPLE_ITEMS))
@@ -155,6 +140,9 @@ static __noinline long python_class(struct python_thread *t, __u64 type)
 	is = python_is_self(t, name);
 	if (is <= 0)
 		return is;
+	t->has_self = 1;
+	if (!type)
+		return 0;
 	if (user_read(&t->fault, &name, sizeof(name), type + PY_TYPE_NAME))
 		return -EFAULT;
 	/* Not a str but UTF-8, and of unknown length: here the head is kept. */
@@ -195,12 +183,19 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 		return 0;
 	s = &t->symbol;
 	__builtin_memset(s, 0, sizeof(*s));
+	t->has_self = 0;
 	s->first_line = PY_CODE(t, PY_CODE_FIRSTLINE);
-	s->name_is_qualname = t->offsets.at[PY_CODE_QUALNAME] != PY_NONE;
-	if (s->name_is_qualname)
+	s->name_is_qualname = 1;
+	if (t->offsets.at[PY_CODE_QUALNAME] != PY_NONE) {
 		name = PY_CODE(t, PY_CODE_QUALNAME);
-	else
+	} else if (t->qualname) {
+		name = t->qualname;
+	} else {
 		name = PY_CODE(t, PY_CODE_NAME);
+		s->name_is_qualname = 0;
+		if (python_class(t, t->argument_type))
+			return 0;
+	}
 	if (python_read_string(t, name, s->name, sizeof(s->name), &text))
 		return 0;
 	s->name_len = text.bytes;
@@ -211,8 +206,6 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	s->file_len = text.bytes;
 	s->file_kind = text.kind;
 	s->cut |= text.cut << 1;
-	if (!s->name_is_qualname && python_class(t, t->argument_type))
-		return 0;
 	id = python_symbol_id(s);
 	if (bpf_map_lookup_elem(&symbols_by_id, &id))
 		return id;
