@@ -3,10 +3,10 @@
 package kernels
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,14 +43,19 @@ func built(t *testing.T, file string) string {
 // TestProduct: bin/ig-gpu counts to the byte and names every Python frame.
 func TestProduct(t *testing.T) {
 	requireInside(t)
-	w := startWorkload(t, built(t, "build/simcuda/libcuda.so.1"), "--calls", "4000")
+	library := built(t, "build/simcuda/libcuda.so.1")
+	w := startWorkload(t, library, "--calls", "4000")
+	d := startDeep(t, library)
 	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host",
-		"--pid", strconv.Itoa(w.cmd.Process.Pid), "-o", "json")
-	g.wait("the library is attached", func() bool { return g.attached[uint32(w.cmd.Process.Pid)] })
+		"--pid", fmt.Sprintf("%d,%d", w.cmd.Process.Pid, d.pid), "-o", "json")
+	g.wait("the library is attached", func() bool {
+		return g.attached[uint32(w.cmd.Process.Pid)] && g.attached[d.pid]
+	})
 	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
 
 	w.tell("holding")
 	requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+	d.check(t, g)
 	w.tell("done")
 	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
 	require.Empty(t, g.drops)
