@@ -429,6 +429,9 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->stack_flags = 0;
 	t->checked_file = 0;
 	t->checked_type = 0;
+#ifdef LINUX_5_10
+	t->line_bytes = 0;
+#endif
 	LOOP(PY_MAX_STEPS, python_frame_step, &w);
 #ifdef LINUX_5_10
 	bpf_probe_read_kernel(s->python, sizeof(s->python), t->walked.python);

@@ -16,6 +16,9 @@
  *               entry has bit 7 set, so one byte at a time is enough.
  */
 #define PY_MAX_TABLE 65536
+/* Of all tables that one event reads where nothing interrupts it (linux_5_10.h):
+ * 128 frames of 2 KB each; 5 ms. A stack beyond it counts as python_unreadable. */
+#define PY_LINE_BUDGET (256 << 10)
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 enum python_line_state {
@@ -144,9 +147,19 @@ PYTHON_GLOBAL long python_line(PYTHON_T(__s32 target))
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		return 0;
+#ifdef LINUX_5_10
+	/* The rest is for the next event. */
+	if (t->line_bytes > PY_LINE_BUDGET) {
+		t->fault.count++;
+		return -EFAULT;
+	}
+#endif
 	w->size = size;
 	w->table = table + t->offsets.at[PY_BYTES_DATA];
 	LOOP(w->size, python_line_step, &c);
+#ifdef LINUX_5_10
+	t->line_bytes += w->at;
+#endif
 	if (t->fault.count != faults)
 		return -EFAULT;
 	/* co_lnotab does not say where the last line ends. */

@@ -186,6 +186,7 @@ struct python_thread {
 #ifdef LINUX_5_10
 	__u64 owner; /* the thread that all this is about */
 	__u64 noted; /* what changes of it, as python_threads has it */
+	__u32 line_bytes; /* of tables, read in this unwind */
 	/* The frames of python_walk_frames(), which cannot hand a stack over. */
 	struct python_walked {
 		struct python_frame python[STACK_PYTHON_FRAMES];

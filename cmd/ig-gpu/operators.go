@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
@@ -55,6 +56,7 @@ func ownOperators() []operators.DataOperator {
 	return []operators.DataOperator{
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
+		holders.NewOperator(),
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),

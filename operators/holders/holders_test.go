@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package holders
+
+import (
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/stretchr/testify/require"
+)
+
+type rowKey struct {
+	Process, Stack uint64
+	Kind           uint32
+	Device         int32
+	Instance       uint64
+}
+
+type row struct {
+	AllocBytes, AllocObjects, FreedBytes, FreedObjects, ImplicitBytes, ImplicitObjects, InuseBytes, PeakBytes uint64
+}
+
+// members makes a struct of 64-bit members.
+func members(name string, names ...string) *btf.Struct {
+	s := &btf.Struct{Name: name, Size: uint32(len(names) * 8)}
+	for i, n := range names {
+		s.Members = append(s.Members, btf.Member{Name: n, Type: &btf.Int{Size: 8}, Offset: btf.Bits(i * 64)})
+	}
+	return s
+}
+
+func TestLayoutIsThatOfTheObject(t *testing.T) {
+	key := members("row_key", "process", "stack", "kind_and_device", "instance")
+	value := members("row", "alloc_bytes", "inuse_bytes")
+	l, err := layoutOf(&ebpf.MapSpec{Key: key, Value: value})
+	require.NoError(t, err)
+	require.Equal(t, layout{process: 0, stack: 8, instance: 24, inuse: 8}, l)
+	_, err = layoutOf(&ebpf.MapSpec{Key: members("row_key", "process", "stack"), Value: value})
+	require.ErrorContains(t, err, "instance")
+	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Int{Size: 8}, Value: value})
+	require.ErrorContains(t, err, "not a struct")
+}
+
+func hash(t *testing.T, key, value uint32) *ebpf.Map {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: key, ValueSize: value, MaxEntries: 64})
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skipf("needs root to make maps; runs as user %d", os.Geteuid())
+	}
+	require.NoError(t, rlimit.RemoveMemlock())
+	rows, instances := hash(t, 32, 64), hash(t, 16, 16)
+	put := func(process, stack, instance uint64, inuse int64) {
+		require.NoError(t, rows.Put(rowKey{Process: process, Stack: stack, Instance: instance}, row{InuseBytes: uint64(inuse)}))
+	}
+	for stack := range uint64(7) {
+		put(1, stack, 10, int64(100*stack))
+	}
+	put(1, 3, 11, 1000)  // the same stack in another context
+	put(1, 4, 12, 90000) // a context that was destroyed
+	put(1, 5, 13, -8)    // a free that was counted first
+	put(2, 6, 10, 90000) // another process
+	require.NoError(t, instances.Put([2]uint64{1, 12}, [2]uint64{0, 1}))
+	require.NoError(t, instances.Put([2]uint64{1, 11}, [2]uint64{0, 0}))
+
+	all := sums{}
+	require.NoError(t, all.add(1, rows, layout{process: 0, stack: 8, instance: 24, inuse: 48}, instances))
+	require.Equal(t, Held{
+		Bytes:   100 + 200 + 300 + 400 + 500 + 600 + 1000,
+		Largest: [count]Holder{{3, 1300}, {6, 600}, {5, 500}, {4, 400}, {2, 200}},
+	}, all.held())
+	require.Equal(t, Held{}, sums{}.held())
+}
