@@ -78,7 +78,7 @@ if [ ! -e "$dir/vmlinuz" ]; then
 	[ "$kernel" != newest ] || version='[0-9]+\.[0-9]+'
 	release=$(apt apt-cache pkgnames linux-image- |
 		sed -nE "s/^linux-image-($version\.[0-9]+[^ ]*-cloud-amd64)$/\1/p" | grep -vE 'deb[0-9]+\.|unsigned' |
-		sort -V | tail -1)
+		sort -V | tail -1 || true)
 	[ -n "$release" ] || cannot "Debian has no package of Linux $kernel (any more?)"
 	echo "==> fetch Linux $release" >&2
 	rm -rf "$dir"
