@@ -53,6 +53,62 @@ input()`
 	require.Equal(t, want, found)
 }
 
+// present counts the pages of a range that the process's page tables have.
+func present(t *testing.T, pid uint32, from, to uint64) (n int) {
+	t.Helper()
+	f, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
+	require.NoError(t, err)
+	defer f.Close()
+	entries := make([]byte, (to-from)/uint64(os.Getpagesize())*8)
+	_, err = f.ReadAt(entries, int64(from/uint64(os.Getpagesize())*8))
+	require.NoError(t, err)
+	for ; len(entries) > 0; entries = entries[8:] {
+		n += int(binary.LittleEndian.Uint64(entries) >> 63)
+	}
+	return n
+}
+
+func TestPagesThatTheProcessLacksAreBroughtIn(t *testing.T) {
+	// It forgets the file mapping that the interpreter's symbols are in, when it
+	// has done everything once that it does after that.
+	const forget = `import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+at = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+maps = [(*(int(x, 16) for x in f[0].split("-")), f[2], f[5] if len(f) > 5 else "")
+        for f in map(str.split, open("/proc/self/maps"))]
+path = next(p for start, end, offset, p in maps if start <= at < end)
+start, end = next((s, e) for s, e, offset, p in maps if p == path and int(offset, 16) == 0)
+for advice in (0, 4):  # MADV_NORMAL, MADV_DONTNEED
+    print(start, end, libc.madvise(start, end - start, advice), flush=True)
+    sys.stdin.readline()
+`
+	cmd := exec.Command("python3", "-c", forget)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	said := bufio.NewReader(stdout)
+	var from, to uint64
+	for lines := range 2 {
+		var result int
+		_, err = fmt.Fscan(said, &from, &to, &result)
+		require.NoError(t, err)
+		require.Zero(t, result)
+		if lines == 0 {
+			fmt.Fprintln(stdin)
+		}
+	}
+	pid := uint32(cmd.Process.Pid)
+	time.Sleep(100 * time.Millisecond) // until it waits for the second line
+	before := present(t, pid, from, to)
+	_, err = Python("/proc", pid)
+	require.NoError(t, err)
+	require.Greater(t, present(t, pid, from, to), before)
+}
+
 func TestOtherProgramsHaveNone(t *testing.T) {
 	found, err := Python("/proc", start(t, "sh", "-c", "echo up; read x"))
 	require.NoError(t, err)

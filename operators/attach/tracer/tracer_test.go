@@ -5,9 +5,11 @@ package tracer
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,6 +49,26 @@ func TestALibraryThatIsAlreadyMapped(t *testing.T) {
 		tr.Stop()
 		require.Zero(t, tr.Stats().Attached)
 	})
+}
+
+func TestAPointMayHaveAProgramOfItsOwn(t *testing.T) {
+	k := load(t)
+	h := startHost(t)
+	h.ask("open %s", buildLibrary(t, t.TempDir()))
+	programs := Programs{
+		EnterPoint: map[uint32]*ebpf.Program{1: k.programs.Enter}, // none for the others
+		Exit:       k.programs.Exit,
+	}
+	var prepared atomic.Uint32
+	_, rows := start(t, Config{Programs: programs, Prepare: func(pid uint32) { prepared.Store(pid) }})
+	row, _ := rows.attached(t, h.pid)
+	require.Equal(t, Perf, row.Mode)
+	require.Equal(t, 2, row.Symbols, "gpuAlloc, and gpuFreeAlias at the address of gpuFree")
+	require.Contains(t, row.Note, "refused: [gpuFree]")
+	require.Equal(t, h.pid, prepared.Load())
+	h.ask("call gpuAlloc 7")
+	enters, exits := k.calls(t, 0)
+	require.Equal(t, [2]int{7, 7}, [2]int{enters, exits}, "there are no cookies")
 }
 
 func TestDlopenAfterStart(t *testing.T) {
