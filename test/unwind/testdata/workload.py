@@ -35,6 +35,9 @@ mine = threading.local()
 
 def describe(frame, line):
     code = frame.f_code
+    if MODE == "names" and len(code.co_name) > 1000:
+        # The end is what is kept; 10 MB in each row would be slow to compare.
+        return [code.co_name[-1000:], "", code.co_filename[-1000:], line]
     if QUALNAMES:
         return [code.co_qualname, "", code.co_filename, line]
     name = ""
@@ -359,20 +362,10 @@ elif MODE == "exec":
     os.execv(other, [other, __file__, "few", LIBRARY, OUT + ".exec", str(SAMPLES), str(1 << 25)])
 elif MODE == "few":
     run(SAMPLES, 500)
-elif MODE == "greenlet":
-    import greenlet
-
-    def switching(depth):
-        if depth:
-            return switching(depth - 1)
-        main.switch()
-        sample()
-
-    main = greenlet.getcurrent()
-    lets = [greenlet.greenlet(lambda: switching(i)) for i in range(4)]
-    for let in lets + lets:
-        let.switch()
-        sample()
+elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "names"):
+    # exec, so that functions are at module level here, too.
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE)
+    exec(compile(open(beside).read(), beside, "exec"))
 elif MODE == "foreign":
     # Each thread of C gets a PyThreadState for the time of a callback.
     def called():
@@ -389,13 +382,16 @@ elif MODE == "foreign":
     for _ in range(SAMPLES):
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
-    library.mark_in_thread(1 << 40)
-elif MODE == "interpreters":
-    # The whole workload again in a subinterpreter, between two runs in this one.
+    library.mark_in_thread(int(FIRST) + (1 << 30))
+elif MODE in ("interpreters", "ownlock"):
+    # The whole workload again in a subinterpreter.
+    script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+        [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(int(FIRST) + (1 << 26))],
+        __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+    within = ctypes.PyDLL(LIBRARY).run_in_interpreter
+
     def within_interpreter():
-        script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
-            [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(1 << 26)],
-            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+        """By the module of the standard library, as programs do."""
         if sys.version_info >= (3, 13):
             import _interpreters as interpreters
             made = interpreters.create("legacy")
@@ -409,9 +405,24 @@ elif MODE == "interpreters":
                 made = interpreters.create()
             interpreters.run_string(made, script)
 
+    def within_own_lock():
+        failed = within(script.encode(), 1, sys.version_info >= (3, 13))
+        assert failed == 0, failed
+
     run(SAMPLES, 600)
-    within_interpreter()
+    if MODE == "interpreters":
+        within_interpreter()
+    else:
+        within_own_lock()
+        first_thread = threading.Thread(target=run, args=(SAMPLES, 650))
+        first_thread.start()
+        first_thread.join()
     run(SAMPLES, 700)
+elif MODE == "pretend":
+    # What it says of itself at its start, before anybody asked (3.13+).
+    for place, word in zip((8, 16), sys.argv[6:8]):
+        ctypes.c_uint64.from_address(RUNTIME + place).value = int(word, 0)
+    mark(int(FIRST))
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):
