@@ -142,7 +142,12 @@ static long python_thread_step(__u32 i, struct python_context *c)
 
 		if (t->who.one_interpreter) {
 			t->state = t->other;
-			return 1;
+			/* Up to 3.11 the state of a thread that is being started has the
+			 * id of its maker, and comes before the maker's own. */
+			if (t->offsets.minor > 11)
+				return 1;
+			t->other = PY_THREAD(t, PY_THREAD_NEXT);
+			return 0;
 		}
 		/* Of equals the last: the main interpreter ends the list. */
 		rank = python_thread_rank(t);
@@ -227,7 +232,7 @@ search:
 	}
 	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);
 	if (t->state) {
-		if (t->who.one_interpreter)
+		if (t->who.one_interpreter && t->offsets.minor > 11)
 			return 0;
 		t->fault.count = 0;
 		return user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state);

@@ -37,7 +37,12 @@ func (i interpreter) command(dirs []string, arguments ...string) *exec.Cmd {
 		words = append(append(words, dirs...), "--")
 	}
 	words = append(append(words, i.path), arguments...)
-	return exec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...)
+	if i.build == "free-threaded" {
+		// Modules that do not know of it would switch the lock on again.
+		cmd.Env = append(os.Environ(), "PYTHON_GIL=0")
+	}
+	return cmd
 }
 
 // pidNamespace is the same interpreter, whose pids are not the kernel's.

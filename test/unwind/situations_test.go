@@ -53,6 +53,14 @@ func TestPidNamespace(t *testing.T) {
 	})
 }
 
+// TestThreadThatIsBeingStarted: up to 3.11 its state, newer than that of the thread
+// that starts it, has the same id for a while.
+func TestThreadThatIsBeingStarted(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		p.check(t, 80, p.run(t, python, "starting", 40, first))
+	})
+}
+
 // TestForeignThreads: threads that C made, which have a thread state only during
 // a callback, at an address that is used again; and one that never has any.
 func TestForeignThreads(t *testing.T) {

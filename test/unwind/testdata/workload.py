@@ -20,6 +20,10 @@ MODE, LIBRARY, OUT, SAMPLES, FIRST = sys.argv[1:6]
 SAMPLES = int(SAMPLES)
 QUALNAMES = sys.version_info >= (3, 11)
 
+# A build without the lock is to be tested without it.
+if os.environ.get("PYTHON_GIL") == "0":
+    assert not sys._is_gil_enabled()
+
 # Where the interpreter is, as the dynamic linker says.
 RUNTIME = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
 
@@ -366,6 +370,19 @@ elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "names"):
     # exec, so that functions are at module level here, too.
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE)
     exec(compile(open(beside).read(), beside, "exec"))
+elif MODE == "starting":
+    # Until a new thread runs, its state has the id of the one that made it. On one
+    # processor it does not run at once.
+    import _thread
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    stop = threading.Event()
+    for number in range(SAMPLES):
+        _thread.start_new_thread(stop.wait, ())
+        sample()
+        time.sleep(0.0005)
+        sample()
+    stop.set()
+    time.sleep(0.05)
 elif MODE == "foreign":
     # Each thread of C gets a PyThreadState for the time of a callback.
     def called():
