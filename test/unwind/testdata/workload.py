@@ -387,11 +387,17 @@ elif MODE == "starting":
     import _thread
     os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     stop = threading.Event()
-    for number in range(SAMPLES):
+
+    def maker():
         _thread.start_new_thread(stop.wait, ())
         sample()
         time.sleep(0.0005)
         sample()
+
+    for number in range(SAMPLES):
+        thread = threading.Thread(target=maker)
+        thread.start()
+        thread.join()
     stop.set()
     time.sleep(0.05)
 elif MODE == "foreign":
