@@ -126,7 +126,7 @@ struct python_line_value {
 	__u8 table_bytes, name_bytes;
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
 	__u8 unwitnessed; /* 3.11: events that remain without a witness */
-	__u8 pad[2];
+	__u8 name_last, file_last; /* how many bytes of these, less one */
 };
 
 struct python_thread {
