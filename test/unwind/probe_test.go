@@ -246,7 +246,7 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 	if total < least {
 		t.Errorf("%d samples, want at least %d", total, least)
 	}
-	t.Logf("%d of %d samples exact%s", total-wrong, total, p.drops(t))
+	t.Logf("%s: %d of %d samples exact%s", t.Name(), total-wrong, total, p.drops(t))
 }
 
 func (p *probe) drops(t *testing.T) string {

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# pythons.sh [all]: lists the CPython interpreters to test the unwinder with, one
-# per line: name, minor version, build, source, root directory, executable; tabs
-# between. Without an argument those that are installed: python3.N in PATH and
-# pyenv's. It fails when PATH has no such python3 at all.
+# pythons.sh: lists the CPython interpreters of this machine to test the unwinder
+# with, python3.N in PATH and pyenv's, one per line: name, minor version, build,
+# source, root directory, executable; tabs between. It fails when PATH has none.
 #
-# all: also fetches into build/python, once,
+# pythons.sh all: makes such a list as build/python/list, with what it fetches into
+# build/python, once:
 #   - those of Debian's other suites, with their libc, to be run in a chroot; for
 #     each also an executable that is linked to the shared libpython;
 #   - python-build-standalone, which is what uv installs, as a Go module has it;
@@ -204,6 +204,7 @@ mirror=${mirror%/}
 mkdir -p "$out"
 exec 9>"$out/.lock" # one at a time
 flock 9
+exec >"$out/list.new"
 installed
 debian bullseye 9
 debian bookworm 11
@@ -213,3 +214,5 @@ standalone 10 v0.0.0-3.10.16-20241219-1 h1:bfJRrtWlbdrPtwXXXZzA95yj2Pr9AvSbxDEm8
 standalone 11 v0.0.0-3.11.11-20241219-1 h1:yVXFTxa6cvhLC6TwkDEHmNaiWlDyaFEGiXd1DQdoeOU=
 standalone 14 v0.0.0-3.14.6-20260610-1 h1:oGUS7++Wm3LgxUfD6AmJgKbKQD2wdQFO9PzyJv6T+E4=
 without_gil trixie 13
+mv "$out/list.new" "$out/list"
+say "$(grep -c . "$out/list") interpreters: build/python/list"

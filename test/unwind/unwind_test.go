@@ -33,7 +33,7 @@ func TestFramesEqualGetframe(t *testing.T) {
 				samples int
 			}{
 				{"mark_sleepable", 6000},
-				{"mark_atomic", everything(6000, 1200)},
+				{"mark_atomic", everything(6000, 600)},
 			} {
 				t.Run(c.program, func(t *testing.T) {
 					p := attach(t, spec, c.program)
