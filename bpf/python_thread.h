@@ -61,7 +61,10 @@ static long python_entry_step(__u32 i, struct python_context *c)
  * interpreter that it came from. Each was entered from C; the stack of C grows
  * down, so the innermost has the lowest address of what its last entry put there:
  * the _PyCFrame (3.10 – 3.12) or the trampoline's frame (3.13+). The state is in
- * t->thread. All ones where nothing runs, and below 3.10, which leaves no trace.
+ * t->thread. All ones where nothing runs.
+ *
+ * Below 3.10 the entry leaves no trace. Where several have frames, the newest
+ * interpreter, which the list begins with, was most likely entered from the others.
  */
 static __always_inline __u64 python_thread_rank(struct python_thread *t)
 {
@@ -69,7 +72,7 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 	__u64 at;
 
 	if (t->offsets.minor < 10)
-		return ~0ULL;
+		return !PY_THREAD(t, PY_THREAD_FRAME) ? ~0ULL : t->who.rank == ~0ULL ? 1 : 2;
 	if (t->offsets.minor <= 12) {
 		/* 3.10 has a _PyCFrame, too, where 3.11 has it less 8 bytes. */
 		at = PY_THREAD(t, PY_THREAD_FRAME);

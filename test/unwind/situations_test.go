@@ -123,15 +123,12 @@ func TestOddNames(t *testing.T) {
 	})
 }
 
-// TestSubinterpreter: the thread has a state in two interpreters; the stack is
-// that of the one it is in. 3.7 to 3.9 leave no trace of which that is.
+// TestSubinterpreter: the thread has a state in two interpreters, or three; the
+// stack is that of the one it is in.
 func TestSubinterpreter(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
-		if python.minor < 10 {
-			t.Skipf("%s is older than 3.10: no trace of the entry from C", python.path)
-		}
 		out := p.run(t, python, "interpreters", 50, first)
-		p.check(t, 150, out, out+".sub")
+		p.check(t, 350, out, out+".sub", out+".sub.sub", out+".sub.sub.sub")
 	})
 }
 

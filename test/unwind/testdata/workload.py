@@ -418,19 +418,23 @@ elif MODE == "foreign":
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
     library.mark_in_thread(int(FIRST) + (1 << 30))
-elif MODE in ("interpreters", "ownlock"):
+elif MODE in ("interpreters", "inner", "ownlock"):
     # The whole workload again in a subinterpreter.
-    script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
-        [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(int(FIRST) + (1 << 26))],
-        __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+    def script(number, mode="few"):
+        return "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+            [__file__, mode, LIBRARY, OUT + ".sub" * number, str(SAMPLES), str(int(FIRST) + (number << 26))],
+            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
+
     within = ctypes.PyDLL(LIBRARY).run_in_interpreter
 
     def within_interpreter():
         """By the module of the standard library, as programs do."""
-        if sys.version_info >= (3, 13):
+        if sys.version_info < (3, 8):
+            within_c(script(1))
+        elif sys.version_info >= (3, 13):
             import _interpreters as interpreters
             made = interpreters.create("legacy")
-            failed = interpreters.exec(made, script)
+            failed = interpreters.exec(made, script(1))
             assert failed is None, failed
         else:
             import _xxsubinterpreters as interpreters
@@ -438,17 +442,22 @@ elif MODE in ("interpreters", "ownlock"):
                 made = interpreters.create(isolated=False)
             else:
                 made = interpreters.create()
-            interpreters.run_string(made, script)
+            interpreters.run_string(made, script(1))
 
-    def within_own_lock():
-        failed = within(script.encode(), 1, sys.version_info >= (3, 13))
+    def within_c(code, own_lock=0):
+        """By the C API, as embedders and mod_wsgi do."""
+        failed = within(code.encode(), own_lock, own_lock and sys.version_info >= (3, 13))
         assert failed == 0, failed
 
     run(SAMPLES, 600)
     if MODE == "interpreters":
         within_interpreter()
+        run(SAMPLES, 610)
+        within_c(script(2, "inner"))
+    elif MODE == "inner":
+        within_c(script(1))
     else:
-        within_own_lock()
+        within_c(script(1), 1)
         first_thread = threading.Thread(target=run, args=(SAMPLES, 650))
         first_thread.start()
         first_thread.join()
