@@ -404,7 +404,7 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		return 1;
 	}
 	t->argument_type = 0;
-	key->process = t->process;
+	key->process = t->process ^ t->interpreter_id << 1;
 	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
 	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
 	key->position = PY_FRAME(t, PY_FRAME_INSTR);

@@ -26,6 +26,7 @@
 #define python_state_seen other_python_state_seen
 #define python_thread_step other_python_thread_step
 #define python_thread_read other_python_thread_read
+#define python_thread_interpreter other_python_thread_interpreter
 #define python_thread_frame other_python_thread_frame
 #define python_location_byte other_python_location_byte
 #define python_pair other_python_pair
@@ -92,6 +93,7 @@
 #undef python_state_seen
 #undef python_thread_step
 #undef python_thread_read
+#undef python_thread_interpreter
 #undef python_thread_frame
 #undef python_location_byte
 #undef python_pair

@@ -107,7 +107,7 @@ struct python_process {
 
 /* A place in the bytecode. */
 struct python_line_key {
-	__u64 process;
+	__u64 process; /* and interpreter */
 	__u64 code;	/* address of the code object */
 	__u64 position; /* 3.11+: address of the instruction. Below: f_lasti, exact up
 			   to 1 MiB of code, and above it the type of `self` where
@@ -141,6 +141,7 @@ struct python_thread {
 	/* The newest interpreter at that time; 0 if there were more than one, which
 	 * makes every event search: the thread may have a state in each. */
 	__u64 only_interpreter;
+	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
 	__u32 pad;
 	struct python_offsets offsets;

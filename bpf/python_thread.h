@@ -247,9 +247,27 @@ search:
 	return -ESRCH;
 }
 
+/*
+ * Which interpreter the state in t->thread is of, if there are several: a later one
+ * may have the addresses of one that is gone, and from 3.13 on the same numbers of
+ * code objects. PyInterpreterState.id, 0 for the main one, is not used again; it
+ * follows `next`, as `interp` does in the thread's state. 0 or -EFAULT.
+ */
+static __always_inline long python_thread_interpreter(struct python_thread *t)
+{
+	t->interpreter_id = 0;
+	if (t->only_interpreter || t->offsets.minor < 12)
+		return 0;
+	return user_read(&t->fault, &t->interpreter_id, sizeof(t->interpreter_id),
+			 python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] + 8) +
+				 t->offsets.at[PY_INTERPRETER_NEXT] + 8);
+}
+
 /* The innermost frame of the state in t->thread. 0 or -EFAULT. */
 static __always_inline long python_thread_frame(struct python_thread *t, __u64 *frame)
 {
+	if (python_thread_interpreter(t))
+		return -EFAULT;
 	*frame = PY_THREAD(t, PY_THREAD_FRAME);
 	if (t->offsets.at[PY_CFRAME_FRAME] == PY_NONE || !*frame)
 		return 0;

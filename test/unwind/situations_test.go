@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -129,6 +130,19 @@ func TestSubinterpreter(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		out := p.run(t, python, "interpreters", 50, first)
 		p.check(t, 350, out, out+".sub", out+".sub.sub", out+".sub.sub.sub")
+	})
+}
+
+// TestSubinterpreterAfterAnother: it has the addresses of the one before, and from
+// 3.13 on numbers its code objects from the beginning, too.
+func TestSubinterpreterAfterAnother(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		out := p.run(t, python, "successors", 6, first)
+		var files []string
+		for number := range 6 {
+			files = append(files, out+strings.Repeat(".sub", number+1))
+		}
+		p.check(t, 6, files...)
 	})
 }
 

@@ -418,7 +418,7 @@ elif MODE == "foreign":
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
     library.mark_in_thread(int(FIRST) + (1 << 30))
-elif MODE in ("interpreters", "inner", "ownlock"):
+elif MODE in ("interpreters", "inner", "ownlock", "successors"):
     # The whole workload again in a subinterpreter.
     def script(number, mode="few"):
         return "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
@@ -449,6 +449,11 @@ elif MODE in ("interpreters", "inner", "ownlock"):
         failed = within(code.encode(), own_lock, own_lock and sys.version_info >= (3, 13))
         assert failed == 0, failed
 
+    if MODE == "successors":
+        # One after the other: each has the addresses of the one before.
+        for number in range(1, SAMPLES + 1):
+            within_c(script(number, "successor"), sys.version_info >= (3, 12) and number > SAMPLES // 2)
+        SAMPLES = 1
     run(SAMPLES, 600)
     if MODE == "interpreters":
         within_interpreter()
@@ -456,12 +461,15 @@ elif MODE in ("interpreters", "inner", "ownlock"):
         within_c(script(2, "inner"))
     elif MODE == "inner":
         within_c(script(1))
-    else:
+    elif MODE == "ownlock":
         within_c(script(1), 1)
         first_thread = threading.Thread(target=run, args=(SAMPLES, 650))
         first_thread.start()
         first_thread.join()
     run(SAMPLES, 700)
+elif MODE == "successor":
+    name = "f%06d" % random.SystemRandom().randrange(10**6)
+    named(name, "/tmp/%s.py" % name)(2)
 elif MODE == "pretend":
     # What it says of itself at its start, before anybody asked (3.13+).
     for place, word in zip((8, 16), sys.argv[6:8]):
