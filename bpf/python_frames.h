@@ -20,7 +20,6 @@
 #define PY_CHECK_TABLE 248
 #define PY_CHECK_TABLE_HEAD 128
 #define PY_CHECK_TEXT 32 /* at least: short strings with their length and hash */
-#define PY_CHECK_CLASS 64
 #define PY_CHECK_QUALNAME 96 /* from the object's head on */
 #define PY_CHECK_MAX_AT 0xffff
 /* Events for which a place does without python_witness() when that was of no use. */
@@ -109,21 +108,35 @@ static __always_inline __u64 python_mix_qualname(struct python_thread *t, __u64 
 	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
 }
 
+/* Mixes the next PY_CHECK_TEXT - 1 bytes of a C string in. 0: a fault. */
+static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	if (user_read_text(&t->fault, words, PY_CHECK_TEXT, address) < 0)
+		return 0;
+	return python_mix_words(h, words, PY_CHECK_TEXT / 8) | 1;
+}
+
 /*
- * How the name of t->argument_type begins: types are freed, too. 0: a fault.
- * Neighbours in a stack are often methods of one object.
+ * The name of t->argument_type, as far as it is kept: types are freed, too. 0: a
+ * fault. Neighbours in a stack are often methods of one object.
  */
 static __always_inline __u64 python_class_hash(struct python_thread *t)
 {
-	__u64 *words = (__u64 *)t->bytes;
-	__u64 name;
+	__u64 name, h;
 
 	if (t->argument_type != t->checked_type) {
 		t->checked_type = 0;
-		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
-		    user_read_text(&t->fault, words, PY_CHECK_CLASS, name) < 0)
+		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME))
 			return 0;
-		t->checked_class = python_mix_words(name, words, PY_CHECK_CLASS / 8) | 1;
+		h = python_mix_text(t, name, name);
+		/* The last byte is the NUL. */
+		if (h && t->bytes[PY_CHECK_TEXT - 2])
+			h = python_mix_text(t, h, name + PY_CHECK_TEXT - 1);
+		if (!h)
+			return 0;
+		t->checked_class = h;
 		t->checked_type = t->argument_type;
 	}
 	return t->checked_class;
@@ -189,8 +202,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 		return 0;
 	table = PY_CODE(t, PY_CODE_LINETABLE);
 	if (v->table_at > o->at[PY_BYTES_DATA])
-		h = python_mix_user(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD,
-				    PY_CHECK_TABLE_HEAD);
+		h = python_mix_object(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD);
 	return h ? python_mix_object(t, h, table + v->table_at, v->table_bytes) : 0;
 }
 

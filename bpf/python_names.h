@@ -47,6 +47,7 @@
 #define python_mix_words other_python_mix_words
 #define python_mix_user other_python_mix_user
 #define python_mix_object other_python_mix_object
+#define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
 #define python_witness other_python_witness
 #define python_same other_python_same
@@ -114,6 +115,7 @@
 #undef python_mix_words
 #undef python_mix_user
 #undef python_mix_object
+#undef python_mix_text
 #undef python_class_hash
 #undef python_witness
 #undef python_same
