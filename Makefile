@@ -49,9 +49,9 @@ test-kernels: build simcuda
 .PHONY: test-python
 test-python: setup
 	@$(STEP) "fetch interpreters" $(ROOT) test/unwind/pythons.sh all
-	@echo "==> the unwinder; all that is said: build/python/log"
+	@echo "==> the unwinder; all that is said: build/python.log"
 	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/unwind 2>&1 | \
-		tee build/python/log | \
+		tee build/python.log | \
 		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
 
 ## bench: what a traced call costs, and what ig-gpu itself uses
