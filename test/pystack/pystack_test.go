@@ -275,52 +275,6 @@ func TestDumpEqualsCurrentFrames(t *testing.T) {
 	}
 }
 
-// TestDumpDoesNotPauseTheProcess: the longest pauses that a loop in the process
-// sees while it is dumped over and over are not longer than while another process
-// is, which costs the machine the same; and it is never stopped.
-func TestDumpDoesNotPauseTheProcess(t *testing.T) {
-	python := pythons(t)[0]
-	w := start(t, python, "testdata/threads.py", "200")
-	truth(t, w)
-	other := start(t, python, "testdata/threads.py", "200")
-	truth(t, other)
-	self, control := load(t, dump, w.Process.Pid), load(t, dump, other.Process.Pid)
-	threads(t, self) // caches
-	threads(t, control)
-
-	pauses := map[*ebpf.Collection][]float64{}
-	dumps := 0
-	for range 15 {
-		for _, c := range []*ebpf.Collection{nil, control, self} {
-			fmt.Fprintln(w.in, "window 0.3")
-			for end := time.Now().Add(300 * time.Millisecond); c != nil && time.Now().Before(end); dumps++ {
-				threads(t, c)
-				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.Process.Pid))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, rest, _ := strings.Cut(string(stat), ") "); rest[0] == 'T' || rest[0] == 't' {
-					t.Fatalf("the process is stopped: %s", stat)
-				}
-			}
-			var said struct{ Pause float64 }
-			w.read(t, &said)
-			pauses[c] = append(pauses[c], 1e3*said.Pause)
-		}
-	}
-	median := func(c *ebpf.Collection) float64 {
-		slices.Sort(pauses[c])
-		return pauses[c][len(pauses[c])/2]
-	}
-	alone, elsewhere, here := median(nil), median(control), median(self)
-	t.Logf("longest pause of 0.3 s, median of 15: %.2f ms alone, %.2f ms while another process is dumped, %.2f ms while it is itself (%d dumps)",
-		alone, elsewhere, here, dumps)
-	// Below one time slice of the scheduler, 4 ms, the median says nothing.
-	if here > 1.5*elsewhere+4 {
-		t.Errorf("pauses of %.2f ms while the process is dumped, %.2f ms while another is", here, elsewhere)
-	}
-}
-
 // TestDumpLeavesOthersOut: a process without an interpreter has no threads.
 func TestDumpLeavesOthersOut(t *testing.T) {
 	w := start(t, "sleep", "60")
