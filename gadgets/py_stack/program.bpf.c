@@ -236,7 +236,15 @@ int threads(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* For the operator: ig attaches no sleepable iterators. */
+/* For the operator: ig samples at a fixed period, and attaches no sleepable
+ * iterators. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__array(values, int(struct bpf_perf_event_data *));
+} sampler_program SEC(".maps") = { .values = { [0] = &sampler } };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
