@@ -13,6 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+func wchan(s string) (b [32]byte) {
+	copy(b[:], s)
+	return b
+}
+
 func sixteen(s string) (b [16]byte) {
 	copy(b[:], s)
 	return b
@@ -63,7 +68,11 @@ func TestText(t *testing.T) {
 		{Process: 1, StackID: 5, PID: 1<<30 - 1, TID: 1<<30 - 1, State: running, Syscall: -1, Version: 0x030b07f0, Moved: 1,
 			Comm: sixteen("main"), ProcessComm: sixteen("serve")},
 		{Process: 2, StackID: 6, PID: 1 << 30, TID: 1 << 30, State: 3, GIL: gilNotHeld, Syscall: unix.SYS_READ, Version: 0x03090000,
-			Comm: sixteen("main"), ProcessComm: sixteen("other\x1b[2J")},
+			Comm: sixteen("main"), ProcessComm: sixteen("other\x1b[2J"), Wchan: wchan("anon_pipe_read.isra.0")},
+		{Process: 2, StackID: 5, PID: 1 << 30, TID: 1<<30 + 2, State: 3, GIL: gilWaited, Syscall: unix.SYS_FUTEX, Version: 0x03090000,
+			Comm: sixteen("worker"), Wchan: wchan("futex_do_wait")},
+		{Process: 2, StackID: 5, PID: 1 << 30, TID: 1<<30 + 3, State: blocked, Syscall: -1, Version: 0x03090000,
+			Comm: sixteen("worker"), Wchan: wchan("folio_wait_bit_common")},
 	} {
 		require.NoError(t, binary.Write(&b, binary.NativeEndian, r))
 	}
@@ -82,11 +91,15 @@ Thread 1073741823 (active, moved): "main"
 Process 1073741824: other`+"\uFFFD"+`[2J
 Python v3.9
 
-Thread 1073741824 (idle: read): "main"
+Thread 1073741824 (idle: read, anon_pipe_read): "main"
     f (a.py:1)
     <module> (a.py:9)
 Thread 1073741825 (runnable+gil): "worker"
     f (a.py:1)
     <module> (a.py:9)
+Thread 1073741826 (idle: waits for the GIL): "worker"
+    f (a.py:1)
+Thread 1073741827 (blocked: folio_wait_bit_common): "worker"
+    f (a.py:1)
 `, out.String())
 }

@@ -26,7 +26,7 @@ type rows struct {
 	mntns, process, stackID  datasource.FieldAccessor
 	pid, tid, comm, thread   datasource.FieldAccessor
 	state, call, gil, python datasource.FieldAccessor
-	moved                    datasource.FieldAccessor
+	wchan, moved             datasource.FieldAccessor
 }
 
 // newRows registers the data source: in Instantiate. A quiet one is for
@@ -67,9 +67,10 @@ func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
 		{&r.pid, proc, "pid", api.Kind_Uint32, note("7", "Process", false)},
 		{&r.tid, proc, "tid", api.Kind_Uint32, note("7", "Thread", false)},
 		{&r.thread, nil, "thread", api.Kind_String, note("16", "Name of the thread", false)},
-		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable or sleeping", false)},
+		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable, sleeping, blocked (signals do not wake it) or stopped", false)},
 		{&r.call, nil, "syscall", api.Kind_String, note("12", "System call that it sleeps in", false)},
-		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, not held, or unknown (3.14 and later, free-threaded)", false)},
+		{&r.wchan, nil, "wchan", api.Kind_String, note("20", "Function of the kernel that it sleeps in", false)},
+		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, waiting (for it), not held, or unknown (3.14 and later, free-threaded)", false)},
 		{&r.python, nil, "python", api.Kind_String, note("8", "Version of the interpreter", true)},
 		{&r.moved, nil, "moved", api.Kind_Bool, note("5", "It ran while its stack was read: frames may be of different moments", true)},
 		{&r.process, nil, "process", api.Kind_Uint64, note("20", "Id of the process, unlike its pid never reused", true)},
@@ -124,7 +125,7 @@ func (r *rows) put(row datasource.Data, t *thread) error {
 	for _, s := range []struct {
 		to    datasource.FieldAccessor
 		value string
-	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.state, t.state()}, {r.call, t.syscall()},
+	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.state, t.state()}, {r.call, t.syscall()}, {r.wchan, t.wchan},
 		{r.gil, t.gil()}, {r.python, t.version()}} {
 		if err := s.to.PutString(row, s.value); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -47,16 +48,24 @@ func lines(s stack.Stack) []string {
 }
 
 // activity is the state in the words of a dump: active, active+gil, runnable,
-// idle: futex.
+// "idle: futex, futex_do_wait", "idle: waits for the GIL".
 func (t *thread) activity() string {
 	word := "active"
 	switch {
 	case t.State == runnable:
 		word = "runnable"
 	case t.State != running:
-		word = "idle"
-		if call := t.syscall(); call != "" {
-			word += ": " + call
+		if word = "idle"; t.State >= blocked {
+			word = t.state()
+		}
+		var where []string
+		if t.GIL == gilWaited {
+			where = []string{"waits for the GIL"}
+		} else {
+			where = slices.DeleteFunc([]string{t.syscall(), t.wchan}, func(s string) bool { return s == "" })
+		}
+		if len(where) > 0 {
+			word += ": " + strings.Join(where, ", ")
 		}
 	}
 	if t.GIL == gilHeld {
