@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 func wchan(s string) (b [32]byte) {
@@ -79,7 +82,7 @@ func TestText(t *testing.T) {
 	records, err := Decode(b.Bytes())
 	require.NoError(t, err)
 	var out strings.Builder
-	require.NoError(t, write(&out, t.TempDir(), toThreads(records), func(t *thread) []string {
+	require.NoError(t, write(&out, t.TempDir(), toThreads(records), map[uint64]string{2: "ml/trainer-0/worker"}, func(t *thread) []string {
 		return []string{"f (a.py:1)", "<module> (a.py:9)"}[:min(t.StackID-4, 2)]
 	}))
 	require.Equal(t, `Process 1073741823: serve
@@ -89,6 +92,7 @@ Thread 1073741823 (active, moved): "main"
     f (a.py:1)
 
 Process 1073741824: other`+"\uFFFD"+`[2J
+Container ml/trainer-0/worker
 Python v3.9
 
 Thread 1073741824 (idle: read, anon_pipe_read): "main"
@@ -102,4 +106,48 @@ Thread 1073741826 (idle: waits for the GIL): "worker"
 Thread 1073741827 (blocked: folio_wait_bit_common): "worker"
     f (a.py:1)
 `, out.String())
+}
+
+// sources is a gadget context without a gadget.
+type sources struct{}
+
+func (sources) RegisterDataSource(kind datasource.Type, name string) (datasource.DataSource, error) {
+	return datasource.New(kind, name)
+}
+
+// TestContainersOfADump: the name of a process's container is that which the
+// container managers give its rows, by its mount namespace.
+func TestContainersOfADump(t *testing.T) {
+	r, err := newRows(sources{}, true)
+	require.NoError(t, err)
+	k8s, err := r.ds.AddField("k8s", api.Kind_Invalid, datasource.WithFlags(datasource.FieldFlagEmpty))
+	require.NoError(t, err)
+	fields := map[string]datasource.FieldAccessor{}
+	for _, name := range []string{"namespace", "podName", "containerName"} {
+		fields[name], err = k8s.AddSubField(name, api.Kind_String)
+		require.NoError(t, err)
+	}
+	runtime, err := r.ds.AddField("runtime", api.Kind_Invalid, datasource.WithFlags(datasource.FieldFlagEmpty))
+	require.NoError(t, err)
+	container, err := runtime.AddSubField("containerName", api.Kind_String)
+	require.NoError(t, err)
+	tagged := r.ds.GetFieldsWithTag(ig.TagMountNS)
+	require.Len(t, tagged, 1)
+	require.NoError(t, r.ds.Subscribe(func(_ datasource.DataSource, row datasource.Data) error {
+		switch ns, _ := tagged[0].Uint64(row); ns {
+		case 11:
+			_ = fields["namespace"].PutString(row, "ml")
+			_ = fields["podName"].PutString(row, "trainer-0")
+			_ = fields["containerName"].PutString(row, "worker")
+			_ = container.PutString(row, "worker")
+		case 12:
+			_ = container.PutString(row, "happy_shannon")
+		}
+		return nil
+	}, 0))
+	names, err := r.containers(toThreads([]Record{
+		{Process: 1, MountNS: 11, PID: 5}, {Process: 2, MountNS: 12, PID: 6}, {Process: 3, MountNS: 13, PID: 7},
+	}))
+	require.NoError(t, err)
+	require.Equal(t, map[uint64]string{1: "ml/trainer-0/worker", 2: "happy_shannon"}, names)
 }

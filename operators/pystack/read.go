@@ -81,7 +81,11 @@ func (i *instance) dump(gc operators.GadgetContext) error {
 	if !ok {
 		return errors.New("the operator symbolize is not active")
 	}
-	return write(i.op.cfg.Text, i.op.cfg.ProcFS, threads, func(t *thread) []string {
+	containers, err := i.rows.containers(threads)
+	if err != nil {
+		return fmt.Errorf("look up the containers: %w", err)
+	}
+	return write(i.op.cfg.Text, i.op.cfg.ProcFS, threads, containers, func(t *thread) []string {
 		if t.StackID == 0 {
 			return []string{"(no Python frames)"}
 		}

@@ -3,9 +3,10 @@
 package pystack
 
 import (
+	"strings"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
@@ -29,9 +30,14 @@ type rows struct {
 	wchan, moved             datasource.FieldAccessor
 }
 
+// registry is what newRows needs of operators.GadgetContext.
+type registry interface {
+	RegisterDataSource(datasource.Type, string) (datasource.DataSource, error)
+}
+
 // newRows registers the data source: in Instantiate. A quiet one is for
 // programs only.
-func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
+func newRows(gc registry, quiet bool) (*rows, error) {
 	ds, err := gc.RegisterDataSource(datasource.TypeArray, DataSource)
 	if err != nil {
 		return nil, err
@@ -86,6 +92,57 @@ func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
 		}
 	}
 	return r, nil
+}
+
+// containerFields say which container a row is of; the container managers add them.
+var containerFields = []string{"k8s.namespace", "k8s.podName", "k8s.containerName"}
+
+// last is a subscription after those who add to rows.
+const last = 1 << 20
+
+// containers hands the rows out for their containers only, and returns the name of
+// each process's: namespace/pod/container, or what the runtime calls it. To be
+// called from Start on, when the fields are there, and once.
+func (r *rows) containers(threads []thread) (map[uint64]string, error) {
+	names := map[uint64]string{}
+	err := r.ds.SubscribeArray(func(_ datasource.DataSource, packet datasource.DataArray) error {
+		for n := range packet.Len() {
+			row := packet.Get(n)
+			id, err := r.process.Uint64(row)
+			if err != nil {
+				return err
+			}
+			if name := r.container(row); name != "" {
+				names[id] = name
+			}
+		}
+		return datasource.ErrDiscard
+	}, last)
+	if err != nil {
+		return nil, err
+	}
+	return names, r.emit(threads)
+}
+
+func (r *rows) container(row datasource.Data) string {
+	value := func(field string) string {
+		accessor := r.ds.GetField(field)
+		if accessor == nil {
+			return ""
+		}
+		text, _ := accessor.String(row) // a field of another type is none of theirs
+		return text
+	}
+	var parts []string
+	for _, field := range containerFields {
+		if part := value(field); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if parts == nil {
+		return value("runtime.containerName")
+	}
+	return strings.Join(parts, "/")
 }
 
 func (r *rows) emit(threads []thread) error {

@@ -19,7 +19,8 @@ import (
 
 // write prints a dump for people, in the shape that py-spy has made known: a
 // block for each process, in it one for each thread, innermost frame first.
-func write(w io.Writer, procfs string, threads []thread, frames func(*thread) []string) error {
+// containers are names by process, where they are known.
+func write(w io.Writer, procfs string, threads []thread, containers map[uint64]string, frames func(*thread) []string) error {
 	out := bufio.NewWriter(w)
 	for n := range threads {
 		t := &threads[n]
@@ -28,6 +29,9 @@ func write(w io.Writer, procfs string, threads []thread, frames func(*thread) []
 				fmt.Fprintln(out)
 			}
 			fmt.Fprintf(out, "Process %d: %s\n", t.PID, commandLine(procfs, t))
+			if name := containers[t.Process]; name != "" {
+				fmt.Fprintf(out, "Container %s\n", name)
+			}
 			fmt.Fprintf(out, "Python v%s\n\n", t.version())
 		}
 		fmt.Fprintf(out, "Thread %d (%s): %q\n", t.TID, t.activity(), t.comm)
