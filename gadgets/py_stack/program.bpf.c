@@ -40,6 +40,7 @@ OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
 
 /* Preallocated: 19 MB of stacks and 8 MB of names. */
 #define STACK_MAP_FLAGS 0
+#define PROCESS_MAP_FLAGS 0
 #define MAX_STACKS 8192
 #define MAX_SYMBOLS 16384
 
@@ -297,9 +298,10 @@ struct {
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	if (task->signal->live.counter == 0) {
-		process_gone(process_id_of(task));
-		python_process_gone(process_id_of(task));
+	__u64 process = process_exited(task);
+
+	if (process) {
+		python_process_gone(process);
 		selection_gone(task->tgid);
 	}
 	return 0;
@@ -308,8 +310,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-	/* begin_new_exec() has counted this exec already. */
-	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));
+	process_replaced(task);
 	return 0;
 }
 
