@@ -97,8 +97,9 @@ func newRows(gc registry, quiet bool) (*rows, error) {
 // containerFields say which container a row is of; the container managers add them.
 var containerFields = []string{"k8s.namespace", "k8s.podName", "k8s.containerName"}
 
-// last is a subscription after those who add to rows.
-const last = 1 << 20
+// enriched is a subscription after the container managers' (0), before that of
+// the operator that names frames.
+const enriched = 10
 
 // containers hands the rows out for their containers only, and returns the name of
 // each process's: namespace/pod/container, or what the runtime calls it. To be
@@ -117,7 +118,7 @@ func (r *rows) containers(threads []thread) (map[uint64]string, error) {
 			}
 		}
 		return datasource.ErrDiscard
-	}, last)
+	}, enriched)
 	if err != nil {
 		return nil, err
 	}
