@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/vm"
 )
 
-var sleeper = regexp.MustCompile(`\(idle: [a-z_]+, [a-z_]+\): ".*"\n    sleeper \(<string>:5\)\n`)
+var sleeper = regexp.MustCompile(`\(idle: [a-z0-9_]+, [a-z0-9_]+\): ".*"\n    sleeper \(<string>:5\)\n`)
 
 // TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
 // dump where the kernel can (6.2), or the reason why not.
