@@ -22,20 +22,21 @@ import (
 //
 // The kernel's timer has a fixed period, also where a frequency is asked for. What
 // a program does with the same period would be met in the same place each time. So
-// each CPU's period is drawn anew every epoch: over a run, every moment of a
-// period, whatever its length, is as likely as any other.
+// each CPU's period is drawn anew every epoch, which has some ten samples and a
+// length of its own: over a run, every moment of a program's period, whatever that
+// is, is as likely as any other.
 type clock struct {
 	frequency int
-	epoch     time.Duration
+	epoch     time.Duration // on average: from 0 to twice that
 	fds       []int
 }
 
 // jitter is how far the rate of an epoch is from the frequency, at most.
-const jitter = 0.25
+const jitter = 0.5
 
 // newClock starts the timers. It is stopped by close.
 func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) {
-	c := &clock{frequency: frequency, epoch: epochOf(frequency)}
+	c := &clock{frequency: frequency, epoch: epochOf(frequency, len(cpus))}
 	for _, cpu := range cpus {
 		fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
 			Type:        unix.PERF_TYPE_SOFTWARE,
@@ -64,33 +65,38 @@ func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) 
 	return c, nil
 }
 
-// epochOf is long enough for ten samples: a new period starts the timer anew.
-func epochOf(frequency int) time.Duration {
-	return max(time.Second, 10*time.Second/time.Duration(frequency))
+// epochOf keeps the new periods below a thousand a second, each an interrupt of
+// the CPU whose clock it is, and our own work small at high frequencies.
+func epochOf(frequency, cpus int) time.Duration {
+	return max(10*time.Second/time.Duration(frequency), 100*time.Millisecond, time.Duration(cpus)*time.Millisecond)
 }
 
-// period draws one. Each epoch ends within a period whose time is lost: half of
+// period draws one. Each epoch ends within a period, whose time is lost: half of
 // one on average, which the rate makes up for.
 func (c *clock) period() time.Duration {
 	rate := float64(c.frequency)*(1-jitter+2*jitter*rand.Float64()) + 0.5/c.epoch.Seconds()
 	return time.Duration(float64(time.Second) / rate)
 }
 
+// length draws that of an epoch: even ones would be in step with something, too.
+func (c *clock) length() time.Duration { return rand.N(2 * c.epoch) }
+
 // run draws new periods until ctx ends.
 func (c *clock) run(ctx context.Context) {
-	ticker := time.NewTicker(c.epoch)
-	defer ticker.Stop()
+	timer := time.NewTimer(c.length())
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 		for _, fd := range c.fds {
 			// A CPU that went offline keeps its period.
 			nanoseconds := uint64(c.period())
 			_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&nanoseconds)))
 		}
+		timer.Reset(c.length())
 	}
 }
 

@@ -23,7 +23,7 @@ func TestGILOnly(t *testing.T) {
 			w := start(t, python, "testdata/threads.py", "30")
 			truth(t, w)
 			c := load(t, wall, w.Process.Pid, "py_gil_only", "py_by_thread")
-			fmt.Fprintln(w.in, "window 0.5")
+			fmt.Fprintln(w.in, "window 60") // until it is killed
 			time.Sleep(100 * time.Millisecond)
 			const passes = 20
 			for range passes {

@@ -91,15 +91,15 @@ func TestRunInPIDNamespace(t *testing.T) {
 	python := pythons(t)[0]
 	w, pid := startInNamespace(t, python, "testdata/threads.py", "5")
 	truth(t, w)
-	fmt.Fprintln(w.in, "window 20")
+	fmt.Fprintln(w.in, "window 60")
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, arguments := range map[string][]string{
 		"dump": {"--mode", "dump", "--format", "rows", "-o", "threads:json"},
-		"CPU":  {"--timeout", "3", "-o", "samples:json"},
-		"wall": {"--wall", "--timeout", "3", "-o", "samples:json"},
+		"CPU":  {"--timeout", "2", "-o", "samples:json"},
+		"wall": {"--wall", "--timeout", "2", "-o", "samples:json"},
 	} {
 		arguments = append(arguments, "--pid", fmt.Sprint(pid), "--fields", "*")
 		stdout, stderr, err := igGPU(t, arguments...)

@@ -373,7 +373,7 @@ func TestProfileShares(t *testing.T) {
 			w.read(t, nil)
 			c := load(t, onCPU, w.Process.Pid)
 			stop := sample(t, c, 1999)
-			time.Sleep(3 * time.Second)
+			time.Sleep(2 * time.Second)
 			stop()
 			got := rows(t, c)
 			w.in.Close()
@@ -403,14 +403,15 @@ func TestProfileShares(t *testing.T) {
 				samples[f[0].name] += float64(v.Samples)
 				useful += float64(v.Samples)
 			}
-			if useful < 1000 {
-				t.Fatalf("%v samples in 3 s at 1999 Hz", useful)
+			if useful < 500 {
+				t.Fatalf("%v samples in 2 s at 1999 Hz", useful)
 			}
 			all := used["half"] + used["third"] + used["fifth"]
 			for name := range body {
 				is, want := 100*samples[name]/useful, 100*used[name]/all
 				t.Logf("%s: %.1f %% of %v samples, used %.1f %%", name, is, useful, want)
-				if is-want > 3 || want-is > 3 {
+				// Of 500 samples, 5 points are what one run in fifty is off by.
+				if is-want > 5 || want-is > 5 {
 					t.Errorf("%s: %.1f %% of the samples, used %.1f %% of the time", name, is, want)
 				}
 			}
