@@ -22,7 +22,7 @@ import (
 //
 // The kernel's timer has a fixed period, also where a frequency is asked for. What
 // a program does with the same period would be met in the same place each time. So
-// each CPU's period is drawn anew every epoch, which has some ten samples and a
+// each CPU's period is drawn anew every epoch, which has some thirty samples and a
 // length of its own: over a run, every moment of a program's period, whatever that
 // is, is as likely as any other.
 type clock struct {
@@ -65,10 +65,10 @@ func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) 
 	return c, nil
 }
 
-// epochOf keeps the new periods below a thousand a second, each an interrupt of
-// the CPU whose clock it is, and our own work small at high frequencies.
+// epochOf keeps our own work small: a new period is an interrupt of the CPU whose
+// clock it is, 100 µs on a virtual machine, and there are at most 200 a second.
 func epochOf(frequency, cpus int) time.Duration {
-	return max(10*time.Second/time.Duration(frequency), 100*time.Millisecond, time.Duration(cpus)*time.Millisecond)
+	return max(30*time.Second/time.Duration(frequency), 250*time.Millisecond, 5*time.Duration(cpus)*time.Millisecond)
 }
 
 // period draws one. Each epoch ends within a period, whose time is lost: half of

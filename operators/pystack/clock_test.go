@@ -35,10 +35,10 @@ func TestPeriodsKeepTheFrequency(t *testing.T) {
 	}
 }
 
-// TestEpochsAreFew: on a large machine, too, new periods are below 1000 a second.
+// TestEpochsAreFew: on a large machine, too, new periods are few.
 func TestEpochsAreFew(t *testing.T) {
 	for _, cpus := range []int{1, 64, 512} {
-		if n := float64(cpus) / epochOf(10000, cpus).Seconds(); n > 1000 {
+		if n := float64(cpus) / epochOf(10000, cpus).Seconds(); n > 201 {
 			t.Errorf("%d CPUs: %.0f new periods per second", cpus, n)
 		}
 	}

@@ -89,9 +89,12 @@ const (
 // file has something in it.
 func launch(command []string, file string) (*running, error) {
 	r := &running{cmd: exec.Command(command[0], command[1:]...)}
-	r.cmd.Stdout, r.cmd.Stderr = &r.output, &r.output
+	r.cmd.Stdout, r.cmd.Stderr, r.cmd.SysProcAttr = &r.output, &r.output, session
 	if err := r.cmd.Start(); err != nil {
 		return nil, err
+	}
+	if err := prefer(r.cmd.Process.Pid); err != nil {
+		return nil, errors.Join(err, r.stop())
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if samples, err := r.samples(file); err != nil || !samples && time.Now().After(end) {
