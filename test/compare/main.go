@@ -30,8 +30,8 @@ import (
 var functions = []string{"f20", "f17", "f14", "f12", "f10", "f08", "f07", "f05", "f04", "f03"}
 
 func main() {
-	rounds := flag.Int("rounds", 10, "turns of each tool")
-	window := flag.Duration("window", 10*time.Second, "what is measured of a turn")
+	rounds := flag.Int("rounds", 9, "turns of each tool")
+	window := flag.Duration("window", 8*time.Second, "what is measured of a turn")
 	python := flag.String("python", "python3", "interpreter of the workload")
 	flag.Parse()
 	if err := run(*rounds, *window, *python); err != nil {
