@@ -63,7 +63,8 @@ func outside(t *testing.T, pid int) map[uint32]uint32 {
 // its own have the host's ids, and the stacks that it tells itself.
 func TestPIDNamespace(t *testing.T) {
 	const count = 30
-	for _, python := range pythons(t) {
+	all := pythons(t)
+	for _, python := range []string{all[0], all[len(all)-1]} {
 		t.Run(filepath.Base(python), func(t *testing.T) {
 			w, pid := startInNamespace(t, python, "testdata/threads.py", fmt.Sprint(count))
 			want := truth(t, w)
