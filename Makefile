@@ -60,6 +60,11 @@ bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
 
+## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
+.PHONY: compare
+compare: build
+	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/compare
+
 ## lint: gofmt and go vet
 .PHONY: lint format vet
 lint: format vet
