@@ -9,21 +9,23 @@
  * -DLINUX_5_10: for kernels from 5.10 on whose uprobe programs may not sleep (6.0).
  * Without the flag nothing here changes the code.
  *
- *   missing                              until   instead
+ *   missing before                       Linux   instead
  *   bpf_get_current_task_btf             5.11    reads of kernel memory
- *   task storage for uprobe programs     5.12    hash maps by thread id
- *   atomics that return the old value    5.12    ATOMIC_FETCH_ADD
+ *   task storage for uprobe programs     5.12    hash maps by thread id, per-CPU scratch
+ *   atomics that return the old value    5.12    vmm_add() has a lock, row_alloc() reads
  *   pointers to global functions         5.12    they look up what they need
  *   bpf_for_each_map_elem                5.13    cuda_instance.h, and user space
  *   bpf_get_attach_cookie                5.15    a program for each function
  *   bpf_loop                             5.17    LOOP
- *   bpf_find_vma                         5.17    native.h keeps one caller
+ *   bpf_find_vma                         5.17    native.h keeps the immediate caller
  *   sleepable uprobe programs            6.0     a missing page is a drop
  *   hashes that grow when used           6.1     preallocated: tracing programs that
  *                                                allocate are a warning in the log
  *
  * What makes up for it: before 6.0 a uprobe program runs with preemption off
- * (__uprobe_perf_func()), so that per-CPU memory is its own until it ends.
+ * (__uprobe_perf_func(), up to 8c7dcb84e3b7), so that per-CPU memory is its own until
+ * it ends. Where a program is preempted after all, another's unwind finds the scratch
+ * in use, which is counted (DROP_SCRATCH).
  */
 #ifdef LINUX_5_10
 
