@@ -227,12 +227,20 @@ type workload struct {
 	dir   string // of journals and truth
 }
 
-func startWorkload(t *testing.T, library string, args ...string) *workload {
+func startWorkload(t *testing.T, python, library string, args ...string) *workload {
 	t.Helper()
-	w := &workload{t: t, dir: t.TempDir(), says: make(chan string, 16)}
-	args = append([]string{"../exact/workload.py", "--libcuda", library, "--out", w.dir,
+	dir := t.TempDir()
+	args = append([]string{"../exact/workload.py", "--libcuda", library, "--out", dir,
 		"--start-on-stdin", "--hold", "--plain-names"}, args...)
-	w.cmd = exec.Command("python3", args...)
+	w := startProgram(t, python, args...)
+	w.dir = dir
+	return w
+}
+
+// startProgram starts one that says what it does, and waits to be told to go on.
+func startProgram(t *testing.T, program string, args ...string) *workload {
+	t.Helper()
+	w := &workload{t: t, cmd: exec.Command(program, args...), says: make(chan string, 16)}
 	w.cmd.Stderr = os.Stderr
 	var err error
 	w.stdin, err = w.cmd.StdinPipe()
@@ -251,22 +259,24 @@ func startWorkload(t *testing.T, library string, args ...string) *workload {
 	return w
 }
 
-// expect waits for a line that begins with {"word":.
-func (w *workload) expect(word string) {
+// expect waits for a line that begins with {"word":, and returns it.
+func (w *workload) expect(word string) string {
 	w.t.Helper()
 	select {
 	case line, ok := <-w.says:
 		require.True(w.t, ok, "the workload ended before it said "+word)
 		require.True(w.t, strings.HasPrefix(line, `{"`+word+`":`), line)
+		return line
 	case <-time.After(patience):
 		require.Fail(w.t, "the workload does not say "+word)
 	}
+	return ""
 }
 
 // tell lets it go on, up to the next word.
-func (w *workload) tell(word string) {
+func (w *workload) tell(word string) string {
 	w.t.Helper()
 	_, err := io.WriteString(w.stdin, "\n")
 	require.NoError(w.t, err)
-	w.expect(word)
+	return w.expect(word)
 }

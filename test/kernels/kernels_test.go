@@ -4,7 +4,7 @@
 // a virtual machine (package vm): does the verifier take every program, is
 // bin/ig-gpu exact, does the image work on Inspektor Gadget's own ig.
 //
-//	make test-kernels KERNELS="6.1 6.12"
+//	make test-kernels KERNELS="6.1 6.12 arm64-6.1"
 package kernels
 
 import (
@@ -35,23 +35,36 @@ func TestKernels(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	object := bpftest.Compile(t, "../../gadgets/cuda_alloc/program.bpf.c", "-mcpu=v3")
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
-			if tooOld.MatchString(kernel) {
+			switch {
+			case tooOld.MatchString(kernel):
 				refuses(t, kernel)
-				return
-			}
-			command := fmt.Sprintf("%s=1 %s='%s' '%s' -test.v -test.run '^Test(Load|Product|Stock)$'",
-				inside, objectVariable, object, self)
-			r := vm.Run(t, kernel, command, limit)
-			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
-			require.Zero(t, r.Status)
-			// Each of them has run: a test that skips itself, or is not there, passes.
-			for _, name := range []string{"Load", "Product", "Stock"} {
-				require.Contains(t, r.Stdout, "--- PASS: Test"+name)
+			case strings.HasPrefix(kernel, "arm64-"):
+				// What test/kernels/arm64.sh has built.
+				runInside(t, kernel, "../../build/arm64/kernels.test", "../../build/bpf/cuda_alloc/arm64.bpf.o",
+					inside+"=arm64 "+pythonsVariable+"='python3.9 python3.11 python3.13'", "Load", "Product", "Native")
+			default:
+				object := bpftest.Compile(t, "../../gadgets/cuda_alloc/program.bpf.c", "-mcpu=v3")
+				run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../build/native", "testdata/native.c", "-ldl")
+				runInside(t, kernel, self, object,
+					inside+"=1 "+pythonsVariable+"=python3", "Load", "Product", "Native", "Stock")
 			}
 		})
+	}
+}
+
+// runInside runs tests of this package on a kernel.
+func runInside(t *testing.T, kernel, program, object, environment string, tests ...string) {
+	t.Helper()
+	command := fmt.Sprintf("%s %s='%s' '%s' -test.v -test.run '^Test(%s)$'",
+		environment, objectVariable, object, program, strings.Join(tests, "|"))
+	r := vm.Run(t, kernel, command, limit)
+	t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
+	require.Zero(t, r.Status)
+	// Each of them has run: a test that skips itself, or is not there, passes.
+	for _, name := range tests {
+		require.Contains(t, r.Stdout, "--- PASS: Test"+name)
 	}
 }
 
