@@ -63,23 +63,32 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 {
 	__u64 *words = (__u64 *)t->bytes;
 
-	for (__u32 i = 0; i < most / 8; i++)
-		words[i] = 0;
+	if (bytes < most)
+		for (__u32 i = 0; i < most / 8; i++)
+			words[i] = 0;
 	if (bytes > most || user_read(&t->fault, words, bytes, address))
 		return 0;
 	return python_mix_words(h, words, most / 8) | 1;
 }
 
-/* Mixes in how the name of t->argument_type begins: types are freed, too. 0: a fault. */
-static __always_inline __u64 python_mix_class(struct python_thread *t, __u64 h)
+/*
+ * How the name of t->argument_type begins: types are freed, too. 0: a fault.
+ * Neighbours in a stack are often methods of one object.
+ */
+static __always_inline __u64 python_class_hash(struct python_thread *t)
 {
 	__u64 *words = (__u64 *)t->bytes;
 	__u64 name;
 
-	if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
-	    user_read_text(&t->fault, words, PY_CHECK_TEXT, name) < 0)
-		return 0;
-	return python_mix_words(h, words, PY_CHECK_TEXT / 8) | 1;
+	if (t->argument_type != t->checked_type) {
+		t->checked_type = 0;
+		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
+		    user_read_text(&t->fault, words, PY_CHECK_TEXT, name) < 0)
+			return 0;
+		t->checked_class = python_mix_words(name, words, PY_CHECK_TEXT / 8) | 1;
+		t->checked_type = t->argument_type;
+	}
+	return t->checked_class;
 }
 
 /*
@@ -97,7 +106,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
-	__u64 name, file, place;
+	__u64 name, file, place, class;
 	__u32 version = 0, from;
 
 	if (o->minor >= 12) {
@@ -116,9 +125,9 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
 	file = PY_CODE(t, PY_CODE_FILENAME);
 	/* Neighbours in a stack often share the file, which lives as long as they. */
-	place = file ^ (__u64)v->file_at << 48 ^ (__u64)v->file_bytes << 56;
+	place = file ^ (__u64)v->file_at << 48;
 	if (place != t->checked_file) {
-		t->checked_hash = python_mix_user(t, place, file + v->file_at, v->file_bytes,
+		t->checked_hash = python_mix_user(t, place, file + v->file_at, PY_CHECK_TEXT,
 						  PY_CHECK_TEXT);
 		if (!t->checked_hash)
 			return 0;
@@ -128,62 +137,59 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	h = python_mix(h, name);
 	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
 	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
-	if (v->has_class) {
-		h = python_mix_class(t, h);
-		if (!h)
+	if (v->has_self && v->witness) {
+		class = python_class_hash(t);
+		if (!class)
 			return 0;
+		h = python_mix(h, class);
 	}
-	h = python_mix_user(t, h, name + v->name_at, v->name_bytes, PY_CHECK_TEXT);
+	h = python_mix_user(t, h, name + v->name_at, PY_CHECK_TEXT, PY_CHECK_TEXT);
 	if (!h)
 		return 0;
 	return python_mix_user(t, h, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at, v->table_bytes,
 			       PY_CHECK_TABLE);
 }
 
-/* The last `most` bytes of an object that ends at `end`. */
-static __always_inline void python_tail(__u64 start, __u64 end, __u32 most, __u16 *at, __u8 *bytes)
+/* Where the last `most` bytes of an object begin that ends at `end`. */
+static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
 {
 	if (end > PY_CHECK_MAX_AT)
 		end = PY_CHECK_MAX_AT;
-	*bytes = end - start < most ? end - start : most;
-	*at = end - *bytes;
+	return end < start + most ? start : end - most;
 }
 
-/* Where in a str or bytes object the compared bytes lie. 0 or -EFAULT. */
-static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at,
-					  __u8 *bytes)
+/* Where in a str the PY_CHECK_TEXT bytes begin that are compared. 0 or -EFAULT. */
+static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at)
 {
 	struct python_offsets *o = &t->offsets;
-	__u64 length, start, state;
+	__u64 length, end, state;
 
 	if (user_read(&t->fault, t->bytes, o->string_bytes & 127, object))
 		return -EFAULT;
 	length = python_word(t->bytes, 127, o->at[PY_STRING_LENGTH]);
 	state = python_word(t->bytes, 127, o->at[PY_STRING_STATE]);
 	/* Unusual strings are compared by address and length only. */
-	start = o->at[PY_STRING_LENGTH];
-	if (state & PY_STRING_IS_COMPACT)
-		start = o->at[state & PY_STRING_IS_ASCII ? PY_STRING_ASCII : PY_STRING_COMPACT];
-	else
-		length = 0;
-	if (length > 1 << 24)
-		length = 0;
-	python_tail(start, start + length * PY_STRING_KIND(state), PY_CHECK_TEXT, at, bytes);
+	end = 0;
+	if (state & PY_STRING_IS_COMPACT && length <= 1 << 24)
+		end = o->at[state & PY_STRING_IS_ASCII ? PY_STRING_ASCII : PY_STRING_COMPACT] +
+		      length * PY_STRING_KIND(state);
+	/* A short one has its length and hash among them, never its reference count. */
+	*at = python_tail(PY_OBJECT_TYPE, end, PY_CHECK_TEXT);
 	return 0;
 }
 
 static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 					 struct python_line_value *v)
 {
-	__u64 size;
+	__u64 size, start = t->offsets.at[PY_BYTES_DATA];
 
 	if (user_read(&t->fault, &size, sizeof(size), object + t->offsets.at[PY_BYTES_SIZE]))
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
 	/* A table of up to 64 bytes is compared as a whole. */
-	python_tail(t->offsets.at[PY_BYTES_DATA], t->offsets.at[PY_BYTES_DATA] + size,
-		    PY_CHECK_TABLE, &v->table_at, &v->table_bytes);
+	v->table_at = python_tail(start, start + size, PY_CHECK_TABLE);
+	v->table_bytes = size < PY_CHECK_TABLE ? size : PY_CHECK_TABLE;
 	return 0;
 }
 
@@ -219,13 +225,16 @@ PYTHON_GLOBAL long python_resolve(void)
 			target *= 2;
 	}
 	v->symbol = python_symbol();
-	v->has_class = t->symbol.class_len != 0;
+	if (t->has_self) {
+		v->has_self = 1;
+		v->witness = t->argument_type;
+	}
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
 	if (python_string_tail(t, PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME),
-			       &v->name_at, &v->name_bytes) ||
-	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at, &v->file_bytes) ||
+			       &v->name_at) ||
+	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at) ||
 	    python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
 		return -EFAULT;
 	v->check = python_check(t, k, v);
@@ -243,14 +252,55 @@ struct python_walk {
 };
 #endif
 
+/*
+ * What shows by one read that the code in t->frame is still that of the key: 3.11
+ * numbers functions from their first specialized call on, and takes the number away
+ * when the code is changed (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState).
+ * 0: it does not show. The key goes in as in python_check().
+ */
+static __always_inline __u64 python_witness(struct python_thread *t,
+					    const struct python_line_key *k)
+{
+	__u32 version;
+
+	if (user_copy(&t->fault, &version, sizeof(version),
+		      *(__u64 *)(t->frame + PY_FRAME_FUNCTION) + PY_FUNCTION_VERSION) ||
+	    !version)
+		return 0;
+	return python_mix(python_mix(python_mix(k->process, k->code), k->position), version) | 1;
+}
+
+/* Is the code object still the one that v tells of? */
+static __always_inline bool python_same(struct python_thread *t, struct python_line_key *k,
+					struct python_line_value *v)
+{
+	__u32 faults = t->fault.count;
+	__u64 witness = t->offsets.minor == 11 ? python_witness(t, k) : 0;
+	__u64 check;
+
+	if (witness && witness == v->witness)
+		return true;
+	check = python_check(t, k, v);
+	if (!check) {
+		/* What is compared may lie outside of the object that is there now. */
+		t->fault.count = faults;
+		return false;
+	}
+	if (check != v->check)
+		return false;
+	if (witness)
+		v->witness = witness;
+	return true;
+}
+
 /* bpf_loop: one frame. */
 static long python_frame_step(__u32 i, struct python_walk *w)
 {
 	struct python_thread *t = w->t;
 	struct python_line_key *key = &t->key;
 	struct python_line_value *v;
-	__u64 frame = t->next_frame, check;
-	__u32 line, n = t->frame_count, faults = t->fault.count;
+	__u64 frame = t->next_frame;
+	__u32 line, n = t->frame_count;
 
 	if (!frame)
 		return 1;
@@ -277,19 +327,19 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}
-		t->argument_type = python_argument_type(t, frame);
-		key->position = (__u32)key->position ^ (t->argument_type << 17);
+		key->position = (__u32)key->position;
 	}
 	v = bpf_map_lookup_elem(&python_lines_by_place, key);
-	if (v) {
-		check = python_check(t, key, v);
-		if (!check || check != v->check)
-			v = 0;
-		/* What is compared may lie outside of the object that is there now. */
-		if (!check)
-			t->fault.count = faults;
+	if (v && v->has_self) {
+		t->argument_type = python_argument_type(t, frame);
+		if (t->argument_type != v->witness) {
+			key->position ^= t->argument_type << 17;
+			v = bpf_map_lookup_elem(&python_lines_by_place, key);
+		}
 	}
-	if (!v) {
+	if (!v || !python_same(t, key, v)) {
+		if (t->offsets.minor < 11 && !t->argument_type)
+			t->argument_type = python_argument_type(t, frame);
 		python_resolve();
 		v = &t->fresh;
 	}
@@ -324,6 +374,7 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->frame_count = 0;
 	t->stack_flags = 0;
 	t->checked_file = 0;
+	t->checked_type = 0;
 	bpf_loop(PY_MAX_STEPS, python_frame_step, &w, 0);
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;

@@ -41,7 +41,9 @@
 #define python_mix other_python_mix
 #define python_mix_words other_python_mix_words
 #define python_mix_user other_python_mix_user
-#define python_mix_class other_python_mix_class
+#define python_class_hash other_python_class_hash
+#define python_witness other_python_witness
+#define python_same other_python_same
 #define python_check other_python_check
 #define python_tail other_python_tail
 #define python_string_tail other_python_string_tail
@@ -100,7 +102,9 @@
 #undef python_mix
 #undef python_mix_words
 #undef python_mix_user
-#undef python_mix_class
+#undef python_class_hash
+#undef python_witness
+#undef python_same
 #undef python_check
 #undef python_tail
 #undef python_string_tail

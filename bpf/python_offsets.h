@@ -82,6 +82,9 @@ enum python_offset {
 #define PY_TUPLE_SIZE 16
 #define PY_TUPLE_ITEMS 24
 #define PY_CELL_CONTENTS 16
+/* 3.11 only. */
+#define PY_FRAME_FUNCTION 0
+#define PY_FUNCTION_VERSION 128
 
 #define PY_MINOR_FIRST 7
 #define PY_MINOR_TABLE 12 /* the last whose offsets are constants */

@@ -108,7 +108,7 @@ PYTHON_GLOBAL long python_load_offsets(struct python_thread *t, __u64 runtime,
 		o->at[PY_STRING_COMPACT] = o->at[PY_STRING_ASCII] + 16;
 	}
 	if (w.minor < 11) {
-		end = o->at[PY_FRAME_LOCALS] + 8;
+		end = o->at[PY_FRAME_LINE] + 4; /* the last but one that is read */
 	} else {
 		end = o->at[PY_FRAME_INSTR] + 8;
 		if (end < o->at[PY_FRAME_OWNER] + 1)

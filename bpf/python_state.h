@@ -99,18 +99,22 @@ struct python_process {
 struct python_line_key {
 	__u64 process;
 	__u64 code;	/* address of the code object */
-	__u64 position; /* 3.11+: address of the instruction; below: type of the
-			   first argument << 17 ^ f_lasti (exact up to 1 MiB of code) */
+	__u64 position; /* 3.11+: address of the instruction. Below: f_lasti, exact up
+			   to 1 MiB of code, and above it the type of `self` where
+			   that is not the one that the place was first seen with. */
 };
 
 struct python_line_value {
 	__u64 symbol;
 	__u64 check; /* see python_check() */
+	/* Below 3.11: the type of `self`, 0 where the code has none. 3.11: what
+	 * python_witness() was when the check was last passed; 0: unknown. */
+	__u64 witness;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
-	__u8 table_bytes, name_bytes, file_bytes;
-	__u8 has_class; /* the symbol has the name of argument_type */
-	__u8 pad[2];
+	__u8 table_bytes;
+	__u8 has_self; /* below 3.11: the first argument's name is "self" */
+	__u8 pad[4];
 };
 
 struct python_thread {
@@ -148,7 +152,9 @@ struct python_thread {
 	struct python_line_value fresh;
 	struct python_process found;
 	__u64 argument_type; /* of the frame; see python_argument_type() */
+	__u64 has_self;	     /* of the code object that is being named */
 	__u64 checked_file, checked_hash; /* the file name last compared */
+	__u64 checked_type, checked_class; /* the class name last compared */
 	__u8 thread[PY_BLOCK(256)];
 	__u8 frame[PY_BLOCK(512)];
 	__u8 code[PY_BLOCK(256)];

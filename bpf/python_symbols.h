@@ -112,7 +112,8 @@ PYTHON_GLOBAL __u64 python_argument_type(struct python_thread *t, __u64 frame)
 	o = &t->offsets;
 	if (!(__u32)PY_CODE(t, PY_CODE_ARGCOUNT))
 		return 0;
-	object = PY_FRAME(t, PY_FRAME_LOCALS);
+	if (user_read(&t->fault, &object, sizeof(object), frame + o->at[PY_FRAME_LOCALS]))
+		return 0;
 	if (!object) {
 		t->cell = -1;
 		if (!PY_CODE(t, PY_CODE_CELL2ARG))
@@ -139,14 +140,14 @@ PYTHON_GLOBAL __u64 python_argument_type(struct python_thread *t, __u64 frame)
 	return type;
 }
 
-/* Writes the class of `self` into t->symbol. 0 or -EFAULT. */
+/* Writes the class of `self` into t->symbol, if there is one. 0 or -EFAULT. */
 static __noinline long python_class(struct python_thread *t, __u64 type)
 {
 	struct symbol *s = &t->symbol;
 	__u64 name;
 	long is, got;
 
-	if (!type)
+	if (!(__u32)PY_CODE(t, PY_CODE_ARGCOUNT))
 		return 0;
 	if (user_read(&t->fault, &name, sizeof(name),
 		      PY_CODE(t, PY_CODE_VARNAMES) + PY_TUPLE_ITEMS))
@@ -154,6 +155,9 @@ static __noinline long python_class(struct python_thread *t, __u64 type)
 	is = python_is_self(t, name);
 	if (is <= 0)
 		return is;
+	t->has_self = 1;
+	if (!type)
+		return 0;
 	if (user_read(&t->fault, &name, sizeof(name), type + PY_TYPE_NAME))
 		return -EFAULT;
 	/* Not a str but UTF-8, and of unknown length: here the head is kept. */
@@ -194,6 +198,7 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 		return 0;
 	s = &t->symbol;
 	__builtin_memset(s, 0, sizeof(*s));
+	t->has_self = 0;
 	s->first_line = PY_CODE(t, PY_CODE_FIRSTLINE);
 	s->name_is_qualname = t->offsets.at[PY_CODE_QUALNAME] != PY_NONE;
 	if (s->name_is_qualname)

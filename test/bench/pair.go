@@ -105,22 +105,31 @@ func (b *bench) python() error {
 	defer a.stop()
 	defer p.close()
 	w.stop() // it only made ig-gpu attach
-	for minor := 9; minor <= 14; minor++ {
+	for minor := 8; minor <= 14; minor++ {
 		name := fmt.Sprintf("CPython 3.%d", minor)
 		python := findPython(minor)
 		if python == "" {
 			b.row(name, "", "not on this machine")
 			continue
 		}
-		if err := b.pythonDepths(name, python, p); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		kinds := []string{"functions"}
+		switch {
+		case minor < 11: // where the class of self is looked up
+			kinds = append(kinds, "methods")
+		case minor == 11: // where functions are numbered when they are called again
+			kinds = append(kinds, "new")
+		}
+		for _, kind := range kinds {
+			if err := b.pythonDepths(name+", "+kind, python, kind, p); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
 	return b.cold(p)
 }
 
-func (b *bench) pythonDepths(name, python string, p *programs) error {
-	w, err := start(nil, python, b.depth, b.library, "depth")
+func (b *bench) pythonDepths(name, python, kind string, p *programs) error {
+	w, err := start(nil, python, b.depth, b.library, kind)
 	if err != nil {
 		return err
 	}

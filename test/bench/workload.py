@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of cuMemAlloc_v2 and cuMemFree_v2 from Python stacks of an exact shape.
 
-  workload.py LIBCUDA depth         pairs flat out at the depth that the last line
+  workload.py LIBCUDA functions     pairs flat out at the depth that the last line
                                     of stdin names; prints "DEPTH NS" per pair
                                     every 20 ms
+  workload.py LIBCUDA methods       the same in methods
+  workload.py LIBCUDA new           the same in functions made anew every 20 ms
   workload.py LIBCUDA rows N RATE   N stacks that differ in a line, each of which
                                     holds an allocation, used in turn, RATE pairs/s
   workload.py LIBCUDA once          one pair, then the end
@@ -27,14 +29,19 @@ alloc.argtypes, free.argtypes = [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_ui
 ref = ctypes.byref(p)
 
 
-def chain(depth):
-    """The source of a program whose loop runs in `depth` frames, module included."""
+def chain(depth, methods):
+    """The source of functions or methods that call each other, the last of which has
+    the loop, and the source of the call: `depth` frames with the one that calls."""
+    call = "o{1}.f{0}(n)" if methods else "f{0}(n)"
     lines = []
     for i in range(2, depth + 1):
-        lines += ["def f%d(n):" % i]
-        lines += ["    f%d(n)" % (i + 1)] if i < depth else ["    " + l for l in LOOP]
-    lines += LOOP if depth == 1 else ["f2(n)"]
-    return "\n".join(lines)
+        body = LOOP if i == depth else [call.format(i + 1, (i + 1) // 2)]
+        if methods and (i % 2 == 0):  # two to a class, as a layer has __call__ and forward
+            lines += ["class C%d: pass" % (i // 2), "o%d = C%d()" % (i // 2, i // 2)]
+        lines += ["def f%d(%sn):" % (i, "self, " if methods else "")] + ["    " + l for l in body]
+        if methods:
+            lines += ["C%d.f%d = f%d" % (i // 2, i, i)]
+    return "\n".join(lines), "\n".join(LOOP) if depth == 1 else call.format(2, 1)
 
 
 LOOP = ["for _ in range(n):", "    alloc(ref, 4096)", "    free(p)"]
@@ -65,19 +72,27 @@ elif sys.argv[2] == "once":
     free(p)
 else:
     # Nothing of this is in a function, so that a depth of 1 can be had.
-    names = {"alloc": alloc, "free": free, "ref": ref, "p": p}
+    names = {"alloc": alloc, "free": free, "ref": ref, "p": p, "n": 0}
     while True:
         depth = int(os.read(0, 64).split()[-1])
-        code, n = compile(chain(depth - 1), "chain.py", "exec"), 200
+        source, call = chain(depth - 1, sys.argv[2] == "methods")
+        source, call = compile(source, "chain.py", "exec"), compile(call, "chain.py", "exec")
+        exec(source, names)
+        names["n"] = 0
+        for _ in range(100 if depth > 1 else 0):  # as in a program that has run for a while
+            exec(call, names)
+        n = 200
         while not select.select([0], [], [], 0)[0]:
             names["n"] = n
+            if sys.argv[2] == "new":
+                exec(source, names)
             begin = time.perf_counter_ns()
             if depth == 1:
                 for _ in range(n):
                     alloc(ref, 4096)
                     free(p)
             else:
-                exec(code, names)
+                exec(call, names)
             ns = (time.perf_counter_ns() - begin) / n
             n = max(50, int(20e6 / ns))
             print(depth, ns, flush=True)
