@@ -41,9 +41,7 @@ func TestKernels(t *testing.T) {
 			case tooOld.MatchString(kernel):
 				refuses(t, kernel)
 			case strings.HasPrefix(kernel, "arm64-"):
-				// What test/kernels/arm64.sh has built.
-				runInside(t, kernel, "../../build/arm64/kernels.test", "../../build/bpf/cuda_alloc/arm64.bpf.o",
-					inside+"=arm64 "+pythonsVariable+"='python3.9 python3.11 python3.13'", "Load", "Product", "Native")
+				onARM64(t, kernel)
 			default:
 				object := bpftest.Compile(t, "../../gadgets/cuda_alloc/program.bpf.c", "-mcpu=v3")
 				run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../build/native", "testdata/native.c", "-ldl")
@@ -54,11 +52,45 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// onARM64 runs there what test/kernels/arm64.sh has built: tests of this package, and
+// the truth tests of the unwinder.
+func onARM64(t *testing.T, kernel string) {
+	t.Helper()
+	pythons := []string{"python3.9", "python3.11", "python3.13"}
+	t.Run("product", func(t *testing.T) {
+		runInside(t, kernel, arm64+"kernels.test", "../../build/bpf/cuda_alloc/arm64.bpf.o",
+			fmt.Sprintf("%s=arm64 %s='%s'", inside, pythonsVariable, strings.Join(pythons, " ")),
+			"Load", "Product", "Native")
+	})
+	t.Run("unwinder", func(t *testing.T) {
+		run(t, "cp", bpftest.CompileFor(t, "arm64", "../unwind/testdata/unwind.bpf.c"), arm64)
+		var list strings.Builder // see test/unwind/pythons.sh
+		for _, python := range pythons {
+			minor := strings.TrimPrefix(python, "python3.")
+			fmt.Fprintf(&list, "3.%s\t%[1]s\tstatic\tDebian, arm64\t-\t/usr/bin/%s\n", minor, python)
+		}
+		require.NoError(t, os.WriteFile(arm64+"pythons", []byte(list.String()), 0o644))
+		tests := []string{"FramesEqualGetframe", "ForkedChildWithoutParentEvents", "DeepStackKeepsInnermost",
+			"ExecGivesAnotherInterpreter", "PidNamespace", "ForeignThreads", "Subinterpreter"}
+		command := fmt.Sprintf("cd ../unwind && %s=%s PYTHONS=%spythons %[2]sunwind.test -test.v -test.run '^Test(%[4]s)$'",
+			bpftest.PrebuiltVariable, arm64, arm64, strings.Join(tests, "|"))
+		runTests(t, kernel, command, tests)
+	})
+}
+
+// arm64 is where what runs on arm64 is; from the directory of each test.
+const arm64 = "../../build/arm64/"
+
 // runInside runs tests of this package on a kernel.
 func runInside(t *testing.T, kernel, program, object, environment string, tests ...string) {
 	t.Helper()
 	command := fmt.Sprintf("%s %s='%s' '%s' -test.v -test.run '^Test(%s)$'",
 		environment, objectVariable, object, program, strings.Join(tests, "|"))
+	runTests(t, kernel, command, tests)
+}
+
+func runTests(t *testing.T, kernel, command string, tests []string) {
+	t.Helper()
 	r := vm.Run(t, kernel, command, limit)
 	t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
 	require.Zero(t, r.Status)

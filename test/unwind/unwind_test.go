@@ -138,6 +138,9 @@ func eachInterpreter(t *testing.T, f func(t *testing.T, python string)) {
 // library builds the shared object whose function is probed.
 func library(t testing.TB) string {
 	t.Helper()
+	if path, ok := bpftest.Prebuilt(t, "libmark.so"); ok {
+		return path
+	}
 	path := filepath.Join(t.TempDir(), "libmark.so")
 	out, err := exec.Command("cc", "-O1", "-shared", "-fPIC", "-o", path, "testdata/mark.c").CombinedOutput()
 	if err != nil {

@@ -139,7 +139,7 @@ if [ $arch = arm64 ]; then
 		update
 		echo "==> fetch Debian for arm64" >&2
 		apt apt-get install -y -d -o Dir::State::status="$state/status" -o APT::Default-Release=trixie \
-			-o APT::Install-Recommends=0 bash busybox-static coreutils mount \
+			-o APT::Install-Recommends=0 bash busybox-static coreutils mount util-linux \
 			python3.9 python3.11 python3.13 >&2
 		rm -rf "$vm/arm64-new"
 		mkdir -p "$vm"/arm64-new/usr/{bin,sbin,lib}
@@ -151,7 +151,7 @@ if [ $arch = arm64 ]; then
 		ln -s python3.11 "$vm/arm64-new/usr/bin/python3"
 		mkdir -p "$vm"/arm64-new/{dev,proc,sys,run,tmp,root}
 		mv "$vm/arm64-new" "$vm/arm64-root"
-		rm -rf "$state/cache"
+		rm -f "$state"/cache/archives/*.deb
 	fi
 	busybox=$vm/arm64-root/usr/bin/busybox
 fi
