@@ -19,7 +19,10 @@
 /* The parts of an object that are compared: its tail, where names differ. */
 #define PY_CHECK_TABLE 64
 #define PY_CHECK_TEXT 32
+#define PY_CHECK_QUALNAME 96 /* from the object's head on */
 #define PY_CHECK_MAX_AT 0xffff
+/* Events for which a place does without python_witness() when that was of no use. */
+#define PY_UNWITNESSED 15
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 /*
@@ -69,6 +72,26 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 	if (bytes > most || user_read(&t->fault, words, bytes, address))
 		return 0;
 	return python_mix_words(h, words, most / 8) | 1;
+}
+
+/*
+ * Mixes the beginning of a str in that the code object does not refer to: it may
+ * be free memory, where the allocators write links over the reference count. 0: it
+ * is, or a fault.
+ */
+static __always_inline __u64 python_mix_qualname(struct python_thread *t, __u64 h,
+						 __u64 object, __u32 bytes)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	for (__u32 i = 0; i < PY_CHECK_QUALNAME / 8; i++)
+		words[i] = 0;
+	if (bytes > PY_CHECK_QUALNAME || user_read(&t->fault, words, bytes, object))
+		return 0;
+	if (!words[0] || words[0] >> 32)
+		return 0;
+	words[0] = object;
+	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
 }
 
 /*
@@ -143,7 +166,10 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 			return 0;
 		h = python_mix(h, class);
 	}
-	h = python_mix_user(t, h, name + v->name_at, PY_CHECK_TEXT, PY_CHECK_TEXT);
+	if (o->minor < 11 && !v->has_self && v->witness)
+		h = python_mix_qualname(t, h, v->witness, v->name_bytes);
+	else
+		h = python_mix_user(t, h, name + v->name_at, PY_CHECK_TEXT, PY_CHECK_TEXT);
 	if (!h)
 		return 0;
 	return python_mix_user(t, h, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at, v->table_bytes,
@@ -158,8 +184,12 @@ static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
 	return end < start + most ? start : end - most;
 }
 
-/* Where in a str the PY_CHECK_TEXT bytes begin that are compared. 0 or -EFAULT. */
-static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at)
+/*
+ * Where in a str the PY_CHECK_TEXT bytes begin that are compared, and how many of
+ * PY_CHECK_QUALNAME it has. 0 or -EFAULT.
+ */
+static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at,
+					  __u8 *bytes)
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 length, end, state;
@@ -175,6 +205,7 @@ static __noinline long python_string_tail(struct python_thread *t, __u64 object,
 		      length * PY_STRING_KIND(state);
 	/* A short one has its length and hash among them, never its reference count. */
 	*at = python_tail(PY_OBJECT_TYPE, end, PY_CHECK_TEXT);
+	*bytes = end < PY_CHECK_QUALNAME ? end : PY_CHECK_QUALNAME;
 	return 0;
 }
 
@@ -204,6 +235,8 @@ PYTHON_GLOBAL long python_resolve(void)
 	struct python_line_key *k;
 	__u32 faults;
 	__s32 target;
+	__u64 name;
+	__u8 unused;
 	long line;
 
 	if (!t)
@@ -224,17 +257,20 @@ PYTHON_GLOBAL long python_resolve(void)
 		if (t->offsets.minor == 10)
 			target *= 2;
 	}
+	t->qualname = 0;
+	if (t->offsets.minor < 11 && python_method_name(t))
+		return -EFAULT;
 	v->symbol = python_symbol();
-	if (t->has_self) {
-		v->has_self = 1;
-		v->witness = t->argument_type;
-	}
+	v->has_self = t->has_self;
+	v->witness = t->has_self ? t->argument_type : t->qualname;
 	line = python_line(t, target);
 	if (line > 0)
 		v->line = line;
-	if (python_string_tail(t, PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME),
-			       &v->name_at) ||
-	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at) ||
+	name = PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
+	if (t->qualname)
+		name = t->qualname;
+	if (python_string_tail(t, name, &v->name_at, &v->name_bytes) ||
+	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at, &unused) ||
 	    python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
 		return -EFAULT;
 	v->check = python_check(t, k, v);
@@ -275,11 +311,17 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 					struct python_line_value *v)
 {
 	__u32 faults = t->fault.count;
-	__u64 witness = t->offsets.minor == 11 ? python_witness(t, k) : 0;
-	__u64 check;
+	__u64 witness = 0, check;
 
-	if (witness && witness == v->witness)
-		return true;
+	if (t->offsets.minor == 11) {
+		/* Functions that are made anew, or called from C only, have none. */
+		if (v->unwitnessed)
+			v->unwitnessed--;
+		else
+			witness = python_witness(t, k);
+		if (witness && witness == v->witness)
+			return true;
+	}
 	check = python_check(t, k, v);
 	if (!check) {
 		/* What is compared may lie outside of the object that is there now. */
@@ -288,8 +330,11 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 	}
 	if (check != v->check)
 		return false;
-	if (witness)
+	if (t->offsets.minor == 11 && !v->unwitnessed) {
+		if (v->witness || !witness)
+			v->unwitnessed = PY_UNWITNESSED;
 		v->witness = witness;
+	}
 	return true;
 }
 
@@ -323,7 +368,8 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
 	key->position = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor < 11) {
-		if (user_read(&t->fault, t->code, PY_CODE_BYTES, key->code)) {
+		if (user_read(&t->fault, t->code + PY_OLD_CODE_FROM, PY_OLD_CODE_BYTES,
+			      key->code + PY_OLD_CODE_FROM)) {
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}

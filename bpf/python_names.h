@@ -35,6 +35,10 @@
 #define python_is_self other_python_is_self
 #define python_cell_step other_python_cell_step
 #define python_argument_type other_python_argument_type
+#define python_method_match other_python_method_match
+#define python_method_step other_python_method_step
+#define python_method_name other_python_method_name
+#define python_mix_qualname other_python_mix_qualname
 #define python_class other_python_class
 #define python_symbol_id other_python_symbol_id
 #define python_symbol other_python_symbol
@@ -96,6 +100,10 @@
 #undef python_is_self
 #undef python_cell_step
 #undef python_argument_type
+#undef python_method_match
+#undef python_method_step
+#undef python_method_name
+#undef python_mix_qualname
 #undef python_class
 #undef python_symbol_id
 #undef python_symbol

@@ -76,15 +76,31 @@ enum python_offset {
 	PY_OFFSET_COUNT,
 };
 
-/* Objects that are read below 3.11 only, where these never moved. */
+/* Objects that are read below 3.11 only, where these never moved but once. */
 #define PY_OBJECT_TYPE 8
 #define PY_TYPE_NAME 24
+#define PY_TYPE_DICT 264
+#define PY_TYPE_MRO 344
+#define PY_DICT_KEYS 32
+#define PY_DICT_SIZE 8 /* of PyDictKeysObject */
+#define PY_STRING_HASH 24
+#define PY_PROPERTY_GET 16
+#define PY_FUNCTION_CODE 16
+#define PY_FUNCTION_CODE_310 48
+#define PY_FUNCTION_QUALNAME 104
+#define PY_FUNCTION_QUALNAME_310 40
+#define PY_CODE_NESTED 0x10 /* CO_NESTED */
 #define PY_TUPLE_SIZE 16
 #define PY_TUPLE_ITEMS 24
 #define PY_CELL_CONTENTS 16
 /* 3.11 only. */
 #define PY_FRAME_FUNCTION 0
 #define PY_FUNCTION_VERSION 128
+
+/* State bits of a str (PyASCIIObject.state; 3.14t moved them, refused above). */
+#define PY_STRING_KIND(state) ((state >> 2) & 7)
+#define PY_STRING_IS_COMPACT 32
+#define PY_STRING_IS_ASCII 64
 
 #define PY_MINOR_FIRST 7
 #define PY_MINOR_TABLE 12 /* the last whose offsets are constants */

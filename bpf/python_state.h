@@ -37,6 +37,9 @@
 #define PY_CODE_BYTES 160   /* of PyCodeObject: up to co_linetable */
 /* From co_firstlineno to co_linetable, 3.11 – 3.15. */
 #define PY_CODE_CHECK_BYTES 80
+/* From co_argcount to co_linetable, below that. */
+#define PY_OLD_CODE_FROM 16
+#define PY_OLD_CODE_BYTES 112
 
 /* How far the search for the interpreter has come; see python_discover.h. */
 struct python_search {
@@ -77,6 +80,14 @@ struct python_line_walk {
 	__s32 answer; /* -1: not found */
 };
 
+/* The function that is looked for; see python_method.h. */
+struct python_method {
+	__u64 mro, name, hash;
+	__u64 keys, size, at, perturb; /* of the dict that is looked at; keys 0: of none */
+	__u64 function;		       /* found */
+	__u32 bases, next;
+};
+
 enum python_status {
 	PYTHON_UNKNOWN = 0,
 	PYTHON_FOUND = 1,
@@ -107,14 +118,16 @@ struct python_line_key {
 struct python_line_value {
 	__u64 symbol;
 	__u64 check; /* see python_check() */
-	/* Below 3.11: the type of `self`, 0 where the code has none. 3.11: what
-	 * python_witness() was when the check was last passed; 0: unknown. */
+	/* 3.11: what python_witness() was when the check was last passed; 0: unknown.
+	 * Below: the type of `self` with has_self, else the address of the function's
+	 * qualname, 0 where it is not known. */
 	__u64 witness;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
-	__u8 table_bytes;
-	__u8 has_self; /* below 3.11: the first argument's name is "self" */
-	__u8 pad[4];
+	__u8 table_bytes, name_bytes;
+	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
+	__u8 unwitnessed; /* 3.11: events that remain without a witness */
+	__u8 pad[2];
 };
 
 struct python_thread {
@@ -141,6 +154,7 @@ struct python_thread {
 	 */
 	struct python_identity who;
 	struct python_line_walk line;
+	struct python_method method;
 	__u64 interpreter, other; /* of the thread list */
 	__u64 entry;		  /* frame on the C stack */
 	__s64 cell;
@@ -152,7 +166,9 @@ struct python_thread {
 	struct python_line_value fresh;
 	struct python_process found;
 	__u64 argument_type; /* of the frame; see python_argument_type() */
-	__u64 has_self;	     /* of the code object that is being named */
+	/* Of the code object that is being named. */
+	__u64 has_self;
+	__u64 qualname; /* below 3.11: of its function; 0: not found */
 	__u64 checked_file, checked_hash; /* the file name last compared */
 	__u64 checked_type, checked_class; /* the class name last compared */
 	__u8 thread[PY_BLOCK(256)];

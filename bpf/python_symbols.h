@@ -2,16 +2,11 @@
 #ifndef GPU_GADGETS_PYTHON_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_SYMBOLS_H
 
-#include "python_state.h"
+#include "python_method.h"
 
 /*
  * python_symbols: the names of a code object, as an entry of symbols_by_id.
  */
-
-/* State bits of a str (PyASCIIObject.state; 3.14t moved them, refused above). */
-#define PY_STRING_KIND(state) ((state >> 2) & 7)
-#define PY_STRING_IS_COMPACT 32
-#define PY_STRING_IS_ASCII 64
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_string {
@@ -67,17 +62,6 @@ static __noinline long python_read_string(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	out->bytes = bytes;
 	return 0;
-}
-
-/* Is the str `object` "self"? 1, 0 or -EFAULT. Below 3.11 only: no t variants. */
-static __always_inline long python_is_self(struct python_thread *t, __u64 object)
-{
-	__u32 at = t->offsets.at[PY_STRING_ASCII] & 63;
-
-	if (user_read(&t->fault, t->bytes, at + 4, object))
-		return -EFAULT;
-	return *(__u64 *)(t->bytes + 16) == 4 && (t->bytes[32] & PY_STRING_IS_ASCII) &&
-	       *(__u32 *)(t->bytes + at) == 0x666c6573;
 }
 
 /* bpf_loop: one cell variable; is it argument 0? */
@@ -140,7 +124,7 @@ PYTHON_GLOBAL __u64 python_argument_type(struct python_thread *t, __u64 frame)
 	return type;
 }
 
-/* Writes the class of `self` into t->symbol, if there is one. 0 or -EFAULT. */
+/* Writes the class of `self`, if there is one, into t->symbol. 0 or -EFAULT. */
 static __noinline long python_class(struct python_thread *t, __u64 type)
 {
 	struct symbol *s = &t->symbol;
@@ -200,11 +184,17 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	__builtin_memset(s, 0, sizeof(*s));
 	t->has_self = 0;
 	s->first_line = PY_CODE(t, PY_CODE_FIRSTLINE);
-	s->name_is_qualname = t->offsets.at[PY_CODE_QUALNAME] != PY_NONE;
-	if (s->name_is_qualname)
+	s->name_is_qualname = 1;
+	if (t->offsets.at[PY_CODE_QUALNAME] != PY_NONE) {
 		name = PY_CODE(t, PY_CODE_QUALNAME);
-	else
+	} else if (t->qualname) {
+		name = t->qualname;
+	} else {
 		name = PY_CODE(t, PY_CODE_NAME);
+		s->name_is_qualname = 0;
+		if (python_class(t, t->argument_type))
+			return 0;
+	}
 	if (python_read_string(t, name, s->name, sizeof(s->name), &text))
 		return 0;
 	s->name_len = text.bytes;
@@ -215,8 +205,6 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	s->file_len = text.bytes;
 	s->file_kind = text.kind;
 	s->cut |= text.cut << 1;
-	if (!s->name_is_qualname && python_class(t, t->argument_type))
-		return 0;
 	id = python_symbol_id(s);
 	if (bpf_map_lookup_elem(&symbols_by_id, &id))
 		return id;

@@ -12,6 +12,7 @@ Frames are leaf first: qualified name, file, line. "start" is field 22 of
 /proc/PID/stat, "image" counts the execs of a process, both as in the journal's name.
 """
 import ctypes
+import inspect
 import json
 import os
 import sys
@@ -33,21 +34,21 @@ if sys.version_info >= (3, 11):
     def _qualname(frame):
         return frame.f_code.co_qualname
 else:
-    # Before 3.11 a code object knows only its name: a method's class is that of
+    # Before 3.11 a code object knows only its name: a method's class is looked up by
     # its `self`, so it is a part of the stack's identity. Class methods have none.
-    def _owner(frame):
+    def _qualname(frame):
         code = frame.f_code
-        if code.co_argcount and code.co_varnames[0] == "self":
-            return type(frame.f_locals["self"]).__name__
-        return None
+        if not code.co_argcount or code.co_varnames[0] != "self":
+            return code.co_name
+        cls = type(frame.f_locals["self"])
+        for base in cls.__mro__ if not code.co_flags & inspect.CO_NESTED else []:
+            found = base.__dict__.get(code.co_name)
+            if getattr(found, "__code__", None) is code:
+                return found.__qualname__
+        return cls.__name__ + "." + code.co_name
 
     def _identity(frame):
-        return frame.f_code, frame.f_lineno, _owner(frame)
-
-    def _qualname(frame):
-        owner = _owner(frame)
-        name = frame.f_code.co_name
-        return owner + "." + name if owner else name
+        return frame.f_code, frame.f_lineno, _qualname(frame)
 
 
 class Driver:

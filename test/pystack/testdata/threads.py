@@ -69,9 +69,12 @@ def name(frame):
     code = frame.f_code
     if hasattr(code, "co_qualname"):
         return code.co_qualname
-    # Older code objects know no class; the unwinder takes that of `self`.
+    # Older code objects know no class: it is looked up by that of `self`.
     if code.co_argcount and code.co_varnames[0] == "self":
-        return type(frame.f_locals["self"]).__name__ + "." + code.co_name
+        for base in type(frame.f_locals["self"]).__mro__:
+            found = base.__dict__.get(code.co_name)
+            if getattr(found, "__code__", None) is code:
+                return found.__qualname__
     return code.co_name
 
 

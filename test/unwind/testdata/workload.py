@@ -4,10 +4,11 @@
 usage: workload.py MODE LIBRARY OUT SAMPLES FIRST_ID
 
 One JSON object per line: {"id": …, "runtime": …, "frames": [[name, class, file, line], …]},
-leaf first. From 3.11 on name is the qualname and class is empty.
+leaf first. Where class is empty, name is the qualname: from 3.11 on, and of methods.
 """
 import ctypes
 import functools
+import inspect
 import itertools
 import json
 import os
@@ -33,15 +34,25 @@ lock = threading.Lock()
 mine = threading.local()
 
 
+def qualname(cls, code):
+    """That of the method of cls with this code. Code in a function may have many."""
+    for base in cls.__mro__ if not code.co_flags & inspect.CO_NESTED else []:
+        found = base.__dict__.get(code.co_name)
+        found = getattr(found, "fget", found)
+        if getattr(found, "__code__", None) is code:
+            return found.__qualname__
+    return None
+
+
 def describe(frame, line):
     code = frame.f_code
     if QUALNAMES:
         return [code.co_qualname, "", code.co_filename, line]
-    name = ""
-    if code.co_argcount > 0 and code.co_varnames[0] == "self":
-        if "self" in frame.f_locals:
-            name = type(frame.f_locals["self"]).__name__
-    return [code.co_name, name, code.co_filename, line]
+    if code.co_argcount > 0 and code.co_varnames[0] == "self" and "self" in frame.f_locals:
+        cls = type(frame.f_locals["self"])
+        name = qualname(cls, code)
+        return [name or code.co_name, "" if name else cls.__name__, code.co_filename, line]
+    return [code.co_name, "", code.co_filename, line]
 
 
 def sample():
