@@ -16,7 +16,7 @@ import (
 // TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
 // dump where the kernel can (6.2), or the reason why not.
 //
-//	KERNELS="6.1 6.12" go test -run Kernels ./test/pystack
+//	KERNELS="6.1 6.12 arm64-6.1" go test -run Kernels ./test/pystack
 func TestKernels(t *testing.T) {
 	kernels := strings.Fields(os.Getenv("KERNELS"))
 	if len(kernels) == 0 {
@@ -26,17 +26,21 @@ func TestKernels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const script = `cd %s
-%s -c 'def inner():
+	const script = `cd %[1]s
+%[2]s -c 'def inner():
     while True: pass
 inner()' &
 sleep 1
-bin/ig-gpu run py_stack --host --pid $! --timeout 4
-bin/ig-gpu run py_stack --host --pid $! --mode dump 2>&1
+%[3]s run py_stack --host --pid $! --timeout 4
+%[3]s run py_stack --host --pid $! --mode dump 2>&1
 kill $!`
 	for _, kernel := range kernels {
 		t.Run(kernel, func(t *testing.T) {
-			r := vm.Run(t, kernel, fmt.Sprintf(script, root, pythons(t)[0]), 5*time.Minute)
+			python, program := pythons(t)[0], "bin/ig-gpu"
+			if strings.HasPrefix(kernel, "arm64-") {
+				python, program = "python3", "build/arm64/ig-gpu"
+			}
+			r := vm.Run(t, kernel, fmt.Sprintf(script, root, python, program), 5*time.Minute)
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
 			if !strings.Contains(r.Stdout, "inner (<string>:2)") {
 				t.Error("the profile does not have the line")
