@@ -21,5 +21,6 @@ fi
 mkdir -p "$out"
 make --no-print-directory -s -C examples/simcuda OUT="$out/simcuda" CC=$cc CFLAGS="-O2 -g0 $flags"
 $cc -O1 -Wall -Werror -fno-omit-frame-pointer $flags -o "$out/native" test/kernels/testdata/native.c -ldl
+$cc -O1 -Wall -Werror -o "$out/entries" test/kernels/testdata/entries.c
 $cc -O1 -Wall -Werror $flags -shared -fPIC -nostdlib -o "$out/libmark.so" test/unwind/testdata/mark.c
 for tests in kernels unwind; do GOARCH=arm64 go test -c -o "$out/$tests.test" "./test/$tests"; done

@@ -240,6 +240,14 @@ func startWorkload(t *testing.T, python, library string, args ...string) *worklo
 // startProgram starts one that says what it does, and waits to be told to go on.
 func startProgram(t *testing.T, program string, args ...string) *workload {
 	t.Helper()
+	w := launch(t, program, args...)
+	w.expect("ready")
+	return w
+}
+
+// launch starts a program to talk to.
+func launch(t *testing.T, program string, args ...string) *workload {
+	t.Helper()
 	w := &workload{t: t, cmd: exec.Command(program, args...), says: make(chan string, 16)}
 	w.cmd.Stderr = os.Stderr
 	var err error
@@ -255,7 +263,6 @@ func startProgram(t *testing.T, program string, args ...string) *workload {
 		}
 	}()
 	t.Cleanup(func() { w.cmd.Process.Kill(); w.cmd.Wait() })
-	w.expect("ready")
 	return w
 }
 

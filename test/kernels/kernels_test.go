@@ -64,7 +64,7 @@ func onARM64(t *testing.T, kernel string) {
 	t.Run("product", func(t *testing.T) {
 		runInside(t, kernel, arm64+"kernels.test", "../../build/bpf/cuda_alloc/arm64.bpf.o",
 			fmt.Sprintf("%s=arm64 %s='%s'", inside, pythonsVariable, strings.Join(pythons, " ")),
-			"Load", "Product", "Native")
+			"Load", "Product", "Native", "Entries")
 	})
 	t.Run("unwinder", func(t *testing.T) {
 		run(t, "cp", bpftest.CompileFor(t, "arm64", "../unwind/testdata/unwind.bpf.c"), arm64)

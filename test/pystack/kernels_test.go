@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/vm"
 )
+
+// A row with samples, and of these some that hold the GIL.
+var holder = regexp.MustCompile(`[1-9][0-9]* +[1-9][0-9]* inner `)
 
 // TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
 // dump where the kernel can (6.2), or the reason why not.
@@ -44,6 +48,9 @@ kill $!`
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
 			if !strings.Contains(r.Stdout, "inner (<string>:2)") {
 				t.Error("the profile does not have the line")
+			}
+			if !holder.MatchString(r.Stdout) {
+				t.Error("the profile does not say that the thread holds the GIL")
 			}
 			if strings.HasPrefix(r.Release, "6.1.") {
 				if !strings.Contains(r.Stdout, "Linux 6.2") {
