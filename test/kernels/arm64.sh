@@ -16,6 +16,7 @@ if ! echo '#include <stdlib.h>' | $cc -fsyntax-only -xc - 2>/dev/null; then
 	echo "==> install gcc-aarch64-linux-gnu" >&2
 	root=()
 	[ "$(id -u)" -eq 0 ] || root=(sudo)
+	"${root[@]}" apt-get update -qq
 	"${root[@]}" apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
 fi
 mkdir -p "$out"

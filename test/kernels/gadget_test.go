@@ -26,8 +26,8 @@ import (
 )
 
 // patience is how long a step may take. An emulated processor is 10 to 20 times
-// slower than a real one.
-const patience = 3 * time.Minute
+// slower than a real one, and what is left of this machine may be little.
+const patience = 6 * time.Minute
 
 // row is what -o json prints, as far as the tests look at it.
 type row struct {
