@@ -28,6 +28,8 @@ test: setup format
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@echo "==> interpreters for the unwinder"
+	@test/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
 
@@ -50,11 +52,25 @@ test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
 	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
 
+## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
+.PHONY: test-python
+test-python: setup
+	@$(STEP) "fetch interpreters" $(ROOT) test/unwind/pythons.sh all
+	@echo "==> the unwinder; all that is said: build/python.log"
+	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/unwind 2>&1 | \
+		tee build/python.log | \
+		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+
+## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
+.PHONY: compare
+compare: build
+	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/compare
 
 ## lint: gofmt and go vet
 .PHONY: lint format vet

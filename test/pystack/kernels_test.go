@@ -17,6 +17,8 @@ import (
 // A row with samples, and of these some that hold the GIL.
 var holder = regexp.MustCompile(`[1-9][0-9]* +[1-9][0-9]* inner `)
 
+var sleeper = regexp.MustCompile(`\(idle: [a-z0-9_]+, [a-z0-9_]+\): ".*"\n    sleeper \(<string>:5\)\n`)
+
 // TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
 // dump where the kernel can (6.2), or the reason why not.
 //
@@ -31,8 +33,12 @@ func TestKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	const script = `cd %[1]s
-%[2]s -c 'def inner():
+%[2]s -c 'import threading, time
+def inner():
     while True: pass
+def sleeper():
+    time.sleep(1000)
+threading.Thread(target=sleeper, daemon=True).start()
 inner()' &
 sleep 1
 %[3]s run py_stack --host --pid $! --timeout 4
@@ -46,7 +52,7 @@ kill $!`
 			}
 			r := vm.Run(t, kernel, fmt.Sprintf(script, root, python, program), 5*time.Minute)
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
-			if !strings.Contains(r.Stdout, "inner (<string>:2)") {
+			if !strings.Contains(r.Stdout, "inner (<string>:3)") {
 				t.Error("the profile does not have the line")
 			}
 			if !holder.MatchString(r.Stdout) {
@@ -56,8 +62,13 @@ kill $!`
 				if !strings.Contains(r.Stdout, "Linux 6.2") {
 					t.Error("the dump does not say which kernel it needs")
 				}
-			} else if !strings.Contains(r.Stdout, "    inner (<string>:2)\n    <module> (<string>:3)\n") {
-				t.Error("the dump does not have the stack")
+			} else {
+				if !strings.Contains(r.Stdout, "    inner (<string>:3)\n    <module> (<string>:7)\n") {
+					t.Error("the dump does not have the stack")
+				}
+				if !sleeper.MatchString(r.Stdout) {
+					t.Error("the dump does not say where in the kernel the other thread sleeps")
+				}
 			}
 		})
 	}
