@@ -55,23 +55,21 @@ PYTHON_STEP(python_method_step, python_context, c)
 {
 	struct python_thread *t = c->t;
 	struct python_method *m = &t->method;
-	/* One place for all that is read: with it, the calls down to here take just the
-	 * 512 bytes of stack that there are before 6.18, which counts in blocks of 32. */
-	union {
-		__u64 place, pair[2]; /* key and value */
-		__s32 index;
-	} read;
+	/* Key and value. Not on the stack: Linux 6.1 counts it in units of 32 bytes,
+	 * and the seven functions from the program to here have 512 in all. */
+	__u64 *pair = (__u64 *)t->bytes;
+	__u64 place;
 	__s32 index;
 	__u32 width;
 
 	if (!m->keys) {
 		if (m->next >= m->bases)
 			return 1;
-		if (user_read(&t->fault, &read.place, sizeof(read.place),
+		if (user_read(&t->fault, &place, sizeof(place),
 			      m->mro + PY_TUPLE_ITEMS + m->next * 8ULL) ||
-		    user_read(&t->fault, &read.place, sizeof(read.place),
-			      read.place + PY_TYPE_DICT) ||
-		    user_read(&t->fault, &m->keys, sizeof(m->keys), read.place + PY_DICT_KEYS) ||
+		    user_read(&t->fault, &place, sizeof(place),
+			      place + PY_TYPE_DICT) ||
+		    user_read(&t->fault, &m->keys, sizeof(m->keys), place + PY_DICT_KEYS) ||
 		    user_read(&t->fault, &m->size, sizeof(m->size), m->keys + PY_DICT_SIZE))
 			return 1;
 		if (!m->size || m->size > PY_DICT_LARGEST)
@@ -83,10 +81,9 @@ PYTHON_STEP(python_method_step, python_context, c)
 	}
 	width = m->size <= 0xff ? 1 : m->size <= 0xffff ? 2 : 4;
 	/* Entries follow the indices: four bytes can be read at the last one, too. */
-	if (user_read(&t->fault, &read.index, sizeof(read.index),
+	if (user_read(&t->fault, &index, sizeof(index),
 		      m->keys + PY_DICT_INDICES + m->at * width))
 		return 1;
-	index = read.index;
 	if (width == 1)
 		index = (__s8)index;
 	else if (width == 2)
@@ -96,13 +93,13 @@ PYTHON_STEP(python_method_step, python_context, c)
 		return 0;
 	}
 	if (index >= 0) {
-		if (user_read(&t->fault, read.pair, sizeof(read.pair),
+		if (user_read(&t->fault, pair, 16,
 			      m->keys + PY_DICT_INDICES + m->size * width +
 				      index * (__u64)PY_DICT_ENTRY + 8))
 			return 1;
-		if (read.pair[0] == m->name) { /* names are interned */
+		if (pair[0] == m->name) { /* names are interned */
 			m->keys = 0;
-			return python_method_match(t, read.pair[1]) != 0;
+			return python_method_match(t, pair[1]) != 0;
 		}
 	}
 	m->perturb >>= 5;

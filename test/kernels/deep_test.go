@@ -44,9 +44,9 @@ type deepProcess struct {
 	out io.Reader
 }
 
-func startDeep(t *testing.T, library string) *deepProcess {
+func startDeep(t *testing.T, python, library string) *deepProcess {
 	t.Helper()
-	cmd := exec.Command("python3", "-c", fmt.Sprintf(deep, deepFrames), library)
+	cmd := exec.Command(python, "-c", fmt.Sprintf(deep, deepFrames), library)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,9 @@ const (
 	variantVariable = "GPU_GADGETS_VARIANT"
 )
 
+// pythonsVariable names the interpreters that run the workload.
+const pythonsVariable = "GPU_GADGETS_PYTHONS"
+
 func requireInside(t *testing.T) {
 	t.Helper()
 	if os.Getenv(inside) == "" {
@@ -32,39 +37,70 @@ func requireInside(t *testing.T) {
 	}
 }
 
+// built returns a file that make has built for the machine's processor.
 func built(t *testing.T, file string) string {
 	t.Helper()
+	if os.Getenv(inside) == "arm64" {
+		file = "build/arm64/" + strings.TrimPrefix(strings.TrimPrefix(file, "bin/"), "build/")
+	}
 	path, err := filepath.Abs("../../" + file)
 	require.NoError(t, err)
 	require.FileExists(t, path)
 	return path
 }
 
-// TestProduct: bin/ig-gpu counts to the byte and names every Python frame.
+// TestProduct: bin/ig-gpu counts to the byte and names every Python frame, of each
+// python that the variable names.
 func TestProduct(t *testing.T) {
 	requireInside(t)
-	library := built(t, "build/simcuda/libcuda.so.1")
-	w := startWorkload(t, library, "--calls", "4000")
-	d := startDeep(t, library)
-	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host",
-		"--pid", fmt.Sprintf("%d,%d", w.cmd.Process.Pid, d.pid), "-o", "json")
+	for _, python := range strings.Fields(os.Getenv(pythonsVariable)) {
+		t.Run(python, func(t *testing.T) {
+			library := built(t, "build/simcuda/libcuda.so.1")
+			w := startWorkload(t, python, library, "--calls", "4000")
+			d := startDeep(t, python, library)
+			g := startProduct(t, w, d.pid)
+			w.tell("holding")
+			requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+			d.check(t, g)
+			w.tell("done")
+			t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
+			require.Empty(t, g.drops)
+			told := strings.Count(g.stderr.String(), "running cuda_alloc for Linux 5.10")
+			if os.Getenv(variantVariable) != "" {
+				require.Equal(t, 1, told, g.stderr.String())
+			} else {
+				require.Zero(t, told, g.stderr.String())
+			}
+		})
+	}
+}
+
+// startProduct waits until bin/ig-gpu is attached to the workload and to others.
+func startProduct(t *testing.T, w *workload, others ...uint32) *gadget {
+	t.Helper()
+	pids := append([]uint32{uint32(w.cmd.Process.Pid)}, others...)
+	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(pids)), ","), "[]")
+	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host", "--pid", list, "-o", "json")
 	g.wait("the library is attached", func() bool {
-		return g.attached[uint32(w.cmd.Process.Pid)] && g.attached[d.pid]
+		return !slices.ContainsFunc(pids, func(pid uint32) bool { return !g.attached[pid] })
 	})
 	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
+	return g
+}
 
-	w.tell("holding")
-	requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
-	d.check(t, g)
+// TestNative: functions that call each other by frame pointers are named, also when
+// their return addresses are signed, as on arm64.
+func TestNative(t *testing.T) {
+	requireInside(t)
+	w := startProgram(t, built(t, "build/native"), built(t, "build/simcuda/libcuda.so.1"))
+	g := startProduct(t, w)
+	signed := w.tell("holding")
+	require.Equal(t, runtime.GOARCH == "arm64", signed == `{"holding": 1}`, "return addresses are signed")
+	g.wait("the allocation", func() bool { return len(g.rows) > 0 && g.rows[0].AllocObjects == 1 })
+	t.Log(g.rows[0].Stack)
+	require.Regexp(t, `main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`, g.rows[0].Stack)
 	w.tell("done")
-	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
-	require.Empty(t, g.drops)
-	told := strings.Count(g.stderr.String(), "running cuda_alloc for Linux 5.10")
-	if os.Getenv(variantVariable) != "" {
-		require.Equal(t, 1, told, g.stderr.String())
-	} else {
-		require.Zero(t, told, g.stderr.String())
-	}
+	g.interrupt()
 }
 
 // TestRefused: a gadget without a variant for this kernel is refused with one line.
@@ -93,7 +129,7 @@ func TestStock(t *testing.T) {
 	image := "cuda_alloc" + os.Getenv(variantVariable)
 	run(t, ig, "image", "import", built(t, "build/images/"+image+".tar"), "--auto-mount-filesystems")
 
-	w := startWorkload(t, library, "--calls", "1000")
+	w := startWorkload(t, "python3", library, "--calls", "1000")
 	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/"+image+":latest", "--verify-image=false", "--pull", "never",
 		"--auto-mount-filesystems", "--host", "-o", "json")
 	g.wait("all is attached", func() bool { return g.tables > 1 })
