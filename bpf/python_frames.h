@@ -89,15 +89,24 @@ static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u6
 }
 
 /*
- * Mixes the beginning of a str in that the code object does not refer to: it may
- * be free memory, where the allocators write links over the reference count. 0: it
- * is, or a fault.
+ * Mixes the qualname of a function in that has the code of the key: the code object
+ * does not refer to it, so it may be gone, or have another by now. 0: it has, or a
+ * fault. A string of which the allocators wrote links over the reference count is gone.
  */
-static __always_inline __u64 python_mix_qualname(struct python_thread *t, __u64 h,
-						 __u64 object, __u32 bytes)
+static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __u64 function,
+					    __u64 code, __u32 bytes)
 {
 	__u64 *words = (__u64 *)t->bytes;
+	bool later = t->offsets.minor == 10;
+	__u64 object;
 
+	/* One read: what lies between func_code and func_qualname, and both. */
+	if (user_read(&t->fault, words, later ? 16 : PY_FUNCTION_QUALNAME + 8 - PY_FUNCTION_CODE,
+		      function + (later ? PY_FUNCTION_QUALNAME_310 : PY_FUNCTION_CODE)))
+		return 0;
+	object = later ? words[0] : words[(PY_FUNCTION_QUALNAME - PY_FUNCTION_CODE) / 8];
+	if (words[later ? 1 : 0] != code)
+		return 0;
 	for (__u32 i = 0; i < PY_CHECK_QUALNAME / 8; i++)
 		words[i] = 0;
 	if (bytes > PY_CHECK_QUALNAME || user_read(&t->fault, words, bytes, object))
@@ -107,6 +116,8 @@ static __always_inline __u64 python_mix_qualname(struct python_thread *t, __u64 
 	words[0] = object;
 	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
 }
+
+_Static_assert(PY_FUNCTION_CODE_310 == PY_FUNCTION_QUALNAME_310 + 8, "read at once");
 
 /* Mixes the next PY_CHECK_TEXT - 1 bytes of a C string in. 0: a fault. */
 static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)
@@ -195,7 +206,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 		h = python_mix(h, class);
 	}
 	if (o->minor < 11 && !v->has_self && v->witness)
-		h = python_mix_qualname(t, h, v->witness, v->name_bytes);
+		h = python_mix_qualname(t, h, v->witness, k->code, v->name_bytes);
 	else
 		h = python_mix_object(t, h, name + v->name_at, v->name_last + 1);
 	if (!h)
@@ -308,7 +319,7 @@ PYTHON_GLOBAL long python_resolve(void)
 		return -EFAULT;
 	v->symbol = python_symbol();
 	v->has_self = t->has_self;
-	v->witness = t->has_self ? t->argument_type : t->qualname;
+	v->witness = t->has_self ? t->argument_type : t->qualname ? t->method.function : 0;
 	line = python_line(PYTHON_GIVE(t, target));
 	if (line > 0)
 		v->line = line;

@@ -126,7 +126,7 @@ struct python_line_value {
 	__u64 symbol;
 	__u64 check; /* see python_check() */
 	/* 3.11: what python_witness() was when the check was last passed; 0: unknown.
-	 * Below: the type of `self` with has_self, else the address of the function's
+	 * Below: the type of `self` with has_self, else the function that has the
 	 * qualname, 0 where it is not known. */
 	__u64 witness;
 	__u32 line;

@@ -113,7 +113,7 @@ func TestAsyncioShowsTheAwaitChain(t *testing.T) {
 // The workload itself checks that addresses are used again.
 func TestFreedCodeIsNeverNamed(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
-		p.check(t, 800, p.run(t, python, "reuse", 800, first))
+		p.check(t, 2000, p.run(t, python, "reuse", 2000, first))
 	})
 }
 

@@ -42,11 +42,19 @@ def by_class():
     return "same", "reuse.py", "class %s:\n def run(self): return sample()\nsame = %s().run\n" % (kind, kind)
 
 
+def by_class_again():
+    """Classes wait for the collector, and with them functions that have died elsewhere."""
+    name = "made_%d" % random.randrange(3)
+    kind = "K%d" % random.randrange(6)
+    return "same", "<string>", "class %s:\n def %s(self): return sample()\n%s().%s()\ndef same(): pass\n" % (
+        kind, name, kind, name)
+
+
 seen = {}
 again = 0
 for number in range(SAMPLES):
     name, file, source = random.choice(
-        [by_name, by_head_of_name, by_file, by_head_of_file, by_first_line, by_line, by_class])()
+        [by_name, by_head_of_name, by_file, by_head_of_file, by_first_line, by_line, by_class] + [by_class_again] * 14)()
     scope = {"sample": sample}
     exec(compile(source, file, "exec"), scope)
     function = scope[name]
