@@ -11,6 +11,12 @@ STEP := scripts/step.sh
 ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
 AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
 
+# go-nvml finds NVIDIA's library at run time: see operators/nvml.
+NVML := -tags nvml
+LAZY := -extldflags=-Wl,-z,lazy
+# NVIDIA's header marks functions that go-nvml wraps as deprecated.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
@@ -25,6 +31,7 @@ build: setup bin/ig-gpu
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
 	@$(STEP) "pure tests" $(GO) test ./operators/...
+	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
@@ -90,4 +97,4 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
-	@$(STEP) "build $@" $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
+	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu

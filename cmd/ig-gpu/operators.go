@@ -8,11 +8,15 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
@@ -52,6 +56,7 @@ import (
 // data passes through them. A new operator is one line here.
 func ownOperators() []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
+	queues, store := &queue.Registry{}, &metrics.Store{}
 	return []operators.DataOperator{
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
@@ -59,9 +64,21 @@ func ownOperators() []operators.DataOperator {
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
+		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
 		ooms.NewOperator(),
 		drops.NewOperator(),
 		lastread.New(),
+	}
+}
+
+// gpus makes the metrics of the GPUs themselves.
+func gpus(store *metrics.Store) func(string) metrics.Source {
+	return func(path string) metrics.Source {
+		return nvml.NewSource(nvml.Config{
+			Open: func() (nvml.Library, error) { return nvml.Open(path) },
+			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
+			Info: func(text string) { log.Info(text) },
+		})
 	}
 }
 

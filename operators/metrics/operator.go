@@ -49,6 +49,10 @@ const (
 	paramInterval = "metrics-interval"
 	paramCluster  = "metrics-cluster"
 	paramCompat   = "metrics-compat"
+	paramNVML     = "metrics-nvml"
+
+	nvmlAuto = "auto"
+	nvmlOff  = "off"
 
 	minInterval  = time.Second
 	flushTimeout = 5 * time.Second
@@ -62,8 +66,9 @@ type Config struct {
 	ProcFS string
 	// Queues are the exporters whose state is published.
 	Queues *queue.Registry
-	// Sources publish more, through the same endpoint and push.
-	Sources []Source
+	// NVML makes the source of the metrics of the GPUs themselves, which reads
+	// the library at path; "" is where the loader finds it.
+	NVML func(path string) Source
 	// Store is where the counters are; made when nil.
 	Store *Store
 }
@@ -72,6 +77,7 @@ type Config struct {
 type Operator struct {
 	cfg      Config
 	settings settings
+	sources  []Source
 	bad      error // parameters that no run should start with
 
 	mu        sync.Mutex
@@ -101,6 +107,7 @@ func (*Operator) GlobalParams() api.Params {
 		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
 		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
 		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Publish the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …), too"},
+		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
 	}
 }
 
@@ -120,6 +127,13 @@ func (o *Operator) Init(p *params.Params) error {
 		return p.Get(key).AsString()
 	}
 	o.settings, o.bad = parse(value)
+	o.sources = nil
+	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
+		if library == nvmlAuto {
+			library = ""
+		}
+		o.sources = append(o.sources, o.cfg.NVML(library))
+	}
 	return nil
 }
 
@@ -177,7 +191,7 @@ func (o *Operator) acquire() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.publisher == nil {
-		p, err := newPublisher(o.settings, &content{store: o.cfg.Store, queues: o.cfg.Queues, sources: o.cfg.Sources},
+		p, err := newPublisher(o.settings, &content{store: o.cfg.Store, queues: o.cfg.Queues, sources: o.sources},
 			func(text string) { log.Warn(text) })
 		if err != nil {
 			return err

@@ -173,6 +173,17 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	require.Error(t, err, "the endpoint ends with the run")
 }
 
+func TestNVMLIsAskedForUnlessOff(t *testing.T) {
+	for value, want := range map[string][]string{"auto": {""}, "/x/libnvidia-ml.so.1": {"/x/libnvidia-ml.so.1"}, "off": nil} {
+		var paths []string
+		o := New(Config{NVML: func(path string) Source { paths = append(paths, path); return nil }})
+		global := apihelpers.ToParamDescs(o.GlobalParams()).ToParams()
+		require.NoError(t, global.Get(paramNVML).Set(value))
+		require.NoError(t, o.Init(global))
+		require.Equal(t, want, paths, value)
+	}
+}
+
 func TestWrongParameterKeepsTheGadgetFromStarting(t *testing.T) {
 	err := run(t, map[string]string{paramEndpoint: "localhost:4317"}, func() { t.Error("it ran") })
 	require.ErrorContains(t, err, "--metrics-otlp-endpoint: \"localhost:4317\" is not a URL")
