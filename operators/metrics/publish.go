@@ -84,6 +84,28 @@ func newPublisher(s settings, c *content, warn func(string)) (*publisher, error)
 	return p, nil
 }
 
+// Options are what Serve publishes beside the store.
+type Options struct {
+	Queues  *queue.Registry // none when nil
+	Sources []Source
+	Cluster string
+	Compat  bool // the reference dashboard's counters, too
+}
+
+// Serve publishes a store at an address until stop is called, without Inspektor
+// Gadget.
+func Serve(address string, store *Store, o Options) (at net.Addr, stop func() error, err error) {
+	if o.Queues == nil {
+		o.Queues = &queue.Registry{}
+	}
+	p, err := newPublisher(settings{listen: address, cluster: o.Cluster, compat: o.Compat},
+		&content{store: store, queues: o.Queues, sources: o.Sources}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.addr, func() error { return p.close(context.Background()) }, nil
+}
+
 // serve answers GET /metrics.
 func (p *publisher) serve(s settings, c *content) error {
 	listener, err := net.Listen("tcp", s.listen)
