@@ -30,7 +30,7 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/...
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
@@ -50,6 +50,12 @@ test-kernels: build simcuda
 	@$(STEP) "build ig itself" test/kernels/stock-ig.sh
 	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 60m ./test/kernels
 
+## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
+.PHONY: test-prometheus
+test-prometheus: setup
+	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
+	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/prometheus
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
@@ -61,7 +67,7 @@ bench: build simcuda
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples)); \
+	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
