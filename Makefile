@@ -56,6 +56,12 @@ test-prometheus: setup
 	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
 	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/prometheus
 
+## test-chart: the Helm chart, with Helm itself
+.PHONY: test-chart
+test-chart: setup
+	@cd test/helm && ../../$(STEP) "build Helm" $(GO) build -o ../../build/tools/ helm.sh/helm/v3/cmd/helm
+	@cd test/helm && ../../$(STEP) "lint and templates" $(GO) test -count=1 .
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +50,12 @@ type settings struct {
 func node() string { return os.Getenv("NODE_NAME") }
 
 func newResource(cluster string) *resource.Resource {
-	attributes := []attribute.KeyValue{attribute.String("service.name", "gpu-gadgets")}
+	host, _ := os.Hostname()
+	attributes := []attribute.KeyValue{
+		attribute.String("service.name", "gpu-gadgets"),
+		// Two gadgets on one node push the same series otherwise.
+		attribute.String("service.instance.id", valid(host)+":"+strconv.Itoa(os.Getpid())),
+	}
 	if cluster != "" {
 		attributes = append(attributes, attribute.String(keyCluster, valid(cluster)))
 	}
@@ -155,8 +161,10 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 		return fmt.Errorf("--%s: %w", paramEndpoint, err)
 	}
 	counted := &countedExporter{Exporter: exporter, warn: warn, endpoint: s.endpoint.Redacted()}
+	// The reader waits longer than the exporter, so that it is the exporter that
+	// gives up, and counts it.
 	provider, stop, err := c.provider(sdkmetric.NewPeriodicReader(counted,
-		sdkmetric.WithInterval(s.interval), sdkmetric.WithTimeout(s.timeout)), s.cluster)
+		sdkmetric.WithInterval(s.interval), sdkmetric.WithTimeout(s.timeout+time.Second)), s.cluster)
 	if err != nil {
 		return err
 	}

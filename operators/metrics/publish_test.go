@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,13 @@ func TestScrapeHasTheRows(t *testing.T) {
 		`gpu_gadgets_export_lost_size_bytes_total{exporter="pyroscope",k8s_cluster_name="prod"}`:          7,
 	}
 	require.Equal(t, want, got)
+
+	docs, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	for series := range got {
+		name, _, _ := strings.Cut(series, "{")
+		require.Contains(t, string(docs), "`"+name+"`")
+	}
 }
 
 func TestSeriesOfAnEndedProcessEndAfterOneMoreScrape(t *testing.T) {
@@ -271,7 +279,9 @@ func TestPushHasTheRowsAndEndsSeries(t *testing.T) {
 	require.Equal(t, [2]int64{109, 2}, [2]int64{sum, int64(n)})
 	sum, _ = to.sum("gpu.memory.inuse")
 	require.Equal(t, int64(69), sum)
-	require.Equal(t, map[string]string{"service.name": "gpu-gadgets", "k8s.cluster.name": "prod"}, to.about)
+	require.Equal(t, "gpu-gadgets", to.about["service.name"])
+	require.Equal(t, "prod", to.about["k8s.cluster.name"])
+	require.NotEmpty(t, to.about["service.instance.id"])
 
 	run.Rows(rows, over(2))
 	require.Len(t, having(scrape(t, p.addr), "gpu_memory_inuse_bytes"), 2)

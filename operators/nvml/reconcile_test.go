@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 
@@ -113,6 +114,14 @@ func TestTrackerLearnsTheContextFromProcessesThatWereBornLater(t *testing.T) {
 
 	got = tr.update([]ProcessMemory{use(10, 0)}, rows, name)
 	require.Empty(t, got, "a driver that does not say how much explains nothing")
+}
+
+func TestEveryMetricIsInTheDocs(t *testing.T) {
+	docs, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	for _, m := range append(Metrics(), processTable...) {
+		require.Contains(t, string(docs), "`"+m.Name+"`")
+	}
 }
 
 func TestStartTimeOfAProcessWithAHostileName(t *testing.T) {
