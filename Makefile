@@ -35,6 +35,8 @@ test: setup format
 	@$(MAKE) --no-print-directory vet build simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@echo "==> interpreters for the unwinder"
+	@test/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
 
@@ -62,11 +64,25 @@ test-chart: setup
 	@cd test/helm && ../../$(STEP) "build Helm" $(GO) build -o ../../build/tools/ helm.sh/helm/v3/cmd/helm
 	@cd test/helm && ../../$(STEP) "lint and templates" $(GO) test -count=1 .
 
+## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
+.PHONY: test-python
+test-python: setup
+	@$(STEP) "fetch interpreters" $(ROOT) test/unwind/pythons.sh all
+	@echo "==> the unwinder; all that is said: build/python.log"
+	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/unwind 2>&1 | \
+		tee build/python.log | \
+		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+
+## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
+.PHONY: compare
+compare: build
+	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/compare
 
 ## lint: gofmt and go vet
 .PHONY: lint format vet

@@ -107,7 +107,7 @@ struct python_process {
 
 /* A place in the bytecode. */
 struct python_line_key {
-	__u64 process;
+	__u64 process; /* and interpreter */
 	__u64 code;	/* address of the code object */
 	__u64 position; /* 3.11+: address of the instruction. Below: f_lasti, exact up
 			   to 1 MiB of code, and above it the type of `self` where
@@ -126,7 +126,7 @@ struct python_line_value {
 	__u8 table_bytes, name_bytes;
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
 	__u8 unwitnessed; /* 3.11: events that remain without a witness */
-	__u8 pad[2];
+	__u8 name_last, file_last; /* how many bytes of these, less one */
 };
 
 struct python_thread {
@@ -141,6 +141,7 @@ struct python_thread {
 	/* The newest interpreter at that time; 0 if there were more than one, which
 	 * makes every event search: the thread may have a state in each. */
 	__u64 only_interpreter;
+	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
 	__u32 pad;
 	struct python_offsets offsets;

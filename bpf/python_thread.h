@@ -61,7 +61,10 @@ static long python_entry_step(__u32 i, struct python_context *c)
  * interpreter that it came from. Each was entered from C; the stack of C grows
  * down, so the innermost has the lowest address of what its last entry put there:
  * the _PyCFrame (3.10 – 3.12) or the trampoline's frame (3.13+). The state is in
- * t->thread. All ones where nothing runs, and below 3.10, which leaves no trace.
+ * t->thread. All ones where nothing runs.
+ *
+ * Below 3.10 the entry leaves no trace. Where several have frames, the newest
+ * interpreter, which the list begins with, was most likely entered from the others.
  */
 static __always_inline __u64 python_thread_rank(struct python_thread *t)
 {
@@ -69,7 +72,7 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 	__u64 at;
 
 	if (t->offsets.minor < 10)
-		return ~0ULL;
+		return !PY_THREAD(t, PY_THREAD_FRAME) ? ~0ULL : t->who.rank == ~0ULL ? 1 : 2;
 	if (t->offsets.minor <= 12) {
 		/* 3.10 has a _PyCFrame, too, where 3.11 has it less 8 bytes. */
 		at = PY_THREAD(t, PY_THREAD_FRAME);
@@ -142,7 +145,12 @@ static long python_thread_step(__u32 i, struct python_context *c)
 
 		if (t->who.one_interpreter) {
 			t->state = t->other;
-			return 1;
+			/* Up to 3.11 the state of a thread that is being started has the
+			 * id of its maker, and comes before the maker's own. */
+			if (t->offsets.minor > 11)
+				return 1;
+			t->other = PY_THREAD(t, PY_THREAD_NEXT);
+			return 0;
 		}
 		/* Of equals the last: the main interpreter ends the list. */
 		rank = python_thread_rank(t);
@@ -227,7 +235,7 @@ search:
 	}
 	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);
 	if (t->state) {
-		if (t->who.one_interpreter)
+		if (t->who.one_interpreter && t->offsets.minor > 11)
 			return 0;
 		t->fault.count = 0;
 		return user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state);
@@ -239,9 +247,27 @@ search:
 	return -ESRCH;
 }
 
+/*
+ * Which interpreter the state in t->thread is of, if there are several: a later one
+ * may have the addresses of one that is gone, and from 3.13 on the same numbers of
+ * code objects. PyInterpreterState.id, 0 for the main one, is not used again; it
+ * follows `next`, as `interp` does in the thread's state. 0 or -EFAULT.
+ */
+static __always_inline long python_thread_interpreter(struct python_thread *t)
+{
+	t->interpreter_id = 0;
+	if (t->only_interpreter || t->offsets.minor < 12)
+		return 0;
+	return user_read(&t->fault, &t->interpreter_id, sizeof(t->interpreter_id),
+			 python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] + 8) +
+				 t->offsets.at[PY_INTERPRETER_NEXT] + 8);
+}
+
 /* The innermost frame of the state in t->thread. 0 or -EFAULT. */
 static __always_inline long python_thread_frame(struct python_thread *t, __u64 *frame)
 {
+	if (python_thread_interpreter(t))
+		return -EFAULT;
 	*frame = PY_THREAD(t, PY_THREAD_FRAME);
 	if (t->offsets.at[PY_CFRAME_FRAME] == PY_NONE || !*frame)
 		return 0;

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/vm"
 )
+
+var sleeper = regexp.MustCompile(`\(idle: [a-z0-9_]+, [a-z0-9_]+\): ".*"\n    sleeper \(<string>:5\)\n`)
 
 // TestKernels runs bin/ig-gpu in virtual machines: a profile on each kernel, and a
 // dump where the kernel can (6.2), or the reason why not.
@@ -27,8 +30,12 @@ func TestKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	const script = `cd %s
-%s -c 'def inner():
+%s -c 'import threading, time
+def inner():
     while True: pass
+def sleeper():
+    time.sleep(1000)
+threading.Thread(target=sleeper, daemon=True).start()
 inner()' &
 sleep 1
 bin/ig-gpu run py_stack --host --pid $! --timeout 4
@@ -38,15 +45,20 @@ kill $!`
 		t.Run(kernel, func(t *testing.T) {
 			r := vm.Run(t, kernel, fmt.Sprintf(script, root, pythons(t)[0]), 5*time.Minute)
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
-			if !strings.Contains(r.Stdout, "inner (<string>:2)") {
+			if !strings.Contains(r.Stdout, "inner (<string>:3)") {
 				t.Error("the profile does not have the line")
 			}
 			if strings.HasPrefix(r.Release, "6.1.") {
 				if !strings.Contains(r.Stdout, "Linux 6.2") {
 					t.Error("the dump does not say which kernel it needs")
 				}
-			} else if !strings.Contains(r.Stdout, "    inner (<string>:2)\n    <module> (<string>:3)\n") {
-				t.Error("the dump does not have the stack")
+			} else {
+				if !strings.Contains(r.Stdout, "    inner (<string>:3)\n    <module> (<string>:7)\n") {
+					t.Error("the dump does not have the stack")
+				}
+				if !sleeper.MatchString(r.Stdout) {
+					t.Error("the dump does not say where in the kernel the other thread sleeps")
+				}
 			}
 		})
 	}
