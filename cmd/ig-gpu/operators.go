@@ -63,7 +63,7 @@ func ownOperators() []operators.DataOperator {
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
-		sink.New(),
+		sink.New(sink.Config{Driver: driver}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
 		ooms.NewOperator(),
 		drops.NewOperator(),
@@ -80,6 +80,11 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 			Info: func(text string) { log.Info(text) },
 		})
 	}
+}
+
+// driver is what --driver-memory of files asks.
+func driver() sink.Driver {
+	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.Open("") }, nvml.ProcFS(host.HostProcFs))
 }
 
 // registerOperators completes what the imports above have registered. It is

@@ -252,6 +252,31 @@ func (processes) Process(pid uint32) profile.Process { return profile.Process{PI
 func (processes) Start(uint32) time.Duration         { return time.Second }
 func (processes) Now() time.Duration                 { return time.Hour }
 
+func TestFramesAddUpToTheDriversBytes(t *testing.T) {
+	f := NewFrames(func() (Library, error) { return open(machine(nil)) }, processes{})
+	require.NoError(t, f.Start())
+	defer f.Close()
+	p := profile.Process{ID: 1, PID: 10, Comm: "python3"}
+	ended := profile.Process{ID: 3, PID: 99}
+	rows := []profile.Row{
+		{Process: p, Kind: "device", Values: profile.Values{InuseBytes: 2 << 30}},
+		{Process: p, Kind: "host", Values: profile.Values{InuseBytes: 1 << 30}},
+		{Process: ended, Kind: "device"},
+	}
+	f.See(rows)
+	rows[0].InuseBytes = 3 << 30 // the driver counts 6 GiB, so 1 GiB of before has gone
+	f.See(rows)
+	got := f.Rows()
+	require.Len(t, got, 1, "the other processes of the GPU are none of this run's")
+	require.Equal(t, p, got[0].Process)
+	require.Equal(t, FrameBeforeAttach, got[0].Stack.Folded())
+	require.Equal(t, int64(3<<30), got[0].InuseBytes)
+	f.Close()
+
+	f = NewFrames(func() (Library, error) { return nil, ErrAbsent }, processes{})
+	require.ErrorIs(t, f.Start(), ErrAbsent)
+}
+
 func TestPublishedPartsAddUpToTheDriversBytes(t *testing.T) {
 	server := machine(nil)
 	opened, said := 0, []string(nil)

@@ -107,6 +107,8 @@ type Reading struct {
 // Library is an open libnvidia-ml. It is safe for concurrent use.
 type Library interface {
 	Read() Reading
+	// Processes is that part of Read alone.
+	Processes() []ProcessMemory
 	// Close ends its use. Read must not be called afterwards.
 	Close()
 }

@@ -136,6 +136,19 @@ func (l *library) Read() Reading {
 	return r
 }
 
+// Processes implements Library.
+func (l *library) Processes() []ProcessMemory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var r Reading
+	if !l.missing["nvmlDeviceGetComputeRunningProcesses"] {
+		for _, d := range l.devices {
+			l.processes(&r, d)
+		}
+	}
+	return r.Processes
+}
+
 // processes are those with a compute or a graphics context; one may be in both
 // lists, with the same memory.
 func (l *library) processes(r *Reading, d device) {

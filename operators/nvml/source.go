@@ -126,18 +126,22 @@ func (s *Source) Breakdowns() []Breakdown {
 func rowsByPID(samples []metrics.Sample) map[uint32]held {
 	rows := map[uint32]held{}
 	for _, sample := range samples {
-		h := rows[sample.Process.PID]
-		h.process = sample.Process
-		switch sample.Kind {
-		case "host": // pinned memory of the host
-		case "managed":
-			h.managed += sample.InuseBytes
-		default:
-			h.explained += sample.InuseBytes
-		}
-		rows[sample.Process.PID] = h
+		addHeld(rows, sample.Process, sample.Kind, sample.InuseBytes)
 	}
 	return rows
+}
+
+func addHeld(to map[uint32]held, p profile.Process, kind string, bytes int64) {
+	h := to[p.PID]
+	h.process = p
+	switch kind {
+	case "host": // pinned memory of the host
+	case "managed":
+		h.managed += bytes
+	default:
+		h.explained += bytes
+	}
+	to[p.PID] = h
 }
 
 // Instrument implements metrics.Source.

@@ -81,7 +81,7 @@ func TestSamplesAreAProfileOfTime(t *testing.T) {
 	)
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: t.TempDir()})
 	gc := gadgetcontext.New(context.Background(), "", gadgetcontext.WithDataOperators(
-		gadget, symbolize.New(symbols.NewResolver(maps)), New()))
+		gadget, symbolize.New(symbols.NewResolver(maps)), New(Config{})))
 	require.NoError(t, gc.Run(api.ParamValues{
 		"operator.sink." + paramPprof: pprofFile,
 		"operator.sink." + paramJSONL: lines,

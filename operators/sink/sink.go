@@ -54,11 +54,17 @@ const (
 	AnnotationPeriod  = "gpu-gadgets.profile.period"
 )
 
+// Config of the operator.
+type Config struct {
+	// Driver makes what --driver-memory asks; nil: nothing can.
+	Driver func() Driver
+}
+
 // Operator is to be registered once per process.
-type Operator struct{}
+type Operator struct{ cfg Config }
 
 // New returns the operator.
-func New() *Operator { return &Operator{} }
+func New(cfg Config) *Operator { return &Operator{cfg} }
 
 func (*Operator) Name() string              { return operatorName }
 func (*Operator) Init(*params.Params) error { return nil }
@@ -71,6 +77,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
 }
 
@@ -86,20 +93,21 @@ func rowSource(gc operators.GadgetContext) datasource.DataSource {
 }
 
 // InstantiateDataOperator takes part in local runs of gadgets with rows.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsClient() || gc.IsRemoteCall() || rowSource(gc) == nil {
 		return nil, nil
 	}
 	if values[paramBase] != "" && values[paramFlame] == "" {
 		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
 	}
-	return &instance{values: values}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
 }
 
 type instance struct {
-	values api.ParamValues
-	stacks *symbols.Stacks
-	base   *profile.Profile
+	values     api.ParamValues
+	makeDriver func() Driver
+	stacks     *symbols.Stacks
+	base       *profile.Profile
 
 	subject profile.Subject
 	period  time.Duration // between samples; 0 for memory
@@ -111,6 +119,7 @@ type instance struct {
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recorder
+	driver   Driver
 	json     *jsonl.Encoder
 	buffer   *bufio.Writer
 	jsonErr  error
@@ -122,7 +131,7 @@ func (*instance) Name() string { return operatorName }
 // PreStart opens the files and subscribes: the fields of other operators exist
 // from here on, and an unwritable path fails before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
-	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" {
+	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" && i.values[paramDriver] != "true" {
 		return nil
 	}
 	var ok bool
@@ -132,11 +141,14 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if err := i.subscribe(gc); err != nil {
 		return err
 	}
-	if err := i.open(); err != nil {
-		i.discard()
-		return err
+	err := i.open()
+	if err == nil {
+		err = i.startDriver(i.makeDriver)
 	}
-	return nil
+	if err != nil {
+		i.discard()
+	}
+	return err
 }
 
 func (i *instance) open() error {
@@ -246,6 +258,7 @@ func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource
 	}
 	now := time.Now()
 	i.recorder.begin(now)
+	var current []profile.Row // for the driver
 	for n := range rows.Len() {
 		d := rows.Get(n)
 		id := f.id(d)
@@ -260,6 +273,12 @@ func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource
 		if changed && i.json != nil {
 			i.wrote(gc, i.line(i.json, now, row))
 		}
+		if i.driver != nil {
+			current = append(current, row)
+		}
+	}
+	if i.driver != nil {
+		i.driver.See(current)
 	}
 	for _, row := range i.recorder.end() {
 		if i.json != nil {
@@ -338,7 +357,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	}
 	var errs []error
 	if i.pprof != nil || i.flame != nil {
-		p := i.recorder.profile()
+		p := i.whole(i.recorder.profile())
 		p.Subject, p.Period = i.subject, i.period
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
@@ -347,6 +366,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 			}),
 		)
 	}
+	i.stopDriver()
 	if i.jsonFile != nil {
 		errs = append(errs, i.jsonErr, i.jsonFile.Close())
 		i.jsonFile, i.json = nil, nil
@@ -383,6 +403,7 @@ func (i *instance) discard() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ended = true
+	i.stopDriver()
 	for _, o := range []**output{&i.pprof, &i.flame} {
 		if *o != nil {
 			(*o).discard()

@@ -109,6 +109,8 @@ type library struct{ w *world }
 
 func (l *library) Close() {}
 
+func (l *library) Processes() []nvml.ProcessMemory { return l.Read().Processes }
+
 func (l *library) Read() nvml.Reading {
 	gpu := nvml.Device{UUID: "GPU-0", Name: "made up"}
 	n := float64(l.w.step.Load())
