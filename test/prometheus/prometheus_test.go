@@ -160,17 +160,27 @@ func TestDashboardsHaveData(t *testing.T) {
 			t.Errorf("variable %s: %v, %v", definition, got, err)
 		}
 	}
-	check := func(title, expression string) {
-		switch got, err := s.query(filled(expression)); {
-		case err != nil:
-			t.Errorf("%s: %v\n%s", title, err, expression)
-		case len(got) == 0:
-			t.Errorf("%s: no data\n%s", title, expression)
+	// labels are those that the panel's legend shows.
+	check := func(title, expression string, labels ...string) {
+		got, err := s.query(filled(expression))
+		if err != nil || len(got) == 0 {
+			t.Errorf("%s: no data, error %v\n%s", title, err, expression)
+			return
+		}
+		for _, label := range labels {
+			if got[0].Metric[label] == "" {
+				t.Errorf("%s: no label %s in %v\n%s", title, label, got[0].Metric, expression)
+			}
 		}
 	}
 	for _, p := range referencePanels {
-		check(p.title, p.expression)
+		if strings.Contains(p.expression, "by (k8s_podname, pid)") {
+			check(p.title, p.expression, "k8s_podname", "pid")
+		} else {
+			check(p.title, p.expression)
+		}
 	}
+	legend := regexp.MustCompile(`{{(\w+)}}`)
 	n := 0
 	for _, row := range dashboards.Rows() {
 		for _, p := range row.Panels {
@@ -178,7 +188,11 @@ func TestDashboardsHaveData(t *testing.T) {
 				continue
 			}
 			for _, q := range p.Queries {
-				check(p.Title, q.Expr)
+				var labels []string
+				for _, m := range legend.FindAllStringSubmatch(q.Legend, -1) {
+					labels = append(labels, m[1])
+				}
+				check(p.Title, q.Expr, labels...)
 				n++
 			}
 		}
