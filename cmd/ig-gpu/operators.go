@@ -9,6 +9,7 @@ import (
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
@@ -97,6 +98,8 @@ func registerOperators() error {
 	}
 	operators.RegisterDataOperator(containers.Wrap(manager))
 	operators.RegisterDataOperator(ocihandler.OciHandler)
+	// The operator metrics counts failed pushes and says so by itself.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debugf("OpenTelemetry: %v", err) }))
 	for _, operator := range ownOperators() {
 		operators.RegisterDataOperator(operator)
 	}

@@ -173,10 +173,7 @@ func parse(value func(string) string) (settings, error) {
 
 // InstantiateDataOperator takes part where the gadget runs, not at its client.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
-	if o.bad != nil {
-		return nil, o.bad
-	}
-	if gc.IsClient() || o.settings.listen == "" && o.settings.endpoint == nil {
+	if gc.IsClient() || o.bad == nil && o.settings.listen == "" && o.settings.endpoint == nil {
 		return nil, nil
 	}
 	sources := gc.GetDataSources()
@@ -232,6 +229,9 @@ func (*instance) Name() string { return operatorName }
 // PreStart subscribes, and opens the endpoint: a port that is taken fails before
 // anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.operator.bad != nil {
+		return i.operator.bad
+	}
 	i.run = i.operator.cfg.Store.NewRun(gadgetName(gc.ImageName()))
 	err := i.subscribe(gc)
 	if err == nil {

@@ -31,7 +31,7 @@ const (
 	keyCluster = "k8s.cluster.name"
 	keyNode    = "k8s.node.name"
 
-	// exportTimeout is for one OTLP push with its retries.
+	// exportTimeout is for one OTLP push.
 	exportTimeout = 10 * time.Second
 )
 
@@ -155,6 +155,8 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 		otlpmetricgrpc.WithEndpointURL(s.endpoint.String()),
 		otlpmetricgrpc.WithTimeout(s.timeout),
 		otlpmetricgrpc.WithCompressor("gzip"),
+		// The next push has the same counters: to try again is to be late.
+		otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}),
 	}
 	exporter, err := otlpmetricgrpc.New(context.Background(), options...)
 	if err != nil {
