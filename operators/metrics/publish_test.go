@@ -323,6 +323,20 @@ func TestFailedPushesAreCountedAndSaidOnce(t *testing.T) {
 	require.Empty(t, queues.Read())
 }
 
+func TestReceiverThatHangsDoesNotHoldTheEnd(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	require.NoError(t, err)
+	defer listener.Close()
+	p, err := newPublisher(settings{endpoint: &url.URL{Scheme: "http", Host: listener.Addr().String()}, interval: time.Hour, timeout: time.Minute},
+		&content{store: &Store{}, queues: &queue.Registry{}}, func(string) {})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_ = p.close(ctx)
+	require.Less(t, time.Since(began), 10*time.Second)
+}
+
 func TestTakenPortIsAnError(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
