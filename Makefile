@@ -32,7 +32,7 @@ test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
 	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/...
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
-	@$(MAKE) --no-print-directory vet build simcuda
+	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
@@ -48,9 +48,16 @@ demo: build simcuda
 ## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
 KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
-test-kernels: build simcuda
-	@$(STEP) "build ig itself" test/kernels/stock-ig.sh
-	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 60m ./test/kernels
+test-kernels: build simcuda $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
+	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
+	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
+	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/kernels
+
+## test-arm64: the product on an arm64 processor, emulated
+.PHONY: test-arm64
+test-arm64:
+	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
+	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
 
 ## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
 .PHONY: test-prometheus
@@ -94,6 +101,7 @@ format:
 
 vet:
 	@$(STEP) "go vet" $(GO) vet ./...
+	@$(STEP) "go vet for arm64" env GOARCH=arm64 $(GO) vet ./...
 
 ## clean: remove everything that was built
 .PHONY: clean
@@ -126,3 +134,7 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
+
+# Not run here, but a break is noticed.
+build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
+	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

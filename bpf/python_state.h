@@ -61,6 +61,7 @@ struct python_search {
 /* The current thread, to be found; see python_thread.h. */
 struct python_identity {
 	__u64 word;
+	__u64 reach; /* how much less than word the thread's may be */
 	__u32 field; /* enum python_offset */
 	__u32 one_interpreter;
 	__u64 rank; /* of the best state so far; see python_thread_rank() */
@@ -215,6 +216,19 @@ static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 of
 #define PY_THREAD(t, field) python_word((t)->thread, 255, (t)->offsets.at[field])
 #define PY_FRAME(t, field) python_word((t)->frame, 511, (t)->offsets.at[field])
 #define PY_CODE(t, field) python_word((t)->code, 255, (t)->offsets.at[field])
+
+/* Whether the state is the thread's in which who->field has this value. */
+static __always_inline bool python_is_who(const struct python_identity *who, __u64 value)
+{
+	return who->word - value <= who->reach;
+}
+
+/* The same of the state in t->thread. */
+static __always_inline bool python_is_its_state(struct python_thread *t)
+{
+	return python_is_who(&t->who, python_word(t->thread, 255,
+						  t->offsets.at[t->who.field & PY_OFFSET_MASK]));
+}
 
 /* The task whose stack is wanted, to be read with BPF_CORE_READ(). */
 static __always_inline struct task_struct *python_subject(struct python_thread *t)

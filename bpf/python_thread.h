@@ -12,11 +12,20 @@
 #define PY_ABSENT_NS (100ULL * 1000 * 1000)
 
 /*
- * Who the kernel says the current thread is, in the terms of PyThreadState. On
- * x86-64 pthread_self() is the FS base, for glibc and musl: the same in every
- * pid namespace and after fork. Elsewhere native_thread_id (3.11+) is the only
- * word to compare: the thread's id in its own pid namespace.
+ * Who the kernel says the current thread is, in the terms of PyThreadState.
+ *
+ * On x86-64 pthread_self() is the FS base, for glibc and musl: the same in every
+ * pid namespace and after fork.
+ *
+ * On arm64 TPIDR_EL0 points behind glibc's and musl's struct pthread (TLS variant
+ * 1), whose size differs by version. It need not be known: with a stack and its
+ * guard in between, no two threads have theirs within 4 KiB of each other. But the
+ * kernel knows the register as it was when the thread last left the processor: a
+ * main thread that has not done so since its exec is not found. So from 3.11 on
+ * native_thread_id is compared, the thread's id in its own pid namespace.
  */
+#define PY_BELOW_THREAD_POINTER 4096
+
 static __always_inline void python_identify(struct python_thread *t)
 {
 	struct python_identity *who = &t->who;
@@ -25,15 +34,25 @@ static __always_inline void python_identify(struct python_thread *t)
 #if defined(bpf_target_x86) || defined(__TARGET_ARCH_x86)
 	who->word = BPF_CORE_READ(task, thread.fsbase);
 	who->field = PY_THREAD_ID;
+	who->reach = 0;
 #else
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	struct upid in_namespace = {};
 	__u64 at = (__u64)pid + bpf_core_field_offset(struct pid, numbers) +
 		   (__u64)BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
 
+	if (t->offsets.at[PY_THREAD_NATIVE_ID] == PY_NONE) {
+#if defined(__TARGET_ARCH_arm64)
+		who->word = BPF_CORE_READ(task, thread.uw.tp_value);
+#endif
+		who->field = PY_THREAD_ID;
+		who->reach = PY_BELOW_THREAD_POINTER;
+		return;
+	}
 	bpf_probe_read_kernel(&in_namespace, sizeof(in_namespace), (void *)at);
 	who->word = in_namespace.nr;
 	who->field = PY_THREAD_NATIVE_ID;
+	who->reach = 0;
 #endif
 }
 
@@ -140,7 +159,7 @@ static long python_thread_step(__u32 i, struct python_context *c)
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->other))
 		return 1;
 	python_state_seen(t);
-	if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) == t->who.word) {
+	if (python_is_its_state(t)) {
 		__u64 rank;
 
 		if (t->who.one_interpreter) {
@@ -198,7 +217,7 @@ PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 		 */
 		if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state))
 			goto search;
-		if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) != t->who.word)
+		if (!python_is_its_state(t))
 			goto search;
 		/* `prev` is right before `next` in every version, `interp` after. */
 		head = python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] - 8);
@@ -230,7 +249,7 @@ search:
 		if (user_read(&t->fault, &first, sizeof(first),
 			      head + t->offsets.at[t->who.field & PY_OFFSET_MASK]))
 			return -EFAULT;
-		if (first != t->who.word)
+		if (!python_is_who(&t->who, first))
 			return -ESRCH;
 	}
 	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);

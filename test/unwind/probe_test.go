@@ -119,6 +119,9 @@ func build(t testing.TB, to string, arguments ...string) string {
 // version of the C library, so that it can be loaded in every root.
 func library(t testing.TB) string {
 	t.Helper()
+	if path, ok := bpftest.Prebuilt(t, "libmark.so"); ok {
+		return path
+	}
 	return build(t, filepath.Join(t.TempDir(), "libmark.so"), "-shared", "-fPIC", "-nostdlib", "testdata/mark.c")
 }
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 libc = ctypes.CDLL(None, use_errno=True)
-SYS_GETTID = 186  # x86-64
+SYS_GETTID = {"x86_64": 186, "aarch64": 178}[os.uname().machine]
 asleep = {}
 never = threading.Lock()
 never.acquire()
