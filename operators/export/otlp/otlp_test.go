@@ -152,10 +152,10 @@ func TestSameWindowGivesTheSameBytes(t *testing.T) {
 }
 
 func TestRequestsStayBelowTheServersLimit(t *testing.T) {
-	p := fixture.Large(20000)
+	p := fixture.Large(12000)
 	for i := range p.Rows {
 		p.Rows[i].Stack = slices.Clone(p.Rows[i].Stack)
-		p.Rows[i].Stack[0].Function = fmt.Sprintf("%d %s", i, strings.Repeat("x", 400))
+		p.Rows[i].Stack[0].Function = fmt.Sprintf("%d %s", i, strings.Repeat("x", 800))
 	}
 	requests := (Encoder{}).Profiles(windowOf(p))
 	require.Greater(t, len(requests), 2)

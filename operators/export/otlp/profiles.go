@@ -48,7 +48,7 @@ func (e Encoder) Profiles(w window.Window) []*collector.ExportProfilesServiceReq
 	return e.split(w, e.Series.Group(w.Rows))
 }
 
-// split halves what is too large for one request.
+// split makes several requests of what is too large for one.
 func (e Encoder) split(w window.Window, all []series.Series) []*collector.ExportProfilesServiceRequest {
 	n := 0
 	for _, s := range all {
@@ -58,15 +58,25 @@ func (e Encoder) split(w window.Window, all []series.Series) []*collector.Export
 		return nil
 	}
 	request := e.encode(w, all)
-	if n == 1 || proto.Size(request) <= maxBytes {
+	size := proto.Size(request)
+	if n == 1 || size <= maxBytes {
 		return []*collector.ExportProfilesServiceRequest{request}
 	}
-	first, second := halves(all, n/2)
-	return append(e.split(w, first), e.split(w, second)...)
+	// Parts have strings in common, so they are larger than the share.
+	parts := min(n, size*3/2/maxBytes+1)
+	var requests []*collector.ExportProfilesServiceRequest
+	for left := n; left > 0; parts-- {
+		share := (left + parts - 1) / parts
+		var part []series.Series
+		part, all = cut(all, share)
+		requests = append(requests, e.split(w, part)...)
+		left -= share
+	}
+	return requests
 }
 
-// halves cuts behind n rows.
-func halves(all []series.Series, n int) (first, second []series.Series) {
+// cut takes the first n rows.
+func cut(all []series.Series, n int) (first, rest []series.Series) {
 	for _, s := range all {
 		k := min(n, len(s.Rows))
 		n -= k
@@ -74,10 +84,10 @@ func halves(all []series.Series, n int) (first, second []series.Series) {
 			first = append(first, series.Series{Key: s.Key, Rows: s.Rows[:k]})
 		}
 		if k < len(s.Rows) {
-			second = append(second, series.Series{Key: s.Key, Rows: s.Rows[k:]})
+			rest = append(rest, series.Series{Key: s.Key, Rows: s.Rows[k:]})
 		}
 	}
-	return first, second
+	return first, rest
 }
 
 func (e Encoder) encode(w window.Window, all []series.Series) *collector.ExportProfilesServiceRequest {

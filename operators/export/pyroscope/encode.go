@@ -33,7 +33,7 @@ const (
 	maxBytes = 1 << 20
 )
 
-// Encoder makes requests of windows.
+// Encoder makes requests of windows. It must not be used concurrently.
 type Encoder struct {
 	Series series.Config
 	// Levels sends what is in use as well.
@@ -42,6 +42,8 @@ type Encoder struct {
 	// "Advanced GPU Observability" asks for them: the profile type
 	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.
 	Compat bool
+
+	pprof pprof.WindowEncoder
 }
 
 // Request is one push.
@@ -55,7 +57,7 @@ var compatShape = series.Shape{Name: "process_cpu", Columns: []series.Column{{Ty
 
 // Encode makes no request of a window without rows. The same window gives the same
 // bytes.
-func (e Encoder) Encode(w window.Window) ([]Request, error) {
+func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 	shapes := series.Shapes(w.Subject, w.Period, e.Levels)
 	if e.Compat && w.Subject == profile.Memory {
 		shapes = append(shapes, compatShape)
@@ -73,7 +75,7 @@ func (e Encoder) Encode(w window.Window) ([]Request, error) {
 		for _, shape := range shapes {
 			rows := slices.DeleteFunc(slices.Clone(s.Rows), func(r profile.Row) bool { return !shape.Tells(r) })
 			for part := range slices.Chunk(rows, maxRows) {
-				raw, err := encode(w, shape, part)
+				raw, err := e.encode(w, shape, part)
 				if err != nil {
 					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)
 				}
@@ -93,7 +95,7 @@ func (e Encoder) Encode(w window.Window) ([]Request, error) {
 	return requests, nil
 }
 
-func encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, error) {
+func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, error) {
 	p := pprof.Window{
 		Start: w.Start, Duration: w.End.Sub(w.Start), Rows: rows,
 		PeriodType: shape.PeriodType, PeriodUnit: shape.PeriodUnit, Period: shape.Period,
@@ -102,7 +104,7 @@ func encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, er
 		p.Columns = append(p.Columns, pprof.Column(c))
 	}
 	var out bytes.Buffer
-	err := pprof.EncodeWindow(&out, p)
+	err := e.pprof.Encode(&out, p)
 	return out.Bytes(), err
 }
 

@@ -123,7 +123,7 @@ func windowOf(p *gpu.Profile) window.Window {
 	return window.Window{Start: p.Time.Add(-10 * time.Second), End: p.Time, Subject: p.Subject, Period: p.Period, Rows: p.Rows}
 }
 
-func push(t *testing.T, e Encoder, windows ...window.Window) *receiver {
+func push(t *testing.T, e *Encoder, windows ...window.Window) *receiver {
 	t.Helper()
 	r := &receiver{}
 	server := httptest.NewServer(r.handler())
@@ -145,7 +145,7 @@ func push(t *testing.T, e Encoder, windows ...window.Window) *receiver {
 func TestWhatIsStoredIsWhatTheRowsSay(t *testing.T) {
 	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(3000)} {
 		t.Run(name, func(t *testing.T) {
-			r := push(t, Encoder{Levels: true}, windowOf(p))
+			r := push(t, &Encoder{Levels: true}, windowOf(p))
 			all := r.stored(t)
 			for _, sampleType := range gpu.Types() {
 				require.Equal(t, wanted(p, sampleType), sums(all, sampleType.String()), sampleType)
@@ -164,7 +164,7 @@ func TestWhatIsStoredIsWhatTheRowsSay(t *testing.T) {
 }
 
 func TestSeriesAndProfileTypes(t *testing.T) {
-	r := push(t, Encoder{Series: series.Config{Cluster: "c1", Node: "n1"}, Levels: true, Compat: true}, windowOf(fixture.Small()))
+	r := push(t, &Encoder{Series: series.Config{Cluster: "c1", Node: "n1"}, Levels: true, Compat: true}, windowOf(fixture.Small()))
 	types := map[string]string{}
 	var server []string
 	for _, s := range r.stored(t) {
@@ -196,7 +196,7 @@ func TestSamplesAreTimeOfTheirOwnProfile(t *testing.T) {
 	for i := range p.Rows {
 		p.Rows[i].Values = gpu.Values{Samples: int64(i + 1), Nanoseconds: int64(i+1) * 1e7}
 	}
-	all := push(t, Encoder{Levels: true, Compat: true}, windowOf(p)).stored(t)
+	all := push(t, &Encoder{Levels: true, Compat: true}, windowOf(p)).stored(t)
 	require.Equal(t, wanted(p, gpu.CPUTime), sums(all, "cpu"))
 	for _, s := range all {
 		require.Contains(t, s.labels, "__name__=python_cpu")
@@ -205,19 +205,19 @@ func TestSamplesAreTimeOfTheirOwnProfile(t *testing.T) {
 }
 
 func TestSameWindowGivesTheSameBytes(t *testing.T) {
-	first, err := Encoder{Levels: true}.Encode(windowOf(fixture.Small()))
+	first, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Small()))
 	require.NoError(t, err)
-	second, err := Encoder{Levels: true}.Encode(windowOf(fixture.Small()))
+	second, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Small()))
 	require.NoError(t, err)
 	require.Equal(t, first[0].Push.String(), second[0].Push.String())
-	none, err := Encoder{}.Encode(window.Window{})
+	none, err := (&Encoder{}).Encode(window.Window{})
 	require.NoError(t, err)
 	require.Empty(t, none)
 }
 
 func TestRequestsAndProfilesStayBelowTheServersLimits(t *testing.T) {
 	p := fixture.Large(40000)
-	requests, err := Encoder{Levels: true}.Encode(windowOf(p))
+	requests, err := (&Encoder{Levels: true}).Encode(windowOf(p))
 	require.NoError(t, err)
 	require.Greater(t, len(requests), 1)
 	for _, r := range requests {
@@ -240,7 +240,7 @@ func TestNamesThatAreNoTextAreSent(t *testing.T) {
 		p.Rows[i].Stack[0].Function += "\xfe"
 		p.Rows[i].Stack[0].File = "/lib/\xfd"
 	}
-	all := push(t, Encoder{}, windowOf(p)).stored(t)
+	all := push(t, &Encoder{}, windowOf(p)).stored(t)
 	require.NotEmpty(t, all)
 	require.Contains(t, all[0].labels, "service_name=a\uFFFD\x00b")
 	for _, s := range all {
@@ -280,7 +280,7 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 				}
 				w := windowOf(p)
 				w.Start, w.End = w.Start.Add(time.Duration(i)*10*time.Second), w.End.Add(time.Duration(i)*10*time.Second)
-				requests, err := Encoder{}.Encode(w)
+				requests, err := (&Encoder{}).Encode(w)
 				require.NoError(t, err)
 				require.Len(t, requests, 1)
 				q.Put(requests[0], requests[0].Bytes)
@@ -307,7 +307,7 @@ func TestMemoryIsBoundedInALongOutage(t *testing.T) {
 	require.NoError(t, err)
 	c := NewClient(endpoint)
 	defer c.Close()
-	requests, err := Encoder{}.Encode(windowOf(fixture.Large(200)))
+	requests, err := (&Encoder{}).Encode(windowOf(fixture.Large(200)))
 	require.NoError(t, err)
 	const limit = 4 << 20
 	q := queue.New(queue.Config[Request]{Name: "Pyroscope", Send: c.Push, MaxBytes: limit, MinBackoff: time.Millisecond})

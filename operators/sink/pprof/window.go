@@ -3,6 +3,8 @@
 package pprof
 
 import (
+	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -30,9 +32,13 @@ type Window struct {
 	Rows                   []gpu.Row
 }
 
-// EncodeWindow writes a window gzipped, without any labels of samples: a server
-// makes a series of each of their values.
-func EncodeWindow(to io.Writer, w Window) error {
+// WindowEncoder keeps the compressor, which is larger than most windows. The zero
+// value is ready; it must not be used concurrently.
+type WindowEncoder struct{ zip *gzip.Writer }
+
+// Encode writes a window gzipped, without any labels of samples: a server makes a
+// series of each of their values.
+func (e *WindowEncoder) Encode(to io.Writer, w Window) error {
 	b := builder{
 		out:       &profile.Profile{TimeNanos: w.Start.UnixNano(), DurationNanos: w.Duration.Nanoseconds()},
 		functions: map[functionKey]*profile.Function{},
@@ -59,7 +65,12 @@ func EncodeWindow(to io.Writer, w Window) error {
 	if err := b.out.CheckValid(); err != nil {
 		return fmt.Errorf("build pprof: %w", err)
 	}
-	if err := b.out.Write(to); err != nil {
+	if e.zip == nil {
+		e.zip = gzip.NewWriter(to)
+	} else {
+		e.zip.Reset(to)
+	}
+	if err := errors.Join(b.out.WriteUncompressed(e.zip), e.zip.Close()); err != nil {
 		return fmt.Errorf("write pprof: %w", err)
 	}
 	return nil
