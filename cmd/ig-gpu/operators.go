@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
@@ -60,6 +61,7 @@ func ownOperators() []operators.DataOperator {
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
 		ooms.NewOperator(),
+		export.New(),
 		drops.NewOperator(),
 		lastread.New(),
 	}
