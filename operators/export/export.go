@@ -87,9 +87,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 	if err != nil {
 		return nil, err
 	}
-	if !s.enabled() {
-		return nil, nil
-	}
+	// Without an instance there would be no parameters: they are asked for first.
 	return &instance{settings: s, windows: make(chan window.Window, 1)}, nil
 }
 
@@ -116,6 +114,9 @@ func (*instance) Name() string { return operatorName }
 // PreStart subscribes and asks the receivers whether they would take something, so
 // that what is wrong for sure is told before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if !i.enabled() {
+		return nil
+	}
 	var ok bool
 	if i.stacks, ok = symbolize.FromContext(gc); !ok {
 		return errors.New("exporting needs the operator symbolize, which is not active")
@@ -194,6 +195,9 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 
 // Start begins to encode.
 func (i *instance) Start(gc operators.GadgetContext) error {
+	if !i.enabled() {
+		return nil
+	}
 	config := series.Config{Cluster: i.cluster, Node: i.node, PIDs: i.pids}
 	if v, ok := gc.GetVar(VarGPU); ok {
 		config.GPU, _ = v.(func(profile.Process, int32) string)
