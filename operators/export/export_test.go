@@ -117,10 +117,11 @@ func (b *backend) profiles(w http.ResponseWriter, r *http.Request) {
 }
 
 func (b *backend) logs(w http.ResponseWriter, r *http.Request) {
-	if read(w, r, &logsv1.ExportLogsServiceRequest{}) {
+	request := &logsv1.ExportLogsServiceRequest{}
+	if read(w, r, request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.ooms++
+		b.ooms += len(request.ResourceLogs)
 	}
 }
 

@@ -66,19 +66,33 @@ func (i *instance) connect(gc operators.GadgetContext) error {
 			encoder: otlp.Encoder{Levels: i.inuse},
 			queue:   queue.New(queue.Config[*profilesv1.ExportProfilesServiceRequest]{Name: nameOTLP, Send: client.Profiles, MaxBytes: i.queueBytes, Warn: warn}),
 		})
-		if i.sendLogs && gc.GetDataSources()["ooms"] != nil {
-			i.logs = &logSender{queue: queue.New(queue.Config[*logsv1.ExportLogsServiceRequest]{
-				Name: nameLogs, Send: client.Logs, MaxBytes: maxLogBytes, Warn: warn,
-			})}
-			i.receivers = append(i.receivers, i.logs)
+		if err := i.check(warn, nameOTLP, paramOTLP, i.otlp, client.Check); err != nil {
+			return err
 		}
-		return i.check(warn, nameOTLP, paramOTLP, i.otlp, client.Check)
+		return i.connectLogs(gc, warn, client)
 	}
 	return nil
 }
 
 // maxLogBytes is room for thousands of refused allocations.
 const maxLogBytes = 4 << 20
+
+func (i *instance) connectLogs(gc operators.GadgetContext, warn func(string, ...any), client *otlp.Client) error {
+	if !i.sendLogs || gc.GetDataSources()["ooms"] == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	if !client.TakesLogs(ctx) {
+		gc.Logger().Infof("export: %s does not take logs: refused allocations are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
+		return nil
+	}
+	i.logs = &logSender{queue: queue.New(queue.Config[*logsv1.ExportLogsServiceRequest]{
+		Name: nameLogs, Send: client.Logs, MaxBytes: maxLogBytes, Warn: warn,
+	})}
+	i.receivers = append(i.receivers, i.logs)
+	return nil
+}
 
 func (i *instance) check(warn func(string, ...any), name, param string, e *remote.Endpoint, ask func(context.Context) (unreachable, refused error)) error {
 	if e.SendsSecretsInClear() {

@@ -208,58 +208,174 @@ func sum(p *pprof.Profile) (total int64) {
 	return total
 }
 
-// TestPyroscopeHasWhatTheJournalSays: by function, file and line, to the byte.
+type column struct {
+	id    string
+	value func(compare.Row) int64
+	// isLevel: can be read back from one window only.
+	isLevel bool
+}
+
+// columns are the profile types of push.v1, or of OTLP, where the profile's name is
+// also its period type.
+func columns(isOTLP bool) []column {
+	all := []column{
+		{"cuda_alloc:alloc_space:bytes:", func(r compare.Row) int64 { return r.AllocBytes }, false},
+		{"cuda_alloc:alloc_objects:count:", func(r compare.Row) int64 { return r.AllocObjects }, false},
+		{"cuda_inuse:inuse_space:bytes:", func(r compare.Row) int64 { return r.InUseBytes }, true},
+		{"cuda_inuse:inuse_objects:count:", func(r compare.Row) int64 { return r.InUseObjects }, true},
+	}
+	for i := range all {
+		if isOTLP {
+			all[i].id += all[i].id[:len("cuda_alloc")] + ":bytes"
+		} else {
+			all[i].id += "space:bytes"
+		}
+	}
+	if !isOTLP {
+		all = append(all, column{"process_cpu:malloc:bytes::", func(r compare.Row) int64 { return r.AllocBytes }, false})
+	}
+	return all
+}
+
+// require what is stored to be what the rows say: by function, file and line, to the
+// byte.
+func (p *pyroscope) require(t *testing.T, selector string, rows []compare.Row, columns []column, levels bool) {
+	t.Helper()
+	for _, c := range columns {
+		if c.isLevel && !levels {
+			continue
+		}
+		stored := p.stored(t, c.id, selector)
+		want := wanted(rows, c.value)
+		require.Equal(t, want, got(stored, rows), c.id)
+		all := int64(0)
+		for _, r := range rows {
+			all += c.value(r)
+		}
+		require.Equal(t, all, sum(stored), c.id)
+		t.Logf("%s: %d functions, %d in all", c.id, len(want), all)
+	}
+}
+
 func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 	p := startPyroscope(t)
-	columns := map[string]func(compare.Row) int64{
-		"cuda_alloc:alloc_space:bytes:space:bytes":   func(r compare.Row) int64 { return r.AllocBytes },
-		"cuda_alloc:alloc_objects:count:space:bytes": func(r compare.Row) int64 { return r.AllocObjects },
-		"cuda_inuse:inuse_space:bytes:space:bytes":   func(r compare.Row) int64 { return r.InUseBytes },
-		"cuda_inuse:inuse_objects:count:space:bytes": func(r compare.Row) int64 { return r.InUseObjects },
-		"process_cpu:malloc:bytes::":                 func(r compare.Row) int64 { return r.AllocBytes },
-	}
-	for name, c := range map[string]struct {
-		flags  []string
-		levels bool // are read: of one window only
+	push := []string{"--pyroscope-url", p.URL, "--pyroscope-compat"}
+	otlp := func(protocol string) []string { return []string{"--otlp-endpoint", p.URL, "--otlp-protocol", protocol} }
+	for _, c := range []struct {
+		name    string
+		flags   []string
+		windows string
 	}{
-		"push-once":    {[]string{"--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1h"}, true},
-		"push-windows": {[]string{"--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1s"}, false},
+		{"push-once", push, "1h"}, {"push-windows", push, "1s"},
+		{"otlp-grpc-once", otlp("grpc"), "1h"}, {"otlp-http-windows", otlp("http"), "1s"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			w := startWorkload(t)
-			g := trace(t, w.cmd.Process.Pid, append(c.flags, "--cluster", name)...)
+			g := trace(t, w.cmd.Process.Pid, append(c.flags, "--cluster", c.name, "--export-interval", c.windows)...)
 			w.say(t, "go")
 			w.wait(t, "holding")
-			if !c.levels {
+			once := c.windows == "1h"
+			if !once {
 				time.Sleep(3 * time.Second) // windows in which nothing happens add nothing
 			}
 			rows := w.truth(t)
 			g.end(t)
-			selector := fmt.Sprintf(`{cluster=%q}`, name)
-			for id, value := range columns {
-				if strings.HasPrefix(id, "cuda_inuse") && !c.levels {
-					continue
-				}
-				stored := p.stored(t, id, selector)
-				want := wanted(rows, value)
-				require.Equal(t, want, got(stored, rows), id)
-				all := int64(0)
-				for _, r := range rows {
-					all += value(r)
-				}
-				require.Equal(t, all, sum(stored), id)
-				t.Logf("%s: %d functions, %d in all", id, len(want), all)
+			isOTLP := strings.HasPrefix(c.name, "otlp")
+			label := "cluster"
+			if isOTLP {
+				label = "k8s_cluster_name"
 			}
+			p.require(t, fmt.Sprintf(`{%s=%q}`, label, c.name), rows, columns(isOTLP), once)
 			w.say(t, "end")
 			w.wait(t, "done")
 		})
 	}
-	for id := range columns {
-		require.Contains(t, p.types(t), id)
+	for _, c := range append(columns(false), columns(true)...) {
+		require.Contains(t, p.types(t), c.id)
 	}
-	for _, labels := range p.series(t, `{cluster="push-once"}`) {
-		require.Contains(t, labels, "service_name=python3")
-		require.Regexp(t, `kind=(device|managed|host|array|vmm|pool)`, labels)
-		require.NotContains(t, labels, "pid=")
+	for _, selector := range []string{`{cluster="push-once"}`, `{k8s_cluster_name="otlp-grpc-once"}`} {
+		all := p.series(t, selector)
+		require.NotEmpty(t, all)
+		for _, labels := range all {
+			require.Contains(t, labels, "service_name=python3")
+			require.Regexp(t, `kind=(device|managed|host|array|vmm|pool)`, labels)
+			require.NotContains(t, labels, "pid=")
+		}
 	}
+}
+
+// TestNothingIsLostWhilePyroscopeIsAway: it is stopped in the middle of the run.
+func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
+	p := startPyroscope(t)
+	w := startWorkload(t)
+	g := trace(t, w.cmd.Process.Pid, "--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
+	time.Sleep(1500 * time.Millisecond)
+	p.stop(t)
+	w.say(t, "go")
+	w.wait(t, "holding")
+	rows := w.truth(t)
+	time.Sleep(8 * time.Second)
+	p.start(t)
+	time.Sleep(3 * time.Second)
+	g.end(t)
+	require.Contains(t, g.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
+	p.require(t, `{cluster="away"}`, rows, columns(false), false)
+	w.say(t, "end")
+	w.wait(t, "done")
+}
+
+// TestPyroscopeShowsTheLeakOfTheExample: what the README promises.
+func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
+	p := startPyroscope(t)
+	dir := t.TempDir()
+	cmd := exec.Command("python3", "../../examples/inference/inference.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1", "test-backends"),
+		"--devices", "1", "--leak", "--imports", "4", "--seconds", "10", "--hold", "60")
+	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	g := trace(t, cmd.Process.Pid, "--pyroscope-url", p.URL, "--export-interval", "1h")
+	summary := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if strings.Contains(lines.Text(), "in_use_bytes") {
+				summary <- lines.Text()
+			}
+		}
+	}()
+	select {
+	case <-summary:
+	case <-time.After(patience):
+		require.Fail(t, "the example does not end")
+	}
+	journals, err := journal.ReadDir(dir)
+	require.NoError(t, err)
+	total, err := journal.Summarize(journals)
+	require.NoError(t, err)
+	g.end(t)
+	allocated, inuse := int64(0), map[string]int64{}
+	for _, k := range total.Keys() {
+		allocated += int64(total.Rows[k].AllocBytes)
+		inuse[k.Kind.String()] += int64(total.Rows[k].InUseBytes())
+	}
+	require.Equal(t, allocated, sum(p.stored(t, "cuda_alloc:alloc_space:bytes:space:bytes", `{service_name="python3"}`)))
+	for kind, bytes := range inuse {
+		if bytes > 0 {
+			require.Equal(t, bytes, sum(p.stored(t, "cuda_inuse:inuse_space:bytes:space:bytes", fmt.Sprintf(`{service_name="python3",kind=%q}`, kind))), kind)
+		}
+	}
+	held := p.stored(t, "cuda_inuse:inuse_space:bytes:space:bytes", `{service_name="python3"}`)
+	byFunction := map[string]int64{}
+	for _, s := range held.Sample {
+		for _, l := range s.Location {
+			byFunction[l.Line[0].Function.Name] += s.Value[0]
+		}
+	}
+	t.Logf("allocated %d, in use %v, VisionEncoder._embed_patches %d", allocated, inuse, byFunction["VisionEncoder._embed_patches"])
+	require.Positive(t, byFunction["VisionEncoder._embed_patches"])
+	require.Positive(t, byFunction["GPUModelRunner._allocate_kv_cache_tensors"])
 }

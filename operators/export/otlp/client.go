@@ -80,16 +80,26 @@ func (c *Client) Profiles(ctx context.Context, r *collector.ExportProfilesServic
 	return err
 }
 
-// Logs sends one request.
+// Logs sends one request. A server that does not take logs refuses them for good.
 func (c *Client) Logs(ctx context.Context, r *logs.ExportLogsServiceRequest) error {
-	_, err := c.logs(ctx, r)
+	code, err := c.logs(ctx, r)
+	if code == codeUnknownPath {
+		return &queue.RejectedError{Err: err}
+	}
 	return err
+}
+
+// TakesLogs is false when the server says that it does not, as Pyroscope does.
+func (c *Client) TakesLogs(ctx context.Context) bool {
+	code, _ := c.logs(ctx, &logs.ExportLogsServiceRequest{})
+	return code != codeUnknownPath
 }
 
 // Check asks the server whether it would take profiles. Only an answer that says no
 // is refused; a server that does not answer may be there later.
 func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
-	code, err := c.profiles(ctx, &collector.ExportProfilesServiceRequest{})
+	// Without a dictionary Pyroscope 1.21 takes nothing, also no empty request.
+	code, err := c.profiles(ctx, &collector.ExportProfilesServiceRequest{Dictionary: newDictionary().out})
 	switch code {
 	case codeUnreachable:
 		return err, nil
@@ -174,6 +184,11 @@ func httpError(response *http.Response, answer []byte) (code, error) {
 	switch response.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return codeOther, &queue.RejectedError{Err: err}
+	case http.StatusInternalServerError:
+		// As Pyroscope 1.21 tells over HTTP that the data is at fault.
+		if bytes.Contains(answer, []byte("code = InvalidArgument")) {
+			return codeOther, &queue.RejectedError{Err: err}
+		}
 	case http.StatusUnauthorized:
 		return codeUnauthorized, err
 	case http.StatusForbidden:

@@ -316,6 +316,34 @@ func TestAnswersOverGRPC(t *testing.T) {
 	}
 }
 
+func TestServerWithoutLogs(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }))
+		defer server.Close()
+		endpoint, err := remote.New(remote.Config{URL: server.URL})
+		require.NoError(t, err)
+		c, err := NewClient(HTTP, endpoint)
+		require.NoError(t, err)
+		hasNone := status == http.StatusNotFound
+		require.Equal(t, !hasNone, c.TakesLogs(t.Context()))
+		var rejected *queue.RejectedError
+		require.Equal(t, hasNone, errors.As(c.Logs(t.Context(), (Encoder{}).OOM(profile.OOM{})), &rejected))
+	}
+}
+
+func TestPyroscopesWayToRefuseOverHTTP(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "rpc error: code = InvalidArgument desc = missing profile metadata dictionary", http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	endpoint, err := remote.New(remote.Config{URL: server.URL})
+	require.NoError(t, err)
+	c, err := NewClient(HTTP, endpoint)
+	require.NoError(t, err)
+	var rejected *queue.RejectedError
+	require.ErrorAs(t, c.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{}), &rejected)
+}
+
 func TestPartlyRefusedIsCounted(t *testing.T) {
 	for _, protocol := range Protocols {
 		c, _ := connect(t, Protocol(protocol), &receiver{rejected: 3}, remote.Config{})
