@@ -156,24 +156,8 @@ func (s *settings) parseReceivers(values api.ParamValues) error {
 		return err
 	}
 	var err error
-	if u := values[paramPyroscope]; u != "" {
-		cfg := remote.Config{
-			URL: u, CAFile: values[paramCA], User: values[paramUser], PasswordFile: values[paramPassword], TokenFile: values[paramToken],
-		}
-		if cfg.TokenFile == "" && cfg.User == "" {
-			cfg.User, cfg.Token = os.Getenv(envUser), os.Getenv(envToken)
-		}
-		if cfg.User != "" && cfg.PasswordFile == "" {
-			cfg.Password = os.Getenv(envPassword)
-		}
-		tenant := values[paramTenant]
-		if tenant == "" {
-			tenant = os.Getenv(envTenant)
-		}
-		if tenant != "" {
-			cfg.Header = http.Header{"X-Scope-Orgid": {tenant}}
-		}
-		if s.pyroscope, err = remote.New(cfg); err != nil {
+	if values[paramPyroscope] != "" {
+		if s.pyroscope, err = pyroscopeEndpoint(values); err != nil {
 			return fmt.Errorf("--%s: %w", paramPyroscope, err)
 		}
 	}
@@ -195,6 +179,33 @@ func (s *settings) parseReceivers(values api.ParamValues) error {
 		}
 	}
 	return nil
+}
+
+// PyroscopeEndpoint is a Pyroscope for who is no gadget; secrets come from the
+// environment alone.
+func PyroscopeEndpoint(url string) (*remote.Endpoint, error) {
+	return pyroscopeEndpoint(api.ParamValues{paramPyroscope: url})
+}
+
+func pyroscopeEndpoint(values api.ParamValues) (*remote.Endpoint, error) {
+	cfg := remote.Config{
+		URL: values[paramPyroscope], CAFile: values[paramCA],
+		User: values[paramUser], PasswordFile: values[paramPassword], TokenFile: values[paramToken],
+	}
+	if cfg.TokenFile == "" && cfg.User == "" {
+		cfg.User, cfg.Token = os.Getenv(envUser), os.Getenv(envToken)
+	}
+	if cfg.User != "" && cfg.PasswordFile == "" {
+		cfg.Password = os.Getenv(envPassword)
+	}
+	tenant := values[paramTenant]
+	if tenant == "" {
+		tenant = os.Getenv(envTenant)
+	}
+	if tenant != "" {
+		cfg.Header = http.Header{"X-Scope-Orgid": {tenant}}
+	}
+	return remote.New(cfg)
 }
 
 // parseHeaders reads "name=value,name=value" (OpenTelemetry's specification of the
