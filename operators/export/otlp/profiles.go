@@ -131,10 +131,14 @@ type dictionary struct {
 	functions map[[2]string]int32
 	mappings  map[[2]string]int32
 	locations map[stack.Frame]int32
-	// stacks by the address of their first frame, which rows of one stack share,
-	// and then by content.
-	stacks  map[*stack.Frame]int32
+	// stacks by where they are, which rows of one stack share, and then by content.
+	stacks  map[place]int32
 	stackID map[uint64]int32
+}
+
+type place struct {
+	first *stack.Frame
+	depth int
 }
 
 type attribute struct{ key, value string }
@@ -148,7 +152,7 @@ func newDictionary() *dictionary {
 		},
 		texts: map[string]int32{"": 0}, values: map[attribute]int32{}, functions: map[[2]string]int32{},
 		mappings: map[[2]string]int32{}, locations: map[stack.Frame]int32{},
-		stacks: map[*stack.Frame]int32{}, stackID: map[uint64]int32{},
+		stacks: map[place]int32{}, stackID: map[uint64]int32{},
 	}
 }
 
@@ -203,7 +207,8 @@ func (d *dictionary) stack(s stack.Stack) int32 {
 	if len(s) == 0 {
 		s = stack.UnknownStack()
 	}
-	if i, ok := d.stacks[&s[0]]; ok {
+	at := place{&s[0], len(s)}
+	if i, ok := d.stacks[at]; ok {
 		return i
 	}
 	id := s.ID()
@@ -217,7 +222,7 @@ func (d *dictionary) stack(s stack.Stack) int32 {
 		d.stackID[id] = i
 		d.out.StackTable = append(d.out.StackTable, &profiles.Stack{LocationIndices: locations})
 	}
-	d.stacks[&s[0]] = i
+	d.stacks[at] = i
 	return i
 }
 

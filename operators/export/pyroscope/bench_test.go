@@ -3,8 +3,12 @@
 package pyroscope
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
+
+	pprof "github.com/google/pprof/profile"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/fixture"
 )
@@ -34,5 +38,21 @@ func BenchmarkEncode(b *testing.B) {
 				b.ReportMetric(float64(bytes), "bytes/window")
 			}
 		})
+	}
+}
+
+// Not larger than what google/pprof itself would write.
+func TestSizeIsThatOfTheReferenceEncoder(t *testing.T) {
+	requests, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Large(2000)))
+	require.NoError(t, err)
+	for _, r := range requests {
+		for _, s := range r.Push.Series {
+			ours := s.Samples[0].RawProfile
+			p, err := pprof.ParseData(ours)
+			require.NoError(t, err)
+			var theirs bytes.Buffer
+			require.NoError(t, p.Write(&theirs))
+			require.LessOrEqual(t, len(ours), theirs.Len()*11/10)
+		}
 	}
 }

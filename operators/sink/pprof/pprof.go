@@ -121,6 +121,12 @@ func (b *builder) location(f stack.Frame) *profile.Location {
 	if l, ok := b.locations[f]; ok {
 		return l
 	}
+	l := b.newLocation(f)
+	b.locations[f] = l
+	return l
+}
+
+func (b *builder) newLocation(f stack.Frame) *profile.Location {
 	l := &profile.Location{
 		ID:      uint64(len(b.out.Location)) + 1,
 		Address: f.Address,
@@ -129,7 +135,6 @@ func (b *builder) location(f stack.Frame) *profile.Location {
 	if f.Kind == stack.KindNative && f.File != "" {
 		l.Mapping = b.mapping(mappingKey{f.File, f.BuildID})
 	}
-	b.locations[f] = l
 	b.out.Location = append(b.out.Location, l)
 	return l
 }
