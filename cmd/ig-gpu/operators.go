@@ -61,7 +61,7 @@ func ownOperators() []operators.DataOperator {
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
 		sink.New(),
 		ooms.NewOperator(),
-		export.New(),
+		export.New(export.Config{}),
 		drops.NewOperator(),
 		lastread.New(),
 	}

@@ -46,31 +46,23 @@ const (
 	flushTimeout = 5 * time.Second
 	checkTimeout = 3 * time.Second
 
-	varStats = "gpu-gadgets.export.stats"
 	// VarGPU names the context variable with a func(profile.Process, int32) string:
 	// the UUID of a process's CUDA device. Who knows it sets it before Start.
 	VarGPU = "gpu-gadgets.gpu-uuid"
 )
 
-// Stats are the counters of all receivers, by name.
-type Stats func() map[string]queue.Stats
-
-// FromContext returns the counters of a run; false where nothing is exported. It is
-// there from PreStart on, for operators of a higher priority.
-func FromContext(gc interface{ GetVar(string) (any, bool) }) (Stats, bool) {
-	v, ok := gc.GetVar(varStats)
-	if !ok {
-		return nil, false
-	}
-	stats, ok := v.(Stats)
-	return stats, ok
+// Config of the operator.
+type Config struct {
+	// Register lists the queue of a receiver ("pyroscope", "otlp", "otlp-logs")
+	// for whoever publishes metrics, until remove is called. May be nil.
+	Register func(name string, stats func() queue.Stats) (remove func())
 }
 
 // Operator is to be registered once per process.
-type Operator struct{}
+type Operator struct{ cfg Config }
 
 // New returns the operator.
-func New() *Operator { return &Operator{} }
+func New(cfg Config) *Operator { return &Operator{cfg} }
 
 func (*Operator) Name() string               { return operatorName }
 func (*Operator) Init(*params.Params) error  { return nil }
@@ -79,7 +71,7 @@ func (*Operator) InstanceParams() api.Params { return instanceParams() }
 func (*Operator) Priority() int              { return Priority }
 
 // InstantiateDataOperator takes part in local runs of gadgets with rows.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsClient() || gc.IsRemoteCall() || rows.Find(gc.GetDataSources()) == nil {
 		return nil, nil
 	}
@@ -88,11 +80,12 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 		return nil, err
 	}
 	// Without an instance there would be no parameters: they are asked for first.
-	return &instance{settings: s, windows: make(chan window.Window, 1)}, nil
+	return &instance{cfg: o.cfg, settings: s, windows: make(chan window.Window, 1)}, nil
 }
 
 type instance struct {
 	*settings
+	cfg     Config
 	stacks  *symbols.Stacks
 	source  rows.Source
 	windows chan window.Window // filled under mu alone, so that there is room when it is empty
@@ -129,7 +122,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		i.disconnect(0)
 		return err
 	}
-	gc.SetVar(varStats, Stats(i.stats))
+	i.register()
 	i.recorder = window.NewRecorder(i.source.Subject, i.source.Period, i.interval, time.Now())
 	if err := i.source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(all, time.Now())

@@ -233,7 +233,7 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 			last := g.readings[len(g.readings)-1]
 			return emit(last[0], last[1])
 		}))
-	emitter := simple.New("emitter", simple.WithPriority(20000), simple.OnStart(func(gc operators.GadgetContext) error {
+	emitter := simple.New("emitter", simple.WithPriority(20000), simple.OnStart(func(operators.GadgetContext) error {
 		go func() {
 			defer cancel()
 			for _, r := range g.readings {
@@ -248,9 +248,6 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 					t.Error("cannot emit an oom")
 				}
 			}
-			if stats, ok := FromContext(gc); ok {
-				g.stats = stats()
-			}
 		}()
 		return nil
 	}))
@@ -259,7 +256,15 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 		prefixed["operator.export."+k] = v
 	}
 	resolver := symbols.NewResolver(procmaps.NewCache(procmaps.Config{}))
-	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(), emitter)).Run(prefixed)
+	register := func(name string, stats func() queue.Stats) func() {
+		return func() {
+			if g.stats == nil {
+				g.stats = map[string]queue.Stats{}
+			}
+			g.stats[name] = stats()
+		}
+	}
+	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Register: register}), emitter)).Run(prefixed)
 }
 
 func TestARunIsSentToAll(t *testing.T) {
@@ -277,8 +282,9 @@ func TestARunIsSentToAll(t *testing.T) {
 		"__name__": "process_cpu", "service_name": "python3", "cluster": "c1", "node": "node-a", "namespace": "ml", "pod": "llm-0",
 		"device": "0", "kind": "device", "pid": "4242", "k8s_namespace": "ml", "k8s_podName": "llm-0",
 	}, b.labels)
-	require.Len(t, g.stats, 3)
-	require.Positive(t, g.stats[namePyroscope].SentItems)
+	for _, name := range []string{"pyroscope", "otlp", "otlp-logs"} {
+		require.Positive(t, g.stats[name].SentItems, name)
+	}
 }
 
 func TestNothingIsSentUnlessAsked(t *testing.T) {

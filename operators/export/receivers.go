@@ -22,12 +22,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
-// Names of receivers, in messages and as keys of Stats.
+// Names of receivers in messages.
 const (
 	namePyroscope = "Pyroscope"
 	nameOTLP      = "the OTLP receiver"
 	nameLogs      = "the OTLP receiver (logs)"
 )
+
+// ids name them in metrics.
+var ids = map[string]string{namePyroscope: "pyroscope", nameOTLP: "otlp", nameLogs: "otlp-logs"}
 
 // receiver is a server with its queue. configure and window are called by one
 // goroutine at a time.
@@ -110,12 +113,13 @@ func (i *instance) check(warn func(string, ...any), name, param string, e *remot
 	return nil
 }
 
-func (i *instance) stats() map[string]queue.Stats {
-	all := map[string]queue.Stats{}
-	for _, r := range i.receivers {
-		all[r.name()] = r.stats()
+func (i *instance) register() {
+	if i.cfg.Register == nil {
+		return
 	}
-	return all
+	for _, r := range i.receivers {
+		i.release = append(i.release, i.cfg.Register(ids[r.name()], r.stats))
+	}
 }
 
 // disconnect flushes all receivers at the same time.

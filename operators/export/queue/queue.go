@@ -54,7 +54,9 @@ type Config[T any] struct {
 // Stats are counters since New, and what waits now.
 type Stats struct {
 	QueuedItems, QueuedBytes int64
-	SentItems, SentBytes     int64
+	// CapacityBytes is where dropping begins.
+	CapacityBytes        int64
+	SentItems, SentBytes int64
 	// Failures are attempts that failed and were, or would be, made again.
 	Failures int64
 	// Lost by reason: the queue was full, the server refused the item itself, or
@@ -100,6 +102,7 @@ func New[T any](cfg Config[T]) *Queue[T] {
 	set(&cfg.MaxBackoff, 30*time.Second)
 	ctx, cancel := context.WithCancel(context.Background())
 	q := &Queue[T]{cfg: cfg, cancel: cancel, ended: make(chan struct{}), wake: make(chan struct{}, 1)}
+	q.stats.CapacityBytes = cfg.MaxBytes
 	go q.run(ctx)
 	return q
 }

@@ -78,7 +78,7 @@ func TestItemsArriveInOrder(t *testing.T) {
 		}
 		stats := closeWithin(q, time.Second)
 		require.Equal(t, count(0, 9), s.got)
-		require.Equal(t, Stats{SentItems: 10, SentBytes: 100}, stats)
+		require.Equal(t, Stats{CapacityBytes: 1000, SentItems: 10, SentBytes: 100}, stats)
 	})
 }
 
@@ -166,7 +166,7 @@ func TestRefusedItemsAreDroppedAndDoNotHoldUpOthers(t *testing.T) {
 		}
 		stats := closeWithin(q, time.Second)
 		require.Equal(t, []int{0, 2}, s.got)
-		require.Equal(t, Stats{SentItems: 2, SentBytes: 20, LostRejected: 1, LostBytes: 10}, stats)
+		require.Equal(t, Stats{CapacityBytes: 100, SentItems: 2, SentBytes: 20, LostRejected: 1, LostBytes: 10}, stats)
 	})
 }
 
