@@ -56,7 +56,7 @@ func New(cfg Config) (*Endpoint, error) {
 		if errors.As(err, &parse) {
 			err = parse.Err // without the text, which may have a password in it
 		}
-		return nil, fmt.Errorf("not a URL: %w", err)
+		return nil, fmt.Errorf("want http://HOST[:PORT] or https://HOST[:PORT]: %w", err)
 	}
 	switch {
 	case u.User != nil:

@@ -27,12 +27,13 @@ func TestMistakesAreToldBeforeAnythingIsSent(t *testing.T) {
 		want string
 	}{
 		"no scheme":          {Config{URL: "pyroscope:4040"}, "want http://HOST[:PORT]"},
+		"address":            {Config{URL: "127.0.0.1:4040"}, "want http://HOST[:PORT]"},
 		"empty":              {Config{}, "want http://HOST[:PORT]"},
 		"no host":            {Config{URL: "http://"}, "no host"},
-		"not a URL":          {Config{URL: "http://a b"}, "not a URL"},
-		"bad port":           {Config{URL: "http://a:b:c"}, "not a URL"},
+		"not a URL":          {Config{URL: "http://a b"}, "want http://HOST[:PORT]"},
+		"bad port":           {Config{URL: "http://a:b:c"}, "want http://HOST[:PORT]"},
 		"password in URL":    {Config{URL: "https://me:secret@host"}, "can be read by everybody"},
-		"bad, with password": {Config{URL: "https://me:secret@host:port"}, "not a URL"},
+		"bad, with password": {Config{URL: "https://me:secret@host:port"}, "want http://HOST[:PORT]"},
 		"query":              {Config{URL: "http://host/?a=b"}, "no query is possible"},
 		"user alone":         {Config{URL: "http://host", User: "me"}, "a user needs a password"},
 		"password alone":     {Config{URL: "http://host", Password: "secret"}, "a user needs a password"},
