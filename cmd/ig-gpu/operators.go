@@ -14,6 +14,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
+	exportqueue "github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
@@ -67,6 +69,7 @@ func ownOperators() []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
 		ooms.NewOperator(),
+		export.New(export.Config{Register: registerQueue(queues)}),
 		drops.NewOperator(),
 		lastread.New(),
 	}
@@ -79,6 +82,19 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 			Open: func() (nvml.Library, error) { return nvml.Open(path) },
 			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
 			Info: func(text string) { log.Info(text) },
+		})
+	}
+}
+
+// registerQueue publishes the state of the exporters' queues.
+func registerQueue(queues *queue.Registry) func(string, func() exportqueue.Stats) func() {
+	return func(name string, stats func() exportqueue.Stats) func() {
+		return queues.Add(name, func() queue.Stats {
+			s := stats()
+			return queue.Stats{
+				Items: s.QueuedItems, Bytes: s.QueuedBytes, CapacityBytes: s.CapacityBytes,
+				Sent: s.SentItems, Retries: s.Failures, Lost: s.Lost(), LostBytes: s.LostBytes,
+			}
 		})
 	}
 }

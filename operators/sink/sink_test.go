@@ -393,13 +393,6 @@ func TestDeviceIsWrittenAndNotReplaced(t *testing.T) {
 	require.NotZero(t, info.Mode()&os.ModeCharDevice)
 }
 
-func TestTimeThatIsNotAWallClockIsNotTaken(t *testing.T) {
-	for ns, want := range map[uint64]bool{0: false, uint64(time.Hour): false, 1 << 63: false, uint64(time.Now().UnixNano()): true} {
-		_, ok := eventTime(ns)
-		require.Equal(t, want, ok, ns)
-	}
-}
-
 func TestNothingIsLeftOfAFileThatWasNotFinished(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "p.pb.gz")
