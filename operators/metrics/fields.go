@@ -43,7 +43,8 @@ func text(f datasource.FieldAccessor, d datasource.Data) string {
 	return s
 }
 
-// seriesFields are those of rows about a process's memory.
+// seriesFields are those of events about a process's memory. Rows are read by
+// package rows.
 type seriesFields struct {
 	process, pid, comm                 datasource.FieldAccessor
 	namespace, pod, container, runtime datasource.FieldAccessor
@@ -79,43 +80,4 @@ func (f *seriesFields) read(d datasource.Data) Series {
 		s.Device = int32(number(f.device, d))
 	}
 	return s
-}
-
-// allocFields are the rows of `allocs`.
-type allocFields struct {
-	seriesFields
-	allocBytes, allocObjects, freedBytes, freedObjects datasource.FieldAccessor
-	implicitBytes, implicitObjects                     datasource.FieldAccessor
-	inuseBytes, inuseObjects, peakBytes                datasource.FieldAccessor
-}
-
-func bindAllocs(ds datasource.DataSource) (allocFields, error) {
-	series, err := bindSeries(ds)
-	if err != nil {
-		return allocFields{}, err
-	}
-	f := allocFields{seriesFields: series}
-	for name, to := range map[string]*datasource.FieldAccessor{
-		"alloc_bytes": &f.allocBytes, "alloc_objects": &f.allocObjects,
-		"freed_bytes": &f.freedBytes, "freed_objects": &f.freedObjects,
-		"implicit_bytes": &f.implicitBytes, "implicit_objects": &f.implicitObjects,
-		"inuse_bytes": &f.inuseBytes, "inuse_objects": &f.inuseObjects,
-		"peak_bytes": &f.peakBytes,
-	} {
-		if *to = ds.GetField(name); *to == nil {
-			return f, fmt.Errorf("data source %s lacks %s", ds.Name(), name)
-		}
-	}
-	return f, nil
-}
-
-func (f *allocFields) read(d datasource.Data) profile.Row {
-	s := f.seriesFields.read(d)
-	return profile.Row{Process: s.Process, Kind: s.Kind, Device: s.Device, Values: profile.Values{
-		AllocBytes: number(f.allocBytes, d), AllocObjects: number(f.allocObjects, d),
-		FreedBytes: number(f.freedBytes, d), FreedObjects: number(f.freedObjects, d),
-		ImplicitBytes: number(f.implicitBytes, d), ImplicitObjects: number(f.implicitObjects, d),
-		InuseBytes: number(f.inuseBytes, d), InuseObjects: number(f.inuseObjects, d),
-		PeakBytes: number(f.peakBytes, d),
-	}}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 )
 
 const (
@@ -256,14 +257,16 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	run := i.run
 	var errs []error
 	if ds := sources["allocs"]; ds != nil && ds.Type() == datasource.TypeArray {
-		f, err := bindAllocs(ds)
+		source, err := rows.Bind(ds)
 		if err != nil {
 			return err
 		}
-		errs = append(errs, ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-			all := make([]profile.Row, 0, rows.Len())
-			for n := range rows.Len() {
-				all = append(all, f.read(rows.Get(n)))
+		errs = append(errs, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
+			all := make([]profile.Row, 0, array.Len())
+			for n := range array.Len() {
+				d := array.Get(n)
+				id := source.ID(d)
+				all = append(all, profile.Row{Process: source.Process(d), Kind: id.Kind, Device: id.Device, Values: source.Values(d)})
 			}
 			run.Rows(all, i.ended(gc))
 			return nil

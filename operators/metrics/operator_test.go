@@ -50,7 +50,7 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 			g.field[ds.Name()+"/"+name] = f
 		}
 	}
-	series := map[string]api.Kind{"process": api.Kind_Uint64, "kind": api.Kind_String, "device": api.Kind_Int32}
+	series := map[string]api.Kind{"process": api.Kind_Uint64, "stack_id": api.Kind_Uint64, "kind": api.Kind_String, "device": api.Kind_Int32}
 	allocs := map[string]api.Kind{}
 	for _, name := range []string{"alloc_bytes", "alloc_objects", "freed_bytes", "freed_objects",
 		"implicit_bytes", "implicit_objects", "inuse_bytes", "inuse_objects", "peak_bytes"} {
