@@ -83,7 +83,7 @@ test-python: setup
 ## test-backends: what real servers have stored; builds Pyroscope once, up to 20 minutes
 .PHONY: test-backends
 test-backends: build simcuda build/backends/pyroscope
-	@$(STEP) "real backends" env REQUIRE_BACKENDS=1 $(GO) test -v -count=1 -timeout 20m $(AS_ROOT) ./test/backends
+	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 20m $(AS_ROOT) ./test/backends
 
 build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope/go.sum
 	@$(STEP) "build Pyroscope itself" $(GO) build -C test/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope
@@ -93,6 +93,7 @@ build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./operators/export/...
 
 ## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
 .PHONY: compare

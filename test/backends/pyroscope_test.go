@@ -4,13 +4,12 @@ package backends
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,134 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
 )
-
-// gadget is a run of bin/ig-gpu.
-type gadget struct {
-	cmd    *exec.Cmd
-	stderr bytes.Buffer
-}
-
-// trace starts ig-gpu on a process and returns when it is attached.
-func trace(t *testing.T, pid int, args ...string) *gadget {
-	t.Helper()
-	bpftest.RequireRoot(t)
-	g := &gadget{}
-	g.cmd = exec.Command(built(t, "bin/ig-gpu", "build"), append([]string{
-		"run", "cuda_alloc", "--host", "--pid", fmt.Sprint(pid), "-o", "json"}, args...)...)
-	g.cmd.Stderr = &g.stderr
-	out, err := g.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, g.cmd.Start())
-	attached, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		lines := bufio.NewScanner(out)
-		lines.Buffer(nil, 64<<20)
-		for told := false; lines.Scan(); {
-			if !told && strings.Contains(lines.Text(), fmt.Sprintf(`"pid":%d`, pid)) && strings.Contains(lines.Text(), `"status":"attached"`) {
-				told = true
-				close(attached)
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		if g.cmd.ProcessState == nil {
-			_ = g.cmd.Process.Kill()
-			_ = g.cmd.Wait()
-		}
-		if t.Failed() {
-			t.Logf("stderr of ig-gpu:\n%s", g.stderr.String())
-		}
-	})
-	select {
-	case <-attached:
-	case <-ended:
-		_ = g.cmd.Wait()
-		require.Fail(t, "ig-gpu has ended")
-	case <-time.After(patience):
-		require.Fail(t, "ig-gpu does not attach")
-	}
-	return g
-}
-
-// end interrupts the run, which sends what is left.
-func (g *gadget) end(t *testing.T) {
-	t.Helper()
-	require.NoError(t, g.cmd.Process.Signal(syscall.SIGINT))
-	err := g.cmd.Wait()
-	require.NoError(t, err, g.stderr.String())
-	require.NotContains(t, g.stderr.String(), "did not get")
-}
-
-// workload is test/exact's: random calls, whose stacks are known.
-type workload struct {
-	dir     string
-	cmd     *exec.Cmd
-	in      interface{ Write([]byte) (int, error) }
-	answers chan string
-}
-
-func startWorkload(t *testing.T) *workload {
-	t.Helper()
-	w := &workload{dir: t.TempDir(), answers: make(chan string, 4)}
-	w.cmd = exec.Command("python3", "../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1", "test-backends"), "--out", w.dir,
-		"--calls", "8000", "--start-on-stdin", "--hold")
-	w.cmd.Stderr = os.Stderr
-	in, err := w.cmd.StdinPipe()
-	require.NoError(t, err)
-	w.in = in
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, w.cmd.Start())
-	go func() {
-		defer close(w.answers)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			w.answers <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		if w.cmd.ProcessState == nil {
-			_ = w.cmd.Process.Kill()
-			_ = w.cmd.Wait()
-		}
-	})
-	w.wait(t, "ready")
-	return w
-}
-
-func (w *workload) wait(t *testing.T, key string) {
-	t.Helper()
-	select {
-	case text := <-w.answers:
-		var fields map[string]json.RawMessage
-		require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
-		require.Contains(t, fields, key)
-	case <-time.After(2 * patience):
-		require.Fail(t, "the workload does not get to "+key)
-	}
-}
-
-func (w *workload) say(t *testing.T, word string) {
-	t.Helper()
-	_, err := fmt.Fprintln(w.in, word)
-	require.NoError(t, err)
-}
-
-// truth is what a perfect tracer would have.
-func (w *workload) truth(t *testing.T) []compare.Row {
-	t.Helper()
-	journals, err := journal.ReadDir(w.dir)
-	require.NoError(t, err)
-	truth, err := compare.ReadTruth(w.dir)
-	require.NoError(t, err)
-	rows, err := compare.Expected(journals, truth, compare.Options{MaxFrames: 128})
-	require.NoError(t, err)
-	require.NotEmpty(t, rows)
-	return rows
-}
 
 // values are self and total of a function, of Python frames alone.
 type values map[compare.Frame][2]int64
@@ -271,7 +144,7 @@ func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := startWorkload(t)
-			g := trace(t, w.cmd.Process.Pid, append(c.flags, "--cluster", c.name, "--export-interval", c.windows)...)
+			g := trace(t, "cuda_alloc", w.cmd.Process.Pid, append(c.flags, "--cluster", c.name, "--export-interval", c.windows)...)
 			w.say(t, "go")
 			w.wait(t, "holding")
 			once := c.windows == "1h"
@@ -308,7 +181,7 @@ func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 	p := startPyroscope(t)
 	w := startWorkload(t)
-	g := trace(t, w.cmd.Process.Pid, "--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
+	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
 	time.Sleep(1500 * time.Millisecond)
 	p.stop(t)
 	w.say(t, "go")
@@ -328,7 +201,7 @@ func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 	p := startPyroscope(t)
 	dir := t.TempDir()
-	cmd := exec.Command("python3", "../../examples/inference/inference.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1", "test-backends"),
+	cmd := exec.Command("python3", "../../examples/inference/inference.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"),
 		"--devices", "1", "--leak", "--imports", "4", "--seconds", "10", "--hold", "60")
 	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
 	out, err := cmd.StdoutPipe()
@@ -338,7 +211,7 @@ func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	g := trace(t, cmd.Process.Pid, "--pyroscope-url", p.URL, "--export-interval", "1h")
+	g := trace(t, "cuda_alloc", cmd.Process.Pid, "--pyroscope-url", p.URL, "--export-interval", "1h")
 	summary := make(chan string, 1)
 	go func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -378,4 +251,46 @@ func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 	t.Logf("allocated %d, in use %v, VisionEncoder._embed_patches %d", allocated, inuse, byFunction["VisionEncoder._embed_patches"])
 	require.Positive(t, byFunction["VisionEncoder._embed_patches"])
 	require.Positive(t, byFunction["GPUModelRunner._allocate_kv_cache_tensors"])
+}
+
+// TestPyroscopeHasTheSamplesOfThePythonProfile: those that the user's file has.
+func TestPyroscopeHasTheSamplesOfThePythonProfile(t *testing.T) {
+	p := startPyroscope(t)
+	lines := filepath.Join(t.TempDir(), "samples.jsonl")
+	cmd := exec.Command("python3", "-c", "def spin():\n  while True:\n    pass\nspin()")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	g := trace(t, "py_stack", cmd.Process.Pid, "--pyroscope-url", p.URL, "--export-interval", "1s", "--jsonl-out", lines)
+	time.Sleep(5 * time.Second)
+	g.end(t)
+	content, err := os.ReadFile(lines)
+	require.NoError(t, err)
+	latest, want := map[string]int64{}, int64(0)
+	for line := range strings.Lines(string(content)) {
+		var row struct {
+			Type, Process string
+			TID           int
+			Samples       int64
+			Stack         json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &row))
+		latest[fmt.Sprint(row.Process, row.TID, string(row.Stack))] = row.Samples // cumulative
+	}
+	for _, n := range latest {
+		want += n
+	}
+	stored := p.stored(t, "python_cpu:samples:count:cpu:nanoseconds", `{service_name="python3"}`)
+	require.Positive(t, want)
+	require.Equal(t, want, sum(stored))
+	spin := int64(0)
+	for _, s := range stored.Sample {
+		if s.Location[0].Line[0].Function.Name == "spin" {
+			spin += s.Value[0]
+		}
+	}
+	t.Logf("%d samples, %d in spin", want, spin)
+	require.Greater(t, spin, want/2)
 }

@@ -129,7 +129,9 @@ func TestOutageBeyondTheLimitLosesTheOldestAndCountsThem(t *testing.T) {
 		for i := range 1000 {
 			q.Put(i, 10)
 			require.LessOrEqual(t, q.Stats().QueuedBytes, int64(100))
+			q.mu.Lock()
 			require.LessOrEqual(t, cap(q.waiting), 32, "memory is bounded as well")
+			q.mu.Unlock()
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Hour)
@@ -175,6 +177,7 @@ func TestBackoffGrowsWithJitterAndIsBounded(t *testing.T) {
 	within(t, s, Config[int]{MaxBytes: 100}, func(t *testing.T, q *Queue[int]) {
 		q.Put(1, 10)
 		time.Sleep(20 * time.Minute)
+		synctest.Wait()
 		var waits []time.Duration
 		for i := range len(s.tries) - 1 {
 			waits = append(waits, s.tries[i+1]-s.tries[i])
@@ -203,6 +206,7 @@ func TestServerSaysWhenToComeBack(t *testing.T) {
 		within(t, s, Config[int]{MaxBytes: 100}, func(t *testing.T, q *Queue[int]) {
 			q.Put(1, 10)
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			require.Equal(t, []time.Duration{0, want}, s.tries)
 		})
 	}
@@ -235,6 +239,7 @@ func TestCloseLosesWhatCannotBeSentInTime(t *testing.T) {
 		q.Put(1, 10)
 		q.Put(2, 10)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		tries, began := len(s.tries), time.Now()
 		stats := closeWithin(q, 5*time.Second)
 		require.Equal(t, 5*time.Second, time.Since(began))
@@ -258,6 +263,7 @@ func TestServerThatHangsForeverIsGivenUpOn(t *testing.T) {
 		}})
 		q.Put(1, 10)
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		require.Greater(t, tries, 10)
 		began := time.Now()
 		stats := closeWithin(q, 5*time.Second)
