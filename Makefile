@@ -11,6 +11,12 @@ STEP := scripts/step.sh
 ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
 AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
 
+# go-nvml finds NVIDIA's library at run time: see operators/nvml.
+NVML := -tags nvml
+LAZY := -extldflags=-Wl,-z,lazy
+# NVIDIA's header marks functions that go-nvml wraps as deprecated.
+export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
+
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
@@ -24,7 +30,8 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/...
+	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
@@ -52,6 +59,18 @@ test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
 	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
 
+## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
+.PHONY: test-prometheus
+test-prometheus: setup
+	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
+	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/prometheus
+
+## test-chart: the Helm chart, with Helm itself
+.PHONY: test-chart
+test-chart: setup
+	@cd test/helm && ../../$(STEP) "build Helm" $(GO) build -o ../../build/tools/ helm.sh/helm/v3/cmd/helm
+	@cd test/helm && ../../$(STEP) "lint and templates" $(GO) test -count=1 .
+
 ## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
 .PHONY: test-python
 test-python: setup
@@ -61,11 +80,20 @@ test-python: setup
 		tee build/python.log | \
 		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
 
+## test-backends: what real servers have stored; builds Pyroscope once, up to 20 minutes
+.PHONY: test-backends
+test-backends: build simcuda build/backends/pyroscope
+	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 20m $(AS_ROOT) ./test/backends
+
+build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope/go.sum
+	@$(STEP) "build Pyroscope itself" $(GO) build -C test/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope
+
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./operators/export/...
 
 ## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
 .PHONY: compare
@@ -77,7 +105,7 @@ compare: build
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples)); \
+	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
@@ -114,7 +142,7 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
-	@$(STEP) "build $@" $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
+	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
 
 # Not run here, but a break is noticed.
 build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)

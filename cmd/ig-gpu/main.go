@@ -111,6 +111,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 		return nil, err
 	}
 	pprofAddress := flags.String("pprof-addr", "", "Serve Go's profiles of ig-gpu itself at this address, e.g. localhost:6060")
+	selfProfile := flags.String("self-profile", "", "Send profiles of ig-gpu itself to this Pyroscope, e.g. http://pyroscope:4040")
 
 	if err := utils.ParseEarlyFlags(root, args); err != nil {
 		return nil, err
@@ -130,6 +131,13 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 	containers.QuietWithoutRuntime(log.StandardLogger())
 	if *pprofAddress != "" {
 		go serveProfiles(*pprofAddress)
+	}
+	if *selfProfile != "" {
+		stop, err := startSelfProfile(*selfProfile)
+		if err != nil {
+			return nil, err
+		}
+		cobra.OnFinalize(stop)
 	}
 
 	root.AddCommand(

@@ -8,12 +8,19 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
+	exportqueue "github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
@@ -53,6 +60,7 @@ import (
 // data passes through them. A new operator is one line here.
 func ownOperators() []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
+	queues, store := &queue.Registry{}, &metrics.Store{}
 	return []operators.DataOperator{
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
@@ -60,11 +68,42 @@ func ownOperators() []operators.DataOperator {
 		symbolize.New(symbols.NewResolver(maps)),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: containers.HasRuntime}),
-		sink.New(),
+		sink.New(sink.Config{Driver: driver}),
+		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
 		ooms.NewOperator(),
+		export.New(export.Config{Register: registerQueue(queues)}),
 		drops.NewOperator(),
 		lastread.New(),
 	}
+}
+
+// gpus makes the metrics of the GPUs themselves.
+func gpus(store *metrics.Store) func(string) metrics.Source {
+	return func(path string) metrics.Source {
+		return nvml.NewSource(nvml.Config{
+			Open: func() (nvml.Library, error) { return nvml.Open(path) },
+			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
+			Info: func(text string) { log.Info(text) },
+		})
+	}
+}
+
+// registerQueue publishes the state of the exporters' queues.
+func registerQueue(queues *queue.Registry) func(string, func() exportqueue.Stats) func() {
+	return func(name string, stats func() exportqueue.Stats) func() {
+		return queues.Add(name, func() queue.Stats {
+			s := stats()
+			return queue.Stats{
+				Items: s.QueuedItems, Bytes: s.QueuedBytes, CapacityBytes: s.CapacityBytes,
+				Sent: s.SentItems, Retries: s.Failures, Lost: s.Lost(), LostBytes: s.LostBytes,
+			}
+		})
+	}
+}
+
+// driver is what --driver-memory of files asks.
+func driver() sink.Driver {
+	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.Open("") }, nvml.ProcFS(host.HostProcFs))
 }
 
 // registerOperators completes what the imports above have registered. It is
@@ -77,6 +116,8 @@ func registerOperators() error {
 	}
 	operators.RegisterDataOperator(containers.Wrap(manager))
 	operators.RegisterDataOperator(ocihandler.OciHandler)
+	// The operator metrics counts failed pushes and says so by itself.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debugf("OpenTelemetry: %v", err) }))
 	for _, operator := range ownOperators() {
 		operators.RegisterDataOperator(operator)
 	}

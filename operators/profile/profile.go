@@ -27,13 +27,15 @@ import (
 const UnknownDevice = -1
 
 // Process is who made the calls. ID tells processes apart, PID does not: it is
-// reused. The container's names are empty outside of containers.
+// reused. The container's names are empty outside of containers; Workload is what
+// owns the pod, such as a Deployment.
 type Process struct {
 	ID   uint64
 	PID  uint32
 	Comm string
 
 	Namespace, Pod, Container string
+	Node, Workload            string
 }
 
 // Values are one row's counters since the row exists. Bytes and objects (calls

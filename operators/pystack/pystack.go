@@ -25,8 +25,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	gadgetrows "github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/selection"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 )
 
 const (
@@ -146,8 +146,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		if i.mode == wall {
 			subject = profile.WallTime
 		}
-		ds.AddAnnotation(sink.AnnotationSubject, subject.String())
-		ds.AddAnnotation(sink.AnnotationPeriod, (time.Second / time.Duration(i.frequency)).String())
+		ds.AddAnnotation(gadgetrows.AnnotationSubject, subject.String())
+		ds.AddAnnotation(gadgetrows.AnnotationPeriod, (time.Second / time.Duration(i.frequency)).String())
 	}
 	// ig samples at a fixed period; see clock.
 	if err := ig.Skip(gc, program); err != nil {

@@ -171,3 +171,17 @@ func each(m *ebpf.Map, f func(key, value []byte)) error {
 func arrays(n, size int) reflect.Value {
 	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
 }
+
+// Ended is which processes of processes_by_id have ended.
+func Ended(processes *ebpf.Map) (map[uint64]bool, error) {
+	ended := map[uint64]bool{}
+	err := each(processes, func(key, value []byte) {
+		if len(value) >= 8 && binary.NativeEndian.Uint64(value[len(value)-8:]) != 0 {
+			ended[binary.NativeEndian.Uint64(key)] = true
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read processes: %w", err)
+	}
+	return ended, nil
+}

@@ -6,19 +6,12 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 )
 
 // maxGone bounds the rows remembered of what the kernel has forgotten. With
 // stacks of 40 frames shared between rows that is some 50 MB at worst.
 const maxGone = 64 << 10
-
-// rowID identifies a row before its stack has a name, which is cheap to compare.
-type rowID struct {
-	process, stackID uint64
-	kind             string
-	device           int32
-	thread           uint32
-}
 
 // recorder remembers the latest state of every row. The kernel forgets the rows
 // of a process some time after it exited; what they allocated stays part of the
@@ -26,7 +19,7 @@ type rowID struct {
 type recorder struct {
 	at       time.Time
 	interval int
-	rows     map[rowID]*recorded
+	rows     map[rows.ID]*recorded
 	gone     int
 	// forgotten counts rows that did not fit; their values are lost.
 	forgotten int
@@ -43,13 +36,13 @@ func (r *recorder) begin(at time.Time) {
 	r.at = at
 	r.interval++
 	if r.rows == nil {
-		r.rows = map[rowID]*recorded{}
+		r.rows = map[rows.ID]*recorded{}
 	}
 }
 
 // see takes in one row. full makes the row with its stack and is called for new
 // rows only. It returns the row and whether it is new or has changed.
-func (r *recorder) see(id rowID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
+func (r *recorder) see(id rows.ID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
 	have := r.rows[id]
 	isNew := have == nil
 	if isNew {

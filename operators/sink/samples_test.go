@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
@@ -40,8 +41,8 @@ func TestSamplesAreAProfileOfTime(t *testing.T) {
 			if ds, err = gc.RegisterDataSource(datasource.TypeArray, "samples"); err != nil {
 				return err
 			}
-			ds.AddAnnotation(AnnotationSubject, "cpu")
-			ds.AddAnnotation(AnnotationPeriod, "10ms")
+			ds.AddAnnotation(rows.AnnotationSubject, "cpu")
+			ds.AddAnnotation(rows.AnnotationPeriod, "10ms")
 			proc, err := ds.AddField("proc", api.Kind_Invalid, datasource.WithFlags(datasource.FieldFlagEmpty))
 			if err != nil {
 				return err
@@ -81,7 +82,7 @@ func TestSamplesAreAProfileOfTime(t *testing.T) {
 	)
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: t.TempDir()})
 	gc := gadgetcontext.New(context.Background(), "", gadgetcontext.WithDataOperators(
-		gadget, symbolize.New(symbols.NewResolver(maps)), New()))
+		gadget, symbolize.New(symbols.NewResolver(maps)), New(Config{})))
 	require.NoError(t, gc.Run(api.ParamValues{
 		"operator.sink." + paramPprof: pprofFile,
 		"operator.sink." + paramJSONL: lines,

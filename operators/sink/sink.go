@@ -2,10 +2,7 @@
 
 // Package sink is the Inspektor Gadget operator that writes what a gadget found
 // to files: a pprof profile and a flame graph when the run ends, JSON lines as
-// it goes. It reads the data sources `allocs` or `samples`, arrays with the
-// cumulative rows of all processes at every interval, and `ooms`, single events;
-// stacks come from the operator symbolize. The annotations AnnotationSubject and
-// AnnotationPeriod of `samples` say what time it is that they stand for.
+// it goes. Package rows says what it reads; stacks come from the operator symbolize.
 //
 // Files are written where the gadget runs, so the parameters exist for local
 // runs only: a client must not have files written on the node.
@@ -16,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"sync"
 	"time"
@@ -27,6 +23,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/jsonl"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
@@ -47,18 +44,19 @@ const (
 	paramFlame = "flamegraph-out"
 	paramBase  = "flamegraph-base"
 	paramJSONL = "jsonl-out"
-
-	// AnnotationSubject is cpu or wall, AnnotationPeriod the time between two
-	// samples as Go writes a duration. Set before PreStart.
-	AnnotationSubject = "gpu-gadgets.profile.subject"
-	AnnotationPeriod  = "gpu-gadgets.profile.period"
 )
 
+// Config of the operator.
+type Config struct {
+	// Driver makes what --driver-memory asks; nil: nothing can.
+	Driver func() Driver
+}
+
 // Operator is to be registered once per process.
-type Operator struct{}
+type Operator struct{ cfg Config }
 
 // New returns the operator.
-func New() *Operator { return &Operator{} }
+func New(cfg Config) *Operator { return &Operator{cfg} }
 
 func (*Operator) Name() string              { return operatorName }
 func (*Operator) Init(*params.Params) error { return nil }
@@ -71,35 +69,26 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
-}
-
-// rowSource is the data source with the rows, nil if the gadget has none.
-func rowSource(gc operators.GadgetContext) datasource.DataSource {
-	for _, name := range []string{"allocs", "samples"} {
-		ds := gc.GetDataSources()[name]
-		if ds != nil && ds.Type() == datasource.TypeArray && ds.GetField("stack_id") != nil {
-			return ds
-		}
-	}
-	return nil
 }
 
 // InstantiateDataOperator takes part in local runs of gadgets with rows.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	if gc.IsClient() || gc.IsRemoteCall() || rowSource(gc) == nil {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gc.IsClient() || gc.IsRemoteCall() || rows.Find(gc.GetDataSources()) == nil {
 		return nil, nil
 	}
 	if values[paramBase] != "" && values[paramFlame] == "" {
 		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
 	}
-	return &instance{values: values}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
 }
 
 type instance struct {
-	values api.ParamValues
-	stacks *symbols.Stacks
-	base   *profile.Profile
+	values     api.ParamValues
+	makeDriver func() Driver
+	stacks     *symbols.Stacks
+	base       *profile.Profile
 
 	subject profile.Subject
 	period  time.Duration // between samples; 0 for memory
@@ -111,6 +100,7 @@ type instance struct {
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recorder
+	driver   Driver
 	json     *jsonl.Encoder
 	buffer   *bufio.Writer
 	jsonErr  error
@@ -122,7 +112,7 @@ func (*instance) Name() string { return operatorName }
 // PreStart opens the files and subscribes: the fields of other operators exist
 // from here on, and an unwritable path fails before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
-	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" {
+	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" && i.values[paramDriver] != "true" {
 		return nil
 	}
 	var ok bool
@@ -132,11 +122,14 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if err := i.subscribe(gc); err != nil {
 		return err
 	}
-	if err := i.open(); err != nil {
-		i.discard()
-		return err
+	err := i.open()
+	if err == nil {
+		err = i.startDriver(i.makeDriver)
 	}
-	return nil
+	if err != nil {
+		i.discard()
+	}
+	return err
 }
 
 func (i *instance) open() error {
@@ -184,26 +177,29 @@ func readBase(path string) (*profile.Profile, error) {
 
 func (i *instance) subscribe(gc operators.GadgetContext) error {
 	sources := gc.GetDataSources()
-	source := rowSource(gc)
-	fields, err := i.bind(source)
+	source, err := rows.Bind(rows.Find(sources))
 	if err != nil {
 		return err
 	}
-	if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-		i.rows(gc, fields, rows)
+	i.subject, i.period, i.line = source.Subject, source.Period, (*jsonl.Encoder).Sample
+	if source.Subject == profile.Memory {
+		i.line = (*jsonl.Encoder).Row
+	}
+	if err := source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		i.rows(gc, source, all)
 		return nil // an error would keep the rows from everybody else
 	}, subscription); err != nil {
-		return fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		return fmt.Errorf("subscribe to %s: %w", source.Data.Name(), err)
 	}
 	if sources["ooms"] == nil {
 		return nil
 	}
-	ooms, err := bindOOMs(sources["ooms"])
+	ooms, err := rows.BindOOMs(sources["ooms"])
 	if err != nil {
 		return err
 	}
 	if err := sources["ooms"].Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		i.oom(gc, &ooms, d)
+		i.oom(gc, ooms, d)
 		return nil
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to ooms: %w", err)
@@ -211,34 +207,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	return nil
 }
 
-// rowFields reads one row, of memory or of time.
-type rowFields interface {
-	id(datasource.Data) rowID
-	values(datasource.Data) profile.Values
-	read(datasource.Data) profile.Process
-}
-
-// bind finds the fields, and what they are about.
-func (i *instance) bind(source datasource.DataSource) (rowFields, error) {
-	if source.Name() == "allocs" {
-		i.line = (*jsonl.Encoder).Row
-		f, err := bindAllocs(source)
-		return &f, err
-	}
-	i.line = (*jsonl.Encoder).Sample
-	i.subject = profile.CPU
-	if source.Annotations()[AnnotationSubject] == profile.WallTime.String() {
-		i.subject = profile.Wall
-	}
-	var err error
-	if i.period, err = time.ParseDuration(source.Annotations()[AnnotationPeriod]); err != nil {
-		return nil, fmt.Errorf("period of %s: %w", source.Name(), err)
-	}
-	f, err := bindSamples(source, i.period)
-	return &f, err
-}
-
-func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource.DataArray) {
+func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all datasource.DataArray) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ended {
@@ -246,20 +215,27 @@ func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource
 	}
 	now := time.Now()
 	i.recorder.begin(now)
-	for n := range rows.Len() {
-		d := rows.Get(n)
-		id := f.id(d)
-		row, changed := i.recorder.see(id, f.values(d), func() profile.Row {
-			process := f.read(d)
+	var current []profile.Row // for the driver
+	for n := range all.Len() {
+		d := all.Get(n)
+		id := source.ID(d)
+		row, changed := i.recorder.see(id, source.Values(d), func() profile.Row {
+			process := source.Process(d)
 			return profile.Row{
 				Process: process,
-				Stack:   i.stacks.Stack(process.ID, process.PID, id.stackID).Stack,
-				Kind:    id.kind, Device: id.device, Thread: id.thread,
+				Stack:   i.stacks.Stack(process.ID, process.PID, id.StackID).Stack,
+				Kind:    id.Kind, Device: id.Device, Thread: id.Thread,
 			}
 		})
 		if changed && i.json != nil {
 			i.wrote(gc, i.line(i.json, now, row))
 		}
+		if i.driver != nil {
+			current = append(current, row)
+		}
+	}
+	if i.driver != nil {
+		i.driver.See(current)
 	}
 	for _, row := range i.recorder.end() {
 		if i.json != nil {
@@ -269,43 +245,18 @@ func (i *instance) rows(gc operators.GadgetContext, f rowFields, rows datasource
 	i.flush(gc)
 }
 
-func (i *instance) oom(gc operators.GadgetContext, f *oomFields, d datasource.Data) {
+func (i *instance) oom(gc operators.GadgetContext, f *rows.OOMs, d datasource.Data) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ended || i.json == nil {
 		return
 	}
-	process := f.read(d)
-	stackID, _ := number(f.stackID, d)
-	o := profile.OOM{
-		Time: time.Now(), Process: process,
-		Stack: i.stacks.Stack(process.ID, process.PID, stackID).Stack,
-		API:   text(f.api, d), Error: word(f.errorName, f.errorRaw, d),
-		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
-	}
-	ns, _ := number(f.timestamp, d)
-	if at, ok := eventTime(ns); ok {
-		o.Time = at
-	}
-	if f.holderStacks != nil && f.holderBytes != nil {
-		holders, err := symbolize.Holders(f.holderStacks, f.holderBytes, d)
-		if err != nil {
-			gc.Logger().Warnf("sink: %v", err)
-		}
-		for _, h := range holders {
-			o.Holders = append(o.Holders, profile.Holder{Stack: i.stacks.Stack(process.ID, process.PID, h.StackID).Stack, Bytes: h.Bytes})
-		}
+	o, err := f.Read(d, i.stacks, time.Now())
+	if err != nil {
+		gc.Logger().Warnf("sink: %v", err)
 	}
 	i.wrote(gc, i.json.OOM(o))
 	i.flush(gc)
-}
-
-// eventTime reads a timestamp_raw, which the operator formatters has made
-// nanoseconds since 1970 of the kernel's nanoseconds since boot. A machine that
-// has been up for 31 years would be the first with so many.
-func eventTime(ns uint64) (time.Time, bool) {
-	const year2001 = 1e18
-	return time.Unix(0, int64(ns)), ns > year2001 && ns <= math.MaxInt64
 }
 
 // flush makes the lines of an interval visible to who follows the file.
@@ -338,7 +289,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	}
 	var errs []error
 	if i.pprof != nil || i.flame != nil {
-		p := i.recorder.profile()
+		p := i.whole(i.recorder.profile())
 		p.Subject, p.Period = i.subject, i.period
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
@@ -347,6 +298,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 			}),
 		)
 	}
+	i.stopDriver()
 	if i.jsonFile != nil {
 		errs = append(errs, i.jsonErr, i.jsonFile.Close())
 		i.jsonFile, i.json = nil, nil
@@ -383,6 +335,7 @@ func (i *instance) discard() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ended = true
+	i.stopDriver()
 	for _, o := range []**output{&i.pprof, &i.flame} {
 		if *o != nil {
 			(*o).discard()

@@ -39,6 +39,27 @@ type gadget struct {
 	intervals    [][]row
 	oom          bool
 	seen         []string
+	driver       Driver
+}
+
+// driver counts 1000 bytes for process 1 beyond what the rows explain.
+type driver struct {
+	bytes  int64
+	closed bool
+}
+
+func (*driver) Start() error { return nil }
+func (d *driver) Close()     { d.closed = true }
+func (d *driver) See(rows []profile.Row) {
+	d.bytes = 1000
+	for _, r := range rows {
+		d.bytes -= r.InuseBytes
+	}
+}
+func (d *driver) Rows() []profile.Row {
+	return []profile.Row{{Process: profile.Process{ID: 1, PID: 4001}, Kind: "driver", Device: profile.UnknownDevice,
+		Stack:  stack.Stack{{Function: "[cuda context and modules]"}},
+		Values: profile.Values{AllocBytes: d.bytes, AllocObjects: 1, InuseBytes: d.bytes, InuseObjects: 1, PeakBytes: d.bytes}}}
 }
 
 type row struct {
@@ -196,7 +217,7 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 	for k, v := range values {
 		prefixed["operator.sink."+k] = v
 	}
-	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(), table, emitter)).Run(prefixed)
+	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Driver: func() Driver { return g.driver }}), table, emitter)).Run(prefixed)
 }
 
 // kernelMaps are maps as the gadget's: two stacks, of one Python frame each.
@@ -315,6 +336,24 @@ func TestBaseIsCompared(t *testing.T) {
 	require.ErrorContains(t, err, "--flamegraph-base needs --flamegraph-out")
 }
 
+func TestProfileWithTheDriversMemoryAddsUp(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.pb.gz")
+	d := &driver{}
+	g := &gadget{driver: d, intervals: [][]row{{{1, 11, 100, 0, 0}}, {{1, 11, 300, 0, 0}}}}
+	require.NoError(t, g.run(t, api.ParamValues{"pprof-out": file, "driver-memory": "true"}))
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	p, err := pprof.Decode(f)
+	require.NoError(t, err)
+	require.Len(t, p.Rows, 2)
+	require.Equal(t, int64(1000), p.Sum().InuseBytes)
+	require.True(t, d.closed)
+
+	err = (&gadget{driver: d}).run(t, api.ParamValues{"driver-memory": "true"})
+	require.ErrorContains(t, err, "--driver-memory needs --pprof-out or --flamegraph-out")
+}
+
 func TestUnwritablePathFailsBeforeTheRun(t *testing.T) {
 	dir := t.TempDir()
 	for _, param := range []string{"pprof-out", "flamegraph-out", "jsonl-out"} {
@@ -352,13 +391,6 @@ func TestDeviceIsWrittenAndNotReplaced(t *testing.T) {
 	info, err := os.Stat("/dev/null")
 	require.NoError(t, err)
 	require.NotZero(t, info.Mode()&os.ModeCharDevice)
-}
-
-func TestTimeThatIsNotAWallClockIsNotTaken(t *testing.T) {
-	for ns, want := range map[uint64]bool{0: false, uint64(time.Hour): false, 1 << 63: false, uint64(time.Now().UnixNano()): true} {
-		_, ok := eventTime(ns)
-		require.Equal(t, want, ok, ns)
-	}
 }
 
 func TestNothingIsLeftOfAFileThatWasNotFinished(t *testing.T) {

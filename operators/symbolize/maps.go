@@ -80,21 +80,3 @@ func lookup(m *ebpf.Map, key uint64) ([]byte, bool) {
 	b, err := m.LookupBytes(key)
 	return b, err == nil && b != nil
 }
-
-// throttle lets one message through per minute and counts the others.
-type throttle struct {
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int
-}
-
-func (t *throttle) pass(now time.Time) (suppressed int, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.last.IsZero() && now.Sub(t.last) < time.Minute {
-		t.suppressed++
-		return 0, false
-	}
-	suppressed, t.suppressed, t.last = t.suppressed, 0, now
-	return suppressed, true
-}

@@ -40,17 +40,3 @@ func TestEndOfTheRunEndsTheWait(t *testing.T) {
 	m := &kernelMaps{ctx: ctx, bound: make(chan struct{})}
 	require.False(t, m.ready())
 }
-
-func TestThrottleLetsOneThroughPerMinute(t *testing.T) {
-	var th throttle
-	at := time.Unix(1000, 0)
-	_, ok := th.pass(at)
-	require.True(t, ok)
-	for range 3 {
-		_, ok = th.pass(at.Add(time.Second))
-		require.False(t, ok)
-	}
-	suppressed, ok := th.pass(at.Add(time.Minute))
-	require.True(t, ok)
-	require.Equal(t, 3, suppressed)
-}

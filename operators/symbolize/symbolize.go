@@ -28,6 +28,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/throttle"
 )
 
 const (
@@ -142,7 +143,7 @@ type instance struct {
 	maps   *kernelMaps
 	stacks *symbols.Stacks
 	active bool
-	warned throttle
+	warned throttle.Throttle
 }
 
 func (i *instance) name(in source, d datasource.Data) error {
@@ -219,7 +220,7 @@ func (*instance) Stop(operators.GadgetContext) error  { return nil }
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
 func (i *instance) warn(gc operators.GadgetContext, err error) {
-	if suppressed, ok := i.warned.pass(time.Now()); ok {
+	if suppressed, ok := i.warned.Pass(time.Now()); ok {
 		gc.Logger().Warnf("symbolize: %v (%d more like this)", err, suppressed)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/fixture"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/internal/fixture"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

@@ -121,6 +121,12 @@ func (b *builder) location(f stack.Frame) *profile.Location {
 	if l, ok := b.locations[f]; ok {
 		return l
 	}
+	l := b.newLocation(f)
+	b.locations[f] = l
+	return l
+}
+
+func (b *builder) newLocation(f stack.Frame) *profile.Location {
 	l := &profile.Location{
 		ID:      uint64(len(b.out.Location)) + 1,
 		Address: f.Address,
@@ -129,7 +135,6 @@ func (b *builder) location(f stack.Frame) *profile.Location {
 	if f.Kind == stack.KindNative && f.File != "" {
 		l.Mapping = b.mapping(mappingKey{f.File, f.BuildID})
 	}
-	b.locations[f] = l
 	b.out.Location = append(b.out.Location, l)
 	return l
 }
@@ -140,15 +145,15 @@ func (b *builder) function(f stack.Frame) *profile.Function {
 		return fn
 	}
 	fn := &profile.Function{
-		ID:         uint64(len(b.out.Function)) + 1,
-		Name:       f.Function,
-		SystemName: f.Function,
-		Filename:   f.File,
+		ID:       uint64(len(b.out.Function)) + 1,
+		Name:     valid(f.Function),
+		Filename: valid(f.File),
 	}
+	fn.SystemName = fn.Name
 	if f.Kind != stack.KindNative {
 		// Where the two names are equal, pprof takes them for C++ and strips
 		// <…> and (…): right for a template, not for <module>.
-		fn.SystemName = f.Kind.String() + ":" + f.Function
+		fn.SystemName = f.Kind.String() + ":" + fn.Name
 	}
 	b.functions[k] = fn
 	b.out.Function = append(b.out.Function, fn)
@@ -164,7 +169,7 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 		// Addresses are as linked, so the file lies at 0 and is as long
 		// as it needs to be.
 		Limit:   math.MaxInt64,
-		File:    k.file,
+		File:    valid(k.file),
 		BuildID: k.buildID,
 		// Tells readers that the names are final.
 		HasFunctions:    true,
@@ -176,6 +181,10 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 	b.out.Mapping = append(b.out.Mapping, m)
 	return m
 }
+
+// valid is for names of traced programs, which can be any bytes: not everybody who
+// reads the format takes those.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // Decode reads what Encode wrote. Other pprof files fail unless they have all
 // sample types of one of our subjects, as a heap profile has. Freed is taken to be

@@ -14,8 +14,8 @@ import (
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/fixture"
 	gpu "github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/internal/fixture"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sink
+// Package rows reads the rows of our gadgets' data sources as typed values: `allocs`
+// or `samples`, arrays with the cumulative rows of all processes at every interval,
+// and `ooms`, single events. Fields are bound once; what consumes rows binds in
+// PreStart, when the fields of other operators exist. Readers keep no state, so they
+// may be used concurrently; the data itself must not be kept behind a callback.
+package rows
 
 import (
 	"fmt"
@@ -13,6 +18,68 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
+
+const (
+	// AnnotationSubject of `samples` is cpu or wall, AnnotationPeriod the time
+	// between two samples as Go writes a duration. Set before PreStart.
+	AnnotationSubject = "gpu-gadgets.profile.subject"
+	AnnotationPeriod  = "gpu-gadgets.profile.period"
+)
+
+// ID identifies a row before its stack has a name, which is cheap to compare.
+type ID struct {
+	Process, StackID uint64
+	Kind             string
+	Device           int32
+	Thread           uint32
+}
+
+// Reader reads one row, of memory or of time.
+type Reader interface {
+	ID(datasource.Data) ID
+	Values(datasource.Data) profile.Values
+	Process(datasource.Data) profile.Process
+}
+
+// Source is a data source of rows, and what they are about.
+type Source struct {
+	Reader
+	Data    datasource.DataSource
+	Subject profile.Subject
+	Period  time.Duration // between samples; 0 for memory
+}
+
+// Find returns the data source with the rows, nil if the gadget has none.
+func Find(sources map[string]datasource.DataSource) datasource.DataSource {
+	for _, name := range []string{"allocs", "samples"} {
+		ds := sources[name]
+		if ds != nil && ds.Type() == datasource.TypeArray && ds.GetField("stack_id") != nil {
+			return ds
+		}
+	}
+	return nil
+}
+
+// Bind finds the fields of what Find returned.
+func Bind(ds datasource.DataSource) (Source, error) {
+	s := Source{Data: ds}
+	if ds.Name() == "allocs" {
+		f, err := bindAllocs(ds)
+		s.Reader = &f
+		return s, err
+	}
+	s.Subject = profile.CPU
+	if ds.Annotations()[AnnotationSubject] == profile.WallTime.String() {
+		s.Subject = profile.Wall
+	}
+	var err error
+	if s.Period, err = time.ParseDuration(ds.Annotations()[AnnotationPeriod]); err != nil {
+		return s, fmt.Errorf("period of %s: %w", ds.Name(), err)
+	}
+	f, err := bindSamples(ds, s.Period)
+	s.Reader = &f
+	return s, err
+}
 
 // number reads an integer of any width; false if the field is absent or no
 // integer.
@@ -74,6 +141,7 @@ type processFields struct {
 	id, pid, comm             datasource.FieldAccessor
 	namespace, pod, container datasource.FieldAccessor
 	runtimeContainer          datasource.FieldAccessor
+	node, workload            datasource.FieldAccessor
 	stackID                   datasource.FieldAccessor
 }
 
@@ -82,7 +150,8 @@ func bindProcess(ds datasource.DataSource) (processFields, error) {
 		id: ds.GetField("process"), pid: ds.GetField("proc.pid"), comm: ds.GetField("proc.comm"),
 		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"), container: ds.GetField("k8s.containerName"),
 		runtimeContainer: ds.GetField("runtime.containerName"),
-		stackID:          ds.GetField("stack_id"),
+		node:             ds.GetField("k8s.node"), workload: ds.GetField("k8s.owner.name"),
+		stackID: ds.GetField("stack_id"),
 	}
 	if f.id == nil || f.pid == nil || f.stackID == nil {
 		return f, fmt.Errorf("data source %s lacks process, proc.pid or stack_id", ds.Name())
@@ -90,12 +159,13 @@ func bindProcess(ds datasource.DataSource) (processFields, error) {
 	return f, nil
 }
 
-func (f *processFields) read(d datasource.Data) profile.Process {
+func (f *processFields) Process(d datasource.Data) profile.Process {
 	id, _ := number(f.id, d)
 	pid, _ := number(f.pid, d)
 	p := profile.Process{
 		ID: id, PID: uint32(pid), Comm: text(f.comm, d),
 		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d),
+		Node: text(f.node, d), Workload: text(f.workload, d),
 	}
 	if p.Container == "" {
 		p.Container = text(f.runtimeContainer, d)
@@ -134,17 +204,17 @@ func bindAllocs(ds datasource.DataSource) (allocFields, error) {
 	return f, nil
 }
 
-func (f *allocFields) id(d datasource.Data) rowID {
+func (f *allocFields) ID(d datasource.Data) ID {
 	process, _ := number(f.processFields.id, d)
 	stackID, _ := number(f.stackID, d)
-	id := rowID{process: process, stackID: stackID, kind: word(f.kind, f.kindRaw, d), device: profile.UnknownDevice}
+	id := ID{Process: process, StackID: stackID, Kind: word(f.kind, f.kindRaw, d), Device: profile.UnknownDevice}
 	if device, ok := number(f.device, d); ok {
-		id.device = int32(device)
+		id.Device = int32(device)
 	}
 	return id
 }
 
-func (f *allocFields) values(d datasource.Data) profile.Values {
+func (f *allocFields) Values(d datasource.Data) profile.Values {
 	return profile.Values{
 		AllocBytes: value(f.allocBytes, d), AllocObjects: value(f.allocObjects, d),
 		FreedBytes: value(f.freedBytes, d), FreedObjects: value(f.freedObjects, d),
@@ -176,36 +246,18 @@ func bindSamples(ds datasource.DataSource, period time.Duration) (samplesFields,
 	return f, nil
 }
 
-func (f *samplesFields) id(d datasource.Data) rowID {
+func (f *samplesFields) ID(d datasource.Data) ID {
 	process, _ := number(f.processFields.id, d)
 	stackID, _ := number(f.stackID, d)
 	tid, _ := number(f.tid, d)
-	return rowID{process: process, stackID: stackID, device: profile.UnknownDevice, thread: uint32(tid)}
+	return ID{Process: process, StackID: stackID, Device: profile.UnknownDevice, Thread: uint32(tid)}
 }
 
-func (f *samplesFields) values(d datasource.Data) profile.Values {
+func (f *samplesFields) Values(d datasource.Data) profile.Values {
 	n := value(f.samples, d)
 	return profile.Values{
 		Samples: n, GILSamples: value(f.gil, d),
 		// 2^63 ns are 292 years of one CPU.
 		Nanoseconds: n * f.period.Nanoseconds(),
 	}
-}
-
-type oomFields struct {
-	processFields
-	timestamp, api, errorName, errorRaw datasource.FieldAccessor
-	requested, inuse                    datasource.FieldAccessor
-	holderStacks, holderBytes           datasource.FieldAccessor
-}
-
-func bindOOMs(ds datasource.DataSource) (oomFields, error) {
-	process, err := bindProcess(ds)
-	return oomFields{
-		processFields: process,
-		timestamp:     ds.GetField("timestamp_raw"), api: ds.GetField("api"),
-		errorName: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
-		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
-		holderStacks: ds.GetField("holder_stacks"), holderBytes: ds.GetField("holder_bytes"),
-	}, err
 }

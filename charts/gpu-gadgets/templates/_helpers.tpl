@@ -1,0 +1,38 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+{{- define "gpu-gadgets.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}{{ .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{- end -}}
+{{- end -}}
+
+{{- define "gpu-gadgets.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpu-gadgets.labels" -}}
+{{ include "gpu-gadgets.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "gpu-gadgets.serviceAccount" -}}
+{{ default (include "gpu-gadgets.name" .) .Values.serviceAccount.name }}
+{{- end -}}
+
+{{/* The gadgets that run, as a YAML list in a fixed order: their ports follow from it. */}}
+{{- define "gpu-gadgets.gadgets" -}}
+{{- $g := .Values.gpuObservability.gadgets -}}
+{{- if and .Values.gpuObservability.enabled $g.cudaAlloc.enabled }}
+- {name: cuda-alloc, gadget: cuda_alloc, key: cudaAlloc}
+{{- end }}
+{{- if and .Values.gpuObservability.enabled $g.pyStack.enabled }}
+- {name: py-stack, gadget: py_stack, key: pyStack}
+{{- end }}
+{{- end -}}
+
+{{/* Whether to install a kind of the Prometheus operator: auto asks the cluster. */}}
+{{- define "gpu-gadgets.monitoring" -}}
+{{- $switch := toString .switch -}}
+{{- if or (eq $switch "true") (and (eq $switch "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}true{{- end -}}
+{{- end -}}

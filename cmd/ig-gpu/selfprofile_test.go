@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What ig-gpu sends of itself arrives before it ends, with our name and secrets.
+func TestSelfProfileArrives(t *testing.T) {
+	var mu sync.Mutex
+	var names, tenants []string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		names = append(names, r.URL.Path+" "+r.URL.Query().Get("name"))
+		tenants = append(tenants, r.Header.Get("X-Scope-OrgID"))
+	}))
+	defer server.Close()
+	empty := filepath.Join(t.TempDir(), "none")
+	require.NoError(t, os.Mkdir(empty, 0o755))
+	cmd, _, stderr := command(t, empty, "--self-profile", server.URL, "version")
+	cmd.Env = append(cmd.Env, "PYROSCOPE_TENANT_ID=team")
+	require.NoError(t, cmd.Run(), stderr.String())
+	mu.Lock()
+	defer mu.Unlock()
+	require.NotEmpty(t, names)
+	require.Regexp(t, `^/ingest ig-gpu\{.*node=`, names[0])
+	require.Equal(t, "team", tenants[0])
+}
+
+func TestSelfProfileToAWrongAddress(t *testing.T) {
+	empty := t.TempDir()
+	cmd, _, stderr := command(t, empty, "--self-profile", "pyroscope:4040", "version")
+	require.Error(t, cmd.Run())
+	require.Contains(t, stderr.String(), "Error: --self-profile: want http://HOST[:PORT]")
+	// Nobody there: the command works all the same.
+	cmd, _, stderr = command(t, empty, "--self-profile", "http://127.0.0.1:1", "version")
+	require.NoError(t, cmd.Run(), stderr.String())
+}

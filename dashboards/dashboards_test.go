@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write gpu-gadgets.json")
+
+const file = "gpu-gadgets.json"
+
+func TestFileIsWhatThePanelsSay(t *testing.T) {
+	want, err := JSON()
+	require.NoError(t, err)
+	if *update {
+		require.NoError(t, os.WriteFile(file, want, 0o644))
+	}
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got), "panels.go has changed: go test ./dashboards -update")
+	require.True(t, json.Valid(got))
+}
+
+func TestPanelsFollowTheRules(t *testing.T) {
+	titles := map[string]bool{}
+	rate := regexp.MustCompile(`\b(rate|increase)\(`)
+	for _, row := range Rows() {
+		for _, p := range row.Panels {
+			require.False(t, titles[p.Title], "two panels %q", p.Title)
+			titles[p.Title] = true
+			require.NotEmpty(t, p.Queries, p.Title)
+			require.Contains(t, []int{8, 12}, p.Width, p.Title)
+			if p.Kind == FlameGraph {
+				require.Regexp(t, `^\w+:\w+:\w+:\w+:\w+$`, p.Queries[0].Expr)
+				continue
+			}
+			require.NotEmpty(t, p.Unit, p.Title)
+			for _, q := range p.Queries {
+				if rate.MatchString(q.Expr) {
+					require.Regexp(t, `\[\$__(rate_interval|range)\]`, q.Expr, p.Title)
+				}
+				if p.Kind == TimeSeries {
+					require.NotEmpty(t, q.Legend, p.Title)
+				}
+				require.Equal(t, strings.Count(q.Expr, "("), strings.Count(q.Expr, ")"), p.Title)
+			}
+		}
+	}
+}
+
+func TestPanelsDoNotOverlap(t *testing.T) {
+	raw, err := JSON()
+	require.NoError(t, err)
+	var d struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			GridPos struct{ X, Y, W, H int }
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &d))
+	taken := map[[2]int]string{}
+	ids := map[int]bool{}
+	for _, p := range d.Panels {
+		require.False(t, ids[p.ID], p.ID)
+		ids[p.ID] = true
+		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, columns)
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				require.Empty(t, taken[at], p.Title)
+				taken[at] = p.Title
+			}
+		}
+	}
+}

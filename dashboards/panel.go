@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dashboards is what Grafana shows of ig-gpu's metrics and profiles. The
+// panels are Go (panels.go); gpu-gadgets.json is made from them by its test with
+// -update, and is what users import. Every query is run against a real Prometheus
+// by test/prometheus.
+package dashboards
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Panel is one picture.
+type Panel struct {
+	Title, Description string
+	Kind               Kind
+	Unit               string // Grafana's name of it
+	Queries            []Query
+	// Width is of 24 columns.
+	Width int
+	// Stacked areas show a sum.
+	Stacked bool
+}
+
+// Kind is what a panel draws.
+type Kind string
+
+const (
+	TimeSeries Kind = "timeseries"
+	Stat       Kind = "stat"
+	Table      Kind = "table"
+	FlameGraph Kind = "flamegraph"
+)
+
+// Query is in PromQL; of a flame graph, it is the profile type.
+type Query struct {
+	Expr   string
+	Legend string
+	// Limit draws a dashed red line.
+	Limit bool
+}
+
+// Row is a titled group of panels.
+type Row struct {
+	Title  string
+	Panels []Panel
+}
+
+// object is JSON with its keys sorted, so that the file is the same every time.
+type object map[string]any
+
+const (
+	prometheusUID = "${prom_ds}"
+	pyroscopeUID  = "${pyroscope_ds}"
+	height        = 9
+	columns       = 24
+)
+
+// JSON is the dashboard as Grafana imports it.
+func JSON() ([]byte, error) {
+	var panels []object
+	id, y := 0, 0
+	next := func() int { id++; return id }
+	for _, row := range Rows() {
+		panels = append(panels, object{
+			"id": next(), "type": "row", "title": row.Title, "collapsed": false, "panels": []object{},
+			"gridPos": object{"x": 0, "y": y, "w": columns, "h": 1},
+		})
+		y++
+		x := 0
+		for _, p := range row.Panels {
+			if x+p.Width > columns {
+				x, y = 0, y+height
+			}
+			o, err := p.json(next(), object{"x": x, "y": y, "w": p.Width, "h": height})
+			if err != nil {
+				return nil, err
+			}
+			panels = append(panels, o)
+			x += p.Width
+		}
+		y += height
+	}
+	out, err := json.MarshalIndent(object{
+		"uid": "gpu-gadgets", "title": "GPU memory, by line of Python", "tags": []string{"gpu", "gpu-gadgets"},
+		"description":   "Who holds, takes and leaks GPU memory; made by gpu-gadgets",
+		"schemaVersion": 41, "version": 1, "editable": true, "graphTooltip": 1, "timezone": "browser",
+		"refresh": "30s", "time": object{"from": "now-1h", "to": "now"},
+		"templating":  object{"list": variables()},
+		"annotations": object{"list": annotations()},
+		"panels":      panels,
+	}, "", "  ")
+	return append(out, '\n'), err
+}
+
+func (p Panel) json(id int, position object) (object, error) {
+	if len(p.Queries) == 0 {
+		return nil, fmt.Errorf("panel %q has no query", p.Title)
+	}
+	o := object{"id": id, "type": string(p.Kind), "title": p.Title, "description": p.Description, "gridPos": position}
+	if p.Kind == FlameGraph {
+		source := object{"type": "grafana-pyroscope-datasource", "uid": pyroscopeUID}
+		o["datasource"] = source
+		o["targets"] = []object{{
+			"refId": "A", "datasource": source, "queryType": "profile", "profileTypeId": p.Queries[0].Expr,
+			"labelSelector": `{namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`, "groupBy": []string{}, "spanSelector": []string{},
+		}}
+		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
+		return o, nil
+	}
+	source := object{"type": "prometheus", "uid": prometheusUID}
+	var targets, overrides []object
+	for i, q := range p.Queries {
+		target := object{"refId": string(rune('A' + i)), "datasource": source, "expr": q.Expr, "legendFormat": q.Legend, "editorMode": "code"}
+		if p.Kind != TimeSeries {
+			target["instant"], target["range"] = true, false
+		}
+		if p.Kind == Table {
+			target["format"] = "table"
+		}
+		targets = append(targets, target)
+		if q.Limit {
+			overrides = append(overrides, object{
+				"matcher": object{"id": "byFrameRefID", "options": target["refId"]},
+				"properties": []object{
+					{"id": "color", "value": object{"mode": "fixed", "fixedColor": "red"}},
+					{"id": "custom.lineStyle", "value": object{"fill": "dash", "dash": []int{10, 10}}},
+					{"id": "custom.fillOpacity", "value": 0},
+					{"id": "custom.stacking", "value": object{"mode": "none", "group": "A"}},
+				},
+			})
+		}
+	}
+	if overrides == nil {
+		overrides = []object{}
+	}
+	defaults := object{"unit": p.Unit}
+	if p.Kind == TimeSeries {
+		custom := object{"fillOpacity": 10, "showPoints": "never"}
+		if p.Stacked {
+			custom["stacking"], custom["fillOpacity"] = object{"mode": "normal", "group": "A"}, 40
+		}
+		defaults["custom"] = custom
+		o["options"] = object{
+			"legend":  object{"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true},
+			"tooltip": object{"mode": "multi", "sort": "desc"},
+		}
+	} else {
+		o["options"] = object{}
+	}
+	o["datasource"], o["targets"] = source, targets
+	o["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}
+	return o, nil
+}
+
+func variables() []object {
+	source := object{"type": "prometheus", "uid": prometheusUID}
+	query := func(name, label, text string) object {
+		return object{
+			"name": name, "label": label, "type": "query", "datasource": source, "refresh": 2, "sort": 1,
+			"query": object{"query": text, "refId": name}, "definition": text,
+			"multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"},
+		}
+	}
+	return []object{
+		{"name": "prom_ds", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{}},
+		{"name": "pyroscope_ds", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "current": object{}},
+		query("namespace", "Namespace", Variables[0]),
+		query("pod", "Pod", Variables[1]),
+	}
+}
+
+// Variables are the queries behind the drop-down lists.
+var Variables = []string{
+	"label_values(gpu_memory_inuse_bytes, k8s_namespace_name)",
+	`label_values(gpu_memory_inuse_bytes{k8s_namespace_name=~"$namespace"}, k8s_pod_name)`,
+}
+
+func annotations() []object {
+	return []object{{
+		"name": "Refused allocations", "enable": true, "iconColor": "red", "hide": false,
+		"datasource": object{"type": "prometheus", "uid": prometheusUID},
+		"expr":       Refused, "step": "30s", "titleFormat": "Out of GPU memory",
+		"textFormat": "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]",
+	}}
+}

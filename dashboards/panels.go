@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dashboards
+
+// selected are the pods that the user chose, device the memory of GPUs only.
+const (
+	selected = `k8s_namespace_name=~"$namespace",k8s_pod_name=~"$pod"`
+	device   = `kind!="host",` + selected
+	process  = "k8s_pod_name, process_comm, process_pid"
+	named    = "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]"
+	gpu      = "GPU {{gpu_index}} {{instance}}"
+	// own is the processes that publish our metrics, whatever the job is called.
+	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows)`
+
+	// Refused is the query of the annotations.
+	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval])) > 0`
+)
+
+// Rows is the whole dashboard.
+func Rows() []Row {
+	return []Row{
+		{"Who holds the memory", []Panel{
+			{Title: "In use by pod", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
+				Description: "Device memory that is allocated and not freed.",
+				Queries:     []Query{{Expr: `sum by (k8s_namespace_name, k8s_pod_name) (gpu_memory_inuse_bytes{` + device + `})`, Legend: "{{k8s_namespace_name}} {{k8s_pod_name}}"}}},
+			{Title: "Device memory", Kind: TimeSeries, Unit: "bytes", Width: 12,
+				Description: "What the driver counts, of all processes, and the size of the memory.",
+				Queries: []Query{
+					{Expr: `hw_gpu_memory_usage_bytes`, Legend: gpu},
+					{Expr: `hw_gpu_memory_limit_bytes`, Legend: gpu + " size", Limit: true}}},
+			{Title: "In use by process", Kind: TimeSeries, Unit: "bytes", Width: 12,
+				Description: "Ten largest.",
+				Queries:     []Query{{Expr: `topk(10, sum by (` + process + `) (gpu_memory_inuse_bytes{` + device + `}))`, Legend: named}}},
+			{Title: "In use by kind", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
+				Description: "device, managed, host (pinned), array, vmm (cuMemCreate: PyTorch's expandable segments), pool (stream-ordered).",
+				Queries:     []Query{{Expr: `sum by (kind) (gpu_memory_inuse_bytes{` + selected + `})`, Legend: "{{kind}}"}}},
+			{Title: "Peak by process", Kind: Table, Unit: "bytes", Width: 12,
+				Description: "The most that a process held at once since attach, as far as reads saw.",
+				Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (gpu_memory_peak_bytes{` + device + `}))`}}},
+			{Title: "Who took the difference", Kind: Table, Unit: "bytes", Width: 12,
+				Description: "In use at the end of the chosen time range, less what was in use at its start. Choose two instants.",
+				Queries: []Query{{Expr: `sort_desc(sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `})` +
+					` - (sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `} offset $__range)` +
+					` or sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `}) * 0))`}}},
+		}},
+		{"Where it goes", []Panel{
+			{Title: "Growth", Kind: TimeSeries, Unit: "Bps", Width: 12,
+				Description: "Slope of in-use bytes over 10 minutes. What stays above zero leaks, or warms up.",
+				Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_memory_inuse_bytes{` + device + `}[10m]))`, Legend: named}}},
+			{Title: "Time until full", Kind: TimeSeries, Unit: "s", Width: 12,
+				Description: "At the slope of the last 15 minutes; no line while it does not grow.",
+				Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes - hw_gpu_memory_usage_bytes) / (deriv(hw_gpu_memory_usage_bytes[15m]) > 0)`,
+					Legend: gpu}}},
+			{Title: "Allocated per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
+				Queries: []Query{{Expr: `sum by (` + process + `) (rate(gpu_memory_allocated_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named}}},
+			{Title: "Freed per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
+				Description: "By a call that named the pointer, and with the context or the process.",
+				Queries: []Query{
+					{Expr: `sum by (` + process + `) (rate(gpu_memory_freed_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named},
+					{Expr: `sum by (` + process + `) (rate(gpu_memory_implicitly_freed_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named + " implicitly"}}},
+			{Title: "Allocations and frees per second", Kind: TimeSeries, Unit: "cps", Width: 8,
+				Queries: []Query{
+					{Expr: `sum by (` + process + `) (rate(gpu_memory_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named + " allocations"},
+					{Expr: `sum by (` + process + `) (rate(gpu_memory_frees_total{` + selected + `}[$__rate_interval]) + rate(gpu_memory_implicit_frees_total{` + selected + `}[$__rate_interval]))`, Legend: named + " frees"}}},
+			{Title: "Refused allocations", Kind: TimeSeries, Unit: "short", Width: 12,
+				Queries: []Query{{Expr: `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			{Title: "Bytes refused", Kind: Stat, Unit: "bytes", Width: 12,
+				Queries: []Query{{Expr: `sum(increase(gpu_memory_failed_bytes_total{` + selected + `}[$__range]))`, Legend: "asked for"}}},
+		}},
+		{"Against the driver's numbers", []Panel{
+			{Title: "What the memory of all processes is", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
+				Description: "stacks: rows explain it. context: the CUDA context and its modules, an estimate. before_attach: there when the gadget came. The parts add up to what nvidia-smi shows per process.",
+				Queries:     []Query{{Expr: `sum by (part) (gpu_process_memory_parts_bytes{` + selected + `})`, Legend: "{{part}}"}}},
+			{Title: "Explained by stacks", Kind: TimeSeries, Unit: "percentunit", Width: 12,
+				Queries: []Query{{Expr: `sum by (` + process + `) (gpu_process_memory_parts_bytes{part="stacks",` + selected + `})` +
+					` / sum by (` + process + `) (gpu_process_memory_parts_bytes{` + selected + `})`, Legend: named}}},
+			{Title: "Processes, as the driver counts", Kind: Table, Unit: "bytes", Width: 12,
+				Queries: []Query{{Expr: `sum by (` + process + `, gpu_index) (gpu_process_memory_usage_bytes{` + selected + `})`}}},
+			{Title: "Processes with a context, and with probes", Kind: TimeSeries, Unit: "short", Width: 12,
+				Queries: []Query{
+					{Expr: `sum by (instance) (gpu_processes)`, Legend: "{{instance}} with a context"},
+					{Expr: `sum by (instance) (gpu_gadgets_attached_processes)`, Legend: "{{instance}} with probes"}}},
+		}},
+		{"Flame graphs", []Panel{
+			{Title: "Allocated", Kind: FlameGraph, Width: 12,
+				Description: "Bytes allocated in the chosen time range, by stack.",
+				Queries:     []Query{{Expr: "cuda_alloc:alloc_space:bytes:space:bytes"}}},
+			{Title: "In use (choose one push interval)", Kind: FlameGraph, Width: 12,
+				Description: "In-use bytes are a level. Pyroscope adds up all snapshots of the chosen time range: choose a range as long as one push interval to see the true size, or read proportions only.",
+				Queries:     []Query{{Expr: "cuda_inuse:inuse_space:bytes:space:bytes"}}},
+		}},
+		{"GPUs", []Panel{
+			{Title: "Busy", Kind: TimeSeries, Unit: "percentunit", Width: 8,
+				Queries: []Query{
+					{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general"}`, Legend: gpu},
+					{Expr: `gpu_memory_busy_ratio`, Legend: gpu + " memory"}}},
+			{Title: "Temperature", Kind: TimeSeries, Unit: "celsius", Width: 8,
+				Queries: []Query{
+					{Expr: `hw_temperature_celsius`, Legend: gpu + " {{hw_sensor_location}}"},
+					{Expr: `hw_temperature_limit_celsius{hw_limit_type="high.degraded"}`, Legend: gpu + " slows down", Limit: true}}},
+			{Title: "Power", Kind: TimeSeries, Unit: "watt", Width: 8,
+				Queries: []Query{
+					{Expr: `hw_power_watts`, Legend: gpu},
+					{Expr: `gpu_power_limit_watts`, Legend: gpu + " limit", Limit: true}}},
+			{Title: "Clocks", Kind: TimeSeries, Unit: "hertz", Width: 8,
+				Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory"}`, Legend: gpu + " {{type}}"}}},
+			{Title: "Held down", Kind: TimeSeries, Unit: "short", Width: 8,
+				Description: "1 while clocks are held down for the reason.",
+				Queries:     []Query{{Expr: `gpu_throttled`, Legend: gpu + " {{reason}}"}}},
+			{Title: "Errors", Kind: TimeSeries, Unit: "short", Width: 8,
+				Queries: []Query{
+					{Expr: `increase(hw_errors_total[$__rate_interval])`, Legend: gpu + " ECC {{error_type}}"},
+					{Expr: `gpu_xid_errors_total`, Legend: gpu + " Xid {{xid}}"},
+					{Expr: `increase(gpu_pcie_replays_total[$__rate_interval])`, Legend: gpu + " PCIe replays"}}},
+			{Title: "PCIe", Kind: TimeSeries, Unit: "Bps", Width: 12,
+				Queries: []Query{{Expr: `rate(hw_gpu_io_bytes_total[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+			{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
+				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+		}},
+		{"What this costs, and what was lost", []Panel{
+			{Title: "Processor of ig-gpu", Kind: TimeSeries, Unit: "percentunit", Width: 8,
+				Description: "1 is one core.",
+				Queries:     []Query{{Expr: `rate(process_cpu_seconds_total[$__rate_interval])` + own, Legend: "{{instance}}"}}},
+			{Title: "Memory of ig-gpu", Kind: TimeSeries, Unit: "bytes", Width: 8,
+				Queries: []Query{{Expr: `process_resident_memory_bytes` + own, Legend: "{{instance}}"}}},
+			{Title: "Not recorded in full", Kind: TimeSeries, Unit: "short", Width: 8,
+				Queries: []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_drops_total[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
+			{Title: "Waits to be sent", Kind: TimeSeries, Unit: "bytes", Width: 12,
+				Queries: []Query{
+					{Expr: `gpu_gadgets_export_queue_size_bytes`, Legend: "{{exporter}} {{instance}}"},
+					{Expr: `gpu_gadgets_export_queue_capacity_bytes`, Legend: "{{exporter}} {{instance}} at most", Limit: true}}},
+			{Title: "Sent, tried again, lost", Kind: TimeSeries, Unit: "short", Width: 12,
+				Queries: []Query{
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_sent_total[$__rate_interval]))`, Legend: "{{exporter}} sent"},
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_retries_total[$__rate_interval]))`, Legend: "{{exporter}} tried again"},
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_lost_total[$__rate_interval]))`, Legend: "{{exporter}} lost"}}},
+		}},
+	}
+}

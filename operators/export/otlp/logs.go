@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"fmt"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+// EventOOM is the event name of a refused allocation.
+const EventOOM = "cuda.out_of_memory"
+
+// OOM makes a log of one refused allocation: a line for people, and attributes for
+// queries. Its resource is the service, as logs are looked up.
+func (e Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
+	self := o.Stack.Self()
+	config := e.Series
+	config.PIDs = true // an event is no series
+	var service []*common.KeyValue
+	for _, a := range attributesOf(config.Key(profile.Row{Process: o.Process, Device: profile.UnknownDevice})) {
+		service = append(service, keyValue(a.key, text(a.value)))
+	}
+	record := &logs.LogRecord{
+		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
+		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
+		Body: text(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
+			profile.FormatBytes(o.RequestedBytes), self.Label(), o.Error, profile.FormatBytes(o.InuseBytes))),
+		Attributes: []*common.KeyValue{
+			keyValue("error.type", text(o.Error)),
+			keyValue("process.executable.name", text(o.Process.Comm)),
+			keyValue("code.function.name", text(self.Function)),
+			keyValue("code.file.path", text(self.File)),
+			keyValue("code.line.number", number(int64(self.Line))),
+			keyValue("code.stacktrace", text(o.Stack.Folded())),
+			keyValue("cuda.api", text(o.API)),
+			keyValue("cuda.memory.requested", number(o.RequestedBytes)),
+			keyValue("cuda.memory.inuse", number(o.InuseBytes)),
+			keyValue("cuda.memory.holders", holders(o.Holders)),
+		},
+	}
+	return &collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{
+		Resource:  &resource.Resource{Attributes: service},
+		ScopeLogs: []*logs.ScopeLogs{{Scope: &common.InstrumentationScope{Name: scopeName}, LogRecords: []*logs.LogRecord{record}}},
+	}}}
+}
+
+func holders(all []profile.Holder) *common.AnyValue {
+	list := &common.ArrayValue{}
+	for _, h := range all {
+		list.Values = append(list.Values, &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: &common.KeyValueList{
+			Values: []*common.KeyValue{keyValue("bytes", number(h.Bytes)), keyValue("stack", text(h.Stack.Folded()))},
+		}}})
+	}
+	return &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
+}
+
+func keyValue(key string, value *common.AnyValue) *common.KeyValue {
+	return &common.KeyValue{Key: key, Value: value}
+}
+
+func text(s string) *common.AnyValue {
+	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(s)}}
+}
+
+func number(n int64) *common.AnyValue {
+	return &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: n}}
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Reader is one way out of the store. Each reader sees an ended process once
+// more, with its last values.
+type Reader struct{ store *Store }
+
+// NewReader adds a reader. It must be read or closed: ended processes wait for it.
+func (s *Store) NewReader() *Reader {
+	r := &Reader{store: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readers = append(s.readers, r)
+	return r
+}
+
+// Close removes the reader.
+func (r *Reader) Close() {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.store.readers = slices.DeleteFunc(r.store.readers, func(o *Reader) bool { return o == r })
+}
+
+// Read is what the reader has to report now. A process that several gadgets
+// recorded is taken from the one that started first.
+func (r *Reader) Read() Snapshot {
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var snapshot Snapshot
+	taken := map[uint64]bool{}
+	for _, run := range s.runs {
+		for id, p := range run.processes {
+			if taken[id] || p.seen[r] {
+				continue
+			}
+			taken[id] = true
+			for key, sums := range p.series {
+				snapshot.Samples = append(snapshot.Samples, Sample{
+					Series{p.info, key.kind, key.device}, *sums, p.ended != 0})
+			}
+		}
+		for _, d := range run.drops {
+			snapshot.addDrop(d)
+		}
+		snapshot.addGadget(run.state())
+		for _, p := range run.processes {
+			if p.ended == 0 {
+				continue
+			}
+			p.seen[r] = true
+			if !slices.ContainsFunc(s.readers, func(o *Reader) bool { return !p.seen[o] }) {
+				run.drop(p)
+			}
+		}
+	}
+	snapshot.Forgotten = s.forgotten
+	snapshot.sort()
+	return snapshot
+}
+
+// Current is the samples of processes that run, for readers that take no part in
+// what ends.
+func (s *Store) Current() []Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var snapshot Snapshot
+	taken := map[uint64]bool{}
+	for _, run := range s.runs {
+		for id, p := range run.processes {
+			if taken[id] || p.ended != 0 {
+				continue
+			}
+			taken[id] = true
+			for key, sums := range p.series {
+				snapshot.Samples = append(snapshot.Samples, Sample{Series{p.info, key.kind, key.device}, *sums, false})
+			}
+		}
+	}
+	snapshot.sort()
+	return snapshot.Samples
+}
+
+func (r *Run) state() GadgetState {
+	state := GadgetState{Gadget: r.gadget, Rows: r.rows, Attached: -1}
+	if r.probes {
+		pids := map[uint32]bool{}
+		for a := range r.attached {
+			pids[a.pid] = true
+		}
+		state.Attached = len(pids)
+	}
+	return state
+}
+
+func (s *Snapshot) addDrop(d Drop) {
+	for i := range s.Drops {
+		if have := &s.Drops[i]; have.Gadget == d.Gadget && have.Reason == d.Reason {
+			have.Count += d.Count
+			have.Bytes += d.Bytes
+			return
+		}
+	}
+	s.Drops = append(s.Drops, d)
+}
+
+func (s *Snapshot) addGadget(g GadgetState) {
+	for i := range s.Gadgets {
+		if have := &s.Gadgets[i]; have.Gadget == g.Gadget {
+			have.Rows += g.Rows
+			have.Attached = max(have.Attached, g.Attached)
+			return
+		}
+	}
+	s.Gadgets = append(s.Gadgets, g)
+}
+
+func (s *Snapshot) sort() {
+	slices.SortFunc(s.Samples, func(a, b Sample) int {
+		return cmp.Or(
+			strings.Compare(a.Process.Namespace, b.Process.Namespace),
+			strings.Compare(a.Process.Pod, b.Process.Pod),
+			strings.Compare(a.Process.Container, b.Process.Container),
+			cmp.Compare(a.Process.PID, b.Process.PID),
+			strings.Compare(a.Process.Comm, b.Process.Comm),
+			cmp.Compare(a.Process.ID, b.Process.ID),
+			cmp.Compare(a.Device, b.Device),
+			strings.Compare(a.Kind, b.Kind),
+		)
+	})
+	slices.SortFunc(s.Drops, func(a, b Drop) int {
+		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Reason, b.Reason))
+	})
+	slices.SortFunc(s.Gadgets, func(a, b GadgetState) int { return strings.Compare(a.Gadget, b.Gadget) })
+}

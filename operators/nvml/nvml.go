@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvml publishes what NVIDIA's management library says about the GPUs of
+// this machine, and reconciles it with the gadgets' rows: the bytes that the
+// driver counts for a process are those that stacks explain, the CUDA context
+// and its modules, what was there before attach, and a rest (reconcile.go).
+//
+// libnvidia-ml is opened at run time. A machine without it, or without a GPU, is
+// a normal machine: that is said once, and there are no such series.
+//
+// Reading it takes cgo and the tag nvml. go-nvml leaves the library's functions
+// undefined in the program until it has opened the library, so the program must be
+// linked with lazy binding (-extldflags=-Wl,-z,lazy, as the Makefile does); else
+// it ends with "symbol lookup error" before main. A plain `go install` cannot know
+// that, and gets a program without NVML instead.
+package nvml
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+)
+
+var (
+	// ErrAbsent: this machine has no libnvidia-ml, or no driver behind it.
+	ErrAbsent = errors.New("no NVIDIA driver here")
+	// ErrNotBuilt: this program was built without the tag nvml, or without cgo.
+	ErrNotBuilt = errors.New("ig-gpu was built without NVML (go build -tags nvml, see the Makefile)")
+)
+
+// Metric is one metric about a device. The names are those of OpenTelemetry's
+// hardware conventions (hw.*) where they have one.
+type Metric struct {
+	Name, Unit, Description string
+	// Sum: it only grows; else it is a level.
+	Sum bool
+	// symbol is the function of the library that it needs: an older library
+	// does not have all of them, and calling what is not there ends the process.
+	symbol string
+}
+
+// Metrics is the list of all, in the order of docs/metrics.md.
+func Metrics() []Metric { return append([]Metric(nil), table...) }
+
+var table = []Metric{
+	{Name: "hw.gpu.utilization", Unit: "1", Description: "Part of the last interval in which the GPU (hw.gpu.task general) or an engine of it was busy", symbol: "nvmlDeviceGetUtilizationRates"},
+	{Name: "gpu.memory.busy", Unit: "1", Description: "Part of the last interval in which device memory was read or written", symbol: "nvmlDeviceGetUtilizationRates"},
+	{Name: "hw.gpu.memory.limit", Unit: "By", Description: "Size of the device's memory", symbol: "nvmlDeviceGetMemoryInfo"},
+	{Name: "hw.gpu.memory.usage", Unit: "By", Description: "Memory in use by all processes and the driver", symbol: "nvmlDeviceGetMemoryInfo"},
+	{Name: "hw.gpu.memory.utilization", Unit: "1", Description: "Part of the device's memory that is in use", symbol: "nvmlDeviceGetMemoryInfo"},
+	{Name: "hw.temperature", Unit: "Cel", Description: "Temperature by sensor (hw.sensor_location)", symbol: "nvmlDeviceGetTemperature"},
+	{Name: "hw.temperature.limit", Unit: "Cel", Description: "Temperature at which the GPU slows down (high.degraded) or stops (high.critical)", symbol: "nvmlDeviceGetTemperatureThreshold"},
+	{Name: "hw.power", Unit: "W", Description: "Power drawn by the board", symbol: "nvmlDeviceGetPowerUsage"},
+	{Name: "gpu.power.limit", Unit: "W", Description: "Power that the board may draw", symbol: "nvmlDeviceGetEnforcedPowerLimit"},
+	{Name: "hw.energy", Unit: "J", Description: "Energy used since the driver was loaded", Sum: true, symbol: "nvmlDeviceGetTotalEnergyConsumption"},
+	{Name: "gpu.clock", Unit: "Hz", Description: "Clock by type: sm, memory, graphics, video", symbol: "nvmlDeviceGetClockInfo"},
+	{Name: "gpu.clock.limit", Unit: "Hz", Description: "Highest clock by type", symbol: "nvmlDeviceGetMaxClockInfo"},
+	{Name: "gpu.throttled", Description: "1 while clocks are held down for this reason, else 0", symbol: "nvmlDeviceGetCurrentClocksThrottleReasons"},
+	{Name: "hw.errors", Unit: "{error}", Description: "ECC errors since the driver was loaded, by error.type", Sum: true, symbol: "nvmlDeviceGetTotalEccErrors"},
+	{Name: "gpu.memory.remapped_rows", Unit: "{row}", Description: "Memory rows replaced after errors of a type, or to be replaced (pending)", symbol: "nvmlDeviceGetRemappedRows"},
+	{Name: "hw.gpu.io", Unit: "By", Description: "Bytes moved over PCIe", Sum: true, symbol: "nvmlDeviceGetFieldValues"},
+	{Name: "gpu.pcie.replays", Unit: "{replay}", Description: "PCIe packets sent again", Sum: true, symbol: "nvmlDeviceGetPcieReplayCounter"},
+	{Name: "gpu.pcie.link.generation", Description: "PCIe generation now; lower than the card's when idle", symbol: "nvmlDeviceGetCurrPcieLinkGeneration"},
+	{Name: "gpu.pcie.link.width", Unit: "{lane}", Description: "PCIe lanes in use", symbol: "nvmlDeviceGetCurrPcieLinkWidth"},
+	{Name: "gpu.nvlink.links", Unit: "{link}", Description: "NVLinks by state: active, inactive", symbol: "nvmlDeviceGetNvLinkState"},
+	{Name: "gpu.nvlink.io", Unit: "By", Description: "Payload moved over all NVLinks", Sum: true, symbol: "nvmlDeviceGetFieldValues"},
+	{Name: "gpu.nvlink.errors", Unit: "{error}", Description: "Errors of all NVLinks, by error.type", Sum: true, symbol: "nvmlDeviceGetNvLinkErrorCounter"},
+	{Name: "gpu.mig.instances", Unit: "{instance}", Description: "MIG devices; absent where MIG is off", symbol: "nvmlDeviceGetMaxMigDeviceCount"},
+	{Name: "gpu.processes", Unit: "{process}", Description: "Processes with a context on the device", symbol: "nvmlDeviceGetComputeRunningProcesses"},
+	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started to listen, by code", Sum: true},
+}
+
+// Point is one value of the metric of that name.
+type Point struct {
+	Metric string
+	Device Device
+	Value  float64
+	Labels []attribute.KeyValue
+}
+
+// Device is a GPU, or a MIG device of one: then Parent is the GPU's UUID.
+type Device struct {
+	UUID, Name, Parent string
+	Index              int
+}
+
+func (d Device) labels() []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("hw.id", d.UUID), attribute.String("hw.name", d.Name),
+		attribute.String("hw.parent", d.Parent), attribute.Int("gpu.index", d.Index),
+	}
+}
+
+// ProcessMemory is what the driver counts for a process on one device.
+type ProcessMemory struct {
+	Device Device
+	PID    uint32
+	Bytes  int64
+}
+
+// Reading is everything at one moment.
+type Reading struct {
+	Points    []Point
+	Processes []ProcessMemory
+}
+
+// Library is an open libnvidia-ml. It is safe for concurrent use.
+type Library interface {
+	Read() Reading
+	// Processes is that part of Read alone.
+	Processes() []ProcessMemory
+	// Close ends its use. Read must not be called afterwards.
+	Close()
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo && nvml
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"go.opentelemetry.io/otel/attribute"
+)
+
+// library reads through go-nvml.
+type library struct {
+	lib     nvml.Interface
+	devices []device
+	missing map[string]bool // symbols that the library does not have
+
+	// mu is for what listen writes, and for one Read at a time.
+	mu   sync.Mutex
+	xids map[xid]int64
+
+	stop    chan struct{}
+	stopped chan struct{}
+}
+
+type device struct {
+	nvml.Device
+	about Device
+}
+
+type xid struct {
+	uuid string
+	code uint64
+}
+
+// Open loads libnvidia-ml.so.1 from path, or from where the loader finds it when
+// path is empty.
+func Open(path string) (Library, error) {
+	var options []nvml.LibraryOption
+	if path != "" {
+		options = append(options, nvml.WithLibraryPath(path))
+	}
+	return open(nvml.New(options...))
+}
+
+func open(lib nvml.Interface) (*library, error) {
+	switch code := lib.Init(); code {
+	case nvml.SUCCESS:
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return nil, fmt.Errorf("%w: libnvidia-ml.so.1 is not found", ErrAbsent)
+	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return nil, fmt.Errorf("%w: the kernel module is not loaded", ErrAbsent)
+	default:
+		return nil, fmt.Errorf("start NVML: %w", code)
+	}
+	l := &library{lib: lib, missing: map[string]bool{}, xids: map[xid]int64{},
+		stop: make(chan struct{}), stopped: make(chan struct{})}
+	if err := l.list(); err != nil {
+		return nil, errors.Join(err, orNil(lib.Shutdown()))
+	}
+	for _, m := range table {
+		if m.symbol != "" && lib.Extensions().LookupSymbol(m.symbol) != nil {
+			l.missing[m.symbol] = true
+		}
+	}
+	go l.listen()
+	return l, nil
+}
+
+func orNil(code nvml.Return) error {
+	if code == nvml.SUCCESS {
+		return nil
+	}
+	return code
+}
+
+func (l *library) list() error {
+	n, code := l.lib.DeviceGetCount()
+	if code != nvml.SUCCESS {
+		return fmt.Errorf("count GPUs: %w", code)
+	}
+	for i := range n {
+		handle, code := l.lib.DeviceGetHandleByIndex(i)
+		if code != nvml.SUCCESS {
+			continue // lost, or not permitted: the others are still of use
+		}
+		d := device{Device: handle, about: Device{Index: i}}
+		d.about.UUID, _ = handle.GetUUID()
+		d.about.Name, _ = handle.GetName()
+		l.devices = append(l.devices, d)
+	}
+	return nil
+}
+
+// Close implements Library.
+func (l *library) Close() {
+	close(l.stop)
+	<-l.stopped
+	l.lib.Shutdown()
+}
+
+// Read implements Library. What a device does not support is left out.
+func (l *library) Read() Reading {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var r Reading
+	for _, d := range l.devices {
+		for _, m := range table {
+			read := readers[m.Name]
+			if read == nil || l.missing[m.symbol] {
+				continue
+			}
+			for _, v := range read(d.Device) {
+				r.Points = append(r.Points, Point{m.Name, d.about, v.value, v.labels})
+			}
+		}
+		if !l.missing["nvmlDeviceGetComputeRunningProcesses"] {
+			l.processes(&r, d)
+		}
+		if !l.missing["nvmlDeviceGetMaxMigDeviceCount"] {
+			l.mig(&r, d)
+		}
+		for x, n := range l.xids {
+			if x.uuid == d.about.UUID {
+				r.Points = append(r.Points, Point{"gpu.xid_errors", d.about, float64(n),
+					[]attribute.KeyValue{attribute.String("xid", strconv.FormatUint(x.code, 10))}})
+			}
+		}
+	}
+	return r
+}
+
+// Processes implements Library.
+func (l *library) Processes() []ProcessMemory {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var r Reading
+	if !l.missing["nvmlDeviceGetComputeRunningProcesses"] {
+		for _, d := range l.devices {
+			l.processes(&r, d)
+		}
+	}
+	return r.Processes
+}
+
+// processes are those with a compute or a graphics context; one may be in both
+// lists, with the same memory.
+func (l *library) processes(r *Reading, d device) {
+	seen := map[uint32]int64{}
+	var order []uint32
+	known := false
+	for _, list := range []func() ([]nvml.ProcessInfo, nvml.Return){d.GetComputeRunningProcesses, d.GetGraphicsRunningProcesses} {
+		all, code := list()
+		if code != nvml.SUCCESS {
+			continue
+		}
+		known = true
+		inList := map[uint32]int64{}
+		for _, p := range all {
+			if _, ok := seen[p.Pid]; !ok {
+				order = append(order, p.Pid)
+				seen[p.Pid] = 0
+			}
+			// NVML_VALUE_NOT_AVAILABLE is all ones.
+			if int64(p.UsedGpuMemory) > 0 {
+				inList[p.Pid] += int64(p.UsedGpuMemory) // once per MIG instance
+			}
+		}
+		for pid, bytes := range inList {
+			seen[pid] = max(seen[pid], bytes)
+		}
+	}
+	if !known {
+		return
+	}
+	r.Points = append(r.Points, Point{Metric: "gpu.processes", Device: d.about, Value: float64(len(order))})
+	for _, pid := range order {
+		r.Processes = append(r.Processes, ProcessMemory{d.about, pid, seen[pid]})
+	}
+}
+
+// mig are the MIG devices of a GPU, which come and go.
+func (l *library) mig(r *Reading, d device) {
+	if mode, _, code := d.GetMigMode(); code != nvml.SUCCESS || mode != nvml.DEVICE_MIG_ENABLE {
+		return
+	}
+	most, code := d.GetMaxMigDeviceCount()
+	if code != nvml.SUCCESS {
+		return
+	}
+	n := 0
+	for i := range most {
+		handle, code := d.GetMigDeviceHandleByIndex(i)
+		if code != nvml.SUCCESS {
+			continue
+		}
+		n++
+		about := Device{Parent: d.about.UUID, Index: d.about.Index}
+		about.UUID, _ = handle.GetUUID()
+		about.Name, _ = handle.GetName()
+		for _, name := range []string{"hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.gpu.memory.utilization"} {
+			for _, v := range readers[name](handle) {
+				r.Points = append(r.Points, Point{name, about, v.value, v.labels})
+			}
+		}
+	}
+	r.Points = append(r.Points, Point{Metric: "gpu.mig.instances", Device: d.about, Value: float64(n)})
+}
+
+// listen counts Xid errors until Close.
+func (l *library) listen() {
+	defer close(l.stopped)
+	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents"} {
+		if l.lib.Extensions().LookupSymbol(symbol) != nil {
+			return
+		}
+	}
+	set, code := l.lib.EventSetCreate()
+	if code != nvml.SUCCESS {
+		return
+	}
+	defer set.Free()
+	registered := false
+	for _, d := range l.devices {
+		registered = d.RegisterEvents(nvml.EventTypeXidCriticalError, set) == nvml.SUCCESS || registered
+	}
+	if !registered {
+		return
+	}
+	for {
+		select {
+		case <-l.stop:
+			return
+		default:
+		}
+		event, code := set.Wait(500) // ms: how long Close may take
+		switch code {
+		case nvml.SUCCESS:
+		case nvml.ERROR_TIMEOUT:
+			continue
+		default:
+			select { // a GPU fell off: it answers at once, and again
+			case <-l.stop:
+				return
+			case <-time.After(time.Second):
+			}
+			continue
+		}
+		if event.EventType != nvml.EventTypeXidCriticalError || event.Device == nil {
+			continue
+		}
+		uuid, _ := event.Device.GetUUID()
+		l.mu.Lock()
+		l.xids[xid{uuid, event.EventData}]++
+		l.mu.Unlock()
+	}
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package throttle keeps a warning that recurs from flooding the log.
+package throttle
+
+import (
+	"sync"
+	"time"
+)
+
+// Throttle lets one message through per minute and counts the others. The zero
+// value is ready; it is safe for concurrent use.
+type Throttle struct {
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int
+}
+
+// Pass says whether a message may be written now, and how many were not since the
+// last one.
+func (t *Throttle) Pass(now time.Time) (suppressed int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.last.IsZero() && now.Sub(t.last) < time.Minute {
+		t.suppressed++
+		return 0, false
+	}
+	suppressed, t.suppressed, t.last = t.suppressed, 0, now
+	return suppressed, true
+}

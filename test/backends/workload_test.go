@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backends
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+)
+
+// gadget is a run of bin/ig-gpu.
+type gadget struct {
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+// trace starts ig-gpu on a process and returns when it looks at it.
+func trace(t *testing.T, name string, pid int, args ...string) *gadget {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	g := &gadget{}
+	g.cmd = exec.Command(built(t, "bin/ig-gpu"), append([]string{
+		"run", name, "--host", "--pid", fmt.Sprint(pid), "-o", "json"}, args...)...)
+	g.cmd.Stderr = &g.stderr
+	out, err := g.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, g.cmd.Start())
+	attached, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 64<<20)
+		for told := false; lines.Scan(); {
+			// A library is attached to, or there are rows of it.
+			looksAt := strings.Contains(lines.Text(), `"status":"attached"`) || strings.Contains(lines.Text(), `"samples":`)
+			if !told && looksAt && strings.Contains(lines.Text(), fmt.Sprintf(`"pid":%d`, pid)) {
+				told = true
+				close(attached)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		if g.cmd.ProcessState == nil {
+			_ = g.cmd.Process.Kill()
+			_ = g.cmd.Wait()
+		}
+		if t.Failed() {
+			t.Logf("stderr of ig-gpu:\n%s", g.stderr.String())
+		}
+	})
+	select {
+	case <-attached:
+	case <-ended:
+		_ = g.cmd.Wait()
+		require.Fail(t, "ig-gpu has ended")
+	case <-time.After(patience):
+		require.Fail(t, "ig-gpu does not attach")
+	}
+	return g
+}
+
+// end interrupts the run, which sends what is left.
+func (g *gadget) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, g.cmd.Process.Signal(syscall.SIGINT))
+	err := g.cmd.Wait()
+	require.NoError(t, err, g.stderr.String())
+	require.NotContains(t, g.stderr.String(), "did not get")
+}
+
+// workload is test/exact's: random calls, whose stacks are known.
+type workload struct {
+	dir     string
+	cmd     *exec.Cmd
+	in      interface{ Write([]byte) (int, error) }
+	answers chan string
+}
+
+func startWorkload(t *testing.T) *workload {
+	t.Helper()
+	w := &workload{dir: t.TempDir(), answers: make(chan string, 4)}
+	w.cmd = exec.Command("python3", "../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"), "--out", w.dir,
+		"--calls", "8000", "--start-on-stdin", "--hold")
+	w.cmd.Stderr = os.Stderr
+	in, err := w.cmd.StdinPipe()
+	require.NoError(t, err)
+	w.in = in
+	out, err := w.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, w.cmd.Start())
+	go func() {
+		defer close(w.answers)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			w.answers <- lines.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		if w.cmd.ProcessState == nil {
+			_ = w.cmd.Process.Kill()
+			_ = w.cmd.Wait()
+		}
+	})
+	w.wait(t, "ready")
+	return w
+}
+
+func (w *workload) wait(t *testing.T, key string) {
+	t.Helper()
+	select {
+	case text := <-w.answers:
+		var fields map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
+		require.Contains(t, fields, key)
+	case <-time.After(2 * patience):
+		require.Fail(t, "the workload does not get to "+key)
+	}
+}
+
+func (w *workload) say(t *testing.T, word string) {
+	t.Helper()
+	_, err := fmt.Fprintln(w.in, word)
+	require.NoError(t, err)
+}
+
+// truth is what a perfect tracer would have.
+func (w *workload) truth(t *testing.T) []compare.Row {
+	t.Helper()
+	journals, err := journal.ReadDir(w.dir)
+	require.NoError(t, err)
+	truth, err := compare.ReadTruth(w.dir)
+	require.NoError(t, err)
+	rows, err := compare.Expected(journals, truth, compare.Options{MaxFrames: 128})
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+	return rows
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build prometheus
+
+package prometheus
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+const mib = 1 << 20
+
+// world is two processes on one made-up GPU, and the endpoint that tells of them.
+type world struct {
+	address string
+	rows    *metrics.Run
+	step    atomic.Int64
+	ended   bool
+	driver  int64
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{driver: 3 << 30}
+	store, queues := &metrics.Store{}, &queue.Registry{}
+	w.rows = store.NewRun("cuda_alloc")
+	queues.Add("pyroscope", func() queue.Stats {
+		n := w.step.Load()
+		return queue.Stats{Items: 2, Bytes: 1000, CapacityBytes: 1 << 20, Sent: n, Retries: n / 2, Lost: n / 3, LostBytes: n * 100}
+	})
+	source := nvml.NewSource(nvml.Config{
+		Open:      func() (nvml.Library, error) { return &library{w}, nil },
+		Rows:      store.Current,
+		Processes: nvml.ProcFS("/nonexistent"),
+		Info:      func(string) {},
+	})
+	at, stop, err := metrics.Serve("127.0.0.1:0", store,
+		metrics.Options{Queues: queues, Sources: []metrics.Source{source}, Cluster: "prod", Compat: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stop()) })
+	w.address = at.String()
+	w.rows.Probes()
+	w.rows.Attached(10, "/lib/libcuda.so.1", true)
+	w.advance()
+	return w
+}
+
+var (
+	first  = profile.Process{ID: 1, PID: 10, Comm: "python3", Namespace: "ml", Pod: "llm-0", Container: "server"}
+	second = profile.Process{ID: 2, PID: 20, Comm: "train", Namespace: "ml", Pod: "train-0", Container: "main"}
+)
+
+func (w *world) advance() {
+	n := w.step.Add(1)
+	row := func(p profile.Process, kind string, allocated, freed, implicit int64) profile.Row {
+		return profile.Row{Process: p, Kind: kind, Values: profile.Values{
+			AllocBytes: allocated, FreedBytes: freed, ImplicitBytes: implicit, InuseBytes: allocated - freed - implicit,
+			AllocObjects: 3 * n, FreedObjects: n, ImplicitObjects: n, InuseObjects: n, PeakBytes: allocated - freed}}
+	}
+	w.rows.Rows([]profile.Row{
+		row(first, "device", (512+n)*mib, n*mib/4, n*mib/4), row(first, "pool", 64*mib, 0, 0), row(first, "host", 8*mib, 0, 0),
+		row(second, "device", (256+n)*mib, n*mib/2, 0),
+	}, func(p profile.Process) bool { return w.ended && p.ID == second.ID })
+	w.rows.Failed(metrics.Series{Process: first, Kind: "device"}, 1<<30)
+	w.rows.Drop("freed_before_attach", n, 0)
+	w.rows.Drop("rows_full", 0, 0)
+}
+
+// device is what both processes hold in device memory now.
+func (w *world) device() int64 {
+	n := w.step.Load()
+	return (512+n)*mib - 2*(n*mib/4) + 64*mib + (256+n)*mib - n*mib/2
+}
+
+func (w *world) run(t *testing.T, long time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) {
+		w.advance()
+	}
+	time.Sleep(3 * time.Second) // the last step is scraped
+}
+
+func (w *world) end() {
+	w.ended = true
+	w.advance()
+}
+
+// library is a GPU with a value for every metric that there is.
+type library struct{ w *world }
+
+func (l *library) Close() {}
+
+func (l *library) Processes() []nvml.ProcessMemory { return l.Read().Processes }
+
+func (l *library) Read() nvml.Reading {
+	gpu := nvml.Device{UUID: "GPU-0", Name: "made up"}
+	n := float64(l.w.step.Load())
+	labels := map[string][]attribute.KeyValue{
+		"hw.gpu.utilization":   {attribute.String("hw.gpu.task", "general")},
+		"hw.temperature":       {attribute.String("hw.sensor_location", "gpu")},
+		"hw.temperature.limit": {attribute.String("hw.limit_type", "high.degraded")},
+		"gpu.clock":            {attribute.String("type", "sm")},
+		"gpu.throttled":        {attribute.String("reason", "hw_thermal")},
+		"hw.errors":            {attribute.String("error.type", "corrected")},
+		"hw.gpu.io":            {attribute.String("network.io.direction", "transmit")},
+		"gpu.nvlink.io":        {attribute.String("network.io.direction", "receive")},
+		"gpu.xid_errors":       {attribute.String("xid", "79")},
+	}
+	values := map[string]float64{
+		"hw.gpu.memory.limit": 8 << 30, "hw.gpu.memory.usage": 3<<30 + n*mib, "hw.gpu.memory.utilization": 0.4, "gpu.processes": 2,
+	}
+	r := nvml.Reading{Processes: []nvml.ProcessMemory{{Device: gpu, PID: 10, Bytes: 2 << 30}, {Device: gpu, PID: 20, Bytes: 1 << 30}}}
+	for _, m := range nvml.Metrics() {
+		v, ok := values[m.Name]
+		if !ok {
+			v = n
+		}
+		r.Points = append(r.Points, nvml.Point{Metric: m.Name, Device: gpu, Value: v, Labels: labels[m.Name]})
+	}
+	return r
+}
