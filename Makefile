@@ -14,7 +14,7 @@ AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
-BPF_FILES := build.yaml $(shell find bpf gadgets -type f 2>/dev/null)
+BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
 
 ## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
 .PHONY: build
@@ -24,7 +24,7 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./wasm/...
 	@$(MAKE) --no-print-directory vet build simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
@@ -54,11 +54,12 @@ bench: build simcuda
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples)); \
+	@unformatted=$$(gofmt -l $(wildcard cmd operators wasm test examples)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
 	@$(STEP) "go vet" $(GO) vet ./...
+	@$(STEP) "go vet for WASM" env GOOS=wasip1 GOARCH=wasm $(GO) vet ./wasm/...
 
 ## clean: remove everything that was built
 .PHONY: clean
