@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -91,7 +92,11 @@ func DecodeStack(b []byte) (Raw, error) {
 		return Raw{}, fmt.Errorf("stack of %d native and %d Python frames: %w", native, python, ErrWire)
 	}
 
-	raw := Raw{Flags: Flags(binary.NativeEndian.Uint32(b))}
+	raw := Raw{
+		Flags:  Flags(binary.NativeEndian.Uint32(b)),
+		Native: slices.Grow([]uint64(nil), native),
+		Python: slices.Grow([]RawPython(nil), python),
+	}
 	for i := range native {
 		raw.Native = append(raw.Native, binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:]))
 	}

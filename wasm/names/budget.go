@@ -22,15 +22,19 @@ func NewBudget(rows int) Budget {
 }
 
 // Fit cuts the names of the next row to its share. What a row leaves, the next
-// ones may use; the frame, which tables show, comes before the lists.
+// ones may use; the frame, which tables show, comes before the list, which rows
+// hold twice.
 func (b *Budget) Fit(t Text) Text {
 	share := b.bytes
 	if b.rows > 1 {
 		share /= b.rows
 	}
-	frame := min(share, maxFrame)
-	t = t.cut(frame, max(share-min(len(t.Frame), frame), 0)/2)
-	b.bytes -= len(t.Frame) + len(t.Stack) + len(t.Frames)
+	share = max(share, 0)
+	t = t.cut(min(share, maxFrame), max(share-min(len(t.Frame), maxFrame), 0)/2)
+	b.bytes -= t.rowBytes()
 	b.rows--
 	return t
 }
+
+// rowBytes is what the names add to a row.
+func (t Text) rowBytes() int { return len(t.Frame) + 2*len(t.Frames) }

@@ -27,27 +27,31 @@ type Maps interface {
 	Symbol(id uint64, b []byte) bool
 }
 
-// Text is a stack as rows show it. No label contains ";", so that the lists can be
-// split at "; ".
+// Text is a stack as rows show it. No label in Frames contains ";", so that the
+// list can be split at "; ".
 type Text struct {
 	// Frame is the innermost Python frame, `qualname (file:line)`; without one
 	// the innermost native frame; [unknown] for a lost stack.
 	Frame string
-	// Stack is all frames, root first; Frames the same, leaf first, as ig's
-	// otel-profiles reads them.
-	Stack, Frames string
+	// Frames is all frames, leaf first, as ig's otel-profiles reads them.
+	Frames string
 }
 
 const (
 	separator = "; "
-	// maxFrame and maxStack bound the texts in bytes. A frame of ours has at
-	// most some 700; that maxStack is reached takes frames with long names.
-	maxFrame = 256
-	maxStack = 8 << 10
-	// A module has 16 MiB for everything (ig's pkg/operators/wasm), of which Go
-	// itself takes 3. Each cache holds at most twice its limit.
+	// maxFrame and maxFrames bound the texts in bytes. 8 KiB are 100 frames of 80
+	// characters; a frame has at most some 700.
+	maxFrame  = 256
+	maxFrames = 8 << 10
+	// A module has 16 MiB for everything (ig's pkg/operators/wasm). Go's own part
+	// is 1.5; garbage and what it fragments take as much as the caches, each of
+	// which holds at most twice its limit.
 	textBytes   = 1 << 20
-	symbolBytes = 1 << 19
+	symbolBytes = 1 << 18
+	// What a new stack allocates and each of its frames, besides 4 × its text; a
+	// test holds them against what Go counts.
+	stackGarbage = 4 << 10
+	frameGarbage = 600
 )
 
 // Namer names the stacks of one run, each once as long as the cache holds it. It
@@ -57,6 +61,10 @@ type Namer struct {
 	texts   *cache[Text]
 	symbols *cache[stack.Symbol]
 	unknown Text
+
+	// Garbage is how many bytes were allocated since somebody set it to 0, and
+	// rather more than less: who collects garbage himself asks for it.
+	Garbage int
 
 	stackBuffer  [stack.StackBytes]byte
 	symbolBuffer [stack.SymbolBytes]byte
@@ -89,21 +97,30 @@ func (n *Namer) Stack(id uint64) Text {
 	if err != nil || len(raw.Native)+len(raw.Python) == 0 {
 		return n.unknown
 	}
-	t := textOf(n.join(raw))
-	n.texts.put(id, t, len(t.Frame)+len(t.Stack)+len(t.Frames))
+	s := n.join(raw)
+	t := textOf(s)
+	n.texts.put(id, t, len(t.Frame)+len(t.Frames))
+	n.Garbage += stackGarbage + len(s)*frameGarbage + 4*len(t.Frames)
 	return t
 }
 
 // join leaves native frames out where there are Python frames: without symbols it
 // is not known where the library ends and the interpreter begins, and addresses
-// differ from process to process.
+// differ from process to process. It stops where the text will be full: what is
+// read of a hostile process's names is bounded, too.
 func (n *Namer) join(raw stack.Raw) stack.Stack {
-	parts := stack.Parts{Flags: raw.Flags}
+	parts := stack.Parts{Flags: raw.Flags, Python: make([]stack.Frame, 0, len(raw.Python))}
+	size := 0
 	for _, p := range raw.Python {
+		if size > maxFrames {
+			parts.Flags |= stack.PythonTruncated
+			break
+		}
 		symbol := n.symbol(p.Symbol)
 		parts.Python = append(parts.Python, stack.Frame{
 			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line,
 		})
+		size += len(symbol.Function) + len(stack.ShortFile(symbol.File))
 	}
 	if len(raw.Python) == 0 {
 		for _, address := range raw.Native {
@@ -132,41 +149,56 @@ func (n *Namer) symbol(id uint64) stack.Symbol {
 		return unreadable
 	}
 	n.symbols.put(id, s, len(s.Function)+len(s.File))
+	n.Garbage += entryBytes + 8*(len(s.Function)+len(s.File))
 	return s
 }
 
 func textOf(s stack.Stack) Text {
-	labels := make([]string, len(s))
+	var b strings.Builder
 	for i, f := range s {
-		labels[i] = strings.ReplaceAll(f.Label(), ";", ":")
+		if i > 0 {
+			b.WriteString(separator)
+		}
+		b.WriteString(strings.ReplaceAll(f.Label(), ";", ":"))
 	}
-	t := Text{Frame: s.Self().Label(), Stack: s.Folded(), Frames: strings.Join(labels, separator)}
-	return t.cut(maxFrame, maxStack)
+	return Text{s.Self().Label(), b.String()}.cut(maxFrame, maxFrames)
 }
 
-// cut shortens the texts to so many bytes each, the lists at the root: the callers
+// cut shortens the texts to so many bytes each, the list at the root: the callers
 // of what stays are [truncated], as where the kernel had no room.
-func (t Text) cut(frame, list int) Text {
+func (t Text) cut(frame, frames int) Text {
 	const mark = stack.Truncated
 	if len(t.Frame) > frame {
 		t.Frame = cutString(t.Frame, frame)
 	}
-	if len(t.Stack) <= list {
+	if len(t.Frames) <= frames {
 		return t
 	}
-	room := list - len(mark) - len(separator)
-	leafFirst, rootFirst := "", ""
-	if room > 0 {
-		// Where a separator begins within the room, a whole frame ends.
-		if i := strings.LastIndex(t.Frames[:min(room+len(separator), len(t.Frames))], separator); i > 0 {
-			leafFirst, rootFirst = t.Frames[:i]+separator, separator+t.Stack[len(t.Stack)-i:]
-		}
+	if frames < len(mark) {
+		t.Frames = ""
+		return t
 	}
-	t.Frames, t.Stack = leafFirst+mark, mark+rootFirst
-	if list < len(mark) {
-		t.Frames, t.Stack = "", ""
+	// Behind the last separator that fits.
+	whole := ""
+	if i := strings.LastIndex(t.Frames[:frames-len(mark)], separator); i >= 0 {
+		whole = t.Frames[:i+len(separator)]
 	}
+	t.Frames = whole + mark
 	return t
+}
+
+// AppendStack appends the frames root first, as people read them.
+func (t Text) AppendStack(to []byte) []byte {
+	rest := t.Frames
+	for {
+		i := strings.LastIndex(rest, separator)
+		if i < 0 {
+			return append(to, rest...)
+		}
+		to = append(to, rest[i+len(separator):]...)
+		to = append(to, separator...)
+		rest = rest[:i]
+	}
 }
 
 // cutString ends with "…" and in no half character.

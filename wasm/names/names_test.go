@@ -5,6 +5,7 @@ package names
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -71,7 +72,7 @@ func TestNames(t *testing.T) {
 		},
 	}
 	n := New(maps)
-	for id, want := range map[uint64]Text{
+	for id, want := range map[uint64][3]string{
 		10: {"Model.forward (model.py:3)", "<module> (a:b.py:9); Model.forward (model.py:3)", "Model.forward (model.py:3); <module> (a:b.py:9)"},
 		11: {"0x7f00", "0x7f10; 0x7f00", "0x7f00; 0x7f10"},
 		12: {"Model.forward (model.py:3)", "[truncated]; Model.forward (model.py:3)", "Model.forward (model.py:3); [truncated]"},
@@ -80,7 +81,8 @@ func TestNames(t *testing.T) {
 		15: {"[unknown]", "[unknown]", "[unknown]"}, // in no map
 		0:  {"[unknown]", "[unknown]", "[unknown]"},
 	} {
-		require.Equal(t, want, n.Stack(id), id)
+		text := n.Stack(id)
+		require.Equal(t, want, [3]string{text.Frame, string(text.AppendStack(nil)), text.Frames}, id)
 	}
 
 	reads := maps.reads
@@ -91,16 +93,14 @@ func TestNames(t *testing.T) {
 }
 
 func TestCutKeepsTheInnermostFrames(t *testing.T) {
-	text := Text{"leaf", "root; middle; leaf", "leaf; middle; root"}
+	text := Text{"leaf", "leaf; middle; root"}
 	require.Equal(t, text, text.cut(100, 18))
-	for list, want := range map[int]Text{
-		17: {"leaf", "[truncated]; leaf", "leaf; [truncated]"},
-		16: {"leaf", "[truncated]", "[truncated]"},
-		10: {"leaf", "", ""},
-		0:  {"leaf", "", ""},
-	} {
-		require.Equal(t, want, text.cut(100, list), list)
+	for room, want := range map[int]string{17: "leaf; [truncated]", 16: "[truncated]", 11: "[truncated]", 10: "", 0: ""} {
+		cut := text.cut(100, room)
+		require.Equal(t, Text{"leaf", want}, cut, room)
+		require.LessOrEqual(t, len(cut.Frames), room)
 	}
+	require.Equal(t, "[truncated]; leaf", string(text.cut(100, 17).AppendStack(nil)))
 	require.Equal(t, "", text.cut(2, 100).Frame)
 	require.Equal(t, "…", text.cut(3, 100).Frame)
 	require.Equal(t, "…", Text{Frame: "ÄÄÄ"}.cut(4, 0).Frame, "no half characters")
@@ -122,10 +122,10 @@ func TestTextsAreBounded(t *testing.T) {
 	long(m, 1)
 	text := New(m).Stack(1)
 	require.LessOrEqual(t, len(text.Frame), maxFrame)
-	require.LessOrEqual(t, len(text.Stack), maxStack)
-	require.Greater(t, len(text.Stack), maxStack/2)
-	require.True(t, strings.HasPrefix(text.Stack, stack.Truncated+separator))
-	require.True(t, utf8.ValidString(text.Frame+text.Stack))
+	require.LessOrEqual(t, len(text.Frames), maxFrames)
+	require.Greater(t, len(text.Frames), maxFrames*9/10)
+	require.True(t, strings.HasSuffix(text.Frames, separator+stack.Truncated))
+	require.True(t, utf8.ValidString(text.Frame+text.Frames))
 }
 
 func TestCachesAreBounded(t *testing.T) {
@@ -136,7 +136,7 @@ func TestCachesAreBounded(t *testing.T) {
 		n.Stack(id + 1)
 	}
 	for _, c := range []struct{ bytes, limit int }{{sizeOf(n.texts), textBytes}, {sizeOf(n.symbols), symbolBytes}} {
-		require.Less(t, c.bytes, 2*c.limit+4*maxStack)
+		require.Less(t, c.bytes, 2*c.limit+4*maxFrames)
 		require.Greater(t, c.bytes, c.limit)
 	}
 }
@@ -150,24 +150,52 @@ func sizeOf[V any](c *cache[V]) (bytes int) {
 	return bytes
 }
 
+// Too low, and a module runs out of memory; far too high, and it collects all the
+// time.
+func TestGarbageIsNotUnderestimated(t *testing.T) {
+	short := &fakeMaps{stacks: map[uint64][]byte{}, symbols: map[uint64][]byte{}}
+	hostile := &fakeMaps{stacks: map[uint64][]byte{}, symbols: map[uint64][]byte{}}
+	for id := range uint64(200) {
+		long(hostile, id+1)
+		var frames []stack.RawPython
+		for i := range id % 30 {
+			short.symbols[id<<8|i] = wireSymbol(fmt.Sprintf("Layer%d.forward", id), "/app/model.py")
+			frames = append(frames, stack.RawPython{Symbol: id<<8 | i, Line: 3})
+		}
+		short.stacks[id+1] = wireStack(stack.HasPython, []uint64{1, 2}, frames)
+	}
+	for name, m := range map[string]*fakeMaps{"short": short, "long": hostile} {
+		n := New(m)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for id := range uint64(200) {
+			n.Stack(id + 1)
+		}
+		runtime.ReadMemStats(&after)
+		allocated := int(after.TotalAlloc - before.TotalAlloc)
+		t.Logf("%s: %d bytes, estimated %d", name, allocated, n.Garbage)
+		require.GreaterOrEqual(t, n.Garbage, allocated, name)
+		require.Less(t, n.Garbage, 4*allocated, name)
+	}
+}
+
 func TestNamesOfAPacketFitIntoIt(t *testing.T) {
 	frames := strings.Repeat("function (file.py:1); ", 300)
-	text := Text{strings.Repeat("f", maxFrame), frames + "f", "f; " + strings.TrimSuffix(frames, separator)}
+	text := Text{strings.Repeat("f", maxFrame), strings.TrimSuffix(frames, separator)}
 	for _, rows := range []int{1, 10, 200, 1000, 5000, 8192, 16384} {
 		b, used := NewBudget(rows), 0
 		for range rows {
-			fit := b.Fit(text)
-			used += len(fit.Frame) + len(fit.Stack) + len(fit.Frames)
+			used += b.Fit(text).rowBytes()
 		}
 		require.LessOrEqual(t, used, max(packetBytes-rows*rowBytes, 0), rows)
 		if rows <= 200 {
-			require.Equal(t, rows*(len(text.Frame)+2*len(text.Stack)), used, "there is room for all")
+			require.Equal(t, rows*text.rowBytes(), used, "there is room for all")
 		}
 	}
 	// What short names leave is for others.
 	b := NewBudget(6000)
 	for range 5999 {
-		require.Equal(t, Text{"f", "f", "f"}, b.Fit(Text{"f", "f", "f"}))
+		require.Equal(t, Text{"f", "f"}, b.Fit(Text{"f", "f"}))
 	}
 	require.Equal(t, text, b.Fit(text))
 }
@@ -179,10 +207,10 @@ func FuzzStack(f *testing.F) {
 		n := New(&fakeMaps{stacks: map[uint64][]byte{1: rawStack}, symbols: map[uint64][]byte{1: rawSymbol}})
 		text := n.Stack(1)
 		require.NotEmpty(t, text.Frame)
-		require.Equal(t, len(text.Stack), len(text.Frames))
+		require.Len(t, text.AppendStack(nil), len(text.Frames))
 		b := Budget{bytes: room, rows: 1}
 		fit := b.Fit(text)
-		require.LessOrEqual(t, len(fit.Frame)+len(fit.Stack)+len(fit.Frames), max(room, 0))
+		require.LessOrEqual(t, fit.rowBytes(), max(room, 0))
 	})
 }
 
