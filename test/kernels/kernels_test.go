@@ -42,13 +42,13 @@ func TestKernels(t *testing.T) {
 				refuses(t, kernel)
 				return
 			}
-			command := fmt.Sprintf("%s=1 %s='%s' '%s' -test.v -test.run '^Test(Load|Product|Stock)$'",
+			command := fmt.Sprintf("%s=1 %s='%s' '%s' -test.v -test.run '^Test(Load|Product|Stock|StockPython)$'",
 				inside, objectVariable, object, self)
 			r := vm.Run(t, kernel, command, limit)
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
 			require.Zero(t, r.Status)
 			// Each of them has run: a test that skips itself, or is not there, passes.
-			for _, name := range []string{"Load", "Product", "Stock"} {
+			for _, name := range []string{"Load", "Product", "Stock ", "StockPython "} {
 				require.Contains(t, r.Stdout, "--- PASS: Test"+name)
 			}
 		})
