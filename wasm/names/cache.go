@@ -9,9 +9,9 @@ const entryBytes = 128
 // cache remembers the values used last, at most 2 × limit bytes of them, in two
 // generations: when the young one is full it becomes the old one, and what was not
 // used since is forgotten.
-type cache[V any] struct {
+type cache[K comparable, V any] struct {
 	limit, bytes int // of the young
-	young, old   map[uint64]sized[V]
+	young, old   map[K]sized[V]
 }
 
 type sized[V any] struct {
@@ -19,11 +19,11 @@ type sized[V any] struct {
 	size  int
 }
 
-func newCache[V any](limit int) *cache[V] {
-	return &cache[V]{limit: limit, young: map[uint64]sized[V]{}}
+func newCache[K comparable, V any](limit int) *cache[K, V] {
+	return &cache[K, V]{limit: limit, young: map[K]sized[V]{}}
 }
 
-func (c *cache[V]) get(k uint64) (V, bool) {
+func (c *cache[K, V]) get(k K) (V, bool) {
 	if e, ok := c.young[k]; ok {
 		return e.value, true
 	}
@@ -36,9 +36,9 @@ func (c *cache[V]) get(k uint64) (V, bool) {
 }
 
 // put remembers a value of so many bytes.
-func (c *cache[V]) put(k uint64, v V, size int) {
+func (c *cache[K, V]) put(k K, v V, size int) {
 	if c.bytes >= c.limit {
-		c.old, c.young, c.bytes = c.young, map[uint64]sized[V]{}, 0
+		c.old, c.young, c.bytes = c.young, map[K]sized[V]{}, 0
 	}
 	c.young[k] = sized[V]{v, size}
 	c.bytes += size + entryBytes

@@ -13,6 +13,7 @@
 package names
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -27,14 +28,20 @@ type Maps interface {
 	Symbol(id uint64, b []byte) bool
 }
 
-// Text is a stack as rows show it. No label in Frames contains ";", so that the
-// list can be split at "; ".
+// Text is a stack as rows show it.
+//
+// The code of this package avoids loops over characters where it can: ig has
+// wazero ask at each turn of a loop whether the gadget has ended, which takes longer
+// than the turn.
 type Text struct {
 	// Frame is the innermost Python frame, `qualname (file:line)`; without one
 	// the innermost native frame; [unknown] for a lost stack.
 	Frame string
-	// Frames is all frames, leaf first, as ig's otel-profiles reads them.
+	// Frames is all frames, leaf first, as ig's otel-profiles reads them. No label
+	// in it contains ";", so that the list can be split at "; ".
 	Frames string
+	// ends is where each label ends in Frames.
+	ends []uint16
 }
 
 const (
@@ -46,20 +53,20 @@ const (
 	// A module has 16 MiB for everything (ig's pkg/operators/wasm). Go's own part
 	// is 1.5; garbage and what it fragments take as much as the caches, each of
 	// which holds at most twice its limit.
-	textBytes   = 1 << 20
-	symbolBytes = 1 << 18
-	// What a new stack allocates and each of its frames, besides 4 × its text; a
-	// test holds them against what Go counts.
-	stackGarbage = 4 << 10
-	frameGarbage = 600
+	textBytes  = 1 << 20
+	labelBytes = 1 << 18
+	// What a new stack allocates besides 3 × its text, and a new label besides
+	// 8 × its own; a test holds them against what Go counts.
+	stackGarbage = 6 << 10
+	frameGarbage = 200
 )
 
 // Namer names the stacks of one run, each once as long as the cache holds it. It
 // is not safe for concurrent use: ig calls a module from one thread at a time.
 type Namer struct {
 	maps    Maps
-	texts   *cache[Text]
-	symbols *cache[stack.Symbol]
+	texts   *cache[uint64, Text]
+	labels  *cache[stack.RawPython, label]
 	unknown Text
 
 	// Garbage is how many bytes were allocated since somebody set it to 0, and
@@ -70,13 +77,16 @@ type Namer struct {
 	symbolBuffer [stack.SymbolBytes]byte
 }
 
+// label is a Python frame's: for itself, and within a list.
+type label struct{ alone, listed string }
+
 // New names what is in maps.
 func New(maps Maps) *Namer {
 	return &Namer{
 		maps:    maps,
-		texts:   newCache[Text](textBytes),
-		symbols: newCache[stack.Symbol](symbolBytes),
-		unknown: textOf(stack.UnknownStack()),
+		texts:   newCache[uint64, Text](textBytes),
+		labels:  newCache[stack.RawPython, label](labelBytes),
+		unknown: textOf(stack.UnknownStack(), stack.Unknown),
 	}
 }
 
@@ -97,30 +107,33 @@ func (n *Namer) Stack(id uint64) Text {
 	if err != nil || len(raw.Native)+len(raw.Python) == 0 {
 		return n.unknown
 	}
-	s := n.join(raw)
-	t := textOf(s)
-	n.texts.put(id, t, len(t.Frame)+len(t.Frames))
-	n.Garbage += stackGarbage + len(s)*frameGarbage + 4*len(t.Frames)
+	t := textOf(n.join(raw))
+	n.texts.put(id, t, len(t.Frame)+len(t.Frames)+2*len(t.ends))
+	n.Garbage += stackGarbage + 3*len(t.Frames) + frameGarbage*len(t.ends)
 	return t
 }
 
-// join leaves native frames out where there are Python frames: without symbols it
-// is not known where the library ends and the interpreter begins, and addresses
-// differ from process to process. It stops where the text will be full: what is
-// read of a hostile process's names is bounded, too.
-func (n *Namer) join(raw stack.Raw) stack.Stack {
+// join gives frames whose functions are their labels, and the label of the frame
+// for tables.
+//
+// It leaves native frames out where there are Python frames: without symbols it is
+// not known where the library ends and the interpreter begins, and addresses differ
+// from process to process. It stops where the text will be full: what is read of a
+// hostile process's names is bounded, too.
+func (n *Namer) join(raw stack.Raw) (s stack.Stack, self string) {
 	parts := stack.Parts{Flags: raw.Flags, Python: make([]stack.Frame, 0, len(raw.Python))}
 	size := 0
-	for _, p := range raw.Python {
+	for i, p := range raw.Python {
 		if size > maxFrames {
 			parts.Flags |= stack.PythonTruncated
 			break
 		}
-		symbol := n.symbol(p.Symbol)
-		parts.Python = append(parts.Python, stack.Frame{
-			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line,
-		})
-		size += len(symbol.Function) + len(stack.ShortFile(symbol.File))
+		l := n.label(p)
+		if i == 0 {
+			self = l.alone
+		}
+		parts.Python = append(parts.Python, stack.Frame{Kind: stack.KindPython, Function: l.listed})
+		size += len(l.listed) + len(separator)
 	}
 	if len(raw.Python) == 0 {
 		for _, address := range raw.Native {
@@ -129,39 +142,62 @@ func (n *Namer) join(raw stack.Raw) stack.Stack {
 			})
 		}
 	}
-	return stack.Join(parts)
+	s = stack.Join(parts)
+	if self == "" {
+		self = s[0].Function
+	}
+	return s, self
 }
 
-func (n *Namer) symbol(id uint64) stack.Symbol {
+func (n *Namer) label(p stack.RawPython) label {
+	if l, ok := n.labels.get(p); ok {
+		return l
+	}
+	symbol, isRead := n.symbol(p.Symbol)
+	f := stack.Frame{Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line}
+	l := label{alone: f.Label()}
+	l.listed = strings.ReplaceAll(l.alone, ";", ":")
+	n.Garbage += entryBytes + 8*(len(symbol.Function)+len(symbol.File)+len(l.alone))
+	if isRead { // else it may be there next time
+		n.labels.put(p, l, len(l.alone))
+	}
+	return l
+}
+
+func (n *Namer) symbol(id uint64) (s stack.Symbol, isRead bool) {
 	unreadable := stack.Symbol{Function: stack.Unreadable}
 	if id == 0 {
-		return unreadable
-	}
-	if s, ok := n.symbols.get(id); ok {
-		return s
+		return unreadable, false
 	}
 	clear(n.symbolBuffer[:])
 	if !n.maps.Symbol(id, n.symbolBuffer[:]) {
-		return unreadable
+		return unreadable, false
 	}
 	s, err := stack.DecodeSymbol(n.symbolBuffer[:])
-	if err != nil || s.Function == stack.Unreadable {
-		return unreadable
+	if err != nil {
+		return unreadable, false
 	}
-	n.symbols.put(id, s, len(s.Function)+len(s.File))
-	n.Garbage += entryBytes + 8*(len(s.Function)+len(s.File))
-	return s
+	return s, s.Function != stack.Unreadable
 }
 
-func textOf(s stack.Stack) Text {
+func textOf(s stack.Stack, self string) Text {
+	size := 0
+	for _, f := range s {
+		size += len(f.Function) + len(separator)
+	}
 	var b strings.Builder
+	b.Grow(size)
+	t := Text{Frame: self, ends: make([]uint16, 0, len(s))}
 	for i, f := range s {
 		if i > 0 {
 			b.WriteString(separator)
 		}
-		b.WriteString(strings.ReplaceAll(f.Label(), ";", ":"))
+		b.WriteString(f.Function)
+		// What does not fit into the type is cut below.
+		t.ends = append(t.ends, uint16(min(b.Len(), math.MaxUint16)))
 	}
-	return Text{s.Self().Label(), b.String()}.cut(maxFrame, maxFrames)
+	t.Frames = b.String()
+	return t.cut(maxFrame, maxFrames)
 }
 
 // cut shortens the texts to so many bytes each, the list at the root: the callers
@@ -175,30 +211,35 @@ func (t Text) cut(frame, frames int) Text {
 		return t
 	}
 	if frames < len(mark) {
-		t.Frames = ""
+		t.Frames, t.ends = "", nil
 		return t
 	}
-	// Behind the last separator that fits.
-	whole := ""
-	if i := strings.LastIndex(t.Frames[:frames-len(mark)], separator); i >= 0 {
-		whole = t.Frames[:i+len(separator)]
+	whole := 0 // labels that stay
+	for whole < len(t.ends) && int(t.ends[whole])+len(separator)+len(mark) <= frames {
+		whole++
 	}
-	t.Frames = whole + mark
+	if whole == 0 {
+		t.Frames, t.ends = mark, []uint16{uint16(len(mark))}
+		return t
+	}
+	t.Frames = t.Frames[:t.ends[whole-1]] + separator + mark
+	t.ends = append(t.ends[:whole:whole], uint16(len(t.Frames)))
 	return t
 }
 
 // AppendStack appends the frames root first, as people read them.
 func (t Text) AppendStack(to []byte) []byte {
-	rest := t.Frames
-	for {
-		i := strings.LastIndex(rest, separator)
-		if i < 0 {
-			return append(to, rest...)
+	for i := len(t.ends) - 1; i >= 0; i-- {
+		begin := 0
+		if i > 0 {
+			begin = int(t.ends[i-1]) + len(separator)
 		}
-		to = append(to, rest[i+len(separator):]...)
-		to = append(to, separator...)
-		rest = rest[:i]
+		to = append(to, t.Frames[begin:t.ends[i]]...)
+		if i > 0 {
+			to = append(to, separator...)
+		}
 	}
+	return to
 }
 
 // cutString ends with "…" and in no half character.

@@ -93,11 +93,12 @@ func TestNames(t *testing.T) {
 }
 
 func TestCutKeepsTheInnermostFrames(t *testing.T) {
-	text := Text{"leaf", "leaf; middle; root"}
+	text := textOf(stack.Stack{{Function: "leaf"}, {Function: "middle"}, {Function: "root"}}, "leaf")
+	require.Equal(t, "leaf; middle; root", text.Frames)
 	require.Equal(t, text, text.cut(100, 18))
 	for room, want := range map[int]string{17: "leaf; [truncated]", 16: "[truncated]", 11: "[truncated]", 10: "", 0: ""} {
 		cut := text.cut(100, room)
-		require.Equal(t, Text{"leaf", want}, cut, room)
+		require.Equal(t, [2]string{"leaf", want}, [2]string{cut.Frame, cut.Frames}, room)
 		require.LessOrEqual(t, len(cut.Frames), room)
 	}
 	require.Equal(t, "[truncated]; leaf", string(text.cut(100, 17).AppendStack(nil)))
@@ -135,14 +136,14 @@ func TestCachesAreBounded(t *testing.T) {
 		long(m, id+1)
 		n.Stack(id + 1)
 	}
-	for _, c := range []struct{ bytes, limit int }{{sizeOf(n.texts), textBytes}, {sizeOf(n.symbols), symbolBytes}} {
+	for _, c := range []struct{ bytes, limit int }{{sizeOf(n.texts), textBytes}, {sizeOf(n.labels), labelBytes}} {
 		require.Less(t, c.bytes, 2*c.limit+4*maxFrames)
 		require.Greater(t, c.bytes, c.limit)
 	}
 }
 
-func sizeOf[V any](c *cache[V]) (bytes int) {
-	for _, generation := range []map[uint64]sized[V]{c.young, c.old} {
+func sizeOf[K comparable, V any](c *cache[K, V]) (bytes int) {
+	for _, generation := range []map[K]sized[V]{c.young, c.old} {
 		for _, e := range generation {
 			bytes += e.size + entryBytes
 		}
@@ -180,8 +181,11 @@ func TestGarbageIsNotUnderestimated(t *testing.T) {
 }
 
 func TestNamesOfAPacketFitIntoIt(t *testing.T) {
-	frames := strings.Repeat("function (file.py:1); ", 300)
-	text := Text{strings.Repeat("f", maxFrame), strings.TrimSuffix(frames, separator)}
+	frames := make(stack.Stack, 300)
+	for i := range frames {
+		frames[i].Function = "function (file.py:1)"
+	}
+	text := textOf(frames, strings.Repeat("f", maxFrame))
 	for _, rows := range []int{1, 10, 200, 1000, 5000, 8192, 16384} {
 		b, used := NewBudget(rows), 0
 		for range rows {
@@ -194,8 +198,9 @@ func TestNamesOfAPacketFitIntoIt(t *testing.T) {
 	}
 	// What short names leave is for others.
 	b := NewBudget(6000)
+	short := textOf(stack.Stack{{Function: "f"}}, "f")
 	for range 5999 {
-		require.Equal(t, Text{"f", "f"}, b.Fit(Text{"f", "f"}))
+		require.Equal(t, short, b.Fit(short))
 	}
 	require.Equal(t, text, b.Fit(text))
 }
