@@ -166,6 +166,13 @@ func pythonText(b []byte, kind uint8) (string, error) {
 	}
 
 	var text strings.Builder
+	if kind == 1 {
+		// ASCII is the same in Latin-1 and in UTF-8.
+		if s := string(b); isPlain(s) {
+			return s, nil
+		}
+	}
+	text.Grow(len(b))
 	for ; len(b) > 0; b = b[kind:] {
 		var r rune
 		switch kind {

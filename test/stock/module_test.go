@@ -8,6 +8,7 @@ package stock
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"runtime"
 	"strings"
@@ -106,14 +107,14 @@ func (m *module) newMap(name string, size uint32) *ebpf.Map {
 	return created
 }
 
-// put stores a stack of Python frames, each of a function of its own.
+// put stores a stack of Python frames, leaf first; line n is that of frame n.
 func (m *module) put(id uint64, flags stack.Flags, names ...string) {
 	m.t.Helper()
 	b := make([]byte, stack.StackBytes)
 	binary.NativeEndian.PutUint32(b, uint32(flags))
 	binary.NativeEndian.PutUint16(b[6:], uint16(len(names)))
 	for i, name := range names {
-		symbol := id<<8 | uint64(i)
+		symbol := symbolOf(name)
 		binary.NativeEndian.PutUint64(b[8+8*32+16*i:], symbol)
 		binary.NativeEndian.PutUint32(b[8+8*32+16*i+8:], uint32(i+1))
 		s := make([]byte, stack.SymbolBytes)
@@ -126,6 +127,12 @@ func (m *module) put(id uint64, flags stack.Flags, names ...string) {
 		require.NoError(m.t, m.symbols.Put(symbol, s))
 	}
 	require.NoError(m.t, m.stacks.Put(id, b))
+}
+
+func symbolOf(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64()
 }
 
 // row is what comes out of a row of allocs.
@@ -228,19 +235,19 @@ func TestModuleLivesInItsMemory(t *testing.T) {
 		for id := first; id < first+batch; id++ {
 			names := make([]string, 128)
 			for i := range names {
-				names[i] = fmt.Sprintf("%s%07d", name, id)
+				names[i] = fmt.Sprintf("%s%05d%03d", name, id, i)
 			}
 			m.put(id, stack.HasPython, names...)
 			ids = append(ids, id)
 		}
 		for range 2 {
 			m.table(func(i int, r row) {
-				require.True(t, strings.HasPrefix(r.frame, fmt.Sprintf("%s%07d (", name, ids[i])), r.frame)
+				require.True(t, strings.HasPrefix(r.frame, fmt.Sprintf("%s%05d000 (", name, ids[i])), r.frame)
 			}, ids...)
 		}
 		for _, id := range ids {
-			for i := range uint64(128) {
-				require.NoError(t, m.symbols.Delete(id<<8|i))
+			for i := range 128 {
+				require.NoError(t, m.symbols.Delete(symbolOf(fmt.Sprintf("%s%05d%03d", name, id, i))))
 			}
 		}
 	}
@@ -255,9 +262,10 @@ func TestModuleCost(t *testing.T) {
 	ids := make([]uint64, count)
 	for i := range ids {
 		ids[i] = uint64(i + 1)
+		// As calls branch: the innermost frames differ most.
 		names := make([]string, 20)
 		for n := range names {
-			names[n] = fmt.Sprintf("Layer%d.forward", n*i)
+			names[n] = fmt.Sprintf("Layer%d.forward%d", n, i>>(2*n))
 		}
 		m.put(ids[i], stack.HasPython, names...)
 	}

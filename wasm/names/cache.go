@@ -6,12 +6,12 @@ package names
 // and its share of a map that is two thirds full.
 const entryBytes = 128
 
-// cache remembers the values used last, at most 2 × limit bytes of them, in two
-// generations: when the young one is full it becomes the old one, and what was not
-// used since is forgotten.
+// cache remembers values of at most limit bytes. When it is full it forgets any of
+// them: a table asks for its rows in the same order each time, and a cache that
+// forgot what was used longest ago would never have the next.
 type cache[K comparable, V any] struct {
-	limit, bytes int // of the young
-	young, old   map[K]sized[V]
+	limit, bytes int
+	entries      map[K]sized[V]
 }
 
 type sized[V any] struct {
@@ -20,26 +20,24 @@ type sized[V any] struct {
 }
 
 func newCache[K comparable, V any](limit int) *cache[K, V] {
-	return &cache[K, V]{limit: limit, young: map[K]sized[V]{}}
+	return &cache[K, V]{limit: limit, entries: map[K]sized[V]{}}
 }
 
 func (c *cache[K, V]) get(k K) (V, bool) {
-	if e, ok := c.young[k]; ok {
-		return e.value, true
-	}
-	e, ok := c.old[k]
-	if ok {
-		delete(c.old, k)
-		c.put(k, e.value, e.size)
-	}
+	e, ok := c.entries[k]
 	return e.value, ok
 }
 
-// put remembers a value of so many bytes.
+// put remembers the value of a key that get does not have.
 func (c *cache[K, V]) put(k K, v V, size int) {
-	if c.bytes >= c.limit {
-		c.old, c.young, c.bytes = c.young, map[K]sized[V]{}, 0
+	size += entryBytes
+	for other, e := range c.entries { // begins anywhere
+		if c.bytes+size <= c.limit {
+			break
+		}
+		delete(c.entries, other)
+		c.bytes -= e.size
 	}
-	c.young[k] = sized[V]{v, size}
-	c.bytes += size + entryBytes
+	c.entries[k] = sized[V]{v, size}
+	c.bytes += size
 }

@@ -51,10 +51,10 @@ const (
 	maxFrame  = 256
 	maxFrames = 8 << 10
 	// A module has 16 MiB for everything (ig's pkg/operators/wasm). Go's own part
-	// is 1.5; garbage and what it fragments take as much as the caches, each of
-	// which holds at most twice its limit.
-	textBytes  = 1 << 20
-	labelBytes = 1 << 18
+	// is 1.5; garbage and what it fragments take as much as the caches.
+	textBytes  = 3 << 20
+	labelBytes = 1 << 19
+	fileBytes  = 1 << 17
 	// What a new stack allocates besides 3 × its text, and a new label besides
 	// 8 × its own; a test holds them against what Go counts.
 	stackGarbage = 6 << 10
@@ -67,6 +67,7 @@ type Namer struct {
 	maps    Maps
 	texts   *cache[uint64, Text]
 	labels  *cache[stack.RawPython, label]
+	files   *cache[string, string] // path → as labels show it
 	unknown Text
 
 	// Garbage is how many bytes were allocated since somebody set it to 0, and
@@ -86,6 +87,7 @@ func New(maps Maps) *Namer {
 		maps:    maps,
 		texts:   newCache[uint64, Text](textBytes),
 		labels:  newCache[stack.RawPython, label](labelBytes),
+		files:   newCache[string, string](fileBytes),
 		unknown: textOf(stack.UnknownStack(), stack.Unknown),
 	}
 }
@@ -153,31 +155,35 @@ func (n *Namer) label(p stack.RawPython) label {
 	if l, ok := n.labels.get(p); ok {
 		return l
 	}
-	symbol, isRead := n.symbol(p.Symbol)
-	f := stack.Frame{Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line}
-	l := label{alone: f.Label()}
-	l.listed = strings.ReplaceAll(l.alone, ";", ":")
+	clear(n.symbolBuffer[:])
+	if p.Symbol == 0 || !n.maps.Symbol(p.Symbol, n.symbolBuffer[:]) {
+		clear(n.symbolBuffer[:])
+	}
+	symbol, err := stack.DecodeSymbol(n.symbolBuffer[:])
+	if err != nil {
+		symbol = stack.Symbol{Function: stack.Unreadable}
+	}
+	f := stack.Frame{Kind: stack.KindPython, Function: symbol.Function, Line: p.Line}
+	l := label{alone: f.LabelIn(n.file(symbol.File))}
+	if l.listed = l.alone; strings.IndexByte(l.alone, ';') >= 0 {
+		l.listed = strings.ReplaceAll(l.alone, ";", ":")
+	}
 	n.Garbage += entryBytes + 8*(len(symbol.Function)+len(symbol.File)+len(l.alone))
-	if isRead { // else it may be there next time
+	if symbol.Function != stack.Unreadable { // else it may be there next time
 		n.labels.put(p, l, len(l.alone))
 	}
 	return l
 }
 
-func (n *Namer) symbol(id uint64) (s stack.Symbol, isRead bool) {
-	unreadable := stack.Symbol{Function: stack.Unreadable}
-	if id == 0 {
-		return unreadable, false
+// file is stack.ShortFile, which looks for words in the path, remembered: there
+// are few files.
+func (n *Namer) file(path string) string {
+	if short, ok := n.files.get(path); ok {
+		return short
 	}
-	clear(n.symbolBuffer[:])
-	if !n.maps.Symbol(id, n.symbolBuffer[:]) {
-		return unreadable, false
-	}
-	s, err := stack.DecodeSymbol(n.symbolBuffer[:])
-	if err != nil {
-		return unreadable, false
-	}
-	return s, s.Function != stack.Unreadable
+	short := stack.ShortFile(path)
+	n.files.put(path, short, len(path))
+	return short
 }
 
 func textOf(s stack.Stack, self string) Text {
