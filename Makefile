@@ -25,9 +25,11 @@ build: setup bin/ig-gpu
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
 	@$(STEP) "pure tests" $(GO) test ./operators/... ./wasm/...
-	@$(MAKE) --no-print-directory vet build simcuda
+	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@echo "==> interpreters for the unwinder"
+	@test/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
 
@@ -39,15 +41,36 @@ demo: build simcuda
 ## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
 KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
-test-kernels: build simcuda
-	@$(STEP) "build ig itself" test/kernels/stock-ig.sh
-	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 60m ./test/kernels
+test-kernels: build simcuda $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
+	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
+	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
+	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/kernels
+
+## test-arm64: the product on an arm64 processor, emulated
+.PHONY: test-arm64
+test-arm64:
+	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
+	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
+
+## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
+.PHONY: test-python
+test-python: setup
+	@$(STEP) "fetch interpreters" $(ROOT) test/unwind/pythons.sh all
+	@echo "==> the unwinder; all that is said: build/python.log"
+	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/unwind 2>&1 | \
+		tee build/python.log | \
+		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
 
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+
+## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
+.PHONY: compare
+compare: build
+	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/compare
 
 ## lint: gofmt and go vet
 .PHONY: lint format vet
@@ -59,6 +82,7 @@ format:
 
 vet:
 	@$(STEP) "go vet" $(GO) vet ./...
+	@$(STEP) "go vet for arm64" env GOARCH=arm64 $(GO) vet ./...
 	@$(STEP) "go vet for WASM" env GOOS=wasip1 GOARCH=wasm $(GO) vet ./wasm/...
 
 ## clean: remove everything that was built
@@ -92,3 +116,7 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
+
+# Not run here, but a break is noticed.
+build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
+	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

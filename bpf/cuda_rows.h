@@ -4,7 +4,7 @@
 
 #include "cuda_apis.h"
 #include "drops.h"
-#include "process.h"
+#include "process_rows.h"
 #include "thread.h"
 
 /*
@@ -17,7 +17,6 @@
 #define MAX_ROWS 16384
 #endif
 #define MAX_UNKNOWN_ROWS 4096
-#define MAX_PROCESSES 8192
 
 #define KIND_NAME_BYTES 8
 
@@ -43,12 +42,6 @@ struct row {
 	__u64 inuse_bytes, peak_bytes;
 };
 
-struct process {
-	struct gadget_process proc;
-	__u64 start_boot_ns;
-	__u64 exit_boot_ns; /* 0: runs. What is in use then is freed implicitly */
-};
-
 /*
  * Row → sums. Written by the exit probes, read by iter/bpf_map_elem. Entries of
  * ended processes are deleted by user space. Size: stacks × kinds is small; a
@@ -71,32 +64,6 @@ struct {
 	__type(value, struct row);
 } unknown_rows SEC(".maps");
 
-/* Process id → who it is. Written at its first row and at its exit. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_PROCESSES);
-	__type(key, __u64);
-	__type(value, struct process);
-} processes_by_id SEC(".maps");
-
-static __noinline int process_remember(__u64 id)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct process p = {};
-
-	if (bpf_map_lookup_elem(&processes_by_id, &id))
-		return 0;
-	gadget_process_populate(&p.proc);
-	/* The process, not the thread that happened to call first. */
-	p.proc.tid = p.proc.pid;
-	bpf_probe_read_kernel(p.proc.comm, sizeof(p.proc.comm), task->group_leader->comm);
-	p.start_boot_ns = task->group_leader->start_boottime;
-	if (bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
-		drop(DROP_PROCESSES_FULL);
-	return 0;
-}
-
 /* The row of `key`, made at its first use. NULL: there is no room. */
 static __always_inline struct row *row_of(struct row_key *key)
 {
@@ -107,14 +74,14 @@ static __always_inline struct row *row_of(struct row_key *key)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
 			return row;
-		process_remember(key->process);
+		process_remember(bpf_get_current_task_btf(), key->process);
 		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
 		return bpf_map_lookup_elem(&rows_by_stack, key);
 	}
 	row = bpf_map_lookup_elem(&unknown_rows, key);
 	if (row)
 		return row;
-	process_remember(key->process);
+	process_remember(bpf_get_current_task_btf(), key->process);
 	bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&unknown_rows, key);
 }

@@ -16,6 +16,17 @@
 /* A frame further away than this is not on the same stack. */
 #define NATIVE_STACK_BYTES (8ULL << 20)
 
+/*
+ * On arm64 a return address on the stack may be signed: the bits above those of
+ * addresses, of which user space has 48 unless it asks for more by a hint, hold a
+ * code. Kernels keep it out of TTBR0's range likewise (user_pac_mask of PTRACE).
+ */
+#if defined(__TARGET_ARCH_arm64)
+#define NATIVE_ADDRESS(word) ((word) & ((1ULL << 48) - 1))
+#else
+#define NATIVE_ADDRESS(word) (word)
+#endif
+
 struct code_key {
 	__u64 process;
 	__u64 address;
@@ -76,6 +87,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 			break;
 		if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
 			break;
+		frame[1] = NATIVE_ADDRESS(frame[1]);
 		if (frame[1] < 4096)
 			break;
 		if (s->native[n] != frame[1] && !native_is_code(process, frame[1]))

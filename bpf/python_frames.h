@@ -16,9 +16,10 @@
 #define MAX_PYTHON_LINES 32768
 #endif
 
-/* The parts of an object that are compared: its tail, where names differ. */
-#define PY_CHECK_TABLE 64
-#define PY_CHECK_TEXT 32
+/* How much of an object is compared: of names what is kept of them. */
+#define PY_CHECK_TABLE 248
+#define PY_CHECK_TABLE_HEAD 128
+#define PY_CHECK_TEXT 32 /* at least: short strings with their length and hash */
 #define PY_CHECK_QUALNAME 96 /* from the object's head on */
 #define PY_CHECK_MAX_AT 0xffff
 /* Events for which a place does without python_witness() when that was of no use. */
@@ -74,6 +75,19 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 	return python_mix_words(h, words, most / 8) | 1;
 }
 
+/* As python_mix_user(), up to 256 bytes; most objects are short. */
+static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u64 address,
+					  __u32 bytes)
+{
+	if (bytes <= 32)
+		return python_mix_user(t, h, address, bytes, 32);
+	if (bytes <= 64)
+		return python_mix_user(t, h, address, bytes, 64);
+	if (bytes <= 128)
+		return python_mix_user(t, h, address, bytes, 128);
+	return python_mix_user(t, h, address, bytes, 256);
+}
+
 /*
  * Mixes the beginning of a str in that the code object does not refer to: it may
  * be free memory, where the allocators write links over the reference count. 0: it
@@ -94,21 +108,35 @@ static __always_inline __u64 python_mix_qualname(struct python_thread *t, __u64 
 	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
 }
 
+/* Mixes the next PY_CHECK_TEXT - 1 bytes of a C string in. 0: a fault. */
+static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	if (user_read_text(&t->fault, words, PY_CHECK_TEXT, address) < 0)
+		return 0;
+	return python_mix_words(h, words, PY_CHECK_TEXT / 8) | 1;
+}
+
 /*
- * How the name of t->argument_type begins: types are freed, too. 0: a fault.
- * Neighbours in a stack are often methods of one object.
+ * The name of t->argument_type, as far as it is kept: types are freed, too. 0: a
+ * fault. Neighbours in a stack are often methods of one object.
  */
 static __always_inline __u64 python_class_hash(struct python_thread *t)
 {
-	__u64 *words = (__u64 *)t->bytes;
-	__u64 name;
+	__u64 name, h;
 
 	if (t->argument_type != t->checked_type) {
 		t->checked_type = 0;
-		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME) ||
-		    user_read_text(&t->fault, words, PY_CHECK_TEXT, name) < 0)
+		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME))
 			return 0;
-		t->checked_class = python_mix_words(name, words, PY_CHECK_TEXT / 8) | 1;
+		h = python_mix_text(t, name, name);
+		/* The last byte is the NUL. */
+		if (h && t->bytes[PY_CHECK_TEXT - 2])
+			h = python_mix_text(t, h, name + PY_CHECK_TEXT - 1);
+		if (!h)
+			return 0;
+		t->checked_class = h;
 		t->checked_type = t->argument_type;
 	}
 	return t->checked_class;
@@ -118,8 +146,9 @@ static __always_inline __u64 python_class_hash(struct python_thread *t)
  * Says whether the code object at the key's address is still the same, for code
  * objects are freed and their memory is used again at once. 3.12 and later
  * number them (co_version): exact. Before that, or after 2^32 numbers, compared
- * are the object's own words, the tails of its line table, name and file, and the
- * class's name: two objects alike in all of these would be taken for each other.
+ * are the object's own words, its name and file as far as they are kept, the class's
+ * name, and the line table: no name is ever one of another code object. A line may
+ * be, of one that differs but in the middle of a table of more than 248 bytes.
  *
  * The key goes in, too: an LRU entry may change hands while it is read.
  * 0 on a fault, which makes no entry valid.
@@ -129,7 +158,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
-	__u64 name, file, place, class;
+	__u64 name, file, place, class, table;
 	__u32 version = 0, from;
 
 	if (o->minor >= 12) {
@@ -150,8 +179,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	/* Neighbours in a stack often share the file, which lives as long as they. */
 	place = file ^ (__u64)v->file_at << 48;
 	if (place != t->checked_file) {
-		t->checked_hash = python_mix_user(t, place, file + v->file_at, PY_CHECK_TEXT,
-						  PY_CHECK_TEXT);
+		t->checked_hash = python_mix_object(t, place, file + v->file_at, v->file_last + 1);
 		if (!t->checked_hash)
 			return 0;
 		t->checked_file = place;
@@ -169,11 +197,13 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	if (o->minor < 11 && !v->has_self && v->witness)
 		h = python_mix_qualname(t, h, v->witness, v->name_bytes);
 	else
-		h = python_mix_user(t, h, name + v->name_at, PY_CHECK_TEXT, PY_CHECK_TEXT);
+		h = python_mix_object(t, h, name + v->name_at, v->name_last + 1);
 	if (!h)
 		return 0;
-	return python_mix_user(t, h, PY_CODE(t, PY_CODE_LINETABLE) + v->table_at, v->table_bytes,
-			       PY_CHECK_TABLE);
+	table = PY_CODE(t, PY_CODE_LINETABLE);
+	if (v->table_at > o->at[PY_BYTES_DATA])
+		h = python_mix_object(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD);
+	return h ? python_mix_object(t, h, table + v->table_at, v->table_bytes) : 0;
 }
 
 /* Where the last `most` bytes of an object begin that ends at `end`. */
@@ -184,12 +214,21 @@ static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
 	return end < start + most ? start : end - most;
 }
 
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
+/* The compared bytes of an object, counted from its beginning. */
+struct python_range {
+	__u16 at;
+	__u8 last; /* less one */
+	__u8 head; /* how many of PY_CHECK_QUALNAME the object has */
+};
+#endif
+
 /*
- * Where in a str the PY_CHECK_TEXT bytes begin that are compared, and how many of
- * PY_CHECK_QUALNAME it has. 0 or -EFAULT.
+ * Which bytes of a str are compared: the last `most` of its characters, and never
+ * less than PY_CHECK_TEXT. 0 or -EFAULT.
  */
-static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u16 *at,
-					  __u8 *bytes)
+static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u32 most,
+					  struct python_range *r)
 {
 	struct python_offsets *o = &t->offsets;
 	__u64 length, end, state;
@@ -200,12 +239,19 @@ static __noinline long python_string_tail(struct python_thread *t, __u64 object,
 	state = python_word(t->bytes, 127, o->at[PY_STRING_STATE]);
 	/* Unusual strings are compared by address and length only. */
 	end = 0;
-	if (state & PY_STRING_IS_COMPACT && length <= 1 << 24)
+	if (state & PY_STRING_IS_COMPACT && length <= 1 << 24) {
+		length *= PY_STRING_KIND(state);
 		end = o->at[state & PY_STRING_IS_ASCII ? PY_STRING_ASCII : PY_STRING_COMPACT] +
-		      length * PY_STRING_KIND(state);
+		      length;
+	} else {
+		length = 0;
+	}
+	if (length < most)
+		most = length < PY_CHECK_TEXT ? PY_CHECK_TEXT : length;
 	/* A short one has its length and hash among them, never its reference count. */
-	*at = python_tail(PY_OBJECT_TYPE, end, PY_CHECK_TEXT);
-	*bytes = end < PY_CHECK_QUALNAME ? end : PY_CHECK_QUALNAME;
+	r->at = python_tail(PY_OBJECT_TYPE, end, most);
+	r->last = most - 1;
+	r->head = end < PY_CHECK_QUALNAME ? end : PY_CHECK_QUALNAME;
 	return 0;
 }
 
@@ -218,9 +264,9 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
-	/* A table of up to 64 bytes is compared as a whole. */
-	v->table_at = python_tail(start, start + size, PY_CHECK_TABLE);
-	v->table_bytes = size < PY_CHECK_TABLE ? size : PY_CHECK_TABLE;
+	/* A longer one at both ends. */
+	v->table_bytes = size <= PY_CHECK_TABLE ? size : PY_CHECK_TABLE_HEAD;
+	v->table_at = python_tail(start, start + size, v->table_bytes);
 	return 0;
 }
 
@@ -236,7 +282,7 @@ PYTHON_GLOBAL long python_resolve(void)
 	__u32 faults;
 	__s32 target;
 	__u64 name;
-	__u8 unused;
+	struct python_range r;
 	long line;
 
 	if (!t)
@@ -269,9 +315,16 @@ PYTHON_GLOBAL long python_resolve(void)
 	name = PY_CODE(t, t->offsets.minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
 	if (t->qualname)
 		name = t->qualname;
-	if (python_string_tail(t, name, &v->name_at, &v->name_bytes) ||
-	    python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), &v->file_at, &unused) ||
-	    python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
+	if (python_string_tail(t, name, SYMBOL_NAME_BYTES, &r))
+		return -EFAULT;
+	v->name_at = r.at;
+	v->name_last = r.last;
+	v->name_bytes = r.head;
+	if (python_string_tail(t, PY_CODE(t, PY_CODE_FILENAME), SYMBOL_FILE_BYTES, &r))
+		return -EFAULT;
+	v->file_at = r.at;
+	v->file_last = r.last;
+	if (python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
 		return -EFAULT;
 	v->check = python_check(t, k, v);
 	if (t->fault.count != faults)
@@ -363,7 +416,7 @@ static long python_frame_step(__u32 i, struct python_walk *w)
 		return 1;
 	}
 	t->argument_type = 0;
-	key->process = t->process;
+	key->process = t->process ^ t->interpreter_id << 1;
 	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
 	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
 	key->position = PY_FRAME(t, PY_FRAME_INSTR);

@@ -26,6 +26,7 @@
 #define python_state_seen other_python_state_seen
 #define python_thread_step other_python_thread_step
 #define python_thread_read other_python_thread_read
+#define python_thread_interpreter other_python_thread_interpreter
 #define python_thread_frame other_python_thread_frame
 #define python_location_byte other_python_location_byte
 #define python_pair other_python_pair
@@ -45,6 +46,8 @@
 #define python_mix other_python_mix
 #define python_mix_words other_python_mix_words
 #define python_mix_user other_python_mix_user
+#define python_mix_object other_python_mix_object
+#define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
 #define python_witness other_python_witness
 #define python_same other_python_same
@@ -91,6 +94,7 @@
 #undef python_state_seen
 #undef python_thread_step
 #undef python_thread_read
+#undef python_thread_interpreter
 #undef python_thread_frame
 #undef python_location_byte
 #undef python_pair
@@ -110,6 +114,8 @@
 #undef python_mix
 #undef python_mix_words
 #undef python_mix_user
+#undef python_mix_object
+#undef python_mix_text
 #undef python_class_hash
 #undef python_witness
 #undef python_same

@@ -110,9 +110,9 @@ static __always_inline long python_unwind_other(struct stack *s, __u64 process)
 	return -EAGAIN;
 }
 
-static __always_inline long python_gil_of_other(void)
+static __always_inline long python_gil_of_other(__u64 futex)
 {
-	return python_gil();
+	return python_gil(futex);
 }
 
 #include "python_names.h"

@@ -61,6 +61,7 @@ struct python_search {
 /* The current thread, to be found; see python_thread.h. */
 struct python_identity {
 	__u64 word;
+	__u64 reach; /* how much less than word the thread's may be */
 	__u32 field; /* enum python_offset */
 	__u32 one_interpreter;
 	__u64 rank; /* of the best state so far; see python_thread_rank() */
@@ -107,7 +108,7 @@ struct python_process {
 
 /* A place in the bytecode. */
 struct python_line_key {
-	__u64 process;
+	__u64 process; /* and interpreter */
 	__u64 code;	/* address of the code object */
 	__u64 position; /* 3.11+: address of the instruction. Below: f_lasti, exact up
 			   to 1 MiB of code, and above it the type of `self` where
@@ -126,7 +127,7 @@ struct python_line_value {
 	__u8 table_bytes, name_bytes;
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
 	__u8 unwitnessed; /* 3.11: events that remain without a witness */
-	__u8 pad[2];
+	__u8 name_last, file_last; /* how many bytes of these, less one */
 };
 
 struct python_thread {
@@ -141,6 +142,7 @@ struct python_thread {
 	/* The newest interpreter at that time; 0 if there were more than one, which
 	 * makes every event search: the thread may have a state in each. */
 	__u64 only_interpreter;
+	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
 	__u32 pad;
 	struct python_offsets offsets;
@@ -214,6 +216,19 @@ static __always_inline __u64 python_word(const __u8 *block, __u32 mask, __u32 of
 #define PY_THREAD(t, field) python_word((t)->thread, 255, (t)->offsets.at[field])
 #define PY_FRAME(t, field) python_word((t)->frame, 511, (t)->offsets.at[field])
 #define PY_CODE(t, field) python_word((t)->code, 255, (t)->offsets.at[field])
+
+/* Whether the state is the thread's in which who->field has this value. */
+static __always_inline bool python_is_who(const struct python_identity *who, __u64 value)
+{
+	return who->word - value <= who->reach;
+}
+
+/* The same of the state in t->thread. */
+static __always_inline bool python_is_its_state(struct python_thread *t)
+{
+	return python_is_who(&t->who, python_word(t->thread, 255,
+						  t->offsets.at[t->who.field & PY_OFFSET_MASK]));
+}
 
 /* The task whose stack is wanted, to be read with BPF_CORE_READ(). */
 static __always_inline struct task_struct *python_subject(struct python_thread *t)

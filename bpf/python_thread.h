@@ -12,11 +12,20 @@
 #define PY_ABSENT_NS (100ULL * 1000 * 1000)
 
 /*
- * Who the kernel says the current thread is, in the terms of PyThreadState. On
- * x86-64 pthread_self() is the FS base, for glibc and musl: the same in every
- * pid namespace and after fork. Elsewhere native_thread_id (3.11+) is the only
- * word to compare: the thread's id in its own pid namespace.
+ * Who the kernel says the current thread is, in the terms of PyThreadState.
+ *
+ * On x86-64 pthread_self() is the FS base, for glibc and musl: the same in every
+ * pid namespace and after fork.
+ *
+ * On arm64 TPIDR_EL0 points behind glibc's and musl's struct pthread (TLS variant
+ * 1), whose size differs by version. It need not be known: with a stack and its
+ * guard in between, no two threads have theirs within 4 KiB of each other. But the
+ * kernel knows the register as it was when the thread last left the processor: a
+ * main thread that has not done so since its exec is not found. So from 3.11 on
+ * native_thread_id is compared, the thread's id in its own pid namespace.
  */
+#define PY_BELOW_THREAD_POINTER 4096
+
 static __always_inline void python_identify(struct python_thread *t)
 {
 	struct python_identity *who = &t->who;
@@ -25,15 +34,25 @@ static __always_inline void python_identify(struct python_thread *t)
 #if defined(bpf_target_x86) || defined(__TARGET_ARCH_x86)
 	who->word = BPF_CORE_READ(task, thread.fsbase);
 	who->field = PY_THREAD_ID;
+	who->reach = 0;
 #else
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	struct upid in_namespace = {};
 	__u64 at = (__u64)pid + bpf_core_field_offset(struct pid, numbers) +
 		   (__u64)BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
 
+	if (t->offsets.at[PY_THREAD_NATIVE_ID] == PY_NONE) {
+#if defined(__TARGET_ARCH_arm64)
+		who->word = BPF_CORE_READ(task, thread.uw.tp_value);
+#endif
+		who->field = PY_THREAD_ID;
+		who->reach = PY_BELOW_THREAD_POINTER;
+		return;
+	}
 	bpf_probe_read_kernel(&in_namespace, sizeof(in_namespace), (void *)at);
 	who->word = in_namespace.nr;
 	who->field = PY_THREAD_NATIVE_ID;
+	who->reach = 0;
 #endif
 }
 
@@ -61,7 +80,10 @@ static long python_entry_step(__u32 i, struct python_context *c)
  * interpreter that it came from. Each was entered from C; the stack of C grows
  * down, so the innermost has the lowest address of what its last entry put there:
  * the _PyCFrame (3.10 – 3.12) or the trampoline's frame (3.13+). The state is in
- * t->thread. All ones where nothing runs, and below 3.10, which leaves no trace.
+ * t->thread. All ones where nothing runs.
+ *
+ * Below 3.10 the entry leaves no trace. Where several have frames, the newest
+ * interpreter, which the list begins with, was most likely entered from the others.
  */
 static __always_inline __u64 python_thread_rank(struct python_thread *t)
 {
@@ -69,7 +91,7 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 	__u64 at;
 
 	if (t->offsets.minor < 10)
-		return ~0ULL;
+		return !PY_THREAD(t, PY_THREAD_FRAME) ? ~0ULL : t->who.rank == ~0ULL ? 1 : 2;
 	if (t->offsets.minor <= 12) {
 		/* 3.10 has a _PyCFrame, too, where 3.11 has it less 8 bytes. */
 		at = PY_THREAD(t, PY_THREAD_FRAME);
@@ -137,12 +159,17 @@ static long python_thread_step(__u32 i, struct python_context *c)
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->other))
 		return 1;
 	python_state_seen(t);
-	if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) == t->who.word) {
+	if (python_is_its_state(t)) {
 		__u64 rank;
 
 		if (t->who.one_interpreter) {
 			t->state = t->other;
-			return 1;
+			/* Up to 3.11 the state of a thread that is being started has the
+			 * id of its maker, and comes before the maker's own. */
+			if (t->offsets.minor > 11)
+				return 1;
+			t->other = PY_THREAD(t, PY_THREAD_NEXT);
+			return 0;
 		}
 		/* Of equals the last: the main interpreter ends the list. */
 		rank = python_thread_rank(t);
@@ -190,7 +217,7 @@ PYTHON_GLOBAL long python_thread_read(struct python_thread *t)
 		 */
 		if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state))
 			goto search;
-		if (python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]) != t->who.word)
+		if (!python_is_its_state(t))
 			goto search;
 		/* `prev` is right before `next` in every version, `interp` after. */
 		head = python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] - 8);
@@ -222,12 +249,12 @@ search:
 		if (user_read(&t->fault, &first, sizeof(first),
 			      head + t->offsets.at[t->who.field & PY_OFFSET_MASK]))
 			return -EFAULT;
-		if (first != t->who.word)
+		if (!python_is_who(&t->who, first))
 			return -ESRCH;
 	}
 	bpf_loop(PY_MAX_THREADS, python_thread_step, &c, 0);
 	if (t->state) {
-		if (t->who.one_interpreter)
+		if (t->who.one_interpreter && t->offsets.minor > 11)
 			return 0;
 		t->fault.count = 0;
 		return user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state);
@@ -239,9 +266,27 @@ search:
 	return -ESRCH;
 }
 
+/*
+ * Which interpreter the state in t->thread is of, if there are several: a later one
+ * may have the addresses of one that is gone, and from 3.13 on the same numbers of
+ * code objects. PyInterpreterState.id, 0 for the main one, is not used again; it
+ * follows `next`, as `interp` does in the thread's state. 0 or -EFAULT.
+ */
+static __always_inline long python_thread_interpreter(struct python_thread *t)
+{
+	t->interpreter_id = 0;
+	if (t->only_interpreter || t->offsets.minor < 12)
+		return 0;
+	return user_read(&t->fault, &t->interpreter_id, sizeof(t->interpreter_id),
+			 python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] + 8) +
+				 t->offsets.at[PY_INTERPRETER_NEXT] + 8);
+}
+
 /* The innermost frame of the state in t->thread. 0 or -EFAULT. */
 static __always_inline long python_thread_frame(struct python_thread *t, __u64 *frame)
 {
+	if (python_thread_interpreter(t))
+		return -EFAULT;
 	*frame = PY_THREAD(t, PY_THREAD_FRAME);
 	if (t->offsets.at[PY_CFRAME_FRAME] == PY_NONE || !*frame)
 		return 0;

@@ -20,14 +20,15 @@ CUDA_APIS(X)
 OTHER_APIS(X)
 #undef X
 
-#if defined(__x86_64__)
 /*
  * The shape of the real driver's entries, because a tracer chooses its place in
- * it: a 10-byte cmpl of a variable with a 32-bit constant, a 2-byte je over 12
- * bytes, a jump through a table. Here both ways lead to the same place.
+ * it: a variable is compared with a 32-bit constant, and a jump through a table
+ * follows, or an error is returned. Here both ways lead to the same place.
  */
 __attribute__((used, visibility("hidden"))) unsigned simcuda_state = 0;
 
+#if defined(__x86_64__)
+/* A 10-byte cmpl, a 2-byte je over 12 bytes. */
 #define X(symbol, ...)                                         \
 	__asm__(".pushsection .text\n"                          \
 		".globl " #symbol "\n"                          \
@@ -49,16 +50,29 @@ CUDA_APIS(X)
 OTHER_APIS(X)
 #undef X
 #elif defined(__aarch64__)
-/* What the real entries look like here is not known: a plain jump. */
-#define X(symbol, ...)                                 \
-	__asm__(".pushsection .text\n"                 \
-		".globl " #symbol "\n"                 \
-		".type " #symbol ", %function\n"       \
-		".p2align 4\n" #symbol ":\n"          \
-		".cfi_startproc\n"                     \
-		"b impl_" #symbol "\n"                 \
-		".cfi_endproc\n"                       \
-		".size " #symbol ", . - " #symbol "\n" \
+/* As of 535.261: every entry begins with adrp; none changes the link register. */
+#define X(symbol, ...)                                          \
+	__asm__(".pushsection .text\n"                          \
+		".globl " #symbol "\n"                          \
+		".type " #symbol ", %function\n"                \
+		".p2align 4\n" #symbol ":\n"                    \
+		".cfi_startproc\n"                              \
+		"adrp x9, simcuda_state\n"                      \
+		"mov w10, #0xba00\n"                            \
+		"movk w10, #0x321c, lsl #16\n"                  \
+		"ldr w9, [x9, :lo12:simcuda_state]\n"           \
+		"cmp w9, w10\n"                                 \
+		"b.eq 1f\n"                                     \
+		"1: adrp x9, simcuda_entry_" #symbol "\n"       \
+		"ldr x9, [x9, :lo12:simcuda_entry_" #symbol "]\n" \
+		"mov x16, x9\n"                                 \
+		"br x16\n"                                      \
+		".cfi_endproc\n"                                \
+		".size " #symbol ", . - " #symbol "\n"          \
+		".popsection\n"                                 \
+		".pushsection .data.rel.ro, \"aw\"\n"           \
+		".p2align 3\n"                                  \
+		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
 CUDA_APIS(X)
 OTHER_APIS(X)

@@ -198,34 +198,22 @@ CUDA_APIS(X)
  * Life of processes. A process's id changes at exec and is gone with its last
  * thread; what it held then was freed by the driver.
  */
-static __always_inline void process_gone(__u64 id)
-{
-	struct process *p = bpf_map_lookup_elem(&processes_by_id, &id);
-
-	if (p && !p->exit_boot_ns)
-		p->exit_boot_ns = bpf_ktime_get_boot_ns();
-}
-
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0, 0);
-	__u64 id = process_id_of(task);
 
-	if (t && t->process == id && t->call.sp)
+	if (t && t->process == process_id_of(task) && t->call.sp)
 		drop(DROP_DIED_IN_CALL);
-	if (task->signal->live.counter == 0) {
-		process_gone(id);
+	if (process_exited(task))
 		selection_gone(task->tgid);
-	}
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-	/* begin_new_exec() has counted this exec already. */
-	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));
+	process_replaced(task);
 	return 0;
 }
 

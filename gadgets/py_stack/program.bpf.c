@@ -40,6 +40,7 @@ OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
 
 /* Preallocated: 19 MB of stacks and 8 MB of names. */
 #define STACK_MAP_FLAGS 0
+#define PROCESS_MAP_FLAGS 0
 #define MAX_STACKS 8192
 #define MAX_SYMBOLS 16384
 
@@ -47,8 +48,19 @@ OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
 #include "sample_rows.h"
 #include "selection.h"
 #include "stack_store.h"
+#include "wchan.h"
 
-#define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
+/* include/linux/sched.h */
+#define PF_KTHREAD 0x00200000
+#define TASK_UNINTERRUPTIBLE_BIT 2
+#define TASK_STOPPED_BIT 4
+#define TASK_TRACED_BIT 8
+
+#if defined(__TARGET_ARCH_arm64)
+#define SYSCALL_FUTEX 98
+#else
+#define SYSCALL_FUTEX 202
+#endif
 
 static __always_inline bool discard(struct task_struct *task)
 {
@@ -129,24 +141,18 @@ int sampler(struct bpf_perf_event_data *ctx)
 		python_fault_of(&scratch->stack);
 	if (err == -ENOENT || !worth_showing(&scratch->stack))
 		return 0;
-	gil = python_gil();
+	gil = python_gil(0);
 	if (gil_admits(gil))
 		count(&scratch->stack, task, process, gil);
 	return 0;
 }
 
-/* The room of the one reader of the task iterator. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct stack_scratch);
-} scratch_of_reader SEC(".maps");
-
 enum thread_state {
 	THREAD_RUNNING = 1,  /* on a CPU */
 	THREAD_RUNNABLE = 2, /* waits for one */
 	THREAD_SLEEPING = 3,
+	THREAD_BLOCKED = 4, /* sleeps, and signals do not wake it */
+	THREAD_STOPPED = 5, /* by a signal or a debugger */
 };
 
 /* One thread as the operator reads it. Go mirror: operators/pystack. */
@@ -163,40 +169,78 @@ struct thread_record {
 	__u32 moved; /* 1: it ran during each attempt */
 	char comm[16]; /* of the thread */
 	char process_comm[16];
+	char wchan[WCHAN_BYTES]; /* kernel function that it sleeps in; empty: unknown */
 };
 
 /* Only what a global points to is described in the object's BTF. */
 const struct thread_record *thread_record_layout __attribute__((unused));
 
+/* The room of the one reader of the task iterator. */
+struct reader_scratch {
+	struct stack stack;
+	struct thread_record record;
+	struct wchan_scratch wchan;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reader_scratch);
+} scratch_of_reader SEC(".maps");
+
 static __always_inline __u32 state_of(struct task_struct *task)
 {
-	if (task->__state)
-		return THREAD_SLEEPING;
-	return task->on_cpu ? THREAD_RUNNING : THREAD_RUNNABLE;
+	__u32 state = task->__state;
+
+	if (!state)
+		return task->on_cpu ? THREAD_RUNNING : THREAD_RUNNABLE;
+	if (state & (TASK_STOPPED_BIT | TASK_TRACED_BIT))
+		return THREAD_STOPPED;
+	return state & TASK_UNINTERRUPTIBLE_BIT ? THREAD_BLOCKED : THREAD_SLEEPING;
 }
 
-static __always_inline __s32 syscall_of(struct task_struct *task)
+/* The call that the task sleeps in, and in `futex` the address if it is that one. */
+static __always_inline __s32 syscall_of(struct task_struct *task, __u64 *futex)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 first;
+	__s32 call;
 
 	if (!regs)
 		return -1;
 #if defined(__TARGET_ARCH_arm64)
-	return regs->syscallno;
+	call = regs->syscallno;
+	first = regs->orig_x0;
 #else
-	return regs->orig_ax;
+	call = regs->orig_ax;
+	first = regs->di;
 #endif
+	if (call == SYSCALL_FUTEX)
+		*futex = first;
+	return call;
+}
+
+static __always_inline void describe(struct thread_record *r, struct task_struct *task)
+{
+	struct python_process *known = bpf_map_lookup_elem(&python_by_process, &r->process);
+
+	r->pid = task->tgid;
+	r->tid = task->pid;
+	r->mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	r->version = known ? known->version : 0;
+	bpf_probe_read_kernel(r->comm, sizeof(r->comm), task->comm);
+	bpf_probe_read_kernel(r->process_comm, sizeof(r->process_comm), task->group_leader->comm);
 }
 
 SEC("iter.s/task")
 int threads(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct thread_record record = {};
-	struct python_process *known;
-	struct stack_scratch *scratch;
+	struct reader_scratch *scratch;
+	struct thread_record *r;
+	__u64 process, futex = 0;
 	__u32 zero = 0;
-	__u64 process;
 	long err, gil;
 
 	if (py_mode == MODE_ON_CPU || !task || discard(task))
@@ -204,39 +248,46 @@ int threads(struct bpf_iter__task *ctx)
 	scratch = bpf_map_lookup_elem(&scratch_of_reader, &zero);
 	if (!scratch || !python_look_at(task))
 		return 0;
+	r = &scratch->record;
 	process = process_id_of(task);
 	stack_clear(&scratch->stack);
 	err = python_unwind_other(&scratch->stack, process);
 	if (err == -ENOENT || !(scratch->stack.flags & STACK_HAS_PYTHON))
 		return 0;
-	gil = python_gil_of_other();
 	if (py_mode == MODE_WALL) {
+		gil = python_gil_of_other(0);
 		if (worth_showing(&scratch->stack) && gil_admits(gil))
 			count(&scratch->stack, task, process, gil);
 		return 0;
 	}
-	record.process = process;
-	record.pid = task->tgid;
-	record.tid = task->pid;
-	record.mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
-	record.state = state_of(task);
-	record.gil = gil;
-	record.syscall = record.state == THREAD_SLEEPING ? syscall_of(task) : -1;
-	record.flags = scratch->stack.flags;
-	record.moved = err == -EAGAIN;
-	known = bpf_map_lookup_elem(&python_by_process, &process);
-	if (known)
-		record.version = known->version;
-	bpf_probe_read_kernel(record.comm, sizeof(record.comm), task->comm);
-	bpf_probe_read_kernel(record.process_comm, sizeof(record.process_comm),
-			      task->group_leader->comm);
+	r->state = state_of(task);
+	r->syscall = -1;
+	r->wchan[0] = 0;
+	if (r->state >= THREAD_SLEEPING) {
+		r->syscall = syscall_of(task, &futex);
+		wchan(&scratch->wchan, r->wchan, task);
+	}
+	r->gil = python_gil_of_other(futex);
+	r->process = process;
+	r->flags = scratch->stack.flags;
+	r->moved = err == -EAGAIN;
+	describe(r, task);
+	r->stack_id = 0;
 	if (worth_showing(&scratch->stack))
-		record.stack_id = stack_store(&scratch->stack, stack_hash(&scratch->stack));
-	bpf_seq_write(ctx->meta->seq, &record, sizeof(record));
+		r->stack_id = stack_store(&scratch->stack, stack_hash(&scratch->stack));
+	bpf_seq_write(ctx->meta->seq, r, sizeof(*r));
 	return 0;
 }
 
-/* For the operator: ig attaches no sleepable iterators. */
+/* For the operator: ig samples at a fixed period, and attaches no sleepable
+ * iterators. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, 4);
+	__array(values, int(struct bpf_perf_event_data *));
+} sampler_program SEC(".maps") = { .values = { [0] = &sampler } };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -247,9 +298,10 @@ struct {
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	if (task->signal->live.counter == 0) {
-		process_gone(process_id_of(task));
-		python_process_gone(process_id_of(task));
+	__u64 process = process_exited(task);
+
+	if (process) {
+		python_process_gone(process);
 		selection_gone(task->tgid);
 	}
 	return 0;
@@ -258,8 +310,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-	/* begin_new_exec() has counted this exec already. */
-	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));
+	process_replaced(task);
 	return 0;
 }
 

@@ -33,8 +33,12 @@ const (
 // Offset returns where to probe the function that starts with code: the first
 // instruction that the kernel emulates, provided that every call passes it
 // exactly once with the arguments, the stack pointer and the return address
-// still as at the entry. Otherwise 0, the entry. On processors other than
-// x86-64 it is always 0.
+// still as at the entry. Otherwise 0, the entry.
+//
+// On arm64 it is always 0, for two reasons. A function may begin by signing its
+// return address (paciasp); behind that, a return probe would replace it by one that
+// is not signed, and the process would die. And libcuda's entries begin with adrp,
+// which every kernel emulates (535.261: all of the 52 functions that are probed).
 //
 // A return probe works at the same offset: it replaces the return address,
 // which is still at the top of the stack.

@@ -49,8 +49,10 @@ const (
 	formatText  = "text"
 	formatRows  = "rows"
 
-	// program is the sampler, iterator the array that holds the iterator.
+	// program is the sampler; sampler and iterator are the arrays that hold it and
+	// the iterator.
 	program  = "sampler"
+	sampler  = "sampler_program"
 	iterator = "thread_iterator"
 	samples  = "samples"
 
@@ -147,12 +149,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		ds.AddAnnotation(sink.AnnotationSubject, subject.String())
 		ds.AddAnnotation(sink.AnnotationPeriod, (time.Second / time.Duration(i.frequency)).String())
 	}
-	if i.mode == onCPU {
-		if err := ig.Configure(gc, "programs."+program+".sampler.frequency", strconv.Itoa(i.frequency)); err != nil {
-			return nil, fmt.Errorf("set the frequency: %w", err)
-		}
-		return i, nil
-	}
+	// ig samples at a fixed period; see clock.
 	if err := ig.Skip(gc, program); err != nil {
 		return nil, fmt.Errorf("keep ig from sampling: %w", err)
 	}
@@ -188,6 +185,7 @@ type instance struct {
 
 	program *ebpf.Program
 	link    *link.Iter
+	clock   *clock
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
 
@@ -280,8 +278,10 @@ func (i *instance) begin(gc operators.GadgetContext) error {
 			return err
 		}
 	}
+	ctx, cancel := context.WithCancel(gc.Context())
+	i.cancel = cancel
 	if i.mode == onCPU {
-		return nil
+		return i.sampleCPUs(ctx, gc)
 	}
 	var err error
 	if i.program, err = ig.Program(gc, iterator); err != nil {
@@ -290,8 +290,6 @@ func (i *instance) begin(gc operators.GadgetContext) error {
 	if i.link, err = link.AttachIter(link.IterOptions{Program: i.program}); err != nil {
 		return fmt.Errorf("attach the iterator over threads (Linux 6.2): %w", err)
 	}
-	ctx, cancel := context.WithCancel(gc.Context())
-	i.cancel = cancel
 	i.wait.Go(func() {
 		if i.mode == wall {
 			i.sample(ctx, gc)
@@ -300,6 +298,24 @@ func (i *instance) begin(gc operators.GadgetContext) error {
 		// A dump is the whole run.
 		i.fail(gc, i.dump(gc))
 	})
+	return nil
+}
+
+// sampleCPUs has the sampler run on the clock of every CPU.
+func (i *instance) sampleCPUs(ctx context.Context, gc operators.GadgetContext) error {
+	program, err := ig.Program(gc, sampler)
+	if err != nil {
+		return fmt.Errorf("take the gadget's sampler: %w", err)
+	}
+	defer program.Close() // the timers hold it
+	cpus, err := onlineCPUs("/sys")
+	if err != nil {
+		return fmt.Errorf("list the CPUs: %w", err)
+	}
+	if i.clock, err = newClock(program, cpus, i.frequency); err != nil {
+		return err
+	}
+	i.wait.Go(func() { i.clock.run(ctx) })
 	return nil
 }
 
@@ -324,6 +340,10 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		i.cancel()
 		i.wait.Wait()
 		i.cancel = nil
+	}
+	if i.clock != nil {
+		i.clock.close()
+		i.clock = nil
 	}
 	if i.link != nil {
 		i.link.Close()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
@@ -32,12 +33,13 @@ func haveTaskFromPID() error {
 	return nil
 }
 
-// sample runs the iterator at the frequency asked for, or as fast as it can.
+// sample runs the iterator at the frequency asked for, or as fast as it can. Each
+// period has one pass, at a random moment of it: see clock.
 func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 	interval := time.Second / time.Duration(i.frequency)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	began, passes := time.Now(), 0
+	began, slot, passes := time.Now(), 0, 0
+	timer := time.NewTimer(rand.N(interval))
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,13 +48,16 @@ func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 				gc.Logger().Warnf("--%s: %.1f samples per second, not the %d asked for", paramWall, reached, i.frequency)
 			}
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
 		if _, err := bpfiterns.ReadOnCurrentPidNs(i.link); err != nil {
 			i.fail(gc, fmt.Errorf("read the threads: %w", err))
 			return
 		}
 		passes++
+		// What has been missed is not made up for.
+		slot = max(slot+1, int(time.Since(began)/interval))
+		timer.Reset(time.Until(began.Add(time.Duration(slot)*interval + rand.N(interval))))
 	}
 }
 
@@ -76,7 +81,11 @@ func (i *instance) dump(gc operators.GadgetContext) error {
 	if !ok {
 		return errors.New("the operator symbolize is not active")
 	}
-	return write(i.op.cfg.Text, i.op.cfg.ProcFS, threads, func(t *thread) []string {
+	containers, err := i.rows.containers(threads)
+	if err != nil {
+		return fmt.Errorf("look up the containers: %w", err)
+	}
+	return write(i.op.cfg.Text, i.op.cfg.ProcFS, threads, containers, func(t *thread) []string {
 		if t.StackID == 0 {
 			return []string{"(no Python frames)"}
 		}

@@ -3,9 +3,10 @@
 package pystack
 
 import (
+	"strings"
+
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
@@ -26,12 +27,17 @@ type rows struct {
 	mntns, process, stackID  datasource.FieldAccessor
 	pid, tid, comm, thread   datasource.FieldAccessor
 	state, call, gil, python datasource.FieldAccessor
-	moved                    datasource.FieldAccessor
+	wchan, moved             datasource.FieldAccessor
+}
+
+// registry is what newRows needs of operators.GadgetContext.
+type registry interface {
+	RegisterDataSource(datasource.Type, string) (datasource.DataSource, error)
 }
 
 // newRows registers the data source: in Instantiate. A quiet one is for
 // programs only.
-func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
+func newRows(gc registry, quiet bool) (*rows, error) {
 	ds, err := gc.RegisterDataSource(datasource.TypeArray, DataSource)
 	if err != nil {
 		return nil, err
@@ -67,9 +73,10 @@ func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
 		{&r.pid, proc, "pid", api.Kind_Uint32, note("7", "Process", false)},
 		{&r.tid, proc, "tid", api.Kind_Uint32, note("7", "Thread", false)},
 		{&r.thread, nil, "thread", api.Kind_String, note("16", "Name of the thread", false)},
-		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable or sleeping", false)},
+		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable, sleeping, blocked (signals do not wake it) or stopped", false)},
 		{&r.call, nil, "syscall", api.Kind_String, note("12", "System call that it sleeps in", false)},
-		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, not held, or unknown (3.14 and later, free-threaded)", false)},
+		{&r.wchan, nil, "wchan", api.Kind_String, note("20", "Function of the kernel that it sleeps in", false)},
+		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, waiting (for it), not held, or unknown (3.14 and later, free-threaded)", false)},
 		{&r.python, nil, "python", api.Kind_String, note("8", "Version of the interpreter", true)},
 		{&r.moved, nil, "moved", api.Kind_Bool, note("5", "It ran while its stack was read: frames may be of different moments", true)},
 		{&r.process, nil, "process", api.Kind_Uint64, note("20", "Id of the process, unlike its pid never reused", true)},
@@ -85,6 +92,58 @@ func newRows(gc operators.GadgetContext, quiet bool) (*rows, error) {
 		}
 	}
 	return r, nil
+}
+
+// containerFields say which container a row is of; the container managers add them.
+var containerFields = []string{"k8s.namespace", "k8s.podName", "k8s.containerName"}
+
+// enriched is a subscription after the container managers' (0), before that of
+// the operator that names frames.
+const enriched = 10
+
+// containers hands the rows out for their containers only, and returns the name of
+// each process's: namespace/pod/container, or what the runtime calls it. To be
+// called from Start on, when the fields are there, and once.
+func (r *rows) containers(threads []thread) (map[uint64]string, error) {
+	names := map[uint64]string{}
+	err := r.ds.SubscribeArray(func(_ datasource.DataSource, packet datasource.DataArray) error {
+		for n := range packet.Len() {
+			row := packet.Get(n)
+			id, err := r.process.Uint64(row)
+			if err != nil {
+				return err
+			}
+			if name := r.container(row); name != "" {
+				names[id] = name
+			}
+		}
+		return datasource.ErrDiscard
+	}, enriched)
+	if err != nil {
+		return nil, err
+	}
+	return names, r.emit(threads)
+}
+
+func (r *rows) container(row datasource.Data) string {
+	value := func(field string) string {
+		accessor := r.ds.GetField(field)
+		if accessor == nil {
+			return ""
+		}
+		text, _ := accessor.String(row) // a field of another type is none of theirs
+		return text
+	}
+	var parts []string
+	for _, field := range containerFields {
+		if part := value(field); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if parts == nil {
+		return value("runtime.containerName")
+	}
+	return strings.Join(parts, "/")
 }
 
 func (r *rows) emit(threads []thread) error {
@@ -124,7 +183,7 @@ func (r *rows) put(row datasource.Data, t *thread) error {
 	for _, s := range []struct {
 		to    datasource.FieldAccessor
 		value string
-	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.state, t.state()}, {r.call, t.syscall()},
+	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.state, t.state()}, {r.call, t.syscall()}, {r.wchan, t.wchan},
 		{r.gil, t.gil()}, {r.python, t.version()}} {
 		if err := s.to.PutString(row, s.value); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,7 +19,8 @@ import (
 
 // write prints a dump for people, in the shape that py-spy has made known: a
 // block for each process, in it one for each thread, innermost frame first.
-func write(w io.Writer, procfs string, threads []thread, frames func(*thread) []string) error {
+// containers are names by process, where they are known.
+func write(w io.Writer, procfs string, threads []thread, containers map[uint64]string, frames func(*thread) []string) error {
 	out := bufio.NewWriter(w)
 	for n := range threads {
 		t := &threads[n]
@@ -27,6 +29,9 @@ func write(w io.Writer, procfs string, threads []thread, frames func(*thread) []
 				fmt.Fprintln(out)
 			}
 			fmt.Fprintf(out, "Process %d: %s\n", t.PID, commandLine(procfs, t))
+			if name := containers[t.Process]; name != "" {
+				fmt.Fprintf(out, "Container %s\n", name)
+			}
 			fmt.Fprintf(out, "Python v%s\n\n", t.version())
 		}
 		fmt.Fprintf(out, "Thread %d (%s): %q\n", t.TID, t.activity(), t.comm)
@@ -47,16 +52,24 @@ func lines(s stack.Stack) []string {
 }
 
 // activity is the state in the words of a dump: active, active+gil, runnable,
-// idle: futex.
+// "idle: futex, futex_do_wait", "idle: waits for the GIL".
 func (t *thread) activity() string {
 	word := "active"
 	switch {
 	case t.State == runnable:
 		word = "runnable"
 	case t.State != running:
-		word = "idle"
-		if call := t.syscall(); call != "" {
-			word += ": " + call
+		if word = "idle"; t.State >= blocked {
+			word = t.state()
+		}
+		var where []string
+		if t.GIL == gilWaited {
+			where = []string{"waits for the GIL"}
+		} else {
+			where = slices.DeleteFunc([]string{t.syscall(), t.wchan}, func(s string) bool { return s == "" })
+		}
+		if len(where) > 0 {
+			word += ": " + strings.Join(where, ", ")
 		}
 	}
 	if t.GIL == gilHeld {

@@ -24,23 +24,29 @@ type Record struct {
 	Version                   uint32
 	Moved                     uint32
 	Comm, ProcessComm         [16]byte
+	Wchan                     [32]byte
 }
 
-const recordSize = 3*8 + 8*4 + 2*16
+const recordSize = 3*8 + 8*4 + 2*16 + 32
 
 // enum thread_state and enum python_gil.
 const (
 	running  = 1
 	runnable = 2
+	blocked  = 4
+	stopped  = 5
 
 	gilHeld    = 1
 	gilNotHeld = 2
+	gilWaited  = 3
 )
 
 // thread is one thread of a dump.
 type thread struct {
 	Record
 	comm, processComm string
+	// wchan is the function of the kernel that it sleeps in, "" if none.
+	wchan string
 }
 
 // Decode reads what the iterator wrote.
@@ -59,7 +65,9 @@ func Decode(b []byte) ([]Record, error) {
 func toThreads(records []Record) []thread {
 	threads := make([]thread, len(records))
 	for n, r := range records {
-		threads[n] = thread{r, text(r.Comm[:]), text(r.ProcessComm[:])}
+		// What a compiler has split off keeps its function's name.
+		wchan, _, _ := strings.Cut(text(r.Wchan[:]), ".")
+		threads[n] = thread{r, text(r.Comm[:]), text(r.ProcessComm[:]), wchan}
 	}
 	slices.SortFunc(threads, func(a, b thread) int {
 		if a.PID != b.PID {
@@ -75,13 +83,18 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// state is what the thread does: running, runnable or sleeping.
+// state is what the thread does: running, runnable, sleeping, blocked (signals do
+// not wake it) or stopped.
 func (t *thread) state() string {
 	switch t.State {
 	case running:
 		return "running"
 	case runnable:
 		return "runnable"
+	case blocked:
+		return "blocked"
+	case stopped:
+		return "stopped"
 	}
 	return "sleeping"
 }
@@ -98,11 +111,13 @@ func (t *thread) syscall() string {
 	return name
 }
 
-// gil is held, not held or unknown.
+// gil is held, waiting, not held or unknown.
 func (t *thread) gil() string {
 	switch t.GIL {
 	case gilHeld:
 		return "held"
+	case gilWaited:
+		return "waiting"
 	case gilNotHeld:
 		return "not held"
 	}

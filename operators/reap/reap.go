@@ -18,7 +18,7 @@ import (
 
 // Maps of one gadget. A key's first 8 bytes are the process id in all of them.
 type Maps struct {
-	// Processes is processes_by_id of bpf/cuda_rows.h: a process's last 8 bytes
+	// Processes is processes_by_id of bpf/process_rows.h: a process's last 8 bytes
 	// are its exit time in ns since boot, 0 while it runs.
 	Processes *ebpf.Map
 	// State is deleted as soon as its process has ended.

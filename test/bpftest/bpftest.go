@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,8 +30,26 @@ const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 // arches are libbpf's names of the machines, by GOARCH.
 var arches = map[string]string{"amd64": "x86", "arm64": "arm64"}
 
+// PrebuiltVariable names a directory with what a test would compile. It is set on a
+// machine that has no compiler: an emulated one of another processor.
+const PrebuiltVariable = "GPU_GADGETS_PREBUILT"
+
+// Prebuilt returns a file of that directory. False: the test compiles it.
+func Prebuilt(t testing.TB, name string) (path string, ok bool) {
+	t.Helper()
+	dir := os.Getenv(PrebuiltVariable)
+	if dir == "" {
+		return "", false
+	}
+	path = filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%s is set: %v", PrebuiltVariable, err)
+	}
+	return path, true
+}
+
 // includes finds the directories once per test binary: asking go list takes a
-// second.
+// second. The last of them lacks the processor's name.
 var includes = sync.OnceValues(func() ([]string, error) {
 	root, err := moduleDir("")
 	if err != nil {
@@ -43,7 +62,7 @@ var includes = sync.OnceValues(func() ([]string, error) {
 	return []string{
 		filepath.Join(root, "bpf"),
 		filepath.Join(ig, "include"),
-		filepath.Join(ig, "include", "gadget", runtime.GOARCH),
+		filepath.Join(ig, "include", "gadget"),
 	}, nil
 })
 
@@ -74,9 +93,23 @@ func moduleDir(path string) (string, error) {
 // lives as long as the test.
 func Compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
-	arch, ok := arches[runtime.GOARCH]
+	if object, ok := Prebuilt(t, objectName(source)); ok {
+		return object
+	}
+	return CompileFor(t, runtime.GOARCH, source, flags...)
+}
+
+// objectName is the file name of what a .bpf.c file becomes.
+func objectName(source string) string {
+	return strings.TrimSuffix(filepath.Base(source), ".bpf.c") + ".o"
+}
+
+// CompileFor is Compile for another processor, by Go's name of it.
+func CompileFor(t testing.TB, goarch, source string, flags ...string) string {
+	t.Helper()
+	arch, ok := arches[goarch]
 	if !ok {
-		t.Fatalf("compile %s: no eBPF target name for %s", source, runtime.GOARCH)
+		t.Fatalf("compile %s: no eBPF target name for %s", source, goarch)
 	}
 	if _, err := exec.LookPath(Compiler); err != nil {
 		t.Fatalf("compile %s: %v: install %s", source, err, Compiler)
@@ -90,9 +123,9 @@ func Compile(t testing.TB, source string, flags ...string) string {
 			t.Fatalf("compile %s: %v", source, err)
 		}
 	}
-	object := filepath.Join(t.TempDir(), strings.TrimSuffix(filepath.Base(source), ".bpf.c")+".o")
+	object := filepath.Join(t.TempDir(), objectName(source))
 	args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror", "-D__TARGET_ARCH_" + arch}
-	for _, dir := range dirs {
+	for _, dir := range append(slices.Clone(dirs), filepath.Join(dirs[len(dirs)-1], goarch)) {
 		args = append(args, "-I", dir)
 	}
 	args = append(args, flags...)

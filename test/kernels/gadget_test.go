@@ -26,8 +26,8 @@ import (
 )
 
 // patience is how long a step may take. An emulated processor is 10 to 20 times
-// slower than a real one.
-const patience = 3 * time.Minute
+// slower than a real one, and what is left of this machine may be little.
+const patience = 6 * time.Minute
 
 // row is what -o json prints, as far as the tests look at it.
 type row struct {
@@ -228,12 +228,28 @@ type workload struct {
 	dir   string // of journals and truth
 }
 
-func startWorkload(t *testing.T, library string, args ...string) *workload {
+func startWorkload(t *testing.T, python, library string, args ...string) *workload {
 	t.Helper()
-	w := &workload{t: t, dir: t.TempDir(), says: make(chan string, 16)}
-	args = append([]string{"../exact/workload.py", "--libcuda", library, "--out", w.dir,
+	dir := t.TempDir()
+	args = append([]string{"../exact/workload.py", "--libcuda", library, "--out", dir,
 		"--start-on-stdin", "--hold", "--plain-names"}, args...)
-	w.cmd = exec.Command("python3", args...)
+	w := startProgram(t, python, args...)
+	w.dir = dir
+	return w
+}
+
+// startProgram starts one that says what it does, and waits to be told to go on.
+func startProgram(t *testing.T, program string, args ...string) *workload {
+	t.Helper()
+	w := launch(t, program, args...)
+	w.expect("ready")
+	return w
+}
+
+// launch starts a program to talk to.
+func launch(t *testing.T, program string, args ...string) *workload {
+	t.Helper()
+	w := &workload{t: t, cmd: exec.Command(program, args...), says: make(chan string, 16)}
 	w.cmd.Stderr = os.Stderr
 	var err error
 	w.stdin, err = w.cmd.StdinPipe()
@@ -248,26 +264,27 @@ func startWorkload(t *testing.T, library string, args ...string) *workload {
 		}
 	}()
 	t.Cleanup(func() { w.cmd.Process.Kill(); w.cmd.Wait() })
-	w.expect("ready")
 	return w
 }
 
-// expect waits for a line that begins with {"word":.
-func (w *workload) expect(word string) {
+// expect waits for a line that begins with {"word":, and returns it.
+func (w *workload) expect(word string) string {
 	w.t.Helper()
 	select {
 	case line, ok := <-w.says:
 		require.True(w.t, ok, "the workload ended before it said "+word)
 		require.True(w.t, strings.HasPrefix(line, `{"`+word+`":`), line)
+		return line
 	case <-time.After(patience):
 		require.Fail(w.t, "the workload does not say "+word)
 	}
+	return ""
 }
 
 // tell lets it go on, up to the next word.
-func (w *workload) tell(word string) {
+func (w *workload) tell(word string) string {
 	w.t.Helper()
 	_, err := io.WriteString(w.stdin, "\n")
 	require.NoError(w.t, err)
-	w.expect(word)
+	return w.expect(word)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +21,9 @@ import (
 // kernel to be tested.
 const inside = "GPU_GADGETS_KERNEL_TEST"
 
+// pythonsVariable names the interpreters that run the workload.
+const pythonsVariable = "GPU_GADGETS_PYTHONS"
+
 func requireInside(t *testing.T) {
 	t.Helper()
 	if os.Getenv(inside) == "" {
@@ -27,28 +31,58 @@ func requireInside(t *testing.T) {
 	}
 }
 
+// built returns a file that make has built for the machine's processor.
 func built(t *testing.T, file string) string {
 	t.Helper()
+	if os.Getenv(inside) == "arm64" {
+		file = "build/arm64/" + strings.TrimPrefix(strings.TrimPrefix(file, "bin/"), "build/")
+	}
 	path, err := filepath.Abs("../../" + file)
 	require.NoError(t, err)
 	require.FileExists(t, path)
 	return path
 }
 
-// TestProduct: bin/ig-gpu counts to the byte and names every Python frame.
+// TestProduct: bin/ig-gpu counts to the byte and names every Python frame, of each
+// python that the variable names.
 func TestProduct(t *testing.T) {
 	requireInside(t)
-	w := startWorkload(t, built(t, "build/simcuda/libcuda.so.1"), "--calls", "4000")
-	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host",
-		"--pid", strconv.Itoa(w.cmd.Process.Pid), "-o", "json")
-	g.wait("the library is attached", func() bool { return g.attached[uint32(w.cmd.Process.Pid)] })
-	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
+	for _, python := range strings.Fields(os.Getenv(pythonsVariable)) {
+		t.Run(python, func(t *testing.T) {
+			w := startWorkload(t, python, built(t, "build/simcuda/libcuda.so.1"), "--calls", "4000")
+			g := startProduct(t, w)
+			w.tell("holding")
+			requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+			w.tell("done")
+			t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
+			require.Empty(t, g.drops)
+		})
+	}
+}
 
-	w.tell("holding")
-	requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+// startProduct waits until bin/ig-gpu is attached to the workload.
+func startProduct(t *testing.T, w *workload) *gadget {
+	t.Helper()
+	pid := w.cmd.Process.Pid
+	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host", "--pid", strconv.Itoa(pid), "-o", "json")
+	g.wait("the library is attached", func() bool { return g.attached[uint32(pid)] })
+	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
+	return g
+}
+
+// TestNative: functions that call each other by frame pointers are named, also when
+// their return addresses are signed, as on arm64.
+func TestNative(t *testing.T) {
+	requireInside(t)
+	w := startProgram(t, built(t, "build/native"), built(t, "build/simcuda/libcuda.so.1"))
+	g := startProduct(t, w)
+	signed := w.tell("holding")
+	require.Equal(t, runtime.GOARCH == "arm64", signed == `{"holding": 1}`, "return addresses are signed")
+	g.wait("the allocation", func() bool { return len(g.rows) > 0 && g.rows[0].AllocObjects == 1 })
+	t.Log(g.rows[0].Stack)
+	require.Regexp(t, `main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`, g.rows[0].Stack)
 	w.tell("done")
-	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
-	require.Empty(t, g.drops)
+	g.interrupt()
 }
 
 // TestStock: the same image on Inspektor Gadget's own ig, which finds the library
@@ -63,7 +97,7 @@ func TestStock(t *testing.T) {
 	run(t, "ldconfig")
 	ig := stockWith(t, "cuda_alloc")
 
-	w := startWorkload(t, library, "--calls", "1000")
+	w := startWorkload(t, "python3", library, "--calls", "1000")
 	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/cuda_alloc:latest", "--verify-image=false", "--pull", "never",
 		"--auto-mount-filesystems", "--host", "-o", "json")
 	g.wait("all is attached", func() bool { return g.tables > 1 })

@@ -4,6 +4,7 @@ package pystack
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -72,6 +73,25 @@ down(%d)
 				b.ReportMetric(out, "ns/skipped")
 				b.ReportMetric(float64(samples), "samples")
 			})
+		}
+	}
+}
+
+// TestVerifierCost keeps the programs cheap to load; the verifier gives up at a
+// million instructions, and other kernels count up to three times as many.
+func TestVerifierCost(t *testing.T) {
+	for name, mode := range map[string]uint32{"sampler": onCPU, "threads": dump} {
+		info, err := load(t, mode, os.Getpid()).Programs[name].Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		verified, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Skip("the kernel does not tell the number of verified instructions (5.16+)")
+		}
+		t.Logf("%s: %d instructions verified", name, verified)
+		if verified > 100_000 {
+			t.Errorf("%s: %d instructions verified, want at most 100000", name, verified)
 		}
 	}
 }

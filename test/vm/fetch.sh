@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # fetch.sh KERNEL: puts Debian's newest kernel of a version (6.1, 6.12, …; newest:
-# of all) and an initramfs for it into build/vm/KERNEL, and installs what is
-# missing of QEMU's tools. Packages come from DEBIAN_MIRROR, or else the mirror
-# that this machine uses, through a state of apt's of our own: the system's is not
-# touched, and kernels are only unpacked. When this machine cannot do that at
-# all, it exits with 3, and the last line on stderr says why.
+# of all; arm64-6.1: for that processor) and an initramfs for it into
+# build/vm/KERNEL, and installs what is missing of QEMU's tools. For arm64 it also
+# puts the files of such a machine, with three versions of Python, into
+# build/vm/arm64-root. Packages come from DEBIAN_MIRROR, or else the mirror that this
+# machine uses, through a state of apt's of our own: the system's is not touched, and
+# packages are only unpacked. When this machine cannot do that at all, it exits with
+# 3, and the last line on stderr says why.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -14,6 +16,22 @@ kernel=${1:?fetch.sh KERNEL}
 source=$PWD/test/vm
 vm=$PWD/build/vm
 dir=$vm/$kernel
+state=$vm/apt
+arch=amd64
+emulator=qemu-system-x86
+qemu=qemu-system-x86_64
+suites="bookworm trixie sid"
+secured="bullseye-security bookworm-security"
+case $kernel in arm64-*)
+	arch=arm64
+	state=$vm/apt-arm64
+	emulator=qemu-system-arm
+	qemu=qemu-system-aarch64
+	# Security updates of an archived suite are listed, and gone, for arm64.
+	suites="bullseye $suites"
+	secured="bookworm-security trixie-security"
+	;;
+esac
 
 cannot() {
 	echo "$*" >&2
@@ -28,7 +46,7 @@ exec 9>"$vm/lock" # one at a time
 flock 9
 
 missing=()
-command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+command -v "$qemu" >/dev/null || missing+=("$emulator")
 # Part of QEMU up to 7, a package since.
 [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] || missing+=(virtiofsd)
 # It runs in the initramfs, without libraries.
@@ -46,38 +64,45 @@ fi
 apt() {
 	local program=$1
 	shift
-	"$program" -q -o Dir::Etc::SourceList="$vm/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-		-o Dir::State::Lists="$vm/apt/lists" -o Dir::Cache="$vm/apt/cache" \
+	"$program" -q -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+		-o Dir::State::Lists="$state/lists" -o Dir::Cache="$state/cache" \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
-		-o APT::Architecture=amd64 -o APT::Architectures=amd64 -o APT::Sandbox::User= "$@"
+		-o APT::Architecture=$arch -o APT::Architectures=$arch -o APT::Sandbox::User= "$@"
+}
+
+# update gets the lists of packages, once.
+update() {
+	[ ! -e "$state/updated" ] || return 0
+	local mirror suite
+	mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
+		awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }')}
+	[ -n "$mirror" ] || cannot "this machine's packages are not Debian's: set DEBIAN_MIRROR to a mirror's address"
+	local keys=/usr/share/keyrings/debian-archive-keyring.gpg
+	[ -e "$keys" ] || cannot "please install debian-archive-keyring"
+	rm -rf "$state"
+	mkdir -p "$state"/{lists,cache/archives}/partial
+	: >"$state/status"
+	for suite in $suites; do
+		echo "deb [signed-by=$keys] ${mirror%/} $suite main"
+	done >"$state/sources.list"
+	for suite in $secured; do
+		echo "deb [signed-by=$keys] ${mirror%/}-security $suite main"
+	done >>"$state/sources.list"
+	# A suite that is archived is missing then; the others are still good.
+	apt apt-get update >&2 || true
+	touch "$state/updated"
 }
 
 # Packages do not change: what is here stays, until make clean.
 if [ ! -e "$dir/vmlinuz" ]; then
-	if [ ! -e "$vm/apt/updated" ]; then
-		mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
-			awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }')}
-		[ -n "$mirror" ] || cannot "this machine's packages are not Debian's: set DEBIAN_MIRROR to a mirror's address"
-		keys=/usr/share/keyrings/debian-archive-keyring.gpg
-		[ -e "$keys" ] || cannot "please install debian-archive-keyring"
-		rm -rf "$vm/apt"
-		mkdir -p "$vm"/apt/{lists,cache/archives}/partial
-		for suite in bookworm trixie sid; do
-			echo "deb [signed-by=$keys] ${mirror%/} $suite main"
-		done >"$vm/apt/sources.list"
-		for suite in bullseye-security bookworm-security; do
-			echo "deb [signed-by=$keys] ${mirror%/}-security $suite main"
-		done >>"$vm/apt/sources.list"
-		# A suite that is archived is missing then; the others are still good.
-		apt apt-get update >&2 || true
-		touch "$vm/apt/updated"
-	fi
+	update
 	# linux-image-6.1.0-56-cloud-amd64, linux-image-6.12.107+deb13-cloud-amd64: not
 	# the packages that only point to these, and no backports.
-	version=${kernel//./\\.}
-	[ "$kernel" != newest ] || version='[0-9]+\.[0-9]+'
+	version=${kernel#arm64-}
+	version=${version//./\\.}
+	[ "${kernel#arm64-}" != newest ] || version='[0-9]+\.[0-9]+'
 	release=$(apt apt-cache pkgnames linux-image- |
-		sed -nE "s/^linux-image-($version\.[0-9]+[^ ]*-cloud-amd64)$/\1/p" | grep -vE 'deb[0-9]+\.|unsigned' |
+		sed -nE "s/^linux-image-($version\.[0-9]+[^ ]*-cloud-$arch)$/\1/p" | grep -vE 'deb[0-9]+\.|unsigned' |
 		sort -V | tail -1)
 	[ -n "$release" ] || cannot "Debian has no package of Linux $kernel (any more?)"
 	echo "==> fetch Linux $release" >&2
@@ -106,10 +131,35 @@ if [ ! -e "$dir/vmlinuz" ]; then
 	mv "$dir/vmlinuz.new" "$dir/vmlinuz"
 fi
 
+# The files of arm64's machine, of Debian 13 where it has them: that is built with
+# pointer authentication. No package is configured.
+busybox=$(command -v busybox)
+if [ $arch = arm64 ]; then
+	if [ ! -e "$vm/arm64-root" ]; then
+		update
+		echo "==> fetch Debian for arm64" >&2
+		apt apt-get install -y -d -o Dir::State::status="$state/status" -o APT::Default-Release=trixie \
+			-o APT::Install-Recommends=0 bash busybox-static coreutils mount util-linux \
+			python3.9 python3.11 python3.13 >&2
+		rm -rf "$vm/arm64-new"
+		mkdir -p "$vm"/arm64-new/usr/{bin,sbin,lib}
+		for directory in bin sbin lib; do ln -s usr/$directory "$vm/arm64-new/$directory"; done
+		for package in "$state"/cache/archives/*.deb; do
+			dpkg-deb --fsys-tarfile "$package" | tar -x -C "$vm/arm64-new" --keep-directory-symlink
+		done
+		ln -s bash "$vm/arm64-new/usr/bin/sh"
+		ln -s python3.11 "$vm/arm64-new/usr/bin/python3"
+		mkdir -p "$vm"/arm64-new/{dev,proc,sys,run,tmp,root}
+		mv "$vm/arm64-new" "$vm/arm64-root"
+		rm -f "$state"/cache/archives/*.deb
+	fi
+	busybox=$vm/arm64-root/usr/bin/busybox
+fi
+
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,dev,proc,sys,modules,host,over,root}
-cp "$(command -v busybox)" "$root/bin/busybox"
+cp "$busybox" "$root/bin/busybox"
 ln -s busybox "$root/bin/sh"
 cp "$source/init.sh" "$root/init"
 chmod 755 "$root/init"

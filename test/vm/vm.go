@@ -4,6 +4,9 @@
 // emulates in software, so that no host has to support virtualization. The
 // machine sees this machine's files, at the same paths, and what it writes is
 // forgotten; it has no network. Kernels are Debian's; see fetch.sh.
+//
+// A machine of another processor, arm64, has Debian's files for that, and of this
+// machine's it sees the repository.
 package vm
 
 import (
@@ -47,12 +50,15 @@ const (
 	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm"
 	// With it, 6.12 died of a double fault at each third boot on QEMU 7.2.
 	withoutCx16 = "6.12."
+	// arm64Model has pointer authentication, by a hash that is cheap to emulate.
+	// What is left out is slow, or not known to Linux 6.1.
+	arm64Model = "max,pauth-impdef=on,sve=off,lpa2=off"
 )
 
 // ErrNoResult is a machine that died by itself.
 var ErrNoResult = errors.New("the virtual machine ended without a result")
 
-// Run runs a command of bash on a kernel of Debian ("6.1", "6.12", "newest"), in
+// Run runs a command of bash on a kernel of Debian ("6.1", "newest", "arm64-6.1"), in
 // the current directory and with the current PATH. It fails the test when the
 // machine gives no result within the limit, and skips it when there cannot be a
 // machine here. The exit status is for the caller to look at.
@@ -109,32 +115,31 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 		return r, err
 	}
 	defer os.RemoveAll(work)
-	if err := script(work, command); err != nil {
+	shares, prepare := []share{{"host", "/"}, {"vm", work}}, ""
+	m, err := machineOf(r.Release)
+	if err != nil {
 		return r, err
 	}
-	cpu := model + ",+cx16"
-	if strings.HasPrefix(r.Release, withoutCx16) {
-		cpu = model + ",-cx16"
+	if m.arm64 {
+		repository := filepath.Join(dir, "../../..")
+		shares = []share{{"host", filepath.Join(dir, "../arm64-root")}, {"vm", work}, {"repository", repository}}
+		prepare = fmt.Sprintf("mkdir -p %[1]s && mount -t virtiofs -o ro repository %[1]s", quote(repository))
 	}
-	frequency, err := timestampKHz()
-	if err != nil {
+	if err := script(work, prepare, command); err != nil {
 		return r, err
 	}
 
 	began := time.Now()
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
-		"-accel", "tcg,thread=multi", "-machine", "q35,memory-backend=memory", "-cpu", cpu,
+		"-accel", "tcg,thread=multi", "-machine", m.board + ",memory-backend=memory", "-cpu", m.cpu,
 		"-smp", strconv.Itoa(processors), "-m", memory,
 		// Shared, for virtiofsd reads and writes the guest's memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
-		// An emulated clock runs slow under load, and the time stamp counter
-		// does not: measured against it, it seems up to five times as fast.
-		// Mitigations cost time, and nothing here needs them.
-		"-append", "console=ttyS0 loglevel=4 oops=panic panic=-1 mitigations=off tsc_early_khz=" + frequency,
+		"-append", "loglevel=4 oops=panic panic=-1 " + m.kernelArgs,
 	}
-	for _, share := range []struct{ tag, path string }{{"host", "/"}, {"vm", work}} {
+	for _, share := range shares {
 		stop, err := serve(work, share.tag, share.path)
 		if err != nil {
 			return r, err
@@ -143,7 +148,7 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 		args = append(args, "-chardev", "socket,id="+share.tag+",path="+socketName(work, share.tag),
 			"-device", "vhost-user-fs-pci,chardev="+share.tag+",tag="+share.tag)
 	}
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	qemu := exec.CommandContext(ctx, m.qemu, args...)
 	qemu.Dir = work // the sockets' paths are relative: they may have 107 bytes
 	said, err := qemu.CombinedOutput()
 	r.Wall = time.Since(began)
@@ -172,8 +177,35 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 	return r, nil
 }
 
+// share is a directory that the machine mounts by its tag.
+type share struct{ tag, path string }
+
+// machine is what differs between processors.
+type machine struct {
+	qemu, board, cpu string
+	kernelArgs       string
+	arm64            bool
+}
+
+func machineOf(release string) (machine, error) {
+	if strings.HasSuffix(release, "-arm64") {
+		return machine{qemu: "qemu-system-aarch64", board: "virt", cpu: arm64Model,
+			kernelArgs: "console=ttyAMA0", arm64: true}, nil
+	}
+	m := machine{qemu: "qemu-system-x86_64", board: "q35", cpu: model + ",+cx16"}
+	if strings.HasPrefix(release, withoutCx16) {
+		m.cpu = model + ",-cx16"
+	}
+	frequency, err := timestampKHz()
+	// An emulated clock runs slow under load, and the time stamp counter does not:
+	// measured against it, it seems up to five times as fast. Mitigations cost time,
+	// and nothing here needs them.
+	m.kernelArgs = "console=ttyS0 mitigations=off tsc_early_khz=" + frequency
+	return m, err
+}
+
 // script writes what the machine runs.
-func script(work, command string) error {
+func script(work, prepare, command string) error {
 	_, here, _, _ := runtime.Caller(0)
 	main, err := os.ReadFile(filepath.Join(filepath.Dir(here), "main.sh"))
 	if err != nil {
@@ -186,7 +218,7 @@ func script(work, command string) error {
 	if err := os.WriteFile(filepath.Join(work, "main"), main, 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("export PATH=%s\ncd %s\n%s\n", quote(os.Getenv("PATH")), quote(cwd), command)
+	text := fmt.Sprintf("%s\nexport PATH=%s\ncd %s\n%s\n", prepare, quote(os.Getenv("PATH")), quote(cwd), command)
 	return os.WriteFile(filepath.Join(work, "command"), []byte(text), 0o644)
 }
 

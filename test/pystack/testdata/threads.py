@@ -5,8 +5,9 @@ usage: threads.py THREADS
 
 Prints one JSON object per line: first {"truth": {TID: [[name, file, line], …]}},
 innermost frame first; then, for each line "window SECONDS" on stdin, {"pause": the
-longest time in seconds that a loop of the main thread was not running}. Ends at
-the end of stdin. A third of the threads each sleeps in futex, poll and read.
+longest time in seconds that a loop of the main thread was not running, "over":
+{N: how often it was 2^N to 2^(N+1) microseconds}}, from 2^4 on. Ends at the end of
+stdin. A third of the threads each sleeps in futex, poll and read.
 """
 import ctypes
 import json
@@ -18,7 +19,7 @@ import threading
 import time
 
 libc = ctypes.CDLL(None, use_errno=True)
-SYS_GETTID = 186  # x86-64
+SYS_GETTID = {"x86_64": 186, "aarch64": 178}[os.uname().machine]
 asleep = {}
 never = threading.Lock()
 never.acquire()
@@ -102,12 +103,16 @@ def main(count):
     print(json.dumps({"truth": {tid: stack(now[ident]) for ident, tid in asleep.items()}}), flush=True)
     for line in sys.stdin:
         end = time.perf_counter() + float(line.split()[1])
-        pause, last = 0.0, time.perf_counter()
+        pause, over, last = 0.0, {}, time.perf_counter()
         while last < end:
             t = time.perf_counter()
-            pause = max(pause, t - last)
+            away = t - last
+            if away > 16e-6:
+                n = int(away * 1e6).bit_length() - 1
+                over[n] = over.get(n, 0) + 1
+                pause = max(pause, away)
             last = t
-        print(json.dumps({"pause": pause}), flush=True)
+        print(json.dumps({"pause": pause, "over": over}), flush=True)
 
 
 main(int(sys.argv[1]))

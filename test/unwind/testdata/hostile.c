@@ -4,12 +4,17 @@
  * Py_Version, and its lists have no end or lead nowhere. It is not hurt by being
  * looked at, and neither may the kernel be.
  *
- * usage: hostile KIND
+ * usage: hostile KIND FIRST_ID
  */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void mark(unsigned long id);
 
@@ -20,6 +25,35 @@ struct {
 } _PyRuntime;
 unsigned long Py_Version = 0x030b00f0;
 
+/* The entries of the dynamic section that the dynamic linker does not read again. */
+static void set_dynamic(struct link_map *map, Elf64_Sxword tag, void *value)
+{
+	for (Elf64_Dyn *d = map->l_ld; d->d_tag; d++)
+		if (d->d_tag == tag)
+			d->d_un.d_ptr = (uint64_t)value;
+}
+
+/* A GNU hash table that lets every name through to one chain, which has no end. */
+static void *endless_table(void)
+{
+	static struct {
+		uint32_t buckets, first, bloom_words, shift;
+		uint64_t bloom;
+		uint32_t bucket, chain[4096];
+	} __attribute__((packed)) table = { 1, 1, 1, 0, ~0ULL, 1, {} };
+
+	for (int i = 0; i < 4096; i++)
+		table.chain[i] = 0x88b5a110; /* of _PyRuntime, not the last */
+	return &table;
+}
+
+static void pretend(uint64_t version, uint64_t free_threaded)
+{
+	memcpy(&_PyRuntime, "xdebugpy", 8);
+	_PyRuntime.words[1] = version;
+	_PyRuntime.words[2] = free_threaded;
+}
+
 /* Offsets of 3.11, as in bpf/python_offsets.h. */
 #define PUT(base, offset, value) (*(uint64_t *)((char *)(base) + (offset)) = (uint64_t)(value))
 
@@ -28,6 +62,9 @@ int main(int argc, char **argv)
 	const char *kind = argc > 1 ? argv[1] : "";
 	char *interpreter = pool, *thread = pool + 4096, *cframe = pool + 8192, *frame = pool + 12288,
 	     *code = pool + 16384, *string = pool + 20480, *table = pool + 24576;
+
+	unsigned long first = argc > 2 ? strtoul(argv[2], 0, 0) : 1;
+	struct link_map *map = _r_debug.r_map;
 
 	PUT(&_PyRuntime, 40, interpreter);
 	PUT(interpreter, 16, thread);
@@ -54,6 +91,21 @@ int main(int argc, char **argv)
 		PUT(thread, 152, 1);
 	} else if (!strcmp(kind, "frames")) {
 		PUT(frame, 48, frame);
+	} else if (!strcmp(kind, "frames in a circle")) {
+		memcpy(frame + 256, frame, 128);
+		PUT(frame, 48, frame + 256);
+		PUT(frame, 256 + 48, frame);
+	} else if (!strcmp(kind, "interpreters in a circle")) {
+		memcpy(interpreter + 1024, interpreter, 128);
+		PUT(interpreter, 0, interpreter + 1024);
+		PUT(interpreter, 1024, interpreter);
+		PUT(thread, 152, 1);
+	} else if (!strcmp(kind, "wild cframe")) {
+		PUT(thread, 56, 0x10);
+	} else if (!strcmp(kind, "wild interpreter")) {
+		PUT(&_PyRuntime, 40, 0x10);
+	} else if (!strcmp(kind, "wild thread")) {
+		PUT(interpreter, 16, 0xdeadbeefdeadbeef);
 	} else if (!strcmp(kind, "wild")) {
 		PUT(frame, 48, 0xdeadbeefdeadbeef);
 	} else if (!strcmp(kind, "kernel")) {
@@ -73,16 +125,38 @@ int main(int argc, char **argv)
 		PUT(frame, 56, 0x7fffffffffff);
 	} else if (!strcmp(kind, "version")) {
 		Py_Version = 0x03630000;
+	} else if (!strcmp(kind, "3.16")) {
+		Py_Version = 0x031000f0;
+	} else if (!strcmp(kind, "4.11")) {
+		Py_Version = 0x040b00f0;
 	} else if (!strcmp(kind, "cookie")) {
-		memcpy(&_PyRuntime, "xdebugpy", 8);
-		_PyRuntime.words[1] = 0x030d00f0;
-		memset(&_PyRuntime.words[2], 0xff, 1024);
-		_PyRuntime.words[2] = 0;
+		memset(&_PyRuntime, 0xff, 1024);
+		pretend(0x030d00f0, 0);
+	} else if (!strcmp(kind, "cookie of 3.16")) {
+		pretend(0x031000f0, 0);
+	} else if (!strcmp(kind, "cookie of 3.14t")) {
+		pretend(0x030e00f0, 1);
+	} else if (!strcmp(kind, "cookie of 3.15t")) {
+		pretend(0x030f00f0, 1);
+	} else if (!strcmp(kind, "modules in a circle")) {
+		map->l_next->l_next = map;
+	} else if (!strcmp(kind, "wild module")) {
+		map->l_next = (void *)0x10;
+	} else if (!strcmp(kind, "dynamic section without end")) {
+		memset(pool, 0x11, sizeof(pool));
+		map->l_ld = (void *)pool;
+	} else if (!strcmp(kind, "hash chain without end")) {
+		memset(pool, 0, sizeof(pool)); /* symbols without a name */
+		set_dynamic(map, DT_SYMTAB, pool);
+		set_dynamic(map, DT_GNU_HASH, endless_table());
+	} else if (!strcmp(kind, "hash table of all ones")) {
+		memset(pool, 0xff, sizeof(pool));
+		set_dynamic(map, DT_GNU_HASH, pool);
 	} else {
 		fprintf(stderr, "unknown kind %s\n", kind);
 		return 2;
 	}
-	mark(1);
-	mark(2);
-	return 0;
+	mark(first);
+	mark(first + 1);
+	_exit(0); /* not through lists that have no end any more */
 }

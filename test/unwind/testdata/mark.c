@@ -48,3 +48,51 @@ void mark_in_thread(unsigned long id)
 	if (!pthread_create(&thread, 0, call_mark, (void *)id))
 		pthread_join(thread, 0);
 }
+
+/*
+ * Runs Python code in a new interpreter: with a lock of its own (3.12+), or with
+ * the one that all share. Called with the lock held. 0: done.
+ *
+ * The API is declared here because there are no headers for most of the builds
+ * under test; it is weak because this library is also loaded without Python.
+ */
+struct status {
+	int type;
+	const char *function, *message;
+	int exit_code;
+};
+struct config { /* PyInterpreterConfig of 3.12 – 3.15, Include/cpython/pylifecycle.h */
+	int use_main_obmalloc, allow_fork, allow_exec, allow_threads, allow_daemon_threads,
+		check_multi_interp_extensions, gil;
+};
+
+#define API __attribute__((weak)) extern
+API void *PyThreadState_Get(void);
+API void *PyThreadState_Swap(void *);
+API void *Py_NewInterpreter(void);
+API struct status Py_NewInterpreterFromConfig(void **, const struct config *);
+API void Py_EndInterpreter(void *);
+API int PyRun_SimpleString(const char *);
+
+int run_in_interpreter(const char *code, int own_lock, int strict)
+{
+	void *old = PyThreadState_Get(), *made = 0;
+	int failed;
+
+	if (own_lock) {
+		/* Not strict: modules that are not made for it, as _ctypes of 3.12. */
+		struct config config = { !strict, 1, 1, 1, 1, strict, 2 };
+		struct status status = Py_NewInterpreterFromConfig(&made, &config);
+
+		if (status.type)
+			return 1;
+	} else {
+		made = Py_NewInterpreter();
+	}
+	if (!made)
+		return 2;
+	failed = PyRun_SimpleString(code);
+	Py_EndInterpreter(made);
+	PyThreadState_Swap(old);
+	return failed ? 3 : 0;
+}

@@ -21,6 +21,10 @@ MODE, LIBRARY, OUT, SAMPLES, FIRST = sys.argv[1:6]
 SAMPLES = int(SAMPLES)
 QUALNAMES = sys.version_info >= (3, 11)
 
+# A build without the lock is to be tested without it.
+if os.environ.get("PYTHON_GIL") == "0":
+    assert not sys._is_gil_enabled()
+
 # Where the interpreter is, as the dynamic linker says.
 RUNTIME = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
 
@@ -46,6 +50,9 @@ def qualname(cls, code):
 
 def describe(frame, line):
     code = frame.f_code
+    if MODE == "names" and len(code.co_name) > 1000:
+        # The end is what is kept; 10 MB in each row would be slow to compare.
+        return [code.co_name[-1000:], "", code.co_filename[-1000:], line]
     if QUALNAMES:
         return [code.co_qualname, "", code.co_filename, line]
     if code.co_argcount > 0 and code.co_varnames[0] == "self" and "self" in frame.f_locals:
@@ -367,23 +374,33 @@ elif MODE == "exec":
     run(SAMPLES, 400)
     out.close()
     other = sys.argv[6]
+    os.environ.pop("PYTHON_GIL", None)  # most know nothing of it
     os.execv(other, [other, __file__, "few", LIBRARY, OUT + ".exec", str(SAMPLES), str(1 << 25)])
 elif MODE == "few":
     run(SAMPLES, 500)
-elif MODE == "greenlet":
-    import greenlet
+elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "names"):
+    # exec, so that functions are at module level here, too.
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE)
+    exec(compile(open(beside).read(), beside, "exec"))
+elif MODE == "starting":
+    # Until a new thread runs, its state has the id of the one that made it. On one
+    # processor it does not run at once.
+    import _thread
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    stop = threading.Event()
 
-    def switching(depth):
-        if depth:
-            return switching(depth - 1)
-        main.switch()
+    def maker():
+        _thread.start_new_thread(stop.wait, ())
+        sample()
+        time.sleep(0.0005)
         sample()
 
-    main = greenlet.getcurrent()
-    lets = [greenlet.greenlet(lambda: switching(i)) for i in range(4)]
-    for let in lets + lets:
-        let.switch()
-        sample()
+    for number in range(SAMPLES):
+        thread = threading.Thread(target=maker)
+        thread.start()
+        thread.join()
+    stop.set()
+    time.sleep(0.05)
 elif MODE == "foreign":
     # Each thread of C gets a PyThreadState for the time of a callback.
     def called():
@@ -400,17 +417,24 @@ elif MODE == "foreign":
     for _ in range(SAMPLES):
         library.call_in_thread(kind(called))
     library.mark_in_thread.argtypes = [ctypes.c_ulong]
-    library.mark_in_thread(1 << 40)
-elif MODE == "interpreters":
-    # The whole workload again in a subinterpreter, between two runs in this one.
-    def within_interpreter():
-        script = "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
-            [__file__, "few", LIBRARY, OUT + ".sub", str(SAMPLES), str(1 << 26)],
+    library.mark_in_thread(int(FIRST) + (1 << 30))
+elif MODE in ("interpreters", "inner", "ownlock", "successors"):
+    # The whole workload again in a subinterpreter.
+    def script(number, mode="few"):
+        return "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
+            [__file__, mode, LIBRARY, OUT + ".sub" * number, str(SAMPLES), str(int(FIRST) + (number << 26))],
             __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
-        if sys.version_info >= (3, 13):
+
+    within = ctypes.PyDLL(LIBRARY).run_in_interpreter
+
+    def within_interpreter():
+        """By the module of the standard library, as programs do."""
+        if sys.version_info < (3, 8):
+            within_c(script(1))
+        elif sys.version_info >= (3, 13):
             import _interpreters as interpreters
             made = interpreters.create("legacy")
-            failed = interpreters.exec(made, script)
+            failed = interpreters.exec(made, script(1))
             assert failed is None, failed
         else:
             import _xxsubinterpreters as interpreters
@@ -418,11 +442,39 @@ elif MODE == "interpreters":
                 made = interpreters.create(isolated=False)
             else:
                 made = interpreters.create()
-            interpreters.run_string(made, script)
+            interpreters.run_string(made, script(1))
 
+    def within_c(code, own_lock=0):
+        """By the C API, as embedders and mod_wsgi do."""
+        failed = within(code.encode(), own_lock, own_lock and sys.version_info >= (3, 13))
+        assert failed == 0, failed
+
+    if MODE == "successors":
+        # One after the other: each has the addresses of the one before.
+        for number in range(1, SAMPLES + 1):
+            within_c(script(number, "successor"), sys.version_info >= (3, 12) and number > SAMPLES // 2)
+        SAMPLES = 1
     run(SAMPLES, 600)
-    within_interpreter()
+    if MODE == "interpreters":
+        within_interpreter()
+        run(SAMPLES, 610)
+        within_c(script(2, "inner"))
+    elif MODE == "inner":
+        within_c(script(1))
+    elif MODE == "ownlock":
+        within_c(script(1), 1)
+        first_thread = threading.Thread(target=run, args=(SAMPLES, 650))
+        first_thread.start()
+        first_thread.join()
     run(SAMPLES, 700)
+elif MODE == "successor":
+    name = "f%06d" % random.SystemRandom().randrange(10**6)
+    named(name, "/tmp/%s.py" % name)(2)
+elif MODE == "pretend":
+    # What it says of itself at its start, before anybody asked (3.13+).
+    for place, word in zip((8, 16), sys.argv[6:8]):
+        ctypes.c_uint64.from_address(RUNTIME + place).value = int(word, 0)
+    mark(int(FIRST))
 elif MODE == "measure":
     # SAMPLES is the depth; id 0 is not kept.
     def measured(depth):

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pystack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// clock runs a program on every CPU's own timer.
+//
+// The kernel's timer has a fixed period, also where a frequency is asked for. What
+// a program does with the same period would be met in the same place each time. So
+// each CPU's period is drawn anew every epoch, which has some thirty samples and a
+// length of its own: over a run, every moment of a program's period, whatever that
+// is, is as likely as any other.
+type clock struct {
+	frequency int
+	epoch     time.Duration // on average: from 0 to twice that
+	fds       []int
+}
+
+// jitter is how far the rate of an epoch is from the frequency, at most.
+const jitter = 0.5
+
+// newClock starts the timers. It is stopped by close.
+func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) {
+	c := &clock{frequency: frequency, epoch: epochOf(frequency, len(cpus))}
+	for _, cpu := range cpus {
+		fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+			Type:        unix.PERF_TYPE_SOFTWARE,
+			Config:      unix.PERF_COUNT_SW_CPU_CLOCK,
+			Sample_type: unix.PERF_SAMPLE_RAW,
+			Sample:      uint64(c.period()),
+			Bits:        unix.PerfBitDisabled,
+		}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+		if errors.Is(err, unix.ENODEV) {
+			continue // it went offline
+		}
+		if err != nil {
+			c.close()
+			return nil, fmt.Errorf("open the clock of CPU %d: %w", cpu, err)
+		}
+		c.fds = append(c.fds, fd)
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program.FD()); err != nil {
+			c.close()
+			return nil, fmt.Errorf("attach to the clock of CPU %d: %w", cpu, err)
+		}
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			c.close()
+			return nil, fmt.Errorf("start the clock of CPU %d: %w", cpu, err)
+		}
+	}
+	return c, nil
+}
+
+// epochOf keeps our own work small: a new period is an interrupt of the CPU whose
+// clock it is, 100 µs on a virtual machine, and there are at most 200 a second.
+func epochOf(frequency, cpus int) time.Duration {
+	return max(30*time.Second/time.Duration(frequency), 250*time.Millisecond, 5*time.Duration(cpus)*time.Millisecond)
+}
+
+// period draws one. Each epoch ends within a period, whose time is lost: half of
+// one on average, which the rate makes up for.
+func (c *clock) period() time.Duration {
+	rate := float64(c.frequency)*(1-jitter+2*jitter*rand.Float64()) + 0.5/c.epoch.Seconds()
+	return time.Duration(float64(time.Second) / rate)
+}
+
+// length draws that of an epoch: even ones would be in step with something, too.
+func (c *clock) length() time.Duration { return rand.N(2 * c.epoch) }
+
+// run draws new periods until ctx ends.
+func (c *clock) run(ctx context.Context) {
+	timer := time.NewTimer(c.length())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		for _, fd := range c.fds {
+			// A CPU that went offline keeps its period.
+			nanoseconds := uint64(c.period())
+			_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&nanoseconds)))
+		}
+		timer.Reset(c.length())
+	}
+}
+
+func (c *clock) close() {
+	for _, fd := range c.fds {
+		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0)
+		_ = unix.Close(fd)
+	}
+	c.fds = nil
+}
+
+// onlineCPUs reads the list of CPUs, e.g. 0-3,8.
+func onlineCPUs(sysfs string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(sysfs, "devices/system/cpu/online"))
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
+}
+
+func parseCPUs(list string) (cpus []int, err error) {
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseUint(first, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("list of CPUs %q: %w", list, err)
+		}
+		to, err := strconv.ParseUint(last, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("list of CPUs %q: %w", list, err)
+		}
+		for ; from <= to; from++ {
+			cpus = append(cpus, int(from))
+		}
+	}
+	return cpus, nil
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pystack
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPeriodsKeepTheFrequency: over many epochs there are as many samples as asked
+// for, and no period is favoured.
+func TestPeriodsKeepTheFrequency(t *testing.T) {
+	for _, frequency := range []int{1, 10, 99, 10000} {
+		c := &clock{frequency: frequency, epoch: epochOf(frequency, 2)}
+		const epochs = 100000
+		samples, elapsed := 0, time.Duration(0)
+		shortest, longest := time.Hour, time.Duration(0)
+		for range epochs {
+			p := c.period()
+			shortest, longest = min(shortest, p), max(longest, p)
+			length := c.length()
+			elapsed += length
+			samples += int(length / p) // a new epoch starts the timer anew
+		}
+		rate := float64(samples) / elapsed.Seconds()
+		if math.Abs(rate/float64(frequency)-1) > 0.02 {
+			t.Errorf("%d Hz: %.2f samples per second", frequency, rate)
+		}
+		if longest < 2*shortest {
+			t.Errorf("%d Hz: periods from %v to %v", frequency, shortest, longest)
+		}
+	}
+}
+
+// TestEpochsAreFew: on a large machine, too, new periods are few.
+func TestEpochsAreFew(t *testing.T) {
+	for _, cpus := range []int{1, 64, 512} {
+		if n := float64(cpus) / epochOf(10000, cpus).Seconds(); n > 201 {
+			t.Errorf("%d CPUs: %.0f new periods per second", cpus, n)
+		}
+	}
+}
+
+func TestOnlineCPUs(t *testing.T) {
+	for list, want := range map[string][]int{"0": {0}, "0-2,5,7-8": {0, 1, 2, 5, 7, 8}} {
+		got, err := parseCPUs(list)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	for _, list := range []string{"", "a", "1-", "-1", "0-99999999999"} {
+		_, err := parseCPUs(list)
+		require.Error(t, err, list)
+	}
+	cpus, err := onlineCPUs("/sys")
+	require.NoError(t, err)
+	require.NotEmpty(t, cpus)
+}

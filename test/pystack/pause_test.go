@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pystack
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// window is what the loop of threads.py saw: its longest pause in seconds, and
+// how many there were by power of two of microseconds.
+type window struct {
+	Pause float64
+	Over  map[int]int
+}
+
+// TestDumpDoesNotPauseTheProcess: the longest pauses that a loop in the process
+// sees while it is dumped over and over are not longer than while another process
+// is, which costs the machine the same, and it is never in the state of a stopped
+// one. That a dump which stops it would be seen is tried, too.
+func TestDumpDoesNotPauseTheProcess(t *testing.T) {
+	python := pythons(t)[0]
+	w := start(t, python, "testdata/threads.py", "200")
+	truth(t, w)
+	other := start(t, python, "testdata/threads.py", "200")
+	truth(t, other)
+	self, control := load(t, dump, w.Process.Pid), load(t, dump, other.Process.Pid)
+	threads(t, self) // caches
+	threads(t, control)
+	// The loop goes before all else, so that its pauses are not other programs'.
+	realtime := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	if err := unix.SchedSetAttr(w.Process.Pid, realtime, 0); err != nil {
+		t.Logf("the loop has no real-time priority (%v): the figures are those of a busy machine", err)
+	}
+
+	stopped := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		return rest[0] == 'T' || rest[0] == 't'
+	}
+	dumps := 0
+	during := func(dump func()) func(time.Time) {
+		return func(end time.Time) {
+			for ; time.Now().Before(end); dumps++ {
+				dump()
+				if stopped() {
+					t.Fatal("the process is stopped")
+				}
+			}
+		}
+	}
+	kinds := []struct {
+		name string
+		do   func(end time.Time)
+	}{
+		{"alone", func(time.Time) {}},
+		{"while another process is dumped", during(func() { threads(t, control) })},
+		{"while it is dumped", during(func() { threads(t, self) })},
+		{"while it is stopped for one dump", func(time.Time) {
+			time.Sleep(50 * time.Millisecond)
+			_ = w.Process.Signal(unix.SIGSTOP)
+			threads(t, self)
+			_ = w.Process.Signal(unix.SIGCONT)
+		}},
+	}
+	const rounds, length = 7, 200 * time.Millisecond
+	pauses := make([][]float64, len(kinds))
+	over := make([]map[int]int, len(kinds))
+	for range rounds {
+		for n, kind := range kinds {
+			fmt.Fprintln(w.in, "window", length.Seconds())
+			kind.do(time.Now().Add(length))
+			var said window
+			w.read(t, &said)
+			pauses[n] = append(pauses[n], 1e3*said.Pause)
+			if over[n] == nil {
+				over[n] = map[int]int{}
+			}
+			for power, count := range said.Over {
+				over[n][power] += count
+			}
+			// Real-time threads have 95 % of a CPU, and others wait for it.
+			time.Sleep(length / 4)
+		}
+	}
+	longest := make([]float64, len(kinds))
+	for n, kind := range kinds {
+		slices.Sort(pauses[n])
+		longest[n] = pauses[n][rounds/2]
+		var text strings.Builder
+		for _, power := range slices.Sorted(maps.Keys(over[n])) {
+			fmt.Fprintf(&text, " %dµs:%d", 1<<power, over[n][power])
+		}
+		t.Logf("%s: longest pause of %v %.2f ms (median of %d; all %.2f to %.2f); pauses from%s",
+			kind.name, length, longest[n], rounds, pauses[n][0], pauses[n][rounds-1], text.String())
+	}
+	t.Logf("%d dumps", dumps)
+	// One millisecond: what an interrupt or two may take on a virtual machine.
+	most := 1.5*max(longest[0], longest[1]) + 1
+	if longest[2] > most {
+		t.Errorf("pauses of %.2f ms while the process is dumped, at most %.2f without", longest[2], most)
+	}
+	if longest[3] <= most {
+		t.Errorf("a dump that stops the process makes pauses of %.2f ms: this test would not see them", longest[3])
+	}
+}
