@@ -20,7 +20,7 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
-BPF_FILES := build.yaml $(shell find bpf gadgets -type f 2>/dev/null)
+BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
 
 ## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
 .PHONY: build
@@ -30,7 +30,7 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./wasm/...
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
@@ -105,12 +105,13 @@ compare: build
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards)); \
+	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards wasm)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
 	@$(STEP) "go vet" $(GO) vet ./...
 	@$(STEP) "go vet for arm64" env GOARCH=arm64 $(GO) vet ./...
+	@$(STEP) "go vet for WASM" env GOOS=wasip1 GOARCH=wasm $(GO) vet ./wasm/...
 
 ## clean: remove everything that was built
 .PHONY: clean

@@ -105,6 +105,29 @@ func (c *compiler) compile(g gadget) (map[string]string, error) {
 	return objects, nil
 }
 
+// compileWASM returns the path of the gadget's WASM module, which is the same for
+// every architecture; "" when it has none. Built as by ig's own `ig image
+// build` (a reactor: -buildmode=c-shared), and bytes that do not depend on where
+// it was built.
+func (c *compiler) compileWASM(g gadget) (string, error) {
+	if g.WASM == nil {
+		return "", nil
+	}
+	file, err := filepath.Abs(filepath.Join(c.objects, g.Name, "program.wasm"))
+	if err != nil {
+		return "", err
+	}
+	command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared",
+		"-ldflags", "-s -w -buildid=", "-o", file, ".")
+	command.Dir = filepath.Join(g.root, g.WASM.Dir)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=wasip1", "GOARCH=wasm")
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("compile %s for wasip1: go build, see above: %w", g.WASM.Dir, err)
+	}
+	return file, nil
+}
+
 func (c *compiler) arguments(g gadget, arch architecture, object string) []string {
 	arguments := []string{
 		"-target", "bpf", "-O2", "-g", "-Wall",

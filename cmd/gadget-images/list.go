@@ -26,8 +26,19 @@ type gadget struct {
 	Dir string `yaml:"dir"`
 	// CFlags are added to the compiler's command line.
 	CFlags []string `yaml:"cflags"`
+	// WASM is the Go package of the gadget's WASM module, if it has one.
+	WASM *module `yaml:"wasm"`
 
 	root string // directory of build.yaml
+}
+
+// module is the WASM module of a gadget.
+type module struct {
+	// Dir is the directory of the package main.
+	Dir string `yaml:"dir"`
+	// Operator does the same without WASM: where it is registered, as in
+	// ig-gpu, the module is not run.
+	Operator string `yaml:"operator"`
 }
 
 func (g gadget) path(elements ...string) string {
@@ -66,6 +77,9 @@ func readList(path string) (*gadgetList, error) {
 		seen[g.Name] = true
 		if g.Dir == "" {
 			g.Dir = filepath.Join("gadgets", g.Name)
+		}
+		if g.WASM != nil && (g.WASM.Dir == "" || g.WASM.Operator == "") {
+			return nil, fmt.Errorf("read %s: gadget %s: wasm needs dir and operator", path, g.Name)
 		}
 		g.root = filepath.Dir(path)
 	}

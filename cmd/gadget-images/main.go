@@ -68,7 +68,11 @@ func run(opts options) error {
 		if err != nil {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}
-		image, err := pack(gadget, objects, stamp{builder: version, created: created})
+		module, err := compiler.compileWASM(gadget)
+		if err != nil {
+			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
+		}
+		image, err := pack(gadget, objects, module, stamp{builder: version, created: created})
 		if err != nil {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}

@@ -117,6 +117,6 @@ func TestParameterWithoutVariableIsRefused(t *testing.T) {
 	other.root, other.Dir = t.TempDir(), ""
 	require.NoError(t, os.WriteFile(other.metadata(),
 		[]byte("name: execs\nparams: {ebpf: {no_such_variable: {key: x}}}"), 0o644))
-	_, err = pack(other, paths, stamp{builder: "v0.55.0"})
+	_, err = pack(other, paths, "", stamp{builder: "v0.55.0"})
 	require.ErrorContains(t, err, "no_such_variable")
 }

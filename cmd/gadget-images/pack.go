@@ -24,10 +24,14 @@ import (
 const (
 	gadgetArtifact   = "application/vnd.gadget.v1+binary"
 	programMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
+	wasmMediaType    = "application/vnd.gadget.wasm.program.v1+binary"
 	configMediaType  = "application/vnd.gadget.config.v1+yaml"
 	// builderKey names the version of Inspektor Gadget that an image is made
 	// for; ig warns when it runs another one.
 	builderKey = "io.inspektor-gadget.builder.version"
+	// operatorKey is ig.OperatorAnnotation of our operators/ig, which would make
+	// this program ten times larger: the operator that replaces a WASM module.
+	operatorKey = "io.gpu-gadgets.operator"
 )
 
 // repository is where our images live; cmd/ig-gpu knows them by this prefix.
@@ -39,9 +43,10 @@ type stamp struct {
 	created string // RFC 3339, or empty
 }
 
-// pack makes the image of one gadget: one manifest per architecture, whose only
-// layer is the program and whose config is gadget.yaml, under one index.
-func pack(g gadget, objects map[string]string, mark stamp) (*layout, error) {
+// pack makes the image of one gadget: one manifest per architecture, whose layers
+// are the program and the WASM module, if there is one, and whose config is
+// gadget.yaml, under one index.
+func pack(g gadget, objects map[string]string, module string, mark stamp) (*layout, error) {
 	config, metadata, err := readMetadata(g)
 	if err != nil {
 		return nil, err
@@ -50,6 +55,19 @@ func pack(g gadget, objects map[string]string, mark stamp) (*layout, error) {
 	image := newLayout()
 	configDesc := image.add(configMediaType, config)
 	configDesc.Annotations = annotations
+
+	// Behind the program: ig starts and stops layers in this order, and the
+	// module reads the program's last rows.
+	var extra []ocispec.Descriptor
+	if module != "" {
+		code, err := os.ReadFile(module)
+		if err != nil {
+			return nil, fmt.Errorf("read WASM module: %w", err)
+		}
+		layer := image.add(wasmMediaType, code)
+		layer.Annotations = map[string]string{operatorKey: g.WASM.Operator}
+		extra = append(extra, layer)
+	}
 
 	var manifests []ocispec.Descriptor
 	for _, arch := range architectures() {
@@ -65,7 +83,7 @@ func pack(g gadget, objects map[string]string, mark stamp) (*layout, error) {
 			MediaType:    ocispec.MediaTypeImageManifest,
 			ArtifactType: gadgetArtifact,
 			Config:       configDesc,
-			Layers:       []ocispec.Descriptor{image.add(programMediaType, program)},
+			Layers:       append([]ocispec.Descriptor{image.add(programMediaType, program)}, extra...),
 			Annotations:  annotations,
 		})
 		if err != nil {

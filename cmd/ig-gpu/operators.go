@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
 	exportqueue "github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
@@ -121,5 +122,6 @@ func registerOperators() error {
 	for _, operator := range ownOperators() {
 		operators.RegisterDataOperator(operator)
 	}
+	ig.SkipReplacedModules()
 	return nil
 }

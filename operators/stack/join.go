@@ -36,7 +36,7 @@ func Join(p Parts) Stack {
 		return s
 	}
 
-	var s Stack
+	s := make(Stack, 0, len(p.Native)+len(p.Python)+3)
 	reached := false
 	for i, f := range p.Native {
 		if p.IsInterpreter != nil && p.IsInterpreter(i) {

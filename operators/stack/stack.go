@@ -157,9 +157,12 @@ func (s Stack) Folded() string {
 // Label is how a person reads the frame: `Model.forward (vllm/model.py:12)`,
 // `cuMemAlloc_v2 (libcuda.so.1)`, `[unknown]`. The names come from the traced
 // process, so control characters, which could drive a terminal, are replaced.
-func (f Frame) Label() string {
+func (f Frame) Label() string { return f.LabelIn(ShortFile(f.File)) }
+
+// LabelIn is Label for who knows ShortFile(f.File) already.
+func (f Frame) LabelIn(file string) string {
 	label := f.Function
-	if file := ShortFile(f.File); file != "" {
+	if file != "" {
 		label += " (" + file
 		if f.Line != 0 {
 			label += ":" + strconv.FormatUint(uint64(f.Line), 10)
@@ -191,6 +194,9 @@ func ShortFile(file string) string {
 }
 
 func printable(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return unicode.ReplacementChar

@@ -133,3 +133,16 @@ func TestJoinCopiesItsInput(t *testing.T) {
 	in[0].Function = "b"
 	require.Equal(t, "a", s[0].Function)
 }
+
+func TestPlainIsPrintableASCII(t *testing.T) {
+	for length := range 20 {
+		for at := range length {
+			for c := range 256 {
+				b := []byte("abcdefghijklmnopqrst")[:length]
+				b[at] = byte(c)
+				require.Equal(t, c >= 0x20 && c < 0x7f, isPlain(string(b)), "%q", b)
+			}
+		}
+	}
+	require.True(t, isPlain(""))
+}

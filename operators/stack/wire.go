@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -91,7 +92,11 @@ func DecodeStack(b []byte) (Raw, error) {
 		return Raw{}, fmt.Errorf("stack of %d native and %d Python frames: %w", native, python, ErrWire)
 	}
 
-	raw := Raw{Flags: Flags(binary.NativeEndian.Uint32(b))}
+	raw := Raw{
+		Flags:  Flags(binary.NativeEndian.Uint32(b)),
+		Native: slices.Grow([]uint64(nil), native),
+		Python: slices.Grow([]RawPython(nil), python),
+	}
 	for i := range native {
 		raw.Native = append(raw.Native, binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:]))
 	}
@@ -161,6 +166,13 @@ func pythonText(b []byte, kind uint8) (string, error) {
 	}
 
 	var text strings.Builder
+	if kind == 1 {
+		// ASCII is the same in Latin-1 and in UTF-8.
+		if s := string(b); isPlain(s) {
+			return s, nil
+		}
+	}
+	text.Grow(len(b))
 	for ; len(b) > 0; b = b[kind:] {
 		var r rune
 		switch kind {

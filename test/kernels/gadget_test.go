@@ -37,7 +37,8 @@ type row struct {
 	Kind            string `json:"kind"`
 	Device          int32  `json:"device"`
 	StackID         uint64 `json:"stack_id"`
-	Stack           string `json:"stack"` // root first; empty with stock ig
+	Frame           string `json:"frame"`
+	Stack           string `json:"stack"` // root first
 	AllocBytes      int64  `json:"alloc_bytes"`
 	AllocObjects    int64  `json:"alloc_objects"`
 	FreedBytes      int64  `json:"freed_bytes"`
