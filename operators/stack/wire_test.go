@@ -28,6 +28,7 @@ typedef unsigned int __u32; typedef unsigned long long __u64;
 #define BPF_F_NO_PREALLOC 1
 static void *(*bpf_map_lookup_elem)(void *, const void *) = (void *)1;
 struct task_struct { int tgid; struct task_struct *group_leader; __u64 start_boottime; __u32 self_exec_id; };
+static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 #include "stack.h"
 `
 
