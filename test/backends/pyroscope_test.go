@@ -177,26 +177,6 @@ func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostWhilePyroscopeIsAway: it is stopped in the middle of the run.
-func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
-	p := startPyroscope(t)
-	w := startWorkload(t)
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", p.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
-	time.Sleep(1500 * time.Millisecond)
-	p.stop(t)
-	w.say(t, "go")
-	w.wait(t, "holding")
-	rows := w.truth(t)
-	time.Sleep(8 * time.Second)
-	p.start(t)
-	time.Sleep(3 * time.Second)
-	g.end(t)
-	require.Contains(t, g.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
-	p.require(t, `{cluster="away"}`, rows, columns(false), false)
-	w.say(t, "end")
-	w.wait(t, "done")
-}
-
 // TestPyroscopeShowsTheLeakOfTheExample: what the README promises.
 func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 	p := startPyroscope(t)
