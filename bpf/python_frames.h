@@ -379,16 +379,15 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 					struct python_line_value *v)
 {
 	__u32 faults = t->fault.count;
+	bool asked = t->offsets.minor == 11 && !v->unwitnessed;
 	__u64 witness = 0, check;
 
-	if (t->offsets.minor == 11) {
-		/* Functions that are made anew, or called from C only, have none. */
-		if (v->unwitnessed)
-			v->unwitnessed--;
-		else
-			witness = python_witness(t, k);
+	if (asked) {
+		witness = python_witness(t, k);
 		if (witness && witness == v->witness)
 			return true;
+	} else if (v->unwitnessed) {
+		v->unwitnessed--;
 	}
 	check = python_check(t, k, v);
 	if (!check) {
@@ -398,7 +397,8 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 	}
 	if (check != v->check)
 		return false;
-	if (t->offsets.minor == 11 && !v->unwitnessed) {
+	if (asked) {
+		/* Functions that are made anew, or called from C only, have none. */
 		if (v->witness || !witness)
 			v->unwitnessed = PY_UNWITNESSED;
 		v->witness = witness;

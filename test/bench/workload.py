@@ -78,7 +78,7 @@ else:
         source, call = chain(depth - 1, sys.argv[2] == "methods")
         source, call = compile(source, "chain.py", "exec"), compile(call, "chain.py", "exec")
         exec(source, names)
-        names["n"] = 0
+        names["n"] = 1
         for _ in range(100 if depth > 1 else 0):  # as in a program that has run for a while
             exec(call, names)
         n = 200
