@@ -67,9 +67,11 @@ PYTHON_STEP(python_method_step, python_context, c)
 			return 1;
 		if (user_read(&t->fault, &place, sizeof(place),
 			      m->mro + PY_TUPLE_ITEMS + m->next * 8ULL) ||
-		    user_read(&t->fault, &place, sizeof(place),
+		    user_read(&t->fault, &m->dict, sizeof(m->dict),
 			      place + PY_TYPE_DICT) ||
-		    user_read(&t->fault, &m->keys, sizeof(m->keys), place + PY_DICT_KEYS) ||
+		    user_read(&t->fault, &m->version, sizeof(m->version),
+			      m->dict + PY_DICT_VERSION) ||
+		    user_read(&t->fault, &m->keys, sizeof(m->keys), m->dict + PY_DICT_KEYS) ||
 		    user_read(&t->fault, &m->size, sizeof(m->size), m->keys + PY_DICT_SIZE))
 			return 1;
 		if (!m->size || m->size > PY_DICT_LARGEST)

@@ -50,6 +50,7 @@
 #define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
 #define python_witness other_python_witness
+#define python_owned other_python_owned
 #define python_same other_python_same
 #define python_check other_python_check
 #define python_tail other_python_tail
@@ -118,6 +119,7 @@
 #undef python_mix_text
 #undef python_class_hash
 #undef python_witness
+#undef python_owned
 #undef python_same
 #undef python_check
 #undef python_tail

@@ -81,6 +81,7 @@ enum python_offset {
 #define PY_TYPE_NAME 24
 #define PY_TYPE_DICT 264
 #define PY_TYPE_MRO 344
+#define PY_DICT_VERSION 24 /* ma_version_tag */
 #define PY_DICT_KEYS 32
 #define PY_DICT_SIZE 8 /* of PyDictKeysObject */
 #define PY_STRING_HASH 24

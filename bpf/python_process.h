@@ -208,6 +208,7 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->state = 0;
 	t->absent_head = 0;
 	t->only_interpreter = 0;
+	t->reloads = 0;
 	t->offsets = p->offsets;
 }
 

@@ -91,7 +91,8 @@ struct python_line_walk {
 struct python_method {
 	__u64 mro, name, hash;
 	__u64 keys, size, at, perturb; /* of the dict that is looked at; keys 0: of none */
-	__u64 function;		       /* found */
+	__u64 function, version;       /* found; of the dict that has it, when it was looked at */
+	__u64 dict;
 	__u32 bases, next;
 };
 
@@ -129,11 +130,14 @@ struct python_line_value {
 	 * Below: the type of `self` with has_self, else the function that has the
 	 * qualname, 0 where it is not known. */
 	__u64 witness;
+	/* Below 3.11, of a method: the dict of its class, 0 where that has changed, and
+	 * python_owned(). */
+	__u64 dict, owned;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
 	__u8 table_bytes, name_bytes;
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
-	__u8 unwitnessed; /* 3.11: events that remain without a witness */
+	__u8 turns; /* 3.11: events that remain without a witness; below: events */
 	__u8 name_last, file_last; /* how many bytes of these, less one */
 };
 
@@ -150,6 +154,7 @@ struct python_thread {
 	 * makes every event search: the thread may have a state in each. */
 	__u64 only_interpreter;
 	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
+	__u64 reloads; /* 1: other code was put into a function; see python_owned() */
 	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
 	__u32 pad;
 	struct python_offsets offsets;
@@ -209,7 +214,7 @@ struct {
 } python_scratch SEC(".maps");
 
 /* The head of python_thread, up to what is of one event only. */
-#define PYTHON_HEAD_BYTES 64
+#define PYTHON_HEAD_BYTES 72
 
 struct python_known {
 	__u8 head[PYTHON_HEAD_BYTES];

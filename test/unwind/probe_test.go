@@ -214,7 +214,17 @@ func (p *probe) run(t testing.TB, python interpreter, mode string, samples, firs
 // many there were. At least `least` must have been taken.
 func (p *probe) check(t *testing.T, least int, files ...string) {
 	t.Helper()
+	p.checkBut(t, least, 0, files...)
+}
+
+// checkBut is check with at most so many samples that may differ.
+func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
+	t.Helper()
 	total, wrong := 0, 0
+	report := t.Errorf
+	if allowed > 0 {
+		report = t.Logf
+	}
 	for _, file := range files {
 		f, err := os.Open(file)
 		if err != nil {
@@ -238,13 +248,13 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 			total++
 			if err := p.compare(truth.ID, truth.Runtime, want); err != nil {
 				if wrong++; wrong <= 3 {
-					t.Errorf("sample %d: %v", truth.ID, err)
+					report("sample %d: %v", truth.ID, err)
 				}
 			}
 		}
 	}
-	if wrong > 0 {
-		t.Errorf("%d of %d samples differ", wrong, total)
+	if wrong > allowed {
+		t.Errorf("%d of %d samples differ, at most %d may", wrong, total, allowed)
 	}
 	if total < least {
 		t.Errorf("%d samples, want at least %d", total, least)

@@ -117,6 +117,19 @@ func TestFreedCodeIsNeverNamed(t *testing.T) {
 	})
 }
 
+// TestReloadedCode: other code is put into the function of a class again and again, at
+// addresses that code had before. Below 3.11 only a comparison at every eighth
+// event shows that, from which on it is made at all of them.
+func TestReloadedCode(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		allowed := 0
+		if python.minor < 11 {
+			allowed = 20
+		}
+		p.checkBut(t, 2000, allowed, p.run(t, python, "reload", 2000, first))
+	})
+}
+
 // TestOddNames: 10 MB of name, characters that UTF-8 does not have, NUL.
 func TestOddNames(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {

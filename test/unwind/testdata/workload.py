@@ -378,9 +378,9 @@ elif MODE == "exec":
     os.execv(other, [other, __file__, "few", LIBRARY, OUT + ".exec", str(SAMPLES), str(1 << 25)])
 elif MODE == "few":
     run(SAMPLES, 500)
-elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "names"):
+elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "reload", "names"):
     # exec, so that functions are at module level here, too.
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE)
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE.replace("reload", "reuse"))
     exec(compile(open(beside).read(), beside, "exec"))
 elif MODE == "starting":
     # Until a new thread runs, its state has the id of the one that made it. On one

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workload.py's mode reuse: run in its namespace.
+"""workload.py's modes reuse and reload: run in its namespace.
 
 Code objects of equal size, of which each dies before the next is made: the
 allocator gives the next the same address, and its name, file and line table
@@ -50,12 +50,49 @@ def by_class_again():
         kind, name, kind, name)
 
 
+class Reloaded:
+    def run(self):
+        return sample()
+
+
+def with_table(code, table):
+    """The code with another line table, which is nowhere else."""
+    table = bytes(bytearray(table))
+    if sys.version_info >= (3, 10):
+        return code.replace(co_linetable=table)
+    if sys.version_info >= (3, 8):
+        return code.replace(co_lnotab=table)
+    return type(code)(code.co_argcount, code.co_kwonlyargcount, code.co_nlocals, code.co_stacksize, code.co_flags,
+                      code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_filename, code.co_name,
+                      code.co_firstlineno, table)
+
+
+def by_reload():
+    """Other code in the function of a class that stays as it is, as reloaders do."""
+    gap, table = random.choice(tables)
+    Reloaded.run.__code__ = with_table(Reloaded.run.__code__, table)
+    return "same", "reload.py", "same = reloaded.run\n# %d\n" % gap
+
+
+def table_of(gap):
+    scope = {}
+    exec(compile("def run(self):\n%s    return sample()\n" % ("\n" * gap), "reloaded.py", "exec"), scope)
+    code = scope["run"].__code__
+    return gap, code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
+
+
+ways = [by_name, by_head_of_name, by_file, by_head_of_file, by_first_line, by_line, by_class] + [by_class_again] * 14
+if MODE == "reload":
+    ways = [by_reload]
+    tables = [table_of(gap) for gap in range(1, 9)]
+    reloaded = Reloaded()
 seen = {}
 again = 0
 for number in range(SAMPLES):
-    name, file, source = random.choice(
-        [by_name, by_head_of_name, by_file, by_head_of_file, by_first_line, by_line, by_class] + [by_class_again] * 14)()
+    name, file, source = random.choice(ways)()
     scope = {"sample": sample}
+    if MODE == "reload":
+        scope["reloaded"] = reloaded
     exec(compile(source, file, "exec"), scope)
     function = scope[name]
     at = id(function.__code__)
