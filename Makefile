@@ -80,13 +80,17 @@ test-python: setup
 		tee build/python.log | \
 		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
 
-## test-backends: what real servers have stored; builds Pyroscope once, up to 20 minutes
+## test-backends: what real servers have stored; builds them once, up to 30 minutes
 .PHONY: test-backends
-test-backends: build simcuda build/backends/pyroscope
-	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 20m $(AS_ROOT) ./test/backends
+test-backends: build simcuda build/backends/pyroscope build/backends/collector
+	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
+	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 40m $(AS_ROOT) ./test/backends
 
 build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope/go.sum
 	@$(STEP) "build Pyroscope itself" $(GO) build -C test/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope
+
+build/backends/collector: $(wildcard test/backends/collector/*.go test/backends/collector/go.* test/backends/collector/statusutil/*)
+	@$(STEP) "build OpenTelemetry's Collector" $(GO) build -C test/backends/collector -ldflags "-s -w" -o $(CURDIR)/$@ .
 
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench

@@ -48,6 +48,7 @@ type pyroscope struct {
 	querierv1connect.QuerierServiceClient
 
 	program, dir string
+	flags        []string
 	port         int
 	cmd          *exec.Cmd
 }
@@ -60,9 +61,9 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func startPyroscope(t *testing.T) *pyroscope {
+func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	t.Helper()
-	p := &pyroscope{program: built(t, "build/backends/pyroscope"), dir: t.TempDir(), port: freePort(t)}
+	p := &pyroscope{program: built(t, "build/backends/pyroscope"), flags: flags, dir: t.TempDir(), port: freePort(t)}
 	p.URL = fmt.Sprintf("http://127.0.0.1:%d", p.port)
 	p.QuerierServiceClient = querierv1connect.NewQuerierServiceClient(http.DefaultClient, p.URL)
 	p.start(t)
@@ -90,7 +91,7 @@ func (p *pyroscope) start(t *testing.T) {
 	} {
 		args = append(args, "-"+flag+"=127.0.0.1")
 	}
-	p.cmd = exec.Command(p.program, args...)
+	p.cmd = exec.Command(p.program, append(args, p.flags...)...)
 	p.cmd.Dir = p.dir
 	var out bytes.Buffer
 	p.cmd.Stdout, p.cmd.Stderr = &out, &out

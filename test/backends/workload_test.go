@@ -81,7 +81,8 @@ func (g *gadget) end(t *testing.T) {
 	require.NotContains(t, g.stderr.String(), "did not get")
 }
 
-// workload is test/exact's: random calls, whose stacks are known.
+// workload is a program on the simulated driver whose stacks are known: test/exact's
+// random calls, or the inference example.
 type workload struct {
 	dir     string
 	cmd     *exec.Cmd
@@ -91,9 +92,31 @@ type workload struct {
 
 func startWorkload(t *testing.T) *workload {
 	t.Helper()
-	w := &workload{dir: t.TempDir(), answers: make(chan string, 4)}
-	w.cmd = exec.Command("python3", "../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"), "--out", w.dir,
-		"--calls", "8000", "--start-on-stdin", "--hold")
+	dir := t.TempDir()
+	return startPython(t, dir, exec.Command("python3", "../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"), "--out", dir,
+		"--calls", "8000", "--start-on-stdin", "--hold"))
+}
+
+// startExample is the inference example, whose stacks are known as well. It begins at
+// a word, and ends after it has said what each device has in use.
+func startExample(t *testing.T, args ...string) *workload {
+	t.Helper()
+	return startPython(t, t.TempDir(), exec.Command("python3", append([]string{"tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
+}
+
+// startInContainer is startExample with a mount namespace of its own, by which
+// containers are known.
+func startInContainer(t *testing.T, args ...string) *workload {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	return startPython(t, t.TempDir(), exec.Command("unshare", append([]string{"--mount", "python3", "tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
+}
+
+// startPython waits until the program has loaded the library.
+func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
+	t.Helper()
+	w := &workload{dir: dir, cmd: cmd, answers: make(chan string, 4)}
+	w.cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
 	w.cmd.Stderr = os.Stderr
 	in, err := w.cmd.StdinPipe()
 	require.NoError(t, err)

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backends
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+)
+
+// The pod that the example is said to run in.
+const (
+	podNamespace = "ml"
+	podName      = "llm-0"
+	podContainer = "server"
+)
+
+// runtime answers as CRI-O does on a node with one container in one pod, so that
+// ig-gpu puts Kubernetes' names on the rows of a process.
+type runtime struct {
+	cri.UnimplementedRuntimeServiceServer
+	pid int
+}
+
+const (
+	containerID = "1111111111111111111111111111111111111111111111111111111111111111"
+	sandboxID   = "2222222222222222222222222222222222222222222222222222222222222222"
+)
+
+var podLabels = map[string]string{
+	"io.kubernetes.container.name": podContainer, "io.kubernetes.pod.name": podName,
+	"io.kubernetes.pod.namespace": podNamespace, "io.kubernetes.pod.uid": "33333333-3333-3333-3333-333333333333",
+}
+
+func (*runtime) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{Containers: []*cri.Container{{
+		Id: containerID, PodSandboxId: sandboxID, Metadata: &cri.ContainerMetadata{Name: podContainer},
+		Image: &cri.ImageSpec{Image: "example"}, State: cri.ContainerState_CONTAINER_RUNNING, Labels: podLabels,
+	}}}, nil
+}
+
+func (*runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{{
+		Id: sandboxID, Metadata: &cri.PodSandboxMetadata{Name: podName, Namespace: podNamespace}, State: cri.PodSandboxState_SANDBOX_READY, Labels: podLabels,
+	}}}, nil
+}
+
+func (r *runtime) ContainerStatus(context.Context, *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
+	return &cri.ContainerStatusResponse{
+		Status: &cri.ContainerStatus{Id: containerID, Metadata: &cri.ContainerMetadata{Name: podContainer}, Image: &cri.ImageSpec{Image: "example"},
+			State: cri.ContainerState_CONTAINER_RUNNING, Labels: podLabels},
+		Info: map[string]string{"info": fmt.Sprintf(`{"pid":%d,"runtimeSpec":{"linux":{"cgroupsPath":""}}}`, r.pid)},
+	}, nil
+}
+
+// startRuntime gives ig-gpu's flags for it.
+func startRuntime(t *testing.T, pid int) []string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "crio.sock")
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	s := grpc.NewServer()
+	cri.RegisterRuntimeServiceServer(s, &runtime{pid: pid})
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(s.Stop)
+	return []string{"--runtimes", "cri-o", "--crio-socketpath", socket}
+}
+
+// gpuLibrary is a libnvidia-ml for one made-up GPU, and the file of its processes.
+func gpuLibrary(t *testing.T) (library, processes string) {
+	t.Helper()
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	require.NoError(t, err)
+	library = filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+	out, err := exec.Command("cc", "-std=gnu11", "-Wall", "-Wno-deprecated-declarations", "-Werror", "-shared", "-fPIC",
+		"-I"+filepath.Join(strings.TrimSpace(string(module)), "pkg/nvml"), "-o", library, "nvml/nvml.c").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return library, filepath.Join(t.TempDir(), "processes")
+}
+
+// contextBytes is what the made-up driver takes for itself in a process.
+const contextBytes = 300 << 20
+
+// onGPU writes what the driver counts for each process: what it holds, and its
+// context. Pinned memory of the host is not the GPU's.
+func onGPU(t *testing.T, file string, rows []compare.Row) {
+	t.Helper()
+	held := map[uint32]int64{}
+	for _, r := range rows {
+		if held[r.PID] == 0 {
+			held[r.PID] = contextBytes
+		}
+		if r.Kind != "host" {
+			held[r.PID] += r.InUseBytes
+		}
+	}
+	var b strings.Builder
+	for pid, bytes := range held {
+		fmt.Fprintf(&b, "%d %d\n", pid, bytes)
+	}
+	require.NoError(t, os.WriteFile(file+".new", []byte(b.String()), 0o600))
+	require.NoError(t, os.Rename(file+".new", file))
+}
+
+// prometheus is a real one that scrapes one address.
+type prometheus struct {
+	server
+	address string
+}
+
+func startPrometheus(t *testing.T, target string) *prometheus {
+	t.Helper()
+	p := &prometheus{server: server{name: "Prometheus", dir: t.TempDir()}, address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: ig-gpu, static_configs: [{targets: ['%s']}]}]\n", target)
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "prometheus.yml"), []byte(config), 0o600))
+	p.args = []string{built(t, "build/fixtures/prometheus/root/usr/bin/prometheus"), "--config.file=" + filepath.Join(p.dir, "prometheus.yml"),
+		"--storage.tsdb.path=" + filepath.Join(p.dir, "data"), "--web.listen-address=" + p.address, "--log.level=warn"}
+	p.serve(t, p.address)
+	time.Sleep(time.Second) // it listens before it is ready
+	return p
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backends
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
+	"github.com/stretchr/testify/require"
+)
+
+// panel is what Grafana asks for one panel of a dashboard's JSON.
+type panel struct {
+	Title   string
+	Targets []target
+}
+
+type target struct {
+	Expr, LegendFormat           string // of Prometheus
+	ProfileTypeID, LabelSelector string // of Pyroscope
+}
+
+type dashboard struct {
+	Panels     []panel
+	Templating struct {
+		List []struct{ Type, Definition string }
+	}
+	Annotations struct{ List []struct{ Expr string } }
+}
+
+// ours is what users import.
+func ours(t *testing.T) (d dashboard) {
+	t.Helper()
+	content, err := os.ReadFile("../../dashboards/gpu-gadgets.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(content, &d))
+	return d
+}
+
+// reference has the queries of the published AdvancedGPUObservability, by its
+// contract: the file itself is not ours to keep. Panel by panel: title, query,
+// labels of its legend.
+func reference() []panel {
+	const all = `cluster=~"$cluster",k8s_namespace=~"$namespace"`
+	const pods = all + `,k8s_podname=~"$pod",host_raw="0"`
+	const legend = "{{k8s_podname}} / pid {{pid}}"
+	active := func(labels string) string {
+		return fmt.Sprintf("mem_alloc_bytes_total{%[1]s} - mem_free_bytes_total{%[1]s} - mem_implicit_free_bytes_total{%[1]s}", labels)
+	}
+	show := func(title, expr, legend string) panel {
+		return panel{title, []target{{Expr: expr, LegendFormat: legend}}}
+	}
+	rate := func(metric string) string {
+		return "sum by (k8s_podname, pid) (rate(" + metric + "{" + pods + "}[5m]))"
+	}
+	return []panel{
+		show("GPU Active Memory by Pod", "sum by (k8s_podname, pid) ("+active(pods)+")", legend),
+		show("Total GPU Memory", "sum("+active(all+`,host_raw="0"`)+")", ""),
+		show("Top GPU Processes", "topk(5, sum by (k8s_podname, pid) ("+active(pods)+"))", legend),
+		show("GPU Memory Allocation Rate", rate("mem_alloc_bytes_total"), legend),
+		show("GPU Memory Free Rate", rate("mem_free_bytes_total"), legend),
+		show("GPU Memory Implicit Free Rate", rate("mem_implicit_free_bytes_total"), legend),
+		{"GPU Memory Profiles", []target{{ProfileTypeID: "process_cpu:malloc:bytes::",
+			LabelSelector: `{k8s_namespace=~"${namespace:regex}",k8s_podName=~"${pod:regex}"}`}}},
+	}
+}
+
+var referenceVariables = []string{
+	"label_values(mem_alloc_bytes_total, cluster)",
+	`label_values(mem_alloc_bytes_total{cluster=~"$cluster"}, k8s_namespace)`,
+	`label_values(mem_alloc_bytes_total{cluster=~"$cluster",k8s_namespace=~"$namespace"}, k8s_podname)`,
+}
+
+// chosen fills in Grafana's variables: the values that its user picked, or ".*" for
+// All. The times suit a test, not an hour.
+func chosen(text, namespace, pod string) string {
+	return strings.NewReplacer("$__rate_interval", "10s", "$__range", "5s", "${namespace:regex}", namespace, "${pod:regex}", pod,
+		"$namespace", namespace, "$pod", pod, "$cluster", "prod", "$node", ".*", "$instance", ".*").Replace(text)
+}
+
+type result struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+func (r result) number(t *testing.T) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
+	require.NoError(t, err)
+	return v
+}
+
+func (p *prometheus) get(t *testing.T, path string, to any) {
+	t.Helper()
+	response, err := http.Get("http://" + p.address + path)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	require.Equal(t, http.StatusOK, response.StatusCode, path)
+	require.NoError(t, json.NewDecoder(response.Body).Decode(to))
+}
+
+func (p *prometheus) query(t *testing.T, expr string) []result {
+	t.Helper()
+	var answer struct{ Data struct{ Result []result } }
+	p.get(t, "/api/v1/query?query="+url.QueryEscape(expr), &answer)
+	return answer.Data.Result
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// values runs Grafana's label_values.
+func (p *prometheus) values(t *testing.T, definition string) []string {
+	t.Helper()
+	m := labelValues.FindStringSubmatch(definition)
+	require.NotNil(t, m, definition)
+	var answer struct{ Data []string }
+	p.get(t, "/api/v1/label/"+m[2]+"/values?match[]="+url.QueryEscape(m[1]), &answer)
+	return answer.Data
+}
+
+// flameGraph is what the panel of that kind shows: total and self of each name.
+func (p *pyroscope) flameGraph(t *testing.T, profileType, selector string, from, to time.Time) (total int64, self map[string]int64) {
+	t.Helper()
+	nodes := int64(1 << 16)
+	answer, err := p.SelectMergeStacktraces(t.Context(), connect.NewRequest(&querierv1.SelectMergeStacktracesRequest{
+		ProfileTypeID: profileType, LabelSelector: selector, MaxNodes: &nodes, Start: from.UnixMilli(), End: to.UnixMilli(),
+	}))
+	require.NoError(t, err, "%s %s", profileType, selector)
+	graph := answer.Msg.Flamegraph
+	self = map[string]int64{}
+	// Each node is four numbers: offset, total, self, name.
+	for _, level := range graph.GetLevels() {
+		for i := 0; i+3 < len(level.Values); i += 4 {
+			self[graph.Names[level.Values[i+3]]] += level.Values[i+2]
+		}
+	}
+	return graph.GetTotal(), self
+}
+
+var legendLabel = regexp.MustCompile(`{{(\w+)}}`)
+
+// requireData fails for each panel that shows nothing, and for each name of a legend
+// that is empty. It gives the number of queries.
+func requireData(t *testing.T, panels []panel, prom *prometheus, pyro *pyroscope, namespace, pod string) (queries int) {
+	t.Helper()
+	for _, p := range panels {
+		for _, target := range p.Targets {
+			queries++
+			if target.ProfileTypeID != "" {
+				total, self := pyro.flameGraph(t, target.ProfileTypeID, chosen(target.LabelSelector, namespace, pod), time.Now().Add(-time.Hour), time.Now().Add(time.Minute))
+				if total == 0 || len(self) < 3 {
+					t.Errorf("%s: no flame graph: %s %s", p.Title, target.ProfileTypeID, target.LabelSelector)
+				}
+				continue
+			}
+			expr := chosen(target.Expr, namespace, pod)
+			answer := prom.query(t, expr)
+			if len(answer) == 0 {
+				t.Errorf("%s: no data\n%s", p.Title, expr)
+				continue
+			}
+			for _, m := range legendLabel.FindAllStringSubmatch(target.LegendFormat, -1) {
+				if answer[0].Metric[m[1]] == "" {
+					t.Errorf("%s: no label %s in %v\n%s", p.Title, m[1], answer[0].Metric, expr)
+				}
+			}
+		}
+	}
+	return queries
+}

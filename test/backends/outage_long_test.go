@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backends
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+)
+
+const mib = 1 << 20
+
+// TestTwoMinutesWithoutPyroscope: an inference server is traced all the while. One
+// ig-gpu has room for what cannot be sent, and loses nothing; the other has not, and
+// counts what it loses. Neither is slower at what it does to the server, nor grows
+// beyond its queue.
+func TestTwoMinutesWithoutPyroscope(t *testing.T) {
+	p := startPyroscope(t)
+	before := startProxy(t, p.URL)
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	require.NoError(t, err)
+	defer stats.Close()
+
+	const away, normal, busy = 120 * time.Second, 15 * time.Second, 6 * time.Second
+	seconds := (away + 2*normal + 2*busy + 20*time.Second).Seconds()
+	w := startExample(t, "--devices", "1", "--leak", "--seconds", fmt.Sprint(seconds), "--step-ms", "10", "--layers", "8", "--hold", "600")
+	listen := [2]string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	large := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", before.URL, "--export-interval", "1s", "--cluster", "large",
+		"--metrics-listen", listen[0], "--metrics-nvml", "off")
+	// OTLP's requests are counted before compression, so 1 MiB is soon full.
+	small := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--otlp-endpoint", before.URL, "--otlp-protocol", "http", "--export-interval", "1s",
+		"--export-queue-size", "1MiB", "--cluster", "small", "--metrics-listen", listen[1], "--metrics-nvml", "off")
+	w.say(t, "go")
+	time.Sleep(5 * time.Second) // the model is loaded
+	watches := [2]*watch{startWatch(t, large), startWatch(t, small)}
+	look := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			time.Sleep(time.Second)
+			for _, w := range watches {
+				w.look(t)
+			}
+		}
+	}
+	type cost struct {
+		ns  float64
+		rss int64
+	}
+	part := func(name string) (all [2]cost) {
+		for i, w := range watches {
+			all[i].ns, all[i].rss = w.part(t)
+			t.Logf("%-14s queue of %-6s %5.0f ns per pair, RSS at most %d MiB, %v", name, [2]string{"64 MiB", "1 MiB"}[i],
+				all[i].ns, all[i].rss/mib, scrape(t, listen[i], [2]string{"pyroscope", "otlp"}[i]))
+		}
+		return all
+	}
+
+	look(normal)
+	first := part("before")
+	for _, s := range []int32{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		refused := before.refused.Load()
+		before.status.Store(s)
+		look(busy)
+		require.Greater(t, before.refused.Load(), refused)
+	}
+	before.status.Store(0)
+	p.stop(t)
+	look(away)
+	during := part("while away")
+	waiting := scrape(t, listen[0], "pyroscope")
+	require.GreaterOrEqual(t, waiting["queue"], int64(away.Seconds())*9/10, "what cannot be sent waits")
+	require.Zero(t, waiting["lost_total"])
+	lost := scrape(t, listen[1], "otlp")
+	require.Positive(t, lost["lost_total"], "beyond the limit it is lost, and counted")
+	require.LessOrEqual(t, lost["queue_size_bytes"], int64(mib))
+	p.start(t)
+	// What is waited for longest is 45 s (queue.Config.MaxBackoff, with its spread).
+	for i, name := range []string{"pyroscope", "otlp"} {
+		require.Eventually(t, func() bool { return scrape(t, listen[i], name)["queue"] <= 2 }, 90*time.Second, time.Second, name)
+	}
+	look(normal)
+	after := part("after")
+
+	w.summaries(t, 1)
+	time.Sleep(2 * time.Second)
+	rows := w.truth(t)
+	large.end(t)
+	require.Contains(t, large.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
+	p.require(t, `{cluster="large"}`, rows, columns(false)[:2], false)
+
+	// The other says exactly what is missing.
+	require.NoError(t, small.cmd.Process.Signal(unix.SIGINT))
+	require.NoError(t, small.cmd.Wait())
+	m := regexp.MustCompile(`the OTLP receiver did not get (\d+) of (\d+) requests \(.*\): queue full (\d+), refused 0, run ended 0`).
+		FindStringSubmatch(small.stderr.String())
+	require.NotNil(t, m, small.stderr.String())
+	require.Equal(t, m[1], m[3])
+	require.Equal(t, strconv.FormatInt(lost["lost_total"], 10), m[1])
+	stored, all := sum(p.stored(t, columns(true)[0].id, `{k8s_cluster_name="small"}`)), compare.Total(rows).AllocBytes
+	require.Less(t, stored, all)
+	require.Positive(t, stored)
+	t.Logf("small queue: %d of %d bytes stored; %s", stored, all, m[0])
+
+	for i := range watches {
+		normally := max(first[i].ns, after[i].ns)
+		require.Less(t, during[i].ns, normally*1.3, "ns per pair while the server is away, beside %.0f and %.0f", first[i].ns, after[i].ns)
+	}
+	// The queue, what is being encoded, and the garbage in between.
+	require.Less(t, during[0].rss, first[0].rss+waiting["queue_size_bytes"]*2+32*mib)
+	require.Less(t, during[1].rss, first[1].rss+32*mib)
+}
