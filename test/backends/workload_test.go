@@ -104,20 +104,13 @@ func startExample(t *testing.T, args ...string) *workload {
 	return startPython(t, t.TempDir(), exec.Command("python3", append([]string{"tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
 }
 
-// startInContainer is startExample with a mount namespace of its own, by which
-// containers are known.
-func startInContainer(t *testing.T, args ...string) *workload {
-	t.Helper()
-	bpftest.RequireRoot(t)
-	return startPython(t, t.TempDir(), exec.Command("unshare", append([]string{"--mount", "python3", "tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
-}
-
 // startPython waits until the program has loaded the library.
 func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	t.Helper()
 	w := &workload{dir: dir, cmd: cmd, answers: make(chan string, 4)}
 	w.cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
 	w.cmd.Stderr = os.Stderr
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := w.cmd.StdinPipe()
 	require.NoError(t, err)
 	w.in = in
@@ -132,7 +125,7 @@ func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	}()
 	t.Cleanup(func() {
 		if w.cmd.ProcessState == nil {
-			_ = w.cmd.Process.Kill()
+			_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) // with those that it forked
 			_ = w.cmd.Wait()
 		}
 	})
@@ -161,12 +154,19 @@ func (w *workload) say(t *testing.T, word string) {
 // truth is what a perfect tracer would have.
 func (w *workload) truth(t *testing.T) []compare.Row {
 	t.Helper()
+	rows := w.soFar(t)
+	require.NotEmpty(t, rows)
+	return rows
+}
+
+// soFar is truth while the program goes on; nothing before its first call.
+func (w *workload) soFar(t *testing.T) []compare.Row {
+	t.Helper()
 	journals, err := journal.ReadDir(w.dir)
 	require.NoError(t, err)
 	truth, err := compare.ReadTruth(w.dir)
 	require.NoError(t, err)
 	rows, err := compare.Expected(journals, truth, compare.Options{MaxFrames: 128})
 	require.NoError(t, err)
-	require.NotEmpty(t, rows)
 	return rows
 }

@@ -3,9 +3,7 @@
 package backends
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,69 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
 )
-
-// The pod that the example is said to run in.
-const (
-	podNamespace = "ml"
-	podName      = "llm-0"
-	podContainer = "server"
-)
-
-// runtime answers as CRI-O does on a node with one container in one pod, so that
-// ig-gpu puts Kubernetes' names on the rows of a process.
-type runtime struct {
-	cri.UnimplementedRuntimeServiceServer
-	pid int
-}
-
-const (
-	containerID = "1111111111111111111111111111111111111111111111111111111111111111"
-	sandboxID   = "2222222222222222222222222222222222222222222222222222222222222222"
-)
-
-var podLabels = map[string]string{
-	"io.kubernetes.container.name": podContainer, "io.kubernetes.pod.name": podName,
-	"io.kubernetes.pod.namespace": podNamespace, "io.kubernetes.pod.uid": "33333333-3333-3333-3333-333333333333",
-}
-
-func (*runtime) ListContainers(context.Context, *cri.ListContainersRequest) (*cri.ListContainersResponse, error) {
-	return &cri.ListContainersResponse{Containers: []*cri.Container{{
-		Id: containerID, PodSandboxId: sandboxID, Metadata: &cri.ContainerMetadata{Name: podContainer},
-		Image: &cri.ImageSpec{Image: "example"}, State: cri.ContainerState_CONTAINER_RUNNING, Labels: podLabels,
-	}}}, nil
-}
-
-func (*runtime) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest) (*cri.ListPodSandboxResponse, error) {
-	return &cri.ListPodSandboxResponse{Items: []*cri.PodSandbox{{
-		Id: sandboxID, Metadata: &cri.PodSandboxMetadata{Name: podName, Namespace: podNamespace}, State: cri.PodSandboxState_SANDBOX_READY, Labels: podLabels,
-	}}}, nil
-}
-
-func (r *runtime) ContainerStatus(context.Context, *cri.ContainerStatusRequest) (*cri.ContainerStatusResponse, error) {
-	return &cri.ContainerStatusResponse{
-		Status: &cri.ContainerStatus{Id: containerID, Metadata: &cri.ContainerMetadata{Name: podContainer}, Image: &cri.ImageSpec{Image: "example"},
-			State: cri.ContainerState_CONTAINER_RUNNING, Labels: podLabels},
-		Info: map[string]string{"info": fmt.Sprintf(`{"pid":%d,"runtimeSpec":{"linux":{"cgroupsPath":""}}}`, r.pid)},
-	}, nil
-}
-
-// startRuntime gives ig-gpu's flags for it.
-func startRuntime(t *testing.T, pid int) []string {
-	t.Helper()
-	socket := filepath.Join(t.TempDir(), "crio.sock")
-	l, err := net.Listen("unix", socket)
-	require.NoError(t, err)
-	s := grpc.NewServer()
-	cri.RegisterRuntimeServiceServer(s, &runtime{pid: pid})
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-	return []string{"--runtimes", "cri-o", "--crio-socketpath", socket}
-}
 
 // gpuLibrary is a libnvidia-ml for one made-up GPU, and the file of its processes.
 func gpuLibrary(t *testing.T) (library, processes string) {
