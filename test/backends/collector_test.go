@@ -25,7 +25,7 @@ func requireProfiles(t *testing.T, all map[string]*pprof.Profile, rows []compare
 		p := all[c.id]
 		require.NotNil(t, p, "%s is not among %d profiles", c.id, len(all))
 		want, total := wanted(rows, c.value), int64(0)
-		require.Equal(t, want, got(p, rows), c.id)
+		requireSame(t, want, got(p, rows), c.id)
 		for _, r := range rows {
 			total += c.value(r)
 		}

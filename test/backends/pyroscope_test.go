@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,20 @@ func sum(p *pprof.Profile) (total int64) {
 	return total
 }
 
+// requireSame names the functions that differ, and by how much.
+func requireSame(t *testing.T, want, got values, name string) {
+	t.Helper()
+	var all []string
+	for f, w := range want {
+		if g := got[f]; g != w {
+			all = append(all, fmt.Sprintf("%s (%s:%d): self %+d, total %+d of %d", f.Function, filepath.Base(f.File), f.Line, g[0]-w[0], g[1]-w[1], w[1]))
+		}
+	}
+	slices.Sort(all)
+	require.Empty(t, strings.Join(all, "\n"), "%s: what is stored, less what is true", name)
+	require.Len(t, got, len(want), name)
+}
+
 type column struct {
 	id    string
 	value func(compare.Row) int64
@@ -120,7 +135,7 @@ func (p *pyroscope) require(t *testing.T, selector string, rows []compare.Row, c
 		}
 		stored := p.stored(t, c.id, selector)
 		want := wanted(rows, c.value)
-		require.Equal(t, want, got(stored, rows), c.id)
+		requireSame(t, want, got(stored, rows), c.id)
 		all := int64(0)
 		for _, r := range rows {
 			all += c.value(r)

@@ -90,11 +90,11 @@ type workload struct {
 	answers chan string
 }
 
-func startWorkload(t *testing.T) *workload {
+func startWorkload(t *testing.T, args ...string) *workload {
 	t.Helper()
 	dir := t.TempDir()
-	return startPython(t, dir, exec.Command("python3", "../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"), "--out", dir,
-		"--calls", "8000", "--start-on-stdin", "--hold"))
+	return startPython(t, dir, exec.Command("python3", append([]string{"../exact/workload.py", "--libcuda", built(t, "build/simcuda/libcuda.so.1"), "--out", dir,
+		"--calls", "8000", "--start-on-stdin", "--hold"}, args...)...))
 }
 
 // startExample is the inference example, whose stacks are known as well. It begins at
