@@ -14,7 +14,8 @@ import (
 )
 
 // collector is OpenTelemetry's Collector. What it takes is in files, one JSON object
-// per line, before it answers: it has no queue.
+// per line, before it answers: it has no queue, and with rotation the file exporter
+// has no buffer and adds to the file that is there.
 type collector struct {
 	server
 	// GRPC and HTTP are its addresses.
@@ -52,9 +53,9 @@ func startCollector(t *testing.T, o collectorOptions) *collector {
       grpc: {endpoint: %q%s%s}
       http: {endpoint: %q%s}
 exporters:
-  file/profiles: {path: %q}
-  file/metrics: {path: %q}
-  file/logs: {path: %q}
+  file/profiles: {path: %q, rotation: {max_megabytes: 1000}}
+  file/metrics: {path: %q, rotation: {max_megabytes: 1000}}
+  file/logs: {path: %q, rotation: {max_megabytes: 1000}}
 `, extensions, c.GRPC, o.grpc, auth, c.HTTP, auth, c.file("profiles"), c.file("metrics"), c.file("logs"))
 	if o.forward != "" {
 		// Without a queue, so that what it cannot pass on is not taken.
@@ -94,7 +95,7 @@ func (c *collector) lines(t *testing.T, signal string) (all []string, twice int)
 	seen := map[string]bool{}
 	for line := range strings.Lines(string(content)) {
 		if !strings.HasSuffix(line, "\n") {
-			break
+			continue // the last one
 		}
 		if !json.Valid([]byte(line)) {
 			line = line[strings.LastIndex(line, fmt.Sprintf(`{"resource%s":`, strings.ToUpper(signal[:1])+signal[1:])):]

@@ -16,6 +16,7 @@ import (
 
 	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
@@ -180,7 +181,10 @@ func (h *httpExporter) post(ctx context.Context, path string, message, to proto.
 }
 
 func httpError(response *http.Response, answer []byte) (code, error) {
-	err := errors.New(response.Status + ": " + oneLine(string(answer)))
+	err := errors.New(response.Status)
+	if text := message(response, answer); text != "" {
+		err = errors.New(response.Status + ": " + text)
+	}
 	switch response.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return codeOther, &queue.RejectedError{Err: err}
@@ -200,6 +204,15 @@ func httpError(response *http.Response, answer []byte) (code, error) {
 		err = &queue.LaterError{Err: err, After: time.Duration(seconds) * time.Second}
 	}
 	return codeUnreachable, err
+}
+
+// message is what the server says: text, or the status of OTLP over HTTP.
+func message(response *http.Response, answer []byte) string {
+	var s status.Status
+	if response.Header.Get("Content-Type") == "application/x-protobuf" && proto.Unmarshal(answer, &s) == nil {
+		return oneLine(s.GetMessage())
+	}
+	return oneLine(string(answer))
 }
 
 // oneLine is the beginning of a message for a log.

@@ -291,6 +291,23 @@ func TestAnswersOverHTTP(t *testing.T) {
 	}
 }
 
+// The status of OTLP over HTTP is protobuf, and is told as text.
+func TestStatusOverHTTPIsText(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		body, err := proto.Marshal(status.New(codes.Unauthenticated, "no token").Proto())
+		require.NoError(t, err)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+	endpoint, err := remote.New(remote.Config{URL: server.URL})
+	require.NoError(t, err)
+	client, err := NewClient(HTTP, endpoint)
+	require.NoError(t, err)
+	require.EqualError(t, client.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{}), "401 Unauthorized: no token")
+}
+
 func TestAnswersOverGRPC(t *testing.T) {
 	for _, c := range []struct {
 		code       codes.Code

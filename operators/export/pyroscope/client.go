@@ -77,8 +77,13 @@ func classify(err error, a *answer) error {
 	}
 	var wire *connect.Error
 	if errors.As(err, &wire) && a.status != 0 {
-		// Without the name of the code, which repeats the status in other words.
-		err = fmt.Errorf("%d %s: %s", a.status, http.StatusText(a.status), wire.Message())
+		// Without the name of the code, which repeats the status in other words, and
+		// connect's own message where the answer has none: the status once more.
+		told := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
+		if wire.Message() != told {
+			told += ": " + wire.Message()
+		}
+		err = errors.New(told)
 	}
 	switch a.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
