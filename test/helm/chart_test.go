@@ -55,8 +55,10 @@ var operator = []string{"--api-versions", "monitoring.coreos.com/v1/ServiceMonit
 
 func TestTemplates(t *testing.T) {
 	for name, arguments := range map[string][]string{
-		"default":  nil,
-		"all":      append([]string{"--values", "testdata/all.values.yaml"}, operator...),
+		"default": nil,
+		"all":     append([]string{"--values", "testdata/all.values.yaml"}, operator...),
+		// Without what belongs to Inspektor Gadget's chart.
+		"daemon":   {"--values", "../../charts/gpu-gadgets/values-daemon.yaml", "--set", "inspektor-gadget.enabled=false"},
 		"disabled": {"--set", "gpuObservability.enabled=false,grafana.dashboards.enabled=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +205,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"metrics.port=80", "metrics.port=many", "metrics.nvml=maybe", "pyroscope.url=pyroscope:4040", "gpuObservability.enable=true",
 		"gpuObservability.gadgets.cudaAlloc.args={host}", "metrics.serviceMonitor.enabled=sometimes", "image.repository=", "gpuObservability.gadgets.nccl.enabled=true",
 		"pyroscope.url=http://me:secret@pyroscope", "pyroscope.tokenSecret=My_Secret", "otlp.protocol=udp", "export.interval=0s", "export.queueSize=64", "export.inuse=often",
-		"inspektor-gadget.enabled=maybe", "inspektor-gadget.enabled=true,inspektor-gadget.config=none", "env[0].value=x", "env[0].name=A-B", "resources.limits.memory=much", "tolerations[0].effect=Never", "affinity.node=a",
+		"inspektor-gadget.enabled=maybe", "mode=both", "gpuObservability.gadgets.pyStack.params.limit=5", "inspektor-gadget.enabled=true,inspektor-gadget.config=none", "env[0].value=x", "env[0].name=A-B", "resources.limits.memory=much", "tolerations[0].effect=Never", "affinity.node=a",
 		"grafana.dashboards.namespace=Grafana",
 	} {
 		out, err := template(t, "--set", bad)

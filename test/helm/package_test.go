@@ -82,6 +82,30 @@ func TestInspektorGadgetIsInstalledWhenAskedFor(t *testing.T) {
 	}
 }
 
+// TestDaemonIsConfigured: what values-daemon.yaml says gets into the daemon's file.
+func TestDaemonIsConfigured(t *testing.T) {
+	rendered, err := template(t, "--values", "../../charts/gpu-gadgets/values-daemon.yaml", "--set", "inspektor-gadget.config.operator.export.pyroscope-tenant=gpu")
+	require.NoError(t, err, rendered)
+	for _, d := range documents(rendered) {
+		var config struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Data     map[string]string
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(d), &config))
+		if config.Kind != "ConfigMap" || config.Metadata.Name != "gadget" {
+			continue
+		}
+		var file struct{ Operator map[string]map[string]any }
+		require.NoError(t, yaml.Unmarshal([]byte(config.Data["config.yaml"]), &file))
+		require.Equal(t, map[string]any{"pyroscope-url": "http://pyroscope.observability:4040", "pyroscope-tenant": "gpu", "cluster": "prod"}, file.Operator["export"])
+		require.Equal(t, map[string]any{"metrics-listen": ":9464", "metrics-cluster": "prod"}, file.Operator["metrics"])
+		require.Contains(t, file.Operator["kubemanager"], "hook-mode", "defaults are kept")
+		return
+	}
+	require.Fail(t, "no ConfigMap gadget")
+}
+
 func documents(rendered string) (all []string) {
 	for _, d := range strings.Split("\n"+rendered, "\n---\n") {
 		if strings.TrimSpace(d) != "" {
