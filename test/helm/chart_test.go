@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -128,7 +129,12 @@ func decode(t *testing.T, rendered string) objects {
 		case "monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule":
 			m := map[string]any{}
 			o.others[head.Kind] = m
-			into = &m
+			require.NoError(t, yaml.Unmarshal([]byte(d), &m))
+			// The operator's own types say what its kinds have.
+			into = &monitoringv1.ServiceMonitor{}
+			if head.Kind == "PrometheusRule" {
+				into = &monitoringv1.PrometheusRule{}
+			}
 		default:
 			t.Fatalf("nobody expects a %s %s", head.APIVersion, head.Kind)
 		}
