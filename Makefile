@@ -30,7 +30,8 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./wasm/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
@@ -75,6 +76,12 @@ chart: setup build/tools/helm
 test-chart: chart build/tools/helm-unittest build/tools/kubeconform
 	@$(STEP) "schemas of Kubernetes" test/fixtures/kubernetes-schemas.sh
 	@$(STEP) "the chart" $(GO) test -C test/helm -tags checkers -count=1 .
+
+# Without Helm and the schemas, which are 100 MB to download: part of make test.
+.PHONY: test-chart-suites
+test-chart-suites: build/tools/helm-unittest
+	@scripts/chart.sh >/dev/null
+	@$(STEP) "the chart's suites" build/tools/helm-unittest build/charts/gpu-gadgets
 
 # Charts have modules of their own, with the versions of these tools.
 build/tools/helm: test/helm/go.mod test/helm/go.sum
@@ -125,7 +132,7 @@ compare: build
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards wasm)); \
+	@unformatted=$$(gofmt -l $(wildcard charts cmd operators test examples dashboards wasm)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
