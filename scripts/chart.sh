@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # chart.sh [HELM]: assembles charts/gpu-gadgets with the chart of Inspektor Gadget that
-# it depends on, and packages both with HELM, if given. The dependency comes out of the Go module that ig-gpu is built from, whose
-# checksum is in go.sum; its release does the same (charts/Makefile there). So no Helm
-# repository is asked. Everything lands in build/charts
-# (or $CHARTS_OUT); prints what it made.
+# it depends on, and packages both with HELM, if given. The dependency comes out of the
+# Go module that ig-gpu is built from, whose checksum is in go.sum; Inspektor Gadget's
+# releases are made from it in the same way (charts/Makefile there). So no repository of
+# charts is asked. Everything lands in build/charts or $CHARTS_OUT; prints what it made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
