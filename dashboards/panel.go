@@ -21,7 +21,7 @@ type Panel struct {
 	Width int
 	// Stacked areas show a sum.
 	Stacked bool
-	// LastInterval shows the push interval before the current one, whatever time range
+	// LastInterval shows the last push interval that is complete, whatever time range
 	// the user chose: levels of several intervals would be added up.
 	LastInterval bool
 }
@@ -59,8 +59,11 @@ const (
 	height        = 9
 	columns       = 24
 
-	// pushInterval is the default of ig-gpu's --export-interval.
-	pushInterval    = "10s"
+	// pushInterval is the default of ig-gpu's --export-interval. A window has the time
+	// of its start and is sent at its end, so its profile of a moment ago is not there
+	// yet: pushShift is an interval and time to send.
+	pushInterval = "10s"
+	pushShift    = "15s"
 	profileSelector = `{cluster=~"${cluster:regex}",namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`
 )
 
@@ -114,8 +117,7 @@ func (p Panel) json(id int, position object) (object, error) {
 			"labelSelector": profileSelector, "groupBy": []string{}, "spanSelector": []string{},
 		}}
 		if p.LastInterval {
-			// The current interval is still to come, the one before it is there.
-			o["timeFrom"], o["timeShift"] = pushInterval, pushInterval
+			o["timeFrom"], o["timeShift"] = pushInterval, pushShift
 		}
 		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
 		return o, nil
