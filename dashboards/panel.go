@@ -62,8 +62,8 @@ const (
 	// pushInterval is the default of ig-gpu's --export-interval. A window has the time
 	// of its start and is sent at its end, so its profile of a moment ago is not there
 	// yet: pushShift is an interval and time to send.
-	pushInterval = "10s"
-	pushShift    = "15s"
+	pushInterval    = "10s"
+	pushShift       = "15s"
 	profileSelector = `{cluster=~"${cluster:regex}",namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`
 )
 
