@@ -159,8 +159,17 @@ func (p Panel) json(id int, position object) (object, error) {
 			"legend":  object{"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true},
 			"tooltip": object{"mode": "multi", "sort": "desc"},
 		}
-	} else {
-		o["options"] = object{}
+	}
+	switch p.Kind {
+	case Table:
+		// One column of each label, and the value; the instant is that of the range.
+		o["options"] = object{"frameIndex": 0, "showHeader": true, "cellHeight": "sm", "sortBy": []object{{"displayName": "Value", "desc": true}}}
+		o["transformations"] = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true}}}}
+	case Stat:
+		o["options"] = object{
+			"graphMode": "none", "colorMode": "value", "justifyMode": "auto", "textMode": "auto", "orientation": "auto",
+			"wideLayout": true, "showPercentChange": false, "percentChangeColorMode": "standard", "reduceOptions": object{"calcs": []string{"lastNotNull"}, "values": false},
+		}
 	}
 	o["datasource"], o["targets"] = source, targets
 	o["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}
