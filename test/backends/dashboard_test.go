@@ -23,6 +23,23 @@ import (
 type panel struct {
 	Title   string
 	Targets []target
+	// TimeFrom and TimeShift take the place of the range that the user chose.
+	TimeFrom, TimeShift string
+}
+
+// times are what it shows at this moment.
+func (p panel) times(t *testing.T) (from, to time.Time) {
+	t.Helper()
+	to = time.Now()
+	if p.TimeFrom == "" {
+		return to.Add(-time.Hour), to
+	}
+	long, err := time.ParseDuration(p.TimeFrom)
+	require.NoError(t, err)
+	shift, err := time.ParseDuration(p.TimeShift)
+	require.NoError(t, err)
+	to = to.Add(-shift)
+	return to.Add(-long), to
 }
 
 type target struct {
@@ -55,7 +72,7 @@ func reference() []panel {
 		return fmt.Sprintf("mem_alloc_bytes_total{%[1]s} - mem_free_bytes_total{%[1]s} - mem_implicit_free_bytes_total{%[1]s}", labels)
 	}
 	show := func(title, expr, legend string) panel {
-		return panel{title, []target{{Expr: expr, LegendFormat: legend}}}
+		return panel{Title: title, Targets: []target{{Expr: expr, LegendFormat: legend}}}
 	}
 	rate := func(metric string) string {
 		return "sum by (k8s_podname, pid) (rate(" + metric + "{" + pods + "}[5m]))"
@@ -67,7 +84,7 @@ func reference() []panel {
 		show("GPU Memory Allocation Rate", rate("mem_alloc_bytes_total"), legend),
 		show("GPU Memory Free Rate", rate("mem_free_bytes_total"), legend),
 		show("GPU Memory Implicit Free Rate", rate("mem_implicit_free_bytes_total"), legend),
-		{"GPU Memory Profiles", []target{{ProfileTypeID: "process_cpu:malloc:bytes::",
+		{Title: "GPU Memory Profiles", Targets: []target{{ProfileTypeID: "process_cpu:malloc:bytes::",
 			LabelSelector: `{k8s_namespace=~"${namespace:regex}",k8s_podName=~"${pod:regex}"}`}}},
 	}
 }
@@ -75,8 +92,8 @@ func reference() []panel {
 // chosen fills in Grafana's variables: All of what there is. The times suit a test,
 // not an hour.
 func chosen(text string) string {
-	return strings.NewReplacer("$__rate_interval", "10s", "$__range", "5s", "$cluster", "prod",
-		"${namespace:regex}", ".*", "${pod:regex}", ".*", "$namespace", ".*", "$pod", ".*").Replace(text)
+	return strings.NewReplacer("$__rate_interval", "10s", "$__range", "5s", "$cluster", "prod", "$instance", ".*",
+		"${cluster:regex}", "prod", "${namespace:regex}", ".*", "${pod:regex}", ".*", "$namespace", ".*", "$pod", ".*").Replace(text)
 }
 
 type result struct {
@@ -149,7 +166,8 @@ func requireData(t *testing.T, panels []panel, prom *prometheus, pyro *pyroscope
 		for _, target := range p.Targets {
 			queries++
 			if target.ProfileTypeID != "" {
-				all, byName := pyro.flameGraph(t, target.ProfileTypeID, chosen(target.LabelSelector), time.Now().Add(-time.Hour), time.Now().Add(time.Minute))
+				from, to := p.times(t)
+				all, byName := pyro.flameGraph(t, target.ProfileTypeID, chosen(target.LabelSelector), from, to)
 				if all == 0 || len(byName) < 3 {
 					t.Errorf("%s: no flame graph: %s %s", p.Title, target.ProfileTypeID, target.LabelSelector)
 				}

@@ -19,18 +19,18 @@ import (
 // not, but for Grafana.
 func TestEverythingAtOnce(t *testing.T) {
 	pyro, c := startPyroscope(t), startCollector(t, collectorOptions{})
-	w := startExample(t, "--devices", "1", "--leak", "--oom", "--seconds", "40", "--step-ms", "20", "--layers", "8", "--hold", "600")
+	w := startExample(t, "--devices", "1", "--leak", "--oom", "--seconds", "45", "--step-ms", "20", "--layers", "8", "--hold", "600")
 	library, onDevice := gpuLibrary(t)
 	onGPU(t, onDevice, []compare.Row{{PID: uint32(w.cmd.Process.Pid)}})
 	t.Setenv("NVML_PROCESSES", onDevice)
 	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	g := trace(t, "cuda_alloc", w.cmd.Process.Pid,
-		"--pyroscope-url", pyro.URL, "--pyroscope-compat", "--otlp-endpoint", "http://"+c.GRPC, "--export-interval", "5s", "--cluster", "prod", "--node", "node-1",
+		"--pyroscope-url", pyro.URL, "--pyroscope-compat", "--otlp-endpoint", "http://"+c.GRPC, "--cluster", "prod", "--node", "node-1",
 		"--metrics-listen", listen, "--metrics-otlp-endpoint", "http://"+c.GRPC, "--metrics-interval", "2s", "--metrics-cluster", "prod", "--metrics-compat",
 		"--metrics-nvml", library)
 	prom := startPrometheus(t, listen)
 	w.say(t, "go")
-	for end := time.Now().Add(25 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+	for end := time.Now().Add(28 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 		onGPU(t, onDevice, append(w.soFar(t), compare.Row{PID: uint32(w.cmd.Process.Pid)}))
 	}
 
@@ -49,7 +49,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	onGPU(t, onDevice, rows)
 	time.Sleep(5 * time.Second) // the last reading is scraped
 	requireNumbers(t, prom, rows)
-	from := time.Now().Add(-5 * time.Second)
+	from := time.Now().Add(-10 * time.Second)
 	g.end(t)
 	want := compare.Total(rows)
 	pyro.require(t, `{service_name="python3",node="node-1",cluster="prod"}`, rows, pushed("alloc"), false)
