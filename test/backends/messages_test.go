@@ -8,16 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// run is ig-gpu on an idle process with these flags. It ends at a line on stderr that
-// has the text, or by itself.
-func run(t *testing.T, pid int, until string, args ...string) (code int, stderr string) {
+// run is ig-gpu on a process with these flags, which ends by itself.
+func run(t *testing.T, pid int, args ...string) (code int, stderr string) {
 	t.Helper()
 	var out safeBuffer
 	cmd := exec.Command(built(t, "bin/ig-gpu"), append([]string{"run", "cuda_alloc", "--host", "--pid", fmt.Sprint(pid), "-o", "none"}, args...)...)
@@ -28,24 +26,14 @@ func run(t *testing.T, pid int, until string, args ...string) (code int, stderr 
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	told := false
-	for {
-		select {
-		case <-ended:
-			return cmd.ProcessState.ExitCode(), out.String()
-		case <-timeout.C:
-			_ = cmd.Process.Kill()
-			<-ended
-			require.Fail(t, "ig-gpu does not end", "%v: %s", args, out.String())
-		case <-time.After(100 * time.Millisecond):
-			if !told && until != "" && strings.Contains(out.String(), until) {
-				told = true
-				_ = cmd.Process.Signal(syscall.SIGINT)
-			}
-		}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		_ = cmd.Process.Kill()
+		<-ended
+		require.Fail(t, "ig-gpu does not end", "%v: %s", args, out.String())
 	}
+	return cmd.ProcessState.ExitCode(), out.String()
 }
 
 // TestWrongParametersAreErrorsAtTheStart: one line that says which parameter, what
@@ -81,7 +69,7 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 		{[]string{"--metrics-listen", "9464"}, []string{"--metrics-listen", "127.0.0.1:9464"}},
 		{[]string{"--metrics-otlp-endpoint", "collector:4317"}, []string{"--metrics-otlp-endpoint", "http://127.0.0.1:4317"}},
 	} {
-		code, stderr := run(t, w.cmd.Process.Pid, "", c.flags...)
+		code, stderr := run(t, w.cmd.Process.Pid, c.flags...)
 		t.Logf("%s\n    %s", strings.Join(c.flags, " "), strings.TrimSpace(stderr))
 		require.Equal(t, 1, code, "%v: %s", c.flags, stderr)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -99,7 +87,7 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 		{"--pyroscope-url", tenants.URL, "--pyroscope-tenant", "team"},
 		{"--otlp-endpoint", "http://" + guarded.GRPC, "--otlp-token-file", token},
 	} {
-		code, stderr := run(t, w.cmd.Process.Pid, "", append(flags, "--timeout", "3")...)
+		code, stderr := run(t, w.cmd.Process.Pid, append(flags, "--timeout", "3")...)
 		require.Zero(t, code, "%v: %s", flags, stderr)
 		require.NotContains(t, stderr, "export:", "%v", flags)
 	}
@@ -123,7 +111,7 @@ func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
 		{[]string{"--pyroscope-url", "http://no-such-host.invalid"}, "Pyroscope does not take anything yet", "no-such-host.invalid"},
 	} {
 		// Ten seconds are at least four attempts.
-		code, stderr := run(t, w.cmd.Process.Pid, "", append(c.flags, "--export-interval", "1s", "--timeout", "10")...)
+		code, stderr := run(t, w.cmd.Process.Pid, append(c.flags, "--export-interval", "1s", "--timeout", "10")...)
 		t.Logf("%s\n%s", strings.Join(c.flags, " "), stderr)
 		require.Zero(t, code, stderr)
 		require.Contains(t, stderr, c.start)
