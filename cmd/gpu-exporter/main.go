@@ -25,7 +25,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
-	exportqueue "github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
 )
@@ -72,10 +71,7 @@ func run(args []string) error {
 	queues, store := &queue.Registry{}, &metrics.Store{}
 	cfg := follow.Config{Instances: o.instances, Log: log.StandardLogger()}
 	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
-		Log: log.StandardLogger(), Logs: true,
-		Register: func(name string, stats func() exportqueue.Stats) func() {
-			return queues.Add(name, func() queue.Stats { return queueStats(stats()) })
-		},
+		Log: log.StandardLogger(), Logs: true, Register: export.Publish(queues),
 	})
 	if err != nil {
 		return err
@@ -163,11 +159,3 @@ func (o *options) source() (targets.Source, error) {
 	}
 	return targets.Kubernetes{Config: config, Namespace: o.namespace, Selector: o.selector, Port: o.port}, nil
 }
-
-func queueStats(s exportqueue.Stats) queue.Stats {
-	return queue.Stats{
-		Items: s.QueuedItems, Bytes: s.QueuedBytes, CapacityBytes: s.CapacityBytes,
-		Sent: s.SentItems, Retries: s.Failures, Lost: s.Lost(), LostBytes: s.LostBytes,
-	}
-}
-

@@ -18,11 +18,25 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/remote"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
+	metricsqueue "github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
 // Register lists the queue of a receiver until remove is called.
 type Register func(name string, stats func() queue.Stats) (remove func())
+
+// Publish is a Register that has the metrics publish the state of the queues.
+func Publish(queues *metricsqueue.Registry) Register {
+	return func(name string, stats func() queue.Stats) func() {
+		return queues.Add(name, func() metricsqueue.Stats {
+			s := stats()
+			return metricsqueue.Stats{
+				Items: s.QueuedItems, Bytes: s.QueuedBytes, CapacityBytes: s.CapacityBytes,
+				Sent: s.SentItems, Retries: s.Failures, Lost: s.Lost(), LostBytes: s.LostBytes,
+			}
+		})
+	}
+}
 
 // Log is what a Sender tells its user with.
 type Log interface {

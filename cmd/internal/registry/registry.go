@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
-	exportqueue "github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
@@ -80,7 +79,7 @@ func Own(cfg Config) []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
 		ooms.NewOperator(),
-		export.New(export.Config{Register: registerQueue(queues), IsDaemon: cfg.IsDaemon}),
+		export.New(export.Config{Register: export.Publish(queues), IsDaemon: cfg.IsDaemon}),
 		drops.NewOperator(),
 		lastread.New(),
 	}
@@ -109,21 +108,6 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
 			Info: func(text string) { log.Info(text) },
 		})
-	}
-}
-
-// registerQueue publishes the state of the exporters' queues.
-func registerQueue(queues *queue.Registry) func(string, func() exportqueue.Stats) func() {
-	return func(name string, stats func() exportqueue.Stats) func() {
-		return queues.Add(name, func() queue.Stats { return published(stats()) })
-	}
-}
-
-// published are an exporter's counters as the metrics have them.
-func published(s exportqueue.Stats) queue.Stats {
-	return queue.Stats{
-		Items: s.QueuedItems, Bytes: s.QueuedBytes, CapacityBytes: s.CapacityBytes,
-		Sent: s.SentItems, Retries: s.Failures, Lost: s.Lost(), LostBytes: s.LostBytes,
 	}
 }
 

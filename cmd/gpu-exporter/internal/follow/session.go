@@ -33,7 +33,7 @@ type session struct {
 	gadgets   api.GadgetManagerClient
 	attached  map[string]*attachment // by id
 	skip      map[string]time.Time   // not to be tried before
-	wake      chan struct{} // an attachment has ended
+	wake      chan struct{}          // an attachment has ended
 	polled    bool
 }
 
