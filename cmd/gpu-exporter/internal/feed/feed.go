@@ -47,6 +47,7 @@ type Config struct {
 	Store  *metrics.Store // nil: no metrics
 	Node   string         // for rows that do not name theirs
 	Gadget string
+	Texts  *Texts // of all feeds
 	// IsNew: the instance began after this process did, so that all it has counted is
 	// to be sent. What others have counted before is not: an earlier process may have
 	// sent it.

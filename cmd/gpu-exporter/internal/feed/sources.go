@@ -86,7 +86,7 @@ func (t *table) read(isBaseline bool, now time.Time) {
 // stack is what the module or operator that named the row wrote.
 func (t *table) stack(d datasource.Data) stack.Stack {
 	text, _ := t.text.String(d)
-	return stack.ParseFolded(text)
+	return t.feed.cfg.Texts.parse(text)
 }
 
 // ooms are events: each one counts.
@@ -114,7 +114,7 @@ func (o *ooms) read(_ bool, now time.Time) {
 			oom.Holders = nil
 		}
 		if s := stackText(o.ds, d); s != "" {
-			oom.Stack = stack.ParseFolded(s)
+			oom.Stack = o.feed.cfg.Texts.parse(s)
 		}
 		o.feed.failed(oom, o.series(d))
 	}

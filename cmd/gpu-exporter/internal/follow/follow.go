@@ -49,6 +49,7 @@ type Follower struct {
 	cfg   Config
 	nodes map[string]*running
 	first bool // no targets were seen yet
+	texts feed.Texts
 	wait  sync.WaitGroup
 }
 
@@ -91,7 +92,7 @@ func (f *Follower) follow(ctx context.Context, all []targets.Target) {
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		// What appears later has begun later.
-		n := &node{cfg: f.cfg, target: t, isNew: !f.first, feeds: map[string]*feed.Feed{}}
+		n := &node{cfg: f.cfg, texts: &f.texts, target: t, isNew: !f.first, feeds: map[string]*feed.Feed{}}
 		f.nodes[t.Key] = &running{n, cancel}
 		f.wait.Go(func() { n.run(ctx) })
 	}

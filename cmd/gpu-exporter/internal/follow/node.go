@@ -28,6 +28,7 @@ type node struct {
 	target targets.Target
 	// isNew: what the daemon counts began after this process did.
 	isNew bool
+	texts *feed.Texts
 	feeds map[string]*feed.Feed // by the instance's id; of the polling goroutine
 
 	connected bool // the daemon has answered

@@ -173,7 +173,7 @@ func (s *session) attach(ctx context.Context, i instance) error {
 	f := s.node.feeds[i.id]
 	if f == nil {
 		f = feed.New(feed.Config{
-			Sender: s.node.cfg.Sender, Store: s.node.cfg.Store, Node: s.node.target.Node, Gadget: i.gadget,
+			Sender: s.node.cfg.Sender, Store: s.node.cfg.Store, Node: s.node.target.Node, Gadget: i.gadget, Texts: s.node.texts,
 			// It was not listed before.
 			IsNew: s.node.isNew || s.polled,
 		})
