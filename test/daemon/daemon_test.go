@@ -124,22 +124,45 @@ func (n *node) configure(yaml string) {
 	require.NoError(n.t, os.WriteFile(n.config, []byte(yaml), 0o600))
 }
 
-// start starts the daemon, which keeps its instances in /var/lib/ig. Its end is sent to
-// the shell's process, which the daemon has become.
-func (n *node) start() {
+// launch starts the daemon, which keeps its instances in /var/lib/ig. The shell becomes
+// the daemon.
+func (n *node) launch() *process {
 	n.t.Helper()
-	program, err := filepath.Abs("../../bin/ig-gpu")
-	require.NoError(n.t, err)
-	_, err = os.Stat(program)
-	require.NoError(n.t, err, "run make build")
 	if _, err := os.Stat(n.config); err != nil {
 		n.configure("{}\n")
 	}
+	return n.inStore(program(n.t), "--config", n.config, "daemon", "-H", "unix://"+n.socket)
+}
+
+func program(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../../bin/ig-gpu")
+	require.NoError(t, err)
+	_, err = os.Stat(path)
+	require.NoError(t, err, "run make build")
+	return path
+}
+
+// inStore starts a command that sees the node's own /var/lib/ig.
+func (n *node) inStore(command ...string) *process {
+	n.t.Helper()
 	store := filepath.Join(n.dir, "store")
 	require.NoError(n.t, os.MkdirAll(store, 0o755))
-	n.daemon = start(n.t, "unshare", "-m", "sh", "-ec",
-		`mkdir -p /var/lib/ig; mount --bind "$1" /var/lib/ig; shift; exec "$@"`, "sh", store,
-		program, "--config", n.config, "daemon", "-H", "unix://"+n.socket)
+	return start(n.t, "unshare", append([]string{"-m", "sh", "-ec",
+		`mkdir -p /var/lib/ig; mount --bind "$1" /var/lib/ig; shift; exec "$@"`, "sh", store}, command...)...)
+}
+
+// importImage puts the gadget's image into the node's store.
+func (n *node) importImage() {
+	n.t.Helper()
+	p := n.inStore(program(n.t), "image", "import", "../../build/images/cuda_alloc.tar")
+	<-p.done
+	require.Zero(n.t, p.cmd.ProcessState.ExitCode(), p.output())
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	n.daemon = n.launch()
 	eventually(n.t, "the daemon does not listen", func() bool {
 		connection, err := net.Dial("unix", n.socket)
 		if err == nil {

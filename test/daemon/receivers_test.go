@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,7 +88,7 @@ func sums(all []*profile.Profile, sampleType string) map[string]uint64 {
 			function := "[native]"
 			if i >= 0 {
 				l := s.Location[i].Line[0]
-				function = fmt.Sprintf("%s (%s:%d)", l.Function.Name, l.Function.Filename, l.Line)
+				function = fmt.Sprintf("%s (%s:%d)", l.Function.Name, path.Base(l.Function.Filename), l.Line)
 			}
 			m[function] += uint64(s.Value[column])
 		}
