@@ -145,6 +145,14 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
 
+## images: the gadgets' images for amd64 and arm64, pushed with REGISTRY=host/name [TAG=latest] [PLAIN_HTTP=1]
+.PHONY: images
+images: setup build/gadget-images
+	@$(STEP) "build the images" build/gadget-images -layouts $(LAYOUTS) \
+		$(if $(REGISTRY),-push $(REGISTRY) $(if $(TAG),-tag $(TAG)) $(if $(PLAIN_HTTP),-plain-http))
+	@touch $(IMAGES)
+	@cat build/images/digests.yaml
+
 ## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
 DAEMON := build/daemon
 .PHONY: daemon
