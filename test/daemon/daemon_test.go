@@ -163,6 +163,11 @@ func (n *node) importImage() {
 func (n *node) start() {
 	n.t.Helper()
 	n.daemon = n.launch()
+	n.waitListening()
+}
+
+func (n *node) waitListening() {
+	n.t.Helper()
 	eventually(n.t, "the daemon does not listen", func() bool {
 		connection, err := net.Dial("unix", n.socket)
 		if err == nil {
