@@ -158,6 +158,13 @@ DAEMON := build/daemon
 .PHONY: daemon
 daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $(DAEMON)/$(arch)/gpu-exporter)
 
+## daemon-image: push Inspektor Gadget's image with our daemon, REGISTRY=host/name [TAG=latest] [BASE=…] [PLAIN_HTTP=1]
+.PHONY: daemon-image
+daemon-image: daemon
+	@test -n "$(REGISTRY)" || { echo "daemon-image: say where to push it, REGISTRY=host/name" >&2; exit 1; }
+	@$(STEP) "push the daemon's image" $(GO) run ./cmd/daemon-image -to $(REGISTRY)/ig-gpu-daemon:$(or $(TAG),latest) \
+		$(if $(BASE),-base $(BASE)) $(if $(PLAIN_HTTP),-plain-http)
+
 # Inspektor Gadget's image has no libc, so there is no cgo, and no NVML.
 $(DAEMON)/%/gadgettracermanager: $(GO_FILES)
 	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu-daemon
