@@ -217,6 +217,43 @@ func (n *node) state() *api.GadgetInstanceState {
 	return answer.GadgetInstances[0].State
 }
 
+// packets are those of a table that come within a time after attaching, and their bytes
+// for each row.
+func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), within)
+	defer cancel()
+	client := api.NewGadgetManagerClient(n.dial())
+	stream, err := client.RunGadget(ctx)
+	require.NoError(n.t, err)
+	require.NoError(n.t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_AttachRequest{
+		AttachRequest: &api.GadgetAttachRequest{Id: instanceID, Version: api.VersionGadgetRunProtocol}}}))
+	id := uint32(1 << 31)
+	for {
+		event, err := stream.Recv()
+		if err != nil {
+			require.ErrorIs(n.t, ctx.Err(), context.DeadlineExceeded, err)
+			return rowBytes
+		}
+		switch event.Type {
+		case api.EventTypeGadgetInfo:
+			info := &api.GadgetInfo{}
+			require.NoError(n.t, proto.Unmarshal(event.Payload, info))
+			for _, ds := range info.DataSources {
+				if ds.Name == table {
+					id = ds.Id
+				}
+			}
+		case api.EventTypeGadgetPayload:
+			if event.DataSourceID == id {
+				rows := &api.GadgetDataArray{}
+				require.NoError(n.t, proto.Unmarshal(event.Payload, rows))
+				rowBytes = append(rowBytes, len(event.Payload)/max(1, len(rows.DataArray)))
+			}
+		}
+	}
+}
+
 // waitAttached reads the instance's attachments until a process is traced.
 func (n *node) waitAttached(pid int) {
 	n.t.Helper()

@@ -151,7 +151,7 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	eventually(t, "the flow is not the driver's", func() bool { return exported("one") == want })
 	eventually(t, "the level is not the driver's", func() bool { return inuse("one") == seen.InUseBytes() })
 	eventually(t, "the OTLP receiver has something else", func() bool {
-		alloc, _ := otlp.read()
+		alloc, _ := otlp.read(w.pid())
 		return alloc == want
 	})
 	eventually(t, "the metrics are not the driver's", func() bool {
@@ -164,7 +164,7 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	t.Run("refused allocations are logs", func(t *testing.T) {
 		require.Equal(t, "ok 1", w.tell("alloc workspace 1 %d", 1<<40))
 		eventually(t, "no log", func() bool {
-			_, logs := otlp.read()
+			_, logs := otlp.read(w.pid())
 			return len(logs) == 1 && strings.Contains(logs[0], "workspace") && strings.Contains(logs[0], "OUT_OF_MEMORY")
 		})
 	})
@@ -178,7 +178,7 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 		eventually(t, "what was allocated meanwhile is not there, once", func() bool { return exported("one") == want })
 		require.Equal(t, "ok 1", w.tell("alloc workspace 1 %d", 1<<40))
 		eventually(t, "not one log of each refusal", func() bool {
-			_, logs := otlp.read()
+			_, logs := otlp.read(w.pid())
 			return len(logs) == 2
 		})
 	})
@@ -219,7 +219,7 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	e.end()
 	require.Equal(t, want, exported("one"), "nothing is lost at the end, nothing is there twice")
-	alloc, logs := otlp.read()
+	alloc, logs := otlp.read(w.pid())
 	require.Equal(t, want+15*mib, alloc)
 	require.Len(t, logs, 2)
 }

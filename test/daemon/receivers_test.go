@@ -109,7 +109,7 @@ type collector struct {
 	url string
 
 	mu    sync.Mutex
-	alloc int64 // the sum of alloc_space
+	alloc map[string]int64 // the sum of alloc_space by pid: others use the driver, too
 	logs  []string
 }
 
@@ -122,7 +122,7 @@ func startCollector(t testing.TB) *collector {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	c := &collector{url: "http://" + listener.Addr().String()}
+	c := &collector{url: "http://" + listener.Addr().String(), alloc: map[string]int64{}}
 	server := grpc.NewServer()
 	pprofileotlp.RegisterGRPCServer(server, c)
 	logsv1.RegisterLogsServiceServer(server, logCollector{collector: c})
@@ -142,7 +142,12 @@ func (c *collector) Export(_ context.Context, request pprofileotlp.ExportRequest
 					continue
 				}
 				for _, sample := range p.Samples().All() {
-					c.alloc += sample.Values().At(0)
+					for _, i := range sample.AttributeIndices().All() {
+						attribute := dictionary.AttributeTable().At(int(i))
+						if dictionary.StringTable().At(int(attribute.KeyStrindex())) == "process.pid" {
+							c.alloc[attribute.Value().Str()] += sample.Values().At(0)
+						}
+					}
 				}
 			}
 		}
@@ -163,10 +168,16 @@ func (c logCollector) Export(_ context.Context, request *logsv1.ExportLogsServic
 	return &logsv1.ExportLogsServiceResponse{}, nil
 }
 
-func (c *collector) read() (alloc uint64, logs []string) {
+// read is what came of one process.
+func (c *collector) read(pid int) (alloc uint64, logs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return uint64(c.alloc), slices.Clone(c.logs)
+	for _, l := range c.logs {
+		if strings.Contains(l, strconv.Itoa(pid)) {
+			logs = append(logs, l)
+		}
+	}
+	return uint64(c.alloc[strconv.Itoa(pid)]), logs
 }
 
 func freeAddress(t testing.TB) string {

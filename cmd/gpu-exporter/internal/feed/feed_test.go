@@ -190,6 +190,17 @@ func TestOfAnInstanceThatIsNewEverythingIsSent(t *testing.T) {
 	require.EqualValues(t, 400, s.alloc)
 }
 
+// Our daemons keep no rows while nobody is attached.
+func TestWithoutOldRowsTheFirstOnesAreWhereCountingBegins(t *testing.T) {
+	d, f, s, now := setup(t, false)
+	c := d.attach(f, now)
+	d.allocated(700)
+	c.next(now.Add(time.Second))
+	d.allocated(800)
+	c.next(now.Add(4 * time.Second))
+	require.EqualValues(t, 100, s.alloc)
+}
+
 // A daemon that was there, and away while we looked, has a full ring.
 func TestOfAnInstanceThatOnlySeemsNewNothingOldIsSent(t *testing.T) {
 	d, f, s, now := setup(t, true)
