@@ -102,8 +102,8 @@ func run(opts options) error {
 			if err := destination.push(path, gadget.Name, opts.tag); err != nil {
 				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 			}
-			pinned.Repository = opts.push
-			fmt.Printf("  pushed %s/%s:%s@%s\n", opts.push, gadget.Name, opts.tag, image.index.Digest)
+			pinned.Repository = destination.name
+			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.name, gadget.Name, opts.tag, image.index.Digest)
 		}
 	}
 	return pinned.write(filepath.Join(opts.out, "digests.yaml"))
