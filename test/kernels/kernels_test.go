@@ -54,7 +54,7 @@ func TestKernels(t *testing.T) {
 				object := bpftest.Compile(t, source, "-mcpu=v3")
 				run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../build/native", "testdata/native.c", "-ldl")
 				runInside(t, kernel, self, object,
-					inside+"=1 "+pythonsVariable+"=python3", "Load", "Product", "Native", "Stock", "StockPython")
+					inside+"=1 "+pythonsVariable+"=python3", "Load", "Product", "Native", "Stock", "StockExported", "StockPython")
 			}
 		})
 	}
