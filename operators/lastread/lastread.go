@@ -24,8 +24,10 @@ const (
 	limit = 10 * time.Second
 	// quiet is how long nothing more may come behind rows that came after the end:
 	// they may be of a read that was under way, and the last read follows it at
-	// once. Between two reads there is only the kernel's walk over a table.
-	quiet = 150 * time.Millisecond
+	// once. Between two reads there is only the kernel's walk over a table. In turns of
+	// a millisecond that this goroutine got: where it waits long for a processor, so
+	// does the one that reads.
+	quiet = 150
 
 	first, last = -1000000, 20000 // subscribers: before and behind everybody's
 )
@@ -62,7 +64,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 		}
 		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
 			i.mu.Lock()
-			r.passing, r.passed = false, time.Now()
+			r.passing, r.passed, r.quiet = false, time.Now(), 0
 			i.mu.Unlock()
 			return nil
 		}, last); err != nil {
@@ -80,6 +82,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 type read struct {
 	passing bool      // they are on their way through the operators
 	passed  time.Time // when they were through
+	quiet   int       // turns since then, of Stop
 }
 
 type instance struct {
@@ -105,7 +108,7 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 	if i.ending.IsZero() {
 		return nil
 	}
-	for asked := time.Now(); !i.complete(asked, time.Now()); {
+	for asked := time.Now(); !i.complete(); {
 		if time.Since(asked) > limit {
 			gc.Logger().Warnf("the last rows may be missing: not read within %v", limit)
 			return nil
@@ -118,15 +121,19 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
 // complete says whether the last rows of every source are through, which were
-// asked for between ending and asked: some came after ending, and none for a while
-// behind them and behind asked.
-func (i *instance) complete(asked, now time.Time) bool {
+// asked for between PreStop and Stop: some came after that began, and none for a
+// while behind them. Each call is a turn.
+func (i *instance) complete() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	all := true
 	for _, r := range i.reads {
-		if r.passing || r.passed.Before(i.ending) || now.Sub(r.passed) < quiet || now.Sub(asked) < quiet {
-			return false
+		if r.passing || r.passed.Before(i.ending) {
+			all = false
+			continue
 		}
+		r.quiet++
+		all = all && r.quiet >= quiet
 	}
-	return true
+	return all
 }

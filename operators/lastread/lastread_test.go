@@ -12,22 +12,24 @@ import (
 func TestRowsAreTheLastWhenNothingFollowsThem(t *testing.T) {
 	ending := time.Unix(100, 0)
 	at := func(d time.Duration) time.Time { return ending.Add(d) }
-	asked := at(3 * time.Millisecond)
 	for _, c := range []struct {
-		name     string
-		rows     read
-		now      time.Duration
-		complete bool
+		name  string
+		rows  read
+		turns int // until they are the last; 0: never
 	}{
-		{"none yet", read{}, time.Second, false},
-		{"from before", read{passed: at(-time.Millisecond)}, time.Second, false},
-		{"perhaps a read that was under way", read{passed: at(4 * time.Millisecond)}, quiet, false},
-		{"the next are on their way", read{passed: at(4 * time.Millisecond), passing: true}, time.Second, false},
-		{"and nothing behind them", read{passed: at(4 * time.Millisecond)}, 4*time.Millisecond + quiet, true},
-		{"through before they were waited for", read{passed: at(2 * time.Millisecond)}, 3*time.Millisecond + quiet, true},
-		{"which was just now", read{passed: at(time.Millisecond)}, time.Millisecond + quiet, false},
+		{"none yet", read{}, 0},
+		{"from before", read{passed: at(-time.Millisecond)}, 0},
+		{"the next are on their way", read{passed: at(4 * time.Millisecond), passing: true}, 0},
+		{"nothing behind them", read{passed: at(4 * time.Millisecond)}, quiet},
+		{"nor for some turns before", read{passed: at(time.Millisecond), quiet: 100}, quiet - 100},
 	} {
-		i := &instance{ending: ending, reads: map[string]*read{"allocs": &c.rows, "drops": {passed: at(0)}}}
-		require.Equal(t, c.complete, i.complete(asked, at(c.now)), c.name)
+		i := &instance{ending: ending, reads: map[string]*read{"allocs": &c.rows, "drops": {passed: at(0), quiet: quiet}}}
+		turns := 0
+		for n := 1; n <= 2*quiet && turns == 0; n++ {
+			if i.complete() {
+				turns = n
+			}
+		}
+		require.Equal(t, c.turns, turns, c.name)
 	}
 }
