@@ -101,6 +101,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	if (!row)
 		return;
 	fresh->stack = row_key.stack;
+	fresh->span = row_key.span;
 
 	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST)
@@ -108,6 +109,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	if (err) {
 		drop(DROP_LIVE_FULL);
 		row_key.stack = 0;
+		row_key.span = 0;
 		row = row_of_alloc(&row_key, fresh->size_bytes);
 		if (!row)
 			return;

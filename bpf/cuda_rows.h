@@ -5,13 +5,15 @@
 #include "cuda_apis.h"
 #include "drops.h"
 #include "process_rows.h"
+#include "span.h"
 #include "thread.h"
 #ifdef LINUX_5_10
 #include "cuda_instance.h"
 #endif
 
 /*
- * cuda_rows: the sums that user space reads, by (process, stack, kind, device).
+ * cuda_rows: the sums that user space reads, by (process, stack, kind, device), and
+ * by span where that was asked for.
  *
  * Counters only grow and are read without being cleared: a map that is drained
  * loses what a program adds to an element between the copy and the delete.
@@ -24,6 +26,9 @@
 #endif
 #endif
 #define MAX_UNKNOWN_ROWS 4096
+#ifndef MAX_SPAN_ROWS
+#define MAX_SPAN_ROWS 32768
+#endif
 
 #define KIND_NAME_BYTES 8
 
@@ -40,6 +45,7 @@ struct row_key {
 	__u64 stack; /* key of stacks_by_id; 0: [unknown] */
 	__u32 kind;  /* enum alloc_kind */
 	__s32 device;
+	__u64 span; /* of a trace (span.h); 0: none */
 #ifdef LINUX_5_10
 	__u64 instance; /* of the context; see cuda_instance.h */
 #endif
@@ -74,12 +80,53 @@ struct {
 	__type(value, struct row);
 } unknown_rows SEC(".maps");
 
+#ifndef LINUX_5_10
+struct span_row {
+	struct row row;
+	__u64 born_boot_ns; /* tells a row from one that was deleted and came again */
+};
+
+/*
+ * As rows_by_stack, for what belongs to a span. A map of its own, because spans come
+ * and go by the thousand and must not take the rows of stacks away. User space deletes
+ * rows of spans that hold nothing and have not changed for a while (operators/reap).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_SPAN_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct span_row);
+} rows_by_span SEC(".maps");
+
+static __noinline struct row *row_of_span(struct row_key *key)
+{
+	struct span_row fresh = {};
+	struct span_row *found;
+
+	if (!key)
+		return 0;
+	found = bpf_map_lookup_elem(&rows_by_span, key);
+	if (!found) {
+		process_remember(task_current(), key->process);
+		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
+		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
+		found = bpf_map_lookup_elem(&rows_by_span, key);
+	}
+	return found ? &found->row : 0;
+}
+#endif
+
 /* The row of `key`, made at its first use. NULL: there is no room. */
 static __always_inline struct row *row_of(struct row_key *key)
 {
 	struct row fresh = {};
 	struct row *row;
 
+#ifndef LINUX_5_10
+	if (span_ids && key->span)
+		return row_of_span(key);
+#endif
 	if (key->stack) {
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
@@ -97,13 +144,19 @@ static __always_inline struct row *row_of(struct row_key *key)
 }
 
 /*
- * As row_of(), but when the row does not fit, key->stack becomes 0 and the row
- * is [unknown]'s. NULL: not even that fits; the drop has the bytes.
+ * As row_of(), but when the row does not fit, key->span becomes 0, and when that
+ * does not fit, key->stack: the row is [unknown]'s. NULL: not even that fits; the
+ * drop has the bytes.
  */
 static __always_inline struct row *row_of_alloc(struct row_key *key, __u64 size)
 {
 	struct row *row = row_of(key);
 
+	if (span_ids && !row && key->span) {
+		drop(DROP_SPANS_FULL);
+		key->span = 0;
+		row = row_of(key);
+	}
 	if (!row && key->stack) {
 		drop(DROP_ROWS_FULL);
 		key->stack = 0;
@@ -146,32 +199,45 @@ static __always_inline void row_key_of(struct row_key *key, __u64 process,
 	key->stack = live->stack;
 	key->kind = live->kind;
 	key->device = live->device;
+	key->span = live->span;
 #ifdef LINUX_5_10
 	key->instance = live->context;
 #endif
+}
+
+/* Takes `size` freed bytes of one allocation out of a row. */
+static __always_inline void row_free_bytes(const struct row_key *key, __u64 size, bool implicit)
+{
+	struct row *row;
+
+#ifndef LINUX_5_10
+	if (span_ids && key->span)
+		row = bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
+	else
+#endif
+	if (key->stack)
+		row = bpf_map_lookup_elem(&rows_by_stack, key);
+	else
+		row = bpf_map_lookup_elem(&unknown_rows, key);
+	if (!row)
+		return; /* deleted: user space had seen the process end */
+	if (implicit) {
+		__sync_fetch_and_add(&row->implicit_bytes, size);
+		__sync_fetch_and_add(&row->implicit_objects, 1);
+	} else {
+		__sync_fetch_and_add(&row->freed_bytes, size);
+		__sync_fetch_and_add(&row->freed_objects, 1);
+	}
+	__sync_fetch_and_add(&row->inuse_bytes, -size);
 }
 
 /* Takes a freed allocation out of its row. */
 static __always_inline void row_free(__u64 process, const struct live *live, bool implicit)
 {
 	struct row_key key;
-	struct row *row;
 
 	row_key_of(&key, process, live);
-	if (key.stack)
-		row = bpf_map_lookup_elem(&rows_by_stack, &key);
-	else
-		row = bpf_map_lookup_elem(&unknown_rows, &key);
-	if (!row)
-		return; /* deleted: user space had seen the process end */
-	if (implicit) {
-		__sync_fetch_and_add(&row->implicit_bytes, live->size_bytes);
-		__sync_fetch_and_add(&row->implicit_objects, 1);
-	} else {
-		__sync_fetch_and_add(&row->freed_bytes, live->size_bytes);
-		__sync_fetch_and_add(&row->freed_objects, 1);
-	}
-	__sync_fetch_and_add(&row->inuse_bytes, -live->size_bytes);
+	row_free_bytes(&key, live->size_bytes, implicit);
 }
 
 #endif

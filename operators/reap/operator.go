@@ -24,6 +24,7 @@ const (
 // Names of the maps in the gadgets' eBPF objects.
 const (
 	processesMap = "processes_by_id"
+	spansMap     = "rows_by_span"
 )
 
 var (
@@ -86,7 +87,10 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if processes == nil {
 		return nil
 	}
-	reaper := New(Maps{Processes: processes, State: all(stateMaps), Rows: all(rowMaps)}, grace)
+	reaper := New(Maps{
+		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
+		Spans: find(spansMap), Idle: IdleAllocations,
+	}, grace)
 
 	ctx, cancel := context.WithCancel(gc.Context())
 	i.cancel = cancel

@@ -25,6 +25,11 @@ type Maps struct {
 	State []*ebpf.Map
 	// Rows are what users look at: they stay until a map is half full.
 	Rows []*ebpf.Map
+	// Spans are the rows by span, nil if there are none: see Reaper.spans.
+	Spans *ebpf.Map
+	// Idle reads a row of Spans: what only grows when something happens to it, and
+	// whether it holds nothing.
+	Idle func(value []byte) (activity uint64, idle bool)
 }
 
 // Reaper remembers which processes it has cleaned up after. It is not safe for
@@ -34,6 +39,7 @@ type Reaper struct {
 	// grace is how long a row stays readable after its process ended.
 	grace time.Duration
 	done  map[uint64]bool
+	idle  map[string]idleRow
 }
 
 // New returns a Reaper. grace should cover several reads of the rows.
@@ -43,7 +49,7 @@ func New(maps Maps, grace time.Duration) *Reaper {
 
 // Result says what a pass removed.
 type Result struct {
-	Processes, State, Rows int
+	Processes, State, Rows, Spans int
 }
 
 // Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's
@@ -88,6 +94,9 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 			r.done[id] = true
 		}
 	}
+	if result.Spans, err = r.spans(now, old); err != nil {
+		return result, err
+	}
 	full := processes > int(r.maps.Processes.MaxEntries())/2
 	for _, m := range r.maps.Rows {
 		n, err := count(m)
@@ -109,6 +118,76 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 	n, err := remove(r.maps.Processes, old)
 	result.Processes = n
 	return result, err
+}
+
+// idleRow is a row of a span as it was when it was first seen without anything in use.
+type idleRow struct {
+	activity uint64
+	since    time.Duration
+}
+
+// spans makes room for new spans. They come and go by the thousand while their
+// process runs, so that here, when the map is half full, rows go that hold nothing and
+// have not changed during the grace time: whoever adds rows up has read them by then.
+func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
+	if r.maps.Spans == nil {
+		return 0, nil
+	}
+	entries := 0
+	idle := map[string]idleRow{}
+	var over []string
+	err := each(r.maps.Spans, func(key, value []byte) {
+		entries++
+		activity, isIdle := r.maps.Idle(value)
+		switch was, known := r.idle[string(key)]; {
+		case ended[binary.NativeEndian.Uint64(key)]:
+			over = append(over, string(key))
+		case !isIdle:
+		case !known || was.activity != activity:
+			idle[string(key)] = idleRow{activity, now}
+		default:
+			idle[string(key)] = was
+			if now-was.since >= r.grace {
+				over = append(over, string(key))
+			}
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", r.maps.Spans, err)
+	}
+	r.idle = idle
+	if entries <= int(r.maps.Spans.MaxEntries())/2 {
+		return 0, nil
+	}
+	n := 0
+	for _, key := range over {
+		// What a program adds to it between the two calls would be lost: it would
+		// have to come back to a span after the grace time, in these microseconds.
+		value, err := r.maps.Spans.LookupBytes([]byte(key))
+		if err != nil || value == nil {
+			continue
+		}
+		was, known := idle[key]
+		if activity, isIdle := r.maps.Idle(value); known && (!isIdle || activity != was.activity) {
+			continue
+		}
+		if err := r.maps.Spans.Delete([]byte(key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return n, fmt.Errorf("delete from %s: %w", r.maps.Spans, err)
+		}
+		delete(r.idle, key)
+		n++
+	}
+	return n, nil
+}
+
+// IdleAllocations is Idle for struct row of bpf/cuda_rows.h.
+func IdleAllocations(value []byte) (activity uint64, idle bool) {
+	if len(value) < 48 {
+		return 0, false
+	}
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(value[8*i:]) }
+	alloc, freed, implicit := word(1), word(3), word(5)
+	return alloc, alloc == freed+implicit
 }
 
 // remove deletes the entries of the given processes.
