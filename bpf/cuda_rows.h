@@ -26,9 +26,6 @@
 #endif
 #endif
 #define MAX_UNKNOWN_ROWS 4096
-#ifndef MAX_SPAN_ROWS
-#define MAX_SPAN_ROWS 32768
-#endif
 
 #define KIND_NAME_BYTES 8
 
@@ -94,7 +91,7 @@ struct span_row {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
-	__uint(max_entries, MAX_SPAN_ROWS);
+	__uint(max_entries, 1); /* see span.h */
 	__type(key, struct row_key);
 	__type(value, struct span_row);
 } rows_by_span SEC(".maps");

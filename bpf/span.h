@@ -26,10 +26,11 @@ static __always_inline void span_gone(__u32 tgid)
 }
 #else
 /*
- * Set by the operator before the programs are loaded; off, the verifier removes the
- * code. ig knows a constant by a second variable with its prefix.
+ * Set by the operator before the programs are loaded, as are the sizes of the maps; off,
+ * the verifier removes the code. ig knows a constant by a second variable with its
+ * prefix.
  */
-const volatile bool span_ids = false;
+const volatile bool span_ids = false; /* and the maps of spans have 1 entry */
 const volatile bool gadget_var_span_ids = false;
 
 /* How the variable's address is found. Go mirror: operators/spans. */
@@ -53,8 +54,6 @@ struct span_source {
 /* Only what a global points to is described in the object's BTF. */
 const struct span_source *span_source_layout __attribute__((unused));
 
-#define MAX_SPAN_SOURCES 8192 /* as MAX_PROCESSES */
-
 /*
  * tgid → where the process has its context. Written by user space when it has found
  * the variable, and at fork; read by the probes; deleted at exec and exit.
@@ -62,7 +61,7 @@ const struct span_source *span_source_layout __attribute__((unused));
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
-	__uint(max_entries, MAX_SPAN_SOURCES);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct span_source);
 } span_source_by_tgid SEC(".maps");

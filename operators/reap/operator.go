@@ -87,9 +87,13 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if processes == nil {
 		return nil
 	}
+	idle := IdleSamples
+	if find(stateMaps[0]) != nil {
+		idle = IdleAllocations
+	}
 	reaper := New(Maps{
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
-		Spans: find(spansMap), Idle: IdleAllocations,
+		Spans: find(spansMap), Idle: idle,
 	}, grace)
 
 	ctx, cancel := context.WithCancel(gc.Context())

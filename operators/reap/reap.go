@@ -190,6 +190,14 @@ func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	return alloc, alloc == freed+implicit
 }
 
+// IdleSamples is Idle for struct row of bpf/sample_rows.h, which holds nothing ever.
+func IdleSamples(value []byte) (activity uint64, idle bool) {
+	if len(value) < 8 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(value), true
+}
+
 // remove deletes the entries of the given processes.
 func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
 	var keys [][]byte

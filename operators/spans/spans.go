@@ -31,9 +31,23 @@ const (
 	// Names in the gadgets' eBPF objects.
 	constant  = "span_ids"
 	sourceMap = "span_source_by_tgid"
+	rowsMap   = "rows_by_span"
 	stackMap  = "stacks_by_id"
 	spanField = "span_id"
 )
+
+// Entries of the maps, which have one until spans are asked for. A row takes some 150
+// bytes of the kernel's memory, as it is used; in py_stack all of them at once.
+const (
+	maxSources = 8192 // MAX_PROCESSES of bpf/process_rows.h
+	maxRows    = 32768
+)
+
+// Enlarge makes room for spans, before the maps are made.
+func Enlarge(specs map[string]*ebpf.MapSpec) {
+	specs[sourceMap].MaxEntries = maxSources
+	specs[rowsMap].MaxEntries = maxRows
+}
 
 // OperatorConfig of the operator.
 type OperatorConfig struct {
@@ -82,9 +96,14 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if !i.on {
 		return i, nil
 	}
-	if _, err := ig.MapSpec(gc, sourceMap); err != nil {
-		return nil, fmt.Errorf("--%s: this gadget cannot tell spans, or not on a kernel before 6.0: %w", param, err)
+	specs := map[string]*ebpf.MapSpec{}
+	for _, name := range []string{sourceMap, rowsMap} {
+		var err error
+		if specs[name], err = ig.MapSpec(gc, name); err != nil {
+			return nil, fmt.Errorf("--%s: this gadget cannot tell spans, or not on a kernel before 6.0: %w", param, err)
+		}
 	}
+	Enlarge(specs)
 	if err := ig.SetConstant(gc, constant, true); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
 	}

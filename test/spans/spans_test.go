@@ -92,6 +92,7 @@ func start(t *testing.T, library string, edit func(*ebpf.CollectionSpec)) *trace
 	t.Helper()
 	tr := tracer.Start(t, library, tracer.Options{Edit: func(spec *ebpf.CollectionSpec) {
 		require.NoError(t, spec.Variables["span_ids"].Set(true))
+		spans.Enlarge(spec.Maps)
 		if edit != nil {
 			edit(spec)
 		}
