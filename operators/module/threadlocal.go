@@ -204,34 +204,40 @@ func (m *Module) hashLookup(addr uint64, name string, is func(uint64) (bool, err
 	return 0, &LimitError{"symbols of one hash", maxChain + 1, maxChain}
 }
 
-// accessOf looks for the words that the dynamic linker fills in for the variable. The
-// one that costs least to read wins. A relocation without a symbol is the module's
-// own (-Bsymbolic): the addend then tells the variable.
+// accessOf looks for the words that the dynamic linker fills in for the variable: by
+// its name, since another module may define it, too, and be found first. A relocation
+// without a symbol is the module's own (local-dynamic), of the variable with the value
+// that is added. Of several the one that costs least to read wins.
 func (m *Module) accessOf(tags map[elf.DynTag]uint64, index, value uint64, v *ThreadLocal) error {
 	types, ok := threadRelocations[m.machine]
 	if !ok {
 		return fmt.Errorf("%w: machine %v", ErrUnsupported, m.machine)
 	}
+	const named = 10
 	preference := map[Access]int{AccessOffset: 3, AccessDescriptor: 2, AccessIndex: 1}
+	best := 0
 	take := func(b []byte) {
 		le := binary.LittleEndian
 		info, addend := le.Uint64(b[8:]), le.Uint64(b[16:])
 		for i, typ := range types {
 			access := AccessOffset + Access(i)
-			if uint32(info) != typ || preference[access] <= preference[v.Access] {
+			symbol, rank := info>>32, preference[access]
+			if symbol == index {
+				rank += named
+			}
+			// The one of the module itself has the module's number only.
+			own := symbol == 0 && (access == AccessIndex || addend == value)
+			if uint32(info) != typ || rank <= best || symbol != index && !own {
 				continue
 			}
-			switch symbol := info >> 32; {
-			case symbol == index && access == AccessIndex:
-				v.Offset = OffsetBeside
-			case symbol == index:
-			case symbol == 0 && access == AccessIndex:
+			best = rank
+			v.Access, v.Address, v.Offset = access, le.Uint64(b), 0
+			switch {
+			case access == AccessIndex && own:
 				v.Offset = value
-			case symbol == 0 && addend == value:
-			default:
-				continue
+			case access == AccessIndex:
+				v.Offset = OffsetBeside
 			}
-			v.Access, v.Address = access, le.Uint64(b)
 		}
 	}
 	if err := m.eachRelocation(tags[elf.DT_RELA], tags[elf.DT_RELASZ], take); err != nil {

@@ -266,10 +266,9 @@ func TestEveryAllocationHasItsSpan(t *testing.T) {
 		{"program with a large aligned block", append([]string{"-DBLOCK=5001", "-include", "testdata/aligned.h"}, own...), nil, static},
 		{"library of the program", nil, []string{"-DLINKED"}, index},
 		{"dlopen", nil, []string{}, index},
-		{"dlopen, bound to itself", nil, []string{"-Wl,-Bsymbolic"}, index},
+		{"dlopen, local-dynamic", nil, []string{"-ftls-model=local-dynamic"}, index},
 		{"dlopen, descriptor, static", nil, []string{"-mtls-dialect=gnu2"}, descriptor},
 		{"dlopen, descriptor, dynamic", nil, []string{"-mtls-dialect=gnu2", "-DBLOCK=100000"}, descriptor},
-		{"dlopen, descriptor, bound to itself", nil, []string{"-mtls-dialect=gnu2", "-Wl,-Bsymbolic"}, descriptor},
 		{"dlopen, initial-exec", nil, []string{"-ftls-model=initial-exec"}, offset},
 		{"dlopen, DT_HASH", nil, []string{"-Wl,--hash-style=sysv"}, index},
 	} {
