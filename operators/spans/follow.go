@@ -270,6 +270,9 @@ func (f *Follower) inspect(pid uint32) {
 	start := startStack(f.cfg.ProcFS, pid)
 	p := f.known[pid]
 	if p == nil || p.startStack != start {
+		if p != nil {
+			f.drop(pid, p)
+		}
 		p = &process{startStack: start}
 		f.known[pid] = p
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -452,10 +451,4 @@ func TestBeyondTheLimitBytesStayAtTheirStack(t *testing.T) {
 	require.Positive(t, drops["span_rows_full"])
 	delete(drops, "span_rows_full")
 	require.Empty(t, drops)
-}
-
-// The layouts that Go and C share.
-func TestSourceIsAsInC(t *testing.T) {
-	spec := bpftest.Spec(t, "../../gadgets/cuda_alloc/program.bpf.c", "-mcpu=v3")
-	require.Equal(t, spec.Maps["span_source_by_tgid"].ValueSize, uint32(32))
 }
