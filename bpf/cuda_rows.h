@@ -42,10 +42,16 @@ struct row_key {
 	__u64 stack; /* key of stacks_by_id; 0: [unknown] */
 	__u32 kind;  /* enum alloc_kind */
 	__s32 device;
-	__u64 span; /* of a trace (span.h); 0: none */
 #ifdef LINUX_5_10
 	__u64 instance; /* of the context; see cuda_instance.h */
 #endif
+};
+
+/* A row is looked up by the first part alone where there is no span, so that spans
+ * cost nothing when they are not asked for. */
+struct span_row_key {
+	struct row_key row;
+	__u64 span; /* of a trace (span.h); 0: none */
 };
 
 struct row {
@@ -92,11 +98,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
 	__uint(max_entries, 1); /* see span.h */
-	__type(key, struct row_key);
+	__type(key, struct span_row_key);
 	__type(value, struct span_row);
 } rows_by_span SEC(".maps");
 
-static __noinline struct row *row_of_span(struct row_key *key)
+static __noinline struct row *row_of_span(struct span_row_key *key)
 {
 	struct span_row fresh = {};
 	struct span_row *found;
@@ -105,7 +111,7 @@ static __noinline struct row *row_of_span(struct row_key *key)
 		return 0;
 	found = bpf_map_lookup_elem(&rows_by_span, key);
 	if (!found) {
-		process_remember(task_current(), key->process);
+		process_remember(task_current(), key->row.process);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);
@@ -115,14 +121,15 @@ static __noinline struct row *row_of_span(struct row_key *key)
 #endif
 
 /* The row of `key`, made at its first use. NULL: there is no room. */
-static __always_inline struct row *row_of(struct row_key *key)
+static __always_inline struct row *row_of(struct span_row_key *full)
 {
+	struct row_key *key = &full->row;
 	struct row fresh = {};
 	struct row *row;
 
 #ifndef LINUX_5_10
-	if (span_ids && key->span)
-		return row_of_span(key);
+	if (span_ids && full->span)
+		return row_of_span(full);
 #endif
 	if (key->stack) {
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
@@ -141,11 +148,11 @@ static __always_inline struct row *row_of(struct row_key *key)
 }
 
 /*
- * As row_of(), but when the row does not fit, key->span becomes 0, and when that
- * does not fit, key->stack: the row is [unknown]'s. NULL: not even that fits; the
- * drop has the bytes.
+ * As row_of(), but when the row does not fit, the key's span becomes 0, and when that
+ * does not fit, its stack: the row is [unknown]'s. NULL: not even that fits; the drop
+ * has the bytes.
  */
-static __always_inline struct row *row_of_alloc(struct row_key *key, __u64 size)
+static __always_inline struct row *row_of_alloc(struct span_row_key *key, __u64 size)
 {
 	struct row *row = row_of(key);
 
@@ -154,9 +161,9 @@ static __always_inline struct row *row_of_alloc(struct row_key *key, __u64 size)
 		key->span = 0;
 		row = row_of(key);
 	}
-	if (!row && key->stack) {
+	if (!row && key->row.stack) {
 		drop(DROP_ROWS_FULL);
-		key->stack = 0;
+		key->row.stack = 0;
 		row = row_of(key);
 	}
 	if (!row)
@@ -189,21 +196,22 @@ static __always_inline void row_alloc(struct row *row, __u64 size)
 #endif
 }
 
-static __always_inline void row_key_of(struct row_key *key, __u64 process,
+static __always_inline void row_key_of(struct span_row_key *key, __u64 process,
 				       const struct live *live)
 {
-	key->process = process;
-	key->stack = live->stack;
-	key->kind = live->kind;
-	key->device = live->device;
-	key->span = live->span;
+	key->row.process = process;
+	key->row.stack = live->stack;
+	key->row.kind = live->kind;
+	key->row.device = live->device;
 #ifdef LINUX_5_10
-	key->instance = live->context;
+	key->row.instance = live->context;
 #endif
+	key->span = live->span;
 }
 
 /* Takes `size` freed bytes of one allocation out of a row. */
-static __always_inline void row_free_bytes(const struct row_key *key, __u64 size, bool implicit)
+static __always_inline void row_free_bytes(const struct span_row_key *key, __u64 size,
+					   bool implicit)
 {
 	struct row *row;
 
@@ -212,10 +220,10 @@ static __always_inline void row_free_bytes(const struct row_key *key, __u64 size
 		row = bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
 	else
 #endif
-	if (key->stack)
-		row = bpf_map_lookup_elem(&rows_by_stack, key);
+	if (key->row.stack)
+		row = bpf_map_lookup_elem(&rows_by_stack, &key->row);
 	else
-		row = bpf_map_lookup_elem(&unknown_rows, key);
+		row = bpf_map_lookup_elem(&unknown_rows, &key->row);
 	if (!row)
 		return; /* deleted: user space had seen the process end */
 	if (implicit) {
@@ -231,7 +239,7 @@ static __always_inline void row_free_bytes(const struct row_key *key, __u64 size
 /* Takes a freed allocation out of its row. */
 static __always_inline void row_free(__u64 process, const struct live *live, bool implicit)
 {
-	struct row_key key;
+	struct span_row_key key;
 
 	row_key_of(&key, process, live);
 	row_free_bytes(&key, live->size_bytes, implicit);

@@ -129,7 +129,7 @@ static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 s
 static __always_inline void vmm_unref(__u64 process, __u64 serial)
 {
 	struct live_key key;
-	struct row_key row;
+	struct span_row_key row;
 	struct live *l;
 	__u64 size, number;
 	bool foreign;

@@ -18,9 +18,14 @@
 struct row_key {
 	__u64 process;
 	__u64 stack; /* key of stacks_by_id; 0: [unknown] */
-	__u64 span;  /* of a trace (span.h); 0: none */
 	__u32 tid;   /* 0: of all threads together */
 	__u32 pad;
+};
+
+/* See cuda_rows.h. */
+struct span_row_key {
+	struct row_key row;
+	__u64 span; /* of a trace (span.h); 0: none */
 };
 
 struct row {
@@ -49,17 +54,17 @@ struct span_row {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1); /* see span.h */
-	__type(key, struct row_key);
+	__type(key, struct span_row_key);
 	__type(value, struct span_row);
 } rows_by_span SEC(".maps");
 
-static __always_inline struct row *row_of_span(struct row_key *key, struct task_struct *task)
+static __always_inline struct row *row_of_span(struct span_row_key *key, struct task_struct *task)
 {
 	struct span_row *found = bpf_map_lookup_elem(&rows_by_span, key);
 	struct span_row fresh = {};
 
 	if (!found) {
-		process_remember(task, key->process);
+		process_remember(task, key->row.process);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);
@@ -68,17 +73,16 @@ static __always_inline struct row *row_of_span(struct row_key *key, struct task_
 }
 
 /* Counts one sample. */
-static __always_inline void row_count(struct row_key *key, struct task_struct *task, bool gil)
+static __always_inline void row_count(struct span_row_key *full, struct task_struct *task, bool gil)
 {
+	struct row_key *key = &full->row;
 	struct row fresh = {};
 	struct row *row = 0;
 
-	if (span_ids && key->span) {
-		row = row_of_span(key, task);
-		if (!row) {
+	if (span_ids && full->span) {
+		row = row_of_span(full, task);
+		if (!row)
 			drop(DROP_SPANS_FULL);
-			key->span = 0;
-		}
 	}
 	if (!row)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);

@@ -284,7 +284,7 @@ GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);
 GADGET_ITER_TARGET_MAP(dump_unknown, unknown_rows);
 
 static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
-				    struct row *row, __u64 born_boot_ns)
+				    struct row *row, __u64 span, __u64 born_boot_ns)
 {
 	struct process *p;
 	struct alloc a = {};
@@ -293,7 +293,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 	if (!key || !row)
 		return 0;
 	a.row_boot_ns = born_boot_ns;
-	span_text(a.span_id, key->span);
+	span_text(a.span_id, span);
 	a.process = key->process;
 	p = bpf_map_lookup_elem(&processes_by_id, &a.process);
 	if (p)
@@ -330,22 +330,23 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 SEC("iter/bpf_map_elem")
 int dump_rows(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_row(ctx, ctx->key, ctx->value, 0);
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
 }
 
 SEC("iter/bpf_map_elem")
 int dump_unknown(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_row(ctx, ctx->key, ctx->value, 0);
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
 }
 
 #ifndef LINUX_5_10
 SEC("iter/bpf_map_elem")
 int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
 {
+	struct span_row_key *key = ctx->key;
 	struct span_row *row = ctx->value;
 
-	return row ? dump_row(ctx, ctx->key, &row->row, row->born_boot_ns) : 0;
+	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
 }
 #endif
 

@@ -101,11 +101,11 @@ static __always_inline bool gil_admits(long gil)
 static __always_inline void count(struct stack *s, struct task_struct *task, __u64 process, long gil,
 				  __u64 span)
 {
-	struct row_key key = { .process = process, .span = span };
+	struct span_row_key key = { .row.process = process, .span = span };
 
-	key.stack = stack_store(s, stack_hash(s));
+	key.row.stack = stack_store(s, stack_hash(s));
 	if (py_by_thread)
-		key.tid = task->pid;
+		key.row.tid = task->pid;
 	row_count(&key, task, gil == PY_GIL_HELD);
 }
 
@@ -344,7 +344,7 @@ GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
 GADGET_ITER_TARGET_MAP(dump_samples, rows_by_stack);
 
 static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
-				    struct row *row, __u64 born_boot_ns)
+				    struct row *row, __u64 span, __u64 born_boot_ns)
 {
 	struct python_sample s = {};
 	struct process *p;
@@ -352,7 +352,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 	if (!key || !row)
 		return 0;
 	s.row_boot_ns = born_boot_ns;
-	span_text(s.span_id, key->span);
+	span_text(s.span_id, span);
 	s.process = key->process;
 	p = bpf_map_lookup_elem(&processes_by_id, &s.process);
 	if (p)
@@ -371,15 +371,16 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 SEC("iter/bpf_map_elem")
 int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_row(ctx, ctx->key, ctx->value, 0);
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
 }
 
 SEC("iter/bpf_map_elem")
 int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
 {
+	struct span_row_key *key = ctx->key;
 	struct span_row *row = ctx->value;
 
-	return row ? dump_row(ctx, ctx->key, &row->row, row->born_boot_ns) : 0;
+	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
 }
 
 DROPS_DATA_SOURCE

@@ -40,8 +40,8 @@ const (
 )
 
 type rowKey struct {
-	Process, Stack, Span uint64
-	TID, _               uint32
+	Process, Stack uint64
+	TID, _         uint32
 }
 
 type row struct{ Samples, GIL uint64 }
