@@ -21,6 +21,9 @@ type Panel struct {
 	Width int
 	// Stacked areas show a sum.
 	Stacked bool
+	// LastInterval shows the last push interval that is complete, whatever time range
+	// the user chose: levels of several intervals would be added up.
+	LastInterval bool
 }
 
 // Kind is what a panel draws.
@@ -55,6 +58,13 @@ const (
 	pyroscopeUID  = "${pyroscope_ds}"
 	height        = 9
 	columns       = 24
+
+	// pushInterval is the default of ig-gpu's --export-interval. A window has the time
+	// of its start and is sent at its end, so its profile of a moment ago is not there
+	// yet: pushShift is an interval and time to send.
+	pushInterval    = "10s"
+	pushShift       = "15s"
+	profileSelector = `{cluster=~"${cluster:regex}",namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`
 )
 
 // JSON is the dashboard as Grafana imports it.
@@ -104,8 +114,11 @@ func (p Panel) json(id int, position object) (object, error) {
 		o["datasource"] = source
 		o["targets"] = []object{{
 			"refId": "A", "datasource": source, "queryType": "profile", "profileTypeId": p.Queries[0].Expr,
-			"labelSelector": `{namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`, "groupBy": []string{}, "spanSelector": []string{},
+			"labelSelector": profileSelector, "groupBy": []string{}, "spanSelector": []string{},
 		}}
+		if p.LastInterval {
+			o["timeFrom"], o["timeShift"] = pushInterval, pushShift
+		}
 		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
 		return o, nil
 	}
@@ -146,42 +159,19 @@ func (p Panel) json(id int, position object) (object, error) {
 			"legend":  object{"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true},
 			"tooltip": object{"mode": "multi", "sort": "desc"},
 		}
-	} else {
-		o["options"] = object{}
+	}
+	switch p.Kind {
+	case Table:
+		// One column of each label, and the value; the instant is that of the range.
+		o["options"] = object{"frameIndex": 0, "showHeader": true, "cellHeight": "sm", "sortBy": []object{{"displayName": "Value", "desc": true}}}
+		o["transformations"] = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true}}}}
+	case Stat:
+		o["options"] = object{
+			"graphMode": "none", "colorMode": "value", "justifyMode": "auto", "textMode": "auto", "orientation": "auto",
+			"wideLayout": true, "showPercentChange": false, "percentChangeColorMode": "standard", "reduceOptions": object{"calcs": []string{"lastNotNull"}, "values": false},
+		}
 	}
 	o["datasource"], o["targets"] = source, targets
 	o["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}
 	return o, nil
-}
-
-func variables() []object {
-	source := object{"type": "prometheus", "uid": prometheusUID}
-	query := func(name, label, text string) object {
-		return object{
-			"name": name, "label": label, "type": "query", "datasource": source, "refresh": 2, "sort": 1,
-			"query": object{"query": text, "refId": name}, "definition": text,
-			"multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"},
-		}
-	}
-	return []object{
-		{"name": "prom_ds", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{}},
-		{"name": "pyroscope_ds", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "current": object{}},
-		query("namespace", "Namespace", Variables[0]),
-		query("pod", "Pod", Variables[1]),
-	}
-}
-
-// Variables are the queries behind the drop-down lists.
-var Variables = []string{
-	"label_values(gpu_memory_inuse_bytes, k8s_namespace_name)",
-	`label_values(gpu_memory_inuse_bytes{k8s_namespace_name=~"$namespace"}, k8s_pod_name)`,
-}
-
-func annotations() []object {
-	return []object{{
-		"name": "Refused allocations", "enable": true, "iconColor": "red", "hide": false,
-		"datasource": object{"type": "prometheus", "uid": prometheusUID},
-		"expr":       Refused, "step": "30s", "titleFormat": "Out of GPU memory",
-		"textFormat": "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]",
-	}}
 }

@@ -87,14 +87,15 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if processes == nil {
 		return nil
 	}
-	idle := IdleSamples
-	if find(stateMaps[0]) != nil {
-		idle = IdleAllocations
-	}
-	reaper := New(Maps{
+	maps := Maps{
+		Spans: find(spansMap), Idle: IdleAllocations,
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
-		Spans: find(spansMap), Idle: idle,
-	}, grace)
+		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
+	}
+	if len(maps.State) == 0 { // nothing is held
+		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples
+	}
+	reaper := New(maps, grace)
 
 	ctx, cancel := context.WithCancel(gc.Context())
 	i.cancel = cancel

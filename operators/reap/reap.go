@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reap removes what ended processes leave behind in a gadget's eBPF
-// maps: pointers that nobody will free, and, when room gets scarce, rows. The
+// maps: pointers that nobody will free, and, when room gets scarce, rows, and the
+// stacks and names that only they had. The
 // kernel marks a process as ended and does no more, because a walk over a map of
 // 10⁵ pointers has no place in a process's exit.
 package reap
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -25,6 +27,14 @@ type Maps struct {
 	State []*ebpf.Map
 	// Rows are what users look at: they stay until a map is half full.
 	Rows []*ebpf.Map
+	// Counting are rows that hold nothing and only count: those that do not change
+	// go when their map or Stacks is three quarters full. nil: none.
+	Counting *ebpf.Map
+	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack.h. What neither
+	// rows nor state name goes when its map is half full. nil: the gadget has none.
+	Stacks, Symbols *ebpf.Map
+	// Places is python_lines_by_place, which names symbols as the stacks do.
+	Places *ebpf.Map
 	// Spans are the rows by span, nil if there are none: see Reaper.spans.
 	Spans *ebpf.Map
 	// Idle reads a row of Spans: what only grows when something happens to it, and
@@ -37,24 +47,119 @@ type Maps struct {
 type Reaper struct {
 	maps Maps
 	// grace is how long a row stays readable after its process ended.
-	grace time.Duration
-	done  map[uint64]bool
-	idle  map[string]idleRow
+	grace     time.Duration
+	done      map[uint64]bool
+	idleSpans map[string]idleRow
+
+	passes          int
+	stacks, symbols *sweeper // nil: the gadget has none
+	counting        *idler
 }
+
+// So many passes after each other the stacks and their names are looked through: it
+// copies them, 60 MB where they fill their maps.
+const (
+	sweepEvery     = 12
+	sweepFullEvery = 2
+)
 
 // New returns a Reaper. grace should cover several reads of the rows.
 func New(maps Maps, grace time.Duration) *Reaper {
-	return &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	r := &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	namedBy := slices.Concat(maps.State, maps.Rows)
+	if maps.Spans != nil {
+		namedBy = append(namedBy, maps.Spans)
+	}
+	if maps.Stacks != nil {
+		r.stacks = newSweeper(maps.Stacks, namedBy, nil)
+	}
+	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
+		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
+	}
+	if maps.Counting != nil {
+		r.counting = &idler{rows: maps.Counting}
+	}
+	return r
 }
 
 // Result says what a pass removed.
 type Result struct {
-	Processes, State, Rows, Spans int
+	Processes, State, Rows int
+	// Idle are rows of running processes, Spans those of spans.
+	Idle, Spans int
+	// Restored are stacks and symbols that were needed again.
+	Stacks, Symbols, Restored int
 }
 
 // Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's
 // state is walked over once, so that a pass costs nothing while none ends.
 func (r *Reaper) Pass(now time.Duration) (Result, error) {
+	result, err := r.processes(now)
+	if err == nil {
+		result.Idle, err = r.idle()
+	}
+	if err != nil {
+		return result, err
+	}
+	every := sweepEvery
+	if r.full() {
+		every = sweepFullEvery
+	}
+	if r.passes++; r.passes%every == 0 || result.Rows+result.Idle > 0 {
+		err = r.sweep(&result)
+	}
+	return result, err
+}
+
+// idle makes room where running processes fill the maps.
+func (r *Reaper) idle() (int, error) {
+	if r.counting == nil {
+		return 0, nil
+	}
+	rows, err := count(r.counting.rows)
+	if err != nil {
+		return 0, err
+	}
+	scarce := func(share float64) bool {
+		return float64(rows) > share*float64(r.counting.rows.MaxEntries()) ||
+			r.stacks != nil && float64(r.stacks.entries) > share*float64(r.stacks.target.MaxEntries())
+	}
+	if !scarce(0.5) {
+		r.counting.forget()
+		return 0, nil
+	}
+	if err := r.counting.look(); err != nil || !scarce(0.75) {
+		return 0, err
+	}
+	return r.counting.remove()
+}
+
+// full says whether stacks or their names take more than half of their maps.
+func (r *Reaper) full() bool {
+	return r.stacks != nil && r.stacks.full() || r.symbols != nil && r.symbols.full()
+}
+
+// sweep: stacks first, since they name the symbols.
+func (r *Reaper) sweep(result *Result) error {
+	for _, part := range []struct {
+		sweeper *sweeper
+		removed *int
+	}{{r.stacks, &result.Stacks}, {r.symbols, &result.Symbols}} {
+		if part.sweeper == nil {
+			continue
+		}
+		removed, restored, err := part.sweeper.sweep(r.passes)
+		*part.removed = removed
+		result.Restored += restored
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// processes cleans up after those that have ended.
+func (r *Reaper) processes(now time.Duration) (Result, error) {
 	var result Result
 	fresh, old := map[uint64]bool{}, map[uint64]bool{}
 	known := map[uint64]bool{}
@@ -98,6 +203,7 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 		return result, err
 	}
 	full := processes > int(r.maps.Processes.MaxEntries())/2
+	full = full || r.full() // only rows that go let stacks go
 	for _, m := range r.maps.Rows {
 		n, err := count(m)
 		if err != nil {
@@ -118,84 +224,6 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 	n, err := remove(r.maps.Processes, old)
 	result.Processes = n
 	return result, err
-}
-
-// idleRow is a row of a span as it was when it was first seen without anything in use.
-type idleRow struct {
-	activity uint64
-	since    time.Duration
-}
-
-// spans makes room for new spans. They come and go by the thousand while their
-// process runs, so that here, when the map is half full, rows go that hold nothing and
-// have not changed during the grace time: whoever adds rows up has read them by then.
-func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
-	if r.maps.Spans == nil {
-		return 0, nil
-	}
-	entries := 0
-	idle := map[string]idleRow{}
-	var over []string
-	err := each(r.maps.Spans, func(key, value []byte) {
-		entries++
-		activity, isIdle := r.maps.Idle(value)
-		switch was, known := r.idle[string(key)]; {
-		case ended[binary.NativeEndian.Uint64(key)]:
-			over = append(over, string(key))
-		case !isIdle:
-		case !known || was.activity != activity:
-			idle[string(key)] = idleRow{activity, now}
-		default:
-			idle[string(key)] = was
-			if now-was.since >= r.grace {
-				over = append(over, string(key))
-			}
-		}
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", r.maps.Spans, err)
-	}
-	r.idle = idle
-	if entries <= int(r.maps.Spans.MaxEntries())/2 {
-		return 0, nil
-	}
-	n := 0
-	for _, key := range over {
-		// What a program adds to it between the two calls would be lost: it would
-		// have to come back to a span after the grace time, in these microseconds.
-		value, err := r.maps.Spans.LookupBytes([]byte(key))
-		if err != nil || value == nil {
-			continue
-		}
-		was, known := idle[key]
-		if activity, isIdle := r.maps.Idle(value); known && (!isIdle || activity != was.activity) {
-			continue
-		}
-		if err := r.maps.Spans.Delete([]byte(key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return n, fmt.Errorf("delete from %s: %w", r.maps.Spans, err)
-		}
-		delete(r.idle, key)
-		n++
-	}
-	return n, nil
-}
-
-// IdleAllocations is Idle for struct row of bpf/cuda_rows.h.
-func IdleAllocations(value []byte) (activity uint64, idle bool) {
-	if len(value) < 48 {
-		return 0, false
-	}
-	word := func(i int) uint64 { return binary.NativeEndian.Uint64(value[8*i:]) }
-	alloc, freed, implicit := word(1), word(3), word(5)
-	return alloc, alloc == freed+implicit
-}
-
-// IdleSamples is Idle for struct row of bpf/sample_rows.h, which holds nothing ever.
-func IdleSamples(value []byte) (activity uint64, idle bool) {
-	if len(value) < 8 {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint64(value), true
 }
 
 // remove deletes the entries of the given processes.
