@@ -19,6 +19,7 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
+DAEMON := build/daemon
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
 BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
 
@@ -49,7 +50,7 @@ demo: build simcuda
 ## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
 KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
-test-kernels: build simcuda $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
+test-kernels: build simcuda $(DAEMON)/amd64/gpu-exporter $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
 	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
 	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
 	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/kernels
@@ -171,6 +172,32 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
+
+## images: the gadgets' images for amd64 and arm64, pushed with REGISTRY=host/name [TAG=latest] [PLAIN_HTTP=1]
+.PHONY: images
+images: setup build/gadget-images
+	@$(STEP) "build the images" build/gadget-images -layouts $(LAYOUTS) \
+		$(if $(REGISTRY),-push $(REGISTRY) $(if $(TAG),-tag $(TAG)) $(if $(PLAIN_HTTP),-plain-http))
+	@touch $(IMAGES)
+	@cat build/images/digests.yaml
+
+## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
+.PHONY: daemon
+daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $(DAEMON)/$(arch)/gpu-exporter)
+
+## daemon-image: push Inspektor Gadget's image with our daemon, REGISTRY=host/name [TAG=latest] [BASE=…] [PLAIN_HTTP=1]
+.PHONY: daemon-image
+daemon-image: daemon
+	@test -n "$(REGISTRY)" || { echo "daemon-image: say where to push it, REGISTRY=host/name" >&2; exit 1; }
+	@$(STEP) "push the daemon's image" $(GO) run ./cmd/daemon-image -to $(REGISTRY)/ig-gpu-daemon:$(or $(TAG),latest) \
+		$(if $(BASE),-base $(BASE)) $(if $(PLAIN_HTTP),-plain-http)
+
+# Inspektor Gadget's image has no libc, so there is no cgo, and no NVML.
+$(DAEMON)/%/gadgettracermanager: $(GO_FILES)
+	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu-daemon
+
+$(DAEMON)/%/gpu-exporter: $(GO_FILES)
+	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/gpu-exporter
 
 # Not run here, but a break is noticed.
 build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
