@@ -92,7 +92,7 @@ static __noinline long live_replace(struct live_key *key, struct live *fresh)
  */
 static __always_inline void live_insert(struct live_key *key, struct live *fresh)
 {
-	struct row_key row_key;
+	struct span_row_key row_key;
 	struct row *row;
 	int err;
 
@@ -100,14 +100,16 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	row = row_of_alloc(&row_key, fresh->size_bytes);
 	if (!row)
 		return;
-	fresh->stack = row_key.stack;
+	fresh->stack = row_key.row.stack;
+	fresh->span = row_key.span;
 
 	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST)
 		err = live_replace(key, fresh);
 	if (err) {
 		drop(DROP_LIVE_FULL);
-		row_key.stack = 0;
+		row_key.row.stack = 0;
+		row_key.span = 0;
 		row = row_of_alloc(&row_key, fresh->size_bytes);
 		if (!row)
 			return;

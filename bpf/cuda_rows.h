@@ -5,13 +5,15 @@
 #include "cuda_apis.h"
 #include "drops.h"
 #include "process_rows.h"
+#include "span.h"
 #include "thread.h"
 #ifdef LINUX_5_10
 #include "cuda_instance.h"
 #endif
 
 /*
- * cuda_rows: the sums that user space reads, by (process, stack, kind, device).
+ * cuda_rows: the sums that user space reads, by (process, stack, kind, device), and
+ * by span where that was asked for.
  *
  * Counters only grow and are read without being cleared: a map that is drained
  * loses what a program adds to an element between the copy and the delete.
@@ -45,6 +47,13 @@ struct row_key {
 #endif
 };
 
+/* A row is looked up by the first part alone where there is no span, so that spans
+ * cost nothing when they are not asked for. */
+struct span_row_key {
+	struct row_key row;
+	__u64 span; /* of a trace (span.h); 0: none */
+};
+
 struct row {
 	__u64 alloc_bytes, alloc_objects;
 	__u64 freed_bytes, freed_objects;	/* by a call that named the pointer */
@@ -74,12 +83,54 @@ struct {
 	__type(value, struct row);
 } unknown_rows SEC(".maps");
 
-/* The row of `key`, made at its first use. NULL: there is no room. */
-static __always_inline struct row *row_of(struct row_key *key)
+#ifndef LINUX_5_10
+struct span_row {
+	struct row row;
+	__u64 born_boot_ns; /* tells a row from one that was deleted and came again */
+};
+
+/*
+ * As rows_by_stack, for what belongs to a span. A map of its own, because spans come
+ * and go by the thousand and must not take the rows of stacks away. User space deletes
+ * rows of spans that hold nothing and have not changed for a while (operators/reap).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, 1); /* see span.h */
+	__type(key, struct span_row_key);
+	__type(value, struct span_row);
+} rows_by_span SEC(".maps");
+
+static __noinline struct row *row_of_span(struct span_row_key *key)
 {
+	struct span_row fresh = {};
+	struct span_row *found;
+
+	if (!key)
+		return 0;
+	found = bpf_map_lookup_elem(&rows_by_span, key);
+	if (!found) {
+		process_remember(task_current(), key->row.process);
+		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
+		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
+		found = bpf_map_lookup_elem(&rows_by_span, key);
+	}
+	return found ? &found->row : 0;
+}
+#endif
+
+/* The row of `key`, made at its first use. NULL: there is no room. */
+static __always_inline struct row *row_of(struct span_row_key *full)
+{
+	struct row_key *key = &full->row;
 	struct row fresh = {};
 	struct row *row;
 
+#ifndef LINUX_5_10
+	if (span_ids && full->span)
+		return row_of_span(full);
+#endif
 	if (key->stack) {
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
@@ -97,16 +148,22 @@ static __always_inline struct row *row_of(struct row_key *key)
 }
 
 /*
- * As row_of(), but when the row does not fit, key->stack becomes 0 and the row
- * is [unknown]'s. NULL: not even that fits; the drop has the bytes.
+ * As row_of(), but when the row does not fit, the key's span becomes 0, and when that
+ * does not fit, its stack: the row is [unknown]'s. NULL: not even that fits; the drop
+ * has the bytes.
  */
-static __always_inline struct row *row_of_alloc(struct row_key *key, __u64 size)
+static __always_inline struct row *row_of_alloc(struct span_row_key *key, __u64 size)
 {
 	struct row *row = row_of(key);
 
-	if (!row && key->stack) {
+	if (span_ids && !row && key->span) {
+		drop(DROP_SPANS_FULL);
+		key->span = 0;
+		row = row_of(key);
+	}
+	if (!row && key->row.stack) {
 		drop(DROP_ROWS_FULL);
-		key->stack = 0;
+		key->row.stack = 0;
 		row = row_of(key);
 	}
 	if (!row)
@@ -139,39 +196,53 @@ static __always_inline void row_alloc(struct row *row, __u64 size)
 #endif
 }
 
-static __always_inline void row_key_of(struct row_key *key, __u64 process,
+static __always_inline void row_key_of(struct span_row_key *key, __u64 process,
 				       const struct live *live)
 {
-	key->process = process;
-	key->stack = live->stack;
-	key->kind = live->kind;
-	key->device = live->device;
+	key->row.process = process;
+	key->row.stack = live->stack;
+	key->row.kind = live->kind;
+	key->row.device = live->device;
 #ifdef LINUX_5_10
-	key->instance = live->context;
+	key->row.instance = live->context;
 #endif
+	key->span = live->span;
+}
+
+/* Takes `size` freed bytes of one allocation out of a row. */
+static __always_inline void row_free_bytes(const struct span_row_key *key, __u64 size,
+					   bool implicit)
+{
+	struct row *row;
+
+#ifndef LINUX_5_10
+	if (span_ids && key->span)
+		row = bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
+	else
+#endif
+	if (key->row.stack)
+		row = bpf_map_lookup_elem(&rows_by_stack, &key->row);
+	else
+		row = bpf_map_lookup_elem(&unknown_rows, &key->row);
+	if (!row)
+		return; /* deleted: user space had seen the process end */
+	if (implicit) {
+		__sync_fetch_and_add(&row->implicit_bytes, size);
+		__sync_fetch_and_add(&row->implicit_objects, 1);
+	} else {
+		__sync_fetch_and_add(&row->freed_bytes, size);
+		__sync_fetch_and_add(&row->freed_objects, 1);
+	}
+	__sync_fetch_and_add(&row->inuse_bytes, -size);
 }
 
 /* Takes a freed allocation out of its row. */
 static __always_inline void row_free(__u64 process, const struct live *live, bool implicit)
 {
-	struct row_key key;
-	struct row *row;
+	struct span_row_key key;
 
 	row_key_of(&key, process, live);
-	if (key.stack)
-		row = bpf_map_lookup_elem(&rows_by_stack, &key);
-	else
-		row = bpf_map_lookup_elem(&unknown_rows, &key);
-	if (!row)
-		return; /* deleted: user space had seen the process end */
-	if (implicit) {
-		__sync_fetch_and_add(&row->implicit_bytes, live->size_bytes);
-		__sync_fetch_and_add(&row->implicit_objects, 1);
-	} else {
-		__sync_fetch_and_add(&row->freed_bytes, live->size_bytes);
-		__sync_fetch_and_add(&row->freed_objects, 1);
-	}
-	__sync_fetch_and_add(&row->inuse_bytes, -live->size_bytes);
+	row_free_bytes(&key, live->size_bytes, implicit);
 }
 
 #endif

@@ -129,14 +129,20 @@ static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 s
 static __always_inline void vmm_unref(__u64 process, __u64 serial)
 {
 	struct live_key key;
+	struct span_row_key row;
 	struct live *l;
-	struct live was;
+	__u64 size, number;
+	bool foreign;
 
 	vmm_key(&key, process, serial);
 	l = bpf_map_lookup_elem(&live_by_pointer, &key);
 	if (!l)
 		return; /* did not fit, which was counted */
-	was = *l;
+	/* Not a copy of it all: the stack of programs is short here. */
+	row_key_of(&row, process, l);
+	size = l->size_bytes;
+	number = l->handle;
+	foreign = l->foreign;
 #ifdef LINUX_5_10
 	/* Several may see 0; one of them deletes it. */
 	__sync_fetch_and_add(&l->references, -1);
@@ -147,9 +153,9 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 		return;
 	bpf_map_delete_elem(&live_by_pointer, &key);
 #endif
-	vmm_handle_gone(process, was.handle, serial);
-	if (!was.foreign)
-		row_free(process, &was, false);
+	vmm_handle_gone(process, number, serial);
+	if (!foreign)
+		row_free_bytes(&row, size, false);
 }
 
 /* A handle was created, or imported, for the memory `serial`. */

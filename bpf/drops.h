@@ -49,7 +49,13 @@
 	/* who holds the GIL is not known for this version: no sample */            \
 	X(DROP_GIL_UNKNOWN, "gil_unknown")                                          \
 	/* whether a process runs Python could not be found out: no sample */       \
-	X(DROP_PROCESS_UNREADABLE, "process_unreadable")
+	X(DROP_PROCESS_UNREADABLE, "process_unreadable")                            \
+	/* no row for this span: counted in the stack's row without one */          \
+	X(DROP_SPANS_FULL, "span_rows_full")                                        \
+	/* where a child of a process has its spans was not remembered */           \
+	X(DROP_SPAN_SOURCES_FULL, "span_sources_full")                              \
+	/* what a process publishes of its span could not be read */                \
+	X(DROP_SPAN_UNREADABLE, "span_unreadable")
 
 enum drop_reason {
 	DROP_NONE = 0,

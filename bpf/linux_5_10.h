@@ -22,6 +22,8 @@
  *   hashes that grow when used           6.1     preallocated: tracing programs that
  *                                                allocate are a warning in the log
  *
+ * span.h, which reads a task's structs in place, is left out.
+ *
  * What makes up for it: before 6.0 a uprobe program runs with preemption off
  * (__uprobe_perf_func(), up to 8c7dcb84e3b7), so that per-CPU memory is its own until
  * it ends. Where a program is preempted after all, another's unwind finds the scratch

@@ -42,6 +42,7 @@ struct oom {
 	struct gadget_process proc;
 	__u64 process;
 	__u64 stack_id;
+	char span_id[SPAN_TEXT_BYTES];
 	char api[32];
 	enum cuda_error error_raw;
 	__s32 device;
@@ -98,6 +99,8 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 #ifndef LINUX_5_10
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
 	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
+	if (span_ids)
+		bpf_for_each_map_elem(&rows_by_span, oom_add, &holders, 0);
 #endif
 
 	oom = bpf_ringbuf_reserve(&ooms_ring, sizeof(*oom), 0);
@@ -110,6 +113,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	gadget_process_populate(&oom->proc);
 	oom->process = t->process;
 	oom->stack_id = stack;
+	span_text(oom->span_id, t->call.live.span);
 	if (id && id < CUDA_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	oom->error_raw = error;

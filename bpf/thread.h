@@ -17,6 +17,7 @@
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
+	__u64 span; /* of a trace; 0: none */
 	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
 	__u64 serial;	 /* unique: of the call that made it */
 	__u64 doom;	 /* serial of the context destruction in progress */

@@ -10,6 +10,7 @@
 
 #include <asm-generic/errno.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -105,6 +106,10 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		return 0;
 	}
 	stack = take_stack(ctx, t, may_sleep);
+	t->call.live.span = 0;
+#ifndef LINUX_5_10
+	t->call.live.span = span_current(task_current(), may_sleep);
+#endif
 	if (result) {
 		context_current(t, &t->call.live.device);
 		oom_report(t, id, result, stack);
@@ -226,8 +231,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (t && t->process == process_id_of(task) && t->call.sp)
 		drop(DROP_DIED_IN_CALL);
 	thread_gone(task);
-	if (process_exited(task))
+	if (process_exited(task)) {
 		selection_gone(task->tgid);
+		span_gone(task->tgid);
+	}
 	return 0;
 }
 
@@ -235,6 +242,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
 	process_replaced(task);
+	span_gone(task->tgid);
 	return 0;
 }
 
@@ -242,6 +250,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	selection_inherit(parent->tgid, child->tgid);
+	span_inherit(parent->tgid, child->tgid);
 	return 0;
 }
 
@@ -252,6 +261,8 @@ struct alloc {
 	__u64 stack_id;
 	__s32 device;
 	char kind[KIND_NAME_BYTES + 4]; /* so that there is no padding */
+	char span_id[SPAN_TEXT_BYTES];
+	__u64 row_boot_ns;
 	gadget_bytes inuse_bytes;
 	gadget_bytes alloc_bytes;
 	gadget_bytes peak_bytes;
@@ -263,20 +274,26 @@ struct alloc {
 	__u64 implicit_objects;
 };
 
+#ifdef LINUX_5_10
 GADGET_ITER(allocs, alloc, dump_rows, dump_unknown);
+#else
+GADGET_ITER(allocs, alloc, dump_rows, dump_unknown, dump_spans);
+GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
+#endif
 GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);
 GADGET_ITER_TARGET_MAP(dump_unknown, unknown_rows);
 
-static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx)
+static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
+				    struct row *row, __u64 span, __u64 born_boot_ns)
 {
-	struct row_key *key = ctx->key;
-	struct row *row = ctx->value;
 	struct process *p;
 	struct alloc a = {};
 	bool gone;
 
 	if (!key || !row)
 		return 0;
+	a.row_boot_ns = born_boot_ns;
+	span_text(a.span_id, span);
 	a.process = key->process;
 	p = bpf_map_lookup_elem(&processes_by_id, &a.process);
 	if (p)
@@ -313,14 +330,25 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx)
 SEC("iter/bpf_map_elem")
 int dump_rows(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_row(ctx);
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
 }
 
 SEC("iter/bpf_map_elem")
 int dump_unknown(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_row(ctx);
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
 }
+
+#ifndef LINUX_5_10
+SEC("iter/bpf_map_elem")
+int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct span_row_key *key = ctx->key;
+	struct span_row *row = ctx->value;
+
+	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
+}
+#endif
 
 DROPS_DATA_SOURCE
 

@@ -10,6 +10,7 @@
 
 #include <asm-generic/errno.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -97,13 +98,14 @@ static __always_inline bool gil_admits(long gil)
 	return gil == PY_GIL_HELD;
 }
 
-static __always_inline void count(struct stack *s, struct task_struct *task, __u64 process, long gil)
+static __always_inline void count(struct stack *s, struct task_struct *task, __u64 process, long gil,
+				  __u64 span)
 {
-	struct row_key key = { .process = process };
+	struct span_row_key key = { .row.process = process, .span = span };
 
-	key.stack = stack_store(s, stack_hash(s));
+	key.row.stack = stack_store(s, stack_hash(s));
 	if (py_by_thread)
-		key.tid = task->pid;
+		key.row.tid = task->pid;
 	row_count(&key, task, gil == PY_GIL_HELD);
 }
 
@@ -143,7 +145,7 @@ int sampler(struct bpf_perf_event_data *ctx)
 		return 0;
 	gil = python_gil(0);
 	if (gil_admits(gil))
-		count(&scratch->stack, task, process, gil);
+		count(&scratch->stack, task, process, gil, span_current(task, false));
 	return 0;
 }
 
@@ -257,7 +259,7 @@ int threads(struct bpf_iter__task *ctx)
 	if (py_mode == MODE_WALL) {
 		gil = python_gil_of_other(0);
 		if (worth_showing(&scratch->stack) && gil_admits(gil))
-			count(&scratch->stack, task, process, gil);
+			count(&scratch->stack, task, process, gil, 0);
 		return 0;
 	}
 	r->state = state_of(task);
@@ -303,6 +305,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (process) {
 		python_process_gone(process);
 		selection_gone(task->tgid);
+		span_gone(task->tgid);
 	}
 	return 0;
 }
@@ -311,6 +314,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
 	process_replaced(task);
+	span_gone(task->tgid);
 	return 0;
 }
 
@@ -318,6 +322,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	selection_inherit(parent->tgid, child->tgid);
+	span_inherit(parent->tgid, child->tgid);
 	return 0;
 }
 
@@ -328,23 +333,26 @@ struct python_sample {
 	__u64 stack_id;
 	__u32 tid; /* 0: rows are not by thread */
 	__u32 pad;
+	char span_id[SPAN_TEXT_BYTES];
+	__u64 row_boot_ns;
 	__u64 samples;
 	__u64 gil_samples;
 };
 
-GADGET_ITER(samples, python_sample, dump_samples);
+GADGET_ITER(samples, python_sample, dump_samples, dump_spans);
+GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
 GADGET_ITER_TARGET_MAP(dump_samples, rows_by_stack);
 
-SEC("iter/bpf_map_elem")
-int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
+static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
+				    struct row *row, __u64 span, __u64 born_boot_ns)
 {
-	struct row_key *key = ctx->key;
-	struct row *row = ctx->value;
 	struct python_sample s = {};
 	struct process *p;
 
 	if (!key || !row)
 		return 0;
+	s.row_boot_ns = born_boot_ns;
+	span_text(s.span_id, span);
 	s.process = key->process;
 	p = bpf_map_lookup_elem(&processes_by_id, &s.process);
 	if (p)
@@ -358,6 +366,21 @@ int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
 	if (s.samples)
 		bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
 	return 0;
+}
+
+SEC("iter/bpf_map_elem")
+int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
+}
+
+SEC("iter/bpf_map_elem")
+int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct span_row_key *key = ctx->key;
+	struct span_row *row = ctx->value;
+
+	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
 }
 
 DROPS_DATA_SOURCE

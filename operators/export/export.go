@@ -220,7 +220,7 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 			return profile.Row{
 				Process: process,
 				Stack:   i.stacks.Stack(process.ID, process.PID, id.StackID).Stack,
-				Kind:    id.Kind, Device: id.Device, Thread: id.Thread,
+				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})
 	}

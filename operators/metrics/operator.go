@@ -268,14 +268,18 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		if err != nil {
 			return err
 		}
+		spans := newSpans()
 		errs = append(errs, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 			all := make([]profile.Row, 0, array.Len())
 			for n := range array.Len() {
 				d := array.Get(n)
 				id := source.ID(d)
-				all = append(all, profile.Row{Process: source.Process(d), Kind: id.Kind, Device: id.Device, Values: source.Values(d)})
+				row := profile.Row{Process: source.Process(d), Kind: id.Kind, Device: id.Device, Values: source.Values(d)}
+				all = append(all, row)
+				spans.see(id, row)
 			}
-			run.Rows(all, i.ended(gc))
+			ended := i.ended(gc)
+			run.Rows(append(all, spans.forgotten(ended)...), ended)
 			return nil
 		}, subscription))
 	}

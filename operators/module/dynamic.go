@@ -12,33 +12,13 @@ import (
 // sections. The table itself has no length: it is that of the hash table.
 func (m *Module) dynamicTable() (table, error) {
 	var t table
-	if m.dynamic.filesz == 0 {
-		return t, ErrNoSymbols
-	}
-	const entry = 16 // Elf64_Dyn
-	b, err := m.bytes(m.dynamic.off, min(m.dynamic.filesz, maxDynamicEntries*entry))
+	tags, err := m.dynamicTags()
 	if err != nil {
-		return t, fmt.Errorf("read dynamic segment: %w", err)
+		return t, err
 	}
-	le := binary.LittleEndian
-	var symtab, strtab, hash, gnuHash, versym uint64
-	for ; len(b) >= entry && elf.DynTag(le.Uint64(b)) != elf.DT_NULL; b = b[entry:] {
-		v := le.Uint64(b[8:])
-		switch elf.DynTag(le.Uint64(b)) {
-		case elf.DT_SYMTAB:
-			symtab = v
-		case elf.DT_STRTAB:
-			strtab = v
-		case elf.DT_STRSZ:
-			t.stringBytes = v
-		case elf.DT_HASH:
-			hash = v
-		case elf.DT_GNU_HASH:
-			gnuHash = v
-		case elf.DT_VERSYM:
-			versym = v
-		}
-	}
+	symtab, strtab, hash := tags[elf.DT_SYMTAB], tags[elf.DT_STRTAB], tags[elf.DT_HASH]
+	gnuHash, versym := tags[elf.DT_GNU_HASH], tags[elf.DT_VERSYM]
+	t.stringBytes = tags[elf.DT_STRSZ]
 	var ok, ok2 bool
 	if t.off, ok = m.FileOffset(symtab); !ok {
 		return t, ErrNoSymbols
@@ -58,6 +38,25 @@ func (m *Module) dynamicTable() (table, error) {
 		return t, ErrNoSymbols
 	}
 	return t, err
+}
+
+// dynamicTags reads what the dynamic linker is told; of a tag that is there twice
+// the last. ErrNoSymbols for a file that is linked statically.
+func (m *Module) dynamicTags() (map[elf.DynTag]uint64, error) {
+	if m.dynamic.filesz == 0 {
+		return nil, ErrNoSymbols
+	}
+	const entry = 16 // Elf64_Dyn
+	b, err := m.bytes(m.dynamic.off, min(m.dynamic.filesz, maxDynamicEntries*entry))
+	if err != nil {
+		return nil, fmt.Errorf("read dynamic segment: %w", err)
+	}
+	le := binary.LittleEndian
+	tags := map[elf.DynTag]uint64{}
+	for ; len(b) >= entry && elf.DynTag(le.Uint64(b)) != elf.DT_NULL; b = b[entry:] {
+		tags[elf.DynTag(le.Uint64(b))] = le.Uint64(b[8:])
+	}
+	return tags, nil
 }
 
 // hashCount: the second word of DT_HASH is the number of symbols.

@@ -181,6 +181,8 @@ func TestHostileFiles(t *testing.T) {
 				_, _ = m.Code(0, 1<<30)
 				_, _ = m.FileOffset(^uint64(0))
 				_, _ = m.Address(^uint64(0))
+				_, err3 := m.ThreadLocal("v")
+				require.Error(t, err3)
 			}
 			require.Error(t, err)
 			known := false
@@ -242,6 +244,7 @@ func FuzzModule(f *testing.F) {
 			f.Add(file.data)
 		}
 	}
+	f.Add(withThreadLocal().b)
 	if b, err := os.ReadFile("testdata/small.so"); err == nil {
 		f.Add(b)
 	}
@@ -266,6 +269,9 @@ func FuzzModule(f *testing.F) {
 			}
 		}
 		_, _ = m.Lookup([]string{"f", "g"})
+		if v, err := m.ThreadLocal("v"); (err == nil) != (v.Access != 0) {
+			t.Fatalf("%+v with error %v", v, err)
+		}
 	})
 }
 

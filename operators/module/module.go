@@ -74,7 +74,10 @@ type Module struct {
 	size    int64
 	machine elf.Machine
 	loads   []load
-	dynamic load // PT_DYNAMIC; filesz 0: none
+	dynamic load   // PT_DYNAMIC; filesz 0: none
+	tls     load   // PT_TLS; memsz 0: none
+	align   uint64 // of tls
+	program bool   // a program, not a library
 	buildID string
 
 	sectionsAt                  uint64
@@ -109,6 +112,7 @@ func Open(r io.ReaderAt, size int64) (*Module, error) {
 			h[elf.EI_CLASS], h[elf.EI_DATA], typ)
 	}
 	m.machine = elf.Machine(le.Uint16(h[18:]))
+	m.program = typ == elf.ET_EXEC
 	phoff, phentsize := le.Uint64(h[32:]), uint64(le.Uint16(h[54:]))
 	phnum := uint64(le.Uint16(h[56:]))
 	m.sectionsAt, m.sectionCount = le.Uint64(h[40:]), uint64(le.Uint16(h[60:]))
@@ -154,6 +158,10 @@ func Open(r io.ReaderAt, size int64) (*Module, error) {
 			m.loads = append(m.loads, l)
 		case elf.PT_DYNAMIC:
 			m.dynamic = l
+		case elf.PT_TLS:
+			m.tls, m.align = l, le.Uint64(ph[48:])
+		case elf.PT_INTERP:
+			m.program = true
 		case elf.PT_NOTE:
 			if m.buildID == "" {
 				m.buildID = m.readBuildID(l.off, l.filesz)

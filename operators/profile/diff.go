@@ -25,13 +25,13 @@ func (c Change) Delta(t Type) int64 { return c.After.Get(t) - c.Before.Get(t) }
 type Changes []Change
 
 // Diff compares two snapshots stack by stack, the most grown in-use bytes
-// or samples first. Processes do not take part: a restarted server, or another replica,
-// is compared by what its code holds.
+// or samples first. Processes and spans do not take part: a restarted server, or another
+// replica, is compared by what its code holds.
 func Diff(before, after *Profile) Changes {
 	index := map[rowKey]int{}
 	var changes Changes
 	at := func(r Row) *Change {
-		r.Process, r.Thread = Process{}, 0
+		r.Process, r.Thread, r.Span = Process{}, 0, 0
 		k := r.key()
 		i, ok := index[k]
 		if !ok {

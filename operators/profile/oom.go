@@ -13,6 +13,7 @@ type OOM struct {
 	Time    time.Time
 	Process Process
 	Stack   stack.Stack
+	Span    Span
 	// API is the driver's function, Error what it returned, by name or number.
 	API, Error     string
 	RequestedBytes int64

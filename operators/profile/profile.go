@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,27 @@ type Process struct {
 
 	Namespace, Pod, Container string
 	Node, Workload            string
+}
+
+// Span is the id of a span of a trace: the 8 bytes of W3C's parent-id, the first
+// highest. 0 is none.
+type Span uint64
+
+// String is the id as traces write it, "" for none.
+func (s Span) String() string {
+	if s == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x", uint64(s))
+}
+
+// ParseSpan is the inverse of Span.String; what is not an id is none.
+func ParseSpan(text string) Span {
+	id, err := strconv.ParseUint(text, 16, 64)
+	if err != nil || len(text) != 16 {
+		return 0
+	}
+	return Span(id)
 }
 
 // Values are one row's counters since the row exists. Bytes and objects (calls
@@ -196,7 +218,9 @@ type Row struct {
 	Process Process
 	// Thread is 0 where rows are not by thread.
 	Thread uint32
-	Stack  stack.Stack
+	// Span of a trace that the work was done for; 0: none, or not asked for.
+	Span  Span
+	Stack stack.Stack
 	// Kind and Device are of memory; others have "" and UnknownDevice.
 	Kind   string
 	Device int32
@@ -218,10 +242,11 @@ type rowKey struct {
 	kind    string
 	device  int32
 	thread  uint32
+	span    Span
 }
 
 func (r Row) key() rowKey {
-	return rowKey{r.Process.ID, r.Stack.ID(), r.Kind, r.Device, r.Thread}
+	return rowKey{r.Process.ID, r.Stack.ID(), r.Kind, r.Device, r.Thread, r.Span}
 }
 
 // New makes a snapshot of rows, which it does not keep. Rows of one process
@@ -286,6 +311,7 @@ func compareRow(a, b Row) int {
 		cmp.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Device, b.Device),
 		cmp.Compare(a.Thread, b.Thread),
+		cmp.Compare(a.Span, b.Span),
 	)
 }
 

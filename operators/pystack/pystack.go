@@ -143,6 +143,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("configure the gadget: %w", err)
 		}
 	}
+	// Of another thread than the current one what it publishes may not be read: it
+	// is being changed.
+	if on, _ := gc.GetVar("span_ids"); on == true && i.mode != onCPU {
+		return nil, fmt.Errorf("--spans is for --%s %s, without --%s", paramMode, modeProfile, paramWall)
+	}
 	if ds := gc.GetDataSources()[samples]; ds != nil {
 		subject := profile.CPUTime
 		if i.mode == wall {

@@ -24,6 +24,7 @@ const (
 // Names of the maps in the gadgets' eBPF objects.
 const (
 	processesMap = "processes_by_id"
+	spansMap     = "rows_by_span"
 )
 
 var (
@@ -87,11 +88,12 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return nil
 	}
 	maps := Maps{
+		Spans: find(spansMap), Idle: IdleAllocations,
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
 		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
 	}
-	if len(maps.State) == 0 {
-		maps.Counting = find(rowMaps[0]) // nothing is held
+	if len(maps.State) == 0 { // nothing is held
+		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples
 	}
 	reaper := New(maps, grace)
 

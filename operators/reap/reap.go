@@ -35,6 +35,11 @@ type Maps struct {
 	Stacks, Symbols *ebpf.Map
 	// Places is python_lines_by_place, which names symbols as the stacks do.
 	Places *ebpf.Map
+	// Spans are the rows by span, nil if there are none: see Reaper.spans.
+	Spans *ebpf.Map
+	// Idle reads a row of Spans: what only grows when something happens to it, and
+	// whether it holds nothing.
+	Idle func(value []byte) (activity uint64, idle bool)
 }
 
 // Reaper remembers which processes it has cleaned up after. It is not safe for
@@ -42,8 +47,9 @@ type Maps struct {
 type Reaper struct {
 	maps Maps
 	// grace is how long a row stays readable after its process ended.
-	grace time.Duration
-	done  map[uint64]bool
+	grace     time.Duration
+	done      map[uint64]bool
+	idleSpans map[string]idleRow
 
 	passes          int
 	stacks, symbols *sweeper // nil: the gadget has none
@@ -60,8 +66,12 @@ const (
 // New returns a Reaper. grace should cover several reads of the rows.
 func New(maps Maps, grace time.Duration) *Reaper {
 	r := &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	namedBy := slices.Concat(maps.State, maps.Rows)
+	if maps.Spans != nil {
+		namedBy = append(namedBy, maps.Spans)
+	}
 	if maps.Stacks != nil {
-		r.stacks = newSweeper(maps.Stacks, slices.Concat(maps.State, maps.Rows), nil)
+		r.stacks = newSweeper(maps.Stacks, namedBy, nil)
 	}
 	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
 		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
@@ -75,8 +85,8 @@ func New(maps Maps, grace time.Duration) *Reaper {
 // Result says what a pass removed.
 type Result struct {
 	Processes, State, Rows int
-	// Idle are rows of running processes.
-	Idle int
+	// Idle are rows of running processes, Spans those of spans.
+	Idle, Spans int
 	// Restored are stacks and symbols that were needed again.
 	Stacks, Symbols, Restored int
 }
@@ -188,6 +198,9 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 		for id := range fresh {
 			r.done[id] = true
 		}
+	}
+	if result.Spans, err = r.spans(now, old); err != nil {
+		return result, err
 	}
 	full := processes > int(r.maps.Processes.MaxEntries())/2
 	full = full || r.full() // only rows that go let stacks go

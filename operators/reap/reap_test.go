@@ -82,3 +82,53 @@ func TestRowsOfEndedProcessesGoWhenRoomIsScarce(t *testing.T) {
 	require.Equal(t, 3, entries(t, maps.Rows[0]))
 	require.Equal(t, 1, entries(t, maps.Processes))
 }
+
+// Rows of spans: process 1 runs. Word 1 of a value is what was allocated, 3 what was
+// freed.
+func spanRow(alloc, freed uint64) []byte { return key(72, 0, alloc, 0, freed) }
+
+func TestIdleRowsOfSpansGoWhenRoomIsScarce(t *testing.T) {
+	maps, _ := setUp(t, 100)
+	maps.Spans, maps.Idle = newMap(t, 32, 72, 8), IdleAllocations
+	reaper := New(maps, 10*time.Second)
+	put := func(span, alloc, freed uint64) {
+		require.NoError(t, maps.Spans.Put(key(32, 1, 0, 0, span), spanRow(alloc, freed)))
+	}
+	pass := func(at time.Duration) int {
+		t.Helper()
+		result, err := reaper.Pass(at)
+		require.NoError(t, err)
+		return result.Spans
+	}
+	for span := range uint64(4) {
+		put(span, 5, 5)
+	}
+	require.Zero(t, pass(1*time.Second))
+	require.Zero(t, pass(30*time.Second), "there is room")
+	put(4, 5, 4) // holds something
+	put(5, 5, 5) // has just ended
+	put(0, 6, 6) // has changed since
+	require.Equal(t, 3, pass(31*time.Second))
+	require.Equal(t, 3, entries(t, maps.Spans))
+	require.Zero(t, pass(time.Hour), "there is room again")
+
+	put(6, 1, 1)
+	put(7, 1, 0)
+	require.Equal(t, 2, pass(2*time.Hour), "0 and 5 have waited, 6 has not")
+	var value []byte
+	for _, span := range []uint64{4, 6, 7} {
+		require.NoError(t, maps.Spans.Lookup(key(32, 1, 0, 0, span), &value))
+	}
+}
+
+func TestRowsOfSpansOfEndedProcessesGoFirst(t *testing.T) {
+	maps, _ := setUp(t, 100)
+	maps.Spans, maps.Idle = newMap(t, 32, 72, 8), IdleAllocations
+	for span := range uint64(6) {
+		require.NoError(t, maps.Spans.Put(key(32, 1+span%2, 0, 0, span), spanRow(5, 4)))
+	}
+	result, err := New(maps, 10*time.Second).Pass(time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 3, result.Spans)
+	require.Equal(t, 3, entries(t, maps.Spans))
+}

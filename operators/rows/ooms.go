@@ -47,6 +47,7 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 	o := profile.OOM{
 		Time: now, Process: process,
 		Stack: stacks.Stack(process.ID, process.PID, stackID).Stack,
+		Span:  profile.ParseSpan(text(f.spanID, d)),
 		API:   text(f.api, d), Error: word(f.errorName, f.errorRaw, d),
 		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
 	}

@@ -32,6 +32,9 @@ type ID struct {
 	Kind             string
 	Device           int32
 	Thread           uint32
+	Span             profile.Span
+	// Born tells a span's row from one that the kernel forgot and began again.
+	Born uint64
 }
 
 // Reader reads one row, of memory or of time.
@@ -143,6 +146,7 @@ type processFields struct {
 	runtimeContainer          datasource.FieldAccessor
 	node, workload            datasource.FieldAccessor
 	stackID                   datasource.FieldAccessor
+	spanID, born              datasource.FieldAccessor // nil where a gadget has no spans
 }
 
 func bindProcess(ds datasource.DataSource) (processFields, error) {
@@ -151,7 +155,7 @@ func bindProcess(ds datasource.DataSource) (processFields, error) {
 		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"), container: ds.GetField("k8s.containerName"),
 		runtimeContainer: ds.GetField("runtime.containerName"),
 		node:             ds.GetField("k8s.node"), workload: ds.GetField("k8s.owner.name"),
-		stackID: ds.GetField("stack_id"),
+		stackID: ds.GetField("stack_id"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
 	}
 	if f.id == nil || f.pid == nil || f.stackID == nil {
 		return f, fmt.Errorf("data source %s lacks process, proc.pid or stack_id", ds.Name())
@@ -171,6 +175,13 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 		p.Container = text(f.runtimeContainer, d)
 	}
 	return p
+}
+
+// span fills what is of a row's span.
+func (f *processFields) span(id *ID, d datasource.Data) {
+	if id.Span = profile.ParseSpan(text(f.spanID, d)); id.Span != 0 {
+		id.Born, _ = number(f.born, d)
+	}
 }
 
 type allocFields struct {
@@ -211,6 +222,7 @@ func (f *allocFields) ID(d datasource.Data) ID {
 	if device, ok := number(f.device, d); ok {
 		id.Device = int32(device)
 	}
+	f.span(&id, d)
 	return id
 }
 
@@ -250,7 +262,9 @@ func (f *samplesFields) ID(d datasource.Data) ID {
 	process, _ := number(f.processFields.id, d)
 	stackID, _ := number(f.stackID, d)
 	tid, _ := number(f.tid, d)
-	return ID{Process: process, StackID: stackID, Device: profile.UnknownDevice, Thread: uint32(tid)}
+	id := ID{Process: process, StackID: stackID, Device: profile.UnknownDevice, Thread: uint32(tid)}
+	f.span(&id, d)
+	return id
 }
 
 func (f *samplesFields) Values(d datasource.Data) profile.Values {

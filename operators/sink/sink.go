@@ -232,7 +232,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 			return profile.Row{
 				Process: process,
 				Stack:   i.stacks.Stack(process.ID, process.PID, id.StackID).Stack,
-				Kind:    id.Kind, Device: id.Device, Thread: id.Thread,
+				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})
 		if changed && i.json != nil {

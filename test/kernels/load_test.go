@@ -26,13 +26,17 @@ func TestLoad(t *testing.T) {
 	require.NoError(t, rlimit.RemoveMemlock())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "attached by\tinstructions verified\tlargest program\tms\t")
-	for mode, name := range []string{"stock ig", "perf", "multi"} { // enum attach_mode
+	for i, name := range []string{"stock ig", "perf", "multi", "multi, spans"} {
+		mode := min(i, 2) // enum attach_mode
 		spec, err := ebpf.LoadCollectionSpec(os.Getenv(objectVariable))
 		require.NoError(t, err)
 		if spec.Maps["attach_enter_points"] != nil && name != "stock ig" {
 			continue // compiled for kernels that know one way only
 		}
 		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(mode)))
+		if mode < i {
+			require.NoError(t, spec.Variables["span_ids"].Set(true))
+		}
 		v := load(t, spec)
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t\n", name, v.all, v.largest, v.usec/1000)
 		// The verifier gives up at a million; leave room for other kernels.

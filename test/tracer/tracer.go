@@ -32,6 +32,7 @@ type Row struct {
 	StackID  uint64
 	Kind     string
 	Device   int32
+	Span     string // 16 digits; empty: none
 
 	InuseBytes, InuseObjects       uint64
 	AllocBytes, AllocObjects       uint64
@@ -111,7 +112,10 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
-	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows"} {
+	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows", "dump_spans": "rows_by_span"} {
+		if tr.Programs[program] == nil && o.Linux510 {
+			continue
+		}
 		iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[m]})
 		require.NoError(t, err)
 		t.Cleanup(func() { iter.Close() })
@@ -157,12 +161,14 @@ type wireRow struct {
 	StackID    uint64
 	Device     int32
 	Kind       [12]byte
+	Span       [24]byte
+	RowBootNS  uint64
 
 	InuseBytes, AllocBytes, PeakBytes, InuseObjects                        uint64
 	FreedBytes, ImplicitBytes, AllocObjects, FreedObjects, ImplicitObjects uint64
 }
 
-// Rows reads all rows, by pid, kind, device and stack id.
+// Rows reads all rows, by pid, kind, device, stack id and span.
 func (tr *Tracer) Rows() []Row {
 	tr.t.Helper()
 	var rows []Row
@@ -188,8 +194,10 @@ func (tr *Tracer) Rows() []Row {
 			return a.Kind < b.Kind
 		case a.Device != b.Device:
 			return a.Device < b.Device
+		case a.StackID != b.StackID:
+			return a.StackID < b.StackID
 		}
-		return a.StackID < b.StackID
+		return a.Span < b.Span
 	})
 	return rows
 }
@@ -197,7 +205,7 @@ func (tr *Tracer) Rows() []Row {
 func (tr *Tracer) row(w *wireRow) Row {
 	r := Row{
 		PID: w.PID, TID: w.TID, Comm: text(w.Comm[:]), Process: w.Process, StackID: w.StackID,
-		Kind: text(w.Kind[:]), Device: w.Device,
+		Kind: text(w.Kind[:]), Device: w.Device, Span: text(w.Span[:]),
 		InuseBytes: w.InuseBytes, InuseObjects: w.InuseObjects,
 		AllocBytes: w.AllocBytes, AllocObjects: w.AllocObjects,
 		FreedBytes: w.FreedBytes, FreedObjects: w.FreedObjects,

@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
@@ -70,6 +71,7 @@ func Own(cfg Config) []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
 	queues, store := &queue.Registry{}, &metrics.Store{}
 	return []operators.DataOperator{
+		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
 		holders.NewOperator(),

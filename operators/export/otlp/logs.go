@@ -3,6 +3,7 @@
 package otlp
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
@@ -43,6 +44,9 @@ func (e Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 			keyValue("cuda.memory.inuse", number(o.InuseBytes)),
 			keyValue("cuda.memory.holders", holders(o.Holders)),
 		},
+	}
+	if o.Span != 0 {
+		record.SpanId = binary.BigEndian.AppendUint64(nil, uint64(o.Span))
 	}
 	return &collector.ExportLogsServiceRequest{ResourceLogs: []*logs.ResourceLogs{{
 		Resource:  &resource.Resource{Attributes: service},

@@ -15,6 +15,7 @@
 package otlp
 
 import (
+	"encoding/binary"
 	"strings"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 
@@ -107,7 +109,7 @@ func (e Encoder) encode(w window.Window, all []series.Series) *collector.ExportP
 				for _, r := range s.Rows {
 					if v := r.Get(c.Value); v != 0 {
 						p.Samples = append(p.Samples, &profiles.Sample{
-							StackIndex: d.stack(r.Stack), AttributeIndices: attributes, Values: []int64{v},
+							StackIndex: d.stack(r.Stack), AttributeIndices: attributes, Values: []int64{v}, LinkIndex: d.link(r.Span),
 						})
 					}
 				}
@@ -133,6 +135,7 @@ type dictionary struct {
 	locations map[stack.Frame]int32
 	// stacks by where they are, which rows of one stack share, and then by content.
 	stacks  map[place]int32
+	links   map[profile.Span]int32
 	stackID map[uint64]int32
 }
 
@@ -151,7 +154,7 @@ func newDictionary() *dictionary {
 			StackTable: []*profiles.Stack{{}},
 		},
 		texts: map[string]int32{"": 0}, values: map[attribute]int32{}, functions: map[[2]string]int32{},
-		mappings: map[[2]string]int32{}, locations: map[stack.Frame]int32{},
+		mappings: map[[2]string]int32{}, links: map[profile.Span]int32{0: 0}, locations: map[stack.Frame]int32{},
 		stacks: map[place]int32{}, stackID: map[uint64]int32{},
 	}
 }
@@ -201,6 +204,17 @@ func attributesOf(k series.Key) (all []attribute) {
 		}
 	}
 	return all
+}
+
+// link names a span and not its trace: Pyroscope 1.21 makes a series of each trace.
+func (d *dictionary) link(s profile.Span) int32 {
+	i, ok := d.links[s]
+	if !ok {
+		i = int32(len(d.out.LinkTable))
+		d.links[s] = i
+		d.out.LinkTable = append(d.out.LinkTable, &profiles.Link{SpanId: binary.BigEndian.AppendUint64(nil, uint64(s))})
+	}
+	return i
 }
 
 func (d *dictionary) stack(s stack.Stack) int32 {

@@ -170,5 +170,6 @@ func compareID(a, b rows.ID) int {
 	return cmp.Or(
 		cmp.Compare(a.Process, b.Process), cmp.Compare(a.StackID, b.StackID), strings.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Thread, b.Thread),
+		cmp.Compare(a.Span, b.Span), cmp.Compare(a.Born, b.Born),
 	)
 }

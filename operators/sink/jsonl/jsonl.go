@@ -14,6 +14,8 @@
 //	oom: time, process … container as above, api, error, requested_bytes,
 //	  inuse_bytes, stack, holders: array of {bytes, stack}, largest first
 //
+// Each has span_id (16 hexadecimal digits) where a span of a trace is known.
+//
 // A stack is an array of {function, file, line, kind}, innermost call first;
 // file and line are left out when unknown; kind is python, native, trampoline
 // or unknown.
@@ -72,6 +74,7 @@ type alloc struct {
 	InuseBytes      int64   `json:"inuse_bytes"`
 	InuseObjects    int64   `json:"inuse_objects"`
 	PeakBytes       int64   `json:"peak_bytes"`
+	Span            string  `json:"span_id,omitempty"`
 	Stack           []frame `json:"stack"`
 }
 
@@ -82,6 +85,7 @@ type sample struct {
 	TID        uint32  `json:"tid,omitempty"`
 	Samples    int64   `json:"samples"`
 	GILSamples int64   `json:"gil_samples"`
+	Span       string  `json:"span_id,omitempty"`
 	Stack      []frame `json:"stack"`
 }
 
@@ -93,6 +97,7 @@ type oom struct {
 	Error          string   `json:"error"`
 	RequestedBytes int64    `json:"requested_bytes"`
 	InuseBytes     int64    `json:"inuse_bytes"`
+	Span           string   `json:"span_id,omitempty"`
 	Stack          []frame  `json:"stack"`
 	Holders        []holder `json:"holders"`
 }
@@ -111,8 +116,8 @@ func (e *Encoder) Row(at time.Time, r profile.Row) error {
 		FreedBytes: r.FreedBytes, FreedObjects: r.FreedObjects,
 		ImplicitBytes: r.ImplicitBytes, ImplicitObjects: r.ImplicitObjects,
 		InuseBytes: r.InuseBytes, InuseObjects: r.InuseObjects,
-		PeakBytes: r.PeakBytes,
-		Stack:     toFrames(r.Stack),
+		PeakBytes: r.PeakBytes, Span: r.Span.String(),
+		Stack: toFrames(r.Stack),
 	})
 }
 
@@ -120,7 +125,7 @@ func (e *Encoder) Row(at time.Time, r profile.Row) error {
 func (e *Encoder) Sample(at time.Time, r profile.Row) error {
 	return e.encode(sample{
 		Type: "sample", Time: timestamp(at), process: toProcess(r.Process),
-		TID: r.Thread, Samples: r.Samples, GILSamples: r.GILSamples,
+		TID: r.Thread, Samples: r.Samples, GILSamples: r.GILSamples, Span: r.Span.String(),
 		Stack: toFrames(r.Stack),
 	})
 }
@@ -134,7 +139,7 @@ func (e *Encoder) OOM(o profile.OOM) error {
 	return e.encode(oom{
 		Type: "oom", Time: timestamp(o.Time), process: toProcess(o.Process),
 		API: o.API, Error: o.Error,
-		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes,
+		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes, Span: o.Span.String(),
 		Stack: toFrames(o.Stack), Holders: holders,
 	})
 }

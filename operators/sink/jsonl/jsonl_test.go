@@ -56,3 +56,18 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 func TestWriteErrorIsReported(t *testing.T) {
 	require.ErrorContains(t, NewEncoder(full{}).Row(fixture.Small().Time, profile.Row{}), "write jsonl: no space left")
 }
+
+func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
+	p := fixture.Spans()
+	var b bytes.Buffer
+	e := NewEncoder(&b)
+	for _, r := range p.Rows {
+		require.NoError(t, e.Row(p.Time, r))
+		require.NoError(t, e.Sample(p.Time, r))
+	}
+	require.NoError(t, e.OOM(profile.OOM{Span: fixture.SpanIDs[0]}))
+	require.NoError(t, e.OOM(profile.OOM{}))
+	require.Equal(t, 3, strings.Count(b.String(), `"span_id":"00f067aa0ba902b7"`))
+	require.Equal(t, 2, strings.Count(b.String(), `"span_id":"b7ad6b7169203331"`))
+	require.Equal(t, 5, strings.Count(b.String(), "span_id"))
+}

@@ -69,6 +69,10 @@ func build(p *gpu.Profile) (*profile.Profile, error) {
 	return b.out, nil
 }
 
+// LabelSpan is the label of a sample by which Grafana's traces find profiles
+// (Pyroscope's pkg/pprof, SpanIDLabelName).
+const LabelSpan = "span_id"
+
 type functionKey struct{ name, file string }
 
 type mappingKey struct{ file, buildID string }
@@ -109,6 +113,7 @@ func (b *builder) sample(r gpu.Row) {
 		"container": r.Process.Container,
 		"kind":      r.Kind,
 		"device":    device,
+		LabelSpan:   r.Span.String(),
 	} {
 		if value != "" {
 			s.Label[name] = []string{value}
@@ -253,6 +258,7 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		},
 		Kind:   label("kind"),
 		Device: gpu.UnknownDevice,
+		Span:   gpu.ParseSpan(label(LabelSpan)),
 	}
 	if v := s.NumLabel["pid"]; len(v) > 0 {
 		r.Process.PID = uint32(v[0])

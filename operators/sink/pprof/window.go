@@ -90,8 +90,8 @@ func (e *WindowEncoder) numbered(s stack.Stack) []int32 {
 	return numbers
 }
 
-// Encode writes a window gzipped, without any labels of samples: a server makes a
-// series of each of their values.
+// Encode writes a window gzipped. Its samples have no label but the span's: a server
+// makes a series of each value of any other.
 func (e *WindowEncoder) Encode(to io.Writer, w Window) error {
 	b := builder{
 		out:       &profile.Profile{TimeNanos: w.Start.UnixNano(), DurationNanos: w.Duration.Nanoseconds()},
@@ -110,6 +110,9 @@ func (e *WindowEncoder) Encode(to io.Writer, w Window) error {
 		s := &profile.Sample{Value: make([]int64, 0, len(w.Columns)), Location: make([]*profile.Location, 0, len(r.Stack))}
 		for _, c := range w.Columns {
 			s.Value = append(s.Value, r.Get(c.Value))
+		}
+		if r.Span != 0 {
+			s.Label = map[string][]string{LabelSpan: {r.Span.String()}}
 		}
 		for _, n := range e.numbered(r.Stack) {
 			if e.made[n] != e.count {
