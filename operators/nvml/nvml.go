@@ -34,39 +34,44 @@ type Metric struct {
 	Name, Unit, Description string
 	// Sum: it only grows; else it is a level.
 	Sum bool
-	// symbol is the function of the library that it needs: an older library
+	// symbols are the functions of the library that it needs: an older library
 	// does not have all of them, and calling what is not there ends the process.
-	symbol string
+	symbols []string
 }
 
 // Metrics is the list of all, in the order of docs/metrics.md.
 func Metrics() []Metric { return append([]Metric(nil), table...) }
 
+var (
+	migSymbols     = []string{"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"}
+	processSymbols = []string{"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"}
+)
+
 var table = []Metric{
-	{Name: "hw.gpu.utilization", Unit: "1", Description: "Part of the last interval in which the GPU (hw.gpu.task general) or an engine of it was busy", symbol: "nvmlDeviceGetUtilizationRates"},
-	{Name: "gpu.memory.busy", Unit: "1", Description: "Part of the last interval in which device memory was read or written", symbol: "nvmlDeviceGetUtilizationRates"},
-	{Name: "hw.gpu.memory.limit", Unit: "By", Description: "Size of the device's memory", symbol: "nvmlDeviceGetMemoryInfo"},
-	{Name: "hw.gpu.memory.usage", Unit: "By", Description: "Memory in use by all processes and the driver", symbol: "nvmlDeviceGetMemoryInfo"},
-	{Name: "hw.gpu.memory.utilization", Unit: "1", Description: "Part of the device's memory that is in use", symbol: "nvmlDeviceGetMemoryInfo"},
-	{Name: "hw.temperature", Unit: "Cel", Description: "Temperature by sensor (hw.sensor_location)", symbol: "nvmlDeviceGetTemperature"},
-	{Name: "hw.temperature.limit", Unit: "Cel", Description: "Temperature at which the GPU slows down (high.degraded) or stops (high.critical)", symbol: "nvmlDeviceGetTemperatureThreshold"},
-	{Name: "hw.power", Unit: "W", Description: "Power drawn by the board", symbol: "nvmlDeviceGetPowerUsage"},
-	{Name: "gpu.power.limit", Unit: "W", Description: "Power that the board may draw", symbol: "nvmlDeviceGetEnforcedPowerLimit"},
-	{Name: "hw.energy", Unit: "J", Description: "Energy used since the driver was loaded", Sum: true, symbol: "nvmlDeviceGetTotalEnergyConsumption"},
-	{Name: "gpu.clock", Unit: "Hz", Description: "Clock by type: sm, memory, graphics, video", symbol: "nvmlDeviceGetClockInfo"},
-	{Name: "gpu.clock.limit", Unit: "Hz", Description: "Highest clock by type", symbol: "nvmlDeviceGetMaxClockInfo"},
-	{Name: "gpu.throttled", Description: "1 while clocks are held down for this reason, else 0", symbol: "nvmlDeviceGetCurrentClocksThrottleReasons"},
-	{Name: "hw.errors", Unit: "{error}", Description: "ECC errors since the driver was loaded, by error.type", Sum: true, symbol: "nvmlDeviceGetTotalEccErrors"},
-	{Name: "gpu.memory.remapped_rows", Unit: "{row}", Description: "Memory rows replaced after errors of a type, or to be replaced (pending)", symbol: "nvmlDeviceGetRemappedRows"},
-	{Name: "hw.gpu.io", Unit: "By", Description: "Bytes moved over PCIe", Sum: true, symbol: "nvmlDeviceGetFieldValues"},
-	{Name: "gpu.pcie.replays", Unit: "{replay}", Description: "PCIe packets sent again", Sum: true, symbol: "nvmlDeviceGetPcieReplayCounter"},
-	{Name: "gpu.pcie.link.generation", Description: "PCIe generation now; lower than the card's when idle", symbol: "nvmlDeviceGetCurrPcieLinkGeneration"},
-	{Name: "gpu.pcie.link.width", Unit: "{lane}", Description: "PCIe lanes in use", symbol: "nvmlDeviceGetCurrPcieLinkWidth"},
-	{Name: "gpu.nvlink.links", Unit: "{link}", Description: "NVLinks by state: active, inactive", symbol: "nvmlDeviceGetNvLinkState"},
-	{Name: "gpu.nvlink.io", Unit: "By", Description: "Payload moved over all NVLinks", Sum: true, symbol: "nvmlDeviceGetFieldValues"},
-	{Name: "gpu.nvlink.errors", Unit: "{error}", Description: "Errors of all NVLinks, by error.type", Sum: true, symbol: "nvmlDeviceGetNvLinkErrorCounter"},
-	{Name: "gpu.mig.instances", Unit: "{instance}", Description: "MIG devices; absent where MIG is off", symbol: "nvmlDeviceGetMaxMigDeviceCount"},
-	{Name: "gpu.processes", Unit: "{process}", Description: "Processes with a context on the device", symbol: "nvmlDeviceGetComputeRunningProcesses"},
+	{Name: "hw.gpu.utilization", Unit: "1", Description: "Part of the last interval in which the GPU (hw.gpu.task general) or an engine of it was busy", symbols: []string{"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"}},
+	{Name: "gpu.memory.busy", Unit: "1", Description: "Part of the last interval in which device memory was read or written", symbols: []string{"nvmlDeviceGetUtilizationRates"}},
+	{Name: "hw.gpu.memory.limit", Unit: "By", Description: "Size of the device's memory", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
+	{Name: "hw.gpu.memory.usage", Unit: "By", Description: "Memory in use by all processes and the driver", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
+	{Name: "hw.gpu.memory.utilization", Unit: "1", Description: "Part of the device's memory that is in use", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
+	{Name: "hw.temperature", Unit: "Cel", Description: "Temperature by sensor (hw.sensor_location)", symbols: []string{"nvmlDeviceGetTemperature"}},
+	{Name: "hw.temperature.limit", Unit: "Cel", Description: "Temperature at which the GPU slows down (high.degraded) or stops (high.critical)", symbols: []string{"nvmlDeviceGetTemperatureThreshold"}},
+	{Name: "hw.power", Unit: "W", Description: "Power drawn by the board", symbols: []string{"nvmlDeviceGetPowerUsage"}},
+	{Name: "gpu.power.limit", Unit: "W", Description: "Power that the board may draw", symbols: []string{"nvmlDeviceGetEnforcedPowerLimit"}},
+	{Name: "hw.energy", Unit: "J", Description: "Energy used since the driver was loaded", Sum: true, symbols: []string{"nvmlDeviceGetTotalEnergyConsumption"}},
+	{Name: "gpu.clock", Unit: "Hz", Description: "Clock by type: sm, memory, graphics, video", symbols: []string{"nvmlDeviceGetClockInfo"}},
+	{Name: "gpu.clock.limit", Unit: "Hz", Description: "Highest clock by type", symbols: []string{"nvmlDeviceGetMaxClockInfo"}},
+	{Name: "gpu.throttled", Description: "1 while clocks are held down for this reason, else 0", symbols: []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
+	{Name: "hw.errors", Unit: "{error}", Description: "ECC errors since the driver was loaded, by error.type", Sum: true, symbols: []string{"nvmlDeviceGetTotalEccErrors"}},
+	{Name: "gpu.memory.remapped_rows", Unit: "{row}", Description: "Memory rows replaced after errors of a type, or to be replaced (pending)", symbols: []string{"nvmlDeviceGetRemappedRows"}},
+	{Name: "hw.gpu.io", Unit: "By", Description: "Bytes moved over PCIe", Sum: true, symbols: []string{"nvmlDeviceGetFieldValues"}},
+	{Name: "gpu.pcie.replays", Unit: "{replay}", Description: "PCIe packets sent again", Sum: true, symbols: []string{"nvmlDeviceGetPcieReplayCounter"}},
+	{Name: "gpu.pcie.link.generation", Description: "PCIe generation now; lower than the card's when idle", symbols: []string{"nvmlDeviceGetCurrPcieLinkGeneration"}},
+	{Name: "gpu.pcie.link.width", Unit: "{lane}", Description: "PCIe lanes in use", symbols: []string{"nvmlDeviceGetCurrPcieLinkWidth"}},
+	{Name: "gpu.nvlink.links", Unit: "{link}", Description: "NVLinks by state: active, inactive", symbols: []string{"nvmlDeviceGetNvLinkState"}},
+	{Name: "gpu.nvlink.io", Unit: "By", Description: "Payload moved over all NVLinks", Sum: true, symbols: []string{"nvmlDeviceGetFieldValues"}},
+	{Name: "gpu.nvlink.errors", Unit: "{error}", Description: "Errors of all NVLinks, by error.type", Sum: true, symbols: []string{"nvmlDeviceGetNvLinkErrorCounter"}},
+	{Name: "gpu.mig.instances", Unit: "{instance}", Description: "MIG devices; absent where MIG is off", symbols: migSymbols},
+	{Name: "gpu.processes", Unit: "{process}", Description: "Processes with a context on the device", symbols: processSymbols},
 	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started to listen, by code", Sum: true},
 }
 

@@ -7,6 +7,7 @@ package nvml
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -65,12 +66,19 @@ func open(lib nvml.Interface) (*library, error) {
 		return nil, errors.Join(err, orNil(lib.Shutdown()))
 	}
 	for _, m := range table {
-		if m.symbol != "" && lib.Extensions().LookupSymbol(m.symbol) != nil {
-			l.missing[m.symbol] = true
+		for _, symbol := range m.symbols {
+			if lib.Extensions().LookupSymbol(symbol) != nil {
+				l.missing[symbol] = true
+			}
 		}
 	}
 	go l.listen()
 	return l, nil
+}
+
+// lacks says whether one of the functions is not in the library.
+func (l *library) lacks(symbols []string) bool {
+	return slices.ContainsFunc(symbols, func(symbol string) bool { return l.missing[symbol] })
 }
 
 func orNil(code nvml.Return) error {
@@ -113,17 +121,17 @@ func (l *library) Read() Reading {
 	for _, d := range l.devices {
 		for _, m := range table {
 			read := readers[m.Name]
-			if read == nil || l.missing[m.symbol] {
+			if read == nil || l.lacks(m.symbols) {
 				continue
 			}
 			for _, v := range read(d.Device) {
 				r.Points = append(r.Points, Point{m.Name, d.about, v.value, v.labels})
 			}
 		}
-		if !l.missing["nvmlDeviceGetComputeRunningProcesses"] {
+		if !l.lacks(processSymbols) {
 			l.processes(&r, d)
 		}
-		if !l.missing["nvmlDeviceGetMaxMigDeviceCount"] {
+		if !l.lacks(migSymbols) {
 			l.mig(&r, d)
 		}
 		for x, n := range l.xids {
@@ -141,7 +149,7 @@ func (l *library) Processes() []ProcessMemory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var r Reading
-	if !l.missing["nvmlDeviceGetComputeRunningProcesses"] {
+	if !l.lacks(processSymbols) {
 		for _, d := range l.devices {
 			l.processes(&r, d)
 		}
