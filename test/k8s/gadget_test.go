@@ -153,6 +153,19 @@ func (g *gadget) wait(what string, holds func() bool) {
 	}
 }
 
+// until polls for a while; it may also end meanwhile.
+func (g *gadget) until(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		g.mu.Lock()
+		ok := holds()
+		g.mu.Unlock()
+		if ok {
+			return true
+		}
+	}
+	return false
+}
+
 // inuse adds up the latest table by pod.
 func (g *gadget) inuse() map[pod]uint64 {
 	sums := map[pod]uint64{}

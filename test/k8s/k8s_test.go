@@ -43,7 +43,23 @@ func TestKubernetes(t *testing.T) {
 	c.do(t, c.step("push"))
 	c.do(t, c.step("deploy"))
 	t.Logf("Inspektor Gadget deployed %v after the start", time.Since(began).Round(time.Second))
-	t.Run("TwoPodsInTwoNamespaces", func(t *testing.T) { twoPods(t, c, user) })
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"TwoPodsInTwoNamespaces", func(t *testing.T, c *cluster) { twoPods(t, c, user) }},
+		{"PodIsDeletedWhileRecorded", deleted},
+		{"NodeIsDrained", drained},
+		{"Selectors", selectors},
+		{"Users", users},
+		{"Soak", soak},
+		{"Chart", chart},
+		{"Capabilities", capabilities},
+	} {
+		if !t.Run(test.name, func(t *testing.T) { test.run(t, c) }) {
+			break // those after it build on it
+		}
+	}
 }
 
 // twoPods is the page's first chapter up to looking.
@@ -120,7 +136,10 @@ func (c *cluster) holds(t *testing.T, p pod, workers int) uint64 {
 // journal reads what the simulated driver of a pod has written down.
 func (c *cluster) journal(t *testing.T, p pod) *journal.Summary {
 	t.Helper()
-	const pack = `import sys, tarfile; tarfile.open(fileobj=sys.stdout.buffer, mode="w|gz", compresslevel=1).add("/journal", "journal")`
+	const pack = `import gzip, sys, tarfile
+z = gzip.GzipFile(fileobj=sys.stdout.buffer, mode="wb", compresslevel=1)
+f = tarfile.open(fileobj=z, mode="w|")
+f.add("/journal", "journal"); f.close(); z.close()`
 	cmd := c.command(c.admin, "kubectl exec -n "+p.namespace+" "+p.name+" -- python3 -c '"+pack+"'")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
