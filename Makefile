@@ -69,9 +69,11 @@ test-k8s: build simcuda build/k8s/bin/kubernetes
 	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/k8s/pause
 	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/k8s
 
+# Its programs compare versions, and know theirs by the linker's flags only.
+KUBERNETES := 1.34.4
 build/k8s/bin/kubernetes: $(wildcard test/k8s/programs/*)
-	@$(STEP) "build Kubernetes 1.34, 8 minutes of processor time" $(GO) build -C test/k8s/programs -buildvcs=false \
-		-ldflags "-s -w" -o $(CURDIR)/$@ .
+	@$(STEP) "build Kubernetes $(KUBERNETES), 8 minutes of processor time" $(GO) build -C test/k8s/programs -buildvcs=false \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBERNETES)" -o $(CURDIR)/$@ .
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
 
