@@ -163,6 +163,18 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
 
+## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
+DAEMON := build/daemon
+.PHONY: daemon
+daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $(DAEMON)/$(arch)/gpu-exporter)
+
+# Inspektor Gadget's image has no libc, so there is no cgo, and no NVML.
+$(DAEMON)/%/gadgettracermanager: $(GO_FILES)
+	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu-daemon
+
+$(DAEMON)/%/gpu-exporter: $(GO_FILES)
+	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/gpu-exporter
+
 # Not run here, but a break is noticed.
 build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

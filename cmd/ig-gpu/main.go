@@ -125,7 +125,10 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := registerOperators(); err != nil {
+	// Who runs gadgets for others does not let them say where the data goes.
+	isDaemon := root.Flags().Arg(0) == daemonName
+	own, err := registerOperators(isDaemon)
+	if err != nil {
 		return nil, err
 	}
 	containers.QuietWithoutRuntime(log.StandardLogger())
@@ -150,6 +153,13 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 		newDiffCommand(),
 		newVersionCommand(set),
 	)
+	if isDaemon {
+		root.AddCommand(newDaemonCommand(runtime, own))
+	} else {
+		root.AddCommand(&cobra.Command{Use: daemonName, Short: daemonShort, RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("put %s before its flags", daemonName)
+		}})
+	}
 	return root, nil
 }
 

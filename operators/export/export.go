@@ -11,12 +11,15 @@
 // receiver has a queue of its own, so that one that is away costs the others nothing.
 //
 // Files with secrets are read where the gadget runs and sent to an address that the
-// user names, so the parameters exist for local runs only.
+// user names, so the parameters of a run exist for local runs only. On a daemon they
+// are the administrator's.
 package export
 
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +28,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
@@ -55,24 +56,73 @@ const (
 type Config struct {
 	// Register lists the queue of a receiver ("pyroscope", "otlp", "otlp-logs")
 	// for whoever publishes metrics, until remove is called. May be nil.
-	Register func(name string, stats func() queue.Stats) (remove func())
+	Register Register
+	// IsDaemon: the parameters are global, for the daemon's configuration alone,
+	// and what clients give is refused. What is sent is that of gadget instances,
+	// which run for everybody, and not of runs that a client looks at: it would be
+	// sent twice.
+	IsDaemon bool
 }
 
 // Operator is to be registered once per process.
-type Operator struct{ cfg Config }
+type Operator struct {
+	cfg    Config
+	global api.ParamValues
+}
 
 // New returns the operator.
-func New(cfg Config) *Operator { return &Operator{cfg} }
+func New(cfg Config) *Operator { return &Operator{cfg: cfg} }
 
-func (*Operator) Name() string               { return operatorName }
-func (*Operator) Init(*params.Params) error  { return nil }
-func (*Operator) GlobalParams() api.Params   { return nil }
-func (*Operator) InstanceParams() api.Params { return instanceParams() }
-func (*Operator) Priority() int              { return Priority }
+func (*Operator) Name() string  { return operatorName }
+func (*Operator) Priority() int { return Priority }
 
-// InstantiateDataOperator takes part in local runs of gadgets with rows.
+// GlobalParams are those of a daemon.
+func (o *Operator) GlobalParams() api.Params {
+	if o.cfg.IsDaemon {
+		return Params()
+	}
+	return nil
+}
+
+// InstanceParams are those of a local run.
+func (o *Operator) InstanceParams() api.Params {
+	if o.cfg.IsDaemon {
+		return nil
+	}
+	return Params()
+}
+
+// Init reads a daemon's configuration. A mistake in it ends the daemon: nobody
+// looks at its runs one by one.
+func (o *Operator) Init(p *params.Params) error {
+	o.global = api.ParamValues{}
+	if !o.cfg.IsDaemon || p == nil {
+		return nil
+	}
+	for key, value := range p.ParamMap() {
+		o.global[key] = value
+	}
+	_, err := parse(o.global)
+	return err
+}
+
+// InstantiateDataOperator takes part in local runs of gadgets with rows, and in a
+// daemon's instances of them.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	if gc.IsClient() || gc.IsRemoteCall() || rows.Find(gc.GetDataSources()) == nil {
+	if gc.IsClient() {
+		return nil, nil
+	}
+	if gc.IsRemoteCall() {
+		if len(values) > 0 {
+			return nil, fmt.Errorf("operator.%s.%s is in the daemon's configuration only: it decides where a node's data is sent",
+				operatorName, slices.Sorted(maps.Keys(values))[0])
+		}
+		if !o.cfg.IsDaemon || gc.ID() == "" {
+			return nil, nil
+		}
+		values = o.global
+	}
+	if rows.Find(gc.GetDataSources()) == nil {
 		return nil, nil
 	}
 	s, err := parse(values)
@@ -80,20 +130,15 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	// Without an instance there would be no parameters: they are asked for first.
-	return &instance{cfg: o.cfg, settings: s, windows: make(chan window.Window, 1)}, nil
+	return &instance{cfg: o.cfg, settings: s}, nil
 }
 
 type instance struct {
 	*settings
-	cfg     Config
-	stacks  *symbols.Stacks
-	source  rows.Source
-	windows chan window.Window // filled under mu alone, so that there is room when it is empty
-
-	receivers []receiver
-	release   []func()       // of the connections, behind the receivers
-	logs      *logSender     // nil: none
-	encoding  sync.WaitGroup // the goroutine that encodes
+	cfg    Config
+	stacks *symbols.Stacks
+	source rows.Source
+	sender *Sender // nil: nothing is sent
 
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
@@ -118,11 +163,10 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if i.source, err = rows.Bind(rows.Find(gc.GetDataSources())); err != nil {
 		return err
 	}
-	if err := i.connect(gc); err != nil {
-		i.disconnect(0)
+	i.sender, err = newSender(i.settings, SenderConfig{Register: i.cfg.Register, Log: gc.Logger(), Logs: gc.GetDataSources()["ooms"] != nil})
+	if err != nil {
 		return err
 	}
-	i.register()
 	i.recorder = window.NewRecorder(i.source.Subject, i.source.Period, i.interval, time.Now())
 	if err := i.source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(all, time.Now())
@@ -135,7 +179,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 
 func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 	source := gc.GetDataSources()["ooms"]
-	if source == nil || i.logs == nil {
+	if source == nil || !i.sender.TakesOOMs() {
 		return nil
 	}
 	ooms, err := rows.BindOOMs(source)
@@ -150,7 +194,7 @@ func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if !i.ended {
-			i.logs.put(o)
+			i.sender.OOM(o)
 		}
 		return nil
 	}, subscription); err != nil {
@@ -181,8 +225,8 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 		})
 	}
 	i.recorder.End()
-	if i.recorder.Due(now) && len(i.windows) == 0 {
-		i.windows <- i.recorder.Close(now)
+	if i.recorder.Due(now) {
+		i.sender.Offer(func() window.Window { return i.recorder.Close(now) })
 	}
 }
 
@@ -191,23 +235,14 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if !i.enabled() {
 		return nil
 	}
-	config := series.Config{Cluster: i.cluster, Node: i.node, PIDs: i.pids}
+	var gpu func(profile.Process, int32) string
 	if v, ok := gc.GetVar(VarGPU); ok {
-		config.GPU, _ = v.(func(profile.Process, int32) string)
+		gpu, _ = v.(func(profile.Process, int32) string)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.started = true
-	for _, r := range i.receivers {
-		r.configure(config)
-	}
-	i.encoding.Go(func() {
-		for w := range i.windows {
-			for _, r := range i.receivers {
-				r.window(w)
-			}
-		}
-	})
+	i.sender.Start(gpu)
 	return nil
 }
 
@@ -218,11 +253,9 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if forgotten := i.end(true); forgotten > 0 {
 		gc.Logger().Warnf("export: %d rows of exited processes were not sent: too many at once", forgotten)
 	}
-	for name, s := range i.disconnect(flushTimeout) {
-		if s.Lost() > 0 {
-			gc.Logger().Warnf("export: %s did not get %d of %d requests (%s): queue full %d, refused %d, run ended %d",
-				name, s.Lost(), s.Lost()+s.SentItems, profile.FormatBytes(s.LostBytes), s.LostFull, s.LostRejected, s.LostAtEnd)
-		}
+	if i.sender != nil {
+		i.sender.Close(flushTimeout)
+		i.sender = nil
 	}
 	return nil
 }
@@ -230,11 +263,14 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 // Close ends what a run that did not get to PostStop has begun.
 func (i *instance) Close(operators.GadgetContext) error {
 	i.end(false)
-	i.disconnect(0)
+	if i.sender != nil {
+		i.sender.Close(0)
+		i.sender = nil
+	}
 	return nil
 }
 
-// end takes no more rows, and waits until those so far are encoded.
+// end takes no more rows, and hands over those so far.
 func (i *instance) end(last bool) (forgotten int64) {
 	i.mu.Lock()
 	if i.ended {
@@ -243,12 +279,8 @@ func (i *instance) end(last bool) (forgotten int64) {
 	}
 	i.ended = true
 	i.mu.Unlock()
-	if i.started {
-		if last {
-			i.windows <- i.recorder.Close(time.Now()) // the encoder makes room
-		}
-		close(i.windows)
-		i.encoding.Wait()
+	if i.started && last {
+		i.sender.Put(i.recorder.Close(time.Now()))
 	}
 	if i.recorder == nil {
 		return 0

@@ -52,7 +52,8 @@ const (
 	envNode     = "NODE_NAME" // as Kubernetes' downward API is usually asked for it
 )
 
-func instanceParams() api.Params {
+// Params are the parameters, of a run or of a whole process.
+func Params() api.Params {
 	var all api.Params
 	add := func(key, title, description string, more ...func(*api.Param)) {
 		p := &api.Param{Key: key, Title: title, Description: description, TypeHint: api.TypeString, Tags: []string{api.TagGroupDataCollection}}

@@ -4,11 +4,7 @@ package export
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"time"
 
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	profilesv1 "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/protobuf/proto"
@@ -16,7 +12,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/otlp"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/pyroscope"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export/remote"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
@@ -41,108 +36,6 @@ type receiver interface {
 	stats() queue.Stats
 	// close sends what waits until ctx ends.
 	close(ctx context.Context) queue.Stats
-}
-
-// connect makes the receivers. What a server refuses for sure is an error; one that
-// does not answer yet is only told of.
-func (i *instance) connect(gc operators.GadgetContext) error {
-	warn := func(format string, args ...any) { gc.Logger().Warnf("export: "+format, args...) }
-	if i.pyroscope != nil {
-		client := pyroscope.NewClient(i.pyroscope)
-		i.release = append(i.release, client.Close)
-		i.receivers = append(i.receivers, &pyroscopeReceiver{
-			encoder: pyroscope.Encoder{Levels: i.inuse, Compat: i.compat},
-			queue:   queue.New(queue.Config[pyroscope.Request]{Name: namePyroscope, Send: client.Push, MaxBytes: i.queueBytes, Warn: warn}),
-			warn:    warn,
-		})
-		if err := i.check(warn, namePyroscope, paramPyroscope, i.pyroscope, client.Check); err != nil {
-			return err
-		}
-	}
-	if i.otlp != nil {
-		client, err := otlp.NewClient(i.protocol, i.otlp)
-		if err != nil {
-			return fmt.Errorf("--%s: %w", paramOTLP, err)
-		}
-		i.release = append(i.release, client.Close)
-		i.receivers = append(i.receivers, &otlpReceiver{
-			encoder: otlp.Encoder{Levels: i.inuse},
-			queue:   queue.New(queue.Config[*profilesv1.ExportProfilesServiceRequest]{Name: nameOTLP, Send: client.Profiles, MaxBytes: i.queueBytes, Warn: warn}),
-		})
-		if err := i.check(warn, nameOTLP, paramOTLP, i.otlp, client.Check); err != nil {
-			return err
-		}
-		return i.connectLogs(gc, warn, client)
-	}
-	return nil
-}
-
-// maxLogBytes is room for thousands of refused allocations.
-const maxLogBytes = 4 << 20
-
-func (i *instance) connectLogs(gc operators.GadgetContext, warn func(string, ...any), client *otlp.Client) error {
-	if !i.sendLogs || gc.GetDataSources()["ooms"] == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	if !client.TakesLogs(ctx) {
-		gc.Logger().Infof("export: %s does not take logs: refused allocations are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
-		return nil
-	}
-	i.logs = &logSender{queue: queue.New(queue.Config[*logsv1.ExportLogsServiceRequest]{
-		Name: nameLogs, Send: client.Logs, MaxBytes: maxLogBytes, Warn: warn,
-	})}
-	i.receivers = append(i.receivers, i.logs)
-	return nil
-}
-
-func (i *instance) check(warn func(string, ...any), name, param string, e *remote.Endpoint, ask func(context.Context) (unreachable, refused error)) error {
-	if e.SendsSecretsInClear() {
-		warn("%s is asked over http: everybody on the way can read the secrets", e.URL)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	unreachable, refused := ask(ctx)
-	if refused != nil {
-		return fmt.Errorf("--%s %s: %w", param, e.URL, refused)
-	}
-	if unreachable != nil {
-		warn("%s does not take anything yet, up to %s are kept until it does: %v", name, profile.FormatBytes(i.queueBytes), unreachable)
-	}
-	return nil
-}
-
-func (i *instance) register() {
-	if i.cfg.Register == nil {
-		return
-	}
-	for _, r := range i.receivers {
-		i.release = append(i.release, i.cfg.Register(ids[r.name()], r.stats))
-	}
-}
-
-// disconnect flushes all receivers at the same time.
-func (i *instance) disconnect(limit time.Duration) map[string]queue.Stats {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	all := map[string]queue.Stats{}
-	for _, r := range i.receivers {
-		wait.Go(func() {
-			stats := r.close(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			all[r.name()] = stats
-		})
-	}
-	wait.Wait()
-	for _, release := range i.release {
-		release()
-	}
-	i.release = nil
-	return all
 }
 
 type pyroscopeReceiver struct {

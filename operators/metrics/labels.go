@@ -26,10 +26,20 @@ func ProcessAttributes(p profile.Process) []attribute.KeyValue {
 	}
 }
 
-func (s Series) attributes() attribute.Set {
-	return attribute.NewSet(append(ProcessAttributes(s.Process),
+// labels makes them. Where all series are of one node, it is in the resource.
+type labels struct{ hasNodes bool }
+
+func (l labels) of(s Series) attribute.Set {
+	return l.on(s.Process.Node, append(ProcessAttributes(s.Process),
 		attribute.Int64("device", int64(s.Device)),
 		attribute.String("kind", valid(s.Kind)))...)
+}
+
+func (l labels) on(node string, all ...attribute.KeyValue) attribute.Set {
+	if l.hasNodes {
+		all = append(all, attribute.String(keyNode, valid(node)))
+	}
+	return attribute.NewSet(all...)
 }
 
 // valid makes a name that a process gave itself fit for a label, which must be

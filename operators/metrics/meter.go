@@ -29,6 +29,7 @@ type content struct {
 	// compat publishes the reference dashboard's counters, too, with cluster.
 	compat  bool
 	cluster string
+	labels  labels
 }
 
 // instruments are all asynchronous: the SDK then reports what the callback
@@ -149,7 +150,7 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	}
 	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		snapshot := reader.Read()
-		own.observe(o, snapshot)
+		own.observe(o, snapshot, c.labels)
 		own.observeQueues(o, c.queues.Read())
 		if reference != nil {
 			reference.observe(o, snapshot.Samples)
@@ -172,8 +173,8 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	return stop, nil
 }
 
-func (i *instruments) observe(o metric.Observer, s Snapshot) {
-	for _, g := range groups(s.Samples, func(s Sample) attribute.Set { return s.attributes() }) {
+func (i *instruments) observe(o metric.Observer, s Snapshot, l labels) {
+	for _, g := range groups(s.Samples, func(s Sample) attribute.Set { return l.of(s.Series) }) {
 		labels := metric.WithAttributeSet(g.labels)
 		o.ObserveInt64(i.allocBytes, g.sums.AllocBytes, labels)
 		o.ObserveInt64(i.allocs, g.sums.AllocObjects, labels)
@@ -188,12 +189,12 @@ func (i *instruments) observe(o metric.Observer, s Snapshot) {
 		o.ObserveInt64(i.peakBytes, g.sums.PeakBytes, labels)
 	}
 	for _, d := range s.Drops {
-		labels := metric.WithAttributes(attribute.String("gadget", valid(d.Gadget)), attribute.String("reason", valid(d.Reason)))
+		labels := metric.WithAttributeSet(l.on(d.Node, attribute.String("gadget", valid(d.Gadget)), attribute.String("reason", valid(d.Reason))))
 		o.ObserveInt64(i.drops, d.Count, labels)
 		o.ObserveInt64(i.dropBytes, d.Bytes, labels)
 	}
 	for _, g := range s.Gadgets {
-		labels := metric.WithAttributes(attribute.String("gadget", valid(g.Gadget)))
+		labels := metric.WithAttributeSet(l.on(g.Node, attribute.String("gadget", valid(g.Gadget))))
 		o.ObserveInt64(i.rows, int64(g.Rows), labels)
 		if g.Attached >= 0 {
 			o.ObserveInt64(i.attached, int64(g.Attached), labels)

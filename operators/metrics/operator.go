@@ -101,7 +101,9 @@ func New(cfg Config) *Operator {
 func (*Operator) Name() string { return operatorName }
 
 // GlobalParams implements operators.DataOperator.
-func (*Operator) GlobalParams() api.Params {
+func (*Operator) GlobalParams() api.Params { return globalParams() }
+
+func globalParams() api.Params {
 	return api.Params{
 		{Key: paramListen, Description: "Serve metrics to Prometheus at this address (/metrics), e.g. 127.0.0.1:9464"},
 		{Key: paramEndpoint, Description: "Push metrics by OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
@@ -172,8 +174,13 @@ func parse(value func(string) string) (settings, error) {
 	return s, nil
 }
 
-// InstantiateDataOperator takes part where the gadget runs, not at its client.
+// InstantiateDataOperator takes part where the gadget runs, not at its client; and on
+// a daemon in its instances only, so that what somebody looks at, perhaps filtered,
+// changes no metric.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gc.IsRemoteCall() && gc.ID() == "" {
+		return nil, nil
+	}
 	if gc.IsClient() || o.bad == nil && o.settings.listen == "" && o.settings.endpoint == nil {
 		return nil, nil
 	}

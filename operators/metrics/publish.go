@@ -43,13 +43,14 @@ type settings struct {
 	timeout  time.Duration // of one push
 	cluster  string
 	compat   bool
+	nodes    bool // series are of several nodes
 }
 
 // node is the Kubernetes node as the chart's downward API gives it; elsewhere the
 // variable is not set, and scrapers know the machine by its address.
 func node() string { return os.Getenv("NODE_NAME") }
 
-func newResource(cluster string) *resource.Resource {
+func newResource(cluster string, hasNodes bool) *resource.Resource {
 	host, _ := os.Hostname()
 	attributes := []attribute.KeyValue{
 		attribute.String("service.name", "gpu-gadgets"),
@@ -59,7 +60,7 @@ func newResource(cluster string) *resource.Resource {
 	if cluster != "" {
 		attributes = append(attributes, attribute.String(keyCluster, valid(cluster)))
 	}
-	if n := node(); n != "" {
+	if n := node(); n != "" && !hasNodes {
 		attributes = append(attributes, attribute.String(keyNode, valid(n)))
 	}
 	return resource.NewSchemaless(attributes...)
@@ -75,7 +76,7 @@ type publisher struct {
 // newPublisher opens the ways out that the settings name. warn is told about
 // failed pushes.
 func newPublisher(s settings, c *content, warn func(string)) (*publisher, error) {
-	c.compat, c.cluster = s.compat, s.cluster
+	c.compat, c.cluster, c.labels.hasNodes = s.compat, s.cluster, s.nodes
 	p := &publisher{}
 	if s.listen != "" {
 		if err := p.serve(s, c); err != nil {
@@ -88,28 +89,6 @@ func newPublisher(s settings, c *content, warn func(string)) (*publisher, error)
 		}
 	}
 	return p, nil
-}
-
-// Options are what Serve publishes beside the store.
-type Options struct {
-	Queues  *queue.Registry // none when nil
-	Sources []Source
-	Cluster string
-	Compat  bool // the reference dashboard's counters, too
-}
-
-// Serve publishes a store at an address until stop is called, without Inspektor
-// Gadget.
-func Serve(address string, store *Store, o Options) (at net.Addr, stop func() error, err error) {
-	if o.Queues == nil {
-		o.Queues = &queue.Registry{}
-	}
-	p, err := newPublisher(settings{listen: address, cluster: o.Cluster, compat: o.Compat},
-		&content{store: store, queues: o.Queues, sources: o.Sources}, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	return p.addr, func() error { return p.close(context.Background()) }, nil
 }
 
 // serve answers GET /metrics.
@@ -183,7 +162,7 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 
 // provider publishes the content through one reader.
 func (c *content) provider(reader sdkmetric.Reader, cluster string) (*sdkmetric.MeterProvider, func(), error) {
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(newResource(cluster)),
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(newResource(cluster, c.labels.hasNodes)),
 		sdkmetric.WithCardinalityLimit(0)) // the store is bounded
 	stop, err := c.publish(provider.Meter(scope))
 	if err != nil {

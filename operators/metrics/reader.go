@@ -89,7 +89,7 @@ func (s *Store) Current() []Sample {
 }
 
 func (r *Run) state() GadgetState {
-	state := GadgetState{Gadget: r.gadget, Rows: r.rows, Attached: -1}
+	state := GadgetState{Gadget: r.gadget, Rows: r.rows, Attached: -1, Node: r.node}
 	if r.probes {
 		pids := map[uint32]bool{}
 		for a := range r.attached {
@@ -102,7 +102,7 @@ func (r *Run) state() GadgetState {
 
 func (s *Snapshot) addDrop(d Drop) {
 	for i := range s.Drops {
-		if have := &s.Drops[i]; have.Gadget == d.Gadget && have.Reason == d.Reason {
+		if have := &s.Drops[i]; have.Gadget == d.Gadget && have.Reason == d.Reason && have.Node == d.Node {
 			have.Count += d.Count
 			have.Bytes += d.Bytes
 			return
@@ -113,7 +113,7 @@ func (s *Snapshot) addDrop(d Drop) {
 
 func (s *Snapshot) addGadget(g GadgetState) {
 	for i := range s.Gadgets {
-		if have := &s.Gadgets[i]; have.Gadget == g.Gadget {
+		if have := &s.Gadgets[i]; have.Gadget == g.Gadget && have.Node == g.Node {
 			have.Rows += g.Rows
 			have.Attached = max(have.Attached, g.Attached)
 			return
@@ -125,6 +125,7 @@ func (s *Snapshot) addGadget(g GadgetState) {
 func (s *Snapshot) sort() {
 	slices.SortFunc(s.Samples, func(a, b Sample) int {
 		return cmp.Or(
+			strings.Compare(a.Process.Node, b.Process.Node),
 			strings.Compare(a.Process.Namespace, b.Process.Namespace),
 			strings.Compare(a.Process.Pod, b.Process.Pod),
 			strings.Compare(a.Process.Container, b.Process.Container),
@@ -136,7 +137,9 @@ func (s *Snapshot) sort() {
 		)
 	})
 	slices.SortFunc(s.Drops, func(a, b Drop) int {
-		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Reason, b.Reason))
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Reason, b.Reason))
 	})
-	slices.SortFunc(s.Gadgets, func(a, b GadgetState) int { return strings.Compare(a.Gadget, b.Gadget) })
+	slices.SortFunc(s.Gadgets, func(a, b GadgetState) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Gadget, b.Gadget))
+	})
 }

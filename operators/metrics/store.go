@@ -43,6 +43,7 @@ type Sample struct {
 type Drop struct {
 	Gadget, Reason string
 	Count, Bytes   int64
+	Node           string // of a store of several nodes
 }
 
 // GadgetState is what a running gadget says about itself.
@@ -50,6 +51,7 @@ type GadgetState struct {
 	Gadget   string
 	Rows     int
 	Attached int // processes with probes; −1 for a gadget without probes
+	Node     string
 }
 
 // Snapshot is everything at one moment, sorted.
@@ -74,6 +76,7 @@ type Store struct {
 type Run struct {
 	store     *Store
 	gadget    string
+	node      string
 	rows      int
 	processes map[uint64]*process
 	// done are processes that ended and were read; the kernel may still have
@@ -104,8 +107,12 @@ type seriesKey struct {
 }
 
 // NewRun adds a gadget. Close takes it out again.
-func (s *Store) NewRun(gadget string) *Run {
-	r := &Run{store: s, gadget: gadget, processes: map[uint64]*process{}, done: map[uint64]bool{},
+func (s *Store) NewRun(gadget string) *Run { return s.NewRunOn("", gadget) }
+
+// NewRunOn adds a gadget of another node; the processes in its rows must name that
+// node, and their ids must differ from those of other nodes.
+func (s *Store) NewRunOn(node, gadget string) *Run {
+	r := &Run{store: s, gadget: gadget, node: node, processes: map[uint64]*process{}, done: map[uint64]bool{},
 		drops: map[string]Drop{}, attached: map[attachment]bool{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +202,7 @@ func (r *Run) Failed(s Series, requested int64) {
 func (r *Run) Drop(reason string, count, bytes int64) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	r.drops[reason] = Drop{r.gadget, reason, count, bytes}
+	r.drops[reason] = Drop{r.gadget, reason, count, bytes, r.node}
 }
 
 // Probes says that the gadget attaches probes to processes.

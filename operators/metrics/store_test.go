@@ -52,7 +52,7 @@ func TestRowsOfAllStacksAddUp(t *testing.T) {
 	require.Equal(t, Series{p, "device", 0}, got.Samples[0].Series)
 	require.Equal(t, profile.Values{AllocBytes: 107, AllocObjects: 4, FreedBytes: 40, FreedObjects: 2,
 		InuseBytes: 67, InuseObjects: 2, PeakBytes: 100}, got.Samples[0].Values, "the peak is the larger of what was seen and the largest row's")
-	require.Equal(t, []GadgetState{{"cuda_alloc", 4, -1}}, got.Gadgets)
+	require.Equal(t, []GadgetState{{"cuda_alloc", 4, -1, ""}}, got.Gadgets)
 }
 
 func TestEndedProcessIsReadOnceByEachReader(t *testing.T) {
@@ -128,7 +128,7 @@ func TestProcessSeenByTwoGadgetsCountsOnce(t *testing.T) {
 	require.Equal(t, int64(100), got.Samples[0].AllocBytes, "the one that started first has seen more")
 	first.Drop("rows_full", 2, 10)
 	second.Drop("rows_full", 1, 1)
-	require.Equal(t, []Drop{{"g", "rows_full", 3, 11}}, reader.Read().Drops)
+	require.Equal(t, []Drop{{"g", "rows_full", 3, 11, ""}}, reader.Read().Drops)
 	first.Close()
 	require.Equal(t, int64(30), reader.Read().Samples[0].AllocBytes)
 }
@@ -149,7 +149,7 @@ func TestAttachedCountsProcessesNotFiles(t *testing.T) {
 	store := &Store{}
 	run, reader := store.NewRun("g"), store.NewReader()
 	run.Probes()
-	require.Equal(t, []GadgetState{{"g", 0, 0}}, reader.Read().Gadgets)
+	require.Equal(t, []GadgetState{{"g", 0, 0, ""}}, reader.Read().Gadgets)
 	run.Attached(10, "/a", true)
 	run.Attached(10, "/b", true)
 	run.Attached(11, "/a", true)

@@ -133,6 +133,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := i.parse(values); err != nil {
 		return nil, err
 	}
+	// A daemon's output is its log: the client prints rows.
+	i.text = i.text && !gc.IsRemoteCall()
 	for _, c := range []struct {
 		name  string
 		value any

@@ -34,9 +34,14 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 	}, err
 }
 
+// Stacks names stacks; *symbols.Stacks does.
+type Stacks interface {
+	Stack(process uint64, pid uint32, id uint64) *symbols.Named
+}
+
 // Read is one event with its stacks named. With an error it is without holders;
 // the rest is good.
-func (f *OOMs) Read(d datasource.Data, stacks *symbols.Stacks, now time.Time) (profile.OOM, error) {
+func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OOM, error) {
 	process := f.Process(d)
 	stackID, _ := number(f.stackID, d)
 	o := profile.OOM{

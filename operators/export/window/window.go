@@ -95,6 +95,16 @@ func restarted(before, now profile.Values) bool {
 	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects || now.Samples < before.Samples
 }
 
+// Restart says that all counters have begun again at zero, as those of a gadget do
+// that was started again. What they counted before is kept for this window, and
+// nothing of it is in use as far as the new rows know.
+func (r *Recorder) Restart() {
+	for _, s := range r.rows {
+		s.sent = s.sent.Sub(s.row.Values)
+		s.row.Values = profile.Values{}
+	}
+}
+
 // End closes a reading.
 func (r *Recorder) End() {
 	for id, s := range r.rows {

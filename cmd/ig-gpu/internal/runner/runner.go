@@ -50,6 +50,9 @@ func New(inner runtime.Runtime, set images.Set, m Machine) *Runtime {
 	return &Runtime{Runtime: inner, images: set, machine: m}
 }
 
+// Check decides whether the machine is fit.
+func (r *Runtime) Check() error { return r.machine.Check() }
+
 // Init checks the machine, then prepares the inner runtime.
 func (r *Runtime) Init(global *params.Params) error {
 	if err := r.machine.Check(); err != nil {

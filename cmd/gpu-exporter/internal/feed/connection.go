@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+)
+
+const (
+	// Quiet is how long nothing may come until what came is taken for all that was
+	// emitted before. Rows come each second.
+	Quiet = 500 * time.Millisecond
+	// settleLimit is for instances that are never quiet.
+	settleLimit = 10 * time.Second
+)
+
+// Connection is one attachment to an instance. It is for one goroutine.
+type Connection struct {
+	feed    *Feed
+	sources map[uint32]source // by the id that packets name
+	hasRows bool
+
+	began   time.Time
+	settled bool
+	last    uint32 // Seq of the newest packet
+}
+
+// Take takes one packet. The daemon is not trusted to send what it announced.
+func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
+	defer func() {
+		// Inspektor Gadget's accessors do not check the lengths of what they read.
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("a packet does not have the announced fields: %v", cause)
+		}
+	}()
+	c.last = event.GetSeq()
+	s := c.sources[event.GetDataSourceID()]
+	if s == nil {
+		return nil
+	}
+	if err := s.decode(event.GetPayload(), c.settled); err != nil {
+		return err
+	}
+	if c.settled {
+		c.feed.seen++
+		s.read(false, now)
+		return nil
+	}
+	if now.Sub(c.began) > settleLimit {
+		return c.Settle(now)
+	}
+	return nil
+}
+
+// Settled says whether packets are read as they come.
+func (c *Connection) Settled() bool { return c.settled }
+
+// Settle is to be called when nothing has come for Quiet.
+func (c *Connection) Settle(now time.Time) (err error) {
+	if c.settled {
+		return nil
+	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("a packet does not have the announced fields: %v", cause)
+		}
+	}()
+	c.settled = true
+	isBaseline := c.feed.begin(uint64(c.last))
+	for _, s := range c.sources {
+		s.read(isBaseline, now)
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package feed takes what one gadget instance of one node emits, as its daemon sends
+// it to clients, to where profiles and metrics go.
+//
+// A client that attaches to an instance first gets up to 1024 packets again that were
+// emitted before, without a mark where those end. Rows are cumulative, so the newest
+// ones stand for all: what comes at once is only kept, and the newest of it read when
+// nothing more comes for a while. What the counters then say is compared with what
+// they said before the connection was lost, if there was one: nothing is lost or
+// counted twice because of it.
+package feed
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+)
+
+// ErrNoRows says that a gadget has nothing for us.
+var ErrNoRows = errors.New("the gadget has no rows of allocations or samples")
+
+// ring is how many packets a daemon keeps to send again (pkg/gadget-service/
+// instance-manager, v0.55.0: RunGadget's eventBuffer).
+const ring = 1024
+
+// Sender is where windows go; *export.Sender is one.
+type Sender interface {
+	Interval() time.Duration
+	Offer(func() window.Window)
+	Put(window.Window)
+	OOM(profile.OOM)
+}
+
+// Config of a feed.
+type Config struct {
+	Sender Sender         // nil: no profiles
+	Store  *metrics.Store // nil: no metrics
+	Node   string         // for rows that do not name theirs
+	Gadget string
+	Texts  *Texts // of all feeds
+	// IsNew: the instance began after this process did, so that all it has counted is
+	// to be sent. What others have counted before is not: an earlier process may have
+	// sent it.
+	IsNew bool
+}
+
+// Feed remembers one instance over any number of connections. It is for one
+// goroutine at a time.
+type Feed struct {
+	cfg      Config
+	recorder *window.Recorder // nil until there were rows
+	run      *metrics.Run     // nil while metrics are not published
+	stacks   map[uint64]stack.Stack
+	seen     uint64 // packets that the instance has emitted, as far as known
+	read     bool   // rows were read
+	oom      time.Time
+}
+
+// New returns a feed without a connection.
+func New(cfg Config) *Feed {
+	f := &Feed{cfg: cfg, stacks: map[uint64]stack.Stack{}}
+	if !cfg.IsNew {
+		f.oom = time.Now()
+	}
+	return f
+}
+
+// Disconnected sends what is known and not sent yet.
+func (f *Feed) Disconnected(now time.Time) {
+	if f.recorder == nil || !f.read {
+		return
+	}
+	if w := f.recorder.Close(now); len(w.Rows) > 0 {
+		f.cfg.Sender.Put(w)
+	}
+}
+
+// Hide ends the series of metrics until there are rows again.
+func (f *Feed) Hide() {
+	if f.run != nil {
+		f.run.Close()
+		f.run = nil
+	}
+}
+
+// begin is called before the first rows of a connection, with how many packets the
+// instance had emitted until then: exact below ring, at least ring otherwise.
+func (f *Feed) begin(emitted uint64) (isBaseline bool) {
+	isBaseline = !f.read && !(f.cfg.IsNew && emitted < ring)
+	if f.read && emitted < ring && emitted < f.seen {
+		if f.recorder != nil {
+			f.recorder.Restart()
+		}
+		f.Hide() // its processes have not ended
+	}
+	f.seen = max(emitted, f.seen)
+	if emitted < ring {
+		f.seen = emitted
+	}
+	f.read = true
+	return isBaseline
+}
+
+// rows takes one reading of all rows.
+func (f *Feed) rows(s *table, isBaseline bool, now time.Time) {
+	all := make([]profile.Row, 0, s.packet.Len())
+	if f.cfg.Sender != nil && f.recorder == nil {
+		f.recorder = window.NewRecorder(s.source.Subject, s.source.Period, f.cfg.Sender.Interval(), now)
+	}
+	if f.recorder != nil {
+		f.recorder.Begin()
+	}
+	for n := range s.packet.Len() {
+		d := s.packet.Get(n)
+		id, values := s.source.ID(d), s.source.Values(d)
+		row := profile.Row{Process: f.process(s.source.Process(d)), Kind: id.Kind, Device: id.Device, Thread: id.Thread, Values: values}
+		all = append(all, row)
+		if f.recorder != nil {
+			f.recorder.See(id, values, func() profile.Row {
+				row.Stack = s.stack(d)
+				f.remember(id.StackID, row.Stack)
+				return row
+			})
+		}
+	}
+	if f.recorder != nil {
+		f.recorder.End()
+		switch {
+		case isBaseline:
+			f.recorder.Close(now)
+		case f.recorder.Due(now):
+			f.cfg.Sender.Offer(func() window.Window { return f.recorder.Close(now) })
+		}
+	}
+	if s.source.Subject == profile.Memory && f.metrics() != nil {
+		// Processes end by having no rows any more: whether they live is known
+		// on their node alone.
+		f.run.Rows(all, func(profile.Process) bool { return false })
+	}
+}
+
+func (f *Feed) metrics() *metrics.Run {
+	if f.run == nil && f.cfg.Store != nil {
+		f.run = f.cfg.Store.NewRunOn(f.cfg.Node, f.cfg.Gadget)
+	}
+	return f.run
+}
+
+// process names the node, and makes the id differ from those of other nodes.
+func (f *Feed) process(p profile.Process) profile.Process {
+	if f.cfg.Node != "" {
+		p.Node = f.cfg.Node
+	}
+	h := fnv.New64a()
+	h.Write([]byte(p.Node))
+	p.ID ^= h.Sum64()
+	return p
+}
+
+// maxStacks bounds the stacks remembered for refused allocations, twice what the
+// kernel keeps.
+const maxStacks = 32 << 10
+
+func (f *Feed) remember(id uint64, s stack.Stack) {
+	if len(f.stacks) >= maxStacks {
+		clear(f.stacks)
+	}
+	f.stacks[id] = s
+}
+
+// Stack implements rows.Stacks.
+func (f *Feed) Stack(_ uint64, _ uint32, id uint64) *symbols.Named {
+	s, ok := f.stacks[id]
+	if !ok {
+		s = stack.UnknownStack()
+	}
+	return &symbols.Named{Stack: s}
+}
+
+// failed takes a refused allocation, unless it was taken before.
+func (f *Feed) failed(o profile.OOM, s metrics.Series) {
+	if !o.Time.After(f.oom) {
+		return
+	}
+	f.oom = o.Time
+	o.Process = f.process(o.Process)
+	if f.cfg.Sender != nil {
+		f.cfg.Sender.OOM(o)
+	}
+	if f.metrics() != nil {
+		s.Process = o.Process
+		f.run.Failed(s, o.RequestedBytes)
+	}
+}
+
+// Connect binds the data sources of a connection.
+func (f *Feed) Connect(info *api.GadgetInfo) (*Connection, error) {
+	c := &Connection{feed: f, sources: map[uint32]source{}, began: time.Now()}
+	for _, ds := range info.GetDataSources() {
+		s, err := f.bind(ds)
+		if err != nil {
+			return nil, fmt.Errorf("read the gadget's data source %q: %w", ds.GetName(), err)
+		}
+		if s != nil {
+			c.sources[ds.GetId()] = s
+			_, isTable := s.(*table)
+			c.hasRows = c.hasRows || isTable
+		}
+	}
+	if !c.hasRows {
+		return nil, ErrNoRows
+	}
+	return c, nil
+}

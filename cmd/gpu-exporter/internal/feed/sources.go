@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// source is one data source of a connection.
+type source interface {
+	// decode keeps a packet for read. Before the connection has settled only the
+	// newest is wanted, or all where each tells something else.
+	decode(payload []byte, isSettled bool) error
+	read(isBaseline bool, now time.Time)
+}
+
+// bind returns nil for data sources that are not for us.
+func (f *Feed) bind(announced *api.DataSource) (source, error) {
+	switch announced.GetName() {
+	case "allocs", "samples", "ooms", "drops":
+	default:
+		return nil, nil
+	}
+	ds, err := datasource.NewFromAPI(announced)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case ds.Name() == "ooms" && ds.Type() == datasource.TypeSingle:
+		events, err := rows.BindOOMs(ds)
+		return &ooms{feed: f, ds: ds, events: events, kind: ds.GetField("kind"), device: ds.GetField("device")}, err
+	case ds.Name() == "drops" && ds.Type() == datasource.TypeArray:
+		d := &drops{feed: f, ds: ds, reason: ds.GetField("reason"), count: ds.GetField("count"), bytes: ds.GetField("bytes")}
+		if d.reason == nil || d.count == nil || d.bytes == nil || f.cfg.Store == nil {
+			return nil, nil
+		}
+		return d, nil
+	case rows.Find(map[string]datasource.DataSource{ds.Name(): ds}) == nil:
+		return nil, nil
+	}
+	bound, err := rows.Bind(ds)
+	if err != nil {
+		return nil, err
+	}
+	field := ds.GetField("stack")
+	if field == nil {
+		return nil, fmt.Errorf("it has no field stack: the gadget's image was built without its WASM module (make images), or runs without names of stacks")
+	}
+	return &table{feed: f, source: bound, text: field}, nil
+}
+
+// table is the rows of allocs or samples.
+type table struct {
+	feed   *Feed
+	source rows.Source
+	text   datasource.FieldAccessor
+	packet datasource.PacketArray // nil: there was none
+}
+
+func (t *table) decode(payload []byte, _ bool) error {
+	p, err := t.source.Data.NewPacketArrayFromRaw(payload)
+	if err != nil {
+		return fmt.Errorf("read rows of %s: %w", t.source.Data.Name(), err)
+	}
+	t.packet = p
+	return nil
+}
+
+func (t *table) read(isBaseline bool, now time.Time) {
+	if t.packet != nil {
+		t.feed.rows(t, isBaseline, now)
+	}
+	t.packet = nil
+}
+
+// stack is what the module or operator that named the row wrote.
+func (t *table) stack(d datasource.Data) stack.Stack {
+	text, _ := t.text.String(d)
+	return t.feed.cfg.Texts.parse(text)
+}
+
+// ooms are events: each one counts.
+type ooms struct {
+	feed         *Feed
+	ds           datasource.DataSource
+	events       *rows.OOMs
+	kind, device datasource.FieldAccessor
+	waiting      []datasource.PacketSingle
+}
+
+func (o *ooms) decode(payload []byte, _ bool) error {
+	p, err := o.ds.NewPacketSingleFromRaw(payload)
+	if err != nil {
+		return fmt.Errorf("read a refused allocation: %w", err)
+	}
+	o.waiting = append(o.waiting, p)
+	return nil
+}
+
+func (o *ooms) read(_ bool, now time.Time) {
+	for _, d := range o.waiting {
+		oom, err := o.events.Read(d, o.feed, now)
+		if err != nil {
+			oom.Holders = nil
+		}
+		if s := stackText(o.ds, d); s != "" {
+			oom.Stack = o.feed.cfg.Texts.parse(s)
+		}
+		o.feed.failed(oom, o.series(d))
+	}
+	o.waiting = nil
+}
+
+// series is without the process.
+func (o *ooms) series(d datasource.Data) metrics.Series {
+	s := metrics.Series{Device: profile.UnknownDevice}
+	if o.kind != nil {
+		s.Kind, _ = o.kind.String(d)
+	}
+	if o.device != nil {
+		if device, err := o.device.Int32(d); err == nil {
+			s.Device = device
+		}
+	}
+	return s
+}
+
+func stackText(ds datasource.DataSource, d datasource.Data) string {
+	field := ds.GetField("stack")
+	if field == nil {
+		return ""
+	}
+	text, _ := field.String(d)
+	return text
+}
+
+// drops are counters by reason.
+type drops struct {
+	feed                 *Feed
+	ds                   datasource.DataSource
+	reason, count, bytes datasource.FieldAccessor
+	packet               datasource.PacketArray
+}
+
+func (s *drops) decode(payload []byte, _ bool) error {
+	p, err := s.ds.NewPacketArrayFromRaw(payload)
+	if err != nil {
+		return fmt.Errorf("read drops: %w", err)
+	}
+	s.packet = p
+	return nil
+}
+
+func (s *drops) read(bool, time.Time) {
+	if s.packet == nil || s.feed.metrics() == nil {
+		return
+	}
+	for n := range s.packet.Len() {
+		d := s.packet.Get(n)
+		reason, _ := s.reason.String(d)
+		count, _ := s.count.Uint64(d)
+		bytes, _ := s.bytes.Uint64(d)
+		s.feed.run.Drop(reason, clamp(count), clamp(bytes))
+	}
+	s.packet = nil
+}
+
+func clamp(v uint64) int64 { return int64(min(v, math.MaxInt64)) }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow keeps connections to the daemons of all nodes and to the gadget
+// instances that run there, as both come and go, and feeds what they emit.
+//
+// It talks to the daemons by Inspektor Gadget's own API (pkg/gadget-service/api), not
+// through its client runtime: that takes messages of 4 MiB at most, where a full
+// table can be larger, and leaves a goroutine behind for each connection that it
+// gives up.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+)
+
+// Log is what users are told with.
+type Log interface {
+	Infof(format string, args ...any)
+	Warnf(format string, args ...any)
+	Debugf(format string, args ...any)
+}
+
+// Config of a Follower.
+type Config struct {
+	Sender feed.Sender    // nil: no profiles
+	Store  *metrics.Store // nil: no metrics
+	// Instances are the names or ids to attach to; none: all that have rows.
+	Instances []string
+	Log       Log
+
+	// Poll is the time between two looks at a daemon's instances; default 5 s.
+	Poll time.Duration
+	// MinBackoff doubles with each failure to connect up to MaxBackoff; default
+	// 1 s and 30 s.
+	MinBackoff, MaxBackoff time.Duration
+	// Stale is how long the metrics of a node that is away stay; default 1 min.
+	Stale time.Duration
+}
+
+// Follower follows targets. Use Run.
+type Follower struct {
+	cfg   Config
+	nodes map[string]*running
+	first bool // no targets were seen yet
+	texts feed.Texts
+	wait  sync.WaitGroup
+}
+
+type running struct {
+	node   *node
+	cancel context.CancelFunc
+}
+
+// Run follows a source until ctx ends, and returns when all connections are closed
+// and what they brought is handed over.
+func Run(ctx context.Context, source targets.Source, cfg Config) error {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&cfg.Poll, 5*time.Second)
+	set(&cfg.MinBackoff, time.Second)
+	set(&cfg.MaxBackoff, 30*time.Second)
+	set(&cfg.Stale, time.Minute)
+	f := &Follower{cfg: cfg, nodes: map[string]*running{}, first: true}
+	err := source.Watch(ctx, func(all []targets.Target) { f.follow(ctx, all) })
+	for _, r := range f.nodes {
+		r.cancel()
+	}
+	f.wait.Wait()
+	if err != nil {
+		return fmt.Errorf("find daemons: %w", err)
+	}
+	return nil
+}
+
+// follow makes the connections be those of the targets.
+func (f *Follower) follow(ctx context.Context, all []targets.Target) {
+	wanted := map[string]bool{}
+	for _, t := range all {
+		wanted[t.Key] = true
+		if f.nodes[t.Key] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		// What appears later has begun later.
+		n := &node{cfg: f.cfg, texts: &f.texts, target: t, isNew: !f.first, feeds: map[string]*feed.Feed{}}
+		f.nodes[t.Key] = &running{n, cancel}
+		f.wait.Go(func() { n.run(ctx) })
+	}
+	for key, r := range f.nodes {
+		if !wanted[key] {
+			f.cfg.Log.Infof("node %s has gone", r.node.target.Node)
+			r.cancel()
+			delete(f.nodes, key)
+		}
+	}
+	if f.first && len(all) == 0 {
+		f.cfg.Log.Infof("there is no daemon yet")
+	}
+	f.first = false
+}

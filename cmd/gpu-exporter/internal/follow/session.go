@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+)
+
+const (
+	// askTimeout is for an answer of the daemon; it is what notices that a node
+	// has gone without a word.
+	askTimeout = 10 * time.Second
+	// retryInstance is after an instance that could not be attached to.
+	retryInstance = 30 * time.Second
+)
+
+// session is one connection to a daemon. It is of one goroutine.
+type session struct {
+	node      *node
+	instances api.GadgetInstanceManagerClient
+	gadgets   api.GadgetManagerClient
+	attached  map[string]*attachment // by id
+	skip      map[string]time.Time   // not to be tried before
+	wake      chan struct{}          // an attachment has ended
+	polled    bool
+}
+
+// poll attaches to what is new, and lets go of what is no longer there.
+func (s *session) poll(ctx context.Context) error {
+	running, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	for id, a := range s.attached {
+		if a.hasEnded() {
+			if err := a.wait(); err != nil && ctx.Err() == nil {
+				s.node.cfg.Log.Warnf("node %s: instance %s: %v", s.node.target.Node, a.name, err)
+			}
+			delete(s.attached, id)
+		} else if !slices.ContainsFunc(running, func(i instance) bool { return i.id == id }) {
+			a.stop()
+			delete(s.attached, id)
+		}
+	}
+	for id, f := range s.node.feeds {
+		if !slices.ContainsFunc(running, func(i instance) bool { return i.id == id }) {
+			f.Hide()
+			delete(s.node.feeds, id)
+		}
+	}
+	for _, i := range running {
+		if s.attached[i.id] != nil || time.Now().Before(s.skip[i.id]) {
+			continue
+		}
+		if err := s.attach(ctx, i); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if errors.Is(err, feed.ErrNoRows) {
+				s.skip[i.id] = time.Now().Add(never / 2)
+				s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, i.name, err)
+				continue
+			}
+			s.skip[i.id] = time.Now().Add(retryInstance)
+			s.node.cfg.Log.Warnf("node %s: attach to instance %s: %v", s.node.target.Node, i.name, err)
+		}
+	}
+	s.polled = true
+	return nil
+}
+
+// instance is one to follow.
+type instance struct{ id, name, gadget string }
+
+// list asks for the instances that run and are wanted.
+func (s *session) list(ctx context.Context) ([]instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	answer, err := s.instances.ListGadgetInstances(ctx, &api.ListGadgetInstancesRequest{})
+	if err != nil {
+		return s.listFailed(ctx, err)
+	}
+	var all []instance
+	for _, i := range answer.GetGadgetInstances() {
+		if !s.isWanted(i.GetId(), i.GetName()) {
+			continue
+		}
+		if state := i.GetState(); state.GetStatus() != api.GadgetInstanceStatus_StatusRunning {
+			s.node.cfg.Log.Debugf("node %s: instance %s does not run: %s", s.node.target.Node, i.GetName(), state.GetMessage())
+			continue
+		}
+		all = append(all, instance{i.GetId(), i.GetName(), gadgetName(i.GetGadgetConfig().GetImageName())})
+	}
+	return all, nil
+}
+
+// listFailed deals with a daemon of Inspektor Gadget v0.55.0 that has, in its
+// cluster, an instance for other nodes only: it then lists none. Instances with known
+// names can be asked for one by one.
+func (s *session) listFailed(ctx context.Context, err error) ([]instance, error) {
+	text := status.Convert(err).Message()
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		return nil, errors.New("the daemon keeps no gadget instances")
+	case status.Code(err) != codes.Unknown || !strings.Contains(text, "instance status"):
+		return nil, fmt.Errorf("list gadget instances: %s", text)
+	case len(s.node.cfg.Instances) == 0:
+		return nil, fmt.Errorf("list gadget instances: %s: the daemon lists none while there is one for other nodes only; name those to follow with --instance", text)
+	}
+	var all []instance
+	for _, name := range s.node.cfg.Instances {
+		info, err := s.info(ctx, name)
+		if err != nil {
+			s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, name, err)
+			continue
+		}
+		all = append(all, instance{info.GetId(), name, gadgetName(info.GetImageName())})
+	}
+	return all, nil
+}
+
+func (s *session) isWanted(id, name string) bool {
+	wanted := s.node.cfg.Instances
+	return len(wanted) == 0 || slices.Contains(wanted, id) || slices.Contains(wanted, name)
+}
+
+// gadgetName is the last part of an image's name without its tag.
+func gadgetName(image string) string {
+	name, _, _ := strings.Cut(path.Base(image), "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// info asks what a gadget emits. The answer comes when it has started, and so this
+// has to be asked before attaching: v0.55.0 ends the daemon with a nil pointer when
+// somebody attaches to an instance that has not started yet (GadgetInstance.AddClient
+// reads gadgetInfo, which is set in the gadget's start).
+func (s *session) info(ctx context.Context, id string) (*api.GadgetInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
+	defer cancel()
+	answer, err := s.gadgets.GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{
+		ImageName: id, Version: api.VersionGadgetInfo, Flags: api.GadgetInfoRequestFlagUseInstance,
+	})
+	switch {
+	case status.Code(err) == codes.DeadlineExceeded:
+		return nil, errNotReady
+	case err != nil:
+		return nil, errors.New(status.Convert(err).Message())
+	case answer.GetGadgetInfo() == nil:
+		return nil, errNotReady
+	}
+	return answer.GetGadgetInfo(), nil
+}
+
+// attach starts an attachment, if the gadget has anything for us.
+func (s *session) attach(ctx context.Context, i instance) error {
+	info, err := s.info(ctx, i.id)
+	if err != nil {
+		return err
+	}
+	f := s.node.feeds[i.id]
+	if f == nil {
+		f = feed.New(feed.Config{
+			Sender: s.node.cfg.Sender, Store: s.node.cfg.Store, Node: s.node.target.Node, Gadget: i.gadget, Texts: s.node.texts,
+			// It was not listed before.
+			IsNew: s.node.isNew || s.polled,
+		})
+	}
+	if _, err := f.Connect(info); err != nil {
+		return err
+	}
+	s.node.feeds[i.id] = f
+	s.attached[i.id] = s.start(ctx, i, f)
+	s.node.cfg.Log.Infof("node %s: following instance %s (%s)", s.node.target.Node, i.name, i.gadget)
+	return nil
+}
+
+func (s *session) end() {
+	for _, a := range s.attached {
+		a.stop()
+	}
+}

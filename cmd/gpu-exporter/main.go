@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gpu-exporter collects from a cluster whose daemons are Inspektor Gadget's
+// own: it attaches to the gadget instances that run on all nodes, and sends what
+// they find to Pyroscope, OpenTelemetry receivers and Prometheus, as ig-gpu and
+// ig-gpu-daemon do by themselves (docs/exporter.md).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/k8sutil"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+)
+
+// flushTimeout bounds what the end takes with a receiver that is away.
+const flushTimeout = 10 * time.Second
+
+type options struct {
+	addresses, instances  []string
+	kubeconfig, namespace string
+	selector              string
+	port                  uint16
+	tls                   targets.TLS
+	verbose               bool
+	values                map[string]*string // of the exports' parameters, by flag
+}
+
+func main() {
+	err := run(os.Args[1:])
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %s\n", strings.Join(strings.Fields(err.Error()), " "))
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if o.verbose {
+		log.SetLevel(log.DebugLevel)
+	}
+	source, err := o.source()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+
+	queues, store := &queue.Registry{}, &metrics.Store{}
+	cfg := follow.Config{Instances: o.instances, Log: log.StandardLogger()}
+	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
+		Log: log.StandardLogger(), Logs: true, Register: export.Publish(queues),
+	})
+	if err != nil {
+		return err
+	}
+	if sender.Enabled() {
+		cfg.Sender = feed.Sender(sender)
+		sender.Start(nil)
+	}
+	values := o.params(metrics.PublishParams())
+	if values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != "" {
+		cfg.Store = store
+		at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) })
+		if err != nil {
+			return err
+		}
+		if at != nil {
+			log.Infof("metrics at http://%s/metrics", at)
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+			defer cancel()
+			if err := end(ctx); err != nil {
+				log.Warnf("metrics: %v", err)
+			}
+		}()
+	}
+	if cfg.Sender == nil && cfg.Store == nil {
+		return errors.New("nothing to do: say where to send what is collected: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint")
+	}
+	err = follow.Run(ctx, source, cfg)
+	sender.Close(flushTimeout)
+	return err
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{values: map[string]*string{}}
+	flags := pflag.NewFlagSet("gpu-exporter", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.StringSliceVar(&o.addresses, "address", nil, "Daemons to collect from, in place of those of a Kubernetes cluster: unix:///PATH or tcp://HOST:PORT, with NODE= before it for another name than the host's")
+	flags.StringSliceVar(&o.instances, "instance", nil, "Names or ids of the gadget instances to follow (default: all that have rows)")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "How to reach the cluster (default: as the pod that this is, else $KUBECONFIG, else ~/.kube/config)")
+	flags.StringVar(&o.namespace, "gadget-namespace", "gadget", "Namespace of the gadget pods")
+	flags.StringVar(&o.selector, "gadget-selector", "k8s-app=gadget", "Labels of the gadget pods")
+	flags.Uint16Var(&o.port, "gadget-port", api.GadgetServicePort, "Port of the daemon in the gadget pods")
+	flags.StringVar(&o.tls.CAFile, "tls-ca-file", "", "Certificates that daemons at tcp:// are checked with; with --tls-cert-file and --tls-key-file")
+	flags.StringVar(&o.tls.CertFile, "tls-cert-file", "", "Certificate to show to daemons at tcp://")
+	flags.StringVar(&o.tls.KeyFile, "tls-key-file", "", "Its key")
+	for _, p := range append(export.Params(), metrics.PublishParams()...) {
+		value := p.DefaultValue
+		o.values[p.Key] = &value
+		flags.StringVar(&value, p.Key, p.DefaultValue, p.Description)
+		if p.TypeHint == api.TypeBool {
+			flags.Lookup(p.Key).NoOptDefVal = "true"
+		}
+	}
+	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
+	flags.Usage = func() {
+		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())
+	}
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, nil
+}
+
+func (o *options) params(all api.Params) api.ParamValues {
+	values := api.ParamValues{}
+	for _, p := range all {
+		values[p.Key] = *o.values[p.Key]
+	}
+	return values
+}
+
+// source is where the daemons are.
+func (o *options) source() (targets.Source, error) {
+	if len(o.addresses) > 0 {
+		return targets.ParseAddresses(o.addresses, o.tls)
+	}
+	config, err := k8sutil.NewKubeConfig(o.kubeconfig, "gpu-exporter")
+	if err != nil {
+		return nil, fmt.Errorf("no --address, and no cluster to look for daemons in: %w", err)
+	}
+	return targets.Kubernetes{Config: config, Namespace: o.namespace, Selector: o.selector, Port: o.port}, nil
+}

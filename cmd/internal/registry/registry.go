@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package registry is the list of operators that our programs link: Inspektor
+// Gadget's, which register themselves when they are imported, and ours, which
+// Register registers. A program adds the operator that knows its containers.
+package registry
+
+import (
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+	log "github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
+
+	// Those that both ig and its daemon link, so that any gadget that runs there
+	// runs here.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/socketenricher"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/sort"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/uidgidresolver"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
+
+	// Symbolizers of native stacks for Inspektor Gadget's gadgets. Its third one,
+	// pkg/symbolizer/otel, only builds against Inspektor Gadget's patched copy of
+	// the OpenTelemetry profiler, which a module replacement would have to force
+	// on everybody who installs this one.
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
+	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
+)
+
+// Config is what the programs differ in.
+type Config struct {
+	// HasContainers says whether anything here can name containers.
+	HasContainers func() bool
+	// IsDaemon: gadgets are run by clients elsewhere, who must not choose where
+	// this machine sends its data. That is in the daemon's own configuration.
+	IsDaemon bool
+}
+
+// Own are the operators of this repository, in the order in which the data
+// passes through them. A new operator is one line here.
+func Own(cfg Config) []operators.DataOperator {
+	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
+	queues, store := &queue.Registry{}, &metrics.Store{}
+	return []operators.DataOperator{
+		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
+		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
+		holders.NewOperator(),
+		symbolize.New(symbols.NewResolver(maps)),
+		reap.NewOperator(),
+		table.New(table.Config{HasContainers: cfg.HasContainers}),
+		sink.New(sink.Config{Driver: driver}),
+		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
+		ooms.NewOperator(),
+		export.New(export.Config{Register: export.Publish(queues), IsDaemon: cfg.IsDaemon}),
+		drops.NewOperator(),
+		lastread.New(),
+	}
+}
+
+// Register completes what the imports above have registered, and returns our own
+// operators. It is called once, before anybody asks the registry for parameters.
+// Registering a name again replaces the operator of that name.
+func Register(cfg Config) []operators.DataOperator {
+	operators.RegisterDataOperator(ocihandler.OciHandler)
+	// The operator metrics counts failed pushes and says so by itself.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debugf("OpenTelemetry: %v", err) }))
+	own := Own(cfg)
+	for _, operator := range own {
+		operators.RegisterDataOperator(operator)
+	}
+	ig.SkipReplacedModules()
+	return own
+}
+
+// gpus makes the metrics of the GPUs themselves.
+func gpus(store *metrics.Store) func(string) metrics.Source {
+	return func(path string) metrics.Source {
+		return nvml.NewSource(nvml.Config{
+			Open: func() (nvml.Library, error) { return nvml.Open(path) },
+			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
+			Info: func(text string) { log.Info(text) },
+		})
+	}
+}
+
+// driver is what --driver-memory of files asks.
+func driver() sink.Driver {
+	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.Open("") }, nvml.ProcFS(host.HostProcFs))
+}
