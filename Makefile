@@ -83,11 +83,26 @@ test-prometheus: setup
 	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
 	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/prometheus
 
-## test-chart: the Helm chart, with Helm itself
+## chart: the Helm chart with what it depends on, build/charts/gpu-gadgets-VERSION.tgz
+.PHONY: chart
+chart: setup build/tools/helm
+	@scripts/chart.sh build/tools/helm
+
+## test-chart: the Helm chart, with Helm itself, helm-unittest and kubeconform
 .PHONY: test-chart
-test-chart: setup
-	@cd test/helm && ../../$(STEP) "build Helm" $(GO) build -o ../../build/tools/ helm.sh/helm/v3/cmd/helm
-	@cd test/helm && ../../$(STEP) "lint and templates" $(GO) test -count=1 .
+test-chart: chart build/tools/helm-unittest build/tools/kubeconform
+	@$(STEP) "schemas of Kubernetes" test/fixtures/kubernetes-schemas.sh
+	@$(STEP) "the chart" $(GO) test -C test/helm -tags checkers -count=1 .
+
+# Charts have modules of their own, with the versions of these tools.
+build/tools/helm: test/helm/go.mod test/helm/go.sum
+	@$(STEP) "build Helm" $(GO) build -C test/helm -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
+
+build/tools/helm-unittest: test/helm/checks/go.mod test/helm/checks/go.sum
+	@$(STEP) "build helm-unittest" $(GO) build -C test/helm/checks -o $(CURDIR)/$@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+
+build/tools/kubeconform: test/helm/checks/go.mod test/helm/checks/go.sum
+	@$(STEP) "build kubeconform" $(GO) build -C test/helm/checks -o $(CURDIR)/$@ github.com/yannh/kubeconform/cmd/kubeconform
 
 ## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
 .PHONY: test-python
@@ -102,6 +117,11 @@ test-python: setup
 .PHONY: test-backends
 test-backends: build simcuda build/backends/pyroscope
 	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 20m $(AS_ROOT) ./test/backends
+
+## pyroscope: a Pyroscope on loopback, port 4040, until Ctrl-C; built first
+.PHONY: pyroscope
+pyroscope: setup build/backends/pyroscope
+	@scripts/pyroscope.sh build/backends/pyroscope
 
 build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope/go.sum
 	@$(STEP) "build Pyroscope itself" $(GO) build -C test/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope

@@ -41,6 +41,7 @@ func TestPanelsFollowTheRules(t *testing.T) {
 			require.Contains(t, []int{8, 12}, p.Width, p.Title)
 			if p.Kind == FlameGraph {
 				require.Regexp(t, `^\w+:\w+:\w+:\w+:\w+$`, p.Queries[0].Expr)
+				require.Equal(t, strings.Contains(p.Queries[0].Expr, ":inuse_"), p.LastInterval, p.Title)
 				continue
 			}
 			require.NotEmpty(t, p.Unit, p.Title)
@@ -55,6 +56,44 @@ func TestPanelsFollowTheRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A panel that forgets the lists shows all pods whatever is chosen.
+func TestEveryQueryAsksForWhatWasChosen(t *testing.T) {
+	metric := regexp.MustCompile(`\b(hw|gpu|process)_\w+(\{[^}]*\})?`)
+	grouping := regexp.MustCompile(`\b(by|on) \([^)]*\)`)
+	n := 0
+	for _, row := range Rows() {
+		for _, p := range row.Panels {
+			for _, q := range p.Queries {
+				if p.Kind == FlameGraph {
+					continue
+				}
+				for _, m := range metric.FindAllStringSubmatch(grouping.ReplaceAllString(q.Expr, ""), -1) {
+					// These are joined with a metric of ours.
+					joined := strings.HasPrefix(m[0], "process_") || strings.Contains(q.Expr, m[0]+" and on (instance) ")
+					require.True(t, joined || strings.Contains(m[2], `k8s_cluster_name=~"$cluster"`), "%s: %s", p.Title, m[0])
+					n++
+				}
+			}
+		}
+	}
+	require.Greater(t, n, 50)
+	require.NotContains(t, Filled(Profiles()[0].Selector, nil), "$")
+	require.Equal(t, `{a=~"x|y"}[5m]`, Filled(`{a=~"${pod:regex}"}[$__range]`, map[string]string{"pod": "x|y", "__range": "5m"}))
+}
+
+func TestEveryFlameGraphIsInTheList(t *testing.T) {
+	var titles []string
+	for _, p := range Profiles() {
+		titles = append(titles, p.Title)
+		require.Equal(t, p.Title == "In use", p.IsLevel)
+	}
+	require.Equal(t, []string{"Allocated", "In use"}, titles)
+	raw, err := JSON()
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))
+	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeShift": "10s"`)))
 }
 
 func TestPanelsDoNotOverlap(t *testing.T) {

@@ -21,6 +21,9 @@ type Panel struct {
 	Width int
 	// Stacked areas show a sum.
 	Stacked bool
+	// LastInterval shows the push interval before the current one, whatever time range
+	// the user chose: levels of several intervals would be added up.
+	LastInterval bool
 }
 
 // Kind is what a panel draws.
@@ -55,6 +58,10 @@ const (
 	pyroscopeUID  = "${pyroscope_ds}"
 	height        = 9
 	columns       = 24
+
+	// pushInterval is the default of ig-gpu's --export-interval.
+	pushInterval    = "10s"
+	profileSelector = `{cluster=~"${cluster:regex}",namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`
 )
 
 // JSON is the dashboard as Grafana imports it.
@@ -104,8 +111,12 @@ func (p Panel) json(id int, position object) (object, error) {
 		o["datasource"] = source
 		o["targets"] = []object{{
 			"refId": "A", "datasource": source, "queryType": "profile", "profileTypeId": p.Queries[0].Expr,
-			"labelSelector": `{namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`, "groupBy": []string{}, "spanSelector": []string{},
+			"labelSelector": profileSelector, "groupBy": []string{}, "spanSelector": []string{},
 		}}
+		if p.LastInterval {
+			// The current interval is still to come, the one before it is there.
+			o["timeFrom"], o["timeShift"] = pushInterval, pushInterval
+		}
 		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
 		return o, nil
 	}
@@ -152,36 +163,4 @@ func (p Panel) json(id int, position object) (object, error) {
 	o["datasource"], o["targets"] = source, targets
 	o["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}
 	return o, nil
-}
-
-func variables() []object {
-	source := object{"type": "prometheus", "uid": prometheusUID}
-	query := func(name, label, text string) object {
-		return object{
-			"name": name, "label": label, "type": "query", "datasource": source, "refresh": 2, "sort": 1,
-			"query": object{"query": text, "refId": name}, "definition": text,
-			"multi": true, "includeAll": true, "allValue": ".*", "current": object{"text": "All", "value": "$__all"},
-		}
-	}
-	return []object{
-		{"name": "prom_ds", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{}},
-		{"name": "pyroscope_ds", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "current": object{}},
-		query("namespace", "Namespace", Variables[0]),
-		query("pod", "Pod", Variables[1]),
-	}
-}
-
-// Variables are the queries behind the drop-down lists.
-var Variables = []string{
-	"label_values(gpu_memory_inuse_bytes, k8s_namespace_name)",
-	`label_values(gpu_memory_inuse_bytes{k8s_namespace_name=~"$namespace"}, k8s_pod_name)`,
-}
-
-func annotations() []object {
-	return []object{{
-		"name": "Refused allocations", "enable": true, "iconColor": "red", "hide": false,
-		"datasource": object{"type": "prometheus", "uid": prometheusUID},
-		"expr":       Refused, "step": "30s", "titleFormat": "Out of GPU memory",
-		"textFormat": "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]",
-	}}
 }

@@ -2,15 +2,20 @@
 
 package dashboards
 
-// selected are the pods that the user chose, device the memory of GPUs only.
+// selected are the pods that the user chose, device the memory of GPUs only, nodes
+// the machines that the user chose.
 const (
-	selected = `k8s_namespace_name=~"$namespace",k8s_pod_name=~"$pod"`
+	selected = `k8s_cluster_name=~"$cluster",k8s_namespace_name=~"$namespace",k8s_pod_name=~"$pod"`
 	device   = `kind!="host",` + selected
+	nodes    = `k8s_cluster_name=~"$cluster",instance=~"$instance"`
 	process  = "k8s_pod_name, process_comm, process_pid"
 	named    = "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]"
 	gpu      = "GPU {{gpu_index}} {{instance}}"
 	// own is the processes that publish our metrics, whatever the job is called.
-	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows)`
+	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows{` + nodes + `})`
+	// sizes are of the GPUs where the chosen pods run, without MIG devices, which
+	// are parts of them.
+	sizes = `(hw_gpu_memory_limit_bytes{hw_parent=""} and on (instance) gpu_memory_inuse_bytes{` + selected + `})`
 
 	// Refused is the query of the annotations.
 	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval])) > 0`
@@ -22,26 +27,30 @@ func Rows() []Row {
 		{"Who holds the memory", []Panel{
 			{Title: "In use by pod", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "Device memory that is allocated and not freed.",
-				Queries:     []Query{{Expr: `sum by (k8s_namespace_name, k8s_pod_name) (gpu_memory_inuse_bytes{` + device + `})`, Legend: "{{k8s_namespace_name}} {{k8s_pod_name}}"}}},
+				Queries: []Query{
+					{Expr: `sum by (k8s_namespace_name, k8s_pod_name) (gpu_memory_inuse_bytes{` + device + `})`, Legend: "{{k8s_namespace_name}} {{k8s_pod_name}}"},
+					{Expr: `sum(` + sizes + `)`, Legend: "all GPUs of these nodes", Limit: true}}},
 			{Title: "Device memory", Kind: TimeSeries, Unit: "bytes", Width: 12,
 				Description: "What the driver counts, of all processes, and the size of the memory.",
 				Queries: []Query{
-					{Expr: `hw_gpu_memory_usage_bytes`, Legend: gpu},
-					{Expr: `hw_gpu_memory_limit_bytes`, Legend: gpu + " size", Limit: true}}},
+					{Expr: `hw_gpu_memory_usage_bytes{` + nodes + `}`, Legend: gpu},
+					{Expr: `hw_gpu_memory_limit_bytes{` + nodes + `}`, Legend: gpu + " size", Limit: true}}},
 			{Title: "In use by process", Kind: TimeSeries, Unit: "bytes", Width: 12,
-				Description: "Ten largest.",
-				Queries:     []Query{{Expr: `topk(10, sum by (` + process + `) (gpu_memory_inuse_bytes{` + device + `}))`, Legend: named}}},
+				Description: "Ten largest. A process on one device is refused memory at the dashed line, or before it if others are there, too.",
+				Queries: []Query{
+					{Expr: `topk(10, sum by (` + process + `) (gpu_memory_inuse_bytes{` + device + `}))`, Legend: named},
+					{Expr: `max by (hw_name) (` + sizes + `)`, Legend: "one {{hw_name}}", Limit: true}}},
 			{Title: "In use by kind", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "device, managed, host (pinned), array, vmm (cuMemCreate: PyTorch's expandable segments), pool (stream-ordered).",
-				Queries:     []Query{{Expr: `sum by (kind) (gpu_memory_inuse_bytes{` + selected + `})`, Legend: "{{kind}}"}}},
+				Queries: []Query{
+					{Expr: `sum by (kind) (gpu_memory_inuse_bytes{` + selected + `})`, Legend: "{{kind}}"},
+					{Expr: `sum(` + sizes + `)`, Legend: "all GPUs of these nodes", Limit: true}}},
 			{Title: "Peak by process", Kind: Table, Unit: "bytes", Width: 12,
 				Description: "The most that a process held at once since attach, as far as reads saw.",
 				Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (gpu_memory_peak_bytes{` + device + `}))`}}},
 			{Title: "Who took the difference", Kind: Table, Unit: "bytes", Width: 12,
-				Description: "In use at the end of the chosen time range, less what was in use at its start. Choose two instants.",
-				Queries: []Query{{Expr: `sort_desc(sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `})` +
-					` - (sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `} offset $__range)` +
-					` or sum by (` + process + `, kind) (gpu_memory_inuse_bytes{` + device + `}) * 0))`}}},
+				Description: "In use at the end of the chosen time range, less what was in use at its start: choose two instants. Processes that ended in between gave theirs back. By line of code: ig-gpu diff of two profiles.",
+				Queries:     []Query{{Expr: difference()}}},
 		}},
 		{"Where it goes", []Panel{
 			{Title: "Growth", Kind: TimeSeries, Unit: "Bps", Width: 12,
@@ -49,8 +58,8 @@ func Rows() []Row {
 				Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_memory_inuse_bytes{` + device + `}[10m]))`, Legend: named}}},
 			{Title: "Time until full", Kind: TimeSeries, Unit: "s", Width: 12,
 				Description: "At the slope of the last 15 minutes; no line while it does not grow.",
-				Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes - hw_gpu_memory_usage_bytes) / (deriv(hw_gpu_memory_usage_bytes[15m]) > 0)`,
-					Legend: gpu}}},
+				Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes{` + nodes + `} - hw_gpu_memory_usage_bytes{` + nodes + `})` +
+					` / (deriv(hw_gpu_memory_usage_bytes{` + nodes + `}[15m]) > 0)`, Legend: gpu}}},
 			{Title: "Allocated per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
 				Queries: []Query{{Expr: `sum by (` + process + `) (rate(gpu_memory_allocated_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named}}},
 			{Title: "Freed per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
@@ -78,44 +87,44 @@ func Rows() []Row {
 				Queries: []Query{{Expr: `sum by (` + process + `, gpu_index) (gpu_process_memory_usage_bytes{` + selected + `})`}}},
 			{Title: "Processes with a context, and with probes", Kind: TimeSeries, Unit: "short", Width: 12,
 				Queries: []Query{
-					{Expr: `sum by (instance) (gpu_processes)`, Legend: "{{instance}} with a context"},
-					{Expr: `sum by (instance) (gpu_gadgets_attached_processes)`, Legend: "{{instance}} with probes"}}},
+					{Expr: `sum by (instance) (gpu_processes{` + nodes + `})`, Legend: "{{instance}} with a context"},
+					{Expr: `sum by (instance) (gpu_gadgets_attached_processes{` + nodes + `})`, Legend: "{{instance}} with probes"}}},
 		}},
 		{"Flame graphs", []Panel{
 			{Title: "Allocated", Kind: FlameGraph, Width: 12,
-				Description: "Bytes allocated in the chosen time range, by stack.",
+				Description: "Bytes allocated in the chosen time range, by stack: who asks for memory, and how often. A flow: a range twice as long has about twice as much.",
 				Queries:     []Query{{Expr: "cuda_alloc:alloc_space:bytes:space:bytes"}}},
-			{Title: "In use (choose one push interval)", Kind: FlameGraph, Width: 12,
-				Description: "In-use bytes are a level. Pyroscope adds up all snapshots of the chosen time range: choose a range as long as one push interval to see the true size, or read proportions only.",
+			{Title: "In use", Kind: FlameGraph, Width: 12, LastInterval: true,
+				Description: "Bytes that are allocated and not freed, by stack, as of one push interval ago. A level: Pyroscope adds up all snapshots of a range, so this panel asks for 10 s, ig-gpu's default interval, and not for the chosen range. Where ranges are absolute, choose one of 10 s.",
 				Queries:     []Query{{Expr: "cuda_inuse:inuse_space:bytes:space:bytes"}}},
 		}},
 		{"GPUs", []Panel{
 			{Title: "Busy", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 				Queries: []Query{
-					{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general"}`, Legend: gpu},
-					{Expr: `gpu_memory_busy_ratio`, Legend: gpu + " memory"}}},
+					{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general",` + nodes + `}`, Legend: gpu},
+					{Expr: `gpu_memory_busy_ratio{` + nodes + `}`, Legend: gpu + " memory"}}},
 			{Title: "Temperature", Kind: TimeSeries, Unit: "celsius", Width: 8,
 				Queries: []Query{
-					{Expr: `hw_temperature_celsius`, Legend: gpu + " {{hw_sensor_location}}"},
-					{Expr: `hw_temperature_limit_celsius{hw_limit_type="high.degraded"}`, Legend: gpu + " slows down", Limit: true}}},
+					{Expr: `hw_temperature_celsius{` + nodes + `}`, Legend: gpu + " {{hw_sensor_location}}"},
+					{Expr: `hw_temperature_limit_celsius{hw_limit_type="high.degraded",` + nodes + `}`, Legend: gpu + " slows down", Limit: true}}},
 			{Title: "Power", Kind: TimeSeries, Unit: "watt", Width: 8,
 				Queries: []Query{
-					{Expr: `hw_power_watts`, Legend: gpu},
-					{Expr: `gpu_power_limit_watts`, Legend: gpu + " limit", Limit: true}}},
+					{Expr: `hw_power_watts{` + nodes + `}`, Legend: gpu},
+					{Expr: `gpu_power_limit_watts{` + nodes + `}`, Legend: gpu + " limit", Limit: true}}},
 			{Title: "Clocks", Kind: TimeSeries, Unit: "hertz", Width: 8,
-				Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory"}`, Legend: gpu + " {{type}}"}}},
+				Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory",` + nodes + `}`, Legend: gpu + " {{type}}"}}},
 			{Title: "Held down", Kind: TimeSeries, Unit: "short", Width: 8,
 				Description: "1 while clocks are held down for the reason.",
-				Queries:     []Query{{Expr: `gpu_throttled`, Legend: gpu + " {{reason}}"}}},
+				Queries:     []Query{{Expr: `gpu_throttled{` + nodes + `}`, Legend: gpu + " {{reason}}"}}},
 			{Title: "Errors", Kind: TimeSeries, Unit: "short", Width: 8,
 				Queries: []Query{
-					{Expr: `increase(hw_errors_total[$__rate_interval])`, Legend: gpu + " ECC {{error_type}}"},
-					{Expr: `gpu_xid_errors_total`, Legend: gpu + " Xid {{xid}}"},
-					{Expr: `increase(gpu_pcie_replays_total[$__rate_interval])`, Legend: gpu + " PCIe replays"}}},
+					{Expr: `increase(hw_errors_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " ECC {{error_type}}"},
+					{Expr: `gpu_xid_errors_total{` + nodes + `}`, Legend: gpu + " Xid {{xid}}"},
+					{Expr: `increase(gpu_pcie_replays_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " PCIe replays"}}},
 			{Title: "PCIe", Kind: TimeSeries, Unit: "Bps", Width: 12,
-				Queries: []Query{{Expr: `rate(hw_gpu_io_bytes_total[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+				Queries: []Query{{Expr: `rate(hw_gpu_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 			{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
-				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		}},
 		{"What this costs, and what was lost", []Panel{
 			{Title: "Processor of ig-gpu", Kind: TimeSeries, Unit: "percentunit", Width: 8,
@@ -124,16 +133,27 @@ func Rows() []Row {
 			{Title: "Memory of ig-gpu", Kind: TimeSeries, Unit: "bytes", Width: 8,
 				Queries: []Query{{Expr: `process_resident_memory_bytes` + own, Legend: "{{instance}}"}}},
 			{Title: "Not recorded in full", Kind: TimeSeries, Unit: "short", Width: 8,
-				Queries: []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_drops_total[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
-			{Title: "Waits to be sent", Kind: TimeSeries, Unit: "bytes", Width: 12,
+				Queries: []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_drops_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
+			{Title: "Bytes that no row has", Kind: TimeSeries, Unit: "bytes", Width: 8,
+				Description: "By so much sums of the rows are too low.",
+				Queries:     []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_dropped_bytes_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
+			{Title: "Waits to be sent", Kind: TimeSeries, Unit: "bytes", Width: 8,
 				Queries: []Query{
-					{Expr: `gpu_gadgets_export_queue_size_bytes`, Legend: "{{exporter}} {{instance}}"},
-					{Expr: `gpu_gadgets_export_queue_capacity_bytes`, Legend: "{{exporter}} {{instance}} at most", Limit: true}}},
-			{Title: "Sent, tried again, lost", Kind: TimeSeries, Unit: "short", Width: 12,
+					{Expr: `gpu_gadgets_export_queue_size_bytes{` + nodes + `}`, Legend: "{{exporter}} {{instance}}"},
+					{Expr: `gpu_gadgets_export_queue_capacity_bytes{` + nodes + `}`, Legend: "{{exporter}} {{instance}} at most", Limit: true}}},
+			{Title: "Sent, tried again, lost", Kind: TimeSeries, Unit: "short", Width: 8,
 				Queries: []Query{
-					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_sent_total[$__rate_interval]))`, Legend: "{{exporter}} sent"},
-					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_retries_total[$__rate_interval]))`, Legend: "{{exporter}} tried again"},
-					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_lost_total[$__rate_interval]))`, Legend: "{{exporter}} lost"}}},
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_sent_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} sent"},
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_retries_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} tried again"},
+					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_lost_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} lost"}}},
 		}},
 	}
+}
+
+// difference is, by process and kind, what was in use at the end of the range less
+// what was in use at its start; a process that was there only once had or has 0.
+func difference() string {
+	by := "sum by (" + process + ", kind) (gpu_memory_inuse_bytes{" + device + "}"
+	now, then := by+")", by+" offset $__range)"
+	return "sort_desc((" + now + " - (" + then + " or " + now + " * 0)) or (0 - " + then + "))"
 }

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	helm  = "../../build/tools/helm"
-	chart = "../../charts/gpu-gadgets"
+	helm = "../../build/tools/helm"
+	// chart is charts/gpu-gadgets with its dependency, as scripts/chart.sh packages it.
+	chart = "../../build/charts/gpu-gadgets"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.golden.yaml")
@@ -31,6 +32,9 @@ func run(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	if _, err := os.Stat(helm); err != nil {
 		t.Fatalf("no Helm: run make test-chart: %v", err)
+	}
+	if _, err := os.Stat(chart); err != nil {
+		t.Fatalf("no chart: run make test-chart: %v", err)
 	}
 	var out, complaint bytes.Buffer
 	command := exec.Command(helm, arguments...)
@@ -198,6 +202,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	for _, bad := range []string{
 		"metrics.port=80", "metrics.port=many", "metrics.nvml=maybe", "pyroscope.url=pyroscope:4040", "gpuObservability.enable=true",
 		"gpuObservability.gadgets.cudaAlloc.args={host}", "metrics.serviceMonitor.enabled=sometimes", "image.repository=", "gpuObservability.gadgets.nccl.enabled=true",
+		"pyroscope.url=http://me:secret@pyroscope", "pyroscope.tokenSecret=My_Secret", "otlp.protocol=udp", "export.interval=0s", "export.queueSize=64", "export.inuse=often",
+		"inspektor-gadget.enabled=maybe", "inspektor-gadget.enabled=true,inspektor-gadget.config=none", "env[0].value=x", "env[0].name=A-B", "resources.limits.memory=much", "tolerations[0].effect=Never", "affinity.node=a",
+		"grafana.dashboards.namespace=Grafana",
 	} {
 		out, err := template(t, "--set", bad)
 		require.Error(t, err, bad)

@@ -116,10 +116,9 @@ func (s *server) values(definition string) ([]string, error) {
 	return answer.Data, err
 }
 
-// filled is a query with Grafana's variables in it.
+// filled is a query as Grafana sends it when everything is chosen.
 func filled(expression string) string {
-	return strings.NewReplacer("$__rate_interval", "10s", "$__range", "5s",
-		"$namespace", ".*", "$pod", ".*", "$cluster", "prod").Replace(expression)
+	return dashboards.Filled(expression, map[string]string{"__rate_interval": "10s", "__range": "5s", "cluster": "prod"})
 }
 
 // The dashboard AdvancedGPUObservability of Inspektor Gadget's project, as a
@@ -154,7 +153,11 @@ func TestDashboardsHaveData(t *testing.T) {
 	s := start(t, world.address)
 	world.run(t, 20*time.Second)
 
-	for _, definition := range append(referenceVariables, dashboards.Variables...) {
+	definitions := referenceVariables
+	for _, v := range dashboards.Variables() {
+		definitions = append(definitions, v.Query)
+	}
+	for _, definition := range definitions {
 		got, err := s.values(filled(definition))
 		if err != nil || len(got) == 0 || got[0] == "" {
 			t.Errorf("variable %s: %v, %v", definition, got, err)
@@ -249,6 +252,39 @@ func TestDashboardsHaveData(t *testing.T) {
 	got, err := s.query(`count(gpu_memory_inuse_bytes{process_pid="10"})`)
 	require.NoError(t, err)
 	require.NotEmpty(t, got)
+
+	// What it held is given back in the difference between before and now.
+	got, err = s.query(dashboards.Filled(panel(t, "Who took the difference"), map[string]string{"__range": "25s"}))
+	require.NoError(t, err)
+	changes := map[string]string{}
+	for _, r := range got {
+		if r.Metric["kind"] == "device" {
+			changes[r.Metric["process_pid"]] = plain(r.Value[1])
+		}
+	}
+	require.Regexp(t, `^-\d{9}$`, changes["20"])
+	require.Regexp(t, `^[1-9]\d+$`, changes["10"])
+
+	// Nothing is chosen: nothing is shown.
+	for _, name := range []string{"cluster", "namespace", "pod"} {
+		got, err := s.query(dashboards.Filled(panel(t, "In use by kind"), map[string]string{name: "another"}))
+		require.NoError(t, err)
+		require.Empty(t, got, name)
+	}
+}
+
+// panel is the first query of a panel.
+func panel(t *testing.T, title string) string {
+	t.Helper()
+	for _, row := range dashboards.Rows() {
+		for _, p := range row.Panels {
+			if p.Title == title {
+				return p.Queries[0].Expr
+			}
+		}
+	}
+	require.Fail(t, "no panel "+title)
+	return ""
 }
 
 // plain is a sample's text without an exponent.

@@ -1,0 +1,136 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+{{/* Flags of metrics, of one gadget: root, port, and whether it is the first. */}}
+{{- define "gpu-gadgets.metricsArgs" -}}
+{{- with .root.Values -}}
+- --metrics-listen=:{{ $.port }}
+{{- with .cluster }}
+- {{ printf "--metrics-cluster=%s" . | quote }}
+{{- end }}
+{{- if .metrics.compat }}
+- --metrics-compat
+{{- end }}
+{{- with .metrics.otlpEndpoint }}
+- --metrics-otlp-endpoint={{ . }}
+- --metrics-interval={{ $.root.Values.metrics.interval }}
+{{- end }}
+{{- /* One gadget tells about the GPUs: all would say the same. */}}
+- --metrics-nvml={{ ternary "auto" "off" (and (eq .metrics.nvml "toolkit") $.first) }}
+{{- end }}
+{{- end -}}
+
+{{/* Flags of profiles. Secrets are files: everybody on the node can read arguments. */}}
+{{- define "gpu-gadgets.exportArgs" -}}
+{{- with .Values.pyroscope }}
+{{- if .url }}
+- --pyroscope-url={{ .url }}
+{{- with .tenant }}
+- {{ printf "--pyroscope-tenant=%s" . | quote }}
+{{- end }}
+{{- if .tokenSecret }}
+- --pyroscope-token-file=/etc/gpu-gadgets/pyroscope-token/token
+{{- end }}
+{{- with .user }}
+- {{ printf "--pyroscope-user=%s" . | quote }}
+- --pyroscope-password-file=/etc/gpu-gadgets/pyroscope-password/password
+{{- end }}
+{{- if .caConfigMap }}
+- --pyroscope-ca-file=/etc/gpu-gadgets/pyroscope-ca/ca.crt
+{{- end }}
+{{- if $.Values.metrics.compat }}
+- --pyroscope-compat
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.otlp }}
+{{- if .endpoint }}
+- --otlp-endpoint={{ .endpoint }}
+- --otlp-protocol={{ .protocol }}
+{{- if not .logs }}
+- --otlp-logs=false
+{{- end }}
+{{- if .tokenSecret }}
+- --otlp-token-file=/etc/gpu-gadgets/otlp-token/token
+{{- end }}
+{{- if .headersSecret }}
+- --otlp-headers-file=/etc/gpu-gadgets/otlp-headers/headers
+{{- end }}
+{{- if .caConfigMap }}
+- --otlp-ca-file=/etc/gpu-gadgets/otlp-ca/ca.crt
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if or .Values.pyroscope.url .Values.otlp.endpoint }}
+{{- with .Values.cluster }}
+- {{ printf "--cluster=%s" . | quote }}
+{{- end }}
+{{- with .Values.export }}
+- --export-interval={{ .interval }}
+- --export-queue-size={{ .queueSize }}
+{{- if not .inuse }}
+- --export-inuse=false
+{{- end }}
+{{- if .pids }}
+- --export-pid
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What has to be mounted for these flags, as a YAML list of name, kind, object. */}}
+{{- define "gpu-gadgets.files" -}}
+{{- with .Values.pyroscope }}
+{{- if .url }}
+{{- with .tokenSecret }}
+- {name: pyroscope-token, secret: {{ . }}}
+{{- end }}
+{{- with .passwordSecret }}
+- {name: pyroscope-password, secret: {{ . }}}
+{{- end }}
+{{- with .caConfigMap }}
+- {name: pyroscope-ca, configMap: {{ . }}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with .Values.otlp }}
+{{- if .endpoint }}
+{{- with .tokenSecret }}
+- {name: otlp-token, secret: {{ . }}}
+{{- end }}
+{{- with .headersSecret }}
+- {name: otlp-headers, secret: {{ . }}}
+{{- end }}
+{{- with .caConfigMap }}
+- {name: otlp-ca, configMap: {{ . }}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the schema cannot say. ig-gpu would refuse it, too, on each node. */}}
+{{- define "gpu-gadgets.check" -}}
+{{- with .Values.pyroscope }}
+{{- if and (not .url) (or .tenant .tokenSecret .user .passwordSecret .caConfigMap .selfProfile) }}
+{{- fail "pyroscope: its other values need pyroscope.url" }}
+{{- end }}
+{{- if ne (empty .user) (empty .passwordSecret) }}
+{{- fail "pyroscope: a user needs a passwordSecret, and a passwordSecret a user" }}
+{{- end }}
+{{- if and .user .tokenSecret }}
+{{- fail "pyroscope: either a user or a tokenSecret, not both" }}
+{{- end }}
+{{- if and .caConfigMap .selfProfile }}
+{{- fail "pyroscope: selfProfile trusts the system's certificates only, so it is not possible with a caConfigMap" }}
+{{- end }}
+{{- if and .caConfigMap (not (hasPrefix "https://" .url)) }}
+{{- fail "pyroscope: a caConfigMap needs a url with https" }}
+{{- end }}
+{{- end }}
+{{- with .Values.otlp }}
+{{- if and (not .endpoint) (or .tokenSecret .headersSecret .caConfigMap) }}
+{{- fail "otlp: its other values need otlp.endpoint" }}
+{{- end }}
+{{- if and .caConfigMap (not (hasPrefix "https://" .endpoint)) }}
+{{- fail "otlp: a caConfigMap needs an endpoint with https" }}
+{{- end }}
+{{- end }}
+{{- end -}}
