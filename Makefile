@@ -65,7 +65,7 @@ test-k8s: KERNELS := 6.1
 test-k8s: build simcuda build/k8s/bin/kubernetes
 	@$(STEP) "fetch the node's programs" test/k8s/fetch.sh
 	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/vm/fetch.sh $(KERNELS)
-	@$(STEP) "build Inspektor Gadget's daemon" test/k8s/stock.sh
+	@$(STEP) "build Inspektor Gadget's daemon" test/k8s/stock/build.sh
 	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/k8s/pause
 	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/k8s
 
