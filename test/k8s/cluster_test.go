@@ -39,14 +39,28 @@ func newCluster(t *testing.T) *cluster {
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp(filepath.Join(root, "build/k8s"), "run-")
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	c := &cluster{t: t, dir: dir, built: filepath.Join(root, "build/k8s"), root: root, ca: newAuthority(t, dir)}
+	t.Cleanup(func() { // after all others, for it was the first
 		if !t.Failed() {
 			os.RemoveAll(dir)
-			return
 		}
-		t.Log("logs of the cluster: " + dir)
 	})
-	return &cluster{t: t, dir: dir, built: filepath.Join(root, "build/k8s"), root: root, ca: newAuthority(t, dir)}
+	return c
+}
+
+// tell logs what helps to understand a failure, while the cluster is still there.
+func (c *cluster) tell() {
+	if !c.t.Failed() {
+		return
+	}
+	for _, text := range []string{
+		"kubectl get pods -A -o wide", "kubectl get events -A --field-selector=type=Warning",
+		"kubectl logs -n gadget ds/gadget --tail=30", "kubectl logs -n gpu-gadgets ds/gpu-gpu-gadgets --tail=30",
+	} {
+		out, err := c.try(c.admin, text)
+		c.t.Logf("%s\n%s%v", text, out, err)
+	}
+	c.t.Log("logs of the cluster: " + c.dir)
 }
 
 // start runs a program of the cluster until the tests end.
@@ -77,10 +91,12 @@ func (c *cluster) startControlPlane() {
 	c.start("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443",
 		"--advertise-address="+controlAddress, "--service-cluster-ip-range="+serviceNetwork,
 		"--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key", "--client-ca-file=ca.crt",
-		"--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=accounts.crt",
 		"--service-account-signing-key-file=accounts.key", "--authorization-mode=Node,RBAC",
-		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true")
+		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+		// For patience.yaml.
+		"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true")
 	c.wait("the API server", func() error {
 		_, err := c.try(c.admin, "kubectl get --raw /readyz")
 		return err
@@ -88,6 +104,10 @@ func (c *cluster) startControlPlane() {
 	c.start("kube-controller-manager", "--kubeconfig="+manager, "--use-service-account-credentials",
 		"--service-account-private-key-file=accounts.key", "--root-ca-file=ca.crt", "--leader-elect=false")
 	c.start("kube-scheduler", "--kubeconfig="+scheduler, "--leader-elect=false")
+	c.wait("the policy on probes", func() error {
+		_, err := c.try(c.admin, "kubectl apply -f "+c.root+"/test/k8s/patience.yaml")
+		return err
+	})
 	c.t.Logf("control plane after %v", time.Since(began).Round(100*time.Millisecond))
 }
 
@@ -108,7 +128,8 @@ func (c *cluster) startNode(kernel string) {
 	require.NoError(c.t, os.Symlink(filepath.Base(shared), filepath.Join(c.dir, "node")))
 	go func() {
 		result, err := vm.Boot(ctx, kernel, environment+" exec bash "+c.root+"/test/k8s/node.sh",
-			vm.Options{Memory: "6G", Tap: tap, Dir: shared})
+			// To attach a probe, processors wait for each other a hundred times; one does not.
+			vm.Options{Memory: "6G", Processors: 1, Tap: tap, Dir: shared})
 		if err == nil {
 			err = fmt.Errorf("the node ended with status %d: %s", result.Status, result.Stderr)
 		}

@@ -39,9 +39,11 @@ func TestKubernetes(t *testing.T) {
 	c.pushImages()
 	c.startNode(kernel)
 
+	t.Cleanup(c.tell)
+
 	user := time.Now()
 	c.do(t, c.step("push"))
-	c.do(t, c.step("deploy"))
+	c.do(t, c.step("deploy")+" --timeout 8m")
 	t.Logf("Inspektor Gadget deployed %v after the start", time.Since(began).Round(time.Second))
 	for _, test := range []struct {
 		name string

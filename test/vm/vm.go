@@ -59,9 +59,10 @@ const (
 
 // Options of a machine; all may be empty.
 type Options struct {
-	Memory string
-	Tap    string // a network device of this machine, the guest's eth0
-	Dir    string // a directory for what the guest has in /run/vm; not removed
+	Memory     string
+	Processors int
+	Tap        string // a network device of this machine, the guest's eth0
+	Dir        string // a directory for what the guest has in /run/vm; not removed
 }
 
 // ErrNoResult is a machine that died by itself.
@@ -155,11 +156,13 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
 		"-accel", "tcg,thread=multi", "-machine", m.board + ",memory-backend=memory", "-cpu", m.cpu,
-		"-smp", strconv.Itoa(processors), "-m", memory,
+		"-smp", strconv.Itoa(cmp.Or(o.Processors, processors)), "-m", memory,
 		// Shared, for virtiofsd reads and writes the guest's memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
-		"-append", "loglevel=4 oops=panic panic=-1 " + m.kernelArgs,
+		// Each uprobe waits for a grace period of RCU, which takes up to seconds
+		// where the virtual processors have to wait for real ones.
+		"-append", "loglevel=4 oops=panic panic=-1 rcupdate.rcu_expedited=1 " + m.kernelArgs,
 	}
 	if o.Tap != "" {
 		args = append(args, "-netdev", "tap,id=net,script=no,downscript=no,ifname="+o.Tap,
