@@ -30,7 +30,8 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./wasm/...
+	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
@@ -94,6 +95,12 @@ test-chart: chart build/tools/helm-unittest build/tools/kubeconform
 	@$(STEP) "schemas of Kubernetes" test/fixtures/kubernetes-schemas.sh
 	@$(STEP) "the chart" $(GO) test -C test/helm -tags checkers -count=1 .
 
+# Without Helm and the schemas, which are 100 MB to download: part of make test.
+.PHONY: test-chart-suites
+test-chart-suites: build/tools/helm-unittest
+	@scripts/chart.sh >/dev/null
+	@$(STEP) "the chart's suites" build/tools/helm-unittest build/charts/gpu-gadgets
+
 # Charts have modules of their own, with the versions of these tools.
 build/tools/helm: test/helm/go.mod test/helm/go.sum
 	@$(STEP) "build Helm" $(GO) build -C test/helm -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
@@ -143,7 +150,7 @@ compare: build
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard cmd operators test examples dashboards wasm)); \
+	@unformatted=$$(gofmt -l $(wildcard charts cmd operators test examples dashboards wasm)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:
@@ -183,10 +190,25 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 bin/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
 
+## images: the gadgets' images for amd64 and arm64, pushed with REGISTRY=host/name [TAG=latest] [PLAIN_HTTP=1]
+.PHONY: images
+images: setup build/gadget-images
+	@$(STEP) "build the images" build/gadget-images -layouts $(LAYOUTS) \
+		$(if $(REGISTRY),-push $(REGISTRY) $(if $(TAG),-tag $(TAG)) $(if $(PLAIN_HTTP),-plain-http))
+	@touch $(IMAGES)
+	@cat build/images/digests.yaml
+
 ## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
 DAEMON := build/daemon
 .PHONY: daemon
 daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $(DAEMON)/$(arch)/gpu-exporter)
+
+## daemon-image: push Inspektor Gadget's image with our daemon, REGISTRY=host/name [TAG=latest] [BASE=…] [PLAIN_HTTP=1]
+.PHONY: daemon-image
+daemon-image: daemon
+	@test -n "$(REGISTRY)" || { echo "daemon-image: say where to push it, REGISTRY=host/name" >&2; exit 1; }
+	@$(STEP) "push the daemon's image" $(GO) run ./cmd/daemon-image -to $(REGISTRY)/ig-gpu-daemon:$(or $(TAG),latest) \
+		$(if $(BASE),-base $(BASE)) $(if $(PLAIN_HTTP),-plain-http)
 
 # Inspektor Gadget's image has no libc, so there is no cgo, and no NVML.
 $(DAEMON)/%/gadgettracermanager: $(GO_FILES)

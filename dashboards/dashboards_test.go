@@ -93,7 +93,7 @@ func TestEveryFlameGraphIsInTheList(t *testing.T) {
 	raw, err := JSON()
 	require.NoError(t, err)
 	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))
-	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeShift": "10s"`)))
+	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeShift": "15s"`)))
 }
 
 func TestPanelsDoNotOverlap(t *testing.T) {

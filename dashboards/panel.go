@@ -21,7 +21,7 @@ type Panel struct {
 	Width int
 	// Stacked areas show a sum.
 	Stacked bool
-	// LastInterval shows the push interval before the current one, whatever time range
+	// LastInterval shows the last push interval that is complete, whatever time range
 	// the user chose: levels of several intervals would be added up.
 	LastInterval bool
 }
@@ -59,8 +59,11 @@ const (
 	height        = 9
 	columns       = 24
 
-	// pushInterval is the default of ig-gpu's --export-interval.
+	// pushInterval is the default of ig-gpu's --export-interval. A window has the time
+	// of its start and is sent at its end, so its profile of a moment ago is not there
+	// yet: pushShift is an interval and time to send.
 	pushInterval    = "10s"
+	pushShift       = "15s"
 	profileSelector = `{cluster=~"${cluster:regex}",namespace=~"${namespace:regex}",pod=~"${pod:regex}"}`
 )
 
@@ -114,8 +117,7 @@ func (p Panel) json(id int, position object) (object, error) {
 			"labelSelector": profileSelector, "groupBy": []string{}, "spanSelector": []string{},
 		}}
 		if p.LastInterval {
-			// The current interval is still to come, the one before it is there.
-			o["timeFrom"], o["timeShift"] = pushInterval, pushInterval
+			o["timeFrom"], o["timeShift"] = pushInterval, pushShift
 		}
 		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
 		return o, nil
@@ -157,8 +159,17 @@ func (p Panel) json(id int, position object) (object, error) {
 			"legend":  object{"displayMode": "table", "placement": "bottom", "calcs": []string{"lastNotNull", "max"}, "showLegend": true},
 			"tooltip": object{"mode": "multi", "sort": "desc"},
 		}
-	} else {
-		o["options"] = object{}
+	}
+	switch p.Kind {
+	case Table:
+		// One column of each label, and the value; the instant is that of the range.
+		o["options"] = object{"frameIndex": 0, "showHeader": true, "cellHeight": "sm", "sortBy": []object{{"displayName": "Value", "desc": true}}}
+		o["transformations"] = []object{{"id": "organize", "options": object{"excludeByName": object{"Time": true}}}}
+	case Stat:
+		o["options"] = object{
+			"graphMode": "none", "colorMode": "value", "justifyMode": "auto", "textMode": "auto", "orientation": "auto",
+			"wideLayout": true, "showPercentChange": false, "percentChangeColorMode": "standard", "reduceOptions": object{"calcs": []string{"lastNotNull"}, "values": false},
+		}
 	}
 	o["datasource"], o["targets"] = source, targets
 	o["fieldConfig"] = object{"defaults": defaults, "overrides": overrides}

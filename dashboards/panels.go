@@ -95,7 +95,7 @@ func Rows() []Row {
 				Description: "Bytes allocated in the chosen time range, by stack: who asks for memory, and how often. A flow: a range twice as long has about twice as much.",
 				Queries:     []Query{{Expr: "cuda_alloc:alloc_space:bytes:space:bytes"}}},
 			{Title: "In use", Kind: FlameGraph, Width: 12, LastInterval: true,
-				Description: "Bytes that are allocated and not freed, by stack, as of one push interval ago. A level: Pyroscope adds up all snapshots of a range, so this panel asks for 10 s, ig-gpu's default interval, and not for the chosen range. Where ranges are absolute, choose one of 10 s.",
+				Description: "Bytes that are allocated and not freed, by stack, as of the last push interval. A level: Pyroscope adds up all snapshots of a range, so this panel asks for 10 s, ig-gpu's default interval, and not for the chosen range. Where that is absolute, choose one of 10 s.",
 				Queries:     []Query{{Expr: "cuda_inuse:inuse_space:bytes:space:bytes"}}},
 		}},
 		{"GPUs", []Panel{

@@ -25,8 +25,8 @@ func Variables() []Variable {
 func variables() []object {
 	source := object{"type": "prometheus", "uid": prometheusUID}
 	all := []object{
-		{"name": "prom_ds", "label": "Prometheus", "type": "datasource", "query": "prometheus", "current": object{}},
-		{"name": "pyroscope_ds", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource", "current": object{}},
+		{"name": "prom_ds", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+		{"name": "pyroscope_ds", "label": "Pyroscope", "type": "datasource", "query": "grafana-pyroscope-datasource"},
 	}
 	for _, v := range Variables() {
 		all = append(all, object{

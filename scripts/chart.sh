@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# chart.sh HELM: packages charts/gpu-gadgets with the chart of Inspektor Gadget that it
-# depends on. That one comes out of the Go module that ig-gpu is built from, whose
-# checksum is in go.sum; its release does the same (charts/Makefile there). So no Helm
-# repository is asked. Everything lands in build/charts; prints the package's path.
+# chart.sh [HELM]: assembles charts/gpu-gadgets with the chart of Inspektor Gadget that
+# it depends on, and packages both with HELM, if given. The dependency comes out of the
+# Go module that ig-gpu is built from, whose checksum is in go.sum; Inspektor Gadget's
+# releases are made from it in the same way (charts/Makefile there). So no repository of
+# charts is asked. Everything lands in build/charts or $CHARTS_OUT; prints what it made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-helm=$1
-out=build/charts
+helm=${1:-}
+out=${CHARTS_OUT:-build/charts}
 chart=$out/gpu-gadgets
 module=github.com/inspektor-gadget/inspektor-gadget
 
@@ -29,5 +30,9 @@ dependency=$chart/charts/gadget
 sed -e "s/%VERSION%/${version#v}/" -e "s/%APP_VERSION%/$version/" "$dependency/Chart.yaml.tmpl" >"$dependency/Chart.yaml"
 rm "$dependency/Chart.yaml.tmpl" "$dependency/README.md.gotmpl"
 
+if [ -z "$helm" ]; then
+	echo "$chart"
+	exit
+fi
 "$helm" package "$chart" --destination "$out" >/dev/null
 ls "$out"/gpu-gadgets-*.tgz

@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 program=$1
 port=${PYROSCOPE_PORT:-4040}
 data=$PWD/build/backends/data
-mkdir -p "$data"
+mkdir -p "$data/data"
 
 # It advertises the host's address, where it does not listen.
 flags=()
@@ -20,7 +20,7 @@ for flag in ingester.lifecycler.addr distributor.ring.instance-addr query-fronte
 	flags+=("-$flag=127.0.0.1")
 done
 echo "==> Pyroscope: http://127.0.0.1:$port (data: $data; Ctrl-C ends it)"
-exec "$program" -config.file=test/backends/pyroscope/pyroscope.yaml -log.level=warn \
+exec "$program" -config.file=test/backends/pyroscope/pyroscope.yaml -log.level=error \
 	-server.http-listen-address=127.0.0.1 "-server.http-listen-port=$port" \
 	-server.grpc-listen-address=127.0.0.1 "-server.grpc-listen-port=$((port + 1))" \
 	-memberlist.bind-addr=127.0.0.1 "-memberlist.bind-port=$((port + 2))" \

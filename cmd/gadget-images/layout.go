@@ -22,6 +22,7 @@ import (
 // path → content. Gadget images are a few hundred KiB.
 type layout struct {
 	files map[string][]byte
+	index ocispec.Descriptor // of the image, once tagged
 }
 
 func newLayout() *layout {
@@ -45,6 +46,7 @@ func (l *layout) addJSON(mediaType string, value any) (ocispec.Descriptor, error
 
 // tag completes the layout: its one image is index, known as reference.
 func (l *layout) tag(index ocispec.Descriptor, reference string) error {
+	l.index = index
 	index.Annotations = map[string]string{ocispec.AnnotationRefName: reference}
 	entry, err := json.Marshal(ocispec.Index{
 		Versioned: specs.Versioned{SchemaVersion: 2},

@@ -26,6 +26,9 @@ func main() {
 	flag.StringVar(&opts.layouts, "layouts", "", "directory for unpacked images, one subdirectory per gadget; others in it are removed")
 	flag.StringVar(&opts.clang, "clang", "", "C compiler (default: the newest clang of PATH)")
 	flag.StringVar(&opts.strip, "strip", "", "llvm-strip (default: the newest of PATH)")
+	flag.StringVar(&opts.push, "push", "", "also push the images to this registry, HOST[:PORT]/NAME, as NAME/<gadget>; credentials are those of docker login")
+	flag.StringVar(&opts.tag, "tag", "latest", "tag of pushed images")
+	flag.BoolVar(&opts.plainHTTP, "plain-http", false, "push to a registry without TLS")
 	flag.Parse()
 
 	if err := run(opts); err != nil {
@@ -36,6 +39,8 @@ func main() {
 
 type options struct {
 	list, out, objects, layouts, clang, strip string
+	push, tag                                 string
+	plainHTTP                                 bool
 }
 
 func run(opts options) error {
@@ -61,7 +66,12 @@ func run(opts options) error {
 	if err := removeLayouts(opts.layouts); err != nil {
 		return err
 	}
+	destination, err := newRegistry(opts)
+	if err != nil {
+		return err
+	}
 
+	pinned := digests{Repository: strings.TrimSuffix(repository, "/"), Tag: opts.tag, Digests: map[string]string{}}
 	for _, gadget := range list.Gadgets {
 		start := time.Now()
 		objects, err := compiler.compile(gadget)
@@ -87,8 +97,16 @@ func run(opts options) error {
 		}
 		fmt.Printf("  %s: %s, %d KiB, %s\n", path, strings.Join(architectureNames(), "+"),
 			image.size()/1024, time.Since(start).Round(100*time.Millisecond))
+		pinned.Digests[gadget.Name] = image.index.Digest.String()
+		if destination != nil {
+			if err := destination.push(path, gadget.Name, opts.tag); err != nil {
+				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
+			}
+			pinned.Repository = destination.name
+			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.name, gadget.Name, opts.tag, image.index.Digest)
+		}
 	}
-	return nil
+	return pinned.write(filepath.Join(opts.out, "digests.yaml"))
 }
 
 // removeLayouts empties dir of images, so that a gadget that left build.yaml

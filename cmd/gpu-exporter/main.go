@@ -39,6 +39,7 @@ type options struct {
 	port                  uint16
 	tls                   targets.TLS
 	verbose               bool
+	stale                 time.Duration
 	values                map[string]*string // of the exports' parameters, by flag
 }
 
@@ -69,7 +70,7 @@ func run(args []string) error {
 	defer stop()
 
 	queues, store := &queue.Registry{}, &metrics.Store{}
-	cfg := follow.Config{Instances: o.instances, Log: log.StandardLogger()}
+	cfg := follow.Config{Instances: o.instances, Stale: o.stale, Log: log.StandardLogger()}
 	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
 		Log: log.StandardLogger(), Logs: true, Register: export.Publish(queues),
 	})
@@ -127,6 +128,7 @@ func parse(args []string) (*options, error) {
 			flags.Lookup(p.Key).NoOptDefVal = "true"
 		}
 	}
+	flags.DurationVar(&o.stale, "metrics-stale", time.Minute, "How long the metrics of a node that does not answer stay")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
 	flags.Usage = func() {
 		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())

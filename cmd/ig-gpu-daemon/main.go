@@ -30,6 +30,7 @@ import (
 	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store"
 	configmapstore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/k8s-configmap-store"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	kubemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager/types"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
@@ -102,6 +103,8 @@ func serve(o options) error {
 		return err
 	}
 	own := registry.Register(registry.Config{HasContainers: func() bool { return true }, IsDaemon: true})
+	backlog := daemon.NewBacklog()
+	operators.RegisterDataOperator(backlog)
 	service := gadgetservice.NewService(log.StandardLogger())
 	service.SetEventBufferLength(buffer)
 
@@ -109,7 +112,7 @@ func serve(o options) error {
 	defer stop()
 	log.Infof("serving Inspektor Gadget's API with the operators of gpu-gadgets at %s", o.address)
 	return daemon.Run(ctx, daemon.Config{
-		Service: service, Runtime: local.New(), Own: own,
+		Service: service, Runtime: local.New(), Own: own, Backlog: backlog,
 		Store:  func(m *instancemanager.Manager) (store.Store, error) { return configmapstore.New(m, namespace) },
 		Listen: gadgetservice.RunConfig{SocketType: kind, SocketPath: path},
 	})

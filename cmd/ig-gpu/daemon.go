@@ -59,6 +59,8 @@ func newDaemonCommand(runtime *runner.Runtime, own []operators.DataOperator) *co
 	flags.StringVar(&s.caFile, "tls-client-ca-file", "", "Certificates that clients' are checked with, for tcp")
 	flags.BoolVar(&s.isInsecure, "tls-insecure", false, "Listen on tcp without TLS: everybody who can connect can run gadgets as root")
 
+	backlog := daemon.NewBacklog()
+	operators.RegisterDataOperator(backlog)
 	service := gadgetservice.NewService(log.StandardLogger())
 	for _, params := range service.GetOperatorMap() {
 		common.AddFlags(cmd, params, nil, runtime)
@@ -76,7 +78,7 @@ func newDaemonCommand(runtime *runner.Runtime, own []operators.DataOperator) *co
 		defer stop()
 		log.Infof("listening at %s", s.address)
 		return daemon.Run(ctx, daemon.Config{
-			Service: service, Runtime: runtime, Own: own, Store: filestore.New,
+			Service: service, Runtime: runtime, Own: own, Backlog: backlog, Store: filestore.New,
 			Listen: listen, Options: options,
 		})
 	}

@@ -86,7 +86,14 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if processes == nil {
 		return nil
 	}
-	reaper := New(Maps{Processes: processes, State: all(stateMaps), Rows: all(rowMaps)}, grace)
+	maps := Maps{
+		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
+		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
+	}
+	if len(maps.State) == 0 {
+		maps.Counting = find(rowMaps[0]) // nothing is held
+	}
+	reaper := New(maps, grace)
 
 	ctx, cancel := context.WithCancel(gc.Context())
 	i.cancel = cancel

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reap removes what ended processes leave behind in a gadget's eBPF
-// maps: pointers that nobody will free, and, when room gets scarce, rows. The
+// maps: pointers that nobody will free, and, when room gets scarce, rows, and the
+// stacks and names that only they had. The
 // kernel marks a process as ended and does no more, because a walk over a map of
 // 10⁵ pointers has no place in a process's exit.
 package reap
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -25,6 +27,14 @@ type Maps struct {
 	State []*ebpf.Map
 	// Rows are what users look at: they stay until a map is half full.
 	Rows []*ebpf.Map
+	// Counting are rows that hold nothing and only count: those that do not change
+	// go when their map or Stacks is three quarters full. nil: none.
+	Counting *ebpf.Map
+	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack.h. What neither
+	// rows nor state name goes when its map is half full. nil: the gadget has none.
+	Stacks, Symbols *ebpf.Map
+	// Places is python_lines_by_place, which names symbols as the stacks do.
+	Places *ebpf.Map
 }
 
 // Reaper remembers which processes it has cleaned up after. It is not safe for
@@ -34,21 +44,112 @@ type Reaper struct {
 	// grace is how long a row stays readable after its process ended.
 	grace time.Duration
 	done  map[uint64]bool
+
+	passes          int
+	stacks, symbols *sweeper // nil: the gadget has none
+	counting        *idler
 }
+
+// So many passes after each other the stacks and their names are looked through: it
+// copies them, 60 MB where they fill their maps.
+const (
+	sweepEvery     = 12
+	sweepFullEvery = 2
+)
 
 // New returns a Reaper. grace should cover several reads of the rows.
 func New(maps Maps, grace time.Duration) *Reaper {
-	return &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	r := &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	if maps.Stacks != nil {
+		r.stacks = newSweeper(maps.Stacks, slices.Concat(maps.State, maps.Rows), nil)
+	}
+	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
+		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
+	}
+	if maps.Counting != nil {
+		r.counting = &idler{rows: maps.Counting}
+	}
+	return r
 }
 
 // Result says what a pass removed.
 type Result struct {
 	Processes, State, Rows int
+	// Idle are rows of running processes.
+	Idle int
+	// Restored are stacks and symbols that were needed again.
+	Stacks, Symbols, Restored int
 }
 
 // Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's
 // state is walked over once, so that a pass costs nothing while none ends.
 func (r *Reaper) Pass(now time.Duration) (Result, error) {
+	result, err := r.processes(now)
+	if err == nil {
+		result.Idle, err = r.idle()
+	}
+	if err != nil {
+		return result, err
+	}
+	every := sweepEvery
+	if r.full() {
+		every = sweepFullEvery
+	}
+	if r.passes++; r.passes%every == 0 || result.Rows+result.Idle > 0 {
+		err = r.sweep(&result)
+	}
+	return result, err
+}
+
+// idle makes room where running processes fill the maps.
+func (r *Reaper) idle() (int, error) {
+	if r.counting == nil {
+		return 0, nil
+	}
+	rows, err := count(r.counting.rows)
+	if err != nil {
+		return 0, err
+	}
+	scarce := func(share float64) bool {
+		return float64(rows) > share*float64(r.counting.rows.MaxEntries()) ||
+			r.stacks != nil && float64(r.stacks.entries) > share*float64(r.stacks.target.MaxEntries())
+	}
+	if !scarce(0.5) {
+		r.counting.forget()
+		return 0, nil
+	}
+	if err := r.counting.look(); err != nil || !scarce(0.75) {
+		return 0, err
+	}
+	return r.counting.remove()
+}
+
+// full says whether stacks or their names take more than half of their maps.
+func (r *Reaper) full() bool {
+	return r.stacks != nil && r.stacks.full() || r.symbols != nil && r.symbols.full()
+}
+
+// sweep: stacks first, since they name the symbols.
+func (r *Reaper) sweep(result *Result) error {
+	for _, part := range []struct {
+		sweeper *sweeper
+		removed *int
+	}{{r.stacks, &result.Stacks}, {r.symbols, &result.Symbols}} {
+		if part.sweeper == nil {
+			continue
+		}
+		removed, restored, err := part.sweeper.sweep(r.passes)
+		*part.removed = removed
+		result.Restored += restored
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// processes cleans up after those that have ended.
+func (r *Reaper) processes(now time.Duration) (Result, error) {
 	var result Result
 	fresh, old := map[uint64]bool{}, map[uint64]bool{}
 	known := map[uint64]bool{}
@@ -89,6 +190,7 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 		}
 	}
 	full := processes > int(r.maps.Processes.MaxEntries())/2
+	full = full || r.full() // only rows that go let stacks go
 	for _, m := range r.maps.Rows {
 		n, err := count(m)
 		if err != nil {

@@ -29,6 +29,9 @@ type recorded struct {
 	row      profile.Row
 	interval int // when it was seen last
 	gone     bool
+	// What had been counted when the row was taken out of the kernel's map and began
+	// again, as happens to samples that have not changed for long; and since then.
+	before, counted profile.Values
 }
 
 // begin starts an interval: every row of it is given to see, then end is called.
@@ -54,6 +57,11 @@ func (r *recorder) see(id rows.ID, values profile.Values, full func() profile.Ro
 		r.gone--
 	}
 	have.interval = r.interval
+	if values.Samples < have.counted.Samples {
+		have.before = have.before.Add(have.counted)
+	}
+	have.counted = values
+	values = values.Add(have.before)
 	changed := isNew || have.row.Values != values
 	have.row.Values = values
 	return have.row, changed

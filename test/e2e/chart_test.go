@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 )
 
 // The chart's tests (test/helm) know Kubernetes, not ig-gpu.
@@ -30,6 +31,27 @@ func TestFlagsOfTheChartExist(t *testing.T) {
 		require.NoError(t, err, "%s", help)
 		for _, flag := range flags {
 			require.Regexp(t, flag[1]+`[ =]`, string(help), "ig-gpu run %s has no %s", gadget[1], flag[1])
+		}
+	}
+}
+
+// A daemon's parameters are called as the flags of a run.
+func TestParametersOfTheChartsDaemonExist(t *testing.T) {
+	text, err := os.ReadFile("../../charts/gpu-gadgets/values-daemon.yaml")
+	require.NoError(t, err)
+	var values struct {
+		InspektorGadget struct {
+			Config struct{ Operator map[string]map[string]any }
+		} `json:"inspektor-gadget"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &values))
+	help, err := exec.Command(program(t), "run", "cuda_alloc", "--help").CombinedOutput()
+	require.NoError(t, err, "%s", help)
+	for _, operator := range []string{"export", "metrics"} {
+		parameters := values.InspektorGadget.Config.Operator[operator]
+		require.NotEmpty(t, parameters, operator)
+		for name := range parameters {
+			require.Regexp(t, `--`+name+`[ =]`, string(help), "operator.%s.%s", operator, name)
 		}
 	}
 }

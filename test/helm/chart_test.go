@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -55,8 +56,10 @@ var operator = []string{"--api-versions", "monitoring.coreos.com/v1/ServiceMonit
 
 func TestTemplates(t *testing.T) {
 	for name, arguments := range map[string][]string{
-		"default":  nil,
-		"all":      append([]string{"--values", "testdata/all.values.yaml"}, operator...),
+		"default": nil,
+		"all":     append([]string{"--values", "testdata/all.values.yaml"}, operator...),
+		// Without what belongs to Inspektor Gadget's chart.
+		"daemon":   {"--values", "../../charts/gpu-gadgets/values-daemon.yaml", "--set", "inspektor-gadget.enabled=false"},
 		"disabled": {"--set", "gpuObservability.enabled=false,grafana.dashboards.enabled=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +129,12 @@ func decode(t *testing.T, rendered string) objects {
 		case "monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule":
 			m := map[string]any{}
 			o.others[head.Kind] = m
-			into = &m
+			require.NoError(t, yaml.Unmarshal([]byte(d), &m))
+			// The operator's own types say what its kinds have.
+			into = &monitoringv1.ServiceMonitor{}
+			if head.Kind == "PrometheusRule" {
+				into = &monitoringv1.PrometheusRule{}
+			}
 		default:
 			t.Fatalf("nobody expects a %s %s", head.APIVersion, head.Kind)
 		}
@@ -203,7 +211,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"metrics.port=80", "metrics.port=many", "metrics.nvml=maybe", "pyroscope.url=pyroscope:4040", "gpuObservability.enable=true",
 		"gpuObservability.gadgets.cudaAlloc.args={host}", "metrics.serviceMonitor.enabled=sometimes", "image.repository=", "gpuObservability.gadgets.nccl.enabled=true",
 		"pyroscope.url=http://me:secret@pyroscope", "pyroscope.tokenSecret=My_Secret", "otlp.protocol=udp", "export.interval=0s", "export.queueSize=64", "export.inuse=often",
-		"inspektor-gadget.enabled=maybe", "inspektor-gadget.enabled=true,inspektor-gadget.config=none", "env[0].value=x", "env[0].name=A-B", "resources.limits.memory=much", "tolerations[0].effect=Never", "affinity.node=a",
+		"inspektor-gadget.enabled=maybe", "mode=both", "gpuObservability.gadgets.pyStack.params.limit=5", "inspektor-gadget.enabled=true,inspektor-gadget.config=none", "env[0].value=x", "env[0].name=A-B", "resources.limits.memory=much", "tolerations[0].effect=Never", "affinity.node=a",
 		"grafana.dashboards.namespace=Grafana",
 	} {
 		out, err := template(t, "--set", bad)

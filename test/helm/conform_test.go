@@ -34,6 +34,7 @@ func TestObjectsAreOfKubernetes(t *testing.T) {
 	}{
 		"default":          {nil, "4 resources found parsing stdin - Valid: 4, Invalid: 0, Errors: 0, Skipped: 0"},
 		"all":              {append([]string{"--values", "testdata/all.values.yaml"}, operator...), "6 resources found parsing stdin - Valid: 4, Invalid: 0, Errors: 0, Skipped: 2"},
+		"daemon":           {[]string{"--values", "../../charts/gpu-gadgets/values-daemon.yaml"}, "10 resources found parsing stdin - Valid: 10, Invalid: 0, Errors: 0, Skipped: 0"},
 		"inspektor-gadget": {[]string{"--set", "inspektor-gadget.enabled=true"}, "11 resources found parsing stdin - Valid: 11, Invalid: 0, Errors: 0, Skipped: 0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,6 +63,6 @@ func TestSuites(t *testing.T) {
 	err := command.Run()
 	require.NoError(t, err, out.String())
 	t.Logf("%s", out.String())
-	require.Regexp(t, `Test Suites: 3 passed, 3 total`, out.String())
-	require.Regexp(t, `Tests: +[2-9]\d passed`, out.String())
+	require.Regexp(t, `Test Suites: 5 passed, 5 total`, out.String())
+	require.Regexp(t, `Tests: +[3-9]\d passed`, out.String())
 }

@@ -6,6 +6,7 @@ go 1.26.0
 tool helm.sh/helm/v3/cmd/helm
 
 require (
+	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.86.2
 	github.com/stretchr/testify v1.12.1
 	k8s.io/api v0.37.0
 	sigs.k8s.io/yaml v1.6.0

@@ -165,6 +165,7 @@ standalone() {
 }
 
 # without_gil SUITE MINOR: builds Debian's source with --disable-gil.
+# Its Makefile wants the built-in rules that ours switches off for all below it.
 without_gil() {
 	local suite=$1 minor=$2 dir=$out/3.$2t apt=$out/.apt-source
 	if [ ! -e "$dir/.done" ]; then
@@ -179,7 +180,7 @@ without_gil() {
 		mkdir "$apt/source"
 		tar -x -C "$apt/source" --strip-components=1 -f "$apt"/python3."$minor"_*.orig.tar.xz
 		(cd "$apt/source" && ./configure -q --disable-gil --without-ensurepip --disable-test-modules \
-			--prefix="$dir" CFLAGS=-O1 && make -s -j2 && make -s install) >"$out/3.${minor}t.log" 2>&1 ||
+			--prefix="$dir" CFLAGS=-O1 && MAKEFLAGS= make -s -j2 && MAKEFLAGS= make -s install) >"$out/3.${minor}t.log" 2>&1 ||
 			fail "the build failed, see $out/3.${minor}t.log"
 		touch "$dir/.done"
 		rm -rf "$apt"

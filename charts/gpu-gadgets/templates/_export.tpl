@@ -108,6 +108,18 @@
 
 {{/* What the schema cannot say. ig-gpu would refuse it, too, on each node. */}}
 {{- define "gpu-gadgets.check" -}}
+{{- $ig := index .Values "inspektor-gadget" }}
+{{- if eq .Values.mode "daemon" }}
+{{- if or .Values.pyroscope.url .Values.otlp.endpoint .Values.metrics.otlpEndpoint .Values.metrics.compat .Values.cluster }}
+{{- fail "mode daemon: where data is sent is said in the daemon's configuration, inspektor-gadget.config.operator.export and .metrics (see values-daemon.yaml), and not in cluster, pyroscope, otlp, metrics.otlpEndpoint or metrics.compat" }}
+{{- end }}
+{{- if and $ig.enabled (hasPrefix "ghcr.io/inspektor-gadget/" (dig "image" "repository" "ghcr.io/inspektor-gadget/" $ig)) }}
+{{- fail "mode daemon: inspektor-gadget.image is Inspektor Gadget's own, without our operators: nothing would be sent" }}
+{{- end }}
+{{- if and $ig.enabled (not $ig.hostPID) }}
+{{- fail "mode daemon: inspektor-gadget.hostPID has to be true" }}
+{{- end }}
+{{- end }}
 {{- with .Values.pyroscope }}
 {{- if and (not .url) (or .tenant .tokenSecret .user .passwordSecret .caConfigMap .selfProfile) }}
 {{- fail "pyroscope: its other values need pyroscope.url" }}

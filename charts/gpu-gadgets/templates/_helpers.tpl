@@ -31,6 +31,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* Where metrics are served, as a YAML list of name, port, target. */}}
+{{- define "gpu-gadgets.ports" -}}
+{{- range $i, $g := include "gpu-gadgets.gadgets" . | fromYamlArray }}
+{{- if eq $.Values.mode "run" }}
+- {name: {{ $g.name }}, port: {{ add $.Values.metrics.port $i }}, target: {{ $g.name }}}
+{{- else if eq $i 0 }}
+- {name: metrics, port: {{ $.Values.metrics.port }}, target: {{ $.Values.metrics.port }}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Whether to install a kind of the Prometheus operator: auto asks the cluster. */}}
 {{- define "gpu-gadgets.monitoring" -}}
 {{- $switch := toString .switch -}}

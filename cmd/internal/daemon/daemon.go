@@ -32,6 +32,8 @@ type Config struct {
 	Runtime runtime.Runtime
 	// Store holds the instances; it has the manager run them.
 	Store func(*instancemanager.Manager) (store.Store, error)
+	// Backlog is registered, and known to Service; may be nil.
+	Backlog *Backlog
 	// Own are our operators, whose part of the configuration is checked.
 	Own     []operators.DataOperator
 	Listen  gadgetservice.RunConfig
@@ -55,8 +57,12 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Service.SetInstanceManager(manager)
 	cfg.Service.SetStore(instances)
 
+	options := cfg.Options
+	if cfg.Backlog != nil {
+		options = append(options, grpc.ChainStreamInterceptor(cfg.Backlog.intercept))
+	}
 	failed := make(chan error, 1)
-	go func() { failed <- cfg.Service.Run(cfg.Listen, cfg.Options...) }()
+	go func() { failed <- cfg.Service.Run(cfg.Listen, options...) }()
 	select {
 	case err = <-failed:
 		if err == nil {

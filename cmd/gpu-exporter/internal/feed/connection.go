@@ -46,7 +46,7 @@ func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 	}
 	if c.settled {
 		c.feed.seen++
-		s.read(false, now)
+		s.read(now)
 		return nil
 	}
 	if now.Sub(c.began) > settleLimit {
@@ -69,9 +69,9 @@ func (c *Connection) Settle(now time.Time) (err error) {
 		}
 	}()
 	c.settled = true
-	isBaseline := c.feed.begin(uint64(c.last))
+	c.feed.begin(uint64(c.last))
 	for _, s := range c.sources {
-		s.read(isBaseline, now)
+		s.read(now)
 	}
 	return nil
 }

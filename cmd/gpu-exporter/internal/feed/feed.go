@@ -62,7 +62,8 @@ type Feed struct {
 	run      *metrics.Run     // nil while metrics are not published
 	stacks   map[uint64]stack.Stack
 	seen     uint64 // packets that the instance has emitted, as far as known
-	read     bool   // rows were read
+	known    bool   // there was a connection
+	baseline bool   // the next rows are only where counting begins
 	oom      time.Time
 }
 
@@ -77,7 +78,7 @@ func New(cfg Config) *Feed {
 
 // Disconnected sends what is known and not sent yet.
 func (f *Feed) Disconnected(now time.Time) {
-	if f.recorder == nil || !f.read {
+	if f.recorder == nil || f.baseline {
 		return
 	}
 	if w := f.recorder.Close(now); len(w.Rows) > 0 {
@@ -94,10 +95,12 @@ func (f *Feed) Hide() {
 }
 
 // begin is called before the first rows of a connection, with how many packets the
-// instance had emitted until then: exact below ring, at least ring otherwise.
-func (f *Feed) begin(emitted uint64) (isBaseline bool) {
-	isBaseline = !f.read && !(f.cfg.IsNew && emitted < ring)
-	if f.read && emitted < ring && emitted < f.seen {
+// daemon had kept until then: exact below ring, at least ring otherwise.
+func (f *Feed) begin(emitted uint64) {
+	if !f.known {
+		f.baseline = !(f.cfg.IsNew && emitted < ring)
+	}
+	if f.known && emitted < ring && emitted < f.seen {
 		if f.recorder != nil {
 			f.recorder.Restart()
 		}
@@ -107,12 +110,11 @@ func (f *Feed) begin(emitted uint64) (isBaseline bool) {
 	if emitted < ring {
 		f.seen = emitted
 	}
-	f.read = true
-	return isBaseline
+	f.known = true
 }
 
 // rows takes one reading of all rows.
-func (f *Feed) rows(s *table, isBaseline bool, now time.Time) {
+func (f *Feed) rows(s *table, now time.Time) {
 	all := make([]profile.Row, 0, s.packet.Len())
 	if f.cfg.Sender != nil && f.recorder == nil {
 		f.recorder = window.NewRecorder(s.source.Subject, s.source.Period, f.cfg.Sender.Interval(), now)
@@ -136,12 +138,13 @@ func (f *Feed) rows(s *table, isBaseline bool, now time.Time) {
 	if f.recorder != nil {
 		f.recorder.End()
 		switch {
-		case isBaseline:
+		case f.baseline:
 			f.recorder.Close(now)
 		case f.recorder.Due(now):
 			f.cfg.Sender.Offer(func() window.Window { return f.recorder.Close(now) })
 		}
 	}
+	f.baseline = false
 	if s.source.Subject == profile.Memory && f.metrics() != nil {
 		// Processes end by having no rows any more: whether they live is known
 		// on their node alone.

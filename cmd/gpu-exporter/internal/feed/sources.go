@@ -21,7 +21,7 @@ type source interface {
 	// decode keeps a packet for read. Before the connection has settled only the
 	// newest is wanted, or all where each tells something else.
 	decode(payload []byte, isSettled bool) error
-	read(isBaseline bool, now time.Time)
+	read(now time.Time)
 }
 
 // bind returns nil for data sources that are not for us.
@@ -76,9 +76,9 @@ func (t *table) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (t *table) read(isBaseline bool, now time.Time) {
+func (t *table) read(now time.Time) {
 	if t.packet != nil {
-		t.feed.rows(t, isBaseline, now)
+		t.feed.rows(t, now)
 	}
 	t.packet = nil
 }
@@ -107,7 +107,7 @@ func (o *ooms) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (o *ooms) read(_ bool, now time.Time) {
+func (o *ooms) read(now time.Time) {
 	for _, d := range o.waiting {
 		oom, err := o.events.Read(d, o.feed, now)
 		if err != nil {
@@ -161,7 +161,7 @@ func (s *drops) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (s *drops) read(bool, time.Time) {
+func (s *drops) read(time.Time) {
 	if s.packet == nil || s.feed.metrics() == nil {
 		return
 	}

@@ -48,6 +48,7 @@ type Config struct {
 type Follower struct {
 	cfg   Config
 	nodes map[string]*running
+	began time.Time
 	first bool // no targets were seen yet
 	texts feed.Texts
 	wait  sync.WaitGroup
@@ -70,7 +71,7 @@ func Run(ctx context.Context, source targets.Source, cfg Config) error {
 	set(&cfg.MinBackoff, time.Second)
 	set(&cfg.MaxBackoff, 30*time.Second)
 	set(&cfg.Stale, time.Minute)
-	f := &Follower{cfg: cfg, nodes: map[string]*running{}, first: true}
+	f := &Follower{cfg: cfg, nodes: map[string]*running{}, first: true, began: time.Now()}
 	err := source.Watch(ctx, func(all []targets.Target) { f.follow(ctx, all) })
 	for _, r := range f.nodes {
 		r.cancel()
@@ -91,8 +92,7 @@ func (f *Follower) follow(ctx context.Context, all []targets.Target) {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		// What appears later has begun later.
-		n := &node{cfg: f.cfg, texts: &f.texts, target: t, isNew: !f.first, feeds: map[string]*feed.Feed{}}
+		n := &node{cfg: f.cfg, texts: &f.texts, target: t, isNew: t.Started.After(f.began), feeds: map[string]*feed.Feed{}}
 		f.nodes[t.Key] = &running{n, cancel}
 		f.wait.Go(func() { n.run(ctx) })
 	}

@@ -46,7 +46,7 @@ func (n *node) run(ctx context.Context) {
 		}
 		if n.connected {
 			away, pause = time.Time{}, n.cfg.MinBackoff
-		} else {
+		} else if n.target.Started.IsZero() {
 			n.isNew = true // it was not there when we were
 		}
 		if away.IsZero() {

@@ -105,8 +105,13 @@ func (k Kubernetes) targets(pods []any) []Target {
 			continue
 		}
 		name := pod.Name
+		var started time.Time
+		if pod.Status.StartTime != nil {
+			started = pod.Status.StartTime.Time
+		}
 		all = append(all, Target{
-			Key: string(pod.UID), Node: pod.Spec.NodeName, Credentials: insecure.NewCredentials(),
+			Started: started,
+			Key:     string(pod.UID), Node: pod.Spec.NodeName, Credentials: insecure.NewCredentials(),
 			Dial: func(ctx context.Context) (net.Conn, error) {
 				return forward(ctx, k.Config, k.Namespace, name, k.Port)
 			},

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -28,6 +29,8 @@ type Target struct {
 	// Dial connects to the daemon.
 	Dial        func(context.Context) (net.Conn, error)
 	Credentials credentials.TransportCredentials
+	// Started is when the daemon's pod began; zero: not known.
+	Started time.Time
 }
 
 // Source finds targets until ctx ends. changed is told of all that there are now,

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command daemon-image makes the image of ig-gpu-daemon without docker: Inspektor
+// Gadget's image, of the registry that has it, with one layer more, which is our
+// daemon in the place of theirs. It does what cmd/ig-gpu-daemon/Dockerfile does, for
+// all architectures at once, and the same input gives the same digest.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// base is the image that the daemon is tested with, by the version of go.mod.
+const base = "ghcr.io/inspektor-gadget/inspektor-gadget:v0.55.0"
+
+type options struct {
+	base, binaries, to string
+	plainHTTP          bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.base, "base", base, "Inspektor Gadget's image")
+	flag.StringVar(&o.binaries, "binaries", "build/daemon", "directory with <architecture>/gadgettracermanager, of make daemon")
+	flag.StringVar(&o.to, "to", "", "where to push, HOST[:PORT]/NAME:TAG; credentials are those of docker login")
+	flag.BoolVar(&o.plainHTTP, "plain-http", false, "registries without TLS")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintf(os.Stderr, "daemon-image: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	if o.to == "" {
+		return fmt.Errorf("where is the image to go? -to HOST[:PORT]/NAME:TAG")
+	}
+	var named []name.Option
+	if o.plainHTTP {
+		named = append(named, name.Insecure)
+	}
+	from, err := name.ParseReference(o.base, named...)
+	if err != nil {
+		return fmt.Errorf("-base: %w", err)
+	}
+	to, err := name.NewTag(o.to, append(named, name.StrictValidation)...)
+	if err != nil {
+		return fmt.Errorf("-to: %w", err)
+	}
+	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("daemon-image")}
+	index, err := remote.Index(from, access...)
+	if err != nil {
+		return fmt.Errorf("get %s: %w", from, err)
+	}
+	made, err := replaceDaemon(index, o.base, func(platform *v1.Platform) ([]byte, error) {
+		return os.ReadFile(binary(o.binaries, platform))
+	})
+	if err != nil {
+		return err
+	}
+	if err := remote.WriteIndex(to, made, access...); err != nil {
+		return fmt.Errorf("push %s: %w", to, err)
+	}
+	digest, err := made.Digest()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s@%s\n", to, digest)
+	return nil
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Inspektor Gadget stores old tables for clients that may come, a thousand of them.
+func TestTablesAreNotKeptForNobody(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.start()
+	require.NoError(t, n.create("cuda_alloc", nil))
+	w := startWorkload(t)
+	n.waitAttached(w.pid()) // a client, for a moment
+	for _, function := range []string{"weights", "kv_cache", "encoder_cache", "activations", "logits", "workspace", "staging"} {
+		w.do("alloc %s 1 4096", function)
+	}
+	time.Sleep(6 * time.Second) // as many tables, for nobody
+	require.LessOrEqual(t, len(n.packets("allocs", 900*time.Millisecond)), 3, "of the first client's time, and one")
+	rows := n.packets("allocs", 4*time.Second)
+	require.GreaterOrEqual(t, len(rows), 3, "a client gets one each second")
+	t.Logf("%d bytes for each row", rows[len(rows)-1])
+}
