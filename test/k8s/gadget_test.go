@@ -175,6 +175,25 @@ func (g *gadget) inuse() map[pod]uint64 {
 	return sums
 }
 
+// requireNames: every byte of a pod has the line of Python that asked for it.
+func (g *gadget) requireNames(p pod, holds uint64) {
+	g.t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Equal(g.t, holds, g.named(p), "bytes of %s with a line of Python; %v", p.name, g.drops)
+}
+
+// named adds up what is in use of a pod below a line of Python, for which the gadget is
+// locked.
+func (g *gadget) named(p pod) (sum uint64) {
+	for _, r := range g.rows {
+		if r.pod() == p && strings.Contains(r.Frame, " (inference.py:") {
+			sum += r.InuseBytes
+		}
+	}
+	return sum
+}
+
 // stop is Ctrl-C. It returns how it ended.
 func (g *gadget) stop() error {
 	g.cmd.Process.Signal(syscall.SIGINT)

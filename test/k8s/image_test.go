@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -89,34 +88,52 @@ func (c *cluster) pushImages() {
 	c.t.Helper()
 	c.push("pause", "1", c.files(map[string]string{"pause": c.built + "/pause"}),
 		ocispec.ImageConfig{Entrypoint: []string{"/pause"}})
-	c.push("inspektor-gadget/inspektor-gadget", inspektorGadget, c.files(map[string]string{
-		"bin/gadgettracermanager": c.built + "/daemon/gadgettracermanager",
+	c.pushGadget("inspektor-gadget/inspektor-gadget", inspektorGadget, c.built+"/daemon/gadgettracermanager")
+	c.push("gpu-gadgets/inference", "v1", c.python(map[string]string{
+		"app/inference.py":                      c.root + "/examples/inference/inference.py",
+		"app/cuda.py":                           c.root + "/examples/inference/cuda.py",
+		"usr/lib/x86_64-linux-gnu/libcuda.so.1": c.root + "/build/simcuda/libcuda.so.1",
+	}), ocispec.ImageConfig{
+		Env:        []string{"PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"},
+		Entrypoint: []string{"python3", "/app/inference.py"},
+	})
+}
+
+// pushDaemon pushes what cmd/ig-gpu-daemon/Dockerfile describes.
+func (c *cluster) pushDaemon() {
+	c.pushGadget("gpu-gadgets/ig-gpu-daemon", "v1", c.root+"/build/daemon/amd64/gadgettracermanager")
+}
+
+// pushGadget pushes what Inspektor Gadget's image has, and is used here.
+func (c *cluster) pushGadget(name, tag, daemon string) {
+	c.push(name, tag, c.files(map[string]string{
+		"bin/gadgettracermanager": daemon,
 		"cleanup":                 c.built + "/daemon/cleanup",
 		// As an administrator with a registry of his own adds it.
 		"etc/ssl/certs/ca-certificates.crt": c.dir + "/ca.crt",
 	}), ocispec.ImageConfig{})
+}
 
+// pushProgram pushes bin/ig-gpu with a C library, as the chart's README says.
+func (c *cluster) pushProgram() {
+	c.push("gpu-gadgets/ig-gpu", "v1", c.python(map[string]string{"usr/local/bin/ig-gpu": c.root + "/bin/ig-gpu"}),
+		ocispec.ImageConfig{Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}})
+}
+
+// python is a directory with Debian's Python, and files.
+func (c *cluster) python(files map[string]string) string {
+	c.t.Helper()
 	root := c.t.TempDir()
 	c.run("cp", "-a", c.built+"/python/root/.", root)
-	require.NoError(c.t, os.MkdirAll(root+"/app", 0o755))
-	for _, file := range []string{"inference.py", "cuda.py"} {
-		c.run("cp", c.root+"/examples/inference/"+file, root+"/app/"+file)
+	for to, from := range files {
+		to = filepath.Join(root, to)
+		require.NoError(c.t, os.MkdirAll(filepath.Dir(to), 0o755))
+		c.run("cp", "-L", "--preserve=mode", from, to)
 	}
-	c.run("cp", c.root+"/build/simcuda/libcuda.so.1", root+"/usr/lib/x86_64-linux-gnu/")
 	require.NoError(c.t, os.MkdirAll(root+"/etc", 0o755))
 	require.NoError(c.t, os.WriteFile(root+"/etc/ld.so.conf",
 		[]byte("/usr/lib/x86_64-linux-gnu\n/lib/x86_64-linux-gnu\n"), 0o644))
 	c.run("ldconfig", "-r", root)
 	require.FileExists(c.t, root+"/etc/ld.so.cache")
-	// AddFS takes files, directories and links only.
-	require.NoError(c.t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && !d.Type().IsRegular() && d.Type() != fs.ModeSymlink {
-			return os.Remove(path)
-		}
-		return err
-	}))
-	c.push("gpu-gadgets/inference", "v1", root, ocispec.ImageConfig{
-		Env:        []string{"PATH=/usr/bin:/bin", "PYTHONUNBUFFERED=1"},
-		Entrypoint: []string{"python3", "/app/inference.py"},
-	})
+	return root
 }

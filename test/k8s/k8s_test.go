@@ -55,6 +55,7 @@ func TestKubernetes(t *testing.T) {
 		{"Selectors", selectors},
 		{"Users", users},
 		{"Soak", soak},
+		{"Daemon", daemon},
 		{"Chart", chart},
 		{"Capabilities", capabilities},
 	} {
@@ -81,11 +82,19 @@ func twoPods(t *testing.T, c *cluster, began time.Time) {
 	})
 	t.Logf("%v after the first step: %s %d bytes, %s %d bytes", time.Since(began).Round(time.Second),
 		a.name, want[a], b.name, want[b])
+	// A worker that was forked has no names here: docs/stock-ig.md.
+	g.requireNames(a, want[a])
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	t.Logf("%d of %d bytes of %s are named; %v", g.named(b), want[b], b.name, g.drops)
+	const cache = "GPUModelRunner._allocate_kv_cache_tensors (inference.py:134)"
+	var cached uint64
 	for _, r := range g.rows {
-		t.Log(r.K8s, r.InuseBytes, r.Frame)
+		if r.pod() == b && r.Frame == cache {
+			cached += r.InuseBytes
+		}
 	}
+	require.GreaterOrEqual(t, cached, uint64(2048<<20), cache)
 }
 
 // podOf is the one pod that a selector matches.

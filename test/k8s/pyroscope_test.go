@@ -119,10 +119,31 @@ func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 	})
 }
 
+// documentedPyroscope is where the documents have Pyroscope.
+const documentedPyroscope = "http://pyroscope.observability:4040"
+
+// daemon: docs/kubernetes.md's chapter on our daemon. What was recorded by the other
+// goes on.
+func daemon(t *testing.T, c *cluster) {
+	p := startPyroscope(t)
+	c.pushDaemon()
+	c.do(t, strings.ReplaceAll(c.step("daemon"), documentedPyroscope, "http://"+pyroscopeAddress))
+	g := c.gadget(t, c.admin, c.step("watch")+" -o json")
+	g.wait("it records", func() bool { return g.tables > 0 })
+	holds := c.restart(t)
+	for p, bytes := range holds {
+		g.wait("what "+p.name+" holds", func() bool { return g.inuse()[p] == bytes })
+		g.requireNames(p, bytes)
+	}
+	c.requireFed(t, p, holds)
+	c.requireNoRestart(t)
+}
+
 // chart: docs/kubernetes.md's chapter on the chart.
 func chart(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
-	c.do(t, strings.ReplaceAll(c.step("chart"), "http://pyroscope.observability:4040", "http://"+pyroscopeAddress))
+	c.pushProgram()
+	c.do(t, strings.ReplaceAll(c.step("chart"), documentedPyroscope, "http://"+pyroscopeAddress))
 	c.do(t, "kubectl rollout status -n gpu-gadgets ds/gpu-gpu-gadgets --timeout 8m")
 	c.requireFed(t, p, c.restart(t))
 	c.do(t, "helm uninstall gpu --namespace gpu-gadgets --wait")
