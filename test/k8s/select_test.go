@@ -8,10 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restart replaces the pods of both teams, and returns what the new ones hold.
+// restart replaces the pods of both teams, and returns what the new ones hold. One after
+// the other: while Inspektor Gadget attaches to a container, which takes a minute here,
+// it overlooks another one that starts, and finds it seconds later.
 func (c *cluster) restart(t *testing.T) map[pod]uint64 {
 	t.Helper()
-	c.do(t, "kubectl rollout restart -n team-a deploy/chat; kubectl rollout restart -n team-b deploy/vision")
+	c.do(t, "kubectl rollout restart -n team-a deploy/chat; kubectl rollout status -n team-a deploy/chat --timeout 8m")
+	c.do(t, "kubectl rollout restart -n team-b deploy/vision; kubectl rollout status -n team-b deploy/vision --timeout 8m")
 	return c.settled(t)
 }
 
