@@ -81,3 +81,10 @@ func drained(t *testing.T, c *cluster) {
 	}
 	c.requireNoRestart(t)
 }
+
+// ended: the page's last step of its first chapter.
+func ended(t *testing.T, c *cluster) {
+	require.Contains(t, c.do(t, "kubectl gadget list"), "gpu-memory")
+	c.do(t, c.step("delete"))
+	require.NotContains(t, c.do(t, "kubectl gadget list"), "gpu-memory")
+}

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,6 +55,7 @@ func TestKubernetes(t *testing.T) {
 	}{
 		{"PodIsDeletedWhileRecorded", deleted},
 		{"NodeIsDrained", drained},
+		{"RecordingIsDeleted", ended},
 		{"Selectors", selectors},
 		{"Users", users},
 		{"Capabilities", capabilities},
@@ -82,27 +84,36 @@ func twoPods(t *testing.T, c *cluster, began time.Time) {
 	})
 	t.Logf("%v after the first step: %s %d bytes, %s %d bytes", time.Since(began).Round(time.Second),
 		a.name, want[a], b.name, want[b])
-	// A worker that was forked has no names here: docs/stock-ig.md.
-	g.requireNames(a, want[a])
+	// Not all: these programs may not wait for a page of the interpreter that is not in
+	// memory (docs/stock-ig.md).
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t.Logf("%d of %d bytes of %s are named; %v", g.named(b), want[b], b.name, g.drops)
-	const cache = "GPUModelRunner._allocate_kv_cache_tensors (inference.py:134)"
-	var cached uint64
-	for _, r := range g.rows {
-		if r.pod() == b && r.Frame == cache {
-			cached += r.InuseBytes
+	for p, bytes := range want {
+		t.Logf("%s: %d of %d bytes have a line of Python; %v", p.name, g.named(p), bytes, g.drops)
+		require.Greater(t, g.named(p), bytes/4)
+		var cached uint64
+		const cache = "GPUModelRunner._allocate_kv_cache_tensors (inference.py:134)"
+		for _, r := range g.rows {
+			if r.pod() == p && r.Frame == cache {
+				cached += r.InuseBytes
+			}
 		}
+		require.Contains(t, []uint64{512 << 20, 2048 << 20, 2 * 2048 << 20}, cached, cache)
 	}
-	require.GreaterOrEqual(t, cached, uint64(2048<<20), cache)
 }
 
 // podOf is the one pod that a selector matches.
 func (c *cluster) podOf(t *testing.T, namespace, selector string) pod {
 	t.Helper()
-	names := strings.Fields(c.do(t, "kubectl get pods -n "+namespace+" -l "+selector+
-		" --field-selector=status.phase=Running -o jsonpath='{.items[*].metadata.name}'"))
-	require.Len(t, names, 1, "pods of %s", selector)
+	var names []string
+	c.wait("one pod of "+selector, func() error {
+		out, err := c.try(c.admin, "kubectl get pods -n "+namespace+" -l "+selector+
+			" --field-selector=status.phase=Running -o jsonpath='{.items[*].metadata.name}'")
+		if names = strings.Fields(out); err == nil && len(names) != 1 {
+			err = fmt.Errorf("there are %v", names) // one may be ending
+		}
+		return err
+	})
 	return pod{namespace, names[0]}
 }
 

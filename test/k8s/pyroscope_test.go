@@ -127,10 +127,12 @@ const documentedPyroscope = "http://pyroscope.observability:4040"
 func daemon(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
 	c.pushDaemon()
+	c.empty(t)
+	c.do(t, c.step("record"))
 	c.do(t, strings.ReplaceAll(c.step("daemon"), documentedPyroscope, "http://"+pyroscopeAddress))
 	g := c.gadget(t, c.admin, c.step("watch")+" -o json")
 	g.wait("it records", func() bool { return g.tables > 0 })
-	holds := c.restart(t)
+	holds := c.fill(t)
 	for p, bytes := range holds {
 		g.wait("what "+p.name+" holds", func() bool { return g.inuse()[p] == bytes })
 		g.requireNames(p, bytes)
@@ -143,8 +145,9 @@ func daemon(t *testing.T, c *cluster) {
 func chart(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
 	c.pushProgram()
+	c.empty(t)
 	c.do(t, strings.ReplaceAll(c.step("chart"), documentedPyroscope, "http://"+pyroscopeAddress))
 	c.do(t, "kubectl rollout status -n gpu-gadgets ds/gpu-gpu-gadgets --timeout 8m")
-	c.requireFed(t, p, c.restart(t))
+	c.requireFed(t, p, c.fill(t))
 	c.do(t, "helm uninstall gpu --namespace gpu-gadgets --wait")
 }

@@ -8,13 +8,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// restart replaces the pods of both teams, and returns what the new ones hold. One after
-// the other: while Inspektor Gadget attaches to a container, which takes a minute here,
-// it overlooks another one that starts, and finds it seconds later.
-func (c *cluster) restart(t *testing.T) map[pod]uint64 {
+// empty ends the pods of both teams: a gadget that starts attaches to those that are
+// there, and that takes a minute for each here.
+func (c *cluster) empty(t *testing.T) {
 	t.Helper()
-	c.do(t, "kubectl rollout restart -n team-a deploy/chat; kubectl rollout status -n team-a deploy/chat --timeout 8m")
-	c.do(t, "kubectl rollout restart -n team-b deploy/vision; kubectl rollout status -n team-b deploy/vision --timeout 8m")
+	c.do(t, c.step("apply"))
+	c.do(t, "kubectl scale -n team-a deploy/chat --replicas=0; kubectl scale -n team-b deploy/vision --replicas=0")
+	c.do(t, "kubectl wait -n team-a --for=delete pod -l app=chat --timeout=5m; kubectl wait -n team-b --for=delete pod -l app=vision --timeout=5m")
+}
+
+// fill starts them, and returns what they hold. One after the other: while Inspektor
+// Gadget attaches to a container it overlooks another one that starts, and finds it
+// seconds later.
+func (c *cluster) fill(t *testing.T) map[pod]uint64 {
+	t.Helper()
+	c.do(t, "kubectl scale -n team-a deploy/chat --replicas=1; kubectl rollout status -n team-a deploy/chat --timeout 8m")
+	c.do(t, "kubectl scale -n team-b deploy/vision --replicas=1; kubectl rollout status -n team-b deploy/vision --timeout 8m")
 	return c.settled(t)
 }
 
@@ -49,12 +58,13 @@ func requireOnly(t *testing.T, g *gadget, namespace string, holds map[pod]uint64
 
 // selectors: -n and -l, on pods that start meanwhile.
 func selectors(t *testing.T, c *cluster) {
+	c.empty(t)
 	byNamespace := c.gadget(t, c.admin, c.step("namespace")+" -o json")
 	byLabel := c.gadget(t, c.admin, c.step("label")+" -o json")
 	for _, g := range []*gadget{byNamespace, byLabel} {
 		g.wait("it runs", func() bool { return g.tables > 0 })
 	}
-	holds := c.restart(t)
+	holds := c.fill(t)
 	requireOnly(t, byNamespace, "team-a", holds)
 	requireOnly(t, byLabel, "team-b", holds) // of model=large
 }
@@ -68,12 +78,13 @@ func users(t *testing.T, c *cluster) {
 	require.ErrorContains(t, err, "forbidden")
 
 	c.do(t, c.step("user"))
+	c.empty(t)
 	own := c.gadget(t, user, run)
 	all := c.gadget(t, user, run+" -A")
 	for _, g := range []*gadget{own, all} {
 		g.wait("it runs", func() bool { return g.tables > 0 })
 	}
-	holds := c.restart(t)
+	holds := c.fill(t)
 	requireOnly(t, own, "team-a", holds)
 	all.wait("both teams, as docs/kubernetes.md warns", func() bool {
 		for p, bytes := range holds {
