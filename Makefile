@@ -60,10 +60,10 @@ test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
 	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
 
-## test-k8s: docs/kubernetes.md on a Kubernetes node, emulated; the first time 20 minutes
+## test-k8s: docs/kubernetes.md on a Kubernetes node, emulated; SOAK=30m, CAPABILITIES=1
 .PHONY: test-k8s
 test-k8s: KERNELS := 6.1
-test-k8s: build simcuda build/k8s/bin/kubernetes
+test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/bin/kubernetes
 	@$(STEP) "fetch the node's programs" test/k8s/fetch.sh
 	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/vm/fetch.sh $(KERNELS)
 	@$(STEP) "build Inspektor Gadget's daemon" test/k8s/stock/build.sh
