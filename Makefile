@@ -19,6 +19,7 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
+DAEMON := build/daemon
 GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
 BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
 
@@ -49,7 +50,7 @@ demo: build simcuda
 ## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
 KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
-test-kernels: build simcuda $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
+test-kernels: build simcuda $(DAEMON)/amd64/gpu-exporter $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
 	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
 	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
 	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/kernels
@@ -199,7 +200,6 @@ images: setup build/gadget-images
 	@cat build/images/digests.yaml
 
 ## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
-DAEMON := build/daemon
 .PHONY: daemon
 daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $(DAEMON)/$(arch)/gpu-exporter)
 

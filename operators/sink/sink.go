@@ -75,7 +75,15 @@ func (*Operator) InstanceParams() api.Params {
 
 // InstantiateDataOperator takes part in local runs of gadgets with rows.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
-	if gc.IsClient() || gc.IsRemoteCall() || rows.Find(gc.GetDataSources()) == nil {
+	if gc.IsRemoteCall() {
+		for name, value := range values {
+			if value != "" && value != "false" {
+				return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", operatorName, name)
+			}
+		}
+		return nil, nil
+	}
+	if gc.IsClient() || rows.Find(gc.GetDataSources()) == nil {
 		return nil, nil
 	}
 	if values[paramBase] != "" && values[paramFlame] == "" {

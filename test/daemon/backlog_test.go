@@ -6,8 +6,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 )
+
+// Inspektor Gadget v0.55.0 ends with a nil pointer there.
+func TestAttachingTooEarlyDoesNotEndTheDaemon(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.start()
+	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.export.pyroscope-url": "http://127.0.0.1:1"}))
+	eventually(t, "the instance is not refused", func() bool { return n.state().Status == api.GadgetInstanceStatus_StatusError })
+	stream, err := api.NewGadgetManagerClient(n.dial()).RunGadget(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_AttachRequest{
+		AttachRequest: &api.GadgetAttachRequest{Id: instanceID, Version: api.VersionGadgetRunProtocol}}}))
+	_, err = stream.Recv()
+	require.ErrorContains(t, err, "an instance that has not started cannot be attached to")
+	n.stop()
+}
 
 // Inspektor Gadget stores old tables for clients that may come, a thousand of them.
 func TestTablesAreNotKeptForNobody(t *testing.T) {

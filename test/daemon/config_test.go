@@ -71,6 +71,9 @@ operator:
 	_, err := n.interactive(t, map[string]string{"operator.export.pyroscope-url": theirs.url})
 	require.ErrorContains(t, err, "operator.export.pyroscope-url is in the daemon's configuration only")
 
+	_, err = n.interactive(t, map[string]string{"operator.sink.pprof-out": "/etc/cron.d/x"})
+	require.ErrorContains(t, err, "operator.sink.pprof-out: a daemon writes no files for its clients")
+
 	// Without them it runs, and is nobody's business but the client's.
 	ended := make(chan int)
 	go func() {

@@ -71,7 +71,7 @@ func start(t testing.TB, name string, args ...string) *process {
 			_ = p.cmd.Process.Kill()
 			<-p.done
 		}
-		for _, sign := range []string{"panic", "goroutine ", "runtime error"} {
+		for _, sign := range []string{"panic: ", "goroutine "} {
 			if strings.Contains(p.output(), sign) {
 				t.Errorf("%s crashed", p.cmd)
 			}
