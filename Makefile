@@ -61,6 +61,24 @@ test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
 	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
 
+## test-k8s: docs/kubernetes.md on a Kubernetes node, emulated; SOAK=30m, CAPABILITIES=1
+.PHONY: test-k8s
+test-k8s: KERNELS := 6.1
+test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/bin/kubernetes
+	@$(STEP) "fetch the node's programs" test/k8s/fetch.sh
+	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/vm/fetch.sh $(KERNELS)
+	@$(STEP) "build Inspektor Gadget's daemon" test/k8s/stock/build.sh
+	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/k8s/pause
+	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/k8s
+
+# Its programs compare versions, and know theirs by the linker's flags only.
+KUBERNETES := 1.34.4
+build/k8s/bin/kubernetes: $(wildcard test/k8s/programs/*)
+	@$(STEP) "build Kubernetes $(KUBERNETES), 8 minutes of processor time" $(GO) build -C test/k8s/programs -buildvcs=false \
+		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBERNETES)" -o $(CURDIR)/$@ .
+	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
+		ln -sf kubernetes build/k8s/bin/$$name; done
+
 ## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
 .PHONY: test-prometheus
 test-prometheus: setup

@@ -93,8 +93,13 @@ update() {
 	touch "$state/updated"
 }
 
+# What stands between the kernel and our files, and the network, in the order of
+# dependence; some are built in.
+modules="virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci fuse virtiofs overlay
+	failover net_failover virtio_net veth"
+
 # Packages do not change: what is here stays, until make clean.
-if [ ! -e "$dir/vmlinuz" ]; then
+if [ ! -e "$dir/vmlinuz" ] || [ "$modules" != "$(cat "$dir/modules/list" 2>/dev/null)" ]; then
 	update
 	# linux-image-6.1.0-56-cloud-amd64, linux-image-6.12.107+deb13-cloud-amd64: not
 	# the packages that only point to these, and no backports.
@@ -113,11 +118,9 @@ if [ ! -e "$dir/vmlinuz" ]; then
 		$(apt apt-cache pkgnames linux- | grep -xE "linux-(binary|modules)-${release//+/\\+}") >&2)
 	for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir/packages/root"; done
 
-	# What stands between the kernel and our files, in the order of dependence;
-	# some are built in.
 	mkdir -p "$dir/modules"
 	n=10
-	for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci fuse virtiofs overlay; do
+	for module in $modules; do
 		path=$(find "$dir/packages/root" -name "$module.ko" -o -name "$module.ko.xz")
 		n=$((n + 1))
 		case $path in
@@ -125,6 +128,7 @@ if [ ! -e "$dir/vmlinuz" ]; then
 		*.ko) cp "$path" "$dir/modules/$n-$module.ko" ;;
 		esac
 	done
+	echo "$modules" >"$dir/modules/list"
 	cp "$(find "$dir/packages/root" -name "vmlinuz*")" "$dir/vmlinuz.new"
 	rm -rf "$dir/packages"
 	echo "$release" >"$dir/release"

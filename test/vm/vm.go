@@ -3,7 +3,8 @@
 // Package vm runs a command on another kernel: in a virtual machine that QEMU
 // emulates in software, so that no host has to support virtualization. The
 // machine sees this machine's files, at the same paths, and what it writes is
-// forgotten; it has no network. Kernels are Debian's; see fetch.sh.
+// forgotten; it has no network, but for that of Options. Kernels are Debian's; see
+// fetch.sh.
 //
 // A machine of another processor, arm64, has Debian's files for that, and of this
 // machine's it sees the repository.
@@ -11,6 +12,7 @@ package vm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +57,14 @@ const (
 	arm64Model = "max,pauth-impdef=on,sve=off,lpa2=off"
 )
 
+// Options of a machine; all may be empty.
+type Options struct {
+	Memory     string
+	Processors int
+	Tap        string // a network device of this machine, the guest's eth0
+	Dir        string // a directory for what the guest has in /run/vm; not removed
+}
+
 // ErrNoResult is a machine that died by itself.
 var ErrNoResult = errors.New("the virtual machine ended without a result")
 
@@ -76,7 +86,9 @@ func Run(t testing.TB, kernel, command string, limit time.Duration) Result {
 		t.Fatalf("prepare Linux %s: %v", kernel, err)
 	}
 	for attempt := 1; ; attempt++ {
-		result, err := boot(dir, command, limit)
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		result, err := boot(ctx, dir, command, Options{})
+		cancel()
 		if err == nil {
 			return result
 		}
@@ -85,6 +97,16 @@ func Run(t testing.TB, kernel, command string, limit time.Duration) Result {
 		}
 		t.Logf("Linux %s, attempt %d: %v", kernel, attempt, err)
 	}
+}
+
+// Boot runs a command as Run does, until the context ends, and leaves it to the caller
+// what to do about errors: ErrNoResult, and those of the context.
+func Boot(ctx context.Context, kernel, command string, o Options) (Result, error) {
+	dir, err := fetch(kernel)
+	if err != nil {
+		return Result{}, fmt.Errorf("prepare Linux %s: %w", kernel, err)
+	}
+	return boot(ctx, dir, command, o)
 }
 
 // fetch runs fetch.sh and returns the directory of the kernel. Its error ends
@@ -102,19 +124,19 @@ func fetch(kernel string) (dir string, err error) {
 }
 
 // boot starts one machine and waits for its end.
-func boot(dir, command string, limit time.Duration) (r Result, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
+func boot(ctx context.Context, dir, command string, o Options) (r Result, err error) {
 	release, err := os.ReadFile(filepath.Join(dir, "release"))
 	if err != nil {
 		return r, err
 	}
 	r.Release = strings.TrimSpace(string(release))
-	work, err := os.MkdirTemp(dir, "run-")
-	if err != nil {
-		return r, err
+	work := o.Dir
+	if work == "" {
+		if work, err = os.MkdirTemp(dir, "run-"); err != nil {
+			return r, err
+		}
+		defer os.RemoveAll(work)
 	}
-	defer os.RemoveAll(work)
 	shares, prepare := []share{{"host", "/"}, {"vm", work}}, ""
 	m, err := machineOf(r.Release)
 	if err != nil {
@@ -129,15 +151,22 @@ func boot(dir, command string, limit time.Duration) (r Result, err error) {
 		return r, err
 	}
 
+	memory := cmp.Or(o.Memory, memory)
 	began := time.Now()
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
 		"-accel", "tcg,thread=multi", "-machine", m.board + ",memory-backend=memory", "-cpu", m.cpu,
-		"-smp", strconv.Itoa(processors), "-m", memory,
+		"-smp", strconv.Itoa(cmp.Or(o.Processors, processors)), "-m", memory,
 		// Shared, for virtiofsd reads and writes the guest's memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
-		"-append", "loglevel=4 oops=panic panic=-1 " + m.kernelArgs,
+		// Each uprobe waits for a grace period of RCU, which takes up to seconds
+		// where the virtual processors have to wait for real ones.
+		"-append", "loglevel=4 oops=panic panic=-1 rcupdate.rcu_expedited=1 " + m.kernelArgs,
+	}
+	if o.Tap != "" {
+		args = append(args, "-netdev", "tap,id=net,script=no,downscript=no,ifname="+o.Tap,
+			"-device", "virtio-net-pci,netdev=net,romfile=")
 	}
 	for _, share := range shares {
 		stop, err := serve(work, share.tag, share.path)
