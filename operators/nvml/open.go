@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,13 +68,23 @@ func open(lib nvml.Interface) (*library, error) {
 	}
 	for _, m := range table {
 		for _, symbol := range m.symbols {
-			if lib.Extensions().LookupSymbol(symbol) != nil {
+			if !has(lib, symbol) {
 				l.missing[symbol] = true
 			}
 		}
 	}
 	go l.listen()
 	return l, nil
+}
+
+// has says whether a function can be called. Of those that list processes go-nvml
+// calls the newest version that there is.
+func has(lib nvml.Interface, symbol string) bool {
+	versions := []string{""}
+	if strings.HasSuffix(symbol, "RunningProcesses") {
+		versions = append(versions, "_v2", "_v3")
+	}
+	return slices.ContainsFunc(versions, func(v string) bool { return lib.Extensions().LookupSymbol(symbol+v) == nil })
 }
 
 // lacks says whether one of the functions is not in the library.
