@@ -4,7 +4,6 @@ package reap
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -58,8 +57,8 @@ func (d *idler) remove() (n int, err error) {
 	}
 	slices.SortFunc(idle, func(a, b string) int { return cmp.Compare(d.since[a].pass, d.since[b].pass) })
 	for _, key := range idle[:min(len(idle), len(d.since)/4)] {
-		if err := d.rows.Delete([]byte(key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return n, fmt.Errorf("delete from %s: %w", d.rows, err)
+		if _, err := erase(d.rows, []byte(key)); err != nil {
+			return n, err
 		}
 		n++
 	}

@@ -2,9 +2,8 @@
 
 // Package reap removes what ended processes leave behind in a gadget's eBPF
 // maps: pointers that nobody will free, and, when room gets scarce, rows, and the
-// stacks and names that only they had. The
-// kernel marks a process as ended and does no more, because a walk over a map of
-// 10⁵ pointers has no place in a process's exit.
+// stacks and names that only they had. The kernel marks a process as ended and does
+// no more, because a walk over a map of 10⁵ pointers has no place in a process's exit.
 package reap
 
 import (
@@ -239,14 +238,27 @@ func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
 	}
 	n := 0
 	for _, key := range keys {
-		switch err := m.Delete(key); {
-		case err == nil:
+		there, err := erase(m, key)
+		if err != nil {
+			return n, err
+		}
+		if there {
 			n++
-		case !errors.Is(err, ebpf.ErrKeyNotExist):
-			return n, fmt.Errorf("delete from %s: %w", m, err)
 		}
 	}
 	return n, nil
+}
+
+// erase deletes an entry, and says whether there was one.
+func erase(m *ebpf.Map, key any) (bool, error) {
+	switch err := m.Delete(key); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return false, nil
+	default:
+		return false, fmt.Errorf("delete from %s: %w", m, err)
+	}
 }
 
 func count(m *ebpf.Map) (int, error) {

@@ -4,11 +4,8 @@ package reap
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/cilium/ebpf"
 )
 
 // idleRow is a row of a span as it was when it was first seen without anything in use.
@@ -62,8 +59,8 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 		if activity, isIdle := r.maps.Idle(value); known && (!isIdle || activity != was.activity) {
 			continue
 		}
-		if err := r.maps.Spans.Delete([]byte(key)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return n, fmt.Errorf("delete from %s: %w", r.maps.Spans, err)
+		if _, err := erase(r.maps.Spans, []byte(key)); err != nil {
+			return n, err
 		}
 		delete(r.idleSpans, key)
 		n++

@@ -135,8 +135,8 @@ func (s *sweeper) remove(pass int, id uint64) (bool, error) {
 	if s.bytes+len(value) > maxKept {
 		return false, nil
 	}
-	if err := s.target.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return false, fmt.Errorf("delete from %s: %w", s.target, err)
+	if _, err := erase(s.target, id); err != nil {
+		return false, err
 	}
 	s.kept[id] = &keptEntry{value: append([]byte(nil), value...), pass: pass}
 	s.bytes += len(value)
