@@ -5,12 +5,12 @@
  * tracer. On the simulated driver the pair itself costs far less than a probe.
  *
  *   bench [-l LIBCUDA] [-n PAIRS] [-t THREADS] [-r PAIRS/S] [-s SIZE] [-p REPEATS]
- *         [-d DEPTH]
+ *         [-d DEPTH] [-k]
  *
  * Prints one line per repeat and the best: wall time of a thread per pair, in ns.
  * With -r each thread makes that many pairs a second and only the time inside the
  * calls is counted. With -d the calls are made from that many functions deep,
- * which have frame pointers.
+ * which have frame pointers. With -k a launch of a kernel takes the place of a pair.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +23,10 @@
 
 static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
+static int (*launch)(uint64_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+		     unsigned, void *, void **, void **);
 static int (*set_current)(void *);
+static uint64_t kernel; /* not 0: launches */
 static void *context;
 static long pairs = 1000000, rate;
 static size_t size = 4096;
@@ -39,7 +42,8 @@ static uint64_t now(void)
 static void pair(void)
 {
 	uint64_t p;
-	if (mem_alloc(&p, size) || mem_free(p)) {
+	if (kernel ? launch(kernel, 80, 1, 1, 128, 1, 1, 0, NULL, NULL, NULL) :
+		     (mem_alloc(&p, size) || mem_free(p))) {
 		fprintf(stderr, "bench: a driver call failed\n");
 		exit(1);
 	}
@@ -94,9 +98,9 @@ static void *symbol(void *library, const char *name)
 int main(int argc, char **argv)
 {
 	const char *path = "libcuda.so.1";
-	int threads = 1, repeats = 3, option;
+	int threads = 1, repeats = 3, launches = 0, option;
 
-	while ((option = getopt(argc, argv, "l:n:t:r:s:p:d:")) != -1) {
+	while ((option = getopt(argc, argv, "l:n:t:r:s:p:d:k")) != -1) {
 		switch (option) {
 		case 'l': path = optarg; break;
 		case 'n': pairs = atol(optarg); break;
@@ -105,6 +109,7 @@ int main(int argc, char **argv)
 		case 's': size = strtoul(optarg, NULL, 0); break;
 		case 'p': repeats = atoi(optarg); break;
 		case 'd': depth = atoi(optarg); break;
+		case 'k': launches = 1; break;
 		default: return 2;
 		}
 	}
@@ -125,6 +130,18 @@ int main(int argc, char **argv)
 	if (init(0) || retain(&context, 0)) {
 		fprintf(stderr, "bench: no device\n");
 		return 1;
+	}
+	if (launches) {
+		int (*load)(uint64_t *, const char *) = (int (*)(uint64_t *, const char *))symbol(library, "cuModuleLoadData");
+		int (*get)(uint64_t *, uint64_t, const char *) =
+			(int (*)(uint64_t *, uint64_t, const char *))symbol(library, "cuModuleGetFunction");
+		uint64_t module;
+
+		*(void **)&launch = symbol(library, "cuLaunchKernel");
+		if (set_current(context) || load(&module, "image") || get(&kernel, module, "bench_kernel")) {
+			fprintf(stderr, "bench: no kernel\n");
+			return 1;
+		}
 	}
 	double best = 0;
 	for (int r = 0; r < repeats; r++) {

@@ -17,8 +17,7 @@ static struct stream *stream_of(CUstream s)
 	return find(SPACE_STREAM, s);
 }
 
-/* 0: the default stream, 1: legacy, 2: per thread. */
-static bool is_stream(CUstream s)
+bool is_stream(CUstream s)
 {
 	return s <= 2 || stream_of(s);
 }

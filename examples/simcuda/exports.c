@@ -11,12 +11,14 @@
 #include <unistd.h>
 
 #include "exports.h"
+#include "later.h"
 #include "state.h"
 
 void vmm_reset(void);
 
 #define X(symbol, ...) CUresult impl_##symbol();
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
 
@@ -47,6 +49,7 @@ __attribute__((used, visibility("hidden"))) unsigned simcuda_state = 0;
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
 #elif defined(__aarch64__)
@@ -75,6 +78,7 @@ OTHER_APIS(X)
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
 #else
@@ -85,6 +89,7 @@ OTHER_APIS(X)
 
 #define X(symbol, ...) CUresult symbol();
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
 
@@ -93,7 +98,7 @@ static const struct {
 	void *address;
 } exports[] = {
 #define X(symbol, ...) {#symbol, (void *)symbol},
-	CUDA_APIS(X) OTHER_APIS(X)
+	CUDA_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
 #undef X
 };
 
@@ -163,6 +168,22 @@ EXPORTED void simcuda_tag(uint64_t tag)
 	thread.tag = tag;
 }
 
+/* Work that a library above the driver puts on a stream: see later.h. */
+EXPORTED void simcuda_later(uint64_t stream, bool (*is_done)(void *), void *arg)
+{
+	later_add(stream, is_done, arg);
+}
+
+/* The device of the calling thread's context; -1: none. */
+EXPORTED int simcuda_device(void)
+{
+	CUresult why;
+	pthread_mutex_lock(&sim.lock);
+	struct context *ctx = current(&why);
+	pthread_mutex_unlock(&sim.lock);
+	return ctx ? ctx->device : -1;
+}
+
 /* Brings the journal's file to its final length; records may still follow. */
 EXPORTED void simcuda_flush(void)
 {
@@ -205,6 +226,7 @@ static void after_fork_in_child(void)
 	state_reset();
 	vmm_reset();
 	journal_forked();
+	later_reset();
 }
 
 __attribute__((constructor)) static void load(void)

@@ -3,7 +3,7 @@
 #define SIMCUDA_EXPORTS_H
 
 /*
- * exports: the driver entries beside those of CUDA_APIS: what a ctypes workload
+ * exports: the driver entries beside those of CUDA_APIS and DRIVER_CALLS: what a ctypes workload
  * or another client needs to get as far as its allocations. They decide nothing
  * about who holds memory, so they are not journaled.
  */
@@ -28,7 +28,6 @@
 	X(cuDevicePrimaryCtxSetFlags_v2) \
 	X(cuDeviceSetMemPool)           \
 	X(cuCtxGetCurrent)              \
-	X(cuCtxSynchronize)             \
 	X(cuCtxGetApiVersion)           \
 	X(cuMemGetInfo)                 \
 	X(cuMemGetInfo_v2)              \
@@ -46,22 +45,11 @@
 	X(cuStreamCreate)               \
 	X(cuStreamCreateWithPriority)   \
 	X(cuStreamDestroy_v2)           \
-	X(cuStreamSynchronize)          \
-	X(cuStreamSynchronize_ptsz)     \
-	X(cuStreamQuery)                \
-	X(cuStreamQuery_ptsz)           \
 	X(cuEventCreate)                \
 	X(cuEventDestroy_v2)            \
-	X(cuEventRecord)                \
-	X(cuEventRecord_ptsz)           \
-	X(cuEventQuery)                 \
-	X(cuEventSynchronize)           \
-	X(cuMemcpyHtoD_v2)              \
-	X(cuMemcpyDtoH_v2)              \
-	X(cuMemcpyDtoD_v2)              \
-	X(cuMemcpyHtoDAsync_v2)         \
-	X(cuMemcpyDtoHAsync_v2)         \
-	X(cuMemsetD8_v2)                \
-	X(cuMemsetD8Async)
+	X(cuGraphCreate)                \
+	X(cuGraphDestroy)               \
+	X(cuGraphExecDestroy)           \
+	X(cuThreadExchangeStreamCaptureMode)
 
 #endif

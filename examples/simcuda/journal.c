@@ -12,7 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../bpf/cuda_apis.h"
 #include "journal.h"
 
 /* The file grows and is mapped by windows: 32,768 records, 4 MiB. */
@@ -30,12 +29,6 @@ static struct {
 	uint64_t window_index; /* valid while window is not NULL */
 } journal = {.fd = -1};
 
-static const char api_names[] = "(none)\0"
-#define X(symbol, op, kind, flags, a, b, c) #symbol "\0"
-	CUDA_APIS(X)
-#undef X
-	;
-_Static_assert(JOURNAL_NAMES + sizeof(api_names) <= JOURNAL_HEADER, "the names fit the header");
 _Static_assert(sizeof(struct journal_header) <= JOURNAL_NAMES, "the names follow the header");
 
 static uint64_t monotonic_ns(void)
@@ -66,7 +59,7 @@ static uint64_t process_start_ticks(void)
 
 static bool give_up(const char *what)
 {
-	fprintf(stderr, "simcuda: journal: %s: %s; later records are lost\n", what, strerror(errno));
+	fprintf(stderr, "%s: journal: %s: %s; later records are lost\n", journal_program, what, strerror(errno));
 	journal.broken = true;
 	return false;
 }
@@ -105,9 +98,9 @@ static bool journal_open(void)
 	h->capacity = journal.capacity;
 	h->devices = journal.devices;
 	h->image = image;
-	h->api_count = CUDA_API_COUNT;
+	h->api_count = journal_api_count;
 	prctl(PR_GET_NAME, h->comm);
-	memcpy((char *)map + JOURNAL_NAMES, api_names, sizeof(api_names));
+	memcpy((char *)map + JOURNAL_NAMES, journal_api_names, journal_names_bytes);
 	memcpy(h->magic, JOURNAL_MAGIC, sizeof(h->magic));
 	return true;
 }

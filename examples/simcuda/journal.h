@@ -43,6 +43,12 @@ enum journal_type {
 	JOURNAL_ALLOC = 2,    /* an allocation begins */
 	JOURNAL_FREE = 3,     /* it ends because a call freed it */
 	JOURNAL_IMPLICIT = 4, /* it ends with its context; cause: the call's record */
+	JOURNAL_WORK = 5,     /* a call of DRIVER_CALLS: work, copies, waits, names */
+	/* A call of NCCL (examples/simnccl). ptr: communicator; size: count; context: its
+	 * identity; device: rank; kind: type; alloc_seq: number of the collective, or of the
+	 * send or receive of that pair; grid[0]: root or peer; grid[1]: reduction; NESTED: in
+	 * a group. */
+	JOURNAL_COLLECTIVE = 6,
 };
 
 enum journal_flag {
@@ -59,16 +65,30 @@ struct journal_record {
 	uint64_t ptr;	    /* pointer or handle */
 	uint64_t size;	    /* bytes: held, or asked for by a failed call */
 	uint64_t context;   /* owner; 0: none (virtual memory management) */
-	uint64_t alloc_seq; /* of FREE and IMPLICIT: the ALLOC record's seq */
-	uint64_t cause;	    /* of IMPLICIT: the seq of the call's own record */
+	uint64_t alloc_seq; /* of FREE and IMPLICIT: the ALLOC record's seq; of WORK: nodes
+			       of the graph that was launched */
+	uint64_t cause;	    /* of IMPLICIT: the seq of the call's own record; of WORK: the
+			       FNV-1a of the kernel's name */
 	uint32_t tid;
 	int32_t result; /* CUresult */
 	int32_t device; /* ordinal; -1: unknown, or host memory of cuMemCreate */
-	uint16_t api;	/* enum cuda_api_id of the outermost call */
+	uint16_t api;	/* of the outermost call: enum cuda_api_id, then DRIVER_CALLS */
 	uint8_t type, kind, flags;
-	uint8_t reserved[43];
+	/* Of WORK, else 0: */
+	uint8_t direction; /* enum copy_direction */
+	uint8_t captured;  /* 1: it became a node of a graph */
+	uint8_t pad;
+	uint32_t grid[3], block[3];
+	uint32_t shared_bytes;
+	uint64_t stream;   /* 1: the default stream, 2: of the thread, 0: none */
+	uint64_t start_ns; /* CLOCK_MONOTONIC; time_ns is the end */
 };
 _Static_assert(sizeof(struct journal_record) == 128, "the reader relies on it");
+
+/* What the program that writes says of itself (names.c). */
+extern const char journal_program[];
+extern const char journal_api_names[]; /* number 0 first, NUL-terminated each */
+extern const uint32_t journal_names_bytes, journal_api_count;
 
 /* All of these are called with the driver's lock held. */
 void journal_setup(const char *dir, uint32_t devices, uint64_t capacity);

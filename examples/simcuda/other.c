@@ -249,11 +249,6 @@ CUresult impl_cuCtxGetCurrent(CUcontext *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult impl_cuCtxSynchronize(void)
-{
-	return WITH_CONTEXT(ctx->handle ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN);
-}
-
 CUresult impl_cuCtxGetApiVersion(CUcontext handle, unsigned *out)
 {
 	(void)handle;
@@ -409,44 +404,3 @@ CUresult impl_cuStreamDestroy_v2(CUstream handle)
 	pthread_mutex_unlock(&sim.lock);
 	return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
-
-CUresult impl_cuEventCreate(CUevent *out, unsigned flags)
-{
-	(void)flags;
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	*out = handle_new();
-	pthread_mutex_unlock(&sim.lock);
-	return CUDA_SUCCESS;
-}
-
-CUresult impl_cuEventDestroy_v2(CUevent event)
-{
-	pthread_mutex_lock(&sim.lock);
-	handle_free(event);
-	pthread_mutex_unlock(&sim.lock);
-	return CUDA_SUCCESS;
-}
-
-/* Everything has always happened already. The arguments are not looked at. */
-#define DONE(symbol)                      \
-	CUresult impl_##symbol(void)      \
-	{                                 \
-		return ready();           \
-	}
-DONE(cuStreamSynchronize)
-DONE(cuStreamSynchronize_ptsz)
-DONE(cuStreamQuery)
-DONE(cuStreamQuery_ptsz)
-DONE(cuEventRecord)
-DONE(cuEventRecord_ptsz)
-DONE(cuEventQuery)
-DONE(cuEventSynchronize)
-DONE(cuMemcpyHtoD_v2)
-DONE(cuMemcpyDtoH_v2)
-DONE(cuMemcpyDtoD_v2)
-DONE(cuMemcpyHtoDAsync_v2)
-DONE(cuMemcpyDtoHAsync_v2)
-DONE(cuMemsetD8_v2)
-DONE(cuMemsetD8Async)

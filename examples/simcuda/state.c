@@ -264,6 +264,33 @@ CUresult end(struct call *c, CUresult result)
 	return result;
 }
 
+CUresult end_work(struct call *c, const struct work *w, CUresult result)
+{
+	struct journal_record r = {
+		.type = JOURNAL_WORK,
+		.result = result,
+		.ptr = w->function,
+		.size = w->bytes,
+		.cause = w->name,
+		.alloc_seq = w->nodes,
+		.device = -1,
+		.direction = w->direction,
+		.captured = w->captured,
+		.shared_bytes = w->shared_bytes,
+		.stream = w->stream,
+		.start_ns = w->start_ns,
+	};
+	CUresult why;
+	struct context *ctx = current(&why);
+	if (ctx)
+		r.device = ctx->device;
+	memcpy(r.grid, w->grid, sizeof(r.grid));
+	memcpy(r.block, w->block, sizeof(r.block));
+	write_record(c, &r);
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
 /* ------------------------------------------------------------------- objects */
 
 /* Managed memory may exceed the devices (it is paged): 1 TiB in all. */

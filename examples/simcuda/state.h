@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "../../bpf/cuda_apis.h"
+#include "../../bpf/launch_apis.h"
 #include "cuda.h"
 #include "journal.h"
 
@@ -32,6 +33,10 @@ enum space {
 	SPACE_POOL,
 	SPACE_STREAM,
 	SPACE_EVENT,
+	SPACE_MODULE,	/* modules and libraries */
+	SPACE_FUNCTION, /* functions and kernels */
+	SPACE_GRAPH,
+	SPACE_EXEC, /* instantiated graphs */
 };
 
 struct object {
@@ -67,6 +72,7 @@ struct pool {
 struct stream {
 	uint64_t handle;
 	struct context *context;
+	struct graph *capture; /* that its work goes to, while it is capturing */
 };
 
 struct sim {
@@ -119,6 +125,20 @@ CUresult end(struct call *c, CUresult result);
 	})
 
 void record(struct call *c, enum journal_type type, const struct object *o);
+
+/* Work of one of DRIVER_CALLS, as its record tells it. */
+struct work {
+	uint64_t function, name; /* name: FNV-1a of all of it */
+	uint64_t stream, bytes, nodes;
+	uint64_t start_ns;
+	uint32_t grid[3], block[3], shared_bytes;
+	uint8_t direction, captured;
+};
+/* Writes the record of the call and drops the lock, as end() does. */
+CUresult end_work(struct call *c, const struct work *w, CUresult result);
+/* Number of a DRIVER_CALLS function in the journal. */
+#define WORK_API(api) (CUDA_API_COUNT - 1 + (api))
+bool is_stream(CUstream s); /* 0: the default stream, 1: legacy, 2: per thread */
 
 /* The table of everything that has a number. */
 void *find(enum space space, uint64_t number);

@@ -108,7 +108,10 @@ func tableSymbols(t *testing.T, path, pattern string) []string {
 	return names
 }
 
-const table = "../../../bpf/cuda_apis.h"
+const (
+	table = "../../../bpf/cuda_apis.h"
+	calls = "../../../bpf/launch_apis.h"
+)
 
 func TestExportsAreTheTables(t *testing.T) {
 	f, err := elf.Open(filepath.Join(built(t), "libcuda.so.1"))
@@ -116,7 +119,8 @@ func TestExportsAreTheTables(t *testing.T) {
 	defer f.Close()
 	want := append(tableSymbols(t, table, `X\((cu\w+), CUDA_`),
 		tableSymbols(t, "../exports.h", `X\((cu\w+)\)`)...)
-	want = append(want, "simcuda_tag", "simcuda_flush")
+	want = append(want, tableSymbols(t, calls, `X\((cu\w+), CALL_`)...)
+	want = append(want, "simcuda_tag", "simcuda_flush", "simcuda_later", "simcuda_device")
 	sort.Strings(want)
 
 	dynamic, err := f.DynamicSymbols()

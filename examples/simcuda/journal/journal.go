@@ -28,9 +28,10 @@ const (
 	Array
 	VMM
 	Pool
+	Tensor // a block of simtorch's pool
 )
 
-var kindNames = [...]string{"none", "device", "managed", "host", "array", "vmm", "pool"}
+var kindNames = [...]string{"none", "device", "managed", "host", "array", "vmm", "pool", "tensor"}
 
 // String is the kind's name in lower case, as tracers print it.
 func (k Kind) String() string {
@@ -52,6 +53,12 @@ const (
 	Free
 	// Implicit ends an allocation together with its context.
 	Implicit
+	// Work is a call that launches, copies, waits or names; it holds nothing.
+	Work
+	// Collective is a call of NCCL (examples/simnccl). Ptr is the communicator, Context
+	// its identity, Device its rank, Size the count, Kind the type, AllocSeq the number
+	// of the collective, or of the send or receive of its pair; Nested: in a group.
+	Collective Type = 6
 )
 
 // Flags of a record.
@@ -93,8 +100,8 @@ type Record struct {
 	Ptr      uint64 // pointer or handle
 	Size     uint64 // bytes held, or asked for by a failed call
 	Context  uint64 // owner; 0 for physical memory
-	AllocSeq uint64 // of Free and Implicit: the Alloc record's Seq
-	Cause    uint64 // of Implicit: the Seq of the call's own record
+	AllocSeq uint64 // of Free and Implicit: the Alloc record's Seq; of Work: nodes of the graph
+	Cause    uint64 // of Implicit: the Seq of the call's own record; of Work: FNV-1a of the kernel's name
 	TID      uint32
 	Result   int32
 	Device   int32
@@ -102,6 +109,17 @@ type Record struct {
 	Type     Type
 	Kind     Kind
 	Flags    uint8
+
+	// Of Work. Ptr is the kernel's handle, Size the bytes of a copy.
+	Direction   uint8 // enum copy_direction of bpf/launch_apis.h
+	Captured    bool  // it became a node of a graph
+	Grid, Block [3]uint32
+	SharedBytes uint32
+	Stream      uint64 // 1: the default stream, 2: of the thread, 0: none
+	StartNS     uint64 // CLOCK_MONOTONIC; TimeNS is the end
+
+	// Of Collective, with Stream (its handle) and StartNS.
+	Peer, Reduction int32 // root or peer, ncclRedOp_t; -1: none
 }
 
 // Journal is one file.
@@ -165,6 +183,17 @@ func Parse(b []byte) (*Journal, error) {
 			TID: le.Uint32(r[64:]), Result: int32(le.Uint32(r[68:])),
 			Device: int32(le.Uint32(r[72:])), API: le.Uint16(r[76:]),
 			Type: Type(r[78]), Kind: Kind(r[79]), Flags: r[80],
+		}
+		if w := &j.Records[i]; w.Type == Work {
+			w.Direction, w.Captured = r[81], r[82] != 0
+			for k := range 3 {
+				w.Grid[k], w.Block[k] = le.Uint32(r[84+4*k:]), le.Uint32(r[96+4*k:])
+			}
+			w.SharedBytes, w.Stream, w.StartNS = le.Uint32(r[108:]), le.Uint64(r[112:]), le.Uint64(r[120:])
+		}
+		if c := &j.Records[i]; c.Type == Collective {
+			c.Peer, c.Reduction = int32(le.Uint32(r[84:])), int32(le.Uint32(r[88:]))
+			c.Stream, c.StartNS = le.Uint64(r[112:]), le.Uint64(r[120:])
 		}
 	}
 	return j, nil

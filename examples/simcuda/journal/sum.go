@@ -103,6 +103,9 @@ func Summarize(journals []*Journal) (*Summary, error) {
 		live := map[uint64]held{}
 		for i := range j.Records {
 			r := &j.Records[i]
+			if r.Type >= Work { // nor does it hold anything
+				continue
+			}
 			if r.Flags&First != 0 {
 				total.Calls++
 			}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The entries of DRIVER_CALLS about streams, events and graphs, and those that make
+ * and end events and graphs. A graph is a number of nodes.
+ */
+#include <stdlib.h>
+
+#include "later.h"
+#include "launch.h"
+
+struct graph {
+	uint64_t handle, nodes;
+	bool capturing;
+	unsigned users; /* its handle, streams and events: freed with the last */
+};
+
+struct event {
+	uint64_t handle, stream;
+	struct graph *capture;
+};
+
+static void capture_put(struct graph **of)
+{
+	if (*of && !--(*of)->users)
+		free(*of);
+	*of = NULL;
+}
+
+static void capture_set(struct graph **of, struct graph *g)
+{
+	if (g)
+		g->users++;
+	capture_put(of);
+	*of = g;
+}
+
+/* What the stream is being captured into; NULL: it is not. */
+static struct graph *captured(uint64_t stream)
+{
+	struct stream *s = find(SPACE_STREAM, stream);
+	return s && s->capture && s->capture->capturing ? s->capture : NULL;
+}
+
+CUresult submit(struct work *w)
+{
+	if (!is_stream(w->stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	struct graph *g = captured(w->stream);
+	if (g) {
+		g->nodes++;
+		w->captured = 1;
+	}
+	return CUDA_SUCCESS;
+}
+
+/* --------------------------------------------------------------- events and waits */
+
+CUresult impl_cuEventCreate(CUevent *out, unsigned flags)
+{
+	struct event *e = calloc(1, sizeof(*e));
+	if (!out || !e) {
+		free(e);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	pthread_mutex_lock(&sim.lock);
+	*out = e->handle = handle_new();
+	insert(SPACE_EVENT, e->handle, e);
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuEventDestroy_v2(CUevent handle)
+{
+	later_forget(handle);
+	pthread_mutex_lock(&sim.lock);
+	struct event *e = find(SPACE_EVENT, handle);
+	if (e) {
+		capture_put(&e->capture);
+		forget(SPACE_EVENT, handle);
+		handle_free(handle);
+		free(e);
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return e ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/*
+ * What was given to a stream is done at once, but for what libraries have put there.
+ * That has a lock of its own, and is waited for without the driver's.
+ */
+#define LATER(expression)                          \
+	({                                         \
+		pthread_mutex_unlock(&sim.lock);   \
+		bool done_ = (expression);         \
+		pthread_mutex_lock(&sim.lock);     \
+		done_;                             \
+	})
+
+static CUresult done(bool is_done)
+{
+	return is_done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult event_record(struct work *w, CUevent handle)
+{
+	struct event *e = find(SPACE_EVENT, handle);
+	if (!e || !is_stream(w->stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	e->stream = w->stream;
+	capture_set(&e->capture, captured(w->stream));
+	LATER((later_record(handle, w->stream), true));
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_done(struct work *w, CUevent handle, bool wait)
+{
+	struct event *e = find(SPACE_EVENT, handle);
+	if (!e)
+		return CUDA_ERROR_INVALID_HANDLE;
+	w->stream = e->stream;
+	return done(LATER(later_event(handle, wait)));
+}
+
+static CUresult stream_wait(struct work *w, CUevent handle)
+{
+	struct event *e = find(SPACE_EVENT, handle);
+	struct stream *s = find(SPACE_STREAM, w->stream);
+	if (!e || !is_stream(w->stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (s && e->capture && e->capture->capturing)
+		capture_set(&s->capture, e->capture);
+	LATER((later_after(w->stream, handle), true));
+	return CUDA_SUCCESS;
+}
+
+static CUresult stream_done(uint64_t stream, bool wait)
+{
+	if (!is_stream(stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return done(LATER(later_stream(stream, wait)));
+}
+
+/* Of the process: contexts are not told apart. */
+static CUresult context_done(void)
+{
+	CUresult why = CUDA_SUCCESS;
+	if (!current(&why))
+		return why;
+	return done(LATER(later_all(true)));
+}
+
+PTSZ(cuStreamSynchronize, (CUstream s), stream_done(s, true), .stream = s)
+PTSZ(cuStreamQuery, (CUstream s), stream_done(s, false), .stream = s)
+ONLY(cuCtxSynchronize, (void), context_done())
+ONLY(cuEventSynchronize, (CUevent e), event_done(&w, e, true))
+ONLY(cuEventQuery, (CUevent e), event_done(&w, e, false))
+PTSZ(cuEventRecord, (CUevent e, CUstream s), event_record(&w, e), .stream = s)
+PTSZ(cuEventRecordWithFlags, (CUevent e, CUstream s), event_record(&w, e), .stream = s)
+PTSZ(cuStreamWaitEvent, (CUstream s, CUevent e), stream_wait(&w, e), .stream = s)
+
+/* --------------------------------------------------------------------------- graphs */
+
+static struct graph *graph_new(enum space space, uint64_t nodes)
+{
+	struct graph *g = calloc(1, sizeof(*g));
+	if (!g)
+		abort();
+	*g = (struct graph){.handle = handle_new(), .nodes = nodes, .users = 1};
+	insert(space, g->handle, g);
+	return g;
+}
+
+static CUresult graph_end(enum space space, uint64_t handle)
+{
+	pthread_mutex_lock(&sim.lock);
+	struct graph *g = find(space, handle);
+	bool found = g != NULL;
+	if (found) {
+		forget(space, handle);
+		handle_free(handle);
+		g->capturing = false;
+		capture_put(&g);
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult impl_cuGraphCreate(uint64_t *out, unsigned flags)
+{
+	if (!out || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	*out = graph_new(SPACE_GRAPH, 0)->handle;
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuGraphDestroy(uint64_t graph)
+{
+	return graph_end(SPACE_GRAPH, graph);
+}
+
+CUresult impl_cuGraphExecDestroy(uint64_t exec)
+{
+	return graph_end(SPACE_EXEC, exec);
+}
+
+CUresult impl_cuThreadExchangeStreamCaptureMode(int *mode)
+{
+	return mode ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult capture_begin(uint64_t stream)
+{
+	struct stream *s = find(SPACE_STREAM, stream);
+	if (!s || captured(stream))
+		return CUDA_ERROR_INVALID_VALUE;
+	struct graph *g = graph_new(SPACE_GRAPH, 0);
+	g->capturing = true;
+	capture_set(&s->capture, g);
+	return CUDA_SUCCESS;
+}
+
+static CUresult capture_end(uint64_t stream, uint64_t *out)
+{
+	struct graph *g = captured(stream);
+	if (!g || !out)
+		return CUDA_ERROR_INVALID_VALUE;
+	g->capturing = false;
+	*out = g->handle;
+	return CUDA_SUCCESS;
+}
+
+PTSZ(cuStreamBeginCapture, (CUstream s), capture_begin(s), .stream = s)
+PTSZ(cuStreamBeginCapture_v2, (CUstream s, int mode), capture_begin(s), .stream = s)
+PTSZ(cuStreamEndCapture, (CUstream s, uint64_t *out), capture_end(s, out), .stream = s)
+
+static CUresult instantiate(uint64_t *out, uint64_t graph)
+{
+	struct graph *g = find(SPACE_GRAPH, graph);
+	if (!g || !out)
+		return g ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	*out = graph_new(SPACE_EXEC, g->nodes)->handle;
+	return CUDA_SUCCESS;
+}
+
+ONLY(cuGraphInstantiate, (uint64_t *out, uint64_t graph), instantiate(out, graph))
+ONLY(cuGraphInstantiate_v2, (uint64_t *out, uint64_t graph), instantiate(out, graph))
+ONLY(cuGraphInstantiateWithFlags, (uint64_t *out, uint64_t graph), instantiate(out, graph))
+PTSZ(cuGraphInstantiateWithParams, (uint64_t *out, uint64_t graph), instantiate(out, graph))
+
+static CUresult node(uint64_t *out, uint64_t graph)
+{
+	struct graph *g = find(SPACE_GRAPH, graph);
+	if (!g || !out)
+		return g ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+	*out = g->handle + ++g->nodes; /* nobody looks at it */
+	return CUDA_SUCCESS;
+}
+
+#define NODE(symbol) ONLY(symbol, (uint64_t *out, uint64_t graph), node(out, graph))
+NODE(cuGraphAddKernelNode)
+NODE(cuGraphAddKernelNode_v2)
+NODE(cuGraphAddMemcpyNode)
+NODE(cuGraphAddMemsetNode)
+NODE(cuGraphAddHostNode)
+NODE(cuGraphAddChildGraphNode)
+NODE(cuGraphAddEmptyNode)
+NODE(cuGraphAddEventRecordNode)
+NODE(cuGraphAddEventWaitNode)
+NODE(cuGraphAddMemAllocNode)
+NODE(cuGraphAddMemFreeNode)
+NODE(cuGraphAddNode)
+NODE(cuGraphAddNode_v2)
+
+static CUresult graph_launch(struct work *w, uint64_t exec)
+{
+	struct graph *g = find(SPACE_EXEC, exec);
+	if (!g)
+		return CUDA_ERROR_INVALID_HANDLE;
+	w->nodes = g->nodes;
+	return submit(w);
+}
+
+PTSZ(cuGraphLaunch, (uint64_t exec, CUstream s), graph_launch(&w, exec), .stream = s)

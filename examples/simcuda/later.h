@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMCUDA_LATER_H
+#define SIMCUDA_LATER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * later: work on a stream that is done some time after it was issued. The driver has
+ * none of its own; libraries above it do (examples/simnccl: a collective is done when
+ * all ranks have come). A stream does its work in order; what is on no stream here is
+ * done at once.
+ *
+ * It has a lock of its own, never held while is_done() of the work is not, and must be
+ * called without the driver's. Waits poll: who is waited for may be another process.
+ */
+
+/* Puts work on a stream. is_done(arg) is asked until it says yes, and then not again. */
+void later_add(uint64_t stream, bool (*is_done)(void *), void *arg);
+
+/* What was issued so far is done; with `wait`, they return when it is, and true. */
+bool later_stream(uint64_t stream, bool wait);
+bool later_all(bool wait);
+
+/* An event is done when what was on the stream at its recording is. */
+void later_record(uint64_t event, uint64_t stream);
+bool later_event(uint64_t event, bool wait);
+void later_forget(uint64_t event);
+
+/* The stream's next work waits for an event. */
+void later_after(uint64_t stream, uint64_t event);
+
+/* The child of a fork has no work. */
+void later_reset(void);
+
+#endif

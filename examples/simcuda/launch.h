@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMCUDA_LAUNCH_H
+#define SIMCUDA_LAUNCH_H
+
+/*
+ * launch: one call of DRIVER_CALLS, from its entry to its record. What the entry does
+ * besides being recorded is an expression that runs with the lock held.
+ */
+#include "state.h"
+
+/* What most entries do with most of their arguments is nothing. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* Begins it: takes the lock. `w` is filled further by the expression. */
+CUresult work_begin(struct call *c, struct work *w, unsigned api);
+
+/* Runs an expression that yields a CUresult as one call, with `w` as what it is about. */
+#define WORK(symbol, expression, ...)                               \
+	({                                                          \
+		struct call c;                                      \
+		struct work w = {__VA_ARGS__};                      \
+		CUresult r_ = work_begin(&c, &w, API_##symbol);     \
+		if (r_ == CUDA_SUCCESS)                             \
+			r_ = (expression);                          \
+		end_work(&c, &w, r_);                               \
+	})
+
+/* Two exported forms of one function: `symbol`, and that with another default stream. */
+#define FORMS(symbol, suffix, parameters, expression, ...)          \
+	CUresult impl_##symbol parameters                           \
+	{                                                           \
+		return WORK(symbol, expression, __VA_ARGS__);       \
+	}                                                           \
+	CUresult impl_##symbol##suffix parameters                   \
+	{                                                           \
+		return WORK(symbol##suffix, expression, __VA_ARGS__); \
+	}
+#define PTSZ(symbol, parameters, expression, ...) FORMS(symbol, _ptsz, parameters, expression, __VA_ARGS__)
+#define PTDS(symbol, parameters, expression, ...) FORMS(symbol, _ptds, parameters, expression, __VA_ARGS__)
+#define ONLY(symbol, parameters, expression, ...)                   \
+	CUresult impl_##symbol parameters                           \
+	{                                                           \
+		return WORK(symbol, expression, __VA_ARGS__);       \
+	}
+
+/* The work goes to a graph if its stream is being captured. */
+CUresult submit(struct work *w);
+
+#endif
