@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMNCCL_STATE_H
+#define SIMNCCL_STATE_H
+
+/*
+ * state: communicators, the calls that a thread has in a group, and what is written down.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "../../bpf/nccl_apis.h"
+#include "../simcuda/journal.h"
+#include "nccl.h"
+#include "world.h"
+
+#define NCCL_MAGIC 0x0280028002800280ull /* in every communicator, as in NCCL's */
+
+/* A communicator's world, which its unfinished work needs longer than itself. */
+struct room {
+	struct world *world;
+	_Atomic int users;
+	_Atomic bool aborted;
+	int rank, size;
+};
+
+/* The fields in front are NCCL's own, in its order, at other places: a tracer that reads
+ * them has to find out where, as it has for each version of the real one. */
+struct ncclComm {
+	uint64_t startMagic;
+	char opaque[5496];
+	uint64_t commHash;
+	int rank, nRanks, cudaDev;
+	/* From here on ours. */
+	struct room *room;
+	uint32_t splits;
+	ncclResult_t async_error;
+	uint64_t endMagic;
+};
+
+/* An operation that was issued. */
+struct op {
+	struct room *room;
+	int kind; /* enum nccl_op */
+	int peer;
+	uint64_t number, bytes, issued_ns;
+	bool done;
+};
+
+/* Operations that are issued together, on one stream. */
+struct work {
+	size_t count;
+	struct op ops[];
+};
+
+#define GROUP_MAX 4096
+
+/* A communicator that a group is to make. */
+struct birth {
+	ncclComm_t comm;
+	ncclComm_t *out;
+	ncclComm_t parent; /* of a split; else NULL */
+	uint32_t number;
+	int color;
+};
+
+struct thread {
+	uint64_t tag;
+	int depth;
+	size_t ops, births;
+	struct op op[GROUP_MAX];
+	uint64_t stream[GROUP_MAX];
+	struct birth birth[64];
+};
+extern __thread struct thread thread;
+
+struct sim {
+	uint64_t latency_ns, bytes_per_second; /* 0: none, any */
+	_Atomic uint64_t calls[16];	       /* of each op, for faults */
+	_Atomic int rank; /* in the process's first communicator; -1: none yet */
+};
+extern struct sim sim;
+
+bool valid(ncclComm_t comm);
+
+/* Puts what was issued on its stream. */
+void issue(const struct op *ops, size_t count, uint64_t stream);
+/* The thread's group ends. */
+ncclResult_t group_end(void);
+/* Communicators without a world wait for their ranks; failed: *out becomes NULL. */
+ncclResult_t be_born(struct birth *b);
+
+/* Before operation `kind`: what SIMNCCL_FAULT has for this rank, which may change the
+ * count and the root, and may not return. */
+void faults(int kind, size_t *count, int *root, int size);
+void faults_setup(void);
+
+/* Who called what. */
+struct call {
+	unsigned api; /* enum nccl_api_id */
+	ncclComm_t comm;
+	uint64_t count, match, op_seq, stream, start_ns;
+	int peer, reduction, type;
+	bool grouped;
+};
+void note(const struct call *c, ncclResult_t result);
+
+/* Of the simulated driver, where that is loaded. */
+int current_device(void);
+void put_on_stream(uint64_t stream, bool (*is_done)(void *), void *arg);
+
+#endif

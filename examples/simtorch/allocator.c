@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libc10_cuda.so: a caching allocator over whatever libcuda.so.1 is there, which
+ * reports to libc10.so as PyTorch's does: under its lock, for every block that it hands
+ * out or takes back, with the pool's totals; and before it fails. See README.md.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../../bpf/cuda_apis.h"
+#include "../simcuda/journal.h"
+#include "c10.h"
+#include "pool.h"
+
+#define EXPORTED __attribute__((visibility("default")))
+#define MAX_DEVICES 16
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct pool pools[MAX_DEVICES];
+static uint64_t serial;
+static __thread uint64_t tag;
+
+static struct {
+	int (*init)(unsigned);
+	int (*retain)(void **, int);
+	int (*set)(void *);
+	int (*alloc)(uint64_t *, size_t);
+	int (*free)(uint64_t);
+	void *context[MAX_DEVICES];
+} driver;
+
+static void *need(void *library, const char *name)
+{
+	void *f = dlsym(library, name);
+
+	if (!f) {
+		fprintf(stderr, "simtorch: libcuda.so.1 has no %s\n", name);
+		abort();
+	}
+	return f;
+}
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static void in_child(void)
+{
+	journal_forked();
+	pthread_mutex_unlock(&lock);
+}
+
+static void start(void)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+
+	if (!library) {
+		fprintf(stderr, "simtorch: %s\n", dlerror());
+		abort();
+	}
+	driver.init = need(library, "cuInit");
+	driver.retain = need(library, "cuDevicePrimaryCtxRetain");
+	driver.set = need(library, "cuCtxSetCurrent");
+	driver.alloc = need(library, "cuMemAlloc_v2");
+	driver.free = need(library, "cuMemFree_v2");
+	if (driver.init(0)) {
+		fprintf(stderr, "simtorch: cuInit failed\n");
+		abort();
+	}
+	journal_setup(getenv("SIMTORCH_JOURNAL"), MAX_DEVICES, 0);
+	pthread_atfork(before_fork, after_fork, in_child);
+}
+
+static __attribute__((destructor)) void finish(void) { journal_flush(); }
+
+/* Makes the device's primary context current. False: there is no such device. */
+static bool use(int device)
+{
+	pthread_once(&once, start);
+	if (device < 0 || device >= MAX_DEVICES)
+		return false;
+	if (!driver.context[device] && driver.retain(&driver.context[device], device))
+		return false;
+	return !driver.set(driver.context[device]);
+}
+
+static int take(uint64_t *pointer, uint64_t size) { return driver.alloc(pointer, size); }
+static int give(uint64_t pointer) { return driver.free(pointer); }
+
+static void note(enum journal_type type, int device, const struct block *b, uint64_t of, int result)
+{
+	struct journal_record r = {
+		.seq = ++serial, .tag = tag, .ptr = b->pointer, .size = b->size, .alloc_seq = of,
+		.result = result, .device = device, .type = type, .kind = KIND_TENSOR,
+		.flags = JOURNAL_FIRST,
+	};
+	if (journal_on())
+		journal_write(&r);
+}
+
+/* Tags the calling thread's records in the journal. */
+EXPORTED void simtorch_tag(uint64_t value) { tag = value; }
+
+/* A block of at least `size` bytes of the device's pool; NULL: out of memory. */
+EXPORTED void *simtorch_malloc(int device, uint64_t size)
+{
+	struct c10_device where = {C10_CUDA, (int8_t)device};
+	struct pool *pool;
+	struct block *b;
+	void *pointer = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (use(device)) {
+		pool = &pools[device];
+		b = pool_out(pool, size, take, give);
+		if (b) {
+			pointer = (void *)b->pointer;
+			b->serial = serial + 1;
+			note(JOURNAL_ALLOC, device, b, 0, 0);
+			REPORT_BLOCK(pointer, (int64_t)b->size, pool->allocated, pool->reserved, where);
+		} else {
+			struct block refused = {.size = size};
+
+			note(JOURNAL_CALL, device, &refused, 0, 2 /* CUDA_ERROR_OUT_OF_MEMORY */);
+			REPORT_OOM((int64_t)size, pool->allocated, pool->reserved, where);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return pointer;
+}
+
+/* Takes a block back. 0, or -1: there is none at this address. */
+EXPORTED int simtorch_free(int device, void *pointer)
+{
+	struct c10_device where = {C10_CUDA, (int8_t)device};
+	struct block *b = NULL;
+	struct pool *pool;
+	uint64_t size;
+
+	pthread_mutex_lock(&lock);
+	if (use(device)) {
+		pool = &pools[device];
+		b = pool_find(pool, (uint64_t)pointer);
+	}
+	if (b) {
+		size = b->size;
+		note(JOURNAL_FREE, device, b, b->serial, 0);
+		pool_back(pool, b);
+		REPORT_BLOCK(pointer, -(int64_t)size, pool->allocated, pool->reserved, where);
+	}
+	pthread_mutex_unlock(&lock);
+	return b ? 0 : -1;
+}
+
+/* Gives unused segments back to the driver: bytes. */
+EXPORTED uint64_t simtorch_empty_cache(int device)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&lock);
+	if (use(device))
+		bytes = pool_trim(&pools[device], give);
+	pthread_mutex_unlock(&lock);
+	return bytes;
+}
+
+/* As torch.cuda.memory_allocated() and memory_reserved(). */
+EXPORTED uint64_t simtorch_allocated(int device) { return pools[device & (MAX_DEVICES - 1)].allocated; }
+EXPORTED uint64_t simtorch_reserved(int device) { return pools[device & (MAX_DEVICES - 1)].reserved; }

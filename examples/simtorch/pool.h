@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMTORCH_POOL_H
+#define SIMTORCH_POOL_H
+
+/*
+ * pool: one device's memory as PyTorch's native caching allocator keeps it: segments
+ * of the driver, cut into blocks. All of it is called under the allocator's lock.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct block {
+	uint64_t pointer, size;
+	uint64_t serial; /* of the journal's record; 0: free */
+	bool small;	 /* of a segment for blocks up to 1 MiB */
+	struct block *before, *after; /* in the same segment, by address */
+	struct block *next;	      /* of the pool's list, in no order */
+};
+
+struct pool {
+	struct block *blocks;
+	uint64_t allocated, reserved; /* bytes handed out, and taken from the driver */
+	uint64_t peak_allocated, peak_reserved;
+};
+
+/* What the driver is asked by: 0 or a CUresult. */
+typedef int pool_take(uint64_t *pointer, uint64_t size);
+typedef int pool_give(uint64_t pointer);
+
+/* Bytes of the block that a request gets at least. */
+uint64_t pool_rounded(uint64_t size);
+/* A block of at least `size` bytes, taken out of a free one or a new segment; NULL: the
+ * driver has none, and what was cached has been given back to it. */
+struct block *pool_out(struct pool *pool, uint64_t size, pool_take *take, pool_give *give);
+/* The block that was handed out at this address; NULL: none. */
+struct block *pool_find(struct pool *pool, uint64_t pointer);
+/* Takes a block back and joins it with free neighbours. */
+void pool_back(struct pool *pool, struct block *block);
+/* Gives segments without a block in use back to the driver: bytes. */
+uint64_t pool_trim(struct pool *pool, pool_give *give);
+
+#endif

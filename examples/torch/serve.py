@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A server whose memory grows with each request, on the simulated PyTorch allocator.
+
+Two devices, as with tensor parallelism: a request takes 26 MiB on one and 14 MiB on the
+other for its part of the cache and never gives them back; its activations are given
+back at its end. The driver sees segments only, taken by whoever made the pool grow.
+
+    LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/serve.py
+
+Each line on standard input is a request; "ready" and "done" are printed.
+"""
+import ctypes
+import sys
+
+MIB = 1 << 20
+
+
+class KVCache:
+    """One worker's blocks of keys and values."""
+
+    def __init__(self, library, device, size):
+        self.library, self.device, self.size = library, device, size
+        self.blocks = {}
+
+    def append(self, request):
+        self.blocks[request] = self.library.simtorch_malloc(self.device, self.size)
+
+
+class Engine:
+    def __init__(self):
+        # The functions stand for torch.empty() and for the end of a tensor.
+        self.library = ctypes.CDLL("libc10_cuda.so")
+        self.library.simtorch_malloc.restype = ctypes.c_void_p
+        self.library.simtorch_malloc.argtypes = [ctypes.c_int, ctypes.c_uint64]
+        self.library.simtorch_free.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        self.weights = [self.load_layer(device) for device in (0, 1) for _ in range(4)]
+        self.caches = [KVCache(self.library, 0, 26 * MIB), KVCache(self.library, 1, 14 * MIB)]
+
+    def load_layer(self, device):
+        return self.library.simtorch_malloc(device, 40 * MIB)
+
+    def forward(self, layers):
+        """Activations of a size that hardly ever fits what is cached."""
+        for device in (0, 1):
+            held = [self.library.simtorch_malloc(device, (3 + layer) * MIB) for layer in range(layers)]
+            for pointer in held:
+                self.library.simtorch_free(device, pointer)
+
+    def generate(self, request):
+        self.forward(4)
+        for cache in self.caches:
+            cache.append(request)
+        self.forward(6)
+
+
+def main():
+    engine = Engine()
+    print("ready", flush=True)
+    for number, _ in enumerate(sys.stdin):
+        engine.generate(number)
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
