@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause)
+//
+// nccl_trace: what every rank has issued to its communicators, how far each has come,
+// and on which line of Python.
+//
+// Enter probes note an operation in its communicator; exit probes see whether NCCL took
+// it, and take the stack. Waits of the CUDA driver tell what is done. User space reads
+// the rows and compares the ranks; see gadget.yaml for every field.
+
+#include <vmlinux.h>
+
+#include <asm-generic/errno.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define GADGET_NO_BUF_RESERVE
+#include <gadget/buffer.h>
+#include <gadget/common.h>
+#include <gadget/macros.h>
+#include <gadget/mntns_filter.h>
+#include <gadget/types.h>
+
+#include "call_probes.h"
+#include "nccl_inflight.h"
+
+#include "capture.h"
+#include "nccl_calls.h"
+#include "python.h"
+
+/* Off: operations carry no stack, which shows what the rest costs. */
+const volatile bool stacks = true;
+GADGET_PARAM(stacks);
+
+/* NCCL is a library of its own, or part of PyTorch's. */
+#define X(symbol, ...)                                                                       \
+	{ "libnccl", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                        \
+	{ "libnccl", "pnccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                       \
+	{ "libtorch_cuda", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                  \
+	{ "libtorch_cuda", "pnccl" #symbol, API_nccl##symbol, ATTACH_EXIT },
+#define Y(symbol, ...) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
+const struct attach_point attach_points[] ATTACH_POINTS = { NCCL_APIS(X) NCCL_CUDA_APIS(Y) };
+#undef X
+#undef Y
+
+static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+{
+	nccl_enter(ctx, process_id_of(task_current()), api);
+	return 0;
+}
+
+static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, bool may_sleep)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
+	/* Losses are counted there; what could be read is the stack. */
+#ifndef LINUX_5_10
+	if (may_sleep)
+		python_unwind_sleepable(&t->stack, t->process);
+	else
+#endif
+		python_unwind(&t->stack, &t->fault, t->process);
+	return capture_store(t);
+}
+
+static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
+{
+	struct thread *t = thread_current(process_id_of(task_current()), false);
+	__u64 sp = PT_REGS_SP(ctx);
+	__u32 result = PT_REGS_RC(ctx);
+
+	if (!t || !t->call.sp || sp < RETURNED_SP(t->call.sp))
+		return 0; /* no call of ours, or a nested one */
+	if (sp > RETURNED_SP(t->call.sp))
+		drop(DROP_INFLIGHT_STALE); /* longjmp: the next call of that rank tells */
+	else if (t->call.seq)
+		operation_leave(t, result, take_stack(ctx, t, may_sleep));
+	else
+		nccl_returned(t, result, may_sleep);
+	t->call.sp = 0;
+	return 0;
+}
+
+#define X(symbol, ...) STOCK_PROBES(libnccl, nccl##symbol)
+NCCL_APIS(X)
+#undef X
+#define X(symbol, ...) STOCK_PROBES(libcuda, symbol)
+NCCL_CUDA_APIS(X)
+#undef X
+
+#ifdef LINUX_5_10
+/* There are no cookies: our attach operator, too, takes a program for each point. The
+ * order is that of attach_points. */
+#define NCCL_POINTS_OF_ONE 4
+#define X(symbol, ...)                                            \
+	[(API_nccl##symbol - 1) * 4] = &enter_nccl##symbol,       \
+	[(API_nccl##symbol - 1) * 4 + 1] = &enter_nccl##symbol,   \
+	[(API_nccl##symbol - 1) * 4 + 2] = &enter_nccl##symbol,   \
+	[(API_nccl##symbol - 1) * 4 + 3] = &enter_nccl##symbol,
+#define Y(symbol, ...) [API_##symbol - 1 + 3 * (API_cuStreamSynchronize - 1)] = &enter_##symbol,
+#define POINT_COUNT (NCCL_API_COUNT - 1 + 3 * (API_cuStreamSynchronize - 1))
+#define POINTS NCCL_APIS(X) NCCL_CUDA_APIS(Y)
+ATTACH_PROGRAMS_OF_POINTS(POINT_COUNT, POINTS, stock_exit);
+#undef X
+#undef Y
+#endif
+
+#include "call_life.h"
+#include "nccl_rows.h"
+
+DROPS_DATA_SOURCE
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

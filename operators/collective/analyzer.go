@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+)
+
+// Config of an Analyzer. The zero value has the defaults.
+type Config struct {
+	// Hang is how long somebody must have waited before it is said; default 30 s.
+	// Checkpoints and evaluations in between are shorter.
+	Hang time.Duration
+	// Straggler is how late a rank must be, at the median of the last Arrivals
+	// series of collectives, before it is called one; default 10 ms, which clocks of nodes that
+	// NTP keeps do not differ by.
+	Straggler time.Duration
+	// StragglerShare is the same as a share of the pauses in which no rank issues
+	// anything, which is the step of most programs; default 0.1. The larger of both
+	// counts.
+	StragglerShare float64
+	// Silent is how long a rank may not be observed before nothing is concluded from
+	// it any more; default 60 s.
+	Silent time.Duration
+	// Keep is how long ended ranks, and those not observed, are remembered; default
+	// 10 min. Longer than Hang.
+	Keep time.Duration
+	// MaxRanks bounds memory: ranks over all communicators; default 65,536, 2.5 KB
+	// each at most.
+	MaxRanks int
+}
+
+// Arrivals is over how many series of collectives of a communicator lateness is measured.
+const Arrivals = 64
+
+// ErrFull: the rank is not followed, because MaxRanks are. The caller counts it.
+var ErrFull = errors.New("too many ranks")
+
+// ErrImplausible: the observation contradicts itself, which a hostile process can do.
+var ErrImplausible = errors.New("implausible observation")
+
+// MaxSize of a communicator that is believed.
+const MaxSize = 1 << 20
+
+// Analyzer compares ranks. It is not safe for concurrent use.
+type Analyzer struct {
+	cfg   Config
+	comms map[uint64]*communicator
+	ranks int
+	// members of a process, so that its end need not be searched for.
+	members map[processKey]map[*member]struct{}
+	open    map[verdictKey]*Verdict
+	// fronts are made when they are first asked for in an Evaluate.
+	fronts map[streamKey]front
+}
+
+// New returns an Analyzer that knows no rank.
+func New(cfg Config) (*Analyzer, error) {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&cfg.Hang, 30*time.Second)
+	set(&cfg.Straggler, 10*time.Millisecond)
+	set(&cfg.Silent, time.Minute)
+	set(&cfg.Keep, 10*time.Minute)
+	if cfg.StragglerShare == 0 {
+		cfg.StragglerShare = 0.1
+	}
+	if cfg.MaxRanks == 0 {
+		cfg.MaxRanks = 65536
+	}
+	if cfg.Hang < 0 || cfg.Straggler < 0 || cfg.Silent < 0 || cfg.Keep < 0 || cfg.StragglerShare < 0 || cfg.MaxRanks < 0 {
+		return nil, errors.New("a threshold is negative")
+	}
+	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, members: map[processKey]map[*member]struct{}{},
+		open: map[verdictKey]*Verdict{}}, nil
+}
+
+// communicator is one, with its ranks as far as they were observed.
+type communicator struct {
+	Communicator
+	members  map[int]*member
+	arrivals arrivals
+	// late: one of its ranks counts from the middle.
+	late bool
+}
+
+// member is a rank of a communicator.
+type member struct {
+	Observation
+	comm  *communicator
+	peers map[peerKey]Progress
+	// advanced is when it entered its newest collective.
+	advanced Time
+	ended    Time // when its process was said to be gone; 0
+	// mark is its newest collective whose number is a multiple of Milestone.
+	mark   uint64
+	markAt Time
+}
+
+type peerKey struct {
+	kind Kind
+	peer int
+}
+
+// Observe takes in what is known of a rank now. The slices are the Analyzer's after
+// that. Errors: ErrFull, ErrImplausible; the observation is then ignored.
+func (a *Analyzer) Observe(o Observation) error {
+	c := o.Communicator
+	if o.Rank < 0 || o.Rank >= MaxSize || c.Size < 0 || c.Size > MaxSize || c.Size > 0 && o.Rank >= c.Size {
+		return fmt.Errorf("%w: rank %d of %d", ErrImplausible, o.Rank, c.Size)
+	}
+	if o.Done > o.Issued {
+		return fmt.Errorf("%w: collective %d done, %d issued", ErrImplausible, o.Done, o.Issued)
+	}
+	comm := a.comms[c.Hash]
+	if comm == nil {
+		if a.ranks >= a.cfg.MaxRanks {
+			return ErrFull
+		}
+		comm = &communicator{Communicator: c, members: map[int]*member{}}
+		a.comms[c.Hash] = comm
+	}
+	if comm.Size == 0 {
+		comm.Size = c.Size
+	}
+	if comm.Name == "" {
+		comm.Name = c.Name
+	}
+	m := comm.members[o.Rank]
+	if m != nil && m.Process.key() != o.Process.key() {
+		if o.At < m.At {
+			return nil // of the process that had the rank before
+		}
+		a.remove(m)
+		comm.members[o.Rank] = nil
+		m = nil
+		a.comms[c.Hash] = comm
+	}
+	if m == nil {
+		if a.ranks >= a.cfg.MaxRanks {
+			return ErrFull
+		}
+		m = &member{comm: comm, peers: map[peerKey]Progress{}}
+		comm.members[o.Rank] = m
+		key := o.Process.key()
+		if a.members[key] == nil {
+			a.members[key] = map[*member]struct{}{}
+		}
+		a.members[key][m] = struct{}{}
+		a.ranks++
+	} else if o.At < m.At || m.ended != 0 {
+		return nil // older than what is known
+	}
+	if len(o.Operations) > History {
+		o.Operations = o.Operations[len(o.Operations)-History:]
+	}
+	o.Communicator = comm.Communicator
+	m.update(o)
+	comm.late = comm.late || o.Late
+	comm.arrivals.add(comm)
+	return nil
+}
+
+// update replaces what was known of the rank, and keeps what was known better.
+func (m *member) update(o Observation) {
+	if len(o.Stack) == 0 && o.Issued == m.Issued {
+		o.Stack, o.StackIsLast = m.Stack, m.StackIsLast
+	}
+	m.Observation = o
+	for _, op := range o.Operations {
+		if op.Kind.IsPeer() {
+			key := peerKey{op.Kind, op.Peer}
+			p := m.peers[key]
+			if op.Seq >= p.Issued {
+				p = Progress{Kind: op.Kind, Peer: op.Peer, Issued: op.Seq, Done: p.Done, Enter: op.Enter}
+			}
+			if op.DoneBy != 0 {
+				p.Done = max(p.Done, op.Seq)
+			}
+			m.setPeer(key, p)
+			continue
+		}
+		m.advanced = max(m.advanced, op.Enter)
+		if op.Seq%Milestone == 0 && op.Seq > m.mark {
+			m.mark, m.markAt = op.Seq, op.Enter
+		}
+	}
+	for _, p := range o.Peers {
+		if p.Kind.IsPeer() && p.Done <= p.Issued {
+			m.setPeer(peerKey{p.Kind, p.Peer}, p)
+		}
+	}
+}
+
+// maxPeers of a rank that are followed: a hostile process can name any number.
+const maxPeers = 4096
+
+func (m *member) setPeer(key peerKey, p Progress) {
+	if _, known := m.peers[key]; known || len(m.peers) < maxPeers {
+		m.peers[key] = p
+	}
+}
+
+// operation of the rank by number, of collectives; nil when it is no longer, or not
+// yet, among the newest.
+func (m *member) operation(seq uint64) *Operation {
+	for i := range m.Operations {
+		if o := &m.Operations[i]; o.Seq == seq && !o.Kind.IsPeer() {
+			return o
+		}
+	}
+	return nil
+}
+
+func (m *member) peerOperation(key peerKey, seq uint64) *Operation {
+	for i := range m.Operations {
+		if o := &m.Operations[i]; o.Seq == seq && o.Kind == key.kind && o.Peer == key.peer {
+			return o
+		}
+	}
+	return nil
+}
+
+// Gone is told when a process has ended: all its ranks are gone at that time.
+func (a *Analyzer) Gone(p Process, at Time) {
+	for m := range a.members[p.key()] {
+		if m.State != Destroyed && m.State != Aborted {
+			m.State = Gone
+		}
+		m.ended, m.At = max(at, 1), max(m.At, at)
+	}
+}
+
+func (a *Analyzer) remove(m *member) {
+	delete(m.comm.members, m.Rank)
+	if len(m.comm.members) == 0 {
+		delete(a.comms, m.comm.Hash)
+	}
+	key := m.Process.key()
+	delete(a.members[key], m)
+	if len(a.members[key]) == 0 {
+		delete(a.members, key)
+	}
+	a.ranks--
+}
+
+// forget removes what ended, or was not heard of, Keep ago. What an open verdict
+// names stays as long as others of the communicator live.
+func (a *Analyzer) forget(now Time) {
+	for _, c := range a.comms {
+		alive := false
+		for _, m := range c.members {
+			alive = alive || !m.isSilent(now, a.cfg.Keep) && m.ended == 0
+		}
+		for _, m := range c.members {
+			old := m.isSilent(now, a.cfg.Keep)
+			if !alive && m.ended != 0 && now-m.ended > Time(a.cfg.Hang) || old && (!alive || !a.isNamed(m)) {
+				a.remove(m)
+			}
+		}
+	}
+}
+
+func (a *Analyzer) isNamed(m *member) bool {
+	for _, v := range a.open {
+		for _, culprit := range v.Missing {
+			if culprit.Process.key() == m.Process.key() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (m *member) isSilent(now Time, limit time.Duration) bool { return now-m.At > Time(limit) }
+
+// sorted ranks, and communicators, so that the same input gives the same output.
+func (c *communicator) sorted() []*member {
+	out := make([]*member, 0, len(c.members))
+	for _, m := range c.members {
+		out = append(out, m)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Rank < out[j].Rank })
+	return out
+}
+
+func (a *Analyzer) sorted() []*communicator {
+	out := make([]*communicator, 0, len(a.comms))
+	for _, c := range a.comms {
+		out = append(out, c)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Hash < out[j].Hash })
+	return out
+}

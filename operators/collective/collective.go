@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package collective says which rank keeps a collective of NCCL waiting, and why.
+//
+// It is told what each rank of each communicator has issued and what is known to be
+// complete (Observation), compares ranks, and gives verdicts: a rank is missing, two
+// ranks do not call the same, a send has no receive, a process is dead, everybody is in
+// and nothing moves, one rank is always the last. Several communicators that stand
+// still for one reason have one verdict.
+//
+// The package is pure: no files, no processes, no clock. Who calls it says what time
+// it is, so that a recorded or a simulated run gives the same verdicts as a real one.
+package collective
+
+import "strconv"
+
+// Time is in nanoseconds of one clock for all ranks that are compared: the boot clock
+// on one node, the wall clock between nodes. Zero is "never" or "not known".
+type Time int64
+
+// Process is one process on one node. Two processes never share an ID on a node
+// (bpf/process.h), also when a pid is used again.
+type Process struct {
+	Node string
+	ID   uint64
+	PID  uint32
+	Comm string
+}
+
+// key of a process: pid and name are only for people.
+type processKey struct {
+	node string
+	id   uint64
+}
+
+func (p Process) key() processKey { return processKey{p.Node, p.ID} }
+
+// Communicator is what all ranks of a communicator agree on.
+type Communicator struct {
+	// Hash is the same for all ranks of a communicator, on all nodes, and differs
+	// between communicators.
+	Hash uint64
+	// Name is that of a process group, or empty.
+	Name string
+	// Size is the number of ranks; 0: not known.
+	Size int
+}
+
+// String is how texts, tables and labels of metrics name it.
+func (c Communicator) String() string {
+	s := c.ID()
+	if c.Name != "" {
+		s = c.Name + " (" + s + ")"
+	}
+	return s
+}
+
+// ID is its hash as a label of metrics has it.
+func (c Communicator) ID() string { return "0x" + hex(c.Hash) }
+
+func hex(n uint64) string {
+	s := strconv.FormatUint(n, 16)
+	for len(s) < 8 {
+		s = "0" + s
+	}
+	return s
+}
+
+// None is the peer of an operation without a root or peer.
+const None = -1
+
+// Operation is one call of one rank.
+type Operation struct {
+	// Seq numbers, from 1 and without gaps: all collectives of this communicator on
+	// this rank together, whatever their kind; sends by their peer; receives by
+	// their peer.
+	Seq  uint64
+	Kind Kind
+	// Count is the number of elements that the call was given, of DType each.
+	Count uint64
+	DType DType
+	// Reduction is ncclRedOp_t: 0 sum, 1 product, …; 0 where nothing is reduced.
+	Reduction int32
+	// Peer is the root of a collective or the other end of a send or receive; None.
+	Peer int
+	// Stream is the CUDA stream, opaque.
+	Stream uint64
+	// Enter and Return are when the call began and when it came back, which is when
+	// it was enqueued and not when it was done. Return is 0 while the thread is still
+	// inside; calls in a group return at its end.
+	Enter, Return Time
+	// PendingAt is when it was last known not to be complete: a query said so, or a
+	// thread sits in a wait that covers it. 0: nobody asked.
+	PendingAt Time
+	// DoneBy is when it was known to be complete: the return of the first wait that
+	// covers it. It was complete at some time in (max(Enter, PendingAt), DoneBy].
+	DoneBy Time
+	// Stack identifies the stack of the call; Line is its innermost line of Python
+	// ("train.py:41 step"). Either may be missing.
+	Stack uint64
+	Line  string
+}
+
+// Bytes is the size of the buffer that the rank gave: Count elements.
+func (o Operation) Bytes() uint64 { return o.Count * o.DType.Size() }
+
+// isPending: somebody waits for it at the time.
+func (o Operation) isPending(since Time) bool {
+	return o.DoneBy == 0 && (o.Return == 0 || o.PendingAt >= since)
+}
+
+// Progress is how far a rank has come with a peer.
+type Progress struct {
+	Kind   Kind // Send or Recv
+	Peer   int
+	Issued uint64
+	Done   uint64 // newest known to be complete
+	Enter  Time   // of the newest
+}
+
+// State is that of a rank's process, as far as it says something about the rank.
+type State uint8
+
+// States of a process. The order is used nowhere.
+const (
+	Unknown State = iota
+	Running
+	Sleeping
+	Uninterruptible
+	Stopped   // by a signal
+	Traced    // by a debugger
+	Zombie    // ended, not waited for
+	Gone      // ended
+	Aborted   // ncclCommAbort was called
+	Destroyed // ncclCommDestroy was called
+)
+
+var stateNames = [...]string{"unknown", "running", "sleeping", "uninterruptible", "stopped", "traced", "zombie", "gone", "aborted", "destroyed"}
+
+// String is the state's name, as metrics have it.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// IsDead: it will not come by itself.
+func (s State) IsDead() bool {
+	switch s {
+	case Stopped, Traced, Zombie, Gone, Aborted, Destroyed:
+		return true
+	}
+	return false
+}
+
+// Observation is what is known of one rank of one communicator at a time. A later one
+// of the same rank replaces it; History most recent operations are kept.
+type Observation struct {
+	At           Time
+	Process      Process
+	Communicator Communicator
+	Rank         int
+	// Device is the CUDA ordinal in the process; None.
+	Device int
+	// Issued is the newest collective's number; Done the newest that is known to be
+	// complete, at DoneAt. Sends and receives do not count here.
+	Issued, Done uint64
+	DoneAt       Time
+	// Operations are the newest ones, at most History, oldest first, of all kinds.
+	Operations []Operation
+	// Peers is how far it has come with each. Where it is missing, Operations say it.
+	Peers []Progress
+	// Late: the communicator was made before we looked, so numbers begin where we
+	// did, and ranks cannot be compared by them.
+	Late bool
+	// State, and the Python stack of the thread that calls NCCL, innermost first
+	// ("train.py:41 step"), both read at At or a moment before; Stack may be empty.
+	State State
+	// Where a sleeping thread is in the kernel (/proc/PID/wchan), or empty.
+	Wchan string
+	Stack []string
+	// StackIsLast: where the newest operation was called, and not where the thread is.
+	StackIsLast bool
+}
+
+// History is how many operations of a rank are kept.
+const History = 16

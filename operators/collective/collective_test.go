@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const second = Time(time.Second)
+
+var world = Communicator{Hash: 0xabcdef0123, Size: 3}
+
+// rank is an observation of a rank that has issued an AllReduce each second, the last
+// of which at lastEnter, and waits for it.
+func rank(n int, issued uint64, lastEnter, at Time) Observation {
+	o := Observation{At: at, Process: Process{ID: uint64(n + 1), PID: uint32(100 + n), Comm: "python3"}, Communicator: world,
+		Rank: n, Issued: issued, State: Running}
+	for i := range uint64(min(issued, 4)) {
+		seq := issued - uint64(min(issued, 4)) + 1 + i
+		op := Operation{Seq: seq, Kind: AllReduce, Count: 64, DType: Float32, Peer: None, Enter: lastEnter - Time(issued-seq)*second}
+		op.Return = op.Enter + 1
+		if seq < issued {
+			op.DoneBy = op.Enter + second/2
+			o.Done, o.DoneAt = seq, op.DoneBy
+		} else {
+			op.PendingAt = at
+		}
+		o.Operations = append(o.Operations, op)
+	}
+	return o
+}
+
+func observe(t *testing.T, a *Analyzer, all ...Observation) {
+	t.Helper()
+	for _, o := range all {
+		require.NoError(t, a.Observe(o))
+	}
+}
+
+func analyzer(t *testing.T) *Analyzer {
+	t.Helper()
+	a, err := New(Config{Hang: time.Second})
+	require.NoError(t, err)
+	return a
+}
+
+// done is the rank's observation with its newest operation complete.
+func done(o Observation) Observation {
+	last := &o.Operations[len(o.Operations)-1]
+	last.DoneBy, last.PendingAt = last.Enter+second/2, 0
+	o.Done, o.DoneAt = last.Seq, last.DoneBy
+	return o
+}
+
+// TestStoppedRankIsNamedAndClears is the story of a tired person, in one line each.
+func TestStoppedRankIsNamedAndClears(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	stopped := done(rank(1, 486, now-second, now))
+	stopped.State, stopped.Stack = Stopped, []string{"train.py:41 step", "train.py:60 main"}
+	observe(t, a, rank(0, 487, now, now), stopped, rank(2, 487, now+second/10, now+second/10))
+	require.Empty(t, a.Evaluate(now+second/2))
+
+	at := now + 11*second/10
+	events := a.Evaluate(at)
+	require.Len(t, events, 1)
+	require.Equal(t, Dead, events[0].Reason)
+	require.Equal(t, "rank 1 of 3 is stopped, before AllReduce 487 of communicator 0xabcdef0123 (waited 1.1 s by ranks 0, 2); at train.py:41 step, process 101 python3",
+		events[0].String(at))
+	require.Empty(t, a.Evaluate(at+second), "said once")
+	require.Len(t, a.Verdicts(), 1)
+
+	// It comes 5 s after the others, which is noticed only later.
+	observe(t, a, done(rank(1, 487, now+5*second, now+6*second)))
+	events = a.Evaluate(now + 7*second)
+	require.Len(t, events, 1)
+	require.Equal(t, 5*time.Second, events[0].Waited(0))
+	require.Equal(t, "rank 1 of 3 is stopped, before AllReduce 487 of communicator 0xabcdef0123 (was waited for 5.0 s); at train.py:41 step, process 101 python3",
+		events[0].String(now))
+	require.Empty(t, a.Verdicts())
+}
+
+// TestEndedRankIsNamedWhereAllAreIn: it issued the operation, and then it died.
+func TestEndedRankIsNamedWhereAllAreIn(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	observe(t, a, rank(0, 9, now, now), rank(1, 9, now, now), rank(2, 9, now, now))
+	a.Gone(Process{ID: 2}, now+second/10)
+	events := a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, Dead, events[0].Reason)
+	require.Equal(t, []int{0, 2}, events[0].Waiting)
+	require.Contains(t, events[0].String(now+2*second), "rank 1 of 3 has ended, before AllReduce 9 of")
+}
+
+// TestAJobThatEndsIsNoHang: everybody leaves, at different times.
+func TestAJobThatEndsIsNoHang(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	observe(t, a, done(rank(0, 9, now, now)), done(rank(1, 9, now, now)), done(rank(2, 9, now, now)))
+	for n := range 3 {
+		a.Gone(Process{ID: uint64(n + 1)}, now+Time(n)*second)
+		require.Empty(t, a.Evaluate(now+Time(n)*second))
+	}
+	for i := range 10 {
+		require.Empty(t, a.Evaluate(now+Time(i+3)*second))
+	}
+	require.Zero(t, a.ranks, "and is forgotten")
+	require.Empty(t, a.members)
+}
+
+// TestIssuedAndNotAskedForIsNoHang: nobody waits for it, so nobody knows.
+func TestIssuedAndNotAskedForIsNoHang(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	for n := range 3 {
+		o := rank(n, 9, now, now)
+		o.Operations[3].PendingAt = 0
+		observe(t, a, o)
+	}
+	require.Empty(t, a.Evaluate(now+30*second))
+}
+
+// TestRanksOfOtherNodesAreNotBlamed: from one node of several, all that is known is
+// that ours are in.
+func TestRanksOfOtherNodesAreNotBlamed(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	observe(t, a, rank(0, 9, now, now+2*second), rank(1, 9, now, now+2*second))
+	events := a.Evaluate(now + 3*second)
+	require.Len(t, events, 1)
+	require.Equal(t, "all ranks seen here are in AllReduce 9 of communicator 0xabcdef0123, for 3.0 s; rank 2 of it are not seen from here", events[0].String(now+3*second))
+}
+
+// TestMismatchShowsBothCalls, without waiting for the threshold.
+func TestMismatchShowsBothCalls(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	other := rank(1, 9, now, now)
+	other.Operations[3].Count = 65
+	observe(t, a, rank(0, 9, now, now), other, rank(2, 9, now, now))
+	events := a.Evaluate(now + second/10)
+	require.Len(t, events, 1)
+	require.Equal(t, "ranks do not issue the same as AllReduce 9 of communicator 0xabcdef0123: rank 0 AllReduce of 64 float32, sum; rank 1 AllReduce of 65 float32, sum",
+		events[0].String(now))
+}
+
+// TestSendWithoutReceive names both ends and the numbers of their calls.
+func TestSendWithoutReceive(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	from, to := rank(0, 0, now, now), rank(1, 0, now, now)
+	from.Operations = []Operation{{Seq: 5, Kind: Send, Count: 8, Peer: 1, Enter: now, PendingAt: now}}
+	to.Operations = []Operation{{Seq: 4, Kind: Recv, Count: 8, Peer: 0, Enter: now - second, DoneBy: now - second/2}}
+	to.State = Sleeping
+	observe(t, a, from, to)
+	events := a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, Unmatched, events[0].Reason)
+	require.Equal(t, "rank 1 of 3 is missing and sleeps, before Recv 5 from rank 0 of communicator 0xabcdef0123 (waited 2.0 s by rank 0); process 101 python3",
+		events[0].String(now+2*second))
+}
+
+// TestOldCommunicatorsAreJudgedByWhoWaits: numbers of ranks begin anywhere.
+func TestOldCommunicatorsAreJudgedByWhoWaits(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	late := func(o Observation) Observation {
+		o.Late = true
+		return o
+	}
+	stopped := late(done(rank(1, 77, now-second, now)))
+	stopped.State = Stopped
+	observe(t, a, late(rank(0, 12, now, now+2*second)), stopped, late(rank(2, 500, now, now+2*second)))
+	events := a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, Dead, events[0].Reason)
+	require.Equal(t, 1, events[0].Missing[0].Rank)
+	require.Contains(t, events[0].String(now+2*second), "older than this run")
+	comes := late(done(rank(1, 78, now+4*second, now+5*second)))
+	comes.Operations = append(slices.Clone(stopped.Operations[1:]), comes.Operations[3])
+	observe(t, a, late(done(rank(0, 12, now, now+5*second))), comes, late(done(rank(2, 500, now, now+5*second))))
+	events = a.Evaluate(now + 6*second)
+	require.Len(t, events, 1)
+	require.Equal(t, 4*time.Second, events[0].Waited(0))
+}
+
+// TestAProcessThatLivesAgainIsNotBlamedAnew: it is seen to run before it is seen to call.
+func TestAProcessThatLivesAgainIsNotBlamedAnew(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	culprit := done(rank(1, 8, now-second, now))
+	culprit.State = Stopped
+	observe(t, a, rank(0, 9, now, now), culprit, rank(2, 9, now, now))
+	require.Len(t, a.Evaluate(now+2*second), 1)
+	culprit.State, culprit.At = Running, now+3*second
+	observe(t, a, culprit)
+	require.Empty(t, a.Evaluate(now+3*second))
+	require.Empty(t, a.Evaluate(now+5*second))
+	events := a.Evaluate(now + 7*second)
+	require.Len(t, events, 1, "but it still does not come")
+	require.True(t, events[0].Changed)
+	require.Equal(t, Missing, events[0].Reason)
+}
+
+// TestHostileObservations: what a process says of itself may be anything.
+func TestHostileObservations(t *testing.T) {
+	a, err := New(Config{MaxRanks: 2})
+	require.NoError(t, err)
+	for _, o := range []Observation{
+		{Rank: -1}, {Rank: 3, Communicator: world}, {Rank: 1 << 40}, {Done: 2, Issued: 1},
+		{Communicator: Communicator{Size: 1 << 30}},
+	} {
+		require.ErrorIs(t, a.Observe(o), ErrImplausible)
+	}
+	o := rank(0, 1<<63, 5, 6)
+	for i := range 10000 {
+		o.Peers = append(o.Peers, Progress{Kind: Send, Peer: i, Issued: 1 << 60})
+	}
+	observe(t, a, o, rank(1, 1, 5, 6))
+	require.ErrorIs(t, a.Observe(rank(2, 1, 5, 6)), ErrFull)
+	a.Evaluate(100 * second)
+	require.LessOrEqual(t, len(a.comms[world.Hash].members[0].peers), maxPeers)
+}
+
+// TestARestartedJobIsANewOne: the same communicator's rank in another process.
+func TestARestartedJobIsANewOne(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	observe(t, a, rank(0, 9, now, now), done(rank(1, 8, now-second, now)))
+	o := rank(1, 9, now, now+second)
+	o.Process.ID = 77
+	observe(t, a, o)
+	require.Equal(t, 2, a.ranks)
+	a.Gone(Process{ID: 2}, now+2*second) // of the one before
+	require.Zero(t, a.comms[world.Hash].members[1].ended)
+}
+
+func TestSignatureNumberIsExactInAFloat(t *testing.T) {
+	op := Operation{Kind: AllReduce, Count: 1 << 40, DType: Bfloat16, Peer: None}
+	n := op.Signature().Number()
+	require.Equal(t, n, uint64(float64(n)))
+	op.Count++
+	require.NotEqual(t, n, op.Signature().Number())
+	send, recv := Operation{Kind: Send, Count: 3, Peer: 1}, Operation{Kind: Recv, Count: 3, Peer: 0}
+	require.Equal(t, send.Signature(), recv.Signature())
+}
+
+// BenchmarkEvaluate is a node of eight processes with 1,250 communicators each.
+func BenchmarkEvaluate(b *testing.B) {
+	a, err := New(Config{})
+	require.NoError(b, err)
+	now := 1000 * second
+	for c := range 1250 {
+		for n := range 8 {
+			o := rank(n, 100, now, now)
+			o.Communicator = Communicator{Hash: uint64(c + 1), Size: 8}
+			require.NoError(b, a.Observe(o))
+		}
+	}
+	b.ResetTimer()
+	for range b.N {
+		a.Evaluate(now + second)
+	}
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import "sort"
+
+// verdictKey identifies a verdict while it holds. What it says of it may change.
+type verdictKey struct {
+	comm  uint64
+	class class
+	kind  Kind
+	seq   uint64
+	peer  int
+	rank  int // of a straggler; None
+}
+
+type class uint8
+
+const (
+	hang  class = iota
+	still       // all are in
+	differs
+	late
+)
+
+func (v *Verdict) key() verdictKey {
+	k := verdictKey{comm: v.Communicator.Hash, kind: v.Kind, seq: v.Seq, peer: v.Peer, rank: None}
+	switch v.Reason {
+	case Mismatch:
+		k.class = differs
+	case Straggler:
+		k.class, k.rank = late, v.Missing[0].Rank
+		k.kind, k.seq = 0, 0
+	case Slow, Elsewhere:
+		k.class = still
+	}
+	if k.class == hang || k.class == still {
+		k.kind = 0 // it may become known only later
+	}
+	return k
+}
+
+// Evaluate compares all ranks and returns what is new: verdicts that were found,
+// verdicts that say something else now (the rank that was missing has died), and
+// those that no longer hold, with Cleared set. To be called about once a second.
+func (a *Analyzer) Evaluate(now Time) []Verdict {
+	a.fronts = nil
+	var items []*stuck
+	for _, c := range a.sorted() {
+		items = append(items, a.stuckIn(c, now)...)
+	}
+	current := map[verdictKey]*Verdict{}
+	for _, g := range a.groups(items, now) {
+		isMismatch := len(g.root.mismatch) > 0
+		if now-g.oldest < Time(a.cfg.Hang) && !isMismatch {
+			continue
+		}
+		v := a.verdict(g, now)
+		current[v.key()] = v
+	}
+	for _, v := range a.stragglers(current, now) {
+		current[v.key()] = v
+	}
+	events := a.compare(current, now)
+	a.forget(now)
+	sort.SliceStable(events, func(i, j int) bool { return less(&events[i], &events[j]) })
+	return events
+}
+
+// compare turns what holds now into what has changed.
+func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []Verdict) {
+	for key, old := range a.open {
+		v := current[key]
+		if v == nil {
+			old.Cleared = a.clearedAt(old, now)
+			events = append(events, *old)
+			delete(a.open, key)
+			continue
+		}
+		if old.Reason == Dead && v.Reason != Dead && now-old.revived(now) < settling {
+			continue // it goes on; what it does now is not known yet
+		}
+		v.At = old.At
+		if v.Reason != Straggler {
+			v.Since = min(v.Since, old.Since)
+		} else {
+			v.Since = old.Since
+		}
+		if v.Reason != old.Reason {
+			v.At = now
+			changed := *v
+			changed.Changed = true
+			events = append(events, changed)
+		}
+		a.open[key] = v
+	}
+	for key, v := range current {
+		if a.open[key] == nil {
+			a.open[key] = v
+			events = append(events, *v)
+		}
+	}
+	return events
+}
+
+// settling is how long a verdict about a dead process is kept after that lives again: it
+// is seen to run before it is seen to call.
+const settling = Time(3e9)
+
+// revived is when it was first seen to live again.
+func (v *Verdict) revived(now Time) Time {
+	if v.alive == 0 {
+		v.alive = now
+	}
+	return v.alive
+}
+
+// clearedAt is when the last missing rank issued what it was waited for, or when the
+// operation was done, as exactly as the histories say; else now.
+func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
+	c := a.comms[v.Communicator.Hash]
+	if c == nil || v.Reason == Straggler {
+		return now
+	}
+	var at Time
+	switch v.Reason {
+	case Missing, Dead, Unmatched:
+		for _, culprit := range v.Missing {
+			m := c.members[culprit.Rank]
+			if m == nil {
+				return now
+			}
+			op := m.operation(v.Seq)
+			if v.Kind.IsPeer() {
+				op = m.peerOperation(peerKey{v.Kind, v.Peer}, v.Seq)
+			}
+			if v.Late {
+				op = m.firstAfter(v.Since) // its numbers are its own
+			}
+			if op == nil {
+				return now
+			}
+			at = max(at, op.Enter)
+		}
+	default:
+		for _, m := range c.members {
+			if op := m.operation(v.Seq); op != nil && op.DoneBy != 0 && (at == 0 || op.DoneBy < at) {
+				at = op.DoneBy
+			}
+		}
+	}
+	if at <= v.Since || at > now {
+		return now
+	}
+	return at
+}
+
+// firstAfter is the first operation that is known to be entered after a time.
+func (m *member) firstAfter(t Time) *Operation {
+	for i := range m.Operations {
+		if o := &m.Operations[i]; o.Enter > t {
+			return o
+		}
+	}
+	return nil
+}
+
+// Verdicts are those that hold, in a stable order.
+func (a *Analyzer) Verdicts() []Verdict {
+	out := make([]Verdict, 0, len(a.open))
+	for _, v := range a.open {
+		out = append(out, *v)
+	}
+	sort.Slice(out, func(i, j int) bool { return less(&out[i], &out[j]) })
+	return out
+}
+
+func less(a, b *Verdict) bool {
+	x, y := a.key(), b.key()
+	switch {
+	case a.Since != b.Since:
+		return a.Since < b.Since
+	case x.comm != y.comm:
+		return x.comm < y.comm
+	case x.class != y.class:
+		return x.class < y.class
+	case x.seq != y.seq:
+		return x.seq < y.seq
+	case x.peer != y.peer:
+		return x.peer < y.peer
+	case x.rank != y.rank:
+		return x.rank < y.rank
+	}
+	return x.kind < y.kind
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import "strconv"
+
+// Kind is what an operation does.
+type Kind uint8
+
+// The kinds. Numbers are ours; 0 is none.
+const (
+	AllReduce Kind = iota + 1
+	Broadcast
+	Reduce
+	AllGather
+	ReduceScatter
+	AllToAll
+	Gather
+	Scatter
+	Send
+	Recv
+)
+
+var kindNames = [...]string{"", "AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter", "Send", "Recv"}
+
+// String is the name as NCCL has it, without its prefix.
+func (k Kind) String() string {
+	if k > 0 && int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "operation " + strconv.Itoa(int(k))
+}
+
+// ParseKind is the inverse of String; 0 for other names.
+func ParseKind(s string) Kind {
+	for k := AllReduce; k <= Recv; k++ {
+		if kindNames[k] == s {
+			return k
+		}
+	}
+	return 0
+}
+
+// IsPeer: between two ranks, not all.
+func (k Kind) IsPeer() bool { return k == Send || k == Recv }
+
+// hasRoot: the peer is part of what all ranks must agree on.
+func (k Kind) hasRoot() bool { return k == Broadcast || k == Reduce || k == Gather || k == Scatter }
+
+// reduces: the reduction is, too.
+func (k Kind) reduces() bool { return k == AllReduce || k == Reduce || k == ReduceScatter }
+
+// DType is ncclDataType_t (nccl.h of 2.24 and later; values never change).
+type DType uint8
+
+var dtypes = [...]struct {
+	name string
+	size uint64
+}{
+	{"int8", 1}, {"uint8", 1}, {"int32", 4}, {"uint32", 4}, {"int64", 8}, {"uint64", 8},
+	{"float16", 2}, {"float32", 4}, {"float64", 8}, {"bfloat16", 2}, {"float8e4m3", 1}, {"float8e5m2", 1},
+}
+
+// DTypes of nccl.h that tests and callers name.
+const (
+	Int8     DType = 0
+	Float16  DType = 6
+	Float32  DType = 7
+	Bfloat16 DType = 9
+)
+
+// Size of an element in bytes; 0 for a type that is not known.
+func (d DType) Size() uint64 {
+	if int(d) < len(dtypes) {
+		return dtypes[d].size
+	}
+	return 0
+}
+
+// String is the type's name in nccl.h.
+func (d DType) String() string {
+	if int(d) < len(dtypes) {
+		return dtypes[d].name
+	}
+	return "dtype " + strconv.Itoa(int(d))
+}
+
+// reductionName of ncclRedOp_t. Larger numbers are made by ncclRedOpCreatePreMulSum.
+func reductionName(n int32) string {
+	names := [...]string{"sum", "prod", "max", "min", "avg"}
+	if n >= 0 && int(n) < len(names) {
+		return names[n]
+	}
+	return "reduction " + strconv.Itoa(int(n))
+}
+
+// Signature is what all ranks must agree on for the same collective, or both ends for
+// a send and its receive. Two signatures that are equal fit each other.
+type Signature struct {
+	Kind      Kind
+	Count     uint64
+	DType     DType
+	Reduction int32
+	Root      int
+}
+
+// Signature of an operation. A send and its receive have the same.
+func (o Operation) Signature() Signature {
+	s := Signature{Kind: o.Kind, Count: o.Count, DType: o.DType, Root: None}
+	if s.Kind == Recv {
+		s.Kind = Send
+	}
+	if o.Kind.hasRoot() {
+		s.Root = o.Peer
+	}
+	if o.Kind.reduces() {
+		s.Reduction = o.Reduction
+	}
+	return s
+}
+
+// Number is a hash of it that a float64 holds exactly, so that a metric can carry it.
+func (s Signature) Number() uint64 {
+	h := uint64(14695981039346656037) // FNV-1a over the fields
+	for _, v := range [...]uint64{uint64(s.Kind), s.Count, uint64(s.DType), uint64(uint32(s.Reduction)), uint64(int64(s.Root))} {
+		for range 8 {
+			h = (h ^ (v & 0xff)) * 1099511628211
+			v >>= 8
+		}
+	}
+	return h >> 11 // 53 bits
+}
+
+// String is how a verdict shows it.
+func (s Signature) String() string {
+	text := s.Kind.String() + " of " + strconv.FormatUint(s.Count, 10) + " " + s.DType.String()
+	if s.Kind.reduces() {
+		text += ", " + reductionName(s.Reduction)
+	}
+	if s.Root != None {
+		text += ", root " + strconv.Itoa(s.Root)
+	}
+	return text
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"maps"
+	"slices"
+	"sort"
+)
+
+// group is one cause and everything that stands still for it.
+type group struct {
+	root    *stuck
+	missing []*member // those of the root that wait nowhere else
+	behind  []*stuck
+	oldest  Time // since when the first of them waits
+	cycle   bool
+}
+
+// groups joins what is stuck for the same reason.
+//
+// What is stuck waits for its missing processes. A missing process that itself waits
+// in something else is no cause but a consequence; so following the missing ones ends
+// at processes that wait for nobody, and all that ends at the same one is one group.
+// Where it does not end, ranks wait for each other.
+func (a *Analyzer) groups(items []*stuck, now Time) []*group {
+	sort.SliceStable(items, func(i, j int) bool { return items[i].before(items[j]) })
+	// in: what a process waits in. A wait counts as a cause only when it is not much
+	// younger than what it is to explain: a process that goes on elsewhere, and waits
+	// for a moment each time, is not stuck there.
+	in := map[processKey][]int{}
+	for n, s := range items {
+		if now-s.since < Time(a.cfg.Hang)/2 {
+			continue
+		}
+		for _, m := range s.waiting {
+			if !m.State.IsDead() {
+				key := m.Process.key()
+				in[key] = append(in[key], n)
+			}
+		}
+	}
+	cause := make([]int, len(items)) // the item that explains each; itself: a cause
+	for n := range items {
+		cause[n] = a.follow(items, in, n)
+	}
+	a.merge(items, in, cause)
+	byRoot := map[int]*group{}
+	var out []*group
+	for n, s := range items {
+		r := cause[n]
+		g := byRoot[r]
+		if g == nil {
+			g = &group{root: items[r], oldest: s.since}
+			g.missing, g.cycle = free(items[r], in, r)
+			byRoot[r] = g
+			out = append(out, g)
+		}
+		g.oldest = min(g.oldest, s.since)
+		if n != r {
+			g.behind = append(g.behind, s)
+		}
+	}
+	return out
+}
+
+// merge makes one of several causes for which the same processes are missing. Where
+// there is a receive that is missing, or a send, it is that: it says who waits for whom,
+// and stages of a pipeline receive before they send.
+func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
+	byProcess := map[processKey]int{}
+	same := map[int]int{}
+	for rank := range 3 {
+		for n, s := range items {
+			if cause[n] != n || s.precedence() != rank {
+				continue
+			}
+			for _, m := range s.missing {
+				key := m.Process.key()
+				if !m.State.IsDead() && waitsElsewhere(in, key, n) {
+					continue
+				}
+				if first, known := byProcess[key]; known {
+					if _, done := same[n]; !done && first != n {
+						same[n] = first
+					}
+				} else if _, done := same[n]; !done {
+					byProcess[key] = n
+				}
+			}
+		}
+	}
+	for n := range cause {
+		for {
+			next, ok := same[cause[n]]
+			if !ok {
+				break
+			}
+			cause[n] = next
+		}
+	}
+}
+
+func (s *stuck) precedence() int {
+	switch {
+	case s.peer == None:
+		return 2
+	case s.kind == Send:
+		return 1
+	}
+	return 0
+}
+
+// before is an order that does not depend on how maps are walked.
+func (s *stuck) before(o *stuck) bool {
+	switch {
+	case s.since != o.since:
+		return s.since < o.since
+	case s.comm.Hash != o.comm.Hash:
+		return s.comm.Hash < o.comm.Hash
+	case s.peer != o.peer:
+		return s.peer < o.peer
+	case s.kind != o.kind:
+		return s.kind < o.kind
+	}
+	return s.seq < o.seq
+}
+
+func waitsElsewhere(in map[processKey][]int, p processKey, n int) bool {
+	for _, i := range in[p] {
+		if i != n {
+			return true
+		}
+	}
+	return false
+}
+
+// free are the missing that wait nowhere else: the causes. When there is none, ranks
+// wait for each other, and all are named.
+func free(s *stuck, in map[processKey][]int, n int) (out []*member, cycle bool) {
+	for _, m := range s.missing {
+		if m.State.IsDead() || !waitsElsewhere(in, m.Process.key(), n) {
+			out = append(out, m)
+		}
+	}
+	if len(out) == 0 && len(s.missing) > 0 {
+		return s.missing, true
+	}
+	return out, false
+}
+
+// follow goes from what waits to what it waits for, breadth first, to the first that
+// is a cause. In a circle the first in the order is taken as one.
+func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int {
+	seen := map[int]bool{from: true}
+	queue := []int{from}
+	first := from
+	for len(queue) > 0 {
+		n := queue[0]
+		queue = queue[1:]
+		first = min(first, n)
+		s := items[n]
+		if s.ahead != nil && !s.inverted {
+			// All are in, and all have something else before it.
+			for next, other := range items {
+				if other.comm == s.ahead && !seen[next] {
+					seen[next] = true
+					queue = append(queue, next)
+				}
+			}
+			if len(queue) > 0 {
+				continue
+			}
+		}
+		if s.inverted {
+			for other, o := range items {
+				if o.comm == s.ahead && o.inverted {
+					return min(n, other)
+				}
+			}
+		}
+		if len(s.missing) == 0 {
+			return n // a mismatch, or all in
+		}
+		if _, cycle := free(s, in, n); !cycle {
+			return n
+		}
+		for _, m := range s.missing {
+			for _, next := range in[m.Process.key()] {
+				if !seen[next] {
+					seen[next] = true
+					queue = append(queue, next)
+				}
+			}
+		}
+	}
+	return first
+}
+
+// verdict of a group.
+func (a *Analyzer) verdict(g *group, now Time) *Verdict {
+	s := g.root
+	v := &Verdict{Communicator: s.comm.Communicator, Kind: s.kind, Seq: s.seq, Peer: s.peer, Since: s.since, At: now, Late: s.late}
+	blamed := g.missing
+	switch {
+	case len(s.mismatch) > 0:
+		v.Reason, blamed = Mismatch, s.mismatch
+	case g.cycle:
+		v.Reason, v.Seq = Mismatch, 0
+	case s.inverted:
+		v.Reason, v.Seq, blamed = Mismatch, 0, s.waiting
+	case len(s.missing) > 0:
+		v.Reason = Missing
+		if s.peer != None {
+			v.Reason = Unmatched
+		}
+		var dead []*member
+		for _, m := range blamed {
+			if m.State.IsDead() {
+				dead = append(dead, m)
+			}
+		}
+		if len(dead) > 0 {
+			v.Reason, blamed = Dead, dead
+		}
+	default:
+		v.Reason = Slow
+		v.Unseen, v.MoreUnseen = a.unobserved(s.comm, now)
+		if len(v.Unseen) > 0 && s.peer == None {
+			v.Reason = Elsewhere
+		}
+	}
+	for _, m := range blamed {
+		if len(v.Missing) < MaxNamed {
+			v.Missing = append(v.Missing, m.culprit(s))
+		}
+	}
+	waiting := map[int]bool{}
+	for _, other := range append([]*stuck{s}, g.behind...) {
+		if other.comm != s.comm {
+			continue
+		}
+		for _, m := range other.waiting {
+			if !m.State.IsDead() {
+				waiting[m.Rank] = true
+			}
+		}
+	}
+	v.Waiting = slices.Sorted(maps.Keys(waiting))
+	v.WaitingCount = len(v.Waiting)
+	v.Waiting = v.Waiting[:min(v.WaitingCount, MaxNamed)]
+	named := map[uint64]bool{s.comm.Hash: true}
+	if s.inverted && !named[s.ahead.Hash] {
+		named[s.ahead.Hash] = true
+		v.Behind = append(v.Behind, s.ahead.Communicator)
+	}
+	for _, b := range g.behind {
+		if h := b.comm.Hash; !named[h] {
+			named[h] = true
+			v.Behind = append(v.Behind, b.comm.Communicator)
+		}
+	}
+	return v
+}
+
+func (a *Analyzer) unobserved(c *communicator, now Time) (out []int, more bool) {
+	seen := map[int]bool{}
+	for _, m := range a.observed(c, now) {
+		seen[m.Rank] = true
+	}
+	for r := range c.Size {
+		if seen[r] {
+			continue
+		}
+		if len(out) == MaxNamed {
+			return out, true
+		}
+		out = append(out, r)
+	}
+	return out, false
+}
+
+func (m *member) culprit(s *stuck) Culprit {
+	c := Culprit{Rank: m.Rank, Process: m.Process, State: m.State, Wchan: m.Wchan, Stack: m.Stack, StackIsLast: m.StackIsLast, Issued: m.Issued, At: m.At}
+	op := m.operation(s.seq)
+	if s.peer != None {
+		op = nil
+		for i := range m.Operations {
+			if o := &m.Operations[i]; o.Kind.IsPeer() && o.Seq == s.seq && (o.Peer == s.peer || len(s.mismatch) > 0) {
+				op = o
+			}
+		}
+	}
+	if op != nil {
+		c.Signature = op.Signature()
+		if len(c.Stack) == 0 && op.Line != "" {
+			c.Stack, c.StackIsLast = []string{op.Line}, true
+		}
+	}
+	return c
+}

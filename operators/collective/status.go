@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import "slices"
+
+// Status is how far one rank has come, as a table shows it and metrics carry it.
+type Status struct {
+	Process      Process
+	Communicator Communicator
+	Rank, Device int
+	State        State
+	Wchan        string
+	Stack        []string
+	Late         bool
+	At           Time
+	// Newest operation of any kind; its Seq is 0 when there was none.
+	Newest Operation
+	// Issued collectives, and when the newest one was; Done as in Observation.
+	Issued   uint64
+	IssuedAt Time
+	Done     uint64
+	DoneAt   Time
+	// Waits: it is known to wait for one of its collectives now. First: what it has not
+	// done of them is the first in its stream, before those of other communicators.
+	Waits, First bool
+	// Mark is the newest collective whose number is a multiple of Milestone.
+	Mark   uint64
+	MarkAt Time
+	// Pending are collectives that were issued at least slow ago and are not done.
+	Pending []Operation
+	Peers   []PeerStatus
+	// Waited is since when the newest operation is waited for; 0: it is not.
+	Waited Time
+}
+
+// PeerStatus is how far a rank has come with one peer.
+type PeerStatus struct {
+	Progress
+	Waits bool
+}
+
+// old is how long a collective must be pending before it is shown one by one.
+const old = Time(5e9)
+
+// Ranks returns all ranks that are known, by communicator and rank.
+func (a *Analyzer) Ranks(now Time) []Status {
+	a.fronts = nil
+	out := make([]Status, 0, a.ranks)
+	for _, c := range a.sorted() {
+		for _, m := range c.sorted() {
+			out = append(out, a.status(m, now))
+		}
+	}
+	a.fronts = nil
+	return out
+}
+
+func (a *Analyzer) status(m *member, now Time) Status {
+	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
+		Stack: m.Stack, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
+		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt}
+	var first *Operation
+	for i := range m.Operations {
+		op := &m.Operations[i]
+		if op.Enter >= s.Newest.Enter {
+			s.Newest = *op
+		}
+		if op.DoneBy == 0 && !m.State.IsDead() && op.isPending(now-fresh) && (s.Waited == 0 || op.Enter < s.Waited) {
+			s.Waited = op.Enter
+		}
+		if op.Kind.IsPeer() || op.DoneBy != 0 {
+			continue
+		}
+		if first == nil {
+			first = op
+		}
+		if now-op.Enter >= old {
+			s.Pending = append(s.Pending, *op)
+		}
+	}
+	if first != nil {
+		s.First = a.front(m.Process.key(), first.Stream).comm == m.comm
+	}
+	for _, key := range m.sortedPeers() {
+		s.Peers = append(s.Peers, PeerStatus{m.peers[key], m.pendingWith(key, now) != nil})
+	}
+	return s
+}
+
+// Suspects are the processes that others wait for, or that wait, for at least a part of
+// the threshold: those whose state and stack are worth a look now. The ones at fault
+// come first.
+func (a *Analyzer) Suspects(now Time) []Process {
+	a.fronts = nil
+	var items []*stuck
+	for _, c := range a.sorted() {
+		for _, s := range a.stuckIn(c, now) {
+			if now-s.since >= Time(a.cfg.Hang)/2 || len(s.mismatch) > 0 {
+				items = append(items, s)
+			}
+		}
+	}
+	var out []Process
+	seen := map[processKey]bool{}
+	add := func(all []*member) {
+		for _, m := range all {
+			if key := m.Process.key(); !seen[key] && m.ended == 0 {
+				seen[key] = true
+				out = append(out, m.Process)
+			}
+		}
+	}
+	for _, s := range items {
+		add(s.missing)
+		add(s.mismatch)
+	}
+	for _, s := range items {
+		if s.all {
+			add(s.waiting)
+		}
+	}
+	return slices.Clip(out)
+}

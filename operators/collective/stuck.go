@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import "sort"
+
+// stuck is one operation in which ranks wait.
+type stuck struct {
+	comm *communicator
+	kind Kind
+	seq  uint64
+	peer int // who waits, for a send or receive; None
+	// since is the time of the last thing that happened: the first of those who wait
+	// came, or a missing rank issued the operation before.
+	since   Time
+	missing []*member
+	waiting []*member
+	// all: everybody is in. For a mismatch, members with their calls.
+	all      bool
+	mismatch []*member
+	late     bool
+	// inverted: of those that are in, some have it first in their stream, and others
+	// something of another communicator. ahead is that, also where it is so for all.
+	inverted bool
+	ahead    *communicator
+}
+
+// fresh is how old a sign of waiting may be: two readings of the gadget's rows.
+const fresh = Time(5e9)
+
+// stuckIn returns where ranks of a communicator wait now, of any age.
+func (a *Analyzer) stuckIn(c *communicator, now Time) []*stuck {
+	members := a.observed(c, now)
+	if !anyAlive(members) {
+		return nil
+	}
+	out := mismatches(c, members)
+	if len(out) > 0 {
+		return out // what follows a mismatch is not to be relied on
+	}
+	if s := a.collectives(c, members, now); s != nil {
+		out = append(out, s)
+	}
+	return append(out, a.pairs(c, members, now)...)
+}
+
+// observed ranks: not those whose node fell silent, of which nothing is known.
+func (a *Analyzer) observed(c *communicator, now Time) []*member {
+	members := c.sorted()
+	out := members[:0]
+	for _, m := range members {
+		if m.ended != 0 || !m.isSilent(now, a.cfg.Silent) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func anyAlive(members []*member) bool {
+	for _, m := range members {
+		if !m.State.IsDead() {
+			return true
+		}
+	}
+	return false
+}
+
+// collectives compares how far the ranks have come.
+func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *stuck {
+	if c.late {
+		return a.idle(c, members, now)
+	}
+	low, high := ^uint64(0), uint64(0)
+	for _, m := range members {
+		low, high = min(low, m.Issued), max(high, m.Issued)
+	}
+	if high == 0 || len(members) == 0 {
+		return nil
+	}
+	s := &stuck{comm: c, peer: None, seq: low + 1}
+	if low == high {
+		return a.allIn(c, members, now)
+	}
+	var first Time
+	for _, m := range members {
+		if m.Issued == low {
+			s.missing = append(s.missing, m)
+			s.since = max(s.since, m.advanced)
+			continue
+		}
+		s.waiting = append(s.waiting, m)
+		entered := m.advanced // of a later one, where the history does not reach
+		if op := m.operation(s.seq); op != nil {
+			entered = op.Enter
+			s.kind = op.Kind
+		}
+		if first == 0 || entered < first {
+			first = entered
+		}
+		// Somebody has seen it done: who is "missing" is only observed late.
+		if m.Done >= s.seq {
+			return nil
+		}
+	}
+	s.since = max(s.since, first)
+	if !anyAlive(s.waiting) {
+		return nil
+	}
+	return s
+}
+
+// allIn: every rank that is observed has issued the same. It is stuck when somebody
+// still waits for the first that is not done.
+func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
+	done, issued := uint64(0), members[0].Issued
+	for _, m := range members {
+		done = max(done, m.Done)
+	}
+	if done >= issued {
+		return nil
+	}
+	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
+	isPending := false
+	for _, m := range members {
+		if m.State.IsDead() {
+			s.missing = append(s.missing, m)
+		} else {
+			s.waiting = append(s.waiting, m)
+		}
+		entered := m.advanced
+		if op := m.operation(s.seq); op != nil {
+			entered, s.kind = op.Enter, op.Kind
+		}
+		s.since = max(s.since, entered)
+		isPending = isPending || m.waits(now)
+	}
+	s.since = max(s.since, latestDone(members))
+	if !isPending {
+		return nil // issued, and nobody asks for it
+	}
+	a.order(s)
+	return s
+}
+
+// order says whether something else is before it in the streams of those that are in.
+func (a *Analyzer) order(s *stuck) {
+	fronts := 0
+	for _, m := range s.waiting {
+		op := m.operation(s.seq)
+		if op == nil {
+			return
+		}
+		front := a.front(m.Process.key(), op.Stream)
+		if front.comm == s.comm {
+			fronts++
+		} else if s.ahead == nil || front.comm != nil && front.comm.Hash < s.ahead.Hash {
+			s.ahead = front.comm
+		}
+	}
+	s.inverted = s.ahead != nil && fronts > 0
+}
+
+// front is the first collective of a stream that is not known to be done.
+type front struct {
+	enter Time
+	comm  *communicator
+}
+
+type streamKey struct {
+	process processKey
+	stream  uint64
+}
+
+// front of a stream, of all that is known in this Evaluate.
+func (a *Analyzer) front(p processKey, stream uint64) front {
+	if a.fronts == nil {
+		a.fronts = map[streamKey]front{}
+		for _, c := range a.comms {
+			for _, m := range c.members {
+				for i := range m.Operations {
+					o := &m.Operations[i]
+					if o.DoneBy != 0 || o.Kind.IsPeer() {
+						continue
+					}
+					key := streamKey{m.Process.key(), o.Stream}
+					first, known := a.fronts[key]
+					if !known || o.Enter < first.enter || o.Enter == first.enter && c.Hash < first.comm.Hash {
+						a.fronts[key] = front{o.Enter, c}
+					}
+				}
+			}
+		}
+	}
+	return a.fronts[streamKey{p, stream}]
+}
+
+func latestDone(members []*member) (t Time) {
+	for _, m := range members {
+		t = max(t, m.DoneAt)
+	}
+	return t
+}
+
+// waits: the rank is known to wait for one of its collectives now.
+func (m *member) waits(now Time) bool {
+	if m.State.IsDead() {
+		return false
+	}
+	for _, op := range m.Operations {
+		if !op.Kind.IsPeer() && op.isPending(now-fresh) {
+			return true
+		}
+	}
+	return false
+}
+
+// idle compares ranks whose numbers cannot be compared: who waits, waits for those who
+// have nothing to wait for.
+func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
+	s := &stuck{comm: c, peer: None, late: true}
+	for _, m := range members {
+		switch {
+		case m.waits(now):
+			s.waiting = append(s.waiting, m)
+			for _, op := range m.Operations {
+				if op.Kind.IsPeer() || op.DoneBy != 0 {
+					continue
+				}
+				s.kind, s.seq = op.Kind, op.Seq
+				s.since = max(s.since, op.Enter)
+				break
+			}
+		case m.State.IsDead() || m.Issued == m.Done && m.Issued > 0:
+			s.missing = append(s.missing, m)
+			s.since = max(s.since, m.advanced)
+		default:
+			return nil // issued, not known to be done, and it does not wait: no saying
+		}
+	}
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	s.all = len(s.missing) == 0
+	return s
+}
+
+// mismatches finds numbers under which ranks issued different things. One is enough:
+// what comes after the first is its consequence.
+func mismatches(c *communicator, members []*member) []*stuck {
+	if c.late || len(members) < 2 {
+		return nil
+	}
+	done := uint64(0)
+	for _, m := range members {
+		done = max(done, m.Done)
+	}
+	type call struct {
+		m  *member
+		op *Operation
+	}
+	first := map[uint64]call{}
+	var found *stuck
+	for _, m := range members {
+		for i := range m.Operations {
+			op := &m.Operations[i]
+			if op.Kind.IsPeer() || op.Seq <= done {
+				continue
+			}
+			other, known := first[op.Seq]
+			if !known {
+				first[op.Seq] = call{m, op}
+				continue
+			}
+			if op.Signature() == other.op.Signature() || found != nil && found.seq <= op.Seq {
+				continue
+			}
+			found = &stuck{comm: c, kind: other.op.Kind, seq: op.Seq, peer: None}
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	seen := map[Signature]bool{}
+	for _, m := range members {
+		op := m.operation(found.seq)
+		if op == nil {
+			continue
+		}
+		found.waiting = append(found.waiting, m)
+		found.since = max(found.since, op.Enter)
+		if s := op.Signature(); !seen[s] {
+			seen[s] = true
+			found.mismatch = append(found.mismatch, m)
+		}
+	}
+	return []*stuck{found}
+}
+
+// pairs compares what each rank sent with what its peer received.
+func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*stuck) {
+	for _, m := range members {
+		for _, key := range m.sortedPeers() {
+			other := c.members[key.peer]
+			if other == nil || other == m {
+				continue // not seen from here
+			}
+			opposite := peerKey{Send, m.Rank}
+			if key.kind == Send {
+				opposite.kind = Recv
+			}
+			mine, theirs := m.peers[key], other.peers[opposite]
+			if s := mismatchedPair(c, m, key, other, opposite); s != nil {
+				if key.kind == Send { // once for both ends
+					out = append(out, s)
+				}
+				continue
+			}
+			s := &stuck{comm: c, kind: opposite.kind, seq: theirs.Issued + 1, peer: m.Rank,
+				missing: []*member{other}, waiting: []*member{m}, late: c.late}
+			op := m.peerOperation(key, s.seq)
+			if c.late {
+				// The oldest that this one waits for, if the other one has nothing to.
+				op = m.pendingWith(key, now)
+				if op == nil || other.pendingWith(opposite, now) != nil {
+					continue
+				}
+			} else if mine.Issued < theirs.Issued || mine.Done > theirs.Issued {
+				continue
+			} else if mine.Issued == theirs.Issued {
+				if s := slowPair(c, m, key, other, opposite, now); s != nil && key.kind == Send {
+					out = append(out, s)
+				}
+				continue
+			}
+			if m.State.IsDead() {
+				continue
+			}
+			s.since = mine.Enter
+			if op != nil {
+				s.since = op.Enter
+			}
+			s.since = max(s.since, theirs.Enter)
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// mismatchedPair: the newest send and receive under the same number differ.
+func mismatchedPair(c *communicator, m *member, key peerKey, other *member, opposite peerKey) *stuck {
+	if c.late {
+		return nil
+	}
+	for i := range m.Operations {
+		op := &m.Operations[i]
+		if op.Kind != key.kind || op.Peer != key.peer || op.DoneBy != 0 {
+			continue
+		}
+		theirs := other.peerOperation(opposite, op.Seq)
+		if theirs == nil || theirs.DoneBy != 0 || theirs.Signature() == op.Signature() {
+			continue
+		}
+		return &stuck{comm: c, kind: op.Kind, seq: op.Seq, peer: key.peer, since: max(op.Enter, theirs.Enter),
+			waiting: []*member{m, other}, mismatch: []*member{m, other}}
+	}
+	return nil
+}
+
+// slowPair: both are in, both wait.
+func slowPair(c *communicator, m *member, key peerKey, other *member, opposite peerKey, now Time) *stuck {
+	op, theirs := m.pendingWith(key, now), other.pendingWith(opposite, now)
+	if op == nil || theirs == nil || op.Seq != theirs.Seq {
+		return nil
+	}
+	return &stuck{comm: c, kind: op.Kind, seq: op.Seq, peer: key.peer, since: max(op.Enter, theirs.Enter),
+		waiting: []*member{m, other}, all: true}
+}
+
+func (m *member) pendingWith(key peerKey, now Time) *Operation {
+	if m.State.IsDead() {
+		return nil
+	}
+	for i := range m.Operations {
+		if op := &m.Operations[i]; op.Kind == key.kind && op.Peer == key.peer && op.isPending(now-fresh) {
+			return op
+		}
+	}
+	return nil
+}
+
+func (m *member) sortedPeers() []peerKey {
+	out := make([]peerKey, 0, len(m.peers))
+	for k := range m.peers {
+		out = append(out, k)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if out[i].peer != out[j].peer {
+			return out[i].peer < out[j].peer
+		}
+		return out[i].kind < out[j].kind
+	})
+	return out
+}

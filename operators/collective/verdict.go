@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Reason is what a verdict says.
+type Reason string
+
+// The reasons. They are labels of metrics, so their texts never change.
+const (
+	// Missing: ranks have not issued what others wait in.
+	Missing Reason = "missing"
+	// Mismatch: ranks issued different operations under one number, or two
+	// communicators' operations in different orders.
+	Mismatch Reason = "mismatch"
+	// Unmatched: a send without its receive, or the other way round.
+	Unmatched Reason = "unmatched"
+	// Straggler: a rank arrives last, time and again.
+	Straggler Reason = "straggler"
+	// Dead: who is missing has ended, was stopped, or gave the communicator up.
+	Dead Reason = "dead"
+	// Slow: all are in, none is done. The network, a GPU, or what is before it in the
+	// stream.
+	Slow Reason = "slow"
+	// Elsewhere: all ranks that are observed are in, and others are not observed.
+	Elsewhere Reason = "elsewhere"
+)
+
+// Culprit is a rank that a verdict names.
+type Culprit struct {
+	Rank    int
+	Process Process
+	State   State
+	Wchan   string
+	Stack   []string // innermost first; may be empty
+	// StackIsLast as in Observation.
+	StackIsLast bool
+	Issued      uint64
+	At          Time // when it was last observed
+	Signature   Signature
+	// Late by this much, at the median and at the 99th percentile (Straggler).
+	P50, P99 time.Duration
+}
+
+// Verdict is one cause for which ranks wait. It holds from Since on, and until
+// Cleared when that is not 0.
+type Verdict struct {
+	Reason       Reason
+	Communicator Communicator
+	// Kind and Seq are of the operation that is missing, or that nobody has done. Where
+	// somebody waits in a send, it is the receive, and the other way round; Peer is
+	// the one that waits then, else None. Seq is 0 where there is no single one.
+	Kind Kind
+	Seq  uint64
+	Peer int
+	// Since is when the wait began, At when it was said, Cleared when it was over.
+	Since, At, Cleared Time
+	// Missing are those at fault: for Mismatch, one rank for each different call.
+	Missing []Culprit
+	// Waiting are ranks that are in; at most MaxNamed of WaitingCount.
+	Waiting      []int
+	WaitingCount int
+	// Unseen are ranks that are not observed; at most MaxNamed.
+	Unseen     []int
+	MoreUnseen bool
+	// Behind are other communicators that stand still for the same reason.
+	Behind []Communicator
+	// Changed: it was said before, for another reason.
+	Changed bool
+	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
+	Late bool
+
+	alive Time // when a dead culprit was first seen to live again
+}
+
+// MaxNamed bounds the ranks that a verdict lists.
+const MaxNamed = 64
+
+// maxLines is for how many ranks a text says where they are.
+const maxLines = 4
+
+// Waited is for how long, until it was cleared, or the time given.
+func (v *Verdict) Waited(now Time) time.Duration {
+	if v.Cleared != 0 {
+		now = v.Cleared
+	}
+	return time.Duration(max(now-v.Since, 0))
+}
+
+// String is the verdict in one line, for somebody who is tired: who, what, how long,
+// where. now is used while it is not cleared.
+func (v *Verdict) String(now Time) string {
+	var b strings.Builder
+	what := v.operation()
+	waited := seconds(v.Waited(now))
+	switch v.Reason {
+	case Missing, Dead, Unmatched:
+		b.WriteString(v.subject())
+		fmt.Fprintf(&b, ", before %s", what)
+		if v.Cleared != 0 {
+			fmt.Fprintf(&b, " (was waited for %s)", waited)
+		} else {
+			fmt.Fprintf(&b, " (waited %s by %s)", waited, ranks(v.Waiting, v.WaitingCount))
+		}
+	case Mismatch:
+		if v.Seq == 0 {
+			fmt.Fprintf(&b, "%s wait for each other in %s: operations of these communicators are issued in different orders", names(v.Missing), v.Communicator)
+		} else {
+			fmt.Fprintf(&b, "ranks do not issue the same as %s:", what)
+			for i, c := range v.Missing {
+				if i > 0 {
+					b.WriteString(";")
+				}
+				fmt.Fprintf(&b, " rank %d %s", c.Rank, c.Signature)
+			}
+		}
+	case Straggler:
+		c := v.Missing[0]
+		fmt.Fprintf(&b, "rank %d of %s is the last: it comes %s after the others (p99 %s)", c.Rank, sized(v.Communicator), seconds(c.P50), seconds(c.P99))
+	case Slow:
+		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none is done, for %s: network, GPU, or what is before it in its stream", sized(v.Communicator), v.Kind, v.Seq, waited)
+	case Elsewhere:
+		unseen := ranks(v.Unseen, len(v.Unseen))
+		if v.MoreUnseen {
+			unseen += " and more"
+		}
+		fmt.Fprintf(&b, "all ranks seen here are in %s, for %s; %s of it are not seen from here", what, waited, unseen)
+	}
+	for i := range v.Missing {
+		c := &v.Missing[i]
+		if v.Reason == Mismatch || i == maxLines {
+			break
+		}
+		var parts []string
+		if len(c.Stack) > 0 {
+			at := "at "
+			if c.StackIsLast {
+				at = "last at "
+			}
+			parts = append(parts, at+place(c.Stack))
+		}
+		if p := c.process(); p != "" {
+			parts = append(parts, p)
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		b.WriteString("; ")
+		if len(v.Missing) > 1 {
+			fmt.Fprintf(&b, "rank %d ", c.Rank)
+		}
+		b.WriteString(strings.Join(parts, ", "))
+	}
+	if n := len(v.Behind); n == 1 {
+		fmt.Fprintf(&b, "; %s waits behind it", v.Behind[0])
+	} else if n > 1 {
+		fmt.Fprintf(&b, "; %d other communicators wait behind it", n)
+	}
+	if v.Late {
+		b.WriteString("; the communicator is older than this run: judged by who waits")
+	}
+	return b.String()
+}
+
+// subject: "rank 1 of 3 is stopped".
+func (v *Verdict) subject() string {
+	of := ""
+	if v.Communicator.Size > 0 {
+		of = " of " + strconv.Itoa(v.Communicator.Size)
+	}
+	switch len(v.Missing) {
+	case 0:
+		return "nobody"
+	case 1:
+		return fmt.Sprintf("rank %d%s %s", v.Missing[0].Rank, of, v.Missing[0].claim())
+	}
+	return fmt.Sprintf("%s%s are missing (%s)", names(v.Missing), of, v.Missing[0].claim())
+}
+
+// claim is what the state says of a missing rank.
+func (c *Culprit) claim() string {
+	switch c.State {
+	case Stopped:
+		return "is stopped"
+	case Traced:
+		return "is stopped by a debugger"
+	case Zombie, Gone:
+		return "has ended"
+	case Aborted:
+		return "has aborted the communicator"
+	case Destroyed:
+		return "has destroyed the communicator"
+	case Running:
+		return "is missing and runs"
+	case Sleeping:
+		return "is missing and sleeps"
+	case Uninterruptible:
+		return "is missing and sleeps in the kernel"
+	}
+	return "is missing"
+}
+
+// place is the innermost line and, where that is in a library, the program's own line
+// that it was called from: files of libraries are shown with their directory.
+func place(stack []string) string {
+	if !strings.Contains(stack[0], "/") {
+		return stack[0]
+	}
+	for _, line := range stack[1:] {
+		if !strings.ContainsAny(line, "/<") {
+			return stack[0] + ", called at " + line
+		}
+	}
+	return stack[0]
+}
+
+// process is "process 4242 python on node7", or empty.
+func (c *Culprit) process() string {
+	if c.Process.PID == 0 {
+		return ""
+	}
+	text := "process " + strconv.FormatUint(uint64(c.Process.PID), 10)
+	if c.Process.Comm != "" {
+		text += " " + c.Process.Comm
+	}
+	if c.Process.Node != "" {
+		text += " on " + c.Process.Node
+	}
+	return text
+}
+
+func (v *Verdict) operation() string {
+	if v.Kind.IsPeer() {
+		preposition := "to"
+		if v.Kind == Recv {
+			preposition = "from"
+		}
+		return fmt.Sprintf("%s %d %s rank %d of communicator %s", v.Kind, v.Seq, preposition, v.Peer, v.Communicator)
+	}
+	return fmt.Sprintf("%s %d of communicator %s", v.Kind, v.Seq, v.Communicator)
+}
+
+func sized(c Communicator) string {
+	if c.Size == 0 {
+		return "communicator " + c.String()
+	}
+	return strconv.Itoa(c.Size) + " of communicator " + c.String()
+}
+
+func names(cs []Culprit) string {
+	numbers := make([]int, len(cs))
+	for i, c := range cs {
+		numbers[i] = c.Rank
+	}
+	return ranks(numbers, len(numbers))
+}
+
+// ranks is "rank 4", "ranks 0, 2", "ranks 0-6", "ranks 0-6, 9 and 500 others".
+func ranks(sorted []int, count int) string {
+	if count == 1 && len(sorted) == 1 {
+		return "rank " + strconv.Itoa(sorted[0])
+	}
+	var parts []string
+	shown := 0
+	for i := 0; i < len(sorted) && len(parts) < 8; {
+		j := i
+		for j+1 < len(sorted) && sorted[j+1] == sorted[j]+1 {
+			j++
+		}
+		switch {
+		case j == i:
+			parts = append(parts, strconv.Itoa(sorted[i]))
+		case j == i+1:
+			parts = append(parts, strconv.Itoa(sorted[i]), strconv.Itoa(sorted[j]))
+		default:
+			parts = append(parts, strconv.Itoa(sorted[i])+"-"+strconv.Itoa(sorted[j]))
+		}
+		shown += j - i + 1
+		i = j + 1
+	}
+	text := "ranks " + strings.Join(parts, ", ")
+	if count > shown {
+		text += fmt.Sprintf(" and %d others", count-shown)
+	}
+	return text
+}
+
+// seconds with two digits that mean something.
+func seconds(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return fmt.Sprintf("%.2g ms", float64(d)/float64(time.Millisecond))
+}

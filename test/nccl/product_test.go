@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+)
+
+// igGPU runs the product on processes, and gives each line of JSON to see until that says
+// that it has seen enough. It returns what was logged.
+func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	program, err := filepath.Abs("../../bin/ig-gpu")
+	require.NoError(t, err)
+	_, err = os.Stat(program)
+	require.NoError(t, err, "run make build")
+	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ",")
+	cmd := exec.Command(program, "run", "nccl_trace", "--host", "--pid", list, "-o", "json")
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var logged bytes.Buffer
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			mu.Lock()
+			logged.WriteString(lines.Text() + "\n")
+			mu.Unlock()
+		}
+	}()
+	told := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return logged.String()
+	}
+	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	enough := false
+	reader := bufio.NewReaderSize(stdout, 1<<20)
+	for !enough {
+		line, err := reader.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		enough = see(line, told())
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	go io.Copy(io.Discard, stdout)
+	<-read
+	cmd.Wait()
+	require.True(t, enough, "not seen in %v; logged: %s", patience, told())
+}
+
+// TestProductNamesLateRanks: the ranks of a job that runs already have their numbers, and
+// one communicator.
+func TestProductNamesLateRanks(t *testing.T) {
+	pids := example(t, "train.py", "--step-ms", "20")
+	igGPU(t, pids, func(line []byte, _ string) bool {
+		var rows []struct {
+			Communicator string
+			Rank, Size   *int
+		}
+		if json.Unmarshal(line, &rows) != nil || len(rows) != len(pids) {
+			return false
+		}
+		ranks := map[int]bool{}
+		for _, r := range rows {
+			if r.Rank == nil || r.Size == nil || r.Communicator == "" || r.Communicator != rows[0].Communicator || *r.Size != len(pids) {
+				return false
+			}
+			ranks[*r.Rank] = true
+		}
+		return len(ranks) == len(pids) && ranks[0] && ranks[1] && ranks[2]
+	})
+}
+
+// TestProductSaysThatALibraryIsNone: a file with NCCL's name and none of its functions.
+func TestProductSaysThatALibraryIsNone(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "libnccl.so.2")
+	b, err := os.ReadFile(libraries(t)["libcuda"])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(fake, b, 0o755))
+	cmd := exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)", fake)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	require.True(t, bufio.NewScanner(stdout).Scan())
+	igGPU(t, []int{cmd.Process.Pid}, func(_ []byte, logged string) bool {
+		return strings.Contains(logged, fake+" is named as NCCL and exports none of its functions")
+	})
+}

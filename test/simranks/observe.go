@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simranks
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+)
+
+// perNode is how many processes run on a node.
+const perNode = 8
+
+// Process as the analyzer is told of it.
+func (j *Job) Process(n int) collective.Process {
+	return collective.Process{Node: fmt.Sprintf("node%d", n/perNode), ID: uint64(n + 1), PID: uint32(1000 + n%perNode), Comm: "python3"}
+}
+
+// state of a process at a time.
+func (p *process) state(at collective.Time) collective.State {
+	for _, s := range p.states {
+		if s.from <= at && at < s.to {
+			return s.state
+		}
+	}
+	for i := len(p.waits) - 1; i >= 0 && i >= len(p.waits)-2; i-- {
+		if w := p.waits[i]; w.from <= at && (w.to == 0 || at < w.to) {
+			return collective.Running // cuStreamSynchronize polls
+		}
+	}
+	return collective.Sleeping
+}
+
+// waiting returns how many operations a wait at the time covers, and whether one is
+// under way.
+func (p *process) waiting(at collective.Time) (issued int, ok bool) {
+	i := sort.Search(len(p.waits), func(i int) bool { return p.waits[i].from > at })
+	if i == 0 {
+		return 0, false
+	}
+	w := p.waits[i-1]
+	return w.issued, w.to == 0 || at < w.to
+}
+
+// Observe returns what is known at a time of every rank of a process. Operations
+// before late were not seen, and numbers begin there; 0: all were.
+func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observation) {
+	p := j.processes[n]
+	covered, isWaiting := p.waiting(at)
+	end := sort.Search(len(p.records), func(i int) bool { return p.records[i].Enter > at })
+	for _, g := range j.Groups {
+		rank := g.rank(n)
+		if rank < 0 {
+			continue
+		}
+		o := collective.Observation{At: at, Process: j.Process(n), Communicator: g.Communicator, Rank: rank, Device: n % perNode,
+			Late: late != 0, State: p.state(at)}
+		skipped := map[countKey]uint64{}
+		if late != 0 {
+			for i := range end {
+				if r := &p.records[i]; r.group == g && r.Enter < late {
+					skipped[countOf(r)] = r.Seq
+				}
+			}
+		}
+		for i := end - 1; i >= 0; i-- {
+			r := p.records[i]
+			if r.group != g || r.Enter < late {
+				continue
+			}
+			op := r.Operation
+			op.Seq -= skipped[countOf(&r)]
+			if op.Return > at {
+				op.Return = 0
+			}
+			if op.DoneBy > at {
+				op.DoneBy = 0
+			}
+			if isWaiting && i < covered && op.DoneBy == 0 {
+				op.PendingAt = at
+			}
+			if !op.Kind.IsPeer() {
+				o.Issued = max(o.Issued, op.Seq)
+				if op.DoneBy != 0 && op.Seq > o.Done {
+					o.Done, o.DoneAt = op.Seq, op.DoneBy
+				}
+			}
+			if len(o.Operations) < collective.History {
+				o.Operations = append([]collective.Operation{op}, o.Operations...)
+			} else if o.Done > 0 {
+				break
+			}
+		}
+		if len(o.Operations) == 0 && late != 0 {
+			continue // nothing was seen of it
+		}
+		o.Stack = p.stack(at, isWaiting)
+		out = append(out, o)
+	}
+	return out
+}
+
+func countOf(r *record) countKey {
+	if r.Kind.IsPeer() {
+		return countKey{r.group, r.Kind, r.Peer}
+	}
+	return countKey{r.group, 0, 0}
+}
+
+// stack is where the host is.
+func (p *process) stack(at collective.Time, isWaiting bool) []string {
+	if isWaiting {
+		return []string{"train.py:90 synchronize", "train.py:30 step"}
+	}
+	return []string{"data.py:7 load", "train.py:20 step"}
+}

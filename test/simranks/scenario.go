@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simranks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+)
+
+// Truth is what is wrong with a job.
+type Truth struct {
+	Reason collective.Reason
+	// Processes at fault, by number; none for Slow, and for Mismatch, where Hash says
+	// in which communicator.
+	Processes []int
+	Hash      uint64
+}
+
+// Scenario is a job with one fault, the same for the same seed.
+type Scenario struct {
+	Seed   int
+	Name   string
+	Layout string
+	Size   int
+	Truth  Truth
+	// Fault is when it begins, End when the run ends. Nobody is observed before Begin.
+	Begin, Fault, End collective.Time
+	// Late[n] is when process n was first looked at; nil: before it began.
+	Late []collective.Time
+	Job  *Job
+}
+
+// Length of a scenario, of which the fault has more than half.
+const Length = 110 * time.Second
+
+// faults, in turn; late ones and layouts are drawn.
+var faults = []string{"missing", "mismatch", "stopped", "gone", "aborted", "straggler", "slow", "unmatched", "order", "missing late"}
+
+// New makes the scenario of a seed.
+func New(seed int) *Scenario {
+	random := rand.New(rand.NewPCG(uint64(seed), 7))
+	s := &Scenario{Seed: seed, Name: faults[seed%len(faults)], Size: 2 + random.IntN(63), Begin: begin}
+	s.Fault = begin + collective.Time(20*time.Second) + collective.Time(random.Int64N(int64(15*time.Second)))
+	s.End = begin + collective.Time(Length)
+	if s.Name == "straggler" {
+		s.End = s.Fault + collective.Time(13*time.Minute) // it is judged by what it does for minutes
+	}
+	if seed < 10 {
+		s.Size = 2 + seed%3 // small jobs of each kind, too
+	}
+	j := newJob(random, s.Size)
+	s.Job = j
+	b := &builder{s: s, job: j, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
+	b.layout()
+	b.inject()
+	if s.Name == "missing late" {
+		s.Late = make([]collective.Time, s.Size)
+		for n := range s.Late {
+			s.Late[n] = begin + collective.Time(2*time.Second) + collective.Time(random.Int64N(int64(500*time.Millisecond)))
+		}
+	}
+	j.run(s.End)
+	return s
+}
+
+// Healthy is a job without a fault: random jitter, and a checkpoint of two seconds now
+// and then, of one rank or of all.
+func Healthy(seed, size int, length time.Duration) *Scenario {
+	random := rand.New(rand.NewPCG(uint64(seed), 8))
+	s := &Scenario{Seed: seed, Name: "healthy", Size: size, Begin: begin, End: begin + collective.Time(length), Fault: begin + collective.Time(2*length)}
+	s.Job = newJob(random, size)
+	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true}
+	b.layout()
+	b.inject()
+	s.Job.run(s.End)
+	return s
+}
+
+// builder makes the actions of the processes.
+type builder struct {
+	s           *Scenario
+	job         *Job
+	random      *rand.Rand
+	step        time.Duration
+	checkpoints bool
+	world       *Group
+	// tensor and data are the groups of a process, if the job is split so.
+	tensor, data map[int]*Group
+	pipeline     bool
+	culprit      int
+	straggle     time.Duration
+}
+
+// layout draws how the job is parallel.
+func (b *builder) layout() {
+	all := make([]int, b.s.Size)
+	for n := range all {
+		all[n] = n
+	}
+	b.world = b.job.group("world", all...)
+	b.s.Layout = "data parallel"
+	b.tensor, b.data = map[int]*Group{}, map[int]*Group{}
+	split := 0
+	for _, d := range []int{8, 4, 2} {
+		if b.s.Size%d == 0 && b.s.Size > d {
+			split = d
+			break
+		}
+	}
+	switch layout := b.random.IntN(3); {
+	case b.s.Name == "order" && b.s.Size >= 2:
+		// A second communicator of the same processes, as libraries make them.
+		other := b.job.group("library", all...)
+		for _, n := range all {
+			b.tensor[n] = other
+		}
+		b.s.Layout = "two communicators of all"
+	case b.s.Name == "unmatched" || layout == 2 && b.s.Name != "mismatch":
+		b.pipeline = true
+		b.s.Layout = "pipeline"
+	case layout == 1 && split > 0:
+		b.s.Layout = fmt.Sprintf("split: tensor %d, data %d", split, b.s.Size/split)
+		for t := 0; t < b.s.Size/split; t++ {
+			members := all[t*split : (t+1)*split]
+			g := b.job.group(fmt.Sprintf("tensor%d", t), members...)
+			for _, n := range members {
+				b.tensor[n] = g
+			}
+		}
+		for d := range split {
+			var members []int
+			for n := d; n < b.s.Size; n += split {
+				members = append(members, n)
+			}
+			g := b.job.group(fmt.Sprintf("data%d", d), members...)
+			for _, n := range members {
+				b.data[n] = g
+			}
+		}
+	}
+}
+
+// inject sets the truth and gives each process its actions.
+func (b *builder) inject() {
+	s := b.s
+	b.culprit = b.random.IntN(s.Size)
+	if s.Name == "straggler" {
+		b.straggle = max(60*time.Millisecond, b.step*2/5)
+	}
+	truth := Truth{Processes: []int{b.culprit}}
+	switch s.Name {
+	case "missing", "missing late":
+		truth.Reason = collective.Missing
+		if b.pipeline {
+			truth.Reason = collective.Unmatched
+		}
+	case "stopped", "gone", "aborted":
+		truth.Reason = collective.Dead
+	case "straggler":
+		truth.Reason = collective.Straggler
+		if s.Layout == "pipeline" {
+			b.pipeline = false // the stages of a pipeline come one after the other
+			s.Layout = "data parallel"
+		}
+	case "mismatch":
+		truth = Truth{Reason: collective.Mismatch, Hash: b.groupOf(b.culprit).Hash}
+	case "slow":
+		g := b.groupOf(b.culprit)
+		truth = Truth{Reason: collective.Slow, Hash: g.Hash}
+	case "unmatched":
+		truth.Reason = collective.Unmatched
+	case "order":
+		truth = Truth{Reason: collective.Mismatch}
+	}
+	s.Truth = truth
+	for _, p := range b.job.processes {
+		n := 0
+		done := false
+		p.next = func() []action {
+			n++
+			isFault := !done && p.host >= s.Fault && p.number == b.culprit
+			done = done || isFault
+			return b.actions(p, n, isFault)
+		}
+	}
+}
+
+// groupOf is where the fault of a process shows.
+func (b *builder) groupOf(n int) *Group {
+	if g := b.tensor[n]; g != nil {
+		return g
+	}
+	return b.world
+}
+
+func (b *builder) jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.9 + 0.2*b.random.Float64()))
+}
+
+// actions of one step of a process.
+func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
+	s := b.s
+	think := func(d time.Duration) { out = append(out, action{verb: compute, span: d}) }
+	do := func(g *Group, kind collective.Kind, count uint64, peer int) {
+		out = append(out, action{verb: call, group: g, op: collective.Operation{Kind: kind, Count: count, DType: collective.Bfloat16, Peer: peer, Stream: 7}})
+	}
+	think(b.jitter(b.step))
+	if p.number == b.culprit && b.straggle > 0 && p.host >= s.Fault {
+		think(b.straggle)
+	}
+	if b.checkpoints && n%200 == 100 {
+		think(b.jitter(2 * time.Second))
+	}
+	if b.checkpoints && n%200 == 150 && p.number == 0 {
+		think(b.jitter(2 * time.Second))
+	}
+	first := len(out)
+	switch {
+	case b.pipeline:
+		if p.number > 0 {
+			do(b.world, collective.Recv, 4096, p.number-1)
+		}
+		think(b.jitter(2 * time.Millisecond))
+		out = append(out, action{verb: wait})
+		if p.number < s.Size-1 {
+			do(b.world, collective.Send, 4096, p.number+1)
+		}
+		if n%10 == 0 {
+			do(b.world, collective.AllReduce, 1, collective.None)
+		}
+	case b.tensor[p.number] != nil && s.Name == "order":
+		do(b.world, collective.AllReduce, 1<<20, collective.None)
+		do(b.tensor[p.number], collective.AllReduce, 1<<18, collective.None)
+	case b.tensor[p.number] != nil:
+		for range 2 {
+			do(b.tensor[p.number], collective.AllReduce, 1<<18, collective.None)
+			think(b.jitter(3 * time.Millisecond))
+		}
+		do(b.tensor[p.number], collective.AllGather, 1<<16, collective.None)
+		out = append(out, action{verb: wait})
+		do(b.data[p.number], collective.ReduceScatter, 1<<20, collective.None)
+		do(b.data[p.number], collective.AllGather, 1<<20, collective.None)
+	default:
+		do(b.world, collective.Broadcast, 64, 0)
+		think(b.jitter(5 * time.Millisecond))
+		for i := range 4 {
+			do(b.world, collective.AllReduce, 1<<20+uint64(i), collective.None)
+		}
+	}
+	out = append(out, action{verb: wait})
+	if isFault {
+		out = b.faulty(out, first)
+	}
+	return out
+}
+
+// faulty changes the actions of the step in which the culprit goes wrong. Those before
+// first are what it computes.
+func (b *builder) faulty(out []action, first int) []action {
+	calls := []int{}
+	for i := first; i < len(out); i++ {
+		if out[i].verb == call {
+			calls = append(calls, i)
+		}
+	}
+	at := calls[b.random.IntN(len(calls))]
+	insert := func(i int, a action) {
+		out = append(out[:i], append([]action{a}, out[i:]...)...)
+	}
+	switch b.s.Name {
+	case "missing", "missing late":
+		insert(first, action{verb: compute, span: Forever})
+	case "unmatched":
+		// It skips its call and goes on to something that does not end.
+		out = append(out[:calls[0]:calls[0]], action{verb: compute, span: Forever})
+	case "stopped":
+		insert(at, action{verb: die, state: collective.Stopped, span: Forever})
+	case "gone":
+		insert(at, action{verb: die, state: collective.Gone, span: Forever})
+	case "aborted":
+		insert(at, action{verb: die, state: collective.Aborted, span: Forever})
+	case "mismatch":
+		op := &out[calls[0]].op
+		switch b.random.IntN(3) {
+		case 0:
+			op.Count++
+		case 1:
+			op.DType = collective.Float32
+		default:
+			op.Kind, op.Peer = collective.Reduce, 0
+		}
+	case "slow":
+		out[calls[0]].stuck = true
+	case "order":
+		out[calls[0]], out[calls[1]] = out[calls[1]], out[calls[0]]
+	}
+	return out
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simranks
+
+import (
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+)
+
+// scenarios is how many seeds are tried, by every way of judging.
+const scenarios = 100
+
+// TestVerdictIsRight: in every scenario the one verdict at the end is the truth, and
+// no other was given before.
+func TestVerdictIsRight(t *testing.T) {
+	cfg := collective.Config{}
+	byName := map[string][]time.Duration{}
+	for seed := range scenarios {
+		s := New(seed)
+		seen, err := Watch(s, cfg)
+		require.NoError(t, err)
+		at := time.Duration(-1)
+		isRight := len(seen.Last) == 1
+		for i := range seen.Events {
+			v := &seen.Events[i]
+			if s.Answer(v) != s.Want() || v.Cleared != 0 {
+				isRight = false
+			} else if at < 0 {
+				at = time.Duration(v.At - s.Fault)
+			}
+		}
+		if isRight {
+			byName[s.Name] = append(byName[s.Name], at)
+			continue
+		}
+		t.Errorf("seed %d: %s, %d ranks, %s: want %s", seed, s.Name, s.Size, s.Layout, s.Want())
+		for i := range seen.Events {
+			v := &seen.Events[i]
+			t.Logf("  after %v, cleared %v: %s: %s", time.Duration(v.At-s.Fault), v.Cleared != 0, s.Answer(v), v.String(seen.End))
+		}
+	}
+	for _, name := range faults {
+		times := byName[name]
+		sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
+		if n := len(times); n > 0 {
+			t.Logf("%-13s %2d right; verdict %v (median), %v (worst) after the fault; threshold %v",
+				name, n, times[n/2].Round(100*time.Millisecond), times[n-1].Round(100*time.Millisecond), 30*time.Second)
+		}
+	}
+}
+
+// TestHealthyJobsHaveNoVerdict: 30 minutes of jitter and checkpoints of 2 s.
+func TestHealthyJobsHaveNoVerdict(t *testing.T) {
+	for seed, size := range []int{2, 5, 16} {
+		s := Healthy(seed, size, 30*time.Minute)
+		seen, err := Watch(s, collective.Config{})
+		require.NoError(t, err)
+		for i := range seen.Events {
+			t.Errorf("%d ranks, %s: %s", size, s.Layout, seen.Events[i].String(seen.End))
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simranks
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+)
+
+// Seen is what an analyzer said in a scenario.
+type Seen struct {
+	// Events in the order in which they came, and what held at the end.
+	Events []collective.Verdict
+	Last   []collective.Verdict
+	End    collective.Time
+}
+
+// Watch lets an analyzer look at the job once a second, at each process at a moment of
+// its own, as the daemons of several nodes do.
+func Watch(s *Scenario, cfg collective.Config) (*Seen, error) {
+	a, err := collective.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	seen := &Seen{End: s.End}
+	gone := map[int]bool{}
+	for now := s.Begin; now < s.End; now += collective.Time(time.Second) {
+		for n := range s.Size {
+			late := collective.Time(0)
+			if s.Late != nil {
+				late = s.Late[n]
+			}
+			at := now - collective.Time(n%perNode)*collective.Time(100*time.Microsecond) - collective.Time(n/perNode)*collective.Time(50*time.Millisecond)
+			if at < late || at < s.Begin || gone[n] {
+				continue
+			}
+			for _, o := range s.Job.Observe(n, at, late) {
+				if o.State == collective.Gone {
+					gone[n] = true
+					o.State = collective.Running // it was, when it issued that
+				}
+				if err := a.Observe(o); err != nil {
+					return nil, err
+				}
+			}
+			if gone[n] {
+				a.Gone(s.Job.Process(n), at)
+			}
+		}
+		seen.Events = append(seen.Events, a.Evaluate(now)...)
+	}
+	seen.Last = a.Verdicts()
+	return seen, nil
+}
+
+// Answer is what two ways of judging must agree in: the reason, and who.
+func (s *Scenario) Answer(v *collective.Verdict) string {
+	switch v.Reason {
+	case collective.Slow:
+		return fmt.Sprintf("%s %s", v.Reason, v.Communicator.ID())
+	case collective.Mismatch:
+		if v.Seq == 0 {
+			return fmt.Sprintf("%s order", v.Reason)
+		}
+		return fmt.Sprintf("%s %s", v.Reason, v.Communicator.ID())
+	}
+	var who []string
+	for _, c := range v.Missing {
+		who = append(who, fmt.Sprintf("%s/%d", c.Process.Node, c.Process.PID))
+	}
+	slices.Sort(who)
+	return fmt.Sprintf("%s %v", v.Reason, who)
+}
+
+// Want is the answer that is true.
+func (s *Scenario) Want() string {
+	switch s.Truth.Reason {
+	case "":
+		return ""
+	case collective.Mismatch, collective.Slow:
+		if s.Truth.Hash == 0 {
+			return fmt.Sprintf("%s order", s.Truth.Reason)
+		}
+		return fmt.Sprintf("%s %s", s.Truth.Reason, collective.Communicator{Hash: s.Truth.Hash}.ID())
+	}
+	var who []string
+	for _, n := range s.Truth.Processes {
+		p := s.Job.Process(n)
+		who = append(who, fmt.Sprintf("%s/%d", p.Node, p.PID))
+	}
+	slices.Sort(who)
+	return fmt.Sprintf("%s %v", s.Truth.Reason, who)
+}
