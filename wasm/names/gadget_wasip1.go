@@ -41,17 +41,19 @@ type source struct {
 	frame, stack, frames      api.Field
 	holderStacks, holderBytes api.Field
 	holders                   api.Field
+	function, kernel          api.Field // 0 where rows are not about kernels
 	budget                    Budget
 }
 
 var (
 	sources []*source
 	namer   *Namer
-	folded  []byte // of the latest row: ig copies what it is given
+	kernels *Kernels // nil where the gadget has none
+	folded  []byte   // of the latest row: ig copies what it is given
 )
 
-// Init adds the fields frame, stack and frames to the data sources, and holders to
-// one with holder_stacks and holder_bytes. It is for gadgetInit, whose result it
+// Init adds the fields frame, stack and frames to the data sources, holders to one with
+// holder_stacks and holder_bytes, and kernel to one with function. It is for gadgetInit, whose result it
 // gives: 0, or 1 when the gadget does not have what was named.
 //
 // Their annotations are in gadget.yaml, for a module can give none.
@@ -84,6 +86,11 @@ func (s *source) init() (err error) {
 		name string
 	}{{&s.frame, "frame"}, {&s.stack, "stack"}, {&s.frames, "frames"}} {
 		if *f.to, err = s.ds.AddField(f.name, api.Kind_String); err != nil {
+			return err
+		}
+	}
+	if s.function, _ = s.ds.GetField("function"); s.function != 0 {
+		if s.kernel, err = s.ds.AddField("kernel", api.Kind_String); err != nil {
 			return err
 		}
 	}
@@ -133,6 +140,9 @@ func gadgetStart() int32 {
 		return 1
 	}
 	namer = New(&maps{stacks, symbols})
+	if names, err := api.GetMap("names_by_function"); err == nil {
+		kernels = NewKernels(func(function uint64, b []byte) bool { return lookup(names, function, b) })
+	}
 	return 0
 }
 
@@ -151,6 +161,11 @@ func (s *source) name(_ api.DataSource, row api.Data) {
 	s.frames.SetString(row, t.Frames)
 	folded = t.AppendStack(folded[:0])
 	s.stack.SetString(row, unsafe.String(unsafe.SliceData(folded), len(folded)))
+	if s.kernel != 0 && kernels != nil {
+		if function, err := s.function.Uint64(row); err == nil {
+			s.kernel.SetString(row, kernels.Name(function))
+		}
+	}
 	if s.holders != 0 {
 		text := s.holdersOf(row)
 		s.holders.SetString(row, text)

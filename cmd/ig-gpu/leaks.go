@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+// newLeaksCommand looks for growth in several files of --mark-out.
+func newLeaksCommand() *cobra.Command {
+	var limit int
+	var confidence float64
+	cmd := &cobra.Command{
+		Use:   "leaks PROFILE PROFILE PROFILE PROFILE...",
+		Short: "Show which lines hold more and more from profile to profile",
+		Long: "Show which lines hold more and more GPU memory, steadily, over four or more profiles of one server,\n" +
+			"such as `ig-gpu run cuda_alloc --mark-out` or `--mark-every` writes. For each: how fast it grows (the\n" +
+			"median slope), how unlikely that order of values were by chance, and whether it also allocates more\n" +
+			"than before, which is more work and perhaps no leak.",
+		Args: cobra.MinimumNArgs(profile.LeakProfiles),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if confidence < 0.5 || confidence >= 1 {
+				return fmt.Errorf("--confidence: want a number from 0.5 to below 1, not %g", confidence)
+			}
+			var profiles []*profile.Profile
+			for _, path := range args {
+				p, err := readProfile(path)
+				if err != nil {
+					return err
+				}
+				profiles = append(profiles, p)
+			}
+			leaks, err := profile.Leaks(profiles, confidence)
+			if err != nil {
+				return fmt.Errorf("find leaks: %w", err)
+			}
+			return printLeaks(cmd.OutOrStdout(), leaks, limit)
+		},
+	}
+	cmd.Flags().IntVar(&limit, "max-entries", 20, "Lines to show, the fastest; 0 for all")
+	cmd.Flags().Float64Var(&confidence, "confidence", 0.95, "Show lines that grow with at least this confidence")
+	return cmd
+}
+
+func printLeaks(w io.Writer, leaks []profile.Leak, limit int) error {
+	if len(leaks) == 0 {
+		_, err := fmt.Fprintln(w, "Nothing grows steadily.")
+		return err
+	}
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(out, "PER HOUR\tGREW\tOBJECTS\tCONFIDENCE\tWORK\tDEVICE\tKIND\t FRAME")
+	shown := leaks
+	if limit > 0 && limit < len(leaks) {
+		shown = leaks[:limit]
+	}
+	for _, l := range shown {
+		device, work := "unknown", "the same"
+		if l.Device != profile.UnknownDevice {
+			device = strconv.Itoa(int(l.Device))
+		}
+		if l.MoreWork {
+			work = "more"
+		}
+		fmt.Fprintf(out, "%s\t%s\t%+d\t%.1f %%\t%s\t%s\t%s\t %s\n", signed(int64(l.BytesPerHour)), signed(l.Grew), l.Objects,
+			100*l.Confidence, work, device, l.Kind, l.Stack.Self().Label())
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("print leaks: %w", err)
+	}
+	if n := len(leaks) - len(shown); n > 0 {
+		fmt.Fprintf(w, "%d more lines grow: --max-entries 0 shows them\n", n)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
+)
+
+func TestLeaksNamesTheLineThatGrows(t *testing.T) {
+	var files []string
+	for n := range int64(6) {
+		files = append(files, filepath.Join(t.TempDir(), fmt.Sprint(n)))
+		f, err := os.Create(files[n])
+		require.NoError(t, err)
+		p := profile.New(time.Unix(600*n, 0), []profile.Row{held("load", 10, 4<<30, 32), held("cache", 20, n<<20+1, n+1)})
+		require.NoError(t, pprof.Encode(f, p))
+		require.NoError(t, f.Close())
+	}
+	var out bytes.Buffer
+	cmd := newLeaksCommand()
+	cmd.SetOut(&out)
+	cmd.SetArgs(files)
+	require.NoError(t, cmd.Execute())
+	require.Equal(t, `   PER HOUR       GREW  OBJECTS  CONFIDENCE      WORK  DEVICE    KIND FRAME
+  +6.00 MiB  +5.00 MiB       +5      99.6 %  the same       0  device cache (serve.py:20)
+`, out.String())
+
+	cmd = newLeaksCommand()
+	cmd.SetArgs(files[:3])
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	require.Error(t, cmd.Execute())
+}

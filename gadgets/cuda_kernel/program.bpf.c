@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause)
+//
+// cuda_kernel: which call stack launches which kernels, copies what and waits.
+//
+// Enter probes note the arguments of a call; exit probes see how it went and how
+// long it took, take the stack, and add to the row of (process, stack, function,
+// kernel, direction, result). User space reads the rows; see gadget.yaml for every
+// field.
+
+#include <vmlinux.h>
+
+#include <asm-generic/errno.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+#define GADGET_NO_BUF_RESERVE
+#include <gadget/buffer.h>
+#include <gadget/common.h>
+#include <gadget/macros.h>
+#include <gadget/mntns_filter.h>
+#include <gadget/types.h>
+
+#include "call_probes.h"
+#include "launch_inflight.h"
+
+#include "capture.h"
+#include "python.h"
+
+/* Off: rows carry no stack, which shows what the rest costs. */
+const volatile bool stacks = true;
+GADGET_PARAM(stacks);
+
+#define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
+#define Y(library, symbol, op, a) \
+	{ #library, #symbol, API_##symbol, op == CALL_STUB ? 0 : ATTACH_EXIT },
+const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBRARY_CALLS(Y) };
+#undef X
+#undef Y
+
+#include "launch_events.h"
+#include "host_programs.h"
+
+static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+{
+	call_enter(ctx, process_id_of(task_current()), api);
+	return 0;
+}
+
+static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					bool may_sleep)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
+	/* Losses are counted there; what could be read is the stack. */
+#ifndef LINUX_5_10
+	if (may_sleep)
+		python_unwind_sleepable(&t->stack, t->process);
+	else
+#endif
+		python_unwind(&t->stack, &t->fault, t->process);
+	return capture_store(t);
+}
+
+static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
+{
+	struct thread *t = thread_current(process_id_of(task_current()), false);
+	__u64 sp = PT_REGS_SP(ctx), start, ip, now, ns, before = 0, stacked;
+	struct row_key key = {};
+	struct inflight *call;
+	struct row *row;
+	__u32 weight;
+
+	if (!t)
+		return 0;
+	call = &t->call;
+	if (call->sp && sp >= RETURNED_SP(call->sp)) {
+		if (sp > RETURNED_SP(call->sp)) {
+			drop(DROP_INFLIGHT_STALE);
+			call->sp = 0;
+		}
+	}
+	now = bpf_ktime_get_boot_ns();
+	key.result = PT_REGS_RC(ctx);
+	if (call->sp && sp == RETURNED_SP(call->sp)) {
+		key.api = call->api;
+		start = call->start_boot_ns;
+		ip = call->ip;
+		call_describe(t, key.result, may_sleep);
+		call->sp = 0;
+	} else if (call->library.sp && call->library.process == t->process &&
+		   sp == RETURNED_SP(call->library.sp)) {
+		key.api = call->library.api;
+		start = call->library.start_boot_ns;
+		ip = call->library.ip;
+		__builtin_memset(&call->facts, 0, sizeof(call->facts));
+		call->library.sp = 0;
+	} else {
+		return 0; /* a nested one */
+	}
+	ns = now - start;
+	key.process = t->process;
+	key.function = call->facts.function;
+	key.direction = call->facts.direction;
+	key.captured = call->facts.captured;
+	if (sample != 1)
+		before = total_count(&key, call->facts.bytes, ns);
+	weight = sample_draw(before, call->facts.bytes, ns);
+	if (!weight)
+		return 0;
+	key.stack = take_stack(ctx, t, ip, may_sleep);
+	if (!sample) {
+		stacked = bpf_ktime_get_boot_ns();
+		sample_spent(stacked, stacked - now);
+	}
+	row = row_of(&key, &call->facts);
+	if (row)
+		row_add(row, &call->facts, ns, weight);
+	else
+		drop_bytes(DROP_UNKNOWN_FULL, call->facts.bytes);
+	if (events || timeline_events)
+		event_send(t, &key, start, now, weight);
+	return 0;
+}
+
+#define X(symbol, op, detail, flags, a, b) STOCK_PROBES(libcuda, symbol)
+DRIVER_CALLS(X)
+#undef X
+#define X(library, symbol, op, a) STOCK_PROBES(library, symbol)
+LIBRARY_CALLS(X)
+#undef X
+
+#ifdef LINUX_5_10
+/* There are no cookies: our attach operator, too, takes a program for each point. */
+#define X(symbol, op, detail, flags, a, b) [API_##symbol - 1] = &enter_##symbol,
+#define Y(library, symbol, op, a) [API_##symbol - 1] = &enter_##symbol,
+ATTACH_PROGRAMS_OF_POINTS(CALL_API_COUNT - 1, DRIVER_CALLS(X) LIBRARY_CALLS(Y), stock_exit);
+#undef X
+#undef Y
+#endif
+
+#include "call_life.h"
+
+GADGET_ITER(calls, call, dump_rows, dump_unknown);
+GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);
+GADGET_ITER_TARGET_MAP(dump_unknown, unknown_rows);
+
+SEC("iter/bpf_map_elem")
+int dump_rows(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return dump_call(ctx);
+}
+
+SEC("iter/bpf_map_elem")
+int dump_unknown(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return dump_call(ctx);
+}
+
+GADGET_ITER(totals, call_total, dump_totals);
+GADGET_ITER_TARGET_MAP(dump_totals, totals_by_call);
+
+SEC("iter/bpf_map_elem")
+int dump_totals(struct bpf_iter__bpf_map_elem *ctx)
+{
+	return dump_total(ctx);
+}
+
+DROPS_DATA_SOURCE
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

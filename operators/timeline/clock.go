@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// bootNow is the kernel's clock of events, CLOCK_BOOTTIME.
+func bootNow() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails for unknown clocks only
+	return uint64(t.Nano())
+}
+
+// wallOffset is what to add to boot time to get nanoseconds since 1970. It is read
+// between two looks at the clock, of which the closest pair of a few counts.
+func wallOffset() time.Duration {
+	var offset int64
+	best := ^uint64(0)
+	for range 16 {
+		before := bootNow()
+		wall := time.Now().UnixNano()
+		after := bootNow()
+		if after-before < best {
+			best, offset = after-before, wall-int64(before+(after-before)/2)
+		}
+	}
+	return time.Duration(offset)
+}

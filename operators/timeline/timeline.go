@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package timeline is the Inspektor Gadget operator that draws what happened, and
+// when: each call of the driver, and, where it is asked for, what the threads did on
+// the host meanwhile. It asks the gadget for events, which it does not send
+// otherwise, puts them in order (package weave), and writes them as they come:
+//
+//	--timeline-out   a trace for Perfetto and chrome://tracing (package trace)
+//	--timeline-html  a page that needs nothing else (package page)
+//	--events-out     the events themselves, as JSON lines (package lines)
+//	--gpu-idle       what the GPU waited for, at the end of the run (package idle)
+//
+// Nothing is kept but a window of events, so a run may be long. What cannot be
+// written in time stays in the kernel's ring buffer; what that has no room for is
+// counted under drops (event_lost), and said in the file.
+//
+// Files are written where the gadget runs, so the parameters are for local runs.
+package timeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+)
+
+const (
+	// Name of the operator.
+	Name = "timeline"
+	// Priority: last, after all that add to events. Its changes to the gadget are
+	// made when it is instantiated, before the gadget's Start.
+	Priority = 9995
+	// subscription is as the sink's: after the filter.
+	subscription = 9100
+
+	paramTrace  = "timeline-out"
+	paramPage   = "timeline-html"
+	paramEvents = "events-out"
+	paramWith   = "with"
+	paramIdle   = "gpu-idle"
+
+	callEvents      = "call_events"
+	operationEvents = "operation_events" // of nccl_trace
+	hostEvents      = "host_events"
+
+	// modeNone keeps a data source from being printed. See Inspektor Gadget's cli.
+	annotationMode = "cli.default-output-mode"
+	modeNone       = "none"
+)
+
+// hostPrograms are what --with may name: the constant that switches them on, and the
+// programs (bpf/host_programs.h) with what they are attached to.
+var hostPrograms = []struct {
+	word, constant string
+	programs       [][2]string
+}{
+	{"cpu", "host_cpu", [][2]string{{"host_switch", "sched_switch"}}},
+	{"syscalls", "host_syscalls", [][2]string{{"host_sys_enter", "sys_enter"}, {"host_sys_exit", "sys_exit"}}},
+	{"memory", "host_memory", [][2]string{{"host_rss_stat", "rss_stat"}}},
+	{"python", "host_python", [][2]string{{"host_sampler", "host_sampler"}}},
+}
+
+// Sizes of maps while they are used, by name. A ring has to hold what comes while we
+// are not running: at 20,000 calls a second and 300 bytes each, 16 MiB are 2.7 s. What of it
+// was read counts as memory of ig-gpu.
+var sizes = map[string]uint32{
+	"calls_ring": 16 << 20,
+}
+
+var operationSizes = map[string]uint32{"operation_ring": 16 << 20}
+
+// ringMaps are those whose readers wait to be woken (bpf/ring_wake.h).
+var ringMaps = []string{"calls_ring", "host_ring", "operation_ring"}
+
+const (
+	// wakeInterval is for how long events wait in a ring.
+	wakeInterval = 50 * time.Millisecond
+	// drainLimit is for how long the end of a run waits for its last events.
+	drainLimit = 30 * time.Second
+)
+
+var hostSizes = map[string]uint32{
+	"host_ring":                16 << 20,
+	"host_thread_by_tid":       32768,
+	"host_resident_by_process": 4096,
+}
+
+// Config of the operator.
+type Config struct {
+	// ProcFS is the host's procfs; default /proc.
+	ProcFS string
+}
+
+// Operator is to be registered once per process.
+type Operator struct{ cfg Config }
+
+// New returns the operator.
+func New(cfg Config) *Operator {
+	if cfg.ProcFS == "" {
+		cfg.ProcFS = "/proc"
+	}
+	return &Operator{cfg}
+}
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return Name }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return Priority }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{
+		{Key: paramTrace, Title: "Timeline", Description: "Write each call as a trace that Perfetto and chrome://tracing open (JSON, gzip) to this file, as it happens", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramPage, Title: "Timeline, as a page", Description: "Write the timeline as one HTML file that needs no network to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvents, Title: "Events", Description: "Write each call, each event of --with and the memory of the processes to this file as they happen, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramWith, Title: "Host activity", Description: "What threads do on the host, in these files: cpu (on and off it), syscalls, memory (resident), python (samples), comma-separated; or all", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramIdle, Title: "What the GPU waited for", TypeHint: api.TypeUint32, DefaultValue: "0", Description: "Say at the end so many places in Python during which streams had nothing to do, an estimate from the calls; better with --with python"},
+	}
+}
+
+// parseWith reads the list of --with.
+func parseWith(s string) ([]string, error) {
+	var known, out []string
+	for _, p := range hostPrograms {
+		known = append(known, p.word)
+	}
+	if s == "" {
+		return nil, nil
+	}
+	for word := range strings.SplitSeq(s, ",") {
+		switch word = strings.TrimSpace(word); {
+		case word == "all":
+			out = append(out, known...)
+		case slices.Contains(known, word):
+			out = append(out, word)
+		default:
+			return nil, fmt.Errorf("--%s: %q is none of %s, all", paramWith, word, strings.Join(known, ", "))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// InstantiateDataOperator takes part in local runs of gadgets with events that ask for
+// a file.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	asked := ""
+	for _, name := range []string{paramTrace, paramPage, paramEvents, paramIdle} {
+		if values[name] != "" && values[name] != "0" {
+			asked = name
+		}
+	}
+	with, err := parseWith(values[paramWith])
+	if err != nil {
+		return nil, err
+	}
+	calls, rings := gc.GetDataSources()[callEvents], sizes
+	if calls == nil {
+		calls, rings = gc.GetDataSources()[operationEvents], operationSizes
+	}
+	switch {
+	case gc.IsClient() || calls == nil:
+		return nil, nil
+	case asked == "" && len(with) > 0:
+		return nil, fmt.Errorf("--%s needs --%s, --%s, --%s or --%s", paramWith, paramTrace, paramPage, paramEvents, paramIdle)
+	case asked == "":
+		return &instance{}, nil // so that the parameters are known
+	case gc.IsRemoteCall() && asked != paramIdle:
+		return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", Name, asked)
+	}
+	if err := ig.SetConstant(gc, "timeline_events", true); err != nil {
+		return nil, fmt.Errorf("--%s: have the gadget send events: %w", asked, err)
+	}
+	calls.AddAnnotation(annotationMode, modeNone)
+	if err := enlarge(gc, rings); err != nil {
+		return nil, fmt.Errorf("--%s: %w", asked, err)
+	}
+	if err := startHost(gc, with); err != nil {
+		return nil, fmt.Errorf("--%s: %w", paramWith, err)
+	}
+	return &instance{procfs: o.cfg.ProcFS, values: values, with: with}, nil
+}
+
+// startHost has the gadget's host programs attached.
+func startHost(gc operators.GadgetContext, with []string) error {
+	if len(with) == 0 {
+		return nil
+	}
+	if err := enlarge(gc, hostSizes); err != nil {
+		return fmt.Errorf("this gadget has no host activity, or not on a kernel before 6.0: %w", err)
+	}
+	for _, p := range hostPrograms {
+		if !slices.Contains(with, p.word) {
+			continue
+		}
+		if err := ig.SetConstant(gc, p.constant, true); err != nil {
+			return fmt.Errorf("configure the gadget: %w", err)
+		}
+		for _, program := range p.programs {
+			if err := ig.Configure(gc, "programs."+program[0]+".attach_to", program[1]); err != nil {
+				return fmt.Errorf("have %s attached: %w", program[0], err)
+			}
+		}
+	}
+	return nil
+}
+
+func enlarge(gc operators.GadgetContext, sizes map[string]uint32) error {
+	for name, size := range sizes {
+		spec, err := ig.MapSpec(gc, name)
+		if err != nil {
+			return err
+		}
+		spec.MaxEntries = max(spec.MaxEntries, size)
+	}
+	return nil
+}
+
+// instance is one run.
+type instance struct {
+	procfs string
+	values api.ParamValues // nil: nothing is asked for
+	with   []string
+
+	rings *rings
+	stop  chan struct{}
+	wait  sync.WaitGroup
+
+	mu  sync.Mutex // callbacks are concurrent
+	rec *recorder
+}
+
+// Name implements operators.DataOperatorInstance.
+func (*instance) Name() string { return Name }
+
+// PreStart opens the files, so that one that cannot be written is an error before
+// anything is attached, and subscribes.
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.values == nil {
+		return nil
+	}
+	rec, err := open(i.values)
+	if err != nil {
+		return err
+	}
+	i.rec = rec
+	if err := i.subscribe(gc); err != nil {
+		return errors.Join(err, i.rec.close(gc.Logger()))
+	}
+	return nil
+}
+
+// Start begins to write what has come once a second, also where nothing comes.
+func (i *instance) Start(gc operators.GadgetContext) error {
+	if i.values == nil {
+		return nil
+	}
+	rings, err := openRings(gc, ringMaps)
+	if err != nil {
+		return fmt.Errorf("read the gadget's events: %w", err)
+	}
+	i.rings = rings
+	i.stop = make(chan struct{})
+	memory := &memory{procfs: i.procfs, sysfs: "/sys"}
+	i.wait.Go(func() {
+		ticks := time.NewTicker(wakeInterval)
+		defer ticks.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-i.stop:
+				return
+			case <-ticks.C:
+			}
+			i.rings.wake()
+			if n%int(time.Second/wakeInterval) != 0 {
+				continue
+			}
+			i.mu.Lock()
+			seen := i.rec.seen.list()
+			i.mu.Unlock()
+			var read *reading
+			if i.values[paramEvents] != "" {
+				read = memory.look(seen)
+			}
+			i.mu.Lock()
+			if read != nil {
+				i.rec.remember(read)
+			}
+			i.rec.tick(bootNow(), gc.Logger())
+			i.mu.Unlock()
+		}
+	})
+	return nil
+}
+
+// PreStop waits until all that has happened so far was read: a gadget that stops
+// leaves what is still in its rings.
+func (i *instance) PreStop(gc operators.GadgetContext) error {
+	if i.rings == nil {
+		return nil
+	}
+	if left := i.rings.drain(drainLimit); left > 0 {
+		gc.Logger().Warnf("timeline: %d bytes of events are missing: not read within %v", left, drainLimit)
+		i.mu.Lock()
+		i.rec.drop("bytes_not_read", left)
+		i.mu.Unlock()
+	}
+	return nil
+}
+
+// Stop ends the clock. Events come until the gadget has stopped, which is later.
+func (i *instance) Stop(operators.GadgetContext) error {
+	if i.stop != nil {
+		close(i.stop)
+		i.wait.Wait()
+		i.stop = nil
+	}
+	i.rings.close()
+	i.rings = nil
+	return nil
+}
+
+// PostStop ends the files: the last events are here.
+func (i *instance) PostStop(gc operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.rec == nil {
+		return nil
+	}
+	err := i.rec.close(gc.Logger())
+	i.rec = nil
+	return err
+}
+
+// Close is called without PostStop too, when a run did not begin.
+func (i *instance) Close(gc operators.GadgetContext) error {
+	return errors.Join(i.Stop(gc), i.PostStop(gc))
+}

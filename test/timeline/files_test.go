@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestEvents: each call as a line, with both clocks, and the memory beside them.
+func TestEvents(t *testing.T) {
+	const steps, layers = 30, 4
+	w := run(t, "decode.py", "--steps", "30", "--layers", "4", "--pause", "0.1")
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	tr := w.trace("--events-out", path, "--with", "all")
+	w.work()
+	tr.end()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	types, stacks := map[string]int{}, map[string]bool{}
+	truth := w.notes()
+	for line := range strings.Lines(string(text)) {
+		var e struct {
+			Type, Time, Stack, Kind string
+			Start                   uint64 `json:"start_boot_ns"`
+			PID                     int
+			RSS                     uint64 `json:"rss_bytes"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &e), line)
+		types[e.Type]++
+		switch e.Type {
+		case "stack":
+			stacks[e.Stack] = true
+		case "call":
+			require.True(t, stacks[e.Stack], "a stack that was not told: %s", line)
+			types[e.Kind]++
+			if e.Kind == "launch" {
+				require.GreaterOrEqual(t, e.Start, truth[0].Start)
+			}
+			require.Equal(t, w.cmd.Process.Pid, e.PID)
+			at, err := time.Parse(time.RFC3339Nano, e.Time)
+			require.NoError(t, err)
+			require.WithinDuration(t, time.Now(), at, time.Hour)
+		case "memory":
+			require.NotZero(t, e.RSS)
+		}
+	}
+	require.Equal(t, steps*(3+3*layers), types["launch"]+types["copy"]+types["wait"])
+	for _, kind := range []string{"ran", "slept", "syscall", "memory"} {
+		require.NotZero(t, types[kind], "%v", types)
+	}
+}
+
+// TestFullDisk: the run goes on, says what is missing, and the file opens.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("small", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("cannot mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	w := run(t, "decode.py", "--steps", "3000", "--layers", "16", "--pause", "0")
+	tr := traceTo(t, w, filepath.Join(dir, "trace.json.gz"))
+	w.work()
+	require.NoError(t, tr.cmd.Process.Signal(syscall.SIGINT))
+	require.Error(t, tr.cmd.Wait(), "a run that could not write its file")
+	require.Contains(t, tr.log.String(), "no space is left in "+dir)
+	require.Contains(t, tr.log.String(), "events are not in "+tr.path)
+	f := read(t, tr.path)
+	require.Equal(t, false, f.Metadata["complete"])
+	require.NotEmpty(t, f.of(mainThread, "launch"))
+}
+
+// TestEndedReader: who reads a pipe ends; the run goes on and says so.
+func TestEndedReader(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	reader, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	w := run(t, "decode.py", "--steps", "500", "--layers", "16")
+	tr := traceTo(t, w, pipe)
+	require.NoError(t, reader.Close())
+	w.work()
+	require.NoError(t, tr.cmd.Process.Signal(syscall.SIGINT))
+	require.Error(t, tr.cmd.Wait())
+	require.Contains(t, tr.log.String(), "who read it has ended")
+}
+
+// TestKilled: what was written until then opens.
+func TestKilled(t *testing.T) {
+	w := run(t, "decode.py", "--steps", "200", "--layers", "16", "--pause", "0.02")
+	tr := w.trace()
+	w.work() // four seconds
+	require.NoError(t, tr.cmd.Process.Kill())
+	_ = tr.cmd.Wait()
+	f := read(t, tr.path)
+	require.Equal(t, false, f.Metadata["complete"])
+	require.NotEmpty(t, f.of(mainThread, "launch"))
+}
+
+// TestWrongParameters: one line that says what is wrong, before anything is attached.
+func TestWrongParameters(t *testing.T) {
+	w := run(t, "decode.py", "--steps", "1")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--with", "disk", "--timeline-out", "/dev/null"}, `--with: "disk" is none of cpu, syscalls, memory, python, all`},
+		{[]string{"--with", "cpu"}, "--with needs --timeline-out"},
+		{[]string{"--timeline-out", "/none/t.json.gz"}, "--timeline-out: open /none/t.json.gz: no such file or directory"},
+		{[]string{"--timeline-html", "/none/t.html"}, "--timeline-html: "},
+		{[]string{"--events-out", "/none/t.jsonl"}, "--events-out: open /none/t.jsonl: no such file or directory"},
+	} {
+		out := fails(t, w, c.args...)
+		require.Contains(t, out, c.want)
+	}
+}
+
+// TestErrorsHaveNames: a call that failed says so, and the process that ended by it is
+// no loss.
+func TestErrorsHaveNames(t *testing.T) {
+	t.Setenv("SIMCUDA_FAIL_EVERY", "200")
+	w := run(t, "decode.py", "--steps", "100", "--layers", "16")
+	tr := w.trace()
+	_, err := w.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Error(t, w.cmd.Wait(), "it ends by the first error")
+	f := tr.end()
+	failed := 0
+	for _, s := range f.tracks[mainThread] {
+		if reason, ok := s.args["error"]; ok {
+			require.Equal(t, "CUDA_ERROR_UNKNOWN", reason) // 999, which the driver was told
+			failed++
+		}
+	}
+	require.Equal(t, 1, failed)
+}
