@@ -26,6 +26,8 @@ struct attach_point {
 enum attach_point_flag {
 	/* Probe the return as well, with the exit program. */
 	ATTACH_EXIT = 1,
+	/* Probe the entry with a program of its own, which may sleep (linux 6.0). */
+	ATTACH_ENTRY_SLEEPS = 2,
 };
 
 #define ATTACH_POINTS SEC(".rodata.attach")
@@ -48,6 +50,11 @@ enum attach_point_flag {
 	ATTACH_PROGRAM(attach_exit, exit_perf);                         \
 	ATTACH_PROGRAM(attach_enter_multi, enter_multi);                \
 	ATTACH_PROGRAM(attach_exit_multi, exit_multi)
+
+/* The programs of points with ATTACH_ENTRY_SLEEPS. */
+#define ATTACH_SLEEPING_PROGRAMS(enter_perf, enter_multi)         \
+	ATTACH_PROGRAM(attach_sleeping_enter, enter_perf);       \
+	ATTACH_PROGRAM(attach_sleeping_enter_multi, enter_multi)
 
 /*
  * Without cookies, which a uprobe program has from Linux 5.15 on, each point has

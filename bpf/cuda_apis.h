@@ -56,12 +56,13 @@ enum alloc_kind {
 	KIND_ARRAY,   /* arrays and mipmapped arrays */
 	KIND_VMM,     /* physical memory of cuMemCreate */
 	KIND_POOL,    /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
+	KIND_TENSOR,  /* a block of PyTorch's pool, inside of what the driver gave it */
 	ALLOC_KIND_COUNT,
 };
 
 /* As users read them. */
 #define ALLOC_KIND_NAMES \
-	{ "", "device", "managed", "host", "array", "vmm", "pool" }
+	{ "", "device", "managed", "host", "array", "vmm", "pool", "tensor" }
 
 enum cuda_api_flag {
 	/* The first ABI: 32-bit device pointers, sizes and descriptor fields. */

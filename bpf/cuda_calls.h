@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_CUDA_CALLS_H
 #define GPU_GADGETS_CUDA_CALLS_H
 
+#include "cuda_inflight.h"
+
 #include "cuda_context.h"
 #include "cuda_live.h"
 #include "cuda_vmm.h"
@@ -30,12 +32,6 @@ static __always_inline const struct cuda_api *cuda_api_of(__u64 id)
 	asm volatile("%0 &= %1" : "+r"(id) : "i"(CUDA_API_SLOTS - 1));
 	return &cuda_apis[id];
 }
-
-#if defined(__TARGET_ARCH_x86)
-#define RETURNED_SP(entry_sp) ((entry_sp) + 8) /* ret popped the return address */
-#else
-#define RETURNED_SP(entry_sp) (entry_sp)
-#endif
 
 struct call_arguments {
 	__u64 value[8]; /* the first five; a power of two for the mask */

@@ -18,6 +18,7 @@ enum live_space {
 	SPACE_REGISTERED,  /* host memory of cuMemHostRegister */
 	SPACE_ARRAY,
 	SPACE_VMM, /* physical memory, by serial: see cuda_vmm.h */
+	SPACE_TENSOR, /* blocks of PyTorch's pool, in memory that is in another space */
 };
 
 struct live_key {
@@ -114,7 +115,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 		if (!row)
 			return;
 	}
-	row_alloc(row, fresh->size_bytes);
+	row_alloc(row, fresh->size_bytes, live_objects(fresh));
 }
 
 /* Takes an allocation out of the map into `to`. False: not known. */

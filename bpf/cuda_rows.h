@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_CUDA_ROWS_H
 #define GPU_GADGETS_CUDA_ROWS_H
 
-#include "cuda_apis.h"
+#include "cuda_inflight.h"
 #include "drops.h"
 #include "process_rows.h"
 #include "span.h"
@@ -171,12 +171,18 @@ static __always_inline struct row *row_of_alloc(struct span_row_key *key, __u64 
 	return row;
 }
 
-static __always_inline void row_alloc(struct row *row, __u64 size)
+/* How many allocations one in the table of live ones counts as. */
+static __always_inline __u64 live_objects(const struct live *live)
+{
+	return live->kind == KIND_TENSOR ? live->references : 1;
+}
+
+static __always_inline void row_alloc(struct row *row, __u64 size, __u64 objects)
 {
 	__u64 now;
 
 	__sync_fetch_and_add(&row->alloc_bytes, size);
-	__sync_fetch_and_add(&row->alloc_objects, 1);
+	__sync_fetch_and_add(&row->alloc_objects, objects);
 #ifdef LINUX_5_10
 	/* Without the old value: what others do at this very moment may count, too,
 	 * and of two new peaks at the same moment the lower may win. */
@@ -209,9 +215,9 @@ static __always_inline void row_key_of(struct span_row_key *key, __u64 process,
 	key->span = live->span;
 }
 
-/* Takes `size` freed bytes of one allocation out of a row. */
+/* Takes `size` freed bytes, of so many allocations, out of a row. */
 static __always_inline void row_free_bytes(const struct span_row_key *key, __u64 size,
-					   bool implicit)
+					   __u64 objects, bool implicit)
 {
 	struct row *row;
 
@@ -228,10 +234,10 @@ static __always_inline void row_free_bytes(const struct span_row_key *key, __u64
 		return; /* deleted: user space had seen the process end */
 	if (implicit) {
 		__sync_fetch_and_add(&row->implicit_bytes, size);
-		__sync_fetch_and_add(&row->implicit_objects, 1);
+		__sync_fetch_and_add(&row->implicit_objects, objects);
 	} else {
 		__sync_fetch_and_add(&row->freed_bytes, size);
-		__sync_fetch_and_add(&row->freed_objects, 1);
+		__sync_fetch_and_add(&row->freed_objects, objects);
 	}
 	__sync_fetch_and_add(&row->inuse_bytes, -size);
 }
@@ -242,7 +248,7 @@ static __always_inline void row_free(__u64 process, const struct live *live, boo
 	struct span_row_key key;
 
 	row_key_of(&key, process, live);
-	row_free_bytes(&key, live->size_bytes, implicit);
+	row_free_bytes(&key, live->size_bytes, live_objects(live), implicit);
 }
 
 #endif

@@ -155,7 +155,7 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 #endif
 	vmm_handle_gone(process, number, serial);
 	if (!foreign)
-		row_free_bytes(&row, size, false);
+		row_free_bytes(&row, size, 1, false);
 }
 
 /* A handle was created, or imported, for the memory `serial`. */

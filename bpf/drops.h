@@ -55,7 +55,17 @@
 	/* where a child of a process has its spans was not remembered */           \
 	X(DROP_SPAN_SOURCES_FULL, "span_sources_full")                              \
 	/* what a process publishes of its span could not be read */                \
-	X(DROP_SPAN_UNREADABLE, "span_unreadable")
+	X(DROP_SPAN_UNREADABLE, "span_unreadable")                                  \
+	/* a communicator of NCCL, or one more in a group, is not followed */       \
+	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
+	/* what is done on a stream of NCCL's is not known */                       \
+	X(DROP_STREAMS_FULL, "streams_full")                                        \
+	/* a kernel has no name, or is told by its handle only */                   \
+	X(DROP_KERNELS_FULL, "kernels_full")                                        \
+	/* a call is not in the totals of all calls; it may be in a row */          \
+	X(DROP_TOTALS_FULL, "totals_full")                                          \
+	/* the pool of a process was not remembered: its blocks are not followed */ \
+	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")
 
 enum drop_reason {
 	DROP_NONE = 0,

@@ -140,6 +140,43 @@ static __always_inline long python_unwind(struct stack *s, struct user_fault *fa
 #define PY_MAX_FAULTS 1024
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
+/*
+ * At sched_process_fork, which runs in the parent, where no program may wait for a
+ * page (stock ig): the child's page tables lack what a search reads, so that it takes
+ * over the interpreter of its parent (python_inherit()). A parent that has no events
+ * of its own, as that of a pool of workers, is searched here, once; only programs that
+ * are called python…, since every fork of the machine comes by.
+ */
+static __always_inline int python_forks(struct task_struct *parent, struct task_struct *child)
+{
+#ifndef LINUX_5_10 /* there ig-gpu reads what a search takes */
+	__u64 process = process_id_of(parent);
+	struct python_thread *t;
+	const unsigned char *name;
+	char head[8] = {};
+
+	if (parent->tgid == child->tgid) /* a thread */
+		return 0;
+	name = BPF_CORE_READ(parent, mm, exe_file, f_path.dentry, d_name.name);
+	if (!name || bpf_probe_read_kernel_str(head, sizeof(head), name) < 0 ||
+	    __builtin_memcmp(head, "python", 6))
+		return 0;
+	if (bpf_map_lookup_elem(&python_by_process, &process))
+		return 0;
+	t = python_here(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t || t->busy)
+		return 0; /* it is being searched */
+	t->busy = 1;
+	t->task = bpf_get_current_task();
+	t->search.module = 0;
+	python_search_process(process, false);
+	t->busy = 0;
+#endif
+	return 0;
+}
+#endif
+
+#ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
 struct python_retry {
 	struct stack *s;
 	__u64 process;

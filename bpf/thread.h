@@ -2,41 +2,17 @@
 #ifndef GPU_GADGETS_THREAD_H
 #define GPU_GADGETS_THREAD_H
 
-#include "cuda_apis.h"
 #include "stack.h"
 #include "user.h"
 
 /*
  * thread: what is remembered of one thread between the probes it hits: the
- * driver call it is in, the contexts it made current, and room to build a
- * stack in. Task storage, because it ends with the thread by itself and because
+ * call it is in, the contexts it made current, and room to build a stack in.
+ * Include it after the definition of `struct inflight`, which is what a gadget
+ * remembers of a call. It begins with `sp`, at entry, 0 where the thread is in
+ * no call; and `ip`, of the probe. Task storage, because it ends with the thread by itself and because
  * uprobe programs may be preempted (per-CPU scratch would be overwritten).
  */
-
-/* An allocation that is alive; see cuda_live.h for its key. */
-struct live {
-	__u64 size_bytes;
-	__u64 stack;
-	__u64 span; /* of a trace; 0: none */
-	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
-	__u64 serial;	 /* unique: of the call that made it */
-	__u64 doom;	 /* serial of the context destruction in progress */
-	__u32 kind;	 /* enum alloc_kind */
-	__s32 device;	 /* CUDA ordinal, -1: unknown */
-	__u64 handle;	 /* VMM: its newest number */
-	__u32 references; /* VMM: 1 while its handle is held, and its mappings */
-	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
-};
-
-struct inflight {
-	__u64 sp; /* at entry; 0: the thread is in no call */
-	__u64 ip; /* of the probe: in the called function */
-	__u64 a, b, c; /* the arguments named by the table */
-	__u64 serial;  /* unique: boot ns at entry, mixed with the thread */
-	__u32 api;     /* enum cuda_api_id */
-	__u32 popped;  /* 1: `live` was taken out for a free that may yet fail */
-	struct live live;
-};
 
 /* cuCtxPushCurrent deeper than this is followed with the device unknown. */
 #define THREAD_CONTEXTS 8

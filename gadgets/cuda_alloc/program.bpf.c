@@ -21,12 +21,15 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#include "attach_point.h"
+#include "call_probes.h"
+#include "cuda_inflight.h"
+
 #include "capture.h"
 #include "cuda_calls.h"
-#include "kernel_stack.h"
 #include "python.h"
-#include "selection.h"
+#ifndef LINUX_5_10
+#include "torch.h"
+#endif
 
 /* Off: rows carry no stack, which shows what the rest costs. */
 const volatile bool stacks = true;
@@ -36,20 +39,16 @@ GADGET_PARAM(stacks);
 const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_APIS(X) };
 #undef X
 
-#include "oom.h"
+#ifndef LINUX_5_10
+#define X(symbol, id, op) { "libc10", #symbol, id, ATTACH_ENTRY_SLEEPS },
+const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) };
+#undef X
+#endif
 
-static __always_inline bool discard(void)
-{
-	if (gadget_filter_by_mntns &&
-	    gadget_should_discard_mntns_id(gadget_get_current_mntns_id()))
-		return true;
-	return !selection_has(bpf_get_current_pid_tgid() >> 32);
-}
+#include "oom.h"
 
 static __always_inline int enter(struct pt_regs *ctx, __u32 api)
 {
-	if (discard())
-		return 0;
 	call_enter(ctx, process_id_of(task_current()), api);
 	return 0;
 }
@@ -71,6 +70,70 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 		python_unwind(&t->stack, &t->fault, t->process);
 	return capture_store(t);
 }
+
+#ifndef LINUX_5_10
+/* Return address of a function that has just been entered; 0: unreadable. */
+static __always_inline __u64 entry_caller(struct pt_regs *ctx)
+{
+#if defined(__TARGET_ARCH_x86)
+	__u64 caller = 0;
+
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)PT_REGS_SP(ctx));
+	return caller;
+#else
+	return NATIVE_ADDRESS(PT_REGS_RET(ctx));
+#endif
+}
+
+/* The same as take_stack(), at a function's entry. */
+static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread *t)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
+		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
+	python_unwind_sleepable(&t->stack, t->process);
+	return capture_store(t);
+}
+
+/*
+ * A report of PyTorch's allocator; see torch.h. In programs that may sleep. In three
+ * parts, since what one keeps on the program's stack the unwinder cannot have.
+ */
+static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)
+{
+	struct thread *t;
+	__u64 stack;
+
+	if (discard())
+		return 0;
+	t = torch_begin(ctx, id);
+	if (!t)
+		return 0;
+	stack = take_entry_stack(ctx, t);
+	t->call.tensor.span = span_current(task_current(), true);
+	torch_end(t, stack);
+	return 0;
+}
+
+SEC("uprobe.s/gadget_program_disabled")
+int torch_enter_perf(struct pt_regs *ctx)
+{
+	kernel_stack_only();
+	return attach_mode == ATTACH_PERF ? torch_reported(ctx, bpf_get_attach_cookie(ctx)) : 0;
+}
+
+SEC("uprobe.multi.s/gadget_program_disabled")
+int torch_enter_multi(struct pt_regs *ctx)
+{
+	kernel_stack_only();
+	return attach_mode == ATTACH_MULTI ? torch_reported(ctx, bpf_get_attach_cookie(ctx)) : 0;
+}
+
+ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
+#endif
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
@@ -121,94 +184,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	return 0;
 }
 
-#ifndef LINUX_5_10
-SEC("uprobe/gadget_program_disabled")
-int cuda_enter(struct pt_regs *ctx)
-{
-	kernel_stack_only();
-	return attach_mode == ATTACH_PERF ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
-}
-
-SEC("uprobe.s/gadget_program_disabled")
-int cuda_exit(struct pt_regs *ctx)
-{
-	kernel_stack_only();
-	return attach_mode == ATTACH_PERF ? leave(ctx, true) : 0;
-}
-
-SEC("uprobe.multi/gadget_program_disabled")
-int cuda_enter_multi(struct pt_regs *ctx)
-{
-	kernel_stack_only();
-	return attach_mode == ATTACH_MULTI ? enter(ctx, bpf_get_attach_cookie(ctx)) : 0;
-}
-
-SEC("uprobe.multi.s/gadget_program_disabled")
-int cuda_exit_multi(struct pt_regs *ctx)
-{
-	kernel_stack_only();
-	return attach_mode == ATTACH_MULTI ? leave(ctx, true) : 0;
-}
-
-ATTACH_PROGRAMS(cuda_enter, cuda_exit, cuda_enter_multi, cuda_exit_multi);
-#endif
-
-/*
- * The same for unmodified ig, which finds libraries by ld.so.cache and knows
- * neither cookies nor sleepable programs: one thin program for each entry point,
- * which notes the API and hands over to the shared one.
- */
-int stock_enter(struct pt_regs *ctx);
-int stock_exit(struct pt_regs *ctx);
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 2);
-	__uint(key_size, 4);
-	__array(values, int(struct pt_regs *));
-} stock_programs SEC(".maps") = { .values = { [0] = &stock_enter, [1] = &stock_exit } };
-
-/* Thread → the API whose thin program is handing over. Set and used at once. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u64);
-	__type(value, __u32);
-} stock_api_by_thread SEC(".maps");
-
-SEC("uprobe/gadget_program_disabled")
-int stock_enter(struct pt_regs *ctx)
-{
-	__u64 thread = bpf_get_current_pid_tgid();
-	__u32 *api;
-
-	kernel_stack_only();
-	api = bpf_map_lookup_elem(&stock_api_by_thread, &thread);
-	return api ? enter(ctx, *api) : 0;
-}
-
-SEC("uprobe/gadget_program_disabled")
-int stock_exit(struct pt_regs *ctx)
-{
-	kernel_stack_only();
-	return attach_mode == ATTACH_STOCK ? leave(ctx, false) : 0;
-}
-
-#define X(symbol, op, kind, flags, a, b, c)                                         \
-	SEC("uprobe/libcuda:" #symbol) int enter_##symbol(struct pt_regs *ctx)      \
-	{                                                                           \
-		__u64 thread = bpf_get_current_pid_tgid();                          \
-		__u32 api = API_##symbol;                                           \
-                                                                                    \
-		bpf_map_update_elem(&stock_api_by_thread, &thread, &api, BPF_ANY);  \
-		bpf_tail_call(ctx, &stock_programs, 0);                             \
-		return 0;                                                           \
-	}                                                                           \
-	SEC("uretprobe/libcuda:" #symbol) int exit_##symbol(struct pt_regs *ctx)    \
-	{                                                                           \
-		bpf_tail_call(ctx, &stock_programs, 1);                             \
-		return 0;                                                           \
-	}
+#define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES(libcuda, symbol)
 CUDA_APIS(X)
 #undef X
 
@@ -251,6 +227,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	selection_inherit(parent->tgid, child->tgid);
 	span_inherit(parent->tgid, child->tgid);
+	if (attach_mode == ATTACH_STOCK)
+		python_forks(parent, child);
 	return 0;
 }
 
@@ -347,6 +325,64 @@ int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
 	struct span_row *row = ctx->value;
 
 	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
+}
+#endif
+
+#ifndef LINUX_5_10
+/* One pool as user space sees it. */
+struct pool {
+	struct gadget_process proc;
+	__u64 process;
+	__s32 device;
+	__u32 has_totals;
+	gadget_bytes allocated_bytes;
+	gadget_bytes reserved_bytes;
+	gadget_bytes peak_allocated_bytes;
+	gadget_bytes peak_reserved_bytes;
+	gadget_bytes out_bytes;
+	gadget_bytes back_bytes;
+	gadget_bytes before_bytes;
+	__u64 out_blocks;
+	__u64 back_blocks;
+	__u64 before_blocks;
+	__u64 ooms;
+	__u64 report_boot_ns;
+};
+
+GADGET_ITER(pools, pool, dump_pools);
+GADGET_ITER_TARGET_MAP(dump_pools, torch_pools);
+
+SEC("iter/bpf_map_elem")
+int dump_pools(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct torch_pool_key *key = ctx->key;
+	struct torch_pool *pool = ctx->value;
+	struct process *process;
+	struct pool row = {};
+
+	if (!key || !pool)
+		return 0;
+	row.process = key->process;
+	process = bpf_map_lookup_elem(&processes_by_id, &row.process);
+	if (!process || process->exit_boot_ns)
+		return 0; /* what it had is gone with it */
+	row.proc = process->proc;
+	row.device = key->device;
+	row.has_totals = pool->has_totals;
+	row.allocated_bytes = pool->allocated_bytes;
+	row.reserved_bytes = pool->reserved_bytes;
+	row.peak_allocated_bytes = pool->peak_allocated_bytes;
+	row.peak_reserved_bytes = pool->peak_reserved_bytes;
+	row.back_bytes = pool->back_bytes;
+	row.back_blocks = pool->back_blocks;
+	row.before_bytes = pool->before_bytes;
+	row.before_blocks = pool->before_blocks;
+	row.out_bytes = pool->out_bytes;
+	row.out_blocks = pool->out_blocks;
+	row.ooms = pool->ooms;
+	row.report_boot_ns = pool->report_boot_ns;
+	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
+	return 0;
 }
 #endif
 

@@ -106,7 +106,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	i := &instance{op: o, logger: gc.Logger()}
 	for _, p := range table {
 		i.cfg.Points = append(i.cfg.Points, tracer.Point{
-			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit,
+			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps,
 		})
 	}
 	if i.cfg.PIDs, err = selection.Parse(values[paramPID]); err != nil {
@@ -261,6 +261,9 @@ func (i *instance) takePrograms(gc ig.Context) error {
 		"attach_exit":        &i.cfg.Programs.Exit,
 		"attach_enter_multi": &i.cfg.Programs.EnterMulti,
 		"attach_exit_multi":  &i.cfg.Programs.ExitMulti,
+
+		"attach_sleeping_enter":       &i.cfg.Programs.SleepingEnter,
+		"attach_sleeping_enter_multi": &i.cfg.Programs.SleepingEnterMulti,
 	} {
 		p, err := ig.Program(gc, array)
 		if errors.Is(err, ig.ErrAbsent) {
@@ -343,7 +346,12 @@ func (i *instance) visible(a tracer.Attachment) bool {
 	return ok && (end.IsZero() || time.Since(end) < farewell)
 }
 
+// addContainer is called before the container's first instruction, where containers are
+// found by a hook. It may hold the container back for as long as attaching takes.
 func (i *instance) addContainer(c *ig.Container) {
+	if t := i.running(); t != nil && c.ContainerPid() != 0 {
+		t.Expect(c.ContainerPid())
+	}
 	i.mu.Lock()
 	if i.selected == nil {
 		i.selected = map[uint64]time.Time{}

@@ -31,6 +31,7 @@ type backend struct {
 	alloc    int64             // sum of cuda_alloc's bytes
 	inuse    int64             // cuda_inuse's bytes of the latest window
 	labels   map[string]string // of a series of the compatible profile
+	hardware string            // hw.id of a sample over OTLP
 	otlp     int64             // sum of alloc_space over OTLP
 	ooms     int
 	requests int
@@ -94,6 +95,11 @@ func (b *backend) profiles(w http.ResponseWriter, r *http.Request) {
 			if request.Dictionary.StringTable[p.SampleType.TypeStrindex] == "alloc_space" {
 				for _, s := range p.Samples {
 					b.otlp += s.Values[0]
+					for _, i := range s.AttributeIndices {
+						if a := request.Dictionary.AttributeTable[i]; request.Dictionary.StringTable[a.KeyStrindex] == "hw.id" {
+							b.hardware = a.Value.GetStringValue()
+						}
+					}
 				}
 			}
 		}

@@ -46,17 +46,23 @@ const (
 	// flushTimeout bounds what the end of a run takes with a server that is away.
 	flushTimeout = 5 * time.Second
 	checkTimeout = 3 * time.Second
-
-	// VarGPU names the context variable with a func(profile.Process, int32) string:
-	// the UUID of a process's CUDA device. Who knows it sets it before Start.
-	VarGPU = "gpu-gadgets.gpu-uuid"
 )
+
+// GPUs tells which GPU a process works on. nvml.UUIDs implements it.
+type GPUs interface {
+	// Of is the GPU's UUID, "" where it is not known.
+	Of(profile.Process) string
+	Close()
+}
 
 // Config of the operator.
 type Config struct {
 	// Register lists the queue of a receiver ("pyroscope", "otlp", "otlp-logs")
 	// for whoever publishes metrics, until remove is called. May be nil.
 	Register Register
+	// GPUs is asked by each run that sends something. It fails where there is no
+	// GPU, and profiles then do not tell one. May be nil.
+	GPUs func() (GPUs, error)
 	// IsDaemon: the parameters are global, for the daemon's configuration alone,
 	// and what clients give is refused. What is sent is that of gadget instances,
 	// which run for everybody, and not of runs that a client looks at: it would be
@@ -139,6 +145,7 @@ type instance struct {
 	stacks *symbols.Stacks
 	source rows.Source
 	sender *Sender // nil: nothing is sent
+	gpus   GPUs    // nil: they are not known
 
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
@@ -219,7 +226,7 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 			process := i.source.Process(d)
 			return profile.Row{
 				Process: process,
-				Stack:   i.stacks.Stack(process.ID, process.PID, id.StackID).Stack,
+				Stack:   rows.Leaf(i.source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})
@@ -236,8 +243,13 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return nil
 	}
 	var gpu func(profile.Process, int32) string
-	if v, ok := gc.GetVar(VarGPU); ok {
-		gpu, _ = v.(func(profile.Process, int32) string)
+	if i.cfg.GPUs != nil {
+		var err error
+		if i.gpus, err = i.cfg.GPUs(); err != nil {
+			gc.Logger().Debugf("export: no profile tells its GPU: %v", err)
+		} else {
+			gpu = func(p profile.Process, _ int32) string { return i.gpus.Of(p) }
+		}
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -253,21 +265,26 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if forgotten := i.end(true); forgotten > 0 {
 		gc.Logger().Warnf("export: %d rows of exited processes were not sent: too many at once", forgotten)
 	}
-	if i.sender != nil {
-		i.sender.Close(flushTimeout)
-		i.sender = nil
-	}
+	i.close(flushTimeout)
 	return nil
 }
 
 // Close ends what a run that did not get to PostStop has begun.
 func (i *instance) Close(operators.GadgetContext) error {
 	i.end(false)
+	i.close(0)
+	return nil
+}
+
+func (i *instance) close(limit time.Duration) {
 	if i.sender != nil {
-		i.sender.Close(0)
+		i.sender.Close(limit)
 		i.sender = nil
 	}
-	return nil
+	if i.gpus != nil {
+		i.gpus.Close() // behind the sender, which asks it
+		i.gpus = nil
+	}
 }
 
 // end takes no more rows, and hands over those so far.

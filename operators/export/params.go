@@ -48,6 +48,7 @@ const (
 	envPassword = "PYROSCOPE_BASIC_AUTH_PASSWORD"
 	envToken    = "PYROSCOPE_AUTH_TOKEN"
 	envTenant   = "PYROSCOPE_TENANT_ID"
+	envCA       = "PYROSCOPE_CA_FILE" // a path and no secret; theirs know none
 	envHeaders  = "OTEL_EXPORTER_OTLP_HEADERS"
 	envNode     = "NODE_NAME" // as Kubernetes' downward API is usually asked for it
 )
@@ -70,7 +71,7 @@ func Params() api.Params {
 	add(paramUser, "Pyroscope user", "User of basic authentication (or $"+envUser+"); the password is in --"+paramPassword+" or $"+envPassword)
 	add(paramPassword, "Pyroscope password", "File with the password")
 	add(paramToken, "Pyroscope token", "File with a bearer token (or $"+envToken+")")
-	add(paramCA, "Pyroscope CA", "File with the certificates to trust instead of the system's, in PEM")
+	add(paramCA, "Pyroscope CA", "File with the certificates to trust instead of the system's, in PEM (or $"+envCA+")")
 	add(paramCompat, "Compatible profile", "Also send allocated bytes as process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName, as the published Advanced GPU Observability dashboard asks for them", value(api.TypeBool, "false"))
 	add(paramOTLP, "OTLP", "Send OpenTelemetry profiles to this receiver, e.g. http://collector:4317")
 	add(paramProtocol, "OTLP protocol", "grpc, or http (protobuf)", value(api.TypeString, string(otlp.GRPC), otlp.Protocols...))
@@ -131,11 +132,18 @@ func parse(values api.ParamValues) (*settings, error) {
 		return nil, fmt.Errorf("--%s: %w", paramQueue, err)
 	}
 	if s.node == "" {
-		if s.node = os.Getenv(envNode); s.node == "" {
-			s.node, _ = os.Hostname() // a label less
-		}
+		s.node = Node()
 	}
 	return s, nil
+}
+
+// Node is what this machine is called unless a parameter says otherwise.
+func Node() string {
+	if node := os.Getenv(envNode); node != "" {
+		return node
+	}
+	host, _ := os.Hostname() // a label less
+	return host
 }
 
 // needed finds parameters that do nothing without a receiver.
@@ -182,8 +190,8 @@ func (s *settings) parseReceivers(values api.ParamValues) error {
 	return nil
 }
 
-// PyroscopeEndpoint is a Pyroscope for who is no gadget; secrets come from the
-// environment alone.
+// PyroscopeEndpoint is a Pyroscope for who is no gadget; secrets, and whom to trust,
+// come from the environment alone.
 func PyroscopeEndpoint(url string) (*remote.Endpoint, error) {
 	return pyroscopeEndpoint(api.ParamValues{paramPyroscope: url})
 }
@@ -192,6 +200,9 @@ func pyroscopeEndpoint(values api.ParamValues) (*remote.Endpoint, error) {
 	cfg := remote.Config{
 		URL: values[paramPyroscope], CAFile: values[paramCA],
 		User: values[paramUser], PasswordFile: values[paramPassword], TokenFile: values[paramToken],
+	}
+	if cfg.CAFile == "" {
+		cfg.CAFile = os.Getenv(envCA)
 	}
 	if cfg.TokenFile == "" && cfg.User == "" {
 		cfg.User, cfg.Token = os.Getenv(envUser), os.Getenv(envToken)

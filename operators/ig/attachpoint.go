@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -22,15 +23,18 @@ type AttachPoint struct {
 	Cookie uint32
 	// Exit: the return is probed as well.
 	Exit bool
+	// EntrySleeps: the entry has a program of its own, which may sleep.
+	EntrySleeps bool
 }
 
 const (
-	attachSection  = ".rodata.attach"
-	attachStruct   = "attach_point"
-	attachLibrary  = 32 // char library[32]
-	attachSymbol   = 88 // char symbol[88]
-	attachSize     = attachLibrary + attachSymbol + 4 + 4
-	attachExitFlag = 1
+	attachSection    = ".rodata.attach"
+	attachStruct     = "attach_point"
+	attachLibrary    = 32 // char library[32]
+	attachSymbol     = 88 // char symbol[88]
+	attachSize       = attachLibrary + attachSymbol + 4 + 4
+	attachExitFlag   = 1
+	attachSleepsFlag = 2
 	// maxPoints is far above the tables of all our gadgets together.
 	maxPoints = 4096
 )
@@ -46,7 +50,8 @@ func AttachPoints(gc Context) ([]AttachPoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseAttachPoints(spec)
+	points, err := ParseAttachPoints(spec)
+	return slices.DeleteFunc(points, func(p AttachPoint) bool { return isSkipped(gc, p.Library) }), err
 }
 
 // ParseAttachPoints reads the table from the specification of its map.
@@ -80,13 +85,13 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 			return nil, fmt.Errorf("row %d: empty or unterminated name", len(out))
 		}
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
-		if flags&^attachExitFlag != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		out = append(out, AttachPoint{
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
-			Exit:   flags&attachExitFlag != 0,
+			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0,
 		})
 	}
 	return out, nil

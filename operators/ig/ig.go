@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
@@ -138,6 +139,28 @@ const (
 // not check the others when ig loads them. To be called in Instantiate. Gadgets
 // without the constant load all.
 func SetAttachMode(gc Context, mode uint32) { gc.SetVar("attach_mode", mode) }
+
+// AnnotationInstance of what a daemon says of a gadget instance tells one run of it
+// from the next: counters begin at zero where it differs. Our daemons have it.
+const AnnotationInstance = "gpu-gadgets.instance.run"
+
+// varSkipped holds the libraries whose attach points are not attached to.
+const varSkipped = "gpu-gadgets.attach.skipped"
+
+// SkipLibrary takes the functions of a library off the table of attach points. To be
+// called in Instantiate, by an operator with a priority below that of attach.
+func SkipLibrary(gc Context, library string) {
+	skipped, _ := gc.GetVar(varSkipped)
+	names, _ := skipped.([]string)
+	gc.SetVar(varSkipped, append(names, library))
+}
+
+// isSkipped says whether SkipLibrary was called for the library.
+func isSkipped(gc Context, library string) bool {
+	skipped, _ := gc.GetVar(varSkipped)
+	names, _ := skipped.([]string)
+	return slices.Contains(names, library)
+}
 
 // ForceContainerEvents makes the container managers take part in this run also
 // when the gadget itself gives them no reason to. Only for operators with a

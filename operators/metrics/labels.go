@@ -87,5 +87,8 @@ func (s Sums) add(o Sums) Sums {
 	s.Values = s.Values.Add(o.Values)
 	s.Failed += o.Failed
 	s.FailedBytes += o.FailedBytes
+	s.Calls += o.Calls
+	s.CallBytes += o.CallBytes
+	s.CallNanoseconds += o.CallNanoseconds
 	return s
 }

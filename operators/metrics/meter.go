@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
 // scope is the name of the meter.
@@ -37,11 +38,7 @@ type content struct {
 // callback observes all of them from one snapshot, so that in-use is always
 // allocated − freed − implicitly freed.
 type instruments struct {
-	allocBytes, allocs, freedBytes, frees metric.Int64ObservableCounter
-	implicitBytes, implicits              metric.Int64ObservableCounter
-	failedBytes, failures                 metric.Int64ObservableCounter
-	inuseBytes, inuse                     metric.Int64ObservableUpDownCounter
-	peakBytes                             metric.Int64ObservableGauge
+	layers []*memory
 
 	drops, dropBytes, forgotten metric.Int64ObservableCounter
 	attached, rows              metric.Int64ObservableGauge
@@ -83,14 +80,6 @@ func gauges(meter metric.Meter, all ...gauge) error {
 func newInstruments(meter metric.Meter) (*instruments, error) {
 	i := &instruments{}
 	if err := counters(meter,
-		counter{&i.allocBytes, "gpu.memory.allocated", "By", "Bytes allocated since attach"},
-		counter{&i.allocs, "gpu.memory.allocations", "{allocation}", "Allocations since attach"},
-		counter{&i.freedBytes, "gpu.memory.freed", "By", "Bytes freed by a call that named the pointer"},
-		counter{&i.frees, "gpu.memory.frees", "{free}", "Allocations freed by a call that named the pointer"},
-		counter{&i.implicitBytes, "gpu.memory.implicitly_freed", "By", "Bytes freed with their context or their process"},
-		counter{&i.implicits, "gpu.memory.implicit_frees", "{free}", "Allocations freed with their context or their process"},
-		counter{&i.failedBytes, "gpu.memory.failed", "By", "Bytes asked for by allocations that the driver refused"},
-		counter{&i.failures, "gpu.memory.failures", "{allocation}", "Allocations that the driver refused"},
 		counter{&i.drops, "gpu_gadgets.drops", "{drop}", "What a gadget could not record in full, by reason"},
 		counter{&i.dropBytes, "gpu_gadgets.dropped", "By", "Bytes of allocations that are in no series, by reason"},
 		counter{&i.forgotten, "gpu_gadgets.forgotten_processes", "{process}", "Processes that ended and were dropped before anybody had read their last values"},
@@ -102,7 +91,6 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 		return nil, err
 	}
 	if err := gauges(meter,
-		gauge{&i.peakBytes, "gpu.memory.peak", "By", "Most bytes in use that a read saw since attach"},
 		gauge{&i.attached, "gpu_gadgets.attached_processes", "{process}", "Processes with probes"},
 		gauge{&i.rows, "gpu_gadgets.rows", "{row}", "Rows (process, stack, kind, device) in the kernel"},
 		gauge{&i.queueItems, "gpu_gadgets.export.queue", "{item}", "Profiles or batches that wait to be sent"},
@@ -111,20 +99,23 @@ func newInstruments(meter metric.Meter) (*instruments, error) {
 	); err != nil {
 		return nil, err
 	}
-	var err error
-	if i.inuseBytes, err = meter.Int64ObservableUpDownCounter("gpu.memory.inuse", metric.WithUnit("By"),
-		metric.WithDescription("Bytes allocated and not freed")); err != nil {
-		return nil, err
+	for _, layer := range []profile.Layer{profile.Driver, profile.Torch} {
+		m, err := newMemory(meter, layer)
+		if err != nil {
+			return nil, err
+		}
+		i.layers = append(i.layers, m)
 	}
-	i.inuse, err = meter.Int64ObservableUpDownCounter("gpu.memory.inuse_objects", metric.WithUnit("{allocation}"),
-		metric.WithDescription("Allocations that are not freed"))
-	return i, err
+	return i, nil
 }
 
 func (i *instruments) all() []metric.Observable {
-	return []metric.Observable{i.allocBytes, i.allocs, i.freedBytes, i.frees, i.implicitBytes, i.implicits,
-		i.failedBytes, i.failures, i.inuseBytes, i.inuse, i.peakBytes, i.drops, i.dropBytes, i.forgotten,
+	all := []metric.Observable{i.drops, i.dropBytes, i.forgotten,
 		i.attached, i.rows, i.queueItems, i.queueBytes, i.queueCapacity, i.sent, i.retries, i.lost, i.lostBytes}
+	for _, m := range i.layers {
+		all = append(all, m.all()...)
+	}
+	return all
 }
 
 // publish registers everything with a meter and returns what ends it.
@@ -133,7 +124,15 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	observables := own.all()
+	callsOf, err := newCalls(meter)
+	if err != nil {
+		return nil, err
+	}
+	poolsOf, err := newPools(meter)
+	if err != nil {
+		return nil, err
+	}
+	observables := append(append(own.all(), callsOf.instruments()...), poolsOf.instruments()...)
 	var reference *compat
 	if c.compat {
 		if reference, err = newCompat(meter, c.cluster); err != nil {
@@ -151,9 +150,11 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		snapshot := reader.Read()
 		own.observe(o, snapshot, c.labels)
+		callsOf.observe(o, snapshot.Calls, c.labels)
+		poolsOf.observe(o, snapshot.Pools, c.labels)
 		own.observeQueues(o, c.queues.Read())
 		if reference != nil {
-			reference.observe(o, snapshot.Samples)
+			reference.observe(o, samplesOf(snapshot.Samples, profile.Driver))
 		}
 		return nil
 	}, observables...)
@@ -174,19 +175,8 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 }
 
 func (i *instruments) observe(o metric.Observer, s Snapshot, l labels) {
-	for _, g := range groups(s.Samples, func(s Sample) attribute.Set { return l.of(s.Series) }) {
-		labels := metric.WithAttributeSet(g.labels)
-		o.ObserveInt64(i.allocBytes, g.sums.AllocBytes, labels)
-		o.ObserveInt64(i.allocs, g.sums.AllocObjects, labels)
-		o.ObserveInt64(i.freedBytes, g.sums.FreedBytes, labels)
-		o.ObserveInt64(i.frees, g.sums.FreedObjects, labels)
-		o.ObserveInt64(i.implicitBytes, g.sums.ImplicitBytes, labels)
-		o.ObserveInt64(i.implicits, g.sums.ImplicitObjects, labels)
-		o.ObserveInt64(i.failedBytes, g.sums.FailedBytes, labels)
-		o.ObserveInt64(i.failures, g.sums.Failed, labels)
-		o.ObserveInt64(i.inuseBytes, g.sums.InuseBytes, labels)
-		o.ObserveInt64(i.inuse, g.sums.InuseObjects, labels)
-		o.ObserveInt64(i.peakBytes, g.sums.PeakBytes, labels)
+	for _, m := range i.layers {
+		m.observe(o, s.Samples, l)
 	}
 	for _, d := range s.Drops {
 		labels := metric.WithAttributeSet(l.on(d.Node, attribute.String("gadget", valid(d.Gadget)), attribute.String("reason", valid(d.Reason))))

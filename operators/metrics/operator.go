@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,6 +71,8 @@ type Config struct {
 	// NVML makes the source of the metrics of the GPUs themselves, which reads
 	// the library at path; "" is where the loader finds it.
 	NVML func(path string) Source
+	// Sources are further metrics that are always published.
+	Sources []Source
 	// Store is where the counters are; made when nil.
 	Store *Store
 }
@@ -130,7 +133,7 @@ func (o *Operator) Init(p *params.Params) error {
 		return p.Get(key).AsString()
 	}
 	o.settings, o.bad = parse(value)
-	o.sources = nil
+	o.sources = slices.Clone(o.cfg.Sources)
 	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
 		if library == nvmlAuto {
 			library = ""
@@ -283,6 +286,8 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 			return nil
 		}, subscription))
 	}
+	errs = append(errs, subscribePools(sources["pools"], run.Pools))
+	errs = append(errs, subscribeCalls(sources, func(all []Sample) { run.Calls(all, i.ended(gc)) }))
 	if ds := sources["ooms"]; ds != nil {
 		f, err := bindSeries(ds)
 		if err != nil {

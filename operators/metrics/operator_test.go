@@ -64,6 +64,12 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 	add(ds, err, allocs)
 	ds, err = gc.RegisterDataSource(datasource.TypeSingle, "ooms")
 	add(ds, err, ooms)
+	for _, name := range []string{"calls", "totals"} {
+		ds, err = gc.RegisterDataSource(datasource.TypeArray, name)
+		add(ds, err, map[string]api.Kind{"process": api.Kind_Uint64, "operation": api.Kind_String,
+			"direction": api.Kind_String, "error": api.Kind_String, "error_raw": api.Kind_Int32,
+			"calls": api.Kind_Uint64, "bytes": api.Kind_Uint64, "host_ns": api.Kind_Uint64})
+	}
 	ds, err = gc.RegisterDataSource(datasource.TypeArray, "drops")
 	add(ds, err, map[string]api.Kind{"reason": api.Kind_String, "count": api.Kind_Uint64, "bytes": api.Kind_Uint64})
 	ds, err = gc.RegisterDataSource(datasource.TypeSingle, "attachments")
@@ -116,7 +122,14 @@ func (g *gadget) emitAll() error {
 		}
 		return more
 	}
+	calls := func(n int) map[string]any {
+		return map[string]any{"proc.pid": uint32(os.Getpid()), "proc.comm": "python3", "process": 77, "operation": "copy", "direction": "HtoD",
+			"error": "CUDA_SUCCESS", "calls": n, "bytes": 12, "host_ns": 13}
+	}
 	return errors.Join(
+		g.emit("calls", calls(7)),
+		g.emit("totals", calls(11)),
+		g.emit("calls", calls(999)), // the estimate of another interval, which is not looked at
 		g.emit("ooms", with(map[string]any{"requested_bytes": 4096})),
 		g.emit("allocs", with(map[string]any{"alloc_bytes": 10, "alloc_objects": 3, "freed_bytes": 4, "freed_objects": 2,
 			"inuse_bytes": 6, "inuse_objects": 1, "peak_bytes": 9})),
@@ -167,6 +180,10 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	} {
 		require.Equal(t, map[string]float64{labels: want}, having(got, name), name)
 	}
+	process := `,k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",`
+	of := `process_comm="python3",process_pid="` + strconv.Itoa(os.Getpid()) + `"}`
+	require.Equal(t, map[string]float64{`{error_type=""` + process + `operation="copy",` + of: 11}, having(got, "gpu_calls_total"))
+	require.Equal(t, map[string]float64{`{direction="HtoD"` + process + of: 12}, having(got, "gpu_copied_bytes_total"))
 	require.Equal(t, 5.0, got[`gpu_gadgets_drops_total{gadget="cuda_alloc",reason="rows_full"}`])
 	require.Equal(t, 1.0, got[`gpu_gadgets_attached_processes{gadget="cuda_alloc"}`])
 	_, err := net.DialTimeout("tcp", addr.String(), time.Second)

@@ -95,7 +95,7 @@ func TestScrapeHasTheRows(t *testing.T) {
 	})
 	p := serve(t, settings{listen: "127.0.0.1:0", cluster: "prod"}, &content{store: store, queues: queues})
 	run.Rows([]profile.Row{held(proc(1, 10), "device", 0, 100, 40)}, over())
-	run.Failed(Series{proc(1, 10), "device", 0}, 1<<30)
+	run.Failed(Series{Process: proc(1, 10), Kind: "device"}, 1<<30)
 	run.Drop("rows_full", 3, 64)
 	run.Probes()
 	run.Attached(10, "/lib/libcuda.so.1", true)

@@ -28,29 +28,25 @@ func (r *Reader) Close() {
 	r.store.readers = slices.DeleteFunc(r.store.readers, func(o *Reader) bool { return o == r })
 }
 
-// Read is what the reader has to report now. A process that several gadgets
-// recorded is taken from the one that started first.
+// Read is what the reader has to report now. What several gadgets recorded of a
+// process is taken from the one that started first.
 func (r *Reader) Read() Snapshot {
 	s := r.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	taken := map[uint64]bool{}
+	from := map[part]*Run{}
 	for _, run := range s.runs {
-		for id, p := range run.processes {
-			if taken[id] || p.seen[r] {
-				continue
-			}
-			taken[id] = true
-			for key, sums := range p.series {
-				snapshot.Samples = append(snapshot.Samples, Sample{
-					Series{p.info, key.kind, key.device}, *sums, p.ended != 0})
+		for _, p := range run.processes {
+			if !p.seen[r] {
+				snapshot.addSamples(p, run, from)
 			}
 		}
 		for _, d := range run.drops {
 			snapshot.addDrop(d)
 		}
 		snapshot.addGadget(run.state())
+		snapshot.Pools = append(snapshot.Pools, run.pools...)
 		for _, p := range run.processes {
 			if p.ended == 0 {
 				continue
@@ -66,21 +62,42 @@ func (r *Reader) Read() Snapshot {
 	return snapshot
 }
 
-// Current is the samples of processes that run, for readers that take no part in
+// part of a process is what one kind of gadget records.
+type part struct {
+	process uint64
+	isCalls bool
+}
+
+// addSamples adds what no other run has added. from is who did.
+func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
+	for key, sums := range p.series {
+		of := part{p.info.ID, key.call != (Call{})}
+		if from[of] == nil {
+			from[of] = run
+		}
+		if from[of] != run {
+			continue
+		}
+		sample := Sample{Series{p.info, key.kind, key.device, key.call}, *sums, p.ended != 0}
+		if of.isCalls {
+			s.Calls = append(s.Calls, sample)
+		} else {
+			s.Samples = append(s.Samples, sample)
+		}
+	}
+}
+
+// Current is the samples of memory of processes that run, for readers that take no part in
 // what ends.
 func (s *Store) Current() []Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	taken := map[uint64]bool{}
+	from := map[part]*Run{}
 	for _, run := range s.runs {
-		for id, p := range run.processes {
-			if taken[id] || p.ended != 0 {
-				continue
-			}
-			taken[id] = true
-			for key, sums := range p.series {
-				snapshot.Samples = append(snapshot.Samples, Sample{Series{p.info, key.kind, key.device}, *sums, false})
+		for _, p := range run.processes {
+			if p.ended == 0 {
+				snapshot.addSamples(p, run, from)
 			}
 		}
 	}
@@ -123,23 +140,29 @@ func (s *Snapshot) addGadget(g GadgetState) {
 }
 
 func (s *Snapshot) sort() {
-	slices.SortFunc(s.Samples, func(a, b Sample) int {
-		return cmp.Or(
-			strings.Compare(a.Process.Node, b.Process.Node),
-			strings.Compare(a.Process.Namespace, b.Process.Namespace),
-			strings.Compare(a.Process.Pod, b.Process.Pod),
-			strings.Compare(a.Process.Container, b.Process.Container),
-			cmp.Compare(a.Process.PID, b.Process.PID),
-			strings.Compare(a.Process.Comm, b.Process.Comm),
-			cmp.Compare(a.Process.ID, b.Process.ID),
-			cmp.Compare(a.Device, b.Device),
-			strings.Compare(a.Kind, b.Kind),
-		)
-	})
+	slices.SortFunc(s.Samples, compareSamples)
+	slices.SortFunc(s.Calls, compareSamples)
 	slices.SortFunc(s.Drops, func(a, b Drop) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Reason, b.Reason))
 	})
 	slices.SortFunc(s.Gadgets, func(a, b GadgetState) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Gadget, b.Gadget))
 	})
+}
+
+func compareSamples(a, b Sample) int {
+	return cmp.Or(
+		strings.Compare(a.Process.Node, b.Process.Node),
+		strings.Compare(a.Process.Namespace, b.Process.Namespace),
+		strings.Compare(a.Process.Pod, b.Process.Pod),
+		strings.Compare(a.Process.Container, b.Process.Container),
+		cmp.Compare(a.Process.PID, b.Process.PID),
+		strings.Compare(a.Process.Comm, b.Process.Comm),
+		cmp.Compare(a.Process.ID, b.Process.ID),
+		cmp.Compare(a.Device, b.Device),
+		strings.Compare(a.Kind, b.Kind),
+		strings.Compare(a.Call.Operation, b.Call.Operation),
+		strings.Compare(a.Call.Direction, b.Call.Direction),
+		strings.Compare(a.Call.Error, b.Call.Error),
+	)
 }

@@ -14,12 +14,22 @@ import (
 // scrapes. A process costs some 1 KiB.
 const maxEnded = 4096
 
-// Series is what one process has of one kind on one device. Its labels are those
-// of the process without the ID.
+// Series is what one process has of one kind on one device; or, with a Call, what it
+// asked the driver to do. Its labels are those of the process without the ID.
 type Series struct {
 	Process profile.Process
 	Kind    string
 	Device  int32
+	Call    Call
+}
+
+// Call is what calls of the driver have in common. The zero value is no call: the
+// series is of memory.
+type Call struct {
+	// Operation is launch, graph, copy, wait and so on, Direction that of a copy.
+	Operation, Direction string
+	// Error is the driver's name of it, "" for calls that it did.
+	Error string
 }
 
 // Sums are a series' counters. PeakBytes is the highest in-use that a read saw,
@@ -29,6 +39,8 @@ type Sums struct {
 	profile.Values
 	// Failed allocations and the bytes that they asked for.
 	Failed, FailedBytes int64
+	// Calls of the driver, the bytes that they moved, and their time on the CPU.
+	Calls, CallBytes, CallNanoseconds int64
 }
 
 // Sample is a series with its value.
@@ -56,9 +68,11 @@ type GadgetState struct {
 
 // Snapshot is everything at one moment, sorted.
 type Snapshot struct {
-	Samples []Sample
-	Drops   []Drop
-	Gadgets []GadgetState
+	// Samples are of memory, Calls of calls.
+	Samples, Calls []Sample
+	Drops          []Drop
+	Gadgets        []GadgetState
+	Pools          []Pool
 	// Forgotten processes ended and were dropped before they had been read.
 	Forgotten int64
 }
@@ -86,6 +100,7 @@ type Run struct {
 	attached map[attachment]bool
 	probes   bool
 	order    int64 // of ends
+	pools    []Pool
 }
 
 type attachment struct {
@@ -104,6 +119,7 @@ type process struct {
 type seriesKey struct {
 	kind   string
 	device int32
+	call   Call
 }
 
 // NewRun adds a gadget. Close takes it out again.
@@ -133,48 +149,78 @@ func (r *Run) Close() {
 func (r *Run) Rows(rows []profile.Row, ended func(profile.Process) bool) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	type sum struct {
-		values profile.Values
-		peak   int64 // of the largest row
-	}
-	sums := map[uint64]map[seriesKey]*sum{}
-	r.rows = len(rows)
+	all := reading{}
 	for _, row := range rows {
-		bySeries := sums[row.Process.ID]
-		if bySeries == nil {
-			bySeries = map[seriesKey]*sum{}
-			sums[row.Process.ID] = bySeries
-			if r.done[row.Process.ID] && !ended(row.Process) {
-				delete(r.done, row.Process.ID) // a filter had hidden its rows
-			}
-			if !r.done[row.Process.ID] {
-				r.process(row.Process).info = row.Process
-			}
+		s := all.of(row.Process, seriesKey{kind: row.Kind, device: row.Device})
+		peak := max(s.PeakBytes, row.PeakBytes) // of the largest row
+		s.Values = s.Values.Add(row.Values)
+		s.PeakBytes = peak
+	}
+	r.rows = len(rows)
+	r.take(all, ended)
+}
+
+// Calls is Rows of a gadget whose rows are calls of the driver.
+func (r *Run) Calls(rows []Sample, ended func(profile.Process) bool) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	all := reading{}
+	for _, row := range rows {
+		s := all.of(row.Process, seriesKey{call: row.Call})
+		*s = s.add(row.Sums)
+	}
+	r.rows = len(rows)
+	r.take(all, ended)
+}
+
+// reading is what there is at one interval, by process.
+type reading map[uint64]*processReading
+
+type processReading struct {
+	info   profile.Process
+	series map[seriesKey]*Sums
+}
+
+func (all reading) of(p profile.Process, key seriesKey) *Sums {
+	read := all[p.ID]
+	if read == nil {
+		read = &processReading{p, map[seriesKey]*Sums{}}
+		all[p.ID] = read
+	}
+	s := read.series[key]
+	if s == nil {
+		s = &Sums{}
+		read.series[key] = s
+	}
+	return s
+}
+
+// take replaces the sums of all processes; mu is held.
+func (r *Run) take(all reading, ended func(profile.Process) bool) {
+	for id, read := range all {
+		if r.done[id] && !ended(read.info) {
+			delete(r.done, id) // a filter had hidden its rows
 		}
-		key := seriesKey{row.Kind, row.Device}
-		if bySeries[key] == nil {
-			bySeries[key] = &sum{}
+		if !r.done[id] {
+			r.process(read.info).info = read.info
 		}
-		bySeries[key].values = bySeries[key].values.Add(row.Values)
-		bySeries[key].peak = max(bySeries[key].peak, row.PeakBytes)
 	}
 	for id := range r.done {
-		if sums[id] == nil {
+		if all[id] == nil {
 			delete(r.done, id)
 		}
 	}
 	for id, p := range r.processes {
-		bySeries := sums[id]
-		for key, new := range bySeries {
-			s := p.of(key)
-			peak := max(s.PeakBytes, new.peak, new.values.InuseBytes)
-			s.Values = new.values
-			s.PeakBytes = peak
+		read := all[id]
+		if read != nil {
+			p.inRows = true
+			for key, new := range read.series {
+				p.of(key).replace(*new)
+			}
 		}
-		p.inRows = p.inRows || bySeries != nil
 		// Rows that were there and are not any more: the kernel forgets
 		// ended processes only.
-		over := p.inRows && bySeries == nil || ended(p.info)
+		over := p.inRows && read == nil || ended(p.info)
 		switch {
 		case over && p.ended == 0:
 			r.end(p)
@@ -186,6 +232,17 @@ func (r *Run) Rows(rows []profile.Row, ended func(profile.Process) bool) {
 	r.forget()
 }
 
+// replace takes a later reading, but for what only grows.
+func (s *Sums) replace(read Sums) {
+	peak := max(s.PeakBytes, read.PeakBytes, read.InuseBytes)
+	s.Values = read.Values
+	s.PeakBytes = peak
+	// With sampling these are estimates.
+	s.Calls = max(s.Calls, read.Calls)
+	s.CallBytes = max(s.CallBytes, read.CallBytes)
+	s.CallNanoseconds = max(s.CallNanoseconds, read.CallNanoseconds)
+}
+
 // Failed counts an allocation that the driver refused.
 func (r *Run) Failed(s Series, requested int64) {
 	r.store.mu.Lock()
@@ -193,7 +250,7 @@ func (r *Run) Failed(s Series, requested int64) {
 	if r.done[s.Process.ID] {
 		return
 	}
-	sums := r.process(s.Process).of(seriesKey{s.Kind, s.Device})
+	sums := r.process(s.Process).of(seriesKey{kind: s.Kind, device: s.Device})
 	sums.Failed++
 	sums.FailedBytes += requested
 }

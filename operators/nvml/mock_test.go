@@ -337,3 +337,29 @@ func TestPublishedPartsAddUpToTheDriversBytes(t *testing.T) {
 	}
 	require.Len(t, said, 1)
 }
+
+func TestUUIDsOfProcesses(t *testing.T) {
+	server := machine(nil)
+	// 20 has a context on the second GPU, too, and 40 on the last one only.
+	for i, pids := range map[int][]uint32{1: {20}, 7: {40}} {
+		server.Devices[i].(*dgxa100.Device).GetComputeRunningProcessesFunc = func() (all []nvml.ProcessInfo, _ nvml.Return) {
+			for _, pid := range pids {
+				all = append(all, nvml.ProcessInfo{Pid: pid, UsedGpuMemory: 1 << 30})
+			}
+			return all, nvml.SUCCESS
+		}
+	}
+	u, err := NewUUIDs(func() (Library, error) { return open(server) })
+	require.NoError(t, err)
+	defer u.Close()
+	uuid := func(device int) string {
+		id, code := server.Devices[device].GetUUID()
+		require.Equal(t, nvml.SUCCESS, code)
+		require.NotEmpty(t, id)
+		return id
+	}
+	require.NotEqual(t, uuid(0), uuid(7))
+	for pid, want := range map[uint32]string{10: uuid(0), 30: uuid(0), 20: "", 40: uuid(7), 50: ""} {
+		require.Equal(t, want, u.Of(profile.Process{ID: uint64(pid), PID: pid}), pid)
+	}
+}

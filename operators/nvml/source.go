@@ -136,6 +136,7 @@ func addHeld(to map[uint32]held, p profile.Process, kind string, bytes int64) {
 	h.process = p
 	switch kind {
 	case "host": // pinned memory of the host
+	case profile.KindTensor: // in the driver's rows already
 	case "managed":
 		h.managed += bytes
 	default:

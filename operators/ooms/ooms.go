@@ -33,6 +33,27 @@ type Failure struct {
 	Comm, API, Error, Frame, Holders string
 	PID                              uint32
 	RequestedBytes, InuseBytes       uint64
+	// Pool is PyTorch's own account of its pool, where that refused.
+	Pool Pool
+}
+
+// Pool is what PyTorch had reserved of a device and handed out of that.
+type Pool struct{ AllocatedBytes, ReservedBytes uint64 }
+
+// why says what a request failed of, as far as the two totals prove it; "" for a pool
+// that had nothing reserved.
+func (p Pool) why(requested uint64) string {
+	if p.ReservedBytes == 0 {
+		return ""
+	}
+	unused := p.ReservedBytes - min(p.AllocatedBytes, p.ReservedBytes)
+	text := fmt.Sprintf("PyTorch's pool uses %s of its %s", profile.FormatBytes(int64(p.AllocatedBytes)), profile.FormatBytes(int64(p.ReservedBytes)))
+	if unused >= requested {
+		// Segments without a block in use had been given back before.
+		return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)",
+			profile.FormatBytes(int64(unused)))
+	}
+	return text + ", and the driver had no more"
 }
 
 // group is what counts as the same failure again.
@@ -107,6 +128,9 @@ func (l *Log) Lines() []string {
 		if f.Holders != "" {
 			line += ": " + f.Holders
 		}
+		if why := f.Pool.why(f.RequestedBytes); why != "" {
+			line += "; " + why
+		}
 		lines = append(lines, line)
 		shown += e.count
 	}
@@ -179,11 +203,12 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	comm, call, reason := text("proc.comm"), text("api"), text("error")
 	frame, holders := text("frame"), text("holders")
 	requested, inuse := number("requested_bytes"), number("inuse_bytes")
+	allocated, reserved := number("pool_allocated_bytes"), number("pool_reserved_bytes")
 	pid := i.source.GetField("proc.pid")
 	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := Failure{
 			Comm: comm(d), API: call(d), Error: reason(d), Frame: frame(d), Holders: holders(d),
-			RequestedBytes: requested(d), InuseBytes: inuse(d),
+			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{allocated(d), reserved(d)},
 		}
 		if pid != nil {
 			f.PID, _ = pid.Uint32(d)

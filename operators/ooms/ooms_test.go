@@ -39,3 +39,12 @@ func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
 	require.Contains(t, lines[0], "f0 (x.py:0)")
 	require.Equal(t, "1005 more allocations failed elsewhere: see --jsonl-out", lines[maxLines])
 }
+
+// The totals prove fragmentation where more is unused than was asked for.
+func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
+	require.Empty(t, Pool{}.why(1))
+	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more",
+		Pool{AllocatedBytes: 900 << 20, ReservedBytes: 1 << 30}.why(200<<20))
+	require.Contains(t, Pool{AllocatedBytes: 400 << 20, ReservedBytes: 1 << 30}.why(64<<20),
+		"PyTorch's pool uses 400 MiB of its 1.00 GiB: the 624 MiB that it does not use are in pieces that are too small (fragmentation;")
+}

@@ -175,9 +175,10 @@ func TestVisitsThatDoNotReturnAreFew(t *testing.T) {
 		return 0, nil
 	}
 	began := time.Now()
-	for range maxVisits + 5 {
+	const rest = 40 // so that a busy machine makes no difference
+	for range maxVisits + rest {
 		v.Visit(7)
 	}
 	require.EqualValues(t, maxVisits, running.Load())
-	require.Less(t, time.Since(began), (maxVisits+3)*patience, "the rest does not wait")
+	require.Less(t, time.Since(began), (maxVisits+rest/2)*patience, "the rest does not wait")
 }

@@ -35,7 +35,7 @@ func TestAStartedProcessIsSeen(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "exit 0")
 	require.NoError(t, cmd.Run())
 	var kinds []Kind
-	timeout := time.After(5 * time.Second)
+	timeout := time.After(time.Minute)
 	for len(kinds) == 0 || kinds[len(kinds)-1] != Exit {
 		select {
 		case e := <-events:

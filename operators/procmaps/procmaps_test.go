@@ -194,9 +194,12 @@ func TestAProcessThatHangsDoesNotBlock(t *testing.T) {
 	_, err := c.Snapshot(5)
 	require.ErrorIs(t, err, ErrStuck)
 	begin := time.Now()
-	_, err = c.Snapshot(5)
-	require.ErrorIs(t, err, ErrStuck)
-	require.Less(t, time.Since(begin), readTimeout/2, "one that is known to hang is not waited for")
+	const often = 40 // so that a busy machine makes no difference
+	for range often {
+		_, err = c.Snapshot(5)
+		require.ErrorIs(t, err, ErrStuck)
+	}
+	require.Less(t, time.Since(begin), often*readTimeout/2, "one that is known to hang is not waited for")
 
 	f, err := os.OpenFile(maps, os.O_WRONLY, 0) // the lock is released
 	require.NoError(t, err)

@@ -27,6 +27,9 @@ import (
 // UnknownDevice is the Device of memory whose CUDA device was not seen.
 const UnknownDevice = -1
 
+// NoDevice is the Device of rows that are not about one.
+const NoDevice = -2
+
 // Process is who made the calls. ID tells processes apart, PID does not: it is
 // reused. The container's names are empty outside of containers; Workload is what
 // owns the pod, such as a Deployment.
@@ -78,6 +81,12 @@ type Values struct {
 	// held the GIL then, Nanoseconds the time that the samples stand for.
 	Samples, GILSamples int64
 	Nanoseconds         int64
+
+	// Calls of the driver: all of them, those that launched a kernel or a graph, the
+	// bytes of copies, the time that all took on the CPU's side, and of it what threads
+	// waited for the device.
+	Calls, Launches, CopiedBytes     int64
+	HostNanoseconds, WaitNanoseconds int64
 }
 
 // Add is the sum, field by field.
@@ -94,6 +103,11 @@ func (v Values) Add(w Values) Values {
 	v.Samples += w.Samples
 	v.GILSamples += w.GILSamples
 	v.Nanoseconds += w.Nanoseconds
+	v.Calls += w.Calls
+	v.Launches += w.Launches
+	v.CopiedBytes += w.CopiedBytes
+	v.HostNanoseconds += w.HostNanoseconds
+	v.WaitNanoseconds += w.WaitNanoseconds
 	return v
 }
 
@@ -106,6 +120,8 @@ func (v Values) Sub(w Values) Values {
 		InuseBytes: -w.InuseBytes, InuseObjects: -w.InuseObjects,
 		PeakBytes: -w.PeakBytes,
 		Samples:   -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
+		Calls: -w.Calls, Launches: -w.Launches, CopiedBytes: -w.CopiedBytes,
+		HostNanoseconds: -w.HostNanoseconds, WaitNanoseconds: -w.WaitNanoseconds,
 	})
 }
 
@@ -139,20 +155,30 @@ const (
 	Samples
 	CPUTime
 	WallTime
+	Launches
+	Copied
+	Wait
+	HostTime
+	// Of rows of the layer Torch; see TensorTypes.
+	TensorAllocObjects
+	TensorAllocSpace
+	TensorInuseObjects
+	TensorInuseSpace
 )
 
 // String is pprof's name of the type.
 func (t Type) String() string {
 	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space",
-		"samples", "cpu", "wall"}[t]
+		"samples", "cpu", "wall", "launches", "copied", "wait", "host_time",
+		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space"}[t]
 }
 
 // Unit is pprof's unit of the type.
 func (t Type) Unit() string {
 	switch t {
-	case AllocSpace, InuseSpace, PeakSpace:
+	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace:
 		return "bytes"
-	case CPUTime, WallTime:
+	case CPUTime, WallTime, Wait, HostTime:
 		return "nanoseconds"
 	default:
 		return "count"
@@ -166,10 +192,12 @@ const (
 	Memory Subject = iota
 	CPU
 	Wall
+	// Calls are those of the CUDA driver and its libraries.
+	Calls
 )
 
 // Subjects are all of them.
-func Subjects() []Subject { return []Subject{Memory, CPU, Wall} }
+func Subjects() []Subject { return []Subject{Memory, CPU, Wall, Calls} }
 
 // Types are those of a pprof file; the position is the column.
 func (s Subject) Types() []Type {
@@ -178,6 +206,8 @@ func (s Subject) Types() []Type {
 		return []Type{Samples, CPUTime}
 	case Wall:
 		return []Type{Samples, WallTime}
+	case Calls:
+		return []Type{Launches, Copied, Wait, HostTime}
 	default:
 		return []Type{AllocObjects, AllocSpace, InuseObjects, InuseSpace}
 	}
@@ -195,18 +225,26 @@ func (s Subject) Default() Type {
 // Get is the value of the type.
 func (v Values) Get(t Type) int64 {
 	switch t {
-	case AllocObjects:
+	case AllocObjects, TensorAllocObjects:
 		return v.AllocObjects
-	case AllocSpace:
+	case AllocSpace, TensorAllocSpace:
 		return v.AllocBytes
-	case InuseObjects:
+	case InuseObjects, TensorInuseObjects:
 		return v.InuseObjects
-	case InuseSpace:
+	case InuseSpace, TensorInuseSpace:
 		return v.InuseBytes
 	case PeakSpace:
 		return v.PeakBytes
 	case Samples:
 		return v.Samples
+	case Launches:
+		return v.Launches
+	case Copied:
+		return v.CopiedBytes
+	case Wait:
+		return v.WaitNanoseconds
+	case HostTime:
+		return v.HostNanoseconds
 	default:
 		return v.Nanoseconds
 	}
@@ -221,7 +259,8 @@ type Row struct {
 	// Span of a trace that the work was done for; 0: none, or not asked for.
 	Span  Span
 	Stack stack.Stack
-	// Kind and Device are of memory; others have "" and UnknownDevice.
+	// Kind is of memory, or the operation of calls. Device is of memory; calls have
+	// NoDevice, others UnknownDevice.
 	Kind   string
 	Device int32
 	Values

@@ -19,6 +19,10 @@ const (
 	interval = 5 * time.Second
 	// grace covers ten reads of rows that are fetched once a second.
 	grace = 10 * time.Second
+	// forget is after how long a gadget instance of a daemon, which has no end, forgets
+	// a process that has ended: clients have seen its rows by then, and exports sent
+	// them. Who watches from a terminal keeps them as long as there is room.
+	forget = time.Minute
 )
 
 // Names of the maps in the gadgets' eBPF objects.
@@ -29,8 +33,10 @@ const (
 
 var (
 	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
-		"instances_by_number", "instance_by_context"} // the last two: for old kernels only
-	rowMaps = []string{"rows_by_stack", "unknown_rows"}
+		"instances_by_number", "instance_by_context", // for old kernels only
+		"streams_by_handle", "nccl_processes"}
+	rowMaps = []string{"rows_by_stack", "unknown_rows", "totals_by_call",
+		"communicators_by_handle", "operations_by_size", "operations_by_peer"}
 )
 
 // Operator runs a Reaper beside a gadget that has the maps.
@@ -94,6 +100,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	}
 	if len(maps.State) == 0 { // nothing is held
 		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples
+	}
+	if gc.ID() != "" && gc.IsRemoteCall() {
+		maps.Forget = forget
 	}
 	reaper := New(maps, grace)
 

@@ -24,8 +24,10 @@ type Maps struct {
 	Processes *ebpf.Map
 	// State is deleted as soon as its process has ended.
 	State []*ebpf.Map
-	// Rows are what users look at: they stay until a map is half full.
-	Rows []*ebpf.Map
+	// Rows are what users look at: they stay until a map is half full, or for
+	// Forget after their process's end. 0: they may stay.
+	Rows   []*ebpf.Map
+	Forget time.Duration
 	// Counting are rows that hold nothing and only count: those that do not change
 	// go when their map or Stacks is three quarters full. nil: none.
 	Counting *ebpf.Map
@@ -101,10 +103,12 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 		return result, err
 	}
 	every := sweepEvery
-	if r.full() {
+	if full := r.full(); full && result.Rows+result.Idle > 0 {
+		every = 1
+	} else if full {
 		every = sweepFullEvery
 	}
-	if r.passes++; r.passes%every == 0 || result.Rows+result.Idle > 0 {
+	if r.passes++; r.passes%every == 0 {
 		err = r.sweep(&result)
 	}
 	return result, err
@@ -160,7 +164,7 @@ func (r *Reaper) sweep(result *Result) error {
 // processes cleans up after those that have ended.
 func (r *Reaper) processes(now time.Duration) (Result, error) {
 	var result Result
-	fresh, old := map[uint64]bool{}, map[uint64]bool{}
+	fresh, old, stale := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	known := map[uint64]bool{}
 	processes := 0
 	err := each(r.maps.Processes, func(key, value []byte) {
@@ -174,8 +178,12 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 		if !r.done[id] {
 			fresh[id] = true
 		}
-		if now-time.Duration(exit) > r.grace {
+		ago := now - time.Duration(exit)
+		if ago > r.grace {
 			old[id] = true
+		}
+		if r.maps.Forget > 0 && ago > r.maps.Forget {
+			stale[id] = true
 		}
 	})
 	if err != nil {
@@ -210,7 +218,10 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 		}
 		full = full || n > int(m.MaxEntries())/2
 	}
-	if !full || len(old) == 0 {
+	if !full {
+		old = stale
+	}
+	if len(old) == 0 {
 		return result, nil
 	}
 	for _, m := range r.maps.Rows {

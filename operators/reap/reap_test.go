@@ -83,6 +83,24 @@ func TestRowsOfEndedProcessesGoWhenRoomIsScarce(t *testing.T) {
 	require.Equal(t, 1, entries(t, maps.Processes))
 }
 
+// A daemon's instance has no end: with a process each second, rows would fill up what
+// there is, and each table would be as long.
+func TestRowsOfEndedProcessesGoAfterAWhileWhereThereIsNoEnd(t *testing.T) {
+	maps, _ := setUp(t, 100)
+	maps.Forget = time.Minute
+	reaper := New(maps, 10*time.Second)
+	for _, at := range []time.Duration{2 * time.Second, 50 * time.Second} {
+		result, err := reaper.Pass(at)
+		require.NoError(t, err)
+		require.Zero(t, result.Rows, at)
+	}
+	result, err := reaper.Pass(62 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, Result{Processes: 1, Rows: 3}, result)
+	require.Equal(t, 3, entries(t, maps.Rows[0]))
+	require.Equal(t, 1, entries(t, maps.Processes))
+}
+
 // Rows of spans: process 1 runs. Word 1 of a value is what was allocated, 3 what was
 // freed.
 func spanRow(alloc, freed uint64) []byte { return key(72, 0, alloc, 0, freed) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rows reads the rows of our gadgets' data sources as typed values: `allocs`
-// or `samples`, arrays with the cumulative rows of all processes at every interval,
+// `samples` or `calls`, arrays with the cumulative rows of all processes at every interval,
 // and `ooms`, single events. Fields are bound once; what consumes rows binds in
 // PreStart, when the fields of other operators exist. Readers keep no state, so they
 // may be used concurrently; the data itself must not be kept behind a callback.
@@ -32,16 +32,20 @@ type ID struct {
 	Kind             string
 	Device           int32
 	Thread           uint32
-	Span             profile.Span
+	// Row tells calls of one stack apart.
+	Row  uint64
+	Span profile.Span
 	// Born tells a span's row from one that the kernel forgot and began again.
 	Born uint64
 }
 
-// Reader reads one row, of memory or of time.
+// Reader reads one row, of memory, of time or of calls.
 type Reader interface {
 	ID(datasource.Data) ID
 	Values(datasource.Data) profile.Values
 	Process(datasource.Data) profile.Process
+	// Kernel is the name of the kernel that a call launched, "" for other rows.
+	Kernel(datasource.Data) string
 }
 
 // Source is a data source of rows, and what they are about.
@@ -54,7 +58,7 @@ type Source struct {
 
 // Find returns the data source with the rows, nil if the gadget has none.
 func Find(sources map[string]datasource.DataSource) datasource.DataSource {
-	for _, name := range []string{"allocs", "samples"} {
+	for _, name := range []string{"allocs", "samples", "calls"} {
 		ds := sources[name]
 		if ds != nil && ds.Type() == datasource.TypeArray && ds.GetField("stack_id") != nil {
 			return ds
@@ -68,6 +72,12 @@ func Bind(ds datasource.DataSource) (Source, error) {
 	s := Source{Data: ds}
 	if ds.Name() == "allocs" {
 		f, err := bindAllocs(ds)
+		s.Reader = &f
+		return s, err
+	}
+	if ds.Name() == "calls" {
+		s.Subject = profile.Calls
+		f, err := bindCalls(ds)
 		s.Reader = &f
 		return s, err
 	}
@@ -176,6 +186,9 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 	}
 	return p
 }
+
+// Kernel: most rows have none.
+func (*processFields) Kernel(datasource.Data) string { return "" }
 
 // span fills what is of a row's span.
 func (f *processFields) span(id *ID, d datasource.Data) {

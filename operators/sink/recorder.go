@@ -57,7 +57,7 @@ func (r *recorder) see(id rows.ID, values profile.Values, full func() profile.Ro
 		r.gone--
 	}
 	have.interval = r.interval
-	if values.Samples < have.counted.Samples {
+	if values.Samples < have.counted.Samples || values.Calls < have.counted.Calls {
 		have.before = have.before.Add(have.counted)
 	}
 	have.counted = values

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/file"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/jsonl"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
@@ -44,6 +45,8 @@ const (
 	paramFlame = "flamegraph-out"
 	paramBase  = "flamegraph-base"
 	paramJSONL = "jsonl-out"
+	paramMark  = "mark-out"
+	paramEvery = "mark-every"
 )
 
 // Config of the operator.
@@ -68,6 +71,8 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramPprof, Title: "pprof file", Description: "Write a pprof profile to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
@@ -89,6 +94,14 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if values[paramBase] != "" && values[paramFlame] == "" {
 		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
 	}
+	if values[paramEvery] != "" {
+		if d, err := time.ParseDuration(values[paramEvery]); err != nil || d < 2*time.Second {
+			return nil, fmt.Errorf("--%s: want a duration of at least 2s, not %q", paramEvery, values[paramEvery])
+		}
+		if values[paramMark] == "" {
+			return nil, fmt.Errorf("--%s needs --%s", paramEvery, paramMark)
+		}
+	}
 	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
 }
 
@@ -102,13 +115,14 @@ type instance struct {
 	period  time.Duration // between samples; 0 for memory
 	line    func(*jsonl.Encoder, time.Time, profile.Row) error
 
-	pprof, flame *output
+	pprof, flame *file.File
 	jsonFile     *os.File
 
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recorder
 	driver   Driver
+	marks    *marks
 	json     *jsonl.Encoder
 	buffer   *bufio.Writer
 	jsonErr  error
@@ -120,7 +134,7 @@ func (*instance) Name() string { return operatorName }
 // PreStart opens the files and subscribes: the fields of other operators exist
 // from here on, and an unwritable path fails before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
-	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" && i.values[paramDriver] != "true" {
+	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" && i.values[paramMark] == "" && i.values[paramDriver] != "true" {
 		return nil
 	}
 	var ok bool
@@ -136,8 +150,10 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	}
 	if err != nil {
 		i.discard()
+		return err
 	}
-	return err
+	i.startMarks(gc)
+	return nil
 }
 
 func (i *instance) open() error {
@@ -151,12 +167,12 @@ func (i *instance) open() error {
 		}
 	}
 	if path := i.values[paramPprof]; path != "" {
-		if i.pprof, err = prepare(path); err != nil {
+		if i.pprof, err = file.Prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramPprof, err)
 		}
 	}
 	if path := i.values[paramFlame]; path != "" {
-		if i.flame, err = prepare(path); err != nil {
+		if i.flame, err = file.Prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramFlame, err)
 		}
 	}
@@ -190,8 +206,11 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		return err
 	}
 	i.subject, i.period, i.line = source.Subject, source.Period, (*jsonl.Encoder).Sample
-	if source.Subject == profile.Memory {
+	switch source.Subject {
+	case profile.Memory:
 		i.line = (*jsonl.Encoder).Row
+	case profile.Calls:
+		i.line = (*jsonl.Encoder).Call
 	}
 	if err := source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(gc, source, all)
@@ -231,7 +250,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 			process := source.Process(d)
 			return profile.Row{
 				Process: process,
-				Stack:   i.stacks.Stack(process.ID, process.PID, id.StackID).Stack,
+				Stack:   rows.Leaf(source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})
@@ -251,6 +270,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 		}
 	}
 	i.flush(gc)
+	i.mark(gc)
 }
 
 func (i *instance) oom(gc operators.GadgetContext, f *rows.OOMs, d datasource.Data) {
@@ -307,6 +327,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 		)
 	}
 	i.stopDriver()
+	i.stopMarks()
 	if i.jsonFile != nil {
 		errs = append(errs, i.jsonErr, i.jsonFile.Close())
 		i.jsonFile, i.json = nil, nil
@@ -317,14 +338,15 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 // titles of flame graphs.
 var titles = map[profile.Subject]string{
 	profile.Memory: "GPU memory", profile.CPU: "Python on the CPU", profile.Wall: "Python, all threads",
+	profile.Calls: "Calls of the GPU's driver",
 }
 
-func finish(o **output, write func(io.Writer) error) error {
+func finish(o **file.File, write func(io.Writer) error) error {
 	if *o == nil {
 		return nil
 	}
 	defer func() { *o = nil }()
-	return (*o).commit(func(w io.Writer) error {
+	return (*o).Commit(func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
 		if err := write(buffered); err != nil {
 			return err
@@ -344,9 +366,10 @@ func (i *instance) discard() {
 	defer i.mu.Unlock()
 	i.ended = true
 	i.stopDriver()
-	for _, o := range []**output{&i.pprof, &i.flame} {
+	i.stopMarks()
+	for _, o := range []**file.File{&i.pprof, &i.flame} {
 		if *o != nil {
-			(*o).discard()
+			(*o).Discard()
 			*o = nil
 		}
 	}

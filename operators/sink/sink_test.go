@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -378,35 +377,6 @@ func TestFailedRunLeavesTheOldFile(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
-}
-
-func TestDeviceIsWrittenAndNotReplaced(t *testing.T) {
-	o, err := prepare("/dev/null")
-	require.NoError(t, err)
-	require.NotNil(t, o.device)
-	require.NoError(t, o.commit(func(w io.Writer) error {
-		_, err := io.WriteString(w, "x")
-		return err
-	}))
-	info, err := os.Stat("/dev/null")
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeCharDevice)
-}
-
-func TestNothingIsLeftOfAFileThatWasNotFinished(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "p.pb.gz")
-	o, err := prepare(path)
-	require.NoError(t, err)
-	full := errors.New("no space left on device")
-	left := func() int {
-		entries, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		return len(entries)
-	}
-	require.Zero(t, left(), "the process may be killed from here on")
-	require.ErrorIs(t, o.commit(func(io.Writer) error { return full }), full)
-	require.Zero(t, left())
 }
 
 func TestLinkStaysALink(t *testing.T) {

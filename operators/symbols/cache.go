@@ -2,17 +2,27 @@
 
 package symbols
 
-// cache remembers the values used last: at most 2 × limit of them. It keeps two
-// generations; when the young one is full it becomes the old one, and what was
-// not used since is forgotten. That is less exact than a list of uses, but a
-// hit costs one map access. Not safe for concurrent use.
+import "time"
+
+// keepUnused is for how long at least a value is kept that nobody asks for. Rows ask for
+// theirs each second; those of a process that has ended go, and with them what is known
+// of it.
+const keepUnused = 2 * time.Minute
+
+// cache remembers the values used last: at most 2 × limit of them, and none that was not
+// used for twice keepUnused while others came. It keeps two generations; when the young
+// one is full, or old enough, it becomes the old one, and what was not used since is
+// forgotten. That is less exact than a list of uses, but a hit costs one map access. Not
+// safe for concurrent use.
 type cache[K comparable, V any] struct {
 	limit      int
 	young, old map[K]V
+	born       time.Time // of the young generation
+	now        func() time.Time
 }
 
 func newCache[K comparable, V any](limit int) *cache[K, V] {
-	return &cache[K, V]{limit: limit, young: map[K]V{}}
+	return &cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
 }
 
 func (c *cache[K, V]) get(k K) (V, bool) {
@@ -27,8 +37,9 @@ func (c *cache[K, V]) get(k K) (V, bool) {
 }
 
 func (c *cache[K, V]) put(k K, v V) {
-	if len(c.young) >= c.limit {
-		c.old, c.young = c.young, make(map[K]V, c.limit/4)
+	if now := c.now(); len(c.young) >= c.limit || now.Sub(c.born) >= keepUnused {
+		c.old, c.young = c.young, make(map[K]V, min(len(c.young), c.limit/4))
+		c.born = now
 	}
 	c.young[k] = v
 }

@@ -103,12 +103,14 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 }
 
 // orderOf is the fields to sort by, none for a source that has neither in-use
-// bytes nor samples.
+// bytes nor samples nor calls.
 func orderOf(source datasource.DataSource) (fields []datasource.FieldAccessor) {
 	names := []string{samplesField}
 	if source.GetField(orderField) != nil {
 		// What holds nothing now: what once held, then what passes through most.
 		names = []string{orderField, "peak_bytes", "alloc_bytes"}
+	} else if source.GetField("host_ns") != nil {
+		names = []string{"host_ns", "calls"}
 	}
 	for _, name := range names {
 		if field := source.GetField(name); field != nil && field.Type() == api.Kind_Uint64 {

@@ -71,6 +71,7 @@ type probe struct {
 	offset  uint64 // from there to the probed instruction
 	cookie  uint32
 	exit    bool
+	sleeps  bool
 	aliases []string
 }
 
@@ -186,7 +187,7 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 		}
 		at[addr] = len(r.probes)
 		r.probes = append(r.probes, probe{
-			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit,
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit, sleeps: p.EntrySleeps,
 			offset: placement.Offset(m.Machine(), code),
 		})
 	}

@@ -40,7 +40,7 @@ func cudaPoints(t testing.TB) []Point {
 	require.NoError(t, err)
 	var points []Point
 	for _, m := range regexp.MustCompile(`(?m)^\s*X\((cu\w+), CUDA_`).FindAllStringSubmatch(string(b), -1) {
-		points = append(points, Point{"librealcuda", m[1], uint32(len(points) + 1), true})
+		points = append(points, Point{Library: "librealcuda", Symbol: m[1], Cookie: uint32(len(points) + 1), Exit: true})
 	}
 	require.Greater(t, len(points), 40)
 	return points

@@ -53,37 +53,42 @@ func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
 	}
 }
 
-// linkMulti makes two links: the returns first, so that no call is seen whose
+// linkMulti makes a link for each program: the returns first, so that no call is seen whose
 // return is not: a program ignores a return that it knows no call of, but takes
 // a call without a return for one that was left by a longjmp. For the same
 // reason links are closed in the order of the slice, entries first.
 func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
-	options := func(exits bool) *link.UprobeMultiOptions {
+	var links []link.Link
+	for _, part := range []struct {
+		name    string
+		attach  func([]string, *ebpf.Program, *link.UprobeMultiOptions) (link.Link, error)
+		program *ebpf.Program
+		has     func(probe) bool
+	}{
+		{"returns", ex.UretprobeMulti, t.cfg.Programs.ExitMulti, func(p probe) bool { return p.exit }},
+		{"entries", ex.UprobeMulti, t.cfg.Programs.EnterMulti, func(p probe) bool { return !p.sleeps }},
+		{"entries", ex.UprobeMulti, t.cfg.Programs.SleepingEnterMulti, func(p probe) bool { return p.sleeps }},
+	} {
 		o := &link.UprobeMultiOptions{}
 		for _, p := range probes {
-			if p.exit || !exits {
+			if part.has(p) {
 				o.Addresses = append(o.Addresses, p.entry+p.offset)
 				o.Cookies = append(o.Cookies, uint64(p.cookie))
 			}
 		}
-		return o
-	}
-	var links []link.Link
-	if exits := options(true); len(exits.Addresses) > 0 {
-		exit, err := ex.UretprobeMulti(nil, t.cfg.Programs.ExitMulti, exits)
+		if len(o.Addresses) == 0 {
+			continue
+		}
+		l, err := part.attach(nil, part.program, o)
 		if err != nil {
-			return nil, fmt.Errorf("attach returns: %w", err)
+			for _, l := range links {
+				l.Close()
+			}
+			return nil, fmt.Errorf("attach %s: %w", part.name, err)
 		}
-		links = append(links, exit)
+		links = append([]link.Link{l}, links...)
 	}
-	enter, err := ex.UprobeMulti(nil, t.cfg.Programs.EnterMulti, options(false))
-	if err != nil {
-		for _, l := range links {
-			l.Close()
-		}
-		return nil, fmt.Errorf("attach entries: %w", err)
-	}
-	return append([]link.Link{enter}, links...), nil
+	return links, nil
 }
 
 // linkPerf attaches probe by probe; refused are those that the kernel does not
@@ -92,7 +97,9 @@ func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Lin
 	one := func(p probe, offset uint64) ([]link.Link, error) {
 		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
 		program := t.cfg.Programs.Enter
-		if t.cfg.Programs.EnterPoint != nil {
+		if p.sleeps {
+			program = t.cfg.Programs.SleepingEnter
+		} else if t.cfg.Programs.EnterPoint != nil {
 			if program, o.Cookie = t.cfg.Programs.EnterPoint[p.cookie], 0; program == nil {
 				return nil, fmt.Errorf("the gadget has no program for %s", p.symbol)
 			}

@@ -50,6 +50,21 @@ func systemDirectories() []string {
 	}
 }
 
+// Expect attaches to what a process will load that somebody holds back until then: the
+// first one of a container, already in the container's root directory, which it enters
+// without an event that tells of it. When it returns, no first call will be missed.
+func (t *Tracer) Expect(pid uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.chosen(pid) {
+		return
+	}
+	if p := t.processes[pid]; p != nil {
+		p.root = t.rootOf(pid)
+	}
+	t.predict(pid)
+}
+
 // predict attaches to the libraries that a process would load from where the
 // dynamic linker looks, before it maps them: from its first call on nothing is
 // missed. What is not predicted is found when it is mapped.

@@ -32,6 +32,8 @@ type Point struct {
 	Symbol  string
 	Cookie  uint32
 	Exit    bool
+	// EntrySleeps: the entry is for Programs.SleepingEnter.
+	EntrySleeps bool
 }
 
 // Programs are the generic programs; the tracer does not close them. The perf
@@ -39,6 +41,8 @@ type Point struct {
 type Programs struct {
 	Enter, Exit           *ebpf.Program
 	EnterMulti, ExitMulti *ebpf.Program
+	// SleepingEnter are for points with EntrySleeps, whose cookies are of their own.
+	SleepingEnter, SleepingEnterMulti *ebpf.Program
 	// EnterPoint, instead of Enter, has a program for each point, by its cookie.
 	// None of the programs then asks for cookies.
 	EnterPoint map[uint32]*ebpf.Program
@@ -192,16 +196,17 @@ func New(cfg Config) (*Tracer, error) {
 	t := &Tracer{cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan uint64, 1)}
 	t.state = newState()
 	names := map[string]bool{}
-	exit := false
+	var exit, sleeps bool
 	for _, p := range cfg.Points {
 		names[p.Library] = true
 		exit = exit || p.Exit
+		sleeps = sleeps || p.EntrySleeps
 	}
 	t.libraries = slices.Sorted(maps.Keys(names))
 
 	p := cfg.Programs
-	haveMulti := p.EnterMulti != nil && (p.ExitMulti != nil || !exit)
-	havePerf := (p.Enter != nil || p.EnterPoint != nil) && (p.Exit != nil || !exit)
+	haveMulti := p.EnterMulti != nil && (p.ExitMulti != nil || !exit) && (p.SleepingEnterMulti != nil || !sleeps)
+	havePerf := (p.Enter != nil || p.EnterPoint != nil) && (p.Exit != nil || !exit) && (p.SleepingEnter != nil || !sleeps)
 	switch cfg.Mode {
 	case Auto, "":
 		t.mode = Perf

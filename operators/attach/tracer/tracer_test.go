@@ -108,7 +108,7 @@ func TestNothingIsLostOfALibraryOnThePath(t *testing.T) {
 	path := buildLibrary(t, dir)
 	tr, rows := start(t, Config{Programs: k.programs})
 	h := startHost(t, "LD_LIBRARY_PATH=/nowhere:"+dir)
-	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 2*time.Second, time.Millisecond,
+	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 30*time.Second, time.Millisecond,
 		"LD_LIBRARY_PATH is searched at exec")
 	h.ask("open %s", path)
 	h.ask("call gpuAlloc 100")
@@ -127,7 +127,7 @@ func TestALibraryInAWheelIsExpected(t *testing.T) {
 	tr, rows := start(t, Config{Programs: k.programs})
 	h := startHost(t)
 	h.ask("open %s", module)
-	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 2*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 30*time.Second, time.Millisecond)
 	require.Zero(t, tr.Stats().Attached, "on disk, but not mapped yet")
 	h.ask("open %s", lib)
 	h.ask("call gpuAlloc 100")
@@ -176,7 +176,7 @@ int gpuAlloc(void *p, unsigned long n) { return before((int)n); }`), 0o644))
 	b, err := os.ReadFile(path + ".new")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, b, 0o644))
-	require.Eventually(t, func() bool { return tr.Stats().Files == 0 }, 2*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return tr.Stats().Files == 0 }, 30*time.Second, time.Millisecond)
 	time.Sleep(time.Second) // the kernel waits for running programs
 	h = startHost(t)
 	h.ask("open %s", path)

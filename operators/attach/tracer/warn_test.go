@@ -66,11 +66,11 @@ func TestNoWarningWhenAttached(t *testing.T) {
 	h := startHost(t)
 	h.ask("open %s", buildLibrary(t, t.TempDir()))
 	_, rows := start(t, Config{
-		Programs: k.programs, WarnAfter: 50 * time.Millisecond,
+		Programs: k.programs, WarnAfter: 2 * time.Second,
 		Warn: func(s string) { t.Error(s) },
 	})
 	rows.attached(t, h.pid)
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(2500 * time.Millisecond)
 }
 
 func TestStartNamesTheProcessThatCannotBeTraced(t *testing.T) {
@@ -208,7 +208,7 @@ func TestParseCacheOfEndlessNames(t *testing.T) {
 	begin := time.Now()
 	require.Empty(t, tr.parseCache(b))
 	t.Log(time.Since(begin))
-	require.Less(t, time.Since(begin), time.Second)
+	require.Less(t, time.Since(begin), 30*time.Second, "a blink, and not hours")
 }
 
 func TestParseCacheOfThisMachine(t *testing.T) {

@@ -4,7 +4,6 @@ package otlp
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/klauspost/compress/gzip" // half the time of the standard library's
 	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -63,7 +64,7 @@ const (
 // NewClient asks nothing of the server yet.
 func NewClient(p Protocol, e *remote.Endpoint) (*Client, error) {
 	if p == HTTP {
-		return &Client{&httpExporter{e.URL.String(), e.Client()}}, nil
+		return &Client{&httpExporter{base: e.URL.String(), client: e.Client()}}, nil
 	}
 	if e.URL.Path != "" {
 		return nil, fmt.Errorf("gRPC has no path %s: want only host and port", e.URL.Path)
@@ -115,8 +116,35 @@ func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 }
 
 type httpExporter struct {
-	base   string
-	client *http.Client
+	base     string
+	client   *http.Client
+	encoders sync.Pool // of *encoder
+}
+
+// encoder is a message on its way to a body. Both parts are as large as a request.
+type encoder struct {
+	raw []byte
+	zip *gzip.Writer
+}
+
+// level is that of the profiles for Pyroscope, for the same reason.
+const level = 5
+
+// encode appends the message to a body, compressed.
+func (h *httpExporter) encode(to *bytes.Buffer, message proto.Message) error {
+	e, ok := h.encoders.Get().(*encoder)
+	if !ok {
+		e = &encoder{}
+		e.zip, _ = gzip.NewWriterLevel(nil, level) // a level that there is
+	}
+	defer h.encoders.Put(e)
+	var err error
+	if e.raw, err = (proto.MarshalOptions{}).MarshalAppend(e.raw[:0], message); err != nil {
+		return err
+	}
+	e.zip.Reset(to)
+	_, err = e.zip.Write(e.raw)
+	return errors.Join(err, e.zip.Close())
 }
 
 func (h *httpExporter) close() { h.client.CloseIdleConnections() }
@@ -148,14 +176,10 @@ func partial(rejected int64, message string) error {
 }
 
 func (h *httpExporter) post(ctx context.Context, path string, message, to proto.Message) (code, error) {
-	raw, err := proto.Marshal(message)
-	if err != nil {
+	var body bytes.Buffer
+	if err := h.encode(&body, message); err != nil {
 		return codeOther, &queue.RejectedError{Err: fmt.Errorf("encode: %w", err)}
 	}
-	var body bytes.Buffer
-	zip := gzip.NewWriter(&body)
-	_, _ = zip.Write(raw) // a buffer takes everything
-	_ = zip.Close()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+path, &body)
 	if err != nil {
 		return codeOther, &queue.RejectedError{Err: err}

@@ -19,29 +19,29 @@ const EventOOM = "cuda.out_of_memory"
 
 // OOM makes a log of one refused allocation: a line for people, and attributes for
 // queries. Its resource is the service, as logs are looked up.
-func (e Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
+func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	self := o.Stack.Self()
 	config := e.Series
 	config.PIDs = true // an event is no series
 	var service []*common.KeyValue
 	for _, a := range attributesOf(config.Key(profile.Row{Process: o.Process, Device: profile.UnknownDevice})) {
-		service = append(service, keyValue(a.key, text(a.value)))
+		service = append(service, keyValue(a.key, anyText(a.value)))
 	}
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
-		Body: text(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
+		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
 			profile.FormatBytes(o.RequestedBytes), self.Label(), o.Error, profile.FormatBytes(o.InuseBytes))),
 		Attributes: []*common.KeyValue{
-			keyValue("error.type", text(o.Error)),
-			keyValue("process.executable.name", text(o.Process.Comm)),
-			keyValue("code.function.name", text(self.Function)),
-			keyValue("code.file.path", text(self.File)),
-			keyValue("code.line.number", number(int64(self.Line))),
-			keyValue("code.stacktrace", text(o.Stack.Folded())),
-			keyValue("cuda.api", text(o.API)),
-			keyValue("cuda.memory.requested", number(o.RequestedBytes)),
-			keyValue("cuda.memory.inuse", number(o.InuseBytes)),
+			keyValue("error.type", anyText(o.Error)),
+			keyValue("process.executable.name", anyText(o.Process.Comm)),
+			keyValue("code.function.name", anyText(self.Function)),
+			keyValue("code.file.path", anyText(self.File)),
+			keyValue("code.line.number", anyNumber(int64(self.Line))),
+			keyValue("code.stacktrace", anyText(o.Stack.Folded())),
+			keyValue("cuda.api", anyText(o.API)),
+			keyValue("cuda.memory.requested", anyNumber(o.RequestedBytes)),
+			keyValue("cuda.memory.inuse", anyNumber(o.InuseBytes)),
 			keyValue("cuda.memory.holders", holders(o.Holders)),
 		},
 	}
@@ -58,7 +58,7 @@ func holders(all []profile.Holder) *common.AnyValue {
 	list := &common.ArrayValue{}
 	for _, h := range all {
 		list.Values = append(list.Values, &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: &common.KeyValueList{
-			Values: []*common.KeyValue{keyValue("bytes", number(h.Bytes)), keyValue("stack", text(h.Stack.Folded()))},
+			Values: []*common.KeyValue{keyValue("bytes", anyNumber(h.Bytes)), keyValue("stack", anyText(h.Stack.Folded()))},
 		}}})
 	}
 	return &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
@@ -68,10 +68,10 @@ func keyValue(key string, value *common.AnyValue) *common.KeyValue {
 	return &common.KeyValue{Key: key, Value: value}
 }
 
-func text(s string) *common.AnyValue {
+func anyText(s string) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: valid(s)}}
 }
 
-func number(n int64) *common.AnyValue {
+func anyNumber(n int64) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: n}}
 }

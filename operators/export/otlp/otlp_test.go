@@ -69,7 +69,7 @@ func TestWhatIsReceivedIsWhatTheRowsSay(t *testing.T) {
 				c, _ := connect(t, Protocol(protocol), r, remote.Config{Token: "secret", Header: http.Header{"X-Scope-Orgid": {"team"}}})
 				unreachable, refused := c.Check(t.Context())
 				require.NoError(t, errors.Join(unreachable, refused))
-				for _, request := range (Encoder{Levels: true}).Profiles(windowOf(p)) {
+				for _, request := range (&Encoder{Levels: true}).Profiles(windowOf(p)) {
 					require.NoError(t, c.Profiles(t.Context(), request))
 				}
 				all := r.stored()
@@ -129,7 +129,7 @@ func TestSeriesAndProfileTypes(t *testing.T) {
 
 func TestNativeFramesNameTheirLibrary(t *testing.T) {
 	d := newDictionary()
-	d.stack(fixture.Small().Rows[0].Stack)
+	d.placeStack(d.number(fixture.Small().Rows[0].Stack))
 	var files []string
 	for _, m := range d.out.MappingTable[1:] {
 		id := ""
@@ -146,9 +146,21 @@ func TestNativeFramesNameTheirLibrary(t *testing.T) {
 }
 
 func TestSameWindowGivesTheSameBytes(t *testing.T) {
-	first, second := (Encoder{}).Profiles(windowOf(fixture.Small())), (Encoder{}).Profiles(windowOf(fixture.Small()))
+	first, second := (&Encoder{}).Profiles(windowOf(fixture.Small())), (&Encoder{}).Profiles(windowOf(fixture.Small()))
 	require.True(t, proto.Equal(first[0], second[0]))
-	require.Empty(t, (Encoder{}).Profiles(window.Window{}))
+	require.Empty(t, (&Encoder{}).Profiles(window.Window{}))
+}
+
+// What is kept of earlier requests is not seen in later ones, whichever they were.
+func TestEarlierRequestsDoNotShow(t *testing.T) {
+	used := &Encoder{Levels: true}
+	for _, p := range []*profile.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), fixture.Small()} {
+		again, first := used.Profiles(windowOf(p)), (&Encoder{Levels: true}).Profiles(windowOf(p))
+		require.Len(t, again, len(first))
+		for i := range first {
+			require.True(t, proto.Equal(first[i], again[i]))
+		}
+	}
 }
 
 func TestRequestsStayBelowTheServersLimit(t *testing.T) {
@@ -157,7 +169,7 @@ func TestRequestsStayBelowTheServersLimit(t *testing.T) {
 		p.Rows[i].Stack = slices.Clone(p.Rows[i].Stack)
 		p.Rows[i].Stack[0].Function = fmt.Sprintf("%d %s", i, strings.Repeat("x", 800))
 	}
-	requests := (Encoder{}).Profiles(windowOf(p))
+	requests := (&Encoder{}).Profiles(windowOf(p))
 	require.Greater(t, len(requests), 2)
 	for _, r := range requests {
 		require.LessOrEqual(t, proto.Size(r), maxBytes)
@@ -170,7 +182,7 @@ func TestNamesThatAreNoTextAreSent(t *testing.T) {
 	p.Rows[0].Stack = stack.Stack{{Kind: stack.KindNative, Function: "\xff", File: "\xfe"}, {}}
 	p.Rows[0].Process.Container = "\xfd"
 	p.Rows[1].Stack = nil
-	require.NotEmpty(t, receive(t, (Encoder{}).Profiles(windowOf(p))))
+	require.NotEmpty(t, receive(t, (&Encoder{}).Profiles(windowOf(p))))
 }
 
 func TestOOMIsALog(t *testing.T) {
@@ -183,7 +195,7 @@ func TestOOMIsALog(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			r := &receiver{}
 			c, _ := connect(t, Protocol(protocol), r, remote.Config{})
-			require.NoError(t, c.Logs(t.Context(), (Encoder{}).OOM(o)))
+			require.NoError(t, c.Logs(t.Context(), (&Encoder{}).OOM(o)))
 			require.Len(t, r.logs, 1)
 			resource := map[string]string{}
 			for _, a := range r.logs[0].ResourceLogs[0].Resource.Attributes {
@@ -217,26 +229,26 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 				r := &receiver{}
 				c, server := connect(t, Protocol(protocol), r, remote.Config{})
 				q := queue.New(queue.Config[*collector.ExportProfilesServiceRequest]{
-					Name: "the collector", Send: c.Profiles, MaxBytes: 1 << 20, Timeout: time.Second,
+					Name: "the collector", Send: c.Profiles, MaxBytes: 1 << 20, Timeout: fault.Timeout(),
 					MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Warn: t.Logf,
 				})
 				const windows = 20
 				p := fixture.Small()
-				requests := (Encoder{}).Profiles(windowOf(p))
+				requests := (&Encoder{}).Profiles(windowOf(p))
 				require.Len(t, requests, 1)
 				for i := range windows {
 					switch i {
 					case 5:
-						require.Eventually(t, func() bool { return q.Stats().SentItems == 5 }, 20*time.Second, time.Millisecond)
+						require.Eventually(t, func() bool { return q.Stats().SentItems == 5 }, faults.Patience, time.Millisecond)
 						server.Fail(fault)
 					case 15:
-						require.Eventually(t, func() bool { return server.Refused.Load() >= 2 && q.Stats().Failures >= 2 }, 20*time.Second, time.Millisecond)
+						require.Eventually(t, func() bool { return server.Refused.Load() >= 2 && q.Stats().Failures >= 2 }, faults.Patience, time.Millisecond)
 						require.EqualValues(t, 10, q.Stats().QueuedItems)
 						server.Fail(faults.None)
 					}
 					q.Put(requests[0], int64(proto.Size(requests[0])))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), faults.Patience)
 				defer cancel()
 				stats := q.Close(ctx)
 				require.Zero(t, stats.Lost())
@@ -344,7 +356,7 @@ func TestServerWithoutLogs(t *testing.T) {
 		hasNone := status == http.StatusNotFound
 		require.Equal(t, !hasNone, c.TakesLogs(t.Context()))
 		var rejected *queue.RejectedError
-		require.Equal(t, hasNone, errors.As(c.Logs(t.Context(), (Encoder{}).OOM(profile.OOM{})), &rejected))
+		require.Equal(t, hasNone, errors.As(c.Logs(t.Context(), (&Encoder{}).OOM(profile.OOM{})), &rejected))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Samples of a span link to it, without a trace id: see link.
 func TestSpansAreLinks(t *testing.T) {
-	requests := Encoder{}.Profiles(windowOf(fixture.Spans()))
+	requests := (&Encoder{}).Profiles(windowOf(fixture.Spans()))
 	require.Len(t, requests, 1)
 	raw, err := proto.Marshal(requests[0])
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestSpansAreLinks(t *testing.T) {
 
 func TestRefusedAllocationsNameTheirSpan(t *testing.T) {
 	record := func(s profile.Span) []byte {
-		return Encoder{}.OOM(profile.OOM{Span: s}).ResourceLogs[0].ScopeLogs[0].LogRecords[0].SpanId
+		return (&Encoder{}).OOM(profile.OOM{Span: s}).ResourceLogs[0].ScopeLogs[0].LogRecords[0].SpanId
 	}
 	require.Equal(t, []byte{0, 0xf0, 0x67, 0xaa, 0x0b, 0xa9, 0x02, 0xb7}, record(fixture.SpanIDs[0]))
 	require.Empty(t, record(0))

@@ -44,6 +44,7 @@ type Encoder struct {
 	Compat bool
 
 	pprof pprof.WindowEncoder
+	told  []profile.Row // of one profile
 }
 
 // Request is one push.
@@ -73,8 +74,13 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 	}
 	for _, s := range e.Series.Group(w.Rows) {
 		for _, shape := range shapes {
-			rows := slices.DeleteFunc(slices.Clone(s.Rows), func(r profile.Row) bool { return !shape.Tells(r) })
-			for part := range slices.Chunk(rows, maxRows) {
+			e.told = e.told[:0]
+			for i := range s.Rows {
+				if shape.Tells(s.Rows[i]) {
+					e.told = append(e.told, s.Rows[i])
+				}
+			}
+			for part := range slices.Chunk(e.told, maxRows) {
 				raw, err := e.encode(w, shape, part)
 				if err != nil {
 					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)

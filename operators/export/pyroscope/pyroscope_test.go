@@ -263,7 +263,7 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 			defer c.Close()
 			q := queue.New(queue.Config[Request]{
 				Name: "Pyroscope", Send: c.Push, MaxBytes: 1 << 20,
-				Timeout: 300 * time.Millisecond, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond,
+				Timeout: fault.Timeout(), MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 				Warn: t.Logf,
 			})
 			const windows = 30
@@ -271,10 +271,10 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 			for i := range windows {
 				switch i {
 				case 10:
-					require.Eventually(t, func() bool { return q.Stats().SentItems == 10 }, 20*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return q.Stats().SentItems == 10 }, faults.Patience, time.Millisecond)
 					server.Fail(fault)
 				case 25:
-					require.Eventually(t, func() bool { return server.Refused.Load() >= 3 }, 20*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return server.Refused.Load() >= 3 }, faults.Patience, time.Millisecond)
 					require.EqualValues(t, 15, q.Stats().QueuedItems)
 					server.Fail(faults.None)
 				}
@@ -285,7 +285,7 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 				require.Len(t, requests, 1)
 				q.Put(requests[0], requests[0].Bytes)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), faults.Patience)
 			defer cancel()
 			stats := q.Close(ctx)
 			require.Zero(t, stats.Lost())

@@ -52,12 +52,12 @@ func (c Config) Key(r profile.Row) Key {
 		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, Kind: r.Kind,
 	}
 	switch {
-	case r.Device != profile.UnknownDevice:
+	case r.Device >= 0:
 		k.Device = strconv.Itoa(int(r.Device))
 		if c.GPU != nil {
 			k.GPU = c.GPU(p, r.Device)
 		}
-	case r.Kind != "":
+	case r.Device == profile.UnknownDevice && r.Kind != "":
 		k.Device = "unknown" // memory has one
 	}
 	if c.PIDs {
@@ -116,8 +116,12 @@ type Column struct {
 const (
 	Alloc = "cuda_alloc"
 	Inuse = "cuda_inuse"
-	CPU   = "python_cpu"
-	Wall  = "python_wall"
+	// Of PyTorch's pool, in memory that is in the profiles above, too.
+	TorchAlloc = "torch_alloc"
+	TorchInuse = "torch_inuse"
+	CPU        = "python_cpu"
+	Wall       = "python_wall"
+	Calls      = "cuda_calls"
 )
 
 // Shapes are the profiles of a subject, without levels unless wanted.
@@ -134,11 +138,20 @@ func Shapes(subject profile.Subject, period time.Duration, levels bool) []Shape 
 	case profile.Wall:
 		return []Shape{{Name: Wall, Columns: columns(profile.Samples, profile.WallTime), PeriodType: "wall", PeriodUnit: "nanoseconds", Period: period.Nanoseconds()}}
 	}
-	// Every allocation is counted; nothing is scaled up.
-	shapes := []Shape{{Name: Alloc, Columns: columns(profile.AllocObjects, profile.AllocSpace), PeriodType: "space", PeriodUnit: "bytes", Period: 1}}
-	if levels {
-		shapes = append(shapes, Shape{Name: Inuse, Columns: columns(profile.InuseObjects, profile.InuseSpace), PeriodType: "space", PeriodUnit: "bytes", Period: 1, IsLevel: true})
+	if subject == profile.Calls {
+		return []Shape{{Name: Calls, Columns: columns(profile.Calls.Types()...), PeriodType: "host", PeriodUnit: "nanoseconds", Period: 1}}
 	}
+	// Every allocation is counted; nothing is scaled up.
+	var shapes []Shape
+	space := func(name string, isLevel bool, types ...profile.Type) {
+		if levels || !isLevel {
+			shapes = append(shapes, Shape{Name: name, Columns: columns(types...), PeriodType: "space", PeriodUnit: "bytes", Period: 1, IsLevel: isLevel})
+		}
+	}
+	space(Alloc, false, profile.AllocObjects, profile.AllocSpace)
+	space(Inuse, true, profile.InuseObjects, profile.InuseSpace)
+	space(TorchAlloc, false, profile.TensorAllocObjects, profile.TensorAllocSpace)
+	space(TorchInuse, true, profile.TensorInuseObjects, profile.TensorInuseSpace)
 	return shapes
 }
 

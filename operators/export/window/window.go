@@ -92,7 +92,7 @@ func (r *Recorder) See(id rows.ID, values profile.Values, full func() profile.Ro
 
 // restarted: a counter never falls.
 func restarted(before, now profile.Values) bool {
-	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects || now.Samples < before.Samples
+	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects || now.Samples < before.Samples || now.Calls < before.Calls
 }
 
 // Restart says that all counters have begun again at zero, as those of a gadget do
@@ -152,7 +152,7 @@ func (r *Recorder) Close(now time.Time) Window {
 				r.gone--
 			}
 		}
-		if flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 || flow.Samples != 0 {
+		if flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 || flow.Samples != 0 || flow.Calls != 0 {
 			row := s.row
 			row.Values = flow
 			w.Rows = append(w.Rows, row)
@@ -169,7 +169,7 @@ func (r *Recorder) Close(now time.Time) Window {
 func compareID(a, b rows.ID) int {
 	return cmp.Or(
 		cmp.Compare(a.Process, b.Process), cmp.Compare(a.StackID, b.StackID), strings.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Thread, b.Thread),
+		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Thread, b.Thread),
 		cmp.Compare(a.Span, b.Span), cmp.Compare(a.Born, b.Born),
 	)
 }

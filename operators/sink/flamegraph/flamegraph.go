@@ -3,33 +3,24 @@
 // Package flamegraph writes a profile, or two to compare, as one HTML file that
 // needs nothing else: no network, no server, no library. Open it, mail it,
 // attach it to a ticket.
-//
-// The names in it come from the traced processes and are hostile until proven
-// otherwise: they travel as JSON with <, > and & escaped, the page only ever
-// sets them as text, and its Content-Security-Policy lets no script run but
-// ours, by hash, and nothing load from anywhere.
 package flamegraph
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/document"
 )
 
 var (
 	//go:embed page.html
 	page string
-	//go:embed style.css
-	style string
 	//go:embed model.js
 	model string
 	//go:embed graph.js
@@ -75,22 +66,10 @@ func Write(w io.Writer, p Page) error {
 	if p.Base != nil && p.Base.Subject != p.Profile.Subject {
 		return errors.New("the base is a profile of another kind")
 	}
-	encoded, err := json.Marshal(encode(p))
+	err := document.Write(w, document.Page{
+		Title: p.Title, Body: page, Scripts: []string{model, graph, controls}, Data: encode(p),
+	})
 	if err != nil {
-		return fmt.Errorf("encode flame graph: %w", err)
-	}
-	// One function around everything: the page has no global names.
-	script := "(() => {\n\"use strict\";\n" + model + graph + controls + "})();\n"
-	hash := sha256.Sum256([]byte(script))
-	out := strings.NewReplacer(
-		"{{title}}", html.EscapeString(p.Title),
-		"{{script-hash}}", base64.StdEncoding.EncodeToString(hash[:]),
-		"{{style}}", style,
-		"{{script}}", script,
-		// json.Marshal escapes <, > and &, so this cannot end its element.
-		"{{data}}", string(encoded),
-	).Replace(page)
-	if _, err := io.WriteString(w, out); err != nil {
 		return fmt.Errorf("write flame graph: %w", err)
 	}
 	return nil
@@ -110,7 +89,7 @@ func encode(p Page) data {
 
 	// Never null: the script counts on arrays.
 	d := data{Title: p.Title, Strings: []string{}, Frames: []int{}, Nodes: []int{}, Processes: []string{}}
-	columns := types(p.Profile.Subject)
+	columns := types(p.Profile)
 	for _, t := range columns {
 		d.Types = append(d.Types, t.String())
 	}
@@ -145,11 +124,13 @@ func encode(p Page) data {
 
 // types are what the page can show: a process that has ended holds nothing any
 // more, and its peak is what it was when it did.
-func types(s profile.Subject) []profile.Type {
-	if s == profile.Memory {
-		return append(s.Types(), profile.PeakSpace)
+func types(p *profile.Profile) []profile.Type {
+	types := p.Types()
+	if p.Subject == profile.Memory {
+		// Behind those of its layer; those of the other one come last.
+		return slices.Insert(types, len(p.Subject.Types()), profile.PeakSpace)
 	}
-	return s.Types()
+	return types
 }
 
 func processName(p profile.Process) string {

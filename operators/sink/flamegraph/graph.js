@@ -5,7 +5,6 @@
 const rowHeight = 20, gap = 1;
 const canvas = document.getElementById("graph");
 const pen = canvas.getContext("2d");
-const dark = matchMedia("(prefers-color-scheme: dark)");
 
 // Hue, saturation and lightness per kind; blue and orange also differ for
 // people who see few colours. Lightness varies a little by file.
@@ -113,7 +112,7 @@ const graph = {
           if (w < 60) continue;
           pen.font = small;
           pen.fillStyle = soft;
-          pen.fillText(fit(`${exact(count)} frames too narrow to draw`, inner - 10), x + 5, y + h / 2 + 0.5);
+          pen.fillText(fit(`${exact(count)} frames too narrow to draw`, inner - 10, pen), x + 5, y + h / 2 + 0.5);
           continue;
         }
         const f = n ? frames[this.tree.frame[n]] : null;
@@ -127,13 +126,13 @@ const graph = {
           pen.globalAlpha = dim ? 0.6 : 1;
           pen.font = regular;
           pen.fillStyle = ink;
-          const room = inner - 10, text = fit(f ? shortName(f) : "all", room);
+          const room = inner - 10, text = fit(f ? shortName(f) : "all", room, pen);
           pen.fillText(text, x + 5, y + h / 2 + 0.5);
           const used = pen.measureText(text).width;
           if (f && room - used > 40 && where(f)) {
             pen.font = small;
             pen.fillStyle = soft;
-            pen.fillText(fit(where(f), room - used - 8), x + 5 + used + 8, y + h / 2 + 0.5);
+            pen.fillText(fit(where(f), room - used - 8, pen), x + 5 + used + 8, y + h / 2 + 0.5);
           }
         }
         pen.globalAlpha = 1;
@@ -159,16 +158,3 @@ const graph = {
     return -1;
   },
 };
-
-function fit(text, room) {
-  if (room < 8) return "";
-  const max = Math.ceil(room / 3.2); // no letter is narrower on average
-  if (text.length <= max && pen.measureText(text).width <= room) return text;
-  let low = 0, high = Math.min(text.length, max);
-  while (low < high) {
-    const mid = (low + high + 1) >> 1;
-    if (pen.measureText(text.slice(0, mid) + "…").width <= room) low = mid;
-    else high = mid - 1;
-  }
-  return low > 1 ? text.slice(0, low) + "…" : "";
-}

@@ -1,13 +1,6 @@
 // page: what the reader does. The state is in the address's fragment, so that a
 // link shows the same view; everything from the profile is set as text.
 
-const $ = id => document.getElementById(id);
-const make = (tag, className, text) => {
-  const e = document.createElement(tag);
-  if (className) e.className = className;
-  if (text !== undefined) e.textContent = text;
-  return e;
-};
 const canCompare = snapshots.length > 1;
 // In use; where nothing is any more, because the processes have ended, what was.
 const held = snapshots.some(s => { for (let i = 0; i < s.count; i++) if (s.value(i, types[0])) return true; return false; });
@@ -72,7 +65,7 @@ function refresh() {
   const { total, before, weight } = graph.values;
   $("sum").firstElementChild.textContent = format(total[0], state.type);
   $("sum").lastElementChild.textContent = (state.comparing ? `${signed(total[0] - before[0], state.type)} since ` + clock(snapshots[1].time) : "")
-    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
+    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", tensor_inuse_space: "in use by PyTorch’s tensors", tensor_inuse_objects: "tensors in use", tensor_alloc_space: "allocated for tensors", tensor_alloc_objects: "tensor allocations", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
   $("empty").hidden = weight[0] > 0;
   canvas.hidden = !(weight[0] > 0);
   crumbs();

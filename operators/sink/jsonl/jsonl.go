@@ -89,6 +89,19 @@ type sample struct {
 	Stack      []frame `json:"stack"`
 }
 
+type call struct {
+	Type string `json:"type"`
+	Time string `json:"time"`
+	process
+	Operation       string  `json:"operation"`
+	Calls           int64   `json:"calls"`
+	Launches        int64   `json:"launches"`
+	CopiedBytes     int64   `json:"copied_bytes"`
+	HostNanoseconds int64   `json:"host_ns"`
+	WaitNanoseconds int64   `json:"wait_ns"`
+	Stack           []frame `json:"stack"`
+}
+
 type oom struct {
 	Type string `json:"type"`
 	Time string `json:"time"`
@@ -126,6 +139,16 @@ func (e *Encoder) Sample(at time.Time, r profile.Row) error {
 	return e.encode(sample{
 		Type: "sample", Time: timestamp(at), process: toProcess(r.Process),
 		TID: r.Thread, Samples: r.Samples, GILSamples: r.GILSamples, Span: r.Span.String(),
+		Stack: toFrames(r.Stack),
+	})
+}
+
+// Call writes the state of one row of calls to the driver.
+func (e *Encoder) Call(at time.Time, r profile.Row) error {
+	return e.encode(call{
+		Type: "call", Time: timestamp(at), process: toProcess(r.Process),
+		Operation: r.Kind, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
+		HostNanoseconds: r.HostNanoseconds, WaitNanoseconds: r.WaitNanoseconds,
 		Stack: toFrames(r.Stack),
 	})
 }

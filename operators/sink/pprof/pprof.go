@@ -44,7 +44,7 @@ func build(p *gpu.Profile) (*profile.Profile, error) {
 			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"},
 			Period:     1,
 		},
-		types:     p.Subject.Types(),
+		types:     p.Types(),
 		functions: map[functionKey]*profile.Function{},
 		locations: map[stack.Frame]*profile.Location{},
 		mappings:  map[mappingKey]*profile.Mapping{},
@@ -101,9 +101,9 @@ func (b *builder) sample(r gpu.Row) {
 	}
 	device := ""
 	switch {
-	case r.Device != gpu.UnknownDevice:
+	case r.Device >= 0:
 		device = strconv.Itoa(int(r.Device))
-	case r.Kind != "":
+	case r.Device == gpu.UnknownDevice && r.Kind != "":
 		device = "unknown" // memory has one
 	}
 	for name, value := range map[string]string{
@@ -154,12 +154,7 @@ func (b *builder) function(f stack.Frame) *profile.Function {
 		Name:     valid(f.Function),
 		Filename: valid(f.File),
 	}
-	fn.SystemName = fn.Name
-	if f.Kind != stack.KindNative {
-		// Where the two names are equal, pprof takes them for C++ and strips
-		// <…> and (…): right for a template, not for <module>.
-		fn.SystemName = f.Kind.String() + ":" + fn.Name
-	}
+	fn.SystemName = systemName(f)
 	b.functions[k] = fn
 	b.out.Function = append(b.out.Function, fn)
 	return fn
@@ -185,6 +180,15 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 	b.mappings[k] = m
 	b.out.Mapping = append(b.out.Mapping, m)
 	return m
+}
+
+// systemName differs from the name of what is not C++: where the two are equal, pprof
+// strips <…> and (…), which is right for a template and not for <module>.
+func systemName(f stack.Frame) string {
+	if f.Kind == stack.KindNative {
+		return valid(f.Function)
+	}
+	return f.Kind.String() + ":" + valid(f.Function)
 }
 
 // valid is for names of traced programs, which can be any bytes: not everybody who
@@ -239,6 +243,16 @@ func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
 		}
 	}
+	if s != gpu.Memory {
+		return column, nil
+	}
+	for _, t := range gpu.TensorTypes() {
+		for i, st := range in.SampleType {
+			if st.Type == t.String() && st.Unit == t.Unit() {
+				column[t] = i
+			}
+		}
+	}
 	return column, nil
 }
 
@@ -270,12 +284,21 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 	if v := s.NumLabel["tid"]; len(v) > 0 {
 		r.Thread = uint32(v[0])
 	}
-	if subject == gpu.Memory {
-		r.AllocObjects, r.AllocBytes = s.Value[column[gpu.AllocObjects]], s.Value[column[gpu.AllocSpace]]
-		r.InuseObjects, r.InuseBytes = s.Value[column[gpu.InuseObjects]], s.Value[column[gpu.InuseSpace]]
+	switch subject {
+	case gpu.Memory:
+		types := subject.Types()
+		if _, has := column[gpu.TensorAllocObjects]; has && r.Layer() == gpu.Torch {
+			types = gpu.TensorTypes()
+		}
+		r.AllocObjects, r.AllocBytes = s.Value[column[types[0]]], s.Value[column[types[1]]]
+		r.InuseObjects, r.InuseBytes = s.Value[column[types[2]]], s.Value[column[types[3]]]
 		r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
 		r.PeakBytes = r.InuseBytes
-	} else {
+	case gpu.Calls:
+		r.Device = gpu.NoDevice
+		r.Launches, r.CopiedBytes = s.Value[column[gpu.Launches]], s.Value[column[gpu.Copied]]
+		r.WaitNanoseconds, r.HostNanoseconds = s.Value[column[gpu.Wait]], s.Value[column[gpu.HostTime]]
+	default:
 		r.Samples, r.Nanoseconds = s.Value[column[gpu.Samples]], s.Value[column[subject.Default()]]
 	}
 	for _, l := range s.Location {

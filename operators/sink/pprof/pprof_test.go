@@ -5,6 +5,7 @@ package pprof
 import (
 	"bytes"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,4 +160,39 @@ func TestTimeIsSamplesAndNanoseconds(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, p, back)
 	}
+}
+
+// What is kept of earlier windows is not seen in later ones, whichever they were.
+func TestEarlierWindowsDoNotShow(t *testing.T) {
+	windowOf := func(p *gpu.Profile) Window {
+		return Window{Start: p.Time, Rows: p.Rows, PeriodType: "space", PeriodUnit: "bytes", Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}
+	}
+	var used WindowEncoder
+	for _, p := range []*gpu.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), gpu.New(time.Unix(0, 0), nil), fixture.Small()} {
+		var again, first bytes.Buffer
+		require.NoError(t, used.Encode(&again, windowOf(p)))
+		require.NoError(t, new(WindowEncoder).Encode(&first, windowOf(p)))
+		require.Equal(t, first.Bytes(), again.Bytes())
+		read, err := profile.ParseData(again.Bytes())
+		require.NoError(t, err)
+		require.Len(t, read.Sample, len(p.Rows))
+	}
+}
+
+func TestNamesAreForgottenWhenThereAreManyOfThem(t *testing.T) {
+	var e WindowEncoder
+	const windows, spans = 300, 1000
+	row, rows := fixture.Spans().Rows[0], make([]gpu.Row, spans)
+	most := 0
+	for w := range windows {
+		for i := range rows {
+			rows[i] = row
+			rows[i].Span = gpu.Span(w*spans + i + 1)
+		}
+		require.NoError(t, e.Encode(io.Discard, Window{Rows: rows, Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}))
+		most = max(most, len(e.names.texts))
+	}
+	require.GreaterOrEqual(t, most, maxTexts)
+	require.Less(t, most, maxTexts+2*spans)
+	require.Less(t, len(e.names.texts), windows*spans-maxTexts+2*spans)
 }

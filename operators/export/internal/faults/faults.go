@@ -47,6 +47,18 @@ const (
 	Unauthorized
 )
 
+// Timeout is how long a request may take where the server fails in this way. A request
+// that a busy machine is slow with is not to be given up, or it comes twice.
+func (f Fault) Timeout() time.Duration {
+	if f == Hang {
+		return 3 * time.Second
+	}
+	return time.Minute
+}
+
+// Patience is how long to wait for what has to happen.
+const Patience = time.Minute
+
 // Faults are all but None, by name.
 var Faults = map[string]Fault{
 	"429": Busy, "503": Unavailable, "hang": Hang, "expired certificate": Expired, "reset": Reset, "401": Unauthorized,
@@ -94,11 +106,16 @@ func New(t testing.TB, handler http.Handler) *Server {
 	return s
 }
 
-// Fail makes all further requests fail; None ends it.
+// Fail makes all further requests fail; None ends it. Nothing may be under way when a
+// failure begins.
 func (s *Server) Fail(f Fault) {
 	s.fault.Store(int32(f))
-	// A certificate is looked at when a connection begins.
-	s.CloseClientConnections()
+	if f != None {
+		// A certificate is looked at when a connection begins. At the end of a
+		// failure connections stay: a request that came in between is taken, and
+		// without its answer it would come again.
+		s.CloseClientConnections()
+	}
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {

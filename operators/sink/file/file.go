@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sink
+// Package file writes a file that appears complete or not at all.
+package file
 
 import (
 	"errors"
@@ -9,21 +10,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
-// output is a file that appears complete or not at all: it is written under
-// another name and renamed.
-type output struct {
+// File is written under another name and renamed.
+type File struct {
 	path string
 	// device is open if the path leads to a device or a pipe, which a rename
 	// would replace; it is written as it is.
 	device *os.File
 }
 
-// prepare finds out whether the file can be written, so that a path that cannot
+// Prepare finds out whether the file can be written, so that a path that cannot
 // is an error when the recording starts and not when the data is there. It
 // leaves nothing behind, because the process may be killed.
-func prepare(path string) (*output, error) {
+func Prepare(path string) (*File, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
@@ -33,7 +34,7 @@ func prepare(path string) (*output, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &output{path: path, device: f}, nil
+		return &File{path: path, device: f}, nil
 	case err == nil:
 		// The file that a link leads to is replaced, not the link.
 		if path, err = filepath.EvalSymlinks(path); err != nil {
@@ -42,7 +43,7 @@ func prepare(path string) (*output, error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	o := &output{path: path}
+	o := &File{path: path}
 	temp, err := o.temporary()
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func prepare(path string) (*output, error) {
 
 // temporary makes the file under its other name; an error tells the path that
 // the user gave.
-func (o *output) temporary() (*os.File, error) {
+func (o *File) temporary() (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*.tmp")
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
@@ -61,9 +62,9 @@ func (o *output) temporary() (*os.File, error) {
 	return f, err
 }
 
-// commit writes the file and gives it its name; on an error, what was at the
+// Commit writes the file and gives it its name; on an error, what was at the
 // path before stays.
-func (o *output) commit(write func(io.Writer) error) error {
+func (o *File) Commit(write func(io.Writer) error) error {
 	if o.device != nil {
 		return errors.Join(write(o.device), o.device.Close())
 	}
@@ -82,9 +83,21 @@ func (o *output) commit(write func(io.Writer) error) error {
 	return nil
 }
 
-// discard is for an output that is not committed.
-func (o *output) discard() {
+// Discard is for an output that is not committed.
+func (o *File) Discard() {
 	if o.device != nil {
 		_ = o.device.Close()
 	}
+}
+
+// Explain says of an error of writing to the named file what it means, where the user
+// can do something about it.
+func Explain(name string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("no space is left in %s: %w", filepath.Dir(name), err)
+	case errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("who read it has ended: %w", err)
+	}
+	return err
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+// KindTensor is the kind of blocks that PyTorch's caching allocator hands out.
+const KindTensor = "tensor"
+
+// Layer is who handed memory out. PyTorch's blocks lie in segments that the driver
+// handed out, so that the same bytes are in rows of both, and no sum may have both:
+// each layer has sample types of its own, for which the other's rows are 0.
+type Layer uint8
+
+const (
+	Driver Layer = iota
+	Torch
+)
+
+// String is the layer's name in tables, files and metrics.
+func (l Layer) String() string {
+	if l == Torch {
+		return "torch"
+	}
+	return "driver"
+}
+
+// LayerOf is the layer of a kind of memory.
+func LayerOf(kind string) Layer {
+	if kind == KindTensor {
+		return Torch
+	}
+	return Driver
+}
+
+// Layer is that of the row's kind.
+func (r *Row) Layer() Layer { return LayerOf(r.Kind) }
+
+// layer is whose values a type shows.
+func (t Type) layer() Layer {
+	if t >= TensorAllocObjects {
+		return Torch
+	}
+	return Driver
+}
+
+// Get is the value of the type; 0 where the type is of the other layer.
+func (r *Row) Get(t Type) int64 {
+	if t.layer() != r.Layer() {
+		return 0
+	}
+	return r.Values.Get(t)
+}
+
+// TensorTypes are the sample types of a profile of memory with rows of Torch, in the
+// order of the files, behind those of the subject.
+func TensorTypes() []Type {
+	return []Type{TensorAllocObjects, TensorAllocSpace, TensorInuseObjects, TensorInuseSpace}
+}
+
+// Types are those that the profile's rows have values of.
+func (p *Profile) Types() []Type {
+	types := p.Subject.Types()
+	for i := range p.Rows {
+		if p.Rows[i].Layer() == Torch {
+			return append(types, TensorTypes()...)
+		}
+	}
+	return types
+}

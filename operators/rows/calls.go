@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// callFields are the rows of cuda_kernel.
+type callFields struct {
+	processFields
+	row, operation, direction, kernel, status datasource.FieldAccessor
+	calls, bytes, nanoseconds                 datasource.FieldAccessor
+}
+
+func bindCalls(ds datasource.DataSource) (callFields, error) {
+	process, err := bindProcess(ds)
+	if err != nil {
+		return callFields{}, err
+	}
+	// The operator kernels has added the name, or the image's module.
+	f := callFields{processFields: process, kernel: ds.GetField("kernel")}
+	for name, to := range map[string]*datasource.FieldAccessor{
+		"row": &f.row, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
+		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
+	} {
+		if *to = ds.GetField(name); *to == nil {
+			err = errors.Join(err, fmt.Errorf("data source %s lacks %s", ds.Name(), name))
+		}
+	}
+	return f, err
+}
+
+func (f *callFields) ID(d datasource.Data) ID {
+	process, _ := number(f.id, d)
+	stackID, _ := number(f.stackID, d)
+	row, _ := number(f.row, d)
+	id := ID{Process: process, StackID: stackID, Row: row, Device: profile.NoDevice, Kind: text(f.operation, d)}
+	if direction := text(f.direction, d); direction != "" {
+		id.Kind += " " + direction
+	}
+	return id
+}
+
+func (f *callFields) Values(d datasource.Data) profile.Values {
+	v := profile.Values{Calls: value(f.calls, d), HostNanoseconds: value(f.nanoseconds, d)}
+	status, _ := number(f.status, d)
+	switch operation := text(f.operation, d); {
+	case operation == "wait":
+		v.WaitNanoseconds = v.HostNanoseconds
+	case status != 0:
+		// Nothing was done.
+	case operation == "launch", operation == "graph":
+		v.Launches = v.Calls
+	case operation == "copy", operation == "prefetch":
+		v.CopiedBytes = value(f.bytes, d)
+	}
+	return v
+}
+
+func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
+
+// Leaf puts a kernel on top of the stack of the call that launched it; "" leaves the
+// stack as it is. The stack that is given is not changed.
+func Leaf(kernel string, s stack.Stack) stack.Stack {
+	if kernel == "" {
+		return s
+	}
+	return append(stack.Stack{{Kind: stack.KindNative, Function: kernel}}, s...)
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pprof
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	gpu "github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+)
+
+// TestCallsComeBack: a profile of calls has its four values, and no device.
+func TestCallsComeBack(t *testing.T) {
+	p := gpu.New(time.Unix(100, 0), []gpu.Row{
+		{Process: gpu.Process{PID: 1, Comm: "python3"}, Kind: "launch", Device: gpu.NoDevice,
+			Stack:  stack.Stack{{Kind: stack.KindNative, Function: "gemm(float*)"}, {Kind: stack.KindPython, Function: "step", File: "a.py", Line: 3}},
+			Values: gpu.Values{Calls: 5, Launches: 5, HostNanoseconds: 100}},
+		{Process: gpu.Process{PID: 1, Comm: "python3"}, Kind: "copy HtoD", Device: gpu.NoDevice,
+			Stack:  stack.Stack{{Kind: stack.KindPython, Function: "step", File: "a.py", Line: 4}},
+			Values: gpu.Values{Calls: 2, CopiedBytes: 4096, HostNanoseconds: 70}},
+	})
+	p.Subject = gpu.Calls
+	var b bytes.Buffer
+	require.NoError(t, Encode(&b, p))
+	got, err := Decode(&b)
+	require.NoError(t, err)
+	require.Equal(t, gpu.Calls, got.Subject)
+	require.Len(t, got.Rows, 2)
+	for i, want := range p.Rows {
+		for _, typ := range gpu.Calls.Types() {
+			require.Equal(t, want.Get(typ), got.Rows[i].Get(typ), typ)
+		}
+		require.Equal(t, want.Kind, got.Rows[i].Kind)
+		require.EqualValues(t, gpu.NoDevice, got.Rows[i].Device)
+		require.Equal(t, want.Stack[len(want.Stack)-1], got.Rows[i].Stack[len(got.Rows[i].Stack)-1])
+	}
+	require.Equal(t, "host_time", gpu.Calls.Default().String())
+}

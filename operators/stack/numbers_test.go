@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEqualStacksHaveOneNumber(t *testing.T) {
+	leaf, root := Frame{Kind: KindPython, Function: "leaf", Line: 1}, Frame{Kind: KindPython, Function: "root"}
+	all := []Stack{
+		{leaf, root}, {root, leaf}, {leaf}, {root}, {}, {leaf, leaf, root},
+		{{Kind: KindPython, Function: "leaf", Line: 2}, root}, {{Kind: KindNative, Function: "leaf", Line: 1}, root},
+	}
+	var n Numbers
+	for i, s := range all {
+		require.EqualValues(t, i, n.Stack(s))
+	}
+	for i, s := range all {
+		require.EqualValues(t, i, n.Stack(slices.Clone(s)), "elsewhere")
+		require.EqualValues(t, i, n.Stack(s))
+		require.Len(t, n.Frames(int32(i)), len(s))
+		for j, f := range n.Frames(int32(i)) {
+			require.Equal(t, s[j], n.Frame(f))
+		}
+	}
+	require.Zero(t, n.Stack(all[0]))
+	require.EqualValues(t, 2, n.Stack(all[0][:1]), "a part of a stack lies at the same place")
+}
+
+func TestNumbersAreFullWithMoreThanTheKernelHas(t *testing.T) {
+	var n Numbers
+	for i := range maxStacks {
+		require.False(t, n.Full())
+		n.Stack(Stack{{Function: strconv.Itoa(i)}})
+	}
+	require.True(t, n.Full())
+	require.EqualValues(t, 0, n.Stack(Stack{{Function: "0"}}))
+}
