@@ -89,7 +89,7 @@ func TestEveryFlameGraphIsInTheList(t *testing.T) {
 		titles = append(titles, p.Title)
 		require.Equal(t, p.Title == "In use", p.IsLevel)
 	}
-	require.Equal(t, []string{"Allocated", "In use"}, titles)
+	require.Equal(t, []string{"Allocated", "In use", "Launches", "Waits"}, titles)
 	raw, err := JSON()
 	require.NoError(t, err)
 	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))
@@ -99,26 +99,39 @@ func TestEveryFlameGraphIsInTheList(t *testing.T) {
 func TestPanelsDoNotOverlap(t *testing.T) {
 	raw, err := JSON()
 	require.NoError(t, err)
-	var d struct {
-		Panels []struct {
-			ID      int
-			Title   string
-			GridPos struct{ X, Y, W, H int }
-		}
+	type panel struct {
+		ID        int
+		Title     string
+		Collapsed bool
+		GridPos   struct{ X, Y, W, H int }
+		Panels    []panel
 	}
+	var d panel
 	require.NoError(t, json.Unmarshal(raw, &d))
-	taken := map[[2]int]string{}
-	ids := map[int]bool{}
-	for _, p := range d.Panels {
-		require.False(t, ids[p.ID], p.ID)
-		ids[p.ID] = true
-		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, columns)
-		for x := range p.GridPos.W {
-			for y := range p.GridPos.H {
-				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
-				require.Empty(t, taken[at], p.Title)
-				taken[at] = p.Title
+	ids, folded := map[int]bool{}, 0
+	var look func([]panel)
+	look = func(panels []panel) {
+		taken := map[[2]int]string{}
+		for _, p := range panels {
+			require.False(t, ids[p.ID], p.ID)
+			ids[p.ID] = true
+			require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, columns)
+			for x := range p.GridPos.W {
+				for y := range p.GridPos.H {
+					at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+					require.Empty(t, taken[at], p.Title)
+					taken[at] = p.Title
+				}
 			}
+			// Grafana keeps the panels of a folded row in it, below its title.
+			require.Equal(t, p.Collapsed, len(p.Panels) > 0, p.Title)
+			for _, inside := range p.Panels {
+				require.Greater(t, inside.GridPos.Y, p.GridPos.Y, inside.Title)
+				folded++
+			}
+			look(p.Panels)
 		}
 	}
+	look(d.Panels)
+	require.Equal(t, 12, folded)
 }

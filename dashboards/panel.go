@@ -48,6 +48,9 @@ type Query struct {
 type Row struct {
 	Title  string
 	Panels []Panel
+	// Folded shows the title only, until somebody opens it: rows of gadgets that do
+	// not run everywhere.
+	Folded bool
 }
 
 // object is JSON with its keys sorted, so that the file is the same every time.
@@ -73,24 +76,31 @@ func JSON() ([]byte, error) {
 	id, y := 0, 0
 	next := func() int { id++; return id }
 	for _, row := range Rows() {
-		panels = append(panels, object{
-			"id": next(), "type": "row", "title": row.Title, "collapsed": false, "panels": []object{},
+		title := object{
+			"id": next(), "type": "row", "title": row.Title, "collapsed": row.Folded, "panels": []object{},
 			"gridPos": object{"x": 0, "y": y, "w": columns, "h": 1},
-		})
+		}
 		y++
-		x := 0
+		x, at := 0, y
+		var inside []object
 		for _, p := range row.Panels {
 			if x+p.Width > columns {
-				x, y = 0, y+height
+				x, at = 0, at+height
 			}
-			o, err := p.json(next(), object{"x": x, "y": y, "w": p.Width, "h": height})
+			o, err := p.json(next(), object{"x": x, "y": at, "w": p.Width, "h": height})
 			if err != nil {
 				return nil, err
 			}
-			panels = append(panels, o)
+			inside = append(inside, o)
 			x += p.Width
 		}
-		y += height
+		panels = append(panels, title)
+		if row.Folded {
+			title["panels"] = inside // and take no room
+			continue
+		}
+		panels = append(panels, inside...)
+		y = at + height
 	}
 	out, err := json.MarshalIndent(object{
 		"uid": "gpu-gadgets", "title": "GPU memory, by line of Python", "tags": []string{"gpu", "gpu-gadgets"},

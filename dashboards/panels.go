@@ -24,7 +24,7 @@ const (
 // Rows is the whole dashboard.
 func Rows() []Row {
 	return []Row{
-		{"Who holds the memory", []Panel{
+		{Title: "Who holds the memory", Panels: []Panel{
 			{Title: "In use by pod", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "Device memory that is allocated and not freed.",
 				Queries: []Query{
@@ -52,7 +52,7 @@ func Rows() []Row {
 				Description: "In use at the end of the chosen time range, less what was in use at its start: choose two instants. Processes that ended in between gave theirs back. By line of code: ig-gpu diff of two profiles.",
 				Queries:     []Query{{Expr: difference()}}},
 		}},
-		{"Where it goes", []Panel{
+		{Title: "Where it goes", Panels: []Panel{
 			{Title: "Growth", Kind: TimeSeries, Unit: "Bps", Width: 12,
 				Description: "Slope of in-use bytes over 10 minutes. What stays above zero leaks, or warms up.",
 				Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_memory_inuse_bytes{` + device + `}[10m]))`, Legend: named}}},
@@ -76,7 +76,7 @@ func Rows() []Row {
 			{Title: "Bytes refused", Kind: Stat, Unit: "bytes", Width: 12,
 				Queries: []Query{{Expr: `sum(increase(gpu_memory_failed_bytes_total{` + selected + `}[$__range]))`, Legend: "asked for"}}},
 		}},
-		{"Against the driver's numbers", []Panel{
+		{Title: "Against the driver's numbers", Panels: []Panel{
 			{Title: "What the memory of all processes is", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "stacks: rows explain it. context: the CUDA context and its modules, an estimate. before_attach: there when the gadget came. The parts add up to what nvidia-smi shows per process.",
 				Queries:     []Query{{Expr: `sum by (part) (gpu_process_memory_parts_bytes{` + selected + `})`, Legend: "{{part}}"}}},
@@ -90,7 +90,7 @@ func Rows() []Row {
 					{Expr: `sum by (instance) (gpu_processes{` + nodes + `})`, Legend: "{{instance}} with a context"},
 					{Expr: `sum by (instance) (gpu_gadgets_attached_processes{` + nodes + `})`, Legend: "{{instance}} with probes"}}},
 		}},
-		{"Flame graphs", []Panel{
+		{Title: "Flame graphs", Panels: []Panel{
 			{Title: "Allocated", Kind: FlameGraph, Width: 12,
 				Description: "Bytes allocated in the chosen time range, by stack: who asks for memory, and how often. A flow: a range twice as long has about twice as much.",
 				Queries:     []Query{{Expr: "cuda_alloc:alloc_space:bytes:space:bytes"}}},
@@ -98,7 +98,7 @@ func Rows() []Row {
 				Description: "Bytes that are allocated and not freed, by stack, as of the last push interval. A level: Pyroscope adds up all snapshots of a range, so this panel asks for 10 s, ig-gpu's default interval, and not for the chosen range. Where that is absolute, choose one of 10 s.",
 				Queries:     []Query{{Expr: "cuda_inuse:inuse_space:bytes:space:bytes"}}},
 		}},
-		{"GPUs", []Panel{
+		{Title: "GPUs", Panels: []Panel{
 			{Title: "Busy", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 				Queries: []Query{
 					{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general",` + nodes + `}`, Legend: gpu},
@@ -126,7 +126,50 @@ func Rows() []Row {
 			{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
 				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		}},
-		{"What this costs, and what was lost", []Panel{
+		// Of the gadget cuda_kernel.
+		{Title: "Calls of the driver", Folded: true, Panels: []Panel{
+			{Title: "Launched per second", Kind: TimeSeries, Unit: "cps", Width: 12,
+				Description: "Kernels and graphs that processes launch. By line of code: ig-gpu run cuda_kernel.",
+				Queries:     []Query{{Expr: `sum by (` + process + `, operation) (rate(gpu_launches_total{` + selected + `}[$__rate_interval]))`, Legend: named + " {{operation}}"}}},
+			{Title: "Time spent waiting", Kind: TimeSeries, Unit: "percentunit", Width: 12,
+				Description: "For a device, a stream or an event. 1 is one thread that does nothing else: it has nothing to launch. Where this is low and the GPU is not busy either, launching is what takes the time.",
+				Queries: []Query{
+					{Expr: `sum by (` + process + `) (rate(gpu_waits_time_seconds_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			{Title: "Copied per second", Kind: TimeSeries, Unit: "Bps", Width: 12, Stacked: true,
+				Queries: []Query{{Expr: `sum by (direction) (rate(gpu_copied_bytes_total{` + selected + `}[$__rate_interval]))`, Legend: "{{direction}}"}}},
+			{Title: "Calls per second", Kind: TimeSeries, Unit: "cps", Width: 12, Stacked: true,
+				Description: "By what they do; library: cuBLAS and cuDNN, whose calls of the driver are there, too.",
+				Queries:     []Query{{Expr: `sum by (operation) (rate(gpu_calls_total{` + selected + `}[$__rate_interval]))`, Legend: "{{operation}}"}}},
+			{Title: "Most launches", Kind: Table, Unit: "short", Width: 12,
+				Description: "In the chosen time range.",
+				Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (increase(gpu_launches_total{` + selected + `}[$__range])))`}}},
+			{Title: "Launches", Kind: FlameGraph, Width: 12,
+				Description: "Kernels and graphs launched in the chosen time range, by stack, with the kernel as the leaf. A flow.",
+				Queries:     []Query{{Expr: "cuda_calls:launches:count:host:nanoseconds"}}},
+			{Title: "Waits", Kind: FlameGraph, Width: 12,
+				Description: "Time that threads waited for a device, a stream or an event, by stack. A flow.",
+				Queries:     []Query{{Expr: "cuda_calls:wait:nanoseconds:host:nanoseconds"}}},
+			{Title: "Calls that failed", Kind: TimeSeries, Unit: "short", Width: 12,
+				Description: "What ig-gpu run cuda_kernel shows with its error and its line.",
+				Queries:     []Query{{Expr: failed(), Legend: named}}},
+		}},
+		// Of the gadget nccl_trace, and of the rules in nccl.yaml.
+		{Title: "Collectives of NCCL", Folded: true, Panels: []Panel{
+			{Title: "Who is waited for", Kind: Table, Unit: "s", Width: 12,
+				Description: "Ranks at fault as their own node judges, and for how long others wait. Over all nodes: the alerts of dashboards/nccl.yaml.",
+				Queries:     []Query{{Expr: `sum by (reason, communicator_name, communicator, rank, ` + process + `) (nccl_verdict_waited_seconds{` + selected + `})`}}},
+			{Title: "Collectives per second", Kind: TimeSeries, Unit: "cps", Width: 12,
+				Description: "By rank. In a healthy job the lines lie on each other.",
+				Queries:     []Query{{Expr: `sum by (communicator_name, rank) (rate(nccl_rank_issued_total{` + selected + `}[$__rate_interval]))`, Legend: "{{communicator_name}} rank {{rank}}"}}},
+			{Title: "Behind the first rank", Kind: TimeSeries, Unit: "short", Width: 12,
+				Description: "Collectives that others have issued and this rank has not.",
+				Queries: []Query{{Expr: `max by (communicator, communicator_name) (nccl_rank_issued_total{` + selected + `}) - on (communicator) group_right () max by (communicator, communicator_name, rank) (nccl_rank_issued_total{` + selected + `})`,
+					Legend: "{{communicator_name}} rank {{rank}}"}}},
+			{Title: "Since the newest collective", Kind: TimeSeries, Unit: "s", Width: 12,
+				Description: "Of each rank. A checkpoint is a hill, a hang a slope that does not end.",
+				Queries:     []Query{{Expr: `time() - max by (communicator_name, rank) (nccl_rank_issued_time_seconds{` + selected + `})`, Legend: "{{communicator_name}} rank {{rank}}"}}},
+		}},
+		{Title: "What this costs, and what was lost", Panels: []Panel{
 			{Title: "Processor of ig-gpu", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 				Description: "1 is one core.",
 				Queries:     []Query{{Expr: `rate(process_cpu_seconds_total[$__rate_interval])` + own, Legend: "{{instance}}"}}},
@@ -148,6 +191,14 @@ func Rows() []Row {
 					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_lost_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} lost"}}},
 		}},
 	}
+}
+
+// failed is 0 where no call has failed: there is a series of each error only.
+func failed() string {
+	sum := func(errors string) string {
+		return `sum by (` + process + `) (increase(gpu_calls_total{` + errors + selected + `}[$__rate_interval]))`
+	}
+	return sum(`error_type!="",`) + " or 0 * " + sum("")
 }
 
 // difference is, by process and kind, what was in use at the end of the range less

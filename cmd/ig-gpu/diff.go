@@ -83,10 +83,14 @@ func writePage(path string, page flamegraph.Page) error {
 func printDiff(w io.Writer, changes profile.Changes, limit int) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "GREW\tBEFORE\tAFTER\tOBJECTS\tDEVICE\tKIND\t FRAME")
-	var sum profile.Change
+	// Tensors lie in memory that is in the driver's rows: there is no sum of both.
+	sums := map[profile.Layer]profile.Change{}
 	shown, left := 0, 0
 	for _, c := range changes {
+		layer := profile.LayerOf(c.Kind)
+		sum := sums[layer]
 		sum.Before, sum.After = sum.Before.Add(c.Before), sum.After.Add(c.After)
+		sums[layer] = sum
 		if c.Delta(profile.InuseSpace) == 0 && c.Delta(profile.InuseObjects) == 0 {
 			continue
 		}
@@ -101,7 +105,13 @@ func printDiff(w io.Writer, changes profile.Changes, limit int) error {
 		}
 		printChange(out, c, device, c.Kind, c.Stack.Self().Label())
 	}
-	printChange(out, sum, "", "", "(all)")
+	tensors, has := sums[profile.Torch]
+	if !has {
+		printChange(out, sums[profile.Driver], "", "", "(all)")
+	} else {
+		printChange(out, sums[profile.Driver], "", "", "(all that the driver gave, reserved by the pool)")
+		printChange(out, tensors, "", "", "(all that tensors hold of it)")
+	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("print difference: %w", err)
 	}

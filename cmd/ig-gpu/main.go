@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/stacks"
 )
 
 func main() {
@@ -127,7 +128,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 	}
 	// Who runs gadgets for others does not let them say where the data goes.
 	isDaemon := root.Flags().Arg(0) == daemonName
-	own, err := registerOperators(isDaemon)
+	own, err := registerOperators(isDaemon, stacks.New(runtime))
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +152,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 		common.NewLogoutCmd(),
 		common.NewConfigCmd(runtime, rootFlags),
 		newDiffCommand(),
+		newLeaksCommand(),
 		newVersionCommand(set),
 	)
 	if isDaemon {

@@ -5,17 +5,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
-	"encoding/pem"
-	"io"
-	"log"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,21 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/opencontainers/image-spec/specs-go"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/stretchr/testify/require"
-	"oras.land/oras-go/v2"
-	"oras.land/oras-go/v2/registry/remote"
-)
 
-// startRegistry is a registry without TLS, in this process.
-func startRegistry(t *testing.T) (host string) {
-	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
-	return strings.TrimPrefix(server.URL, "http://")
-}
+	"github.com/gpu-gadgets/gpu-gadgets/test/signing"
+)
 
 // push is what `make images REGISTRY=…` does, with the test gadget. It returns the
 // digest that it has written for the chart.
@@ -81,54 +59,11 @@ func pulled(t *testing.T, reference string, args ...string) (rows, errors string
 	}
 }
 
-func newKey(t *testing.T) (*ecdsa.PrivateKey, string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	require.NoError(t, err)
-	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-}
-
-// sign writes what `cosign sign --key` writes in its older format (cosign's
-// specs/SIGNATURE_SPEC.md): a manifest beside the image, under a tag made of its digest.
-func sign(t *testing.T, key *ecdsa.PrivateKey, repository, digest string) {
-	t.Helper()
-	payload, err := json.Marshal(map[string]any{
-		"critical": map[string]any{
-			"identity": map[string]string{"docker-reference": repository},
-			"image":    map[string]string{"docker-manifest-digest": digest},
-			"type":     "cosign container image signature",
-		},
-		"optional": nil,
-	})
-	require.NoError(t, err)
-	hash := sha256.Sum256(payload)
-	signature, err := ecdsa.SignASN1(rand.Reader, key, hash[:])
-	require.NoError(t, err)
-
-	target, err := remote.NewRepository(repository)
-	require.NoError(t, err)
-	target.PlainHTTP = true
-	layer, err := oras.PushBytes(t.Context(), target, "application/vnd.dev.cosign.simplesigning.v1+json", payload)
-	require.NoError(t, err)
-	layer.Annotations = map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(signature)}
-	config, err := oras.PushBytes(t.Context(), target, ocispec.MediaTypeImageConfig, []byte("{}"))
-	require.NoError(t, err)
-	manifest, err := json.Marshal(ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
-		Config: config, Layers: []ocispec.Descriptor{layer},
-	})
-	require.NoError(t, err)
-	_, err = oras.TagBytes(t.Context(), target, ocispec.MediaTypeImageManifest, manifest, strings.Replace(digest, ":", "-", 1)+".sig")
-	require.NoError(t, err)
-}
-
 func TestPushedImagesAreRunByTagAndDigest(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads eBPF programs")
 	}
-	repository := startRegistry(t) + "/team/gadgets"
+	repository := signing.StartRegistry(t) + "/team/gadgets"
 	digest := push(t, repository, "v1")
 	for _, reference := range []string{":v1", "@" + digest, ":v1@" + digest} {
 		rows, text, err := pulled(t, repository+"/execs"+reference, "--verify-image=false")
@@ -145,17 +80,17 @@ func TestSignedImagesRunAndOthersDoNot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: loads eBPF programs")
 	}
-	repository := startRegistry(t) + "/gadgets"
+	repository := signing.StartRegistry(t) + "/gadgets"
 	digest := push(t, repository, "v1")
-	key, public := newKey(t)
-	_, others := newKey(t)
+	key, public := signing.NewKey(t)
+	_, others := signing.NewKey(t)
 	reference := repository + "/execs:v1"
 
 	_, text, err := pulled(t, reference, "--public-keys="+public)
 	require.Error(t, err, "nobody has signed it")
 	require.Contains(t, text, "verifying image")
 
-	sign(t, key, repository+"/execs", digest)
+	signing.Sign(t, key, repository+"/execs", digest)
 	rows, text, err := pulled(t, reference, "--public-keys="+public)
 	require.NoError(t, err, text)
 	require.Contains(t, rows, `"comm":"true"`)
@@ -166,13 +101,11 @@ func TestSignedImagesRunAndOthersDoNot(t *testing.T) {
 	require.Contains(t, text, "the image was not signed by the provided keys")
 
 	// A signature of another image says nothing about this one.
-	sign(t, key, repository+"/execs", "sha256:"+strings.Repeat("1", 64))
-	other, err := remote.NewRepository(repository + "/execs")
+	signing.Sign(t, key, repository+"/execs", "sha256:"+strings.Repeat("1", 64))
+	other := signing.Repository(t, repository+"/execs")
+	wrong, err := other.Resolve(t.Context(), signing.Tag("sha256:"+strings.Repeat("1", 64)))
 	require.NoError(t, err)
-	other.PlainHTTP = true
-	wrong, err := other.Resolve(t.Context(), "sha256-"+strings.Repeat("1", 64)+".sig")
-	require.NoError(t, err)
-	require.NoError(t, other.Tag(t.Context(), wrong, strings.Replace(digest, ":", "-", 1)+".sig"))
+	require.NoError(t, other.Tag(t.Context(), wrong, signing.Tag(digest)))
 	_, text, err = pulled(t, reference, "--public-keys="+public)
 	require.Error(t, err)
 	require.Contains(t, text, "payload digest does not correspond to image")

@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/grafana/pyroscope-go"
@@ -25,12 +24,11 @@ func startSelfProfile(url string) (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--self-profile: %w", err)
 	}
-	host, _ := os.Hostname() // a label less
 	profiler, err := pyroscope.Start(pyroscope.Config{
 		ApplicationName: selfService,
 		ServerAddress:   endpoint.URL.String(),
 		HTTPClient:      endpoint.Client(),
-		Tags:            map[string]string{"node": host},
+		Tags:            map[string]string{"node": export.Node()},
 		// Collecting garbage for each profile of the heap would be a cost that
 		// only looking makes.
 		DisableGCRuns: true,

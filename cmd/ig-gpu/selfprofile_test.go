@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,11 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What ig-gpu sends of itself arrives before it ends, with our name and secrets.
+// What ig-gpu sends of itself arrives before it ends, with our name, the node's and
+// secrets, at a server whose certificate only the given file has.
 func TestSelfProfileArrives(t *testing.T) {
 	var mu sync.Mutex
 	var names, tenants []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		mu.Lock()
 		defer mu.Unlock()
@@ -29,12 +31,14 @@ func TestSelfProfileArrives(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "none")
 	require.NoError(t, os.Mkdir(empty, 0o755))
 	cmd, _, stderr := command(t, empty, "--self-profile", server.URL, "version")
-	cmd.Env = append(cmd.Env, "PYROSCOPE_TENANT_ID=team")
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))
+	cmd.Env = append(cmd.Env, "PYROSCOPE_TENANT_ID=team", "PYROSCOPE_CA_FILE="+ca, "NODE_NAME=node-a")
 	require.NoError(t, cmd.Run(), stderr.String())
 	mu.Lock()
 	defer mu.Unlock()
 	require.NotEmpty(t, names)
-	require.Regexp(t, `^/ingest ig-gpu\{.*node=`, names[0])
+	require.Regexp(t, `^/ingest ig-gpu\{.*node=node-a`, names[0])
 	require.Equal(t, "team", tenants[0])
 }
 

@@ -130,9 +130,6 @@
 {{- if and .user .tokenSecret }}
 {{- fail "pyroscope: either a user or a tokenSecret, not both" }}
 {{- end }}
-{{- if and .caConfigMap .selfProfile }}
-{{- fail "pyroscope: selfProfile trusts the system's certificates only, so it is not possible with a caConfigMap" }}
-{{- end }}
 {{- if and .caConfigMap (not (hasPrefix "https://" .url)) }}
 {{- fail "pyroscope: a caConfigMap needs a url with https" }}
 {{- end }}

@@ -29,6 +29,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.gpuObservability.enabled $g.pyStack.enabled }}
 - {name: py-stack, gadget: py_stack, key: pyStack}
 {{- end }}
+{{- if and .Values.gpuObservability.enabled $g.cudaKernel.enabled }}
+- {name: cuda-kernel, gadget: cuda_kernel, key: cudaKernel}
+{{- end }}
 {{- end -}}
 
 {{/* Where metrics are served, as a YAML list of name, port, target. */}}

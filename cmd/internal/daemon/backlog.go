@@ -4,13 +4,18 @@ package daemon
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 // lastBut is just before the subscription by which Inspektor Gadget sends packets to
@@ -20,17 +25,23 @@ const lastBut = 999_999
 // Backlog is an operator that keeps tables out of what the daemon stores for clients.
 // Inspektor Gadget keeps the last 1024 packets of each instance, encoded; of a table
 // that is read each second they are old states of the same rows, and with a thousand
-// rows half a gigabyte. While no client is attached to an instance, its tables go no
-// further than its operators. A client gets the next one. Events are kept.
+// rows half a gigabyte, which stays when the client for whom they were made has left.
+// So tables do not go that way: Backlog hands them to the clients that are attached at
+// that moment, and a new client gets the next one. Events go their usual way.
 //
 // It must be registered before the service is made.
 type Backlog struct {
 	mu      sync.Mutex
-	clients map[string]int // by instance
+	clients map[*clientStream]string // and the instance that each is attached to
+	// began is when each instance did, in nanoseconds: a client that comes again learns
+	// whether counters go on. Instances are few.
+	began map[string]int64
 }
 
 // NewBacklog returns the operator.
-func NewBacklog() *Backlog { return &Backlog{clients: map[string]int{}} }
+func NewBacklog() *Backlog {
+	return &Backlog{clients: map[*clientStream]string{}, began: map[string]int64{}}
+}
 
 func (*Backlog) Name() string               { return "backlog" }
 func (*Backlog) Init(*params.Params) error  { return nil }
@@ -51,9 +62,9 @@ func (b *Backlog) InstantiateDataOperator(gc operators.GadgetContext, _ api.Para
 		if ds.Type() != datasource.TypeArray {
 			continue
 		}
-		if err := ds.SubscribePacket(func(datasource.DataSource, datasource.Packet) error {
-			if b.hasClient(id) {
-				return nil
+		if err := ds.SubscribePacket(func(ds datasource.DataSource, p datasource.Packet) error {
+			if err := b.deliver(id, ds.Name(), p.Raw()); err != nil {
+				gc.Logger().Warnf("encode a table of %s for clients: %v", ds.Name(), err)
 			}
 			return datasource.ErrDiscard
 		}, lastBut); err != nil {
@@ -64,6 +75,9 @@ func (b *Backlog) InstantiateDataOperator(gc operators.GadgetContext, _ api.Para
 	if !isUsed {
 		return nil, nil
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.began[id] = time.Now().UnixNano()
 	return backlogInstance{}, nil
 }
 
@@ -74,58 +88,66 @@ func (backlogInstance) Start(operators.GadgetContext) error { return nil }
 func (backlogInstance) Stop(operators.GadgetContext) error  { return nil }
 func (backlogInstance) Close(operators.GadgetContext) error { return nil }
 
-func (b *Backlog) hasClient(id string) bool {
+// deliver encodes a table, if anybody wants it. It does not wait for clients.
+func (b *Backlog) deliver(id, source string, raw proto.Message) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.clients[id] > 0
-}
-
-func (b *Backlog) add(id string, n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.clients[id] += n; b.clients[id] == 0 {
-		delete(b.clients, id)
-	}
-}
-
-// intercept counts the clients of instances: a stream whose first message says to
-// which one it wants to attach.
-func (b *Backlog) intercept(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	counted := &countedStream{ServerStream: stream, backlog: b}
-	defer counted.end()
-	return handler(server, counted)
-}
-
-type countedStream struct {
-	grpc.ServerStream
-	backlog *Backlog
-
-	mu       sync.Mutex
-	id       string
-	hasEnded bool
-}
-
-func (s *countedStream) RecvMsg(message any) error {
-	if err := s.ServerStream.RecvMsg(message); err != nil {
-		return err
-	}
-	request, ok := message.(*api.GadgetControlRequest)
-	if !ok || request.GetAttachRequest().GetId() == "" {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.id == "" && !s.hasEnded {
-		s.id = request.GetAttachRequest().GetId()
-		s.backlog.add(s.id, 1)
+	var payload []byte
+	for c, attached := range b.clients {
+		if attached != id {
+			continue
+		}
+		if payload == nil {
+			var err error
+			if payload, err = proto.Marshal(raw); err != nil {
+				return err
+			}
+		}
+		c.offer(table{source, payload})
 	}
 	return nil
 }
 
-func (s *countedStream) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.hasEnded = true; s.id != "" {
-		s.backlog.add(s.id, -1)
+// describe adds to what Inspektor Gadget says of an instance when it began, on a copy.
+func (b *Backlog) describe(event *api.GadgetEvent) (*api.GadgetEvent, *api.GadgetInfo, error) {
+	info := &api.GadgetInfo{}
+	if err := proto.Unmarshal(event.Payload, info); err != nil {
+		return nil, nil, fmt.Errorf("read what Inspektor Gadget says of an instance: %w", err)
 	}
+	b.mu.Lock()
+	began, ok := b.began[info.Id]
+	b.mu.Unlock()
+	if !ok {
+		return event, info, nil
+	}
+	if info.Annotations == nil {
+		info.Annotations = map[string]string{}
+	}
+	info.Annotations[ig.AnnotationInstance] = strconv.FormatInt(began, 10)
+	payload, err := proto.Marshal(info)
+	if err != nil {
+		return nil, nil, fmt.Errorf("say when an instance began: %w", err)
+	}
+	return &api.GadgetEvent{Type: event.Type, Seq: event.Seq, DataSourceID: event.DataSourceID, Payload: payload}, info, nil
+}
+
+func (b *Backlog) add(c *clientStream, id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !c.hasEnded.Load() {
+		b.clients[c] = id
+	}
+}
+
+func (b *Backlog) remove(c *clientStream) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.clients, c)
+}
+
+// intercept puts a clientStream around each stream.
+func (b *Backlog) intercept(server any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	c := newClientStream(stream, b)
+	defer c.end()
+	return handler(server, c)
 }

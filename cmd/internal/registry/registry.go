@@ -17,19 +17,24 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/kernels"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/torch"
 
 	// Those that both ig and its daemon link, so that any gadget that runs there
 	// runs here.
@@ -63,26 +68,35 @@ type Config struct {
 	// IsDaemon: gadgets are run by clients elsewhere, who must not choose where
 	// this machine sends its data. That is in the daemon's own configuration.
 	IsDaemon bool
+	// Stacks reads where threads of Python processes are now; may be nil.
+	Stacks ranks.Dumper
 }
 
 // Own are the operators of this repository, in the order in which the data
 // passes through them. A new operator is one line here.
 func Own(cfg Config) []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
-	queues, store := &queue.Registry{}, &metrics.Store{}
+	queues, store, progress := &queue.Registry{}, &metrics.Store{}, &ranks.Store{}
+	resolver := symbols.NewResolver(maps)
 	return []operators.DataOperator{
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
+		torch.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
+		nccl.New(nccl.Config{ProcFS: host.HostProcFs, Maps: maps}),
+		ranks.New(ranks.Config{ProcFS: host.HostProcFs, Store: progress, Dump: cfg.Stacks}),
 		holders.NewOperator(),
-		symbolize.New(symbols.NewResolver(maps)),
+		symbolize.New(resolver),
+		kernels.New(resolver),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: cfg.HasContainers}),
 		sink.New(sink.Config{Driver: driver}),
-		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store)}),
+		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
+			Sources: []metrics.Source{progress}}),
 		ooms.NewOperator(),
-		export.New(export.Config{Register: export.Publish(queues), IsDaemon: cfg.IsDaemon}),
+		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
 		drops.NewOperator(),
+		timeline.New(timeline.Config{ProcFS: host.HostProcFs}),
 		lastread.New(),
 	}
 }
@@ -111,6 +125,15 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 			Info: func(text string) { log.Info(text) },
 		})
 	}
+}
+
+// uuids is what profiles tell their GPU by.
+func uuids() (export.GPUs, error) {
+	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return nvml.Open("") })
+	if err != nil {
+		return nil, err
+	}
+	return u, nil
 }
 
 // driver is what --driver-memory of files asks.

@@ -26,6 +26,8 @@ type Connection struct {
 	began   time.Time
 	settled bool
 	last    uint32 // Seq of the newest packet
+
+	instance string // see ig.AnnotationInstance
 }
 
 // Take takes one packet. The daemon is not trusted to send what it announced.
@@ -69,7 +71,7 @@ func (c *Connection) Settle(now time.Time) (err error) {
 		}
 	}()
 	c.settled = true
-	c.feed.begin(uint64(c.last))
+	c.feed.begin(c.instance, uint64(c.last))
 	for _, s := range c.sources {
 		s.read(now)
 	}

@@ -20,8 +20,10 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
 )
@@ -63,6 +65,7 @@ type Feed struct {
 	stacks   map[uint64]stack.Stack
 	seen     uint64 // packets that the instance has emitted, as far as known
 	known    bool   // there was a connection
+	instance string // which run of the gadget it was to, where the daemon tells
 	baseline bool   // the next rows are only where counting begins
 	oom      time.Time
 }
@@ -95,17 +98,23 @@ func (f *Feed) Hide() {
 }
 
 // begin is called before the first rows of a connection, with how many packets the
-// daemon had kept until then: exact below ring, at least ring otherwise.
-func (f *Feed) begin(emitted uint64) {
-	if !f.known {
-		f.baseline = !(f.cfg.IsNew && emitted < ring)
+// daemon had kept until then: exact below ring, at least ring otherwise. Where it tells
+// which run of the gadget this is, that decides; it may then keep no tables.
+func (f *Feed) begin(instance string, emitted uint64) {
+	isWhole, isAnother := emitted < ring, emitted < ring && emitted < f.seen
+	if instance != "" {
+		isWhole, isAnother = true, instance != f.instance
 	}
-	if f.known && emitted < ring && emitted < f.seen {
+	if !f.known {
+		f.baseline = !(f.cfg.IsNew && isWhole)
+	}
+	if f.known && isAnother {
 		if f.recorder != nil {
 			f.recorder.Restart()
 		}
 		f.Hide() // its processes have not ended
 	}
+	f.instance = instance
 	f.seen = max(emitted, f.seen)
 	if emitted < ring {
 		f.seen = emitted
@@ -131,6 +140,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 			f.recorder.See(id, values, func() profile.Row {
 				row.Stack = s.stack(d)
 				f.remember(id.StackID, row.Stack)
+				row.Stack = rows.Leaf(s.source.Kernel(d), row.Stack)
 				return row
 			})
 		}
@@ -208,7 +218,7 @@ func (f *Feed) failed(o profile.OOM, s metrics.Series) {
 
 // Connect binds the data sources of a connection.
 func (f *Feed) Connect(info *api.GadgetInfo) (*Connection, error) {
-	c := &Connection{feed: f, sources: map[uint32]source{}, began: time.Now()}
+	c := &Connection{feed: f, sources: map[uint32]source{}, began: time.Now(), instance: info.GetAnnotations()[ig.AnnotationInstance]}
 	for _, ds := range info.GetDataSources() {
 		s, err := f.bind(ds)
 		if err != nil {

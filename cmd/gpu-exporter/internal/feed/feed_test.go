@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
@@ -254,6 +255,36 @@ func TestARestartedDaemonIsNoticed(t *testing.T) {
 		require.EqualValues(t, 200+after+10, s.alloc)
 		require.EqualValues(t, after+10, s.inuse)
 	}
+}
+
+// Our daemon keeps no tables, so that the number of packets says nothing; it tells which
+// run of the gadget it is instead.
+func TestADaemonThatKeepsNoTablesTellsItsRuns(t *testing.T) {
+	d, f, s, now := setup(t, false)
+	d.info.Annotations = map[string]string{ig.AnnotationInstance: "1"}
+	d.allocated(1000)
+	c := d.attach(f, now)
+	for i := range uint64(20) {
+		d.allocated(1005 + 5*i)
+		c.next(now.Add(time.Second))
+	}
+	for attempt := range uint64(3) {
+		f.Disconnected(now.Add(2 * time.Second))
+		d.sent = nil
+		d.allocated(1200 + 20*attempt)
+		c = d.attach(f, now.Add(5*time.Second))
+		d.allocated(1210 + 20*attempt)
+		c.next(now.Add(6 * time.Second))
+	}
+	f.Disconnected(now.Add(7 * time.Second))
+	require.EqualValues(t, 250, s.alloc, "the counters go on")
+
+	d.info.Annotations[ig.AnnotationInstance] = "2"
+	d.sent = nil
+	d.allocated(5000)
+	d.attach(f, now.Add(10*time.Second))
+	f.Disconnected(now.Add(12 * time.Second))
+	require.EqualValues(t, 250+5000, s.alloc, "they have begun again")
 }
 
 func TestRefusedAllocationsAreToldOnce(t *testing.T) {

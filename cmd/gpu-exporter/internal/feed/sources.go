@@ -27,7 +27,7 @@ type source interface {
 // bind returns nil for data sources that are not for us.
 func (f *Feed) bind(announced *api.DataSource) (source, error) {
 	switch announced.GetName() {
-	case "allocs", "samples", "ooms", "drops":
+	case "allocs", "samples", "calls", "ooms", "drops":
 	default:
 		return nil, nil
 	}
@@ -59,7 +59,7 @@ func (f *Feed) bind(announced *api.DataSource) (source, error) {
 	return &table{feed: f, source: bound, text: field}, nil
 }
 
-// table is the rows of allocs or samples.
+// table is the rows of allocs, samples or calls.
 type table struct {
 	feed   *Feed
 	source rows.Source

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,12 +84,17 @@ func dialStreams(dialer httpstream.Dialer, port uint16) (net.Conn, error) {
 		connection.Close()
 		return nil, fmt.Errorf("open the stream of data: %w", err)
 	}
-	c := &streamConn{Stream: data, connection: connection, port: port}
+	c := &streamConn{Stream: data, connection: connection, port: port, told: make(chan struct{})}
 	go func() {
+		defer close(c.told)
 		// The kubelet says here why it has nothing to connect to.
 		text, err := io.ReadAll(io.LimitReader(refusals, 4<<10))
 		if err == nil && len(text) > 0 {
-			c.refused.Store(fmt.Errorf("the kubelet says: %s", text))
+			c.refused = fmt.Errorf("the kubelet says: %s", text)
+		}
+	}()
+	go func() {
+		if <-c.told; c.refused != nil {
 			connection.Close()
 		}
 	}()
@@ -103,15 +107,34 @@ type streamConn struct {
 	httpstream.Stream
 	connection httpstream.Connection
 	port       uint16
-	refused    atomic.Value // error, once the kubelet said so
+	told       chan struct{} // closed when the kubelet will say no more
+	refused    error         // what it said, if anything; read behind told
 }
 
 func (c *streamConn) Read(b []byte) (int, error) {
 	n, err := c.Stream.Read(b)
-	if cause, ok := c.refused.Load().(error); ok && err != nil {
-		err = cause
+	return n, c.cause(err)
+}
+
+func (c *streamConn) Write(b []byte) (int, error) {
+	n, err := c.Stream.Write(b)
+	return n, c.cause(err)
+}
+
+// cause is why a stream of data has failed. What the kubelet says comes by another
+// stream, which may be read a little later, and that it fails says less.
+func (c *streamConn) cause(err error) error {
+	if err == nil {
+		return nil
 	}
-	return n, err
+	select {
+	case <-c.told:
+		if c.refused != nil {
+			return c.refused
+		}
+	case <-time.After(time.Second):
+	}
+	return err
 }
 
 func (c *streamConn) Close() error {

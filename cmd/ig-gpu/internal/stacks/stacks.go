@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stacks reads where the threads of Python processes are now, by a run of the
+// gadget py_stack inside another gadget's run.
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
+	"github.com/sirupsen/logrus"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+)
+
+const (
+	gadget = "py_stack"
+	// after the operator that names stacks.
+	subscription = 10000
+)
+
+// Runtime runs gadgets.
+type Runtime interface {
+	RunGadget(runtime.GadgetContext, *params.Params, api.ParamValues) error
+}
+
+// quiet is for messages of a run that nobody has asked for; what fails is returned.
+func quiet() logger.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
+
+// needed are the operators that a dump takes, and no others: containers are of no
+// interest, and nothing is exported.
+var needed = []string{"oci", "ebpf", pystack.Name, "symbolize"}
+
+// New returns the ranks.Dumper that uses the runtime.
+func New(rt Runtime) ranks.Dumper {
+	return func(ctx context.Context, pids []uint32) (map[ranks.Thread][]string, error) {
+		return dump(ctx, rt, pids)
+	}
+}
+
+// dump returns frames as labels, innermost first.
+func dump(ctx context.Context, rt Runtime, pids []uint32) (map[ranks.Thread][]string, error) {
+	var ops []operators.DataOperator
+	all := operators.GetDataOperators()
+	for _, name := range needed {
+		operator, ok := all[name]
+		if !ok {
+			return nil, fmt.Errorf("operator %s is not registered", name)
+		}
+		ops = append(ops, operator)
+	}
+	var mu sync.Mutex
+	out := map[ranks.Thread][]string{}
+	ops = append(ops, simple.New("stacks", simple.WithPriority(subscription), simple.OnPreStart(func(gc operators.GadgetContext) error {
+		ds := gc.GetDataSources()[pystack.DataSource]
+		if ds == nil {
+			return errors.New("py_stack has no data source " + pystack.DataSource)
+		}
+		pid, tid, stack := ds.GetField("proc.pid"), ds.GetField("proc.tid"), ds.GetField("stack")
+		if pid == nil || tid == nil || stack == nil {
+			return errors.New("py_stack's " + pystack.DataSource + " lack a field")
+		}
+		return ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for n := range rows.Len() {
+				d := rows.Get(n)
+				p, err1 := pid.Uint32(d)
+				t, err2 := tid.Uint32(d)
+				s, err3 := stack.String(d)
+				if err := errors.Join(err1, err2, err3); err != nil {
+					return err
+				}
+				if s == "" {
+					continue
+				}
+				frames := strings.Split(s, "; ")
+				slices.Reverse(frames)
+				out[ranks.Thread{PID: p, TID: t}] = frames
+			}
+			return nil
+		}, subscription)
+	})))
+	texts := make([]string, len(pids))
+	for n, pid := range pids {
+		texts[n] = strconv.FormatUint(uint64(pid), 10)
+	}
+	err := rt.RunGadget(gadgetcontext.New(ctx, gadget, gadgetcontext.WithDataOperators(ops...), gadgetcontext.WithLogger(quiet())), nil, api.ParamValues{
+		"operator.pystack.mode":   "dump",
+		"operator.pystack.format": "rows",
+		"operator.pystack.pid":    strings.Join(texts, ","),
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", gadget, err)
+	}
+	return out, nil
+}
