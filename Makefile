@@ -20,7 +20,7 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 DAEMON := build/daemon
-GO_FILES := $(shell find cmd operators -name '*.go' 2>/dev/null) go.mod go.sum
+GO_FILES := $(shell find cmd operators -name '*.go' -o -name '*.js' -o -name '*.html' -o -name '*.css' 2>/dev/null) go.mod go.sum
 BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
 
 ## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
@@ -78,6 +78,13 @@ build/k8s/bin/kubernetes: $(wildcard test/k8s/programs/*)
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBERNETES)" -o $(CURDIR)/$@ .
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
+
+## test-nccl: nccl_trace and the real libnccl of Debian's suites, fetched (600 MB); no GPU is needed
+.PHONY: test-nccl
+test-nccl: setup
+	@$(STEP) "fetch Debian's libnccl" test/fixtures/libnccl.sh
+	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/fixtures/libnccl.sh)" \
+		$(GO) test -v -count=1 -run Real ./test/nccl
 
 ## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
 .PHONY: test-prometheus
@@ -144,6 +151,7 @@ bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
 	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./operators/export/...
+	@$(STEP) "ten minutes of a timeline" $(GO) test -run none -bench . -benchtime 1x ./operators/timeline/trace
 
 ## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
 .PHONY: compare
@@ -183,6 +191,8 @@ setup:
 .PHONY: simcuda
 simcuda:
 	@if [ -f examples/simcuda/Makefile ]; then $(MAKE) --no-print-directory -s -C examples/simcuda; fi
+	@$(MAKE) --no-print-directory -s -C examples/simnccl
+	@$(MAKE) --no-print-directory -s -C examples/simtorch
 
 build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
 	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images

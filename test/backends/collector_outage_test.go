@@ -77,20 +77,13 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 			w.say(t, "go")
 			time.Sleep(3 * time.Second)
 			watch := startWatch(t, g)
-			look := func(until func() bool) (float64, int64) {
-				for i := 0; i < 5 || !until(); i++ {
-					time.Sleep(time.Second)
-					watch.look(t)
-				}
-				return watch.part(t)
-			}
-			before, rss := look(func() bool { return true })
+			before, rss := watch.until(t, func() bool { return true })
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
 				c.away(t, receiver)
 			}()
-			during, most := look(func() bool {
+			during, most := watch.until(t, func() bool {
 				select {
 				case <-done:
 					return true

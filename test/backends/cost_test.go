@@ -46,14 +46,14 @@ func probesOf(t *testing.T, pid int) (p probes) {
 		require.NoError(t, err)
 		info, err := program.Info()
 		require.NoError(t, err)
-		if !strings.HasPrefix(info.Name, "cuda_enter") && !strings.HasPrefix(info.Name, "cuda_exit") {
+		if !strings.HasPrefix(info.Name, "call_enter") && !strings.HasPrefix(info.Name, "call_exit") {
 			program.Close()
 			continue
 		}
 		t.Cleanup(func() { program.Close() })
 		p = append(p, program)
 	}
-	require.NotEmpty(t, p, "ig-gpu has no eBPF programs named cuda_enter and cuda_exit")
+	require.NotEmpty(t, p, "ig-gpu has no eBPF programs named call_enter and call_exit")
 	return p
 }
 
@@ -104,6 +104,16 @@ func (w *watch) look(t *testing.T) {
 	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
 	require.NoError(t, err)
 	w.rss = append(w.rss, kib<<10)
+}
+
+// until looks once a second, five times at least, until it is done, and is a part.
+func (w *watch) until(t *testing.T, done func() bool) (nsPerPair float64, mostBytes int64) {
+	t.Helper()
+	for i := 0; i < 5 || !done(); i++ {
+		time.Sleep(time.Second)
+		w.look(t)
+	}
+	return w.part(t)
 }
 
 // part gives the readings so far, 0 ns when no calls were traced, and begins anew.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ type panel struct {
 	Targets []target
 	// TimeFrom and TimeShift take the place of the range that the user chose.
 	TimeFrom, TimeShift string
+	Panels              []panel // of a folded row
 }
 
 // times are what it shows at this moment.
@@ -52,12 +54,17 @@ type dashboard struct {
 	Annotations struct{ List []struct{ Expr string } }
 }
 
-// ours is what users import.
-func ours(t *testing.T) (d dashboard) {
+// ours is what users import, without the panels of some folded rows.
+func ours(t *testing.T, without ...string) (d dashboard) {
 	t.Helper()
 	content, err := os.ReadFile("../../dashboards/gpu-gadgets.json")
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(content, &d))
+	for _, p := range d.Panels {
+		if !slices.Contains(without, p.Title) {
+			d.Panels = append(d.Panels, p.Panels...)
+		}
+	}
 	return d
 }
 

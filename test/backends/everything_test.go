@@ -14,8 +14,8 @@ import (
 )
 
 // TestEverythingAtOnce: the inference example leaks, one ig-gpu sends all that it knows
-// to a real Pyroscope, Prometheus and collector, and both dashboards have data in every
-// panel. The GPU and its driver are made up; what is between them and the screen is
+// to a real Pyroscope, Prometheus and collector, another has the calls of a program that
+// launches kernels, and both dashboards have data in every panel. The GPU and its driver are made up; what is between them and the screen is
 // not, but for Grafana.
 func TestEverythingAtOnce(t *testing.T) {
 	pyro, c := startPyroscope(t), startCollector(t, collectorOptions{})
@@ -28,14 +28,18 @@ func TestEverythingAtOnce(t *testing.T) {
 		"--pyroscope-url", pyro.URL, "--pyroscope-compat", "--otlp-endpoint", "http://"+c.GRPC, "--cluster", "prod", "--node", "node-1",
 		"--metrics-listen", listen, "--metrics-otlp-endpoint", "http://"+c.GRPC, "--metrics-interval", "2s", "--metrics-cluster", "prod", "--metrics-compat",
 		"--metrics-nvml", library)
-	prom := startPrometheus(t, listen)
+	decoding, listenCalls := startDecoding(t), fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	calls := trace(t, "cuda_kernel", decoding.cmd.Process.Pid, "--pyroscope-url", pyro.URL, "--otlp-endpoint", "http://"+c.GRPC,
+		"--cluster", "prod", "--node", "node-1", "--metrics-listen", listenCalls, "--metrics-cluster", "prod", "--metrics-nvml", "off")
+	prom := startPrometheus(t, listen, listenCalls)
 	w.say(t, "go")
+	decoding.say(t, "go")
 	for end := time.Now().Add(28 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
 		onGPU(t, onDevice, append(w.soFar(t), compare.Row{PID: uint32(w.cmd.Process.Pid)}))
 	}
 
 	// While it runs, as somebody who looks at Grafana sees it.
-	d := ours(t)
+	d := ours(t, "Collectives of NCCL") // nothing here has ranks; those of test/prometheus have
 	queries := requireData(t, reference(), prom, pyro) + requireData(t, d.Panels, prom, pyro)
 	require.Greater(t, queries, 40)
 	require.Eventually(t, func() bool { return len(prom.query(t, chosen(d.Annotations.List[0].Expr))) > 0 }, 10*time.Second, time.Second,
@@ -45,10 +49,34 @@ func TestEverythingAtOnce(t *testing.T) {
 
 	// At the end, to the byte.
 	w.summaries(t, 1)
+	decoding.wait(t, "ready")
 	rows := w.truth(t)
 	onGPU(t, onDevice, rows)
 	time.Sleep(5 * time.Second) // the last reading is scraped
 	requireNumbers(t, prom, rows)
+	prom.require(t, map[string]int64{
+		`sum(gpu_launches_total{operation="launch",k8s_cluster_name="prod"})`: 3 * decodeLayers * decodeSteps,
+		`sum(gpu_copied_bytes_total{direction="HtoD"})`:                       8 * decodeBatch * decodeSteps,
+		`sum(gpu_copied_bytes_total{direction="DtoH"})`:                       8 * decodeBatch * decodeSteps,
+		`sum(gpu_calls_total{operation="wait",error_type=""})`:                decodeSteps,
+		`sum(gpu_calls_total{error_type!=""}) or vector(0)`:                   0,
+	})
+	calls.end(t)
+	const steps, each = int64(decodeSteps), int64(3 * decodeLayers)
+	const decoder = `{service_name="python3",node="node-1",cluster="prod"}`
+	require.Equal(t, 2*8*decodeBatch*steps, sum(pyro.stored(t, "cuda_calls:copied:bytes:host:nanoseconds", decoder)))
+	require.Positive(t, sum(pyro.stored(t, "cuda_calls:wait:nanoseconds:host:nanoseconds", decoder)))
+	launched := map[string]int64{}
+	for _, s := range pyro.stored(t, "cuda_calls:launches:count:host:nanoseconds", decoder).Sample {
+		for _, l := range s.Location {
+			launched[l.Line[0].Function.Name] += s.Value[0]
+		}
+	}
+	for function, want := range map[string]int64{
+		"Model.forward": each * steps, "rms_norm": each * steps / 3, "gemm_bf16": each * steps / 3, "flash_attention": each * steps / 3,
+	} {
+		require.Equal(t, want, launched[function], function)
+	}
 	from := time.Now().Add(-10 * time.Second)
 	g.end(t)
 	want := compare.Total(rows)
@@ -100,7 +128,7 @@ func requireNumbers(t *testing.T, prom *prometheus, rows []compare.Row) {
 		}
 	}
 	const pod = `{cluster="prod",host_raw="0"}`
-	for expr, want := range map[string]int64{
+	prom.require(t, map[string]int64{
 		"sum(mem_alloc_bytes_total" + pod + ")":                                                device.AllocBytes,
 		"sum(mem_free_bytes_total" + pod + ")":                                                 device.FreedBytes,
 		"sum(mem_implicit_free_bytes_total" + pod + ")":                                        0,
@@ -114,8 +142,14 @@ func requireNumbers(t *testing.T, prom *prometheus, rows []compare.Row) {
 		`sum(gpu_gadgets_export_lost_total)`:                                                   0,
 		`sum(gpu_xid_errors_total{xid="79",hw_id="GPU-00000000-0000-0000-0000-000000000001"})`: 1,
 		`count(count by (process_pid) (gpu_memory_inuse_bytes{process_comm="python3"}))`:       1,
-	} {
-		answer := prom.query(t, expr)
+	})
+}
+
+// require the answer to each expression to be one number, to the byte.
+func (p *prometheus) require(t *testing.T, answers map[string]int64) {
+	t.Helper()
+	for expr, want := range answers {
+		answer := p.query(t, expr)
 		require.Len(t, answer, 1, expr)
 		require.Equal(t, strconv.FormatInt(want, 10), strconv.FormatFloat(answer[0].number(t), 'f', -1, 64), expr)
 	}

@@ -52,16 +52,16 @@ func onGPU(t *testing.T, file string, rows []compare.Row) {
 	require.NoError(t, os.Rename(file+".new", file))
 }
 
-// prometheus is a real one that scrapes one address.
+// prometheus is a real one that scrapes these addresses.
 type prometheus struct {
 	server
 	address string
 }
 
-func startPrometheus(t *testing.T, target string) *prometheus {
+func startPrometheus(t *testing.T, targets ...string) *prometheus {
 	t.Helper()
 	p := &prometheus{server: server{name: "Prometheus", dir: t.TempDir()}, address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
-	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: ig-gpu, static_configs: [{targets: ['%s']}]}]\n", target)
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: ig-gpu, static_configs: [{targets: ['%s']}]}]\n", strings.Join(targets, "', '"))
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "prometheus.yml"), []byte(config), 0o600))
 	p.args = []string{built(t, "build/fixtures/prometheus/root/usr/bin/prometheus"), "--config.file=" + filepath.Join(p.dir, "prometheus.yml"),
 		"--storage.tsdb.path=" + filepath.Join(p.dir, "data"), "--web.listen-address=" + p.address, "--log.level=warn"}

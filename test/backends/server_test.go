@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,6 +118,7 @@ func (p *pyroscope) stop(t *testing.T) {
 	if p.cmd.ProcessState != nil {
 		return
 	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	_ = p.cmd.Process.Signal(os.Interrupt)
 	killer := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer killer.Stop()

@@ -104,6 +104,16 @@ func startExample(t *testing.T, args ...string) *workload {
 	return startPython(t, t.TempDir(), exec.Command("python3", append([]string{"tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
 }
 
+const decodeSteps, decodeLayers, decodeBatch = 1000, 8, 32
+
+// startDecoding is a loop of kernels, copies and waits (examples/timeline), which begins
+// at a word and is "ready" again when it is over.
+func startDecoding(t *testing.T) *workload {
+	t.Helper()
+	return startPython(t, t.TempDir(), exec.Command("python3", "../../examples/timeline/decode.py", "--driver", built(t, "build/simcuda/libcuda.so.1"),
+		"--steps", fmt.Sprint(decodeSteps), "--layers", fmt.Sprint(decodeLayers), "--batch", fmt.Sprint(decodeBatch), "--pause", "0.04"))
+}
+
 // startPython waits until the program has loaded the library.
 func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	t.Helper()
@@ -137,6 +147,9 @@ func (w *workload) wait(t *testing.T, key string) {
 	t.Helper()
 	select {
 	case text := <-w.answers:
+		if text == key {
+			return
+		}
 		var fields map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
 		require.Contains(t, fields, key)

@@ -21,14 +21,12 @@ type agent struct {
 	firstRow chan time.Duration // since it was executed
 }
 
-var rowMark = []byte(`"alloc_objects":`)
-
 // startAgent runs the gadget on what the benchmark starts, so that other users
 // of a GPU do not count. That costs a look-up more for every call.
 func (b *bench) startAgent(args ...string) (*agent, error) {
 	a := &agent{attached: make(chan struct{}), firstRow: make(chan time.Duration, 1)}
 	onLine := func(line []byte) {
-		if n := bytes.Count(line, rowMark); n > 0 {
+		if n := bytes.Count(line, []byte(b.rowMark)); n > 0 {
 			a.rows.Add(int64(n))
 			select {
 			case a.firstRow <- time.Since(a.begun):
@@ -43,7 +41,7 @@ func (b *bench) startAgent(args ...string) (*agent, error) {
 		}
 	}
 	var err error
-	a.child, err = start(nil, b.agent, append([]string{"run", "cuda_alloc", "--host",
+	a.child, err = start(nil, b.agent, append([]string{"run", b.gadget, "--host",
 		"--pid", strconv.Itoa(os.Getpid()), "-o", "json"}, args...)...) // the last -o holds
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "comma-separated: bare, pair, python, agent, start, overhead; default all")
+	only := flag.String("only", "", "comma-separated: bare, pair, python, agent, start, overhead, nccl, tensors; default all")
 	library := flag.String("libcuda", "build/simcuda/libcuda.so.1", "the simulated driver")
 	flag.Parse()
 	if err := run(*only, *library); err != nil {
@@ -38,6 +38,9 @@ type bench struct {
 	library, agent  string
 	workload, depth string // the programs that make calls
 	pairBaseline    float64
+
+	gadget  string // that ig-gpu runs
+	rowMark string // of its rows as JSON
 }
 
 func run(only, library string) error {
@@ -47,7 +50,7 @@ func run(only, library string) error {
 	if out, err := exec.Command("make", "-s", "-C", "examples/bench").CombinedOutput(); err != nil {
 		return fmt.Errorf("build examples/bench: %w\n%s", err, out)
 	}
-	b := &bench{}
+	b := &bench{gadget: "cuda_alloc", rowMark: `"alloc_objects":`}
 	for to, path := range map[*string]string{
 		&b.library: library, &b.agent: "bin/ig-gpu",
 		&b.workload: "build/bench/bench", &b.depth: "test/bench/workload.py",
@@ -74,6 +77,7 @@ func run(only, library string) error {
 	}{
 		{"bare", b.bare}, {"pair", b.pair}, {"python", b.python},
 		{"agent", b.agentCost}, {"start", b.startTime}, {"overhead", b.overhead},
+		{"nccl", b.nccl}, {"tensors", b.tensors}, {"launch", b.launch},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+part.name+",") {
 			continue

@@ -129,6 +129,14 @@ func (b *bench) python() error {
 }
 
 func (b *bench) pythonDepths(name, python, kind string, p *programs) error {
+	return b.depths(name, ns(targetStack)+" + "+number(targetFrame)+"·n", python, kind, func() (float64, error) {
+		v, err := p.nsPerPair(800 * time.Millisecond)
+		return v - b.pairBaseline, err
+	})
+}
+
+// depths measures calls from stacks of Python that are ever deeper, and fits a line.
+func (b *bench) depths(name, target, python, kind string, measure func() (float64, error)) error {
 	w, err := start(nil, python, b.depth, b.library, kind)
 	if err != nil {
 		return err
@@ -155,15 +163,15 @@ func (b *bench) pythonDepths(name, python, kind string, p *programs) error {
 		case <-time.After(10 * time.Second):
 			return fmt.Errorf("no calls at depth %d: %s", d, w.errors.String())
 		}
-		v, err := p.nsPerPair(800 * time.Millisecond)
+		v, err := measure()
 		if err != nil {
 			return err
 		}
-		x, y = append(x, float64(d)), append(y, v-b.pairBaseline)
-		texts = append(texts, number(v-b.pairBaseline))
+		x, y = append(x, float64(d)), append(y, v)
+		texts = append(texts, number(v))
 	}
 	base, slope := line(x, y)
-	b.row(name, ns(targetStack)+" + "+number(targetFrame)+"·n", append(texts, number(base), number(slope))...)
+	b.row(name, target, append(texts, number(base), number(slope))...)
 	return nil
 }
 

@@ -26,7 +26,10 @@ type runs struct {
 }
 
 // programsOf finds cuda_alloc's probes among the file descriptors of a process.
-func programsOf(pid int) (*programs, error) {
+func programsOf(pid int) (*programs, error) { return programsNamed(pid, "call_enter", "call_exit") }
+
+// programsNamed finds programs by the beginnings of their names; exit may be empty.
+func programsNamed(pid int, enter, exit string) (*programs, error) {
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	if err != nil {
 		return nil, err
@@ -45,17 +48,17 @@ func programsOf(pid int) (*programs, error) {
 		}
 		info, err := program.Info()
 		switch {
-		case err == nil && strings.HasPrefix(info.Name, "cuda_enter"):
+		case err == nil && strings.HasPrefix(info.Name, enter):
 			p.enter = append(p.enter, program)
-		case err == nil && strings.HasPrefix(info.Name, "cuda_exit"):
+		case err == nil && exit != "" && strings.HasPrefix(info.Name, exit):
 			p.exit = append(p.exit, program)
 		default:
 			program.Close()
 		}
 	}
-	if p.enter == nil || p.exit == nil {
+	if p.enter == nil || p.exit == nil && exit != "" {
 		p.close()
-		return nil, fmt.Errorf("find eBPF programs of process %d: none are named cuda_enter and cuda_exit", pid)
+		return nil, fmt.Errorf("find eBPF programs of process %d: none are named %s and %s", pid, enter, exit)
 	}
 	return p, nil
 }

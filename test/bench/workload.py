@@ -8,6 +8,7 @@
   workload.py LIBCUDA new           the same in functions made anew every 20 ms
   workload.py LIBCUDA rows N RATE   N stacks that differ in a line, each of which
                                     holds an allocation, used in turn, RATE pairs/s
+  workload.py LIBCUDA launches      as functions, with a cuLaunchKernel for a pair
   workload.py LIBCUDA once          one pair, then the end
 
 Every frame is another function: a recursive one would flatter what the tracer
@@ -29,6 +30,16 @@ alloc.argtypes, free.argtypes = [ctypes.c_void_p, ctypes.c_size_t], [ctypes.c_ui
 ref = ctypes.byref(p)
 
 
+def launch_arguments():
+    module, kernel = ctypes.c_uint64(), ctypes.c_uint64()
+    if cu.cuModuleLoadData(ctypes.byref(module), b"image") or cu.cuModuleGetFunction(
+            ctypes.byref(kernel), module, b"bench_kernel"):
+        sys.exit("workload: no kernel")
+    one = ctypes.c_uint(1)
+    return (kernel, ctypes.c_uint(80), one, one, ctypes.c_uint(128), one, one, ctypes.c_uint(0),
+            ctypes.c_uint64(0), None, None)
+
+
 def chain(depth, methods):
     """The source of functions or methods that call each other, the last of which has
     the loop, and the source of the call: `depth` frames with the one that calls."""
@@ -45,6 +56,8 @@ def chain(depth, methods):
 
 
 LOOP = ["for _ in range(n):", "    alloc(ref, 4096)", "    free(p)"]
+if sys.argv[2] == "launches":
+    LOOP[1:] = ["    launch(*args)"]
 
 
 def rows(count, rate):
@@ -73,6 +86,8 @@ elif sys.argv[2] == "once":
 else:
     # Nothing of this is in a function, so that a depth of 1 can be had.
     names = {"alloc": alloc, "free": free, "ref": ref, "p": p, "n": 0}
+    if sys.argv[2] == "launches":
+        names.update(launch=cu.cuLaunchKernel, args=launch_arguments())
     while True:
         depth = int(os.read(0, 64).split()[-1])
         source, call = chain(depth - 1, sys.argv[2] == "methods")
@@ -87,7 +102,11 @@ else:
             if sys.argv[2] == "new":
                 exec(source, names)
             begin = time.perf_counter_ns()
-            if depth == 1:
+            if depth == 1 and sys.argv[2] == "launches":
+                launch, args = names["launch"], names["args"]
+                for _ in range(n):
+                    launch(*args)
+            elif depth == 1:
                 for _ in range(n):
                     alloc(ref, 4096)
                     free(p)

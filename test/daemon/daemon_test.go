@@ -184,9 +184,16 @@ func (n *node) stop() {
 
 func (n *node) dial() *grpc.ClientConn {
 	n.t.Helper()
+	connection := n.connect()
+	n.t.Cleanup(func() { connection.Close() })
+	return connection
+}
+
+// connect leaves it to the caller to close the connection.
+func (n *node) connect() *grpc.ClientConn {
+	n.t.Helper()
 	connection, err := grpc.NewClient("unix://"+n.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(n.t, err)
-	n.t.Cleanup(func() { connection.Close() })
 	return connection
 }
 
@@ -217,6 +224,17 @@ func (n *node) state() *api.GadgetInstanceState {
 	return answer.GadgetInstances[0].State
 }
 
+// requireEnded: the request is over because its context is. The other side may notice
+// first, and says so in one of several ways.
+func requireEnded(t testing.TB, ctx context.Context, err error) {
+	t.Helper()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+		require.NoError(t, err)
+	}
+}
+
 // packets are those of a table that come within a time after attaching, and their bytes
 // for each row.
 func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
@@ -232,7 +250,7 @@ func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 	for {
 		event, err := stream.Recv()
 		if err != nil {
-			require.ErrorIs(n.t, ctx.Err(), context.DeadlineExceeded, err)
+			requireEnded(n.t, ctx, err)
 			return rowBytes
 		}
 		switch event.Type {
@@ -254,45 +272,82 @@ func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 	}
 }
 
-// waitAttached reads the instance's attachments until a process is traced.
-func (n *node) waitAttached(pid int) {
+// remove deletes the instance.
+func (n *node) remove() {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
-	client := api.NewGadgetManagerClient(n.dial())
-	_, err := client.GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{
-		ImageName: instanceID, Version: api.VersionGadgetInfo, Flags: api.GadgetInfoRequestFlagUseInstance})
+	_, err := api.NewGadgetInstanceManagerClient(n.dial()).RemoveGadgetInstance(ctx, &api.GadgetInstanceId{Id: instanceID})
 	require.NoError(n.t, err)
-	stream, err := client.RunGadget(ctx)
-	require.NoError(n.t, err)
+}
+
+// payloads attaches to the instance, until see returns false or the context ends, and
+// says whether it was see.
+func (n *node) payloads(ctx context.Context, name string, see func(datasource.DataSource, []byte) bool) bool {
+	n.t.Helper()
+	connection := n.connect()
+	defer connection.Close()
+	stream, err := api.NewGadgetManagerClient(connection).RunGadget(ctx)
+	if err != nil {
+		requireEnded(n.t, ctx, err)
+		return false
+	}
 	require.NoError(n.t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_AttachRequest{
 		AttachRequest: &api.GadgetAttachRequest{Id: instanceID, Version: api.VersionGadgetRunProtocol}}}))
 	var source datasource.DataSource
 	var id uint32
 	for {
 		event, err := stream.Recv()
-		require.NoError(n.t, err, "process %d is not attached to", pid)
-		if event.Type == api.EventTypeGadgetInfo {
+		if err != nil {
+			requireEnded(n.t, ctx, err)
+			return false
+		}
+		switch event.Type {
+		case api.EventTypeGadgetInfo:
 			info := &api.GadgetInfo{}
 			require.NoError(n.t, proto.Unmarshal(event.Payload, info))
 			for _, ds := range info.DataSources {
-				if ds.Name == "attachments" {
+				if ds.Name == name {
 					id = ds.Id
 					source, err = datasource.NewFromAPI(ds)
 					require.NoError(n.t, err)
 				}
 			}
-			require.NotNil(n.t, source)
-			continue
-		}
-		if event.Type != api.EventTypeGadgetPayload || event.DataSourceID != id {
-			continue
-		}
-		d, err := source.NewPacketSingleFromRaw(event.Payload)
-		require.NoError(n.t, err)
-		status, _ := source.GetField("status").String(d)
-		if of, _ := source.GetField("pid").Uint32(d); of == uint32(pid) && status == "attached" {
-			return
+			require.NotNil(n.t, source, name)
+		case api.EventTypeGadgetPayload:
+			if event.DataSourceID == id && source != nil && !see(source, event.Payload) {
+				return true
+			}
 		}
 	}
+}
+
+// tables reads those of a data source.
+func (n *node) tables(ctx context.Context, name string, see func(datasource.DataSource, datasource.PacketArray) bool) {
+	n.t.Helper()
+	n.payloads(ctx, name, func(ds datasource.DataSource, payload []byte) bool {
+		rows, err := ds.NewPacketArrayFromRaw(payload)
+		require.NoError(n.t, err)
+		return see(ds, rows)
+	})
+}
+
+// waitAttached reads the instance's attachments until a process is traced.
+func (n *node) waitAttached(pid int) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	connection := n.connect()
+	defer connection.Close()
+	_, err := api.NewGadgetManagerClient(connection).GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{
+		ImageName: instanceID, Version: api.VersionGadgetInfo, Flags: api.GadgetInfoRequestFlagUseInstance})
+	require.NoError(n.t, err)
+	found := n.payloads(ctx, "attachments", func(ds datasource.DataSource, payload []byte) bool {
+		d, err := ds.NewPacketSingleFromRaw(payload)
+		require.NoError(n.t, err)
+		state, _ := ds.GetField("status").String(d)
+		of, _ := ds.GetField("pid").Uint32(d)
+		return of != uint32(pid) || state != "attached"
+	})
+	require.True(n.t, found, "process %d is not attached to", pid)
 }

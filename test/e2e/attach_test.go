@@ -78,7 +78,7 @@ func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 		return strings.Contains(r.stderr.String(), "nothing attached")
 	})
 	t.Logf("warned after %v", time.Since(began).Round(time.Millisecond))
-	require.Less(t, time.Since(began), 8*time.Second, "2 s, and the start of the program on a busy machine")
+	require.Less(t, time.Since(began), patience/2, "2 s, and the start of the program on a busy machine")
 	warning := r.errors()
 	require.Contains(t, warning, "libcuda.so")
 	require.Contains(t, warning, "1 processes")

@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long a condition may take on a busy machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // program is bin/ig-gpu. It has to be there and of this tree: a test that builds
 // another one would not test what is shipped.
@@ -82,6 +82,9 @@ type (
 		RequestedBytes uint64  `json:"requested_bytes"`
 		InuseBytes     uint64  `json:"inuse_bytes"`
 		Holders        string  `json:"holders"`
+
+		PoolAllocatedBytes uint64 `json:"pool_allocated_bytes"`
+		PoolReservedBytes  uint64 `json:"pool_reserved_bytes"`
 	}
 	drop struct {
 		Reason string `json:"reason"`

@@ -22,16 +22,22 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
-// library builds the simulated driver, so that the test stands on today's, and
-// gives a copy: probes are on the file, for whoever has it mapped.
+// library builds the simulated driver and gives a copy of it.
 func library(t *testing.T) string {
 	t.Helper()
-	built := "../../build/simcuda/libcuda.so.1"
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda", built).CombinedOutput()
-	require.NoError(t, err, "build the simulated driver: %s", out)
+	return copied(t, t.TempDir(), "simcuda", "libcuda.so.1")
+}
+
+// copied builds a library of an example, so that the test stands on today's, and
+// gives a copy in dir: probes are on the file, for whoever has it mapped.
+func copied(t *testing.T, dir, example, name string) string {
+	t.Helper()
+	built := filepath.Join("../../build", example, name)
+	out, err := exec.Command("make", "-s", "-C", "../../examples/"+example, built).CombinedOutput()
+	require.NoError(t, err, "build %s: %s", example, out)
 	content, err := os.ReadFile(built)
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "libcuda.so.1")
+	path := filepath.Join(dir, filepath.Base(name))
 	require.NoError(t, os.WriteFile(path, content, 0o755))
 	return path
 }
@@ -41,7 +47,12 @@ func library(t *testing.T) string {
 func workload(t *testing.T, library, dir string, held func(), args ...string) {
 	t.Helper()
 	args = append([]string{"workload.py", "--libcuda", library, "--out", dir, "--hold"}, args...)
-	cmd := exec.Command("python3", args...)
+	hold(t, exec.Command("python3", args...), held)
+}
+
+// hold runs a workload with --hold.
+func hold(t *testing.T, cmd *exec.Cmd, held func()) {
+	t.Helper()
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)

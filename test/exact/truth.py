@@ -54,11 +54,11 @@ else:
 class Driver:
     """The library, and the tags of this process."""
 
-    def __init__(self, path, directory=None):
+    def __init__(self, path, directory=None, tag="simcuda_tag"):
         self.path = path
         self.directory = directory
         self.lib = ctypes.CDLL(path)
-        self._set_tag = self.lib.simcuda_tag
+        self._set_tag = getattr(self.lib, tag)
         self._set_tag.argtypes = [ctypes.c_uint64]
         self._set_tag.restype = None
         self.reset()

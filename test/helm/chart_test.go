@@ -7,6 +7,7 @@ package helm
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -150,7 +151,7 @@ func TestPrivilegesAreThoseThatAreNeeded(t *testing.T) {
 	require.True(t, spec.HostPID)
 	require.False(t, spec.HostNetwork)
 	require.False(t, *spec.AutomountServiceAccountToken)
-	require.Len(t, spec.Containers, 2)
+	require.Len(t, spec.Containers, 3)
 	for _, c := range spec.Containers {
 		s := c.SecurityContext
 		require.Nil(t, s.Privileged)
@@ -169,12 +170,12 @@ func TestEachGadgetHasItsPort(t *testing.T) {
 	rendered, err := template(t, append([]string{"--values", "testdata/all.values.yaml"}, operator...)...)
 	require.NoError(t, err, rendered)
 	o := decode(t, rendered)
-	require.Len(t, o.service.Spec.Ports, 2)
+	require.Len(t, o.service.Spec.Ports, 3)
 	endpoints := o.others["ServiceMonitor"]["spec"].(map[string]any)["endpoints"].([]any)
 	for i, c := range o.daemonSet.Spec.Template.Spec.Containers {
 		require.Equal(t, c.Ports[0].ContainerPort, o.service.Spec.Ports[i].Port)
 		require.Equal(t, o.service.Spec.Ports[i].Name, endpoints[i].(map[string]any)["port"])
-		require.Contains(t, strings.Join(c.Args, " "), "--metrics-listen=:"+map[int]string{0: "19000", 1: "19001"}[i])
+		require.Contains(t, strings.Join(c.Args, " "), fmt.Sprintf("--metrics-listen=:%d", 19000+i))
 	}
 	for k, v := range o.service.Spec.Selector {
 		require.Equal(t, v, o.daemonSet.Spec.Template.Labels[k])

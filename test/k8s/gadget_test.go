@@ -53,6 +53,7 @@ type gadget struct {
 	rows   []row // the latest table of allocs
 	fresh  int   // how many tables of allocs there were
 	seen   map[pod]bool
+	most   map[uint64]uint64 // allocated bytes by process, whose rows may have gone since
 	drops  map[string]uint64
 	text   bytes.Buffer // what is not JSON
 	stderr bytes.Buffer
@@ -63,7 +64,7 @@ type gadget struct {
 func (c *cluster) gadget(t *testing.T, kubeconfig, text string) *gadget {
 	t.Helper()
 	g := &gadget{t: t, c: c, cmd: c.command(kubeconfig, "exec "+strings.TrimSpace(text)),
-		ended: make(chan error, 1), seen: map[pod]bool{}, drops: map[string]uint64{}}
+		ended: make(chan error, 1), seen: map[pod]bool{}, most: map[uint64]uint64{}, drops: map[string]uint64{}}
 	g.cmd.Stderr = &g.stderr
 	stdout, err := g.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -111,8 +112,13 @@ func (g *gadget) take(line []byte) {
 		if json.Unmarshal(line, &rows) == nil {
 			g.rows = rows
 			g.fresh++
+			now := map[uint64]uint64{}
 			for _, r := range rows {
 				g.seen[r.pod()] = true
+				now[r.Process] += r.AllocBytes
+			}
+			for process, bytes := range now {
+				g.most[process] = max(g.most[process], bytes)
 			}
 		}
 	case !bytes.HasPrefix(line, []byte("[")):

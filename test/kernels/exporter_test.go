@@ -30,15 +30,9 @@ import (
 // TestStockExported: gpu-exporter beside Inspektor Gadget's own daemon sends what the
 // driver did, with the names that the image's WASM module gives.
 func TestStockExported(t *testing.T) {
-	requireInside(t)
-	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
-		t.Skipf("ig opens a library with the help of kprobes, which this kernel lacks: %v", err)
-	}
+	library := stockLibrary(t)
 	run(t, "ip", "link", "set", "lo", "up")
-	library := "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
-	run(t, "ldconfig")
-	image := "cuda_alloc" + os.Getenv(variantVariable)
+	image := image("cuda_alloc")
 	ig := stockWith(t, image)
 	require.NoError(t, os.MkdirAll("/var/lib/ig/gadgets", 0o700))
 	const id = "0123456789abcdef0123456789abcdef"
@@ -80,6 +74,7 @@ func TestStockExported(t *testing.T) {
 	}
 	require.Greater(t, named, want.AllocBytes*9/10, "%v", names)
 	t.Logf("%+v in %d functions", want, len(names))
+	tell(t, "bytes", "exact")
 	w.tell("done")
 	require.NoError(t, exporter.Process.Signal(os.Interrupt))
 }

@@ -32,8 +32,14 @@ const patience = 6 * time.Minute
 // row is what -o json prints, as far as the tests look at it.
 type row struct {
 	Proc struct {
-		PID uint32 `json:"pid"`
+		PID    uint32 `json:"pid"`
+		Comm   string `json:"comm"`
+		Parent struct {
+			PID  uint32 `json:"pid"`
+			Comm string `json:"comm"`
+		} `json:"parent"`
 	} `json:"proc"`
+	Process         uint64 `json:"process"`
 	Kind            string `json:"kind"`
 	Device          int32  `json:"device"`
 	StackID         uint64 `json:"stack_id"`
@@ -47,6 +53,19 @@ type row struct {
 	ImplicitObjects int64  `json:"implicit_objects"`
 	InuseBytes      int64  `json:"inuse_bytes"`
 	InuseObjects    int64  `json:"inuse_objects"`
+	PeakBytes       int64  `json:"peak_bytes"`
+}
+
+// otherRow is one of cuda_kernel's calls, or of nccl_trace's communicators.
+type otherRow struct {
+	Frame     string `json:"frame"`
+	Operation string `json:"operation"`
+	API       string `json:"api"`
+	Calls     int64  `json:"calls"`
+
+	Identity    uint64 `json:"identity"`
+	Size        int    `json:"size"`
+	Collectives uint64 `json:"collectives"`
 }
 
 // gadget is a running ig or ig-gpu.
@@ -58,6 +77,7 @@ type gadget struct {
 
 	mu       sync.Mutex
 	rows     []row
+	others   []otherRow // of gadgets that are not about memory
 	drops    map[string]uint64
 	tables   int             // of drops: there is one each second from the start
 	attached map[uint32]bool // by pid
@@ -83,7 +103,7 @@ func start(t *testing.T, program string, args ...string) *gadget {
 		g.cmd.Process.Kill()
 		if t.Failed() {
 			<-g.ended
-			t.Logf("%s\n%s", g.cmd, g.stderr.String())
+			t.Logf("%s\n%s\n%+v", g.cmd, g.stderr.String(), g.others)
 		}
 	})
 	return g
@@ -122,6 +142,11 @@ func (g *gadget) take(line []byte) {
 		var rows []row
 		if json.Unmarshal(line, &rows) == nil {
 			g.rows = rows
+		}
+	case bytes.Contains(line, []byte(`"calls_error":`)), bytes.Contains(line, []byte(`"collectives":`)):
+		var rows []otherRow
+		if json.Unmarshal(line, &rows) == nil {
+			g.others = rows
 		}
 	case bytes.Contains(line, []byte(`"status":"attached"`)):
 		var a struct {

@@ -53,6 +53,7 @@ func built(t *testing.T, file string) string {
 // python that the variable names.
 func TestProduct(t *testing.T) {
 	requireInside(t)
+	var exact []string
 	for _, python := range strings.Fields(os.Getenv(pythonsVariable)) {
 		t.Run(python, func(t *testing.T) {
 			library := built(t, "build/simcuda/libcuda.so.1")
@@ -60,7 +61,8 @@ func TestProduct(t *testing.T) {
 			d := startDeep(t, python, library)
 			g := startProduct(t, w, d.pid)
 			w.tell("holding")
-			requireTruth(t, g, expected(t, w.dir), func(rows []compare.Row) []compare.Row { return rows })
+			want := expected(t, w.dir)
+			requireTruth(t, g, want, func(rows []compare.Row) []compare.Row { return rows })
 			d.check(t, g)
 			w.tell("done")
 			t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
@@ -71,8 +73,10 @@ func TestProduct(t *testing.T) {
 			} else {
 				require.Zero(t, told, g.stderr.String())
 			}
+			exact = append(exact, fmt.Sprint(len(want)))
 		})
 	}
+	tell(t, "rows", "%s", strings.Join(exact, ", "))
 }
 
 // startProduct waits until bin/ig-gpu is attached to the workload and to others.
@@ -101,6 +105,7 @@ func TestNative(t *testing.T) {
 	require.Regexp(t, `main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`, g.rows[0].Stack)
 	w.tell("done")
 	g.interrupt()
+	tell(t, "names", "yes")
 }
 
 // TestRefused: a gadget without a variant for this kernel is refused with one line.
@@ -111,37 +116,7 @@ func TestRefused(t *testing.T) {
 	require.Error(t, err)
 	require.True(t, strings.HasPrefix(string(out), "Error: py_stack needs Linux 6.1 or newer, this is "), string(out))
 	require.Equal(t, 1, strings.Count(string(out), "\n"), string(out))
-}
-
-// TestStock: the same image on Inspektor Gadget's own ig, which finds the library
-// by ld.so.cache. Its WASM module names the stacks.
-func TestStock(t *testing.T) {
-	requireInside(t)
-	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
-		t.Skipf("ig opens a library with the help of kprobes, which this kernel lacks: %v", err)
-	}
-	library := "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
-	run(t, "ldconfig")
-	image := "cuda_alloc" + os.Getenv(variantVariable)
-	ig := stockWith(t, image)
-
-	w := startWorkload(t, "python3", library, "--calls", "1000")
-	g := start(t, ig, "run", "ghcr.io/gpu-gadgets/"+image+":latest", "--verify-image=false", "--pull", "never",
-		"--auto-mount-filesystems", "--host", "-o", "json")
-	g.wait("all is attached", func() bool { return g.tables > 1 })
-	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
-
-	w.tell("holding")
-	want := expected(t, w.dir)
-	requireTruth(t, g, want, withoutStacks)
-	requireNames(t, g, want)
-	w.tell("done")
-	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
-	// ig's programs may not wait for a page that is not in memory: such a stack
-	// lacks frames, and says so. Its bytes are counted, see above.
-	delete(g.drops, "python_unreadable")
-	require.Empty(t, g.drops)
+	tell(t, "refused", "py_stack")
 }
 
 // requireTruth waits for the table that shows the last call. Before, there are

@@ -77,9 +77,13 @@ func deepest(all map[string]*function, name string) (int, []string) {
 
 func TestStackIsEnoughForOldKernels(t *testing.T) {
 	for name, flags := range map[string][]string{
-		"cuda_alloc":            {"-mcpu=v3"},
-		"cuda_alloc_linux_5_10": {"-mcpu=v2", "-DLINUX_5_10"},
-		"py_stack":              {"-mcpu=v3"},
+		"cuda_alloc":             {"-mcpu=v3"},
+		"cuda_alloc_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
+		"cuda_kernel":            {"-mcpu=v3"},
+		"cuda_kernel_linux_5_10": {"-mcpu=v2", "-DLINUX_5_10"},
+		"nccl_trace":             {"-mcpu=v3"},
+		"nccl_trace_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
+		"py_stack":               {"-mcpu=v3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source := "../../gadgets/" + strings.TrimSuffix(name, "_linux_5_10") + "/program.bpf.c"

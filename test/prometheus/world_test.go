@@ -13,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
 )
 
 const mib = 1 << 20
@@ -25,9 +27,12 @@ const mib = 1 << 20
 type world struct {
 	address string
 	rows    *metrics.Run
+	calls   *metrics.Run
 	step    atomic.Int64
 	ended   bool
 	driver  int64
+	ranks   *ranks.Store
+	noRanks func()
 }
 
 func freeAddress(t *testing.T) string {
@@ -40,9 +45,9 @@ func freeAddress(t *testing.T) string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{driver: 3 << 30}
+	w := &world{driver: 3 << 30, ranks: &ranks.Store{}, noRanks: func() {}}
 	store, queues := &metrics.Store{}, &queue.Registry{}
-	w.rows = store.NewRun("cuda_alloc")
+	w.rows, w.calls = store.NewRun("cuda_alloc"), store.NewRun("cuda_kernel")
 	queues.Add("pyroscope", func() queue.Stats {
 		n := w.step.Load()
 		return queue.Stats{Items: 2, Bytes: 1000, CapacityBytes: 1 << 20, Sent: n, Retries: n / 2, Lost: n / 3, LostBytes: n * 100}
@@ -54,7 +59,7 @@ func newWorld(t *testing.T) *world {
 		Info:      func(string) {},
 	})
 	at, stop, err := metrics.Serve("127.0.0.1:0", store,
-		metrics.Options{Queues: queues, Sources: []metrics.Source{source}, Cluster: "prod", Compat: true})
+		metrics.Options{Queues: queues, Sources: []metrics.Source{source, w.ranks}, Cluster: "prod", Compat: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })
 	w.address = at.String()
@@ -80,6 +85,25 @@ func (w *world) advance() {
 		row(first, "device", (512+n)*mib, n*mib/4, n*mib/4), row(first, "pool", 64*mib, 0, 0), row(first, "host", 8*mib, 0, 0),
 		row(second, "device", (256+n)*mib, n*mib/2, 0),
 	}, func(p profile.Process) bool { return w.ended && p.ID == second.ID })
+	call := func(c metrics.Call, calls, bytes, ns int64) metrics.Sample {
+		return metrics.Sample{Series: metrics.Series{Process: first, Call: c}, Sums: metrics.Sums{Calls: calls, CallBytes: bytes, CallNanoseconds: ns}}
+	}
+	w.calls.Calls([]metrics.Sample{
+		call(metrics.Call{Operation: "launch"}, 20_000*n, 0, 80_000_000*n), call(metrics.Call{Operation: "graph"}, 10*n, 0, n),
+		call(metrics.Call{Operation: "copy", Direction: "HtoD"}, n, 4096*n, n), call(metrics.Call{Operation: "wait"}, n, 0, 500_000_000*n),
+	}, func(profile.Process) bool { return false })
+	// Two ranks, one of which others wait for.
+	now := collective.Time(time.Now().UnixNano())
+	training := collective.Communicator{Hash: 1 << 40, Name: "training", Size: 2}
+	rank := func(i int, p profile.Process) collective.Status {
+		return collective.Status{Process: collective.Process{ID: p.ID, PID: p.PID, Comm: p.Comm}, Communicator: training, Rank: i,
+			Issued: uint64(10*n) - uint64(i), IssuedAt: now, Done: uint64(10*n) - 1, DoneAt: now}
+	}
+	waited := collective.Verdict{Reason: collective.Missing, Communicator: training, Since: now - 40e9,
+		Missing: []collective.Culprit{{Rank: 1, Process: rank(1, second).Process}}}
+	w.noRanks()
+	w.noRanks = w.ranks.Publish([]collective.Status{rank(0, first), rank(1, second)}, []collective.Verdict{waited}, now,
+		map[uint64]profile.Process{first.ID: first, second.ID: second})
 	w.rows.Failed(metrics.Series{Process: first, Kind: "device"}, 1<<30)
 	w.rows.Drop("freed_before_attach", n, 0)
 	w.rows.Drop("rows_full", 0, 0)

@@ -50,7 +50,7 @@ kill $!`
 			if strings.HasPrefix(kernel, "arm64-") {
 				python, program = "python3", "build/arm64/ig-gpu"
 			}
-			r := vm.Run(t, kernel, fmt.Sprintf(script, root, python, program), 5*time.Minute)
+			r := vm.Run(t, kernel, fmt.Sprintf(script, root, python, program), 15*time.Minute, nil)
 			t.Logf("Linux %s, %v:\n%s%s", r.Release, r.Wall.Round(time.Second), r.Stdout, r.Stderr)
 			if !strings.Contains(r.Stdout, "inner (<string>:3)") {
 				t.Error("the profile does not have the line")

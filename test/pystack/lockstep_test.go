@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
@@ -41,20 +40,28 @@ func TestLockstep(t *testing.T) {
 		return largest
 	}
 	t.Run("kernel's clock", func(t *testing.T) {
-		w := start(t, pythons(t)[0], "testdata/lockstep.py", fmt.Sprint(hz))
-		w.read(t, nil)
-		c := load(t, onCPU, w.Process.Pid)
-		stop := sample(t, c, hz)
-		time.Sleep(2 * time.Second)
-		stop()
-		samples := map[string]float64{}
-		for k, v := range rows(t, c) {
-			if f := frames(t, c, k.Stack); len(f) > 0 {
-				samples[f[0].name] += float64(v.Samples)
+		// It is to be seen once. A machine that is busy with others, or lets nobody
+		// run before them, puts the program out of step.
+		for try := 1; ; try++ {
+			w := start(t, pythons(t)[0], "testdata/lockstep.py", fmt.Sprint(hz))
+			w.read(t, nil)
+			c := load(t, onCPU, w.Process.Pid)
+			stop := sample(t, c, hz)
+			until(t, c, 2*hz)
+			stop()
+			samples := map[string]float64{}
+			for k, v := range rows(t, c) {
+				if f := frames(t, c, k.Stack); len(f) > 0 {
+					samples[f[0].name] += float64(v.Samples)
+				}
 			}
-		}
-		if d := deviation(t, w, samples); d < 15 {
-			t.Errorf("shares are right to %.1f points with a fixed period: the program is not in step", d)
+			d := deviation(t, w, samples)
+			if d >= 15 {
+				return
+			}
+			if try == 10 {
+				t.Fatalf("shares are right to %.1f points with a fixed period: the program is not in step", d)
+			}
 		}
 	})
 	t.Run("ig-gpu", func(t *testing.T) {

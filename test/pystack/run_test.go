@@ -164,7 +164,7 @@ func TestRunSaysWhatIsWrong(t *testing.T) {
 	} {
 		began := time.Now()
 		stdout, stderr, err := igGPU(t, c.arguments...)
-		if err == nil || !strings.Contains(stderr, c.want) || stdout != "" || time.Since(began) > 10*time.Second {
+		if err == nil || !strings.Contains(stderr, c.want) || stdout != "" || time.Since(began) > time.Minute {
 			t.Errorf("%s: %v after %v, stdout %q, stderr %q", name, err, time.Since(began), stdout, stderr)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
-const patience = 20 * time.Second
+const patience = 120 * time.Second
 
 // driver builds the simulated driver and gives a copy: probes are on the file, for
 // whoever has it mapped.

@@ -25,6 +25,13 @@ import (
 // file.
 func igGPU(t *testing.T, gadget string, pid int, arguments ...string) (out string, wait func() (stderr string, err error)) {
 	t.Helper()
+	out, _, wait = startIGGPU(t, gadget, pid, arguments...)
+	return out, wait
+}
+
+// startIGGPU is igGPU for a run without an end of its own: it ends with interrupt.
+func startIGGPU(t *testing.T, gadget string, pid int, arguments ...string) (out string, interrupt func(), wait func() (stderr string, err error)) {
+	t.Helper()
 	bpftest.RequireRoot(t)
 	const path = "../../bin/ig-gpu"
 	_, err := os.Stat(path)
@@ -40,7 +47,7 @@ func igGPU(t *testing.T, gadget string, pid int, arguments ...string) (out strin
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	return stdout.Name(), func() (string, error) {
+	return stdout.Name(), func() { require.NoError(t, cmd.Process.Signal(os.Interrupt)) }, func() (string, error) {
 		select {
 		case err := <-done:
 			return errs.String(), err
@@ -121,12 +128,13 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 // The shares of the samples are those of the processor's time, by span.
 func TestSamplesHaveTheirSpans(t *testing.T) {
 	dir := t.TempDir()
-	p := run(t, "python3", "testdata/burn.py", publisher(t), "4")
+	p := run(t, "python3", "testdata/burn.py", publisher(t), "6")
 	file := filepath.Join(dir, "p")
-	_, wait := igGPU(t, "py_stack", p.cmd.Process.Pid, "--spans", "--frequency", "997", "--timeout", "9", "--pprof-out", file)
+	_, interrupt, wait := startIGGPU(t, "py_stack", p.cmd.Process.Pid, "--spans", "--frequency", "997", "--pprof-out", file)
 	time.Sleep(2 * time.Second)
 	p.next()
 	said := p.wait("done")
+	interrupt()
 	var used map[string]float64
 	require.NoError(t, json.Unmarshal([]byte(said), &used))
 	stderr, err := wait()

@@ -56,12 +56,15 @@ func image(t testing.TB, gadget string) *orasoci.ReadOnlyStore {
 	return store
 }
 
-func newModule(t testing.TB) *module {
+func newModule(t testing.TB) *module { return newModuleOf(t, "cuda_alloc", "allocs", "ooms") }
+
+// newModuleOf runs the module of a gadget that has a table and events.
+func newModuleOf(t testing.TB, gadget, table, events string) *module {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	require.NoError(t, rlimit.RemoveMemlock())
-	const name = "ghcr.io/gpu-gadgets/cuda_alloc:latest"
-	store := image(t, "cuda_alloc")
+	name := "ghcr.io/gpu-gadgets/" + gadget + ":latest"
+	store := image(t, gadget)
 	manifest, err := oci.GetManifestForHost(t.Context(), store, name)
 	require.NoError(t, err)
 	require.Len(t, manifest.Layers, 2)
@@ -69,8 +72,8 @@ func newModule(t testing.TB) *module {
 	require.Equal(t, "symbolize", layer.Annotations[ig.OperatorAnnotation])
 
 	m := &module{t: t, gc: gadgetcontext.New(t.Context(), name)}
-	m.allocs, m.id = m.source(datasource.TypeArray, "allocs")
-	m.ooms, m.oomID = m.source(datasource.TypeSingle, "ooms")
+	m.allocs, m.id = m.source(datasource.TypeArray, table)
+	m.ooms, m.oomID = m.source(datasource.TypeSingle, events)
 	m.holderStacks, err = m.ooms.AddField("holder_stacks", api.ArrayOf(api.Kind_Uint64))
 	require.NoError(t, err)
 	m.holderBytes, err = m.ooms.AddField("holder_bytes", api.ArrayOf(api.Kind_Uint64))
@@ -199,6 +202,20 @@ func TestModuleSaysWhatTheOperatorSays(t *testing.T) {
 	}, ids...)
 	require.Equal(t, len(ids), seen)
 	require.Equal(t, "Model.forward (pkg/file.py:1)", own.Stack(1, 1, 1).Frame)
+}
+
+// TestModuleOfRanks: nccl_trace's has the same names for its communicators and events.
+func TestModuleOfRanks(t *testing.T) {
+	m := newModuleOf(t, "nccl_trace", "communicators", "operation_events")
+	m.put(1, stack.HasPython, "Trainer.all_reduce", "<module>")
+	m.table(func(_ int, r row) {
+		require.Equal(t, "Trainer.all_reduce (pkg/file.py:1)", r.frame)
+	}, 1)
+	packet, err := m.ooms.NewPacketSingle()
+	require.NoError(t, err)
+	require.NoError(t, m.oomID.PutUint64(packet, 1))
+	require.NoError(t, m.ooms.EmitAndRelease(packet))
+	require.Equal(t, "Trainer.all_reduce (pkg/file.py:1)", texts(t, m.ooms, packet).frame)
 }
 
 func TestModuleNamesHolders(t *testing.T) {

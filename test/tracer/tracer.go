@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracer runs the eBPF half of cuda_alloc in a test: compiled, loaded
-// and attached to one library, without Inspektor Gadget around it, so that a
-// test can change map sizes and look at every map.
+// Package tracer runs the eBPF half of a gadget in a test: compiled, loaded
+// and attached to libraries, without Inspektor Gadget around it, so that a
+// test can change map sizes and look at every map. Start is for cuda_alloc, whose rows
+// it reads, Attach for all.
 package tracer
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"path/filepath"
 	"runtime"
 	"sort"
@@ -51,17 +54,24 @@ type Tracer struct {
 	t     testing.TB
 	iters []*link.Iter
 	ooms  atomic.Int64
+	// sleeping are the points of other libraries; see AttachTorch.
+	sleeping []ig.AttachPoint
 }
+
+// Spec is what Options.Edit may change.
+type Spec = ebpf.CollectionSpec
 
 // Options change what is loaded.
 type Options struct {
 	// Flags are added to the compiler's command line.
 	Flags []string
 	// Edit may change the specification before it is loaded.
-	Edit func(*ebpf.CollectionSpec)
+	Edit func(*Spec)
 	// Linux510 is the variant for kernels before 6.0. It needs a kernel that
 	// does not preempt uprobe programs; see bpf/linux_5_10.h.
 	Linux510 bool
+	// Stock attaches as unmodified ig does: no program may sleep.
+	Stock bool
 	// Offset of the probes in each function, in bytes.
 	Offset uint64
 }
@@ -70,15 +80,42 @@ type Options struct {
 // with the test.
 func Start(t testing.TB, library string, o Options) *Tracer {
 	t.Helper()
+	tr := Attach(t, "cuda_alloc", map[string]string{"libcuda": library}, o)
+	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows", "dump_spans": "rows_by_span"} {
+		if tr.Programs[program] == nil && o.Linux510 {
+			continue
+		}
+		tr.iters = append(tr.iters, tr.Iterator(program, m))
+	}
+	tr.readOOMs()
+	return tr
+}
+
+// Iterator attaches one of the programs that dump a map.
+func (tr *Tracer) Iterator(program, mapName string) *link.Iter {
+	tr.t.Helper()
+	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[mapName]})
+	require.NoError(tr.t, err)
+	tr.t.Cleanup(func() { iter.Close() })
+	return iter
+}
+
+// Attach compiles and loads a gadget, and attaches it to those of its libraries that
+// are named. Everything ends with the test.
+func Attach(t testing.TB, gadget string, libraries map[string]string, o Options) *Tracer {
+	t.Helper()
 	bpftest.RequireRoot(t)
 	_, here, _, _ := runtime.Caller(0)
-	source := filepath.Join(filepath.Dir(here), "../../gadgets/cuda_alloc/program.bpf.c")
+	source := filepath.Join(filepath.Dir(here), "../../gadgets", gadget, "program.bpf.c")
 	flags := append([]string{"-mcpu=v3"}, o.Flags...)
 	if o.Linux510 {
 		flags = append(flags, "-mcpu=v2", "-DLINUX_5_10")
 	}
 	spec := bpftest.Spec(t, source, flags...)
-	if !o.Linux510 {
+	switch {
+	case o.Stock:
+		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(0))) // ATTACH_STOCK
+	case !o.Linux510:
 		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
 	}
 	if o.Edit != nil {
@@ -88,41 +125,91 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 
 	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
-	var symbols []string
-	var cookies, offsets []uint64
 	for _, p := range points {
-		symbols = append(symbols, p.Symbol)
-		cookies = append(cookies, uint64(p.Cookie))
-		offsets = append(offsets, o.Offset)
-	}
-	file, err := link.OpenExecutable(library)
-	require.NoError(t, err)
-	// Returns first: a call without a return would count as one left by a longjmp.
-	if o.Linux510 {
-		at := &link.UprobeOptions{Offset: o.Offset}
-		for _, symbol := range symbols {
-			tr.keep(file.Uretprobe(symbol, tr.Programs["stock_exit"], nil))
-			tr.keep(file.Uprobe(symbol, tr.Programs["enter_"+symbol], at))
+		if p.EntrySleeps {
+			tr.sleeping = append(tr.sleeping, p)
 		}
-	} else {
-		multi := &link.UprobeMultiOptions{Cookies: cookies, Offsets: offsets}
-		tr.keep(file.UretprobeMulti(symbols, tr.Programs["cuda_exit_multi"], multi))
-		tr.keep(file.UprobeMulti(symbols, tr.Programs["cuda_enter_multi"], multi))
+	}
+	for library, path := range libraries {
+		var these []ig.AttachPoint
+		for _, p := range points {
+			if p.Library == library && (library == "libcuda" || exports(t, path)[p.Symbol]) {
+				these = append(these, p)
+			}
+		}
+		require.NotEmpty(t, these, library)
+		tr.attach(path, these, o)
 	}
 	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
-	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows", "dump_spans": "rows_by_span"} {
-		if tr.Programs[program] == nil && o.Linux510 {
+	return tr
+}
+
+// AttachTorch attaches to a libc10.so: to those of the functions that it has.
+func (tr *Tracer) AttachTorch(library string) {
+	tr.t.Helper()
+	file, err := link.OpenExecutable(library)
+	require.NoError(tr.t, err)
+	attached := 0
+	for _, p := range tr.sleeping {
+		multi := &link.UprobeMultiOptions{Cookies: []uint64{uint64(p.Cookie)}}
+		l, err := file.UprobeMulti([]string{p.Symbol}, tr.Programs["torch_enter_multi"], multi)
+		if errors.Is(err, link.ErrNoSymbol) {
 			continue
 		}
-		iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[m]})
-		require.NoError(t, err)
-		t.Cleanup(func() { iter.Close() })
-		tr.iters = append(tr.iters, iter)
+		tr.keep(l, err)
+		attached++
 	}
-	tr.readOOMs()
-	return tr
+	require.NotZero(tr.t, attached, "%s has none of the functions", library)
+}
+
+// exports is what a library has. Those above the driver have more in some versions.
+func exports(t testing.TB, path string) map[string]bool {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	all := map[string]bool{}
+	for _, s := range symbols {
+		all[s.Name] = s.Section != elf.SHN_UNDEF
+	}
+	return all
+}
+
+// attach sets the probes of one library.
+func (tr *Tracer) attach(path string, points []ig.AttachPoint, o Options) {
+	tr.t.Helper()
+	file, err := link.OpenExecutable(path)
+	require.NoError(tr.t, err)
+	// Returns first: a call without a return would count as one left by a longjmp.
+	if o.Linux510 || o.Stock {
+		at := &link.UprobeOptions{Offset: o.Offset}
+		for _, p := range points {
+			if p.Exit {
+				tr.keep(file.Uretprobe(p.Symbol, tr.Programs["stock_exit"], nil))
+			}
+			tr.keep(file.Uprobe(p.Symbol, tr.Programs["enter_"+p.Symbol], at))
+		}
+		return
+	}
+	var entries, returns []string
+	multi := &link.UprobeMultiOptions{}
+	for _, p := range points {
+		entries = append(entries, p.Symbol)
+		multi.Cookies = append(multi.Cookies, uint64(p.Cookie))
+		multi.Offsets = append(multi.Offsets, o.Offset)
+		if p.Exit {
+			returns = append(returns, p.Symbol)
+		}
+	}
+	if len(returns) > 0 {
+		tr.keep(file.UretprobeMulti(returns, tr.Programs["call_exit_multi"],
+			&link.UprobeMultiOptions{Offsets: multi.Offsets[:len(returns)]}))
+	}
+	tr.keep(file.UprobeMulti(entries, tr.Programs["call_enter_multi"], multi))
 }
 
 // readOOMs empties the ring of failed allocations, as a consumer would.

@@ -48,7 +48,8 @@ flock 9
 missing=()
 command -v "$qemu" >/dev/null || missing+=("$emulator")
 # Part of QEMU up to 7, a package since.
-[ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ] || missing+=(virtiofsd)
+virtiofsd() { [ -x /usr/lib/qemu/virtiofsd ] || [ -x /usr/libexec/virtiofsd ]; }
+virtiofsd || missing+=("$emulator")
 # It runs in the initramfs, without libraries.
 { command -v busybox && ! ldd "$(command -v busybox)"; } >/dev/null 2>&1 || missing+=(busybox-static)
 command -v xz >/dev/null || missing+=(xz-utils)
@@ -56,8 +57,9 @@ if [ ${#missing[@]} -gt 0 ]; then
 	[ "$(id -u)" -eq 0 ] || cannot "please install ${missing[*]}"
 	echo "==> install ${missing[*]}" >&2
 	{ apt-get update -qq &&
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >&2 ||
-		cannot "apt-get does not install ${missing[*]}"
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" &&
+		{ virtiofsd || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends virtiofsd; }; } >&2 ||
+		cannot "apt-get does not install ${missing[*]} and virtiofsd"
 fi
 
 # apt with Debian's suites, whatever this machine's are.

@@ -52,6 +52,9 @@ const (
 	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm"
 	// With it, 6.12 died of a double fault at each third boot on QEMU 7.2.
 	withoutCx16 = "6.12."
+	// And with two processors it panicked while raw_syscalls were patched in
+	// (syscall_trace_enter), as the other one had the old code still translated.
+	oneProcessor = "6.12."
 	// arm64Model has pointer authentication, by a hash that is cheap to emulate.
 	// What is left out is slow, or not known to Linux 6.1.
 	arm64Model = "max,pauth-impdef=on,sve=off,lpa2=off"
@@ -71,8 +74,9 @@ var ErrNoResult = errors.New("the virtual machine ended without a result")
 // Run runs a command of bash on a kernel of Debian ("6.1", "newest", "arm64-6.1"), in
 // the current directory and with the current PATH. It fails the test when the
 // machine gives no result within the limit, and skips it when there cannot be a
-// machine here. The exit status is for the caller to look at.
-func Run(t testing.TB, kernel, command string, limit time.Duration) Result {
+// machine here. The exit status is for the caller to look at, and so is, by died, what
+// the command said in a machine that gave no result.
+func Run(t testing.TB, kernel, command string, limit time.Duration, died func(Result)) Result {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skipf("needs root to hand all files to the virtual machine; runs as user %d", os.Geteuid())
@@ -93,6 +97,9 @@ func Run(t testing.TB, kernel, command string, limit time.Duration) Result {
 			return result
 		}
 		if !errors.Is(err, ErrNoResult) || attempt == attempts {
+			if died != nil {
+				died(result)
+			}
 			t.Fatalf("Linux %s, attempt %d: %v", kernel, attempt, err)
 		}
 		t.Logf("Linux %s, attempt %d: %v", kernel, attempt, err)
@@ -156,7 +163,7 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
 		"-accel", "tcg,thread=multi", "-machine", m.board + ",memory-backend=memory", "-cpu", m.cpu,
-		"-smp", strconv.Itoa(cmp.Or(o.Processors, processors)), "-m", memory,
+		"-smp", strconv.Itoa(cmp.Or(o.Processors, m.processors, processors)), "-m", memory,
 		// Shared, for virtiofsd reads and writes the guest's memory.
 		"-object", "memory-backend-memfd,id=memory,share=on,size=" + memory,
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
@@ -185,7 +192,9 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 	status, statusErr := os.ReadFile(filepath.Join(work, "status"))
 	if statusErr != nil {
 		console, _ := os.ReadFile(filepath.Join(work, "console"))
+		stdout, _ := os.ReadFile(filepath.Join(work, "stdout"))
 		stderr, _ := os.ReadFile(filepath.Join(work, "stderr"))
+		r.Stdout, r.Stderr = string(stdout), string(stderr)
 		cause := ErrNoResult
 		if ctx.Err() != nil {
 			cause = ctx.Err() // as slow, or as stuck, the next time
@@ -214,6 +223,7 @@ type machine struct {
 	qemu, board, cpu string
 	kernelArgs       string
 	arm64            bool
+	processors       int // 0: as many as usual
 }
 
 func machineOf(release string) (machine, error) {
@@ -224,6 +234,9 @@ func machineOf(release string) (machine, error) {
 	m := machine{qemu: "qemu-system-x86_64", board: "q35", cpu: model + ",+cx16"}
 	if strings.HasPrefix(release, withoutCx16) {
 		m.cpu = model + ",-cx16"
+	}
+	if strings.HasPrefix(release, oneProcessor) {
+		m.processors = 1
 	}
 	frequency, err := timestampKHz()
 	// An emulated clock runs slow under load, and the time stamp counter does not:

@@ -8,10 +8,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/spf13/cobra"
@@ -38,7 +40,7 @@ func main() {
 		etcdmain.Main(os.Args)
 	case "registry":
 		address, certificate, key := os.Args[1], os.Args[2], os.Args[3]
-		fmt.Fprintln(os.Stderr, http.ListenAndServeTLS(address, certificate, key, registry.New()))
+		fmt.Fprintln(os.Stderr, serve(address, certificate, key))
 		os.Exit(1)
 	default:
 		if programs[name] == nil {
@@ -47,4 +49,17 @@ func main() {
 		}
 		os.Exit(cli.Run(programs[name]()))
 	}
+}
+
+// serve keeps images in memory, until it fails. By HTTP/1.1 only: that registry reads a
+// blob while it holds the lock of all blobs. Two blobs on one connection of HTTP/2 share
+// a window, which the one that waits for the lock can fill, and then both wait for ever.
+func serve(address, certificate, key string) error {
+	server := http.Server{
+		Addr:              address,
+		Handler:           registry.New(),
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ReadHeaderTimeout: time.Minute,
+	}
+	return server.ListenAndServeTLS(certificate, key)
 }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks of the simulated PyTorch allocator, from Python stacks of a depth.
+
+  tensors.py LIBRARIES RATE DEPTH    RATE blocks/s, each taken back at once; prints
+                                     "DONE SECONDS" every second: how many blocks so
+                                     far, and the thread's processor time
+
+LIBRARIES is the directory with libc10_cuda.so; libcuda.so.1 is found by the loader. The
+sizes are those of a server: from 512 bytes to 4 MiB.
+"""
+import ctypes
+import random
+import sys
+import time
+
+library = ctypes.CDLL(sys.argv[1] + "/libc10_cuda.so")
+malloc, free = library.simtorch_malloc, library.simtorch_free
+malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_uint64]
+free.argtypes = [ctypes.c_int, ctypes.c_void_p]
+rate, depth = float(sys.argv[2]), int(sys.argv[3])
+sizes = [int(2 ** random.Random(i).uniform(9, 22)) for i in range(4096)]
+
+
+def work():
+    begin = said = time.perf_counter()
+    cpu = time.thread_time()
+    done = 0
+    while True:
+        now = time.perf_counter()
+        due = int((now - begin) * rate)
+        while done < due:
+            free(0, malloc(0, sizes[done & 4095]))
+            done += 1
+        if now - said >= 1:
+            said = now
+            print(done, time.thread_time() - cpu, flush=True)
+        time.sleep(0.002)
+
+
+# Each frame is another function, as in a model.
+names = {"f%d" % depth: work}
+for i in range(depth - 1, 1, -1):
+    exec(compile("def f%d(): f%d()" % (i, i + 1), "chain.py", "exec"), names)
+exec(compile("f2()", "chain.py", "exec"), names)

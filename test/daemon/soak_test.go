@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	// soakVariable is how long the soak test takes, e.g. 30m.
+	soakVariable = "SOAK"
+	soakShort    = 20 * time.Second
+	// settled is from when on a soak says something about memory: rows of a minute, and
+	// what Go keeps, are there by then.
+	settled = 10 * time.Minute
+	kib     = 1 << 10
+)
+
+// TestSoak: processes come and go, one each second, and clients, while an instance
+// runs. Each process is counted, the daemon's memory stays as it is, and no link, map,
+// program or pin is left.
+func TestSoak(t *testing.T) {
+	length := soakShort
+	if text := os.Getenv(soakVariable); text != "" {
+		var err error
+		length, err = time.ParseDuration(text)
+		require.NoError(t, err, soakVariable)
+	}
+	n := newNode(t)
+	n.start()
+	// What else runs on this machine has libraries of its own, and so links.
+	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.attach.pid": strconv.Itoa(os.Getpid())}))
+	stays := startWorkload(t)
+	n.waitAttached(stays.pid())
+	before := n.settledObjects()
+	require.NotZero(t, before["bpf-map"], before)
+
+	s := &soak{n: n, want: map[uint32]uint64{}, got: map[seen]uint64{}}
+	ctx, stop := context.WithTimeout(t.Context(), length)
+	defer stop()
+	var all sync.WaitGroup
+	turns := make(chan bool)
+	for range 3 { // on a busy machine one process takes more than a second
+		all.Go(func() {
+			for range turns {
+				s.process(t)
+			}
+		})
+	}
+	all.Go(func() {
+		for ctx.Err() == nil { // one client after the other
+			within, leave := context.WithTimeout(ctx, 5*time.Second)
+			s.look(within, func() bool { return false })
+			leave()
+			time.Sleep(3 * time.Second)
+		}
+	})
+	memory := s.pace(ctx, turns)
+	all.Wait()
+
+	// Who ended last is still there for a minute.
+	within, leave := context.WithTimeout(t.Context(), patience)
+	defer leave()
+	s.look(within, func() bool { return s.missing() == "" })
+	require.Empty(t, s.missing(), "of %d processes", len(s.want))
+	n.waitObjects("of processes that have ended", before)
+	t.Logf("%v: %d processes, %d clients; %v", length, len(s.want), s.clients, before)
+	if length >= settled {
+		quarter := len(memory) / 4
+		early, late := median(memory[quarter:2*quarter]), median(memory[3*quarter:])
+		t.Logf("memory: %d KiB in the second quarter, %d KiB in the last", early, late)
+		require.InEpsilon(t, early, late, 0.10, "memory of the daemon, KiB")
+	}
+	n.remove()
+	n.waitObjects("of the instance", map[string]int{"pins": before["pins"]})
+	n.stop()
+}
+
+// soak is what the processes did, and what clients saw of them.
+type soak struct {
+	n *node
+
+	mu      sync.Mutex
+	want    map[uint32]uint64 // allocated bytes by pid
+	got     map[seen]uint64
+	clients int
+}
+
+// seen is a process of a table. Pids are used again, its id is not.
+type seen struct {
+	pid     uint32
+	process uint64
+}
+
+// pace gives a turn each second, and returns the daemon's memory at each.
+func (s *soak) pace(ctx context.Context, turns chan<- bool) (memory []int) {
+	defer close(turns)
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return memory
+		case <-every.C:
+			memory = append(memory, s.n.memoryKiB())
+		}
+		select {
+		case turns <- true:
+		default: // all are at it
+		}
+	}
+}
+
+// process is one from its start to its end.
+func (s *soak) process(t *testing.T) {
+	w := startWorkload(t)
+	s.n.waitAttached(w.pid())
+	w.do("alloc weights 2 %d", 64*kib)
+	w.do("free weights 1")
+	w.do("alloc kv_cache 1 %d", 4*kib)
+	truth := w.truth().AllocBytes
+	s.mu.Lock()
+	s.want[uint32(w.pid())] += truth
+	s.mu.Unlock()
+	require.NoError(t, w.in.Close())
+	for range w.answers {
+	}
+	require.NoError(t, w.cmd.Wait())
+}
+
+// look reads tables as a client, until it is enough or the context ends.
+func (s *soak) look(ctx context.Context, enough func() bool) {
+	s.mu.Lock()
+	s.clients++
+	s.mu.Unlock()
+	s.n.tables(ctx, "allocs", func(ds datasource.DataSource, rows datasource.PacketArray) bool {
+		id, pid, alloc := ds.GetField("process"), ds.GetField("proc.pid"), ds.GetField("alloc_bytes")
+		now := map[seen]uint64{}
+		for i := range rows.Len() {
+			var key seen
+			key.process, _ = id.Uint64(rows.Get(i))
+			key.pid, _ = pid.Uint32(rows.Get(i))
+			bytes, _ := alloc.Uint64(rows.Get(i))
+			now[key] += bytes
+		}
+		s.mu.Lock()
+		for key, bytes := range now {
+			s.got[key] = max(s.got[key], bytes)
+		}
+		s.mu.Unlock()
+		return !enough()
+	})
+}
+
+// missing says of which processes not all was seen.
+func (s *soak) missing() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := map[uint32]uint64{}
+	for key, bytes := range s.got {
+		got[key.pid] += bytes
+	}
+	var text []string
+	for pid, bytes := range s.want {
+		if got[pid] != bytes {
+			text = append(text, fmt.Sprintf("%d: %d of %d bytes", pid, got[pid], bytes))
+		}
+	}
+	return strings.Join(text, "; ")
+}
+
+// objects counts what the daemon has open of the kernel's, by kind, and what is pinned.
+func (n *node) objects() map[string]int {
+	n.t.Helper()
+	counts := map[string]int{}
+	dir := fmt.Sprintf("/proc/%d/fd", n.daemon.cmd.Process.Pid)
+	files, err := os.ReadDir(dir)
+	require.NoError(n.t, err)
+	for _, file := range files {
+		target, err := os.Readlink(filepath.Join(dir, file.Name()))
+		if kind, ok := strings.CutPrefix(target, "anon_inode:"); err == nil && ok {
+			if kind = strings.Trim(kind, "[]"); strings.HasPrefix(kind, "bpf") || kind == "perf_event" {
+				counts[kind]++
+			}
+		}
+	}
+	pins, err := filepath.Glob("/sys/fs/bpf/*")
+	require.NoError(n.t, err)
+	counts["pins"] = len(pins)
+	return counts
+}
+
+// settledObjects are those that are there for a second: what the daemon tries, to see
+// what the kernel can do, comes and goes.
+func (n *node) settledObjects() map[string]int {
+	n.t.Helper()
+	was, since := n.objects(), time.Now()
+	for deadline := time.Now().Add(patience); time.Since(since) < time.Second; time.Sleep(50 * time.Millisecond) {
+		require.True(n.t, time.Now().Before(deadline), "it does not come to rest: %v", was)
+		if now := n.objects(); fmt.Sprint(now) != fmt.Sprint(was) {
+			was, since = now, time.Now()
+		}
+	}
+	return was
+}
+
+// waitObjects waits until there are as many as there were.
+func (n *node) waitObjects(of string, before map[string]int) {
+	n.t.Helper()
+	var after map[string]int
+	for deadline := time.Now().Add(patience); fmt.Sprint(after) != fmt.Sprint(before); time.Sleep(100 * time.Millisecond) {
+		require.True(n.t, time.Now().Before(deadline), "what is left behind %s: there were %v, there are %v", of, before, after)
+		after = n.objects()
+	}
+}
+
+// memoryKiB is the daemon's own memory: that of its file comes and goes as the machine
+// likes.
+func (n *node) memoryKiB() int {
+	n.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.daemon.cmd.Process.Pid))
+	require.NoError(n.t, err)
+	for line := range strings.Lines(string(status)) {
+		if text, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			memory, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(text), " kB"))
+			require.NoError(n.t, err)
+			return memory
+		}
+	}
+	require.Fail(n.t, "no RssAnon", "%s", status)
+	return 0
+}
+
+func median(all []int) int {
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The random workload of the exactness test of tensors.
+
+Threads take blocks from the simulated allocator of PyTorch and give them back, through
+the Python stacks of routes.py, blocks of one thread also from another one, and
+write down who did what (truth.py).
+
+    tensors.py --c10-cuda build/simtorch/libc10_cuda.so --out DIR [--calls 100000]
+
+With --hold the workload prints {"holding": [pid]} when all calls are made, and ends
+when a line arrives on its standard input.
+"""
+import argparse
+import json
+import os
+import random
+import sys
+import threading
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import ctypes  # noqa: E402
+
+import routes  # noqa: E402
+import truth  # noqa: E402
+
+
+def arguments():
+    a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    a.add_argument("--c10-cuda", required=True)
+    a.add_argument("--out", required=True, help="directory for journals and truth files")
+    a.add_argument("--calls", type=int, default=100000)
+    a.add_argument("--threads", type=int, default=8)
+    a.add_argument("--devices", type=int, default=2)
+    a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--live", type=int, default=3000, help="blocks in use at once, about")
+    a.add_argument("--hold", action="store_true")
+    return a.parse_args()
+
+
+class Thread(threading.Thread):
+    def __init__(self, options, driver, index, shared, lock):
+        super().__init__()
+        self.options, self.driver, self.shared, self.lock = options, driver, shared, lock
+        self.rng = random.Random(options.seed * 1000 + index)
+        self.routes = routes.routes(False)
+        self.surprises = 0
+
+    def call(self, fn, *args):
+        return self.rng.choice(self.routes)(self.driver, fn, args)
+
+    def run(self):
+        lib = self.driver.lib
+        for _ in range(self.options.calls // self.options.threads):
+            with self.lock:  # what is taken out here, only this thread gives back
+                held = None
+                if self.shared and self.rng.random() < len(self.shared) / self.options.live / 2:
+                    held = self.shared.pop(self.rng.randrange(len(self.shared)))
+            if held:
+                if self.call(lib.simtorch_free, held[0], ctypes.c_void_p(held[1])):
+                    self.surprises += 1
+                continue
+            device = self.rng.randrange(self.options.devices)
+            size = int(2 ** self.rng.uniform(4, 21))
+            pointer = self.call(lib.simtorch_malloc, device, ctypes.c_uint64(size))
+            if pointer:
+                with self.lock:
+                    self.shared.append((device, pointer))
+            else:
+                self.surprises += 1
+
+
+def main():
+    options = arguments()
+    driver = truth.Driver(options.c10_cuda, options.out, tag="simtorch_tag")
+    driver.lib.simtorch_malloc.restype = ctypes.c_void_p
+    lock, shared = threading.Lock(), []
+    threads = [Thread(options, driver, i, shared, lock) for i in range(options.threads)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    surprises = sum(t.surprises for t in threads)
+    # More than the device has: an OOM, after the cache was given back.
+    if driver.lib.simtorch_malloc(0, ctypes.c_uint64(1 << 50)):
+        surprises += 1
+    if options.hold:
+        print(json.dumps({"holding": [os.getpid()], "allocated": [
+            driver.lib.simtorch_allocated(d) for d in range(options.devices)]}), flush=True)
+        sys.stdin.readline()
+    return 1 if surprises else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exact
+
+import (
+	"encoding/binary"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
+)
+
+// pool is struct torch_pool of bpf/torch.h.
+type pool struct {
+	Allocated, Reserved, PeakAllocated, PeakReserved uint64
+	OutBytes, OutBlocks, BackBytes, BackBlocks       uint64
+	BeforeBytes, BeforeBlocks, OOMs                  uint64
+	HasTotals, ReportBootNS                          uint64
+}
+
+func pools(t *testing.T, tr *tracer.Tracer) map[int32]pool {
+	t.Helper()
+	all := map[int32]pool{}
+	var key struct {
+		Process uint64
+		Device  int32
+		Pad     uint32
+	}
+	var value pool
+	it := tr.Maps["torch_pools"].Iterate()
+	for it.Next(&key, &value) {
+		all[key.Device] = value
+	}
+	require.NoError(t, it.Err())
+	return all
+}
+
+// tensors starts the tracer on the simulated driver and PyTorch's simulated allocator
+// of a version, and gives the command of a random workload on them.
+func tensors(t *testing.T, version string, calls int) (tr *tracer.Tracer, dir string, cmd *exec.Cmd) {
+	t.Helper()
+	libraries := t.TempDir()
+	dir = t.TempDir()
+	lib := copied(t, libraries, "simcuda", "libcuda.so.1")
+	cuda := copied(t, libraries, "simtorch", filepath.Join(version, "libc10_cuda.so"))
+	c10 := copied(t, libraries, "simtorch", filepath.Join(version, "libc10.so"))
+	tr = tracer.Start(t, lib, tracer.Options{Offset: 10})
+	tr.AttachTorch(c10)
+	cmd = exec.Command("python3", "tensors.py", "--c10-cuda", cuda, "--out", dir,
+		"--calls", strconv.Itoa(calls), "--hold")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries, "SIMTORCH_JOURNAL="+dir)
+	return tr, dir, cmd
+}
+
+// kinds keeps the rows of the pool, or those of the driver.
+func kinds(rows []compare.Row, tensors bool) []compare.Row {
+	var out []compare.Row
+	for _, r := range rows {
+		if (r.Kind == "tensor") == tensors {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// callsFrom reads how many calls a test makes from the environment.
+func callsFrom(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(s)
+	require.NoError(t, err, name)
+	return n
+}
+
+func TestTensorsAreExact(t *testing.T) {
+	for name, version := range map[string]string{"2": "", "1.13": "torch-1", "1.8": "torch-1.8"} {
+		t.Run("PyTorch "+name, func(t *testing.T) {
+			calls := callsFrom(t, "TENSOR_CALLS", 40000)
+			if version != "" {
+				calls = 4000
+			}
+			tr, dir, cmd := tensors(t, version, calls)
+			hold(t, cmd, func() {
+				want := expected(t, dir, false)
+				t.Logf("%d rows, %+v", len(want), compare.Total(want))
+				have := kinds(got(tr.Rows()), true)
+				requireEqual(t, "alive, by process and device", withoutStacks(want), withoutStacks(have))
+				requireEqual(t, "alive, by stack", want, have)
+				inuse := map[int32]int64{}
+				for _, r := range want {
+					inuse[r.Device] += r.InUseBytes
+				}
+				for device, p := range pools(t, tr) {
+					require.Equal(t, inuse[device], int64(p.OutBytes-p.BackBytes))
+					if version == "torch-1.8" {
+						require.Zero(t, p.HasTotals)
+						continue
+					}
+					require.Equal(t, inuse[device], int64(p.Allocated))
+					require.Greater(t, p.Reserved, p.Allocated)
+					require.GreaterOrEqual(t, p.PeakAllocated, p.Allocated)
+					require.Zero(t, p.BeforeBlocks)
+				}
+				require.Len(t, inuse, 2)
+				if version != "torch-1.8" {
+					require.EqualValues(t, 1, pools(t, tr)[0].OOMs)
+				}
+
+				// The pool's segments are the driver's rows, and more than the tensors.
+				driver := compare.Total(kinds(got(tr.Rows()), false))
+				require.Greater(t, driver.InUseBytes, compare.Total(have).InUseBytes)
+			})
+			requireEqual(t, "exited, by stack", expected(t, dir, true), kinds(got(tr.Rows()), true))
+			require.Empty(t, tr.Drops())
+		})
+	}
+}
+
+// Sums of sampled blocks are estimates whose error is known: with a mean distance of m
+// bytes the variance of a sum over blocks of s bytes is Σ s² (1 − p)/p. Four standard
+// deviations are exceeded once in 16,000 runs.
+func TestSampledTensorsAreUnbiased(t *testing.T) {
+	const mean = 1 << 20
+	tr, dir, cmd := tensors(t, "", 40000)
+	value := make([]byte, 8)
+	binary.NativeEndian.PutUint64(value, mean)
+	require.NoError(t, tr.Maps["torch_sampling"].Update(uint32(0), value, ebpf.UpdateAny))
+	hold(t, cmd, func() {
+		want := compare.Total(expected(t, dir, false))
+		have := compare.Total(kinds(got(tr.Rows()), true))
+		exact := pools(t, tr)
+		var out uint64
+		for _, p := range exact {
+			out += p.OutBytes
+		}
+		require.EqualValues(t, want.AllocBytes, out, "the pool's own sums are not sampled")
+		require.NotEqual(t, want.AllocBytes, have.AllocBytes, "nothing was sampled")
+		// Σ s² (1 − p)/p ≤ Σ s m, as (1 − p)/p = 1/(e^(s/m) − 1) < m/s.
+		within := func(name string, want, have float64) {
+			sigma := 4 * math.Sqrt(want*mean)
+			t.Logf("%s: %.0f estimated, %.0f true, ± %.0f", name, have, want, sigma)
+			require.InDelta(t, want, have, sigma, name)
+		}
+		within("allocated", float64(want.AllocBytes), float64(have.AllocBytes))
+		within("freed", float64(want.FreedBytes), float64(have.FreedBytes))
+		within("in use", float64(want.InUseBytes), float64(have.InUseBytes))
+	})
+	have := compare.Total(kinds(got(tr.Rows()), true))
+	require.Zero(t, have.InUseBytes)
+	require.Equal(t, have.AllocObjects, have.FreedObjects+have.ImplicitObjects)
+	require.Empty(t, tr.Drops())
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernels
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// results are what a kernel's machines have shown last, in testdata/results: the table
+// of docs/kernels.md is made of these files, and of nothing else.
+type results struct {
+	Release string `json:"release"` // as uname -r says
+	// Facts are what the tests that passed have told, by test and by what it is about.
+	Facts map[string]map[string]string `json:"facts"`
+}
+
+const resultsDir = "testdata/results"
+
+// tells is a line on stdout by which a test in the machine tells a fact.
+const tells = "fact: "
+
+// tell is for a test in the machine: it is kept when the test passes. The name is that
+// of the row of the table.
+func tell(t *testing.T, fact, format string, args ...any) {
+	t.Helper()
+	test, _, _ := strings.Cut(t.Name(), "/")
+	line, err := json.Marshal([]string{test, fact, fmt.Sprintf(format, args...)})
+	require.NoError(t, err)
+	fmt.Printf("%s%s\n", tells, line)
+}
+
+var (
+	told   = regexp.MustCompile(`(?m)` + tells + `(\[.*\])$`)
+	passed = regexp.MustCompile(`(?m)^--- PASS: (Test\w+) \(`)
+)
+
+// keep brings the results of a kernel up to date: those of the tests that were to run.
+// Of one that has failed nothing is left.
+func keep(t *testing.T, kernel, release, stdout string, tests []string) {
+	t.Helper()
+	r := readResults(t, kernel)
+	if r.Release != release {
+		r = results{Release: release}
+	}
+	if r.Facts == nil {
+		r.Facts = map[string]map[string]string{}
+	}
+	ok := map[string]bool{}
+	for _, m := range passed.FindAllStringSubmatch(stdout, -1) {
+		ok[m[1]] = true
+	}
+	for _, name := range tests {
+		delete(r.Facts, "Test"+name)
+		if ok["Test"+name] {
+			r.Facts["Test"+name] = map[string]string{}
+		}
+	}
+	for _, m := range told.FindAllStringSubmatch(stdout, -1) {
+		var fact [3]string
+		require.NoError(t, json.Unmarshal([]byte(m[1]), &fact), m[1])
+		if ok[fact[0]] {
+			r.Facts[fact[0]][fact[1]] = fact[2]
+		}
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(resultsDir, 0o755))
+	require.NoError(t, os.WriteFile(resultsFile(kernel), append(text, '\n'), 0o644))
+}
+
+func resultsFile(kernel string) string { return filepath.Join(resultsDir, kernel+".json") }
+
+// readResults returns nothing for a kernel that never ran.
+func readResults(t *testing.T, kernel string) (r results) {
+	t.Helper()
+	text, err := os.ReadFile(resultsFile(kernel))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r
+	}
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &r), resultsFile(kernel))
+	return r
+}
