@@ -267,3 +267,30 @@ func BenchmarkEvaluate(b *testing.B) {
 		a.Evaluate(now + second)
 	}
 }
+
+// TestACallIsNoWaitForWhatIsOlder: nobody asks for what these ranks issue every 20 s, and
+// one is seen in the middle of its newest call, which has just begun.
+func TestACallIsNoWaitForWhatIsOlder(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		a := analyzer(t)
+		now := 1000 * second
+		for n := range 3 {
+			o := Observation{At: now, Process: Process{ID: uint64(n + 1)}, Communicator: world, Rank: n, Issued: 3, State: Running, Late: late}
+			for i := range Time(3) {
+				enter := now - (2-i)*20*second
+				o.Operations = append(o.Operations, Operation{Seq: uint64(i + 1), Kind: AllReduce, Peer: None, Enter: enter, Return: enter + 1})
+			}
+			if n < 2 {
+				o.Operations[2].Return = 0
+			}
+			if late && n == 2 {
+				o.Operations[2].Return = 0
+			}
+			observe(t, a, o)
+		}
+		require.Empty(t, a.Suspects(now), "late: %t", late)
+		require.Empty(t, a.Evaluate(now), "late: %t", late)
+		// When the call does not come back, it is one.
+		require.Len(t, a.Evaluate(now+2*second), 1, "late: %t", late)
+	}
+}

@@ -120,7 +120,7 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 		return nil
 	}
 	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
-	isPending := false
+	var waits Time // since when somebody does
 	for _, m := range members {
 		if m.State.IsDead() {
 			s.missing = append(s.missing, m)
@@ -132,10 +132,12 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 			entered, s.kind = op.Enter, op.Kind
 		}
 		s.since = max(s.since, entered)
-		isPending = isPending || m.waits(now)
+		if op := m.firstPending(now); op != nil && (waits == 0 || op.Enter < waits) {
+			waits = op.Enter
+		}
 	}
-	s.since = max(s.since, latestDone(members))
-	if !isPending {
+	s.since = max(s.since, latestDone(members), waits)
+	if waits == 0 {
 		return nil // issued, and nobody asks for it
 	}
 	a.order(s)
@@ -202,16 +204,20 @@ func latestDone(members []*member) (t Time) {
 }
 
 // waits: the rank is known to wait for one of its collectives now.
-func (m *member) waits(now Time) bool {
+func (m *member) waits(now Time) bool { return m.firstPending(now) != nil }
+
+// firstPending is the oldest collective that it waits for now; nil: none. Older ones may
+// not be known to be done either, because nobody asks for them.
+func (m *member) firstPending(now Time) *Operation {
 	if m.State.IsDead() {
-		return false
+		return nil
 	}
-	for _, op := range m.Operations {
-		if !op.Kind.IsPeer() && op.isPending(now-fresh) {
-			return true
+	for i := range m.Operations {
+		if op := &m.Operations[i]; !op.Kind.IsPeer() && op.isPending(now-fresh) {
+			return op
 		}
 	}
-	return false
+	return nil
 }
 
 // idle compares ranks whose numbers cannot be compared: who waits, waits for those who
@@ -219,17 +225,12 @@ func (m *member) waits(now Time) bool {
 func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 	s := &stuck{comm: c, peer: None, late: true}
 	for _, m := range members {
+		op := m.firstPending(now)
 		switch {
-		case m.waits(now):
+		case op != nil:
 			s.waiting = append(s.waiting, m)
-			for _, op := range m.Operations {
-				if op.Kind.IsPeer() || op.DoneBy != 0 {
-					continue
-				}
-				s.kind, s.seq = op.Kind, op.Seq
-				s.since = max(s.since, op.Enter)
-				break
-			}
+			s.kind, s.seq = op.Kind, op.Seq
+			s.since = max(s.since, op.Enter)
 		case m.State.IsDead() || m.Issued == m.Done && m.Issued > 0:
 			s.missing = append(s.missing, m)
 			s.since = max(s.since, m.advanced)

@@ -78,7 +78,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 	}
 	i := &instance{logger: gc.Logger(), told: map[string]bool{}, ended: map[communicatorKey]time.Time{}, identities: identities{
 		inspector: inspector{procfs: o.cfg.ProcFS, maps: o.cfg.Maps, files: map[fileKey]inspected{}},
-		known:     map[communicatorKey]*answer{}, ours: map[uint64]uint64{},
+		known:     map[communicatorKey]*answer{}, ours: map[uint64]uint64{}, opened: map[uint32]*opened{},
 	}}
 	for _, p := range points {
 		if p.Library == libraryNames[0] && strings.HasPrefix(p.Symbol, "nccl") {

@@ -107,6 +107,16 @@ type identities struct {
 	// ours are the identities that our programs made, by NCCL's hash: ranks that were
 	// seen from the beginning tell those of the others.
 	ours map[uint64]uint64
+	// opened are the processes that were asked in this pass: one may have thousands of
+	// communicators.
+	opened map[uint32]*opened
+}
+
+// opened is a process whose communicators are read.
+type opened struct {
+	library *Library
+	memory  *os.File
+	err     error // of the library or the memory; then nothing is read
 }
 
 type communicatorKey struct{ process, handle, created uint64 }
@@ -150,7 +160,7 @@ func (i *identities) ask(r request, now time.Time, pass int) (*Identity, error) 
 	return &a.Identity, nil
 }
 
-// forget drops those that no row of this pass was about.
+// forget drops those that no row of this pass was about, and closes what was opened.
 func (i *identities) forget(pass int) {
 	for key, a := range i.known {
 		if a.pass != pass {
@@ -160,20 +170,34 @@ func (i *identities) forget(pass int) {
 	if len(i.ours) > 4*len(i.known)+1024 {
 		clear(i.ours) // of jobs long ago; it is filled by those that come
 	}
+	for _, o := range i.opened {
+		if o.memory != nil {
+			o.memory.Close()
+		}
+	}
+	clear(i.opened)
 }
 
 func (i *identities) read(r request) (Identity, error) {
-	library, _, err := i.of(r.pid)
-	if err != nil {
-		return Identity{}, err
+	o := i.opened[r.pid]
+	if o == nil {
+		o = i.open(r.pid)
+		i.opened[r.pid] = o
 	}
-	if library.layout != nil {
-		return Identity{}, library.layout
+	if o.err != nil {
+		return Identity{}, o.err
 	}
-	memory, err := os.Open(filepath.Join(i.procfs, strconv.FormatUint(uint64(r.pid), 10), "mem"))
-	if err != nil {
-		return Identity{}, err
+	return o.library.Identify(o.memory, r.handle)
+}
+
+// open looks which NCCL a process has, and opens its memory.
+func (i *identities) open(pid uint32) *opened {
+	o := &opened{}
+	if o.library, _, o.err = i.of(pid); o.err != nil {
+		return o
 	}
-	defer memory.Close()
-	return library.Identify(memory, r.handle)
+	if o.err = o.library.layout; o.err == nil {
+		o.memory, o.err = os.Open(filepath.Join(i.procfs, strconv.FormatUint(uint64(pid), 10), "mem"))
+	}
+	return o
 }
