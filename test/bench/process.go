@@ -130,3 +130,32 @@ func (c *child) usage() (usage, error) {
 	}
 	return u, nil
 }
+
+// mapBytes is the memory of the eBPF maps that a process has open, as the kernel tells it.
+func (c *child) mapBytes() (sum int64, err error) {
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", c.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	seen := map[string]bool{}
+	for _, path := range paths {
+		b, _ := os.ReadFile(path) // it may be closed by now
+		values := map[string]string{}
+		for line := range strings.Lines(string(b)) {
+			name, value, _ := strings.Cut(line, ":")
+			values[name] = strings.TrimSpace(value)
+		}
+		if id := values["map_id"]; id != "" && values["memlock"] != "" && !seen[id] {
+			seen[id] = true
+			n, err := strconv.ParseInt(values["memlock"], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("%s: memlock %q: %w", path, values["memlock"], err)
+			}
+			sum += n
+		}
+	}
+	if sum == 0 {
+		return 0, fmt.Errorf("read the memory of the maps of process %d: it has none open", c.cmd.Process.Pid)
+	}
+	return sum, nil
+}

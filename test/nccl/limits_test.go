@@ -15,8 +15,8 @@ import (
 )
 
 // many runs one process with so many communicators of one rank, each of which is called
-// again and again.
-func many(t *testing.T, communicators int) {
+// again and again. It returns the process.
+func many(t *testing.T, communicators int) int {
 	t.Helper()
 	l := libraries(t)
 	dir := t.TempDir()
@@ -30,6 +30,7 @@ func many(t *testing.T, communicators int) {
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	require.True(t, bufio.NewScanner(stdout).Scan(), "the program did not come to its calls")
+	return cmd.Process.Pid
 }
 
 // TestFullTableIsSaid: what does not fit is counted, and the rest is right.

@@ -24,7 +24,12 @@ import (
 
 // igGPU runs the product on processes, and gives each line of JSON to see until that says
 // that it has seen enough. It returns what was logged.
-func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) {
+func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) string {
+	t.Helper()
+	return igGPUWith(t, pids, "json", see)
+}
+
+func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, logged string) bool) string {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	program, err := filepath.Abs("../../bin/ig-gpu")
@@ -32,7 +37,7 @@ func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) 
 	_, err = os.Stat(program)
 	require.NoError(t, err, "run make build")
 	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ",")
-	cmd := exec.Command(program, "run", "nccl_trace", "--host", "--pid", list, "-o", "json")
+	cmd := exec.Command(program, "run", "nccl_trace", "--host", "--pid", list, "-o", output)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var mu sync.Mutex
@@ -70,6 +75,19 @@ func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) 
 	<-read
 	cmd.Wait()
 	require.True(t, enough, "not seen in %v; logged: %s", patience, told())
+	return told()
+}
+
+// TestProductTellsOfThousandsOfRanks, of one process that has more communicators than
+// there is room for, made before attach: those that fit are told, and that some do not is
+// said once.
+func TestProductTellsOfThousandsOfRanks(t *testing.T) {
+	const room = 16384 // MAX_COMMUNICATORS
+	pid := many(t, room+616)
+	logged := igGPUWith(t, []int{pid}, "collectives:json,communicators:none,operations:none,peers:none,hangs:json,drops:json", func(line []byte, _ string) bool {
+		return bytes.Count(line, []byte(`"rank":0`)) == room && bytes.Count(line, []byte(`"communicator":"0x`)) == room
+	})
+	require.Equal(t, 1, strings.Count(logged, "communicators_full"), "%s", logged)
 }
 
 // TestProductNamesLateRanks: the ranks of a job that runs already have their numbers, and
