@@ -19,6 +19,7 @@ import (
 	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
 	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	profilesv1 "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	logsrecords "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -35,6 +36,9 @@ type backend struct {
 	otlp     int64             // sum of alloc_space over OTLP
 	ooms     int
 	requests int
+	records  []*logsrecords.LogRecord // in the order of their coming
+	// withoutProfiles: it answers that it takes none over OTLP.
+	withoutProfiles bool
 }
 
 func newBackend(t *testing.T) *backend {
@@ -84,6 +88,10 @@ func (b *backend) Push(_ context.Context, r *connect.Request[pushv1.PushRequest]
 }
 
 func (b *backend) profiles(w http.ResponseWriter, r *http.Request) {
+	if b.withoutProfiles {
+		http.NotFound(w, r)
+		return
+	}
 	request := &profilesv1.ExportProfilesServiceRequest{}
 	if !read(w, r, request) {
 		return
@@ -112,6 +120,9 @@ func (b *backend) logs(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.ooms += len(request.ResourceLogs)
+		for _, r := range request.ResourceLogs {
+			b.records = append(b.records, r.ScopeLogs[0].LogRecords...)
+		}
 	}
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package export is the Inspektor Gadget operator that sends what a gadget found to
-// servers while it runs: profiles to Pyroscope and to OpenTelemetry receivers, refused
-// allocations as OpenTelemetry logs.
+// servers while it runs: profiles to Pyroscope and to OpenTelemetry receivers; refused
+// allocations, and verdicts on ranks of NCCL that wait, as OpenTelemetry logs.
 //
 //	rows (each second) → window (10 s) → series → encoded requests → queue → server
 //
@@ -128,7 +128,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		}
 		values = o.global
 	}
-	if rows.Find(gc.GetDataSources()) == nil {
+	if sources := gc.GetDataSources(); rows.Find(sources) == nil && sources[hangs] == nil {
 		return nil, nil
 	}
 	s, err := parse(values)
@@ -149,7 +149,7 @@ type instance struct {
 
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
-	recorder *window.Recorder
+	recorder *window.Recorder // nil: the gadget has no rows
 	started  bool
 	ended    bool
 }
@@ -161,6 +161,9 @@ func (*instance) Name() string { return operatorName }
 func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if !i.enabled() {
 		return nil
+	}
+	if source := gc.GetDataSources()[hangs]; source != nil {
+		return i.subscribeHangs(gc, source)
 	}
 	var ok bool
 	if i.stacks, ok = symbolize.FromContext(gc); !ok {
@@ -186,7 +189,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 
 func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 	source := gc.GetDataSources()["ooms"]
-	if source == nil || !i.sender.TakesOOMs() {
+	if source == nil || !i.sender.TakesLogs() {
 		return nil
 	}
 	ooms, err := rows.BindOOMs(source)
@@ -239,11 +242,11 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 
 // Start begins to encode.
 func (i *instance) Start(gc operators.GadgetContext) error {
-	if !i.enabled() {
+	if i.sender == nil {
 		return nil
 	}
 	var gpu func(profile.Process, int32) string
-	if i.cfg.GPUs != nil {
+	if i.cfg.GPUs != nil && i.recorder != nil {
 		var err error
 		if i.gpus, err = i.cfg.GPUs(); err != nil {
 			gc.Logger().Debugf("export: no profile tells its GPU: %v", err)
@@ -296,7 +299,7 @@ func (i *instance) end(last bool) (forgotten int64) {
 	}
 	i.ended = true
 	i.mu.Unlock()
-	if i.started && last {
+	if i.started && last && i.recorder != nil {
 		i.sender.Put(i.recorder.Close(time.Now()))
 	}
 	if i.recorder == nil {

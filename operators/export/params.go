@@ -78,7 +78,7 @@ func Params() api.Params {
 	add(paramOTLPToken, "OTLP token", "File with a bearer token")
 	add(paramOTLPHeaders, "OTLP headers", "File with further headers, \"Name: value\" in each line (or $"+envHeaders+")")
 	add(paramOTLPCA, "OTLP CA", "File with the certificates to trust instead of the system's, in PEM")
-	add(paramLogs, "OTLP logs", "Send each refused allocation as a log", value(api.TypeBool, "true"))
+	add(paramLogs, "OTLP logs", "Send each refused allocation, and each verdict on ranks of NCCL that wait, as a log", value(api.TypeBool, "true"))
 	add(paramInterval, "Export interval", "How long a window is", value(api.TypeDuration, "10s"))
 	add(paramQueue, "Export queue", "Most memory for what could not be sent yet, for each receiver, e.g. 64MiB; then the oldest is dropped", value(api.TypeString, "64MiB"))
 	add(paramInuse, "Export in-use", "Send what is in use as well, as the profile cuda_inuse; do not add it up over time", value(api.TypeBool, "true"))

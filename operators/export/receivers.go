@@ -14,7 +14,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 )
 
 // Names of receivers in messages.
@@ -76,7 +75,8 @@ func (r *otlpReceiver) window(w window.Window) {
 	}
 }
 
-// logSender sends refused allocations to where the OTLP profiles go.
+// logSender sends events to where the OTLP profiles go: refused allocations, and verdicts
+// on ranks that wait.
 type logSender struct {
 	encoder otlp.Encoder
 	queue   *queue.Queue[*logsv1.ExportLogsServiceRequest]
@@ -88,7 +88,6 @@ func (*logSender) window(window.Window)                    {}
 func (l *logSender) stats() queue.Stats                    { return l.queue.Stats() }
 func (l *logSender) close(ctx context.Context) queue.Stats { return l.queue.Close(ctx) }
 
-func (l *logSender) put(o profile.OOM) {
-	request := l.encoder.OOM(o)
+func (l *logSender) put(request *logsv1.ExportLogsServiceRequest) {
 	l.queue.Put(request, int64(proto.Size(request)))
 }

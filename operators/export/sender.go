@@ -48,8 +48,10 @@ type Log interface {
 type SenderConfig struct {
 	Register Register // may be nil
 	Log      Log
-	// Logs: refused allocations are sent as well.
+	// Logs: refused allocations and verdicts are sent as well.
 	Logs bool
+	// NoProfiles: there are none, so that only a receiver of logs is asked.
+	NoProfiles bool
 }
 
 // Sender sends windows to the receivers that the parameters name. Each has a queue
@@ -99,8 +101,8 @@ func (s *Sender) Enabled() bool { return s.enabled() }
 // Interval is how long a window is to be.
 func (s *Sender) Interval() time.Duration { return s.interval }
 
-// TakesOOMs says whether OOM sends anything.
-func (s *Sender) TakesOOMs() bool { return s.logs != nil }
+// TakesLogs says whether OOM and Hang send anything.
+func (s *Sender) TakesLogs() bool { return s.logs != nil }
 
 // Start begins to encode. gpu gives the UUID of a process's CUDA device, "" where it
 // is not known; it may be nil.
@@ -138,7 +140,14 @@ func (s *Sender) Put(w window.Window) {
 // OOM sends a refused allocation.
 func (s *Sender) OOM(o profile.OOM) {
 	if s.logs != nil {
-		s.logs.put(o)
+		s.logs.put(s.logs.encoder.OOM(o))
+	}
+}
+
+// Hang sends a verdict on ranks that wait for each other.
+func (s *Sender) Hang(h profile.Hang) {
+	if s.logs != nil {
+		s.logs.put(s.logs.encoder.Hang(h))
 	}
 }
 
@@ -160,7 +169,7 @@ func (s *Sender) Close(limit time.Duration) {
 func (s *Sender) warn(format string, args ...any) { s.cfg.Log.Warnf("export: "+format, args...) }
 
 func (s *Sender) connect() error {
-	if s.pyroscope != nil {
+	if s.pyroscope != nil && !s.cfg.NoProfiles {
 		client := pyroscope.NewClient(s.pyroscope)
 		s.release = append(s.release, client.Close)
 		s.receivers = append(s.receivers, &pyroscopeReceiver{
@@ -178,6 +187,9 @@ func (s *Sender) connect() error {
 			return fmt.Errorf("--%s: %w", paramOTLP, err)
 		}
 		s.release = append(s.release, client.Close)
+		if s.cfg.NoProfiles {
+			return s.connectLogs(client)
+		}
 		s.receivers = append(s.receivers, &otlpReceiver{
 			encoder: otlp.Encoder{Levels: s.inuse},
 			queue:   queue.New(queue.Config[*profilesv1.ExportProfilesServiceRequest]{Name: nameOTLP, Send: client.Profiles, MaxBytes: s.queueBytes, Warn: s.warn}),
@@ -185,7 +197,7 @@ func (s *Sender) connect() error {
 		if err := s.check(nameOTLP, paramOTLP, s.otlp, client.Check); err != nil {
 			return err
 		}
-		s.connectLogs(client)
+		return s.connectLogs(client)
 	}
 	return nil
 }
@@ -193,20 +205,27 @@ func (s *Sender) connect() error {
 // maxLogBytes is room for thousands of refused allocations.
 const maxLogBytes = 4 << 20
 
-func (s *Sender) connectLogs(client *otlp.Client) {
+func (s *Sender) connectLogs(client *otlp.Client) error {
 	if !s.sendLogs || !s.cfg.Logs {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
-	if !client.TakesLogs(ctx) {
-		s.cfg.Log.Infof("export: %s does not take logs: refused allocations are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
-		return
+	if s.cfg.NoProfiles {
+		if err := s.check(nameLogs, paramOTLP, s.otlp, client.CheckLogs); err != nil {
+			return err
+		}
+	} else {
+		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+		defer cancel()
+		if !client.TakesLogs(ctx) {
+			s.cfg.Log.Infof("export: %s does not take logs: refused allocations and verdicts are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
+			return nil
+		}
 	}
 	s.logs = &logSender{queue: queue.New(queue.Config[*logsv1.ExportLogsServiceRequest]{
 		Name: nameLogs, Send: client.Logs, MaxBytes: maxLogBytes, Warn: s.warn,
 	})}
 	s.receivers = append(s.receivers, s.logs)
+	return nil
 }
 
 func (s *Sender) check(name, param string, e *remote.Endpoint, ask func(context.Context) (unreachable, refused error)) error {

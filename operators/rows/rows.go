@@ -160,6 +160,15 @@ type processFields struct {
 }
 
 func bindProcess(ds datasource.DataSource) (processFields, error) {
+	f, err := bindProcessAlone(ds)
+	if err == nil && f.stackID == nil {
+		err = fmt.Errorf("data source %s lacks stack_id", ds.Name())
+	}
+	return f, err
+}
+
+// bindProcessAlone is for rows without a stack of the gadget's.
+func bindProcessAlone(ds datasource.DataSource) (processFields, error) {
 	f := processFields{
 		id: ds.GetField("process"), pid: ds.GetField("proc.pid"), comm: ds.GetField("proc.comm"),
 		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"), container: ds.GetField("k8s.containerName"),
@@ -167,8 +176,8 @@ func bindProcess(ds datasource.DataSource) (processFields, error) {
 		node:             ds.GetField("k8s.node"), workload: ds.GetField("k8s.owner.name"),
 		stackID: ds.GetField("stack_id"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
 	}
-	if f.id == nil || f.pid == nil || f.stackID == nil {
-		return f, fmt.Errorf("data source %s lacks process, proc.pid or stack_id", ds.Name())
+	if f.id == nil || f.pid == nil {
+		return f, fmt.Errorf("data source %s lacks process or proc.pid", ds.Name())
 	}
 	return f, nil
 }

@@ -319,9 +319,10 @@ func TestAStoppedRankIsNamedUntilItGoesOn(t *testing.T) {
 	}
 }
 
-// TestAnEndedRankIsNamed, in the table, too.
+// TestAnEndedRankIsNamed, in the table, and to who receives logs, too.
 func TestAnEndedRankIsNamed(t *testing.T) {
-	g := start(t, "4s")
+	receiver := receiveLogs(t)
+	g := start(t, "4s", "--otlp-endpoint", receiver.URL, "--otlp-protocol", "http", "--node", "n1")
 	j := g.run("--story", "training")
 	g.wait("collectives", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 })
 	require.NoError(t, unix.Kill(int(j.pids[2]), unix.SIGKILL))
@@ -329,6 +330,15 @@ func TestAnEndedRankIsNamed(t *testing.T) {
 	g.wait("table", func() bool { return len(g.ranks) == 3 && g.ranks[0].Verdict == "dead" && g.ranks[0].Rank == 2 })
 	t.Log(verdict.Text)
 	require.Contains(t, verdict.Text, "rank 2 of 3 has ended, before ")
+	g.wait("log", func() bool { return receiver.find("dead", "ERROR", verdict.Text) != nil })
+	record := receiver.find("dead", "ERROR", verdict.Text)
+	require.Equal(t, "nccl.verdict", record.EventName)
+	attributes := map[string]string{}
+	for _, a := range record.Attributes {
+		attributes[a.Key] = a.Value.GetStringValue()
+	}
+	require.Equal(t, g.name, attributes["nccl.communicator.name"])
+	require.Equal(t, "gone", attributes["nccl.rank.state"])
 }
 
 // TestHealthyJobsHaveNoVerdict, for as long as HEALTHY says: random jitter, and

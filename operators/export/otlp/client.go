@@ -102,6 +102,16 @@ func (c *Client) TakesLogs(ctx context.Context) bool {
 func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 	// Without a dictionary Pyroscope 1.21 takes nothing, also no empty request.
 	code, err := c.profiles(ctx, &collector.ExportProfilesServiceRequest{Dictionary: newDictionary().out})
+	return answered(code, err, "it does not take OTLP profiles (a collector needs --feature-gates=service.profilesSupport)")
+}
+
+// CheckLogs is Check for logs.
+func (c *Client) CheckLogs(ctx context.Context) (unreachable, refused error) {
+	code, err := c.logs(ctx, &logs.ExportLogsServiceRequest{})
+	return answered(code, err, "it does not take OTLP logs")
+}
+
+func answered(code code, err error, unknown string) (unreachable, refused error) {
 	switch code {
 	case codeUnreachable:
 		return err, nil
@@ -110,7 +120,7 @@ func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 	case codeForbidden:
 		return nil, fmt.Errorf("%w: these credentials may not write", err)
 	case codeUnknownPath:
-		return nil, fmt.Errorf("%w: it does not take OTLP profiles (a collector needs --feature-gates=service.profilesSupport)", err)
+		return nil, fmt.Errorf("%w: %s", err, unknown)
 	}
 	return nil, nil // an empty request may be refused as such
 }
