@@ -10,9 +10,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +29,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
 )
 
 // flushTimeout bounds what the end takes with a receiver that is away.
@@ -40,6 +44,8 @@ type options struct {
 	tls                   targets.TLS
 	verbose               bool
 	stale                 time.Duration
+	hang, straggler       time.Duration
+	hangs                 bool
 	values                map[string]*string // of the exports' parameters, by flag
 }
 
@@ -81,10 +87,19 @@ func run(args []string) error {
 		cfg.Sender = feed.Sender(sender)
 		sender.Start(nil)
 	}
+	progress := &ranks.Store{}
+	if cfg.Ranks, err = ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Tell: func(h profile.Hang) {
+		tell(os.Stdout, h)
+		if sender.Enabled() {
+			sender.Hang(h)
+		}
+	}}); err != nil {
+		return err
+	}
 	values := o.params(metrics.PublishParams())
 	if values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != "" {
 		cfg.Store = store
-		at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) })
+		at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) }, progress)
 		if err != nil {
 			return err
 		}
@@ -99,12 +114,24 @@ func run(args []string) error {
 			}
 		}()
 	}
-	if cfg.Sender == nil && cfg.Store == nil {
-		return errors.New("nothing to do: say where to send what is collected: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint")
+	if cfg.Sender == nil && cfg.Store == nil && !o.hangs {
+		return errors.New("nothing to do: say where to send what is collected: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint; or --hangs")
 	}
+	var judging sync.WaitGroup
+	judging.Go(func() { cfg.Ranks.Run(ctx) })
 	err = follow.Run(ctx, source, cfg)
+	stop()
+	judging.Wait()
+	if refused := cfg.Ranks.Refused(); refused > 0 {
+		log.Warnf("%d observations of ranks were not judged: too many ranks, or contradictions", refused)
+	}
 	sender.Close(flushTimeout)
 	return err
+}
+
+// tell a verdict on ranks of NCCL, for people.
+func tell(to io.Writer, h profile.Hang) {
+	fmt.Fprintf(to, "%s %-7s %-9s %s\n", h.Time.UTC().Format("2006-01-02T15:04:05.000Z"), h.Event, h.Reason, h.Text)
 }
 
 func parse(args []string) (*options, error) {
@@ -129,12 +156,18 @@ func parse(args []string) (*options, error) {
 		}
 	}
 	flags.DurationVar(&o.stale, "metrics-stale", time.Minute, "How long the metrics of a node that does not answer stay")
+	flags.BoolVar(&o.hangs, "hangs", false, "Run also when nothing is sent anywhere: who keeps collectives of NCCL waiting is told on stdout in any case")
+	flags.DurationVar(&o.hang, "hang", 30*time.Second, "Say who is missing when ranks on any node have waited for so long in a collective of NCCL")
+	flags.DurationVar(&o.straggler, "straggler", 100*time.Millisecond, "Call a rank a straggler that comes so much later than the others, at the median; more than what clocks and connections of nodes differ by")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
 	flags.Usage = func() {
 		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	if o.hang <= 0 || o.straggler <= 0 {
+		return nil, errors.New("--hang and --straggler want a duration above 0")
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))

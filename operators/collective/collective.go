@@ -145,6 +145,16 @@ func (s State) String() string {
 	return "state " + strconv.Itoa(int(s))
 }
 
+// ParseState is the inverse of String; Unknown for other names.
+func ParseState(name string) State {
+	for i, n := range stateNames {
+		if n == name {
+			return State(i)
+		}
+	}
+	return Unknown
+}
+
 // IsDead: it will not come by itself.
 func (s State) IsDead() bool {
 	switch s {

@@ -294,3 +294,18 @@ func TestACallIsNoWaitForWhatIsOlder(t *testing.T) {
 		require.Len(t, a.Evaluate(now+2*second), 1, "late: %t", late)
 	}
 }
+
+// TestQuietRanksAreThoseThatOthersElsewhereMayWaitFor, and not who waits itself, or whose
+// communicator is all here.
+func TestQuietRanksAreThoseThatOthersElsewhereMayWaitFor(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	idle, waiting, busy := done(rank(0, 487, now, now)), rank(1, 487, now, now), done(rank(2, 487, now, now))
+	observe(t, a, idle, waiting)
+	require.Empty(t, a.Quiet(now+second/4), "it has only just issued something")
+	quiet := a.Quiet(now + second)
+	require.Len(t, quiet, 1)
+	require.Equal(t, idle.Process, quiet[0])
+	observe(t, a, busy)
+	require.Empty(t, a.Quiet(now+second), "all of the communicator are here")
+}

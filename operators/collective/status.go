@@ -12,8 +12,10 @@ type Status struct {
 	State        State
 	Wchan        string
 	Stack        []string
-	Late         bool
-	At           Time
+	// StackIsLast as in Observation.
+	StackIsLast bool
+	Late        bool
+	At          Time
 	// Newest operation of any kind; its Seq is 0 when there was none.
 	Newest Operation
 	// Issued collectives, and when the newest one was; Done as in Observation.
@@ -58,7 +60,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
-		Stack: m.Stack, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
+		Stack: m.Stack, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
 		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt}
 	var first *Operation
 	for i := range m.Operations {
@@ -121,4 +123,24 @@ func (a *Analyzer) Suspects(now Time) []Process {
 		}
 	}
 	return slices.Clip(out)
+}
+
+// Quiet are the processes for which ranks elsewhere may wait: not all ranks of their
+// communicator are observed, and they have issued nothing for a part of the threshold and
+// wait for nothing. Where they are is worth one look, for who knows the other ranks.
+func (a *Analyzer) Quiet(now Time) (out []Process) {
+	seen := map[processKey]bool{}
+	for _, c := range a.sorted() {
+		if c.Size <= len(c.members) {
+			continue
+		}
+		for _, m := range c.sorted() {
+			n := len(m.Operations)
+			if key := m.Process.key(); !seen[key] && m.ended == 0 && n > 0 && now-m.Operations[n-1].Enter >= Time(a.cfg.Hang)/2 && !m.waits(now) {
+				seen[key] = true
+				out = append(out, m.Process)
+			}
+		}
+	}
+	return out
 }

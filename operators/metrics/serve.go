@@ -41,14 +41,14 @@ func PublishParams() api.Params {
 
 // Publish publishes a store of several nodes, in the ways that the parameters name,
 // until stop is called, which pushes a last time. at is nil without a scrape endpoint.
-// warn is told about failed pushes.
-func Publish(values api.ParamValues, store *Store, queues *queue.Registry, warn func(string)) (at net.Addr, stop func(context.Context) error, err error) {
+// warn is told about failed pushes. sources are further metrics.
+func Publish(values api.ParamValues, store *Store, queues *queue.Registry, warn func(string), sources ...Source) (at net.Addr, stop func(context.Context) error, err error) {
 	s, err := parse(func(key string) string { return values[key] })
 	if err != nil {
 		return nil, nil, err
 	}
 	s.nodes = true
-	p, err := newPublisher(s, &content{store: store, queues: queues}, warn)
+	p, err := newPublisher(s, &content{store: store, queues: queues, sources: sources}, warn)
 	if err != nil {
 		return nil, nil, err
 	}

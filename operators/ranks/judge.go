@@ -4,6 +4,7 @@ package ranks
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -34,8 +35,7 @@ const (
 func (i *instance) judge(ctx context.Context, now collective.Time) {
 	i.mu.Lock()
 	i.observe(now)
-	suspects := i.analyzer.Suspects(now)
-	i.dump(ctx, suspects, now)
+	i.dump(ctx, i.analyzer.Suspects(now), i.analyzer.Quiet(now), now)
 	events := i.analyzer.Evaluate(now)
 	for _, e := range events {
 		i.waiting = append(i.waiting, found{e, now})
@@ -137,14 +137,7 @@ func (i *instance) observe(now collective.Time) {
 		default:
 			o.State = collective.Running
 		}
-		switch r.inactive {
-		case "aborted":
-			o.State = collective.Aborted
-		case "destroyed", "finalized":
-			if r.inactive == "destroyed" {
-				o.State = collective.Destroyed
-			}
-		}
+		o.State = r.end(o.State)
 		o.Stack, o.StackIsLast = i.stackOf(r, p)
 		if n := len(o.Operations); n > 0 && len(o.Stack) > 0 {
 			o.Operations[n-1].Line = o.Stack[0]
@@ -196,21 +189,26 @@ func (i *instance) forget(now collective.Time) {
 }
 
 // dump has the Python stacks of suspects read, in the background. Whoever is judged
-// before that is done is shown with the last stack that the gadget saw.
-func (i *instance) dump(ctx context.Context, suspects []collective.Process, now collective.Time) {
+// before that is done is shown with the last stack that the gadget saw. Of the quiet ones
+// nobody here knows that they are waited for: they are read once.
+func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Process, now collective.Time) {
 	if i.cfg.Dump == nil {
 		return
 	}
 	var pids []uint32
 	var ids []uint64
-	for _, s := range suspects {
-		p := i.processes[s.ID]
-		if p == nil || p.gone || p.dumping || p.dumped != 0 && now-p.dumped < again && p.dumped >= p.changed || len(pids) == maxDumped {
-			continue
+	add := func(all []collective.Process, again collective.Time) {
+		for _, s := range all {
+			p := i.processes[s.ID]
+			if p == nil || p.gone || p.dumping || p.dumped != 0 && now-p.dumped < again && p.dumped >= p.changed || len(pids) == maxDumped {
+				continue
+			}
+			p.dumping = true
+			pids, ids = append(pids, p.pid), append(ids, s.ID)
 		}
-		p.dumping = true
-		pids, ids = append(pids, p.pid), append(ids, s.ID)
 	}
+	add(suspects, again)
+	add(quiet, math.MaxInt64)
 	if len(pids) == 0 {
 		return
 	}

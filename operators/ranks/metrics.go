@@ -48,7 +48,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 		for r := range s.runs {
 			for n := range r.ranks {
 				rank := &r.ranks[n]
-				process := metrics.ProcessAttributes(r.process(rank.Process))
+				process := r.attributes(rank.Process)
 				for _, m := range rank.Metrics(r.toWall) {
 					o.ObserveFloat64(instruments[m.Instrument], m.Value, metric.WithAttributes(attributes(process, m.Labels)...))
 				}
@@ -58,7 +58,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 				for _, c := range culprits(v) {
 					labels := [][2]string{{"reason", string(v.Reason)}, {"communicator", v.Communicator.ID()},
 						{"communicator_name", v.Communicator.Name}, {"rank", strconv.Itoa(c.Rank)}}
-					set := metric.WithAttributes(attributes(metrics.ProcessAttributes(r.process(c.Process)), labels)...)
+					set := metric.WithAttributes(attributes(r.attributes(c.Process), labels)...)
 					o.ObserveInt64(verdicts, 1, set)
 					o.ObserveFloat64(waited, v.Waited(r.now).Seconds(), set)
 				}
@@ -87,6 +87,15 @@ func attributes(process []attribute.KeyValue, labels [][2]string) []attribute.Ke
 		out = append(out, attribute.String(l[0], oneLine(l[1])))
 	}
 	return out
+}
+
+// attributes of a process; where the ranks of many nodes are known, with its node.
+func (r *storeRun) attributes(p collective.Process) []attribute.KeyValue {
+	all := metrics.ProcessAttributes(r.process(p))
+	if p.Node != "" {
+		all = append(all, attribute.String("k8s.node.name", oneLine(p.Node)))
+	}
+	return all
 }
 
 // process with its container, as labels name it.

@@ -58,6 +58,7 @@ var rankFieldList = []field{
 	{name: "late", width: "5", description: "The communicator is older than this run: numbers begin there", kind: api.Kind_Bool, hidden: true},
 	{name: "line", width: "50", description: "Innermost line of Python: where it is, or else where it issued its newest operation", kind: api.Kind_String},
 	{name: "stack", width: "100", description: "The whole stack, innermost line last", kind: api.Kind_String, hidden: true},
+	{name: "last", width: "5", description: "The line and stack are where it issued its newest operation, not where it is", kind: api.Kind_Bool, hidden: true},
 	{name: "process", width: "20", description: "Id of the process, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
 }
 
@@ -242,7 +243,7 @@ func (i *instance) table(ranks []collective.Status, open []collective.Verdict, n
 			"name": oneLine(s.Communicator.Name), "communicator": s.Communicator.ID(), "rank": int32(s.Rank), "size": int32(s.Communicator.Size),
 			"device": int32(s.Device), "issued": s.Issued, "done": s.Done, "operation": operation, "bytes": s.Newest.Bytes(),
 			"waits": waits, "waits_ns": waitsNS, "state": s.State.String(), "wchan": oneLine(s.Wchan), "verdict": string(reason),
-			"late": s.Late, "line": line, "stack": folded, "process": s.Process.ID}
+			"late": s.Late, "last": s.StackIsLast, "line": line, "stack": folded, "process": s.Process.ID}
 		rows = append(rows, r)
 	}
 	slices.SortStableFunc(rows, func(a, b ordered) int {
@@ -322,12 +323,6 @@ func (o *output) emitHangs(events []collective.Verdict, now collective.Time, mnt
 
 // hang is the row of a verdict.
 func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64) values {
-	event := "found"
-	if v.Cleared != 0 {
-		event = "cleared"
-	} else if v.Changed {
-		event = "changed"
-	}
 	waited := v.Waited(now)
 	operation := v.Kind.String()
 	if v.Kind == 0 {
@@ -337,7 +332,7 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 	for _, c := range v.Behind {
 		behind = append(behind, c.ID())
 	}
-	out := values{"event": event, "reason": string(v.Reason), "waited": duration(waited), "waited_ns": uint64(waited), "text": v.String(now),
+	out := values{"event": event(v), "reason": string(v.Reason), "waited": duration(waited), "waited_ns": uint64(waited), "text": v.String(now),
 		"communicator": v.Communicator.ID(), "name": v.Communicator.Name, "size": int32(v.Communicator.Size), "operation": operation, "seq": v.Seq,
 		"rank": int32(-1), "waiting": numbers(v.Waiting), "unseen": numbers(v.Unseen), "behind": strings.Join(behind, " "), "since_boot_ns": uint64(v.Since)}
 	for n, c := range v.Missing {

@@ -272,16 +272,10 @@ func (i *instance) put(r row) {
 func (i *instance) takePeers(reader *peersReader, all datasource.DataArray) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	fresh := map[rankKey][]collective.Progress{}
-	for n := range all.Len() {
-		key, p, err := reader.read(all.Get(n))
-		if err != nil {
-			i.warn("read a peer: %v", err)
-			return
-		}
-		if p.Kind.IsPeer() {
-			fresh[key] = append(fresh[key], p)
-		}
+	fresh, err := reader.all(all)
+	if err != nil {
+		i.warn("%v", err)
+		return
 	}
 	for key, progress := range fresh {
 		if r := i.rows[key]; r != nil {

@@ -99,7 +99,10 @@ func (g *gadget) emit(ranks []*simulated, now collective.Time) error {
 		if s.done {
 			done++
 		}
-		pid := uint32(s.process.Process.Pid)
+		pid := uint32(100 + s.rank)
+		if s.process.Process != nil {
+			pid = uint32(s.process.Process.Pid)
+		}
 		err = errors.Join(err, put(g.fields, d, values{
 			"process": uint64(s.rank) + 1, "communicator": uint64(0x1000), "identity": uint64(0xabcdef0123), "rank": int32(s.rank), "size": int32(3),
 			"proc.pid": pid, "proc.comm": "python3", "tid": pid, "state": "active", "collectives": s.issued,

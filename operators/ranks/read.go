@@ -25,6 +25,9 @@ type row struct {
 	inactive string          // aborted or destroyed
 	// container has only its names.
 	container profile.Process
+	// lines are of Python, innermost first, where the newest operation was called; of
+	// rows of other nodes alone.
+	lines []string
 }
 
 // reader binds the fields of the data source communicators.
@@ -206,4 +209,19 @@ func (r *peersReader) read(d datasource.Data) (rankKey, collective.Progress, err
 	p.Peer, p.Kind = int(peer), collective.ParseKind(op)
 	p.Done = min(p.Done, p.Issued)
 	return key, p, err
+}
+
+// all rows, by rank.
+func (r *peersReader) all(rows datasource.DataArray) (map[rankKey][]collective.Progress, error) {
+	fresh := map[rankKey][]collective.Progress{}
+	for n := range rows.Len() {
+		key, p, err := r.read(rows.Get(n))
+		if err != nil {
+			return nil, fmt.Errorf("read a peer: %w", err)
+		}
+		if p.Kind.IsPeer() {
+			fresh[key] = append(fresh[key], p)
+		}
+	}
+	return fresh, nil
 }

@@ -23,13 +23,14 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
 )
 
 // ErrNoRows says that a gadget has nothing for us.
-var ErrNoRows = errors.New("the gadget has no rows of allocations or samples")
+var ErrNoRows = errors.New("the gadget has no rows of allocations, samples or ranks")
 
 // ring is how many packets a daemon keeps to send again (pkg/gadget-service/
 // instance-manager, v0.55.0: RunGadget's eventBuffer).
@@ -50,6 +51,10 @@ type Config struct {
 	Node   string         // for rows that do not name theirs
 	Gadget string
 	Texts  *Texts // of all feeds
+	// Ranks is the node in a joiner of ranks of NCCL; nil: they are not joined.
+	Ranks *ranks.Node
+	// Warn tells what of a node could not be used; may be nil.
+	Warn func(error)
 	// IsNew: the instance began after this process did, so that all it has counted is
 	// to be sent. What others have counted before is not: an earlier process may have
 	// sent it.
@@ -216,18 +221,29 @@ func (f *Feed) failed(o profile.OOM, s metrics.Series) {
 	}
 }
 
+func (f *Feed) warn(err error) {
+	if f.cfg.Warn != nil {
+		f.cfg.Warn(err)
+	}
+}
+
 // Connect binds the data sources of a connection.
 func (f *Feed) Connect(info *api.GadgetInfo) (*Connection, error) {
 	c := &Connection{feed: f, sources: map[uint32]source{}, began: time.Now(), instance: info.GetAnnotations()[ig.AnnotationInstance]}
 	for _, ds := range info.GetDataSources() {
 		s, err := f.bind(ds)
+		if err == nil && s == nil {
+			s, err = f.bindRanks(ds)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read the gadget's data source %q: %w", ds.GetName(), err)
 		}
 		if s != nil {
 			c.sources[ds.GetId()] = s
-			_, isTable := s.(*table)
-			c.hasRows = c.hasRows || isTable
+			switch s.(type) {
+			case *table, *rankTable:
+				c.hasRows = true
+			}
 		}
 	}
 	if !c.hasRows {

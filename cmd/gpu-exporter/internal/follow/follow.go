@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
 )
 
 // Log is what users are told with.
@@ -31,6 +32,8 @@ type Log interface {
 type Config struct {
 	Sender feed.Sender    // nil: no profiles
 	Store  *metrics.Store // nil: no metrics
+	// Ranks judges those of NCCL on all nodes together; nil: nobody does.
+	Ranks *ranks.Joiner
 	// Instances are the names or ids to attach to; none: all that have rows.
 	Instances []string
 	Log       Log

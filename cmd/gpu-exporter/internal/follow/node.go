@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/throttle"
 )
 
 // maxMessage bounds what a daemon can make us hold at once: all rows of a table are
@@ -32,6 +33,7 @@ type node struct {
 	feeds map[string]*feed.Feed // by the instance's id; of the polling goroutine
 
 	connected bool // the daemon has answered
+	warned    throttle.Throttle
 }
 
 func (n *node) run(ctx context.Context) {

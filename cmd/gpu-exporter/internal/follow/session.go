@@ -172,11 +172,20 @@ func (s *session) attach(ctx context.Context, i instance) error {
 	}
 	f := s.node.feeds[i.id]
 	if f == nil {
-		f = feed.New(feed.Config{
+		cfg := feed.Config{
 			Sender: s.node.cfg.Sender, Store: s.node.cfg.Store, Node: s.node.target.Node, Gadget: i.gadget, Texts: s.node.texts,
 			// It was not listed before.
 			IsNew: s.node.isNew || s.polled,
-		})
+			Warn: func(err error) {
+				if suppressed, ok := s.node.warned.Pass(time.Now()); ok {
+					s.node.cfg.Log.Warnf("node %s: instance %s: %v (%d more like this)", s.node.target.Node, i.name, err, suppressed)
+				}
+			},
+		}
+		if joiner := s.node.cfg.Ranks; joiner != nil {
+			cfg.Ranks = joiner.Node(s.node.target.Node)
+		}
+		f = feed.New(cfg)
 	}
 	if _, err := f.Connect(info); err != nil {
 		return err

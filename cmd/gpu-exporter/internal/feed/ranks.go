@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+)
+
+// rankTable is one of nccl_trace's, of which the newest packet stands for all.
+type rankTable struct {
+	feed   *Feed
+	ds     datasource.DataSource
+	take   ranks.Take
+	packet datasource.PacketArray // nil: there was none
+}
+
+// bindRanks returns nil for data sources that are not of nccl_trace.
+func (f *Feed) bindRanks(announced *api.DataSource) (source, error) {
+	if f.cfg.Ranks == nil {
+		return nil, nil
+	}
+	switch announced.GetName() {
+	case "communicators", "peers", ranks.Collectives:
+	default:
+		return nil, nil
+	}
+	ds, err := datasource.NewFromAPI(announced)
+	if err != nil {
+		return nil, err
+	}
+	take, err := f.cfg.Ranks.Table(ds)
+	if err != nil || take == nil {
+		return nil, err
+	}
+	return &rankTable{feed: f, ds: ds, take: take}, nil
+}
+
+func (t *rankTable) decode(payload []byte, _ bool) error {
+	p, err := t.ds.NewPacketArrayFromRaw(payload)
+	if err != nil {
+		return fmt.Errorf("read rows of %s: %w", t.ds.Name(), err)
+	}
+	t.packet = p
+	return nil
+}
+
+func (t *rankTable) read(now time.Time) {
+	if t.packet == nil {
+		return
+	}
+	packet := t.packet
+	t.packet = nil
+	if err := t.take(packet, now); err != nil {
+		t.feed.warn(err)
+	}
+}
