@@ -86,6 +86,13 @@ test-nccl: setup
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/fixtures/libnccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/nccl
 
+## test-torch: cuda_alloc and the real libc10 of three versions of PyTorch, fetched (160 MB); CUDA=1: what its allocator for CUDA calls, too (480 MB)
+.PHONY: test-torch
+test-torch: setup simcuda
+	@$(STEP) "fetch Debian's PyTorch" test/fixtures/libtorch.sh
+	@$(STEP) "the real libc10" $(ROOT) env TORCH_LIBRARIES="$$(test/fixtures/libtorch.sh | tr '\n' ' ')" \
+		$(GO) test -v -count=1 -run RealTorch ./test/exact
+
 ## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
 .PHONY: test-prometheus
 test-prometheus: setup

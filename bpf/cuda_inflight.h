@@ -30,6 +30,7 @@ struct torch_report {
 	__u64 allocated_bytes, reserved_bytes;
 	__s32 device;
 	__u32 op; /* enum torch_op */
+	__u64 begin_boot_ns; /* of one whose stack is taken */
 };
 
 struct inflight {

@@ -158,6 +158,7 @@ static __noinline int torch_end(struct thread *t, __u64 stack)
 	t->call.tensor.stack = stack;
 	torch_key(&key, &t->call.report);
 	live_insert(&key, &t->call.tensor);
+	torch_followed(&t->call.report);
 	return 0;
 }
 #endif

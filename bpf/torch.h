@@ -33,7 +33,8 @@ struct torch_pool {
 					      where every block is followed */
 	__u64 ooms;
 	__u64 has_totals; /* 0: a version that does not tell the first four */
-	__u64 report_boot_ns;
+	__u64 followed_blocks; /* whose stack was taken, */
+	__u64 followed_ns;     /* and how long that took; see torch_followed() */
 };
 
 /*
@@ -106,7 +107,6 @@ static __always_inline struct torch_pool *torch_pool_of(const struct torch_repor
 
 static __always_inline void torch_pool_totals(struct torch_pool *pool, const struct torch_report *r)
 {
-	pool->report_boot_ns = bpf_ktime_get_boot_ns();
 	if (r->op == TORCH_BLOCK_NO_TOTAL)
 		return;
 	pool->has_totals = 1;
@@ -156,18 +156,18 @@ static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool
 	return 0;
 }
 
-/* A block was handed out. False: it is not followed; else it is in t->call.tensor, but
- * for the stack and the span. */
-static __always_inline bool torch_out(struct thread *t, struct torch_pool *pool)
+/* A block was handed out. True: with probability p it is followed, and now it is. */
+static __always_inline bool torch_out(const struct torch_report *r, struct torch_pool *pool,
+				      __u64 p)
 {
-	const struct torch_report *r = &t->call.report;
-	struct live *fresh = &t->call.tensor;
-	__u64 p = sampling_probability(r->bytes, torch_mean());
-
 	__sync_fetch_and_add(&pool->out_bytes, r->bytes);
 	__sync_fetch_and_add(&pool->out_blocks, 1);
-	if (p < SAMPLING_CERTAIN && bpf_get_prandom_u32() >= p)
-		return false;
+	return p == SAMPLING_CERTAIN || bpf_get_prandom_u32() < p;
+}
+
+/* What a block is that is followed with probability p, but for its stack and its span. */
+static __always_inline void torch_live(struct live *fresh, const struct torch_report *r, __u64 p)
+{
 	__builtin_memset(fresh, 0, sizeof(*fresh));
 	fresh->size_bytes = r->bytes;
 	fresh->references = 1;
@@ -175,41 +175,68 @@ static __always_inline bool torch_out(struct thread *t, struct torch_pool *pool)
 		fresh->size_bytes = ((__u64)r->bytes << 32) / p;
 		fresh->references = sampling_objects(p);
 	}
-	fresh->serial = bpf_ktime_get_boot_ns() ^ (bpf_get_current_pid_tgid() << 40);
+	fresh->serial = r->begin_boot_ns ^ (bpf_get_current_pid_tgid() << 40);
 	fresh->kind = KIND_TENSOR;
 	fresh->device = r->device;
-	return true;
 }
 
-/* Entry of function `id`. The thread, if a stack is to be taken: torch_end() follows. */
+/*
+ * Entry of function `id`. The thread, if a stack is to be taken: torch_end() follows.
+ * Most reports of a busy allocator end here without a block that is followed: what only
+ * the others need comes last.
+ */
 static __noinline struct thread *torch_begin(struct pt_regs *ctx, __u32 id)
 {
-	struct torch_report *r;
+	struct torch_report r = {};
 	struct torch_pool *pool;
-	struct thread *t = thread_current(process_id_of(task_current()), true);
+	struct thread *t;
+	__u64 p = 0;
 
-	if (!t) {
-		drop(DROP_SCRATCH);
+	if (!torch_read(ctx, id, &r))
 		return 0;
-	}
-	r = &t->call.report;
-	__builtin_memset(r, 0, sizeof(*r));
-	if (!torch_read(ctx, id, r))
-		return 0;
-	r->process = t->process;
-	pool = torch_pool_of(r);
+	r.process = process_id_of(task_current());
+	pool = torch_pool_of(&r);
 	if (!pool) {
 		drop(DROP_TORCH_POOLS_FULL);
 		return 0;
 	}
-	torch_pool_totals(pool, r);
-	if (r->op == TORCH_OOM) {
+	torch_pool_totals(pool, &r);
+	if (r.op == TORCH_OOM) {
 		__sync_fetch_and_add(&pool->ooms, 1);
-		return t;
+	} else if (r.bytes < 0) {
+		torch_back(&r, pool);
+		return 0;
+	} else {
+		p = sampling_probability(r.bytes, torch_mean());
+		if (!r.bytes || !torch_out(&r, pool, p))
+			return 0;
 	}
-	if (r->bytes < 0)
-		torch_back(r, pool);
-	return r->bytes > 0 && torch_out(t, pool) ? t : 0;
+	t = thread_current(r.process, true);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	r.begin_boot_ns = bpf_ktime_get_boot_ns();
+	t->call.report = r;
+	if (p)
+		torch_live(&t->call.tensor, &r, p);
+	return t;
+}
+
+/* Longer than a stack takes: the thread waited meanwhile, for a page or the processor. */
+#define TORCH_WAITED_NS 250000
+
+/* What following the block of `r` has cost: user space adapts the sampling to it. */
+static __always_inline void torch_followed(const struct torch_report *r)
+{
+	struct torch_pool_key key = { .process = r->process, .device = r->device };
+	struct torch_pool *pool = bpf_map_lookup_elem(&torch_pools, &key);
+	__u64 ns = bpf_ktime_get_boot_ns() - r->begin_boot_ns;
+
+	if (!pool || ns > TORCH_WAITED_NS)
+		return;
+	__sync_fetch_and_add(&pool->followed_blocks, 1);
+	__sync_fetch_and_add(&pool->followed_ns, ns);
 }
 
 #endif

@@ -27,6 +27,7 @@ static __thread uint64_t tag;
 static struct {
 	int (*init)(unsigned);
 	int (*retain)(void **, int);
+	int (*current)(void **);
 	int (*set)(void *);
 	int (*alloc)(uint64_t *, size_t);
 	int (*free)(uint64_t);
@@ -62,6 +63,7 @@ static void start(void)
 	}
 	driver.init = need(library, "cuInit");
 	driver.retain = need(library, "cuDevicePrimaryCtxRetain");
+	driver.current = need(library, "cuCtxGetCurrent");
 	driver.set = need(library, "cuCtxSetCurrent");
 	driver.alloc = need(library, "cuMemAlloc_v2");
 	driver.free = need(library, "cuMemFree_v2");
@@ -75,14 +77,21 @@ static void start(void)
 
 static __attribute__((destructor)) void finish(void) { journal_flush(); }
 
-/* Makes the device's primary context current. False: there is no such device. */
+/*
+ * Makes the device's primary context current where it is not, as a CUDAGuard does.
+ * False: there is no such device.
+ */
 static bool use(int device)
 {
+	void *current = NULL;
+
 	pthread_once(&once, start);
 	if (device < 0 || device >= MAX_DEVICES)
 		return false;
 	if (!driver.context[device] && driver.retain(&driver.context[device], device))
 		return false;
+	if (!driver.current(&current) && current == driver.context[device])
+		return true;
 	return !driver.set(driver.context[device]);
 }
 
@@ -103,8 +112,9 @@ static void note(enum journal_type type, int device, const struct block *b, uint
 /* Tags the calling thread's records in the journal. */
 EXPORTED void simtorch_tag(uint64_t value) { tag = value; }
 
-/* A block of at least `size` bytes of the device's pool; NULL: out of memory. */
-EXPORTED void *simtorch_malloc(int device, uint64_t size)
+/* A block of at least `size` bytes of the device's pool, for work of a stream (0 to 63);
+ * NULL: out of memory. */
+EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 {
 	struct c10_device where = {C10_CUDA, (int8_t)device};
 	struct pool *pool;
@@ -112,9 +122,9 @@ EXPORTED void *simtorch_malloc(int device, uint64_t size)
 	void *pointer = NULL;
 
 	pthread_mutex_lock(&lock);
-	if (use(device)) {
+	if (stream < POOL_STREAMS && use(device)) {
 		pool = &pools[device];
-		b = pool_out(pool, size, take, give);
+		b = pool_out(pool, size, stream, take, give);
 		if (b) {
 			pointer = (void *)b->pointer;
 			b->serial = serial + 1;
@@ -129,6 +139,35 @@ EXPORTED void *simtorch_malloc(int device, uint64_t size)
 	}
 	pthread_mutex_unlock(&lock);
 	return pointer;
+}
+
+/* The same, of the default stream. */
+EXPORTED void *simtorch_malloc(int device, uint64_t size)
+{
+	return simtorch_malloc_on(device, size, 0);
+}
+
+/* Another stream uses the block, as by Tensor.record_stream(). 0, or -1: there is none. */
+EXPORTED int simtorch_record_stream(int device, void *pointer, unsigned stream)
+{
+	struct block *b = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (stream < POOL_STREAMS && use(device))
+		b = pool_find(&pools[device], (uint64_t)pointer);
+	if (b)
+		b->used_by |= 1ull << stream;
+	pthread_mutex_unlock(&lock);
+	return b ? 0 : -1;
+}
+
+/* All work of the stream is done: what it used and was taken back can be handed out. */
+EXPORTED void simtorch_synchronize(int device, unsigned stream)
+{
+	pthread_mutex_lock(&lock);
+	if (stream < POOL_STREAMS && use(device))
+		pool_synchronize(&pools[device], stream);
+	pthread_mutex_unlock(&lock);
 }
 
 /* Takes a block back. 0, or -1: there is none at this address. */

@@ -32,7 +32,8 @@ static uint64_t segment_size(uint64_t size)
 	return round_up(size, LARGE_STEP);
 }
 
-static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size, bool small)
+static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size, unsigned stream,
+			 bool small)
 {
 	struct block *b = calloc(1, sizeof(*b));
 
@@ -40,6 +41,7 @@ static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size, boo
 		abort();
 	b->pointer = pointer;
 	b->size = size;
+	b->stream = stream;
 	b->small = small;
 	b->next = pool->blocks;
 	pool->blocks = b;
@@ -56,21 +58,23 @@ static void drop(struct pool *pool, struct block *gone)
 	free(gone);
 }
 
+static bool unused(const struct block *b) { return !b->serial && !b->used_by; }
+
 /* The smallest free block that is large enough, the lowest of equal ones. */
-static struct block *best(struct pool *pool, uint64_t size)
+static struct block *best(struct pool *pool, uint64_t size, unsigned stream)
 {
 	bool small = size <= SMALL_LIMIT;
 	struct block *found = NULL;
 
 	for (struct block *b = pool->blocks; b; b = b->next)
-		if (!b->serial && b->small == small && b->size >= size &&
+		if (unused(b) && b->stream == stream && b->small == small && b->size >= size &&
 		    (!found || b->size < found->size ||
 		     (b->size == found->size && b->pointer < found->pointer)))
 			found = b;
 	return found;
 }
 
-static struct block *segment(struct pool *pool, uint64_t size, pool_take *take)
+static struct block *segment(struct pool *pool, uint64_t size, unsigned stream, pool_take *take)
 {
 	uint64_t bytes = segment_size(size), pointer;
 
@@ -79,25 +83,26 @@ static struct block *segment(struct pool *pool, uint64_t size, pool_take *take)
 	pool->reserved += bytes;
 	if (pool->peak_reserved < pool->reserved)
 		pool->peak_reserved = pool->reserved;
-	return add(pool, pointer, bytes, size <= SMALL_LIMIT);
+	return add(pool, pointer, bytes, stream, size <= SMALL_LIMIT);
 }
 
-struct block *pool_out(struct pool *pool, uint64_t size, pool_take *take, pool_give *give)
+struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream, pool_take *take,
+		       pool_give *give)
 {
 	struct block *b, *rest;
 
 	size = pool_rounded(size);
-	b = best(pool, size);
+	b = best(pool, size, stream);
 	if (!b)
-		b = segment(pool, size, take);
+		b = segment(pool, size, stream, take);
 	if (!b && pool_trim(pool, give))
-		b = segment(pool, size, take);
+		b = segment(pool, size, stream, take);
 	if (!b)
 		return NULL;
 	/* What is left over is a block of its own: at least 512 bytes of a small
 	 * segment, more than 1 MiB of a large one. */
 	if (b->size - size >= (b->small ? SMALLEST : SMALL_LIMIT + 1)) {
-		rest = add(pool, b->pointer + size, b->size - size, b->small);
+		rest = add(pool, b->pointer + size, b->size - size, b->stream, b->small);
 		rest->before = b;
 		rest->after = b->after;
 		if (b->after)
@@ -125,7 +130,7 @@ static void join(struct pool *pool, struct block *b)
 {
 	struct block *after = b->after;
 
-	if (!after || after->serial || b->serial)
+	if (!after || !unused(after) || !unused(b))
 		return;
 	b->size += after->size;
 	b->after = after->after;
@@ -134,15 +139,37 @@ static void join(struct pool *pool, struct block *b)
 	drop(pool, after);
 }
 
-void pool_back(struct pool *pool, struct block *b)
+static void join_both(struct pool *pool, struct block *b)
 {
 	struct block *before = b->before;
 
-	pool->allocated -= b->size;
-	b->serial = 0;
 	join(pool, b);
 	if (before)
 		join(pool, before);
+}
+
+void pool_back(struct pool *pool, struct block *b)
+{
+	pool->allocated -= b->size;
+	b->serial = 0;
+	join_both(pool, b);
+}
+
+void pool_synchronize(struct pool *pool, unsigned stream)
+{
+	struct block *b = pool->blocks;
+
+	while (b) {
+		uint64_t used_by = b->used_by & ~(1ull << stream);
+
+		if (b->used_by == used_by) {
+			b = b->next;
+			continue;
+		}
+		b->used_by = used_by;
+		join_both(pool, b);
+		b = pool->blocks; /* joined ones are gone from the list */
+	}
 }
 
 uint64_t pool_trim(struct pool *pool, pool_give *give)
@@ -152,7 +179,7 @@ uint64_t pool_trim(struct pool *pool, pool_give *give)
 
 	for (struct block *b = pool->blocks; b; b = next) {
 		next = b->next;
-		if (b->serial || b->before || b->after || give(b->pointer))
+		if (!unused(b) || b->before || b->after || give(b->pointer))
 			continue;
 		bytes += b->size;
 		drop(pool, b);

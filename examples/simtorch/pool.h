@@ -10,9 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define POOL_STREAMS 64
+
 struct block {
 	uint64_t pointer, size;
 	uint64_t serial; /* of the journal's record; 0: free */
+	uint64_t used_by; /* bit s: stream s was told to use it, and may still */
+	unsigned stream; /* of the segment: blocks go to requests of this stream only */
 	bool small;	 /* of a segment for blocks up to 1 MiB */
 	struct block *before, *after; /* in the same segment, by address */
 	struct block *next;	      /* of the pool's list, in no order */
@@ -30,13 +34,18 @@ typedef int pool_give(uint64_t pointer);
 
 /* Bytes of the block that a request gets at least. */
 uint64_t pool_rounded(uint64_t size);
-/* A block of at least `size` bytes, taken out of a free one or a new segment; NULL: the
- * driver has none, and what was cached has been given back to it. */
-struct block *pool_out(struct pool *pool, uint64_t size, pool_take *take, pool_give *give);
+/* A block of at least `size` bytes for work of a stream (below POOL_STREAMS), taken out of
+ * a free one or a new segment; NULL: the driver has none, and what was cached has been
+ * given back to it. */
+struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream, pool_take *take,
+		       pool_give *give);
 /* The block that was handed out at this address; NULL: none. */
 struct block *pool_find(struct pool *pool, uint64_t pointer);
-/* Takes a block back and joins it with free neighbours. */
+/* Takes a block back and joins it with free neighbours; one that another stream uses
+ * counts as free at once, and is handed out again after pool_synchronize() of that. */
 void pool_back(struct pool *pool, struct block *block);
+/* All work of the stream is done. */
+void pool_synchronize(struct pool *pool, unsigned stream);
 /* Gives segments without a block in use back to the driver: bytes. */
 uint64_t pool_trim(struct pool *pool, pool_give *give);
 

@@ -346,7 +346,8 @@ struct pool {
 	__u64 back_blocks;
 	__u64 before_blocks;
 	__u64 ooms;
-	__u64 report_boot_ns;
+	__u64 followed_blocks;
+	__u64 followed_ns;
 };
 
 GADGET_ITER(pools, pool, dump_pools);
@@ -380,7 +381,8 @@ int dump_pools(struct bpf_iter__bpf_map_elem *ctx)
 	row.out_bytes = pool->out_bytes;
 	row.out_blocks = pool->out_blocks;
 	row.ooms = pool->ooms;
-	row.report_boot_ns = pool->report_boot_ns;
+	row.followed_blocks = pool->followed_blocks;
+	row.followed_ns = pool->followed_ns;
 	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
 	return 0;
 }

@@ -5,26 +5,39 @@ package torch
 import "math"
 
 const (
-	// exactBlocks is how many blocks a second are followed one and all. A block
-	// with a stack of 40 Python frames costs 5 µs in the kernel, one that is not
-	// followed 0.2 µs (make bench): at 50,000 blocks a second these are 2.5 % and
-	// 2 % of a core.
-	exactBlocks = 5000
-	// hysteresis: all are followed again below this part of it.
+	// budgetPercent of a core is what the stacks of blocks may take. What the rest
+	// costs, 0.2 µs in the kernel for each report (make bench), cannot be chosen.
+	budgetPercent = 2
+	budgetNS      = 1e9 * budgetPercent / 100 // per second
+	// firstCost of a block with its stack, in nanoseconds: before one was measured.
+	firstCost = 10_000
+	// fewest blocks a second are followed whatever they cost, so that there is something
+	// to see, and to measure by.
+	fewest = 200
+	// measured: how many blocks it takes to know what one costs.
+	measured = 50
+	// hysteresis: all are followed again below this part of what the budget allows.
 	hysteresis = 0.8
 	// mostMean is SAMPLING_MOST_BYTES of bpf/torch_sampling.h.
 	mostMean = 1 << 27
 )
 
-// totals are what all pools have handed out since attach.
-type totals struct{ blocks, bytes uint64 }
+// totals are what all pools have handed out since attach, and what it took to follow
+// part of it.
+type totals struct{ blocks, bytes, followed, followedNS uint64 }
+
+// less tells that some sum is smaller than that of `last`.
+func (t totals) less(last totals) bool {
+	return t.blocks < last.blocks || t.bytes < last.bytes || t.followed < last.followed || t.followedNS < last.followedNS
+}
 
 // budget chooses the mean distance in bytes between two that are sampled, 0 for all
-// blocks, so that about exactBlocks are followed each second: a block of s bytes is
-// followed with a probability of at most s/mean.
+// blocks, so that about as many are followed each second as the budget allows: a block
+// of s bytes is followed with a probability of at most s/mean.
 type budget struct {
 	last    totals
 	started bool
+	cost    float64 // nanoseconds of a block that is followed; 0: not known yet
 	mean    uint64
 	// most is the largest mean so far, which the error of a sum goes by.
 	most uint64
@@ -36,11 +49,12 @@ func (b *budget) see(now totals, seconds float64) uint64 {
 	last, started := b.last, b.started
 	b.last, b.started = now, true
 	// Pools of ended processes age out of the kernel's map: the sums can fall.
-	if !started || seconds <= 0 || now.blocks < last.blocks || now.bytes < last.bytes {
+	if !started || seconds <= 0 || now.less(last) {
 		return b.mean
 	}
-	rate := float64(now.blocks-last.blocks) / seconds
-	limit := float64(exactBlocks)
+	b.learn(float64(now.followed-last.followed), float64(now.followedNS-last.followedNS))
+	rate, allowed := float64(now.blocks-last.blocks)/seconds, b.allowed()
+	limit := allowed
 	if b.mean > 0 {
 		limit *= hysteresis
 	}
@@ -48,8 +62,28 @@ func (b *budget) see(now totals, seconds float64) uint64 {
 		b.mean = 0
 		return 0
 	}
-	b.set(uint64(math.Ceil(float64(now.bytes-last.bytes) / seconds / exactBlocks)))
+	b.set(uint64(math.Ceil(float64(now.bytes-last.bytes) / seconds / allowed)))
 	return b.mean
+}
+
+// learn takes part of what is measured now, since the next second is of other stacks.
+func (b *budget) learn(blocks, ns float64) {
+	switch {
+	case blocks < measured:
+	case b.cost == 0:
+		b.cost = ns / blocks
+	default:
+		b.cost += (ns/blocks - b.cost) / 4
+	}
+}
+
+// allowed is how many blocks a second may be followed.
+func (b *budget) allowed() float64 {
+	cost := b.cost
+	if cost == 0 {
+		cost = firstCost
+	}
+	return max(budgetNS/max(cost, 1), fewest)
 }
 
 func (b *budget) set(mean uint64) {

@@ -57,10 +57,10 @@ func (*Operator) GlobalParams() api.Params  { return nil }
 
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
-		{Key: paramTorch, Title: "PyTorch's pool", DefaultValue: "on", PossibleValues: []string{"on", "off"},
-			Description: "Follow the blocks of PyTorch's caching allocator, rows of kind tensor: on or off"},
+		{Key: paramTorch, Title: "PyTorch's pool", DefaultValue: auto, PossibleValues: []string{auto, "on", "off"},
+			Description: "Follow the blocks of PyTorch's caching allocator, rows of kind tensor, where libc10 is mapped: auto (within a budget, by sampling), on (every block, whatever it costs) or off"},
 		{Key: paramSample, Title: "Sampling of tensors", DefaultValue: auto,
-			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: every block up to 5000 a second, beyond that about so many"},
+			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 2 % of a core, beyond that as many as that allows"},
 	}
 }
 
@@ -77,9 +77,11 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 	case "off":
 		ig.SkipLibrary(gc, library)
 		return nil, nil
-	case "on", "":
+	case "on":
+		i.automatic = false
+	case auto, "":
 	default:
-		return nil, fmt.Errorf("--%s: want on or off, not %q", paramTorch, values[paramTorch])
+		return nil, fmt.Errorf("--%s: want auto, on or off, not %q", paramTorch, values[paramTorch])
 	}
 	if s := values[paramSample]; s != "" && s != auto {
 		bytes, err := units.RAMInBytes(s)
@@ -218,7 +220,7 @@ func (i *instance) follow(gc operators.GadgetContext) {
 		}
 		if !said && mean > 0 {
 			said = true
-			gc.Logger().Infof("torch: more than %d blocks a second: tensors are sampled from here on, their sums are estimates (error_bytes)", exactBlocks)
+			gc.Logger().Infof("torch: the stacks of all blocks would take more than %d %% of a core: from here on tensors are sampled, their sums are estimates (error_bytes)", budgetPercent)
 		}
 	}
 }
@@ -232,8 +234,10 @@ func (i *instance) read() (sum totals, err error) {
 		if err != nil {
 			return sum, err
 		}
-		sum.bytes += p.outBytes
-		sum.blocks += p.outBlocks
+		sum.bytes += p.bytes
+		sum.blocks += p.blocks
+		sum.followed += p.followed
+		sum.followedNS += p.followedNS
 	}
 	// An entry that goes while it is read may end the walk early: the sums are
 	// then smaller than those before, which the budget passes over.
@@ -263,18 +267,21 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
 
-// pool is the part of struct torch_pool (bpf/torch.h) that the budget goes by.
-type pool struct{ outBytes, outBlocks uint64 }
-
+// The part of struct torch_pool (bpf/torch.h) that the budget goes by.
 const (
-	poolBytes     = 13 * 8
-	poolOutBytes  = 4 * 8
-	poolOutBlocks = 5 * 8
+	poolBytes          = 14 * 8
+	poolOutBytes       = 4 * 8
+	poolOutBlocks      = 5 * 8
+	poolFollowedBlocks = 12 * 8
+	poolFollowedNS     = 13 * 8
 )
 
-func decodePool(b []byte) (pool, error) {
+func decodePool(b []byte) (totals, error) {
 	if len(b) != poolBytes {
-		return pool{}, fmt.Errorf("a pool of %d bytes, not %d: the gadget is of another version", len(b), poolBytes)
+		return totals{}, fmt.Errorf("a pool of %d bytes, not %d: the gadget is of another version", len(b), poolBytes)
 	}
-	return pool{binary.NativeEndian.Uint64(b[poolOutBytes:]), binary.NativeEndian.Uint64(b[poolOutBlocks:])}, nil
+	return totals{
+		bytes: binary.NativeEndian.Uint64(b[poolOutBytes:]), blocks: binary.NativeEndian.Uint64(b[poolOutBlocks:]),
+		followed: binary.NativeEndian.Uint64(b[poolFollowedBlocks:]), followedNS: binary.NativeEndian.Uint64(b[poolFollowedNS:]),
+	}, nil
 }

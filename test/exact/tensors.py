@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The random workload of the exactness test of tensors.
 
-Threads take blocks from the simulated allocator of PyTorch and give them back, through
-the Python stacks of routes.py, blocks of one thread also from another one, and
-write down who did what (truth.py).
+Threads take blocks of several streams from the simulated allocator of PyTorch and give
+them back, some while another stream uses them, through the Python stacks of routes.py,
+blocks of one thread also from another one, and write down who did what (truth.py).
 
     tensors.py --c10-cuda build/simtorch/libc10_cuda.so --out DIR [--calls 100000]
 
@@ -32,6 +32,7 @@ def arguments():
     a.add_argument("--calls", type=int, default=100000)
     a.add_argument("--threads", type=int, default=8)
     a.add_argument("--devices", type=int, default=2)
+    a.add_argument("--streams", type=int, default=4, help="of each device")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--live", type=int, default=3000, help="blocks in use at once, about")
     a.add_argument("--hold", action="store_true")
@@ -49,6 +50,9 @@ class Thread(threading.Thread):
     def call(self, fn, *args):
         return self.rng.choice(self.routes)(self.driver, fn, args)
 
+    def stream(self):
+        return self.rng.randrange(self.options.streams)
+
     def run(self):
         lib = self.driver.lib
         for _ in range(self.options.calls // self.options.threads):
@@ -57,15 +61,19 @@ class Thread(threading.Thread):
                 if self.shared and self.rng.random() < len(self.shared) / self.options.live / 2:
                     held = self.shared.pop(self.rng.randrange(len(self.shared)))
             if held:
+                if self.rng.random() < 0.2:  # a copy on another stream still reads it
+                    lib.simtorch_record_stream(held[0], ctypes.c_void_p(held[1]), self.stream())
                 if self.call(lib.simtorch_free, held[0], ctypes.c_void_p(held[1])):
                     self.surprises += 1
                 continue
             device = self.rng.randrange(self.options.devices)
             size = int(2 ** self.rng.uniform(4, 21))
-            pointer = self.call(lib.simtorch_malloc, device, ctypes.c_uint64(size))
+            pointer = self.call(lib.simtorch_malloc_on, device, ctypes.c_uint64(size), self.stream())
             if pointer:
                 with self.lock:
                     self.shared.append((device, pointer))
+                if self.rng.random() < 0.05:
+                    lib.simtorch_synchronize(device, self.stream())
             else:
                 self.surprises += 1
 
@@ -74,6 +82,7 @@ def main():
     options = arguments()
     driver = truth.Driver(options.c10_cuda, options.out, tag="simtorch_tag")
     driver.lib.simtorch_malloc.restype = ctypes.c_void_p
+    driver.lib.simtorch_malloc_on.restype = ctypes.c_void_p
     lock, shared = threading.Lock(), []
     threads = [Thread(options, driver, i, shared, lock) for i in range(options.threads)]
     for t in threads:
