@@ -3,12 +3,19 @@
 package sink
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
 
@@ -20,17 +27,52 @@ import (
 type marks struct {
 	path    string
 	count   int
-	asked   int // signals that came since the last rows
-	due     int // those that came before: rows that come now were read after them
+	asked   []markRequest // that came since the last rows
+	due     []markRequest // those that came before: rows that come now were read after them
 	signals chan os.Signal
 	done    chan struct{}
+	server  *http.Server // of --mark-listen, or nil
 }
 
-// startMarks listens for SIGUSR1, and for the time of --mark-every.
-func (i *instance) startMarks(gc operators.GadgetContext) {
+// markRequest is told what came of it; nil where nobody waits.
+type markRequest chan<- markResult
+
+type markResult struct {
+	path string
+	err  error
+}
+
+// checkMarks looks at the parameters before anything is attached.
+func checkMarks(values api.ParamValues) error {
+	for _, name := range []string{paramEvery, paramListen} {
+		if values[name] != "" && values[paramMark] == "" {
+			return fmt.Errorf("--%s needs --%s", name, paramMark)
+		}
+	}
+	if every := values[paramEvery]; every != "" {
+		if d, err := time.ParseDuration(every); err != nil || d < 2*time.Second {
+			return fmt.Errorf("--%s: want a duration of at least 2s, not %q", paramEvery, every)
+		}
+	}
+	if address := values[paramListen]; address != "" {
+		if _, err := loopback(address); err != nil {
+			return fmt.Errorf("--%s: %w", paramListen, err)
+		}
+	}
+	return nil
+}
+
+// startMarks listens for SIGUSR1, for calls of --mark-listen, and for the time of
+// --mark-every.
+func (i *instance) startMarks(gc operators.GadgetContext) error {
 	m := &marks{path: i.values[paramMark], signals: make(chan os.Signal, 8), done: make(chan struct{})}
 	if m.path == "" {
-		return
+		return nil
+	}
+	if address := i.values[paramListen]; address != "" {
+		if err := i.serveMarks(gc.Logger(), m, address); err != nil {
+			return fmt.Errorf("--%s: %w", paramListen, err)
+		}
 	}
 	i.marks = m
 	signal.Notify(m.signals, unix.SIGUSR1)
@@ -49,22 +91,92 @@ func (i *instance) startMarks(gc operators.GadgetContext) {
 			case <-m.signals:
 			case <-every:
 			}
-			i.mu.Lock()
-			m.asked++
-			i.mu.Unlock()
+			i.ask(m, nil)
 		}
 	}()
 	gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
+	return nil
+}
+
+func (i *instance) ask(m *marks, r markRequest) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	m.asked = append(m.asked, r)
+}
+
+// loopback is the address to listen at, which other machines must not reach: who can
+// call may have files written.
+func loopback(address string) (string, error) {
+	a, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return "", fmt.Errorf("want an address such as 127.0.0.1:9411, not %q", address)
+	}
+	if !a.Addr().IsLoopback() {
+		return "", fmt.Errorf("%s can be reached from other machines: want an address of loopback, such as 127.0.0.1:%d", address, a.Port())
+	}
+	return a.String(), nil
+}
+
+func (i *instance) serveMarks(log logger.Logger, m *marks, address string) error {
+	address, err := loopback(address)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /mark", func(w http.ResponseWriter, r *http.Request) { i.serveMark(m, w, r) })
+	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	go func() {
+		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Errorf("sink: --%s: %v", paramListen, err)
+		}
+	}()
+	log.Infof("sink: curl -X POST http://%s/mark sets a mark", l.Addr())
+	return nil
+}
+
+// serveMark answers with the mark's file, when it is written.
+func (i *instance) serveMark(m *marks, w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Origin") != "" { // a page of some site, open in a browser here
+		http.Error(w, "marks are not set by web pages", http.StatusForbidden)
+		return
+	}
+	result := make(chan markResult, 1)
+	i.ask(m, result)
+	select {
+	case <-r.Context().Done():
+	case <-m.done:
+		http.Error(w, "the run has ended", http.StatusServiceUnavailable)
+	case done := <-result:
+		if done.err != nil {
+			http.Error(w, done.err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintln(w, done.path)
+	}
 }
 
 // stopMarks is called with i.mu held.
 func (i *instance) stopMarks() {
-	if i.marks == nil {
+	m := i.marks
+	if m == nil {
 		return
 	}
-	signal.Stop(i.marks.signals)
-	close(i.marks.done)
+	signal.Stop(m.signals)
+	close(m.done)
 	i.marks = nil
+	if m.server == nil {
+		return
+	}
+	// Those who wait are told that the run has ended, for which they do not need i.mu.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if m.server.Shutdown(ctx) != nil {
+		_ = m.server.Close()
+	}
 }
 
 // mark writes the profiles that were asked for before these rows were read: at the
@@ -75,11 +187,15 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	if m == nil {
 		return
 	}
-	defer func() { m.due, m.asked = m.asked, 0 }()
-	for ; m.due > 0; m.due-- {
+	due := m.due
+	m.due, m.asked = m.asked, nil
+	for _, request := range due {
 		m.count++
 		path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)
 		err := i.writeMark(path)
+		if request != nil {
+			request <- markResult{path, err}
+		}
 		if err != nil {
 			gc.Logger().Errorf("sink: --%s: %v", paramMark, err)
 			continue

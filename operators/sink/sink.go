@@ -47,6 +47,8 @@ const (
 	paramJSONL = "jsonl-out"
 	paramMark  = "mark-out"
 	paramEvery = "mark-every"
+	// paramListen is an address of loopback.
+	paramListen = "mark-listen"
 )
 
 // Config of the operator.
@@ -73,6 +75,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411; the answer is the mark's file", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
@@ -94,13 +97,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if values[paramBase] != "" && values[paramFlame] == "" {
 		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
 	}
-	if values[paramEvery] != "" {
-		if d, err := time.ParseDuration(values[paramEvery]); err != nil || d < 2*time.Second {
-			return nil, fmt.Errorf("--%s: want a duration of at least 2s, not %q", paramEvery, values[paramEvery])
-		}
-		if values[paramMark] == "" {
-			return nil, fmt.Errorf("--%s needs --%s", paramEvery, paramMark)
-		}
+	if err := checkMarks(values); err != nil {
+		return nil, err
 	}
 	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
 }
@@ -148,11 +146,13 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if err == nil {
 		err = i.startDriver(i.makeDriver)
 	}
+	if err == nil {
+		err = i.startMarks(gc)
+	}
 	if err != nil {
 		i.discard()
 		return err
 	}
-	i.startMarks(gc)
 	return nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -91,16 +93,26 @@ func lineOf(t testing.TB, script, function, text string) string {
 func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	s := startServer(t, "serve.py")
 	marks := filepath.Join(t.TempDir(), "m")
-	r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--mark-out", marks)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--mark-out", marks, "--mark-listen", address)
 	r.waitTorch(s)
-	for n := 1; n <= 2; n++ {
-		s.request()
-		require.NoError(t, r.cmd.Process.Signal(syscall.SIGUSR1))
-		eventually(t, "a mark", func() bool {
-			_, err := os.Stat(fmt.Sprintf("%s.%d.pb.gz", marks, n))
-			return err == nil
-		})
-	}
+	s.request()
+	require.NoError(t, r.cmd.Process.Signal(syscall.SIGUSR1))
+	eventually(t, "a mark", func() bool {
+		_, err := os.Stat(marks + ".1.pb.gz")
+		return err == nil
+	})
+	s.request()
+	answer, err := http.Post("http://"+address+"/mark", "", nil)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	path, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode, "%s", path)
+	require.Equal(t, marks+".2.pb.gz\n", string(path))
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Empty(t, r.lost())
