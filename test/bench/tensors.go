@@ -34,6 +34,7 @@ func (b *bench) tensors() error {
 		args         []string
 	}{
 		{"--torch off", "", []string{"--torch", "off"}},
+		{"no block, almost", "", []string{"--sample-bytes", "128MiB"}},
 		{"automatic sampling", "5 eBPF + ig-gpu", nil},
 		{"every block", "", []string{"--sample-bytes", "0"}},
 	} {
