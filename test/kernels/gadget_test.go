@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -26,8 +27,9 @@ import (
 )
 
 // patience is how long a step may take. An emulated processor is 10 to 20 times
-// slower than a real one, and what is left of this machine may be little.
-const patience = 6 * time.Minute
+// slower than a real one, and what is left of this machine may be little. ig itself loads
+// a program for each probe, to find out where a library is: 3 minutes for cuda_kernel.
+const patience = 15 * time.Minute
 
 // row is what -o json prints, as far as the tests look at it.
 type row struct {
@@ -56,16 +58,23 @@ type row struct {
 	PeakBytes       int64  `json:"peak_bytes"`
 }
 
-// otherRow is one of cuda_kernel's calls, or of nccl_trace's communicators.
-type otherRow struct {
-	Frame     string `json:"frame"`
-	Operation string `json:"operation"`
-	API       string `json:"api"`
-	Calls     int64  `json:"calls"`
+// callRow is one of cuda_kernel's calls.
+type callRow struct {
+	API   string `json:"api"`
+	Calls int64  `json:"calls"`
+	Frame string `json:"frame"`
+}
 
+// communicatorRow is one of nccl_trace's communicators in one rank.
+type communicatorRow struct {
 	Identity    uint64 `json:"identity"`
+	Name        string `json:"name"`
+	Rank        int    `json:"rank"`
 	Size        int    `json:"size"`
 	Collectives uint64 `json:"collectives"`
+	Op          string `json:"op"`
+	Frame       string `json:"frame"`
+	Stack       string `json:"stack"` // root first
 }
 
 // gadget is a running ig or ig-gpu.
@@ -75,13 +84,15 @@ type gadget struct {
 	began time.Time
 	ended chan error
 
-	mu       sync.Mutex
-	rows     []row
-	others   []otherRow // of gadgets that are not about memory
-	drops    map[string]uint64
-	tables   int             // of drops: there is one each second from the start
-	attached map[uint32]bool // by pid
-	stderr   bytes.Buffer
+	mu            sync.Mutex
+	rows          []row
+	calls         []callRow
+	communicators []communicatorRow
+	unread        error // of the latest line that is not what its fields promise
+	drops         map[string]uint64
+	tables        int             // of drops: there is one each second from the start
+	attached      map[uint32]bool // by pid
+	stderr        bytes.Buffer
 }
 
 // start runs a command line that prints JSON.
@@ -103,7 +114,7 @@ func start(t *testing.T, program string, args ...string) *gadget {
 		g.cmd.Process.Kill()
 		if t.Failed() {
 			<-g.ended
-			t.Logf("%s\n%s\n%+v", g.cmd, g.stderr.String(), g.others)
+			t.Logf("%s\n%s\n%+v\n%+v\ndrops: %v, not read: %v", g.cmd, g.stderr.String(), g.calls, g.communicators, g.drops, g.unread)
 		}
 	})
 	return g
@@ -130,32 +141,36 @@ func (g *gadget) take(line []byte) {
 			Reason string `json:"reason"`
 			Count  uint64 `json:"count"`
 		}
-		if json.Unmarshal(line, &drops) == nil {
-			g.tables++
-			for _, d := range drops {
-				if d.Count > 0 {
-					g.drops[d.Reason] = d.Count
-				}
+		decode(g, line, &drops)
+		g.tables++
+		for _, d := range drops {
+			if d.Count > 0 {
+				g.drops[d.Reason] = d.Count
 			}
 		}
 	case bytes.Contains(line, []byte(`"alloc_bytes":`)):
-		var rows []row
-		if json.Unmarshal(line, &rows) == nil {
-			g.rows = rows
-		}
-	case bytes.Contains(line, []byte(`"calls_error":`)), bytes.Contains(line, []byte(`"collectives":`)):
-		var rows []otherRow
-		if json.Unmarshal(line, &rows) == nil {
-			g.others = rows
-		}
+		decode(g, line, &g.rows)
+	case bytes.Contains(line, []byte(`"calls_error":`)):
+		decode(g, line, &g.calls)
+	case bytes.Contains(line, []byte(`"collectives":`)):
+		decode(g, line, &g.communicators)
 	case bytes.Contains(line, []byte(`"status":"attached"`)):
 		var a struct {
 			PID uint32 `json:"pid"`
 		}
-		if json.Unmarshal(line, &a) == nil {
-			g.attached[a.PID] = true
-		}
+		decode(g, line, &a)
+		g.attached[a.PID] = true
 	}
+}
+
+// decode reads a line anew, and leaves what was read before when it cannot.
+func decode[T any](g *gadget, line []byte, to *T) {
+	var fresh T
+	if err := json.Unmarshal(line, &fresh); err != nil {
+		g.unread = fmt.Errorf("read %.200s: %w", line, err)
+		return
+	}
+	*to = fresh
 }
 
 // wait polls until the condition holds, for which the gadget is locked.

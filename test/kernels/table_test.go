@@ -41,9 +41,11 @@ func lines(gadgets []string) (all []line) {
 		line{"… allocations whose stack has its names", "TestStock", "names"},
 		line{"… another key", "TestStock", "wrong key"},
 		line{"`ig run py_stack`, unsigned and signed", "TestStockPython", "names"},
-		line{"`ig run cuda_kernel`: launches and copies by line", "TestStockLaunches", "rows"},
-		line{"`ig run nccl_trace`: communicators", "TestStockRanks", "rows"},
-		line{"`ig` and `ig-gpu` at once: rows the same to the byte", "TestAgree", "rows"},
+		line{"`ig run cuda_kernel`, unsigned: calls exact, and with their line", "TestStockLaunches", "unsigned"},
+		line{"… signed", "TestStockLaunches", "signed"},
+		line{"`ig run nccl_trace`, unsigned: ranks and lines exact", "TestStockRanks", "unsigned"},
+		line{"… signed", "TestStockRanks", "signed"},
+		line{"`ig`, cuda_alloc unsigned, and `ig-gpu` at once: rows the same to the byte", "TestAgree", "rows"},
 		line{"`gpu-exporter` beside `ig daemon`", "TestStockExported", "bytes"},
 	)
 }
