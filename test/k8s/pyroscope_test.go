@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,23 +74,40 @@ func (p *pyroscope) Push(_ context.Context, request *connect.Request[pushv1.Push
 	return connect.NewResponse(&pushv1.PushResponse{}), nil
 }
 
-// inuse adds up the latest levels by pod, and says which functions they name.
-func (p *pyroscope) inuse() (map[pod]uint64, map[string]bool) {
+// inuse adds up a profile of levels.
+func (s stored) inuse() (sum uint64) {
+	column := slices.IndexFunc(s.profile.SampleType, func(kind *profile.ValueType) bool { return kind.Type == "inuse_space" })
+	for _, sample := range s.profile.Sample {
+		sum += uint64(sample.Value[column])
+	}
+	return sum
+}
+
+// levels are the series of levels of the latest window, as a query over one push interval
+// gives them. Of memory that was freed there is none: its series ends with an older window.
+func (p *pyroscope) levels() (all []stored) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sums, functions := map[pod]uint64{}, map[string]bool{}
+	var last time.Time
 	for _, s := range p.latest {
-		if s.labels["__name__"] != "cuda_inuse" {
-			continue
+		if s.at.After(last) {
+			last = s.at
 		}
-		column := 0
-		for i, kind := range s.profile.SampleType {
-			if kind.Type == "inuse_space" {
-				column = i
-			}
+	}
+	for _, s := range p.latest {
+		if s.labels["__name__"] == "cuda_inuse" && s.at.Equal(last) {
+			all = append(all, s)
 		}
+	}
+	return all
+}
+
+// inuse adds up the latest levels by pod, and says which functions they name.
+func (p *pyroscope) inuse() (map[pod]uint64, map[string]bool) {
+	sums, functions := map[pod]uint64{}, map[string]bool{}
+	for _, s := range p.levels() {
+		sums[pod{s.labels["namespace"], s.labels["pod"]}] += s.inuse()
 		for _, sample := range s.profile.Sample {
-			sums[pod{s.labels["namespace"], s.labels["pod"]}] += uint64(sample.Value[column])
 			for _, location := range sample.Location {
 				for _, line := range location.Line {
 					functions[line.Function.Name] = true
@@ -100,6 +118,21 @@ func (p *pyroscope) inuse() (map[pod]uint64, map[string]bool) {
 	return sums, functions
 }
 
+// text is all series of levels, one a line.
+func (p *pyroscope) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var lines []string
+	for key, s := range p.latest {
+		if s.labels["__name__"] != "cuda_inuse" {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s at %v: %d bytes", key, s.at.Format(time.TimeOnly), s.inuse()))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
 // requireFed: Pyroscope has what the pods hold, and the lines that hold it.
 func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 	t.Helper()
@@ -107,7 +140,7 @@ func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 		got, functions := p.inuse()
 		for pod, bytes := range holds {
 			if got[pod] != bytes {
-				return fmt.Errorf("%v of %v are in Pyroscope", got, holds)
+				return fmt.Errorf("%v of %v are in Pyroscope:\n%s", got, holds, p.text())
 			}
 		}
 		for _, function := range []string{"GPUModelRunner._allocate_kv_cache_tensors", "Linear.create_weights"} {
