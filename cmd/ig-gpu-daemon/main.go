@@ -38,6 +38,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/daemon"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 
 	// Those of Inspektor Gadget's daemon that ig does not have.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubeipresolver"
@@ -102,7 +103,8 @@ func serve(o options) error {
 	if err := prepareHost(); err != nil {
 		return err
 	}
-	own := registry.Register(registry.Config{HasContainers: func() bool { return true }, IsDaemon: true})
+	gadgets := local.New()
+	own := registry.Register(registry.Config{HasContainers: func() bool { return true }, IsDaemon: true, Stacks: stacks.NewBeside(gadgets)})
 	backlog := daemon.NewBacklog()
 	operators.RegisterDataOperator(backlog)
 	service := gadgetservice.NewService(log.StandardLogger())
@@ -112,7 +114,7 @@ func serve(o options) error {
 	defer stop()
 	log.Infof("serving Inspektor Gadget's API with the operators of gpu-gadgets at %s", o.address)
 	return daemon.Run(ctx, daemon.Config{
-		Service: service, Runtime: local.New(), Own: own, Backlog: backlog,
+		Service: service, Runtime: gadgets, Own: own, Backlog: backlog,
 		Store:  func(m *instancemanager.Manager) (store.Store, error) { return configmapstore.New(m, namespace) },
 		Listen: gadgetservice.RunConfig{SocketType: kind, SocketPath: path},
 	})

@@ -30,7 +30,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/stacks"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 )
 
 func main() {

@@ -72,7 +72,7 @@ func (i *instance) dump(gc operators.GadgetContext) error {
 	}
 	threads := toThreads(records)
 	if len(threads) == 0 {
-		return errNoPython
+		return ErrNoPython
 	}
 	if !i.text {
 		return i.rows.emit(threads)
@@ -103,4 +103,5 @@ func (i *instance) readAll() ([]byte, error) {
 	return bpfiterns.ReadOnCurrentPidNs(i.link)
 }
 
-var errNoPython = errors.New("no Python interpreter in the selected processes (CPython 3.7 to 3.15)")
+// ErrNoPython: there is nothing to dump.
+var ErrNoPython = errors.New("no Python interpreter in the selected processes (CPython 3.7 to 3.15)")

@@ -215,7 +215,7 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 	i.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, dumpLimit)
 		defer cancel()
-		threads, err := i.cfg.Dump(ctx, pids)
+		threads, err := i.cfg.Dump(ctx, i.image, pids)
 		defer i.tell(patience)
 		i.mu.Lock()
 		defer i.mu.Unlock()

@@ -56,8 +56,9 @@ type Config struct {
 }
 
 // Dumper reads the Python stacks of all threads of processes, innermost first, as
-// labels. It may take a second, and is called by one goroutine at a time.
-type Dumper func(ctx context.Context, pids []uint32) (map[Thread][]string, error)
+// labels. It may take a second, and is called by one goroutine at a time. image is that of
+// the gadget that asks.
+type Dumper func(ctx context.Context, image string, pids []uint32) (map[Thread][]string, error)
 
 // Thread is one of a process.
 type Thread struct{ PID, TID uint32 }
@@ -102,7 +103,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if gc.IsClient() || source == nil || source.Type() != datasource.TypeArray || source.GetField("ring") == nil {
 		return nil, nil
 	}
-	i := &instance{cfg: o.cfg, source: source, rows: map[rankKey]*rank{}, processes: map[uint64]*process{}}
+	i := &instance{cfg: o.cfg, image: gc.ImageName(), source: source, rows: map[rankKey]*rank{}, processes: map[uint64]*process{}}
 	duration := func(name string, to *time.Duration) error {
 		if values[name] == "" {
 			return nil
@@ -160,6 +161,7 @@ type process struct {
 
 type instance struct {
 	cfg      Config
+	image    string
 	source   datasource.DataSource
 	out      *output
 	cancel   context.CancelFunc

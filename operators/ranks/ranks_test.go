@@ -203,7 +203,7 @@ func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget,
 func TestStoppedRankIsNamed(t *testing.T) {
 	ranks := newRanks(t)
 	culprit := uint32(ranks[1].process.Process.Pid)
-	dump := func(context.Context, []uint32) (map[Thread][]string, error) {
+	dump := func(context.Context, string, []uint32) (map[Thread][]string, error) {
 		return map[Thread][]string{{culprit, culprit}: {"step (train.py:41)", "main (train.py:60)"}}, nil
 	}
 	run(t, Config{Dump: dump}, map[string]string{paramHang: "3s"}, func(g *gadget, s *seen) {

@@ -50,15 +50,41 @@ func quiet() logger.Logger {
 // interest, and nothing is exported.
 var needed = []string{"oci", "ebpf", pystack.Name, "symbolize"}
 
-// New returns the ranks.Dumper that uses the runtime.
+// New returns the ranks.Dumper that runs the py_stack inside of the runtime.
 func New(rt Runtime) ranks.Dumper {
-	return func(ctx context.Context, pids []uint32) (map[ranks.Thread][]string, error) {
-		return dump(ctx, rt, pids)
+	return func(ctx context.Context, _ string, pids []uint32) (map[ranks.Thread][]string, error) {
+		return dump(ctx, rt, gadget, pids)
 	}
 }
 
+// NewBeside is for programs without images inside: it runs the py_stack that is beside the
+// image of the gadget that asks, in the same registry under the same tag.
+func NewBeside(rt Runtime) ranks.Dumper {
+	return func(ctx context.Context, asking string, pids []uint32) (map[ranks.Thread][]string, error) {
+		image, ok := Beside(asking)
+		if !ok {
+			return nil, fmt.Errorf("%s is known by its digest alone: which %s belongs to it is not", asking, gadget)
+		}
+		return dump(ctx, rt, image, pids)
+	}
+}
+
+// Beside is the image of py_stack in the repository and with the tag of another gadget's;
+// false where that has a digest, which says nothing of others.
+func Beside(image string) (string, bool) {
+	if image == "" || strings.Contains(image, "@") {
+		return "", false
+	}
+	at := strings.LastIndexByte(image, '/') + 1
+	_, tag, isTagged := strings.Cut(image[at:], ":")
+	if isTagged {
+		return image[:at] + gadget + ":" + tag, true
+	}
+	return image[:at] + gadget, true
+}
+
 // dump returns frames as labels, innermost first.
-func dump(ctx context.Context, rt Runtime, pids []uint32) (map[ranks.Thread][]string, error) {
+func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ranks.Thread][]string, error) {
 	var ops []operators.DataOperator
 	all := operators.GetDataOperators()
 	for _, name := range needed {
@@ -104,15 +130,18 @@ func dump(ctx context.Context, rt Runtime, pids []uint32) (map[ranks.Thread][]st
 	for n, pid := range pids {
 		texts[n] = strconv.FormatUint(uint64(pid), 10)
 	}
-	err := rt.RunGadget(gadgetcontext.New(ctx, gadget, gadgetcontext.WithDataOperators(ops...), gadgetcontext.WithLogger(quiet())), nil, api.ParamValues{
+	err := rt.RunGadget(gadgetcontext.New(ctx, image, gadgetcontext.WithDataOperators(ops...), gadgetcontext.WithLogger(quiet())), nil, api.ParamValues{
 		"operator.pystack.mode":   "dump",
 		"operator.pystack.format": "rows",
 		"operator.pystack.pid":    strings.Join(texts, ","),
 	})
 	mu.Lock()
 	defer mu.Unlock()
+	if errors.Is(err, pystack.ErrNoPython) {
+		return nil, nil // ranks in other languages have no line
+	}
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w", gadget, err)
+		return nil, fmt.Errorf("run %s: %w", image, err)
 	}
 	return out, nil
 }
