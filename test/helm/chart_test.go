@@ -151,7 +151,7 @@ func TestPrivilegesAreThoseThatAreNeeded(t *testing.T) {
 	require.True(t, spec.HostPID)
 	require.False(t, spec.HostNetwork)
 	require.False(t, *spec.AutomountServiceAccountToken)
-	require.Len(t, spec.Containers, 3)
+	require.Len(t, spec.Containers, 4)
 	for _, c := range spec.Containers {
 		s := c.SecurityContext
 		require.Nil(t, s.Privileged)
@@ -170,7 +170,7 @@ func TestEachGadgetHasItsPort(t *testing.T) {
 	rendered, err := template(t, append([]string{"--values", "testdata/all.values.yaml"}, operator...)...)
 	require.NoError(t, err, rendered)
 	o := decode(t, rendered)
-	require.Len(t, o.service.Spec.Ports, 3)
+	require.Len(t, o.service.Spec.Ports, 4)
 	endpoints := o.others["ServiceMonitor"]["spec"].(map[string]any)["endpoints"].([]any)
 	for i, c := range o.daemonSet.Spec.Template.Spec.Containers {
 		require.Equal(t, c.Ports[0].ContainerPort, o.service.Spec.Ports[i].Port)
@@ -186,11 +186,16 @@ func TestRulesAndDashboardAreThoseOfTheRepository(t *testing.T) {
 	rendered, err := template(t, operator...)
 	require.NoError(t, err, rendered)
 	o := decode(t, rendered)
-	text, err := os.ReadFile("../../dashboards/alerts.yaml")
-	require.NoError(t, err)
-	var rules map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &rules))
-	require.Equal(t, rules, o.others["PrometheusRule"]["spec"])
+	var groups []any
+	for _, name := range []string{"alerts.yaml", "nccl.yaml"} {
+		text, err := os.ReadFile("../../dashboards/" + name)
+		require.NoError(t, err)
+		var rules map[string]any
+		require.NoError(t, yaml.Unmarshal(text, &rules))
+		require.NotEmpty(t, rules["groups"], name)
+		groups = append(groups, rules["groups"].([]any)...)
+	}
+	require.Equal(t, map[string]any{"groups": groups}, o.others["PrometheusRule"]["spec"])
 	board, err := os.ReadFile("../../dashboards/gpu-gadgets.json")
 	require.NoError(t, err)
 	require.YAMLEq(t, string(board), o.config.Data["gpu-gadgets.json"])

@@ -32,6 +32,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.gpuObservability.enabled $g.cudaKernel.enabled }}
 - {name: cuda-kernel, gadget: cuda_kernel, key: cudaKernel}
 {{- end }}
+{{- if and .Values.gpuObservability.enabled $g.ncclTrace.enabled }}
+- {name: nccl-trace, gadget: nccl_trace, key: ncclTrace}
+{{- end }}
 {{- end -}}
 
 {{/* Where metrics are served, as a YAML list of name, port, target. */}}
