@@ -11,7 +11,8 @@ import (
 // Hang is a verdict of nccl_trace on ranks that wait for each other, when it was found,
 // when its reason changed, and when it was over.
 type Hang struct {
-	// Event is found, changed or cleared; Time when it was said, or cleared.
+	// Event is found, changed or cleared, or ras: what NCCL's own RAS says of it, which is
+	// in RAS (agrees, disagrees, knows more) and Text. Time is when it was said.
 	Event string
 	Time  time.Time
 	// Reason is one of operators/collective's, Text the verdict in one line.
@@ -32,4 +33,5 @@ type Hang struct {
 	State, Wchan string
 	Stack        stack.Stack
 	Waited       time.Duration
+	RAS          string
 }

@@ -41,6 +41,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 		i.waiting = append(i.waiting, found{e, now})
 	}
 	open := i.analyzer.Verdicts()
+	i.consult(ctx, open)
 	ranks := i.analyzer.Ranks(now)
 	rows := i.table(ranks, open, now)
 	if i.run != nil {

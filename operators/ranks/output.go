@@ -63,7 +63,7 @@ var rankFieldList = []field{
 }
 
 var hangFieldList = []field{
-	{name: "event", width: "8", description: "found, changed (the same wait, another reason) or cleared", kind: api.Kind_String},
+	{name: "event", width: "8", description: "found, changed (the same wait, another reason), ras (what NCCL's RAS says of it) or cleared", kind: api.Kind_String},
 	{name: "reason", width: "10", description: "missing, mismatch, unmatched, straggler, dead, slow or elsewhere", kind: api.Kind_String},
 	{name: "waited", width: "8", description: "How long it was waited", kind: api.Kind_String, right: true},
 	{name: "waited_ns", width: "12", description: "The same in nanoseconds", kind: api.Kind_Uint64, hidden: true},
@@ -84,6 +84,7 @@ var hangFieldList = []field{
 	{name: "stack", width: "100", description: "Its whole stack, innermost line last", kind: api.Kind_String, hidden: true},
 	{name: "since_boot_ns", width: "20", description: "When the wait began (boot clock)", kind: api.Kind_Uint64, hidden: true},
 	{name: "process", width: "20", description: "Id of the process at fault, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
+	{name: "ras", width: "10", description: "What NCCL's own RAS says of it (--ras): agrees, disagrees, knows more", kind: api.Kind_String, hidden: true},
 }
 
 // registry is what newOutput needs of operators.GadgetContext.
@@ -306,19 +307,23 @@ func (o *output) emitRanks(rows []values) error {
 func (o *output) emitHangs(events []collective.Verdict, now collective.Time, mntns func(uint64) uint64) error {
 	for n := range events {
 		v := &events[n]
-		packet, err := o.hangs.NewPacketSingle()
-		if err != nil {
-			return err
-		}
-		if err := put(o.hangFields, packet, hang(v, now, mntns)); err != nil {
-			o.hangs.Release(packet)
-			return err
-		}
-		if err := o.hangs.EmitAndRelease(packet); err != nil {
+		if err := o.emitHang(hang(v, now, mntns)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (o *output) emitHang(row values) error {
+	packet, err := o.hangs.NewPacketSingle()
+	if err != nil {
+		return err
+	}
+	if err := put(o.hangFields, packet, row); err != nil {
+		o.hangs.Release(packet)
+		return err
+	}
+	return o.hangs.EmitAndRelease(packet)
 }
 
 // hang is the row of a verdict.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ras"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/throttle"
 )
@@ -40,6 +42,7 @@ const (
 
 	paramHang      = "hang"
 	paramStraggler = "straggler"
+	paramRAS       = "ras"
 
 	period = time.Second
 )
@@ -53,6 +56,9 @@ type Config struct {
 	Dump Dumper
 	// Store is told how far the ranks are, for metrics; may be nil.
 	Store *Store
+	// RAS asks NCCL's RAS service of a process; default: at the address that it listens
+	// at.
+	RAS func(ctx context.Context, pid uint32) (*ras.Status, error)
 }
 
 // Dumper reads the Python stacks of all threads of processes, innermost first, as
@@ -70,6 +76,9 @@ type Operator struct{ cfg Config }
 func New(cfg Config) *Operator {
 	if cfg.ProcFS == "" {
 		cfg.ProcFS = "/proc"
+	}
+	if cfg.RAS == nil {
+		cfg.RAS = ask(cfg.ProcFS)
 	}
 	return &Operator{cfg}
 }
@@ -93,6 +102,8 @@ func (*Operator) InstanceParams() api.Params {
 			DefaultValue: "30s", TypeHint: api.TypeDuration},
 		{Key: paramStraggler, Title: "Straggler", Description: "Call a rank a straggler that comes so much later than the others, at the median",
 			DefaultValue: "10ms", TypeHint: api.TypeDuration},
+		{Key: paramRAS, Title: "RAS", Description: "Ask NCCL's own RAS service about each verdict, and show what it says (NCCL 2.28.9 and later)",
+			DefaultValue: "false", TypeHint: api.TypeBool},
 	}
 }
 
@@ -120,6 +131,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	var err error
+	if v := values[paramRAS]; v != "" {
+		if i.asksRAS, err = strconv.ParseBool(v); err != nil {
+			return nil, fmt.Errorf("--%s: want true or false, not %q", paramRAS, v)
+		}
+	}
 	if i.analyzer, err = collective.New(cfg); err != nil {
 		return nil, err
 	}
@@ -182,6 +198,9 @@ type instance struct {
 	refused   uint64 // observations that the analyzer did not take
 	logger    interface{ Warnf(string, ...any) }
 	run       *storeRun
+	// asksRAS: NCCL's RAS is asked, asked about these, and is being asked.
+	asksRAS, asking bool
+	asked           map[rasKey]bool
 }
 
 // Name implements operators.DataOperatorInstance.

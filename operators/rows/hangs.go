@@ -16,8 +16,8 @@ import (
 // Hangs reads the events of `hangs`, the verdicts of operators/ranks.
 type Hangs struct {
 	processFields
-	event, reason, text, communicator, name, size, operation, seq datasource.FieldAccessor
-	rank, ranks, waiting, unseen, state, wchan, stack, waited     datasource.FieldAccessor
+	event, reason, text, communicator, name, size, operation, seq  datasource.FieldAccessor
+	rank, ranks, waiting, unseen, state, wchan, stack, waited, ras datasource.FieldAccessor
 }
 
 // BindHangs finds the fields of the data source `hangs`.
@@ -29,7 +29,7 @@ func BindHangs(ds datasource.DataSource) (*Hangs, error) {
 		communicator: ds.GetField("communicator"), name: ds.GetField("name"), size: ds.GetField("size"),
 		operation: ds.GetField("operation"), seq: ds.GetField("seq"), rank: ds.GetField("rank"), ranks: ds.GetField("ranks"),
 		waiting: ds.GetField("waiting"), unseen: ds.GetField("unseen"), state: ds.GetField("state"), wchan: ds.GetField("wchan"),
-		stack: ds.GetField("stack"), waited: ds.GetField("waited_ns"),
+		stack: ds.GetField("stack"), waited: ds.GetField("waited_ns"), ras: ds.GetField("ras"),
 	}, err
 }
 
@@ -41,6 +41,7 @@ func (f *Hangs) Read(d datasource.Data, now time.Time) profile.Hang {
 		Operation: text(f.operation, d), Seq: value(f.seq, d),
 		Ranks: numbersOf(text(f.ranks, d)), Waiting: numbersOf(text(f.waiting, d)), Unseen: numbersOf(text(f.unseen, d)),
 		Process: f.Process(d), Rank: -1, State: text(f.state, d), Wchan: text(f.wchan, d), Waited: time.Duration(value(f.waited, d)),
+		RAS: text(f.ras, d),
 	}
 	if len(h.Ranks) > 0 {
 		h.Rank = h.Ranks[0]

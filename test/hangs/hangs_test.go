@@ -62,6 +62,7 @@ type hang struct {
 	Stack     string  `json:"stack"`
 	WaitedNS  int64   `json:"waited_ns"`
 	SinceNS   int64   `json:"since_boot_ns"`
+	RAS       string  `json:"ras"`
 	Proc      process `json:"proc"`
 	read      int64   // boot clock
 }

@@ -24,7 +24,7 @@ func (e *Encoder) Hang(h profile.Hang) *collector.ExportLogsServiceRequest {
 	}
 	for _, a := range []struct{ key, value string }{
 		{"nccl.communicator.name", h.Name}, {"nccl.operation.name", h.Operation}, {"nccl.rank.state", h.State},
-		{"nccl.rank.wchan", h.Wchan}, {"process.executable.name", h.Process.Comm},
+		{"nccl.rank.wchan", h.Wchan}, {"process.executable.name", h.Process.Comm}, {"nccl.ras.verdict", h.RAS},
 	} {
 		if a.value != "" {
 			attributes = append(attributes, keyValue(a.key, anyText(a.value)))
@@ -70,9 +70,9 @@ var severityTexts = map[logs.SeverityNumber]string{
 // is what other nodes have to tell more of.
 func severityOf(h profile.Hang) logs.SeverityNumber {
 	switch {
-	case h.Event == "cleared":
+	case h.Event == "cleared", h.Event == "ras" && h.RAS == "agrees":
 		return logs.SeverityNumber_SEVERITY_NUMBER_INFO
-	case h.Reason == "straggler", h.Reason == "elsewhere":
+	case h.Reason == "straggler", h.Reason == "elsewhere", h.Event == "ras":
 		return logs.SeverityNumber_SEVERITY_NUMBER_WARN
 	}
 	return logs.SeverityNumber_SEVERITY_NUMBER_ERROR

@@ -91,7 +91,7 @@ func TestAVerdictWithoutACulprit(t *testing.T) {
 func TestSeverityOfVerdicts(t *testing.T) {
 	for _, c := range []struct{ event, reason, want string }{
 		{"found", "missing", "ERROR"}, {"changed", "dead", "ERROR"}, {"found", "mismatch", "ERROR"}, {"found", "slow", "ERROR"},
-		{"found", "unmatched", "ERROR"}, {"found", "straggler", "WARN"}, {"found", "elsewhere", "WARN"}, {"cleared", "missing", "INFO"},
+		{"found", "unmatched", "ERROR"}, {"found", "straggler", "WARN"}, {"found", "elsewhere", "WARN"}, {"cleared", "missing", "INFO"}, {"ras", "missing", "WARN"},
 	} {
 		request := (&Encoder{}).Hang(profile.Hang{Event: c.event, Reason: c.reason})
 		require.Equal(t, c.want, request.ResourceLogs[0].ScopeLogs[0].LogRecords[0].SeverityText, "%s %s", c.event, c.reason)

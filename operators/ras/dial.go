@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ras
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrOff: the process has its RAS switched off.
+var ErrOff = errors.New("NCCL_RAS_ENABLE is 0")
+
+// ErrElsewhere: the process says that it listens where we do not go. A process could have
+// us connect to anywhere otherwise.
+var ErrElsewhere = errors.New("NCCL_RAS_ADDR is no loopback address with a port from 1024 on")
+
+const (
+	dialTimeout = time.Second
+	// maxEnvironment is more than what programs are started with.
+	maxEnvironment = 1 << 20
+)
+
+// AddressOf is where the RAS of a process listens, by the environment that it was started
+// with.
+func AddressOf(procfs string, pid uint32) (netip.AddrPort, error) {
+	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "environ"))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read the environment of process %d: %w", pid, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxEnvironment))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("read the environment of process %d: %w", pid, err)
+	}
+	return address(b)
+}
+
+func address(environment []byte) (netip.AddrPort, error) {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	at := netip.AddrPortFrom(loopback, DefaultPort)
+	for v := range bytes.SplitSeq(environment, []byte{0}) {
+		if bytes.Equal(v, []byte("NCCL_RAS_ENABLE=0")) {
+			return at, ErrOff
+		}
+		value, ok := bytes.CutPrefix(v, []byte("NCCL_RAS_ADDR="))
+		if !ok {
+			continue
+		}
+		host, port, err := net.SplitHostPort(string(value))
+		if err != nil {
+			return at, fmt.Errorf("%w: %q", ErrElsewhere, value)
+		}
+		n, err := strconv.ParseUint(port, 10, 16)
+		ip := loopback
+		if err == nil && host != "localhost" {
+			ip, err = netip.ParseAddr(host)
+		}
+		if err == nil && ip.IsUnspecified() {
+			ip = loopback // it listens there, too
+		}
+		if err != nil || !ip.IsLoopback() || n < 1024 {
+			return at, fmt.Errorf("%w: %q", ErrElsewhere, value)
+		}
+		at = netip.AddrPortFrom(ip, uint16(n))
+	}
+	return at, nil
+}
+
+// Dial connects to an address as the process sees it: in its network namespace.
+func Dial(ctx context.Context, procfs string, pid uint32, at netip.AddrPort) (net.Conn, error) {
+	ns, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "ns/net"))
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of process %d: %w", pid, err)
+	}
+	defer ns.Close()
+	dialer := net.Dialer{Timeout: dialTimeout}
+	if isOurs(ns) {
+		return dialer.DialContext(ctx, "tcp", at.String())
+	}
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		// The thread is in another namespace from then on, and so nobody else's: it ends
+		// with this goroutine, which does not unlock it.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- result{err: fmt.Errorf("enter the network namespace of process %d: %w", pid, err)}
+			return
+		}
+		// A literal address is dialed by the goroutine itself.
+		c, err := dialer.DialContext(ctx, "tcp", at.String())
+		done <- result{c, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+func isOurs(ns *os.File) bool {
+	var theirs, ours unix.Stat_t
+	return unix.Fstat(int(ns.Fd()), &theirs) == nil && unix.Stat("/proc/self/ns/net", &ours) == nil &&
+		theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
+}
+
+// PIDOf is the pid of a process as it knows it itself, which is what its RAS tells.
+func PIDOf(procfs string, pid uint32) int {
+	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "status"))
+	if err != nil {
+		return int(pid)
+	}
+	for line := range bytes.Lines(b) {
+		if value, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
+			fields := bytes.Fields(value)
+			if len(fields) > 0 {
+				if n, err := strconv.Atoi(string(fields[len(fields)-1])); err == nil {
+					return n
+				}
+			}
+		}
+	}
+	return int(pid)
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ras asks NCCL's own RAS service (2.24 and later) what it knows of a job: how
+// many collectives each rank has issued, and which ranks do not answer. A process of the
+// job listens at localhost:28028, or at NCCL_RAS_ADDR of its environment. The protocol is
+// lines of text, the answer JSON since 2.28.9; both were read from NCCL's sources
+// (src/ras/client.cc, client_support.cc).
+//
+// Who listens there may be anybody: what comes is bounded in time and size, and only
+// compared with what is known otherwise.
+package ras
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+const (
+	// DefaultPort is NCCL_RAS_CLIENT_PORT.
+	DefaultPort = 28028
+	// protocol is NCCL_RAS_CLIENT_PROTOCOL, of 2.24.3 to 2.30.
+	protocol = 2
+	// collect is how long NCCL may wait for other processes: it doubles that if some do
+	// not answer.
+	collect = 3 * time.Second
+	// limit of a whole query.
+	limit = 4 * collect
+	// maxLine of an answer to a command.
+	maxLine = 512
+	// maxAnswer is room for 30,000 ranks.
+	maxAnswer = 16 << 20
+)
+
+// ErrOld: NCCL's RAS there answers for people only (2.24 to 2.28.7).
+var ErrOld = errors.New("NCCL's RAS tells no JSON (2.28.9 and later do)")
+
+// ErrNotRAS: something else listens there.
+var ErrNotRAS = errors.New("not NCCL's RAS")
+
+// Status is the answer.
+type Status struct {
+	Version       string         `json:"nccl_version"`
+	Communicators []Communicator `json:"communicators"`
+}
+
+// Communicator as RAS knows it, on all nodes.
+type Communicator struct {
+	// Hash is NCCL's own, "0x…".
+	Hash    string    `json:"hash"`
+	Size    int       `json:"size"`
+	Ranks   []Rank    `json:"ranks"`
+	Missing []Missing `json:"missing_ranks"`
+}
+
+// Rank that has answered.
+type Rank struct {
+	Rank   int    `json:"rank"`
+	Host   string `json:"host"`
+	PID    int    `json:"pid"` // in its own namespace
+	Status struct {
+		AsyncError int  `json:"async_error"`
+		Abort      bool `json:"abort_flag"`
+	} `json:"status"`
+	// Counts of collectives issued, by the name of the operation.
+	Counts map[string]uint64 `json:"collective_counts"`
+}
+
+// Missing is a rank that has not.
+type Missing struct {
+	Rank   int    `json:"rank"`
+	Host   string `json:"host"`
+	PID    int    `json:"pid"`
+	Status struct {
+		Unresponsive bool `json:"unresponsive"`
+		Dead         bool `json:"considered_dead"`
+	} `json:"status"`
+}
+
+// issued are all collectives of a rank; sends and receives are not numbered with them.
+func (r *Rank) issued() (sum uint64) {
+	for name, n := range r.Counts {
+		switch name {
+		case "Send", "Recv", "SendRecv":
+		default:
+			sum += n
+		}
+	}
+	return sum
+}
+
+// Query asks the service at the other end. It takes no longer than the context, and 12 s.
+// The connection is closed then.
+func Query(ctx context.Context, c net.Conn) (*Status, error) {
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	r := bufio.NewReaderSize(c, maxLine)
+	answer, err := command(c, r, fmt.Sprintf("CLIENT PROTOCOL %d", protocol))
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(strings.ToUpper(answer), "SERVER PROTOCOL ") {
+		return nil, fmt.Errorf("%w: it answers %q", ErrNotRAS, answer)
+	}
+	if answer, err = command(c, r, fmt.Sprintf("TIMEOUT %d", int(collect.Seconds()))); err != nil {
+		return nil, err
+	} else if answer != "OK" {
+		return nil, fmt.Errorf("%w: it answers %q to a timeout", ErrNotRAS, answer)
+	}
+	if answer, err = command(c, r, "SET FORMAT json"); err != nil {
+		return nil, err
+	} else if answer != "OK" {
+		return nil, ErrOld
+	}
+	if _, err := io.WriteString(c, "STATUS\n"); err != nil {
+		return nil, fmt.Errorf("ask for the status: %w", err)
+	}
+	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the status: %w", err)
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("the status has more than %d MiB", maxAnswer>>20)
+	}
+	return Parse(body)
+}
+
+// command sends one, and returns the line that answers it.
+func command(c net.Conn, r *bufio.Reader, text string) (string, error) {
+	if _, err := io.WriteString(c, text+"\n"); err != nil {
+		return "", fmt.Errorf("send %q: %w", text, err)
+	}
+	line, err := r.ReadSlice('\n') // of no more than maxLine
+	if err != nil {
+		return "", fmt.Errorf("read the answer to %q: %w", text, err)
+	}
+	return strings.TrimSpace(string(line)), nil
+}
+
+// Parse reads a status.
+func Parse(body []byte) (*Status, error) {
+	s := &Status{}
+	if err := json.Unmarshal(body, s); err != nil {
+		return nil, fmt.Errorf("read the status: %w", err)
+	}
+	return s, nil
+}

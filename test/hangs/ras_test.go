@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hangs
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// serveRAS is NCCL's RAS service as far as its client knows it, with a status of the test's.
+func serveRAS(t *testing.T, status *atomic.Value) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					answer := "OK\n"
+					switch lines.Text() {
+					case "CLIENT PROTOCOL 2":
+						answer = "SERVER PROTOCOL 2\n"
+					case "STATUS":
+						_, _ = io.WriteString(c, status.Load().(string))
+						return
+					}
+					_, _ = io.WriteString(c, answer)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestRASIsCompared: NCCL's own RAS is asked about a verdict, and who is right is seen.
+func TestRASIsCompared(t *testing.T) {
+	var status atomic.Value
+	t.Setenv("NCCL_RAS_ADDR", serveRAS(t, &status))
+	g := start(t, "4s", "--ras")
+	j := g.run("--story", "training")
+	rank := func(n int, what string) string {
+		return fmt.Sprintf(`{"rank": %d, "host": "10.0.0.1", "pid": %d, %s}`, n, j.pids[n], what)
+	}
+	const counted = `"collective_counts": {"AllReduce": 100}`
+	says := func(event, ras string) (found hang) {
+		t.Helper()
+		g.wait(event+" "+ras, func() bool {
+			for _, h := range g.hangs {
+				if h.Event == event && h.RAS == ras {
+					found = h
+					return true
+				}
+			}
+			return false
+		})
+		return found
+	}
+	for _, c := range []struct{ ras, missing, ranks, text string }{
+		{"agrees", rank(1, `"status": {"unresponsive": true}`), rank(0, counted) + "," + rank(2, counted), "rank 1 (10.0.0.1, pid %d) does not answer"},
+		{"disagrees", "", rank(0, counted) + "," + rank(1, counted) + "," + rank(2, counted), "all 3 ranks answer and have issued the same; we say: rank 1 of 3 is stopped"},
+	} {
+		status.Store(fmt.Sprintf(`{"nccl_version": "2.29.7", "communicators": [{"hash": "0x77", "size": 3, "ranks": [%s], "missing_ranks": [%s]}]}`, c.ranks, c.missing))
+		g.wait("all ranks go on", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 && g.ranks[0].Verdict == "" })
+		g.mu.Lock()
+		g.hangs = nil
+		g.mu.Unlock()
+		require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGSTOP))
+		h := says("ras", c.ras)
+		t.Log(h.Text)
+		require.Equal(t, "dead", h.Reason)
+		require.Equal(t, 1, h.Rank)
+		if c.missing != "" {
+			c.text = fmt.Sprintf(c.text, j.pids[1])
+		}
+		require.Contains(t, h.Text, "NCCL's RAS "+c.ras+" on communicator "+g.name)
+		require.Contains(t, h.Text, c.text)
+		require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGCONT))
+		says("cleared", "")
+	}
+}
