@@ -3,6 +3,7 @@
 package nccl
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,5 +103,29 @@ func TestRealLibrariesWithoutGPU(t *testing.T) {
 		require.EqualValues(t, 2, ends, "outermost ends of groups")
 		require.Empty(t, tr.communicators())
 		require.Empty(t, tr.drops())
+	}
+}
+
+// TestRealLibrariesSpeakTheRASProtocol that operators/ras does: 2.28.9 and later have its
+// commands and the names in its answer; those without RAS have none of it.
+func TestRealLibrariesSpeakTheRASProtocol(t *testing.T) {
+	for _, path := range realLibraries(t) {
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		library, err := nccl.Inspect(f, int64(len(b)), []string{"ncclAllReduce"})
+		require.NoError(t, err)
+		for _, text := range []string{"client protocol ", "SERVER PROTOCOL ", "timeout ", "set format ", "NCCL_RAS_ADDR", "localhost:28028",
+			`"communicators": [`, `"hash": "`, `"size": %d`, `"ranks": [`, `"rank": %d`, `"host": "%s"`, `"pid": %d`, `"collective_counts": {`, `"abort_flag": %s`,
+			`"missing_ranks": [`, `"unresponsive": %s`, `"considered_dead": %s`} {
+			has := bytes.Contains(b, []byte(text))
+			if library.Version >= 22809 {
+				require.True(t, has, "%s has no %q", library, text)
+			} else if library.Version < 22400 && strings.Contains(text, "PROTOCOL") {
+				require.False(t, has, "%s has %q", library, text)
+			}
+		}
 	}
 }
