@@ -32,8 +32,8 @@ struct {
 #endif
 
 /*
- * Names the place t->key in t->fresh, and enters it in the cache unless a read
- * failed: a failure must be tried again at the next event. 0 or -EFAULT.
+ * Names the place t->key in t->fresh. 0 or -EFAULT: then it is tried again at the next
+ * event.
  */
 PYTHON_GLOBAL long python_resolve(void)
 {
@@ -87,19 +87,33 @@ PYTHON_GLOBAL long python_resolve(void)
 	v->file_last = r.last;
 	if (python_table_tail(t, PY_CODE(t, PY_CODE_LINETABLE), v))
 		return -EFAULT;
+	if (t->offsets.minor < 11 && !v->has_self && !v->witness)
+		python_module_function(PYTHON_GIVE(t));
+	return t->fault.count != faults ? -EFAULT : 0;
+}
+
+/*
+ * Enters t->fresh, which has been resolved, in the cache, with what tells later
+ * that it is still so. Apart from python_resolve() for the sake of the stack.
+ */
+static __always_inline void python_keep(struct python_thread *t)
+{
+	struct python_line_value *v = &t->fresh;
+	struct python_line_key *k = &t->key;
+	__u32 faults = t->fault.count;
+
+	if (!v->symbol)
+		return;
 	v->check = python_check(t, k, v);
-	if (t->offsets.minor < 11 && !v->has_self && v->witness) {
+	if (t->offsets.minor < 11 && !v->has_self && t->method.function) {
 		v->dict = t->method.dict;
 		v->owned = python_owned(t, k, v);
 		/* It may have changed since the function was found there. */
-		if (*(__u64 *)(t->bytes + PY_DICT_VERSION) != t->method.version)
+		if (python_dict_version(t, v->dict) != t->method.version)
 			v->dict = 0;
 	}
-	if (t->fault.count != faults)
-		return -EFAULT;
-	if (v->symbol)
+	if (t->fault.count == faults)
 		bpf_map_update_elem(&python_lines_by_place, k, v, BPF_ANY);
-	return 0;
 }
 
 #ifndef USER_OF_OTHER_TASK /* once: see python_other.h */
@@ -113,6 +127,32 @@ struct python_walk {
 };
 #endif
 
+/* The frame's head into t->frame. 0 or -EFAULT. */
+static __noinline long python_read_frame(struct python_thread *t, __u64 frame)
+{
+	__u64 *words = (__u64 *)t->frame;
+
+	switch (t->offsets.frame_bytes) {
+	case 72: /* 3.11 – 3.13 */
+		return user_read_words(&t->fault, words, 72 / 8, frame);
+	case 80: /* 3.14, 3.15 */
+		return user_read_words(&t->fault, words, 80 / 8, frame);
+	case PY_OLD_FRAME_BYTES:
+		return user_read_words(&t->fault, words + PY_OLD_FRAME_FROM / 8,
+				       (PY_OLD_FRAME_BYTES - PY_OLD_FRAME_FROM) / 8,
+				       frame + PY_OLD_FRAME_FROM);
+	default:
+		return user_read(&t->fault, words, t->offsets.frame_bytes & 511, frame);
+	}
+}
+
+/* Of the code object of a frame below 3.11 what is compared, into t->code. 0 or -EFAULT. */
+static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
+{
+	return user_read_words(&t->fault, (__u64 *)(t->code + PY_OLD_CODE_FROM),
+			       PY_OLD_CODE_BYTES / 8, code + PY_OLD_CODE_FROM);
+}
+
 /* bpf_loop: one frame. */
 PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 {
@@ -124,7 +164,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 
 	if (!frame)
 		return 1;
-	if (user_read(&t->fault, t->frame, t->offsets.frame_bytes & 511, frame)) {
+	if (python_read_frame(t, frame)) {
 		t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 		return 1;
 	}
@@ -143,8 +183,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
 	key->position = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor < 11) {
-		if (user_read(&t->fault, t->code + PY_OLD_CODE_FROM, PY_OLD_CODE_BYTES,
-			      key->code + PY_OLD_CODE_FROM)) {
+		if (python_read_old_code(t, key->code)) {
 			t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 			return 1;
 		}
@@ -161,7 +200,8 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	if (!v || !python_same(t, key, v)) {
 		if (t->offsets.minor < 11 && !t->argument_type)
 			t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
-		python_resolve();
+		if (!python_resolve())
+			python_keep(t);
 		v = &t->fresh;
 	}
 	line = v->line;
@@ -200,6 +240,8 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->stack_flags = 0;
 	t->checked_file = 0;
 	t->checked_type = 0;
+	for (__u32 i = 0; i < PY_DICTS_SEEN; i++)
+		t->dicts[i].dict = 0;
 #ifdef LINUX_5_10
 	t->line_bytes = 0;
 #endif

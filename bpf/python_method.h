@@ -50,6 +50,21 @@ static __always_inline long python_method_match(struct python_thread *t, __u64 v
 	return 1;
 }
 
+/* Begins to look into the dict m->dict. 0; 1 when that cannot be read. */
+static __always_inline long python_method_dict(struct python_thread *t, struct python_method *m)
+{
+	m->keys = 0;
+	if (user_read(&t->fault, &m->version, sizeof(m->version), m->dict + PY_DICT_VERSION) ||
+	    user_read(&t->fault, &m->keys, sizeof(m->keys), m->dict + PY_DICT_KEYS) ||
+	    user_read(&t->fault, &m->size, sizeof(m->size), m->keys + PY_DICT_SIZE))
+		return 1;
+	if (!m->size || m->size > PY_DICT_LARGEST)
+		return 1;
+	m->at = m->hash & (m->size - 1);
+	m->perturb = m->hash;
+	return 0;
+}
+
 /* bpf_loop: the dict of the next class, or one place in the current one. */
 PYTHON_STEP(python_method_step, python_context, c)
 {
@@ -67,19 +82,10 @@ PYTHON_STEP(python_method_step, python_context, c)
 			return 1;
 		if (user_read(&t->fault, &place, sizeof(place),
 			      m->mro + PY_TUPLE_ITEMS + m->next * 8ULL) ||
-		    user_read(&t->fault, &m->dict, sizeof(m->dict),
-			      place + PY_TYPE_DICT) ||
-		    user_read(&t->fault, &m->version, sizeof(m->version),
-			      m->dict + PY_DICT_VERSION) ||
-		    user_read(&t->fault, &m->keys, sizeof(m->keys), m->dict + PY_DICT_KEYS) ||
-		    user_read(&t->fault, &m->size, sizeof(m->size), m->keys + PY_DICT_SIZE))
-			return 1;
-		if (!m->size || m->size > PY_DICT_LARGEST)
+		    user_read(&t->fault, &m->dict, sizeof(m->dict), place + PY_TYPE_DICT))
 			return 1;
 		m->next++;
-		m->at = m->hash & (m->size - 1);
-		m->perturb = m->hash;
-		return 0;
+		return python_method_dict(t, m);
 	}
 	width = m->size <= 0xff ? 1 : m->size <= 0xffff ? 2 : 4;
 	/* Entries follow the indices: four bytes can be read at the last one, too. */
@@ -109,6 +115,42 @@ PYTHON_STEP(python_method_step, python_context, c)
 	return 0;
 }
 
+/* Is it code within a function, which may be that of many functions? */
+static __always_inline bool python_is_nested(struct python_thread *t)
+{
+	/* co_flags stands right before co_firstlineno. */
+	return (__u32)python_word(t->code, 255, t->offsets.at[PY_CODE_FIRSTLINE] - 4) &
+	       PY_CODE_NESTED;
+}
+
+/*
+ * Sets t->method.function to that with the code in t->code, which is that of the key, if
+ * the module of the frame has it by its name; for python_owned(), which can be done
+ * without: a fault is none. Returns 0.
+ */
+PYTHON_GLOBAL long python_module_function(PYTHON_T())
+{
+	PYTHON_TAKE_T;
+	struct python_context c = { .t = t };
+	struct python_method *m;
+	__u32 faults;
+
+	if (!t)
+		return -EINVAL;
+	m = &t->method;
+	__builtin_memset(m, 0, sizeof(*m));
+	if (python_is_nested(t))
+		return 0;
+	faults = t->fault.count;
+	m->name = PY_CODE(t, PY_CODE_NAME);
+	m->dict = *(__u64 *)(t->frame + PY_FRAME_GLOBALS);
+	if (!user_read(&t->fault, &m->hash, sizeof(m->hash), m->name + PY_STRING_HASH) &&
+	    !python_method_dict(t, m))
+		LOOP(PY_METHOD_STEPS, python_method_step, &c);
+	t->fault.count = faults;
+	return 0;
+}
+
 /*
  * Sets t->qualname of the code object in t->code, which is that of the key, by the
  * type of its `self`; to 0 where it is not found. Code within a function is left out:
@@ -128,10 +170,7 @@ PYTHON_GLOBAL long python_method_name(PYTHON_T())
 	m = &t->method;
 	__builtin_memset(m, 0, sizeof(*m));
 	t->qualname = 0;
-	/* co_flags stands right before co_firstlineno. */
-	if (!t->argument_type ||
-	    (__u32)python_word(t->code, 255, t->offsets.at[PY_CODE_FIRSTLINE] - 4) &
-		    PY_CODE_NESTED)
+	if (!t->argument_type || python_is_nested(t))
 		return 0;
 	if (user_read(&t->fault, &argument, sizeof(argument),
 		      PY_CODE(t, PY_CODE_VARNAMES) + PY_TUPLE_ITEMS))

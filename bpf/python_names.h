@@ -8,6 +8,7 @@
 #define PYTHON_RENAMED
 #define user_copy other_user_copy
 #define user_read other_user_read
+#define user_read_words other_user_read_words
 #define user_read_text other_user_read_text
 #define user_fault_in other_user_fault_in
 #define python_read_auxv other_python_read_auxv
@@ -37,6 +38,9 @@
 #define python_cell_step other_python_cell_step
 #define python_argument_type other_python_argument_type
 #define python_method_match other_python_method_match
+#define python_method_dict other_python_method_dict
+#define python_is_nested other_python_is_nested
+#define python_module_function other_python_module_function
 #define python_method_step other_python_method_step
 #define python_method_name other_python_method_name
 #define python_mix_qualname other_python_mix_qualname
@@ -50,13 +54,18 @@
 #define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
 #define python_witness other_python_witness
+#define python_dict_version other_python_dict_version
 #define python_owned other_python_owned
 #define python_same other_python_same
+#define python_read_code other_python_read_code
 #define python_check other_python_check
 #define python_tail other_python_tail
 #define python_string_tail other_python_string_tail
 #define python_table_tail other_python_table_tail
 #define python_resolve other_python_resolve
+#define python_keep other_python_keep
+#define python_read_frame other_python_read_frame
+#define python_read_old_code other_python_read_old_code
 #define python_frame_step other_python_frame_step
 #define python_walk_frames other_python_walk_frames
 #define python_debug_step other_python_debug_step
@@ -77,6 +86,7 @@
 #undef PYTHON_RENAMED
 #undef user_copy
 #undef user_read
+#undef user_read_words
 #undef user_read_text
 #undef user_fault_in
 #undef python_read_auxv
@@ -106,6 +116,9 @@
 #undef python_cell_step
 #undef python_argument_type
 #undef python_method_match
+#undef python_method_dict
+#undef python_is_nested
+#undef python_module_function
 #undef python_method_step
 #undef python_method_name
 #undef python_mix_qualname
@@ -119,13 +132,18 @@
 #undef python_mix_text
 #undef python_class_hash
 #undef python_witness
+#undef python_dict_version
 #undef python_owned
 #undef python_same
+#undef python_read_code
 #undef python_check
 #undef python_tail
 #undef python_string_tail
 #undef python_table_tail
 #undef python_resolve
+#undef python_keep
+#undef python_read_frame
+#undef python_read_old_code
 #undef python_frame_step
 #undef python_walk_frames
 #undef python_debug_step

@@ -77,6 +77,7 @@ enum python_offset {
 };
 
 /* Objects that are read below 3.11 only, where these never moved but once. */
+#define PY_FRAME_GLOBALS 48
 #define PY_OBJECT_TYPE 8
 #define PY_TYPE_NAME 24
 #define PY_TYPE_DICT 264

@@ -106,7 +106,7 @@ PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 		o->at[PY_STRING_COMPACT] = o->at[PY_STRING_ASCII] + 16;
 	}
 	if (w->minor < 11) {
-		end = o->at[PY_FRAME_LINE] + 4; /* the last but one that is read */
+		end = PY_OLD_FRAME_BYTES; /* f_localsplus, far behind, is read by itself */
 	} else {
 		end = o->at[PY_FRAME_INSTR] + 8;
 		if (end < o->at[PY_FRAME_OWNER] + 1)

@@ -19,6 +19,10 @@
 #define PY_UNWITNESSED 15
 /* At every so many events a place for which python_owned() speaks is compared, too. */
 #define PY_COMPARE_EVERY 8
+/* For so many events a dict must have stayed as it is to be looked into anew at once. */
+#define PY_OWNED_LONG 32
+/* Words of a code object from co_consts (3.7: too) to the line table, below 3.11. */
+#define PY_OLD_CODE_PARTS 10
 
 /* One bijective step: words that differ never give the same result by it. */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
@@ -42,31 +46,38 @@ static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32
 	return python_mix(even ^ even >> 32, odd ^ odd >> 29);
 }
 
-/* Mixes `bytes` (at most `most`, a multiple of 8) of user memory in. 0: a fault. */
+/*
+ * Mixes `bytes` (at most `most`, a multiple of 8) of user memory in, which is read to
+ * `words`. 0: a fault.
+ */
 static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, __u64 address,
-					     __u32 bytes, __u32 most)
+					     __u64 bytes, __u32 most, __u64 *words)
 {
-	__u64 *words = (__u64 *)t->bytes;
-
-	if (bytes < most)
-		for (__u32 i = 0; i < most / 8; i++)
-			words[i] = 0;
+	for (__u32 i = 0; i < most / 8; i++)
+		words[i] = 0;
 	if (bytes > most || user_read(&t->fault, words, bytes, address))
 		return 0;
 	return python_mix_words(h, words, most / 8) | 1;
 }
 
-/* As python_mix_user(), up to 256 bytes; most objects are short. */
+/*
+ * As python_mix_user(), up to 256 bytes. Most objects are short, and read to the
+ * stack: see user_read_words(). 64 bits, of which the verifier knows the range when
+ * they have been compared.
+ */
 static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u64 address,
-					  __u32 bytes)
+					  __u64 bytes)
 {
+	__u64 *words = (__u64 *)t->bytes;
+	__u64 few[4];
+
 	if (bytes <= 32)
-		return python_mix_user(t, h, address, bytes, 32);
+		return python_mix_user(t, h, address, bytes, 32, few);
 	if (bytes <= 64)
-		return python_mix_user(t, h, address, bytes, 64);
+		return python_mix_user(t, h, address, bytes, 64, words);
 	if (bytes <= 128)
-		return python_mix_user(t, h, address, bytes, 128);
-	return python_mix_user(t, h, address, bytes, 256);
+		return python_mix_user(t, h, address, bytes, 128, words);
+	return python_mix_user(t, h, address, bytes, 256, words);
 }
 
 /*
@@ -134,6 +145,15 @@ static __always_inline __u64 python_class_hash(struct python_thread *t)
 	return t->checked_class;
 }
 
+/* Of a code object of 3.11 what is compared, into t->code. 0 or -EFAULT. */
+static __noinline long python_read_code(struct python_thread *t, __u64 code)
+{
+	__u32 from = t->offsets.at[PY_CODE_FIRSTLINE] & 127;
+
+	return user_read_words(&t->fault, (__u64 *)(t->code + from), PY_CODE_CHECK_BYTES / 8,
+			       code + from);
+}
+
 /*
  * Says whether the code object at the key's address is still the same, for code
  * objects are freed and their memory is used again at once. 3.12 and later
@@ -151,18 +171,15 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	struct python_offsets *o = &t->offsets;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
 	__u64 name, file, place, class, table;
-	__u32 version = 0, from;
+	__u32 version = 0, from = o->at[PY_CODE_FIRSTLINE] & 127;
 
+	/* Before, the caller has read the code object. */
 	if (o->minor >= 12) {
 		if (user_read(&t->fault, &version, sizeof(version),
 			      k->code + o->at[PY_CODE_VERSION]))
 			return 0;
 		if (version)
 			return python_mix(h, version) | 1;
-	}
-	/* Below 3.11 the caller has read the code object already. */
-	if (o->minor >= 11) {
-		from = o->at[PY_CODE_FIRSTLINE] & 127;
 		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
 			return 0;
 	}
@@ -263,34 +280,46 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 }
 
 /*
- * What shows by two reads that the code in t->code is still that of the key, below
- * 3.11: each change of a dict gives it a number that none had before (PEP 509), so
- * a class that still has the number has the same function, which keeps its name,
- * its code and the table of that. But for one thing: a program may put other code into a
- * function (reloaders do). That the function has the code of the key, and the code
- * the same parts at the same addresses, says almost that it has not; python_same() has
- * it compared in full from time to time, and relies on this no more in a thread where
- * that once told otherwise. 0: it does not show.
+ * The number that a dict has until it is changed (PEP 509), which none had before; 0:
+ * it does not show. Read once in an unwind: neighbours in a stack often are of one
+ * module or class, and what was so when the unwind began tells of the frames then.
+ */
+static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
+{
+	struct python_dict_seen *seen = &t->dicts[(dict >> 4 ^ dict >> 9) & (PY_DICTS_SEEN - 1)];
+	__u64 head[PY_DICT_VERSION / 8 + 1];
+
+	if (seen->dict == dict)
+		return seen->version;
+	/* The allocators write links over the reference count of one that is gone. */
+	if (user_copy(&t->fault, head, sizeof(head), dict) || !head[0] || head[0] >> 32)
+		return 0;
+	seen->dict = dict;
+	seen->version = head[PY_DICT_VERSION / 8];
+	return seen->version;
+}
+
+/*
+ * What shows by one read, and often none, that the code in t->code is still that of the
+ * key, below 3.11, where it is that of a function in a class or module: as long as
+ * the dict has its number, it has the same function, which keeps its name, its code
+ * and the table of that. But for one thing: a program may put other code into a
+ * function (reloaders do). That the object at the address of the code has the same parts
+ * at the same addresses (bytecode, constants, names, file, table and the like) says
+ * almost that it has not; python_same() has it compared in full from time to time, and
+ * relies on this no more in a thread where that once told otherwise. 0: it does not show.
  */
 static __noinline __u64 python_owned(struct python_thread *t, const struct python_line_key *k,
 				     const struct python_line_value *v)
 {
-	__u64 *dict = (__u64 *)t->bytes;
+	__u32 parts = (t->offsets.at[PY_CODE_LINETABLE] - (PY_OLD_CODE_PARTS - 1) * 8) & 127;
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
-	__u64 code;
+	__u64 version = python_dict_version(t, v->dict);
 
-	if (user_copy(&t->fault, dict, PY_DICT_VERSION + 8, v->dict) || !dict[0] ||
-	    dict[0] >> 32 ||
-	    user_copy(&t->fault, &code, sizeof(code),
-		      v->witness + (t->offsets.minor == 10 ? PY_FUNCTION_CODE_310 :
-							     PY_FUNCTION_CODE)) ||
-	    code != k->code)
+	if (!version)
 		return 0;
-	h = python_mix(h, dict[PY_DICT_VERSION / 8]);
-	h = python_mix(h, PY_CODE(t, PY_CODE_NAME));
-	h = python_mix(h, PY_CODE(t, PY_CODE_FILENAME));
-	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
-	return python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE)) | 1;
+	h = python_mix(python_mix(h, version), (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
+	return python_mix_words(h, (__u64 *)(t->code + parts), PY_OLD_CODE_PARTS) | 1;
 }
 
 /*
@@ -328,16 +357,24 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 	} else if (v->owned && !t->reloads) {
 		__u8 turns = ++v->turns;
 
+		if (turns == PY_OWNED_LONG)
+			v->long_owned = 1;
 		if (v->dict && turns % PY_COMPARE_EVERY) {
 			if (python_owned(t, k, v) == v->owned)
 				return true;
-			v->dict = 0; /* the class has changed */
+			/* The dict has changed. One that does all the time is of no use. */
+			if (v->long_owned)
+				return false;
+			v->dict = 0;
 			v->turns = 1;
 		} else if (!v->dict && !turns) {
 			return false; /* after 255 events: looked up in it anew */
 		}
 	}
-	check = python_check(t, k, v);
+	if (t->offsets.minor == 11 && python_read_code(t, k->code))
+		check = 0;
+	else
+		check = python_check(t, k, v);
 	if (!check) {
 		/* What is compared may lie outside of the object that is there now. */
 		t->fault.count = faults;

@@ -40,6 +40,9 @@
 /* From co_argcount to co_linetable, below that. */
 #define PY_OLD_CODE_FROM 16
 #define PY_OLD_CODE_BYTES 112
+/* Of a frame: from f_back to f_lineno, 3.7 – 3.10. */
+#define PY_OLD_FRAME_FROM 24
+#define PY_OLD_FRAME_BYTES 112
 
 /* How far the search for the interpreter has come; see python_discover.h. */
 struct python_search {
@@ -130,8 +133,8 @@ struct python_line_value {
 	 * Below: the type of `self` with has_self, else the function that has the
 	 * qualname, 0 where it is not known. */
 	__u64 witness;
-	/* Below 3.11, of a method: the dict of its class, 0 where that has changed, and
-	 * python_owned(). */
+	/* Below 3.11, of a function that is in the dict of a class or module: that dict,
+	 * 0 where it has changed, and python_owned(). */
 	__u64 dict, owned;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
@@ -139,7 +142,15 @@ struct python_line_value {
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
 	__u8 turns; /* 3.11: events that remain without a witness; below: events */
 	__u8 name_last, file_last; /* how many bytes of these, less one */
+	__u8 long_owned; /* the dict stayed as it is for PY_OWNED_LONG events */
 };
+
+/* A dict that was looked at in this unwind; see python_dict_version(). */
+struct python_dict_seen {
+	__u64 dict, version;
+};
+
+#define PY_DICTS_SEEN 8
 
 struct python_thread {
 	__u64 task; /* kernel address of the task_struct whose stack is wanted */
@@ -185,6 +196,7 @@ struct python_thread {
 	__u64 qualname; /* below 3.11: of its function; 0: not found */
 	__u64 checked_file, checked_hash; /* the file name last compared */
 	__u64 checked_type, checked_class; /* the class name last compared */
+	struct python_dict_seen dicts[PY_DICTS_SEEN];
 	__u8 thread[PY_BLOCK(256)];
 	__u8 frame[PY_BLOCK(512)];
 	__u8 code[PY_BLOCK(256)];

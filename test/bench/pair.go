@@ -114,8 +114,8 @@ func (b *bench) python() error {
 		}
 		kinds := []string{"functions"}
 		switch {
-		case minor < 11: // where the class of self is looked up
-			kinds = append(kinds, "methods")
+		case minor < 11: // where functions are looked up in their classes and modules
+			kinds = append(kinds, "methods", "changing")
 		case minor == 11: // where functions are numbered when they are called again
 			kinds = append(kinds, "new")
 		}

@@ -6,6 +6,8 @@
                                     every 20 ms
   workload.py LIBCUDA methods       the same in methods
   workload.py LIBCUDA new           the same in functions made anew every 20 ms
+  workload.py LIBCUDA changing      the same in functions of a module that has a
+                                    variable with another value at each pair
   workload.py LIBCUDA rows N RATE   N stacks that differ in a line, each of which
                                     holds an allocation, used in turn, RATE pairs/s
   workload.py LIBCUDA launches      as functions, with a cuLaunchKernel for a pair
@@ -58,6 +60,8 @@ def chain(depth, methods):
 LOOP = ["for _ in range(n):", "    alloc(ref, 4096)", "    free(p)"]
 if sys.argv[2] == "launches":
     LOOP[1:] = ["    launch(*args)"]
+elif sys.argv[2] == "changing":
+    LOOP[1:1] = ["    module['tick'] = _"]
 
 
 def rows(count, rate):
@@ -86,6 +90,7 @@ elif sys.argv[2] == "once":
 else:
     # Nothing of this is in a function, so that a depth of 1 can be had.
     names = {"alloc": alloc, "free": free, "ref": ref, "p": p, "n": 0}
+    names["module"] = names
     if sys.argv[2] == "launches":
         names.update(launch=cu.cuLaunchKernel, args=launch_arguments())
     while True:
