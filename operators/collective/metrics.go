@@ -37,6 +37,7 @@ var (
 	markInstrument      = &Instrument{Name: "nccl.rank.milestone", Prometheus: "nccl_rank_milestone", Description: "Newest collective of the rank whose number is a multiple of 16"}
 	markAtInstrument    = &Instrument{Name: "nccl.rank.milestone_time", Prometheus: "nccl_rank_milestone_time_seconds", Unit: "s", Description: "When the rank issued it (Unix time)"}
 	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Of a collective (seq) that has been pending for 5 s: a hash of its kind, count, type, reduction and root"}
+	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank had come to a collective and others had not, at most; of communicators of which all ranks are seen"}
 	peerInstrument      = &Instrument{Name: "nccl.rank.peer_issued", Prometheus: "nccl_rank_peer_issued_total", Unit: "{operation}", Description: "Sends to or receives from a peer that the rank has issued", IsCounter: true}
 	peerDoneInstrument  = &Instrument{Name: "nccl.rank.peer_done", Prometheus: "nccl_rank_peer_done_total", Unit: "{operation}", Description: "Those known to be complete", IsCounter: true}
 	peerWaitsInstrument = &Instrument{Name: "nccl.rank.peer_waits", Prometheus: "nccl_rank_peer_waits", Description: "1: the rank waits for one of them now"}
@@ -45,7 +46,7 @@ var (
 // Instruments are all that Metrics uses.
 func Instruments() []*Instrument {
 	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument,
-		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument,
+		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument, shareInstrument,
 		peerInstrument, peerDoneInstrument, peerWaitsInstrument}
 }
 
@@ -76,6 +77,9 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 	add(firstInstrument, flag(s.First))
 	add(deadInstrument, flag(s.State.IsDead()), [2]string{"state", s.deadState()})
 	add(lateInstrument, flag(s.Late))
+	if s.WaitShare >= 0 && !s.Late {
+		add(shareInstrument, s.WaitShare)
+	}
 	if s.Mark != 0 {
 		add(markInstrument, float64(s.Mark))
 		add(markAtInstrument, at(s.MarkAt))

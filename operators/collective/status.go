@@ -32,6 +32,9 @@ type Status struct {
 	// Pending are collectives that were issued at least slow ago and are not done.
 	Pending []Operation
 	Peers   []PeerStatus
+	// WaitShare is the share of the last half to whole minute in which the rank had come
+	// to a collective and others had not, at most; -1: not known.
+	WaitShare float64
 	// Waited is since when the newest operation is waited for; 0: it is not.
 	Waited Time
 }
@@ -61,7 +64,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
 		Stack: m.Stack, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
-		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt}
+		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
 	var first *Operation
 	for i := range m.Operations {
 		op := &m.Operations[i]

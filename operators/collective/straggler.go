@@ -31,6 +31,7 @@ type arrivals struct {
 	last    Time
 	longest [2]Time
 	period  Time
+	waiting waiting
 }
 
 // add takes the collectives that are complete with what was just observed of c.
@@ -70,6 +71,9 @@ func (r *arrivals) add(c *communicator) {
 			if first == 0 || op.Enter < first {
 				first = op.Enter
 			}
+		}
+		if isWhole && r.last != 0 {
+			r.waiting.add(r.last, enter)
 		}
 		if isWhole && r.isBurst(first) {
 			r.put(first, enter)

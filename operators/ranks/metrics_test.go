@@ -34,7 +34,9 @@ func TestMetricsHaveTheNamesOfTheRules(t *testing.T) {
 	a.Evaluate(now)
 	require.NotEmpty(t, a.Verdicts())
 	store := &Store{}
-	end := store.Publish(a.Ranks(now), a.Verdicts(), now, map[uint64]profile.Process{1: {Pod: "train-0"}})
+	ranks := a.Ranks(now)
+	ranks[0].WaitShare = 0.25 // of a communicator that is seen in whole
+	end := store.Publish(ranks, a.Verdicts(), now, map[uint64]profile.Process{1: {Pod: "train-0"}})
 
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())

@@ -52,6 +52,7 @@ var rankFieldList = []field{
 	{name: "bytes", width: "9", description: "Bytes of its buffer", kind: api.Kind_Uint64, right: true, hidden: true},
 	{name: "waits", width: "8", description: "For how long it is waited for", kind: api.Kind_String, right: true},
 	{name: "waits_ns", width: "12", description: "The same in nanoseconds, 0: nobody waits", kind: api.Kind_Uint64, hidden: true},
+	{name: "wait_share", width: "10", description: "Share of the last half to whole minute in which it had come to a collective and others had not, at most; -1 when not known", kind: api.Kind_Float64, hidden: true, right: true},
 	{name: "state", width: "9", description: "Of the thread that calls NCCL: running, sleeping, uninterruptible, stopped, traced; or zombie, gone, aborted, destroyed", kind: api.Kind_String},
 	{name: "wchan", width: "20", description: "Function of the kernel that it sleeps in", kind: api.Kind_String, hidden: true},
 	{name: "verdict", width: "10", description: "What is wrong with this rank: missing, mismatch, unmatched, straggler, dead, slow, elsewhere", kind: api.Kind_String},
@@ -183,6 +184,8 @@ func put(fields map[string]datasource.FieldAccessor, d datasource.Data, v values
 			err = f.PutInt32(d, value)
 		case bool:
 			err = f.PutBool(d, value)
+		case float64:
+			err = f.PutFloat64(d, value)
 		default:
 			err = fmt.Errorf("unexpected %T", value)
 		}
@@ -243,7 +246,7 @@ func (i *instance) table(ranks []collective.Status, open []collective.Verdict, n
 		r.values = values{"mntns_id": mntns, "proc.comm": oneLine(s.Process.Comm), "proc.pid": s.Process.PID,
 			"name": oneLine(s.Communicator.Name), "communicator": s.Communicator.ID(), "rank": int32(s.Rank), "size": int32(s.Communicator.Size),
 			"device": int32(s.Device), "issued": s.Issued, "done": s.Done, "operation": operation, "bytes": s.Newest.Bytes(),
-			"waits": waits, "waits_ns": waitsNS, "state": s.State.String(), "wchan": oneLine(s.Wchan), "verdict": string(reason),
+			"waits": waits, "waits_ns": waitsNS, "wait_share": s.WaitShare, "state": s.State.String(), "wchan": oneLine(s.Wchan), "verdict": string(reason),
 			"late": s.Late, "last": s.StackIsLast, "line": line, "stack": folded, "process": s.Process.ID}
 		rows = append(rows, r)
 	}

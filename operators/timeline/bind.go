@@ -142,6 +142,7 @@ func bindOperations(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 	enter, returned, done := f.u64("enter_boot_ns"), f.u64("return_boot_ns"), f.u64("done_boot_ns")
 	communicator, bytes, stack := f.u64("communicator"), f.u64("bytes"), f.u64("stack_id")
 	rank, size, peer := f.i32("rank"), f.i32("size"), f.i32("peer")
+	identity, match := f.u64("identity"), f.u64("match")
 	return func(d datasource.Data) *weave.Call {
 		c := &weave.Call{
 			Thread: who(d), Start: enter(d), End: returned(d), Function: "nccl" + op(d), Kind: weave.Collective,
@@ -159,6 +160,14 @@ func bindOperations(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 		}
 		c.End, c.Stream = max(done(d), c.End), communicator(d)
 		c.Track = fmt.Sprintf("NCCL, rank %d of %d", rank(d), size(d))
+		if id := identity(d); id != 0 && rank(d) >= 0 { // else its numbers are its own
+			switch op(d) {
+			case "Send":
+				c.Pair = &weave.Pair{Communicator: id, Sender: rank(d), Receiver: peer(d), Number: match(d)}
+			case "Recv":
+				c.Pair = &weave.Pair{Communicator: id, Sender: peer(d), Receiver: rank(d), Number: match(d)}
+			}
+		}
 		if rank(d) < 0 { // a communicator that was made before attach
 			c.Track = "NCCL, 0x" + strconv.FormatUint(c.Stream, 16)
 		}

@@ -4,6 +4,10 @@ package timeline
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,4 +73,82 @@ func TestCollectives(t *testing.T) {
 		}
 	}
 	require.NotZero(t, matched)
+}
+
+// TestSendsLeadToReceives: ranks side by side, and an arrow from each send of a pipeline to
+// the receive of the next stage.
+func TestSendsLeadToReceives(t *testing.T) {
+	bpftest.RequireRoot(t)
+	cuda, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
+	require.NoError(t, err)
+	nccl, err := filepath.Abs("../../build/simnccl/libnccl.so.2")
+	require.NoError(t, err)
+	job := exec.Command("python3", "../hangs/train.py", "--story", "pipeline", "--libcuda", cuda, "--libnccl", nccl)
+	job.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+	job.Stderr = os.Stderr
+	in, err := job.StdinPipe()
+	require.NoError(t, err)
+	out, err := job.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, job.Start())
+	defer func() { _ = in.Close(); _ = job.Wait() }()
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	require.NoError(t, err)
+	var said struct{ Pids []int }
+	require.NoError(t, json.Unmarshal(line, &said))
+
+	path := filepath.Join(t.TempDir(), "trace.json.gz")
+	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(said.Pids), "[]"), " ", ",")
+	ig := exec.Command("../../bin/ig-gpu", "run", "nccl_trace", "--host", "--pid", list, "--timeline-out", path,
+		"-o", "attachments:json,collectives:json,hangs:none,drops:none")
+	rows, err := ig.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, ig.Start())
+	stop := time.AfterFunc(patience, func() { _ = ig.Process.Kill() })
+	defer stop.Stop()
+	attached, isGoing := 0, false
+	for reader := bufio.NewReaderSize(rows, 1<<20); ; {
+		row, err := reader.ReadBytes('\n')
+		require.NoError(t, err, "ig-gpu has ended")
+		if bytes.Contains(row, []byte(`"status":"attached"`)) {
+			attached++
+		}
+		if attached == 2*len(said.Pids) && !isGoing { // both libraries of each
+			isGoing = true
+			_, err = fmt.Fprintln(in, "go")
+			require.NoError(t, err)
+		}
+		var ranks []struct{ Issued int }
+		if json.Unmarshal(row, &ranks) == nil && len(ranks) == len(said.Pids) && ranks[0].Issued > 20 {
+			break
+		}
+	}
+	require.NoError(t, ig.Process.Signal(os.Interrupt))
+	_, _ = io.Copy(io.Discard, rows)
+	require.NoError(t, ig.Wait())
+
+	f := read(t, path)
+	within := func(track, name string, ns uint64) bool {
+		for _, s := range f.tracks[track] {
+			if s.name == name && s.start <= ns && ns <= s.end {
+				return true
+			}
+		}
+		return false
+	}
+	count := map[string]int{}
+	for _, arrow := range f.flows {
+		if arrow.name != "is received" {
+			continue
+		}
+		count[arrow.from+" → "+arrow.to]++
+		require.True(t, within(arrow.from, "ncclSend", arrow.fromNS), "it begins at no send: %v", arrow)
+		require.True(t, within(arrow.to, "ncclRecv", arrow.toNS), "it ends at no receive: %v", arrow)
+		require.Less(t, arrow.fromNS, arrow.toNS)
+	}
+	sends := len(f.named("NCCL, rank 0 of 3", "ncclSend"))
+	require.Len(t, count, 2)
+	for _, pair := range []string{"NCCL, rank 0 of 3 → NCCL, rank 1 of 3", "NCCL, rank 1 of 3 → NCCL, rank 2 of 3"} {
+		require.InDelta(t, sends, count[pair], 2, "each send but the newest: %v", count)
+	}
 }

@@ -187,7 +187,14 @@ type file struct {
 	Metadata map[string]any
 	tracks   map[string][]slice
 	arrows   int
+	flows    []flow
 	counters map[string][][2]float64 // ns, value
+}
+
+// flow is an arrow, by the names of the tracks that it joins.
+type flow struct {
+	name, from, to string
+	fromNS, toNS   uint64
 }
 
 // read parses a file as viewers do: one gzip stream, strict JSON, slices that nest.
@@ -202,6 +209,7 @@ func read(t *testing.T, path string) *file {
 		Metadata    map[string]any
 		TraceEvents []struct {
 			Ph, Name, Cat string
+			ID            json.Number
 			Pid, Tid      int64
 			Ts, Dur       json.Number
 			Args          map[string]any
@@ -212,6 +220,7 @@ func read(t *testing.T, path string) *file {
 	f := &file{Metadata: all.Metadata, tracks: map[string][]slice{}, counters: map[string][][2]float64{}}
 	type key struct{ pid, tid int64 }
 	names, open := map[key]string{}, map[key][]slice{}
+	begun := map[json.Number]flow{}
 	for _, e := range all.TraceEvents {
 		k := key{e.Pid, e.Tid}
 		switch e.Ph {
@@ -237,6 +246,11 @@ func read(t *testing.T, path string) *file {
 			f.counters[e.Name] = append(f.counters[e.Name], [2]float64{float64(ns(t, e.Ts)), e.Args["value"].(float64)})
 		case "s":
 			f.arrows++
+			begun[e.ID] = flow{name: e.Name, from: names[k], fromNS: ns(t, e.Ts)}
+		case "f":
+			arrow := begun[e.ID]
+			arrow.to, arrow.toNS = names[k], ns(t, e.Ts)
+			f.flows = append(f.flows, arrow)
 		}
 	}
 	for _, s := range f.tracks {

@@ -78,6 +78,15 @@ type Call struct {
 	// Track, where it is not empty, is the name of the track that the call is drawn on
 	// in place of its thread's; Stream then tells tracks of that name apart.
 	Track string
+	// Pair, where it is not nil, says which other call this one is an end of.
+	Pair *Pair
+}
+
+// Pair is a send and its receive, as both of them know it.
+type Pair struct {
+	Communicator     uint64 // the same in all ranks
+	Sender, Receiver int32
+	Number           uint64 // between these two
 }
 
 // HostKind says what a thread did on the host.

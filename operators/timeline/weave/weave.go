@@ -37,6 +37,7 @@ const (
 	maxStreams   = 4096
 	maxProcesses = 4096
 	maxStacks    = 65536
+	maxPairs     = 65536
 )
 
 // Weaver makes tracks. It takes events in the order in which they ended (Merge),
@@ -49,6 +50,7 @@ type Weaver struct {
 	streams   map[streamKey]*stream
 	stacks    map[uint64]uint64 // id in the kernel → number in the file
 	clock     uint64            // counts events, for what is least recently used
+	pairs     map[pairKey]end   // of which the other one has not come
 	free      uint32            // tracks of streams so far
 	arrows    uint64
 	order     int
@@ -102,7 +104,7 @@ type stream struct {
 func New(out track.Sink) *Weaver {
 	return &Weaver{
 		out: out, processes: map[uint64]*process{}, threads: map[threadKey]*thread{},
-		streams: map[streamKey]*stream{}, stacks: map[uint64]uint64{},
+		streams: map[streamKey]*stream{}, stacks: map[uint64]uint64{}, pairs: map[pairKey]end{},
 	}
 }
 
@@ -119,7 +121,7 @@ func (w *Weaver) Call(c *Call) {
 		slice.Name = c.Kernel
 	}
 	if c.Track != "" {
-		w.submit(c, slice)
+		w.pair(c, w.submit(c, slice), end)
 		return
 	}
 	w.out.Slice(t.track, slice)
@@ -154,7 +156,11 @@ func (w *Weaver) callArgs(c *Call) []track.Arg {
 		args = append(args, track.Arg{Key: "direction", Text: c.Direction})
 	}
 	if c.Stream > ThreadsOwnStream && c.Kind != Load && c.Kind != Other {
-		args = append(args, track.Arg{Key: "stream", Text: "0x" + strconv.FormatUint(c.Stream, 16)})
+		key := "stream"
+		if c.Track != "" {
+			key = "communicator"
+		}
+		args = append(args, track.Arg{Key: key, Text: "0x" + strconv.FormatUint(c.Stream, 16)})
 	}
 	if c.Error != "" {
 		args = append(args, track.Arg{Key: "error", Text: c.Error})
@@ -223,7 +229,7 @@ func (w *Weaver) leave(t *thread, depth int) {
 }
 
 // submit draws what was put into a stream.
-func (w *Weaver) submit(c *Call, what track.Slice) {
+func (w *Weaver) submit(c *Call, what track.Slice) track.Track {
 	s := w.stream(c)
 	lane := 0
 	for lane < len(s.ends) && s.ends[lane] > what.Start {
@@ -238,6 +244,7 @@ func (w *Weaver) submit(c *Call, what track.Slice) {
 	s.ends[lane] = what.End
 	w.out.Slice(s.tracks[lane], what)
 	s.last = track.Arrow{Name: "waits for", From: s.tracks[lane], FromNS: what.Start}
+	return s.tracks[lane]
 }
 
 // waited draws arrows from the newest launches that a wait was for.

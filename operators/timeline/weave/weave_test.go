@@ -305,3 +305,38 @@ func TestACallMayHaveATrackOfItsOwn(t *testing.T) {
 	}
 	require.Equal(t, 1, found)
 }
+
+// TestASendLeadsToItsReceive, whichever of them is known to be done first; and ends whose
+// other one is not seen are bounded.
+func TestASendLeadsToItsReceive(t *testing.T) {
+	r := record(t)
+	w := New(r)
+	peer := Thread{Process: 8, PID: 43, TID: 43, Comm: "python3"}
+	pair := func(n uint64) *Pair { return &Pair{Communicator: 0x77, Sender: 0, Receiver: 1, Number: n} }
+	send := func(n, start, end uint64) {
+		w.Call(&Call{Thread: me, Start: start, End: end, Function: "ncclSend", Kind: Collective, Track: "rank 0", Stream: 0x1000, Pair: pair(n)})
+	}
+	receive := func(n, start, end uint64) {
+		w.Call(&Call{Thread: peer, Start: start, End: end, Function: "ncclRecv", Kind: Collective, Track: "rank 1", Stream: 0x2000, Pair: pair(n)})
+	}
+	receive(1, 10, 60)
+	require.Empty(t, r.arrows)
+	send(1, 40, 70)
+	send(2, 80, 90)
+	receive(2, 85, 120)
+	receive(3, 130, 140)
+	require.Len(t, r.arrows, 2)
+	for n, want := range []struct{ from, to uint64 }{{40, 59}, {80, 119}} {
+		a := r.arrows[n]
+		require.Equal(t, want.from, a.FromNS)
+		require.Equal(t, want.to, a.ToNS)
+		require.Equal(t, me.PID, a.From.PID)
+		require.EqualValues(t, 43, a.To.PID)
+		require.Equal(t, "is received", a.Name)
+	}
+	require.NotEqual(t, r.arrows[0].ID, r.arrows[1].ID)
+	for n := range uint64(3 * maxPairs) {
+		send(10+n, 200+n, 201+n)
+	}
+	require.LessOrEqual(t, len(w.pairs), maxPairs)
+}
