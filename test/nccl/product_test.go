@@ -5,6 +5,7 @@ package nccl
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
@@ -128,4 +130,67 @@ func TestProductSaysThatALibraryIsNone(t *testing.T) {
 	igGPU(t, []int{cmd.Process.Pid}, func(_ []byte, logged string) bool {
 		return strings.Contains(logged, fake+" is named as NCCL and exports none of its functions")
 	})
+}
+
+// patched is the simulated library as another version, and without a function.
+func patched(t *testing.T, version uint32, without string) string {
+	t.Helper()
+	b, err := os.ReadFile(libraries(t)["libnccl"])
+	require.NoError(t, err)
+	l, err := nccl.Inspect(bytes.NewReader(b), int64(len(b)), nil)
+	require.NoError(t, err)
+	// movl $VERSION,(%rdi) of ncclGetVersion.
+	store := func(v uint32) []byte { return binary.LittleEndian.AppendUint32([]byte{0xc7, 0x07}, v) }
+	require.Equal(t, 1, bytes.Count(b, store(uint32(l.Version))))
+	b = bytes.Replace(b, store(uint32(l.Version)), store(version), 1)
+	require.Positive(t, bytes.Count(b, []byte(without+"\x00")))
+	other := []byte(without)
+	other[len(other)-1] = 'X' // both names: one is the end of the other
+	b = bytes.ReplaceAll(b, []byte(without+"\x00"), append(other, 0))
+	path := filepath.Join(t.TempDir(), "libnccl.so.2")
+	require.NoError(t, os.WriteFile(path, b, 0o755))
+	return path
+}
+
+// TestProductSaysOnceWhatALibraryLacks: of a version that is too new to be known, without
+// a function, in the ranks of a job; what still works, works.
+func TestProductSaysOnceWhatALibraryLacks(t *testing.T) {
+	library := patched(t, 23100, "ncclAlltoAll")
+	begin := func() {
+		cmd := exec.Command("python3", "../../examples/collectives/train.py", "--step-ms", "20", "--libcuda", libraries(t)["libcuda"], "--libnccl", library)
+		cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			_ = cmd.Wait()
+		})
+	}
+	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators made before attach will have no identity: " +
+		"layout of communicators is not known: only from 2.18.0 to 2.30.7; all that are made from now on are followed"
+	begun, tables := false, 0
+	logged := igGPUWith(t, []int{os.Getpid()}, "collectives:json,communicators:none,operations:none,peers:none,hangs:none,attachments:none", func(line []byte, logged string) bool {
+		if !begun {
+			begun = true
+			begin() // it is made from now on
+		}
+		var rows []struct {
+			Communicator string
+			Rank, Issued *int
+			Late         bool
+		}
+		if json.Unmarshal(line, &rows) != nil || len(rows) != 3 {
+			return false
+		}
+		for _, r := range rows {
+			if r.Communicator != rows[0].Communicator || r.Late || r.Issued == nil || *r.Issued < 10 {
+				return false
+			}
+		}
+		tables++
+		return tables > 5 && strings.Contains(logged, missing) && strings.Contains(logged, unknown)
+	})
+	require.Equal(t, 1, strings.Count(logged, missing), "%s", logged)
+	require.Equal(t, 1, strings.Count(logged, unknown), "%s", logged)
+	require.NotContains(t, logged, "level=error")
 }
