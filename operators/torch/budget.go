@@ -7,7 +7,7 @@ import "math"
 const (
 	// budgetPercent of a core is what the stacks of blocks may take. What the rest
 	// costs, 0.2 µs in the kernel for each report (make bench), cannot be chosen.
-	budgetPercent = 2
+	budgetPercent = 1
 	budgetNS      = 1e9 * budgetPercent / 100 // per second
 	// firstCost of a block with its stack, in nanoseconds: before one was measured.
 	firstCost = 10_000

@@ -60,7 +60,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramTorch, Title: "PyTorch's pool", DefaultValue: auto, PossibleValues: []string{auto, "on", "off"},
 			Description: "Follow the blocks of PyTorch's caching allocator, rows of kind tensor, where libc10 is mapped: auto (within a budget, by sampling), on (every block, whatever it costs) or off"},
 		{Key: paramSample, Title: "Sampling of tensors", DefaultValue: auto,
-			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 2 % of a core, beyond that as many as that allows"},
+			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 1 % of a core, beyond that as many as that allows"},
 	}
 }
 
