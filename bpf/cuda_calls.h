@@ -132,7 +132,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 	call->b = args.value[api->b & 7];
 	call->c = args.value[api->c & 7];
 	/* Two CPUs may read the same nanosecond: the thread makes it unique. */
-	call->serial = bpf_ktime_get_boot_ns() ^ (bpf_get_current_pid_tgid() << 40);
+	call->serial = serial_of(bpf_ktime_get_boot_ns());
 	call->popped = 0;
 
 	switch (api->op) {

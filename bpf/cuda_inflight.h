@@ -6,13 +6,22 @@
 
 /* cuda_inflight: what cuda_alloc remembers of an allocation, and of a call. */
 
+/*
+ * What no other call has: when it began, and where two began at once, a byte of the
+ * thread's id. User space tells an allocation's age by the upper 56 bits.
+ */
+static __always_inline __u64 serial_of(__u64 boot_ns)
+{
+	return boot_ns << 8 | (bpf_get_current_pid_tgid() & 0xff);
+}
+
 /* An allocation that is alive; see cuda_live.h for its key. */
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
 	__u64 span; /* of a trace; 0: none */
 	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
-	__u64 serial;	 /* unique: of the call that made it */
+	__u64 serial;	 /* unique, and its age: serial_of() the call that made it */
 	__u64 doom;	 /* serial of the context destruction in progress */
 	__u32 kind;	 /* enum alloc_kind */
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
@@ -37,7 +46,7 @@ struct inflight {
 	__u64 sp; /* at entry; 0: the thread is in no call */
 	__u64 ip; /* of the probe: in the called function */
 	__u64 a, b, c; /* the arguments named by the table */
-	__u64 serial;  /* unique: boot ns at entry, mixed with the thread */
+	__u64 serial;  /* unique: serial_of() its entry */
 	__u32 api;     /* enum cuda_api_id */
 	__u32 popped;  /* 1: `live` was taken out for a free that may yet fail */
 	struct live live;

@@ -175,7 +175,7 @@ static __always_inline void torch_live(struct live *fresh, const struct torch_re
 		fresh->size_bytes = ((__u64)r->bytes << 32) / p;
 		fresh->references = sampling_objects(p);
 	}
-	fresh->serial = r->begin_boot_ns ^ (bpf_get_current_pid_tgid() << 40);
+	fresh->serial = serial_of(r->begin_boot_ns);
 	fresh->kind = KIND_TENSOR;
 	fresh->device = r->device;
 }

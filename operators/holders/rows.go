@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 // count is OOM_HOLDERS of bpf/oom.h.
@@ -40,25 +42,11 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 		{&l.instance, spec.Key, "instance"},
 		{&l.inuse, spec.Value, "inuse_bytes"},
 	} {
-		if *f.to, err = offset(f.of, f.name); err != nil {
+		if *f.to, err = ig.Offset(f.of, f.name, 8); err != nil {
 			return l, err
 		}
 	}
 	return l, nil
-}
-
-// offset of a 64-bit member.
-func offset(of btf.Type, name string) (int, error) {
-	s, ok := of.(*btf.Struct)
-	if !ok {
-		return 0, fmt.Errorf("%v is not a struct", of)
-	}
-	for _, m := range s.Members {
-		if size, err := btf.Sizeof(m.Type); m.Name == name && err == nil && size == 8 {
-			return int(m.Offset.Bytes()), nil
-		}
-	}
-	return 0, fmt.Errorf("struct %s has no 64-bit member %s", s.Name, name)
 }
 
 // sums are bytes in use by row: the key up to the instance, which is not shown.

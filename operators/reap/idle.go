@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 // idlePasses is for how many passes a row must not have changed to go.
@@ -30,7 +32,7 @@ type counted struct {
 func (d *idler) look() error {
 	d.pass++
 	since := make(map[string]counted, len(d.since))
-	err := each(d.rows, func(key, value []byte) {
+	err := ig.Each(d.rows, func(key, value []byte) {
 		was, ok := d.since[string(key)]
 		if !ok || was.value != string(value) {
 			was = counted{string(value), d.pass}

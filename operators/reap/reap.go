@@ -10,11 +10,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 // Maps of one gadget. A key's first 8 bytes are the process id in all of them.
@@ -167,7 +168,7 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 	fresh, old, stale := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	known := map[uint64]bool{}
 	processes := 0
-	err := each(r.maps.Processes, func(key, value []byte) {
+	err := ig.Each(r.maps.Processes, func(key, value []byte) {
 		processes++
 		exit := binary.NativeEndian.Uint64(value[len(value)-8:])
 		if exit == 0 {
@@ -239,7 +240,7 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 // remove deletes the entries of the given processes.
 func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
 	var keys [][]byte
-	err := each(m, func(key, _ []byte) {
+	err := ig.Each(m, func(key, _ []byte) {
 		if processes[binary.NativeEndian.Uint64(key)] {
 			keys = append(keys, append([]byte(nil), key...))
 		}
@@ -274,46 +275,16 @@ func erase(m *ebpf.Map, key any) (bool, error) {
 
 func count(m *ebpf.Map) (int, error) {
 	n := 0
-	if err := each(m, func(_, _ []byte) { n++ }); err != nil {
+	if err := ig.Each(m, func(_, _ []byte) { n++ }); err != nil {
 		return 0, fmt.Errorf("count %s: %w", m, err)
 	}
 	return n, nil
 }
 
-// batch is how many entries one system call reads.
-const batch = 4096
-
-// each calls f for every entry; key and value are only valid during the call.
-// Entries that come or go meanwhile may be missed.
-func each(m *ebpf.Map, f func(key, value []byte)) error {
-	keySize, valueSize := int(m.KeySize()), int(m.ValueSize())
-	keys := arrays(batch, keySize)
-	values := arrays(batch, valueSize)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
-		}
-		for i := 0; i < n; i++ {
-			f(keys.Index(i).Slice(0, keySize).Bytes(), values.Index(i).Slice(0, valueSize).Bytes())
-		}
-		if err != nil { // ErrKeyNotExist: that was the last batch
-			return nil
-		}
-	}
-}
-
-// arrays makes a []([size]byte) of n elements: the batch calls want a slice with
-// one element for each entry, and the sizes are the gadget's.
-func arrays(n, size int) reflect.Value {
-	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
-}
-
 // Ended is which processes of processes_by_id have ended.
 func Ended(processes *ebpf.Map) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
-	err := each(processes, func(key, value []byte) {
+	err := ig.Each(processes, func(key, value []byte) {
 		if len(value) >= 8 && binary.NativeEndian.Uint64(value[len(value)-8:]) != 0 {
 			ended[binary.NativeEndian.Uint64(key)] = true
 		}

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 // idleRow is a row of a span as it was when it was first seen without anything in use.
@@ -24,7 +26,7 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	entries := 0
 	idle := map[string]idleRow{}
 	var over []string
-	err := each(r.maps.Spans, func(key, value []byte) {
+	err := ig.Each(r.maps.Spans, func(key, value []byte) {
 		entries++
 		activity, isIdle := r.maps.Idle(value)
 		switch was, known := r.idleSpans[string(key)]; {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 const (
@@ -51,7 +53,7 @@ func (s *sweeper) full() bool { return s.entries > int(s.target.MaxEntries())/2 
 // many entries went and how many came back.
 func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 	ids := map[uint64]bool{}
-	if err := each(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
+	if err := ig.Each(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
 		return 0, 0, fmt.Errorf("read %s: %w", s.target, err)
 	}
 	s.entries = len(ids)
@@ -70,7 +72,7 @@ func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 		}
 	}
 	for _, m := range s.namedBy {
-		if err := each(m, func(key, value []byte) { mark(key); mark(value) }); err != nil {
+		if err := ig.Each(m, func(key, value []byte) { mark(key); mark(value) }); err != nil {
 			return 0, 0, fmt.Errorf("read %s: %w", m, err)
 		}
 	}

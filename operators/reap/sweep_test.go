@@ -9,6 +9,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
 const stackBytes, symbolBytes = 64, 40
@@ -84,7 +86,7 @@ func TestStacksThatNothingNamesGo(t *testing.T) {
 func TestStackThatIsNamedAgainComesBack(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 0)
 	want := map[uint64][]byte{}
-	require.NoError(t, each(maps.Stacks, func(key, value []byte) {
+	require.NoError(t, ig.Each(maps.Stacks, func(key, value []byte) {
 		want[binary.NativeEndian.Uint64(key)] = append([]byte(nil), value...)
 	}))
 	r := New(maps, 0)

@@ -63,6 +63,8 @@ type (
 		InuseBytes      uint64  `json:"inuse_bytes"`
 		InuseObjects    uint64  `json:"inuse_objects"`
 		PeakBytes       uint64  `json:"peak_bytes"`
+		OldBytes        uint64  `json:"old_bytes"`
+		OldObjects      uint64  `json:"old_objects"`
 	}
 	attachment struct {
 		PID     uint32 `json:"pid"`

@@ -128,6 +128,40 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	require.Regexp(t, ` \+40\.0 MiB 40\.0 MiB 80\.0 MiB \+2 \(all that tensors hold of it\)`, text)
 }
 
+// What a request of a while ago still holds is old, of the pool's blocks and of the
+// driver's segments; what a new one has taken is not.
+func TestOldBlocksAreToldFromNewOnes(t *testing.T) {
+	s := startServer(t, "serve.py")
+	pid := s.cmd.Process.Pid
+	r := start(t, "--pid", fmt.Sprint(pid), "--older-than", "10s")
+	r.waitTorch(s)
+	frame := lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] =")
+	const mib = 1 << 20
+	seen := func(inuse, old, objects uint64) func([]row) bool {
+		return func(rows []row) bool {
+			found := 0
+			for _, x := range rows {
+				if x.Frame == frame && x.Device <= 0 && x.InuseBytes == inuse*mib && x.OldBytes == old*mib && x.OldObjects == objects {
+					found++
+				}
+			}
+			return found == 2 // of kind tensor on device 0, and of kind device
+		}
+	}
+	s.request()
+	r.waitRows("new blocks", pid, seen(26, 0, 0))
+	r.waitRows("blocks that have become old", pid, seen(26, 26, 1))
+	s.request()
+	r.waitRows("new ones beside old ones", pid, seen(52, 26, 1))
+	r.waitRows("all old", pid, seen(52, 52, 2))
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+
+	out, err := exec.Command(program(t), "run", "cuda_alloc", "--older-than", "-10s", "--timeout", "1").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "--older-than: want a duration such as 10m")
+}
+
 // A leak in a closure, found in marks that were set by time.
 func TestLeaksNamesTheLineOfAClosure(t *testing.T) {
 	s := startServer(t, "closure.py")

@@ -12,6 +12,7 @@ import (
 	log "github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ages"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
@@ -87,6 +88,7 @@ func Own(cfg Config) []operators.DataOperator {
 		ranks.New(ranks.Config{ProcFS: host.HostProcFs, Store: progress, Dump: cfg.Stacks}),
 		holders.NewOperator(),
 		symbolize.New(resolver),
+		ages.New(),
 		kernels.New(resolver),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: cfg.HasContainers}),

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ig
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// Offset is where a member of `size` bytes of a key's or value's type is, in bytes.
+func Offset(of btf.Type, name string, size int) (int, error) {
+	s, ok := of.(*btf.Struct)
+	if !ok {
+		return 0, fmt.Errorf("%v is not a struct", of)
+	}
+	for _, m := range s.Members {
+		if n, err := btf.Sizeof(m.Type); m.Name == name && err == nil && n == size {
+			return int(m.Offset.Bytes()), nil
+		}
+	}
+	return 0, fmt.Errorf("struct %s has no member %s of %d bytes", s.Name, name, size)
+}
+
+// batch is how many entries one system call reads.
+const batch = 4096
+
+// Each calls f for every entry; key and value are only valid during the call.
+// Entries that come or go meanwhile may be missed.
+func Each(m *ebpf.Map, f func(key, value []byte)) error {
+	keySize, valueSize := int(m.KeySize()), int(m.ValueSize())
+	keys := arrays(batch, keySize)
+	values := arrays(batch, valueSize)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+		for i := 0; i < n; i++ {
+			f(keys.Index(i).Slice(0, keySize).Bytes(), values.Index(i).Slice(0, valueSize).Bytes())
+		}
+		if err != nil { // ErrKeyNotExist: that was the last batch
+			return nil
+		}
+	}
+}
+
+// arrays makes a []([size]byte) of n elements: the batch calls want a slice with
+// one element for each entry, and the sizes are the gadget's.
+func arrays(n, size int) reflect.Value {
+	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
+}
