@@ -45,10 +45,18 @@ static __always_inline void api_name(char *to, __u32 api)
 		bpf_probe_read_kernel_str(to, API_BYTES, attach_points[api - 1].symbol);
 }
 
+static const __u16 libraries[CALL_API_SLOTS] = {
+#define X(library, symbol, op, a) [API_##symbol] = ERRORS_OF_##library,
+	LIBRARY_CALLS(X)
+#undef X
+};
+
 /* Libraries have numbers of their own for what went wrong. */
 static __always_inline enum cuda_error call_error(__u32 api, __s32 result)
 {
-	return api > DRIVER_CALL_LAST ? CUDA_SUCCESS : (enum cuda_error)result;
+	__u32 library = libraries[api & (CALL_API_SLOTS - 1)];
+
+	return library ? error_of_library(library, result) : (enum cuda_error)result;
 }
 
 struct call_event {

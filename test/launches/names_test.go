@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
@@ -163,7 +165,7 @@ launch(other)
 }
 
 // TestLibrariesAreSpans: a call of cuBLAS is a row, its inner ones are not, and what it
-// asks the driver for are rows, too. A status of its own is not an error of the driver's.
+// asks the driver for are rows, too. A status of its own has a name of its own.
 func TestLibrariesAreSpans(t *testing.T) {
 	lib := library(t)
 	cudart, cublas := runtimes(t, lib)
@@ -182,7 +184,8 @@ if cublas.cublasGemmEx(c_uint64(1), c_uint64(0)) != 7:
 	for _, row := range g.rows() {
 		api := text(row.API[:])
 		if row.Status != 0 {
-			require.Zero(t, row.Error)
+			require.EqualValues(t, 7, row.Status)
+			require.EqualValues(t, 10007, row.Error)
 			api += " failed"
 		}
 		if strings.HasPrefix(api, "cublas") {
@@ -195,6 +198,45 @@ if cublas.cublasGemmEx(c_uint64(1), c_uint64(0)) != 7:
 		copyAPI: 4, launchAPI: 4, "cuModuleLoadData": 1, "cuModuleGetFunction": 1,
 	}, got)
 	require.Empty(t, g.Drops())
+}
+
+// TestStatusesOfLibrariesHaveNames: those of cuDNN 8 and 9, by the names that the enum
+// has for Inspektor Gadget.
+func TestStatusesOfLibrariesHaveNames(t *testing.T) {
+	lib, cudnn := library(t), filepath.Join(t.TempDir(), "libcudnn.so.9")
+	source := filepath.Join(t.TempDir(), "cudnn.c")
+	require.NoError(t, os.WriteFile(source, []byte("int cudnnBackendExecute(void *h, void *plan, long status) { return status; }\n"), 0o644))
+	out, err := exec.Command("gcc", "-fPIC", "-shared", "-o", cudnn, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	names := map[uint64]string{}
+	g := &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": lib, "libcudnn": cudnn}, tracer.Options{
+		Edit: func(spec *ebpf.CollectionSpec) {
+			var enum *btf.Enum
+			require.NoError(t, spec.Types.TypeByName("cuda_error", &enum))
+			for _, v := range enum.Values {
+				names[v.Value] = v.Name
+			}
+		},
+	}), t}
+	python(t, `
+cudnn = ctypes.CDLL(sys.argv[2])
+for status in (0, 3, 6, 2000, 3014, 5001, 15):
+    assert cudnn.cudnnBackendExecute(c_uint64(1), c_uint64(2), c_uint64(status)) == status
+`, lib, cudnn)
+	got := map[int32]string{}
+	for _, row := range g.rows() {
+		if text(row.API[:]) == "cudnnBackendExecute" {
+			got[row.Status] = names[uint64(row.Error)]
+		}
+	}
+	require.Equal(t, map[int32]string{
+		0: "CUDA_SUCCESS",
+		3: "CUDNN_STATUS_BAD_PARAM", 2000: "CUDNN_STATUS_BAD_PARAM", // of 8, and of 9
+		6:    "CUDNN_STATUS_ARCH_MISMATCH",
+		3014: "CUDNN_STATUS_NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE",
+		5001: "CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER",
+		15:   "", // no version has it
+	}, got)
 }
 
 // TestTableIsOfTheRealDriver: every function of the table that the newest driver at hand
