@@ -76,7 +76,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411; the answer is the mark's file", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line; each call of cuda_kernel by itself: --events-out", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
 }
@@ -152,6 +152,9 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if err != nil {
 		i.discard()
 		return err
+	}
+	if i.json != nil && gc.GetDataSources()["call_events"] != nil {
+		gc.Logger().Infof("sink: --%s has what calls came to, by stack; --events-out has each call", paramJSONL)
 	}
 	return nil
 }

@@ -15,14 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEvents: each call as a line, with both clocks, and the memory beside them.
+// TestEvents: each call as a line, with both clocks, and the memory beside them. Who looks
+// for them in the file of rows is told where they are.
 func TestEvents(t *testing.T) {
 	const steps, layers = 30, 4
 	w := run(t, "decode.py", "--steps", "30", "--layers", "4", "--pause", "0.1")
-	path := filepath.Join(t.TempDir(), "events.jsonl")
-	tr := w.trace("--events-out", path, "--with", "all")
+	path, rows := filepath.Join(t.TempDir(), "events.jsonl"), filepath.Join(t.TempDir(), "rows.jsonl")
+	tr := w.trace("--events-out", path, "--with", "all", "--jsonl-out", rows)
 	w.work()
 	tr.end()
+	require.Contains(t, tr.log.String(), "--events-out has each call")
+	written, err := os.ReadFile(rows)
+	require.NoError(t, err)
+	require.Contains(t, string(written), `"operation":"launch"`)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	types, stacks := map[string]int{}, map[string]bool{}
