@@ -135,8 +135,9 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 		return told != ""
 	})
 
-	address := freeAddress(t)
-	e := startExporter(t, "--address", "one=unix://"+one.socket+",two=unix://"+two.socket, "--hang", "4s", "--metrics-listen", address)
+	address, otlp := freeAddress(t), startCollector(t)
+	e := startExporter(t, "--address", "one=unix://"+one.socket+",two=unix://"+two.socket, "--hang", "4s",
+		"--metrics-listen", address, "--otlp-endpoint", otlp.url)
 	pattern := regexp.MustCompile(`found +dead +` + regexp.QuoteMeta(told) + ` .* by ranks 0, 2\); at Rank\.stop_before \(train\.py:\d+\), process ` +
 		fmt.Sprint(j.pids[1]) + ` python3 on two`)
 	eventually(t, "not the verdict of one who sees all ranks", func() bool { return pattern.MatchString(e.output()) })
@@ -146,6 +147,10 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 		return v == 1
 	})
 	require.NotContains(t, e.output(), "elsewhere", "all ranks are seen")
+	eventually(t, "no log", func() bool {
+		_, logs := otlp.read(int(j.pids[1]))
+		return len(logs) > 0 && strings.Contains(logs[0], "is stopped, before Broadcast 41") && strings.Contains(logs[0], "nccl.communicator.name")
+	})
 
 	require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGCONT))
 	eventually(t, "it does not clear", func() bool { return strings.Contains(e.output(), "cleared dead") })
