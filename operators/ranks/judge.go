@@ -4,7 +4,6 @@ package ranks
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -19,6 +18,8 @@ const (
 	still = collective.Time(500 * time.Millisecond)
 	// again is after how long the Python stack of a suspect is read anew.
 	again = collective.Time(10 * time.Second)
+	// seldom is the same for one that nobody here waits for: steps may be that long.
+	seldom = collective.Time(time.Minute)
 	// dumpLimit is how long that may take.
 	dumpLimit = 20 * time.Second
 	// maxDumped bounds how many processes are read at once: who is at fault comes
@@ -198,18 +199,18 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 	}
 	var pids []uint32
 	var ids []uint64
-	add := func(all []collective.Process, again collective.Time) {
+	add := func(all []collective.Process, isKnown func(*process) bool) {
 		for _, s := range all {
 			p := i.processes[s.ID]
-			if p == nil || p.gone || p.dumping || p.dumped != 0 && now-p.dumped < again && p.dumped >= p.changed || len(pids) == maxDumped {
+			if p == nil || p.gone || p.dumping || p.dumped != 0 && isKnown(p) || len(pids) == maxDumped {
 				continue
 			}
 			p.dumping = true
 			pids, ids = append(pids, p.pid), append(ids, s.ID)
 		}
 	}
-	add(suspects, again)
-	add(quiet, math.MaxInt64)
+	add(suspects, func(p *process) bool { return p.dumped >= p.changed && now-p.dumped < again })
+	add(quiet, func(p *process) bool { return p.dumped >= p.changed || now-p.dumped < seldom })
 	if len(pids) == 0 {
 		return
 	}

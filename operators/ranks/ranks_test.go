@@ -312,3 +312,34 @@ func TestEveryFieldOfAnOperationIsRead(t *testing.T) {
 		{Seq: 9, Kind: collective.AllReduce, Count: 1, Peer: collective.None, Stream: 15, Enter: 21, PendingAt: 99},
 	}, ops)
 }
+
+// TestAQuietRankIsReadSeldom: one whose communicator has ranks elsewhere is read when it has
+// been quiet, once for each pause, and not at every step of a slow job.
+func TestAQuietRankIsReadSeldom(t *testing.T) {
+	var dumps int
+	read := make(chan struct{}, 1)
+	i := &instance{cfg: Config{Dump: func(context.Context, string, []uint32) (map[Thread][]string, error) {
+		dumps++
+		read <- struct{}{}
+		return nil, nil
+	}}, processes: map[uint64]*process{1: {pid: 7, changed: 1}}}
+	quiet := []collective.Process{{ID: 1, PID: 7}}
+	look := func(now collective.Time) int {
+		before := dumps
+		i.dump(t.Context(), nil, quiet, now)
+		i.wait.Wait()
+		for range dumps - before {
+			<-read
+		}
+		return dumps
+	}
+	const second = collective.Time(time.Second)
+	i.out = &output{}
+	require.Equal(t, 1, look(100*second))
+	require.Equal(t, 1, look(500*second), "it is where it was")
+	i.processes[1].changed = 510 * second
+	require.Equal(t, 2, look(530*second), "it has gone on meanwhile")
+	i.processes[1].changed = 540 * second
+	require.Equal(t, 2, look(560*second), "not yet again")
+	require.Equal(t, 3, look(595*second))
+}
