@@ -229,14 +229,14 @@ func (p *Page) Begin(t track.Track, s track.Slice) {
 }
 
 // End implements track.Sink.
-func (p *Page) End(t track.Track, ns uint64) {
+func (p *Page) End(t track.Track, s track.Slice) {
 	r := p.rows[t]
 	if r == nil || len(r.open) == 0 {
 		return
 	}
 	b := r.open[len(r.open)-1]
 	r.open = r.open[:len(r.open)-1]
-	b.end = max(ns, b.start)
+	b.end = max(s.End, b.start)
 	p.count(b)
 	p.put(r, b)
 }

@@ -239,10 +239,13 @@ func (w *Writer) Begin(t track.Track, s track.Slice) {
 	w.text = append(w.text, '}')
 }
 
-// End implements track.Sink.
-func (w *Writer) End(t track.Track, ns uint64) {
+// End implements track.Sink. The format does without name and category here, Perfetto,
+// too; Chrome's Performance panel refuses a file where they are not those of the beginning.
+func (w *Writer) End(t track.Track, s track.Slice) {
 	if w.begin('E') {
-		w.at(t, ns)
+		w.at(t, s.End)
+		w.name(s.Name)
+		w.category(s.Category)
 		w.text = append(w.text, '}')
 	}
 }

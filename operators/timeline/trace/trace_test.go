@@ -59,7 +59,7 @@ func TestFileHasWhatWasGiven(t *testing.T) {
 		Start: 123_456_789_012_345_678, End: 123_456_789_012_346_001, Name: "cuLaunchKernel", Category: "launch",
 		Args: []track.Arg{{Key: "kernel", Text: "gemm"}, {Key: "bytes", Number: -1}},
 	})
-	w.End(thread, 2_000_000)
+	w.End(thread, track.Slice{End: 2_000_000, Name: "step", Category: "python"})
 	w.Counter(7, "H2D GB/s", 5, 1.5)
 	w.Arrow(track.Arrow{ID: 4, Name: "waits for", From: thread, FromNS: 10, To: track.Track{PID: 7, ID: 9}, ToNS: 20})
 	w.Stack(2, []string{"f (x.py:1)", "g"})
@@ -78,6 +78,11 @@ func TestFileHasWhatWasGiven(t *testing.T) {
 	}
 	require.Equal(t, "MMMBXECsfM", phases)
 	require.Equal(t, "python3 (7)", events[0]["args"].(map[string]any)["name"])
+	begin, end := events[3], events[5]
+	for _, key := range []string{"name", "cat", "pid", "tid"} { // Chrome pairs by these
+		require.NotNil(t, begin[key])
+		require.Equal(t, begin[key], end[key])
+	}
 	slice := events[4]
 	require.Equal(t, "cuLaunchKernel", slice["name"])
 	require.Equal(t, 0.323, slice["dur"])

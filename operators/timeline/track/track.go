@@ -56,7 +56,8 @@ type Sink interface {
 	Name(t Track, name string, order int)
 	Slice(t Track, s Slice)
 	Begin(t Track, s Slice)
-	End(t Track, ns uint64)
+	// End ends what Begin began last, of which s has the name, the category and the End.
+	End(t Track, s Slice)
 	// Counter is a value from ns on.
 	Counter(pid uint32, name string, ns uint64, value float64)
 	Arrow(a Arrow)
@@ -92,9 +93,9 @@ func (all Sinks) Begin(t Track, slice Slice) {
 	}
 }
 
-func (all Sinks) End(t Track, ns uint64) {
+func (all Sinks) End(t Track, slice Slice) {
 	for _, s := range all {
-		s.End(t, ns)
+		s.End(t, slice)
 	}
 }
 

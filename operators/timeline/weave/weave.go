@@ -196,6 +196,8 @@ func dimensions(d [3]uint32) string {
 	return fmt.Sprintf("%d,%d,%d", d[0], d[1], d[2])
 }
 
+const pythonCategory = "python"
+
 // observe notes that a thread was within Python functions from start to end.
 func (w *Weaver) observe(t *thread, s *Stack, start, end uint64) {
 	if s == nil || s.ID == 0 {
@@ -212,7 +214,7 @@ func (w *Weaver) observe(t *thread, s *Stack, start, end uint64) {
 	w.leave(t, same)
 	for _, f := range s.Python[same:] {
 		w.out.Begin(t.track, track.Slice{
-			Start: start, Name: f.label(), Category: "python",
+			Start: start, Name: f.label(), Category: pythonCategory,
 			Args: []track.Arg{{Key: "at", Text: f.Name + " (" + f.Place + ")"}},
 		})
 		t.open = append(t.open, f)
@@ -223,7 +225,7 @@ func (w *Weaver) observe(t *thread, s *Stack, start, end uint64) {
 // leave ends the functions of a thread from a depth on.
 func (w *Weaver) leave(t *thread, depth int) {
 	for n := len(t.open); n > depth; n-- {
-		w.out.End(t.track, t.last)
+		w.out.End(t.track, track.Slice{End: t.last, Name: t.open[n-1].label(), Category: pythonCategory})
 	}
 	t.open = t.open[:min(depth, len(t.open))]
 }

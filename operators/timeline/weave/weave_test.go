@@ -60,12 +60,13 @@ func (r *recorder) Begin(t track.Track, s track.Slice) {
 	r.open[t] = append(r.open[t], s)
 }
 
-func (r *recorder) End(t track.Track, ns uint64) {
+func (r *recorder) End(t track.Track, end track.Slice) {
 	open := r.open[t]
 	require.NotEmpty(r.t, open)
 	s := open[len(open)-1]
-	require.GreaterOrEqual(r.t, ns, s.Start)
-	s.End = ns
+	require.Equal(r.t, [2]string{s.Name, s.Category}, [2]string{end.Name, end.Category})
+	require.GreaterOrEqual(r.t, end.End, s.Start)
+	s.End = end.End
 	r.open[t], r.slices[t] = open[:len(open)-1], append(r.slices[t], drawn{s, len(open)})
 }
 
