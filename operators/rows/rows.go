@@ -56,6 +56,31 @@ type Source struct {
 	Period  time.Duration // between samples; 0 for memory
 }
 
+// Row is one of a reading.
+type Row struct {
+	ID     ID
+	Values profile.Values
+	Data   datasource.Data // the first of those that have the ID
+}
+
+// Read returns the rows of a reading, each ID once: before Linux 6.0 cuda_alloc has a
+// row for each context that a stack allocated in, and these are added up.
+func Read(from Reader, all datasource.DataArray) []Row {
+	read := make([]Row, 0, all.Len())
+	index := make(map[ID]int, all.Len())
+	for n := range all.Len() {
+		d := all.Get(n)
+		id, values := from.ID(d), from.Values(d)
+		if i, ok := index[id]; ok {
+			read[i].Values = read[i].Values.Add(values)
+			continue
+		}
+		index[id] = len(read)
+		read = append(read, Row{id, values, d})
+	}
+	return read
+}
+
 // Find returns the data source with the rows, nil if the gadget has none.
 func Find(sources map[string]datasource.DataSource) datasource.DataSource {
 	for _, name := range []string{"allocs", "samples", "calls"} {

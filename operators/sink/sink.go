@@ -246,10 +246,9 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	now := time.Now()
 	i.recorder.begin(now)
 	var current []profile.Row // for the driver
-	for n := range all.Len() {
-		d := all.Get(n)
-		id := source.ID(d)
-		row, changed := i.recorder.see(id, source.Values(d), func() profile.Row {
+	for _, r := range rows.Read(source, all) {
+		id, d := r.ID, r.Data
+		row, changed := i.recorder.see(id, r.Values, func() profile.Row {
 			process := source.Process(d)
 			return profile.Row{
 				Process: process,

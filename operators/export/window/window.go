@@ -53,6 +53,7 @@ type Recorder struct {
 
 type state struct {
 	row     profile.Row
+	seen    profile.Values // in the present reading
 	sent    profile.Values // part of the windows so far
 	reading uint64         // when it was there last
 	gone    int            // number of windows that it was not there for, and 1
@@ -70,7 +71,8 @@ func NewRecorder(subject profile.Subject, period, interval time.Duration, start 
 func (r *Recorder) Begin() { r.reading++ }
 
 // See takes in one row. full makes the row with its stack and is called for new
-// rows only.
+// rows only. Rows of one reading with the same id are one: before Linux 6.0
+// cuda_alloc has a row for each context that a stack allocated in.
 func (r *Recorder) See(id rows.ID, values profile.Values, full func() profile.Row) {
 	s := r.rows[id]
 	if s == nil {
@@ -81,12 +83,19 @@ func (r *Recorder) See(id rows.ID, values profile.Values, full func() profile.Ro
 		s.gone = 0
 		r.gone--
 	}
+	if s.reading != r.reading {
+		s.reading, s.seen = r.reading, profile.Values{}
+	}
+	s.seen = s.seen.Add(values)
+}
+
+// take makes the values the row's.
+func (s *state) take(values profile.Values) {
 	if restarted(s.row.Values, values) {
 		// The kernel has forgotten the row and begun it again: what it counted
 		// before is kept for this window.
 		s.sent = s.sent.Sub(s.row.Values)
 	}
-	s.reading = r.reading
 	s.row.Values = values
 }
 
@@ -108,6 +117,9 @@ func (r *Recorder) Restart() {
 // End closes a reading.
 func (r *Recorder) End() {
 	for id, s := range r.rows {
+		if s.reading == r.reading {
+			s.take(s.seen)
+		}
 		if s.gone > 0 || s.reading == r.reading {
 			continue
 		}

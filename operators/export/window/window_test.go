@@ -104,6 +104,25 @@ func TestLateWindowsDoNotPileUp(t *testing.T) {
 	require.True(t, r.Due(begin.Add(55*time.Second)))
 }
 
+// Before Linux 6.0 a stack that allocates in two contexts has two rows, and nothing that
+// tells them apart but what they count.
+func TestRowsOfOneIDAreOne(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	id := rows.ID{Process: 1, StackID: 1}
+	reading := func(all ...profile.Values) {
+		r.Begin()
+		for _, v := range all {
+			r.See(id, v, func() profile.Row { return profile.Row{Thread: 1} })
+		}
+		r.End()
+	}
+	reading(held(100, 100), held(10, 10))
+	reading(held(10, 10), held(100, 100))
+	require.Equal(t, map[uint32][2]int64{1: {110, 110}}, sums(r.Close(begin.Add(10*time.Second))))
+	reading(held(100, 0), held(30, 30))
+	require.Equal(t, map[uint32][2]int64{1: {20, 30}}, sums(r.Close(begin.Add(20*time.Second))))
+}
+
 // However rows come, go and are cut into windows, the windows add up to them.
 func TestWindowsAddUpToTheRows(t *testing.T) {
 	for seed := range uint64(50) {
