@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -186,5 +187,8 @@ func chart(t *testing.T, c *cluster) {
 	c.do(t, strings.ReplaceAll(c.step("chart"), documentedPyroscope, "http://"+pyroscopeAddress))
 	c.do(t, "kubectl rollout status -n gpu-gadgets ds/gpu-gpu-gadgets --timeout 8m")
 	c.requireFed(t, p, c.fill(t))
+	if os.Getenv(capabilitiesVariable) != "" {
+		t.Run("Rights", func(t *testing.T) { c.chartRights(t, p) })
+	}
 	c.do(t, "helm uninstall gpu --namespace gpu-gadgets --wait")
 }
