@@ -41,7 +41,7 @@ func TestPanelsFollowTheRules(t *testing.T) {
 			require.Contains(t, []int{8, 12}, p.Width, p.Title)
 			if p.Kind == FlameGraph {
 				require.Regexp(t, `^\w+:\w+:\w+:\w+:\w+$`, p.Queries[0].Expr)
-				require.Equal(t, strings.Contains(p.Queries[0].Expr, ":inuse_"), p.LastInterval, p.Title)
+				require.Equal(t, strings.Contains(p.Queries[0].Expr, "inuse_space"), p.LastInterval, p.Title)
 				continue
 			}
 			require.NotEmpty(t, p.Unit, p.Title)
@@ -87,13 +87,13 @@ func TestEveryFlameGraphIsInTheList(t *testing.T) {
 	var titles []string
 	for _, p := range Profiles() {
 		titles = append(titles, p.Title)
-		require.Equal(t, p.Title == "In use", p.IsLevel)
+		require.Equal(t, p.Title == "In use" || p.Title == "Tensors in use", p.IsLevel)
 	}
-	require.Equal(t, []string{"Allocated", "In use", "Launches", "Waits"}, titles)
+	require.Equal(t, []string{"Allocated", "In use", "Tensors handed out", "Tensors in use", "Launches", "Waits"}, titles)
 	raw, err := JSON()
 	require.NoError(t, err)
-	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))
-	require.Equal(t, 1, bytes.Count(raw, []byte(`"timeShift": "15s"`)))
+	require.Equal(t, 2, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))
+	require.Equal(t, 2, bytes.Count(raw, []byte(`"timeShift": "15s"`)))
 }
 
 func TestPanelsDoNotOverlap(t *testing.T) {
@@ -133,5 +133,5 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 		}
 	}
 	look(d.Panels)
-	require.Equal(t, 12, folded)
+	require.Equal(t, 19, folded)
 }

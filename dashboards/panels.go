@@ -126,6 +126,33 @@ func Rows() []Row {
 			{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
 				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		}},
+		// Of PyTorch's caching allocator; see docs/torch.md.
+		{Title: "PyTorch's pools", Folded: true, Panels: []Panel{
+			{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 12,
+				Description: "What PyTorch's pool has handed out (memory_allocated), and what it has from the driver (memory_reserved). The tensors lie in memory that In use by pod has, too: never add them up.",
+				Queries: []Query{
+					{Expr: `sum by (` + process + `, device) (gpu_pool_allocated_bytes{` + selected + `})`, Legend: named + " device {{device}}"},
+					{Expr: `sum by (` + process + `, device) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named + " device {{device}} reserved", Limit: true}}},
+			{Title: "Reserved and unused", Kind: TimeSeries, Unit: "percentunit", Width: 12,
+				Description: "Part of what the pool has from the driver that no tensor uses. High, and the pool refuses: it is cut up (fragmentation).",
+				Queries: []Query{{Expr: `sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `} - gpu_pool_allocated_bytes{` + selected + `})` +
+					` / sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named}}},
+			{Title: "Growth of tensors", Kind: TimeSeries, Unit: "Bps", Width: 8,
+				Description: "Slope of what tensors hold over 10 minutes. A leak shows here before the pool has to grow.",
+				Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_tensor_inuse_bytes{` + selected + `}[10m]))`, Legend: named}}},
+			{Title: "Blocks per second", Kind: TimeSeries, Unit: "cps", Width: 8,
+				Description: "Handed out. Where blocks are sampled, an estimate.",
+				Queries:     []Query{{Expr: `sum by (` + process + `) (rate(gpu_tensor_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			{Title: "Refused by the pool", Kind: TimeSeries, Unit: "short", Width: 8,
+				Description: "ig-gpu run cuda_alloc says at which line, and whether the memory was cut up or gone.",
+				Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_pool_ooms_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			{Title: "Tensors handed out", Kind: FlameGraph, Width: 12,
+				Description: "Blocks of PyTorch's pool handed out in the chosen time range, by stack. A flow.",
+				Queries:     []Query{{Expr: "torch_alloc:tensor_alloc_space:bytes:space:bytes"}}},
+			{Title: "Tensors in use", Kind: FlameGraph, Width: 12, LastInterval: true,
+				Description: "Blocks of PyTorch's pool that are handed out, by stack, as of the last push interval: a level, as In use is.",
+				Queries:     []Query{{Expr: "torch_inuse:tensor_inuse_space:bytes:space:bytes"}}},
+		}},
 		// Of the gadget cuda_kernel.
 		{Title: "Calls of the driver", Folded: true, Panels: []Panel{
 			{Title: "Launched per second", Kind: TimeSeries, Unit: "cps", Width: 12,

@@ -39,7 +39,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 
 	// While it runs, as somebody who looks at Grafana sees it.
-	d := ours(t, "Collectives of NCCL") // nothing here has ranks; those of test/prometheus have
+	d := ours(t, "Collectives of NCCL", "PyTorch's pools") // nothing here has these; what test/prometheus makes up has
 	queries := requireData(t, reference(), prom, pyro) + requireData(t, d.Panels, prom, pyro)
 	require.Greater(t, queries, 40)
 	require.Eventually(t, func() bool { return len(prom.query(t, chosen(d.Annotations.List[0].Expr))) > 0 }, 10*time.Second, time.Second,
