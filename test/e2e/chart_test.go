@@ -42,7 +42,7 @@ func TestFlagsOfTheChartExist(t *testing.T) {
 			require.Regexp(t, f[1]+`[ =]`, string(help), "ig-gpu run %s has no %s", gadget, f[1])
 		}
 	}
-	require.Len(t, gadgets, 3)
+	require.Len(t, gadgets, 4)
 }
 
 // A daemon's parameters are called as the flags of a run.
