@@ -44,7 +44,93 @@ func (b *bench) tensors() error {
 		}
 		b.row(c.name, c.target, percent(v.programs), number(v.programs*1e7/v.rate), percent(v.agent), number(v.perBlock), number(v.rate))
 	}
+	return b.tensorLoss(libraries)
+}
+
+// lossPairs is how often the workload is measured with and without tracing.
+const lossPairs = 5
+
+// tensorLoss measures how much longer a thread takes that never pauses, which is the
+// worst case: it pays for each probe. The same process is measured with and without
+// tracing in turn, by the processor time that it needs for a block and what it computes
+// in between.
+func (b *bench) tensorLoss(libraries string) error {
+	w, blocks, err := b.startTensors(libraries, "busy")
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	b.title(fmt.Sprintf("What a thread without pauses loses, %d blocks/s, %d Python frames", tensorRate, tensorDepth),
+		"alone ns", "traced ns", "more %")
+	perBlock := func() (float64, error) {
+		time.Sleep(2 * time.Second)
+		n0, s0 := blocks()
+		time.Sleep(4 * time.Second)
+		n1, s1 := blocks()
+		if n1 <= n0 {
+			return 0, fmt.Errorf("the workload stands still: %s", w.errors.String())
+		}
+		return (s1 - s0) / (n1 - n0) * 1e9, nil
+	}
+	var alone, traced, more []float64
+	for range lossPairs {
+		without, err := perBlock()
+		if err != nil {
+			return err
+		}
+		a, err := b.tracedTensors("run")
+		if err != nil {
+			return err
+		}
+		with, err := perBlock()
+		a.stop()
+		if err != nil {
+			return err
+		}
+		alone, traced, more = append(alone, without), append(traced, with), append(more, (with/without-1)*100)
+	}
+	b.row("automatic sampling, medians", "3 more", number(median(alone)), number(median(traced)), percent(median(more)))
 	return nil
+}
+
+// startTensors starts the workload; the function returned tells how many blocks it has
+// had, and its processor time in seconds.
+func (b *bench) startTensors(libraries string, args ...string) (*child, func() (float64, float64), error) {
+	w, err := start(nil, "env", append([]string{"LD_LIBRARY_PATH=" + filepath.Dir(b.library), "python3", "test/bench/tensors.py",
+		libraries, strconv.Itoa(tensorRate), strconv.Itoa(tensorDepth)}, args...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	var said sync.Mutex
+	var blocks, seconds float64
+	w.listen(func(line []byte) {
+		said.Lock()
+		defer said.Unlock()
+		_, _ = fmt.Sscan(string(line), &blocks, &seconds)
+	})
+	return w, func() (float64, float64) {
+		said.Lock()
+		defer said.Unlock()
+		return blocks, seconds
+	}, nil
+}
+
+// tracedTensors starts ig-gpu and waits until it is attached.
+func (b *bench) tracedTensors(args ...string) (*agent, error) {
+	a, err := b.startAgent(args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-a.attached:
+		return a, nil
+	case <-a.done:
+		err = fmt.Errorf("ig-gpu ended: %s", a.errors.String())
+	case <-time.After(30 * time.Second):
+		err = fmt.Errorf("ig-gpu attached to nothing in 30 s: %s", a.errors.String())
+	}
+	a.stop()
+	return nil, err
 }
 
 func percent(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
@@ -54,38 +140,18 @@ type tensorCost struct{ programs, agent, perBlock, rate float64 }
 
 // tensorCase runs the workload, and ig-gpu where there are arguments: "run" and more.
 func (b *bench) tensorCase(libraries string, args ...string) (v tensorCost, err error) {
-	w, err := start(nil, "env", "LD_LIBRARY_PATH="+filepath.Dir(b.library), "python3", "test/bench/tensors.py",
-		libraries, strconv.Itoa(tensorRate), strconv.Itoa(tensorDepth))
+	w, progress, err := b.startTensors(libraries)
 	if err != nil {
 		return v, err
 	}
 	defer w.stop()
-	var said sync.Mutex
-	var blocks, seconds float64
-	w.listen(func(line []byte) {
-		said.Lock()
-		defer said.Unlock()
-		_, _ = fmt.Sscan(string(line), &blocks, &seconds)
-	})
-	progress := func() (float64, float64) {
-		said.Lock()
-		defer said.Unlock()
-		return blocks, seconds
-	}
 	var a *agent
 	var p *programs
 	if len(args) > 0 {
-		if a, err = b.startAgent(args[1:]...); err != nil {
+		if a, err = b.tracedTensors(args...); err != nil {
 			return v, err
 		}
 		defer a.stop()
-		select {
-		case <-a.attached:
-		case <-a.done:
-			return v, fmt.Errorf("ig-gpu ended: %s", a.errors.String())
-		case <-time.After(30 * time.Second):
-			return v, fmt.Errorf("ig-gpu attached to nothing in 30 s: %s", a.errors.String())
-		}
 		if p, err = programsNamed(a.cmd.Process.Pid, "torch_enter", ""); err != nil {
 			return v, err
 		}

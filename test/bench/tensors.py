@@ -4,6 +4,8 @@
   tensors.py LIBRARIES RATE DEPTH    RATE blocks/s, each taken back at once; prints
                                      "DONE SECONDS" every second: how many blocks so
                                      far, and the thread's processor time
+  tensors.py … busy                  without pauses: between two blocks it computes for
+                                     so long that alone it comes to about RATE
 
 LIBRARIES is the directory with libc10_cuda.so; libcuda.so.1 is found by the loader. The
 sizes are those of a server: from 512 bytes to 4 MiB.
@@ -37,8 +39,38 @@ def work():
         time.sleep(0.002)
 
 
+def computes(n):
+    for _ in range(n):
+        pass
+
+
+def busy():
+    def timed(n, spins):
+        begin = time.thread_time()
+        for i in range(n):
+            free(0, malloc(0, sizes[i & 4095]))
+            computes(spins)
+        return (time.thread_time() - begin) / n
+
+    timed(20000, 100)  # the interpreter has seen the code, the pool has its segments
+    bare = min(timed(5000, 0) for _ in range(5))
+    loop = (min(timed(5000, 500) for _ in range(5)) - bare) / 500
+    spins = max(0, int((1 / rate - bare) / loop))
+    cpu, done = time.thread_time(), 0
+    said = time.perf_counter()
+    while True:
+        for i in range(200):
+            free(0, malloc(0, sizes[(done + i) & 4095]))
+            computes(spins)
+        done += 200
+        now = time.perf_counter()
+        if now - said >= 1:
+            said = now
+            print(done, time.thread_time() - cpu, flush=True)
+
+
 # Each frame is another function, as in a model.
-names = {"f%d" % depth: work}
+names = {"f%d" % depth: busy if "busy" in sys.argv[4:] else work}
 for i in range(depth - 1, 1, -1):
     exec(compile("def f%d(): f%d()" % (i, i + 1), "chain.py", "exec"), names)
 exec(compile("f2()", "chain.py", "exec"), names)
