@@ -3,13 +3,9 @@
 package daemon
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,52 +13,9 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/hangs/job"
 )
-
-// job is a run of test/hangs' train.py: ranks that really wait for each other.
-type job struct {
-	pids []uint32
-	name string
-	in   func()
-}
-
-func startJob(t *testing.T, args ...string) *job {
-	t.Helper()
-	dir := t.TempDir()
-	library := func(example, pattern string) string {
-		out, err := exec.Command("make", "-s", "-C", "../../examples/"+example, "OUT="+dir).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		require.NoError(t, err)
-		require.NotEmpty(t, found)
-		return found[0]
-	}
-	j := &job{name: fmt.Sprintf("job %d", os.Getpid())}
-	cmd := exec.Command("python3", append([]string{"../hangs/train.py", "--libcuda", library("simcuda", "libcuda.so.*"),
-		"--libnccl", library("simnccl", "libnccl.so.*"), "--name", j.name}, args...)...)
-	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its ranks, too, the stopped one among them
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	require.NoError(t, err)
-	var said struct{ Pids []uint32 }
-	require.NoError(t, json.Unmarshal(line, &said))
-	j.pids = said.Pids
-	j.in = func() {
-		_, err := fmt.Fprintln(stdin, "go")
-		require.NoError(t, err)
-	}
-	return j
-}
 
 // trace has a daemon follow some of the ranks, until both libraries of each have probes.
 func (n *node) trace(pids ...uint32) {
@@ -116,13 +69,13 @@ var claim = regexp.MustCompile(`(rank \d+ of \d+ is stopped, before [A-Za-z]+ \d
 // run of ig-gpu says that sees all of them.
 func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	one, two := newNode(t), newNode(t)
-	j := startJob(t, "--story", "pipeline", "--stop", "broadcast")
-	one.trace(j.pids[0], j.pids[2])
-	two.trace(j.pids[1])
-	local := start(t, program(t), "run", "nccl_trace", "--host", "--pid", strings.ReplaceAll(strings.Trim(fmt.Sprint(j.pids), "[]"), " ", ","),
+	j := job.Start(t, fmt.Sprintf("job %d", os.Getpid()), "--story", "pipeline", "--stop", "broadcast")
+	one.trace(j.PIDs[0], j.PIDs[2])
+	two.trace(j.PIDs[1])
+	local := start(t, program(t), "run", "nccl_trace", "--host", "--pid", strings.ReplaceAll(strings.Trim(fmt.Sprint(j.PIDs), "[]"), " ", ","),
 		"--hang", "4s", "-o", "hangs:json,collectives:json,attachments:none,drops:none")
 	eventually(t, "ig-gpu does not run", func() bool { return strings.Contains(local.output(), "[") })
-	j.in()
+	j.Begin()
 
 	// The daemon of the stopped rank reads where it is, although nobody there waits.
 	two.rank(func(value func(string) string, isLast bool) bool {
@@ -139,7 +92,7 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	e := startExporter(t, "--address", "one=unix://"+one.socket+",two=unix://"+two.socket, "--hang", "4s",
 		"--metrics-listen", address, "--otlp-endpoint", otlp.url)
 	pattern := regexp.MustCompile(`found +dead +` + regexp.QuoteMeta(told) + ` .* by ranks 0, 2\); at Rank\.stop_before \(train\.py:\d+\), process ` +
-		fmt.Sprint(j.pids[1]) + ` python3 on two`)
+		fmt.Sprint(j.PIDs[1]) + ` python3 on two`)
 	eventually(t, "not the verdict of one who sees all ranks", func() bool { return pattern.MatchString(e.output()) })
 	t.Log(pattern.FindString(e.output()))
 	eventually(t, "no metric", func() bool {
@@ -148,11 +101,11 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	})
 	require.NotContains(t, e.output(), "elsewhere", "all ranks are seen")
 	eventually(t, "no log", func() bool {
-		_, logs := otlp.read(int(j.pids[1]))
+		_, logs := otlp.read(int(j.PIDs[1]))
 		return len(logs) > 0 && strings.Contains(logs[0], "is stopped, before Broadcast 41") && strings.Contains(logs[0], "nccl.communicator.name")
 	})
 
-	require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGCONT))
+	require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGCONT))
 	eventually(t, "it does not clear", func() bool { return strings.Contains(e.output(), "cleared dead") })
 	eventually(t, "the metric does not end", func() bool {
 		_, found := scrape(t, address, "nccl_verdict", `reason="dead"`)

@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,26 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/hangs/job"
 )
 
 // patience is how long a condition may take on a busy machine.
 const patience = 2 * time.Minute
-
-// libraries builds the simulated ones in a directory of this test, so that nobody
-// else's processes have mapped them.
-func libraries(t *testing.T) (libcuda, libnccl string) {
-	t.Helper()
-	dir := t.TempDir()
-	find := func(example, pattern string) string {
-		out, err := exec.Command("make", "-s", "-C", "../../examples/"+example, "OUT="+dir).CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		require.NoError(t, err)
-		require.NotEmpty(t, found)
-		return found[0]
-	}
-	return find("simcuda", "libcuda.so.*"), find("simnccl", "libnccl.so.*")
-}
 
 type process struct {
 	PID uint32 `json:"pid"`
@@ -210,46 +194,20 @@ func (g *gadget) wait(what string, holds func() bool) {
 	}
 }
 
-// job is a run of train.py.
-type job struct {
-	pids  []uint32
-	stdin io.Writer
-}
-
 // run starts the ranks, and has them begin when all of them have their probes.
-func (g *gadget) run(args ...string) *job {
-	t := g.t
-	t.Helper()
+func (g *gadget) run(args ...string) *job.Job {
+	g.t.Helper()
 	g.wait("the gadget runs", func() bool { return g.tables > 0 })
-	libcuda, libnccl := libraries(t)
-	cmd := exec.Command("python3", append([]string{"train.py", "--libcuda", libcuda, "--libnccl", libnccl, "--name", g.name}, args...)...)
-	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // its ranks, too, the stopped one among them
-		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	require.NoError(t, err)
-	var said struct{ Pids []uint32 }
-	require.NoError(t, json.Unmarshal(line, &said))
-	j := &job{said.Pids, stdin}
+	j := job.Start(g.t, g.name, args...)
 	g.wait("probes in all ranks", func() bool {
-		for _, pid := range j.pids {
+		for _, pid := range j.PIDs {
 			if len(g.files[pid]) < 2 {
 				return false
 			}
 		}
 		return true
 	})
-	_, err = fmt.Fprintln(stdin, "go")
-	require.NoError(t, err)
+	j.Begin()
 	return j
 }
 
@@ -287,7 +245,7 @@ func TestAStoppedRankIsNamedUntilItGoesOn(t *testing.T) {
 			require.Contains(t, found.Text, "of communicator "+g.name+" (0x")
 			require.Equal(t, c.operation, found.Operation)
 			require.Equal(t, 1, found.Rank)
-			require.Equal(t, j.pids[1], found.Proc.PID)
+			require.Equal(t, j.PIDs[1], found.Proc.PID)
 			require.GreaterOrEqual(t, found.WaitedNS, int64(threshold))
 			require.Contains(t, found.Text, "rank 1 of 3 is stopped, before "+c.operation)
 			// The line at which it stopped itself, and not where it last called NCCL.
@@ -299,7 +257,7 @@ func TestAStoppedRankIsNamedUntilItGoesOn(t *testing.T) {
 			// It is stopped for five seconds at least.
 			time.Sleep(time.Until(time.Now().Add(5*time.Second - time.Duration(bootTime()-found.SinceNS))))
 			before := bootTime()
-			require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGCONT))
+			require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGCONT))
 			var cleared hang
 			g.wait("cleared", func() bool {
 				cleared = g.hangs[len(g.hangs)-1]
@@ -326,7 +284,7 @@ func TestAnEndedRankIsNamed(t *testing.T) {
 	g := start(t, "4s", "--otlp-endpoint", receiver.URL, "--otlp-protocol", "http", "--node", "n1")
 	j := g.run("--story", "training")
 	g.wait("collectives", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 })
-	require.NoError(t, unix.Kill(int(j.pids[2]), unix.SIGKILL))
+	require.NoError(t, unix.Kill(int(j.PIDs[2]), unix.SIGKILL))
 	verdict := g.dead()
 	g.wait("table", func() bool { return len(g.ranks) == 3 && g.ranks[0].Verdict == "dead" && g.ranks[0].Rank == 2 })
 	t.Log(verdict.Text)

@@ -52,7 +52,7 @@ func TestRASIsCompared(t *testing.T) {
 	g := start(t, "4s", "--ras")
 	j := g.run("--story", "training")
 	rank := func(n int, what string) string {
-		return fmt.Sprintf(`{"rank": %d, "host": "10.0.0.1", "pid": %d, %s}`, n, j.pids[n], what)
+		return fmt.Sprintf(`{"rank": %d, "host": "10.0.0.1", "pid": %d, %s}`, n, j.PIDs[n], what)
 	}
 	const counted = `"collective_counts": {"AllReduce": 100}`
 	says := func(event, ras string) (found hang) {
@@ -77,17 +77,17 @@ func TestRASIsCompared(t *testing.T) {
 		g.mu.Lock()
 		g.hangs = nil
 		g.mu.Unlock()
-		require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGSTOP))
+		require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGSTOP))
 		h := says("ras", c.ras)
 		t.Log(h.Text)
 		require.Equal(t, "dead", h.Reason)
 		require.Equal(t, 1, h.Rank)
 		if c.missing != "" {
-			c.text = fmt.Sprintf(c.text, j.pids[1])
+			c.text = fmt.Sprintf(c.text, j.PIDs[1])
 		}
 		require.Contains(t, h.Text, "NCCL's RAS "+c.ras+" on communicator "+g.name)
 		require.Contains(t, h.Text, c.text)
-		require.NoError(t, unix.Kill(int(j.pids[1]), unix.SIGCONT))
+		require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGCONT))
 		says("cleared", "")
 	}
 }
