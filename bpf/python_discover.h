@@ -41,6 +41,7 @@ enum python_elf_symbol {
 	PY_ELF_ADD_OBJECT_REF,	 /* 3.10+ */
 	PY_ELF_ADD_TYPE,	 /* 3.9+ */
 	PY_ELF_POS_ONLY_ARGS,	 /* 3.8+ */
+	PY_ELF_DEBUG,		 /* of glibc's dynamic linker */
 	PY_ELF_SYMBOL_COUNT,
 	PY_ELF_SYMBOL_MASK = 7,
 };
@@ -51,6 +52,7 @@ static const struct python_elf_name python_elf_names[PY_ELF_SYMBOL_MASK + 1] = {
 	[PY_ELF_ADD_OBJECT_REF] = { 0x97b0d610, "PyModule_AddObjectRef" },
 	[PY_ELF_ADD_TYPE] = { 0xdc2ac8fe, "PyModule_AddType" },
 	[PY_ELF_POS_ONLY_ARGS] = { 0xda83218f, "PyCode_NewWithPosOnlyArgs" },
+	[PY_ELF_DEBUG] = { 0x5475103c, "_r_debug" },
 };
 
 struct python_elf_header {
@@ -299,8 +301,14 @@ PYTHON_GLOBAL long python_first_module(PYTHON_T())
 	err = python_read_dynamic(PYTHON_GIVE(t, s->bias + s->dynamic));
 	if (err)
 		return err;
-	if (!s->debug)
-		return 0;
+	if (!s->debug) {
+		/* `ld.so PROGRAM`: what the kernel started is ld.so, which has no
+		 * DT_DEBUG; the structure that those point to is its own. */
+		err = python_find_symbol(PYTHON_GIVE(t, PY_ELF_DEBUG));
+		if (err <= 0)
+			return err;
+		s->debug = s->value;
+	}
 	/* struct r_debug { int r_version; struct link_map *r_map; … } */
 	if (user_read(&t->fault, &s->module, sizeof(s->module), s->debug + 8))
 		return -EFAULT;

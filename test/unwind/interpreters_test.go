@@ -3,7 +3,9 @@
 package unwind
 
 import (
+	"debug/elf"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +24,7 @@ type interpreter struct {
 	root   string // to be run in this directory as root; "-": in ours
 	path   string // executable, in that root
 	prefix []string
+	loader string // dynamic linker, where that is what is run
 }
 
 // newest is the youngest minor version that the unwinder knows, and oldest the
@@ -36,6 +39,9 @@ func (i interpreter) command(dirs []string, arguments ...string) *exec.Cmd {
 		words = append(words, "unshare", "-m", "testdata/inroot.sh", i.root)
 		words = append(append(words, dirs...), "--")
 	}
+	if i.loader != "" {
+		words = append(words, i.loader)
+	}
 	words = append(append(words, i.path), arguments...)
 	cmd := exec.Command(words[0], words[1:]...)
 	if i.build == "free-threaded" {
@@ -48,6 +54,31 @@ func (i interpreter) command(dirs []string, arguments ...string) *exec.Cmd {
 // pidNamespace is the same interpreter, whose pids are not the kernel's.
 func (i interpreter) pidNamespace() interpreter {
 	i.prefix = []string{"unshare", "--pid", "--fork"}
+	return i
+}
+
+// byLoader is the same interpreter, started as an argument of the dynamic linker that
+// its file names.
+func (i interpreter) byLoader(t testing.TB) interpreter {
+	t.Helper()
+	file, err := elf.Open(filepath.Join(strings.TrimPrefix(i.root, "-"), i.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, p := range file.Progs {
+		if p.Type != elf.PT_INTERP {
+			continue
+		}
+		name, err := io.ReadAll(p.Open())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.loader = strings.TrimRight(string(name), "\x00")
+	}
+	if i.loader == "" {
+		t.Fatalf("%s names no dynamic linker", i.path)
+	}
 	return i
 }
 

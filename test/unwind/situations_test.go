@@ -54,6 +54,17 @@ func TestPidNamespace(t *testing.T) {
 	})
 }
 
+// TestStartedByTheLoader: the program that the kernel started is the dynamic linker, and
+// the interpreter its argument. A fork of it is the same.
+func TestStartedByTheLoader(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		python = python.byLoader(t)
+		p.check(t, 50, p.run(t, python, "few", 50, first))
+		out := p.run(t, python, "prefork", 50, first+1000)
+		p.check(t, 50, fmt.Sprintf("%s.%d", out, 1<<24))
+	})
+}
+
 // TestThreadThatIsBeingStarted: up to 3.11 its state, newer than that of the thread
 // that starts it, has the same id for a while.
 func TestThreadThatIsBeingStarted(t *testing.T) {
