@@ -75,6 +75,20 @@ var table = []Metric{
 	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started to listen, by code", Sum: true},
 }
 
+// throttleReasons are those that cost performance: an idle GPU, and clocks that
+// somebody asked for, are none. The bits are nvmlClocksThrottleReason… of nvml.h.
+var throttleReasons = []struct {
+	bit  uint64
+	name string
+}{
+	{0x04, "sw_power_cap"},
+	{0x08, "hw_slowdown"},
+	{0x10, "sync_boost"},
+	{0x20, "sw_thermal"},
+	{0x40, "hw_thermal"},
+	{0x80, "hw_power_brake"},
+}
+
 // Point is one value of the metric of that name.
 type Point struct {
 	Metric string

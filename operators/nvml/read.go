@@ -176,20 +176,6 @@ var readers = map[string]func(nvml.Device) []value{
 	},
 }
 
-// throttleReasons are those that cost performance: an idle GPU, and clocks that
-// somebody asked for, are none.
-var throttleReasons = []struct {
-	bit  uint64
-	name string
-}{
-	{nvml.ClocksThrottleReasonSwPowerCap, "sw_power_cap"},
-	{nvml.ClocksThrottleReasonHwSlowdown, "hw_slowdown"},
-	{nvml.ClocksThrottleReasonSyncBoost, "sync_boost"},
-	{nvml.ClocksThrottleReasonSwThermalSlowdown, "sw_thermal"},
-	{nvml.ClocksThrottleReasonHwThermalSlowdown, "hw_thermal"},
-	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake"},
-}
-
 func labelled(v float64, key, name string) value {
 	return value{v, []attribute.KeyValue{attribute.String(key, name)}}
 }

@@ -201,11 +201,11 @@ func (p *pipeline) eventually(want any, got func() any) {
 func TestEachExampleIsTested(t *testing.T) {
 	found, err := filepath.Glob("../../examples/pipelines/*.sh")
 	require.NoError(t, err)
-	require.Len(t, found, len(holders)+3)
+	require.Len(t, found, len(holders)+4)
 	for _, path := range found {
 		name := strings.TrimSuffix(filepath.Base(path), ".sh")
 		if _, ok := holders[name]; !ok {
-			require.Contains(t, []string{"refused", "prometheus", "busy"}, name)
+			require.Contains(t, []string{"refused", "prometheus", "busy", "driver"}, name)
 		}
 	}
 }

@@ -14,7 +14,7 @@
 - --metrics-interval={{ $.root.Values.metrics.interval }}
 {{- end }}
 {{- /* One gadget tells about the GPUs: all would say the same. */}}
-- --metrics-nvml={{ ternary "auto" "off" (and (eq .metrics.nvml "toolkit") $.first) }}
+- --metrics-nvml={{ ternary "auto" "off" (and (ne .metrics.nvml "off") $.first) }}
 {{- end }}
 {{- end -}}
 

@@ -122,7 +122,7 @@ func Register(cfg Config) []operators.DataOperator {
 func gpus(store *metrics.Store) func(string) metrics.Source {
 	return func(path string) metrics.Source {
 		return nvml.NewSource(nvml.Config{
-			Open: func() (nvml.Library, error) { return nvml.Open(path) },
+			Open: func() (nvml.Library, error) { return nvml.OpenAny(path, nvml.BridgePins) },
 			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
 			Info: func(text string) { log.Info(text) },
 		})
@@ -140,5 +140,5 @@ func uuids() (export.GPUs, error) {
 
 // driver is what --driver-memory of files asks.
 func driver() sink.Driver {
-	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.Open("") }, nvml.ProcFS(host.HostProcFs))
+	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.OpenAny("", nvml.BridgePins) }, nvml.ProcFS(host.HostProcFs))
 }

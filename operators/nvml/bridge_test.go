@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/maps"
+	bridgenvml "github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/nvml"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/poller"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+)
+
+// gpus is what the bridge asks in place of NVML.
+type gpus struct{ bridgenvml.Poller }
+
+func (gpus) Init() error  { return nil }
+func (gpus) Close() error { return nil }
+
+func (gpus) Devices(context.Context) ([]bridgenvml.DeviceSnapshot, error) {
+	return []bridgenvml.DeviceSnapshot{
+		{SmUtilPct: 87, MemUtilPct: 45, DecUtilPct: 5, MemTotal: 80 << 30, MemUsed: 19 << 30, MemReserved: 1 << 30,
+			TempC: 61, PowerMw: 301500, SmClockMhz: 1410, MemClockMhz: 1593, ThrottleReasons: 0x20 | 0x1},
+		{Index: 1, MemTotal: 80 << 30},
+	}, nil
+}
+
+func (gpus) ProcessSamples(context.Context, uint64) ([]bridgenvml.ProcessSample, error) {
+	return []bridgenvml.ProcessSample{
+		{Pid: 4711, TimestampNs: 1, UsedGpuMemory: 3 << 30},
+		{Pid: 4711, DeviceIndex: 1, TimestampNs: 1, UsedGpuMemory: 1 << 30},
+		{Pid: 815, TimestampNs: 1, UsedGpuMemory: 512 << 20},
+	}, nil
+}
+
+// startBridge runs Inspektor Gadget's bridge until the test ends, or stop is called.
+func startBridge(t *testing.T) (pins string, stop func()) {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	pins = t.TempDir()
+	require.NoError(t, syscall.Mount("bpf", pins, "bpf", 0, ""))
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(pins, 0)) })
+	written, err := maps.Open(pins)
+	require.NoError(t, err)
+	p, err := poller.New(poller.Config{Source: gpus{}, Bridge: written, PollInterval: 20 * time.Millisecond})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(t, <-ended)
+			require.NoError(t, written.Close())
+		}
+	}
+	t.Cleanup(stop)
+	return pins, stop
+}
+
+// Where there is no NVML, the bridge tells about GPUs and processes.
+func TestBridge(t *testing.T) {
+	pins, stop := startBridge(t)
+	library, err := OpenBridge(pins)
+	require.NoError(t, err)
+	defer library.Close()
+	require.Eventually(t, func() bool { return len(library.Read().Points) > 0 }, time.Minute, 10*time.Millisecond)
+
+	r := library.Read()
+	first, second := Device{}, Device{Index: 1}
+	require.ElementsMatch(t, []ProcessMemory{{first, 4711, 3 << 30}, {second, 4711, 1 << 30}, {first, 815, 512 << 20}}, r.Processes)
+	require.ElementsMatch(t, r.Processes, library.Processes())
+	got := map[Device]map[string]float64{first: {}, second: {}}
+	for _, p := range r.Points {
+		name := p.Metric
+		for _, label := range p.Labels {
+			name += " " + label.Value.AsString()
+		}
+		got[p.Device][name] = p.Value
+	}
+	require.Equal(t, map[string]float64{
+		"hw.gpu.utilization general": 0.87, "hw.gpu.utilization encoder": 0, "hw.gpu.utilization decoder": 0.05,
+		"gpu.memory.busy": 0.45, "hw.gpu.memory.limit": 80 << 30, "hw.gpu.memory.usage": 20 << 30,
+		"hw.gpu.memory.utilization": 0.25, "hw.temperature gpu": 61, "hw.power": 301.5,
+		"gpu.clock sm": 1410e6, "gpu.clock memory": 1593e6, "gpu.throttled sw_thermal": 1,
+		"gpu.throttled sw_power_cap": 0, "gpu.throttled hw_slowdown": 0, "gpu.throttled sync_boost": 0,
+		"gpu.throttled hw_thermal": 0, "gpu.throttled hw_power_brake": 0, "gpu.processes": 2,
+	}, got[first])
+	require.Contains(t, got[second], "hw.gpu.utilization general", "an idle GPU")
+	require.NotContains(t, got[second], "hw.temperature gpu", "what is not known is no zero")
+	for name := range got[first] {
+		require.Contains(t, metricNames(), name[:max(0, indexOrEnd(name))], "docs/metrics.md knows it")
+	}
+
+	// A bridge that has ended says nothing more, though its maps are still there.
+	stop()
+	at := library.(*bridge)
+	now := at.now()
+	at.now = func() time.Duration { return now + bridgeStale + time.Second }
+	require.Empty(t, library.Read())
+	require.Empty(t, library.Processes())
+}
+
+func metricNames() (all []string) {
+	for _, m := range Metrics() {
+		all = append(all, m.Name)
+	}
+	return all
+}
+
+// indexOrEnd is where the labels begin.
+func indexOrEnd(name string) int {
+	for i, c := range name {
+		if c == ' ' {
+			return i
+		}
+	}
+	return len(name)
+}
+
+func TestNoBridge(t *testing.T) {
+	_, err := OpenBridge(t.TempDir())
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	// The first error is about what is missing most: NVML.
+	_, err = OpenAny("", t.TempDir())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fs.ErrNotExist)
+}
+
+// Somebody else's files in that place are an error that says so, and no panic.
+func TestPinsOfSomethingElse(t *testing.T) {
+	pins := t.TempDir()
+	for _, name := range []string{maps.MapNameMeta, maps.MapNameDevice, maps.MapNamePerPidPerDevice} {
+		require.NoError(t, os.WriteFile(filepath.Join(pins, name), []byte("?"), 0o600))
+	}
+	_, err := OpenBridge(pins)
+	require.ErrorContains(t, err, "of Inspektor Gadget's bridge to the GPU")
+}
