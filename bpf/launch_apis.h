@@ -41,6 +41,7 @@ enum call_op {
 	CALL_NODE,	/* b: graph */
 	CALL_LIBRARY,	/* a call of a library above the driver: a span */
 	CALL_STUB,	/* a: the host's stand-in for a kernel. Its return is not probed */
+	CALL_CONTEXT,	/* which device the thread uses; see launch_contexts.h. No rows */
 	CALL_OP_COUNT,
 };
 
@@ -49,7 +50,7 @@ enum call_op {
 	{ "", "launch", "launch", "launch", "graph", "host", "copy", "copy", "copy", \
 	  "prefetch", "set", "set", "wait", "order", "query", "record", "load",       \
 	  "unload", "name", "name", "name", "capture", "capture", "instantiate",      \
-	  "node", "library", "", }
+	  "node", "library", "", "", }
 #define CALL_OPERATION_CAPTURED "captured"
 
 /* From where to where. Arrays are on the device. */

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_LAUNCH_CALLS_H
 #define GPU_GADGETS_LAUNCH_CALLS_H
 
+#include "launch_contexts.h"
 #include "launch_names.h"
 #include "launch_streams.h"
 
@@ -12,7 +13,7 @@
  * the outermost counts, too.
  */
 #define CALL_API_SLOTS 256
-_Static_assert(CALL_API_COUNT <= CALL_API_SLOTS, "the next power of two, please");
+_Static_assert(CONTEXT_API_COUNT <= CALL_API_SLOTS, "the next power of two, please");
 
 static const struct call_api call_apis[CALL_API_SLOTS] = {
 #define X(symbol, op, detail, flags, a, b) [API_##symbol] = { op, detail, flags, a, b },
@@ -20,6 +21,9 @@ static const struct call_api call_apis[CALL_API_SLOTS] = {
 #undef X
 #define X(library, symbol, op, a) [API_##symbol] = { op, 0, 0, a, CALL_NONE },
 	LIBRARY_CALLS(X)
+#undef X
+#define X(symbol, op, a, b) [API_##symbol] = { CALL_CONTEXT, op, 0, a, b },
+	CONTEXT_CALLS(X)
 #undef X
 };
 
@@ -125,19 +129,6 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
 }
 
-/* Reads user memory at the call's return; a program that may sleep faults it in. */
-static __always_inline bool call_read(void *to, __u32 bytes, __u64 address, bool may_sleep)
-{
-	if (!bpf_probe_read_user(to, bytes, (void *)address))
-		return true;
-#ifndef LINUX_5_10
-	if (may_sleep && !bpf_copy_from_user(to, bytes, (void *)address))
-		return true;
-#endif
-	drop(DROP_READ_ARGUMENT);
-	return false;
-}
-
 /* CUmemorytype: host 1, device 2, array 3, unified 4. */
 static __always_inline __u32 copy_direction(__u32 from, __u32 to)
 {
@@ -204,7 +195,7 @@ static __always_inline void facts_launch_multi(struct call_facts *f, __u64 first
 
 /*
  * Fills t->call.facts for the call that has just returned with `result`, and remembers
- * what later calls need.
+ * what later calls need. 0: the call has no row.
  */
 static __noinline int call_describe(struct thread *t, __u32 result, bool may_sleep)
 {
@@ -222,7 +213,13 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	op = api->op;
 	a = call_argument(call, api->a);
 	b = call_argument(call, api->b);
+	if (op == CALL_CONTEXT) {
+		if (!result)
+			context_returned(t, api->detail, a, b, may_sleep);
+		return 0;
+	}
 	__builtin_memset(f, 0, sizeof(*f));
+	f->device = launch_device(t);
 	f->stream = b;
 
 	switch (op) {
@@ -241,6 +238,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		break;
 	case CALL_LAUNCH_MULTI:
 		facts_launch_multi(f, a, b, may_sleep);
+		f->device = -1; /* several */
 		break;
 	case CALL_GRAPH:
 		known = stream_fact(t->process, a, EXEC_NODES);
@@ -296,7 +294,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		call->stub_sp = 0;
 	}
 	if (result)
-		return 0;
+		return 1;
 
 	switch (op) {
 	case CALL_NAME:
@@ -342,7 +340,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		}
 		break;
 	}
-	return 0;
+	return 1;
 }
 
 #endif

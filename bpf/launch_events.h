@@ -18,7 +18,7 @@ const volatile bool gadget_var_timeline_events = false;
 
 #define OPERATION_BYTES 12
 #define API_BYTES 40
-#define DIRECTION_BYTES 12 /* so that the structs have no padding */
+#define DIRECTION_BYTES 8 /* so that the structs have no padding */
 
 static const char operation_names[32][OPERATION_BYTES] = CALL_OPERATION_NAMES;
 static const char direction_names[8][DIRECTION_BYTES] = COPY_DIRECTION_NAMES;
@@ -75,6 +75,7 @@ struct call_event {
 	__u32 weight;
 	enum cuda_error error_raw;
 	__s32 status;
+	__s32 device;
 	char operation[OPERATION_BYTES];
 	char api[API_BYTES];
 	char direction[DIRECTION_BYTES];
@@ -116,6 +117,7 @@ static __noinline int event_send(struct thread *t, const struct row_key *key, __
 	e->shared_bytes = f->shape.shared_bytes;
 	e->weight = weight;
 	e->status = key->result;
+	e->device = key->device;
 	e->error_raw = call_error(key->api, key->result);
 	operation_name(e->operation, key->api, key->captured);
 	api_name(e->api, key->api);
@@ -133,6 +135,7 @@ struct call {
 	__u64 function;
 	enum cuda_error error_raw;
 	__s32 status;
+	__s32 device;
 	char operation[OPERATION_BYTES];
 	char api[API_BYTES];
 	char direction[DIRECTION_BYTES];
@@ -197,9 +200,11 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 		c->proc = p->proc;
 	c->stack_id = key->stack;
 	c->function = key->function;
-	c->row = mix64(key->function ^ mix64(((__u64)(__u32)key->result << 32) | (__u32)key->api << 16 |
-					      (__u32)key->direction << 8 | key->captured));
+	c->row = mix64(key->function ^
+		       mix64(((__u64)(__u32)key->result << 32) | (__u32)(__u8)key->device << 24 |
+			     (__u32)key->api << 16 | (__u32)key->direction << 8 | key->captured));
 	c->status = key->result;
+	c->device = key->device;
 	c->error_raw = call_error(key->api, key->result);
 	operation_name(c->operation, key->api, key->captured);
 	api_name(c->api, key->api);
@@ -238,6 +243,7 @@ struct call_total {
 	__u64 function;
 	enum cuda_error error_raw;
 	__s32 status;
+	__s32 device;
 	char operation[OPERATION_BYTES];
 	char api[API_BYTES];
 	char direction[DIRECTION_BYTES];
@@ -261,6 +267,7 @@ static __always_inline int dump_total(struct bpf_iter__bpf_map_elem *ctx)
 		c.proc = p->proc;
 	c.function = key->function;
 	c.status = key->result;
+	c.device = key->device;
 	c.error_raw = call_error(key->api, key->result);
 	operation_name(c.operation, key->api, key->captured);
 	api_name(c.api, key->api);

@@ -18,8 +18,9 @@ struct call_facts {
 	__u64 stream;	/* 1: the default stream, 2: that of the thread, 0: none */
 	__u64 bytes;
 	__u64 nodes; /* of a launched graph; 0: not known */
-	__u32 direction; /* enum copy_direction */
-	__u32 captured;	 /* 1: it became a node of a graph and did nothing yet */
+	__s32 device;	 /* CUDA ordinal, -1: unknown */
+	__u16 direction; /* enum copy_direction */
+	__u16 captured;	 /* 1: it became a node of a graph and did nothing yet */
 	struct launch_shape shape;
 };
 

@@ -19,7 +19,8 @@ struct row_key {
 	__u64 process;
 	__u64 stack;	/* key of stacks_by_id; 0: [unknown], or not by stack */
 	__u64 function; /* see launch_names.h */
-	__u16 api;	/* enum call_api_id */
+	__u8 api;	/* enum call_api_id */
+	__s8 device;	/* CUDA ordinal, -1: unknown */
 	__u8 direction; /* enum copy_direction */
 	__u8 captured;
 	__s32 result;

@@ -4,7 +4,7 @@
 //
 // Enter probes note the arguments of a call; exit probes see how it went and how
 // long it took, take the stack, and add to the row of (process, stack, function,
-// kernel, direction, result). User space reads the rows; see gadget.yaml for every
+// kernel, device, direction, result). User space reads the rows; see gadget.yaml for every
 // field.
 
 #include <vmlinux.h>
@@ -26,6 +26,7 @@
 #include "launch_inflight.h"
 
 #include "capture.h"
+#include "launch_contexts.h"
 #include "python.h"
 
 /* Off: rows carry no stack, which shows what the rest costs. */
@@ -35,9 +36,12 @@ GADGET_PARAM(stacks);
 #define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define Y(library, symbol, op, a) \
 	{ #library, #symbol, API_##symbol, op == CALL_STUB ? 0 : ATTACH_EXIT },
-const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBRARY_CALLS(Y) };
+#define Z(symbol, op, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
+const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBRARY_CALLS(Y)
+								   CONTEXT_CALLS(Z) };
 #undef X
 #undef Y
+#undef Z
 
 #include "launch_events.h"
 #include "host_programs.h"
@@ -91,14 +95,16 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		key.api = call->api;
 		start = call->start_boot_ns;
 		ip = call->ip;
-		call_describe(t, key.result, may_sleep);
 		call->sp = 0;
+		if (!call_describe(t, key.result, may_sleep))
+			return 0;
 	} else if (call->library.sp && call->library.process == t->process &&
 		   sp == RETURNED_SP(call->library.sp)) {
 		key.api = call->library.api;
 		start = call->library.start_boot_ns;
 		ip = call->library.ip;
 		__builtin_memset(&call->facts, 0, sizeof(call->facts));
+		call->facts.device = launch_device(t);
 		call->library.sp = 0;
 	} else {
 		return 0; /* a nested one */
@@ -106,6 +112,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	ns = now - start;
 	key.process = t->process;
 	key.function = call->facts.function;
+	key.device = call->facts.device;
 	key.direction = call->facts.direction;
 	key.captured = call->facts.captured;
 	if (sample != 1)
@@ -134,14 +141,20 @@ DRIVER_CALLS(X)
 #define X(library, symbol, op, a) STOCK_PROBES(library, symbol)
 LIBRARY_CALLS(X)
 #undef X
+#define X(symbol, op, a, b) STOCK_PROBES(libcuda, symbol)
+CONTEXT_CALLS(X)
+#undef X
 
 #ifdef LINUX_5_10
 /* There are no cookies: our attach operator, too, takes a program for each point. */
 #define X(symbol, op, detail, flags, a, b) [API_##symbol - 1] = &enter_##symbol,
 #define Y(library, symbol, op, a) [API_##symbol - 1] = &enter_##symbol,
-ATTACH_PROGRAMS_OF_POINTS(CALL_API_COUNT - 1, DRIVER_CALLS(X) LIBRARY_CALLS(Y), stock_exit);
+#define Z(symbol, op, a, b) [API_##symbol - 1] = &enter_##symbol,
+ATTACH_PROGRAMS_OF_POINTS(CONTEXT_API_COUNT - 1, DRIVER_CALLS(X) LIBRARY_CALLS(Y) CONTEXT_CALLS(Z),
+			  stock_exit);
 #undef X
 #undef Y
+#undef Z
 #endif
 
 #include "call_life.h"

@@ -47,10 +47,12 @@ type Gaps struct {
 
 type streamKey struct {
 	process, stream uint64
-	tid             uint32 // of weave.ThreadsOwnStream
+	device          weave.Device // of streams that are no handles
+	tid             uint32       // of weave.ThreadsOwnStream
 }
 
 type stream struct {
+	device    weave.Device
 	submitted uint64 // end of the newest submission
 	since     uint64 // idle since; 0: it is not known to be
 	recent    []gap  // that may yet turn out to be shorter, the oldest first
@@ -86,6 +88,9 @@ func New() *Gaps {
 // Call takes a call of the driver.
 func (g *Gaps) Call(c *weave.Call) {
 	key := streamKey{process: c.Process, stream: c.Stream}
+	if c.Stream <= weave.ThreadsOwnStream {
+		key.device = c.Device
+	}
 	if c.Stream == weave.ThreadsOwnStream {
 		key.tid = c.TID
 	}
@@ -105,7 +110,7 @@ func (g *Gaps) Call(c *weave.Call) {
 	case c.Kind == weave.Wait && c.Function == "cuEventSynchronize":
 	case c.Kind == weave.Wait && c.Stream == weave.NoStream:
 		for k, s := range g.streams {
-			if k.process == c.Process {
+			if k.process == c.Process && c.MayConcern(s.device) {
 				s.done(c)
 			}
 		}
@@ -133,6 +138,9 @@ func (g *Gaps) submit(key streamKey, c *weave.Call) {
 		}
 		s = &stream{}
 		g.streams[key] = s
+	}
+	if s.device == 0 || c.Kind == weave.Launch && c.Device != 0 {
+		s.device = c.Device // only a launch has to be made in the stream's own context
 	}
 	if g.first == 0 || c.Start < g.first {
 		g.first = c.Start

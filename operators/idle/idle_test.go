@@ -201,3 +201,26 @@ func TestACallThatWasUnderWayEndsAGap(t *testing.T) {
 	idle, _ := g.Total()
 	require.EqualValues(t, 100, idle)
 }
+
+// TestAWaitForAContextIsNoneForAnotherDevice: what the other one does goes on.
+func TestAWaitForAContextIsNoneForAnotherDevice(t *testing.T) {
+	g := New()
+	on := func(device int32, c *weave.Call) *weave.Call {
+		c.Device = weave.DeviceOf(device)
+		return c
+	}
+	other := launch(0, 1, "a")
+	other.Stream = 10
+	g.Call(on(1, other))
+	g.Call(on(0, launch(0, 1, "b")))
+	all := wait(2, 3)
+	all.Function, all.Stream = "cuCtxSynchronize", weave.NoStream
+	g.Call(on(0, all))
+	again := launch(100, 101, "c")
+	again.Stream = 10
+	g.Call(on(1, again))
+	g.Call(on(0, launch(50, 51, "d")))
+	g.End()
+	idle, _ := g.Total()
+	require.EqualValues(t, 47, idle)
+}

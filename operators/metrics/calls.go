@@ -47,7 +47,8 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 			}
 		}
 		for _, g := range groups(some, func(s Sample) attribute.Set {
-			return l.on(s.Process.Node, append(ProcessAttributes(s.Process), tell(s.Call)...)...)
+			of := append(ProcessAttributes(s.Process), attribute.Int64("device", int64(s.Device)))
+			return l.on(s.Process.Node, append(of, tell(s.Call)...)...)
 		}) {
 			observe(g.sums, metric.WithAttributeSet(g.labels))
 		}

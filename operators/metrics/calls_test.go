@@ -14,6 +14,11 @@ func called(p profile.Process, c Call, n, bytes, ns int64) Sample {
 	return Sample{Series: Series{Process: p, Call: c}, Sums: Sums{Calls: n, CallBytes: bytes, CallNanoseconds: ns}}
 }
 
+func onDevice(n int32, s Sample) Sample {
+	s.Device = n
+	return s
+}
+
 func TestScrapeHasTheCalls(t *testing.T) {
 	store := &Store{}
 	run := store.NewRun("cuda_kernel")
@@ -26,23 +31,25 @@ func TestScrapeHasTheCalls(t *testing.T) {
 		called(server, Call{Operation: "copy", Direction: "HtoD"}, 5, 4096, 50), called(server, Call{Operation: "copy", Direction: "DtoH"}, 6, 512, 60),
 		called(server, Call{Operation: "copy", Direction: "DtoH", Error: "CUDA_ERROR_INVALID_VALUE"}, 1, 1<<40, 60),
 		called(server, Call{Operation: "set"}, 7, 1<<20, 70),
-		called(server, Call{Operation: "wait"}, 8, 0, 2_500_000_000),
+		called(server, Call{Operation: "wait"}, 8, 0, 2_500_000_000), onDevice(1, called(server, Call{Operation: "wait"}, 2, 0, 1_000_000_000)),
 	}, over())
 	got := scrape(t, p.addr)
+	const on = `device="0",`
 	const of = `k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",`
 	const who = `process_comm="python3",process_pid="10"}`
 	require.Equal(t, map[string]float64{
-		`{error_type="",` + of + `operation="launch",` + who:                         120,
-		`{error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="launch",` + who: 3,
-		`{error_type="",` + of + `operation="graph",` + who:                          4,
-		`{error_type="",` + of + `operation="copy",` + who:                           11,
-		`{error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="copy",` + who:   1,
-		`{error_type="",` + of + `operation="set",` + who:                            7,
-		`{error_type="",` + of + `operation="wait",` + who:                           8,
+		`{` + on + `error_type="",` + of + `operation="launch",` + who:                         120,
+		`{` + on + `error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="launch",` + who: 3,
+		`{` + on + `error_type="",` + of + `operation="graph",` + who:                          4,
+		`{` + on + `error_type="",` + of + `operation="copy",` + who:                           11,
+		`{` + on + `error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="copy",` + who:   1,
+		`{` + on + `error_type="",` + of + `operation="set",` + who:                            7,
+		`{` + on + `error_type="",` + of + `operation="wait",` + who:                           8,
+		`{device="1",error_type="",` + of + `operation="wait",` + who:                          2,
 	}, having(got, "gpu_calls_total"))
-	require.Equal(t, map[string]float64{`{` + of + `operation="launch",` + who: 120, `{` + of + `operation="graph",` + who: 4}, having(got, "gpu_launches_total"))
-	require.Equal(t, map[string]float64{`{direction="HtoD",` + of + who: 4096, `{direction="DtoH",` + of + who: 512}, having(got, "gpu_copied_bytes_total"))
-	require.Equal(t, map[string]float64{`{` + of + who: 2.5}, having(got, "gpu_waits_time_seconds_total"))
+	require.Equal(t, map[string]float64{`{` + on + of + `operation="launch",` + who: 120, `{` + on + of + `operation="graph",` + who: 4}, having(got, "gpu_launches_total"))
+	require.Equal(t, map[string]float64{`{` + on + `direction="HtoD",` + of + who: 4096, `{` + on + `direction="DtoH",` + of + who: 512}, having(got, "gpu_copied_bytes_total"))
+	require.Equal(t, map[string]float64{`{` + on + of + who: 2.5, `{device="1",` + of + who: 1}, having(got, "gpu_waits_time_seconds_total"))
 	require.Empty(t, having(got, "gpu_memory_"), "calls are no memory")
 	require.Empty(t, having(got, "mem_"))
 

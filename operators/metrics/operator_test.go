@@ -68,7 +68,7 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 		ds, err = gc.RegisterDataSource(datasource.TypeArray, name)
 		add(ds, err, map[string]api.Kind{"process": api.Kind_Uint64, "operation": api.Kind_String,
 			"direction": api.Kind_String, "error": api.Kind_String, "error_raw": api.Kind_Int32,
-			"calls": api.Kind_Uint64, "bytes": api.Kind_Uint64, "host_ns": api.Kind_Uint64})
+			"calls": api.Kind_Uint64, "bytes": api.Kind_Uint64, "host_ns": api.Kind_Uint64, "device": api.Kind_Int32})
 	}
 	ds, err = gc.RegisterDataSource(datasource.TypeArray, "drops")
 	add(ds, err, map[string]api.Kind{"reason": api.Kind_String, "count": api.Kind_Uint64, "bytes": api.Kind_Uint64})
@@ -124,7 +124,7 @@ func (g *gadget) emitAll() error {
 	}
 	calls := func(n int) map[string]any {
 		return map[string]any{"proc.pid": uint32(os.Getpid()), "proc.comm": "python3", "process": 77, "operation": "copy", "direction": "HtoD",
-			"error": "CUDA_SUCCESS", "calls": n, "bytes": 12, "host_ns": 13}
+			"error": "CUDA_SUCCESS", "calls": n, "bytes": 12, "host_ns": 13, "device": int32(1)}
 	}
 	return errors.Join(
 		g.emit("calls", calls(7)),
@@ -182,8 +182,8 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	}
 	process := `,k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",`
 	of := `process_comm="python3",process_pid="` + strconv.Itoa(os.Getpid()) + `"}`
-	require.Equal(t, map[string]float64{`{error_type=""` + process + `operation="copy",` + of: 11}, having(got, "gpu_calls_total"))
-	require.Equal(t, map[string]float64{`{direction="HtoD"` + process + of: 12}, having(got, "gpu_copied_bytes_total"))
+	require.Equal(t, map[string]float64{`{device="1",error_type=""` + process + `operation="copy",` + of: 11}, having(got, "gpu_calls_total"))
+	require.Equal(t, map[string]float64{`{device="1",direction="HtoD"` + process + of: 12}, having(got, "gpu_copied_bytes_total"))
 	require.Equal(t, 5.0, got[`gpu_gadgets_drops_total{gadget="cuda_alloc",reason="rows_full"}`])
 	require.Equal(t, 1.0, got[`gpu_gadgets_attached_processes{gadget="cuda_alloc"}`])
 	_, err := net.DialTimeout("tcp", addr.String(), time.Second)

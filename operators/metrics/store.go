@@ -166,7 +166,7 @@ func (r *Run) Calls(rows []Sample, ended func(profile.Process) bool) {
 	defer r.store.mu.Unlock()
 	all := reading{}
 	for _, row := range rows {
-		s := all.of(row.Process, seriesKey{call: row.Call})
+		s := all.of(row.Process, seriesKey{device: row.Device, call: row.Call})
 		*s = s.add(row.Sums)
 	}
 	r.rows = len(rows)

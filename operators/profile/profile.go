@@ -259,8 +259,8 @@ type Row struct {
 	// Span of a trace that the work was done for; 0: none, or not asked for.
 	Span  Span
 	Stack stack.Stack
-	// Kind is of memory, or the operation of calls. Device is of memory; calls have
-	// NoDevice, others UnknownDevice.
+	// Kind is of memory, or the operation of calls. Device is of memory and calls, and
+	// may be UnknownDevice, which others have; calls of older files have NoDevice.
 	Kind   string
 	Device int32
 	Values

@@ -15,8 +15,8 @@ import (
 // callFields are the rows of cuda_kernel.
 type callFields struct {
 	processFields
-	row, operation, direction, kernel, status datasource.FieldAccessor
-	calls, bytes, nanoseconds                 datasource.FieldAccessor
+	row, device, operation, direction, kernel, status datasource.FieldAccessor
+	calls, bytes, nanoseconds                         datasource.FieldAccessor
 }
 
 func bindCalls(ds datasource.DataSource) (callFields, error) {
@@ -27,7 +27,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 	// The operator kernels has added the name, or the image's module.
 	f := callFields{processFields: process, kernel: ds.GetField("kernel")}
 	for name, to := range map[string]*datasource.FieldAccessor{
-		"row": &f.row, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
+		"row": &f.row, "device": &f.device, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
 		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
 	} {
 		if *to = ds.GetField(name); *to == nil {
@@ -41,7 +41,8 @@ func (f *callFields) ID(d datasource.Data) ID {
 	process, _ := number(f.id, d)
 	stackID, _ := number(f.stackID, d)
 	row, _ := number(f.row, d)
-	id := ID{Process: process, StackID: stackID, Row: row, Device: profile.NoDevice, Kind: text(f.operation, d)}
+	device, _ := number(f.device, d)
+	id := ID{Process: process, StackID: stackID, Row: row, Device: int32(device), Kind: text(f.operation, d)}
 	if direction := text(f.direction, d); direction != "" {
 		id.Kind += " " + direction
 	}

@@ -27,8 +27,10 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		fields[name], err = ds.AddField(name, api.Kind_Uint64)
 		require.NoError(t, err)
 	}
-	fields["status"], err = ds.AddField("status", api.Kind_Int32)
-	require.NoError(t, err)
+	for _, name := range []string{"status", "device"} {
+		fields[name], err = ds.AddField(name, api.Kind_Int32)
+		require.NoError(t, err)
+	}
 	for _, name := range []string{"operation", "direction", "kernel"} {
 		fields[name], err = ds.AddField(name, api.Kind_String)
 		require.NoError(t, err)
@@ -40,16 +42,16 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 
 	for _, c := range []struct {
 		operation, direction string
-		status               int32
+		status, device       int32
 		want                 profile.Values
 	}{
-		{"launch", "", 0, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
-		{"graph", "", 0, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
-		{"launch", "", 700, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"captured", "", 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"copy", "HtoD", 0, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50}},
-		{"set", "", 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"wait", "", 700, profile.Values{Calls: 3, HostNanoseconds: 50, WaitNanoseconds: 50}},
+		{"launch", "", 0, 0, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
+		{"graph", "", 0, 1, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
+		{"launch", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"captured", "", 0, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"copy", "HtoD", 0, profile.UnknownDevice, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50}},
+		{"set", "", 0, 7, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"wait", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50, WaitNanoseconds: 50}},
 	} {
 		packet, err := ds.NewPacketArray()
 		require.NoError(t, err)
@@ -58,12 +60,13 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 			require.NoError(t, fields[name].PutUint64(d, v))
 		}
 		require.NoError(t, fields["status"].PutInt32(d, c.status))
+		require.NoError(t, fields["device"].PutInt32(d, c.device))
 		require.NoError(t, fields["operation"].PutString(d, c.operation))
 		require.NoError(t, fields["direction"].PutString(d, c.direction))
 		require.NoError(t, fields["kernel"].PutString(d, "gemm"))
 		require.Equal(t, c.want, source.Values(d), c.operation)
 		id := source.ID(d)
-		require.Equal(t, ID{Process: 7, StackID: 8, Row: 9, Device: profile.NoDevice, Kind: id.Kind}, id)
+		require.Equal(t, ID{Process: 7, StackID: 8, Row: 9, Device: c.device, Kind: id.Kind}, id)
 		if c.direction != "" {
 			require.Equal(t, "copy HtoD", id.Kind)
 		}

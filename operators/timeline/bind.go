@@ -105,7 +105,7 @@ func bindCalls(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 	who, start, end := f.who(), f.u64("start_boot_ns"), f.u64("end_boot_ns")
 	operation, function, kernel, direction := f.text("operation"), f.text("api"), f.optional("kernel"), f.text("direction")
 	stream, bytes, shared, stack := f.u64("stream"), f.u64("bytes"), f.u32("shared_bytes"), f.u64("stack_id")
-	status, reason := f.i32("status"), f.optional("error")
+	status, reason, device := f.i32("status"), f.optional("error"), f.i32("device")
 	var grid, block [3]func(datasource.Data) uint32
 	for n, axis := range []string{"x", "y", "z"} {
 		grid[n], block[n] = f.u32("grid_"+axis), f.u32("block_"+axis)
@@ -113,7 +113,7 @@ func bindCalls(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 	return func(d datasource.Data) *weave.Call {
 		c := &weave.Call{
 			Thread: who(d), Start: start(d), End: end(d), Function: function(d), Direction: direction(d),
-			Stream: stream(d), Bytes: bytes(d), Shared: shared(d),
+			Device: weave.DeviceOf(device(d)), Stream: stream(d), Bytes: bytes(d), Shared: shared(d),
 		}
 		var known bool
 		if c.Kind, known = kinds[operation(d)]; !known {
@@ -142,11 +142,11 @@ func bindOperations(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 	enter, returned, done := f.u64("enter_boot_ns"), f.u64("return_boot_ns"), f.u64("done_boot_ns")
 	communicator, bytes, stack := f.u64("communicator"), f.u64("bytes"), f.u64("stack_id")
 	rank, size, peer := f.i32("rank"), f.i32("size"), f.i32("peer")
-	identity, match := f.u64("identity"), f.u64("match")
+	identity, match, device := f.u64("identity"), f.u64("match"), f.i32("device")
 	return func(d datasource.Data) *weave.Call {
 		c := &weave.Call{
 			Thread: who(d), Start: enter(d), End: returned(d), Function: "nccl" + op(d), Kind: weave.Collective,
-			Bytes: bytes(d), Stack: s.get(who(d).Process, who(d).PID, stack(d)),
+			Device: weave.DeviceOf(device(d)), Bytes: bytes(d), Stack: s.get(who(d).Process, who(d).PID, stack(d)),
 		}
 		c.TID = tid(d)
 		if to := peer(d); to >= 0 {

@@ -74,10 +74,10 @@ type process struct {
 type call struct {
 	Proc                            process
 	Process, StackID, Row, Function uint64
-	Error, Status                   int32
+	Error, Status, Device           int32
 	Operation                       [12]byte
 	API                             [40]byte
-	Direction                       [12]byte
+	Direction                       [8]byte
 	Calls, CallsError, Drawn        uint64
 	Bytes, BytesError               uint64
 	HostNS, HostNSError             uint64
@@ -91,13 +91,13 @@ type call struct {
 
 // total is struct call_total.
 type total struct {
-	Proc                 process
-	Process, Function    uint64
-	Error, Status        int32
-	Operation            [12]byte
-	API                  [40]byte
-	Direction            [12]byte
-	Calls, Bytes, HostNS uint64
+	Proc                  process
+	Process, Function     uint64
+	Error, Status, Device int32
+	Operation             [12]byte
+	API                   [40]byte
+	Direction             [8]byte
+	Calls, Bytes, HostNS  uint64
 }
 
 // event is struct call_event.
@@ -108,10 +108,10 @@ type event struct {
 	Bytes, Nodes                       uint64
 	Grid, Block                        [3]uint32
 	Shared, Weight                     uint32
-	Error, Status                      int32
+	Error, Status, Device              int32
 	Operation                          [12]byte
 	API                                [40]byte
-	Direction                          [12]byte
+	Direction                          [8]byte
 }
 
 func text(b []byte) string {

@@ -35,8 +35,8 @@ func withRoom(calls int) func(*tracer.Spec) {
 	}
 }
 
-// TestEveryCall compares all rows and all events with the journal: 8 threads, and some
-// calls that fail.
+// TestEveryCall compares all rows and all events with the journal: 8 threads on two
+// devices, and some calls that fail.
 func TestEveryCall(t *testing.T) {
 	lib, dir := library(t), t.TempDir()
 	calls := number(t, 40000)
@@ -46,7 +46,7 @@ func TestEveryCall(t *testing.T) {
 		tr := readTruth(t, dir)
 		g.requireRows(tr)
 		g.requireEvents(tr, ring.stop())
-	}, []string{"SIMCUDA_FAIL_EVERY=97"}, "--calls", strconv.Itoa(calls))
+	}, []string{"SIMCUDA_FAIL_EVERY=97", "SIMCUDA_DEVICES=2"}, "--calls", strconv.Itoa(calls))
 	require.Empty(t, g.Drops())
 }
 
@@ -55,11 +55,11 @@ func (g *gadget) requireRows(tr *truth) {
 	t := g.t
 	t.Helper()
 	want, calls := tr.sums(), uint64(0)
-	rows := g.rows()
+	rows, devices := g.rows(), map[int32]uint64{}
 	for _, row := range rows {
 		k := key{
 			stack: g.python(row.StackID), api: text(row.API[:]), direction: text(row.Direction[:]),
-			kernel: g.kernel(row.Function), result: row.Status, isCaptured: text(row.Operation[:]) == "captured",
+			kernel: g.kernel(row.Function), result: row.Status, device: row.Device, isCaptured: text(row.Operation[:]) == "captured",
 		}
 		s := want[k]
 		require.NotNil(t, s, "nobody made these calls: %+v", k)
@@ -77,9 +77,13 @@ func (g *gadget) requireRows(tr *truth) {
 		}
 		require.Equal(t, row.Calls, inSlots)
 		calls += row.Calls
+		devices[row.Device] += row.Calls
 	}
 	require.Empty(t, want, "these calls are in no row")
-	t.Logf("%d rows, %d calls", len(rows), calls)
+	require.Greater(t, devices[0], uint64(1000))
+	require.Greater(t, devices[1], uint64(1000))
+	require.NotZero(t, devices[-1], "some calls have no context")
+	t.Logf("%d rows, %d calls, by device %v", len(rows), calls, devices)
 }
 
 // requireEvents compares each thread's events with its records, in their order.
@@ -101,7 +105,7 @@ func (g *gadget) requireEvents(tr *truth, all []event) {
 		}
 		require.Equal(t, k, key{
 			stack: stacks[e.StackID], api: text(e.API[:]), direction: text(e.Direction[:]),
-			kernel: g.kernel(e.Function), result: e.Status, isCaptured: text(e.Operation[:]) == "captured",
+			kernel: g.kernel(e.Function), result: e.Status, device: e.Device, isCaptured: text(e.Operation[:]) == "captured",
 		})
 		require.Equal(t, shape{r.Grid, r.Block, r.SharedBytes}, shape{e.Grid, e.Block, e.Shared})
 		require.Equal(t, r.Size, e.Bytes)

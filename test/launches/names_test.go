@@ -115,6 +115,48 @@ launch(f)
 	require.Equal(t, map[string]uint64{"handle": 1, "early": 1}, g.launched())
 }
 
+// TestDeviceOfBefore: of a context that was made before attach the device is not known
+// until the process asks.
+func TestDeviceOfBefore(t *testing.T) {
+	lib := library(t)
+	cmd := exec.Command("python3", "-c", prelude+`
+f = get(b"kernel")
+cuda.cuDevicePrimaryCtxRetain(byref(context), 1)
+cuda.cuCtxSetCurrent(context)
+print("ready", flush=True)
+sys.stdin.readline()
+launch(f)
+launch(f)
+device = c_uint(7)
+assert cuda.cuCtxGetDevice(byref(device)) == 0 and device.value == 1
+launch(f)
+cuda.cuCtxPushCurrent_v2(context)
+cuda.cuCtxGetDevice(byref(device))
+cuda.cuCtxPopCurrent_v2(None)
+launch(f)
+cuda.cuCtxSetCurrent(context)
+launch(f)
+`, lib)
+	cmd.Stderr = os.Stderr
+	cmd.Env = append(os.Environ(), "SIMCUDA_DEVICES=2")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = stdout.Read(make([]byte, 16))
+	require.NoError(t, err)
+	g := start(t, lib, tracer.Options{Offset: 10}, nil)
+	stdin.Write([]byte("\n"))
+	require.NoError(t, cmd.Wait())
+	devices := map[int32]uint64{}
+	for _, row := range g.rows() {
+		devices[row.Device] += row.Calls
+	}
+	require.Equal(t, map[int32]uint64{-1: 2, 1: 3}, devices)
+	require.Empty(t, g.Drops())
+}
+
 // runtimes builds the simulated runtime and cuBLAS against a copy of the driver.
 func runtimes(t *testing.T, driver string) (cudart, cublas string) {
 	t.Helper()

@@ -24,7 +24,7 @@ const (
 type key struct {
 	stack, api, direction string
 	kernel                uint64
-	result                int32
+	result, device        int32
 	isCaptured            bool
 }
 
@@ -91,7 +91,12 @@ func (tr *truth) each(f func(r *journal.Record, k key)) {
 				continue
 			}
 			api := j.APIName(r.API)
-			k := key{api: api, direction: directions[r.Direction], result: r.Result, isCaptured: r.Captured}
+			k := key{
+				api: api, direction: directions[r.Direction], device: r.Device, result: r.Result, isCaptured: r.Captured,
+			}
+			if multi(api) > 1 {
+				k.device = -1 // the streams are of several
+			}
 			switch {
 			case isHost(api):
 				k.kernel = r.Ptr | stub

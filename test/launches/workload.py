@@ -64,9 +64,12 @@ class Worker:
 
     def start(self):
         lib = self.driver.lib
-        context = c_uint64()
-        lib.cuDevicePrimaryCtxRetain(byref(context), 0)
-        lib.cuCtxSetCurrent(context)
+        self.contexts = [c_uint64() for _ in range(int(os.environ.get("SIMCUDA_DEVICES", "1")))]
+        for device, context in enumerate(self.contexts):
+            while lib.cuDevicePrimaryCtxRetain(byref(context), device):
+                pass
+        self.contexts += self.made()
+        self.enter(self.contexts[0])
         self.module = self.make("cuModuleLoadData", c_char_p(b"image"))
         self.names = [b"_ZN4sim%dE%dv" % (self.index, i) for i in range(12)] + [b"shared_%d" % i for i in range(4)]
         self.functions = [self.make("cuModuleGetFunction", self.module, c_char_p(n)) for n in self.names]
@@ -84,6 +87,45 @@ class Worker:
             lib.cuEventCreate(byref(e), 0)
             self.events.append(e)
         self.graphs = []
+
+    def made(self):
+        """A context beside the devices' primary ones."""
+        lib, context = self.driver.lib, c_uint64()
+        while lib.cuCtxCreate_v2(byref(context), 0, len(self.contexts) - 1):
+            pass
+        while lib.cuCtxPopCurrent_v2(None):
+            pass
+        return [context]
+
+    def enter(self, context):
+        while self.driver.lib.cuCtxSetCurrent(context):
+            pass
+
+    def elsewhere(self):
+        """A few calls in another context, or in none."""
+        lib, r = self.driver.lib, self.random
+        kind, context = r.randrange(5), r.choice(self.contexts)
+        if kind == 0:
+            self.enter(context)
+            return
+        if kind == 1:
+            self.enter(None)
+        elif kind == 2:
+            context = c_uint64()
+            if lib.cuCtxCreate_v2(byref(context), 0, r.randrange(len(self.contexts) - 1)):
+                return
+        elif lib.cuCtxPushCurrent_v2(context):
+            return
+        for _ in range(r.randrange(5)):
+            r.choice([self.launch, self.copy, self.wait])()
+        if kind == 1:
+            self.enter(context)
+        elif kind == 2:
+            while lib.cuCtxDestroy_v2(context):
+                pass
+        else:
+            while lib.cuCtxPopCurrent_v2(None):
+                pass
 
     def stream(self):
         return self.random.choice(self.streams)
@@ -213,10 +255,12 @@ class Worker:
             self.wait()
         elif n < 0.98:
             self.modules()
-        elif n < 0.99:
+        elif n < 0.985:
             self.capture()
-        else:
+        elif n < 0.99:
             self.build()
+        else:
+            self.elsewhere()
 
     def run(self):
         self.start()

@@ -58,7 +58,7 @@ func (c Config) Key(r profile.Row) Key {
 			k.GPU = c.GPU(p, r.Device)
 		}
 	case r.Device == profile.UnknownDevice && r.Kind != "":
-		k.Device = "unknown" // memory has one
+		k.Device = "unknown" // memory and calls have one
 	}
 	if c.PIDs {
 		k.PID = strconv.FormatUint(uint64(p.PID), 10)

@@ -104,7 +104,7 @@ func (b *builder) sample(r gpu.Row) {
 	case r.Device >= 0:
 		device = strconv.Itoa(int(r.Device))
 	case r.Device == gpu.UnknownDevice && r.Kind != "":
-		device = "unknown" // memory has one
+		device = "unknown" // memory and calls have one
 	}
 	for name, value := range map[string]string{
 		"comm":      r.Process.Comm,
@@ -295,7 +295,9 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
 		r.PeakBytes = r.InuseBytes
 	case gpu.Calls:
-		r.Device = gpu.NoDevice
+		if label("device") == "" {
+			r.Device = gpu.NoDevice // older files
+		}
 		r.Launches, r.CopiedBytes = s.Value[column[gpu.Launches]], s.Value[column[gpu.Copied]]
 		r.WaitNanoseconds, r.HostNanoseconds = s.Value[column[gpu.Wait]], s.Value[column[gpu.HostTime]]
 	default:

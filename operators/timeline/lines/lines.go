@@ -6,8 +6,9 @@
 //	call: time (RFC 3339 with nanoseconds, UTC, of its start), start_boot_ns and
 //	  end_boot_ns (CLOCK_BOOTTIME), process (hex id, not reused), pid, tid, comm,
 //	  function, kind (launch, copy, memset, wait, load, span or call), kernel, grid,
-//	  block, shared_bytes, stream (hex; 1 the default one, 2 that of the thread),
-//	  bytes, direction, error, stack (hex id)
+//	  block, shared_bytes, device (CUDA ordinal of the current context's, where it is
+//	  known), stream (hex; 1 the default one, 2 that of the thread), bytes, direction,
+//	  error, stack (hex id)
 //	ran, slept, syscall, sample: time … comm as above; cpu; reason, wchan; call,
 //	  file, result, bytes; stack
 //	resident: time … comm, file_bytes, anon_bytes: resident memory, from events
@@ -17,7 +18,7 @@
 //	  tenth time node_bytes (by NUMA node)
 //	node: time, boot_ns, the fields of numa.Node
 //
-// What is zero or empty is left out, but for times.
+// What is zero or empty is left out, but for times and devices.
 package lines
 
 import (
@@ -97,6 +98,7 @@ func (w *Writer) Call(c *weave.Call) {
 		Grid      []uint32 `json:"grid,omitempty"`
 		Block     []uint32 `json:"block,omitempty"`
 		Shared    uint32   `json:"shared_bytes,omitempty"`
+		Device    *int32   `json:"device,omitempty"`
 		Stream    string   `json:"stream,omitempty"`
 		Bytes     uint64   `json:"bytes,omitempty"`
 		Direction string   `json:"direction,omitempty"`
@@ -109,6 +111,9 @@ func (w *Writer) Call(c *weave.Call) {
 	}
 	if c.Grid[0] != 0 {
 		line.Grid, line.Block = c.Grid[:], c.Block[:]
+	}
+	if n := c.Device.Ordinal(); n >= 0 {
+		line.Device = &n
 	}
 	if c.Stream != weave.NoStream {
 		line.Stream = strconv.FormatUint(c.Stream, 16)

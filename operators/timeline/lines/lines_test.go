@@ -23,7 +23,7 @@ var me = weave.Thread{Process: 0xabc, PID: 7, TID: 8, Comm: "a\xffb"}
 func call(n uint64) *weave.Call {
 	return &weave.Call{
 		Thread: me, Start: 1000 + n, End: 1500 + n, Function: "cuLaunchKernel", Kind: weave.Launch, Kernel: "gemm",
-		Grid: [3]uint32{4, 2, 1}, Block: [3]uint32{64, 1, 1}, Stream: 0x7f20,
+		Grid: [3]uint32{4, 2, 1}, Block: [3]uint32{64, 1, 1}, Device: weave.DeviceOf(0), Stream: 0x7f20,
 		Stack: &weave.Stack{ID: 0xffffffffffffffff, Labels: []string{"f (x.py:1)", "<module> (x.py:9)"}},
 	}
 }
@@ -58,7 +58,7 @@ func TestLinesHaveWhatHappened(t *testing.T) {
 	require.Equal(t, map[string]any{
 		"type": "call", "time": "2023-11-14T22:13:20.000001Z", "start_boot_ns": 1000.0, "end_boot_ns": 1500.0, "process": "abc",
 		"pid": 7.0, "tid": 8.0, "comm": "a\ufffdb", "function": "cuLaunchKernel", "kind": "launch", "kernel": "gemm",
-		"grid": []any{4.0, 2.0, 1.0}, "block": []any{64.0, 1.0, 1.0}, "stream": "7f20", "stack": "ffffffffffffffff",
+		"grid": []any{4.0, 2.0, 1.0}, "block": []any{64.0, 1.0, 1.0}, "device": 0.0, "stream": "7f20", "stack": "ffffffffffffffff",
 	}, all[1])
 	require.Equal(t, 0.0, all[3]["result"])
 	require.Equal(t, "futex_do_wait", all[4]["wchan"])

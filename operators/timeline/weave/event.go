@@ -60,6 +60,15 @@ const (
 	ThreadsOwnStream = 2 // the default stream of each thread
 )
 
+// Device is a CUDA ordinal and one more, so that 0 is one that is not known.
+type Device uint32
+
+// DeviceOf is the device of an ordinal; of a negative one, none that is known.
+func DeviceOf(ordinal int32) Device { return Device(max(ordinal, -1) + 1) }
+
+// Ordinal is what CUDA calls it, in this process; -1: it is not known.
+func (d Device) Ordinal() int32 { return int32(d) - 1 }
+
 // Call is one call of the driver, or of a library above it.
 type Call struct {
 	Thread
@@ -70,6 +79,7 @@ type Call struct {
 	Grid       [3]uint32
 	Block      [3]uint32
 	Shared     uint32 // bytes
+	Device     Device // of the thread's current context
 	Stream     uint64 // handle, or one of the numbers above
 	Bytes      uint64
 	Direction  string // of a copy: HtoD, DtoH, …
@@ -81,6 +91,15 @@ type Call struct {
 	// Pair, where it is not nil, says which other call this one is an end of.
 	Pair *Pair
 }
+
+// MayConcern is whether a wait for all streams is one for those of a device, as far as
+// is known.
+func (c *Call) MayConcern(device Device) bool {
+	return c.Device == 0 || device == 0 || c.Device == device || c.Function != contextWait
+}
+
+// contextWait waits for the current context; for others their streams are not known.
+const contextWait = "cuCtxSynchronize"
 
 // Pair is a send and its receive, as both of them know it.
 type Pair struct {

@@ -54,7 +54,7 @@ type Weaver struct {
 	free      uint32            // tracks of streams so far
 	arrows    uint64
 	order     int
-	args      [10]track.Arg
+	args      [11]track.Arg
 }
 
 type process struct {
@@ -80,12 +80,16 @@ type thread struct {
 
 type streamKey struct {
 	process, stream uint64
+	device          Device // of streams that are no handles: each device has its own
 	tid             uint32 // of ThreadsOwnStream
 	track           string // see Call
 }
 
 func keyOf(c *Call) streamKey {
 	key := streamKey{process: c.Process, stream: c.Stream, track: c.Track}
+	if c.Stream <= ThreadsOwnStream {
+		key.device = c.Device
+	}
 	if c.Stream == ThreadsOwnStream {
 		key.tid = c.TID
 	}
@@ -93,7 +97,8 @@ func keyOf(c *Call) streamKey {
 }
 
 type stream struct {
-	name   string
+	name   string // without its device
+	device Device
 	tracks []track.Track // with their newest ends
 	ends   []uint64
 	last   track.Arrow // from the newest launch, to be completed by a wait
@@ -154,6 +159,9 @@ func (w *Weaver) callArgs(c *Call) []track.Arg {
 	}
 	if c.Direction != "" {
 		args = append(args, track.Arg{Key: "direction", Text: c.Direction})
+	}
+	if n := c.Device.Ordinal(); n >= 0 {
+		args = append(args, track.Arg{Key: "device", Number: int64(n)})
 	}
 	if c.Stream > ThreadsOwnStream && c.Kind != Load && c.Kind != Other {
 		key := "stream"
@@ -241,7 +249,7 @@ func (w *Weaver) submit(c *Call, what track.Slice) track.Track {
 		on := track.Track{PID: c.PID, ID: track.Free(w.free)}
 		w.free++
 		s.tracks, s.ends = append(s.tracks, on), append(s.ends, 0)
-		w.out.Name(on, s.name, 1_000_000+int(w.free))
+		w.out.Name(on, s.title(), order(on))
 	}
 	s.ends[lane] = what.End
 	w.out.Slice(s.tracks[lane], what)
@@ -267,7 +275,7 @@ func (w *Weaver) waited(c *Call, t *thread) {
 	}
 	var all []*stream
 	for key, s := range w.streams {
-		if key.process == c.Process && key.track == "" && s.last.Name != "" {
+		if key.process == c.Process && key.track == "" && s.last.Name != "" && c.MayConcern(s.device) {
 			all = append(all, s)
 		}
 	}
@@ -295,9 +303,27 @@ func (w *Weaver) stream(c *Call) *stream {
 		}
 		w.streams[key] = s
 	}
+	// Only a launch has to be made in the stream's own context.
+	if c.Track == "" && c.Device != 0 && c.Device != s.device && (s.device == 0 || c.Kind == Launch) {
+		s.device = c.Device
+		for _, on := range s.tracks {
+			w.out.Name(on, s.title(), order(on))
+		}
+	}
 	s.used = w.clock
 	return s
 }
+
+// title is the name of a stream's tracks.
+func (s *stream) title() string {
+	if n := s.device.Ordinal(); n >= 0 {
+		return fmt.Sprintf("GPU %d, %s", n, s.name)
+	}
+	return s.name
+}
+
+// order puts tracks that are no thread's below those that are.
+func order(free track.Track) int { return 1_000_001 + int(free.ID-track.Free(0)) }
 
 func (w *Weaver) process(by *Thread) *process {
 	p := w.processes[by.Process]

@@ -341,3 +341,48 @@ func TestASendLeadsToItsReceive(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(w.pairs), maxPairs)
 }
+
+// TestStreamsOfTwoDevices: tracks are named by GPU; each device has a default stream; a
+// stream whose device becomes known later is named then; and a wait for a context is none
+// for another device's streams.
+func TestStreamsOfTwoDevices(t *testing.T) {
+	r := record(t)
+	w := New(r)
+	at := uint64(1000)
+	call := func(kind Kind, function string, ordinal int32, stream uint64) {
+		w.Call(&Call{Thread: me, Start: at, End: at + 10, Function: function, Kind: kind, Device: DeviceOf(ordinal), Stream: stream})
+		at += 100
+	}
+	call(Copy, "cuMemcpyHtoDAsync_v2", 1, 0x50) // another device's stream may be waited for and copied on
+	call(Launch, "cuLaunchKernel", -1, 0x50)
+	require.Equal(t, []string{"GPU 1, stream 0x50"}, r.titles())
+	call(Launch, "cuLaunchKernel", 0, 0x50)
+	require.Equal(t, []string{"GPU 0, stream 0x50"}, r.titles())
+	call(Copy, "cuMemcpyHtoDAsync_v2", 1, 0x50)
+	call(Set, "cuMemsetD8Async", -1, 0x60)
+	require.Equal(t, []string{"GPU 0, stream 0x50", "stream 0x60"}, r.titles())
+	call(Launch, "cuLaunchKernel", 0, DefaultStream)
+	call(Launch, "cuLaunchKernel", 1, DefaultStream)
+	call(Launch, "cuLaunchKernel", 1, ThreadsOwnStream)
+	require.Equal(t, []string{"GPU 0, default stream", "GPU 0, stream 0x50", "GPU 1, default stream", "GPU 1, default stream of thread 7", "stream 0x60"}, r.titles())
+	call(Wait, "cuStreamSynchronize", 1, DefaultStream)
+	require.Equal(t, "GPU 1, default stream", r.names[r.arrows[0].From])
+	call(Wait, "cuCtxSynchronize", 1, NoStream)
+	require.Len(t, r.arrows, 3)
+	require.Equal(t, "stream 0x60", r.names[r.arrows[1].From], "its device is not known")
+	require.Equal(t, "GPU 1, default stream of thread 7", r.names[r.arrows[2].From])
+	call(Wait, "cuCtxSynchronize", 0, NoStream)
+	require.Len(t, r.arrows, 5)
+	require.Equal(t, []track.Arg{{Key: "device", Number: 1}}, r.of(mine, "launch")[3].Args)
+}
+
+// titles of all tracks but threads'.
+func (r *recorder) titles() (all []string) {
+	for _, name := range r.names {
+		if !strings.HasSuffix(name, "main thread") {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_CONTEXTS_H
+#define GPU_GADGETS_LAUNCH_CONTEXTS_H
+
+#include "launch_inflight.h"
+
+#include "cuda_context.h"
+
+/*
+ * launch_contexts: which device a call is on: that of the thread's current context. The
+ * functions that decide on it are attach points beside those of launch_apis.h, have no
+ * rows, and are in cuda_apis.h, too, which cuda_alloc's numbers are of.
+ */
+enum context_op {
+	CONTEXT_CREATE = 1, /* a: address of the context; b: device; becomes current */
+	CONTEXT_RETAIN,	    /* the same, of a device's primary one; does not become current */
+	CONTEXT_DESTROY,    /* a: the context */
+	CONTEXT_SET,	    /* a: the context, 0 for none */
+	CONTEXT_PUSH,	    /* a: the context */
+	CONTEXT_POP,
+	CONTEXT_DEVICE,	    /* a: address of the current context's device */
+};
+
+/* X(symbol, op, a, b) */
+#define CONTEXT_CALLS(X)                                  \
+	X(cuCtxCreate, CONTEXT_CREATE, 0, 2)              \
+	X(cuCtxCreate_v2, CONTEXT_CREATE, 0, 2)           \
+	X(cuCtxCreate_v3, CONTEXT_CREATE, 0, 4)           \
+	X(cuCtxCreate_v4, CONTEXT_CREATE, 0, 3)           \
+	X(cuDevicePrimaryCtxRetain, CONTEXT_RETAIN, 0, 1) \
+	X(cuCtxDestroy, CONTEXT_DESTROY, 0, CALL_NONE)    \
+	X(cuCtxDestroy_v2, CONTEXT_DESTROY, 0, CALL_NONE) \
+	X(cuCtxSetCurrent, CONTEXT_SET, 0, CALL_NONE)     \
+	X(cuCtxPushCurrent, CONTEXT_PUSH, 0, CALL_NONE)   \
+	X(cuCtxPushCurrent_v2, CONTEXT_PUSH, 0, CALL_NONE) \
+	X(cuCtxPopCurrent, CONTEXT_POP, 0, CALL_NONE)     \
+	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)  \
+	X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+
+/* API_cuCtxSetCurrent …: numbers and attach cookies, after those of calls with rows. */
+enum context_api_id {
+	CONTEXT_API_BEFORE = CALL_API_COUNT - 1,
+#define X(symbol, op, a, b) API_##symbol,
+	CONTEXT_CALLS(X)
+#undef X
+	CONTEXT_API_COUNT,
+};
+
+/* Reads user memory at the call's return; a program that may sleep faults it in. */
+static __always_inline bool call_read(void *to, __u32 bytes, __u64 address, bool may_sleep)
+{
+	if (!bpf_probe_read_user(to, bytes, (void *)address))
+		return true;
+#ifndef LINUX_5_10
+	if (may_sleep && !bpf_copy_from_user(to, bytes, (void *)address))
+		return true;
+#endif
+	drop(DROP_READ_ARGUMENT);
+	return false;
+}
+
+/*
+ * CUDA ordinal of the current context's device, -1: it is unknown. Rows have it in a
+ * byte; NVIDIA's driver has at most 64 devices.
+ */
+static __always_inline __s32 launch_device(struct thread *t)
+{
+	__s32 device;
+
+	context_current(t, &device);
+	return device >= 0 && device < 128 ? device : -1;
+}
+
+static __always_inline void context_destroyed(struct thread *t, __u64 handle)
+{
+	__u32 top = t->contexts - 1;
+
+	if (top < THREAD_CONTEXTS && t->context[top].handle == handle)
+		context_pop(t);
+}
+
+/* What cuCtxGetDevice said: of the current context, where one is known. */
+static __always_inline void context_answered(struct thread *t, __s32 device)
+{
+	__u32 top = t->contexts - 1;
+
+	if (top < THREAD_CONTEXTS)
+		context_learn(t->process, t->context[top].handle, device);
+	else if (!t->contexts)
+		t->device_hint = device;
+}
+
+/* A call of the table above succeeded; `a` and `b` are its arguments. */
+static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u64 b, bool may_sleep)
+{
+	__u64 handle = 0;
+	__s32 device = -1;
+
+	if (!t)
+		return 0;
+	switch (op) {
+	case CONTEXT_CREATE:
+	case CONTEXT_RETAIN:
+		if (!call_read(&handle, 8, a, may_sleep))
+			break;
+		context_learn(t->process, handle, b);
+		if (op == CONTEXT_CREATE)
+			context_push(t, handle);
+		break;
+	case CONTEXT_DESTROY:
+		context_destroyed(t, a);
+		break;
+	case CONTEXT_SET:
+		context_set(t, a);
+		break;
+	case CONTEXT_PUSH:
+		context_push(t, a);
+		break;
+	case CONTEXT_POP:
+		context_pop(t);
+		break;
+	case CONTEXT_DEVICE:
+		if (call_read(&device, 4, a, may_sleep))
+			context_answered(t, device);
+		break;
+	}
+	return 0;
+}
+
+#endif
