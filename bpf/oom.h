@@ -13,7 +13,7 @@
  * as an event because it is rare; the holders are summed up in the kernel since
  * a caching allocator gives memory back within microseconds of the failure.
  */
-#define OOM_HOLDERS 5
+#define OOM_HOLDERS 10
 
 struct oom {
 	gadget_timestamp timestamp_raw;
@@ -49,21 +49,22 @@ struct oom_holders {
 /* Adds one row to the process's sum, and to its holders if it is large enough. */
 static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_holders *h)
 {
-	__u64 stack = key->stack, bytes = row->inuse_bytes, swap;
+	__u64 stack = key->stack, bytes = row->inuse_bytes, less, swap;
 
 	if (key->process != h->process || (key->kind == KIND_TENSOR) != h->tensors ||
 	    (__s64)bytes <= 0)
 		return 0;
 	h->inuse_bytes += bytes;
+	/* Without a branch: the verifier would follow both ways of each. */
 	for (int i = 0; i < OOM_HOLDERS; i++) {
-		if (bytes <= h->bytes[i])
-			continue;
-		swap = h->bytes[i];
-		h->bytes[i] = bytes;
-		bytes = swap;
-		swap = h->stacks[i];
-		h->stacks[i] = stack;
-		stack = swap;
+		less = (__s64)(h->bytes[i] - bytes) >> 63; /* all ones, or none */
+		barrier_var(less);
+		swap = (h->bytes[i] ^ bytes) & less;
+		h->bytes[i] ^= swap;
+		bytes ^= swap;
+		swap = (h->stacks[i] ^ stack) & less;
+		h->stacks[i] ^= swap;
+		stack ^= swap;
 	}
 	return 0;
 }

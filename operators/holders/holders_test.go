@@ -61,7 +61,7 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	put := func(process, stack, instance uint64, inuse int64) {
 		require.NoError(t, rows.Put(rowKey{Process: process, Stack: stack, Instance: instance}, row{InuseBytes: uint64(inuse)}))
 	}
-	for stack := range uint64(7) {
+	for stack := range uint64(13) {
 		put(1, stack, 10, int64(100*stack))
 	}
 	put(1, 3, 11, 1000)  // the same stack in another context
@@ -74,8 +74,9 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	all := sums{}
 	require.NoError(t, all.add(1, rows, layout{process: 0, stack: 8, instance: 24, inuse: 48}, instances))
 	require.Equal(t, Held{
-		Bytes:   100 + 200 + 300 + 400 + 500 + 600 + 1000,
-		Largest: [count]Holder{{3, 1300}, {6, 600}, {5, 500}, {4, 400}, {2, 200}},
+		Bytes: 100*(1+2+3+4+5+6+7+8+9+10+11+12) + 1000,
+		Largest: [10]Holder{{3, 1300}, {12, 1200}, {11, 1100}, {10, 1000}, {9, 900}, {8, 800}, {7, 700},
+			{6, 600}, {5, 500}, {4, 400}},
 	}, all.held())
 	require.Equal(t, Held{}, sums{}.held())
 }

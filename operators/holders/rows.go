@@ -15,7 +15,7 @@ import (
 )
 
 // count is OOM_HOLDERS of bpf/oom.h.
-const count = 5
+const count = 10
 
 // Holder is a row that holds memory.
 type Holder struct{ Stack, Bytes uint64 }

@@ -17,7 +17,6 @@ package symbolize
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -173,11 +172,11 @@ func (i *instance) name(in source, d datasource.Data) error {
 	if err != nil {
 		return err
 	}
-	var text []string
+	var lines []profile.LineHeld
 	for _, h := range holders {
-		text = append(text, profile.FormatBytes(h.Bytes)+" "+i.stacks.Stack(process, pid, h.StackID).Frame)
+		lines = append(lines, profile.LineHeld{Label: i.stacks.Stack(process, pid, h.StackID).Frame, Bytes: h.Bytes})
 	}
-	if err := in.holders.PutString(d, strings.Join(text, "; ")); err != nil {
+	if err := in.holders.PutString(d, profile.HeldByLine(lines)); err != nil {
 		return fmt.Errorf("write holders: %w", err)
 	}
 	return nil

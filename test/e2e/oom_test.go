@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Seven functions hold memory, the five largest of which the event names. Sizes
-// are in MiB of a device of 100 MiB.
+// Twelve functions hold memory, the ten largest of which the event names. Sizes are in
+// MiB of a device of 128 MiB.
 func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	w := startWorkload(t, "SIMCUDA_CAPACITY=100MiB")
+	w := startWorkload(t, "SIMCUDA_CAPACITY=128MiB")
 	w.do("load %s", driver(t))
 	file := filepath.Join(t.TempDir(), "lines")
 	r := start(t, "--pid", fmt.Sprint(w.pid()), "--jsonl-out", file)
@@ -29,21 +29,25 @@ func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 	w.do("alloc workspace 1 %d", 5*mib)
 	w.do("alloc staging 1 %d", 3*mib)
 	w.do("alloc logits 1 %d", 1*mib)
-	w.do("free activations 1") // 89 - 4 are left
+	for i, name := range []string{"embeddings", "gradients", "optimizer", "adapters", "prompts"} {
+		w.do("alloc %s 1 %d", name, []int{7, 6, 4, 9, 2}[i]*mib)
+	}
+	w.do("free activations 1") // 117 - 4 are left
 	require.Equal(t, "ok 1", w.tell("alloc logits 1 %d", 16*mib))
 	r.wait("the event", func() bool { return len(r.ooms) > 0 })
 
 	// The journal agrees on what the test takes for granted.
 	truth := w.truth()
 	require.EqualValues(t, 1, truth.OOMs)
-	require.EqualValues(t, 85*mib, truth.InUseBytes())
+	require.EqualValues(t, 113*mib, truth.InUseBytes())
 	byTag := map[uint64]uint64{}
 	for key, sums := range w.summary().Rows {
 		byTag[key.Tag] += sums.InUseBytes()
 	}
-	names := []string{"weights", "kv_cache", "encoder_cache", "activations", "workspace"}
-	sizes := []uint64{40 * mib, 20 * mib, 8 * mib, 8 * mib, 5 * mib}
-	for i, tag := range []uint64{1, 2, 3, 4, 6} {
+	names := []string{"weights", "kv_cache", "adapters", "encoder_cache", "activations", "embeddings", "gradients",
+		"workspace", "optimizer", "staging"}
+	sizes := []uint64{40 * mib, 20 * mib, 9 * mib, 8 * mib, 8 * mib, 7 * mib, 6 * mib, 5 * mib, 4 * mib, 3 * mib}
+	for i, tag := range []uint64{1, 2, 11, 3, 4, 8, 9, 6, 10, 7} {
 		require.Equal(t, sizes[i], byTag[tag], names[i])
 	}
 
@@ -64,7 +68,7 @@ func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 		require.Equal(t, 3, n)
 		require.Equal(t, "MiB", unit)
 		require.InDelta(t, float64(sizes[i])/mib, size, 0.05, text)
-		require.Contains(t, []string{names[i], names[3], names[2]}, strings.Split(who, "(")[0])
+		require.Contains(t, []string{names[i], "encoder_cache", "activations"}, strings.Split(who, "(")[0])
 		require.Contains(t, text, frame(t, strings.Split(who, "(")[0]))
 	}
 	require.Equal(t, len(names)-1, strings.Count(o.Holders, "; "), o.Holders)

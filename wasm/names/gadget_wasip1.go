@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"unsafe"
 
 	api "github.com/inspektor-gadget/inspektor-gadget/wasmapi/go"
@@ -188,14 +187,14 @@ func (s *source) holdersOf(row api.Data) string {
 	if err != nil {
 		return ""
 	}
-	var text []string
+	var lines []profile.LineHeld
 	for i := 0; i+8 <= int(min(n, m)); i += 8 {
 		if held := binary.NativeEndian.Uint64(bytes[i:]); held != 0 {
 			id := binary.NativeEndian.Uint64(stacks[i:])
-			text = append(text, profile.FormatBytes(int64(held))+" "+namer.Stack(id).Frame)
+			lines = append(lines, profile.LineHeld{Label: namer.Stack(id).Frame, Bytes: int64(held)})
 		}
 	}
-	return strings.Join(text, separator)
+	return profile.HeldByLine(lines)
 }
 
 // maps calls ig's mapLookup itself: api.Map.Lookup takes a value apart by

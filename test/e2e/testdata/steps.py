@@ -53,7 +53,28 @@ def staging(p, size):
     return cu.cuMemAlloc_v2(p, size)  # line of staging
 
 
-NAMES = (weights, kv_cache, encoder_cache, activations, logits, workspace, staging)
+def embeddings(p, size):
+    return cu.cuMemAlloc_v2(p, size)  # line of embeddings
+
+
+def gradients(p, size):
+    return cu.cuMemAlloc_v2(p, size)  # line of gradients
+
+
+def optimizer(p, size):
+    return cu.cuMemAlloc_v2(p, size)  # line of optimizer
+
+
+def adapters(p, size):
+    return cu.cuMemAlloc_v2(p, size)  # line of adapters
+
+
+def prompts(p, size):
+    return cu.cuMemAlloc_v2(p, size)  # line of prompts
+
+
+NAMES = (weights, kv_cache, encoder_cache, activations, logits, workspace, staging,
+         embeddings, gradients, optimizer, adapters, prompts)
 
 
 class Server:
