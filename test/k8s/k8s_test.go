@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ import (
 const inspektorGadget = "v0.55.0"
 
 // TestKubernetes is one node's life, in the order of docs/kubernetes.md: its tests use
-// what those before them have left.
+// what those before them have left, so that TESTS, which names those to run, has to name
+// some of these, too.
 func TestKubernetes(t *testing.T) {
 	if os.Getenv(wanted) == "" {
 		t.Skip("K8S is empty: a cluster takes minutes; make test-k8s")
@@ -63,6 +65,9 @@ func TestKubernetes(t *testing.T) {
 		{"Soak", soak},
 		{"Chart", chart},
 	} {
+		if only := strings.Fields(os.Getenv("TESTS")); len(only) > 0 && !slices.Contains(only, test.name) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) { test.run(t, c) })
 	}
 }

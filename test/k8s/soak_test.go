@@ -82,6 +82,7 @@ func soak(t *testing.T, c *cluster) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, soakVariable)
 	}
+	startPyroscope(t) // else what is to be sent waits in the daemon's memory
 	before := c.bpfObjects(t)
 	c.do(t, "kubectl create namespace soak")
 	run := func(name, script, argument string) string {
