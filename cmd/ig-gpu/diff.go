@@ -4,14 +4,12 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
-	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/difference"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
 )
@@ -23,7 +21,8 @@ func newDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Show which lines took the difference between two profiles",
-		Long: "Show which lines hold more, or less, GPU memory in the second profile than in the first.\n" +
+		Long: "Show which lines hold more, or less, GPU memory in the second profile than in the first (GREW),\n" +
+			"and what of it was given back in between (FREED; of two files of one run).\n" +
 			"Both are files of `ig-gpu run cuda_alloc --pprof-out`. Processes are not told apart, so that a\n" +
 			"restarted server, or another replica, can be compared.",
 		Args: cobra.ExactArgs(2),
@@ -42,7 +41,7 @@ func newDiffCommand() *cobra.Command {
 					return err
 				}
 			}
-			return printDiff(cmd.OutOrStdout(), profile.Diff(before, after), limit)
+			return difference.Write(cmd.OutOrStdout(), profile.Diff(before, after), difference.Options{Limit: limit, Hint: ": --max-entries 0 shows them"})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "max-entries", 20, "Lines to show, those that changed most; 0 for all")
@@ -76,60 +75,4 @@ func writePage(path string, page flamegraph.Page) error {
 		return fmt.Errorf("write flame graph %s: %w", path, err)
 	}
 	return nil
-}
-
-// printDiff writes the stacks whose in-use bytes changed: first all that grew,
-// the most first, then what shrank, and the sum of everything.
-func printDiff(w io.Writer, changes profile.Changes, limit int) error {
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(out, "GREW\tBEFORE\tAFTER\tOBJECTS\tDEVICE\tKIND\t FRAME")
-	// Tensors lie in memory that is in the driver's rows: there is no sum of both.
-	sums := map[profile.Layer]profile.Change{}
-	shown, left := 0, 0
-	for _, c := range changes {
-		layer := profile.LayerOf(c.Kind)
-		sum := sums[layer]
-		sum.Before, sum.After = sum.Before.Add(c.Before), sum.After.Add(c.After)
-		sums[layer] = sum
-		if c.Delta(profile.InuseSpace) == 0 && c.Delta(profile.InuseObjects) == 0 {
-			continue
-		}
-		if limit > 0 && shown == limit {
-			left++
-			continue
-		}
-		shown++
-		device := "unknown"
-		if c.Device != profile.UnknownDevice {
-			device = strconv.Itoa(int(c.Device))
-		}
-		printChange(out, c, device, c.Kind, c.Stack.Self().Label())
-	}
-	tensors, has := sums[profile.Torch]
-	if !has {
-		printChange(out, sums[profile.Driver], "", "", "(all)")
-	} else {
-		printChange(out, sums[profile.Driver], "", "", "(all that the driver gave, reserved by the pool)")
-		printChange(out, tensors, "", "", "(all that tensors hold of it)")
-	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("print difference: %w", err)
-	}
-	if left > 0 {
-		fmt.Fprintf(w, "%d more lines changed: --max-entries 0 shows them\n", left)
-	}
-	return nil
-}
-
-func printChange(w io.Writer, c profile.Change, device, kind, frame string) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%+d\t%s\t%s\t %s\n",
-		signed(c.Delta(profile.InuseSpace)), profile.FormatBytes(c.Before.InuseBytes),
-		profile.FormatBytes(c.After.InuseBytes), c.Delta(profile.InuseObjects), device, kind, frame)
-}
-
-func signed(bytes int64) string {
-	if bytes > 0 {
-		return "+" + profile.FormatBytes(bytes)
-	}
-	return profile.FormatBytes(bytes)
 }

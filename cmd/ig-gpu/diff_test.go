@@ -48,10 +48,10 @@ func TestDiffNamesTheLineThatTookTheDifference(t *testing.T) {
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{before, after, "--flamegraph-out", page})
 	require.NoError(t, cmd.Execute())
-	require.Equal(t, `       GREW    BEFORE     AFTER  OBJECTS  DEVICE    KIND FRAME
-  +52.0 MiB  26.0 MiB  78.0 MiB       +2       0  device cache (serve.py:20)
-  -8.00 MiB  8.00 MiB       0 B       -2       0  device batch (serve.py:30)
-  +44.0 MiB  4.03 GiB  4.08 GiB       +0                 (all)
+	require.Equal(t, `       GREW  FREED    BEFORE     AFTER  OBJECTS  DEVICE    KIND FRAME
+  +52.0 MiB    0 B  26.0 MiB  78.0 MiB       +2       0  device cache (serve.py:20)
+  -8.00 MiB    0 B  8.00 MiB       0 B       -2       0  device batch (serve.py:30)
+  +44.0 MiB    0 B  4.03 GiB  4.08 GiB       +0                 (all)
 `, out.String())
 	html, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/difference"
 )
 
 // newLeaksCommand looks for growth in several files of --mark-out.
@@ -68,7 +69,7 @@ func printLeaks(w io.Writer, leaks []profile.Leak, limit int) error {
 		if l.MoreWork {
 			work = "more"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%+d\t%.1f %%\t%s\t%s\t%s\t %s\n", signed(int64(l.BytesPerHour)), signed(l.Grew), l.Objects,
+		fmt.Fprintf(out, "%s\t%s\t%+d\t%.1f %%\t%s\t%s\t%s\t %s\n", difference.Signed(int64(l.BytesPerHour)), difference.Signed(l.Grew), l.Objects,
 			100*l.Confidence, work, device, l.Kind, l.Stack.Self().Label())
 	}
 	if err := out.Flush(); err != nil {

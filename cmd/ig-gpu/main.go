@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 )
 
@@ -58,7 +59,9 @@ func run(args []string, set images.Set) (code int) {
 		}
 	}()
 
-	root, err := newCommand(args, set)
+	terminal := console.New(os.Stdin, os.Stdout)
+	defer terminal.Restore()
+	root, err := newCommand(args, set, terminal)
 	if err != nil {
 		return fail(err)
 	}
@@ -97,7 +100,7 @@ var operatorSteps = regexp.MustCompile(
 
 // newCommand builds the command tree. The arguments are needed already here:
 // flags about the host decide what the rest of the tree looks like.
-func newCommand(args []string, set images.Set) (*cobra.Command, error) {
+func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cobra.Command, error) {
 	root := &cobra.Command{
 		Use:           "ig-gpu",
 		Short:         "Show which line of Python holds GPU memory",
@@ -128,7 +131,7 @@ func newCommand(args []string, set images.Set) (*cobra.Command, error) {
 	}
 	// Who runs gadgets for others does not let them say where the data goes.
 	isDaemon := root.Flags().Arg(0) == daemonName
-	own, err := registerOperators(isDaemon, stacks.New(runtime))
+	own, err := registerOperators(isDaemon, stacks.New(runtime), terminal)
 	if err != nil {
 		return nil, err
 	}

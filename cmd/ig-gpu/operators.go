@@ -11,15 +11,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 )
 
 // registerOperators is called once, before the commands are built, because they
 // ask the registry for flags. It returns our own operators.
-func registerOperators(isDaemon bool, stacks ranks.Dumper) ([]operators.DataOperator, error) {
+func registerOperators(isDaemon bool, stacks ranks.Dumper, terminal sink.Console) ([]operators.DataOperator, error) {
 	manager, ok := operators.GetDataOperators()[localmanager.OperatorName]
 	if !ok {
 		return nil, fmt.Errorf("register operators: Inspektor Gadget has no %s", localmanager.OperatorName)
 	}
 	operators.RegisterDataOperator(containers.Wrap(manager))
-	return registry.Register(registry.Config{HasContainers: containers.HasRuntime, IsDaemon: isDaemon, Stacks: stacks}), nil
+	return registry.Register(registry.Config{HasContainers: containers.HasRuntime, IsDaemon: isDaemon, Stacks: stacks, Console: terminal}), nil
 }

@@ -62,6 +62,46 @@ func Diff(before, after *Profile) Changes {
 	return changes
 }
 
+// Freed is how many bytes were given back between the two snapshots; what of them had been
+// taken between the two, too, counters do not tell. Negative for snapshots that are not of
+// one run.
+func (c Change) Freed() int64 {
+	return c.Delta(AllocSpace) - c.Delta(InuseSpace)
+}
+
+// ByLine adds up the changes of one line, kind and device, over the stacks that end there:
+// first what grew, the most first, then what shrank, the most first, then what was given
+// back as it was taken, the most first.
+func (cs Changes) ByLine() Changes {
+	type line struct {
+		label, kind string
+		device      int32
+	}
+	index := map[line]int{}
+	var lines Changes
+	for _, c := range cs {
+		k := line{c.Stack.Self().Label(), c.Kind, c.Device}
+		i, ok := index[k]
+		if !ok {
+			index[k] = len(lines)
+			lines = append(lines, c)
+			continue
+		}
+		lines[i].Before, lines[i].After = lines[i].Before.Add(c.Before), lines[i].After.Add(c.After)
+	}
+	slices.SortStableFunc(lines, func(a, b Change) int {
+		x, y := a.Delta(InuseSpace), b.Delta(InuseSpace)
+		switch {
+		case x > 0 || y > 0:
+			return cmp.Compare(y, x)
+		case x != y:
+			return cmp.Compare(x, y)
+		}
+		return cmp.Compare(b.Freed(), a.Freed())
+	})
+	return lines
+}
+
 // Frames is the change per frame, self and total, the largest change of either
 // sign first. Growth and shrinkage within one frame cancel out.
 func (cs Changes) Frames(t Type) []FrameValue {

@@ -66,7 +66,7 @@ func checkMarks(values api.ParamValues) error {
 // --mark-every.
 func (i *instance) startMarks(gc operators.GadgetContext) error {
 	m := &marks{path: i.values[paramMark], signals: make(chan os.Signal, 8), done: make(chan struct{})}
-	if m.path == "" {
+	if m.path == "" && i.view == nil {
 		return nil
 	}
 	if address := i.values[paramListen]; address != "" {
@@ -94,7 +94,9 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 			i.ask(m, nil)
 		}
 	}()
-	gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
+	if m.path != "" {
+		gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
+	}
 	return nil
 }
 
@@ -128,20 +130,20 @@ func (i *instance) serveMarks(log logger.Logger, m *marks, address string) error
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mark", func(w http.ResponseWriter, r *http.Request) { i.serveMark(m, w, r) })
-	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10}
+	mux.HandleFunc("POST /v1/logs", func(w http.ResponseWriter, r *http.Request) { i.serveEvents(m, w, r) })
+	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
 	go func() {
 		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Errorf("sink: --%s: %v", paramListen, err)
 		}
 	}()
-	log.Infof("sink: curl -X POST http://%s/mark sets a mark", l.Addr())
+	log.Infof("sink: curl -X POST http://%s/mark sets a mark, and so does the OpenTelemetry event %s", l.Addr(), eventMark)
 	return nil
 }
 
 // serveMark answers with the mark's file, when it is written.
 func (i *instance) serveMark(m *marks, w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Origin") != "" { // a page of some site, open in a browser here
-		http.Error(w, "marks are not set by web pages", http.StatusForbidden)
+	if isFromPage(w, r) {
 		return
 	}
 	result := make(chan markResult, 1)
@@ -191,6 +193,12 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	m.due, m.asked = m.asked, nil
 	for _, request := range due {
 		m.count++
+		if v := i.view; v != nil {
+			v.base, v.number = i.recorder.profile(), m.count
+		}
+		if m.path == "" {
+			continue
+		}
 		path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)
 		err := i.writeMark(path)
 		if request != nil {

@@ -55,6 +55,8 @@ const (
 type Config struct {
 	// Driver makes what --driver-memory asks; nil: nothing can.
 	Driver func() Driver
+	// Console is where a person may see the table and press keys; nil: nowhere.
+	Console Console
 }
 
 // Operator is to be registered once per process.
@@ -75,7 +77,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411; the answer is the mark's file", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411, whose answer is the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line; each call of cuda_kernel by itself: --events-out", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
 	}
@@ -100,12 +102,13 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := checkMarks(values); err != nil {
 		return nil, err
 	}
-	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver, console: o.cfg.Console}, nil
 }
 
 type instance struct {
 	values     api.ParamValues
 	makeDriver func() Driver
+	console    Console
 	stacks     *symbols.Stacks
 	base       *profile.Profile
 
@@ -113,6 +116,7 @@ type instance struct {
 	period  time.Duration // between samples; 0 for memory
 	line    func(*jsonl.Encoder, time.Time, profile.Row) error
 
+	files        bool // are to be written
 	pprof, flame *file.File
 	jsonFile     *os.File
 
@@ -121,6 +125,7 @@ type instance struct {
 	recorder recorder
 	driver   Driver
 	marks    *marks
+	view     *view // nil: no terminal
 	json     *jsonl.Encoder
 	buffer   *bufio.Writer
 	jsonErr  error
@@ -132,17 +137,23 @@ func (*instance) Name() string { return operatorName }
 // PreStart opens the files and subscribes: the fields of other operators exist
 // from here on, and an unwritable path fails before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
-	if i.values[paramPprof] == "" && i.values[paramFlame] == "" && i.values[paramJSONL] == "" && i.values[paramMark] == "" && i.values[paramDriver] != "true" {
+	source, err := rows.Bind(rows.Find(gc.GetDataSources()))
+	if err != nil {
+		return err
+	}
+	i.files = i.values[paramPprof] != "" || i.values[paramFlame] != "" || i.values[paramJSONL] != "" ||
+		i.values[paramMark] != "" || i.values[paramDriver] == "true"
+	if !i.files && !i.canWatch(source) {
 		return nil
 	}
 	var ok bool
 	if i.stacks, ok = symbolize.FromContext(gc); !ok {
-		return errors.New("files need the operator symbolize, which is not active")
+		return errors.New("files and marks need the operator symbolize, which is not active")
 	}
-	if err := i.subscribe(gc); err != nil {
+	if err := i.subscribe(gc, source); err != nil {
 		return err
 	}
-	err := i.open()
+	err = i.open()
 	if err == nil {
 		err = i.startDriver(i.makeDriver)
 	}
@@ -202,12 +213,8 @@ func readBase(path string) (*profile.Profile, error) {
 	return p, nil
 }
 
-func (i *instance) subscribe(gc operators.GadgetContext) error {
+func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) error {
 	sources := gc.GetDataSources()
-	source, err := rows.Bind(rows.Find(sources))
-	if err != nil {
-		return err
-	}
 	i.subject, i.period, i.line = source.Subject, source.Period, (*jsonl.Encoder).Sample
 	switch source.Subject {
 	case profile.Memory:
@@ -220,6 +227,9 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		return nil // an error would keep the rows from everybody else
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", source.Data.Name(), err)
+	}
+	if err := i.watch(gc, source); err != nil {
+		return err
 	}
 	if sources["ooms"] == nil {
 		return nil
@@ -240,7 +250,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all datasource.DataArray) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ended {
+	if i.ended || !i.records() {
 		return
 	}
 	now := time.Now()
@@ -306,9 +316,6 @@ func (i *instance) wrote(gc operators.GadgetContext, err error) {
 	gc.Logger().Errorf("sink: %v; no more lines are written", i.jsonErr)
 }
 
-func (*instance) Start(operators.GadgetContext) error { return nil }
-func (*instance) Stop(operators.GadgetContext) error  { return nil }
-
 // PostStop writes the files: only now have the last rows come.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
 	i.mu.Lock()
@@ -358,9 +365,9 @@ func finish(o **file.File, write func(io.Writer) error) error {
 }
 
 // Close removes what PostStop did not come to write.
-func (i *instance) Close(operators.GadgetContext) error {
+func (i *instance) Close(gc operators.GadgetContext) error {
 	i.discard()
-	return nil
+	return i.Stop(gc)
 }
 
 func (i *instance) discard() {

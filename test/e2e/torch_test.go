@@ -113,6 +113,16 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, answer.StatusCode, "%s", path)
 	require.Equal(t, marks+".2.pb.gz\n", string(path))
+	// An event of OpenTelemetry's, as an application logs it.
+	event := `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"eventName":"gpu_gadgets.mark"}]}]}]}`
+	accepted, err := http.Post("http://"+address+"/v1/logs", "application/json", strings.NewReader(event))
+	require.NoError(t, err)
+	require.NoError(t, accepted.Body.Close())
+	require.Equal(t, http.StatusOK, accepted.StatusCode)
+	eventually(t, "the event's mark", func() bool {
+		_, err := os.Stat(marks + ".3.pb.gz")
+		return err == nil
+	})
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Empty(t, r.lost())
@@ -122,10 +132,10 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	t.Logf("%s", out)
 	text := regexp.MustCompile(`[ \t]+`).ReplaceAllString(string(out), " ")
 	frame := lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] =")
-	require.Contains(t, text, " +26.0 MiB 26.0 MiB 52.0 MiB +1 0 tensor "+frame, string(out))
-	require.Contains(t, text, " +14.0 MiB 14.0 MiB 28.0 MiB +1 1 tensor "+frame, string(out))
-	require.NotContains(t, text, "tensor Engine.forward", "activations are given back")
-	require.Regexp(t, ` \+40\.0 MiB 40\.0 MiB 80\.0 MiB \+2 \(all that tensors hold of it\)`, text)
+	require.Contains(t, text, " +26.0 MiB 0 B 26.0 MiB 52.0 MiB +1 0 tensor "+frame, string(out))
+	require.Contains(t, text, " +14.0 MiB 0 B 14.0 MiB 28.0 MiB +1 1 tensor "+frame, string(out))
+	require.Contains(t, text, " 0 B 51.0 MiB 0 B 0 B +0 0 tensor Engine.forward", "activations are given back")
+	require.Regexp(t, ` \+40\.0 MiB 102 MiB 40\.0 MiB 80\.0 MiB \+2 \(all that tensors hold of it\)`, text)
 }
 
 // What a request of a while ago still holds is old, of the pool's blocks and of the

@@ -71,6 +71,8 @@ type Config struct {
 	IsDaemon bool
 	// Stacks reads where threads of Python processes are now; may be nil.
 	Stacks ranks.Dumper
+	// Console is the terminal that a local run was started at; may be nil.
+	Console sink.Console
 }
 
 // Own are the operators of this repository, in the order in which the data
@@ -92,7 +94,7 @@ func Own(cfg Config) []operators.DataOperator {
 		kernels.New(resolver),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: cfg.HasContainers}),
-		sink.New(sink.Config{Driver: driver}),
+		sink.New(sink.Config{Driver: driver, Console: cfg.Console}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
 			Sources: []metrics.Source{progress}}),
 		ooms.NewOperator(),

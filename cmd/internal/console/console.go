@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package console reads single keys from the terminal that a program was started at, and
+// leaves the terminal as it was.
+package console
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// turn is how often the reader looks whether it is to end, and whether the program is
+// (again) what the terminal's keys are for.
+const turn = 200 * time.Millisecond
+
+// Terminal gives its keys as they are pressed, without Enter. Ctrl-C and Ctrl-Z stay the
+// signals that they are. It is safe for concurrent use.
+type Terminal struct {
+	in, out *os.File
+
+	mu    sync.Mutex
+	saved *unix.Termios // what Restore puts back; nil: nothing was changed
+	stop  *os.File      // closed to end the reader, which polls the other end of the pipe
+	done  sync.WaitGroup
+}
+
+// New is of the terminal of a program's standard input and output.
+func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
+
+// IsInteractive: both are a terminal whose keys are for this program now. They are not
+// for one in the background, which the kernel would stop if it read.
+func (t *Terminal) IsInteractive() bool {
+	_, err := unix.IoctlGetTermios(int(t.out.Fd()), unix.TCGETS)
+	return err == nil && t.isForeground()
+}
+
+// isForeground is false, too, where the input is no terminal.
+func (t *Terminal) isForeground() bool {
+	group, err := unix.IoctlGetInt(int(t.in.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// Write writes to the output.
+func (t *Terminal) Write(b []byte) (int, error) { return t.out.Write(b) }
+
+// Size is the number of columns and of lines; 0 where it is not known.
+func (t *Terminal) Size() (columns, lines int) {
+	size, err := unix.IoctlGetWinsize(int(t.out.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return int(size.Col), int(size.Row)
+}
+
+// Read calls on with each byte that is typed, in one goroutine, until Restore. It does
+// nothing where the terminal cannot be set; errors of it end the reading.
+func (t *Terminal) Read(on func(byte)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop != nil {
+		return
+	}
+	ended, stop, err := os.Pipe()
+	if err != nil {
+		return
+	}
+	if !t.set() {
+		_, _ = ended.Close(), stop.Close()
+		return
+	}
+	t.stop = stop
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGCONT, unix.SIGQUIT, unix.SIGHUP)
+	t.done.Go(func() {
+		defer ended.Close()
+		defer signal.Stop(signals)
+		t.read(on, ended, signals)
+	})
+}
+
+// set makes the terminal give keys at once and not show them.
+func (t *Terminal) set() bool {
+	fd := int(t.in.Fd())
+	now, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil || !t.isForeground() {
+		return false
+	}
+	keys := *now
+	keys.Lflag &^= unix.ICANON | unix.ECHO
+	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 1, 0
+	if unix.IoctlSetTermios(fd, unix.TCSETS, &keys) != nil {
+		return false
+	}
+	if t.saved == nil {
+		t.saved = now
+	}
+	return true
+}
+
+func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
+	fds := []unix.PollFd{{Fd: int32(ended.Fd())}, {Fd: int32(t.in.Fd()), Events: unix.POLLIN}}
+	var keys [64]byte
+	for {
+		select {
+		case s := <-signals:
+			if !t.signalled(s.(unix.Signal)) {
+				return
+			}
+		default:
+		}
+		n, err := unix.Poll(fds, int(turn/time.Millisecond))
+		if err != nil && err != unix.EINTR {
+			return
+		}
+		if n > 0 && fds[0].Revents != 0 {
+			return
+		}
+		// In the background the kernel would stop who reads.
+		fds[1].Events = 0
+		if t.isForeground() {
+			fds[1].Events = unix.POLLIN
+		}
+		if n <= 0 || fds[1].Revents == 0 || fds[1].Events == 0 {
+			continue
+		}
+		n, err = unix.Read(int(fds[1].Fd), keys[:])
+		if err == unix.EINTR || err == unix.EAGAIN {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return
+		}
+		for _, key := range keys[:n] {
+			on(key)
+		}
+	}
+}
+
+// signalled: a program that was stopped and continues sets the terminal again, since the
+// shell has set it as it likes it; one that a signal ends gives it back before. False: the
+// signal ends it.
+func (t *Terminal) signalled(s unix.Signal) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s == unix.SIGCONT {
+		if t.saved != nil {
+			t.set()
+		}
+		return true
+	}
+	t.putBack()
+	signal.Reset(s)
+	_ = unix.Kill(os.Getpid(), s)
+	return false
+}
+
+// putBack is called with t.mu held.
+func (t *Terminal) putBack() {
+	if t.saved != nil && t.isForeground() {
+		_ = unix.IoctlSetTermios(int(t.in.Fd()), unix.TCSETS, t.saved)
+	}
+	t.saved = nil
+}
+
+// Restore leaves the terminal as it was and ends the reading: it waits for it, and so is
+// not to be called by what Read calls. It may be called again.
+func (t *Terminal) Restore() {
+	t.mu.Lock()
+	t.putBack()
+	if t.stop != nil {
+		_ = t.stop.Close()
+		t.stop = nil
+	}
+	t.mu.Unlock()
+	t.done.Wait()
+}
