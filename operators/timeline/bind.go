@@ -215,14 +215,33 @@ var callSources = map[string]func(*fields, *stacks) func(datasource.Data) *weave
 	callEvents: bindCalls, operationEvents: bindOperations,
 }
 
-// subscribe to what is drawn.
+// subscribe to what is drawn, and what is lost of it.
 func (i *instance) subscribe(gc operators.GadgetContext) error {
+	sources := gc.GetDataSources()
+	var err error
+	if rows := sources[allocRows]; rows != nil && i.guest != nil {
+		err = i.subscribeRows(rows)
+	} else {
+		err = i.subscribeEvents(gc, sources)
+	}
+	if drops := sources["drops"]; drops != nil && err == nil {
+		f := &fields{ds: drops}
+		reason, count := f.text("reason"), f.u64("count")
+		err = i.each(f, func(d datasource.Data) {
+			if n := count(d); n > 0 {
+				i.drop(reason(d), n)
+			}
+		})
+	}
+	return err
+}
+
+func (i *instance) subscribeEvents(gc operators.GadgetContext, sources map[string]datasource.DataSource) error {
 	named, ok := symbolize.FromContext(gc)
 	if !ok {
 		return errors.New("a timeline needs the operator symbolize, which is not active")
 	}
 	s := newStacks(named)
-	sources := gc.GetDataSources()
 	for name, bind := range callSources {
 		if sources[name] == nil {
 			continue
@@ -236,18 +255,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	if host := sources[hostEvents]; host != nil && len(i.with) > 0 {
 		f := &fields{ds: host}
 		read := bindHost(f, s)
-		if err := i.each(f, func(d datasource.Data) { i.rec.host(read(d)) }); err != nil {
-			return err
-		}
-	}
-	if drops := sources["drops"]; drops != nil {
-		f := &fields{ds: drops}
-		reason, count := f.text("reason"), f.u64("count")
-		return i.each(f, func(d datasource.Data) {
-			if n := count(d); n > 0 {
-				i.rec.drop(reason(d), n)
-			}
-		})
+		return i.each(f, func(d datasource.Data) { i.rec.host(read(d)) })
 	}
 	return nil
 }

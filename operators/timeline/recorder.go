@@ -106,6 +106,11 @@ func (r *recorder) draw(event any) {
 		if r.gaps != nil {
 			r.gaps.Call(e)
 		}
+	case *weave.Inuse:
+		r.weaver.Inuse(e)
+		if r.lines != nil {
+			r.lines.Inuse(e)
+		}
 	case *weave.Host:
 		r.weaver.Host(e)
 		if r.lines != nil {

@@ -10,6 +10,8 @@
 //	--events-out     the events themselves, as JSON lines (package lines)
 //	--gpu-idle       what the GPU waited for, at the end of the run (package idle)
 //
+// With --beside other gadgets run inside of the run, and draw into the same files.
+//
 // Nothing is kept but a window of events, so a run may be long. What cannot be
 // written in time stays in the kernel's ring buffer; what that has no room for is
 // counted under drops (event_lost), and said in the file.
@@ -25,6 +27,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
@@ -47,9 +50,10 @@ const (
 	paramWith   = "with"
 	paramIdle   = "gpu-idle"
 
-	callEvents      = "call_events"
+	callEvents      = "call_events"      // of cuda_kernel
 	operationEvents = "operation_events" // of nccl_trace
 	hostEvents      = "host_events"
+	allocRows       = "allocs" // of cuda_alloc
 
 	// modeNone keeps a data source from being printed. See Inspektor Gadget's cli.
 	annotationMode = "cli.default-output-mode"
@@ -129,6 +133,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramPage, Title: "Timeline, as a page", Description: "Write the timeline as one HTML file that needs no network to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvents, Title: "Events", Description: "Write each call, each event of --with and the memory of the processes to this file as they happen, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramWith, Title: "Host activity", Description: "What threads do on the host, in these files: cpu (on and off it), syscalls, memory (resident), python (samples), comma-separated; or all", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramBeside, Title: "Gadgets beside this one", Description: "Run these, too, on the same processes, and draw what they see on the same timeline: cuda_kernel (calls), nccl_trace (collectives), cuda_alloc (memory in use), comma-separated", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramIdle, Title: "What the GPU waited for", TypeHint: api.TypeUint32, DefaultValue: "0", Description: "Say at the end so many places in Python during which streams had nothing to do, an estimate from the calls; better with --with python"},
 	}
 }
@@ -157,8 +162,15 @@ func parseWith(s string) ([]string, error) {
 }
 
 // InstantiateDataOperator takes part in local runs of gadgets with events that ask for
-// a file.
+// a file, and in those that are run beside them.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if value, ok := gc.GetVar(varHost); ok {
+		g := value.(*guest)
+		if err := prepare(gc); err != nil {
+			return nil, fmt.Errorf("--%s %s: %w", paramBeside, g.name, err)
+		}
+		return &instance{guest: g, session: g.session}, nil
+	}
 	asked := ""
 	for _, name := range []string{paramTrace, paramPage, paramEvents, paramIdle} {
 		if values[name] != "" && values[name] != "0" {
@@ -169,31 +181,52 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, err
 	}
-	calls, rings := gc.GetDataSources()[callEvents], sizes
-	if calls == nil {
-		calls, rings = gc.GetDataSources()[operationEvents], operationSizes
+	beside, err := parseBeside(values[paramBeside], gc.ImageName())
+	if err != nil {
+		return nil, err
 	}
+	calls, _ := eventsOf(gc)
 	switch {
 	case gc.IsClient() || calls == nil:
 		return nil, nil
 	case asked == "" && len(with) > 0:
 		return nil, fmt.Errorf("--%s needs --%s, --%s, --%s or --%s", paramWith, paramTrace, paramPage, paramEvents, paramIdle)
+	case asked == "" && len(beside) > 0:
+		return nil, fmt.Errorf("--%s needs --%s, --%s, --%s or --%s", paramBeside, paramTrace, paramPage, paramEvents, paramIdle)
 	case asked == "":
 		return &instance{}, nil // so that the parameters are known
 	case gc.IsRemoteCall() && asked != paramIdle:
 		return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", Name, asked)
 	}
-	if err := ig.SetConstant(gc, "timeline_events", true); err != nil {
-		return nil, fmt.Errorf("--%s: have the gadget send events: %w", asked, err)
-	}
-	calls.AddAnnotation(annotationMode, modeNone)
-	if err := enlarge(gc, rings); err != nil {
+	if err := prepare(gc); err != nil {
 		return nil, fmt.Errorf("--%s: %w", asked, err)
 	}
 	if err := startHost(gc, with); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramWith, err)
 	}
-	return &instance{procfs: o.cfg.ProcFS, values: values, with: with}, nil
+	return &instance{procfs: o.cfg.ProcFS, values: values, with: with, beside: beside, session: &session{}}, nil
+}
+
+// eventsOf is the data source with a gadget's calls, and the rings that they come by; nil
+// where it has none.
+func eventsOf(gc operators.GadgetContext) (datasource.DataSource, map[string]uint32) {
+	if ds := gc.GetDataSources()[callEvents]; ds != nil {
+		return ds, sizes
+	}
+	return gc.GetDataSources()[operationEvents], operationSizes
+}
+
+// prepare has a gadget send its events, if it has any.
+func prepare(gc operators.GadgetContext) error {
+	calls, rings := eventsOf(gc)
+	if calls == nil {
+		return nil
+	}
+	if err := ig.SetConstant(gc, "timeline_events", true); err != nil {
+		return fmt.Errorf("have the gadget send events: %w", err)
+	}
+	calls.AddAnnotation(annotationMode, modeNone)
+	return enlarge(gc, rings)
 }
 
 // startHost has the gadget's host programs attached.
@@ -233,16 +266,17 @@ func enlarge(gc operators.GadgetContext, sizes map[string]uint32) error {
 
 // instance is one run.
 type instance struct {
+	*session
 	procfs string
 	values api.ParamValues // nil: nothing is asked for
 	with   []string
+	beside []string
+	guest  *guest // not nil: this is a run beside another one, whose session it is
 
-	rings *rings
-	stop  chan struct{}
-	wait  sync.WaitGroup
-
-	mu  sync.Mutex // callbacks are concurrent
-	rec *recorder
+	guests *guests
+	rings  *rings
+	stop   chan struct{}
+	wait   sync.WaitGroup
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -251,6 +285,9 @@ func (*instance) Name() string { return Name }
 // PreStart opens the files, so that one that cannot be written is an error before
 // anything is attached, and subscribes.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.guest != nil {
+		return i.subscribe(gc)
+	}
 	if i.values == nil {
 		return nil
 	}
@@ -259,15 +296,20 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		return err
 	}
 	i.rec = rec
-	if err := i.subscribe(gc); err != nil {
-		return errors.Join(err, i.rec.close(gc.Logger()))
+	err = i.subscribe(gc)
+	if err == nil {
+		i.guests, err = startGuests(gc, i.session, i.beside)
+	}
+	if err != nil {
+		return errors.Join(err, i.PostStop(gc))
 	}
 	return nil
 }
 
-// Start begins to write what has come once a second, also where nothing comes.
+// Start begins to have events read, and to write what has come once a second, also where
+// nothing comes.
 func (i *instance) Start(gc operators.GadgetContext) error {
-	if i.values == nil {
+	if i.values == nil && i.guest == nil {
 		return nil
 	}
 	rings, err := openRings(gc, ringMaps)
@@ -276,6 +318,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	}
 	i.rings = rings
 	i.stop = make(chan struct{})
+	if i.guest != nil {
+		defer i.guest.isReady()
+	}
 	memory := &memory{procfs: i.procfs, sysfs: "/sys"}
 	i.wait.Go(func() {
 		ticks := time.NewTicker(wakeInterval)
@@ -287,8 +332,8 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 			case <-ticks.C:
 			}
 			i.rings.wake()
-			if n%int(time.Second/wakeInterval) != 0 {
-				continue
+			if n%int(time.Second/wakeInterval) != 0 || i.guest != nil {
+				continue // whose run it is writes
 			}
 			i.mu.Lock()
 			seen := i.rec.seen.list()
@@ -311,16 +356,25 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 // PreStop waits until all that has happened so far was read: a gadget that stops
 // leaves what is still in its rings.
 func (i *instance) PreStop(gc operators.GadgetContext) error {
+	i.guests.stop()
 	if i.rings == nil {
 		return nil
 	}
 	if left := i.rings.drain(drainLimit); left > 0 {
 		gc.Logger().Warnf("timeline: %d bytes of events are missing: not read within %v", left, drainLimit)
 		i.mu.Lock()
-		i.rec.drop("bytes_not_read", left)
-		i.mu.Unlock()
+		defer i.mu.Unlock()
+		i.drop("bytes_not_read", left)
 	}
 	return nil
+}
+
+// drop notes how many events the gadget has lost, by reason. The caller holds mu.
+func (i *instance) drop(reason string, n uint64) {
+	if i.guest != nil {
+		reason = i.guest.name + " " + reason
+	}
+	i.rec.drop(reason, n)
 }
 
 // Stop ends the clock. Events come until the gadget has stopped, which is later.
@@ -337,6 +391,10 @@ func (i *instance) Stop(operators.GadgetContext) error {
 
 // PostStop ends the files: the last events are here.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
+	if i.values == nil {
+		return nil // there is none, or it is not ours
+	}
+	i.guests.stop()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.rec == nil {

@@ -189,6 +189,9 @@ type file struct {
 	arrows   int
 	flows    []flow
 	counters map[string][][2]float64 // ns, value
+	// names of processes, and how often each track was named
+	processes   map[int64][]string
+	threadNames map[[2]int64]int
 }
 
 // flow is an arrow, by the names of the tracks that it joins.
@@ -217,7 +220,8 @@ func read(t *testing.T, path string) *file {
 	}
 	decoder := json.NewDecoder(z)
 	require.NoError(t, decoder.Decode(&all))
-	f := &file{Metadata: all.Metadata, tracks: map[string][]slice{}, counters: map[string][][2]float64{}}
+	f := &file{Metadata: all.Metadata, tracks: map[string][]slice{}, counters: map[string][][2]float64{},
+		processes: map[int64][]string{}, threadNames: map[[2]int64]int{}}
 	type key struct{ pid, tid int64 }
 	names, open := map[key]string{}, map[key][]slice{}
 	begun := map[json.Number]flow{}
@@ -225,8 +229,12 @@ func read(t *testing.T, path string) *file {
 		k := key{e.Pid, e.Tid}
 		switch e.Ph {
 		case "M":
-			if e.Name == "thread_name" {
+			switch e.Name {
+			case "thread_name":
 				names[k] = e.Args["name"].(string)
+				f.threadNames[[2]int64{k.pid, k.tid}]++
+			case "process_name":
+				f.processes[e.Pid] = append(f.processes[e.Pid], e.Args["name"].(string))
 			}
 		case "X":
 			s := slice{e.Name, e.Cat, ns(t, e.Ts), 0, e.Args}

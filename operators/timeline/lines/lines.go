@@ -12,6 +12,9 @@
 //	ran, slept, syscall, sample: time … comm as above; cpu; reason, wchan; call,
 //	  file, result, bytes; stack
 //	resident: time … comm, file_bytes, anon_bytes: resident memory, from events
+//	inuse: time, boot_ns, process, pid, comm, device (absent where it is not known) or
+//	  host (true: pinned memory of the host), bytes: what the process holds from then on,
+//	  with --beside cuda_alloc
 //	stack: stack (hex id), frames (innermost first); before its first use, and again
 //	  after many others
 //	memory: time, boot_ns, process, pid, comm, the fields of numa.Process, and every
@@ -151,6 +154,26 @@ func (w *Writer) Host(h *weave.Host) {
 		line.Reason = h.Name
 	case weave.Syscall:
 		line.Call, line.Result = h.Name, &h.Result
+	}
+	w.put(line)
+}
+
+// Inuse writes what a process holds of a device's memory.
+func (w *Writer) Inuse(u *weave.Inuse) {
+	line := struct {
+		Type string `json:"type"`
+		Time string `json:"time"`
+		Boot uint64 `json:"boot_ns"`
+		who
+		Device *int32 `json:"device,omitempty"`
+		IsHost bool   `json:"host,omitempty"`
+		Bytes  uint64 `json:"bytes"`
+	}{
+		Type: "inuse", Time: w.wall(u.At), Boot: u.At, who: toWho(&weave.Thread{Process: u.Process, PID: u.PID, Comm: u.Comm}),
+		IsHost: u.IsHost, Bytes: u.Bytes,
+	}
+	if n := u.Device.Ordinal(); n >= 0 {
+		line.Device = &n
 	}
 	w.put(line)
 }

@@ -51,9 +51,17 @@ func TestLinesHaveWhatHappened(t *testing.T) {
 	w.Host(&weave.Host{Thread: me, Kind: weave.Slept, Start: 5, End: 6, Name: "sleeping", Reason: "futex_do_wait"})
 	w.Memory(&me, 77, numa.Process{RSSBytes: 4096}, map[string]uint64{"0": 4096})
 	w.Node(77, numa.Node{Node: 1, TotalBytes: 1 << 40})
+	w.Inuse(&weave.Inuse{Thread: me, At: 78, Device: weave.DeviceOf(1), Bytes: 0})
+	w.Inuse(&weave.Inuse{Thread: me, At: 78, IsHost: true, Bytes: 4096})
 	require.NoError(t, w.Close())
 	all := read(t, path)
-	require.Len(t, all, 7)
+	require.Len(t, all, 9)
+	require.Equal(t, map[string]any{
+		"type": "inuse", "time": "2023-11-14T22:13:20.000000078Z", "boot_ns": 78.0, "process": "abc", "pid": 7.0, "comm": "a\ufffdb",
+		"device": 1.0, "bytes": 0.0,
+	}, all[7])
+	require.Equal(t, true, all[8]["host"])
+	require.NotContains(t, all[8], "device")
 	require.Equal(t, map[string]any{"type": "stack", "stack": "ffffffffffffffff", "frames": []any{"f (x.py:1)", "<module> (x.py:9)"}}, all[0])
 	require.Equal(t, map[string]any{
 		"type": "call", "time": "2023-11-14T22:13:20.000001Z", "start_boot_ns": 1000.0, "end_boot_ns": 1500.0, "process": "abc",

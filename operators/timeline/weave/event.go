@@ -2,7 +2,11 @@
 
 package weave
 
-import "strings"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
 
 // Frame is a Python frame as the timeline shows it.
 type Frame struct {
@@ -133,6 +137,40 @@ type Host struct {
 	FileBytes  uint64 // of Memory: resident pages of files
 	AnonBytes  uint64 // of Memory: other resident pages
 	Stack      *Stack
+}
+
+// Inuse is what a process holds of a device's memory, or, pinned, of the host's, from one
+// time on.
+type Inuse struct {
+	Thread
+	At     uint64 // boot ns
+	Device Device
+	IsHost bool
+	Bytes  uint64
+}
+
+// Compare orders them by process, the host's memory after that of devices.
+func (u *Inuse) Compare(v *Inuse) int {
+	return cmp.Or(cmp.Compare(u.PID, v.PID), cmp.Compare(u.Process, v.Process), cmp.Compare(u.rank(), v.rank()))
+}
+
+func (u *Inuse) rank() int64 {
+	if u.IsHost {
+		return 1 << 32
+	}
+	return int64(u.Device)
+}
+
+// Name is that of the counter.
+func (u *Inuse) Name() string {
+	switch n := u.Device.Ordinal(); {
+	case u.IsHost:
+		return "pinned on the host, bytes"
+	case n < 0:
+		return "in use, GPU not known, bytes"
+	default:
+		return fmt.Sprintf("GPU %d in use, bytes", n)
+	}
 }
 
 // label is a Python frame's name for a slice.

@@ -20,7 +20,7 @@ type Merge struct {
 	serial uint64
 }
 
-// NewMerge gives events to out: *Call and *Host, as they were added.
+// NewMerge gives events to out: *Call, *Host and *Inuse, as they were added.
 func NewMerge(windowNS uint64, most int, out func(any)) *Merge {
 	return &Merge{window: windowNS, most: most, out: out}
 }

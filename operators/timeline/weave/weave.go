@@ -385,6 +385,9 @@ func (w *Weaver) rate(p *process, name string, start, end, bytes uint64) {
 	r.add(w.out, p.pid, start, end, bytes)
 }
 
+// Inuse draws what a process holds.
+func (w *Weaver) Inuse(u *Inuse) { w.Level(&u.Thread, u.Name(), u.At, u.Bytes) }
+
 // Level is a counter of a process that keeps its value until the next one.
 func (w *Weaver) Level(by *Thread, name string, ns, value uint64) {
 	p := w.process(by)

@@ -386,3 +386,20 @@ func (r *recorder) titles() (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+// TestMemoryInUseIsACounterOfEachDevice: told when it changes.
+func TestMemoryInUseIsACounterOfEachDevice(t *testing.T) {
+	r := record(t)
+	w := New(r)
+	for n, u := range []Inuse{
+		{Device: DeviceOf(0), Bytes: 10}, {Device: DeviceOf(1), Bytes: 20}, {Device: DeviceOf(0), Bytes: 10},
+		{Device: DeviceOf(0), Bytes: 0}, {Device: DeviceOf(-1), Bytes: 7}, {IsHost: true, Bytes: 5},
+	} {
+		u.Thread, u.At = me, uint64(n)
+		w.Inuse(&u)
+	}
+	require.Equal(t, map[string][]point{
+		"GPU 0 in use, bytes": {{0, 10}, {3, 0}}, "GPU 1 in use, bytes": {{1, 20}},
+		"in use, GPU not known, bytes": {{4, 7}}, "pinned on the host, bytes": {{5, 5}},
+	}, r.counters)
+}

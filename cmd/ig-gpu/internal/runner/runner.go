@@ -80,6 +80,7 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 		gadget.Logger().Infof("this kernel's probes cannot wait for a page that is not in memory: running %s for Linux 5.10; "+
 			"stacks that lack frames for it are counted as python_unreadable", gadget.ImageName())
 	}
+	r.offerBeside(gadget, global, values)
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
 }
 
