@@ -132,11 +132,15 @@ type instance struct {
 // lookup waits for the map, which exists from Start on: programs run already then.
 func (i *instance) lookup(function uint64) ([]byte, bool) {
 	select {
-	case <-i.bound:
-	case <-i.ctx.Done():
-		return nil, false
-	case <-time.After(startLimit):
-		return nil, false
+	case <-i.bound: // also at the end of a run, whose rows are read once more
+	default:
+		select {
+		case <-i.bound:
+		case <-i.ctx.Done():
+			return nil, false
+		case <-time.After(startLimit):
+			return nil, false
+		}
 	}
 	if i.table == nil {
 		return nil, false
