@@ -28,6 +28,9 @@ enum attach_point_flag {
 	ATTACH_EXIT = 1,
 	/* Probe the entry with a program of its own, which may sleep (linux 6.0). */
 	ATTACH_ENTRY_SLEEPS = 2,
+	/* `symbol` is PROVIDER:NAME of a statically defined probe (usdt.h), and `cookie`
+	 * the index of its program in attach_usdt. */
+	ATTACH_USDT = 4,
 };
 
 #define ATTACH_POINTS SEC(".rodata.attach")

@@ -104,6 +104,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, nil
 	}
 	i := &instance{op: o, logger: gc.Logger()}
+	if i.static, table, err = splitStatic(table); err != nil {
+		return nil, fmt.Errorf("read attach points: %w", err)
+	}
 	for _, p := range table {
 		i.cfg.Points = append(i.cfg.Points, tracer.Point{
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps,
@@ -158,6 +161,7 @@ type instance struct {
 	rows *rows
 	// points is the table of a gadget that has an entry program for each.
 	points []ig.AttachPoint
+	static []staticPoint
 
 	programs []*ebpf.Program
 	tracer   *tracer.Tracer
@@ -196,6 +200,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 func (i *instance) start(gc operators.GadgetContext) error {
 	if err := i.takePrograms(gc); err != nil {
 		return err
+	}
+	if err := i.takeStatic(gc); err != nil {
+		return fmt.Errorf("prepare for static probes: %w", err)
 	}
 	if len(i.cfg.PIDs) > 0 {
 		if err := i.restrict(gc); err != nil {

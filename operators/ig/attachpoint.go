@@ -25,6 +25,9 @@ type AttachPoint struct {
 	Exit bool
 	// EntrySleeps: the entry has a program of its own, which may sleep.
 	EntrySleeps bool
+	// USDT: Symbol is PROVIDER:NAME of a statically defined probe, Cookie the index of
+	// its program.
+	USDT bool
 }
 
 const (
@@ -35,6 +38,7 @@ const (
 	attachSize       = attachLibrary + attachSymbol + 4 + 4
 	attachExitFlag   = 1
 	attachSleepsFlag = 2
+	attachUSDTFlag   = 4
 	// maxPoints is far above the tables of all our gadgets together.
 	maxPoints = 4096
 )
@@ -85,13 +89,13 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 			return nil, fmt.Errorf("row %d: empty or unterminated name", len(out))
 		}
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
-		if flags&^(attachExitFlag|attachSleepsFlag) != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		out = append(out, AttachPoint{
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
-			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0,
+			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0,
 		})
 	}
 	return out, nil

@@ -58,12 +58,13 @@ func table(s *btf.Struct, rows ...[]byte) *ebpf.MapSpec {
 }
 
 func TestAttachPoints(t *testing.T) {
-	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2))))
+	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2), row("libcupti", "a:b", 0, 4))))
 	require.NoError(t, err)
 	require.Equal(t, []AttachPoint{
 		{Library: "libcuda", Symbol: "cuMemAlloc_v2", Cookie: 2, Exit: true},
 		{Library: "libnccl", Symbol: "ncclSend", Cookie: 3},
 		{Library: "libc10", Symbol: "f", Cookie: 1, EntrySleeps: true},
+		{Library: "libcupti", Symbol: "a:b", USDT: true},
 	}, points)
 }
 
@@ -108,7 +109,7 @@ func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
 		"half a row":       {table(layout(), good[:100]), "no table of 128-byte rows"},
 		"no symbol":        {table(layout(), row("libcuda", "", 1, 0)), "empty or unterminated"},
 		"long symbol":      {table(layout(), row("libcuda", strings.Repeat("x", 88), 1, 0)), "empty or unterminated"},
-		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 4)), "newer than this program"},
+		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 8)), "newer than this program"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := AttachPoints(withTable(c.spec))

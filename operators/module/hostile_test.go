@@ -254,6 +254,7 @@ func FuzzModule(f *testing.F) {
 		}
 	}
 	f.Add(withThreadLocal().b)
+	f.Add(withProbes([]byte("p\x00n\x008@%rax\x00")).b)
 	if b, err := os.ReadFile("testdata/small.so"); err == nil {
 		f.Add(b)
 	}
@@ -278,6 +279,9 @@ func FuzzModule(f *testing.F) {
 			}
 		}
 		_, _ = m.Lookup([]string{"f", "g"})
+		if probes, err := m.Probes("p"); err != nil && probes != nil {
+			t.Fatalf("%d probes with error %v", len(probes), err)
+		}
 		if v, err := m.ThreadLocal("v"); (err == nil) != (v.Access != 0) {
 			t.Fatalf("%+v with error %v", v, err)
 		}

@@ -87,7 +87,7 @@ type Module struct {
 // load is a segment of the file.
 type load struct {
 	off, addr, filesz, memsz uint64
-	exec                     bool
+	exec, write              bool
 }
 
 // Open reads the headers of an ELF file of size bytes. The module reads r on
@@ -148,7 +148,7 @@ func Open(r io.ReaderAt, size int64) (*Module, error) {
 		l := load{
 			off: le.Uint64(ph[8:]), addr: le.Uint64(ph[16:]),
 			filesz: le.Uint64(ph[32:]), memsz: le.Uint64(ph[40:]),
-			exec: le.Uint32(ph[4:])&uint32(elf.PF_X) != 0,
+			exec: le.Uint32(ph[4:])&uint32(elf.PF_X) != 0, write: le.Uint32(ph[4:])&uint32(elf.PF_W) != 0,
 		}
 		switch elf.ProgType(le.Uint32(ph)) {
 		case elf.PT_LOAD:

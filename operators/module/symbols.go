@@ -21,7 +21,7 @@ const (
 // section is an Elf64_Shdr.
 type section struct {
 	name, typ, link, info uint32
-	off, size             uint64
+	addr, off, size       uint64
 }
 
 func (m *Module) section(i uint64) (section, error) {
@@ -37,7 +37,7 @@ func (m *Module) section(i uint64) (section, error) {
 func parseSection(b []byte, s *section) {
 	le := binary.LittleEndian
 	s.name, s.typ = le.Uint32(b), le.Uint32(b[4:])
-	s.off, s.size = le.Uint64(b[24:]), le.Uint64(b[32:])
+	s.addr, s.off, s.size = le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:])
 	s.link, s.info = le.Uint32(b[40:]), le.Uint32(b[44:])
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/module"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/placement"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 )
 
 // file is a library file that was looked at, attached or not.
@@ -34,6 +35,10 @@ type file struct {
 	roots map[rootKey]bool
 	// unused is since when neither is alive.
 	unused time.Time
+	// own: it is attached to for one process only (USDT), which it ends with. waiting
+	// is where it is mapped, while its process is not visible.
+	own     bool
+	waiting *procmaps.Mapping
 }
 
 // contents changes when a file is written to.
@@ -259,7 +264,12 @@ func (t *Tracer) detachAll() {
 	for _, f := range t.files {
 		f.detach()
 	}
-	for pid := range t.processes {
+	for pid, p := range t.processes {
+		for _, m := range p.files {
+			if m.file.own {
+				m.file.detach()
+			}
+		}
 		t.alive.Delete(pid)
 	}
 	t.state = newState()

@@ -144,7 +144,7 @@ func (t *Tracer) expect(pid uint32, root rootKey, paths []string) {
 	attached := 0
 	for _, path := range paths {
 		library := t.matches(path)
-		if library == "" || attached >= maxCandidates {
+		if library == "" || attached >= maxCandidates || t.cfg.USDT.has(library) {
 			continue
 		}
 		f, err := procmaps.OpenInRoot(rootPath, path)

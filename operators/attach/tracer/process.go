@@ -189,6 +189,9 @@ func (t *Tracer) release(p *process, key fileKey) {
 	m := p.files[key]
 	delete(p.files, key)
 	delete(m.file.users, p.pid)
+	if m.file.own {
+		t.done.Go(m.file.detach)
+	}
 	if m.row.Status == StatusAttached {
 		m.row.Status, m.row.Error = StatusGone, ""
 		t.report(m.row)
@@ -296,14 +299,27 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	if _, known := p.files[key]; known {
 		return key, true
 	}
-	lib := t.attach(f, key, t.matches(m.Path))
+	var lib *file
+	switch library := t.matches(m.Path); {
+	case !t.cfg.USDT.has(library):
+		lib = t.attach(f, key, library)
+	case t.cfg.Visible(row):
+		lib = t.attachStatic(f, p.pid, library)
+	default:
+		lib = wait(m)
+	}
 	lib.users[p.pid] = true
 	lib.roots[p.root] = true
+	p.files[key] = filled(lib, row)
+	t.report(p.files[key].row)
+	return key, true
+}
+
+// filled is a library of a process, with what came of attaching to it.
+func filled(lib *file, row Attachment) mapped {
 	row.BuildID, row.Symbols, row.Wanted = lib.buildID, lib.symbols, lib.wanted
 	row.Mode, row.Note, row.Status, row.Error = lib.mode, lib.note, lib.status, lib.err
-	p.files[key] = mapped{lib, row}
-	t.report(row)
-	return key, true
+	return mapped{lib, row}
 }
 
 // scan is the safety net: it finds processes that no event told of, and those

@@ -94,6 +94,7 @@ type Config struct {
 	ProcFS       string // default /proc
 	Points       []Point
 	Programs     Programs
+	USDT         USDT
 	Mode         Mode          // default Auto
 	ScanInterval time.Duration // default 1 s
 	// PIDs restricts the tracer to these processes and their descendants.
@@ -201,6 +202,14 @@ func New(cfg Config) (*Tracer, error) {
 		names[p.Library] = true
 		exit = exit || p.Exit
 		sleeps = sleeps || p.EntrySleeps
+	}
+	for library := range names {
+		if cfg.USDT.has(library) {
+			return nil, fmt.Errorf("library %s has functions and static probes", library)
+		}
+	}
+	for _, p := range cfg.USDT.Probes {
+		names[p.Library] = true
 	}
 	t.libraries = slices.Sorted(maps.Keys(names))
 
@@ -336,6 +345,7 @@ func (t *Tracer) ReportAgain(want func(Attachment) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.processes {
+		t.attachWaiting(p)
 		for _, m := range p.files {
 			if want(m.row) {
 				t.report(m.row)
