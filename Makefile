@@ -200,6 +200,7 @@ simcuda:
 	@if [ -f examples/simcuda/Makefile ]; then $(MAKE) --no-print-directory -s -C examples/simcuda; fi
 	@$(MAKE) --no-print-directory -s -C examples/simnccl
 	@$(MAKE) --no-print-directory -s -C examples/simtorch
+	@$(MAKE) --no-print-directory -s -C examples/simcupti
 
 build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
 	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images

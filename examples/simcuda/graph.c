@@ -280,6 +280,7 @@ static CUresult graph_launch(struct work *w, uint64_t exec)
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE;
 	w->nodes = g->nodes;
+	w->graph = g->handle;
 	return submit(w);
 }
 

@@ -186,6 +186,7 @@ static CUresult launch(struct work *w)
 	if (!f)
 		return CUDA_ERROR_INVALID_HANDLE;
 	w->name = f->hash;
+	w->kernel = f->name;
 	return submit(w);
 }
 

@@ -42,6 +42,8 @@ CUresult impl_cuInit(unsigned flags)
 	struct timespec t = {sim.init_ms / 1000, sim.init_ms % 1000 * 1000000L};
 	if (first && sim.init_ms)
 		nanosleep(&t, NULL);
+	if (first)
+		observer_load();
 	return CUDA_SUCCESS;
 }
 

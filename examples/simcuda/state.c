@@ -287,6 +287,8 @@ CUresult end_work(struct call *c, const struct work *w, CUresult result)
 	memcpy(r.grid, w->grid, sizeof(r.grid));
 	memcpy(r.block, w->block, sizeof(r.block));
 	write_record(c, &r);
+	if (result == CUDA_SUCCESS)
+		observer_tell(w, r.device);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
 }

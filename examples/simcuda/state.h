@@ -133,7 +133,12 @@ struct work {
 	uint64_t start_ns;
 	uint32_t grid[3], block[3], shared_bytes;
 	uint8_t direction, captured;
+	const char *kernel; /* name of the launched kernel, under the lock */
+	uint64_t graph;	    /* handle of the launched graph */
 };
+/* See observer.h. To be called with the lock held, and without it. */
+void observer_tell(const struct work *w, int32_t device);
+void observer_load(void);
 /* Writes the record of the call and drops the lock, as end() does. */
 CUresult end_work(struct call *c, const struct work *w, CUresult result);
 /* Number of a DRIVER_CALLS function in the journal. */

@@ -120,7 +120,7 @@ func TestExportsAreTheTables(t *testing.T) {
 	want := append(tableSymbols(t, table, `X\((cu\w+), CUDA_`),
 		tableSymbols(t, "../exports.h", `X\((cu\w+)\)`)...)
 	want = append(want, tableSymbols(t, calls, `X\((cu\w+), CALL_`)...)
-	want = append(want, "simcuda_tag", "simcuda_flush", "simcuda_later", "simcuda_device")
+	want = append(want, "simcuda_tag", "simcuda_flush", "simcuda_later", "simcuda_device", "simcuda_observe")
 	sort.Strings(want)
 
 	dynamic, err := f.DynamicSymbols()
