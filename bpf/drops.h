@@ -65,7 +65,13 @@
 	/* a call is not in the totals of all calls; it may be in a row */          \
 	X(DROP_TOTALS_FULL, "totals_full")                                          \
 	/* the pool of a process was not remembered: its blocks are not followed */ \
-	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")
+	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                               \
+	/* a kernel was executed whose launch was not seen */                       \
+	X(DROP_DEVICE_LAUNCH, "launch_not_seen")                                    \
+	/* a launch of whose kernel the library with CUPTI tells nothing */         \
+	X(DROP_DEVICE_NOT_TOLD, "device_time_not_told")                             \
+	/* a kernel was executed, and CUPTI does not know when */                   \
+	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
 
 enum drop_reason {
 	DROP_NONE = 0,

@@ -22,13 +22,17 @@ const volatile bool gadget_var_timeline_events = false;
 
 static const char operation_names[32][OPERATION_BYTES] = CALL_OPERATION_NAMES;
 static const char direction_names[8][DIRECTION_BYTES] = COPY_DIRECTION_NAMES;
+static const char operation_kernel[OPERATION_BYTES] = "kernel"; /* no call: device_times.h */
+static const char operation_unseen[OPERATION_BYTES] = "unseen"; /* its launch was not seen */
 static const char operation_captured[OPERATION_BYTES] = CALL_OPERATION_CAPTURED;
 
 static __always_inline void operation_name(char *to, __u32 api, bool captured)
 {
 	const struct call_api *row = call_api_of(api);
 
-	if (captured)
+	if (!api)
+		bpf_probe_read_kernel(to, OPERATION_BYTES, captured ? operation_unseen : operation_kernel);
+	else if (captured)
 		bpf_probe_read_kernel(to, OPERATION_BYTES, operation_captured);
 	else
 		bpf_probe_read_kernel(to, OPERATION_BYTES, operation_names[row->op & 31]);
@@ -146,6 +150,7 @@ struct call {
 	__u64 bytes_error;
 	gadget_duration host_ns;
 	__u64 host_ns_error;
+	gadget_duration device_ns;
 	__u64 blocks;
 	__u64 threads;
 	__u64 nodes;
@@ -203,18 +208,22 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	c->row = mix64(key->function ^
 		       mix64(((__u64)(__u32)key->result << 32) | (__u32)(__u8)key->device << 24 |
 			     (__u32)key->api << 16 | (__u32)key->direction << 8 | key->captured));
-	c->status = key->result;
 	c->device = key->device;
-	c->error_raw = call_error(key->api, key->result);
 	operation_name(c->operation, key->api, key->captured);
-	api_name(c->api, key->api);
+	if (key->api) {
+		c->status = key->result;
+		c->error_raw = call_error(key->api, key->result);
+		api_name(c->api, key->api);
+		c->host_ns = row->host_ns;
+	} else {
+		c->device_ns = row->host_ns;
+	}
 	direction_name(c->direction, key->direction);
 	c->calls = row->calls;
 	c->calls_error = error_of(row->calls_error, 1);
 	c->drawn = row->drawn;
 	c->bytes = row->bytes;
 	c->bytes_error = error_of(row->bytes_error, SAMPLE_BYTES_UNIT);
-	c->host_ns = row->host_ns;
 	c->host_ns_error = error_of(row->ns_error, SAMPLE_NS_UNIT);
 	c->blocks = row->blocks;
 	c->threads = row->threads;

@@ -117,10 +117,10 @@ static __always_inline __u64 name_hash(const struct kernel_name *name)
 }
 
 /*
- * Remembers the name at `address` for a handle. A name that is longer than there is
- * room for is kept cut, and is then that of this handle alone.
+ * Remembers the name at `address`; its number, 0: it could not be read. A name that is
+ * longer than there is room for is kept cut, and is then that of this handle alone.
  */
-static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, bool may_sleep)
+static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 address, bool may_sleep)
 {
 	struct kernel_name *name = name_room();
 	__u64 function;
@@ -150,9 +150,19 @@ static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, boo
 	if (name->cut)
 		function = mix64(function ^ mix64(handle ^ process)) | FUNCTION_NAMED;
 	err = bpf_map_update_elem(&names_by_function, &function, name, BPF_NOEXIST);
-	if (err && err != -EEXIST)
+	if (err && err != -EEXIST) {
 		drop(DROP_KERNELS_FULL);
-	else
+		return 0;
+	}
+	return function;
+}
+
+/* Remembers the name at `address` for a handle. */
+static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, bool may_sleep)
+{
+	__u64 function = name_store(process, handle, address, may_sleep);
+
+	if (function)
 		function_learn(process, handle, function);
 	return 0;
 }

@@ -19,12 +19,14 @@ struct row_key {
 	__u64 process;
 	__u64 stack;	/* key of stacks_by_id; 0: [unknown], or not by stack */
 	__u64 function; /* see launch_names.h */
-	__u8 api;	/* enum call_api_id */
+	__u8 api;	/* enum call_api_id; 0: no call, but a kernel on the GPU */
 	__s8 device;	/* CUDA ordinal, -1: unknown */
 	__u8 direction; /* enum copy_direction */
-	__u8 captured;
+	__u8 captured;	/* 1: as call_facts; of a kernel, KERNEL_UNSEEN or 0 */
 	__s32 result;
 };
+
+#define KERNEL_UNSEEN 1 /* its launch was not seen */
 
 _Static_assert(sizeof(struct row_key) == 32, "no padding");
 
@@ -43,7 +45,7 @@ enum row_varies {
 /* Estimates where not every call is drawn (launch_sample.h), sums where all are. */
 struct row {
 	__u64 calls, drawn;
-	__u64 bytes, host_ns;
+	__u64 bytes, host_ns; /* of a kernel: on the GPU */
 	__u64 calls_error, bytes_error, ns_error; /* squares; units: SAMPLE_…_UNIT */
 	__u64 blocks, threads;			  /* of all grids */
 	__u64 nodes;				  /* of the graphs */

@@ -44,6 +44,7 @@ const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBR
 #undef Z
 
 #include "launch_events.h"
+#include "device_times.h"
 #include "host_programs.h"
 
 static __always_inline int enter(struct pt_regs *ctx, __u32 api)
@@ -118,9 +119,11 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (sample != 1)
 		before = total_count(&key, call->facts.bytes, ns);
 	weight = sample_draw(before, call->facts.bytes, ns);
+	if (weight)
+		key.stack = take_stack(ctx, t, ip, may_sleep);
+	device_launched(&key, start);
 	if (!weight)
 		return 0;
-	key.stack = take_stack(ctx, t, ip, may_sleep);
 	if (!sample) {
 		stacked = bpf_ktime_get_boot_ns();
 		sample_spent(stacked, stacked - now);

@@ -229,7 +229,7 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 			process := i.source.Process(d)
 			return profile.Row{
 				Process: process,
-				Stack:   rows.Leaf(i.source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+				Stack:   rows.Stack(id, i.source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})

@@ -11,6 +11,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 )
 
 // calls are the metrics of the gadget cuda_kernel: what processes ask the driver to
@@ -104,7 +106,9 @@ func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample
 			}
 			all := make([]Sample, 0, array.Len())
 			for n := range array.Len() {
-				all = append(all, f.read(array.Get(n)))
+				if s := f.read(array.Get(n)); !rows.IsKernel(s.Call.Operation) {
+					all = append(all, s)
+				}
 			}
 			take(all)
 			return nil

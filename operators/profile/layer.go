@@ -56,12 +56,19 @@ func TensorTypes() []Type {
 	return []Type{TensorAllocObjects, TensorAllocSpace, TensorInuseObjects, TensorInuseSpace}
 }
 
+// DeviceTypes are the sample types of a profile of calls with rows of what the GPU ran,
+// in the order of the files, behind those of the subject.
+func DeviceTypes() []Type { return []Type{Kernels, DeviceTime} }
+
 // Types are those that the profile's rows have values of.
 func (p *Profile) Types() []Type {
 	types := p.Subject.Types()
 	for i := range p.Rows {
 		if p.Rows[i].Layer() == Torch {
 			return append(types, TensorTypes()...)
+		}
+		if p.Rows[i].Kernels != 0 {
+			return append(types, DeviceTypes()...)
 		}
 	}
 	return types

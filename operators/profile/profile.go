@@ -87,6 +87,10 @@ type Values struct {
 	// waited for the device.
 	Calls, Launches, CopiedBytes     int64
 	HostNanoseconds, WaitNanoseconds int64
+
+	// Kernels that the GPU is known to have run, and for how long; of a part of the
+	// launches, as CUPTI in the process tells.
+	Kernels, DeviceNanoseconds int64
 }
 
 // Add is the sum, field by field.
@@ -108,6 +112,8 @@ func (v Values) Add(w Values) Values {
 	v.CopiedBytes += w.CopiedBytes
 	v.HostNanoseconds += w.HostNanoseconds
 	v.WaitNanoseconds += w.WaitNanoseconds
+	v.Kernels += w.Kernels
+	v.DeviceNanoseconds += w.DeviceNanoseconds
 	return v
 }
 
@@ -122,6 +128,7 @@ func (v Values) Sub(w Values) Values {
 		Samples:   -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
 		Calls: -w.Calls, Launches: -w.Launches, CopiedBytes: -w.CopiedBytes,
 		HostNanoseconds: -w.HostNanoseconds, WaitNanoseconds: -w.WaitNanoseconds,
+		Kernels: -w.Kernels, DeviceNanoseconds: -w.DeviceNanoseconds,
 	})
 }
 
@@ -159,6 +166,9 @@ const (
 	Copied
 	Wait
 	HostTime
+	// Where it is known; see DeviceTypes.
+	Kernels
+	DeviceTime
 	// Of rows of the layer Torch; see TensorTypes.
 	TensorAllocObjects
 	TensorAllocSpace
@@ -169,7 +179,7 @@ const (
 // String is pprof's name of the type.
 func (t Type) String() string {
 	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space",
-		"samples", "cpu", "wall", "launches", "copied", "wait", "host_time",
+		"samples", "cpu", "wall", "launches", "copied", "wait", "host_time", "kernels", "device",
 		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space"}[t]
 }
 
@@ -178,7 +188,7 @@ func (t Type) Unit() string {
 	switch t {
 	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace:
 		return "bytes"
-	case CPUTime, WallTime, Wait, HostTime:
+	case CPUTime, WallTime, Wait, HostTime, DeviceTime:
 		return "nanoseconds"
 	default:
 		return "count"
@@ -245,6 +255,10 @@ func (v Values) Get(t Type) int64 {
 		return v.WaitNanoseconds
 	case HostTime:
 		return v.HostNanoseconds
+	case Kernels:
+		return v.Kernels
+	case DeviceTime:
+		return v.DeviceNanoseconds
 	default:
 		return v.Nanoseconds
 	}

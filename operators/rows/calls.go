@@ -16,7 +16,7 @@ import (
 type callFields struct {
 	processFields
 	row, device, operation, direction, kernel, status datasource.FieldAccessor
-	calls, bytes, nanoseconds                         datasource.FieldAccessor
+	calls, bytes, nanoseconds, onDevice               datasource.FieldAccessor
 }
 
 func bindCalls(ds datasource.DataSource) (callFields, error) {
@@ -25,7 +25,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 		return callFields{}, err
 	}
 	// The operator kernels has added the name, or the image's module.
-	f := callFields{processFields: process, kernel: ds.GetField("kernel")}
+	f := callFields{processFields: process, kernel: ds.GetField("kernel"), onDevice: ds.GetField("device_ns")}
 	for name, to := range map[string]*datasource.FieldAccessor{
 		"row": &f.row, "device": &f.device, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
 		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
@@ -49,7 +49,13 @@ func (f *callFields) ID(d datasource.Data) ID {
 	return id
 }
 
+// IsKernel says of an operation that it is no call, but a kernel on the GPU.
+func IsKernel(operation string) bool { return operation == "kernel" || operation == "unseen" }
+
 func (f *callFields) Values(d datasource.Data) profile.Values {
+	if IsKernel(text(f.operation, d)) {
+		return profile.Values{Kernels: value(f.calls, d), DeviceNanoseconds: value(f.onDevice, d)}
+	}
 	v := profile.Values{Calls: value(f.calls, d), HostNanoseconds: value(f.nanoseconds, d)}
 	status, _ := number(f.status, d)
 	switch operation := text(f.operation, d); {
@@ -66,6 +72,17 @@ func (f *callFields) Values(d datasource.Data) profile.Values {
 }
 
 func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
+
+// notSeen stands for the stack of a kernel whose launch was not seen.
+const notSeen = "[launch not seen]"
+
+// Stack is the stack of a row of a profile: that of who called, and the kernel on top.
+func Stack(id ID, kernel string, s stack.Stack) stack.Stack {
+	if id.Kind == "unseen" {
+		s = stack.Stack{{Kind: stack.KindNative, Function: notSeen}}
+	}
+	return Leaf(kernel, s)
+}
 
 // Leaf puts a kernel on top of the stack of the call that launched it; "" leaves the
 // stack as it is. The stack that is given is not changed.

@@ -262,7 +262,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 			process := source.Process(d)
 			return profile.Row{
 				Process: process,
-				Stack:   rows.Leaf(source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+				Stack:   rows.Stack(id, source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})

@@ -81,6 +81,7 @@ type call struct {
 	Calls, CallsError, Drawn        uint64
 	Bytes, BytesError               uint64
 	HostNS, HostNSError             uint64
+	DeviceNS                        uint64
 	Blocks, Threads, Nodes          uint64
 	Stream                          uint64
 	Streams                         uint32

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ages"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/devicetimes"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
@@ -84,6 +85,7 @@ func Own(cfg Config) []operators.DataOperator {
 	return []operators.DataOperator{
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
 		torch.New(),
+		devicetimes.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
 		nccl.New(nccl.Config{ProcFS: host.HostProcFs, Maps: maps}),

@@ -122,6 +122,8 @@ const (
 	CPU        = "python_cpu"
 	Wall       = "python_wall"
 	Calls      = "cuda_calls"
+	// Of what the GPU is known to have run.
+	Device = "cuda_device"
 )
 
 // Shapes are the profiles of a subject, without levels unless wanted.
@@ -139,7 +141,8 @@ func Shapes(subject profile.Subject, period time.Duration, levels bool) []Shape 
 		return []Shape{{Name: Wall, Columns: columns(profile.Samples, profile.WallTime), PeriodType: "wall", PeriodUnit: "nanoseconds", Period: period.Nanoseconds()}}
 	}
 	if subject == profile.Calls {
-		return []Shape{{Name: Calls, Columns: columns(profile.Calls.Types()...), PeriodType: "host", PeriodUnit: "nanoseconds", Period: 1}}
+		return []Shape{{Name: Calls, Columns: columns(profile.Calls.Types()...), PeriodType: "host", PeriodUnit: "nanoseconds", Period: 1},
+			{Name: Device, Columns: columns(profile.DeviceTypes()...), PeriodType: "device", PeriodUnit: "nanoseconds", Period: 1}}
 	}
 	// Every allocation is counted; nothing is scaled up.
 	var shapes []Shape

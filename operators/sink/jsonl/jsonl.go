@@ -99,6 +99,8 @@ type call struct {
 	CopiedBytes     int64   `json:"copied_bytes"`
 	HostNanoseconds int64   `json:"host_ns"`
 	WaitNanoseconds int64   `json:"wait_ns"`
+	Kernels         int64   `json:"kernels,omitempty"`
+	DeviceTime      int64   `json:"device_ns,omitempty"`
 	Stack           []frame `json:"stack"`
 }
 
@@ -149,6 +151,7 @@ func (e *Encoder) Call(at time.Time, r profile.Row) error {
 		Type: "call", Time: timestamp(at), process: toProcess(r.Process),
 		Operation: r.Kind, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
 		HostNanoseconds: r.HostNanoseconds, WaitNanoseconds: r.WaitNanoseconds,
+		Kernels: r.Kernels, DeviceTime: r.DeviceNanoseconds,
 		Stack: toFrames(r.Stack),
 	})
 }

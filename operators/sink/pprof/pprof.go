@@ -243,10 +243,8 @@ func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
 		}
 	}
-	if s != gpu.Memory {
-		return column, nil
-	}
-	for _, t := range gpu.TensorTypes() {
+	more := map[gpu.Subject][]gpu.Type{gpu.Memory: gpu.TensorTypes(), gpu.Calls: gpu.DeviceTypes()}
+	for _, t := range more[s] {
 		for i, st := range in.SampleType {
 			if st.Type == t.String() && st.Unit == t.Unit() {
 				column[t] = i
@@ -300,6 +298,12 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		}
 		r.Launches, r.CopiedBytes = s.Value[column[gpu.Launches]], s.Value[column[gpu.Copied]]
 		r.WaitNanoseconds, r.HostNanoseconds = s.Value[column[gpu.Wait]], s.Value[column[gpu.HostTime]]
+		if at, has := column[gpu.DeviceTime]; has {
+			r.DeviceNanoseconds = s.Value[at]
+		}
+		if at, has := column[gpu.Kernels]; has {
+			r.Kernels = s.Value[at]
+		}
 	default:
 		r.Samples, r.Nanoseconds = s.Value[column[gpu.Samples]], s.Value[column[subject.Default()]]
 	}
