@@ -5,45 +5,23 @@
  * out or takes back, with the pool's totals; and before it fails. See README.md.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../../bpf/cuda_apis.h"
 #include "../simcuda/journal.h"
 #include "c10.h"
+#include "driver.h"
 #include "pool.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-#define MAX_DEVICES 16
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct pool pools[MAX_DEVICES];
 static uint64_t serial;
 static __thread uint64_t tag;
-
-static struct {
-	int (*init)(unsigned);
-	int (*retain)(void **, int);
-	int (*current)(void **);
-	int (*set)(void *);
-	int (*alloc)(uint64_t *, size_t);
-	int (*free)(uint64_t);
-	void *context[MAX_DEVICES];
-} driver;
-
-static void *need(void *library, const char *name)
-{
-	void *f = dlsym(library, name);
-
-	if (!f) {
-		fprintf(stderr, "simtorch: libcuda.so.1 has no %s\n", name);
-		abort();
-	}
-	return f;
-}
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
@@ -55,21 +33,13 @@ static void in_child(void)
 
 static void start(void)
 {
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	const char *settings = getenv("PYTORCH_CUDA_ALLOC_CONF");
+	bool is_expandable = settings && strstr(settings, "expandable_segments:True");
 
-	if (!library) {
-		fprintf(stderr, "simtorch: %s\n", dlerror());
-		abort();
-	}
-	driver.init = need(library, "cuInit");
-	driver.retain = need(library, "cuDevicePrimaryCtxRetain");
-	driver.current = need(library, "cuCtxGetCurrent");
-	driver.set = need(library, "cuCtxSetCurrent");
-	driver.alloc = need(library, "cuMemAlloc_v2");
-	driver.free = need(library, "cuMemFree_v2");
-	if (driver.init(0)) {
-		fprintf(stderr, "simtorch: cuInit failed\n");
-		abort();
+	driver_start();
+	for (int device = 0; device < MAX_DEVICES; device++) {
+		pools[device].device = device;
+		pools[device].is_expandable = is_expandable;
 	}
 	journal_setup(getenv("SIMTORCH_JOURNAL"), MAX_DEVICES, 0);
 	pthread_atfork(before_fork, after_fork, in_child);
@@ -77,26 +47,12 @@ static void start(void)
 
 static __attribute__((destructor)) void finish(void) { journal_flush(); }
 
-/*
- * Makes the device's primary context current where it is not, as a CUDAGuard does.
- * False: there is no such device.
- */
+/* Makes the device current. False: there is none. */
 static bool use(int device)
 {
-	void *current = NULL;
-
 	pthread_once(&once, start);
-	if (device < 0 || device >= MAX_DEVICES)
-		return false;
-	if (!driver.context[device] && driver.retain(&driver.context[device], device))
-		return false;
-	if (!driver.current(&current) && current == driver.context[device])
-		return true;
-	return !driver.set(driver.context[device]);
+	return driver_use(device);
 }
-
-static int take(uint64_t *pointer, uint64_t size) { return driver.alloc(pointer, size); }
-static int give(uint64_t pointer) { return driver.free(pointer); }
 
 static void note(enum journal_type type, int device, const struct block *b, uint64_t of, int result)
 {
@@ -109,8 +65,14 @@ static void note(enum journal_type type, int device, const struct block *b, uint
 		journal_write(&r);
 }
 
-/* Tags the calling thread's records in the journal. */
-EXPORTED void simtorch_tag(uint64_t value) { tag = value; }
+/* Tags the calling thread's records in the journal, and in that of simcuda. */
+EXPORTED void simtorch_tag(uint64_t value)
+{
+	pthread_once(&once, start);
+	tag = value;
+	if (driver.tag)
+		driver.tag(value);
+}
 
 /* A block of at least `size` bytes of the device's pool, for work of a stream (0 to 63);
  * NULL: out of memory. */
@@ -124,7 +86,7 @@ EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 	pthread_mutex_lock(&lock);
 	if (stream < POOL_STREAMS && use(device)) {
 		pool = &pools[device];
-		b = pool_out(pool, size, stream, take, give);
+		b = pool_out(pool, size, stream);
 		if (b) {
 			pointer = (void *)b->pointer;
 			b->serial = serial + 1;
@@ -200,9 +162,47 @@ EXPORTED uint64_t simtorch_empty_cache(int device)
 
 	pthread_mutex_lock(&lock);
 	if (use(device))
-		bytes = pool_trim(&pools[device], give);
+		bytes = pool_trim(&pools[device]);
 	pthread_mutex_unlock(&lock);
 	return bytes;
+}
+
+/*
+ * A graph is captured on the stream, as by torch.cuda.graph(): its blocks come from a
+ * private pool (1 to 63) until simtorch_end_capture(), and the segments of that stay
+ * reserved, whatever is in use of them, until simtorch_release_pool(). 0, or -1.
+ */
+EXPORTED int simtorch_begin_capture(int device, unsigned private, unsigned stream)
+{
+	int result = -1;
+
+	pthread_mutex_lock(&lock);
+	if (stream < POOL_STREAMS && private && private < POOL_PRIVATE && use(device) &&
+	    !pools[device].capturing) {
+		pools[device].capturing = private;
+		pools[device].captured_stream = stream;
+		pools[device].graphs |= 1ull << private;
+		result = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+EXPORTED void simtorch_end_capture(int device)
+{
+	pthread_mutex_lock(&lock);
+	if (use(device))
+		pools[device].capturing = 0;
+	pthread_mutex_unlock(&lock);
+}
+
+/* The graphs of the private pool are gone: what is free of it can be given back. */
+EXPORTED void simtorch_release_pool(int device, unsigned private)
+{
+	pthread_mutex_lock(&lock);
+	if (private && private < POOL_PRIVATE && use(device))
+		pools[device].graphs &= ~(1ull << private);
+	pthread_mutex_unlock(&lock);
 }
 
 /* As torch.cuda.memory_allocated() and memory_reserved(). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
+#include "driver.h"
 #include "pool.h"
 
 /* Sizes of PyTorch's CUDACachingAllocator (c10/cuda/CUDACachingAllocator.cpp, 2.6). */
@@ -32,8 +33,9 @@ static uint64_t segment_size(uint64_t size)
 	return round_up(size, LARGE_STEP);
 }
 
-static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size, unsigned stream,
-			 bool small)
+/* A block of the same segment as `like`. */
+static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size,
+			 const struct block *like)
 {
 	struct block *b = calloc(1, sizeof(*b));
 
@@ -41,11 +43,28 @@ static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size, uns
 		abort();
 	b->pointer = pointer;
 	b->size = size;
-	b->stream = stream;
-	b->small = small;
+	b->stream = like->stream;
+	b->private = like->private;
+	b->small = like->small;
+	b->expandable = like->expandable;
 	b->next = pool->blocks;
 	pool->blocks = b;
 	return b;
+}
+
+/* Leaves `size` bytes in `b`; the rest is a free block behind it. */
+static struct block *cut(struct pool *pool, struct block *b, uint64_t size)
+{
+	struct block *rest = add(pool, b->pointer + size, b->size - size, b);
+
+	rest->unmapped = b->unmapped;
+	rest->before = b;
+	rest->after = b->after;
+	if (b->after)
+		b->after->before = rest;
+	b->after = rest;
+	b->size = size;
+	return rest;
 }
 
 static void drop(struct pool *pool, struct block *gone)
@@ -60,69 +79,30 @@ static void drop(struct pool *pool, struct block *gone)
 
 static bool unused(const struct block *b) { return !b->serial && !b->used_by; }
 
-/* The smallest free block that is large enough, the lowest of equal ones. */
-static struct block *best(struct pool *pool, uint64_t size, unsigned stream)
+/* Both are for the same requests. */
+static bool alike(const struct block *a, const struct block *b)
 {
-	bool small = size <= SMALL_LIMIT;
+	return a->stream == b->stream && a->small == b->small && a->private == b->private;
+}
+
+/* The smallest free block that is large enough, the lowest of equal ones. */
+static struct block *best(struct pool *pool, uint64_t size, const struct block *like)
+{
 	struct block *found = NULL;
 
 	for (struct block *b = pool->blocks; b; b = b->next)
-		if (unused(b) && b->stream == stream && b->small == small && b->size >= size &&
+		if (unused(b) && !b->unmapped && alike(b, like) && b->size >= size &&
 		    (!found || b->size < found->size ||
 		     (b->size == found->size && b->pointer < found->pointer)))
 			found = b;
 	return found;
 }
 
-static struct block *segment(struct pool *pool, uint64_t size, unsigned stream, pool_take *take)
+static void reserved(struct pool *pool, uint64_t bytes)
 {
-	uint64_t bytes = segment_size(size), pointer;
-
-	if (take(&pointer, bytes))
-		return NULL;
 	pool->reserved += bytes;
 	if (pool->peak_reserved < pool->reserved)
 		pool->peak_reserved = pool->reserved;
-	return add(pool, pointer, bytes, stream, size <= SMALL_LIMIT);
-}
-
-struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream, pool_take *take,
-		       pool_give *give)
-{
-	struct block *b, *rest;
-
-	size = pool_rounded(size);
-	b = best(pool, size, stream);
-	if (!b)
-		b = segment(pool, size, stream, take);
-	if (!b && pool_trim(pool, give))
-		b = segment(pool, size, stream, take);
-	if (!b)
-		return NULL;
-	/* What is left over is a block of its own: at least 512 bytes of a small
-	 * segment, more than 1 MiB of a large one. */
-	if (b->size - size >= (b->small ? SMALLEST : SMALL_LIMIT + 1)) {
-		rest = add(pool, b->pointer + size, b->size - size, b->stream, b->small);
-		rest->before = b;
-		rest->after = b->after;
-		if (b->after)
-			b->after->before = rest;
-		b->after = rest;
-		b->size = size;
-	}
-	pool->allocated += b->size;
-	if (pool->peak_allocated < pool->allocated)
-		pool->peak_allocated = pool->allocated;
-	return b;
-}
-
-struct block *pool_find(struct pool *pool, uint64_t pointer)
-{
-	struct block *b = pool->blocks;
-
-	while (b && (b->pointer != pointer || !b->serial))
-		b = b->next;
-	return b;
 }
 
 /* Joins `b` with the free block behind it. */
@@ -130,7 +110,7 @@ static void join(struct pool *pool, struct block *b)
 {
 	struct block *after = b->after;
 
-	if (!after || !unused(after) || !unused(b))
+	if (!after || !unused(after) || !unused(b) || after->unmapped != b->unmapped)
 		return;
 	b->size += after->size;
 	b->after = after->after;
@@ -146,6 +126,101 @@ static void join_both(struct pool *pool, struct block *b)
 	join(pool, b);
 	if (before)
 		join(pool, before);
+}
+
+/* The free memory before addresses that have none yet. */
+static struct block *front(const struct block *b)
+{
+	return b->before && unused(b->before) && !b->before->unmapped ? b->before : NULL;
+}
+
+/* Addresses of an expandable segment, behind which there are enough with the free memory
+ * before them: the lowest; of a new segment where none has so many. */
+static struct block *addresses(struct pool *pool, uint64_t size, const struct block *like)
+{
+	struct block *found = NULL, fresh = *like;
+
+	for (struct block *b = pool->blocks; b; b = b->next)
+		if (b->unmapped && alike(b, like) &&
+		    b->size + (front(b) ? front(b)->size : 0) >= size &&
+		    (!found || b->pointer < found->pointer))
+			found = b;
+	if (found)
+		return found;
+	fresh.expandable = expandable_new(pool->device, like->small ? SMALL_SEGMENT : MEDIUM_SEGMENT);
+	if (!fresh.expandable)
+		return NULL;
+	found = add(pool, fresh.expandable->base, fresh.expandable->bytes, &fresh);
+	found->unmapped = true;
+	return found;
+}
+
+/* Maps as many pieces as a block of that size needs. */
+static struct block *expand(struct pool *pool, uint64_t size, const struct block *like)
+{
+	struct block *b = addresses(pool, size, like), *before;
+	uint64_t bytes;
+
+	if (!b)
+		return NULL;
+	before = front(b);
+	bytes = round_up(size - (before ? before->size : 0), b->expandable->piece);
+	if (bytes > b->size || expandable_map(b->expandable, b->pointer, bytes))
+		return NULL;
+	reserved(pool, bytes);
+	if (b->size > bytes)
+		cut(pool, b, bytes);
+	b->unmapped = false;
+	if (!before)
+		return b;
+	join(pool, before);
+	return before;
+}
+
+static struct block *segment(struct pool *pool, uint64_t size, const struct block *like)
+{
+	uint64_t bytes = segment_size(size), pointer;
+
+	if (pool->is_expandable)
+		return expand(pool, size, like);
+	if (driver.alloc(&pointer, bytes))
+		return NULL;
+	reserved(pool, bytes);
+	return add(pool, pointer, bytes, like);
+}
+
+struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream)
+{
+	struct block *b, like = {.stream = stream};
+
+	size = pool_rounded(size);
+	like.small = size <= SMALL_LIMIT;
+	if (pool->capturing && stream == pool->captured_stream)
+		like.private = pool->capturing;
+	b = best(pool, size, &like);
+	if (!b)
+		b = segment(pool, size, &like);
+	if (!b && pool_trim(pool))
+		b = segment(pool, size, &like);
+	if (!b)
+		return NULL;
+	/* What is left over is a block of its own: at least 512 bytes of a small segment
+	 * or an expandable one, more than 1 MiB of a large one. */
+	if (b->size - size >= (b->small || b->expandable ? SMALLEST : SMALL_LIMIT + 1))
+		cut(pool, b, size);
+	pool->allocated += b->size;
+	if (pool->peak_allocated < pool->allocated)
+		pool->peak_allocated = pool->allocated;
+	return b;
+}
+
+struct block *pool_find(struct pool *pool, uint64_t pointer)
+{
+	struct block *b = pool->blocks;
+
+	while (b && (b->pointer != pointer || !b->serial))
+		b = b->next;
+	return b;
 }
 
 void pool_back(struct pool *pool, struct block *b)
@@ -172,18 +247,56 @@ void pool_synchronize(struct pool *pool, unsigned stream)
 	}
 }
 
-uint64_t pool_trim(struct pool *pool, pool_give *give)
+/* Takes the whole pieces of a free block of an expandable segment away, and the segment
+ * where nothing else is in it: bytes. Other blocks may be gone from the list then. */
+static uint64_t shrink(struct pool *pool, struct block *b)
 {
-	uint64_t bytes = 0;
+	struct expandable *e = b->expandable;
+	uint64_t from = e->base + round_up(b->pointer - e->base, e->piece);
+	uint64_t end = (b->pointer + b->size - e->base) / e->piece * e->piece + e->base;
+	uint64_t bytes = end > from ? end - from : 0;
+
+	if (!bytes)
+		return 0;
+	expandable_unmap(e, from, bytes);
+	if (b->pointer < from)
+		b = cut(pool, b, from - b->pointer);
+	if (b->size > bytes)
+		cut(pool, b, bytes);
+	b->unmapped = true;
+	pool->reserved -= bytes;
+	if (b->before && b->before->unmapped)
+		b = b->before;
+	join(pool, b);
+	join(pool, b);
+	if (b->size == e->bytes) {
+		expandable_free(e);
+		drop(pool, b);
+	}
+	return bytes;
+}
+
+uint64_t pool_trim(struct pool *pool)
+{
+	uint64_t bytes = 0, less;
 	struct block *next;
 
 	for (struct block *b = pool->blocks; b; b = next) {
 		next = b->next;
-		if (!unused(b) || b->before || b->after || give(b->pointer))
+		if (!unused(b) || b->unmapped || pool->graphs >> b->private & 1)
+			continue;
+		if (b->expandable) {
+			less = shrink(pool, b);
+			bytes += less;
+			if (less)
+				next = pool->blocks; /* joined ones are gone from the list */
+			continue;
+		}
+		if (b->before || b->after || driver.free(b->pointer))
 			continue;
 		bytes += b->size;
+		pool->reserved -= b->size;
 		drop(pool, b);
 	}
-	pool->reserved -= bytes;
 	return bytes;
 }

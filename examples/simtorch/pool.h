@@ -10,14 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "expandable.h"
+
 #define POOL_STREAMS 64
+#define POOL_PRIVATE 64 /* numbers of private pools: from 1 to one less */
 
 struct block {
 	uint64_t pointer, size;
 	uint64_t serial; /* of the journal's record; 0: free */
 	uint64_t used_by; /* bit s: stream s was told to use it, and may still */
 	unsigned stream; /* of the segment: blocks go to requests of this stream only */
+	unsigned private; /* of the segment: number of the private pool, 0: of none */
 	bool small;	 /* of a segment for blocks up to 1 MiB */
+	bool unmapped;	 /* addresses of an expandable segment without memory */
+	struct expandable *expandable; /* the segment, where it is one */
 	struct block *before, *after; /* in the same segment, by address */
 	struct block *next;	      /* of the pool's list, in no order */
 };
@@ -26,19 +32,18 @@ struct pool {
 	struct block *blocks;
 	uint64_t allocated, reserved; /* bytes handed out, and taken from the driver */
 	uint64_t peak_allocated, peak_reserved;
+	uint64_t graphs; /* bit n: a graph keeps private pool n */
+	unsigned capturing, captured_stream; /* private pool of requests of that stream */
+	int device;
+	bool is_expandable; /* new segments are */
 };
-
-/* What the driver is asked by: 0 or a CUresult. */
-typedef int pool_take(uint64_t *pointer, uint64_t size);
-typedef int pool_give(uint64_t pointer);
 
 /* Bytes of the block that a request gets at least. */
 uint64_t pool_rounded(uint64_t size);
 /* A block of at least `size` bytes for work of a stream (below POOL_STREAMS), taken out of
  * a free one or a new segment; NULL: the driver has none, and what was cached has been
  * given back to it. */
-struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream, pool_take *take,
-		       pool_give *give);
+struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream);
 /* The block that was handed out at this address; NULL: none. */
 struct block *pool_find(struct pool *pool, uint64_t pointer);
 /* Takes a block back and joins it with free neighbours; one that another stream uses
@@ -46,7 +51,8 @@ struct block *pool_find(struct pool *pool, uint64_t pointer);
 void pool_back(struct pool *pool, struct block *block);
 /* All work of the stream is done. */
 void pool_synchronize(struct pool *pool, unsigned stream);
-/* Gives segments without a block in use back to the driver: bytes. */
-uint64_t pool_trim(struct pool *pool, pool_give *give);
+/* Gives segments without a block in use, and pieces of expandable ones, back to the
+ * driver, but for those of private pools that a graph keeps: bytes. */
+uint64_t pool_trim(struct pool *pool);
 
 #endif

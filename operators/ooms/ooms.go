@@ -20,6 +20,8 @@ import (
 
 const (
 	dataSource = "ooms"
+	// poolAPI is the api of an event of PyTorch's pool (bpf/oom.h).
+	poolAPI = "torch"
 	// priority is behind the operator that names stacks and holders (50).
 	priority = 9900
 	// maxLines bounds the summary, maxGroups the memory for a process that
@@ -38,7 +40,15 @@ type Failure struct {
 }
 
 // Pool is what PyTorch had reserved of a device and handed out of that.
-type Pool struct{ AllocatedBytes, ReservedBytes uint64 }
+type Pool struct {
+	AllocatedBytes, ReservedBytes uint64
+	// Refused is the driver's function that refused the process last before, since the
+	// pool refused; "": none did, though the driver is what a pool asks first.
+	Refused string
+}
+
+// expandableAPI is what only expandable segments ask the driver by.
+const expandableAPI = "cuMemCreate"
 
 // why says what a request failed of, as far as the two totals prove it; "" for a pool
 // that had nothing reserved.
@@ -48,12 +58,35 @@ func (p Pool) why(requested uint64) string {
 	}
 	unused := p.ReservedBytes - min(p.AllocatedBytes, p.ReservedBytes)
 	text := fmt.Sprintf("PyTorch's pool uses %s of its %s", profile.FormatBytes(int64(p.AllocatedBytes)), profile.FormatBytes(int64(p.ReservedBytes)))
-	if unused >= requested {
-		// Segments without a block in use had been given back before.
-		return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)",
-			profile.FormatBytes(int64(unused)))
+	rest := profile.FormatBytes(int64(unused))
+	switch {
+	case p.Refused == "":
+		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
+	case unused < requested:
+		return text + ", and the driver had no more"
+	case p.Refused == expandableAPI:
+		return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small, though expandable segments are on, or kept for other streams or CUDA graphs", rest)
 	}
-	return text + ", and the driver had no more"
+	// Segments without a block in use had been given back before, but for private pools'.
+	return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that), or kept for other streams or CUDA graphs", rest)
+}
+
+// refusals remembers by pid which function of the driver refused last. It is used by
+// one subscriber at a time.
+type refusals map[uint32]string
+
+// before gives what refused a process before its pool did, and notes what the driver
+// refuses. Events come in their order.
+func (r refusals) before(pid uint32, api string) string {
+	if api == poolAPI {
+		defer delete(r, pid)
+		return r[pid]
+	}
+	if len(r) >= maxGroups {
+		clear(r)
+	}
+	r[pid] = api
+	return ""
 }
 
 // group is what counts as the same failure again.
@@ -205,14 +238,19 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	requested, inuse := number("requested_bytes"), number("inuse_bytes")
 	allocated, reserved := number("pool_allocated_bytes"), number("pool_reserved_bytes")
 	pid := i.source.GetField("proc.pid")
+	var mu sync.Mutex
+	refused := refusals{}
 	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := Failure{
 			Comm: comm(d), API: call(d), Error: reason(d), Frame: frame(d), Holders: holders(d),
-			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{allocated(d), reserved(d)},
+			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{AllocatedBytes: allocated(d), ReservedBytes: reserved(d)},
 		}
 		if pid != nil {
 			f.PID, _ = pid.Uint32(d)
 		}
+		mu.Lock()
+		f.Pool.Refused = refused.before(f.PID, f.API)
+		mu.Unlock()
 		i.log.Add(f)
 		return nil
 	}, priority)

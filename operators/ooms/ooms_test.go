@@ -40,11 +40,37 @@ func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
 	require.Equal(t, "1005 more allocations failed elsewhere: see --jsonl-out", lines[maxLines])
 }
 
-// The totals prove fragmentation where more is unused than was asked for.
+// The totals, and what the driver was asked for before, say what a request failed of.
 func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Empty(t, Pool{}.why(1))
-	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more",
-		Pool{AllocatedBytes: 900 << 20, ReservedBytes: 1 << 30}.why(200<<20))
-	require.Contains(t, Pool{AllocatedBytes: 400 << 20, ReservedBytes: 1 << 30}.why(64<<20),
-		"PyTorch's pool uses 400 MiB of its 1.00 GiB: the 624 MiB that it does not use are in pieces that are too small (fragmentation;")
+	pool := func(allocated uint64, refused string) Pool {
+		return Pool{AllocatedBytes: allocated << 20, ReservedBytes: 1 << 30, Refused: refused}
+	}
+	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more", pool(900, "cuMemAlloc_v2").why(200<<20))
+	cut := pool(400, "cuMemAlloc_v2").why(64 << 20)
+	require.Contains(t, cut, "PyTorch's pool uses 400 MiB of its 1.00 GiB: the 624 MiB that it does not use are in pieces that are too small (fragmentation;")
+	require.Contains(t, cut, "expandable segments or max_split_size_mb")
+
+	// Expandable segments are not proposed to who has them.
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1.00 GiB: the 624 MiB that it does not use are in pieces that are too small,"+
+		" though expandable segments are on, or kept for other streams or CUDA graphs", pool(400, "cuMemCreate").why(64<<20))
+	require.Contains(t, pool(900, "cuMemCreate").why(200<<20), "and the driver had no more")
+
+	limit := "and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
+	require.Contains(t, pool(900, "").why(200<<20), limit)
+	require.Contains(t, pool(400, "").why(64<<20), limit)
+}
+
+func TestWhatTheDriverRefusedBeforeIsOfTheSameProcess(t *testing.T) {
+	r := refusals{}
+	require.Empty(t, r.before(1, "cuMemCreate"))
+	require.Empty(t, r.before(2, "torch"))
+	require.Empty(t, r.before(2, "cuMemAlloc_v2"))
+	require.Equal(t, "cuMemCreate", r.before(1, "torch"))
+	require.Empty(t, r.before(1, "torch"), "that was of the failure before")
+	require.Equal(t, "cuMemAlloc_v2", r.before(2, "torch"))
+	for pid := range uint32(3 * maxGroups) {
+		r.before(pid, "cuMemAlloc_v2")
+	}
+	require.LessOrEqual(t, len(r), maxGroups)
 }

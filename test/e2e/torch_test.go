@@ -231,3 +231,82 @@ func TestAnOOMOfThePoolSaysThatItIsCutUp(t *testing.T) {
 	require.Regexp(t, `torch of 64\.0 MiB at next_batch .*fragments\.py:\d+\).*PyTorch's pool uses .* in pieces that are too small \(fragmentation`, r.errors())
 	t.Log(r.errors())
 }
+
+// Whose segments are expandable already is not told to make them so: here each piece of
+// memory has a sequence in it, which no addresses mend.
+func TestAnOOMWithExpandableSegmentsDoesNotProposeThem(t *testing.T) {
+	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+	pid := s.cmd.Process.Pid
+	r := start(t, "--pid", fmt.Sprint(pid))
+	r.waitTorch(s)
+	_, err := io.WriteString(s.in, "\n")
+	require.NoError(t, err)
+	s.wait("out of memory")
+	cache := lineOf(t, "fragments.py", "cache_sequences", "pointer = malloc(0, size")
+	r.waitRows("both layers", pid, func(rows []row) bool {
+		kinds := map[string]uint64{}
+		for _, x := range rows {
+			if x.Frame == cache {
+				kinds[x.Kind] += x.InuseBytes
+			}
+		}
+		// The pieces that the sequences needed, and the long ones that are left.
+		return len(kinds) == 2 && kinds["vmm"] > 900<<20 && kinds["tensor"] > 500<<20 && kinds["tensor"] < kinds["vmm"]-300<<20
+	})
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+	require.Empty(t, r.lost())
+	require.Regexp(t, `cuMemCreate of 20\.0 MiB at next_batch`, r.errors())
+	require.Regexp(t, `torch of 64\.0 MiB at next_batch .* in pieces that are too small, though expandable segments are on`, r.errors())
+	require.NotContains(t, r.errors(), "are made for that")
+	t.Log(r.errors())
+}
+
+// What CUDA graphs keep of a private pool is the driver's row of the line that captured
+// them, with no tensor in it, until the graphs are gone; an OOM meanwhile says so.
+func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
+	s := startServer(t, "graphs.py", "SIMCUDA_CAPACITY=1GiB")
+	pid := s.cmd.Process.Pid
+	r := start(t, "--pid", fmt.Sprint(pid))
+	r.waitTorch(s)
+	captured := lineOf(t, "graphs.py", "capture.<locals>.<listcomp>", "held = [malloc")
+	const mib = 1 << 20
+	kept := func(device uint64) func([]row) bool {
+		return func(rows []row) bool {
+			kinds := map[string]uint64{}
+			for _, x := range rows {
+				if x.Frame == captured || strings.HasPrefix(x.Frame, "capture (") { // 3.12 has no frame for a comprehension
+					kinds[x.Kind] += x.InuseBytes
+				}
+			}
+			tensors, seen := kinds["tensor"]
+			return seen && tensors == 0 && kinds["device"] == device
+		}
+	}
+	_, err := io.WriteString(s.in, "\n")
+	require.NoError(t, err)
+	s.wait("out of memory")
+	r.waitRows("what the graphs keep", pid, kept(6*96*mib))
+	var event oom
+	r.wait("the event", func() bool {
+		for _, o := range r.ooms {
+			if o.API == "torch" {
+				event = o
+			}
+		}
+		return event.API != ""
+	})
+	require.EqualValues(t, 500*mib, event.RequestedBytes)
+	require.EqualValues(t, 1*mib, event.PoolAllocatedBytes)
+	require.EqualValues(t, (2+6*96)*mib, event.PoolReservedBytes)
+	require.Empty(t, event.Holders, "no tensor is held but the one from before attach")
+	_, err = io.WriteString(s.in, "\n")
+	require.NoError(t, err)
+	s.wait("fits")
+	r.waitRows("nothing is kept", pid, kept(0))
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+	require.Empty(t, r.lost())
+	require.Regexp(t, `PyTorch's pool uses 1\.00 MiB of its 578 MiB: .* or kept for other streams or CUDA graphs`, r.errors())
+	t.Log(r.errors())
+}

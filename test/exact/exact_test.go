@@ -99,9 +99,15 @@ func frames(python []stack.Frame) []compare.Frame {
 
 func expected(t *testing.T, dir string, exited bool) []compare.Row {
 	t.Helper()
-	journals, err := journal.ReadDir(dir)
+	return expectedOf(t, dir, dir, exited)
+}
+
+// expectedOf is what journals and the stacks of their tags come to.
+func expectedOf(t *testing.T, journalDir, truthDir string, exited bool) []compare.Row {
+	t.Helper()
+	journals, err := journal.ReadDir(journalDir)
 	require.NoError(t, err)
-	truth, err := compare.ReadTruth(dir)
+	truth, err := compare.ReadTruth(truthDir)
 	require.NoError(t, err)
 	rows, err := compare.Expected(journals, truth, compare.Options{Exited: exited, MaxFrames: 128})
 	require.NoError(t, err)

@@ -8,6 +8,9 @@ blocks of one thread also from another one, and write down who did what (truth.p
 
     tensors.py --c10-cuda build/simtorch/libc10_cuda.so --out DIR [--calls 100000]
 
+With --graphs some of the blocks come from private pools, as while CUDA graphs are
+captured; with --trim the cache is given back now and then.
+
 With --hold the workload prints {"holding": [pid]} when all calls are made, and ends
 when a line arrives on its standard input.
 """
@@ -35,6 +38,8 @@ def arguments():
     a.add_argument("--streams", type=int, default=4, help="of each device")
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--live", type=int, default=3000, help="blocks in use at once, about")
+    a.add_argument("--graphs", action="store_true")
+    a.add_argument("--trim", action="store_true")
     a.add_argument("--hold", action="store_true")
     return a.parse_args()
 
@@ -53,9 +58,24 @@ class Thread(threading.Thread):
     def stream(self):
         return self.rng.randrange(self.options.streams)
 
+    def graphs(self):
+        """Begins or ends a capture, or lets the graphs of a private pool go."""
+        lib, device, private = self.driver.lib, self.rng.randrange(self.options.devices), self.rng.randrange(1, 4)
+        what = self.rng.randrange(3)
+        if what == 0:
+            lib.simtorch_begin_capture(device, private, self.stream())
+        elif what == 1:
+            lib.simtorch_end_capture(device)
+        else:
+            lib.simtorch_release_pool(device, private)
+
     def run(self):
         lib = self.driver.lib
         for _ in range(self.options.calls // self.options.threads):
+            if self.options.graphs and self.rng.random() < 0.05:
+                self.graphs()
+            if self.options.trim and self.rng.random() < 0.01:
+                lib.simtorch_empty_cache(self.rng.randrange(self.options.devices))
             with self.lock:  # what is taken out here, only this thread gives back
                 held = None
                 if self.shared and self.rng.random() < len(self.shared) / self.options.live / 2:
@@ -83,6 +103,7 @@ def main():
     driver = truth.Driver(options.c10_cuda, options.out, tag="simtorch_tag")
     driver.lib.simtorch_malloc.restype = ctypes.c_void_p
     driver.lib.simtorch_malloc_on.restype = ctypes.c_void_p
+    driver.lib.simtorch_empty_cache.restype = ctypes.c_uint64
     lock, shared = threading.Lock(), []
     threads = [Thread(options, driver, i, shared, lock) for i in range(options.threads)]
     for t in threads:

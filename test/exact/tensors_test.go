@@ -138,6 +138,44 @@ func TestTensorsAreExact(t *testing.T) {
 	}
 }
 
+// Both layers at once, each to the byte by its own journal, however the pool takes memory
+// from the driver: in segments, or piece by piece into addresses (expandable segments),
+// with private pools of CUDA graphs, and gives it back.
+func TestBothLayersAreExactAndToldApart(t *testing.T) {
+	for name, c := range map[string]struct{ settings, kind string }{
+		"segments":            {"", "device"},
+		"expandable segments": {"garbage_collection_threshold:0.8,expandable_segments:True", "vmm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr, dir, cmd := tensors(t, "", 20000)
+			below := t.TempDir()
+			cmd.Args = append(cmd.Args, "--graphs", "--trim")
+			cmd.Env = append(cmd.Env, "PYTORCH_CUDA_ALLOC_CONF="+c.settings, "SIMCUDA_JOURNAL="+below)
+			hold(t, cmd, func() {
+				want := expected(t, dir, false)
+				requireEqual(t, "tensors alive, by stack", want, kinds(got(tr.Rows()), true))
+				driver := expectedOf(t, below, dir, false)
+				requireEqual(t, "the driver's memory alive, by stack", driver, kinds(got(tr.Rows()), false))
+				total := compare.Total(driver)
+				t.Logf("tensors %+v\nof the driver's %+v", compare.Total(want), total)
+				require.Greater(t, total.FreedObjects, int64(10), "nothing was given back to the driver")
+				for _, r := range driver {
+					require.Equal(t, c.kind, r.Kind)
+				}
+				var allocated, reserved uint64
+				for _, p := range pools(t, tr) {
+					allocated, reserved = allocated+p.Allocated, reserved+p.Reserved
+				}
+				require.EqualValues(t, compare.Total(want).InUseBytes, allocated)
+				require.EqualValues(t, total.InUseBytes, reserved, "what the pool counts is what the driver gave")
+			})
+			requireEqual(t, "tensors exited, by stack", expected(t, dir, true), kinds(got(tr.Rows()), true))
+			requireEqual(t, "the driver's memory exited, by stack", expectedOf(t, below, dir, true), kinds(got(tr.Rows()), false))
+			require.Empty(t, tr.Drops())
+		})
+	}
+}
+
 // Sums of sampled blocks are estimates whose error is stated: with a mean distance of m
 // bytes the variance of a sum over blocks of s bytes is Σ s² (1 − p)/p, which is less than
 // m Σ s, as (1 − p)/p = 1/(e^(s/m) − 1) < m/s. Two standard deviations are stated
