@@ -159,6 +159,7 @@ int device_correlation(struct pt_regs *ctx)
 struct device_event {
 	gadget_timestamp timestamp_raw; /* when it was told of */
 	__u64 start_device_ns, end_device_ns; /* of CUPTI's clock */
+	__u64 told_boot_ns;	 /* when it was told of */
 	__u64 launch_boot_ns;	 /* when its launch was called; 0: not seen */
 	struct gadget_process proc; /* of the launch, where it was seen */
 	__u64 process;
@@ -193,7 +194,7 @@ static __noinline int device_send(struct device_kernel *k, const struct row_key 
 		return 0;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
-	e->timestamp_raw = bpf_ktime_get_boot_ns();
+	e->timestamp_raw = e->told_boot_ns = bpf_ktime_get_boot_ns();
 	e->start_device_ns = k->start;
 	e->end_device_ns = k->end;
 	gadget_process_populate(&e->proc);

@@ -252,6 +252,13 @@ func (i *instance) subscribeEvents(gc operators.GadgetContext, sources map[strin
 			return err
 		}
 	}
+	if kernels := sources[deviceEvents]; kernels != nil {
+		f := &fields{ds: kernels}
+		read := bindKernels(f, s)
+		if err := i.each(f, func(d datasource.Data) { i.rec.ran(read(d)) }); err != nil {
+			return err
+		}
+	}
 	if host := sources[hostEvents]; host != nil && len(i.with) > 0 {
 		f := &fields{ds: host}
 		read := bindHost(f, s)

@@ -56,6 +56,8 @@ type recorder struct {
 	gaps   *idle.Gaps // nil: not asked for
 	places int        // of gaps, that are told
 	lost   map[string]uint64
+
+	kernels kernels
 }
 
 // open begins the files.
@@ -133,6 +135,7 @@ func (r *recorder) drop(reason string, count uint64) { r.lost[reason] = count }
 // case that we are killed.
 func (r *recorder) tick(now uint64, log logger) {
 	r.merge.Until(now - min(now, windowNS))
+	r.drawKernels()
 	r.weaver.Tick(now - min(now, windowNS))
 	if r.lines != nil {
 		if err := r.lines.Flush(); err != nil && !r.ended {
@@ -170,6 +173,8 @@ func (r *recorder) losses() map[string]uint64 {
 // close ends the files.
 func (r *recorder) close(log logger) error {
 	r.merge.Until(^uint64(0))
+	r.drawKernels()
+	r.kernels.tell(log)
 	r.weaver.End()
 	r.tick(bootNow(), log)
 	if r.gaps != nil {

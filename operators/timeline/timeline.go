@@ -82,7 +82,7 @@ var sizes = map[string]uint32{
 var operationSizes = map[string]uint32{"operation_ring": 16 << 20}
 
 // ringMaps are those whose readers wait to be woken (bpf/ring_wake.h).
-var ringMaps = []string{"calls_ring", "host_ring", "operation_ring"}
+var ringMaps = []string{"calls_ring", "host_ring", "operation_ring", "device_ring"}
 
 const (
 	// wakeInterval is for how long events wait in a ring.

@@ -9,6 +9,9 @@
 //	  block, shared_bytes, device (CUDA ordinal of the current context's, where it is
 //	  known), stream (hex; 1 the default one, 2 that of the thread), bytes, direction,
 //	  error, stack (hex id)
+//	kernel: what the GPU ran, with --device-times: time … comm as above, launch_boot_ns
+//	  (of its launch; absent, it was not seen), function (that launched it), kernel,
+//	  device, gpu_stream and graph (as CUPTI numbers them), node, correlation, stack
 //	ran, slept, syscall, sample: time … comm as above; cpu; reason, wchan; call,
 //	  file, result, bytes; stack
 //	resident: time … comm, file_bytes, anon_bytes: resident memory, from events

@@ -180,7 +180,7 @@ $("search").addEventListener("input", () => { search(); writeFragment(); });
 $("search").addEventListener("keydown", e => { if (e.key === "Escape") { e.target.value = ""; search(); writeFragment(); e.target.blur(); } });
 
 const words = {
-  python: "Python function", launch: "kernel launch", copy: "copy", memset: "memset", wait: "wait", load: "module load",
+  python: "Python function", launch: "kernel launch", kernel: "kernel on the GPU", copy: "copy", memset: "memset", wait: "wait", load: "module load",
   span: "library call", nccl: "NCCL", cpu: "on CPU", "off-cpu": "off CPU", syscall: "system call", call: "other call",
 };
 function legend() {

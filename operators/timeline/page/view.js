@@ -10,6 +10,7 @@ const barHeight = 18, headHeight = 26, counterHeight = 42, trackGap = 8;
 // Hue, saturation, lightness in the light and in the dark.
 const paints = {
   python: [[212, 72, 80], [212, 48, 38]], launch: [[152, 52, 66], [152, 44, 34]],
+  kernel: [[96, 56, 62], [96, 46, 34]],
   copy: [[34, 92, 70], [30, 66, 40]], memset: [[48, 80, 68], [46, 56, 36]],
   wait: [[354, 72, 80], [354, 46, 42]], load: [[276, 52, 80], [276, 34, 44]],
   span: [[184, 46, 72], [184, 40, 34]], nccl: [[322, 62, 80], [322, 40, 44]],
@@ -253,7 +254,7 @@ function drawOverview() {
 
 function measure(width) {
   const busy = new Float64Array(width + 1), scale = width / Math.max(data.length, 1);
-  const submits = new Set(["launch", "copy", "memset"].map(w => data.categories.indexOf(w)));
+  const submits = new Set(["launch", "kernel", "copy", "memset"].map(w => data.categories.indexOf(w)));
   for (const t of tracks) for (const row of t.rows) for (let i = 0; i < row.length; i++) {
     if (submits.size && !submits.has(row.category[i])) continue;
     const first = Math.floor(row.from[i] * scale), last = Math.min(Math.floor(row.to[i] * scale), width);

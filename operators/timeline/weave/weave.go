@@ -51,7 +51,8 @@ type Weaver struct {
 	stacks    map[uint64]uint64 // id in the kernel → number in the file
 	clock     uint64            // counts events, for what is least recently used
 	pairs     map[pairKey]end   // of which the other one has not come
-	free      uint32            // tracks of streams so far
+	arrowed   map[launchKey]bool
+	free      uint32 // tracks of streams so far
 	arrows    uint64
 	order     int
 	args      [11]track.Arg
