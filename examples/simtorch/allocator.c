@@ -21,6 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct pool pools[MAX_DEVICES];
 static uint64_t serial;
+static bool is_async; /* backend:cudaMallocAsync: the driver's pool, and no report */
 static __thread uint64_t tag;
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
@@ -36,6 +37,7 @@ static void start(void)
 	const char *settings = getenv("PYTORCH_CUDA_ALLOC_CONF");
 	bool is_expandable = settings && strstr(settings, "expandable_segments:True");
 
+	is_async = settings && strstr(settings, "backend:cudaMallocAsync");
 	driver_start();
 	for (int device = 0; device < MAX_DEVICES; device++) {
 		pools[device].device = device;
@@ -84,7 +86,12 @@ EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 	void *pointer = NULL;
 
 	pthread_mutex_lock(&lock);
-	if (stream < POOL_STREAMS && use(device)) {
+	if (stream < POOL_STREAMS && use(device) && is_async) {
+		uint64_t address;
+
+		if (!driver.alloc_async(&address, pool_rounded(size), NULL))
+			pointer = (void *)address;
+	} else if (stream < POOL_STREAMS && use(device)) {
 		pool = &pools[device];
 		b = pool_out(pool, size, stream);
 		if (b) {
@@ -141,6 +148,12 @@ EXPORTED int simtorch_free(int device, void *pointer)
 	uint64_t size;
 
 	pthread_mutex_lock(&lock);
+	if (use(device) && is_async) {
+		int err = driver.free_async((uint64_t)pointer, NULL);
+
+		pthread_mutex_unlock(&lock);
+		return err ? -1 : 0;
+	}
 	if (use(device)) {
 		pool = &pools[device];
 		b = pool_find(pool, (uint64_t)pointer);

@@ -34,6 +34,8 @@ void driver_start(void)
 	driver.total = need(library, "cuDeviceTotalMem_v2");
 	driver.alloc = need(library, "cuMemAlloc_v2");
 	driver.free = need(library, "cuMemFree_v2");
+	driver.alloc_async = need(library, "cuMemAllocAsync");
+	driver.free_async = need(library, "cuMemFreeAsync");
 	driver.reserve = need(library, "cuMemAddressReserve");
 	driver.unreserve = need(library, "cuMemAddressFree");
 	driver.create = need(library, "cuMemCreate");

@@ -20,6 +20,8 @@ extern struct driver {
 	int (*total)(size_t *, int);
 	int (*alloc)(uint64_t *, size_t);
 	int (*free)(uint64_t);
+	int (*alloc_async)(uint64_t *, size_t, void *);
+	int (*free_async)(uint64_t, void *);
 	int (*reserve)(uint64_t *, size_t, size_t, uint64_t, unsigned long long);
 	int (*unreserve)(uint64_t, size_t);
 	int (*create)(uint64_t *, size_t, const CUmemAllocationProp *, unsigned long long);

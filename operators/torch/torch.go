@@ -44,11 +44,22 @@ const (
 	poolsSource = "pools"
 )
 
+// Config of the operator.
+type Config struct {
+	// ProcFS is the host's procfs; default /proc.
+	ProcFS string
+}
+
 // Operator implements operators.DataOperator.
-type Operator struct{}
+type Operator struct{ cfg Config }
 
 // New returns the operator, to be registered by main.
-func New() *Operator { return &Operator{} }
+func New(cfg Config) *Operator {
+	if cfg.ProcFS == "" {
+		cfg.ProcFS = "/proc"
+	}
+	return &Operator{cfg}
+}
 
 func (*Operator) Name() string              { return Name }
 func (*Operator) Priority() int             { return Priority }
@@ -65,14 +76,14 @@ func (*Operator) InstanceParams() api.Params {
 }
 
 // InstantiateDataOperator takes part where a gadget with the pools runs.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if _, err := ig.MapSpec(gc, samplingMap); err != nil {
 		if errors.Is(err, ig.ErrAbsent) {
 			return nil, nil
 		}
 		return nil, err
 	}
-	i := &instance{automatic: true}
+	i := &instance{automatic: true, procFS: o.cfg.ProcFS}
 	switch values[paramTorch] {
 	case "off":
 		ig.SkipLibrary(gc, library)
@@ -100,6 +111,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 }
 
 type instance struct {
+	procFS    string
 	automatic bool
 	sampling  *ebpf.Map
 	pools     *ebpf.Map
@@ -171,6 +183,9 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 		return errors.Join(cached.PutUint64(d, rest), unused.PutString(d, table.Share(rest, all)))
 	}, subscription)
 }
+
+// PreStart subscribes to what the operator attach tells of: by now it is there.
+func (i *instance) PreStart(gc operators.GadgetContext) error { return i.watchBackends(gc) }
 
 // Start finds the maps, which are there once the programs are loaded.
 func (i *instance) Start(gc operators.GadgetContext) error {

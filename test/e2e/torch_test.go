@@ -310,3 +310,29 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 	require.Regexp(t, `PyTorch's pool uses 1\.00 MiB of its 578 MiB: .* or kept for other streams or CUDA graphs`, r.errors())
 	t.Log(r.errors())
 }
+
+// Without a pool of PyTorch's own, the tensors are the driver's rows of the same lines; that
+// kind tensor is empty is explained.
+func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
+	s := startServer(t, "serve.py", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync")
+	pid := s.cmd.Process.Pid
+	r := start(t, "--pid", fmt.Sprint(pid))
+	r.waitTorch(s)
+	s.request()
+	frame := lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] =")
+	rows := r.waitRows("the cache", pid, func(rows []row) bool {
+		var sum uint64
+		for _, x := range rows {
+			if x.Frame == frame && x.Kind == "pool" {
+				sum += x.InuseBytes
+			}
+		}
+		return sum == (26+14)<<20
+	})
+	for _, x := range rows {
+		require.NotEqual(t, "tensor", x.Kind)
+	}
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] runs with backend:cudaMallocAsync: it has no pool of its own", pid))
+}

@@ -84,7 +84,7 @@ func Own(cfg Config) []operators.DataOperator {
 	resolver := symbols.NewResolver(maps)
 	return []operators.DataOperator{
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
-		torch.New(),
+		torch.New(torch.Config{ProcFS: host.HostProcFs}),
 		devicetimes.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),

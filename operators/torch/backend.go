@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+)
+
+// PyTorch reads its settings from the environment, once, when its allocator is first
+// used: c10/cuda/CUDAAllocatorConfig.cpp. The first name is of 2.9 and newer.
+var settingsNames = []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
+
+const uncachedName = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+
+// withoutPool says why PyTorch of a process with this environment (NAME=value, each ended
+// by NUL) has no pool whose blocks could be followed; "" where it has.
+func withoutPool(environ []byte) string {
+	uncached, async := false, false
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		name, value, _ := strings.Cut(string(entry), "=")
+		uncached = uncached || name == uncachedName
+		for _, n := range settingsNames {
+			if name != n {
+				continue
+			}
+			for setting := range strings.SplitSeq(value, ",") {
+				async = async || strings.ReplaceAll(setting, " ", "") == "backend:cudaMallocAsync"
+			}
+		}
+	}
+	switch {
+	case uncached:
+		return uncachedName + ": it asks the driver for each tensor, which are the rows of kind device"
+	case async:
+		return "backend:cudaMallocAsync: it has no pool of its own, and its tensors are the rows of kind pool, which is the driver's"
+	}
+	return ""
+}
+
+// watchBackends tells, once for each process whose PyTorch was found, where there is no
+// pool to follow: else an empty kind tensor would look like a loss.
+func (i *instance) watchBackends(gc operators.GadgetContext) error {
+	ds := gc.GetDataSources()["attachments"]
+	if ds == nil {
+		return nil
+	}
+	pid, comm, status, path := ds.GetField("pid"), ds.GetField("comm"), ds.GetField("status"), ds.GetField("path")
+	if pid == nil || comm == nil || status == nil || path == nil {
+		return fmt.Errorf("data source %s lacks pid, comm, status or path", ds.Name())
+	}
+	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		s, _ := status.String(d)
+		p, _ := path.String(d)
+		if s != "attached" || !strings.HasPrefix(filepath.Base(p), library+".") {
+			return nil
+		}
+		n, _ := pid.Uint32(d)
+		// It may have ended meanwhile, or belong to who may not be looked at.
+		environ, err := os.ReadFile(filepath.Join(i.procFS, strconv.FormatUint(uint64(n), 10), "environ"))
+		if err != nil {
+			return nil
+		}
+		if why := withoutPool(environ); why != "" {
+			name, _ := comm.String(d)
+			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
+		}
+		return nil
+	}, subscription)
+}
