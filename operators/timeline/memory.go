@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/numa"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/lines"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/weave"
 )
 
@@ -82,7 +81,7 @@ func (all watched) list() []weave.Thread {
 	return out
 }
 
-func (r *reading) write(w *lines.Writer) {
+func (r *reading) write(w events) {
 	for _, p := range r.processes {
 		w.Memory(&p.of, r.at, p.what, p.nodes)
 	}

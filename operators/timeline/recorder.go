@@ -9,12 +9,15 @@ import (
 	"io"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/idle"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/numa"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/file"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/columns"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/lines"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/page"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline/trace"
@@ -40,6 +43,27 @@ type logger interface {
 	Errorf(format string, v ...any)
 }
 
+// events are written as they are, into JSON lines or, where the name ends in .parquet, as
+// rows of a table.
+type events interface {
+	Call(*weave.Call)
+	Host(*weave.Host)
+	Kernel(*weave.Kernel)
+	Inuse(*weave.Inuse)
+	Memory(of *weave.Thread, boot uint64, p numa.Process, nodes map[string]uint64)
+	Node(boot uint64, n numa.Node)
+	Lines() uint64
+	Flush() error
+	Close() error
+}
+
+func createEvents(path string, offset time.Duration) (events, error) {
+	if strings.HasSuffix(path, ".parquet") {
+		return columns.Create(path, offset)
+	}
+	return lines.Create(path, offset)
+}
+
 // recorder is the way of events to the files. It is for one goroutine at a time.
 type recorder struct {
 	merge  *weave.Merge
@@ -49,9 +73,9 @@ type recorder struct {
 	path   string
 	told   bool // that a file cannot be written
 	page   *page.Page
-	html   *file.File    // of the page
-	lines  *lines.Writer // nil: not asked for
-	ended  bool          // told that lines cannot be written
+	html   *file.File // of the page
+	lines  events     // nil: not asked for
+	ended  bool       // told that lines cannot be written
 	seen   watched
 	gaps   *idle.Gaps // nil: not asked for
 	places int        // of gaps, that are told
@@ -79,7 +103,8 @@ func open(values api.ParamValues) (*recorder, error) {
 		sinks = append(sinks, r.page)
 	}
 	if path := values[paramEvents]; path != "" {
-		if r.lines, err = lines.Create(path, r.offset); err != nil {
+		if r.lines, err = createEvents(path, r.offset); err != nil {
+			r.lines = nil // and not an interface that holds one
 			r.discard()
 			return nil, fmt.Errorf("--%s: %w", paramEvents, err)
 		}

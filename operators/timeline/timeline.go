@@ -7,7 +7,8 @@
 //
 //	--timeline-out   a trace for Perfetto and chrome://tracing (package trace)
 //	--timeline-html  a page that needs nothing else (package page)
-//	--events-out     the events themselves, as JSON lines (package lines)
+//	--events-out     the events themselves, as JSON lines (package lines) or, to a file
+//	                 whose name ends in .parquet, as a table (package columns)
 //	--gpu-idle       what the GPU waited for, at the end of the run (package idle)
 //
 // With --beside other gadgets run inside of the run, and draw into the same files.
@@ -131,7 +132,7 @@ func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramTrace, Title: "Timeline", Description: "Write each call as a trace that Perfetto and chrome://tracing open (JSON, gzip) to this file, as it happens", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramPage, Title: "Timeline, as a page", Description: "Write the timeline as one HTML file that needs no network to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramEvents, Title: "Events", Description: "Write each call, each event of --with and the memory of the processes to this file as they happen, one JSON object per line", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvents, Title: "Events", Description: "Write each call, each event of --with and the memory of the processes to this file as they happen, one JSON object per line; to FILE.parquet, calls and events as a table", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramWith, Title: "Host activity", Description: "What threads do on the host, in these files: cpu (on and off it), syscalls, memory (resident), python (samples), comma-separated; or all", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBeside, Title: "Gadgets beside this one", Description: "Run these, too, on the same processes, and draw what they see on the same timeline: cuda_kernel (calls), nccl_trace (collectives), cuda_alloc (memory in use), comma-separated", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramIdle, Title: "What the GPU waited for", TypeHint: api.TypeUint32, DefaultValue: "0", Description: "Say at the end so many places in Python during which streams had nothing to do, an estimate from the calls; better with --with python"},

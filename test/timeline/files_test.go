@@ -3,14 +3,17 @@
 package timeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/parquet-go/parquet-go"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +65,60 @@ func TestEvents(t *testing.T) {
 	for _, kind := range []string{"ran", "slept", "syscall", "memory"} {
 		require.NotZero(t, types[kind], "%v", types)
 	}
+}
+
+// TestEventsAsATable: a file that ends in .parquet has the calls that the trace has, and
+// opens when the run was killed, with what was written until then.
+func TestEventsAsATable(t *testing.T) {
+	table := filepath.Join(t.TempDir(), "events.parquet")
+	w := run(t, "decode.py", "--steps", "50", "--layers", "4")
+	tr := w.trace("--events-out", table, "--with", "cpu")
+	w.work()
+	f := tr.end()
+	rows := readTable(t, table)
+	launches := 0
+	var start, end []uint64
+	for _, r := range rows {
+		if r.Type == "call" && r.Kind == "launch" {
+			require.EqualValues(t, w.cmd.Process.Pid, r.PID)
+			launches++
+			start, end = append(start, uint64(r.Start)), append(end, uint64(r.End))
+		}
+	}
+	require.Equal(t, 50*3*4, launches)
+	for n, s := range f.of(mainThread, "launch") {
+		require.Equal(t, []uint64{s.start, s.end}, []uint64{start[n], end[n]})
+	}
+	require.True(t, slices.ContainsFunc(rows, func(r tableRow) bool { return r.Type == "ran" }))
+
+	w = run(t, "decode.py", "--steps", "700", "--layers", "4", "--pause", "0.02")
+	killed := w.trace("--events-out", table)
+	_, err := w.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	for begun := time.Now(); len(readTable(t, table)) == 0; time.Sleep(100 * time.Millisecond) {
+		require.Less(t, time.Since(begun), patience, "nothing is written")
+	}
+	require.NoError(t, killed.cmd.Process.Kill())
+	_ = killed.cmd.Wait()
+	require.NotEmpty(t, readTable(t, table))
+}
+
+type tableRow struct {
+	Type  string `parquet:"type,optional"`
+	Kind  string `parquet:"kind,optional"`
+	PID   int32  `parquet:"pid,optional"`
+	Start int64  `parquet:"start_boot_ns,optional"`
+	End   int64  `parquet:"end_boot_ns,optional"`
+}
+
+// readTable may be called at any time.
+func readTable(t *testing.T, path string) []tableRow {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	rows, err := parquet.Read[tableRow](bytes.NewReader(b), int64(len(b)))
+	require.NoError(t, err)
+	return rows
 }
 
 // TestFullDisk: the run goes on, says what is missing, and the file opens.
@@ -122,6 +179,7 @@ func TestWrongParameters(t *testing.T) {
 		{[]string{"--with", "cpu"}, "--with needs --timeline-out"},
 		{[]string{"--timeline-out", "/none/t.json.gz"}, "--timeline-out: open /none/t.json.gz: no such file or directory"},
 		{[]string{"--timeline-html", "/none/t.html"}, "--timeline-html: "},
+		{[]string{"--events-out", "/none/t.parquet"}, "--events-out: open /none/t.parquet: no such file or directory"},
 		{[]string{"--events-out", "/none/t.jsonl"}, "--events-out: open /none/t.jsonl: no such file or directory"},
 	} {
 		out := fails(t, w, c.args...)
