@@ -29,6 +29,8 @@ type row struct {
 		Comm string `json:"comm"`
 	} `json:"proc"`
 	Process       uint64 `json:"process"`
+	StackID       uint64 `json:"stack_id"`
+	Device        int    `json:"device"`
 	Kind          string `json:"kind"`
 	Frame         string `json:"frame"`
 	Stack         string `json:"stack"`
@@ -110,6 +112,7 @@ func (g *gadget) take(line []byte) {
 	case bytes.Contains(line, []byte(`"alloc_bytes":`)):
 		var rows []row
 		if json.Unmarshal(line, &rows) == nil {
+			rows = once(rows)
 			g.rows = rows
 			g.fresh++
 			now := map[uint64]uint64{}
@@ -124,6 +127,28 @@ func (g *gadget) take(line []byte) {
 	case !bytes.HasPrefix(line, []byte("[")):
 		g.text.Write(append(line, '\n'))
 	}
+}
+
+// once leaves one row of each stack, the latest. The client of v0.55.0 puts all that
+// arrives within a second into one table (its operator combiner), which is what was read
+// twice or three times, where a busy node sends late.
+func once(rows []row) (all []row) {
+	type key struct {
+		process, stack uint64
+		kind           string
+		device         int
+	}
+	at := map[key]int{}
+	for _, r := range rows {
+		k := key{r.Process, r.StackID, r.Kind, r.Device}
+		if i, met := at[k]; met {
+			all[i] = r
+			continue
+		}
+		at[k] = len(all)
+		all = append(all, r)
+	}
+	return all
 }
 
 func (r row) pod() pod { return pod{r.K8s.Namespace, r.K8s.Pod} }
