@@ -36,6 +36,7 @@ const (
 
 	paramTorch  = "torch"
 	paramSample = "sample-bytes"
+	paramFits   = "fits"
 	auto        = "auto"
 
 	library     = "libc10"
@@ -72,6 +73,8 @@ func (*Operator) InstanceParams() api.Params {
 			Description: "Follow the blocks of PyTorch's caching allocator, rows of kind tensor, where libc10 is mapped: auto (within a budget, by sampling), on (every block, whatever it costs) or off"},
 		{Key: paramSample, Title: "Sampling of tensors", DefaultValue: auto,
 			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 1 % of a core, beyond that as many as that allows"},
+		{Key: paramFits, Title: "What would fit",
+			Description: "Show of each pool (data source pools) how much of what nobody uses a tensor of this size (such as 64MiB) could use: fits, fits_bytes, and the largest gap between blocks, largest_bytes"},
 	}
 }
 
@@ -107,6 +110,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := i.addFields(gc.GetDataSources()); err != nil {
 		return nil, err
 	}
+	if err := i.addFits(gc, values[paramFits]); err != nil {
+		return nil, err
+	}
 	return i, nil
 }
 
@@ -115,6 +121,7 @@ type instance struct {
 	automatic bool
 	sampling  *ebpf.Map
 	pools     *ebpf.Map
+	cuts      *cuts // nil: nobody asked
 
 	mu     sync.Mutex // guards budget
 	budget budget
@@ -195,6 +202,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	}
 	if err != nil {
 		return fmt.Errorf("follow PyTorch's pools: %w", err)
+	}
+	if err := i.cuts.start(gc); err != nil {
+		return err
 	}
 	if !i.automatic {
 		return i.put(i.budget.mean)

@@ -75,6 +75,16 @@ type (
 		Path    string `json:"path"`
 		Error   string `json:"error"`
 	}
+	pool struct {
+		Proc           process `json:"proc"`
+		Device         int32   `json:"device"`
+		AllocatedBytes uint64  `json:"allocated_bytes"`
+		ReservedBytes  uint64  `json:"reserved_bytes"`
+		CachedBytes    uint64  `json:"cached_bytes"`
+		Fits           string  `json:"fits"`
+		FitsBytes      uint64  `json:"fits_bytes"`
+		LargestBytes   uint64  `json:"largest_bytes"`
+	}
 	oom struct {
 		Proc           process `json:"proc"`
 		API            string  `json:"api"`
@@ -109,6 +119,7 @@ type run struct {
 	firstRow    time.Time
 	attachments []attachment
 	ooms        []oom
+	pools       []pool // the latest
 	drops       map[string]drop
 	odd         []string // lines that are no JSON
 }
@@ -200,6 +211,11 @@ func (r *run) take(line []byte) {
 			for _, d := range drops {
 				r.drops[d.Reason] = d
 			}
+		}
+	case bytes.Contains(line, []byte(`"has_totals":`)):
+		var pools []pool
+		if err = json.Unmarshal(line, &pools); err == nil {
+			r.pools = pools
 		}
 	case line[0] == '[':
 		if err = json.Unmarshal(line, &rows); err == nil {

@@ -336,3 +336,45 @@ func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
 	require.Zero(t, code, r.errors())
 	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] runs with backend:cudaMallocAsync: it has no pool of its own", pid))
 }
+
+// How much of what nobody uses a tensor could use: of a pool that sequences have cut up,
+// nothing for a batch, and all for another short sequence; the same with expandable
+// segments, where neighbouring pieces are one.
+func TestAPoolSaysWhatWouldFit(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		size, settings string
+		fits           func(pool) bool
+	}{
+		{"64MiB", "", func(p pool) bool { return p.Fits == "0.0 %" && p.FitsBytes == 0 && p.LargestBytes == 4*mib }},
+		{"4MiB", "", func(p pool) bool {
+			return p.FitsBytes > 400*mib && p.FitsBytes <= p.CachedBytes && p.LargestBytes == 4*mib
+		}},
+		{"4MiB", "expandable_segments:True", func(p pool) bool { return p.FitsBytes > 400*mib && p.FitsBytes <= p.CachedBytes }},
+		{"64MiB", "expandable_segments:True", func(p pool) bool { return p.Fits == "0.0 %" && p.FitsBytes == 0 && p.LargestBytes == 4*mib }},
+	} {
+		t.Run(c.size+" "+c.settings, func(t *testing.T) {
+			s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF="+c.settings)
+			r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--torch", "on", "--fits", c.size)
+			r.waitTorch(s)
+			_, err := io.WriteString(s.in, "\n")
+			require.NoError(t, err)
+			s.wait("out of memory")
+			var last pool
+			defer func() { t.Logf("%+v", last) }()
+			r.wait("the pool", func() bool {
+				for _, p := range r.pools {
+					if last = p; p.CachedBytes > 400*mib && c.fits(p) {
+						return true
+					}
+				}
+				return false
+			})
+			code, _ := r.interrupt()
+			require.Zero(t, code, r.errors())
+		})
+	}
+	out, err := exec.Command(program(t), "run", "cuda_alloc", "--fits", "much", "--timeout", "1").CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(out), "--fits: want a size such as 64MiB")
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/docker/go-units"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
+)
+
+const (
+	liveMap     = "live_by_pointer"
+	mappingsMap = "mappings_by_address"
+	// reuse is how long what was read serves further rows: those of one read of the pools,
+	// which is made each second, for their totals are of that moment. There may be 10⁵
+	// blocks.
+	reuse = 900 * time.Millisecond
+
+	// enum alloc_kind of bpf/cuda_apis.h.
+	kindDevice, kindTensor = 1, 7
+)
+
+// cuts reads how the pools are cut up: the driver's memory and PyTorch's blocks in it.
+type cuts struct {
+	size uint64 // of a block that would be put into them
+	live struct {
+		ebpf                                  *ebpf.Map
+		process, pointer, bytes, kind, device int
+	}
+	mappings struct {
+		ebpf                    *ebpf.Map
+		process, address, bytes int
+	}
+
+	mu    sync.Mutex // guards what follows
+	read  time.Time
+	known map[uint64]map[int32]fit // by process
+	told  bool
+}
+
+func newCuts(gc operators.GadgetContext, text string) (*cuts, error) {
+	size, err := units.RAMInBytes(text)
+	if err != nil || size <= 0 {
+		return nil, fmt.Errorf("--%s: want a size such as 64MiB, not %q", paramFits, text)
+	}
+	c := &cuts{size: uint64(size)}
+	live, err := ig.MapSpec(gc, liveMap)
+	if err != nil {
+		return nil, err
+	}
+	mappings, err := ig.MapSpec(gc, mappingsMap)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range []struct {
+		spec  *ebpf.MapSpec
+		isKey bool
+		to    *int
+		name  string
+		size  int
+	}{
+		{live, true, &c.live.process, "process", 8}, {live, true, &c.live.pointer, "pointer", 8},
+		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 4},
+		{live, false, &c.live.device, "device", 4},
+		{mappings, true, &c.mappings.process, "process", 8}, {mappings, true, &c.mappings.address, "address", 8},
+		{mappings, false, &c.mappings.bytes, "size_bytes", 8},
+	} {
+		of := m.spec.Value
+		if m.isKey {
+			of = m.spec.Key
+		}
+		if *m.to, err = ig.Offset(of, m.name, m.size); err != nil {
+			return nil, fmt.Errorf("read how pools are cut up: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// start finds the maps, which are there once the programs are loaded.
+func (c *cuts) start(gc operators.GadgetContext) error {
+	if c == nil {
+		return nil
+	}
+	var err error
+	if c.live.ebpf, err = ig.Map(gc, liveMap); err == nil {
+		c.mappings.ebpf, err = ig.Map(gc, mappingsMap)
+	}
+	if err != nil {
+		return fmt.Errorf("read how pools are cut up: %w", err)
+	}
+	return nil
+}
+
+// fits is how the pools of a process are cut up.
+func (c *cuts) fits(process uint64) (map[int32]fit, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && time.Since(c.read) < reuse {
+		return c.known[process], nil
+	}
+	areas, blocks := map[uint64][]area{}, map[uint64][]block{}
+	long := binary.NativeEndian.Uint64
+	if err := ig.Each(c.live.ebpf, func(key, value []byte) {
+		id, start, bytes := long(key[c.live.process:]), long(key[c.live.pointer:]), long(value[c.live.bytes:])
+		switch binary.NativeEndian.Uint32(value[c.live.kind:]) {
+		case kindDevice:
+			areas[id] = append(areas[id], area{start, start + bytes, bytes == smallSegment, false})
+		case kindTensor:
+			device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
+			blocks[id] = append(blocks[id], block{start, start + bytes, device})
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", liveMap, err)
+	}
+	if err := ig.Each(c.mappings.ebpf, func(key, value []byte) {
+		id, start, bytes := long(key[c.mappings.process:]), long(key[c.mappings.address:]), long(value[c.mappings.bytes:])
+		areas[id] = append(areas[id], area{start, start + bytes, bytes == smallSegment, true})
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", mappingsMap, err)
+	}
+	c.known, c.read = map[uint64]map[int32]fit{}, time.Now()
+	for id, b := range blocks {
+		c.known[id] = fitting(areas[id], b, c.size)
+	}
+	return c.known[process], nil
+}
+
+// addFits adds to the pools what a block of a size could use, where the user asks.
+func (i *instance) addFits(gc operators.GadgetContext, text string) error {
+	ds := gc.GetDataSources()[poolsSource]
+	if text == "" || ds == nil {
+		return nil
+	}
+	var err error
+	if i.cuts, err = newCuts(gc, text); err != nil {
+		return err
+	}
+	add := func(name string, kind api.Kind, description string, annotations map[string]string) (field datasource.FieldAccessor) {
+		annotations["description"] = description
+		if err == nil {
+			field, err = ds.AddField(name, kind, datasource.WithAnnotations(annotations))
+		}
+		return field
+	}
+	hidden := func() map[string]string { return map[string]string{"columns.hidden": "true"} }
+	share := add("fits", api.Kind_String, "Part of the unused bytes that a tensor of "+text+" could use; empty: not all blocks are known",
+		map[string]string{"columns.width": "7", "columns.alignment": "right", "columns.fixed": "true"})
+	bytes := add("fits_bytes", api.Kind_Uint64, "The same in bytes: gaps of that size, and segments without a block", hidden())
+	largest := add("largest_bytes", api.Kind_Uint64, "Largest gap beside a block, of segments that such a tensor may go to", hidden())
+	if err != nil {
+		return fmt.Errorf("add fields to %s: %w", ds.Name(), err)
+	}
+	from := map[string]datasource.FieldAccessor{}
+	for _, name := range []string{"process", "device", "allocated_bytes", "reserved_bytes", "out_bytes", "back_bytes", "before_bytes"} {
+		if from[name] = ds.GetField(name); from[name] == nil {
+			return fmt.Errorf("data source %s lacks %s", ds.Name(), name)
+		}
+	}
+	number := func(d datasource.Data, name string) uint64 {
+		n, _ := from[name].Uint64(d)
+		return n
+	}
+	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		if i.isSampled() {
+			return nil
+		}
+		device, _ := from["device"].Int32(d)
+		found, err := i.cuts.fits(number(d, "process"))
+		if err != nil {
+			i.cuts.tell(gc, err)
+			return nil // an error would keep the row from everybody else
+		}
+		totals := totalsOf{
+			allocated: number(d, "allocated_bytes"), reserved: number(d, "reserved_bytes"),
+			out: number(d, "out_bytes"), back: number(d, "back_bytes"), before: number(d, "before_bytes"),
+		}
+		usable, known := totals.usable(found[device], i.cuts.size)
+		if !known {
+			return nil
+		}
+		unused := totals.reserved - min(totals.reserved, totals.allocated)
+		return errors.Join(share.PutString(d, table.Share(usable, unused)), bytes.PutUint64(d, usable),
+			largest.PutUint64(d, found[device].largest))
+	}, subscription)
+}
+
+// isSampled: some blocks that are in use may not have been followed.
+func (i *instance) isSampled() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.budget.most > 0
+}
+
+// tell says a failure once; the pools come every second.
+func (c *cuts) tell(gc operators.GadgetContext, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.told {
+		c.told = true
+		gc.Logger().Warnf("torch: how pools are cut up is not known: %v", err)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"cmp"
+	"slices"
+)
+
+const (
+	// What PyTorch calls small goes by itself: up to smallBlock, from segments, or pieces
+	// of expandable ones, of smallSegment bytes (c10/cuda/CUDACachingAllocator.cpp).
+	smallBlock   = 1 << 20
+	smallSegment = 2 << 20
+)
+
+// area is memory that the driver gave: a segment, or a piece that is mapped into an
+// expandable one. end is the first byte behind it.
+type area struct {
+	start, end uint64
+	isSmall    bool
+	isPiece    bool // neighbours are one
+}
+
+// block is what PyTorch has handed out of an area.
+type block struct {
+	start, end uint64
+	device     int32
+}
+
+// fit is how a pool of one device is cut up, in bytes.
+type fit struct {
+	usable  uint64 // in gaps that the size fits into
+	largest uint64 // of all gaps that a block of the size may be put into
+	held    uint64 // of areas with a block in them
+	outside uint64 // of blocks that lie in no area that was seen
+}
+
+// fitting finds the gaps between the blocks of one process, by device. Areas without a
+// block are not looked at: they may not be PyTorch's. Both lists are sorted in place.
+func fitting(areas []area, blocks []block, size uint64) map[int32]fit {
+	slices.SortFunc(areas, func(a, b area) int { return cmp.Compare(a.start, b.start) })
+	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.start, b.start) })
+	areas = joined(areas)
+	found := map[int32]fit{}
+	next := 0
+	for _, a := range areas {
+		for ; next < len(blocks) && blocks[next].start < a.start; next++ {
+			found[blocks[next].device] = found[blocks[next].device].lost(blocks[next])
+		}
+		first := next
+		for next < len(blocks) && blocks[next].start < a.end {
+			next++
+		}
+		if first < next {
+			device := blocks[first].device
+			found[device] = found[device].with(a, blocks[first:next], size)
+		}
+	}
+	for _, b := range blocks[next:] {
+		found[b.device] = found[b.device].lost(b)
+	}
+	return found
+}
+
+// joined makes one area of pieces that lie side by side, as those of an expandable segment.
+func joined(areas []area) []area {
+	var all []area
+	for _, a := range areas {
+		if n := len(all); n > 0 && all[n-1].end == a.start && all[n-1].isSmall == a.isSmall && all[n-1].isPiece && a.isPiece {
+			all[n-1].end = a.end
+			continue
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+func (f fit) lost(b block) fit {
+	f.outside += b.end - b.start
+	return f
+}
+
+// with adds the gaps of an area, whose blocks these are.
+func (f fit) with(a area, blocks []block, size uint64) fit {
+	f.held += a.end - a.start
+	if a.isSmall != (size <= smallBlock) {
+		return f // for blocks of other sizes
+	}
+	at := a.start
+	gap := func(to uint64) {
+		if to <= at {
+			return
+		}
+		f.largest = max(f.largest, to-at)
+		if to-at >= size {
+			f.usable += to - at
+		}
+	}
+	for _, b := range blocks {
+		gap(b.start)
+		at = max(at, b.end)
+	}
+	gap(a.end)
+	return f
+}
+
+// totalsOf are what a row of a pool says.
+type totalsOf struct{ allocated, reserved, out, back, before uint64 }
+
+// usable is how many of the unused bytes a block of the size could use: those of gaps that
+// it fits into, and those of segments without a block, which the pool gives back to the
+// driver to make room, where they come to the size. False: more than a hundredth of the blocks, or of what they lie in, is from
+// before attach.
+func (p totalsOf) usable(f fit, size uint64) (uint64, bool) {
+	known := p.out - min(p.out, p.back-min(p.back, p.before))
+	if p.allocated-min(p.allocated, known) > p.allocated/100 || f.outside > p.allocated/100 {
+		return 0, false
+	}
+	unused := p.reserved - min(p.reserved, p.allocated)
+	idle := p.reserved - min(p.reserved, f.held)
+	if idle < size {
+		idle = 0
+	}
+	return min(unused, f.usable+idle), true
+}
