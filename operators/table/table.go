@@ -70,13 +70,16 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		if field := source.GetField(containerField); field != nil && !o.cfg.HasContainers() {
 			field.SetHidden(true, false)
 		}
-		fields := orderOf(source)
-		if len(fields) == 0 {
+		fields, pairs := orderOf(source), sizesOf(source)
+		if len(fields) == 0 && len(pairs) == 0 {
 			continue
 		}
 		active = true
-		if err := source.Subscribe(sizes(source), Priority); err != nil {
+		if err := source.Subscribe(sizes(pairs), Priority); err != nil {
 			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		}
+		if len(fields) == 0 {
+			continue
 		}
 		if source.Type() != datasource.TypeArray {
 			continue
@@ -120,10 +123,11 @@ func orderOf(source datasource.DataSource) (fields []datasource.FieldAccessor) {
 	return fields
 }
 
-// sizes fills, for every X_bytes that has a field X for people, that field.
-func sizes(source datasource.DataSource) datasource.DataFunc {
-	type pair struct{ from, to datasource.FieldAccessor }
-	var pairs []pair
+// size is a field of bytes, and the one for people.
+type size struct{ from, to datasource.FieldAccessor }
+
+// sizesOf finds every X_bytes that has a field X for people.
+func sizesOf(source datasource.DataSource) (pairs []size) {
 	for _, field := range source.Fields() {
 		name := field.FullName
 		if len(name) <= len(suffix) || name[len(name)-len(suffix):] != suffix {
@@ -131,9 +135,14 @@ func sizes(source datasource.DataSource) datasource.DataFunc {
 		}
 		from, to := source.GetField(name), source.GetField(name[:len(name)-len(suffix)])
 		if to != nil && from.Type() == api.Kind_Uint64 && to.Type() == api.Kind_String {
-			pairs = append(pairs, pair{from, to})
+			pairs = append(pairs, size{from, to})
 		}
 	}
+	return pairs
+}
+
+// sizes fills the fields for people.
+func sizes(pairs []size) datasource.DataFunc {
 	return func(_ datasource.DataSource, row datasource.Data) error {
 		for _, p := range pairs {
 			bytes, err := p.from.Uint64(row)

@@ -156,7 +156,7 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 	hidden := func() map[string]string { return map[string]string{"columns.hidden": "true"} }
 	share := add("fits", api.Kind_String, "Part of the unused bytes that a tensor of "+text+" could use; empty: not all blocks are known",
 		map[string]string{"columns.width": "7", "columns.alignment": "right", "columns.fixed": "true"})
-	bytes := add("fits_bytes", api.Kind_Uint64, "The same in bytes: gaps of that size, and segments without a block", hidden())
+	bytes := add("usable_bytes", api.Kind_Uint64, "The same in bytes: gaps of that size, and segments without a block", hidden())
 	largest := add("largest_bytes", api.Kind_Uint64, "Largest gap beside a block, of segments that such a tensor may go to", hidden())
 	if err != nil {
 		return fmt.Errorf("add fields to %s: %w", ds.Name(), err)

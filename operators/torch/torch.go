@@ -74,7 +74,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramSample, Title: "Sampling of tensors", DefaultValue: auto,
 			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 1 % of a core, beyond that as many as that allows"},
 		{Key: paramFits, Title: "What would fit",
-			Description: "Show of each pool (data source pools) how much of what nobody uses a tensor of this size (such as 64MiB) could use: fits, fits_bytes, and the largest gap between blocks, largest_bytes"},
+			Description: "Show of each pool (data source pools) how much of what nobody uses a tensor of this size (such as 64MiB) could use: fits, usable_bytes, and the largest gap between blocks, largest_bytes"},
 	}
 }
 

@@ -82,7 +82,7 @@ type (
 		ReservedBytes  uint64  `json:"reserved_bytes"`
 		CachedBytes    uint64  `json:"cached_bytes"`
 		Fits           string  `json:"fits"`
-		FitsBytes      uint64  `json:"fits_bytes"`
+		UsableBytes    uint64  `json:"usable_bytes"`
 		LargestBytes   uint64  `json:"largest_bytes"`
 	}
 	oom struct {

@@ -346,12 +346,12 @@ func TestAPoolSaysWhatWouldFit(t *testing.T) {
 		size, settings string
 		fits           func(pool) bool
 	}{
-		{"64MiB", "", func(p pool) bool { return p.Fits == "0.0 %" && p.FitsBytes == 0 && p.LargestBytes == 4*mib }},
+		{"64MiB", "", func(p pool) bool { return p.Fits == "0.0 %" && p.UsableBytes == 0 && p.LargestBytes == 4*mib }},
 		{"4MiB", "", func(p pool) bool {
-			return p.FitsBytes > 400*mib && p.FitsBytes <= p.CachedBytes && p.LargestBytes == 4*mib
+			return p.UsableBytes > 400*mib && p.UsableBytes <= p.CachedBytes && p.LargestBytes == 4*mib
 		}},
-		{"4MiB", "expandable_segments:True", func(p pool) bool { return p.FitsBytes > 400*mib && p.FitsBytes <= p.CachedBytes }},
-		{"64MiB", "expandable_segments:True", func(p pool) bool { return p.Fits == "0.0 %" && p.FitsBytes == 0 && p.LargestBytes == 4*mib }},
+		{"4MiB", "expandable_segments:True", func(p pool) bool { return p.UsableBytes > 400*mib && p.UsableBytes <= p.CachedBytes }},
+		{"64MiB", "expandable_segments:True", func(p pool) bool { return p.Fits == "0.0 %" && p.UsableBytes == 0 && p.LargestBytes == 4*mib }},
 	} {
 		t.Run(c.size+" "+c.settings, func(t *testing.T) {
 			s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF="+c.settings)
@@ -377,4 +377,12 @@ func TestAPoolSaysWhatWouldFit(t *testing.T) {
 	out, err := exec.Command(program(t), "run", "cuda_alloc", "--fits", "much", "--timeout", "1").CombinedOutput()
 	require.Error(t, err)
 	require.Contains(t, string(out), "--fits: want a size such as 64MiB")
+}
+
+func TestColumnsOfParametersAreInTheTables(t *testing.T) {
+	out, err := exec.Command(program(t), "run", "cuda_alloc", "--host", "--older-than", "10m", "--fits", "1MiB",
+		"--timeout", "2", "-o", "pools:columns").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Regexp(t, `(?m)^COMM .* INUSE .* OLD *$`, string(out))
+	require.Regexp(t, `(?m)^COMM .* UNUSED .* ?FITS .*RESERVED`, string(out))
 }

@@ -8,6 +8,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -33,7 +34,13 @@ type Runtime struct {
 	runtime.Runtime
 	images  images.Set
 	machine Machine
+	columns string // what GetGadgetInfo gave as the default of columnsParam
 }
+
+// columnsParam says which columns are shown. Its default is found before the gadget's own
+// parameters are read, and is then handed to the run as if the user had chosen it, which
+// would leave out columns that come with a parameter, such as --older-than.
+const columnsParam = "operator.cli.fields"
 
 // Machine is what the runtime asks before it does anything; see package machine.
 type Machine interface {
@@ -68,6 +75,11 @@ func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Par
 		return nil, err
 	}
 	info, err := r.Runtime.GetGadgetInfo(gadget, global, values)
+	for _, p := range info.GetParams() {
+		if p.Prefix+p.Key == columnsParam {
+			r.columns = sorted(p.DefaultValue)
+		}
+	}
 	return info, r.explain(gadget, err)
 }
 
@@ -80,8 +92,19 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 		gadget.Logger().Infof("this kernel's probes cannot wait for a page that is not in memory: running %s for Linux 5.10; "+
 			"stacks that lack frames for it are counted as python_unreadable", gadget.ImageName())
 	}
+	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
+		delete(values, columnsParam)
+	}
 	r.offerBeside(gadget, global, values)
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
+}
+
+// sorted puts the data sources of columnsParam into an order: they have a new one each
+// time that a default is made.
+func sorted(columns string) string {
+	sources := strings.Split(columns, ";")
+	slices.Sort(sources)
+	return strings.Join(sources, ";")
 }
 
 // useEmbedded makes the context read the embedded image instead of a registry.

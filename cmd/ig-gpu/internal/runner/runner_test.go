@@ -22,6 +22,7 @@ import (
 type inner struct {
 	runtime.Runtime
 	err         error
+	info        *api.GadgetInfo
 	initialized bool
 	gadget      runtime.GadgetContext
 }
@@ -33,7 +34,7 @@ func (i *inner) Init(*params.Params) error {
 
 func (i *inner) GetGadgetInfo(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) (*api.GadgetInfo, error) {
 	i.gadget = gadget
-	return &api.GadgetInfo{}, i.err
+	return i.info, i.err
 }
 
 func (i *inner) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
@@ -144,4 +145,24 @@ func TestBinaryWithoutImagesSaysSo(t *testing.T) {
 		RunGadget(gadgetcontext.New(t.Context(), "cuda_alloc"), nil, nil)
 	require.ErrorIs(t, err, ErrUnknownGadget)
 	require.ErrorContains(t, err, "make build")
+}
+
+// Columns that come with a parameter are not in the default that was made before it was
+// read: that is left to the run, unless the user chose.
+func TestColumnsAreTheRunsUnlessTheyAreChosen(t *testing.T) {
+	const fields = "allocs:frame,inuse;pools:device"
+	in := &inner{info: &api.GadgetInfo{Params: api.Params{{Prefix: "operator.cli.", Key: "fields", DefaultValue: fields}}}}
+	r := New(in, images.Set{}, fit)
+	_, err := r.GetGadgetInfo(gadgetcontext.New(t.Context(), "trace_tcp"), nil, nil)
+	require.NoError(t, err)
+	for value, want := range map[string]api.ParamValues{
+		fields:                            {},
+		"pools:device;allocs:frame,inuse": {}, // in another order of the data sources
+		"pools:+fits":                     {columnsParam: "pools:+fits"},
+		"allocs:frame":                    {columnsParam: "allocs:frame"},
+	} {
+		values := api.ParamValues{columnsParam: value}
+		require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, values))
+		require.Equal(t, want, values, value)
+	}
 }
