@@ -112,7 +112,8 @@ func (i instance) PreStart(operators.GadgetContext) error {
 	if i.ds == nil {
 		return nil
 	}
-	ns, operation, frame, stack := i.ds.GetField("device_ns"), i.ds.GetField("operation"), i.ds.GetField("frame"), i.ds.GetField("stack")
+	ns, host := i.ds.GetField("device_ns"), i.ds.GetField("host")
+	operation, frame, stack := i.ds.GetField("operation"), i.ds.GetField("frame"), i.ds.GetField("stack")
 	if operation == nil {
 		return errors.New("data source calls lacks operation")
 	}
@@ -123,6 +124,9 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		}
 		n, _ := ns.Uint64(d)
 		_ = i.text.PutString(d, short(time.Duration(n)))
+		if host != nil {
+			_ = host.PutString(d, "") // not 0: it is no call
+		}
 		if what == "unseen" && frame != nil { // somebody gives stacks names
 			_ = frame.PutString(d, notSeen)
 			if stack != nil {
