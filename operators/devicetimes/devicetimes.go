@@ -139,10 +139,11 @@ func (i instance) PreStart(operators.GadgetContext) error {
 
 // short is a duration with four digits.
 func short(d time.Duration) string {
-	for unit := time.Duration(1000); d/unit >= 10; unit *= 10 {
-		d = d.Round(unit / 100)
+	last := time.Duration(1)
+	for d/last >= 10_000 {
+		last *= 10
 	}
-	return d.String()
+	return d.Round(last).String()
 }
 
 func (instance) Start(operators.GadgetContext) error { return nil }

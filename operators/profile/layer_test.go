@@ -31,3 +31,26 @@ func TestLayersAreNeverAddedUp(t *testing.T) {
 		require.Equal(t, want.sum, sum, want.t)
 	}
 }
+
+// TestTimeOnTheGPUHasTypesOfItsOwn, which are there when it is known.
+func TestTimeOnTheGPUHasTypesOfItsOwn(t *testing.T) {
+	line := stack.Stack{{Kind: stack.KindPython, Function: "f", File: "a.py", Line: 1}}
+	launch := Row{Process: Process{ID: 1}, Stack: line, Kind: "launch", Values: Values{Calls: 3, Launches: 3, HostNanoseconds: 12}}
+	kernel := Row{Process: Process{ID: 1}, Stack: line, Kind: "kernel", Values: Values{Kernels: 2, DeviceNanoseconds: 700}}
+	p := New(time.Time{}, []Row{launch})
+	p.Subject = Calls
+	require.Equal(t, Calls.Types(), p.Types())
+	p = New(time.Time{}, []Row{launch, kernel})
+	p.Subject = Calls
+	require.Equal(t, append(Calls.Types(), Kernels, DeviceTime), p.Types())
+	require.Equal(t, []string{"device", "nanoseconds"}, []string{DeviceTime.String(), DeviceTime.Unit()})
+	for want, sum := range map[Type]int64{Launches: 3, HostTime: 12, Kernels: 2, DeviceTime: 700} {
+		var got int64
+		for i := range p.Rows {
+			got += p.Rows[i].Get(want)
+		}
+		require.Equal(t, sum, got, want)
+	}
+	twice := kernel.Values.Add(kernel.Values)
+	require.Equal(t, kernel.Values, twice.Sub(kernel.Values))
+}

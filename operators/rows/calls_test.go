@@ -23,7 +23,7 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 	require.NoError(t, err)
 	fields["pid"], err = proc.AddSubField("pid", api.Kind_Uint32)
 	require.NoError(t, err)
-	for _, name := range []string{"process", "stack_id", "row", "calls", "bytes", "host_ns"} {
+	for _, name := range []string{"process", "stack_id", "row", "calls", "bytes", "host_ns", "device_ns"} {
 		fields[name], err = ds.AddField(name, api.Kind_Uint64)
 		require.NoError(t, err)
 	}
@@ -51,12 +51,14 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		{"captured", "", 0, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
 		{"copy", "HtoD", 0, profile.UnknownDevice, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50}},
 		{"set", "", 0, 7, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"kernel", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
+		{"unseen", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
 		{"wait", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50, WaitNanoseconds: 50}},
 	} {
 		packet, err := ds.NewPacketArray()
 		require.NoError(t, err)
 		d := packet.New()
-		for name, v := range map[string]uint64{"process": 7, "stack_id": 8, "row": 9, "calls": 3, "bytes": 4096, "host_ns": 50} {
+		for name, v := range map[string]uint64{"process": 7, "stack_id": 8, "row": 9, "calls": 3, "bytes": 4096, "host_ns": 50, "device_ns": 60} {
 			require.NoError(t, fields[name].PutUint64(d, v))
 		}
 		require.NoError(t, fields["status"].PutInt32(d, c.status))
@@ -79,4 +81,12 @@ func TestTheKernelIsTheLeaf(t *testing.T) {
 	require.Equal(t, below, Leaf("", below))
 	require.Equal(t, []string{"gemm", "step"}, []string{Leaf("gemm", below)[0].Function, Leaf("gemm", below)[1].Function})
 	require.Len(t, below, 1)
+}
+
+// TestAKernelWithoutALaunchSaysSo in place of a stack that it does not have.
+func TestAKernelWithoutALaunchSaysSo(t *testing.T) {
+	below := stack.Stack{{Kind: stack.KindPython, Function: "step"}}
+	require.Equal(t, Leaf("gemm", below), Stack(ID{Kind: "kernel"}, "gemm", below))
+	unseen := Stack(ID{Kind: "unseen"}, "gemm", stack.UnknownStack())
+	require.Equal(t, []string{"gemm", "[launch not seen]"}, []string{unseen[0].Function, unseen[1].Function})
 }

@@ -82,7 +82,7 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, library string) *file {
 		if p.Library != library {
 			continue
 		}
-		links := len(lib.links)
+		links, before := len(lib.links), found
 		for _, place := range places[p.Provider] {
 			if place.Name != p.Name || len(lib.links)-links == maxPlacesOfProbe {
 				continue
@@ -98,6 +98,8 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, library string) *file {
 		}
 		if len(lib.links) > links {
 			lib.symbols++
+		} else if found == before {
+			err = fmt.Errorf("%s:%s is not in it", p.Provider, p.Name)
 		}
 	}
 	switch {

@@ -26,6 +26,9 @@ func TestCallsComeBack(t *testing.T) {
 		{Process: gpu.Process{PID: 1, Comm: "python3"}, Kind: "wait", Device: gpu.UnknownDevice,
 			Stack:  stack.Stack{{Kind: stack.KindPython, Function: "step", File: "a.py", Line: 5}},
 			Values: gpu.Values{Calls: 1, WaitNanoseconds: 30, HostNanoseconds: 30}},
+		{Process: gpu.Process{PID: 1, Comm: "python3"}, Kind: "kernel", Device: 0,
+			Stack:  stack.Stack{{Kind: stack.KindNative, Function: "gemm(float*)"}, {Kind: stack.KindPython, Function: "step", File: "a.py", Line: 3}},
+			Values: gpu.Values{Kernels: 4, DeviceNanoseconds: 900}},
 	})
 	p.Subject = gpu.Calls
 	var b bytes.Buffer
@@ -33,9 +36,9 @@ func TestCallsComeBack(t *testing.T) {
 	got, err := Decode(&b)
 	require.NoError(t, err)
 	require.Equal(t, gpu.Calls, got.Subject)
-	require.Len(t, got.Rows, 3)
+	require.Len(t, got.Rows, 4)
 	for i, want := range p.Rows {
-		for _, typ := range gpu.Calls.Types() {
+		for _, typ := range append(gpu.Calls.Types(), gpu.DeviceTypes()...) {
 			require.Equal(t, want.Get(typ), got.Rows[i].Get(typ), typ)
 		}
 		require.Equal(t, want.Kind, got.Rows[i].Kind)

@@ -3,6 +3,7 @@
 /* A process that maps a library and calls it when told to on its input:
  *   open PATH          dlopen; answers with CLOCK_MONOTONIC in ns right after
  *   call SYMBOL COUNT  answers with the nanoseconds per call
+ *   ask SYMBOL         answers with what the function returns
  *   close              dlclose
  *   fork               goes on in a child; answers with its pid
  */
@@ -39,6 +40,9 @@ int main(void)
 		} else if (!strcmp(line, "close")) {
 			dlclose(lib);
 			puts("0");
+		} else if (!strcmp(line, "ask")) {
+			int (*fn)(void) = (int (*)(void))dlsym(lib, arg);
+			printf("%d\n", fn ? fn() : -1);
 		} else if (!strcmp(line, "call")) {
 			char *count = strchr(arg, ' ');
 			*count++ = 0;
