@@ -43,7 +43,7 @@ struct stream {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel *first, **last = &first;
 static struct stream streams[MAX_STREAMS];
-static unsigned stream_count;
+static unsigned stream_count, telling; /* of how many kernels, just now */
 static FILE *journal;
 static uint64_t every = 1, clock_ns; /* clock_ns: added to CLOCK_REALTIME */
 static bool by_runtime, held;
@@ -175,8 +175,11 @@ static void tell(bool all)
 		k = first;
 		if (k && !all && k->end > device_clock())
 			k = NULL;
-		if (k && !(first = k->next))
-			last = &first;
+		if (k) {
+			telling++;
+			if (!(first = k->next))
+				last = &first;
+		}
 		pthread_mutex_unlock(&lock);
 		if (!k)
 			return;
@@ -184,6 +187,9 @@ static void tell(bool all)
 			nanosleep(&pause, NULL);
 		tell_kernel(k);
 		free(k);
+		pthread_mutex_lock(&lock);
+		telling--;
+		pthread_mutex_unlock(&lock);
 	}
 }
 
@@ -206,7 +212,17 @@ static void *teller(void *unused)
 /* Returns when all that was launched was told of, and is in the journal. */
 EXPORT void simcupti_flush(void)
 {
+	struct timespec pause = {0, 1000000};
+	bool done = false;
+
 	tell(true);
+	while (!done) {
+		pthread_mutex_lock(&lock);
+		done = !telling; /* by the other thread, which may have no CPU */
+		pthread_mutex_unlock(&lock);
+		if (!done)
+			nanosleep(&pause, NULL);
+	}
 	if (journal)
 		fflush(journal);
 }

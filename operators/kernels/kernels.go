@@ -37,7 +37,7 @@ const (
 	Priority = 50
 	namesMap = "names_by_function" // of bpf/launch_names.h
 	// startLimit is how long rows that come before Start wait for it.
-	startLimit = 2 * time.Second
+	startLimit = 30 * time.Second
 )
 
 // Operator is to be registered once per process.
