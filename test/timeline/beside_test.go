@@ -152,7 +152,6 @@ func TestCollectivesBesideCalls(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		f = read(t, path)
 	}
-	require.Empty(t, f.Metadata["lost"])
 	require.NotEmpty(t, f.named(mainThread, "ncclAllReduce"))
 	operations := 0
 	for track := range f.tracks {
