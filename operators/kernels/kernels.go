@@ -36,7 +36,7 @@ const (
 	// Priority is that of symbolize: before those that filter and sort by the names.
 	Priority = 50
 	namesMap = "names_by_function" // of bpf/launch_names.h
-	// startLimit is how long rows that come before Start wait for it.
+	// startLimit is how long rows that come before Start wait for it, all together.
 	startLimit = 30 * time.Second
 )
 
@@ -126,6 +126,8 @@ type instance struct {
 
 	once  sync.Once
 	bound chan struct{}
+	first sync.Once
+	late  chan struct{} // closed when nobody is to wait any more
 	table *ebpf.Map // from Start on; nil where the gadget has none
 }
 
@@ -138,7 +140,7 @@ func (i *instance) lookup(function uint64) ([]byte, bool) {
 		case <-i.bound:
 		case <-i.ctx.Done():
 			return nil, false
-		case <-time.After(startLimit):
+		case <-i.tooLate():
 			return nil, false
 		}
 	}
@@ -147,6 +149,15 @@ func (i *instance) lookup(function uint64) ([]byte, bool) {
 	}
 	b, err := i.table.LookupBytes(function)
 	return b, err == nil && b != nil
+}
+
+// tooLate is closed a while after the first row that came before Start.
+func (i *instance) tooLate() <-chan struct{} {
+	i.first.Do(func() {
+		i.late = make(chan struct{})
+		time.AfterFunc(startLimit, func() { close(i.late) })
+	})
+	return i.late
 }
 
 // name writes what it can: an error would keep the row from everybody else.
