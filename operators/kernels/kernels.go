@@ -128,7 +128,7 @@ type instance struct {
 	bound chan struct{}
 	first sync.Once
 	late  chan struct{} // closed when nobody is to wait any more
-	table *ebpf.Map // from Start on; nil where the gadget has none
+	table *ebpf.Map     // from Start on; nil where the gadget has none
 }
 
 // lookup waits for the map, which exists from Start on: programs run already then.
