@@ -143,7 +143,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	}
 	i.files = i.values[paramPprof] != "" || i.values[paramFlame] != "" || i.values[paramJSONL] != "" ||
 		i.values[paramMark] != "" || i.values[paramDriver] == "true"
-	if !i.files && !i.canWatch(source) {
+	if !i.files && !i.canWatch(gc, source) {
 		return nil
 	}
 	var ok bool

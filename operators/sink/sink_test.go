@@ -74,6 +74,7 @@ var counters = []string{
 }
 
 func (g *gadget) declare(gc operators.GadgetContext) error {
+	gc.SetVar(VarOutput, "allocs:columns,ooms:columns")
 	g.field = map[string]datasource.FieldAccessor{}
 	add := func(ds datasource.DataSource, parent string, name string, kind api.Kind) error {
 		var f datasource.FieldAccessor

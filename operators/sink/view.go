@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -16,6 +17,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/difference"
 )
+
+// VarOutput is the variable of the gadget's context that has the value of --output, which
+// ig gives to its own operator only. Where it is not set, no view is offered.
+const VarOutput = "gpu-gadgets.output"
 
 // Console is the terminal at which the program was started.
 type Console interface {
@@ -53,13 +58,31 @@ type view struct {
 }
 
 // canWatch: a person sees the table of a gadget of memory.
-func (i *instance) canWatch(source rows.Source) bool {
-	return i.console != nil && source.Subject == profile.Memory && i.console.IsInteractive()
+func (i *instance) canWatch(gc operators.GadgetContext, source rows.Source) bool {
+	output, _ := gc.GetVar(VarOutput)
+	text, _ := output.(string)
+	return i.console != nil && source.Subject == profile.Memory && isTable(text, source.Data.Name()) && i.console.IsInteractive()
+}
+
+// isTable: the value of --output ("columns", or "allocs:columns,pools:none") makes a table
+// of the data source. What is not known makes none.
+func isTable(output, source string) bool {
+	mode := ""
+	for part := range strings.SplitSeq(output, ",") {
+		name, value, found := strings.Cut(part, ":")
+		switch {
+		case found && name == source:
+			return value == clioperator.ModeColumns
+		case !found:
+			mode = name
+		}
+	}
+	return mode == clioperator.ModeColumns
 }
 
 // watch subscribes the view, where there is one to see it.
 func (i *instance) watch(gc operators.GadgetContext, source rows.Source) error {
-	if !i.canWatch(source) {
+	if !i.canWatch(gc, source) {
 		return nil
 	}
 	i.view = &view{console: i.console}

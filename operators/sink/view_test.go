@@ -83,3 +83,12 @@ func TestWhereNobodySeesTheTableNothingIsRead(t *testing.T) {
 	require.Zero(t, c.restored)
 	require.Empty(t, strings.Join(c.drawn, ""))
 }
+
+func TestKeysAreReadWhereThereIsATable(t *testing.T) {
+	for output, want := range map[string]bool{
+		"columns": true, "pools:none,allocs:columns": true, "columns,pools:none": true, "none,allocs:columns": true,
+		"": false, "json": false, "allocs:json,pools:columns": false, "columns,allocs:none": false, "yaml,pools:columns": false,
+	} {
+		require.Equal(t, want, isTable(output, "allocs"), output)
+	}
+}

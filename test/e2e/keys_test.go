@@ -126,7 +126,7 @@ func TestKeysSetAMarkAndShowWhatGrewSince(t *testing.T) {
 	s := startAtTerminal(t, "--pid", fmt.Sprint(server.cmd.Process.Pid))
 	frame := regexp.QuoteMeta(lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] ="))
 	s.waitPage("the keys", `keys: m sets a mark \(0 so far\)`)
-	require.True(t, s.givesKeys())
+	eventually(t, "keys", s.givesKeys)
 	for range 2 { // the probes may not be there at the first
 		server.request()
 	}
@@ -163,12 +163,20 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := startAtTerminal(t)
 			s.waitPage("the keys", `keys: m sets a mark`)
-			require.True(t, s.givesKeys())
+			eventually(t, "keys", s.givesKeys)
 			require.NoError(t, c.end(s))
 			s.waitEnd()
 			require.False(t, s.givesKeys())
 		})
 	}
+}
+
+// JSON at a terminal is left alone.
+func TestNoKeysAreReadWhereThereIsNoTable(t *testing.T) {
+	s := startAtTerminal(t, "-o", "json")
+	s.waitPage("output of two reads", `\[(.|\n)*\n\[`)
+	require.False(t, s.givesKeys())
+	require.NotContains(t, s.page(), "keys:")
 }
 
 // Who is stopped by Ctrl-Z and continues has its keys again, though the shell has set the

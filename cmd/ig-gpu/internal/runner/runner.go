@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
 )
 
 // ErrNoContainers says that the run asked for containers where none can be
@@ -41,6 +42,9 @@ type Runtime struct {
 // parameters are read, and is then handed to the run as if the user had chosen it, which
 // would leave out columns that come with a parameter, such as --older-than.
 const columnsParam = "operator.cli.fields"
+
+// outputParam says which data sources are shown as tables.
+const outputParam = "operator.cli.output"
 
 // Machine is what the runtime asks before it does anything; see package machine.
 type Machine interface {
@@ -95,6 +99,7 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
 		delete(values, columnsParam)
 	}
+	gadget.SetVar(sink.VarOutput, values[outputParam])
 	r.offerBeside(gadget, global, values)
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
 }
