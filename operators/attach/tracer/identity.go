@@ -4,7 +4,9 @@ package tracer
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -44,10 +46,40 @@ func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 	// Before Linux 6.7 the maps file shows the inode below. Without it a file
 	// that is also mapped elsewhere could be probed twice.
 	if m == (procmaps.Mapping{}) {
-		return fileKey{}, errors.New("file of an overlay that is not mapped")
+		own, err := ownMapping(f)
+		if err != nil {
+			return fileKey{}, fmt.Errorf("file of an overlay that is not mapped: %w", err)
+		}
+		m = own
 	}
 	if m.Inode != 0 && (m.Device != key.dev || m.Inode != key.ino) {
 		return fileKey{dev: m.Device, ino: m.Inode}, nil
 	}
 	return key, nil
+}
+
+// ownMapping is how this process's own maps file shows a file: it maps a page of it, which
+// it does not touch.
+func ownMapping(f *os.File) (found procmaps.Mapping, err error) {
+	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return found, fmt.Errorf("map %s: %w", f.Name(), err)
+	}
+	defer unix.Munmap(page)
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page))))
+	own, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return found, err
+	}
+	defer own.Close()
+	err = procmaps.Parse(own, func(m procmaps.Mapping) bool {
+		if at >= m.Start && at < m.End {
+			found = m
+		}
+		return found.End == 0
+	})
+	if found.End == 0 {
+		return found, errors.Join(errors.New("the mapping is not in /proc/self/maps"), err)
+	}
+	return found, nil
 }
