@@ -11,6 +11,9 @@
 //	  stack
 //	sample: time, process … container as above, tid (left out when rows are
 //	  not by thread), samples and gil_samples (cumulative), stack
+//	call: time, process … container as above, operation (with the direction of copies),
+//	  device (-1: unknown), calls, launches, copied_bytes, host_ns, wait_ns, and with
+//	  --device-times kernels and device_ns (cumulative), stack
 //	oom: time, process … container as above, api, error, requested_bytes,
 //	  inuse_bytes, stack, holders: array of {bytes, stack}, largest first
 //
@@ -94,6 +97,7 @@ type call struct {
 	Time string `json:"time"`
 	process
 	Operation       string  `json:"operation"`
+	Device          int32   `json:"device"`
 	Calls           int64   `json:"calls"`
 	Launches        int64   `json:"launches"`
 	CopiedBytes     int64   `json:"copied_bytes"`
@@ -149,7 +153,7 @@ func (e *Encoder) Sample(at time.Time, r profile.Row) error {
 func (e *Encoder) Call(at time.Time, r profile.Row) error {
 	return e.encode(call{
 		Type: "call", Time: timestamp(at), process: toProcess(r.Process),
-		Operation: r.Kind, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
+		Operation: r.Kind, Device: r.Device, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
 		HostNanoseconds: r.HostNanoseconds, WaitNanoseconds: r.WaitNanoseconds,
 		Kernels: r.Kernels, DeviceTime: r.DeviceNanoseconds,
 		Stack: toFrames(r.Stack),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -70,4 +71,13 @@ func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
 	require.Equal(t, 3, strings.Count(b.String(), `"span_id":"00f067aa0ba902b7"`))
 	require.Equal(t, 2, strings.Count(b.String(), `"span_id":"b7ad6b7169203331"`))
 	require.Equal(t, 5, strings.Count(b.String(), "span_id"))
+}
+
+// TestCallsHaveTheirDevice: device 0 is one, too.
+func TestCallsHaveTheirDevice(t *testing.T) {
+	for device, want := range map[int32]string{0: `"device":0,`, 1: `"device":1,`, profile.UnknownDevice: `"device":-1,`} {
+		var b bytes.Buffer
+		require.NoError(t, NewEncoder(&b).Call(time.Unix(0, 0), profile.Row{Kind: "launch", Device: device, Values: profile.Values{Calls: 3}}))
+		require.Contains(t, b.String(), `"operation":"launch",`+want+`"calls":3`)
+	}
 }
