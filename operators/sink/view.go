@@ -65,9 +65,12 @@ func (i *instance) canWatch(gc operators.GadgetContext, source rows.Source) bool
 }
 
 // isTable: the value of --output ("columns", or "allocs:columns,pools:none") makes a table
-// of the data source. What is not known makes none.
+// of the data source, as do sources that are not named. Where nothing is known there is none.
 func isTable(output, source string) bool {
-	mode := ""
+	if output == "" {
+		return false
+	}
+	mode := clioperator.ModeColumns
 	for part := range strings.SplitSeq(output, ",") {
 		name, value, found := strings.Cut(part, ":")
 		switch {

@@ -87,7 +87,7 @@ func TestWhereNobodySeesTheTableNothingIsRead(t *testing.T) {
 func TestKeysAreReadWhereThereIsATable(t *testing.T) {
 	for output, want := range map[string]bool{
 		"columns": true, "pools:none,allocs:columns": true, "columns,pools:none": true, "none,allocs:columns": true,
-		"": false, "json": false, "allocs:json,pools:columns": false, "columns,allocs:none": false, "yaml,pools:columns": false,
+		"attachments:none": true, "": false, "json": false, "allocs:json,pools:columns": false, "columns,allocs:none": false, "yaml,pools:columns": false,
 	} {
 		require.Equal(t, want, isTable(output, "allocs"), output)
 	}

@@ -120,9 +120,13 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 			return
 		}
 		// In the background the kernel would stop who reads.
+		was := fds[1].Events != 0
 		fds[1].Events = 0
 		if t.isForeground() {
 			fds[1].Events = unix.POLLIN
+			if !was { // the shell has set the terminal meanwhile, and tells of nothing
+				t.again()
+			}
 		}
 		if n <= 0 || fds[1].Revents == 0 || fds[1].Events == 0 {
 			continue
@@ -156,6 +160,15 @@ func (t *Terminal) signalled(s unix.Signal) bool {
 	signal.Reset(s)
 	_ = unix.Kill(os.Getpid(), s)
 	return false
+}
+
+// again sets the terminal as Read did.
+func (t *Terminal) again() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved != nil {
+		t.set()
+	}
 }
 
 // putBack is called with t.mu held.
