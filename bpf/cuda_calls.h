@@ -4,6 +4,7 @@
 
 #include "cuda_inflight.h"
 
+#include "call_read.h"
 #include "cuda_context.h"
 #include "cuda_live.h"
 #include "cuda_vmm.h"
@@ -160,18 +161,6 @@ static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32
 	}
 }
 
-/* Reads user memory at the call's return; a program that may sleep faults it in. */
-static __always_inline bool call_read(struct thread *t, void *to, __u32 bytes, __u64 address,
-				      bool may_sleep)
-{
-	if (!bpf_probe_read_user(to, bytes, (void *)address))
-		return true;
-	if (may_sleep && !bpf_copy_from_user(to, bytes, (void *)address))
-		return true;
-	drop(DROP_READ_ARGUMENT);
-	return false;
-}
-
 /* CUDA_ARRAY3D_DESCRIPTOR; the 2D one has no depth, the first ABI 32-bit sizes. */
 struct array_shape {
 	__u64 width, height, depth;
@@ -232,7 +221,7 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 	api = cuda_api_of(id);
 	is_3d = api->op != CUDA_ARRAY;
 	if (api->flags & CUDA_ABI1) {
-		if (!call_read(t, narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
+		if (!call_read(narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
 			return 0;
 		shape.width = narrow[0];
 		shape.height = narrow[1];
@@ -240,7 +229,7 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		shape.format = is_3d ? narrow[3] : narrow[2];
 		shape.channels = is_3d ? narrow[4] : narrow[3];
 	} else {
-		if (!call_read(t, wide, is_3d ? 40 : 24, t->call.b, may_sleep))
+		if (!call_read(wide, is_3d ? 40 : 24, t->call.b, may_sleep))
 			return 0;
 		shape.width = wide[0];
 		shape.height = wide[1];
@@ -263,7 +252,7 @@ static __always_inline __s32 call_location_device(struct thread *t, __u64 props,
 {
 	__s32 location[2];
 
-	if (!call_read(t, location, sizeof(location), props + 8, may_sleep))
+	if (!call_read(location, sizeof(location), props + 8, may_sleep))
 		return -1;
 	return location[0] == 1 /* CU_MEM_LOCATION_TYPE_DEVICE */ ? location[1] : -1;
 }
@@ -310,12 +299,12 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 		word = 8;
 	if (api->op == CUDA_REGISTER)
 		pointer = call->a;
-	else if (!call_read(t, &pointer, word, call->a, may_sleep))
+	else if (!call_read(&pointer, word, call->a, may_sleep))
 		return false;
 
 	switch (api->op) {
 	case CUDA_ALLOC_PITCH:
-		if (!call_read(t, &size, word, call->b, may_sleep))
+		if (!call_read(&size, word, call->b, may_sleep))
 			return false;
 		size *= api->flags & CUDA_ABI1 ? (__u32)call->c : call->c;
 		break;
@@ -390,10 +379,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		if (failed)
 			return 0;
 		if (api->op == CUDA_CTX_DESTROY) {
-			__u32 top = t->contexts - 1;
-
-			if (top < THREAD_CONTEXTS && t->context[top].handle == call->a)
-				context_pop(t);
+			context_destroyed(t, call->a);
 		} else if (api->op == CUDA_PRIMARY_RELEASE) {
 			p = primary_of(t->process, call->a);
 			if (p && p->references)
@@ -402,7 +388,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		return 0;
 	}
 	if (api->op == CUDA_VMM_RETAIN) {
-		if (!failed && call_read(t, &number, 8, call->a, may_sleep))
+		if (!failed && call_read(&number, 8, call->a, may_sleep))
 			vmm_retain(t->process, number, call->c);
 		else if (call->c)
 			vmm_unref(t->process, call->c);
@@ -426,7 +412,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		break;
 #endif
 	case CUDA_VMM_IMPORT:
-		if (!call_read(t, &number, 8, call->a, may_sleep))
+		if (!call_read(&number, 8, call->a, may_sleep))
 			break;
 		handle = vmm_handle(t->process, number);
 		if (handle) {
@@ -445,7 +431,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		vmm_handle_made(t->process, number, call->serial);
 		break;
 	case CUDA_CTX_CREATE:
-		if (call_read(t, &number, 8, call->a, may_sleep)) {
+		if (call_read(&number, 8, call->a, may_sleep)) {
 			context_learn(t->process, number, call->b);
 			context_push(t, number);
 		}
@@ -460,7 +446,7 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		context_pop(t);
 		break;
 	case CUDA_CTX_DEVICE:
-		if (!call_read(t, &device, 4, call->a, may_sleep))
+		if (!call_read(&device, 4, call->a, may_sleep))
 			break;
 		if (t->contexts - 1 < THREAD_CONTEXTS) {
 			__u32 top = t->contexts - 1;
@@ -472,16 +458,16 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		}
 		break;
 	case CUDA_PRIMARY_RETAIN:
-		if (call_read(t, &number, 8, call->a, may_sleep))
+		if (call_read(&number, 8, call->a, may_sleep))
 			primary_retain(t->process, number, call->b);
 		break;
 	case CUDA_POOL_CREATE:
-		if (call_read(t, &number, 8, call->a, may_sleep))
+		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number,
 				      call_location_device(t, call->b, may_sleep));
 		break;
 	case CUDA_POOL_DEVICE:
-		if (call_read(t, &number, 8, call->a, may_sleep))
+		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number, call->b);
 		break;
 	}

@@ -108,6 +108,15 @@ static __always_inline void context_set(struct thread *t, __u64 handle)
 		context_push(t, handle);
 }
 
+/* cuCtxDestroy: pops it where it is current. */
+static __always_inline void context_destroyed(struct thread *t, __u64 handle)
+{
+	__u32 top = t->contexts - 1;
+
+	if (top < THREAD_CONTEXTS && t->context[top].handle == handle)
+		context_pop(t);
+}
+
 static __always_inline struct primary *primary_of(__u64 process, __s32 device)
 {
 	struct primary_key key = { .process = process, .device = device };

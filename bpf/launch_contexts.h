@@ -4,6 +4,7 @@
 
 #include "launch_inflight.h"
 
+#include "call_read.h"
 #include "cuda_context.h"
 
 /*
@@ -46,19 +47,6 @@ enum context_api_id {
 	CONTEXT_API_COUNT,
 };
 
-/* Reads user memory at the call's return; a program that may sleep faults it in. */
-static __always_inline bool call_read(void *to, __u32 bytes, __u64 address, bool may_sleep)
-{
-	if (!bpf_probe_read_user(to, bytes, (void *)address))
-		return true;
-#ifndef LINUX_5_10
-	if (may_sleep && !bpf_copy_from_user(to, bytes, (void *)address))
-		return true;
-#endif
-	drop(DROP_READ_ARGUMENT);
-	return false;
-}
-
 /*
  * CUDA ordinal of the current context's device, -1: it is unknown. Rows have it in a
  * byte; NVIDIA's driver has at most 64 devices.
@@ -69,14 +57,6 @@ static __always_inline __s32 launch_device(struct thread *t)
 
 	context_current(t, &device);
 	return device >= 0 && device < 128 ? device : -1;
-}
-
-static __always_inline void context_destroyed(struct thread *t, __u64 handle)
-{
-	__u32 top = t->contexts - 1;
-
-	if (top < THREAD_CONTEXTS && t->context[top].handle == handle)
-		context_pop(t);
 }
 
 /* What cuCtxGetDevice said: of the current context, where one is known. */

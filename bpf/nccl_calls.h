@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_CALLS_H
 #define GPU_GADGETS_NCCL_CALLS_H
 
+#include "call_read.h"
 #include "nccl_create.h"
 #include "nccl_streams.h"
 
@@ -252,19 +253,6 @@ __noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 res
 	return 0;
 }
 
-/* Reads user memory; a program that may sleep faults it in. */
-static __always_inline bool nccl_read(void *to, __u32 bytes, __u64 address, bool may_sleep)
-{
-	if (!bpf_probe_read_user(to, bytes, (void *)address))
-		return true;
-#ifndef LINUX_5_10
-	if (may_sleep && !bpf_copy_from_user(to, bytes, (void *)address))
-		return true;
-#endif
-	drop(DROP_READ_ARGUMENT);
-	return false;
-}
-
 /* Notes what a call of NCCL was given that is no operation. */
 static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u32 op,
 				      const struct nccl_arguments *args)
@@ -410,7 +398,7 @@ static __always_inline void created_returned(struct thread *t, __u32 result, boo
 		}
 		return;
 	}
-	nccl_read(&handle, 8, created->address, may_sleep);
+	call_read(&handle, 8, created->address, may_sleep);
 	if (handle)
 		create_done(t, created, handle);
 	else if (result == NCCL_IN_PROGRESS)
@@ -435,7 +423,7 @@ static __noinline int group_ended(struct thread *t, __u32 result, bool may_sleep
 
 		if (i >= group->created_count || nccl_failed(result))
 			break;
-		nccl_read(&handle, 8, group->created[i].address, may_sleep);
+		call_read(&handle, 8, group->created[i].address, may_sleep);
 		create_done(t, &group->created[i], handle);
 	}
 	group->communicators = group->created_count = 0;
@@ -461,9 +449,9 @@ static __noinline int all_created(struct thread *t, bool may_sleep)
 
 		if (i >= size)
 			break;
-		if (!nccl_read(&handle, 8, t->call.a + 8 * i, may_sleep))
+		if (!call_read(&handle, 8, t->call.a + 8 * i, may_sleep))
 			break;
-		if (t->call.stream && !nccl_read(&device, 4, t->call.stream + 4 * i, may_sleep))
+		if (t->call.stream && !call_read(&device, 4, t->call.stream + 4 * i, may_sleep))
 			device = -1;
 		create_of_all(t->process, identity, handle, (__u64)i << 32 | size, device);
 	}
@@ -479,7 +467,7 @@ static __noinline int answer_learn(struct thread *t, __u32 op, bool may_sleep)
 	__s32 answer;
 	__u64 handle = 0;
 
-	if (!t || !nccl_read(&answer, 4, t->call.a, may_sleep))
+	if (!t || !call_read(&answer, 4, t->call.a, may_sleep))
 		return 0;
 	c = communicator_learn(t->process, t->call.communicator);
 	if (!c)
@@ -489,7 +477,7 @@ static __noinline int answer_learn(struct thread *t, __u32 op, bool may_sleep)
 		if (nccl_failed(answer))
 			c->error = answer;
 		if (t->call.pending.address && answer == NCCL_SUCCESS) {
-			nccl_read(&handle, 8, t->call.pending.address, may_sleep);
+			call_read(&handle, 8, t->call.pending.address, may_sleep);
 			create_done(t, &t->call.pending, handle);
 			t->call.pending.address = 0;
 		}
@@ -529,7 +517,7 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 	switch (op) {
 	case CUDA_CONTEXT_CREATE:
 	case CUDA_CONTEXT_RETAIN:
-		if (!nccl_read(&handle, 8, call->a, may_sleep))
+		if (!call_read(&handle, 8, call->a, may_sleep))
 			break;
 		context_learn(t->process, handle, call->b);
 		if (op == CUDA_CONTEXT_CREATE)
@@ -545,7 +533,7 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 		context_pop(t);
 		break;
 	case CUDA_CONTEXT_DEVICE:
-		if (!nccl_read(&device, 4, call->a, may_sleep))
+		if (!call_read(&device, 4, call->a, may_sleep))
 			break;
 		if (t->contexts) {
 			handle = context_current(t, &(__s32){ 0 });

@@ -3,7 +3,6 @@
 package timeline
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
 // TestMemoryInUse: beside cuda_kernel, cuda_alloc's counters say what a process holds of
@@ -121,24 +119,7 @@ func (h held) has(device int, from, until, bytes uint64) bool {
 // TestCollectivesBesideCalls: calls of the driver, and of NCCL, of the same threads, in one
 // file, in which each track has one name.
 func TestCollectivesBesideCalls(t *testing.T) {
-	bpftest.RequireRoot(t)
-	cuda, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	nccl, err := filepath.Abs("../../build/simnccl/libnccl.so.2")
-	require.NoError(t, err)
-	require.FileExists(t, nccl, "run make simcuda")
-	train := exec.Command("python3", "../../examples/collectives/train.py", "--ranks", "2", "--libcuda", cuda, "--libnccl", nccl)
-	train.Stderr = os.Stderr
-	in, err := train.StdinPipe()
-	require.NoError(t, err)
-	defer in.Close()
-	out, err := train.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, train.Start())
-	defer func() { _ = train.Process.Signal(os.Interrupt); _ = train.Wait() }()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	pids := strings.Fields(strings.TrimPrefix(line, "ready "))
+	pids := startTraining(t)
 
 	path := filepath.Join(t.TempDir(), "trace.json.gz")
 	html := filepath.Join(t.TempDir(), "trace.html")

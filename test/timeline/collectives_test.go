@@ -20,9 +20,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
-// TestCollectives: what nccl_trace sees of a training loop is on a timeline, too: calls
-// in their Python functions, and operations until they are done.
-func TestCollectives(t *testing.T) {
+// startTraining runs a training loop of two ranks until the test ends, and returns the
+// ids of its processes.
+func startTraining(t *testing.T) (pids []string) {
+	t.Helper()
 	bpftest.RequireRoot(t)
 	cuda, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
 	require.NoError(t, err)
@@ -33,14 +34,21 @@ func TestCollectives(t *testing.T) {
 	train.Stderr = os.Stderr
 	in, err := train.StdinPipe()
 	require.NoError(t, err)
-	defer in.Close()
 	out, err := train.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, train.Start())
-	defer func() { _ = train.Process.Signal(os.Interrupt); _ = train.Wait() }()
+	t.Cleanup(func() { _ = train.Process.Signal(os.Interrupt); _ = train.Wait(); in.Close() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(line, "ready "), line)
+	list, ok := strings.CutPrefix(line, "ready ")
+	require.True(t, ok, line)
+	return strings.Fields(list)
+}
+
+// TestCollectives: what nccl_trace sees of a training loop is on a timeline, too: calls
+// in their Python functions, and operations until they are done.
+func TestCollectives(t *testing.T) {
+	startTraining(t)
 
 	path := filepath.Join(t.TempDir(), "trace.json.gz")
 	var f *file
