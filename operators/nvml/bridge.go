@@ -43,9 +43,9 @@ func OpenAny(path, pins string) (Library, error) {
 	return bridge, nil
 }
 
-// bridge reads the maps of gpu-ebpf-bridge, as include/gadget/gpu_types.h of Inspektor
+// pinned reads the maps of gpu-ebpf-bridge, as include/gadget/gpu_types.h of Inspektor
 // Gadget v0.55.0 has them. It does not know UUIDs and names of GPUs.
-type bridge struct {
+type pinned struct {
 	meta, devices, processes *ebpf.Map
 	now                      func() time.Duration
 }
@@ -53,7 +53,7 @@ type bridge struct {
 // OpenBridge opens the maps that the bridge has pinned in a directory, for reading. The
 // error is fs.ErrNotExist where there are none.
 func OpenBridge(pins string) (Library, error) {
-	b := &bridge{now: ProcFS("").Now}
+	b := &pinned{now: ProcFS("").Now}
 	for _, m := range []struct {
 		name string
 		to   **ebpf.Map
@@ -84,7 +84,7 @@ func OpenBridge(pins string) (Library, error) {
 }
 
 // Close implements Library.
-func (b *bridge) Close() {
+func (b *pinned) Close() {
 	for _, m := range []*ebpf.Map{b.meta, b.devices, b.processes} {
 		if m != nil {
 			m.Close()
@@ -93,7 +93,7 @@ func (b *bridge) Close() {
 }
 
 // count is the number of GPUs; 0 when the bridge has ended, or is of another version.
-func (b *bridge) count() int {
+func (b *pinned) count() int {
 	var meta maps.Meta
 	if err := b.meta.Lookup(uint32(0), &meta); err != nil || meta.SchemaVersion != maps.SchemaVersion {
 		return 0
@@ -106,7 +106,7 @@ func (b *bridge) count() int {
 
 // Read implements Library. What the bridge does not know is 0 in its maps, and left out
 // where 0 cannot be a value.
-func (b *bridge) Read() Reading {
+func (b *pinned) Read() Reading {
 	n := b.count()
 	r := Reading{Processes: b.processesOf(n)}
 	for i := range n {
@@ -162,9 +162,9 @@ func pointsOf(d Device, m *maps.DeviceMetrics) (all []Point) {
 }
 
 // Processes implements Library.
-func (b *bridge) Processes() []ProcessMemory { return b.processesOf(b.count()) }
+func (b *pinned) Processes() []ProcessMemory { return b.processesOf(b.count()) }
 
-func (b *bridge) processesOf(devices int) (all []ProcessMemory) {
+func (b *pinned) processesOf(devices int) (all []ProcessMemory) {
 	if devices == 0 {
 		return nil
 	}

@@ -3,74 +3,37 @@
 package nvml
 
 import (
-	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/maps"
-	bridgenvml "github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/nvml"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/poller"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/nvml"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/bridge"
 )
 
-// gpus is what the bridge asks in place of NVML.
-type gpus struct{ bridgenvml.Poller }
-
-func (gpus) Init() error  { return nil }
-func (gpus) Close() error { return nil }
-
-func (gpus) Devices(context.Context) ([]bridgenvml.DeviceSnapshot, error) {
-	return []bridgenvml.DeviceSnapshot{
+// gpus are a busy one, and one of which little is known.
+var gpus = bridge.GPUs{
+	All: []nvml.DeviceSnapshot{
 		{SmUtilPct: 87, MemUtilPct: 45, DecUtilPct: 5, MemTotal: 80 << 30, MemUsed: 19 << 30, MemReserved: 1 << 30,
 			TempC: 61, PowerMw: 301500, SmClockMhz: 1410, MemClockMhz: 1593, ThrottleReasons: 0x20 | 0x1},
 		{Index: 1, MemTotal: 80 << 30},
-	}, nil
-}
-
-func (gpus) ProcessSamples(context.Context, uint64) ([]bridgenvml.ProcessSample, error) {
-	return []bridgenvml.ProcessSample{
+	},
+	Processes: []nvml.ProcessSample{
 		{Pid: 4711, TimestampNs: 1, UsedGpuMemory: 3 << 30},
 		{Pid: 4711, DeviceIndex: 1, TimestampNs: 1, UsedGpuMemory: 1 << 30},
 		{Pid: 815, TimestampNs: 1, UsedGpuMemory: 512 << 20},
-	}, nil
-}
-
-// startBridge runs Inspektor Gadget's bridge until the test ends, or stop is called.
-func startBridge(t *testing.T) (pins string, stop func()) {
-	t.Helper()
-	bpftest.RequireRoot(t)
-	pins = t.TempDir()
-	require.NoError(t, syscall.Mount("bpf", pins, "bpf", 0, ""))
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(pins, 0)) })
-	written, err := maps.Open(pins)
-	require.NoError(t, err)
-	p, err := poller.New(poller.Config{Source: gpus{}, Bridge: written, PollInterval: 20 * time.Millisecond})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			cancel()
-			require.NoError(t, <-ended)
-			require.NoError(t, written.Close())
-		}
-	}
-	t.Cleanup(stop)
-	return pins, stop
+	},
 }
 
 // Where there is no NVML, the bridge tells about GPUs and processes.
 func TestBridge(t *testing.T) {
-	pins, stop := startBridge(t)
+	pins, stop := bridge.Start(t, gpus)
 	library, err := OpenBridge(pins)
 	require.NoError(t, err)
 	defer library.Close()
@@ -99,12 +62,13 @@ func TestBridge(t *testing.T) {
 	require.Contains(t, got[second], "hw.gpu.utilization general", "an idle GPU")
 	require.NotContains(t, got[second], "hw.temperature gpu", "what is not known is no zero")
 	for name := range got[first] {
-		require.Contains(t, metricNames(), name[:max(0, indexOrEnd(name))], "docs/metrics.md knows it")
+		metric, _, _ := strings.Cut(name, " ")
+		require.Contains(t, metricNames(), metric, "docs/metrics.md knows it")
 	}
 
 	// A bridge that has ended says nothing more, though its maps are still there.
 	stop()
-	at := library.(*bridge)
+	at := library.(*pinned)
 	now := at.now()
 	at.now = func() time.Duration { return now + bridgeStale + time.Second }
 	require.Empty(t, library.Read())
@@ -116,16 +80,6 @@ func metricNames() (all []string) {
 		all = append(all, m.Name)
 	}
 	return all
-}
-
-// indexOrEnd is where the labels begin.
-func indexOrEnd(name string) int {
-	for i, c := range name {
-		if c == ' ' {
-			return i
-		}
-	}
-	return len(name)
 }
 
 func TestNoBridge(t *testing.T) {

@@ -4,7 +4,6 @@ package pipelines
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -17,56 +16,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/maps"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/nvml"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/poller"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/bridge"
 )
 
-// device is a GPU, where each of processes has used bytes; Inspektor Gadget's bridge asks
-// it in place of NVML.
-type device struct {
-	nvml.Poller
-	processes []int
-	used      uint64
-}
-
-func (device) Init() error  { return nil }
-func (device) Close() error { return nil }
-
-func (d device) Devices(context.Context) ([]nvml.DeviceSnapshot, error) {
-	return []nvml.DeviceSnapshot{{MemTotal: 80 << 30, MemUsed: d.used}}, nil
-}
-
-func (d device) ProcessSamples(context.Context, uint64) (all []nvml.ProcessSample, err error) {
-	for _, pid := range d.processes {
-		all = append(all, nvml.ProcessSample{Pid: uint32(pid), TimestampNs: 1, UsedGpuMemory: d.used})
+// device is a GPU on which a process has so many bytes.
+func device(pid int, used uint64) bridge.GPUs {
+	return bridge.GPUs{
+		All:       []nvml.DeviceSnapshot{{MemTotal: 80 << 30, MemUsed: used}},
+		Processes: []nvml.ProcessSample{{Pid: uint32(pid), TimestampNs: 1, UsedGpuMemory: used}},
 	}
-	return all, nil
-}
-
-// startBridge runs the bridge itself, with a BPF file system of its own.
-func startBridge(t *testing.T, d device) (pins string) {
-	t.Helper()
-	bpftest.RequireRoot(t)
-	pins = t.TempDir()
-	require.NoError(t, syscall.Mount("bpf", pins, "bpf", 0, ""))
-	t.Cleanup(func() { require.NoError(t, syscall.Unmount(pins, syscall.MNT_DETACH)) })
-	written, err := maps.Open(pins)
-	require.NoError(t, err)
-	p, err := poller.New(poller.Config{Source: d, Bridge: written})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error)
-	go func() { ended <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		require.NoError(t, <-ended)
-		require.NoError(t, written.Close())
-	})
-	return pins
 }
 
 // beside runs a command of the shell where the bridge has pinned its maps, with an empty
@@ -110,7 +71,7 @@ func upstream(t *testing.T, gadget string) (image string) {
 // The bridge's gadget shows what the driver counts for a process.
 func TestDriver(t *testing.T) {
 	self := os.Getpid()
-	pins := startBridge(t, device{processes: []int{self}, used: 64 * mib})
+	pins, _ := bridge.Start(t, device(self, 64*mib))
 	lines := beside(t, pins, "bin/ig-gpu image import "+upstream(t, "gpu_top_per_pid")+
 		" >/dev/null; UPSTREAM=ghcr.io/gpu-gadgets/ UPSTREAM_TAG=latest exec examples/pipelines/driver.sh --verify-image=false --host -o json")
 	type row struct {
@@ -144,7 +105,7 @@ func TestDriverMemoryByTheBridge(t *testing.T) {
 	require.NoError(t, listener.Close())
 	w := startWorkload(t)
 	pid := w.cmd.Process.Pid
-	pins := startBridge(t, device{processes: []int{pid}, used: 64 * mib})
+	pins, _ := bridge.Start(t, device(pid, 64*mib))
 	lines := beside(t, pins, fmt.Sprintf("exec bin/ig-gpu run cuda_alloc --host --pid %d -o json --metrics-listen %s", pid, address))
 	for lines.Scan() && !strings.Contains(lines.Text(), `"status":"attached"`) {
 	}
