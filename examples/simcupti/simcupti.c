@@ -24,6 +24,7 @@ PROBE_SEMAPHORE(parcagpu, kernel_executed);
 
 #define EXPORT __attribute__((visibility("default")))
 #define MAX_STREAMS 64
+#define BUFFERED_NS 1000000000 /* how long a kernel that has ended waits to be told of */
 
 /* As CUPTI numbers the functions; negative: of the driver. */
 enum { DRIVER_LAUNCH = -307, DRIVER_GRAPH = -514, RUNTIME_LAUNCH = 211, RUNTIME_GRAPH = 311 };
@@ -164,7 +165,8 @@ EXPORT void simcupti_listen(int more)
 	parcagpu_kernel_executed_semaphore += (unsigned short)more;
 }
 
-/* Tells of kernels that have ended; `all`: waits for those that have not. */
+/* Tells of kernels that ended a while ago, whose call has returned long since; `all`: of
+ * each, and waits for those that have not ended. */
 static void tell(bool all)
 {
 	struct timespec pause = {0, 1000000};
@@ -173,7 +175,7 @@ static void tell(bool all)
 	for (;;) {
 		pthread_mutex_lock(&lock);
 		k = first;
-		if (k && !all && k->end > device_clock())
+		if (k && !all && k->end + BUFFERED_NS > device_clock())
 			k = NULL;
 		if (k) {
 			telling++;
