@@ -8,7 +8,8 @@ back at its end. The driver sees segments only, taken by whoever made the pool g
 
     LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/serve.py
 
-Each line on standard input is a request; "ready" and "done" are printed.
+Each line on standard input is a request, or "offload", which gives back a layer of each
+device; "ready" and "done" are printed.
 """
 import ctypes
 import sys
@@ -34,11 +35,15 @@ class Engine:
         self.library.simtorch_malloc.restype = ctypes.c_void_p
         self.library.simtorch_malloc.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.simtorch_free.argtypes = [ctypes.c_int, ctypes.c_void_p]
-        self.weights = [self.load_layer(device) for device in (0, 1) for _ in range(4)]
+        self.weights = [(device, self.load_layer(device)) for _ in range(4) for device in (0, 1)]
         self.caches = [KVCache(self.library, 0, 26 * MIB), KVCache(self.library, 1, 14 * MIB)]
 
     def load_layer(self, device):
         return self.library.simtorch_malloc(device, 40 * MIB)
+
+    def offload(self):
+        for _ in self.caches:
+            self.library.simtorch_free(*self.weights.pop())
 
     def forward(self, layers):
         """Activations of a size that hardly ever fits what is cached."""
@@ -57,8 +62,11 @@ class Engine:
 def main():
     engine = Engine()
     print("ready", flush=True)
-    for number, _ in enumerate(sys.stdin):
-        engine.generate(number)
+    for number, line in enumerate(sys.stdin):
+        if line.strip() == "offload":
+            engine.offload()
+        else:
+            engine.generate(number)
         print("done", flush=True)
 
 

@@ -25,13 +25,19 @@ func Offset(of btf.Type, name string, size int) (int, error) {
 	return 0, fmt.Errorf("struct %s has no member %s of %d bytes", s.Name, name, size)
 }
 
-// batch is how many entries one system call reads.
-const batch = 4096
+// One system call reads as many entries as fit into batchBytes, and at least batchLeast:
+// of a hash map the kernel reads whole buckets, which hold a few. Maps are read every
+// second or so, and what is read into is garbage then.
+const (
+	batchBytes = 64 << 10
+	batchLeast = 128
+)
 
 // Each calls f for every entry; key and value are only valid during the call.
 // Entries that come or go meanwhile may be missed.
 func Each(m *ebpf.Map, f func(key, value []byte)) error {
 	keySize, valueSize := int(m.KeySize()), int(m.ValueSize())
+	batch := max(batchBytes/(keySize+valueSize), batchLeast)
 	keys := arrays(batch, keySize)
 	values := arrays(batch, valueSize)
 	var cursor ebpf.MapBatchCursor

@@ -10,7 +10,7 @@ import (
 // The frames of bytes that no stack explains.
 const (
 	FrameContext      = "[cuda context and modules]"
-	FrameBeforeAttach = "[before attach]"
+	FrameBeforeAttach = stack.BeforeAttach
 	FrameUnexplained  = "[unexplained]"
 )
 

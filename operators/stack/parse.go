@@ -30,7 +30,7 @@ func ParseFolded(text string) Stack {
 // is taken for native.
 func ParseLabel(label string) Frame {
 	switch label {
-	case Unknown, Truncated:
+	case Unknown, Truncated, BeforeAttach:
 		return Frame{Kind: KindUnknown, Function: label}
 	case Trampoline:
 		return Frame{Kind: KindTrampoline, Function: label}

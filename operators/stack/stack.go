@@ -9,6 +9,7 @@ package stack
 import (
 	"encoding/binary"
 	"hash/fnv"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -35,6 +36,9 @@ const (
 	// Truncated is the function name of a frame of KindUnknown that stands
 	// for the callers the kernel could not read or had no room for.
 	Truncated = "[truncated]"
+	// BeforeAttach is the function name of a frame of KindUnknown that stands for what
+	// was allocated before anybody looked.
+	BeforeAttach = "[before attach]"
 	// Unreadable is the function name of a Python frame without a name.
 	Unreadable = "<unreadable>"
 	// Trampoline is the function name of a frame of KindTrampoline.
@@ -93,6 +97,15 @@ func (f Frame) Identity() Frame {
 		f.BuildID = ""
 	}
 	return f
+}
+
+// BeforeAttachID is the id of the stack of one frame BeforeAttach in rows that the kernel
+// did not write. Its ids are hashes, and 0.
+const BeforeAttachID uint64 = math.MaxUint64
+
+// BeforeAttachStack is the stack of BeforeAttachID.
+func BeforeAttachStack() Stack {
+	return Stack{{Kind: KindUnknown, Function: BeforeAttach}}
 }
 
 // UnknownStack is what stands for a stack that was lost.

@@ -40,6 +40,7 @@ type Stacks struct {
 	resolver *Resolver
 	maps     Maps
 	unknown  *Named
+	before   *Named
 
 	mu           sync.Mutex
 	stacks       *cache[stackKey, *Named]
@@ -62,6 +63,7 @@ func NewStacks(r *Resolver, maps Maps) *Stacks {
 		resolver:     r,
 		maps:         maps,
 		unknown:      name(stack.UnknownStack()),
+		before:       name(stack.BeforeAttachStack()),
 		stacks:       newCache[stackKey, *Named](namedStacks),
 		symbols:      newCache[uint64, stack.Symbol](namedSymbols),
 		interpreters: newCache[uint64, interpreter](knownInterpreters),
@@ -73,10 +75,13 @@ func name(s stack.Stack) *Named {
 }
 
 // Stack is the named stack of an id. Id 0, and an id that is in no map, are
-// the stack of one [unknown] frame. The result is shared: do not change it.
+// the stack of one [unknown] frame; stack.BeforeAttachID is that of one [before attach]. The result is shared: do not change it.
 func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
-	if id == 0 {
+	switch id {
+	case 0:
 		return s.unknown
+	case stack.BeforeAttachID:
+		return s.before
 	}
 	k := stackKey{process, id}
 	s.mu.Lock()

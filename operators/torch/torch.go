@@ -113,6 +113,10 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := i.addFits(gc, values[paramFits]); err != nil {
 		return nil, err
 	}
+	before := beforeAttach{sampled: i.isSampled, errorOf: i.errorOf, attached: map[poolOf]*attached{}}
+	if err := before.addRows(gc.GetDataSources()); err != nil {
+		return nil, err
+	}
 	return i, nil
 }
 
@@ -150,9 +154,7 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 		if err := ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 			if k, _ := kind.String(d); k == profile.KindTensor {
 				n, _ := bytes.Uint64(d)
-				i.mu.Lock()
-				defer i.mu.Unlock()
-				return field.PutUint64(d, i.budget.errorOf(n))
+				return field.PutUint64(d, i.errorOf(n))
 			}
 			return nil
 		}, subscription); err != nil {
@@ -189,6 +191,13 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 		rest := all - min(used, all)
 		return errors.Join(cached.PutUint64(d, rest), unused.PutString(d, table.Share(rest, all)))
 	}, subscription)
+}
+
+// errorOf is that of a sum of bytes in use.
+func (i *instance) errorOf(bytes uint64) uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.budget.errorOf(bytes)
 }
 
 // PreStart subscribes to what the operator attach tells of: by now it is there.

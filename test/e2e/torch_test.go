@@ -58,7 +58,12 @@ func (s *server) wait(line string) {
 
 func (s *server) request() {
 	s.t.Helper()
-	_, err := io.WriteString(s.in, "\n")
+	s.say("")
+}
+
+func (s *server) say(line string) {
+	s.t.Helper()
+	_, err := io.WriteString(s.in, line+"\n")
 	require.NoError(s.t, err)
 	s.wait("done")
 }
@@ -136,6 +141,62 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	require.Contains(t, text, " +14.0 MiB 0 B 14.0 MiB 28.0 MiB +1 1 tensor "+frame, string(out))
 	require.Contains(t, text, " 0 B 51.0 MiB 0 B 0 B +0 0 tensor Engine.forward", "activations are given back")
 	require.Regexp(t, ` \+40\.0 MiB 102 MiB 40\.0 MiB 80\.0 MiB \+2 \(all that tensors hold of it\)`, text)
+}
+
+// Blocks from before attach are a row as long as they are in use, and with it the rows add
+// up to what PyTorch itself says; in files, too.
+func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name, sampling string
+		exact          bool
+	}{{"every block", "0", true}, {"sampled", "64KiB", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startServer(t, "serve.py")
+			s.request()
+			file := filepath.Join(t.TempDir(), "out.pb.gz")
+			r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--sample-bytes", c.sampling, "--pprof-out", file)
+			r.waitTorch(s)
+			// before is true when rows of both devices have so much of before and of all.
+			before := func(left, kept [2]uint64) func([]row) bool {
+				return func(rows []row) bool {
+					var old, all [2]uint64
+					for _, x := range rows {
+						if x.Kind != "tensor" {
+							continue
+						}
+						all[x.Device] += x.InuseBytes
+						if x.Frame == "[before attach]" {
+							old[x.Device] = x.InuseBytes
+						}
+					}
+					if c.exact {
+						return old == left && all == [2]uint64{left[0] + kept[0], left[1] + kept[1]}
+					}
+					for device := range 2 { // an estimate, of what is left of the whole
+						all, want := float64(all[device]), float64(left[device]+kept[device])
+						if old[device] == 0 || all < 0.97*want || all > 1.03*want {
+							return false
+						}
+					}
+					return true
+				}
+			}
+			pid := s.cmd.Process.Pid
+			s.request()
+			r.waitRows("of weights and of the first request", pid, before([2]uint64{186 * mib, 174 * mib}, [2]uint64{26 * mib, 14 * mib}))
+			s.say("offload")
+			r.waitRows("without a layer", pid, before([2]uint64{146 * mib, 134 * mib}, [2]uint64{26 * mib, 14 * mib}))
+			code, _ := r.interrupt()
+			require.Zero(t, code, r.errors())
+			out, err := exec.Command("go", "tool", "pprof", "-sample_index=tensor_inuse_space", "-top", file).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Regexp(t, `\[before attach\]`, string(out))
+			if c.exact {
+				require.Regexp(t, `280MB +[0-9.]+% +[0-9.]+% +280MB +[0-9.]+% +\[before attach\]`, string(out))
+			}
+		})
+	}
 }
 
 // What a request of a while ago still holds is old, of the pool's blocks and of the

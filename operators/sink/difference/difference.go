@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 
 // Options of a table.
@@ -35,10 +36,13 @@ func Write(w io.Writer, changes profile.Changes, o Options) error {
 	sums := map[profile.Layer]profile.Change{}
 	shown, left := 0, 0
 	for _, c := range changes.ByLine() {
-		layer := profile.LayerOf(c.Kind)
-		sum := sums[layer]
-		sum.Before, sum.After = sum.Before.Add(c.Before), sum.After.Add(c.After)
-		sums[layer] = sum
+		// The driver's rows begin with attach, and so do the tensors that lie in them.
+		if c.Stack.Self().Function != stack.BeforeAttach {
+			layer := profile.LayerOf(c.Kind)
+			sum := sums[layer]
+			sum.Before, sum.After = sum.Before.Add(c.Before), sum.After.Add(c.After)
+			sums[layer] = sum
+		}
 		if c.Delta(profile.InuseSpace) == 0 && c.Delta(profile.InuseObjects) == 0 && c.Freed() <= 0 {
 			continue
 		}

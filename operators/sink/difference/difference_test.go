@@ -61,6 +61,19 @@ func TestLinesThatGrewComeFirstThenThoseThatGaveBack(t *testing.T) {
 	}
 	require.Contains(t, out.String(), "device sm…\n")
 
+	// What was there before attach is no part of the sum of tensors: its memory is no part
+	// of the driver's.
+	old := func(bytes int64) profile.Row {
+		return profile.Row{Kind: "tensor", Stack: stack.BeforeAttachStack(), Values: profile.Values{InuseBytes: bytes * mib}}
+	}
+	out.Reset()
+	require.NoError(t, Write(&out, profile.Diff(
+		profile.New(time.Unix(1, 0), []profile.Row{old(500), row("cache", "a", "tensor", 26, 0)}),
+		profile.New(time.Unix(2, 0), []profile.Row{old(300), row("cache", "a", "tensor", 27, 0)}),
+	), Options{}))
+	require.Regexp(t, `-200 MiB +200 MiB +500 MiB +300 MiB +\+0 +0  tensor \[before attach\]`, out.String())
+	require.Regexp(t, `\+1\.00 MiB +0 B +26\.0 MiB +27\.0 MiB +\+1 +\(all that tensors hold of it\)`, out.String())
+
 	// Of another run, whose counters are lower: nothing is said of what was given back.
 	out.Reset()
 	require.NoError(t, Write(&out, profile.Diff(after, before), Options{}))

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ig
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+)
+
+// AppendRow appends a row of zeros to what a gadget's programs have written into a data
+// source. The array's own New leaves out the struct that is the programs' part of a row.
+func AppendRow(ds datasource.DataSource, to datasource.DataArray) (datasource.Data, error) {
+	packet, ok := to.(datasource.Packet)
+	if !ok {
+		return nil, errors.New("no packet of Inspektor Gadget's")
+	}
+	raw, ok := packet.Raw().(*api.GadgetDataArray)
+	if !ok {
+		return nil, fmt.Errorf("a packet of %T, not of an array", packet.Raw())
+	}
+	d := to.New()
+	to.Append(d)
+	payload := raw.DataArray[len(raw.DataArray)-1].Payload
+	for _, f := range ds.Fields() {
+		if !datasource.FieldFlagStaticMember.In(f.Flags) {
+			continue
+		}
+		if int(f.PayloadIndex) >= len(payload) {
+			return nil, fmt.Errorf("data source %s: payload %d of %d", ds.Name(), f.PayloadIndex, len(payload))
+		}
+		end := int(f.Offs + f.Size)
+		if part := &payload[f.PayloadIndex]; len(*part) < end {
+			*part = make([]byte, end)
+		}
+	}
+	return d, nil
+}
