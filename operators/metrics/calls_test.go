@@ -14,6 +14,12 @@ func called(p profile.Process, c Call, n, bytes, ns int64) Sample {
 	return Sample{Series: Series{Process: p, Call: c}, Sums: Sums{Calls: n, CallBytes: bytes, CallNanoseconds: ns}}
 }
 
+// ran is kernels on the GPU.
+func ran(p profile.Process, operation string, n, ns int64) Sample {
+	return Sample{Series: Series{Process: p, Call: Call{Operation: operation}},
+		Sums: Sums{Values: profile.Values{Kernels: n, DeviceNanoseconds: ns}}}
+}
+
 func onDevice(n int32, s Sample) Sample {
 	s.Device = n
 	return s
@@ -32,6 +38,7 @@ func TestScrapeHasTheCalls(t *testing.T) {
 		called(server, Call{Operation: "copy", Direction: "DtoH", Error: "CUDA_ERROR_INVALID_VALUE"}, 1, 1<<40, 60),
 		called(server, Call{Operation: "set"}, 7, 1<<20, 70),
 		called(server, Call{Operation: "wait"}, 8, 0, 2_500_000_000), onDevice(1, called(server, Call{Operation: "wait"}, 2, 0, 1_000_000_000)),
+		ran(server, "kernel", 40, 1_500_000_000), ran(server, "unseen", 2, 500_000_000), onDevice(1, ran(server, "kernel", 1, 1_000_000)),
 	}, over())
 	got := scrape(t, p.addr)
 	const on = `device="0",`
@@ -50,6 +57,8 @@ func TestScrapeHasTheCalls(t *testing.T) {
 	require.Equal(t, map[string]float64{`{` + on + of + `operation="launch",` + who: 120, `{` + on + of + `operation="graph",` + who: 4}, having(got, "gpu_launches_total"))
 	require.Equal(t, map[string]float64{`{` + on + `direction="HtoD",` + of + who: 4096, `{` + on + `direction="DtoH",` + of + who: 512}, having(got, "gpu_copied_bytes_total"))
 	require.Equal(t, map[string]float64{`{` + on + of + who: 2.5, `{device="1",` + of + who: 1}, having(got, "gpu_waits_time_seconds_total"))
+	require.Equal(t, map[string]float64{`{` + on + of + who: 42, `{device="1",` + of + who: 1}, having(got, "gpu_kernels_total"))
+	require.Equal(t, map[string]float64{`{` + on + of + who: 2, `{device="1",` + of + who: 0.001}, having(got, "gpu_kernels_time_seconds_total"))
 	require.Empty(t, having(got, "gpu_memory_"), "calls are no memory")
 	require.Empty(t, having(got, "mem_"))
 

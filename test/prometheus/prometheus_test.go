@@ -206,6 +206,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	// The numbers are those of the rows.
 	for expression, want := range map[string]int64{
 		`sum(gpu_launches_total)`:                                                 20_010 * world.step.Load(),
+		`sum(gpu_kernels_time_seconds_total)`:                                     world.step.Load(),
 		`sum(gpu_copied_bytes_total{direction="HtoD"})`:                           4096 * world.step.Load(),
 		"sum(" + active(referenceLabels) + ")":                                    world.device(),
 		`sum(gpu_memory_inuse_bytes{kind!="host"})`:                               world.device(),

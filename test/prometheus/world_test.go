@@ -92,6 +92,8 @@ func (w *world) advance() {
 	w.calls.Calls([]metrics.Sample{
 		call(metrics.Call{Operation: "launch"}, 20_000*n, 0, 80_000_000*n), call(metrics.Call{Operation: "graph"}, 10*n, 0, n),
 		call(metrics.Call{Operation: "copy", Direction: "HtoD"}, n, 4096*n, n), call(metrics.Call{Operation: "wait"}, n, 0, 500_000_000*n),
+		{Series: metrics.Series{Process: first, Call: metrics.Call{Operation: "kernel"}},
+			Sums: metrics.Sums{Values: profile.Values{Kernels: 20_000 * n, DeviceNanoseconds: 1_000_000_000 * n}}},
 	}, func(profile.Process) bool { return false })
 	// Two ranks, one of which others wait for.
 	now := collective.Time(time.Now().UnixNano())
