@@ -58,7 +58,8 @@ type Config struct {
 
 // Cache holds one snapshot per process. It is safe for concurrent use.
 type Cache struct {
-	cfg Config
+	cfg   Config
+	taken func(*Snapshot)
 
 	mu       sync.Mutex
 	byPID    map[uint32]*entry // the newest process of that pid
@@ -110,10 +111,17 @@ func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.keep(s)
+	c.mu.Unlock()
+	if c.taken != nil {
+		c.taken(s)
+	}
 	return s, nil
 }
+
+// OnSnapshot has f called with each snapshot that is taken, as long as its process is
+// there. It must return soon. To be set before the cache is used.
+func (c *Cache) OnSnapshot(f func(*Snapshot)) { c.taken = f }
 
 // Find returns the executable mapping that covers addr in the newest known
 // process with that pid, running or exited. A process seen for the first time

@@ -2,10 +2,17 @@
 
 package stack
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// maxStacks bounds what Numbers keeps: twice what the kernel's tables hold.
-const maxStacks = 32 << 10
+	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/recent"
+)
+
+// maxStacks and maxFrames bound what Numbers keeps: twice what the kernel's tables hold.
+const (
+	maxStacks = 32 << 10
+	maxFrames = 64 << 10
+)
 
 // Numbers numbers frames and stacks, each from 0 on, and equal ones alike. To find
 // one by its texts is most of an encoder's work, and what it encodes next has mostly
@@ -18,8 +25,9 @@ type Numbers struct {
 	byFrame map[Frame]int32
 
 	stacks [][]int32 // numbers of frames, leaf first
-	// Rows of one stack share it, so it is looked for by its place first.
-	byPlace   map[place]int32
+	// Rows of one stack share it, so it is looked for by its place first; a place that is
+	// not used any more is forgotten, as it keeps the stack in memory.
+	byPlace   *recent.Cache[place, int32]
 	byContent map[string]int32
 	content   []byte
 }
@@ -32,7 +40,7 @@ type place struct {
 
 // Full says that there are more than anybody needs at once: time for new Numbers.
 // Those that there are go on.
-func (n *Numbers) Full() bool { return len(n.byPlace) >= maxStacks }
+func (n *Numbers) Full() bool { return len(n.stacks) >= maxStacks || len(n.frames) >= maxFrames }
 
 // Stack is the number of a stack.
 func (n *Numbers) Stack(s Stack) int32 {
@@ -40,16 +48,17 @@ func (n *Numbers) Stack(s Stack) int32 {
 	if len(s) > 0 {
 		at.first = &s[0]
 	}
-	if i, ok := n.byPlace[at]; ok {
+	if n.byPlace == nil {
+		n.byFrame, n.byContent = map[Frame]int32{}, map[string]int32{}
+		n.byPlace = recent.New[place, int32](maxStacks)
+	}
+	if i, ok := n.byPlace.Get(at); ok {
 		return i
 	}
 	return n.number(at, s)
 }
 
 func (n *Numbers) number(at place, s Stack) int32 {
-	if n.byPlace == nil {
-		n.byFrame, n.byPlace, n.byContent = map[Frame]int32{}, map[place]int32{}, map[string]int32{}
-	}
 	frames := make([]int32, len(s))
 	n.content = n.content[:0]
 	for i, f := range s {
@@ -62,7 +71,7 @@ func (n *Numbers) number(at place, s Stack) int32 {
 		n.stacks = append(n.stacks, frames)
 		n.byContent[string(n.content)] = i
 	}
-	n.byPlace[at] = i
+	n.byPlace.Put(at, i)
 	return i
 }
 

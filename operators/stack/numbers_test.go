@@ -3,9 +3,12 @@
 package stack
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -40,4 +43,22 @@ func TestNumbersAreFullWithMoreThanTheKernelHas(t *testing.T) {
 	}
 	require.True(t, n.Full())
 	require.EqualValues(t, 0, n.Stack(Stack{{Function: "0"}}))
+}
+
+// TestPlacesThatAreNotUsedAreForgotten: a place keeps its stack in memory, and each process
+// has its own.
+func TestPlacesThatAreNotUsedAreForgotten(t *testing.T) {
+	var n Numbers
+	var freed atomic.Int32
+	const processes = 4 * maxStacks
+	for range processes {
+		s := Stack{{Function: "f"}}
+		runtime.AddCleanup(&s[0], func(*atomic.Int32) { freed.Add(1) }, &freed)
+		require.Zero(t, n.Stack(s))
+	}
+	require.False(t, n.Full(), "they are all the same")
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		return freed.Load() >= processes/2
+	}, 10*time.Second, 10*time.Millisecond)
 }

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"runtime/debug"
 	"strings"
 	"sync"
 
 	"github.com/ianlancetaylor/demangle"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/module"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/recent"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
@@ -53,8 +52,9 @@ type Resolver struct {
 	mappings Mappings
 
 	mu      sync.Mutex
-	modules *cache[moduleKey, *loaded]
-	names   *cache[addressKey, string]
+	modules *recent.Cache[moduleKey, *loaded]
+	files   files
+	names   *recent.Cache[addressKey, string]
 	tables  tables
 }
 
@@ -71,20 +71,13 @@ type addressKey struct {
 	address uint64
 }
 
-// loaded is a module as far as it could be read: module nil if it could not.
-// It names its table instead of holding it, so that tables can be dropped.
-type loaded struct {
-	module  *module.Module
-	buildID string
-	table   string // build id, or what stands for it
-}
-
 // NewResolver returns a resolver that has read nothing yet.
 func NewResolver(m Mappings) *Resolver {
 	return &Resolver{
 		mappings: m,
-		modules:  newCache[moduleKey, *loaded](openModules),
-		names:    newCache[addressKey, string](namedAddresses),
+		modules:  recent.New[moduleKey, *loaded](openModules),
+		files:    newFiles(),
+		names:    recent.New[addressKey, string](namedAddresses),
 		tables:   tables{byID: map[string]*list.Element{}, used: list.New()},
 	}
 }
@@ -94,8 +87,8 @@ func NewResolver(m Mappings) *Resolver {
 // return addresses, which may already belong to the next function.
 //
 // The frame is always of stack.KindNative. Without a symbol its function is the
-// address as a hexadecimal number: as linked, if the library is known, so that
-// it is the same in every process; else as it was at run time.
+// address as a hexadecimal number, if there is a file the same in every process: as linked,
+// or where in the file it is, if that could not be read; else as it was at run time.
 func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) stack.Frame {
 	call := address
 	if !leaf && call > 0 {
@@ -110,6 +103,7 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 	if !m.IsFile() {
 		return unnamed // [vdso], or code that was generated
 	}
+	unnamed.Function = fmt.Sprintf("%#x", m.FileOffset(call)+(address-call))
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,10 +117,10 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 	}
 	f := stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
 	k := addressKey{l.table, linked}
-	if f.Function, ok = r.names.get(k); !ok {
+	if f.Function, ok = r.names.Get(k); !ok && table != nil {
 		f.Function, _ = table.Lookup(linked)
 		f.Function = Demangle(f.Function)
-		r.names.put(k, f.Function)
+		r.names.Put(k, f.Function)
 	}
 	if f.Function == "" {
 		f.Address = linked + (address - call)
@@ -136,10 +130,11 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 }
 
 // load opens the module behind a mapping once per process, and reads its symbols
-// unless another process had them read; the lock is held.
+// unless another process had them read; the lock is held. The table is nil where the
+// module is, and where it could not be read.
 func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 	k := moduleKey{process, m.Start, m.Inode}
-	if l, ok := r.modules.get(k); ok {
+	if l, ok := r.modules.Get(k); ok {
 		if l.module == nil {
 			return l, nil
 		}
@@ -149,46 +144,31 @@ func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping) (*loaded
 		// Its table was dropped for others: read it again.
 	}
 	l, t := r.read(pid, m)
-	r.modules.put(k, l)
+	r.modules.Put(k, l)
 	return l, t
 }
 
 func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
-		return &loaded{}, nil
+		// The process has ended, most of all: what is known of the file is of others.
+		l := r.files.known(m)
+		t := r.tables.get(l.table)
+		if t == nil && l.module != nil {
+			r.files.want(l.table)
+		}
+		return l, t
 	}
 	defer file.Close()
-	info, err := file.Stat()
+	l, err := open(file, m)
 	if err != nil {
 		return &loaded{}, nil
 	}
-	mod, err := module.Open(file, info.Size())
-	if err != nil {
-		return &loaded{}, nil
-	}
-	l := &loaded{module: mod, buildID: mod.BuildID(), table: mod.BuildID()}
-	if l.table == "" {
-		// Not as good: a file that is rewritten in place within the
-		// clock's resolution looks the same.
-		l.table = fmt.Sprintf("%d:%d:%d:%d", m.Device, m.Inode, info.Size(), info.ModTime().UnixNano())
-	}
+	r.files.put(m, l)
 	if t := r.tables.get(l.table); t != nil {
 		return l, t
 	}
-
-	functions, err := mod.Functions()
-	if err != nil {
-		functions = nil // stripped, or unreadable: addresses remain
-	}
-	t, err := NewTable(functions)
-	if err != nil {
-		t = &Table{}
-	}
-	if len(functions) > largeModule {
-		functions = nil
-		debug.FreeOSMemory()
-	}
+	t := tableOf(l.module)
 	r.tables.put(l.table, t)
 	return l, t
 }

@@ -5,6 +5,7 @@ package symbols
 import (
 	"sync"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/internal/recent"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 
@@ -43,9 +44,9 @@ type Stacks struct {
 	before   *Named
 
 	mu           sync.Mutex
-	stacks       *cache[stackKey, *Named]
-	symbols      *cache[uint64, stack.Symbol]
-	interpreters *cache[uint64, interpreter]
+	stacks       *recent.Cache[stackKey, *Named]
+	symbols      *recent.Cache[uint64, stack.Symbol]
+	interpreters *recent.Cache[uint64, interpreter]
 }
 
 type stackKey struct {
@@ -64,9 +65,9 @@ func NewStacks(r *Resolver, maps Maps) *Stacks {
 		maps:         maps,
 		unknown:      name(stack.UnknownStack()),
 		before:       name(stack.BeforeAttachStack()),
-		stacks:       newCache[stackKey, *Named](namedStacks),
-		symbols:      newCache[uint64, stack.Symbol](namedSymbols),
-		interpreters: newCache[uint64, interpreter](knownInterpreters),
+		stacks:       recent.New[stackKey, *Named](namedStacks),
+		symbols:      recent.New[uint64, stack.Symbol](namedSymbols),
+		interpreters: recent.New[uint64, interpreter](knownInterpreters),
 	}
 }
 
@@ -86,7 +87,7 @@ func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
 	k := stackKey{process, id}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n, ok := s.stacks.get(k); ok {
+	if n, ok := s.stacks.Get(k); ok {
 		return n
 	}
 	b, ok := s.maps.Stack(id)
@@ -98,7 +99,7 @@ func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
 		return s.unknown
 	}
 	n := name(s.join(process, pid, raw))
-	s.stacks.put(k, n)
+	s.stacks.Put(k, n)
 	return n
 }
 
@@ -125,7 +126,7 @@ func (s *Stacks) symbol(id uint64) stack.Symbol {
 	if id == 0 {
 		return unreadable
 	}
-	if symbol, ok := s.symbols.get(id); ok {
+	if symbol, ok := s.symbols.Get(id); ok {
 		return symbol
 	}
 	b, ok := s.maps.Symbol(id)
@@ -136,16 +137,16 @@ func (s *Stacks) symbol(id uint64) stack.Symbol {
 	if err != nil {
 		return unreadable
 	}
-	s.symbols.put(id, symbol)
+	s.symbols.Put(id, symbol)
 	return symbol
 }
 
 func (s *Stacks) interpreter(process uint64, pid uint32) func(uint64) bool {
 	runtime, _ := s.maps.Runtime(process)
-	if i, ok := s.interpreters.get(process); ok && i.runtime == runtime {
+	if i, ok := s.interpreters.Get(process); ok && i.runtime == runtime {
 		return i.contains
 	}
 	i := interpreter{runtime, s.resolver.Interpreter(pid, runtime)}
-	s.interpreters.put(process, i)
+	s.interpreters.Put(process, i)
 	return i.contains
 }

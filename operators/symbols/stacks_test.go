@@ -97,7 +97,7 @@ func TestStackIsJoinedAtTheInterpreterOfTheRuntime(t *testing.T) {
 	}
 	s := NewStacks(NewResolver(&fakeProcess{}), maps)
 	n := s.Stack(1, 100, 9)
-	require.Equal(t, "<module> (main.py:7); Model.load (model.py:3); <interpreter trampoline>; 0x1100 (libcuda.so.1)", n.Folded)
+	require.Equal(t, "<module> (main.py:7); Model.load (model.py:3); <interpreter trampoline>; 0x100 (libcuda.so.1)", n.Folded)
 	require.Equal(t, "Model.load (model.py:3)", n.Frame)
 
 	// Known stacks cost nothing.

@@ -79,22 +79,6 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-func TestCacheIsBounded(t *testing.T) {
-	c := newCache[int, int](10)
-	for i := range 1000 {
-		c.put(i, i)
-		// Used all the time: never forgotten.
-		_, ok := c.get(0)
-		require.True(t, ok)
-		require.LessOrEqual(t, len(c.young)+len(c.old), 20)
-	}
-	_, ok := c.get(500)
-	require.False(t, ok)
-	v, ok := c.get(999)
-	require.True(t, ok)
-	require.Equal(t, 999, v)
-}
-
 // As large as libtorch_cpu: the figures say whether ig-gpu stays small.
 func BenchmarkLargeTable(b *testing.B) {
 	functions := make([]module.Function, 200_000)

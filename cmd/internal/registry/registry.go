@@ -82,6 +82,7 @@ func Own(cfg Config) []operators.DataOperator {
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
 	queues, store, progress := &queue.Registry{}, &metrics.Store{}, &ranks.Store{}
 	resolver := symbols.NewResolver(maps)
+	maps.OnSnapshot(resolver.Learn)
 	return []operators.DataOperator{
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),

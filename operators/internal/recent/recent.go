@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package symbols
+// Package recent keeps what was used recently: a daemon sees processes come and go for
+// months, and what it knows of those that have ended has to go with them.
+package recent
 
 import "time"
 
@@ -9,37 +11,43 @@ import "time"
 // of it.
 const keepUnused = 2 * time.Minute
 
-// cache remembers the values used last: at most 2 × limit of them, and none that was not
+// Cache remembers the values used last: at most 2 × limit of them, and none that was not
 // used for twice keepUnused while others came. It keeps two generations; when the young
 // one is full, or old enough, it becomes the old one, and what was not used since is
 // forgotten. That is less exact than a list of uses, but a hit costs one map access. Not
 // safe for concurrent use.
-type cache[K comparable, V any] struct {
+type Cache[K comparable, V any] struct {
 	limit      int
 	young, old map[K]V
 	born       time.Time // of the young generation
 	now        func() time.Time
 }
 
-func newCache[K comparable, V any](limit int) *cache[K, V] {
-	return &cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
+// New returns an empty cache.
+func New[K comparable, V any](limit int) *Cache[K, V] {
+	return &Cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
 }
 
-func (c *cache[K, V]) get(k K) (V, bool) {
+// Get is what was put, as long as it is kept.
+func (c *Cache[K, V]) Get(k K) (V, bool) {
 	if v, ok := c.young[k]; ok {
 		return v, true
 	}
 	v, ok := c.old[k]
 	if ok {
-		c.put(k, v)
+		c.Put(k, v)
 	}
 	return v, ok
 }
 
-func (c *cache[K, V]) put(k K, v V) {
+// Put keeps a value, or replaces it.
+func (c *Cache[K, V]) Put(k K, v V) {
 	if now := c.now(); len(c.young) >= c.limit || now.Sub(c.born) >= keepUnused {
 		c.old, c.young = c.young, make(map[K]V, min(len(c.young), c.limit/4))
 		c.born = now
 	}
 	c.young[k] = v
 }
+
+// Len is how many values are kept, at most: of some there may be an older one.
+func (c *Cache[K, V]) Len() int { return len(c.young) + len(c.old) }

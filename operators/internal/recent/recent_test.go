@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package symbols
+package recent
 
 import (
 	"testing"
@@ -12,18 +12,34 @@ import (
 // A daemon sees a process each second, for months; what it knows of those that have ended
 // must not fill up all the room that there is for those that run.
 func TestWhatIsNotUsedIsForgottenInTime(t *testing.T) {
-	c := newCache[int, string](1000)
+	c := New[int, string](1000)
 	at := time.Now()
 	c.now = func() time.Time { return at }
 	for i := range 1000 {
 		at = at.Add(time.Second)
-		c.put(i, "a process that comes and goes")
-		_, used := c.get(0)
+		c.Put(i, "a process that comes and goes")
+		_, used := c.Get(0)
 		require.True(t, used, "it is asked for each second")
-		require.LessOrEqual(t, len(c.young)+len(c.old), 2*int(keepUnused/time.Second)+2, "after %d", i)
+		require.LessOrEqual(t, c.Len(), 2*int(keepUnused/time.Second)+2, "after %d", i)
 	}
 	for _, i := range []int{1, 500} {
-		_, found := c.get(i)
+		_, found := c.Get(i)
 		require.False(t, found, i)
 	}
+}
+
+func TestCacheIsBounded(t *testing.T) {
+	c := New[int, int](10)
+	for i := range 1000 {
+		c.Put(i, i)
+		// Used all the time: never forgotten.
+		_, ok := c.Get(0)
+		require.True(t, ok)
+		require.LessOrEqual(t, c.Len(), 20)
+	}
+	_, ok := c.Get(500)
+	require.False(t, ok)
+	v, ok := c.Get(999)
+	require.True(t, ok)
+	require.Equal(t, 999, v)
 }
