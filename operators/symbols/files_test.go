@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/module"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
@@ -67,28 +66,22 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 	file, err := os.Open(libc)
 	require.NoError(t, err)
 	defer file.Close()
-	info, err := file.Stat()
-	require.NoError(t, err)
-	mod, err := module.Open(file, info.Size())
-	require.NoError(t, err)
-	found, err := mod.Lookup([]string{"getenv"})
-	require.NoError(t, err)
-	offset, ok := mod.FileOffset(found["getenv"])
-	require.True(t, ok)
-
+	getenv := functionOf(t, file, "getenv")
 	p := &run{libc, map[uint32]bool{}}
 	r := NewResolver(p)
-	frame := func(pid uint32) stack.Frame { return r.Frame(uint64(pid), pid, p.mapping(pid).Start+offset, true) }
+	frame := func(pid uint32) stack.Frame {
+		return r.Frame(uint64(pid), pid, p.mapping(pid).Start+getenv.offset, true)
+	}
 
 	// Nobody has looked: the place in the file, not the address that it had.
-	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", offset), File: libc}, frame(1))
+	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.offset), File: libc}, frame(1))
 	// It was looked at, and is the first one of which a name is needed.
 	p.start(t, r, 2)
-	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", found["getenv"]), File: libc,
-		BuildID: mod.BuildID(), Address: found["getenv"]}, frame(2))
+	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.linked), File: libc,
+		BuildID: getenv.buildID, Address: getenv.linked}, frame(2))
 	for pid := uint32(3); pid < 6; pid++ {
 		p.start(t, r, pid)
-		require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: "getenv", File: libc, BuildID: mod.BuildID()}, frame(pid))
+		require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: "getenv", File: libc, BuildID: getenv.buildID}, frame(pid))
 	}
 }
 

@@ -152,6 +152,25 @@ func TestUnreadableModuleIsOpenedOncePerProcess(t *testing.T) {
 	require.Equal(t, 2, p.opened)
 }
 
+// function is where a function is in a file, and where it was linked.
+type function struct {
+	offset, linked uint64
+	buildID        string
+}
+
+func functionOf(t *testing.T, file *os.File, name string) function {
+	t.Helper()
+	info, err := file.Stat()
+	require.NoError(t, err)
+	mod, err := module.Open(file, info.Size())
+	require.NoError(t, err)
+	found, err := mod.Lookup([]string{name})
+	require.NoError(t, err)
+	offset, ok := mod.FileOffset(found[name])
+	require.True(t, ok)
+	return function{offset, found[name], mod.BuildID()}
+}
+
 // A real process: the address of a function of its libc must come out named.
 func TestFunctionOfALibraryIsNamed(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
@@ -178,18 +197,11 @@ func TestFunctionOfALibraryIsNamed(t *testing.T) {
 	file, err := mappings.Open(pid, libc)
 	require.NoError(t, err)
 	defer file.Close()
-	info, err := file.Stat()
-	require.NoError(t, err)
-	mod, err := module.Open(file, info.Size())
-	require.NoError(t, err)
-	found, err := mod.Lookup([]string{"getenv"})
-	require.NoError(t, err)
-	offset, ok := mod.FileOffset(found["getenv"])
-	require.True(t, ok)
-	address := libc.Start + offset - libc.Offset
+	getenv := functionOf(t, file, "getenv")
+	address := libc.Start + getenv.offset - libc.Offset
 
 	r := NewResolver(mappings)
-	want := stack.Frame{Kind: stack.KindNative, Function: "getenv", File: libc.Path, BuildID: mod.BuildID()}
+	want := stack.Frame{Kind: stack.KindNative, Function: "getenv", File: libc.Path, BuildID: getenv.buildID}
 	require.Equal(t, want, r.Frame(1, pid, address, true))
 	require.Equal(t, want, r.Frame(1, pid, address+1, false))
 	// The return address at the start of a function is of the one before.
