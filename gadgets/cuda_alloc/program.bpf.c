@@ -169,6 +169,12 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		return 0;
 	}
 	stack = take_stack(ctx, t, may_sleep);
+	/*
+	 * Read anew: the verifier of Linux 6.1 may walk what follows with the one op that
+	 * call_allocates() compared with, take that for all of them, and remove the code
+	 * for the others: an array then has the address of its descriptor for its size.
+	 */
+	api = cuda_api_of(t->call.api);
 	t->call.live.span = 0;
 #ifndef LINUX_5_10
 	t->call.live.span = span_current(task_current(), may_sleep);
