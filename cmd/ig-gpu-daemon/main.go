@@ -31,7 +31,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store"
 	configmapstore "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store/k8s-configmap-store"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	kubemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager/types"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager"
+	kubetypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager/types"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime/local"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
@@ -42,7 +43,6 @@ import (
 
 	// Those of Inspektor Gadget's daemon that ig does not have.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubeipresolver"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubemanager"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubenameresolver"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/limiter"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-logs"
@@ -59,7 +59,7 @@ func main() {
 	// Inspektor Gadget's flags, with its names.
 	flag.BoolVar(&o.serve, "serve", false, "Start the server")
 	flag.BoolVar(&o.liveness, "liveness", false, "Ask a running server whether it is well")
-	flag.StringVar(&o.socket, "liveness-socketfile", kubemanager.DefaultHookAndLivenessSocketFile, "Socket of the liveness check")
+	flag.StringVar(&o.socket, "liveness-socketfile", kubetypes.DefaultHookAndLivenessSocketFile, "Socket of the liveness check")
 	flag.StringVar(&o.address, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort), "Where to serve the API; who can reach it can run gadgets as root")
 	// Ours.
 	flag.StringVar(&o.configFile, "config", gadgettracermanagerconfig.ConfigPath, "Configuration file")
@@ -105,6 +105,7 @@ func serve(o options) error {
 	}
 	gadgets := local.New()
 	own := registry.Register(registry.Config{HasContainers: func() bool { return true }, IsDaemon: true, Stacks: stacks.NewBeside(gadgets)})
+	operators.RegisterDataOperator(containers{kubemanager.KubeManagerOperator})
 	backlog := daemon.NewBacklog()
 	operators.RegisterDataOperator(backlog)
 	service := gadgetservice.NewService(log.StandardLogger())
