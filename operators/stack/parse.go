@@ -29,10 +29,10 @@ func ParseFolded(text string) Stack {
 // files end in .py; a Python frame without either, such as one of a compiled module,
 // is taken for native.
 func ParseLabel(label string) Frame {
-	switch label {
-	case Unknown, Truncated, BeforeAttach:
+	switch {
+	case IsUnknown(label):
 		return Frame{Kind: KindUnknown, Function: label}
-	case Trampoline:
+	case label == Trampoline:
 		return Frame{Kind: KindTrampoline, Function: label}
 	}
 	f := Frame{Kind: KindNative, Function: label}

@@ -99,6 +99,11 @@ func (f Frame) Identity() Frame {
 	return f
 }
 
+// IsUnknown says of a function's name that its frame is of KindUnknown.
+func IsUnknown(function string) bool {
+	return function == Unknown || function == Truncated || function == BeforeAttach
+}
+
 // BeforeAttachID is the id of the stack of one frame BeforeAttach in rows that the kernel
 // did not write. Its ids are hashes, and 0.
 const BeforeAttachID uint64 = math.MaxUint64

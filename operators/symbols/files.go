@@ -139,16 +139,12 @@ func (r *Resolver) learn() {
 	}
 }
 
-// isWanted says whether the table of a known file is to be read, and whether the file is
-// known.
-func (r *Resolver) isWanted(m procmaps.Mapping) (wanted, known bool) {
+// isNew says whether there is something to learn of a file.
+func (r *Resolver) isNew(m procmaps.Mapping) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l, known := r.files.byKey.Get(keyOf(m))
-	if !known {
-		return false, false
-	}
-	return r.wants(l.table), true
+	return !known || r.wants(l.table)
 }
 
 // wants: the lock is held.
@@ -158,8 +154,7 @@ func (r *Resolver) wants(table string) bool {
 }
 
 func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
-	wanted, known := r.isWanted(m)
-	if known && !wanted {
+	if !r.isNew(m) {
 		return
 	}
 	file, err := r.mappings.Open(pid, m)
@@ -173,7 +168,7 @@ func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
 	}
 	r.mu.Lock()
 	r.files.put(m, l)
-	wanted = r.wants(l.table)
+	wanted := r.wants(l.table)
 	r.mu.Unlock()
 	if !wanted {
 		return

@@ -48,12 +48,19 @@ func (p *run) start(t *testing.T, r *Resolver, pid uint32) {
 	s, err := p.Snapshot(pid)
 	require.NoError(t, err)
 	r.Learn(s)
+	learned(t, r)
+	p.there[pid] = false
+}
+
+// learned waits until nothing is left to look at.
+func learned(t *testing.T, r *Resolver) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		require.LessOrEqual(t, len(r.files.queue), learning)
 		return !r.files.working
 	}, 10*time.Second, time.Millisecond)
-	p.there[pid] = false
 }
 
 // TestProcessesThatAreGoneHaveNames: of programs that run for a moment, over and over, each
@@ -97,12 +104,7 @@ func TestLearningEnds(t *testing.T) {
 		require.NoError(t, err)
 		r.Learn(s)
 	}
-	require.Eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		require.LessOrEqual(t, len(r.files.queue), learning)
-		return !r.files.working
-	}, 10*time.Second, time.Millisecond)
+	learned(t, r)
 	require.Zero(t, r.files.byKey.Len())
 	require.Equal(t, "0x10", r.Frame(1, 1, p.mapping(1).Start+0x10, true).Function)
 }

@@ -37,15 +37,14 @@ type attached struct {
 	known bool
 }
 
-// see takes a reading; false: not known yet.
-func (a *attached) see(t totalsOf) (uint64, bool) {
+// see takes a reading.
+func (a *attached) see(t totalsOf) {
 	if a.known {
-		return a.last, true
+		return
 	}
 	now := t.atAttach()
 	a.known = now == a.last
 	a.last = now
-	return now, a.known
 }
 
 // atAttach is how many bytes a pool had handed out when we attached.
@@ -138,8 +137,7 @@ func (b *beforeAttach) addRows(sources map[string]datasource.DataSource) error {
 	if pools == nil || allocs == nil {
 		return nil
 	}
-	from, err := fieldsOf(pools, "proc", "process", "device", "has_totals", "allocated_bytes", "reserved_bytes",
-		"out_bytes", "back_bytes", "before_bytes")
+	from, err := fieldsOf(pools, append([]string{"proc", "process", "device", "has_totals"}, totalsFields...)...)
 	if err != nil {
 		return err
 	}
@@ -190,19 +188,12 @@ func (b *beforeAttach) addRows(sources map[string]datasource.DataSource) error {
 
 // poolFrom reads a row of the pools; false: that version of PyTorch tells no totals.
 func poolFrom(from map[string]datasource.FieldAccessor, d datasource.Data) (key poolOf, p readPool, ok bool) {
-	number := func(name string) uint64 {
-		n, _ := from[name].Uint64(d)
-		return n
-	}
 	if has, _ := from["has_totals"].Uint32(d); has == 0 {
 		return key, p, false
 	}
-	key.process = number("process")
+	key.process, _ = from["process"].Uint64(d)
 	key.device, _ = from["device"].Int32(d)
-	p.totalsOf = totalsOf{
-		allocated: number("allocated_bytes"), reserved: number("reserved_bytes"),
-		out: number("out_bytes"), back: number("back_bytes"), before: number("before_bytes"),
-	}
+	p.totalsOf = totalsFrom(from, d)
 	p.proc = append(p.proc, from["proc"].Get(d)...) // the row is gone when we return
 	return key, p, true
 }

@@ -161,30 +161,22 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 	if err != nil {
 		return fmt.Errorf("add fields to %s: %w", ds.Name(), err)
 	}
-	from := map[string]datasource.FieldAccessor{}
-	for _, name := range []string{"process", "device", "allocated_bytes", "reserved_bytes", "out_bytes", "back_bytes", "before_bytes"} {
-		if from[name] = ds.GetField(name); from[name] == nil {
-			return fmt.Errorf("data source %s lacks %s", ds.Name(), name)
-		}
-	}
-	number := func(d datasource.Data, name string) uint64 {
-		n, _ := from[name].Uint64(d)
-		return n
+	from, err := fieldsOf(ds, append([]string{"process", "device"}, totalsFields...)...)
+	if err != nil {
+		return err
 	}
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		if i.isSampled() {
 			return nil
 		}
+		process, _ := from["process"].Uint64(d)
 		device, _ := from["device"].Int32(d)
-		found, err := i.cuts.fits(number(d, "process"))
+		found, err := i.cuts.fits(process)
 		if err != nil {
 			i.cuts.tell(gc, err)
 			return nil // an error would keep the row from everybody else
 		}
-		totals := totalsOf{
-			allocated: number(d, "allocated_bytes"), reserved: number(d, "reserved_bytes"),
-			out: number(d, "out_bytes"), back: number(d, "back_bytes"), before: number(d, "before_bytes"),
-		}
+		totals := totalsFrom(from, d)
 		usable, known := totals.usable(found[device], i.cuts.size)
 		if !known {
 			return nil

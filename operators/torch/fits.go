@@ -5,6 +5,8 @@ package torch
 import (
 	"cmp"
 	"slices"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 )
 
 const (
@@ -107,6 +109,20 @@ func (f fit) with(a area, blocks []block, size uint64) fit {
 
 // totalsOf are what a row of a pool says.
 type totalsOf struct{ allocated, reserved, out, back, before uint64 }
+
+// totalsFields are those that totalsFrom reads.
+var totalsFields = []string{"allocated_bytes", "reserved_bytes", "out_bytes", "back_bytes", "before_bytes"}
+
+func totalsFrom(from map[string]datasource.FieldAccessor, d datasource.Data) totalsOf {
+	number := func(name string) uint64 {
+		n, _ := from[name].Uint64(d)
+		return n
+	}
+	return totalsOf{
+		allocated: number("allocated_bytes"), reserved: number("reserved_bytes"),
+		out: number("out_bytes"), back: number("back_bytes"), before: number("before_bytes"),
+	}
+}
 
 // usable is how many of the unused bytes a block of the size could use: those of gaps that
 // it fits into, and those of segments without a block, which the pool gives back to the

@@ -328,7 +328,7 @@ func decodeFrame(l *profile.Location, line profile.Line) stack.Frame {
 	switch {
 	case f.Function == stack.Trampoline:
 		f.Kind = stack.KindTrampoline
-	case f.Function == stack.Unknown || f.Function == stack.Truncated || f.Function == stack.BeforeAttach:
+	case stack.IsUnknown(f.Function):
 		f.Kind = stack.KindUnknown
 	case l.Mapping != nil:
 		f.Kind, f.BuildID, f.Address = stack.KindNative, l.Mapping.BuildID, l.Address
