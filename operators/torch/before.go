@@ -67,8 +67,8 @@ type beforeAttach struct {
 // left is how much of what was there at attach is still in use, where `rows` are in use by
 // the rows of tensors. Sampled, who took a block back is not always known: then it is what
 // the rows do not explain, where that is more than their error.
-func (b *beforeAttach) left(p readPool, first, rows uint64) uint64 {
-	if !b.sampled() {
+func (b *beforeAttach) left(p readPool, first, rows uint64, sampled bool) uint64 {
+	if !sampled {
 		return first - min(first, p.before)
 	}
 	rest := p.allocated - min(p.allocated, rows)
@@ -105,14 +105,15 @@ type oldRow struct {
 	bytes, first uint64
 }
 
-// rows are those to be added, where these bytes are in use by the rows of tensors.
+// rows are those to be added, where these bytes are in use by the rows of tensors; nil:
+// every block is followed, so that nobody needs to know.
 func (b *beforeAttach) rows(inuse map[poolOf]uint64) []oldRow {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var all []oldRow
 	for key, p := range b.pools {
 		if a := b.attached[key]; a.known {
-			if bytes := b.left(p, a.last, inuse[key]); bytes > 0 {
+			if bytes := b.left(p, a.last, inuse[key], inuse != nil); bytes > 0 {
 				all = append(all, oldRow{key, p.proc, bytes, a.last})
 			}
 		}
@@ -158,17 +159,9 @@ func (b *beforeAttach) addRows(sources map[string]datasource.DataSource) error {
 		return fmt.Errorf("subscribe to %s: %w", pools.Name(), err)
 	}
 	if err := allocs.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
-		inuse := map[poolOf]uint64{}
-		for n := range all.Len() {
-			d := all.Get(n)
-			if kind, _ := to["kind"].String(d); kind != profile.KindTensor {
-				continue
-			}
-			var key poolOf
-			key.process, _ = to["process"].Uint64(d)
-			key.device, _ = to["device"].Int32(d)
-			bytes, _ := to["inuse_bytes"].Uint64(d)
-			inuse[key] += bytes
+		var inuse map[poolOf]uint64
+		if b.sampled() {
+			inuse = inuseOf(to, all)
 		}
 		for _, r := range b.rows(inuse) {
 			d, err := ig.AppendRow(allocs, all)
@@ -184,6 +177,23 @@ func (b *beforeAttach) addRows(sources map[string]datasource.DataSource) error {
 		return fmt.Errorf("subscribe to %s: %w", allocs.Name(), err)
 	}
 	return nil
+}
+
+// inuseOf adds up the rows of tensors.
+func inuseOf(from map[string]datasource.FieldAccessor, all datasource.DataArray) map[poolOf]uint64 {
+	inuse := map[poolOf]uint64{}
+	for n := range all.Len() {
+		d := all.Get(n)
+		if kind, _ := from["kind"].String(d); kind != profile.KindTensor {
+			continue
+		}
+		var key poolOf
+		key.process, _ = from["process"].Uint64(d)
+		key.device, _ = from["device"].Int32(d)
+		bytes, _ := from["inuse_bytes"].Uint64(d)
+		inuse[key] += bytes
+	}
+	return inuse
 }
 
 // poolFrom reads a row of the pools; false: that version of PyTorch tells no totals.

@@ -10,8 +10,7 @@ import (
 
 func TestWhatWasThereAtAttachIsKnownByTwoReadings(t *testing.T) {
 	exact := beforeAttach{
-		sampled: func() bool { return false }, errorOf: func(uint64) uint64 { return 0 },
-		attached: map[poolOf]*attached{},
+		errorOf: func(uint64) uint64 { return 0 }, attached: map[poolOf]*attached{},
 	}
 	key := poolOf{process: 7, device: 1}
 	see := func(t totalsOf) []oldRow {
@@ -34,11 +33,11 @@ func TestWhatWasThereAtAttachIsKnownByTwoReadings(t *testing.T) {
 }
 
 func TestSampledItIsWhatTheRowsDoNotExplain(t *testing.T) {
-	b := beforeAttach{sampled: func() bool { return true }, errorOf: func(n uint64) uint64 { return n / 10 }}
+	b := beforeAttach{errorOf: func(n uint64) uint64 { return n / 10 }}
 	p := readPool{totalsOf: totalsOf{allocated: 1000}}
-	require.EqualValues(t, 300, b.left(p, 500, 700))
-	require.EqualValues(t, 200, b.left(p, 200, 700), "never more than there was")
-	require.Zero(t, b.left(p, 500, 920), "the error of the rows is as large")
-	require.Zero(t, b.left(p, 500, 1100))
-	require.Zero(t, b.left(p, 500, 0)-500)
+	require.EqualValues(t, 300, b.left(p, 500, 700, true))
+	require.EqualValues(t, 200, b.left(p, 200, 700, true), "never more than there was")
+	require.Zero(t, b.left(p, 500, 920, true), "the error of the rows is as large")
+	require.Zero(t, b.left(p, 500, 1100, true))
+	require.Zero(t, b.left(p, 500, 0, true)-500)
 }
