@@ -3,14 +3,15 @@
 #define GPU_GADGETS_PYTHON_FRAMES_H
 
 #include "python_lines.h"
-#include "python_same.h"
+#include "python_recent.h"
 #include "python_symbols.h"
 #include "python_thread.h"
+#include "python_window.h"
 
 /*
  * python_frames: walks the frames of a thread and names each. An event costs
- * per frame: the frame, one map lookup, and what proves that the code object
- * there is still the one that was looked up.
+ * per frame: the frame, one map lookup where the thread was not there before, and
+ * what proves that the code object there is still the one that was looked up.
  */
 
 #ifndef MAX_PYTHON_LINES
@@ -127,25 +128,6 @@ struct python_walk {
 };
 #endif
 
-/* The frame's head into t->frame. 0 or -EFAULT. */
-static __noinline long python_read_frame(struct python_thread *t, __u64 frame)
-{
-	__u64 *words = (__u64 *)t->frame;
-
-	switch (t->offsets.frame_bytes) {
-	case 72: /* 3.11 – 3.13 */
-		return user_read_words(&t->fault, words, 72 / 8, frame);
-	case 80: /* 3.14, 3.15 */
-		return user_read_words(&t->fault, words, 80 / 8, frame);
-	case PY_OLD_FRAME_BYTES:
-		return user_read_words(&t->fault, words + PY_OLD_FRAME_FROM / 8,
-				       (PY_OLD_FRAME_BYTES - PY_OLD_FRAME_FROM) / 8,
-				       frame + PY_OLD_FRAME_FROM);
-	default:
-		return user_read(&t->fault, words, t->offsets.frame_bytes & 511, frame);
-	}
-}
-
 /* Of the code object of a frame below 3.11 what is compared, into t->code. 0 or -EFAULT. */
 static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 {
@@ -153,12 +135,40 @@ static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 			       PY_OLD_CODE_BYTES / 8, code + PY_OLD_CODE_FROM);
 }
 
+/*
+ * What is known of the place t->key, which the frame in t->frame is at: of before, or
+ * found out now.
+ */
+static __always_inline struct python_line_value *python_look_up(struct python_thread *t,
+								struct python_line_key *key,
+								__u64 frame)
+{
+	struct python_line_value *v;
+
+	v = bpf_map_lookup_elem(&python_lines_by_place, key);
+	if (v && v->has_self) {
+		t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
+		if (t->argument_type != v->witness) {
+			key->position ^= t->argument_type << 17;
+			v = bpf_map_lookup_elem(&python_lines_by_place, key);
+		}
+	}
+	if (!v || !python_same(t, key, v)) {
+		if (t->offsets.minor < 11 && !t->argument_type)
+			t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
+		if (!python_resolve())
+			python_keep(t);
+		v = &t->fresh;
+	}
+	return v;
+}
+
 /* bpf_loop: one frame. */
 PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 {
 	struct python_thread *t = w->t;
 	struct python_line_key *key = &t->key;
-	struct python_line_value *v;
+	struct python_recent *known;
 	__u64 frame = t->next_frame;
 	__u32 line, n = t->frame_count;
 
@@ -189,22 +199,10 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 		}
 		key->position = (__u32)key->position;
 	}
-	v = bpf_map_lookup_elem(&python_lines_by_place, key);
-	if (v && v->has_self) {
-		t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
-		if (t->argument_type != v->witness) {
-			key->position ^= t->argument_type << 17;
-			v = bpf_map_lookup_elem(&python_lines_by_place, key);
-		}
-	}
-	if (!v || !python_same(t, key, v)) {
-		if (t->offsets.minor < 11 && !t->argument_type)
-			t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
-		if (!python_resolve())
-			python_keep(t);
-		v = &t->fresh;
-	}
-	line = v->line;
+	known = python_recall(t, key, frame);
+	if (!known)
+		known = python_met(t, key, frame, python_look_up(t, key, frame));
+	line = known->line;
 	/* Below 3.11 a traced frame (sys.settrace) keeps its line itself. */
 	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
 	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
@@ -214,7 +212,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	t->frame_count = n + 1;
 	barrier_var(n);
 	n &= STACK_PYTHON_FRAMES - 1;
-	w->s->python[n].symbol = v->symbol;
+	w->s->python[n].symbol = known->symbol;
 	w->s->python[n].line = line;
 	w->s->python[n].flags = 0;
 	return 0;
@@ -240,6 +238,9 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->stack_flags = 0;
 	t->checked_file = 0;
 	t->checked_type = 0;
+	t->window_to = 0;
+	t->apart = 0;
+	t->time = bpf_jiffies64() >> 8;
 	for (__u32 i = 0; i < PY_DICTS_SEEN; i++)
 		t->dicts[i].dict = 0;
 #ifdef LINUX_5_10

@@ -54,6 +54,15 @@
 #define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
 #define python_witness other_python_witness
+#define python_numbered other_python_numbered
+#define python_number other_python_number
+#define python_recent_place other_python_recent_place
+#define python_recent_of other_python_recent_of
+#define python_recall other_python_recall
+#define python_met other_python_met
+#define python_look_up other_python_look_up
+#define python_window_move other_python_window_move
+#define python_window_frame other_python_window_frame
 #define python_dict_version other_python_dict_version
 #define python_owned other_python_owned
 #define python_same other_python_same
@@ -132,6 +141,15 @@
 #undef python_mix_text
 #undef python_class_hash
 #undef python_witness
+#undef python_numbered
+#undef python_number
+#undef python_recent_place
+#undef python_recent_of
+#undef python_recall
+#undef python_met
+#undef python_look_up
+#undef python_window_move
+#undef python_window_frame
 #undef python_dict_version
 #undef python_owned
 #undef python_same

@@ -46,6 +46,14 @@ static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32
 	return python_mix(even ^ even >> 32, odd ^ odd >> 29);
 }
 
+/* The check of a key whose code, or function, has a number. */
+static __always_inline __u64 python_numbered(const struct python_line_key *k, __u32 number)
+{
+	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
+
+	return python_mix(h, number) | 1;
+}
+
 /*
  * Mixes `bytes` (at most `most`, a multiple of 8) of user memory in, which is read to
  * `words`. 0: a fault.
@@ -179,7 +187,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 			      k->code + o->at[PY_CODE_VERSION]))
 			return 0;
 		if (version)
-			return python_mix(h, version) | 1;
+			return python_numbered(k, version);
 		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
 			return 0;
 	}
@@ -337,7 +345,7 @@ static __always_inline __u64 python_witness(struct python_thread *t,
 		      *(__u64 *)(t->frame + PY_FRAME_FUNCTION) + PY_FUNCTION_VERSION) ||
 	    !version)
 		return 0;
-	return python_mix(python_mix(python_mix(k->process, k->code), k->position), version) | 1;
+	return python_numbered(k, version);
 }
 
 /* Is the code object still the one that v tells of? */

@@ -152,6 +152,20 @@ struct python_dict_seen {
 
 #define PY_DICTS_SEEN 8
 
+/* A place that the thread was met at; see python_recent.h. */
+struct python_recent {
+	__u64 check; /* as in python_line_value; 3.11: the witness */
+	__u64 symbol;
+	__u32 line;
+	__u32 place; /* python_recent_place(); 0: none */
+};
+
+#define PY_RECENT 128
+#define PY_RECENT_APART 64 /* bytes: no frame of 3.11 or later is shorter */
+/* What is read of frames at once; see python_window.h. */
+#define PY_WINDOW 1024
+#define PY_NEW_FRAME_BYTES 80 /* the most of one, from 3.11 on */
+
 struct python_thread {
 	__u64 task; /* kernel address of the task_struct whose stack is wanted */
 	__u64 process; /* what follows holds for this process id; 0: none */
@@ -197,6 +211,11 @@ struct python_thread {
 	__u64 checked_file, checked_hash; /* the file name last compared */
 	__u64 checked_type, checked_class; /* the class name last compared */
 	struct python_dict_seen dicts[PY_DICTS_SEEN];
+	__u64 window_from, window_to; /* the first and the last frame in window; to 0: none */
+	__u64 apart;		      /* the frame that was last read by itself */
+	__u64 time;		      /* seconds, about; see python_recent.h */
+	struct python_recent recent[PY_RECENT];
+	__u8 window[PY_WINDOW + PY_NEW_FRAME_BYTES];
 	__u8 thread[PY_BLOCK(256)];
 	__u8 frame[PY_BLOCK(512)];
 	__u8 code[PY_BLOCK(256)];
