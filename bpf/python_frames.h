@@ -174,7 +174,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 
 	if (!frame)
 		return 1;
-	if (python_read_frame(t, frame)) {
+	if (python_window_frame(t, frame) && python_read_frame(t, frame)) {
 		t->stack_flags |= STACK_PYTHON_INCOMPLETE;
 		return 1;
 	}

@@ -49,9 +49,9 @@ static __always_inline struct python_recent *python_recent_of(struct python_thre
 }
 
 /* What was known of the key when the thread was there, in the frame in t->frame. Or NULL. */
-static __always_inline struct python_recent *python_recall(struct python_thread *t,
-							   const struct python_line_key *k,
-							   __u64 frame)
+static __noinline struct python_recent *python_recall(struct python_thread *t,
+						      const struct python_line_key *k,
+						      __u64 frame)
 {
 	struct python_recent *r = python_recent_of(t, frame);
 
@@ -62,9 +62,8 @@ static __always_inline struct python_recent *python_recall(struct python_thread 
 
 /* Keeps v, which is so now; the place only if it will be seen when it no longer is. */
 static __always_inline struct python_recent *python_met(struct python_thread *t,
-							const struct python_line_key *k,
-							__u64 frame,
-							const struct python_line_value *v)
+						   const struct python_line_key *k, __u64 frame,
+						   const struct python_line_value *v)
 {
 	struct python_recent *r = python_recent_of(t, frame);
 

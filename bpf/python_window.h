@@ -55,13 +55,11 @@ static __noinline long python_window_frame(struct python_thread *t, __u64 frame)
 	return 0;
 }
 
-/* The frame's head into t->frame. 0 or -EFAULT. */
+/* The head of a frame by itself into t->frame. 0 or -EFAULT. */
 static __noinline long python_read_frame(struct python_thread *t, __u64 frame)
 {
 	__u64 *words = (__u64 *)t->frame;
 
-	if (!python_window_frame(t, frame))
-		return 0;
 	switch (t->offsets.frame_bytes) {
 	case 72: /* 3.11 – 3.13 */
 		return user_read_words(&t->fault, words, 72 / 8, frame);
