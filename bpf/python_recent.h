@@ -62,8 +62,9 @@ static __noinline struct python_recent *python_recall(struct python_thread *t,
 
 /* Keeps v, which is so now; the place only if it will be seen when it no longer is. */
 static __always_inline struct python_recent *python_met(struct python_thread *t,
-						   const struct python_line_key *k, __u64 frame,
-						   const struct python_line_value *v)
+							const struct python_line_key *k,
+							__u64 frame,
+							const struct python_line_value *v)
 {
 	struct python_recent *r = python_recent_of(t, frame);
 
