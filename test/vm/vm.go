@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -52,13 +53,19 @@ const (
 	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm"
 	// With it, 6.12 died of a double fault at each third boot on QEMU 7.2.
 	withoutCx16 = "6.12."
-	// And with two processors it panicked while raw_syscalls were patched in
-	// (syscall_trace_enter), as the other one had the old code still translated.
-	oneProcessor = "6.12."
+	// lockup ends a machine one of whose processors has been in the kernel for twice
+	// as many seconds.
+	lockup = "softlockup_panic=1 watchdog_thresh=60 "
 	// arm64Model has pointer authentication, by a hash that is cheap to emulate.
 	// What is left out is slow, or not known to Linux 6.1.
 	arm64Model = "max,pauth-impdef=on,sve=off,lpa2=off"
 )
+
+// oneProcessor are kernels that have one only. With two, 6.12 panicked while raw_syscalls
+// were patched in (syscall_trace_enter), as the other one had the old code still
+// translated, and 5.10 stayed in a jump that had been patched, on both
+// (syscall_exit_to_user_mode).
+var oneProcessor = []string{"5.10.", "6.12."}
 
 // Options of a machine; all may be empty.
 type Options struct {
@@ -169,7 +176,7 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 		"-kernel", filepath.Join(dir, "vmlinuz"), "-initrd", filepath.Join(dir, "initramfs"),
 		// Each uprobe waits for a grace period of RCU, which takes up to seconds
 		// where the virtual processors have to wait for real ones.
-		"-append", "loglevel=4 oops=panic panic=-1 rcupdate.rcu_expedited=1 " + m.kernelArgs,
+		"-append", "loglevel=4 oops=panic panic=-1 " + lockup + "rcupdate.rcu_expedited=1 " + m.kernelArgs,
 	}
 	if o.Tap != "" {
 		args = append(args, "-netdev", "tap,id=net,script=no,downscript=no,ifname="+o.Tap,
@@ -235,7 +242,7 @@ func machineOf(release string) (machine, error) {
 	if strings.HasPrefix(release, withoutCx16) {
 		m.cpu = model + ",-cx16"
 	}
-	if strings.HasPrefix(release, oneProcessor) {
+	if slices.ContainsFunc(oneProcessor, func(of string) bool { return strings.HasPrefix(release, of) }) {
 		m.processors = 1
 	}
 	frequency, err := timestampKHz()

@@ -28,7 +28,7 @@ struct mark {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__type(key, __u64);
 	__type(value, struct mark);
 } samples_by_id SEC(".maps");
