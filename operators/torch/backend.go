@@ -63,14 +63,13 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 			return nil
 		}
 		n, _ := pid.Uint32(d)
+		name, _ := comm.String(d)
 		// It may have ended meanwhile, or belong to who may not be looked at.
-		environ, err := os.ReadFile(filepath.Join(i.procFS, strconv.FormatUint(uint64(n), 10), "environ"))
-		if err != nil {
-			return nil
-		}
+		environ, _ := os.ReadFile(filepath.Join(i.procFS, strconv.FormatUint(uint64(n), 10), "environ"))
 		if why := withoutPool(environ); why != "" {
-			name, _ := comm.String(d)
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
+		} else {
+			i.quiet.find(n, name)
 		}
 		return nil
 	}, subscription)

@@ -126,6 +126,7 @@ type instance struct {
 	sampling  *ebpf.Map
 	pools     *ebpf.Map
 	cuts      *cuts // nil: nobody asked
+	quiet     quiet
 
 	mu     sync.Mutex // guards budget
 	budget budget
@@ -201,7 +202,9 @@ func (i *instance) errorOf(bytes uint64) uint64 {
 }
 
 // PreStart subscribes to what the operator attach tells of: by now it is there.
-func (i *instance) PreStart(gc operators.GadgetContext) error { return i.watchBackends(gc) }
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	return errors.Join(i.watchBackends(gc), i.quiet.watch(gc))
+}
 
 // Start finds the maps, which are there once the programs are loaded.
 func (i *instance) Start(gc operators.GadgetContext) error {

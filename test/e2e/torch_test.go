@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,7 +34,10 @@ func startServer(t testing.TB, script string, env ...string) *server {
 	require.NoError(t, err, "build the simulated allocator: %s", out)
 	libraries, err := filepath.Abs("../../build/simtorch")
 	require.NoError(t, err)
-	s := &server{t: t, cmd: exec.Command("python3", "../../examples/torch/"+script)}
+	if !strings.Contains(script, "/") {
+		script = "../../examples/torch/" + script
+	}
+	s := &server{t: t, cmd: exec.Command("python3", script)}
 	s.cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(driver(t))+":"+libraries), env...)
 	s.cmd.Stderr = os.Stderr
 	s.in, err = s.cmd.StdinPipe()
@@ -397,6 +401,59 @@ func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
 	require.Zero(t, code, r.errors())
 	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] runs with backend:cudaMallocAsync: it has no pool of its own", pid))
 }
+
+// Another allocator in the place of PyTorch's is said when it has asked the driver often
+// enough, and not before; never of a process whose pool tells.
+func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
+	s := startServer(t, "testdata/replaced.py")
+	pid := s.cmd.Process.Pid
+	r := start(t, "--pid", fmt.Sprint(pid))
+	r.waitTorch(s)
+	asked := func(objects uint64) {
+		t.Helper()
+		r.waitRows("its tensors", pid, func(rows []row) bool {
+			var n uint64
+			for _, x := range rows {
+				n += x.InuseObjects
+			}
+			return n == objects
+		})
+	}
+	said := func() bool { return strings.Contains(r.errors(), "has told of no tensor") }
+	for range 3 {
+		s.request()
+	}
+	asked(30)
+	require.Never(t, said, 3*time.Second, 100*time.Millisecond, "these are too few to tell")
+	s.request()
+	asked(40)
+	require.Eventually(t, said, 20*time.Second, 100*time.Millisecond)
+	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] has told of no tensor, and 40 allocations were made from the driver", pid))
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+
+	s = startServer(t, "serve.py")
+	r = start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid))
+	r.waitTorch(s)
+	for range 40 {
+		s.request()
+	}
+	r.waitRows("its tensors", s.cmd.Process.Pid, func(rows []row) bool {
+		var segments uint64
+		for _, x := range rows {
+			if x.Kind != "tensor" {
+				segments += x.AllocObjects
+			}
+		}
+		return segments > quietAfter
+	})
+	require.Never(t, said, 3*time.Second, 100*time.Millisecond)
+	code, _ = r.interrupt()
+	require.Zero(t, code, r.errors())
+}
+
+// quietAfter is that of package torch.
+const quietAfter = 32
 
 // How much of what nobody uses a tensor could use: of a pool that sequences have cut up,
 // nothing for a batch, and all for another short sequence; the same with expandable

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+)
+
+const (
+	// quietAfter allocations from the driver a pool has told of a block: it asks the
+	// driver for one only where it has none for a block, which it then tells of.
+	quietAfter = 32
+	// quietReadings in which that is so: those of the pools come at other times.
+	quietReadings = 2
+)
+
+// quiet finds processes whose PyTorch tells of no block while they allocate from the
+// driver, which no setting in their environment explains: another allocator was put in its
+// place (torch.cuda.memory.change_current_allocator).
+type quiet struct {
+	mu    sync.Mutex // guards what follows
+	found map[uint32]*quietProcess
+	told  map[uint32]bool // of a pool, by process
+}
+
+type quietProcess struct {
+	name     string
+	readings int
+	said     bool
+}
+
+// find takes a process that has PyTorch.
+func (q *quiet) find(pid uint32, name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.found == nil {
+		q.found, q.told = map[uint32]*quietProcess{}, map[uint32]bool{}
+	}
+	q.found[pid] = &quietProcess{name: name}
+}
+
+// tell takes a process that has told of a pool.
+func (q *quiet) tell(pid uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.found[pid] != nil {
+		q.told[pid] = true
+	}
+}
+
+// see takes a reading, how many allocations from the driver each process has made, and
+// returns what is to be said of whom.
+func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for pid, p := range q.found {
+		n, there := asked[pid]
+		if q.told[pid] || p.said {
+			if !there { // it has ended, and its number may be another's
+				delete(q.found, pid)
+				delete(q.told, pid)
+			}
+			continue
+		}
+		if n < quietAfter {
+			continue
+		}
+		if p.readings++; p.readings >= quietReadings {
+			p.said = true
+			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has told of no tensor, and %d allocations were made from the driver: another allocator may be in the place of its pool (torch.cuda.memory.change_current_allocator); what that asks the driver for are the rows of the driver's kinds", p.name, pid, n))
+		}
+	}
+	return lines
+}
+
+// watch reads the rows. What other operators do not look for, as where there are no pools,
+// is no error.
+func (q *quiet) watch(gc operators.GadgetContext) error {
+	pools, allocs := gc.GetDataSources()[poolsSource], gc.GetDataSources()["allocs"]
+	if pools == nil || allocs == nil {
+		return nil
+	}
+	teller, err := fieldsOf(pools, "proc.pid")
+	if err != nil {
+		return err
+	}
+	if err := pools.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		pid, _ := teller["proc.pid"].Uint32(d)
+		q.tell(pid)
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", pools.Name(), err)
+	}
+	from, err := fieldsOf(allocs, "proc.pid", "kind", "alloc_objects")
+	if err != nil {
+		return err
+	}
+	if err := allocs.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		asked := map[uint32]uint64{}
+		for n := range all.Len() {
+			d := all.Get(n)
+			if kind, _ := from["kind"].String(d); kind == profile.KindTensor {
+				continue
+			}
+			pid, _ := from["proc.pid"].Uint32(d)
+			objects, _ := from["alloc_objects"].Uint64(d)
+			asked[pid] += objects
+		}
+		for _, line := range q.see(asked) {
+			gc.Logger().Infof("torch: %s", line)
+		}
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", allocs.Name(), err)
+	}
+	return nil
+}
