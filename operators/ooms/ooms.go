@@ -6,8 +6,11 @@
 package ooms
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -42,10 +45,14 @@ type Failure struct {
 // Pool is what PyTorch had reserved of a device and handed out of that.
 type Pool struct {
 	AllocatedBytes, ReservedBytes uint64
+	Unused                        Unused
 	// Refused is the driver's function that refused the process last before, since the
 	// pool refused; "": none did, though the driver is what a pool asks first.
 	Refused string
 }
+
+// Unused is what a pool did not use, by why, as the operator torch tells. All 0: not known.
+type Unused struct{ PiecesBytes, ApartBytes, KeptBytes uint64 }
 
 // expandableAPI is what only expandable segments ask the driver by.
 const expandableAPI = "cuMemCreate"
@@ -57,19 +64,50 @@ func (p Pool) why(requested uint64) string {
 		return ""
 	}
 	unused := p.ReservedBytes - min(p.AllocatedBytes, p.ReservedBytes)
-	text := fmt.Sprintf("PyTorch's pool uses %s of its %s", profile.FormatBytes(int64(p.AllocatedBytes)), profile.FormatBytes(int64(p.ReservedBytes)))
-	rest := profile.FormatBytes(int64(unused))
+	text := fmt.Sprintf("PyTorch's pool uses %s of its %s", size(p.AllocatedBytes), size(p.ReservedBytes))
 	switch {
 	case p.Refused == "":
 		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
 	case unused < requested:
 		return text + ", and the driver had no more"
-	case p.Refused == expandableAPI:
-		return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small, though expandable segments are on, or kept for other streams or CUDA graphs", rest)
+	case p.Unused == Unused{}:
+		// Segments without a block in use had been given back before, but for private pools'.
+		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
 	}
-	// Segments without a block in use had been given back before, but for private pools'.
-	return text + fmt.Sprintf(": the %s that it does not use are in pieces that are too small (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that), or kept for other streams or CUDA graphs", rest)
+	parts := []part{
+		{p.Unused.PiecesBytes, "in " + p.pieces(p.Unused.PiecesBytes >= requested)},
+		{p.Unused.KeptBytes, "kept in segments without a tensor, as CUDA graphs and other private pools do"},
+		{p.Unused.ApartBytes, "in pieces that are large enough, for another stream or of a private pool"},
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.bytes, a.bytes) })
+	var said []string
+	for _, part := range parts {
+		if part.bytes > unused/100 {
+			said = append(said, size(part.bytes)+" are "+part.is)
+		}
+	}
+	return text + ": " + strings.Join(said, "; ")
 }
+
+// part is one of what a pool does not use.
+type part struct {
+	bytes uint64
+	is    string
+}
+
+// pieces names fragmentation, and what is made for it where that is all it failed of.
+func (p Pool) pieces(advise bool) string {
+	const text = "pieces that are too small"
+	switch {
+	case p.Refused == expandableAPI:
+		return text + ", though expandable segments are on"
+	case advise:
+		return text + " (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)"
+	}
+	return text
+}
+
+func size(bytes uint64) string { return profile.FormatBytes(int64(bytes)) }
 
 // refusals remembers by pid which function of the driver refused last. It is used by
 // one subscriber at a time.
@@ -126,6 +164,10 @@ func (l *Log) Add(f Failure) {
 		e = &entry{first: l.order}
 		l.order++
 		l.groups[g] = e
+	}
+	// Of failures right behind each other it is known of the first.
+	if last := e.newest.Pool; f.Pool.Unused == (Unused{}) && f.Pool.AllocatedBytes == last.AllocatedBytes && f.Pool.ReservedBytes == last.ReservedBytes {
+		f.Pool.Unused = last.Unused
 	}
 	e.newest = f
 	e.count++
@@ -237,13 +279,17 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	frame, holders := text("frame"), text("holders")
 	requested, inuse := number("requested_bytes"), number("inuse_bytes")
 	allocated, reserved := number("pool_allocated_bytes"), number("pool_reserved_bytes")
+	pieces, apart, kept := number("pool_pieces_bytes"), number("pool_apart_bytes"), number("pool_kept_bytes")
 	pid := i.source.GetField("proc.pid")
 	var mu sync.Mutex
 	refused := refusals{}
 	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := Failure{
 			Comm: comm(d), API: call(d), Error: reason(d), Frame: frame(d), Holders: holders(d),
-			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{AllocatedBytes: allocated(d), ReservedBytes: reserved(d)},
+			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{
+				AllocatedBytes: allocated(d), ReservedBytes: reserved(d),
+				Unused: Unused{PiecesBytes: pieces(d), ApartBytes: apart(d), KeptBytes: kept(d)},
+			},
 		}
 		if pid != nil {
 			f.PID, _ = pid.Uint32(d)

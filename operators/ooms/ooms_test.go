@@ -61,6 +61,39 @@ func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Contains(t, pool(400, "").why(64<<20), limit)
 }
 
+// Where it is known how the pool is cut up, only that is said, and fragmentation is to blame
+// only where it alone has more than was asked for.
+func TestAPoolSaysWhatItDoesNotUseByWhy(t *testing.T) {
+	const mib = 1 << 20
+	pool := func(refused string, pieces, apart, kept uint64) string {
+		return Pool{
+			AllocatedBytes: 400 * mib, ReservedBytes: (400 + pieces + apart + kept) * mib, Refused: refused,
+			Unused: Unused{PiecesBytes: pieces * mib, ApartBytes: apart * mib, KeptBytes: kept * mib},
+		}.why(64 * mib)
+	}
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1000 MiB: 600 MiB are in pieces that are too small"+
+		" (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)", pool("cuMemAlloc_v2", 600, 0, 0))
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1000 MiB: 540 MiB are kept in segments without a tensor,"+
+		" as CUDA graphs and other private pools do; 60.0 MiB are in pieces that are too small", pool("cuMemAlloc_v2", 60, 0, 540))
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1000 MiB: 500 MiB are in pieces that are large enough,"+
+		" for another stream or of a private pool; 100 MiB are in pieces that are too small, though expandable segments are on", pool("cuMemCreate", 100, 500, 0))
+	require.Contains(t, pool("cuMemAlloc_v2", 10, 0, 20), "and the driver had no more", "it would not have been enough")
+}
+
+func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
+	var l Log
+	f := failure("next_batch (x.py:1)")
+	f.API, f.RequestedBytes = poolAPI, 1
+	f.Pool = Pool{AllocatedBytes: 1 << 20, ReservedBytes: 9 << 20, Refused: "cuMemAlloc_v2", Unused: Unused{KeptBytes: 8 << 20}}
+	l.Add(f)
+	f.Pool.Unused = Unused{}
+	l.Add(f)
+	require.Contains(t, l.Lines()[0], "8.00 MiB are kept in segments")
+	f.Pool.ReservedBytes += 1 << 20
+	l.Add(f)
+	require.NotContains(t, l.Lines()[0], "are kept in segments")
+}
+
 func TestWhatTheDriverRefusedBeforeIsOfTheSameProcess(t *testing.T) {
 	r := refusals{}
 	require.Empty(t, r.before(1, "cuMemCreate"))

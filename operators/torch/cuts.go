@@ -33,7 +33,7 @@ const (
 
 // cuts reads how the pools are cut up: the driver's memory and PyTorch's blocks in it.
 type cuts struct {
-	size uint64 // of a block that would be put into them
+	size uint64 // of a block that would be put into them; 0: nobody asked
 	live struct {
 		ebpf                                  *ebpf.Map
 		process, pointer, bytes, kind, device int
@@ -47,14 +47,11 @@ type cuts struct {
 	read  time.Time
 	known map[uint64]map[int32]fit // by process
 	told  bool
+	rest  time.Time // until which no refusal is looked into
 }
 
-func newCuts(gc operators.GadgetContext, text string) (*cuts, error) {
-	size, err := units.RAMInBytes(text)
-	if err != nil || size <= 0 {
-		return nil, fmt.Errorf("--%s: want a size such as 64MiB, not %q", paramFits, text)
-	}
-	c := &cuts{size: uint64(size)}
+func newCuts(gc operators.GadgetContext) (*cuts, error) {
+	c := &cuts{}
 	live, err := ig.MapSpec(gc, liveMap)
 	if err != nil {
 		return nil, err
@@ -89,9 +86,6 @@ func newCuts(gc operators.GadgetContext, text string) (*cuts, error) {
 
 // start finds the maps, which are there once the programs are loaded.
 func (c *cuts) start(gc operators.GadgetContext) error {
-	if c == nil {
-		return nil
-	}
 	var err error
 	if c.live.ebpf, err = ig.Map(gc, liveMap); err == nil {
 		c.mappings.ebpf, err = ig.Map(gc, mappingsMap)
@@ -102,6 +96,52 @@ func (c *cuts) start(gc operators.GadgetContext) error {
 	return nil
 }
 
+// lay is what lies where in a process.
+type lay struct {
+	areas  []area
+	blocks []block
+}
+
+// lays reads it of all processes, or of one: of whom `is` says so.
+func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
+	found := map[uint64]*lay{}
+	of := func(id uint64) *lay {
+		if found[id] == nil {
+			found[id] = &lay{}
+		}
+		return found[id]
+	}
+	long := binary.NativeEndian.Uint64
+	if err := ig.Each(c.live.ebpf, func(key, value []byte) {
+		id := long(key[c.live.process:])
+		if !is(id) {
+			return
+		}
+		start, bytes := long(key[c.live.pointer:]), long(value[c.live.bytes:])
+		device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
+		switch p := of(id); binary.NativeEndian.Uint32(value[c.live.kind:]) {
+		case kindDevice:
+			p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, false, device})
+		case kindTensor:
+			p.blocks = append(p.blocks, block{start, start + bytes, device})
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", liveMap, err)
+	}
+	if err := ig.Each(c.mappings.ebpf, func(key, value []byte) {
+		id := long(key[c.mappings.process:])
+		if !is(id) {
+			return
+		}
+		start, bytes := long(key[c.mappings.address:]), long(value[c.mappings.bytes:])
+		p := of(id)
+		p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, true, noDevice})
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", mappingsMap, err)
+	}
+	return found, nil
+}
+
 // fits is how the pools of a process are cut up.
 func (c *cuts) fits(process uint64) (map[int32]fit, error) {
 	c.mu.Lock()
@@ -109,29 +149,13 @@ func (c *cuts) fits(process uint64) (map[int32]fit, error) {
 	if c.known != nil && time.Since(c.read) < reuse {
 		return c.known[process], nil
 	}
-	areas, blocks := map[uint64][]area{}, map[uint64][]block{}
-	long := binary.NativeEndian.Uint64
-	if err := ig.Each(c.live.ebpf, func(key, value []byte) {
-		id, start, bytes := long(key[c.live.process:]), long(key[c.live.pointer:]), long(value[c.live.bytes:])
-		switch binary.NativeEndian.Uint32(value[c.live.kind:]) {
-		case kindDevice:
-			areas[id] = append(areas[id], area{start, start + bytes, bytes == smallSegment, false})
-		case kindTensor:
-			device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
-			blocks[id] = append(blocks[id], block{start, start + bytes, device})
-		}
-	}); err != nil {
-		return nil, fmt.Errorf("read %s: %w", liveMap, err)
-	}
-	if err := ig.Each(c.mappings.ebpf, func(key, value []byte) {
-		id, start, bytes := long(key[c.mappings.process:]), long(key[c.mappings.address:]), long(value[c.mappings.bytes:])
-		areas[id] = append(areas[id], area{start, start + bytes, bytes == smallSegment, true})
-	}); err != nil {
-		return nil, fmt.Errorf("read %s: %w", mappingsMap, err)
+	all, err := c.lays(func(uint64) bool { return true })
+	if err != nil {
+		return nil, err
 	}
 	c.known, c.read = map[uint64]map[int32]fit{}, time.Now()
-	for id, b := range blocks {
-		c.known[id] = fitting(areas[id], b, c.size)
+	for id, p := range all {
+		c.known[id] = fitting(p.areas, p.blocks, c.size)
 	}
 	return c.known[process], nil
 }
@@ -142,10 +166,11 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 	if text == "" || ds == nil {
 		return nil
 	}
-	var err error
-	if i.cuts, err = newCuts(gc, text); err != nil {
-		return err
+	size, err := units.RAMInBytes(text)
+	if err != nil || size <= 0 {
+		return fmt.Errorf("--%s: want a size such as 64MiB, not %q", paramFits, text)
 	}
+	i.cuts.size = uint64(size)
 	add := func(name string, kind api.Kind, description string, annotations map[string]string) (field datasource.FieldAccessor) {
 		annotations["description"] = description
 		if err == nil {

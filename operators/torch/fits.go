@@ -21,8 +21,11 @@ const (
 type area struct {
 	start, end uint64
 	isSmall    bool
-	isPiece    bool // neighbours are one
+	isPiece    bool  // neighbours are one
+	device     int32 // noDevice: not known, as of pieces
 }
+
+const noDevice = -1
 
 // block is what PyTorch has handed out of an area.
 type block struct {
@@ -35,11 +38,13 @@ type fit struct {
 	usable  uint64 // in gaps that the size fits into
 	largest uint64 // of all gaps that a block of the size may be put into
 	held    uint64 // of areas with a block in them
+	used    uint64 // of blocks
+	empty   uint64 // of areas without a block; they may not be PyTorch's
 	outside uint64 // of blocks that lie in no area that was seen
 }
 
-// fitting finds the gaps between the blocks of one process, by device. Areas without a
-// block are not looked at: they may not be PyTorch's. Both lists are sorted in place.
+// fitting finds the gaps between the blocks of one process, by device. Both lists are
+// sorted in place.
 func fitting(areas []area, blocks []block, size uint64) map[int32]fit {
 	slices.SortFunc(areas, func(a, b area) int { return cmp.Compare(a.start, b.start) })
 	slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.start, b.start) })
@@ -57,6 +62,10 @@ func fitting(areas []area, blocks []block, size uint64) map[int32]fit {
 		if first < next {
 			device := blocks[first].device
 			found[device] = found[device].with(a, blocks[first:next], size)
+		} else {
+			f := found[a.device]
+			f.empty += a.end - a.start
+			found[a.device] = f
 		}
 	}
 	for _, b := range blocks[next:] {
@@ -80,12 +89,16 @@ func joined(areas []area) []area {
 
 func (f fit) lost(b block) fit {
 	f.outside += b.end - b.start
+	f.used += b.end - b.start
 	return f
 }
 
 // with adds the gaps of an area, whose blocks these are.
 func (f fit) with(a area, blocks []block, size uint64) fit {
 	f.held += a.end - a.start
+	for _, b := range blocks {
+		f.used += b.end - b.start
+	}
 	if a.isSmall != (size <= smallBlock) {
 		return f // for blocks of other sizes
 	}

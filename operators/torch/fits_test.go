@@ -11,11 +11,11 @@ import (
 const mib = 1 << 20
 
 func areaOf(start, size uint64) area {
-	return area{start * mib, (start + size) * mib, size == 2, false}
+	return area{start * mib, (start + size) * mib, size == 2, false, 0}
 }
 
 func pieceOf(start, size uint64) area {
-	return area{start * mib, (start + size) * mib, size == 2, true}
+	return area{start * mib, (start + size) * mib, size == 2, true, noDevice}
 }
 
 func blockOf(start, size uint64, device int32) block {
@@ -37,16 +37,16 @@ func TestGapsThatASizeFitsInto(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[int32]fit{
-		0: {usable: 26 * mib, largest: 18 * mib, held: 42 * mib, outside: 1 * mib},
-		1: {usable: 18 * mib, largest: 10 * mib, held: 40 * mib, outside: 3 * mib},
+		0: {usable: 26 * mib, largest: 18 * mib, held: 42 * mib, used: 16 * mib, outside: 1 * mib},
+		1: {usable: 18 * mib, largest: 10 * mib, held: 40 * mib, used: 25 * mib, outside: 3 * mib},
 	}, fitting(areas(), blocks(), 4*mib))
 	require.Equal(t, map[int32]fit{
-		0: {usable: 18 * mib, largest: 18 * mib, held: 42 * mib, outside: 1 * mib},
-		1: {usable: 10 * mib, largest: 10 * mib, held: 40 * mib, outside: 3 * mib},
+		0: {usable: 18 * mib, largest: 18 * mib, held: 42 * mib, used: 16 * mib, outside: 1 * mib},
+		1: {usable: 10 * mib, largest: 10 * mib, held: 40 * mib, used: 25 * mib, outside: 3 * mib},
 	}, fitting(areas(), blocks(), 9*mib))
 	// Small blocks have segments of their own.
-	require.Equal(t, fit{usable: 1 * mib, largest: 1 * mib, held: 42 * mib, outside: 1 * mib}, fitting(areas(), blocks(), 1*mib)[0])
-	require.Empty(t, fitting(areas(), nil, mib))
+	require.Equal(t, fit{usable: 1 * mib, largest: 1 * mib, held: 42 * mib, used: 16 * mib, outside: 1 * mib}, fitting(areas(), blocks(), 1*mib)[0])
+	require.Equal(t, map[int32]fit{0: {empty: 42 * mib}, noDevice: {empty: 40 * mib}}, fitting(areas(), nil, mib))
 	require.Empty(t, fitting(nil, nil, mib))
 }
 

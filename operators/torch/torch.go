@@ -110,7 +110,14 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := i.addFields(gc.GetDataSources()); err != nil {
 		return nil, err
 	}
+	var err error
+	if i.cuts, err = newCuts(gc); err != nil {
+		return nil, err
+	}
 	if err := i.addFits(gc, values[paramFits]); err != nil {
+		return nil, err
+	}
+	if err := i.addUnused(gc); err != nil {
 		return nil, err
 	}
 	before := beforeAttach{sampled: i.isSampled, errorOf: i.errorOf, attached: map[poolOf]*attached{}}
@@ -125,7 +132,7 @@ type instance struct {
 	automatic bool
 	sampling  *ebpf.Map
 	pools     *ebpf.Map
-	cuts      *cuts // nil: nobody asked
+	cuts      *cuts
 	quiet     quiet
 
 	mu     sync.Mutex // guards budget

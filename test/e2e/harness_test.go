@@ -97,6 +97,9 @@ type (
 
 		PoolAllocatedBytes uint64 `json:"pool_allocated_bytes"`
 		PoolReservedBytes  uint64 `json:"pool_reserved_bytes"`
+		PoolPiecesBytes    uint64 `json:"pool_pieces_bytes"`
+		PoolApartBytes     uint64 `json:"pool_apart_bytes"`
+		PoolKeptBytes      uint64 `json:"pool_kept_bytes"`
 	}
 	drop struct {
 		Reason string `json:"reason"`

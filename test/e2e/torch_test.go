@@ -291,6 +291,8 @@ func TestAnOOMOfThePoolSaysThatItIsCutUp(t *testing.T) {
 	require.Greater(t, event.PoolReservedBytes-event.PoolAllocatedBytes, uint64(300<<20))
 	require.Equal(t, event.PoolAllocatedBytes, event.InuseBytes+1<<20, "all tensors but the one from before attach")
 	require.Contains(t, event.Holders, lineOf(t, "fragments.py", "cache_sequences", "pointer = malloc(0, size"))
+	require.Equal(t, event.PoolReservedBytes-event.PoolAllocatedBytes, event.PoolPiecesBytes)
+	require.Zero(t, event.PoolKeptBytes+event.PoolApartBytes)
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Regexp(t, `torch of 64\.0 MiB at next_batch .*fragments\.py:\d+\).*PyTorch's pool uses .* in pieces that are too small \(fragmentation`, r.errors())
@@ -372,7 +374,11 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Empty(t, r.lost())
-	require.Regexp(t, `PyTorch's pool uses 1\.00 MiB of its 578 MiB: .* or kept for other streams or CUDA graphs`, r.errors())
+	require.EqualValues(t, 6*96*mib, event.PoolKeptBytes)
+	require.EqualValues(t, 1*mib, event.PoolPiecesBytes, "beside the tensor from before attach")
+	require.Zero(t, event.PoolApartBytes)
+	require.Regexp(t, `PyTorch's pool uses 1\.00 MiB of its 578 MiB: 576 MiB are kept in segments without a tensor, as CUDA graphs`, r.errors())
+	require.NotContains(t, r.errors(), "fragmentation")
 	t.Log(r.errors())
 }
 
