@@ -53,6 +53,9 @@ func (t totalsOf) atAttach() uint64 {
 	return all - min(all, t.out)
 }
 
+// left is what is still in use of that, where so much was taken back.
+func left(atAttach, before uint64) uint64 { return atAttach - min(atAttach, before) }
+
 // beforeAttach adds a row for each pool's blocks that were handed out before attach and are
 // still in use: with them the rows add up to what PyTorch itself says.
 type beforeAttach struct {
@@ -69,7 +72,7 @@ type beforeAttach struct {
 // the rows do not explain, where that is more than their error.
 func (b *beforeAttach) left(p readPool, first, rows uint64, sampled bool) uint64 {
 	if !sampled {
-		return first - min(first, p.before)
+		return left(first, p.before)
 	}
 	rest := p.allocated - min(p.allocated, rows)
 	if rest <= b.errorOf(rows)+p.allocated/100 {

@@ -139,11 +139,10 @@ func totalsFrom(from map[string]datasource.FieldAccessor, d datasource.Data) tot
 
 // usable is how many of the unused bytes a block of the size could use: those of gaps that
 // it fits into, and those of segments without a block, which the pool gives back to the
-// driver to make room, where they come to the size. False: more than a hundredth of the blocks, or of what they lie in, is from
-// before attach.
+// driver to make room, where they come to the size. False: more than a hundredth of the
+// blocks, or of what they lie in, is from before attach.
 func (p totalsOf) usable(f fit, size uint64) (uint64, bool) {
-	known := p.out - min(p.out, p.back-min(p.back, p.before))
-	if p.allocated-min(p.allocated, known) > p.allocated/100 || f.outside > p.allocated/100 {
+	if left(p.atAttach(), p.before) > p.allocated/100 || f.outside > p.allocated/100 {
 		return 0, false
 	}
 	unused := p.reserved - min(p.reserved, p.allocated)
