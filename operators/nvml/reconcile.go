@@ -9,9 +9,9 @@ import (
 
 // The frames of bytes that no stack explains.
 const (
-	FrameContext      = "[cuda context and modules]"
+	FrameContext      = stack.Context
 	FrameBeforeAttach = stack.BeforeAttach
-	FrameUnexplained  = "[unexplained]"
+	FrameUnexplained  = stack.Unexplained
 )
 
 // Account is what is known of one process's memory at one moment, summed over

@@ -24,6 +24,8 @@ func TestLabelsAreReadAsTheyWereWritten(t *testing.T) {
 		"0x7f12":                                        {Kind: KindNative, Function: "0x7f12"},
 		"[unknown]":                                     {Kind: KindUnknown, Function: "[unknown]"},
 		"[truncated]":                                   {Kind: KindUnknown, Function: "[truncated]"},
+		"[unexplained]":                                 {Kind: KindUnknown, Function: Unexplained},
+		"[cuda context and modules]":                    {Kind: KindUnknown, Function: Context},
 		"<interpreter trampoline>":                      {Kind: KindTrampoline, Function: "<interpreter trampoline>"},
 		"f (x.py:99999999999)":                          {Kind: KindNative, Function: "f", File: "x.py:99999999999"},
 		"":                                              {Kind: KindNative},

@@ -11,6 +11,7 @@ import (
 	"hash/fnv"
 	"math"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -39,6 +40,10 @@ const (
 	// BeforeAttach is the function name of a frame of KindUnknown that stands for what
 	// was allocated before anybody looked.
 	BeforeAttach = "[before attach]"
+	// Context and Unexplained are function names of frames of KindUnknown that stand for
+	// what the driver counts and no row explains.
+	Context     = "[cuda context and modules]"
+	Unexplained = "[unexplained]"
 	// Unreadable is the function name of a Python frame without a name.
 	Unreadable = "<unreadable>"
 	// Trampoline is the function name of a frame of KindTrampoline.
@@ -101,7 +106,7 @@ func (f Frame) Identity() Frame {
 
 // IsUnknown says of a function's name that its frame is of KindUnknown.
 func IsUnknown(function string) bool {
-	return function == Unknown || function == Truncated || function == BeforeAttach
+	return slices.Contains([]string{Unknown, Truncated, BeforeAttach, Context, Unexplained}, function)
 }
 
 // BeforeAttachID is the id of the stack of one frame BeforeAttach in rows that the kernel
