@@ -162,6 +162,7 @@ func daemon(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
 	c.pushDaemon()
 	c.empty(t)
+	_, _ = c.try(c.admin, c.step("delete")) // of twoPods, where RecordingIsDeleted was not wanted
 	c.do(t, c.step("record"))
 	c.do(t, strings.ReplaceAll(c.step("daemon"), documentedPyroscope, "http://"+pyroscopeAddress))
 	g := c.gadget(t, c.admin, c.step("watch")+" -o json")
