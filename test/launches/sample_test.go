@@ -87,10 +87,12 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 		require.Equal(t, [2]uint64{runs * calls, all}, total[copyAPI])
 
 		within, estimates, drawn := 0, 0, uint64(0)
-		check := func(estimate, err, truth uint64) {
+		by := map[string]int{}
+		check := func(of string, estimate, err, truth uint64) {
 			estimates++
 			if math.Abs(float64(estimate)-float64(truth)) <= float64(err) {
 				within++
+				by[of]++
 			}
 		}
 		for _, row := range g.rows() {
@@ -98,16 +100,16 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 			switch api := text(row.API[:]); {
 			case api == launchAPI:
 				require.InDelta(t, calls, row.Calls, calls/2)
-				check(row.Calls, row.CallsError, calls)
-				check(row.HostNS, row.HostNSError, hostNS[row.Function])
+				check("calls", row.Calls, row.CallsError, calls)
+				check("time", row.HostNS, row.HostNSError, hostNS[row.Function])
 				drawn += row.Drawn
 			case api == copyAPI:
 				run, err := strconv.Atoi(strings.TrimPrefix(strings.Fields(stack)[0], "run_"))
 				require.NoError(t, err, stack)
-				check(row.Bytes, row.BytesError, bytes[run])
+				check("bytes", row.Bytes, row.BytesError, bytes[run])
 			}
 		}
-		t.Logf("%d of %d estimates are within two standard deviations; %d stacks of %d launches", within, estimates, drawn, runs*calls)
+		t.Logf("%d of %d estimates are within two standard deviations, of %d each: %v; %d stacks of %d launches", within, estimates, runs, by, drawn, runs*calls)
 		require.Equal(t, 3*runs, estimates)
 		require.GreaterOrEqual(t, within, estimates*9/10)
 		require.Less(t, drawn, uint64(runs*calls/3))
