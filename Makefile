@@ -50,7 +50,8 @@ demo: build simcuda
 ## test-kernels: the product on other kernels, KERNELS="6.1 6.12 newest 5.10", emulated
 KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
-test-kernels: build simcuda $(DAEMON)/amd64/gpu-exporter $(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu)
+test-kernels: build simcuda $(if $(filter-out arm64-%,$(KERNELS)),$(DAEMON)/amd64/gpu-exporter) \
+		$(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu $(DAEMON)/arm64/gpu-exporter)
 	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
 	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
 	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 6h ./test/kernels

@@ -3,7 +3,8 @@
 #
 # Builds what runs on an arm64 machine into build/arm64, beside the ig-gpu that make
 # puts there: the simulated driver and a program without Python, both with signed
-# return addresses, and the tests. Installs the compiler when it is missing.
+# return addresses, the simulated NCCL, Inspektor Gadget's own ig, and the tests.
+# Installs the compiler when it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -21,6 +22,8 @@ if ! echo '#include <stdlib.h>' | $cc -fsyntax-only -xc - 2>/dev/null; then
 fi
 mkdir -p "$out"
 make --no-print-directory -s -C examples/simcuda OUT="$out/simcuda" CC=$cc CFLAGS="-O2 -g0 $flags"
+make --no-print-directory -s -C examples/simnccl OUT="$out/simnccl" CC=$cc CFLAGS="-O2 -g0 $flags"
+GOARCH=arm64 test/kernels/stock-ig.sh "$out/vm/ig"
 $cc -O1 -Wall -Werror -fno-omit-frame-pointer $flags -o "$out/native" test/kernels/testdata/native.c -ldl
 $cc -O1 -Wall -Werror -o "$out/entries" test/kernels/testdata/entries.c
 $cc -O1 -Wall -Werror $flags -shared -fPIC -nostdlib -o "$out/libmark.so" test/unwind/testdata/mark.c

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ func TestStockExported(t *testing.T) {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	const address = "127.0.0.1:9464"
-	exporter := launchQuietly(t, built(t, "build/daemon/amd64/gpu-exporter"), "--address", "vm="+socket,
+	exporter := launchQuietly(t, built(t, "build/daemon/"+runtime.GOARCH+"/gpu-exporter"), "--address", "vm="+socket,
 		"--pyroscope-url", server.URL, "--metrics-listen", address, "--export-interval", "2s")
 
 	w := startWorkload(t, "python3", library, "--calls", "1000")

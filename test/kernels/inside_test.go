@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,10 +38,13 @@ func requireInside(t *testing.T) {
 	}
 }
 
+// forAll are directories of what is built for several processors.
+var forAll = regexp.MustCompile(`^build/(images|daemon)/`)
+
 // built returns a file that make has built for the machine's processor.
 func built(t *testing.T, file string) string {
 	t.Helper()
-	if os.Getenv(inside) == "arm64" {
+	if os.Getenv(inside) == "arm64" && !forAll.MatchString(file) {
 		file = "build/arm64/" + strings.TrimPrefix(strings.TrimPrefix(file, "bin/"), "build/")
 	}
 	path, err := filepath.Abs("../../" + file)
@@ -48,6 +52,9 @@ func built(t *testing.T, file string) string {
 	require.FileExists(t, path)
 	return path
 }
+
+// libraries is the directory of the system's libraries.
+var libraries = map[string]string{"amd64": "/usr/lib/x86_64-linux-gnu/", "arm64": "/usr/lib/aarch64-linux-gnu/"}[runtime.GOARCH]
 
 // TestProduct: bin/ig-gpu counts to the byte and names every Python frame, of each
 // python that the variable names.

@@ -46,7 +46,7 @@ func TestKernels(t *testing.T) {
 			environment := inside + "=1 " + pythonsVariable + "=python3"
 			// Two machines: what an emulated one dies of is not what another one has to repeat.
 			own := []string{"Load", "Product", "Native"}
-			stock := []string{"Stock", "Agree", "StockExported", "StockPython", "StockLaunches", "StockRanks"}
+			stock := slices.Clone(onStock)
 			if old.MatchString(kernel) {
 				environment += " " + variantVariable + "=" + linux510
 				own[2] = "Refused"
@@ -60,6 +60,9 @@ func TestKernels(t *testing.T) {
 		})
 	}
 }
+
+// onStock are the tests of Inspektor Gadget's own ig.
+var onStock = []string{"Stock", "Agree", "StockExported", "StockPython", "StockLaunches", "StockRanks"}
 
 // wanted are those that the variable TESTS names, or all. Results of others stay.
 func wanted(tests []string) []string {
@@ -75,10 +78,12 @@ func wanted(tests []string) []string {
 func onARM64(t *testing.T, kernel string) {
 	t.Helper()
 	pythons := []string{"python3.9", "python3.11", "python3.13"}
-	t.Run("product", func(t *testing.T) {
-		runInside(t, kernel, arm64+"kernels.test", fmt.Sprintf("%s=arm64 %s='%s'", inside, pythonsVariable, strings.Join(pythons, " ")),
-			wanted([]string{"Load", "Product", "Native", "Entries"})...)
-	})
+	environment := fmt.Sprintf("%s=arm64 %s='%s'", inside, pythonsVariable, strings.Join(pythons, " "))
+	for name, tests := range map[string][]string{"product": {"Load", "Product", "Native", "Entries"}, "stock": slices.Clone(onStock)} {
+		if tests = wanted(tests); len(tests) > 0 {
+			t.Run(name, func(t *testing.T) { runInside(t, kernel, arm64+"kernels.test", environment, tests...) })
+		}
+	}
 	if os.Getenv("TESTS") != "" {
 		return
 	}

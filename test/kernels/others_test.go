@@ -70,7 +70,7 @@ func TestStockLaunches(t *testing.T) {
 // far each of them has come, and on which line.
 func TestStockRanks(t *testing.T) {
 	library := stockLibrary(t)
-	nccl := "/usr/lib/x86_64-linux-gnu/libnccl.so.2"
+	nccl := libraries + "libnccl.so.2"
 	run(t, "cp", built(t, "build/simnccl/libnccl.so.2"), nccl)
 	run(t, "ldconfig")
 	both := startBoth(t, image("nccl_trace"))

@@ -25,7 +25,7 @@ func stockLibrary(t *testing.T) string {
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
 		t.Skipf("ig opens a library with the help of kprobes, which this kernel lacks: %v", err)
 	}
-	library := "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+	library := libraries + "libcuda.so.1"
 	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
 	run(t, "ldconfig")
 	return library

@@ -141,13 +141,13 @@ fi
 # pointer authentication. No package is configured.
 busybox=$(command -v busybox)
 if [ $arch = arm64 ]; then
-	if [ ! -e "$vm/arm64-root" ]; then
+	packages="bash busybox-static coreutils iproute2 libc-bin mount util-linux python3.9 python3.11 python3.13"
+	if [ "$packages" != "$(cat "$vm/arm64-root/packages" 2>/dev/null)" ]; then
 		update
 		echo "==> fetch Debian for arm64" >&2
 		apt apt-get install -y -d -o Dir::State::status="$state/status" -o APT::Default-Release=trixie \
-			-o APT::Install-Recommends=0 bash busybox-static coreutils mount util-linux \
-			python3.9 python3.11 python3.13 >&2
-		rm -rf "$vm/arm64-new"
+			-o APT::Install-Recommends=0 $packages >&2
+		rm -rf "$vm/arm64-new" "$vm/arm64-root"
 		mkdir -p "$vm"/arm64-new/usr/{bin,sbin,lib}
 		for directory in bin sbin lib; do ln -s usr/$directory "$vm/arm64-new/$directory"; done
 		for package in "$state"/cache/archives/*.deb; do
@@ -156,6 +156,7 @@ if [ $arch = arm64 ]; then
 		ln -s bash "$vm/arm64-new/usr/bin/sh"
 		ln -s python3.11 "$vm/arm64-new/usr/bin/python3"
 		mkdir -p "$vm"/arm64-new/{dev,proc,sys,run,tmp,root}
+		echo "$packages" >"$vm/arm64-new/packages"
 		mv "$vm/arm64-new" "$vm/arm64-root"
 		rm -f "$state"/cache/archives/*.deb
 	fi
