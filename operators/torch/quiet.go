@@ -18,6 +18,8 @@ const (
 	quietAfter = 32
 	// quietReadings in which that is so: those of the pools come at other times.
 	quietReadings = 2
+	// maxQuiet processes are remembered: most end without a word, which no row tells.
+	maxQuiet = 4096
 )
 
 // quiet finds processes whose PyTorch tells of no block while they allocate from the
@@ -26,21 +28,20 @@ const (
 type quiet struct {
 	mu    sync.Mutex // guards what follows
 	found map[uint32]*quietProcess
-	told  map[uint32]bool // of a pool, by process
 }
 
 type quietProcess struct {
 	name     string
 	readings int
-	said     bool
+	known    bool // it has told of a pool, or that it has not was said
 }
 
 // find takes a process that has PyTorch.
 func (q *quiet) find(pid uint32, name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.found == nil {
-		q.found, q.told = map[uint32]*quietProcess{}, map[uint32]bool{}
+	if q.found == nil || len(q.found) >= maxQuiet {
+		q.found = map[uint32]*quietProcess{}
 	}
 	q.found[pid] = &quietProcess{name: name}
 }
@@ -49,8 +50,8 @@ func (q *quiet) find(pid uint32, name string) {
 func (q *quiet) tell(pid uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.found[pid] != nil {
-		q.told[pid] = true
+	if p := q.found[pid]; p != nil {
+		p.known = true
 	}
 }
 
@@ -61,26 +62,21 @@ func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 	defer q.mu.Unlock()
 	for pid, p := range q.found {
 		n, there := asked[pid]
-		if q.told[pid] || p.said {
-			if !there { // it has ended, and its number may be another's
-				delete(q.found, pid)
-				delete(q.told, pid)
-			}
-			continue
+		if p.known && !there { // it has ended, and its number may be another's
+			delete(q.found, pid)
 		}
-		if n < quietAfter {
+		if p.known || n < quietAfter {
 			continue
 		}
 		if p.readings++; p.readings >= quietReadings {
-			p.said = true
+			p.known = true
 			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has told of no tensor, and %d allocations were made from the driver: another allocator may be in the place of its pool (torch.cuda.memory.change_current_allocator); what that asks the driver for are the rows of the driver's kinds", p.name, pid, n))
 		}
 	}
 	return lines
 }
 
-// watch reads the rows. What other operators do not look for, as where there are no pools,
-// is no error.
+// watch reads the rows of the pools and of all allocations, where there are both.
 func (q *quiet) watch(gc operators.GadgetContext) error {
 	pools, allocs := gc.GetDataSources()[poolsSource], gc.GetDataSources()["allocs"]
 	if pools == nil || allocs == nil {

@@ -32,3 +32,12 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 	require.Empty(t, q.see(all))
 	require.Len(t, q.see(all), 1)
 }
+
+// Most processes end without a word, and a daemon runs for months.
+func TestQuietProcessesAreNotRememberedForEver(t *testing.T) {
+	var q quiet
+	for pid := range uint32(3 * maxQuiet) {
+		q.find(pid, "python3")
+	}
+	require.LessOrEqual(t, len(q.found), maxQuiet)
+}

@@ -14,7 +14,6 @@ import (
 
 const (
 	oomsSource = "ooms"
-	poolAPI    = "torch" // of its rows: PyTorch's pool refused
 	// refusedRest bounds what a program costs that tries again and again, to one part in so
 	// many of a core: there may be 10⁵ blocks to read.
 	refusedRest = 10
@@ -69,7 +68,7 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 	if ds == nil {
 		return nil
 	}
-	from, err := fieldsOf(ds, "process", "device", "api", "requested_bytes", "pool_allocated_bytes", "pool_reserved_bytes")
+	from, err := fieldsOf(ds, "process", "device", "requested_bytes", "pool_allocated_bytes", "pool_reserved_bytes")
 	if err != nil {
 		return err
 	}
@@ -86,12 +85,12 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 		}
 	}
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		if name, _ := from["api"].String(d); name != poolAPI || i.isSampled() {
-			return nil
-		}
 		number := func(name string) uint64 {
 			n, _ := from[name].Uint64(d)
 			return n
+		}
+		if number("pool_reserved_bytes") == 0 || i.isSampled() { // it was the driver that refused
+			return nil
 		}
 		device, _ := from["device"].Int32(d)
 		u, ok, err := i.cuts.refused(number("process"), device, number("requested_bytes"), number("pool_allocated_bytes"), number("pool_reserved_bytes"))
