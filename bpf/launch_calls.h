@@ -50,6 +50,10 @@ static __always_inline __u64 call_argument(const struct inflight *call, __u32 in
 
 static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight *call, __u8 op)
 {
+#if defined(__TARGET_ARCH_x86)
+	__u64 words[3];
+
+#endif
 	call->argument[0] = PT_REGS_PARM1(ctx);
 	call->argument[1] = PT_REGS_PARM2(ctx);
 	call->argument[2] = PT_REGS_PARM3(ctx);
@@ -61,13 +65,17 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight 
 	/* cuLaunchKernel has nine that are of interest. The rest of what the registers
 	 * do not hold lies above the return address (x86-64), or on top (arm64). */
 #if defined(__TARGET_ARCH_x86)
-	if (bpf_probe_read_user(&call->argument[6], 24, (void *)(PT_REGS_SP(ctx) + 8)))
+	if (bpf_probe_read_user(words, sizeof(words), (void *)(PT_REGS_SP(ctx) + 8)))
+		drop(DROP_READ_ARGUMENT);
+	/* By way of the stack: see user_read_words(). */
+	for (int i = 0; i < 3; i++)
+		call->argument[6 + i] = words[i];
 #else
 	call->argument[6] = CALL_PARM7(ctx);
 	call->argument[7] = CALL_PARM8(ctx);
 	if (bpf_probe_read_user(&call->argument[8], 8, (void *)PT_REGS_SP(ctx)))
-#endif
 		drop(DROP_READ_ARGUMENT);
+#endif
 }
 
 static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t, __u32 id)

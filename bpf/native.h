@@ -79,7 +79,8 @@ static __always_inline bool native_is_code(__u64 process, __u64 address)
  * Fills s->native for a function that has just returned with these registers.
  * `function` is an address in it, `caller` where it returns to. What s->native holds
  * from before must be of the same process, or 0: a frame that is where one was before
- * is in code without looking, which is most of them in a loop.
+ * is in code without looking, which is most of them in a loop. What was none, where the
+ * chain was cut, is kept inverted.
  */
 static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 function,
 					  __u64 caller, __u64 sp, __u64 fp)
@@ -95,10 +96,12 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 		if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
 			break;
 		frame[1] = NATIVE_ADDRESS(frame[1]);
-		if (frame[1] < 4096)
+		if (frame[1] < 4096 || frame[1] >> 63 || s->native[n] == ~frame[1])
 			break;
-		if (s->native[n] != frame[1] && !native_is_code(process, frame[1]))
+		if (s->native[n] != frame[1] && !native_is_code(process, frame[1])) {
+			s->native[n] = ~frame[1];
 			break;
+		}
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */
 		fp = frame[0];

@@ -31,6 +31,7 @@ static __noinline int python_remember(struct python_thread *t)
 		return 0;
 	t->owner = thread;
 	t->noted = t->process = 0;
+	t->proof.tick = 0;
 	known = bpf_map_lookup_elem(&python_threads, &thread);
 	if (!known)
 		return 0;
@@ -85,7 +86,8 @@ long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool a
 	python_remember(t);
 #endif
 #ifndef USER_OF_OTHER_TASK
-	t->task = bpf_get_current_task();
+	if (t->process != process) /* it has to be searched */
+		t->task = bpf_get_current_task();
 #endif
 	t->fault.count = 0;
 	err = 0;
@@ -181,6 +183,7 @@ struct python_retry {
 	struct stack *s;
 	__u64 process;
 	struct user_fault fault;
+	bool again;
 	long err;
 };
 #endif
@@ -188,7 +191,8 @@ struct python_retry {
 /* bpf_loop: one attempt, and the missing page if it failed. */
 static long python_retry_step(__u32 i, struct python_retry *r)
 {
-	r->err = python_try(r->s, &r->fault, r->process, i > 0);
+	r->err = python_try(r->s, &r->fault, r->process, r->again);
+	r->again = true;
 	if (r->err != -EFAULT || !r->fault.count)
 		return 1;
 	return user_fault_in(&r->fault) ? 1 : 0;
@@ -202,7 +206,9 @@ static __always_inline long python_unwind_sleepable(struct stack *s, __u64 proce
 {
 	struct python_retry r = { .s = s, .process = process };
 
-	bpf_loop(PY_MAX_FAULTS, python_retry_step, &r, 0);
+	/* Nearly always the only one. */
+	if (!python_retry_step(0, &r))
+		bpf_loop(PY_MAX_FAULTS, python_retry_step, &r, 0);
 	if (r.err == -EFAULT)
 		drop(DROP_PYTHON_FAULT);
 	return r.err;

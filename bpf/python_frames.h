@@ -163,6 +163,23 @@ static __always_inline struct python_line_value *python_look_up(struct python_th
 	return v;
 }
 
+/*
+ * Ends the walk at the frame in t->frame, if it is the outermost as in the walk before. A
+ * thread's own frames lie behind each other, the outermost where that begins: one at the
+ * same address, entered from the same place on C's stack, is the outermost again. That
+ * place need not be read to see that nothing comes before it. (A generator's frame
+ * that C resumes may come before it, too: then, for the rest of a tick, those are missing.)
+ */
+static __always_inline void python_outermost(struct python_thread *t, __u64 frame)
+{
+	struct python_proof *p = &t->proof;
+
+	t->last = PY_FRAME(t, PY_FRAME_OWNER) & 0xff ? 0 : frame; /* FRAME_OWNED_BY_THREAD */
+	t->last_previous = t->next_frame;
+	if (p->frame == frame && p->entry == t->next_frame)
+		t->next_frame = 0;
+}
+
 /* bpf_loop: one frame. */
 PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 {
@@ -181,8 +198,11 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	t->next_frame = PY_FRAME(t, PY_FRAME_PREVIOUS);
 	if (frame == t->innermost)
 		t->innermost_at = PY_FRAME(t, PY_FRAME_INSTR);
-	if (t->offsets.minor >= 12 && (PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
-		return 0;
+	if (t->offsets.minor >= 12) {
+		if ((PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
+			return 0;
+		python_outermost(t, frame);
+	}
 	if (n >= STACK_PYTHON_FRAMES) {
 		t->stack_flags |= STACK_PYTHON_TRUNCATED;
 		return 1;
@@ -240,9 +260,12 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->checked_type = 0;
 	t->window_to = 0;
 	t->apart = 0;
-	t->time = bpf_jiffies64() >> 8;
-	for (__u32 i = 0; i < PY_DICTS_SEEN; i++)
-		t->dicts[i].dict = 0;
+	t->last = 0;
+	if (t->proof.tick != t->tick)
+		t->proof.frame = 0;
+	if (t->offsets.minor < 11)
+		for (__u32 i = 0; i < PY_DICTS_SEEN; i++)
+			t->dicts[i].dict = 0;
 #ifdef LINUX_5_10
 	t->line_bytes = 0;
 #endif
@@ -252,6 +275,10 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 #endif
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;
+	if (!t->stack_flags && t->last) {
+		t->proof.frame = t->last;
+		t->proof.entry = t->last_previous;
+	}
 }
 
 #endif

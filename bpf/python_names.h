@@ -22,11 +22,14 @@
 #define python_first_module other_python_first_module
 #define python_find_runtime other_python_find_runtime
 #define python_identify other_python_identify
+#define python_in_state other_python_in_state
 #define python_entry_step other_python_entry_step
 #define python_thread_rank other_python_thread_rank
 #define python_state_seen other_python_state_seen
 #define python_thread_step other_python_thread_step
 #define python_thread_read other_python_thread_read
+#define python_thread_proved other_python_thread_proved
+#define python_thread_prove other_python_thread_prove
 #define python_thread_interpreter other_python_thread_interpreter
 #define python_thread_frame other_python_thread_frame
 #define python_location_byte other_python_location_byte
@@ -75,6 +78,7 @@
 #define python_keep other_python_keep
 #define python_read_frame other_python_read_frame
 #define python_read_old_code other_python_read_old_code
+#define python_outermost other_python_outermost
 #define python_frame_step other_python_frame_step
 #define python_walk_frames other_python_walk_frames
 #define python_debug_step other_python_debug_step
@@ -109,11 +113,14 @@
 #undef python_first_module
 #undef python_find_runtime
 #undef python_identify
+#undef python_in_state
 #undef python_entry_step
 #undef python_thread_rank
 #undef python_state_seen
 #undef python_thread_step
 #undef python_thread_read
+#undef python_thread_proved
+#undef python_thread_prove
 #undef python_thread_interpreter
 #undef python_thread_frame
 #undef python_location_byte
@@ -162,6 +169,7 @@
 #undef python_keep
 #undef python_read_frame
 #undef python_read_old_code
+#undef python_outermost
 #undef python_frame_step
 #undef python_walk_frames
 #undef python_debug_step

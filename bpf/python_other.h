@@ -45,6 +45,7 @@ static __always_inline bool python_look_at(struct task_struct *task)
 	t->fault.tid = task->pid;
 	t->state = 0;
 	t->absent_head = 0;
+	t->proof.tick = 0;
 	return true;
 }
 

@@ -209,6 +209,7 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->absent_head = 0;
 	t->only_interpreter = 0;
 	t->reloads = 0;
+	t->proof.tick = 0;
 	t->offsets = p->offsets;
 }
 

@@ -160,6 +160,19 @@ struct python_recent {
 	__u32 place; /* python_recent_place(); 0: none */
 };
 
+/*
+ * What was shown in a tick of the kernel's clock, which is 1 to 10 ms (CONFIG_HZ). In
+ * the rest of it, it holds while nothing that is read anyway speaks against it.
+ */
+struct python_proof {
+	__u64 tick;
+	/* The thread's state is alive, its interpreter the only one; its links then. */
+	__u64 state, previous, next;
+	/* The outermost frame and what it was entered by, as it is linked; 0: not known.
+	 * See python_outermost(). */
+	__u64 frame, entry;
+};
+
 #define PY_RECENT 128
 #define PY_RECENT_APART 64 /* bytes: no frame of 3.11 or later is shorter */
 /* What is read of frames at once; see python_window.h. */
@@ -213,7 +226,9 @@ struct python_thread {
 	struct python_dict_seen dicts[PY_DICTS_SEEN];
 	__u64 window_from, window_to; /* the first and the last frame in window; to 0: none */
 	__u64 apart;		      /* the frame that was last read by itself */
-	__u64 time;		      /* seconds, about; see python_recent.h */
+	__u64 tick;		      /* of the kernel's clock, when the unwind began */
+	__u64 last, last_previous;    /* the frame named last, if its caller is known by it */
+	struct python_proof proof;
 	struct python_recent recent[PY_RECENT];
 	__u8 window[PY_WINDOW + PY_NEW_FRAME_BYTES];
 	__u8 thread[PY_BLOCK(256)];
