@@ -103,10 +103,13 @@ static __always_inline void device_correlate(struct device_thread *t, __u32 corr
 /* A call has returned that may have launched. */
 static __always_inline void device_launched(const struct row_key *key, __u64 start)
 {
-	__u8 op = call_api_of(key->api)->op;
 	struct device_thread *t;
+	__u8 op;
 
-	if (!device_times || op < CALL_LAUNCH || op > CALL_GRAPH)
+	if (!device_times)
+		return;
+	op = call_api_of(key->api)->op;
+	if (op < CALL_LAUNCH || op > CALL_GRAPH)
 		return;
 	t = device_thread(key->process);
 	if (!t)

@@ -208,7 +208,7 @@ static __always_inline bool python_thread_proved(struct python_thread *t)
 	__u64 frame;
 
 	if (p->tick != t->tick || p->state != t->state ||
-	    user_copy(&t->fault, t->thread, PY_THREAD_BYTES, t->state) ||
+	    user_copy_words(&t->fault, (__u64 *)t->thread, PY_THREAD_BYTES / 8, t->state) ||
 	    !python_is_its_state(t))
 		return false;
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
