@@ -8,7 +8,6 @@
 #define PYTHON_RENAMED
 #define user_copy other_user_copy
 #define user_read other_user_read
-#define user_copy_words other_user_copy_words
 #define user_read_words other_user_read_words
 #define user_read_text other_user_read_text
 #define user_fault_in other_user_fault_in
@@ -100,7 +99,6 @@
 #undef PYTHON_RENAMED
 #undef user_copy
 #undef user_read
-#undef user_copy_words
 #undef user_read_words
 #undef user_read_text
 #undef user_fault_in

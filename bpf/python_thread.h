@@ -201,20 +201,27 @@ PYTHON_STEP(python_thread_step, python_context, c)
  * was made meanwhile, by the same thread, is not seen before the tick ends; that
  * takes 3 ms and more to make.
  */
-static __always_inline bool python_thread_proved(struct python_thread *t)
+static __noinline bool python_thread_proved(struct python_thread *t)
 {
+#ifdef USER_OF_OTHER_TASK
+	return false; /* it is another task each time */
+#else
 	struct python_proof *p = &t->proof;
 	__u32 next = t->offsets.at[PY_THREAD_NEXT];
+	__u64 words[PY_THREAD_BYTES / 8]; /* see user_read_words() */
 	__u64 frame;
 
 	if (p->tick != t->tick || p->state != t->state ||
-	    user_copy_words(&t->fault, (__u64 *)t->thread, PY_THREAD_BYTES / 8, t->state) ||
-	    !python_is_its_state(t))
+	    user_copy(&t->fault, words, sizeof(words), t->state))
+		return false;
+	__builtin_memcpy(t->thread, words, sizeof(words));
+	if (!python_is_its_state(t))
 		return false;
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
 	return python_word(t->thread, 255, next - 8) == p->previous &&
 	       python_word(t->thread, 255, next) == p->next && frame &&
 	       !python_in_state(t->state, frame);
+#endif
 }
 
 /* Keeps that the state in t->thread was alive. */

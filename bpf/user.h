@@ -26,7 +26,7 @@ extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 #endif
 
 /* The most that user_read_words() reads. */
-#define USER_WORDS 24
+#define USER_WORDS 14
 
 /*
  * One read, nothing noted. 0 or -errno. With USER_OF_OTHER_TASK the memory is
@@ -68,33 +68,19 @@ static __always_inline long user_read(struct user_fault *fault, void *to, __u32 
 }
 
 /*
- * As user_copy(), of `count` words, a constant: by way of the program's stack. Kernels
+ * As user_read(), of `count` words, a constant: by way of the program's stack. Kernels
  * with CONFIG_HARDENED_USERCOPY, as distributions have it, look up what other memory
  * belongs to before they copy there, which takes half as long as the read itself.
  */
-static __always_inline long user_copy_words(struct user_fault *fault, __u64 *to, __u32 count,
+static __always_inline long user_read_words(struct user_fault *fault, __u64 *to, __u32 count,
 					    __u64 address)
 {
 	__u64 words[USER_WORDS];
-	long err = user_copy(fault, words, count * 8, address);
+	long err = user_read(fault, words, count * 8, address);
 
 	if (!err)
 		for (__u32 i = 0; i < count; i++)
 			to[i] = words[i];
-	return err;
-}
-
-/* The same as user_read(). */
-static __always_inline long user_read_words(struct user_fault *fault, __u64 *to, __u32 count,
-					    __u64 address)
-{
-	long err = user_copy_words(fault, to, count, address);
-
-	if (err) {
-		fault->address = address;
-		fault->bytes = count * 8;
-		fault->count++;
-	}
 	return err;
 }
 
