@@ -2,6 +2,10 @@
 /* The probed function: one that a workload calls by ctypes. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define API __attribute__((weak)) extern
+API void *PyGILState_GetThisThreadState(void);
 
 __attribute__((noinline)) void mark(unsigned long id)
 {
@@ -10,15 +14,30 @@ __attribute__((noinline)) void mark(unsigned long id)
 
 #define SIZES 256
 
+static __thread void *state;
+static __thread char links[16]; /* of the state: where malloc() keeps its own once it is free */
+
+/* Called from Python: remembers the thread's state, for the end of the callback. */
+void remember_state(void)
+{
+	state = PyGILState_GetThisThreadState();
+	memcpy(links, state, sizeof(links));
+}
+
 /* Between two calls the freed thread state of the first is taken by us, so that
- * the second gets another one, and the bytes of the first stay as they were. */
+ * the second gets another one, and the bytes of the first stay as they were; with
+ * remember_state() all of them, as with an allocator that keeps its lists elsewhere. */
 static void *call(void *function)
 {
 	void *taken[SIZES];
 
+	state = 0;
 	((void (*)(void))function)();
-	for (int i = 0; i < SIZES; i++)
+	for (int i = 0; i < SIZES; i++) {
 		taken[i] = malloc(16 * i);
+		if (state && taken[i] == state)
+			memcpy(state, links, sizeof(links));
+	}
 	((void (*)(void))function)();
 	for (int i = 0; i < SIZES; i++)
 		free(taken[i]);
@@ -66,7 +85,6 @@ struct config { /* PyInterpreterConfig of 3.12 – 3.15, Include/cpython/pylifec
 		check_multi_interp_extensions, gil;
 };
 
-#define API __attribute__((weak)) extern
 API void *PyThreadState_Get(void);
 API void *PyThreadState_Swap(void *);
 API void *Py_NewInterpreter(void);

@@ -405,6 +405,8 @@ elif MODE == "foreign":
     # Each thread of C gets a PyThreadState for the time of a callback.
     def called():
         go(3)
+        if random.random() < 0.5:
+            library.remember_state()
 
         def again():
             go(2)
