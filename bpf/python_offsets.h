@@ -124,6 +124,7 @@ struct python_offsets {
 	__u8 free_threaded;
 	__u16 frame_bytes;  /* how much of a frame is read */
 	__u16 string_bytes; /* how much of a string's head is read */
+	__u16 thread_bytes; /* how much of PyThreadState is used */
 };
 
 /* By minor - 7: bytes for 3.7 – 3.12, places in _Py_DebugOffsets after that. */

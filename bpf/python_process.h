@@ -114,6 +114,14 @@ PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 	}
 	o->frame_bytes = (end + 7) & ~7;
 	o->string_bytes = o->at[PY_STRING_STATE] + 8;
+	end = o->at[PY_THREAD_NEXT] + 16; /* with interp */
+	if (end < o->at[PY_THREAD_FRAME] + 8)
+		end = o->at[PY_THREAD_FRAME] + 8;
+	if (end < o->at[PY_THREAD_ID] + 8)
+		end = o->at[PY_THREAD_ID] + 8;
+	if (o->at[PY_THREAD_NATIVE_ID] != PY_NONE && end < o->at[PY_THREAD_NATIVE_ID] + 8)
+		end = o->at[PY_THREAD_NATIVE_ID] + 8;
+	o->thread_bytes = end;
 	return 0;
 }
 

@@ -9,6 +9,7 @@
  * innermost frame.
  */
 #define PY_MAX_THREADS 4096
+#define PY_THREAD_FEW 160 /* bytes: 3.12 and 3.13 use no more */
 #define PY_ABSENT_NS (100ULL * 1000 * 1000)
 
 /*
@@ -208,13 +209,18 @@ static __noinline bool python_thread_proved(struct python_thread *t)
 #else
 	struct python_proof *p = &t->proof;
 	__u32 next = t->offsets.at[PY_THREAD_NEXT];
-	__u64 words[PY_THREAD_BYTES / 8]; /* see user_read_words() */
+	__u64 words[PY_THREAD_FEW / 8]; /* see user_read_words() */
 	__u64 frame;
 
-	if (p->tick != t->tick || p->state != t->state ||
-	    user_copy(&t->fault, words, sizeof(words), t->state))
+	if (p->tick != t->tick || p->state != t->state)
 		return false;
-	__builtin_memcpy(t->thread, words, sizeof(words));
+	if (t->offsets.thread_bytes <= sizeof(words)) {
+		if (user_copy(&t->fault, words, sizeof(words), t->state))
+			return false;
+		__builtin_memcpy(t->thread, words, sizeof(words));
+	} else if (user_copy(&t->fault, t->thread, PY_THREAD_BYTES, t->state)) {
+		return false;
+	}
 	if (!python_is_its_state(t))
 		return false;
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
