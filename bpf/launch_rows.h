@@ -78,10 +78,6 @@ struct {
 	__type(value, struct row);
 } unknown_rows SEC(".maps");
 
-struct total {
-	__u64 calls, bytes, host_ns;
-};
-
 /* With sampling: the same without the stack, of every call. Deleted as the rows are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -91,26 +87,25 @@ struct {
 	__type(value, struct total);
 } totals_by_call SEC(".maps");
 
-/* Counts a call in its total; how many there were before. */
-static __always_inline __u64 total_count(const struct row_key *key, __u64 bytes, __u64 ns)
+/* Counts a call in its total; `before` is zeroes, and then what that was. */
+static __always_inline void total_count(const struct row_key *key, __u64 bytes, __u64 ns,
+					struct total *before)
 {
-	struct total fresh = {}, *total;
-	__u64 before;
+	struct total *total;
 
 	total = bpf_map_lookup_elem(&totals_by_call, key);
 	if (!total) {
-		bpf_map_update_elem(&totals_by_call, key, &fresh, BPF_NOEXIST);
+		bpf_map_update_elem(&totals_by_call, key, before, BPF_NOEXIST);
 		total = bpf_map_lookup_elem(&totals_by_call, key);
 	}
 	if (!total) {
 		drop(DROP_TOTALS_FULL);
-		return 0;
+		return;
 	}
-	before = total->calls; /* two at once may read the same, which is harmless */
+	*before = *total; /* two at once may read the same, which is harmless */
 	__sync_fetch_and_add(&total->calls, 1);
 	__sync_fetch_and_add(&total->bytes, bytes);
 	__sync_fetch_and_add(&total->host_ns, ns);
-	return before;
 }
 
 /* A new row has the stream and the shape of its first call. */

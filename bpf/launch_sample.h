@@ -25,11 +25,19 @@ GADGET_PARAM(sample_budget);
 #define SAMPLE_FIRST 64 /* of each process, function and kernel */
 #define SAMPLE_LARGE_BYTES (64ULL << 10)
 #define SAMPLE_LONG_NS 100000ULL
+/* And what weighs so many times the average: a sum that few calls are most of is known no
+ * better than those, and a sample without any of them does not show that they exist. */
+#define SAMPLE_HEAVY 8
 
 /* So that the squares of what is sampled, at most N times this, stay below 2^64 in
  * the largest sums: 2^13, squared, by 2^20, for 2^18 drawn calls. */
 #define SAMPLE_BYTES_UNIT 8
 #define SAMPLE_NS_UNIT 64
+
+/* What all calls of a kind came to. */
+struct total {
+	__u64 calls, bytes, host_ns;
+};
 
 struct sample_state {
 	__u64 window_boot_ns; /* when it began */
@@ -54,18 +62,26 @@ static __always_inline struct sample_state *sample_state(void)
 	return bpf_map_lookup_elem(&sample_states, &zero);
 }
 
+/* Whether a call is drawn for what it weighs, or since there were few like it before. */
+static __always_inline bool sample_always(const struct total *before, __u64 bytes, __u64 ns)
+{
+	return before->calls < SAMPLE_FIRST || bytes >= SAMPLE_LARGE_BYTES ||
+	       ns >= SAMPLE_LONG_NS || ns * before->calls >= SAMPLE_HEAVY * before->host_ns ||
+	       (bytes && bytes * before->calls >= SAMPLE_HEAVY * before->bytes);
+}
+
 /*
  * For how many calls this one stands: 0, it was not drawn. `before`: calls like it
  * that were there before.
  */
-static __always_inline __u32 sample_draw(__u64 before, __u64 bytes, __u64 ns)
+static __always_inline __u32 sample_draw(const struct total *before, __u64 bytes, __u64 ns)
 {
 	struct sample_state *s;
 	__u32 every = sample;
 
 	if (every == 1)
 		return 1;
-	if (before < SAMPLE_FIRST || bytes >= SAMPLE_LARGE_BYTES || ns >= SAMPLE_LONG_NS)
+	if (sample_always(before, bytes, ns))
 		return 1;
 	if (!every) {
 		s = sample_state();

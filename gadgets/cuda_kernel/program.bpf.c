@@ -75,8 +75,9 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, _
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
 	struct thread *t = thread_current(process_id_of(task_current()), false);
-	__u64 sp = PT_REGS_SP(ctx), start, ip, now, ns, before = 0, stacked;
+	__u64 sp = PT_REGS_SP(ctx), start, ip, now, ns, stacked;
 	struct row_key key = {};
+	struct total before = {};
 	struct inflight *call;
 	struct row *row;
 	__u32 weight;
@@ -117,8 +118,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	key.direction = call->facts.direction;
 	key.captured = call->facts.captured;
 	if (sample != 1)
-		before = total_count(&key, call->facts.bytes, ns);
-	weight = sample_draw(before, call->facts.bytes, ns);
+		total_count(&key, call->facts.bytes, ns, &before);
+	weight = sample_draw(&before, call->facts.bytes, ns);
 	if (weight)
 		key.stack = take_stack(ctx, t, ip, may_sleep);
 	device_launched(&key, start);

@@ -39,21 +39,22 @@ func sampled(t *testing.T, library, dir string, runs, calls int, held func()) {
 const (
 	launchAPI = "cuLaunchKernel"
 	copyAPI   = "cuMemcpyHtoDAsync_v2"
+	backAPI   = "cuMemcpyDtoHAsync_v2" // few of which are nearly all of the bytes
 )
 
-// copied is the bytes that each run of sampling.py copied, by the journal: its copies
-// come after the name of its kernel.
-func copied(t *testing.T, dir string) (bytes []uint64) {
+// copied is the bytes that each run of sampling.py copied with each function, by the
+// journal: its copies come after the name of its kernel.
+func copied(t *testing.T, dir string) (bytes []map[string]uint64) {
 	t.Helper()
 	journals, err := journal.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, journals, 1)
 	for _, r := range journals[0].Records {
-		switch journals[0].APIName(r.API) {
+		switch api := journals[0].APIName(r.API); api {
 		case "cuModuleGetFunction":
-			bytes = append(bytes, 0)
-		case copyAPI:
-			bytes[len(bytes)-1] += r.Size
+			bytes = append(bytes, map[string]uint64{})
+		case copyAPI, backAPI:
+			bytes[len(bytes)-1][api] += r.Size
 		}
 	}
 	return bytes
@@ -79,12 +80,14 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 				hostNS[row.Function] = row.HostNS
 			}
 		}
-		var all uint64
-		for _, n := range bytes {
-			all += n
-		}
 		require.Equal(t, [2]uint64{runs * calls, 0}, total[launchAPI])
-		require.Equal(t, [2]uint64{runs * calls, all}, total[copyAPI])
+		for _, api := range []string{copyAPI, backAPI} {
+			var all uint64
+			for _, run := range bytes {
+				all += run[api]
+			}
+			require.Equal(t, [2]uint64{runs * calls, all}, total[api])
+		}
 
 		within, estimates, drawn := 0, 0, uint64(0)
 		by := map[string]int{}
@@ -103,15 +106,19 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 				check("calls", row.Calls, row.CallsError, calls)
 				check("time", row.HostNS, row.HostNSError, hostNS[row.Function])
 				drawn += row.Drawn
-			case api == copyAPI:
+			case api == copyAPI || api == backAPI:
 				run, err := strconv.Atoi(strings.TrimPrefix(strings.Fields(stack)[0], "run_"))
 				require.NoError(t, err, stack)
-				check("bytes", row.Bytes, row.BytesError, bytes[run])
+				check("bytes of "+api, row.Bytes, row.BytesError, bytes[run][api])
 			}
 		}
 		t.Logf("%d of %d estimates are within two standard deviations, of %d each: %v; %d stacks of %d launches", within, estimates, runs, by, drawn, runs*calls)
-		require.Equal(t, 3*runs, estimates)
+		require.Equal(t, 4*runs, estimates)
 		require.GreaterOrEqual(t, within, estimates*9/10)
+		require.Len(t, by, 4)
+		for of, within := range by { // by chance, 85 of what is 94 on average are one in 2000
+			require.GreaterOrEqual(t, within, runs*85/100, "of %s", of)
+		}
 		require.Less(t, drawn, uint64(runs*calls/3))
 	})
 	require.Empty(t, g.Drops())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that are alike: in each a function of its own launches a kernel of its own and
-copies, from two lines. Arguments: libcuda.so.1, runs, calls of each line in a run.
+copies, from three lines, the last of which mostly copies next to nothing. Arguments: libcuda.so.1, runs, calls of each line in a run.
 Prints a line when it is done and ends with its standard input.
 """
 import ctypes
@@ -9,10 +9,11 @@ import sys
 from ctypes import byref, c_char_p, c_size_t, c_uint, c_uint64
 
 RUN = """
-def run_{0}(launch, copy, calls, rng):
+def run_{0}(launch, copy, back, calls, rng):
     for i in range(calls):
         launch(kernel, x, one, one, x, one, one, zero, stream, None, None)
         copy(stream, stream, c_size_t(rng.randrange(1, 60000)), stream)
+        back(stream, stream, c_size_t(50000 if rng.random() < 0.01 else 16), stream)
 """
 
 
@@ -29,7 +30,7 @@ def main():
         cuda.cuModuleGetFunction(byref(kernel), module, c_char_p(b"kernel_%d" % n))
         scope = dict(kernel=kernel, x=c_uint(32), one=c_uint(1), zero=c_uint(0), stream=c_uint64(0), c_size_t=c_size_t)
         exec(compile(RUN.format(n), "run.py", "exec"), scope)
-        scope["run_%d" % n](cuda.cuLaunchKernel, cuda.cuMemcpyHtoDAsync_v2, int(sys.argv[3]), rng)
+        scope["run_%d" % n](cuda.cuLaunchKernel, cuda.cuMemcpyHtoDAsync_v2, cuda.cuMemcpyDtoHAsync_v2, int(sys.argv[3]), rng)
     cuda.simcuda_flush()
     print("done", flush=True)
     sys.stdin.readline()
