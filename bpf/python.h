@@ -101,6 +101,8 @@ long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool a
 		if (!err) {
 			python_walk_frames(t, s, frame);
 			err = t->fault.count ? -EFAULT : 0;
+			if (err)
+				t->proof.tick = 0;
 		} else if (err == -EFAULT) {
 			s->flags |= STACK_PYTHON_INCOMPLETE;
 		} else {

@@ -198,9 +198,9 @@ PYTHON_STEP(python_thread_step, python_context, c)
 
 /*
  * Reads the state that was proved to be the thread's in the same tick, if it has frames. A
- * freed one has none, and most allocators write over its links. An interpreter that
- * was made meanwhile, by the same thread, is not seen before the tick ends; that
- * takes 3 ms and more to make.
+ * freed one has none, and allocators write over its links, or a size, which is odd, over
+ * its frame. An interpreter that was made meanwhile, by the same thread, is not seen
+ * before the tick ends; that takes 3 ms and more to make.
  */
 static __noinline bool python_thread_proved(struct python_thread *t)
 {
@@ -226,7 +226,7 @@ static __noinline bool python_thread_proved(struct python_thread *t)
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
 	return python_word(t->thread, 255, next - 8) == p->previous &&
 	       python_word(t->thread, 255, next) == p->next && frame &&
-	       !python_in_state(t->state, frame);
+	       !(frame & 7) && !python_in_state(t->state, frame);
 #endif
 }
 

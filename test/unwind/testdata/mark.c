@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The probed function: one that a workload calls by ctypes. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,13 @@ __attribute__((noinline)) void mark(unsigned long id)
 
 static __thread void *state;
 static __thread char links[16]; /* of the state: where malloc() keeps its own once it is free */
+static __thread size_t size;	  /* of the state's memory */
 
 /* Called from Python: remembers the thread's state, for the end of the callback. */
 void remember_state(void)
 {
 	state = PyGILState_GetThisThreadState();
+	size = malloc_usable_size(state);
 	memcpy(links, state, sizeof(links));
 }
 
@@ -35,7 +38,7 @@ static void *call(void *function)
 	((void (*)(void))function)();
 	for (int i = 0; i < SIZES; i++) {
 		taken[i] = malloc(16 * i);
-		if (state && taken[i] == state)
+		if (state && taken[i] == state && malloc_usable_size(state) == size)
 			memcpy(state, links, sizeof(links));
 	}
 	((void (*)(void))function)();
