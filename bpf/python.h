@@ -16,7 +16,7 @@
  *
  * What it costs the program that calls one of the two entry points, at one place:
  * some 41,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
- * nested calls, the program included. A thread costs 7 KB from its first event
+ * nested calls, the program included. A thread costs 8 KB from its first event
  * until its end.
  */
 

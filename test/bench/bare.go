@@ -87,12 +87,9 @@ func (b *bench) bare() error {
 		if p.sleepable {
 			flags = unix.BPF_F_SLEEPABLE
 		}
-		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: "bare", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL", Flags: flags,
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		})
+		program, err := emptyProgram(flags)
 		if err != nil {
-			return fmt.Errorf("load an empty program: %w", err)
+			return err
 		}
 		attach := file.UprobeMulti
 		if p.isReturn {
@@ -118,4 +115,16 @@ func (b *bench) bare() error {
 			number(float64(stats.Runtime)/float64(max(1, stats.RunCount))))
 	}
 	return nil
+}
+
+// emptyProgram is for probes of which only the kernel's own part is measured.
+func emptyProgram(flags uint32) (*ebpf.Program, error) {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "bare", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL", Flags: flags,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load an empty program: %w", err)
+	}
+	return program, nil
 }

@@ -2,8 +2,8 @@
 """Blocks of the simulated PyTorch allocator, from Python stacks of a depth.
 
   tensors.py LIBRARIES RATE DEPTH    RATE blocks/s, each taken back at once; prints
-                                     "DONE SECONDS" every second: how many blocks so
-                                     far, and the thread's processor time
+                                     "DONE SECONDS NOW" every second: how many blocks
+                                     so far, the thread's processor time, the time
   tensors.py … busy                  without pauses: between two blocks it computes for
                                      so long that alone it comes to about RATE
 
@@ -35,7 +35,7 @@ def work():
             done += 1
         if now - said >= 1:
             said = now
-            print(done, time.thread_time() - cpu, flush=True)
+            print(done, time.thread_time() - cpu, now, flush=True)
         time.sleep(0.002)
 
 
@@ -56,6 +56,8 @@ def busy():
     bare = min(timed(5000, 0) for _ in range(5))
     loop = (min(timed(5000, 500) for _ in range(5)) - bare) / 500
     spins = max(0, int((1 / rate - bare) / loop))
+    for _ in range(3):  # in the long run a processor is slower, and then it is not linear
+        spins = max(0, spins + int((1 / rate - timed(20000, spins)) / loop))
     cpu, done = time.thread_time(), 0
     said = time.perf_counter()
     while True:
@@ -66,7 +68,7 @@ def busy():
         now = time.perf_counter()
         if now - said >= 1:
             said = now
-            print(done, time.thread_time() - cpu, flush=True)
+            print(done, time.thread_time() - cpu, now, flush=True)
 
 
 # Each frame is another function, as in a model.

@@ -40,18 +40,30 @@ type workload struct {
 	journal string
 }
 
+// built is the path of what make simcuda has built.
+func built(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../../build", path))
+	require.NoError(t, err)
+	require.FileExists(t, path, "run make simcuda")
+	return path
+}
+
 func start(t *testing.T, env []string, args ...string) *workload {
 	t.Helper()
+	shim := built(t, "simcupti/libparcagpucupti.so")
+	return startWith(t, shim, append([]string{"CUDA_INJECTION64_PATH=" + shim}, env...), args...)
+}
+
+// startWith starts the workload with the library that has simcupti's own functions.
+func startWith(t *testing.T, shim string, env []string, args ...string) *workload {
+	t.Helper()
 	bpftest.RequireRoot(t)
-	driver, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	shim, err := filepath.Abs("../../build/simcupti/libparcagpucupti.so")
-	require.NoError(t, err)
-	require.FileExists(t, driver, "run make simcuda")
-	require.FileExists(t, shim, "run make simcuda")
+	driver := built(t, "simcuda/libcuda.so.1")
+	var err error
 	w := &workload{t: t, journal: filepath.Join(t.TempDir(), "journal")}
 	w.cmd = exec.Command("python3", append([]string{"workload.py", "--driver", driver, "--shim", shim, "--steps", fmt.Sprint(steps)}, args...)...)
-	w.cmd.Env = append(append(os.Environ(), "CUDA_INJECTION64_PATH="+shim, "SIMCUPTI_JOURNAL="+w.journal), env...)
+	w.cmd.Env = append(append(os.Environ(), "SIMCUPTI_JOURNAL="+w.journal), env...)
 	w.cmd.Stderr = os.Stderr
 	w.in, err = w.cmd.StdinPipe()
 	require.NoError(t, err)
