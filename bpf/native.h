@@ -44,10 +44,11 @@ struct {
 	__type(value, __u32);
 } code_by_address SEC(".maps");
 
+/* 1: the address is in code; 0: it is not; -EBUSY: not known, to be asked again. */
 #ifdef LINUX_5_10
-static __always_inline bool native_is_code(__u64 process, __u64 address)
+static __always_inline long native_is_code(__u64 process, __u64 address)
 {
-	return false; /* bpf_find_vma() came with 5.17 */
+	return 0; /* bpf_find_vma() came with 5.17 */
 }
 #else
 #define NATIVE_VM_EXEC 0x4 /* include/linux/mm.h */
@@ -58,7 +59,7 @@ static long native_vma(struct task_struct *task, struct vm_area_struct *vma, __u
 	return 0;
 }
 
-static __always_inline bool native_is_code(__u64 process, __u64 address)
+static __always_inline long native_is_code(__u64 process, __u64 address)
 {
 	struct code_key key = { .process = process, .address = address };
 	__u32 *known = bpf_map_lookup_elem(&code_by_address, &key);
@@ -69,7 +70,7 @@ static __always_inline bool native_is_code(__u64 process, __u64 address)
 		return *known;
 	err = bpf_find_vma(bpf_get_current_task_btf(), address, native_vma, &executable, 0);
 	if (err == -EBUSY)
-		return false; /* the address space is being changed: ask again next time */
+		return err; /* the address space is being changed */
 	bpf_map_update_elem(&code_by_address, &key, &executable, BPF_ANY);
 	return executable;
 }
@@ -87,6 +88,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 {
 	__u64 frame[2];
 	__u32 n = 0;
+	long code;
 
 	s->native[n++] = function;
 	s->native[n++] = caller;
@@ -98,10 +100,11 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 		frame[1] = NATIVE_ADDRESS(frame[1]);
 		if (frame[1] < 4096 || frame[1] >> 63 || s->native[n] == ~frame[1])
 			break;
-		if (s->native[n] != frame[1] && !native_is_code(process, frame[1])) {
+		code = s->native[n] == frame[1] ? 1 : native_is_code(process, frame[1]);
+		if (!code)
 			s->native[n] = ~frame[1];
+		if (code <= 0)
 			break;
-		}
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */
 		fp = frame[0];

@@ -30,9 +30,9 @@ static __always_inline __u64 python_number(struct python_thread *t,
 }
 
 /*
- * The place and the time, in 256 ticks, never 0. With it what is kept ends within seconds: the entry
- * of python_lines_by_place is the one that user space sees, and that stays for as long as
- * it is looked up.
+ * The place and the time, in 256 ticks, never 0. With it what is kept ends within seconds:
+ * the entry of python_lines_by_place is the one that user space sees, and that stays for
+ * as long as it is looked up.
  */
 static __always_inline __u32 python_recent_place(struct python_thread *t,
 						 const struct python_line_key *k)
