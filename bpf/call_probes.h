@@ -6,18 +6,22 @@
 #include "kernel_stack.h"
 #include "selection.h"
 
+struct thread;
+
 /*
  * call_probes: the programs of a gadget that follows calls from their entry to
  * their return. The gadget defines the two functions below and lists its
  * functions with STOCK_PROBES; API_<symbol> is the id of each, from 1 on, which
  * our attach operator passes as the cookie.
  *
- * enter: the current thread enters function `api`; the program may not sleep.
+ * enter: the current thread enters function `api`; the program may not sleep. `t` is
+ * thread_known(), NULL at its first call.
  * leave: it returned from a function that is probed, perhaps from a nested one.
  * Neither is called for a process that was not selected.
  */
-static __always_inline int enter(struct pt_regs *ctx, __u32 api);
+static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api);
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep);
+static __always_inline struct thread *thread_known(void); /* thread.h */
 
 /* The stack pointer at the return of a call whose entry had `entry_sp`. */
 #if defined(__TARGET_ARCH_x86)
@@ -26,17 +30,25 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep);
 #define RETURNED_SP(entry_sp) (entry_sp)
 #endif
 
-static __always_inline bool discard(void)
+/* Whether a process was not selected. One that has called before was: `t`. */
+static __always_inline bool discard_thread(const struct thread *t)
 {
 	if (gadget_filter_by_mntns &&
 	    gadget_should_discard_mntns_id(gadget_get_current_mntns_id()))
 		return true;
-	return !selection_has(bpf_get_current_pid_tgid() >> 32);
+	return !t && !selection_has(bpf_get_current_pid_tgid() >> 32);
+}
+
+static __always_inline bool discard(void)
+{
+	return discard_thread(0);
 }
 
 static __always_inline int selected_enter(struct pt_regs *ctx, __u32 api)
 {
-	return discard() ? 0 : enter(ctx, api);
+	struct thread *t = thread_known();
+
+	return discard_thread(t) ? 0 : enter(ctx, t, api);
 }
 
 #ifndef LINUX_5_10

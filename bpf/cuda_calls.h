@@ -97,25 +97,26 @@ static __always_inline void call_abandon(struct thread *t)
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */
-static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32 id)
+static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct cuda_api *api;
 	struct call_arguments args;
 	struct inflight *call;
 	struct handle *handle;
 	struct live_key key;
-	struct thread *t;
 	__u64 sp = PT_REGS_SP(ctx);
-	__u64 a, doomed;
+	__u64 process, a, doomed;
 
 	api = cuda_api_of(id);
 	if (!api->op)
 		return;
-	t = thread_current(process, true);
+	if (!t)
+		t = thread_current(process_id_of(task_current()), true);
 	if (!t) {
 		drop(DROP_SCRATCH);
 		return;
 	}
+	process = t->process;
 	call = &t->call;
 	call_arguments(ctx, &args);
 	a = args.value[api->a & 7];

@@ -96,16 +96,16 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */
-static __always_inline void call_enter(struct pt_regs *ctx, __u64 process, __u32 id)
+static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct call_api *api = call_api_of(id);
 	__u64 sp = PT_REGS_SP(ctx), first, second;
 	struct inflight *call;
-	struct thread *t;
 
 	if (!api->op)
 		return;
-	t = thread_current(process, true);
+	if (!t)
+		t = thread_current(process_id_of(task_current()), true);
 	if (!t) {
 		drop(DROP_SCRATCH);
 		return;

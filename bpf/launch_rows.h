@@ -87,25 +87,28 @@ struct {
 	__type(value, struct total);
 } totals_by_call SEC(".maps");
 
-/* Counts a call in its total; `before` is zeroes, and then what that was. */
-static __always_inline void total_count(const struct row_key *key, __u64 bytes, __u64 ns,
-					struct total *before)
+/*
+ * Counts a call in its total and draws it: for how many calls it stands, or 0. A function
+ * of its own, so that what it needs is not on the stack below the unwinder.
+ */
+static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns)
 {
-	struct total *total;
+	struct total before = {};
+	struct total *total = bpf_map_lookup_elem(&totals_by_call, key);
 
-	total = bpf_map_lookup_elem(&totals_by_call, key);
 	if (!total) {
-		bpf_map_update_elem(&totals_by_call, key, before, BPF_NOEXIST);
+		bpf_map_update_elem(&totals_by_call, key, &before, BPF_NOEXIST);
 		total = bpf_map_lookup_elem(&totals_by_call, key);
 	}
-	if (!total) {
+	if (total) {
+		before = *total; /* two at once may read the same, which is harmless */
+		__sync_fetch_and_add(&total->calls, 1);
+		__sync_fetch_and_add(&total->bytes, bytes);
+		__sync_fetch_and_add(&total->host_ns, ns);
+	} else {
 		drop(DROP_TOTALS_FULL);
-		return;
 	}
-	*before = *total; /* two at once may read the same, which is harmless */
-	__sync_fetch_and_add(&total->calls, 1);
-	__sync_fetch_and_add(&total->bytes, bytes);
-	__sync_fetch_and_add(&total->host_ns, ns);
+	return sample_draw(&before, bytes, ns);
 }
 
 /* A new row has the stream and the shape of its first call. */

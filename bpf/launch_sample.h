@@ -79,8 +79,6 @@ static __always_inline __u32 sample_draw(const struct total *before, __u64 bytes
 	struct sample_state *s;
 	__u32 every = sample;
 
-	if (every == 1)
-		return 1;
 	if (sample_always(before, bytes, ns))
 		return 1;
 	if (!every) {

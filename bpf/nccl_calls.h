@@ -311,21 +311,22 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */
-static __always_inline void nccl_enter(struct pt_regs *ctx, __u64 process, __u32 id)
+static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct nccl_api *api = nccl_api_of(id);
 	struct nccl_arguments args;
 	struct inflight *call;
-	struct thread *t;
-	__u64 sp = PT_REGS_SP(ctx);
+	__u64 sp = PT_REGS_SP(ctx), process;
 	__s32 device;
 	__u32 tid;
 
 	if (!api->op)
 		return;
+	process = t ? t->process : process_id_of(task_current());
 	if (api->op > NCCL_CUDA && api->op <= CUDA_CONTEXT_WAIT && !nccl_process_known(process))
 		return; /* a wait of a program without NCCL */
-	t = thread_current(process, true);
+	if (!t)
+		t = thread_current(process, true);
 	if (!t) {
 		drop(DROP_SCRATCH);
 		return;

@@ -26,6 +26,14 @@ static __always_inline __u64 process_id(__u32 tgid, __u64 start_boot_ns, __u32 e
 	return mix64(start_boot_ns ^ mix64(((__u64)tgid << 32) | exec_id)) | 1;
 }
 
+/* Counts the programs that the process of `task` has run; as process_id_of(). */
+static __always_inline __u32 process_exec_id(struct task_struct *task)
+{
+	struct task_struct *leader = TASK_READ(task, group_leader);
+
+	return TASK_READ(leader, self_exec_id);
+}
+
 /*
  * Id of the process that `task` belongs to; never 0. `task` must be a BTF
  * pointer (bpf_get_current_task_btf(), 5.11+), so that the loads are direct:
@@ -36,7 +44,7 @@ static __always_inline __u64 process_id_of(struct task_struct *task)
 	struct task_struct *leader = TASK_READ(task, group_leader);
 
 	return process_id(TASK_READ(task, tgid), TASK_READ(leader, start_boottime),
-			  TASK_READ(leader, self_exec_id));
+			  process_exec_id(task));
 }
 
 #endif

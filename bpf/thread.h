@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_THREAD_H
 #define GPU_GADGETS_THREAD_H
 
+#include "process.h"
 #include "stack.h"
 #include "user.h"
 
@@ -10,8 +11,9 @@
  * call it is in, the contexts it made current, and room to build a stack in.
  * Include it after the definition of `struct inflight`, which is what a gadget
  * remembers of a call. It begins with `sp`, at entry, 0 where the thread is in
- * no call; and `ip`, of the probe. Task storage, because it ends with the thread by itself and because
- * uprobe programs may be preempted (per-CPU scratch would be overwritten).
+ * no call; and `ip`, of the probe. Task storage, because it ends with the thread
+ * by itself and because uprobe programs may be preempted (per-CPU scratch would be
+ * overwritten).
  */
 
 /* cuCtxPushCurrent deeper than this is followed with the device unknown. */
@@ -25,8 +27,10 @@ struct thread_context {
 
 struct thread {
 	__u64 process; /* whom the rest belongs to: task storage survives exec */
+	__u32 exec_id; /* the part of it that changes while the thread lives */
 	__u32 contexts;
 	__s32 device_hint; /* cuCtxGetDevice's answer where no context is known */
+	__u32 pad;
 	struct thread_context context[THREAD_CONTEXTS];
 	struct inflight call;
 	struct user_fault fault;
@@ -99,19 +103,39 @@ static __always_inline void thread_gone(struct task_struct *task)
 }
 #endif
 
+/*
+ * The current thread's state, if it was made for the program that the process runs now;
+ * else NULL. Without the process's id, which costs as much as finding the state does.
+ */
+static __always_inline struct thread *thread_known(void)
+{
+	struct task_struct *task = task_current();
+#ifdef LINUX_5_10
+	/* By thread id, which another thread may have had. */
+	struct thread *t = thread_find(bpf_get_current_pid_tgid(), false);
+
+	return t && t->process == process_id_of(task) ? t : 0;
+#else
+	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0, 0);
+
+	return t && t->exec_id == process_exec_id(task) ? t : 0;
+#endif
+}
+
 /* The current thread's state; made if `create`. NULL: no memory, or not there. */
 static __always_inline struct thread *thread_current(__u64 process, bool create)
 {
+	struct task_struct *task = task_current();
 #ifdef LINUX_5_10
 	struct thread *t = thread_find(bpf_get_current_pid_tgid(), create);
 #else
-	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0,
 						create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 #endif
 
 	if (t && t->process != process) {
 		t->process = process;
+		t->exec_id = process_exec_id(task);
 		t->contexts = 0;
 		t->device_hint = -1;
 		t->call.sp = 0;

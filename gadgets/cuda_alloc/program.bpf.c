@@ -47,9 +47,9 @@ const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) 
 
 #include "oom.h"
 
-static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
-	call_enter(ctx, process_id_of(task_current()), api);
+	call_enter(ctx, t, api);
 	return 0;
 }
 
@@ -137,7 +137,7 @@ ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
-	struct thread *t = thread_current(process_id_of(task_current()), false);
+	struct thread *t = thread_known();
 	const struct cuda_api *api;
 	struct live_key key;
 	__u64 sp = PT_REGS_SP(ctx);

@@ -47,9 +47,9 @@ const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBR
 #include "device_times.h"
 #include "host_programs.h"
 
-static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
-	call_enter(ctx, process_id_of(task_current()), api);
+	call_enter(ctx, t, api);
 	return 0;
 }
 
@@ -74,13 +74,12 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, _
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
-	struct thread *t = thread_current(process_id_of(task_current()), false);
+	struct thread *t = thread_known();
 	__u64 sp = PT_REGS_SP(ctx), start, ip, now, ns, stacked;
 	struct row_key key = {};
-	struct total before = {};
 	struct inflight *call;
 	struct row *row;
-	__u32 weight;
+	__u32 weight = 1;
 
 	if (!t)
 		return 0;
@@ -118,8 +117,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	key.direction = call->facts.direction;
 	key.captured = call->facts.captured;
 	if (sample != 1)
-		total_count(&key, call->facts.bytes, ns, &before);
-	weight = sample_draw(&before, call->facts.bytes, ns);
+		weight = call_draw(&key, call->facts.bytes, ns);
 	if (weight)
 		key.stack = take_stack(ctx, t, ip, may_sleep);
 	device_launched(&key, start);

@@ -44,9 +44,9 @@ const struct attach_point attach_points[] ATTACH_POINTS = { NCCL_APIS(X) NCCL_CU
 #undef X
 #undef Y
 
-static __always_inline int enter(struct pt_regs *ctx, __u32 api)
+static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
-	nccl_enter(ctx, process_id_of(task_current()), api);
+	nccl_enter(ctx, t, api);
 	return 0;
 }
 
@@ -70,7 +70,7 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, b
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
-	struct thread *t = thread_current(process_id_of(task_current()), false);
+	struct thread *t = thread_known();
 	__u64 sp = PT_REGS_SP(ctx);
 	__u32 result = PT_REGS_RC(ctx);
 
