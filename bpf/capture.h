@@ -2,7 +2,9 @@
 #ifndef GPU_GADGETS_CAPTURE_H
 #define GPU_GADGETS_CAPTURE_H
 
+#include "call_probes.h"
 #include "native.h"
+#include "python.h"
 #include "stack_store.h"
 #include "thread.h"
 
@@ -10,6 +12,10 @@
  * capture: the current thread's stack, remembered by its id: a thread often
  * allocates twice from the same place.
  */
+
+/* Off: rows carry no stack, which shows what the rest costs. */
+const volatile bool stacks = true;
+GADGET_PARAM(stacks);
 
 /* Stores t->stack, if it is new. 0: there was no room. */
 static __noinline __u64 capture_store(struct thread *t)
@@ -26,5 +32,56 @@ static __noinline __u64 capture_store(struct thread *t)
 		t->stack_id = id;
 	return id;
 }
+
+/*
+ * The id of the stack of a call that returns with these registers; 0: there was no room
+ * for it, or it is not wanted. `ip` is an address in the function that was called.
+ */
+static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					bool may_sleep)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
+	/* Losses are counted there; what could be read is the stack. */
+#ifndef LINUX_5_10
+	if (may_sleep)
+		python_unwind_sleepable(&t->stack, t->process);
+	else
+#endif
+		python_unwind(&t->stack, &t->fault, t->process);
+	return capture_store(t);
+}
+
+#ifndef LINUX_5_10
+/* Return address of a function that has just been entered; 0: unreadable. */
+static __always_inline __u64 entry_caller(struct pt_regs *ctx)
+{
+#if defined(__TARGET_ARCH_x86)
+	__u64 caller = 0;
+
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)PT_REGS_SP(ctx));
+	return caller;
+#else
+	return NATIVE_ADDRESS(PT_REGS_RET(ctx));
+#endif
+}
+
+/* The same at a function's entry, in a program that may sleep. */
+static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread *t)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
+		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
+	python_unwind_sleepable(&t->stack, t->process);
+	return capture_store(t);
+}
+#endif
 
 #endif

@@ -31,10 +31,6 @@
 #include "torch.h"
 #endif
 
-/* Off: rows carry no stack, which shows what the rest costs. */
-const volatile bool stacks = true;
-GADGET_PARAM(stacks);
-
 #define X(symbol, op, kind, flags, a, b, c) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_APIS(X) };
 #undef X
@@ -53,51 +49,7 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 	return 0;
 }
 
-static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, bool may_sleep)
-{
-	if (!stacks)
-		return 0;
-	t->stack.flags = 0;
-	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
-		      PT_REGS_FP(ctx));
-	/* Losses are counted there; what could be read is the stack. */
 #ifndef LINUX_5_10
-	if (may_sleep)
-		python_unwind_sleepable(&t->stack, t->process);
-	else
-#endif
-		python_unwind(&t->stack, &t->fault, t->process);
-	return capture_store(t);
-}
-
-#ifndef LINUX_5_10
-/* Return address of a function that has just been entered; 0: unreadable. */
-static __always_inline __u64 entry_caller(struct pt_regs *ctx)
-{
-#if defined(__TARGET_ARCH_x86)
-	__u64 caller = 0;
-
-	bpf_probe_read_user(&caller, sizeof(caller), (void *)PT_REGS_SP(ctx));
-	return caller;
-#else
-	return NATIVE_ADDRESS(PT_REGS_RET(ctx));
-#endif
-}
-
-/* The same as take_stack(), at a function's entry. */
-static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread *t)
-{
-	if (!stacks)
-		return 0;
-	t->stack.flags = 0;
-	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
-		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
-	python_unwind_sleepable(&t->stack, t->process);
-	return capture_store(t);
-}
-
 /*
  * A report of PyTorch's allocator; see torch.h. In programs that may sleep. In three
  * parts, since what one keeps on the program's stack the unwinder cannot have.
@@ -168,7 +120,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		t->call.sp = 0;
 		return 0;
 	}
-	stack = take_stack(ctx, t, may_sleep);
+	stack = take_stack(ctx, t, t->call.ip, may_sleep);
 	/*
 	 * Read anew: the verifier of Linux 6.1 may walk what follows with the one op that
 	 * call_allocates() compared with, take that for all of them, and remove the code

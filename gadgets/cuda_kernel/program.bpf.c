@@ -29,10 +29,6 @@
 #include "launch_contexts.h"
 #include "python.h"
 
-/* Off: rows carry no stack, which shows what the rest costs. */
-const volatile bool stacks = true;
-GADGET_PARAM(stacks);
-
 #define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define Y(library, symbol, op, a) \
 	{ #library, #symbol, API_##symbol, op == CALL_STUB ? 0 : ATTACH_EXIT },
@@ -51,25 +47,6 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 {
 	call_enter(ctx, t, api);
 	return 0;
-}
-
-static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
-					bool may_sleep)
-{
-	if (!stacks)
-		return 0;
-	t->stack.flags = 0;
-	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
-		      PT_REGS_FP(ctx));
-	/* Losses are counted there; what could be read is the stack. */
-#ifndef LINUX_5_10
-	if (may_sleep)
-		python_unwind_sleepable(&t->stack, t->process);
-	else
-#endif
-		python_unwind(&t->stack, &t->fault, t->process);
-	return capture_store(t);
 }
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)

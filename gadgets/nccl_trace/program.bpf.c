@@ -29,10 +29,6 @@
 #include "nccl_calls.h"
 #include "python.h"
 
-/* Off: operations carry no stack, which shows what the rest costs. */
-const volatile bool stacks = true;
-GADGET_PARAM(stacks);
-
 /* NCCL is a library of its own, or part of PyTorch's. */
 #define X(symbol, ...)                                                                       \
 	{ "libnccl", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                        \
@@ -50,24 +46,6 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 	return 0;
 }
 
-static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, bool may_sleep)
-{
-	if (!stacks)
-		return 0;
-	t->stack.flags = 0;
-	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, t->call.ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
-		      PT_REGS_FP(ctx));
-	/* Losses are counted there; what could be read is the stack. */
-#ifndef LINUX_5_10
-	if (may_sleep)
-		python_unwind_sleepable(&t->stack, t->process);
-	else
-#endif
-		python_unwind(&t->stack, &t->fault, t->process);
-	return capture_store(t);
-}
-
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
 	struct thread *t = thread_known();
@@ -79,7 +57,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (sp > RETURNED_SP(t->call.sp))
 		drop(DROP_INFLIGHT_STALE); /* longjmp: the next call of that rank tells */
 	else if (t->call.seq)
-		operation_leave(t, result, take_stack(ctx, t, may_sleep));
+		operation_leave(t, result, take_stack(ctx, t, t->call.ip, may_sleep));
 	else
 		nccl_returned(t, result, may_sleep);
 	t->call.sp = 0;
