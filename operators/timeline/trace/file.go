@@ -25,6 +25,11 @@ const blockBytes = 256 << 10
 // or a disk that is full, leaves a file that opens with everything up to the block
 // before.
 //
+// The kernel stops a write of more than a page where the process is killed. So what
+// lies behind the old end is written first, and then what replaces it, some hundred
+// bytes. A kill between the two, in some microseconds of each block, leaves a stream
+// that is whole, with bytes behind it that gzip -d ignores and says so.
+//
 // A pipe or a device cannot be written over: it gets its end when it is closed.
 type file struct {
 	to       *os.File
@@ -88,7 +93,12 @@ func (f *file) add(text, closing []byte) error {
 	blocks := len(f.block)
 	end := f.ending(closing)
 	f.block = append(f.block, end...)
-	if _, err := f.to.WriteAt(f.block, f.at); err != nil {
+	over := min(len(f.end), len(f.block))
+	_, err := f.to.WriteAt(f.block[over:], f.at+int64(over))
+	if err == nil {
+		_, err = f.to.WriteAt(f.block[:over], f.at)
+	}
+	if err != nil {
 		_ = f.fail(err)
 		f.restore()
 		return f.failed
