@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loopback is for tests of what listens on 127.0.0.1: an address to listen on,
+// and what is said there of metrics.
+package loopback
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FreeAddress is 127.0.0.1 with a port that nobody listens on, as yet.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// FreePort is the port of a FreeAddress.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	_, port, err := net.SplitHostPort(FreeAddress(t))
+	require.NoError(t, err)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	return number
+}
+
+// Series is one of a scrape.
+type Series struct {
+	Name   string
+	Labels string // as they stand in the text, name="value", without braces
+	Value  float64
+}
+
+// Has says whether the series has all labels, each as name="value".
+func (s *Series) Has(labels ...string) bool {
+	return !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(s.Labels, l) })
+}
+
+// Scrape is all series with labels of a server of metrics. It fails where nobody listens
+// (yet); text that is not Prometheus' fails the test.
+func Scrape(t testing.TB, address string) (all []Series, err error) {
+	t.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("scrape metrics: %w", err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		// One series per line, and the value behind the last blank.
+		name, rest, ok := strings.Cut(lines.Text(), "{")
+		if !ok || strings.HasPrefix(name, "#") {
+			continue
+		}
+		end := strings.LastIndex(rest, "} ")
+		require.GreaterOrEqual(t, end, 0, lines.Text())
+		value, err := strconv.ParseFloat(rest[end+2:], 64)
+		require.NoError(t, err, lines.Text())
+		all = append(all, Series{name, rest[:end], value})
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	return all, nil
+}
+
+// Sum scrapes, and adds up a metric's series that have the labels. False: there is none,
+// or nobody listens.
+func Sum(t testing.TB, address, metric string, labels ...string) (sum float64, found bool) {
+	t.Helper()
+	all, _ := Scrape(t, address)
+	for _, s := range all {
+		if s.Name == metric && s.Has(labels...) {
+			sum, found = sum+s.Value, true
+		}
+	}
+	return sum, found
+}
