@@ -35,10 +35,10 @@ func TestTablesAreNotKeptForNobody(t *testing.T) {
 	n.start()
 	// What else runs on this machine may have rows of any size.
 	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.attach.pid": strconv.Itoa(os.Getpid())}))
-	w := startWorkload(t)
-	n.waitAttached(w.pid()) // a client, for a moment
+	w := startSteps(t)
+	n.waitAttached(w.PID()) // a client, for a moment
 	for _, function := range []string{"weights", "kv_cache", "encoder_cache", "activations", "logits", "workspace", "staging"} {
-		w.do("alloc %s 1 4096", function)
+		w.Do("alloc %s 1 4096", function)
 	}
 	time.Sleep(6 * time.Second) // as many tables, for nobody
 	require.LessOrEqual(t, len(n.packets("allocs", 900*time.Millisecond)), 3, "of the first client's time, and one")

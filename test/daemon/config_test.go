@@ -13,6 +13,9 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // The administrator's configuration decides where an instance's data goes, and the
@@ -20,7 +23,7 @@ import (
 func TestDaemonSendsWhereItsConfigurationSays(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	pyro, address := startPyroscope(t), freeAddress(t)
+	pyro, address := startPyroscope(t), loopback.FreeAddress(t)
 	n := newNode(t)
 	n.configure(fmt.Sprintf(`
 operator:
@@ -29,24 +32,24 @@ operator:
 `, pyro.url, address))
 	n.start()
 	require.NoError(t, n.create("cuda_alloc", nil))
-	w := startWorkload(t)
-	n.waitAttached(w.pid())
-	w.do("alloc weights 4 %d", mib)
+	w := startSteps(t)
+	n.waitAttached(w.PID())
+	w.Do("alloc weights 4 %d", mib)
 	eventually(t, "no metrics", func() bool {
-		v, _ := scrape(t, address, "gpu_memory_inuse_bytes", fmt.Sprintf(`process_pid="%d"`, w.pid()))
+		v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", fmt.Sprintf(`process_pid="%d"`, w.PID()))
 		return v == 4*mib
 	})
-	label := fmt.Sprint("pid=", w.pid())
+	label := fmt.Sprint("pid=", w.PID())
 	require.Empty(t, pyro.stored("cuda_alloc", label), "the window is not over")
 	n.stop()
-	require.Equal(t, map[string]uint64{frame(t, "weights"): 4 * mib}, sums(pyro.stored("cuda_alloc", label), "alloc_space"))
+	require.Equal(t, map[string]uint64{subject.Frame(t, "weights"): 4 * mib}, sums(pyro.stored("cuda_alloc", label), "alloc_space"))
 }
 
 // Who may run gadgets may not have the node's data sent to an address of his, read
 // files of the node as secrets, or publish metrics of what he filters.
 func TestClientsDoNotChooseWhereDataGoes(t *testing.T) {
 	t.Parallel()
-	ours, theirs, address := startPyroscope(t), startPyroscope(t), freeAddress(t)
+	ours, theirs, address := startPyroscope(t), startPyroscope(t), loopback.FreeAddress(t)
 	n := newNode(t)
 	n.configure(fmt.Sprintf(`
 operator:
@@ -67,7 +70,7 @@ operator:
 
 	// A run that a client looks at; it has the images of a store only.
 	n.importImage()
-	w := startWorkload(t)
+	w := startSteps(t)
 	_, err := n.interactive(t, map[string]string{"operator.export.pyroscope-url": theirs.url})
 	require.ErrorContains(t, err, "operator.export.pyroscope-url is in the daemon's configuration only")
 
@@ -85,8 +88,8 @@ operator:
 	}()
 	isPublished, packets := false, 0
 	for packets == 0 {
-		w.do("alloc weights 1 4096")
-		_, found := scrape(t, address, "gpu_memory_allocated_bytes_total")
+		w.Do("alloc weights 1 4096")
+		_, found := loopback.Sum(t, address, "gpu_memory_allocated_bytes_total")
 		isPublished = isPublished || found
 		select {
 		case packets = <-ended:

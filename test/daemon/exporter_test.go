@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 var buildExporter = sync.OnceValues(func() (string, error) {
@@ -113,18 +116,18 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	one, two := newNode(t), newNode(t)
 	one.start()
 	require.NoError(t, one.create("cuda_alloc", nil))
-	w := startWorkload(t, "SIMCUDA_CAPACITY=1GiB")
-	one.waitAttached(w.pid())
-	w.do("alloc weights 4 %d", mib)
+	w := startSteps(t, "SIMCUDA_CAPACITY=1GiB")
+	one.waitAttached(w.PID())
+	w.Do("alloc weights 4 %d", mib)
 	time.Sleep(3 * time.Second) // the rows of before are read each second
-	before := w.truth()
+	before := w.Truth()
 
-	pyro, otlp, address := startPyroscope(t), startCollector(t), freeAddress(t)
+	pyro, otlp, address := startPyroscope(t), startCollector(t), loopback.FreeAddress(t)
 	network := startProxy(t, one.socket)
 	e := startExporter(t, "--address", "one="+network.address+",two=unix://"+two.socket, "--instance", "memory",
 		"--pyroscope-url", pyro.url, "--otlp-endpoint", otlp.url, "--metrics-listen", address, "--metrics-stale", "3s")
-	pid := fmt.Sprint("pid=", w.pid())
-	label := fmt.Sprintf(`process_pid="%d"`, w.pid())
+	pid := fmt.Sprint("pid=", w.PID())
+	label := fmt.Sprintf(`process_pid="%d"`, w.PID())
 	inNode := func(node string) string { return fmt.Sprintf(`k8s_node_name=%q`, node) }
 	exported := func(node string) uint64 {
 		return total(sums(pyro.stored("cuda_alloc", "node="+node, pid), "alloc_space"))
@@ -138,57 +141,57 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	}
 
 	eventually(t, "the exporter does not attach", func() bool {
-		v, _ := scrape(t, address, "gpu_memory_inuse_bytes", label, inNode("one"))
-		return v == before.InUseBytes()
+		v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", label, inNode("one"))
+		return v == float64(before.InUseBytes())
 	})
 	require.Zero(t, exported("one"), "what was allocated before it came is not its to send")
 
-	w.do("alloc kv_cache 3 %d", 2*mib)
-	w.do("free kv_cache 1")
-	w.do("alloc staging 2 %d", 3*mib)
-	seen := w.truth()
+	w.Do("alloc kv_cache 3 %d", 2*mib)
+	w.Do("free kv_cache 1")
+	w.Do("alloc staging 2 %d", 3*mib)
+	seen := w.Truth()
 	want := seen.AllocBytes - before.AllocBytes
 	eventually(t, "the flow is not the driver's", func() bool { return exported("one") == want })
 	eventually(t, "the level is not the driver's", func() bool { return inuse("one") == seen.InUseBytes() })
 	eventually(t, "the OTLP receiver has something else", func() bool {
-		alloc, _ := otlp.read(w.pid())
+		alloc, _ := otlp.read(w.PID())
 		return alloc == want
 	})
 	eventually(t, "the metrics are not the driver's", func() bool {
-		v, _ := scrape(t, address, "gpu_memory_allocated_bytes_total", label, inNode("one"))
-		return v == seen.AllocBytes
+		v, _ := loopback.Sum(t, address, "gpu_memory_allocated_bytes_total", label, inNode("one"))
+		return v == float64(seen.AllocBytes)
 	})
 	byFunction := sums(pyro.stored("cuda_alloc", "node=one", pid), "alloc_space")
-	require.Equal(t, map[string]uint64{frame(t, "kv_cache"): 6 * mib, frame(t, "staging"): 6 * mib}, byFunction)
+	require.Equal(t, map[string]uint64{subject.Frame(t, "kv_cache"): 6 * mib, subject.Frame(t, "staging"): 6 * mib}, byFunction)
 
 	t.Run("refused allocations are logs", func(t *testing.T) {
-		require.Equal(t, "ok 1", w.tell("alloc workspace 1 %d", 1<<40))
+		require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 1<<40))
 		eventually(t, "no log", func() bool {
-			_, logs := otlp.read(w.pid())
+			_, logs := otlp.read(w.PID())
 			return len(logs) == 1 && strings.Contains(logs[0], "workspace") && strings.Contains(logs[0], "OUT_OF_MEMORY")
 		})
 	})
 
 	t.Run("the network is cut", func(t *testing.T) {
 		network.cut()
-		w.do("alloc kv_cache 2 %d", mib)
+		w.Do("alloc kv_cache 2 %d", mib)
 		want += 2 * mib
 		time.Sleep(2 * time.Second) // with windows that nobody has rows for
 		network.mend()
 		eventually(t, "what was allocated meanwhile is not there, once", func() bool { return exported("one") == want })
-		require.Equal(t, "ok 1", w.tell("alloc workspace 1 %d", 1<<40))
+		require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 1<<40))
 		eventually(t, "not one log of each refusal", func() bool {
-			_, logs := otlp.read(w.pid())
+			_, logs := otlp.read(w.PID())
 			return len(logs) == 2
 		})
 	})
 
 	t.Run("the daemon is restarted", func(t *testing.T) {
 		one.stop()
-		w.do("alloc encoder_cache 7 %d", mib) // nobody sees these
+		w.Do("alloc encoder_cache 7 %d", mib) // nobody sees these
 		one.start()
-		one.waitAttached(w.pid())
-		w.do("alloc activations 5 %d", 2*mib)
+		one.waitAttached(w.PID())
+		w.Do("alloc activations 5 %d", 2*mib)
 		want += 10 * mib
 		eventually(t, "not what was allocated before and after, once", func() bool { return exported("one") == want })
 		eventually(t, "the level has more than the daemon has seen", func() bool { return inuse("one") == 10*mib })
@@ -197,29 +200,29 @@ func TestExporterSendsWhatTheDriverDid(t *testing.T) {
 	t.Run("another daemon comes and goes", func(t *testing.T) {
 		two.start()
 		require.NoError(t, two.create("cuda_alloc", nil))
-		two.waitAttached(w.pid())
-		w.do("alloc logits 3 %d", 5*mib)
+		two.waitAttached(w.PID())
+		w.Do("alloc logits 3 %d", 5*mib)
 		want += 15 * mib
 		eventually(t, "not what the new daemon has seen", func() bool {
 			return exported("two") == 15*mib && exported("one") == want
 		})
 		eventually(t, "no metrics of the new daemon", func() bool {
-			v, _ := scrape(t, address, "gpu_memory_inuse_bytes", label, inNode("two"))
+			v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", label, inNode("two"))
 			return v == 15*mib
 		})
 		two.stop()
 		eventually(t, "metrics of a daemon that has gone", func() bool {
-			_, found := scrape(t, address, "gpu_memory_inuse_bytes", inNode("two"))
+			_, found := loopback.Sum(t, address, "gpu_memory_inuse_bytes", inNode("two"))
 			return !found
 		})
 	})
 
-	w.do("alloc weights 1 %d", 9*mib)
+	w.Do("alloc weights 1 %d", 9*mib)
 	want += 9 * mib
 	time.Sleep(2 * time.Second)
 	e.end()
 	require.Equal(t, want, exported("one"), "nothing is lost at the end, nothing is there twice")
-	alloc, logs := otlp.read(w.pid())
+	alloc, logs := otlp.read(w.PID())
 	require.Equal(t, want+15*mib, alloc)
 	require.Len(t, logs, 2)
 }

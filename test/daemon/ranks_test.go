@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/hangs/job"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // trace has a daemon follow some of the ranks, until both libraries of each have probes.
@@ -88,7 +89,7 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 		return told != ""
 	})
 
-	address, otlp := freeAddress(t), startCollector(t)
+	address, otlp := loopback.FreeAddress(t), startCollector(t)
 	e := startExporter(t, "--address", "one=unix://"+one.socket+",two=unix://"+two.socket, "--hang", "4s",
 		"--metrics-listen", address, "--otlp-endpoint", otlp.url)
 	pattern := regexp.MustCompile(`found +dead +` + regexp.QuoteMeta(told) + ` .* by ranks 0, 2\); at Rank\.stop_before \(train\.py:\d+\), process ` +
@@ -96,7 +97,7 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	eventually(t, "not the verdict of one who sees all ranks", func() bool { return pattern.MatchString(e.output()) })
 	t.Log(pattern.FindString(e.output()))
 	eventually(t, "no metric", func() bool {
-		v, _ := scrape(t, address, "nccl_verdict", `reason="dead"`, `rank="1"`, `k8s_node_name="two"`)
+		v, _ := loopback.Sum(t, address, "nccl_verdict", `reason="dead"`, `rank="1"`, `k8s_node_name="two"`)
 		return v == 1
 	})
 	require.NotContains(t, e.output(), "elsewhere", "all ranks are seen")
@@ -108,7 +109,7 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGCONT))
 	eventually(t, "it does not clear", func() bool { return strings.Contains(e.output(), "cleared dead") })
 	eventually(t, "the metric does not end", func() bool {
-		_, found := scrape(t, address, "nccl_verdict", `reason="dead"`)
+		_, found := loopback.Sum(t, address, "nccl_verdict", `reason="dead"`)
 		return !found
 	})
 	e.end()

@@ -3,7 +3,6 @@
 package daemon
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -178,36 +177,4 @@ func (c *collector) read(pid int) (alloc uint64, logs []string) {
 		}
 	}
 	return uint64(c.alloc[strconv.Itoa(pid)]), logs
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// scrape is the sum of a metric's series that have the labels; false: there is none.
-func scrape(t testing.TB, address, metric string, labels ...string) (uint64, bool) {
-	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return 0, false // it may not listen yet
-	}
-	defer response.Body.Close()
-	sum, found := 0.0, false
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		line := lines.Text()
-		i := strings.LastIndexByte(line, ' ')
-		if !strings.HasPrefix(line, metric+"{") || i < 0 ||
-			slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(line[:i], l) }) {
-			continue
-		}
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		require.NoError(t, err, line)
-		sum, found = sum+v, true
-	}
-	return uint64(sum), found
 }

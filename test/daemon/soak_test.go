@@ -42,8 +42,8 @@ func TestSoak(t *testing.T) {
 	n.start()
 	// What else runs on this machine has libraries of its own, and so links.
 	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.attach.pid": strconv.Itoa(os.Getpid())}))
-	stays := startWorkload(t)
-	n.waitAttached(stays.pid())
+	stays := startSteps(t)
+	n.waitAttached(stays.PID())
 	before := n.settledObjects()
 	require.NotZero(t, before["bpf-map"], before)
 
@@ -125,19 +125,16 @@ func (s *soak) pace(ctx context.Context, turns chan<- bool) (memory []int) {
 
 // process is one from its start to its end.
 func (s *soak) process(t *testing.T) {
-	w := startWorkload(t)
-	s.n.waitAttached(w.pid())
-	w.do("alloc weights 2 %d", 64*kib)
-	w.do("free weights 1")
-	w.do("alloc kv_cache 1 %d", 4*kib)
-	truth := w.truth().AllocBytes
+	w := startSteps(t)
+	s.n.waitAttached(w.PID())
+	w.Do("alloc weights 2 %d", 64*kib)
+	w.Do("free weights 1")
+	w.Do("alloc kv_cache 1 %d", 4*kib)
+	truth := w.Truth().AllocBytes
 	s.mu.Lock()
-	s.want[uint32(w.pid())] += truth
+	s.want[uint32(w.PID())] += truth
 	s.mu.Unlock()
-	require.NoError(t, w.in.Close())
-	for range w.answers {
-	}
-	require.NoError(t, w.cmd.Wait())
+	w.End()
 }
 
 // look reads tables as a client, until it is enough or the context ends.
