@@ -5,42 +5,21 @@
 package exact
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
-
-// library builds the simulated driver and gives a copy of it.
-func library(t *testing.T) string {
-	t.Helper()
-	return copied(t, t.TempDir(), "simcuda", "libcuda.so.1")
-}
-
-// copied builds a library of an example, so that the test stands on today's, and
-// gives a copy in dir: probes are on the file, for whoever has it mapped.
-func copied(t *testing.T, dir, example, name string) string {
-	t.Helper()
-	built := filepath.Join("../../build", example, name)
-	out, err := exec.Command("make", "-s", "-C", "../../examples/"+example, built).CombinedOutput()
-	require.NoError(t, err, "build %s: %s", example, out)
-	content, err := os.ReadFile(built)
-	require.NoError(t, err)
-	path := filepath.Join(dir, filepath.Base(name))
-	require.NoError(t, os.WriteFile(path, content, 0o755))
-	return path
-}
 
 // workload runs workload.py, calls `held` while everybody holds what it has, and
 // lets it end.
@@ -53,23 +32,17 @@ func workload(t *testing.T, library, dir string, held func(), args ...string) {
 // hold runs a workload with --hold.
 func hold(t *testing.T, cmd *exec.Cmd, held func()) {
 	t.Helper()
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(stdout)
+	p := subject.Start(t, cmd)
+	p.Patience = time.Hour // as long as go test waits: there may be many calls
 	holding := false
-	for !holding && lines.Scan() {
+	for !holding {
+		text := p.Line()
 		var line struct{ Holding []int }
-		holding = json.Unmarshal(lines.Bytes(), &line) == nil && len(line.Holding) > 0
+		holding = json.Unmarshal([]byte(text), &line) == nil && len(line.Holding) > 0
 	}
-	require.True(t, holding, "the workload did not come to its end")
 	held()
-	io.WriteString(stdin, "\n")
-	go io.Copy(io.Discard, stdout)
-	require.NoError(t, cmd.Wait())
+	p.Say("")
+	p.Wait()
 }
 
 // got brings the tracer's rows into the form of the truth.
@@ -135,7 +108,7 @@ func withoutStacks(rows []compare.Row) []compare.Row {
 }
 
 func TestRandomCallsAreExact(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr := tracer.Start(t, lib, tracer.Options{Offset: 10})
 	workload(t, lib, dir, func() {

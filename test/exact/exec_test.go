@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -14,7 +15,7 @@ import (
 // one that is killed says no farewell; and nested driver calls count once.
 func TestExecKillAndNestedCallsAreExact(t *testing.T) {
 	t.Setenv("SIMCUDA_NEST", "1")
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr := tracer.Start(t, lib, tracer.Options{Offset: 10})
 	workload(t, lib, dir, func() {

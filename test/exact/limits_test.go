@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
 // limited runs the workload on a tracer with one map made small, and returns the
 // truth, the rows that have a stack, and [unknown]'s.
 func limited(t *testing.T, name string, entries uint32) (tr *tracer.Tracer, want, named, unknown []compare.Row) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr = tracer.Start(t, lib, tracer.Options{Offset: 10, Edit: func(spec *ebpf.CollectionSpec) {
 		require.Contains(t, spec.Maps, name)
@@ -98,7 +99,7 @@ func TestPointersBeyondTheLimitAreUnknown(t *testing.T) {
 
 // Without room even for [unknown], the bytes are in the drops.
 func TestNothingFitsIsCounted(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr := tracer.Start(t, lib, tracer.Options{Offset: 10, Edit: func(spec *ebpf.CollectionSpec) {
 		spec.Maps["rows_by_stack"].MaxEntries = 1

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -43,7 +44,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 		t.Skip("this kernel may preempt uprobe programs, or does not tell, and Linux 5.10 does not:" +
 			" neither CONFIG_PREEMPT_NONE nor CONFIG_PREEMPT_VOLUNTARY in its configuration")
 	}
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr := tracer.Start(t, lib, tracer.Options{Linux510: true})
 	workload(t, lib, dir, func() {

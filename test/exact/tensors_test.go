@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -57,9 +58,9 @@ func tensors(t *testing.T, version string, calls int) (tr *tracer.Tracer, dir st
 	t.Helper()
 	libraries := t.TempDir()
 	dir = t.TempDir()
-	lib := copied(t, libraries, "simcuda", "libcuda.so.1")
-	cuda := copied(t, libraries, "simtorch", filepath.Join(version, "libc10_cuda.so"))
-	c10 := copied(t, libraries, "simtorch", filepath.Join(version, "libc10.so"))
+	lib := simulated.Copy(t, libraries, "simcuda", "libcuda.so.1")
+	cuda := simulated.Copy(t, libraries, "simtorch", filepath.Join(version, "libc10_cuda.so"))
+	c10 := simulated.Copy(t, libraries, "simtorch", filepath.Join(version, "libc10.so"))
 	tr = tracer.Start(t, lib, tracer.Options{Offset: 10})
 	tr.AttachTorch(c10)
 	cmd = exec.Command("python3", "tensors.py", "--c10-cuda", cuda, "--out", dir,

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -73,7 +74,7 @@ func TestRealTorchIsFollowed(t *testing.T) {
 				return // its libc10.so wants all of CUDA
 			}
 
-			tr := tracer.Start(t, copied(t, t.TempDir(), "simcuda", "libcuda.so.1"), tracer.Options{Offset: 10})
+			tr := tracer.Start(t, simulated.DriverCopy(t), tracer.Options{Offset: 10})
 			tr.AttachTorch(libc10)
 			cmd := withLibraries(t, pairs[i+1], "python3", "-c", reports, libc10, kind)
 			hold(t, cmd, func() {

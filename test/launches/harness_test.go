@@ -5,14 +5,12 @@
 package launches
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,41 +21,30 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
-
-// library builds the simulated driver, so that the test stands on today's, and
-// gives a copy: probes are on the file, for whoever has it mapped.
-func library(t *testing.T) string {
-	t.Helper()
-	built := "../../build/simcuda/libcuda.so.1"
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda", built).CombinedOutput()
-	require.NoError(t, err, "build the simulated driver: %s", out)
-	content, err := os.ReadFile(built)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "libcuda.so.1")
-	require.NoError(t, os.WriteFile(path, content, 0o755))
-	return path
-}
 
 // workload runs workload.py, calls `held` when all calls were made, and lets it end.
 func workload(t *testing.T, library, dir string, held func(), env []string, args ...string) {
 	t.Helper()
 	cmd := exec.Command("python3", append([]string{"workload.py", "--libcuda", library, "--out", dir}, args...)...)
-	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), env...)
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	require.NoError(t, err, "the workload did not come to its end")
-	var done struct{ Holding []int }
-	require.NoError(t, json.Unmarshal(line, &done))
-	held()
-	io.WriteString(stdin, "\n")
-	require.NoError(t, cmd.Wait())
+	hold(t, cmd, func(said string) {
+		var done struct{ Holding []int }
+		require.NoError(t, json.Unmarshal([]byte(said), &done))
+		held()
+	})
+}
+
+// hold runs a program, calls `held` with its first line, and lets it end.
+func hold(t *testing.T, cmd *exec.Cmd, held func(said string)) {
+	t.Helper()
+	p := subject.Start(t, cmd)
+	p.Patience = time.Hour // as long as go test waits: there may be many calls
+	held(p.Line())
+	p.Say("")
+	p.Wait()
 }
 
 // identity is the head of rows, totals and events.

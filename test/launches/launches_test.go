@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -38,7 +39,7 @@ func withRoom(calls int) func(*tracer.Spec) {
 // TestEveryCall compares all rows and all events with the journal: 8 threads on two
 // devices, and some calls that fail.
 func TestEveryCall(t *testing.T) {
-	lib, dir := library(t), t.TempDir()
+	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	calls := number(t, 40000)
 	g := start(t, lib, tracer.Options{Offset: 10, Edit: withRoom(calls)}, map[string]any{"events": true})
 	ring := g.follow()

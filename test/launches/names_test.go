@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -67,7 +68,7 @@ func (g *gadget) launched() map[string]uint64 {
 // the beginning is kept and told to be cut, and two kernels whose names begin alike are
 // two; a name that cannot be read is counted.
 func TestNamesThatAreNone(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	g := start(t, lib, tracer.Options{Offset: 10}, nil)
 	python(t, `
 for name in (b"\xff\xfe\x80 bad", b"k" * 1000000, b"k" * 1000000 + b"2", b"", b"x" * 2047, b"y" * 2048):
@@ -91,7 +92,7 @@ for name in (b"\xff\xfe\x80 bad", b"k" * 1000000, b"k" * 1000000 + b"2", b"", b"
 // TestHandlesOfBefore: a kernel that was looked up before attach is told by its handle,
 // until its name is asked for.
 func TestHandlesOfBefore(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	cmd := exec.Command("python3", "-c", prelude+`
 f = get(b"early")
 print("ready", flush=True)
@@ -101,24 +102,15 @@ name = c_char_p()
 cuda.cuFuncGetName(byref(name), f)
 launch(f)
 `, lib)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = stdout.Read(make([]byte, 16))
-	require.NoError(t, err)
-	g := start(t, lib, tracer.Options{Offset: 10}, nil)
-	stdin.Write([]byte("\n"))
-	require.NoError(t, cmd.Wait())
+	var g *gadget
+	hold(t, cmd, func(string) { g = start(t, lib, tracer.Options{Offset: 10}, nil) })
 	require.Equal(t, map[string]uint64{"handle": 1, "early": 1}, g.launched())
 }
 
 // TestDeviceOfBefore: of a context that was made before attach the device is not known
 // until the process asks.
 func TestDeviceOfBefore(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	cmd := exec.Command("python3", "-c", prelude+`
 f = get(b"kernel")
 cuda.cuDevicePrimaryCtxRetain(byref(context), 1)
@@ -137,18 +129,9 @@ launch(f)
 cuda.cuCtxSetCurrent(context)
 launch(f)
 `, lib)
-	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), "SIMCUDA_DEVICES=2")
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = stdout.Read(make([]byte, 16))
-	require.NoError(t, err)
-	g := start(t, lib, tracer.Options{Offset: 10}, nil)
-	stdin.Write([]byte("\n"))
-	require.NoError(t, cmd.Wait())
+	var g *gadget
+	hold(t, cmd, func(string) { g = start(t, lib, tracer.Options{Offset: 10}, nil) })
 	devices := map[int32]uint64{}
 	for _, row := range g.rows() {
 		devices[row.Device] += row.Calls
@@ -172,7 +155,7 @@ func runtimes(t *testing.T, driver string) (cudart, cublas string) {
 // stands in for the kernel, where its name is not known; one that fails before it comes
 // to the driver leaves nothing behind.
 func TestRuntimeTellsTheKernel(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	cudart, cublas := runtimes(t, lib)
 	g := &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": lib, "libcudart": cudart, "libcublas": cublas}, tracer.Options{}), t}
 	script := `
@@ -209,7 +192,7 @@ launch(other)
 // TestLibrariesAreSpans: a call of cuBLAS is a row, its inner ones are not, and what it
 // asks the driver for are rows, too. A status of its own has a name of its own.
 func TestLibrariesAreSpans(t *testing.T) {
-	lib := library(t)
+	lib := simulated.DriverCopy(t)
 	cudart, cublas := runtimes(t, lib)
 	g := &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": lib, "libcudart": cudart, "libcublas": cublas}, tracer.Options{}), t}
 	python(t, `
@@ -245,7 +228,7 @@ if cublas.cublasGemmEx(c_uint64(1), c_uint64(0)) != 7:
 // TestStatusesOfLibrariesHaveNames: those of cuDNN 8 and 9, by the names that the enum
 // has for Inspektor Gadget.
 func TestStatusesOfLibrariesHaveNames(t *testing.T) {
-	lib, cudnn := library(t), filepath.Join(t.TempDir(), "libcudnn.so.9")
+	lib, cudnn := simulated.DriverCopy(t), filepath.Join(t.TempDir(), "libcudnn.so.9")
 	source := filepath.Join(t.TempDir(), "cudnn.c")
 	require.NoError(t, os.WriteFile(source, []byte("int cudnnBackendExecute(void *h, void *plan, long status) { return status; }\n"), 0o644))
 	out, err := exec.Command("gcc", "-fPIC", "-shared", "-o", cudnn, source).CombinedOutput()

@@ -3,8 +3,6 @@
 package launches
 
 import (
-	"bufio"
-	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -15,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
@@ -23,17 +22,7 @@ func sampled(t *testing.T, library, dir string, runs, calls int, held func()) {
 	t.Helper()
 	cmd := exec.Command("python3", "sampling.py", library, strconv.Itoa(runs), strconv.Itoa(calls))
 	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err, "the workload did not come to its end")
-	held()
-	io.WriteString(stdin, "\n")
-	require.NoError(t, cmd.Wait())
+	hold(t, cmd, func(string) { held() })
 }
 
 const (
@@ -66,7 +55,7 @@ func copied(t *testing.T, dir string) (bytes []map[string]uint64) {
 // exact.
 func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 	const runs, calls = 100, 1000
-	lib, dir := library(t), t.TempDir()
+	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	g := start(t, lib, tracer.Options{Offset: 10}, map[string]any{"sample": uint32(8)})
 	sampled(t, lib, dir, runs, calls, func() {
 		bytes := copied(t, dir)
@@ -128,7 +117,7 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 // the estimate of all of them together is still right.
 func TestSampleFollowsTheBudget(t *testing.T) {
 	const runs, calls = 20, 5000
-	lib, dir := library(t), t.TempDir()
+	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	g := start(t, lib, tracer.Options{Offset: 10}, map[string]any{"sample": uint32(0), "sample_budget": uint32(10)})
 	sampled(t, lib, dir, runs, calls, func() {
 		var estimate, drawn, variance float64

@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bridge"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // device is a GPU on which a process has so many bytes.
@@ -99,12 +98,9 @@ func TestDriver(t *testing.T) {
 // Where there is no NVML, cuda_alloc says by the bridge which part of what the driver
 // counts its stacks explain.
 func TestDriverMemoryByTheBridge(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address := loopback.FreeAddress(t)
 	w := startWorkload(t)
-	pid := w.cmd.Process.Pid
+	pid := w.PID()
 	pins, _ := bridge.Start(t, device(pid, 64*mib))
 	lines := beside(t, pins, fmt.Sprintf("exec bin/ig-gpu run cuda_alloc --host --pid %d -o json --metrics-listen %s", pid, address))
 	for lines.Scan() && !strings.Contains(lines.Text(), `"status":"attached"`) {
@@ -113,32 +109,15 @@ func TestDriverMemoryByTheBridge(t *testing.T) {
 		for lines.Scan() {
 		}
 	}()
-	w.allocate()
+	allocate(t, w)
 	const stacks = 34*mib + 4*kib
+	of := func(metric string, labels ...string) int64 {
+		sum, _ := loopback.Sum(t, address, metric, append(labels, fmt.Sprintf(`process_pid="%d"`, pid))...)
+		return int64(sum)
+	}
 	p := &pipeline{t: t}
 	p.eventually(fmt.Sprint(64*mib, stacks, 64*mib-stacks), func() any {
-		return fmt.Sprint(sum(address, "gpu_process_memory_usage_bytes", pid, ""),
-			sum(address, "gpu_process_memory_parts_bytes", pid, `part="stacks"`),
-			sum(address, "gpu_process_memory_parts_bytes", pid, "")-sum(address, "gpu_process_memory_parts_bytes", pid, `part="stacks"`))
+		return fmt.Sprint(of("gpu_process_memory_usage_bytes"), of("gpu_process_memory_parts_bytes", `part="stacks"`),
+			of("gpu_process_memory_parts_bytes")-of("gpu_process_memory_parts_bytes", `part="stacks"`))
 	})
-}
-
-// sum adds up the series of a process that have a label.
-func sum(address, metric string, pid int, label string) (sum int64) {
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return -1
-	}
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), "} ")
-		if !strings.HasPrefix(name, metric+"{") || !strings.Contains(name, fmt.Sprintf(`process_pid="%d"`, pid)) || !strings.Contains(name, label) {
-			continue
-		}
-		var number float64
-		if _, err := fmt.Sscan(value, &number); err == nil {
-			sum += int64(number)
-		}
-	}
-	return sum
 }

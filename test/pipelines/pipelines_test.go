@@ -9,9 +9,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -42,40 +41,11 @@ type row struct {
 	Holders   string `json:"holders"`
 }
 
-// workload is a process of steps.py: it allocates what it is told to.
-type workload struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func startWorkload(t *testing.T) *workload {
+func startWorkload(t *testing.T) *subject.Steps {
 	t.Helper()
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	driver, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	w := &workload{t: t, cmd: exec.Command("python3", "../e2e/testdata/steps.py")}
-	w.cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMCUDA_CAPACITY=1GiB")
-	w.in, err = w.cmd.StdinPipe()
-	require.NoError(t, err)
-	pipe, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	w.out = bufio.NewReader(pipe)
-	require.NoError(t, w.cmd.Start())
-	t.Cleanup(func() { _ = w.cmd.Process.Kill(); _ = w.cmd.Wait() })
-	w.tell("ok 0", "load %s", driver)
+	w := subject.StartSteps(t, "SIMCUDA_CAPACITY=1GiB")
+	w.Load()
 	return w
-}
-
-func (w *workload) tell(answer, format string, args ...any) {
-	w.t.Helper()
-	_, err := fmt.Fprintf(w.in, format+"\n", args...)
-	require.NoError(w.t, err)
-	line, err := w.out.ReadString('\n')
-	require.NoError(w.t, err, format)
-	require.Equal(w.t, answer, strings.TrimSpace(line), format)
 }
 
 const (
@@ -86,16 +56,16 @@ const (
 // allocate leaves 16 MiB with kv_cache, 4 with weights, 2 with encoder_cache, 4 KiB with
 // staging and 12 MiB with activations, which has given back as much before. It is refused
 // 2 GiB, and a size of 0 for another reason.
-func (w *workload) allocate() {
-	w.t.Helper()
-	w.tell("ok 0", "alloc weights 4 %d", mib)
-	w.tell("ok 0", "alloc kv_cache 8 %d", 2*mib)
-	w.tell("ok 0", "alloc activations 6 %d", 4*mib)
-	w.tell("ok 0", "free activations 3")
-	w.tell("ok 0", "alloc staging 1 %d", 4*kib)
-	w.tell("ok 0", "alloc encoder_cache 2 %d", mib)
-	w.tell("ok 1", "alloc workspace 1 %d", 2<<30)
-	w.tell("ok 1", "alloc logits 1 0")
+func allocate(t *testing.T, w *subject.Steps) {
+	t.Helper()
+	w.Do("alloc weights 4 %d", mib)
+	w.Do("alloc kv_cache 8 %d", 2*mib)
+	w.Do("alloc activations 6 %d", 4*mib)
+	w.Do("free activations 3")
+	w.Do("alloc staging 1 %d", 4*kib)
+	w.Do("alloc encoder_cache 2 %d", mib)
+	require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 2<<30))
+	require.Equal(t, "ok 1", w.Tell("alloc logits 1 0"))
 }
 
 // pipeline is a running example.
@@ -109,10 +79,10 @@ type pipeline struct {
 }
 
 // start runs an example for a workload, and waits until that is attached to.
-func start(t *testing.T, name string, w *workload, env ...string) *pipeline {
+func start(t *testing.T, name string, w *subject.Steps, env ...string) *pipeline {
 	t.Helper()
 	bpftest.RequireRoot(t)
-	p := &pipeline{t: t, pid: w.cmd.Process.Pid, tables: map[string][]row{}}
+	p := &pipeline{t: t, pid: w.PID(), tables: map[string][]row{}}
 	cmd := exec.Command("examples/pipelines/"+name+".sh", "--host", "--pid", fmt.Sprint(p.pid), "-o", "json")
 	cmd.Dir, cmd.Env, cmd.Stderr = "../..", append(os.Environ(), env...), os.Stderr
 	pipe, err := cmd.StdoutPipe()
@@ -222,7 +192,7 @@ func TestTables(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := startWorkload(t)
 			p := start(t, name, w)
-			w.allocate()
+			allocate(t, w)
 			p.eventually(want, func() any { return p.held() })
 		})
 	}
@@ -231,8 +201,8 @@ func TestTables(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w := startWorkload(t)
 	p := start(t, "refused", w)
-	w.allocate()
-	w.tell("ok 1", "alloc staging 1 %d", 3<<30)
+	allocate(t, w)
+	require.Equal(t, "ok 1", w.Tell("alloc staging 1 %d", 3<<30))
 	p.eventually([]string{"workspace 2147483648", "staging 3221225472"}, func() any {
 		var got []string
 		for _, e := range p.events {
@@ -246,31 +216,21 @@ func TestRefused(t *testing.T) {
 }
 
 func TestPrometheus(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	address := loopback.FreeAddress(t)
 	w := startWorkload(t)
 	p := start(t, "prometheus", w, "LISTEN="+address)
-	w.allocate()
+	allocate(t, w)
 	labels := []string{fmt.Sprintf(`proc_pid="%d"`, p.pid), `kind="device"`, `proc_comm="python3"`}
 	const want = 34*mib + 4*kib
 	p.eventually(fmt.Sprint(want), func() any {
-		response, err := http.Get("http://" + address + "/metrics")
+		all, err := loopback.Scrape(t, address)
 		if err != nil {
 			return err.Error()
 		}
-		defer response.Body.Close()
 		var found string
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-			name, value, _ := strings.Cut(lines.Text(), "} ")
-			ok := strings.HasPrefix(name, "inuse_bytes")
-			for _, label := range labels {
-				ok = ok && strings.Contains(name, label)
-			}
-			var number float64
-			if _, err := fmt.Sscan(value, &number); ok && err == nil {
-				found = fmt.Sprint(int64(number))
+		for _, s := range all {
+			if strings.HasPrefix(s.Name, "inuse_bytes") && s.Has(labels...) {
+				found = fmt.Sprint(int64(s.Value))
 			}
 		}
 		return found

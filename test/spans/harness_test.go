@@ -3,9 +3,7 @@
 package spans
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,24 +17,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
 const patience = 120 * time.Second
-
-// driver builds the simulated driver and gives a copy: probes are on the file, for
-// whoever has it mapped.
-func driver(t *testing.T) string {
-	t.Helper()
-	built := "../../build/simcuda/libcuda.so.1"
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda", built).CombinedOutput()
-	require.NoError(t, err, "build the simulated driver: %s", out)
-	content, err := os.ReadFile(built)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "libcuda.so.1")
-	require.NoError(t, os.WriteFile(path, content, 0o755))
-	return path
-}
 
 // compile runs the C compiler.
 func compile(t *testing.T, out string, arguments ...string) string {
@@ -103,70 +88,36 @@ func start(t *testing.T, library string, edit func(*ebpf.CollectionSpec)) *trace
 
 // program is a running workload.
 type program struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	in    io.Writer
-	lines chan string
-	dir   string
+	*subject.Process
+	dir string // journals
 }
 
 func run(t *testing.T, arguments ...string) *program {
 	t.Helper()
-	p := &program{t: t, cmd: exec.Command(arguments[0], arguments[1:]...), lines: make(chan string, 16), dir: t.TempDir()}
-	p.cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+p.dir)
-	p.cmd.Stderr = os.Stderr
-	in, err := p.cmd.StdinPipe()
-	require.NoError(t, err)
-	p.in = in
-	out, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	go func() {
-		defer close(p.lines)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.lines <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-	})
+	p := &program{dir: t.TempDir()}
+	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+p.dir)
+	p.Process = subject.Start(t, cmd)
 	p.wait("ready")
 	return p
 }
 
 // wait reads lines up to one, and returns the one before it.
 func (p *program) wait(line string) (before string) {
-	p.t.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case text, ok := <-p.lines:
-			require.True(p.t, ok, "the workload has ended before it said %s", line)
-			if text == line {
-				return before
-			}
-			before = text
-		case <-timeout:
-			require.Fail(p.t, "the workload does not come to say "+line)
-		}
+	for text := p.Line(); text != line; text = p.Line() {
+		before = text
 	}
+	return before
 }
 
-func (p *program) next() {
-	p.t.Helper()
-	_, err := io.WriteString(p.in, "\n")
-	require.NoError(p.t, err)
-}
+func (p *program) next() { p.Say("") }
 
 // found waits until the follower has found the program's variable.
-func (p *program) found(tr *traced) spans.Source {
-	p.t.Helper()
-	require.Eventually(p.t, func() bool { return tr.table.of(p.cmd.Process.Pid).Access != 0 }, patience, 10*time.Millisecond,
+func (p *program) found(t *testing.T, tr *traced) spans.Source {
+	t.Helper()
+	require.Eventually(t, func() bool { return tr.table.of(p.PID()).Access != 0 }, patience, 10*time.Millisecond,
 		"nothing was found in the process")
-	return tr.table.of(p.cmd.Process.Pid)
+	return tr.table.of(p.PID())
 }
 
 // key is what rows and journal have in common.

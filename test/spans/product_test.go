@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 )
 
 // igGPU starts the product, for as long as the traced process lives; it prints into a
@@ -61,10 +62,10 @@ func startIGGPU(t *testing.T, gadget string, pid int, arguments ...string) (out 
 // What a user gets who asks for spans: each allocation's, in the file of lines and in
 // the profile.
 func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
-	lib, dir := driver(t), t.TempDir()
+	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	p := run(t, "python3", "testdata/workload.py", lib, publisher(t), "4", "2000")
 	lines, file := filepath.Join(dir, "lines"), filepath.Join(dir, "p")
-	pid := p.cmd.Process.Pid
+	pid := p.PID()
 	out, wait := igGPU(t, "cuda_alloc", pid, "--spans", "--jsonl-out", lines, "--pprof-out", file)
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(out)
@@ -75,7 +76,7 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	want := truth(t, p.dir)
 	time.Sleep(2 * time.Second) // rows are read each second
 	p.next()
-	require.NoError(t, p.cmd.Wait())
+	p.Wait()
 	stderr, err := wait()
 	require.NoError(t, err, stderr)
 	require.Contains(t, stderr, "publishes its spans by")
@@ -130,7 +131,7 @@ func TestSamplesHaveTheirSpans(t *testing.T) {
 	dir := t.TempDir()
 	p := run(t, "python3", "testdata/burn.py", publisher(t), "6")
 	file := filepath.Join(dir, "p")
-	_, interrupt, wait := startIGGPU(t, "py_stack", p.cmd.Process.Pid, "--spans", "--frequency", "997", "--pprof-out", file)
+	_, interrupt, wait := startIGGPU(t, "py_stack", p.PID(), "--spans", "--frequency", "997", "--pprof-out", file)
 	time.Sleep(2 * time.Second)
 	p.next()
 	said := p.wait("done")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 )
 
 // enum span_access of bpf/span.h.
@@ -29,7 +30,7 @@ const (
 // Every way in which compilers and glibc have it stored, and threads that are older
 // than the library that publishes.
 func TestEveryAllocationHasItsSpan(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, func(spec *ebpf.CollectionSpec) { spec.Maps["rows_by_span"].MaxEntries = 1 << 18 })
 	own := []string{"-DOWN", "testdata/publisher.c", "-Wl,--export-dynamic-symbol=otel_thread_ctx_v1"}
 	for _, c := range []struct {
@@ -58,10 +59,10 @@ func TestEveryAllocationHasItsSpan(t *testing.T) {
 				}
 			}
 			p := run(t, workload(t, flags...), lib, library, "4", "20000", "")
-			require.Equal(t, c.access, p.found(tr).Access)
+			require.Equal(t, c.access, p.found(t, tr).Access)
 			p.next()
 			p.wait("done")
-			requireSpans(t, truth(t, p.dir), of(tr.bySpan(), p.cmd.Process.Pid), 1000)
+			requireSpans(t, truth(t, p.dir), of(tr.bySpan(), p.PID()), 1000)
 		})
 	}
 	require.Empty(t, tr.Drops())
@@ -79,10 +80,10 @@ func of(all map[key]counts, pid int) map[key]counts {
 }
 
 func TestPythonAllocationsHaveTheirSpans(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	p := run(t, "python3", "testdata/workload.py", lib, publisher(t), "4", "2000")
-	require.Equal(t, uint32(index), p.found(tr).Access)
+	require.Equal(t, uint32(index), p.found(t, tr).Access)
 	p.next()
 	p.wait("done")
 	requireSpans(t, truth(t, p.dir), tr.bySpan(), 500)
@@ -91,15 +92,15 @@ func TestPythonAllocationsHaveTheirSpans(t *testing.T) {
 
 // A child has what its parent was found to have, from its first call on.
 func TestForkedProcessesHaveSpans(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	p := run(t, workload(t), lib, publisher(t), "1", "20000", "fork")
-	p.found(tr)
+	p.found(t, tr)
 	p.next()
 	p.wait("done")
 	have := tr.bySpan()
 	p.next()
-	require.NoError(t, p.cmd.Wait())
+	p.Wait()
 	requireSpans(t, truth(t, p.dir), have, 300)
 	require.Empty(t, tr.Drops())
 	require.Eventually(t, func() bool { return tr.Len("span_source_by_tgid") == 0 }, patience, 10*time.Millisecond,
@@ -108,10 +109,10 @@ func TestForkedProcessesHaveSpans(t *testing.T) {
 
 // What is published is not to be trusted: nothing is invented, and all bytes count.
 func TestMisleadingContextsAreNotBelieved(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	p := run(t, workload(t), lib, publisher(t), "4", "20000", "hostile")
-	p.found(tr)
+	p.found(t, tr)
 	p.next()
 	said := p.wait("done")
 	requireSpans(t, truth(t, p.dir), tr.bySpan(), 1000)
@@ -123,10 +124,10 @@ func TestMisleadingContextsAreNotBelieved(t *testing.T) {
 
 // A process that says that its variable is where nothing is, or something else.
 func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	p := run(t, workload(t), lib, publisher(t), "2", "200000", "")
-	source := p.found(tr)
+	source := p.found(t, tr)
 	var wrong []spans.Source
 	for access := uint32(0); access < 7; access++ {
 		for _, at := range []uint64{0, 1, 4096, source.At + 1, 1 << 46, ^uint64(0), 0xffffffff81000000} {
@@ -138,7 +139,7 @@ func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 		}
 	}
 	put := func(i int) {
-		require.NoError(t, tr.Maps["span_source_by_tgid"].Put(uint32(p.cmd.Process.Pid), wrong[i%len(wrong)]))
+		require.NoError(t, tr.Maps["span_source_by_tgid"].Put(uint32(p.PID()), wrong[i%len(wrong)]))
 	}
 	put(0)
 	p.next()
@@ -173,41 +174,41 @@ func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 
 // Another program in the same process: what was known of the old one does not count.
 func TestSourceOfAnotherAddressSpaceIsNotUsed(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	p := run(t, workload(t), lib, publisher(t), "2", "5000", "")
-	s := p.found(tr)
+	s := p.found(t, tr)
 	s.StartStack++
-	require.NoError(t, tr.Maps["span_source_by_tgid"].Put(uint32(p.cmd.Process.Pid), s))
+	require.NoError(t, tr.Maps["span_source_by_tgid"].Put(uint32(p.PID()), s))
 	p.next()
 	p.wait("done")
 	have := tr.bySpan()
 	require.Len(t, have, 1)
-	require.Contains(t, have, key{uint32(p.cmd.Process.Pid), ""})
+	require.Contains(t, have, key{uint32(p.PID()), ""})
 	require.Empty(t, tr.Drops())
 }
 
 func TestProcessesThatPublishNothingHaveNoSpans(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
 	quiet := compile(t, "libquiet.so", "-shared", "-fPIC", "-Dotel_thread_ctx_v1=another", "testdata/publisher.c")
 	p := run(t, workload(t), lib, quiet, "2", "5000", "")
 	time.Sleep(200 * time.Millisecond)
-	require.Zero(t, tr.table.of(p.cmd.Process.Pid))
+	require.Zero(t, tr.table.of(p.PID()))
 	p.next()
 	p.wait("done")
 	have := tr.bySpan()
 	require.Len(t, have, 1)
-	require.Contains(t, have, key{uint32(p.cmd.Process.Pid), ""})
+	require.Contains(t, have, key{uint32(p.PID()), ""})
 	require.Empty(t, tr.Drops())
 }
 
 // Without room for spans, what they allocate is counted at its stack.
 func TestBeyondTheLimitBytesStayAtTheirStack(t *testing.T) {
-	lib := driver(t)
+	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, func(spec *ebpf.CollectionSpec) { spec.Maps["rows_by_span"].MaxEntries = 100 })
 	p := run(t, workload(t), lib, publisher(t), "2", "10000", "")
-	p.found(tr)
+	p.found(t, tr)
 	p.next()
 	p.wait("done")
 	want, have := truth(t, p.dir), tr.bySpan()

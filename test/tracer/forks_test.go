@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 )
 
 // pool is a server that forks its workers before it has called the driver. Whoever
@@ -32,14 +33,11 @@ assert not any(codes), codes
 
 // On an ig that is not ours programs may not wait for pages.
 func TestForkedWorkersHaveNamesWhereProgramsMayNotSleep(t *testing.T) {
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simcuda").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	library, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
+	library := simulated.Driver(t)
 	tr := Start(t, library, Options{Stock: true})
 	cmd := exec.Command("python3", "-c", pool, library)
 	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "LD_BIND_NOW=1")
-	out, err = cmd.CombinedOutput()
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
 	rows := tr.Rows()
