@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 const (
@@ -33,10 +33,8 @@ const (
 
 // workload is workload.py, one step at a time.
 type workload struct {
+	*subject.Process
 	t       *testing.T
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
 	journal string
 }
 
@@ -60,37 +58,25 @@ func startWith(t *testing.T, shim string, env []string, args ...string) *workloa
 	t.Helper()
 	bpftest.RequireRoot(t)
 	driver := built(t, "simcuda/libcuda.so.1")
-	var err error
 	w := &workload{t: t, journal: filepath.Join(t.TempDir(), "journal")}
-	w.cmd = exec.Command("python3", append([]string{"workload.py", "--driver", driver, "--shim", shim, "--steps", fmt.Sprint(steps)}, args...)...)
-	w.cmd.Env = append(append(os.Environ(), "SIMCUPTI_JOURNAL="+w.journal), env...)
-	w.cmd.Stderr = os.Stderr
-	w.in, err = w.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	w.out = bufio.NewReader(out)
-	require.NoError(t, w.cmd.Start())
-	t.Cleanup(func() { _ = w.cmd.Process.Kill(); _ = w.cmd.Wait() })
+	cmd := exec.Command("python3", append([]string{"workload.py", "--driver", driver, "--shim", shim, "--steps", fmt.Sprint(steps)}, args...)...)
+	cmd.Env = append(append(os.Environ(), "SIMCUPTI_JOURNAL="+w.journal), env...)
+	w.Process = subject.Start(t, cmd)
+	w.Patience = time.Hour // as long as go test waits
 	return w
 }
 
 // listeners is what the workload says when it waits.
 func (w *workload) listeners() (n int) {
 	w.t.Helper()
-	line, err := w.out.ReadString('\n')
-	require.NoError(w.t, err)
-	_, err = fmt.Sscanf(line, "listeners %d\n", &n)
+	line := w.Line()
+	_, err := fmt.Sscanf(line, "listeners %d", &n)
 	require.NoError(w.t, err, line)
 	return n
 }
 
 // step lets it take its next step.
-func (w *workload) step() {
-	w.t.Helper()
-	_, err := io.WriteString(w.in, "\n")
-	require.NoError(w.t, err)
-}
+func (w *workload) step() { w.Say("") }
 
 // told is a line of the journal.
 type told struct {
@@ -144,7 +130,7 @@ func (w *workload) trace(args ...string) *tracer {
 	w.t.Helper()
 	require.FileExists(w.t, "../../bin/ig-gpu", "run make build")
 	r := &tracer{t: w.t, attached: make(chan row, 16), done: make(chan struct{}), calls: map[[2]uint64]row{}, drops: map[string]int64{}}
-	r.cmd = exec.Command("../../bin/ig-gpu", append([]string{"run", "cuda_kernel", "--host", "--pid", fmt.Sprint(w.cmd.Process.Pid),
+	r.cmd = exec.Command("../../bin/ig-gpu", append([]string{"run", "cuda_kernel", "--host", "--pid", fmt.Sprint(w.PID()),
 		"-o", "calls:json,attachments:json,drops:json"}, args...)...)
 	r.cmd.Stderr = &r.log
 	out, err := r.cmd.StdoutPipe()

@@ -3,17 +3,13 @@
 package devicetimes
 
 import (
-	"bufio"
-	"fmt"
 	"math"
-	"net"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // TestTimesAreInTheMetrics: how many kernels the GPU ran and for how long, as of the
@@ -21,10 +17,7 @@ import (
 func TestTimesAreInTheMetrics(t *testing.T) {
 	for name, more := range map[string][]string{"each": nil, "sampled": {"--sample", "4"}} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			address := l.Addr().String()
-			require.NoError(t, l.Close())
+			address := loopback.FreeAddress(t)
 			w := start(t, nil)
 			w.listeners()
 			r := w.trace(append(more, "--device-times", "--metrics-listen", address)...)
@@ -39,41 +32,21 @@ func TestTimesAreInTheMetrics(t *testing.T) {
 				want[1] += float64(sum[1]) / 1e9
 			}
 			require.NotZero(t, want[0])
+			metric := func(name string) float64 {
+				sum, _ := loopback.Sum(t, address, name)
+				return sum
+			}
 			require.Eventually(t, func() bool {
-				return metric(t, address, "gpu_kernels_total{") == want[0] &&
-					math.Abs(metric(t, address, "gpu_kernels_time_seconds_total{")-want[1]) < 1e-9
+				return metric("gpu_kernels_total") == want[0] &&
+					math.Abs(metric("gpu_kernels_time_seconds_total")-want[1]) < 1e-9
 			}, patience, 200*time.Millisecond, "%v", want)
-			require.NotZero(t, metric(t, address, "gpu_calls_total{"))
-			for _, line := range lines(t, address) {
-				require.NotContains(t, line, `operation="kernel"`, "a kernel is no call")
+			require.NotZero(t, metric("gpu_calls_total"))
+			all, err := loopback.Scrape(t, address)
+			require.NoError(t, err)
+			for _, s := range all {
+				require.False(t, s.Has(`operation="kernel"`), "a kernel is no call: %+v", s)
 			}
 			r.end()
 		})
 	}
-}
-
-func lines(t *testing.T, address string) (all []string) {
-	t.Helper()
-	answer, err := http.Get(fmt.Sprintf("http://%s/metrics", address))
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	in := bufio.NewScanner(answer.Body)
-	for in.Scan() {
-		all = append(all, in.Text())
-	}
-	require.NoError(t, in.Err())
-	return all
-}
-
-// metric is the sum of its series.
-func metric(t *testing.T, address, prefix string) (sum float64) {
-	t.Helper()
-	for _, line := range lines(t, address) {
-		if strings.HasPrefix(line, prefix) {
-			n, err := strconv.ParseFloat(line[strings.LastIndexByte(line, ' ')+1:], 64)
-			require.NoError(t, err, line)
-			sum += n
-		}
-	}
-	return sum
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // startTraining runs a training loop of two ranks until the test ends, and returns the
@@ -25,21 +27,11 @@ import (
 func startTraining(t *testing.T) (pids []string) {
 	t.Helper()
 	bpftest.RequireRoot(t)
-	cuda, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	nccl, err := filepath.Abs("../../build/simnccl/libnccl.so.2")
-	require.NoError(t, err)
-	require.FileExists(t, nccl, "run make simcuda")
+	cuda, nccl := simulated.Driver(t), simulated.NCCL(t)
 	train := exec.Command("python3", "../../examples/collectives/train.py", "--ranks", "2", "--libcuda", cuda, "--libnccl", nccl)
-	train.Stderr = os.Stderr
-	in, err := train.StdinPipe()
-	require.NoError(t, err)
-	out, err := train.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, train.Start())
-	t.Cleanup(func() { _ = train.Process.Signal(os.Interrupt); _ = train.Wait(); in.Close() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
+	p := subject.Start(t, train)
+	t.Cleanup(func() { _ = train.Process.Signal(os.Interrupt); _ = train.Wait() }) // with its ranks
+	line := p.Line()
 	list, ok := strings.CutPrefix(line, "ready ")
 	require.True(t, ok, line)
 	return strings.Fields(list)
@@ -87,23 +79,14 @@ func TestCollectives(t *testing.T) {
 // the receive of the next stage.
 func TestSendsLeadToReceives(t *testing.T) {
 	bpftest.RequireRoot(t)
-	cuda, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	nccl, err := filepath.Abs("../../build/simnccl/libnccl.so.2")
-	require.NoError(t, err)
+	cuda, nccl := simulated.Driver(t), simulated.NCCL(t)
 	job := exec.Command("python3", "../hangs/train.py", "--story", "pipeline", "--libcuda", cuda, "--libnccl", nccl)
 	job.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
-	job.Stderr = os.Stderr
-	in, err := job.StdinPipe()
-	require.NoError(t, err)
-	out, err := job.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, job.Start())
-	defer func() { _ = in.Close(); _ = job.Wait() }()
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	require.NoError(t, err)
+	p := subject.Start(t, job)
+	defer p.End()
+	line := p.Line()
 	var said struct{ Pids []int }
-	require.NoError(t, json.Unmarshal(line, &said))
+	require.NoError(t, json.Unmarshal([]byte(line), &said))
 
 	path := filepath.Join(t.TempDir(), "trace.json.gz")
 	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(said.Pids), "[]"), " ", ",")
@@ -123,8 +106,7 @@ func TestSendsLeadToReceives(t *testing.T) {
 		}
 		if attached == 2*len(said.Pids) && !isGoing { // both libraries of each
 			isGoing = true
-			_, err = fmt.Fprintln(in, "go")
-			require.NoError(t, err)
+			p.Say("go")
 		}
 		var ranks []struct{ Issued int }
 		if json.Unmarshal(row, &ranks) == nil && len(ranks) == len(said.Pids) && ranks[0].Issued > 20 {

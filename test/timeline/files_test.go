@@ -53,7 +53,7 @@ func TestEvents(t *testing.T) {
 			if e.Kind == "launch" {
 				require.GreaterOrEqual(t, e.Start, truth[0].Start)
 			}
-			require.Equal(t, w.cmd.Process.Pid, e.PID)
+			require.Equal(t, w.PID(), e.PID)
 			at, err := time.Parse(time.RFC3339Nano, e.Time)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now(), at, time.Hour)
@@ -80,7 +80,7 @@ func TestEventsAsATable(t *testing.T) {
 	var start, end []uint64
 	for _, r := range rows {
 		if r.Type == "call" && r.Kind == "launch" {
-			require.EqualValues(t, w.cmd.Process.Pid, r.PID)
+			require.EqualValues(t, w.PID(), r.PID)
 			launches++
 			start, end = append(start, uint64(r.Start)), append(end, uint64(r.End))
 		}
@@ -93,8 +93,7 @@ func TestEventsAsATable(t *testing.T) {
 
 	w = run(t, "decode.py", "--steps", "700", "--layers", "4", "--pause", "0.02")
 	killed := w.trace("--events-out", table)
-	_, err := w.in.Write([]byte("\n"))
-	require.NoError(t, err)
+	w.Say("")
 	for begun := time.Now(); len(readTable(t, table)) == 0; time.Sleep(100 * time.Millisecond) {
 		require.Less(t, time.Since(begun), patience, "nothing is written")
 	}
@@ -193,9 +192,8 @@ func TestErrorsHaveNames(t *testing.T) {
 	t.Setenv("SIMCUDA_FAIL_EVERY", "200")
 	w := run(t, "decode.py", "--steps", "100", "--layers", "16")
 	tr := w.trace()
-	_, err := w.in.Write([]byte("\n"))
-	require.NoError(t, err)
-	require.Error(t, w.cmd.Wait(), "it ends by the first error")
+	w.Say("")
+	require.Error(t, w.Cmd.Wait(), "it ends by the first error")
 	f := tr.end()
 	failed := 0
 	for _, s := range f.tracks[mainThread] {

@@ -11,7 +11,6 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -31,48 +32,27 @@ const patience = 2 * time.Minute
 
 // workload is an example that waits to be told to begin, and to end.
 type workload struct {
+	*subject.Process
 	t       *testing.T
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
 	journal string
 }
 
 func run(t *testing.T, script string, args ...string) *workload {
 	t.Helper()
 	bpftest.RequireRoot(t)
-	driver, err := filepath.Abs("../../build/simcuda/libcuda.so.1")
-	require.NoError(t, err)
-	require.FileExists(t, driver, "run make simcuda")
 	w := &workload{t: t, journal: filepath.Join(t.TempDir(), "journal")}
-	args = append([]string{"../../examples/timeline/" + script}, append(args, "--driver", driver, "--journal", w.journal)...)
-	w.cmd = exec.Command("python3", args...)
-	w.cmd.Stderr = os.Stderr
-	w.in, err = w.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	w.out = bufio.NewReader(out)
-	require.NoError(t, w.cmd.Start())
-	t.Cleanup(func() { _ = w.cmd.Process.Kill(); _ = w.cmd.Wait() })
-	w.ready()
+	args = append([]string{"../../examples/timeline/" + script}, append(args, "--driver", simulated.Driver(t), "--journal", w.journal)...)
+	w.Process = subject.Start(t, exec.Command("python3", args...))
+	w.Patience = time.Hour // as long as go test waits: it works to its end
+	w.Expect("ready")
 	return w
-}
-
-// ready waits until the workload says that it waits.
-func (w *workload) ready() {
-	w.t.Helper()
-	line, err := w.out.ReadString('\n')
-	require.NoError(w.t, err)
-	require.Equal(w.t, "ready\n", line)
 }
 
 // work lets it run to its end, where it waits again.
 func (w *workload) work() {
 	w.t.Helper()
-	_, err := w.in.Write([]byte("\n"))
-	require.NoError(w.t, err)
-	w.ready()
+	w.Say("")
+	w.Expect("ready")
 }
 
 // note is one line of the workload's journal; times are CLOCK_BOOTTIME.
@@ -125,7 +105,7 @@ func traceTo(t *testing.T, w *workload, path string, args ...string) *tracer {
 	t.Helper()
 	require.FileExists(t, "../../bin/ig-gpu", "run make build")
 	r := &tracer{t: t, path: path, log: &log{attached: make(chan struct{})}}
-	pid := fmt.Sprint(w.cmd.Process.Pid)
+	pid := fmt.Sprint(w.PID())
 	r.cmd = exec.Command("../../bin/ig-gpu", append([]string{"run", "cuda_kernel", "--host", "--pid", pid,
 		"-o", "attachments:json", "--timeline-out", path}, args...)...)
 	r.cmd.Stderr = &r.log.Buffer
@@ -305,7 +285,7 @@ func (f *file) named(track, name string) (out []slice) {
 func fails(t *testing.T, w *workload, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("../../bin/ig-gpu", append([]string{"run", "cuda_kernel", "--host",
-		"--pid", fmt.Sprint(w.cmd.Process.Pid), "--timeout", "30"}, args...)...)
+		"--pid", fmt.Sprint(w.PID()), "--timeout", "30"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	require.Error(t, err, "%s", out)
 	return string(out)
