@@ -3,7 +3,6 @@
 package kernels
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // TestStockExported: gpu-exporter beside Inspektor Gadget's own daemon sends what the
@@ -54,16 +52,16 @@ func TestStockExported(t *testing.T) {
 
 	w := startWorkload(t, "python3", library, "--calls", "1000")
 	became(t, "all is attached", func() bool {
-		_, found := scraped(address, "gpu_gadgets_drops_total")
+		_, found := loopback.Sum(t, address, "gpu_gadgets_drops_total")
 		return found
 	})
 	time.Sleep(3 * time.Second) // probes are there before the first table
 	w.tell("holding")
 	want := compare.Total(expected(t, w.dir))
 	became(t, "the metrics are the driver's", func() bool {
-		alloc, _ := scraped(address, "gpu_memory_allocated_bytes_total")
-		inuse, _ := scraped(address, "gpu_memory_inuse_bytes")
-		return alloc == want.AllocBytes && inuse == want.InUseBytes
+		alloc, _ := loopback.Sum(t, address, "gpu_memory_allocated_bytes_total")
+		inuse, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes")
+		return int64(alloc) == want.AllocBytes && int64(inuse) == want.InUseBytes
 	})
 	became(t, "the profiles add up to what the driver gave", func() bool { return pyro.sum() == want.AllocBytes })
 	names := pyro.names()
@@ -103,27 +101,6 @@ func became(t *testing.T, what string, holds func() bool) {
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(200 * time.Millisecond) {
 		require.True(t, time.Now().Before(deadline), "%v are not enough for %s", patience, what)
 	}
-}
-
-// scraped is the sum of a metric's series.
-func scraped(address, metric string) (sum int64, found bool) {
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return 0, false // it does not listen yet
-	}
-	defer response.Body.Close()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		line := lines.Text()
-		i := strings.LastIndexByte(line, ' ')
-		if !strings.HasPrefix(line, metric+"{") || i < 0 {
-			continue
-		}
-		v, err := strconv.ParseFloat(line[i+1:], 64)
-		if err == nil {
-			sum, found = sum+int64(v), true
-		}
-	}
-	return sum, found
 }
 
 // pyroscope adds up alloc_space by innermost function.

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/dashboards"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 const bin = "../../build/fixtures/prometheus/root/usr/bin"
@@ -48,7 +49,7 @@ scrape_configs:
     static_configs: [{targets: ['%s']}]
 `, rules, target)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	address := freeAddress(t)
+	address := loopback.FreeAddress(t)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
 	command := exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yml"),

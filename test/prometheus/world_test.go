@@ -5,7 +5,6 @@
 package prometheus
 
 import (
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,14 +32,6 @@ type world struct {
 	driver  int64
 	ranks   *ranks.Store
 	noRanks func()
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func newWorld(t *testing.T) *world {
