@@ -5,61 +5,53 @@
 package nccl
 
 import (
-	"bufio"
 	"debug/elf"
 	"encoding/json"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
-// simulated builds both libraries in a directory of this test run, so that nobody else's
-// processes have mapped them.
-var simulated = sync.OnceValues(func() (map[string]string, error) {
-	dir, err := os.MkdirTemp("", "nccl")
-	if err != nil {
-		return nil, err
-	}
-	builtIn = dir
-	libraries := map[string]string{}
-	for example, library := range map[string]string{"simcuda": "libcuda", "simnccl": "libnccl"} {
-		out, err := exec.Command("make", "-s", "-C", "../../examples/"+example, "OUT="+dir).CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", example, err, out)
-		}
-		found, _ := filepath.Glob(filepath.Join(dir, library+".so.*"))
-		libraries[library] = found[0]
-	}
-	return libraries, nil
-})
-
-var builtIn string
+// simulatedIn is a directory of this test run, with the paths of both libraries in it:
+// nobody else's processes have mapped them.
+var simulatedIn struct {
+	once  sync.Once
+	dir   string
+	paths map[string]string
+}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if builtIn != "" {
-		os.RemoveAll(builtIn)
+	if simulatedIn.dir != "" {
+		os.RemoveAll(simulatedIn.dir)
 	}
 	os.Exit(code)
 }
 
 func libraries(t testing.TB) map[string]string {
 	t.Helper()
-	l, err := simulated()
-	require.NoError(t, err)
-	return l
+	s := &simulatedIn
+	s.once.Do(func() {
+		var err error
+		s.dir, err = os.MkdirTemp("", "nccl")
+		require.NoError(t, err)
+		s.paths = map[string]string{"libcuda": simulated.Copy(t, s.dir, "simcuda", "libcuda.so.1"),
+			"libnccl": simulated.Copy(t, s.dir, "simnccl", "libnccl.so.2")}
+	})
+	require.NotEmpty(t, s.paths, "another test says why")
+	return s.paths
 }
 
 // exports says whether a file has the function.
@@ -102,33 +94,19 @@ func workload(t testing.TB, program string, env []string, args ...string) *ranks
 	l := libraries(t)
 	cmd := exec.Command("python3", append([]string{program, "--libcuda", l["libcuda"], "--libnccl", l["libnccl"]}, args...)...)
 	cmd.Env = append(append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir()), env...)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	ended := false
-	t.Cleanup(func() {
-		if !ended {
-			cmd.Process.Kill()
-			cmd.Wait()
-		}
-	})
-	lines := bufio.NewScanner(stdout)
+	p := subject.Start(t, cmd)
+	p.Patience = time.Hour // as long as go test waits: there may be many calls
 	r := &ranks{}
-	for len(r.pids) == 0 && lines.Scan() {
+	for len(r.pids) == 0 {
+		text := p.Line()
 		var line struct{ Ready []int }
-		if json.Unmarshal(lines.Bytes(), &line) == nil {
+		if json.Unmarshal([]byte(text), &line) == nil {
 			r.pids = line.Ready
 		}
 	}
-	require.NotEmpty(t, r.pids, "the workload did not come to its end")
 	r.end = func() {
-		ended = true
-		io.WriteString(stdin, "\n")
-		go io.Copy(io.Discard, stdout)
-		require.NoError(t, cmd.Wait())
+		p.Say("")
+		p.Wait()
 	}
 	return r
 }

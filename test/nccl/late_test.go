@@ -3,7 +3,6 @@
 package nccl
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // patience is far more than any of this takes; the machine may be busy.
@@ -27,19 +27,10 @@ func example(t *testing.T, program string, args ...string) (pids []int) {
 	cmd := exec.Command("python3", append([]string{"../../examples/collectives/" + program,
 		"--libcuda", l["libcuda"], "--libnccl", l["libnccl"]}, args...)...)
 	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
-	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGCONT)
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		cmd.Wait()
-	})
-	lines := bufio.NewScanner(stdout)
-	for len(pids) == 0 && lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "ready "); ok {
+	p := subject.Start(t, cmd)
+	for len(pids) == 0 {
+		if rest, ok := strings.CutPrefix(p.Line(), "ready "); ok {
 			for _, field := range strings.Fields(rest) {
 				var pid int
 				_, err := fmt.Sscan(field, &pid)
@@ -48,7 +39,6 @@ func example(t *testing.T, program string, args ...string) (pids []int) {
 			}
 		}
 	}
-	require.NotEmpty(t, pids, "the example did not start")
 	return pids
 }
 

@@ -3,7 +3,6 @@
 package nccl
 
 import (
-	"bufio"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // many runs one process with so many communicators of one rank, each of which is called
@@ -25,12 +26,9 @@ func many(t *testing.T, communicators int) int {
 	cmd := exec.Command(filepath.Join(dir, "collectives"), "-l", l["libcuda"], "-n", l["libnccl"],
 		"-c", strconv.Itoa(communicators), "-r", "2000", "-w", "16")
 	cmd.Env = append(cmd.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	require.True(t, bufio.NewScanner(stdout).Scan(), "the program did not come to its calls")
-	return cmd.Process.Pid
+	p := subject.Start(t, cmd)
+	p.Line() // it has come to its calls
+	return p.PID()
 }
 
 // TestFullTableIsSaid: what does not fit is counted, and the rest is right.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // igGPU runs the product on processes, and gives each line of JSON to see until that says
@@ -122,12 +123,9 @@ func TestProductSaysThatALibraryIsNone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(fake, b, 0o755))
 	cmd := exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)", fake)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	require.True(t, bufio.NewScanner(stdout).Scan())
-	igGPU(t, []int{cmd.Process.Pid}, func(_ []byte, logged string) bool {
+	p := subject.Start(t, cmd)
+	p.Expect("ready")
+	igGPU(t, []int{p.PID()}, func(_ []byte, logged string) bool {
 		return strings.Contains(logged, fake+" is named as NCCL and exports none of its functions")
 	})
 }

@@ -3,11 +3,9 @@
 package compare
 
 import (
-	"bufio"
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -17,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/stretchr/testify/require"
 )
 
@@ -31,10 +31,7 @@ func driver(t *testing.T) string {
 			t.Skipf("%s is not installed: %v", tool, err)
 		}
 	}
-	dir := t.TempDir()
-	out, err := exec.Command("make", "-C", "../../../examples/simcuda", "OUT="+dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return filepath.Join(dir, "libcuda.so.1")
+	return simulated.DriverCopy(t)
 }
 
 // run makes the workload run to its end and returns its output and truth.
@@ -176,26 +173,16 @@ func TestHoldKeepsEverythingUntilTold(t *testing.T) {
 	cmd := exec.Command("python3", "../workload.py", "--libcuda", libcuda, "--out", dir, "--calls", "3000",
 		"--hold", "--start-on-stdin")
 	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=1")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	say := func() { _, err := in.Write([]byte("\n")); require.NoError(t, err) }
+	p := subject.Start(t, cmd)
 
 	var ready struct{ Ready uint32 }
-	require.True(t, lines.Scan())
-	require.NoError(t, json.Unmarshal(lines.Bytes(), &ready))
-	require.EqualValues(t, cmd.Process.Pid, ready.Ready)
-	say()
+	require.NoError(t, json.Unmarshal([]byte(p.Line()), &ready))
+	require.EqualValues(t, p.PID(), ready.Ready)
 	var holding struct {
 		Holding []uint32
 		OK      bool
 	}
-	require.True(t, lines.Scan())
-	require.NoError(t, json.Unmarshal(lines.Bytes(), &holding))
+	require.NoError(t, json.Unmarshal([]byte(p.Tell("")), &holding))
 	require.True(t, holding.OK)
 	require.Len(t, holding.Holding, 4)
 	for _, pid := range holding.Holding {
@@ -207,9 +194,8 @@ func TestHoldKeepsEverythingUntilTold(t *testing.T) {
 	sum, err := journal.Summarize(journals)
 	require.NoError(t, err)
 	require.Len(t, sum.Totals, 4)
-	say()
-	require.True(t, lines.Scan())
-	require.NoError(t, cmd.Wait())
+	p.Tell("")
+	p.Wait()
 	after, err := journal.ReadDir(dir)
 	require.NoError(t, err)
 	for i := range after {
