@@ -20,6 +20,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // TestNothingIsLostWhileTheCollectorIsAway: the real one, in three ways of being
@@ -71,10 +73,10 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 			ca.issue(t, certificate, key, time.Now().Add(20*time.Second))
 			receiver := startCollector(t, c.options)
 			w := startExample(t, "--devices", "1", "--leak", "--seconds", "40", "--step-ms", "10", "--layers", "8", "--hold", "600")
-			listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-			g := trace(t, "cuda_alloc", w.cmd.Process.Pid, append(c.flags, "--otlp-endpoint", c.scheme+"://"+receiver.GRPC, "--export-interval", "1s",
+			listen := loopback.FreeAddress(t)
+			g := trace(t, "cuda_alloc", w.PID(), append(c.flags, "--otlp-endpoint", c.scheme+"://"+receiver.GRPC, "--export-interval", "1s",
 				"--metrics-listen", listen, "--metrics-nvml", "off")...)
-			w.say(t, "go")
+			w.Say("go")
 			time.Sleep(3 * time.Second)
 			watch := startWatch(t, g)
 			before, rss := watch.until(t, func() bool { return true })

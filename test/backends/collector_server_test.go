@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // collector is OpenTelemetry's Collector. What it takes is in files, one JSON object
@@ -37,7 +39,7 @@ type collectorOptions struct {
 func startCollector(t *testing.T, o collectorOptions) *collector {
 	t.Helper()
 	c := &collector{server: server{name: "the collector", dir: t.TempDir()}}
-	c.GRPC, c.HTTP = fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	c.GRPC, c.HTTP = loopback.FreeAddress(t), loopback.FreeAddress(t)
 	profiles, extensions, auth := "[file/profiles]", "", ""
 	if o.forward != "" {
 		profiles = "[file/profiles, otlphttp]"

@@ -43,9 +43,9 @@ func TestCollectorHasWhatTheJournalSays(t *testing.T) {
 			c := startCollector(t, collectorOptions{forward: p.URL})
 			endpoint := map[string]string{"grpc": c.GRPC, "http": c.HTTP}[protocol]
 			w := startWorkload(t)
-			g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--otlp-endpoint", "http://"+endpoint, "--otlp-protocol", protocol,
+			g := trace(t, "cuda_alloc", w.PID(), "--otlp-endpoint", "http://"+endpoint, "--otlp-protocol", protocol,
 				"--cluster", "collector-"+protocol, "--export-interval", "1s", "--export-pid")
-			w.say(t, "go")
+			w.Say("go")
 			w.wait(t, "holding")
 			time.Sleep(2 * time.Second) // windows in which nothing happens add nothing
 			rows := w.truth(t)
@@ -62,7 +62,7 @@ func TestCollectorHasWhatTheJournalSays(t *testing.T) {
 			}
 			// Levels would be added up: only flows can be read back over a range.
 			p.require(t, fmt.Sprintf(`{k8s_cluster_name="collector-%s",service_name="python3"}`, protocol), rows, columns(true), false)
-			w.say(t, "end")
+			w.Say("end")
 			w.wait(t, "done")
 		})
 	}
@@ -77,15 +77,11 @@ type summary struct {
 func (w *workload) summaries(t *testing.T, devices int) (all []summary) {
 	t.Helper()
 	for range devices {
-		select {
-		case text := <-w.answers:
-			var s summary
-			require.NoError(t, json.Unmarshal([]byte(text), &s), text)
-			require.Positive(t, s.PID, text)
-			all = append(all, s)
-		case <-time.After(2 * patience):
-			require.Fail(t, "the example does not end")
-		}
+		text := w.Line()
+		var s summary
+		require.NoError(t, json.Unmarshal([]byte(text), &s), text)
+		require.Positive(t, s.PID, text)
+		all = append(all, s)
 	}
 	return all
 }
@@ -126,9 +122,9 @@ func refused(t *testing.T, dir string) (count int, byProcess map[uint32]uint64) 
 func TestCollectorHasTheMetricsAndTheLogs(t *testing.T) {
 	c := startCollector(t, collectorOptions{})
 	w := startExample(t, "--devices", "2", "--leak", "--oom", "--seconds", "8", "--step-ms", "20", "--layers", "8", "--hold", "600")
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--otlp-endpoint", "http://"+c.GRPC, "--export-interval", "1s", "--cluster", "east",
+	g := trace(t, "cuda_alloc", w.PID(), "--otlp-endpoint", "http://"+c.GRPC, "--export-interval", "1s", "--cluster", "east",
 		"--metrics-otlp-endpoint", "http://"+c.GRPC, "--metrics-interval", "1s", "--metrics-cluster", "east", "--metrics-nvml", "off")
-	w.say(t, "go")
+	w.Say("go")
 	devices := w.summaries(t, 2)
 	time.Sleep(2 * time.Second)
 	rows := w.truth(t)

@@ -3,9 +3,7 @@
 package backends
 
 import (
-	"bufio"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +15,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // probes are the eBPF programs of a gadget, whose run time the kernel counts while
@@ -136,19 +136,14 @@ func median(values []float64) float64 {
 // scrape is ig-gpu's own metrics of one exporter: name without prefix → value.
 func scrape(t *testing.T, address, exporter string) map[string]int64 {
 	t.Helper()
-	response, err := http.Get("http://" + address + "/metrics")
+	series, err := loopback.Scrape(t, address)
 	require.NoError(t, err)
-	defer response.Body.Close()
 	all := map[string]int64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		name, rest, ok := strings.Cut(lines.Text(), "{")
-		name, isExport := strings.CutPrefix(name, "gpu_gadgets_export_")
-		if !ok || !isExport || !strings.Contains(rest, fmt.Sprintf(`exporter=%q`, exporter)) {
-			continue
+	for _, s := range series {
+		name, isExport := strings.CutPrefix(s.Name, "gpu_gadgets_export_")
+		if isExport && s.Has(fmt.Sprintf(`exporter=%q`, exporter)) {
+			all[name] = int64(s.Value)
 		}
-		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		require.NoError(t, err, lines.Text())
-		all[name] = int64(v)
 	}
 	require.NotEmpty(t, all, "no metrics of %s", exporter)
 	return all

@@ -3,7 +3,6 @@
 package backends
 
 import (
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // TestEverythingAtOnce: the inference example leaks, one ig-gpu sends all that it knows
@@ -21,21 +21,21 @@ func TestEverythingAtOnce(t *testing.T) {
 	pyro, c := startPyroscope(t), startCollector(t, collectorOptions{})
 	w := startExample(t, "--devices", "1", "--leak", "--oom", "--seconds", "45", "--step-ms", "20", "--layers", "8", "--hold", "600")
 	library, onDevice := gpuLibrary(t)
-	onGPU(t, onDevice, []compare.Row{{PID: uint32(w.cmd.Process.Pid)}})
+	onGPU(t, onDevice, []compare.Row{{PID: uint32(w.PID())}})
 	t.Setenv("NVML_PROCESSES", onDevice)
-	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid,
+	listen := loopback.FreeAddress(t)
+	g := trace(t, "cuda_alloc", w.PID(),
 		"--pyroscope-url", pyro.URL, "--pyroscope-compat", "--otlp-endpoint", "http://"+c.GRPC, "--cluster", "prod", "--node", "node-1",
 		"--metrics-listen", listen, "--metrics-otlp-endpoint", "http://"+c.GRPC, "--metrics-interval", "2s", "--metrics-cluster", "prod", "--metrics-compat",
 		"--metrics-nvml", library)
-	decoding, listenCalls := startDecoding(t), fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	calls := trace(t, "cuda_kernel", decoding.cmd.Process.Pid, "--pyroscope-url", pyro.URL, "--otlp-endpoint", "http://"+c.GRPC,
+	decoding, listenCalls := startDecoding(t), loopback.FreeAddress(t)
+	calls := trace(t, "cuda_kernel", decoding.PID(), "--pyroscope-url", pyro.URL, "--otlp-endpoint", "http://"+c.GRPC,
 		"--cluster", "prod", "--node", "node-1", "--metrics-listen", listenCalls, "--metrics-cluster", "prod", "--metrics-nvml", "off")
 	prom := startPrometheus(t, listen, listenCalls)
-	w.say(t, "go")
-	decoding.say(t, "go")
+	w.Say("go")
+	decoding.Say("go")
 	for end := time.Now().Add(28 * time.Second); time.Now().Before(end); time.Sleep(time.Second) {
-		onGPU(t, onDevice, append(w.soFar(t), compare.Row{PID: uint32(w.cmd.Process.Pid)}))
+		onGPU(t, onDevice, append(w.soFar(t), compare.Row{PID: uint32(w.PID())}))
 	}
 
 	// While it runs, as somebody who looks at Grafana sees it.

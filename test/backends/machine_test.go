@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // gpuLibrary is a libnvidia-ml for one made-up GPU, and the file of its processes.
@@ -60,7 +61,7 @@ type prometheus struct {
 
 func startPrometheus(t *testing.T, targets ...string) *prometheus {
 	t.Helper()
-	p := &prometheus{server: server{name: "Prometheus", dir: t.TempDir()}, address: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	p := &prometheus{server: server{name: "Prometheus", dir: t.TempDir()}, address: loopback.FreeAddress(t)}
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: ig-gpu, static_configs: [{targets: ['%s']}]}]\n", strings.Join(targets, "', '"))
 	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "prometheus.yml"), []byte(config), 0o600))
 	p.args = []string{built(t, "build/fixtures/prometheus/root/usr/bin/prometheus"), "--config.file=" + filepath.Join(p.dir, "prometheus.yml"),

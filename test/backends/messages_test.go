@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // run is ig-gpu on a process with these flags, which ends by itself.
@@ -69,7 +71,7 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 		{[]string{"--metrics-listen", "9464"}, []string{"--metrics-listen", "127.0.0.1:9464"}},
 		{[]string{"--metrics-otlp-endpoint", "collector:4317"}, []string{"--metrics-otlp-endpoint", "http://127.0.0.1:4317"}},
 	} {
-		code, stderr := run(t, w.cmd.Process.Pid, c.flags...)
+		code, stderr := run(t, w.PID(), c.flags...)
 		t.Logf("%s\n    %s", strings.Join(c.flags, " "), strings.TrimSpace(stderr))
 		require.Equal(t, 1, code, "%v: %s", c.flags, stderr)
 		lines := strings.Split(strings.TrimSpace(stderr), "\n")
@@ -87,7 +89,7 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 		{"--pyroscope-url", tenants.URL, "--pyroscope-tenant", "team"},
 		{"--otlp-endpoint", "http://" + guarded.GRPC, "--otlp-token-file", token},
 	} {
-		code, stderr := run(t, w.cmd.Process.Pid, append(flags, "--timeout", "3")...)
+		code, stderr := run(t, w.PID(), append(flags, "--timeout", "3")...)
 		require.Zero(t, code, "%v: %s", flags, stderr)
 		require.NotContains(t, stderr, "export:", "%v", flags)
 	}
@@ -98,8 +100,8 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
 	p := startPyroscope(t)
 	w := startExample(t, "--devices", "1", "--seconds", "120", "--step-ms", "20", "--layers", "8", "--hold", "600")
-	w.say(t, "go")
-	nobody := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	w.Say("go")
+	nobody := loopback.FreeAddress(t)
 	for _, c := range []struct {
 		flags         []string
 		start, during string
@@ -111,7 +113,7 @@ func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
 		{[]string{"--pyroscope-url", "http://no-such-host.invalid"}, "Pyroscope does not take anything yet", "no-such-host.invalid"},
 	} {
 		// Ten seconds are at least four attempts.
-		code, stderr := run(t, w.cmd.Process.Pid, append(c.flags, "--export-interval", "1s", "--timeout", "10")...)
+		code, stderr := run(t, w.PID(), append(c.flags, "--export-interval", "1s", "--timeout", "10")...)
 		t.Logf("%s\n%s", strings.Join(c.flags, " "), stderr)
 		require.Zero(t, code, stderr)
 		require.Contains(t, stderr, c.start)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 const mib = 1 << 20
@@ -33,13 +34,13 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	const away, normal, busy = 120 * time.Second, 15 * time.Second, 6 * time.Second
 	seconds := (away + 2*normal + 2*busy + 20*time.Second).Seconds()
 	w := startExample(t, "--devices", "1", "--seconds", fmt.Sprint(seconds), "--step-ms", "10", "--layers", "8", "--hold", "600")
-	listen := [2]string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))}
-	large := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", before.URL, "--export-interval", "1s", "--cluster", "large",
+	listen := [2]string{loopback.FreeAddress(t), loopback.FreeAddress(t)}
+	large := trace(t, "cuda_alloc", w.PID(), "--pyroscope-url", before.URL, "--export-interval", "1s", "--cluster", "large",
 		"--metrics-listen", listen[0], "--metrics-nvml", "off")
 	random := startWorkload(t, "--calls", "40000")
-	small := trace(t, "cuda_alloc", random.cmd.Process.Pid, "--otlp-endpoint", before.URL, "--otlp-protocol", "http", "--export-interval", "1s",
+	small := trace(t, "cuda_alloc", random.PID(), "--otlp-endpoint", before.URL, "--otlp-protocol", "http", "--export-interval", "1s",
 		"--export-queue-size", "1MiB", "--cluster", "small", "--metrics-listen", listen[1], "--metrics-nvml", "off")
-	w.say(t, "go")
+	w.Say("go")
 	time.Sleep(5 * time.Second) // the model is loaded
 	watches := [2]*watch{startWatch(t, large), startWatch(t, small)}
 	look := func(d time.Duration) {
@@ -72,7 +73,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	}
 	before.status.Store(0)
 	p.stop(t)
-	random.say(t, "go")
+	random.Say("go")
 	look(away)
 	random.wait(t, "holding")
 	during := part("while away")

@@ -58,12 +58,12 @@ func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 	p := startPyroscope(t)
 	before := startProxy(t, p.URL)
 	w := startWorkload(t)
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", before.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
+	g := trace(t, "cuda_alloc", w.PID(), "--pyroscope-url", before.URL, "--pyroscope-compat", "--export-interval", "1s", "--cluster", "away")
 	for _, s := range []int32{http.StatusTooManyRequests, http.StatusServiceUnavailable, hang} {
 		refused := before.refused.Load()
 		before.status.Store(s)
 		if s == http.StatusTooManyRequests {
-			w.say(t, "go")
+			w.Say("go")
 			w.wait(t, "holding")
 		}
 		require.Eventually(t, func() bool { return before.refused.Load() > refused }, patience, 10*time.Millisecond, s)
@@ -78,6 +78,6 @@ func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 	g.end(t)
 	require.Contains(t, g.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
 	p.require(t, `{cluster="away"}`, rows, columns(false), false)
-	w.say(t, "end")
+	w.Say("end")
 	w.wait(t, "done")
 }

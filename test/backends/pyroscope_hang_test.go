@@ -3,13 +3,14 @@
 package backends
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 // TestPyroscopeHangs: the real server stands still for longer than a request may take,
@@ -22,10 +23,10 @@ func TestPyroscopeHangs(t *testing.T) {
 	require.NoError(t, err)
 	defer stats.Close()
 	w := startExample(t, "--devices", "1", "--leak", "--seconds", "45", "--step-ms", "10", "--layers", "8", "--hold", "600")
-	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--pyroscope-url", p.URL, "--export-interval", "1s", "--cluster", "hangs",
+	listen := loopback.FreeAddress(t)
+	g := trace(t, "cuda_alloc", w.PID(), "--pyroscope-url", p.URL, "--export-interval", "1s", "--cluster", "hangs",
 		"--metrics-listen", listen, "--metrics-nvml", "off")
-	w.say(t, "go")
+	w.Say("go")
 	time.Sleep(3 * time.Second)
 	watch := startWatch(t, g)
 	look := func(d time.Duration) (float64, int64) {

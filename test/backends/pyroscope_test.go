@@ -159,8 +159,8 @@ func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := startWorkload(t)
-			g := trace(t, "cuda_alloc", w.cmd.Process.Pid, append(c.flags, "--cluster", c.name, "--export-interval", c.windows)...)
-			w.say(t, "go")
+			g := trace(t, "cuda_alloc", w.PID(), append(c.flags, "--cluster", c.name, "--export-interval", c.windows)...)
+			w.Say("go")
 			w.wait(t, "holding")
 			once := c.windows == "1h"
 			if !once {
@@ -174,7 +174,7 @@ func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
 				label = "k8s_cluster_name"
 			}
 			p.require(t, fmt.Sprintf(`{%s=%q}`, label, c.name), rows, columns(isOTLP), once)
-			w.say(t, "end")
+			w.Say("end")
 			w.wait(t, "done")
 		})
 	}

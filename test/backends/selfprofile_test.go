@@ -16,8 +16,8 @@ import (
 func TestSelfProfileIsInPyroscope(t *testing.T) {
 	p := startPyroscope(t)
 	w := startExample(t, "--devices", "1", "--leak", "--seconds", "25", "--step-ms", "5", "--layers", "8", "--hold", "600")
-	g := trace(t, "cuda_alloc", w.cmd.Process.Pid, "--self-profile", p.URL, "--pyroscope-url", p.URL, "--export-interval", "1s")
-	w.say(t, "go")
+	g := trace(t, "cuda_alloc", w.PID(), "--self-profile", p.URL, "--pyroscope-url", p.URL, "--export-interval", "1s")
+	w.Say("go")
 	w.summaries(t, 1)
 	rows := w.truth(t)
 	time.Sleep(2 * time.Second)

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,6 +25,8 @@ import (
 	querierv1 "github.com/grafana/pyroscope/api/gen/proto/go/querier/v1"
 	"github.com/grafana/pyroscope/api/gen/proto/go/querier/v1/querierv1connect"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
 )
 
 const patience = time.Minute
@@ -54,17 +55,9 @@ type pyroscope struct {
 	cmd          *exec.Cmd
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	t.Helper()
-	p := &pyroscope{program: built(t, "build/backends/pyroscope"), flags: flags, dir: t.TempDir(), port: freePort(t)}
+	p := &pyroscope{program: built(t, "build/backends/pyroscope"), flags: flags, dir: t.TempDir(), port: loopback.FreePort(t)}
 	p.URL = fmt.Sprintf("http://127.0.0.1:%d", p.port)
 	p.QuerierServiceClient = querierv1connect.NewQuerierServiceClient(http.DefaultClient, p.URL)
 	p.start(t)
@@ -79,8 +72,8 @@ func (p *pyroscope) start(t *testing.T) {
 	require.NoError(t, err)
 	args := []string{
 		"-config.file=" + config, "-server.http-listen-address=127.0.0.1", fmt.Sprintf("-server.http-listen-port=%d", p.port),
-		"-server.grpc-listen-address=127.0.0.1", fmt.Sprintf("-server.grpc-listen-port=%d", freePort(t)),
-		"-memberlist.bind-addr=127.0.0.1", fmt.Sprintf("-memberlist.bind-port=%d", freePort(t)),
+		"-server.grpc-listen-address=127.0.0.1", fmt.Sprintf("-server.grpc-listen-port=%d", loopback.FreePort(t)),
+		"-memberlist.bind-addr=127.0.0.1", fmt.Sprintf("-memberlist.bind-port=%d", loopback.FreePort(t)),
 		"-storage.filesystem.dir=" + filepath.Join(p.dir, "shared"), "-pyroscopedb.data-path=" + filepath.Join(p.dir, "data"),
 		"-compactor.data-dir=" + filepath.Join(p.dir, "compactor"), "-blocks-storage.bucket-store.sync-dir=" + filepath.Join(p.dir, "sync"),
 		"-ingester.min-ready-duration=0s",

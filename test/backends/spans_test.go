@@ -3,7 +3,6 @@
 package backends
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // TestPyroscopeHasTheBytesOfEachSpan: asked for a span, as Grafana asks from a trace, it
@@ -37,20 +37,11 @@ func TestPyroscopeHasTheBytesOfEachSpan(t *testing.T) {
 			require.NoError(t, err, string(out))
 			cmd := exec.Command("python3", "../spans/testdata/workload.py", built(t, "build/simcuda/libcuda.so.1"), library, "2", "100")
 			cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
-			in, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-			})
-			lines := bufio.NewScanner(stdout)
-			require.True(t, lines.Scan(), "ready")
-			g := trace(t, "cuda_alloc", cmd.Process.Pid, "--spans", c.flag, p.URL, "--export-interval", "1s")
-			fmt.Fprintln(in)
-			require.True(t, lines.Scan(), "done")
+			w := subject.Start(t, cmd)
+			w.Expect("ready")
+			g := trace(t, "cuda_alloc", w.PID(), "--spans", c.flag, p.URL, "--export-interval", "1s")
+			w.Say("")
+			w.Expect("done")
 			journals, err := journal.ReadDir(dir)
 			require.NoError(t, err)
 			truth, err := journal.Summarize(journals)

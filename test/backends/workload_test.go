@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // gadget is a run of bin/ig-gpu.
@@ -84,10 +85,8 @@ func (g *gadget) end(t *testing.T) {
 // workload is a program on the simulated driver whose stacks are known: test/exact's
 // random calls, or the inference example.
 type workload struct {
-	dir     string
-	cmd     *exec.Cmd
-	in      interface{ Write([]byte) (int, error) }
-	answers chan string
+	*subject.Process
+	dir string // journals
 }
 
 func startWorkload(t *testing.T, args ...string) *workload {
@@ -117,51 +116,22 @@ func startDecoding(t *testing.T) *workload {
 // startPython waits until the program has loaded the library.
 func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	t.Helper()
-	w := &workload{dir: dir, cmd: cmd, answers: make(chan string, 4)}
-	w.cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
-	w.cmd.Stderr = os.Stderr
-	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := w.cmd.StdinPipe()
-	require.NoError(t, err)
-	w.in = in
-	out, err := w.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, w.cmd.Start())
-	go func() {
-		defer close(w.answers)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			w.answers <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		if w.cmd.ProcessState == nil {
-			_ = syscall.Kill(-w.cmd.Process.Pid, syscall.SIGKILL) // with those that it forked
-			_ = w.cmd.Wait()
-		}
-	})
+	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it forks
+	w := &workload{subject.Start(t, cmd), dir}
 	w.wait(t, "ready")
 	return w
 }
 
 func (w *workload) wait(t *testing.T, key string) {
 	t.Helper()
-	select {
-	case text := <-w.answers:
-		if text == key {
-			return
-		}
-		var fields map[string]json.RawMessage
-		require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
-		require.Contains(t, fields, key)
-	case <-time.After(2 * patience):
-		require.Fail(t, "the workload does not get to "+key)
+	text := w.Line()
+	if text == key {
+		return
 	}
-}
-
-func (w *workload) say(t *testing.T, word string) {
-	t.Helper()
-	_, err := fmt.Fprintln(w.in, word)
-	require.NoError(t, err)
+	var fields map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
+	require.Contains(t, fields, key)
 }
 
 // truth is what a perfect tracer would have.

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // slowStart is a cuInit() of 0.3 s. The real one takes that long or longer, and
@@ -21,28 +24,28 @@ const slowStart = "SIMCUDA_INIT_MS=300"
 func venv(t *testing.T) (root, library string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "venv")
-	return root, driverIn(t, filepath.Join(root, "lib/python3.11/site-packages/nvidia/cuda_driver/lib"))
+	return root, simulated.Copy(t, filepath.Join(root, "lib/python3.11/site-packages/nvidia/cuda_driver/lib"), "simcuda", "libcuda.so.1")
 }
 
 func TestLibraryOfARunningProcessInAVirtualenvIsSeen(t *testing.T) {
 	t.Parallel()
 	_, library := venv(t)
-	w := startWorkload(t)
-	w.do("load %s", library)
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
-	a := r.waitAttached(w.pid())
+	w := subject.StartSteps(t)
+	w.Do("load %s", library)
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	a := r.waitAttached(w.PID())
 	require.Equal(t, library, a.Path)
 	require.Equal(t, a.Wanted, a.Symbols)
 	require.Greater(t, a.Wanted, 40)
 
-	w.do("alloc kv_cache 7 1048576")
-	w.do("free kv_cache 3")
-	w.do("alloc weights 1 4096")
-	w.end()
-	r.waitRows("rows of the process", w.pid(), allocs(8))
+	w.Do("alloc kv_cache 7 1048576")
+	w.Do("free kv_cache 3")
+	w.Do("alloc weights 1 4096")
+	w.End()
+	r.waitRows("rows of the process", w.PID(), allocs(8))
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	w.requireExact(r.last(w.pid()))
+	requireExact(t, w, r.last(w.PID()))
 	require.Empty(t, r.lost())
 }
 
@@ -56,11 +59,11 @@ func TestProcessStartedAfterTheGadgetIsSeenFromItsFirstCall(t *testing.T) {
 	// With VIRTUAL_ENV the library is expected, so that even a driver that is
 	// ready at once is not too quick.
 	for _, env := range []string{"VIRTUAL_ENV=" + root, slowStart} {
-		w := startWorkload(t, env)
-		w.do("load %s", library)
-		w.do("alloc weights 5 4096")
-		w.end()
-		w.requireExact(r.waitRows("rows of the process, "+env, w.pid(), allocs(5)))
+		w := subject.StartSteps(t, env)
+		w.Do("load %s", library)
+		w.Do("alloc weights 5 4096")
+		w.End()
+		requireExact(t, w, r.waitRows("rows of the process, "+env, w.PID(), allocs(5)))
 	}
 	code, _ := r.interrupt()
 	require.Zero(t, code)
@@ -71,9 +74,9 @@ func TestProcessStartedAfterTheGadgetIsSeenFromItsFirstCall(t *testing.T) {
 func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 	t.Parallel()
 	_, library := venv(t)
-	w := startWorkload(t, slowStart)
+	w := subject.StartSteps(t, slowStart)
 	began := time.Now()
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
 	r.wait("a warning that nothing is attached", func() bool {
 		return strings.Contains(r.stderr.String(), "nothing attached")
 	})
@@ -87,32 +90,32 @@ func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 	r.mu.Unlock()
 
 	time.Sleep(time.Until(r.began.Add(5 * time.Second))) // the point of the test
-	w.do("load %s", library)
-	w.do("alloc weights 3 1000")
-	w.end()
-	w.requireExact(r.waitRows("rows of the process", w.pid(), allocs(3)))
-	require.Equal(t, library, r.waitStatus(w.pid(), "gone").Path)
+	w.Do("load %s", library)
+	w.Do("alloc weights 3 1000")
+	w.End()
+	requireExact(t, w, r.waitRows("rows of the process", w.PID(), allocs(3)))
+	require.Equal(t, library, r.waitStatus(w.PID(), "gone").Path)
 }
 
 func TestOnlyTheChosenProcessAndItsChildrenAreCounted(t *testing.T) {
 	t.Parallel()
-	chosen, other := startWorkload(t, slowStart), startWorkload(t)
-	other.do("load %s", driver(t))
-	r := start(t, "--pid", fmt.Sprint(chosen.pid()))
+	chosen, other := subject.StartSteps(t, slowStart), subject.StartSteps(t)
+	other.Do("load %s", simulated.Driver(t))
+	r := start(t, "--pid", fmt.Sprint(chosen.PID()))
 	r.wait("the gadget runs", func() bool { return len(r.drops) > 0 })
-	chosen.do("spawn %s", driver(t))
-	other.do("alloc weights 3 4096")
-	chosen.do("load %s", driver(t))
-	chosen.do("alloc weights 2 4096")
-	r.waitRows("rows of the chosen process", chosen.pid(), allocs(2))
+	chosen.Do("spawn %s", simulated.Driver(t))
+	other.Do("alloc weights 3 4096")
+	chosen.Do("load %s", simulated.Driver(t))
+	chosen.Do("alloc weights 2 4096")
+	r.waitRows("rows of the chosen process", chosen.PID(), allocs(2))
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	require.Empty(t, r.last(other.pid()))
+	require.Empty(t, r.last(other.PID()))
 
 	// The child has a row of its own, although its code is its parent's.
 	children := 0
-	for _, total := range chosen.summary().Totals {
-		if total.Process.PID != uint32(chosen.pid()) {
+	for _, total := range chosen.Summary().Totals {
+		if total.Process.PID != uint32(chosen.PID()) {
 			rows := r.last(int(total.Process.PID))
 			require.Len(t, rows, 1)
 			require.EqualValues(t, 4096, rows[0].AllocBytes)
@@ -121,18 +124,18 @@ func TestOnlyTheChosenProcessAndItsChildrenAreCounted(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, children)
-	chosen.requireExact(r.last(chosen.pid()))
+	requireExact(t, chosen, r.last(chosen.PID()))
 }
 
 func TestDeletedLibraryIsSeen(t *testing.T) {
 	t.Parallel()
-	library := driverIn(t, t.TempDir())
-	w := startWorkload(t)
-	w.do("load %s", library)
+	library := simulated.Copy(t, t.TempDir(), "simcuda", "libcuda.so.1")
+	w := subject.StartSteps(t)
+	w.Do("load %s", library)
 	require.NoError(t, os.Remove(library))
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
-	r.waitAttached(w.pid())
-	w.do("alloc weights 2 4096")
-	w.end()
-	w.requireExact(r.waitRows("rows of the process", w.pid(), allocs(2)))
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	r.waitAttached(w.PID())
+	w.Do("alloc weights 2 4096")
+	w.End()
+	requireExact(t, w, r.waitRows("rows of the process", w.PID(), allocs(2)))
 }

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // gadget is a command line for which the output does not matter.
@@ -34,10 +37,10 @@ func inShell(t *testing.T, before, wrapper string, args ...string) *exec.Cmd {
 
 func TestProcessThatDoesNotExistIsAnError(t *testing.T) {
 	t.Parallel()
-	w := startWorkload(t)
-	w.end()
-	text := fails(t, gadget(t, "--pid", fmt.Sprint(w.pid())))
-	require.Contains(t, text, strconv.Itoa(w.pid()))
+	w := subject.StartSteps(t)
+	w.End()
+	text := fails(t, gadget(t, "--pid", fmt.Sprint(w.PID())))
+	require.Contains(t, text, strconv.Itoa(w.PID()))
 	require.Contains(t, text, "process")
 
 	for _, pid := range []string{"0", "-1", "python", "1,,2", "99999999999"} {
@@ -70,15 +73,15 @@ func TestKernelWithoutBTFIsAnError(t *testing.T) {
 // right to read it all the same.
 func TestUnreadableProcessIsAnErrorOrCounted(t *testing.T) {
 	t.Parallel()
-	w := startWorkload(t)
+	w := subject.StartSteps(t)
 	secret := filepath.Join(t.TempDir(), "maps")
 	require.NoError(t, os.WriteFile(secret, nil, 0o000))
 	require.NoError(t, os.Chown(secret, 65534, 65534))
-	before := fmt.Sprintf("mount --bind %s /proc/%d/maps; ", secret, w.pid())
+	before := fmt.Sprintf("mount --bind %s /proc/%d/maps; ", secret, w.PID())
 	const limited = "exec setpriv --bounding-set=-sys_ptrace,-dac_override,-dac_read_search"
 
-	text := fails(t, inShell(t, before, limited, "--pid", fmt.Sprint(w.pid())))
-	require.Contains(t, text, strconv.Itoa(w.pid()))
+	text := fails(t, inShell(t, before, limited, "--pid", fmt.Sprint(w.PID())))
+	require.Contains(t, text, strconv.Itoa(w.PID()))
 	require.Contains(t, text, "permission denied")
 
 	r := launch(t, inShell(t, before, limited, "--timeout", "4"))
@@ -93,7 +96,7 @@ func TestUnreadableProcessIsAnErrorOrCounted(t *testing.T) {
 // badELF are files that a process can present as its libcuda.so.1.
 func badELF(t *testing.T) map[string]string {
 	t.Helper()
-	good, err := os.ReadFile(driver(t))
+	good, err := os.ReadFile(simulated.Driver(t))
 	require.NoError(t, err)
 	files := map[string]string{}
 	write := func(name string, content []byte) string {
@@ -152,12 +155,12 @@ func peakMemory(t *testing.T, pid int) (mib int) {
 func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {
 	t.Parallel()
 	files := badELF(t)
-	w := startWorkload(t)
+	w := subject.StartSteps(t)
 	for _, path := range files {
-		w.do("map %s", path)
+		w.Do("map %s", path)
 	}
 	began := time.Now()
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
 	r.wait("a row for each file", func() bool { return len(r.attachments) == len(files) })
 	t.Logf("looked at after %v", time.Since(began).Round(time.Millisecond))
 	for _, a := range r.attachments {
@@ -172,24 +175,24 @@ func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {
 	}
 
 	// One bad library does not keep a good one from being traced.
-	w.do("load %s", driver(t))
+	w.Load()
 	r.wait("the good library", func() bool {
 		return len(r.attachments) == len(files)+1 && r.attachments[len(files)].Status == "attached"
 	})
-	w.do("alloc weights 1 4096")
-	r.waitRows("rows of the process", w.pid(), allocs(1))
+	w.Do("alloc weights 1 4096")
+	r.waitRows("rows of the process", w.PID(), allocs(1))
 	require.Less(t, peakMemory(t, r.cmd.Process.Pid), 400)
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	w.requireExact(r.last(w.pid()))
+	requireExact(t, w, r.last(w.PID()))
 }
 
 func TestNothingButABadLibraryIsSaidInTheWarning(t *testing.T) {
 	t.Parallel()
 	path := badELF(t)["truncated"]
-	w := startWorkload(t)
-	w.do("map %s", path)
-	r := start(t, "--pid", fmt.Sprint(w.pid()), "--timeout", "3")
+	w := subject.StartSteps(t)
+	w.Do("map %s", path)
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--timeout", "3")
 	require.Zero(t, r.exit())
 	require.Contains(t, r.errors(), "nothing attached")
 	require.Contains(t, r.errors(), path)

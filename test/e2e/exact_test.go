@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // maxFrames is how many Python frames the gadget keeps (bpf/stack.h).
@@ -47,43 +48,21 @@ func compared(lines []line) []compare.Row {
 func TestRandomCallsAreExactThroughTheProduct(t *testing.T) {
 	t.Parallel()
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "lines")
-	cmd := exec.Command("python3", "../exact/workload.py", "--libcuda", driver(t), "--out", dir,
+	cmd := exec.Command("python3", "../exact/workload.py", "--libcuda", simulated.Driver(t), "--out", dir,
 		"--calls", "40000", "--start-on-stdin", "--hold", "--kill-last")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	answers := make(chan string, 4)
-	go func() {
-		defer close(answers)
-		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			answers <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
+	p := subject.Start(t, cmd)
 	answer := func(key string) {
 		t.Helper()
-		select {
-		case text := <-answers:
-			var fields map[string]json.RawMessage
-			require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
-			require.Contains(t, fields, key)
-		case <-time.After(2 * patience):
-			require.Fail(t, "the workload does not get to "+key)
-		}
+		text := p.Line()
+		var fields map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(text), &fields), text)
+		require.Contains(t, fields, key)
 	}
 	answer("ready")
-	r := start(t, "--pid", fmt.Sprint(cmd.Process.Pid), "--jsonl-out", out)
-	r.waitAttached(cmd.Process.Pid)
+	r := start(t, "--pid", fmt.Sprint(p.PID()), "--jsonl-out", out)
+	r.waitAttached(p.PID())
 	began := time.Now()
-	fmt.Fprintln(in, "go")
+	p.Say("go")
 	answer("holding")
 	t.Logf("calls made in %v", time.Since(began).Round(time.Millisecond))
 	alive := expected(t, dir, false)
@@ -94,9 +73,9 @@ func TestRandomCallsAreExactThroughTheProduct(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // reading is work, and rows come each second
 		return len(compare.Diff(alive, compared(lines))) == 0
 	})
-	fmt.Fprintln(in, "end")
+	p.Say("end")
 	answer("done")
-	require.NoError(t, cmd.Wait())
+	p.Wait()
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // line is one line of --jsonl-out.
@@ -112,25 +114,25 @@ func TestFilesAreCompleteHoweverTheRunEnds(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			path := func(name string) string { return filepath.Join(dir, name) }
-			w := startWorkload(t)
-			w.do("load %s", driver(t))
+			w := subject.StartSteps(t)
+			w.Load()
 			require.NoError(t, os.WriteFile(path("p.pb.gz"), []byte("before"), 0o600))
-			args := []string{"--pid", fmt.Sprint(w.pid()), "--pprof-out", path("p.pb.gz"),
+			args := []string{"--pid", fmt.Sprint(w.PID()), "--pprof-out", path("p.pb.gz"),
 				"--flamegraph-out", path("f.html"), "--jsonl-out", path("l.jsonl")}
 			if how == "timeout" {
 				args = append(args, "--timeout", "4")
 			}
 			r := start(t, args...)
-			r.waitAttached(w.pid())
-			w.do("alloc kv_cache 3 1000000")
-			w.do("alloc logits 10 5000")
-			w.do("free logits 9")
-			r.waitRows("rows of the process", w.pid(), allocs(13))
+			r.waitAttached(w.PID())
+			w.Do("alloc kv_cache 3 1000000")
+			w.Do("alloc logits 10 5000")
+			w.Do("free logits 9")
+			r.waitRows("rows of the process", w.PID(), allocs(13))
 			for _, name := range []string{"p.pb.gz", "f.html"} { // complete or not at all
 				content, err := os.ReadFile(path(name))
 				require.True(t, os.IsNotExist(err) || string(content) == "before", name)
 			}
-			w.do("alloc weights 1 777") // within the last interval: nothing is left out
+			w.Do("alloc weights 1 777") // within the last interval: nothing is left out
 
 			began := time.Now()
 			switch how {
@@ -149,7 +151,7 @@ func TestFilesAreCompleteHoweverTheRunEnds(t *testing.T) {
 			require.Less(t, took, 4*time.Second+patience/2)
 
 			p, sums := readProfile(t, path("p.pb.gz"))
-			truth := w.truth()
+			truth := w.Truth()
 			want := map[string]int64{
 				"alloc_objects": int64(truth.AllocObjects), "alloc_space": int64(truth.AllocBytes),
 				"inuse_objects": int64(truth.InUseObjects()), "inuse_space": int64(truth.InUseBytes()),
@@ -188,7 +190,7 @@ func TestFilesAreCompleteHoweverTheRunEnds(t *testing.T) {
 			lines, _ := readLines(t, path("l.jsonl"))
 			inuse := int64(0)
 			for _, l := range lines {
-				require.EqualValues(t, w.pid(), l.PID)
+				require.EqualValues(t, w.PID(), l.PID)
 				inuse += l.InuseBytes
 			}
 			require.EqualValues(t, truth.InUseBytes(), inuse)

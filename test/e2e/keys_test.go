@@ -123,7 +123,7 @@ func (s *screen) waitEnd() {
 // the terminal is as it was.
 func TestKeysSetAMarkAndShowWhatGrewSince(t *testing.T) {
 	server := startServer(t, "serve.py")
-	s := startAtTerminal(t, "--pid", fmt.Sprint(server.cmd.Process.Pid))
+	s := startAtTerminal(t, "--pid", fmt.Sprint(server.PID()))
 	frame := regexp.QuoteMeta(lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] ="))
 	s.waitPage("the keys", `keys: m sets a mark \(0 so far\)`)
 	eventually(t, "keys", s.givesKeys)

@@ -12,49 +12,50 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // busy is a workload that allocates and frees until it is told to stop.
-func busy(t *testing.T) *workload {
+func busy(t *testing.T) *subject.Steps {
 	t.Helper()
-	w := startWorkload(t)
-	w.do("load %s", driver(t))
-	require.Equal(t, "ok churning", w.tell("churn 65536"))
+	w := subject.StartSteps(t)
+	w.Load()
+	require.Equal(t, "ok churning", w.Tell("churn 65536"))
 	return w
 }
 
 // stopChurn ends the loop; the driver must have granted every call.
-func (w *workload) stopChurn() {
-	w.t.Helper()
-	before := w.truth().Calls
-	eventually(w.t, "the workload goes on", func() bool { return w.truth().Calls > before })
-	_, err := w.in.Write([]byte("stop\n"))
-	require.NoError(w.t, err)
+func stopChurn(t testing.TB, w *subject.Steps) {
+	t.Helper()
+	before := w.Truth().Calls
+	eventually(t, "the workload goes on", func() bool { return w.Truth().Calls > before })
+	w.Say("stop")
 	for range 2 { // the answers to churn and to stop
-		require.Equal(w.t, "ok 0", <-w.answers)
+		w.Expect("ok 0")
 	}
-	require.Zero(w.t, w.truth().Failed)
-	w.end()
+	require.Zero(t, w.Truth().Failed)
+	w.End()
 }
 
 func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	w := busy(t)
 	before := kernelObjects(t)
-	requireNotPatched(t, w.pid())
+	requireNotPatched(t, w.PID())
 	dir := t.TempDir()
 	files := []string{"--pprof-out", filepath.Join(dir, "out.pb.gz"), "--flamegraph-out", filepath.Join(dir, "out.html")}
 
 	// While it runs: everything that it holds is known, and gone afterwards.
-	r := start(t, append(files, "--pid", fmt.Sprint(w.pid()))...)
-	r.waitRows("rows of the process", w.pid(), allocs(1))
-	require.True(t, isPatched(t, w.pid()), "else the comparison sees no probes")
+	r := start(t, append(files, "--pid", fmt.Sprint(w.PID()))...)
+	r.waitRows("rows of the process", w.PID(), allocs(1))
+	require.True(t, isPatched(t, w.PID()), "else the comparison sees no probes")
 	require.NoError(t, r.cmd.Process.Signal(syscall.SIGSTOP))
 	held := heldBy(fmt.Sprint(r.cmd.Process.Pid))
 	require.Greater(t, len(held), 20)
 	r.kill()
 	requireGone(t, held)
 	requireNothingNew(t, before)
-	requireNotPatched(t, w.pid())
+	requireNotPatched(t, w.PID())
 	t.Logf("%d objects were held and are gone", len(held))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -66,20 +67,20 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("seed %d", seed)
 	for range 5 {
-		r := start(t, append(files, "--pid", fmt.Sprint(w.pid()))...)
+		r := start(t, append(files, "--pid", fmt.Sprint(w.PID()))...)
 		time.Sleep(time.Duration(random.Int64N(int64(900 * time.Millisecond))))
 		r.kill()
 	}
 	for range 3 {
-		r := start(t, append(files, "--pid", fmt.Sprint(w.pid()))...)
-		r.waitAttached(w.pid())
+		r := start(t, append(files, "--pid", fmt.Sprint(w.PID()))...)
+		r.waitAttached(w.PID())
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
 		time.Sleep(time.Duration(random.Int64N(int64(150 * time.Millisecond))))
 		r.kill()
 	}
 	requireNothingNew(t, before)
-	requireNotPatched(t, w.pid())
-	w.stopChurn()
+	requireNotPatched(t, w.PID())
+	stopChurn(t, w)
 }
 
 func (r *run) kill() {
@@ -91,8 +92,8 @@ func (r *run) kill() {
 func TestGadgetThatEndsLeavesNothingBehind(t *testing.T) {
 	w := busy(t)
 	before := kernelObjects(t)
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
-	r.waitRows("rows of the process", w.pid(), allocs(1))
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	r.waitRows("rows of the process", w.PID(), allocs(1))
 	held := heldBy(fmt.Sprint(r.cmd.Process.Pid))
 	code, took := r.interrupt()
 	require.Zero(t, code)
@@ -100,6 +101,6 @@ func TestGadgetThatEndsLeavesNothingBehind(t *testing.T) {
 	require.Less(t, took, patience/2, "0.5 s on an idle machine")
 	requireGone(t, held)
 	requireNothingNew(t, before)
-	requireNotPatched(t, w.pid())
-	w.stopChurn()
+	requireNotPatched(t, w.PID())
+	stopChurn(t, w)
 }

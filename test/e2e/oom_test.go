@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // Twelve functions hold memory, the ten largest of which the event names. Sizes are in
@@ -16,32 +18,32 @@ import (
 func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	w := startWorkload(t, "SIMCUDA_CAPACITY=128MiB")
-	w.do("load %s", driver(t))
+	w := subject.StartSteps(t, "SIMCUDA_CAPACITY=128MiB")
+	w.Load()
 	file := filepath.Join(t.TempDir(), "lines")
-	r := start(t, "--pid", fmt.Sprint(w.pid()), "--jsonl-out", file)
-	r.waitAttached(w.pid())
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--jsonl-out", file)
+	r.waitAttached(w.PID())
 
-	w.do("alloc weights 1 %d", 40*mib)
-	w.do("alloc kv_cache 2 %d", 10*mib)
-	w.do("alloc activations 3 %d", 4*mib)
-	w.do("alloc encoder_cache 1 %d", 8*mib)
-	w.do("alloc workspace 1 %d", 5*mib)
-	w.do("alloc staging 1 %d", 3*mib)
-	w.do("alloc logits 1 %d", 1*mib)
+	w.Do("alloc weights 1 %d", 40*mib)
+	w.Do("alloc kv_cache 2 %d", 10*mib)
+	w.Do("alloc activations 3 %d", 4*mib)
+	w.Do("alloc encoder_cache 1 %d", 8*mib)
+	w.Do("alloc workspace 1 %d", 5*mib)
+	w.Do("alloc staging 1 %d", 3*mib)
+	w.Do("alloc logits 1 %d", 1*mib)
 	for i, name := range []string{"embeddings", "gradients", "optimizer", "adapters", "prompts"} {
-		w.do("alloc %s 1 %d", name, []int{7, 6, 4, 9, 2}[i]*mib)
+		w.Do("alloc %s 1 %d", name, []int{7, 6, 4, 9, 2}[i]*mib)
 	}
-	w.do("free activations 1") // 117 - 4 are left
-	require.Equal(t, "ok 1", w.tell("alloc logits 1 %d", 16*mib))
+	w.Do("free activations 1") // 117 - 4 are left
+	require.Equal(t, "ok 1", w.Tell("alloc logits 1 %d", 16*mib))
 	r.wait("the event", func() bool { return len(r.ooms) > 0 })
 
 	// The journal agrees on what the test takes for granted.
-	truth := w.truth()
+	truth := w.Truth()
 	require.EqualValues(t, 1, truth.OOMs)
 	require.EqualValues(t, 113*mib, truth.InUseBytes())
 	byTag := map[uint64]uint64{}
-	for key, sums := range w.summary().Rows {
+	for key, sums := range w.Summary().Rows {
 		byTag[key.Tag] += sums.InUseBytes()
 	}
 	names := []string{"weights", "kv_cache", "adapters", "encoder_cache", "activations", "embeddings", "gradients",
@@ -53,12 +55,12 @@ func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 
 	require.Len(t, r.ooms, 1)
 	o := r.ooms[0]
-	require.EqualValues(t, w.pid(), o.Proc.PID)
+	require.EqualValues(t, w.PID(), o.Proc.PID)
 	require.Equal(t, "cuMemAlloc_v2", o.API)
 	require.Equal(t, "CUDA_ERROR_OUT_OF_MEMORY", o.Error)
 	require.EqualValues(t, 16*mib, o.RequestedBytes)
 	require.Equal(t, truth.InUseBytes(), o.InuseBytes)
-	require.Equal(t, frame(t, "logits"), o.Frame)
+	require.Equal(t, subject.Frame(t, "logits"), o.Frame)
 	require.Contains(t, o.Stack, "; Server.alloc (steps.py:")
 	for i, text := range strings.Split(o.Holders, "; ") {
 		var size float64
@@ -69,11 +71,11 @@ func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 		require.Equal(t, "MiB", unit)
 		require.InDelta(t, float64(sizes[i])/mib, size, 0.05, text)
 		require.Contains(t, []string{names[i], "encoder_cache", "activations"}, strings.Split(who, "(")[0])
-		require.Contains(t, text, frame(t, strings.Split(who, "(")[0]))
+		require.Contains(t, text, subject.Frame(t, strings.Split(who, "(")[0]))
 	}
 	require.Equal(t, len(names)-1, strings.Count(o.Holders, "; "), o.Holders)
 
-	w.end()
+	w.End()
 	code, _ := r.interrupt()
 	require.Zero(t, code)
 	require.Empty(t, r.lost())
@@ -81,7 +83,7 @@ func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
 	_, ooms := readLines(t, file)
 	require.Len(t, ooms, 1)
 	l := ooms[0]
-	require.EqualValues(t, w.pid(), l.PID)
+	require.EqualValues(t, w.PID(), l.PID)
 	require.Equal(t, o.API, l.API)
 	require.Equal(t, o.Error, l.Error)
 	require.EqualValues(t, o.RequestedBytes, l.RequestedBytes)

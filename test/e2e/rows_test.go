@@ -13,18 +13,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 	t.Parallel()
-	w := startWorkload(t)
-	w.do("load %s", driver(t))
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
-	r.waitAttached(w.pid())
-	w.do("alloc weights 2 1000000")
-	w.do("alloc kv_cache 1 5000000")
-	w.do("free weights 1")
-	rows := r.waitRows("rows of the process", w.pid(), func(rows []row) bool {
+	w := subject.StartSteps(t)
+	w.Load()
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	r.waitAttached(w.PID())
+	w.Do("alloc weights 2 1000000")
+	w.Do("alloc kv_cache 1 5000000")
+	w.Do("free weights 1")
+	rows := r.waitRows("rows of the process", w.PID(), func(rows []row) bool {
 		return allocs(3)(rows) && len(rows) == 2
 	})
 
@@ -46,7 +48,7 @@ func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 		require.NotContains(t, native, "steps.py")
 		require.Contains(t, native, "cuMemAlloc_v2")
 	}
-	weights, cache := byFrame[frame(t, "weights")], byFrame[frame(t, "kv_cache")]
+	weights, cache := byFrame[subject.Frame(t, "weights")], byFrame[subject.Frame(t, "kv_cache")]
 	require.EqualValues(t, 2000000, weights.AllocBytes)
 	require.EqualValues(t, 1000000, weights.FreedBytes)
 	require.EqualValues(t, 1000000, weights.InuseBytes)
@@ -55,8 +57,8 @@ func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 	require.EqualValues(t, 5000000, cache.InuseBytes)
 
 	// When the process ends, nothing is in use, and what was is implicit.
-	w.end()
-	r.waitRows("the end of the process in the rows", w.pid(), func(rows []row) bool {
+	w.End()
+	r.waitRows("the end of the process in the rows", w.PID(), func(rows []row) bool {
 		for _, x := range rows {
 			if x.InuseBytes != 0 || x.InuseObjects != 0 {
 				return false
@@ -66,8 +68,8 @@ func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 	})
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	w.requireExact(r.last(w.pid()))
-	for _, x := range r.last(w.pid()) {
+	requireExact(t, w, r.last(w.PID()))
+	for _, x := range r.last(w.PID()) {
 		require.EqualValues(t, 1, x.ImplicitObjects)
 	}
 	require.Empty(t, r.odd, "every line is JSON")
@@ -79,38 +81,38 @@ func TestProcessesThatRunTheSameCodeStayTwo(t *testing.T) {
 	t.Parallel()
 	r := start(t)
 	r.wait("the gadget runs", func() bool { return len(r.drops) > 0 })
-	a, b := startWorkload(t, slowStart), startWorkload(t, slowStart)
-	for _, w := range []*workload{a, b} {
-		w.do("load %s", driver(t))
+	a, b := subject.StartSteps(t, slowStart), subject.StartSteps(t, slowStart)
+	for _, w := range []*subject.Steps{a, b} {
+		w.Load()
 	}
-	a.do("alloc weights 1 1000")
-	b.do("alloc weights 2 30000")
-	a.end()
-	b.end()
-	x := r.waitRows("rows of the first", a.pid(), allocs(1))
-	y := r.waitRows("rows of the second", b.pid(), allocs(2))
+	a.Do("alloc weights 1 1000")
+	b.Do("alloc weights 2 30000")
+	a.End()
+	b.End()
+	x := r.waitRows("rows of the first", a.PID(), allocs(1))
+	y := r.waitRows("rows of the second", b.PID(), allocs(2))
 	require.Len(t, x, 1)
 	require.Len(t, y, 1)
 	require.NotEqual(t, x[0].Process, y[0].Process)
 	require.Equal(t, x[0].Frame, y[0].Frame)
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	a.requireExact(r.last(a.pid()))
-	b.requireExact(r.last(b.pid()))
+	requireExact(t, a, r.last(a.PID()))
+	requireExact(t, b, r.last(b.PID()))
 }
 
 // printed runs the gadget in one output mode on a workload that holds 1 MB in
 // weights, 20 MB in kv_cache and 3 MB in logits, and returns what it printed.
-func printed(t *testing.T, mode string) (string, *workload) {
+func printed(t *testing.T, mode string) (string, *subject.Steps) {
 	t.Helper()
-	w := startWorkload(t)
-	w.do("load %s", driver(t))
-	cmd := gadget(t, "-o", mode, "--pid", fmt.Sprint(w.pid()))
+	w := subject.StartSteps(t)
+	w.Load()
+	cmd := gadget(t, "-o", mode, "--pid", fmt.Sprint(w.PID()))
 	r := launch(t, cmd)
 	r.wait("attachment", func() bool { return strings.Contains(r.stdout.String(), "attached") })
-	w.do("alloc weights 1 1000000")
-	w.do("alloc kv_cache 2 10000000")
-	w.do("alloc logits 1 3000000")
+	w.Do("alloc weights 1 1000000")
+	w.Do("alloc kv_cache 2 10000000")
+	w.Do("alloc logits 1 3000000")
 	r.wait("the last row", func() bool { return strings.Contains(r.stdout.String(), "logits (") })
 	code, _ := r.interrupt()
 	require.Zero(t, code)
@@ -129,7 +131,7 @@ func TestColumnsAreSortedByInUse(t *testing.T) {
 		if strings.Contains(line, "INUSE") && strings.Contains(line, "PEAK") {
 			names, lines = nil, nil // a new table
 		} else if f := framePattern.FindStringSubmatch(line); f != nil {
-			require.Contains(t, line, strconv.Itoa(w.pid()))
+			require.Contains(t, line, strconv.Itoa(w.PID()))
 			names, lines = append(names, f[1]), append(lines, line)
 		}
 	}
@@ -144,8 +146,8 @@ func TestYAMLIsYAML(t *testing.T) {
 	for document := range strings.SplitSeq(text, "---\n") {
 		var r row
 		require.NoError(t, yaml.Unmarshal([]byte(document), &r), document)
-		if r.Frame == frame(t, "kv_cache") {
-			require.EqualValues(t, w.pid(), r.Proc.PID)
+		if r.Frame == subject.Frame(t, "kv_cache") {
+			require.EqualValues(t, w.PID(), r.Proc.PID)
 			require.EqualValues(t, 20000000, r.InuseBytes)
 			found++
 		}
@@ -155,30 +157,30 @@ func TestYAMLIsYAML(t *testing.T) {
 
 // It runs first and alone, to be undisturbed as far as the machine is.
 func TestFirstRowComesSoonAfterTheStart(t *testing.T) {
-	w := startWorkload(t)
-	w.do("load %s", driver(t))
-	require.Equal(t, "ok churning", w.tell("churn 65536"))
-	r := start(t, "--pid", fmt.Sprint(w.pid()))
-	r.waitRows("a row of the process", w.pid(), allocs(1))
+	w := subject.StartSteps(t)
+	w.Load()
+	require.Equal(t, "ok churning", w.Tell("churn 65536"))
+	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	r.waitRows("a row of the process", w.PID(), allocs(1))
 	t.Logf("%v from the start to the first row", r.firstRow.Sub(r.began).Round(time.Millisecond))
 	require.Less(t, r.firstRow.Sub(r.began), patience/2, "2 s on an idle machine")
 	code, _ := r.interrupt()
 	require.Zero(t, code)
-	w.stopChurn()
+	stopChurn(t, w)
 }
 
 // No network, and an empty home: everything that is needed is in the program.
 func TestRunNeedsNoNetworkAndNoImageStore(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	w := startWorkload(t)
-	w.do("load %s", driver(t))
-	cmd := inShell(t, "mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; ", "exec unshare --net", "--pid", fmt.Sprint(w.pid()))
+	w := subject.StartSteps(t)
+	w.Load()
+	cmd := inShell(t, "mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; ", "exec unshare --net", "--pid", fmt.Sprint(w.PID()))
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_DATA_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	r := launch(t, cmd)
-	r.waitAttached(w.pid())
-	w.do("alloc weights 1 1000")
-	r.waitRows("a row of the process", w.pid(), allocs(1))
+	r.waitAttached(w.PID())
+	w.Do("alloc weights 1 1000")
+	r.waitRows("a row of the process", w.PID(), allocs(1))
 	inside := fmt.Sprintf("/proc/%d/root/var/lib/ig", r.cmd.Process.Pid)
 	entries, err := os.ReadDir(inside)
 	require.NoError(t, err)

@@ -3,10 +3,8 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,58 +16,33 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
 // server is a program of examples/torch on the simulated driver and allocator.
-type server struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	lines *bufio.Scanner
-}
+type server struct{ *subject.Process }
 
 func startServer(t testing.TB, script string, env ...string) *server {
 	t.Helper()
-	out, err := exec.Command("make", "-s", "-C", "../../examples/simtorch").CombinedOutput()
-	require.NoError(t, err, "build the simulated allocator: %s", out)
-	libraries, err := filepath.Abs("../../build/simtorch")
-	require.NoError(t, err)
 	if !strings.Contains(script, "/") {
 		script = "../../examples/torch/" + script
 	}
-	s := &server{t: t, cmd: exec.Command("python3", script)}
-	s.cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Dir(driver(t))+":"+libraries), env...)
-	s.cmd.Stderr = os.Stderr
-	s.in, err = s.cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := s.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, s.cmd.Start())
-	t.Cleanup(func() {
-		_ = s.in.Close()
-		_ = s.cmd.Wait()
-	})
-	s.lines = bufio.NewScanner(stdout)
-	s.wait("ready")
+	cmd := exec.Command("python3", script)
+	libraries := filepath.Dir(simulated.Driver(t)) + ":" + simulated.Build(t, "simtorch")
+	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+libraries), env...)
+	s := &server{subject.Start(t, cmd)}
+	s.Expect("ready")
 	return s
 }
 
-func (s *server) wait(line string) {
-	s.t.Helper()
-	require.True(s.t, s.lines.Scan(), "the server has ended before it said %s", line)
-	require.Equal(s.t, line, s.lines.Text())
-}
-
-func (s *server) request() {
-	s.t.Helper()
-	s.say("")
-}
+func (s *server) request() { s.say("") }
 
 func (s *server) say(line string) {
-	s.t.Helper()
-	_, err := io.WriteString(s.in, line+"\n")
-	require.NoError(s.t, err)
-	s.wait("done")
+	s.Say("%s", line)
+	s.Expect("done")
 }
 
 // waitTorch waits until driver and allocator of the server are probed.
@@ -78,7 +51,7 @@ func (r *run) waitTorch(s *server) {
 	r.wait("both libraries", func() bool {
 		found := map[string]bool{}
 		for _, a := range r.attachments {
-			if a.PID == uint32(s.cmd.Process.Pid) && a.Status == "attached" {
+			if a.PID == uint32(s.PID()) && a.Status == "attached" {
 				found[filepath.Base(a.Path)] = true
 			}
 		}
@@ -102,11 +75,8 @@ func lineOf(t testing.TB, script, function, text string) string {
 func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	s := startServer(t, "serve.py")
 	marks := filepath.Join(t.TempDir(), "m")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
-	r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--mark-out", marks, "--mark-listen", address)
+	address := loopback.FreeAddress(t)
+	r := start(t, "--pid", fmt.Sprint(s.PID()), "--mark-out", marks, "--mark-listen", address)
 	r.waitTorch(s)
 	s.request()
 	require.NoError(t, r.cmd.Process.Signal(syscall.SIGUSR1))
@@ -159,7 +129,7 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 			s := startServer(t, "serve.py")
 			s.request()
 			file := filepath.Join(t.TempDir(), "out.pb.gz")
-			r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--sample-bytes", c.sampling, "--pprof-out", file)
+			r := start(t, "--pid", fmt.Sprint(s.PID()), "--sample-bytes", c.sampling, "--pprof-out", file)
 			r.waitTorch(s)
 			// before is true when rows of both devices have so much of before and of all.
 			before := func(left, kept [2]uint64) func([]row) bool {
@@ -186,7 +156,7 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 					return true
 				}
 			}
-			pid := s.cmd.Process.Pid
+			pid := s.PID()
 			s.request()
 			r.waitRows("of weights and of the first request", pid, before([2]uint64{186 * mib, 174 * mib}, [2]uint64{26 * mib, 14 * mib}))
 			s.say("offload")
@@ -207,7 +177,7 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 // driver's segments; what a new one has taken is not.
 func TestOldBlocksAreToldFromNewOnes(t *testing.T) {
 	s := startServer(t, "serve.py")
-	pid := s.cmd.Process.Pid
+	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid), "--older-than", "10s")
 	r.waitTorch(s)
 	frame := lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] =")
@@ -241,7 +211,7 @@ func TestOldBlocksAreToldFromNewOnes(t *testing.T) {
 func TestLeaksNamesTheLineOfAClosure(t *testing.T) {
 	s := startServer(t, "closure.py")
 	marks := filepath.Join(t.TempDir(), "m")
-	r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--mark-out", marks, "--mark-every", "2s")
+	r := start(t, "--pid", fmt.Sprint(s.PID()), "--mark-out", marks, "--mark-every", "2s")
 	r.waitTorch(s)
 	eventually(t, "seven marks", func() bool {
 		_, err := os.Stat(marks + ".7.pb.gz")
@@ -271,11 +241,10 @@ func TestLeaksNamesTheLineOfAClosure(t *testing.T) {
 // that the pool is cut up.
 func TestAnOOMOfThePoolSaysThatItIsCutUp(t *testing.T) {
 	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB")
-	r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid))
+	r := start(t, "--pid", fmt.Sprint(s.PID()))
 	r.waitTorch(s)
-	_, err := io.WriteString(s.in, "\n")
-	require.NoError(t, err)
-	s.wait("out of memory")
+	s.Say("")
+	s.Expect("out of memory")
 	batch := lineOf(t, "fragments.py", "next_batch", "return malloc(0, 64")
 	var event oom
 	r.wait("the event", func() bool {
@@ -303,12 +272,11 @@ func TestAnOOMOfThePoolSaysThatItIsCutUp(t *testing.T) {
 // memory has a sequence in it, which no addresses mend.
 func TestAnOOMWithExpandableSegmentsDoesNotProposeThem(t *testing.T) {
 	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
-	pid := s.cmd.Process.Pid
+	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
-	_, err := io.WriteString(s.in, "\n")
-	require.NoError(t, err)
-	s.wait("out of memory")
+	s.Say("")
+	s.Expect("out of memory")
 	cache := lineOf(t, "fragments.py", "cache_sequences", "pointer = malloc(0, size")
 	r.waitRows("both layers", pid, func(rows []row) bool {
 		kinds := map[string]uint64{}
@@ -333,7 +301,7 @@ func TestAnOOMWithExpandableSegmentsDoesNotProposeThem(t *testing.T) {
 // them, with no tensor in it, until the graphs are gone; an OOM meanwhile says so.
 func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 	s := startServer(t, "graphs.py", "SIMCUDA_CAPACITY=1GiB")
-	pid := s.cmd.Process.Pid
+	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
 	captured := lineOf(t, "graphs.py", "capture.<locals>.<listcomp>", "held = [malloc")
@@ -350,9 +318,8 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 			return seen && tensors == 0 && kinds["device"] == device
 		}
 	}
-	_, err := io.WriteString(s.in, "\n")
-	require.NoError(t, err)
-	s.wait("out of memory")
+	s.Say("")
+	s.Expect("out of memory")
 	r.waitRows("what the graphs keep", pid, kept(6*96*mib))
 	var event oom
 	r.wait("the event", func() bool {
@@ -367,9 +334,8 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 	require.EqualValues(t, 1*mib, event.PoolAllocatedBytes)
 	require.EqualValues(t, (2+6*96)*mib, event.PoolReservedBytes)
 	require.Empty(t, event.Holders, "no tensor is held but the one from before attach")
-	_, err = io.WriteString(s.in, "\n")
-	require.NoError(t, err)
-	s.wait("fits")
+	s.Say("")
+	s.Expect("fits")
 	r.waitRows("nothing is kept", pid, kept(0))
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
@@ -386,7 +352,7 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 // kind tensor is empty is explained.
 func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
 	s := startServer(t, "serve.py", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync")
-	pid := s.cmd.Process.Pid
+	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
 	s.request()
@@ -412,7 +378,7 @@ func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
 // enough, and not before; never of a process whose pool tells.
 func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
 	s := startServer(t, "testdata/replaced.py")
-	pid := s.cmd.Process.Pid
+	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
 	asked := func(objects uint64) {
@@ -439,12 +405,12 @@ func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
 	require.Zero(t, code, r.errors())
 
 	s = startServer(t, "serve.py")
-	r = start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid))
+	r = start(t, "--pid", fmt.Sprint(s.PID()))
 	r.waitTorch(s)
 	for range 40 {
 		s.request()
 	}
-	r.waitRows("its tensors", s.cmd.Process.Pid, func(rows []row) bool {
+	r.waitRows("its tensors", s.PID(), func(rows []row) bool {
 		var segments uint64
 		for _, x := range rows {
 			if x.Kind != "tensor" {
@@ -479,11 +445,10 @@ func TestAPoolSaysWhatWouldFit(t *testing.T) {
 	} {
 		t.Run(c.size+" "+c.settings, func(t *testing.T) {
 			s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF="+c.settings)
-			r := start(t, "--pid", fmt.Sprint(s.cmd.Process.Pid), "--torch", "on", "--fits", c.size)
+			r := start(t, "--pid", fmt.Sprint(s.PID()), "--torch", "on", "--fits", c.size)
 			r.waitTorch(s)
-			_, err := io.WriteString(s.in, "\n")
-			require.NoError(t, err)
-			s.wait("out of memory")
+			s.Say("")
+			s.Expect("out of memory")
 			var last pool
 			defer func() { t.Logf("%+v", last) }()
 			r.wait("the pool", func() bool {
