@@ -30,7 +30,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		"--metrics-nvml", library)
 	decoding, listenCalls := startDecoding(t), loopback.FreeAddress(t)
 	calls := trace(t, "cuda_kernel", decoding.PID(), "--pyroscope-url", pyro.URL, "--otlp-endpoint", "http://"+c.GRPC,
-		"--cluster", "prod", "--node", "node-1", "--metrics-listen", listenCalls, "--metrics-cluster", "prod", "--metrics-nvml", "off")
+		"--cluster", "prod", "--node", "node-1", "--metrics-listen", listenCalls, "--metrics-cluster", "prod", "--metrics-nvml", "off", "--device-times")
 	prom := startPrometheus(t, listen, listenCalls)
 	w.Say("go")
 	decoding.Say("go")
@@ -59,6 +59,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		`sum(gpu_copied_bytes_total{direction="HtoD"})`:                       8 * decodeBatch * decodeSteps,
 		`sum(gpu_copied_bytes_total{direction="DtoH"})`:                       8 * decodeBatch * decodeSteps,
 		`sum(gpu_calls_total{operation="wait",error_type=""})`:                decodeSteps,
+		`sum(gpu_kernels_total{k8s_cluster_name="prod"})`:                     3 * decodeLayers * decodeSteps,
 		`sum(gpu_calls_total{error_type!=""}) or vector(0)`:                   0,
 	})
 	calls.end(t)
@@ -66,6 +67,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	const decoder = `{service_name="python3",node="node-1",cluster="prod"}`
 	require.Equal(t, 2*8*decodeBatch*steps, sum(pyro.stored(t, "cuda_calls:copied:bytes:host:nanoseconds", decoder)))
 	require.Positive(t, sum(pyro.stored(t, "cuda_calls:wait:nanoseconds:host:nanoseconds", decoder)))
+	require.Equal(t, each*steps, sum(pyro.stored(t, "cuda_device:kernels:count:device:nanoseconds", decoder)))
+	require.Positive(t, sum(pyro.stored(t, "cuda_device:device:nanoseconds:device:nanoseconds", decoder)))
 	launched := map[string]int64{}
 	for _, s := range pyro.stored(t, "cuda_calls:launches:count:host:nanoseconds", decoder).Sample {
 		for _, l := range s.Location {

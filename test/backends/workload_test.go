@@ -106,9 +106,10 @@ func startExample(t *testing.T, args ...string) *workload {
 const decodeSteps, decodeLayers, decodeBatch = 1000, 8, 32
 
 // startDecoding is a loop of kernels, copies and waits (examples/timeline), which begins
-// at a word and is "ready" again when it is over.
+// at a word and is "ready" again when it is over. A library in it knows the GPU's times.
 func startDecoding(t *testing.T) *workload {
 	t.Helper()
+	t.Setenv("CUDA_INJECTION64_PATH", built(t, "build/simcupti/libparcagpucupti.so"))
 	return startPython(t, t.TempDir(), exec.Command("python3", "../../examples/timeline/decode.py", "--driver", built(t, "build/simcuda/libcuda.so.1"),
 		"--steps", fmt.Sprint(decodeSteps), "--layers", fmt.Sprint(decodeLayers), "--batch", fmt.Sprint(decodeBatch), "--pause", "0.04"))
 }

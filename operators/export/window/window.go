@@ -101,7 +101,8 @@ func (s *state) take(values profile.Values) {
 
 // restarted: a counter never falls.
 func restarted(before, now profile.Values) bool {
-	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects || now.Samples < before.Samples || now.Calls < before.Calls
+	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects ||
+		now.Samples < before.Samples || now.Calls < before.Calls || now.Kernels < before.Kernels
 }
 
 // Restart says that all counters have begun again at zero, as those of a gadget do
@@ -164,7 +165,7 @@ func (r *Recorder) Close(now time.Time) Window {
 				r.gone--
 			}
 		}
-		if flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 || flow.Samples != 0 || flow.Calls != 0 {
+		if tells(flow) {
 			row := s.row
 			row.Values = flow
 			w.Rows = append(w.Rows, row)
@@ -176,6 +177,12 @@ func (r *Recorder) Close(now time.Time) Window {
 		r.next = now.Add(r.interval)
 	}
 	return w
+}
+
+// tells says whether a row has a part in any profile.
+func tells(flow profile.Values) bool {
+	return flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 ||
+		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
 }
 
 func compareID(a, b rows.ID) int {
