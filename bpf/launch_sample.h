@@ -27,7 +27,7 @@ GADGET_PARAM(sample_budget);
 #define SAMPLE_LONG_NS 100000ULL
 /* And what weighs so many times the average: a sum that few calls are most of is known no
  * better than those, and a sample without any of them does not show that they exist. */
-#define SAMPLE_HEAVY 8
+#define SAMPLE_HEAVY 4
 
 /* So that the squares of what is sampled, at most N times this, stay below 2^64 in
  * the largest sums: 2^13, squared, by 2^20, for 2^18 drawn calls. */
