@@ -44,7 +44,7 @@ static __always_inline __u64 process_id_of(struct task_struct *task)
 	struct task_struct *leader = TASK_READ(task, group_leader);
 
 	return process_id(TASK_READ(task, tgid), TASK_READ(leader, start_boottime),
-			  process_exec_id(task));
+			  TASK_READ(leader, self_exec_id));
 }
 
 #endif

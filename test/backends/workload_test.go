@@ -109,15 +109,17 @@ const decodeSteps, decodeLayers, decodeBatch = 1000, 8, 32
 // at a word and is "ready" again when it is over. A library in it knows the GPU's times.
 func startDecoding(t *testing.T) *workload {
 	t.Helper()
-	t.Setenv("CUDA_INJECTION64_PATH", built(t, "build/simcupti/libparcagpucupti.so"))
-	return startPython(t, t.TempDir(), exec.Command("python3", "../../examples/timeline/decode.py", "--driver", built(t, "build/simcuda/libcuda.so.1"),
-		"--steps", fmt.Sprint(decodeSteps), "--layers", fmt.Sprint(decodeLayers), "--batch", fmt.Sprint(decodeBatch), "--pause", "0.04"))
+	cmd := exec.Command("python3", "../../examples/timeline/decode.py", "--driver", built(t, "build/simcuda/libcuda.so.1"),
+		"--steps", fmt.Sprint(decodeSteps), "--layers", fmt.Sprint(decodeLayers), "--batch", fmt.Sprint(decodeBatch), "--pause", "0.04")
+	cmd.Env = []string{"CUDA_INJECTION64_PATH=" + built(t, "build/simcupti/libparcagpucupti.so")}
+	return startPython(t, t.TempDir(), cmd)
 }
 
-// startPython waits until the program has loaded the library.
+// startPython waits until the program has loaded the library. What cmd.Env has comes to
+// this process's environment.
 func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	t.Helper()
-	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+dir)
+	cmd.Env = append(append(os.Environ(), cmd.Env...), "SIMCUDA_JOURNAL="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it forks
 	w := &workload{subject.Start(t, cmd), dir}
 	w.wait(t, "ready")
