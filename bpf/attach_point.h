@@ -31,7 +31,13 @@ enum attach_point_flag {
 	/* `symbol` is PROVIDER:NAME of a statically defined probe (usdt.h), and `cookie`
 	 * the index of its program in attach_usdt. */
 	ATTACH_USDT = 4,
+	/* Probe it in one process at a time, while that process lacks facts of the kind
+	 * ATTACH_FACT() (demand.h). */
+	ATTACH_ON_DEMAND = 8,
 };
+
+/* What a point with ATTACH_ON_DEMAND teaches: enum fact, in its flags. */
+#define ATTACH_FACT(fact) (ATTACH_ON_DEMAND | (fact) << 16)
 
 #define ATTACH_POINTS SEC(".rodata.attach")
 

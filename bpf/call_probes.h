@@ -145,4 +145,19 @@ static __always_inline int stock_hand_over(struct pt_regs *ctx, __u32 api)
 		return 0;                                                           \
 	}
 
+/*
+ * A function that is probed on demand only (demand.h), which unmodified ig cannot do: it
+ * has no stock probes. On Linux 5.10 our attach operator takes its program from
+ * ATTACH_PROGRAMS_OF_POINTS.
+ */
+#ifdef LINUX_5_10
+#define DEMAND_PROBE(symbol)                                                          \
+	SEC("uprobe/gadget_program_disabled") int enter_##symbol(struct pt_regs *ctx) \
+	{                                                                             \
+		return stock_hand_over(ctx, API_##symbol);                            \
+	}
+#else
+#define DEMAND_PROBE(symbol)
+#endif
+
 #endif

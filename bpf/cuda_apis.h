@@ -74,7 +74,7 @@ enum cuda_api_flag {
 };
 
 /* X(symbol, op, kind, flags, a, b, c) */
-#define CUDA_APIS(X)                                                                \
+#define CUDA_PROBED_APIS(X)                                                         \
 	X(cuMemAlloc, CUDA_ALLOC, KIND_DEVICE, CUDA_ABI1, 0, 1, 0)                  \
 	X(cuMemAlloc_v2, CUDA_ALLOC, KIND_DEVICE, 0, 0, 1, 0)                       \
 	X(cuMemAllocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, CUDA_ABI1, 0, 1, 3)       \
@@ -119,7 +119,6 @@ enum cuda_api_flag {
 	X(cuCtxPushCurrent_v2, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)                \
 	X(cuCtxPopCurrent, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                     \
 	X(cuCtxPopCurrent_v2, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                  \
-	X(cuCtxGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)                   \
 	X(cuDevicePrimaryCtxRetain, CUDA_PRIMARY_RETAIN, KIND_NONE, 0, 0, 1, 0)     \
 	X(cuDevicePrimaryCtxRelease, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0)   \
 	X(cuDevicePrimaryCtxRelease_v2, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0) \
@@ -128,6 +127,11 @@ enum cuda_api_flag {
 	X(cuMemPoolCreate, CUDA_POOL_CREATE, KIND_NONE, 0, 0, 1, 0)                 \
 	X(cuDeviceGetDefaultMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)       \
 	X(cuDeviceGetMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)
+
+/* What is probed on demand only: FACT_DEVICE of demand.h. */
+#define CUDA_DEMAND_APIS(X) X(cuCtxGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)
+
+#define CUDA_APIS(X) CUDA_PROBED_APIS(X) CUDA_DEMAND_APIS(X)
 
 /* API_cuMemAlloc_v2 …: the row's number and the attach cookie. 0 is no API. */
 enum cuda_api_id {

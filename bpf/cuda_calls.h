@@ -116,6 +116,11 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
+	if (api->op == CUDA_CTX_DEVICE) {
+		context_ask(ctx, t);
+		return;
+	}
+	t->device_sp = 0;
 	process = t->process;
 	call = &t->call;
 	call_arguments(ctx, &args);
@@ -329,7 +334,10 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->foreign = 0;
 	fresh->kind = api->kind;
 	fresh->references = 1;
-	fresh->context = context_current(t, &fresh->device);
+	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL)
+		fresh->context = context_current(t, &fresh->device); /* its device is told below */
+	else
+		fresh->context = context_needed(t, &fresh->device);
 #ifdef LINUX_5_10
 	fresh->context = instance_of(t->process, fresh->context);
 #endif
@@ -355,7 +363,6 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	struct primary *p;
 	struct handle *handle;
 	__u64 number = 0;
-	__s32 device = -1;
 
 	if (!t)
 		return 0;
@@ -445,18 +452,6 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		break;
 	case CUDA_CTX_POP:
 		context_pop(t);
-		break;
-	case CUDA_CTX_DEVICE:
-		if (!call_read(&device, 4, call->a, may_sleep))
-			break;
-		if (t->contexts - 1 < THREAD_CONTEXTS) {
-			__u32 top = t->contexts - 1;
-
-			if (top < THREAD_CONTEXTS)
-				context_learn(t->process, t->context[top].handle, device);
-		} else {
-			t->device_hint = device;
-		}
 		break;
 	case CUDA_PRIMARY_RETAIN:
 		if (call_read(&number, 8, call->a, may_sleep))

@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_CUDA_CONTEXT_H
 #define GPU_GADGETS_CUDA_CONTEXT_H
 
+#include "call_read.h"
+#include "demand.h"
 #include "thread.h"
 
 /*
@@ -79,6 +81,59 @@ static __always_inline __u64 context_current(struct thread *t, __s32 *device)
 		c->device = context_device(t->process, c->handle);
 	*device = c->device;
 	return c->handle;
+}
+
+/* The current context, whose device a row is about to have. An unknown one is asked for. */
+static __always_inline __u64 context_needed(struct thread *t, __s32 *device)
+{
+	__u64 handle = context_current(t, device);
+
+	if (*device < 0)
+		demand_ask(FACT_DEVICE);
+	return handle;
+}
+
+/* Entry of cuCtxGetDevice. */
+static __always_inline void context_ask(struct pt_regs *ctx, struct thread *t)
+{
+	t->device_sp = PT_REGS_SP(ctx);
+	t->device_at = PT_REGS_PARM1(ctx);
+}
+
+/* Return of cuCtxGetDevice: the current context is on the device that it answers. */
+static __noinline int context_answered(struct thread *t, bool may_sleep)
+{
+	bool is_new = false;
+	__s32 device, known;
+	__u32 top;
+
+	if (!t || !call_read(&device, sizeof(device), t->device_at, may_sleep))
+		return 0;
+	context_current(t, &known);
+	top = t->contexts - 1;
+	if (known == device) {
+		is_new = false;
+	} else if (top < THREAD_CONTEXTS) {
+		context_learn(t->process, t->context[top].handle, device);
+		t->context[top].device = device;
+		is_new = true;
+	} else if (!t->contexts) {
+		t->device_hint = device;
+		is_new = true;
+	}
+	demand_answered(FACT_DEVICE, is_new);
+	return 0;
+}
+
+/* Whether a return is that of cuCtxGetDevice, of which everything is then done. */
+static __always_inline bool context_answer(struct pt_regs *ctx, struct thread *t, bool may_sleep)
+{
+	if (!t->device_sp || PT_REGS_SP(ctx) != RETURNED_SP(t->device_sp))
+		return false;
+	t->device_sp = 0;
+	if (!(__u32)PT_REGS_RC(ctx))
+		context_answered(t, may_sleep);
+	return true;
 }
 
 static __always_inline void context_push(struct thread *t, __u64 handle)

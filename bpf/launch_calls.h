@@ -110,6 +110,11 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
+	if (api->op == CALL_CONTEXT && api->detail == CONTEXT_DEVICE) {
+		context_ask(ctx, t);
+		return;
+	}
+	t->device_sp = 0;
 	call = &t->call;
 	if (api->op == CALL_LIBRARY) {
 		library_enter(ctx, t, id);
@@ -297,8 +302,8 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	if (call->stub_sp <= call->sp)
 		call->stub_sp = 0;
 	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
-		f->function = function_of(t->process, f->function,
-					  call->stub_sp ? call->stub : 0);
+		f->function = function_launched(t->process, f->function,
+						call->stub_sp ? call->stub : 0);
 		call->stub_sp = 0;
 	}
 	if (result)
@@ -311,7 +316,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		break;
 	case CALL_NAME_FROM:
 		if (call_read(&word, 8, a, may_sleep))
-			function_learn(t->process, word, function_of(t->process, b, 0));
+			function_learn(t->process, word, function_of(t->process, b));
 		break;
 	case CALL_NAME_OF:
 		if (call_read(&word, 8, a, may_sleep))

@@ -23,7 +23,7 @@ enum context_op {
 };
 
 /* X(symbol, op, a, b) */
-#define CONTEXT_CALLS(X)                                  \
+#define CONTEXT_PROBED_CALLS(X)                           \
 	X(cuCtxCreate, CONTEXT_CREATE, 0, 2)              \
 	X(cuCtxCreate_v2, CONTEXT_CREATE, 0, 2)           \
 	X(cuCtxCreate_v3, CONTEXT_CREATE, 0, 4)           \
@@ -35,8 +35,12 @@ enum context_op {
 	X(cuCtxPushCurrent, CONTEXT_PUSH, 0, CALL_NONE)   \
 	X(cuCtxPushCurrent_v2, CONTEXT_PUSH, 0, CALL_NONE) \
 	X(cuCtxPopCurrent, CONTEXT_POP, 0, CALL_NONE)     \
-	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)  \
-	X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)
+
+/* What is probed on demand only: FACT_DEVICE of demand.h. */
+#define CONTEXT_DEMAND_CALLS(X) X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+
+#define CONTEXT_CALLS(X) CONTEXT_PROBED_CALLS(X) CONTEXT_DEMAND_CALLS(X)
 
 /* API_cuCtxSetCurrent …: numbers and attach cookies, after those of calls with rows. */
 enum context_api_id {
@@ -55,26 +59,14 @@ static __always_inline __s32 launch_device(struct thread *t)
 {
 	__s32 device;
 
-	context_current(t, &device);
+	context_needed(t, &device);
 	return device >= 0 && device < 128 ? device : -1;
-}
-
-/* What cuCtxGetDevice said: of the current context, where one is known. */
-static __always_inline void context_answered(struct thread *t, __s32 device)
-{
-	__u32 top = t->contexts - 1;
-
-	if (top < THREAD_CONTEXTS)
-		context_learn(t->process, t->context[top].handle, device);
-	else if (!t->contexts)
-		t->device_hint = device;
 }
 
 /* A call of the table above succeeded; `a` and `b` are its arguments. */
 static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u64 b, bool may_sleep)
 {
 	__u64 handle = 0;
-	__s32 device = -1;
 
 	if (!t)
 		return 0;
@@ -98,10 +90,6 @@ static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u6
 		break;
 	case CONTEXT_POP:
 		context_pop(t);
-		break;
-	case CONTEXT_DEVICE:
-		if (call_read(&device, 4, a, may_sleep))
-			context_answered(t, device);
 		break;
 	}
 	return 0;

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_LAUNCH_NAMES_H
 #define GPU_GADGETS_LAUNCH_NAMES_H
 
+#include "demand.h"
 #include "thread.h"
 
 /*
@@ -82,16 +83,32 @@ static __always_inline struct kernel_name *name_room(void)
 #endif
 
 /* The number that rows have for a handle's kernel. */
-static __always_inline __u64 function_of(__u64 process, __u64 handle, __u64 stub)
+static __always_inline __u64 function_of(__u64 process, __u64 handle)
 {
 	struct kernel_key key = { .process = process, .handle = handle };
 	__u64 *known = bpf_map_lookup_elem(&function_by_handle, &key);
 
+	return known ? *known : handle & FUNCTION_BITS;
+}
+
+/*
+ * The same for a launch. `stub`: the function that the runtime was called with for it, 0
+ * where the runtime's launch functions are not probed; they are while kernels have no
+ * name, and the next launch may come past the runtime.
+ */
+static __always_inline __u64 function_launched(__u64 process, __u64 handle, __u64 stub)
+{
+	struct kernel_key key = { .process = process, .handle = handle };
+	__u64 *known = bpf_map_lookup_elem(&function_by_handle, &key);
+
+	if (stub)
+		demand_answered(FACT_KERNEL, !known);
 	if (known)
 		return *known;
-	if (!stub)
+	if (!stub) {
+		demand_ask(FACT_KERNEL);
 		return handle & FUNCTION_BITS;
-	/* The next launch may come past the runtime. */
+	}
 	stub = FUNCTION_STUB | (stub & FUNCTION_BITS);
 	bpf_map_update_elem(&function_by_handle, &key, &stub, BPF_ANY);
 	return stub;

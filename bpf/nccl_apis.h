@@ -112,7 +112,7 @@ enum nccl_op {
 	X(CommCuDevice, NCCL_USER_DEVICE, 0, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)
 
 /* X(symbol, op, a, b, per_thread: stream 0 is the thread's own) */
-#define NCCL_CUDA_APIS(X)                                               \
+#define NCCL_CUDA_PROBED_APIS(X)                                        \
 	X(cuStreamSynchronize, CUDA_STREAM_WAIT, 0, NCCL_NO, 0)                \
 	X(cuStreamSynchronize_ptsz, CUDA_STREAM_WAIT, 0, NCCL_NO, 1)           \
 	X(cuStreamQuery, CUDA_STREAM_QUERY, 0, NCCL_NO, 0)                     \
@@ -134,8 +134,12 @@ enum nccl_op {
 	X(cuCtxPushCurrent, CUDA_CONTEXT_PUSH, 0, NCCL_NO, 0)                  \
 	X(cuCtxPushCurrent_v2, CUDA_CONTEXT_PUSH, 0, NCCL_NO, 0)               \
 	X(cuCtxPopCurrent, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)              \
-	X(cuCtxPopCurrent_v2, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)           \
-	X(cuCtxGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)
+	X(cuCtxPopCurrent_v2, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)
+
+/* What is probed on demand only: FACT_DEVICE of demand.h. */
+#define NCCL_CUDA_DEMAND_APIS(X) X(cuCtxGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)
+
+#define NCCL_CUDA_APIS(X) NCCL_CUDA_PROBED_APIS(X) NCCL_CUDA_DEMAND_APIS(X)
 
 /* API_ncclAllReduce …: the row's number and the attach cookie. 0 is none. */
 enum nccl_api_id {

@@ -331,6 +331,11 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
+	if (api->op == CUDA_CONTEXT_DEVICE) {
+		context_ask(ctx, t);
+		return;
+	}
+	t->device_sp = 0;
 	call = &t->call;
 	if (call->sp && sp < call->sp)
 		return; /* nested */
@@ -513,7 +518,6 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 {
 	struct inflight *call = &t->call;
 	__u64 handle = 0;
-	__s32 device = -1;
 
 	switch (op) {
 	case CUDA_CONTEXT_CREATE:
@@ -532,17 +536,6 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 		break;
 	case CUDA_CONTEXT_POP:
 		context_pop(t);
-		break;
-	case CUDA_CONTEXT_DEVICE:
-		if (!call_read(&device, 4, call->a, may_sleep))
-			break;
-		if (t->contexts) {
-			handle = context_current(t, &(__s32){ 0 });
-			if (handle)
-				context_learn(t->process, handle, device);
-		} else {
-			t->device_hint = device;
-		}
 		break;
 	}
 }

@@ -76,7 +76,7 @@ static __always_inline void create_rank(struct thread *t, __u64 id_at, __s32 ran
 	else
 		drop(DROP_READ_ARGUMENT);
 	created_name(created, config);
-	context_current(t, &created->device);
+	context_needed(t, &created->device);
 }
 
 /* At the entry of ncclCommShrink: who is left out, and how many of them come before

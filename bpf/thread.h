@@ -31,6 +31,9 @@ struct thread {
 	__u32 contexts;
 	__s32 device_hint; /* cuCtxGetDevice's answer where no context is known */
 	__u32 pad;
+	/* The cuCtxGetDevice that the thread is in, at entry, and its argument; sp 0: none.
+	 * Not in `call`: it is probed at times only, so its return may not be seen. */
+	__u64 device_sp, device_at;
 	struct thread_context context[THREAD_CONTEXTS];
 	struct inflight call;
 	struct user_fault fault;
@@ -139,6 +142,7 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->contexts = 0;
 		t->device_hint = -1;
 		t->call.sp = 0;
+		t->device_sp = 0;
 		t->stack_id = 0;
 		__builtin_memset(t->stack.native, 0, sizeof(t->stack.native));
 	}

@@ -32,8 +32,12 @@
 #endif
 
 #define X(symbol, op, kind, flags, a, b, c) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
-const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_APIS(X) };
+#define Y(symbol, op, kind, flags, a, b, c) \
+	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_PROBED_APIS(X)
+								   CUDA_DEMAND_APIS(Y) };
 #undef X
+#undef Y
 
 #ifndef LINUX_5_10
 #define X(symbol, id, op) { "libc10", #symbol, id, ATTACH_ENTRY_SLEEPS },
@@ -97,7 +101,9 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	__u64 stack;
 	__u32 id;
 
-	if (!t || !t->call.sp || sp < RETURNED_SP(t->call.sp))
+	if (!t || context_answer(ctx, t, may_sleep))
+		return 0;
+	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
 	if (sp > RETURNED_SP(t->call.sp)) {
 		call_abandon(t);
@@ -143,7 +149,10 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 }
 
 #define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES(libcuda, symbol)
-CUDA_APIS(X)
+CUDA_PROBED_APIS(X)
+#undef X
+#define X(symbol, op, kind, flags, a, b, c) DEMAND_PROBE(symbol)
+CUDA_DEMAND_APIS(X)
 #undef X
 
 #ifdef LINUX_5_10

@@ -31,13 +31,17 @@
 
 #define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define Y(library, symbol, op, a) \
-	{ #library, #symbol, API_##symbol, op == CALL_STUB ? 0 : ATTACH_EXIT },
+	{ #library, #symbol, API_##symbol, op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT },
 #define Z(symbol, op, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
-const struct attach_point attach_points[] ATTACH_POINTS = { DRIVER_CALLS(X) LIBRARY_CALLS(Y)
-								   CONTEXT_CALLS(Z) };
+#define D(symbol, op, a, b) \
+	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+const struct attach_point attach_points[] ATTACH_POINTS = {
+	DRIVER_CALLS(X) LIBRARY_CALLS(Y) CONTEXT_PROBED_CALLS(Z) CONTEXT_DEMAND_CALLS(D)
+};
 #undef X
 #undef Y
 #undef Z
+#undef D
 
 #include "launch_events.h"
 #include "device_times.h"
@@ -58,7 +62,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	struct row *row;
 	__u32 weight = 1;
 
-	if (!t)
+	if (!t || context_answer(ctx, t, may_sleep))
 		return 0;
 	call = &t->call;
 	if (call->sp && sp >= RETURNED_SP(call->sp)) {
@@ -121,7 +125,10 @@ DRIVER_CALLS(X)
 LIBRARY_CALLS(X)
 #undef X
 #define X(symbol, op, a, b) STOCK_PROBES(libcuda, symbol)
-CONTEXT_CALLS(X)
+CONTEXT_PROBED_CALLS(X)
+#undef X
+#define X(symbol, op, a, b) DEMAND_PROBE(symbol)
+CONTEXT_DEMAND_CALLS(X)
 #undef X
 
 #ifdef LINUX_5_10

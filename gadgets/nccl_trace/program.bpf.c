@@ -36,9 +36,14 @@
 	{ "libtorch_cuda", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                  \
 	{ "libtorch_cuda", "pnccl" #symbol, API_nccl##symbol, ATTACH_EXIT },
 #define Y(symbol, ...) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
-const struct attach_point attach_points[] ATTACH_POINTS = { NCCL_APIS(X) NCCL_CUDA_APIS(Y) };
+#define D(symbol, ...) \
+	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+const struct attach_point attach_points[] ATTACH_POINTS = {
+	NCCL_APIS(X) NCCL_CUDA_PROBED_APIS(Y) NCCL_CUDA_DEMAND_APIS(D)
+};
 #undef X
 #undef Y
+#undef D
 
 static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
@@ -52,7 +57,9 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	__u64 sp = PT_REGS_SP(ctx);
 	__u32 result = PT_REGS_RC(ctx);
 
-	if (!t || !t->call.sp || sp < RETURNED_SP(t->call.sp))
+	if (!t || context_answer(ctx, t, may_sleep))
+		return 0;
+	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
 	if (sp > RETURNED_SP(t->call.sp))
 		drop(DROP_INFLIGHT_STALE); /* longjmp: the next call of that rank tells */
@@ -68,7 +75,10 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 NCCL_APIS(X)
 #undef X
 #define X(symbol, ...) STOCK_PROBES(libcuda, symbol)
-NCCL_CUDA_APIS(X)
+NCCL_CUDA_PROBED_APIS(X)
+#undef X
+#define X(symbol, ...) DEMAND_PROBE(symbol)
+NCCL_CUDA_DEMAND_APIS(X)
 #undef X
 
 #ifdef LINUX_5_10

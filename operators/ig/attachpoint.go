@@ -28,7 +28,13 @@ type AttachPoint struct {
 	// USDT: Symbol is PROVIDER:NAME of a statically defined probe, Cookie the index of
 	// its program.
 	USDT bool
+	// Fact, if not 0, is what the point teaches: it is probed only in processes that
+	// lack it (enum fact of bpf/demand.h).
+	Fact uint32
 }
+
+// OnDemand: the point is probed only in processes that lack what it teaches.
+func (p AttachPoint) OnDemand() bool { return p.Fact != 0 }
 
 const (
 	attachSection    = ".rodata.attach"
@@ -39,6 +45,8 @@ const (
 	attachExitFlag   = 1
 	attachSleepsFlag = 2
 	attachUSDTFlag   = 4
+	attachDemandFlag = 8
+	attachFactShift  = 16
 	// maxPoints is far above the tables of all our gadgets together.
 	maxPoints = 4096
 )
@@ -89,13 +97,19 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 			return nil, fmt.Errorf("row %d: empty or unterminated name", len(out))
 		}
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
-		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag) != 0 {
+		fact := flags >> attachFactShift
+		flags &= 1<<attachFactShift - 1
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
+		}
+		if (fact != 0) != (flags&attachDemandFlag != 0) {
+			return nil, fmt.Errorf("row %d: a point that is probed on demand needs a fact, and only such a point", len(out))
 		}
 		out = append(out, AttachPoint{
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
 			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0,
+			Fact: fact,
 		})
 	}
 	return out, nil

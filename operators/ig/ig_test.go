@@ -109,7 +109,9 @@ func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
 		"half a row":       {table(layout(), good[:100]), "no table of 128-byte rows"},
 		"no symbol":        {table(layout(), row("libcuda", "", 1, 0)), "empty or unterminated"},
 		"long symbol":      {table(layout(), row("libcuda", strings.Repeat("x", 88), 1, 0)), "empty or unterminated"},
-		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 8)), "newer than this program"},
+		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 1<<15)), "newer than this program"},
+		"no fact":          {table(layout(), row("libcuda", "f", 1, 8)), "needs a fact"},
+		"not on demand":    {table(layout(), row("libcuda", "f", 1, 1<<16)), "needs a fact"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := AttachPoints(withTable(c.spec))

@@ -133,6 +133,9 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	for library, path := range libraries {
 		var these []ig.AttachPoint
 		for _, p := range points {
+			if o.Stock && p.OnDemand() {
+				continue
+			}
 			if p.Library == library && (library == "libcuda" || exports(t, path)[p.Symbol]) {
 				these = append(these, p)
 			}

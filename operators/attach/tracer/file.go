@@ -26,9 +26,11 @@ type file struct {
 	status          Status
 	err             string
 
-	links   []link.Link
-	fd      int // the file, while attached; -1: none
-	content contents
+	links []link.Link
+	// onDemand are its probes that are attached in single processes only.
+	onDemand []probe
+	fd       int // the file, while attached; -1: none
+	content  contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
 	users map[uint32]bool
@@ -56,7 +58,7 @@ func newFile() *file {
 	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
 }
 
-func (f *file) attached() bool { return len(f.links) > 0 }
+func (f *file) attached() bool { return len(f.links) > 0 || (len(f.onDemand) > 0 && f.fd >= 0) }
 
 // overwritten reports whether the content changed under the probes. The kernel
 // would go on executing the instructions that it copied from the old content,
@@ -77,6 +79,7 @@ type probe struct {
 	cookie  uint32
 	exit    bool
 	sleeps  bool
+	fact    uint32 // 0: always probed
 	aliases []string
 }
 
@@ -192,7 +195,7 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 		}
 		at[addr] = len(r.probes)
 		r.probes = append(r.probes, probe{
-			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit, sleeps: p.EntrySleeps,
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
 			offset: placement.Offset(m.Machine(), code),
 		})
 	}
@@ -253,7 +256,7 @@ func (f *file) detach() {
 		wait.Go(func() { l.Close() })
 	}
 	wait.Wait()
-	f.links = nil
+	f.links, f.onDemand = nil, nil
 	if f.fd >= 0 {
 		unix.Close(f.fd)
 		f.fd = -1
@@ -269,6 +272,7 @@ func (t *Tracer) detachAll() {
 			if m.file.own {
 				m.file.detach()
 			}
+			t.closeWindows(pid, m)
 		}
 		t.alive.Delete(pid)
 	}

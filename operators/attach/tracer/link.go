@@ -15,7 +15,15 @@ import (
 
 // link attaches the programs, all probes of the file at once if the kernel
 // can. A probe that the kernel refuses is tried at the entry, and alone.
-func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
+func (t *Tracer) link(lib *file, f *os.File, all []probe) {
+	var probes []probe
+	for _, p := range all {
+		if p.fact != 0 {
+			lib.onDemand = append(lib.onDemand, p)
+		} else {
+			probes = append(probes, p)
+		}
+	}
 	// The kernel resolves this path once, to the very file, in whatever mount
 	// namespace it is and also when it was deleted.
 	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
@@ -25,14 +33,14 @@ func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
 	}
 	lib.mode = t.mode
 	if lib.mode == Multi {
-		if lib.links, err = t.linkMulti(ex, probes); err != nil && t.cfg.Programs.Enter != nil {
+		if lib.links, err = t.linkMulti(ex, probes, everyProcess); err != nil && t.cfg.Programs.Enter != nil {
 			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
 			lib.mode, err = Perf, nil
 		}
 	}
 	if lib.mode == Perf {
 		var refused []string
-		lib.links, refused, err = t.linkPerf(ex, probes)
+		lib.links, refused, err = t.linkPerf(ex, probes, everyProcess)
 		lib.symbols -= len(refused)
 		if len(refused) > 0 && err == nil {
 			lib.note += fmt.Sprintf("refused: %v; ", refused)
@@ -42,22 +50,28 @@ func (t *Tracer) link(lib *file, f *os.File, probes []probe) {
 		for _, l := range lib.links {
 			l.Close()
 		}
-		lib.links, lib.symbols = nil, 0
+		lib.links, lib.onDemand, lib.symbols = nil, nil, 0
 		lib.status, lib.err = StatusFailed, err.Error()
 		return
 	}
 	lib.status = StatusAttached
-	lib.note += placementNote(probes)
+	lib.note += placementNote(all)
+	if len(lib.onDemand) > 0 {
+		lib.note += fmt.Sprintf(", on demand: %d", len(lib.onDemand))
+	}
 	if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 		lib.fd = fd
 	}
 }
 
+// everyProcess stands for the process id of links that are for all.
+const everyProcess = 0
+
 // linkMulti makes a link for each program: the returns first, so that no call is seen whose
 // return is not: a program ignores a return that it knows no call of, but takes
 // a call without a return for one that was left by a longjmp. For the same
 // reason links are closed in the order of the slice, entries first.
-func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, error) {
+func (t *Tracer) linkMulti(ex *link.Executable, probes []probe, pid int) ([]link.Link, error) {
 	var links []link.Link
 	for _, part := range []struct {
 		name    string
@@ -69,7 +83,7 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 		{"entries", ex.UprobeMulti, t.cfg.Programs.EnterMulti, func(p probe) bool { return !p.sleeps }},
 		{"entries", ex.UprobeMulti, t.cfg.Programs.SleepingEnterMulti, func(p probe) bool { return p.sleeps }},
 	} {
-		o := &link.UprobeMultiOptions{}
+		o := &link.UprobeMultiOptions{PID: uint32(pid)}
 		for _, p := range probes {
 			if part.has(p) {
 				o.Addresses = append(o.Addresses, p.entry+p.offset)
@@ -93,9 +107,9 @@ func (t *Tracer) linkMulti(ex *link.Executable, probes []probe) ([]link.Link, er
 
 // linkPerf attaches probe by probe; refused are those that the kernel does not
 // take. It fails when none is taken.
-func (t *Tracer) linkPerf(ex *link.Executable, probes []probe) (links []link.Link, refused []string, err error) {
+func (t *Tracer) linkPerf(ex *link.Executable, probes []probe, pid int) (links []link.Link, refused []string, err error) {
 	one := func(p probe, offset uint64) ([]link.Link, error) {
-		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie)}
+		o := &link.UprobeOptions{Address: p.entry, Offset: offset, Cookie: uint64(p.cookie), PID: pid}
 		program := t.cfg.Programs.Enter
 		if p.sleeps {
 			program = t.cfg.Programs.SleepingEnter

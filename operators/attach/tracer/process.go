@@ -62,6 +62,8 @@ type process struct {
 type mapped struct {
 	file *file
 	row  Attachment
+	// windows are the times in which its probes on demand are attached, by fact.
+	windows map[uint32]*window
 }
 
 // rootKey is the root directory of a process: containers differ in it.
@@ -192,6 +194,7 @@ func (t *Tracer) release(p *process, key fileKey) {
 	if m.file.own {
 		t.done.Go(m.file.detach)
 	}
+	t.closeWindows(p.pid, m)
 	if m.row.Status == StatusAttached {
 		m.row.Status, m.row.Error = StatusGone, ""
 		t.report(m.row)
@@ -286,7 +289,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
 		if _, known := p.files[key]; !known {
 			row.Status, row.Error = StatusUnreadable, err.Error()
-			p.files[key] = mapped{newFile(), row}
+			p.files[key] = mapped{file: newFile(), row: row}
 			t.report(row)
 		}
 		return key, true
@@ -311,6 +314,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	lib.users[p.pid] = true
 	lib.roots[p.root] = true
 	p.files[key] = filled(lib, row)
+	t.openWindows(p, p.files[key])
 	t.report(p.files[key].row)
 	return key, true
 }
@@ -319,7 +323,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 func filled(lib *file, row Attachment) mapped {
 	row.BuildID, row.Symbols, row.Wanted = lib.buildID, lib.symbols, lib.wanted
 	row.Mode, row.Note, row.Status, row.Error = lib.mode, lib.note, lib.status, lib.err
-	return mapped{lib, row}
+	return mapped{lib, row, map[uint32]*window{}}
 }
 
 // scan is the safety net: it finds processes that no event told of, and those

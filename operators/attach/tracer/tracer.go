@@ -34,6 +34,9 @@ type Point struct {
 	Exit    bool
 	// EntrySleeps: the entry is for Programs.SleepingEnter.
 	EntrySleeps bool
+	// Fact, if not 0, is what the point teaches: it is probed in one process at a time,
+	// while that lacks the fact. See Demands.
+	Fact uint32
 }
 
 // Programs are the generic programs; the tracer does not close them. The perf
@@ -108,6 +111,8 @@ type Config struct {
 	// Prepare is called with a process before its first library is attached to,
 	// and with the child of such a process. May be nil.
 	Prepare func(pid uint32)
+	// Demands has what processes lack of the facts of Points. Needed where one has a fact.
+	Demands Demands
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
 	// Visible tells whether a user wants to know of a process; of others
@@ -166,6 +171,9 @@ type Tracer struct {
 func New(cfg Config) (*Tracer, error) {
 	if len(cfg.Points) == 0 {
 		return nil, errors.New("no functions to attach to")
+	}
+	if cfg.Demands == nil && slices.ContainsFunc(cfg.Points, func(p Point) bool { return p.Fact != 0 }) {
+		return nil, errors.New("functions that are probed on demand need the demands of processes")
 	}
 	if cfg.ProcFS == "" {
 		cfg.ProcFS = "/proc"
@@ -309,6 +317,7 @@ func (t *Tracer) Stop() {
 		t.events = nil
 	}
 	t.detachAll()
+	t.done.Wait()
 }
 
 // Stats returns the present counts.
@@ -392,6 +401,11 @@ func (t *Tracer) loop(ctx context.Context) {
 	var snapshots time.Time // when they were last taken
 	warn := time.NewTimer(t.cfg.WarnAfter)
 	defer warn.Stop()
+	asked := time.NewTicker(demandInterval)
+	defer asked.Stop()
+	if t.cfg.Demands == nil {
+		asked.Stop()
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -416,6 +430,10 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.snapshotDirty()
 			t.mu.Unlock()
 			snapshots = time.Now()
+		case now := <-asked.C:
+			t.mu.Lock()
+			t.meetDemands(now)
+			t.mu.Unlock()
 		case <-tick.C:
 			t.mu.Lock()
 			t.scan()
