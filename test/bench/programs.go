@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,6 +61,22 @@ func programsNamed(pid int, enter, exit string) (*programs, error) {
 		p.close()
 		return nil, fmt.Errorf("find eBPF programs of process %d: none are named %s and %s", pid, enter, exit)
 	}
+	return p, nil
+}
+
+// probesOf finds all programs of probes and of samples of a process, as `enter`.
+func probesOf(pid int) (*programs, error) {
+	p, err := programsNamed(pid, "", "")
+	if err != nil {
+		return nil, err
+	}
+	p.enter = slices.DeleteFunc(p.enter, func(program *ebpf.Program) bool {
+		if t := program.Type(); t == ebpf.Kprobe || t == ebpf.PerfEvent {
+			return false
+		}
+		program.Close()
+		return true
+	})
 	return p, nil
 }
 
