@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "later.h"
 #include "launch.h"
 
 /* Which default stream a function means by 0, from the table; 0: it has no stream. */
@@ -258,7 +259,42 @@ ONLY(cuLaunchCooperativeKernelMultiDevice, (const CUDA_LAUNCH_PARAMS *p, unsigne
      n ? launch(&w) : CUDA_ERROR_INVALID_VALUE, .function = p->function, .stream = p->stream,
      .grid = {p->gx, p->gy, p->gz}, .block = {p->bx, p->by, p->bz}, .shared_bytes = p->shared)
 
-PTSZ(cuLaunchHostFunc, (CUstream s, void *f), f ? submit(&w) : CUDA_ERROR_INVALID_VALUE,
+/* Tests give numbers for functions: below this address nothing can be mapped. */
+#define FIRST_ADDRESS 65536
+
+struct host_function {
+	void (*function)(void *);
+	void *arg;
+};
+
+static bool call_host(void *arg)
+{
+	struct host_function *h = arg;
+	h->function(h->arg);
+	free(h);
+	return true;
+}
+
+static CUresult launch_host(struct work *w, void (*function)(void *), void *arg)
+{
+	CUresult r = function ? submit(w) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS || w->captured || (uint64_t)function < FIRST_ADDRESS)
+		return r;
+	struct host_function *h = malloc(sizeof(*h));
+	if (!h)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*h = (struct host_function){function, arg};
+	/* Behind what is on the stream; at once if there is nothing. */
+	pthread_mutex_unlock(&sim.lock);
+	if (later_stream(w->stream, false))
+		call_host(h);
+	else
+		later_add(w->stream, call_host, h);
+	pthread_mutex_lock(&sim.lock);
+	return r;
+}
+
+PTSZ(cuLaunchHostFunc, (CUstream s, void (*f)(void *), void *arg), launch_host(&w, f, arg),
      .stream = s, .function = (uint64_t)f)
 
 /* ------------------------------------------------------------------ copies and sets */
