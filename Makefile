@@ -201,6 +201,7 @@ simcuda:
 	@if [ -f examples/simcuda/Makefile ]; then $(MAKE) --no-print-directory -s -C examples/simcuda; fi
 	@$(MAKE) --no-print-directory -s -C examples/simnccl
 	@$(MAKE) --no-print-directory -s -C examples/simtorch
+	@$(MAKE) --no-print-directory -s -C examples/simcudart
 	@$(MAKE) --no-print-directory -s -C examples/simcupti
 
 build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum

@@ -21,6 +21,7 @@ static struct context *usable(CUcontext handle)
 
 static CUresult push(CUcontext handle)
 {
+	thread.known = 0;
 	if (!usable(handle))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (thread.depth == MAX_CONTEXT_STACK)
@@ -96,6 +97,7 @@ static CUresult destroy(struct call *c, CUcontext handle)
 	 * other threads, its number stays and is refused when used. */
 	if (thread.depth && thread.stack[thread.depth - 1] == handle)
 		thread.depth--;
+	context_changed();
 	forget(SPACE_CONTEXT, handle);
 	handle_free(handle);
 	free(ctx);
@@ -112,18 +114,22 @@ CUresult impl_cuCtxDestroy_v2(CUcontext ctx)
 	return RUN(cuCtxDestroy_v2, destroy(&c, ctx));
 }
 
+/* A primary context may be made current before anybody has retained it, and is of use
+ * from then on. */
 static CUresult set_current(struct call *c, CUcontext handle)
 {
+	struct context *ctx = find(SPACE_CONTEXT, handle);
 	c->ptr = handle;
+	thread.known = 0;
 	if (!handle) {
 		if (thread.depth)
 			thread.depth--;
 		return CUDA_SUCCESS;
 	}
-	if (!thread.depth)
-		return push(handle);
-	if (!usable(handle))
+	if (!ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!thread.depth)
+		thread.depth++;
 	thread.stack[thread.depth - 1] = handle;
 	return CUDA_SUCCESS;
 }
@@ -147,6 +153,7 @@ static CUresult pop(struct call *c, CUcontext *out)
 {
 	if (!thread.depth)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	thread.known = 0;
 	c->ptr = thread.stack[--thread.depth];
 	if (out)
 		*out = c->ptr;
@@ -171,12 +178,19 @@ static CUresult get_device(CUdevice *out)
 		return why;
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = ctx->device;
+	*out = thread.device = ctx->device;
+	thread.known = sim.contexts;
 	return CUDA_SUCCESS;
 }
 
+/* The runtime asks this thousands of times a second: a few nanoseconds, without the
+ * lock, as in the real driver. */
 CUresult impl_cuCtxGetDevice(CUdevice *out)
 {
+	if (out && !sim.every_call && thread.known == __atomic_load_n(&sim.contexts, __ATOMIC_ACQUIRE)) {
+		*out = thread.device;
+		return CUDA_SUCCESS;
+	}
 	return RUN(cuCtxGetDevice, get_device(out));
 }
 
@@ -205,8 +219,10 @@ static CUresult primary_release(struct call *c, CUdevice dev)
 	c->device = dev;
 	if (!sim.primary[dev].retained)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (--sim.primary[dev].retained == 0)
+	if (--sim.primary[dev].retained == 0) {
 		end_objects(c, &sim.primary[dev]);
+		context_changed();
+	}
 	return CUDA_SUCCESS;
 }
 

@@ -12,16 +12,6 @@
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr dptr);
 
-static struct stream *stream_of(CUstream s)
-{
-	return find(SPACE_STREAM, s);
-}
-
-bool is_stream(CUstream s)
-{
-	return s <= 2 || stream_of(s);
-}
-
 /* ------------------------------------------------------- device memory */
 
 static CUresult alloc(struct call *c, enum alloc_kind kind, uint64_t size, CUdeviceptr *out)
@@ -89,11 +79,13 @@ CUresult impl_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pitch, size_t width,
 	return r;
 }
 
-/* Device, managed and stream-ordered memory: each free accepts all of them. */
-static CUresult free_memory(struct call *c, uint64_t p)
+/* Device, managed and stream-ordered memory: each free accepts all of them, and 0. */
+CUresult free_memory(struct call *c, uint64_t p)
 {
 	struct object *o = find(SPACE_MEMORY, p);
 	c->ptr = p;
+	if (!p)
+		return CUDA_SUCCESS;
 	if (!o)
 		return CUDA_ERROR_INVALID_VALUE;
 	free_object(c, o, JOURNAL_FREE);
@@ -112,22 +104,19 @@ CUresult impl_cuMemFree_v2(CUdeviceptr dptr)
 
 /* ------------------------------------------------- managed memory, nesting */
 
-/* With SIMCUDA_NEST an entry calls another exported one, as drivers may: what
- * the inner one does belongs to the outer one, once. */
-static void nest_begin(unsigned api, enum alloc_kind kind)
+void nest_begin(unsigned api, enum alloc_kind kind)
 {
 	thread.outer_api = api;
 	thread.outer_kind = (uint8_t)kind;
 }
 
-static CUresult nest_end(CUresult r)
+CUresult nest_end(CUresult r)
 {
 	thread.outer_api = 0;
 	return r;
 }
 
-/* An injected failure hits the outer call, before anything is called. */
-static bool injected_now(unsigned api, CUresult *r)
+bool injected_now(unsigned api, CUresult *r)
 {
 	struct call c;
 	if (!sim.fail_every)
@@ -152,106 +141,6 @@ CUresult impl_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytes, unsigned flags)
 		return nest_end(cuMemAlloc_v2(dptr, bytes));
 	}
 	return RUN(cuMemAllocManaged, ok ? alloc(&c, KIND_MANAGED, bytes, dptr) : CUDA_ERROR_INVALID_VALUE);
-}
-
-/* ------------------------------------------------------ stream-ordered memory */
-
-static CUresult alloc_from(struct call *c, CUdeviceptr *out, uint64_t size, CUmemoryPool handle,
-			   CUstream s)
-{
-	uint64_t p;
-	CUresult why = CUDA_SUCCESS;
-	struct context *ctx = stream_of(s) ? stream_of(s)->context : current(&why);
-	if (!ctx)
-		return why;
-	struct pool *pool = find(SPACE_POOL, handle ? handle : sim.current_pool[ctx->device]);
-	if (!out || !pool || !is_stream(s))
-		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = alloc_memory(c, KIND_POOL, size, pool->device, false, &p);
-	if (r == CUDA_SUCCESS)
-		*out = p;
-	return r;
-}
-
-CUresult impl_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytes, CUstream s)
-{
-	return RUN(cuMemAllocAsync, alloc_from(&c, dptr, bytes, 0, s));
-}
-
-CUresult impl_cuMemAllocAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUstream s)
-{
-	return RUN(cuMemAllocAsync_ptsz, alloc_from(&c, dptr, bytes, 0, s));
-}
-
-CUresult impl_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool, CUstream s)
-{
-	return RUN(cuMemAllocFromPoolAsync,
-		   pool ? alloc_from(&c, dptr, bytes, pool, s) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult impl_cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *dptr, size_t bytes, CUmemoryPool pool,
-					   CUstream s)
-{
-	return RUN(cuMemAllocFromPoolAsync_ptsz,
-		   pool ? alloc_from(&c, dptr, bytes, pool, s) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult impl_cuMemFreeAsync(CUdeviceptr dptr, CUstream s)
-{
-	if (sim.nest) {
-		CUresult r;
-		if (injected_now(API_cuMemFreeAsync, &r))
-			return r;
-		nest_begin(API_cuMemFreeAsync, KIND_POOL);
-		return nest_end(cuMemFree_v2(dptr));
-	}
-	return RUN(cuMemFreeAsync, is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult impl_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream s)
-{
-	return RUN(cuMemFreeAsync_ptsz,
-		   is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);
-}
-
-static CUresult pool_create(CUmemoryPool *out, const CUmemPoolProps *props)
-{
-	if (!out || !props || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (props->location.id < 0 || props->location.id >= sim.devices)
-		return CUDA_ERROR_INVALID_DEVICE;
-	struct pool *p = calloc(1, sizeof(*p));
-	if (!p)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*p = (struct pool){.handle = handle_new(), .device = props->location.id};
-	insert(SPACE_POOL, p->handle, p);
-	*out = p->handle;
-	return CUDA_SUCCESS;
-}
-
-CUresult impl_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
-{
-	return RUN(cuMemPoolCreate, pool_create(out, props));
-}
-
-static CUresult pool_of(CUmemoryPool *out, CUdevice dev, bool is_default)
-{
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (dev < 0 || dev >= sim.devices)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*out = is_default ? sim.default_pool[dev].handle : sim.current_pool[dev];
-	return CUDA_SUCCESS;
-}
-
-CUresult impl_cuDeviceGetDefaultMemPool(CUmemoryPool *out, CUdevice dev)
-{
-	return RUN(cuDeviceGetDefaultMemPool, pool_of(out, dev, true));
-}
-
-CUresult impl_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
-{
-	return RUN(cuDeviceGetMemPool, pool_of(out, dev, false));
 }
 
 /* ------------------------------------------------------- pinned host memory */
@@ -292,6 +181,8 @@ static CUresult host_free(struct call *c, enum space space, uint64_t p, CUresult
 {
 	struct object *o = find(space, p);
 	c->ptr = p;
+	if (!p && space == SPACE_HOST)
+		return CUDA_SUCCESS;
 	if (!o)
 		return unknown;
 	free_object(c, o, JOURNAL_FREE);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "counts.h"
 #include "exports.h"
 #include "later.h"
 #include "state.h"
@@ -45,7 +46,9 @@ __attribute__((used, visibility("hidden"))) unsigned simcuda_state = 0;
 		".cfi_endproc\n"                                \
 		".size " #symbol ", . - " #symbol "\n"          \
 		".popsection\n"                                 \
-		".pushsection .data.rel.ro, \"aw\"\n"           \
+		".pushsection .data, \"aw\"\n"                  \
+		".globl simcuda_entry_" #symbol "\n"            \
+		".hidden simcuda_entry_" #symbol "\n"           \
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
 CUDA_APIS(X)
@@ -73,7 +76,9 @@ OTHER_APIS(X)
 		".cfi_endproc\n"                                \
 		".size " #symbol ", . - " #symbol "\n"          \
 		".popsection\n"                                 \
-		".pushsection .data.rel.ro, \"aw\"\n"           \
+		".pushsection .data, \"aw\"\n"                  \
+		".globl simcuda_entry_" #symbol "\n"            \
+		".hidden simcuda_entry_" #symbol "\n"           \
 		".p2align 3\n"                                  \
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
@@ -226,6 +231,7 @@ static void after_fork_in_child(void)
 	state_reset();
 	vmm_reset();
 	journal_forked();
+	counts_forked();
 	later_reset();
 }
 
@@ -237,7 +243,9 @@ __attribute__((constructor)) static void load(void)
 	sim.init_ms = (unsigned)number("SIMCUDA_INIT_MS", 50);
 	sim.fail_every = number("SIMCUDA_FAIL_EVERY", 0);
 	sim.nest = number("SIMCUDA_NEST", 0) != 0;
+	counts_setup(getenv("SIMCUDA_COUNTS"));
 	journal_setup(getenv("SIMCUDA_JOURNAL"), (uint32_t)sim.devices, sim.capacity);
+	sim.every_call = journal_on() || sim.fail_every;
 	state_reset();
 	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }

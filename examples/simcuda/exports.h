@@ -50,6 +50,45 @@
 	X(cuGraphCreate)                \
 	X(cuGraphDestroy)               \
 	X(cuGraphExecDestroy)           \
-	X(cuThreadExchangeStreamCaptureMode)
+	X(cuThreadExchangeStreamCaptureMode) \
+	X(cuDeviceCanAccessPeer) \
+	X(cuCtxEnablePeerAccess) \
+	X(cuCtxGetStreamPriorityRange) \
+	X(cuMemHostGetFlags) \
+	X(cuMemPoolGetAttribute) \
+	X(cuMemPoolSetAccess) \
+	X(cuPointerGetAttributes) \
+	X(cuIpcGetMemHandle) \
+	X(cuIpcOpenMemHandle_v2) \
+	X(cuIpcCloseMemHandle) \
+	X(cuIpcGetEventHandle) \
+	X(cuIpcOpenEventHandle) \
+	X(cuStreamGetPriority) \
+	X(cuStreamGetFlags) \
+	X(cuStreamGetCtx) \
+	X(cuStreamIsCapturing) \
+	X(cuStreamIsCapturing_ptsz) \
+	X(cuStreamGetCaptureInfo_v2) \
+	X(cuStreamGetCaptureInfo_v2_ptsz) \
+	X(cuStreamWriteValue32) \
+	X(cuStreamWriteValue32_v2) \
+	X(cuEventElapsedTime) \
+	X(cuGraphGetNodes) \
+	X(cuGraphDebugDotPrint) \
+	X(cuLibraryGetModule) \
+	X(cuFuncGetAttribute) \
+	X(cuFuncSetAttribute) \
+	X(cuFuncSetCacheConfig) \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+	X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
+	X(cuLinkCreate_v2) \
+	X(cuLinkAddData_v2) \
+	X(cuLinkDestroy) \
+	X(cuTensorMapEncodeTiled) \
+	X(cuMulticastCreate) \
+	X(cuMulticastAddDevice) \
+	X(cuMulticastBindMem) \
+	X(cuProfilerStart) \
+	X(cuProfilerStop)
 
 #endif

@@ -4,6 +4,7 @@
  * The entries of DRIVER_CALLS about streams, events and graphs, and those that make
  * and end events and graphs. A graph is a number of nodes.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "later.h"
@@ -11,12 +12,15 @@
 
 struct graph {
 	uint64_t handle, nodes;
+	uint64_t capture; /* number of the capture that made it; 0: none */
 	bool capturing;
 	unsigned users; /* its handle, streams and events: freed with the last */
 };
 
 struct event {
 	uint64_t handle, stream;
+	uint64_t recorded_ns; /* CLOCK_MONOTONIC; 0: never */
+	unsigned flags;
 	struct graph *capture;
 };
 
@@ -65,6 +69,7 @@ CUresult impl_cuEventCreate(CUevent *out, unsigned flags)
 	}
 	pthread_mutex_lock(&sim.lock);
 	*out = e->handle = handle_new();
+	e->flags = flags;
 	insert(SPACE_EVENT, e->handle, e);
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_SUCCESS;
@@ -108,6 +113,7 @@ static CUresult event_record(struct work *w, CUevent handle)
 	if (!e || !is_stream(w->stream))
 		return CUDA_ERROR_INVALID_HANDLE;
 	e->stream = w->stream;
+	e->recorded_ns = w->start_ns;
 	capture_set(&e->capture, captured(w->stream));
 	LATER((later_record(handle, w->stream), true));
 	return CUDA_SUCCESS;
@@ -148,6 +154,27 @@ static CUresult context_done(void)
 	if (!current(&why))
 		return why;
 	return done(LATER(later_all(true)));
+}
+
+/* Between the calls that recorded them: nothing runs, so it is the time of the host. */
+static CUresult elapsed(float *out, CUevent from, CUevent to)
+{
+	enum { DISABLE_TIMING = 2 };
+	struct event *a = find(SPACE_EVENT, from), *b = find(SPACE_EVENT, to);
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!a || !b || !a->recorded_ns || !b->recorded_ns || (a->flags | b->flags) & DISABLE_TIMING)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*out = (float)(int64_t)(b->recorded_ns - a->recorded_ns) / 1e6f;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_cuEventElapsedTime(float *out, CUevent from, CUevent to)
+{
+	pthread_mutex_lock(&sim.lock);
+	CUresult r = elapsed(out, from, to);
+	pthread_mutex_unlock(&sim.lock);
+	return r;
 }
 
 PTSZ(cuStreamSynchronize, (CUstream s), stream_done(s, true), .stream = s)
@@ -208,8 +235,94 @@ CUresult impl_cuGraphExecDestroy(uint64_t exec)
 
 CUresult impl_cuThreadExchangeStreamCaptureMode(int *mode)
 {
-	return mode ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (!mode)
+		return CUDA_ERROR_INVALID_VALUE;
+	int before = thread.capture_mode;
+	thread.capture_mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
 }
+
+CUresult impl_cuGraphGetNodes(uint64_t graph, uint64_t *nodes, size_t *count)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&sim.lock);
+	struct graph *g = find(SPACE_GRAPH, graph);
+	if (g && count) {
+		for (size_t i = 0; nodes && i < *count; i++)
+			nodes[i] = i < g->nodes ? g->handle + i + 1 : 0;
+		if (!nodes || *count > g->nodes)
+			*count = g->nodes;
+		r = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return r;
+}
+
+/* Only how many nodes there are: a graph is no more than that. */
+CUresult impl_cuGraphDebugDotPrint(uint64_t graph, const char *path, unsigned flags)
+{
+	size_t count;
+	CUresult r = impl_cuGraphGetNodes(graph, NULL, &count);
+	FILE *f = r == CUDA_SUCCESS && path ? fopen(path, "w") : NULL;
+	(void)flags;
+	if (r != CUDA_SUCCESS || !f)
+		return CUDA_ERROR_INVALID_VALUE;
+	fprintf(f, "digraph dot {\n");
+	for (size_t i = 0; i < count; i++)
+		fprintf(f, "\tnode%zu;\n", i);
+	fprintf(f, "}\n");
+	return fclose(f) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
+/* CUstreamCaptureStatus: none 0, active 1. What the work depends on is not known. */
+static CUresult capture_info(uint64_t stream, int *status, uint64_t *id, uint64_t *graph,
+			     const uint64_t **after, size_t *count)
+{
+	CUresult r = CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&sim.lock);
+	if (!status) {
+		r = CUDA_ERROR_INVALID_VALUE;
+	} else if (is_stream(stream)) {
+		struct graph *g = captured(stream);
+		*status = g != NULL;
+		if (g && id)
+			*id = g->capture;
+		if (g && graph)
+			*graph = g->handle;
+		if (after)
+			*after = NULL;
+		if (count)
+			*count = 0;
+		r = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return r;
+}
+
+CUresult impl_cuStreamIsCapturing(uint64_t stream, int *status)
+{
+	return capture_info(stream, status, NULL, NULL, NULL, NULL);
+}
+
+CUresult impl_cuStreamIsCapturing_ptsz(uint64_t stream, int *status)
+{
+	return impl_cuStreamIsCapturing(stream, status);
+}
+
+CUresult impl_cuStreamGetCaptureInfo_v2(uint64_t stream, int *status, uint64_t *id, uint64_t *graph,
+					const uint64_t **after, size_t *count)
+{
+	return capture_info(stream, status, id, graph, after, count);
+}
+
+CUresult impl_cuStreamGetCaptureInfo_v2_ptsz(uint64_t stream, int *status, uint64_t *id,
+					     uint64_t *graph, const uint64_t **after, size_t *count)
+{
+	return capture_info(stream, status, id, graph, after, count);
+}
+
+static uint64_t captures;
 
 static CUresult capture_begin(uint64_t stream)
 {
@@ -218,6 +331,7 @@ static CUresult capture_begin(uint64_t stream)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct graph *g = graph_new(SPACE_GRAPH, 0);
 	g->capturing = true;
+	g->capture = ++captures;
 	capture_set(&s->capture, g);
 	return CUDA_SUCCESS;
 }

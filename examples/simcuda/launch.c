@@ -2,13 +2,14 @@
 
 /*
  * The entries of DRIVER_CALLS that load and name kernels, launch them, copy, set and
- * wait. Nothing is computed and nothing is copied; everything has always happened when
- * somebody waits for it. What a call was asked for is in its record.
+ * wait. Nothing is computed; linear copies and sets happen at once. What a call was asked
+ * for is in its record.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "later.h"
 #include "launch.h"
 
 /* Which default stream a function means by 0, from the table; 0: it has no stream. */
@@ -46,6 +47,7 @@ CUresult work_begin(struct call *c, struct work *w, unsigned api)
 struct module {
 	uint64_t handle;
 	struct function *functions;
+	struct module *of_device[MAX_DEVICES]; /* a library's, where it was asked for */
 };
 
 struct function {
@@ -81,6 +83,9 @@ static CUresult module_unload(uint64_t handle)
 	struct module *m = find(SPACE_MODULE, handle);
 	if (!m)
 		return CUDA_ERROR_INVALID_HANDLE;
+	for (int d = 0; d < MAX_DEVICES; d++)
+		if (m->of_device[d])
+			module_unload(m->of_device[d]->handle);
 	while (m->functions) {
 		struct function *f = m->functions;
 		m->functions = f->next;
@@ -93,6 +98,30 @@ static CUresult module_unload(uint64_t handle)
 	handle_free(handle);
 	free(m);
 	return CUDA_SUCCESS;
+}
+
+/* A library's module in the current context. */
+static CUresult module_of(uint64_t *out, uint64_t library)
+{
+	CUresult why = CUDA_ERROR_INVALID_VALUE;
+	struct context *ctx = current(&why);
+	struct module *m = find(SPACE_MODULE, library);
+	if (!out || !m || !ctx)
+		return !out ? CUDA_ERROR_INVALID_VALUE : m ? why : CUDA_ERROR_INVALID_HANDLE;
+	uint64_t handle;
+	if (!m->of_device[ctx->device] && (why = module_load(&handle)) == CUDA_SUCCESS)
+		m->of_device[ctx->device] = find(SPACE_MODULE, handle);
+	if (m->of_device[ctx->device])
+		*out = m->of_device[ctx->device]->handle;
+	return m->of_device[ctx->device] ? CUDA_SUCCESS : why;
+}
+
+CUresult impl_cuLibraryGetModule(uint64_t *out, uint64_t library)
+{
+	pthread_mutex_lock(&sim.lock);
+	CUresult r = module_of(out, library);
+	pthread_mutex_unlock(&sim.lock);
+	return r;
 }
 
 /* A module has every kernel that is asked for. Always the same handle for a name. */
@@ -155,6 +184,16 @@ static CUresult name_of(struct work *w, const char **out, uint64_t handle)
 	return CUDA_SUCCESS;
 }
 
+static CUresult link_complete(uint64_t state, void **cubin, size_t *size)
+{
+	static char program[] = "\177ELF";
+	if (!state || !cubin || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	*cubin = program;
+	*size = sizeof(program);
+	return CUDA_SUCCESS;
+}
+
 ONLY(cuModuleLoad, (uint64_t *out, const char *path), module_load(path ? out : NULL))
 ONLY(cuModuleLoadData, (uint64_t *out, const void *image), module_load(image ? out : NULL))
 ONLY(cuModuleLoadDataEx, (uint64_t *out, const void *image), module_load(image ? out : NULL))
@@ -162,7 +201,7 @@ ONLY(cuModuleLoadFatBinary, (uint64_t *out, const void *image), module_load(imag
 ONLY(cuLibraryLoadData, (uint64_t *out, const void *image), module_load(image ? out : NULL))
 ONLY(cuLibraryLoadFromFile, (uint64_t *out, const char *path), module_load(path ? out : NULL))
 ONLY(cuLinkComplete, (uint64_t state, void **cubin, size_t *size),
-     (state && cubin && size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE)
+     link_complete(state, cubin, size))
 ONLY(cuModuleUnload, (uint64_t module), module_unload(module))
 ONLY(cuLibraryUnload, (uint64_t library), module_unload(library))
 ONLY(cuModuleGetFunction, (uint64_t *out, uint64_t module, const char *name),
@@ -220,14 +259,71 @@ ONLY(cuLaunchCooperativeKernelMultiDevice, (const CUDA_LAUNCH_PARAMS *p, unsigne
      n ? launch(&w) : CUDA_ERROR_INVALID_VALUE, .function = p->function, .stream = p->stream,
      .grid = {p->gx, p->gy, p->gz}, .block = {p->bx, p->by, p->bz}, .shared_bytes = p->shared)
 
-PTSZ(cuLaunchHostFunc, (CUstream s, void *f), f ? submit(&w) : CUDA_ERROR_INVALID_VALUE,
+/* Tests give numbers for functions: below this address nothing can be mapped. */
+#define FIRST_ADDRESS 65536
+
+struct host_function {
+	void (*function)(void *);
+	void *arg;
+};
+
+static bool call_host(void *arg)
+{
+	struct host_function *h = arg;
+	h->function(h->arg);
+	free(h);
+	return true;
+}
+
+static CUresult launch_host(struct work *w, void (*function)(void *), void *arg)
+{
+	CUresult r = function ? submit(w) : CUDA_ERROR_INVALID_VALUE;
+	if (r != CUDA_SUCCESS || w->captured || (uint64_t)function < FIRST_ADDRESS)
+		return r;
+	struct host_function *h = malloc(sizeof(*h));
+	if (!h)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*h = (struct host_function){function, arg};
+	/* Behind what is on the stream; at once if there is nothing. */
+	pthread_mutex_unlock(&sim.lock);
+	if (later_stream(w->stream, false))
+		call_host(h);
+	else
+		later_add(w->stream, call_host, h);
+	pthread_mutex_lock(&sim.lock);
+	return r;
+}
+
+PTSZ(cuLaunchHostFunc, (CUstream s, void (*f)(void *), void *arg), launch_host(&w, f, arg),
      .stream = s, .function = (uint64_t)f)
 
 /* ------------------------------------------------------------------ copies and sets */
 
+/* What is captured has no effect, also later: a graph is a number of nodes. */
+static CUresult copy(struct work *w, uint64_t to, uint64_t from)
+{
+	CUresult r = submit(w);
+	if (r == CUDA_SUCCESS && !w->captured)
+		contents_copy(to, from, w->bytes);
+	return r;
+}
+
+static CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n)
+{
+	CUresult r = submit(w);
+	if (r == CUDA_SUCCESS && !w->captured)
+		contents_set(p, value, element_bytes, n);
+	return r;
+}
+
 #define COPY_PTDS(symbol, parameters, dir) \
-	PTDS(symbol, parameters, submit(&w), .bytes = n, .direction = dir)
+	PTDS(symbol, parameters, copy(&w, to, from), .bytes = n, .direction = dir)
 #define COPY_PTSZ(symbol, parameters, dir) \
+	PTSZ(symbol, parameters, copy(&w, to, from), .bytes = n, .direction = dir, .stream = s)
+/* Arrays have no contents. */
+#define ARRAY_PTDS(symbol, parameters, dir) \
+	PTDS(symbol, parameters, submit(&w), .bytes = n, .direction = dir)
+#define ARRAY_PTSZ(symbol, parameters, dir) \
 	PTSZ(symbol, parameters, submit(&w), .bytes = n, .direction = dir, .stream = s)
 
 #define TO_FROM (uint64_t to, uint64_t from, size_t n)
@@ -237,19 +333,19 @@ COPY_PTDS(cuMemcpy, TO_FROM, COPY_ANY)
 COPY_PTDS(cuMemcpyHtoD_v2, TO_FROM, COPY_HTOD)
 COPY_PTDS(cuMemcpyDtoH_v2, TO_FROM, COPY_DTOH)
 COPY_PTDS(cuMemcpyDtoD_v2, TO_FROM, COPY_DTOD)
-COPY_PTDS(cuMemcpyHtoA_v2, TO_AT_FROM, COPY_HTOD)
-COPY_PTDS(cuMemcpyAtoH_v2, TO_FROM_AT, COPY_DTOH)
-COPY_PTDS(cuMemcpyDtoA_v2, TO_AT_FROM, COPY_DTOD)
-COPY_PTDS(cuMemcpyAtoD_v2, TO_FROM_AT, COPY_DTOD)
-COPY_PTDS(cuMemcpyAtoA_v2, (uint64_t to, size_t at, uint64_t from, size_t where, size_t n), COPY_DTOD)
+ARRAY_PTDS(cuMemcpyHtoA_v2, TO_AT_FROM, COPY_HTOD)
+ARRAY_PTDS(cuMemcpyAtoH_v2, TO_FROM_AT, COPY_DTOH)
+ARRAY_PTDS(cuMemcpyDtoA_v2, TO_AT_FROM, COPY_DTOD)
+ARRAY_PTDS(cuMemcpyAtoD_v2, TO_FROM_AT, COPY_DTOD)
+ARRAY_PTDS(cuMemcpyAtoA_v2, (uint64_t to, size_t at, uint64_t from, size_t where, size_t n), COPY_DTOD)
 COPY_PTDS(cuMemcpyPeer, (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n), COPY_PTOP)
 
 COPY_PTSZ(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_ANY)
 COPY_PTSZ(cuMemcpyHtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_HTOD)
 COPY_PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOH)
 COPY_PTSZ(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOD)
-COPY_PTSZ(cuMemcpyHtoAAsync_v2, (uint64_t to, size_t at, uint64_t from, size_t n, CUstream s), COPY_HTOD)
-COPY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t n, CUstream s), COPY_DTOH)
+ARRAY_PTSZ(cuMemcpyHtoAAsync_v2, (uint64_t to, size_t at, uint64_t from, size_t n, CUstream s), COPY_HTOD)
+ARRAY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t n, CUstream s), COPY_DTOH)
 COPY_PTSZ(cuMemcpyPeerAsync,
 	  (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n, CUstream s), COPY_PTOP)
 
@@ -307,9 +403,9 @@ PTSZ(cuMemPrefetchAsync, (uint64_t p, size_t n, CUdevice to, CUstream s), submit
      .stream = s, .direction = to < 0 ? COPY_DTOH : COPY_HTOD)
 
 #define SET(bits)                                                                           \
-	PTDS(cuMemsetD##bits##_v2, (uint64_t p, unsigned v, size_t n), submit(&w),          \
+	PTDS(cuMemsetD##bits##_v2, (uint64_t p, unsigned v, size_t n), set(&w, p, v, bits / 8, n), \
 	     .bytes = n * bits / 8)                                                         \
-	PTSZ(cuMemsetD##bits##Async, (uint64_t p, unsigned v, size_t n, CUstream s), submit(&w), \
+	PTSZ(cuMemsetD##bits##Async, (uint64_t p, unsigned v, size_t n, CUstream s), set(&w, p, v, bits / 8, n), \
 	     .bytes = n * bits / 8, .stream = s)                                            \
 	PTDS(cuMemsetD2D##bits##_v2, (uint64_t p, size_t pitch, unsigned v, size_t n, size_t h), \
 	     submit(&w), .bytes = n * h * bits / 8)                                         \

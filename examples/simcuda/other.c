@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The entries of OTHER_APIS: start-up, device facts, streams and copies. The
- * simulated device has no memory and runs nothing: copies and waits succeed.
+ * The entries of OTHER_APIS: start-up, contexts and streams.
  */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "exports.h"
@@ -68,6 +65,9 @@ static const struct {
 	{CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
 	{CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	{CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+	{CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+	{CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED",
+	 "peer access is already enabled"},
 	{CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED",
 	 "context is destroyed"},
 	{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
@@ -99,97 +99,7 @@ CUresult impl_cuGetErrorString(CUresult code, const char **out)
 	return error_text(code, out, false);
 }
 
-/* ------------------------------------------------------------------ devices */
-
-CUresult impl_cuDeviceGet(CUdevice *out, int ordinal)
-{
-	CUresult r = device(ordinal);
-	if (r == CUDA_SUCCESS && out)
-		*out = ordinal;
-	return r;
-}
-
-CUresult impl_cuDeviceGetCount(int *out)
-{
-	if (ready() == CUDA_SUCCESS && out)
-		*out = sim.devices;
-	return ready();
-}
-
-CUresult impl_cuDeviceGetName(char *name, int len, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r == CUDA_SUCCESS && name && len > 0)
-		snprintf(name, (size_t)len, "Simulated GPU %d", dev);
-	return r;
-}
-
-/* Of CUdevice_attribute: compute capability 9.0, and what frameworks ask before
- * they allocate. Others are 0, the answer for "no". */
-CUresult impl_cuDeviceGetAttribute(int *out, int attribute, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r != CUDA_SUCCESS || !out)
-		return r ? r : CUDA_ERROR_INVALID_VALUE;
-	switch (attribute) {
-	case 75: /* COMPUTE_CAPABILITY_MAJOR */
-		*out = 9;
-		break;
-	case 41:  /* UNIFIED_ADDRESSING */
-	case 83:  /* MANAGED_MEMORY */
-	case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
-	case 115: /* MEMORY_POOLS_SUPPORTED */
-		*out = 1;
-		break;
-	default:
-		*out = 0;
-	}
-	return CUDA_SUCCESS;
-}
-
-CUresult impl_cuDeviceGetUuid(unsigned char *uuid, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r == CUDA_SUCCESS) {
-		memcpy(uuid, "simulated-gpu-\0\0", 16);
-		uuid[15] = (unsigned char)dev;
-	}
-	return r;
-}
-
-CUresult impl_cuDeviceGetUuid_v2(unsigned char *uuid, CUdevice dev)
-{
-	return impl_cuDeviceGetUuid(uuid, dev);
-}
-
-CUresult impl_cuDeviceGetPCIBusId(char *out, int len, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r == CUDA_SUCCESS && out && len > 0)
-		snprintf(out, (size_t)len, "0000:%02X:00.0", dev + 1);
-	return r;
-}
-
-CUresult impl_cuDeviceTotalMem_v2(size_t *out, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r == CUDA_SUCCESS && out)
-		*out = sim.capacity;
-	return r;
-}
-
-static uint32_t low32(uint64_t n)
-{
-	return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-}
-
-CUresult impl_cuDeviceTotalMem(uint32_t *out, CUdevice dev)
-{
-	CUresult r = device(dev);
-	if (r == CUDA_SUCCESS && out)
-		*out = low32(sim.capacity);
-	return r;
-}
+/* --------------------------------------------------------- primary contexts */
 
 CUresult impl_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *active)
 {
@@ -259,6 +169,11 @@ CUresult impl_cuCtxGetApiVersion(CUcontext handle, unsigned *out)
 	return ready();
 }
 
+static uint32_t low32(uint64_t n)
+{
+	return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+}
+
 static CUresult mem_info(struct context *ctx, uint64_t *left)
 {
 	*left = sim.capacity - sim.used[ctx->device];
@@ -287,96 +202,16 @@ CUresult impl_cuMemGetInfo(uint32_t *left, uint32_t *total)
 	return r;
 }
 
-/* Only for the first address of an allocation, unlike the real one. */
-CUresult impl_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr p)
-{
-	pthread_mutex_lock(&sim.lock);
-	struct object *o = find(SPACE_MEMORY, p);
-	if (o && base)
-		*base = o->ptr;
-	if (o && size)
-		*size = o->size;
-	pthread_mutex_unlock(&sim.lock);
-	return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+/* ------------------------------------------------- streams */
 
-/* As above: first addresses only. Numbers: CUpointer_attribute, CUmemorytype. */
-CUresult impl_cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p)
-{
-	CUresult r = CUDA_SUCCESS;
-	pthread_mutex_lock(&sim.lock);
-	struct object *o = find(SPACE_MEMORY, p);
-	if (!o)
-		o = find(SPACE_HOST, p);
-	if (!o)
-		o = find(SPACE_REGISTERED, p);
-	if (!o || !out)
-		r = CUDA_ERROR_INVALID_VALUE;
-	else if (attribute == 1) /* CONTEXT */
-		*(CUcontext *)out = o->owner->handle;
-	else if (attribute == 2) /* MEMORY_TYPE: host 1, device 2 */
-		*(unsigned *)out = o->kind == KIND_HOST ? 1 : 2;
-	else if (attribute == 3 || (attribute == 4 && o->kind == KIND_HOST)) /* DEVICE_, HOST_POINTER */
-		*(uint64_t *)out = p;
-	else if (attribute == 8) /* IS_MANAGED */
-		*(unsigned *)out = o->kind == KIND_MANAGED;
-	else if (attribute == 9) /* DEVICE_ORDINAL */
-		*(int *)out = o->device;
-	else
-		r = CUDA_ERROR_NOT_SUPPORTED;
-	pthread_mutex_unlock(&sim.lock);
-	return r;
-}
-
-CUresult impl_cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned flags)
-{
-	(void)flags;
-	if (out)
-		*out = (CUdeviceptr)p;
-	return out ? ready() : CUDA_ERROR_INVALID_VALUE;
-}
-
-/* A pool with allocations goes when they are gone; its number goes now. */
-CUresult impl_cuMemPoolDestroy(CUmemoryPool handle)
-{
-	CUresult r = CUDA_SUCCESS;
-	pthread_mutex_lock(&sim.lock);
-	struct pool *p = find(SPACE_POOL, handle);
-	if (!p || p == &sim.default_pool[p->device]) {
-		r = CUDA_ERROR_INVALID_VALUE;
-	} else {
-		if (sim.current_pool[p->device] == handle)
-			sim.current_pool[p->device] = sim.default_pool[p->device].handle;
-		forget(SPACE_POOL, handle);
-		handle_free(handle);
-		free(p);
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return r;
-}
-
-CUresult impl_cuMemPoolTrimTo(CUmemoryPool handle, size_t keep)
-{
-	(void)handle, (void)keep;
-	return ready();
-}
-
-CUresult impl_cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void *value)
-{
-	(void)handle, (void)attribute, (void)value;
-	return ready();
-}
-
-/* ------------------------------------------------- streams, events, transfers */
-
-static CUresult stream_create(CUstream *out, struct context *ctx)
+static CUresult stream_create(CUstream *out, struct context *ctx, unsigned flags, int priority)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 	if (!out || !s) {
 		free(s);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	*s = (struct stream){.handle = handle_new(), .context = ctx};
+	*s = (struct stream){.handle = handle_new(), .context = ctx, .flags = flags, .priority = priority};
 	insert(SPACE_STREAM, s->handle, s);
 	*out = s->handle;
 	return CUDA_SUCCESS;
@@ -384,14 +219,68 @@ static CUresult stream_create(CUstream *out, struct context *ctx)
 
 CUresult impl_cuStreamCreate(CUstream *out, unsigned flags)
 {
-	(void)flags;
-	return WITH_CONTEXT(stream_create(out, ctx));
+	return WITH_CONTEXT(stream_create(out, ctx, flags, 0));
 }
+
+/* 0 is the lowest priority; a number outside of the range means its end. */
+#define GREATEST_PRIORITY (-5)
 
 CUresult impl_cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
-	(void)flags, (void)priority;
-	return WITH_CONTEXT(stream_create(out, ctx));
+	priority = priority > 0 ? 0 : priority < GREATEST_PRIORITY ? GREATEST_PRIORITY : priority;
+	return WITH_CONTEXT(stream_create(out, ctx, flags, priority));
+}
+
+CUresult impl_cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = GREATEST_PRIORITY;
+	return ready();
+}
+
+/* Runs an expression with the lock held and the stream `s`, NULL for a default one. */
+#define WITH_STREAM(handle, expression)                        \
+	({                                                     \
+		CUresult r_ = CUDA_ERROR_INVALID_HANDLE;       \
+		pthread_mutex_lock(&sim.lock);                 \
+		struct stream *s = find(SPACE_STREAM, handle); \
+		if (is_stream(handle))                         \
+			r_ = (expression);                     \
+		pthread_mutex_unlock(&sim.lock);               \
+		r_;                                            \
+	})
+
+CUresult impl_cuStreamGetPriority(CUstream handle, int *out)
+{
+	return out ? WITH_STREAM(handle, (*out = s ? s->priority : 0, CUDA_SUCCESS)) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult impl_cuStreamGetFlags(CUstream handle, unsigned *out)
+{
+	return out ? WITH_STREAM(handle, (*out = s ? s->flags : 0, CUDA_SUCCESS)) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult stream_context(struct stream *s, CUcontext *out)
+{
+	CUresult why = CUDA_SUCCESS;
+	struct context *ctx = s ? s->context : current(&why);
+	if (ctx)
+		*out = ctx->handle;
+	return why;
+}
+
+CUresult impl_cuStreamGetCtx(CUstream handle, CUcontext *out)
+{
+	return out ? WITH_STREAM(handle, stream_context(s, out)) : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Synchronization between processes by a word of memory is not simulated. */
+CUresult impl_cuStreamWriteValue32_v2(CUstream handle, CUdeviceptr p, uint32_t value, unsigned flags)
+{
+	(void)flags;
+	return WITH_STREAM(handle, ((void)s, contents_set(p, value, sizeof(value), 1), CUDA_SUCCESS));
 }
 
 CUresult impl_cuStreamDestroy_v2(CUstream handle)
@@ -405,4 +294,25 @@ CUresult impl_cuStreamDestroy_v2(CUstream handle)
 	}
 	pthread_mutex_unlock(&sim.lock);
 	return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult impl_cuStreamWriteValue32(CUstream handle, CUdeviceptr p, uint32_t value, unsigned flags)
+{
+	return impl_cuStreamWriteValue32_v2(handle, p, value, flags);
+}
+
+/* One memory on several devices: these devices have no NVLink. */
+CUresult impl_cuMulticastCreate(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult impl_cuMulticastAddDevice(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult impl_cuMulticastBindMem(void)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
 }

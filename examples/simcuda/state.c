@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -87,100 +85,6 @@ void forget(enum space space, uint64_t number)
 	}
 	table.slots[i].value = NULL;
 	table.count--;
-}
-
-/* ---------------------------------------------------- addresses and handles */
-
-/* Device addresses come from here: reserved so that no real memory can have
- * the same address, never touched. Size classes are powers of two from 512
- * bytes (the smallest step of real device pointers); each has its free list,
- * last freed first, so that addresses come back as soon as possible. */
-#define MEMORY_RANGE (16ull << 40)
-#define LOW_FROM 0x10000000ull
-#define LOW_TO 0xf0000000ull
-#define CLASSES 40
-
-static struct {
-	uint64_t next, to;
-	struct object *free[CLASSES];
-} range[2]; /* 0: 64-bit, 1: for the first ABI's 32-bit pointers */
-static struct object *spare; /* objects without an address */
-
-static int size_class(uint64_t size)
-{
-	int c = 0;
-	while (512ull << c < size)
-		c++;
-	return c;
-}
-
-static void range_setup(void)
-{
-	void *at = mmap(NULL, MEMORY_RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-			-1, 0);
-	/* Without the reservation (RLIMIT_AS) any range that is rarely used does. */
-	range[0].next = at == MAP_FAILED ? 0x200000000000ull : (uint64_t)at;
-	range[0].to = range[0].next + MEMORY_RANGE;
-	range[1].next = LOW_FROM;
-	range[1].to = LOW_TO;
-}
-
-static struct object *spare_object(void)
-{
-	struct object *o = spare;
-	if (!o)
-		return calloc(1, sizeof(*o));
-	spare = o->next;
-	return o;
-}
-
-static struct object *address_new(uint64_t size, bool low)
-{
-	int c = size_class(size);
-	if (c >= CLASSES)
-		return NULL;
-	if (!range[low].to)
-		range_setup();
-	struct object *o = range[low].free[c];
-	if (o) {
-		range[low].free[c] = o->next;
-		return o;
-	}
-	uint64_t step = 512ull << c;
-	if (range[low].to - range[low].next < step || !(o = spare_object()))
-		return NULL;
-	o->ptr = range[low].next;
-	o->low = low;
-	o->size_class = (uint8_t)c;
-	range[low].next += step;
-	return o;
-}
-
-/* Handles look like heap addresses of the driver: 64 bytes apart. Contexts,
- * arrays, pools, streams and physical memory share them, so that a number soon
- * comes back as something else. */
-static struct {
-	uint64_t next;
-	uint64_t *free;
-	size_t count, room;
-} handles = {.next = 0x5c0000000000ull};
-
-uint64_t handle_new(void)
-{
-	if (handles.count)
-		return handles.free[--handles.count];
-	return handles.next += 64;
-}
-
-void handle_free(uint64_t handle)
-{
-	if (handles.count == handles.room) {
-		handles.room = handles.room ? handles.room * 2 : 256;
-		handles.free = realloc(handles.free, handles.room * sizeof(*handles.free));
-		if (!handles.free)
-			abort();
-	}
-	handles.free[handles.count++] = handle;
 }
 
 /* -------------------------------------------------------------- call, record */
@@ -377,12 +281,14 @@ CUresult alloc_object(struct call *c, enum space space, uint64_t number, uint64_
 	struct context *owner = admit(c, kind, size, &device, &why);
 	if (!owner)
 		return why;
-	struct object *o = spare_object();
+	struct object *o = object_new();
 	if (!o)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	o->ptr = number;
 	o->mipmap = mipmap;
 	own(c, o, space, kind, size, device, owner);
+	if (kind == KIND_HOST)
+		host_note(o);
 	return CUDA_SUCCESS;
 }
 
@@ -394,20 +300,28 @@ void free_object(struct call *c, struct object *o, enum journal_type type)
 	o->next->prev = o->prev;
 	o->prev->next = o->next;
 	o->owner = NULL;
+	if (o->pool)
+		pool_account(o->pool, o->size, false);
 	if (o->space == SPACE_MEMORY) {
-		o->next = range[o->low].free[o->size_class];
-		range[o->low].free[o->size_class] = o;
+		address_free(o);
 		return;
 	}
+	if (o->space != SPACE_ARRAY)
+		host_forget(o);
 	if (o->space == SPACE_HOST)
 		free((void *)o->ptr);
 	else if (o->space == SPACE_ARRAY)
 		handle_free(o->ptr);
-	o->next = spare;
-	spare = o;
+	object_free(o);
 }
 
 /* ------------------------------------------------------------------ contexts */
+
+void context_changed(void)
+{
+	thread.known = 0;
+	__atomic_store_n(&sim.contexts, sim.contexts + 1, __ATOMIC_RELEASE);
+}
 
 struct context *current(CUresult *why)
 {
@@ -435,13 +349,11 @@ void state_reset(void)
 	/* What a forked child inherits is left alone: it is the parent's. */
 	table.slots = NULL;
 	table.count = table.mask = 0;
-	memset(range, 0, sizeof(range));
-	spare = NULL;
+	addresses_reset();
 	memset(sim.used, 0, sizeof(sim.used));
 	sim.managed = sim.calls = sim.seq = 0;
 	sim.initialized = false;
-	handles.next = 0x5c0000000000ull;
-	handles.count = 0;
+	context_changed();
 	thread.depth = 0;
 	thread.tid = 0;
 	thread.outer_api = 0;

@@ -37,15 +37,18 @@ enum space {
 	SPACE_FUNCTION, /* functions and kernels */
 	SPACE_GRAPH,
 	SPACE_EXEC, /* instantiated graphs */
+	SPACE_IPC,  /* memory of other processes, opened here */
 };
 
 struct object {
 	uint64_t ptr, size, alloc_seq;
 	struct context *owner;	   /* NULL: none */
 	struct object *next, *prev; /* the owner's list; next: also the reuse list */
+	uint64_t pool;		   /* that it is from; 0: none */
 	int device;
 	uint8_t kind, space, size_class;
-	bool low;    /* ptr comes from the 32-bit range */
+	bool low;     /* ptr comes from the 32-bit range */
+	bool written; /* something was copied or set there */
 	bool mipmap; /* a mipmapped array */
 };
 
@@ -67,21 +70,27 @@ struct physical {
 struct pool {
 	uint64_t handle;
 	int device;
+	uint64_t used, used_high, reserved, reserved_high; /* bytes */
+	uint64_t settings[5]; /* CUmemPool_attribute 1 to 4, as they were set */
 };
 
 struct stream {
 	uint64_t handle;
 	struct context *context;
 	struct graph *capture; /* that its work goes to, while it is capturing */
+	unsigned flags;
+	int priority;
 };
 
 struct sim {
 	pthread_mutex_t lock;
 	bool initialized, nest;
+	bool every_call; /* also queries are counted or journaled: no way around begin() */
 	int devices;
 	unsigned init_ms;
 	uint64_t capacity, fail_every;
 	uint64_t calls, seq;
+	uint64_t contexts; /* changes whenever a context may have ended; never 0 */
 	uint64_t used[MAX_DEVICES]; /* bytes of device, array, pool and physical memory */
 	uint64_t managed;	    /* bytes; may exceed a device's capacity */
 	struct context primary[MAX_DEVICES];
@@ -94,6 +103,10 @@ struct thread {
 	uint64_t tag;
 	uint64_t stack[MAX_CONTEXT_STACK]; /* context handles, which may be stale */
 	unsigned depth;
+	/* The device of the stack's top as long as sim.contexts is `known`; 0: not known. */
+	uint64_t known;
+	int device;
+	int capture_mode;
 	unsigned outer_api; /* not 0: inside an exported entry that called another */
 	uint8_t outer_kind;
 	uint32_t tid; /* 0: not asked for yet */
@@ -154,7 +167,34 @@ void forget(enum space space, uint64_t number);
 uint64_t handle_new(void);
 void handle_free(uint64_t handle);
 
-/* Allocates `size` bytes of a fake device address; the pointer goes to *out. */
+/* Addresses of device memory, with the objects that are there (addresses.c). */
+struct object *address_new(uint64_t size, bool low);
+void address_free(struct object *o);
+struct object *object_new(void); /* without an address */
+void object_free(struct object *o);
+void addresses_reset(void);
+/* What holds the address, which may be inside of it; NULL: nothing. */
+struct object *memory_at(uint64_t p); /* device, managed and stream-ordered memory, IPC's */
+struct object *host_at(uint64_t p);   /* pinned memory, allocated or registered */
+struct object *vmm_at(uint64_t p);    /* physical memory that is mapped there */
+void host_note(struct object *o);
+void host_forget(const struct object *o);
+/* Are all of the bytes mapped by the driver, and real? */
+bool vmm_covers(uint64_t p, uint64_t n);
+bool in_device_range(uint64_t p);
+
+/* What is in memory (contents.c). Addresses that are nobody's are left alone. */
+void contents_copy(uint64_t to, uint64_t from, uint64_t n);
+void contents_set(uint64_t p, uint32_t value, unsigned element_bytes, uint64_t n);
+void contents_drop(uint64_t p, uint64_t n);
+
+/* A pool has handed out `size` bytes more, or has them back. */
+void pool_account(uint64_t pool, uint64_t size, bool more);
+
+/* The stack of this thread, or a context, is not what it was. */
+void context_changed(void);
+
+/* Allocates `size` bytes of device address; the pointer goes to *out. */
 CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int device, bool low,
 		      uint64_t *out);
 /* An object whose number the caller chose (host memory, arrays). */
@@ -164,6 +204,14 @@ CUresult alloc_object(struct call *c, enum space space, uint64_t number, uint64_
 bool fits(enum alloc_kind kind, int device, uint64_t size);
 void account(enum alloc_kind kind, int device, uint64_t size, bool more);
 void free_object(struct call *c, struct object *o, enum journal_type type);
+CUresult free_memory(struct call *c, uint64_t p);
+
+/* With SIMCUDA_NEST an entry calls another exported one, as drivers may: what the inner
+ * one does belongs to the outer one, once. An injected failure hits the outer call, before
+ * anything is called. */
+void nest_begin(unsigned api, enum alloc_kind kind);
+CUresult nest_end(CUresult r);
+bool injected_now(unsigned api, CUresult *r);
 
 /* The thread's context; NULL with *why set. */
 struct context *current(CUresult *why);

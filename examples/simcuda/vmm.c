@@ -4,8 +4,10 @@
  * The virtual memory management entries of CUDA_APIS (physical memory and its
  * mappings), and the address ranges that they map into. None needs a context.
  */
+#define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "state.h"
 
@@ -23,6 +25,7 @@ static struct {
 /* Reserved address ranges: a list, since workloads have few. */
 static struct range {
 	uint64_t address, size;
+	bool real;
 	struct range *next;
 } *ranges;
 static uint64_t next_range = 0x300000000000ull;
@@ -46,6 +49,35 @@ static size_t mapping_at(uint64_t address)
 			lo = mid + 1;
 	}
 	return lo;
+}
+
+struct object *vmm_at(uint64_t p)
+{
+	size_t i = mapping_at(p);
+	return i < mappings.count && mappings.all[i].address <= p ? &mappings.all[i].physical->object : NULL;
+}
+
+static struct range *range_of(uint64_t address, uint64_t size)
+{
+	struct range *r = ranges;
+	while (r && !(address >= r->address && address - r->address <= r->size &&
+		      size <= r->size - (address - r->address)))
+		r = r->next;
+	return r;
+}
+
+bool vmm_covers(uint64_t p, uint64_t n)
+{
+	struct range *r = mappings.count ? range_of(p, n) : NULL;
+	uint64_t at = p;
+	if (!r || !r->real)
+		return false;
+	for (size_t i = mapping_at(p); i < mappings.count && mappings.all[i].address <= at; i++) {
+		at = mappings.all[i].address + mappings.all[i].size;
+		if (at - p >= n)
+			return true;
+	}
+	return false;
 }
 
 static void drop_if_unused(struct call *c, struct physical *p)
@@ -163,15 +195,6 @@ CUresult impl_cuMemRelease(CUmemGenericAllocationHandle handle)
 	return RUN(cuMemRelease, release(&c, handle));
 }
 
-static bool reserved(uint64_t address, uint64_t size)
-{
-	for (struct range *r = ranges; r; r = r->next)
-		if (address >= r->address && address - r->address <= r->size &&
-		    size <= r->size - (address - r->address))
-			return true;
-	return false;
-}
-
 static CUresult map(struct call *c, uint64_t address, uint64_t size, uint64_t offset,
 		    uint64_t handle)
 {
@@ -179,7 +202,7 @@ static CUresult map(struct call *c, uint64_t address, uint64_t size, uint64_t of
 	c->ptr = handle;
 	c->size = size;
 	if (!p || !p->references || !size || size % GRANULARITY || address % GRANULARITY || offset ||
-	    !reserved(address, size) || (!p->imported && size > p->object.size))
+	    !range_of(address, size) || (!p->imported && size > p->object.size))
 		return CUDA_ERROR_INVALID_VALUE;
 	size_t i = mapping_at(address);
 	if (i < mappings.count && mappings.all[i].address < address + size)
@@ -221,6 +244,8 @@ static CUresult unmap(struct call *c, uint64_t address, uint64_t size)
 	}
 	if (at != to)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (range_of(address, size)->real)
+		contents_drop(address, size);
 	for (size_t j = first; j < i; j++) {
 		mappings.all[j].physical->mappings--;
 		drop_if_unused(c, mappings.all[j].physical);
@@ -251,6 +276,16 @@ CUresult impl_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignmen
 	pthread_mutex_lock(&sim.lock);
 	r->address = (next_range + align - 1) & ~(align - 1);
 	r->size = size;
+	/* What is copied there must be somewhere: real memory, as far as it can be had. */
+	void *memory = mmap((void *)r->address, size, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	r->real = memory == (void *)r->address;
+	if (r->real) {
+		madvise(memory, size, MADV_NOHUGEPAGE);
+		madvise(memory, size, MADV_DONTDUMP);
+	} else if (memory != MAP_FAILED) { /* Linux before 4.17 takes the address as a wish */
+		munmap(memory, size);
+	}
 	next_range = r->address + size;
 	r->next = ranges;
 	ranges = r;
@@ -270,6 +305,8 @@ CUresult impl_cuMemAddressFree(CUdeviceptr address, size_t size)
 		if (r->address != address || r->size != size)
 			continue;
 		*at = r->next;
+		if (r->real)
+			munmap((void *)r->address, r->size);
 		/* The most recent range is given back, so that addresses recur. */
 		if (r->address + r->size == next_range)
 			next_range = r->address;

@@ -32,7 +32,7 @@ struct ncclComm {
 	int rank, nRanks, cudaDev;
 	/* From here on ours. */
 	struct room *room;
-	uint32_t splits;
+	uint32_t splits, operations;
 	ncclResult_t async_error;
 	uint64_t endMagic;
 };
