@@ -37,19 +37,11 @@ func trainingPoints(pid int, c trainingCase) (*places, error) {
 	return p, nil
 }
 
-// pointsOf reads the table of a gadget out of its object, as ig-gpu does.
+// pointsOf are the places that are always probed.
 func pointsOf(gadget string, withoutTorch bool) (points []tracer.Point, err error) {
-	spec, err := ebpf.LoadCollectionSpec(fmt.Sprintf("build/bpf/%s/%s.bpf.o", gadget, runtime.GOARCH))
+	all, err := tableOf(gadget)
 	if err != nil {
-		return nil, fmt.Errorf("run make build first: %w", err)
-	}
-	table := spec.Maps[".rodata.attach"]
-	if table == nil {
-		return nil, nil // it attaches to no functions
-	}
-	all, err := ig.ParseAttachPoints(table)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", gadget, err)
+		return nil, err
 	}
 	for _, p := range all {
 		if p.OnDemand() || p.USDT || withoutTorch && p.Library == "libc10" {
@@ -58,6 +50,24 @@ func pointsOf(gadget string, withoutTorch bool) (points []tracer.Point, err erro
 		points = append(points, tracer.Point{
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps,
 		})
+	}
+	return points, nil
+}
+
+// tableOf reads the table of a gadget out of its object, as ig-gpu does. A gadget that
+// attaches to no functions has none.
+func tableOf(gadget string) ([]ig.AttachPoint, error) {
+	spec, err := ebpf.LoadCollectionSpec(fmt.Sprintf("build/bpf/%s/%s.bpf.o", gadget, runtime.GOARCH))
+	if err != nil {
+		return nil, fmt.Errorf("run make build first: %w", err)
+	}
+	table := spec.Maps[".rodata.attach"]
+	if table == nil {
+		return nil, nil
+	}
+	points, err := ig.ParseAttachPoints(table)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", gadget, err)
 	}
 	return points, nil
 }

@@ -37,7 +37,7 @@ var trainingCases = []trainingCase{
 }
 
 const (
-	trainingPairs   = 10
+	trainingPairs   = 3
 	trainingWindows = 10
 	trainingWindow  = 300 * time.Millisecond
 	// trainingSettles is until the probes that are there on demand are gone again.
@@ -91,15 +91,18 @@ func (b *bench) training() error {
 // training is the running workload.
 type training struct {
 	*child
-	counts string // file of the simulated driver's calls
+	counts string // directory of the simulated driver's counts of calls
 
 	mu               sync.Mutex
 	steps, wall, cpu float64
 }
 
 func (b *bench) startTraining() (*training, error) {
-	t := &training{counts: filepath.Join(os.TempDir(), fmt.Sprintf("gpu-gadgets-bench-%d.counts", os.Getpid()))}
-	var err error
+	counts, err := os.MkdirTemp("", "gpu-gadgets-bench")
+	if err != nil {
+		return nil, err
+	}
+	t := &training{counts: counts}
 	t.child, err = start(nil, "env", "SIMCUDA_COUNTS="+t.counts, "scripts/pytorch.sh", "test/bench/training.py")
 	if err != nil {
 		return nil, err
@@ -128,7 +131,7 @@ func (b *bench) startTraining() (*training, error) {
 
 func (t *training) stop() {
 	t.child.stop()
-	_ = os.Remove(t.counts)
+	_ = os.RemoveAll(t.counts)
 }
 
 // now is how many steps are done, and when that was, in seconds.
@@ -174,7 +177,7 @@ func (b *bench) trainingCase(t *training, c trainingCase) (v trainingCost, err e
 		if err != nil {
 			return v, err
 		}
-		n, spent, with, err := b.traced(t, c, len(runs) == 0)
+		n, spent, with, err := b.tracedStep(t, c, len(runs) == 0)
 		if err != nil {
 			return v, err
 		}
@@ -185,8 +188,8 @@ func (b *bench) trainingCase(t *training, c trainingCase) (v trainingCost, err e
 	return trainingCost{median(runs), median(ms), median(alone), median(traced), median(times), median(empty)}, nil
 }
 
-// traced measures one traced stretch; with windows, also program runs and their time.
-func (b *bench) traced(t *training, c trainingCase, windows bool) (runs, ms []float64, step float64, err error) {
+// tracedStep measures one traced stretch; with windows, also program runs and their time.
+func (b *bench) tracedStep(t *training, c trainingCase, windows bool) (runs, ms []float64, step float64, err error) {
 	var agents []*agent
 	defer func() {
 		for _, a := range agents {
