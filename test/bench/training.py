@@ -1,36 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop of real PyTorch: three encoder layers, batch 8 x 64, AdamW.
+"""The training step of examples/pytorch, again and again.
 
 Prints "STEPS WALL CPU" several times a second: how many steps are done, and seconds of
 CLOCK_MONOTONIC and of the process's processor time. A line on stdin chooses what records
 the steps from then on: none, history (torch.cuda.memory._record_memory_history with
-Python stacks) or profiler (torch.profiler on the CPU, one profile for every 20 steps).
+Python stacks) or profiler (torch.profiler on the CPU without stacks, one profile for every
+20 steps).
 """
+import pathlib
 import select
 import sys
 import time
 
 import torch
 
-model = torch.nn.Sequential(*(torch.nn.TransformerEncoderLayer(256, 4, 512, batch_first=True) for _ in range(3))).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-batch = torch.zeros(8, 64, 256, device="cuda")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/pytorch"))
+import train
 
-
-def step():
-    optimizer.zero_grad()
-    model(batch).square().mean().backward()
-    optimizer.step()
+training = train.Training("cuda:0")
 
 
 def steps(n):
     for _ in range(n):
-        step()
+        training.step()
 
 
 def profiled(n):
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         steps(n)
 
 
