@@ -2,13 +2,30 @@
 """GPU memory for inference.py: by the CUDA driver (ctypes), or by PyTorch.
 
 Both give the same few methods: device(nbytes), async_device(nbytes) and
-pinned(nbytes) return a Buffer, which is freed by free() or with its last reference.
+pinned(nbytes) return a Buffer, which is freed by free() or with its last reference;
+compute(to) is an operator that writes a buffer, matmul(to) one by cuBLAS, copy(to, from)
+and zero(to) what they say.
 """
 import collections
 import ctypes
 import threading
 
 OUT_OF_MEMORY = 2
+
+
+# The smallest kernel that a real driver loads.
+PROGRAM = b""".version 6.0
+.target sm_50
+.address_size 64
+.visible .entry decode() { ret; }
+"""
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig: grid, block, shared memory, stream, attributes."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")] + [
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)]
 
 
 class OutOfMemoryError(RuntimeError):
@@ -28,8 +45,9 @@ class Counter:
 
 
 class Buffer:
-    def __init__(self, release, kind, nbytes, counter):
+    def __init__(self, release, kind, nbytes, counter, data):
         self._release, self.kind, self.nbytes, self._counter = release, kind, nbytes, counter
+        self.data = data  # its address, or the tensor
         counter.add(kind, nbytes)
 
     def free(self):
@@ -74,7 +92,7 @@ class Driver:
         def finish(result, function, args):
             pointer, nbytes = args[0], args[1]
             self._check(result, name, nbytes)
-            return Buffer(lambda: free(pointer), kind, nbytes, self.counter)
+            return Buffer(lambda: free(pointer), kind, nbytes, self.counter, pointer)
 
         function.errcheck = finish
         return function
@@ -84,9 +102,37 @@ class Driver:
         self._check(self._cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), device),
                     "cuDevicePrimaryCtxRetain", 0)
         self.use_in_thread()
+        module, self._kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        self._check(self._cu.cuModuleLoadData(ctypes.byref(module), PROGRAM), "cuModuleLoadData", 0)
+        self._check(self._cu.cuModuleGetFunction(ctypes.byref(self._kernel), module, b"decode"),
+                    "cuModuleGetFunction", 0)
 
     def use_in_thread(self):
         self._check(self._cu.cuCtxSetCurrent(self._context), "cuCtxSetCurrent", 0)
+
+    def _prepare(self):
+        """What the CUDA runtime asks the driver before a launch: a dozen times for the device."""
+        value = ctypes.c_int()
+        for _ in range(12):
+            self._cu.cuCtxGetDevice(ctypes.byref(value))
+
+    def compute(self, to):
+        self._prepare()
+        self._check(self._cu.cuLaunchKernel(self._kernel, 32, 1, 1, 128, 1, 1, 0, None, None, None),
+                    "cuLaunchKernel", 0)
+
+    def matmul(self, to):
+        self._prepare()
+        self._check(self._cu.cuLaunchKernelEx(ctypes.byref(LaunchConfig(8, 8, 1, 128, 1, 1)), self._kernel, None, None),
+                    "cuLaunchKernelEx", 0)
+
+    def copy(self, to, source):
+        nbytes = min(to.nbytes, source.nbytes)
+        self._check(self._cu.cuMemcpyDtoDAsync_v2(to.data, source.data, ctypes.c_size_t(nbytes), None),
+                    "cuMemcpyDtoDAsync", 0)
+
+    def zero(self, to):
+        self._check(self._cu.cuMemsetD8Async(to.data, 0, ctypes.c_size_t(to.nbytes), None), "cuMemsetD8Async", 0)
 
     def _check(self, result, what, nbytes):
         if result == OUT_OF_MEMORY:
@@ -119,7 +165,7 @@ class Torch:
             held = [self._torch.empty(nbytes, dtype=self._torch.uint8, **where)]
         except self._torch.cuda.OutOfMemoryError as e:
             raise OutOfMemoryError(str(e)) from None
-        return Buffer(held.clear, kind, nbytes, self.counter)
+        return Buffer(held.clear, kind, nbytes, self.counter, held)
 
     def device(self, nbytes):
         return self._buffer("device", nbytes, device="cuda")
@@ -129,3 +175,15 @@ class Torch:
 
     def pinned(self, nbytes):
         return self._buffer("host", nbytes, pin_memory=True)
+
+    def compute(self, to):
+        to.data[0].add_(1)
+
+    matmul = compute
+
+    def copy(self, to, source):
+        n = min(to.nbytes, source.nbytes)
+        to.data[0][:n].copy_(source.data[0][:n])
+
+    def zero(self, to):
+        to.data[0].zero_()

@@ -36,7 +36,10 @@ class Attention:
         self.o_proj = Linear(gpu, hidden, hidden)
 
     def forward(self, gpu, tokens, hidden):
-        return gpu.async_device(2 * tokens * hidden)
+        out = gpu.async_device(2 * tokens * hidden)
+        gpu.matmul(out)
+        gpu.compute(out)
+        return out
 
 
 class MLP:
@@ -45,7 +48,10 @@ class MLP:
         self.down_proj = Linear(gpu, 5 * hidden // 2, hidden)
 
     def forward(self, gpu, tokens, hidden):
-        return gpu.async_device(2 * tokens * hidden * 5)
+        out = gpu.async_device(2 * tokens * hidden * 5)
+        gpu.matmul(out)
+        gpu.compute(out)
+        return out
 
 
 class DecoderLayer:
@@ -56,6 +62,7 @@ class DecoderLayer:
     def forward(self, gpu, tokens, hidden):
         attended = self.self_attn.forward(gpu, tokens, hidden)
         out = self.mlp.forward(gpu, tokens, hidden)
+        gpu.copy(out, attended)  # the residual
         attended.free()
         return out
 
@@ -140,6 +147,7 @@ class GPUModelRunner:
         staging = self.gpu.pinned(8 * tokens + 4 * blocks)
         input_ids = self.gpu.async_device(8 * tokens)
         block_table = self.gpu.async_device(4 * blocks)
+        self.gpu.zero(block_table)
         return tokens, staging, input_ids, block_table
 
     def execute_model(self, requests):
@@ -154,7 +162,9 @@ class GPUModelRunner:
         return logits
 
     def _compute_logits(self, rows):
-        return self.gpu.async_device(4 * rows * 32000)
+        logits = self.gpu.async_device(4 * rows * 32000)
+        self.gpu.matmul(logits)
+        return logits
 
 
 class Worker:

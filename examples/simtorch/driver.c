@@ -43,6 +43,15 @@ void driver_start(void)
 	driver.map = need(library, "cuMemMap");
 	driver.unmap = need(library, "cuMemUnmap");
 	driver.access = need(library, "cuMemSetAccess");
+	driver.device = need(library, "cuCtxGetDevice");
+	driver.state = need(library, "cuDevicePrimaryCtxGetState");
+	driver.attribute = need(library, "cuFuncGetAttribute");
+	driver.load = need(library, "cuModuleLoadData");
+	driver.function = need(library, "cuModuleGetFunction");
+	driver.launch = need(library, "cuLaunchKernel");
+	driver.launch_ex = need(library, "cuLaunchKernelEx");
+	driver.copy = need(library, "cuMemcpyDtoDAsync_v2");
+	driver.fill = need(library, "cuMemsetD8Async");
 	driver.tag = dlsym(library, "simcuda_tag");
 	if (driver.init(0)) {
 		fprintf(stderr, "simtorch: cuInit failed\n");

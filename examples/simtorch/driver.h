@@ -29,6 +29,17 @@ extern struct driver {
 	int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
 	int (*unmap)(uint64_t, size_t);
 	int (*access)(uint64_t, size_t, const void *, size_t);
+	/* What operators call: operators.c. */
+	int (*device)(int *);
+	int (*state)(int, unsigned *, int *);
+	int (*attribute)(int *, int, void *);
+	int (*load)(void **, const void *);
+	int (*function)(void **, void *, const char *);
+	int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+		      void *, void **, void **);
+	int (*launch_ex)(const void *, void *, void **, void **);
+	int (*copy)(uint64_t, uint64_t, size_t, void *);
+	int (*fill)(uint64_t, unsigned char, size_t, void *);
 	void (*tag)(uint64_t); /* simcuda's; NULL: another driver */
 	void *context[MAX_DEVICES];
 } driver;

@@ -35,6 +35,8 @@ class Engine:
         self.library.simtorch_malloc.restype = ctypes.c_void_p
         self.library.simtorch_malloc.argtypes = [ctypes.c_int, ctypes.c_uint64]
         self.library.simtorch_free.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        self.library.simtorch_copy.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
+        self.library.simtorch_zero.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64]
         self.weights = [(device, self.load_layer(device)) for _ in range(4) for device in (0, 1)]
         self.caches = [KVCache(self.library, 0, 26 * MIB), KVCache(self.library, 1, 14 * MIB)]
 
@@ -49,8 +51,18 @@ class Engine:
         """Activations of a size that hardly ever fits what is cached."""
         for device in (0, 1):
             held = [self.library.simtorch_malloc(device, (3 + layer) * MIB) for layer in range(layers)]
+            self.compute(device, held)
             for pointer in held:
                 self.library.simtorch_free(device, pointer)
+
+    def compute(self, device, held):
+        """What comes with activations: zeroes, a matrix and two more operators each, a copy."""
+        self.library.simtorch_zero(device, held[0], MIB)
+        for layer, pointer in enumerate(held):
+            for is_matrix in (1, 0, 0):
+                self.library.simtorch_launch(device, is_matrix)
+            if layer:
+                self.library.simtorch_copy(device, pointer, held[layer - 1], MIB)
 
     def generate(self, request):
         self.forward(4)

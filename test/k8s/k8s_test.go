@@ -97,7 +97,7 @@ func twoPods(t *testing.T, c *cluster, began time.Time) {
 		t.Logf("%s: %d of %d bytes have a line of Python; %v", p.name, g.named(p), bytes, g.drops)
 		require.Greater(t, g.named(p), bytes/4)
 		var cached uint64
-		const cache = "GPUModelRunner._allocate_kv_cache_tensors (inference.py:134)"
+		const cache = "GPUModelRunner._allocate_kv_cache_tensors (inference.py:141)"
 		for _, r := range g.rows {
 			if r.pod() == p && r.Frame == cache {
 				cached += r.InuseBytes
