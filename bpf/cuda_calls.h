@@ -335,7 +335,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->kind = api->kind;
 	fresh->references = 1;
 	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL)
-		fresh->context = context_current(t, &fresh->device); /* its device is told below */
+		fresh->context = context_current(t, &fresh->device); /* its device comes from elsewhere */
 	else
 		fresh->context = context_needed(t, &fresh->device);
 #ifdef LINUX_5_10

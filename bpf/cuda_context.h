@@ -126,9 +126,9 @@ static __noinline int context_answered(struct thread *t, bool may_sleep)
 }
 
 /* Whether a return is that of cuCtxGetDevice, of which everything is then done. */
-static __always_inline bool context_answer(struct pt_regs *ctx, struct thread *t, bool may_sleep)
+static __noinline bool context_answer(struct pt_regs *ctx, struct thread *t, bool may_sleep)
 {
-	if (!t->device_sp || PT_REGS_SP(ctx) != RETURNED_SP(t->device_sp))
+	if (!ctx || !t || !t->device_sp || PT_REGS_SP(ctx) != RETURNED_SP(t->device_sp))
 		return false;
 	t->device_sp = 0;
 	if (!(__u32)PT_REGS_RC(ctx))

@@ -91,18 +91,46 @@ int torch_enter_multi(struct pt_regs *ctx)
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
+/* What an allocating call needs whether or not it succeeded. In functions of their own, this
+ * and the next one leave more of the stack to the unwinder and to oom_report(). */
+static __noinline int allocation_seen(struct thread *t, bool refused, bool may_sleep)
+{
+	if (!t)
+		return 0;
+	t->call.live.span = 0;
+#ifndef LINUX_5_10
+	t->call.live.span = span_current(task_current(), may_sleep);
+#endif
+	if (refused)
+		context_needed(t, &t->call.live.device);
+	return 0;
+}
+
+/* It succeeded: the allocation to t->call.live, all but the stack. False: a loss, counted. */
+static __noinline bool allocation_made(struct thread *t, struct live_key *key, bool may_sleep)
+{
+	if (!t || !key)
+		return false;
+	/*
+	 * The row is read anew: the verifier of Linux 6.1 may walk what follows with the one
+	 * op that call_allocates() compared with, take that for all of them, and remove the
+	 * code for the others: an array then has the address of its descriptor for its size.
+	 */
+	return call_allocated(t, cuda_api_of(t->call.api), key, may_sleep);
+}
+
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
 	struct thread *t = thread_known();
 	const struct cuda_api *api;
 	struct live_key key;
-	__u64 sp = PT_REGS_SP(ctx);
-	__u32 result = PT_REGS_RC(ctx);
-	__u64 stack;
-	__u32 id;
+	__u64 sp, stack;
+	__u32 result;
 
 	if (!t || context_answer(ctx, t, may_sleep))
 		return 0;
+	sp = PT_REGS_SP(ctx);
+	result = PT_REGS_RC(ctx);
 	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
 	if (sp > RETURNED_SP(t->call.sp)) {
@@ -110,8 +138,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		t->call.sp = 0;
 		return 0;
 	}
-	id = t->call.api;
-	api = cuda_api_of(id);
+	api = cuda_api_of(t->call.api);
 	if (!call_allocates(api->op)) {
 #ifdef LINUX_5_10
 		/* Its loop is deep: in call_returned() it would need 576 bytes of stack. */
@@ -122,27 +149,16 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 			return 0;
 		}
 #endif
-		call_returned(t, id, result != 0, may_sleep);
-		t->call.sp = 0;
-		return 0;
-	}
-	stack = take_stack(ctx, t, t->call.ip, may_sleep);
-	/*
-	 * Read anew: the verifier of Linux 6.1 may walk what follows with the one op that
-	 * call_allocates() compared with, take that for all of them, and remove the code
-	 * for the others: an array then has the address of its descriptor for its size.
-	 */
-	api = cuda_api_of(t->call.api);
-	t->call.live.span = 0;
-#ifndef LINUX_5_10
-	t->call.live.span = span_current(task_current(), may_sleep);
-#endif
-	if (result) {
-		context_current(t, &t->call.live.device);
-		oom_report(t, id, result, stack);
-	} else if (call_allocated(t, api, &key, may_sleep)) {
-		t->call.live.stack = stack;
-		live_insert(&key, &t->call.live);
+		call_returned(t, t->call.api, result != 0, may_sleep);
+	} else {
+		stack = take_stack(ctx, t, t->call.ip, may_sleep);
+		allocation_seen(t, result != 0, may_sleep);
+		if (result) {
+			oom_report(t, t->call.api, result, stack);
+		} else if (allocation_made(t, &key, may_sleep)) {
+			t->call.live.stack = stack;
+			live_insert(&key, &t->call.live);
+		}
 	}
 	t->call.sp = 0;
 	return 0;
