@@ -3,39 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
-
-// countsName is the length of a name in a row of the file that SIMCUDA_COUNTS asks for;
-// the number of calls follows (examples/simcuda/counts.h).
-const countsName = 56
-
-// calls is how often each function of the simulated driver was called so far.
-func (t *training) calls() (map[string]uint64, error) {
-	b, err := os.ReadFile(filepath.Join(t.counts, strconv.Itoa(t.cmd.Process.Pid)+".counts"))
-	if err != nil {
-		return nil, fmt.Errorf("read the driver's calls: %w", err)
-	}
-	calls := map[string]uint64{}
-	for row := range slices.Chunk(b, countsName+8) {
-		if len(row) == countsName+8 {
-			name, _, _ := bytes.Cut(row[:countsName], []byte{0})
-			calls[string(name)] = binary.NativeEndian.Uint64(row[countsName:])
-		}
-	}
-	return calls, nil
-}
 
 // callGadgets are those that probe functions of the driver.
 var callGadgets = []string{"cuda_alloc", "cuda_kernel", "nccl_trace"}
@@ -44,13 +20,13 @@ var callGadgets = []string{"cuda_alloc", "cuda_kernel", "nccl_trace"}
 // function means for each gadget; with those that are probed on demand, as long as they
 // are.
 func (t *training) callTable() error {
-	before, err := t.calls()
+	before, err := counts.Read(t.counts, t.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	n0, _ := t.now()
 	time.Sleep(3 * time.Second)
-	after, err := t.calls()
+	after, err := counts.Read(t.counts, t.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -59,8 +35,8 @@ func (t *training) callTable() error {
 		return fmt.Errorf("PyTorch stands still: %s", t.errors.String())
 	}
 	each := map[string]float64{}
-	for name, n := range after {
-		if v := float64(n-before[name]) / (n1 - n0); v >= 0.5 {
+	for name, n := range after.Since(before) {
+		if v := float64(n) / (n1 - n0); v >= 0.5 {
 			each[name] = v
 		}
 	}

@@ -6,19 +6,18 @@
 package mix
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
@@ -50,14 +49,14 @@ func TestSmallWorkloadsCallWhatRealPyTorchCalls(t *testing.T) {
 			"--seconds", "2", "--rate", "20"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			counts := t.TempDir()
+			dir := t.TempDir()
 			cmd.Dir = simulated.Root()
-			cmd.Env = append(os.Environ(), "SIMCUDA_COUNTS="+counts,
+			cmd.Env = append(os.Environ(), "SIMCUDA_COUNTS="+dir,
 				"LD_LIBRARY_PATH="+driver+":"+simulated.Build(t, "simtorch"))
 			cmd.Stdin = strings.NewReader(strings.Repeat("\n", requests))
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, string(out))
-			calls := countsIn(t, counts)
+			calls := countsIn(t, dir)
 			launches := calls["cuLaunchKernel"] + calls["cuLaunchKernelEx"]
 			require.GreaterOrEqual(t, launches, uint64(requests))
 			for _, f := range wanted {
@@ -98,23 +97,21 @@ func probedFunctions(t *testing.T) map[string]bool {
 	return probed
 }
 
-// countsIn sums what the processes of a workload have written (examples/simcuda/counts.h).
-func countsIn(t *testing.T, dir string) map[string]uint64 {
+// countsIn sums what the processes of a workload have called.
+func countsIn(t *testing.T, dir string) counts.Counts {
 	t.Helper()
-	const nameBytes, rowBytes = 56, 64
 	files, err := filepath.Glob(filepath.Join(dir, "*.counts"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	calls := map[string]uint64{}
+	sum := counts.Counts{}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
+		pid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(file), ".counts"))
 		require.NoError(t, err)
-		require.Zero(t, len(b)%rowBytes)
-		for row := range slices.Chunk(b, rowBytes) {
-			name, _, _ := bytes.Cut(row[:nameBytes], []byte{0})
-			calls[string(name)] += binary.NativeEndian.Uint64(row[nameBytes:])
+		calls, err := counts.Read(dir, pid)
+		require.NoError(t, err)
+		for name, n := range calls {
+			sum[name] += n
 		}
 	}
-	maps.DeleteFunc(calls, func(_ string, n uint64) bool { return n == 0 })
-	return calls
+	return sum
 }
