@@ -30,6 +30,7 @@
 #define python_thread_read other_python_thread_read
 #define python_thread_proved other_python_thread_proved
 #define python_thread_prove other_python_thread_prove
+#define python_thread_link other_python_thread_link
 #define python_thread_interpreter other_python_thread_interpreter
 #define python_thread_frame other_python_thread_frame
 #define python_location_byte other_python_location_byte
@@ -121,6 +122,7 @@
 #undef python_thread_read
 #undef python_thread_proved
 #undef python_thread_prove
+#undef python_thread_link
 #undef python_thread_interpreter
 #undef python_thread_frame
 #undef python_location_byte

@@ -196,11 +196,24 @@ PYTHON_STEP(python_thread_step, python_context, c)
 	return 0;
 }
 
+/* Where the list points to the state in t->thread: the `next` of the one before it, or the
+ * interpreter's head. `prev` is right before `next` in every version, `interp` after. */
+static __always_inline __u64 python_thread_link(struct python_thread *t)
+{
+	__u32 next = t->offsets.at[PY_THREAD_NEXT];
+	__u64 previous = python_word(t->thread, 255, next - 8);
+
+	if (previous)
+		return previous + next;
+	return python_word(t->thread, 255, next + 8) + t->offsets.at[PY_INTERPRETER_THREADS];
+}
+
 /*
- * Reads the state that was proved to be the thread's in the same tick, if it has frames. A
- * freed one has none, and allocators write over its links, or a size, which is odd, over
- * its frame. An interpreter that was made meanwhile, by the same thread, is not seen
- * before the tick ends; that takes 3 ms and more to make.
+ * Reads the state that was proved to be the thread's in the same tick. If it has frames it
+ * is still alive: a freed one has none, and allocators write over its links, or a size,
+ * which is odd, over its frame. One without, as those of autograd's threads, is alive if the
+ * list points to it. An interpreter that was made meanwhile, by the same thread, is not
+ * seen before the tick ends; that takes 3 ms and more to make.
  */
 static __noinline bool python_thread_proved(struct python_thread *t)
 {
@@ -221,12 +234,14 @@ static __noinline bool python_thread_proved(struct python_thread *t)
 	} else if (user_copy(&t->fault, t->thread, PY_THREAD_BYTES, t->state)) {
 		return false;
 	}
-	if (!python_is_its_state(t))
+	if (!python_is_its_state(t) || python_word(t->thread, 255, next - 8) != p->previous ||
+	    python_word(t->thread, 255, next) != p->next)
 		return false;
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
-	return python_word(t->thread, 255, next - 8) == p->previous &&
-	       python_word(t->thread, 255, next) == p->next && frame &&
-	       !(frame & 7) && !python_in_state(t->state, frame);
+	if (frame && !python_in_state(t->state, frame))
+		return !(frame & 7);
+	return !user_copy(&t->fault, words, sizeof(*words), python_thread_link(t)) &&
+	       words[0] == t->state;
 #endif
 }
 
@@ -284,14 +299,7 @@ PYTHON_GLOBAL long python_thread_read(PYTHON_T())
 			goto search;
 		if (!python_is_its_state(t))
 			goto search;
-		/* `prev` is right before `next` in every version, `interp` after. */
-		head = python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] - 8);
-		if (head)
-			head += t->offsets.at[PY_THREAD_NEXT];
-		else
-			head = python_word(t->thread, 255, t->offsets.at[PY_THREAD_NEXT] + 8) +
-			       t->offsets.at[PY_INTERPRETER_THREADS];
-		if (!user_copy(&t->fault, &back, sizeof(back), head) &&
+		if (!user_copy(&t->fault, &back, sizeof(back), python_thread_link(t)) &&
 		    back == t->state) {
 			python_thread_prove(t);
 			return 0;

@@ -181,20 +181,26 @@ static __always_inline void torch_live(struct live *fresh, const struct torch_re
 }
 
 /*
- * Entry of function `id`. The thread, if a stack is to be taken: torch_end() follows.
+ * Entry of function `id` in the thread that thread_known() gave, NULL at its first. The
+ * thread, if a stack is to be taken: torch_end() follows.
  * Most reports of a busy allocator end here without a block that is followed: what only
  * the others need comes last.
  */
-static __noinline struct thread *torch_begin(struct pt_regs *ctx, __u32 id)
+static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	struct torch_report r = {};
 	struct torch_pool *pool;
-	struct thread *t;
 	__u64 p = 0;
 
 	if (!torch_read(ctx, id, &r))
 		return 0;
-	r.process = process_id_of(task_current());
+	if (!t)
+		t = thread_current(process_id_of(task_current()), true);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	r.process = t->process;
 	pool = torch_pool_of(&r);
 	if (!pool) {
 		drop(DROP_TORCH_POOLS_FULL);
@@ -210,11 +216,6 @@ static __noinline struct thread *torch_begin(struct pt_regs *ctx, __u32 id)
 		p = sampling_probability(r.bytes, torch_mean());
 		if (!r.bytes || !torch_out(&r, pool, p))
 			return 0;
-	}
-	t = thread_current(r.process, true);
-	if (!t) {
-		drop(DROP_SCRATCH);
-		return 0;
 	}
 	r.begin_boot_ns = bpf_ktime_get_boot_ns();
 	t->call.report = r;

@@ -60,12 +60,12 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
  */
 static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)
 {
-	struct thread *t;
+	struct thread *t = thread_known();
 	__u64 stack;
 
-	if (discard())
+	if (discard_thread(t))
 		return 0;
-	t = torch_begin(ctx, id);
+	t = torch_begin(ctx, t, id);
 	if (!t)
 		return 0;
 	stack = take_entry_stack(ctx, t);
