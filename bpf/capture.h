@@ -17,14 +17,17 @@
 const volatile bool stacks = true;
 GADGET_PARAM(stacks);
 
-/* Stores t->stack, if it is new. 0: there was no room. */
-static __noinline __u64 capture_store(struct thread *t)
+/* The id of t->stack, which may not be stored yet. */
+static __noinline __u64 capture_id(struct thread *t)
 {
-	__u64 id;
+	return t ? stack_hash(&t->stack) : 0;
+}
 
-	if (!t)
+/* Stores t->stack under its id, if it is new. 0: there was no room. */
+static __noinline __u64 capture_store(struct thread *t, __u64 id)
+{
+	if (!t || !id)
 		return 0;
-	id = stack_hash(&t->stack);
 	if (id == t->stack_id)
 		return id;
 	id = stack_store(&t->stack, id);
@@ -34,11 +37,12 @@ static __noinline __u64 capture_store(struct thread *t)
 }
 
 /*
- * The id of the stack of a call that returns with these registers; 0: there was no room
- * for it, or it is not wanted. `ip` is an address in the function that was called.
+ * The id of the stack of a call that returns with these registers; 0: it is not wanted.
+ * `ip` is an address in the function that was called. The stack is not stored: the caller
+ * has a row with that id already, or calls capture_store().
  */
-static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
-					bool may_sleep)
+static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					  bool may_sleep)
 {
 	if (!stacks)
 		return 0;
@@ -53,7 +57,14 @@ static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, _
 	else
 #endif
 		python_unwind(&t->stack, &t->fault, t->process);
-	return capture_store(t);
+	return capture_id(t);
+}
+
+/* The same, stored. 0 also where there was no room for it. */
+static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					bool may_sleep)
+{
+	return capture_store(t, unwind_stack(ctx, t, ip, may_sleep));
 }
 
 #ifndef LINUX_5_10
@@ -80,7 +91,7 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
 		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);
-	return capture_store(t);
+	return capture_store(t, capture_id(t));
 }
 #endif
 

@@ -105,7 +105,7 @@ func (b *bench) machine() {
 		runtime.GOARCH, runtime.NumCPU(), kind, strings.Fields(string(load) + " ?")[0])
 }
 
-const layout = "  %-44s %-14s"
+const layout = "  %-44s %-22s"
 
 func (b *bench) title(text string, columns ...string) {
 	fmt.Printf("\n%s\n", text)
