@@ -21,6 +21,8 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
+#include "budget.h"
+
 #include "call_probes.h"
 #include "cuda_inflight.h"
 
