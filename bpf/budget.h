@@ -17,6 +17,10 @@
 const volatile __u32 budget_ppm = 0;
 const volatile __u32 gadget_var_budget_ppm = 0;
 
+#define BUDGET_APIS 256
+#define BUDGET_RETURNS 0   /* in the place of an api: the returns of all */
+#define BUDGET_REPORTS 255 /* what PyTorch's allocator reports */
+
 #ifdef LINUX_5_10
 static __always_inline __u64 budget_clock(void)
 {
@@ -27,21 +31,27 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 {
 }
 
-static __always_inline void budget_returning(void)
+static __always_inline void budget_begin(bool is_entry)
 {
 }
 
-static __always_inline void budget_returned(void)
+static __always_inline void budget_end(__u32 api, bool is_return)
 {
+}
+
+static __always_inline bool budget_counts_only(void)
+{
+	return false;
 }
 #else
 
 /* One trap into the kernel and back, without the program. */
 struct budget_traps {
 	__u64 entry_ns, return_ns;
+	__u64 count_only; /* reports of PyTorch's allocator are counted and not looked at */
 };
 
-/* [0]. Written by user space before anything is attached. */
+/* [0]. Written by user space, first before anything is attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -53,10 +63,7 @@ struct budget_cost {
 	__u64 hits, ns;
 };
 
-/* [api] → what its entries have cost; [BUDGET_RETURNS]: the returns of all. Read by user
- * space. */
-#define BUDGET_APIS 256
-#define BUDGET_RETURNS 0
+/* [api] → what its entries have cost. Read by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, BUDGET_APIS);
@@ -125,9 +132,10 @@ static __noinline int budget_publish(struct budget_thread *t)
 	return 0;
 }
 
-/* A program that began at `begin` ends: for the thread, and for all entries of `api`. */
-static __always_inline void budget_charge(struct budget_thread *t, __u32 api, __u64 begin,
-					  bool is_return)
+/* A program that began at `begin` ends: for the thread, and for all entries of `api`. A
+ * function of its own, so that what it needs is not on the stack below the unwinder. */
+static __noinline int budget_charge(struct budget_thread *t, __u32 api, __u64 begin,
+				     bool is_return)
 {
 	__u64 now = bpf_ktime_get_boot_ns(), ns = now - begin;
 	struct budget_traps *traps;
@@ -136,8 +144,8 @@ static __always_inline void budget_charge(struct budget_thread *t, __u32 api, __
 
 	traps = bpf_map_lookup_elem(&budget_traps, &zero);
 	cost = bpf_map_lookup_elem(&budget_by_api, &api);
-	if (!traps || !cost)
-		return;
+	if (!t || !traps || !cost)
+		return 0;
 	if (ns > BUDGET_MOST_NS)
 		ns = BUDGET_MOST_NS;
 	ns += is_return ? traps->return_ns : traps->entry_ns;
@@ -146,9 +154,9 @@ static __always_inline void budget_charge(struct budget_thread *t, __u32 api, __
 	cost->ns += ns;
 	t->cost_ns += ns;
 	if (now - t->published_boot_ns < BUDGET_PUBLISH_NS)
-		return;
+		return 0;
 	t->published_boot_ns = now;
-	budget_publish(t);
+	return budget_publish(t);
 }
 
 /* An entry of `api` has been handled, which began at `begin`. */
@@ -163,28 +171,41 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 		budget_charge(t, api, begin, false);
 }
 
-/* A return begins to be handled, and has been. When it began is kept here, for the stack of
- * the program between them is the unwinder's. */
-static __always_inline void budget_returning(void)
+/* A program with a stack to take begins, and has ended. When it began is kept here, for the
+ * stack of the program between them is the unwinder's. */
+static __noinline int budget_begin(bool is_entry)
 {
 	struct budget_thread *t;
 
 	if (!budget_ppm)
-		return;
-	t = bpf_task_storage_get(&budget_by_task, task_current(), 0, 0);
+		return 0;
+	t = bpf_task_storage_get(&budget_by_task, task_current(), 0,
+				 is_entry ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (t)
 		t->begin_boot_ns = bpf_ktime_get_boot_ns();
+	return 0;
 }
 
-static __always_inline void budget_returned(void)
+static __noinline int budget_end(__u32 api, bool is_return)
 {
 	struct budget_thread *t;
 
 	if (!budget_ppm)
-		return;
+		return 0;
 	t = bpf_task_storage_get(&budget_by_task, task_current(), 0, 0);
-	if (t)
-		budget_charge(t, BUDGET_RETURNS, t->begin_boot_ns, true);
+	return t ? budget_charge(t, api, t->begin_boot_ns, is_return) : 0;
+}
+
+/* Whether user space wants to know what following tensors would cost, and no tensors. */
+static __always_inline bool budget_counts_only(void)
+{
+	struct budget_traps *traps;
+	__u32 zero = 0;
+
+	if (!budget_ppm)
+		return false;
+	traps = bpf_map_lookup_elem(&budget_traps, &zero);
+	return traps && traps->count_only;
 }
 #endif
 

@@ -54,13 +54,15 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 {
 }
 
-static __always_inline void budget_returning(void)
+static __always_inline void budget_begin(bool is_entry)
 {
 }
 
-static __always_inline void budget_returned(void)
+static __always_inline void budget_end(__u32 api, bool is_return)
 {
 }
+
+#define BUDGET_RETURNS 0
 #endif
 
 static __always_inline int selected_enter(struct pt_regs *ctx, __u32 api)
@@ -78,12 +80,10 @@ static __always_inline int selected_enter(struct pt_regs *ctx, __u32 api)
 
 static __always_inline int selected_leave(struct pt_regs *ctx, bool may_sleep)
 {
-	int result;
-
-	budget_returning();
-	result = leave(ctx, may_sleep);
-	budget_returned();
-	return result;
+	budget_begin(false);
+	leave(ctx, may_sleep);
+	budget_end(BUDGET_RETURNS, true);
+	return 0;
 }
 
 #ifndef LINUX_5_10

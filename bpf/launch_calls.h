@@ -98,6 +98,29 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
 }
 
+/*
+ * Lets go of calls of an earlier window whose returns were not seen, since they came after
+ * the probes had gone. What is called now is called by none of them.
+ */
+static __always_inline void call_left_behind(struct thread *t, const struct window *w, __u64 sp)
+{
+	struct inflight *call = &t->call;
+	struct library_call *library = &call->library;
+
+	if (!budget_ppm)
+		return;
+	if (call->sp && call->window.weight > 1 && call->window.number != w->number &&
+	    sp >= call->sp) {
+		drop(DROP_INFLIGHT_STALE);
+		call->sp = 0;
+	}
+	if (library->sp && library->window.weight > 1 && library->window.number != w->number &&
+	    sp >= library->sp) {
+		drop(DROP_INFLIGHT_STALE);
+		library->sp = 0;
+	}
+}
+
 /* Entry of API `id`. Runs in programs that may not sleep. */
 static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
@@ -109,6 +132,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	if (!api->op)
 		return;
 	w = window_of(id);
+	if (t)
+		call_left_behind(t, &w, sp);
 	if (!w.weight)
 		return;
 	if (!t)
@@ -135,7 +160,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		barrier_var(second);
 		call->stub = api->a ? second : first;
 		call->stub_sp = sp;
-		call->stub_window = w.number;
+		call->stub_window = window_of(API_cuLaunchKernel).number;
 		return;
 	}
 	if (call->sp) {

@@ -55,16 +55,13 @@ struct {
 	__type(value, struct window_gate);
 } window_gates SEC(".maps");
 
-struct window_regime {
-	__u64 from_boot_ns, until_boot_ns; /* 0: all calls are followed; 0: for ever */
-};
-
-/* [api] → when its calls are followed in windows only. Written by user space. */
+/* [api] → since when its calls are followed in windows only, in ns since boot; 0: all are
+ * followed. Written by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUDGET_APIS);
 	__type(key, __u32);
-	__type(value, struct window_regime);
+	__type(value, __u64);
 } window_apis SEC(".maps");
 
 /* [number & 1] → calls of the window that have begun less those that have returned: user
@@ -85,18 +82,18 @@ static __always_inline bool window_includes(const struct window_gate *g, __u64 n
 static __always_inline struct window window_of(__u32 api)
 {
 	struct window all = { .weight = 1 }, none = {};
-	const struct window_regime *r;
 	const struct window_gate *g;
+	const __u64 *from;
 	__u32 which = 0;
 	__u64 now;
 
 	if (!budget_ppm)
 		return all;
-	r = bpf_map_lookup_elem(&window_apis, &api);
-	if (!r || !r->from_boot_ns)
+	from = bpf_map_lookup_elem(&window_apis, &api);
+	if (!from || !*from)
 		return all;
 	now = bpf_ktime_get_boot_ns();
-	if (now < r->from_boot_ns || (r->until_boot_ns && now >= r->until_boot_ns))
+	if (now < *from)
 		return all;
 	g = bpf_map_lookup_elem(&window_gates, &which);
 	if (!window_includes(g, now)) {
@@ -112,12 +109,12 @@ static __always_inline struct window window_of(__u32 api)
 static __always_inline bool window_in_use(void)
 {
 	__u32 api = API_cuLaunchKernel;
-	const struct window_regime *r;
+	const __u64 *from;
 
 	if (!budget_ppm)
 		return false;
-	r = bpf_map_lookup_elem(&window_apis, &api);
-	return r && r->from_boot_ns;
+	from = bpf_map_lookup_elem(&window_apis, &api);
+	return from && *from;
 }
 
 /* A call of a window begins, 1, or has returned, -1. */

@@ -31,9 +31,13 @@
 #include "launch_contexts.h"
 #include "python.h"
 
-#define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
-#define Y(library, symbol, op, a) \
-	{ #library, #symbol, API_##symbol, op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT },
+/* What only counts can be followed a part of the time; what teaches a fact cannot. */
+#define X(symbol, op, detail, flags, a, b)                \
+	{ "libcuda", #symbol, API_##symbol,               \
+	  ATTACH_EXIT | (op <= CALL_RECORD ? ATTACH_IN_WINDOWS : 0) },
+#define Y(library, symbol, op, a)                                     \
+	{ #library, #symbol, API_##symbol,                            \
+	  op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT | ATTACH_IN_WINDOWS },
 #define Z(symbol, op, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, op, a, b) \
 	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
