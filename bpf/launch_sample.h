@@ -124,8 +124,8 @@ static __always_inline void sample_spent(__u64 now, __u64 ns)
 }
 
 /* The integer square root, of 2^62 at most. Without branches, of which the verifier
- * follows both sides. */
-static __always_inline __u64 sample_root(__u64 square)
+ * follows both sides. A global function: it is verified once, not wherever it is called. */
+__noinline __u64 sample_root(__u64 square)
 {
 	__u64 root = 0, bit = 1ULL << 62;
 

@@ -168,12 +168,16 @@ static __always_inline void window_total(const struct row_key *key, __u32 number
 /* NULL: all calls were followed. */
 static __always_inline const struct window_sums *window_of_row(const struct row_key *key)
 {
-	return budget_ppm ? bpf_map_lookup_elem(&windows_by_row, key) : 0;
+	struct row_key copy = *key; /* an iterator's key is not one to the verifier */
+
+	return budget_ppm ? bpf_map_lookup_elem(&windows_by_row, &copy) : 0;
 }
 
 static __always_inline const struct window_sums *window_of_total(const struct row_key *key)
 {
-	return budget_ppm ? bpf_map_lookup_elem(&windows_by_total, key) : 0;
+	struct row_key copy = *key; /* an iterator's key is not one to the verifier */
+
+	return budget_ppm ? bpf_map_lookup_elem(&windows_by_total, &copy) : 0;
 }
 
 /* Two standard deviations of a sum. */

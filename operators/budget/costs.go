@@ -38,6 +38,9 @@ const (
 	least = 0.001
 )
 
+// SetTraps tells the programs what a trap takes.
+func (m Maps) SetTraps(c traps.Cost) error { return m.setTraps(c, false) }
+
 func (m Maps) setTraps(c traps.Cost, countOnly bool) error {
 	v := trapsValue{EntryNS: uint64(c.Entry), ReturnNS: uint64(c.Return)}
 	if countOnly {
