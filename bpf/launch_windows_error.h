@@ -13,6 +13,7 @@ enum window_unit { WINDOW_CALLS, WINDOW_BYTES, WINDOW_NS, WINDOW_UNITS };
 /* Σ of squares, in units of 2^bits, which grow so that it stays below 2^62. */
 struct window_squares {
 	__u64 sum;
+	__u64 whole; /* what the pairs stand for, itself */
 	__u64 most; /* of one window */
 	__u32 bits;
 	__u32 pad;
@@ -85,6 +86,7 @@ static __always_inline void window_square(struct window_squares *s, __u64 a, __u
 {
 	__u64 d = window_apart(a, b), most = a > b ? a : b;
 
+	s->whole += a + b;
 	if (s->most < most)
 		s->most = most;
 	for (int i = 0; i < 4; i++) {
@@ -180,11 +182,26 @@ static __always_inline const struct window_sums *window_of_total(const struct ro
 	return budget_ppm ? bpf_map_lookup_elem(&windows_by_total, &copy) : 0;
 }
 
-/* Two standard deviations of a sum. */
+/*
+ * In a window a thread is slower, for it is probed, and does less. Weights make up for that
+ * by the CPU time that the thread has for itself in windows and outside (operators/budget).
+ * A thread that spins while it waits has not done less: so much less may be right, which
+ * is part of the error.
+ */
+static __always_inline __u64 window_doubt(__u64 whole)
+{
+	struct budget_traps *traps;
+	__u32 zero = 0;
+
+	traps = bpf_map_lookup_elem(&budget_traps, &zero);
+	return traps ? (whole >> 10) * traps->doubt_1024 : 0;
+}
+
+/* Two standard deviations of a sum, and the doubt. */
 static __always_inline __u64 window_error(const struct window_sums *w, enum window_unit unit)
 {
 	const struct window_squares *s;
-	__u64 a, b, open, most, sum, bits;
+	__u64 a, b, open, most, sum, bits, doubt;
 
 	if (!w)
 		return 0;
@@ -196,12 +213,13 @@ static __always_inline __u64 window_error(const struct window_sums *w, enum wind
 	if (s->most > most)
 		most = s->most;
 	open = window_apart(a, b);
+	doubt = window_doubt(s->whole + a + b);
 	if (most >> bits >= WINDOW_ROOT_MOST) /* the open pair is much more than all before */
-		return 3 * most;
+		return 3 * most + doubt;
 	open >>= bits;
 	most >>= bits;
 	sum = s->sum + open * open + most * most / 2;
-	return (2 * sample_root(sum) + (bits ? 1 : 0)) << bits;
+	return ((2 * sample_root(sum) + (bits ? 1 : 0)) << bits) + doubt;
 }
 #endif
 

@@ -136,7 +136,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return fmt.Errorf("measure what a probe takes: %w", err)
 	}
 	gc.Logger().Debugf("budget: a trap takes %v at an entry and %v at a return", i.traps.Entry, i.traps.Return)
-	if err := i.maps.setTraps(i.traps, false); err != nil {
+	if err := i.maps.SetTraps(i.traps); err != nil {
 		return fmt.Errorf("keep a budget: %w", err)
 	}
 	return nil

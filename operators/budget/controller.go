@@ -122,6 +122,12 @@ func (c *Controller) step(ctx context.Context) error {
 	c.state.Opened += c.windows.opened
 	c.mu.Unlock()
 	c.windows.opened = 0
+	c.windows.pace.look(s)
+	if c.windows.plan.slots > 1 {
+		if err := c.cfg.Maps.setTraps(c.cfg.Traps, c.windows.pace.doubt(), false); err != nil {
+			return err
+		}
+	}
 	if next.slots == before.slots && len(next.apis) == len(before.apis) {
 		c.hopeless(s)
 		return nil

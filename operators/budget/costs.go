@@ -5,6 +5,7 @@ package budget
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,7 +24,7 @@ type Maps struct {
 
 // The layouts of bpf/budget.h; a test compares them with BTF.
 type (
-	trapsValue struct{ EntryNS, ReturnNS, CountOnly uint64 }
+	trapsValue struct{ EntryNS, ReturnNS, Doubt1024, CountOnly uint64 }
 	costValue  struct{ Hits, NS uint64 }
 	sumValue   struct{ Process, CostNS, CPUNS uint64 }
 )
@@ -39,10 +40,10 @@ const (
 )
 
 // SetTraps tells the programs what a trap takes.
-func (m Maps) SetTraps(c traps.Cost) error { return m.setTraps(c, false) }
+func (m Maps) SetTraps(c traps.Cost) error { return m.setTraps(c, 0, false) }
 
-func (m Maps) setTraps(c traps.Cost, countOnly bool) error {
-	v := trapsValue{EntryNS: uint64(c.Entry), ReturnNS: uint64(c.Return)}
+func (m Maps) setTraps(c traps.Cost, doubt float64, countOnly bool) error {
+	v := trapsValue{EntryNS: uint64(c.Entry), ReturnNS: uint64(c.Return), Doubt1024: uint64(math.Ceil(1024 * doubt))}
 	if countOnly {
 		v.CountOnly = 1
 	}
@@ -62,6 +63,7 @@ type seen struct {
 	hits    map[uint32]float64 // entries by function
 	ns      map[uint32]float64 // entries and returns by function
 	total   float64            // ns of all
+	threads map[uint64]float64 // ns of those that pay, by (tgid, tid)
 }
 
 // meter takes the differences of counters.
@@ -74,7 +76,7 @@ type meter struct {
 
 // look measures since it was called last.
 func (m *meter) look(now time.Time) (seen, error) {
-	s := seen{seconds: now.Sub(m.at).Seconds(), hits: map[uint32]float64{}, ns: map[uint32]float64{}}
+	s := seen{seconds: now.Sub(m.at).Seconds(), hits: map[uint32]float64{}, ns: map[uint32]float64{}, threads: map[uint64]float64{}}
 	first := m.at.IsZero()
 	m.at = now
 	threads := make(map[uint64]sumValue, len(m.threads))
@@ -90,6 +92,7 @@ func (m *meter) look(now time.Time) (seen, error) {
 		if cost < least*s.seconds*1e9 {
 			return
 		}
+		s.threads[id] = cost
 		// The CPU time is as of the last tick: up to 10 ms short.
 		if share := cost / max(cpu, cost); share > s.worst.Share {
 			s.worst = Thread{uint32(id >> 32), uint32(id), share}

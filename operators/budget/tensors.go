@@ -62,7 +62,7 @@ func (t *tensors) step(s seen) error {
 // try counts the reports of a moment.
 func (t *tensors) try() error {
 	c := t.c
-	if err := c.cfg.Maps.setTraps(c.cfg.Traps, true); err != nil {
+	if err := c.cfg.Maps.setTraps(c.cfg.Traps, 0, true); err != nil {
 		return err
 	}
 	if err := c.cfg.Prober.SetAttached(torchLibrary, true); err != nil {
@@ -84,7 +84,7 @@ func (t *tensors) try() error {
 		t.calm = 0
 	} else if t.calm++; t.calm >= trials {
 		t.isOff = false
-		if err := c.cfg.Maps.setTraps(c.cfg.Traps, false); err != nil {
+		if err := c.cfg.Maps.setTraps(c.cfg.Traps, 0, false); err != nil {
 			return err
 		}
 		c.say("tensors again", c.cfg.Info, "there is room in the budget again: tensors are followed from now on")

@@ -47,11 +47,12 @@ type windows struct {
 	number  uint32
 	opened  int // windows since the last look
 	missed  uint32
+	pace    pace
 	closing chan struct{} // bounds how many are being detached
 }
 
 func newWindows(m Maps, p Prober) *windows {
-	return &windows{maps: m, prober: p, plan: plan{slots: 1}, closing: make(chan struct{}, 8)}
+	return &windows{maps: m, prober: p, plan: plan{slots: 1}, pace: pace{byThread: m.ByThread}, closing: make(chan struct{}, 8)}
 }
 
 func sinceBoot() time.Duration {
@@ -137,8 +138,9 @@ func (w *windows) period(ctx context.Context) error {
 	}
 	// Attached later than planned, a window is as long, so that each moment is as
 	// likely to be in one.
-	weight := w.plan.slots * (1 + min(w.missed, 8))
+	weight := w.pace.round(float64(w.plan.slots*(1+min(w.missed, 8))) * w.pace.factor())
 	w.missed = 0
+	w.pace.begin()
 	begin := sinceBoot() + lead
 	which := w.number & 1
 	err = w.maps.Inflight.Put(which, uint64(0))
@@ -150,6 +152,7 @@ func (w *windows) period(ctx context.Context) error {
 		return fmt.Errorf("open a window: %w", err)
 	}
 	sleepUntil(ctx, begin+slot)
+	w.pace.end()
 	for until := begin + slot + inflight; w.inflight(which) > 0 && sinceBoot() < until; {
 		time.Sleep(200 * time.Microsecond)
 	}

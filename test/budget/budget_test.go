@@ -3,23 +3,97 @@
 package budget
 
 import (
+	"math"
+	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
-func TestZZFirst(t *testing.T) {
-	g := start(t, 1)
-	t.Logf("traps %+v", g.traps)
-	p := loop(t, 200000)
-	for range 8 {
-		d := run(t, p, 2000)
-		t.Logf("%+v state %+v", d, g.budget.State())
+const (
+	rate = 200_000 // launches a second, and a quarter as many copies
+	// long runs 100 times, with the budget of daemons.
+	long = "BUDGET_LONG"
+)
+
+// estimate of a sum, with two standard deviations.
+type estimate struct{ value, err, truth uint64 }
+
+func (e estimate) isWithin() bool {
+	return math.Abs(float64(e.value)-float64(e.truth)) <= float64(e.err)
+}
+
+// describe says how many are within their errors, and how large these are.
+func describe(t *testing.T, of string, all []estimate) (within int, typical float64) {
+	t.Helper()
+	var ratio float64
+	var errors []float64
+	for _, e := range all {
+		if e.isWithin() {
+			within++
+		}
+		ratio += float64(e.value) / float64(e.truth) / float64(len(all))
+		errors = append(errors, float64(e.err)/float64(e.truth))
 	}
-	time.Sleep(300 * time.Millisecond)
-	for _, r := range g.totals() {
-		t.Logf("%s %d: %d ± %d, %d ± %d bytes, %d ns", text(r.API[:]), r.Function, r.Calls, r.CallsError, r.Bytes, r.BytesError, r.HostNS)
+	slices.Sort(errors)
+	typical = errors[len(errors)/2]
+	t.Logf("%s: %d of %d are within the error that is told; on average %.3f of the truth; errors %.2f, %.2f, %.2f of it (least, median, most)",
+		of, within, len(all), ratio, errors[0], typical, errors[len(errors)-1])
+	return within, typical
+}
+
+// TestBudgetIsKeptAndEstimatesAreWithinTheirErrors: a thread that launches 200,000 times a second,
+// of which probes would take more than a third, pays the budget and no more; and launches,
+// copies and bytes of each run are within two standard deviations of what it did. 95 of 100
+// are to be expected; of 20, 13 or fewer are by chance one in 30,000.
+func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
+	runs, milliseconds, percent, least := 20, 1500, 5.0, 14
+	if os.Getenv(long) != "" {
+		runs, milliseconds, percent, least = 100, 6000, 1.0, 95
 	}
-	for _, r := range g.rows() {
-		t.Logf("%s %d: %d ± %d, drawn %d, %d ± %d bytes, %d ns", text(r.API[:]), r.Function, r.Calls, r.CallsError, r.Drawn, r.Bytes, r.BytesError, r.HostNS)
+	p := loop(t, rate)
+	alone := run(t, p, 1000)
+	g := start(t, percent, p.PID())
+	run(t, p, 1000) // the first second is followed in full, and over the budget
+	require.Eventually(t, func() bool { run(t, p, 500); return g.budget.State().Slots > 1 }, 20*time.Second, time.Millisecond,
+		"it costs more than the budget, and nothing became cheaper")
+	for range 8 { // and the number of slots settles
+		run(t, p, 500)
+	}
+	seen := g.kernels()
+	before, began := g.paid(p.PID()), time.Now()
+	var totals, rows, copies, bytes []estimate
+	var launches, wallNS uint64
+	for range runs {
+		copied := g.copied()
+		d := run(t, p, milliseconds)
+		launches, wallNS = launches+d.launches, wallNS+d.wallNS
+		for function := range g.kernels() {
+			if !seen[function] {
+				seen[function] = true
+				total, row := g.launched(function)
+				total.truth, row.truth = d.launches, d.launches
+				totals, rows = append(totals, total), append(rows, row)
+			}
+		}
+		now := g.copied()
+		copies = append(copies, since(now[0], copied[0], d.copies))
+		bytes = append(bytes, since(now[1], copied[1], d.bytes))
+	}
+	after := g.paid(p.PID())
+	share := float64(after.CostNS-before.CostNS) / float64(after.CPUNS-before.CPUNS)
+	t.Logf("the probes took %.2f %% of the thread's CPU time in %v, of a budget of %g %%; attached 1 part of %d of the time",
+		100*share, time.Since(began).Round(time.Second), percent, g.budget.State().Slots)
+	t.Logf("launches a second: %.0f alone, %.0f with the budget", 1e9*float64(alone.launches)/float64(alone.wallNS), 1e9*float64(launches)/float64(wallNS))
+	require.Less(t, share, 1.3*percent/100)
+	require.Greater(t, share, 0.2*percent/100, "there would have been more to spend")
+
+	require.Len(t, totals, runs)
+	for of, all := range map[string][]estimate{"launches": totals, "launches, by stack": rows, "copies": copies, "bytes": bytes} {
+		within, typical := describe(t, of, all)
+		require.GreaterOrEqual(t, within, least, of)
+		require.Less(t, typical, 1.0, "an error as large as what it is about says nothing")
 	}
 }

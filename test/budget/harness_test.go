@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -37,9 +38,8 @@ type gadget struct {
 	names  map[uint32]string // functions by cookie
 }
 
-// start loads cuda_kernel with a budget of so many percent and attaches it to what has
-// libraries of the simulated driver mapped. It follows on its own.
-func start(t *testing.T, percent float64) *gadget {
+// start loads cuda_kernel with a budget of so many percent and attaches it to a process.
+func start(t *testing.T, percent float64, pid int) *gadget {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	spec := bpftest.Spec(t, "../../gadgets/cuda_kernel/program.bpf.c", "-mcpu=v3")
@@ -51,7 +51,7 @@ func start(t *testing.T, percent float64) *gadget {
 
 	g.traps, err = traps.Measure()
 	require.NoError(t, err)
-	cfg := tracer.Config{Mode: tracer.Multi, Programs: tracer.Programs{
+	cfg := tracer.Config{Mode: tracer.Multi, PIDs: []uint32{uint32(pid)}, Programs: tracer.Programs{
 		EnterMulti: g.Programs["call_enter_multi"], ExitMulti: g.Programs["call_exit_multi"],
 	}}
 	inWindows := map[uint32]bool{}
@@ -184,4 +184,66 @@ func run(t *testing.T, p *subject.Process, milliseconds int) (d did) {
 	_, err := fmt.Sscan(line, &d.launches, &d.copies, &d.bytes, &d.wallNS, &d.cpuNS)
 	require.NoError(t, err, line)
 	return d
+}
+
+const (
+	launchAPI = "cuLaunchKernel"
+	copyAPI   = "cuMemcpyHtoDAsync_v2"
+)
+
+// kernels are the functions that were launched so far.
+func (g *gadget) kernels() map[uint64]bool {
+	g.t.Helper()
+	all := map[uint64]bool{}
+	for _, total := range g.totals() {
+		if text(total.API[:]) == launchAPI {
+			all[total.Function] = true
+		}
+	}
+	return all
+}
+
+// launched is how often a kernel was launched: as its total tells, and as its rows do.
+func (g *gadget) launched(function uint64) (all, rows estimate) {
+	g.t.Helper()
+	for _, total := range g.totals() {
+		if text(total.API[:]) == launchAPI && total.Function == function {
+			all = estimate{value: total.Calls, err: total.CallsError}
+		}
+	}
+	for _, row := range g.rows() {
+		if text(row.API[:]) == launchAPI && row.Function == function {
+			rows.value += row.Calls
+			rows.err += row.CallsError
+		}
+	}
+	return all, rows
+}
+
+// copied is how many copies there were so far, and of how many bytes.
+func (g *gadget) copied() (all [2]estimate) {
+	g.t.Helper()
+	for _, total := range g.totals() {
+		if text(total.API[:]) == copyAPI {
+			all = [2]estimate{{value: total.Calls, err: total.CallsError}, {value: total.Bytes, err: total.BytesError}}
+		}
+	}
+	return all
+}
+
+// since is what was added to a sum: the variances of what was there and of what was added
+// make that of the sum.
+func since(now, before estimate, truth uint64) estimate {
+	variance := float64(now.err)*float64(now.err) - float64(before.err)*float64(before.err)
+	return estimate{value: now.value - before.value, err: uint64(math.Sqrt(max(variance, 0))), truth: truth}
+}
+
+// sum is struct budget_sum of bpf/budget.h.
+type sum struct{ Process, CostNS, CPUNS uint64 }
+
+// paid is what the probes have cost a process with one thread.
+func (g *gadget) paid(pid int) (s sum) {
+	g.t.Helper()
+	require.NoError(g.t, g.Maps["budget_by_thread"].Lookup(uint64(pid)<<32|uint64(pid), &s))
+	return s
 }

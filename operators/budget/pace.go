@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// pace is how much less threads get done in windows, because they are probed there. A
+// thread that waits has the time, and does as much. One that always runs falls behind; but
+// its calls per CPU time that it has for itself, without that of the probes, are the same
+// in windows and outside. So a call in a window stands for as many more as the thread has
+// CPU time for itself outside of windows, per time, against that in them.
+type pace struct {
+	byThread *ebpf.Map
+	threads  map[uint64]*paced
+	began    time.Time // of the present window; and of the time since the last one
+	ended    time.Time
+	// Sums of the threads that pay most, in seconds; older looks count less and less.
+	outside, outsideWall float64
+	inside, insideWall   float64
+	wanted               float64 // CPU time in windows that threads had or waited for
+	wall                 float64 // of the windows since the last look
+	wallOutside          float64
+}
+
+// paced is a thread; CPU times in ns.
+type paced struct {
+	last            float64 // -1: not known
+	inside, outside float64 // since the last look, for itself
+	wanted          float64 // in windows; with the time that it waited for a processor
+	lastWaited      float64
+	lastCost        float64
+}
+
+const (
+	mostPaced = 16
+	// forget is the weight of what was known, at a look.
+	forget = 0.7
+	// mostFactor bounds what is made of a window in which a thread hardly ran.
+	mostFactor = 4
+	// hasTime and noTime are the parts of a window that a thread runs, or would.
+	hasTime, noTime = 0.8, 0.95
+)
+
+// cpuTime of a thread in ns, of now and not of the last tick; and how long it has waited
+// for a processor.
+func cpuTime(id uint64) (ran, waited float64, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", id>>32, uint32(id)))
+	if err != nil {
+		return 0, 0, false
+	}
+	_, err = fmt.Sscan(string(b), &ran, &waited)
+	return ran, waited, err == nil
+}
+
+func (p *pace) begin() {
+	p.began = time.Now()
+	if !p.ended.IsZero() {
+		p.wallOutside += p.began.Sub(p.ended).Seconds()
+	}
+	p.read(func(t *paced, ran, _, cost float64) { t.outside += max(ran-cost, 0) })
+}
+
+func (p *pace) end() {
+	p.ended = time.Now()
+	p.wall += p.ended.Sub(p.began).Seconds()
+	p.read(func(t *paced, ran, waited, cost float64) {
+		t.inside, t.wanted = t.inside+max(ran-cost, 0), t.wanted+ran+waited
+	})
+}
+
+func (p *pace) read(add func(t *paced, ran, waited, cost float64)) {
+	for id, t := range p.threads {
+		now, waited, ok := cpuTime(id)
+		var sum sumValue
+		if p.byThread.Lookup(id, &sum) != nil {
+			ok = false
+		}
+		cost := float64(sum.CostNS)
+		if ok && t.last >= 0 && now >= t.last {
+			add(t, now-t.last, waited-t.lastWaited, cost-t.lastCost)
+		}
+		t.last, t.lastWaited, t.lastCost = now, waited, cost
+		if !ok {
+			t.last = -1
+		}
+	}
+}
+
+// look takes what probes have cost since the last look.
+func (p *pace) look(s seen) {
+	for _, sum := range []*float64{&p.outside, &p.outsideWall, &p.inside, &p.insideWall, &p.wanted} {
+		*sum *= forget
+	}
+	var most float64
+	for _, cost := range s.threads {
+		most = max(most, cost)
+	}
+	next := map[uint64]*paced{}
+	for id, cost := range s.threads {
+		if cost < most/4 || len(next) >= mostPaced {
+			continue
+		}
+		t := p.threads[id]
+		if t == nil {
+			next[id] = &paced{last: -1}
+			continue
+		}
+		next[id] = t
+		if p.wall > 0 && p.wallOutside > 0 {
+			p.outside += t.outside / 1e9
+			p.outsideWall += p.wallOutside
+			p.inside += t.inside / 1e9
+			p.insideWall += p.wall
+			p.wanted += t.wanted / 1e9
+		}
+		t.inside, t.outside, t.wanted = 0, 0, 0
+	}
+	p.threads, p.wall, p.wallOutside = next, 0, 0
+}
+
+// factor is by how much more a call in a window counts; from 1 on.
+func (p *pace) factor() float64 {
+	if p.insideWall == 0 || p.outsideWall == 0 {
+		return 1
+	}
+	full := p.outside / p.outsideWall / max(p.inside/p.insideWall, 1e-3)
+	// Between a thread that has time left in windows and one that has none.
+	part := (p.wanted/p.insideWall - hasTime) / (noTime - hasTime)
+	return min(max(1+(full-1)*min(max(part, 0), 1), 1), mostFactor)
+}
+
+// doubt is the part of a sum that is there by the factor.
+func (p *pace) doubt() float64 { return 1 - 1/p.factor() }
+
+// round is right on average.
+func (p *pace) round(weight float64) uint32 {
+	whole := math.Floor(weight)
+	if rand.Float64() < weight-whole {
+		whole++
+	}
+	return uint32(whole)
+}
