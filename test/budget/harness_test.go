@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -229,13 +228,6 @@ func (g *gadget) copied() (all [2]estimate) {
 		}
 	}
 	return all
-}
-
-// since is what was added to a sum: the variances of what was there and of what was added
-// make that of the sum.
-func since(now, before estimate, truth uint64) estimate {
-	variance := float64(now.err)*float64(now.err) - float64(before.err)*float64(before.err)
-	return estimate{value: now.value - before.value, err: uint64(math.Sqrt(max(variance, 0))), truth: truth}
 }
 
 // sum is struct budget_sum of bpf/budget.h.
