@@ -46,7 +46,7 @@ const (
 	// mostFactor bounds what is made of a window in which a thread hardly ran.
 	mostFactor = 4
 	// hasTime and noTime are the parts of a window that a thread runs, or would.
-	hasTime, noTime = 0.8, 0.95
+	hasTime, noTime = 0.5, 0.75
 )
 
 // cpuTime of a thread in ns, of now and not of the last tick; and how long it has waited
@@ -126,19 +126,31 @@ func (p *pace) look(s seen) {
 	p.threads, p.wall, p.wallOutside = next, 0, 0
 }
 
-// factor is by how much more a call in a window counts; from 1 on.
-func (p *pace) factor() float64 {
+// full is the factor of a thread that never waits.
+func (p *pace) full() float64 {
 	if p.insideWall == 0 || p.outsideWall == 0 {
 		return 1
 	}
-	full := p.outside / p.outsideWall / max(p.inside/p.insideWall, 1e-3)
-	// Between a thread that has time left in windows and one that has none.
-	part := (p.wanted/p.insideWall - hasTime) / (noTime - hasTime)
-	return min(max(1+(full-1)*min(max(part, 0), 1), 1), mostFactor)
+	return min(max(p.outside/p.outsideWall/max(p.inside/p.insideWall, 1e-3), 1), mostFactor)
 }
 
-// doubt is the part of a sum that is there by the factor.
-func (p *pace) doubt() float64 { return 1 - 1/p.factor() }
+// factor is by how much more a call in a window counts; from 1 on. It is between that of a
+// thread that has time left in windows and that of one that has none: where probes take
+// much more than the thread itself, what is left for itself is not known well.
+func (p *pace) factor() float64 {
+	if p.insideWall == 0 {
+		return 1
+	}
+	part := (p.wanted/p.insideWall - hasTime) / (noTime - hasTime)
+	return 1 + (p.full()-1)*min(max(part, 0), 1)
+}
+
+// doubt is the part of a sum that may be there by the factor alone, or is missing by it: a
+// thread that spins while it waits has not done less.
+func (p *pace) doubt() float64 {
+	f := p.factor()
+	return max(1-1/f, p.full()/f-1)
+}
 
 // round is right on average.
 func (p *pace) round(weight float64) uint32 {
