@@ -82,16 +82,18 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("--%s: want percent from 0 to %d, such as 1 or 0.5, not %q", paramBudget, mostPercent, values[paramBudget])
 		}
 	}
-	if percent == 0 {
-		return nil, nil
-	}
 	if _, ok := gc.GetVar(constant); !ok {
 		return nil, nil // a gadget without one
+	}
+	i := &instance{percent: percent}
+	if percent == 0 {
+		return i, nil // so that the parameter is offered
 	}
 	if _, err := ig.MapSpec(gc, "budget_by_thread"); err != nil {
 		if errors.Is(err, ig.ErrAbsent) {
 			gc.Logger().Warnf("budget: this kernel is too old to count what probes cost a thread (Linux 6.0 on): there is no budget, everything is followed")
-			return nil, nil
+			i.percent = 0
+			return i, nil
 		}
 		return nil, err
 	}
@@ -99,7 +101,6 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("--%s: %w", paramBudget, err)
 	}
 	gc.SetVar(varPercent, percent)
-	i := &instance{percent: percent}
 	points, err := ig.AttachPoints(gc)
 	if err != nil {
 		return nil, fmt.Errorf("read attach points: %w", err)
@@ -128,6 +129,9 @@ func (*instance) Name() string { return Name }
 
 // Start is before that of attach: nothing is probed yet.
 func (i *instance) Start(gc operators.GadgetContext) error {
+	if i.percent == 0 {
+		return nil
+	}
 	var err error
 	if i.maps, err = find(gc); err != nil {
 		return fmt.Errorf("keep a budget: %w", err)
