@@ -3,6 +3,7 @@
 package budget
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // pace is how much less threads get done in windows, because they are probed there. A
@@ -32,6 +34,7 @@ type pace struct {
 
 // paced is a thread; CPU times in ns.
 type paced struct {
+	clock           clock
 	last            float64 // -1: not known
 	inside, outside float64 // since the last look, for itself
 	wanted          float64 // in windows; with the time that it waited for a processor
@@ -46,18 +49,34 @@ const (
 	// mostFactor bounds what is made of a window in which a thread hardly ran.
 	mostFactor = 4
 	// hasTime and noTime are the parts of a window that a thread runs, or would.
-	hasTime, noTime = 0.5, 0.75
+	hasTime, noTime = 0.7, 0.9
 )
 
-// cpuTime of a thread in ns, of now and not of the last tick; and how long it has waited
-// for a processor.
-func cpuTime(id uint64) (ran, waited float64, ok bool) {
+// clock counts the CPU time of a thread, up to now: what /proc has is as of the last tick.
+type clock int
+
+func openClock(id uint64) (clock, error) {
+	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Size: unix.PERF_ATTR_SIZE_VER0,
+	}, int(uint32(id)), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	return clock(fd), err
+}
+
+func (c clock) ns() (float64, bool) {
+	var b [8]byte
+	n, err := unix.Read(int(c), b[:])
+	return float64(binary.NativeEndian.Uint64(b[:])), err == nil && n == len(b)
+}
+
+func (c clock) close() { unix.Close(int(c)) }
+
+// waited is how long a thread has waited for a processor, until it last had one.
+func waited(id uint64) (ns float64) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", id>>32, uint32(id)))
-	if err != nil {
-		return 0, 0, false
+	if err == nil {
+		_, _ = fmt.Sscan(string(b), new(float64), &ns)
 	}
-	_, err = fmt.Sscan(string(b), &ran, &waited)
-	return ran, waited, err == nil
+	return ns
 }
 
 func (p *pace) begin() {
@@ -78,7 +97,8 @@ func (p *pace) end() {
 
 func (p *pace) read(add func(t *paced, ran, waited, cost float64)) {
 	for id, t := range p.threads {
-		now, waited, ok := cpuTime(id)
+		now, ok := t.clock.ns()
+		waited := waited(id)
 		var sum sumValue
 		if p.byThread.Lookup(id, &sum) != nil {
 			ok = false
@@ -110,7 +130,9 @@ func (p *pace) look(s seen) {
 		}
 		t := p.threads[id]
 		if t == nil {
-			next[id] = &paced{last: -1}
+			if c, err := openClock(id); err == nil {
+				next[id] = &paced{clock: c, last: -1}
+			}
 			continue
 		}
 		next[id] = t
@@ -123,8 +145,15 @@ func (p *pace) look(s seen) {
 		}
 		t.inside, t.outside, t.wanted = 0, 0, 0
 	}
+	for id, t := range p.threads {
+		if next[id] == nil {
+			t.clock.close()
+		}
+	}
 	p.threads, p.wall, p.wallOutside = next, 0, 0
 }
+
+func (p *pace) close() { p.look(seen{}) }
 
 // full is the factor of a thread that never waits.
 func (p *pace) full() float64 {

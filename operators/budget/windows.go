@@ -177,6 +177,7 @@ func (w *windows) inflight(which uint32) int64 {
 
 // wait is for the last windows to be detached.
 func (w *windows) wait() {
+	w.pace.close()
 	for range cap(w.closing) {
 		w.closing <- struct{}{}
 	}
