@@ -175,12 +175,10 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 
 /* A program with a stack to take begins, and has ended. When it began is kept here, for the
  * stack of the program between them is the unwinder's. */
-static __noinline int budget_begin(bool is_entry)
+static __noinline int budget_note(bool is_entry)
 {
 	struct budget_thread *t;
 
-	if (!budget_ppm)
-		return 0;
 	t = bpf_task_storage_get(&budget_by_task, task_current(), 0,
 				 is_entry ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (t)
@@ -188,14 +186,24 @@ static __noinline int budget_begin(bool is_entry)
 	return 0;
 }
 
-static __noinline int budget_end(__u32 api, bool is_return)
+static __noinline int budget_noted(__u32 api, bool is_return)
 {
 	struct budget_thread *t;
 
-	if (!budget_ppm)
-		return 0;
 	t = bpf_task_storage_get(&budget_by_task, task_current(), 0, 0);
 	return t ? budget_charge(t, api, t->begin_boot_ns, is_return) : 0;
+}
+
+static __always_inline void budget_begin(bool is_entry)
+{
+	if (budget_ppm)
+		budget_note(is_entry);
+}
+
+static __always_inline void budget_end(__u32 api, bool is_return)
+{
+	if (budget_ppm)
+		budget_noted(api, is_return);
 }
 
 /* Whether user space wants to know what following tensors would cost, and no tensors. */

@@ -93,7 +93,8 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 	call->sp = sp;
 	call->ip = PT_REGS_IP(ctx);
 	call->api = id;
-	call->window = *w;
+	if (budget_ppm)
+		call->window = *w;
 	window_count(w, 1);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
 }
@@ -160,7 +161,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		barrier_var(second);
 		call->stub = api->a ? second : first;
 		call->stub_sp = sp;
-		call->stub_window = window_of(API_cuLaunchKernel).number;
+		if (budget_ppm)
+			call->stub_window = window_of(API_cuLaunchKernel).number;
 		return;
 	}
 	if (call->sp) {
@@ -171,7 +173,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	call->sp = sp;
 	call->ip = PT_REGS_IP(ctx);
 	call->api = id;
-	call->window = w;
+	if (budget_ppm)
+		call->window = w;
 	window_count(&w, 1);
 	call_arguments(ctx, call, api->op);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
@@ -335,7 +338,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	}
 	/* The runtime may call others first, to load what it launches. And a stub of another
 	 * window is that of a launch that was not followed. */
-	if (call->stub_sp <= call->sp || call->stub_window != call->window.number)
+	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
 		call->stub_sp = 0;
 	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
 		f->function = function_launched(t->process, f->function,

@@ -224,7 +224,7 @@ static __always_inline void row_add(struct row *row, const struct row_key *key,
 {
 	__u64 bytes = facts->bytes, square = (__u64)weight * (weight - 1), bit;
 
-	if (w->weight > 1) {
+	if (window_weight(w) > 1) {
 		square = 0; /* the difference of windows has it */
 		weight *= w->weight;
 		window_row(key, w->number, weight, bytes, ns);

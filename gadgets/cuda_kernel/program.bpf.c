@@ -93,7 +93,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		ip = call->library.ip;
 		__builtin_memset(&call->facts, 0, sizeof(call->facts));
 		call->facts.device = launch_device(t);
-		call->window = call->library.window;
+		if (budget_ppm)
+			call->window = call->library.window;
 		call->library.sp = 0;
 	} else {
 		return 0; /* a nested one */
@@ -107,7 +108,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	window_count(&call->window, -1);
 	if (sample_every() != 1)
 		weight = call_draw(&key, call->facts.bytes, ns, call->window.number,
-				   call->window.weight);
+				   window_weight(&call->window));
 	if (weight)
 		key.stack = take_stack(ctx, t, ip, may_sleep);
 	device_launched(&key, start);
@@ -123,7 +124,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	else
 		drop_bytes(DROP_UNKNOWN_FULL, call->facts.bytes);
 	if (events || timeline_events)
-		event_send(t, &key, start, now, weight * call->window.weight);
+		event_send(t, &key, start, now, weight * window_weight(&call->window));
 	return 0;
 }
 

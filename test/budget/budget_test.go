@@ -51,7 +51,7 @@ func describe(t *testing.T, of string, all []estimate) (within int, typical floa
 func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
 	runs, milliseconds, percent, least := 20, 1500, 5.0, 14
 	if os.Getenv(long) != "" {
-		runs, milliseconds, percent, least = 100, 6000, 1.0, 95
+		runs, milliseconds, percent, least = 100, 4000, 1.0, 95
 	}
 	p := loop(t, rate)
 	alone := run(t, p, 1000)
