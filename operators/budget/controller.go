@@ -18,6 +18,8 @@ const (
 	look        = 250 * time.Millisecond
 	windowsLook = time.Second
 	leastLooked = 4
+	// hopeful is how long the steps have to bring the cost down.
+	hopeful = 10 * time.Second
 )
 
 // Settings of a Controller.
@@ -46,11 +48,11 @@ type Controller struct {
 	windows *windows
 	tensors tensors
 	looked  time.Time
+	over    time.Time // since when the budget is exceeded whatever is left out; zero: it is not
 
-	mu     sync.Mutex
-	state  State
-	said   map[string]bool
-	latest seen
+	mu    sync.Mutex // guards state
+	state State
+	said  map[string]bool
 }
 
 // State is what a Controller has decided.
@@ -118,7 +120,7 @@ func (c *Controller) step(ctx context.Context) error {
 	before := c.windows.plan
 	next := c.planner.see(s)
 	c.mu.Lock()
-	c.state.Share, c.latest = s.worst.Share, s
+	c.state.Share = s.worst.Share
 	c.state.Opened += c.windows.opened
 	c.mu.Unlock()
 	c.windows.opened = 0
@@ -170,7 +172,14 @@ func (c *Controller) stacks(s seen) {
 
 // hopeless says when the budget cannot be kept.
 func (c *Controller) hopeless(s seen) {
-	if c.planner.cannot && s.worst.Share > c.planner.limit {
+	if !c.planner.cannot || s.worst.Share <= c.planner.limit {
+		c.over = time.Time{}
+		return
+	}
+	if c.over.IsZero() {
+		c.over = time.Now()
+	}
+	if time.Since(c.over) > hopeful {
 		c.say("cannot", c.cfg.Warn, "%s, and what can be left out is: the budget of %g %% is not kept", c.takes(s), c.cfg.Percent)
 	}
 }
