@@ -34,6 +34,8 @@ enum attach_point_flag {
 	/* Probe it in one process at a time, while that process lacks facts of the kind
 	 * ATTACH_FACT() (demand.h). */
 	ATTACH_ON_DEMAND = 8,
+	/* Where a budget asks, probe it a part of the time only (launch_windows.h). */
+	ATTACH_IN_WINDOWS = 32,
 };
 
 /* What a point with ATTACH_ON_DEMAND teaches: enum fact, in its flags. */

@@ -44,11 +44,46 @@ static __always_inline bool discard(void)
 	return discard_thread(0);
 }
 
+#ifndef GPU_GADGETS_BUDGET_H /* a gadget without a budget */
+static __always_inline __u64 budget_clock(void)
+{
+	return 0;
+}
+
+static __always_inline void budget_entered(__u32 api, __u64 begin)
+{
+}
+
+static __always_inline void budget_begin(bool is_entry)
+{
+}
+
+static __always_inline void budget_end(__u32 api, bool is_return)
+{
+}
+
+#define BUDGET_RETURNS 0
+#endif
+
 static __always_inline int selected_enter(struct pt_regs *ctx, __u32 api)
 {
+	__u64 begin = budget_clock();
 	struct thread *t = thread_known();
+	int result;
 
-	return discard_thread(t) ? 0 : enter(ctx, t, api);
+	if (discard_thread(t))
+		return 0;
+	result = enter(ctx, t, api);
+	budget_entered(api, begin);
+	return result;
+}
+
+static __always_inline int selected_leave(struct pt_regs *ctx, bool may_sleep)
+{
+	budget_begin(false);
+	leave(ctx, may_sleep);
+	budget_end(BUDGET_RETURNS, true);
+	return 0;
 }
 
 #ifndef LINUX_5_10
@@ -63,7 +98,7 @@ SEC("uprobe.s/gadget_program_disabled")
 int call_exit_perf(struct pt_regs *ctx)
 {
 	kernel_stack_only();
-	return attach_mode == ATTACH_PERF ? leave(ctx, true) : 0;
+	return attach_mode == ATTACH_PERF ? selected_leave(ctx, true) : 0;
 }
 
 SEC("uprobe.multi/gadget_program_disabled")
@@ -77,7 +112,7 @@ SEC("uprobe.multi.s/gadget_program_disabled")
 int call_exit_multi(struct pt_regs *ctx)
 {
 	kernel_stack_only();
-	return attach_mode == ATTACH_MULTI ? leave(ctx, true) : 0;
+	return attach_mode == ATTACH_MULTI ? selected_leave(ctx, true) : 0;
 }
 
 ATTACH_PROGRAMS(call_enter_perf, call_exit_perf, call_enter_multi, call_exit_multi);

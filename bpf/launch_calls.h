@@ -78,7 +78,8 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight 
 #endif
 }
 
-static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
+static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t, __u32 id,
+					  const struct window *w)
 {
 	struct library_call *call = &t->call.library;
 	__u64 sp = PT_REGS_SP(ctx);
@@ -92,7 +93,33 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 	call->sp = sp;
 	call->ip = PT_REGS_IP(ctx);
 	call->api = id;
+	if (budget_ppm)
+		call->window = *w;
+	window_count(w, 1);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
+}
+
+/*
+ * Lets go of calls of an earlier window whose returns were not seen, since they came after
+ * the probes had gone. What is called now is called by none of them.
+ */
+static __always_inline void call_left_behind(struct thread *t, const struct window *w, __u64 sp)
+{
+	struct inflight *call = &t->call;
+	struct library_call *library = &call->library;
+
+	if (!budget_ppm)
+		return;
+	if (call->sp && call->window.weight > 1 && call->window.number != w->number &&
+	    sp >= call->sp) {
+		drop(DROP_INFLIGHT_STALE);
+		call->sp = 0;
+	}
+	if (library->sp && library->window.weight > 1 && library->window.number != w->number &&
+	    sp >= library->sp) {
+		drop(DROP_INFLIGHT_STALE);
+		library->sp = 0;
+	}
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */
@@ -101,8 +128,14 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	const struct call_api *api = call_api_of(id);
 	__u64 sp = PT_REGS_SP(ctx), first, second;
 	struct inflight *call;
+	struct window w;
 
 	if (!api->op)
+		return;
+	w = window_of(id);
+	if (t)
+		call_left_behind(t, &w, sp);
+	if (!w.weight)
 		return;
 	if (!t)
 		t = thread_current(process_id_of(task_current()), true);
@@ -117,7 +150,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	t->device_sp = 0;
 	call = &t->call;
 	if (api->op == CALL_LIBRARY) {
-		library_enter(ctx, t, id);
+		library_enter(ctx, t, id, &w);
 		return;
 	}
 	if (api->op == CALL_STUB) {
@@ -128,6 +161,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		barrier_var(second);
 		call->stub = api->a ? second : first;
 		call->stub_sp = sp;
+		if (budget_ppm)
+			call->stub_window = window_of(API_cuLaunchKernel).number;
 		return;
 	}
 	if (call->sp) {
@@ -138,6 +173,9 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	call->sp = sp;
 	call->ip = PT_REGS_IP(ctx);
 	call->api = id;
+	if (budget_ppm)
+		call->window = w;
+	window_count(&w, 1);
 	call_arguments(ctx, call, api->op);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
 }
@@ -298,8 +336,9 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	} else if (!f->stream && (op < CALL_WAIT || (op < CALL_LOAD && api->b != CALL_NONE))) {
 		f->stream = api->flags & CALL_PER_THREAD ? 2 : 1;
 	}
-	/* The runtime may call others first, to load what it launches. */
-	if (call->stub_sp <= call->sp)
+	/* The runtime may call others first, to load what it launches. And a stub of another
+	 * window is that of a launch that was not followed. */
+	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
 		call->stub_sp = 0;
 	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
 		f->function = function_launched(t->process, f->function,

@@ -177,6 +177,16 @@ static __always_inline __u64 error_of(__u64 square, __u64 unit)
 	return square ? 2 * sample_root(square) * unit : 0;
 }
 
+/* Of two errors that are independent, that of the sum. */
+static __always_inline __u64 both_errors(__u64 a, __u64 b)
+{
+	if (!a || !b)
+		return a + b;
+	if ((a | b) >> 30)
+		return a + b; /* at most 1.4 times as much */
+	return sample_root(a * a + b * b);
+}
+
 /* An iterator's program has no room for a row on its stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -189,6 +199,7 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct row_key *key = ctx->key;
 	struct row *row = ctx->value;
+	const struct window_sums *windows;
 	struct process *p;
 	struct call *c;
 	__u32 zero = 0;
@@ -220,11 +231,14 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	}
 	direction_name(c->direction, key->direction);
 	c->calls = row->calls;
-	c->calls_error = error_of(row->calls_error, 1);
+	windows = window_of_row(key);
+	c->calls_error = both_errors(error_of(row->calls_error, 1), window_error(windows, WINDOW_CALLS));
 	c->drawn = row->drawn;
 	c->bytes = row->bytes;
-	c->bytes_error = error_of(row->bytes_error, SAMPLE_BYTES_UNIT);
-	c->host_ns_error = error_of(row->ns_error, SAMPLE_NS_UNIT);
+	c->bytes_error = both_errors(error_of(row->bytes_error, SAMPLE_BYTES_UNIT),
+				     window_error(windows, WINDOW_BYTES));
+	c->host_ns_error = both_errors(error_of(row->ns_error, SAMPLE_NS_UNIT),
+				       window_error(windows, WINDOW_NS));
 	c->blocks = row->blocks;
 	c->threads = row->threads;
 	c->nodes = row->nodes;
@@ -259,6 +273,9 @@ struct call_total {
 	__u64 calls;
 	gadget_bytes bytes;
 	gadget_duration host_ns;
+	__u64 calls_error;
+	__u64 bytes_error;
+	__u64 host_ns_error;
 };
 
 static __always_inline int dump_total(struct bpf_iter__bpf_map_elem *ctx)
@@ -266,6 +283,7 @@ static __always_inline int dump_total(struct bpf_iter__bpf_map_elem *ctx)
 	struct row_key *key = ctx->key;
 	struct total *total = ctx->value;
 	struct call_total c = {};
+	const struct window_sums *windows;
 	struct process *p;
 
 	if (!key || !total)
@@ -284,6 +302,10 @@ static __always_inline int dump_total(struct bpf_iter__bpf_map_elem *ctx)
 	c.calls = total->calls;
 	c.bytes = total->bytes;
 	c.host_ns = total->host_ns;
+	windows = window_of_total(key);
+	c.calls_error = window_error(windows, WINDOW_CALLS);
+	c.bytes_error = window_error(windows, WINDOW_BYTES);
+	c.host_ns_error = window_error(windows, WINDOW_NS);
 	bpf_seq_write(ctx->meta->seq, &c, sizeof(c));
 	return 0;
 }

@@ -3,6 +3,7 @@
 #define GPU_GADGETS_LAUNCH_INFLIGHT_H
 
 #include "launch_apis.h"
+#include "launch_windows.h"
 
 /* launch_inflight: what cuda_kernel remembers of the calls that a thread is in. */
 
@@ -30,6 +31,7 @@ struct library_call {
 	__u64 sp, ip, start_boot_ns;
 	__u32 api;
 	__u32 pad;
+	struct window window;
 };
 
 struct inflight {
@@ -41,6 +43,9 @@ struct inflight {
 	__u32 pad;
 	__u64 stub, stub_sp; /* of the runtime's launch that is going on */
 	struct call_facts facts;
+	struct window window; /* of the call, then of that which has returned */
+	__u32 stub_window;    /* number */
+	__u32 pad2;
 	struct library_call library;
 };
 

@@ -30,6 +30,8 @@ struct row_key {
 
 _Static_assert(sizeof(struct row_key) == 32, "no padding");
 
+#include "launch_windows_error.h"
+
 /* [i]: calls of less than 2^(i + 9) ns and not less than half of that; the first has
  * all that were shorter and the last all that were longer: 512 ns to 8.6 s. */
 #define TIME_SLOTS 25
@@ -88,10 +90,12 @@ struct {
 } totals_by_call SEC(".maps");
 
 /*
- * Counts a call in its total and draws it: for how many calls it stands, or 0. A function
- * of its own, so that what it needs is not on the stack below the unwinder.
+ * Counts a call in its total, as `weight` where it is of the window `number`, and draws
+ * it: for how many calls of the window it stands, or 0. A function of its own, so that
+ * what it needs is not on the stack below the unwinder.
  */
-static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns)
+static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns,
+				  __u32 number, __u32 weight)
 {
 	struct total before = {};
 	struct total *total = bpf_map_lookup_elem(&totals_by_call, key);
@@ -102,9 +106,10 @@ static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 
 	}
 	if (total) {
 		before = *total; /* two at once may read the same, which is harmless */
-		__sync_fetch_and_add(&total->calls, 1);
-		__sync_fetch_and_add(&total->bytes, bytes);
-		__sync_fetch_and_add(&total->host_ns, ns);
+		__sync_fetch_and_add(&total->calls, weight);
+		__sync_fetch_and_add(&total->bytes, weight * bytes);
+		__sync_fetch_and_add(&total->host_ns, weight * ns);
+		window_total(key, number, weight, bytes, ns);
 	} else {
 		drop(DROP_TOTALS_FULL);
 	}
@@ -212,12 +217,18 @@ static __always_inline void row_time(struct row *row, __u64 ns, __u32 weight)
 		__sync_fetch_and_add(&row->time[slot], weight);
 }
 
-/* Adds one drawn call that stands for `weight`. */
-static __always_inline void row_add(struct row *row, const struct call_facts *facts, __u64 ns,
-				    __u32 weight)
+/* Adds one drawn call that stands for `weight`, in a window for all that it stands for. */
+static __always_inline void row_add(struct row *row, const struct row_key *key,
+				    const struct call_facts *facts, __u64 ns, __u32 weight,
+				    const struct window *w)
 {
 	__u64 bytes = facts->bytes, square = (__u64)weight * (weight - 1), bit;
 
+	if (window_weight(w) > 1) {
+		square = 0; /* the difference of windows has it */
+		weight *= w->weight;
+		window_row(key, w->number, weight, bytes, ns);
+	}
 	__sync_fetch_and_add(&row->calls, weight);
 	__sync_fetch_and_add(&row->drawn, 1);
 	if (bytes)

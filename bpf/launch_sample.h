@@ -19,6 +19,12 @@ GADGET_PARAM(sample);
 const volatile __u32 sample_budget = 10000;
 GADGET_PARAM(sample_budget);
 
+/* With a budget and without a choice of the user's, as sample = 0. */
+static __always_inline __u32 sample_every(void)
+{
+	return budget_ppm && sample == 1 ? 0 : sample;
+}
+
 /* sample = 0: N is a power of two, chosen by what taking stacks costs. */
 #define SAMPLE_MOST_SHIFT 10
 #define SAMPLE_WINDOW_NS 100000000ULL
@@ -77,7 +83,7 @@ static __always_inline bool sample_always(const struct total *before, __u64 byte
 static __always_inline __u32 sample_draw(const struct total *before, __u64 bytes, __u64 ns)
 {
 	struct sample_state *s;
-	__u32 every = sample;
+	__u32 every = sample_every();
 
 	if (sample_always(before, bytes, ns))
 		return 1;
@@ -97,7 +103,7 @@ static __always_inline void sample_spent(__u64 now, __u64 ns)
 	struct sample_state *s;
 	__u64 budget, window;
 
-	if (sample)
+	if (sample_every())
 		return;
 	s = sample_state();
 	if (!s)
@@ -106,8 +112,9 @@ static __always_inline void sample_spent(__u64 now, __u64 ns)
 	window = now - s->window_boot_ns;
 	if (window < SAMPLE_WINDOW_NS)
 		return;
-	/* In ns of the window; sample_budget is in µs of a second. */
-	budget = window / 1000 * sample_budget / 1000;
+	/* In ns of the window; sample_budget is in µs of a second. Of a budget for all that
+	 * probes cost, stacks may take half. */
+	budget = window / 1000 * (budget_ppm ? budget_ppm / 2 : sample_budget) / 1000;
 	if (s->spent_ns > budget && s->shift < SAMPLE_MOST_SHIFT)
 		s->shift++;
 	else if (s->spent_ns < budget / 4 && s->shift)
@@ -117,8 +124,8 @@ static __always_inline void sample_spent(__u64 now, __u64 ns)
 }
 
 /* The integer square root, of 2^62 at most. Without branches, of which the verifier
- * follows both sides. */
-static __always_inline __u64 sample_root(__u64 square)
+ * follows both sides. A global function: it is verified once, not wherever it is called. */
+__noinline __u64 sample_root(__u64 square)
 {
 	__u64 root = 0, bit = 1ULL << 62;
 

@@ -82,11 +82,14 @@ static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
 	return origin ? stream_fact(process, *origin, CAPTURE_NODES) : 0;
 }
 
+/* Nodes of a capture whose launches were not all seen, at least. */
+#define CAPTURE_NOT_COUNTED (1ULL << 63)
+
 static __always_inline void capture_begin(__u64 process, __u64 stream)
 {
 	__u64 *begun = captures();
 
-	stream_learn(process, stream, CAPTURE_NODES, 0);
+	stream_learn(process, stream, CAPTURE_NODES, window_in_use() ? CAPTURE_NOT_COUNTED : 0);
 	stream_learn(process, stream, STREAM_CAPTURE, stream);
 	if (begun)
 		__sync_fetch_and_add(begun, 1);
@@ -137,7 +140,8 @@ static __always_inline void capture_end(__u64 process, __u64 stream, __u64 graph
 
 	if (!nodes)
 		return;
-	stream_learn(process, graph, GRAPH_NODES, *nodes);
+	if (*nodes < CAPTURE_NOT_COUNTED && !window_in_use())
+		stream_learn(process, graph, GRAPH_NODES, *nodes);
 	stream_forget(process, stream, CAPTURE_NODES);
 	stream_forget(process, stream, STREAM_CAPTURE);
 }

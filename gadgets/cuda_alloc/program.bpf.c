@@ -21,6 +21,8 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
+#include "budget.h"
+
 #include "call_probes.h"
 #include "cuda_inflight.h"
 
@@ -63,7 +65,7 @@ static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)
 	struct thread *t = thread_known();
 	__u64 stack;
 
-	if (discard_thread(t))
+	if (discard_thread(t) || budget_counts_only())
 		return 0;
 	t = torch_begin(ctx, t, id);
 	if (!t)
@@ -74,18 +76,28 @@ static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)
 	return 0;
 }
 
+static __always_inline int torch_selected(struct pt_regs *ctx, __u32 id)
+{
+	if (budget_ppm && discard())
+		return 0;
+	budget_begin(true);
+	torch_reported(ctx, id);
+	budget_end(BUDGET_REPORTS, false);
+	return 0;
+}
+
 SEC("uprobe.s/gadget_program_disabled")
 int torch_enter_perf(struct pt_regs *ctx)
 {
 	kernel_stack_only();
-	return attach_mode == ATTACH_PERF ? torch_reported(ctx, bpf_get_attach_cookie(ctx)) : 0;
+	return attach_mode == ATTACH_PERF ? torch_selected(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 SEC("uprobe.multi.s/gadget_program_disabled")
 int torch_enter_multi(struct pt_regs *ctx)
 {
 	kernel_stack_only();
-	return attach_mode == ATTACH_MULTI ? torch_reported(ctx, bpf_get_attach_cookie(ctx)) : 0;
+	return attach_mode == ATTACH_MULTI ? torch_selected(ctx, bpf_get_attach_cookie(ctx)) : 0;
 }
 
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);

@@ -22,6 +22,8 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
+#include "budget.h"
+
 #include "call_probes.h"
 #include "launch_inflight.h"
 
@@ -29,9 +31,13 @@
 #include "launch_contexts.h"
 #include "python.h"
 
-#define X(symbol, op, detail, flags, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
-#define Y(library, symbol, op, a) \
-	{ #library, #symbol, API_##symbol, op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT },
+/* What only counts can be followed a part of the time; what teaches a fact cannot. */
+#define X(symbol, op, detail, flags, a, b)                \
+	{ "libcuda", #symbol, API_##symbol,               \
+	  ATTACH_EXIT | (op <= CALL_RECORD ? ATTACH_IN_WINDOWS : 0) },
+#define Y(library, symbol, op, a)                                     \
+	{ #library, #symbol, API_##symbol,                            \
+	  op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT | ATTACH_IN_WINDOWS },
 #define Z(symbol, op, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, op, a, b) \
 	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
@@ -87,6 +93,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		ip = call->library.ip;
 		__builtin_memset(&call->facts, 0, sizeof(call->facts));
 		call->facts.device = launch_device(t);
+		if (budget_ppm)
+			call->window = call->library.window;
 		call->library.sp = 0;
 	} else {
 		return 0; /* a nested one */
@@ -97,24 +105,26 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	key.device = call->facts.device;
 	key.direction = call->facts.direction;
 	key.captured = call->facts.captured;
-	if (sample != 1)
-		weight = call_draw(&key, call->facts.bytes, ns);
+	window_count(&call->window, -1);
+	if (sample_every() != 1)
+		weight = call_draw(&key, call->facts.bytes, ns, call->window.number,
+				   window_weight(&call->window));
 	if (weight)
 		key.stack = take_stack(ctx, t, ip, may_sleep);
 	device_launched(&key, start);
 	if (!weight)
 		return 0;
-	if (!sample) {
+	if (!sample_every()) {
 		stacked = bpf_ktime_get_boot_ns();
 		sample_spent(stacked, stacked - now);
 	}
 	row = row_of(&key, &call->facts);
 	if (row)
-		row_add(row, &call->facts, ns, weight);
+		row_add(row, &key, &call->facts, ns, weight, &call->window);
 	else
 		drop_bytes(DROP_UNKNOWN_FULL, call->facts.bytes);
 	if (events || timeline_events)
-		event_send(t, &key, start, now, weight);
+		event_send(t, &key, start, now, weight * window_weight(&call->window));
 	return 0;
 }
 

@@ -237,6 +237,7 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	i.mu.Lock()
 	i.tracer = t
 	i.mu.Unlock()
+	started(gc, t)
 	return nil
 }
 

@@ -31,22 +31,25 @@ type AttachPoint struct {
 	// Fact, if not 0, is what the point teaches: it is probed only in processes that
 	// lack it (enum fact of bpf/demand.h).
 	Fact uint32
+	// InWindows: where a budget asks, it is probed a part of the time only.
+	InWindows bool
 }
 
 // OnDemand: the point is probed only in processes that lack what it teaches.
 func (p AttachPoint) OnDemand() bool { return p.Fact != 0 }
 
 const (
-	attachSection    = ".rodata.attach"
-	attachStruct     = "attach_point"
-	attachLibrary    = 32 // char library[32]
-	attachSymbol     = 88 // char symbol[88]
-	attachSize       = attachLibrary + attachSymbol + 4 + 4
-	attachExitFlag   = 1
-	attachSleepsFlag = 2
-	attachUSDTFlag   = 4
-	attachDemandFlag = 8
-	attachFactShift  = 16
+	attachSection       = ".rodata.attach"
+	attachStruct        = "attach_point"
+	attachLibrary       = 32 // char library[32]
+	attachSymbol        = 88 // char symbol[88]
+	attachSize          = attachLibrary + attachSymbol + 4 + 4
+	attachExitFlag      = 1
+	attachSleepsFlag    = 2
+	attachUSDTFlag      = 4
+	attachDemandFlag    = 8
+	attachInWindowsFlag = 32
+	attachFactShift     = 16
 	// maxPoints is far above the tables of all our gadgets together.
 	maxPoints = 4096
 )
@@ -99,7 +102,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
 		fact := flags >> attachFactShift
 		flags &= 1<<attachFactShift - 1
-		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag) != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		if (fact != 0) != (flags&attachDemandFlag != 0) {
@@ -108,7 +111,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		out = append(out, AttachPoint{
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
-			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0,
+			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0, InWindows: flags&attachInWindowsFlag != 0,
 			Fact: fact,
 		})
 	}

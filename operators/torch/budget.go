@@ -8,7 +8,7 @@ const (
 	// budgetPercent of a core is what the stacks of blocks may take. What the rest
 	// costs, 0.2 µs in the kernel for each report (make bench), cannot be chosen.
 	budgetPercent = 1
-	budgetNS      = 1e9 * budgetPercent / 100 // per second
+	percentNS     = 1e9 / 100 // per second
 	// firstCost of a block with its stack, in nanoseconds: before one was measured.
 	firstCost = 10_000
 	// fewest blocks a second are followed whatever they cost, so that there is something
@@ -31,21 +31,23 @@ func (t totals) less(last totals) bool {
 	return t.blocks < last.blocks || t.bytes < last.bytes || t.followed < last.followed || t.followedNS < last.followedNS
 }
 
-// budget chooses the mean distance in bytes between two that are sampled, 0 for all
+// blockBudget chooses the mean distance in bytes between two that are sampled, 0 for all
 // blocks, so that about as many are followed each second as the budget allows: a block
 // of s bytes is followed with a probability of at most s/mean.
-type budget struct {
+type blockBudget struct {
 	last    totals
 	started bool
 	cost    float64 // nanoseconds of a block that is followed; 0: not known yet
 	mean    uint64
+	// percent of a core.
+	percent float64
 	// most is the largest mean so far, which the error of a sum goes by.
 	most uint64
 }
 
 // see takes the totals of a moment, some seconds after those before, and returns the
 // mean from now on.
-func (b *budget) see(now totals, seconds float64) uint64 {
+func (b *blockBudget) see(now totals, seconds float64) uint64 {
 	last, started := b.last, b.started
 	b.last, b.started = now, true
 	// Pools of ended processes age out of the kernel's map: the sums can fall.
@@ -67,7 +69,7 @@ func (b *budget) see(now totals, seconds float64) uint64 {
 }
 
 // learn takes part of what is measured now, since the next second is of other stacks.
-func (b *budget) learn(blocks, ns float64) {
+func (b *blockBudget) learn(blocks, ns float64) {
 	switch {
 	case blocks < measured:
 	case b.cost == 0:
@@ -78,15 +80,15 @@ func (b *budget) learn(blocks, ns float64) {
 }
 
 // allowed is how many blocks a second may be followed.
-func (b *budget) allowed() float64 {
+func (b *blockBudget) allowed() float64 {
 	cost := b.cost
 	if cost == 0 {
 		cost = firstCost
 	}
-	return max(budgetNS/max(cost, 1), fewest)
+	return max(b.percent*percentNS/max(cost, 1), fewest)
 }
 
-func (b *budget) set(mean uint64) {
+func (b *blockBudget) set(mean uint64) {
 	b.mean = min(max(mean, 1), mostMean)
 	b.most = max(b.most, b.mean)
 }
@@ -94,6 +96,6 @@ func (b *budget) set(mean uint64) {
 // errorOf is two standard deviations of a sum of bytes that was estimated: the variance
 // of a sum over blocks of s bytes is Σ s² (1 − p)/p, and with p = 1 − e^(−s/m) that is
 // less than m Σ s. 0: the sum is exact.
-func (b *budget) errorOf(bytes uint64) uint64 {
+func (b *blockBudget) errorOf(bytes uint64) uint64 {
 	return uint64(2 * math.Sqrt(float64(bytes)*float64(b.most)))
 }

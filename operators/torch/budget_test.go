@@ -10,17 +10,20 @@ import (
 )
 
 // unmeasured is how many blocks a second are followed before one was measured.
-const unmeasured = budgetNS / firstCost
+const (
+	budgetNS   = budgetPercent * percentNS
+	unmeasured = budgetNS / firstCost
+)
 
 func TestFewBlocksAreAllFollowed(t *testing.T) {
-	var b budget
+	b := blockBudget{percent: budgetPercent}
 	require.Zero(t, b.see(totals{blocks: 1 << 40, bytes: 1 << 50}, 1), "what was before the first look has no rate")
 	require.Zero(t, b.see(totals{blocks: 1<<40 + unmeasured, bytes: 1<<50 + 1<<30}, 1))
 	require.Zero(t, b.errorOf(1<<30))
 }
 
 func TestManyBlocksAreSampledDownToTheBudget(t *testing.T) {
-	var b budget
+	b := blockBudget{percent: budgetPercent}
 	b.see(totals{}, 1)
 	mean := b.see(totals{blocks: 50 * unmeasured, bytes: 50 * unmeasured << 20}, 1)
 	require.EqualValues(t, 50<<20, mean, "a fiftieth of blocks of 1 MiB")
@@ -38,7 +41,7 @@ func TestManyBlocksAreSampledDownToTheBudget(t *testing.T) {
 func TestWhatIsMeasuredDecidesHowManyAreFollowed(t *testing.T) {
 	const rate, size = 100_000, 1 << 18
 	for _, cost := range []float64{500, 5_000, 50_000} {
-		var b budget
+		b := blockBudget{percent: budgetPercent}
 		var now totals
 		b.see(now, 1)
 		followed := 0.0
@@ -60,12 +63,12 @@ func TestWhatIsMeasuredDecidesHowManyAreFollowed(t *testing.T) {
 
 // A block that costs more than the budget allows for `fewest` is followed all the same.
 func TestSomeAreFollowedWhateverTheyCost(t *testing.T) {
-	b := budget{cost: 1e9}
+	b := blockBudget{cost: 1e9, percent: budgetPercent}
 	require.EqualValues(t, fewest, b.allowed())
 }
 
 func TestSumsThatFallChangeNothing(t *testing.T) {
-	var b budget
+	b := blockBudget{percent: budgetPercent}
 	b.see(totals{}, 1)
 	mean := b.see(totals{blocks: 100_000, bytes: 1 << 40}, 1)
 	require.NotZero(t, mean)
@@ -74,7 +77,7 @@ func TestSumsThatFallChangeNothing(t *testing.T) {
 }
 
 func TestTheMeanHasTheProgramsLimit(t *testing.T) {
-	var b budget
+	b := blockBudget{percent: budgetPercent}
 	b.see(totals{}, 1)
 	require.EqualValues(t, mostMean, b.see(totals{blocks: 1 << 20, bytes: 1 << 60}, 1))
 }
@@ -82,7 +85,7 @@ func TestTheMeanHasTheProgramsLimit(t *testing.T) {
 // Two standard deviations, by simulation of what bpf/torch_sampling.h does.
 func TestErrorCoversTheEstimates(t *testing.T) {
 	const mean, runs = 1 << 20, 300
-	b := budget{most: mean}
+	b := blockBudget{most: mean}
 	random := newRandom(7)
 	inside := 0
 	for range runs {

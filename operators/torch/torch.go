@@ -21,6 +21,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/budget"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
@@ -87,6 +88,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	i := &instance{automatic: true, procFS: o.cfg.ProcFS}
+	// Of a budget for all that probes cost, stacks may take half.
+	i.budget.percent = budgetPercent
+	if percent := budget.Percent(gc); percent > 0 {
+		i.budget.percent = percent / 2
+	}
 	switch values[paramTorch] {
 	case "off":
 		ig.SkipLibrary(gc, library)
@@ -136,7 +142,7 @@ type instance struct {
 	quiet     quiet
 
 	mu     sync.Mutex // guards budget
-	budget budget
+	budget blockBudget
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -264,7 +270,7 @@ func (i *instance) follow(gc operators.GadgetContext) {
 		}
 		if !said && mean > 0 {
 			said = true
-			gc.Logger().Infof("torch: the stacks of all blocks would take more than %d %% of a core: from here on tensors are sampled, their sums are estimates (error_bytes)", budgetPercent)
+			gc.Logger().Infof("torch: the stacks of all blocks would take more than %g %% of a core: from here on tensors are sampled, their sums are estimates (error_bytes)", i.budget.percent)
 		}
 	}
 }

@@ -79,13 +79,15 @@ type call struct {
 
 // total is struct call_total.
 type total struct {
-	Proc                  process
-	Process, Function     uint64
-	Error, Status, Device int32
-	Operation             [12]byte
-	API                   [40]byte
-	Direction             [8]byte
-	Calls, Bytes, HostNS  uint64
+	Proc                   process
+	Process, Function      uint64
+	Error, Status, Device  int32
+	Operation              [12]byte
+	API                    [40]byte
+	Direction              [8]byte
+	Calls, Bytes, HostNS   uint64
+	CallsError, BytesError uint64
+	HostNSError            uint64
 }
 
 // event is struct call_event.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ages"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/budget"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/devicetimes"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
@@ -76,15 +77,24 @@ type Config struct {
 	Console sink.Console
 }
 
+// daemonBudget is the percent of the traced threads' CPU time that probes may take where
+// nobody has asked for a certain run: docs/performance.md.
+const daemonBudget = 1
+
 // Own are the operators of this repository, in the order in which the data
 // passes through them. A new operator is one line here.
 func Own(cfg Config) []operators.DataOperator {
+	percent := 0.0 // who looks for something wants all of it
+	if cfg.IsDaemon {
+		percent = daemonBudget
+	}
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
 	queues, store, progress := &queue.Registry{}, &metrics.Store{}, &ranks.Store{}
 	resolver := symbols.NewResolver(maps)
 	maps.OnSnapshot(resolver.Learn)
 	return []operators.DataOperator{
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
+		budget.New(budget.Config{Percent: percent}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),
 		devicetimes.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),

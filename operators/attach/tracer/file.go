@@ -29,8 +29,11 @@ type file struct {
 	links []link.Link
 	// onDemand are its probes that are attached in single processes only.
 	onDemand []probe
-	fd       int // the file, while attached; -1: none
-	content  contents
+	// probes are all others; links has those of them that are attached now.
+	probes  []probe
+	library string
+	fd      int // the file, while attached; -1: none
+	content contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
 	users map[uint32]bool
@@ -58,7 +61,9 @@ func newFile() *file {
 	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
 }
 
-func (f *file) attached() bool { return len(f.links) > 0 || (len(f.onDemand) > 0 && f.fd >= 0) }
+func (f *file) attached() bool {
+	return len(f.links) > 0 || (len(f.onDemand)+len(f.probes) > 0 && f.fd >= 0)
+}
 
 // overwritten reports whether the content changed under the probes. The kernel
 // would go on executing the instructions that it copied from the old content,
@@ -111,6 +116,7 @@ const (
 // was overwritten they are put anew.
 func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
 	lib := newFile()
+	lib.library = library
 	lib.content = contentsOf(int(f.Fd()))
 	if known := t.files[key]; known != nil {
 		if known.content == lib.content {
@@ -256,7 +262,7 @@ func (f *file) detach() {
 		wait.Go(func() { l.Close() })
 	}
 	wait.Wait()
-	f.links, f.onDemand = nil, nil
+	f.links, f.onDemand, f.probes = nil, nil, nil
 	if f.fd >= 0 {
 		unix.Close(f.fd)
 		f.fd = -1

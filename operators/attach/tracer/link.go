@@ -24,6 +24,8 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 			probes = append(probes, p)
 		}
 	}
+	lib.probes, lib.mode = probes, t.mode
+	probes = t.now(lib)
 	// The kernel resolves this path once, to the very file, in whatever mount
 	// namespace it is and also when it was deleted.
 	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
@@ -31,11 +33,11 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 		lib.status, lib.err = StatusUnreadable, err.Error()
 		return
 	}
-	lib.mode = t.mode
 	if lib.mode == Multi {
 		if lib.links, err = t.linkMulti(ex, probes, everyProcess); err != nil && t.cfg.Programs.Enter != nil {
 			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
 			lib.mode, err = Perf, nil
+			probes = t.now(lib)
 		}
 	}
 	if lib.mode == Perf {
@@ -50,7 +52,7 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 		for _, l := range lib.links {
 			l.Close()
 		}
-		lib.links, lib.onDemand, lib.symbols = nil, nil, 0
+		lib.links, lib.onDemand, lib.probes, lib.symbols = nil, nil, nil, 0
 		lib.status, lib.err = StatusFailed, err.Error()
 		return
 	}

@@ -161,6 +161,7 @@ type Tracer struct {
 	alive  sync.Map // pid → nothing: processes with a traced library
 
 	mu sync.Mutex // guards what follows; held by one step of the loop
+	intermittent
 	state
 	stats Stats
 	// wasAttached: something was, once, that a user wants to know of.

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// ErrNoWindows: probes cannot come and go one by one: each takes the kernel up to 0.1 s
+// without uprobe_multi.
+var ErrNoWindows = errors.New("probes that come and go need uprobe_multi (Linux 6.6)")
+
+// intermittent is which functions are probed a part of the time only.
+type intermittent struct {
+	cookies map[uint32]bool // attached between Resume and the end that it returns
+	without map[string]bool // libraries of which nothing is attached
+}
+
+// now are the probes of a file that are to be attached all of the time.
+func (t *Tracer) now(f *file) []probe {
+	if t.without[f.library] {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(f.probes), func(p probe) bool { return t.isIntermittent(f, p) })
+}
+
+// isIntermittent: cookies of entries that sleep are of another table.
+func (t *Tracer) isIntermittent(f *file, p probe) bool {
+	return f.mode == Multi && !p.sleeps && t.cookies[p.cookie]
+}
+
+// Mode is how programs are attached.
+func (t *Tracer) Mode() Mode { return t.mode }
+
+// SetIntermittent chooses the functions, by their cookies, that are probed between Resume
+// and Close only; all others are probed all of the time. While it changes, a function may
+// have its programs run twice for a call, which they must ignore.
+func (t *Tracer) SetIntermittent(cookies []uint32) error {
+	if t.mode != Multi {
+		return ErrNoWindows
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.cookies
+	t.cookies = map[uint32]bool{}
+	for _, c := range cookies {
+		t.cookies[c] = true
+	}
+	if maps.Equal(before, t.cookies) {
+		return nil
+	}
+	return t.relink(func(f *file) bool {
+		return slices.ContainsFunc(f.probes, func(p probe) bool { return !p.sleeps && before[p.cookie] != t.cookies[p.cookie] })
+	})
+}
+
+// SetAttached detaches all functions of a library, or attaches them again. It returns
+// when no program of theirs runs any more.
+func (t *Tracer) SetAttached(library string, attached bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.without[library] == !attached {
+		return nil
+	}
+	if t.without == nil {
+		t.without = map[string]bool{}
+	}
+	t.without[library] = !attached
+	return t.relink(func(f *file) bool { return f.library == library })
+}
+
+// relink attaches what is to be attached now to files, and then detaches what was.
+func (t *Tracer) relink(which func(*file) bool) (err error) {
+	for _, f := range t.files {
+		if f.fd < 0 || !f.attached() || !which(f) {
+			continue
+		}
+		links, e := t.linkAll(f, t.now(f))
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", f.library, e))
+			continue // as it was: more than wanted
+		}
+		old := f.links
+		f.links = links
+		if len(links) == 0 {
+			closeAll(old)
+		} else {
+			t.done.Go(func() { closeAll(old) })
+		}
+	}
+	return err
+}
+
+func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
+	if len(probes) == 0 {
+		return nil, nil
+	}
+	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.fd))
+	if err != nil {
+		return nil, err
+	}
+	if f.mode == Multi {
+		return t.linkMulti(ex, probes, everyProcess)
+	}
+	links, _, err := t.linkPerf(ex, probes, everyProcess)
+	return links, err
+}
+
+// Resume attaches the intermittent functions of all files that are attached now. Closing
+// what it returns detaches them; the kernel waits for running programs meanwhile, but
+// the probes are gone at once.
+func (t *Tracer) Resume() (io.Closer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var open resumed
+	for _, f := range t.files {
+		if f.fd < 0 || t.without[f.library] {
+			continue
+		}
+		var probes []probe
+		for _, p := range f.probes {
+			if t.isIntermittent(f, p) {
+				probes = append(probes, p)
+			}
+		}
+		links, err := t.linkAll(f, probes)
+		if err != nil {
+			open.Close()
+			return nil, fmt.Errorf("%s: %w", f.library, err)
+		}
+		open = append(open, links...)
+	}
+	return open, nil
+}
+
+// resumed are links that end with a window.
+type resumed []link.Link
+
+func (r resumed) Close() error {
+	closeAll(r)
+	return nil
+}
+
+// closeAll detaches at once: each link waits for itself.
+func closeAll(links []link.Link) {
+	done := make(chan struct{})
+	for _, l := range links {
+		go func() {
+			l.Close()
+			done <- struct{}{}
+		}()
+	}
+	for range links {
+		<-done
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// pace is how much less threads get done in windows, because they are probed there. A
+// thread that waits has the time, and does as much. One that always runs falls behind; but
+// its calls per CPU time that it has for itself, without that of the probes, are the same
+// in windows and outside. So a call in a window stands for as many more as the thread has
+// CPU time for itself outside of windows, per time, against that in them.
+type pace struct {
+	byThread *ebpf.Map
+	threads  map[uint64]*paced
+	began    time.Time // of the present window; and of the time since the last one
+	ended    time.Time
+	// Sums of the threads that pay most, in seconds; older looks count less and less.
+	outside, outsideWall float64
+	inside, insideWall   float64
+	wanted               float64 // CPU time in windows that threads had or waited for
+	wall                 float64 // of the windows since the last look
+	wallOutside          float64
+}
+
+// paced is a thread; CPU times in ns.
+type paced struct {
+	clock           clock
+	last            float64 // -1: not known
+	inside, outside float64 // since the last look, for itself
+	wanted          float64 // in windows; with the time that it waited for a processor
+	lastWaited      float64
+	lastCost        float64
+}
+
+const (
+	mostPaced = 16
+	// forget is the weight of what was known, at a look.
+	forget = 0.7
+	// mostFactor bounds what is made of a window in which a thread hardly ran.
+	mostFactor = 4
+	// hasTime and noTime are the parts of a window that a thread runs, or would.
+	hasTime, noTime = 0.7, 0.9
+)
+
+// clock counts the CPU time of a thread, up to now: what /proc has is as of the last tick.
+type clock int
+
+func openClock(id uint64) (clock, error) {
+	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_TASK_CLOCK, Size: unix.PERF_ATTR_SIZE_VER0,
+	}, int(uint32(id)), -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	return clock(fd), err
+}
+
+func (c clock) ns() (float64, bool) {
+	var b [8]byte
+	n, err := unix.Read(int(c), b[:])
+	return float64(binary.NativeEndian.Uint64(b[:])), err == nil && n == len(b)
+}
+
+func (c clock) close() { unix.Close(int(c)) }
+
+// waited is how long a thread has waited for a processor, until it last had one.
+func waited(id uint64) (ns float64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", id>>32, uint32(id)))
+	if err == nil {
+		_, _ = fmt.Sscan(string(b), new(float64), &ns)
+	}
+	return ns
+}
+
+func (p *pace) begin() {
+	p.began = time.Now()
+	if !p.ended.IsZero() {
+		p.wallOutside += p.began.Sub(p.ended).Seconds()
+	}
+	p.read(func(t *paced, ran, _, cost float64) { t.outside += max(ran-cost, 0) })
+}
+
+func (p *pace) end() {
+	p.ended = time.Now()
+	p.wall += p.ended.Sub(p.began).Seconds()
+	p.read(func(t *paced, ran, waited, cost float64) {
+		t.inside, t.wanted = t.inside+max(ran-cost, 0), t.wanted+ran+waited
+	})
+}
+
+func (p *pace) read(add func(t *paced, ran, waited, cost float64)) {
+	for id, t := range p.threads {
+		now, ok := t.clock.ns()
+		waited := waited(id)
+		var sum sumValue
+		if p.byThread.Lookup(id, &sum) != nil {
+			ok = false
+		}
+		cost := float64(sum.CostNS)
+		if ok && t.last >= 0 && now >= t.last {
+			add(t, now-t.last, waited-t.lastWaited, cost-t.lastCost)
+		}
+		t.last, t.lastWaited, t.lastCost = now, waited, cost
+		if !ok {
+			t.last = -1
+		}
+	}
+}
+
+// look takes what probes have cost since the last look.
+func (p *pace) look(s seen) {
+	for _, sum := range []*float64{&p.outside, &p.outsideWall, &p.inside, &p.insideWall, &p.wanted} {
+		*sum *= forget
+	}
+	var most float64
+	for _, cost := range s.threads {
+		most = max(most, cost)
+	}
+	next := map[uint64]*paced{}
+	for id, cost := range s.threads {
+		if cost < most/4 || len(next) >= mostPaced {
+			continue
+		}
+		t := p.threads[id]
+		if t == nil {
+			if c, err := openClock(id); err == nil {
+				next[id] = &paced{clock: c, last: -1}
+			}
+			continue
+		}
+		next[id] = t
+		if p.wall > 0 && p.wallOutside > 0 {
+			p.outside += t.outside / 1e9
+			p.outsideWall += p.wallOutside
+			p.inside += t.inside / 1e9
+			p.insideWall += p.wall
+			p.wanted += t.wanted / 1e9
+		}
+		t.inside, t.outside, t.wanted = 0, 0, 0
+	}
+	for id, t := range p.threads {
+		if next[id] == nil {
+			t.clock.close()
+		}
+	}
+	p.threads, p.wall, p.wallOutside = next, 0, 0
+}
+
+func (p *pace) close() { p.look(seen{}) }
+
+// full is the factor of a thread that never waits.
+func (p *pace) full() float64 {
+	if p.insideWall == 0 || p.outsideWall == 0 {
+		return 1
+	}
+	return min(max(p.outside/p.outsideWall/max(p.inside/p.insideWall, 1e-3), 1), mostFactor)
+}
+
+// factor is by how much more a call in a window counts; from 1 on. It is between that of a
+// thread that has time left in windows and that of one that has none: where probes take
+// much more than the thread itself, what is left for itself is not known well.
+func (p *pace) factor() float64 {
+	if p.insideWall == 0 {
+		return 1
+	}
+	part := (p.wanted/p.insideWall - hasTime) / (noTime - hasTime)
+	return 1 + (p.full()-1)*min(max(part, 0), 1)
+}
+
+// doubt is the part of a sum that may be there by the factor alone, or is missing by it: a
+// thread that spins while it waits has not done less.
+func (p *pace) doubt() float64 {
+	f := p.factor()
+	return max(1-1/f, p.full()/f-1)
+}
+
+// round is right on average.
+func (p *pace) round(weight float64) uint32 {
+	whole := math.Floor(weight)
+	if rand.Float64() < weight-whole {
+		whole++
+	}
+	return uint32(whole)
+}

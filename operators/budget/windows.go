@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// slot is how long a window is. Shorter ones make better estimates of the same part of the
+	// time; attaching and detaching takes about 1 ms of ours and some 20 µs of a traced
+	// process, of which it must stay a small part.
+	slot = 5 * time.Millisecond
+	// lead is from writing a gate to its beginning.
+	lead = 50 * time.Microsecond
+	// inflight is how long a window's last calls may take. What takes longer is lost, and
+	// counted by its next call (call_not_returned).
+	inflight = 5 * time.Millisecond
+)
+
+// Prober attaches and detaches; tracer.Tracer does.
+type Prober interface {
+	SetIntermittent(cookies []uint32) error
+	Resume() (io.Closer, error)
+	SetAttached(library string, attached bool) error
+}
+
+// windowValue mirrors struct window_gate of bpf/launch_windows.h.
+type windowValue struct {
+	BeginBootNS, EndBootNS uint64
+	Number, Weight         uint32
+}
+
+// windows opens one in each period.
+type windows struct {
+	maps    Maps
+	prober  Prober
+	plan    plan
+	from    time.Duration // since boot: when the present period began
+	number  uint32
+	opened  int // windows since the last look
+	missed  uint32
+	pace    pace
+	closing chan struct{} // bounds how many are being detached
+}
+
+func newWindows(m Maps, p Prober) *windows {
+	return &windows{maps: m, prober: p, plan: plan{slots: 1}, pace: pace{byThread: m.ByThread}, closing: make(chan struct{}, 8)}
+}
+
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// sleepUntil returns false when the context has ended.
+func sleepUntil(ctx context.Context, at time.Duration) bool {
+	d := at - sinceBoot()
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// follow changes the plan: at the end of the present period. A function's calls count as
+// those of windows from exactly then on, and its probes go a moment later; and the other
+// way round when it is followed all of the time again.
+func (w *windows) follow(ctx context.Context, next plan) error {
+	now := sinceBoot()
+	if w.plan.slots <= 1 {
+		w.from = now + time.Millisecond
+		w.number += w.number & 1 // a pair of windows is of one plan
+	}
+	for _, api := range next.apis {
+		if slices.Contains(w.plan.apis, api) {
+			continue
+		}
+		if err := w.maps.Since.Put(api, uint64(max(w.from, now))); err != nil {
+			return fmt.Errorf("begin windows: %w", err)
+		}
+	}
+	if !slices.Equal(next.apis, w.plan.apis) {
+		sleepUntil(ctx, w.from)
+		if err := w.prober.SetIntermittent(next.apis); err != nil {
+			for _, api := range next.apis {
+				_ = w.maps.Since.Put(api, uint64(0))
+			}
+			return err
+		}
+	}
+	for _, api := range w.plan.apis {
+		if slices.Contains(next.apis, api) {
+			continue
+		}
+		if err := w.maps.Since.Put(api, uint64(0)); err != nil {
+			return fmt.Errorf("end windows: %w", err)
+		}
+	}
+	w.plan = next
+	return nil
+}
+
+// period is one of the plan, with its window. It returns when the window has ended and
+// what remains of the period is below the time that a change of plan takes.
+func (w *windows) period(ctx context.Context) error {
+	length := time.Duration(w.plan.slots) * slot
+	end := w.from + length
+	defer func() { w.from = end }()
+	if now := sinceBoot(); now > end { // this machine has stood still
+		missed := (now-w.from)/length + 1
+		w.missed += uint32(missed)
+		end = w.from + missed*length
+		return nil
+	}
+	if !sleepUntil(ctx, w.from+time.Duration(rand.IntN(int(w.plan.slots)))*slot) {
+		return nil
+	}
+	open, err := w.prober.Resume()
+	if err != nil {
+		return fmt.Errorf("attach for a window: %w", err)
+	}
+	// Attached later than planned, a window is as long, so that each moment is as
+	// likely to be in one.
+	weight := w.pace.round(float64(w.plan.slots*(1+min(w.missed, 8))) * w.pace.factor())
+	w.missed = 0
+	w.pace.begin()
+	begin := sinceBoot() + lead
+	which := w.number & 1
+	err = w.maps.Inflight.Put(which, uint64(0))
+	if err == nil {
+		err = w.maps.Gates.Put(which, windowValue{uint64(begin), uint64(begin + slot), w.number, weight})
+	}
+	if err != nil {
+		open.Close()
+		return fmt.Errorf("open a window: %w", err)
+	}
+	sleepUntil(ctx, begin+slot)
+	w.pace.end()
+	for until := begin + slot + inflight; w.inflight(which) > 0 && sinceBoot() < until; {
+		time.Sleep(200 * time.Microsecond)
+	}
+	w.number++
+	w.opened++
+	w.closing <- struct{}{}
+	go func() {
+		open.Close()
+		<-w.closing
+	}()
+	sleepUntil(ctx, end-2*time.Millisecond)
+	return nil
+}
+
+func (w *windows) inflight(which uint32) int64 {
+	var calls int64
+	if err := w.maps.Inflight.Lookup(which, &calls); err != nil {
+		return 0
+	}
+	return calls
+}
+
+// wait is for the last windows to be detached.
+func (w *windows) wait() {
+	w.pace.close()
+	for range cap(w.closing) {
+		w.closing <- struct{}{}
+	}
+}
