@@ -109,8 +109,13 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (sample_every() != 1)
 		weight = call_draw(&key, call->facts.bytes, ns, call->window.number,
 				   window_weight(&call->window));
-	if (weight)
-		key.stack = take_stack(ctx, t, ip, may_sleep);
+	row = 0;
+	if (weight) {
+		key.stack = unwind_stack(ctx, t, ip, may_sleep);
+		row = row_find(&key);
+		if (!row) /* where there is a row, its stack is stored */
+			key.stack = capture_store(t, key.stack);
+	}
 	device_launched(&key, start);
 	if (!weight)
 		return 0;
@@ -118,7 +123,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		stacked = bpf_ktime_get_boot_ns();
 		sample_spent(stacked, stacked - now);
 	}
-	row = row_of(&key, &call->facts);
+	if (!row)
+		row = row_of(&key, &call->facts);
 	if (row)
 		row_add(row, &key, &call->facts, ns, weight, &call->window);
 	else
