@@ -14,11 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pace is how much less threads get done in windows, because they are probed there. A
-// thread that waits has the time, and does as much. One that always runs falls behind; but
-// its calls per CPU time that it has for itself, without that of the probes, are the same
-// in windows and outside. So a call in a window stands for as many more as the thread has
-// CPU time for itself outside of windows, per time, against that in them.
+// pace is how much less threads get done in windows, because they are probed there. Calls
+// per CPU time that a thread has for itself, without that of the probes, are the same in
+// windows and outside, be it that it waits and has the time, that it always runs and falls
+// behind, or that another thread waits for it. So a call in a window stands for as many
+// more as threads have CPU time for themselves outside of windows, per time, against that
+// in them.
 type pace struct {
 	byThread *ebpf.Map
 	threads  map[uint64]*paced
@@ -27,7 +28,8 @@ type pace struct {
 	// Sums of the threads that pay most, in seconds; older looks count less and less.
 	outside, outsideWall float64
 	inside, insideWall   float64
-	wanted               float64 // CPU time in windows that threads had or waited for
+	ran                  float64 // CPU time in windows, with that of the probes
+	wanted               float64 // and what threads waited for
 	wall                 float64 // of the windows since the last look
 	wallOutside          float64
 }
@@ -37,7 +39,8 @@ type paced struct {
 	clock           clock
 	last            float64 // -1: not known
 	inside, outside float64 // since the last look, for itself
-	wanted          float64 // in windows; with the time that it waited for a processor
+	ran             float64 // in windows
+	wanted          float64 // with the time that it waited for a processor
 	lastWaited      float64
 	lastCost        float64
 }
@@ -48,6 +51,14 @@ const (
 	forget = 0.7
 	// mostFactor bounds what is made of a window in which a thread hardly ran.
 	mostFactor = 4
+	// leastFactor: by chance a thread may run more in the windows there were.
+	leastFactor = 0.8
+	// known: the least part of its CPU time in windows that a thread has for itself.
+	known = 0.4
+	// displacing is what probes displace from caches, against what they take: empty probes
+	// cost a busy thread about as much again (docs/performance.md, PyTorch's pool); half
+	// of that is in the time of the traps, which are measured one after the other.
+	displacing = 0.25
 	// hasTime and noTime are the parts of a window that a thread runs, or would.
 	hasTime, noTime = 0.7, 0.9
 )
@@ -91,7 +102,7 @@ func (p *pace) end() {
 	p.ended = time.Now()
 	p.wall += p.ended.Sub(p.began).Seconds()
 	p.read(func(t *paced, ran, waited, cost float64) {
-		t.inside, t.wanted = t.inside+max(ran-cost, 0), t.wanted+ran+waited
+		t.inside, t.ran, t.wanted = t.inside+max(ran-cost, 0), t.ran+ran, t.wanted+ran+waited
 	})
 }
 
@@ -116,7 +127,7 @@ func (p *pace) read(add func(t *paced, ran, waited, cost float64)) {
 
 // look takes what probes have cost since the last look.
 func (p *pace) look(s seen) {
-	for _, sum := range []*float64{&p.outside, &p.outsideWall, &p.inside, &p.insideWall, &p.wanted} {
+	for _, sum := range []*float64{&p.outside, &p.outsideWall, &p.inside, &p.insideWall, &p.ran, &p.wanted} {
 		*sum *= forget
 	}
 	var most float64
@@ -141,9 +152,10 @@ func (p *pace) look(s seen) {
 			p.outsideWall += p.wallOutside
 			p.inside += t.inside / 1e9
 			p.insideWall += p.wall
+			p.ran += t.ran / 1e9
 			p.wanted += t.wanted / 1e9
 		}
-		t.inside, t.outside, t.wanted = 0, 0, 0
+		t.inside, t.outside, t.ran, t.wanted = 0, 0, 0, 0
 	}
 	for id, t := range p.threads {
 		if next[id] == nil {
@@ -155,30 +167,36 @@ func (p *pace) look(s seen) {
 
 func (p *pace) close() { p.look(seen{}) }
 
-// full is the factor of a thread that never waits.
+// full is by how much more CPU time threads have for themselves outside of windows.
 func (p *pace) full() float64 {
 	if p.insideWall == 0 || p.outsideWall == 0 {
 		return 1
 	}
-	return min(max(p.outside/p.outsideWall/max(p.inside/p.insideWall, 1e-3), 1), mostFactor)
+	return min(max(p.outside/p.outsideWall/max(p.inside/p.insideWall, 1e-3), leastFactor), mostFactor)
 }
 
-// factor is by how much more a call in a window counts; from 1 on. It is between that of a
-// thread that has time left in windows and that of one that has none: where probes take
-// much more than the thread itself, what is left for itself is not known well.
+// factor is by how much more a call in a window counts. Where probes take much more than
+// the thread itself, what is left for itself is a small difference, not known well: then
+// a thread that has time left in windows is taken to do as much as outside.
 func (p *pace) factor() float64 {
-	if p.insideWall == 0 {
-		return 1
+	full := p.full()
+	if p.insideWall == 0 || p.inside >= known*p.ran {
+		return full
 	}
 	part := (p.wanted/p.insideWall - hasTime) / (noTime - hasTime)
-	return 1 + (p.full()-1)*min(max(part, 0), 1)
+	return 1 + (full-1)*min(max(part, 0), 1)
 }
 
 // doubt is the part of a sum that may be there by the factor alone, or is missing by it: a
-// thread that spins while it waits has not done less.
+// thread that spins while it waits has not done less. And what a thread does for itself is slower
+// after a probe, which has taken its place in the processor's caches.
 func (p *pace) doubt() float64 {
 	f := p.factor()
-	return max(1-1/f, p.full()/f-1)
+	displaced := 0.0
+	if p.ran > 0 {
+		displaced = displacing * max(1-p.inside/p.ran, 0)
+	}
+	return max(1-1/f, p.full()/f-1, 0) + displaced
 }
 
 // round is right on average.

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// slot is how long a window is. Shorter ones make better estimates of the same part of the
-	// time; attaching and detaching takes about 1 ms of ours and some 20 µs of a traced
-	// process, of which it must stay a small part.
+	// slot is how long a window is. Shorter ones make better estimates of the same part of
+	// the time; but the probes are there a few milliseconds longer, while the links of
+	// the returns and of the entries are made one after the other.
 	slot = 5 * time.Millisecond
 	// lead is from writing a gate to its beginning.
 	lead = 50 * time.Microsecond
