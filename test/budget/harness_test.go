@@ -29,6 +29,7 @@ import (
 
 // gadget is cuda_kernel with a tracer and a budget.
 type gadget struct {
+	half map[uint64]sum // what threads had paid at some time
 	*ebpf.Collection
 	t      *testing.T
 	tracer *tracer.Tracer
