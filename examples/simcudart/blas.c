@@ -18,7 +18,11 @@ static struct {
 	int (*pop)(uint64_t *);
 	int (*module)(uint64_t *, uint64_t);
 	int (*function)(uint64_t *, uint64_t, const char *);
-	int (*launch)(const void *, uint64_t, void **, void **);
+	int (*attribute)(int *, int, int);
+	int (*function_attribute)(int *, int, uint64_t);
+	int (*launch_ex)(const void *, uint64_t, void **, void **);
+	int (*launch)(uint64_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+		      uint64_t, void **, void **);
 } driver;
 
 static struct {
@@ -46,7 +50,10 @@ static void find_driver(void)
 		{"cuCtxPopCurrent", (void **)&driver.pop},
 		{"cuLibraryGetModule", (void **)&driver.module},
 		{"cuModuleGetFunction", (void **)&driver.function},
-		{"cuLaunchKernelEx", (void **)&driver.launch},
+		{"cuDeviceGetAttribute", (void **)&driver.attribute},
+		{"cuFuncGetAttribute", (void **)&driver.function_attribute},
+		{"cuLaunchKernelEx", (void **)&driver.launch_ex},
+		{"cuLaunchKernel", (void **)&driver.launch},
 	};
 	int (*get)(const char *, void **, int, uint64_t, int *);
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -84,27 +91,49 @@ static int load(const char *name, int device, uint64_t *out)
 	return SUCCESS;
 }
 
-static int launch(const char *kernel, unsigned x, unsigned y, unsigned z, unsigned threads,
-		  unsigned shared, uint64_t stream)
+struct shape {
+	unsigned x, y, z, threads;
+};
+
+struct kernel {
+	uint64_t function, stream;
+};
+
+int blas_device(void)
+{
+	int device;
+	pthread_once(&once, find_driver);
+	return !driver.launch || driver.get_device(&device) || device >= MAX_DEVICES ? -1 : device;
+}
+
+static int find(const char *name, int device, uint64_t stream, struct kernel *out)
+{
+	if (device < 0)
+		return NOT_INITIALIZED;
+	pthread_once(&once, find_driver);
+	out->stream = stream;
+	pthread_mutex_lock(&loaded.lock);
+	int r = load(name, device, &out->function);
+	pthread_mutex_unlock(&loaded.lock);
+	return r;
+}
+
+static int launch(struct kernel k, struct shape s)
+{
+	return driver.launch(k.function, s.x, s.y, s.z, s.threads, 1, 1, 0, k.stream, NULL, NULL)
+		       ? EXECUTION_FAILED
+		       : SUCCESS;
+}
+
+static int launch_ex(struct kernel k, struct shape s)
 {
 	struct {
 		unsigned gx, gy, gz, bx, by, bz, shared;
 		uint64_t stream;
 		void *attributes;
 		unsigned count;
-	} config = {x, y, z, threads, 1, 1, shared, stream, NULL, 0};
-	int device;
-	uint64_t function;
-
-	pthread_once(&once, find_driver);
-	if (!driver.launch || driver.get_device(&device) || device >= MAX_DEVICES)
-		return NOT_INITIALIZED;
-	pthread_mutex_lock(&loaded.lock);
-	int r = load(kernel, device, &function);
-	pthread_mutex_unlock(&loaded.lock);
-	if (r == SUCCESS && driver.launch(&config, function, NULL, NULL))
-		r = EXECUTION_FAILED;
-	return r;
+	} config = {s.x, s.y, s.z, s.threads, 1, 1, 0, k.stream, NULL, 0};
+	return driver.launch_ex(&config, k.function, NULL, NULL) ? EXECUTION_FAILED : SUCCESS;
 }
 
 static unsigned tiles(int64_t n, unsigned of)
@@ -112,35 +141,78 @@ static unsigned tiles(int64_t n, unsigned of)
 	return n <= 0 ? 1 : (unsigned)((n + of - 1) / of);
 }
 
-int blas_launch(const char *kernel, int64_t blocks, uint64_t stream)
+int blas_launch(const char *kernel, int64_t blocks, int device, uint64_t stream)
 {
-	return launch(kernel, tiles(blocks, 1), 1, 1, 128, 0, stream);
+	struct kernel k;
+	int r = find(kernel, device, stream, &k);
+	return r ? r : launch(k, (struct shape){tiles(blocks, 1), 1, 1, 128});
 }
 
+static const char *type_name(int type)
+{
+	switch (type) {
+	case REAL_64F:
+		return "f64f64_f64f64_f64";
+	case REAL_16F:
+		return "f16f16_f16f32_f32";
+	case REAL_16BF:
+		return "bf16bf16_bf16f32_f32";
+	case COMPLEX_32F:
+		return "cf32cf32_cf32cf32_cf32";
+	case COMPLEX_64F:
+		return "cf64cf64_cf64cf64_cf64";
+	}
+	return "f32f32_f32f32_f32";
+}
+
+/* A long sum for few tiles is split between processors, and put together by a second kernel. */
+#define SPLIT_TILES 8
+#define SPLIT_K 512
+static const char split_kernel[] = "_ZN8cublasLt19splitKreduce_kernelILi32ELi16EiffffLb1ELb1ELb0EEEvv";
+
+static int split(const struct matmul *m)
+{
+	enum { MULTIPROCESSOR_COUNT = 16 };
+	int processors;
+	struct kernel k;
+	if (driver.attribute(&processors, MULTIPROCESSOR_COUNT, m->device))
+		return EXECUTION_FAILED;
+	int r = find(split_kernel, m->device, m->stream, &k);
+	return r ? r : launch(k, (struct shape){tiles(m->m * m->n, 512), 1, 1, 512});
+}
+
+/*
+ * The real library's choices are its own; these make the driver's calls of a training step
+ * as many as they are there (README.md): products without a transposed operand in single
+ * precision are older kernels and launched by the older function, the size of a kernel is
+ * asked for by nine of its attributes.
+ */
 int blas_matmul(const struct matmul *m)
 {
-	static const struct {
-		int type;
-		const char *name;
-	} types[] = {
-		{REAL_32F, "f32f32_f32f32_f32"},    {REAL_64F, "f64f64_f64f64_f64"},
-		{REAL_16F, "f16f16_f16f32_f32"},    {REAL_16BF, "bf16bf16_bf16f32_f32"},
-		{COMPLEX_32F, "cf32cf32_cf32cf32_cf32"}, {COMPLEX_64F, "cf64cf64_cf64cf64_cf64"},
-	};
 	char name[128];
-	const char *type = types[0].name;
+	bool old = m->type == REAL_32F && !m->transposed_a && !m->transposed_b;
 	unsigned width = m->m > 64 ? 128 : 64, height = m->n > 64 ? 128 : 64;
+	struct shape s = {tiles(m->m, width), tiles(m->n, height), tiles(m->batch, 1), 256};
+	struct kernel k;
+	int value;
 
 	if (m->m < 0 || m->n < 0)
 		return INVALID_VALUE;
 	if (!m->m || !m->n || !m->batch)
 		return SUCCESS;
-	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
-		if (types[i].type == m->type)
-			type = types[i].name;
-	snprintf(name, sizeof(name), "sm90_xmma_gemm_%s_%c%c_n_tilesize%ux%ux32_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas",
-		 type, m->transposed_a ? 't' : 'n', m->transposed_b ? 't' : 'n', width, height);
-	return launch(name, tiles(m->m, width), tiles(m->n, height), tiles(m->batch, 1), 256, 0, m->stream);
+	if (old)
+		snprintf(name, sizeof(name), "ampere_sgemm_%ux%u_nn", width, height);
+	else
+		snprintf(name, sizeof(name), "sm90_xmma_gemm_%s_%c%c_n_tilesize%ux%ux32_cublas", type_name(m->type),
+			 m->transposed_a ? 't' : 'n', m->transposed_b ? 't' : 'n', width, height);
+	int r = find(name, m->device, m->stream, &k);
+	for (int i = 0; r == SUCCESS && i < 9; i++)
+		driver.function_attribute(&value, i, k.function);
+	if (r == SUCCESS)
+		r = old ? launch(k, s) : launch_ex(k, s);
+	if (r == SUCCESS && m->k >= SPLIT_K && m->batch == 1 && s.x * s.y <= SPLIT_TILES)
+		r = split(m);
+	return r;
 }
 
 /* The driver of a child of fork() starts afresh. */

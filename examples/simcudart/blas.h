@@ -25,13 +25,22 @@ enum { REAL_32F = 0, REAL_64F = 1, REAL_16F = 2, COMPLEX_32F = 4, COMPLEX_64F = 
 struct matmul {
 	int type; /* of the operands */
 	bool transposed_a, transposed_b;
-	int64_t m, n, batch;
+	int64_t m, n, k, batch;
+	int device;
+	uint64_t stream;
+};
+
+/* What cublasCreate makes; cublasLt is given the same. */
+struct cublas {
+	int device, math_mode, pointer_mode;
 	uint64_t stream;
 };
 
 int blas_matmul(const struct matmul *m);
 /* Any other kernel, with `blocks` of 128 threads. */
-int blas_launch(const char *kernel, int64_t blocks, uint64_t stream);
+int blas_launch(const char *kernel, int64_t blocks, int device, uint64_t stream);
+/* Of the current context; −1: there is none. */
+int blas_device(void);
 
 #define EXPORT __attribute__((visibility("default")))
 

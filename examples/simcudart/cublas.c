@@ -8,15 +8,16 @@
 
 #include "blas.h"
 
-struct cublas {
-	uint64_t stream;
-	int math_mode, pointer_mode;
-};
-
 EXPORT int cublasCreate_v2(struct cublas **out)
 {
+	int device = blas_device();
+	if (device < 0)
+		return NOT_INITIALIZED;
 	*out = calloc(1, sizeof(**out));
-	return *out ? SUCCESS : ALLOC_FAILED;
+	if (!*out)
+		return ALLOC_FAILED;
+	(*out)->device = device;
+	return SUCCESS;
 }
 
 EXPORT int cublasDestroy_v2(struct cublas *h)
@@ -62,16 +63,16 @@ EXPORT int cublasGetPointerMode_v2(struct cublas *h, int *mode)
 }
 
 /* The parameters that say how much there is to do come first; the rest is not looked at. */
-static int gemm(struct cublas *h, int type, int a, int b, int64_t m, int64_t n, int64_t batch)
+static int gemm(struct cublas *h, int type, int a, int b, int64_t m, int64_t n, int64_t k, int64_t batch)
 {
 	return blas_matmul(&(struct matmul){.type = type, .transposed_a = a, .transposed_b = b,
-					    .m = m, .n = n, .batch = batch, .stream = h->stream});
+					    .m = m, .n = n, .k = k, .batch = batch, .device = h->device, .stream = h->stream});
 }
 
 #define GEMM(symbol, type)                                                                   \
-	EXPORT int symbol(struct cublas *h, int a, int b, int m, int n)                      \
+	EXPORT int symbol(struct cublas *h, int a, int b, int m, int n, int k)               \
 	{                                                                                    \
-		return gemm(h, type, a, b, m, n, 1);                                         \
+		return gemm(h, type, a, b, m, n, k, 1);                                      \
 	}
 GEMM(cublasSgemm_v2, REAL_32F)
 GEMM(cublasDgemm_v2, REAL_64F)
@@ -82,8 +83,8 @@ GEMM(cublasZgemm_v2, COMPLEX_64F)
 	EXPORT int symbol(struct cublas *h, int a, int b, int m, int n, int k, const void *alpha, \
 			  const void *in, int type)                                          \
 	{                                                                                    \
-		(void)k, (void)alpha, (void)in;                                              \
-		return gemm(h, type, a, b, m, n, 1);                                         \
+		(void)alpha, (void)in;                                              \
+		return gemm(h, type, a, b, m, n, k, 1);                                      \
 	}
 GEMM_EX(cublasGemmEx)
 GEMM_EX(cublasSgemmEx)
@@ -94,9 +95,9 @@ GEMM_EX(cublasSgemmEx)
 			  int ldb, long long stride_b, const void *beta, void *out, int ldc, \
 			  long long stride_c, int batch)                                     \
 	{                                                                                    \
-		(void)k, (void)alpha, (void)in_a, (void)lda, (void)stride_a, (void)in_b;     \
+		(void)alpha, (void)in_a, (void)lda, (void)stride_a, (void)in_b;     \
 		(void)ldb, (void)stride_b, (void)beta, (void)out, (void)ldc, (void)stride_c; \
-		return gemm(h, kind, a, b, m, n, batch);                                     \
+		return gemm(h, kind, a, b, m, n, k, batch);                                     \
 	}
 GEMM_STRIDED(cublasSgemmStridedBatched, REAL_32F)
 GEMM_STRIDED(cublasDgemmStridedBatched, REAL_64F)
@@ -109,16 +110,16 @@ EXPORT int cublasGemmStridedBatchedEx(struct cublas *h, int a, int b, int m, int
 				      long long stride_b, const void *beta, void *out, int type_c,
 				      int ldc, long long stride_c, int batch)
 {
-	(void)k, (void)alpha, (void)in_a, (void)lda, (void)stride_a, (void)in_b, (void)type_b, (void)ldb;
+	(void)alpha, (void)in_a, (void)lda, (void)stride_a, (void)in_b, (void)type_b, (void)ldb;
 	(void)stride_b, (void)beta, (void)out, (void)type_c, (void)ldc, (void)stride_c;
-	return gemm(h, type_a, a, b, m, n, batch);
+	return gemm(h, type_a, a, b, m, n, k, batch);
 }
 
 #define GEMV(symbol)                                                                         \
 	EXPORT int symbol(struct cublas *h, int transposed, int m, int n)                    \
 	{                                                                                    \
 		return blas_launch(transposed ? "gemv2T_kernel_val" : "gemvNSP_kernel",      \
-				   (transposed ? n : m) / 128 + 1, h->stream);               \
+				   (transposed ? n : m) / 128 + 1, h->device, h->stream);               \
 	}
 GEMV(cublasSgemv_v2)
 GEMV(cublasDgemv_v2)
@@ -128,8 +129,8 @@ GEMV(cublasZgemv_v2)
 #define DOT(symbol)                                                                          \
 	EXPORT int symbol(struct cublas *h, int n)                                           \
 	{                                                                                    \
-		int r = blas_launch("dot_kernel", n / 128 + 1, h->stream);                   \
-		return r ? r : blas_launch("reduce_1Block_kernel", 1, h->stream);            \
+		int r = blas_launch("dot_kernel", n / 128 + 1, h->device, h->stream);                   \
+		return r ? r : blas_launch("reduce_1Block_kernel", 1, h->device, h->stream);            \
 	}
 DOT(cublasSdot_v2)
 DOT(cublasDdot_v2)

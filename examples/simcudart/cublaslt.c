@@ -109,16 +109,17 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, void *description, void 
 	return SUCCESS;
 }
 
-EXPORT int cublasLtMatmul(void *handle, const struct description *description, const void *alpha,
+EXPORT int cublasLtMatmul(const struct cublas *handle, const struct description *description, const void *alpha,
 			  const void *a, const struct layout *layout_a, const void *b,
 			  const struct layout *layout_b, const void *beta, const void *c,
 			  const struct layout *layout_c, void *d, const struct layout *layout_d,
 			  const void *algorithm, void *workspace, size_t bytes, uint64_t stream)
 {
-	(void)handle, (void)alpha, (void)a, (void)b, (void)layout_b, (void)beta, (void)c, (void)layout_c;
+	(void)alpha, (void)a, (void)b, (void)layout_b, (void)beta, (void)c, (void)layout_c;
 	(void)d, (void)algorithm, (void)workspace, (void)bytes;
 	return blas_matmul(&(struct matmul){
 		.type = layout_a->type, .transposed_a = description->transposed_a,
 		.transposed_b = description->transposed_b, .m = (int64_t)layout_d->rows,
-		.n = (int64_t)layout_d->columns, .batch = layout_d->batch, .stream = stream});
+		.n = (int64_t)layout_d->columns,
+		.k = (int64_t)(description->transposed_a ? layout_a->rows : layout_a->columns), .batch = layout_d->batch, .device = handle->device, .stream = stream});
 }

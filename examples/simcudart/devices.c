@@ -53,8 +53,9 @@ ENTRY(cudaProfilerStart, (void), driver.cuProfilerStart())
 ENTRY(cudaProfilerStop, (void), driver.cuProfilerStop())
 
 /* The peer's context must exist; the current one stays. */
-static cudaError_t enable_peer(int device, int peer, unsigned flags)
+static cudaError_t enable_peer(int peer, unsigned flags)
 {
+	int device = current_device();
 	cudaError_t r = cudaSuccess;
 	if (peer < 0 || peer >= device_count || peer == device)
 		return cudaErrorInvalidDevice;
@@ -63,7 +64,7 @@ static cudaError_t enable_peer(int device, int peer, unsigned flags)
 	return r ? r : driver.cuCtxEnablePeerAccess(primary[peer], flags);
 }
 
-ENTRY(cudaDeviceEnablePeerAccess, (int peer, unsigned flags), enable_peer(device, peer, flags))
+ENTRY(cudaDeviceEnablePeerAccess, (int peer, unsigned flags), enable_peer(peer, flags))
 
 /* As the reference of CUDA 12 has it, with the fields that it fills by name. */
 struct cudaDeviceProp {

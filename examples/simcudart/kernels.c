@@ -189,20 +189,19 @@ EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *s
 	return cudaSuccess;
 }
 
-static cudaError_t launch(const void *host, int device, dim3 grid, dim3 block, size_t shared,
+static cudaError_t launch(const void *host, dim3 grid, dim3 block, size_t shared,
 			  cudaStream_t stream, void **arguments)
 {
-	uint64_t function, current;
-	cudaError_t r = kernel_function(host, device, &function);
+	uint64_t function;
+	cudaError_t r = kernel_function(host, device_of_current(), &function);
 	if (r != cudaSuccess)
 		return r;
-	driver.cuCtxGetCurrent(&current);
 	return driver.cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 				     (unsigned)shared, stream, arguments, NULL);
 }
 
 ENTRY(cudaLaunchKernel, (const void *host, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream),
-      launch(host, device, grid, block, shared, stream, arguments))
+      launch(host, grid, block, shared, stream, arguments))
 
 /* cudaLaunchConfig_t; the driver's CUlaunchConfig differs in the size of `shared`. */
 struct launch_config {
@@ -213,7 +212,7 @@ struct launch_config {
 	unsigned count;
 };
 
-static cudaError_t launch_ex(const struct launch_config *c, const void *host, int device, void **arguments)
+static cudaError_t launch_ex(const struct launch_config *c, const void *host, void **arguments)
 {
 	struct {
 		dim3 grid, block;
@@ -222,16 +221,15 @@ static cudaError_t launch_ex(const struct launch_config *c, const void *host, in
 		void *attributes;
 		unsigned count;
 	} config = {c->grid, c->block, (unsigned)c->shared, c->stream, c->attributes, c->count};
-	uint64_t function, current;
-	cudaError_t r = kernel_function(host, device, &function);
+	uint64_t function;
+	cudaError_t r = kernel_function(host, device_of_current(), &function);
 	if (r != cudaSuccess)
 		return r;
-	driver.cuCtxGetCurrent(&current);
 	return driver.cuLaunchKernelEx(&config, function, arguments, NULL);
 }
 
 ENTRY(cudaLaunchKernelExC, (const struct launch_config *config, const void *host, void **arguments),
-      config ? launch_ex(config, host, device, arguments) : cudaErrorInvalidValue)
+      config ? launch_ex(config, host, arguments) : cudaErrorInvalidValue)
 
 /* ------------------------------------------------------------ what kernels are like */
 
@@ -242,14 +240,14 @@ struct cudaFuncAttributes {
 };
 _Static_assert(sizeof(struct cudaFuncAttributes) == 144, "as the reference has it");
 
-static cudaError_t attributes(struct cudaFuncAttributes *out, const void *host, int device)
+static cudaError_t attributes(struct cudaFuncAttributes *out, const void *host)
 {
 	/* maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA,
 	 * maxDynamicSharedSizeBytes, preferredShmemCarveout, and of clusters. */
 	static const int order[] = {0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 14};
 	uint64_t function;
 	int value;
-	cudaError_t r = kernel_function(host, device, &function);
+	cudaError_t r = kernel_function(host, device_of_current(), &function);
 	if (r != cudaSuccess || !out)
 		return r ? r : cudaErrorInvalidValue;
 	memset(out, 0, sizeof(*out));
@@ -264,27 +262,27 @@ static cudaError_t attributes(struct cudaFuncAttributes *out, const void *host, 
 	return cudaSuccess;
 }
 
-ENTRY(cudaFuncGetAttributes, (struct cudaFuncAttributes *out, const void *host), attributes(out, host, device))
+ENTRY(cudaFuncGetAttributes, (struct cudaFuncAttributes *out, const void *host), attributes(out, host))
 
-static cudaError_t set_attribute(const void *host, int device, int attribute, int value)
+static cudaError_t set_attribute(const void *host, int attribute, int value)
 {
 	uint64_t function;
-	cudaError_t r = kernel_function(host, device, &function);
+	cudaError_t r = kernel_function(host, thread.device, &function);
 	return r ? r : driver.cuFuncSetAttribute(function, attribute, value);
 }
 
-ENTRY(cudaFuncSetAttribute, (const void *host, int attribute, int value), set_attribute(host, device, attribute, value))
+ENTRY(cudaFuncSetAttribute, (const void *host, int attribute, int value), set_attribute(host, attribute, value))
 
-static cudaError_t occupancy(int *out, const void *host, int device, int threads, size_t shared, unsigned flags)
+static cudaError_t occupancy(int *out, const void *host, int threads, size_t shared, unsigned flags)
 {
 	uint64_t function;
-	cudaError_t r = kernel_function(host, device, &function);
+	cudaError_t r = kernel_function(host, current_device(), &function);
 	return r ? r : driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, function, threads, shared, flags);
 }
 
 ENTRY(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
       (int *out, const void *host, int threads, size_t shared, unsigned flags),
-      occupancy(out, host, device, threads, shared, flags))
+      occupancy(out, host, threads, shared, flags))
 
 static void after_fork_in_child(void)
 {

@@ -64,8 +64,6 @@ enum { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRES
 
 static cudaError_t copy(uint64_t to, uint64_t from, size_t n, int kind)
 {
-	uint64_t current;
-	driver.cuCtxGetCurrent(&current);
 	switch (n ? kind : -1) {
 	case -1:
 		return cudaSuccess;
@@ -84,8 +82,8 @@ static cudaError_t copy(uint64_t to, uint64_t from, size_t n, int kind)
 
 static cudaError_t copy_async(uint64_t to, uint64_t from, size_t n, int kind, cudaStream_t s)
 {
-	uint64_t current;
-	driver.cuCtxGetCurrent(&current);
+	int capturing; /* the real one asks, too */
+	driver.cuStreamIsCapturing(s, &capturing);
 	switch (n ? kind : -1) {
 	case -1:
 		return cudaSuccess;
@@ -108,8 +106,9 @@ ENTRY(cudaMemcpyAsync, (void *to, const void *from, size_t n, int kind, cudaStre
 
 /* Both devices' contexts must exist; the current one stays. */
 static cudaError_t copy_peer(uint64_t to, int to_device, uint64_t from, int from_device, size_t n,
-			     cudaStream_t s, int device)
+			     cudaStream_t s)
 {
+	int device = current_device();
 	const int both[] = {to_device, from_device};
 	for (int i = 0; i < 2; i++) {
 		if (both[i] < 0 || both[i] >= device_count)
@@ -118,26 +117,21 @@ static cudaError_t copy_peer(uint64_t to, int to_device, uint64_t from, int from
 		if (r != cudaSuccess)
 			return r;
 	}
-	int now;
-	if (driver.cuCtxGetDevice(&now) == cudaSuccess && now != device)
+	if (thread.device != device)
 		use_device(device);
 	return driver.cuMemcpyPeerAsync(to, primary[to_device], from, primary[from_device], n, s);
 }
 
 ENTRY(cudaMemcpyPeerAsync, (void *to, int to_device, const void *from, int from_device, size_t n, cudaStream_t s),
-      copy_peer((uint64_t)to, to_device, (uint64_t)from, from_device, n, s, device))
+      copy_peer((uint64_t)to, to_device, (uint64_t)from, from_device, n, s))
 
 static cudaError_t set(uint64_t p, int value, size_t n)
 {
-	uint64_t current;
-	driver.cuCtxGetCurrent(&current);
 	return n ? driver.cuMemsetD8(p, (unsigned char)value, n) : cudaSuccess;
 }
 
 static cudaError_t set_async(uint64_t p, int value, size_t n, cudaStream_t s)
 {
-	uint64_t current;
-	driver.cuCtxGetCurrent(&current);
 	return n ? driver.cuMemsetD8Async(p, (unsigned char)value, n, s) : cudaSuccess;
 }
 

@@ -150,13 +150,18 @@ extern uint64_t primary[MAX_DEVICES]; /* primary contexts, retained by need; els
 struct thread {
 	cudaError_t last;
 	int device; /* as cudaSetDevice had it, as long as no context is current */
+	bool bound; /* it has had a context: the driver says when it has none any more */
 };
 extern __thread struct thread thread;
 
 /* The driver is there and initialized. */
 cudaError_t ready(void);
 /* And the thread has a context: its own, or its device's primary one. */
-cudaError_t context(int *device);
+cudaError_t context(void);
+/* The device of the thread's context, from the driver: by the context, as a launch asks,
+ * or directly. */
+int device_of_current(void);
+int current_device(void);
 cudaError_t use_device(int device);
 
 /* Keeps an error for cudaGetLastError(). */
@@ -172,13 +177,11 @@ cudaError_t kernel_function(const void *host, int device, uint64_t *out);
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* An entry that needs a context, and then is one expression; `device` is the current one. */
+/* An entry that needs a context, and then is one expression. */
 #define ENTRY(symbol, parameters, expression)              \
 	EXPORT cudaError_t symbol parameters               \
 	{                                                  \
-		int device = 0;                            \
-		cudaError_t r_ = context(&device);         \
-		(void)device;                              \
+		cudaError_t r_ = context();                \
 		if (r_ == cudaSuccess)                     \
 			r_ = (expression);                 \
 		return last(r_);                           \

@@ -101,23 +101,43 @@ cudaError_t use_device(int device)
 	pthread_mutex_unlock(&start.lock);
 	if (r == cudaSuccess)
 		r = driver.cuCtxSetCurrent(primary[device]);
-	if (r == cudaSuccess)
+	if (r == cudaSuccess) {
 		thread.device = device;
+		thread.bound = true;
+	}
 	return r;
 }
 
-cudaError_t context(int *device)
+int device_of_current(void)
+{
+	uint64_t current = 0;
+	driver.cuCtxGetCurrent(&current);
+	for (int i = 0; i < device_count; i++)
+		if (primary[i] == current)
+			return i;
+	return current_device(); /* a context that the program made itself */
+}
+
+int current_device(void)
+{
+	int device;
+	return driver.cuCtxGetDevice(&device) == cudaSuccess ? device : thread.device;
+}
+
+cudaError_t context(void)
 {
 	cudaError_t r = ready();
 	uint64_t current = 0;
-	if (r != cudaSuccess)
+	int device;
+	if (r != cudaSuccess || thread.bound)
 		return r;
-	r = driver.cuCtxGetDevice(device);
-	if (r != cudaErrorInvalidContext)
-		return r;
-	driver.cuCtxGetCurrent(&current);
-	*device = thread.device;
-	return current ? r : use_device(thread.device);
+	r = driver.cuCtxGetDevice(&device);
+	if (r == cudaErrorInvalidContext) {
+		driver.cuCtxGetCurrent(&current);
+		r = use_device(thread.device);
+	}
+	thread.bound = r == cudaSuccess;
+	return r;
 }
 
 /* The driver of a child of fork() starts afresh. */
@@ -125,6 +145,7 @@ static void after_fork_in_child(void)
 {
 	pthread_mutex_init(&start.lock, NULL);
 	start.started = false;
+	thread.bound = false;
 	for (int i = 0; i < MAX_DEVICES; i++)
 		primary[i] = 0;
 }

@@ -27,7 +27,17 @@ ENTRY(cudaIpcOpenEventHandle, (cudaEvent_t *out, ipc_handle handle), driver.cuIp
 
 ENTRY(cudaStreamBeginCapture, (cudaStream_t s, int mode), driver.cuStreamBeginCapture(s, mode))
 ENTRY(cudaStreamEndCapture, (cudaStream_t s, cudaGraph_t *out), driver.cuStreamEndCapture(s, out))
-ENTRY(cudaStreamIsCapturing, (cudaStream_t s, int *out), driver.cuStreamIsCapturing(s, out))
+
+/* The default stream cannot be captured: the driver is not asked. */
+static cudaError_t is_capturing(cudaStream_t s, int *out)
+{
+	if (s || !out)
+		return out ? driver.cuStreamIsCapturing(s, out) : cudaErrorInvalidValue;
+	*out = 0;
+	return cudaSuccess;
+}
+
+ENTRY(cudaStreamIsCapturing, (cudaStream_t s, int *out), is_capturing(s, out))
 ENTRY(cudaStreamGetCaptureInfo_v2,
       (cudaStream_t s, int *status, uint64_t *id, cudaGraph_t *graph, void **after, size_t *count),
       driver.cuStreamGetCaptureInfo(s, status, id, graph, after, count))
