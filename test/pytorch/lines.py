@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells the simulated driver, and the simulated NCCL, which line of Python each thread is on.
 
-A trace function of Python sets the tag of the thread's calls at each line of all code, so
-that the journals name a line for every call. That is independent of how a tracer reads
-stacks. Threads that Python did not start, such as autograd's, keep tag 0.
+Python's own monitoring (PEP 669) sets the tag of the thread's calls at each line of all
+code, so that the journals name a line for every call. That is independent of how a tracer
+reads stacks. Where a thread runs no Python, as autograd's mostly do not, its tag is 0.
 """
 import ctypes
 import itertools
 import os
 import sys
-import threading
 
 # PyDLL: a call that gave the GIL away at each line would change what threads do.
 setters = []
@@ -31,31 +30,35 @@ def mark(frame):
     set_tag(tag)
 
 
-def trace(frame, event, _):
-    if event == "return":  # also by an exception; the caller gets no event of its own
-        if frame.f_back is None:
-            set_tag(0)
-        else:
-            mark(frame.f_back)
+def at(*_):
+    mark(sys._getframe(1))
+
+
+def left(*_):
+    """The frame ends, by a value or an exception: the caller goes on in the middle of a line."""
+    caller = sys._getframe(1).f_back
+    if caller is None:
+        set_tag(0)
     else:
-        mark(frame)
-    return trace
+        mark(caller)
 
 
 def follow(collectives=False):
-    """Begins with the next line of the caller, in this thread and in those begun later.
+    """Begins now, in all threads, autograd's too where they run Python.
 
     Call it after import torch, which would take five times as long.
     """
     global set_tag
     if collectives:
         set_tag = lambda tag: [setter(tag) for setter in setters]
-    threading.settrace(trace)
-    sys.settrace(trace)
-    caller = sys._getframe(1)
-    while caller:  # running frames are not traced otherwise
-        caller.f_trace = trace
-        caller = caller.f_back
+    monitoring, events = sys.monitoring, sys.monitoring.events
+    monitoring.use_tool_id(monitoring.DEBUGGER_ID, "lines")
+    for event in (events.LINE, events.PY_START, events.PY_RESUME, events.PY_THROW):
+        monitoring.register_callback(monitoring.DEBUGGER_ID, event, at)
+    for event in (events.PY_RETURN, events.PY_YIELD, events.PY_UNWIND):
+        monitoring.register_callback(monitoring.DEBUGGER_ID, event, left)
+    monitoring.set_events(monitoring.DEBUGGER_ID, events.LINE | events.PY_START | events.PY_RESUME | events.PY_THROW |
+                          events.PY_RETURN | events.PY_YIELD | events.PY_UNWIND)
 
 
 def table():

@@ -121,7 +121,6 @@ class Worker:
 
             @staticmethod
             def backward(_, gradient):
-                lines.follow()  # in this thread, which is autograd's
                 kept.append(gradient * 3)
                 return gradient
 
