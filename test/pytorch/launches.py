@@ -3,7 +3,7 @@
 
 Situations: eager (two threads, each on a device of its own, with autograd), parallel
 (torch.nn.DataParallel on two devices), graph (capture and replay), compiled (by nvrtc).
-Each line on stdin is a round, which is answered with the lines of Python by tag.
+Each line on stdin is a round, which is answered when it is done.
 """
 import os
 import sys
@@ -112,7 +112,8 @@ def main():
     chosen = situation(torch)
     while True:
         chosen.round()
-        dialogue.say(tags=lines.table())
+        lines.write()
+        dialogue.say(rounds=1)
         dialogue.wait()
 
 

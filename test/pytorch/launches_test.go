@@ -60,7 +60,7 @@ func TestLaunchesAreExactByLineAndKernel(t *testing.T) {
 func launches(t *testing.T, situation string, isLate bool) {
 	p := begin(t, nil, "launches.py", situation)
 	var imported struct{ Imported string }
-	var said struct{ Tags map[uint64]string }
+	var said struct{ Rounds int }
 	begun := 0 // records of before attach
 	if isLate {
 		p.tell("", &imported)
@@ -77,7 +77,7 @@ func launches(t *testing.T, situation string, isLate bool) {
 	lines := map[string]bool{}
 	for n := range rounds {
 		p.tell("", &said)
-		want := wantedWork(t, p, begun, said.Tags)
+		want := wantedWork(t, p, begun)
 		names := handles(t, p)
 		a.until(fmt.Sprintf("rows of round %d", n), func() (bool, any) {
 			d := differentWork(want, seenWork(a.rows, isLate, names))
@@ -95,13 +95,14 @@ func launches(t *testing.T, situation string, isLate bool) {
 }
 
 // wantedWork sums the driver's journal.
-func wantedWork(t *testing.T, p *program, begun int, tags map[uint64]string) map[work]workSums {
-	j, names := p.journal(p.PID(), "cu"), kernels(t, p)
+func wantedWork(t *testing.T, p *program, begun int) map[work]workSums {
+	j, names, tags := p.journal(p.PID(), "cu"), kernels(t, p), p.lines(p.PID())
 	sums := map[work]workSums{}
 	for _, r := range j.Records[begun:] {
 		if r.Type != journal.Work {
 			continue
 		}
+		require.Contains(t, tags, r.Tag)
 		w := work{api: j.APIName(r.API), direction: directions[r.Direction], device: r.Device, line: tags[r.Tag],
 			status: r.Result, isCaptured: r.Captured}
 		if isLaunch(w.api) {

@@ -61,7 +61,14 @@ def follow(collectives=False):
                           events.PY_RETURN | events.PY_YIELD | events.PY_UNWIND)
 
 
-def table():
-    """The lines, by tag, as a row of ig-gpu has them."""
-    return {tag: f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{line})"
-            for (code, line), tag in list(numbers.items())}
+written = 0
+
+
+def write():
+    """Appends the lines since the last call to PID.lines beside the journals."""
+    global written
+    new = list(numbers.items())[written:]
+    written += len(new)
+    with open(f"{os.environ['SIMCUDA_JOURNAL']}/{os.getpid()}.lines", "a") as f:
+        for (code, line), tag in new:
+            print(tag, f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{line})", sep="\t", file=f)

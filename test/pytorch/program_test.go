@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -121,4 +122,19 @@ func (p *program) journal(pid int, library string) *journal.Journal {
 	}
 	require.Fail(p.t, "no journal", "of %s in %d of %v", library, pid, paths)
 	return nil
+}
+
+// lines are the lines of Python of a process, by tag.
+func (p *program) lines(pid int) map[uint64]string {
+	p.t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, fmt.Sprintf("%d.lines", pid)))
+	require.NoError(p.t, err)
+	lines := map[uint64]string{0: ""}
+	for line := range strings.Lines(string(text)) {
+		number, where, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		tag, err := strconv.ParseUint(number, 10, 64)
+		require.NoError(p.t, err, line)
+		lines[tag] = where
+	}
+	return lines
 }

@@ -190,9 +190,10 @@ def main():
     while True:
         barrier.wait()
         barrier.wait()
+        lines.write()
         dialogue.say(allocated=[torch.cuda.memory_allocated(d) for d in range(2)],
                      reserved=[torch.cuda.memory_reserved(d) for d in range(2)],
-                     lines=held_by_line(torch) if recorder else [], tags=lines.table())
+                     lines=held_by_line(torch) if recorder else [])
         if dialogue.wait() == "record" and recorder:
             torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=1)
 

@@ -38,7 +38,6 @@ type moment struct {
 		Line          string
 		Bytes, Blocks uint64
 	}
-	Tags map[uint64]string // lines of Python, for the journal
 }
 
 // place is whom memory is attributed to. The line is empty where there is none.
@@ -110,7 +109,7 @@ func (w *workload) run() {
 		if n > 0 {
 			w.tell("go", &m)
 		}
-		want := w.driver(m)
+		want := w.driver()
 		maps.Copy(want, w.tensors(m))
 		w.until(fmt.Sprintf("rows of moment %d", n), func() (bool, any) {
 			d := differences(want, w.have())
@@ -167,7 +166,7 @@ func (w *workload) tensors(m moment) map[place]held {
 
 // driver is what the driver's journal says of the time since attach, by the line that
 // called.
-func (w *workload) driver(m moment) map[place]held {
+func (w *workload) driver() map[place]held {
 	t := w.program.t
 	type block struct {
 		place
@@ -175,17 +174,21 @@ func (w *workload) driver(m moment) map[place]held {
 	}
 	sums, live := map[place]held{}, map[uint64]block{}
 	w.freedBefore = 0
+	lines := w.lines(w.PID())
 	for _, r := range w.journal(w.PID(), "cu").Records[w.begin:] {
 		switch r.Type {
 		case journal.Alloc:
-			b := block{place{r.Kind.String(), r.Device, unqualified(m.Tags[r.Tag])}, r.Size}
-			require.True(t, r.Tag == 0 || b.line != "", "tag %d has no line", r.Tag)
+			require.Contains(t, lines, r.Tag)
+			b := block{place{r.Kind.String(), r.Device, unqualified(lines[r.Tag])}, r.Size}
 			live[r.Seq] = b
 			h := sums[b.place]
 			sums[b.place] = held{h.bytes + r.Size, h.objects + 1, h.allocBytes + r.Size, h.allocObjects + 1}
 		case journal.Free, journal.Implicit:
 			if b, ok := live[r.AllocSeq]; !ok {
 				w.freedBefore++
+				if r.Kind == journal.VMM { // its mapping and its handle
+					w.freedBefore++
+				}
 			} else {
 				h := sums[b.place]
 				sums[b.place] = held{h.bytes - b.bytes, h.objects - 1, h.allocBytes, h.allocObjects}
