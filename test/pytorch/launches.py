@@ -105,6 +105,7 @@ def main():
     dialogue.say(begun=os.getpid())
     dialogue.wait()
     import torch  # after a tracer may have come
+    import torch._dynamo  # which an optimizer would import, before lines are followed
 
     dialogue.say(imported=torch.__version__)
     dialogue.wait()

@@ -183,10 +183,7 @@ func seenWork(rows []call, isLate bool, names map[string]string) map[work]workSu
 		if isLate {
 			w.kernel, r.Nodes = template(w.kernel), 0
 		}
-		if pythonFrame.MatchString(r.Frame) {
-			name, where, _ := strings.Cut(r.Frame, " (")
-			w.line = name + " (" + where[strings.LastIndex(where, "/")+1:]
-		}
+		w.line = lineOf(r.Frame)
 		s := sums[w]
 		sums[w] = workSums{s.calls + r.Calls, s.bytes + r.Bytes, s.blocks + r.Blocks, s.threads + r.Threads, s.nodes + r.Nodes}
 	}

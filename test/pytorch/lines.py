@@ -5,6 +5,7 @@ Python's own monitoring (PEP 669) sets the tag of the thread's calls at each lin
 code, so that the journals name a line for every call. That is independent of how a tracer
 reads stacks. Where a thread runs no Python, as autograd's mostly do not, its tag is 0.
 """
+import atexit
 import ctypes
 import itertools
 import os
@@ -59,6 +60,7 @@ def follow(collectives=False):
         monitoring.register_callback(monitoring.DEBUGGER_ID, event, left)
     monitoring.set_events(monitoring.DEBUGGER_ID, events.LINE | events.PY_START | events.PY_RESUME | events.PY_THROW |
                           events.PY_RETURN | events.PY_YIELD | events.PY_UNWIND)
+    atexit.register(monitoring.set_events, monitoring.DEBUGGER_ID, 0)  # what follows has no modules
 
 
 written = 0

@@ -241,6 +241,15 @@ func (w *workload) have() map[place]held {
 // pythonFrame is a frame of a row that is a line of Python.
 var pythonFrame = regexp.MustCompile(`\(.+:\d+\)$`)
 
+// lineOf is a row's line of Python without directories; empty: its frame is none.
+func lineOf(frame string) string {
+	name, where, found := strings.Cut(frame, " (")
+	if !found || !pythonFrame.MatchString(frame) {
+		return ""
+	}
+	return name + " (" + where[strings.LastIndex(where, "/")+1:]
+}
+
 // unqualified is a line as PyTorch's recorder has it, which knows no qualified names, and
 // without directories.
 func unqualified(frame string) string {
