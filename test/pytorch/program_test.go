@@ -138,3 +138,11 @@ func (p *program) lines(pid int) map[uint64]string {
 	}
 	return lines
 }
+
+// fails waits for an end that is an error.
+func (p *program) fails() *exec.ExitError {
+	p.t.Helper()
+	var exit *exec.ExitError
+	require.ErrorAs(p.t, p.Cmd.Wait(), &exit)
+	return exit
+}

@@ -9,13 +9,13 @@ device, and the blocks of each line by its own recorder. A line on stdin lets th
 too. tagged: lines are for the driver's journal, where PyTorch's recorder has none
 (cudaMallocAsync).
 """
-import collections
 import os
 import random
 import sys
 import threading
 
 import dialogue
+import holds
 import lines
 
 THREADS, OPERATIONS, MOST = 4, 25, 80
@@ -139,21 +139,6 @@ class Worker:
             del self.graphs[self.random.randrange(len(self.graphs))]
 
 
-def held_by_line(torch):
-    """Bytes and blocks by device and innermost frame, as PyTorch's recorder has them."""
-    found = collections.Counter()
-    count = collections.Counter()
-    for segment in torch.cuda.memory._snapshot()["segments"]:
-        for block in segment["blocks"]:
-            if block["state"] != "active_allocated":
-                continue
-            frame = (block.get("frames") or [None])[0]
-            line = frame and f"{frame['name']} ({os.path.basename(frame['filename'])}:{frame['line']})"
-            found[segment["device"], line or ""] += block["size"]
-            count[segment["device"], line or ""] += 1
-    return [{"device": d, "line": line, "bytes": size, "blocks": count[d, line]} for (d, line), size in found.items()]
-
-
 def main():
     seed, settings = int(sys.argv[1]), sys.argv[2:]
     dialogue.say(begun=os.getpid())
@@ -190,10 +175,7 @@ def main():
     while True:
         barrier.wait()
         barrier.wait()
-        lines.write()
-        dialogue.say(allocated=[torch.cuda.memory_allocated(d) for d in range(2)],
-                     reserved=[torch.cuda.memory_reserved(d) for d in range(2)],
-                     lines=held_by_line(torch) if recorder else [])
+        dialogue.say(**holds.holds(torch, recorder))
         if dialogue.wait() == "record" and recorder:
             torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=1)
 

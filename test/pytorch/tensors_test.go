@@ -32,6 +32,7 @@ type alloc struct {
 
 // moment is what PyTorch says while all threads pause.
 type moment struct {
+	PID                 int
 	Allocated, Reserved []uint64
 	Lines               []struct {
 		Device        int32
@@ -78,7 +79,7 @@ type workload struct {
 	pool bool // PyTorch has one of its own
 	late bool // the tracer comes in the middle
 
-	begin       uint64 // journal's last record before attach
+	begin       int    // journal's records of before attach
 	freedBefore uint64 // allocations from before attach that were freed since
 }
 
@@ -92,7 +93,7 @@ func (w *workload) run() {
 		for range 4 {
 			w.tell("go", &m)
 		}
-		w.begin = uint64(len(w.journal(w.PID(), "cu").Records))
+		w.begin = len(w.journal(w.PID(), "cu").Records)
 	}
 	w.agent = trace[alloc](t, w.program, "cuda_alloc", "allocs", "--torch", "on")
 	w.agent.attached(w.PID(), "libcuda.so")
@@ -109,15 +110,7 @@ func (w *workload) run() {
 		if n > 0 {
 			w.tell("go", &m)
 		}
-		want := w.driver()
-		maps.Copy(want, w.tensors(m))
-		w.until(fmt.Sprintf("rows of moment %d", n), func() (bool, any) {
-			d := differences(want, w.have())
-			return len(d) == 0, strings.Join(d, "\n")
-		})
-		if !w.late {
-			w.segments(m, want)
-		}
+		want := w.compare(fmt.Sprintf("moment %d", n), m)
 		for p, h := range want {
 			if p.line != "" && p.kind == w.followed() {
 				lines, bytes = lines+1, bytes+h.bytes
@@ -132,6 +125,20 @@ func (w *workload) run() {
 	}
 	w.end(lost)
 	require.NotContains(t, w.log.String(), "of no tensor")
+}
+
+// compare waits until the rows of a process are what PyTorch and the journal say.
+func (w *workload) compare(what string, m moment) map[place]held {
+	want := w.driver(m.PID)
+	maps.Copy(want, w.tensors(m))
+	w.until("rows of "+what, func() (bool, any) {
+		d := differences(want, w.have(m.PID))
+		return len(d) == 0, strings.Join(d, "\n")
+	})
+	if !w.late {
+		w.segments(m, want)
+	}
+	return want
 }
 
 // followed is the kind of the rows that have the tensors.
@@ -166,7 +173,7 @@ func (w *workload) tensors(m moment) map[place]held {
 
 // driver is what the driver's journal says of the time since attach, by the line that
 // called.
-func (w *workload) driver() map[place]held {
+func (w *workload) driver(pid int) map[place]held {
 	t := w.program.t
 	type block struct {
 		place
@@ -174,8 +181,8 @@ func (w *workload) driver() map[place]held {
 	}
 	sums, live := map[place]held{}, map[uint64]block{}
 	w.freedBefore = 0
-	lines := w.lines(w.PID())
-	for _, r := range w.journal(w.PID(), "cu").Records[w.begin:] {
+	lines := w.lines(pid)
+	for _, r := range w.journal(pid, "cu").Records[w.begin:] {
 		switch r.Type {
 		case journal.Alloc:
 			require.Contains(t, lines, r.Tag)
@@ -214,10 +221,10 @@ func (w *workload) segments(m moment, rows map[place]held) {
 }
 
 // have are the rows of the tracer in the form of the truth.
-func (w *workload) have() map[place]held {
+func (w *workload) have(pid int) map[place]held {
 	rows := map[place]held{}
 	for _, r := range w.rows {
-		if int(r.Proc.PID) != w.PID() {
+		if int(r.Proc.PID) != pid {
 			continue
 		}
 		p := place{r.Kind, r.Device, ""}
