@@ -7,7 +7,6 @@
 package pytorch
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -15,57 +14,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
-	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
-
-// version is the PyTorch that test/fixtures/torch.sh fetches.
-const version = "2.6."
-
-// why says in one line why PyTorch does not run here; empty: it does.
-var why = sync.OnceValue(func() string {
-	return reason("../../scripts/pytorch.sh")
-})
-
-// reason tries the script: it names what is missing and how to get it.
-func reason(script string, env ...string) string {
-	cmd := exec.Command(script, "-c", "import torch; print(torch.__version__)")
-	cmd.Env = append(os.Environ(), env...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		return lines[len(lines)-1]
-	}
-	if got := strings.TrimSpace(string(out)); !strings.HasPrefix(got, version) {
-		return fmt.Sprintf("PyTorch is %s, and not %sx: run test/fixtures/torch.sh", got, version)
-	}
-	return ""
-}
-
-// required: a missing PyTorch is then a failure.
-func required() bool { return os.Getenv("CI") == "true" || os.Getenv("PYTORCH_REQUIRED") != "" }
-
-func requirePyTorch(t *testing.T) {
-	t.Helper()
-	bpftest.RequireRoot(t)
-	for _, library := range []string{"simcuda", "simnccl", "simcudart"} {
-		simulated.Build(t, library)
-	}
-	if reason := why(); reason != "" && required() {
-		t.Fatal(reason)
-	} else if reason != "" {
-		t.Skip(reason)
-	}
-}
 
 // program is a program of this folder.
 type program struct {
