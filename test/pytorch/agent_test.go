@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a condition may take on a busy machine.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // process, as rows of all data sources have it.
 type process struct {
