@@ -16,7 +16,14 @@
 
 /* From this size on pages are given back to the kernel instead of being filled. */
 #define BY_PAGES (1ull << 20)
-#define PAGE 4096ull
+
+/* The whole pages of a range. */
+static void pages_of(uint64_t p, uint64_t n, uint64_t *from, uint64_t *to)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	*from = (p + page - 1) & ~(page - 1);
+	*to = (p + n) & ~(page - 1);
+}
 
 /* Memory of the device that is there, all n bytes. */
 static bool writable(uint64_t p, uint64_t n)
@@ -59,7 +66,8 @@ void contents_copy(uint64_t to, uint64_t from, uint64_t n)
 
 void contents_drop(uint64_t p, uint64_t n)
 {
-	uint64_t from = (p + PAGE - 1) & ~(PAGE - 1), to = (p + n) & ~(PAGE - 1);
+	uint64_t from, to;
+	pages_of(p, n, &from, &to);
 	if (from < to)
 		madvise((void *)from, to - from, MADV_DONTNEED);
 }
@@ -70,7 +78,8 @@ void contents_set(uint64_t p, uint32_t value, unsigned element_bytes, uint64_t n
 	if (!bytes || !writable(p, bytes))
 		return;
 	if (!value && bytes >= BY_PAGES) { /* pages that are not there are zero */
-		uint64_t from = (p + PAGE - 1) & ~(PAGE - 1), to = (p + bytes) & ~(PAGE - 1);
+		uint64_t from, to;
+		pages_of(p, bytes, &from, &to);
 		contents_drop(p, bytes);
 		memset((void *)p, 0, from - p);
 		memset((void *)to, 0, p + bytes - to);

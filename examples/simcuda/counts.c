@@ -44,6 +44,7 @@ __asm__(".set simcuda_count_at, 56\n");
 		".type simcuda_count_" #symbol ", %function\n"          \
 		"simcuda_count_" #symbol ":\n"                          \
 		".cfi_startproc\n"                                      \
+		"hint #34\n" /* bti c: the stub jumps here */           \
 		"adrp x9, simcuda_counts\n"                             \
 		"ldr x9, [x9, :lo12:simcuda_counts]\n"                  \
 		"ldr x10, =simcuda_count_at\n"                          \

@@ -4,7 +4,6 @@
  * The entries of DRIVER_CALLS about streams, events and graphs, and those that make
  * and end events and graphs. A graph is a number of nodes.
  */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "later.h"
@@ -257,22 +256,6 @@ CUresult impl_cuGraphGetNodes(uint64_t graph, uint64_t *nodes, size_t *count)
 	}
 	pthread_mutex_unlock(&sim.lock);
 	return r;
-}
-
-/* Only how many nodes there are: a graph is no more than that. */
-CUresult impl_cuGraphDebugDotPrint(uint64_t graph, const char *path, unsigned flags)
-{
-	size_t count;
-	CUresult r = impl_cuGraphGetNodes(graph, NULL, &count);
-	FILE *f = r == CUDA_SUCCESS && path ? fopen(path, "w") : NULL;
-	(void)flags;
-	if (r != CUDA_SUCCESS || !f)
-		return CUDA_ERROR_INVALID_VALUE;
-	fprintf(f, "digraph dot {\n");
-	for (size_t i = 0; i < count; i++)
-		fprintf(f, "\tnode%zu;\n", i);
-	fprintf(f, "}\n");
-	return fclose(f) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
 /* CUstreamCaptureStatus: none 0, active 1. What the work depends on is not known. */

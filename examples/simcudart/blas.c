@@ -183,7 +183,7 @@ static int split(const struct matmul *m)
 
 /*
  * The real library's choices are its own; these make the driver's calls of a training step
- * as many as they are there (README.md): products without a transposed operand in single
+ * as many as were measured (README.md): products without a transposed operand in single
  * precision are older kernels and launched by the older function, the size of a kernel is
  * asked for by nine of its attributes.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simulated builds the libraries that stand in for a GPU's: examples/simcuda,
-// simnccl and simtorch, from today's sources. Tests of all packages share build/.
+// simcudart, simnccl and simtorch, from today's sources. Tests of all packages share build/.
 package simulated
 
 import (
@@ -80,4 +80,25 @@ func Copy(t testing.TB, dir, example, name string) string {
 func DriverCopy(t testing.TB) string {
 	t.Helper()
 	return Copy(t, t.TempDir(), "simcuda", "libcuda.so.1")
+}
+
+// PyTorchRoot is where test/fixtures/torch.sh unpacks the real PyTorch.
+func PyTorchRoot() string {
+	return filepath.Join(Root(), "build/fixtures/torch/root")
+}
+
+// PyTorch is a command that runs Python with these arguments and the real PyTorch, on the
+// simulated libraries, which it builds. Its process becomes that Python, so that signals
+// and the pid are the program's. A directory in the LD_LIBRARY_PATH that the caller adds to
+// the command's environment comes first: for a driver of its own. The test is skipped where
+// PyTorch has not been fetched.
+func PyTorch(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(PyTorchRoot(), "usr/lib/python3/dist-packages/torch")); err != nil {
+		t.Skipf("no PyTorch, test/fixtures/torch.sh fetches it: %v", err)
+	}
+	for _, example := range []string{"simcuda", "simnccl", "simcudart"} {
+		Build(t, example)
+	}
+	return exec.Command(filepath.Join(Root(), "scripts/pytorch.sh"), args...)
 }

@@ -229,6 +229,11 @@ func TestPhysicalMemoryLivesUntilReleasedAndUnmapped(t *testing.T) {
 	require.Equal(t, []string{"cuMemUnmap", "cuMemRelease"}, ends)
 }
 
+func TestCopiesHappen(t *testing.T) {
+	_, total := sums(t, "contents")
+	require.Zero(t, total.InUseBytes())
+}
+
 func TestMemoryEndsWithItsContext(t *testing.T) {
 	journals := scenario(t, "contexts")
 	rows, total := sums(t, "contexts")

@@ -156,6 +156,46 @@ static void vmm(void)
 	CHECK(CU(cuMemUnmap, at, 4 * UNIT) == 0 && CU(cuMemAddressFree, at, 8 * UNIT) == 0);
 }
 
+/* Copies and sets happen, also in mapped memory, and addresses may be inside. */
+static void contents(void)
+{
+	CUcontext primary;
+	CUdeviceptr p, q, at;
+	CUmemGenericAllocationHandle physical;
+	CUmemAllocationProp prop = {CU_MEM_ALLOCATION_TYPE_PINNED, 0, {CU_MEM_LOCATION_TYPE_DEVICE, 1}, 0, {0}};
+	char text[] = "contents", back[sizeof(text)] = "";
+	uint64_t value;
+	int32_t ordinal;
+
+	primary = start(1);
+	CHECK(CU(cuDevicePrimaryCtxRelease_v2, 1) == 0 && CU(cuCtxSetCurrent, primary) == 0);
+	CHECK(CU(cuDevicePrimaryCtxRetain, &primary, 1) == 0);
+	CHECK(CU(cuMemAlloc_v2, &p, 3 * UNIT) == 0 && CU(cuMemAllocAsync, &q, 4096, 0) == 0);
+	CHECK(CU(cuMemcpyHtoD_v2, p + UNIT - 3, text, sizeof(text)) == 0);
+	CHECK(CU(cuMemcpyDtoDAsync_v2, q + 9, p + UNIT - 3, sizeof(text), 0) == 0);
+	CHECK(CU(cuMemcpyDtoHAsync_v2, back, q + 9, sizeof(text), 0) == 0 && !strcmp(back, text));
+	CHECK(CU(cuMemsetD8_v2, p, 0, 3 * UNIT) == 0 && CU(cuMemsetD32Async, p + 4, 0x61626364, 1, 0) == 0);
+	CHECK(CU(cuMemcpy, (uint64_t)back, p + UNIT - 3, 4) == 0 && !back[0] && CU(cuMemcpyDtoH_v2, back, p + 4, 4) == 0);
+	CHECK(!strncmp(back, "dcba", 4));
+	CHECK(CU(cuMemcpyDtoH_v2, back, p + 3 * UNIT - 1, 2) == 0 && back[0] == 'd'); /* not all its own: nothing */
+	CHECK(CU(cuMemcpyHtoD_v2, p, 8, 16) == 0);				      /* no such host memory */
+
+	CHECK(CU(cuPointerGetAttribute, &value, 11, q + 100) == 0 && value == q); /* range's start */
+	CHECK(CU(cuPointerGetAttribute, &ordinal, 9, p + 1) == 0 && ordinal == 1);
+	CHECK(CU(cuPointerGetAttribute, &ordinal, 9, p + 3 * UNIT) == CUDA_ERROR_INVALID_VALUE);
+
+	CHECK(CU(cuMemAddressReserve, &at, 4 * UNIT, 0, 0, 0) == 0);
+	CHECK(CU(cuMemCreate, &physical, 2 * UNIT, &prop, 0) == 0 && CU(cuMemMap, at, 2 * UNIT, 0, physical, 0) == 0);
+	CHECK(CU(cuMemcpyHtoD_v2, at + UNIT, text, sizeof(text)) == 0);
+	CHECK(CU(cuMemcpyDtoH_v2, back, at + UNIT, sizeof(text)) == 0 && !strcmp(back, text));
+	CHECK(CU(cuMemcpyHtoD_v2, at + 2 * UNIT - 1, text, sizeof(text)) == 0); /* beyond the mapping */
+	CHECK(CU(cuPointerGetAttribute, &ordinal, 9, at + UNIT) == 0 && ordinal == 1);
+	CHECK(CU(cuMemUnmap, at, 2 * UNIT) == 0 && CU(cuMemRelease, physical) == 0 && CU(cuMemAddressFree, at, 4 * UNIT) == 0);
+
+	CHECK(CU(cuMemFree_v2, p) == 0 && CU(cuMemFreeAsync, q, 0) == 0);
+	CHECK(CU(cuMemFree_v2, 0) == 0 && CU(cuMemFreeHost, 0) == 0 && CU(cuMemFreeAsync, 0, 0) == 0);
+}
+
 static void *other_thread(void *context)
 {
 	CUdeviceptr p;
@@ -276,7 +316,7 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} scenarios[] = {
-		{"semantics", semantics}, {"vmm", vmm},	      {"contexts", contexts},
+		{"semantics", semantics}, {"vmm", vmm}, {"contents", contents},	      {"contexts", contexts},
 		{"nested", nested},	  {"injected", injected}, {"killed", killed},
 		{"forked", forked},	  {"threads", threads},
 	};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The entries of DRIVER_CALLS that copy and set. Linear ones happen, at once; those of
+ * arrays and of two and three dimensions are only recorded.
+ */
+#include "launch.h"
+
+/* What is captured has no effect, also later: a graph is a number of nodes. */
+static CUresult copy(struct work *w, uint64_t to, uint64_t from)
+{
+	CUresult r = submit(w);
+	if (r == CUDA_SUCCESS && !w->captured)
+		contents_copy(to, from, w->bytes);
+	return r;
+}
+
+static CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n)
+{
+	CUresult r = submit(w);
+	if (r == CUDA_SUCCESS && !w->captured)
+		contents_set(p, value, element_bytes, n);
+	return r;
+}
+
+#define COPY_PTDS(symbol, parameters, dir) \
+	PTDS(symbol, parameters, copy(&w, to, from), .bytes = n, .direction = dir)
+#define COPY_PTSZ(symbol, parameters, dir) \
+	PTSZ(symbol, parameters, copy(&w, to, from), .bytes = n, .direction = dir, .stream = s)
+/* Arrays have no contents. */
+#define ARRAY_PTDS(symbol, parameters, dir) \
+	PTDS(symbol, parameters, submit(&w), .bytes = n, .direction = dir)
+#define ARRAY_PTSZ(symbol, parameters, dir) \
+	PTSZ(symbol, parameters, submit(&w), .bytes = n, .direction = dir, .stream = s)
+
+#define TO_FROM (uint64_t to, uint64_t from, size_t n)
+#define TO_FROM_AT (uint64_t to, uint64_t from, size_t at, size_t n)
+#define TO_AT_FROM (uint64_t to, size_t at, uint64_t from, size_t n)
+COPY_PTDS(cuMemcpy, TO_FROM, COPY_ANY)
+COPY_PTDS(cuMemcpyHtoD_v2, TO_FROM, COPY_HTOD)
+COPY_PTDS(cuMemcpyDtoH_v2, TO_FROM, COPY_DTOH)
+COPY_PTDS(cuMemcpyDtoD_v2, TO_FROM, COPY_DTOD)
+ARRAY_PTDS(cuMemcpyHtoA_v2, TO_AT_FROM, COPY_HTOD)
+ARRAY_PTDS(cuMemcpyAtoH_v2, TO_FROM_AT, COPY_DTOH)
+ARRAY_PTDS(cuMemcpyDtoA_v2, TO_AT_FROM, COPY_DTOD)
+ARRAY_PTDS(cuMemcpyAtoD_v2, TO_FROM_AT, COPY_DTOD)
+ARRAY_PTDS(cuMemcpyAtoA_v2, (uint64_t to, size_t at, uint64_t from, size_t where, size_t n), COPY_DTOD)
+COPY_PTDS(cuMemcpyPeer, (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n), COPY_PTOP)
+
+COPY_PTSZ(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_ANY)
+COPY_PTSZ(cuMemcpyHtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_HTOD)
+COPY_PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOH)
+COPY_PTSZ(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOD)
+ARRAY_PTSZ(cuMemcpyHtoAAsync_v2, (uint64_t to, size_t at, uint64_t from, size_t n, CUstream s), COPY_HTOD)
+ARRAY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t n, CUstream s), COPY_DTOH)
+COPY_PTSZ(cuMemcpyPeerAsync,
+	  (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n, CUstream s), COPY_PTOP)
+
+/* CUmemorytype */
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3, MEMORY_UNIFIED = 4 };
+
+static uint8_t direction(uint32_t from, uint32_t to)
+{
+	if (from == MEMORY_UNIFIED || to == MEMORY_UNIFIED)
+		return COPY_ANY;
+	if (from == MEMORY_HOST)
+		return to == MEMORY_HOST ? COPY_HTOH : COPY_HTOD;
+	return to == MEMORY_HOST ? COPY_DTOH : COPY_DTOD;
+}
+
+typedef struct {
+	size_t sx, sy;
+	uint32_t from;
+	const void *sh;
+	uint64_t sd, sa;
+	size_t spitch, dx, dy;
+	uint32_t to;
+	void *dh;
+	uint64_t dd, da;
+	size_t dpitch, width, height;
+} CUDA_MEMCPY2D;
+_Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "as in cuda.h");
+
+#define COPY_2D submit(&w), .bytes = d->width * d->height, .direction = direction(d->from, d->to)
+PTDS(cuMemcpy2D_v2, (const CUDA_MEMCPY2D *d), COPY_2D)
+PTDS(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D *d), COPY_2D)
+PTSZ(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D *d, CUstream s), COPY_2D, .stream = s)
+
+typedef struct {
+	size_t sx, sy, sz, slod;
+	uint32_t from;
+	const void *sh;
+	uint64_t sd, sa, scontext;
+	size_t spitch, sheight, dx, dy, dz, dlod;
+	uint32_t to;
+	void *dh;
+	uint64_t dd, da, dcontext;
+	size_t dpitch, dheight, width, height, depth;
+} CUDA_MEMCPY3D;
+_Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "as in cuda.h");
+
+#define COPY_3D submit(&w), .bytes = d->width * d->height * d->depth
+PTDS(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *d), COPY_3D, .direction = direction(d->from, d->to))
+PTSZ(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D *d, CUstream s), COPY_3D, .stream = s,
+     .direction = direction(d->from, d->to))
+PTDS(cuMemcpy3DPeer, (const CUDA_MEMCPY3D *d), COPY_3D, .direction = COPY_PTOP)
+PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D *d, CUstream s), COPY_3D, .stream = s,
+     .direction = COPY_PTOP)
+PTSZ(cuMemPrefetchAsync, (uint64_t p, size_t n, CUdevice to, CUstream s), submit(&w), .bytes = n,
+     .stream = s, .direction = to < 0 ? COPY_DTOH : COPY_HTOD)
+
+#define SET(bits)                                                                           \
+	PTDS(cuMemsetD##bits##_v2, (uint64_t p, unsigned v, size_t n), set(&w, p, v, bits / 8, n), \
+	     .bytes = n * bits / 8)                                                         \
+	PTSZ(cuMemsetD##bits##Async, (uint64_t p, unsigned v, size_t n, CUstream s), set(&w, p, v, bits / 8, n), \
+	     .bytes = n * bits / 8, .stream = s)                                            \
+	PTDS(cuMemsetD2D##bits##_v2, (uint64_t p, size_t pitch, unsigned v, size_t n, size_t h), \
+	     submit(&w), .bytes = n * h * bits / 8)                                         \
+	PTSZ(cuMemsetD2D##bits##Async,                                                      \
+	     (uint64_t p, size_t pitch, unsigned v, size_t n, size_t h, CUstream s), submit(&w), \
+	     .bytes = n * h * bits / 8, .stream = s)
+SET(8)
+SET(16)
+SET(32)
