@@ -27,7 +27,7 @@ BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>
 .PHONY: build
 build: setup bin/ig-gpu
 
-## test: all tests, the quick ones first; eBPF tests run as root
+## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
@@ -40,7 +40,8 @@ test: setup format
 	@echo "==> interpreters for the unwinder"
 	@test/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
-		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) ./test/...; fi
+		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) \
+		$$($(GO) list ./test/... | grep -v "/test/pytorch"); fi
 
 ## demo: watch a leaking workload for ten seconds, without a GPU if need be
 .PHONY: demo
@@ -87,10 +88,12 @@ test-nccl: setup
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/fixtures/libnccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/nccl
 
-## test-torch: cuda_alloc and the real libc10 of three versions of PyTorch, fetched (160 MB); CUDA=1: what its allocator for CUDA calls, too (480 MB)
+## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)
 .PHONY: test-torch
-test-torch: setup simcuda
-	@$(STEP) "fetch Debian's PyTorch" test/fixtures/libtorch.sh
+test-torch: build simcuda
+	@$(STEP) "fetch PyTorch for CUDA" test/fixtures/torch.sh
+	@$(STEP) "fetch libc10 of three versions" test/fixtures/libtorch.sh
+	@$(STEP) "the real PyTorch" $(ROOT) env PYTORCH_REQUIRED=1 $(GO) test -count=1 -parallel 3 -timeout 30m ./test/pytorch
 	@$(STEP) "the real libc10" $(ROOT) env TORCH_LIBRARIES="$$(test/fixtures/libtorch.sh | tr '\n' ' ')" \
 		$(GO) test -v -count=1 -run RealTorch ./test/exact
 

@@ -105,6 +105,22 @@ static bool journal_open(void)
 	return true;
 }
 
+/* Which kernels there are, for a reader: records have hashes of names. One file for all
+ * processes of the directory, a name a line. */
+void journal_kernel(const char *name)
+{
+	char path[PATH_MAX];
+
+	if (!journal.dir)
+		return;
+	snprintf(path, sizeof(path), "%s/kernels", journal.dir);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (fd < 0 || dprintf(fd, "%s\n", name) < 0)
+		give_up(path);
+	if (fd >= 0)
+		close(fd);
+}
+
 static bool map_window(uint64_t index)
 {
 	off_t at = (off_t)(JOURNAL_HEADER + index * WINDOW_BYTES);

@@ -94,6 +94,7 @@ extern const uint32_t journal_names_bytes, journal_api_count;
 void journal_setup(const char *dir, uint32_t devices, uint64_t capacity);
 bool journal_on(void);
 void journal_write(const struct journal_record *r);
+void journal_kernel(const char *name);
 /* The child of a fork gets a file of its own with its first record. */
 void journal_forked(void);
 /* Marks the file as ended and gives its unused tail back. Writing may go on. */

@@ -147,6 +147,7 @@ static CUresult function_get(struct work *w, uint64_t *out, uint64_t module, con
 		f->next = m->functions;
 		m->functions = f;
 		insert(SPACE_FUNCTION, f->handle, f);
+		journal_kernel(name);
 	}
 	*out = w->function = f->handle;
 	return CUDA_SUCCESS;

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch itself says that a process holds."""
+import collections
+import os
+
+import lines
+
+
+def held_by_line(torch):
+    """Bytes and blocks by device and innermost frame, as PyTorch's recorder has them."""
+    found = collections.Counter()
+    count = collections.Counter()
+    for segment in torch.cuda.memory._snapshot()["segments"]:
+        for block in segment["blocks"]:
+            if block["state"] != "active_allocated":
+                continue
+            frame = (block.get("frames") or [None])[0]
+            line = frame and f"{frame['name']} ({os.path.basename(frame['filename'])}:{frame['line']})"
+            found[segment["device"], line or ""] += block["size"]
+            count[segment["device"], line or ""] += 1
+    return [{"device": d, "line": line, "bytes": size, "blocks": count[d, line]} for (d, line), size in found.items()]
+
+
+def holds(torch, recorder=True):
+    """Call it while nothing else runs. The lines for the driver's journal are written, too."""
+    lines.write()
+    return {"pid": os.getpid(),
+            "allocated": [torch.cuda.memory_allocated(d) for d in range(2)],
+            "reserved": [torch.cuda.memory_reserved(d) for d in range(2)],
+            "lines": held_by_line(torch) if recorder else []}
