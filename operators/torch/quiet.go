@@ -16,7 +16,8 @@ const (
 	// quietAfter allocations from the driver a pool has told of a block: it asks the
 	// driver for one only where it has none for a block, which it then tells of.
 	quietAfter = 32
-	// quietReadings in which that is so: those of the pools come at other times.
+	// quietReadings in which that is so, each after one of the pools, which come at other
+	// times and may come less often.
 	quietReadings = 2
 	// maxQuiet processes are remembered: most end without a word, which no row tells.
 	maxQuiet = 4096
@@ -26,8 +27,9 @@ const (
 // driver, which no setting in their environment explains: another allocator was put in its
 // place (torch.cuda.memory.change_current_allocator).
 type quiet struct {
-	mu    sync.Mutex // guards what follows
-	found map[uint32]*quietProcess
+	mu        sync.Mutex // guards what follows
+	found     map[uint32]*quietProcess
+	poolsRead bool // since the last reading that was counted
 }
 
 type quietProcess struct {
@@ -55,11 +57,22 @@ func (q *quiet) tell(pid uint32) {
 	}
 }
 
+// read takes note that the pools of all processes were read.
+func (q *quiet) read() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.poolsRead = true
+}
+
 // see takes a reading, how many allocations from the driver each process has made, and
 // returns what is to be said of whom.
 func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if !q.poolsRead {
+		return nil
+	}
+	q.poolsRead = false
 	for pid, p := range q.found {
 		n, there := asked[pid]
 		if p.known && !there { // it has ended, and its number may be another's
@@ -86,9 +99,12 @@ func (q *quiet) watch(gc operators.GadgetContext) error {
 	if err != nil {
 		return err
 	}
-	if err := pools.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		pid, _ := teller["proc.pid"].Uint32(d)
-		q.tell(pid)
+	if err := pools.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		for n := range all.Len() {
+			pid, _ := teller["proc.pid"].Uint32(all.Get(n))
+			q.tell(pid)
+		}
+		q.read()
 		return nil
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", pools.Name(), err)

@@ -10,26 +10,45 @@ import (
 
 func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 	var q quiet
-	require.Empty(t, q.see(map[uint32]uint64{7: 1000}), "no PyTorch was found there")
+	see := func(asked map[uint32]uint64) []string {
+		q.read()
+		return q.see(asked)
+	}
+	require.Empty(t, see(map[uint32]uint64{7: 1000}), "no PyTorch was found there")
 	q.find(7, "python3")
 	q.find(8, "train")
 	q.find(9, "idle")
 	all := map[uint32]uint64{7: 1000, 8: 1000, 9: quietAfter - 1}
-	require.Empty(t, q.see(all), "its pools may be read later")
+	require.Empty(t, see(all), "its pools may be read later")
 	q.tell(8)
-	lines := q.see(all)
+	lines := see(all)
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "PyTorch of python3[7] has told of no tensor, and 1000 allocations")
-	require.Empty(t, q.see(all), "once")
+	require.Empty(t, see(all), "once")
 	all[9]++
-	require.Empty(t, q.see(all))
-	require.Len(t, q.see(all), 1)
+	require.Empty(t, see(all))
+	require.Len(t, see(all), 1)
 
 	delete(all, 8) // it ends, and another has its number
-	require.Empty(t, q.see(all))
+	require.Empty(t, see(all))
 	q.find(8, "other")
 	all[8] = quietAfter
+	require.Empty(t, see(all))
+	require.Len(t, see(all), 1)
+}
+
+// The pools may be read less often than the allocations.
+func TestAReadingCountsOnlyAfterOneOfThePools(t *testing.T) {
+	var q quiet
+	q.find(7, "python3")
+	all := map[uint32]uint64{7: 1000}
+	for range 3 * quietReadings {
+		require.Empty(t, q.see(all))
+	}
+	q.read()
 	require.Empty(t, q.see(all))
+	require.Empty(t, q.see(all), "the same reading of the pools")
+	q.read()
 	require.Len(t, q.see(all), 1)
 }
 
