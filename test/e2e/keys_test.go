@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"strings"
 	"sync"
@@ -152,6 +153,10 @@ func TestKeysSetAMarkAndShowWhatGrewSince(t *testing.T) {
 // However it ends, the terminal is as it was: by Ctrl-C, by a signal, also one that ends
 // the program at once.
 func TestTheTerminalIsGivenBack(t *testing.T) {
+	// What nohup ignores is inherited; a program does not inherit what its parent handles.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	defer signal.Stop(hangups)
 	for _, c := range []struct {
 		name string
 		end  func(*screen) error
