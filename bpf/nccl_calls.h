@@ -331,7 +331,7 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	if (api->op == CUDA_CONTEXT_DEVICE) {
+	if (id == API_cuCtxGetDevice) { /* by the id: see cuda_calls.h */
 		context_ask(ctx, t);
 		return;
 	}

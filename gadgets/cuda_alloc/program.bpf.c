@@ -103,16 +103,67 @@ int torch_enter_multi(struct pt_regs *ctx)
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
+#ifdef LINUX_5_10
+/* Not split as below: with the functions there Linux 5.10 does not see frees. */
+static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
+{
+	struct thread *t = thread_known();
+	const struct cuda_api *api;
+	struct live_key key;
+	__u64 sp = PT_REGS_SP(ctx);
+	__u32 result = PT_REGS_RC(ctx);
+	__u64 stack;
+	__u32 id;
+
+	if (!t || context_answer(ctx, t, may_sleep))
+		return 0;
+	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
+		return 0; /* no call of ours, or a nested one */
+	if (sp > RETURNED_SP(t->call.sp)) {
+		call_abandon(t);
+		t->call.sp = 0;
+		return 0;
+	}
+	id = t->call.api;
+	api = cuda_api_of(id);
+	if (!call_allocates(api->op)) {
+		/* Its loop is deep: in call_returned() it would need 576 bytes of stack. */
+		if (api->op == CUDA_VMM_UNMAP) {
+			if (!result)
+				vmm_unmap(t->process, t->call.a, t->call.b);
+			t->call.sp = 0;
+			return 0;
+		}
+		call_returned(t, id, result != 0, may_sleep);
+		t->call.sp = 0;
+		return 0;
+	}
+	stack = take_stack(ctx, t, t->call.ip, may_sleep);
+	/*
+	 * Read anew: the verifier of Linux 6.1 may walk what follows with the one op that
+	 * call_allocates() compared with, take that for all of them, and remove the code
+	 * for the others: an array then has the address of its descriptor for its size.
+	 */
+	api = cuda_api_of(t->call.api);
+	t->call.live.span = 0;
+	if (result) {
+		context_needed(t, &t->call.live.device);
+		oom_report(t, id, result, stack);
+	} else if (call_allocated(t, api, &key, may_sleep)) {
+		t->call.live.stack = stack;
+		live_insert(&key, &t->call.live);
+	}
+	t->call.sp = 0;
+	return 0;
+}
+#else
 /* What an allocating call needs whether or not it succeeded. In functions of their own, this
  * and the next one leave more of the stack to the unwinder and to oom_report(). */
 static __noinline int allocation_seen(struct thread *t, bool refused, bool may_sleep)
 {
 	if (!t)
 		return 0;
-	t->call.live.span = 0;
-#ifndef LINUX_5_10
 	t->call.live.span = span_current(task_current(), may_sleep);
-#endif
 	if (refused)
 		context_needed(t, &t->call.live.device);
 	return 0;
@@ -137,7 +188,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	const struct cuda_api *api;
 	struct live_key key;
 	__u64 sp, stack;
-	__u32 result;
+	__u32 result, id;
 
 	if (!t || context_answer(ctx, t, may_sleep))
 		return 0;
@@ -150,18 +201,12 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		t->call.sp = 0;
 		return 0;
 	}
-	api = cuda_api_of(t->call.api);
+	/* One copy of the id for all that follows: the verifier of Linux 5.10 removed the code
+	 * for frees where it was read anew. */
+	id = t->call.api;
+	api = cuda_api_of(id);
 	if (!call_allocates(api->op)) {
-#ifdef LINUX_5_10
-		/* Its loop is deep: in call_returned() it would need 576 bytes of stack. */
-		if (api->op == CUDA_VMM_UNMAP) {
-			if (!result)
-				vmm_unmap(t->process, t->call.a, t->call.b);
-			t->call.sp = 0;
-			return 0;
-		}
-#endif
-		call_returned(t, t->call.api, result != 0, may_sleep);
+		call_returned(t, id, result != 0, may_sleep);
 	} else {
 		stack = take_stack(ctx, t, t->call.ip, may_sleep);
 		allocation_seen(t, result != 0, may_sleep);
@@ -175,6 +220,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	t->call.sp = 0;
 	return 0;
 }
+#endif
 
 #define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES(libcuda, symbol)
 CUDA_PROBED_APIS(X)
