@@ -95,6 +95,15 @@ func (p *process) end() {
 	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), p.output())
 }
 
+// dump ends a process that hangs, with the stacks of its goroutines in its output.
+func (p *process) dump() {
+	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+	}
+}
+
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !holds(); {

@@ -218,7 +218,10 @@ func (n *node) waitObjects(of string, before map[string]int) {
 	n.t.Helper()
 	var after map[string]int
 	for deadline := time.Now().Add(patience); fmt.Sprint(after) != fmt.Sprint(before); time.Sleep(100 * time.Millisecond) {
-		require.True(n.t, time.Now().Before(deadline), "what is left behind %s: there were %v, there are %v", of, before, after)
+		if time.Now().After(deadline) {
+			n.daemon.dump()
+			require.Fail(n.t, "objects are left", "%s: there were %v, there are %v", of, before, after)
+		}
 		after = n.objects()
 	}
 }
