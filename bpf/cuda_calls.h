@@ -116,8 +116,6 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	/* By the id: where the op was compared here and again below, the verifier of Linux
-	 * 5.10 took the code for frees for dead. */
 	if (id == API_cuCtxGetDevice) {
 		context_ask(ctx, t);
 		return;

@@ -143,7 +143,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	if (id == API_cuCtxGetDevice) { /* by the id: see cuda_calls.h */
+	if (id == API_cuCtxGetDevice) {
 		context_ask(ctx, t);
 		return;
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,12 +61,16 @@ type State struct {
 	Slots  uint32  // one in so many is a window; 1: all calls are followed
 	Share  float64 // of the CPU time of the thread that pays most, at the last look
 	Opened int     // windows so far
+	// Scale is what probes take of threads, against what these are charged with.
+	Scale float64
+	// Factor is by how much more a call in a window counts.
+	Factor float64
 }
 
 // NewController returns a Controller. Run does the work.
 func NewController(cfg Settings) *Controller {
 	c := &Controller{cfg: cfg, meter: meter{maps: cfg.Maps}, said: map[string]bool{}, state: State{Slots: 1}}
-	c.planner = planner{limit: cfg.Percent / 100, can: cfg.InWindows, now: plan{slots: 1}}
+	c.planner = planner{limit: cfg.Percent / 100, can: cfg.InWindows, now: plan{slots: 1}, scale: 1}
 	c.windows = newWindows(cfg.Maps, cfg.Prober)
 	c.tensors = tensors{c: c}
 	return c
@@ -118,15 +123,21 @@ func (c *Controller) step(ctx context.Context) error {
 		}
 	}
 	before := c.windows.plan
+	c.windows.witness.takeOut(&s)
+	if in := c.planner.inWindow(); in > 0 {
+		c.planner.scale = min(max(c.windows.loss()/in, 1), mostScale)
+	}
 	next := c.planner.see(s)
+	c.windows.every = c.windows.witness.every(c.planner.full, c.planner.scale/c.planner.limit)
 	c.mu.Lock()
-	c.state.Share = s.worst.Share
+	c.state.Share, c.state.Scale = c.planner.taken(), c.planner.scale
+	c.state.Factor = c.windows.factor()
 	c.state.Opened += c.windows.opened
 	c.mu.Unlock()
 	c.windows.opened = 0
 	c.windows.pace.look(s)
 	if c.windows.plan.slots > 1 {
-		if err := c.cfg.Maps.setTraps(c.cfg.Traps, c.windows.pace.doubt(), false); err != nil {
+		if err := c.cfg.Maps.setTraps(c.cfg.Traps, c.windows.doubt(), false); err != nil {
 			return err
 		}
 	}
@@ -140,6 +151,10 @@ func (c *Controller) step(ctx context.Context) error {
 		return nil
 	} else if err != nil {
 		return err
+	}
+	if !slices.Equal(next.apis, before.apis) {
+		c.windows.witness.choose(next.apis, c.planner.full)
+		c.windows.every = weighOften
 	}
 	c.mu.Lock()
 	c.state.Slots = next.slots

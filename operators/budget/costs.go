@@ -34,6 +34,8 @@ const (
 	// PyTorch's allocator reports.
 	returns = 0
 	reports = 255
+	// weighings is no slot: what weighings have cost (witness.go).
+	weighings = 256
 	// least is what the probes must take of a processor for a thread to count: below,
 	// whatever share of its CPU time that is, its calls are late by a thousandth.
 	least = 0.001
@@ -48,6 +50,20 @@ func (m Maps) setTraps(c traps.Cost, doubt float64, countOnly bool) error {
 		v.CountOnly = 1
 	}
 	return m.Traps.Put(uint32(0), v)
+}
+
+// cost is how often functions were entered, and what entries and returns were charged
+// with, so far; returns are those of all functions.
+func (m Maps) cost(apis []uint32) (c costValue) {
+	var values []costValue
+	for _, api := range apis {
+		if m.ByAPI.Lookup(api, &values) == nil {
+			for _, v := range values {
+				c.Hits, c.NS = c.Hits+v.Hits, c.NS+v.NS
+			}
+		}
+	}
+	return c
 }
 
 // Thread that the probes take most of.

@@ -64,6 +64,8 @@ const (
 	// costs several times what a tight loop shows, where the thread has used its caches
 	// in between. So the stated error has it.
 	leastDoubt = 0.5
+	// unknownDoubt bounds it, where the factor was measured.
+	unknownDoubt = 0.5
 	// hasTime and noTime are the parts of a window that a thread runs, or would.
 	hasTime, noTime = 0.7, 0.9
 )

@@ -36,7 +36,8 @@ type planner struct {
 	now    plan
 	full   map[uint32]float64 // what each function would take if all calls were followed
 	calm   int
-	cannot bool // the limit is not kept with most slots either
+	scale  float64 // what probes take against what they are charged with
+	cannot bool    // the limit is not kept with most slots either
 }
 
 // see takes a look at what probes cost under the present plan, and makes the next one.
@@ -44,7 +45,7 @@ func (p *planner) see(s seen) plan {
 	p.learn(s)
 	var all float64
 	for _, share := range p.full {
-		all += share
+		all += share * p.scale
 	}
 	if p.now.slots <= 1 {
 		if all > p.limit {
@@ -59,6 +60,26 @@ func (p *planner) see(s seen) plan {
 		p.calm, p.now = 0, plan{slots: 1}
 	}
 	return p.now
+}
+
+// taken is the share of a thread that the probes take under the present plan.
+func (p *planner) taken() (all float64) {
+	for api, share := range p.full {
+		if slices.Contains(p.now.apis, api) {
+			share /= float64(p.now.slots)
+		}
+		all += share * p.scale
+	}
+	return all
+}
+
+// inWindow is what the functions that are followed in windows are charged with there, as a
+// share of a thread.
+func (p *planner) inWindow() (share float64) {
+	for _, api := range p.now.apis {
+		share += p.full[api]
+	}
+	return share
 }
 
 func (p *planner) learn(s seen) {
@@ -86,7 +107,10 @@ func (p *planner) learn(s seen) {
 func (p *planner) choose() {
 	limit := headroom * p.limit
 	var rest, part float64
-	for _, share := range p.full {
+	for api, share := range p.full {
+		if share *= p.scale; api == weighings {
+			share = min(share, weighPart*limit) // there are more of them at first
+		}
 		rest += share
 	}
 	var apis []uint32
@@ -101,13 +125,14 @@ func (p *planner) choose() {
 	})
 	for _, api := range by {
 		// One that was chosen stays as long as it takes anything to speak of.
-		stays := slices.Contains(p.now.apis, api) && p.full[api] > limit/20
+		share := p.full[api] * p.scale
+		stays := slices.Contains(p.now.apis, api) && share > limit/20
 		if !p.can[api] || (rest <= limit/3 && !stays) {
 			continue
 		}
 		apis = append(apis, api)
-		rest -= p.full[api]
-		part += p.full[api]
+		rest -= share
+		part += share
 	}
 	if len(apis) == 0 {
 		p.cannot = true

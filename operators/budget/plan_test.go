@@ -32,7 +32,7 @@ func (m machine) under(p plan) seen {
 }
 
 func newPlanner(limit float64) *planner {
-	return &planner{limit: limit, can: map[uint32]bool{launch: true, copies: true}, now: plan{slots: 1}}
+	return &planner{limit: limit, can: map[uint32]bool{launch: true, copies: true}, now: plan{slots: 1}, scale: 1}
 }
 
 func TestCheapCallsAreAllFollowed(t *testing.T) {

@@ -15,8 +15,7 @@ import (
 
 const (
 	// slot is how long a window is. Shorter ones make better estimates of the same part of
-	// the time; but the probes are there a few milliseconds longer, while the links of
-	// the returns and of the entries are made one after the other.
+	// the time; but threads are slow in the first calls after probes have come or gone.
 	slot = 5 * time.Millisecond
 	// lead is from writing a gate to its beginning.
 	lead = 50 * time.Microsecond
@@ -28,7 +27,7 @@ const (
 // Prober attaches and detaches; tracer.Tracer does.
 type Prober interface {
 	SetIntermittent(cookies []uint32) error
-	Resume() (io.Closer, error)
+	Resume(cookies []uint32) (io.Closer, error)
 	SetAttached(library string, attached bool) error
 }
 
@@ -48,6 +47,9 @@ type windows struct {
 	opened  int // windows since the last look
 	missed  uint32
 	pace    pace
+	witness witness
+	every   time.Duration // between weighings
+	weighed time.Duration // since boot: when the last was
 	closing chan struct{} // bounds how many are being detached
 }
 
@@ -117,6 +119,28 @@ func (w *windows) follow(ctx context.Context, next plan) error {
 	return nil
 }
 
+// factor is by how much more a call in a window counts.
+func (w *windows) factor() float64 {
+	if f, _, known := w.witness.factor(); known {
+		return f
+	}
+	return w.pace.factor()
+}
+
+// doubt is the part of a sum that may be wrong by the factor: two standard deviations.
+func (w *windows) doubt() float64 {
+	if _, deviation, known := w.witness.factor(); known {
+		return min(2*deviation, unknownDoubt)
+	}
+	return w.pace.doubt()
+}
+
+// loss is the part of their time that threads lose in a window.
+func (w *windows) loss() float64 {
+	f, _, _ := w.witness.factor()
+	return max(1-1/f, 0)
+}
+
 // period is one of the plan, with its window. It returns when the window has ended and
 // what remains of the period is below the time that a change of plan takes.
 func (w *windows) period(ctx context.Context) error {
@@ -129,18 +153,25 @@ func (w *windows) period(ctx context.Context) error {
 		end = w.from + missed*length
 		return nil
 	}
-	if !sleepUntil(ctx, w.from+time.Duration(rand.IntN(int(w.plan.slots)))*slot) {
+	at := w.from + time.Duration(rand.IntN(int(w.plan.slots)))*slot
+	if at-sinceBoot() > weighingTakes {
+		if err := w.weigh(ctx); err != nil {
+			return err
+		}
+	}
+	if !sleepUntil(ctx, at) {
 		return nil
 	}
-	open, err := w.prober.Resume()
+	open, err := w.prober.Resume(nil)
 	if err != nil {
 		return fmt.Errorf("attach for a window: %w", err)
 	}
 	// Attached later than planned, a window is as long, so that each moment is as
 	// likely to be in one.
-	weight := w.pace.round(float64(w.plan.slots*(1+min(w.missed, 8))) * w.pace.factor())
+	weight := w.pace.round(float64(w.plan.slots*(1+min(w.missed, 8))) * w.factor())
 	w.missed = 0
 	w.pace.begin()
+	look := w.look()
 	begin := sinceBoot() + lead
 	which := w.number & 1
 	err = w.maps.Inflight.Put(which, uint64(0))
@@ -153,6 +184,7 @@ func (w *windows) period(ctx context.Context) error {
 	}
 	sleepUntil(ctx, begin+slot)
 	w.pace.end()
+	w.witness.windows.add(look())
 	for until := begin + slot + inflight; w.inflight(which) > 0 && sinceBoot() < until; {
 		time.Sleep(200 * time.Microsecond)
 	}
@@ -163,8 +195,50 @@ func (w *windows) period(ctx context.Context) error {
 		open.Close()
 		<-w.closing
 	}()
+	// Where periods are too short for a weighing, some are missed, and the next one counts
+	// for them.
+	if end-sinceBoot() > weighingTakes || length < 2*weighingTakes {
+		if err := w.weigh(ctx); err != nil {
+			return err
+		}
+	}
 	sleepUntil(ctx, end-2*time.Millisecond)
 	return nil
+}
+
+// weigh probes the witness alone for a while, if it is time for that.
+func (w *windows) weigh(ctx context.Context) error {
+	if len(w.witness.apis) == 0 || sinceBoot()-w.weighed < w.every {
+		return nil
+	}
+	w.weighed = sinceBoot()
+	before := map[uint32]uint64{}
+	for _, api := range w.witness.apis {
+		before[api] = w.maps.cost([]uint32{api}).Hits
+	}
+	sleepUntil(ctx, w.weighed+settling)
+	open, err := w.prober.Resume(w.witness.apis)
+	if err != nil {
+		return fmt.Errorf("attach for a weighing: %w", err)
+	}
+	look := w.look()
+	sleepUntil(ctx, sinceBoot()+weighing)
+	w.witness.alone.add(look())
+	open.Close()
+	for api, hits := range before {
+		w.witness.hits[api] += float64(w.maps.cost([]uint32{api}).Hits - hits)
+	}
+	return nil
+}
+
+// look returns what the witness was called, and all functions in windows were charged with
+// in ns, until it is called, and the seconds until then.
+func (w *windows) look() func() (calls, charged, seconds float64) {
+	all := append(slices.Clone(w.plan.apis), returns)
+	from, calls, charged := time.Now(), w.maps.cost(w.witness.apis).Hits, w.maps.cost(all).NS
+	return func() (float64, float64, float64) {
+		return float64(w.maps.cost(w.witness.apis).Hits - calls), float64(w.maps.cost(all).NS - charged), time.Since(from).Seconds()
+	}
 }
 
 func (w *windows) inflight(which uint32) int64 {

@@ -43,7 +43,8 @@ func TestPyTorchIsWithinItsBudget(t *testing.T) {
 	defer first.Stop()
 	pid := run(24)
 	require.Greater(t, g.budget.State().Slots, uint32(1), "it costs more than the budget, and nothing became cheaper")
-	share := g.share(pid)
+	state := g.budget.State()
+	share := g.share(pid) * state.Scale
 	t.Logf("the probes took %.2f %% of the CPU time of the thread that pays most; attached 1 part of %d of the time",
 		100*share, g.budget.State().Slots)
 	require.Less(t, share, 1.5*percent/100)

@@ -20,6 +20,7 @@ var ErrNoWindows = errors.New("probes that come and go need uprobe_multi (Linux 
 type intermittent struct {
 	cookies map[uint32]bool // attached between Resume and the end that it returns
 	without map[string]bool // libraries of which nothing is attached
+	removal *quickRemoval   // nil: breakpoints go more slowly
 }
 
 // now are the probes of a file that are to be attached all of the time.
@@ -112,20 +113,24 @@ func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
 	return links, err
 }
 
-// Resume attaches the intermittent functions of all files that are attached now. Closing
+// Resume attaches intermittent functions of all files that are attached now, all of them if
+// cookies is nil, and otherwise only these. Closing
 // what it returns detaches them; the kernel waits for running programs meanwhile, but
 // the probes are gone at once.
-func (t *Tracer) Resume() (io.Closer, error) {
+func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var open resumed
+	if t.removal == nil {
+		t.removal, _ = newQuickRemoval()
+	}
+	open := resumed{end: t.removal.keep(t)}
 	for _, f := range t.files {
 		if f.fd < 0 || t.without[f.library] {
 			continue
 		}
 		var probes []probe
 		for _, p := range f.probes {
-			if t.isIntermittent(f, p) {
+			if t.isIntermittent(f, p) && (cookies == nil || slices.Contains(cookies, p.cookie)) {
 				probes = append(probes, p)
 			}
 		}
@@ -134,16 +139,20 @@ func (t *Tracer) Resume() (io.Closer, error) {
 			open.Close()
 			return nil, fmt.Errorf("%s: %w", f.library, err)
 		}
-		open = append(open, links...)
+		open.links = append(open.links, links...)
 	}
 	return open, nil
 }
 
 // resumed are links that end with a window.
-type resumed []link.Link
+type resumed struct {
+	links []link.Link
+	end   func()
+}
 
 func (r resumed) Close() error {
-	closeAll(r)
+	r.end()
+	closeAll(r.links)
 	return nil
 }
 

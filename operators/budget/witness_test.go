@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// program takes own seconds between two calls of the witness, and what is charged for the
+// probes between them is less than what they take.
+type program struct{ own, takes, charged float64 }
+
+const lightly = 0.1 // what the witness takes of all that is probed in windows
+
+func (p program) add(r *rate, seconds, part, noise float64) {
+	calls := seconds / (p.own + part*p.takes)
+	calls = math.Round(max(calls+noise*math.Sqrt(calls)*rand.NormFloat64(), 0))
+	r.add(calls, calls*part*p.charged*1e9, seconds)
+}
+
+func (p program) observed(windows int, noise float64) *witness {
+	w := &witness{}
+	for range windows {
+		p.add(&w.windows, slot.Seconds(), 1, noise)
+		p.add(&w.alone, weighing.Seconds(), lightly, noise)
+	}
+	return w
+}
+
+func TestFactorIsThatOfTheProgramAndNotOfTheCharge(t *testing.T) {
+	for _, p := range []program{
+		{own: 40e-6, takes: 25e-6, charged: 5e-6},
+		{own: 4e-6, takes: 4e-6, charged: 4e-6},
+		{own: 100e-6, takes: 0, charged: 5e-6}, // it waits, and has the time
+	} {
+		f, deviation, known := p.observed(50, 0).factor()
+		require.True(t, known)
+		require.InEpsilon(t, (p.own+p.takes)/p.own, f, 0.02)
+		require.Less(t, deviation, 0.01)
+	}
+}
+
+func TestFactorIsWithinTwoOfItsDeviations(t *testing.T) {
+	p := program{own: 400e-6, takes: 250e-6, charged: 60e-6}
+	const all = 2000
+	var within int
+	var sum float64
+	for range all {
+		f, deviation, known := p.observed(30, 1).factor()
+		require.True(t, known)
+		sum += f
+		if truth := (p.own + p.takes) / p.own; math.Abs(f-truth) <= 2*deviation*f {
+			within++
+		}
+	}
+	require.InEpsilon(t, (p.own+p.takes)/p.own, sum/all, 0.02, "it is right on average")
+	require.Greater(t, within, all*9/10)
+}
+
+func TestFactorIsNotKnownFromLittle(t *testing.T) {
+	p := program{own: 40e-6, takes: 25e-6, charged: 5e-6}
+	_, _, known := p.observed(enough-1, 0).factor()
+	require.False(t, known)
+	_, _, known = program{own: 1, takes: 1, charged: 1}.observed(100, 0).factor()
+	require.False(t, known, "it was never called")
+}
+
+func TestWitnessIsWhatCostsLeast(t *testing.T) {
+	var w witness
+	w.choose([]uint32{1, 2, 3, 4}, map[uint32]float64{1: 0.8, 2: 0.12, 3: 0.05, 4: 0.03})
+	require.Equal(t, []uint32{4, 3}, w.apis, "as many as stay light")
+	w.choose([]uint32{1, 2}, map[uint32]float64{1: 0.7, 2: 0.3})
+	require.Equal(t, []uint32{2}, w.apis)
+	w.choose([]uint32{1}, map[uint32]float64{1: 0.7})
+	require.Empty(t, w.apis, "one function alone is no witness against itself")
+}
+
+func TestWeighingsAreNotTakenForWindows(t *testing.T) {
+	w := witness{hits: map[uint32]float64{copies: 30}}
+	s := seen{hits: map[uint32]float64{launch: 100, copies: 40}, ns: map[uint32]float64{launch: 1000, copies: 400}}
+	w.takeOut(&s)
+	require.Equal(t, map[uint32]float64{launch: 1000, copies: 100, weighings: 300}, s.ns)
+	w.takeOut(&s)
+	require.InDelta(t, 300, s.ns[weighings], 0.1)
+}
