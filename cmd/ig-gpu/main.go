@@ -61,10 +61,15 @@ func run(args []string, set images.Set) (code int) {
 
 	terminal := console.New(os.Stdin, os.Stdout)
 	defer terminal.Restore()
+	args, err := acceptInput(args)
+	if err != nil {
+		return fail(err)
+	}
 	root, err := newCommand(args, set, terminal)
 	if err != nil {
 		return fail(err)
 	}
+	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		return fail(err)
 	}

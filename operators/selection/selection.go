@@ -29,18 +29,27 @@ const (
 	maxPIDs = 1024
 )
 
-// Parse reads a comma-separated list of process ids; an empty one is nil.
+// Parse reads a list of process ids with commas, spaces or newlines between them, as
+// pgrep prints it; an empty one is nil.
 func Parse(s string) ([]uint32, error) {
 	if s == "" {
 		return nil, nil
 	}
 	var out []uint32
-	for part := range strings.SplitSeq(s, ",") {
-		pid, err := strconv.ParseUint(strings.TrimSpace(part), 10, 31)
-		if err != nil || pid == 0 || len(out) >= maxPIDs {
-			return nil, fmt.Errorf("%q is not a process id", part)
+	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		pids := strings.Fields(part)
+		if len(pids) == 0 {
+			return nil, fmt.Errorf("%q lacks a process id", s)
 		}
-		out = append(out, uint32(pid))
+		for _, text := range pids {
+			pid, err := strconv.ParseUint(text, 10, 31)
+			if err != nil || pid == 0 {
+				return nil, fmt.Errorf("%q is not a process id", text)
+			}
+			if out = append(out, uint32(pid)); len(out) > maxPIDs {
+				return nil, fmt.Errorf("more than %d process ids: name their parent, children are traced with it", maxPIDs)
+			}
+		}
 	}
 	return out, nil
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errNoProcess: without it, the output of a pgrep that finds nothing would select every
+// process of the machine.
+var errNoProcess = errors.New("--pid is empty: no process was found to trace. Name one, or leave out --pid to trace all of them")
+
+// acceptInput makes command lines work that people write: `run GADGET --pid PID` looks at
+// the whole machine for PID (--host), unless containers are selected as well, and --timeout
+// takes 30s, 2m or 30.
+func acceptInput(args []string) ([]string, error) {
+	at := slices.Index(args, "run")
+	if at < 0 {
+		return args, nil
+	}
+	out := slices.Clone(args)
+	var pid, host bool
+	for i := at + 1; i < len(out) && out[i] != "--"; i++ {
+		name, value, inline := strings.Cut(out[i], "=")
+		if !inline && i+1 < len(out) {
+			value = out[i+1]
+		}
+		switch {
+		case name == "--pid":
+			if strings.TrimSpace(value) == "" {
+				return nil, errNoProcess
+			}
+			pid = true
+		case name == "--timeout" || name == "-t":
+			seconds, err := wholeSeconds(value)
+			if err != nil {
+				return nil, err
+			}
+			if inline {
+				out[i] = name + "=" + seconds
+			} else if i+1 < len(out) {
+				out[i+1] = seconds
+			}
+		case name == "--host" || selectsContainers(name):
+			host = true
+		}
+		if !inline && (name == "--pid" || name == "--timeout" || name == "-t") {
+			i++ // its value
+		}
+	}
+	if pid && !host {
+		out = slices.Insert(out, at+1, "--host")
+	}
+	return out, nil
+}
+
+// selectsContainers are Inspektor Gadget's filters, with which --host would be too much.
+func selectsContainers(flag string) bool {
+	return flag == "-c" || slices.ContainsFunc([]string{"--containername", "--runtime-container", "--k8s-"}, func(prefix string) bool {
+		return strings.HasPrefix(flag, prefix)
+	})
+}
+
+// wholeSeconds turns a duration into what Inspektor Gadget's --timeout takes. What is no
+// duration is left to Inspektor Gadget.
+func wholeSeconds(text string) (string, error) {
+	d, err := time.ParseDuration(text)
+	if _, number := strconv.Atoi(text); number == nil || err != nil {
+		return text, nil
+	}
+	if d < 0 || d%time.Second != 0 {
+		return "", fmt.Errorf("--timeout %s: want whole seconds, such as 30 or 30s", text)
+	}
+	return strconv.Itoa(int(d / time.Second)), nil
+}

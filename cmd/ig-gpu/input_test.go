@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestInputThatPeopleWrite(t *testing.T) {
+	for _, c := range []struct{ given, want string }{
+		{"run cuda_alloc --pid 7", "run --host cuda_alloc --pid 7"},
+		{"--verbose run cuda_alloc --pid=7 --timeout 30s", "--verbose run --host cuda_alloc --pid=7 --timeout 30"},
+		{"run cuda_alloc --host --pid 7", "run cuda_alloc --host --pid 7"},
+		{"run cuda_alloc --host=false --pid 7", "run cuda_alloc --host=false --pid 7"},
+		{"run cuda_alloc -c trainer --pid 7", "run cuda_alloc -c trainer --pid 7"},
+		{"run cuda_alloc --k8s-podname trainer --pid 7", "run cuda_alloc --k8s-podname trainer --pid 7"},
+		{"run cuda_alloc", "run cuda_alloc"},
+		{"run cuda_alloc --timeout=2m", "run cuda_alloc --timeout=120"},
+		{"run cuda_alloc -t 1m30s", "run cuda_alloc -t 90"},
+		{"run cuda_alloc --timeout soon", "run cuda_alloc --timeout soon"},
+		{"run cuda_alloc --timeout", "run cuda_alloc --timeout"},
+		{"run cuda_alloc -- --pid 7", "run cuda_alloc -- --pid 7"},
+		{"leaks --pid 7", "leaks --pid 7"},
+	} {
+		got, err := acceptInput(strings.Fields(c.given))
+		require.NoError(t, err, c.given)
+		require.Equal(t, c.want, strings.Join(got, " "))
+	}
+}
+
+func TestInputThatWouldTraceTheWholeMachineIsRefused(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "cuda_alloc", "--pid", ""}, {"run", "cuda_alloc", "--pid="}, {"run", "cuda_alloc", "--host", "--pid", " \n"},
+		{"run", "cuda_alloc", "--pid"},
+	} {
+		_, err := acceptInput(args)
+		require.ErrorIs(t, err, errNoProcess)
+	}
+	_, err := acceptInput([]string{"run", "cuda_alloc", "--timeout", "500ms"})
+	require.ErrorContains(t, err, "whole seconds")
+}
