@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../../bpf/cuda_apis.h"
-#include "../../bpf/launch_apis.h"
+#include "../../bpf/cuda/apis.h"
+#include "../../bpf/launch/apis.h"
 #include "journal.h"
 
 const char journal_program[] = "simcuda";

@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../bpf/cuda_apis.h"
-#include "../../bpf/launch_apis.h"
+#include "../../bpf/cuda/apis.h"
+#include "../../bpf/launch/apis.h"
 #include "cuda.h"
 #include "journal.h"
 

@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "../../bpf/nccl_apis.h"
+#include "../../bpf/nccl/apis.h"
 #include "../simcuda/journal.h"
 #include "nccl.h"
 #include "world.h"

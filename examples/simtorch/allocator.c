@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../bpf/cuda_apis.h"
+#include "../../bpf/cuda/apis.h"
 #include "../simcuda/journal.h"
 #include "c10.h"
 #include "driver.h"

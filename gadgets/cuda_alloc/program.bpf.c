@@ -21,16 +21,16 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#include "budget.h"
+#include "call/budget.h"
 
-#include "call_probes.h"
-#include "cuda_inflight.h"
+#include "call/probes.h"
+#include "cuda/inflight.h"
 
-#include "capture.h"
-#include "cuda_calls.h"
-#include "python.h"
+#include "call/capture.h"
+#include "cuda/calls.h"
+#include "python/python.h"
 #ifndef LINUX_5_10
-#include "torch.h"
+#include "torch/torch.h"
 #endif
 
 #define X(symbol, op, kind, flags, a, b, c) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
@@ -47,7 +47,7 @@ const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) 
 #undef X
 #endif
 
-#include "oom.h"
+#include "cuda/oom.h"
 
 static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
@@ -57,7 +57,7 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 
 #ifndef LINUX_5_10
 /*
- * A report of PyTorch's allocator; see torch.h. In programs that may sleep. In three
+ * A report of PyTorch's allocator; see torch/torch.h. In programs that may sleep. In three
  * parts, since what one keeps on the program's stack the unwinder cannot have.
  */
 static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)

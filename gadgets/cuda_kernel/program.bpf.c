@@ -22,14 +22,14 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#include "budget.h"
+#include "call/budget.h"
 
-#include "call_probes.h"
-#include "launch_inflight.h"
+#include "call/probes.h"
+#include "launch/inflight.h"
 
-#include "capture.h"
-#include "launch_contexts.h"
-#include "python.h"
+#include "call/capture.h"
+#include "launch/contexts.h"
+#include "python/python.h"
 
 /* What only counts can be followed a part of the time; what teaches a fact cannot. */
 #define X(symbol, op, detail, flags, a, b)                \
@@ -49,9 +49,9 @@ const struct attach_point attach_points[] ATTACH_POINTS = {
 #undef Z
 #undef D
 
-#include "launch_events.h"
-#include "device_times.h"
-#include "host_programs.h"
+#include "launch/events.h"
+#include "launch/device_times.h"
+#include "host/programs.h"
 
 static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
@@ -159,7 +159,7 @@ ATTACH_PROGRAMS_OF_POINTS(CONTEXT_API_COUNT - 1, DRIVER_CALLS(X) LIBRARY_CALLS(Y
 #undef Z
 #endif
 
-#include "call_life.h"
+#include "call/life.h"
 
 GADGET_ITER(calls, call, dump_rows, dump_unknown);
 GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);

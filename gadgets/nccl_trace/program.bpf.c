@@ -22,12 +22,12 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#include "call_probes.h"
-#include "nccl_inflight.h"
+#include "call/probes.h"
+#include "nccl/inflight.h"
 
-#include "capture.h"
-#include "nccl_calls.h"
-#include "python.h"
+#include "call/capture.h"
+#include "nccl/calls.h"
+#include "python/python.h"
 
 /* NCCL is a library of its own, or part of PyTorch's. */
 #define X(symbol, ...)                                                                       \
@@ -98,8 +98,8 @@ ATTACH_PROGRAMS_OF_POINTS(POINT_COUNT, POINTS, stock_exit);
 #undef Y
 #endif
 
-#include "call_life.h"
-#include "nccl_rows.h"
+#include "call/life.h"
+#include "nccl/rows.h"
 
 DROPS_DATA_SOURCE
 

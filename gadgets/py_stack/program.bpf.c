@@ -45,11 +45,11 @@ OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
 #define MAX_STACKS 8192
 #define MAX_SYMBOLS 16384
 
-#include "python_other.h"
-#include "sample_rows.h"
-#include "selection.h"
-#include "stack_store.h"
-#include "wchan.h"
+#include "python/other.h"
+#include "stack/sample_rows.h"
+#include "process/selection.h"
+#include "stack/store.h"
+#include "host/wchan.h"
 
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000

@@ -3,7 +3,7 @@
 // Package ages is the operator that says which lines hold memory for long: of each row,
 // what was allocated longer ago than the user asked for and has not been freed. What
 // lives long in steady state is a model; what keeps growing old is a leak, or a cache.
-// It reads the allocations that are alive (bpf/cuda_live.h), which costs nothing in the
+// It reads the allocations that are alive (bpf/cuda/live.h), which costs nothing in the
 // kernel's programs; only on request, for there may be 10⁵ of them.
 package ages
 
@@ -38,7 +38,7 @@ const (
 	reuse = 2 * time.Second
 )
 
-// kinds are ALLOC_KIND_NAMES of bpf/cuda_apis.h.
+// kinds are ALLOC_KIND_NAMES of bpf/cuda/apis.h.
 var kinds = [...]string{"", "device", "managed", "host", "array", "vmm", "pool", "tensor"}
 
 // Operator adds old_bytes and old_objects to rows of memory.
@@ -244,7 +244,7 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 }
 
 // decode reads an allocation, and how long ago it was made at a time since boot. No
-// kind: it is in no row. Of the time, 56 bits are kept (bpf/cuda_inflight.h), which
+// kind: it is in no row. Of the time, 56 bits are kept (bpf/cuda/inflight.h), which
 // last for two years.
 func (l layout) decode(key, value []byte, now uint64) (r row, held old, age time.Duration) {
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(value[at:]) }

@@ -38,7 +38,7 @@ const (
 	paramMode = "attach-mode"
 
 	// pointPrograms is the array of a gadget for kernels without cookies; see
-	// ATTACH_PROGRAMS_OF_POINTS in bpf/attach_point.h.
+	// ATTACH_PROGRAMS_OF_POINTS in bpf/call/attach_point.h.
 	pointPrograms = "attach_enter_points"
 
 	// endedGrace is more than the interval at which rows are read (1 s).

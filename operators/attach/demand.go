@@ -12,10 +12,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
-// demandsMap is the map of bpf/demand.h.
+// demandsMap is the map of bpf/call/demand.h.
 const demandsMap = "demands"
 
-// demandKey mirrors struct demand_key of bpf/demand.h, demandValue struct demand.
+// demandKey mirrors struct demand_key of bpf/call/demand.h, demandValue struct demand.
 type (
 	demandKey   struct{ TGID, Fact uint32 }
 	demandValue struct{ Asked, Learned, Idle uint64 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// staticPrograms and sitesMap are of bpf/usdt.h.
+	// staticPrograms and sitesMap are of bpf/call/usdt.h.
 	staticPrograms = "attach_usdt"
 	sitesMap       = "usdt_sites"
 )

@@ -14,15 +14,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
-// Maps of a gadget with a budget: bpf/budget.h, and for calls that can be followed in
-// windows bpf/launch_windows.h.
+// Maps of a gadget with a budget: bpf/call/budget.h, and for calls that can be followed in
+// windows bpf/launch/windows.h.
 type Maps struct {
 	Traps, ByAPI, ByThread *ebpf.Map
 	Gates, Since, Inflight *ebpf.Map // nil: no windows
-	Samples                *ebpf.Map // sample_states of bpf/launch_sample.h; may be nil
+	Samples                *ebpf.Map // sample_states of bpf/launch/sample.h; may be nil
 }
 
-// The layouts of bpf/budget.h; a test compares them with BTF.
+// The layouts of bpf/call/budget.h; a test compares them with BTF.
 type (
 	trapsValue struct{ EntryNS, ReturnNS, Doubt1024, CountOnly uint64 }
 	costValue  struct{ Hits, NS uint64 }

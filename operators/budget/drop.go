@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
-// The part of cuda_alloc's maps that is about tensors (bpf/cuda_rows.h, bpf/cuda_live.h,
-// bpf/torch.h); a test compares it with BTF.
+// The part of cuda_alloc's maps that is about tensors (bpf/cuda/rows.h, bpf/cuda/live.h,
+// bpf/torch/torch.h); a test compares it with BTF.
 const (
 	rowKindOffset   = 16 // of struct row_key
 	kindTensor      = 7

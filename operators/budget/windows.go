@@ -31,7 +31,7 @@ type Prober interface {
 	SetAttached(library string, attached bool) error
 }
 
-// windowValue mirrors struct window_gate of bpf/launch_windows.h.
+// windowValue mirrors struct window_gate of bpf/launch/windows.h.
 type windowValue struct {
 	BeginBootNS, EndBootNS uint64
 	Number, Weight         uint32

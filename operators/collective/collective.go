@@ -19,7 +19,7 @@ import "strconv"
 type Time int64
 
 // Process is one process on one node. Two processes never share an ID on a node
-// (bpf/process.h), also when a pid is used again.
+// (bpf/process/process.h), also when a pid is used again.
 type Process struct {
 	Node string
 	ID   uint64

@@ -2,7 +2,7 @@
 
 // Package devicetimes is the operator that has cuda_kernel listen to a library in the
 // traced process that knows from CUPTI when the GPU ran which kernel, where there is one
-// (bpf/device_times.h). Only on request: while somebody listens, the library has CUPTI
+// (bpf/launch/device_times.h). Only on request: while somebody listens, the library has CUPTI
 // collect, which costs the process something. It puts nothing into any process.
 package devicetimes
 

@@ -2,7 +2,7 @@
 
 // Package drops tells the user, once and at the end, what a gadget could not
 // record. The counts themselves are the gadget's data source `drops`
-// (bpf/drops.h); this operator is for people who look at the table only.
+// (bpf/program/drops.h); this operator is for people who look at the table only.
 package drops
 
 import (

@@ -2,7 +2,7 @@
 
 // Package holders says who held a process's memory when an allocation was refused,
 // for gadgets whose programs cannot: before Linux 5.13 a program does not see all
-// rows (bpf/linux_5_10.h). It reads them when the event arrives, some milliseconds
+// rows (bpf/program/linux_5_10.h). It reads them when the event arrives, some milliseconds
 // after the failure: a caching allocator may have given memory back by then.
 package holders
 

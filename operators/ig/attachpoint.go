@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// AttachPoint mirrors struct attach_point of bpf/attach_point.h.
+// AttachPoint mirrors struct attach_point of bpf/call/attach_point.h.
 type AttachPoint struct {
 	// Library is a file name up to ".so", e.g. "libcuda".
 	Library string
@@ -29,7 +29,7 @@ type AttachPoint struct {
 	// its program.
 	USDT bool
 	// Fact, if not 0, is what the point teaches: it is probed only in processes that
-	// lack it (enum fact of bpf/demand.h).
+	// lack it (enum fact of bpf/call/demand.h).
 	Fact uint32
 	// InWindows: where a budget asks, it is probed a part of the time only.
 	InWindows bool

@@ -62,7 +62,7 @@ func MapSpec(gc Context, name string) (*ebpf.MapSpec, error) {
 }
 
 // Program returns the program in slot 0 of a program array (ATTACH_PROGRAM in
-// bpf/attach_point.h). The caller closes it. ErrAbsent when the gadget has no
+// bpf/call/attach_point.h). The caller closes it. ErrAbsent when the gadget has no
 // such array.
 func Program(gc Context, mapName string) (*ebpf.Program, error) {
 	m, err := Map(gc, mapName)
@@ -129,7 +129,7 @@ func configOf(gc Context) (setter, error) {
 	return config, nil
 }
 
-// Values of enum attach_mode (bpf/attach_point.h).
+// Values of enum attach_mode (bpf/call/attach_point.h).
 const (
 	AttachPerf  uint32 = 1
 	AttachMulti uint32 = 2

@@ -31,7 +31,7 @@ func row(library, symbol string, cookie, flags uint32) []byte {
 	return b
 }
 
-// layout is what clang writes for the struct of bpf/attach_point.h.
+// layout is what clang writes for the struct of bpf/call/attach_point.h.
 func layout() *btf.Struct {
 	char := &btf.Int{Name: "char", Size: 1}
 	u32 := &btf.Typedef{Name: "__u32", Type: &btf.Int{Name: "unsigned int", Size: 4}}

@@ -35,7 +35,7 @@ const (
 	operatorName = "kernels"
 	// Priority is that of symbolize: before those that filter and sort by the names.
 	Priority = 50
-	namesMap = "names_by_function" // of bpf/launch_names.h
+	namesMap = "names_by_function" // of bpf/launch/names.h
 	// startLimit is how long rows that come before Start wait for it, all together.
 	startLimit = 30 * time.Second
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
 )
 
-// Bits of a kernel's number, of bpf/launch_names.h.
+// Bits of a kernel's number, of bpf/launch/names.h.
 const (
 	numberNamed = 1 << 63
 	numberStub  = 1 << 62

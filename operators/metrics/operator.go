@@ -59,7 +59,7 @@ const (
 	minInterval  = time.Second
 	flushTimeout = 5 * time.Second
 
-	processesMap = "processes_by_id" // of bpf/process_rows.h
+	processesMap = "processes_by_id" // of bpf/process/rows.h
 )
 
 // Config of the operator.

@@ -21,7 +21,7 @@ const (
 	Done                // DoneNS is valid
 )
 
-// Operation mirrors struct nccl_operation of bpf/nccl_communicators.h. Times are
+// Operation mirrors struct nccl_operation of bpf/nccl/communicators.h. Times are
 // nanoseconds since boot.
 type Operation struct {
 	Seq      uint64 // 1, 2, … of the communicator in its process; 0: none
@@ -53,7 +53,7 @@ type process struct {
 	PPID, PTID uint32
 }
 
-// communicator mirrors struct communicator_row of bpf/nccl_rows.h.
+// communicator mirrors struct communicator_row of bpf/nccl/rows.h.
 type communicator struct {
 	Proc                            process
 	Process, Handle                 uint64

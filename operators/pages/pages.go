@@ -2,7 +2,7 @@
 
 // Package pages brings pages of a process into memory that a program in the kernel
 // is about to read and cannot wait for: uprobe programs may not sleep before Linux
-// 6.0. It takes the same way as bpf/python_discover.h, through /proc/PID/mem, where
+// 6.0. It takes the same way as bpf/python/runtime/discover.h, through /proc/PID/mem, where
 // each read maps the page in the process. Which pages these are depends on nothing
 // but the files, so one visit is enough for most processes.
 package pages
@@ -16,7 +16,7 @@ import (
 	"strconv"
 )
 
-// The limits are those of bpf/python_discover.h, and so are the names of ELF.
+// The limits are those of bpf/python/runtime/discover.h, and so are the names of ELF.
 const (
 	maxHeaders = 64
 	maxDynamic = 128

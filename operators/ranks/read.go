@@ -63,7 +63,7 @@ func bind(ds datasource.DataSource) (*reader, error) {
 	return r, nil
 }
 
-// Layout of struct nccl_operation (bpf/nccl_communicators.h), whose mirror is
+// Layout of struct nccl_operation (bpf/nccl/communicators.h), whose mirror is
 // nccl.Operation.
 const (
 	operationSize = 96

@@ -20,7 +20,7 @@ import (
 
 // Maps of one gadget. A key's first 8 bytes are the process id in all of them.
 type Maps struct {
-	// Processes is processes_by_id of bpf/process_rows.h: a process's last 8 bytes
+	// Processes is processes_by_id of bpf/process/rows.h: a process's last 8 bytes
 	// are its exit time in ns since boot, 0 while it runs.
 	Processes *ebpf.Map
 	// State is deleted as soon as its process has ended.
@@ -32,7 +32,7 @@ type Maps struct {
 	// Counting are rows that hold nothing and only count: those that do not change
 	// go when their map or Stacks is three quarters full. nil: none.
 	Counting *ebpf.Map
-	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack.h. What neither
+	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. What neither
 	// rows nor state name goes when its map is half full. nil: the gadget has none.
 	Stacks, Symbols *ebpf.Map
 	// Places is python_lines_by_place, which names symbols as the stacks do.

@@ -70,7 +70,7 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	return n, nil
 }
 
-// IdleAllocations is Idle for struct row of bpf/cuda_rows.h.
+// IdleAllocations is Idle for struct row of bpf/cuda/rows.h.
 func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	if len(value) < 48 {
 		return 0, false
@@ -80,7 +80,7 @@ func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	return alloc, alloc == freed+implicit
 }
 
-// IdleSamples is Idle for struct row of bpf/sample_rows.h, which holds nothing ever.
+// IdleSamples is Idle for struct row of bpf/stack/sample_rows.h, which holds nothing ever.
 func IdleSamples(value []byte) (activity uint64, idle bool) {
 	if len(value) < 8 {
 		return 0, false

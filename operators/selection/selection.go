@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selection is `--pid` for gadgets with the maps of bpf/selection.h: only
+// Package selection is `--pid` for gadgets with the maps of bpf/process/selection.h: only
 // the named processes and their descendants are looked at. The gadget's own
 // programs add the children that are born from then on.
 package selection
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// InForceMap and SelectedMap are the maps of bpf/selection.h: [0] is 1
+	// InForceMap and SelectedMap are the maps of bpf/process/selection.h: [0] is 1
 	// while a selection is in force, and tgid → 1.
 	InForceMap  = "selection_in_force"
 	SelectedMap = "selected_by_tgid"

@@ -23,7 +23,7 @@ type Processes interface {
 	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
 }
 
-// Table is the map span_source_by_tgid of bpf/span.h.
+// Table is the map span_source_by_tgid of bpf/process/span.h.
 type Table interface {
 	Put(tgid uint32, s Source) error
 	Delete(tgid uint32) error

@@ -20,7 +20,7 @@ import (
 // OpenTelemetry's OTEP 4947, "Thread Context". The name has the version.
 const Variable = "otel_thread_ctx_v1"
 
-// Source is struct span_source of bpf/span.h: where one process has the variable.
+// Source is struct span_source of bpf/process/span.h: where one process has the variable.
 type Source struct {
 	StartStack uint64
 	At         uint64
@@ -29,7 +29,7 @@ type Source struct {
 	_          uint32
 }
 
-// enum span_access of bpf/span.h.
+// enum span_access of bpf/process/span.h.
 var accesses = map[module.Access]uint32{
 	module.AccessStatic: 1, module.AccessOffset: 2, module.AccessIndex: 3, module.AccessDescriptor: 4,
 }

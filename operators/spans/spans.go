@@ -2,7 +2,7 @@
 
 // Package spans is the Inspektor Gadget operator behind --spans: rows are kept by the
 // span of a trace that the thread worked on. It finds where processes publish that
-// span (OpenTelemetry's OTEP 4947) and tells the programs, which read it (bpf/span.h).
+// span (OpenTelemetry's OTEP 4947) and tells the programs, which read it (bpf/process/span.h).
 package spans
 
 import (
@@ -39,7 +39,7 @@ const (
 // Entries of the maps, which have one until spans are asked for. A row takes some 150
 // bytes of the kernel's memory, as it is used; in py_stack all of them at once.
 const (
-	maxSources = 8192 // MAX_PROCESSES of bpf/process_rows.h
+	maxSources = 8192 // MAX_PROCESSES of bpf/process/rows.h
 	maxRows    = 32768
 )
 

@@ -3,7 +3,7 @@
 // Package stack is the call stack as people read it: frames with a function, a
 // file and a line, leaf first, whatever language they come from. It is pure: it
 // knows neither Inspektor Gadget nor the kernel, except for wire.go, which
-// decodes the two structs of bpf/stack.h.
+// decodes the two structs of bpf/stack/stack.h.
 package stack
 
 import (

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Sizes of bpf/stack.h; wire_test.go compares them with the compiled header.
+// Sizes of bpf/stack/stack.h; wire_test.go compares them with the compiled header.
 const (
 	nativeFrames = 32
 	pythonFrames = 128
@@ -55,8 +55,8 @@ const (
 )
 
 // ErrWire is wrapped by every decoding error: the bytes are not what
-// bpf/stack.h describes, so program and decoder are of different versions.
-var ErrWire = errors.New("not the layout of bpf/stack.h")
+// bpf/stack/stack.h describes, so program and decoder are of different versions.
+var ErrWire = errors.New("not the layout of bpf/stack/stack.h")
 
 // Raw is a stack as the kernel wrote it: addresses and symbol ids, leaf first.
 type Raw struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // header stands in for vmlinux.h and bpf_helpers.h: it has just what the
-// headers around stack.h need to compile.
+// headers around stack/stack.h need to compile.
 const header = `
 typedef unsigned char __u8; typedef unsigned short __u16;
 typedef unsigned int __u32; typedef unsigned long long __u64;
@@ -29,7 +29,7 @@ typedef unsigned int __u32; typedef unsigned long long __u64;
 static void *(*bpf_map_lookup_elem)(void *, const void *) = (void *)1;
 struct task_struct { int tgid; struct task_struct *group_leader; __u64 start_boottime; __u32 self_exec_id; };
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
-#include "stack.h"
+#include "stack/stack.h"
 `
 
 func headerTypes(t *testing.T) *btf.Spec {

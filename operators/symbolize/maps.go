@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
 )
 
-// kernelMaps reads the maps of bpf/stack.h and bpf/python*.h. They exist from
-// Start on, but the programs already run then: a row that comes earlier waits.
+// kernelMaps reads the maps of bpf/stack/stack.h and bpf/python. They exist from Start on,
+// but the programs already run then: a row that comes earlier waits.
 type kernelMaps struct {
 	ctx   context.Context
 	once  sync.Once

@@ -21,7 +21,7 @@ type Maps interface {
 }
 
 const (
-	// Twice MAX_STACKS and MAX_SYMBOLS of bpf/stack.h would be what a full
+	// Twice MAX_STACKS and MAX_SYMBOLS of bpf/stack/stack.h would be what a full
 	// map needs; what is dropped is read again.
 	namedStacks       = 16 << 10
 	namedSymbols      = 32 << 10

@@ -63,7 +63,7 @@ func (m *fakeMaps) Symbol(id uint64) ([]byte, bool) {
 
 func (m *fakeMaps) Runtime(uint64) (uint64, bool) { return m.runtime, m.runtime != 0 }
 
-// The layout of bpf/stack.h, which the tests of package stack hold.
+// The layout of bpf/stack/stack.h, which the tests of package stack hold.
 func wireStack(native []uint64, python ...[2]uint64) []byte {
 	b := make([]byte, stack.StackBytes)
 	binary.NativeEndian.PutUint16(b[4:], uint16(len(native)))

@@ -175,7 +175,7 @@ func bindOperations(f *fields, s *stacks) func(datasource.Data) *weave.Call {
 	}
 }
 
-// enum host_kind and enum host_state of bpf/host_events.h.
+// enum host_kind and enum host_state of bpf/host/events.h.
 var states = [...]string{"off CPU", "preempted", "sleeping", "blocked", "stopped"}
 
 // bindHost reads host_events.

@@ -15,7 +15,7 @@ import (
 )
 
 // hostPrograms are what --with may name: the constant that switches them on, and the
-// programs (bpf/host_programs.h) with what they are attached to.
+// programs (bpf/host/programs.h) with what they are attached to.
 var hostPrograms = []struct {
 	word, constant string
 	programs       [][2]string
@@ -35,7 +35,7 @@ var sizes = map[string]uint32{
 
 var operationSizes = map[string]uint32{"operation_ring": 16 << 20}
 
-// ringMaps are those whose readers wait to be woken (bpf/ring_wake.h).
+// ringMaps are those whose readers wait to be woken (bpf/program/ring_wake.h).
 var ringMaps = []string{"calls_ring", "host_ring", "operation_ring", "device_ring"}
 
 const (

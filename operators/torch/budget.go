@@ -18,7 +18,7 @@ const (
 	measured = 50
 	// hysteresis: all are followed again below this part of what the budget allows.
 	hysteresis = 0.8
-	// mostMean is SAMPLING_MOST_BYTES of bpf/torch_sampling.h.
+	// mostMean is SAMPLING_MOST_BYTES of bpf/torch/sampling.h.
 	mostMean = 1 << 27
 )
 

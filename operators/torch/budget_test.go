@@ -82,7 +82,7 @@ func TestTheMeanHasTheProgramsLimit(t *testing.T) {
 	require.EqualValues(t, mostMean, b.see(totals{blocks: 1 << 20, bytes: 1 << 60}, 1))
 }
 
-// Two standard deviations, by simulation of what bpf/torch_sampling.h does.
+// Two standard deviations, by simulation of what bpf/torch/sampling.h does.
 func TestErrorCoversTheEstimates(t *testing.T) {
 	const mean, runs = 1 << 20, 300
 	b := blockBudget{most: mean}

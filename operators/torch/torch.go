@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package torch is the operator for what PyTorch's caching allocator does inside of
-// the memory that the driver gave it (bpf/torch.h): it says whether the allocator is
+// the memory that the driver gave it (bpf/torch/torch.h): it says whether the allocator is
 // followed, keeps what that costs within a budget by sampling blocks, tells the error
 // of sampled sums, and completes the rows of the pools.
 package torch
@@ -317,7 +317,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
 
-// The part of struct torch_pool (bpf/torch.h) that the budget goes by.
+// The part of struct torch_pool (bpf/torch/torch.h) that the budget goes by.
 const (
 	poolBytes          = 14 * 8
 	poolOutBytes       = 4 * 8

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Kind says where an argument is. The values are those of enum usdt_kind (bpf/usdt.h).
+// Kind says where an argument is. The values are those of enum usdt_kind (bpf/call/usdt.h).
 type Kind uint8
 
 const (

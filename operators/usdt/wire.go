@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 )
 
-// wireArgument mirrors struct usdt_argument of bpf/usdt.h.
+// wireArgument mirrors struct usdt_argument of bpf/call/usdt.h.
 type wireArgument struct {
 	Value       int64
 	Base, Index uint16
@@ -16,7 +16,7 @@ type wireArgument struct {
 	Shift       uint8
 }
 
-// Encode makes a struct usdt_site of bpf/usdt.h, of at most MaxArguments.
+// Encode makes a struct usdt_site of bpf/call/usdt.h, of at most MaxArguments.
 func Encode(all []Argument) []byte {
 	var site [MaxArguments]wireArgument
 	for n, a := range all[:min(len(all), MaxArguments)] {

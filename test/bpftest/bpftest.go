@@ -9,6 +9,7 @@ package bpftest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,22 +141,17 @@ func CompileFor(t testing.TB, goarch, source string, flags ...string) string {
 	return object
 }
 
-// readAll reads the files of a directory, for go test to know that the result
-// depends on them: it sees what the test opens, not what the compiler does, and
-// would otherwise show a cached result after a header has changed.
+// readAll reads the files of a directory and below, for go test to know that the
+// result depends on them: it sees what the test opens, not what the compiler does,
+// and would otherwise show a cached result after a header has changed.
 func readAll(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if entry.Type().IsRegular() {
-			if _, err := os.ReadFile(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
 		}
-	}
-	return nil
+		_, err = os.ReadFile(path)
+		return err
+	})
 }
 
 // Spec compiles a .bpf.c file and parses the object.

@@ -97,7 +97,7 @@ type process struct {
 	PPID, PTID uint32
 }
 
-// call is struct call of bpf/launch_events.h.
+// call is struct call of bpf/launch/events.h.
 type call struct {
 	Proc                            process
 	Process, StackID, Row, Function uint64
@@ -231,7 +231,7 @@ func (g *gadget) copied() (all [2]estimate) {
 	return all
 }
 
-// sum is struct budget_sum of bpf/budget.h.
+// sum is struct budget_sum of bpf/call/budget.h.
 type sum struct{ Process, CostNS, CPUNS uint64 }
 
 // paid is what the probes have cost a process with one thread.

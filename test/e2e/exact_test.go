@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 )
 
-// maxFrames is how many Python frames the gadget keeps (bpf/stack.h).
+// maxFrames is how many Python frames the gadget keeps (bpf/stack/stack.h).
 const maxFrames = 128
 
 // compared brings lines of --jsonl-out into the form of the truth.

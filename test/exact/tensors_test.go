@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )
 
-// pool is struct torch_pool of bpf/torch.h.
+// pool is struct torch_pool of bpf/torch/torch.h.
 type pool struct {
 	Allocated, Reserved, PeakAllocated, PeakReserved uint64
 	OutBytes, OutBlocks, BackBytes, BackBlocks       uint64

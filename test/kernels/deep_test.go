@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	keptFrames = 128 // STACK_PYTHON_FRAMES of bpf/stack.h
+	keptFrames = 128 // STACK_PYTHON_FRAMES of bpf/stack/stack.h
 	deepFrames = 200
 	// deep allocates once, many calls below main.
 	deep = `

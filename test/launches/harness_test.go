@@ -57,7 +57,7 @@ type process struct {
 	PPID, PTID uint32
 }
 
-// call is struct call of bpf/launch_events.h.
+// call is struct call of bpf/launch/events.h.
 type call struct {
 	Proc                            process
 	Process, StackID, Row, Function uint64

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/exact/compare"
 )
 
-// Bits of a kernel's number; see bpf/launch_names.h.
+// Bits of a kernel's number; see bpf/launch/names.h.
 const (
 	named = 1 << 63
 	stub  = 1 << 62

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// enum python_gil of bpf/python_gil.h.
+// enum python_gil of bpf/python/gil.h.
 const (
 	gilHeld    = 1
 	gilNotHeld = 2

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 )
 
-// enum span_access of bpf/span.h.
+// enum span_access of bpf/process/span.h.
 const (
 	static     = 1
 	offset     = 2

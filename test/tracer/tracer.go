@@ -68,7 +68,7 @@ type Options struct {
 	// Edit may change the specification before it is loaded.
 	Edit func(*Spec)
 	// Linux510 is the variant for kernels before 6.0. It needs a kernel that
-	// does not preempt uprobe programs; see bpf/linux_5_10.h.
+	// does not preempt uprobe programs; see bpf/program/linux_5_10.h.
 	Linux510 bool
 	// Stock attaches as unmodified ig does: no program may sleep.
 	Stock bool
@@ -330,7 +330,7 @@ func text(b []byte) string {
 	return string(b)
 }
 
-// drop is struct drop_row of bpf/drops.h.
+// drop is struct drop_row of bpf/program/drops.h.
 type drop struct {
 	Reason       [24]byte
 	Count, Bytes uint64

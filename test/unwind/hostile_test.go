@@ -136,5 +136,5 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	})
 }
 
-// statusUnsupported is PYTHON_UNSUPPORTED of bpf/python_state.h.
+// statusUnsupported is PYTHON_UNSUPPORTED of bpf/python/runtime/state.h.
 const statusUnsupported = 3

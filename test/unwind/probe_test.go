@@ -27,7 +27,7 @@ import (
 
 const source = "testdata/unwind.bpf.c"
 
-// The structs of bpf/stack.h and testdata/unwind.bpf.c.
+// The structs of bpf/stack/stack.h and testdata/unwind.bpf.c.
 type (
 	mark struct {
 		Process uint64
@@ -60,7 +60,7 @@ type (
 	}
 )
 
-// process is the head of struct python_process in bpf/python_process.h.
+// process is the head of struct python_process in bpf/python/runtime/process.h.
 type process struct {
 	Runtime, RetryNs uint64
 	Status, Version  uint32
@@ -382,17 +382,17 @@ func text(b []byte, kind uint8) string {
 	return string(runes)
 }
 
-// Enumerators of drop_reason, bpf/drops.h.
+// Enumerators of drop_reason, bpf/program/drops.h.
 const (
 	dropFault       = "DROP_PYTHON_FAULT"
 	dropUnsupported = "DROP_PYTHON_UNSUPPORTED"
 	dropThread      = "DROP_PYTHON_THREAD"
 )
 
-// dropReasons is the table of bpf/drops.h in its order. The enum itself is not in
+// dropReasons is the table of bpf/program/drops.h in its order. The enum itself is not in
 // an object's BTF: no variable has its type.
 var dropReasons = sync.OnceValues(func() ([]string, error) {
-	header, err := os.ReadFile("../../bpf/drops.h")
+	header, err := os.ReadFile("../../bpf/program/drops.h")
 	if err != nil {
 		return nil, err
 	}
@@ -412,7 +412,7 @@ func (p *probe) dropped(t *testing.T, reason string) uint64 {
 	}
 	key := slices.Index(reasons, reason)
 	if key < 0 {
-		t.Fatalf("bpf/drops.h has no %s", reason)
+		t.Fatalf("bpf/program/drops.h has no %s", reason)
 	}
 	var value struct{ Count, Bytes uint64 }
 	if err := p.Maps["drops_by_reason"].Lookup(uint32(key), &value); err != nil {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Of bpf/launch_names.h: the size of struct kernel_name, where its text begins, and the
+// Of bpf/launch/names.h: the size of struct kernel_name, where its text begins, and the
 // bits of a kernel's number.
 const (
 	kernelNameBytes = 8 + 2048

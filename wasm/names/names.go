@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
 )
 
-// Maps reads the two maps of bpf/stack.h. The methods fill b, which has the size
+// Maps reads the two maps of bpf/stack/stack.h. The methods fill b, which has the size
 // of the value; false, or only zeros, is an entry that does not exist.
 type Maps interface {
 	Stack(id uint64, b []byte) bool

@@ -33,7 +33,7 @@ func (m *fakeMaps) Symbol(id uint64, b []byte) bool {
 	return true
 }
 
-// wireStack writes struct stack of bpf/stack.h.
+// wireStack writes struct stack of bpf/stack/stack.h.
 func wireStack(flags stack.Flags, native []uint64, python []stack.RawPython) []byte {
 	b := make([]byte, stack.StackBytes)
 	binary.NativeEndian.PutUint32(b, uint32(flags))

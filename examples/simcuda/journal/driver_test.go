@@ -109,8 +109,8 @@ func tableSymbols(t *testing.T, path, pattern string) []string {
 }
 
 const (
-	table = "../../../bpf/cuda_apis.h"
-	calls = "../../../bpf/launch_apis.h"
+	table = "../../../bpf/cuda/apis.h"
+	calls = "../../../bpf/launch/apis.h"
 )
 
 func TestExportsAreTheTables(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"sort"
 )
 
-// Kind is what an allocation is, numbered as enum alloc_kind in bpf/cuda_apis.h.
+// Kind is what an allocation is, numbered as enum alloc_kind in bpf/cuda/apis.h.
 type Kind uint8
 
 // The kinds of enum alloc_kind. None is the kind of context calls.
@@ -111,7 +111,7 @@ type Record struct {
 	Flags    uint8
 
 	// Of Work. Ptr is the kernel's handle, Size the bytes of a copy.
-	Direction   uint8 // enum copy_direction of bpf/launch_apis.h
+	Direction   uint8 // enum copy_direction of bpf/launch/apis.h
 	Captured    bool  // it became a node of a graph
 	Grid, Block [3]uint32
 	SharedBytes uint32

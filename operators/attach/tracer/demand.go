@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
 )
 
-// Demands is what the programs know of the facts that processes lack: bpf/demand.h.
+// Demands is what the programs know of the facts that processes lack: bpf/call/demand.h.
 type Demands interface {
 	// Read gives the zero Demand for a process that has asked for nothing.
 	Read(pid, fact uint32) (Demand, error)

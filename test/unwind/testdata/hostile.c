@@ -54,7 +54,7 @@ static void pretend(uint64_t version, uint64_t free_threaded)
 	_PyRuntime.words[2] = free_threaded;
 }
 
-/* Offsets of 3.11, as in bpf/python_offsets.h. */
+/* Offsets of 3.11, as in bpf/python/runtime/offsets.h. */
 #define PUT(base, offset, value) (*(uint64_t *)((char *)(base) + (offset)) = (uint64_t)(value))
 
 int main(int argc, char **argv)

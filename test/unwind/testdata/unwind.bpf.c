@@ -7,8 +7,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#include "kernel_stack.h"
-#include "python.h"
+#include "program/kernel_stack.h"
+#include "python/python.h"
 
 /* The current thread → its stack being filled. Ends with the thread. */
 struct {

@@ -7,7 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 struct pt_regs;
-#include "../../../../bpf/attach_point.h"
+#include "../../../../bpf/call/attach_point.h"
 
 #define MAX_COOKIES 256
 

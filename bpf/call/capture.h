@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CALL_CAPTURE_H
+#define GPU_GADGETS_CALL_CAPTURE_H
+
+#include "call/probes.h"
+#include "stack/native.h"
+#include "python/python.h"
+#include "stack/store.h"
+#include "call/thread.h"
+
+/*
+ * capture: the current thread's stack, remembered by its id: a thread often
+ * allocates twice from the same place.
+ */
+
+/* Off: rows carry no stack, which shows what the rest costs. */
+const volatile bool stacks = true;
+GADGET_PARAM(stacks);
+
+/* The id of t->stack, which may not be stored yet. */
+static __noinline __u64 capture_id(struct thread *t)
+{
+	return t ? stack_hash(&t->stack) : 0;
+}
+
+/* Stores t->stack under its id, if it is new. 0: there was no room. */
+static __noinline __u64 capture_store(struct thread *t, __u64 id)
+{
+	if (!t || !id)
+		return 0;
+	if (id == t->stack_id)
+		return id;
+	id = stack_store(&t->stack, id);
+	if (id)
+		t->stack_id = id;
+	return id;
+}
+
+/*
+ * The id of the stack of a call that returns with these registers; 0: it is not wanted.
+ * `ip` is an address in the function that was called. The stack is not stored: the caller
+ * has a row with that id already, or calls capture_store().
+ */
+static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					  bool may_sleep)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+		      PT_REGS_FP(ctx));
+	/* Losses are counted there; what could be read is the stack. */
+#ifndef LINUX_5_10
+	if (may_sleep)
+		python_unwind_sleepable(&t->stack, t->process);
+	else
+#endif
+		python_unwind(&t->stack, &t->fault, t->process);
+	return capture_id(t);
+}
+
+/* The same, stored. 0 also where there was no room for it. */
+static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
+					bool may_sleep)
+{
+	return capture_store(t, unwind_stack(ctx, t, ip, may_sleep));
+}
+
+#ifndef LINUX_5_10
+/* Return address of a function that has just been entered; 0: unreadable. */
+static __always_inline __u64 entry_caller(struct pt_regs *ctx)
+{
+#if defined(__TARGET_ARCH_x86)
+	__u64 caller = 0;
+
+	bpf_probe_read_user(&caller, sizeof(caller), (void *)PT_REGS_SP(ctx));
+	return caller;
+#else
+	return NATIVE_ADDRESS(PT_REGS_RET(ctx));
+#endif
+}
+
+/* The same at a function's entry, in a program that may sleep. */
+static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread *t)
+{
+	if (!stacks)
+		return 0;
+	t->stack.flags = 0;
+	t->stack.python_count = 0;
+	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
+		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
+	python_unwind_sleepable(&t->stack, t->process);
+	return capture_store(t, capture_id(t));
+}
+#endif
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_CONTEXT_H
+#define GPU_GADGETS_CUDA_CONTEXT_H
+
+#include "call/read.h"
+#include "call/demand.h"
+#include "call/thread.h"
+
+/*
+ * context: which device a thread allocates on. The driver keeps a stack of
+ * contexts per thread, and a context belongs to one device for life. A context
+ * made before attach has an unknown device (-1), never device 0.
+ */
+#define MAX_CONTEXTS 8192
+#define MAX_PRIMARIES 4096
+
+struct context_key {
+	__u64 process;
+	__u64 handle; /* a context's or a memory pool's */
+};
+
+struct primary_key {
+	__u64 process;
+	__s32 device;
+	__u32 pad;
+};
+
+struct primary {
+	__u64 handle;
+	__u64 references; /* retains seen minus releases seen */
+};
+
+/*
+ * Context or pool → device. Written at create and retain, read at allocations.
+ * LRU: entries of ended processes age out; an evicted one makes a device
+ * unknown. 8 devices × 1,000 processes a node.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_CONTEXTS);
+	__type(key, struct context_key);
+	__type(value, __s32);
+} device_by_context SEC(".maps");
+
+/* (process, device) → its primary context and how often it is retained. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_PRIMARIES);
+	__type(key, struct primary_key);
+	__type(value, struct primary);
+} primary_by_device SEC(".maps");
+
+/* Device of a context or pool; -1 when it was made before attach. */
+static __always_inline __s32 context_device(__u64 process, __u64 handle)
+{
+	struct context_key key = { .process = process, .handle = handle };
+	__s32 *device = bpf_map_lookup_elem(&device_by_context, &key);
+
+	return device ? *device : -1;
+}
+
+static __always_inline void context_learn(__u64 process, __u64 handle, __s32 device)
+{
+	struct context_key key = { .process = process, .handle = handle };
+
+	if (bpf_map_update_elem(&device_by_context, &key, &device, BPF_ANY))
+		drop(DROP_CONTEXTS_FULL);
+}
+
+/* The current context's handle and device; 0 and the hint where none is known. */
+static __always_inline __u64 context_current(struct thread *t, __s32 *device)
+{
+	__u32 top = t->contexts - 1;
+	struct thread_context *c;
+
+	*device = t->device_hint;
+	if (top >= THREAD_CONTEXTS)
+		return 0;
+	c = &t->context[top];
+	if (c->device < 0)
+		c->device = context_device(t->process, c->handle);
+	*device = c->device;
+	return c->handle;
+}
+
+/* The current context, whose device a row is about to have. An unknown one is asked for. */
+static __always_inline __u64 context_needed(struct thread *t, __s32 *device)
+{
+	__u64 handle = context_current(t, device);
+
+	if (*device < 0)
+		demand_ask(FACT_DEVICE);
+	return handle;
+}
+
+/* Entry of cuCtxGetDevice. */
+static __always_inline void context_ask(struct pt_regs *ctx, struct thread *t)
+{
+	t->device_sp = PT_REGS_SP(ctx);
+	t->device_at = PT_REGS_PARM1(ctx);
+}
+
+/* Return of cuCtxGetDevice: the current context is on the device that it answers. */
+static __noinline int context_answered(struct thread *t, bool may_sleep)
+{
+	bool is_new = false;
+	__s32 device, known;
+	__u32 top;
+
+	if (!t || !call_read(&device, sizeof(device), t->device_at, may_sleep))
+		return 0;
+	context_current(t, &known);
+	top = t->contexts - 1;
+	if (known == device) {
+		is_new = false;
+	} else if (top < THREAD_CONTEXTS) {
+		context_learn(t->process, t->context[top].handle, device);
+		t->context[top].device = device;
+		is_new = true;
+	} else if (!t->contexts) {
+		t->device_hint = device;
+		is_new = true;
+	}
+	demand_answered(FACT_DEVICE, is_new);
+	return 0;
+}
+
+/* Whether a return is that of cuCtxGetDevice, of which everything is then done. */
+static __noinline bool context_answer(struct pt_regs *ctx, struct thread *t, bool may_sleep)
+{
+	if (!ctx || !t || !t->device_sp || PT_REGS_SP(ctx) != RETURNED_SP(t->device_sp))
+		return false;
+	t->device_sp = 0;
+	if (!(__u32)PT_REGS_RC(ctx))
+		context_answered(t, may_sleep);
+	return true;
+}
+
+static __always_inline void context_push(struct thread *t, __u64 handle)
+{
+	__u32 n = t->contexts++;
+
+	/* After a pop the compiler compares one register and indexes with another,
+	 * and 6.1's verifier does not see that they belong together. */
+	barrier_var(n);
+	if (n < THREAD_CONTEXTS) {
+		t->context[n].handle = handle;
+		t->context[n].device = context_device(t->process, handle);
+	}
+}
+
+static __always_inline void context_pop(struct thread *t)
+{
+	if (t->contexts)
+		t->contexts--;
+}
+
+/* cuCtxSetCurrent: replaces the top; 0 pops it. */
+static __always_inline void context_set(struct thread *t, __u64 handle)
+{
+	context_pop(t);
+	if (handle)
+		context_push(t, handle);
+}
+
+/* cuCtxDestroy: pops it where it is current. */
+static __always_inline void context_destroyed(struct thread *t, __u64 handle)
+{
+	__u32 top = t->contexts - 1;
+
+	if (top < THREAD_CONTEXTS && t->context[top].handle == handle)
+		context_pop(t);
+}
+
+static __always_inline struct primary *primary_of(__u64 process, __s32 device)
+{
+	struct primary_key key = { .process = process, .device = device };
+
+	return bpf_map_lookup_elem(&primary_by_device, &key);
+}
+
+static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 device)
+{
+	struct primary_key key = { .process = process, .device = device };
+	struct primary fresh = { .handle = handle, .references = 1 };
+	struct primary *p;
+
+	context_learn(process, handle, device);
+	p = bpf_map_lookup_elem(&primary_by_device, &key);
+	if (p) {
+		p->handle = handle;
+		__sync_fetch_and_add(&p->references, 1);
+	} else if (bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY)) {
+		drop(DROP_CONTEXTS_FULL);
+	}
+}
+
+#endif

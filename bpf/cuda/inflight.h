@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_INFLIGHT_H
+#define GPU_GADGETS_CUDA_INFLIGHT_H
+
+#include "cuda/apis.h"
+
+/* inflight: what cuda_alloc remembers of an allocation, and of a call. */
+
+/*
+ * What no other call has: when it began, and where two began at once, a byte of the
+ * thread's id. User space tells an allocation's age by the upper 56 bits.
+ */
+static __always_inline __u64 serial_of(__u64 boot_ns)
+{
+	return boot_ns << 8 | (bpf_get_current_pid_tgid() & 0xff);
+}
+
+/* An allocation that is alive; see cuda/live.h for its key. */
+struct live {
+	__u64 size_bytes;
+	__u64 stack;
+	__u64 span; /* of a trace; 0: none */
+	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
+	__u64 serial;	 /* unique, and its age: serial_of() the call that made it */
+	__u64 doom;	 /* serial of the context destruction in progress */
+	__u32 kind;	 /* enum alloc_kind */
+	__s32 device;	 /* CUDA ordinal, -1: unknown */
+	__u64 handle;	 /* VMM: its newest number */
+	__u32 references; /* VMM: 1 while its handle is held, and its mappings;
+			     tensor: how many blocks it stands for */
+	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
+};
+
+/* A report of PyTorch's allocator; see torch/torch.h. */
+struct torch_report {
+	__u64 process;
+	__u64 pointer;
+	__s64 bytes; /* > 0: handed out; < 0: taken back; of an OOM: asked for */
+	__u64 allocated_bytes, reserved_bytes;
+	__s32 device;
+	__u32 op; /* enum torch_op */
+	__u64 begin_boot_ns; /* of one whose stack is taken */
+};
+
+struct inflight {
+	__u64 sp; /* at entry; 0: the thread is in no call */
+	__u64 ip; /* of the probe: in the called function */
+	__u64 a, b, c; /* the arguments named by the table */
+	__u64 serial;  /* unique: serial_of() its entry */
+	__u32 api;     /* enum cuda_api_id */
+	__u32 popped;  /* 1: `live` was taken out for a free that may yet fail */
+	struct live live;
+	/* A report may come while the thread is in a call of the driver. */
+	struct torch_report report;
+	struct live tensor;
+};
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_LIVE_H
+#define GPU_GADGETS_CUDA_LIVE_H
+
+#include "cuda/rows.h"
+
+/*
+ * live: what every pointer and handle that is alive was allocated as, so
+ * that a free finds its row whoever calls it.
+ */
+#ifndef MAX_LIVE
+#define MAX_LIVE 262144
+#endif
+
+/* Name spaces that may hold the same number for different things. */
+enum live_space {
+	SPACE_POINTER = 1, /* unified addresses: device, managed, pool, host */
+	SPACE_REGISTERED,  /* host memory of cuMemHostRegister */
+	SPACE_ARRAY,
+	SPACE_VMM, /* physical memory, by serial: see cuda/vmm.h */
+	SPACE_TENSOR, /* blocks of PyTorch's pool, in memory that is in another space */
+};
+
+struct live_key {
+	__u64 process;
+	__u64 pointer;
+	__u32 space; /* enum live_space */
+	__u32 pad;
+};
+
+/*
+ * Pointer → its allocation. Written by the exit probes, taken out by the enter
+ * probes of frees (before the driver can hand the number out again) and by user
+ * space for processes that ended. Not preallocated: 50 MB if it were; size: a
+ * caching allocator holds 10²–10⁴ pointers, a leak 10⁵.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_LIVE);
+	__type(key, struct live_key);
+	__type(value, struct live);
+} live_by_pointer SEC(".maps");
+
+static __always_inline __u32 live_space_of(const struct cuda_api *api)
+{
+	if (api->flags & CUDA_REGISTERED)
+		return SPACE_REGISTERED;
+	if (api->kind == KIND_ARRAY)
+		return SPACE_ARRAY;
+	if (api->kind == KIND_VMM)
+		return SPACE_VMM;
+	return SPACE_POINTER;
+}
+
+/* Its context is being destroyed, or was. */
+static __always_inline bool live_is_doomed(__u64 process, const struct live *l)
+{
+#ifdef LINUX_5_10
+	return instance_ended(process, l->context);
+#else
+	return l->doom != 0;
+#endif
+}
+
+/*
+ * Replaces an allocation whose number was handed out again: the old one was
+ * freed, and the probe of a context's end has not run yet, or the free was not
+ * seen. 0 or -errno.
+ */
+static __noinline long live_replace(struct live_key *key, struct live *fresh)
+{
+	struct live *old = bpf_map_lookup_elem(&live_by_pointer, key);
+	struct live was = {};
+	int err;
+
+	if (old)
+		was = *old;
+	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_ANY);
+	if (err || !was.kind)
+		return err;
+	if (!was.foreign)
+		row_free(key->process, &was, live_is_doomed(key->process, &was));
+	if (!live_is_doomed(key->process, &was))
+		drop(DROP_LIVE_REPLACED);
+	return 0;
+}
+
+/*
+ * Remembers an allocation and adds it to its row. One that cannot be remembered
+ * goes to [unknown]: its free will not be recognised, and in its own row it
+ * would look like a leak of that stack.
+ */
+static __always_inline void live_insert(struct live_key *key, struct live *fresh)
+{
+	struct span_row_key row_key;
+	struct row *row;
+	int err;
+
+	row_key_of(&row_key, key->process, fresh);
+	row = row_of_alloc(&row_key, fresh->size_bytes);
+	if (!row)
+		return;
+	fresh->stack = row_key.row.stack;
+	fresh->span = row_key.span;
+
+	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
+	if (err == -EEXIST)
+		err = live_replace(key, fresh);
+	if (err) {
+		drop(DROP_LIVE_FULL);
+		row_key.row.stack = 0;
+		row_key.span = 0;
+		row = row_of_alloc(&row_key, fresh->size_bytes);
+		if (!row)
+			return;
+	}
+	row_alloc(row, fresh->size_bytes, live_objects(fresh));
+}
+
+/* Takes an allocation out of the map into `to`. False: not known. */
+static __always_inline bool live_pop(struct live_key *key, struct live *to)
+{
+	struct live *l = bpf_map_lookup_elem(&live_by_pointer, key);
+
+	if (!l)
+		return false;
+	*to = *l;
+	/* Two threads freeing one pointer: only one of them removes it. */
+	return bpf_map_delete_elem(&live_by_pointer, key) == 0;
+}
+
+/*
+ * A context's destruction frees what it owns. Its allocations are marked when
+ * the call is entered, since their numbers may be handed out again before our
+ * exit probe runs; the exit probe then frees the marked ones, or unmarks them.
+ */
+enum doom_step {
+	DOOM_MARK,
+	DOOM_FREE,
+	DOOM_CLEAR,
+};
+
+#ifdef LINUX_5_10
+static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial,
+				      enum doom_step step)
+{
+	if (step == DOOM_MARK)
+		instance_doom(process, context, serial);
+	else
+		instance_decide(process, serial, step == DOOM_FREE);
+}
+
+#else
+struct doom {
+	__u64 process;
+	__u64 context;
+	__u64 serial;
+	__u64 step;
+};
+
+static long doom_step(void *map, struct live_key *key, struct live *l, struct doom *d)
+{
+	struct live_key gone;
+	struct live was;
+
+	if (key->process != d->process || l->context != d->context)
+		return 0;
+	if (d->step == DOOM_MARK) {
+		if (!l->doom)
+			l->doom = d->serial;
+		return 0;
+	}
+	if (l->doom != d->serial)
+		return 0;
+	if (d->step == DOOM_CLEAR) {
+		l->doom = 0;
+		return 0;
+	}
+	gone = *key;
+	was = *l;
+	if (!bpf_map_delete_elem(&live_by_pointer, &gone))
+		row_free(gone.process, &was, true);
+	return 0;
+}
+
+static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial,
+				      enum doom_step step)
+{
+	struct doom d = {
+		.process = process, .context = context, .serial = serial, .step = step,
+	};
+
+	bpf_for_each_map_elem(&live_by_pointer, doom_step, &d, 0);
+}
+
+#endif
+
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_OOM_H
+#define GPU_GADGETS_CUDA_OOM_H
+
+#include "cuda/calls.h"
+#include "cuda/error.h"
+#ifndef LINUX_5_10
+#include "torch/torch.h"
+#endif
+
+/*
+ * oom: an allocation that failed, with who held the memory at that moment. Sent
+ * as an event because it is rare; the holders are summed up in the kernel since
+ * a caching allocator gives memory back within microseconds of the failure.
+ */
+#define OOM_HOLDERS 10
+
+struct oom {
+	gadget_timestamp timestamp_raw;
+	struct gadget_process proc;
+	__u64 process;
+	__u64 stack_id;
+	char span_id[SPAN_TEXT_BYTES];
+	char api[32];
+	enum cuda_error error_raw;
+	__s32 device;
+	char kind[KIND_NAME_BYTES];
+	gadget_bytes requested_bytes;
+	gadget_bytes inuse_bytes; /* of the process, on all devices, of the same layer */
+	gadget_bytes pool_allocated_bytes; /* PyTorch's own totals of the device */
+	gadget_bytes pool_reserved_bytes;
+	__u64 holder_stacks[OOM_HOLDERS]; /* largest first */
+	__u64 holder_bytes[OOM_HOLDERS];
+};
+
+GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
+GADGET_TRACER(ooms, ooms_ring, oom);
+
+/* On the program's stack: callbacks get no other memory. */
+struct oom_holders {
+	__u64 process;
+	__u64 tensors; /* 1: of PyTorch's pool, 0: of the driver */
+	__u64 inuse_bytes;
+	__u64 stacks[OOM_HOLDERS];
+	__u64 bytes[OOM_HOLDERS];
+};
+
+#ifndef LINUX_5_10
+/* Adds one row to the process's sum, and to its holders if it is large enough. */
+static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_holders *h)
+{
+	__u64 stack = key->stack, bytes = row->inuse_bytes, less, swap;
+
+	if (key->process != h->process || (key->kind == KIND_TENSOR) != h->tensors ||
+	    (__s64)bytes <= 0)
+		return 0;
+	h->inuse_bytes += bytes;
+	/* Without a branch: the verifier would follow both ways of each. */
+	for (int i = 0; i < OOM_HOLDERS; i++) {
+		less = (__s64)(h->bytes[i] - bytes) >> 63; /* all ones, or none */
+		barrier_var(less);
+		swap = (h->bytes[i] ^ bytes) & less;
+		h->bytes[i] ^= swap;
+		bytes ^= swap;
+		swap = (h->stacks[i] ^ stack) & less;
+		h->stacks[i] ^= swap;
+		stack ^= swap;
+	}
+	return 0;
+}
+#endif
+
+/* Reserves an event with all that does not depend on the call. NULL: no room. */
+static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, bool tensors)
+{
+	struct oom_holders holders = {};
+	struct oom *oom;
+
+	holders.process = t->process;
+	holders.tensors = tensors;
+#ifndef LINUX_5_10
+	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
+	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
+	if (span_ids)
+		bpf_for_each_map_elem(&rows_by_span, oom_add, &holders, 0);
+#endif
+
+	oom = bpf_ringbuf_reserve(&ooms_ring, sizeof(*oom), 0);
+	if (!oom) {
+		drop(DROP_EVENT_FULL);
+		return NULL;
+	}
+	__builtin_memset(oom, 0, sizeof(*oom));
+	oom->timestamp_raw = bpf_ktime_get_boot_ns();
+	gadget_process_populate(&oom->proc);
+	oom->process = t->process;
+	oom->stack_id = stack;
+	oom->inuse_bytes = holders.inuse_bytes;
+	__builtin_memcpy(oom->holder_stacks, holders.stacks, sizeof(holders.stacks));
+	__builtin_memcpy(oom->holder_bytes, holders.bytes, sizeof(holders.bytes));
+	return oom;
+}
+
+static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 stack)
+{
+	const struct cuda_api *api = cuda_api_of(id);
+	struct oom *oom;
+
+	if (!t)
+		return 0;
+	oom = oom_begin(t, stack, false);
+	if (!oom)
+		return 0;
+	span_text(oom->span_id, t->call.live.span);
+	if (id && id < CUDA_API_COUNT)
+		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
+	oom->error_raw = error;
+	kind_name(oom->kind, api->kind);
+	oom->device = t->call.live.device;
+	oom->requested_bytes = call_requested(api, &t->call);
+	bpf_ringbuf_submit(oom, 0);
+	return 0;
+}
+
+#ifndef LINUX_5_10
+/* PyTorch's allocator is about to raise OutOfMemoryError. */
+static __noinline int oom_report_torch(struct thread *t, __u64 stack)
+{
+	const struct torch_report *r;
+	struct oom *oom;
+
+	if (!t)
+		return 0;
+	r = &t->call.report;
+	oom = oom_begin(t, stack, true);
+	if (!oom)
+		return 0;
+	__builtin_memcpy(oom->api, "torch", 6);
+	oom->error_raw = CUDA_ERROR_OUT_OF_MEMORY;
+	kind_name(oom->kind, KIND_TENSOR);
+	oom->device = r->device;
+	oom->requested_bytes = r->bytes;
+	oom->pool_allocated_bytes = r->allocated_bytes;
+	oom->pool_reserved_bytes = r->reserved_bytes;
+	span_text(oom->span_id, t->call.tensor.span);
+	bpf_ringbuf_submit(oom, 0);
+	return 0;
+}
+
+/* Its stack was taken: adds the block of torch_begin() to its row, or tells of an OOM. */
+static __noinline int torch_end(struct thread *t, __u64 stack)
+{
+	struct live_key key;
+
+	if (!t)
+		return 0;
+	if (t->call.report.op == TORCH_OOM)
+		return oom_report_torch(t, stack);
+	t->call.tensor.stack = stack;
+	torch_key(&key, &t->call.report);
+	live_insert(&key, &t->call.tensor);
+	torch_followed(&t->call.report);
+	return 0;
+}
+#endif
+
+#endif

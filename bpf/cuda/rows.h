@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_ROWS_H
+#define GPU_GADGETS_CUDA_ROWS_H
+
+#include "cuda/inflight.h"
+#include "program/drops.h"
+#include "process/rows.h"
+#include "process/span.h"
+#include "call/thread.h"
+#ifdef LINUX_5_10
+#include "cuda/instance.h"
+#endif
+
+/*
+ * rows: the sums that user space reads, by (process, stack, kind, device), and
+ * by span where that was asked for.
+ *
+ * Counters only grow and are read without being cleared: a map that is drained
+ * loses what a program adds to an element between the copy and the delete.
+ */
+#ifndef MAX_ROWS
+#ifdef LINUX_5_10
+#define MAX_ROWS 65536 /* a row for each context that a stack allocated in */
+#else
+#define MAX_ROWS 16384
+#endif
+#endif
+#define MAX_UNKNOWN_ROWS 4096
+
+#define KIND_NAME_BYTES 8
+
+static const char kind_names[8][KIND_NAME_BYTES] = ALLOC_KIND_NAMES;
+
+/* Writes the kind's name as users read it. */
+static __always_inline void kind_name(char *to, __u32 kind)
+{
+	bpf_probe_read_kernel(to, KIND_NAME_BYTES, kind_names[kind & 7]);
+}
+
+struct row_key {
+	__u64 process;
+	__u64 stack; /* key of stacks_by_id; 0: [unknown] */
+	__u32 kind;  /* enum alloc_kind */
+	__s32 device;
+#ifdef LINUX_5_10
+	__u64 instance; /* of the context; see cuda/instance.h */
+#endif
+};
+
+/* A row is looked up by the first part alone where there is no span, so that spans
+ * cost nothing when they are not asked for. */
+struct span_row_key {
+	struct row_key row;
+	__u64 span; /* of a trace (process/span.h); 0: none */
+};
+
+struct row {
+	__u64 alloc_bytes, alloc_objects;
+	__u64 freed_bytes, freed_objects;	/* by a call that named the pointer */
+	__u64 implicit_bytes, implicit_objects; /* with a context */
+	__u64 inuse_bytes, peak_bytes;
+};
+
+/*
+ * Row → sums. Written by the exit probes, read by iter/bpf_map_elem. Entries of
+ * ended processes are deleted by user space. Size: stacks × kinds is small; a
+ * node's workloads make thousands of rows, at 96 bytes each.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} rows_by_stack SEC(".maps");
+
+/* As rows_by_stack, for bytes whose stack or row did not fit: stack is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_UNKNOWN_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} unknown_rows SEC(".maps");
+
+#ifndef LINUX_5_10
+struct span_row {
+	struct row row;
+	__u64 born_boot_ns; /* tells a row from one that was deleted and came again */
+};
+
+/*
+ * As rows_by_stack, for what belongs to a span. A map of its own, because spans come
+ * and go by the thousand and must not take the rows of stacks away. User space deletes
+ * rows of spans that hold nothing and have not changed for a while (operators/reap).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, 1); /* see process/span.h */
+	__type(key, struct span_row_key);
+	__type(value, struct span_row);
+} rows_by_span SEC(".maps");
+
+static __noinline struct row *row_of_span(struct span_row_key *key)
+{
+	struct span_row fresh = {};
+	struct span_row *found;
+
+	if (!key)
+		return 0;
+	found = bpf_map_lookup_elem(&rows_by_span, key);
+	if (!found) {
+		process_remember(task_current(), key->row.process);
+		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
+		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
+		found = bpf_map_lookup_elem(&rows_by_span, key);
+	}
+	return found ? &found->row : 0;
+}
+#endif
+
+/* The row of `key`, made at its first use. NULL: there is no room. */
+static __always_inline struct row *row_of(struct span_row_key *full)
+{
+	struct row_key *key = &full->row;
+	struct row fresh = {};
+	struct row *row;
+
+#ifndef LINUX_5_10
+	if (span_ids && full->span)
+		return row_of_span(full);
+#endif
+	if (key->stack) {
+		row = bpf_map_lookup_elem(&rows_by_stack, key);
+		if (row)
+			return row;
+		process_remember(task_current(), key->process);
+		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
+		return bpf_map_lookup_elem(&rows_by_stack, key);
+	}
+	row = bpf_map_lookup_elem(&unknown_rows, key);
+	if (row)
+		return row;
+	process_remember(task_current(), key->process);
+	bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&unknown_rows, key);
+}
+
+/*
+ * As row_of(), but when the row does not fit, the key's span becomes 0, and when that
+ * does not fit, its stack: the row is [unknown]'s. NULL: not even that fits; the drop
+ * has the bytes.
+ */
+static __always_inline struct row *row_of_alloc(struct span_row_key *key, __u64 size)
+{
+	struct row *row = row_of(key);
+
+	if (span_ids && !row && key->span) {
+		drop(DROP_SPANS_FULL);
+		key->span = 0;
+		row = row_of(key);
+	}
+	if (!row && key->row.stack) {
+		drop(DROP_ROWS_FULL);
+		key->row.stack = 0;
+		row = row_of(key);
+	}
+	if (!row)
+		drop_bytes(DROP_UNKNOWN_FULL, size);
+	return row;
+}
+
+/* How many allocations one in the table of live ones counts as. */
+static __always_inline __u64 live_objects(const struct live *live)
+{
+	return live->kind == KIND_TENSOR ? live->references : 1;
+}
+
+static __always_inline void row_alloc(struct row *row, __u64 size, __u64 objects)
+{
+	__u64 now;
+
+	__sync_fetch_and_add(&row->alloc_bytes, size);
+	__sync_fetch_and_add(&row->alloc_objects, objects);
+#ifdef LINUX_5_10
+	/* Without the old value: what others do at this very moment may count, too,
+	 * and of two new peaks at the same moment the lower may win. */
+	__sync_fetch_and_add(&row->inuse_bytes, size);
+	now = row->inuse_bytes;
+	if (row->peak_bytes < now)
+		row->peak_bytes = now;
+#else
+	now = __sync_fetch_and_add(&row->inuse_bytes, size) + size;
+	/* Others may raise it meanwhile; 8 losses in a row need 8 such threads. */
+	for (int i = 0; i < 8; i++) {
+		__u64 peak = row->peak_bytes;
+
+		if (peak >= now || __sync_val_compare_and_swap(&row->peak_bytes, peak, now) == peak)
+			break;
+	}
+#endif
+}
+
+static __always_inline void row_key_of(struct span_row_key *key, __u64 process,
+				       const struct live *live)
+{
+	key->row.process = process;
+	key->row.stack = live->stack;
+	key->row.kind = live->kind;
+	key->row.device = live->device;
+#ifdef LINUX_5_10
+	key->row.instance = live->context;
+#endif
+	key->span = live->span;
+}
+
+/* Takes `size` freed bytes, of so many allocations, out of a row. */
+static __always_inline void row_free_bytes(const struct span_row_key *key, __u64 size,
+					   __u64 objects, bool implicit)
+{
+	struct row *row;
+
+#ifndef LINUX_5_10
+	if (span_ids && key->span)
+		row = bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
+	else
+#endif
+	if (key->row.stack)
+		row = bpf_map_lookup_elem(&rows_by_stack, &key->row);
+	else
+		row = bpf_map_lookup_elem(&unknown_rows, &key->row);
+	if (!row)
+		return; /* deleted: user space had seen the process end */
+	if (implicit) {
+		__sync_fetch_and_add(&row->implicit_bytes, size);
+		__sync_fetch_and_add(&row->implicit_objects, objects);
+	} else {
+		__sync_fetch_and_add(&row->freed_bytes, size);
+		__sync_fetch_and_add(&row->freed_objects, objects);
+	}
+	__sync_fetch_and_add(&row->inuse_bytes, -size);
+}
+
+/* Takes a freed allocation out of its row. */
+static __always_inline void row_free(__u64 process, const struct live *live, bool implicit)
+{
+	struct span_row_key key;
+
+	row_key_of(&key, process, live);
+	row_free_bytes(&key, live->size_bytes, live_objects(live), implicit);
+}
+
+#endif

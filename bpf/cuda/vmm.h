@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_CUDA_VMM_H
+#define GPU_GADGETS_CUDA_VMM_H
+
+#include "cuda/live.h"
+
+/*
+ * vmm: virtual memory management (cuMemCreate …). Physical memory has a
+ * handle and lives until the handle is released as often as it was obtained and
+ * every mapping is gone. Its row is that of the stack that created it.
+ */
+#define MAX_MAPPINGS 131072
+#define MAX_HANDLES 131072
+
+/* One cuMemUnmap covers at most this many mappings; 2 TiB in 2 MiB pages. */
+#ifdef LINUX_5_10
+#define MAX_UNMAP 65536
+#else
+#define MAX_UNMAP 1048576
+#endif
+
+struct handle_key {
+	__u64 process;
+	__u64 number;
+};
+
+struct handle {
+	__u64 serial;	  /* live_by_pointer has it as {process, serial, SPACE_VMM} */
+	__u64 references; /* created or retained, less released; 0: only mapped */
+};
+
+struct mapping_key {
+	__u64 process;
+	__u64 address;
+};
+
+struct mapping {
+	__u64 size_bytes;
+	__u64 serial; /* of the physical memory */
+};
+
+/*
+ * Handle → physical memory. A map of its own because the driver may reuse the
+ * number of a released handle while its memory is still mapped.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_HANDLES);
+	__type(key, struct handle_key);
+	__type(value, struct handle);
+} handles_by_number SEC(".maps");
+
+/*
+ * Mapped address → the physical memory behind it. Written by the exit probes of
+ * cuMemMap and cuMemUnmap, and by user space for processes that ended.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_MAPPINGS);
+	__type(key, struct mapping_key);
+	__type(value, struct mapping);
+} mappings_by_address SEC(".maps");
+
+#ifdef LINUX_5_10
+/*
+ * (process, what) → nothing, while a program of that process changes a count of
+ * `what` and needs to know what it was before. Entered and deleted at once.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct handle_key);
+	__type(value, __u32);
+} vmm_locks SEC(".maps");
+
+/* Turns to wait for a program on another processor, which nothing interrupts. */
+#define VMM_LOCK_TURNS 512
+
+/* Adds to a count and returns what it was. */
+static __noinline __u64 vmm_add(__u64 process, __u64 serial, __u64 *count, __u64 more)
+{
+	struct handle_key key = { .process = process, .number = serial };
+	__u32 nothing = 0;
+	__u64 was;
+
+	for (int i = 0; i < VMM_LOCK_TURNS; i++)
+		if (!bpf_map_update_elem(&vmm_locks, &key, &nothing, BPF_NOEXIST))
+			break;
+	was = *count;
+	__sync_fetch_and_add(count, more);
+	bpf_map_delete_elem(&vmm_locks, &key);
+	return was;
+}
+#else
+static __always_inline __u64 vmm_add(__u64 process, __u64 serial, __u64 *count, __u64 more)
+{
+	return __sync_fetch_and_add(count, more);
+}
+#endif
+
+static __always_inline void vmm_key(struct live_key *key, __u64 process, __u64 serial)
+{
+	key->process = process;
+	key->pointer = serial;
+	key->space = SPACE_VMM;
+	key->pad = 0;
+}
+
+static __always_inline struct handle *vmm_handle(__u64 process, __u64 number)
+{
+	struct handle_key key = { .process = process, .number = number };
+
+	return bpf_map_lookup_elem(&handles_by_number, &key);
+}
+
+/* The memory is gone: forget its number, unless it is another's by now. */
+static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle_key key = { .process = process, .number = number };
+	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
+
+	if (h && h->serial == serial)
+		bpf_map_delete_elem(&handles_by_number, &key);
+}
+
+/* Drops one reference to physical memory; the last one frees it. */
+static __always_inline void vmm_unref(__u64 process, __u64 serial)
+{
+	struct live_key key;
+	struct span_row_key row;
+	struct live *l;
+	__u64 size, number;
+	bool foreign;
+
+	vmm_key(&key, process, serial);
+	l = bpf_map_lookup_elem(&live_by_pointer, &key);
+	if (!l)
+		return; /* did not fit, which was counted */
+	/* Not a copy of it all: the stack of programs is short here. */
+	row_key_of(&row, process, l);
+	size = l->size_bytes;
+	number = l->handle;
+	foreign = l->foreign;
+#ifdef LINUX_5_10
+	/* Several may see 0; one of them deletes it. */
+	__sync_fetch_and_add(&l->references, -1);
+	if (*(volatile __u32 *)&l->references || bpf_map_delete_elem(&live_by_pointer, &key))
+		return;
+#else
+	if (__sync_fetch_and_add(&l->references, -1) != 1)
+		return;
+	bpf_map_delete_elem(&live_by_pointer, &key);
+#endif
+	vmm_handle_gone(process, number, serial);
+	if (!foreign)
+		row_free_bytes(&row, size, 1, false);
+}
+
+/* A handle was created, or imported, for the memory `serial`. */
+static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle_key key = { .process = process, .number = number };
+	struct handle fresh = { .serial = serial, .references = 1 };
+
+	if (bpf_map_update_elem(&handles_by_number, &key, &fresh, BPF_ANY))
+		drop(DROP_LIVE_FULL);
+}
+
+/*
+ * A handle was released. `serial` was read when the call was entered: by now
+ * another thread may have been given the number for memory of its own.
+ */
+static __always_inline void vmm_release(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle_key key = { .process = process, .number = number };
+	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
+
+	/* The number stays known: a mapping may get the handle retained again. */
+	if (h && h->serial == serial && vmm_add(process, serial, &h->references, -1) != 1)
+		return;
+	vmm_unref(process, serial);
+}
+
+/* Granularity of mappings, and how far a retained address may be from its start. */
+#define VMM_GRANULE (2ULL << 20)
+#define VMM_SEARCH 4096 /* 8 GiB */
+
+struct mapping_search {
+	__u64 process, address, at, serial;
+};
+
+LOOP_CONTEXT(mapping_search, mapping_here)
+
+LOOP_STEP(mapping_step, mapping_search, s, mapping_here)
+{
+	struct mapping_key key = { .process = s->process, .address = s->at };
+	struct mapping *m = bpf_map_lookup_elem(&mappings_by_address, &key);
+
+	if (m) {
+		if (s->address - s->at < m->size_bytes)
+			s->serial = m->serial;
+		return 1;
+	}
+	s->at = (s->at - 1) & ~(VMM_GRANULE - 1);
+	return 0;
+}
+
+/*
+ * cuMemRetainAllocationHandle is entered: pins the memory mapped at `address`,
+ * which another thread may release and unmap before the call's exit probe runs.
+ * Returns its serial; 0 when no mapping of it is known.
+ */
+static __always_inline __u64 vmm_pin(__u64 process, __u64 address)
+{
+	struct mapping_search s = { .process = process, .address = address, .at = address };
+	struct live_key key;
+	struct live *l;
+
+	LOOP_ON(VMM_SEARCH, mapping_step, s, mapping_here);
+	if (!s.serial)
+		return 0;
+	vmm_key(&key, process, s.serial);
+	l = bpf_map_lookup_elem(&live_by_pointer, &key);
+	if (!l)
+		return 0;
+	__sync_fetch_and_add(&l->references, 1);
+	return s.serial;
+}
+
+/*
+ * The retained handle's number is known. The pin becomes the handle's reference
+ * if nobody held it any more, else it is dropped.
+ */
+static __always_inline void vmm_retain(__u64 process, __u64 number, __u64 serial)
+{
+	struct handle *h = vmm_handle(process, number);
+
+	if (!serial)
+		return; /* mapped before attach */
+	if (!h || h->serial != serial)
+		vmm_handle_made(process, number, serial);
+	else if (vmm_add(process, serial, &h->references, 1) != 0)
+		vmm_unref(process, serial);
+}
+
+static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __u64 number)
+{
+	struct mapping_key key = { .process = process, .address = address };
+	struct mapping m = { .size_bytes = size };
+	struct handle *h = vmm_handle(process, number);
+	struct live_key live_key;
+	struct live *l;
+
+	if (!h)
+		return; /* created before attach: nothing of it is counted */
+	m.serial = h->serial;
+	vmm_key(&live_key, process, m.serial);
+	l = bpf_map_lookup_elem(&live_by_pointer, &live_key);
+	if (!l)
+		return;
+	__sync_fetch_and_add(&l->references, 1);
+	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY)) {
+		drop(DROP_LIVE_FULL);
+		vmm_unref(process, m.serial);
+	}
+}
+
+/* Takes the mapping at s->at out, and goes on behind it, up to s->address. */
+LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
+{
+	struct mapping_key key = { .process = s->process, .address = s->at };
+	struct mapping *found = bpf_map_lookup_elem(&mappings_by_address, &key);
+	struct mapping m;
+
+	if (!found) {
+		drop(DROP_FREE_UNKNOWN);
+		return 1;
+	}
+	m = *found;
+	bpf_map_delete_elem(&mappings_by_address, &key);
+	vmm_unref(s->process, m.serial);
+	if (!m.size_bytes)
+		return 1;
+	s->at += m.size_bytes;
+	return s->at >= s->address;
+}
+
+static __always_inline void vmm_unmap(__u64 process, __u64 address, __u64 size)
+{
+	struct mapping_search s = { .process = process, .at = address, .address = address + size };
+
+	LOOP_ON(MAX_UNMAP, unmap_step, s, mapping_here);
+}
+
+#endif

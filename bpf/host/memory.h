@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_HOST_MEMORY_H
+#define GPU_GADGETS_HOST_MEMORY_H
+
+#include "host/events.h"
+
+/*
+ * memory: how the resident memory of a process grows, from the kernel's own
+ * accounting: page faults bring in what was mapped, and by the way what lies beside.
+ *
+ * The kernel counts in batches for each CPU, of max(32, 2 × CPUs) pages
+ * (lib/percpu_counter.c): what is read here is off by at most a batch for each CPU
+ * that the process has run on.
+ */
+#define HOST_MEMORY_STEP (1 << 20)   /* bytes after which a change is told at once */
+#define HOST_MEMORY_NS 10000000ULL   /* and after which a smaller one is */
+#define HOST_PAGE 4096
+
+struct host_resident {
+	__u64 told_at; /* boot ns */
+	__u64 file_bytes, anon_bytes;
+};
+
+/* Process → what was told of it last. LRU; its size is set by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct host_resident);
+} host_resident_by_process SEC(".maps");
+
+/* Before 6.2 (f1a7941243c1, "mm: convert mm's rss stats into percpu_counter"). */
+struct mm_rss_stat___before_6_2 {
+	__s64 count; /* an array of them, in truth */
+} __attribute__((preserve_access_index));
+struct mm_struct___before_6_2 {
+	struct mm_rss_stat___before_6_2 rss_stat;
+} __attribute__((preserve_access_index));
+struct percpu_counter___6_2 {
+	__s64 count;
+} __attribute__((preserve_access_index));
+struct mm_struct___6_2 {
+	struct percpu_counter___6_2 rss_stat[4];
+} __attribute__((preserve_access_index));
+
+enum host_member { HOST_FILE_PAGES = 0, HOST_ANON_PAGES = 1, HOST_SHMEM_PAGES = 3 };
+
+/* A macro: where the index is no constant, the compiler takes the size of its own
+ * percpu_counter for that of the kernel. */
+#define HOST_BYTES(mm, member)                                                         \
+	({                                                                             \
+		__s64 pages_ = 0;                                                      \
+		if (bpf_core_type_exists(struct mm_rss_stat___before_6_2)) {           \
+			struct mm_struct___before_6_2 *old = (void *)(mm);             \
+			bpf_probe_read_kernel(&pages_, sizeof(pages_),                 \
+					      (__s64 *)&old->rss_stat + (member));     \
+		} else {                                                               \
+			struct mm_struct___6_2 *now_ = (void *)(mm);                   \
+			pages_ = BPF_CORE_READ(now_, rss_stat[member].count);          \
+		}                                                                      \
+		pages_ > 0 ? (__u64)pages_ * HOST_PAGE : 0;                            \
+	})
+
+static __always_inline __u64 host_distance(__u64 a, __u64 b)
+{
+	return a > b ? a - b : b - a;
+}
+
+static __always_inline void host_grown(struct mm_struct *mm)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct host_resident now = {}, *told;
+	struct host_event *e;
+	__u64 process, start;
+
+	if (task->mm != mm || !host_watches(task, &process))
+		return;
+	now.told_at = bpf_ktime_get_boot_ns();
+	now.file_bytes = HOST_BYTES(mm, HOST_FILE_PAGES) + HOST_BYTES(mm, HOST_SHMEM_PAGES);
+	now.anon_bytes = HOST_BYTES(mm, HOST_ANON_PAGES);
+	told = bpf_map_lookup_elem(&host_resident_by_process, &process);
+	if (told && now.told_at - told->told_at < HOST_MEMORY_NS &&
+	    host_distance(now.file_bytes, told->file_bytes) < HOST_MEMORY_STEP &&
+	    host_distance(now.anon_bytes, told->anon_bytes) < HOST_MEMORY_STEP)
+		return;
+	/* What grew since the last step did so within one, not since long ago. */
+	start = told && now.told_at - told->told_at < HOST_MEMORY_NS ? told->told_at :
+								       now.told_at - HOST_MEMORY_NS;
+	bpf_map_update_elem(&host_resident_by_process, &process, &now, BPF_ANY);
+	e = host_event(task, process, HOST_MEMORY, start, now.told_at);
+	if (!e)
+		return;
+	e->file_bytes = now.file_bytes;
+	e->anon_bytes = now.anon_bytes;
+	ring_submit(&host_ring, e, true);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_HOST_WCHAN_H
+#define GPU_GADGETS_HOST_WCHAN_H
+
+/*
+ * wchan: the function of the kernel that a sleeping task waits in, as ps -o wchan
+ * tells it: the innermost that is not the scheduler's.
+ */
+#define WCHAN_BYTES 32
+#define WCHAN_DEPTH 8 /* the scheduler's own functions are three to five */
+
+struct wchan_scratch {
+	__u64 address[WCHAN_DEPTH];
+};
+
+/* How the names of the scheduler's functions begin. */
+static __always_inline bool wchan_is_schedule(const char *name)
+{
+	return !bpf_strncmp(name, 8, "schedule") || !bpf_strncmp(name, 10, "__schedule") ||
+	       !bpf_strncmp(name, 11, "io_schedule") || !bpf_strncmp(name, 16, "preempt_schedule") ||
+	       !bpf_strncmp(name, 11, "__switch_to");
+}
+
+/*
+ * Writes the function's name to `name`, WCHAN_BYTES of a map's value; empty when
+ * it is not known. The kernel names it, so that nobody reads its symbol table.
+ */
+static __always_inline void wchan(struct wchan_scratch *s, char *name, struct task_struct *task)
+{
+	static const char symbol[] = "%ps";
+	long bytes = bpf_get_task_stack(task, s->address, sizeof(s->address), 0);
+
+	for (__u32 i = 0; i < WCHAN_DEPTH; i++) {
+		if (bytes < (long)((i + 1) * sizeof(s->address[0])))
+			break;
+		bpf_snprintf(name, WCHAN_BYTES, symbol, &s->address[i], sizeof(s->address[0]));
+		if (!wchan_is_schedule(name))
+			return;
+	}
+	name[0] = 0;
+}
+
+#endif

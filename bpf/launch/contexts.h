@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_CONTEXTS_H
+#define GPU_GADGETS_LAUNCH_CONTEXTS_H
+
+#include "launch/inflight.h"
+
+#include "call/read.h"
+#include "cuda/context.h"
+
+/*
+ * contexts: which device a call is on: that of the thread's current context. The
+ * functions that decide on it are attach points beside those of launch/apis.h, have no
+ * rows, and are in cuda/apis.h, too, which cuda_alloc's numbers are of.
+ */
+enum context_op {
+	CONTEXT_CREATE = 1, /* a: address of the context; b: device; becomes current */
+	CONTEXT_RETAIN,	    /* the same, of a device's primary one; does not become current */
+	CONTEXT_DESTROY,    /* a: the context */
+	CONTEXT_SET,	    /* a: the context, 0 for none */
+	CONTEXT_PUSH,	    /* a: the context */
+	CONTEXT_POP,
+	CONTEXT_DEVICE,	    /* a: address of the current context's device */
+};
+
+/* X(symbol, op, a, b) */
+#define CONTEXT_PROBED_CALLS(X)                           \
+	X(cuCtxCreate, CONTEXT_CREATE, 0, 2)              \
+	X(cuCtxCreate_v2, CONTEXT_CREATE, 0, 2)           \
+	X(cuCtxCreate_v3, CONTEXT_CREATE, 0, 4)           \
+	X(cuCtxCreate_v4, CONTEXT_CREATE, 0, 3)           \
+	X(cuDevicePrimaryCtxRetain, CONTEXT_RETAIN, 0, 1) \
+	X(cuCtxDestroy, CONTEXT_DESTROY, 0, CALL_NONE)    \
+	X(cuCtxDestroy_v2, CONTEXT_DESTROY, 0, CALL_NONE) \
+	X(cuCtxSetCurrent, CONTEXT_SET, 0, CALL_NONE)     \
+	X(cuCtxPushCurrent, CONTEXT_PUSH, 0, CALL_NONE)   \
+	X(cuCtxPushCurrent_v2, CONTEXT_PUSH, 0, CALL_NONE) \
+	X(cuCtxPopCurrent, CONTEXT_POP, 0, CALL_NONE)     \
+	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)
+
+/* What is probed on demand only: FACT_DEVICE of call/demand.h. */
+#define CONTEXT_DEMAND_CALLS(X) X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+
+#define CONTEXT_CALLS(X) CONTEXT_PROBED_CALLS(X) CONTEXT_DEMAND_CALLS(X)
+
+/* API_cuCtxSetCurrent …: numbers and attach cookies, after those of calls with rows. */
+enum context_api_id {
+	CONTEXT_API_BEFORE = CALL_API_COUNT - 1,
+#define X(symbol, op, a, b) API_##symbol,
+	CONTEXT_CALLS(X)
+#undef X
+	CONTEXT_API_COUNT,
+};
+
+/*
+ * CUDA ordinal of the current context's device, -1: it is unknown. Rows have it in a
+ * byte; NVIDIA's driver has at most 64 devices.
+ */
+static __always_inline __s32 launch_device(struct thread *t)
+{
+	__s32 device;
+
+	context_needed(t, &device);
+	return device >= 0 && device < 128 ? device : -1;
+}
+
+/* A call of the table above succeeded; `a` and `b` are its arguments. */
+static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u64 b, bool may_sleep)
+{
+	__u64 handle = 0;
+
+	if (!t)
+		return 0;
+	switch (op) {
+	case CONTEXT_CREATE:
+	case CONTEXT_RETAIN:
+		if (!call_read(&handle, 8, a, may_sleep))
+			break;
+		context_learn(t->process, handle, b);
+		if (op == CONTEXT_CREATE)
+			context_push(t, handle);
+		break;
+	case CONTEXT_DESTROY:
+		context_destroyed(t, a);
+		break;
+	case CONTEXT_SET:
+		context_set(t, a);
+		break;
+	case CONTEXT_PUSH:
+		context_push(t, a);
+		break;
+	case CONTEXT_POP:
+		context_pop(t);
+		break;
+	}
+	return 0;
+}
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_DEVICE_TIMES_H
+#define GPU_GADGETS_LAUNCH_DEVICE_TIMES_H
+
+#include "launch/events.h"
+
+#ifndef LINUX_5_10
+
+#include "call/usdt.h"
+
+/*
+ * device_times: when the GPU ran which kernel, as a library in the process tells that has
+ * it from CUPTI: libparcagpucupti, whose probes these are. On the thread that launched,
+ * when the call is about to return:
+ *
+ *   cuda_correlation(u32 correlation, s32 function, char *name)
+ *
+ * and later, on a thread of CUPTI's, a lot at a time:
+ *
+ *   kernel_executed(u64 start, u64 end, u32 correlation, u32 device, u32 stream,
+ *                   u32 graph, u64 node, char *name)
+ *
+ * The function is negative where it is one of the driver, in which the thread is still
+ * then; else it is one of the runtime, and the thread has just left the driver's. The
+ * library does either only while somebody counts up the probe's semaphore, which
+ * attaching does, and for so many launches a second only.
+ *
+ * A kernel is a row like those of calls (launch/rows.h), for what the launch's stack
+ * had executed, and has no function of the driver.
+ *
+ * Off, nothing is attached, the programs are empty and the maps have one entry: the
+ * operator devicetimes makes them larger.
+ */
+const volatile bool device_times = false;
+const volatile bool gadget_var_device_times = false;
+
+/* What is known of a launch when its kernel is executed. */
+struct device_launch {
+	__u64 stack;
+	__u64 start_boot_ns;
+	__u32 api;
+	__u32 tid;
+};
+
+struct device_launch_key {
+	__u64 process;
+	__u32 correlation;
+	__u32 pad;
+};
+
+/* Launch → what is known of it. Written by its thread, read when kernels have ended: for
+ * a graph by each of its own. LRU: nobody tells which was the last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1); /* see above */
+	__type(key, struct device_launch_key);
+	__type(value, struct device_launch);
+} device_launches SEC(".maps");
+
+/* What a thread has launched and was not told the correlation of, or the other way round. */
+struct device_thread {
+	__u64 process; /* whose: the storage survives exec */
+	struct device_launch newest;
+	__u32 correlation; /* of the call that it is in; 0: none */
+	bool is_new;	   /* newest has no correlation */
+	bool is_told;	   /* it had a correlation once */
+};
+
+/* Thread → the above. Written and read by its own probes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct device_thread);
+} device_thread_by_task SEC(".maps");
+
+static __always_inline struct device_thread *device_thread(__u64 process)
+{
+	struct device_thread *t;
+
+	t = bpf_task_storage_get(&device_thread_by_task, bpf_get_current_task_btf(), 0,
+				 BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	if (t->process != process) {
+		__builtin_memset(t, 0, sizeof(*t));
+		t->process = process;
+	}
+	return t;
+}
+
+static __always_inline void device_correlate(struct device_thread *t, __u32 correlation)
+{
+	struct device_launch_key key = { .process = t->process, .correlation = correlation };
+
+	bpf_map_update_elem(&device_launches, &key, &t->newest, BPF_ANY);
+	t->is_new = false;
+	t->correlation = 0;
+}
+
+/* A call has returned that may have launched. */
+static __always_inline void device_launched(const struct row_key *key, __u64 start)
+{
+	struct device_thread *t;
+	__u8 op;
+
+	if (!device_times)
+		return;
+	op = call_api_of(key->api)->op;
+	if (op < CALL_LAUNCH || op > CALL_GRAPH)
+		return;
+	t = device_thread(key->process);
+	if (!t)
+		return;
+	if (key->result || key->captured) {
+		t->correlation = 0;
+		return;
+	}
+	if (t->is_new && t->is_told)
+		drop(DROP_DEVICE_NOT_TOLD);
+	t->newest.stack = key->stack;
+	t->newest.start_boot_ns = start;
+	t->newest.api = key->api;
+	t->newest.tid = bpf_get_current_pid_tgid();
+	t->is_new = true;
+	if (t->correlation)
+		device_correlate(t, t->correlation);
+}
+
+SEC("uprobe/gadget_program_disabled")
+int device_correlation(struct pt_regs *ctx)
+{
+	__u64 process, correlation = 0, function = 0;
+	struct usdt_site *site;
+	struct device_thread *t;
+	struct thread *calling;
+
+	kernel_stack_only();
+	if (!device_times || discard())
+		return 0;
+	site = usdt_site_of(ctx);
+	if (!site || !usdt_read(ctx, site, 0, &correlation) || !usdt_read(ctx, site, 1, &function)) {
+		drop(DROP_READ_ARGUMENT);
+		return 0;
+	}
+	process = process_id_of(task_current());
+	t = device_thread(process);
+	if (!t)
+		return 0;
+	t->is_told = true;
+	calling = thread_current(process, false);
+	if ((__s64)function < 0 && calling && calling->call.sp)
+		t->correlation = correlation;
+	else if (t->is_new)
+		device_correlate(t, correlation);
+	return 0;
+}
+
+/* One kernel as an event: the data source `device_events`. */
+struct device_event {
+	gadget_timestamp timestamp_raw; /* when it was told of */
+	__u64 start_device_ns, end_device_ns; /* of CUPTI's clock */
+	__u64 told_boot_ns;	 /* when it was told of */
+	__u64 launch_boot_ns;	 /* when its launch was called; 0: not seen */
+	struct gadget_process proc; /* of the launch, where it was seen */
+	__u64 process;
+	__u64 stack_id;
+	__u64 function;
+	__u64 node;
+	__u32 device, stream, graph, correlation;
+	char operation[OPERATION_BYTES];
+	char api[API_BYTES];
+};
+
+GADGET_TRACER_MAP(device_ring, 4096); /* see above */
+GADGET_TRACER(device_events, device_ring, device_event);
+
+/* What a kernel's probe tells. */
+struct device_kernel {
+	__u64 start, end, correlation, device, stream, graph, node, name;
+};
+
+_Static_assert(sizeof(struct device_kernel) == 8 * USDT_ARGUMENTS, "one after the other");
+
+static __noinline int device_send(struct device_kernel *k, const struct row_key *key,
+				  struct device_launch *launch)
+{
+	struct device_event *e;
+
+	if (!k || !key)
+		return 0;
+	e = bpf_ringbuf_reserve(&device_ring, sizeof(*e), 0);
+	if (!e) {
+		drop(DROP_EVENT_FULL);
+		return 0;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->timestamp_raw = e->told_boot_ns = bpf_ktime_get_boot_ns();
+	e->start_device_ns = k->start;
+	e->end_device_ns = k->end;
+	gadget_process_populate(&e->proc);
+	if (launch) {
+		e->launch_boot_ns = launch->start_boot_ns;
+		e->proc.tid = launch->tid;
+	}
+	e->process = key->process;
+	e->stack_id = key->stack;
+	e->function = key->function;
+	e->node = k->node;
+	e->device = k->device;
+	e->stream = k->stream;
+	e->graph = k->graph;
+	e->correlation = k->correlation;
+	if (launch)
+		api_name(e->api, launch->api);
+	operation_name(e->operation, 0, false);
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
+
+/* Adds a kernel to its row; of that nothing is a call's. */
+static __noinline int device_add(struct row_key *key, __u64 ns)
+{
+	struct call_facts none = {};
+	struct row *row;
+
+	if (!key)
+		return 0;
+	row = row_of(key, &none);
+	if (!row) {
+		drop(DROP_UNKNOWN_FULL);
+		return 0;
+	}
+	__sync_fetch_and_add(&row->calls, 1);
+	__sync_fetch_and_add(&row->drawn, 1);
+	__sync_fetch_and_add(&row->host_ns, ns);
+	row_time(row, ns, 1);
+	return 0;
+}
+
+SEC("uprobe/gadget_program_disabled")
+int device_executed(struct pt_regs *ctx)
+{
+	struct device_launch_key which = {};
+	struct device_kernel k = {};
+	struct device_launch *launch;
+	struct row_key key = {};
+	struct usdt_site *site;
+
+	kernel_stack_only();
+	if (!device_times || discard())
+		return 0;
+	site = usdt_site_of(ctx);
+	if (!site || !usdt_read(ctx, site, 0, &k.start) || !usdt_read(ctx, site, 1, &k.end) ||
+	    !usdt_read(ctx, site, 2, &k.correlation) || !usdt_read(ctx, site, 3, &k.device) ||
+	    !usdt_read(ctx, site, 4, &k.stream) || !usdt_read(ctx, site, 5, &k.graph) ||
+	    !usdt_read(ctx, site, 6, &k.node) || !usdt_read(ctx, site, 7, &k.name)) {
+		drop(DROP_READ_ARGUMENT);
+		return 0;
+	}
+	/* CUPTI has 0 where the time could not be collected. */
+	if (!k.start || k.end < k.start) {
+		drop(DROP_DEVICE_UNTIMED);
+		return 0;
+	}
+	key.process = which.process = process_id_of(task_current());
+	which.correlation = k.correlation;
+	key.device = k.device <= 127 ? k.device : -1;
+	key.captured = KERNEL_UNSEEN;
+	key.function = k.name ? name_store(key.process, 0, k.name, false) : 0;
+	launch = bpf_map_lookup_elem(&device_launches, &which);
+	if (launch) {
+		key.stack = launch->stack;
+		key.captured = 0;
+	} else {
+		drop(DROP_DEVICE_LAUNCH);
+	}
+	device_add(&key, k.end - k.start);
+	if (events || timeline_events)
+		device_send(&k, &key, launch);
+	return 0;
+}
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 2);
+	__uint(key_size, 4);
+	__array(values, int(struct pt_regs *));
+} attach_usdt SEC(".maps") = { .values = { [0] = &device_correlation, [1] = &device_executed } };
+
+const struct attach_point device_points[] ATTACH_POINTS = {
+	{ "libparcagpucupti", "parcagpu:cuda_correlation", 0, ATTACH_USDT },
+	{ "libparcagpucupti", "parcagpu:kernel_executed", 1, ATTACH_USDT },
+};
+
+#else
+static __always_inline void device_launched(const struct row_key *key, __u64 start)
+{
+}
+#endif
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_NAMES_H
+#define GPU_GADGETS_LAUNCH_NAMES_H
+
+#include "call/demand.h"
+#include "call/thread.h"
+
+/*
+ * names: kernels by name. A name is known from the call that made the handle,
+ * or that asked for the name of one. A kernel is a number to rows and events:
+ *
+ *   FUNCTION_NAMED | hash   of its name, which is in names_by_function
+ *   FUNCTION_STUB | address of the function that stands in for it in the program
+ *   the handle              where nothing better is known
+ *
+ * so that one kernel is one row in all contexts, and a handle that is used again for
+ * another is not.
+ */
+#define FUNCTION_NAMED (1ULL << 63)
+#define FUNCTION_STUB (1ULL << 62)
+#define FUNCTION_BITS (FUNCTION_STUB - 1)
+
+#define KERNEL_NAME_BYTES 2048 /* with its NUL: names of templates are long */
+#define MAX_KERNEL_NAMES 16384
+#define MAX_KERNEL_HANDLES 65536
+
+struct kernel_name {
+	__u32 length; /* without its NUL */
+	__u32 cut;    /* 1: the name was longer */
+	char text[KERNEL_NAME_BYTES];
+};
+
+/* Number of a kernel → its name. Written when it is first met, read by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_KERNEL_NAMES);
+	__type(key, __u64);
+	__type(value, struct kernel_name);
+} names_by_function SEC(".maps");
+
+struct kernel_key {
+	__u64 process;
+	__u64 handle; /* CUfunction or CUkernel */
+};
+
+/* Handle → number of the kernel. LRU: those of ended processes age out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_KERNEL_HANDLES);
+	__type(key, struct kernel_key);
+	__type(value, __u64);
+} function_by_handle SEC(".maps");
+
+/* Room for one name. Only threads that look kernels up have it. */
+#ifdef LINUX_5_10
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct kernel_name);
+} name_scratch SEC(".maps");
+
+static __always_inline struct kernel_name *name_room(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&name_scratch, &zero);
+}
+#else
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct kernel_name);
+} name_scratch SEC(".maps");
+
+static __always_inline struct kernel_name *name_room(void)
+{
+	return bpf_task_storage_get(&name_scratch, bpf_get_current_task_btf(), 0,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+#endif
+
+/* The number that rows have for a handle's kernel. */
+static __always_inline __u64 function_of(__u64 process, __u64 handle)
+{
+	struct kernel_key key = { .process = process, .handle = handle };
+	__u64 *known = bpf_map_lookup_elem(&function_by_handle, &key);
+
+	return known ? *known : handle & FUNCTION_BITS;
+}
+
+/*
+ * The same for a launch. `stub`: the function that the runtime was called with for it, 0
+ * where the runtime's launch functions are not probed; they are while kernels have no
+ * name, and the next launch may come past the runtime.
+ */
+static __always_inline __u64 function_launched(__u64 process, __u64 handle, __u64 stub)
+{
+	struct kernel_key key = { .process = process, .handle = handle };
+	__u64 *known = bpf_map_lookup_elem(&function_by_handle, &key);
+
+	if (stub)
+		demand_answered(FACT_KERNEL, !known);
+	if (known)
+		return *known;
+	if (!stub) {
+		demand_ask(FACT_KERNEL);
+		return handle & FUNCTION_BITS;
+	}
+	stub = FUNCTION_STUB | (stub & FUNCTION_BITS);
+	bpf_map_update_elem(&function_by_handle, &key, &stub, BPF_ANY);
+	return stub;
+}
+
+static __always_inline void function_learn(__u64 process, __u64 handle, __u64 function)
+{
+	struct kernel_key key = { .process = process, .handle = handle };
+
+	if (bpf_map_update_elem(&function_by_handle, &key, &function, BPF_ANY))
+		drop(DROP_KERNELS_FULL);
+}
+
+/* The hash of what is in `name`, and is behind it 0: by words, over all of it. */
+static __always_inline __u64 name_hash(const struct kernel_name *name)
+{
+	const __u64 *words = (const __u64 *)name->text;
+	__u64 hash = name->cut;
+
+	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
+		hash = (hash ^ words[i]) * 0x9fb21c651e98df25ULL + (hash >> 29);
+	return mix64(hash) | FUNCTION_NAMED;
+}
+
+/*
+ * Remembers the name at `address`; its number, 0: it could not be read. A name that is
+ * longer than there is room for is kept cut, and is then that of this handle alone.
+ */
+static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 address, bool may_sleep)
+{
+	struct kernel_name *name = name_room();
+	__u64 function;
+	long length;
+	int err;
+
+	if (!name) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
+		((volatile __u64 *)name->text)[i] = 0; /* clang has no loop for a memset */
+	length = bpf_probe_read_user_str(name->text, sizeof(name->text), (void *)address);
+#ifndef LINUX_5_10
+	if (length < 0 && may_sleep && !bpf_copy_from_user(&name->length, 1, (void *)address)) {
+		name->length = 0;
+		length = bpf_probe_read_user_str(name->text, sizeof(name->text), (void *)address);
+	}
+#endif
+	if (length <= 0) {
+		drop(DROP_READ_ARGUMENT);
+		return 0;
+	}
+	name->length = length - 1;
+	name->cut = length == sizeof(name->text);
+	function = name_hash(name);
+	if (name->cut)
+		function = mix64(function ^ mix64(handle ^ process)) | FUNCTION_NAMED;
+	err = bpf_map_update_elem(&names_by_function, &function, name, BPF_NOEXIST);
+	if (err && err != -EEXIST) {
+		drop(DROP_KERNELS_FULL);
+		return 0;
+	}
+	return function;
+}
+
+/* Remembers the name at `address` for a handle. */
+static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, bool may_sleep)
+{
+	__u64 function = name_store(process, handle, address, may_sleep);
+
+	if (function)
+		function_learn(process, handle, function);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_ROWS_H
+#define GPU_GADGETS_LAUNCH_ROWS_H
+
+#include "launch/sample.h"
+#include "process/rows.h"
+
+/*
+ * rows: the sums that user space reads, by (process, stack, function, kernel,
+ * direction, result). As the rows of cuda_alloc, counters only grow and are read
+ * without being cleared.
+ */
+#ifndef MAX_ROWS
+#define MAX_ROWS 32768
+#endif
+#define MAX_UNKNOWN_ROWS 8192
+
+struct row_key {
+	__u64 process;
+	__u64 stack;	/* key of stacks_by_id; 0: [unknown], or not by stack */
+	__u64 function; /* see launch/names.h */
+	__u8 api;	/* enum call_api_id; 0: no call, but a kernel on the GPU */
+	__s8 device;	/* CUDA ordinal, -1: unknown */
+	__u8 direction; /* enum copy_direction */
+	__u8 captured;	/* 1: as call_facts; of a kernel, KERNEL_UNSEEN or 0 */
+	__s32 result;
+};
+
+#define KERNEL_UNSEEN 1 /* its launch was not seen */
+
+_Static_assert(sizeof(struct row_key) == 32, "no padding");
+
+#include "launch/windows_error.h"
+
+/* [i]: calls of less than 2^(i + 9) ns and not less than half of that; the first has
+ * all that were shorter and the last all that were longer: 512 ns to 8.6 s. */
+#define TIME_SLOTS 25
+#define TIME_FIRST_BITS 9
+
+enum row_varies {
+	VARIES_GRID = 1,
+	VARIES_BLOCK = 2,
+	VARIES_SHARED = 4,
+	VARIES_STREAM = 8,
+};
+
+/* Estimates where not every call is drawn (launch/sample.h), sums where all are. */
+struct row {
+	__u64 calls, drawn;
+	__u64 bytes, host_ns; /* of a kernel: on the GPU */
+	__u64 calls_error, bytes_error, ns_error; /* squares; units: SAMPLE_…_UNIT */
+	__u64 blocks, threads;			  /* of all grids */
+	__u64 nodes;				  /* of the graphs */
+	__u64 streams; /* bit: the stream's hash */
+	__u64 stream;  /* of the first call, as what follows */
+	__u32 grid[3], block[3], shared_bytes;
+	__u32 varies; /* enum row_varies: a later call had another */
+	__u32 time[TIME_SLOTS];
+	__u32 pad;
+};
+
+/*
+ * Row → sums. Written by the exit probes, read by iter/bpf_map_elem. Entries of ended
+ * processes are deleted by user space.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} rows_by_stack SEC(".maps");
+
+/* As rows_by_stack, for calls whose stack or row did not fit: stack is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_UNKNOWN_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct row);
+} unknown_rows SEC(".maps");
+
+/* With sampling: the same without the stack, of every call. Deleted as the rows are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_UNKNOWN_ROWS);
+	__type(key, struct row_key);
+	__type(value, struct total);
+} totals_by_call SEC(".maps");
+
+/*
+ * Counts a call in its total, as `weight` where it is of the window `number`, and draws
+ * it: for how many calls of the window it stands, or 0. A function of its own, so that
+ * what it needs is not on the stack below the unwinder.
+ */
+static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns,
+				  __u32 number, __u32 weight)
+{
+	struct total before = {};
+	struct total *total = bpf_map_lookup_elem(&totals_by_call, key);
+
+	if (!total) {
+		bpf_map_update_elem(&totals_by_call, key, &before, BPF_NOEXIST);
+		total = bpf_map_lookup_elem(&totals_by_call, key);
+	}
+	if (total) {
+		before = *total; /* two at once may read the same, which is harmless */
+		__sync_fetch_and_add(&total->calls, weight);
+		__sync_fetch_and_add(&total->bytes, weight * bytes);
+		__sync_fetch_and_add(&total->host_ns, weight * ns);
+		window_total(key, number, weight, bytes, ns);
+	} else {
+		drop(DROP_TOTALS_FULL);
+	}
+	return sample_draw(&before, bytes, ns);
+}
+
+/* A new row has the stream and the shape of its first call. */
+static __noinline int row_begin(const struct row_key *key, const struct call_facts *facts)
+{
+	struct row fresh = {};
+
+	if (!key || !facts)
+		return 0;
+	fresh.stream = facts->stream;
+	__builtin_memcpy(fresh.grid, facts->shape.grid, sizeof(fresh.grid));
+	__builtin_memcpy(fresh.block, facts->shape.block, sizeof(fresh.block));
+	fresh.shared_bytes = facts->shape.shared_bytes;
+	if (key->stack)
+		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
+	else
+		bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
+	return 0;
+}
+
+static __always_inline struct row *row_find(const struct row_key *key)
+{
+	return key->stack ? bpf_map_lookup_elem(&rows_by_stack, key) :
+			    bpf_map_lookup_elem(&unknown_rows, key);
+}
+
+/*
+ * The row of a call, made at its first. Where it does not fit, the key's stack becomes
+ * 0. NULL: not even that fits.
+ */
+static __always_inline struct row *row_of(struct row_key *key, const struct call_facts *facts)
+{
+	struct row *row = row_find(key);
+
+	if (row)
+		return row;
+	process_remember(task_current(), key->process); /* both would not fit the stack */
+	row_begin(key, facts);
+	row = row_find(key);
+	if (!row && key->stack) {
+		drop(DROP_ROWS_FULL);
+		key->stack = 0;
+		row_begin(key, facts);
+		row = row_find(key);
+	}
+	return row;
+}
+
+/* Sets bits, where there is an instruction for it (5.12) without losing others'. */
+#ifdef LINUX_5_10
+#define ROW_OR(word, bits) ((word) |= (bits))
+#else
+#define ROW_OR(word, bits) __sync_fetch_and_or(&(word), bits)
+#endif
+
+static __always_inline void row_vary(struct row *row, __u32 bit)
+{
+	if (!(row->varies & bit))
+		ROW_OR(row->varies, bit);
+}
+
+static __always_inline void row_shape(struct row *row, const struct launch_shape *s, __u64 weight)
+{
+	__u64 blocks = (__u64)s->grid[0] * s->grid[1] * s->grid[2] * s->launches;
+
+	__sync_fetch_and_add(&row->blocks, weight * blocks);
+	__sync_fetch_and_add(&row->threads,
+			     weight * blocks * s->block[0] * s->block[1] * s->block[2]);
+	if (row->grid[0] != s->grid[0] || row->grid[1] != s->grid[1] || row->grid[2] != s->grid[2])
+		row_vary(row, VARIES_GRID);
+	if (row->block[0] != s->block[0] || row->block[1] != s->block[1] ||
+	    row->block[2] != s->block[2])
+		row_vary(row, VARIES_BLOCK);
+	if (row->shared_bytes != s->shared_bytes)
+		row_vary(row, VARIES_SHARED);
+}
+
+/* The number of the highest bit, from 1; 0 for 0. */
+static __always_inline __u32 bits_of(__u64 x)
+{
+	__u32 bits = 0;
+
+	for (int step = 32; step; step >>= 1) {
+		if (x >> step) {
+			x >>= step;
+			bits += step;
+		}
+	}
+	return bits + (x != 0);
+}
+
+static __always_inline void row_time(struct row *row, __u64 ns, __u32 weight)
+{
+	__u32 bits = bits_of(ns), slot = bits > TIME_FIRST_BITS ? bits - TIME_FIRST_BITS : 0;
+
+	if (slot >= TIME_SLOTS)
+		slot = TIME_SLOTS - 1;
+	/* By a register that the check was about: see context_push(). */
+	barrier_var(slot);
+	if (slot < TIME_SLOTS)
+		__sync_fetch_and_add(&row->time[slot], weight);
+}
+
+/* Adds one drawn call that stands for `weight`, in a window for all that it stands for. */
+static __always_inline void row_add(struct row *row, const struct row_key *key,
+				    const struct call_facts *facts, __u64 ns, __u32 weight,
+				    const struct window *w)
+{
+	__u64 bytes = facts->bytes, square = (__u64)weight * (weight - 1), bit;
+
+	if (window_weight(w) > 1) {
+		square = 0; /* the difference of windows has it */
+		weight *= w->weight;
+		window_row(key, w->number, weight, bytes, ns);
+	}
+	__sync_fetch_and_add(&row->calls, weight);
+	__sync_fetch_and_add(&row->drawn, 1);
+	if (bytes)
+		__sync_fetch_and_add(&row->bytes, weight * bytes);
+	__sync_fetch_and_add(&row->host_ns, weight * ns);
+	if (square) {
+		__u64 b = bytes / SAMPLE_BYTES_UNIT, n = ns / SAMPLE_NS_UNIT;
+
+		__sync_fetch_and_add(&row->calls_error, square);
+		__sync_fetch_and_add(&row->bytes_error, square * b * b);
+		__sync_fetch_and_add(&row->ns_error, square * n * n);
+	}
+	if (facts->nodes)
+		__sync_fetch_and_add(&row->nodes, weight * facts->nodes);
+	if (facts->stream != row->stream)
+		row_vary(row, VARIES_STREAM);
+	if (facts->stream) {
+		bit = 1ULL << (mix64(facts->stream) & 63);
+		if (!(row->streams & bit))
+			ROW_OR(row->streams, bit);
+	}
+	if (facts->shape.launches)
+		row_shape(row, &facts->shape, weight);
+	row_time(row, ns, weight);
+}
+
+#endif

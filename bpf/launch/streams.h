@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_LAUNCH_STREAMS_H
+#define GPU_GADGETS_LAUNCH_STREAMS_H
+
+#include "program/drops.h"
+#include "process/process.h"
+
+/*
+ * streams: which stream an event belongs to, which streams are being captured
+ * into a graph, and how many nodes a graph has. All are numbers of a process.
+ */
+#define MAX_STREAM_FACTS 65536
+
+enum stream_fact {
+	EVENT_STREAM = 1, /* an event's stream: where it was recorded last */
+	EVENT_CAPTURE,	  /* the stream that began the capture which it was recorded in */
+	STREAM_CAPTURE,	  /* a stream's capture: the stream that began it */
+	CAPTURE_NODES,	  /* of what a stream has begun to capture: how many so far */
+	GRAPH_NODES,
+	EXEC_NODES, /* of a CUgraphExec */
+};
+
+struct stream_key {
+	__u64 process;
+	__u64 handle;
+	__u64 fact; /* enum stream_fact */
+};
+
+/* LRU: what is lost is not known, and not wrong: nodes are 0, a stream is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_STREAM_FACTS);
+	__type(key, struct stream_key);
+	__type(value, __u64);
+} stream_facts SEC(".maps");
+
+/* [0]: captures that have begun since attach; while 0, no call is looked up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} captures_begun SEC(".maps");
+
+static __always_inline __u64 *stream_fact(__u64 process, __u64 handle, enum stream_fact fact)
+{
+	struct stream_key key = { .process = process, .handle = handle, .fact = fact };
+
+	return bpf_map_lookup_elem(&stream_facts, &key);
+}
+
+static __always_inline void stream_learn(__u64 process, __u64 handle, enum stream_fact fact,
+					 __u64 value)
+{
+	struct stream_key key = { .process = process, .handle = handle, .fact = fact };
+
+	bpf_map_update_elem(&stream_facts, &key, &value, BPF_ANY);
+}
+
+static __always_inline void stream_forget(__u64 process, __u64 handle, enum stream_fact fact)
+{
+	struct stream_key key = { .process = process, .handle = handle, .fact = fact };
+
+	bpf_map_delete_elem(&stream_facts, &key);
+}
+
+static __always_inline __u64 *captures(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&captures_begun, &zero);
+}
+
+/* The nodes of the capture that the stream takes part in; NULL: it is in none. */
+static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
+{
+	__u64 *begun = captures(), *origin;
+
+	if (!begun || !*begun)
+		return 0;
+	origin = stream_fact(process, stream, STREAM_CAPTURE);
+	return origin ? stream_fact(process, *origin, CAPTURE_NODES) : 0;
+}
+
+/* Nodes of a capture whose launches were not all seen, at least. */
+#define CAPTURE_NOT_COUNTED (1ULL << 63)
+
+static __always_inline void capture_begin(__u64 process, __u64 stream)
+{
+	__u64 *begun = captures();
+
+	stream_learn(process, stream, CAPTURE_NODES, window_in_use() ? CAPTURE_NOT_COUNTED : 0);
+	stream_learn(process, stream, STREAM_CAPTURE, stream);
+	if (begun)
+		__sync_fetch_and_add(begun, 1);
+}
+
+/* The stream whose capture the stream takes part in; NULL: it is in none. */
+static __always_inline __u64 *capture_of(__u64 process, __u64 stream)
+{
+	__u64 *begun = captures(), *origin;
+
+	if (!begun || !*begun)
+		return 0;
+	origin = stream_fact(process, stream, STREAM_CAPTURE);
+	return origin && stream_fact(process, *origin, CAPTURE_NODES) ? origin : 0;
+}
+
+/* cuEventRecord */
+static __always_inline void event_recorded(__u64 process, __u64 event, __u64 stream)
+{
+	__u64 *begun = captures(), *origin;
+
+	stream_learn(process, event, EVENT_STREAM, stream);
+	if (!begun || !*begun)
+		return;
+	origin = capture_of(process, stream);
+	if (origin)
+		stream_learn(process, event, EVENT_CAPTURE, *origin);
+	else
+		stream_forget(process, event, EVENT_CAPTURE);
+}
+
+/* cuStreamWaitEvent: a stream that waits for a capture's event joins that. */
+static __always_inline void capture_join(__u64 process, __u64 stream, __u64 event)
+{
+	__u64 *begun = captures(), *origin;
+
+	if (!begun || !*begun)
+		return;
+	origin = stream_fact(process, event, EVENT_CAPTURE);
+	if (origin && stream_fact(process, *origin, CAPTURE_NODES))
+		stream_learn(process, stream, STREAM_CAPTURE, *origin);
+}
+
+/* The capture is the graph now. */
+static __always_inline void capture_end(__u64 process, __u64 stream, __u64 graph)
+{
+	__u64 *nodes = stream_fact(process, stream, CAPTURE_NODES);
+
+	if (!nodes)
+		return;
+	if (*nodes < CAPTURE_NOT_COUNTED && !window_in_use())
+		stream_learn(process, graph, GRAPH_NODES, *nodes);
+	stream_forget(process, stream, CAPTURE_NODES);
+	stream_forget(process, stream, STREAM_CAPTURE);
+}
+
+static __always_inline void graph_node(__u64 process, __u64 graph)
+{
+	__u64 *nodes = stream_fact(process, graph, GRAPH_NODES);
+
+	if (nodes)
+		__sync_fetch_and_add(nodes, 1);
+	else
+		stream_learn(process, graph, GRAPH_NODES, 1);
+}
+
+#endif

@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_NCCL_CALLS_H
+#define GPU_GADGETS_NCCL_CALLS_H
+
+#include "call/read.h"
+#include "nccl/create.h"
+#include "nccl/streams.h"
+
+/*
+ * calls: following one call of NCCL, or of the driver's waits, from its entry to
+ * its return. The outermost call of a thread owns what it does: what NCCL calls of its
+ * own exports, or of the driver's, is nested and not counted.
+ *
+ * An operation is noted when its call is entered, so that a rank that sits in the call
+ * is seen to have come; it is issued when the call returns, or in a group at its end.
+ */
+#define NCCL_API_SLOTS 64
+_Static_assert(NCCL_API_COUNT <= NCCL_API_SLOTS, "the next power of two, please");
+
+static const struct nccl_api nccl_apis[NCCL_API_SLOTS] = {
+#define X(symbol, op, comm, count, type, reduction, peer, stream) \
+	[API_nccl##symbol] = { op, comm, count, type, reduction, peer, stream, 0 },
+	NCCL_APIS(X)
+#undef X
+#define X(symbol, op, a, b, per_thread) \
+	[API_##symbol] = { op, a, b, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, per_thread },
+	NCCL_CUDA_APIS(X)
+#undef X
+};
+
+/* The row of an API; one with NCCL_OP_NONE for an id that is none. */
+static __always_inline const struct nccl_api *nccl_api_of(__u64 id)
+{
+	asm volatile("%0 &= %1" : "+r"(id) : "i"(NCCL_API_SLOTS - 1));
+	return &nccl_apis[id];
+}
+
+/* ncclResult_t: the call, or in a communicator that does not block its work, goes on. */
+#define NCCL_SUCCESS 0
+#define NCCL_IN_PROGRESS 7
+/* CUresult of a query: CUDA_ERROR_NOT_READY */
+#define CUDA_NOT_READY 600
+
+static __always_inline bool nccl_failed(__u32 result)
+{
+	return result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS;
+}
+
+struct nccl_arguments {
+	__u64 value[16]; /* the first eight; NCCL_NO and others: 0 */
+};
+
+static __always_inline void nccl_arguments(struct pt_regs *ctx, struct nccl_arguments *args,
+					   bool all)
+{
+	__builtin_memset(args, 0, sizeof(*args));
+	args->value[0] = PT_REGS_PARM1(ctx);
+	args->value[1] = PT_REGS_PARM2(ctx);
+	args->value[2] = PT_REGS_PARM3(ctx);
+	args->value[3] = PT_REGS_PARM4(ctx);
+	args->value[4] = PT_REGS_PARM5(ctx);
+#if defined(__TARGET_ARCH_x86)
+	args->value[5] = ctx->r9;
+	/* Those on the stack, behind the return address. */
+	if (all && bpf_probe_read_user(&args->value[6], 16, (void *)(PT_REGS_SP(ctx) + 8)))
+		drop(DROP_READ_ARGUMENT);
+#else
+	args->value[5] = ((struct user_pt_regs *)ctx)->regs[5];
+	args->value[6] = ((struct user_pt_regs *)ctx)->regs[6];
+	args->value[7] = ((struct user_pt_regs *)ctx)->regs[7];
+#endif
+}
+
+static __always_inline bool nccl_is_operation(__u32 op)
+{
+	return op >= NCCL_OP_ALL_REDUCE && op <= NCCL_OP_RECV;
+}
+
+/* The group that the thread is in; its depth is 0 where it is in none. */
+static __always_inline struct nccl_group *nccl_group_of(struct thread *t)
+{
+	if (t->call.group_process != t->process) {
+		t->call.group_process = t->process;
+		t->call.group.depth = 0;
+	}
+	return &t->call.group;
+}
+
+/* An operation is in a group: its communicator is told when that ends. */
+static __always_inline void group_note(struct nccl_group *g, struct communicator *c, __u64 handle)
+{
+	__u32 n = g->communicators;
+
+	if (c->group == g->serial)
+		return;
+	c->group = g->serial;
+	c->group_first_seq = c->seq;
+	barrier_var(n);
+	if (n < NCCL_GROUP_COMMUNICATORS) {
+		g->communicator[n] = handle;
+		g->communicators = n + 1;
+	} else {
+		drop(DROP_COMMUNICATORS_FULL);
+	}
+}
+
+/* Entry of an operation. The stack pointer is set by the caller. */
+static __noinline int operation_enter(struct thread *t, const struct nccl_arguments *args)
+{
+	const struct nccl_api *api;
+	struct nccl_operation *o;
+	struct nccl_group *group;
+	struct communicator *c;
+	__u64 handle, seq;
+
+	if (!t || !args)
+		return 0;
+	api = nccl_api_of(t->call.api);
+	handle = t->call.communicator;
+	c = communicator_learn(t->process, handle);
+	if (!c)
+		return 0;
+	seq = ++c->seq;
+	o = ring_slot(c, seq);
+	o->seq = 0; /* readers leave it out meanwhile */
+	o->op = api->op;
+	o->op_seq = ++c->by_op[api->op & 15];
+	o->type = args->value[api->type & 15];
+	o->reduction = args->value[api->reduction & 15];
+	o->count = args->value[api->count & 15];
+	o->peer = api->peer == NCCL_NO ? -1 : (__s32)args->value[api->peer & 15];
+	o->stream = t->call.stream;
+	o->enter_boot_ns = t->call.enter_boot_ns;
+	o->return_boot_ns = o->done_boot_ns = o->stack = 0;
+	o->tid = bpf_get_current_pid_tgid();
+	o->flags = 0;
+	o->group = 0;
+	if (api->op == NCCL_OP_SEND || api->op == NCCL_OP_RECV)
+		o->match = peer_count(t->process, handle, c, o);
+	else
+		o->match = ++c->collectives;
+	group = nccl_group_of(t);
+	if (group->depth) {
+		o->flags = NCCL_GROUPED;
+		o->group = group->serial;
+		group_note(group, c, handle);
+	}
+	o->seq = seq;
+	t->call.seq = seq;
+	return 0;
+}
+
+/* An operation that NCCL refused is none: it takes its numbers back. */
+static __noinline int operation_refused(struct thread *t, struct communicator *c,
+					struct nccl_operation *o, __u32 result)
+{
+	struct peer *p;
+
+	if (!t || !c || !o)
+		return 0;
+	c->failed++;
+	c->error = result;
+	o->flags |= NCCL_FAILED;
+	if (c->seq == o->seq)
+		c->seq--;
+	c->by_op[o->op & 15]--;
+	if (o->op != NCCL_OP_SEND && o->op != NCCL_OP_RECV) {
+		c->collectives--;
+		return 0;
+	}
+	p = peer_find(t->process, c, o);
+	if (p && p->issued)
+		p->issued--;
+	return 0;
+}
+
+/* c is NULL for calls that have no communicator. */
+static __always_inline void operation_add(__u64 process, __u64 handle, struct communicator *c,
+					  __u8 op, __u8 type, __u64 bytes, __u64 enqueue_ns)
+{
+	struct operation_key key = { .process = process, .serial = c ? c->serial : 0, .op = op, .type = type };
+	struct operation_row *row;
+
+	key.size_class = size_class_of(bytes);
+	row = operation_row_of(&key, handle, c ? c->identity : 0);
+	if (!row)
+		return;
+	if (!c)
+		process_remember(task_current(), process);
+	__sync_fetch_and_add(&row->calls, 1);
+	/* Adding a constant 0 becomes an atomic OR, which came with 5.12. */
+	if (bytes)
+		__sync_fetch_and_add(&row->bytes, bytes);
+	__sync_fetch_and_add(&row->enqueue_ns, enqueue_ns);
+}
+
+/* The call of an operation has returned. */
+static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stack)
+{
+	struct communicator *c;
+	struct nccl_operation *o;
+	__u64 now;
+
+	if (!t || !t->call.seq)
+		return 0;
+	c = communicator_find(t->process, t->call.communicator);
+	if (!c)
+		return 0;
+	o = ring_slot(c, t->call.seq);
+	if (o->seq != t->call.seq)
+		return 0; /* others were faster than the ring */
+	now = bpf_ktime_get_boot_ns();
+	o->stack = stack;
+	if (nccl_failed(result)) {
+		o->return_boot_ns = now;
+		operation_event(t->process, t->call.communicator, NCCL_EVENT_FAILED, t->call.seq);
+		operation_refused(t, c, o, result);
+		return 0;
+	}
+	stream_issue(t, o->stream, t->call.communicator);
+	operation_add(t->process, t->call.communicator, c, o->op, o->type,
+		      nccl_bytes(o->type, o->count), now - o->enter_boot_ns);
+	if (o->flags & NCCL_GROUPED)
+		return 0;
+	o->return_boot_ns = now;
+	operation_event(t->process, t->call.communicator, NCCL_EVENT_ISSUED, t->call.seq);
+	return 0;
+}
+
+/* A group has ended: what it issued to one communicator. */
+__noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 result)
+{
+	struct communicator *c = communicator_find(process, handle);
+	__u64 now = bpf_ktime_get_boot_ns();
+
+	if (!c)
+		return 0;
+	if (nccl_failed(result)) {
+		c->failed++;
+		c->error = result;
+	}
+	for (__u64 i = 0; i < NCCL_RING; i++) {
+		struct nccl_operation *o = ring_slot(c, i);
+
+		if (!o->seq || o->group != serial || o->return_boot_ns)
+			continue;
+		o->return_boot_ns = now;
+		if (nccl_failed(result))
+			o->flags |= NCCL_FAILED;
+		operation_event(process, handle,
+				nccl_failed(result) ? NCCL_EVENT_FAILED : NCCL_EVENT_ISSUED, o->seq);
+	}
+	return 0;
+}
+
+/* Notes what a call of NCCL was given that is no operation. */
+static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u32 op,
+				      const struct nccl_arguments *args)
+{
+	struct inflight *call = &t->call;
+	const __u64 *v = args->value;
+
+	call->communicator = v[0];
+	call->a = v[0];
+	call->b = v[1];
+	switch (op) {
+	case NCCL_INIT_RANK:
+	case NCCL_INIT_SCALABLE:
+	case NCCL_SPLIT:
+	case NCCL_SHRINK:
+		__builtin_memset(&call->created, 0, sizeof(call->created));
+		call->created.address = v[0];
+		call->created.device = -1;
+		break;
+	case NCCL_INIT_ALL:
+		call->stream = v[2]; /* the devices */
+		break;
+	case NCCL_ASYNC_ERROR:
+	case NCCL_USER_RANK:
+	case NCCL_USER_COUNT:
+	case NCCL_USER_DEVICE:
+		call->a = v[1];
+		break;
+	}
+	switch (op) {
+	case NCCL_INIT_RANK:
+#if defined(__TARGET_ARCH_x86)
+		create_rank(t, unique_id_at(ctx), v[2], v[1], call->api == API_ncclCommInitRankConfig ? v[3] : 0);
+#else
+		create_rank(t, unique_id_at(ctx), v[3], v[1], call->api == API_ncclCommInitRankConfig ? v[4] : 0);
+#endif
+		break;
+	case NCCL_INIT_SCALABLE:
+		create_rank(t, v[4], v[2], v[1], v[5]);
+		break;
+	case NCCL_SPLIT:
+		call->created.address = v[3];
+		call->created.color = v[1];
+		call->created.key = v[2];
+		call->created.rank = call->created.size = -1;
+		created_name(&call->created, v[4]);
+		break;
+	case NCCL_SHRINK:
+		call->created.address = v[3];
+		call->created.rank = call->created.size = -1;
+		call->b = v[2];
+		created_name(&call->created, v[4]);
+		create_excluded(t, v[1]);
+		break;
+	}
+}
+
+/* Entry of API `id`. Runs in programs that may not sleep. */
+static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
+{
+	const struct nccl_api *api = nccl_api_of(id);
+	struct nccl_arguments args;
+	struct inflight *call;
+	__u64 sp = PT_REGS_SP(ctx), process;
+	__s32 device;
+	__u32 tid;
+
+	if (!api->op)
+		return;
+	process = t ? t->process : process_id_of(task_current());
+	if (api->op > NCCL_CUDA && api->op <= CUDA_CONTEXT_WAIT && !nccl_process_known(process))
+		return; /* a wait of a program without NCCL */
+	if (!t)
+		t = thread_current(process, true);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return;
+	}
+	if (id == API_cuCtxGetDevice) {
+		context_ask(ctx, t);
+		return;
+	}
+	t->device_sp = 0;
+	call = &t->call;
+	if (call->sp && sp < call->sp)
+		return; /* nested */
+	nccl_arguments(ctx, &args, nccl_is_operation(api->op));
+	if (call->sp) {
+		if (sp == call->sp && id == call->api && args.value[0] == call->first)
+			return; /* one file, probed through two paths */
+		drop(DROP_INFLIGHT_STALE);
+	}
+	call->sp = sp;
+	call->ip = PT_REGS_IP(ctx);
+	call->api = id;
+	call->first = args.value[0];
+	call->seq = 0;
+	call->enter_boot_ns = bpf_ktime_get_boot_ns();
+	if (nccl_is_operation(api->op)) {
+		call->communicator = args.value[api->comm & 15];
+		call->stream = nccl_stream_key(t, args.value[api->stream & 15], false);
+		operation_enter(t, &args);
+		return;
+	}
+	if (api->op < NCCL_CUDA) {
+		call_note(ctx, t, api->op, &args);
+		return;
+	}
+	call->a = args.value[api->comm & 15];
+	call->b = args.value[api->count & 15];
+	tid = bpf_get_current_pid_tgid();
+	switch (api->op) {
+	case CUDA_STREAM_WAIT:
+	case CUDA_STREAM_QUERY:
+	case CUDA_STREAM_AFTER:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		if (api->op == CUDA_STREAM_WAIT)
+			stream_pending(process, call->stream, call->enter_boot_ns, tid);
+		break;
+	case CUDA_EVENT_RECORD:
+		call->stream = nccl_stream_key(t, call->b, api->per_thread);
+		break;
+	case CUDA_EVENT_WAIT:
+		event_pending(process, call->a, tid);
+		break;
+	case CUDA_CONTEXT_WAIT:
+		call->stream = context_current(t, &device);
+		context_pending(process, call->stream, call->enter_boot_ns, tid);
+		break;
+	}
+}
+
+/* A call that makes a communicator has returned. */
+static __always_inline void created_returned(struct thread *t, __u32 result, bool may_sleep)
+{
+	struct nccl_group *group = nccl_group_of(t);
+	struct nccl_created *created = &t->call.created;
+	__u64 handle = 0;
+	__u32 n;
+
+	if (group->depth) {
+		n = group->created_count;
+		barrier_var(n);
+		if (n < NCCL_GROUP_CREATED) {
+			group->created[n] = *created;
+			group->created_count = n + 1;
+		} else {
+			drop(DROP_COMMUNICATORS_FULL);
+		}
+		return;
+	}
+	call_read(&handle, 8, created->address, may_sleep);
+	if (handle)
+		create_done(t, created, handle);
+	else if (result == NCCL_IN_PROGRESS)
+		t->call.pending = *created; /* a split that does not block */
+}
+
+/* The outermost group has ended. */
+static __noinline int group_ended(struct thread *t, __u32 result, bool may_sleep)
+{
+	struct nccl_group *group;
+
+	if (!t)
+		return 0;
+	group = &t->call.group;
+	for (int i = 0; i < NCCL_GROUP_COMMUNICATORS; i++) {
+		if (i >= group->communicators)
+			break;
+		group_issued(t->process, group->communicator[i], group->serial, result);
+	}
+	for (int i = 0; i < NCCL_GROUP_CREATED; i++) {
+		__u64 handle = 0;
+
+		if (i >= group->created_count || nccl_failed(result))
+			break;
+		call_read(&handle, 8, group->created[i].address, may_sleep);
+		create_done(t, &group->created[i], handle);
+	}
+	group->communicators = group->created_count = 0;
+	operation_add(t->process, 0, 0, NCCL_OP_GROUP_END, 0, 0,
+		      bpf_ktime_get_boot_ns() - t->call.enter_boot_ns);
+	return 0;
+}
+
+/* ncclCommInitAll has returned. */
+static __noinline int all_created(struct thread *t, bool may_sleep)
+{
+	__u64 identity;
+	__u32 size;
+
+	if (!t)
+		return 0;
+	size = t->call.b;
+	/* Nobody passes an id: ranks are of this process alone. */
+	identity = mix64(t->process ^ t->call.enter_boot_ns) | 1;
+	for (__u32 i = 0; i < NCCL_INIT_ALL_DEVICES; i++) {
+		__u64 handle = 0;
+		__s32 device = i;
+
+		if (i >= size)
+			break;
+		if (!call_read(&handle, 8, t->call.a + 8 * i, may_sleep))
+			break;
+		if (t->call.stream && !call_read(&device, 4, t->call.stream + 4 * i, may_sleep))
+			device = -1;
+		create_of_all(t->process, identity, handle, (__u64)i << 32 | size, device);
+	}
+	if (size > NCCL_INIT_ALL_DEVICES)
+		drop(DROP_COMMUNICATORS_FULL);
+	return 0;
+}
+
+/* What a call answered about a communicator. */
+static __noinline int answer_learn(struct thread *t, __u32 op, bool may_sleep)
+{
+	struct communicator *c;
+	__s32 answer;
+	__u64 handle = 0;
+
+	if (!t || !call_read(&answer, 4, t->call.a, may_sleep))
+		return 0;
+	c = communicator_learn(t->process, t->call.communicator);
+	if (!c)
+		return 0;
+	switch (op) {
+	case NCCL_ASYNC_ERROR:
+		if (nccl_failed(answer))
+			c->error = answer;
+		if (t->call.pending.address && answer == NCCL_SUCCESS) {
+			call_read(&handle, 8, t->call.pending.address, may_sleep);
+			create_done(t, &t->call.pending, handle);
+			t->call.pending.address = 0;
+		}
+		break;
+	case NCCL_USER_RANK:
+		c->rank = answer;
+		break;
+	case NCCL_USER_COUNT:
+		c->size = answer;
+		break;
+	case NCCL_USER_DEVICE:
+		c->device = answer;
+		break;
+	}
+	return 0;
+}
+
+static __noinline int communicator_ends(struct thread *t, __u32 state)
+{
+	struct communicator *c;
+
+	if (!t)
+		return 0;
+	c = communicator_find(t->process, t->call.communicator);
+	if (c && c->state < state)
+		c->state = state;
+	return 0;
+}
+
+/* As in cuda/calls.h, for what decides on a communicator's device. */
+static __always_inline void context_returned(struct thread *t, __u32 op, bool may_sleep)
+{
+	struct inflight *call = &t->call;
+	__u64 handle = 0;
+
+	switch (op) {
+	case CUDA_CONTEXT_CREATE:
+	case CUDA_CONTEXT_RETAIN:
+		if (!call_read(&handle, 8, call->a, may_sleep))
+			break;
+		context_learn(t->process, handle, call->b);
+		if (op == CUDA_CONTEXT_CREATE)
+			context_push(t, handle);
+		break;
+	case CUDA_CONTEXT_SET:
+		context_set(t, call->a);
+		break;
+	case CUDA_CONTEXT_PUSH:
+		context_push(t, call->a);
+		break;
+	case CUDA_CONTEXT_POP:
+		context_pop(t);
+		break;
+	}
+}
+
+/* A call that is no operation has returned. */
+static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sleep)
+{
+	struct nccl_group *group;
+	struct inflight *call;
+	__u64 spent;
+	__u32 op;
+
+	if (!t)
+		return 0;
+	call = &t->call;
+	op = nccl_api_of(call->api)->op;
+	spent = bpf_ktime_get_boot_ns() - call->enter_boot_ns;
+	if (op == NCCL_OP_GROUP_END) {
+		group = nccl_group_of(t);
+		if (group->depth && --group->depth == 0)
+			group_ended(t, result, may_sleep);
+		return 0;
+	}
+	if (result == CUDA_NOT_READY && op == CUDA_STREAM_QUERY)
+		stream_pending(t->process, call->stream, call->enter_boot_ns, 0);
+	else if (result == CUDA_NOT_READY && op == CUDA_EVENT_QUERY)
+		event_pending(t->process, call->a, 0);
+	if (op > NCCL_CUDA ? result != 0 : nccl_failed(result))
+		return 0;
+	switch (op) {
+	case NCCL_GROUP_START:
+		group = nccl_group_of(t);
+		if (!group->depth++) {
+			group->serial = call->enter_boot_ns ^ bpf_get_current_pid_tgid() << 40;
+			group->communicators = group->created_count = 0;
+		}
+		break;
+	case NCCL_OP_MEM_ALLOC:
+		operation_add(t->process, 0, 0, op, 0, call->b, spent);
+		break;
+	case NCCL_OP_MEM_FREE:
+		operation_add(t->process, 0, 0, op, 0, 0, spent);
+		break;
+	case NCCL_SPLIT:
+	case NCCL_SHRINK:
+		create_child(t, op == NCCL_SPLIT ? (__u32)call->created.color : call->a, op == NCCL_SHRINK);
+		/* fallthrough */
+	case NCCL_INIT_RANK:
+	case NCCL_INIT_SCALABLE:
+		created_returned(t, result, may_sleep);
+		break;
+	case NCCL_INIT_ALL:
+		all_created(t, may_sleep);
+		break;
+	case NCCL_FINALIZE:
+		communicator_ends(t, COMMUNICATOR_FINALIZED);
+		break;
+	case NCCL_DESTROY:
+		communicator_ends(t, COMMUNICATOR_DESTROYED);
+		break;
+	case NCCL_ABORT:
+		communicator_ends(t, COMMUNICATOR_ABORTED);
+		break;
+	case NCCL_ASYNC_ERROR:
+	case NCCL_USER_RANK:
+	case NCCL_USER_COUNT:
+	case NCCL_USER_DEVICE:
+		answer_learn(t, op, may_sleep);
+		break;
+	case CUDA_STREAM_WAIT:
+	case CUDA_STREAM_QUERY:
+		stream_done(t->process, call->stream, call->enter_boot_ns);
+		break;
+	case CUDA_EVENT_RECORD:
+		event_recorded(t->process, call->a, call->stream, call->enter_boot_ns);
+		break;
+	case CUDA_EVENT_WAIT:
+	case CUDA_EVENT_QUERY:
+		event_done(t->process, call->a);
+		break;
+	case CUDA_STREAM_AFTER:
+		stream_waits(t, call->stream, call->b, call->enter_boot_ns);
+		break;
+	case CUDA_CONTEXT_WAIT:
+		context_done(t->process, call->stream, call->enter_boot_ns);
+		break;
+	default:
+		context_returned(t, op, may_sleep);
+	}
+	return 0;
+}
+
+#endif

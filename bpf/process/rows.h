@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PROCESS_ROWS_H
+#define GPU_GADGETS_PROCESS_ROWS_H
+
+#include "program/drops.h"
+#include "process/process.h"
+
+/*
+ * rows: who the processes are that rows belong to, and when they ended.
+ */
+#define MAX_PROCESSES 8192
+
+/* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
+#ifndef PROCESS_MAP_FLAGS
+#define PROCESS_MAP_FLAGS MAP_FLAGS_GROWING
+#endif
+
+/* The last word is read by what cleans up after processes (operators/reap). */
+struct process {
+	struct gadget_process proc;
+	__u64 start_boot_ns;
+	__u64 exit_boot_ns; /* 0: runs. What it held then is freed implicitly */
+};
+
+/*
+ * Process id → who it is. Written at its first row and at its exit; deleted by
+ * user space, some time after that.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, PROCESS_MAP_FLAGS);
+	__uint(max_entries, MAX_PROCESSES);
+	__type(key, __u64);
+	__type(value, struct process);
+} processes_by_id SEC(".maps");
+
+/* Remembers the process of `task`: it, and not the thread that came first. */
+static __noinline int process_remember(struct task_struct *task, __u64 id)
+{
+	struct task_struct *parent, *leader;
+	struct process p = {};
+
+	if (bpf_map_lookup_elem(&processes_by_id, &id))
+		return 0;
+	parent = TASK_READ(task, real_parent);
+	leader = TASK_READ(task, group_leader);
+	p.proc.pid = p.proc.tid = TASK_READ(task, tgid);
+	p.proc.mntns_id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	p.proc.creds.uid = BPF_CORE_READ(task, cred, uid.val);
+	p.proc.creds.gid = BPF_CORE_READ(task, cred, gid.val);
+	bpf_probe_read_kernel(p.proc.comm, sizeof(p.proc.comm), leader->comm);
+	p.proc.parent.pid = BPF_CORE_READ(parent, tgid);
+	p.proc.parent.tid = BPF_CORE_READ(parent, pid);
+	BPF_CORE_READ_STR_INTO(&p.proc.parent.comm, parent, comm);
+	p.start_boot_ns = TASK_READ(leader, start_boottime);
+	/* 32 bits: see stack_store(). */
+	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
+		drop(DROP_PROCESSES_FULL);
+	return 0;
+}
+
+static __always_inline void process_gone(__u64 id)
+{
+	struct process *p = bpf_map_lookup_elem(&processes_by_id, &id);
+
+	if (p && !p->exit_boot_ns)
+		p->exit_boot_ns = bpf_ktime_get_boot_ns();
+}
+
+/* At sched_process_exit: the process's id if `task` was its last thread, else 0. */
+static __always_inline __u64 process_exited(struct task_struct *task)
+{
+	__u64 id;
+
+	if (task->signal->live.counter)
+		return 0;
+	id = process_id_of(task);
+	process_gone(id);
+	return id;
+}
+
+/* At sched_process_exec: what it was before is gone. begin_new_exec() has counted
+ * this exec already. */
+static __always_inline void process_replaced(struct task_struct *task)
+{
+	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));
+}
+
+#endif

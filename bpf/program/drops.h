@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PROGRAM_DROPS_H
+#define GPU_GADGETS_PROGRAM_DROPS_H
+
+/*
+ * drops: everything that a gadget could not record, by reason. Every early
+ * return that loses something goes through drop() or drop_bytes().
+ *
+ * X(constant, name shown to users). One table for all modules, so that there is
+ * one list to look at. Append only: the numbers are seen outside.
+ */
+#define DROP_REASONS(X)                                                             \
+	/* a call never returned (longjmp, an exception): the next one replaced it */ \
+	X(DROP_INFLIGHT_STALE, "call_not_returned")                                 \
+	/* the thread ended between a call's entry and its return */                \
+	X(DROP_DIED_IN_CALL, "died_in_call")                                        \
+	/* an argument in user memory was unreadable */                             \
+	X(DROP_READ_ARGUMENT, "argument_unreadable")                                \
+	/* no row for this stack: its bytes went to [unknown] */                    \
+	X(DROP_ROWS_FULL, "rows_full")                                              \
+	/* not even an [unknown] row: the bytes are only here */                    \
+	X(DROP_UNKNOWN_FULL, "unknown_rows_full")                                   \
+	/* a pointer, handle or mapping was not remembered: [unknown] has it */     \
+	X(DROP_LIVE_FULL, "live_full")                                              \
+	/* free of a pointer that was allocated before attach */                    \
+	X(DROP_FREE_UNKNOWN, "freed_before_attach")                                 \
+	/* a pointer was handed out again and its free was not seen */              \
+	X(DROP_LIVE_REPLACED, "free_missed")                                        \
+	/* a process has rows and no name */                                        \
+	X(DROP_PROCESSES_FULL, "processes_full")                                    \
+	/* the device of a context was not remembered */                            \
+	X(DROP_CONTEXTS_FULL, "contexts_full")                                      \
+	/* the ring buffer was full: an event was lost */                           \
+	X(DROP_EVENT_FULL, "event_lost")                                            \
+	/* a child of a selected process is not followed */                         \
+	X(DROP_SELECTION_FULL, "selection_full")                                    \
+	/* no memory for a thread's state: its call was not followed */             \
+	X(DROP_SCRATCH, "thread_state_failed")                                      \
+	/* a new stack did not fit: its bytes went to [unknown] */                  \
+	X(DROP_STACKS_FULL, "stacks_full")                                          \
+	/* a frame has no name */                                                   \
+	X(DROP_SYMBOLS_FULL, "symbols_full")                                        \
+	/* interpreter memory was unreadable: the stack is incomplete */            \
+	X(DROP_PYTHON_FAULT, "python_unreadable")                                   \
+	/* an interpreter of a version that is not known */                         \
+	X(DROP_PYTHON_UNSUPPORTED, "python_unsupported")                            \
+	/* the thread is not in the interpreter's list */                           \
+	X(DROP_PYTHON_THREAD, "python_thread_unknown")                              \
+	/* who holds the GIL is not known for this version: no sample */            \
+	X(DROP_GIL_UNKNOWN, "gil_unknown")                                          \
+	/* whether a process runs Python could not be found out: no sample */       \
+	X(DROP_PROCESS_UNREADABLE, "process_unreadable")                            \
+	/* no row for this span: counted in the stack's row without one */          \
+	X(DROP_SPANS_FULL, "span_rows_full")                                        \
+	/* where a child of a process has its spans was not remembered */           \
+	X(DROP_SPAN_SOURCES_FULL, "span_sources_full")                              \
+	/* what a process publishes of its span could not be read */                \
+	X(DROP_SPAN_UNREADABLE, "span_unreadable")                                  \
+	/* a communicator of NCCL, or one more in a group, is not followed */       \
+	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
+	/* what is done on a stream of NCCL's is not known */                       \
+	X(DROP_STREAMS_FULL, "streams_full")                                        \
+	/* a kernel has no name, or is told by its handle only */                   \
+	X(DROP_KERNELS_FULL, "kernels_full")                                        \
+	/* a call is not in the totals of all calls; it may be in a row */          \
+	X(DROP_TOTALS_FULL, "totals_full")                                          \
+	/* the pool of a process was not remembered: its blocks are not followed */ \
+	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                               \
+	/* a kernel was executed whose launch was not seen */                       \
+	X(DROP_DEVICE_LAUNCH, "launch_not_seen")                                    \
+	/* a launch of whose kernel the library with CUPTI tells nothing */         \
+	X(DROP_DEVICE_NOT_TOLD, "device_time_not_told")                             \
+	/* a kernel was executed, and CUPTI does not know when */                   \
+	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
+
+enum drop_reason {
+	DROP_NONE = 0,
+#define X(constant, name) constant,
+	DROP_REASONS(X)
+#undef X
+	DROP_REASON_COUNT,
+};
+
+#define DROP_NAME_BYTES 24
+
+static const char drop_names[DROP_REASON_COUNT][DROP_NAME_BYTES] = {
+#define X(constant, name) [constant] = name,
+	DROP_REASONS(X)
+#undef X
+};
+
+struct drop_count {
+	__u64 count;
+	__u64 bytes; /* of allocations that are in no row at all */
+};
+
+/*
+ * drop reason → how often, and how many bytes where bytes are known.
+ * Written by every program, read by user space. An array: it is always there.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, DROP_REASON_COUNT);
+	__type(key, __u32);
+	__type(value, struct drop_count);
+} drops_by_reason SEC(".maps");
+
+static __always_inline void drop_bytes(enum drop_reason reason, __u64 bytes)
+{
+	__u32 key = reason;
+	struct drop_count *d = bpf_map_lookup_elem(&drops_by_reason, &key);
+
+	if (!d)
+		return;
+	__sync_fetch_and_add(&d->count, 1);
+	if (bytes)
+		__sync_fetch_and_add(&d->bytes, bytes);
+}
+
+static __always_inline void drop(enum drop_reason reason)
+{
+	drop_bytes(reason, 0);
+}
+
+/* One reason as user space sees it: the data source `drops`. */
+struct drop_row {
+	char reason[DROP_NAME_BYTES];
+	__u64 count;
+	__u64 bytes;
+};
+
+/* Declares the data source; a gadget that counts drops has this line. */
+#define DROPS_DATA_SOURCE                                                     \
+	GADGET_ITER(drops, drop_row, dump_drops);                             \
+	GADGET_ITER_TARGET_MAP(dump_drops, drops_by_reason);                  \
+	SEC("iter/bpf_map_elem")                                              \
+	int dump_drops(struct bpf_iter__bpf_map_elem *ctx)                    \
+	{                                                                     \
+		__u32 *key = ctx->key;                                        \
+		struct drop_count *d = ctx->value;                            \
+		struct drop_row row = {};                                     \
+                                                                              \
+		if (!key || !d || !*key || *key >= DROP_REASON_COUNT)         \
+			return 0;                                             \
+		bpf_probe_read_kernel(row.reason, sizeof(row.reason),         \
+				      drop_names[*key]);                      \
+		row.count = d->count;                                         \
+		row.bytes = d->bytes;                                         \
+		bpf_seq_write(ctx->meta->seq, &row, sizeof(row));             \
+		return 0;                                                     \
+	}
+
+#endif

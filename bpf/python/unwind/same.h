@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PYTHON_UNWIND_SAME_H
+#define GPU_GADGETS_PYTHON_UNWIND_SAME_H
+
+#include "python/runtime/state.h"
+
+/*
+ * same: is the code object at an address still the one that was looked up
+ * there? What is found out once about a place in the bytecode holds as long as that.
+ */
+
+/* How much of an object is compared: of names what is kept of them. */
+#define PY_CHECK_TABLE 248
+#define PY_CHECK_TABLE_HEAD 128
+#define PY_CHECK_TEXT 32 /* at least: short strings with their length and hash */
+#define PY_CHECK_QUALNAME 96 /* from the object's head on */
+#define PY_CHECK_MAX_AT 0xffff
+/* Events for which a place does without python_witness() when that was of no use. */
+#define PY_UNWITNESSED 15
+/* At every so many events a place for which python_owned() speaks is compared, too. */
+#define PY_COMPARE_EVERY 8
+/* For so many events a dict must have stayed as it is to be looked into anew at once. */
+#define PY_OWNED_LONG 32
+/* Words of a code object from co_consts (3.7: too) to the line table, below 3.11. */
+#define PY_OLD_CODE_PARTS 10
+
+/* One bijective step: words that differ never give the same result by it. */
+static __always_inline __u64 python_mix(__u64 h, __u64 word)
+{
+	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
+}
+
+/*
+ * Mixes `count` words (even) in. In two chains, since each step of one waits for
+ * the multiplication before it. The shifts bring down what differs in the high
+ * bits only, which a product never does.
+ */
+static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32 count)
+{
+	__u64 even = h, odd = ~h;
+
+	for (__u32 i = 0; i < count; i += 2) {
+		even = python_mix(even, words[i]);
+		odd = python_mix(odd, words[i + 1]);
+	}
+	return python_mix(even ^ even >> 32, odd ^ odd >> 29);
+}
+
+/* The check of a key whose code, or function, has a number. */
+static __always_inline __u64 python_numbered(const struct python_line_key *k, __u32 number)
+{
+	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
+
+	return python_mix(h, number) | 1;
+}
+
+/*
+ * Mixes `bytes` (at most `most`, a multiple of 8) of user memory in, which is read to
+ * `words`. 0: a fault.
+ */
+static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, __u64 address,
+					     __u64 bytes, __u32 most, __u64 *words)
+{
+	for (__u32 i = 0; i < most / 8; i++)
+		words[i] = 0;
+	if (bytes > most || user_read(&t->fault, words, bytes, address))
+		return 0;
+	return python_mix_words(h, words, most / 8) | 1;
+}
+
+/*
+ * As python_mix_user(), up to 256 bytes. Most objects are short, and read to the
+ * stack: see user_read_words(). 64 bits, of which the verifier knows the range when
+ * they have been compared.
+ */
+static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u64 address,
+					  __u64 bytes)
+{
+	__u64 *words = (__u64 *)t->bytes;
+	__u64 few[4];
+
+	if (bytes <= 32)
+		return python_mix_user(t, h, address, bytes, 32, few);
+	if (bytes <= 64)
+		return python_mix_user(t, h, address, bytes, 64, words);
+	if (bytes <= 128)
+		return python_mix_user(t, h, address, bytes, 128, words);
+	return python_mix_user(t, h, address, bytes, 256, words);
+}
+
+/*
+ * Mixes the qualname of a function in that has the code of the key: the code object
+ * does not refer to it, so it may be gone, or have another by now. 0: it has, or a
+ * fault. A string of which the allocators wrote links over the reference count is gone.
+ */
+static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __u64 function,
+					    __u64 code, __u32 bytes)
+{
+	__u64 *words = (__u64 *)t->bytes;
+	bool later = t->offsets.minor == 10;
+	__u64 object;
+
+	/* One read: what lies between func_code and func_qualname, and both. */
+	if (user_read(&t->fault, words, later ? 16 : PY_FUNCTION_QUALNAME + 8 - PY_FUNCTION_CODE,
+		      function + (later ? PY_FUNCTION_QUALNAME_310 : PY_FUNCTION_CODE)))
+		return 0;
+	object = later ? words[0] : words[(PY_FUNCTION_QUALNAME - PY_FUNCTION_CODE) / 8];
+	if (words[later ? 1 : 0] != code)
+		return 0;
+	for (__u32 i = 0; i < PY_CHECK_QUALNAME / 8; i++)
+		words[i] = 0;
+	if (bytes > PY_CHECK_QUALNAME || user_read(&t->fault, words, bytes, object))
+		return 0;
+	if (!words[0] || words[0] >> 32)
+		return 0;
+	words[0] = object;
+	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
+}
+
+_Static_assert(PY_FUNCTION_CODE_310 == PY_FUNCTION_QUALNAME_310 + 8, "read at once");
+
+/* Mixes the next PY_CHECK_TEXT - 1 bytes of a C string in. 0: a fault. */
+static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)
+{
+	__u64 *words = (__u64 *)t->bytes;
+
+	if (user_read_text(&t->fault, words, PY_CHECK_TEXT, address) < 0)
+		return 0;
+	return python_mix_words(h, words, PY_CHECK_TEXT / 8) | 1;
+}
+
+/*
+ * The name of t->argument_type, as far as it is kept: types are freed, too. 0: a
+ * fault. Neighbours in a stack are often methods of one object.
+ */
+static __always_inline __u64 python_class_hash(struct python_thread *t)
+{
+	__u64 name, h;
+
+	if (t->argument_type != t->checked_type) {
+		t->checked_type = 0;
+		if (user_read(&t->fault, &name, sizeof(name), t->argument_type + PY_TYPE_NAME))
+			return 0;
+		h = python_mix_text(t, name, name);
+		/* The last byte is the NUL. */
+		if (h && t->bytes[PY_CHECK_TEXT - 2])
+			h = python_mix_text(t, h, name + PY_CHECK_TEXT - 1);
+		if (!h)
+			return 0;
+		t->checked_class = h;
+		t->checked_type = t->argument_type;
+	}
+	return t->checked_class;
+}
+
+/* Of a code object of 3.11 what is compared, into t->code. 0 or -EFAULT. */
+static __noinline long python_read_code(struct python_thread *t, __u64 code)
+{
+	__u32 from = t->offsets.at[PY_CODE_FIRSTLINE] & 127;
+
+	return user_read_words(&t->fault, (__u64 *)(t->code + from), PY_CODE_CHECK_BYTES / 8,
+			       code + from);
+}
+
+/*
+ * Says whether the code object at the key's address is still the same, for code
+ * objects are freed and their memory is used again at once. 3.12 and later
+ * number them (co_version): exact. Before that, or after 2^32 numbers, compared
+ * are the object's own words, its name and file as far as they are kept, the class's
+ * name, and the line table: no name is ever one of another code object. A line may
+ * be, of one that differs but in the middle of a table of more than 248 bytes.
+ *
+ * The key goes in, too: an LRU entry may change hands while it is read.
+ * 0 on a fault, which makes no entry valid.
+ */
+static __noinline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
+				     const struct python_line_value *v)
+{
+	struct python_offsets *o = &t->offsets;
+	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
+	__u64 name, file, place, class, table;
+	__u32 version = 0, from = o->at[PY_CODE_FIRSTLINE] & 127;
+
+	/* Before, the caller has read the code object. */
+	if (o->minor >= 12) {
+		if (user_read(&t->fault, &version, sizeof(version),
+			      k->code + o->at[PY_CODE_VERSION]))
+			return 0;
+		if (version)
+			return python_numbered(k, version);
+		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
+			return 0;
+	}
+	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
+	file = PY_CODE(t, PY_CODE_FILENAME);
+	/* Neighbours in a stack often share the file, which lives as long as they. */
+	place = file ^ (__u64)v->file_at << 48;
+	if (place != t->checked_file) {
+		t->checked_hash = python_mix_object(t, place, file + v->file_at, v->file_last + 1);
+		if (!t->checked_hash)
+			return 0;
+		t->checked_file = place;
+	}
+	h = python_mix(h, t->checked_hash);
+	h = python_mix(h, name);
+	h = python_mix(h, PY_CODE(t, PY_CODE_LINETABLE));
+	h = python_mix(h, (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
+	if (v->has_self && v->witness) {
+		class = python_class_hash(t);
+		if (!class)
+			return 0;
+		h = python_mix(h, class);
+	}
+	if (o->minor < 11 && !v->has_self && v->witness)
+		h = python_mix_qualname(t, h, v->witness, k->code, v->name_bytes);
+	else
+		h = python_mix_object(t, h, name + v->name_at, v->name_last + 1);
+	if (!h)
+		return 0;
+	table = PY_CODE(t, PY_CODE_LINETABLE);
+	if (v->table_at > o->at[PY_BYTES_DATA])
+		h = python_mix_object(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD);
+	return h ? python_mix_object(t, h, table + v->table_at, v->table_bytes) : 0;
+}
+
+/* Where the last `most` bytes of an object begin that ends at `end`. */
+static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
+{
+	if (end > PY_CHECK_MAX_AT)
+		end = PY_CHECK_MAX_AT;
+	return end < start + most ? start : end - most;
+}
+
+#ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
+/* The compared bytes of an object, counted from its beginning. */
+struct python_range {
+	__u16 at;
+	__u8 last; /* less one */
+	__u8 head; /* how many of PY_CHECK_QUALNAME the object has */
+};
+#endif
+
+/*
+ * Which bytes of a str are compared: the last `most` of its characters, and never
+ * less than PY_CHECK_TEXT. 0 or -EFAULT.
+ */
+static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u32 most,
+					  struct python_range *r)
+{
+	struct python_offsets *o = &t->offsets;
+	__u64 length, end, state;
+
+	if (user_read(&t->fault, t->bytes, o->string_bytes & 127, object))
+		return -EFAULT;
+	length = python_word(t->bytes, 127, o->at[PY_STRING_LENGTH]);
+	state = python_word(t->bytes, 127, o->at[PY_STRING_STATE]);
+	/* Unusual strings are compared by address and length only. */
+	end = 0;
+	if (state & PY_STRING_IS_COMPACT && length <= 1 << 24) {
+		length *= PY_STRING_KIND(state);
+		end = o->at[state & PY_STRING_IS_ASCII ? PY_STRING_ASCII : PY_STRING_COMPACT] +
+		      length;
+	} else {
+		length = 0;
+	}
+	if (length < most)
+		most = length < PY_CHECK_TEXT ? PY_CHECK_TEXT : length;
+	/* A short one has its length and hash among them, never its reference count. */
+	r->at = python_tail(PY_OBJECT_TYPE, end, most);
+	r->last = most - 1;
+	r->head = end < PY_CHECK_QUALNAME ? end : PY_CHECK_QUALNAME;
+	return 0;
+}
+
+static __noinline long python_table_tail(struct python_thread *t, __u64 object,
+					 struct python_line_value *v)
+{
+	__u64 size, start = t->offsets.at[PY_BYTES_DATA];
+
+	if (user_read(&t->fault, &size, sizeof(size), object + t->offsets.at[PY_BYTES_SIZE]))
+		return -EFAULT;
+	if (size > PY_MAX_TABLE)
+		size = 0;
+	/* A longer one at both ends. */
+	v->table_bytes = size <= PY_CHECK_TABLE ? size : PY_CHECK_TABLE_HEAD;
+	v->table_at = python_tail(start, start + size, v->table_bytes);
+	return 0;
+}
+
+/*
+ * The number that a dict has until it is changed (PEP 509), which none had before; 0:
+ * it does not show. Read once in an unwind: neighbours in a stack often are of one
+ * module or class, and what was so when the unwind began tells of the frames then.
+ */
+static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
+{
+	struct python_dict_seen *seen = &t->dicts[(dict >> 4 ^ dict >> 9) & (PY_DICTS_SEEN - 1)];
+	__u64 head[PY_DICT_VERSION / 8 + 1];
+
+	if (seen->dict == dict)
+		return seen->version;
+	/* The allocators write links over the reference count of one that is gone. */
+	if (user_copy(&t->fault, head, sizeof(head), dict) || !head[0] || head[0] >> 32)
+		return 0;
+	seen->dict = dict;
+	seen->version = head[PY_DICT_VERSION / 8];
+	return seen->version;
+}
+
+/*
+ * What shows by one read, and often none, that the code in t->code is still that of the
+ * key, below 3.11, where it is that of a function in a class or module: as long as
+ * the dict has its number, it has the same function, which keeps its name, its code
+ * and the table of that. But for one thing: a program may put other code into a
+ * function (reloaders do). That the object at the address of the code has the same parts
+ * at the same addresses (bytecode, constants, names, file, table and the like) says
+ * almost that it has not; python_same() has it compared in full from time to time, and
+ * relies on this no more in a thread where that once told otherwise. 0: it does not show.
+ */
+static __noinline __u64 python_owned(struct python_thread *t, const struct python_line_key *k,
+				     const struct python_line_value *v)
+{
+	__u32 parts = (t->offsets.at[PY_CODE_LINETABLE] - (PY_OLD_CODE_PARTS - 1) * 8) & 127;
+	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
+	__u64 version = python_dict_version(t, v->dict);
+
+	if (!version)
+		return 0;
+	h = python_mix(python_mix(h, version), (__u32)PY_CODE(t, PY_CODE_FIRSTLINE));
+	return python_mix_words(h, (__u64 *)(t->code + parts), PY_OLD_CODE_PARTS) | 1;
+}
+
+/*
+ * What shows by one read that the code in t->frame is still that of the key: 3.11
+ * numbers functions from their first specialized call on, and takes the number away
+ * when the code is changed (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState).
+ * 0: it does not show. The key goes in as in python_check().
+ */
+static __always_inline __u64 python_witness(struct python_thread *t,
+					    const struct python_line_key *k)
+{
+	__u32 version;
+
+	if (user_copy(&t->fault, &version, sizeof(version),
+		      *(__u64 *)(t->frame + PY_FRAME_FUNCTION) + PY_FUNCTION_VERSION) ||
+	    !version)
+		return 0;
+	return python_numbered(k, version);
+}
+
+/* Is the code object still the one that v tells of? */
+static __always_inline bool python_same(struct python_thread *t, struct python_line_key *k,
+					struct python_line_value *v)
+{
+	__u32 faults = t->fault.count;
+	bool asked = t->offsets.minor == 11 && !v->turns;
+	__u64 witness = 0, check;
+
+	if (asked) {
+		witness = python_witness(t, k);
+		if (witness && witness == v->witness)
+			return true;
+	} else if (t->offsets.minor == 11) {
+		v->turns--;
+	} else if (v->owned && !t->reloads) {
+		__u8 turns = ++v->turns;
+
+		if (turns == PY_OWNED_LONG)
+			v->long_owned = 1;
+		if (v->dict && turns % PY_COMPARE_EVERY) {
+			if (python_owned(t, k, v) == v->owned)
+				return true;
+			/* The dict has changed. One that does all the time is of no use. */
+			if (v->long_owned)
+				return false;
+			v->dict = 0;
+			v->turns = 1;
+		} else if (!v->dict && !turns) {
+			return false; /* after 255 events: looked up in it anew */
+		}
+	}
+	if (t->offsets.minor == 11 && python_read_code(t, k->code))
+		check = 0;
+	else
+		check = python_check(t, k, v);
+	if (!check) {
+		/* What is compared may lie outside of the object that is there now. */
+		t->fault.count = faults;
+		return false;
+	}
+	if (check != v->check) {
+		if (v->dict && python_owned(t, k, v) == v->owned)
+			t->reloads = 1;
+		return false;
+	}
+	if (asked) {
+		/* Functions that are made anew, or called from C only, have none. */
+		if (v->witness || !witness)
+			v->turns = PY_UNWITNESSED;
+		v->witness = witness;
+	}
+	return true;
+}
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_STACK_STACK_H
+#define GPU_GADGETS_STACK_STACK_H
+
+#include "program/drops.h"
+#include "process/process.h"
+
+/*
+ * stack: the call stack of the current thread as user space will read it: the
+ * native return addresses up to the interpreter, then the Python frames.
+ * Go mirror: operators/stack (wire.go), checked against BTF.
+ */
+#define STACK_NATIVE_FRAMES 32
+#define STACK_PYTHON_FRAMES 128
+
+enum stack_flag {
+	STACK_HAS_PYTHON = 1,	    /* an interpreter was found in the process */
+	STACK_PYTHON_TRUNCATED = 2, /* more than STACK_PYTHON_FRAMES; innermost kept */
+	STACK_PYTHON_INCOMPLETE = 4, /* a read failed: frames are missing at the root */
+	STACK_NATIVE_TRUNCATED = 8,
+};
+
+struct python_frame {
+	__u64 symbol; /* key of symbols_by_id; 0: name unreadable */
+	__u32 line;   /* 1-based source line; 0: unknown */
+	__u32 flags;  /* reserved, 0 */
+};
+
+struct stack {
+	__u32 flags; /* enum stack_flag */
+	__u16 native_count;
+	__u16 python_count;
+	/* Leaf first: an address in the probed function, then return addresses. */
+	__u64 native[STACK_NATIVE_FRAMES];
+	struct python_frame python[STACK_PYTHON_FRAMES]; /* leaf first */
+};
+
+/* A Python code object's names, as bytes of the interpreter's own encoding. */
+#define SYMBOL_NAME_BYTES 128
+#define SYMBOL_FILE_BYTES 256
+#define SYMBOL_CLASS_BYTES 64
+
+struct symbol {
+	__u32 first_line;
+	__u16 name_len, file_len, class_len; /* bytes used; the tail is kept when cut */
+	/* Bytes per character as in PyUnicode_KIND: 1 (Latin-1), 2 (UCS-2), 4. */
+	__u8 name_kind, file_kind;
+	__u8 cut;	  /* bit 0: name, 1: file, 2: class were longer */
+	__u8 name_is_qualname; /* 0: co_name; the class, if any, is in class_name */
+	__u8 pad[4];
+	char name[SYMBOL_NAME_BYTES];
+	char file[SYMBOL_FILE_BYTES];
+	char class_name[SYMBOL_CLASS_BYTES]; /* class of `self` below 3.11; UTF-8 */
+};
+
+#ifndef MAX_STACKS
+#define MAX_STACKS 16384
+#endif
+#ifndef MAX_SYMBOLS
+#define MAX_SYMBOLS 32768
+#endif
+/*
+ * Programs that run in interrupts define this as 0 and preallocate: memory for
+ * several new entries at once is not to be had there.
+ */
+#ifndef STACK_MAP_FLAGS
+#define STACK_MAP_FLAGS MAP_FLAGS_GROWING
+#endif
+
+/*
+ * Content hash of a stack → its frames. Written once per new stack by the
+ * programs, read by user space. Not LRU: a row's stack must stay readable. Not
+ * preallocated where it can be helped: 2.3 KB × MAX_STACKS would be 38 MB for a node with one process.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, STACK_MAP_FLAGS);
+	__uint(max_entries, MAX_STACKS);
+	__type(key, __u64);
+	__type(value, struct stack);
+} stacks_by_id SEC(".maps");
+
+/* Content hash of a code object's names → the names. As stacks_by_id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, STACK_MAP_FLAGS);
+	__uint(max_entries, MAX_SYMBOLS);
+	__type(key, __u64);
+	__type(value, struct symbol);
+} symbols_by_id SEC(".maps");
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_TORCH_TORCH_H
+#define GPU_GADGETS_TORCH_TORCH_H
+
+#include "cuda/live.h"
+#include "torch/apis.h"
+#include "torch/sampling.h"
+
+/*
+ * torch: the blocks of PyTorch's caching allocator, which asks the driver for
+ * segments of 2 MiB and more and hands tensors out of them. They are rows of kind
+ * "tensor" beside the driver's, never part of a sum with them: the segments that
+ * they lie in are rows of the driver.
+ *
+ * The reports are made under the allocator's lock, so that those of one pool come
+ * in their order.
+ */
+#define MAX_TORCH_POOLS 4096
+
+struct torch_pool_key {
+	__u64 process;
+	__s32 device;
+	__u32 pad;
+};
+
+/* What PyTorch itself says of the pool of one device, and what was reported. */
+struct torch_pool {
+	__u64 allocated_bytes, reserved_bytes; /* at the newest report */
+	__u64 peak_allocated_bytes, peak_reserved_bytes; /* of the reports */
+	__u64 out_bytes, out_blocks;	 /* handed out, exact also when sampled */
+	__u64 back_bytes, back_blocks;	 /* taken back */
+	__u64 before_bytes, before_blocks; /* of those, handed out before attach; only
+					      where every block is followed */
+	__u64 ooms;
+	__u64 has_totals; /* 0: a version that does not tell the first four */
+	__u64 followed_blocks; /* whose stack was taken, */
+	__u64 followed_ns;     /* and how long that took; see torch_followed() */
+};
+
+/*
+ * (Process, device) → its pool. Written by the probes, read by iter/bpf_map_elem.
+ * LRU: a process has one for each device it uses, and entries of ended ones age out.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_TORCH_POOLS);
+	__type(key, struct torch_pool_key);
+	__type(value, struct torch_pool);
+} torch_pools SEC(".maps");
+
+static const __u8 torch_ops[8] = {
+#define X(symbol, id, op) [id] = op,
+	TORCH_APIS(X)
+#undef X
+};
+
+/* c10::DeviceType: CUDA is 1, HIP 20; others are no memory of a GPU's pool. */
+#define TORCH_CUDA 1
+#define TORCH_HIP 20
+
+/* c10::Device, {int8 type, int8 index} in the low half of a register. False: no GPU. */
+static __always_inline bool torch_device(struct torch_report *r, __u64 word)
+{
+	__u8 type = word;
+
+	r->device = (__s8)(word >> 8);
+	return type == TORCH_CUDA || type == TORCH_HIP;
+}
+
+/* False: the function is not known, or the block is not of a GPU. */
+static __always_inline bool torch_read(struct pt_regs *ctx, __u32 id, struct torch_report *r)
+{
+	r->op = torch_ops[id & 7];
+	switch (r->op) {
+	case TORCH_BLOCK:
+		r->pointer = PT_REGS_PARM1(ctx);
+		r->bytes = PT_REGS_PARM2(ctx);
+		r->allocated_bytes = PT_REGS_PARM3(ctx);
+		r->reserved_bytes = PT_REGS_PARM4(ctx);
+		return torch_device(r, PT_REGS_PARM5(ctx));
+	case TORCH_BLOCK_NO_TOTAL:
+		r->pointer = PT_REGS_PARM1(ctx);
+		r->bytes = PT_REGS_PARM2(ctx);
+		return torch_device(r, PT_REGS_PARM3(ctx));
+	case TORCH_OOM:
+		r->bytes = PT_REGS_PARM1(ctx);
+		r->allocated_bytes = PT_REGS_PARM2(ctx);
+		r->reserved_bytes = PT_REGS_PARM3(ctx);
+		return torch_device(r, PT_REGS_PARM4(ctx));
+	default:
+		return false;
+	}
+}
+
+static __always_inline struct torch_pool *torch_pool_of(const struct torch_report *r)
+{
+	struct torch_pool_key key = { .process = r->process, .device = r->device };
+	struct torch_pool *pool = bpf_map_lookup_elem(&torch_pools, &key);
+	struct torch_pool fresh = {};
+
+	if (pool)
+		return pool;
+	process_remember(task_current(), r->process);
+	bpf_map_update_elem(&torch_pools, &key, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&torch_pools, &key);
+}
+
+static __always_inline void torch_pool_totals(struct torch_pool *pool, const struct torch_report *r)
+{
+	if (r->op == TORCH_BLOCK_NO_TOTAL)
+		return;
+	pool->has_totals = 1;
+	pool->allocated_bytes = r->allocated_bytes;
+	pool->reserved_bytes = r->reserved_bytes;
+	if (pool->peak_allocated_bytes < r->allocated_bytes)
+		pool->peak_allocated_bytes = r->allocated_bytes;
+	if (pool->peak_reserved_bytes < r->reserved_bytes)
+		pool->peak_reserved_bytes = r->reserved_bytes;
+}
+
+static __always_inline void torch_key(struct live_key *key, const struct torch_report *r)
+{
+	key->process = r->process;
+	key->pointer = r->pointer;
+	key->space = SPACE_TENSOR;
+	key->pad = 0;
+}
+
+static __always_inline __u64 torch_mean(void)
+{
+	__u32 zero = 0;
+	__u64 *mean = bpf_map_lookup_elem(&torch_sampling, &zero);
+
+	return mean && *mean <= SAMPLING_MOST_BYTES ? *mean : 0;
+}
+
+/* A block was taken back. */
+static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool)
+{
+	__u64 bytes;
+	struct live_key key;
+	struct live was;
+
+	if (!r || !pool)
+		return 0;
+	bytes = -r->bytes;
+	__sync_fetch_and_add(&pool->back_bytes, bytes);
+	__sync_fetch_and_add(&pool->back_blocks, 1);
+	torch_key(&key, r);
+	if (live_pop(&key, &was)) {
+		row_free(r->process, &was, false);
+	} else if (!torch_mean()) {
+		__sync_fetch_and_add(&pool->before_bytes, bytes);
+		__sync_fetch_and_add(&pool->before_blocks, 1);
+	}
+	return 0;
+}
+
+/* A block was handed out. True: with probability p it is followed, and now it is. */
+static __always_inline bool torch_out(const struct torch_report *r, struct torch_pool *pool,
+				      __u64 p)
+{
+	__sync_fetch_and_add(&pool->out_bytes, r->bytes);
+	__sync_fetch_and_add(&pool->out_blocks, 1);
+	return p == SAMPLING_CERTAIN || bpf_get_prandom_u32() < p;
+}
+
+/* What a block is that is followed with probability p, but for its stack and its span. */
+static __always_inline void torch_live(struct live *fresh, const struct torch_report *r, __u64 p)
+{
+	__builtin_memset(fresh, 0, sizeof(*fresh));
+	fresh->size_bytes = r->bytes;
+	fresh->references = 1;
+	if (p < SAMPLING_CERTAIN) {
+		fresh->size_bytes = ((__u64)r->bytes << 32) / p;
+		fresh->references = sampling_objects(p);
+	}
+	fresh->serial = serial_of(r->begin_boot_ns);
+	fresh->kind = KIND_TENSOR;
+	fresh->device = r->device;
+}
+
+/*
+ * Entry of function `id` in the thread that thread_known() gave, NULL at its first. The
+ * thread, if a stack is to be taken: torch_end() follows.
+ * Most reports of a busy allocator end here without a block that is followed: what only
+ * the others need comes last.
+ */
+static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread *t, __u32 id)
+{
+	struct torch_report r = {};
+	struct torch_pool *pool;
+	__u64 p = 0;
+
+	if (!torch_read(ctx, id, &r))
+		return 0;
+	if (!t)
+		t = thread_current(process_id_of(task_current()), true);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	r.process = t->process;
+	pool = torch_pool_of(&r);
+	if (!pool) {
+		drop(DROP_TORCH_POOLS_FULL);
+		return 0;
+	}
+	torch_pool_totals(pool, &r);
+	if (r.op == TORCH_OOM) {
+		__sync_fetch_and_add(&pool->ooms, 1);
+	} else if (r.bytes < 0) {
+		torch_back(&r, pool);
+		return 0;
+	} else {
+		p = sampling_probability(r.bytes, torch_mean());
+		if (!r.bytes || !torch_out(&r, pool, p))
+			return 0;
+	}
+	r.begin_boot_ns = bpf_ktime_get_boot_ns();
+	t->call.report = r;
+	if (p)
+		torch_live(&t->call.tensor, &r, p);
+	return t;
+}
+
+/* Longer than a stack takes: the thread waited meanwhile, for a page or the processor. */
+#define TORCH_WAITED_NS 250000
+
+/* What following the block of `r` has cost: user space adapts the sampling to it. */
+static __always_inline void torch_followed(const struct torch_report *r)
+{
+	struct torch_pool_key key = { .process = r->process, .device = r->device };
+	struct torch_pool *pool = bpf_map_lookup_elem(&torch_pools, &key);
+	__u64 ns = bpf_ktime_get_boot_ns() - r->begin_boot_ns;
+
+	if (!pool || ns > TORCH_WAITED_NS)
+		return;
+	__sync_fetch_and_add(&pool->followed_blocks, 1);
+	__sync_fetch_and_add(&pool->followed_ns, ns);
+}
+
+#endif
