@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // What the gadget's own callback costs each second, with 5,000 rows.
@@ -19,7 +18,7 @@ func BenchmarkReading(b *testing.B) {
 		n += 10
 		r.Begin()
 		for i := range uint64(5000) {
-			r.See(rows.ID{Process: i % 200, StackID: i, Kind: "device"}, held(n, n), func() profile.Row { return profile.Row{} })
+			r.See(profile.RowID{Process: i % 200, StackID: i, Kind: "device"}, held(n, n), func() profile.Row { return profile.Row{} })
 		}
 		r.End()
 	}

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 const (
@@ -46,7 +45,7 @@ type Recorder struct {
 
 	start, next time.Time
 	reading     uint64 // counts the readings
-	rows        map[rows.ID]*state
+	rows        map[profile.RowID]*state
 	gone        int
 	forgotten   int64
 }
@@ -63,7 +62,7 @@ type state struct {
 func NewRecorder(subject profile.Subject, period, interval time.Duration, start time.Time) *Recorder {
 	return &Recorder{
 		subject: subject, period: period, interval: interval,
-		start: start, next: start.Add(interval), rows: map[rows.ID]*state{},
+		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{},
 	}
 }
 
@@ -73,7 +72,7 @@ func (r *Recorder) Begin() { r.reading++ }
 // See takes in one row. full makes the row with its stack and is called for new
 // rows only. Rows of one reading with the same id are one: before Linux 6.0
 // cuda_alloc has a row for each context that a stack allocated in.
-func (r *Recorder) See(id rows.ID, values profile.Values, full func() profile.Row) {
+func (r *Recorder) See(id profile.RowID, values profile.Values, full func() profile.Row) {
 	s := r.rows[id]
 	if s == nil {
 		s = &state{row: full()}
@@ -147,7 +146,7 @@ func (r *Recorder) Due(now time.Time) bool { return !now.Before(r.next) }
 // left out.
 func (r *Recorder) Close(now time.Time) Window {
 	w := Window{Start: r.start, End: now, Subject: r.subject, Period: r.period}
-	ids := make([]rows.ID, 0, len(r.rows))
+	ids := make([]profile.RowID, 0, len(r.rows))
 	for id := range r.rows {
 		ids = append(ids, id)
 	}
@@ -185,7 +184,7 @@ func tells(flow profile.Values) bool {
 		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
 }
 
-func compareID(a, b rows.ID) int {
+func compareID(a, b profile.RowID) int {
 	return cmp.Or(
 		cmp.Compare(a.Process, b.Process), cmp.Compare(a.StackID, b.StackID), strings.Compare(a.Kind, b.Kind),
 		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Thread, b.Thread),

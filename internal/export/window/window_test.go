@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 var begin = time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
@@ -26,7 +25,7 @@ func held(alloc, inuse int64) profile.Values {
 func read(r *Recorder, values map[uint64]profile.Values) {
 	r.Begin()
 	for stack, v := range values {
-		r.See(rows.ID{Process: 1, StackID: stack}, v, func() profile.Row { return profile.Row{Thread: uint32(stack)} })
+		r.See(profile.RowID{Process: 1, StackID: stack}, v, func() profile.Row { return profile.Row{Thread: uint32(stack)} })
 	}
 	r.End()
 }
@@ -108,7 +107,7 @@ func TestLateWindowsDoNotPileUp(t *testing.T) {
 // tells them apart but what they count.
 func TestRowsOfOneIDAreOne(t *testing.T) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
-	id := rows.ID{Process: 1, StackID: 1}
+	id := profile.RowID{Process: 1, StackID: 1}
 	reading := func(all ...profile.Values) {
 		r.Begin()
 		for _, v := range all {

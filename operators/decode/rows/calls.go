@@ -37,12 +37,12 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 	return f, err
 }
 
-func (f *callFields) ID(d datasource.Data) ID {
+func (f *callFields) ID(d datasource.Data) profile.RowID {
 	process, _ := number(f.id, d)
 	stackID, _ := number(f.stackID, d)
 	row, _ := number(f.row, d)
 	device, _ := number(f.device, d)
-	id := ID{Process: process, StackID: stackID, Row: row, Device: int32(device), Kind: text(f.operation, d)}
+	id := profile.RowID{Process: process, StackID: stackID, Row: row, Device: int32(device), Kind: text(f.operation, d)}
 	if direction := text(f.direction, d); direction != "" {
 		id.Kind += " " + direction
 	}
@@ -77,7 +77,7 @@ func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d)
 const notSeen = "[launch not seen]"
 
 // Stack is the stack of a row of a profile: that of who called, and the kernel on top.
-func Stack(id ID, kernel string, s stack.Stack) stack.Stack {
+func Stack(id profile.RowID, kernel string, s stack.Stack) stack.Stack {
 	if id.Kind == "unseen" {
 		s = stack.Stack{{Kind: stack.KindNative, Function: notSeen}}
 	}

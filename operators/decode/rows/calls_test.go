@@ -68,7 +68,7 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		require.NoError(t, fields["kernel"].PutString(d, "gemm"))
 		require.Equal(t, c.want, source.Values(d), c.operation)
 		id := source.ID(d)
-		require.Equal(t, ID{Process: 7, StackID: 8, Row: 9, Device: c.device, Kind: id.Kind}, id)
+		require.Equal(t, profile.RowID{Process: 7, StackID: 8, Row: 9, Device: c.device, Kind: id.Kind}, id)
 		if c.direction != "" {
 			require.Equal(t, "copy HtoD", id.Kind)
 		}
@@ -86,7 +86,7 @@ func TestTheKernelIsTheLeaf(t *testing.T) {
 // TestAKernelWithoutALaunchSaysSo in place of a stack that it does not have.
 func TestAKernelWithoutALaunchSaysSo(t *testing.T) {
 	below := stack.Stack{{Kind: stack.KindPython, Function: "step"}}
-	require.Equal(t, Leaf("gemm", below), Stack(ID{Kind: "kernel"}, "gemm", below))
-	unseen := Stack(ID{Kind: "unseen"}, "gemm", stack.UnknownStack())
+	require.Equal(t, Leaf("gemm", below), Stack(profile.RowID{Kind: "kernel"}, "gemm", below))
+	unseen := Stack(profile.RowID{Kind: "unseen"}, "gemm", stack.UnknownStack())
 	require.Equal(t, []string{"gemm", "[launch not seen]"}, []string{unseen[0].Function, unseen[1].Function})
 }

@@ -47,7 +47,7 @@ func (list) Resize(int) error            { return nil }
 
 type reader struct{}
 
-func (reader) ID(d datasource.Data) ID { return ID{StackID: d.(data).stack} }
+func (reader) ID(d datasource.Data) profile.RowID { return profile.RowID{StackID: d.(data).stack} }
 func (reader) Values(d datasource.Data) profile.Values {
 	return profile.Values{AllocBytes: d.(data).bytes}
 }

@@ -26,22 +26,9 @@ const (
 	AnnotationPeriod  = "gpu-gadgets.profile.period"
 )
 
-// ID identifies a row before its stack has a name, which is cheap to compare.
-type ID struct {
-	Process, StackID uint64
-	Kind             string
-	Device           int32
-	Thread           uint32
-	// Row tells calls of one stack apart.
-	Row  uint64
-	Span profile.Span
-	// Born tells a span's row from one that the kernel forgot and began again.
-	Born uint64
-}
-
 // Reader reads one row, of memory, of time or of calls.
 type Reader interface {
-	ID(datasource.Data) ID
+	ID(datasource.Data) profile.RowID
 	Values(datasource.Data) profile.Values
 	Process(datasource.Data) profile.Process
 	// Kernel is the name of the kernel that a call launched, "" for other rows.
@@ -58,7 +45,7 @@ type Source struct {
 
 // Row is one of a reading.
 type Row struct {
-	ID     ID
+	ID     profile.RowID
 	Values profile.Values
 	Data   datasource.Data // the first of those that have the ID
 }
@@ -67,7 +54,7 @@ type Row struct {
 // row for each context that a stack allocated in, and these are added up.
 func Read(from Reader, all datasource.DataArray) []Row {
 	read := make([]Row, 0, all.Len())
-	index := make(map[ID]int, all.Len())
+	index := make(map[profile.RowID]int, all.Len())
 	for n := range all.Len() {
 		d := all.Get(n)
 		id, values := from.ID(d), from.Values(d)
@@ -225,7 +212,7 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 func (*processFields) Kernel(datasource.Data) string { return "" }
 
 // span fills what is of a row's span.
-func (f *processFields) span(id *ID, d datasource.Data) {
+func (f *processFields) span(id *profile.RowID, d datasource.Data) {
 	if id.Span = profile.ParseSpan(text(f.spanID, d)); id.Span != 0 {
 		id.Born, _ = number(f.born, d)
 	}
@@ -262,10 +249,10 @@ func bindAllocs(ds datasource.DataSource) (allocFields, error) {
 	return f, nil
 }
 
-func (f *allocFields) ID(d datasource.Data) ID {
+func (f *allocFields) ID(d datasource.Data) profile.RowID {
 	process, _ := number(f.processFields.id, d)
 	stackID, _ := number(f.stackID, d)
-	id := ID{Process: process, StackID: stackID, Kind: word(f.kind, f.kindRaw, d), Device: profile.UnknownDevice}
+	id := profile.RowID{Process: process, StackID: stackID, Kind: word(f.kind, f.kindRaw, d), Device: profile.UnknownDevice}
 	if device, ok := number(f.device, d); ok {
 		id.Device = int32(device)
 	}
@@ -305,11 +292,11 @@ func bindSamples(ds datasource.DataSource, period time.Duration) (samplesFields,
 	return f, nil
 }
 
-func (f *samplesFields) ID(d datasource.Data) ID {
+func (f *samplesFields) ID(d datasource.Data) profile.RowID {
 	process, _ := number(f.processFields.id, d)
 	stackID, _ := number(f.stackID, d)
 	tid, _ := number(f.tid, d)
-	id := ID{Process: process, StackID: stackID, Device: profile.UnknownDevice, Thread: uint32(tid)}
+	id := profile.RowID{Process: process, StackID: stackID, Device: profile.UnknownDevice, Thread: uint32(tid)}
 	f.span(&id, d)
 	return id
 }

@@ -11,8 +11,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
 // Instrument implements metrics.Source: the progress of each rank, and what is wrong.
@@ -91,7 +91,7 @@ func attributes(process []attribute.KeyValue, labels [][2]string) []attribute.Ke
 
 // attributes of a process; where the ranks of many nodes are known, with its node.
 func (r *storeRun) attributes(p collective.Process) []attribute.KeyValue {
-	all := metrics.ProcessAttributes(r.process(p))
+	all := label.Process(r.process(p))
 	if p.Node != "" {
 		all = append(all, attribute.String("k8s.node.name", oneLine(p.Node)))
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 const (
@@ -207,7 +207,7 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 			return nil
 		}
 		unused := totals.reserved - min(totals.reserved, totals.allocated)
-		return errors.Join(share.PutString(d, table.Share(usable, unused)), bytes.PutUint64(d, usable),
+		return errors.Join(share.PutString(d, profile.FormatShare(usable, unused)), bytes.PutUint64(d, usable),
 			largest.PutUint64(d, found[device].largest))
 	}, subscription)
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
 )
 
 const (
@@ -203,7 +202,7 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 		all, _ := reserved.Uint64(d)
 		used, _ := allocated.Uint64(d)
 		rest := all - min(used, all)
-		return errors.Join(cached.PutUint64(d, rest), unused.PutString(d, table.Share(rest, all)))
+		return errors.Join(cached.PutUint64(d, rest), unused.PutString(d, profile.FormatShare(rest, all)))
 	}, subscription)
 }
 

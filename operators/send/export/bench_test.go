@@ -23,7 +23,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // BenchmarkWindow is all that exporting costs a busy node in one window of 10 s: the
@@ -112,7 +111,7 @@ func (n *busy) window() window.Window {
 		for i := range n.rows {
 			r := &n.rows[i]
 			r.AllocBytes, r.AllocObjects = r.AllocBytes+4096, r.AllocObjects+1
-			n.recorder.See(rows.ID{Process: r.Process.ID, StackID: uint64(i), Kind: r.Kind, Device: r.Device}, r.Values, func() profile.Row { return *r })
+			n.recorder.See(profile.RowID{Process: r.Process.ID, StackID: uint64(i), Kind: r.Kind, Device: r.Device}, r.Values, func() profile.Row { return *r })
 		}
 		n.recorder.End()
 	}

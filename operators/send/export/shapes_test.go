@@ -12,7 +12,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // Whatever a profile tells of is in the windows that the profiles are made of.
@@ -43,7 +42,7 @@ func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 				told++
 				r := window.NewRecorder(subject, time.Second, time.Second, time.Now())
 				r.Begin()
-				r.See(rows.ID{Process: 1}, v, func() profile.Row { return row })
+				r.See(profile.RowID{Process: 1}, v, func() profile.Row { return row })
 				r.End()
 				require.Len(t, r.Close(time.Now()).Rows, 1, "%v: %+v", subject, v)
 			}

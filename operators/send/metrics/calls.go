@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
@@ -56,16 +57,16 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 			}
 		}
 		for _, g := range groups(some, func(s Sample) attribute.Set {
-			of := append(ProcessAttributes(s.Process), attribute.Int64("device", int64(s.Device)))
+			of := append(label.Process(s.Process), attribute.Int64("device", int64(s.Device)))
 			return l.on(s.Process.Node, append(of, tell(s.Call)...)...)
 		}) {
 			observe(g.sums, metric.WithAttributeSet(g.labels))
 		}
 	}
-	operation := func(c Call) attribute.KeyValue { return attribute.String("operation", valid(c.Operation)) }
+	operation := func(c Call) attribute.KeyValue { return attribute.String("operation", label.Valid(c.Operation)) }
 	each(func(c Call) bool { return !rows.IsKernel(c.Operation) },
 		func(c Call) []attribute.KeyValue {
-			return []attribute.KeyValue{operation(c), attribute.String("error.type", valid(c.Error))}
+			return []attribute.KeyValue{operation(c), attribute.String("error.type", label.Valid(c.Error))}
 		},
 		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.calls, s.Calls, with) })
 	each(func(c Call) bool { return c.Error == "" && (c.Operation == "launch" || c.Operation == "graph") },
@@ -73,7 +74,7 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.launches, s.Calls, with) })
 	each(func(c Call) bool { return c.Error == "" && c.Operation == "copy" },
 		func(c Call) []attribute.KeyValue {
-			return []attribute.KeyValue{attribute.String("direction", valid(c.Direction))}
+			return []attribute.KeyValue{attribute.String("direction", label.Valid(c.Direction))}
 		},
 		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.copied, s.CallBytes, with) })
 	each(func(c Call) bool { return c.Operation == "wait" },

@@ -5,6 +5,8 @@ package metrics
 import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
 // compat are the counters of the published dashboard AdvancedGPUObservability,
@@ -52,9 +54,9 @@ func (c *compat) labels(s Sample) attribute.Set {
 		host = "1"
 	}
 	return attribute.NewSet(
-		attribute.String("cluster", valid(c.cluster)),
-		attribute.String("k8s_namespace", valid(s.Process.Namespace)),
-		attribute.String("k8s_podname", valid(s.Process.Pod)),
+		attribute.String("cluster", label.Valid(c.cluster)),
+		attribute.String("k8s_namespace", label.Valid(s.Process.Namespace)),
+		attribute.String("k8s_podname", label.Valid(s.Process.Pod)),
 		attribute.Int64("pid", int64(s.Process.PID)),
 		attribute.String("host_raw", host))
 }

@@ -3,52 +3,28 @@
 package metrics
 
 import (
-	"strings"
-	"unicode/utf8"
-
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
 // kindHost is pinned host memory, which is in no device.
 const kindHost = "host"
 
-// ProcessAttributes are the labels of a process, the same ones for every process
-// whether it is in a container or not: series must not gain labels later.
-func ProcessAttributes(p profile.Process) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		attribute.String("k8s.namespace.name", valid(p.Namespace)),
-		attribute.String("k8s.pod.name", valid(p.Pod)),
-		attribute.String("k8s.container.name", valid(p.Container)),
-		attribute.Int64("process.pid", int64(p.PID)),
-		attribute.String("process.comm", valid(p.Comm)),
-	}
-}
-
 // labels makes them. Where all series are of one node, it is in the resource.
 type labels struct{ hasNodes bool }
 
 func (l labels) of(s Series) attribute.Set {
-	return l.on(s.Process.Node, append(ProcessAttributes(s.Process),
+	return l.on(s.Process.Node, append(label.Process(s.Process),
 		attribute.Int64("device", int64(s.Device)),
-		attribute.String("kind", valid(s.Kind)))...)
+		attribute.String("kind", label.Valid(s.Kind)))...)
 }
 
 func (l labels) on(node string, all ...attribute.KeyValue) attribute.Set {
 	if l.hasNodes {
-		all = append(all, attribute.String(keyNode, valid(node)))
+		all = append(all, attribute.String(keyNode, label.Valid(node)))
 	}
 	return attribute.NewSet(all...)
-}
-
-// valid makes a name that a process gave itself fit for a label, which must be
-// UTF-8 (protobuf and Prometheus refuse the whole message otherwise).
-func valid(s string) string {
-	if utf8.ValidString(s) {
-		return s
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 // group is the samples that have one set of labels in common.

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -179,12 +180,12 @@ func (i *instruments) observe(o metric.Observer, s Snapshot, l labels) {
 		m.observe(o, s.Samples, l)
 	}
 	for _, d := range s.Drops {
-		labels := metric.WithAttributeSet(l.on(d.Node, attribute.String("gadget", valid(d.Gadget)), attribute.String("reason", valid(d.Reason))))
+		labels := metric.WithAttributeSet(l.on(d.Node, attribute.String("gadget", label.Valid(d.Gadget)), attribute.String("reason", label.Valid(d.Reason))))
 		o.ObserveInt64(i.drops, d.Count, labels)
 		o.ObserveInt64(i.dropBytes, d.Bytes, labels)
 	}
 	for _, g := range s.Gadgets {
-		labels := metric.WithAttributeSet(l.on(g.Node, attribute.String("gadget", valid(g.Gadget))))
+		labels := metric.WithAttributeSet(l.on(g.Node, attribute.String("gadget", label.Valid(g.Gadget))))
 		o.ObserveInt64(i.rows, int64(g.Rows), labels)
 		if g.Attached >= 0 {
 			o.ObserveInt64(i.attached, int64(g.Attached), labels)
@@ -195,7 +196,7 @@ func (i *instruments) observe(o metric.Observer, s Snapshot, l labels) {
 
 func (i *instruments) observeQueues(o metric.Observer, all []exporters.Named) {
 	for _, q := range all {
-		labels := metric.WithAttributes(attribute.String("exporter", valid(q.Name)))
+		labels := metric.WithAttributes(attribute.String("exporter", label.Valid(q.Name)))
 		o.ObserveInt64(i.queueItems, q.Items, labels)
 		o.ObserveInt64(i.queueBytes, q.Bytes, labels)
 		if q.CapacityBytes > 0 {

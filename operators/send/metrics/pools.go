@@ -8,6 +8,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
 // Pool is what PyTorch says of its pool on one device. Kind and Call of the series are
@@ -47,7 +49,7 @@ func (p *pools) instruments() []metric.Observable {
 
 func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
 	for _, pool := range all {
-		with := metric.WithAttributeSet(l.on(pool.Process.Node, append(ProcessAttributes(pool.Process),
+		with := metric.WithAttributeSet(l.on(pool.Process.Node, append(label.Process(pool.Process),
 			attribute.Int64("device", int64(pool.Device)))...))
 		o.ObserveInt64(p.allocated, pool.AllocatedBytes, with)
 		o.ObserveInt64(p.reserved, pool.ReservedBytes, with)

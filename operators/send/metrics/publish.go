@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
 const (
@@ -55,13 +56,13 @@ func newResource(cluster string, hasNodes bool) *resource.Resource {
 	attributes := []attribute.KeyValue{
 		attribute.String("service.name", "gpu-gadgets"),
 		// Two gadgets on one node push the same series otherwise.
-		attribute.String("service.instance.id", valid(host)+":"+strconv.Itoa(os.Getpid())),
+		attribute.String("service.instance.id", label.Valid(host)+":"+strconv.Itoa(os.Getpid())),
 	}
 	if cluster != "" {
-		attributes = append(attributes, attribute.String(keyCluster, valid(cluster)))
+		attributes = append(attributes, attribute.String(keyCluster, label.Valid(cluster)))
 	}
 	if n := node(); n != "" && !hasNodes {
-		attributes = append(attributes, attribute.String(keyNode, valid(n)))
+		attributes = append(attributes, attribute.String(keyNode, label.Valid(n)))
 	}
 	return resource.NewSchemaless(attributes...)
 }

@@ -4,15 +4,14 @@ package metrics
 
 import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // spans keeps the sums of a process whole. The kernel forgets rows of spans that are
 // over while the process runs (operators/decode/reap), and a counter never falls.
 type spans struct {
 	reading int
-	rows    map[rows.ID]*spanRow
-	sums    map[rows.ID]profile.Row // of forgotten rows, by process, kind and device
+	rows    map[profile.RowID]*spanRow
+	sums    map[profile.RowID]profile.Row // of forgotten rows, by process, kind and device
 }
 
 type spanRow struct {
@@ -25,11 +24,11 @@ type spanRow struct {
 const missedRows = 10
 
 func newSpans() *spans {
-	return &spans{rows: map[rows.ID]*spanRow{}, sums: map[rows.ID]profile.Row{}}
+	return &spans{rows: map[profile.RowID]*spanRow{}, sums: map[profile.RowID]profile.Row{}}
 }
 
 // see takes one row of a reading.
-func (s *spans) see(id rows.ID, row profile.Row) {
+func (s *spans) see(id profile.RowID, row profile.Row) {
 	if id.Span != 0 {
 		s.rows[id] = &spanRow{row, s.reading}
 	}
@@ -47,7 +46,7 @@ func (s *spans) forgotten(ended func(profile.Process) bool) []profile.Row {
 			all = append(all, r.row)
 		default:
 			delete(s.rows, id)
-			key := rows.ID{Process: id.Process, Kind: id.Kind, Device: id.Device}
+			key := profile.RowID{Process: id.Process, Kind: id.Kind, Device: id.Device}
 			sum := r.row
 			sum.PeakBytes = 0 // peaks were not at the same time
 			sum.Values = sum.Values.Add(s.sums[key].Values)

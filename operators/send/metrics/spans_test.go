@@ -8,19 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // The sum over rows stays what it was when the kernel forgets one, when a reading
 // misses one, and when a span comes back.
 func TestForgottenSpansStayInTheSums(t *testing.T) {
 	process := profile.Process{ID: 7, PID: 70}
-	id := func(span, born uint64) rows.ID {
-		return rows.ID{Process: 7, StackID: 1, Kind: "device", Span: profile.Span(span), Born: born}
+	id := func(span, born uint64) profile.RowID {
+		return profile.RowID{Process: 7, StackID: 1, Kind: "device", Span: profile.Span(span), Born: born}
 	}
 	s := newSpans()
 	over := false
-	read := func(there map[rows.ID]int64) (sum int64) {
+	read := func(there map[profile.RowID]int64) (sum int64) {
 		for id, n := range there {
 			row := profile.Row{Process: process, Kind: "device", Values: profile.Values{AllocObjects: n, FreedObjects: n}}
 			s.see(id, row)
@@ -34,15 +33,15 @@ func TestForgottenSpansStayInTheSums(t *testing.T) {
 		}
 		return sum
 	}
-	all := map[rows.ID]int64{id(0, 0): 10, id(1, 1): 5, id(2, 1): 3}
+	all := map[profile.RowID]int64{id(0, 0): 10, id(1, 1): 5, id(2, 1): 3}
 	require.EqualValues(t, 18, read(all))
-	require.EqualValues(t, 18, read(map[rows.ID]int64{id(0, 0): 10, id(2, 1): 3}), "missed once")
+	require.EqualValues(t, 18, read(map[profile.RowID]int64{id(0, 0): 10, id(2, 1): 3}), "missed once")
 	require.EqualValues(t, 18, read(all))
 	for range 3 * missedRows {
-		require.EqualValues(t, 18, read(map[rows.ID]int64{id(0, 0): 10, id(2, 1): 3}))
+		require.EqualValues(t, 18, read(map[profile.RowID]int64{id(0, 0): 10, id(2, 1): 3}))
 	}
 	require.Len(t, s.rows, 1, "the row is not remembered for ever")
-	require.EqualValues(t, 23, read(map[rows.ID]int64{id(0, 0): 10, id(2, 1): 3, id(1, 9): 5}), "it began again")
+	require.EqualValues(t, 23, read(map[profile.RowID]int64{id(0, 0): 10, id(2, 1): 3, id(1, 9): 5}), "it began again")
 	over = true
 	require.Zero(t, read(nil))
 	require.Empty(t, s.rows)

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
@@ -203,7 +204,7 @@ func observe(o metric.Observer, instruments map[string]metric.Float64Observable,
 	}
 	labels := map[uint32][]attribute.KeyValue{}
 	for _, b := range parts {
-		of := metrics.ProcessAttributes(b.Process)
+		of := label.Process(b.Process)
 		labels[b.Process.PID] = of
 		for _, part := range []struct {
 			name  string

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // maxGone bounds the rows remembered of what the kernel has forgotten. With
@@ -19,7 +18,7 @@ const maxGone = 64 << 10
 type recorder struct {
 	at       time.Time
 	interval int
-	rows     map[rows.ID]*recorded
+	rows     map[profile.RowID]*recorded
 	gone     int
 	// forgotten counts rows that did not fit; their values are lost.
 	forgotten int
@@ -39,13 +38,13 @@ func (r *recorder) begin(at time.Time) {
 	r.at = at
 	r.interval++
 	if r.rows == nil {
-		r.rows = map[rows.ID]*recorded{}
+		r.rows = map[profile.RowID]*recorded{}
 	}
 }
 
 // see takes in one row. full makes the row with its stack and is called for new
 // rows only. It returns the row and whether it is new or has changed.
-func (r *recorder) see(id rows.ID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
+func (r *recorder) see(id profile.RowID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
 	have := r.rows[id]
 	isNew := have == nil
 	if isNew {

@@ -9,13 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
 // A row of samples that the kernel forgot and begins again goes on from where it was.
 func TestSamplesThatBeginAgainAddUp(t *testing.T) {
 	r := &recorder{}
-	id := rows.ID{Process: 1, StackID: 2}
+	id := profile.RowID{Process: 1, StackID: 2}
 	for _, samples := range []int64{5, 9, -1, 2, 4, 3, 8} {
 		r.begin(time.Unix(1, 0))
 		if samples >= 0 {

@@ -193,21 +193,13 @@ func addShare(source datasource.DataSource, samples datasource.FieldAccessor) er
 		for n := range rows.Len() {
 			value, _ := samples.Uint64(rows.Get(n))
 			// It fails for a packet that is not ours to write: leave it.
-			_ = share.PutString(rows.Get(n), Share(value, sum))
+			_ = share.PutString(rows.Get(n), profile.FormatShare(value, sum))
 		}
 		return nil
 	}, Priority); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", source.Name(), err)
 	}
 	return nil
-}
-
-// Share writes a part of a whole in percent: "12.3 %".
-func Share(part, whole uint64) string {
-	if whole == 0 {
-		return "0.0 %"
-	}
-	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
 func isTerminal(file *os.File) bool {
