@@ -11,7 +11,7 @@ STEP := scripts/step.sh
 ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
 AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
 
-# go-nvml finds NVIDIA's library at run time: see operators/nvml.
+# go-nvml finds NVIDIA's library at run time: see operators/send/nvml.
 NVML := -tags nvml
 LAZY := -extldflags=-Wl,-z,lazy
 # NVIDIA's header marks functions that go-nvml wraps as deprecated.
@@ -20,8 +20,8 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 DAEMON := build/daemon
-GO_FILES := $(shell find cmd operators -name '*.go' -o -name '*.js' -o -name '*.html' -o -name '*.css' 2>/dev/null) go.mod go.sum
-BPF_FILES := build.yaml $(shell find bpf gadgets wasm operators/stack -type f 2>/dev/null)
+GO_FILES := $(shell find cmd internal operators -name '*.go' -o -name '*.js' -o -name '*.html' -o -name '*.css' 2>/dev/null) go.mod go.sum
+BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack -type f 2>/dev/null)
 
 ## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
 .PHONY: build
@@ -31,9 +31,9 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format
 	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
-	@$(STEP) "pure tests" $(GO) test ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-chart-suites
-	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/nvml
+	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
 	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
@@ -161,8 +161,8 @@ build/backends/collector: $(wildcard test/backends/collector/*.go test/backends/
 bench: build simcuda
 	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
 	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
-	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./operators/export/...
-	@$(STEP) "ten minutes of a timeline" $(GO) test -run none -bench . -benchtime 1x ./operators/timeline/trace
+	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./internal/export/... ./operators/send/export/...
+	@$(STEP) "ten minutes of a timeline" $(GO) test -run none -bench . -benchtime 1x ./internal/timeline/trace
 
 ## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
 .PHONY: compare
@@ -174,7 +174,7 @@ compare: build
 lint: format vet
 
 format:
-	@unformatted=$$(gofmt -l $(wildcard charts cmd operators test examples dashboards wasm)); \
+	@unformatted=$$(gofmt -l $(wildcard charts cmd internal operators test examples dashboards wasm)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
 vet:

@@ -14,7 +14,7 @@
  * library: file name up to ".so", e.g. "libcuda" (matches libcuda.so.1).
  * symbol:  exported name, not demangled. Both are NUL-terminated.
  *
- * Go mirror: operators/ig.AttachPoint, checked against BTF.
+ * Go mirror: internal/ig.AttachPoint, checked against BTF.
  */
 struct attach_point {
 	char library[32];

@@ -10,7 +10,7 @@
  * the first answer of each context is worth a trap, the others are not.
  *
  * Programs ask for a fact that they miss and count the answers. User space
- * (operators/attach/tracer) attaches the points of the fact to a process when its
+ * (internal/tracer) attaches the points of the fact to a process when its
  * libraries are mapped and whenever it asks, and detaches them after enough answers in a
  * row that taught nothing.
  */

@@ -9,7 +9,7 @@
  * the compiler has noted in the library, and differs from place to place: user space
  * reads the note, and gives it as a site, whose number is the cookie.
  *
- * Go mirror: operators/usdt (wire.go), checked against BTF.
+ * Go mirror: internal/elf/usdt (wire.go), checked against BTF.
  */
 #define USDT_ARGUMENTS 8
 #define USDT_SITES 64 /* places that have different arguments; a library has a few */

@@ -92,7 +92,7 @@ struct span_row {
 /*
  * As rows_by_stack, for what belongs to a span. A map of its own, because spans come
  * and go by the thousand and must not take the rows of stacks away. User space deletes
- * rows of spans that hold nothing and have not changed for a while (operators/reap).
+ * rows of spans that hold nothing and have not changed for a while (operators/decode/reap).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

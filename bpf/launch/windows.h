@@ -10,7 +10,7 @@
  * of them would take more than the budget. Time is divided into periods of N slots. In
  * each period one slot, chosen at random, is a window: what is called in it stands for N
  * times as much, so that every sum is right on average. Probes of these functions are
- * attached for their windows only (operators/budget); what is recorded is decided here, by the time
+ * attached for their windows only (operators/attach/budget); what is recorded is decided here, by the time
  * of the call's entry, so that it does not matter how long attaching took.
  *
  * Two windows that follow each other are independent estimates of their periods. So the

@@ -34,7 +34,7 @@ enum nccl_operation_flag {
 	NCCL_DONE = 4,	  /* done_boot_ns is valid */
 };
 
-/* One operation. Go mirror: operators/nccl (wire.go), checked against BTF. */
+/* One operation. Go mirror: operators/decode/nccl (wire.go), checked against BTF. */
 struct nccl_operation {
 	__u64 seq;   /* 1, 2, … of the communicator, in this process */
 	__u64 match; /* collectives: of all collectives; sends, receives: with that peer */

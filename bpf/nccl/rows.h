@@ -6,7 +6,7 @@
 
 /*
  * rows: the data sources `communicators`, `operations` and `peers` as user space
- * reads them. Their layout is mirrored in operators/nccl (wire.go).
+ * reads them. Their layout is mirrored in operators/decode/nccl (wire.go).
  */
 
 /* One communicator of one process: a rank. */

@@ -8,7 +8,7 @@
  * span: the span of a trace that the current thread works on, as its tracing library
  * publishes it for readers outside of the process: OpenTelemetry's OTEP 4947, "Thread
  * Context", a thread-local pointer otel_thread_ctx_v1 to a record. User space finds
- * where a process has the variable (operators/spans); nothing of what is read here is
+ * where a process has the variable (operators/attach/spans); nothing of what is read here is
  * trusted. The value is the id's 8 bytes as a number, first byte highest; 0: no span.
  *
  * For the current thread only: the record may be read while its thread does not run.
@@ -33,7 +33,7 @@ static __always_inline void span_gone(__u32 tgid)
 const volatile bool span_ids = false; /* and the maps of spans have 1 entry */
 const volatile bool gadget_var_span_ids = false;
 
-/* How the variable's address is found. Go mirror: operators/spans. */
+/* How the variable's address is found. Go mirror: operators/attach/spans. */
 enum span_access {
 	SPAN_STATIC = 1, /* at: offset from the thread pointer */
 	SPAN_OFFSET,	 /* at: address of a word with that offset (TPOFF64, TPREL) */

@@ -8,7 +8,7 @@
 /*
  * stack: the call stack of the current thread as user space will read it: the
  * native return addresses up to the interpreter, then the Python frames.
- * Go mirror: operators/stack (wire.go), checked against BTF.
+ * Go mirror: internal/stack (wire.go), checked against BTF.
  */
 #define STACK_NATIVE_FRAMES 32
 #define STACK_PYTHON_FRAMES 128

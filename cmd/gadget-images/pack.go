@@ -29,7 +29,7 @@ const (
 	// builderKey names the version of Inspektor Gadget that an image is made
 	// for; ig warns when it runs another one.
 	builderKey = "io.inspektor-gadget.builder.version"
-	// operatorKey is ig.OperatorAnnotation of our operators/ig, which would make
+	// operatorKey is ig.OperatorAnnotation of our internal/ig, which would make
 	// this program ten times larger: the operator that replaces a WASM module.
 	operatorKey = "io.gpu-gadgets.operator"
 )

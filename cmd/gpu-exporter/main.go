@@ -26,11 +26,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
 // flushTimeout bounds what the end takes with a receiver that is away.
@@ -75,7 +75,7 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
-	queues, store := &queue.Registry{}, &metrics.Store{}
+	queues, store := &exporters.Registry{}, &metrics.Store{}
 	cfg := follow.Config{Instances: o.instances, Stale: o.stale, Log: log.StandardLogger()}
 	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
 		Log: log.StandardLogger(), Logs: true, Register: export.Publish(queues),

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/difference"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/flamegraph"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/difference"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/flamegraph"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // newDiffCommand compares two files of --pprof-out: who took the difference.

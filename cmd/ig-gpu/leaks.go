@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/difference"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/difference"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // newLeaksCommand looks for growth in several files of --mark-out.

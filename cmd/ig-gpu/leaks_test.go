@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 func TestLeaksNamesTheLineThatGrows(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 )
 
 // registerOperators is called once, before the commands are built, because they

@@ -9,8 +9,8 @@ import (
 	"github.com/grafana/pyroscope-go"
 	log "github.com/sirupsen/logrus"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/throttle"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
 )
 
 // selfService is what ig-gpu is called in Pyroscope.

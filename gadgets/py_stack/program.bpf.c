@@ -157,7 +157,7 @@ enum thread_state {
 	THREAD_STOPPED = 5, /* by a signal or a debugger */
 };
 
-/* One thread as the operator reads it. Go mirror: operators/pystack. */
+/* One thread as the operator reads it. Go mirror: operators/decode/pystack. */
 struct thread_record {
 	__u64 process;
 	__u64 stack_id;

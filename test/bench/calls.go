@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 // callGadgets are those that probe functions of the driver.

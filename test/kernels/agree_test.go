@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // TestAgree: Inspektor Gadget's own ig and bin/ig-gpu look at one workload at the same

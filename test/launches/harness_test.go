@@ -20,7 +20,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )

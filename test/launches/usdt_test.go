@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/usdt"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/usdt"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
@@ -106,7 +106,7 @@ func TestRealLibrariesWithoutGPU(t *testing.T) {
 	}
 }
 
-// TestRealLibrariesSpeakTheRASProtocol that operators/ras does: 2.28.9 and later have its
+// TestRealLibrariesSpeakTheRASProtocol that internal/collective/ras does: 2.28.9 and later have its
 // commands and the names in its answer; those without RAS have none of it.
 func TestRealLibrariesSpeakTheRASProtocol(t *testing.T) {
 	for _, path := range realLibraries(t) {

@@ -16,9 +16,9 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
@@ -67,7 +67,7 @@ func start(t testing.TB, libraries map[string]string, o options) *tracer {
 		var symbols []string
 		options := &link.UprobeMultiOptions{}
 		for _, p := range points {
-			// The other name is the same address: operators/attach/tracer sees to that.
+			// The other name is the same address: internal/tracer sees to that.
 			if p.Library != library || !exports(t, path, p.Symbol) || p.Symbol[0] == 'p' {
 				continue
 			}

@@ -27,7 +27,7 @@ const (
 )
 
 // TestRulesSayTheSameOfManyNodes: each node exports the progress of its own ranks, and
-// the rules find in all simulated jobs what operators/collective finds where it sees
+// the rules find in all simulated jobs what internal/collective finds where it sees
 // all of them (TestVerdictIsRight of test/simranks), which is the truth.
 func TestRulesSayTheSameOfManyNodes(t *testing.T) {
 	rules, err := filepath.Abs("../../dashboards/nccl.yaml")

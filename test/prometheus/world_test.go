@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
 const mib = 1 << 20
@@ -37,11 +37,11 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{driver: 3 << 30, ranks: &ranks.Store{}, noRanks: func() {}}
-	store, queues := &metrics.Store{}, &queue.Registry{}
+	store, queues := &metrics.Store{}, &exporters.Registry{}
 	w.rows, w.calls = store.NewRun("cuda_alloc"), store.NewRun("cuda_kernel")
-	queues.Add("pyroscope", func() queue.Stats {
+	queues.Add("pyroscope", func() exporters.Stats {
 		n := w.step.Load()
-		return queue.Stats{Items: 2, Bytes: 1000, CapacityBytes: 1 << 20, Sent: n, Retries: n / 2, Lost: n / 3, LostBytes: n * 100}
+		return exporters.Stats{Items: 2, Bytes: 1000, CapacityBytes: 1 << 20, Sent: n, Retries: n / 2, Lost: n / 3, LostBytes: n * 100}
 	})
 	source := nvml.NewSource(nvml.Config{
 		Open:      func() (nvml.Library, error) { return &library{w}, nil },

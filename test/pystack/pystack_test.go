@@ -24,9 +24,9 @@ import (
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/selection"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 )
 
 // rounds of launches.py that are traced.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // Sample is what a node exports of one series.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simranks simulates jobs of many ranks that call NCCL, with faults whose
-// truth is known, for tests of what judges them: operators/collective directly, and
+// truth is known, for tests of what judges them: internal/collective directly, and
 // the rules for Prometheus by metrics.
 //
 // Time is simulated. A rank's host runs a list of actions: it computes, enqueues
@@ -17,7 +17,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // Forever is a wait that does not end.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // perNode is how many processes run on a node.

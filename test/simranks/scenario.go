@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // Truth is what is wrong with a job.

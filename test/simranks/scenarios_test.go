@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // scenarios is how many seeds are tried, by every way of judging.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
 // Seen is what an analyzer said in a scenario.

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/test/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/tracer"
 )

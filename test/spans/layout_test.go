@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 

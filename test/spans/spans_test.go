@@ -15,7 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
 )
 

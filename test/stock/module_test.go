@@ -27,9 +27,9 @@ import (
 	"golang.org/x/sys/unix"
 	orasoci "oras.land/oras-go/v2/content/oci"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/bpftest"
 )
 
@@ -169,7 +169,7 @@ func texts(t testing.TB, ds datasource.DataSource, d datasource.Data) row {
 	return row{text("frame"), text("stack"), text("frames")}
 }
 
-// kernelMaps lets operators/symbols read the same maps.
+// kernelMaps lets internal/elf/symbols read the same maps.
 type kernelMaps struct{ stacks, symbols *ebpf.Map }
 
 func (k kernelMaps) Stack(id uint64) ([]byte, bool)  { return look(k.stacks, id) }

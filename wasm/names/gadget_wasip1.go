@@ -10,10 +10,10 @@ import (
 
 	api "github.com/inspektor-gadget/inspektor-gadget/wasmapi/go"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// priority is that of operators/symbolize: after what ig adds of containers,
+// priority is that of operators/decode/symbolize: after what ig adds of containers,
 // before what filters and sorts by the names.
 const priority = 50
 

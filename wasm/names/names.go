@@ -2,7 +2,7 @@
 
 // Package names is what the WASM modules of our gadgets share: on an ig that does
 // not have our operators it turns the stack ids of rows into text, the same text
-// as operators/symbolize, as far as the kernel alone knows it.
+// as operators/decode/symbolize, as far as the kernel alone knows it.
 //
 // That is the Python frames. The names of native functions are in files of the
 // traced process, which a WASM module cannot open: a stack with Python frames
@@ -18,7 +18,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // Maps reads the two maps of bpf/stack/stack.h. The methods fill b, which has the size

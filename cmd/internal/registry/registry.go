@@ -12,32 +12,32 @@ import (
 	log "github.com/sirupsen/logrus"
 	"go.opentelemetry.io/otel"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ages"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/attach"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/budget"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/devicetimes"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/drops"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/holders"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/kernels"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/lastread"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics/queue"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/nccl"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/nvml"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ooms"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/procmaps"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/reap"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/spans"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/symbolize"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/table"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/torch"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/attach"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/devicetimes"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ages"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/holders"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/torch"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
 
 	// Those that both ig and its daemon link, so that any gadget that runs there
 	// runs here.
@@ -89,7 +89,7 @@ func Own(cfg Config) []operators.DataOperator {
 		percent = daemonBudget
 	}
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: host.HostProcFs})
-	queues, store, progress := &queue.Registry{}, &metrics.Store{}, &ranks.Store{}
+	queues, store, progress := &exporters.Registry{}, &metrics.Store{}, &ranks.Store{}
 	resolver := symbols.NewResolver(maps)
 	maps.OnSnapshot(resolver.Learn)
 	return []operators.DataOperator{

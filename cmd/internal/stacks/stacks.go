@@ -24,8 +24,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 	"github.com/sirupsen/logrus"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/pystack"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
 const (

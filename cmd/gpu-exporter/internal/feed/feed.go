@@ -19,14 +19,14 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/export/window"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/metrics"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/rows"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
 // ErrNoRows says that a gadget has nothing for us.

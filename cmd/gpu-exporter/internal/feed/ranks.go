@@ -9,7 +9,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/ranks"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
 // rankTable is one of nccl_trace's, of which the newest packet stands for all.

@@ -5,7 +5,7 @@ package feed
 import (
 	"sync"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // maxTexts bounds what Texts keeps: some 100 MB of stacks of 40 frames at worst.

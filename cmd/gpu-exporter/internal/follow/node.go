@@ -16,7 +16,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/throttle"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // maxMessage bounds what a daemon can make us hold at once: all rows of a table are

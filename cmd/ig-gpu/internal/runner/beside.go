@@ -14,7 +14,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
 )
 
 // besideOperators are what a gadget takes whose data goes to another one's timeline. They

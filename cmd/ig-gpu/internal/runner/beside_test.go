@@ -9,7 +9,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/operators/timeline"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
 )
 
 // TestGadgetsBesideHaveTheProcessesOnly: which processes and containers is inherited, what

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/sink"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 )
 
 // ErrNoContainers says that the run asked for containers where none can be

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+)
+
+const (
+	// knownFiles bounds the files of all processes, twice: each container of an image has
+	// files of its own.
+	knownFiles = 16 << 10
+	// wantedTables bounds the tables that are to be read with the next process.
+	wantedTables = 1 << 10
+	// learning bounds the processes that wait for their files to be looked at. One that
+	// does not get a turn is looked at when a frame of it is to be named.
+	learning = 256
+)
+
+// loaded is a module as far as it could be read: module nil if it could not.
+// It names its table instead of holding it, so that tables can be dropped.
+type loaded struct {
+	module  *module.Module
+	buildID string
+	table   string // build id, or what stands for it
+}
+
+// fileKey is a file as the mappings of processes name it. The number of an inode is given
+// to another file one day; not with the same path, within minutes.
+type fileKey struct {
+	device, inode uint64
+	path          string
+}
+
+// files is what is known of files, whichever process had them: a process that lives for a
+// part of a second is gone when its rows are read, and nothing can be opened any more.
+type files struct {
+	byKey  *recent.Cache[fileKey, *loaded]
+	wanted *recent.Cache[string, bool] // tables that could not be read when they were needed
+
+	queue   []*procmaps.Snapshot
+	working bool
+}
+
+func newFiles() files {
+	return files{byKey: recent.New[fileKey, *loaded](knownFiles), wanted: recent.New[string, bool](wantedTables)}
+}
+
+func keyOf(m procmaps.Mapping) fileKey { return fileKey{m.Device, m.Inode, m.Path} }
+
+// known is what another process had of the file of a mapping.
+func (f *files) known(m procmaps.Mapping) *loaded {
+	if l, ok := f.byKey.Get(keyOf(m)); ok {
+		return l
+	}
+	return &loaded{}
+}
+
+func (f *files) put(m procmaps.Mapping, l *loaded) { f.byKey.Put(keyOf(m), l) }
+
+// want has the table read when the next process comes that has it mapped.
+func (f *files) want(table string) { f.wanted.Put(table, true) }
+
+// open reads of a file what it takes to tell where its code was linked.
+func open(file *os.File, m procmaps.Mapping) (*loaded, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	mod, err := module.Open(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{module: mod, buildID: mod.BuildID(), table: mod.BuildID()}
+	if l.table == "" {
+		// Not as good: a file that is rewritten in place within the
+		// clock's resolution looks the same.
+		l.table = fmt.Sprintf("%d:%d:%d:%d", m.Device, m.Inode, info.Size(), info.ModTime().UnixNano())
+	}
+	return l, nil
+}
+
+// tableOf reads the functions of a module, whose file is open.
+func tableOf(m *module.Module) *Table {
+	functions, err := m.Functions()
+	if err != nil {
+		functions = nil // stripped, or unreadable: addresses remain
+	}
+	t, err := NewTable(functions)
+	if err != nil {
+		t = &Table{}
+	}
+	if len(functions) > largeModule {
+		functions = nil
+		debug.FreeOSMemory()
+	}
+	return t
+}
+
+// Learn takes the mappings of a process as long as it is there, and has a look at its
+// files: where their code was linked, and the functions of those that a process before it
+// has left without names. It returns at once.
+func (r *Resolver) Learn(s *procmaps.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.files.queue) >= learning {
+		return
+	}
+	r.files.queue = append(r.files.queue, s)
+	if !r.files.working {
+		r.files.working = true
+		go r.learn()
+	}
+}
+
+// learn works until nothing is left to do.
+func (r *Resolver) learn() {
+	for {
+		r.mu.Lock()
+		if len(r.files.queue) == 0 {
+			r.files.queue, r.files.working = nil, false
+			r.mu.Unlock()
+			return
+		}
+		s := r.files.queue[0]
+		r.files.queue = r.files.queue[1:]
+		r.mu.Unlock()
+		for _, m := range s.Mappings {
+			if m.IsFile() {
+				r.learnFile(s.Process.PID, m)
+			}
+		}
+	}
+}
+
+// isNew says whether there is something to learn of a file.
+func (r *Resolver) isNew(m procmaps.Mapping) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, known := r.files.byKey.Get(keyOf(m))
+	return !known || r.wants(l.table)
+}
+
+// wants: the lock is held.
+func (r *Resolver) wants(table string) bool {
+	wanted, _ := r.files.wanted.Get(table)
+	return wanted && r.tables.get(table) == nil
+}
+
+func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
+	if !r.isNew(m) {
+		return
+	}
+	file, err := r.mappings.Open(pid, m)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	l, err := open(file, m)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	r.files.put(m, l)
+	wanted := r.wants(l.table)
+	r.mu.Unlock()
+	if !wanted {
+		return
+	}
+	t := tableOf(l.module) // which may take a while
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tables.get(l.table) == nil {
+		r.tables.put(l.table, t)
+	}
+}

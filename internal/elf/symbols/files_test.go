@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// run are processes with one library, each at an address of its own and on a device of its
+// own, as containers of an image have it. They are there for a moment.
+type run struct {
+	library string
+	there   map[uint32]bool
+}
+
+func (p *run) mapping(pid uint32) procmaps.Mapping {
+	start := 0x7f0000000000 + uint64(pid)<<24
+	return procmaps.Mapping{Start: start, End: start + 1<<23, Device: uint64(pid), Inode: 7, Path: p.library}
+}
+
+func (p *run) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) { return p.mapping(pid), true }
+
+func (p *run) Open(pid uint32, _ procmaps.Mapping) (*os.File, error) {
+	if !p.there[pid] {
+		return nil, errors.New("gone")
+	}
+	return os.Open(p.library)
+}
+
+func (p *run) Snapshot(pid uint32) (*procmaps.Snapshot, error) {
+	return &procmaps.Snapshot{Process: procmaps.Process{PID: pid}, Mappings: []procmaps.Mapping{p.mapping(pid)}}, nil
+}
+
+// start is a process that is looked at while it is there, and gone then.
+func (p *run) start(t *testing.T, r *Resolver, pid uint32) {
+	p.there[pid] = true
+	s, err := p.Snapshot(pid)
+	require.NoError(t, err)
+	r.Learn(s)
+	learned(t, r)
+	p.there[pid] = false
+}
+
+// learned waits until nothing is left to look at.
+func learned(t *testing.T, r *Resolver) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		require.LessOrEqual(t, len(r.files.queue), learning)
+		return !r.files.working
+	}, 10*time.Second, time.Millisecond)
+}
+
+// TestProcessesThatAreGoneHaveNames: of programs that run for a moment, over and over, each
+// process is gone when its rows are read.
+func TestProcessesThatAreGoneHaveNames(t *testing.T) {
+	libc, err := filepath.EvalSymlinks("/lib/x86_64-linux-gnu/libc.so.6")
+	if err != nil {
+		t.Skipf("another libc: %v", err)
+	}
+	file, err := os.Open(libc)
+	require.NoError(t, err)
+	defer file.Close()
+	getenv := functionOf(t, file, "getenv")
+	p := &run{libc, map[uint32]bool{}}
+	r := NewResolver(p)
+	frame := func(pid uint32) stack.Frame {
+		return r.Frame(uint64(pid), pid, p.mapping(pid).Start+getenv.offset, true)
+	}
+
+	// Nobody has looked: the place in the file, not the address that it had.
+	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.offset), File: libc}, frame(1))
+	// It was looked at, and is the first one of which a name is needed.
+	p.start(t, r, 2)
+	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.linked), File: libc,
+		BuildID: getenv.buildID, Address: getenv.linked}, frame(2))
+	for pid := uint32(3); pid < 6; pid++ {
+		p.start(t, r, pid)
+		require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: "getenv", File: libc, BuildID: getenv.buildID}, frame(pid))
+	}
+}
+
+// TestLearningEnds: what nobody can open, or is no library, is passed over; and a process
+// too many is not waited for.
+func TestLearningEnds(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("no library", 100)), 0o600))
+	p := &run{text, map[uint32]bool{1: true}}
+	r := NewResolver(p)
+	for pid := range uint32(3 * learning) {
+		s, err := p.Snapshot(pid)
+		require.NoError(t, err)
+		r.Learn(s)
+	}
+	learned(t, r)
+	require.Zero(t, r.files.byKey.Len())
+	require.Equal(t, "0x10", r.Frame(1, 1, p.mapping(1).Start+0x10, true).Function)
+}

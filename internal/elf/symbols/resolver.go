@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"container/list"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"github.com/ianlancetaylor/demangle"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+)
+
+// Mappings is what the resolver needs to know of processes; *procmaps.Cache
+// has it.
+type Mappings interface {
+	// Find is the executable mapping that covers an address.
+	Find(pid uint32, address uint64) (procmaps.Mapping, bool)
+	// Open opens the file behind a mapping.
+	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
+	// Snapshot is all executable mappings, sorted by address.
+	Snapshot(pid uint32) (*procmaps.Snapshot, error)
+}
+
+const (
+	// tableBytes bounds all symbol tables together. PyTorch with CUDA and
+	// its companions takes some 15 MiB.
+	tableBytes = 32 << 20
+	// openModules bounds (process, file) pairs: 64 processes of 500
+	// libraries, twice.
+	openModules = 32 << 10
+	// namedAddresses bounds the names remembered per (module, address).
+	namedAddresses = 32 << 10
+	// largeModule is from how many functions on the memory that reading
+	// took is given back at once: 30 MiB of names would otherwise stay.
+	largeModule = 50_000
+	// maxMangled is how long a name may be to be demangled, and the power
+	// of two that bounds the result: mangled names can unfold enormously.
+	maxMangled      = 4 << 10
+	maxDemangledPow = 12
+)
+
+// Resolver names native addresses. It reads each library's symbols once per
+// build id, whichever processes use it, and is safe for concurrent use.
+type Resolver struct {
+	mappings Mappings
+
+	mu      sync.Mutex
+	modules *recent.Cache[moduleKey, *loaded]
+	files   files
+	names   *recent.Cache[addressKey, string]
+	tables  tables
+}
+
+// moduleKey identifies what a process has mapped. The process takes part
+// because a file's inode number is reused when it is replaced.
+type moduleKey struct {
+	process uint64
+	start   uint64
+	inode   uint64
+}
+
+type addressKey struct {
+	table   string // its id
+	address uint64
+}
+
+// NewResolver returns a resolver that has read nothing yet.
+func NewResolver(m Mappings) *Resolver {
+	return &Resolver{
+		mappings: m,
+		modules:  recent.New[moduleKey, *loaded](openModules),
+		files:    newFiles(),
+		names:    recent.New[addressKey, string](namedAddresses),
+		tables:   tables{byID: map[string]*list.Element{}, used: list.New()},
+	}
+}
+
+// Frame names one address of a process. process tells processes apart, pid is
+// where to look. leaf says that the address is where the thread is; others are
+// return addresses, which may already belong to the next function.
+//
+// The frame is always of stack.KindNative. Without a symbol its function is the
+// address as a hexadecimal number, if there is a file the same in every process: as linked,
+// or where in the file it is, if that could not be read; else as it was at run time.
+func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) stack.Frame {
+	call := address
+	if !leaf && call > 0 {
+		call--
+	}
+	unnamed := stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", address)}
+	m, ok := r.mappings.Find(pid, call)
+	if !ok {
+		return unnamed
+	}
+	unnamed.File = m.Path
+	if !m.IsFile() {
+		return unnamed // [vdso], or code that was generated
+	}
+	unnamed.Function = fmt.Sprintf("%#x", m.FileOffset(call)+(address-call))
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l, table := r.load(process, pid, m)
+	if l.module == nil {
+		return unnamed
+	}
+	linked, ok := l.module.Address(m.FileOffset(call))
+	if !ok {
+		return unnamed
+	}
+	f := stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
+	k := addressKey{l.table, linked}
+	if f.Function, ok = r.names.Get(k); !ok && table != nil {
+		f.Function, _ = table.Lookup(linked)
+		f.Function = Demangle(f.Function)
+		r.names.Put(k, f.Function)
+	}
+	if f.Function == "" {
+		f.Address = linked + (address - call)
+		f.Function = fmt.Sprintf("%#x", f.Address)
+	}
+	return f
+}
+
+// load opens the module behind a mapping once per process, and reads its symbols
+// unless another process had them read; the lock is held. The table is nil where the
+// module is, and where it could not be read.
+func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping) (*loaded, *Table) {
+	k := moduleKey{process, m.Start, m.Inode}
+	if l, ok := r.modules.Get(k); ok {
+		if l.module == nil {
+			return l, nil
+		}
+		if t := r.tables.get(l.table); t != nil {
+			return l, t
+		}
+		// Its table was dropped for others: read it again.
+	}
+	l, t := r.read(pid, m)
+	r.modules.Put(k, l)
+	return l, t
+}
+
+func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
+	file, err := r.mappings.Open(pid, m)
+	if err != nil {
+		// The process has ended, most of all: what is known of the file is of others.
+		l := r.files.known(m)
+		t := r.tables.get(l.table)
+		if t == nil && l.module != nil {
+			r.files.want(l.table)
+		}
+		return l, t
+	}
+	defer file.Close()
+	l, err := open(file, m)
+	if err != nil {
+		return &loaded{}, nil
+	}
+	r.files.put(m, l)
+	if t := r.tables.get(l.table); t != nil {
+		return l, t
+	}
+	t := tableOf(l.module)
+	r.tables.put(l.table, t)
+	return l, t
+}
+
+// Interpreter finds the module that runs Python in a process, to know where the
+// native run of a stack ends. runtime is the address of _PyRuntime, 0 if it is
+// not known. The result says whether a frame's address is in it.
+func (r *Resolver) Interpreter(pid uint32, runtime uint64) func(address uint64) bool {
+	var file procmaps.Mapping
+	if runtime != 0 {
+		if s, err := r.mappings.Snapshot(pid); err == nil {
+			// _PyRuntime is data; a library's data follows its code.
+			for _, m := range s.Mappings {
+				if m.Start < runtime && m.IsFile() {
+					file = m
+				}
+			}
+		}
+	}
+	return func(address uint64) bool {
+		m, ok := r.mappings.Find(pid, address)
+		if !ok || !m.IsFile() {
+			return false
+		}
+		if file.Inode != 0 {
+			return m.Inode == file.Inode && m.Path == file.Path
+		}
+		return isPython(path.Base(m.Path))
+	}
+}
+
+// isPython knows libpython3.12.so.1.0, python3.12 and python by their names.
+func isPython(base string) bool {
+	if strings.HasPrefix(base, "libpython") {
+		return true
+	}
+	version, ok := strings.CutPrefix(base, "python")
+	return ok && strings.Trim(version, "0123456789.dmt") == ""
+}
+
+// Demangle turns a C++ or Rust symbol into what a person wrote; other names,
+// and names too long to try, stay as they are.
+func Demangle(name string) string {
+	if len(name) > maxMangled {
+		return name
+	}
+	return demangle.Filter(name, demangle.NoClones, demangle.MaxLength(maxDemangledPow))
+}
+
+// tables keeps symbol tables by build id, those used last, within tableBytes.
+type tables struct {
+	byID  map[string]*list.Element
+	used  *list.List // of kept; front: used last
+	bytes int
+}
+
+type kept struct {
+	id    string
+	table *Table
+}
+
+func (t *tables) get(id string) *Table {
+	e, ok := t.byID[id]
+	if !ok {
+		return nil
+	}
+	t.used.MoveToFront(e)
+	return e.Value.(*kept).table
+}
+
+func (t *tables) put(id string, table *Table) {
+	t.byID[id] = t.used.PushFront(&kept{id, table})
+	t.bytes += table.Bytes()
+	for t.bytes > tableBytes && t.used.Len() > 1 {
+		e := t.used.Back()
+		k := t.used.Remove(e).(*kept)
+		delete(t.byID, k.id)
+		t.bytes -= k.table.Bytes()
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"sync"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+)
+
+// Maps is how stacks read what the kernel recorded: a false means that there
+// is no such entry, or none that could be read.
+type Maps interface {
+	// Stack is the value of stacks_by_id.
+	Stack(id uint64) ([]byte, bool)
+	// Symbol is the value of symbols_by_id.
+	Symbol(id uint64) ([]byte, bool)
+	// Runtime is the address of _PyRuntime in a process.
+	Runtime(process uint64) (uint64, bool)
+}
+
+const (
+	// Twice MAX_STACKS and MAX_SYMBOLS of bpf/stack/stack.h would be what a full
+	// map needs; what is dropped is read again.
+	namedStacks       = 16 << 10
+	namedSymbols      = 32 << 10
+	knownInterpreters = 1 << 10
+)
+
+// Named is a stack with the two texts that tables show, made once.
+type Named struct {
+	Stack stack.Stack
+	// Frame is the label of Stack.Self, Folded is Stack.Folded.
+	Frame, Folded string
+}
+
+// Stacks names the stacks of one gadget run, each once: a row of the same stack
+// comes again at every interval. It is safe for concurrent use.
+type Stacks struct {
+	resolver *Resolver
+	maps     Maps
+	unknown  *Named
+	before   *Named
+
+	mu           sync.Mutex
+	stacks       *recent.Cache[stackKey, *Named]
+	symbols      *recent.Cache[uint64, stack.Symbol]
+	interpreters *recent.Cache[uint64, interpreter]
+}
+
+type stackKey struct {
+	process, id uint64
+}
+
+type interpreter struct {
+	runtime  uint64
+	contains func(address uint64) bool
+}
+
+// NewStacks names what is in maps.
+func NewStacks(r *Resolver, maps Maps) *Stacks {
+	return &Stacks{
+		resolver:     r,
+		maps:         maps,
+		unknown:      name(stack.UnknownStack()),
+		before:       name(stack.BeforeAttachStack()),
+		stacks:       recent.New[stackKey, *Named](namedStacks),
+		symbols:      recent.New[uint64, stack.Symbol](namedSymbols),
+		interpreters: recent.New[uint64, interpreter](knownInterpreters),
+	}
+}
+
+func name(s stack.Stack) *Named {
+	return &Named{Stack: s, Frame: s.Self().Label(), Folded: s.Folded()}
+}
+
+// Stack is the named stack of an id. Id 0, and an id that is in no map, are
+// the stack of one [unknown] frame; stack.BeforeAttachID is that of one [before attach]. The result is shared: do not change it.
+func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
+	switch id {
+	case 0:
+		return s.unknown
+	case stack.BeforeAttachID:
+		return s.before
+	}
+	k := stackKey{process, id}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n, ok := s.stacks.Get(k); ok {
+		return n
+	}
+	b, ok := s.maps.Stack(id)
+	if !ok {
+		return s.unknown
+	}
+	raw, err := stack.DecodeStack(b)
+	if err != nil {
+		return s.unknown
+	}
+	n := name(s.join(process, pid, raw))
+	s.stacks.Put(k, n)
+	return n
+}
+
+func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
+	parts := stack.Parts{Flags: raw.Flags}
+	for i, address := range raw.Native {
+		parts.Native = append(parts.Native, s.resolver.Frame(process, pid, address, i == 0))
+	}
+	for _, p := range raw.Python {
+		symbol := s.symbol(p.Symbol)
+		parts.Python = append(parts.Python, stack.Frame{
+			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line,
+		})
+	}
+	if len(raw.Native) > 0 && len(raw.Python) > 0 {
+		contains := s.interpreter(process, pid)
+		parts.IsInterpreter = func(i int) bool { return contains(raw.Native[i]) }
+	}
+	return stack.Join(parts)
+}
+
+func (s *Stacks) symbol(id uint64) stack.Symbol {
+	unreadable := stack.Symbol{Function: stack.Unreadable}
+	if id == 0 {
+		return unreadable
+	}
+	if symbol, ok := s.symbols.Get(id); ok {
+		return symbol
+	}
+	b, ok := s.maps.Symbol(id)
+	if !ok {
+		return unreadable
+	}
+	symbol, err := stack.DecodeSymbol(b)
+	if err != nil {
+		return unreadable
+	}
+	s.symbols.Put(id, symbol)
+	return symbol
+}
+
+func (s *Stacks) interpreter(process uint64, pid uint32) func(uint64) bool {
+	runtime, _ := s.maps.Runtime(process)
+	if i, ok := s.interpreters.Get(process); ok && i.runtime == runtime {
+		return i.contains
+	}
+	i := interpreter{runtime, s.resolver.Interpreter(pid, runtime)}
+	s.interpreters.Put(process, i)
+	return i.contains
+}

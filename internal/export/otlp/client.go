@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip" // half the time of the standard library's
+	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
+	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+)
+
+// Protocol of an endpoint.
+type Protocol string
+
+const (
+	GRPC Protocol = "grpc"
+	HTTP Protocol = "http"
+)
+
+// Protocols are all of them.
+var Protocols = []string{string(GRPC), string(HTTP)}
+
+// Client is safe for concurrent use. Its errors are those of package queue: the data
+// itself is refused, or it is worth another try. Credentials, addresses and what a
+// server supports can be put right while we run, so that is tried again as well.
+type Client struct {
+	exporter
+}
+
+type exporter interface {
+	// profiles and logs return the error with its kind, and the answer's code.
+	profiles(context.Context, *collector.ExportProfilesServiceRequest) (code, error)
+	logs(context.Context, *logs.ExportLogsServiceRequest) (code, error)
+	close()
+}
+
+// code is what Check looks at, of either protocol.
+type code int
+
+const (
+	codeOK code = iota
+	codeUnreachable
+	codeUnauthorized
+	codeForbidden
+	codeUnknownPath // or service
+	codeOther
+)
+
+// NewClient asks nothing of the server yet.
+func NewClient(p Protocol, e *remote.Endpoint) (*Client, error) {
+	if p == HTTP {
+		return &Client{&httpExporter{base: e.URL.String(), client: e.Client()}}, nil
+	}
+	if e.URL.Path != "" {
+		return nil, fmt.Errorf("gRPC has no path %s: want only host and port", e.URL.Path)
+	}
+	g, err := newGRPC(e)
+	return &Client{g}, err
+}
+
+// Close lets go of connections.
+func (c *Client) Close() { c.close() }
+
+// Profiles sends one request.
+func (c *Client) Profiles(ctx context.Context, r *collector.ExportProfilesServiceRequest) error {
+	_, err := c.profiles(ctx, r)
+	return err
+}
+
+// Logs sends one request. A server that does not take logs refuses them for good.
+func (c *Client) Logs(ctx context.Context, r *logs.ExportLogsServiceRequest) error {
+	code, err := c.logs(ctx, r)
+	if code == codeUnknownPath {
+		return &queue.RejectedError{Err: err}
+	}
+	return err
+}
+
+// TakesLogs is false when the server says that it does not, as Pyroscope does.
+func (c *Client) TakesLogs(ctx context.Context) bool {
+	code, _ := c.logs(ctx, &logs.ExportLogsServiceRequest{})
+	return code != codeUnknownPath
+}
+
+// Check asks the server whether it would take profiles. Only an answer that says no
+// is refused; a server that does not answer may be there later.
+func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
+	// Without a dictionary Pyroscope 1.21 takes nothing, also no empty request.
+	code, err := c.profiles(ctx, &collector.ExportProfilesServiceRequest{Dictionary: newDictionary().out})
+	return answered(code, err, "it does not take OTLP profiles (a collector needs --feature-gates=service.profilesSupport)")
+}
+
+// CheckLogs is Check for logs.
+func (c *Client) CheckLogs(ctx context.Context) (unreachable, refused error) {
+	code, err := c.logs(ctx, &logs.ExportLogsServiceRequest{})
+	return answered(code, err, "it does not take OTLP logs")
+}
+
+func answered(code code, err error, unknown string) (unreachable, refused error) {
+	switch code {
+	case codeUnreachable:
+		return err, nil
+	case codeUnauthorized:
+		return nil, fmt.Errorf("%w: it wants credentials, or other ones", err)
+	case codeForbidden:
+		return nil, fmt.Errorf("%w: these credentials may not write", err)
+	case codeUnknownPath:
+		return nil, fmt.Errorf("%w: %s", err, unknown)
+	}
+	return nil, nil // an empty request may be refused as such
+}
+
+type httpExporter struct {
+	base     string
+	client   *http.Client
+	encoders sync.Pool // of *encoder
+}
+
+// encoder is a message on its way to a body. Both parts are as large as a request.
+type encoder struct {
+	raw []byte
+	zip *gzip.Writer
+}
+
+// level is that of the profiles for Pyroscope, for the same reason.
+const level = 5
+
+// encode appends the message to a body, compressed.
+func (h *httpExporter) encode(to *bytes.Buffer, message proto.Message) error {
+	e, ok := h.encoders.Get().(*encoder)
+	if !ok {
+		e = &encoder{}
+		e.zip, _ = gzip.NewWriterLevel(nil, level) // a level that there is
+	}
+	defer h.encoders.Put(e)
+	var err error
+	if e.raw, err = (proto.MarshalOptions{}).MarshalAppend(e.raw[:0], message); err != nil {
+		return err
+	}
+	e.zip.Reset(to)
+	_, err = e.zip.Write(e.raw)
+	return errors.Join(err, e.zip.Close())
+}
+
+func (h *httpExporter) close() { h.client.CloseIdleConnections() }
+
+func (h *httpExporter) profiles(ctx context.Context, r *collector.ExportProfilesServiceRequest) (code, error) {
+	answer := &collector.ExportProfilesServiceResponse{}
+	code, err := h.post(ctx, "/v1development/profiles", r, answer)
+	if err == nil {
+		err = partial(answer.GetPartialSuccess().GetRejectedProfiles(), answer.GetPartialSuccess().GetErrorMessage())
+	}
+	return code, err
+}
+
+func (h *httpExporter) logs(ctx context.Context, r *logs.ExportLogsServiceRequest) (code, error) {
+	answer := &logs.ExportLogsServiceResponse{}
+	code, err := h.post(ctx, "/v1/logs", r, answer)
+	if err == nil {
+		err = partial(answer.GetPartialSuccess().GetRejectedLogRecords(), answer.GetPartialSuccess().GetErrorMessage())
+	}
+	return code, err
+}
+
+// partial: the server has taken the request and dropped some of it.
+func partial(rejected int64, message string) error {
+	if rejected == 0 {
+		return nil
+	}
+	return &queue.RejectedError{Err: fmt.Errorf("%d refused: %s", rejected, oneLine(message))}
+}
+
+func (h *httpExporter) post(ctx context.Context, path string, message, to proto.Message) (code, error) {
+	var body bytes.Buffer
+	if err := h.encode(&body, message); err != nil {
+		return codeOther, &queue.RejectedError{Err: fmt.Errorf("encode: %w", err)}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.base+path, &body)
+	if err != nil {
+		return codeOther, &queue.RejectedError{Err: err}
+	}
+	request.Header.Set("Content-Type", "application/x-protobuf")
+	request.Header.Set("Content-Encoding", "gzip")
+	response, err := h.client.Do(request)
+	if err != nil {
+		return codeUnreachable, err
+	}
+	defer response.Body.Close()
+	const maxAnswer = 64 << 10
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if response.StatusCode/100 == 2 {
+		if err != nil {
+			return codeOther, err
+		}
+		// An answer that we cannot read says nothing about what was sent.
+		_ = proto.Unmarshal(answer, to)
+		return codeOK, nil
+	}
+	return httpError(response, answer)
+}
+
+func httpError(response *http.Response, answer []byte) (code, error) {
+	err := errors.New(response.Status)
+	if text := message(response, answer); text != "" {
+		err = errors.New(response.Status + ": " + text)
+	}
+	switch response.StatusCode {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return codeOther, &queue.RejectedError{Err: err}
+	case http.StatusInternalServerError:
+		// As Pyroscope 1.21 tells over HTTP that the data is at fault.
+		if bytes.Contains(answer, []byte("code = InvalidArgument")) {
+			return codeOther, &queue.RejectedError{Err: err}
+		}
+	case http.StatusUnauthorized:
+		return codeUnauthorized, err
+	case http.StatusForbidden:
+		return codeForbidden, err
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return codeUnknownPath, err
+	}
+	if seconds, bad := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31); bad == nil && seconds > 0 {
+		err = &queue.LaterError{Err: err, After: time.Duration(seconds) * time.Second}
+	}
+	return codeUnreachable, err
+}
+
+// message is what the server says: text, or the status of OTLP over HTTP.
+func message(response *http.Response, answer []byte) string {
+	var s status.Status
+	if response.Header.Get("Content-Type") == "application/x-protobuf" && proto.Unmarshal(answer, &s) == nil {
+		return oneLine(s.GetMessage())
+	}
+	return oneLine(string(answer))
+}
+
+// oneLine is the beginning of a message for a log.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return '?'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
+	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/faults"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+var frameTypes = map[stack.Kind]string{
+	stack.KindPython: "profile.frame.type=cpython", stack.KindNative: "profile.frame.type=native", stack.KindTrampoline: "profile.frame.type=native",
+}
+
+func wanted(p *profile.Profile, t profile.Type) map[string][2]int64 {
+	m := map[string][2]int64{}
+	for _, f := range p.Frames(t) {
+		if f.Total != 0 {
+			m[frameName(f.Frame.Function, f.Frame.File, int64(f.Frame.Line), frameTypes[f.Frame.Kind])] = [2]int64{f.Self, f.Total}
+		}
+	}
+	return m
+}
+
+func windowOf(p *profile.Profile) window.Window {
+	return window.Window{Start: p.Time.Add(-10 * time.Second), End: p.Time, Subject: p.Subject, Period: p.Period, Rows: p.Rows}
+}
+
+// connect gives a client of a server that trusts its certificate.
+func connect(t *testing.T, protocol Protocol, r *receiver, cfg remote.Config) (*Client, *faults.Server) {
+	t.Helper()
+	server := faults.New(t, r.handler())
+	cfg.URL, cfg.CAFile = server.URL, server.CAFile
+	endpoint, err := remote.New(cfg)
+	require.NoError(t, err)
+	c, err := NewClient(protocol, endpoint)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c, server
+}
+
+func TestWhatIsReceivedIsWhatTheRowsSay(t *testing.T) {
+	for _, protocol := range Protocols {
+		for name, p := range map[string]*profile.Profile{"small": fixture.Small(), "large": fixture.Large(3000)} {
+			t.Run(protocol+" "+name, func(t *testing.T) {
+				r := &receiver{}
+				c, _ := connect(t, Protocol(protocol), r, remote.Config{Token: "secret", Header: http.Header{"X-Scope-Orgid": {"team"}}})
+				unreachable, refused := c.Check(t.Context())
+				require.NoError(t, errors.Join(unreachable, refused))
+				for _, request := range (&Encoder{Levels: true}).Profiles(windowOf(p)) {
+					require.NoError(t, c.Profiles(t.Context(), request))
+				}
+				all := r.stored()
+				for _, sampleType := range profile.Types() {
+					require.Equal(t, wanted(p, sampleType), sums(all, sampleType.String()+" "+sampleType.Unit()), sampleType)
+				}
+				for _, s := range all {
+					require.Equal(t, p.Time.Add(-10*time.Second).UnixNano(), s.start)
+					require.Equal(t, (10 * time.Second).Nanoseconds(), s.duration)
+				}
+				require.Equal(t, "Bearer secret", r.header.Get("Authorization"))
+				require.Equal(t, "team", r.header.Get("X-Scope-OrgID"))
+			})
+		}
+	}
+}
+
+// receive is what a receiver has of a request.
+func receive(t *testing.T, requests []*collector.ExportProfilesServiceRequest) []stored {
+	t.Helper()
+	r := &receiver{}
+	for _, request := range requests {
+		raw, err := proto.Marshal(request)
+		require.NoError(t, err)
+		read := pprofileotlp.NewExportRequest()
+		require.NoError(t, read.UnmarshalProto(raw))
+		r.take(read)
+	}
+	return r.stored()
+}
+
+func TestSeriesAndProfileTypes(t *testing.T) {
+	e := Encoder{Levels: true, Series: series.Config{Cluster: "c1", Node: "n1", PIDs: true, GPU: func(profile.Process, int32) string { return "GPU-1" }}}
+	types := map[string]bool{}
+	labels := map[string]bool{}
+	for _, s := range receive(t, e.Profiles(windowOf(fixture.Small()))) {
+		types[s.profile+" "+s.sampleType] = true
+		labels[s.labels] = true
+	}
+	require.Equal(t, map[string]bool{
+		"cuda_alloc bytes alloc_objects count": true, "cuda_alloc bytes alloc_space bytes": true,
+		"cuda_inuse bytes inuse_objects count": true, "cuda_inuse bytes inuse_space bytes": true,
+	}, types)
+	require.Contains(t, labels, "service.name=server,k8s.cluster.name=c1,k8s.node.name=n1,k8s.namespace.name=ml,k8s.pod.name=llm-0,"+
+		"k8s.container.name=server,hw.id=GPU-1,cuda.device=0,cuda.memory.kind=device,process.pid=4242")
+
+	p := fixture.Small()
+	p.Subject, p.Period = profile.Wall, 20*time.Millisecond
+	for i := range p.Rows {
+		p.Rows[i].Values = profile.Values{Samples: 2, Nanoseconds: 4e7}
+	}
+	for _, s := range receive(t, e.Profiles(windowOf(p))) {
+		require.Equal(t, "python_wall nanoseconds", s.profile)
+		require.EqualValues(t, 2e7, s.period)
+	}
+}
+
+func TestNativeFramesNameTheirLibrary(t *testing.T) {
+	d := newDictionary()
+	d.placeStack(d.number(fixture.Small().Rows[0].Stack))
+	var files []string
+	for _, m := range d.out.MappingTable[1:] {
+		id := ""
+		for _, i := range m.AttributeIndices {
+			a := d.out.AttributeTable[i]
+			id += d.out.StringTable[a.KeyStrindex] + "=" + a.Value.GetStringValue()
+		}
+		files = append(files, d.out.StringTable[m.FilenameStrindex]+" "+id)
+	}
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		require.Regexp(t, `^/.*\.so.* process\.executable\.build_id\.gnu=[0-9a-f]+$`, f)
+	}
+}
+
+func TestSameWindowGivesTheSameBytes(t *testing.T) {
+	first, second := (&Encoder{}).Profiles(windowOf(fixture.Small())), (&Encoder{}).Profiles(windowOf(fixture.Small()))
+	require.True(t, proto.Equal(first[0], second[0]))
+	require.Empty(t, (&Encoder{}).Profiles(window.Window{}))
+}
+
+// What is kept of earlier requests is not seen in later ones, whichever they were.
+func TestEarlierRequestsDoNotShow(t *testing.T) {
+	used := &Encoder{Levels: true}
+	for _, p := range []*profile.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), fixture.Small()} {
+		again, first := used.Profiles(windowOf(p)), (&Encoder{Levels: true}).Profiles(windowOf(p))
+		require.Len(t, again, len(first))
+		for i := range first {
+			require.True(t, proto.Equal(first[i], again[i]))
+		}
+	}
+}
+
+func TestRequestsStayBelowTheServersLimit(t *testing.T) {
+	p := fixture.Large(12000)
+	for i := range p.Rows {
+		p.Rows[i].Stack = slices.Clone(p.Rows[i].Stack)
+		p.Rows[i].Stack[0].Function = fmt.Sprintf("%d %s", i, strings.Repeat("x", 800))
+	}
+	requests := (&Encoder{}).Profiles(windowOf(p))
+	require.Greater(t, len(requests), 2)
+	for _, r := range requests {
+		require.LessOrEqual(t, proto.Size(r), maxBytes)
+	}
+	require.Equal(t, wanted(p, profile.AllocSpace), sums(receive(t, requests), "alloc_space bytes"))
+}
+
+func TestNamesThatAreNoTextAreSent(t *testing.T) {
+	p := fixture.Small()
+	p.Rows[0].Stack = stack.Stack{{Kind: stack.KindNative, Function: "\xff", File: "\xfe"}, {}}
+	p.Rows[0].Process.Container = "\xfd"
+	p.Rows[1].Stack = nil
+	require.NotEmpty(t, receive(t, (&Encoder{}).Profiles(windowOf(p))))
+}
+
+func TestOOMIsALog(t *testing.T) {
+	small := fixture.Small()
+	o := profile.OOM{
+		Time: small.Time, Process: small.Rows[0].Process, Stack: small.Rows[0].Stack, API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY",
+		RequestedBytes: 1 << 30, InuseBytes: 12 << 20, Holders: []profile.Holder{{Stack: small.Rows[1].Stack, Bytes: 12 << 20}},
+	}
+	for _, protocol := range Protocols {
+		t.Run(protocol, func(t *testing.T) {
+			r := &receiver{}
+			c, _ := connect(t, Protocol(protocol), r, remote.Config{})
+			require.NoError(t, c.Logs(t.Context(), (&Encoder{}).OOM(o)))
+			require.Len(t, r.logs, 1)
+			resource := map[string]string{}
+			for _, a := range r.logs[0].ResourceLogs[0].Resource.Attributes {
+				resource[a.Key] = a.Value.GetStringValue()
+			}
+			require.Equal(t, "python3", resource["service.name"])
+			require.Equal(t, fmt.Sprint(small.Rows[0].Process.PID), resource["process.pid"])
+			record := r.logs[0].ResourceLogs[0].ScopeLogs[0].LogRecords[0]
+			require.Equal(t, uint64(small.Time.UnixNano()), record.TimeUnixNano)
+			require.Equal(t, EventOOM, record.EventName)
+			require.Contains(t, record.Body.GetStringValue(), "cuMemAlloc_v2 of 1.00 GiB at ")
+			attributes := map[string]string{}
+			for _, a := range record.Attributes {
+				attributes[a.Key] = a.Value.String()
+				if s := a.Value.GetStringValue(); s != "" {
+					attributes[a.Key] = s
+				}
+			}
+			require.Equal(t, o.Stack.Self().Function, attributes["code.function.name"])
+			require.Contains(t, attributes["cuda.memory.requested"], "1073741824")
+			require.Contains(t, attributes["cuda.memory.holders"], "12582912")
+		})
+	}
+}
+
+func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
+	for _, protocol := range Protocols {
+		for name, fault := range faults.Faults {
+			t.Run(protocol+" "+name, func(t *testing.T) {
+				t.Parallel()
+				r := &receiver{}
+				c, server := connect(t, Protocol(protocol), r, remote.Config{})
+				q := queue.New(queue.Config[*collector.ExportProfilesServiceRequest]{
+					Name: "the collector", Send: c.Profiles, MaxBytes: 1 << 20, Timeout: fault.Timeout(),
+					MinBackoff: time.Millisecond, MaxBackoff: 50 * time.Millisecond, Warn: t.Logf,
+				})
+				const windows = 20
+				p := fixture.Small()
+				requests := (&Encoder{}).Profiles(windowOf(p))
+				require.Len(t, requests, 1)
+				for i := range windows {
+					switch i {
+					case 5:
+						require.Eventually(t, func() bool { return q.Stats().SentItems == 5 }, faults.Patience, time.Millisecond)
+						server.Fail(fault)
+					case 15:
+						require.Eventually(t, func() bool { return server.Refused.Load() >= 2 && q.Stats().Failures >= 2 }, faults.Patience, time.Millisecond)
+						require.EqualValues(t, 10, q.Stats().QueuedItems)
+						server.Fail(faults.None)
+					}
+					q.Put(requests[0], int64(proto.Size(requests[0])))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), faults.Patience)
+				defer cancel()
+				stats := q.Close(ctx)
+				require.Zero(t, stats.Lost())
+				require.EqualValues(t, windows, stats.SentItems)
+				want := wanted(p, profile.AllocSpace)
+				for n, v := range want {
+					want[n] = [2]int64{v[0] * windows, v[1] * windows}
+				}
+				require.Equal(t, want, sums(r.stored(), "alloc_space bytes"))
+			})
+		}
+	}
+}
+
+func TestAnswersOverHTTP(t *testing.T) {
+	for _, c := range []struct {
+		status         int
+		isRejected     bool
+		refusedAtStart string
+	}{
+		{status: 400, isRejected: true}, {status: 413, isRejected: true}, {status: 401, refusedAtStart: "wants credentials"},
+		{status: 403, refusedAtStart: "may not write"}, {status: 404, refusedAtStart: "does not take OTLP profiles"},
+		{status: 429}, {status: 500}, {status: 503}, {status: 307},
+	} {
+		t.Run(fmt.Sprint(c.status), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "7")
+				http.Error(w, "a\x1b[31m\nb"+strings.Repeat("c", 1000), c.status)
+			}))
+			defer server.Close()
+			endpoint, err := remote.New(remote.Config{URL: server.URL})
+			require.NoError(t, err)
+			client, err := NewClient(HTTP, endpoint)
+			require.NoError(t, err)
+			err = client.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{})
+			var rejected *queue.RejectedError
+			require.Equal(t, c.isRejected, errors.As(err, &rejected), err)
+			require.ErrorContains(t, err, fmt.Sprint(c.status))
+			require.Less(t, len(err.Error()), 300)
+			require.NotContains(t, err.Error(), "\x1b")
+			var later *queue.LaterError
+			if c.status == 429 {
+				require.ErrorAs(t, err, &later)
+			}
+			_, refused := client.Check(t.Context())
+			if c.refusedAtStart == "" {
+				require.NoError(t, refused)
+			} else {
+				require.ErrorContains(t, refused, c.refusedAtStart)
+			}
+		})
+	}
+}
+
+// The status of OTLP over HTTP is protobuf, and is told as text.
+func TestStatusOverHTTPIsText(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		body, err := proto.Marshal(status.New(codes.Unauthenticated, "no token").Proto())
+		require.NoError(t, err)
+		w.Header().Set("Content-Type", "application/x-protobuf")
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = w.Write(body)
+	}))
+	defer server.Close()
+	endpoint, err := remote.New(remote.Config{URL: server.URL})
+	require.NoError(t, err)
+	client, err := NewClient(HTTP, endpoint)
+	require.NoError(t, err)
+	require.EqualError(t, client.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{}), "401 Unauthorized: no token")
+}
+
+func TestAnswersOverGRPC(t *testing.T) {
+	for _, c := range []struct {
+		code       codes.Code
+		message    string
+		isRejected bool
+		code2      code
+	}{
+		{codes.InvalidArgument, "bad", true, codeOther},
+		{codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex", true, codeOther},
+		{codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR", false, codeUnreachable},
+		{codes.ResourceExhausted, "grpc: received message larger than max (16320007 vs. 4194304)", true, codeOther},
+		{codes.ResourceExhausted, "slow down", false, codeUnreachable},
+		{codes.Unavailable, "away", false, codeUnreachable},
+		{codes.Unauthenticated, "who", false, codeUnauthorized},
+		{codes.PermissionDenied, "no", false, codeForbidden},
+		{codes.Unimplemented, "unknown service", false, codeUnknownPath},
+	} {
+		got, err := grpcError(status.Error(c.code, c.message))
+		var rejected *queue.RejectedError
+		require.Equal(t, c.isRejected, errors.As(err, &rejected), c.message)
+		require.Equal(t, c.code2, got, c.message)
+		require.ErrorContains(t, err, c.message)
+	}
+}
+
+func TestServerWithoutLogs(t *testing.T) {
+	for _, status := range []int{http.StatusNotFound, http.StatusServiceUnavailable} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", status) }))
+		defer server.Close()
+		endpoint, err := remote.New(remote.Config{URL: server.URL})
+		require.NoError(t, err)
+		c, err := NewClient(HTTP, endpoint)
+		require.NoError(t, err)
+		hasNone := status == http.StatusNotFound
+		require.Equal(t, !hasNone, c.TakesLogs(t.Context()))
+		var rejected *queue.RejectedError
+		require.Equal(t, hasNone, errors.As(c.Logs(t.Context(), (&Encoder{}).OOM(profile.OOM{})), &rejected))
+	}
+}
+
+func TestPyroscopesWayToRefuseOverHTTP(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "rpc error: code = InvalidArgument desc = missing profile metadata dictionary", http.StatusInternalServerError)
+	}))
+	defer server.Close()
+	endpoint, err := remote.New(remote.Config{URL: server.URL})
+	require.NoError(t, err)
+	c, err := NewClient(HTTP, endpoint)
+	require.NoError(t, err)
+	var rejected *queue.RejectedError
+	require.ErrorAs(t, c.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{}), &rejected)
+}
+
+func TestPartlyRefusedIsCounted(t *testing.T) {
+	for _, protocol := range Protocols {
+		c, _ := connect(t, Protocol(protocol), &receiver{rejected: 3}, remote.Config{})
+		err := c.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{})
+		var rejected *queue.RejectedError
+		require.ErrorAs(t, err, &rejected)
+		require.EqualError(t, err, "3 refused: too old")
+	}
+}
+
+func TestServerThatIsNotThereYetIsNoRefusal(t *testing.T) {
+	for _, protocol := range Protocols {
+		endpoint, err := remote.New(remote.Config{URL: "http://127.0.0.1:1"})
+		require.NoError(t, err)
+		c, err := NewClient(Protocol(protocol), endpoint)
+		require.NoError(t, err)
+		defer c.Close()
+		unreachable, refused := c.Check(t.Context())
+		require.ErrorContains(t, unreachable, "connection refused")
+		require.NoError(t, refused)
+	}
+	endpoint, err := remote.New(remote.Config{URL: "http://127.0.0.1:1/path"})
+	require.NoError(t, err)
+	_, err = NewClient(GRPC, endpoint)
+	require.ErrorContains(t, err, "gRPC has no path /path")
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pyroscope
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
+	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+)
+
+// Client is safe for concurrent use.
+type Client struct {
+	http *http.Client
+	push pushv1connect.PusherServiceClient
+}
+
+// NewClient asks nothing of the server yet.
+func NewClient(e *remote.Endpoint) *Client {
+	c := &Client{http: e.Client()}
+	c.http.Transport = statusKeeper{c.http.Transport}
+	c.push = pushv1connect.NewPusherServiceClient(c.http, e.URL.String())
+	return c
+}
+
+// Close lets go of connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Push hands one request over. Its errors are those of package queue: the data
+// itself is refused, or it is worth another try. Credentials and addresses can be
+// put right while we run, so what is wrong with them is tried again as well.
+func (c *Client) Push(ctx context.Context, r Request) error {
+	_, err := c.send(ctx, r.Push)
+	return err
+}
+
+// Check asks the server whether it would take a push, and returns an error only
+// where an answer says that it would not. A server that does not answer may be
+// there later, which unreachable tells.
+func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
+	status, err := c.send(ctx, &pushv1.PushRequest{})
+	switch {
+	case err == nil, status == http.StatusBadRequest:
+		return nil, nil // an empty push may be refused as such
+	case status == 0, status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		return err, nil
+	case status == http.StatusUnauthorized:
+		return nil, fmt.Errorf("%w: it wants a tenant, a user or a token, or other ones", err)
+	case status == http.StatusForbidden:
+		return nil, fmt.Errorf("%w: these credentials may not write", err)
+	case status == http.StatusNotFound:
+		return nil, fmt.Errorf("%w: is it the base URL of Pyroscope?", err)
+	}
+	return nil, err
+}
+
+func (c *Client) send(ctx context.Context, push *pushv1.PushRequest) (status int, err error) {
+	answer := &answer{}
+	_, err = c.push.Push(context.WithValue(ctx, answerKey{}, answer), connect.NewRequest(push))
+	return answer.status, classify(err, answer)
+}
+
+// classify decides by the HTTP status, because the proxies on the way do not speak
+// Pyroscope's protocol.
+func classify(err error, a *answer) error {
+	if err == nil {
+		return nil
+	}
+	var wire *connect.Error
+	if errors.As(err, &wire) && a.status != 0 {
+		// Without the name of the code, which repeats the status in other words, and
+		// connect's own message where the answer has none: the status once more.
+		told := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
+		if wire.Message() != told {
+			told += ": " + wire.Message()
+		}
+		err = errors.New(told)
+	}
+	switch a.status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return &queue.RejectedError{Err: err}
+	}
+	if a.retryAfter > 0 {
+		return &queue.LaterError{Err: err, After: a.retryAfter}
+	}
+	return err
+}
+
+// answer is what connect does not tell of an HTTP answer.
+type answer struct {
+	status     int
+	retryAfter time.Duration
+}
+
+type answerKey struct{}
+
+type statusKeeper struct{ http.RoundTripper }
+
+func (k statusKeeper) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := k.RoundTripper.RoundTrip(r)
+	if a, ok := r.Context().Value(answerKey{}).(*answer); ok && err == nil {
+		a.status = response.StatusCode
+		if seconds, err := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31); err == nil {
+			a.retryAfter = time.Duration(seconds) * time.Second
+		}
+	}
+	return response, err
+}
+
+func (k statusKeeper) CloseIdleConnections() {
+	(&http.Client{Transport: k.RoundTripper}).CloseIdleConnections()
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pyroscope sends windows to Grafana Pyroscope with its push API, push.v1:
+// one pprof for each series and profile of a window, with names, files and lines.
+//
+// Pyroscope adds up whatever a query's range covers. That is right for flows; levels
+// go under another name (series.Inuse), to be queried over one interval.
+package pyroscope
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
+	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+const (
+	// maxRows of one pprof: half of what Pyroscope 1.21 takes by default
+	// (validation.max-profile-stacktrace-samples, 16000).
+	maxRows = 8000
+	// maxBytes of one request, about: what is sent again after a failure.
+	maxBytes = 1 << 20
+)
+
+// Encoder makes requests of windows. It must not be used concurrently.
+type Encoder struct {
+	Series series.Config
+	// Levels sends what is in use as well.
+	Levels bool
+	// Compat sends allocated bytes a second time, as the published dashboard
+	// "Advanced GPU Observability" asks for them: the profile type
+	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.
+	Compat bool
+
+	pprof pprof.WindowEncoder
+	told  []profile.Row // of one profile
+}
+
+// Request is one push.
+type Request struct {
+	Push  *pushv1.PushRequest
+	Bytes int64 // on the wire
+}
+
+// compatShape: no period type, because the id that is asked for has none.
+var compatShape = series.Shape{Name: "process_cpu", Columns: []series.Column{{Type: "malloc", Unit: "bytes", Value: profile.AllocSpace}}}
+
+// Encode makes no request of a window without rows. The same window gives the same
+// bytes.
+func (e *Encoder) Encode(w window.Window) ([]Request, error) {
+	shapes := series.Shapes(w.Subject, w.Period, e.Levels)
+	if e.Compat && w.Subject == profile.Memory {
+		shapes = append(shapes, compatShape)
+	}
+	var requests []Request
+	current := &pushv1.PushRequest{}
+	size := 0
+	finish := func() {
+		if len(current.Series) > 0 {
+			requests = append(requests, Request{current, int64(proto.Size(current))})
+		}
+		current, size = &pushv1.PushRequest{}, 0
+	}
+	for _, s := range e.Series.Group(w.Rows) {
+		for _, shape := range shapes {
+			e.told = e.told[:0]
+			for i := range s.Rows {
+				if shape.Tells(s.Rows[i]) {
+					e.told = append(e.told, s.Rows[i])
+				}
+			}
+			for part := range slices.Chunk(e.told, maxRows) {
+				raw, err := e.encode(w, shape, part)
+				if err != nil {
+					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)
+				}
+				if size > 0 && size+len(raw) > maxBytes {
+					finish()
+				}
+				size += len(raw)
+				current.Series = append(current.Series, &pushv1.RawProfileSeries{
+					Labels: labels(s.Key, shape, e.Compat),
+					// The same for the same content: also when it is sent again.
+					Samples: []*pushv1.RawSample{{RawProfile: raw, ID: uuid.NewSHA1(uuid.NameSpaceOID, raw).String()}},
+				})
+			}
+		}
+	}
+	finish()
+	return requests, nil
+}
+
+func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, error) {
+	p := pprof.Window{
+		Start: w.Start, Duration: w.End.Sub(w.Start), Rows: rows,
+		PeriodType: shape.PeriodType, PeriodUnit: shape.PeriodUnit, Period: shape.Period,
+	}
+	for _, c := range shape.Columns {
+		p.Columns = append(p.Columns, pprof.Column(c))
+	}
+	var out bytes.Buffer
+	err := e.pprof.Encode(&out, p)
+	return out.Bytes(), err
+}
+
+// labels are those that Grafana's own collectors use for the same things.
+func labels(k series.Key, shape series.Shape, compat bool) []*typesv1.LabelPair {
+	all := []*typesv1.LabelPair{
+		{Name: "__name__", Value: shape.Name}, {Name: "service_name", Value: k.Service},
+		{Name: "cluster", Value: k.Cluster}, {Name: "node", Value: k.Node},
+		{Name: "namespace", Value: k.Namespace}, {Name: "pod", Value: k.Pod}, {Name: "container", Value: k.Container},
+		{Name: "device", Value: k.Device}, {Name: "gpu", Value: k.GPU}, {Name: "kind", Value: k.Kind}, {Name: "pid", Value: k.PID},
+	}
+	if compat {
+		all = append(all, &typesv1.LabelPair{Name: "k8s_namespace", Value: k.Namespace}, &typesv1.LabelPair{Name: "k8s_podName", Value: k.Pod})
+	}
+	all = slices.DeleteFunc(all, func(l *typesv1.LabelPair) bool {
+		// Names of processes can be any bytes; protobuf refuses those.
+		l.Value = strings.ToValidUTF8(l.Value, "\uFFFD")
+		return l.Value == ""
+	})
+	slices.SortFunc(all, func(a, b *typesv1.LabelPair) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}

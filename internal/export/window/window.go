@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package window turns the cumulative rows that a gadget gives every second into
+// windows of time. In a window, flows (allocated, freed, samples) are what happened
+// within it, and levels (in use, peak) what was there at its end: the flows of all
+// windows add up to the rows, and levels of different windows must not be added.
+//
+// A window ends with the first rows at or behind its end, so no rows are ever split;
+// windows that nobody takes grow, and nothing is lost.
+package window
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+const (
+	// maxGone bounds the rows remembered of what the kernel has forgotten. With
+	// stacks of 40 frames shared between rows that is some 50 MB at worst.
+	maxGone = 64 << 10
+	// keepGone is for how many windows a row that is no longer there is
+	// remembered: a walk over a kernel table that changes meanwhile may miss a
+	// row, which must not be new when it is met again.
+	keepGone = 6
+)
+
+// Window is what happened from Start to End. The rows are sorted by where they come
+// from, so that the same rows give the same bytes.
+type Window struct {
+	Start, End time.Time
+	Subject    profile.Subject
+	Period     time.Duration // between samples; 0 for memory
+	Rows       []profile.Row
+}
+
+// Recorder collects the rows of one data source. It must not be used concurrently.
+type Recorder struct {
+	subject  profile.Subject
+	period   time.Duration
+	interval time.Duration
+
+	start, next time.Time
+	reading     uint64 // counts the readings
+	rows        map[profile.RowID]*state
+	gone        int
+	forgotten   int64
+}
+
+type state struct {
+	row     profile.Row
+	seen    profile.Values // in the present reading
+	sent    profile.Values // part of the windows so far
+	reading uint64         // when it was there last
+	gone    int            // number of windows that it was not there for, and 1
+}
+
+// NewRecorder starts the first window at start.
+func NewRecorder(subject profile.Subject, period, interval time.Duration, start time.Time) *Recorder {
+	return &Recorder{
+		subject: subject, period: period, interval: interval,
+		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{},
+	}
+}
+
+// Begin starts a reading: every row of it is given to See, then End is called.
+func (r *Recorder) Begin() { r.reading++ }
+
+// See takes in one row. full makes the row with its stack and is called for new
+// rows only. Rows of one reading with the same id are one: before Linux 6.0
+// cuda_alloc has a row for each context that a stack allocated in.
+func (r *Recorder) See(id profile.RowID, values profile.Values, full func() profile.Row) {
+	s := r.rows[id]
+	if s == nil {
+		s = &state{row: full()}
+		r.rows[id] = s
+	}
+	if s.gone > 0 {
+		s.gone = 0
+		r.gone--
+	}
+	if s.reading != r.reading {
+		s.reading, s.seen = r.reading, profile.Values{}
+	}
+	s.seen = s.seen.Add(values)
+}
+
+// take makes the values the row's.
+func (s *state) take(values profile.Values) {
+	if restarted(s.row.Values, values) {
+		// The kernel has forgotten the row and begun it again: what it counted
+		// before is kept for this window.
+		s.sent = s.sent.Sub(s.row.Values)
+	}
+	s.row.Values = values
+}
+
+// restarted: a counter never falls.
+func restarted(before, now profile.Values) bool {
+	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects ||
+		now.Samples < before.Samples || now.Calls < before.Calls || now.Kernels < before.Kernels
+}
+
+// Restart says that all counters have begun again at zero, as those of a gadget do
+// that was started again. What they counted before is kept for this window, and
+// nothing of it is in use as far as the new rows know.
+func (r *Recorder) Restart() {
+	for _, s := range r.rows {
+		s.sent = s.sent.Sub(s.row.Values)
+		s.row.Values = profile.Values{}
+	}
+}
+
+// End closes a reading.
+func (r *Recorder) End() {
+	for id, s := range r.rows {
+		if s.reading == r.reading {
+			s.take(s.seen)
+		}
+		if s.gone > 0 || s.reading == r.reading {
+			continue
+		}
+		if r.gone >= maxGone {
+			if s.row.Values != s.sent {
+				r.forgotten++
+			}
+			delete(r.rows, id)
+			continue
+		}
+		s.gone = 1
+		r.gone++
+	}
+}
+
+// Forgotten is how many rows of exited processes did not fit; their last values
+// are in no window.
+func (r *Recorder) Forgotten() int64 { return r.forgotten }
+
+// Due says whether the window has reached its length.
+func (r *Recorder) Due(now time.Time) bool { return !now.Before(r.next) }
+
+// Close ends the window and begins the next one. Rows without anything to tell are
+// left out.
+func (r *Recorder) Close(now time.Time) Window {
+	w := Window{Start: r.start, End: now, Subject: r.subject, Period: r.period}
+	ids := make([]profile.RowID, 0, len(r.rows))
+	for id := range r.rows {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, compareID)
+	for _, id := range ids {
+		s := r.rows[id]
+		flow := s.row.Values.Sub(s.sent)
+		s.sent = s.row.Values
+		// Levels are as of now, and what is gone holds nothing.
+		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = s.row.InuseBytes, s.row.InuseObjects, s.row.PeakBytes
+		if s.gone > 0 {
+			flow.InuseBytes, flow.InuseObjects = 0, 0
+			if s.gone++; s.gone > keepGone {
+				delete(r.rows, id)
+				r.gone--
+			}
+		}
+		if tells(flow) {
+			row := s.row
+			row.Values = flow
+			w.Rows = append(w.Rows, row)
+		}
+	}
+	r.start = now
+	// The next window ends on the schedule of the first, unless that has passed.
+	if r.next = r.next.Add(r.interval); !r.next.After(now) {
+		r.next = now.Add(r.interval)
+	}
+	return w
+}
+
+// tells says whether a row has a part in any profile.
+func tells(flow profile.Values) bool {
+	return flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 ||
+		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
+}
+
+func compareID(a, b profile.RowID) int {
+	return cmp.Or(
+		cmp.Compare(a.Process, b.Process), cmp.Compare(a.StackID, b.StackID), strings.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Thread, b.Thread),
+		cmp.Compare(a.Span, b.Span), cmp.Compare(a.Born, b.Born),
+	)
+}

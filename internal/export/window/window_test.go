@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package window
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+var begin = time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
+
+func held(alloc, inuse int64) profile.Values {
+	return profile.Values{
+		AllocBytes: alloc, AllocObjects: alloc / 10, FreedBytes: alloc - inuse, FreedObjects: (alloc - inuse) / 10,
+		InuseBytes: inuse, InuseObjects: inuse / 10, PeakBytes: alloc,
+	}
+}
+
+// read gives one reading of rows, by stack id.
+func read(r *Recorder, values map[uint64]profile.Values) {
+	r.Begin()
+	for stack, v := range values {
+		r.See(profile.RowID{Process: 1, StackID: stack}, v, func() profile.Row { return profile.Row{Thread: uint32(stack)} })
+	}
+	r.End()
+}
+
+// sums are (allocated bytes, bytes in use) of a window, by stack id.
+func sums(w Window) map[uint32][2]int64 {
+	m := map[uint32][2]int64{}
+	for _, r := range w.Rows {
+		m[r.Thread] = [2]int64{r.AllocBytes, r.InuseBytes}
+	}
+	return m
+}
+
+func TestFlowsAreOfTheWindowAndLevelsOfItsEnd(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	read(r, map[uint64]profile.Values{1: held(100, 100), 2: held(50, 50)})
+	require.False(t, r.Due(begin.Add(9*time.Second)))
+	require.True(t, r.Due(begin.Add(10*time.Second)))
+	w := r.Close(begin.Add(10 * time.Second))
+	require.Equal(t, begin, w.Start)
+	require.Equal(t, begin.Add(10*time.Second), w.End)
+	require.Equal(t, map[uint32][2]int64{1: {100, 100}, 2: {50, 50}}, sums(w))
+
+	read(r, map[uint64]profile.Values{1: held(300, 20), 2: held(50, 50)})
+	w = r.Close(begin.Add(20 * time.Second))
+	require.Equal(t, begin.Add(10*time.Second), w.Start)
+	require.Equal(t, map[uint32][2]int64{1: {200, 20}, 2: {0, 50}}, sums(w))
+
+	read(r, map[uint64]profile.Values{1: held(300, 0)}) // 2 has ended
+	require.Empty(t, r.Close(begin.Add(30*time.Second)).Rows)
+}
+
+func TestRowThatEndsWithinAWindowIsInIt(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	read(r, map[uint64]profile.Values{1: held(100, 100)})
+	read(r, nil)
+	require.Equal(t, map[uint32][2]int64{1: {100, 0}}, sums(r.Close(begin.Add(10*time.Second))))
+}
+
+func TestRowThatWasMissedIsNotCountedAgain(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	read(r, map[uint64]profile.Values{1: held(100, 100)})
+	r.Close(begin.Add(10 * time.Second))
+	for range keepGone - 1 {
+		read(r, nil)
+		require.Empty(t, r.Close(begin).Rows)
+	}
+	read(r, map[uint64]profile.Values{1: held(110, 110)})
+	require.Equal(t, map[uint32][2]int64{1: {10, 110}}, sums(r.Close(begin)))
+	for range keepGone {
+		read(r, nil)
+		r.Close(begin)
+	}
+	require.Empty(t, r.rows, "what is gone is forgotten in the end")
+	require.Zero(t, r.gone)
+}
+
+func TestRowThatBeginsAnewLosesNothing(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	read(r, map[uint64]profile.Values{1: held(100, 100)})
+	r.Close(begin.Add(10 * time.Second))
+	read(r, map[uint64]profile.Values{1: held(150, 0)})
+	read(r, map[uint64]profile.Values{1: held(20, 20)})
+	require.Equal(t, map[uint32][2]int64{1: {70, 20}}, sums(r.Close(begin.Add(20*time.Second))))
+}
+
+func TestLateWindowsDoNotPileUp(t *testing.T) {
+	r := NewRecorder(profile.CPU, 10*time.Millisecond, 10*time.Second, begin)
+	w := r.Close(begin.Add(35 * time.Second))
+	require.Equal(t, 35*time.Second, w.End.Sub(w.Start))
+	require.False(t, r.Due(begin.Add(44*time.Second)))
+	require.True(t, r.Due(begin.Add(45*time.Second)))
+	// On the schedule otherwise: 1 s late once does not make all later ones late.
+	r.Close(begin.Add(46 * time.Second))
+	require.True(t, r.Due(begin.Add(55*time.Second)))
+}
+
+// Before Linux 6.0 a stack that allocates in two contexts has two rows, and nothing that
+// tells them apart but what they count.
+func TestRowsOfOneIDAreOne(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	id := profile.RowID{Process: 1, StackID: 1}
+	reading := func(all ...profile.Values) {
+		r.Begin()
+		for _, v := range all {
+			r.See(id, v, func() profile.Row { return profile.Row{Thread: 1} })
+		}
+		r.End()
+	}
+	reading(held(100, 100), held(10, 10))
+	reading(held(10, 10), held(100, 100))
+	require.Equal(t, map[uint32][2]int64{1: {110, 110}}, sums(r.Close(begin.Add(10*time.Second))))
+	reading(held(100, 0), held(30, 30))
+	require.Equal(t, map[uint32][2]int64{1: {20, 30}}, sums(r.Close(begin.Add(20*time.Second))))
+}
+
+// However rows come, go and are cut into windows, the windows add up to them.
+func TestWindowsAddUpToTheRows(t *testing.T) {
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+		values, want, got := map[uint64]profile.Values{}, map[uint32]int64{}, map[uint32]int64{}
+		take := func() {
+			for _, row := range r.Close(begin).Rows {
+				got[row.Thread] += row.AllocBytes
+				require.GreaterOrEqual(t, row.AllocBytes, int64(0))
+				require.Equal(t, values[uint64(row.Thread)].InuseBytes, row.InuseBytes)
+			}
+		}
+		for range 200 {
+			n := uint64(random.IntN(20) + 1)
+			// The kernel forgets a row and begins it again at 0.
+			if random.IntN(10) == 0 && values[n].AllocBytes > 10 {
+				delete(values, n)
+			} else {
+				// A row that begins again above where it was would be taken for the
+				// old one; ids of processes are not used again, so it is not met.
+				more := int64(20 + random.IntN(100)*10)
+				if _, ok := values[n]; !ok && want[uint32(n)] > 0 {
+					more = 10
+				}
+				values[n] = values[n].Add(held(more, 0))
+				want[uint32(n)] += more
+			}
+			read(r, values)
+			if random.IntN(4) == 0 {
+				take()
+			}
+		}
+		take()
+		require.Equal(t, want, got, "seed %d", seed)
+	}
+}
+
+func TestWhatCannotBeRememberedIsCounted(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	values := map[uint64]profile.Values{}
+	for i := range uint64(maxGone + 5) {
+		values[i] = held(10, 10)
+	}
+	read(r, values)
+	read(r, nil)
+	require.EqualValues(t, 5, r.Forgotten())
+	require.Len(t, r.Close(begin).Rows, maxGone)
+}
+
+func TestSameRowsGiveTheSameOrder(t *testing.T) {
+	var first []profile.Row
+	for range 5 {
+		r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+		values := map[uint64]profile.Values{}
+		for i := range uint64(100) {
+			values[i] = held(10, 10)
+		}
+		read(r, values)
+		w := r.Close(begin)
+		if first == nil {
+			first = w.Rows
+		}
+		require.Equal(t, first, w.Rows)
+	}
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jsonl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestLines(t *testing.T) {
+	p := fixture.Small()
+	var b bytes.Buffer
+	e := NewEncoder(&b)
+	for _, r := range p.Rows {
+		require.NoError(t, e.Row(p.Time, r))
+	}
+	first := p.Rows[0]
+	require.NoError(t, e.OOM(profile.OOM{
+		Time: p.Time, Process: first.Process, Stack: first.Stack, API: "cuMemAlloc_v2",
+		Error: "CUDA_ERROR_OUT_OF_MEMORY", RequestedBytes: 1 << 30, InuseBytes: 12 << 20,
+		Holders: []profile.Holder{{Stack: first.Stack, Bytes: 12 << 20}},
+	}))
+
+	const path = "testdata/small.jsonl"
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, os.WriteFile(path, b.Bytes(), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), b.String())
+
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	require.Len(t, lines, len(p.Rows)+1)
+	for _, line := range lines {
+		require.True(t, json.Valid([]byte(line)))
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+func TestWriteErrorIsReported(t *testing.T) {
+	require.ErrorContains(t, NewEncoder(full{}).Row(fixture.Small().Time, profile.Row{}), "write jsonl: no space left")
+}
+
+func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
+	p := fixture.Spans()
+	var b bytes.Buffer
+	e := NewEncoder(&b)
+	for _, r := range p.Rows {
+		require.NoError(t, e.Row(p.Time, r))
+		require.NoError(t, e.Sample(p.Time, r))
+	}
+	require.NoError(t, e.OOM(profile.OOM{Span: fixture.SpanIDs[0]}))
+	require.NoError(t, e.OOM(profile.OOM{}))
+	require.Equal(t, 3, strings.Count(b.String(), `"span_id":"00f067aa0ba902b7"`))
+	require.Equal(t, 2, strings.Count(b.String(), `"span_id":"b7ad6b7169203331"`))
+	require.Equal(t, 5, strings.Count(b.String(), "span_id"))
+}
+
+// TestCallsHaveTheirDevice: device 0 is one, too.
+func TestCallsHaveTheirDevice(t *testing.T) {
+	for device, want := range map[int32]string{0: `"device":0,`, 1: `"device":1,`, profile.UnknownDevice: `"device":-1,`} {
+		var b bytes.Buffer
+		require.NoError(t, NewEncoder(&b).Call(time.Unix(0, 0), profile.Row{Kind: "launch", Device: device, Values: profile.Values{Calls: 3}}))
+		require.Contains(t, b.String(), `"operation":"launch",`+want+`"calls":3`)
+	}
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package layout holds the rules of where Go code lies, as a test:
+//
+//   - operators/<group>/<package> knows Inspektor Gadget's API: operators, and what reads or
+//     feeds their data. The groups are in the order in which data passes (attach, decode,
+//     judge, show, send), and none imports one behind it.
+//   - internal/ knows neither Inspektor Gadget nor operators/. Only internal/ig, the adapter,
+//     imports Inspektor Gadget, and nothing else in the programs imports the parts of it that
+//     it does not document.
+//   - cmd/ wires them together: nothing imports it.
+//   - test/ is imported by tests only.
+//   - No folder of these has more than 12 folders with packages.
+//
+// Import cycles are refused by the compiler.
+package layout

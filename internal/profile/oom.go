@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// OOM is one allocation that the driver refused, with who held the memory then.
+type OOM struct {
+	Time    time.Time
+	Process Process
+	Stack   stack.Stack
+	Span    Span
+	// API is the driver's function, Error what it returned, by name or number.
+	API, Error     string
+	RequestedBytes int64
+	// InuseBytes is what the process itself held.
+	InuseBytes int64
+	// Holders are the stacks that held most, largest first.
+	Holders []Holder
+}
+
+// Holder is a stack and what it held.
+type Holder struct {
+	Stack stack.Stack
+	Bytes int64
+}
+
+// LineHeld is a line, by its label, and what it held.
+type LineHeld struct {
+	Label string
+	Bytes int64
+}
+
+// HeldByLine adds up what belongs to one line, over its stacks, and is the text that
+// people read: `12.0 MiB f (x.py:3); …`, largest first.
+func HeldByLine(all []LineHeld) string {
+	var lines []LineHeld
+	for _, h := range all {
+		at := slices.IndexFunc(lines, func(l LineHeld) bool { return l.Label == h.Label })
+		if at < 0 {
+			lines = append(lines, h)
+		} else {
+			lines[at].Bytes += h.Bytes
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b LineHeld) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	text := make([]string, len(lines))
+	for i, l := range lines {
+		text[i] = FormatBytes(l.Bytes) + " " + l.Label
+	}
+	return strings.Join(text, "; ")
+}

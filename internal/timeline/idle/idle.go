@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package idle estimates from calls alone for how long streams had nothing to do, and
+// what Python did meanwhile: what the GPU waited for.
+//
+// When a wait for a stream returns, all is done that was put into the stream before
+// the wait began. If nothing was put into it since, it has nothing to do, at least
+// from then until the next thing is put into it. That is a lower bound of the time in
+// which the stream was idle: it may have been done long before anybody waited, and
+// what nobody waits for is not known. Another stream may have been busy meanwhile.
+//
+// A wait for an event does not count: more may have been put into the stream after
+// the event. What failed put nothing into a stream.
+package idle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/weave"
+)
+
+const (
+	maxStreams = 4096
+	maxPlaces  = 10_000
+	// maxSamples bounds the stacks that are remembered of a process.
+	maxSamples = 4096
+	// maxRecent is for how many gaps of a stream a call may turn out to have been
+	// under way.
+	maxRecent = 256
+)
+
+// Gaps adds up gaps. It takes events in the order in which they ended (weave.Merge),
+// and is for one goroutine.
+type Gaps struct {
+	streams map[streamKey]*stream
+	samples map[uint64][]sample // by process, the oldest first
+	places  map[string]*Place
+	total   uint64
+	first   uint64 // start of the first submission
+	last    uint64 // end of the last one
+	unknown uint64 // streams that were forgotten
+}
+
+type streamKey struct {
+	process, stream uint64
+	device          weave.Device // of streams that are no handles
+	tid             uint32       // of weave.ThreadsOwnStream
+}
+
+type stream struct {
+	device    weave.Device
+	submitted uint64 // end of the newest submission
+	since     uint64 // idle since; 0: it is not known to be
+	recent    []gap  // that may yet turn out to be shorter, the oldest first
+}
+
+// gap is a time without anything to do, and where the program was.
+type gap struct {
+	since, until uint64
+	at           []string // a part each, sorted
+}
+
+type sample struct {
+	at  uint64
+	tid uint32
+	in  string
+}
+
+// Place is where a program was while a stream was idle.
+type Place struct {
+	// At is the innermost Python frame of samples that were taken meanwhile; without
+	// any, "before" that of the call that ended the gap.
+	At      string
+	Idle    time.Duration
+	Gaps    int
+	Longest time.Duration
+}
+
+// New returns an empty sum.
+func New() *Gaps {
+	return &Gaps{streams: map[streamKey]*stream{}, samples: map[uint64][]sample{}, places: map[string]*Place{}}
+}
+
+// Call takes a call of the driver.
+func (g *Gaps) Call(c *weave.Call) {
+	key := streamKey{process: c.Process, stream: c.Stream}
+	if c.Stream <= weave.ThreadsOwnStream {
+		key.device = c.Device
+	}
+	if c.Stream == weave.ThreadsOwnStream {
+		key.tid = c.TID
+	}
+	switch {
+	case c.Error != "":
+	case c.Kind == weave.Launch || c.Kind == weave.Copy || c.Kind == weave.Set:
+		if c.Stream == weave.NoStream {
+			// It is not known which: any of them may have something to do now.
+			for k, s := range g.streams {
+				if k.process == c.Process {
+					s.submitted, s.since = max(s.submitted, c.End), 0
+				}
+			}
+			return
+		}
+		g.submit(key, c)
+	case c.Kind == weave.Wait && c.Function == "cuEventSynchronize":
+	case c.Kind == weave.Wait && c.Stream == weave.NoStream:
+		for k, s := range g.streams {
+			if k.process == c.Process && c.MayConcern(s.device) {
+				s.done(c)
+			}
+		}
+	case c.Kind == weave.Wait:
+		if s := g.streams[key]; s != nil {
+			s.done(c)
+		}
+	}
+}
+
+// done: the wait has returned. What was submitted after it had begun may not be done.
+func (s *stream) done(c *weave.Call) {
+	if s.since == 0 && s.submitted <= c.Start {
+		s.since = c.End
+	}
+}
+
+func (g *Gaps) submit(key streamKey, c *weave.Call) {
+	s := g.streams[key]
+	if s == nil {
+		if len(g.streams) >= maxStreams {
+			g.End()
+			g.unknown += uint64(len(g.streams))
+			clear(g.streams)
+		}
+		s = &stream{}
+		g.streams[key] = s
+	}
+	if s.device == 0 || c.Kind == weave.Launch && c.Device != 0 {
+		s.device = c.Device // only a launch has to be made in the stream's own context
+	}
+	if g.first == 0 || c.Start < g.first {
+		g.first = c.Start
+	}
+	g.last = max(g.last, c.End)
+	// Calls come when they have ended. One that began in a gap was under way then,
+	// whoever ended it since.
+	for n := len(s.recent) - 1; n >= 0 && s.recent[n].until > c.Start; n-- {
+		s.recent[n].until = max(s.recent[n].since, c.Start)
+	}
+	if s.since != 0 && c.Start > s.since {
+		if len(s.recent) == maxRecent {
+			for _, old := range s.recent[:maxRecent/2] {
+				g.count(old)
+			}
+			s.recent = append(s.recent[:0], s.recent[maxRecent/2:]...)
+		}
+		s.recent = append(s.recent, gap{s.since, c.Start, g.meanwhile(s.since, c)})
+	}
+	s.since, s.submitted = 0, max(s.submitted, c.End)
+}
+
+// meanwhile is where a thread was from a time to its call.
+func (g *Gaps) meanwhile(since uint64, c *weave.Call) []string {
+	var met []string
+	for _, s := range g.samples[c.Process] {
+		if s.tid == c.TID && s.at > since && s.at < c.Start {
+			met = append(met, s.in)
+		}
+	}
+	if len(met) == 0 {
+		if at := c.Stack.At(); at != "" {
+			return []string{"before " + at}
+		}
+		return []string{"[no Python]"}
+	}
+	slices.Sort(met)
+	return met
+}
+
+// count gives a gap's time to the places in it.
+func (g *Gaps) count(p gap) {
+	length := p.until - p.since
+	if length == 0 {
+		return
+	}
+	g.total += length
+	rest := length
+	for n := 0; n < len(p.at); {
+		end := n
+		for end < len(p.at) && p.at[end] == p.at[n] {
+			end++
+		}
+		part := length / uint64(len(p.at)) * uint64(end-n)
+		if end == len(p.at) {
+			part = rest
+		}
+		rest -= part
+		g.add(p.at[n], part)
+		n = end
+	}
+}
+
+// End counts what could still have changed. No more events may come.
+func (g *Gaps) End() {
+	for _, s := range g.streams {
+		for _, p := range s.recent {
+			g.count(p)
+		}
+		s.recent = nil
+	}
+}
+
+func (g *Gaps) add(at string, ns uint64) {
+	p := g.places[at]
+	if p == nil {
+		if len(g.places) >= maxPlaces {
+			at = "[others]"
+		}
+		if p = g.places[at]; p == nil {
+			p = &Place{At: at}
+			g.places[at] = p
+		}
+	}
+	p.Idle += time.Duration(ns)
+	p.Gaps++
+	p.Longest = max(p.Longest, time.Duration(ns))
+}
+
+// Sample takes a thread's Python stack at one moment.
+func (g *Gaps) Sample(h *weave.Host) {
+	if h.Stack == nil {
+		return
+	}
+	all := g.samples[h.Process]
+	if len(all) >= maxSamples {
+		all = append(all[:0], all[maxSamples/2:]...)
+	}
+	g.samples[h.Process] = append(all, sample{h.Start, h.TID, h.Stack.At()})
+}
+
+// Total is the time of all gaps of all streams; Of the time between the first and the
+// last call that put something into one.
+func (g *Gaps) Total() (idle, of time.Duration) {
+	return time.Duration(g.total), time.Duration(g.last - g.first)
+}
+
+// Top are the places with the most time, at most n.
+func (g *Gaps) Top(n int) []Place {
+	all := slices.SortedFunc(maps.Values(g.places), func(a, b *Place) int {
+		return cmp.Or(cmp.Compare(b.Idle, a.Idle), cmp.Compare(a.At, b.At))
+	})
+	var out []Place
+	for _, p := range all[:min(n, len(all))] {
+		out = append(out, *p)
+	}
+	return out
+}
+
+// Lines is the table of the n largest, with what it means.
+func (g *Gaps) Lines(n int) []string {
+	idle, of := g.Total()
+	lines := []string{fmt.Sprintf("what the GPU waited for, an estimate: streams had nothing to do for at least %s together, in %s",
+		short(idle), short(of))}
+	if g.unknown > 0 {
+		lines = append(lines, fmt.Sprintf("without %d streams: more than %d", g.unknown, maxStreams))
+	}
+	if len(g.places) > 0 {
+		lines = append(lines, fmt.Sprintf("%10s %8s %10s  %s", "IDLE", "GAPS", "LONGEST", "WHERE PYTHON WAS"))
+	}
+	for _, p := range g.Top(n) {
+		lines = append(lines, fmt.Sprintf("%10s %8d %10s  %s", short(p.Idle), p.Gaps, short(p.Longest), p.At))
+	}
+	return lines
+}
+
+// short is a duration with three or four digits.
+func short(d time.Duration) string {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package page shows a timeline as one HTML file, for a quick look without any site
+// (package document). It is a sample of the trace: of at most maxBars slices. Where
+// there are more, neighbours of the same name become one, with their number, and
+// then the shortest are left out; both is said in the page. Its table has all.
+package page
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/document"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
+)
+
+const (
+	maxBars   = 200_000
+	maxTracks = 2_000
+	maxNames  = 20_000 // of slices; further ones are "other"
+	maxTexts  = 100_000
+	maxPoints = 20_000 // of one counter
+	maxArrows = 20_000
+	maxText   = 300 // bytes of a name
+)
+
+var (
+	//go:embed body.html
+	body string
+	//go:embed style.css
+	style string
+	//go:embed model.js
+	model string
+	//go:embed view.js
+	view string
+	//go:embed controls.js
+	controls string
+)
+
+// bar is a slice as it is drawn, or several of the same name.
+type bar struct {
+	start, end uint64
+	busy       uint64 // of its slices together
+	count      uint32
+	name       int32 // of texts
+	detail     int32 // of texts; 0: none
+	category   int16
+	depth      int16
+}
+
+type row struct {
+	track.Track
+	name  string
+	order int
+	bars  []bar
+	open  []bar // begun, not ended
+}
+
+type counter struct {
+	pid    uint32
+	name   string
+	points []point
+}
+
+type point struct {
+	at    uint64
+	value float64
+}
+
+// sum is what all slices of a name come to, drawn or not.
+type sum struct {
+	category int16
+	name     int32
+	count    uint64
+	total    uint64
+	longest  uint64
+}
+
+type sumKey struct {
+	category int16
+	name     int32
+}
+
+// Page collects a timeline. It is a track.Sink, for one goroutine.
+type Page struct {
+	processes map[uint32]string
+	rows      map[track.Track]*row
+	counters  map[string]*counter
+	arrows    []track.Arrow
+	every     uint64 // of the arrows, one in so many is kept
+	seen      uint64 // arrows
+
+	texts      []string
+	text       map[string]int32
+	categories []string
+	category   map[string]int16
+	sums       map[sumKey]*sum
+
+	bars    int
+	gap     uint64 // ns up to which neighbours are one bar
+	slices  uint64 // that were given
+	short   uint64 // left out
+	without uint64 // on tracks for which there was no room
+}
+
+var _ track.Sink = (*Page)(nil)
+
+// New returns an empty page.
+func New() *Page {
+	p := &Page{
+		processes: map[uint32]string{}, rows: map[track.Track]*row{}, counters: map[string]*counter{},
+		text: map[string]int32{"": 0}, texts: []string{""}, category: map[string]int16{},
+		sums: map[sumKey]*sum{}, every: 1, gap: 1000,
+	}
+	return p
+}
+
+// intern is the number of a text; 0 where there is no room for another one.
+func (p *Page) intern(s string) int32 {
+	n, ok := p.text[s]
+	if !ok {
+		if len(p.texts) >= maxTexts {
+			return 0
+		}
+		n = int32(len(p.texts))
+		p.text[s] = n
+		p.texts = append(p.texts, s)
+	}
+	return n
+}
+
+// short is a text that is bounded, and whole letters.
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	cut := s[:maxText]
+	for len(cut) > 0 && cut[len(cut)-1]&0xc0 == 0x80 {
+		cut = cut[:len(cut)-1]
+	}
+	return cut[:max(len(cut)-1, 0)] + "…"
+}
+
+// Process implements track.Sink.
+func (p *Page) Process(pid uint32, name string) {
+	if _, ok := p.processes[pid]; ok || len(p.processes) < maxTracks {
+		p.processes[pid] = shorten(name)
+	}
+}
+
+// Name implements track.Sink.
+func (p *Page) Name(t track.Track, name string, order int) {
+	r := p.rows[t]
+	if r == nil {
+		if len(p.rows) >= maxTracks {
+			return
+		}
+		r = &row{Track: t}
+		p.rows[t] = r
+	}
+	r.name, r.order = shorten(name), order
+}
+
+func (p *Page) bar(s track.Slice) bar {
+	name := s.Name
+	if len(p.sums) >= maxNames {
+		if _, ok := p.text[shorten(name)]; !ok {
+			name = "other"
+		}
+	}
+	c, ok := p.category[s.Category]
+	if !ok {
+		c = int16(len(p.categories))
+		p.category[s.Category] = c
+		p.categories = append(p.categories, s.Category)
+	}
+	return bar{start: s.Start, end: s.End, count: 1, name: p.intern(shorten(name)), category: c, detail: p.intern(detail(s.Args))}
+}
+
+// detail is what a bar tells beside its name: one line for each argument.
+func detail(args []track.Arg) string {
+	text := ""
+	for _, a := range args {
+		if a.Key == "stack" {
+			continue
+		}
+		if text != "" {
+			text += "\n"
+		}
+		if a.Text != "" {
+			text += a.Key + ": " + shorten(a.Text)
+		} else {
+			text += fmt.Sprintf("%s: %d", a.Key, a.Number)
+		}
+	}
+	return text
+}
+
+// Slice implements track.Sink.
+func (p *Page) Slice(t track.Track, s track.Slice) {
+	p.slices++
+	b := p.bar(s)
+	p.count(b)
+	r := p.rows[t]
+	if r == nil {
+		p.without++
+		return
+	}
+	b.depth = int16(min(len(r.open), 200))
+	p.put(r, b)
+}
+
+// Begin implements track.Sink.
+func (p *Page) Begin(t track.Track, s track.Slice) {
+	p.slices++
+	r := p.rows[t]
+	if r == nil {
+		p.without++
+		return
+	}
+	b := p.bar(s)
+	b.depth = int16(min(len(r.open), 200))
+	r.open = append(r.open, b)
+}
+
+// End implements track.Sink.
+func (p *Page) End(t track.Track, s track.Slice) {
+	r := p.rows[t]
+	if r == nil || len(r.open) == 0 {
+		return
+	}
+	b := r.open[len(r.open)-1]
+	r.open = r.open[:len(r.open)-1]
+	b.end = max(s.End, b.start)
+	p.count(b)
+	p.put(r, b)
+}
+
+func (p *Page) count(b bar) {
+	key := sumKey{b.category, b.name}
+	s := p.sums[key]
+	if s == nil {
+		s = &sum{category: b.category, name: b.name}
+		p.sums[key] = s
+	}
+	s.count++
+	s.total += b.end - b.start
+	s.longest = max(s.longest, b.end-b.start)
+}
+
+func (p *Page) put(r *row, b bar) {
+	b.busy = b.end - b.start
+	r.bars = append(r.bars, b)
+	if p.bars++; p.bars > maxBars {
+		p.thin()
+	}
+}
+
+// thin makes room: neighbours become one, over ever larger gaps, and what is shorter
+// than such a gap goes.
+func (p *Page) thin() {
+	for ; p.bars > maxBars/2; p.gap *= 4 {
+		p.bars = 0
+		for _, r := range p.rows {
+			r.bars = p.join(r.bars)
+			p.bars += len(r.bars)
+		}
+	}
+}
+
+func byRow(a, b bar) int {
+	return cmp.Or(cmp.Compare(a.depth, b.depth), cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end))
+}
+
+// join works in place.
+func (p *Page) join(bars []bar) []bar {
+	slices.SortFunc(bars, byRow)
+	out := bars[:0]
+	for _, b := range bars {
+		if n := len(out) - 1; n >= 0 {
+			if o := &out[n]; o.depth == b.depth && o.name == b.name && o.category == b.category && b.start <= o.end+p.gap {
+				o.end, o.busy, o.count = max(o.end, b.end), o.busy+b.busy, o.count+b.count
+				if o.detail != b.detail {
+					o.detail = 0
+				}
+				continue
+			}
+			// The one before has met no other like it, and is too short to be seen.
+			if o := out[n]; o.end-o.start < p.gap/64 {
+				p.short += uint64(o.count)
+				out = out[:n]
+			}
+		}
+		out = append(out, b)
+	}
+	return slices.Clip(out)
+}
+
+// Counter implements track.Sink.
+func (p *Page) Counter(pid uint32, name string, ns uint64, value float64) {
+	key := fmt.Sprintf("%d/%s", pid, name)
+	c := p.counters[key]
+	if c == nil {
+		if len(p.counters) >= maxTracks {
+			return
+		}
+		c = &counter{pid: pid, name: shorten(name)}
+		p.counters[key] = c
+	}
+	c.points = append(c.points, point{ns, value})
+	if len(c.points) > maxPoints {
+		// Of two, the higher: peaks are what one looks for.
+		kept := c.points[:0]
+		for n := 0; n+1 < len(c.points); n += 2 {
+			a, b := c.points[n], c.points[n+1]
+			kept = append(kept, point{a.at, max(a.value, b.value)})
+		}
+		c.points = append(kept, c.points[len(c.points)-1])
+	}
+}
+
+// Arrow implements track.Sink.
+func (p *Page) Arrow(a track.Arrow) {
+	if p.seen++; p.seen%p.every != 0 {
+		return
+	}
+	p.arrows = append(p.arrows, a)
+	if len(p.arrows) > maxArrows {
+		kept := p.arrows[:0]
+		for n := 0; n < len(p.arrows); n += 2 {
+			kept = append(kept, p.arrows[n])
+		}
+		p.arrows = kept
+		p.every *= 2
+	}
+}
+
+// Stack implements track.Sink: bars say their innermost frame.
+func (*Page) Stack(uint64, []string) {}
+
+// Meta is what the page says about itself.
+type Meta struct {
+	Title      string
+	WallOffset time.Duration // see trace.Meta
+	Lost       map[string]uint64
+}
+
+// Write writes the page. The same timeline gives the same bytes.
+func (p *Page) Write(w io.Writer, m Meta) error {
+	err := document.Write(w, document.Page{
+		Title: m.Title, Body: body, Style: style, Scripts: []string{model, view, controls}, Data: p.encode(m),
+	})
+	if err != nil {
+		return fmt.Errorf("write the timeline's page: %w", err)
+	}
+	return nil
+}
+
+// data is what the script reads; model.js is its other end. Times are ns after start.
+type data struct {
+	Title string `json:"title"`
+	// Start is boot time, Wall what to add for ns since 1970: too long for a double.
+	Start      string    `json:"start"`
+	Wall       string    `json:"wall"`
+	Length     uint64    `json:"length"`
+	Texts      []string  `json:"texts"`
+	Categories []string  `json:"categories"`
+	Processes  []process `json:"processes"`
+	// Arrows are (track, time, track, time) one after the other; tracks are counted
+	// over all processes.
+	Arrows []int64 `json:"arrows"`
+	// Sums are (category, name, count, total, longest) one after the other.
+	Sums   []uint64          `json:"sums"`
+	Lost   map[string]uint64 `json:"lost"`
+	Slices uint64            `json:"slices"`
+	Short  uint64            `json:"short"`
+	Left   uint64            `json:"left"`
+}
+
+type process struct {
+	Name     string        `json:"name"`
+	Tracks   []drawn       `json:"tracks"`
+	Counters []drawnValues `json:"counters"`
+}
+
+type drawn struct {
+	Name string `json:"name"`
+	// Bars are (depth, start less that of the bar before, duration, busy, count, name,
+	// category, detail) one after the other, by depth and start.
+	Bars []int64 `json:"bars"`
+}
+
+type drawnValues struct {
+	Name string `json:"name"`
+	// Points are (time, value) one after the other.
+	Points []float64 `json:"points"`
+}
+
+func (p *Page) encode(m Meta) data {
+	d := data{
+		Title: m.Title, Wall: fmt.Sprint(int64(m.WallOffset)), Texts: p.texts, Categories: p.categories,
+		Processes: []process{}, Arrows: []int64{}, Sums: []uint64{}, Lost: map[string]uint64{},
+		Slices: p.slices, Short: p.short, Left: p.without,
+	}
+	for reason, n := range m.Lost {
+		if n > 0 {
+			d.Lost[reason] = n
+		}
+	}
+	start, end := p.extent()
+	d.Start, d.Length = fmt.Sprint(start), end-start
+
+	rows := slices.SortedFunc(maps.Values(p.rows), func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.order, b.order), cmp.Compare(a.ID, b.ID))
+	})
+	counters := slices.SortedFunc(maps.Values(p.counters), func(a, b *counter) int {
+		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name))
+	})
+	number := map[track.Track]int64{}
+	for _, pid := range slices.Sorted(maps.Keys(p.processes)) {
+		out := process{Name: p.processes[pid], Tracks: []drawn{}, Counters: []drawnValues{}}
+		for _, r := range rows {
+			if r.PID == pid && len(r.bars) > 0 {
+				number[r.Track] = int64(len(number))
+				out.Tracks = append(out.Tracks, drawn{r.name, p.flat(r, start)})
+			}
+		}
+		for _, c := range counters {
+			if c.pid == pid {
+				v := drawnValues{Name: c.name}
+				for _, at := range c.points {
+					v.Points = append(v.Points, float64(at.at-min(at.at, start)), at.value)
+				}
+				out.Counters = append(out.Counters, v)
+			}
+		}
+		if len(out.Tracks)+len(out.Counters) > 0 {
+			d.Processes = append(d.Processes, out)
+		}
+	}
+	for _, a := range p.arrows {
+		from, ok := number[a.From]
+		to, ok2 := number[a.To]
+		if ok && ok2 {
+			d.Arrows = append(d.Arrows, from, int64(a.FromNS-start), to, int64(a.ToNS-start))
+		}
+	}
+	for _, s := range slices.SortedFunc(maps.Values(p.sums), func(a, b *sum) int {
+		return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(b.count, a.count), cmp.Compare(a.name, b.name), cmp.Compare(a.category, b.category))
+	}) {
+		d.Sums = append(d.Sums, uint64(s.category), uint64(s.name), s.count, s.total, s.longest)
+	}
+	return d
+}
+
+func (p *Page) flat(r *row, start uint64) []int64 {
+	slices.SortFunc(r.bars, byRow)
+	out := make([]int64, 0, 8*len(r.bars))
+	last := start
+	for _, b := range r.bars {
+		out = append(out, int64(b.depth), int64(b.start)-int64(last), int64(b.end-b.start), int64(b.busy),
+			int64(b.count), int64(b.name), int64(b.category), int64(b.detail))
+		last = b.start
+	}
+	return out
+}
+
+// extent is from the first slice to the end of the last one.
+func (p *Page) extent() (start, end uint64) {
+	start = ^uint64(0)
+	for _, r := range p.rows {
+		for _, b := range r.bars {
+			start, end = min(start, b.start), max(end, b.end)
+		}
+	}
+	if start > end {
+		return 0, 0
+	}
+	return start, end
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// Demands is what the programs know of the facts that processes lack: bpf/call/demand.h.
+type Demands interface {
+	// Read gives the zero Demand for a process that has asked for nothing.
+	Read(pid, fact uint32) (Demand, error)
+	// Forget starts anew: what is read next has happened since.
+	Forget(pid, fact uint32) error
+}
+
+// Demand is that of a process for one fact, since Forget.
+type Demand struct {
+	Asked   uint64 // calls that missed the fact
+	Learned uint64 // answers of its points that were new
+	Idle    uint64 // answers since then that were not
+}
+
+const (
+	// demandInterval is how often demands are looked at: a call that misses a fact waits
+	// that long at most for the probes that teach it.
+	demandInterval = 100 * time.Millisecond
+	// idleAnswers in a row without news end a window. More than the 2,543 calls of
+	// cuCtxGetDevice in a training step of PyTorch, so that every thread that takes part
+	// in the step has answered; they cost about 5 ms, once.
+	idleAnswers = 4096
+	// longestPause is between two windows that taught nothing.
+	longestPause = time.Minute
+)
+
+// window is when the probes of a fact are attached to a process.
+type window struct {
+	links []link.Link // none: it is closed
+	// asked is the demand that the last window has left; pause and notBefore keep
+	// windows apart that teach nothing.
+	asked     uint64
+	pause     time.Duration
+	notBefore time.Time
+}
+
+// openWindows attaches the probes on demand of a library that a process has just mapped:
+// what it has done so far is not known.
+func (t *Tracer) openWindows(p *process, m mapped) {
+	for _, probe := range m.file.onDemand {
+		if m.windows[probe.fact] == nil {
+			m.windows[probe.fact] = &window{}
+			t.openWindow(p, m, probe.fact)
+		}
+	}
+}
+
+func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
+	w := m.windows[fact]
+	if m.file.fd < 0 {
+		return // it was overwritten; its probes are gone
+	}
+	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", m.file.fd))
+	if err == nil {
+		err = t.cfg.Demands.Forget(p.pid, fact)
+	}
+	if err == nil {
+		w.links, err = t.linkFact(ex, m.file, fact, p.pid)
+	}
+	if err != nil {
+		w.links = nil
+		w.delay(time.Now())
+		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
+			return
+		}
+		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names of what it did before now may be missing: %v", p.pid, err))
+	}
+}
+
+func (t *Tracer) linkFact(ex *link.Executable, f *file, fact uint32, pid uint32) ([]link.Link, error) {
+	var probes []probe
+	for _, p := range f.onDemand {
+		if p.fact == fact {
+			probes = append(probes, p)
+		}
+	}
+	only := int(pid)
+	if !samePIDs(t.cfg.ProcFS) {
+		only = everyProcess
+	}
+	if f.mode == Multi {
+		return t.linkMulti(ex, probes, only)
+	}
+	links, _, err := t.linkPerf(ex, probes, only)
+	return links, err
+}
+
+// meetDemands opens and closes windows.
+func (t *Tracer) meetDemands(now time.Time) {
+	for _, p := range t.processes {
+		for _, m := range p.files {
+			for fact, w := range m.windows {
+				t.meetDemand(p, m, fact, w, now)
+			}
+		}
+	}
+}
+
+func (t *Tracer) meetDemand(p *process, m mapped, fact uint32, w *window, now time.Time) {
+	if len(w.links) == 0 && now.Before(w.notBefore) {
+		return
+	}
+	d, err := t.cfg.Demands.Read(p.pid, fact)
+	switch {
+	case err != nil:
+		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names may be missing: %v", p.pid, err))
+		w.delay(now)
+	case len(w.links) == 0:
+		if d.Asked > w.asked {
+			t.openWindow(p, m, fact)
+		}
+	case d.Idle >= idleAnswers:
+		t.closeWindow(w)
+		w.asked = d.Asked
+		if d.Learned == 0 && d.Asked > 0 {
+			w.delay(now) // it was asked for, and this is not where the answer is
+		} else {
+			w.pause = 0
+		}
+	}
+}
+
+// delay doubles the time until the next window.
+func (w *window) delay(now time.Time) {
+	w.pause = min(max(2*w.pause, demandInterval), longestPause)
+	w.notBefore = now.Add(w.pause)
+}
+
+// closeWindow detaches: in the background, for the kernel waits for running programs; and
+// in the order of the links, each entry before its return.
+func (t *Tracer) closeWindow(w *window) {
+	links := w.links
+	w.links = nil
+	t.done.Go(func() {
+		for _, l := range links {
+			l.Close()
+		}
+	})
+}
+
+// closeWindows is for a process that has ended, or has let go of the library.
+func (t *Tracer) closeWindows(pid uint32, m mapped) {
+	for fact, w := range m.windows {
+		if len(w.links) > 0 {
+			t.closeWindow(w)
+		}
+		_ = t.cfg.Demands.Forget(pid, fact) // the map drops what is old by itself
+	}
+}

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// state is what the tracer knows.
+type state struct {
+	processes map[uint32]*process
+	files     map[fileKey]*file
+	expected  map[place]time.Time // directories already searched
+	builds    map[buildKey]*resolved
+	selected  map[uint32]bool // with Config.PIDs
+	dirty     map[uint32]bool // to be read again for naming
+
+	hostRoot   rootKey
+	dirtyTimer bool
+	rescanAll  bool
+}
+
+func newState() state {
+	return state{
+		processes: map[uint32]*process{},
+		files:     map[fileKey]*file{},
+		expected:  map[place]time.Time{},
+		builds:    map[buildKey]*resolved{},
+		selected:  map[uint32]bool{},
+		dirty:     map[uint32]bool{},
+	}
+}
+
+// process is one that exists.
+type process struct {
+	pid     uint32
+	start   uint64
+	comm    string
+	mountNS uint64
+	root    rootKey
+	files   map[fileKey]mapped
+	err     error // its maps could not be read
+	// next is when to look again, for when there are no events; looked counts
+	// how often it was looked at.
+	next   time.Time
+	looked int
+}
+
+// mapped is a library of a process.
+type mapped struct {
+	file *file
+	row  Attachment
+	// windows are the times in which its probes on demand are attached, by fact.
+	windows map[uint32]*window
+}
+
+// rootKey is the root directory of a process: containers differ in it.
+type rootKey struct{ dev, ino uint64 }
+
+func (t *Tracer) proc(pid uint32, name string) string {
+	return filepath.Join(t.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10), name)
+}
+
+// matches returns which library a path is, or "".
+func (t *Tracer) matches(path string) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	for _, library := range t.libraries {
+		if isLibrary(name, library) {
+			return library
+		}
+	}
+	return ""
+}
+
+// isLibrary: NAME.so, NAME.so.1, and NAME-0123abcd.so.1 as auditwheel renames
+// libraries that it copies into a wheel.
+func isLibrary(name, library string) bool {
+	rest, ok := strings.CutPrefix(name, library)
+	if !ok {
+		return false
+	}
+	if len(rest) > 9 && rest[0] == '-' && strings.Trim(rest[1:9], "0123456789abcdef") == "" {
+		rest = rest[9:]
+	}
+	rest, ok = strings.CutPrefix(rest, ".so")
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+// interesting is asked about every new mapping of code of any process, from
+// the goroutine that reads events.
+func (t *Tracer) interesting(pid uint32, path []byte) bool {
+	if _, ok := t.alive.Load(pid); ok && !bytes.HasPrefix(path, []byte("//anon")) {
+		return true
+	}
+	s := string(path)
+	return t.matches(s) != "" || sitePackages(s) != ""
+}
+
+func (t *Tracer) handle(e procevents.Event) {
+	switch e.Kind {
+	case procevents.Fork:
+		// The child has its parent's mappings and needs no new probes; it gets
+		// its row at the next scan, when it is no longer about to exec.
+		if t.selected[e.Parent] {
+			t.choose(e.PID, true)
+		}
+		if p := t.processes[e.Parent]; p != nil && len(p.files) > 0 {
+			t.cfg.Prepare(e.PID)
+		}
+	case procevents.Exec:
+		t.leave(e.PID)
+		t.cfg.Maps.Stale(e.PID)
+		if t.chosen(e.PID) {
+			t.predict(e.PID)
+		}
+	case procevents.Map:
+		if !t.chosen(e.PID) {
+			return
+		}
+		if site := sitePackages(e.Path); site != "" {
+			t.predictSite(e.PID, site)
+		}
+		if t.matches(e.Path) != "" {
+			before := len(t.files)
+			t.inspect(e.PID)
+			if len(t.files) > before {
+				t.stats.Latency = time.Duration(monotonic() - e.Time)
+			}
+		}
+		if _, ok := t.alive.Load(e.PID); ok {
+			t.dirty[e.PID] = true
+		}
+	case procevents.Exit:
+		t.leave(e.PID)
+		t.cfg.Maps.Exited(e.PID)
+		t.choose(e.PID, false)
+	case procevents.Lost:
+		t.stats.Lost += e.Count
+		t.rescanAll = true
+	}
+}
+
+// chosen reports whether a process is to be traced.
+func (t *Tracer) chosen(pid uint32) bool { return len(t.cfg.PIDs) == 0 || t.selected[pid] }
+
+func (t *Tracer) choose(pid uint32, yes bool) {
+	if len(t.cfg.PIDs) == 0 || t.selected[pid] == yes {
+		return
+	}
+	if yes {
+		t.selected[pid] = true
+	} else {
+		delete(t.selected, pid)
+	}
+	if err := t.cfg.Select(pid, yes); err != nil {
+		t.cfg.Warn(fmt.Sprintf("process %d is not filtered right: %v", pid, err))
+	}
+	if len(t.selected) == 0 && t.cfg.Ended != nil {
+		t.cfg.Ended()
+	}
+}
+
+// leave forgets a process that exited or runs another program.
+func (t *Tracer) leave(pid uint32) {
+	p := t.processes[pid]
+	if p == nil {
+		return
+	}
+	for key := range p.files {
+		t.release(p, key)
+	}
+	delete(t.processes, pid)
+	t.alive.Delete(pid)
+	delete(t.dirty, pid)
+}
+
+// release drops a library from a process.
+func (t *Tracer) release(p *process, key fileKey) {
+	m := p.files[key]
+	delete(p.files, key)
+	delete(m.file.users, p.pid)
+	if m.file.own {
+		t.done.Go(m.file.detach)
+	}
+	t.closeWindows(p.pid, m)
+	if m.row.Status == StatusAttached {
+		m.row.Status, m.row.Error = StatusGone, ""
+		t.report(m.row)
+	}
+}
+
+// inspect reads the maps of a process and attaches to its libraries.
+func (t *Tracer) inspect(pid uint32) {
+	t.stats.MapsRead++
+	start, err := procmaps.StartTime(t.cfg.ProcFS, pid)
+	if err != nil {
+		if errors.Is(err, procmaps.ErrGone) {
+			t.leave(pid)
+		}
+		return
+	}
+	p := t.processes[pid]
+	if p != nil && p.start != start {
+		t.leave(pid)
+		p = nil
+	}
+	if p == nil {
+		p = &process{pid: pid, start: start, root: t.rootOf(pid), files: map[fileKey]mapped{}}
+		t.processes[pid] = p
+	}
+	p.looked++
+	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.looked, 6), maxRescan))
+
+	seenPath := map[string]bool{}
+	found, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
+		// A library has several mappings; its code is one of them.
+		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || seenPath[m.Path] || t.matches(m.Path) == "" ||
+			len(seenPath) >= maxLibrariesPerProcess {
+			return false
+		}
+		seenPath[m.Path] = !m.Deleted // several deleted files may share a path
+		return true
+	})
+	if len(found) > maxLibrariesPerProcess {
+		found = found[:maxLibrariesPerProcess]
+	}
+	if errors.Is(err, procmaps.ErrGone) {
+		t.leave(pid)
+		return
+	}
+	p.err = err
+	if err != nil || (len(found) == 0 && len(p.files) == 0) {
+		return
+	}
+	p.comm = t.comm(pid)
+	p.mountNS = t.mountNS(pid)
+	if len(p.files) == 0 {
+		t.cfg.Prepare(pid)
+	}
+	seen := map[fileKey]bool{}
+	for _, m := range found {
+		if key, ok := t.enter(p, m); ok {
+			seen[key] = true
+		}
+	}
+	for key := range p.files {
+		if !seen[key] {
+			t.release(p, key)
+		}
+	}
+	if len(p.files) > 0 {
+		t.alive.Store(pid, struct{}{})
+		_, _ = t.cfg.Maps.Snapshot(pid)
+	} else {
+		t.alive.Delete(pid)
+	}
+}
+
+const (
+	// maxLibrariesPerProcess bounds how many traced files one process can
+	// make this program open.
+	maxLibrariesPerProcess = 64
+	// maxRescan bounds how late a mapping is found without events.
+	maxRescan = 16 * time.Second
+)
+
+// enter records that a process has mapped a library, attaching to it when it
+// is a new one.
+func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
+	row := Attachment{PID: p.pid, Comm: p.comm, MountNS: p.mountNS, Path: m.Path}
+	f, err := t.cfg.Maps.Open(p.pid, m)
+	if err != nil {
+		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
+			return fileKey{}, false // exited meanwhile
+		}
+		// There is no file to attach to; the mapping stands for it.
+		key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
+		if _, known := p.files[key]; !known {
+			row.Status, row.Error = StatusUnreadable, err.Error()
+			p.files[key] = mapped{file: newFile(), row: row}
+			t.report(row)
+		}
+		return key, true
+	}
+	defer f.Close()
+	key, err := identify(f, m)
+	if err != nil {
+		return key, false
+	}
+	if _, known := p.files[key]; known {
+		return key, true
+	}
+	var lib *file
+	switch library := t.matches(m.Path); {
+	case !t.cfg.USDT.has(library):
+		lib = t.attach(f, key, library)
+	case t.cfg.Visible(row):
+		lib = t.attachStatic(f, p.pid, library)
+	default:
+		lib = wait(m)
+	}
+	lib.users[p.pid] = true
+	lib.roots[p.root] = true
+	p.files[key] = filled(lib, row)
+	t.openWindows(p, p.files[key])
+	t.report(p.files[key].row)
+	return key, true
+}
+
+// filled is a library of a process, with what came of attaching to it.
+func filled(lib *file, row Attachment) mapped {
+	row.BuildID, row.Symbols, row.Wanted = lib.buildID, lib.symbols, lib.wanted
+	row.Mode, row.Note, row.Status, row.Error = lib.mode, lib.note, lib.status, lib.err
+	return mapped{lib, row, map[uint32]*window{}}
+}
+
+// scan is the safety net: it finds processes that no event told of, and those
+// that are gone.
+func (t *Tracer) scan() {
+	pids, err := t.pids()
+	if err != nil {
+		t.cfg.Warn("processes cannot be listed: " + err.Error())
+		return
+	}
+	now := time.Now()
+	all := t.rescanAll
+	t.rescanAll = false
+	for pid := range pids {
+		p := t.processes[pid]
+		switch {
+		case !t.chosen(pid):
+			// With events, forks have told already.
+			if (all || t.events == nil) && t.selected[t.parent(pid)] {
+				t.choose(pid, true)
+				t.inspect(pid)
+			}
+		case p == nil:
+			t.inspect(pid)
+			t.predict(pid)
+		case all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
+			t.inspect(pid)
+		}
+	}
+	for pid := range t.processes {
+		if !pids[pid] {
+			t.leave(pid)
+			t.cfg.Maps.Exited(pid)
+			t.choose(pid, false)
+		}
+	}
+	t.detachUnused(now)
+}
+
+func (t *Tracer) pids() (map[uint32]bool, error) {
+	d, err := os.Open(t.cfg.ProcFS)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint32]bool, len(names))
+	for _, name := range names {
+		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			out[uint32(pid)] = true
+		}
+	}
+	return out, nil
+}
+
+// snapshotDirty reads again, for naming, what traced processes have mapped.
+func (t *Tracer) snapshotDirty() {
+	t.dirtyTimer = false
+	for pid := range t.dirty {
+		_, _ = t.cfg.Maps.Snapshot(pid)
+	}
+	clear(t.dirty)
+}
+
+func (t *Tracer) comm(pid uint32) string {
+	b, _ := os.ReadFile(t.proc(pid, "comm"))
+	return strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\n"))), "?")
+}
+
+func (t *Tracer) mountNS(pid uint32) uint64 {
+	s, _ := os.Readlink(t.proc(pid, "ns/mnt")) // mnt:[4026531841]
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "mnt:["), "]")
+	n, _ := strconv.ParseUint(s, 10, 64)
+	return n
+}
+
+func (t *Tracer) rootOf(pid uint32) rootKey {
+	var st unix.Stat_t
+	_ = unix.Stat(t.proc(pid, "root"), &st)
+	return rootKey{uint64(st.Dev), st.Ino}
+}
+
+// parent reads field 4 of /proc/PID/stat; 0 when there is none.
+func (t *Tracer) parent(pid uint32) uint32 {
+	b, _ := os.ReadFile(t.proc(pid, "stat"))
+	if i := bytes.LastIndex(b, []byte(") ")); i >= 0 {
+		if f := bytes.Fields(b[i+2:]); len(f) > 1 {
+			n, _ := strconv.ParseUint(string(f[1]), 10, 32)
+			return uint32(n)
+		}
+	}
+	return 0
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spans
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// Processes is what the search needs to know of processes; *procmaps.Cache has it.
+type Processes interface {
+	Read(pid uint32, keep func(procmaps.Mapping) bool) ([]procmaps.Mapping, error)
+	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
+}
+
+// Table is the map span_source_by_tgid of bpf/process/span.h.
+type Table interface {
+	Put(tgid uint32, s Source) error
+	Delete(tgid uint32) error
+}
+
+// Config of a Follower.
+type Config struct {
+	ProcFS    string
+	Processes Processes
+	Table     Table
+	// Info gets what a user may like to know, Warn what a user should read. May be nil.
+	Info, Warn func(string)
+}
+
+const (
+	// settle lets a process map several libraries before it is looked at again.
+	settle = 5 * time.Millisecond
+	// scanEvery is how often processes are listed, for those that no event told of.
+	scanEvery = time.Second
+	// slowest bounds how late a library is found without events.
+	slowest = 16 * time.Second
+	// maxMapped bounds the files that one process can make this program open.
+	maxMapped = 4096
+	// maxFiles bounds the memory for files that were looked at; forgotten ones are
+	// read again, which takes some 50 µs.
+	maxFiles = 32 << 10
+	// forgetFiles: inode numbers are used again.
+	forgetFiles = 10 * time.Minute
+)
+
+// Follower keeps a Table up to date: it looks for the variable in the files that
+// processes have mapped, when they start and whenever they map another one.
+type Follower struct {
+	cfg    Config
+	events *procevents.Reader
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	queue  chan []procevents.Event
+	lost   chan struct{}
+
+	// What follows belongs to the goroutine of loop, before it to Start.
+	known  map[uint32]*process
+	dirty  map[uint32]bool
+	files  map[fileKey]*file
+	since  time.Time // of files
+	warned map[string]bool
+}
+
+type process struct {
+	startStack uint64
+	source     Source // Access 0: none
+	looked     int
+	next       time.Time
+}
+
+// fileKey is a file as the maps of processes tell it.
+type fileKey struct {
+	device, inode uint64
+	path          string
+}
+
+// NewFollower checks nothing: Start does.
+func NewFollower(cfg Config) *Follower {
+	if cfg.ProcFS == "" {
+		cfg.ProcFS = "/proc"
+	}
+	if cfg.Info == nil {
+		cfg.Info = func(string) {}
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(string) {}
+	}
+	return &Follower{
+		cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan struct{}, 1),
+		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: map[fileKey]*file{},
+		since: time.Now(), warned: map[string]bool{},
+	}
+}
+
+// Start looks at all processes, and goes on in the background until Stop.
+func (f *Follower) Start(ctx context.Context) error {
+	ctx, f.cancel = context.WithCancel(ctx)
+	// Recording starts before the first look, so that nothing falls between.
+	self, err := os.Readlink(filepath.Join(f.cfg.ProcFS, "self"))
+	if err == nil && self == strconv.Itoa(os.Getpid()) { // else of another PID namespace
+		f.events, err = procevents.Open()
+	}
+	if f.events == nil {
+		f.cfg.Warn(fmt.Sprintf("spans of new processes are found up to %v late: no process events (%v)", slowest, err))
+	} else {
+		f.done.Go(func() {
+			if err := f.events.Run(ctx, isFile, f.enqueue); err != nil {
+				f.cfg.Warn("spans of new processes may be found late: " + err.Error())
+			}
+		})
+	}
+	if err := f.scan(true); err != nil {
+		f.Stop()
+		return fmt.Errorf("list processes: %w", err)
+	}
+	f.done.Go(func() { f.loop(ctx) })
+	return nil
+}
+
+// Stop waits for the end of what runs in the background. It may be called more than
+// once, and without Start.
+func (f *Follower) Stop() {
+	if f.cancel == nil {
+		return
+	}
+	f.cancel()
+	f.done.Wait()
+	if f.events != nil {
+		f.events.Close()
+		f.events = nil
+	}
+}
+
+// isFile: code that is made at run time is mapped as //anon.
+func isFile(_ uint32, path []byte) bool {
+	return bytes.HasPrefix(path, []byte("/")) && !bytes.HasPrefix(path, []byte("//anon"))
+}
+
+// enqueue hands events over; when the loop is far behind it looks at everything.
+func (f *Follower) enqueue(batch []procevents.Event) {
+	select {
+	case f.queue <- append([]procevents.Event(nil), batch...):
+	default:
+		select {
+		case f.lost <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *Follower) loop(ctx context.Context) {
+	tick := time.NewTicker(scanEvery)
+	defer tick.Stop()
+	soon := time.NewTimer(time.Hour)
+	defer soon.Stop()
+	all := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case batch := <-f.queue:
+			waiting := len(f.dirty) > 0
+			for _, e := range batch {
+				all = f.handle(e) || all
+			}
+			if !waiting && len(f.dirty) > 0 {
+				soon.Reset(settle)
+			}
+		case <-f.lost:
+			all = true
+		case <-soon.C:
+			for pid := range f.dirty {
+				f.inspect(pid)
+			}
+			clear(f.dirty)
+		case <-tick.C:
+			if err := f.scan(all); err != nil {
+				f.warn("processes cannot be listed: " + err.Error())
+			}
+			all = false
+		}
+	}
+}
+
+// handle reports whether all processes have to be looked at.
+func (f *Follower) handle(e procevents.Event) bool {
+	switch e.Kind {
+	case procevents.Map:
+		f.dirty[e.PID] = true
+	case procevents.Fork:
+		// The programs have copied the parent's entry, if it was there already.
+		switch p := f.known[e.Parent]; {
+		case p == nil:
+		case p.source.Access != 0 || f.dirty[e.Parent]:
+			f.dirty[e.PID] = true
+		default:
+			child := *p
+			f.known[e.PID] = &child
+		}
+	case procevents.Exec, procevents.Exit:
+		// And have deleted this one.
+		delete(f.known, e.PID)
+		delete(f.dirty, e.PID)
+	case procevents.Lost:
+		return true
+	}
+	return false
+}
+
+// scan is the safety net. With all, what is known is looked at again, too.
+func (f *Follower) scan(all bool) error {
+	d, err := os.Open(f.cfg.ProcFS)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	if time.Since(f.since) > forgetFiles || len(f.files) > maxFiles {
+		clear(f.files)
+		f.since = time.Now()
+	}
+	there := map[uint32]bool{}
+	now := time.Now()
+	for _, name := range names {
+		n, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			continue
+		}
+		pid := uint32(n)
+		there[pid] = true
+		if p := f.known[pid]; all || p == nil || f.events == nil && now.After(p.next) {
+			f.inspect(pid)
+		}
+	}
+	for pid, p := range f.known {
+		if !there[pid] {
+			f.drop(pid, p)
+		}
+	}
+	return nil
+}
+
+// drop forgets a process. The programs delete the entry of one that exits; what was
+// written in that very moment is deleted here.
+func (f *Follower) drop(pid uint32, p *process) {
+	delete(f.known, pid)
+	if p.source.Access != 0 {
+		if err := f.cfg.Table.Delete(pid); err != nil {
+			f.warn(fmt.Sprintf("spans of ended processes are not cleaned up: %v", err))
+		}
+	}
+}
+
+// inspect looks for the variable in what a process has mapped.
+func (f *Follower) inspect(pid uint32) {
+	start := startStack(f.cfg.ProcFS, pid)
+	p := f.known[pid]
+	if p == nil || p.startStack != start {
+		if p != nil {
+			f.drop(pid, p)
+		}
+		p = &process{startStack: start}
+		f.known[pid] = p
+	}
+	p.next = time.Now().Add(min(scanEvery<<min(p.looked, 6), slowest))
+	p.looked++
+	if start == 0 {
+		return // a thread of the kernel, or not ours to look at
+	}
+	musl, mapped := false, 0
+	mappings, err := f.cfg.Processes.Read(pid, func(m procmaps.Mapping) bool {
+		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || mapped >= maxMapped {
+			return false
+		}
+		mapped++
+		musl = musl || isMusl(m)
+		return true
+	})
+	if err != nil {
+		if errors.Is(err, procmaps.ErrGone) {
+			f.drop(pid, p)
+		}
+		return
+	}
+	source, where := f.find(pid, start, mappings, musl)
+	if source == p.source {
+		return
+	}
+	f.put(pid, p, source, where)
+}
+
+// find takes a program's own variable before a library's, as the dynamic linker does,
+// and of libraries the one that is mapped lowest.
+func (f *Follower) find(pid uint32, start uint64, mappings []procmaps.Mapping, musl bool) (found Source, where string) {
+	seen := map[fileKey]bool{}
+	for _, m := range mappings {
+		key := fileKey{m.Device, m.Inode, m.Path}
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		file := f.file(pid, key, m)
+		err := file.err
+		if file.module == nil && err == nil {
+			continue
+		}
+		var s Source
+		if err == nil {
+			s, err = file.source(m, start)
+		}
+		if err == nil && musl && s.Access > accesses[2] {
+			err = errCLibrary
+		}
+		if err != nil {
+			f.warn(fmt.Sprintf("%s publishes spans that cannot be read: %v", m.Path, err))
+			continue
+		}
+		if found.Access == 0 || file.found.IsProgram {
+			found, where = s, m.Path
+		}
+	}
+	return found, where
+}
+
+func (f *Follower) file(pid uint32, key fileKey, m procmaps.Mapping) *file {
+	if known := f.files[key]; known != nil {
+		return known
+	}
+	opened, err := f.cfg.Processes.Open(pid, m)
+	if err != nil {
+		return &file{} // gone, or unreadable; asked for again next time
+	}
+	defer opened.Close()
+	parsed := parse(opened)
+	f.files[key] = parsed
+	return parsed
+}
+
+func (f *Follower) put(pid uint32, p *process, s Source, where string) {
+	if s.Access == 0 {
+		f.drop(pid, p)
+		return
+	}
+	if err := f.cfg.Table.Put(pid, s); err != nil {
+		f.warn(fmt.Sprintf("spans of process %d are not recorded: %v", pid, err))
+		return
+	}
+	p.source = s
+	// It may have exited meanwhile, or run another program by now, of which the
+	// programs took notice before this entry was there.
+	if startStack(f.cfg.ProcFS, pid) != s.StartStack {
+		f.drop(pid, p)
+		return
+	}
+	if !f.warned[where] {
+		f.warned[where] = true
+		f.cfg.Info(fmt.Sprintf("process %d publishes its spans by %s", pid, where))
+	}
+}
+
+// warn says the same once.
+func (f *Follower) warn(text string) {
+	if len(f.warned) < maxFiles && !f.warned[text] {
+		f.warned[text] = true
+		f.cfg.Warn(text)
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spans is the Inspektor Gadget operator behind --spans: rows are kept by the
+// span of a trace that the thread worked on. It finds where processes publish that
+// span (OpenTelemetry's OTEP 4947) and tells the programs, which read it (bpf/process/span.h).
+package spans
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+const (
+	// Name of the operator.
+	Name = "spans"
+	// Priority: after the gadget's instantiation (oci, -1000), before the probes
+	// are attached (attach, -100), so that the first calls find their spans.
+	Priority = -101
+
+	param = "spans"
+
+	// Names in the gadgets' eBPF objects.
+	constant  = "span_ids"
+	sourceMap = "span_source_by_tgid"
+	rowsMap   = "rows_by_span"
+	stackMap  = "stacks_by_id"
+	spanField = "span_id"
+)
+
+// Entries of the maps, which have one until spans are asked for. A row takes some 150
+// bytes of the kernel's memory, as it is used; in py_stack all of them at once.
+const (
+	maxSources = 8192 // MAX_PROCESSES of bpf/process/rows.h
+	maxRows    = 32768
+)
+
+// Enlarge makes room for spans, before the maps are made.
+func Enlarge(specs map[string]*ebpf.MapSpec) {
+	specs[sourceMap].MaxEntries = maxSources
+	specs[rowsMap].MaxEntries = maxRows
+}
+
+// OperatorConfig of the operator.
+type OperatorConfig struct {
+	// ProcFS is the host's procfs, that of Processes, too.
+	ProcFS    string
+	Processes Processes
+}
+
+// Operator implements operators.DataOperator.
+type Operator struct{ cfg OperatorConfig }
+
+// New returns the operator, to be registered by main.
+func New(cfg OperatorConfig) *Operator { return &Operator{cfg} }
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return Name }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return Priority }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{Key: param, Title: "Spans", TypeHint: api.TypeBool, DefaultValue: "false",
+		Description: "Keep rows by span of a trace, where a process publishes it (OpenTelemetry thread context)"}}
+}
+
+// InstantiateDataOperator stays out of runs of gadgets without stacks, and of those on
+// the client's side of a connection, where there are no programs.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if _, err := ig.MapSpec(gc, stackMap); gc.IsClient() || errors.Is(err, ig.ErrAbsent) {
+		return nil, nil
+	}
+	i := &instance{op: o}
+	if s := values[param]; s != "" {
+		var err error
+		if i.on, err = strconv.ParseBool(s); err != nil {
+			return nil, fmt.Errorf("--%s: %w", param, err)
+		}
+	}
+	if !i.on {
+		return i, nil
+	}
+	specs := map[string]*ebpf.MapSpec{}
+	for _, name := range []string{sourceMap, rowsMap} {
+		var err error
+		if specs[name], err = ig.MapSpec(gc, name); err != nil {
+			return nil, fmt.Errorf("--%s: this gadget cannot tell spans, or not on a kernel before 6.0: %w", param, err)
+		}
+	}
+	Enlarge(specs)
+	if err := ig.SetConstant(gc, constant, true); err != nil {
+		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
+	}
+	for _, ds := range gc.GetDataSources() {
+		if f := ds.GetField(spanField); f != nil {
+			f.SetHidden(false, false)
+		}
+	}
+	return i, nil
+}
+
+// instance is one run of a gadget.
+type instance struct {
+	op       *Operator
+	on       bool
+	follower *Follower
+
+	mu  sync.Mutex
+	err error // of Start, until PostStop has returned it
+}
+
+// Name implements operators.DataOperatorInstance.
+func (*instance) Name() string { return Name }
+
+// Start finds who publishes spans now. It does not fail: Inspektor Gadget would wait
+// for its own readers for ever. The run ends instead, and PostStop tells why.
+func (i *instance) Start(gc operators.GadgetContext) error {
+	if !i.on {
+		return nil
+	}
+	if err := i.start(gc); err != nil {
+		i.mu.Lock()
+		i.err = fmt.Errorf("--%s: %w", param, err)
+		i.mu.Unlock()
+		gc.Cancel()
+	}
+	return nil
+}
+
+func (i *instance) start(gc operators.GadgetContext) error {
+	m, err := ig.Map(gc, sourceMap)
+	if err != nil {
+		return err
+	}
+	i.follower = NewFollower(Config{
+		ProcFS: i.op.cfg.ProcFS, Processes: i.op.cfg.Processes, Table: table{m},
+		Info: func(text string) { gc.Logger().Info(Name + ": " + text) },
+		Warn: func(text string) { gc.Logger().Warn(Name + ": " + text) },
+	})
+	return i.follower.Start(gc.Context())
+}
+
+// Stop ends the search.
+func (i *instance) Stop(operators.GadgetContext) error {
+	if i.follower != nil {
+		i.follower.Stop()
+	}
+	return nil
+}
+
+// PostStop tells why the run has ended by itself.
+func (i *instance) PostStop(operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := i.err
+	i.err = nil
+	return err
+}
+
+// Close is called without Start and Stop too.
+func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
+
+type table struct{ m *ebpf.Map }
+
+// TableOf is the map of a loaded gadget.
+func TableOf(m *ebpf.Map) Table { return table{m} }
+
+func (t table) Put(tgid uint32, s Source) error { return t.m.Put(tgid, s) }
+
+func (t table) Delete(tgid uint32) error {
+	if err := t.m.Delete(tgid); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spans
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// memory is a Table.
+type memory struct {
+	mu      sync.Mutex
+	sources map[uint32]Source
+}
+
+func (m *memory) Put(tgid uint32, s Source) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sources[tgid] = s
+	return nil
+}
+
+func (m *memory) Delete(tgid uint32) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sources, tgid)
+	return nil
+}
+
+func (m *memory) of(pid int) Source {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sources[uint32(pid)]
+}
+
+// sleeper is a program that publishes, and sleeps until its input ends.
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	main := filepath.Join(dir, "main.c")
+	require.NoError(t, os.WriteFile(main, []byte("#include <unistd.h>\nvoid publish(void *);"+
+		"int main(void) { char c; publish(0); return read(0, &c, 1); }"), 0o644))
+	program := filepath.Join(dir, "sleeper")
+	out, err := exec.Command("gcc", "-o", program, main, "../../../test/spans/testdata/publisher.c",
+		"-Wl,--export-dynamic-symbol="+Variable).CombinedOutput()
+	require.NoError(t, err, string(out))
+	cmd := exec.Command(program)
+	_, err = cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// other is a procfs that is not this PID namespace's: there are no events of it, and
+// processes are found by looking again and again.
+func other(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	entries, err := os.ReadDir("/proc")
+	require.NoError(t, err)
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err == nil {
+			require.NoError(t, os.Symlink("/proc/"+e.Name(), filepath.Join(dir, e.Name())))
+		}
+	}
+	return dir
+}
+
+func TestProcessesAreFoundAndForgottenWithoutEvents(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("reading the mappings of other processes needs root; the uid is not 0")
+	}
+	first := sleeper(t)
+	procfs := other(t)
+	m := &memory{sources: map[uint32]Source{}}
+	var mu sync.Mutex
+	var warnings []string
+	f := NewFollower(Config{ProcFS: procfs, Processes: procmaps.NewCache(procmaps.Config{ProcFS: procfs}), Table: m,
+		Warn: func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			warnings = append(warnings, text)
+		}})
+	require.NoError(t, f.Start(context.Background()))
+	defer f.Stop()
+	require.EqualValues(t, 1, m.of(first.Process.Pid).Access, "at once")
+	require.NotZero(t, m.of(first.Process.Pid).StartStack)
+	mu.Lock()
+	require.Contains(t, strings.Join(warnings, "\n"), "found up to 16s late: no process events")
+	mu.Unlock()
+
+	second := sleeper(t)
+	require.NoError(t, os.Symlink("/proc/"+strconv.Itoa(second.Process.Pid), filepath.Join(procfs, strconv.Itoa(second.Process.Pid))))
+	require.Eventually(t, func() bool { return m.of(second.Process.Pid).Access == 1 }, 10*time.Second, 10*time.Millisecond)
+
+	require.NoError(t, first.Process.Kill())
+	_ = first.Wait()
+	require.NoError(t, os.Remove(filepath.Join(procfs, strconv.Itoa(first.Process.Pid))))
+	require.Eventually(t, func() bool { return m.of(first.Process.Pid) == Source{} }, 10*time.Second, 10*time.Millisecond)
+}
+
+// The mappings that a process shows are what it likes them to be.
+func TestFilesThatAreNoELFDefineNothing(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "text": "#!/bin/sh\n", "ELF": "\x7fELF\x02\x01\x01", "zeroes": string(make([]byte, 4096))} {
+		path := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		parsed := parse(f)
+		require.Nil(t, parsed.module, name)
+		require.NoError(t, parsed.err, name)
+		f.Close()
+	}
+}
+
+func TestStartStackIsThatOfTheAddressSpace(t *testing.T) {
+	require.NotZero(t, startStack("/proc", uint32(os.Getpid())))
+	require.Zero(t, startStack("/proc", 1<<30))
+	dir := t.TempDir()
+	for i, stat := range []string{"", "5 (a) b", "5 (a) S 1 2", "5 (x) y) " + strings.Repeat("7 ", 30)} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "5"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "5", "stat"), []byte(stat), 0o644))
+		require.Equal(t, map[bool]uint64{true: 7}[i == 3], startStack(dir, 5), stat)
+	}
+}
+
+func TestMuslIsKnownByItsLinker(t *testing.T) {
+	require.True(t, isMusl(procmaps.Mapping{Path: "/lib/ld-musl-x86_64.so.1"}))
+	require.False(t, isMusl(procmaps.Mapping{Path: "/lib64/ld-linux-x86-64.so.2"}))
+	require.False(t, isMusl(procmaps.Mapping{Path: "/tmp/ld-musl-x/libc.so.6"}))
+}

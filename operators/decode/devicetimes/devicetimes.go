@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devicetimes is the operator that has cuda_kernel listen to a library in the
+// traced process that knows from CUPTI when the GPU ran which kernel, where there is one
+// (bpf/launch/device_times.h). Only on request: while somebody listens, the library has CUPTI
+// collect, which costs the process something. It puts nothing into any process.
+package devicetimes
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+)
+
+const (
+	// Name of the operator.
+	Name = "devicetimes"
+	// Priority: before the operator attach (-100) takes the list of probes.
+	Priority = -150
+	// Param is the name of the parameter.
+	Param = "device-times"
+
+	constant = "device_times"
+	library  = "libparcagpucupti"
+
+	source       = "calls"
+	subscription = 60 // behind symbolize (50), before filter (9000)
+	// notSeen stands for the stack of a kernel whose launch was not seen.
+	notSeen = "[launch not seen]"
+)
+
+// sizes of maps that have one entry, or page, while they are not used. A kernel's launch
+// is needed until the kernel was executed and told of: at 100 launches a second of each
+// of 64 threads, for ten seconds. The ring is for a second of 20,000 kernels of graphs.
+var sizes = map[string]uint32{"device_launches": 65536, "device_ring": 8 << 20}
+
+// Operator implements operators.DataOperator.
+type Operator struct{}
+
+// New returns the operator, to be registered by main.
+func New() *Operator { return &Operator{} }
+
+func (*Operator) Name() string              { return Name }
+func (*Operator) Priority() int             { return Priority }
+func (*Operator) Init(*params.Params) error { return nil }
+func (*Operator) GlobalParams() api.Params  { return nil }
+
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{Key: Param, Title: "Device times", TypeHint: api.TypeBool, DefaultValue: "false",
+		Description: "How long kernels ran on the GPU, rows of operation kernel, as a library with CUPTI in the process tells (libparcagpucupti, which has to be there); it collects only while it is listened to, which costs the process something"}}
+}
+
+// InstantiateDataOperator takes part where a gadget with such probes runs.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	ds := gc.GetDataSources()[source]
+	if gc.IsClient() || ds == nil || ds.GetField("device_ns") == nil {
+		return nil, nil
+	}
+	on := false
+	if s := values[Param]; s != "" {
+		var err error
+		if on, err = strconv.ParseBool(s); err != nil {
+			return nil, fmt.Errorf("--%s: want true or false, not %q", Param, s)
+		}
+	}
+	if !on {
+		ig.SkipLibrary(gc, library)
+		return instance{}, nil // so that the parameter is known
+	}
+	if err := ig.SetConstant(gc, constant, true); err != nil {
+		if errors.Is(err, ig.ErrAbsent) {
+			return nil, fmt.Errorf("--%s needs Linux 6.0: %w", Param, err)
+		}
+		return nil, fmt.Errorf("--%s: configure the gadget: %w", Param, err)
+	}
+	for name, size := range sizes {
+		spec, err := ig.MapSpec(gc, name)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", Param, err)
+		}
+		spec.MaxEntries = max(spec.MaxEntries, size)
+	}
+	text, err := ds.AddField("device_time", api.Kind_String, datasource.WithAnnotations(map[string]string{
+		"description": "device_ns for people, with its unit", "columns.width": "11", "columns.alignment": "right",
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("add field device_time: %w", err)
+	}
+	return instance{ds, text}, nil
+}
+
+// instance is one run. Without a data source it does nothing.
+type instance struct {
+	ds   datasource.DataSource
+	text datasource.FieldAccessor
+}
+
+func (instance) Name() string { return Name }
+
+// PreStart has times shown for people, and kernels without a launch say so in place of a
+// stack.
+func (i instance) PreStart(operators.GadgetContext) error {
+	if i.ds == nil {
+		return nil
+	}
+	ns, host := i.ds.GetField("device_ns"), i.ds.GetField("host")
+	operation, frame, stack := i.ds.GetField("operation"), i.ds.GetField("frame"), i.ds.GetField("stack")
+	if operation == nil {
+		return errors.New("data source calls lacks operation")
+	}
+	return i.ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		what, _ := operation.String(d)
+		if !rows.IsKernel(what) {
+			return nil
+		}
+		n, _ := ns.Uint64(d)
+		_ = i.text.PutString(d, short(time.Duration(n)))
+		if host != nil {
+			_ = host.PutString(d, "") // not 0: it is no call
+		}
+		if what == "unseen" && frame != nil { // somebody gives stacks names
+			_ = frame.PutString(d, notSeen)
+			if stack != nil {
+				_ = stack.PutString(d, notSeen)
+			}
+		}
+		return nil
+	}, subscription)
+}
+
+// short is a duration with four digits.
+func short(d time.Duration) string {
+	last := time.Duration(1)
+	for d/last >= 10_000 {
+		last *= 10
+	}
+	return d.Round(last).String()
+}
+
+func (instance) Start(operators.GadgetContext) error { return nil }
+func (instance) Stop(operators.GadgetContext) error  { return nil }
+func (instance) Close(operators.GadgetContext) error { return nil }

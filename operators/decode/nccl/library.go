@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+)
+
+// Versions whose communicators are known, as ncclGetVersion has them: in the sources of
+// each tag from v2.18.1 to v2.30.7 a communicator has its hash, rank, size and device one
+// after the other (src/include/comm.h). Where, the library's own code tells (layoutOf).
+const (
+	oldest = 21800
+	newest = 23007
+	// magicSince is when a number came that each communicator begins with.
+	magicSince = 22100
+	magic      = 0x0280028002800280
+)
+
+// ErrLayout: where a communicator's fields are is not known. Nothing is read then.
+var ErrLayout = errors.New("layout of communicators is not known")
+
+// Library is one libnccl, or a library with NCCL in it.
+type Library struct {
+	// Version is that of ncclGetVersion, 10000·major + 100·minor + patch; 0: not found.
+	Version int
+	// Missing are those of the wanted functions that it does not export, without pnccl's.
+	Missing []string
+	// Has is how many functions it does export.
+	Has int
+
+	// hash is the offset of commHash in struct ncclComm; layout says why there is none.
+	hash   uint64
+	layout error
+}
+
+// String is the version as people write it.
+func (l *Library) String() string {
+	if l.Version == 0 {
+		return "NCCL of an unknown version"
+	}
+	return fmt.Sprintf("NCCL %d.%d.%d", l.Version/10000, l.Version/100%100, l.Version%100)
+}
+
+// Layout is nil when communicators that were made before attach can be identified.
+func (l *Library) Layout() error { return l.layout }
+
+// Inspect reads a library's file. wanted are the names of functions, without pnccl's. An
+// error means that it is no library.
+func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
+	m, err := module.Open(r, size)
+	if err != nil {
+		return nil, err
+	}
+	ask := append(slices.Clone(wanted), "ncclGetVersion", "ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice")
+	found, err := m.Lookup(ask)
+	if err != nil && !errors.Is(err, module.ErrNoSymbols) {
+		return nil, err
+	}
+	l := &Library{}
+	for _, name := range wanted {
+		if _, ok := found[name]; ok {
+			l.Has++
+		} else {
+			l.Missing = append(l.Missing, name)
+		}
+	}
+	l.hash, l.layout = l.layoutOf(m, found)
+	return l, nil
+}
+
+// layoutOf finds where a communicator's fields are: NCCL's own functions that tell a
+// communicator's rank, size and device read one field each.
+func (l *Library) layoutOf(m *module.Module, found map[string]uint64) (uint64, error) {
+	if m.Machine() != elf.EM_X86_64 {
+		return 0, fmt.Errorf("%w: only on x86-64", ErrLayout)
+	}
+	if at, ok := found["ncclGetVersion"]; ok {
+		l.Version = versionIn(codeOf(m, at))
+	}
+	if l.Version < oldest || l.Version > newest {
+		return 0, fmt.Errorf("%w: only from 2.18.0 to 2.30.7", ErrLayout)
+	}
+	var at [3]uint64
+	for i, name := range []string{"ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice"} {
+		address, ok := found[name]
+		if !ok {
+			return 0, fmt.Errorf("%w: it has no %s", ErrLayout, name)
+		}
+		offset, ok := fieldIn(codeOf(m, address))
+		if !ok {
+			return 0, fmt.Errorf("%w: %s is unlike those that are known", ErrLayout, name)
+		}
+		at[i] = offset
+	}
+	if at[1] != at[0]+4 || at[2] != at[0]+8 || at[0]%8 != 0 || at[0] < 16 {
+		return 0, fmt.Errorf("%w: rank, size and device are at %#x", ErrLayout, at)
+	}
+	return at[0] - 8, nil
+}
+
+// functionLimit is more than these functions have: 1,238 bytes in 2.29.7.
+const functionLimit = 2048
+
+// codeOf reads a function, and what is behind it; nothing if it cannot be read.
+func codeOf(m *module.Module, at uint64) []byte {
+	code, err := m.Code(at, functionLimit)
+	if err != nil {
+		return nil
+	}
+	return code
+}
+
+// instructions calls fn with those of one function, until it says that it is enough. The
+// end of a function is where the next one begins, with endbr64 or behind padding.
+func instructions(code []byte, fn func(x86asm.Inst) bool) {
+	for at := 0; at < len(code); {
+		if at > 0 && isEntry(code[at:]) && at%16 == 0 {
+			return
+		}
+		inst, err := x86asm.Decode(code[at:], 64)
+		length := inst.Len
+		if err != nil || length == 0 {
+			length = 1 // one that the decoder does not know, such as endbr64
+			if isEntry(code[at:]) {
+				length = 4
+			}
+		} else if fn(inst) {
+			return
+		}
+		at += length
+	}
+}
+
+func isEntry(code []byte) bool {
+	return len(code) >= 4 && code[0] == 0xf3 && code[1] == 0x0f && code[2] == 0x1e && code[3] == 0xfa
+}
+
+// versionIn: ncclGetVersion stores a constant in *version.
+func versionIn(code []byte) (version int) {
+	instructions(code, func(i x86asm.Inst) bool {
+		to, isMem := i.Args[0].(x86asm.Mem)
+		value, isImm := i.Args[1].(x86asm.Imm)
+		if i.Op == x86asm.MOV && i.MemBytes == 4 && isMem && isImm && to.Base != x86asm.RSP && to.Disp == 0 &&
+			to.Index == 0 && value >= 2000 && value < 100000 {
+			version = int(value)
+		}
+		return version != 0
+	})
+	return version
+}
+
+// fieldIn: the function reads one 32-bit field of the communicator, far in it. It is
+// false if it reads several.
+func fieldIn(code []byte) (offset uint64, ok bool) {
+	several := false
+	instructions(code, func(i x86asm.Inst) bool {
+		_, isReg := i.Args[0].(x86asm.Reg)
+		from, isMem := i.Args[1].(x86asm.Mem)
+		if i.Op != x86asm.MOV || i.MemBytes != 4 || !isReg || !isMem || from.Index != 0 || from.Segment != 0 ||
+			from.Disp < 256 || from.Base == x86asm.RSP || from.Base == x86asm.RBP || from.Base == x86asm.RIP {
+			return false
+		}
+		several = several || (ok && offset != uint64(from.Disp))
+		offset, ok = uint64(from.Disp), true
+		return several
+	})
+	return offset, ok && !several
+}

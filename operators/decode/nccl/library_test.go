@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+)
+
+// Instructions as they are in the real functions.
+var (
+	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+	rank    = []byte{0x41, 0x8b, 0x84, 0x24, 0x50, 0x42, 0x03, 0x00} // mov 0x34250(%r12),%eax
+	size    = []byte{0x8b, 0x87, 0x54, 0x42, 0x03, 0x00}             // mov 0x34254(%rdi),%eax
+	local   = []byte{0x8b, 0x84, 0x24, 0x50, 0x42, 0x03, 0x00}       // mov 0x34250(%rsp),%eax
+	store   = []byte{0xc7, 0x07, 0xbb, 0x56, 0x00, 0x00}             // movl $22203,(%rdi)
+	ret     = []byte{0xc3}
+)
+
+func code(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func TestFieldIsTheOnlyOneRead(t *testing.T) {
+	at, ok := fieldIn(code(endbr64, local, rank, ret))
+	require.True(t, ok)
+	require.EqualValues(t, 0x34250, at)
+	_, ok = fieldIn(code(endbr64, rank, size, ret))
+	require.False(t, ok, "two of them: which one?")
+	_, ok = fieldIn(code(endbr64, local, ret))
+	require.False(t, ok)
+	// The function behind it does not count.
+	padding := bytes.Repeat([]byte{0x90}, 16-(len(endbr64)+len(rank)+1)%16)
+	at, ok = fieldIn(code(endbr64, rank, ret, padding, endbr64, size))
+	require.True(t, ok)
+	require.EqualValues(t, 0x34250, at)
+}
+
+func TestVersionIsTheConstant(t *testing.T) {
+	require.Equal(t, 22203, versionIn(code(endbr64, store, ret)))
+	require.Zero(t, versionIn(code(endbr64, rank, ret)))
+	require.Equal(t, "NCCL 2.22.3", (&Library{Version: 22203}).String())
+}
+
+func FuzzCode(f *testing.F) {
+	f.Add(code(endbr64, rank, store, ret))
+	f.Add([]byte{0xf3, 0x0f, 0x1e})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fieldIn(b)
+		versionIn(b)
+	})
+}
+
+func TestWhatIsNoLibraryIsRefused(t *testing.T) {
+	b := []byte("no library at all, but long enough for a header of one, which has 64 bytes")
+	_, err := Inspect(bytes.NewReader(b), int64(len(b)), nil)
+	require.ErrorIs(t, err, module.ErrNotELF)
+}
+
+// memory is that of a process, from an address on.
+type memory struct {
+	at    int64
+	bytes []byte
+}
+
+func (m memory) ReadAt(to []byte, at int64) (int, error) {
+	if at < m.at || at+int64(len(to)) > m.at+int64(len(m.bytes)) {
+		return 0, errors.New("bad address")
+	}
+	return copy(to, m.bytes[at-m.at:]), nil
+}
+
+func TestCommunicatorsAreAskedOnlyWhereTheyAreKnown(t *testing.T) {
+	l := &Library{Version: 22907, hash: 64}
+	m := memory{0x1000, make([]byte, 128)}
+	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(m.bytes[at:], v) }
+	_, err := l.Identify(m, 0x1000)
+	require.ErrorIs(t, err, ErrNotReady, "no magic number")
+	put(0, magic)
+	_, err = l.Identify(m, 0x1000)
+	require.ErrorIs(t, err, ErrNotReady, "no hash")
+	put(64, 0xabcdef)
+	put(72, 4<<32|3)
+	put(80, 1)
+	id, err := l.Identify(m, 0x1000)
+	require.NoError(t, err)
+	require.Equal(t, Identity{Hash: 0xabcdef, Rank: 3, Size: 4, Device: 1}, id)
+	put(72, 4<<32|4)
+	_, err = l.Identify(m, 0x1000)
+	require.ErrorIs(t, err, ErrNotReady, "rank 4 of 4")
+	_, err = l.Identify(m, 0x2000)
+	require.ErrorContains(t, err, "bad address")
+	_, err = l.Identify(m, 1<<63)
+	require.ErrorIs(t, err, ErrNotReady)
+	l.layout = ErrLayout
+	_, err = l.Identify(m, 0x1000)
+	require.ErrorIs(t, err, ErrLayout)
+}
+
+func TestLacksSayWhatStillWorks(t *testing.T) {
+	require.Empty(t, Lacks(&Library{Version: 22907, Has: 28}, "/usr/lib/libnccl.so.2"))
+	require.Equal(t, []string{
+		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are followed",
+		"/usr/lib/libnccl.so.2 (NCCL 2.17.1): communicators made before attach will have no identity: " +
+			"layout of communicators is not known; all that are made from now on are followed",
+	}, Lacks(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
+}
+
+func TestNamesOfLibraries(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/x/nvidia/nccl/lib/libnccl.so.2": true, "/usr/lib/libnccl.so": true, "/x/libnccl-0123abcd.so.2": true,
+		"/x/torch/lib/libtorch_cuda.so": true, "/x/libnccl-net.so": true, "/x/libncclx.so": false, "/x/libnccl": false,
+		"/x/libcuda.so.1": false, "/x/libnccl.py": false,
+	} {
+		require.Equal(t, want, isLibrary(path), path)
+	}
+}

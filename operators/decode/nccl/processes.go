@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// names of the libraries that NCCL may be in, up to ".so".
+var libraryNames = []string{"libnccl", "libtorch_cuda"}
+
+// errNoLibrary: the process has mapped none of them.
+var errNoLibrary = errors.New("no NCCL in the process")
+
+// fileKey is a file at one time.
+type fileKey struct {
+	dev, ino    uint64
+	size, mtime int64
+}
+
+// inspector looks at the libraries of processes; each file once.
+type inspector struct {
+	procfs string
+	maps   *procmaps.Cache
+	wanted []string
+	files  map[fileKey]inspected
+}
+
+type inspected struct {
+	library *Library
+	err     error
+}
+
+// maxFiles bounds what is remembered; a node has a handful.
+const maxFiles = 256
+
+// of returns NCCL as a process has mapped it, and the file's path there.
+func (n *inspector) of(pid uint32) (*Library, string, error) {
+	found, err := n.maps.Read(pid, func(m procmaps.Mapping) bool {
+		return m.Perms&procmaps.Exec != 0 && m.IsFile() && isLibrary(m.Path)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	var failed error
+	for _, m := range found {
+		library, err := n.inspect(pid, m)
+		if err != nil {
+			failed = fmt.Errorf("read %s: %w", m.Path, err)
+		} else if library.Has > 0 {
+			return library, m.Path, nil
+		}
+	}
+	if failed == nil {
+		failed = errNoLibrary
+	}
+	return nil, "", failed
+}
+
+func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
+	f, err := n.maps.Open(pid, m)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	key := fileKey{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano()}
+	known, ok := n.files[key]
+	if !ok {
+		if len(n.files) >= maxFiles {
+			clear(n.files)
+		}
+		known.library, known.err = Inspect(f, st.Size, n.wanted)
+		n.files[key] = known
+	}
+	return known.library, known.err
+}
+
+func isLibrary(path string) bool {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	for _, library := range libraryNames {
+		if rest, ok := strings.CutPrefix(name, library); ok && strings.Contains(rest, ".so") &&
+			(rest[0] == '.' || rest[0] == '-') {
+			return true
+		}
+	}
+	return false
+}
+
+// identities remembers what communicators have said of themselves.
+type identities struct {
+	inspector
+	known map[communicatorKey]*answer
+	// ours are the identities that our programs made, by NCCL's hash: ranks that were
+	// seen from the beginning tell those of the others.
+	ours map[uint64]uint64
+	// opened are the processes that were asked in this pass: one may have thousands of
+	// communicators.
+	opened map[uint32]*opened
+}
+
+// opened is a process whose communicators are read.
+type opened struct {
+	library *Library
+	memory  *os.File
+	err     error // of the library or the memory; then nothing is read
+}
+
+type communicatorKey struct{ process, handle, created uint64 }
+
+// answer is of one communicator. Those that are not ready are asked again.
+type answer struct {
+	Identity
+	err   error
+	asked time.Time
+	pass  int
+}
+
+// askAgain is after how long.
+const askAgain = 5 * time.Second
+
+// request is one row.
+type request struct {
+	communicatorKey
+	pid      uint32
+	identity uint64 // 0: unknown
+}
+
+// ask reads a communicator that has not answered yet; nil if it still has not.
+func (i *identities) ask(r request, now time.Time, pass int) (*Identity, error) {
+	a := i.known[r.communicatorKey]
+	if a == nil {
+		a = &answer{err: ErrNotReady}
+		i.known[r.communicatorKey] = a
+	}
+	a.pass = pass
+	if a.err != nil && (a.asked.IsZero() || now.Sub(a.asked) >= askAgain) {
+		a.asked = now
+		a.Identity, a.err = i.read(r)
+		if a.err == nil && r.identity != 0 {
+			i.ours[a.Hash] = r.identity
+		}
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &a.Identity, nil
+}
+
+// forget drops those that no row of this pass was about, and closes what was opened.
+func (i *identities) forget(pass int) {
+	for key, a := range i.known {
+		if a.pass != pass {
+			delete(i.known, key)
+		}
+	}
+	if len(i.ours) > 4*len(i.known)+1024 {
+		clear(i.ours) // of jobs long ago; it is filled by those that come
+	}
+	for _, o := range i.opened {
+		if o.memory != nil {
+			o.memory.Close()
+		}
+	}
+	clear(i.opened)
+}
+
+func (i *identities) read(r request) (Identity, error) {
+	o := i.opened[r.pid]
+	if o == nil {
+		o = i.open(r.pid)
+		i.opened[r.pid] = o
+	}
+	if o.err != nil {
+		return Identity{}, o.err
+	}
+	return o.library.Identify(o.memory, r.handle)
+}
+
+// open looks which NCCL a process has, and opens its memory.
+func (i *identities) open(pid uint32) *opened {
+	o := &opened{}
+	if o.library, _, o.err = i.of(pid); o.err != nil {
+		return o
+	}
+	if o.err = o.library.layout; o.err == nil {
+		o.memory, o.err = os.Open(filepath.Join(i.procfs, strconv.FormatUint(uint64(pid), 10), "mem"))
+	}
+	return o
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+// idlePasses is for how many passes a row must not have changed to go.
+const idlePasses = 12
+
+// idler removes rows of running processes that only count, first those that have not
+// changed for the longest time. Who sums up rows sees them begin anew later.
+type idler struct {
+	rows  *ebpf.Map
+	pass  int
+	since map[string]counted // by key
+}
+
+type counted struct {
+	value string
+	pass  int // since when it is that
+}
+
+// look notes which rows have changed since it was called last.
+func (d *idler) look() error {
+	d.pass++
+	since := make(map[string]counted, len(d.since))
+	err := ig.Each(d.rows, func(key, value []byte) {
+		was, ok := d.since[string(key)]
+		if !ok || was.value != string(value) {
+			was = counted{string(value), d.pass}
+		}
+		since[string(key)] = was
+	})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", d.rows, err)
+	}
+	d.since = since
+	return nil
+}
+
+// forget takes back what look noted.
+func (d *idler) forget() { d.since = nil }
+
+// remove deletes the idlest rows, a quarter of all at most.
+func (d *idler) remove() (n int, err error) {
+	var idle []string
+	for key, c := range d.since {
+		if d.pass-c.pass >= idlePasses {
+			idle = append(idle, key)
+		}
+	}
+	slices.SortFunc(idle, func(a, b string) int { return cmp.Compare(d.since[a].pass, d.since[b].pass) })
+	for _, key := range idle[:min(len(idle), len(d.since)/4)] {
+		if _, err := erase(d.rows, []byte(key)); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}

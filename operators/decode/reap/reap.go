@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reap removes what ended processes leave behind in a gadget's eBPF
+// maps: pointers that nobody will free, and, when room gets scarce, rows, and the
+// stacks and names that only they had. The kernel marks a process as ended and does
+// no more, because a walk over a map of 10⁵ pointers has no place in a process's exit.
+package reap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+// Maps of one gadget. A key's first 8 bytes are the process id in all of them.
+type Maps struct {
+	// Processes is processes_by_id of bpf/process/rows.h: a process's last 8 bytes
+	// are its exit time in ns since boot, 0 while it runs.
+	Processes *ebpf.Map
+	// State is deleted as soon as its process has ended.
+	State []*ebpf.Map
+	// Rows are what users look at: they stay until a map is half full, or for
+	// Forget after their process's end. 0: they may stay.
+	Rows   []*ebpf.Map
+	Forget time.Duration
+	// Counting are rows that hold nothing and only count: those that do not change
+	// go when their map or Stacks is three quarters full. nil: none.
+	Counting *ebpf.Map
+	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. What neither
+	// rows nor state name goes when its map is half full. nil: the gadget has none.
+	Stacks, Symbols *ebpf.Map
+	// Places is python_lines_by_place, which names symbols as the stacks do.
+	Places *ebpf.Map
+	// Spans are the rows by span, nil if there are none: see Reaper.spans.
+	Spans *ebpf.Map
+	// Idle reads a row of Spans: what only grows when something happens to it, and
+	// whether it holds nothing.
+	Idle func(value []byte) (activity uint64, idle bool)
+}
+
+// Reaper remembers which processes it has cleaned up after. It is not safe for
+// concurrent use.
+type Reaper struct {
+	maps Maps
+	// grace is how long a row stays readable after its process ended.
+	grace     time.Duration
+	done      map[uint64]bool
+	idleSpans map[string]idleRow
+
+	passes          int
+	stacks, symbols *sweeper // nil: the gadget has none
+	counting        *idler
+}
+
+// So many passes after each other the stacks and their names are looked through: it
+// copies them, 60 MB where they fill their maps.
+const (
+	sweepEvery     = 12
+	sweepFullEvery = 2
+)
+
+// New returns a Reaper. grace should cover several reads of the rows.
+func New(maps Maps, grace time.Duration) *Reaper {
+	r := &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
+	namedBy := slices.Concat(maps.State, maps.Rows)
+	if maps.Spans != nil {
+		namedBy = append(namedBy, maps.Spans)
+	}
+	if maps.Stacks != nil {
+		r.stacks = newSweeper(maps.Stacks, namedBy, nil)
+	}
+	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
+		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
+	}
+	if maps.Counting != nil {
+		r.counting = &idler{rows: maps.Counting}
+	}
+	return r
+}
+
+// Result says what a pass removed.
+type Result struct {
+	Processes, State, Rows int
+	// Idle are rows of running processes, Spans those of spans.
+	Idle, Spans int
+	// Restored are stacks and symbols that were needed again.
+	Stacks, Symbols, Restored int
+}
+
+// Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's
+// state is walked over once, so that a pass costs nothing while none ends.
+func (r *Reaper) Pass(now time.Duration) (Result, error) {
+	result, err := r.processes(now)
+	if err == nil {
+		result.Idle, err = r.idle()
+	}
+	if err != nil {
+		return result, err
+	}
+	every := sweepEvery
+	if full := r.full(); full && result.Rows+result.Idle > 0 {
+		every = 1
+	} else if full {
+		every = sweepFullEvery
+	}
+	if r.passes++; r.passes%every == 0 {
+		err = r.sweep(&result)
+	}
+	return result, err
+}
+
+// idle makes room where running processes fill the maps.
+func (r *Reaper) idle() (int, error) {
+	if r.counting == nil {
+		return 0, nil
+	}
+	rows, err := count(r.counting.rows)
+	if err != nil {
+		return 0, err
+	}
+	scarce := func(share float64) bool {
+		return float64(rows) > share*float64(r.counting.rows.MaxEntries()) ||
+			r.stacks != nil && float64(r.stacks.entries) > share*float64(r.stacks.target.MaxEntries())
+	}
+	if !scarce(0.5) {
+		r.counting.forget()
+		return 0, nil
+	}
+	if err := r.counting.look(); err != nil || !scarce(0.75) {
+		return 0, err
+	}
+	return r.counting.remove()
+}
+
+// full says whether stacks or their names take more than half of their maps.
+func (r *Reaper) full() bool {
+	return r.stacks != nil && r.stacks.full() || r.symbols != nil && r.symbols.full()
+}
+
+// sweep: stacks first, since they name the symbols.
+func (r *Reaper) sweep(result *Result) error {
+	for _, part := range []struct {
+		sweeper *sweeper
+		removed *int
+	}{{r.stacks, &result.Stacks}, {r.symbols, &result.Symbols}} {
+		if part.sweeper == nil {
+			continue
+		}
+		removed, restored, err := part.sweeper.sweep(r.passes)
+		*part.removed = removed
+		result.Restored += restored
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// processes cleans up after those that have ended.
+func (r *Reaper) processes(now time.Duration) (Result, error) {
+	var result Result
+	fresh, old, stale := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
+	known := map[uint64]bool{}
+	processes := 0
+	err := ig.Each(r.maps.Processes, func(key, value []byte) {
+		processes++
+		exit := binary.NativeEndian.Uint64(value[len(value)-8:])
+		if exit == 0 {
+			return
+		}
+		id := binary.NativeEndian.Uint64(key)
+		known[id] = true
+		if !r.done[id] {
+			fresh[id] = true
+		}
+		ago := now - time.Duration(exit)
+		if ago > r.grace {
+			old[id] = true
+		}
+		if r.maps.Forget > 0 && ago > r.maps.Forget {
+			stale[id] = true
+		}
+	})
+	if err != nil {
+		return result, fmt.Errorf("read processes: %w", err)
+	}
+	for id := range r.done {
+		if !known[id] {
+			delete(r.done, id)
+		}
+	}
+	if len(fresh) > 0 {
+		for _, m := range r.maps.State {
+			n, err := remove(m, fresh)
+			result.State += n
+			if err != nil {
+				return result, err
+			}
+		}
+		for id := range fresh {
+			r.done[id] = true
+		}
+	}
+	if result.Spans, err = r.spans(now, old); err != nil {
+		return result, err
+	}
+	full := processes > int(r.maps.Processes.MaxEntries())/2
+	full = full || r.full() // only rows that go let stacks go
+	for _, m := range r.maps.Rows {
+		n, err := count(m)
+		if err != nil {
+			return result, err
+		}
+		full = full || n > int(m.MaxEntries())/2
+	}
+	if !full {
+		old = stale
+	}
+	if len(old) == 0 {
+		return result, nil
+	}
+	for _, m := range r.maps.Rows {
+		n, err := remove(m, old)
+		result.Rows += n
+		if err != nil {
+			return result, err
+		}
+	}
+	n, err := remove(r.maps.Processes, old)
+	result.Processes = n
+	return result, err
+}
+
+// remove deletes the entries of the given processes.
+func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
+	var keys [][]byte
+	err := ig.Each(m, func(key, _ []byte) {
+		if processes[binary.NativeEndian.Uint64(key)] {
+			keys = append(keys, append([]byte(nil), key...))
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", m, err)
+	}
+	n := 0
+	for _, key := range keys {
+		there, err := erase(m, key)
+		if err != nil {
+			return n, err
+		}
+		if there {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// erase deletes an entry, and says whether there was one.
+func erase(m *ebpf.Map, key any) (bool, error) {
+	switch err := m.Delete(key); {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return false, nil
+	default:
+		return false, fmt.Errorf("delete from %s: %w", m, err)
+	}
+}
+
+func count(m *ebpf.Map) (int, error) {
+	n := 0
+	if err := ig.Each(m, func(_, _ []byte) { n++ }); err != nil {
+		return 0, fmt.Errorf("count %s: %w", m, err)
+	}
+	return n, nil
+}
+
+// Ended is which processes of processes_by_id have ended.
+func Ended(processes *ebpf.Map) (map[uint64]bool, error) {
+	ended := map[uint64]bool{}
+	err := ig.Each(processes, func(key, value []byte) {
+		if len(value) >= 8 && binary.NativeEndian.Uint64(value[len(value)-8:]) != 0 {
+			ended[binary.NativeEndian.Uint64(key)] = true
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read processes: %w", err)
+	}
+	return ended, nil
+}

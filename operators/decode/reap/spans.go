@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+// idleRow is a row of a span as it was when it was first seen without anything in use.
+type idleRow struct {
+	activity uint64
+	since    time.Duration
+}
+
+// spans makes room for new spans. They come and go by the thousand while their
+// process runs, so that here, when the map is half full, rows go that hold nothing and
+// have not changed during the grace time: whoever adds rows up has read them by then.
+func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
+	if r.maps.Spans == nil {
+		return 0, nil
+	}
+	entries := 0
+	idle := map[string]idleRow{}
+	var over []string
+	err := ig.Each(r.maps.Spans, func(key, value []byte) {
+		entries++
+		activity, isIdle := r.maps.Idle(value)
+		switch was, known := r.idleSpans[string(key)]; {
+		case ended[binary.NativeEndian.Uint64(key)]:
+			over = append(over, string(key))
+		case !isIdle:
+		case !known || was.activity != activity:
+			idle[string(key)] = idleRow{activity, now}
+		default:
+			idle[string(key)] = was
+			if now-was.since >= r.grace {
+				over = append(over, string(key))
+			}
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", r.maps.Spans, err)
+	}
+	r.idleSpans = idle
+	if entries <= int(r.maps.Spans.MaxEntries())/2 {
+		return 0, nil
+	}
+	n := 0
+	for _, key := range over {
+		// What a program adds to it between the two calls would be lost: it would
+		// have to come back to a span after the grace time, in these microseconds.
+		value, err := r.maps.Spans.LookupBytes([]byte(key))
+		if err != nil || value == nil {
+			continue
+		}
+		was, known := idle[key]
+		if activity, isIdle := r.maps.Idle(value); known && (!isIdle || activity != was.activity) {
+			continue
+		}
+		if _, err := erase(r.maps.Spans, []byte(key)); err != nil {
+			return n, err
+		}
+		delete(r.idleSpans, key)
+		n++
+	}
+	return n, nil
+}
+
+// IdleAllocations is Idle for struct row of bpf/cuda/rows.h.
+func IdleAllocations(value []byte) (activity uint64, idle bool) {
+	if len(value) < 48 {
+		return 0, false
+	}
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(value[8*i:]) }
+	alloc, freed, implicit := word(1), word(3), word(5)
+	return alloc, alloc == freed+implicit
+}
+
+// IdleSamples is Idle for struct row of bpf/stack/sample_rows.h, which holds nothing ever.
+func IdleSamples(value []byte) (activity uint64, idle bool) {
+	if len(value) < 8 {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(value), true
+}

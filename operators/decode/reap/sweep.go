@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+const (
+	// An entry goes when nothing has named it in so many sweeps, one after the other.
+	unnamedSweeps = 2
+	// What was removed is kept for so many passes, in which it is put back when it is
+	// named again: a program that found the entry may use its id a little later.
+	keptPasses = 120
+	// maxKept bounds what is kept, in bytes. What does not fit stays in the map.
+	maxKept = 16 << 20
+)
+
+// sweeper removes from a map what nothing names any more, as a garbage collector does:
+// keys are hashes of 64 bits, and any 8 bytes of the maps that may name one which are
+// equal to it keep it. The programs are not asked to help; an event costs nothing.
+type sweeper struct {
+	target  *ebpf.Map
+	namedBy []*ebpf.Map
+	// also is another sweeper whose kept entries name ours.
+	also *sweeper
+
+	unnamed map[uint64]int // id → sweeps without a name
+	kept    map[uint64]*keptEntry
+	bytes   int
+	entries int // at the last sweep
+}
+
+type keptEntry struct {
+	value []byte // without the zeros at its end
+	pass  int    // when it was removed
+}
+
+func newSweeper(target *ebpf.Map, namedBy []*ebpf.Map, also *sweeper) *sweeper {
+	return &sweeper{target: target, namedBy: namedBy, also: also, unnamed: map[uint64]int{}, kept: map[uint64]*keptEntry{}}
+}
+
+// full says whether the map was more than half full at the last sweep.
+func (s *sweeper) full() bool { return s.entries > int(s.target.MaxEntries())/2 }
+
+// sweep removes at most what is there beyond half of the map's size, and returns how
+// many entries went and how many came back.
+func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
+	ids := map[uint64]bool{}
+	if err := ig.Each(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
+		return 0, 0, fmt.Errorf("read %s: %w", s.target, err)
+	}
+	s.entries = len(ids)
+	if !s.full() && len(s.kept) == 0 {
+		clear(s.unnamed)
+		return 0, 0, nil
+	}
+	named := map[uint64]bool{} // of those kept
+	mark := func(bytes []byte) {
+		for ; len(bytes) >= 8; bytes = bytes[8:] {
+			id := binary.NativeEndian.Uint64(bytes)
+			delete(ids, id)
+			if s.kept[id] != nil {
+				named[id] = true
+			}
+		}
+	}
+	for _, m := range s.namedBy {
+		if err := ig.Each(m, func(key, value []byte) { mark(key); mark(value) }); err != nil {
+			return 0, 0, fmt.Errorf("read %s: %w", m, err)
+		}
+	}
+	if s.also != nil {
+		for _, entry := range s.also.kept {
+			mark(entry.value)
+		}
+	}
+	if restored, err = s.restore(pass, named); err != nil {
+		return 0, restored, err
+	}
+	for id := range s.unnamed {
+		if !ids[id] {
+			delete(s.unnamed, id)
+		}
+	}
+	for id := range ids {
+		if s.unnamed[id]++; s.unnamed[id] < unnamedSweeps || !s.full() {
+			continue
+		}
+		gone, err := s.remove(pass, id)
+		if err != nil {
+			return removed, restored, err
+		}
+		if !gone {
+			break // no room to keep more
+		}
+		removed++
+	}
+	return removed, restored, nil
+}
+
+// restore puts back what is named again, and forgets what has been kept for long.
+func (s *sweeper) restore(pass int, named map[uint64]bool) (n int, err error) {
+	for id, entry := range s.kept {
+		if !named[id] && pass-entry.pass <= keptPasses {
+			continue
+		}
+		if named[id] {
+			value := make([]byte, s.target.ValueSize())
+			copy(value, entry.value)
+			// It may be there already: the program stored the same anew.
+			if err := s.target.Update(id, value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+				return n, fmt.Errorf("put back into %s: %w", s.target, err)
+			}
+			n++
+		}
+		s.bytes -= len(entry.value)
+		delete(s.kept, id)
+	}
+	return n, nil
+}
+
+func (s *sweeper) remove(pass int, id uint64) (bool, error) {
+	value, err := s.target.LookupBytes(id)
+	if err != nil || value == nil {
+		return true, err
+	}
+	for len(value) > 0 && value[len(value)-1] == 0 {
+		value = value[:len(value)-1]
+	}
+	if s.bytes+len(value) > maxKept {
+		return false, nil
+	}
+	if _, err := erase(s.target, id); err != nil {
+		return false, err
+	}
+	s.kept[id] = &keptEntry{value: append([]byte(nil), value...), pass: pass}
+	s.bytes += len(value)
+	s.entries--
+	delete(s.unnamed, id)
+	return true, nil
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+)
+
+const stackBytes, symbolBytes = 64, 40
+
+// stacksAndSymbols: rows name stacks 1000 + i, which name symbol 2000 + i; places name
+// the first symbol only.
+func stacksAndSymbols(t *testing.T, size, stacks, rows int) Maps {
+	if os.Geteuid() != 0 {
+		t.Skip("making eBPF maps needs root")
+	}
+	maps := Maps{
+		Processes: newMap(t, 8, 32, 64),
+		State:     []*ebpf.Map{newMap(t, 24, 72, 8)},
+		Rows:      []*ebpf.Map{newMap(t, 24, 64, 1024)},
+		Stacks:    newMap(t, 8, stackBytes, uint32(size)),
+		Symbols:   newMap(t, 8, symbolBytes, uint32(size)),
+		Places:    newMap(t, 24, 56, 8),
+	}
+	for i := range uint64(stacks) {
+		require.NoError(t, maps.Stacks.Put(key(8, 1000+i), key(stackBytes, 7, 2000+i)))
+		require.NoError(t, maps.Symbols.Put(key(8, 2000+i), key(symbolBytes, 0, i)))
+	}
+	for i := range uint64(rows) {
+		require.NoError(t, maps.Rows[0].Put(key(24, 1, 1000+i), key(64)))
+	}
+	require.NoError(t, maps.Places.Put(key(24, 1, 2, 3), key(56, 2000)))
+	return maps
+}
+
+func sweepPass(t *testing.T, r *Reaper) (sum Result) {
+	t.Helper()
+	for {
+		result, err := r.Pass(0)
+		require.NoError(t, err)
+		sum.Stacks += result.Stacks
+		sum.Symbols += result.Symbols
+		sum.Restored += result.Restored
+		if r.passes%sweepEvery == 0 || r.full() && r.passes%sweepFullEvery == 0 {
+			return sum
+		}
+	}
+}
+
+func TestStacksThatNothingNamesGo(t *testing.T) {
+	maps := stacksAndSymbols(t, 100, 80, 20)
+	// An allocation names one that has no row.
+	require.NoError(t, maps.State[0].Put(key(24, 1, 5), key(72, 0, 0, 1079)))
+	r := New(maps, 0)
+
+	require.Zero(t, sweepPass(t, r), "what is not named may just be on its way")
+	result := sweepPass(t, r)
+	// From 80 down to half of 100; then the symbols that only they had.
+	require.Equal(t, Result{Stacks: 30}, result)
+	require.Equal(t, 50, entries(t, maps.Stacks))
+	for i := range uint64(20) {
+		_, err := maps.Stacks.LookupBytes(key(8, 1000+i))
+		require.NoError(t, err)
+	}
+	value, err := maps.Stacks.LookupBytes(key(8, 1079))
+	require.NoError(t, err)
+	require.NotNil(t, value, "named by an allocation")
+	require.Equal(t, 80, entries(t, maps.Symbols), "what was removed is kept for a while, and names them")
+
+	for range keptPasses/sweepEvery + unnamedSweeps {
+		result = sweepPass(t, r)
+	}
+	require.Equal(t, 50, entries(t, maps.Symbols))
+	value, err = maps.Symbols.LookupBytes(key(8, 2000))
+	require.NoError(t, err)
+	require.NotNil(t, value, "named by a place in the bytecode")
+}
+
+func TestStackThatIsNamedAgainComesBack(t *testing.T) {
+	maps := stacksAndSymbols(t, 100, 80, 0)
+	want := map[uint64][]byte{}
+	require.NoError(t, ig.Each(maps.Stacks, func(key, value []byte) {
+		want[binary.NativeEndian.Uint64(key)] = append([]byte(nil), value...)
+	}))
+	r := New(maps, 0)
+	sweepPass(t, r)
+	require.Equal(t, 30, sweepPass(t, r).Stacks)
+	var gone uint64
+	for id := range want {
+		if _, err := maps.Stacks.LookupBytes(id); err != nil {
+			t.Fatal(err)
+		} else if b, _ := maps.Stacks.LookupBytes(id); b == nil {
+			gone = id
+		}
+	}
+	require.NotZero(t, gone)
+	require.NoError(t, maps.Rows[0].Put(key(24, 1, gone), key(64)))
+	require.Equal(t, 1, sweepPass(t, r).Restored)
+	value, err := maps.Stacks.LookupBytes(gone)
+	require.NoError(t, err)
+	require.Equal(t, want[gone], value)
+}
+
+func TestMapWithRoomIsLeftAlone(t *testing.T) {
+	maps := stacksAndSymbols(t, 100, 50, 0)
+	r := New(maps, 0)
+	for range 5 {
+		require.Zero(t, sweepPass(t, r))
+	}
+	require.Equal(t, 50, entries(t, maps.Stacks))
+}
+
+// Rows that only count go when room is scarce, those first that have not changed for
+// longest, and never one that changes.
+func TestIdleRowsGo(t *testing.T) {
+	maps := stacksAndSymbols(t, 1024, 0, 800)
+	maps.Counting = maps.Rows[0]
+	r := New(maps, 0)
+	touch := func(pass int) {
+		for i := range uint64(400) {
+			require.NoError(t, maps.Rows[0].Put(key(24, 1, 1000+i), key(64, uint64(pass))))
+		}
+		if pass == 3 { // idle, but not as long as the others
+			for i := range uint64(100) {
+				require.NoError(t, maps.Rows[0].Put(key(24, 1, 1700+i), key(64, 1)))
+			}
+		}
+	}
+	idle := 0
+	for pass := range idlePasses + 3 {
+		touch(pass + 1)
+		result, err := r.Pass(0)
+		require.NoError(t, err)
+		if pass < idlePasses {
+			require.Zero(t, result.Idle)
+		}
+		idle += result.Idle
+	}
+	require.Equal(t, 200, idle, "a quarter; 600 of 1024 are no longer three quarters")
+	require.Equal(t, 600, entries(t, maps.Rows[0]))
+	for _, i := range []uint64{0, 399, 700, 799} {
+		value, err := maps.Rows[0].LookupBytes(key(24, 1, 1000+i))
+		require.NoError(t, err)
+		require.NotNil(t, value, "row %d", i)
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rows
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// callFields are the rows of cuda_kernel.
+type callFields struct {
+	processFields
+	row, device, operation, direction, kernel, status datasource.FieldAccessor
+	calls, bytes, nanoseconds, onDevice               datasource.FieldAccessor
+}
+
+func bindCalls(ds datasource.DataSource) (callFields, error) {
+	process, err := bindProcess(ds)
+	if err != nil {
+		return callFields{}, err
+	}
+	// The operator kernels has added the name, or the image's module.
+	f := callFields{processFields: process, kernel: ds.GetField("kernel"), onDevice: ds.GetField("device_ns")}
+	for name, to := range map[string]*datasource.FieldAccessor{
+		"row": &f.row, "device": &f.device, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
+		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
+	} {
+		if *to = ds.GetField(name); *to == nil {
+			err = errors.Join(err, fmt.Errorf("data source %s lacks %s", ds.Name(), name))
+		}
+	}
+	return f, err
+}
+
+func (f *callFields) ID(d datasource.Data) profile.RowID {
+	process, _ := number(f.id, d)
+	stackID, _ := number(f.stackID, d)
+	row, _ := number(f.row, d)
+	device, _ := number(f.device, d)
+	id := profile.RowID{Process: process, StackID: stackID, Row: row, Device: int32(device), Kind: text(f.operation, d)}
+	if direction := text(f.direction, d); direction != "" {
+		id.Kind += " " + direction
+	}
+	return id
+}
+
+// IsKernel says of an operation that it is no call, but a kernel on the GPU.
+func IsKernel(operation string) bool { return operation == "kernel" || operation == "unseen" }
+
+func (f *callFields) Values(d datasource.Data) profile.Values {
+	if IsKernel(text(f.operation, d)) {
+		return profile.Values{Kernels: value(f.calls, d), DeviceNanoseconds: value(f.onDevice, d)}
+	}
+	v := profile.Values{Calls: value(f.calls, d), HostNanoseconds: value(f.nanoseconds, d)}
+	status, _ := number(f.status, d)
+	switch operation := text(f.operation, d); {
+	case operation == "wait":
+		v.WaitNanoseconds = v.HostNanoseconds
+	case status != 0:
+		// Nothing was done.
+	case operation == "launch", operation == "graph":
+		v.Launches = v.Calls
+	case operation == "copy", operation == "prefetch":
+		v.CopiedBytes = value(f.bytes, d)
+	}
+	return v
+}
+
+func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
+
+// notSeen stands for the stack of a kernel whose launch was not seen.
+const notSeen = "[launch not seen]"
+
+// Stack is the stack of a row of a profile: that of who called, and the kernel on top.
+func Stack(id profile.RowID, kernel string, s stack.Stack) stack.Stack {
+	if id.Kind == "unseen" {
+		s = stack.Stack{{Kind: stack.KindNative, Function: notSeen}}
+	}
+	return Leaf(kernel, s)
+}
+
+// Leaf puts a kernel on top of the stack of the call that launched it; "" leaves the
+// stack as it is. The stack that is given is not changed.
+func Leaf(kernel string, s stack.Stack) stack.Stack {
+	if kernel == "" {
+		return s
+	}
+	return append(stack.Stack{{Kind: stack.KindNative, Function: kernel}}, s...)
+}

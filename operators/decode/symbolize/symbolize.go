@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package symbolize is the Inspektor Gadget operator that gives names to the
+// stacks of a gadget's rows. Every data source with the fields stack_id,
+// process and proc.pid gets
+//
+//	frame  the innermost Python frame, `qualname (file:line)`; without one
+//	       the innermost native frame; [unknown] for a lost stack
+//	stack  all frames, root first, joined with "; " (hidden in columns)
+//
+// and one with holder_stacks and holder_bytes gets
+//
+//	holders  who held most: `12.0 MiB f (x.py:3); …`
+//
+// Operators in the same process get the frames themselves, with FromContext.
+package symbolize
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	metadatav1 "github.com/inspektor-gadget/inspektor-gadget/pkg/metadata/v1"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
+)
+
+const (
+	operatorName = "symbolize"
+	// Priority is after the operators that enrich rows with containers and
+	// before those that filter (9000) and sort (9500) by the names.
+	Priority = 50
+	// varStacks is the context variable that holds the *symbols.Stacks.
+	varStacks = "gpu-gadgets/stacks"
+	// startLimit is how long rows that come before Start wait for it. Without
+	// a limit, a failure of another operator's Start would leave the goroutine
+	// that emits them hanging.
+	startLimit = 2 * time.Second
+)
+
+// Operator is to be registered once per process.
+type Operator struct {
+	resolver *symbols.Resolver
+}
+
+// New returns the operator. The resolver is shared by all gadget runs, so that
+// a library's symbols are read once.
+func New(r *symbols.Resolver) *Operator { return &Operator{r} }
+
+// FromContext gives the stacks of this run to other operators, from their
+// PreStart on; false if no data source of the gadget has stacks.
+func FromContext(gc operators.GadgetContext) (*symbols.Stacks, bool) {
+	v, _ := gc.GetVar(varStacks)
+	s, ok := v.(*symbols.Stacks)
+	return s, ok
+}
+
+func (*Operator) Name() string               { return operatorName }
+func (*Operator) Init(*params.Params) error  { return nil }
+func (*Operator) GlobalParams() api.Params   { return nil }
+func (*Operator) InstanceParams() api.Params { return nil }
+func (*Operator) Priority() int              { return Priority }
+
+// InstantiateDataOperator adds the fields. It stays out of gadgets without
+// stacks, and of clients: the processes are on the other machine.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gc.IsClient() {
+		return nil, nil
+	}
+	maps := newKernelMaps(gc)
+	i := &instance{maps: maps, stacks: symbols.NewStacks(o.resolver, maps)}
+	for _, ds := range gc.GetDataSources() {
+		in := source{id: ds.GetField("stack_id"), process: ds.GetField("process"), pid: ds.GetField("proc.pid")}
+		if in.id == nil || in.process == nil || in.pid == nil {
+			continue
+		}
+		in.holderStacks, in.holderBytes = ds.GetField("holder_stacks"), ds.GetField("holder_bytes")
+		if err := in.addFields(ds); err != nil {
+			return nil, fmt.Errorf("name stacks of %s: %w", ds.Name(), err)
+		}
+		if err := ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+			// An error would keep the row from everybody else.
+			if err := i.name(in, d); err != nil {
+				i.warn(gc, err)
+			}
+			return nil
+		}, Priority); err != nil {
+			return nil, fmt.Errorf("subscribe to %s: %w", ds.Name(), err)
+		}
+		i.active = true
+	}
+	if !i.active {
+		return nil, nil
+	}
+	gc.SetVar(varStacks, i.stacks)
+	return i, nil
+}
+
+// source is the fields of one data source.
+type source struct {
+	id, process, pid          datasource.FieldAccessor
+	holderStacks, holderBytes datasource.FieldAccessor
+	frame, stack, holders     datasource.FieldAccessor
+}
+
+func (s *source) addFields(ds datasource.DataSource) error {
+	for _, f := range []struct {
+		to          *datasource.FieldAccessor
+		name        string
+		description string
+		width       string
+		hidden      string
+		wanted      bool
+	}{
+		{&s.frame, "frame", "Innermost Python frame, or native where there is none", "60", "false", true},
+		{&s.stack, "stack", "All frames, from the program's start to the call", "100", "true", true},
+		{&s.holders, "holders", "Who held most of the memory", "100", "false", s.holderStacks != nil && s.holderBytes != nil},
+	} {
+		if !f.wanted {
+			continue
+		}
+		accessor, err := ds.AddField(f.name, api.Kind_String, datasource.WithAnnotations(map[string]string{
+			metadatav1.DescriptionAnnotation:     f.description,
+			metadatav1.ColumnsWidthAnnotation:    f.width,
+			metadatav1.ColumnsEllipsisAnnotation: string(metadatav1.EllipsisMiddle),
+			metadatav1.ColumnsHiddenAnnotation:   f.hidden,
+		}))
+		if err != nil {
+			return fmt.Errorf("add field %s: %w", f.name, err)
+		}
+		*f.to = accessor
+	}
+	return nil
+}
+
+type instance struct {
+	maps   *kernelMaps
+	stacks *symbols.Stacks
+	active bool
+	warned throttle.Throttle
+}
+
+func (i *instance) name(in source, d datasource.Data) error {
+	process, err := in.process.Uint64(d)
+	if err != nil {
+		return fmt.Errorf("read process: %w", err)
+	}
+	pid, err := in.pid.Uint32(d)
+	if err != nil {
+		return fmt.Errorf("read proc.pid: %w", err)
+	}
+	id, err := in.id.Uint64(d)
+	if err != nil {
+		return fmt.Errorf("read stack_id: %w", err)
+	}
+	n := i.stacks.Stack(process, pid, id)
+	if err := in.frame.PutString(d, n.Frame); err != nil {
+		return fmt.Errorf("write frame: %w", err)
+	}
+	if err := in.stack.PutString(d, n.Folded); err != nil {
+		return fmt.Errorf("write stack: %w", err)
+	}
+	if in.holders == nil {
+		return nil
+	}
+	holders, err := Holders(in.holderStacks, in.holderBytes, d)
+	if err != nil {
+		return err
+	}
+	var lines []profile.LineHeld
+	for _, h := range holders {
+		lines = append(lines, profile.LineHeld{Label: i.stacks.Stack(process, pid, h.StackID).Frame, Bytes: h.Bytes})
+	}
+	if err := in.holders.PutString(d, profile.HeldByLine(lines)); err != nil {
+		return fmt.Errorf("write holders: %w", err)
+	}
+	return nil
+}
+
+// Holder is one of the stacks that held most when an allocation was refused.
+type Holder struct {
+	StackID uint64
+	Bytes   int64
+}
+
+// Holders reads the arrays holder_stacks and holder_bytes; entries of no bytes
+// are empty and left out.
+func Holders(stacks, bytes datasource.FieldAccessor, d datasource.Data) ([]Holder, error) {
+	ids, err := stacks.Uint64Array(d)
+	if err != nil {
+		return nil, fmt.Errorf("read holder_stacks: %w", err)
+	}
+	held, err := bytes.Uint64Array(d)
+	if err != nil {
+		return nil, fmt.Errorf("read holder_bytes: %w", err)
+	}
+	var out []Holder
+	for i := range min(len(ids), len(held)) {
+		if held[i] != 0 {
+			out = append(out, Holder{ids[i], int64(held[i])})
+		}
+	}
+	return out, nil
+}
+
+func (*instance) Name() string { return operatorName }
+
+func (i *instance) Start(gc operators.GadgetContext) error {
+	i.maps.bind(gc)
+	return nil
+}
+
+func (*instance) Stop(operators.GadgetContext) error  { return nil }
+func (*instance) Close(operators.GadgetContext) error { return nil }
+
+func (i *instance) warn(gc operators.GadgetContext, err error) {
+	if suppressed, ok := i.warned.Pass(time.Now()); ok {
+		gc.Logger().Warnf("symbolize: %v (%d more like this)", err, suppressed)
+	}
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operators is the list of the operators that we register with Inspektor Gadget.
+// They lie in groups, in the order in which data passes. A group imports nothing of the
+// groups below it.
+//
+//	attach  which functions are probed in which processes, and what that may cost
+//	decode  what comes out of the maps: rows, with names
+//	judge   what the rows mean: who leaks, who waits, who held the memory
+//	show    tables, files, timelines
+//	send    servers: profiles, logs, metrics
+//
+// Two packages are not operators: decode/rows reads the rows of all gadgets for the
+// operators that follow, and send/nvml tells metrics and files about the GPUs themselves.
+//
+// All operators, in the order in which Inspektor Gadget instantiates, prepares and starts
+// them: by priority, then by name. It stops them in the opposite order. Its own operators
+// come between: the gadget is loaded at -1000, containers are known from -1 on, filter is at
+// 9000, sort at 9500, limiter at 9600, otel-metrics at 9995, the command line at 10000.
+//
+//	 -160  attach/budget       before torch, which asks how much probes may take
+//	 -150  decode/devicetimes  before attach takes the list of probes
+//	 -150  judge/torch         before attach takes the list of functions
+//	 -101  attach/spans        before attach, so that the first calls find their spans
+//	 -100  attach/attach       programs are loaded; containers can still be told that they are needed
+//	 -100  decode/pystack      its fields are there before containers look which want a name
+//	  -90  judge/ranks         likewise
+//	   40  judge/holders       before symbolize, which names the holders
+//	   40  decode/nccl         behind attach, whose rows it reads
+//	   50  decode/kernels      before those that filter and sort by the names
+//	   50  decode/symbolize    containers are known; before those that filter and sort by the names
+//	   60  judge/ages          its fields are there before filter, table and files
+//	  100  decode/reap         behind those that read the maps
+//	 9400  show/table          stacks have names; sort has the last word
+//	 9900  decode/drops        of no importance: it only looks
+//	 9900  judge/ooms          stacks and holders have names
+//	 9990  show/sink           just before Inspektor Gadget's exporters
+//	 9991  send/export         likewise
+//	 9991  send/metrics        likewise
+//	 9995  show/timeline       behind all that add to events
+//	20000  decode/lastread     its Stop is the first, and rows have passed everybody
+//
+// A subscription to data has a priority of its own, a constant of the package. Daemons add
+// their backlog (cmd/internal/daemon). A test in cmd/internal/registry compares this list
+// with the code, and one in internal/layout holds the rules of the layout.
+package operators

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ages is the operator that says which lines hold memory for long: of each row,
+// what was allocated longer ago than the user asked for and has not been freed. What
+// lives long in steady state is a model; what keeps growing old is a leak, or a cache.
+// It reads the allocations that are alive (bpf/cuda/live.h), which costs nothing in the
+// kernel's programs; only on request, for there may be 10⁵ of them.
+package ages
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+)
+
+const (
+	name = "ages"
+	// Priority: the fields are there for the table (9400), which writes sizes for
+	// people, and for filter (9000) and sinks.
+	Priority = 60
+
+	liveMap    = "live_by_pointer"
+	paramOlder = "older-than"
+	// reuse is how long what was read serves further reads of the rows.
+	reuse = 2 * time.Second
+)
+
+// kinds are ALLOC_KIND_NAMES of bpf/cuda/apis.h.
+var kinds = [...]string{"", "device", "managed", "host", "array", "vmm", "pool", "tensor"}
+
+// Operator adds old_bytes and old_objects to rows of memory.
+type Operator struct{}
+
+// New returns the data operator.
+func New() *Operator { return &Operator{} }
+
+func (*Operator) Name() string              { return name }
+func (*Operator) Init(*params.Params) error { return nil }
+func (*Operator) GlobalParams() api.Params  { return nil }
+func (*Operator) Priority() int             { return Priority }
+
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{Key: paramOlder, Title: "Old allocations", TypeHint: api.TypeDuration,
+		Description: "Show of each row what was allocated longer ago than this (such as 10m) and is not freed: old_bytes, old_objects"}}
+}
+
+// InstantiateDataOperator takes part where something is held, which is what makes the
+// parameter known, and does nothing unless the user asks.
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	spec, err := ig.MapSpec(gc, liveMap)
+	ds := gc.GetDataSources()["allocs"]
+	if ds == nil || errors.Is(err, ig.ErrAbsent) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	i := &instance{}
+	text := values[paramOlder]
+	if text == "" {
+		return i, nil
+	}
+	if i.older, err = time.ParseDuration(text); err != nil || i.older <= 0 {
+		return nil, fmt.Errorf("--%s: want a duration such as 10m, not %q", paramOlder, text)
+	}
+	if i.layout, err = layoutOf(spec); err != nil {
+		return nil, fmt.Errorf("read how old allocations are: %w", err)
+	}
+	return i, i.addFields(ds, text)
+}
+
+type instance struct {
+	older         time.Duration // 0: nobody asked
+	layout        layout
+	bytes, number datasource.FieldAccessor
+
+	mu    sync.Mutex // guards what follows
+	live  *ebpf.Map
+	read  time.Time
+	known map[row]old
+	told  bool
+}
+
+func (*instance) Name() string { return name }
+
+func (i *instance) addFields(ds datasource.DataSource, text string) error {
+	for _, f := range []struct {
+		to          *datasource.FieldAccessor
+		name        string
+		kind        api.Kind
+		annotations map[string]string
+	}{
+		{nil, "old", api.Kind_String, map[string]string{
+			"description":   "old_bytes for people, with its unit",
+			"columns.width": "9", "columns.alignment": "right", "columns.fixed": "true",
+		}},
+		{&i.bytes, "old_bytes", api.Kind_Uint64, map[string]string{
+			"description": "Bytes in use that were allocated more than " + text + " ago", "columns.hidden": "true",
+		}},
+		{&i.number, "old_objects", api.Kind_Uint64, map[string]string{
+			"description": "Allocations of more than " + text + " ago that are not freed", "columns.hidden": "true",
+		}},
+	} {
+		field, err := ds.AddField(f.name, f.kind, datasource.WithAnnotations(f.annotations))
+		if err != nil {
+			return fmt.Errorf("add field %s to %s: %w", f.name, ds.Name(), err)
+		}
+		if f.to != nil {
+			*f.to = field
+		}
+	}
+	return nil
+}
+
+// PreStart subscribes: the fields of other operators are there.
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.older == 0 {
+		return nil
+	}
+	ds := gc.GetDataSources()["allocs"]
+	source, err := rows.Bind(ds)
+	if err != nil {
+		return fmt.Errorf("read how old allocations are: %w", err)
+	}
+	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		sums, err := i.sums()
+		if err != nil {
+			i.tell(gc, err)
+			return nil // an error would keep the rows from everybody else
+		}
+		for n := range all.Len() {
+			d := all.Get(n)
+			id := source.ID(d)
+			inuse := source.Values(d)
+			held := sums[row{id.Process, id.StackID, id.Kind, id.Device, id.Span}]
+			// The rows were read at another moment.
+			if err := errors.Join(i.bytes.PutUint64(d, min(held.bytes, uint64(max(inuse.InuseBytes, 0)))),
+				i.number.PutUint64(d, min(held.objects, uint64(max(inuse.InuseObjects, 0))))); err != nil {
+				i.tell(gc, err)
+				return nil
+			}
+		}
+		return nil
+	}, Priority)
+}
+
+// Start finds the map, which is there once the programs are loaded.
+func (i *instance) Start(gc operators.GadgetContext) error {
+	if i.older == 0 {
+		return nil
+	}
+	live, err := ig.Map(gc, liveMap)
+	if err != nil {
+		return fmt.Errorf("read how old allocations are: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.live = live
+	return nil
+}
+
+func (*instance) Stop(operators.GadgetContext) error  { return nil }
+func (*instance) Close(operators.GadgetContext) error { return nil }
+
+// tell says a failure once; the rows come every second.
+func (i *instance) tell(gc operators.GadgetContext, err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.told {
+		i.told = true
+		gc.Logger().Warnf("ages: how old allocations are is not known: %v", err)
+	}
+}
+
+// row is what tells the rows of allocs apart.
+type row struct {
+	process, stack uint64
+	kind           string
+	device         int32
+	span           profile.Span
+}
+
+// old is what a row holds for longer than was asked for.
+type old struct{ bytes, objects uint64 }
+
+func (i *instance) sums() (map[row]old, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.live == nil || time.Since(i.read) < reuse {
+		return i.known, nil
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return nil, fmt.Errorf("read the time since boot: %w", err)
+	}
+	known := map[row]old{}
+	if err := ig.Each(i.live, func(key, value []byte) {
+		r, held, age := i.layout.decode(key, value, uint64(now.Nano()))
+		if age < i.older || r.kind == "" {
+			return
+		}
+		sum := known[r]
+		known[r] = old{sum.bytes + held.bytes, sum.objects + held.objects}
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", liveMap, err)
+	}
+	i.known, i.read = known, time.Now()
+	return known, nil
+}
+
+// layout is where the parts of struct live_key and struct live are, in bytes.
+type layout struct {
+	process                                                 int
+	size, stack, span, serial, kind, device, refs, imported int
+}
+
+func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
+	l.process, err = ig.Offset(spec.Key, "process", 8)
+	for _, f := range []struct {
+		to   *int
+		name string
+		size int
+	}{
+		{&l.size, "size_bytes", 8}, {&l.stack, "stack", 8}, {&l.span, "span", 8}, {&l.serial, "serial", 8},
+		{&l.kind, "kind", 4}, {&l.device, "device", 4}, {&l.refs, "references", 4}, {&l.imported, "foreign", 4},
+	} {
+		if err == nil {
+			*f.to, err = ig.Offset(spec.Value, f.name, f.size)
+		}
+	}
+	return l, err
+}
+
+// decode reads an allocation, and how long ago it was made at a time since boot. No
+// kind: it is in no row. Of the time, 56 bits are kept (bpf/cuda/inflight.h), which
+// last for two years.
+func (l layout) decode(key, value []byte, now uint64) (r row, held old, age time.Duration) {
+	word := func(at int) uint32 { return binary.NativeEndian.Uint32(value[at:]) }
+	long := func(at int) uint64 { return binary.NativeEndian.Uint64(value[at:]) }
+	if kind := word(l.kind); kind < uint32(len(kinds)) && word(l.imported) == 0 {
+		r.kind = kinds[kind]
+	}
+	r.process = binary.NativeEndian.Uint64(key[l.process:])
+	r.stack, r.device, r.span = long(l.stack), int32(word(l.device)), profile.Span(long(l.span))
+	held = old{long(l.size), 1}
+	if r.kind == profile.KindTensor { // sampled ones stand for more
+		held.objects = uint64(word(l.refs))
+	}
+	const bits = 56
+	ago := (now - long(l.serial)>>8) & (1<<bits - 1)
+	if ago > 1<<(bits-1) { // made after `now` was read
+		ago = 0
+	}
+	return r, held, time.Duration(ago)
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// JoinConfig of a Joiner.
+type JoinConfig struct {
+	// Hang and Straggler as in collective.Config; 0: its defaults.
+	Hang, Straggler time.Duration
+	// Store is told how far the ranks of all nodes are, for metrics; may be nil.
+	Store *Store
+	// Tell is given each verdict that is found, changed or cleared; one goroutine.
+	Tell func(profile.Hang)
+}
+
+// Joiner judges the ranks of many nodes as one job, by what their runs of nccl_trace
+// report. It is safe for concurrent use.
+type Joiner struct {
+	cfg JoinConfig
+
+	mu       sync.Mutex
+	analyzer *collective.Analyzer
+	nodes    map[string]*Node
+	run      *storeRun
+	refused  uint64
+}
+
+// silent: a node's rows come each second. One that is cut off is not blamed for what it
+// did meanwhile.
+const silent = 15 * time.Second
+
+// NewJoiner returns one that knows no node.
+func NewJoiner(cfg JoinConfig) (*Joiner, error) {
+	analyzer, err := collective.New(collective.Config{Hang: cfg.Hang, Straggler: cfg.Straggler, Silent: silent})
+	if err != nil {
+		return nil, err
+	}
+	return &Joiner{cfg: cfg, analyzer: analyzer, nodes: map[string]*Node{}}, nil
+}
+
+// Node is where the rows of a node go. The same name gives the same node: its ranks
+// outlive a connection.
+func (j *Joiner) Node(name string) *Node {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := j.nodes[name]
+	if n == nil {
+		n = &Node{joiner: j, name: name, rows: map[rankKey]*rank{}, threads: map[threadKey]threadState{}}
+		j.nodes[name] = n
+	}
+	return n
+}
+
+// Run judges once a second until ctx ends.
+func (j *Joiner) Run(ctx context.Context) {
+	if j.cfg.Store != nil {
+		j.run = j.cfg.Store.begin()
+		defer j.run.close()
+	}
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			j.Judge(time.Now())
+		}
+	}
+}
+
+// Judge compares all ranks, and tells what is new.
+func (j *Joiner) Judge(at time.Time) {
+	now := collective.Time(at.UnixNano())
+	j.mu.Lock()
+	containers := map[uint64]profile.Process{}
+	for _, n := range j.nodes {
+		n.observe(now, containers)
+	}
+	events := j.analyzer.Evaluate(now)
+	if j.run != nil {
+		j.run.put(j.analyzer.Ranks(now), j.analyzer.Verdicts(), now, containers)
+	}
+	j.mu.Unlock()
+	for i := range events {
+		if j.cfg.Tell != nil {
+			j.cfg.Tell(hangOf(&events[i], now, containers))
+		}
+	}
+}
+
+// Refused are observations that were not judged: too many ranks, or contradictions.
+func (j *Joiner) Refused() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.refused
+}
+
+// observe tells the analyzer of the node's ranks, in wall time; the lock is held.
+func (n *Node) observe(now collective.Time, containers map[uint64]profile.Process) {
+	analyzer := n.joiner.analyzer
+	for key, r := range n.rows {
+		if now-r.seen > forgotten {
+			delete(n.rows, key)
+			continue
+		}
+		o := shifted(r.Observation, n.clock.toWall())
+		o.Process.Node, o.Peers = n.name, shiftedPeers(r.peers, n.clock.toWall())
+		t, isKnown := n.threads[threadKey{r.Process.ID, r.Communicator.ID(), r.Rank}]
+		switch {
+		case isKnown && now-t.seen < 5*collective.Time(period):
+			o.State, o.Wchan, o.Stack, o.StackIsLast = t.state, t.wchan, t.stack, t.isLast
+		case now-r.changed < still:
+			o.State = collective.Running
+		}
+		if len(o.Stack) == 0 {
+			o.Stack, o.StackIsLast = r.lines, true
+		}
+		o.State = r.end(o.State)
+		if err := analyzer.Observe(o); err != nil {
+			n.joiner.refused++
+		}
+		container := r.container
+		container.Node = n.name
+		containers[r.Process.ID] = container
+		if r.exited != 0 {
+			analyzer.Gone(o.Process, shift(r.exited, n.clock.toWall()))
+		}
+	}
+	for key, t := range n.threads {
+		if now-t.seen > forgotten {
+			delete(n.threads, key)
+		}
+	}
+}
+
+// end is the rank's state, given what its thread does.
+func (r *rank) end(state collective.State) collective.State {
+	switch {
+	case r.inactive == "aborted":
+		return collective.Aborted
+	case r.inactive == "destroyed":
+		return collective.Destroyed
+	}
+	return state
+}
+
+func shift(t, by collective.Time) collective.Time {
+	if t == 0 {
+		return 0 // never, or not known
+	}
+	return t + by
+}
+
+// shifted is an observation by another clock. Slices of the original are left alone.
+func shifted(o collective.Observation, by collective.Time) collective.Observation {
+	o.At, o.DoneAt = shift(o.At, by), shift(o.DoneAt, by)
+	operations := make([]collective.Operation, len(o.Operations))
+	for i, op := range o.Operations {
+		op.Enter, op.Return, op.PendingAt, op.DoneBy = shift(op.Enter, by), shift(op.Return, by), shift(op.PendingAt, by), shift(op.DoneBy, by)
+		operations[i] = op
+	}
+	o.Operations = operations
+	return o
+}
+
+func shiftedPeers(all []collective.Progress, by collective.Time) []collective.Progress {
+	out := make([]collective.Progress, len(all))
+	for i, p := range all {
+		p.Enter = shift(p.Enter, by)
+		out[i] = p
+	}
+	return out
+}
+
+// hangOf is a verdict for who is not on the node.
+func hangOf(v *collective.Verdict, now collective.Time, containers map[uint64]profile.Process) profile.Hang {
+	h := profile.Hang{
+		Event: event(v), Time: time.Unix(0, int64(now)), Reason: string(v.Reason), Text: oneLine(v.String(now)),
+		Communicator: v.Communicator.ID(), Name: oneLine(v.Communicator.Name), Size: int64(v.Communicator.Size), Seq: int64(v.Seq),
+		Waiting: wide(v.Waiting), Unseen: wide(v.Unseen), Rank: -1, Waited: v.Waited(now),
+	}
+	if v.Kind != 0 {
+		h.Operation = v.Kind.String()
+	}
+	for i, c := range v.Missing {
+		h.Ranks = append(h.Ranks, int64(c.Rank))
+		if i == 0 {
+			h.Rank, h.State, h.Wchan = int64(c.Rank), c.State.String(), oneLine(c.Wchan)
+			h.Process = containers[c.Process.ID]
+			h.Process.ID, h.Process.PID, h.Process.Comm, h.Process.Node = c.Process.ID, c.Process.PID, oneLine(c.Process.Comm), c.Process.Node
+			if _, folded := lines(c.Stack); folded != "" {
+				h.Stack = stack.ParseFolded(folded)
+			}
+		}
+	}
+	return h
+}
+
+func event(v *collective.Verdict) string {
+	switch {
+	case v.Cleared != 0:
+		return "cleared"
+	case v.Changed:
+		return "changed"
+	}
+	return "found"
+}
+
+func wide(all []int) []int64 {
+	var out []int64
+	for _, n := range all {
+		out = append(out, int64(n))
+	}
+	return out
+}
+
+// errTooMany bounds what one node can make a joiner keep.
+var errTooMany = errors.New("more communicators than are followed of one node")
+
+// maxNodeRanks is what the gadget's table holds.
+const maxNodeRanks = 16384
+
+func (n *Node) put(r row, now collective.Time) error {
+	key := rankKey{r.Process.ID, r.handle}
+	known := n.rows[key]
+	if known == nil {
+		if len(n.rows) >= maxNodeRanks {
+			return fmt.Errorf("%w: %d", errTooMany, maxNodeRanks)
+		}
+		known = &rank{changed: now}
+		n.rows[key] = known
+	} else if len(r.Operations) > 0 && (len(known.Operations) == 0 ||
+		r.Operations[len(r.Operations)-1].Enter != known.Operations[len(known.Operations)-1].Enter) {
+		known.changed = now
+	}
+	known.row, known.seen = r, now
+	return nil
+}

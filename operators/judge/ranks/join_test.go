@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// remote is a node whose boot clock began at some time.
+type remote struct {
+	*gadget
+	at     time.Time // that its rows arrive
+	booted time.Time
+	err    error
+}
+
+func newRemote(t *testing.T, j *Joiner, name string, booted time.Time) *remote {
+	t.Helper()
+	r := &remote{gadget: &gadget{t: t}, booted: booted}
+	require.NoError(t, r.declare(gadgetcontext.New(t.Context(), "nccl_trace")))
+	take, err := j.Node(name).Table(r.communicators)
+	require.NoError(t, err)
+	require.NoError(t, r.communicators.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		r.err = take(all, r.at)
+		return nil
+	}, 0))
+	return r
+}
+
+func (r *remote) boot(at time.Time) collective.Time { return collective.Time(at.Sub(r.booted)) }
+
+func (r *remote) read(at time.Time, latency time.Duration, ranks ...*simulated) {
+	r.t.Helper()
+	r.at = at.Add(latency)
+	require.NoError(r.t, r.emit(ranks, r.boot(at)))
+	require.NoError(r.t, r.err)
+}
+
+// TestNodesAreComparedInWallTime: machines that have been up for other times, and whose
+// rows are on their way for a while.
+func TestNodesAreComparedInWallTime(t *testing.T) {
+	var told []profile.Hang
+	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { told = append(told, h) }})
+	require.NoError(t, err)
+	now := time.Unix(1800000000, 0)
+	a, b := newRemote(t, j, "a", now.Add(-1000*time.Hour)), newRemote(t, j, "b", now.Add(-time.Minute))
+	rank := func(on *remote, n int, issued uint64, entered time.Time, isDone bool) *simulated {
+		return &simulated{process: &exec.Cmd{}, rank: n, issued: issued, entered: on.boot(entered), done: isDone}
+	}
+	began := now.Add(-time.Second)
+	for i := range 6 {
+		at := now.Add(time.Duration(i) * time.Second)
+		a.read(at, 3*time.Millisecond, rank(a, 0, 487, began, false), rank(a, 2, 487, began, false))
+		b.read(at, time.Duration(6-i)*10*time.Millisecond, rank(b, 1, 486, now.Add(-2*time.Second), true))
+		j.Judge(at.Add(100 * time.Millisecond))
+	}
+	require.Len(t, told, 1)
+	h := told[0]
+	require.Equal(t, "missing", h.Reason)
+	require.Equal(t, []int64{1}, h.Ranks)
+	require.Equal(t, []int64{0, 2}, h.Waiting)
+	require.Equal(t, "b", h.Process.Node)
+	require.EqualValues(t, 487, h.Seq)
+	require.InDelta(t, 2.1, h.Waited.Seconds(), 0.01, "the wait began when the others came")
+
+	// It comes, 5 s late by b's clock.
+	at := now.Add(6 * time.Second)
+	b.read(at, 10*time.Millisecond, rank(b, 1, 487, now.Add(4*time.Second), true))
+	j.Judge(at.Add(100 * time.Millisecond))
+	require.Len(t, told, 2)
+	require.Equal(t, "cleared", told[1].Event)
+	require.InDelta(t, 5, told[1].Waited.Seconds(), 0.02)
+	require.Zero(t, j.Refused())
+}
+
+// TestANodeThatFallsSilentIsNotBlamed: nothing is known of its ranks any more.
+func TestANodeThatFallsSilentIsNotBlamed(t *testing.T) {
+	var told []profile.Hang
+	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { told = append(told, h) }})
+	require.NoError(t, err)
+	now := time.Unix(1800000000, 0)
+	a, b := newRemote(t, j, "a", now.Add(-time.Hour)), newRemote(t, j, "b", now.Add(-time.Minute))
+	waiting := &simulated{process: &exec.Cmd{}, rank: 0, issued: 487, entered: a.boot(now), done: false}
+	b.read(now, 0, &simulated{process: &exec.Cmd{}, rank: 1, issued: 486, entered: b.boot(now.Add(-time.Second)), done: true})
+	last := ""
+	for i := range 30 {
+		at := now.Add(time.Duration(i) * time.Second)
+		a.read(at, 0, waiting)
+		j.Judge(at)
+		if len(told) > 0 {
+			last = told[len(told)-1].Reason + " " + told[len(told)-1].Event
+		}
+	}
+	require.Equal(t, "elsewhere found", last, "after a while it is not known to be missing")
+}
+
+func TestClockFollowsTheQuickestRowOfTheLastMinute(t *testing.T) {
+	var c clock
+	second := collective.Time(time.Second)
+	c.add(10*second, 1010*second+300)
+	c.add(11*second, 1011*second+20)
+	c.add(12*second, 1012*second+90)
+	require.Equal(t, 1000*second+20, c.toWall())
+	// The wall clock was set forward: after two windows that is what counts.
+	for i := collective.Time(13); i < 150; i++ {
+		c.add(i*second, (1005+i)*second)
+	}
+	require.Equal(t, 1005*second, c.toWall())
+}
+
+// TestANodeCannotMakeAJoinerKeepAnyNumber of ranks.
+func TestANodeCannotMakeAJoinerKeepAnyNumber(t *testing.T) {
+	j, err := NewJoiner(JoinConfig{})
+	require.NoError(t, err)
+	n := j.Node("a")
+	for i := range maxNodeRanks {
+		require.NoError(t, n.put(row{handle: uint64(i)}, 1))
+	}
+	require.ErrorIs(t, n.put(row{handle: 1 << 40}, 1), errTooMany)
+	require.NoError(t, n.put(row{handle: 7}, 2), "those that are known go on")
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+const (
+	namedPython = stack.KindPython
+	// still is after how long without a new operation a rank's thread is looked at.
+	still = collective.Time(500 * time.Millisecond)
+	// again is after how long the Python stack of a suspect is read anew.
+	again = collective.Time(10 * time.Second)
+	// seldom is the same for one that nobody here waits for: steps may be that long.
+	seldom = collective.Time(time.Minute)
+	// dumpLimit is how long that may take.
+	dumpLimit = 20 * time.Second
+	// maxDumped bounds how many processes are read at once: who is at fault comes
+	// first.
+	maxDumped = 16
+	// maxTold bounds the summary at the end.
+	maxTold = 10
+	// forgotten is after how long a communicator without new rows is none any more:
+	// the gadget has deleted it.
+	forgotten = collective.Time(30 * time.Second)
+)
+
+// judge observes every rank, evaluates and emits.
+func (i *instance) judge(ctx context.Context, now collective.Time) {
+	i.mu.Lock()
+	i.observe(now)
+	i.dump(ctx, i.analyzer.Suspects(now), i.analyzer.Quiet(now), now)
+	events := i.analyzer.Evaluate(now)
+	for _, e := range events {
+		i.waiting = append(i.waiting, found{e, now})
+	}
+	open := i.analyzer.Verdicts()
+	i.consult(ctx, open)
+	ranks := i.analyzer.Ranks(now)
+	rows := i.table(ranks, open, now)
+	if i.run != nil {
+		containers := make(map[uint64]profile.Process, len(i.processes))
+		for id, p := range i.processes {
+			containers[id] = p.container
+		}
+		i.run.put(ranks, open, now, containers)
+	}
+	i.mu.Unlock()
+	// Emitting calls other operators: without the lock.
+	i.tell(patience)
+	if err := i.out.emitRanks(rows); err != nil {
+		i.warn("emit: %v", err)
+	}
+}
+
+// found is a verdict that is about to be told.
+type found struct {
+	collective.Verdict
+	at collective.Time
+}
+
+// patience is how long a verdict may wait for the lines on which its ranks are.
+const patience = collective.Time(1500 * time.Millisecond)
+
+// tell what does not wait for a dump, and has not waited for so long; in order.
+func (i *instance) tell(limit collective.Time) {
+	i.telling.Lock()
+	defer i.telling.Unlock()
+	now := bootTime()
+	if err := i.out.emitHangs(i.ready(now, limit), now, i.mntns); err != nil {
+		i.warn("emit: %v", err)
+	}
+}
+
+func (i *instance) ready(now, limit collective.Time) (events []collective.Verdict) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := 0
+	for ; n < len(i.waiting); n++ {
+		f := &i.waiting[n]
+		if f.Cleared == 0 && now-f.at < limit && slices.ContainsFunc(f.Missing, func(c collective.Culprit) bool {
+			p := i.processes[c.Process.ID]
+			return p != nil && p.dumping
+		}) {
+			break
+		}
+		i.complete(&f.Verdict)
+		events = append(events, f.Verdict)
+	}
+	i.waiting = slices.Delete(i.waiting, 0, n)
+	i.remember(events)
+	return events
+}
+
+// observe tells the analyzer of every rank: its newest row, and what its thread does.
+func (i *instance) observe(now collective.Time) {
+	type seen struct {
+		state   collective.State
+		wchan   string
+		started uint64
+		ok      bool
+	}
+	looked := map[Thread]seen{}
+	for key, r := range i.rows {
+		p := i.processes[key.process]
+		o := r.Observation
+		o.Peers = r.peers
+		o.Operations = slices.Clone(o.Operations)
+		switch {
+		case r.exited != 0:
+			p.gone = true // its rows may come a while longer
+		case now-r.changed >= still:
+			thread := Thread{r.Process.PID, r.tid}
+			l, isKnown := looked[thread] // a process may have thousands of communicators
+			if !isKnown {
+				l.state, l.wchan, l.started, l.ok = look(i.cfg.ProcFS, thread.PID, thread.TID)
+				looked[thread] = l
+			}
+			state, wchan, started, ok := l.state, l.wchan, l.started, l.ok
+			if ok && (state == collective.Gone || p.started != 0 && started != p.started) {
+				p.gone = true
+				break
+			}
+			if ok {
+				p.started = started
+				o.State, o.Wchan = state, wchan
+			}
+			// It is where it is at least until now, and not only until its row was read.
+			if ok && now > o.At && now-o.At < forgotten {
+				o.At = now
+			}
+		default:
+			o.State = collective.Running
+		}
+		o.State = r.end(o.State)
+		o.Stack, o.StackIsLast = i.stackOf(r, p)
+		if n := len(o.Operations); n > 0 && len(o.Stack) > 0 {
+			o.Operations[n-1].Line = o.Stack[0]
+		}
+		if err := i.analyzer.Observe(o); err != nil {
+			i.refused++
+		}
+		if p.gone {
+			at := now
+			if r.exited != 0 {
+				at = r.exited
+			}
+			i.analyzer.Gone(o.Process, at)
+		}
+	}
+	i.forget(now)
+}
+
+// isDumped: where its thread is was read after it last issued something.
+func (p *process) isDumped() bool { return len(p.stack) > 0 && p.dumped >= p.changed }
+
+// stackOf is the dump, as long as the rank has done nothing since; else where the
+// newest operation was called.
+func (i *instance) stackOf(r *rank, p *process) (stack []string, isLast bool) {
+	if p.isDumped() {
+		return p.stack, false
+	}
+	if n := len(r.Operations); n > 0 {
+		return i.label(r.Process.ID, r.Process.PID, r.Operations[n-1].Stack), true
+	}
+	return nil, false
+}
+
+// forget what the gadget has forgotten, and ended processes.
+func (i *instance) forget(now collective.Time) {
+	used := map[uint64]bool{}
+	for key, r := range i.rows {
+		if now-r.seen > forgotten {
+			delete(i.rows, key)
+			continue
+		}
+		used[key.process] = true
+	}
+	for id := range i.processes {
+		if !used[id] {
+			delete(i.processes, id)
+		}
+	}
+}
+
+// dump has the Python stacks of suspects read, in the background. Whoever is judged
+// before that is done is shown with the last stack that the gadget saw. Of the quiet ones
+// nobody here knows that they are waited for: they are read once.
+func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Process, now collective.Time) {
+	if i.cfg.Dump == nil {
+		return
+	}
+	var pids []uint32
+	var ids []uint64
+	add := func(all []collective.Process, isKnown func(*process) bool) {
+		for _, s := range all {
+			p := i.processes[s.ID]
+			if p == nil || p.gone || p.dumping || p.dumped != 0 && isKnown(p) || len(pids) == maxDumped {
+				continue
+			}
+			p.dumping = true
+			pids, ids = append(pids, p.pid), append(ids, s.ID)
+		}
+	}
+	add(suspects, func(p *process) bool { return p.dumped >= p.changed && now-p.dumped < again })
+	add(quiet, func(p *process) bool { return p.dumped >= p.changed || now-p.dumped < seldom })
+	if len(pids) == 0 {
+		return
+	}
+	i.wait.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, dumpLimit)
+		defer cancel()
+		threads, err := i.cfg.Dump(ctx, i.image, pids)
+		defer i.tell(patience)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if err != nil && ctx.Err() == nil {
+			i.warn("read where ranks are now: %v", err)
+		}
+		for n, id := range ids {
+			p := i.processes[id]
+			if p == nil {
+				continue
+			}
+			p.dumping, p.dumped = false, now
+			if stack := threads[Thread{pids[n], i.threadOf(id)}]; len(stack) > 0 {
+				p.stack = stack
+			} else if stack := threads[Thread{pids[n], pids[n]}]; len(stack) > 0 {
+				p.stack = stack // its first thread
+			}
+		}
+	})
+}
+
+// threadOf is the thread that called NCCL last, of all communicators of the process.
+func (i *instance) threadOf(process uint64) (tid uint32) {
+	var newest collective.Time
+	for key, r := range i.rows {
+		if n := len(r.Operations); key.process == process && n > 0 && r.Operations[n-1].Enter >= newest {
+			newest, tid = r.Operations[n-1].Enter, r.tid
+		}
+	}
+	return tid
+}
+
+// complete fills in the stack that was read meanwhile.
+func (i *instance) complete(v *collective.Verdict) {
+	v.Missing = slices.Clone(v.Missing)
+	for n := range v.Missing {
+		c := &v.Missing[n]
+		c.Process.Comm = oneLine(c.Process.Comm)
+		if p := i.processes[c.Process.ID]; p != nil && p.isDumped() && v.Cleared == 0 {
+			c.Stack, c.StackIsLast = p.stack, false
+		}
+	}
+	v.Communicator.Name = oneLine(v.Communicator.Name)
+}
+
+// remember the verdicts for the end; one that was cleared replaces what was found.
+func (i *instance) remember(events []collective.Verdict) {
+	for _, e := range events {
+		replaced := false
+		for n := range i.events {
+			if o := &i.events[n]; o.Cleared == 0 && o.Communicator.Hash == e.Communicator.Hash && o.Seq == e.Seq && o.Peer == e.Peer {
+				*o, replaced = e, true
+			}
+		}
+		switch {
+		case replaced:
+		case len(i.events) < maxTold:
+			i.events = append(i.events, e)
+		default:
+			i.untold++
+		}
+	}
+}
+
+func (i *instance) mntns(process uint64) uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if p := i.processes[process]; p != nil {
+		return p.mntns
+	}
+	return 0
+}

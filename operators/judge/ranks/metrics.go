@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// Instrument implements metrics.Source: the progress of each rank, and what is wrong.
+func (s *Store) Instrument(meter metric.Meter) (func(), error) {
+	var all []metric.Observable
+	instruments := map[*collective.Instrument]metric.Float64Observable{}
+	for _, i := range collective.Instruments() {
+		var err error
+		var made metric.Float64Observable
+		if i.IsCounter {
+			made, err = meter.Float64ObservableCounter(i.Name, metric.WithUnit(i.Unit), metric.WithDescription(i.Description))
+		} else {
+			made, err = meter.Float64ObservableGauge(i.Name, metric.WithUnit(i.Unit), metric.WithDescription(i.Description))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("metric %s: %w", i.Name, err)
+		}
+		instruments[i] = made
+		all = append(all, made)
+	}
+	verdicts, err := meter.Int64ObservableGauge("nccl.verdict", metric.WithDescription("1 for each rank at fault, by reason, as far as this node's ranks say"))
+	if err != nil {
+		return nil, fmt.Errorf("metric nccl.verdict: %w", err)
+	}
+	waited, err := meter.Float64ObservableGauge("nccl.verdict.waited", metric.WithUnit("s"), metric.WithDescription("For how long it is waited for"))
+	if err != nil {
+		return nil, fmt.Errorf("metric nccl.verdict.waited: %w", err)
+	}
+	all = append(all, verdicts, waited)
+	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for r := range s.runs {
+			for n := range r.ranks {
+				rank := &r.ranks[n]
+				process := r.attributes(rank.Process)
+				for _, m := range rank.Metrics(r.toWall) {
+					o.ObserveFloat64(instruments[m.Instrument], m.Value, metric.WithAttributes(attributes(process, m.Labels)...))
+				}
+			}
+			for n := range r.open {
+				v := &r.open[n]
+				for _, c := range culprits(v) {
+					labels := [][2]string{{"reason", string(v.Reason)}, {"communicator", v.Communicator.ID()},
+						{"communicator_name", v.Communicator.Name}, {"rank", strconv.Itoa(c.Rank)}}
+					set := metric.WithAttributes(attributes(r.attributes(c.Process), labels)...)
+					o.ObserveInt64(verdicts, 1, set)
+					o.ObserveFloat64(waited, v.Waited(r.now).Seconds(), set)
+				}
+			}
+		}
+		return nil
+	}, all...)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of NCCL: %w", err)
+	}
+	return func() { _ = registration.Unregister() }, nil
+}
+
+// culprits of a verdict; where nobody is, a rank -1, so that it is counted.
+func culprits(v *collective.Verdict) []collective.Culprit {
+	if len(v.Missing) == 0 {
+		return []collective.Culprit{{Rank: -1}}
+	}
+	return v.Missing
+}
+
+func attributes(process []attribute.KeyValue, labels [][2]string) []attribute.KeyValue {
+	out := make([]attribute.KeyValue, 0, len(process)+len(labels))
+	out = append(out, process...)
+	for _, l := range labels {
+		out = append(out, attribute.String(l[0], oneLine(l[1])))
+	}
+	return out
+}
+
+// attributes of a process; where the ranks of many nodes are known, with its node.
+func (r *storeRun) attributes(p collective.Process) []attribute.KeyValue {
+	all := label.Process(r.process(p))
+	if p.Node != "" {
+		all = append(all, attribute.String("k8s.node.name", oneLine(p.Node)))
+	}
+	return all
+}
+
+// process with its container, as labels name it.
+func (r *storeRun) process(p collective.Process) profile.Process {
+	out := r.processes[p.ID]
+	out.ID, out.PID, out.Comm = p.ID, p.PID, p.Comm
+	return out
+}

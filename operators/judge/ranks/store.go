@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// Store is what the ranks of this node do now, of all runs: what metrics read. The
+// zero value is ready, and it is safe for concurrent use.
+type Store struct {
+	mu   sync.Mutex
+	runs map[*storeRun]struct{}
+}
+
+// storeRun is what one run of the gadget knows.
+type storeRun struct {
+	store *Store
+	ranks []collective.Status
+	open  []collective.Verdict
+	// toWall is added to the boot clock.
+	toWall time.Duration
+	now    collective.Time
+	// processes by id, with their containers.
+	processes map[uint64]profile.Process
+}
+
+// Publish is for who judges ranks without a run of the gadget. Times are of the wall
+// clock. The returned function takes them out again.
+func (s *Store) Publish(ranks []collective.Status, open []collective.Verdict, now collective.Time, processes map[uint64]profile.Process) func() {
+	r := s.begin()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.ranks, r.open, r.now, r.processes = ranks, open, now, processes
+	return r.close
+}
+
+func (s *Store) begin() *storeRun {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs == nil {
+		s.runs = map[*storeRun]struct{}{}
+	}
+	r := &storeRun{store: s}
+	s.runs[r] = struct{}{}
+	return r
+}
+
+func (r *storeRun) put(ranks []collective.Status, open []collective.Verdict, now collective.Time, processes map[uint64]profile.Process) {
+	wall := time.Duration(time.Now().UnixNano())
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.processes = processes
+	r.ranks, r.open, r.now, r.toWall = ranks, open, now, wall-time.Duration(now)
+}
+
+func (r *storeRun) close() {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	delete(r.store.runs, r)
+}

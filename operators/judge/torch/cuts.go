@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/docker/go-units"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+const (
+	liveMap     = "live_by_pointer"
+	mappingsMap = "mappings_by_address"
+	// reuse is how long what was read serves further rows: those of one read of the pools,
+	// which is made each second, for their totals are of that moment. There may be 10⁵
+	// blocks.
+	reuse = 900 * time.Millisecond
+
+	// enum alloc_kind of bpf/cuda/apis.h.
+	kindDevice, kindTensor = 1, 7
+)
+
+// cuts reads how the pools are cut up: the driver's memory and PyTorch's blocks in it.
+type cuts struct {
+	size uint64 // of a block that would be put into them; 0: nobody asked
+	live struct {
+		ebpf                                  *ebpf.Map
+		process, pointer, bytes, kind, device int
+	}
+	mappings struct {
+		ebpf                    *ebpf.Map
+		process, address, bytes int
+	}
+
+	mu    sync.Mutex // guards what follows
+	read  time.Time
+	known map[uint64]map[int32]fit // by process
+	told  bool
+	rest  time.Time // until which no refusal is looked into
+}
+
+func newCuts(gc operators.GadgetContext) (*cuts, error) {
+	c := &cuts{}
+	live, err := ig.MapSpec(gc, liveMap)
+	if err != nil {
+		return nil, err
+	}
+	mappings, err := ig.MapSpec(gc, mappingsMap)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range []struct {
+		spec  *ebpf.MapSpec
+		isKey bool
+		to    *int
+		name  string
+		size  int
+	}{
+		{live, true, &c.live.process, "process", 8}, {live, true, &c.live.pointer, "pointer", 8},
+		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 4},
+		{live, false, &c.live.device, "device", 4},
+		{mappings, true, &c.mappings.process, "process", 8}, {mappings, true, &c.mappings.address, "address", 8},
+		{mappings, false, &c.mappings.bytes, "size_bytes", 8},
+	} {
+		of := m.spec.Value
+		if m.isKey {
+			of = m.spec.Key
+		}
+		if *m.to, err = ig.Offset(of, m.name, m.size); err != nil {
+			return nil, fmt.Errorf("read how pools are cut up: %w", err)
+		}
+	}
+	return c, nil
+}
+
+// start finds the maps, which are there once the programs are loaded.
+func (c *cuts) start(gc operators.GadgetContext) error {
+	var err error
+	if c.live.ebpf, err = ig.Map(gc, liveMap); err == nil {
+		c.mappings.ebpf, err = ig.Map(gc, mappingsMap)
+	}
+	if err != nil {
+		return fmt.Errorf("read how pools are cut up: %w", err)
+	}
+	return nil
+}
+
+// lay is what lies where in a process.
+type lay struct {
+	areas  []area
+	blocks []block
+}
+
+// lays reads it of all processes, or of one: of whom `is` says so.
+func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
+	found := map[uint64]*lay{}
+	of := func(id uint64) *lay {
+		if found[id] == nil {
+			found[id] = &lay{}
+		}
+		return found[id]
+	}
+	long := binary.NativeEndian.Uint64
+	if err := ig.Each(c.live.ebpf, func(key, value []byte) {
+		id := long(key[c.live.process:])
+		if !is(id) {
+			return
+		}
+		start, bytes := long(key[c.live.pointer:]), long(value[c.live.bytes:])
+		device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
+		switch p := of(id); binary.NativeEndian.Uint32(value[c.live.kind:]) {
+		case kindDevice:
+			p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, false, device})
+		case kindTensor:
+			p.blocks = append(p.blocks, block{start, start + bytes, device})
+		}
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", liveMap, err)
+	}
+	if err := ig.Each(c.mappings.ebpf, func(key, value []byte) {
+		id := long(key[c.mappings.process:])
+		if !is(id) {
+			return
+		}
+		start, bytes := long(key[c.mappings.address:]), long(value[c.mappings.bytes:])
+		p := of(id)
+		p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, true, noDevice})
+	}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", mappingsMap, err)
+	}
+	return found, nil
+}
+
+// fits is how the pools of a process are cut up.
+func (c *cuts) fits(process uint64) (map[int32]fit, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil && time.Since(c.read) < reuse {
+		return c.known[process], nil
+	}
+	all, err := c.lays(func(uint64) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	c.known, c.read = map[uint64]map[int32]fit{}, time.Now()
+	for id, p := range all {
+		c.known[id] = fitting(p.areas, p.blocks, c.size)
+	}
+	return c.known[process], nil
+}
+
+// addFits adds to the pools what a block of a size could use, where the user asks.
+func (i *instance) addFits(gc operators.GadgetContext, text string) error {
+	ds := gc.GetDataSources()[poolsSource]
+	if text == "" || ds == nil {
+		return nil
+	}
+	size, err := units.RAMInBytes(text)
+	if err != nil || size <= 0 {
+		return fmt.Errorf("--%s: want a size such as 64MiB, not %q", paramFits, text)
+	}
+	i.cuts.size = uint64(size)
+	add := func(name string, kind api.Kind, description string, annotations map[string]string) (field datasource.FieldAccessor) {
+		annotations["description"] = description
+		if err == nil {
+			field, err = ds.AddField(name, kind, datasource.WithAnnotations(annotations))
+		}
+		return field
+	}
+	hidden := func() map[string]string { return map[string]string{"columns.hidden": "true"} }
+	share := add("fits", api.Kind_String, "Part of the unused bytes that a tensor of "+text+" could use; empty: not all blocks are known",
+		map[string]string{"columns.width": "7", "columns.alignment": "right", "columns.fixed": "true"})
+	bytes := add("usable_bytes", api.Kind_Uint64, "The same in bytes: gaps of that size, and segments without a block", hidden())
+	largest := add("largest_bytes", api.Kind_Uint64, "Largest gap beside a block, of segments that such a tensor may go to", hidden())
+	if err != nil {
+		return fmt.Errorf("add fields to %s: %w", ds.Name(), err)
+	}
+	from, err := fieldsOf(ds, append([]string{"process", "device"}, totalsFields...)...)
+	if err != nil {
+		return err
+	}
+	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		if i.isSampled() {
+			return nil
+		}
+		process, _ := from["process"].Uint64(d)
+		device, _ := from["device"].Int32(d)
+		found, err := i.cuts.fits(process)
+		if err != nil {
+			i.cuts.tell(gc, err)
+			return nil // an error would keep the row from everybody else
+		}
+		totals := totalsFrom(from, d)
+		usable, known := totals.usable(found[device], i.cuts.size)
+		if !known {
+			return nil
+		}
+		unused := totals.reserved - min(totals.reserved, totals.allocated)
+		return errors.Join(share.PutString(d, profile.FormatShare(usable, unused)), bytes.PutUint64(d, usable),
+			largest.PutUint64(d, found[device].largest))
+	}, subscription)
+}
+
+// isSampled: some blocks that are in use may not have been followed.
+func (i *instance) isSampled() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.budget.most > 0
+}
+
+// tell says a failure once; the pools come every second.
+func (c *cuts) tell(gc operators.GadgetContext, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.told {
+		c.told = true
+		gc.Logger().Warnf("torch: how pools are cut up is not known: %v", err)
+	}
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package torch
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+const (
+	// quietAfter allocations from the driver a pool has told of a block: it asks the
+	// driver for one only where it has none for a block, which it then tells of.
+	quietAfter = 32
+	// quietReadings in which that is so, each after one of the pools, which come at other
+	// times and may come less often.
+	quietReadings = 2
+	// maxQuiet processes are remembered: most end without a word, which no row tells.
+	maxQuiet = 4096
+)
+
+// quiet finds processes whose PyTorch tells of no block while they allocate from the
+// driver, which no setting in their environment explains: another allocator was put in its
+// place (torch.cuda.memory.change_current_allocator).
+type quiet struct {
+	mu        sync.Mutex // guards what follows
+	found     map[uint32]*quietProcess
+	poolsRead bool // since the last reading that was counted
+}
+
+type quietProcess struct {
+	name     string
+	readings int
+	known    bool // it has told of a pool, or that it has not was said
+}
+
+// find takes a process that has PyTorch.
+func (q *quiet) find(pid uint32, name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.found == nil || len(q.found) >= maxQuiet {
+		q.found = map[uint32]*quietProcess{}
+	}
+	q.found[pid] = &quietProcess{name: name}
+}
+
+// tell takes a process that has told of a pool.
+func (q *quiet) tell(pid uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p := q.found[pid]; p != nil {
+		p.known = true
+	}
+}
+
+// read takes note that the pools of all processes were read.
+func (q *quiet) read() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.poolsRead = true
+}
+
+// see takes a reading, how many allocations from the driver each process has made, and
+// returns what is to be said of whom.
+func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.poolsRead {
+		return nil
+	}
+	q.poolsRead = false
+	for pid, p := range q.found {
+		n, there := asked[pid]
+		if p.known && !there { // it has ended, and its number may be another's
+			delete(q.found, pid)
+		}
+		if p.known || n < quietAfter {
+			continue
+		}
+		if p.readings++; p.readings >= quietReadings {
+			p.known = true
+			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has told of no tensor, and %d allocations were made from the driver: another allocator may be in the place of its pool (torch.cuda.memory.change_current_allocator); what that asks the driver for are the rows of the driver's kinds", p.name, pid, n))
+		}
+	}
+	return lines
+}
+
+// watch reads the rows of the pools and of all allocations, where there are both.
+func (q *quiet) watch(gc operators.GadgetContext) error {
+	pools, allocs := gc.GetDataSources()[poolsSource], gc.GetDataSources()["allocs"]
+	if pools == nil || allocs == nil {
+		return nil
+	}
+	teller, err := fieldsOf(pools, "proc.pid")
+	if err != nil {
+		return err
+	}
+	if err := pools.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		for n := range all.Len() {
+			pid, _ := teller["proc.pid"].Uint32(all.Get(n))
+			q.tell(pid)
+		}
+		q.read()
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", pools.Name(), err)
+	}
+	from, err := fieldsOf(allocs, "proc.pid", "kind", "alloc_objects")
+	if err != nil {
+		return err
+	}
+	if err := allocs.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		asked := map[uint32]uint64{}
+		for n := range all.Len() {
+			d := all.Get(n)
+			if kind, _ := from["kind"].String(d); kind == profile.KindTensor {
+				continue
+			}
+			pid, _ := from["proc.pid"].Uint32(d)
+			objects, _ := from["alloc_objects"].Uint64(d)
+			asked[pid] += objects
+		}
+		for _, line := range q.see(asked) {
+			gc.Logger().Infof("torch: %s", line)
+		}
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", allocs.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// Whatever a profile tells of is in the windows that the profiles are made of.
+func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
+	told := 0
+	for _, subject := range []profile.Subject{profile.Memory, profile.CPU, profile.Wall, profile.Calls} {
+		for i := range reflect.TypeFor[profile.Values]().NumField() {
+			var v profile.Values
+			reflect.ValueOf(&v).Elem().Field(i).SetInt(1)
+			// Counts go with what they are counts of.
+			switch {
+			case v.Launches+v.CopiedBytes+v.HostNanoseconds+v.WaitNanoseconds != 0:
+				v.Calls = 1
+			case v.Nanoseconds != 0:
+				v.Samples = 1
+			case v.DeviceNanoseconds != 0:
+				v.Kernels = 1
+			}
+			for _, kind := range []string{"device", profile.KindTensor} {
+				row := profile.Row{Kind: kind, Values: v}
+				tells := false
+				for _, shape := range series.Shapes(subject, time.Second, true) {
+					tells = tells || shape.Tells(row)
+				}
+				if !tells {
+					continue
+				}
+				told++
+				r := window.NewRecorder(subject, time.Second, time.Second, time.Now())
+				r.Begin()
+				r.See(profile.RowID{Process: 1}, v, func() profile.Row { return row })
+				r.End()
+				require.Len(t, r.Close(time.Now()).Rows, 1, "%v: %+v", subject, v)
+			}
+		}
+	}
+	require.Greater(t, told, 10)
+}

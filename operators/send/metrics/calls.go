@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+)
+
+// calls are the metrics of the gadget cuda_kernel: what processes ask the driver to
+// do, and how long the GPU ran kernels where that is told (--device-times). A kernel has
+// no series of its own: there are thousands of them.
+type calls struct {
+	calls, launches, copied, kernels metric.Int64ObservableCounter
+	waits, onDevice                  metric.Float64ObservableCounter
+}
+
+func newCalls(meter metric.Meter) (*calls, error) {
+	c := &calls{}
+	err := counters(meter,
+		counter{&c.calls, "gpu.calls", "{call}", "Calls to the CUDA driver and its libraries since attach, by operation and error"},
+		counter{&c.launches, "gpu.launches", "{launch}", "Kernels (operation launch) and graphs that were launched"},
+		counter{&c.copied, "gpu.copied", "By", "Bytes copied, by direction"},
+		counter{&c.kernels, "gpu.kernels", "{kernel}", "Kernels whose time on the GPU was told by a library with CUPTI in the process (--device-times)"})
+	if err != nil {
+		return nil, err
+	}
+	c.waits, err = meter.Float64ObservableCounter("gpu.waits.time", metric.WithUnit("s"),
+		metric.WithDescription("Time that threads waited for a device, a stream or an event"))
+	if err != nil {
+		return nil, err
+	}
+	c.onDevice, err = meter.Float64ObservableCounter("gpu.kernels.time", metric.WithUnit("s"),
+		metric.WithDescription("Time that these kernels ran; those of several streams run side by side"))
+	return c, err
+}
+
+func (c *calls) instruments() []metric.Observable {
+	return []metric.Observable{c.calls, c.launches, c.copied, c.waits, c.kernels, c.onDevice}
+}
+
+func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
+	each := func(holds func(Call) bool, tell func(Call) []attribute.KeyValue, observe func(Sums, metric.ObserveOption)) {
+		var some []Sample
+		for _, s := range all {
+			if holds(s.Call) {
+				some = append(some, s)
+			}
+		}
+		for _, g := range groups(some, func(s Sample) attribute.Set {
+			of := append(label.Process(s.Process), attribute.Int64("device", int64(s.Device)))
+			return l.on(s.Process.Node, append(of, tell(s.Call)...)...)
+		}) {
+			observe(g.sums, metric.WithAttributeSet(g.labels))
+		}
+	}
+	operation := func(c Call) attribute.KeyValue { return attribute.String("operation", label.Valid(c.Operation)) }
+	each(func(c Call) bool { return !rows.IsKernel(c.Operation) },
+		func(c Call) []attribute.KeyValue {
+			return []attribute.KeyValue{operation(c), attribute.String("error.type", label.Valid(c.Error))}
+		},
+		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.calls, s.Calls, with) })
+	each(func(c Call) bool { return c.Error == "" && (c.Operation == "launch" || c.Operation == "graph") },
+		func(c Call) []attribute.KeyValue { return []attribute.KeyValue{operation(c)} },
+		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.launches, s.Calls, with) })
+	each(func(c Call) bool { return c.Error == "" && c.Operation == "copy" },
+		func(c Call) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("direction", label.Valid(c.Direction))}
+		},
+		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.copied, s.CallBytes, with) })
+	each(func(c Call) bool { return c.Operation == "wait" },
+		func(Call) []attribute.KeyValue { return nil },
+		func(s Sums, with metric.ObserveOption) {
+			o.ObserveFloat64(c.waits, time.Duration(s.CallNanoseconds).Seconds(), with)
+		})
+	each(func(c Call) bool { return rows.IsKernel(c.Operation) },
+		func(Call) []attribute.KeyValue { return nil },
+		func(s Sums, with metric.ObserveOption) {
+			o.ObserveInt64(c.kernels, s.Kernels, with)
+			o.ObserveFloat64(c.onDevice, time.Duration(s.DeviceNanoseconds).Seconds(), with)
+		})
+}
+
+// callFields are those of the rows of cuda_kernel.
+type callFields struct {
+	seriesFields
+	operation, direction, error, errorRaw datasource.FieldAccessor
+	calls, bytes, nanoseconds             datasource.FieldAccessor
+	onDevice                              datasource.FieldAccessor
+}
+
+// subscribeCalls gives take what calls came to, at each interval. With sampling that is
+// in the data source totals, which is empty otherwise, and the rows are estimates. Kernels
+// on the GPU are in the rows only, and exact.
+func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample)) error {
+	var hasTotals atomic.Bool
+	var kernels atomic.Pointer[[]Sample] // of the newest rows
+	for _, name := range []string{"calls", "totals"} {
+		ds := sources[name]
+		if ds == nil || ds.Type() != datasource.TypeArray {
+			continue
+		}
+		f, err := bindCalls(ds)
+		if err != nil {
+			return err
+		}
+		isTotals := name == "totals"
+		if err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
+			if isTotals && array.Len() > 0 {
+				hasTotals.Store(true)
+			}
+			var all, onDevice []Sample
+			for n := range array.Len() {
+				if s := f.read(array.Get(n)); rows.IsKernel(s.Call.Operation) {
+					onDevice = append(onDevice, s)
+				} else {
+					all = append(all, s)
+				}
+			}
+			if !isTotals {
+				kernels.Store(&onDevice)
+			}
+			if hasTotals.Load() != isTotals {
+				return nil
+			}
+			if known := kernels.Load(); known != nil {
+				all = append(all, *known...)
+			}
+			take(all)
+			return nil
+		}, subscription); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bindCalls(ds datasource.DataSource) (callFields, error) {
+	series, err := bindSeries(ds)
+	f := callFields{
+		seriesFields: series,
+		operation:    ds.GetField("operation"), direction: ds.GetField("direction"),
+		error: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
+		calls: ds.GetField("calls"), bytes: ds.GetField("bytes"), nanoseconds: ds.GetField("host_ns"),
+		onDevice: ds.GetField("device_ns"),
+	}
+	for name, field := range map[string]datasource.FieldAccessor{
+		"operation": f.operation, "error_raw": f.errorRaw, "calls": f.calls, "bytes": f.bytes, "host_ns": f.nanoseconds,
+	} {
+		if field == nil {
+			err = errors.Join(err, fmt.Errorf("data source %s lacks %s", ds.Name(), name))
+		}
+	}
+	return f, err
+}
+
+func (f *callFields) read(d datasource.Data) Sample {
+	s := Sample{Series: f.seriesFields.read(d)}
+	s.Call = Call{Operation: text(f.operation, d), Direction: text(f.direction, d)}
+	if code := number(f.errorRaw, d); code != 0 {
+		if s.Call.Error = text(f.error, d); s.Call.Error == "" {
+			s.Call.Error = fmt.Sprint(code)
+		}
+	}
+	if rows.IsKernel(s.Call.Operation) {
+		s.Kernels, s.DeviceNanoseconds = number(f.calls, d), number(f.onDevice, d)
+		return s
+	}
+	s.Calls, s.CallBytes, s.CallNanoseconds = number(f.calls, d), number(f.bytes, d), number(f.nanoseconds, d)
+	return s
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+)
+
+// kindHost is pinned host memory, which is in no device.
+const kindHost = "host"
+
+// labels makes them. Where all series are of one node, it is in the resource.
+type labels struct{ hasNodes bool }
+
+func (l labels) of(s Series) attribute.Set {
+	return l.on(s.Process.Node, append(label.Process(s.Process),
+		attribute.Int64("device", int64(s.Device)),
+		attribute.String("kind", label.Valid(s.Kind)))...)
+}
+
+func (l labels) on(node string, all ...attribute.KeyValue) attribute.Set {
+	if l.hasNodes {
+		all = append(all, attribute.String(keyNode, label.Valid(node)))
+	}
+	return attribute.NewSet(all...)
+}
+
+// group is the samples that have one set of labels in common.
+type group struct {
+	labels attribute.Set
+	sums   Sums
+	live   bool
+	id     uint64 // of the process that ended last
+}
+
+// groups adds up samples by label set. A pid is used again after its process
+// ended: then the new process has the series, and the old one's last values are
+// not added to it, because the sum would fall when the old one is forgotten.
+func groups(samples []Sample, labels func(Sample) attribute.Set) []*group {
+	index := map[attribute.Distinct]*group{}
+	var all []*group
+	for _, s := range samples {
+		set := labels(s)
+		g := index[set.Equivalent()]
+		if g == nil {
+			g = &group{labels: set, live: !s.Ended, id: s.Process.ID}
+			index[set.Equivalent()] = g
+			all = append(all, g)
+		}
+		switch {
+		case s.Process.ID == g.id || !s.Ended && g.live:
+			g.sums = g.sums.add(s.Sums)
+		case !s.Ended:
+			g.sums, g.live, g.id = s.Sums, true, s.Process.ID
+		}
+	}
+	return all
+}
+
+func (s Sums) add(o Sums) Sums {
+	s.Values = s.Values.Add(o.Values)
+	s.Failed += o.Failed
+	s.FailedBytes += o.FailedBytes
+	s.Calls += o.Calls
+	s.CallBytes += o.CallBytes
+	s.CallNanoseconds += o.CallNanoseconds
+	return s
+}

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics publishes what the gadgets count: GPU memory by (pod,
+// container, process, kind, device), what was lost, and how the exporters are
+// doing. It answers Prometheus scrapes and pushes by OTLP, both from one store of
+// the latest counters (docs/metrics.md lists the metrics).
+//
+// The store knows nothing of Inspektor Gadget. Its readers report the series of a
+// process that ended once more, with its last values; then they end. The
+// parameters are global: who runs the daemon decides where metrics go, not who
+// runs a gadget.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	log "github.com/sirupsen/logrus"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+)
+
+const (
+	operatorName = "metrics"
+	// Priority is just before the exporters of Inspektor Gadget.
+	Priority = 9991
+	// subscription is after the filter (9000): who filters the rows filters the
+	// metrics; and before the limiter (9600).
+	subscription = 9100
+
+	paramListen   = "metrics-listen"
+	paramEndpoint = "metrics-otlp-endpoint"
+	paramInterval = "metrics-interval"
+	paramCluster  = "metrics-cluster"
+	paramCompat   = "metrics-compat"
+	paramNVML     = "metrics-nvml"
+
+	nvmlAuto = "auto"
+	nvmlOff  = "off"
+
+	minInterval  = time.Second
+	flushTimeout = 5 * time.Second
+
+	processesMap = "processes_by_id" // of bpf/process/rows.h
+)
+
+// Config of the operator.
+type Config struct {
+	// ProcFS is the host's /proc.
+	ProcFS string
+	// Queues are the exporters whose state is published.
+	Queues *exporters.Registry
+	// NVML makes the source of the metrics of the GPUs themselves, which reads
+	// the library at path; "" is where the loader finds it.
+	NVML func(path string) Source
+	// Sources are further metrics that are always published.
+	Sources []Source
+	// Store is where the counters are; made when nil.
+	Store *Store
+}
+
+// Operator is to be registered once per process.
+type Operator struct {
+	cfg      Config
+	settings settings
+	sources  []Source
+	bad      error // parameters that no run should start with
+
+	mu        sync.Mutex
+	runs      int // that use the publisher
+	publisher *publisher
+}
+
+// New returns the data operator.
+func New(cfg Config) *Operator {
+	if cfg.Store == nil {
+		cfg.Store = &Store{}
+	}
+	if cfg.Queues == nil {
+		cfg.Queues = &exporters.Registry{}
+	}
+	return &Operator{cfg: cfg}
+}
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return operatorName }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return globalParams() }
+
+func globalParams() api.Params {
+	return api.Params{
+		{Key: paramListen, Description: "Serve metrics to Prometheus at this address (/metrics), e.g. 127.0.0.1:9464"},
+		{Key: paramEndpoint, Description: "Push metrics by OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
+		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
+		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
+		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Publish the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …), too"},
+		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
+	}
+}
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params { return nil }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return Priority }
+
+// Init reads the parameters. What is wrong with them is said when a gadget
+// starts: ig only warns about an error here and runs without metrics.
+func (o *Operator) Init(p *params.Params) error {
+	value := func(key string) string {
+		if p == nil || p.Get(key) == nil {
+			return ""
+		}
+		return p.Get(key).AsString()
+	}
+	o.settings, o.bad = parse(value)
+	o.sources = slices.Clone(o.cfg.Sources)
+	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
+		if library == nvmlAuto {
+			library = ""
+		}
+		o.sources = append(o.sources, o.cfg.NVML(library))
+	}
+	return nil
+}
+
+func parse(value func(string) string) (settings, error) {
+	s := settings{listen: value(paramListen), cluster: value(paramCluster), interval: 10 * time.Second, timeout: exportTimeout}
+	if s.listen != "" {
+		if _, port, err := net.SplitHostPort(s.listen); err != nil || port == "" {
+			return s, fmt.Errorf("--%s: %q is not an address like 127.0.0.1:9464", paramListen, s.listen)
+		}
+	}
+	if text := value(paramEndpoint); text != "" {
+		u, err := url.Parse(text)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return s, fmt.Errorf("--%s: %q is not a URL like http://127.0.0.1:4317 or https://collector:4317", paramEndpoint, text)
+		}
+		s.endpoint = u
+	}
+	if text := value(paramInterval); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < minInterval {
+			return s, fmt.Errorf("--%s: %q is not a duration of at least %s", paramInterval, text, minInterval)
+		}
+		s.interval = d
+	}
+	if text := value(paramCompat); text != "" {
+		on, err := strconv.ParseBool(text)
+		if err != nil {
+			return s, fmt.Errorf("--%s: %q is neither true nor false", paramCompat, text)
+		}
+		s.compat = on
+	}
+	if s.compat && s.listen == "" && s.endpoint == nil {
+		return s, fmt.Errorf("--%s needs --%s or --%s", paramCompat, paramListen, paramEndpoint)
+	}
+	return s, nil
+}
+
+// InstantiateDataOperator takes part where the gadget runs, not at its client; and on
+// a daemon in its instances only, so that what somebody looks at, perhaps filtered,
+// changes no metric.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gc.IsRemoteCall() && gc.ID() == "" {
+		return nil, nil
+	}
+	if gc.IsClient() || o.bad == nil && o.settings.listen == "" && o.settings.endpoint == nil {
+		return nil, nil
+	}
+	sources := gc.GetDataSources()
+	if sources["allocs"] == nil && sources["drops"] == nil {
+		return nil, nil
+	}
+	return &instance{operator: o}, nil
+}
+
+// acquire opens the ways out for the first run.
+func (o *Operator) acquire() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.publisher == nil {
+		p, err := newPublisher(o.settings, &content{store: o.cfg.Store, queues: o.cfg.Queues, sources: o.sources},
+			func(text string) { log.Warn(text) })
+		if err != nil {
+			return err
+		}
+		o.publisher = p
+	}
+	o.runs++
+	return nil
+}
+
+// release pushes a last time, takes the run out and closes what the last run
+// leaves.
+func (o *Operator) release(run *Run) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	// The run's context is cancelled already.
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	o.runs--
+	if o.runs > 0 {
+		err := o.publisher.flush(ctx)
+		run.Close()
+		return err
+	}
+	err := o.publisher.close(ctx)
+	o.publisher = nil
+	run.Close()
+	return err
+}
+
+type instance struct {
+	operator *Operator
+	run      *Run
+}
+
+func (*instance) Name() string { return operatorName }
+
+// PreStart subscribes, and opens the endpoint: a port that is taken fails before
+// anything is attached.
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	if i.operator.bad != nil {
+		return i.operator.bad
+	}
+	i.run = i.operator.cfg.Store.NewRun(gadgetName(gc.ImageName()))
+	err := i.subscribe(gc)
+	if err == nil {
+		err = i.operator.acquire()
+	}
+	if err != nil {
+		i.run.Close()
+		i.run = nil
+	}
+	return err
+}
+
+// gadgetName is the last part of an image's name without its tag.
+func gadgetName(image string) string {
+	name, _, _ := strings.Cut(path.Base(image), "@")
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func (i *instance) subscribe(gc operators.GadgetContext) error {
+	sources := gc.GetDataSources()
+	run := i.run
+	var errs []error
+	if ds := sources["allocs"]; ds != nil && ds.Type() == datasource.TypeArray {
+		source, err := rows.Bind(ds)
+		if err != nil {
+			return err
+		}
+		spans := newSpans()
+		errs = append(errs, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
+			all := make([]profile.Row, 0, array.Len())
+			for n := range array.Len() {
+				d := array.Get(n)
+				id := source.ID(d)
+				row := profile.Row{Process: source.Process(d), Kind: id.Kind, Device: id.Device, Values: source.Values(d)}
+				all = append(all, row)
+				spans.see(id, row)
+			}
+			ended := i.ended(gc)
+			run.Rows(append(all, spans.forgotten(ended)...), ended)
+			return nil
+		}, subscription))
+	}
+	errs = append(errs, subscribePools(sources["pools"], run.Pools))
+	errs = append(errs, subscribeCalls(sources, func(all []Sample) { run.Calls(all, i.ended(gc)) }))
+	if ds := sources["ooms"]; ds != nil {
+		f, err := bindSeries(ds)
+		if err != nil {
+			return err
+		}
+		requested := ds.GetField("requested_bytes")
+		errs = append(errs, ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+			run.Failed(f.read(d), number(requested, d))
+			return nil
+		}, subscription))
+	}
+	if ds := sources["drops"]; ds != nil {
+		reason, count, bytes := ds.GetField("reason"), ds.GetField("count"), ds.GetField("bytes")
+		errs = append(errs, ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+			run.Drop(text(reason, d), number(count, d), number(bytes, d))
+			return nil
+		}, subscription))
+	}
+	if ds := sources["attachments"]; ds != nil {
+		run.Probes()
+		pid, file, status := ds.GetField("pid"), ds.GetField("path"), ds.GetField("status")
+		errs = append(errs, ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+			run.Attached(uint32(number(pid, d)), text(file, d), text(status, d) == "attached")
+			return nil
+		}, subscription))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	return nil
+}
+
+// ended asks the gadget's own list of processes, and /proc for those that are
+// not in it because they have no rows (yet).
+func (i *instance) ended(gc operators.GadgetContext) func(profile.Process) bool {
+	ended := map[uint64]bool{}
+	if m, err := ig.Map(gc, processesMap); err == nil {
+		if ended, err = reap.Ended(m); err != nil {
+			gc.Logger().Debugf("metrics: %v", err)
+		}
+	}
+	return func(p profile.Process) bool { return ended[p.ID] || !i.hasProc(p) }
+}
+
+// hasProc is whether the process is there. Where /proc cannot be read, it is.
+func (i *instance) hasProc(p profile.Process) bool {
+	_, err := os.Stat(path.Join(i.operator.cfg.ProcFS, strconv.FormatUint(uint64(p.PID), 10)))
+	return !os.IsNotExist(err)
+}
+
+func (*instance) Start(operators.GadgetContext) error { return nil }
+func (*instance) Stop(operators.GadgetContext) error  { return nil }
+
+// PostStop runs after the last rows.
+func (i *instance) PostStop(gc operators.GadgetContext) error {
+	if i.run == nil {
+		return nil
+	}
+	run := i.run
+	i.run = nil
+	if err := i.operator.release(run); err != nil {
+		gc.Logger().Warnf("metrics: %v", err)
+	}
+	return nil
+}
+
+// Close is for runs that PostStop did not come to.
+func (i *instance) Close(gc operators.GadgetContext) error { return i.PostStop(gc) }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"fmt"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+)
+
+// Pool is what PyTorch says of its pool on one device. Kind and Call of the series are
+// empty.
+type Pool struct {
+	Series
+	AllocatedBytes, ReservedBytes int64
+	OOMs                          int64
+}
+
+// Pools takes the pools of all processes that run, as they are at every interval.
+func (r *Run) Pools(all []Pool) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.pools = all
+}
+
+// pools are the metrics of PyTorch's pools.
+type pools struct {
+	allocated, reserved metric.Int64ObservableGauge
+	ooms                metric.Int64ObservableCounter
+}
+
+func newPools(meter metric.Meter) (*pools, error) {
+	p := &pools{}
+	if err := counters(meter, counter{&p.ooms, "gpu.pool.ooms", "{oom}", "How often PyTorch's pool was out of memory since attach"}); err != nil {
+		return nil, err
+	}
+	return p, gauges(meter,
+		gauge{&p.allocated, "gpu.pool.allocated", "By", "Bytes that PyTorch's pool has handed out (memory_allocated)"},
+		gauge{&p.reserved, "gpu.pool.reserved", "By", "Bytes that PyTorch's pool has from the driver (memory_reserved)"})
+}
+
+func (p *pools) instruments() []metric.Observable {
+	return []metric.Observable{p.allocated, p.reserved, p.ooms}
+}
+
+func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
+	for _, pool := range all {
+		with := metric.WithAttributeSet(l.on(pool.Process.Node, append(label.Process(pool.Process),
+			attribute.Int64("device", int64(pool.Device)))...))
+		o.ObserveInt64(p.allocated, pool.AllocatedBytes, with)
+		o.ObserveInt64(p.reserved, pool.ReservedBytes, with)
+		o.ObserveInt64(p.ooms, pool.OOMs, with)
+	}
+}
+
+// subscribePools gives each reading of the data source pools to take. Versions of
+// PyTorch that do not tell totals have none here.
+func subscribePools(ds datasource.DataSource, take func([]Pool)) error {
+	if ds == nil {
+		return nil
+	}
+	f, err := bindSeries(ds)
+	if err != nil {
+		return err
+	}
+	allocated, reserved := ds.GetField("allocated_bytes"), ds.GetField("reserved_bytes")
+	has, ooms := ds.GetField("has_totals"), ds.GetField("ooms")
+	if allocated == nil || reserved == nil {
+		return fmt.Errorf("data source %s lacks allocated_bytes or reserved_bytes", ds.Name())
+	}
+	return ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
+		all := make([]Pool, 0, array.Len())
+		for n := range array.Len() {
+			d := array.Get(n)
+			if number(has, d) == 0 {
+				continue
+			}
+			all = append(all, Pool{f.read(d), number(allocated, d), number(reserved, d), number(ooms, d)})
+		}
+		take(all)
+		return nil
+	}, subscription)
+}

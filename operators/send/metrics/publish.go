@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
+	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/resource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+)
+
+const (
+	keyCluster = "k8s.cluster.name"
+	keyNode    = "k8s.node.name"
+
+	// exportTimeout is for one OTLP push.
+	exportTimeout = 10 * time.Second
+)
+
+// settings are the parameters, checked.
+type settings struct {
+	listen   string   // host:port of the scrape endpoint; "" for none
+	endpoint *url.URL // of the OTLP receiver; nil for none
+	interval time.Duration
+	timeout  time.Duration // of one push
+	cluster  string
+	compat   bool
+	nodes    bool // series are of several nodes
+}
+
+// node is the Kubernetes node as the chart's downward API gives it; elsewhere the
+// variable is not set, and scrapers know the machine by its address.
+func node() string { return os.Getenv("NODE_NAME") }
+
+func newResource(cluster string, hasNodes bool) *resource.Resource {
+	host, _ := os.Hostname()
+	attributes := []attribute.KeyValue{
+		attribute.String("service.name", "gpu-gadgets"),
+		// Two gadgets on one node push the same series otherwise.
+		attribute.String("service.instance.id", label.Valid(host)+":"+strconv.Itoa(os.Getpid())),
+	}
+	if cluster != "" {
+		attributes = append(attributes, attribute.String(keyCluster, label.Valid(cluster)))
+	}
+	if n := node(); n != "" && !hasNodes {
+		attributes = append(attributes, attribute.String(keyNode, label.Valid(n)))
+	}
+	return resource.NewSchemaless(attributes...)
+}
+
+// publisher is the way out while gadgets run: the scrape endpoint and the push.
+type publisher struct {
+	stops []func(context.Context) error
+	push  *sdkmetric.MeterProvider
+	addr  net.Addr // of the scrape endpoint
+}
+
+// newPublisher opens the ways out that the settings name. warn is told about
+// failed pushes.
+func newPublisher(s settings, c *content, warn func(string)) (*publisher, error) {
+	c.compat, c.cluster, c.labels.hasNodes = s.compat, s.cluster, s.nodes
+	p := &publisher{}
+	if s.listen != "" {
+		if err := p.serve(s, c); err != nil {
+			return nil, err
+		}
+	}
+	if s.endpoint != nil {
+		if err := p.pushTo(s, c, warn); err != nil {
+			return nil, errors.Join(err, p.close(context.Background()))
+		}
+	}
+	return p, nil
+}
+
+// serve answers GET /metrics.
+func (p *publisher) serve(s settings, c *content) error {
+	listener, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", paramListen, err)
+	}
+	registry := prometheus.NewRegistry()
+	// What ig-gpu itself costs.
+	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
+		otelprometheus.WithoutTargetInfo(), otelprometheus.WithResourceAsConstantLabels(attribute.NewAllowKeysFilter(keyCluster, keyNode)))
+	if err != nil {
+		return errors.Join(fmt.Errorf("make Prometheus metrics: %w", err), listener.Close())
+	}
+	provider, stop, err := c.provider(exporter, s.cluster)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with http.ErrServerClosed
+	}()
+	p.addr = listener.Addr()
+	p.stops = append(p.stops, func(ctx context.Context) error {
+		err := server.Close()
+		<-served
+		stop()
+		return errors.Join(err, provider.Shutdown(ctx))
+	})
+	return nil
+}
+
+// pushTo sends all metrics every interval.
+func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
+	options := []otlpmetricgrpc.Option{
+		otlpmetricgrpc.WithEndpointURL(s.endpoint.String()),
+		otlpmetricgrpc.WithTimeout(s.timeout),
+		otlpmetricgrpc.WithCompressor("gzip"),
+		// The next push has the same counters: to try again is to be late.
+		otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}),
+	}
+	exporter, err := otlpmetricgrpc.New(context.Background(), options...)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", paramEndpoint, err)
+	}
+	counted := &countedExporter{Exporter: exporter, warn: warn, endpoint: s.endpoint.Redacted()}
+	// The reader waits longer than the exporter, so that it is the exporter that
+	// gives up, and counts it.
+	provider, stop, err := c.provider(sdkmetric.NewPeriodicReader(counted,
+		sdkmetric.WithInterval(s.interval), sdkmetric.WithTimeout(s.timeout+time.Second)), s.cluster)
+	if err != nil {
+		return err
+	}
+	remove := c.queues.Add("otlp-metrics", counted.stats)
+	p.push = provider
+	p.stops = append(p.stops, func(ctx context.Context) error {
+		err := provider.Shutdown(ctx) // pushes once more
+		stop()
+		remove()
+		return err
+	})
+	return nil
+}
+
+// provider publishes the content through one reader.
+func (c *content) provider(reader sdkmetric.Reader, cluster string) (*sdkmetric.MeterProvider, func(), error) {
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(newResource(cluster, c.labels.hasNodes)),
+		sdkmetric.WithCardinalityLimit(0)) // the store is bounded
+	stop, err := c.publish(provider.Meter(scope))
+	if err != nil {
+		return nil, nil, errors.Join(err, provider.Shutdown(context.Background()))
+	}
+	return provider, stop, nil
+}
+
+// flush pushes now, so that what ends is not lost.
+func (p *publisher) flush(ctx context.Context) error {
+	if p.push == nil {
+		return nil
+	}
+	return p.push.ForceFlush(ctx)
+}
+
+// close ends everything. It is safe to call again.
+func (p *publisher) close(ctx context.Context) error {
+	var errs []error
+	for _, stop := range p.stops {
+		errs = append(errs, stop(ctx))
+	}
+	p.stops = nil
+	return errors.Join(errs...)
+}
+
+// countedExporter keeps failures from the SDK's global error handler, which
+// prints each of them: they are counted, and said once a minute.
+type countedExporter struct {
+	sdkmetric.Exporter
+	endpoint   string
+	warn       func(string)
+	sent, lost atomic.Int64
+	silent     atomic.Int64 // failures since the last warning
+	last       atomic.Int64 // time of the last warning, Unix ns
+}
+
+func (e *countedExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
+	err := e.Exporter.Export(ctx, data)
+	if err == nil {
+		e.sent.Add(1)
+		return nil
+	}
+	e.lost.Add(1)
+	e.silent.Add(1)
+	now, last := time.Now().UnixNano(), e.last.Load()
+	if now-last >= int64(time.Minute) && e.last.CompareAndSwap(last, now) {
+		e.warn(fmt.Sprintf("metrics: %d pushes to %s failed, the last one: %v; the next push has the current values",
+			e.silent.Swap(0), e.endpoint, err))
+	}
+	return nil
+}
+
+func (e *countedExporter) stats() exporters.Stats {
+	return exporters.Stats{Sent: e.sent.Load(), Lost: e.lost.Load()}
+}

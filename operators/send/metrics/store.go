@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// maxEnded bounds the ended processes that wait for a reader, for when nobody
+// scrapes. A process costs some 1 KiB.
+const maxEnded = 4096
+
+// Series is what one process has of one kind on one device; or, with a Call, what it
+// asked the driver to do. Its labels are those of the process without the ID.
+type Series struct {
+	Process profile.Process
+	Kind    string
+	Device  int32
+	Call    Call
+}
+
+// Call is what calls of the driver have in common. The zero value is no call: the
+// series is of memory.
+type Call struct {
+	// Operation is launch, graph, copy, wait and so on, Direction that of a copy.
+	Operation, Direction string
+	// Error is the driver's name of it, "" for calls that it did.
+	Error string
+}
+
+// Sums are a series' counters. PeakBytes is the highest in-use that a read saw,
+// at least that of its largest stack: what came and went between two reads, in
+// several stacks, may have been more.
+type Sums struct {
+	profile.Values
+	// Failed allocations and the bytes that they asked for.
+	Failed, FailedBytes int64
+	// Calls of the driver, the bytes that they moved, and their time on the CPU.
+	Calls, CallBytes, CallNanoseconds int64
+}
+
+// Sample is a series with its value.
+type Sample struct {
+	Series
+	Sums
+	Ended bool
+}
+
+// Drop is how often, and with how many bytes in no row, a gadget could not
+// record something.
+type Drop struct {
+	Gadget, Reason string
+	Count, Bytes   int64
+	Node           string // of a store of several nodes
+}
+
+// GadgetState is what a running gadget says about itself.
+type GadgetState struct {
+	Gadget   string
+	Rows     int
+	Attached int // processes with probes; −1 for a gadget without probes
+	Node     string
+}
+
+// Snapshot is everything at one moment, sorted.
+type Snapshot struct {
+	// Samples are of memory, Calls of calls.
+	Samples, Calls []Sample
+	Drops          []Drop
+	Gadgets        []GadgetState
+	Pools          []Pool
+	// Forgotten processes ended and were dropped before they had been read.
+	Forgotten int64
+}
+
+// Store holds the latest counters of all running gadgets for any number of
+// readers. It is safe for concurrent use.
+type Store struct {
+	mu        sync.Mutex
+	runs      []*Run // in the order of their start
+	readers   []*Reader
+	forgotten int64
+}
+
+// Run is one gadget's part of the store.
+type Run struct {
+	store     *Store
+	gadget    string
+	node      string
+	rows      int
+	processes map[uint64]*process
+	// done are processes that ended and were read; the kernel may still have
+	// their rows.
+	done     map[uint64]bool
+	drops    map[string]Drop
+	attached map[attachment]bool
+	probes   bool
+	order    int64 // of ends
+	pools    []Pool
+}
+
+type attachment struct {
+	pid  uint32
+	path string
+}
+
+type process struct {
+	info   profile.Process
+	series map[seriesKey]*Sums
+	inRows bool
+	ended  int64 // 0 while it runs; else the how-manieth end
+	seen   map[*Reader]bool
+}
+
+type seriesKey struct {
+	kind   string
+	device int32
+	call   Call
+}
+
+// NewRun adds a gadget. Close takes it out again.
+func (s *Store) NewRun(gadget string) *Run { return s.NewRunOn("", gadget) }
+
+// NewRunOn adds a gadget of another node; the processes in its rows must name that
+// node, and their ids must differ from those of other nodes.
+func (s *Store) NewRunOn(node, gadget string) *Run {
+	r := &Run{store: s, gadget: gadget, node: node, processes: map[uint64]*process{}, done: map[uint64]bool{},
+		drops: map[string]Drop{}, attached: map[attachment]bool{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs = append(s.runs, r)
+	return r
+}
+
+// Close removes the gadget with all its series.
+func (r *Run) Close() {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.store.runs = slices.DeleteFunc(r.store.runs, func(o *Run) bool { return o == r })
+}
+
+// Rows takes the cumulative rows of all processes, as they are at every interval.
+// Stacks are not looked at. ended says whether a process is over; it is asked for
+// every known process, with or without rows.
+func (r *Run) Rows(rows []profile.Row, ended func(profile.Process) bool) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	all := reading{}
+	for _, row := range rows {
+		s := all.of(row.Process, seriesKey{kind: row.Kind, device: row.Device})
+		peak := max(s.PeakBytes, row.PeakBytes) // of the largest row
+		s.Values = s.Values.Add(row.Values)
+		s.PeakBytes = peak
+	}
+	r.rows = len(rows)
+	r.take(all, ended)
+}
+
+// Calls is Rows of a gadget whose rows are calls of the driver.
+func (r *Run) Calls(rows []Sample, ended func(profile.Process) bool) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	all := reading{}
+	for _, row := range rows {
+		s := all.of(row.Process, seriesKey{device: row.Device, call: row.Call})
+		*s = s.add(row.Sums)
+	}
+	r.rows = len(rows)
+	r.take(all, ended)
+}
+
+// reading is what there is at one interval, by process.
+type reading map[uint64]*processReading
+
+type processReading struct {
+	info   profile.Process
+	series map[seriesKey]*Sums
+}
+
+func (all reading) of(p profile.Process, key seriesKey) *Sums {
+	read := all[p.ID]
+	if read == nil {
+		read = &processReading{p, map[seriesKey]*Sums{}}
+		all[p.ID] = read
+	}
+	s := read.series[key]
+	if s == nil {
+		s = &Sums{}
+		read.series[key] = s
+	}
+	return s
+}
+
+// take replaces the sums of all processes; mu is held.
+func (r *Run) take(all reading, ended func(profile.Process) bool) {
+	for id, read := range all {
+		if r.done[id] && !ended(read.info) {
+			delete(r.done, id) // a filter had hidden its rows
+		}
+		if !r.done[id] {
+			r.process(read.info).info = read.info
+		}
+	}
+	for id := range r.done {
+		if all[id] == nil {
+			delete(r.done, id)
+		}
+	}
+	for id, p := range r.processes {
+		read := all[id]
+		if read != nil {
+			p.inRows = true
+			for key, new := range read.series {
+				p.of(key).replace(*new)
+			}
+		}
+		// Rows that were there and are not any more: the kernel forgets
+		// ended processes only.
+		over := p.inRows && read == nil || ended(p.info)
+		switch {
+		case over && p.ended == 0:
+			r.end(p)
+		case !over && p.ended != 0:
+			p.ended = 0
+			clear(p.seen)
+		}
+	}
+	r.forget()
+}
+
+// replace takes a later reading, but for what only grows.
+func (s *Sums) replace(read Sums) {
+	peak := max(s.PeakBytes, read.PeakBytes, read.InuseBytes)
+	s.Values = read.Values
+	s.PeakBytes = peak
+	// With sampling these are estimates.
+	s.Calls = max(s.Calls, read.Calls)
+	s.CallBytes = max(s.CallBytes, read.CallBytes)
+	s.CallNanoseconds = max(s.CallNanoseconds, read.CallNanoseconds)
+}
+
+// Failed counts an allocation that the driver refused.
+func (r *Run) Failed(s Series, requested int64) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if r.done[s.Process.ID] {
+		return
+	}
+	sums := r.process(s.Process).of(seriesKey{kind: s.Kind, device: s.Device})
+	sums.Failed++
+	sums.FailedBytes += requested
+}
+
+// Drop sets a reason's counters, which only grow.
+func (r *Run) Drop(reason string, count, bytes int64) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.drops[reason] = Drop{r.gadget, reason, count, bytes, r.node}
+}
+
+// Probes says that the gadget attaches probes to processes.
+func (r *Run) Probes() {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.probes = true
+}
+
+// Attached says whether a library of a process has probes now.
+func (r *Run) Attached(pid uint32, path string, attached bool) {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	if attached {
+		r.attached[attachment{pid, path}] = true
+	} else {
+		delete(r.attached, attachment{pid, path})
+	}
+}
+
+func (r *Run) process(info profile.Process) *process {
+	p := r.processes[info.ID]
+	if p == nil {
+		p = &process{info: info, series: map[seriesKey]*Sums{}, seen: map[*Reader]bool{}}
+		r.processes[info.ID] = p
+	}
+	return p
+}
+
+func (p *process) of(key seriesKey) *Sums {
+	s := p.series[key]
+	if s == nil {
+		s = &Sums{}
+		p.series[key] = s
+	}
+	return s
+}
+
+// end closes a process's series: what was in use was freed by its end.
+func (r *Run) end(p *process) {
+	r.order++
+	p.ended = r.order
+	for _, s := range p.series {
+		s.ImplicitBytes += s.InuseBytes
+		s.ImplicitObjects += s.InuseObjects
+		s.InuseBytes, s.InuseObjects = 0, 0
+	}
+	for a := range r.attached {
+		if a.pid == p.info.PID {
+			delete(r.attached, a)
+		}
+	}
+}
+
+// forget drops the oldest ended processes when too many wait for a reader.
+func (r *Run) forget() {
+	var ended []*process
+	for _, p := range r.processes {
+		if p.ended != 0 {
+			ended = append(ended, p)
+		}
+	}
+	if len(ended) <= maxEnded {
+		return
+	}
+	slices.SortFunc(ended, func(a, b *process) int { return cmp.Compare(a.ended, b.ended) })
+	for _, p := range ended[:len(ended)-maxEnded] {
+		r.drop(p)
+		r.store.forgotten++
+	}
+}
+
+func (r *Run) drop(p *process) {
+	delete(r.processes, p.info.ID)
+	r.done[p.info.ID] = true
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// The frames of bytes that no stack explains.
+const (
+	FrameContext      = stack.Context
+	FrameBeforeAttach = stack.BeforeAttach
+	FrameUnexplained  = stack.Unexplained
+)
+
+// Account is what is known of one process's memory at one moment, summed over
+// its devices: a process's rows have the ordinals of CUDA, which its environment
+// renumbers, and the driver has UUIDs.
+type Account struct {
+	// Used is what the driver counts.
+	Used int64
+	// Explained are the in-use bytes of rows that are surely in device memory,
+	// Managed those that may be there or not: the driver moves them.
+	Explained, Managed int64
+	// Born: the process started under the gadget's eyes, so nothing of it is
+	// from before attach.
+	Born bool
+	// Floor is the least Used − Explained seen so far, not below 0.
+	Floor int64
+	// Context is what a context takes here, from processes that were born under
+	// the gadget's eyes; 0 while none was.
+	Context int64
+}
+
+// Parts add up to Used, always.
+type Parts struct {
+	// Stacks are bytes that rows explain.
+	Stacks int64
+	// Context is the CUDA context with its modules, an estimate: what a process
+	// that allocates nothing takes.
+	Context int64
+	// BeforeAttach was there when the gadget came, and never seen to go. While
+	// no context was measured it contains the context, too.
+	BeforeAttach int64
+	// Unexplained is the rest: rounding to the driver's blocks, memory that a
+	// pool keeps, modules loaded later. It is negative where rows have more than
+	// the driver counts: physical memory of cuMemCreate that another process
+	// counts, or a reading that came between two calls.
+	Unexplained int64
+}
+
+// Reconcile splits what the driver counts for a process.
+func Reconcile(a Account) Parts {
+	rest := a.Used - a.Explained
+	// Of managed memory, as much is on the device as there is room for beyond
+	// what was there without any.
+	resident := min(max(rest-a.Floor, 0), max(a.Managed, 0))
+	p := Parts{Stacks: a.Explained + resident}
+	rest -= resident
+	if rest <= 0 {
+		p.Unexplained = rest
+		return p
+	}
+	context := a.Context
+	if a.Born {
+		context = a.Floor
+	}
+	p.Context = min(rest, max(context, 0))
+	rest -= p.Context
+	if !a.Born {
+		p.BeforeAttach = min(rest, max(a.Floor-p.Context, 0))
+		rest -= p.BeforeAttach
+	}
+	p.Unexplained = rest
+	return p
+}
+
+// Rows are the parts that no stack explains as rows of in-use bytes, so that a
+// flame graph with them adds up to what nvidia-smi shows. A negative rest has no
+// row: nothing can be drawn of it.
+func (p Parts) Rows(of profile.Process) []profile.Row {
+	var rows []profile.Row
+	for _, part := range []struct {
+		frame string
+		bytes int64
+	}{{FrameContext, p.Context}, {FrameBeforeAttach, p.BeforeAttach}, {FrameUnexplained, p.Unexplained}} {
+		if part.bytes <= 0 {
+			continue
+		}
+		rows = append(rows, profile.Row{
+			Process: of, Kind: "driver", Device: profile.UnknownDevice,
+			Stack: stack.Stack{{Kind: stack.KindUnknown, Function: part.frame}},
+			Values: profile.Values{AllocBytes: part.bytes, AllocObjects: 1,
+				InuseBytes: part.bytes, InuseObjects: 1, PeakBytes: part.bytes},
+		})
+	}
+	return rows
+}
+
+// Breakdown is a process with the parts of its memory.
+type Breakdown struct {
+	Process profile.Process
+	Used    int64
+	Parts
+}
+
+// tracker remembers per process what Reconcile needs of the past. It is not safe
+// for concurrent use.
+type tracker struct {
+	// born says whether a process started after the gadget was attached.
+	born      func(pid uint32) bool
+	processes map[uint64]*history
+	context   int64 // least floor of born processes
+}
+
+type history struct {
+	born  bool
+	floor int64
+}
+
+// held is one process's rows, summed up.
+type held struct {
+	process            profile.Process
+	explained, managed int64
+}
+
+// update splits the memory of every process that the driver knows. rows are
+// those of gadgets by pid; a process without rows has none explained. name gives
+// the names of a process that no gadget knows.
+func (t *tracker) update(used []ProcessMemory, rows map[uint32]held, name func(pid uint32) profile.Process) []Breakdown {
+	var order []uint32
+	sum := map[uint32]int64{}
+	for _, u := range used {
+		if _, ok := sum[u.PID]; !ok {
+			order = append(order, u.PID)
+		}
+		sum[u.PID] += u.Bytes
+	}
+	seen := map[uint64]bool{}
+	all := make([]Breakdown, 0, len(order))
+	accounts := make([]Account, 0, len(order))
+	for _, pid := range order {
+		if sum[pid] == 0 {
+			continue // the driver does not say (in a container, or under WSL)
+		}
+		h, ok := rows[pid]
+		if !ok {
+			h.process = name(pid)
+		}
+		// A pid is used again, an ID is not. One that no gadget knows has no ID.
+		id := h.process.ID
+		if id == 0 {
+			id = uint64(pid)
+		}
+		seen[id] = true
+		rest := max(sum[pid]-h.explained, 0)
+		past := t.processes[id]
+		if past == nil {
+			past = &history{born: t.born(pid), floor: rest}
+			t.processes[id] = past
+		}
+		past.floor = min(past.floor, rest)
+		if past.born && past.floor > 0 && (t.context == 0 || past.floor < t.context) {
+			t.context = past.floor
+		}
+		accounts = append(accounts, Account{Used: sum[pid], Explained: h.explained, Managed: h.managed,
+			Born: past.born, Floor: past.floor})
+		all = append(all, Breakdown{Process: h.process, Used: sum[pid]})
+	}
+	for id := range t.processes {
+		if !seen[id] {
+			delete(t.processes, id)
+		}
+	}
+	for i := range all {
+		accounts[i].Context = t.context
+		all[i].Parts = Reconcile(accounts[i])
+	}
+	return all
+}

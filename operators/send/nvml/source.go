@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
+)
+
+const (
+	// fresh is how long a reading serves: a scrape and a push at the same time
+	// need not both ask the driver, which takes milliseconds per GPU.
+	fresh = 500 * time.Millisecond
+	// settle is how long after the start a gadget's probes are in place: a
+	// process that starts earlier may have calls that were not seen.
+	settle = 3 * time.Second
+)
+
+// Config of the source.
+type Config struct {
+	// Open opens the library; nvml.Open with the user's path.
+	Open func() (Library, error)
+	// Rows are the gadgets' current sums.
+	Rows func() []metrics.Sample
+	// Processes tells about a process by its pid.
+	Processes Processes
+	// Info is told once whether there is a library.
+	Info func(string)
+}
+
+// Processes tells about processes. ProcFS implements it.
+type Processes interface {
+	// Process names a process that no gadget knows.
+	Process(pid uint32) profile.Process
+	// Start is when it started, since boot; 0 if that is not known.
+	Start(pid uint32) time.Duration
+	// Now is the same clock.
+	Now() time.Duration
+}
+
+// Source implements metrics.Source. The library is open while anybody publishes.
+type Source struct {
+	cfg Config
+
+	mu      sync.Mutex
+	users   int
+	library Library
+	said    bool
+	at      time.Time
+	latest  Reading
+	parts   []Breakdown
+	tracker tracker
+}
+
+// NewSource returns the source.
+func NewSource(cfg Config) *Source { return &Source{cfg: cfg} }
+
+// acquire opens the library for the first user; false where there is none.
+func (s *Source) acquire() (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.library == nil {
+		library, err := s.cfg.Open()
+		if err != nil && !s.said {
+			s.said = true
+			s.cfg.Info(fmt.Sprintf("no metrics of the GPUs themselves: %v", err))
+		}
+		if err != nil {
+			// Anything else than an absent driver is as little a reason
+			// to refuse a run: the gadgets do not need it.
+			return false, nil
+		}
+		s.library = library
+		attached := s.cfg.Processes.Now() + settle
+		s.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
+			return s.cfg.Processes.Start(pid) > attached
+		}}
+		s.at = time.Time{}
+	}
+	s.users++
+	return true, nil
+}
+
+func (s *Source) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.users--; s.users == 0 {
+		s.library.Close()
+		s.library = nil
+	}
+}
+
+// read is the latest reading and what it is made of, by process.
+func (s *Source) read() (Reading, []Breakdown) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.library == nil {
+		return Reading{}, nil
+	}
+	if time.Since(s.at) < fresh {
+		return s.latest, s.parts
+	}
+	// The driver first: what is allocated in between is then in the rows and
+	// makes the rest smaller, not larger.
+	s.latest = s.library.Read()
+	s.parts = s.tracker.update(s.latest.Processes, rowsByPID(s.cfg.Rows()), s.cfg.Processes.Process)
+	s.at = time.Now()
+	return s.latest, s.parts
+}
+
+// Breakdowns are the processes with a context, for sinks that draw them.
+func (s *Source) Breakdowns() []Breakdown {
+	_, parts := s.read()
+	return parts
+}
+
+func rowsByPID(samples []metrics.Sample) map[uint32]held {
+	rows := map[uint32]held{}
+	for _, sample := range samples {
+		addHeld(rows, sample.Process, sample.Kind, sample.InuseBytes)
+	}
+	return rows
+}
+
+func addHeld(to map[uint32]held, p profile.Process, kind string, bytes int64) {
+	h := to[p.PID]
+	h.process = p
+	switch kind {
+	case "host": // pinned memory of the host
+	case profile.KindTensor: // in the driver's rows already
+	case "managed":
+		h.managed += bytes
+	default:
+		h.explained += bytes
+	}
+	to[p.PID] = h
+}
+
+// Instrument implements metrics.Source.
+func (s *Source) Instrument(meter metric.Meter) (func(), error) {
+	if ok, err := s.acquire(); !ok {
+		return func() {}, err
+	}
+	instruments := map[string]metric.Float64Observable{}
+	var observables []metric.Observable
+	var errs []error
+	add := func(m Metric) {
+		var instrument metric.Float64Observable
+		var err error
+		unit, description := metric.WithUnit(m.Unit), metric.WithDescription(m.Description)
+		if m.Sum {
+			instrument, err = meter.Float64ObservableCounter(m.Name, unit, description)
+		} else {
+			instrument, err = meter.Float64ObservableGauge(m.Name, unit, description)
+		}
+		instruments[m.Name] = instrument
+		observables = append(observables, instrument)
+		errs = append(errs, err)
+	}
+	for _, m := range table {
+		add(m)
+	}
+	for _, m := range processTable {
+		add(m)
+	}
+	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		reading, parts := s.read()
+		observe(o, instruments, reading, parts)
+		return nil
+	}, observables...)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		s.release()
+		return nil, fmt.Errorf("metrics of the GPUs: %w", err)
+	}
+	return func() {
+		_ = registration.Unregister()
+		s.release()
+	}, nil
+}
+
+const (
+	processUsage = "gpu.process.memory.usage"
+	processParts = "gpu.process.memory.parts"
+)
+
+var processTable = []Metric{
+	{Name: processUsage, Unit: "By", Description: "Memory that the driver counts for a process on a device"},
+	{Name: processParts, Unit: "By", Description: "The same on all devices, by part: stacks, context, before_attach, unexplained; they add up to it"},
+}
+
+func observe(o metric.Observer, instruments map[string]metric.Float64Observable, reading Reading, parts []Breakdown) {
+	for _, p := range reading.Points {
+		o.ObserveFloat64(instruments[p.Metric], p.Value, metric.WithAttributes(append(p.Device.labels(), p.Labels...)...))
+	}
+	labels := map[uint32][]attribute.KeyValue{}
+	for _, b := range parts {
+		of := label.Process(b.Process)
+		labels[b.Process.PID] = of
+		for _, part := range []struct {
+			name  string
+			bytes int64
+		}{{"stacks", b.Stacks}, {"context", b.Context}, {"before_attach", b.BeforeAttach}, {"unexplained", b.Unexplained}} {
+			o.ObserveFloat64(instruments[processParts], float64(part.bytes),
+				metric.WithAttributes(append(of[:len(of):len(of)], attribute.String("part", part.name))...))
+		}
+	}
+	for _, p := range reading.Processes {
+		of, ok := labels[p.PID]
+		if !ok {
+			continue // the driver does not say how much
+		}
+		o.ObserveFloat64(instruments[processUsage], float64(p.Bytes),
+			metric.WithAttributes(append(of[:len(of):len(of)], p.Device.labels()...)...))
+	}
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sink
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// A row of samples that the kernel forgot and begins again goes on from where it was.
+func TestSamplesThatBeginAgainAddUp(t *testing.T) {
+	r := &recorder{}
+	id := profile.RowID{Process: 1, StackID: 2}
+	for _, samples := range []int64{5, 9, -1, 2, 4, 3, 8} {
+		r.begin(time.Unix(1, 0))
+		if samples >= 0 {
+			r.see(id, profile.Values{Samples: samples, GILSamples: samples - 1, Nanoseconds: 10 * samples},
+				func() profile.Row { return profile.Row{} })
+		}
+		r.end()
+	}
+	require.Equal(t, profile.Values{Samples: 9 + 4 + 8, GILSamples: 8 + 3 + 7, Nanoseconds: 210}, r.profile().Rows[0].Values)
+}

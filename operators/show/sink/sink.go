@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sink is the Inspektor Gadget operator that writes what a gadget found
+// to files: a pprof profile and a flame graph when the run ends, JSON lines as
+// it goes. Package rows says what it reads; stacks come from the operator symbolize.
+//
+// Files are written where the gadget runs, so the parameters exist for local
+// runs only: a client must not have files written on the node.
+package sink
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/flamegraph"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/jsonl"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
+)
+
+const (
+	operatorName = "sink"
+	// Priority is just before the exporters of Inspektor Gadget.
+	Priority = 9990
+	// subscription is after the filter (9000): who filters the table filters
+	// the files; and before the limiter (9600): a short table does not make
+	// the files incomplete.
+	subscription = 9100
+
+	paramPprof = "pprof-out"
+	paramFlame = "flamegraph-out"
+	paramBase  = "flamegraph-base"
+	paramJSONL = "jsonl-out"
+	paramMark  = "mark-out"
+	paramEvery = "mark-every"
+	// paramListen is an address of loopback.
+	paramListen = "mark-listen"
+)
+
+// Config of the operator.
+type Config struct {
+	// Driver makes what --driver-memory asks; nil: nothing can.
+	Driver func() Driver
+	// Console is where a person may see the table and press keys; nil: nowhere.
+	Console Console
+}
+
+// Operator is to be registered once per process.
+type Operator struct{ cfg Config }
+
+// New returns the operator.
+func New(cfg Config) *Operator { return &Operator{cfg} }
+
+func (*Operator) Name() string              { return operatorName }
+func (*Operator) Init(*params.Params) error { return nil }
+func (*Operator) GlobalParams() api.Params  { return nil }
+func (*Operator) Priority() int             { return Priority }
+
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{
+		{Key: paramPprof, Title: "pprof file", Description: "Write a pprof profile to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411, whose answer is the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line; each call of cuda_kernel by itself: --events-out", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
+	}
+}
+
+// InstantiateDataOperator takes part in local runs of gadgets with rows.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	if gc.IsRemoteCall() {
+		for name, value := range values {
+			if value != "" && value != "false" {
+				return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", operatorName, name)
+			}
+		}
+		return nil, nil
+	}
+	if gc.IsClient() || rows.Find(gc.GetDataSources()) == nil {
+		return nil, nil
+	}
+	if values[paramBase] != "" && values[paramFlame] == "" {
+		return nil, fmt.Errorf("--%s needs --%s", paramBase, paramFlame)
+	}
+	if err := checkMarks(values); err != nil {
+		return nil, err
+	}
+	return &instance{values: values, makeDriver: o.cfg.Driver, console: o.cfg.Console}, nil
+}
+
+type instance struct {
+	values     api.ParamValues
+	makeDriver func() Driver
+	console    Console
+	stacks     *symbols.Stacks
+	base       *profile.Profile
+
+	subject profile.Subject
+	period  time.Duration // between samples; 0 for memory
+	line    func(*jsonl.Encoder, time.Time, profile.Row) error
+
+	files        bool // are to be written
+	pprof, flame *file.File
+	jsonFile     *os.File
+
+	// mu guards what follows: callbacks are concurrent.
+	mu       sync.Mutex
+	recorder recorder
+	driver   Driver
+	marks    *marks
+	view     *view // nil: no terminal
+	json     *jsonl.Encoder
+	buffer   *bufio.Writer
+	jsonErr  error
+	ended    bool
+}
+
+func (*instance) Name() string { return operatorName }
+
+// PreStart opens the files and subscribes: the fields of other operators exist
+// from here on, and an unwritable path fails before anything is attached.
+func (i *instance) PreStart(gc operators.GadgetContext) error {
+	source, err := rows.Bind(rows.Find(gc.GetDataSources()))
+	if err != nil {
+		return err
+	}
+	i.files = i.values[paramPprof] != "" || i.values[paramFlame] != "" || i.values[paramJSONL] != "" ||
+		i.values[paramMark] != "" || i.values[paramDriver] == "true"
+	if !i.files && !i.canWatch(gc, source) {
+		return nil
+	}
+	var ok bool
+	if i.stacks, ok = symbolize.FromContext(gc); !ok {
+		return errors.New("files and marks need the operator symbolize, which is not active")
+	}
+	if err := i.subscribe(gc, source); err != nil {
+		return err
+	}
+	err = i.open()
+	if err == nil {
+		err = i.startDriver(i.makeDriver)
+	}
+	if err == nil {
+		err = i.startMarks(gc)
+	}
+	if err != nil {
+		i.discard()
+		return err
+	}
+	if i.json != nil && gc.GetDataSources()["call_events"] != nil {
+		gc.Logger().Infof("sink: --%s has what calls came to, by stack; --events-out has each call", paramJSONL)
+	}
+	return nil
+}
+
+func (i *instance) open() error {
+	var err error
+	if path := i.values[paramBase]; path != "" {
+		if i.base, err = readBase(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramBase, err)
+		}
+		if i.base.Subject != i.subject {
+			return fmt.Errorf("--%s: %s is not a profile of the same kind", paramBase, path)
+		}
+	}
+	if path := i.values[paramPprof]; path != "" {
+		if i.pprof, err = file.Prepare(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramPprof, err)
+		}
+	}
+	if path := i.values[paramFlame]; path != "" {
+		if i.flame, err = file.Prepare(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramFlame, err)
+		}
+	}
+	if path := i.values[paramJSONL]; path != "" {
+		if i.jsonFile, err = os.Create(path); err != nil {
+			return fmt.Errorf("--%s: %w", paramJSONL, err)
+		}
+		i.buffer = bufio.NewWriterSize(i.jsonFile, 64<<10)
+		i.json = jsonl.NewEncoder(i.buffer)
+	}
+	return nil
+}
+
+func readBase(path string) (*profile.Profile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	p, err := pprof.Decode(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) error {
+	sources := gc.GetDataSources()
+	i.subject, i.period, i.line = source.Subject, source.Period, (*jsonl.Encoder).Sample
+	switch source.Subject {
+	case profile.Memory:
+		i.line = (*jsonl.Encoder).Row
+	case profile.Calls:
+		i.line = (*jsonl.Encoder).Call
+	}
+	if err := source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		i.rows(gc, source, all)
+		return nil // an error would keep the rows from everybody else
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", source.Data.Name(), err)
+	}
+	if err := i.watch(gc, source); err != nil {
+		return err
+	}
+	if sources["ooms"] == nil {
+		return nil
+	}
+	ooms, err := rows.BindOOMs(sources["ooms"])
+	if err != nil {
+		return err
+	}
+	if err := sources["ooms"].Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		i.oom(gc, ooms, d)
+		return nil
+	}, subscription); err != nil {
+		return fmt.Errorf("subscribe to ooms: %w", err)
+	}
+	return nil
+}
+
+func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all datasource.DataArray) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended || !i.records() {
+		return
+	}
+	now := time.Now()
+	i.recorder.begin(now)
+	var current []profile.Row // for the driver
+	for _, r := range rows.Read(source, all) {
+		id, d := r.ID, r.Data
+		row, changed := i.recorder.see(id, r.Values, func() profile.Row {
+			process := source.Process(d)
+			return profile.Row{
+				Process: process,
+				Stack:   rows.Stack(id, source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
+			}
+		})
+		if changed && i.json != nil {
+			i.wrote(gc, i.line(i.json, now, row))
+		}
+		if i.driver != nil {
+			current = append(current, row)
+		}
+	}
+	if i.driver != nil {
+		i.driver.See(current)
+	}
+	for _, row := range i.recorder.end() {
+		if i.json != nil {
+			i.wrote(gc, i.line(i.json, now, row))
+		}
+	}
+	i.flush(gc)
+	i.mark(gc)
+}
+
+func (i *instance) oom(gc operators.GadgetContext, f *rows.OOMs, d datasource.Data) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ended || i.json == nil {
+		return
+	}
+	o, err := f.Read(d, i.stacks, time.Now())
+	if err != nil {
+		gc.Logger().Warnf("sink: %v", err)
+	}
+	i.wrote(gc, i.json.OOM(o))
+	i.flush(gc)
+}
+
+// flush makes the lines of an interval visible to who follows the file.
+func (i *instance) flush(gc operators.GadgetContext) {
+	if i.json != nil {
+		i.wrote(gc, i.buffer.Flush())
+	}
+}
+
+// wrote says once why the JSON lines end early; the run goes on.
+func (i *instance) wrote(gc operators.GadgetContext, err error) {
+	if err == nil || i.jsonErr != nil {
+		return
+	}
+	i.jsonErr = fmt.Errorf("--%s: %w", paramJSONL, err)
+	i.json = nil
+	gc.Logger().Errorf("sink: %v; no more lines are written", i.jsonErr)
+}
+
+// PostStop writes the files: only now have the last rows come.
+func (i *instance) PostStop(gc operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	if n := i.recorder.forgotten; n > 0 {
+		gc.Logger().Warnf("sink: %d rows of exited processes are not in the files: more than %d", n, maxGone)
+	}
+	var errs []error
+	if i.pprof != nil || i.flame != nil {
+		p := i.whole(i.recorder.profile())
+		p.Subject, p.Period = i.subject, i.period
+		errs = append(errs,
+			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
+			finish(&i.flame, func(w io.Writer) error {
+				return flamegraph.Write(w, flamegraph.Page{Title: titles[i.subject], Profile: p, Base: i.base})
+			}),
+		)
+	}
+	i.stopDriver()
+	i.stopMarks()
+	if i.jsonFile != nil {
+		errs = append(errs, i.jsonErr, i.jsonFile.Close())
+		i.jsonFile, i.json = nil, nil
+	}
+	return errors.Join(errs...)
+}
+
+// titles of flame graphs.
+var titles = map[profile.Subject]string{
+	profile.Memory: "GPU memory", profile.CPU: "Python on the CPU", profile.Wall: "Python, all threads",
+	profile.Calls: "Calls of the GPU's driver",
+}
+
+func finish(o **file.File, write func(io.Writer) error) error {
+	if *o == nil {
+		return nil
+	}
+	defer func() { *o = nil }()
+	return (*o).Commit(func(w io.Writer) error {
+		buffered := bufio.NewWriterSize(w, 1<<20)
+		if err := write(buffered); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
+}
+
+// Close removes what PostStop did not come to write.
+func (i *instance) Close(gc operators.GadgetContext) error {
+	i.discard()
+	return i.Stop(gc)
+}
+
+func (i *instance) discard() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ended = true
+	i.stopDriver()
+	i.stopMarks()
+	for _, o := range []**file.File{&i.pprof, &i.flame} {
+		if *o != nil {
+			(*o).Discard()
+			*o = nil
+		}
+	}
+	if i.jsonFile != nil {
+		_ = i.jsonFile.Close()
+		i.jsonFile = nil
+	}
+}
