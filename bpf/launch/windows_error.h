@@ -184,9 +184,7 @@ static __always_inline const struct window_sums *window_of_total(const struct ro
 
 /*
  * In a window a thread is slower, for it is probed, and does less. Weights make up for that
- * by the CPU time that the thread has for itself in windows and outside (operators/attach/budget).
- * A thread that spins while it waits has not done less: so much less may be right, which
- * is part of the error.
+ * by a factor that operators/attach/budget measures; what it may be wrong by is part of the error.
  */
 static __always_inline __u64 window_doubt(__u64 whole)
 {

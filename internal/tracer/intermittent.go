@@ -20,7 +20,6 @@ var ErrNoWindows = errors.New("probes that come and go need uprobe_multi (Linux 
 type intermittent struct {
 	cookies map[uint32]bool // attached between Resume and the end that it returns
 	without map[string]bool // libraries of which nothing is attached
-	removal *quickRemoval   // nil: breakpoints go more slowly
 }
 
 // now are the probes of a file that are to be attached all of the time.
@@ -114,16 +113,12 @@ func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
 }
 
 // Resume attaches intermittent functions of all files that are attached now, all of them if
-// cookies is nil, and otherwise only these. Closing
-// what it returns detaches them; the kernel waits for running programs meanwhile, but
-// the probes are gone at once.
+// cookies is nil, and otherwise only these. Closing what it returns detaches them; the kernel
+// waits for running programs meanwhile, but the probes are gone within milliseconds.
 func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.removal == nil {
-		t.removal, _ = newQuickRemoval()
-	}
-	open := resumed{end: t.removal.keep(t)}
+	var open resumed
 	for _, f := range t.files {
 		if f.fd < 0 || t.without[f.library] {
 			continue
@@ -139,20 +134,16 @@ func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 			open.Close()
 			return nil, fmt.Errorf("%s: %w", f.library, err)
 		}
-		open.links = append(open.links, links...)
+		open = append(open, links...)
 	}
 	return open, nil
 }
 
 // resumed are links that end with a window.
-type resumed struct {
-	links []link.Link
-	end   func()
-}
+type resumed []link.Link
 
 func (r resumed) Close() error {
-	r.end()
-	closeAll(r.links)
+	closeAll(r)
 	return nil
 }
 

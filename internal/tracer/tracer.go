@@ -319,8 +319,6 @@ func (t *Tracer) Stop() {
 	}
 	t.detachAll()
 	t.done.Wait()
-	t.removal.close()
-	t.removal = nil
 }
 
 // Stats returns the present counts.

@@ -125,7 +125,7 @@ func (c *Controller) step(ctx context.Context) error {
 	before := c.windows.plan
 	c.windows.witness.takeOut(&s)
 	if in := c.planner.inWindow(); in > 0 {
-		c.planner.scale = min(max(c.windows.loss()/in, 1), mostScale)
+		c.planner.rescale(c.windows.loss() / in)
 	}
 	next := c.planner.see(s)
 	c.windows.every = c.windows.witness.every(c.planner.full, c.planner.scale/c.planner.limit)

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pace is how much less threads get done in windows, because they are probed there. Calls
-// per CPU time that a thread has for itself, without that of the probes, are the same in
+// pace is how much less threads get done in windows, because they are probed there, by what
+// the probes are charged with: for as long as the witness has not measured it, or where there
+// is none. Calls per CPU time that a thread has for itself, without that of the probes, are the same in
 // windows and outside, be it that it waits and has the time, that it always runs and falls
 // behind, or that another thread waits for it. So a call in a window stands for as many
 // more as threads have CPU time for themselves outside of windows, per time, against that

@@ -27,6 +27,9 @@ const (
 	settledLow, settledHigh = 0.8, 1.3
 	// learning is the weight of the newest look.
 	learning = 0.5
+	// mostScale bounds how much more than their charge probes are taken to cost, and mostScales
+	// is how many measurements that is an average of.
+	mostScale, mostScales = 10, 20
 )
 
 // planner chooses the plan that keeps a budget.
@@ -37,6 +40,7 @@ type planner struct {
 	full   map[uint32]float64 // what each function would take if all calls were followed
 	calm   int
 	scale  float64 // what probes take against what they are charged with
+	scales int     // how often that was measured
 	cannot bool    // the limit is not kept with most slots either
 }
 
@@ -71,6 +75,13 @@ func (p *planner) taken() (all float64) {
 		all += share * p.scale
 	}
 	return all
+}
+
+// rescale takes a measured scale into account: the average of the first ones, and then as
+// much of each.
+func (p *planner) rescale(measured float64) {
+	p.scales = min(p.scales+1, mostScales)
+	p.scale += (min(max(measured, 1), mostScale) - p.scale) / float64(p.scales)
 }
 
 // inWindow is what the functions that are followed in windows are charged with there, as a
@@ -126,7 +137,7 @@ func (p *planner) choose() {
 	for _, api := range by {
 		// One that was chosen stays as long as it takes anything to speak of.
 		share := p.full[api] * p.scale
-		stays := slices.Contains(p.now.apis, api) && share > limit/20
+		stays := slices.Contains(p.now.apis, api) && share > limit/200
 		if !p.can[api] || (rest <= limit/3 && !stays) {
 			continue
 		}

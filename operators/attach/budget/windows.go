@@ -221,6 +221,7 @@ func (w *windows) weigh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("attach for a weighing: %w", err)
 	}
+	sleepUntil(ctx, sinceBoot()+warming)
 	look := w.look()
 	sleepUntil(ctx, sinceBoot()+weighing)
 	w.witness.alone.add(look())

@@ -20,6 +20,7 @@ type witness struct {
 	apis           []uint32
 	windows, alone rate
 	hits           map[uint32]float64 // in weighings, since the last look
+	last           float64            // the factor that was known last; 0: none was
 }
 
 // rate sums calls of the witness and their time, over windows or weighings; older ones
@@ -32,10 +33,12 @@ type rate struct {
 
 const (
 	// weighing is how long the witness is probed alone, and settling how long before that
-	// the probes of a window have to be gone.
-	weighing, settling = 100 * time.Millisecond, 10 * time.Millisecond
+	// the probes of a window have to be gone: threads are slow for some 15 ms after them.
+	weighing, settling = 100 * time.Millisecond, 25 * time.Millisecond
+	// warming is how long they are slow after new probes.
+	warming = 10 * time.Millisecond
 	// weighingTakes is how long it is, with attaching and detaching.
-	weighingTakes = 150 * time.Millisecond
+	weighingTakes = 180 * time.Millisecond
 	// weighSoon weighings are weighOften apart, then they take weighPart of the budget, and
 	// are between weighOften and weighSeldom apart.
 	weighSoon               = 10
@@ -45,16 +48,20 @@ const (
 	// little, the one with least may have heavy.
 	light, heavy = 0.15, 0.5
 	// fade is what a window counts for when the next is known.
-	fade = 0.99
-	// enough windows and weighings, with so many calls, make an estimate.
+	fade = 0.995
+	// enough windows and weighings, with so many calls, make an estimate, if its standard
+	// deviation is below precise.
 	enough, enoughCalls = 4, 20
-	// mostScale bounds how much more than their charge probes are taken to cost.
-	mostScale = 10
+	precise             = 0.15
 )
 
-// choose takes the functions of least cost, whose costs full has.
+// choose takes the functions of least cost, whose costs full has, unless those that were
+// chosen before are still followed in windows.
 func (w *witness) choose(apis []uint32, full map[uint32]float64) {
-	*w = witness{hits: map[uint32]float64{}}
+	if len(w.apis) > 0 && !slices.ContainsFunc(w.apis, func(api uint32) bool { return !slices.Contains(apis, api) }) {
+		return
+	}
+	*w = witness{hits: map[uint32]float64{}, last: w.last}
 	var all, part float64
 	for _, api := range apis {
 		all += full[api]
@@ -92,10 +99,20 @@ func (r *rate) perSecond() (calls, deviation float64) {
 }
 
 // factor is how much more gets done without probes than in a window, with its standard
-// deviation as a part of it. What the witness itself takes in a weighing is accounted for:
+// deviation as a part of it. Where it is not known at present, but was, it is taken to be the
+// same, and not to be known well.
+func (w *witness) factor() (f, deviation float64, known bool) {
+	if f, deviation, known = w.measured(); known && deviation <= precise {
+		w.last = f
+		return f, deviation, true
+	}
+	return max(w.last, leastFactor), unknownDoubt / 2, w.last > 0
+}
+
+// measured is the factor by the windows and weighings so far. What the witness itself takes in a weighing is accounted for:
 // a call then takes 1/alone = T + s C, and in a window 1/windows = T + C, where s is what is
 // charged for it in a weighing against a window.
-func (w *witness) factor() (f, deviation float64, known bool) {
+func (w *witness) measured() (f, deviation float64, known bool) {
 	if !w.windows.known() || !w.alone.known() || w.windows.charged == 0 {
 		return 1, 0, false
 	}

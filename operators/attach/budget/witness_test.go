@@ -37,7 +37,7 @@ func TestFactorIsThatOfTheProgramAndNotOfTheCharge(t *testing.T) {
 		{own: 4e-6, takes: 4e-6, charged: 4e-6},
 		{own: 100e-6, takes: 0, charged: 5e-6}, // it waits, and has the time
 	} {
-		f, deviation, known := p.observed(50, 0).factor()
+		f, deviation, known := p.observed(50, 0).measured()
 		require.True(t, known)
 		require.InEpsilon(t, (p.own+p.takes)/p.own, f, 0.02)
 		require.Less(t, deviation, 0.01)
@@ -45,12 +45,12 @@ func TestFactorIsThatOfTheProgramAndNotOfTheCharge(t *testing.T) {
 }
 
 func TestFactorIsWithinTwoOfItsDeviations(t *testing.T) {
-	p := program{own: 400e-6, takes: 250e-6, charged: 60e-6}
+	p := program{own: 100e-6, takes: 60e-6, charged: 15e-6}
 	const all = 2000
 	var within int
 	var sum float64
 	for range all {
-		f, deviation, known := p.observed(30, 1).factor()
+		f, deviation, known := p.observed(30, 1).measured()
 		require.True(t, known)
 		sum += f
 		if truth := (p.own + p.takes) / p.own; math.Abs(f-truth) <= 2*deviation*f {
@@ -63,16 +63,28 @@ func TestFactorIsWithinTwoOfItsDeviations(t *testing.T) {
 
 func TestFactorIsNotKnownFromLittle(t *testing.T) {
 	p := program{own: 40e-6, takes: 25e-6, charged: 5e-6}
-	_, _, known := p.observed(enough-1, 0).factor()
+	few := p.observed(enough-1, 0)
+	_, _, known := few.factor()
 	require.False(t, known)
 	_, _, known = program{own: 1, takes: 1, charged: 1}.observed(100, 0).factor()
 	require.False(t, known, "it was never called")
+	w := p.observed(enough, 0)
+	before, _, known := w.factor()
+	require.True(t, known)
+	w.apis = []uint32{copies}
+	w.choose([]uint32{launch, name}, map[uint32]float64{launch: 0.9, name: 0.1})
+	after, deviation, known := w.factor()
+	require.True(t, known, "another witness begins with what was known")
+	require.Equal(t, before, after)
+	require.Equal(t, unknownDoubt, 2*deviation)
 }
 
 func TestWitnessIsWhatCostsLeast(t *testing.T) {
 	var w witness
 	w.choose([]uint32{1, 2, 3, 4}, map[uint32]float64{1: 0.8, 2: 0.12, 3: 0.05, 4: 0.03})
 	require.Equal(t, []uint32{4, 3}, w.apis, "as many as stay light")
+	w.choose([]uint32{1, 3, 4}, map[uint32]float64{1: 0.8, 3: 0.3, 4: 0.3})
+	require.Equal(t, []uint32{4, 3}, w.apis, "they stay while they are followed in windows")
 	w.choose([]uint32{1, 2}, map[uint32]float64{1: 0.7, 2: 0.3})
 	require.Equal(t, []uint32{2}, w.apis)
 	w.choose([]uint32{1}, map[uint32]float64{1: 0.7})
