@@ -31,7 +31,7 @@ func image(t *testing.T) (root string) {
 	require.NoError(t, unix.Mount("tmpfs", root, "tmpfs", 0, "size=4m"))
 	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
 	buildLibrary(t, filepath.Join(root, "usr/lib"))
-	require.NoError(t, os.Rename(filepath.Join(root, "usr/lib/libgputest.so.1"), filepath.Join(root, "usr/lib/libgputest.so")))
+	require.NoError(t, os.Rename(filepath.Join(root, "usr/lib/libtracertest.so.1"), filepath.Join(root, "usr/lib/libtracertest.so")))
 	return root
 }
 
@@ -95,7 +95,7 @@ func heldIn(t *testing.T, mount func(t *testing.T) string) {
 
 		// The same file when it is mapped.
 		host := startHost(t)
-		host.ask("open %s", filepath.Join(root, "usr/lib/libgputest.so"))
+		host.ask("open %s", filepath.Join(root, "usr/lib/libtracertest.so"))
 		rows.attached(t, host.pid)
 		require.Equal(t, before+1, tr.Stats().Files)
 		host.ask("call gpuAlloc 3")

@@ -101,15 +101,17 @@ func (k *kernel) calls(t testing.TB, cookie uint32) (enters, exits int) {
 	return int(a), int(b)
 }
 
-// testPoints are the functions of the library that buildLibrary makes.
+// testPoints are the functions of the library that buildLibrary makes. No test of another
+// package has a library of its name: these tests probe all processes, and packages are tested
+// side by side.
 var testPoints = []Point{
-	{Library: "libgputest", Symbol: "gpuAlloc", Cookie: 1, Exit: true},
-	{Library: "libgputest", Symbol: "gpuFree", Cookie: 2},
-	{Library: "libgputest", Symbol: "gpuFreeAlias", Cookie: 3},
-	{Library: "libgputest", Symbol: "gpuAbsent", Cookie: 4},
+	{Library: "libtracertest", Symbol: "gpuAlloc", Cookie: 1, Exit: true},
+	{Library: "libtracertest", Symbol: "gpuFree", Cookie: 2},
+	{Library: "libtracertest", Symbol: "gpuFreeAlias", Cookie: 3},
+	{Library: "libtracertest", Symbol: "gpuAbsent", Cookie: 4},
 }
 
-// buildLibrary builds libgputest.so.1 in a new folder below dir. The functions
+// buildLibrary builds libtracertest.so.1 in a new folder below dir. The functions
 // have the shape of libcuda's entries: a comparison, then a conditional jump.
 func buildLibrary(t testing.TB, dir string) string {
 	t.Helper()
@@ -121,7 +123,7 @@ int gpuFree(void *p, unsigned long n) { return ready; }
 __attribute__((alias("gpuFree"))) int gpuFreeAlias(void *p, unsigned long n);
 `), 0o644))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	path := filepath.Join(dir, "libgputest.so.1")
+	path := filepath.Join(dir, "libtracertest.so.1")
 	run(t, "gcc", "-O1", "-shared", "-fPIC", "-o", path, source)
 	return path
 }

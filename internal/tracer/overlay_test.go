@@ -33,7 +33,7 @@ func TestTwoContainersOfOneImageAreProbedOnce(t *testing.T) {
 			}
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, unix.Unmount(merged, unix.MNT_DETACH)) })
-			return filepath.Join(merged, "libgputest.so.1")
+			return filepath.Join(merged, "libtracertest.so.1")
 		}
 		one, two := startHost(t), startHost(t)
 		one.ask("open %s", container("one"))

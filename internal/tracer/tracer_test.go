@@ -227,7 +227,7 @@ int main(int c, char **v) {
 	for (int i = 1; i < c; i++) mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, open(v[i], O_RDONLY), 0);
 	puts("1"); fflush(stdout); getchar(); }`), 0o644))
 	run(t, "gcc", "-o", mapper, source)
-	text, empty := filepath.Join(dir, "libgputest.so"), filepath.Join(dir, "libgputest.so.2")
+	text, empty := filepath.Join(dir, "libtracertest.so"), filepath.Join(dir, "libtracertest.so.2")
 	require.NoError(t, os.WriteFile(text, []byte("#!/bin/sh\nnot a library, but named like one; long enough for a header\n"), 0o644))
 	run(t, "gcc", "-shared", "-o", empty, "-x", "c", "/dev/null")
 	_, rows := start(t, Config{Programs: k.programs})

@@ -166,8 +166,8 @@ func TestStaticProbesWaitForTheirContainer(t *testing.T) {
 }
 
 func TestALibraryHasFunctionsOrStaticProbes(t *testing.T) {
-	cfg := Config{Points: testPoints, USDT: USDT{Probes: []StaticProbe{{Library: "libgputest"}}}}
+	cfg := Config{Points: testPoints, USDT: USDT{Probes: []StaticProbe{{Library: "libtracertest"}}}}
 	_, err := New(cfg)
-	require.ErrorContains(t, err, "libgputest has functions and static probes")
+	require.ErrorContains(t, err, "libtracertest has functions and static probes")
 	require.False(t, errors.Is(err, os.ErrNotExist))
 }

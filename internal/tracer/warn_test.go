@@ -32,7 +32,7 @@ func fakeProcFS(t *testing.T) string {
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(process(11), "maps"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(process(12), "maps"),
-		[]byte("1000-2000 r-xp 00000000 00:01 7 /nowhere/libgputest.so\n"), 0o644))
+		[]byte("1000-2000 r-xp 00000000 00:01 7 /nowhere/libtracertest.so\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(process(13), "maps"), []byte("\x00garbage\n"), 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "uptime"), nil, 0o644))
 	require.NoError(t, os.Mkdir(filepath.Join(root, "99999999999999999999"), 0o755))
@@ -52,8 +52,8 @@ func TestUnreadableProcesses(t *testing.T) {
 	require.Equal(t, 3, tr.Stats().Processes)
 	require.Contains(t, <-warnings, "another PID namespace", "the fake procfs has no self")
 	w := <-warnings
-	require.Contains(t, w, "no process has mapped libgputest.so* (read the mappings of 2 processes, 1 unreadable)")
-	require.Contains(t, w, "process 12: /nowhere/libgputest.so: unreadable")
+	require.Contains(t, w, "no process has mapped libtracertest.so* (read the mappings of 2 processes, 1 unreadable)")
+	require.Contains(t, w, "process 12: /nowhere/libtracertest.so: unreadable")
 	select {
 	case w := <-warnings:
 		t.Fatalf("repeated at once: %s", w)
