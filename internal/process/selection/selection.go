@@ -39,7 +39,7 @@ func Parse(s string) ([]uint32, error) {
 	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
 		pids := strings.Fields(part)
 		if len(pids) == 0 {
-			return nil, fmt.Errorf("%q lacks a process id", s)
+			return nil, fmt.Errorf("%q in %q is not a process id", part, s)
 		}
 		for _, text := range pids {
 			pid, err := strconv.ParseUint(text, 10, 31)
