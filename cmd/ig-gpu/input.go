@@ -24,37 +24,37 @@ func acceptInput(args []string) ([]string, error) {
 		return args, nil
 	}
 	out := slices.Clone(args)
-	var pid, host bool
+	pid, host := 0, false // where --pid is
 	for i := at + 1; i < len(out) && out[i] != "--"; i++ {
 		name, value, inline := strings.Cut(out[i], "=")
-		if !inline && i+1 < len(out) {
-			value = out[i+1]
+		host = host || name == "--host" || selectsContainers(name)
+		if name != "--pid" && name != "--timeout" && name != "-t" {
+			continue
 		}
-		switch {
-		case name == "--pid":
+		flag, prefix := i, name+"="
+		if !inline {
+			prefix = ""
+			if i++; i < len(out) {
+				value = out[i]
+			}
+		}
+		if name == "--pid" {
 			if strings.TrimSpace(value) == "" {
 				return nil, errNoProcess
 			}
-			pid = true
-		case name == "--timeout" || name == "-t":
-			seconds, err := wholeSeconds(value)
-			if err != nil {
-				return nil, err
-			}
-			if inline {
-				out[i] = name + "=" + seconds
-			} else if i+1 < len(out) {
-				out[i+1] = seconds
-			}
-		case name == "--host" || selectsContainers(name):
-			host = true
+			pid = flag
+			continue
 		}
-		if !inline && (name == "--pid" || name == "--timeout" || name == "-t") {
-			i++ // its value
+		seconds, err := wholeSeconds(value)
+		if err != nil {
+			return nil, err
+		}
+		if i < len(out) {
+			out[i] = prefix + seconds
 		}
 	}
-	if pid && !host {
-		out = slices.Insert(out, at+1, "--host")
+	if pid > 0 && !host { // not before the gadget, whose flag it is
+		out = slices.Insert(out, pid, "--host")
 	}
 	return out, nil
 }

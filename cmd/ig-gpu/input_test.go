@@ -11,8 +11,8 @@ import (
 
 func TestInputThatPeopleWrite(t *testing.T) {
 	for _, c := range []struct{ given, want string }{
-		{"run cuda_alloc --pid 7", "run --host cuda_alloc --pid 7"},
-		{"--verbose run cuda_alloc --pid=7 --timeout 30s", "--verbose run --host cuda_alloc --pid=7 --timeout 30"},
+		{"run cuda_alloc --pid 7", "run cuda_alloc --host --pid 7"},
+		{"--verbose run cuda_alloc --pid=7 --timeout 30s", "--verbose run cuda_alloc --host --pid=7 --timeout 30"},
 		{"run cuda_alloc --host --pid 7", "run cuda_alloc --host --pid 7"},
 		{"run cuda_alloc --host=false --pid 7", "run cuda_alloc --host=false --pid 7"},
 		{"run cuda_alloc -c trainer --pid 7", "run cuda_alloc -c trainer --pid 7"},

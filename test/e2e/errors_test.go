@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -47,6 +48,18 @@ func TestProcessThatDoesNotExistIsAnError(t *testing.T) {
 		text := fails(t, gadget(t, "--pid="+pid))
 		require.Contains(t, text, "is not a process id", pid)
 	}
+}
+
+// TestPIDNeedsNoHost: the error is about the process, and not about a flag that was added.
+func TestPIDNeedsNoHost(t *testing.T) {
+	t.Parallel()
+	cmd := gadget(t, "--pid=python")
+	at := slices.Index(cmd.Args, "--host")
+	require.Positive(t, at)
+	cmd.Args = slices.Delete(cmd.Args, at, at+1)
+	require.Contains(t, fails(t, cmd), "is not a process id")
+	cmd = gadget(t, "--pid", "")
+	require.Contains(t, fails(t, cmd), "--pid is empty")
 }
 
 func TestNoRootIsAnError(t *testing.T) {
