@@ -55,15 +55,23 @@ func (m Maps) setTraps(c traps.Cost, doubt float64, countOnly bool) error {
 // cost is how often functions were entered, and what entries and returns were charged
 // with, so far; returns are those of all functions.
 func (m Maps) cost(apis []uint32) (c costValue) {
-	var values []costValue
 	for _, api := range apis {
-		if m.ByAPI.Lookup(api, &values) == nil {
-			for _, v := range values {
-				c.Hits, c.NS = c.Hits+v.Hits, c.NS+v.NS
-			}
-		}
+		one, _ := m.costOf(api) // a slot of an array is there
+		c.Hits, c.NS = c.Hits+one.Hits, c.NS+one.NS
 	}
 	return c
+}
+
+// costOf is the same of one function, or of a slot that is no function.
+func (m Maps) costOf(api uint32) (c costValue, err error) {
+	var values []costValue
+	if err = m.ByAPI.Lookup(api, &values); err != nil {
+		return c, fmt.Errorf("read what probes cost: %w", err)
+	}
+	for _, v := range values {
+		c.Hits, c.NS = c.Hits+v.Hits, c.NS+v.NS
+	}
+	return c, nil
 }
 
 // Thread that the probes take most of.
@@ -119,15 +127,10 @@ func (m *meter) look(now time.Time) (seen, error) {
 	}
 	m.threads = threads
 	var hits float64
-	var values []costValue
 	for api := range uint32(len(m.costs)) {
-		if err := m.maps.ByAPI.Lookup(api, &values); err != nil {
-			return s, fmt.Errorf("read what probes cost: %w", err)
-		}
-		var sum costValue
-		for _, v := range values {
-			sum.Hits += v.Hits
-			sum.NS += v.NS
+		sum, err := m.maps.costOf(api)
+		if err != nil {
+			return s, err
 		}
 		last := m.costs[api]
 		m.costs[api] = sum

@@ -16,8 +16,8 @@ import (
 
 // pace is how much less threads get done in windows, because they are probed there, by what
 // the probes are charged with: for as long as the witness has not measured it, or where there
-// is none. Calls per CPU time that a thread has for itself, without that of the probes, are the same in
-// windows and outside, be it that it waits and has the time, that it always runs and falls
+// is none. Calls per CPU time that a thread has for itself, without that of the probes, are
+// the same in windows and outside, be it that it waits and has the time, that it always runs and falls
 // behind, or that another thread waits for it. So a call in a window stands for as many
 // more as threads have CPU time for themselves outside of windows, per time, against that
 // in them.
@@ -60,12 +60,11 @@ const (
 	// cost a busy thread about as much again (docs/performance.md, PyTorch's pool); half
 	// of that is in the time of the traps, which are measured one after the other.
 	displacing = 0.25
-	// leastDoubt: real PyTorch launches 0.62 to 0.75 as often in a window as outside, by the
+	// unknownDoubt: real PyTorch launches 0.62 to 0.75 as often in a window as outside, by the
 	// simulated driver's count, where the measured cost of the probes explains 0.8. A trap
 	// costs several times what a tight loop shows, where the thread has used its caches
 	// in between. So the stated error has it.
-	leastDoubt = 0.5
-	// unknownDoubt bounds it, where the factor was measured.
+	// It is the least where the factor is not measured, and the most where it is.
 	unknownDoubt = 0.5
 	// hasTime and noTime are the parts of a window that a thread runs, or would.
 	hasTime, noTime = 0.7, 0.9
@@ -204,7 +203,7 @@ func (p *pace) doubt() float64 {
 	if p.ran > 0 {
 		displaced = displacing * max(1-p.inside/p.ran, 0)
 	}
-	return max(max(1-1/f, p.full()/f-1, 0)+displaced, leastDoubt)
+	return max(max(1-1/f, p.full()/f-1, 0)+displaced, unknownDoubt)
 }
 
 // round is right on average.
