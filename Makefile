@@ -30,7 +30,7 @@ build: setup bin/ig-gpu
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
 test: setup format
-	@$(STEP) "fetch Debian's libcuda" test/fixtures/libcuda.sh
+	@$(STEP) "fetch Debian's libcuda" test/support/fixtures/libcuda.sh
 	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
@@ -38,10 +38,10 @@ test: setup format
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
-	@test/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
+	@test/gadgets/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) \
-		$$($(GO) list ./test/... | grep -v "/test/pytorch"); fi
+		$$($(GO) list ./test/... | grep -v "/test/gadgets/pytorch"); fi
 
 ## demo: watch a leaking workload for ten seconds, without a GPU if need be
 .PHONY: demo
@@ -53,30 +53,30 @@ KERNELS ?= 6.1 6.12 newest 5.10
 .PHONY: test-kernels
 test-kernels: build simcuda $(if $(filter-out arm64-%,$(KERNELS)),$(DAEMON)/amd64/gpu-exporter) \
 		$(if $(findstring arm64,$(KERNELS)),build/arm64/ig-gpu $(DAEMON)/arm64/gpu-exporter)
-	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/kernels/stock-ig.sh)
-	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/kernels/arm64.sh)
-	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 6h ./test/kernels
+	@$(if $(filter-out arm64-%,$(KERNELS)),$(STEP) "build ig itself" test/systems/kernels/stock-ig.sh)
+	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/systems/kernels/arm64.sh)
+	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 6h ./test/systems/kernels
 
 ## test-arm64: the product on an arm64 processor, emulated
 .PHONY: test-arm64
 test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
-	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/pystack
+	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/gadgets/pystack
 
 ## test-k8s: docs/kubernetes.md on a Kubernetes node, emulated; SOAK=30m, CAPABILITIES=1, TESTS="RecordingIsDeleted Daemon Soak"
 .PHONY: test-k8s
 test-k8s: KERNELS := 6.1
 test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/bin/kubernetes
-	@$(STEP) "fetch the node's programs" test/k8s/fetch.sh
-	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/vm/fetch.sh $(KERNELS)
-	@$(STEP) "build Inspektor Gadget's daemon" test/k8s/stock/build.sh
-	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/k8s/pause
-	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/k8s
+	@$(STEP) "fetch the node's programs" test/systems/k8s/fetch.sh
+	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/support/vm/fetch.sh $(KERNELS)
+	@$(STEP) "build Inspektor Gadget's daemon" test/systems/k8s/stock/build.sh
+	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/systems/k8s/pause
+	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/systems/k8s
 
 # Its programs compare versions, and know theirs by the linker's flags only.
 KUBERNETES := 1.34.4
-build/k8s/bin/kubernetes: $(wildcard test/k8s/programs/*)
-	@$(STEP) "build Kubernetes $(KUBERNETES), 8 minutes of processor time" $(GO) build -C test/k8s/programs -buildvcs=false \
+build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
+	@$(STEP) "build Kubernetes $(KUBERNETES), 8 minutes of processor time" $(GO) build -C test/systems/k8s/programs -buildvcs=false \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$(KUBERNETES)" -o $(CURDIR)/$@ .
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
@@ -84,24 +84,24 @@ build/k8s/bin/kubernetes: $(wildcard test/k8s/programs/*)
 ## test-nccl: nccl_trace and the real libnccl of Debian's suites, fetched (600 MB); no GPU is needed
 .PHONY: test-nccl
 test-nccl: setup
-	@$(STEP) "fetch Debian's libnccl" test/fixtures/libnccl.sh
-	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/fixtures/libnccl.sh)" \
-		$(GO) test -v -count=1 -run Real ./test/nccl
+	@$(STEP) "fetch Debian's libnccl" test/support/fixtures/libnccl.sh
+	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
+		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
 
 ## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)
 .PHONY: test-torch
 test-torch: build simcuda
-	@$(STEP) "fetch PyTorch for CUDA" test/fixtures/torch.sh
-	@$(STEP) "fetch libc10 of three versions" test/fixtures/libtorch.sh
-	@$(STEP) "the real PyTorch" $(ROOT) env PYTORCH_REQUIRED=1 $(GO) test -count=1 -parallel 3 -timeout 30m ./test/pytorch
-	@$(STEP) "the real libc10" $(ROOT) env TORCH_LIBRARIES="$$(test/fixtures/libtorch.sh | tr '\n' ' ')" \
-		$(GO) test -v -count=1 -run RealTorch ./test/exact
+	@$(STEP) "fetch PyTorch for CUDA" test/support/fixtures/torch.sh
+	@$(STEP) "fetch libc10 of three versions" test/support/fixtures/libtorch.sh
+	@$(STEP) "the real PyTorch" $(ROOT) env PYTORCH_REQUIRED=1 $(GO) test -count=1 -parallel 3 -timeout 30m ./test/gadgets/pytorch
+	@$(STEP) "the real libc10" $(ROOT) env TORCH_LIBRARIES="$$(test/support/fixtures/libtorch.sh | tr '\n' ' ')" \
+		$(GO) test -v -count=1 -run RealTorch ./test/gadgets/exact
 
 ## test-prometheus: the dashboards' queries and the alerts, on a real Prometheus
 .PHONY: test-prometheus
 test-prometheus: setup
-	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
-	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/prometheus
+	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh
+	@$(STEP) "queries and alerts" $(GO) test -tags prometheus -count=1 ./test/systems/prometheus
 
 ## chart: the Helm chart with what it depends on, build/charts/gpu-gadgets-VERSION.tgz
 .PHONY: chart
@@ -111,8 +111,8 @@ chart: setup build/tools/helm
 ## test-chart: the Helm chart, with Helm itself, helm-unittest and kubeconform
 .PHONY: test-chart
 test-chart: chart build/tools/helm-unittest build/tools/kubeconform
-	@$(STEP) "schemas of Kubernetes" test/fixtures/kubernetes-schemas.sh
-	@$(STEP) "the chart" $(GO) test -C test/helm -tags checkers -count=1 .
+	@$(STEP) "schemas of Kubernetes" test/support/fixtures/kubernetes-schemas.sh
+	@$(STEP) "the chart" $(GO) test -C test/systems/helm -tags checkers -count=1 .
 
 # Without Helm and the schemas, which are 100 MB to download: part of make test.
 .PHONY: test-chart-suites
@@ -121,53 +121,52 @@ test-chart-suites: build/tools/helm-unittest
 	@$(STEP) "the chart's suites" build/tools/helm-unittest build/charts/gpu-gadgets
 
 # Charts have modules of their own, with the versions of these tools.
-build/tools/helm: test/helm/go.mod test/helm/go.sum
-	@$(STEP) "build Helm" $(GO) build -C test/helm -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
+build/tools/helm: test/systems/helm/go.mod test/systems/helm/go.sum
+	@$(STEP) "build Helm" $(GO) build -C test/systems/helm -o $(CURDIR)/$@ helm.sh/helm/v3/cmd/helm
 
-build/tools/helm-unittest: test/helm/checks/go.mod test/helm/checks/go.sum
-	@$(STEP) "build helm-unittest" $(GO) build -C test/helm/checks -o $(CURDIR)/$@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+build/tools/helm-unittest: test/systems/helm/checks/go.mod test/systems/helm/checks/go.sum
+	@$(STEP) "build helm-unittest" $(GO) build -C test/systems/helm/checks -o $(CURDIR)/$@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 
-build/tools/kubeconform: test/helm/checks/go.mod test/helm/checks/go.sum
-	@$(STEP) "build kubeconform" $(GO) build -C test/helm/checks -o $(CURDIR)/$@ github.com/yannh/kubeconform/cmd/kubeconform
+build/tools/kubeconform: test/systems/helm/checks/go.mod test/systems/helm/checks/go.sum
+	@$(STEP) "build kubeconform" $(GO) build -C test/systems/helm/checks -o $(CURDIR)/$@ github.com/yannh/kubeconform/cmd/kubeconform
 
 ## test-python: the unwinder with the CPythons of other Debian suites and of uv, fetched
 .PHONY: test-python
 test-python: setup
-	@$(STEP) "fetch interpreters" $(ROOT) test/unwind/pythons.sh all
+	@$(STEP) "fetch interpreters" $(ROOT) test/gadgets/unwind/pythons.sh all
 	@echo "==> the unwinder; all that is said: build/python.log"
-	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/unwind 2>&1 | \
+	@$(ROOT) env PYTHONS=$(CURDIR)/build/python/list $(GO) test -v -count=1 -timeout 60m ./test/gadgets/unwind 2>&1 | \
 		tee build/python.log | \
 		grep --line-buffered -oE 'tested: .*|Test[^ ]*: [0-9]+ of [0-9]+ samples exact|[0-9]+ of .* differ|^ok.*|^FAIL.*|^panic.*|--- FAIL.*'
 
 ## test-backends: what real servers have stored; builds them once, up to 30 minutes
 .PHONY: test-backends
 test-backends: build simcuda build/backends/pyroscope build/backends/collector
-	@$(STEP) "fetch Debian's Prometheus" test/fixtures/prometheus.sh
-	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 40m $(AS_ROOT) ./test/backends
+	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh
+	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 40m $(AS_ROOT) ./test/systems/backends
 
 ## pyroscope: a Pyroscope on loopback, port 4040, until Ctrl-C; built first
 .PHONY: pyroscope
 pyroscope: setup build/backends/pyroscope
 	@scripts/pyroscope.sh build/backends/pyroscope
 
-build/backends/pyroscope: test/backends/pyroscope/go.mod test/backends/pyroscope/go.sum
-	@$(STEP) "build Pyroscope itself" $(GO) build -C test/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope
+build/backends/pyroscope: test/systems/backends/pyroscope/go.mod test/systems/backends/pyroscope/go.sum
+	@$(STEP) "build Pyroscope itself" $(GO) build -C test/systems/backends/pyroscope -tags netgo -ldflags "-s -w" -o $(CURDIR)/$@ github.com/grafana/pyroscope/cmd/pyroscope
 
-build/backends/collector: $(wildcard test/backends/collector/*.go test/backends/collector/go.* test/backends/collector/statusutil/*)
-	@$(STEP) "build OpenTelemetry's Collector" $(GO) build -C test/backends/collector -ldflags "-s -w" -o $(CURDIR)/$@ .
+build/backends/collector: $(wildcard test/systems/backends/collector/*.go test/systems/backends/collector/go.* test/systems/backends/collector/statusutil/*)
+	@$(STEP) "build OpenTelemetry's Collector" $(GO) build -C test/systems/backends/collector -ldflags "-s -w" -o $(CURDIR)/$@ .
 
 ## bench: what a traced call costs, and what ig-gpu itself uses
 .PHONY: bench
 bench: build simcuda
-	@test -d test/bench || { echo "bench: test/bench is not there yet" >&2; exit 1; }
-	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/bench
+	@$(STEP) "benchmarks" $(ROOT) $(GO) run ./test/measure/bench
 	@$(STEP) "benchmarks of exporting" $(GO) test -run none -bench . ./internal/export/... ./operators/send/export/...
 	@$(STEP) "ten minutes of a timeline" $(GO) test -run none -bench . -benchtime 1x ./internal/timeline/trace
 
 ## compare: py_stack beside austin (and py-spy, where it is in PATH), six minutes
 .PHONY: compare
 compare: build
-	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/compare
+	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/measure/compare
 
 ## lint: gofmt and go vet
 .PHONY: lint format vet

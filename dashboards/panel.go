@@ -3,7 +3,7 @@
 // Package dashboards is what Grafana shows of ig-gpu's metrics and profiles. The
 // panels are Go (panels.go); gpu-gadgets.json is made from them by its test with
 // -update, and is what users import. Every query is run against a real Prometheus
-// by test/prometheus.
+// by test/systems/prometheus.
 package dashboards
 
 import (

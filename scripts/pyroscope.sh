@@ -20,7 +20,7 @@ for flag in ingester.lifecycler.addr distributor.ring.instance-addr query-fronte
 	flags+=("-$flag=127.0.0.1")
 done
 echo "==> Pyroscope: http://127.0.0.1:$port (data: $data; Ctrl-C ends it)"
-exec "$program" -config.file=test/backends/pyroscope/pyroscope.yaml -log.level=error \
+exec "$program" -config.file=test/systems/backends/pyroscope/pyroscope.yaml -log.level=error \
 	-server.http-listen-address=127.0.0.1 "-server.http-listen-port=$port" \
 	-server.grpc-listen-address=127.0.0.1 "-server.grpc-listen-port=$((port + 1))" \
 	-memberlist.bind-addr=127.0.0.1 "-memberlist.bind-port=$((port + 2))" \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # PyTorch without a GPU: pytorch.sh PROGRAM.py [ARGUMENT…] runs a program with the real
-# PyTorch that test/fixtures/torch.sh has fetched, on the simulated driver, runtime and
+# PyTorch that test/support/fixtures/torch.sh has fetched, on the simulated driver, runtime and
 # NCCL. Options of Python work, too (-c, -m). Needs root, for a mount namespace of its own.
 #
 # The process becomes the program: same pid, and /proc/PID/exe is python3.13. Libraries in
@@ -20,7 +20,7 @@ fail() {
 
 [ "$(id -u)" -eq 0 ] || fail "needs root, for a mount namespace"
 [ -x "$python" ] && [ -d "$root/usr/lib/python3/dist-packages/torch" ] ||
-	fail "PyTorch has not been fetched: run test/fixtures/torch.sh"
+	fail "PyTorch has not been fetched: run test/support/fixtures/torch.sh"
 path=
 for library in simcuda/libcuda.so.1 simnccl/libnccl.so.2 simcudart/libcudart.so.12 simcudart/libcudnn.so.9; do
 	[ -e "$repository/build/$library" ] || fail "build/$library is missing: run make simcuda"
@@ -29,7 +29,7 @@ done
 for library in usr/lib/libgloo_cuda.so.0 usr/lib/x86_64-linux-gnu/libtorch_cuda.so.2.6 \
 	usr/lib/x86_64-linux-gnu/blas/libblas.so.3 usr/lib/x86_64-linux-gnu/lapack/liblapack.so.3 \
 	usr/lib/python3/dist-packages/torch/lib/libcaffe2_nvrtc.so; do
-	[ -e "$root/$library" ] || fail "$(basename "$library") is missing: run test/fixtures/torch.sh"
+	[ -e "$root/$library" ] || fail "$(basename "$library") is missing: run test/support/fixtures/torch.sh"
 	path=$path$root/${library%/*}:
 done
 path=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${path%:}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/signing"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/signing"
 )
 
 // push is what `make images REGISTRY=…` does, with the test gadget. It returns the

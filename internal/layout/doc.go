@@ -9,7 +9,8 @@
 //     imports Inspektor Gadget, and nothing else in the programs imports the parts of it that
 //     it does not document.
 //   - cmd/ wires them together: nothing imports it.
-//   - test/ is imported by tests only.
+//   - test/<group>/<suite> is imported by tests only, and a suite shares only what is in
+//     test/support.
 //   - No folder of these has more than 12 folders with packages.
 //
 // Import cycles are refused by the compiler.

@@ -30,6 +30,9 @@ const (
 // groups of operators, in the order in which data passes.
 var groups = []string{"attach", "decode", "judge", "show", "send"}
 
+// suites are the groups of tests, by what they test; support is what they share.
+var suites = []string{"gadgets", "product", "systems", "measure", "support"}
+
 // undocumented are the packages behind the context variables of a gadget.
 var undocumented = []string{gadget + "pkg/container-collection", gadget + "pkg/gadgets"}
 
@@ -126,6 +129,9 @@ func forbidden(folder string, i imported) string {
 		if from != "test" && !i.isTest {
 			return "test/ is for tests"
 		}
+		if group(target) != "support" && !strings.HasPrefix(target+"/", suite(folder)) {
+			return "suites share only what is in test/support"
+		}
 	case "operators":
 		if !slices.Contains([]string{"operators", "cmd", "test"}, from) {
 			return from + "/ does not know operators/"
@@ -139,6 +145,9 @@ func forbidden(folder string, i imported) string {
 
 // misplaced says why a package is in the wrong place; "" when it is not.
 func misplaced(folder string, imports []imported) string {
+	if strings.HasPrefix(folder, "test/") && (!slices.Contains(suites, group(folder)) || strings.Count(folder, "/") < 2) {
+		return "is not test/<group>/<suite> with a group of " + strings.Join(suites, ", ")
+	}
 	if !strings.HasPrefix(folder, "operators/") {
 		return ""
 	}
@@ -151,7 +160,13 @@ func misplaced(folder string, imports []imported) string {
 	return ""
 }
 
-// group of a folder below operators/.
+// suite is the folder of the suite that a folder below test/ belongs to, with a slash.
+func suite(folder string) string {
+	parts := strings.SplitAfterN(folder+"/", "/", 4)
+	return strings.Join(parts[:min(len(parts), 3)], "")
+}
+
+// group of a folder below operators/ or test/.
 func group(folder string) string {
 	parts := strings.Split(folder, "/")
 	if len(parts) < 2 {
@@ -165,7 +180,7 @@ func folders(all map[string][]imported) map[string]int {
 	seen, count := map[string]bool{}, map[string]int{}
 	for folder := range all {
 		top, _, _ := strings.Cut(folder, "/")
-		if !slices.Contains([]string{"operators", "internal", "cmd"}, top) {
+		if !slices.Contains([]string{"operators", "internal", "cmd", "test"}, top) {
 			continue
 		}
 		for ; strings.Contains(folder, "/") && !seen[folder]; folder = path.Dir(folder) {
@@ -192,8 +207,8 @@ func TestBreachesAreNamed(t *testing.T) {
 		name, file, text, want string
 	}{
 		{"an operator may use what lies before it", "operators/judge/x/x.go", api + ours("operators/decode/rows") + ours("internal/ig"), ""},
-		{"tests may use test/", "internal/x/x_test.go", ours("test/bpftest"), ""},
-		{"tests do not use programs", "test/other/x.go", ours("cmd/ig-gpu"), "test/other/x.go imports " + module + "cmd/ig-gpu: cmd/ only wires, and nothing imports it"},
+		{"tests may use test/", "internal/x/x_test.go", ours("test/support/bpftest"), ""},
+		{"tests do not use programs", "test/product/x/x.go", ours("cmd/ig-gpu"), "test/product/x/x.go imports " + module + "cmd/ig-gpu: cmd/ only wires, and nothing imports it"},
 		{"internal, operator", "internal/x/x.go", ours("operators/decode/rows"), "internal/x/x.go imports " + module + "operators/decode/rows: internal/ does not know operators/"},
 		{"internal, operator in a test", "internal/x/x_test.go", ours("operators/decode/rows"), "internal/x/x_test.go imports " + module + "operators/decode/rows: internal/ does not know operators/"},
 		{"internal, behind a build tag", "internal/x/x_arm64.go", ours("cmd/ig-gpu"), "internal/x/x_arm64.go imports " + module + "cmd/ig-gpu: cmd/ only wires, and nothing imports it"},
@@ -201,7 +216,11 @@ func TestBreachesAreNamed(t *testing.T) {
 		{"wasm", "wasm/x/x.go", ours("operators/decode/rows"), "wasm/x/x.go imports " + module + "operators/decode/rows: wasm/ does not know operators/"},
 		{"undocumented", "operators/send/x/x.go", api + `import _ "` + gadget + `pkg/gadgets"`, "operators/send/x/x.go imports " + gadget + "pkg/gadgets: only internal/ig knows what Inspektor Gadget does not document"},
 		{"back", "operators/judge/x/x.go", api + ours("operators/send/metrics"), "operators/judge/x/x.go imports " + module + "operators/send/metrics: data passes from judge to send, not back"},
-		{"test", "operators/judge/x/x.go", api + ours("test/bpftest"), "operators/judge/x/x.go imports " + module + "test/bpftest: test/ is for tests"},
+		{"test", "operators/judge/x/x.go", api + ours("test/support/bpftest"), "operators/judge/x/x.go imports " + module + "test/support/bpftest: test/ is for tests"},
+		{"a part of a suite", "test/product/x/x.go", ours("test/product/x/part"), ""},
+		{"another suite", "test/product/x/x.go", ours("test/product/y"), "test/product/x/x.go imports " + module + "test/product/y: suites share only what is in test/support"},
+		{"support, suite", "test/support/x/x.go", ours("test/product/y"), "test/support/x/x.go imports " + module + "test/product/y: suites share only what is in test/support"},
+		{"a suite without a group", "test/x/x.go", "", "test/x: is not test/<group>/<suite> with a group of gadgets, product, systems, measure, support"},
 		{"pure", "operators/judge/x/x.go", "", "operators/judge/x: knows nothing of Inspektor Gadget, and belongs into internal/"},
 		{"no group", "operators/x/x.go", api, "operators/x: is not operators/<group>/<package> with a group of attach, decode, judge, show, send"},
 		{"too deep", "operators/judge/x/y/y.go", api, "operators/judge/x/y: is not operators/<group>/<package> with a group of attach, decode, judge, show, send"},

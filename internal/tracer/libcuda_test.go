@@ -18,13 +18,13 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 )
 
-// realLibcuda is the library that test/fixtures/libcuda.sh unpacked, under a
+// realLibcuda is the library that test/support/fixtures/libcuda.sh unpacked, under a
 // name of its own: the machine may have other users of libcuda.
 func realLibcuda(t testing.TB) string {
 	t.Helper()
 	found, _ := filepath.Glob("../../build/fixtures/libcuda/root/usr/lib/*/nvidia/current/libcuda.so.*.*")
 	if len(found) == 0 {
-		t.Skip("no build/fixtures/libcuda: run test/fixtures/libcuda.sh")
+		t.Skip("no build/fixtures/libcuda: run test/support/fixtures/libcuda.sh")
 	}
 	b, err := os.ReadFile(found[0])
 	require.NoError(t, err)

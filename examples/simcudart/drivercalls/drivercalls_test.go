@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
-	"github.com/gpu-gadgets/gpu-gadgets/test/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
 
 // scenario runs one scenario of the C test, and gives the driver's calls and journal.

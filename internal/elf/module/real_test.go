@@ -19,11 +19,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/placement"
 )
 
-// realLibcuda is the library that test/fixtures/libcuda.sh unpacked.
+// realLibcuda is the library that test/support/fixtures/libcuda.sh unpacked.
 func realLibcuda(t testing.TB) string {
 	found, _ := filepath.Glob("../../../build/fixtures/libcuda/root/usr/lib/*/nvidia/current/libcuda.so.*.*")
 	if len(found) == 0 {
-		t.Skip("no build/fixtures/libcuda: run test/fixtures/libcuda.sh")
+		t.Skip("no build/fixtures/libcuda: run test/support/fixtures/libcuda.sh")
 	}
 	return found[0]
 }

@@ -21,7 +21,7 @@ const variable = "otel_thread_ctx_v1"
 func threadLocalOf(t *testing.T, compiler string, flags ...string) (ThreadLocal, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "object")
-	flags = append([]string{"-O1", "-o", path, "../../../test/spans/testdata/publisher.c"}, flags...)
+	flags = append([]string{"-O1", "-o", path, "../../../test/gadgets/spans/testdata/publisher.c"}, flags...)
 	out, err := exec.Command(compiler, flags...).CombinedOutput()
 	require.NoError(t, err, "%s %v: %s", compiler, flags, out)
 	b, err := os.ReadFile(path)

@@ -52,7 +52,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 	require.NoError(t, os.WriteFile(main, []byte("#include <unistd.h>\nvoid publish(void *);"+
 		"int main(void) { char c; publish(0); return read(0, &c, 1); }"), 0o644))
 	program := filepath.Join(dir, "sleeper")
-	out, err := exec.Command("gcc", "-o", program, main, "../../../test/spans/testdata/publisher.c",
+	out, err := exec.Command("gcc", "-o", program, main, "../../../test/gadgets/spans/testdata/publisher.c",
 		"-Wl,--export-dynamic-symbol="+Variable).CombinedOutput()
 	require.NoError(t, err, string(out))
 	cmd := exec.Command(program)

@@ -14,7 +14,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gpu-ebpf-bridge/nvml"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/bridge"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bridge"
 )
 
 // gpus are a busy one, and one of which little is known.

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package budget
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+// The kernel takes the programs that count what they cost, in each way to attach: the code
+// is not there without a budget.
+func TestProgramsWithABudgetAreTaken(t *testing.T) {
+	bpftest.RequireRoot(t)
+	for _, name := range []string{"cuda_alloc", "cuda_kernel"} {
+		for _, mode := range []uint32{ig.AttachPerf, ig.AttachMulti} {
+			spec := bpftest.Spec(t, "../../../gadgets/"+name+"/program.bpf.c", "-mcpu=v3")
+			require.NoError(t, spec.Variables["attach_mode"].Set(mode))
+			require.NoError(t, spec.Variables["budget_ppm"].Set(uint32(10_000)))
+			bpftest.LoadSpec(t, spec)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exact holds cuda_alloc to the byte: a random workload on the simulated
+// driver, whose journal says what every Python stack took and gave back.
+package exact
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
+)
+
+// workload runs workload.py, calls `held` while everybody holds what it has, and
+// lets it end.
+func workload(t *testing.T, library, dir string, held func(), args ...string) {
+	t.Helper()
+	args = append([]string{"workload.py", "--libcuda", library, "--out", dir, "--hold"}, args...)
+	hold(t, exec.Command("python3", args...), held)
+}
+
+// hold runs a workload with --hold.
+func hold(t *testing.T, cmd *exec.Cmd, held func()) {
+	t.Helper()
+	p := subject.Start(t, cmd)
+	p.Patience = time.Hour // as long as go test waits: there may be many calls
+	holding := false
+	for !holding {
+		text := p.Line()
+		var line struct{ Holding []int }
+		holding = json.Unmarshal([]byte(text), &line) == nil && len(line.Holding) > 0
+	}
+	held()
+	p.Say("")
+	p.Wait()
+}
+
+// got brings the tracer's rows into the form of the truth.
+func got(rows []tracer.Row) []compare.Row {
+	var out []compare.Row
+	for _, r := range rows {
+		out = append(out, compare.Row{
+			PID: r.PID, Kind: r.Kind, Device: r.Device, Stack: frames(r.Python),
+			Counts: compare.Counts{
+				AllocBytes: int64(r.AllocBytes), AllocObjects: int64(r.AllocObjects),
+				FreedBytes: int64(r.FreedBytes), FreedObjects: int64(r.FreedObjects),
+				ImplicitBytes: int64(r.ImplicitBytes), ImplicitObjects: int64(r.ImplicitObjects),
+				InUseBytes: int64(r.InuseBytes), InUseObjects: int64(r.InuseObjects),
+			},
+		})
+	}
+	return out
+}
+
+func frames(python []stack.Frame) []compare.Frame {
+	var out []compare.Frame
+	for _, f := range python {
+		out = append(out, compare.Frame{Function: f.Function, File: f.File, Line: f.Line})
+	}
+	return out
+}
+
+func expected(t *testing.T, dir string, exited bool) []compare.Row {
+	t.Helper()
+	return expectedOf(t, dir, dir, exited)
+}
+
+// expectedOf is what journals and the stacks of their tags come to.
+func expectedOf(t *testing.T, journalDir, truthDir string, exited bool) []compare.Row {
+	t.Helper()
+	journals, err := journal.ReadDir(journalDir)
+	require.NoError(t, err)
+	truth, err := compare.ReadTruth(truthDir)
+	require.NoError(t, err)
+	rows, err := compare.Expected(journals, truth, compare.Options{Exited: exited, MaxFrames: 128})
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+	return rows
+}
+
+func requireEqual(t *testing.T, when string, want, have []compare.Row) {
+	t.Helper()
+	diffs := compare.Diff(want, have)
+	if len(diffs) > 0 {
+		var table strings.Builder
+		compare.Print(&table, diffs, 5)
+		t.Errorf("%s: %s", when, table.String())
+	}
+}
+
+// withoutStacks adds up what differs in the stack only.
+func withoutStacks(rows []compare.Row) []compare.Row {
+	out := append([]compare.Row(nil), rows...)
+	for i := range out {
+		out[i].Stack = nil
+	}
+	return compare.Merge(out)
+}
+
+func TestRandomCallsAreExact(t *testing.T) {
+	lib := simulated.DriverCopy(t)
+	dir := t.TempDir()
+	tr := tracer.Start(t, lib, tracer.Options{Offset: 10})
+	workload(t, lib, dir, func() {
+		want := expected(t, dir, false)
+		t.Logf("%d rows, %+v", len(want), compare.Total(want))
+		have := got(tr.Rows())
+		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
+		requireEqual(t, "alive, by stack", want, have)
+	}, "--calls", "200000")
+	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
+	require.Empty(t, tr.Drops())
+}

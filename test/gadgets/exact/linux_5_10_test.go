@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exact
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
+)
+
+// kernelConfig is what the kernel was built with; empty where it does not tell.
+func kernelConfig() string {
+	if f, err := os.Open("/proc/config.gz"); err == nil {
+		defer f.Close()
+		if z, err := gzip.NewReader(f); err == nil {
+			text, _ := io.ReadAll(z)
+			return string(text)
+		}
+	}
+	var name unix.Utsname
+	_ = unix.Uname(&name)
+	text, _ := os.ReadFile("/boot/config-" + unix.ByteSliceToString(name.Release[:]))
+	return string(text)
+}
+
+// TestRandomCallsAreExactWithoutNewKernelFeatures runs the programs for Linux 5.10
+// on this kernel.
+func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
+	// Since 6.0 uprobe programs may be preempted where the kernel may be.
+	config := kernelConfig()
+	commandLine, err := os.ReadFile("/proc/cmdline")
+	require.NoError(t, err)
+	if strings.Contains(string(commandLine), "preempt=") ||
+		!strings.Contains(config, "CONFIG_PREEMPT_NONE=y") && !strings.Contains(config, "CONFIG_PREEMPT_VOLUNTARY=y") {
+		t.Skip("this kernel may preempt uprobe programs, or does not tell, and Linux 5.10 does not:" +
+			" neither CONFIG_PREEMPT_NONE nor CONFIG_PREEMPT_VOLUNTARY in its configuration")
+	}
+	lib := simulated.DriverCopy(t)
+	dir := t.TempDir()
+	tr := tracer.Start(t, lib, tracer.Options{Linux510: true})
+	workload(t, lib, dir, func() {
+		want := expected(t, dir, false)
+		t.Logf("%d rows, %+v", len(want), compare.Total(want))
+		have := got(tr.Rows())
+		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
+		requireEqual(t, "alive, by stack", want, have)
+	}, "--calls", "50000")
+	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
+	require.Empty(t, tr.Drops())
+}

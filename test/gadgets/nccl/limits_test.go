@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// many runs one process with so many communicators of one rank, each of which is called
+// again and again. It returns the process.
+func many(t *testing.T, communicators int) int {
+	t.Helper()
+	l := libraries(t)
+	dir := t.TempDir()
+	out, err := exec.Command("make", "-s", "-C", "../../../examples/bench", "OUT="+dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	cmd := exec.Command(filepath.Join(dir, "collectives"), "-l", l["libcuda"], "-n", l["libnccl"],
+		"-c", strconv.Itoa(communicators), "-r", "2000", "-w", "16")
+	cmd.Env = append(cmd.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+	p := subject.Start(t, cmd)
+	p.Line() // it has come to its calls
+	return p.PID()
+}
+
+// TestFullTableIsSaid: what does not fit is counted, and the rest is right.
+func TestFullTableIsSaid(t *testing.T) {
+	const room = 64
+	tr := start(t, libraries(t), options{edit: func(spec *ebpf.CollectionSpec) {
+		spec.Maps["communicators_by_handle"].MaxEntries = room
+	}})
+	many(t, room+20)
+	deadline := time.Now().Add(patience)
+	for len(tr.communicators()) < room || tr.drops()["communicators_full"] == 0 {
+		require.True(t, time.Now().Before(deadline), "%d communicators, %v", len(tr.communicators()), tr.drops())
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Len(t, tr.communicators(), room)
+	for _, c := range tr.communicators() {
+		require.EqualValues(t, 1, c.Size)
+		require.NotZero(t, c.Identity)
+	}
+}
+
+// TestThousandsOfCommunicators: each is there, none is another, and they take what they
+// are said to take (docs/nccl.md).
+func TestThousandsOfCommunicators(t *testing.T) {
+	const communicators = 2000
+	tr := start(t, libraries(t), options{})
+	many(t, communicators)
+	identities := map[uint64]bool{}
+	for _, c := range tr.communicators() {
+		require.False(t, c.Late)
+		identities[c.Identity] = true
+	}
+	require.Len(t, identities, communicators)
+	require.LessOrEqual(t, tr.Maps["communicators_by_handle"].ValueSize(), uint32(2048-64))
+}

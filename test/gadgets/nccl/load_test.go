@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+const source = "../../../gadgets/nccl_trace/program.bpf.c"
+
+// TestProgramsVerify: in the ways to attach that no other test takes; the verifier does
+// not look at the programs of the others.
+func TestProgramsVerify(t *testing.T) {
+	for name, mode := range map[string]uint32{"stock": 0, "perf": ig.AttachPerf} {
+		t.Run(name, func(t *testing.T) {
+			bpftest.RequireRoot(t)
+			spec := bpftest.Spec(t, source, "-mcpu=v3")
+			require.NoError(t, spec.Variables["attach_mode"].Set(mode))
+			require.NoError(t, spec.Variables["events"].Set(true))
+			bpftest.LoadSpec(t, spec)
+		})
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// igGPU runs the product on processes, and gives each line of JSON to see until that says
+// that it has seen enough. It returns what was logged.
+func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) string {
+	t.Helper()
+	return igGPUWith(t, pids, "json", see)
+}
+
+func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, logged string) bool) string {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	program, err := filepath.Abs("../../../bin/ig-gpu")
+	require.NoError(t, err)
+	_, err = os.Stat(program)
+	require.NoError(t, err, "run make build")
+	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ",")
+	cmd := exec.Command(program, "run", "nccl_trace", "--host", "--pid", list, "-o", output)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var mu sync.Mutex
+	var logged bytes.Buffer
+	stderr, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			mu.Lock()
+			logged.WriteString(lines.Text() + "\n")
+			mu.Unlock()
+		}
+	}()
+	told := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return logged.String()
+	}
+	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer late.Stop()
+	enough := false
+	reader := bufio.NewReaderSize(stdout, 1<<20)
+	for !enough {
+		line, err := reader.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		enough = see(line, told())
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	go io.Copy(io.Discard, stdout)
+	<-read
+	cmd.Wait()
+	require.True(t, enough, "not seen in %v; logged: %s", patience, told())
+	return told()
+}
+
+// TestProductTellsOfThousandsOfRanks, of one process that has more communicators than
+// there is room for, made before attach: those that fit are told, and that some do not is
+// said once.
+func TestProductTellsOfThousandsOfRanks(t *testing.T) {
+	const room = 16384 // MAX_COMMUNICATORS
+	pid := many(t, room+616)
+	logged := igGPUWith(t, []int{pid}, "collectives:json,communicators:none,operations:none,peers:none,hangs:json,drops:json", func(line []byte, _ string) bool {
+		return bytes.Count(line, []byte(`"rank":0`)) == room && bytes.Count(line, []byte(`"communicator":"0x`)) == room
+	})
+	require.Equal(t, 1, strings.Count(logged, "communicators_full"), "%s", logged)
+}
+
+// TestProductNamesLateRanks: the ranks of a job that runs already have their numbers, and
+// one communicator.
+func TestProductNamesLateRanks(t *testing.T) {
+	pids := example(t, "train.py", "--step-ms", "20")
+	igGPU(t, pids, func(line []byte, _ string) bool {
+		var rows []struct {
+			Communicator string
+			Rank, Size   *int
+		}
+		if json.Unmarshal(line, &rows) != nil || len(rows) != len(pids) {
+			return false
+		}
+		ranks := map[int]bool{}
+		for _, r := range rows {
+			if r.Rank == nil || r.Size == nil || r.Communicator == "" || r.Communicator != rows[0].Communicator || *r.Size != len(pids) {
+				return false
+			}
+			ranks[*r.Rank] = true
+		}
+		return len(ranks) == len(pids) && ranks[0] && ranks[1] && ranks[2]
+	})
+}
+
+// TestProductSaysThatALibraryIsNone: a file with NCCL's name and none of its functions.
+func TestProductSaysThatALibraryIsNone(t *testing.T) {
+	fake := filepath.Join(t.TempDir(), "libnccl.so.2")
+	b, err := os.ReadFile(libraries(t)["libcuda"])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(fake, b, 0o755))
+	cmd := exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)", fake)
+	p := subject.Start(t, cmd)
+	p.Expect("ready")
+	igGPU(t, []int{p.PID()}, func(_ []byte, logged string) bool {
+		return strings.Contains(logged, fake+" is named as NCCL and exports none of its functions")
+	})
+}
+
+// patched is the simulated library as another version, and without a function.
+func patched(t *testing.T, version uint32, without string) string {
+	t.Helper()
+	b, err := os.ReadFile(libraries(t)["libnccl"])
+	require.NoError(t, err)
+	l, err := nccl.Inspect(bytes.NewReader(b), int64(len(b)), nil)
+	require.NoError(t, err)
+	// movl $VERSION,(%rdi) of ncclGetVersion.
+	store := func(v uint32) []byte { return binary.LittleEndian.AppendUint32([]byte{0xc7, 0x07}, v) }
+	require.Equal(t, 1, bytes.Count(b, store(uint32(l.Version))))
+	b = bytes.Replace(b, store(uint32(l.Version)), store(version), 1)
+	require.Positive(t, bytes.Count(b, []byte(without+"\x00")))
+	other := []byte(without)
+	other[len(other)-1] = 'X' // both names: one is the end of the other
+	b = bytes.ReplaceAll(b, []byte(without+"\x00"), append(other, 0))
+	path := filepath.Join(t.TempDir(), "libnccl.so.2")
+	require.NoError(t, os.WriteFile(path, b, 0o755))
+	return path
+}
+
+// TestProductSaysOnceWhatALibraryLacks: of a version that is too new to be known, without
+// a function, in the ranks of a job; what still works, works.
+func TestProductSaysOnceWhatALibraryLacks(t *testing.T) {
+	library := patched(t, 23100, "ncclAlltoAll")
+	begin := func() {
+		cmd := exec.Command("python3", "../../../examples/collectives/train.py", "--step-ms", "20", "--libcuda", libraries(t)["libcuda"], "--libnccl", library)
+		cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			_ = cmd.Wait()
+		})
+	}
+	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators made before attach will have no identity: " +
+		"layout of communicators is not known: only from 2.18.0 to 2.30.7; all that are made from now on are followed"
+	begun, tables := false, 0
+	logged := igGPUWith(t, []int{os.Getpid()}, "collectives:json,communicators:none,operations:none,peers:none,hangs:none,attachments:none", func(line []byte, logged string) bool {
+		if !begun {
+			begun = true
+			begin() // it is made from now on
+		}
+		var rows []struct {
+			Communicator string
+			Rank, Issued *int
+			Late         bool
+		}
+		if json.Unmarshal(line, &rows) != nil || len(rows) != 3 {
+			return false
+		}
+		for _, r := range rows {
+			if r.Communicator != rows[0].Communicator || r.Late || r.Issued == nil || *r.Issued < 10 {
+				return false
+			}
+		}
+		tables++
+		return tables > 5 && strings.Contains(logged, missing) && strings.Contains(logged, unknown)
+	})
+	require.Equal(t, 1, strings.Count(logged, missing), "%s", logged)
+	require.Equal(t, 1, strings.Count(logged, unknown), "%s", logged)
+	require.NotContains(t, logged, "level=error")
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwind
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+const source = "testdata/unwind.bpf.c"
+
+// The structs of bpf/stack/stack.h and testdata/unwind.bpf.c.
+type (
+	mark struct {
+		Process uint64
+		Stack   uint64
+		Result  int64
+	}
+	pythonFrame struct {
+		Symbol uint64
+		Line   uint32
+		Flags  uint32
+	}
+	stack struct {
+		Flags       uint32
+		NativeCount uint16
+		PythonCount uint16
+		Native      [32]uint64
+		Python      [128]pythonFrame
+	}
+	symbol struct {
+		FirstLine                  uint32
+		NameLen, FileLen, ClassLen uint16
+		NameKind, FileKind         uint8
+		Cut                        uint8
+		NameIsQualname             uint8
+		_                          [4]uint8
+		Name                       [128]byte
+		File                       [256]byte
+		Class                      [64]byte
+		_                          [2]byte
+	}
+)
+
+// process is the head of struct python_process in bpf/python/runtime/process.h.
+type process struct {
+	Runtime, RetryNs uint64
+	Status, Version  uint32
+}
+
+func (p *probe) process(id uint64) process {
+	b, err := p.Maps["python_by_process"].LookupBytes(id)
+	if err != nil || len(b) < 24 {
+		return process{}
+	}
+	return process{
+		Runtime: binary.NativeEndian.Uint64(b),
+		Status:  binary.NativeEndian.Uint32(b[16:]),
+		Version: binary.NativeEndian.Uint32(b[20:]),
+	}
+}
+
+const (
+	flagHasPython  = 1
+	flagTruncated  = 2
+	flagIncomplete = 4
+)
+
+// frame is what both sides say of one frame.
+type frame struct {
+	name, class, file string
+	line              uint32
+}
+
+// compiled is the eBPF program, compiled once for all tests.
+var compiled struct {
+	sync.Once
+	*ebpf.CollectionSpec
+}
+
+func unwinder(t testing.TB) *ebpf.CollectionSpec {
+	t.Helper()
+	compiled.Do(func() { compiled.CollectionSpec = bpftest.Spec(t, source) })
+	if compiled.CollectionSpec == nil {
+		t.Fatal("compile " + source + ": failed before")
+	}
+	return compiled.CollectionSpec
+}
+
+// build compiles a C program or library of testdata.
+func build(t testing.TB, to string, arguments ...string) string {
+	t.Helper()
+	arguments = append([]string{"-O1", "-o", to}, arguments...)
+	if out, err := exec.Command("cc", arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("cc %v: %v\n%s", arguments, err, out)
+	}
+	return to
+}
+
+// library builds the shared object whose function is probed. It asks for no
+// version of the C library, so that it can be loaded in every root.
+func library(t testing.TB) string {
+	t.Helper()
+	if path, ok := bpftest.Prebuilt(t, "libmark.so"); ok {
+		return path
+	}
+	return build(t, filepath.Join(t.TempDir(), "libmark.so"), "-shared", "-fPIC", "-nostdlib", "testdata/mark.c")
+}
+
+// probe is one loaded and attached unwinder.
+type probe struct {
+	*ebpf.Collection
+	library string
+}
+
+func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
+	t.Helper()
+	one := spec.Copy()
+	for name := range one.Programs {
+		if name != program {
+			delete(one.Programs, name)
+		}
+	}
+	p := &probe{library: library(t)}
+	file, err := link.OpenExecutable(p.library)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l link.Link
+	if multi(t) {
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.UprobeMulti([]string{"mark"}, p.Programs[program], nil)
+	} else {
+		one.Programs[program].AttachType = ebpf.AttachNone
+		p.Collection = bpftest.LoadSpec(t, one)
+		l, err = file.Uprobe("mark", p.Programs[program], nil)
+	}
+	if err != nil {
+		t.Fatalf("attach: %v", err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return p
+}
+
+// multi tells whether the kernel attaches uprobes by link (6.6+).
+func multi(t testing.TB) bool {
+	t.Helper()
+	err := haveMulti()
+	if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+		t.Fatalf("probe for uprobe.multi: %v", err)
+	}
+	return err == nil
+}
+
+var haveMulti = sync.OnceValue(func() error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe,
+		AttachType:   ebpf.AttachTraceUprobeMulti,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
+	})
+	if err != nil {
+		// Before 6.6 the attach type is an invalid argument.
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	defer prog.Close()
+	self, err := link.OpenExecutable("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	l, err := self.UprobeMulti([]string{"main.main"}, prog, nil)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ebpf.ErrNotSupported, err)
+	}
+	return l.Close()
+})
+
+// run runs the workload to its end and returns the file that it wrote.
+func (p *probe) run(t testing.TB, python interpreter, mode string, samples, first int, more ...string) string {
+	t.Helper()
+	workload, err := filepath.Abs("testdata/workload.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	out := filepath.Join(dir, mode)
+	args := append([]string{workload, mode, p.library, out, fmt.Sprint(samples), fmt.Sprint(first)}, more...)
+	cmd := python.command([]string{filepath.Dir(workload), filepath.Dir(p.library), dir}, args...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, text)
+	}
+	return out
+}
+
+// check compares the samples of a workload with the kernel's, and returns how
+// many there were. At least `least` must have been taken.
+func (p *probe) check(t *testing.T, least int, files ...string) {
+	t.Helper()
+	p.checkBut(t, least, 0, files...)
+}
+
+// checkBut is check with at most so many samples that may differ.
+func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
+	t.Helper()
+	total, wrong := 0, 0
+	report := t.Errorf
+	if allowed > 0 {
+		report = t.Logf
+	}
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<24)
+		for lines.Scan() {
+			var truth struct {
+				ID, Runtime uint64
+				Frames      [][]any
+			}
+			if err := json.Unmarshal(lines.Bytes(), &truth); err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			var want []frame
+			for _, row := range truth.Frames {
+				want = append(want, frame{tail(row[0].(string), 128), row[1].(string), tail(row[2].(string), 256), uint32(row[3].(float64))})
+			}
+			total++
+			if err := p.compare(truth.ID, truth.Runtime, want); err != nil {
+				if wrong++; wrong <= 3 {
+					report("sample %d: %v", truth.ID, err)
+				}
+			}
+		}
+	}
+	if wrong > allowed {
+		t.Errorf("%d of %d samples differ, at most %d may", wrong, total, allowed)
+	}
+	if total < least {
+		t.Errorf("%d samples, want at least %d", total, least)
+	}
+	t.Logf("%s: %d of %d samples exact%s", t.Name(), total-wrong, total, p.drops(t))
+}
+
+func (p *probe) drops(t *testing.T) string {
+	var text string
+	var key uint32
+	var value struct{ Count, Bytes uint64 }
+	for it := p.Maps["drops_by_reason"].Iterate(); it.Next(&key, &value); {
+		if value.Count > 0 {
+			text += fmt.Sprintf("; drop reason %d: %d", key, value.Count)
+		}
+	}
+	return text
+}
+
+var errMissing = errors.New("the kernel took no such sample")
+
+// sample is the stack that the kernel took at mark(id).
+func (p *probe) sample(id uint64) (mark, stack, error) {
+	var m mark
+	var s stack
+	if err := p.Maps["samples_by_id"].Lookup(id, &m); err != nil {
+		return m, s, errMissing
+	}
+	if err := p.Maps["stacks_by_id"].Lookup(m.Stack, &s); err != nil {
+		return m, s, fmt.Errorf("stack %x: %w", m.Stack, err)
+	}
+	return m, s, nil
+}
+
+// frames are the Python frames of a stack.
+func (p *probe) frames(s stack) []frame {
+	var frames []frame
+	for _, f := range s.Python[:s.PythonCount] {
+		frames = append(frames, p.frame(f))
+	}
+	return frames
+}
+
+func (p *probe) compare(id, runtime uint64, want []frame) error {
+	m, s, err := p.sample(id)
+	if err != nil {
+		return err
+	}
+	if known := p.process(m.Process); known.Runtime != runtime {
+		return fmt.Errorf("_PyRuntime at %x, want %x", known.Runtime, runtime)
+	}
+	var flags uint32 = flagHasPython
+	if len(want) > len(s.Python) {
+		want = want[:len(s.Python)]
+		flags |= flagTruncated
+	}
+	got := p.frames(s)
+	if m.Result == 0 && s.Flags == flags && slices.Equal(want, got) {
+		return nil
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "result %d, flags %d (want %d), %d frames (want %d), process %x",
+		m.Result, s.Flags, flags, len(got), len(want), m.Process)
+	for i := 0; i < len(want) || i < len(got); i++ {
+		var w, g frame
+		if i < len(want) {
+			w = want[i]
+		}
+		if i < len(got) {
+			g = got[i]
+		}
+		if w != g {
+			fmt.Fprintf(&text, "\n  frame %d\n    want %v\n    got  %v", i, w, g)
+		}
+	}
+	return errors.New(text.String())
+}
+
+// tail is what the kernel keeps of s in a field of so many bytes, at the width
+// that CPython gives all characters of a string: that of its widest.
+func tail(s string, bytes int) string {
+	runes := []rune(s)
+	width := 1
+	for _, r := range runes {
+		switch {
+		case r > 0xffff:
+			width = 4
+		case r > 0xff:
+			width = max(width, 2)
+		}
+	}
+	return string(runes[max(0, len(runes)-bytes/width):])
+}
+
+func (p *probe) frame(f pythonFrame) frame {
+	var s symbol
+	if err := p.Maps["symbols_by_id"].Lookup(f.Symbol, &s); err != nil {
+		return frame{name: fmt.Sprintf("symbol %x: %v", f.Symbol, err), line: f.Line}
+	}
+	return frame{
+		name:  text(s.Name[:s.NameLen], s.NameKind),
+		class: string(s.Class[:s.ClassLen]),
+		file:  text(s.File[:s.FileLen], s.FileKind),
+		line:  f.Line,
+	}
+}
+
+// text decodes the interpreter's own encoding: 1, 2 or 4 bytes per character.
+func text(b []byte, kind uint8) string {
+	var runes []rune
+	for i := 0; i+int(kind) <= len(b); i += int(kind) {
+		var r rune
+		for j := 0; j < int(kind); j++ {
+			r |= rune(b[i+j]) << (8 * j)
+		}
+		runes = append(runes, r)
+	}
+	if kind == 2 {
+		units := make([]uint16, len(runes))
+		for i, r := range runes {
+			units[i] = uint16(r)
+		}
+		runes = utf16.Decode(units)
+	}
+	return string(runes)
+}
+
+// Enumerators of drop_reason, bpf/program/drops.h.
+const (
+	dropFault       = "DROP_PYTHON_FAULT"
+	dropUnsupported = "DROP_PYTHON_UNSUPPORTED"
+	dropThread      = "DROP_PYTHON_THREAD"
+)
+
+// dropReasons is the table of bpf/program/drops.h in its order. The enum itself is not in
+// an object's BTF: no variable has its type.
+var dropReasons = sync.OnceValues(func() ([]string, error) {
+	header, err := os.ReadFile("../../../bpf/program/drops.h")
+	if err != nil {
+		return nil, err
+	}
+	names := []string{"DROP_NONE"}
+	for _, row := range regexp.MustCompile(`X\((DROP_\w+),`).FindAllSubmatch(header, -1) {
+		names = append(names, string(row[1]))
+	}
+	return names, nil
+})
+
+// dropped is how often a reason was counted.
+func (p *probe) dropped(t *testing.T, reason string) uint64 {
+	t.Helper()
+	reasons, err := dropReasons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := slices.Index(reasons, reason)
+	if key < 0 {
+		t.Fatalf("bpf/program/drops.h has no %s", reason)
+	}
+	var value struct{ Count, Bytes uint64 }
+	if err := p.Maps["drops_by_reason"].Lookup(uint32(key), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value.Count
+}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data-parallel training loop and a pipeline of inference stages, on any NCCL.
+
+Prints {"pids": [...]} when all ranks have loaded their libraries, goes on at a line on
+stdin, and ends at the next one.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(here, "../../../examples/collectives"))
+from nccl import CUDA, NCCL  # noqa: E402
+
+
+class Rank:
+    def __init__(self, args, rank):
+        self.args, self.rank, self.step = args, rank, 0
+        self.random = random.Random(rank)
+        self.cuda, self.nccl = CUDA(args.libcuda), NCCL(args.libnccl)
+        self.stream, self.buffer = self.cuda.stream(), self.cuda.alloc(1 << 20)
+
+    def join(self, uid):
+        self.world = self.nccl.init(self.args.ranks, uid, self.rank, name=self.args.name or self.args.story)
+
+    def synchronize(self):
+        self.cuda.synchronize(self.stream)
+
+    def compute(self):
+        time.sleep(self.args.step * self.random.uniform(0.8, 1.2))
+
+    def stop_before(self, operation):
+        """As kill -STOP at this line."""
+        if self.args.stop == operation and self.rank == 1 and self.step == 40:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def train(self):
+        """Gradients of a few buckets, then the optimizer."""
+        self.compute()
+        self.stop_before("broadcast")
+        self.nccl.broadcast(self.buffer, self.buffer, 64, 0, self.world, self.stream)
+        for _ in range(3):
+            self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
+        self.synchronize()
+
+    def infer(self):
+        """One stage: what to do comes by broadcast, activations from the stage before."""
+        self.stop_before("broadcast")
+        self.nccl.broadcast(self.buffer, self.buffer, 16, 0, self.world, self.stream)
+        self.synchronize()
+        if self.rank > 0:
+            self.stop_before("recv")
+            self.nccl.recv(self.buffer, 1 << 12, self.rank - 1, self.world, self.stream)
+            self.synchronize()
+        self.compute()
+        if self.rank < self.args.ranks - 1:
+            self.nccl.send(self.buffer, 1 << 12, self.rank + 1, self.world, self.stream)
+            self.synchronize()
+
+    def run(self):
+        work = self.infer if self.args.story == "pipeline" else self.train
+        while True:
+            work()
+            self.step += 1
+            if self.args.checkpoint and self.step % self.args.checkpoint == 0:
+                self.checkpoint()
+
+    def checkpoint(self):
+        time.sleep(2 * self.random.random())
+
+
+def work(args, rank, uid, barrier):
+    r = Rank(args, rank)
+    barrier.wait()  # all have loaded
+    barrier.wait()  # go
+    r.join(uid)
+    r.run()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--story", choices=("training", "pipeline"), default="training")
+    parser.add_argument("--name", help="of the communicator; default: the story")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--step", type=float, default=0.02, help="seconds, give or take a fifth")
+    parser.add_argument("--stop", choices=("recv", "broadcast"), help="rank 1 stops before that, in its 40th step")
+    parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
+    parser.add_argument("--libcuda", default="libcuda.so.1")
+    parser.add_argument("--libnccl", default="libnccl.so.2")
+    args = parser.parse_args()
+    uid = NCCL(args.libnccl).unique_id()
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(args.ranks + 1)
+    ranks = [context.Process(target=work, args=(args, n, uid, barrier), daemon=True) for n in range(args.ranks)]
+    for r in ranks:
+        r.start()
+    barrier.wait()
+    print(json.dumps({"pids": [r.pid for r in ranks]}), flush=True)
+    sys.stdin.readline()
+    barrier.wait()
+    sys.stdin.readline()
+    for r in ranks:
+        r.kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tracer runs the eBPF half of a gadget in a test: compiled, loaded
+// and attached to libraries, without Inspektor Gadget around it, so that a
+// test can change map sizes and look at every map. Start is for cuda_alloc, whose rows
+// it reads, Attach for all.
+package tracer
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+// Row is struct alloc of gadgets/cuda_alloc/program.bpf.c with its stack named.
+type Row struct {
+	PID, TID uint32
+	Comm     string
+	Process  uint64
+	StackID  uint64
+	Kind     string
+	Device   int32
+	Span     string // 16 digits; empty: none
+
+	InuseBytes, InuseObjects       uint64
+	AllocBytes, AllocObjects       uint64
+	FreedBytes, FreedObjects       uint64
+	ImplicitBytes, ImplicitObjects uint64
+	PeakBytes                      uint64
+
+	Flags  uint32
+	Native []uint64
+	Python []stack.Frame // leaf first
+}
+
+// Tracer is a loaded and attached gadget.
+type Tracer struct {
+	*ebpf.Collection
+	t     testing.TB
+	iters []*link.Iter
+	ooms  atomic.Int64
+	// sleeping are the points of other libraries; see AttachTorch.
+	sleeping []ig.AttachPoint
+}
+
+// Spec is what Options.Edit may change.
+type Spec = ebpf.CollectionSpec
+
+// Options change what is loaded.
+type Options struct {
+	// Flags are added to the compiler's command line.
+	Flags []string
+	// Edit may change the specification before it is loaded.
+	Edit func(*Spec)
+	// Linux510 is the variant for kernels before 6.0. It needs a kernel that
+	// does not preempt uprobe programs; see bpf/program/linux_5_10.h.
+	Linux510 bool
+	// Stock attaches as unmodified ig does: no program may sleep.
+	Stock bool
+	// Offset of the probes in each function, in bytes.
+	Offset uint64
+}
+
+// Start compiles, loads and attaches cuda_alloc to a library. Everything ends
+// with the test.
+func Start(t testing.TB, library string, o Options) *Tracer {
+	t.Helper()
+	tr := Attach(t, "cuda_alloc", map[string]string{"libcuda": library}, o)
+	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows", "dump_spans": "rows_by_span"} {
+		if tr.Programs[program] == nil && o.Linux510 {
+			continue
+		}
+		tr.iters = append(tr.iters, tr.Iterator(program, m))
+	}
+	tr.readOOMs()
+	return tr
+}
+
+// Iterator attaches one of the programs that dump a map.
+func (tr *Tracer) Iterator(program, mapName string) *link.Iter {
+	tr.t.Helper()
+	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[mapName]})
+	require.NoError(tr.t, err)
+	tr.t.Cleanup(func() { iter.Close() })
+	return iter
+}
+
+// Attach compiles and loads a gadget, and attaches it to those of its libraries that
+// are named. Everything ends with the test.
+func Attach(t testing.TB, gadget string, libraries map[string]string, o Options) *Tracer {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	_, here, _, _ := runtime.Caller(0)
+	source := filepath.Join(filepath.Dir(here), "../../../gadgets", gadget, "program.bpf.c")
+	flags := append([]string{"-mcpu=v3"}, o.Flags...)
+	if o.Linux510 {
+		flags = append(flags, "-mcpu=v2", "-DLINUX_5_10")
+	}
+	spec := bpftest.Spec(t, source, flags...)
+	switch {
+	case o.Stock:
+		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(0))) // ATTACH_STOCK
+	case !o.Linux510:
+		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+	}
+	if o.Edit != nil {
+		o.Edit(spec)
+	}
+	tr := &Tracer{Collection: bpftest.LoadSpec(t, spec), t: t}
+
+	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
+	require.NoError(t, err)
+	for _, p := range points {
+		if p.EntrySleeps {
+			tr.sleeping = append(tr.sleeping, p)
+		}
+	}
+	for library, path := range libraries {
+		var these []ig.AttachPoint
+		for _, p := range points {
+			if o.Stock && p.OnDemand() {
+				continue
+			}
+			if p.Library == library && (library == "libcuda" || exports(t, path)[p.Symbol]) {
+				these = append(these, p)
+			}
+		}
+		require.NotEmpty(t, these, library)
+		tr.attach(path, these, o)
+	}
+	for _, name := range []string{"on_exit", "on_exec", "on_fork"} {
+		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
+	}
+	return tr
+}
+
+// AttachTorch attaches to a libc10.so: to those of the functions that it has.
+func (tr *Tracer) AttachTorch(library string) {
+	tr.t.Helper()
+	file, err := link.OpenExecutable(library)
+	require.NoError(tr.t, err)
+	attached := 0
+	for _, p := range tr.sleeping {
+		multi := &link.UprobeMultiOptions{Cookies: []uint64{uint64(p.Cookie)}}
+		l, err := file.UprobeMulti([]string{p.Symbol}, tr.Programs["torch_enter_multi"], multi)
+		if errors.Is(err, link.ErrNoSymbol) {
+			continue
+		}
+		tr.keep(l, err)
+		attached++
+	}
+	require.NotZero(tr.t, attached, "%s has none of the functions", library)
+}
+
+// exports is what a library has. Those above the driver have more in some versions.
+func exports(t testing.TB, path string) map[string]bool {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	all := map[string]bool{}
+	for _, s := range symbols {
+		all[s.Name] = s.Section != elf.SHN_UNDEF
+	}
+	return all
+}
+
+// attach sets the probes of one library.
+func (tr *Tracer) attach(path string, points []ig.AttachPoint, o Options) {
+	tr.t.Helper()
+	file, err := link.OpenExecutable(path)
+	require.NoError(tr.t, err)
+	// Returns first: a call without a return would count as one left by a longjmp.
+	if o.Linux510 || o.Stock {
+		at := &link.UprobeOptions{Offset: o.Offset}
+		for _, p := range points {
+			if p.Exit {
+				tr.keep(file.Uretprobe(p.Symbol, tr.Programs["stock_exit"], nil))
+			}
+			tr.keep(file.Uprobe(p.Symbol, tr.Programs["enter_"+p.Symbol], at))
+		}
+		return
+	}
+	var entries, returns []string
+	multi := &link.UprobeMultiOptions{}
+	for _, p := range points {
+		entries = append(entries, p.Symbol)
+		multi.Cookies = append(multi.Cookies, uint64(p.Cookie))
+		multi.Offsets = append(multi.Offsets, o.Offset)
+		if p.Exit {
+			returns = append(returns, p.Symbol)
+		}
+	}
+	if len(returns) > 0 {
+		tr.keep(file.UretprobeMulti(returns, tr.Programs["call_exit_multi"],
+			&link.UprobeMultiOptions{Offsets: multi.Offsets[:len(returns)]}))
+	}
+	tr.keep(file.UprobeMulti(entries, tr.Programs["call_enter_multi"], multi))
+}
+
+// readOOMs empties the ring of failed allocations, as a consumer would.
+func (tr *Tracer) readOOMs() {
+	reader, err := ringbuf.NewReader(tr.Maps["ooms_ring"])
+	require.NoError(tr.t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var record ringbuf.Record
+		for reader.ReadInto(&record) == nil {
+			tr.ooms.Add(1)
+		}
+	}()
+	tr.t.Cleanup(func() { reader.Close(); <-done })
+}
+
+// OOMs is how many failed allocations were reported so far.
+func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
+
+func (tr *Tracer) keep(l link.Link, err error) {
+	tr.t.Helper()
+	require.NoError(tr.t, err)
+	tr.t.Cleanup(func() { l.Close() })
+}
+
+// wireRow is the C layout of struct alloc.
+type wireRow struct {
+	Comm       [16]byte
+	PID, TID   uint32
+	MntNS      uint64
+	UID, GID   uint32
+	ParentComm [16]byte
+	PPID, PTID uint32
+	Process    uint64
+	StackID    uint64
+	Device     int32
+	Kind       [12]byte
+	Span       [24]byte
+	RowBootNS  uint64
+
+	InuseBytes, AllocBytes, PeakBytes, InuseObjects                        uint64
+	FreedBytes, ImplicitBytes, AllocObjects, FreedObjects, ImplicitObjects uint64
+}
+
+// Rows reads all rows, by pid, kind, device, stack id and span.
+func (tr *Tracer) Rows() []Row {
+	tr.t.Helper()
+	var rows []Row
+	for _, iter := range tr.iters {
+		r, err := iter.Open()
+		require.NoError(tr.t, err)
+		var all bytes.Buffer
+		_, err = all.ReadFrom(r)
+		require.NoError(tr.t, err)
+		r.Close()
+		for all.Len() > 0 {
+			var w wireRow
+			require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &w))
+			rows = append(rows, tr.row(&w))
+		}
+	}
+	sort.Slice(rows, func(i, j int) bool {
+		a, b := rows[i], rows[j]
+		switch {
+		case a.PID != b.PID:
+			return a.PID < b.PID
+		case a.Kind != b.Kind:
+			return a.Kind < b.Kind
+		case a.Device != b.Device:
+			return a.Device < b.Device
+		case a.StackID != b.StackID:
+			return a.StackID < b.StackID
+		}
+		return a.Span < b.Span
+	})
+	return rows
+}
+
+func (tr *Tracer) row(w *wireRow) Row {
+	r := Row{
+		PID: w.PID, TID: w.TID, Comm: text(w.Comm[:]), Process: w.Process, StackID: w.StackID,
+		Kind: text(w.Kind[:]), Device: w.Device, Span: text(w.Span[:]),
+		InuseBytes: w.InuseBytes, InuseObjects: w.InuseObjects,
+		AllocBytes: w.AllocBytes, AllocObjects: w.AllocObjects,
+		FreedBytes: w.FreedBytes, FreedObjects: w.FreedObjects,
+		ImplicitBytes: w.ImplicitBytes, ImplicitObjects: w.ImplicitObjects,
+		PeakBytes: w.PeakBytes,
+	}
+	if w.StackID == 0 {
+		return r
+	}
+	raw, err := tr.Maps["stacks_by_id"].LookupBytes(w.StackID)
+	require.NoError(tr.t, err)
+	require.NotNil(tr.t, raw, "stack %#x has no frames", w.StackID)
+	s, err := stack.DecodeStack(raw)
+	require.NoError(tr.t, err)
+	r.Flags, r.Native = uint32(s.Flags), s.Native
+	for _, f := range s.Python {
+		frame := stack.Frame{Kind: stack.KindPython, Function: "?", Line: f.Line}
+		if b, err := tr.Maps["symbols_by_id"].LookupBytes(f.Symbol); err == nil && b != nil {
+			symbol, err := stack.DecodeSymbol(b)
+			require.NoError(tr.t, err)
+			frame.Function, frame.File = symbol.Function, symbol.File
+		}
+		r.Python = append(r.Python, frame)
+	}
+	return r
+}
+
+func text(b []byte) string {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// drop is struct drop_row of bpf/program/drops.h.
+type drop struct {
+	Reason       [24]byte
+	Count, Bytes uint64
+}
+
+func (tr *Tracer) drops() (all []drop) {
+	tr.t.Helper()
+	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs["dump_drops"], Map: tr.Maps["drops_by_reason"]})
+	require.NoError(tr.t, err)
+	defer iter.Close()
+	r, err := iter.Open()
+	require.NoError(tr.t, err)
+	defer r.Close()
+	for {
+		var d drop
+		if binary.Read(r, binary.NativeEndian, &d) != nil {
+			require.NotEmpty(tr.t, all, "no reasons at all")
+			return all
+		}
+		all = append(all, d)
+	}
+}
+
+// Drops reads the reasons that were counted at least once.
+func (tr *Tracer) Drops() map[string]uint64 {
+	tr.t.Helper()
+	counted := map[string]uint64{}
+	for _, d := range tr.drops() {
+		if d.Count > 0 {
+			counted[text(d.Reason[:])] = d.Count
+		}
+	}
+	return counted
+}
+
+// DroppedBytes is the bytes of allocations that are in no row.
+func (tr *Tracer) DroppedBytes() (sum uint64) {
+	tr.t.Helper()
+	for _, d := range tr.drops() {
+		sum += d.Bytes
+	}
+	return sum
+}
+
+// Len counts the entries of a map.
+func (tr *Tracer) Len(name string) int {
+	tr.t.Helper()
+	m := tr.Maps[name]
+	require.NotNil(tr.t, m, name)
+	n := 0
+	var k, v []byte
+	for it := m.Iterate(); it.Next(&k, &v); n++ {
+	}
+	return n
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package backends
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+)
+
+// probes are the eBPF programs of a gadget, whose run time the kernel counts while
+// kernel.bpf_stats_enabled is 1.
+type probes []*ebpf.Program
+
+func probesOf(t *testing.T, pid int) (p probes) {
+	t.Helper()
+	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	require.NoError(t, err)
+	seen := map[uint64]bool{}
+	id := regexp.MustCompile(`(?m)^prog_id:\s+(\d+)$`)
+	for _, path := range paths {
+		content, _ := os.ReadFile(path) // it may be closed by now
+		m := id.FindSubmatch(content)
+		// A link names its program, too.
+		if m == nil || !strings.Contains(string(content), "prog_jited:") {
+			continue
+		}
+		n, err := strconv.ParseUint(string(m[1]), 10, 32)
+		require.NoError(t, err)
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		program, err := ebpf.NewProgramFromID(ebpf.ProgramID(n))
+		require.NoError(t, err)
+		info, err := program.Info()
+		require.NoError(t, err)
+		if !strings.HasPrefix(info.Name, "call_enter") && !strings.HasPrefix(info.Name, "call_exit") {
+			program.Close()
+			continue
+		}
+		t.Cleanup(func() { program.Close() })
+		p = append(p, program)
+	}
+	require.NotEmpty(t, p, "ig-gpu has no eBPF programs named call_enter and call_exit")
+	return p
+}
+
+func (p probes) runs(t *testing.T) (count uint64, spent time.Duration) {
+	t.Helper()
+	for _, program := range p {
+		s, err := program.Stats()
+		require.NoError(t, err)
+		count += s.RunCount
+		spent += s.Runtime
+	}
+	return count, spent
+}
+
+// watch is what a run costs, once a second.
+type watch struct {
+	probes
+	pid  int
+	ns   []float64 // of an enter and an exit, by second
+	rss  []int64   // bytes
+	last struct {
+		count uint64
+		spent time.Duration
+	}
+}
+
+func startWatch(t *testing.T, g *gadget) *watch {
+	t.Helper()
+	w := &watch{probes: probesOf(t, g.cmd.Process.Pid), pid: g.cmd.Process.Pid}
+	w.last.count, w.last.spent = w.runs(t)
+	return w
+}
+
+var resident = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
+
+// look takes one reading.
+func (w *watch) look(t *testing.T) {
+	t.Helper()
+	count, spent := w.runs(t)
+	if n := count - w.last.count; n > 100 {
+		w.ns = append(w.ns, 2*float64(spent-w.last.spent)/float64(n))
+	}
+	w.last.count, w.last.spent = count, spent
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.pid))
+	require.NoError(t, err)
+	m := resident.FindSubmatch(status)
+	require.NotNil(t, m)
+	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+	require.NoError(t, err)
+	w.rss = append(w.rss, kib<<10)
+}
+
+// until looks once a second, five times at least, until it is done, and is a part.
+func (w *watch) until(t *testing.T, done func() bool) (nsPerPair float64, mostBytes int64) {
+	t.Helper()
+	for i := 0; i < 5 || !done(); i++ {
+		time.Sleep(time.Second)
+		w.look(t)
+	}
+	return w.part(t)
+}
+
+// part gives the readings so far, 0 ns when no calls were traced, and begins anew.
+func (w *watch) part(t *testing.T) (nsPerPair float64, mostBytes int64) {
+	t.Helper()
+	if len(w.ns) > 0 {
+		nsPerPair = median(w.ns)
+	}
+	mostBytes = slices.Max(w.rss)
+	w.ns, w.rss = nil, nil
+	return nsPerPair, mostBytes
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// scrape is ig-gpu's own metrics of one exporter: name without prefix → value.
+func scrape(t *testing.T, address, exporter string) map[string]int64 {
+	t.Helper()
+	series, err := loopback.Scrape(t, address)
+	require.NoError(t, err)
+	all := map[string]int64{}
+	for _, s := range series {
+		name, isExport := strings.CutPrefix(s.Name, "gpu_gadgets_export_")
+		if isExport && s.Has(fmt.Sprintf(`exporter=%q`, exporter)) {
+			all[name] = int64(s.Value)
+		}
+	}
+	require.NotEmpty(t, all, "no metrics of %s", exporter)
+	return all
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernels
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+const (
+	// A program and the functions that it calls share maxStack bytes, and each
+	// takes whole blocks: of 32 bytes up to some release between 6.12 and 6.18, of
+	// 16 after it (kernel/bpf/verifier.c, check_max_stack_depth()). A newer kernel
+	// takes what an older one refuses.
+	maxStack   = 512
+	stackBlock = 32
+)
+
+// function is one of a program, by what it takes and calls.
+type function struct {
+	stack int
+	calls map[string]bool
+}
+
+// functionsOf finds the functions of a program, callbacks included.
+func functionsOf(t *testing.T, program asm.Instructions) map[string]*function {
+	t.Helper()
+	all := map[string]*function{}
+	var f *function
+	copied := map[asm.Register]bool{} // registers that hold the frame pointer
+	for _, ins := range program {
+		if name := ins.Symbol(); name != "" && !strings.HasPrefix(name, "LBB") {
+			f = &function{calls: map[string]bool{}}
+			all[name] = f
+		}
+		require.NotNil(t, f, "the first instruction has no symbol")
+		use := func(offset int) { f.stack = max(f.stack, -offset) }
+		class := ins.OpCode.Class()
+		switch {
+		case ins.IsFunctionCall() || ins.IsFunctionReference():
+			f.calls[ins.Reference()] = true
+		case class.IsLoad() && ins.Src == asm.RFP:
+			use(int(ins.Offset))
+		case class.IsStore() && ins.Dst == asm.RFP:
+			use(int(ins.Offset))
+		case class == asm.ALU64Class && ins.OpCode.ALUOp() == asm.Mov:
+			copied[ins.Dst] = ins.OpCode.Source() == asm.RegSource && ins.Src == asm.RFP
+			continue
+		case class == asm.ALU64Class && ins.OpCode.ALUOp() == asm.Add &&
+			ins.OpCode.Source() == asm.ImmSource && copied[ins.Dst]:
+			use(int(ins.Constant))
+		}
+		copied[ins.Dst] = false
+	}
+	return all
+}
+
+// deepest is the most stack that a function and what it calls take together, and
+// the way there.
+func deepest(all map[string]*function, name string) (int, []string) {
+	f := all[name]
+	most, way := 0, []string(nil)
+	for callee := range f.calls {
+		if bytes, names := deepest(all, callee); bytes > most {
+			most, way = bytes, names
+		}
+	}
+	own := (max(f.stack, 1) + stackBlock - 1) / stackBlock * stackBlock
+	return most + own, append([]string{name}, way...)
+}
+
+func TestStackIsEnoughForOldKernels(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"cuda_alloc":             {"-mcpu=v3"},
+		"cuda_alloc_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
+		"cuda_kernel":            {"-mcpu=v3"},
+		"cuda_kernel_linux_5_10": {"-mcpu=v2", "-DLINUX_5_10"},
+		"nccl_trace":             {"-mcpu=v3"},
+		"nccl_trace_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
+		"py_stack":               {"-mcpu=v3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := "../../../gadgets/" + strings.TrimSuffix(name, "_linux_5_10") + "/program.bpf.c"
+			spec, err := ebpf.LoadCollectionSpec(bpftest.Compile(t, source, flags...))
+			require.NoError(t, err)
+			most := 0
+			for _, program := range spec.Programs {
+				bytes, way := deepest(functionsOf(t, program.Instructions), program.Name)
+				require.LessOrEqual(t, bytes, maxStack, way)
+				most = max(most, bytes)
+			}
+			t.Logf("at most %d bytes", most)
+			require.Greater(t, most, maxStack/2, "the unwinder takes more: it was not found")
+		})
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build prometheus
+
+package prometheus
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks"
+)
+
+const (
+	scenarios = 100
+	atOnce    = 10
+	scrape    = 5 * time.Second
+)
+
+// TestRulesSayTheSameOfManyNodes: each node exports the progress of its own ranks, and
+// the rules find in all simulated jobs what internal/collective finds where it sees
+// all of them (TestVerdictIsRight of test/support/simranks), which is the truth.
+func TestRulesSayTheSameOfManyNodes(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	for first := 0; first < scenarios; first += atOnce {
+		var text bytes.Buffer
+		fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
+		for seed := first; seed < first+atOnce; seed++ {
+			writeScenario(t, &text, simranks.New(seed))
+		}
+		promtool(t, fmt.Sprintf("scenarios %d to %d", first, first+atOnce-1), text.Bytes())
+	}
+}
+
+// TestRulesAreSilentOfHealthyJobs of 30 minutes.
+func TestRulesAreSilentOfHealthyJobs(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
+	for seed, size := range []int{2, 5, 8} {
+		writeScenario(t, &text, simranks.Healthy(seed, size, 30*time.Minute))
+	}
+	promtool(t, "healthy jobs", text.Bytes())
+}
+
+func promtool(t *testing.T, what string, text []byte) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "test.yaml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	out, err := exec.Command(filepath.Join(bin, "promtool"), "test", "rules", file).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", what, err, out[:min(len(out), 8000)])
+	}
+}
+
+// writeScenario adds a test group: the series, and the answers at the end.
+func writeScenario(t *testing.T, text *bytes.Buffer, s *simranks.Scenario) {
+	t.Helper()
+	samples, err := simranks.Export(s, scrape)
+	require.NoError(t, err)
+	steps := 0
+	bySeries := map[string]map[int]float64{}
+	for _, sample := range samples {
+		if bySeries[sample.Series] == nil {
+			bySeries[sample.Series] = map[int]float64{}
+		}
+		bySeries[sample.Series][sample.Step] = sample.Value
+		steps = max(steps, sample.Step+1)
+	}
+	names := make([]string, 0, len(bySeries))
+	for name := range bySeries {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	fmt.Fprintf(text, "  - name: 'seed %d, %s, %d ranks, %s'\n    interval: %s\n    input_series:\n", s.Seed, s.Name, s.Size, s.Layout, scrape)
+	for _, name := range names {
+		fmt.Fprintf(text, "      - series: '%s'\n        values: '", name)
+		was := false
+		for i := range steps {
+			value, ok := bySeries[name][i]
+			switch {
+			case ok:
+				text.WriteString(strconv.FormatFloat(value, 'f', -1, 64) + " ")
+			case was:
+				text.WriteString("stale ")
+			default:
+				text.WriteString("_ ")
+			}
+			was = ok
+		}
+		text.WriteString("'\n")
+	}
+	at := time.Duration(steps-1) * scrape
+	reasons, processes, communicators := s.Verdict()
+	if s.Truth.Reason == "" {
+		reasons = nil
+		// It is silent all the time, and not only at the end.
+		fmt.Fprintf(text, "    promql_expr_test:\n      - expr: count_over_time(nccl:verdict[1h])\n        eval_time: %s\n        exp_samples: []\n", at)
+		return
+	}
+	fmt.Fprintf(text, "    promql_expr_test:\n")
+	ask := func(by string, want []string) {
+		if want == nil {
+			return
+		}
+		fmt.Fprintf(text, "      - expr: 'group by (%s) (nccl:verdict)'\n        eval_time: %s\n        exp_samples:\n", by, at)
+		for _, labels := range want {
+			fmt.Fprintf(text, "          - {labels: '%s', value: 1}\n", labels)
+		}
+	}
+	ask("reason", reasons)
+	ask("instance, process_pid", processes)
+	ask("communicator", communicators)
+}
