@@ -63,7 +63,7 @@ test-arm64:
 	@$(MAKE) --no-print-directory test-kernels KERNELS=arm64-6.1
 	@$(STEP) "py_stack on arm64" $(ROOT) env KERNELS=arm64-6.1 $(GO) test -v -count=1 -run Kernels ./test/gadgets/pystack
 
-## test-k8s: docs/kubernetes.md on a Kubernetes node, emulated; SOAK=30m, CAPABILITIES=1, TESTS="RecordingIsDeleted Daemon Soak"
+## test-k8s: docs/guides/kubernetes.md on a Kubernetes node, emulated; SOAK=30m, CAPABILITIES=1, TESTS="RecordingIsDeleted Daemon Soak"
 .PHONY: test-k8s
 test-k8s: KERNELS := 6.1
 test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/bin/kubernetes

@@ -126,7 +126,7 @@ func Rows() []Row {
 			{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
 				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		}},
-		// Of PyTorch's caching allocator; see docs/torch.md.
+		// Of PyTorch's caching allocator; see docs/reference/torch.md.
 		{Title: "PyTorch's pools", Folded: true, Panels: []Panel{
 			{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 12,
 				Description: "What PyTorch's pool has handed out (memory_allocated), and what it has from the driver (memory_reserved). The tensors lie in memory that In use by pod has, too: never add them up.",

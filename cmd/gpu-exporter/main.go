@@ -3,7 +3,7 @@
 // Command gpu-exporter collects from a cluster whose daemons are Inspektor Gadget's
 // own: it attaches to the gadget instances that run on all nodes, and sends what
 // they find to Pyroscope, OpenTelemetry receivers and Prometheus, as ig-gpu and
-// ig-gpu-daemon do by themselves (docs/exporter.md).
+// ig-gpu-daemon do by themselves (docs/reference/exporter.md).
 package main
 
 import (

@@ -7,7 +7,7 @@
 //
 // What our operators need beside is in the same configuration file, under
 // operator.export and operator.metrics: only who deploys the daemon decides where
-// the data of a node is sent (docs/daemon.md).
+// the data of a node is sent (docs/reference/daemon.md).
 package main
 
 import (

@@ -3,7 +3,7 @@
 #
 # GPU memory by process for Prometheus, through Inspektor Gadget's own operator: no stacks
 # are taken, so there is one row for each process, kind and device. LISTEN is where it is
-# scraped. (ig-gpu's --metrics-listen has more, docs/metrics.md; this one runs anywhere.)
+# scraped. (ig-gpu's --metrics-listen has more, docs/reference/metrics.md; this one runs anywhere.)
 # annotations, otel-metrics.
 key=metrics.type=key
 exec ${IG:-bin/ig-gpu} run "${GADGETS-}cuda_alloc" --stacks=false \

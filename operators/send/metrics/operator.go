@@ -3,7 +3,7 @@
 // Package metrics publishes what the gadgets count: GPU memory by (pod,
 // container, process, kind, device), what was lost, and how the exporters are
 // doing. It answers Prometheus scrapes and pushes by OTLP, both from one store of
-// the latest counters (docs/metrics.md lists the metrics).
+// the latest counters (docs/reference/metrics.md lists the metrics).
 //
 // The store knows nothing of Inspektor Gadget. Its readers report the series of a
 // process that ended once more, with its last values; then they end. The

@@ -130,7 +130,7 @@ func TestScrapeHasTheRows(t *testing.T) {
 	}
 	require.Equal(t, want, got)
 
-	docs, err := os.ReadFile("../../../docs/metrics.md")
+	docs, err := os.ReadFile("../../../docs/reference/metrics.md")
 	require.NoError(t, err)
 	for series := range got {
 		name, _, _ := strings.Cut(series, "{")

@@ -63,7 +63,7 @@ func TestBridge(t *testing.T) {
 	require.NotContains(t, got[second], "hw.temperature gpu", "what is not known is no zero")
 	for name := range got[first] {
 		metric, _, _ := strings.Cut(name, " ")
-		require.Contains(t, metricNames(), metric, "docs/metrics.md knows it")
+		require.Contains(t, metricNames(), metric, "docs/reference/metrics.md knows it")
 	}
 
 	// A bridge that has ended says nothing more, though its maps are still there.

@@ -39,7 +39,7 @@ type Metric struct {
 	symbols []string
 }
 
-// Metrics is the list of all, in the order of docs/metrics.md.
+// Metrics is the list of all, in the order of docs/reference/metrics.md.
 func Metrics() []Metric { return append([]Metric(nil), table...) }
 
 var (

@@ -117,7 +117,7 @@ func TestTrackerLearnsTheContextFromProcessesThatWereBornLater(t *testing.T) {
 }
 
 func TestEveryMetricIsInTheDocs(t *testing.T) {
-	docs, err := os.ReadFile("../../../docs/metrics.md")
+	docs, err := os.ReadFile("../../../docs/reference/metrics.md")
 	require.NoError(t, err)
 	for _, m := range append(Metrics(), processTable...) {
 		require.Contains(t, string(docs), "`"+m.Name+"`")

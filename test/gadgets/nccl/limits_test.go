@@ -51,7 +51,7 @@ func TestFullTableIsSaid(t *testing.T) {
 }
 
 // TestThousandsOfCommunicators: each is there, none is another, and they take what they
-// are said to take (docs/nccl.md).
+// are said to take (docs/reference/nccl.md).
 func TestThousandsOfCommunicators(t *testing.T) {
 	const communicators = 2000
 	tr := start(t, libraries(t), options{})

@@ -97,7 +97,7 @@ func (c *cluster) give(t *testing.T, r rights, keep func(name string) bool) {
 }
 
 // requireRights takes one right at a time from a DaemonSet, and tells what then fails. With
-// those only that it failed without, it has to work. The tables are for docs/kubernetes.md.
+// those only that it failed without, it has to work. The tables are for docs/guides/kubernetes.md.
 func (c *cluster) requireRights(t *testing.T, namespace, name string, verdict func() string) {
 	t.Helper()
 	r := c.rightsOf(t, namespace, name)

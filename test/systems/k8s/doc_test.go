@@ -16,17 +16,17 @@ const documentedRegistry = "registry.example.com"
 
 var stepPattern = regexp.MustCompile("(?s)<!-- step: ([a-z-]+) -->\n+```bash\n(.*?)```\n")
 
-// step is a block of docs/kubernetes.md, with the registry of these tests.
+// step is a block of docs/guides/kubernetes.md, with the registry of these tests.
 func (c *cluster) step(name string) string {
 	c.t.Helper()
-	page, err := os.ReadFile(filepath.Join(c.root, "docs/kubernetes.md"))
+	page, err := os.ReadFile(filepath.Join(c.root, "docs/guides/kubernetes.md"))
 	require.NoError(c.t, err)
 	for _, m := range stepPattern.FindAllStringSubmatch(string(page), -1) {
 		if m[1] == name {
 			return strings.ReplaceAll(strings.TrimSpace(m[2]), documentedRegistry, registry)
 		}
 	}
-	require.Fail(c.t, "docs/kubernetes.md has no step "+name)
+	require.Fail(c.t, "docs/guides/kubernetes.md has no step "+name)
 	return ""
 }
 

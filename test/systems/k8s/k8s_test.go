@@ -23,7 +23,7 @@ import (
 // inspektorGadget is the version of the daemon and of kubectl-gadget, as in go.mod.
 const inspektorGadget = "v0.55.0"
 
-// TestKubernetes is one node's life, in the order of docs/kubernetes.md: its tests use
+// TestKubernetes is one node's life, in the order of docs/guides/kubernetes.md: its tests use
 // what those before them have left, so that TESTS, which names those to run, has to name
 // some of these, too.
 func TestKubernetes(t *testing.T) {
@@ -90,7 +90,7 @@ func twoPods(t *testing.T, c *cluster, began time.Time) {
 	t.Logf("%v after the first step: %s %d bytes, %s %d bytes", time.Since(began).Round(time.Second),
 		a.name, want[a], b.name, want[b])
 	// Not all: these programs may not wait for a page of the interpreter that is not in
-	// memory (docs/stock-ig.md).
+	// memory (docs/reference/stock-ig.md).
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for p, bytes := range want {

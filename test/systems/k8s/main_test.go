@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package k8s follows docs/kubernetes.md on a Kubernetes node: a real API server with
+// Package k8s follows docs/guides/kubernetes.md on a Kubernetes node: a real API server with
 // etcd, controllers and scheduler in a network namespace of this machine, and kubelet,
 // containerd and runc in a virtual machine (package vm), because Inspektor Gadget needs
 // more of a kernel than this machine's has. The steps of that page are executed as they

@@ -156,7 +156,7 @@ func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 // documentedPyroscope is where the documents have Pyroscope.
 const documentedPyroscope = "http://pyroscope.observability:4040"
 
-// daemon: docs/kubernetes.md's chapter on our daemon. What was recorded by the other
+// daemon: docs/guides/kubernetes.md's chapter on our daemon. What was recorded by the other
 // goes on.
 func daemon(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
@@ -176,7 +176,7 @@ func daemon(t *testing.T, c *cluster) {
 	c.requireNoRestart(t)
 }
 
-// chart: docs/kubernetes.md's chapter on the chart. What our daemon still records would be
+// chart: docs/guides/kubernetes.md's chapter on the chart. What our daemon still records would be
 // in the same Pyroscope, twice.
 func chart(t *testing.T, c *cluster) {
 	if out := c.do(t, "kubectl gadget list"); strings.Contains(out, "gpu-memory") {

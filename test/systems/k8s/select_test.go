@@ -86,7 +86,7 @@ func users(t *testing.T, c *cluster) {
 	}
 	holds := c.fill(t)
 	requireOnly(t, own, "team-a", holds)
-	all.wait("both teams, as docs/kubernetes.md warns", func() bool {
+	all.wait("both teams, as docs/guides/kubernetes.md warns", func() bool {
 		for p, bytes := range holds {
 			if all.inuse()[p] != bytes {
 				return false

@@ -35,7 +35,7 @@ func TestAgree(t *testing.T) {
 		case ours[text] == theirs[text]:
 			same += theirs[text]
 		case strings.Contains(text, stack.Truncated) || strings.Contains(text, stack.Unreadable):
-			incomplete += theirs[text] // it says so; docs/stock-ig.md
+			incomplete += theirs[text] // it says so; docs/reference/stock-ig.md
 		default:
 			t.Errorf("ig: %d rows, ig-gpu: %d rows: %s", theirs[text], ours[text], text)
 		}

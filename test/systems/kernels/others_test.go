@@ -53,7 +53,7 @@ func TestStockLaunches(t *testing.T) {
 				if r.Frame == lines[r.API] {
 					named += r.Calls
 				} else {
-					other += r.Calls // a page was not in memory: docs/stock-ig.md
+					other += r.Calls // a page was not in memory: docs/reference/stock-ig.md
 				}
 			}
 			return maps.Equal(got, want)

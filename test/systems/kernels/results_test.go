@@ -17,7 +17,7 @@ import (
 )
 
 // results are what a kernel's machines have shown last, in testdata/results: the table
-// of docs/kernels.md is made of these files, and of nothing else.
+// of docs/reference/kernels.md is made of these files, and of nothing else.
 type results struct {
 	Release string `json:"release"` // as uname -r says
 	// Facts are what the tests that passed have told, by test and by what it is about.

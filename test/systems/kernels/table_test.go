@@ -13,10 +13,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/kernels.md from testdata/results")
+var update = flag.Bool("update", false, "write the table of docs/reference/kernels.md from testdata/results")
 
 const (
-	page       = "../../../docs/kernels.md"
+	page       = "../../../docs/reference/kernels.md"
 	tableBegin = "<!-- table: testdata/results of test/systems/kernels; go test -run TheTable ./test/systems/kernels -update -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )

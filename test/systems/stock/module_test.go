@@ -270,7 +270,7 @@ func TestModuleLivesInItsMemory(t *testing.T) {
 	}
 }
 
-// TestModuleCost prints what rows and the module cost; docs/stock-ig.md quotes it.
+// TestModuleCost prints what rows and the module cost; docs/reference/stock-ig.md quotes it.
 // It is processor time: the module runs in the thread that brings the row.
 func TestModuleCost(t *testing.T) {
 	before := resident(t)
