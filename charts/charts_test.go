@@ -106,7 +106,7 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 
 // Helm packages what these link to.
 func TestFilesAreThoseOfTheRepository(t *testing.T) {
-	for _, name := range []string{"gpu-gadgets.json", "alerts.yaml", "nccl.yaml"} {
+	for _, name := range []string{"gpu-gadgets.json", "alerts.yaml", "alerts-full.yaml", "nccl.yaml"} {
 		at, err := filepath.EvalSymlinks(filepath.Join(chart, "files", name))
 		require.NoError(t, err)
 		require.Equal(t, filepath.Join("..", "dashboards", name), at)

@@ -135,3 +135,30 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	look(d.Panels)
 	require.Equal(t, 21, folded)
 }
+
+// Each alert has a section in a runbook, and each section is an alert's.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	const base = "https://github.com/gpu-gadgets/gpu-gadgets/blob/main/"
+	alert := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?(?:runbook_url: (\S+)\n|\n      - alert|$)`)
+	heading := regexp.MustCompile(`(?m)^## (\w+)$`)
+	sections := map[string]bool{}
+	for _, page := range []string{"memory", "gpus", "nccl", "self"} {
+		text, err := os.ReadFile("../docs/runbooks/" + page + ".md")
+		require.NoError(t, err)
+		for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
+			sections[base+"docs/runbooks/"+page+".md#"+strings.ToLower(m[1])] = true
+		}
+	}
+	for _, name := range []string{"alerts.yaml", "alerts-full.yaml", "nccl.yaml"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		found := alert.FindAllStringSubmatch(string(text), -1)
+		require.Len(t, found, strings.Count(string(text), "- alert: "), name)
+		for _, m := range found {
+			require.Contains(t, sections, m[2], "%s: %s", name, m[1])
+			require.True(t, strings.HasSuffix(m[2], "#"+strings.ToLower(m[1])), "%s has the runbook %s", m[1], m[2])
+			delete(sections, m[2])
+		}
+	}
+	require.Empty(t, sections, "runbooks of alerts that do not exist")
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,11 +184,21 @@ func TestEachGadgetHasItsPort(t *testing.T) {
 }
 
 func TestRulesAndDashboardAreThoseOfTheRepository(t *testing.T) {
-	rendered, err := template(t, operator...)
+	rulesAndDashboard(t, []string{"alerts.yaml", "nccl.yaml"})
+}
+
+func TestAlertsOnFullMemoryAreOptional(t *testing.T) {
+	rulesAndDashboard(t, []string{"alerts.yaml", "nccl.yaml", "alerts-full.yaml"}, "--set", "metrics.prometheusRule.fullMemory=true")
+}
+
+// rulesAndDashboard compares what the chart installs with the files of dashboards/.
+func rulesAndDashboard(t *testing.T, names []string, set ...string) {
+	t.Helper()
+	rendered, err := template(t, append(slices.Clone(operator), set...)...)
 	require.NoError(t, err, rendered)
 	o := decode(t, rendered)
 	var groups []any
-	for _, name := range []string{"alerts.yaml", "nccl.yaml"} {
+	for _, name := range names {
 		text, err := os.ReadFile("../../../dashboards/" + name)
 		require.NoError(t, err)
 		var rules map[string]any

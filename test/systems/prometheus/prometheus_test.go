@@ -302,7 +302,7 @@ func plain(v any) string {
 
 func TestAlerts(t *testing.T) {
 	promtool := filepath.Join(bin, "promtool")
-	for _, arguments := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+	for _, arguments := range [][]string{{"check", "rules", "alerts.yaml", "alerts-full.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		path, err := filepath.Abs(promtool)
 		require.NoError(t, err)
 		command := exec.Command(path, arguments...)
@@ -310,8 +310,12 @@ func TestAlerts(t *testing.T) {
 		out, err := command.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	rules, err := os.ReadFile("../../../dashboards/alerts.yaml")
-	require.NoError(t, err)
+	var rules []byte
+	for _, name := range []string{"alerts.yaml", "alerts-full.yaml"} {
+		text, err := os.ReadFile("../../../dashboards/" + name)
+		require.NoError(t, err)
+		rules = append(rules, text...)
+	}
 	tests, err := os.ReadFile("../../../dashboards/alerts_test.yaml")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
