@@ -18,6 +18,7 @@
 // come between: the gadget is loaded at -1000, containers are known from -1 on, filter is at
 // 9000, sort at 9500, limiter at 9600, otel-metrics at 9995, the command line at 10000.
 //
+//	 -900  decode/mapiter      takes programs out that the kernel refuses, before anybody counts on them
 //	 -160  attach/budget       before torch, which asks how much probes may take
 //	 -150  decode/devicetimes  before attach takes the list of probes
 //	 -150  judge/torch         before attach takes the list of functions

@@ -13,6 +13,17 @@ import (
 // AppendRow appends a row of zeros to what a gadget's programs have written into a data
 // source. The array's own New leaves out the struct that is the programs' part of a row.
 func AppendRow(ds datasource.DataSource, to datasource.DataArray) (datasource.Data, error) {
+	return newRow(ds, to, nil)
+}
+
+// appendRow appends a row as a gadget's programs write it.
+func appendRow(ds datasource.DataSource, to datasource.DataArray, row []byte) error {
+	_, err := newRow(ds, to, row)
+	return err
+}
+
+// newRow appends a row whose static part is a copy of row, or zeros.
+func newRow(ds datasource.DataSource, to datasource.DataArray, row []byte) (datasource.Data, error) {
 	packet, ok := to.(datasource.Packet)
 	if !ok {
 		return nil, errors.New("no packet of Inspektor Gadget's")
@@ -33,7 +44,8 @@ func AppendRow(ds datasource.DataSource, to datasource.DataArray) (datasource.Da
 		}
 		end := int(f.Offs + f.Size)
 		if part := &payload[f.PayloadIndex]; len(*part) < end {
-			*part = make([]byte, end)
+			*part = append(make([]byte, 0, max(end, len(row))), row...)
+			*part = (*part)[:max(end, len(row))]
 		}
 	}
 	return d, nil

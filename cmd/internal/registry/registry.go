@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/lastread"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
@@ -93,6 +94,7 @@ func Own(cfg Config) []operators.DataOperator {
 	resolver := symbols.NewResolver(maps)
 	maps.OnSnapshot(resolver.Learn)
 	return []operators.DataOperator{
+		mapiter.New(),
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
 		budget.New(budget.Config{Percent: percent}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),

@@ -137,8 +137,7 @@ func text(b []byte) string {
 func read[T any](g *gadget, programs map[string]string) (all []T) {
 	g.t.Helper()
 	for program, name := range programs {
-		iter, err := link.AttachIter(link.IterOptions{Program: g.Programs[program], Map: g.Maps[name]})
-		require.NoError(g.t, err)
+		iter := bpftest.Iterate(g.t, g.Collection, program, name)
 		r, err := iter.Open()
 		require.NoError(g.t, err)
 		b, err := io.ReadAll(r)

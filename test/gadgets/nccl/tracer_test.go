@@ -141,8 +141,7 @@ func (tr *tracer) settled() []nccl.Event {
 // dump reads an iterator whole.
 func (tr *tracer) dump(program, m string) []byte {
 	tr.t.Helper()
-	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[m]})
-	require.NoError(tr.t, err)
+	iter := bpftest.Iterate(tr.t, tr.Collection, program, m)
 	defer iter.Close()
 	r, err := iter.Open()
 	require.NoError(tr.t, err)

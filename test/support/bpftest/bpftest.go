@@ -21,6 +21,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // Compiler is the C compiler: the version that builds the gadgets.
@@ -178,6 +180,10 @@ func LoadSpec(t testing.TB, spec *ebpf.CollectionSpec) *ebpf.Collection {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatalf("raise the memlock limit: %v", err)
 	}
+	var programs mapiter.Programs
+	if mapiter.Refused() {
+		programs = mapiter.Take(spec)
+	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		// Room for the verifier's whole reasoning, should it refuse.
 		Programs: ebpf.ProgramOptions{LogSizeStart: 1 << 26},
@@ -190,6 +196,10 @@ func LoadSpec(t testing.TB, spec *ebpf.CollectionSpec) *ebpf.Collection {
 		t.Fatalf("load: %v", err)
 	}
 	t.Cleanup(coll.Close)
+	if programs != nil {
+		taken.Store(coll, programs)
+		t.Cleanup(func() { taken.Delete(coll) })
+	}
 	return coll
 }
 

@@ -52,7 +52,7 @@ type Row struct {
 type Tracer struct {
 	*ebpf.Collection
 	t     testing.TB
-	iters []*link.Iter
+	iters []bpftest.Iterator
 	ooms  atomic.Int64
 	// sleeping are the points of other libraries; see AttachTorch.
 	sleeping []ig.AttachPoint
@@ -92,10 +92,9 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 }
 
 // Iterator attaches one of the programs that dump a map.
-func (tr *Tracer) Iterator(program, mapName string) *link.Iter {
+func (tr *Tracer) Iterator(program, mapName string) bpftest.Iterator {
 	tr.t.Helper()
-	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs[program], Map: tr.Maps[mapName]})
-	require.NoError(tr.t, err)
+	iter := bpftest.Iterate(tr.t, tr.Collection, program, mapName)
 	tr.t.Cleanup(func() { iter.Close() })
 	return iter
 }
@@ -338,8 +337,7 @@ type drop struct {
 
 func (tr *Tracer) drops() (all []drop) {
 	tr.t.Helper()
-	iter, err := link.AttachIter(link.IterOptions{Program: tr.Programs["dump_drops"], Map: tr.Maps["drops_by_reason"]})
-	require.NoError(tr.t, err)
+	iter := bpftest.Iterate(tr.t, tr.Collection, "dump_drops", "drops_by_reason")
 	defer iter.Close()
 	r, err := iter.Open()
 	require.NoError(tr.t, err)

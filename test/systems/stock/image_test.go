@@ -29,6 +29,7 @@ import (
 // comes after the module, knows the names.
 func TestImageNamesStacks(t *testing.T) {
 	bpftest.RequireRoot(t)
+	bpftest.RequireMapIterators(t)
 	busy := exec.Command("python3", "testdata/busy.py")
 	require.NoError(t, busy.Start())
 	defer func() { busy.Process.Kill(); busy.Wait() }()

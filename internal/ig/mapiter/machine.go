@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mapiter
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// Functions of the kernel that programs call (include/uapi/linux/bpf.h).
+const (
+	mapLookupElem      = asm.FnMapLookupElem
+	probeReadKernel    = asm.FnProbeReadKernel
+	probeReadKernelStr = asm.FnProbeReadKernelStr
+	ktimeGetBootNs     = asm.FnKtimeGetBootNs
+	ktimeGetNs         = asm.FnKtimeGetNs
+	seqWrite           = asm.FnSeqWrite
+)
+
+const (
+	// maxSteps is far above what a program needs for an entry: the verifier has accepted it, so
+	// it ends.
+	maxSteps = 1 << 20
+	// stackBytes and maxDepth are the verifier's limits of a frame and of nested calls.
+	stackBytes, maxDepth = 512, 8
+	// An address is the number of a region and an offset in it; region 0 is the null pointer.
+	regionShift = 32
+)
+
+// machine runs one program on entry after entry. Memory is a list of regions; a program can
+// read and write these and nothing else. What would be a fault in the kernel is an error.
+type machine struct {
+	code    []step
+	maps    []*ebpf.Map // by their number, which stands in a register for the map
+	regions [][]byte
+	fixed   int // regions that live from entry to entry
+	scratch map[*ebpf.Map]uint64
+	out     []byte
+	steps   int
+}
+
+// step is an instruction with its references resolved.
+type step struct {
+	asm.Instruction
+	target int    // of jumps and calls: the index of the next step
+	load   uint64 // of 64-bit loads: the value
+}
+
+// Regions that every run has, after the null one.
+const (
+	regionContext = iota + 1
+	regionMeta
+	regionMap
+	regionKey
+	regionValue
+	regionSeq
+	regionsPerEntry
+)
+
+func newMachine(code asm.Instructions, maps func(string) (*ebpf.Map, error)) (*machine, error) {
+	m := &machine{scratch: map[*ebpf.Map]uint64{}}
+	m.regions = make([][]byte, regionsPerEntry)
+	// struct bpf_iter__bpf_map_elem: meta, map, key, value; struct bpf_iter_meta: seq, …
+	m.regions[regionContext] = make([]byte, 32)
+	m.regions[regionMeta] = make([]byte, 24)
+	m.regions[regionMap], m.regions[regionSeq] = []byte{}, []byte{}
+	for n, r := range []uint64{regionMeta, regionMap, regionKey, regionValue} {
+		binary.NativeEndian.PutUint64(m.regions[regionContext][8*n:], r<<regionShift)
+	}
+	binary.NativeEndian.PutUint64(m.regions[regionMeta], regionSeq<<regionShift)
+	if err := m.link(code, maps); err != nil {
+		return nil, err
+	}
+	m.fixed = len(m.regions)
+	return m, nil
+}
+
+// link resolves jumps, calls and maps.
+func (m *machine) link(code asm.Instructions, maps func(string) (*ebpf.Map, error)) error {
+	symbols, byOffset := map[string]int{}, map[asm.RawInstructionOffset]int{}
+	offsets := make([]asm.RawInstructionOffset, len(code))
+	var at asm.RawInstructionOffset
+	for n, ins := range code {
+		if s := ins.Symbol(); s != "" {
+			symbols[s] = n
+		}
+		offsets[n], byOffset[at] = at, n
+		at += asm.RawInstructionOffset(ins.Size() / asm.InstructionSize)
+	}
+	numbers := map[string]int{}
+	for n, ins := range code {
+		s := step{Instruction: ins}
+		class, op := ins.OpCode.Class(), ins.OpCode.JumpOp()
+		switch {
+		case ins.IsFunctionCall() && !ins.IsBuiltinCall():
+			target, ok := symbols[ins.Reference()]
+			if !ok {
+				return fmt.Errorf("call of %q: %w", ins.Reference(), ErrUnsupported)
+			}
+			s.target = target
+		case class.IsJump() && op != asm.Call && op != asm.Exit:
+			offset := offsets[n] + 1 + asm.RawInstructionOffset(ins.Offset)
+			target, ok := byOffset[offset]
+			if ref := ins.Reference(); ref != "" {
+				target, ok = symbols[ref]
+			}
+			if !ok {
+				return fmt.Errorf("instruction %d jumps to none", n)
+			}
+			s.target = target
+		case ins.OpCode.IsDWordLoad():
+			value, err := m.loadOf(ins, numbers, maps)
+			if err != nil {
+				return err
+			}
+			s.load = value
+		}
+		m.code = append(m.code, s)
+	}
+	return nil
+}
+
+// loadOf is what a 64-bit load gives: a constant, a map, or the address of a map's value.
+func (m *machine) loadOf(ins asm.Instruction, numbers map[string]int, maps func(string) (*ebpf.Map, error)) (uint64, error) {
+	if ins.Src != asm.PseudoMapFD && ins.Src != asm.PseudoMapValue {
+		return uint64(ins.Constant), nil
+	}
+	name := ins.Reference()
+	emap, err := maps(name)
+	if err != nil {
+		return 0, fmt.Errorf("map %s: %w", name, err)
+	}
+	if ins.Src == asm.PseudoMapFD {
+		if _, known := numbers[name]; !known {
+			numbers[name] = len(m.maps)
+			m.maps = append(m.maps, emap)
+		}
+		return uint64(numbers[name]), nil
+	}
+	value, err := emap.LookupBytes(uint32(0))
+	if err != nil {
+		return 0, fmt.Errorf("read map %s: %w", name, err)
+	}
+	return m.add(value) + uint64(ins.Constant)>>32, nil
+}
+
+// add makes memory readable and writable, and returns its address.
+func (m *machine) add(memory []byte) uint64 {
+	m.regions = append(m.regions, memory)
+	return uint64(len(m.regions)-1) << regionShift
+}
+
+// at is the memory of this size at an address.
+func (m *machine) at(address, size uint64) ([]byte, error) {
+	region, offset := address>>regionShift, address&(1<<regionShift-1)
+	if region == 0 || region >= uint64(len(m.regions)) || offset+size > uint64(len(m.regions[region])) {
+		return nil, fmt.Errorf("access to %d bytes at %#x", size, address)
+	}
+	return m.regions[region][offset : offset+size], nil
+}
+
+// entry runs the program on one entry of its map.
+func (m *machine) entry(key, value []byte) error {
+	m.regions = m.regions[:m.fixed]
+	clear(m.scratch)
+	m.regions[regionKey], m.regions[regionValue] = key, value
+	m.steps = 0
+	_, err := m.call(0, [6]uint64{1: regionContext << regionShift}, 0)
+	return err
+}
+
+// call runs a function, whose arguments are in the registers from 1 on.
+func (m *machine) call(pc int, arguments [6]uint64, depth int) (uint64, error) {
+	if depth == maxDepth {
+		return 0, fmt.Errorf("more than %d nested calls", maxDepth)
+	}
+	var r [11]uint64
+	copy(r[:], arguments[:])
+	r[10] = m.add(make([]byte, stackBytes)) + stackBytes
+	for {
+		if m.steps++; m.steps > maxSteps {
+			return 0, fmt.Errorf("more than %d instructions", maxSteps)
+		}
+		if pc >= len(m.code) {
+			return 0, fmt.Errorf("no instruction %d", pc)
+		}
+		s := &m.code[pc]
+		pc++
+		var err error
+		switch class := s.OpCode.Class(); {
+		case class.IsALU():
+			err = s.alu(&r)
+		case class.IsJump():
+			switch {
+			case s.OpCode.JumpOp() == asm.Exit:
+				return r[0], nil
+			case s.IsBuiltinCall():
+				r[0], err = m.builtin(asm.BuiltinFunc(s.Constant), [6]uint64(r[:6]))
+			case s.IsFunctionCall():
+				r[0], err = m.call(s.target, [6]uint64(r[:6]), depth+1)
+			default:
+				var taken bool
+				if taken, err = s.jump(&r); taken {
+					pc = s.target
+				}
+			}
+		case s.OpCode.IsDWordLoad():
+			r[s.Dst] = s.load
+		default:
+			err = m.access(s, &r)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("instruction %d (%v): %w", pc-1, s.Instruction, err)
+		}
+	}
+}
+
+// access is a load or a store.
+func (m *machine) access(s *step, r *[11]uint64) error {
+	size := uint64(s.OpCode.Size().Sizeof())
+	class := s.OpCode.Class()
+	if s.OpCode.Mode() != asm.MemMode && s.OpCode.Mode() != asm.MemSXMode {
+		return ErrUnsupported
+	}
+	address := r[s.Dst]
+	if class == asm.LdXClass {
+		address = r[s.Src]
+	}
+	memory, err := m.at(address+uint64(int64(s.Offset)), size)
+	if err != nil {
+		return err
+	}
+	switch class {
+	case asm.LdXClass:
+		value := load(memory)
+		if s.OpCode.Mode() == asm.MemSXMode {
+			shift := 64 - 8*size
+			value = uint64(int64(value<<shift) >> shift)
+		}
+		r[s.Dst] = value
+	case asm.StXClass:
+		store(memory, r[s.Src])
+	case asm.StClass:
+		store(memory, uint64(s.Constant))
+	default:
+		return ErrUnsupported
+	}
+	return nil
+}
+
+func load(memory []byte) uint64 {
+	switch len(memory) {
+	case 1:
+		return uint64(memory[0])
+	case 2:
+		return uint64(binary.NativeEndian.Uint16(memory))
+	case 4:
+		return uint64(binary.NativeEndian.Uint32(memory))
+	}
+	return binary.NativeEndian.Uint64(memory)
+}
+
+func store(memory []byte, value uint64) {
+	switch len(memory) {
+	case 1:
+		memory[0] = byte(value)
+	case 2:
+		binary.NativeEndian.PutUint16(memory, uint16(value))
+	case 4:
+		binary.NativeEndian.PutUint32(memory, uint32(value))
+	default:
+		binary.NativeEndian.PutUint64(memory, value)
+	}
+}
+
+// operand is the second one of an instruction.
+func (s *step) operand(r *[11]uint64) uint64 {
+	if s.OpCode.Source() == asm.RegSource {
+		return r[s.Src]
+	}
+	return uint64(s.Constant)
+}
+
+func (s *step) alu(r *[11]uint64) error {
+	a, b := r[s.Dst], s.operand(r)
+	width := uint64(64)
+	if s.OpCode.Class() == asm.ALUClass {
+		width = 32
+		a, b = uint64(uint32(a)), uint64(uint32(b))
+	}
+	switch s.OpCode.ALUOp() {
+	case asm.Add:
+		a += b
+	case asm.Sub:
+		a -= b
+	case asm.Mul:
+		a *= b
+	case asm.Div: // a division by zero gives zero
+		if b == 0 {
+			a = 0
+		} else {
+			a /= b
+		}
+	case asm.Mod:
+		if b != 0 {
+			a %= b
+		}
+	case asm.Or:
+		a |= b
+	case asm.And:
+		a &= b
+	case asm.Xor:
+		a ^= b
+	case asm.LSh:
+		a <<= b % width
+	case asm.RSh:
+		a >>= b % width
+	case asm.ArSh:
+		if width == 32 {
+			a = uint64(uint32(int32(a) >> (b % width)))
+		} else {
+			a = uint64(int64(a) >> (b % width))
+		}
+	case asm.Neg:
+		a = -a
+	case asm.Mov:
+		a = b
+	case asm.Swap:
+		return s.swap(r)
+	default:
+		return ErrUnsupported
+	}
+	if width == 32 {
+		a = uint64(uint32(a))
+	}
+	r[s.Dst] = a
+	return nil
+}
+
+// swap is a conversion to big or little endian, or without a condition.
+func (s *step) swap(r *[11]uint64) error {
+	a, little := r[s.Dst], binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+	reverse := s.OpCode.Class() == asm.ALU64Class || (s.OpCode.Source() == asm.RegSource) == little
+	switch s.Constant {
+	case 16:
+		if a = uint64(uint16(a)); reverse {
+			a = uint64(bits.ReverseBytes16(uint16(a)))
+		}
+	case 32:
+		if a = uint64(uint32(a)); reverse {
+			a = uint64(bits.ReverseBytes32(uint32(a)))
+		}
+	case 64:
+		if reverse {
+			a = bits.ReverseBytes64(a)
+		}
+	default:
+		return ErrUnsupported
+	}
+	r[s.Dst] = a
+	return nil
+}
+
+// jump says whether a jump is taken.
+func (s *step) jump(r *[11]uint64) (bool, error) {
+	a, b := r[s.Dst], s.operand(r)
+	x, y := int64(a), int64(b)
+	if s.OpCode.Class() == asm.Jump32Class {
+		a, b = uint64(uint32(a)), uint64(uint32(b))
+		x, y = int64(int32(a)), int64(int32(b))
+	}
+	switch s.OpCode.JumpOp() {
+	case asm.Ja:
+		return true, nil
+	case asm.JEq:
+		return a == b, nil
+	case asm.JNE:
+		return a != b, nil
+	case asm.JSet:
+		return a&b != 0, nil
+	case asm.JGT:
+		return a > b, nil
+	case asm.JGE:
+		return a >= b, nil
+	case asm.JLT:
+		return a < b, nil
+	case asm.JLE:
+		return a <= b, nil
+	case asm.JSGT:
+		return x > y, nil
+	case asm.JSGE:
+		return x >= y, nil
+	case asm.JSLT:
+		return x < y, nil
+	case asm.JSLE:
+		return x <= y, nil
+	}
+	return false, ErrUnsupported
+}
+
+// builtin is a call of a function of the kernel.
+func (m *machine) builtin(f asm.BuiltinFunc, r [6]uint64) (uint64, error) {
+	switch f {
+	case mapLookupElem:
+		return m.lookup(r[1], r[2])
+	case seqWrite:
+		memory, err := m.at(r[2], r[3])
+		if err != nil {
+			return 0, err
+		}
+		m.out = append(m.out, memory...)
+		return 0, nil
+	case probeReadKernel, probeReadKernelStr:
+		return m.read(r[1], r[2], r[3], f == probeReadKernelStr)
+	case ktimeGetBootNs, ktimeGetNs:
+		clock := int32(unix.CLOCK_BOOTTIME)
+		if f == ktimeGetNs {
+			clock = unix.CLOCK_MONOTONIC
+		}
+		var now unix.Timespec
+		if err := unix.ClockGettime(clock, &now); err != nil {
+			return 0, err
+		}
+		return uint64(now.Nano()), nil
+	}
+	return 0, fmt.Errorf("call of %v: %w", f, ErrUnsupported)
+}
+
+// lookup reads a copy of a map's value. One of a map with a value for each processor is
+// scratch memory of the program, and begins as zeros.
+func (m *machine) lookup(number, key uint64) (uint64, error) {
+	if number >= uint64(len(m.maps)) {
+		return 0, fmt.Errorf("no map %d", number)
+	}
+	emap := m.maps[number]
+	memory, err := m.at(key, uint64(emap.KeySize()))
+	if err != nil {
+		return 0, err
+	}
+	if emap.Type() == ebpf.PerCPUArray {
+		if m.scratch[emap] == 0 {
+			m.scratch[emap] = m.add(make([]byte, emap.ValueSize()))
+		}
+		return m.scratch[emap], nil
+	}
+	value, err := emap.LookupBytes(memory)
+	if err != nil || value == nil {
+		return 0, err
+	}
+	return m.add(value), nil
+}
+
+// read copies memory; an address that is not ours is zeros and an error to the program, as in
+// the kernel.
+func (m *machine) read(to, size, from uint64, text bool) (uint64, error) {
+	into, err := m.at(to, size)
+	if err != nil {
+		return 0, err
+	}
+	clear(into)
+	region, offset := from>>regionShift, from&(1<<regionShift-1)
+	if region == 0 || region >= uint64(len(m.regions)) || offset > uint64(len(m.regions[region])) {
+		return ^uint64(uint32(unix.EFAULT)) + 1, nil
+	}
+	source := m.regions[region][offset:]
+	if !text {
+		if uint64(len(source)) < size {
+			return ^uint64(uint32(unix.EFAULT)) + 1, nil
+		}
+		copy(into, source)
+		return 0, nil
+	}
+	for n := range into {
+		if n == len(source) || source[n] == 0 {
+			return uint64(n + 1), nil
+		}
+		into[n] = source[n]
+	}
+	if size > 0 {
+		into[size-1] = 0
+	}
+	return size, nil
+}
