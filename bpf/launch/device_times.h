@@ -119,7 +119,7 @@ static __always_inline void device_launched(const struct row_key *key, __u64 sta
 		return;
 	}
 	if (t->is_new && t->is_told)
-		drop(DROP_DEVICE_NOT_TOLD);
+		drop(DROP_DEVICE_TIME_MISSING);
 	t->newest.stack = key->stack;
 	t->newest.start_boot_ns = start;
 	t->newest.api = key->api;
@@ -160,9 +160,9 @@ int device_correlation(struct pt_regs *ctx)
 
 /* One kernel as an event: the data source `device_events`. */
 struct device_event {
-	gadget_timestamp timestamp_raw; /* when it was told of */
+	gadget_timestamp timestamp_raw; /* when CUPTI reported it */
 	__u64 start_device_ns, end_device_ns; /* of CUPTI's clock */
-	__u64 told_boot_ns;	 /* when it was told of */
+	__u64 reported_boot_ns; /* when CUPTI reported it */
 	__u64 launch_boot_ns;	 /* when its launch was called; 0: not seen */
 	struct gadget_process proc; /* of the launch, where it was seen */
 	__u64 process;
@@ -197,7 +197,7 @@ static __noinline int device_send(struct device_kernel *k, const struct row_key 
 		return 0;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
-	e->timestamp_raw = e->told_boot_ns = bpf_ktime_get_boot_ns();
+	e->timestamp_raw = e->reported_boot_ns = bpf_ktime_get_boot_ns();
 	e->start_device_ns = k->start;
 	e->end_device_ns = k->end;
 	gadget_process_populate(&e->proc);
@@ -234,7 +234,7 @@ static __noinline int device_add(struct row_key *key, __u64 ns)
 		return 0;
 	}
 	__sync_fetch_and_add(&row->calls, 1);
-	__sync_fetch_and_add(&row->drawn, 1);
+	__sync_fetch_and_add(&row->sampled, 1);
 	__sync_fetch_and_add(&row->host_ns, ns);
 	row_time(row, ns, 1);
 	return 0;

@@ -56,10 +56,10 @@ func Phrases() []Phrase {
 		phrase(`\beverybody\b`, "every process, all", "everybody waits"),
 
 		// Sentences whose subject is "who …".
-		phrase(`(?:^|[.;:,] )who (?:attach|run|start|want|look|deploy|need|ask|know|take|come|set|use|read|compare)s?\b`,
+		phrase(`(?:^|[.;:,] )who (?:attach|run|start|want|look|deploy|need|ask|know|take|come|set|use|read|compare)(?:e?s)?\b`,
 			"if you …; the user who …", "Who attaches late sees less."),
 		phrase(`\b(?:is|are|was|were) of (?:who|the|a|an|what|which)\b`, "belongs to, describes, comes from", "the file is of who deploys it",
-			`of the (?:same|form|kind|order)|of a (?:kind|type|version)`),
+			`of the (?:same|form|kind|order|CPU)|of a (?:kind|type|version)`),
 		phrase(`\bthe same of\b`, "the same for", "the same of launches"),
 
 		// Words that another language has for these.

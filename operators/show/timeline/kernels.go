@@ -31,7 +31,7 @@ type kernels struct {
 
 // bindKernels reads device_events.
 func bindKernels(f *fields, s *stacks) func(datasource.Data) ran {
-	who, start, end, told := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("told_boot_ns")
+	who, start, end, told := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("reported_boot_ns")
 	launch, name, function, stack := f.u64("launch_boot_ns"), f.optional("kernel"), f.text("api"), f.u64("stack_id")
 	device, stream, graph, node := f.u32("device"), f.u32("stream"), f.u32("graph"), f.u64("node")
 	correlation := f.u32("correlation")
