@@ -22,7 +22,7 @@
  *
  * The function is negative where it is one of the driver, in which the thread is still
  * then; else it is one of the runtime, and the thread has just left the driver's. The
- * library does either only while somebody counts up the probe's semaphore, which
+ * library does either only while a tracer has incremented the probe's semaphore, which
  * attaching does, and for so many launches a second only.
  *
  * A kernel is a row like those of calls (launch/rows.h), for what the launch's stack
@@ -34,7 +34,7 @@
 const volatile bool device_times = false;
 const volatile bool gadget_var_device_times = false;
 
-/* What is known of a launch when its kernel is executed. */
+/* State of a launch for the time when its kernel is executed. */
 struct device_launch {
 	__u64 stack;
 	__u64 start_boot_ns;
@@ -48,8 +48,8 @@ struct device_launch_key {
 	__u32 pad;
 };
 
-/* Launch → what is known of it. Written by its thread, read when kernels have ended: for
- * a graph by each of its own. LRU: nobody tells which was the last. */
+/* Launch → its state. Written by its thread, read when kernels have ended: for
+ * a graph by each of its own. LRU: nothing reports which was the last. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1); /* see above */
@@ -57,13 +57,13 @@ struct {
 	__type(value, struct device_launch);
 } device_launches SEC(".maps");
 
-/* What a thread has launched and was not told the correlation of, or the other way round. */
+/* A thread's launch whose correlation is not reported yet, or the other way round. */
 struct device_thread {
 	__u64 process; /* whose: the storage survives exec */
 	struct device_launch newest;
 	__u32 correlation; /* of the call that it is in; 0: none */
 	bool is_new;	   /* newest has no correlation */
-	bool is_told;	   /* it had a correlation once */
+	bool is_reported;   /* it had a correlation once */
 };
 
 /* Thread → the above. Written and read by its own probes only. */
@@ -118,7 +118,7 @@ static __always_inline void device_launched(const struct row_key *key, __u64 sta
 		t->correlation = 0;
 		return;
 	}
-	if (t->is_new && t->is_told)
+	if (t->is_new && t->is_reported)
 		drop(DROP_DEVICE_TIME_MISSING);
 	t->newest.stack = key->stack;
 	t->newest.start_boot_ns = start;
@@ -149,7 +149,7 @@ int device_correlation(struct pt_regs *ctx)
 	t = device_thread(process);
 	if (!t)
 		return 0;
-	t->is_told = true;
+	t->is_reported = true;
 	calling = thread_current(process, false);
 	if ((__s64)function < 0 && calling && calling->call.sp)
 		t->correlation = correlation;

@@ -90,9 +90,9 @@ struct {
 } totals_by_call SEC(".maps");
 
 /*
- * Counts a call in its total, as `weight` where it is of the window `number`, and draws
- * it: for how many calls of the window it stands, or 0. A function of its own, so that
- * what it needs is not on the stack below the unwinder.
+ * Counts a call in its total, as `weight` if it is in the window `number`, and samples
+ * it: returns the number of calls of the window that it represents, or 0. A separate
+ * function, so that its variables are not on the stack below the unwinder.
  */
 static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns,
 				  __u32 number, __u32 weight)

@@ -165,7 +165,7 @@ func (t *Tracer) choose(pid uint32, yes bool) {
 		delete(t.selected, pid)
 	}
 	if err := t.cfg.Select(pid, yes); err != nil {
-		t.cfg.Warn(fmt.Sprintf("process %d is not filtered right: %v", pid, err))
+		t.cfg.Warn(fmt.Sprintf("process %d is not filtered correctly: %v", pid, err))
 	}
 	if len(t.selected) == 0 && t.cfg.Ended != nil {
 		t.cfg.Ended()

@@ -124,7 +124,7 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		fds[1].Events = 0
 		if t.isForeground() {
 			fds[1].Events = unix.POLLIN
-			if !was { // the shell has set the terminal meanwhile, and tells of nothing
+			if !was { // the shell has set the terminal meanwhile, without a signal
 				t.again()
 			}
 		}

@@ -24,7 +24,7 @@ var ErrOff = errors.New("NCCL_RAS_ENABLE is 0")
 
 // ErrElsewhere: the process says that it listens where we do not go. A process could have
 // us connect to anywhere otherwise.
-var ErrElsewhere = errors.New("NCCL_RAS_ADDR is no loopback address with a port from 1024 on")
+var ErrElsewhere = errors.New("NCCL_RAS_ADDR is not a loopback address with a port from 1024 on")
 
 const (
 	dialTimeout = time.Second

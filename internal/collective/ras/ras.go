@@ -39,7 +39,7 @@ const (
 )
 
 // ErrOld: NCCL's RAS there answers for people only (2.24 to 2.28.7).
-var ErrOld = errors.New("NCCL's RAS tells no JSON (2.28.9 and later do)")
+var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
 // ErrNotRAS: something else listens there.
 var ErrNotRAS = errors.New("not NCCL's RAS")

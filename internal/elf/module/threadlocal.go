@@ -45,7 +45,7 @@ var ErrNoAccess = errors.New("no relocation for the thread-local variable")
 const (
 	// maxChain bounds the symbols with one hash; linkers aim at fewer than ten.
 	maxChain = 4 << 10
-	// maxRelocations: libtorch_cuda of PyTorch 2.6 has some 400,000.
+	// maxRelocations: libtorch_cuda of PyTorch 2.6 has about 400,000.
 	maxRelocations = 8 << 20
 
 	symbolEntry     = 24 // Elf64_Sym

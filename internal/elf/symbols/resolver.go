@@ -30,7 +30,7 @@ type Mappings interface {
 
 const (
 	// tableBytes bounds all symbol tables together. PyTorch with CUDA and
-	// its companions takes some 15 MiB.
+	// its companions takes about 15 MiB.
 	tableBytes = 32 << 20
 	// openModules bounds (process, file) pairs: 64 processes of 500
 	// libraries, twice.

@@ -116,9 +116,9 @@ func answered(code code, err error, unknown string) (unreachable, refused error)
 	case codeUnreachable:
 		return err, nil
 	case codeUnauthorized:
-		return nil, fmt.Errorf("%w: it wants credentials, or other ones", err)
+		return nil, fmt.Errorf("%w: it requires other credentials", err)
 	case codeForbidden:
-		return nil, fmt.Errorf("%w: these credentials may not write", err)
+		return nil, fmt.Errorf("%w: these credentials do not allow writing", err)
 	case codeUnknownPath:
 		return nil, fmt.Errorf("%w: %s", err, unknown)
 	}

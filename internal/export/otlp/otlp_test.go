@@ -269,8 +269,8 @@ func TestAnswersOverHTTP(t *testing.T) {
 		isRejected     bool
 		refusedAtStart string
 	}{
-		{status: 400, isRejected: true}, {status: 413, isRejected: true}, {status: 401, refusedAtStart: "wants credentials"},
-		{status: 403, refusedAtStart: "may not write"}, {status: 404, refusedAtStart: "does not take OTLP profiles"},
+		{status: 400, isRejected: true}, {status: 413, isRejected: true}, {status: 401, refusedAtStart: "requires other credentials"},
+		{status: 403, refusedAtStart: "do not allow writing"}, {status: 404, refusedAtStart: "does not take OTLP profiles"},
 		{status: 429}, {status: 500}, {status: 503}, {status: 307},
 	} {
 		t.Run(fmt.Sprint(c.status), func(t *testing.T) {

@@ -54,9 +54,9 @@ func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 	case status == 0, status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return err, nil
 	case status == http.StatusUnauthorized:
-		return nil, fmt.Errorf("%w: it wants a tenant, a user or a token, or other ones", err)
+		return nil, fmt.Errorf("%w: it requires a tenant, user or token, or different ones", err)
 	case status == http.StatusForbidden:
-		return nil, fmt.Errorf("%w: these credentials may not write", err)
+		return nil, fmt.Errorf("%w: these credentials do not allow writing", err)
 	case status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: is it the base URL of Pyroscope?", err)
 	}

@@ -340,7 +340,7 @@ func TestAnswers(t *testing.T) {
 		refusedAtStart  string
 	}{
 		{status: 400, rejected: true}, {status: 413, rejected: true, refusedAtStart: "413"}, {status: 422, rejected: true, refusedAtStart: "422"},
-		{status: 401, refusedAtStart: "tenant, a user or a token"}, {status: 403, refusedAtStart: "may not write"},
+		{status: 401, refusedAtStart: "tenant, user or token"}, {status: 403, refusedAtStart: "do not allow writing"},
 		{status: 404, refusedAtStart: "is it the base URL"}, {status: 307, refusedAtStart: "307"},
 		{status: 408}, {status: 429, later: true}, {status: 500}, {status: 502}, {status: 503, later: true}, {status: 504},
 	} {

@@ -253,9 +253,9 @@ func (q *Queue[T]) sent(e entry[T], err error) (again bool) {
 	// A log that blocks must not block Put.
 	switch {
 	case isRejected:
-		q.warn(stats, "%s refused data, which is dropped: %v", q.cfg.Name, err)
+		q.warn(stats, "%s rejected data, which is dropped: %v", q.cfg.Name, err)
 	case err != nil:
-		q.warn(stats, "%s did not take data, which is kept and sent again: %v", q.cfg.Name, err)
+		q.warn(stats, "%s did not accept data, which is kept and retried: %v", q.cfg.Name, err)
 	}
 	return again
 }

@@ -60,7 +60,7 @@ func New(cfg Config) (*Endpoint, error) {
 	}
 	switch {
 	case u.User != nil:
-		return nil, errors.New("a user or password in the URL can be read by everybody on this machine: use the parameters for it")
+		return nil, errors.New("a user or password in the URL can be read by every user of this machine: use the parameters instead")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("want http://HOST[:PORT] or https://HOST[:PORT], not %q", cfg.URL)
 	case u.Hostname() == "":

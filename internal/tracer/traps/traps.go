@@ -21,7 +21,7 @@ import (
 type Cost struct{ Entry, Return time.Duration }
 
 const (
-	calls = 500 // of a loop: some 0.5 ms
+	calls = 500 // of a loop: about 0.5 ms
 	loops = 7   // the fastest one counts: nobody else had the processor
 )
 

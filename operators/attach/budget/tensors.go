@@ -55,7 +55,7 @@ func (t *tensors) step(s seen) error {
 	if err := t.c.cfg.Prober.SetAttached(torchLibrary, false); err != nil {
 		return fmt.Errorf("let go of PyTorch's allocator: %w", err)
 	}
-	t.c.say("tensors", t.c.cfg.Info, "%s, more than the budget of %g %%: from now on tensors are not followed, and their rows end; what the driver hands out stays exact", t.c.takes(s), t.c.cfg.Percent)
+	t.c.say("tensors", t.c.cfg.Info, "%s, more than the budget of %g %%: from now on tensors are not traced, and their rows end; allocations by the driver stay exact", t.c.takes(s), t.c.cfg.Percent)
 	return t.c.cfg.DropTensors()
 }
 
