@@ -53,13 +53,13 @@ type Culprit struct {
 type Verdict struct {
 	Reason       Reason
 	Communicator Communicator
-	// Kind and Seq are of the operation that is missing, or that nobody has done. Where
-	// somebody waits in a send, it is the receive, and the other way round; Peer is
+	// Kind and Seq describe the operation that is missing, or that no rank has done. Where
+	// a rank waits in a send, it is the receive, and the other way round; Peer is
 	// the one that waits then, else None. Seq is 0 where there is no single one.
 	Kind Kind
 	Seq  uint64
 	Peer int
-	// Since is when the wait began, At when it was said, Cleared when it was over.
+	// Since is when the wait began, At when it was reported, Cleared when it was over.
 	Since, At, Cleared Time
 	// Missing are those at fault: for Mismatch, one rank for each different call.
 	Missing []Culprit
@@ -69,9 +69,9 @@ type Verdict struct {
 	// Unseen are ranks that are not observed; at most MaxNamed.
 	Unseen     []int
 	MoreUnseen bool
-	// Behind are other communicators that stand still for the same reason.
+	// Behind are other communicators that hang for the same reason.
 	Behind []Communicator
-	// Changed: it was said before, for another reason.
+	// Changed: it was reported before, for another reason.
 	Changed bool
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
@@ -93,7 +93,7 @@ func (v *Verdict) Waited(now Time) time.Duration {
 	return time.Duration(max(now-v.Since, 0))
 }
 
-// String is the verdict in one line, for somebody who is tired: who, what, how long,
+// String is the verdict in one line, for a reader who is tired: who, what, how long,
 // where. now is used while it is not cleared.
 func (v *Verdict) String(now Time) string {
 	var b strings.Builder
@@ -176,7 +176,7 @@ func (v *Verdict) subject() string {
 	}
 	switch len(v.Missing) {
 	case 0:
-		return "nobody"
+		return "no rank"
 	case 1:
 		return fmt.Sprintf("rank %d%s %s", v.Missing[0].Rank, of, v.Missing[0].claim())
 	}

@@ -326,7 +326,7 @@ func filled(lib *file, row Attachment) mapped {
 	return mapped{lib, row, map[uint32]*window{}}
 }
 
-// scan is the safety net: it finds processes that no event told of, and those
+// scan is the safety net: it finds processes that no event reported, and those
 // that are gone.
 func (t *Tracer) scan() {
 	pids, err := t.pids()

@@ -28,7 +28,7 @@ type Terminal struct {
 	done  sync.WaitGroup
 }
 
-// New is of the terminal of a program's standard input and output.
+// New returns the console of a program's standard input and output.
 func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
 
 // IsInteractive: both are a terminal whose keys are for this program now. They are not

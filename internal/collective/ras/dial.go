@@ -95,7 +95,7 @@ func Dial(ctx context.Context, procfs string, pid uint32, at netip.AddrPort) (ne
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The thread is in another namespace from then on, and so nobody else's: it ends
+		// The thread is in another namespace from then on, and so no other goroutine's: it ends
 		// with this goroutine, which does not unlock it.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {

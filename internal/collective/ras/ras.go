@@ -38,7 +38,7 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// ErrOld: NCCL's RAS there answers for people only (2.24 to 2.28.7).
+// ErrOld: NCCL's RAS there has human-readable output only (2.24 to 2.28.7).
 var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
 // ErrNotRAS: something else listens there.

@@ -33,7 +33,7 @@ const OffsetBeside = ^uint64(0)
 // ThreadLocal says where a process has the address of a thread-local variable.
 type ThreadLocal struct {
 	Access  Access
-	Address uint64 // in the file's own numbering, but for AccessStatic
+	Address uint64 // in the file's own numbering, except AccessStatic
 	Offset  uint64 // of AccessIndex: in the module's block, or OffsetBeside
 	// IsProgram: an executable defines it, and not a library.
 	IsProgram bool

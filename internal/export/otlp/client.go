@@ -37,7 +37,7 @@ var Protocols = []string{string(GRPC), string(HTTP)}
 
 // Client is safe for concurrent use. Its errors are those of package queue: the data
 // itself is refused, or it is worth another try. Credentials, addresses and what a
-// server supports can be put right while we run, so that is tried again as well.
+// server supports can be put right while we run, so that is retried as well.
 type Client struct {
 	exporter
 }

@@ -6,7 +6,7 @@
 // windows add up to the rows, and levels of different windows must not be added.
 //
 // A window ends with the first rows at or behind its end, so no rows are ever split;
-// windows that nobody takes grow, and nothing is lost.
+// windows that are not taken grow, and nothing is lost.
 package window
 
 import (

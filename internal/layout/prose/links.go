@@ -17,7 +17,7 @@ const MaxLines = 250
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	code    = regexp.MustCompile("`[^`]*`")
+	code    = regexp.MustCompile("`[^`\n]*`")
 	heading = regexp.MustCompile(`^#{1,6} +(.+?) *$`)
 	label   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )

@@ -28,10 +28,10 @@ func phrase(pattern, suggestion, example string, except ...string) Phrase {
 // Phrases is the list. A new entry needs an example; an exception needs its reason here.
 func Phrases() []Phrase {
 	return []Phrase{
-		// Statistics: a call is not "drawn". On a screen things are drawn, and NVML's power is
-		// what the board draws.
+		// Statistics: a call is not "drawn". The timeline, the flame graph and the view of a
+		// terminal draw on a screen, and NVML's power is what the board draws.
 		phrase(`\bdrawn\b`, "sampled", "one call in so many is drawn",
-			`drawn (by the board|on the screen|as (a|an|its|one|two) |over |between |in its|with )|frame is drawn|is drawn (again|when)`),
+			`drawn (?:by the board|by a script|as one|over|or not)|slice as it is drawn|which the view is drawn|call is drawn on|both are drawn`),
 		phrase(`\bpatience\b`, "grace period, timeout", "the patience is 5 s"),
 
 		// Who reports what.

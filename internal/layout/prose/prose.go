@@ -5,8 +5,8 @@
 // YAML, dashboards, the comments of eBPF, and the comments and strings of Go. In Markdown it
 // also checks that links resolve and that no page is too long (links.go).
 //
-// The texts do not have to be perfect to pass, and a text that passes can still be read by
-// nobody: the list only keeps what was once corrected from coming back.
+// A text that passes can still be hard to read: the list only keeps corrected wording from
+// coming back.
 package prose
 
 import (
@@ -98,6 +98,8 @@ func blocks(name, content string) [][]line {
 		return paragraphs(goText(content))
 	case ".c", ".h":
 		return paragraphs(cComments(content))
+	case ".md": // what is between backquotes is a name or a command
+		content = code.ReplaceAllString(content, "`code`")
 	}
 	return paragraphs(numbered(1, content))
 }

@@ -19,6 +19,11 @@ import (
 // shorter; what has nothing left to correct must not be on it.
 var notYet = []string{
 	"README.md",
+	// Comments of eBPF that is being changed elsewhere.
+	"bpf/README.md", "bpf/call", "bpf/cuda", "bpf/host", "bpf/nccl", "bpf/process", "bpf/python",
+	"bpf/stack", "bpf/torch",
+	// A constant named patience.
+	"operators/judge/ranks/judge.go",
 }
 
 // skipped are paths that no text of ours is in, and why.
@@ -126,7 +131,7 @@ func TestEachPhraseIsFound(t *testing.T) {
 func TestExceptionsAreNotFound(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"power drawn by the board", "they are told apart by the pid", "addresses that have come from a hostile process",
+		"power drawn by the board", "the field `drawn`", "they are told apart by the pid", "addresses that have come from a hostile process",
 		"what is going on", "the estimate is as good as the sample",
 	} {
 		require.Empty(t, Check("a.md", text, Phrases()), text)

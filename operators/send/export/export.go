@@ -213,7 +213,7 @@ func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 	return nil
 }
 
-// rows takes one reading, and hands the window over when it is due and somebody
+// rows takes one reading, and hands the window over when it is due and a receiver
 // has time for it.
 func (i *instance) rows(all datasource.DataArray, now time.Time) {
 	i.mu.Lock()

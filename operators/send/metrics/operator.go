@@ -7,8 +7,8 @@
 //
 // The store knows nothing of Inspektor Gadget. Its readers report the series of a
 // process that ended once more, with its last values; then they end. The
-// parameters are global: who runs the daemon decides where metrics go, not who
-// runs a gadget.
+// parameters are global: the operator of the daemon decides where metrics go, not the
+// users of gadgets.
 package metrics
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// maxEnded bounds the ended processes that wait for a reader, for when nobody
+// maxEnded bounds the ended processes that wait for a reader, for when no one
 // scrapes. A process costs about 1 KiB.
 const maxEnded = 4096
 

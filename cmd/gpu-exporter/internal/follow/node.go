@@ -62,7 +62,7 @@ func (n *node) run(ctx context.Context) {
 				f.Hide()
 			}
 		}
-		// Many nodes, or many exporters, do not come back together.
+		// Many nodes, or many exporters, do not reconnect at the same time.
 		select {
 		case <-time.After(time.Duration(float64(pause) * (0.5 + rand.Float64()))):
 		case <-ctx.Done():
