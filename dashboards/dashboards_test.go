@@ -89,7 +89,7 @@ func TestEveryFlameGraphIsInTheList(t *testing.T) {
 		titles = append(titles, p.Title)
 		require.Equal(t, p.Title == "In use" || p.Title == "Tensors in use", p.IsLevel)
 	}
-	require.Equal(t, []string{"Allocated", "In use", "Tensors handed out", "Tensors in use", "Launches", "Waits", "Time on the GPU"}, titles)
+	require.Equal(t, []string{"Allocated", "In use", "Tensors allocated", "Tensors in use", "Launches", "Waits", "Time on the GPU"}, titles)
 	raw, err := JSON()
 	require.NoError(t, err)
 	require.Equal(t, 2, bytes.Count(raw, []byte(`"timeFrom": "10s"`)))

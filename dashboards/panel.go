@@ -48,7 +48,7 @@ type Query struct {
 type Row struct {
 	Title  string
 	Panels []Panel
-	// Folded shows the title only, until somebody opens it: rows of gadgets that do
+	// Folded shows only the title until a user opens the row: for gadgets that do
 	// not run everywhere.
 	Folded bool
 }

@@ -23,7 +23,7 @@
 //	 -150  decode/devicetimes  before attach takes the list of probes
 //	 -150  judge/torch         before attach takes the list of functions
 //	 -101  attach/spans        before attach, so that the first calls find their spans
-//	 -100  attach/attach       programs are loaded; containers can still be told that they are needed
+//	 -100  attach/attach       programs are loaded; containers can still be marked as needed
 //	 -100  decode/pystack      its fields are there before containers look which want a name
 //	  -90  judge/ranks         likewise
 //	   40  judge/holders       before symbolize, which names the holders
@@ -32,14 +32,14 @@
 //	   50  decode/symbolize    containers are known; before those that filter and sort by the names
 //	   60  judge/ages          its fields are there before filter, table and files
 //	  100  decode/reap         behind those that read the maps
-//	 9400  show/table          stacks have names; sort has the last word
-//	 9900  decode/drops        of no importance: it only looks
+//	 9400  show/table          stacks have names; sort decides the order
+//	 9900  decode/drops        any priority: it only reads
 //	 9900  judge/ooms          stacks and holders have names
 //	 9990  show/sink           just before Inspektor Gadget's exporters
 //	 9991  send/export         likewise
 //	 9991  send/metrics        likewise
 //	 9995  show/timeline       behind all that add to events
-//	20000  decode/lastread     its Stop is the first, and rows have passed everybody
+//	20000  decode/lastread     its Stop is the first, and rows have passed all others
 //
 // A subscription to data has a priority of its own, a constant of the package. Daemons add
 // their backlog (cmd/internal/daemon). A test in cmd/internal/registry compares this list

@@ -22,7 +22,7 @@
  *
  * The function is negative where it is one of the driver, in which the thread is still
  * then; else it is one of the runtime, and the thread has just left the driver's. The
- * library does either only while somebody counts up the probe's semaphore, which
+ * library does either only while a tracer has incremented the probe's semaphore, which
  * attaching does, and for so many launches a second only.
  *
  * A kernel is a row like those of calls (launch/rows.h), for what the launch's stack
@@ -34,7 +34,7 @@
 const volatile bool device_times = false;
 const volatile bool gadget_var_device_times = false;
 
-/* What is known of a launch when its kernel is executed. */
+/* State of a launch for the time when its kernel is executed. */
 struct device_launch {
 	__u64 stack;
 	__u64 start_boot_ns;
@@ -48,8 +48,8 @@ struct device_launch_key {
 	__u32 pad;
 };
 
-/* Launch → what is known of it. Written by its thread, read when kernels have ended: for
- * a graph by each of its own. LRU: nobody tells which was the last. */
+/* Launch → its state. Written by its thread, read when kernels have ended: for
+ * a graph by each of its own. LRU: nothing reports which was the last. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1); /* see above */
@@ -57,13 +57,13 @@ struct {
 	__type(value, struct device_launch);
 } device_launches SEC(".maps");
 
-/* What a thread has launched and was not told the correlation of, or the other way round. */
+/* A thread's launch whose correlation is not reported yet, or the other way round. */
 struct device_thread {
 	__u64 process; /* whose: the storage survives exec */
 	struct device_launch newest;
 	__u32 correlation; /* of the call that it is in; 0: none */
 	bool is_new;	   /* newest has no correlation */
-	bool is_told;	   /* it had a correlation once */
+	bool is_reported;   /* it had a correlation once */
 };
 
 /* Thread → the above. Written and read by its own probes only. */
@@ -118,8 +118,8 @@ static __always_inline void device_launched(const struct row_key *key, __u64 sta
 		t->correlation = 0;
 		return;
 	}
-	if (t->is_new && t->is_told)
-		drop(DROP_DEVICE_NOT_TOLD);
+	if (t->is_new && t->is_reported)
+		drop(DROP_DEVICE_TIME_MISSING);
 	t->newest.stack = key->stack;
 	t->newest.start_boot_ns = start;
 	t->newest.api = key->api;
@@ -149,7 +149,7 @@ int device_correlation(struct pt_regs *ctx)
 	t = device_thread(process);
 	if (!t)
 		return 0;
-	t->is_told = true;
+	t->is_reported = true;
 	calling = thread_current(process, false);
 	if ((__s64)function < 0 && calling && calling->call.sp)
 		t->correlation = correlation;
@@ -160,9 +160,9 @@ int device_correlation(struct pt_regs *ctx)
 
 /* One kernel as an event: the data source `device_events`. */
 struct device_event {
-	gadget_timestamp timestamp_raw; /* when it was told of */
+	gadget_timestamp timestamp_raw; /* when CUPTI reported it */
 	__u64 start_device_ns, end_device_ns; /* of CUPTI's clock */
-	__u64 told_boot_ns;	 /* when it was told of */
+	__u64 reported_boot_ns; /* when CUPTI reported it */
 	__u64 launch_boot_ns;	 /* when its launch was called; 0: not seen */
 	struct gadget_process proc; /* of the launch, where it was seen */
 	__u64 process;
@@ -197,7 +197,7 @@ static __noinline int device_send(struct device_kernel *k, const struct row_key 
 		return 0;
 	}
 	__builtin_memset(e, 0, sizeof(*e));
-	e->timestamp_raw = e->told_boot_ns = bpf_ktime_get_boot_ns();
+	e->timestamp_raw = e->reported_boot_ns = bpf_ktime_get_boot_ns();
 	e->start_device_ns = k->start;
 	e->end_device_ns = k->end;
 	gadget_process_populate(&e->proc);
@@ -234,7 +234,7 @@ static __noinline int device_add(struct row_key *key, __u64 ns)
 		return 0;
 	}
 	__sync_fetch_and_add(&row->calls, 1);
-	__sync_fetch_and_add(&row->drawn, 1);
+	__sync_fetch_and_add(&row->sampled, 1);
 	__sync_fetch_and_add(&row->host_ns, ns);
 	row_time(row, ns, 1);
 	return 0;

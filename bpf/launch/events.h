@@ -9,7 +9,7 @@
 
 /* events: rows and events as user space sees them. */
 
-/* Each drawn call as an event: for timelines. Off, the code is not there. */
+/* Each sampled call as an event: for timelines. Off, the code is not there. */
 const volatile bool events = false;
 GADGET_PARAM(events);
 /* Set by the operator timeline, which wants them without their being printed. */
@@ -145,7 +145,7 @@ struct call {
 	char direction[DIRECTION_BYTES];
 	__u64 calls;
 	__u64 calls_error;
-	__u64 drawn;
+	__u64 sampled;
 	gadget_bytes bytes;
 	__u64 bytes_error;
 	gadget_duration host_ns;
@@ -233,7 +233,7 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	c->calls = row->calls;
 	windows = window_of_row(key);
 	c->calls_error = both_errors(error_of(row->calls_error, 1), window_error(windows, WINDOW_CALLS));
-	c->drawn = row->drawn;
+	c->sampled = row->sampled;
 	c->bytes = row->bytes;
 	c->bytes_error = both_errors(error_of(row->bytes_error, SAMPLE_BYTES_UNIT),
 				     window_error(windows, WINDOW_BYTES));
@@ -259,7 +259,7 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* What all calls of a kind came to, whether drawn or not: the data source `totals`. */
+/* What all calls of a kind came to, whether sampled or not: the data source `totals`. */
 struct call_total {
 	struct gadget_process proc;
 	__u64 process;

@@ -10,7 +10,7 @@
 struct launch_shape {
 	__u32 grid[3], block[3];
 	__u32 shared_bytes; /* dynamic, of one block */
-	__u32 launches;	    /* at once; 1 but for cuLaunchCooperativeKernelMultiDevice */
+	__u32 launches;	    /* at once; 1 except in cuLaunchCooperativeKernelMultiDevice */
 };
 
 /* What a call was about. */
@@ -25,7 +25,7 @@ struct call_facts {
 	struct launch_shape shape;
 };
 
-/* A call of a library; calls of the driver go on inside of it. */
+/* A call of a library; calls of the driver continue inside it. */
 struct library_call {
 	__u64 process; /* whose call: a thread's state survives exec */
 	__u64 sp, ip, start_boot_ns;
@@ -41,7 +41,7 @@ struct inflight {
 	__u64 argument[CALL_ARGUMENTS]; /* [CALL_NONE] is always 0 */
 	__u32 api;
 	__u32 pad;
-	__u64 stub, stub_sp; /* of the runtime's launch that is going on */
+	__u64 stub, stub_sp; /* of the runtime's launch in progress */
 	struct call_facts facts;
 	struct window window; /* of the call, then of that which has returned */
 	__u32 stub_window;    /* number */

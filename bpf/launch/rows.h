@@ -44,9 +44,9 @@ enum row_varies {
 	VARIES_STREAM = 8,
 };
 
-/* Estimates where not every call is drawn (launch/sample.h), sums where all are. */
+/* Estimates if not every call is sampled (launch/sample.h), otherwise sums. */
 struct row {
-	__u64 calls, drawn;
+	__u64 calls, sampled;
 	__u64 bytes, host_ns; /* of a kernel: on the GPU */
 	__u64 calls_error, bytes_error, ns_error; /* squares; units: SAMPLE_…_UNIT */
 	__u64 blocks, threads;			  /* of all grids */
@@ -90,9 +90,9 @@ struct {
 } totals_by_call SEC(".maps");
 
 /*
- * Counts a call in its total, as `weight` where it is of the window `number`, and draws
- * it: for how many calls of the window it stands, or 0. A function of its own, so that
- * what it needs is not on the stack below the unwinder.
+ * Counts a call in its total, as `weight` if it is in the window `number`, and samples
+ * it: returns the number of calls of the window that it represents, or 0. A separate
+ * function, so that its variables are not on the stack below the unwinder.
  */
 static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns,
 				  __u32 number, __u32 weight)
@@ -217,7 +217,7 @@ static __always_inline void row_time(struct row *row, __u64 ns, __u32 weight)
 		__sync_fetch_and_add(&row->time[slot], weight);
 }
 
-/* Adds one drawn call that stands for `weight`, in a window for all that it stands for. */
+/* Adds one sampled call that represents `weight` calls, in a window all calls of its period. */
 static __always_inline void row_add(struct row *row, const struct row_key *key,
 				    const struct call_facts *facts, __u64 ns, __u32 weight,
 				    const struct window *w)
@@ -230,7 +230,7 @@ static __always_inline void row_add(struct row *row, const struct row_key *key,
 		window_row(key, w->number, weight, bytes, ns);
 	}
 	__sync_fetch_and_add(&row->calls, weight);
-	__sync_fetch_and_add(&row->drawn, 1);
+	__sync_fetch_and_add(&row->sampled, 1);
 	if (bytes)
 		__sync_fetch_and_add(&row->bytes, weight * bytes);
 	__sync_fetch_and_add(&row->host_ns, weight * ns);

@@ -5,11 +5,11 @@
 #include "launch/inflight.h"
 
 /*
- * sample: of which calls the stack is taken, when not of all. A call is drawn
- * with probability 1/N, by itself, and then stands for N; so every sum over stacks is
- * right on average, whatever the calls are (Horvitz-Thompson), and
+ * sample: which calls are sampled, so that their stack is recorded. A call is sampled
+ * with probability 1/N, independently, and then represents N; so every sum over stacks is
+ * unbiased, whatever the calls are (Horvitz-Thompson), and
  *
- *   Σ over drawn calls of N (N − 1) x²
+ *   Σ over sampled calls of N (N − 1) x²
  *
  * is, on average, the square of the error of a sum of x. Calls that are rare or weigh
  * much have N = 1, so that sampling adds nothing to their error.
@@ -36,7 +36,7 @@ static __always_inline __u32 sample_every(void)
 #define SAMPLE_HEAVY 4
 
 /* So that the squares of what is sampled, at most N times this, stay below 2^64 in
- * the largest sums: 2^13, squared, by 2^20, for 2^18 drawn calls. */
+ * the largest sums: 2^13, squared, by 2^20, for 2^18 sampled calls. */
 #define SAMPLE_BYTES_UNIT 8
 #define SAMPLE_NS_UNIT 64
 
@@ -68,7 +68,7 @@ static __always_inline struct sample_state *sample_state(void)
 	return bpf_map_lookup_elem(&sample_states, &zero);
 }
 
-/* Whether a call is drawn for what it weighs, or since there were few like it before. */
+/* Whether a call is always sampled: for its weight, or because there were few like it. */
 static __always_inline bool sample_always(const struct total *before, __u64 bytes, __u64 ns)
 {
 	return before->calls < SAMPLE_FIRST || bytes >= SAMPLE_LARGE_BYTES ||
@@ -77,8 +77,8 @@ static __always_inline bool sample_always(const struct total *before, __u64 byte
 }
 
 /*
- * For how many calls this one stands: 0, it was not drawn. `before`: calls like it
- * that were there before.
+ * The number of calls that this one represents; 0: it was not sampled. `before`: earlier
+ * calls like it.
  */
 static __always_inline __u32 sample_draw(const struct total *before, __u64 bytes, __u64 ns)
 {

@@ -26,7 +26,7 @@ struct window {
 	__u32 weight; /* N; 0: the call is not to be recorded */
 };
 
-/* For how many calls one stands. Without a budget nobody has noted that it is one. */
+/* Number of calls that one represents; without a budget the member is not set. */
 static __always_inline __u32 window_weight(const struct window *w)
 {
 	return budget_ppm ? w->weight : 1;

@@ -63,7 +63,7 @@ struct {
 	__type(value, struct window_sums);
 } windows_by_row SEC(".maps");
 
-/* The same of totals_by_call. */
+/* The same for totals_by_call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

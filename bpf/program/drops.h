@@ -60,7 +60,7 @@
 	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
 	/* what is done on a stream of NCCL's is not known */                       \
 	X(DROP_STREAMS_FULL, "streams_full")                                        \
-	/* a kernel has no name, or is told by its handle only */                   \
+	/* a kernel has no name, or is known by its handle only */                  \
 	X(DROP_KERNELS_FULL, "kernels_full")                                        \
 	/* a call is not in the totals of all calls; it may be in a row */          \
 	X(DROP_TOTALS_FULL, "totals_full")                                          \
@@ -68,8 +68,8 @@
 	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                               \
 	/* a kernel was executed whose launch was not seen */                       \
 	X(DROP_DEVICE_LAUNCH, "launch_not_seen")                                    \
-	/* a launch of whose kernel the library with CUPTI tells nothing */         \
-	X(DROP_DEVICE_NOT_TOLD, "device_time_not_told")                             \
+	/* the library with CUPTI does not report this launch's kernel */           \
+	X(DROP_DEVICE_TIME_MISSING, "device_time_missing")                          \
 	/* a kernel was executed, and CUPTI does not know when */                   \
 	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
 

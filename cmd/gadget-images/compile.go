@@ -85,7 +85,7 @@ func findTool(choice, name string) (string, error) {
 
 // compile returns the path of the object per architecture name. A program that
 // does not compile for every architecture is an error: an image without one of
-// them would fail on somebody else's machine instead of here.
+// them would fail on another machine instead of here.
 func (c *compiler) compile(g gadget) (map[string]string, error) {
 	objects := map[string]string{}
 	for _, arch := range architectures() {

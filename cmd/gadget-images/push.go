@@ -21,7 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/retry"
 )
 
-// pushTimeout is for one image, of some 3 MiB.
+// pushTimeout is for one image, of about 3 MiB.
 const pushTimeout = 5 * time.Minute
 
 // destination is where images are pushed.
@@ -31,7 +31,7 @@ type destination struct {
 	plainHTTP bool
 }
 
-// newRegistry returns nil where nothing is to be pushed. It talks to nobody yet.
+// newRegistry returns nil where nothing is to be pushed. It does not connect yet.
 func newRegistry(opts options) (*destination, error) {
 	if opts.push == "" {
 		return nil, nil

@@ -115,7 +115,7 @@ func run(args []string) error {
 		}()
 	}
 	if cfg.Sender == nil && cfg.Store == nil && !o.hangs {
-		return errors.New("nothing to do: say where to send what is collected: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint; or --hangs")
+		return errors.New("nothing to do: set a destination: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint; or --hangs")
 	}
 	var judging sync.WaitGroup
 	judging.Go(func() { cfg.Ranks.Run(ctx) })
@@ -129,7 +129,7 @@ func run(args []string) error {
 	return err
 }
 
-// tell a verdict on ranks of NCCL, for people.
+// tell prints a verdict on ranks of NCCL, human-readable.
 func tell(to io.Writer, h profile.Hang) {
 	fmt.Fprintf(to, "%s %-7s %-9s %s\n", h.Time.UTC().Format("2006-01-02T15:04:05.000Z"), h.Event, h.Reason, h.Text)
 }
@@ -138,14 +138,14 @@ func parse(args []string) (*options, error) {
 	o := &options{values: map[string]*string{}}
 	flags := pflag.NewFlagSet("gpu-exporter", pflag.ContinueOnError)
 	flags.SortFlags = false
-	flags.StringSliceVar(&o.addresses, "address", nil, "Daemons to collect from, in place of those of a Kubernetes cluster: unix:///PATH or tcp://HOST:PORT, with NODE= before it for another name than the host's")
+	flags.StringSliceVar(&o.addresses, "address", nil, "Daemons to collect from instead of those of a Kubernetes cluster: unix:///PATH or tcp://HOST:PORT, with NODE= before it for a name other than the host's")
 	flags.StringSliceVar(&o.instances, "instance", nil, "Names or ids of the gadget instances to follow (default: all that have rows)")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "How to reach the cluster (default: as the pod that this is, else $KUBECONFIG, else ~/.kube/config)")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubernetes configuration (default: that of this pod, then $KUBECONFIG, then ~/.kube/config)")
 	flags.StringVar(&o.namespace, "gadget-namespace", "gadget", "Namespace of the gadget pods")
 	flags.StringVar(&o.selector, "gadget-selector", "k8s-app=gadget", "Labels of the gadget pods")
 	flags.Uint16Var(&o.port, "gadget-port", api.GadgetServicePort, "Port of the daemon in the gadget pods")
-	flags.StringVar(&o.tls.CAFile, "tls-ca-file", "", "Certificates that daemons at tcp:// are checked with; with --tls-cert-file and --tls-key-file")
-	flags.StringVar(&o.tls.CertFile, "tls-cert-file", "", "Certificate to show to daemons at tcp://")
+	flags.StringVar(&o.tls.CAFile, "tls-ca-file", "", "CA certificates to verify daemons at tcp://; with --tls-cert-file and --tls-key-file")
+	flags.StringVar(&o.tls.CertFile, "tls-cert-file", "", "Client certificate for daemons at tcp://")
 	flags.StringVar(&o.tls.KeyFile, "tls-key-file", "", "Its key")
 	for _, p := range append(export.Params(), metrics.PublishParams()...) {
 		value := p.DefaultValue
@@ -155,10 +155,10 @@ func parse(args []string) (*options, error) {
 			flags.Lookup(p.Key).NoOptDefVal = "true"
 		}
 	}
-	flags.DurationVar(&o.stale, "metrics-stale", time.Minute, "How long the metrics of a node that does not answer stay")
-	flags.BoolVar(&o.hangs, "hangs", false, "Run also when nothing is sent anywhere: who keeps collectives of NCCL waiting is told on stdout in any case")
-	flags.DurationVar(&o.hang, "hang", 30*time.Second, "Say who is missing when ranks on any node have waited for so long in a collective of NCCL")
-	flags.DurationVar(&o.straggler, "straggler", 100*time.Millisecond, "Call a rank a straggler that comes so much later than the others, at the median; more than what clocks and connections of nodes differ by")
+	flags.DurationVar(&o.stale, "metrics-stale", time.Minute, "How long to keep the metrics of a node that does not respond")
+	flags.BoolVar(&o.hangs, "hangs", false, "Run even if nothing is exported: ranks that keep collectives of NCCL waiting are always reported on stdout")
+	flags.DurationVar(&o.hang, "hang", 30*time.Second, "Report the missing rank when ranks on any node have waited this long in a collective of NCCL")
+	flags.DurationVar(&o.straggler, "straggler", 100*time.Millisecond, "Report a rank as a straggler if it arrives this much later than the others, at the median; must exceed the differences of the nodes' clocks and connections")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
 	flags.Usage = func() {
 		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())
@@ -190,7 +190,7 @@ func (o *options) source() (targets.Source, error) {
 	}
 	config, err := k8sutil.NewKubeConfig(o.kubeconfig, "gpu-exporter")
 	if err != nil {
-		return nil, fmt.Errorf("no --address, and no cluster to look for daemons in: %w", err)
+		return nil, fmt.Errorf("no --address, and no cluster to find daemons in: %w", err)
 	}
 	return targets.Kubernetes{Config: config, Namespace: o.namespace, Selector: o.selector, Port: o.port}, nil
 }

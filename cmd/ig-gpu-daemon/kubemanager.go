@@ -11,8 +11,8 @@ import (
 )
 
 // containers is Inspektor Gadget's KubeManager, which leaves behind what it has
-// subscribed to: in v0.55.0 nobody calls its PostGadgetRun. Each gadget that has ended was
-// then told of containers for ever, and its maps stayed. It keeps the name, so registering
+// subscribed to: in v0.55.0 nothing calls its PostGadgetRun. Each gadget that has ended was
+// then notified of containers forever, and its maps stayed. It keeps the name, so registering
 // it replaces the original.
 type containers struct {
 	operators.DataOperator

@@ -58,9 +58,9 @@ func main() {
 	var o options
 	// Inspektor Gadget's flags, with its names.
 	flag.BoolVar(&o.serve, "serve", false, "Start the server")
-	flag.BoolVar(&o.liveness, "liveness", false, "Ask a running server whether it is well")
+	flag.BoolVar(&o.liveness, "liveness", false, "Check the health of a running server")
 	flag.StringVar(&o.socket, "liveness-socketfile", kubetypes.DefaultHookAndLivenessSocketFile, "Socket of the liveness check")
-	flag.StringVar(&o.address, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort), "Where to serve the API; who can reach it can run gadgets as root")
+	flag.StringVar(&o.address, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort), "Address of the API; anyone who can reach it can run gadgets as root")
 	// Ours.
 	flag.StringVar(&o.configFile, "config", gadgettracermanagerconfig.ConfigPath, "Configuration file")
 	flag.Parse()
@@ -74,13 +74,13 @@ func main() {
 func run(o options, args []string) error {
 	switch {
 	case len(args) > 0:
-		return fmt.Errorf("unexpected argument %q: there are only flags (-h lists them)", args[0])
+		return fmt.Errorf("unexpected argument %q: only flags are accepted (-h lists them)", args[0])
 	case o.liveness:
 		return checkLiveness(o.socket)
 	case o.serve:
 		return serve(o)
 	}
-	return errors.New("nothing to do: say -serve or -liveness")
+	return errors.New("nothing to do: set -serve or -liveness")
 }
 
 func serve(o options) error {
@@ -150,10 +150,10 @@ func prepareHost() error {
 	}
 	isHost, err := host.IsHostPidNs()
 	if err != nil {
-		return fmt.Errorf("look at the host: find out whether the pod has the host's process ids: %w", err)
+		return fmt.Errorf("check whether the pod has the host's PID namespace: %w", err)
 	}
 	if !isHost {
-		return errors.New("the pod does not see the host's processes, by whose ids probes are attached:" +
+		return errors.New("the pod does not have the host's PID namespace, which it needs to attach probes:" +
 			" set hostPID: true (hostPID=true in the values of Inspektor Gadget's chart)")
 	}
 	if err := entrypoint.Init(); err != nil {

@@ -51,13 +51,13 @@ func newDaemonCommand(runtime *runner.Runtime, own []operators.DataOperator) *co
 		Args:  cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&s.address, "host", "H", api.DefaultDaemonPath, "Where to listen: unix:///PATH or tcp://HOST:PORT")
+	flags.StringVarP(&s.address, "host", "H", api.DefaultDaemonPath, "Address to listen on: unix:///PATH or tcp://HOST:PORT")
 	flags.StringVarP(&s.group, "group", "G", "0", "Group, by name or id, that may use the unix socket")
-	flags.Uint64Var(&s.bufferLength, "events-buffer-length", 16384, "Events that wait for a slow client before they are dropped")
+	flags.Uint64Var(&s.bufferLength, "events-buffer-length", 16384, "Events queued for a slow client before they are dropped")
 	flags.StringVar(&s.keyFile, "tls-key-file", "", "Key of the server, for tcp")
 	flags.StringVar(&s.certFile, "tls-cert-file", "", "Certificate of the server, for tcp")
-	flags.StringVar(&s.caFile, "tls-client-ca-file", "", "Certificates that clients' are checked with, for tcp")
-	flags.BoolVar(&s.isInsecure, "tls-insecure", false, "Listen on tcp without TLS: everybody who can connect can run gadgets as root")
+	flags.StringVar(&s.caFile, "tls-client-ca-file", "", "CA certificates to verify clients, for tcp")
+	flags.BoolVar(&s.isInsecure, "tls-insecure", false, "Listen on tcp without TLS: anyone who can connect can run gadgets as root")
 
 	backlog := daemon.NewBacklog()
 	operators.RegisterDataOperator(backlog)
@@ -111,7 +111,7 @@ func (s serving) parse() (listen gadgetservice.RunConfig, options []grpc.ServerO
 	case files > 0:
 		return listen, nil, errors.New("TLS needs all of --tls-key-file, --tls-cert-file and --tls-client-ca-file")
 	case listen.SocketType != "unix" && !s.isInsecure:
-		return listen, nil, errors.New("who can connect to a tcp address can run gadgets as root: give --tls-key-file, --tls-cert-file and --tls-client-ca-file, or --tls-insecure")
+		return listen, nil, errors.New("anyone who can connect to a tcp address can run gadgets as root: set --tls-key-file, --tls-cert-file and --tls-client-ca-file, or --tls-insecure")
 	}
 	return listen, nil, nil
 }

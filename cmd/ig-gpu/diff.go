@@ -20,10 +20,10 @@ func newDiffCommand() *cobra.Command {
 	var page string
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Show which lines took the difference between two profiles",
+		Short: "Show the growth by line between two profiles",
 		Long: "Show which lines hold more, or less, GPU memory in the second profile than in the first (GREW),\n" +
-			"and what of it was given back in between (FREED; of two files of one run).\n" +
-			"Both are files of `ig-gpu run cuda_alloc --pprof-out`. Processes are not told apart, so that a\n" +
+			"and the memory freed in between (FREED; for two files of one run).\n" +
+			"Both are files of `ig-gpu run cuda_alloc --pprof-out`. Processes are not distinguished, so that a\n" +
 			"restarted server, or another replica, can be compared.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,7 +44,7 @@ func newDiffCommand() *cobra.Command {
 			return difference.Write(cmd.OutOrStdout(), profile.Diff(before, after), difference.Options{Limit: limit, Hint: ": --max-entries 0 shows them"})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "max-entries", 20, "Lines to show, those that changed most; 0 for all")
+	cmd.Flags().IntVar(&limit, "max-entries", 20, "Number of lines to show, by largest change; 0 for all")
 	cmd.Flags().StringVar(&page, "flamegraph-out", "", "Also write the comparison as a flame graph (HTML)")
 	return cmd
 }

@@ -20,11 +20,11 @@ func newLeaksCommand() *cobra.Command {
 	var confidence float64
 	cmd := &cobra.Command{
 		Use:   "leaks PROFILE PROFILE PROFILE PROFILE...",
-		Short: "Show which lines hold more and more from profile to profile",
-		Long: "Show which lines hold more and more GPU memory, steadily, over four or more profiles of one server,\n" +
+		Short: "Show lines whose memory grows from profile to profile",
+		Long: "Show lines whose GPU memory grows steadily over four or more profiles of one server,\n" +
 			"such as `ig-gpu run cuda_alloc --mark-out` or `--mark-every` writes. For each: how fast it grows (the\n" +
-			"median slope), how unlikely that order of values were by chance, and whether it also allocates more\n" +
-			"than before, which is more work and perhaps no leak.",
+			"median slope), how unlikely the trend is by chance, and whether it also allocates more\n" +
+			"than before, which suggests more load instead of a leak.",
 		Args: cobra.MinimumNArgs(profile.LeakProfiles),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if confidence < 0.5 || confidence >= 1 {
@@ -45,7 +45,7 @@ func newLeaksCommand() *cobra.Command {
 			return printLeaks(cmd.OutOrStdout(), leaks, limit)
 		},
 	}
-	cmd.Flags().IntVar(&limit, "max-entries", 20, "Lines to show, the fastest; 0 for all")
+	cmd.Flags().IntVar(&limit, "max-entries", 20, "Number of lines to show, by fastest growth; 0 for all")
 	cmd.Flags().Float64Var(&confidence, "confidence", 0.95, "Show lines that grow with at least this confidence")
 	return cmd
 }

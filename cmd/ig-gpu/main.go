@@ -40,8 +40,8 @@ func main() {
 }
 
 // limitMemory keeps a tool small that shares a node with what it looks at: the
-// heap may grow by 50 % between collections instead of 100 %. GOGC has the last
-// word. There is no fixed limit: names of large libraries may need their space,
+// heap may grow by 50 % between collections instead of 100 %. GOGC
+// overrides it. There is no fixed limit: names of large libraries may need their space,
 // and a collector against its limit would take the processor instead.
 func limitMemory() {
 	if os.Getenv("GOGC") == "" {
@@ -134,7 +134,7 @@ func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cob
 	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	// Who runs gadgets for others does not let them say where the data goes.
+	// A server does not let its clients choose where the data goes.
 	isDaemon := root.Flags().Arg(0) == daemonName
 	own, err := registerOperators(isDaemon, stacks.New(runtime), terminal)
 	if err != nil {

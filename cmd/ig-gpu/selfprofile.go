@@ -51,7 +51,7 @@ func startSelfProfile(url string) (stop func(), err error) {
 }
 
 // selfLog keeps a server that is away from flooding the log: the profiler sends each
-// profile once and says so each time.
+// profile once and logs it each time.
 type selfLog struct{ errors throttle.Throttle }
 
 func (*selfLog) Infof(string, ...any)  {}

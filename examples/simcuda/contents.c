@@ -2,7 +2,7 @@
 
 /*
  * What is in device memory. Linear copies and sets really happen, so that a program reads
- * back what it wrote; kernels write nothing. A copy with an address that is nobody's has
+ * back what it wrote; kernels write nothing. A copy with an unallocated address has
  * no effect, because tests make copies that only look like some.
  */
 #define _GNU_SOURCE

@@ -237,7 +237,7 @@ CUresult impl_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 }
 
 /* Frees what the context holds; whoever retained it still has to release it,
- * and may go on using it. */
+ * and may continue to use it. */
 static CUresult primary_reset(struct call *c, CUdevice dev)
 {
 	if (!is_device(dev))

@@ -21,7 +21,7 @@ static struct counts_row nowhere[COUNTED];
 __attribute__((used, visibility("hidden"))) struct counts_row *simcuda_counts = nowhere;
 
 /*
- * One thunk for each entry: adds one to its row and goes where the stub would have gone.
+ * One thunk for each entry: adds one to its row and jumps where the stub would have jumped.
  * Only scratch registers that no argument is in are used. 56: offset of `calls`.
  */
 __asm__(".set simcuda_count_at, 56\n");

@@ -3,7 +3,7 @@
 /*
  * The entries of CUDA_APIS that allocate and free memory. The exported symbol
  * is a stub (exports.c) that jumps to impl_<symbol>. Parameter lists are those
- * of the CUDA Driver API reference; the rules are too, unless a comment says so.
+ * of the CUDA Driver API reference, as are the rules unless a comment states otherwise.
  */
 #include <stdlib.h>
 

@@ -109,7 +109,7 @@ CUresult impl_cuLinkDestroy(uint64_t state)
 	return CUDA_SUCCESS;
 }
 
-/* A description of a tensor, 128 bytes: nobody reads it. */
+/* A description of a tensor, 128 bytes, which nothing reads. */
 CUresult impl_cuTensorMapEncodeTiled(void *out)
 {
 	return out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -90,8 +90,8 @@ CUresult impl_cuEventDestroy_v2(CUevent handle)
 }
 
 /*
- * What was given to a stream is done at once, but for what libraries have put there.
- * That has a lock of its own, and is waited for without the driver's.
+ * Work on a stream completes at once, except work queued by libraries.
+ * That has its own lock, and waiters do not hold the driver's.
  */
 #define LATER(expression)                          \
 	({                                         \
@@ -352,7 +352,7 @@ static CUresult node(uint64_t *out, uint64_t graph)
 	struct graph *g = find(SPACE_GRAPH, graph);
 	if (!g || !out)
 		return g ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*out = g->handle + ++g->nodes; /* nobody looks at it */
+	*out = g->handle + ++g->nodes; /* nothing reads it */
 	return CUDA_SUCCESS;
 }
 

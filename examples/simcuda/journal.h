@@ -97,7 +97,7 @@ void journal_write(const struct journal_record *r);
 void journal_kernel(const char *name);
 /* The child of a fork gets a file of its own with its first record. */
 void journal_forked(void);
-/* Marks the file as ended and gives its unused tail back. Writing may go on. */
+/* Marks the file as ended and frees its unused tail. Writing may continue. */
 void journal_flush(void);
 
 #endif

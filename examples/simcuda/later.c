@@ -63,7 +63,7 @@ static struct lane *lane_of(uint64_t stream, bool make)
 	return l;
 }
 
-/* Takes away what is done; how far the lane has come. */
+/* Removes completed work; returns the progress of the lane. */
 static uint64_t advance(struct lane *l)
 {
 	if (l->busy)

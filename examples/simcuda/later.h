@@ -7,8 +7,8 @@
 
 /*
  * later: work on a stream that is done some time after it was issued. The driver has
- * none of its own; libraries above it do (examples/simnccl: a collective is done when
- * all ranks have come). A stream does its work in order; what is on no stream here is
+ * none of its own; libraries above it do (examples/simnccl: a collective is complete when
+ * all ranks have arrived). A stream does its work in order; what is on no stream here is
  * done at once.
  *
  * It has a lock of its own, never held while is_done() of the work is not, and must be

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /*
- * observer: what the simulated driver tells of launches to a library that is in the
- * process to observe them, as the real one does by way of CUPTI. The first cuInit loads
+ * observer: reports launches of the simulated driver to a library in the
+ * process that observes them, as the real driver does through CUPTI. The first cuInit loads
  * the library that CUDA_INJECTION64_PATH names and calls its InitializeInjection().
  */
 struct simcuda_launch {

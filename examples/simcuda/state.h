@@ -183,7 +183,7 @@ void host_forget(const struct object *o);
 bool vmm_covers(uint64_t p, uint64_t n);
 bool in_device_range(uint64_t p);
 
-/* What is in memory (contents.c). Addresses that are nobody's are left alone. */
+/* What is in memory (contents.c). Unallocated addresses are ignored. */
 void contents_copy(uint64_t to, uint64_t from, uint64_t n);
 void contents_set(uint64_t p, uint32_t value, unsigned element_bytes, uint64_t n);
 void contents_drop(uint64_t p, uint64_t n);

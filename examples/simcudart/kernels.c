@@ -108,7 +108,7 @@ EXPORT void __cudaRegisterFunction(void **handle, const char *host, char *device
 	pthread_mutex_unlock(&kernels.lock);
 }
 
-/* Variables of the device are not simulated: nobody reads them. */
+/* Variables of the device are not simulated: nothing reads them. */
 EXPORT void __cudaRegisterVar(void **handle, char *host, char *device_address, const char *name,
 			      int is_extern, size_t size, int constant, int global)
 {

@@ -190,7 +190,7 @@ EXPORT int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **reco
 	return SUCCESS;
 }
 
-/* Returns when all that was launched was told of, and is in the journal. */
+/* Returns when all launches have been reported, and are in the journal. */
 EXPORT void simcupti_flush(void)
 {
 	hand_over(true);

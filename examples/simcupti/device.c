@@ -11,7 +11,7 @@
 #include "device.h"
 
 #define MAX_STREAMS 64
-#define BUFFERED_NS 1000000000 /* how long a kernel that has ended waits to be told of */
+#define BUFFERED_NS 1000000000 /* delay until a kernel that has ended is reported */
 
 struct stream {
 	uint64_t handle, free_ns; /* when what it was given so far is done */

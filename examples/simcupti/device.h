@@ -36,7 +36,7 @@ void device_told(struct kernel *k, bool heard);
 /* Waits for device_told() of what others have taken, and writes the journal out. */
 void device_settle(void);
 
-/* The journal's line of a launch that was told of. */
+/* Writes the journal's line of a reported launch. */
 void device_correlated(uint32_t correlation, const char *name);
 
 #endif

@@ -25,7 +25,7 @@ static uint64_t every = 1;
 static bool by_runtime, held;
 static __thread uint64_t launches;
 
-/* What the runtime will tell of, when it returns. */
+/* The launch that the runtime will report when it returns. */
 static __thread struct {
 	uint32_t correlation;
 	bool graph;
@@ -110,7 +110,7 @@ static void *teller(void *unused)
 	return NULL;
 }
 
-/* Returns when all that was launched was told of, and is in the journal. */
+/* Returns when all launches have been reported, and are in the journal. */
 EXPORT void simcupti_flush(void)
 {
 	tell(true);

@@ -5,7 +5,7 @@
 /*
  * probe: statically defined probes, as <sys/sdt.h> makes them: an instruction that does
  * nothing, and a note that says where it is, where its arguments are, and where the
- * counter of its listeners is. Written anew from the notes' public format, so that
+ * counter of its listeners is. Written from the notes' public format, so that
  * nothing has to be installed.
  *
  *   PROBE_SEMAPHORE(provider, name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Operations: issued by a call or at the end of a group, done when all have come. */
+/* Operations: issued by a call or at the end of a group, complete when all ranks have arrived. */
 #include <stdlib.h>
 #include <string.h>
 

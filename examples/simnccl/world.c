@@ -76,7 +76,7 @@ struct world *world_join(uint64_t id, int size, int rank)
 	w->receives = w->sends + (size_t)size * (size_t)size;
 	(void)rank;
 	if (atomic_fetch_add(&w->shared->joined, 1) + 1 == (uint32_t)size)
-		unlink(w->path); /* everybody has it */
+		unlink(w->path); /* all ranks have it open */
 	return w;
 fail:
 	fprintf(stderr, "simnccl: %s: %m\n", w->path);

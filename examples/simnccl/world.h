@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 /*
- * world: what the ranks of one communicator share: how many collectives each has come to,
+ * world: what the ranks of one communicator share: how many collectives each has arrived at,
  * and how many sends and receives each pair. It is a file in shared memory that has lost
  * its name when all ranks have joined, so that nothing is left behind however they end.
  *
- * A collective is done when all ranks have come to it and have asked for the same thing;
- * a rank that asks for something else lets all of them wait for ever, as in NCCL.
+ * A collective is complete when all ranks have arrived at it with the same arguments;
+ * a rank with other arguments makes all of them wait forever, as in NCCL.
  */
 #define WORLD_RANKS 128
 #define WORLD_RING 256	/* collectives that a rank may be ahead of another */
@@ -25,15 +25,15 @@ struct world *world_join(uint64_t id, int size, int rank);
 bool world_complete(struct world *w, bool wait);
 void world_leave(struct world *w);
 
-/* The rank comes to its next collective, which is `signature`; its number. */
+/* The rank arrives at its next collective, which is `signature`; returns its number. */
 uint64_t world_arrive(struct world *w, int rank, uint64_t signature);
-/* All ranks have come to that collective; *last_ns: when the last one did. */
+/* All ranks have arrived at that collective; *last_ns: when the last one did. */
 bool world_all_arrived(struct world *w, int rank, uint64_t number, uint64_t *last_ns);
 
 /* A send of `from` to `to`, or the receive of it; its number. */
 uint64_t world_send(struct world *w, int from, int to);
 uint64_t world_receive(struct world *w, int from, int to);
-/* Both ends have come to that number. */
+/* Both ends have reached that number. */
 bool world_met(struct world *w, int from, int to, uint64_t number);
 
 /* Split `number`, from 1: what a rank wants. */

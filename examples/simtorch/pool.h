@@ -18,7 +18,7 @@
 struct block {
 	uint64_t pointer, size;
 	uint64_t serial; /* of the journal's record; 0: free */
-	uint64_t used_by; /* bit s: stream s was told to use it, and may still */
+	uint64_t used_by; /* bit s: stream s was recorded as a user, and may still use it */
 	unsigned stream; /* of the segment: blocks go to requests of this stream only */
 	unsigned private; /* of the segment: number of the private pool, 0: of none */
 	bool small;	 /* of a segment for blocks up to 1 MiB */
@@ -51,8 +51,8 @@ struct block *pool_find(struct pool *pool, uint64_t pointer);
 void pool_back(struct pool *pool, struct block *block);
 /* All work of the stream is done. */
 void pool_synchronize(struct pool *pool, unsigned stream);
-/* Gives segments without a block in use, and pieces of expandable ones, back to the
- * driver, but for those of private pools that a graph keeps: bytes. */
+/* Returns segments without a block in use, and pieces of expandable ones, to the
+ * driver, except those of private pools that a graph keeps. Returns the bytes. */
 uint64_t pool_trim(struct pool *pool);
 
 #endif

@@ -140,7 +140,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	}
 	stack = take_stack(ctx, t, t->call.ip, may_sleep);
 	/*
-	 * Read anew: the verifier of Linux 6.1 may walk what follows with the one op that
+	 * Read again: the verifier of Linux 6.1 may walk what follows with the one op that
 	 * call_allocates() compared with, take that for all of them, and remove the code
 	 * for the others: an array then has the address of its descriptor for its size.
 	 */
@@ -175,7 +175,7 @@ static __noinline bool allocation_made(struct thread *t, struct live_key *key, b
 	if (!t || !key)
 		return false;
 	/*
-	 * The row is read anew: the verifier of Linux 6.1 may walk what follows with the one
+	 * The row is read again: the verifier of Linux 6.1 may walk what follows with the one
 	 * op that call_allocates() compared with, take that for all of them, and remove the
 	 * code for the others: an array then has the address of its descriptor for its size.
 	 */
@@ -202,7 +202,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		return 0;
 	}
 	/* One copy of the id for all that follows: the verifier of Linux 5.10 removed the code
-	 * for frees where it was read anew. */
+	 * for frees where it was read again. */
 	id = t->call.api;
 	api = cuda_api_of(id);
 	if (!call_allocates(api->op)) {

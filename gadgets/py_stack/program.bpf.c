@@ -80,8 +80,8 @@ static __always_inline void stack_clear(struct stack *s)
 	s->python_count = 0;
 }
 
-/* Is it a stack that users of a Python profiler ask for? A thread of native code
- * is none; nor is a process that cannot be said to run Python. */
+/* Whether users of a Python profiler want this stack: not that of a thread of native code,
+ * nor of a process that may not run Python. */
 static __always_inline bool worth_showing(const struct stack *s)
 {
 	return s->flags & STACK_HAS_PYTHON &&

@@ -11,7 +11,7 @@ import (
 
 // Config of an Analyzer. The zero value has the defaults.
 type Config struct {
-	// Hang is how long somebody must have waited before it is said; default 30 s.
+	// Hang is how long a rank must have waited before a verdict is reported; default 30 s.
 	// Checkpoints and evaluations in between are shorter.
 	Hang time.Duration
 	// Straggler is how late a rank must be, at the median of the last Arrivals
@@ -97,7 +97,7 @@ type member struct {
 	peers map[peerKey]Progress
 	// advanced is when it entered its newest collective.
 	advanced Time
-	ended    Time // when its process was said to be gone; 0
+	ended    Time // when its process was reported as gone; 0
 	// mark is its newest collective whose number is a multiple of Milestone.
 	mark   uint64
 	markAt Time
@@ -108,7 +108,7 @@ type peerKey struct {
 	peer int
 }
 
-// Observe takes in what is known of a rank now. The slices are the Analyzer's after
+// Observe takes in the current state of a rank. The slices are the Analyzer's after
 // that. Errors: ErrFull, ErrImplausible; the observation is then ignored.
 func (a *Analyzer) Observe(o Observation) error {
 	c := o.Communicator
@@ -167,7 +167,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	return nil
 }
 
-// update replaces what was known of the rank, and keeps what was known better.
+// update replaces the state of the rank, and keeps what was known better.
 func (m *member) update(o Observation) {
 	if len(o.Stack) == 0 && o.Issued == m.Issued {
 		o.Stack, o.StackIsLast = m.Stack, m.StackIsLast
@@ -227,7 +227,7 @@ func (m *member) peerOperation(key peerKey, seq uint64) *Operation {
 	return nil
 }
 
-// Gone is told when a process has ended: all its ranks are gone at that time.
+// Gone reports that a process has ended: all its ranks are gone at that time.
 func (a *Analyzer) Gone(p Process, at Time) {
 	for m := range a.members[p.key()] {
 		if m.State != Destroyed && m.State != Aborted {

@@ -9,7 +9,7 @@ import "time"
 // would carry of it, which does not depend on the number of ranks. elements are what
 // the calls were given as counts, in bytes; elapsed is their time.
 //
-// Zero where it cannot be said: no time, or for what depends on it no number of ranks.
+// Zero where it is unknown: no time, or for what depends on it no number of ranks.
 func Bandwidth(kind Kind, ranks int, elements uint64, elapsed time.Duration) (alg, bus float64) {
 	if elapsed <= 0 {
 		return 0, 0

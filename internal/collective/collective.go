@@ -2,11 +2,11 @@
 
 // Package collective says which rank keeps a collective of NCCL waiting, and why.
 //
-// It is told what each rank of each communicator has issued and what is known to be
+// It is given what each rank of each communicator has issued and what is known to be
 // complete (Observation), compares ranks, and gives verdicts: a rank is missing, two
-// ranks do not call the same, a send has no receive, a process is dead, everybody is in
-// and nothing moves, one rank is always the last. Several communicators that stand
-// still for one reason have one verdict.
+// ranks do not call the same, a send has no receive, a process is dead, all ranks are in
+// and nothing completes, one rank is always the last. Several communicators that hang
+// for one reason have one verdict.
 //
 // The package is pure: no files, no processes, no clock. Who calls it says what time
 // it is, so that a recorded or a simulated run gives the same verdicts as a real one.
@@ -27,7 +27,7 @@ type Process struct {
 	Comm string
 }
 
-// key of a process: pid and name are only for people.
+// key of a process: pid and name are only for display.
 type processKey struct {
 	node string
 	id   uint64
@@ -90,7 +90,7 @@ type Operation struct {
 	// inside; calls in a group return at its end.
 	Enter, Return Time
 	// PendingAt is when it was last known not to be complete: a query said so, or a
-	// thread sits in a wait that covers it. 0: nobody asked.
+	// thread sits in a wait that covers it. 0: not asked.
 	PendingAt Time
 	// DoneBy is when it was known to be complete: the return of the first wait that
 	// covers it. It was complete at some time in (max(Enter, PendingAt), DoneBy].
@@ -104,12 +104,12 @@ type Operation struct {
 // Bytes is the size of the buffer that the rank gave: Count elements.
 func (o Operation) Bytes() uint64 { return o.Count * o.DType.Size() }
 
-// isPending: somebody waits for it at the time.
+// isPending: a thread waits for it at the time.
 func (o Operation) isPending(since Time) bool {
 	return o.DoneBy == 0 && (o.Return == 0 || o.PendingAt >= since)
 }
 
-// Progress is how far a rank has come with a peer.
+// Progress is the progress of a rank with a peer.
 type Progress struct {
 	Kind   Kind // Send or Recv
 	Peer   int
@@ -164,7 +164,7 @@ func (s State) IsDead() bool {
 	return false
 }
 
-// Observation is what is known of one rank of one communicator at a time. A later one
+// Observation is the state of one rank of one communicator at a time. A later one
 // of the same rank replaces it; History most recent operations are kept.
 type Observation struct {
 	At           Time
@@ -179,7 +179,7 @@ type Observation struct {
 	DoneAt       Time
 	// Operations are the newest ones, at most History, oldest first, of all kinds.
 	Operations []Operation
-	// Peers is how far it has come with each. Where it is missing, Operations say it.
+	// Peers is its progress with each. Where it is missing, Operations have it.
 	Peers []Progress
 	// Late: the communicator was made before we looked, so numbers begin where we
 	// did, and ranks cannot be compared by them.

@@ -94,7 +94,7 @@ func TestEndedRankIsNamedWhereAllAreIn(t *testing.T) {
 	require.Len(t, events, 1)
 	require.Equal(t, Dead, events[0].Reason)
 	require.Equal(t, []int{0, 2}, events[0].Waiting)
-	require.Contains(t, events[0].String(now+2*second), "rank 1 of 3 has ended, before AllReduce 9 of")
+	require.Contains(t, events[0].String(now+2*second), "rank 1 of 3 has exited, before AllReduce 9 of")
 }
 
 // TestAJobThatEndsIsNoHang: everybody leaves, at different times.
@@ -133,7 +133,7 @@ func TestRanksOfOtherNodesAreNotBlamed(t *testing.T) {
 	observe(t, a, rank(0, 9, now, now+2*second), rank(1, 9, now, now+2*second))
 	events := a.Evaluate(now + 3*second)
 	require.Len(t, events, 1)
-	require.Equal(t, "all ranks seen here are in AllReduce 9 of communicator 0xabcdef0123, for 3.0 s; rank 2 of it are not seen from here", events[0].String(now+3*second))
+	require.Equal(t, "all ranks on this node are in AllReduce 9 of communicator 0xabcdef0123, for 3.0 s; rank 2 of it are on other nodes", events[0].String(now+3*second))
 }
 
 // TestMismatchShowsBothCalls, without waiting for the threshold.
@@ -145,7 +145,7 @@ func TestMismatchShowsBothCalls(t *testing.T) {
 	observe(t, a, rank(0, 9, now, now), other, rank(2, 9, now, now))
 	events := a.Evaluate(now + second/10)
 	require.Len(t, events, 1)
-	require.Equal(t, "ranks do not issue the same as AllReduce 9 of communicator 0xabcdef0123: rank 0 AllReduce of 64 float32, sum; rank 1 AllReduce of 65 float32, sum",
+	require.Equal(t, "ranks issue different operations as AllReduce 9 of communicator 0xabcdef0123: rank 0 AllReduce of 64 float32, sum; rank 1 AllReduce of 65 float32, sum",
 		events[0].String(now))
 }
 

@@ -78,7 +78,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 			continue
 		}
 		if old.Reason == Dead && v.Reason != Dead && now-old.revived(now) < settling {
-			continue // it goes on; what it does now is not known yet
+			continue // it continues; what it does now is not known yet
 		}
 		v.At = old.At
 		if v.Reason != Straggler {

@@ -25,19 +25,19 @@ type Instrument struct {
 
 // The instruments.
 var (
-	sizeInstrument      = &Instrument{Name: "nccl.communicator.size", Prometheus: "nccl_communicator_size", Unit: "{rank}", Description: "Ranks in the communicator, 0: not known"}
+	sizeInstrument      = &Instrument{Name: "nccl.communicator.size", Prometheus: "nccl_communicator_size", Unit: "{rank}", Description: "Ranks in the communicator, 0 if unknown"}
 	issuedInstrument    = &Instrument{Name: "nccl.rank.issued", Prometheus: "nccl_rank_issued_total", Unit: "{collective}", Description: "Collectives that the rank has issued", IsCounter: true}
 	doneInstrument      = &Instrument{Name: "nccl.rank.done", Prometheus: "nccl_rank_done_total", Unit: "{collective}", Description: "Collectives of the rank that are known to be complete", IsCounter: true}
 	issuedAtInstrument  = &Instrument{Name: "nccl.rank.issued_time", Prometheus: "nccl_rank_issued_time_seconds", Unit: "s", Description: "When the rank issued its newest collective (Unix time)"}
-	doneAtInstrument    = &Instrument{Name: "nccl.rank.done_time", Prometheus: "nccl_rank_done_time_seconds", Unit: "s", Description: "When the newest complete one was known to be (Unix time)"}
+	doneAtInstrument    = &Instrument{Name: "nccl.rank.done_time", Prometheus: "nccl_rank_done_time_seconds", Unit: "s", Description: "When the newest complete one was known to be complete (Unix time)"}
 	waitsInstrument     = &Instrument{Name: "nccl.rank.waits", Prometheus: "nccl_rank_waits", Description: "1: the rank waits for a collective now"}
-	firstInstrument     = &Instrument{Name: "nccl.rank.first", Prometheus: "nccl_rank_first", Description: "1: what the rank has not done in this communicator is the first in its stream; 0: another communicator's is before it"}
-	deadInstrument      = &Instrument{Name: "nccl.rank.dead", Prometheus: "nccl_rank_dead", Description: "1: the process has ended, is stopped, or gave the communicator up (state)"}
-	lateInstrument      = &Instrument{Name: "nccl.rank.late", Prometheus: "nccl_rank_late", Description: "1: the communicator is older than the observation, so that numbers of ranks cannot be compared"}
+	firstInstrument     = &Instrument{Name: "nccl.rank.first", Prometheus: "nccl_rank_first", Description: "1: the pending operation of the rank in this communicator is the first in its stream; 0: one of another communicator precedes it"}
+	deadInstrument      = &Instrument{Name: "nccl.rank.dead", Prometheus: "nccl_rank_dead", Description: "1: the process has exited, is stopped, or has aborted or destroyed the communicator (state)"}
+	lateInstrument      = &Instrument{Name: "nccl.rank.late", Prometheus: "nccl_rank_late", Description: "1: the communicator is older than the observation, so its numbers cannot be compared"}
 	markInstrument      = &Instrument{Name: "nccl.rank.milestone", Prometheus: "nccl_rank_milestone", Description: "Newest collective of the rank whose number is a multiple of 16"}
 	markAtInstrument    = &Instrument{Name: "nccl.rank.milestone_time", Prometheus: "nccl_rank_milestone_time_seconds", Unit: "s", Description: "When the rank issued it (Unix time)"}
-	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Of a collective (seq) that has been pending for 5 s: a hash of its kind, count, type, reduction and root"}
-	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank had come to a collective and others had not, at most; of communicators of which all ranks are seen"}
+	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Hash of kind, count, type, reduction and root of a collective (seq) that has been pending for 5 s"}
+	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; for communicators whose ranks are all visible"}
 	peerInstrument      = &Instrument{Name: "nccl.rank.peer_issued", Prometheus: "nccl_rank_peer_issued_total", Unit: "{operation}", Description: "Sends to or receives from a peer that the rank has issued", IsCounter: true}
 	peerDoneInstrument  = &Instrument{Name: "nccl.rank.peer_done", Prometheus: "nccl_rank_peer_done_total", Unit: "{operation}", Description: "Those known to be complete", IsCounter: true}
 	peerWaitsInstrument = &Instrument{Name: "nccl.rank.peer_waits", Prometheus: "nccl_rank_peer_waits", Description: "1: the rank waits for one of them now"}

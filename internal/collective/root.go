@@ -8,7 +8,7 @@ import (
 	"sort"
 )
 
-// group is one cause and everything that stands still for it.
+// group is one cause and everything that waits for it.
 type group struct {
 	root    *stuck
 	missing []*member // those of the root that wait nowhere else
@@ -21,12 +21,12 @@ type group struct {
 //
 // What is stuck waits for its missing processes. A missing process that itself waits
 // in something else is no cause but a consequence; so following the missing ones ends
-// at processes that wait for nobody, and all that ends at the same one is one group.
+// at processes that wait for no other, and all that ends at the same one is one group.
 // Where it does not end, ranks wait for each other.
 func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 	sort.SliceStable(items, func(i, j int) bool { return items[i].before(items[j]) })
 	// in: what a process waits in. A wait counts as a cause only when it is not much
-	// younger than what it is to explain: a process that goes on elsewhere, and waits
+	// younger than what it is to explain: a process that continues elsewhere, and waits
 	// for a moment each time, is not stuck there.
 	in := map[processKey][]int{}
 	for n, s := range items {

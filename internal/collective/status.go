@@ -4,7 +4,7 @@ package collective
 
 import "slices"
 
-// Status is how far one rank has come, as a table shows it and metrics carry it.
+// Status is the progress of one rank, as a table shows it and metrics carry it.
 type Status struct {
 	Process      Process
 	Communicator Communicator
@@ -32,14 +32,14 @@ type Status struct {
 	// Pending are collectives that were issued at least slow ago and are not done.
 	Pending []Operation
 	Peers   []PeerStatus
-	// WaitShare is the share of the last half to whole minute in which the rank had come
-	// to a collective and others had not, at most; -1: not known.
+	// WaitShare is the share of the last half to whole minute in which the rank was in a
+	// collective before the others arrived, at most; -1: not known.
 	WaitShare float64
 	// Waited is since when the newest operation is waited for; 0: it is not.
 	Waited Time
 }
 
-// PeerStatus is how far a rank has come with one peer.
+// PeerStatus is the progress of a rank with one peer.
 type PeerStatus struct {
 	Progress
 	Waits bool

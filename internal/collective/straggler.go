@@ -19,12 +19,12 @@ const Milestone = 16
 // throw of the dice and not ten.
 type arrivals struct {
 	next  uint64 // the next number to look at
-	ranks []int  // sorted; others than these: begin anew
+	ranks []int  // sorted; others than these: begin again
 	// first came then, and each rank so many microseconds later: len(ranks) of them
 	// for each of at most Arrivals collectives, overwritten in turn.
 	first []Time
 	late  []uint32
-	gap   []time.Duration // in which nobody did anything, before each
+	gap   []time.Duration // in which no rank did anything, before each
 	head  int
 	// last is when the last rank came to the operation before, and longest the
 	// longest time in which no rank did anything, in this period and the last one.
@@ -54,7 +54,7 @@ func (r *arrivals) add(c *communicator) {
 		}
 	}
 	r.next = max(r.next, 1)
-	// What is in nobody's history any more is not looked for.
+	// What is in no rank's history any more is not looked for.
 	if low > History {
 		r.next = max(r.next, low-History+1)
 	}
@@ -208,7 +208,7 @@ func (a *Analyzer) straggler(c *communicator, now Time) *Verdict {
 	if m == nil || m.State.IsDead() || m.isSilent(now, a.cfg.Silent) {
 		return nil
 	}
-	// How much sooner it would go on without this rank.
+	// How much sooner it would continue without this rank.
 	late := make([]time.Duration, n)
 	for i := range n {
 		row := r.row(i)

@@ -15,7 +15,7 @@ type stuck struct {
 	since   Time
 	missing []*member
 	waiting []*member
-	// all: everybody is in. For a mismatch, members with their calls.
+	// all: all ranks are in. For a mismatch, members with their calls.
 	all      bool
 	mismatch []*member
 	late     bool
@@ -65,7 +65,7 @@ func anyAlive(members []*member) bool {
 	return false
 }
 
-// collectives compares how far the ranks have come.
+// collectives compares the progress of the ranks.
 func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *stuck {
 	if c.late {
 		return a.idle(c, members, now)
@@ -97,7 +97,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 		if first == 0 || entered < first {
 			first = entered
 		}
-		// Somebody has seen it done: who is "missing" is only observed late.
+		// Another rank has seen it done: who is "missing" is only observed late.
 		if m.Done >= s.seq {
 			return nil
 		}
@@ -109,7 +109,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 	return s
 }
 
-// allIn: every rank that is observed has issued the same. It is stuck when somebody
+// allIn: every rank that is observed has issued the same. It is stuck when a rank
 // still waits for the first that is not done.
 func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	done, issued := uint64(0), members[0].Issued
@@ -120,7 +120,7 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 		return nil
 	}
 	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
-	var waits Time // since when somebody does
+	var waits Time // since when a rank does
 	for _, m := range members {
 		if m.State.IsDead() {
 			s.missing = append(s.missing, m)
@@ -138,7 +138,7 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	}
 	s.since = max(s.since, latestDone(members), waits)
 	if waits == 0 {
-		return nil // issued, and nobody asks for it
+		return nil // issued, and no thread waits for it
 	}
 	a.order(s)
 	return s
@@ -207,7 +207,7 @@ func latestDone(members []*member) (t Time) {
 func (m *member) waits(now Time) bool { return m.firstPending(now) != nil }
 
 // firstPending is the oldest collective that it waits for now; nil: none. Older ones may
-// not be known to be done either, because nobody asks for them.
+// not be known to be done either, because no thread waits for them.
 func (m *member) firstPending(now Time) *Operation {
 	if m.State.IsDead() {
 		return nil

@@ -53,13 +53,13 @@ type Culprit struct {
 type Verdict struct {
 	Reason       Reason
 	Communicator Communicator
-	// Kind and Seq are of the operation that is missing, or that nobody has done. Where
-	// somebody waits in a send, it is the receive, and the other way round; Peer is
+	// Kind and Seq describe the operation that is missing, or that no rank has done. Where
+	// a rank waits in a send, it is the receive, and the other way round; Peer is
 	// the one that waits then, else None. Seq is 0 where there is no single one.
 	Kind Kind
 	Seq  uint64
 	Peer int
-	// Since is when the wait began, At when it was said, Cleared when it was over.
+	// Since is when the wait began, At when it was reported, Cleared when it was over.
 	Since, At, Cleared Time
 	// Missing are those at fault: for Mismatch, one rank for each different call.
 	Missing []Culprit
@@ -69,9 +69,9 @@ type Verdict struct {
 	// Unseen are ranks that are not observed; at most MaxNamed.
 	Unseen     []int
 	MoreUnseen bool
-	// Behind are other communicators that stand still for the same reason.
+	// Behind are other communicators that hang for the same reason.
 	Behind []Communicator
-	// Changed: it was said before, for another reason.
+	// Changed: it was reported before, for another reason.
 	Changed bool
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
@@ -93,7 +93,7 @@ func (v *Verdict) Waited(now Time) time.Duration {
 	return time.Duration(max(now-v.Since, 0))
 }
 
-// String is the verdict in one line, for somebody who is tired: who, what, how long,
+// String is the verdict in one line, for a reader who is tired: who, what, how long,
 // where. now is used while it is not cleared.
 func (v *Verdict) String(now Time) string {
 	var b strings.Builder
@@ -112,7 +112,7 @@ func (v *Verdict) String(now Time) string {
 		if v.Seq == 0 {
 			fmt.Fprintf(&b, "%s wait for each other in %s: operations of these communicators are issued in different orders", names(v.Missing), v.Communicator)
 		} else {
-			fmt.Fprintf(&b, "ranks do not issue the same as %s:", what)
+			fmt.Fprintf(&b, "ranks issue different operations as %s:", what)
 			for i, c := range v.Missing {
 				if i > 0 {
 					b.WriteString(";")
@@ -122,15 +122,15 @@ func (v *Verdict) String(now Time) string {
 		}
 	case Straggler:
 		c := v.Missing[0]
-		fmt.Fprintf(&b, "rank %d of %s is the last: it comes %s after the others (p99 %s)", c.Rank, sized(v.Communicator), seconds(c.P50), seconds(c.P99))
+		fmt.Fprintf(&b, "rank %d of %s is the last: it arrives %s after the others (p99 %s)", c.Rank, sized(v.Communicator), seconds(c.P50), seconds(c.P99))
 	case Slow:
-		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none is done, for %s: network, GPU, or what is before it in its stream", sized(v.Communicator), v.Kind, v.Seq, waited)
+		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.Kind, v.Seq, waited)
 	case Elsewhere:
 		unseen := ranks(v.Unseen, len(v.Unseen))
 		if v.MoreUnseen {
 			unseen += " and more"
 		}
-		fmt.Fprintf(&b, "all ranks seen here are in %s, for %s; %s of it are not seen from here", what, waited, unseen)
+		fmt.Fprintf(&b, "all ranks on this node are in %s, for %s; %s of it are on other nodes", what, waited, unseen)
 	}
 	for i := range v.Missing {
 		c := &v.Missing[i]
@@ -163,7 +163,7 @@ func (v *Verdict) String(now Time) string {
 		fmt.Fprintf(&b, "; %d other communicators wait behind it", n)
 	}
 	if v.Late {
-		b.WriteString("; the communicator is older than this run: judged by who waits")
+		b.WriteString("; the communicator is older than this run: judged by which ranks wait")
 	}
 	return b.String()
 }
@@ -176,7 +176,7 @@ func (v *Verdict) subject() string {
 	}
 	switch len(v.Missing) {
 	case 0:
-		return "nobody"
+		return "no rank"
 	case 1:
 		return fmt.Sprintf("rank %d%s %s", v.Missing[0].Rank, of, v.Missing[0].claim())
 	}
@@ -191,7 +191,7 @@ func (c *Culprit) claim() string {
 	case Traced:
 		return "is stopped by a debugger"
 	case Zombie, Gone:
-		return "has ended"
+		return "has exited"
 	case Aborted:
 		return "has aborted the communicator"
 	case Destroyed:

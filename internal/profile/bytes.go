@@ -4,7 +4,7 @@ package profile
 
 import "fmt"
 
-// FormatBytes writes a number of bytes for people: three significant digits and
+// FormatBytes writes a number of bytes human-readable: three significant digits and
 // the binary units that nvidia-smi and PyTorch use, "1.50 GiB". Bytes have no
 // fraction.
 func FormatBytes(bytes int64) string {

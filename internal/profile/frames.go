@@ -45,7 +45,7 @@ func (table frameTable) add(s stack.Stack, value int64) {
 	}
 }
 
-// seen is linear: stacks are at most some 160 frames deep, and a set per stack
+// seen is linear: stacks are at most about 160 frames deep, and a set per stack
 // costs more.
 func seen(s stack.Stack, f stack.Frame) bool {
 	for _, g := range s {

@@ -42,7 +42,7 @@ func (t Type) layer() Layer {
 	return Driver
 }
 
-// Get is the value of the type; 0 where the type is of the other layer.
+// Get is the value of the type; 0 if the type belongs to the other layer.
 func (r *Row) Get(t Type) int64 {
 	if t.layer() != r.Layer() {
 		return 0

@@ -8,7 +8,7 @@ type RowID struct {
 	Kind             string
 	Device           int32
 	Thread           uint32
-	// Row tells calls of one stack apart.
+	// Row distinguishes calls of one stack.
 	Row  uint64
 	Span Span
 	// Born tells a span's row from one that the kernel forgot and began again.

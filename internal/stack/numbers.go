@@ -39,7 +39,7 @@ type place struct {
 }
 
 // Full says that there are more than anybody needs at once: time for new Numbers.
-// Those that there are go on.
+// Existing ones are kept.
 func (n *Numbers) Full() bool { return len(n.stacks) >= maxStacks || len(n.frames) >= maxFrames }
 
 // Stack is the number of a stack.

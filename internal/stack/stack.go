@@ -125,7 +125,7 @@ func UnknownStack() Stack {
 
 // ID is a content hash of the frames' identities: equal stacks have equal ids in every
 // process and after a restart. It is FNV-1a, so it is no defence against
-// somebody who wants two stacks to collide.
+// an attacker who wants two stacks to collide.
 func (s Stack) ID() uint64 {
 	h := fnv.New64a()
 	var n [8]byte

@@ -15,7 +15,7 @@ import (
 type Demands interface {
 	// Read gives the zero Demand for a process that has asked for nothing.
 	Read(pid, fact uint32) (Demand, error)
-	// Forget starts anew: what is read next has happened since.
+	// Forget starts again: what is read next has happened since.
 	Forget(pid, fact uint32) error
 }
 

@@ -66,7 +66,7 @@ func (f *file) attached() bool {
 }
 
 // overwritten reports whether the content changed under the probes. The kernel
-// would go on executing the instructions that it copied from the old content,
+// would continue to execute the instructions that it copied from the old content,
 // so these probes must go. Package managers replace files instead.
 func (f *file) overwritten() bool { return f.fd >= 0 && contentsOf(f.fd) != f.content }
 
@@ -113,7 +113,7 @@ const (
 )
 
 // attach puts probes on a file, once however often it is called. On a file that
-// was overwritten they are put anew.
+// was overwritten they are attached again.
 func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
 	lib := newFile()
 	lib.library = library
@@ -214,11 +214,11 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 	return r
 }
 
-// lingering keeps the probes of a file that nobody uses for a moment: a
+// lingering keeps the probes of a file that no process uses for a moment: a
 // container that restarts finds them in place.
 const lingering = 2 * time.Second
 
-// detachUnused lets go of files that nobody can map any more: those without a
+// detachUnused lets go of files that no process can map any more: those without a
 // process that are deleted, or whose root directories have no process left. A
 // probe holds its file system, so a removed container must not be kept. Files
 // that a new process can map again stay probed, so that nothing of it is

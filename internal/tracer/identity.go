@@ -27,7 +27,7 @@ type fileKey struct {
 const atHandleFID = unix.AT_REMOVEDIR // AT_HANDLE_FID has the same value, 0x200
 
 // identify returns the key of an open file that a process has mapped as m; m
-// is the zero Mapping for a file that nobody has mapped yet.
+// is the zero Mapping for a file that no process has mapped yet.
 func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // link attaches the programs, all probes of the file at once if the kernel
-// can. A probe that the kernel refuses is tried at the entry, and alone.
+// can. A probe that the kernel refuses is attached at the entry, and alone.
 func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 	var probes []probe
 	for _, p := range all {

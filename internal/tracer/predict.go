@@ -50,9 +50,9 @@ func systemDirectories() []string {
 	}
 }
 
-// Expect attaches to what a process will load that somebody holds back until then: the
+// Expect attaches to what a process will load that is held back until then: the
 // first one of a container, already in the container's root directory, which it enters
-// without an event that tells of it. When it returns, no first call will be missed.
+// without an event that reports it. When it returns, no first call will be missed.
 func (t *Tracer) Expect(pid uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -165,7 +165,7 @@ func (t *Tracer) choose(pid uint32, yes bool) {
 		delete(t.selected, pid)
 	}
 	if err := t.cfg.Select(pid, yes); err != nil {
-		t.cfg.Warn(fmt.Sprintf("process %d is not filtered right: %v", pid, err))
+		t.cfg.Warn(fmt.Sprintf("process %d is not filtered correctly: %v", pid, err))
 	}
 	if len(t.selected) == 0 && t.cfg.Ended != nil {
 		t.cfg.Ended()
@@ -326,7 +326,7 @@ func filled(lib *file, row Attachment) mapped {
 	return mapped{lib, row, map[uint32]*window{}}
 }
 
-// scan is the safety net: it finds processes that no event told of, and those
+// scan is the safety net: it finds processes that no event reported, and those
 // that are gone.
 func (t *Tracer) scan() {
 	pids, err := t.pids()

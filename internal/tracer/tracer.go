@@ -102,7 +102,7 @@ type Config struct {
 	ScanInterval time.Duration // default 1 s
 	// PIDs restricts the tracer to these processes and their descendants.
 	PIDs []uint32
-	// Select is told which processes are traced when PIDs is given, before
+	// Select receives the traced processes when PIDs is given, before
 	// anything is attached, and again when one exits. May be nil.
 	Select func(tgid uint32, selected bool) error
 	// Ended is called when the last selected process has ended: nothing is left
@@ -123,7 +123,7 @@ type Config struct {
 	Report func(Attachment)
 	// Warn gets what a user should read. May be nil.
 	Warn func(string)
-	// WarnAfter is how long nothing may be attached before Warn says so;
+	// WarnAfter is how long nothing may be attached before Warn reports it;
 	// default 2 s.
 	WarnAfter time.Duration
 }
@@ -244,7 +244,7 @@ func New(cfg Config) (*Tracer, error) {
 	return t, nil
 }
 
-// Start attaches to what is mapped now and goes on in the background until
+// Start attaches to what is mapped now and continues in the background until
 // Stop. The errors that come back are those that a user has to act on: missing
 // privileges, a process that does not exist or cannot be read.
 func (t *Tracer) Start(ctx context.Context) error {
@@ -349,7 +349,7 @@ func (t *Tracer) Stats() Stats {
 	return s
 }
 
-// ReportAgain reports what is known of those attachments for which want holds
+// ReportAgain reports the state of those attachments for which want holds
 // and which have become visible.
 func (t *Tracer) ReportAgain(want func(Attachment) bool) {
 	t.mu.Lock()
@@ -371,7 +371,7 @@ func (t *Tracer) report(a Attachment) {
 	}
 }
 
-// enqueue hands events to the loop; when that is far behind, the loop is told
+// enqueue hands events to the loop; when that is far behind, the loop learns
 // to look at everything instead.
 func (t *Tracer) enqueue(batch []procevents.Event) {
 	select {
@@ -388,7 +388,7 @@ const (
 	// snapshotDelay lets a process map what it maps in one go before its
 	// mappings are read again for naming.
 	snapshotDelay = 100 * time.Millisecond
-	// snapshotEvery bounds how often that is, for processes that go on mapping:
+	// snapshotEvery bounds how often that is, for processes that keep mapping:
 	// reading takes about 1 ms.
 	snapshotEvery = time.Second
 )

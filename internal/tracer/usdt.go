@@ -16,7 +16,7 @@ import (
 )
 
 // USDT are statically defined probes to attach to, in libraries that have no Points. A
-// library may do what costs something only while somebody listens, which it knows from
+// library may do what costs something only while a tracer listens, which it knows from
 // the probes' semaphores: attaching counts them up. So these are attached to each traced
 // process by itself, and to no other that has mapped the file.
 type USDT struct {

@@ -149,7 +149,7 @@ func (t *Tracer) warnIfNothing() {
 	text := fmt.Sprintf("nothing attached yet: %s has mapped %s (read the mappings of %d processes, %d unreadable)",
 		who, strings.Join(names, " or "), s.Processes-s.Unreadable, s.Unreadable)
 	if s.Hidden > 0 {
-		text += fmt.Sprintf("; %d libraries are mapped by processes that are not selected", s.Hidden)
+		text += fmt.Sprintf("; %d libraries are mapped only by processes that are not selected", s.Hidden)
 	}
 	if s.Files > 0 {
 		text += fmt.Sprintf("; %d such files on disk are ready for the processes that will", s.Files)

@@ -11,8 +11,8 @@ type Budget struct {
 
 const (
 	packetBytes = 4 << 20
-	// rowBytes is what a row takes without names: some 250 of our own fields, 40
-	// of field headers, and the texts of ig for people, pod and container.
+	// rowBytes is what a row takes without names: about 250 of our own fields, 40
+	// of field headers, and the human-readable texts of ig, pod and container.
 	rowBytes = 600
 )
 

@@ -57,7 +57,7 @@ var (
 //
 // Their annotations are in gadget.yaml, for a module can give none.
 func Init(of ...Source) int32 {
-	// Go's own pacing fails in a module: its clock stands still between readings
+	// Go's own pacing fails in a module: its clock stops between readings
 	// and goes ahead a millisecond at each (wazero's default), by which Go finds
 	// that it collects all the time, and stops; it also has no time of its own
 	// between two calls. name() collects instead.

@@ -47,7 +47,7 @@ type Text struct {
 const (
 	separator = "; "
 	// maxFrame and maxFrames bound the texts in bytes. 8 KiB are 100 frames of 80
-	// characters; a frame has at most some 700.
+	// characters; a frame has at most about 700.
 	maxFrame  = 256
 	maxFrames = 8 << 10
 	// A module has 16 MiB for everything (ig's pkg/operators/wasm). Go's own part
@@ -70,7 +70,7 @@ type Namer struct {
 	files   *cache[string, string] // path → as labels show it
 	unknown Text
 
-	// Garbage is how many bytes were allocated since somebody set it to 0, and
+	// Garbage is how many bytes were allocated since it was set to 0, and
 	// rather more than less: who collects garbage himself asks for it.
 	Garbage int
 

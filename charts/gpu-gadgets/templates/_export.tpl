@@ -1,5 +1,5 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
-{{/* Flags of metrics, of one gadget: root, port, and whether it is the first. */}}
+{{/* Metrics flags of one gadget: root, port, and whether it is the first. */}}
 {{- define "gpu-gadgets.metricsArgs" -}}
 {{- with .root.Values -}}
 - --metrics-listen=:{{ $.port }}
@@ -13,12 +13,12 @@
 - --metrics-otlp-endpoint={{ . }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}
 {{- end }}
-{{- /* One gadget tells about the GPUs: all would say the same. */}}
+{{- /* Only one gadget reports the GPUs: the values of all would be the same. */}}
 - --metrics-nvml={{ ternary "auto" "off" (and (ne .metrics.nvml "off") $.first) }}
 {{- end }}
 {{- end -}}
 
-{{/* Flags of profiles. Secrets are files: everybody on the node can read arguments. */}}
+{{/* Flags of profiles. Secrets are files: every user of the node can read arguments. */}}
 {{- define "gpu-gadgets.exportArgs" -}}
 {{- with .Values.pyroscope }}
 {{- if .url }}
@@ -106,15 +106,15 @@
 {{- end }}
 {{- end -}}
 
-{{/* What the schema cannot say. ig-gpu would refuse it, too, on each node. */}}
+{{/* Checks that the schema cannot express. ig-gpu would also refuse these values, on each node. */}}
 {{- define "gpu-gadgets.check" -}}
 {{- $ig := index .Values "inspektor-gadget" }}
 {{- if eq .Values.mode "daemon" }}
 {{- if or .Values.pyroscope.url .Values.otlp.endpoint .Values.metrics.otlpEndpoint .Values.metrics.compat .Values.cluster }}
-{{- fail "mode daemon: where data is sent is said in the daemon's configuration, inspektor-gadget.config.operator.export and .metrics (see values-daemon.yaml), and not in cluster, pyroscope, otlp, metrics.otlpEndpoint or metrics.compat" }}
+{{- fail "mode daemon: set export destinations in the daemon's configuration, inspektor-gadget.config.operator.export and .metrics (see values-daemon.yaml), not in cluster, pyroscope, otlp, metrics.otlpEndpoint or metrics.compat" }}
 {{- end }}
 {{- if and $ig.enabled (hasPrefix "ghcr.io/inspektor-gadget/" (dig "image" "repository" "ghcr.io/inspektor-gadget/" $ig)) }}
-{{- fail "mode daemon: inspektor-gadget.image is Inspektor Gadget's own, without our operators: nothing would be sent" }}
+{{- fail "mode daemon: inspektor-gadget.image is Inspektor Gadget's own image, without our operators: nothing would be exported" }}
 {{- end }}
 {{- if and $ig.enabled (not $ig.hostPID) }}
 {{- fail "mode daemon: inspektor-gadget.hostPID has to be true" }}

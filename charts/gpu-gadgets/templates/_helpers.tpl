@@ -37,7 +37,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Where metrics are served, as a YAML list of name, port, target. */}}
+{{/* The metrics endpoints, as a YAML list of name, port, target. */}}
 {{- define "gpu-gadgets.ports" -}}
 {{- range $i, $g := include "gpu-gadgets.gadgets" . | fromYamlArray }}
 {{- if eq $.Values.mode "run" }}
@@ -48,7 +48,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
-{{/* Whether to install a kind of the Prometheus operator: auto asks the cluster. */}}
+{{/* Whether to install a resource of the Prometheus operator: auto checks the cluster. */}}
 {{- define "gpu-gadgets.monitoring" -}}
 {{- $switch := toString .switch -}}
 {{- if or (eq $switch "true") (and (eq $switch "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}true{{- end -}}

@@ -28,7 +28,7 @@ type Terminal struct {
 	done  sync.WaitGroup
 }
 
-// New is of the terminal of a program's standard input and output.
+// New returns the console of a program's standard input and output.
 func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
 
 // IsInteractive: both are a terminal whose keys are for this program now. They are not
@@ -124,7 +124,7 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		fds[1].Events = 0
 		if t.isForeground() {
 			fds[1].Events = unix.POLLIN
-			if !was { // the shell has set the terminal meanwhile, and tells of nothing
+			if !was { // the shell has set the terminal meanwhile, without a signal
 				t.again()
 			}
 		}

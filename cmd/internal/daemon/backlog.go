@@ -34,7 +34,7 @@ type Backlog struct {
 	mu      sync.Mutex
 	clients map[*clientStream]string // and the instance that each is attached to
 	// began is when each instance did, in nanoseconds: a client that comes again learns
-	// whether counters go on. Instances are few.
+	// whether counters continue. Instances are few.
 	began map[string]int64
 }
 
@@ -112,7 +112,7 @@ func (b *Backlog) deliver(id, source string, raw proto.Message) error {
 func (b *Backlog) describe(event *api.GadgetEvent) (*api.GadgetEvent, *api.GadgetInfo, error) {
 	info := &api.GadgetInfo{}
 	if err := proto.Unmarshal(event.Payload, info); err != nil {
-		return nil, nil, fmt.Errorf("read what Inspektor Gadget says of an instance: %w", err)
+		return nil, nil, fmt.Errorf("read the description of an instance: %w", err)
 	}
 	b.mu.Lock()
 	began, ok := b.began[info.Id]

@@ -31,7 +31,7 @@ type clientStream struct {
 
 	ended    chan struct{}
 	hasEnded atomic.Bool
-	skipped  atomic.Uint32 // tables that nobody had room for
+	skipped  atomic.Uint32 // tables that did not fit
 
 	mu      sync.Mutex        // a message at a time: it is held while the client does not read
 	wants   bool              // asked to be attached

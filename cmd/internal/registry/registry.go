@@ -60,7 +60,7 @@ import (
 	// Symbolizers of native stacks for Inspektor Gadget's gadgets. Its third one,
 	// pkg/symbolizer/otel, only builds against Inspektor Gadget's patched copy of
 	// the OpenTelemetry profiler, which a module replacement would have to force
-	// on everybody who installs this one.
+	// on every program that installs this one.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 )
@@ -79,13 +79,13 @@ type Config struct {
 }
 
 // daemonBudget is the percent of the traced threads' CPU time that probes may take where
-// nobody has asked for a certain run: docs/performance.md.
+// no user has requested a certain run: docs/performance.md.
 const daemonBudget = 1
 
 // Own are the operators of this repository, in the order in which the data
 // passes through them. A new operator is one line here.
 func Own(cfg Config) []operators.DataOperator {
-	percent := 0.0 // who looks for something wants all of it
+	percent := 0.0 // interactive use needs all data
 	if cfg.IsDaemon {
 		percent = daemonBudget
 	}
@@ -125,7 +125,7 @@ func Own(cfg Config) []operators.DataOperator {
 // Registering a name again replaces the operator of that name.
 func Register(cfg Config) []operators.DataOperator {
 	operators.RegisterDataOperator(ocihandler.OciHandler)
-	// The operator metrics counts failed pushes and says so by itself.
+	// The operator metrics counts and logs failed pushes itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debugf("OpenTelemetry: %v", err) }))
 	own := Own(cfg)
 	for _, operator := range own {

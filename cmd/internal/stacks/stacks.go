@@ -39,7 +39,7 @@ type Runtime interface {
 	RunGadget(runtime.GadgetContext, *params.Params, api.ParamValues) error
 }
 
-// quiet is for messages of a run that nobody has asked for; what fails is returned.
+// quiet is for messages of a run that no user has requested; what fails is returned.
 func quiet() logger.Logger {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
@@ -63,7 +63,7 @@ func NewBeside(rt Runtime) ranks.Dumper {
 	return func(ctx context.Context, asking string, pids []uint32) (map[ranks.Thread][]string, error) {
 		image, ok := Beside(asking)
 		if !ok {
-			return nil, fmt.Errorf("%s is known by its digest alone: which %s belongs to it is not", asking, gadget)
+			return nil, fmt.Errorf("%s was started by digest: the matching %s is unknown", asking, gadget)
 		}
 		return dump(ctx, rt, image, pids)
 	}

@@ -24,7 +24,7 @@ var ErrOff = errors.New("NCCL_RAS_ENABLE is 0")
 
 // ErrElsewhere: the process says that it listens where we do not go. A process could have
 // us connect to anywhere otherwise.
-var ErrElsewhere = errors.New("NCCL_RAS_ADDR is no loopback address with a port from 1024 on")
+var ErrElsewhere = errors.New("NCCL_RAS_ADDR is not a loopback address with a port from 1024 on")
 
 const (
 	dialTimeout = time.Second
@@ -95,7 +95,7 @@ func Dial(ctx context.Context, procfs string, pid uint32, at netip.AddrPort) (ne
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The thread is in another namespace from then on, and so nobody else's: it ends
+		// The thread is in another namespace from then on, and so no other goroutine's: it ends
 		// with this goroutine, which does not unlock it.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {

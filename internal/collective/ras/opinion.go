@@ -72,7 +72,7 @@ func (c *Communicator) agrees(ranks []Local) bool {
 type Opinion struct {
 	// Verdict is agrees or disagrees.
 	Verdict string
-	// Text says what RAS sees, for people.
+	// Text is what RAS sees, human-readable.
 	Text string
 }
 
@@ -80,7 +80,7 @@ type Opinion struct {
 const maxText = 300
 
 // Judge says what the communicator's ranks look like to RAS, and whether that fits the
-// ranks that we say are at fault; none: nobody here is (slow, elsewhere).
+// ranks that we say are at fault; none: no rank here is (slow, elsewhere).
 func (c *Communicator) Judge(missing []int) Opinion {
 	behind := c.behind()
 	texts := []string{}

@@ -38,8 +38,8 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// ErrOld: NCCL's RAS there answers for people only (2.24 to 2.28.7).
-var ErrOld = errors.New("NCCL's RAS tells no JSON (2.28.9 and later do)")
+// ErrOld: NCCL's RAS there has human-readable output only (2.24 to 2.28.7).
+var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
 // ErrNotRAS: something else listens there.
 var ErrNotRAS = errors.New("not NCCL's RAS")

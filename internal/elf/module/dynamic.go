@@ -40,7 +40,7 @@ func (m *Module) dynamicTable() (table, error) {
 	return t, err
 }
 
-// dynamicTags reads what the dynamic linker is told; of a tag that is there twice
+// dynamicTags reads the entries for the dynamic linker; of a tag that is there twice
 // the last. ErrNoSymbols for a file that is linked statically.
 func (m *Module) dynamicTags() (map[elf.DynTag]uint64, error) {
 	if m.dynamic.filesz == 0 {

@@ -48,7 +48,7 @@ type symbol struct {
 	// better. A default version before a hidden one, dynamic before static
 	// table, global before weak before local.
 	rank     uint8
-	resolver bool // IFUNC: the address is of the function that picks one
+	resolver bool // IFUNC: the address is that of the function that picks one
 }
 
 const (

@@ -33,7 +33,7 @@ const OffsetBeside = ^uint64(0)
 // ThreadLocal says where a process has the address of a thread-local variable.
 type ThreadLocal struct {
 	Access  Access
-	Address uint64 // in the file's own numbering, but for AccessStatic
+	Address uint64 // in the file's own numbering, except AccessStatic
 	Offset  uint64 // of AccessIndex: in the module's block, or OffsetBeside
 	// IsProgram: an executable defines it, and not a library.
 	IsProgram bool
@@ -45,7 +45,7 @@ var ErrNoAccess = errors.New("no relocation for the thread-local variable")
 const (
 	// maxChain bounds the symbols with one hash; linkers aim at fewer than ten.
 	maxChain = 4 << 10
-	// maxRelocations: libtorch_cuda of PyTorch 2.6 has some 400,000.
+	// maxRelocations: libtorch_cuda of PyTorch 2.6 has about 400,000.
 	maxRelocations = 8 << 20
 
 	symbolEntry     = 24 // Elf64_Sym

@@ -38,7 +38,7 @@ type fileKey struct {
 	path          string
 }
 
-// files is what is known of files, whichever process had them: a process that lives for a
+// files is the state of files, whichever process had them: a process that lives for a
 // part of a second is gone when its rows are read, and nothing can be opened any more.
 type files struct {
 	byKey  *recent.Cache[fileKey, *loaded]

@@ -30,7 +30,7 @@ type Mappings interface {
 
 const (
 	// tableBytes bounds all symbol tables together. PyTorch with CUDA and
-	// its companions takes some 15 MiB.
+	// its companions takes about 15 MiB.
 	tableBytes = 32 << 20
 	// openModules bounds (process, file) pairs: 64 processes of 500
 	// libraries, twice.
@@ -151,7 +151,7 @@ func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping) (*loaded
 func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
-		// The process has ended, most of all: what is known of the file is of others.
+		// The process has ended, most of all: the state of the file belongs to others.
 		l := r.files.known(m)
 		t := r.tables.get(l.table)
 		if t == nil && l.module != nil {

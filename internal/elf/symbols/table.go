@@ -2,7 +2,7 @@
 
 // Package symbols gives names to what the kernel recorded as numbers: native
 // addresses become functions of libraries, symbol ids become Python functions,
-// and both together a stack.Stack. It is pure but for the files it is given to
+// and both together a stack.Stack. It is pure except for the files it is given to
 // read; what it remembers is bounded.
 package symbols
 
@@ -26,7 +26,7 @@ const blockNames = 64
 // name to 16 KiB.
 const maxBlockBytes = blockNames * (16<<10 + 1)
 
-// Table is the functions of one module in little memory: libtorch has some
+// Table is the functions of one module in little memory: libtorch has about
 // 200,000 with 30 MiB of names, of which one stack needs a few. Addresses are
 // offsets from the lowest; names, which mangling makes long and alike, are
 // compressed in blocks in the order of their addresses.

@@ -28,7 +28,7 @@ const NoIndex = 0xffff
 // MaxArguments of a probe.
 const MaxArguments = 8
 
-// Argument is one of a probe. Registers are told by their offset in struct pt_regs.
+// Argument is one of a probe. Registers are identified by their offset in struct pt_regs.
 type Argument struct {
 	Kind        Kind
 	Value       int64

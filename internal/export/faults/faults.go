@@ -56,8 +56,8 @@ func (f Fault) Timeout() time.Duration {
 	return time.Minute
 }
 
-// Patience is how long to wait for what has to happen.
-const Patience = time.Minute
+// Timeout is how long to wait for what has to happen.
+const Timeout = time.Minute
 
 // Faults are all but None, by name.
 var Faults = map[string]Fault{

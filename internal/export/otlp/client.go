@@ -37,7 +37,7 @@ var Protocols = []string{string(GRPC), string(HTTP)}
 
 // Client is safe for concurrent use. Its errors are those of package queue: the data
 // itself is refused, or it is worth another try. Credentials, addresses and what a
-// server supports can be put right while we run, so that is tried again as well.
+// server supports can be put right while we run, so that is retried as well.
 type Client struct {
 	exporter
 }
@@ -116,9 +116,9 @@ func answered(code code, err error, unknown string) (unreachable, refused error)
 	case codeUnreachable:
 		return err, nil
 	case codeUnauthorized:
-		return nil, fmt.Errorf("%w: it wants credentials, or other ones", err)
+		return nil, fmt.Errorf("%w: it requires other credentials", err)
 	case codeForbidden:
-		return nil, fmt.Errorf("%w: these credentials may not write", err)
+		return nil, fmt.Errorf("%w: these credentials do not allow writing", err)
 	case codeUnknownPath:
 		return nil, fmt.Errorf("%w: %s", err, unknown)
 	}

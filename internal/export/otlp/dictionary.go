@@ -143,7 +143,7 @@ func (d *dictionary) placeText(t *text) int32 {
 	return t.index
 }
 
-// keep finds what is told by two texts.
+// keep finds what two texts identify.
 func (d *dictionary) keep(in map[[2]*text]*pair, first, second string) *pair {
 	k := [2]*text{d.known(first), d.known(second)}
 	p, ok := in[k]

@@ -103,7 +103,7 @@ func grpcError(err error) (code, error) {
 			return codeOther, &queue.RejectedError{Err: told}
 		}
 	case codes.ResourceExhausted:
-		// Too large is said in the same way as too much.
+		// Too large has the same status as too much.
 		if strings.Contains(s.Message(), "larger than max") {
 			return codeOther, &queue.RejectedError{Err: told}
 		}

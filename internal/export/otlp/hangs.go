@@ -13,7 +13,7 @@ import (
 // EventHang is the event name of a verdict on ranks of NCCL that wait for each other.
 const EventHang = "nccl.verdict"
 
-// Hang makes a log of a verdict: a line for people, and attributes for queries. Its
+// Hang makes a log of a verdict: a human-readable line, and attributes for queries. Its
 // resource is the service of the rank at fault.
 func (e *Encoder) Hang(h profile.Hang) *collector.ExportLogsServiceRequest {
 	attributes := []*common.KeyValue{
@@ -66,8 +66,8 @@ var severityTexts = map[logs.SeverityNumber]string{
 	logs.SeverityNumber_SEVERITY_NUMBER_INFO: "INFO", logs.SeverityNumber_SEVERITY_NUMBER_WARN: "WARN", logs.SeverityNumber_SEVERITY_NUMBER_ERROR: "ERROR",
 }
 
-// severityOf: a job that stands still is an error, one that is slowed down a warning; so
-// is what other nodes have to tell more of.
+// severityOf: a job that hangs is an error, one that is slowed down a warning; so
+// is what other nodes know more about.
 func severityOf(h profile.Hang) logs.SeverityNumber {
 	switch {
 	case h.Event == "cleared", h.Event == "ras" && h.RAS == "agrees":

@@ -18,7 +18,7 @@ import (
 // EventOOM is the event name of a refused allocation.
 const EventOOM = "cuda.out_of_memory"
 
-// OOM makes a log of one refused allocation: a line for people, and attributes for
+// OOM makes a log of one refused allocation: a human-readable line, and attributes for
 // queries. Its resource is the service, as logs are looked up.
 func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	self := o.Stack.Self()

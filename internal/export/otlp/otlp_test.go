@@ -239,16 +239,16 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 				for i := range windows {
 					switch i {
 					case 5:
-						require.Eventually(t, func() bool { return q.Stats().SentItems == 5 }, faults.Patience, time.Millisecond)
+						require.Eventually(t, func() bool { return q.Stats().SentItems == 5 }, faults.Timeout, time.Millisecond)
 						server.Fail(fault)
 					case 15:
-						require.Eventually(t, func() bool { return server.Refused.Load() >= 2 && q.Stats().Failures >= 2 }, faults.Patience, time.Millisecond)
+						require.Eventually(t, func() bool { return server.Refused.Load() >= 2 && q.Stats().Failures >= 2 }, faults.Timeout, time.Millisecond)
 						require.EqualValues(t, 10, q.Stats().QueuedItems)
 						server.Fail(faults.None)
 					}
 					q.Put(requests[0], int64(proto.Size(requests[0])))
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), faults.Patience)
+				ctx, cancel := context.WithTimeout(t.Context(), faults.Timeout)
 				defer cancel()
 				stats := q.Close(ctx)
 				require.Zero(t, stats.Lost())
@@ -269,8 +269,8 @@ func TestAnswersOverHTTP(t *testing.T) {
 		isRejected     bool
 		refusedAtStart string
 	}{
-		{status: 400, isRejected: true}, {status: 413, isRejected: true}, {status: 401, refusedAtStart: "wants credentials"},
-		{status: 403, refusedAtStart: "may not write"}, {status: 404, refusedAtStart: "does not take OTLP profiles"},
+		{status: 400, isRejected: true}, {status: 413, isRejected: true}, {status: 401, refusedAtStart: "requires other credentials"},
+		{status: 403, refusedAtStart: "do not allow writing"}, {status: 404, refusedAtStart: "does not take OTLP profiles"},
 		{status: 429}, {status: 500}, {status: 503}, {status: 307},
 	} {
 		t.Run(fmt.Sprint(c.status), func(t *testing.T) {

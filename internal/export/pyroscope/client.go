@@ -37,7 +37,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Push hands one request over. Its errors are those of package queue: the data
 // itself is refused, or it is worth another try. Credentials and addresses can be
-// put right while we run, so what is wrong with them is tried again as well.
+// put right while we run, so errors in them are retried as well.
 func (c *Client) Push(ctx context.Context, r Request) error {
 	_, err := c.send(ctx, r.Push)
 	return err
@@ -54,9 +54,9 @@ func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 	case status == 0, status >= 500, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		return err, nil
 	case status == http.StatusUnauthorized:
-		return nil, fmt.Errorf("%w: it wants a tenant, a user or a token, or other ones", err)
+		return nil, fmt.Errorf("%w: it requires a tenant, user or token, or different ones", err)
 	case status == http.StatusForbidden:
-		return nil, fmt.Errorf("%w: these credentials may not write", err)
+		return nil, fmt.Errorf("%w: these credentials do not allow writing", err)
 	case status == http.StatusNotFound:
 		return nil, fmt.Errorf("%w: is it the base URL of Pyroscope?", err)
 	}
@@ -95,7 +95,7 @@ func classify(err error, a *answer) error {
 	return err
 }
 
-// answer is what connect does not tell of an HTTP answer.
+// answer is the part of an HTTP response that connect does not report.
 type answer struct {
 	status     int
 	retryAfter time.Duration

@@ -271,10 +271,10 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 			for i := range windows {
 				switch i {
 				case 10:
-					require.Eventually(t, func() bool { return q.Stats().SentItems == 10 }, faults.Patience, time.Millisecond)
+					require.Eventually(t, func() bool { return q.Stats().SentItems == 10 }, faults.Timeout, time.Millisecond)
 					server.Fail(fault)
 				case 25:
-					require.Eventually(t, func() bool { return server.Refused.Load() >= 3 }, faults.Patience, time.Millisecond)
+					require.Eventually(t, func() bool { return server.Refused.Load() >= 3 }, faults.Timeout, time.Millisecond)
 					require.EqualValues(t, 15, q.Stats().QueuedItems)
 					server.Fail(faults.None)
 				}
@@ -285,7 +285,7 @@ func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 				require.Len(t, requests, 1)
 				q.Put(requests[0], requests[0].Bytes)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), faults.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), faults.Timeout)
 			defer cancel()
 			stats := q.Close(ctx)
 			require.Zero(t, stats.Lost())
@@ -340,7 +340,7 @@ func TestAnswers(t *testing.T) {
 		refusedAtStart  string
 	}{
 		{status: 400, rejected: true}, {status: 413, rejected: true, refusedAtStart: "413"}, {status: 422, rejected: true, refusedAtStart: "422"},
-		{status: 401, refusedAtStart: "tenant, a user or a token"}, {status: 403, refusedAtStart: "may not write"},
+		{status: 401, refusedAtStart: "tenant, user or token"}, {status: 403, refusedAtStart: "do not allow writing"},
 		{status: 404, refusedAtStart: "is it the base URL"}, {status: 307, refusedAtStart: "307"},
 		{status: 408}, {status: 429, later: true}, {status: 500}, {status: 502}, {status: 503, later: true}, {status: 504},
 	} {

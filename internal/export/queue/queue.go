@@ -37,17 +37,17 @@ func (e *LaterError) Unwrap() error { return e.Err }
 type Config[T any] struct {
 	// Name is what warnings call the receiver, such as "Pyroscope".
 	Name string
-	// Send hands one item over. Errors other than RejectedError are tried again.
+	// Send hands one item over. Errors other than RejectedError are retried.
 	Send func(context.Context, T) error
 	// MaxBytes bounds what waits, with the item being sent.
 	MaxBytes int64
 	// Timeout of one Send; default 10 s. A server that hangs is one that fails.
 	Timeout time.Duration
 	// MinBackoff doubles with each failure up to MaxBackoff, and is spread by
-	// half in either direction, so that many nodes do not come back together.
+	// half in either direction, so that many nodes do not return at the same time.
 	// Defaults 500 ms and 30 s.
 	MinBackoff, MaxBackoff time.Duration
-	// Warn is told of failures, at most once a minute.
+	// Warn receives failures, at most once a minute.
 	Warn func(format string, args ...any)
 }
 
@@ -253,9 +253,9 @@ func (q *Queue[T]) sent(e entry[T], err error) (again bool) {
 	// A log that blocks must not block Put.
 	switch {
 	case isRejected:
-		q.warn(stats, "%s refused data, which is dropped: %v", q.cfg.Name, err)
+		q.warn(stats, "%s rejected data, which is dropped: %v", q.cfg.Name, err)
 	case err != nil:
-		q.warn(stats, "%s did not take data, which is kept and sent again: %v", q.cfg.Name, err)
+		q.warn(stats, "%s did not accept data, which is kept and retried: %v", q.cfg.Name, err)
 	}
 	return again
 }
@@ -285,8 +285,8 @@ func (q *Queue[T]) backoff(n int, err error) time.Duration {
 	return d
 }
 
-// wait is cut short when closing begins, once, and then says so: what is left is
-// tried at once, and again in short intervals for as long as Close allows.
+// wait is cut short when closing begins, once, and then reports it: what is left is
+// sent at once, and again in short intervals for as long as Close allows.
 func (q *Queue[T]) wait(ctx context.Context, d time.Duration) (hurry bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -250,7 +250,7 @@ func TestCloseLosesWhatCannotBeSentInTime(t *testing.T) {
 		require.EqualValues(t, 3, q.Stats().LostAtEnd)
 	})
 	require.LessOrEqual(t, len(warnings), 62, "one a minute")
-	require.Contains(t, warnings[5], "the server did not take data, which is kept and sent again: connection refused (waiting: 2, lost so far: 0")
+	require.Contains(t, warnings[5], "the server did not accept data, which is kept and retried: connection refused (waiting: 2, lost so far: 0")
 }
 
 func TestServerThatHangsForeverIsGivenUpOn(t *testing.T) {

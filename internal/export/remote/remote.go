@@ -27,7 +27,7 @@ const maxSecret = 64 << 10
 type Config struct {
 	// URL has the scheme http or https.
 	URL string
-	// CAFile has the certificates to trust in place of the system's, in PEM.
+	// CAFile has the certificates to trust instead of the system's, in PEM.
 	CAFile string
 	// User goes with a password: of PasswordFile, or Password.
 	User, PasswordFile, Password string
@@ -60,7 +60,7 @@ func New(cfg Config) (*Endpoint, error) {
 	}
 	switch {
 	case u.User != nil:
-		return nil, errors.New("a user or password in the URL can be read by everybody on this machine: use the parameters for it")
+		return nil, errors.New("a user or password in the URL can be read by every user of this machine: use the parameters instead")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("want http://HOST[:PORT] or https://HOST[:PORT], not %q", cfg.URL)
 	case u.Hostname() == "":
@@ -95,7 +95,7 @@ func New(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// SendsSecretsInClear: somebody between us and the server can read them.
+// SendsSecretsInClear: anyone between us and the server can read them.
 func (e *Endpoint) SendsSecretsInClear() bool {
 	if e.URL.Scheme == "https" || e.cfg.User == "" && e.cfg.TokenFile == "" && e.cfg.Token == "" && e.cfg.HeadersFile == "" {
 		return false

@@ -32,7 +32,7 @@ func TestMistakesAreToldBeforeAnythingIsSent(t *testing.T) {
 		"no host":            {Config{URL: "http://"}, "no host"},
 		"not a URL":          {Config{URL: "http://a b"}, "want http://HOST[:PORT]"},
 		"bad port":           {Config{URL: "http://a:b:c"}, "want http://HOST[:PORT]"},
-		"password in URL":    {Config{URL: "https://me:secret@host"}, "can be read by everybody"},
+		"password in URL":    {Config{URL: "https://me:secret@host"}, "can be read by every user"},
 		"bad, with password": {Config{URL: "https://me:secret@host:port"}, "want http://HOST[:PORT]"},
 		"query":              {Config{URL: "http://host/?a=b"}, "no query is possible"},
 		"user alone":         {Config{URL: "http://host", User: "me"}, "a user needs a password"},

@@ -6,7 +6,7 @@
 // windows add up to the rows, and levels of different windows must not be added.
 //
 // A window ends with the first rows at or behind its end, so no rows are ever split;
-// windows that nobody takes grow, and nothing is lost.
+// windows that are not taken grow, and nothing is lost.
 package window
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const (
 	// maxGone bounds the rows remembered of what the kernel has forgotten. With
-	// stacks of 40 frames shared between rows that is some 50 MB at worst.
+	// stacks of 40 frames shared between rows that is about 50 MB at worst.
 	maxGone = 64 << 10
 	// keepGone is for how many windows a row that is no longer there is
 	// remembered: a walk over a kernel table that changes meanwhile may miss a

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package difference prints, for people, what changed between two moments: of two files
+// Package difference prints, human-readable, what changed between two moments: of two files
 // (ig-gpu diff), and since the last mark, on a terminal.
 package difference
 

@@ -97,7 +97,7 @@ func Explain(name string, err error) error {
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("no space is left in %s: %w", filepath.Dir(name), err)
 	case errors.Is(err, syscall.EPIPE):
-		return fmt.Errorf("who read it has ended: %w", err)
+		return fmt.Errorf("its reader has exited: %w", err)
 	}
 	return err
 }

@@ -94,7 +94,7 @@ type chunk struct {
 	plain, compressed int // bytes, with the page's header
 }
 
-// write appends the column's values as one page, and begins anew.
+// write appends the column's values as one page, and begins again.
 func (c *Column) write(to []byte, at int64, z *zstd.Encoder) ([]byte, chunk) {
 	// Levels: their length, then one run that is bit-packed.
 	groups := binary.AppendUvarint(nil, uint64(len(c.levels))<<1|1)

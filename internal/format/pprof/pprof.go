@@ -191,7 +191,7 @@ func systemName(f stack.Frame) string {
 	return f.Kind.String() + ":" + valid(f.Function)
 }
 
-// valid is for names of traced programs, which can be any bytes: not everybody who
+// valid is for names of traced programs, which can be any bytes: not every reader that
 // reads the format takes those.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 

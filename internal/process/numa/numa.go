@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package numa reads where the memory of processes is: how much is resident, and on
-// which NUMA node. It is pure but for the files of procfs and sysfs.
+// which NUMA node. It is pure except for the files of procfs and sysfs.
 package numa
 
 import (

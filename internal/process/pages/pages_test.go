@@ -180,5 +180,5 @@ func TestVisitsThatDoNotReturnAreFew(t *testing.T) {
 		v.Visit(7)
 	}
 	require.EqualValues(t, maxVisits, running.Load())
-	require.Less(t, time.Since(began), (maxVisits+rest/2)*patience, "the rest does not wait")
+	require.Less(t, time.Since(began), (maxVisits+rest/2)*grace, "the rest does not wait")
 }

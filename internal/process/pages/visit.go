@@ -5,10 +5,10 @@ package pages
 import "time"
 
 const (
-	// patience is how long a visit may hold up what waits for it. One takes less
+	// grace is how long a visit may hold up what waits for it. One takes less
 	// than a millisecond where the pages are in the page cache.
-	patience = 200 * time.Millisecond
-	// maxVisits bounds those that go on behind their caller's back.
+	grace = 200 * time.Millisecond
+	// maxVisits bounds those that continue after their caller has returned.
 	maxVisits = 8
 )
 
@@ -45,6 +45,6 @@ func (v *Visitor) Visit(pid uint32) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(grace):
 	}
 }

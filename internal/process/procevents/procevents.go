@@ -130,7 +130,7 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 	defer stop()
 	var batch []Event
 	for {
-		// What is in the rings decides, not what epoll says: the kernel tells of
+		// What is in the rings decides, not what epoll says: the kernel notifies of
 		// a record once, and here Go's poller was the one to hear it.
 		err := ready.Read(func(uintptr) bool { return slices.ContainsFunc(r.rings, (*ring).filled) })
 		if ctx.Err() != nil {

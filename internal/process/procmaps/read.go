@@ -25,7 +25,7 @@ const (
 
 // Read returns those mappings of a process, now, for which keep is true, sorted
 // by address; at most 262,144. keep is called from another goroutine, which may
-// go on after Read has returned ErrStuck.
+// continue after Read has returned ErrStuck.
 func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
 	if !c.beginRead(pid) {
 		return nil, fmt.Errorf("process %d: %w", pid, ErrStuck)

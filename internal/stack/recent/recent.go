@@ -6,9 +6,9 @@ package recent
 
 import "time"
 
-// keepUnused is for how long at least a value is kept that nobody asks for. Rows ask for
-// theirs each second; those of a process that has ended go, and with them what is known
-// of it.
+// keepUnused is for how long at least a value is kept that is not requested. Rows ask for
+// theirs each second; those of a process that has ended are removed, and with them its
+// state.
 const keepUnused = 2 * time.Minute
 
 // Cache remembers the values used last: at most 2 × limit of them, and none that was not

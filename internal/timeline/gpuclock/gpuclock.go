@@ -4,18 +4,18 @@
 //
 // CUPTI has CLOCK_REALTIME by default, but another library in the process may have given
 // it another clock, and wall time may be set meanwhile. So it is checked: a kernel cannot
-// begin before its launch was called, nor end after it was told of. What lies between is
+// begin before its launch was called, nor end after it was reported. What lies between is
 // an interval for what has to be added, and the more launches, the narrower: a GPU that
 // has nothing to do begins some microseconds after the call.
 package gpuclock
 
 import "math"
 
-// Seen is what is known of when a kernel ran.
+// Seen is the evidence of when a kernel ran.
 type Seen struct {
 	Start, End uint64 // of CUPTI's clock, ns
 	Launch     uint64 // when its launch was called, boot ns; 0: not seen
-	Told       uint64 // when it was told of, boot ns
+	Told       uint64 // when it was reported, boot ns
 }
 
 // Source says which clock it is.
@@ -32,7 +32,7 @@ const (
 // slewed, and converted by the offset of a moment that is seconds later.
 const slackNS = 10_000_000
 
-// longestNS is how late nothing is told of.
+// longestNS is an upper bound of the delay of reports.
 const longestNS = 3600_000_000_000
 
 // Clock is that of one process. The zero value is ready to use.
@@ -42,7 +42,7 @@ type Clock struct {
 	isLaunched bool // of a launch there was one
 }
 
-// Offset is what to add to times of a lot, which was told of within seconds. wall is wall
+// Offset is what to add to times of a lot, which was reported within seconds. wall is wall
 // time less boot time now, in ns.
 func (c *Clock) Offset(lot []Seen, wall int64) (int64, Source) {
 	low, high, isLaunched := int64(math.MinInt64), int64(math.MaxInt64), c.isLaunched

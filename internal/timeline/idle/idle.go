@@ -7,7 +7,7 @@
 // the wait began. If nothing was put into it since, it has nothing to do, at least
 // from then until the next thing is put into it. That is a lower bound of the time in
 // which the stream was idle: it may have been done long before anybody waited, and
-// what nobody waits for is not known. Another stream may have been busy meanwhile.
+// what no thread waits for is not known. Another stream may have been busy meanwhile.
 //
 // A wait for an event does not count: more may have been put into the stream after
 // the event. What failed put nothing into a stream.

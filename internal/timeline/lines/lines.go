@@ -24,7 +24,7 @@
 //	  tenth time node_bytes (by NUMA node)
 //	node: time, boot_ns, the fields of numa.Node
 //
-// What is zero or empty is left out, but for times and devices.
+// What is zero or empty is left out, except times and devices.
 package lines
 
 import (

@@ -112,7 +112,7 @@ func TestEndedReader(t *testing.T) {
 	require.NoError(t, w.Flush())
 	require.NoError(t, reader.Close())
 	w.Call(call(1))
-	require.ErrorContains(t, w.Flush(), "who read it has ended")
+	require.ErrorContains(t, w.Flush(), "its reader has exited")
 	require.EqualValues(t, 1, w.Unwritten())
 	require.ErrorContains(t, w.Close(), "1 lines are not in it")
 }

@@ -3,7 +3,7 @@
 // Package page shows a timeline as one HTML file, for a quick look without any site
 // (package document). It is a sample of the trace: of at most maxBars slices. Where
 // there are more, neighbours of the same name become one, with their number, and
-// then the shortest are left out; both is said in the page. Its table has all.
+// then the shortest are left out; the page reports both. Its table has all.
 package page
 
 import (

@@ -28,7 +28,7 @@ const blockBytes = 256 << 10
 // The kernel stops a write of more than a page where the process is killed. So what
 // lies behind the old end is written first, and then what replaces it, some hundred
 // bytes. A kill between the two, in some microseconds of each block, leaves a stream
-// that is whole, with bytes behind it that gzip -d ignores and says so.
+// that is whole, with bytes after it that gzip -d ignores with a warning.
 //
 // A pipe or a device cannot be written over: it gets its end when it is closed.
 type file struct {

@@ -63,7 +63,7 @@ func Create(path string, meta Meta) (*Writer, error) {
 	return w, nil
 }
 
-// Lost notes events that did not come this far, by reason; n is the total so far.
+// Lost records events that were lost earlier, by reason; n is the total so far.
 func (w *Writer) Lost(reason string, n uint64) { w.counts[reason] = n }
 
 // Events is how many were written, Unwritten how many could not be: after an error

@@ -246,7 +246,7 @@ func TestEndedReader(t *testing.T) {
 	require.NoError(t, w.Flush())
 	require.NoError(t, reader.Close())
 	launches(w, 10, 10)
-	require.ErrorContains(t, w.Flush(), "who read it has ended")
+	require.ErrorContains(t, w.Flush(), "its reader has exited")
 	launches(w, 20, 10)
 	require.EqualValues(t, 10, w.Unwritten())
 	require.ErrorIs(t, w.Close(), syscall.EPIPE)

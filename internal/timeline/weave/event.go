@@ -76,8 +76,8 @@ func (d Device) Ordinal() int32 { return int32(d) - 1 }
 // Call is one call of the driver, or of a library above it.
 type Call struct {
 	Thread
-	Start, End uint64 // boot ns; End is 0 when it is not known
-	Function   string // of the driver
+	Start, End uint64 // boot ns; End is 0 if unknown
+	Function   string // name in the driver
 	Kind       Kind
 	Kernel     string // that was launched; else empty
 	Grid       [3]uint32
@@ -90,7 +90,7 @@ type Call struct {
 	Error      string // empty: it succeeded
 	Stack      *Stack
 	// Track, where it is not empty, is the name of the track that the call is drawn on
-	// in place of its thread's; Stream then tells tracks of that name apart.
+	// instead of its thread's; Stream then distinguishes tracks of that name.
 	Track string
 	// Pair, where it is not nil, says which other call this one is an end of.
 	Pair *Pair

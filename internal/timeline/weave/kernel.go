@@ -11,7 +11,7 @@ import (
 
 // Kernel is one that the GPU ran, as CUPTI in its process tells.
 type Kernel struct {
-	Thread             // that launched it; where that is not known, that told of it
+	Thread             // that launched it; where that is not known, that reported it
 	Start, End  uint64 // boot ns
 	Launch      uint64 // when its launch was called, boot ns; 0: not seen
 	Name        string

@@ -35,7 +35,7 @@ func (m *Merge) Add(end uint64, event any) {
 	}
 }
 
-// Until says that all that ended before a time has come: it is given out.
+// Until reports that all that ended before a time has arrived: it is given out.
 func (m *Merge) Until(ns uint64) {
 	for len(m.held) > 0 && m.held[0].end < ns {
 		m.pop()

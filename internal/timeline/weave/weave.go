@@ -32,7 +32,7 @@ const (
 	laneSyscalls = 2
 
 	// maxThreads and maxStreams bound memory; the least recently used are
-	// forgotten, and begin anew when they come again.
+	// forgotten, and begin again when they are used again.
 	maxThreads   = 8192
 	maxStreams   = 4096
 	maxProcesses = 4096
@@ -50,7 +50,7 @@ type Weaver struct {
 	streams   map[streamKey]*stream
 	stacks    map[uint64]uint64 // id in the kernel → number in the file
 	clock     uint64            // counts events, for what is least recently used
-	pairs     map[pairKey]end   // of which the other one has not come
+	pairs     map[pairKey]end   // of which the other one has not arrived
 	arrowed   map[launchKey]bool
 	free      uint32 // tracks of streams so far
 	arrows    uint64
@@ -160,12 +160,12 @@ func (w *Weaver) stackArgs(args []track.Arg, s *Stack) []track.Arg {
 	return append(args, track.Arg{Key: "stack", Number: int64(w.stack(s))})
 }
 
-// stack is the number of a stack, whose frames are told first.
+// stack is the number of a stack, whose frames are written first.
 func (w *Weaver) stack(s *Stack) uint64 {
 	n, ok := w.stacks[s.ID]
 	if !ok {
 		if len(w.stacks) >= maxStacks {
-			w.stacks = map[uint64]uint64{} // they are told again, under their old numbers or new ones
+			w.stacks = map[uint64]uint64{} // they are written again, under their old numbers or new ones
 		}
 		n = s.ID & (1<<52 - 1) // what a double holds
 		w.stacks[s.ID] = n

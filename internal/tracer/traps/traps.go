@@ -21,8 +21,8 @@ import (
 type Cost struct{ Entry, Return time.Duration }
 
 const (
-	calls = 500 // of a loop: some 0.5 ms
-	loops = 7   // the fastest one counts: nobody else had the processor
+	calls = 500 // of a loop: about 0.5 ms
+	loops = 7   // the fastest one counts: no other thread had the processor
 )
 
 // Implemented in assembly, which no Go runtime code looks into while it runs: a probe at a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package attach is the Inspektor Gadget operator that attaches our gadgets'
-// programs to the libraries of running processes (package tracer), in place of
+// programs to the libraries of running processes (package tracer), instead of
 // ig itself, which knows only the libraries in ld.so.cache. It takes part in
 // the runs of gadgets that have a table of attach points, and tells in the data
 // source "attachments" what was attached where.
@@ -30,7 +30,7 @@ const (
 	// Name of the operator.
 	Name = "attach"
 	// Priority: after the programs are loaded (oci, -1000), before the
-	// container managers (-1), which are told here that they are needed.
+	// container managers (-1), which learn here that they are needed.
 	Priority = -100
 
 	paramPID  = "pid"
@@ -78,7 +78,7 @@ func (o *Operator) InstanceParams() api.Params {
 		{
 			Key:          paramScan,
 			Title:        "Scan interval",
-			Description:  "How often to look for processes that no event told of",
+			Description:  "Interval of the search for processes that no event reported",
 			DefaultValue: "1s",
 			TypeHint:     api.TypeDuration,
 		},

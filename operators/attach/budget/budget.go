@@ -3,7 +3,7 @@
 // Package budget is the operator that keeps what probes cost the traced threads within a
 // share of their CPU time: the traps into the kernel, measured at the start, and the run
 // time of our programs, counted by thread (bpf/call/budget.h). Where they take more, a gadget
-// becomes cheaper in steps, and says so: stacks are sampled; frequent calls of cuda_kernel
+// becomes cheaper in steps, and logs them: stacks are sampled; frequent calls of cuda_kernel
 // are followed in random windows only (bpf/launch/windows.h); cuda_alloc lets go of
 // PyTorch's allocator. It goes back when there is room again.
 package budget
@@ -60,7 +60,7 @@ func (*Operator) GlobalParams() api.Params  { return nil }
 func (o *Operator) InstanceParams() api.Params {
 	return api.Params{{
 		Key: paramBudget, Title: "Budget", DefaultValue: strconv.FormatFloat(o.cfg.Percent, 'g', -1, 64),
-		Description: "Percent of the CPU time of each traced thread that the probes may take, with their traps into the kernel. Where they take more, stacks are sampled, then frequent calls are followed in random windows, and tensors not at all; 0: no budget, everything is exact (docs/performance.md)",
+		Description: "Limit for the overhead of the probes, including their traps into the kernel, in percent of the CPU time of each traced thread. Above it, stacks are sampled, then frequent calls are traced in random windows, and tensors are switched off; 0: no budget, everything is exact (docs/performance.md)",
 		TypeHint:    api.TypeFloat64,
 	}}
 }
@@ -91,7 +91,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	}
 	if _, err := ig.MapSpec(gc, "budget_by_thread"); err != nil {
 		if errors.Is(err, ig.ErrAbsent) {
-			gc.Logger().Warnf("budget: this kernel is too old to count what probes cost a thread (Linux 6.0 on): there is no budget, everything is followed")
+			gc.Logger().Warnf("budget: this kernel is too old to account the cost of probes per thread (Linux 6.0 or newer): there is no budget, everything is traced")
 			i.percent = 0
 			return i, nil
 		}
@@ -170,14 +170,14 @@ func (i *instance) run(gc operators.GadgetContext, t *tracer.Tracer) {
 		Info:        gc.Logger().Infof, Warn: gc.Logger().Warnf,
 	}
 	if name := wantsEach(gc); name != "" && len(cfg.InWindows) > 0 {
-		gc.Logger().Infof("budget: with %s, each call is followed: of the budget, only stacks are sampled", name)
+		gc.Logger().Infof("budget: with %s, each call is traced: the budget samples stacks only", name)
 		cfg.InWindows = nil
 	}
 	ctx, cancel := context.WithCancel(gc.Context())
 	i.cancel = cancel
 	i.done.Go(func() {
 		if err := NewController(cfg).Run(ctx); err != nil {
-			gc.Logger().Warnf("budget: %v; what is followed stays as it is", err)
+			gc.Logger().Warnf("budget: %v; the traced functions do not change", err)
 		}
 	})
 }

@@ -36,7 +36,7 @@ type Settings struct {
 	InWindows map[uint32]bool
 	// HasTensors: the gadget follows PyTorch's allocator, which can be switched off.
 	HasTensors bool
-	// DropTensors removes what is known of tensors, which are not followed any more.
+	// DropTensors removes the state of tensors, which are no longer traced.
 	DropTensors func() error
 	Info, Warn  func(format string, args ...any)
 }
@@ -146,7 +146,7 @@ func (c *Controller) step(ctx context.Context) error {
 		return nil
 	}
 	if err := c.windows.follow(ctx, next); errors.Is(err, tracer.ErrNoWindows) {
-		c.say("windows", c.cfg.Warn, "%s, and that is more than the budget of %g %%: %v; the budget is not kept", c.takes(s), c.cfg.Percent, err)
+		c.say("windows", c.cfg.Warn, "%s, more than the budget of %g %%: %v; the budget is exceeded", c.takes(s), c.cfg.Percent, err)
 		c.planner.can, c.planner.now = nil, plan{slots: 1}
 		return nil
 	} else if err != nil {
@@ -195,7 +195,7 @@ func (c *Controller) hopeless(s seen) {
 		c.over = time.Now()
 	}
 	if time.Since(c.over) > hopeful {
-		c.say("cannot", c.cfg.Warn, "%s, and what can be left out is: the budget of %g %% is not kept", c.takes(s), c.cfg.Percent)
+		c.say("cannot", c.cfg.Warn, "%s, and nothing more can be left out: the budget of %g %% is exceeded", c.takes(s), c.cfg.Percent)
 	}
 }
 

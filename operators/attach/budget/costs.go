@@ -62,7 +62,7 @@ func (m Maps) cost(apis []uint32) (c costValue) {
 	return c
 }
 
-// costOf is the same of one function, or of a slot that is no function.
+// costOf is the same for one function, or of a slot that is no function.
 func (m Maps) costOf(api uint32) (c costValue, err error) {
 	var values []costValue
 	if err = m.ByAPI.Lookup(api, &values); err != nil {

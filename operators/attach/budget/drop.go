@@ -24,7 +24,7 @@ const (
 	rowAlloc, rowFreed, rowImplicit, rowInuse = 0, 16, 32, 48
 )
 
-// dropTensors ends what is known of tensors: none is in use any more, as far as is known.
+// dropTensors ends the state of tensors: as far as is known, none is in use any more.
 // Their probes must be gone.
 func dropTensors(find func(string) (*ebpf.Map, error)) error {
 	var err error

@@ -9,8 +9,8 @@ import (
 
 const (
 	torchLibrary = "libc10"
-	// patience is how long sampling of tensors' stacks has to bring the cost down.
-	patience = 3 * time.Second
+	// grace is how long sampling of tensors' stacks has to bring the cost down.
+	grace = 3 * time.Second
 	// trialEvery is how often it is measured what following tensors would cost, by
 	// counting what the allocator reports for trial.
 	trialEvery = 30 * time.Second
@@ -48,14 +48,14 @@ func (t *tensors) step(s seen) error {
 		return nil
 	}
 	t.over += time.Duration(s.seconds * float64(time.Second))
-	if t.over < patience {
+	if t.over < grace {
 		return nil
 	}
 	t.over, t.isOff, t.rested, t.calm = 0, true, 0, 0
 	if err := t.c.cfg.Prober.SetAttached(torchLibrary, false); err != nil {
 		return fmt.Errorf("let go of PyTorch's allocator: %w", err)
 	}
-	t.c.say("tensors", t.c.cfg.Info, "%s, more than the budget of %g %%: from now on tensors are not followed, and their rows end; what the driver hands out stays exact", t.c.takes(s), t.c.cfg.Percent)
+	t.c.say("tensors", t.c.cfg.Info, "%s, more than the budget of %g %%: from now on tensors are not traced, and their rows end; allocations by the driver stay exact", t.c.takes(s), t.c.cfg.Percent)
 	return t.c.cfg.DropTensors()
 }
 

@@ -15,7 +15,7 @@ import (
 
 const (
 	// slot is how long a window is. Shorter ones make better estimates of the same part of
-	// the time; but threads are slow in the first calls after probes have come or gone.
+	// the time; but threads are slow in the first calls after probes were attached or detached.
 	slot = 5 * time.Millisecond
 	// lead is from writing a gate to its beginning.
 	lead = 50 * time.Microsecond

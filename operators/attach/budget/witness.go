@@ -33,7 +33,7 @@ type rate struct {
 
 const (
 	// weighing is how long the witness is probed alone, and settling how long before that
-	// the probes of a window have to be gone: threads are slow for some 15 ms after them.
+	// the probes of a window have to be detached: threads are slow for about 15 ms after them.
 	weighing, settling = 100 * time.Millisecond, 25 * time.Millisecond
 	// warming is how long they are slow after new probes.
 	warming = 10 * time.Millisecond

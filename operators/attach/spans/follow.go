@@ -41,14 +41,14 @@ type Config struct {
 const (
 	// settle lets a process map several libraries before it is looked at again.
 	settle = 5 * time.Millisecond
-	// scanEvery is how often processes are listed, for those that no event told of.
+	// scanEvery is how often processes are listed, for those that no event reported.
 	scanEvery = time.Second
 	// slowest bounds how late a library is found without events.
 	slowest = 16 * time.Second
 	// maxMapped bounds the files that one process can make this program open.
 	maxMapped = 4096
 	// maxFiles bounds the memory for files that were looked at; forgotten ones are
-	// read again, which takes some 50 µs.
+	// read again, which takes about 50 µs.
 	maxFiles = 32 << 10
 	// forgetFiles: inode numbers are used again.
 	forgetFiles = 10 * time.Minute
@@ -103,7 +103,7 @@ func NewFollower(cfg Config) *Follower {
 	}
 }
 
-// Start looks at all processes, and goes on in the background until Stop.
+// Start reads all processes, and continues in the background until Stop.
 func (f *Follower) Start(ctx context.Context) error {
 	ctx, f.cancel = context.WithCancel(ctx)
 	// Recording starts before the first look, so that nothing falls between.
@@ -260,7 +260,7 @@ func (f *Follower) drop(pid uint32, p *process) {
 	delete(f.known, pid)
 	if p.source.Access != 0 {
 		if err := f.cfg.Table.Delete(pid); err != nil {
-			f.warn(fmt.Sprintf("spans of ended processes are not cleaned up: %v", err))
+			f.warn(fmt.Sprintf("spans of exited processes are not cleaned up: %v", err))
 		}
 	}
 }

@@ -36,7 +36,7 @@ const (
 	spanField = "span_id"
 )
 
-// Entries of the maps, which have one until spans are asked for. A row takes some 150
+// Entries of the maps, which have one until spans are asked for. A row takes about 150
 // bytes of the kernel's memory, as it is used; in py_stack all of them at once.
 const (
 	maxSources = 8192 // MAX_PROCESSES of bpf/process/rows.h
@@ -77,7 +77,7 @@ func (*Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{{Key: param, Title: "Spans", TypeHint: api.TypeBool, DefaultValue: "false",
-		Description: "Keep rows by span of a trace, where a process publishes it (OpenTelemetry thread context)"}}
+		Description: "Keep rows by span of a trace, if a process publishes it (OpenTelemetry thread context)"}}
 }
 
 // InstantiateDataOperator stays out of runs of gadgets without stacks, and of those on
@@ -100,7 +100,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	for _, name := range []string{sourceMap, rowsMap} {
 		var err error
 		if specs[name], err = ig.MapSpec(gc, name); err != nil {
-			return nil, fmt.Errorf("--%s: this gadget cannot tell spans, or not on a kernel before 6.0: %w", param, err)
+			return nil, fmt.Errorf("--%s: this gadget does not support spans, or the kernel is older than 6.0: %w", param, err)
 		}
 	}
 	Enlarge(specs)

@@ -2,7 +2,7 @@
 
 // Package devicetimes is the operator that has cuda_kernel listen to a library in the
 // traced process that knows from CUPTI when the GPU ran which kernel, where there is one
-// (bpf/launch/device_times.h). Only on request: while somebody listens, the library has CUPTI
+// (bpf/launch/device_times.h). Only on request: while a tracer listens, the library has CUPTI
 // collect, which costs the process something. It puts nothing into any process.
 package devicetimes
 
@@ -39,7 +39,7 @@ const (
 )
 
 // sizes of maps that have one entry, or page, while they are not used. A kernel's launch
-// is needed until the kernel was executed and told of: at 100 launches a second of each
+// is needed until the kernel was executed and reported: at 100 launches a second of each
 // of 64 threads, for ten seconds. The ring is for a second of 20,000 kernels of graphs.
 var sizes = map[string]uint32{"device_launches": 65536, "device_ring": 8 << 20}
 
@@ -56,7 +56,7 @@ func (*Operator) GlobalParams() api.Params  { return nil }
 
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{{Key: Param, Title: "Device times", TypeHint: api.TypeBool, DefaultValue: "false",
-		Description: "How long kernels ran on the GPU, rows of operation kernel, as a library with CUPTI in the process tells (libparcagpucupti, which has to be there); it collects only while it is listened to, which costs the process something"}}
+		Description: "Record how long kernels ran on the GPU, as rows of operation kernel. Needs a library with CUPTI in the process that reports it (libparcagpucupti); it collects only while a tracer is attached, which has a cost for the process"}}
 }
 
 // InstantiateDataOperator takes part where a gadget with such probes runs.
@@ -90,7 +90,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 		spec.MaxEntries = max(spec.MaxEntries, size)
 	}
 	text, err := ds.AddField("device_time", api.Kind_String, datasource.WithAnnotations(map[string]string{
-		"description": "device_ns for people, with its unit", "columns.width": "11", "columns.alignment": "right",
+		"description": "device_ns, human-readable, with its unit", "columns.width": "11", "columns.alignment": "right",
 	}))
 	if err != nil {
 		return nil, fmt.Errorf("add field device_time: %w", err)
@@ -106,7 +106,7 @@ type instance struct {
 
 func (instance) Name() string { return Name }
 
-// PreStart has times shown for people, and kernels without a launch say so in place of a
+// PreStart has times shown human-readable, and kernels without a launch marked instead of a
 // stack.
 func (i instance) PreStart(operators.GadgetContext) error {
 	if i.ds == nil {
@@ -127,7 +127,7 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		if host != nil {
 			_ = host.PutString(d, "") // not 0: it is no call
 		}
-		if what == "unseen" && frame != nil { // somebody gives stacks names
+		if what == "unseen" && frame != nil { // an operator resolves stacks
 			_ = frame.PutString(d, notSeen)
 			if stack != nil {
 				_ = stack.PutString(d, notSeen)

@@ -2,7 +2,7 @@
 
 // Package drops tells the user, once and at the end, what a gadget could not
 // record. The counts themselves are the gadget's data source `drops`
-// (bpf/program/drops.h); this operator is for people who look at the table only.
+// (bpf/program/drops.h); this operator is only for users who read the table.
 package drops
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const dataSource = "drops"
 
-// expected are reasons that are part of a normal run: they are told without
+// expected are reasons that are part of a normal run: they are reported without
 // raising an alarm.
 var expected = map[string]bool{"freed_before_attach": true, "python_thread_unknown": true, "process_unreadable": true}
 
@@ -71,7 +71,7 @@ func (*Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// Priority is of no importance: the operator only looks.
+// Priority can be any: the operator only reads.
 func (*Operator) Priority() int { return 9900 }
 
 // InstantiateDataOperator stays out of gadgets without the data source.

@@ -127,7 +127,7 @@ type instance struct {
 	once  sync.Once
 	bound chan struct{}
 	first sync.Once
-	late  chan struct{} // closed when nobody is to wait any more
+	late  chan struct{} // closed when waiting has to end
 	table *ebpf.Map     // from Start on; nil where the gadget has none
 }
 
@@ -160,7 +160,7 @@ func (i *instance) tooLate() <-chan struct{} {
 	return i.late
 }
 
-// name writes what it can: an error would keep the row from everybody else.
+// name writes what it can: an error would keep the row from other subscribers.
 func (i *instance) name(in source, d datasource.Data) {
 	if in.error != nil && in.errorRaw != nil {
 		if code, err := in.errorRaw.Uint32(d); err == nil && code == 0 {

@@ -29,7 +29,7 @@ const (
 	// does the one that reads.
 	quiet = 150
 
-	first, last = -1000000, 20000 // subscribers: before and behind everybody's
+	first, last = -1000000, 20000 // subscribers: before and after all others
 )
 
 // Operator takes part in gadgets that are read when they end.
@@ -43,7 +43,7 @@ func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// Priority is the last: its Stop is the first, and rows have passed everybody.
+// Priority is the last: its Stop is the first, and rows have passed all others.
 func (*Operator) Priority() int { return last }
 
 // InstantiateDataOperator stays out where nothing is read at the end.
@@ -78,7 +78,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	return i, nil
 }
 
-// read is what is known of a source's newest rows.
+// read is the state of a source's newest rows.
 type read struct {
 	passing bool      // they are on their way through the operators
 	passed  time.Time // when they were through
@@ -113,7 +113,7 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 			gc.Logger().Warnf("the last rows may be missing: not read within %v", limit)
 			return nil
 		}
-		time.Sleep(time.Millisecond) // nobody tells when an iterator has been read
+		time.Sleep(time.Millisecond) // nothing reports when an iterator has been read
 	}
 	return nil
 }

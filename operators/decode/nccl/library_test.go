@@ -104,9 +104,9 @@ func TestCommunicatorsAreAskedOnlyWhereTheyAreKnown(t *testing.T) {
 func TestLacksSayWhatStillWorks(t *testing.T) {
 	require.Empty(t, Lacks(&Library{Version: 22907, Has: 28}, "/usr/lib/libnccl.so.2"))
 	require.Equal(t, []string{
-		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are followed",
-		"/usr/lib/libnccl.so.2 (NCCL 2.17.1): communicators made before attach will have no identity: " +
-			"layout of communicators is not known; all that are made from now on are followed",
+		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are traced",
+		"/usr/lib/libnccl.so.2 (NCCL 2.17.1): communicators created before attach will have no identity: " +
+			"layout of communicators is not known; later ones are traced",
 	}, Lacks(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
 }
 

@@ -92,7 +92,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		if err := i.complete(a, time.Now()); err != nil {
 			i.warn("complete communicators: %v", err)
 		}
-		return nil // an error would keep the rows from everybody else
+		return nil // an error would keep the rows from other subscribers
 	}, Priority); err != nil {
 		return nil, fmt.Errorf("subscribe to %s: %w", communicatorsSource, err)
 	}
@@ -214,7 +214,7 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 		isLate, _ := f.late.Uint32(row)
 		if id == nil {
 			if isLate != 0 && !errors.Is(err, ErrNotReady) && !errors.Is(err, procmaps.ErrGone) {
-				i.once(i.logger.Warnf, fmt.Sprintf("communicators that were made before attach have no identity, and are not compared: %v", err))
+				i.once(i.logger.Warnf, fmt.Sprintf("communicators created before attach have no identity, and are not compared: %v", err))
 			}
 			continue
 		}
@@ -269,7 +269,7 @@ func (i *instance) attached(pid uint32, path, status string) {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if status == "no symbols" {
 		if strings.HasPrefix(name, libraryNames[0]) { // in PyTorch's there need be none
-			i.once(i.logger.Warnf, fmt.Sprintf("%s is named as NCCL and exports none of its functions: what is called there is not seen", path))
+			i.once(i.logger.Warnf, fmt.Sprintf("%s is named like NCCL but exports none of its functions: calls to it are not traced", path))
 		}
 		return
 	}
@@ -286,11 +286,11 @@ func (i *instance) attached(pid uint32, path, status string) {
 // known and whole.
 func Lacks(l *Library, path string) (texts []string) {
 	if len(l.Missing) > 0 {
-		texts = append(texts, fmt.Sprintf("%s (%s) has no %s; its other %d functions are followed",
+		texts = append(texts, fmt.Sprintf("%s (%s) has no %s; its other %d functions are traced",
 			path, l, strings.Join(l.Missing, ", "), l.Has))
 	}
 	if l.layout != nil {
-		texts = append(texts, fmt.Sprintf("%s (%s): communicators made before attach will have no identity: %v; all that are made from now on are followed",
+		texts = append(texts, fmt.Sprintf("%s (%s): communicators created before attach will have no identity: %v; later ones are traced",
 			path, l, l.layout))
 	}
 	return texts

@@ -105,7 +105,7 @@ type identities struct {
 	inspector
 	known map[communicatorKey]*answer
 	// ours are the identities that our programs made, by NCCL's hash: ranks that were
-	// seen from the beginning tell those of the others.
+	// seen from the beginning show those of the others.
 	ours map[uint64]uint64
 	// opened are the processes that were asked in this pass: one may have thousands of
 	// communicators.

@@ -22,7 +22,7 @@ import (
 //
 // The kernel's timer has a fixed period, also where a frequency is asked for. What
 // a program does with the same period would be met in the same place each time. So
-// each CPU's period is drawn anew every epoch, which has some thirty samples and a
+// each CPU's period is chosen again at random every epoch, which has some thirty samples and a
 // length of its own: over a run, every moment of a program's period, whatever that
 // is, is as likely as any other.
 type clock struct {

@@ -108,17 +108,17 @@ func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramMode, Title: "Mode", Description: "profile: count stacks over time; dump: show each thread's stack once",
 			DefaultValue: modeProfile, TypeHint: api.TypeString, PossibleValues: []string{modeProfile, modeDump}},
-		{Key: paramPID, Title: "Process IDs", Description: "Look only at these processes (comma-separated) and their descendants",
+		{Key: paramPID, Title: "Process IDs", Description: "Sample only these processes (comma-separated) and their descendants",
 			TypeHint: api.TypeString},
 		{Key: paramFrequency, Title: "Frequency", Description: "Samples per second, of each CPU; with --wall, of each thread",
 			DefaultValue: "99", TypeHint: api.TypeUint32},
-		{Key: paramWall, Title: "Wall clock", Description: "Profile all threads, those that sleep or wait, too",
+		{Key: paramWall, Title: "Wall clock", Description: "Profile all threads, including those that sleep or wait",
 			DefaultValue: "false", TypeHint: api.TypeBool},
 		{Key: paramGIL, Title: "GIL", Description: "Profile only the thread that holds the GIL (CPython 3.7 to 3.13)",
 			DefaultValue: "false", TypeHint: api.TypeBool},
-		{Key: paramThreads, Title: "By thread", Description: "Profile each thread for itself",
+		{Key: paramThreads, Title: "By thread", Description: "Profile each thread separately",
 			DefaultValue: "false", TypeHint: api.TypeBool},
-		{Key: paramFormat, Title: "Format of a dump", Description: "text: printed as py-spy dump does; rows: the data source threads, as -o says",
+		{Key: paramFormat, Title: "Format of a dump", Description: "text: printed in the format of py-spy dump; rows: the data source threads, in the format of -o",
 			DefaultValue: formatText, TypeHint: api.TypeString, PossibleValues: []string{formatText, formatRows}},
 	}
 }
@@ -172,7 +172,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			}, first); err != nil {
 				return nil, fmt.Errorf("silence data source %s: %w", samples, err)
 			}
-			// Nobody is to wait for its last rows.
+			// Nothing has to wait for its last rows.
 			ds.AddAnnotation(annotationLast, "false")
 		}
 	}

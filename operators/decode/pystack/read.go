@@ -45,7 +45,7 @@ func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 		case <-ctx.Done():
 			reached := float64(passes) / time.Since(began).Seconds()
 			if passes > 0 && reached < 0.9*float64(i.frequency) {
-				gc.Logger().Warnf("--%s: %.1f samples per second, not the %d asked for", paramWall, reached, i.frequency)
+				gc.Logger().Warnf("--%s: %.1f samples per second instead of the requested %d", paramWall, reached, i.frequency)
 			}
 			return
 		case <-timer.C:
@@ -93,7 +93,7 @@ func (i *instance) dump(gc operators.GadgetContext) error {
 	})
 }
 
-// readAll runs the iterator in the host's PID namespace, for it tells of the
+// readAll runs the iterator in the host's PID namespace, because it reports the
 // threads of the reader's.
 func (i *instance) readAll() ([]byte, error) {
 	// Where /proc/1 may not be looked at, we are not in a pod.

@@ -75,7 +75,7 @@ func newRows(gc registry, quiet bool) (*rows, error) {
 		{&r.thread, nil, "thread", api.Kind_String, note("16", "Name of the thread", false)},
 		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable, sleeping, blocked (signals do not wake it) or stopped", false)},
 		{&r.call, nil, "syscall", api.Kind_String, note("12", "System call that it sleeps in", false)},
-		{&r.wchan, nil, "wchan", api.Kind_String, note("20", "Function of the kernel that it sleeps in", false)},
+		{&r.wchan, nil, "wchan", api.Kind_String, note("20", "Kernel function in which it sleeps", false)},
 		{&r.gil, nil, "gil", api.Kind_String, note("8", "held, waiting (for it), not held, or unknown (3.14 and later, free-threaded)", false)},
 		{&r.python, nil, "python", api.Kind_String, note("8", "Version of the interpreter", true)},
 		{&r.moved, nil, "moved", api.Kind_Bool, note("5", "It ran while its stack was read: frames may be of different moments", true)},

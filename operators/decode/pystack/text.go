@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// write prints a dump for people, in the shape that py-spy has made known: a
+// write prints a human-readable dump, in the format that py-spy uses: a
 // block for each process, in it one for each thread, innermost frame first.
 // containers are names by process, where they are known.
 func write(w io.Writer, procfs string, threads []thread, containers map[uint64]string, frames func(*thread) []string) error {

@@ -16,7 +16,7 @@ import (
 const idlePasses = 12
 
 // idler removes rows of running processes that only count, first those that have not
-// changed for the longest time. Who sums up rows sees them begin anew later.
+// changed for the longest time. Consumers that sum rows see them begin again later.
 type idler struct {
 	rows  *ebpf.Map
 	pass  int

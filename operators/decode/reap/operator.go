@@ -119,9 +119,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 			}
 			result, err := reaper.Pass(sinceBoot())
 			if err != nil {
-				gc.Logger().Warnf("clean up after ended processes: %v", err)
+				gc.Logger().Warnf("clean up after exited processes: %v", err)
 			} else if result != (Result{}) {
-				gc.Logger().Debugf("cleaned up after ended processes: %+v", result)
+				gc.Logger().Debugf("cleaned up after exited processes: %+v", result)
 			}
 		}
 	})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reap removes what ended processes leave behind in a gadget's eBPF
-// maps: pointers that nobody will free, and, when room gets scarce, rows, and the
+// maps: pointers that will never be freed, and, when room gets scarce, rows, and the
 // stacks and names that only they had. The kernel marks a process as ended and does
 // no more, because a walk over a map of 10⁵ pointers has no place in a process's exit.
 package reap

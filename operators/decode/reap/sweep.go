@@ -114,7 +114,7 @@ func (s *sweeper) restore(pass int, named map[uint64]bool) (n int, err error) {
 		if named[id] {
 			value := make([]byte, s.target.ValueSize())
 			copy(value, entry.value)
-			// It may be there already: the program stored the same anew.
+			// It may exist already: the program stored the same again.
 			if err := s.target.Update(id, value, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 				return n, fmt.Errorf("put back into %s: %w", s.target, err)
 			}

@@ -211,7 +211,7 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 // Kernel: most rows have none.
 func (*processFields) Kernel(datasource.Data) string { return "" }
 
-// span fills what is of a row's span.
+// span fills the fields of a row's span.
 func (f *processFields) span(id *profile.RowID, d datasource.Data) {
 	if id.Span = profile.ParseSpan(text(f.spanID, d)); id.Span != 0 {
 		id.Born, _ = number(f.born, d)

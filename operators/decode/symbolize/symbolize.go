@@ -84,7 +84,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 			return nil, fmt.Errorf("name stacks of %s: %w", ds.Name(), err)
 		}
 		if err := ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-			// An error would keep the row from everybody else.
+			// An error would keep the row from other subscribers.
 			if err := i.name(in, d); err != nil {
 				i.warn(gc, err)
 			}

@@ -28,8 +28,8 @@ import (
 
 const (
 	name = "ages"
-	// Priority: the fields are there for the table (9400), which writes sizes for
-	// people, and for filter (9000) and sinks.
+	// Priority: the fields are there for the table (9400), which writes human-readable
+	// sizes, and for filter (9000) and sinks.
 	Priority = 60
 
 	liveMap    = "live_by_pointer"
@@ -54,7 +54,7 @@ func (*Operator) Priority() int             { return Priority }
 
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{{Key: paramOlder, Title: "Old allocations", TypeHint: api.TypeDuration,
-		Description: "Show of each row what was allocated longer ago than this (such as 10m) and is not freed: old_bytes, old_objects"}}
+		Description: "Show for each row the memory that was allocated longer ago than this (such as 10m) and not freed: old_bytes, old_objects"}}
 }
 
 // InstantiateDataOperator takes part where something is held, which is what makes the
@@ -82,7 +82,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 }
 
 type instance struct {
-	older         time.Duration // 0: nobody asked
+	older         time.Duration // 0: not requested
 	layout        layout
 	bytes, number datasource.FieldAccessor
 
@@ -103,7 +103,7 @@ func (i *instance) addFields(ds datasource.DataSource, text string) error {
 		annotations map[string]string
 	}{
 		{nil, "old", api.Kind_String, map[string]string{
-			"description":   "old_bytes for people, with its unit",
+			"description":   "old_bytes, human-readable, with its unit",
 			"columns.width": "9", "columns.alignment": "right", "columns.fixed": "true",
 		}},
 		{&i.bytes, "old_bytes", api.Kind_Uint64, map[string]string{
@@ -138,7 +138,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		sums, err := i.sums()
 		if err != nil {
 			i.tell(gc, err)
-			return nil // an error would keep the rows from everybody else
+			return nil // an error would keep the rows from other subscribers
 		}
 		for n := range all.Len() {
 			d := all.Get(n)
@@ -180,7 +180,7 @@ func (i *instance) tell(gc operators.GadgetContext, err error) {
 	defer i.mu.Unlock()
 	if !i.told {
 		i.told = true
-		gc.Logger().Warnf("ages: how old allocations are is not known: %v", err)
+		gc.Logger().Warnf("ages: the age of allocations is unknown: %v", err)
 	}
 }
 

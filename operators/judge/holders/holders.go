@@ -58,23 +58,23 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 		known: map[uint64]known{},
 	}
 	if i.process == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
-		return nil, fmt.Errorf("find who holds memory: %s lacks a field", dataSource)
+		return nil, fmt.Errorf("find the holders of memory: %s lacks a field", dataSource)
 	}
 	for _, name := range rowMaps {
 		spec, err := ig.MapSpec(gc, name)
 		if err != nil {
-			return nil, fmt.Errorf("find who holds memory: %w", err)
+			return nil, fmt.Errorf("find the holders of memory: %w", err)
 		}
 		layout, err := layoutOf(spec)
 		if err != nil {
-			return nil, fmt.Errorf("find who holds memory: map %s: %w", name, err)
+			return nil, fmt.Errorf("find the holders of memory: map %s: %w", name, err)
 		}
 		i.layouts = append(i.layouts, layout)
 	}
 	return i, ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		// An error would keep the event from everybody else.
+		// An error would keep the event from other subscribers.
 		if err := i.fill(d); err != nil {
-			gc.Logger().Warnf("who held memory is not known: %v", err)
+			gc.Logger().Warnf("the holders of memory are unknown: %v", err)
 		}
 		return nil
 	}, Priority)

@@ -71,7 +71,7 @@ func (p Pool) why(requested uint64) string {
 	case unused < requested:
 		return text + ", and the driver had no more"
 	case p.Unused == Unused{}:
-		// Segments without a block in use had been given back before, but for private pools'.
+		// Segments without a block in use had been returned before, except those of private pools.
 		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
 	}
 	parts := []part{
@@ -165,7 +165,7 @@ func (l *Log) Add(f Failure) {
 		l.order++
 		l.groups[g] = e
 	}
-	// Of failures right behind each other it is known of the first.
+	// Of failures in quick succession it is known for the first.
 	if last := e.newest.Pool; f.Pool.Unused == (Unused{}) && f.Pool.AllocatedBytes == last.AllocatedBytes && f.Pool.ReservedBytes == last.ReservedBytes {
 		f.Pool.Unused = last.Unused
 	}

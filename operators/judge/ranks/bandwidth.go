@@ -45,7 +45,7 @@ func addBandwidth(ds datasource.DataSource) error {
 		ns, err4 := elapsed.Uint64(d)
 		for _, err := range []error{err1, err2, err3, err4} {
 			if err != nil {
-				return nil // an error would keep the row from everybody else
+				return nil // an error would keep the row from other subscribers
 			}
 		}
 		a, b := collective.Bandwidth(collective.ParseKind(name), int(ranks), n, time.Duration(ns))

@@ -18,7 +18,7 @@ import (
 type JoinConfig struct {
 	// Hang and Straggler as in collective.Config; 0: its defaults.
 	Hang, Straggler time.Duration
-	// Store is told how far the ranks of all nodes are, for metrics; may be nil.
+	// Store receives the progress of the ranks of all nodes, for metrics; may be nil.
 	Store *Store
 	// Tell is given each verdict that is found, changed or cleared; one goroutine.
 	Tell func(profile.Hang)
@@ -227,7 +227,7 @@ func wide(all []int) []int64 {
 }
 
 // errTooMany bounds what one node can make a joiner keep.
-var errTooMany = errors.New("more communicators than are followed of one node")
+var errTooMany = errors.New("more communicators on one node than the limit")
 
 // maxNodeRanks is what the gadget's table holds.
 const maxNodeRanks = 16384

@@ -16,9 +16,9 @@ const (
 	namedPython = stack.KindPython
 	// still is after how long without a new operation a rank's thread is looked at.
 	still = collective.Time(500 * time.Millisecond)
-	// again is after how long the Python stack of a suspect is read anew.
+	// again is after how long the Python stack of a suspect is read again.
 	again = collective.Time(10 * time.Second)
-	// seldom is the same for one that nobody here waits for: steps may be that long.
+	// seldom is the same for one that no rank here waits for: steps may be that long.
 	seldom = collective.Time(time.Minute)
 	// dumpLimit is how long that may take.
 	dumpLimit = 20 * time.Second
@@ -60,7 +60,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 	}
 }
 
-// found is a verdict that is about to be told.
+// found is a verdict that is about to be reported.
 type found struct {
 	collective.Verdict
 	at collective.Time
@@ -192,7 +192,7 @@ func (i *instance) forget(now collective.Time) {
 
 // dump has the Python stacks of suspects read, in the background. Whoever is judged
 // before that is done is shown with the last stack that the gadget saw. Of the quiet ones
-// nobody here knows that they are waited for: they are read once.
+// no rank here waits for them: they are read once.
 func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Process, now collective.Time) {
 	if i.cfg.Dump == nil {
 		return

@@ -37,7 +37,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 	if err != nil {
 		return nil, fmt.Errorf("metric nccl.verdict: %w", err)
 	}
-	waited, err := meter.Float64ObservableGauge("nccl.verdict.waited", metric.WithUnit("s"), metric.WithDescription("For how long it is waited for"))
+	waited, err := meter.Float64ObservableGauge("nccl.verdict.waited", metric.WithUnit("s"), metric.WithDescription("How long other ranks have waited for it"))
 	if err != nil {
 		return nil, fmt.Errorf("metric nccl.verdict.waited: %w", err)
 	}
@@ -72,7 +72,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
-// culprits of a verdict; where nobody is, a rank -1, so that it is counted.
+// culprits of a verdict; if there is none, a rank -1, so that it is counted.
 func culprits(v *collective.Verdict) []collective.Culprit {
 	if len(v.Missing) == 0 {
 		return []collective.Culprit{{Rank: -1}}

@@ -3,7 +3,7 @@
 // Package ranks is the Inspektor Gadget operator that says which rank keeps the
 // collectives of the gadget nccl_trace waiting. It joins what the gadget counted with
 // what the ranks' threads do, lets internal/collective judge once a second, and adds
-// two data sources: collectives, how far each rank has come, and hangs, the verdicts.
+// two data sources: collectives, the progress of each rank, and hangs, the verdicts.
 package ranks
 
 import (
@@ -54,7 +54,7 @@ type Config struct {
 	// Dump reads the Python stacks that threads have now; nil: the last ones that the
 	// gadget saw are all there is.
 	Dump Dumper
-	// Store is told how far the ranks are, for metrics; may be nil.
+	// Store receives the progress of the ranks, for metrics; may be nil.
 	Store *Store
 	// RAS asks NCCL's RAS service of a process; default: at the address that it listens
 	// at.
@@ -98,11 +98,11 @@ func (*Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
-		{Key: paramHang, Title: "Hang", Description: "Say who is missing when others have waited for so long in a collective of NCCL",
+		{Key: paramHang, Title: "Hang", Description: "Report the missing rank when others have waited this long in a collective of NCCL",
 			DefaultValue: "30s", TypeHint: api.TypeDuration},
-		{Key: paramStraggler, Title: "Straggler", Description: "Call a rank a straggler that comes so much later than the others, at the median",
+		{Key: paramStraggler, Title: "Straggler", Description: "Report a rank as a straggler if it arrives this much later than the others, at the median",
 			DefaultValue: "10ms", TypeHint: api.TypeDuration},
-		{Key: paramRAS, Title: "RAS", Description: "Ask NCCL's own RAS service about each verdict, and show what it says (NCCL 2.28.9 and later)",
+		{Key: paramRAS, Title: "RAS", Description: "Query NCCL's own RAS service about each verdict, and show its answer (NCCL 2.28.9 and later)",
 			DefaultValue: "false", TypeHint: api.TypeBool},
 	}
 }
@@ -192,7 +192,7 @@ type instance struct {
 	analyzer  *collective.Analyzer
 	rows      map[rankKey]*rank
 	processes map[uint64]*process
-	waiting   []found              // that have not been told yet
+	waiting   []found              // that have not been reported yet
 	events    []collective.Verdict // for the summary
 	untold    int
 	refused   uint64 // observations that the analyzer did not take
@@ -232,7 +232,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	}
 	if err := i.source.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.take(reader, all)
-		return nil // an error would keep the rows from everybody else
+		return nil // an error would keep the rows from other subscribers
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", communicators, err)
 	}
@@ -344,7 +344,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	return nil
 }
 
-// PostStop says once more what was wrong: lines between tables are drawn over.
+// PostStop repeats the verdicts: lines between tables are overwritten.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -266,7 +266,7 @@ func TestEndedRankIsNamed(t *testing.T) {
 		})
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		require.Contains(t, s.hangs[0]["text"], "rank 1 of 3 has ended, before AllReduce 487")
+		require.Contains(t, s.hangs[0]["text"], "rank 1 of 3 has exited, before AllReduce 487")
 	})
 }
 

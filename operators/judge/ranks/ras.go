@@ -157,7 +157,7 @@ func (i *instance) testify(w *witness, status *ras.Status) {
 	v := &w.verdict
 	c := status.Find(v.Communicator.Hash, v.Communicator.Size, w.locals)
 	if c == nil {
-		i.warn("NCCL's RAS (%s) has no communicator that is %s for sure", oneLine(status.Version), v.Communicator)
+		i.warn("NCCL's RAS (%s) has no communicator that is certainly %s", oneLine(status.Version), v.Communicator)
 		return
 	}
 	var missing []int

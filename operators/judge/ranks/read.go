@@ -128,7 +128,7 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 		out.Done = out.Issued // an operation took its number back
 	}
 	if out.Communicator.Hash == 0 {
-		// Nobody else's is the same: it can be shown, and compared with nothing.
+		// No other is the same: it can be shown, and compared with nothing.
 		out.Communicator.Hash = out.Process.ID ^ out.handle
 		out.Late = true
 	}

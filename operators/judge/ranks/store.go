@@ -29,7 +29,7 @@ type storeRun struct {
 	processes map[uint64]profile.Process
 }
 
-// Publish is for who judges ranks without a run of the gadget. Times are of the wall
+// Publish is for programs that judge ranks without a run of the gadget. Times are by the wall
 // clock. The returned function takes them out again.
 func (s *Store) Publish(ranks []collective.Status, open []collective.Verdict, now collective.Time, processes map[uint64]profile.Process) func() {
 	r := s.begin()

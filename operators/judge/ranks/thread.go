@@ -17,8 +17,8 @@ import (
 )
 
 // look reads what a thread does now, and when its process started: from
-// PROCFS/PID/task/TID/stat (proc(5)) and wchan. ok is false where nothing can be
-// said; a process that is not there is Gone.
+// PROCFS/PID/task/TID/stat (proc(5)) and wchan. ok is false if nothing is
+// known; a process that is not there is Gone.
 func look(procfs string, pid, tid uint32) (state collective.State, wchan string, started uint64, ok bool) {
 	process := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
 	state, started, err := readStat(filepath.Join(process, "stat"))

@@ -109,7 +109,7 @@ type oldRow struct {
 }
 
 // rows are those to be added, where these bytes are in use by the rows of tensors; nil:
-// every block is followed, so that nobody needs to know.
+// every block is traced, so that it does not matter.
 func (b *beforeAttach) rows(inuse map[poolOf]uint64) []oldRow {
 	b.mu.Lock()
 	defer b.mu.Unlock()

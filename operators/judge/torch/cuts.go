@@ -33,7 +33,7 @@ const (
 
 // cuts reads how the pools are cut up: the driver's memory and PyTorch's blocks in it.
 type cuts struct {
-	size uint64 // of a block that would be put into them; 0: nobody asked
+	size uint64 // of a block that would be put into them; 0: not requested
 	live struct {
 		ebpf                                  *ebpf.Map
 		process, pointer, bytes, kind, device int
@@ -96,13 +96,13 @@ func (c *cuts) start(gc operators.GadgetContext) error {
 	return nil
 }
 
-// lay is what lies where in a process.
+// lay is the layout of a process's memory.
 type lay struct {
 	areas  []area
 	blocks []block
 }
 
-// lays reads it of all processes, or of one: of whom `is` says so.
+// lays reads it for all processes for which `is` is true.
 func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 	found := map[uint64]*lay{}
 	of := func(id uint64) *lay {
@@ -199,7 +199,7 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 		found, err := i.cuts.fits(process)
 		if err != nil {
 			i.cuts.tell(gc, err)
-			return nil // an error would keep the row from everybody else
+			return nil // an error would keep the row from other subscribers
 		}
 		totals := totalsFrom(from, d)
 		usable, known := totals.usable(found[device], i.cuts.size)
@@ -225,6 +225,6 @@ func (c *cuts) tell(gc operators.GadgetContext, err error) {
 	defer c.mu.Unlock()
 	if !c.told {
 		c.told = true
-		gc.Logger().Warnf("torch: how pools are cut up is not known: %v", err)
+		gc.Logger().Warnf("torch: the fragmentation of pools is unknown: %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// quietAfter allocations from the driver a pool has told of a block: it asks the
-	// driver for one only where it has none for a block, which it then tells of.
+	// quietAfter allocations from the driver a pool has reported a block: it asks the
+	// driver for one only where it has none for a block, which it then reports.
 	quietAfter = 32
 	// quietReadings in which that is so, each after one of the pools, which come at other
 	// times and may come less often.
@@ -23,7 +23,7 @@ const (
 	maxQuiet = 4096
 )
 
-// quiet finds processes whose PyTorch tells of no block while they allocate from the
+// quiet finds processes whose PyTorch reports no block while they allocate from the
 // driver, which no setting in their environment explains: another allocator was put in its
 // place (torch.cuda.memory.change_current_allocator).
 type quiet struct {
@@ -35,7 +35,7 @@ type quiet struct {
 type quietProcess struct {
 	name     string
 	readings int
-	known    bool // it has told of a pool, or that it has not was said
+	known    bool // it has reported a pool, or that it has not was logged
 }
 
 // find takes a process that has PyTorch.
@@ -48,7 +48,7 @@ func (q *quiet) find(pid uint32, name string) {
 	q.found[pid] = &quietProcess{name: name}
 }
 
-// tell takes a process that has told of a pool.
+// tell takes a process that has reported a pool.
 func (q *quiet) tell(pid uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +65,7 @@ func (q *quiet) read() {
 }
 
 // see takes a reading, how many allocations from the driver each process has made, and
-// returns what is to be said of whom.
+// returns the messages about them.
 func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -83,7 +83,7 @@ func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 		}
 		if p.readings++; p.readings >= quietReadings {
 			p.known = true
-			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has told of no tensor, and %d allocations were made from the driver: another allocator may be in the place of its pool (torch.cuda.memory.change_current_allocator); what that asks the driver for are the rows of the driver's kinds", p.name, pid, n))
+			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has reported no tensor during %d allocations from the driver: another allocator may replace its pool (torch.cuda.memory.change_current_allocator), whose memory is in the rows of the driver's kinds", p.name, pid, n))
 		}
 	}
 	return lines

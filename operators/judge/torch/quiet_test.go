@@ -23,7 +23,7 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 	q.tell(8)
 	lines := see(all)
 	require.Len(t, lines, 1)
-	require.Contains(t, lines[0], "PyTorch of python3[7] has told of no tensor, and 1000 allocations")
+	require.Contains(t, lines[0], "PyTorch of python3[7] has reported no tensor during 1000 allocations")
 	require.Empty(t, see(all), "once")
 	all[9]++
 	require.Empty(t, see(all))

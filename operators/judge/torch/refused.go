@@ -75,7 +75,7 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 	to := map[string]datasource.FieldAccessor{}
 	for name, description := range map[string]string{
 		"pool_pieces_bytes": "Of what the pool does not use: gaps between tensors that are too small. All three 0: not known",
-		"pool_apart_bytes":  "Of what the pool does not use: gaps that are large enough, but for another stream or of a private pool",
+		"pool_apart_bytes":  "Unused bytes of the pool in gaps that are large enough, but belong to another stream or a private pool",
 		"pool_kept_bytes":   "Of what the pool does not use: segments without a tensor that it does not give back, as those of CUDA graphs",
 	} {
 		if to[name], err = ds.AddField(name, api.Kind_Uint64, datasource.WithAnnotations(map[string]string{

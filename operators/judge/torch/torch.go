@@ -70,11 +70,11 @@ func (*Operator) GlobalParams() api.Params  { return nil }
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramTorch, Title: "PyTorch's pool", DefaultValue: auto, PossibleValues: []string{auto, "on", "off"},
-			Description: "Follow the blocks of PyTorch's caching allocator, rows of kind tensor, where libc10 is mapped: auto (within a budget, by sampling), on (every block, whatever it costs) or off"},
+			Description: "Trace the blocks of PyTorch's caching allocator, rows of kind tensor, if libc10 is mapped: auto (within a budget, by sampling), on (every block, at any cost) or off"},
 		{Key: paramSample, Title: "Sampling of tensors", DefaultValue: auto,
-			Description: "Follow about one byte in so many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch says, which is every block as long as their stacks take up to 1 % of a core, beyond that as many as that allows"},
+			Description: "Sample about one byte in this many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch, every block as long as their stacks take up to 1 % of a core, then as many as that allows"},
 		{Key: paramFits, Title: "What would fit",
-			Description: "Show of each pool (data source pools) how much of what nobody uses a tensor of this size (such as 64MiB) could use: fits, usable_bytes, and the largest gap between blocks, largest_bytes"},
+			Description: "Show for each pool (data source pools) how much of its unused memory tensors of this size (such as 64MiB) could use: fits, usable_bytes, and the largest gap between blocks, largest_bytes"},
 	}
 }
 
@@ -158,7 +158,7 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 			return fmt.Errorf("data source %s lacks inuse_bytes or kind", ds.Name())
 		}
 		field, err := ds.AddField("error_bytes", api.Kind_Uint64, datasource.WithAnnotations(map[string]string{
-			"description":    "Two standard deviations of inuse_bytes where tensors are sampled; 0: exact",
+			"description":    "Two standard deviations of inuse_bytes if tensors are sampled; 0: exact",
 			"columns.hidden": "true",
 		}))
 		if err != nil {
@@ -183,14 +183,14 @@ func (i *instance) addFields(sources map[string]datasource.DataSource) error {
 		return fmt.Errorf("data source %s lacks allocated_bytes or reserved_bytes", ds.Name())
 	}
 	cached, err := ds.AddField("cached_bytes", api.Kind_Uint64, datasource.WithAnnotations(map[string]string{
-		"description":    "Bytes that the pool keeps of the driver's and nobody uses: reserved less allocated",
+		"description":    "Unused bytes that the pool has reserved: reserved minus allocated",
 		"columns.hidden": "true",
 	}))
 	if err != nil {
 		return fmt.Errorf("add field cached_bytes to %s: %w", ds.Name(), err)
 	}
 	unused, err := ds.AddField("unused", api.Kind_String, datasource.WithAnnotations(map[string]string{
-		"description":       "Part of the reserved bytes that nobody uses",
+		"description":       "Unused fraction of the reserved bytes",
 		"columns.width":     "7",
 		"columns.alignment": "right",
 		"columns.fixed":     "true",
@@ -213,7 +213,7 @@ func (i *instance) errorOf(bytes uint64) uint64 {
 	return i.budget.errorOf(bytes)
 }
 
-// PreStart subscribes to what the operator attach tells of: by now it is there.
+// PreStart subscribes to the data source of the operator attach, which exists by now.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
 	return errors.Join(i.watchBackends(gc), i.quiet.watch(gc))
 }
@@ -225,7 +225,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		i.pools, err = ig.Map(gc, poolsMap)
 	}
 	if err != nil {
-		return fmt.Errorf("follow PyTorch's pools: %w", err)
+		return fmt.Errorf("trace PyTorch's pools: %w", err)
 	}
 	if err := i.cuts.start(gc); err != nil {
 		return err

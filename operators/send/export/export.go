@@ -65,7 +65,7 @@ type Config struct {
 	GPUs func() (GPUs, error)
 	// IsDaemon: the parameters are global, for the daemon's configuration alone,
 	// and what clients give is refused. What is sent is that of gadget instances,
-	// which run for everybody, and not of runs that a client looks at: it would be
+	// which run for all clients, and not of runs that a client looks at: it would be
 	// sent twice.
 	IsDaemon bool
 }
@@ -98,7 +98,7 @@ func (o *Operator) InstanceParams() api.Params {
 	return Params()
 }
 
-// Init reads a daemon's configuration. A mistake in it ends the daemon: nobody
+// Init reads a daemon's configuration. A mistake in it ends the daemon: no user
 // looks at its runs one by one.
 func (o *Operator) Init(p *params.Params) error {
 	o.global = api.ParamValues{}
@@ -157,7 +157,7 @@ type instance struct {
 func (*instance) Name() string { return operatorName }
 
 // PreStart subscribes and asks the receivers whether they would take something, so
-// that what is wrong for sure is told before anything is attached.
+// that certain errors are reported before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if !i.enabled() {
 		return nil
@@ -180,7 +180,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	i.recorder = window.NewRecorder(i.source.Subject, i.source.Period, i.interval, time.Now())
 	if err := i.source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(all, time.Now())
-		return nil // an error would keep the rows from everybody else
+		return nil // an error would keep the rows from other subscribers
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", i.source.Data.Name(), err)
 	}
@@ -213,7 +213,7 @@ func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 	return nil
 }
 
-// rows takes one reading, and hands the window over when it is due and somebody
+// rows takes one reading, and hands the window over when it is due and a receiver
 // has time for it.
 func (i *instance) rows(all datasource.DataArray, now time.Time) {
 	i.mu.Lock()
@@ -249,7 +249,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.cfg.GPUs != nil && i.recorder != nil {
 		var err error
 		if i.gpus, err = i.cfg.GPUs(); err != nil {
-			gc.Logger().Debugf("export: no profile tells its GPU: %v", err)
+			gc.Logger().Debugf("export: profiles have no GPU label: %v", err)
 		} else {
 			gpu = func(p profile.Process, _ int32) string { return i.gpus.Of(p) }
 		}

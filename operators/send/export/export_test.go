@@ -220,7 +220,7 @@ func TestServerThatIsAwayDelaysNothing(t *testing.T) {
 	}()
 	require.NoError(t, g.run(t, api.ParamValues{paramPyroscope: b.URL, paramInterval: "1s"}))
 	require.EqualValues(t, 700, b.alloc, "all windows arrive in the end")
-	require.Contains(t, warnings.String(), "Pyroscope does not take anything yet, up to 64.0 MiB are kept until it does: 503")
+	require.Contains(t, warnings.String(), "Pyroscope does not accept data yet, up to 64.0 MiB are kept until it does: 503")
 }
 
 func TestServerThatStaysAwayEndsTheRunInTimeAndIsTold(t *testing.T) {
@@ -240,7 +240,7 @@ func TestWhatIsWrongForSureEndsTheRunBeforeItBegins(t *testing.T) {
 	b.status.Store(http.StatusUnauthorized)
 	err := (&gadget{}).run(t, api.ParamValues{paramPyroscope: b.URL})
 	require.ErrorContains(t, err, "--pyroscope-url "+b.URL+": 401 Unauthorized")
-	require.ErrorContains(t, err, "it wants a tenant, a user or a token")
+	require.ErrorContains(t, err, "it requires a tenant, user or token")
 	err = (&gadget{}).run(t, api.ParamValues{paramOTLP: b.URL, paramProtocol: "http"})
 	require.ErrorContains(t, err, "--otlp-endpoint "+b.URL+": 401")
 	b.status.Store(http.StatusNotFound)

@@ -36,7 +36,7 @@ func (i *instance) subscribeHangs(gc operators.GadgetContext, source datasource.
 		if !i.ended {
 			i.sender.Hang(h)
 		}
-		return nil // an error would keep the verdict from everybody else
+		return nil // an error would keep the verdict from other subscribers
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", hangs, err)
 	}

@@ -72,7 +72,7 @@ type Sender struct {
 }
 
 // NewSender asks the receivers whether they would take something. What a server
-// refuses for sure is an error; one that does not answer yet is only told of.
+// refuses for sure is an error; one that does not answer yet is only a warning.
 func NewSender(values api.ParamValues, cfg SenderConfig) (*Sender, error) {
 	s, err := parse(values)
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *Sender) connectLogs(client *otlp.Client) error {
 		ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 		defer cancel()
 		if !client.TakesLogs(ctx) {
-			s.cfg.Log.Infof("export: %s does not take logs: refused allocations and verdicts are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
+			s.cfg.Log.Infof("export: %s does not accept logs: refused allocations and verdicts are not sent (--%s=false ends this message)", nameOTLP, paramLogs)
 			return nil
 		}
 	}
@@ -230,7 +230,7 @@ func (s *Sender) connectLogs(client *otlp.Client) error {
 
 func (s *Sender) check(name, param string, e *remote.Endpoint, ask func(context.Context) (unreachable, refused error)) error {
 	if e.SendsSecretsInClear() {
-		s.warn("%s is asked over http: everybody on the way can read the secrets", e.URL)
+		s.warn("%s is contacted over http: secrets are sent in plain text", e.URL)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -239,7 +239,7 @@ func (s *Sender) check(name, param string, e *remote.Endpoint, ask func(context.
 		return fmt.Errorf("--%s %s: %w", param, e.URL, refused)
 	}
 	if unreachable != nil {
-		s.warn("%s does not take anything yet, up to %s are kept until it does: %v", name, profile.FormatBytes(s.queueBytes), unreachable)
+		s.warn("%s does not accept data yet, up to %s are kept until it does: %v", name, profile.FormatBytes(s.queueBytes), unreachable)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // calls are the metrics of the gadget cuda_kernel: what processes ask the driver to
-// do, and how long the GPU ran kernels where that is told (--device-times). A kernel has
+// do, and how long the GPU ran kernels if that is reported (--device-times). A kernel has
 // no series of its own: there are thousands of them.
 type calls struct {
 	calls, launches, copied, kernels metric.Int64ObservableCounter
@@ -30,7 +30,7 @@ func newCalls(meter metric.Meter) (*calls, error) {
 		counter{&c.calls, "gpu.calls", "{call}", "Calls to the CUDA driver and its libraries since attach, by operation and error"},
 		counter{&c.launches, "gpu.launches", "{launch}", "Kernels (operation launch) and graphs that were launched"},
 		counter{&c.copied, "gpu.copied", "By", "Bytes copied, by direction"},
-		counter{&c.kernels, "gpu.kernels", "{kernel}", "Kernels whose time on the GPU was told by a library with CUPTI in the process (--device-times)"})
+		counter{&c.kernels, "gpu.kernels", "{kernel}", "Kernels whose time on the GPU was reported by a library with CUPTI in the process (--device-times)"})
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@
 //
 // The store knows nothing of Inspektor Gadget. Its readers report the series of a
 // process that ended once more, with its last values; then they end. The
-// parameters are global: who runs the daemon decides where metrics go, not who
-// runs a gadget.
+// parameters are global: the operator of the daemon decides where metrics go, not the
+// users of gadgets.
 package metrics
 
 import (
@@ -109,10 +109,10 @@ func (*Operator) GlobalParams() api.Params { return globalParams() }
 func globalParams() api.Params {
 	return api.Params{
 		{Key: paramListen, Description: "Serve metrics to Prometheus at this address (/metrics), e.g. 127.0.0.1:9464"},
-		{Key: paramEndpoint, Description: "Push metrics by OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
+		{Key: paramEndpoint, Description: "Push metrics over OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
 		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
 		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
-		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Publish the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …), too"},
+		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Also export the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …)"},
 		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
 	}
 }
@@ -123,7 +123,7 @@ func (*Operator) InstanceParams() api.Params { return nil }
 // Priority implements operators.DataOperator.
 func (*Operator) Priority() int { return Priority }
 
-// Init reads the parameters. What is wrong with them is said when a gadget
+// Init reads the parameters. Errors in them are reported when a gadget
 // starts: ig only warns about an error here and runs without metrics.
 func (o *Operator) Init(p *params.Params) error {
 	value := func(key string) string {
@@ -178,7 +178,7 @@ func parse(value func(string) string) (settings, error) {
 }
 
 // InstantiateDataOperator takes part where the gadget runs, not at its client; and on
-// a daemon in its instances only, so that what somebody looks at, perhaps filtered,
+// a daemon in its instances only, so that an interactive run, perhaps filtered,
 // changes no metric.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsRemoteCall() && gc.ID() == "" {
@@ -354,5 +354,5 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	return nil
 }
 
-// Close is for runs that PostStop did not come to.
+// Close is for runs that PostStop did not reach.
 func (i *instance) Close(gc operators.GadgetContext) error { return i.PostStop(gc) }

@@ -74,7 +74,7 @@ type publisher struct {
 	addr  net.Addr // of the scrape endpoint
 }
 
-// newPublisher opens the ways out that the settings name. warn is told about
+// newPublisher opens the ways out that the settings name. warn receives
 // failed pushes.
 func newPublisher(s settings, c *content, warn func(string)) (*publisher, error) {
 	c.compat, c.cluster, c.labels.hasNodes = s.compat, s.cluster, s.nodes

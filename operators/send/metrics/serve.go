@@ -41,7 +41,7 @@ func PublishParams() api.Params {
 
 // Publish publishes a store of several nodes, in the ways that the parameters name,
 // until stop is called, which pushes a last time. at is nil without a scrape endpoint.
-// warn is told about failed pushes. sources are further metrics.
+// warn receives failed pushes. sources are further metrics.
 func Publish(values api.ParamValues, store *Store, queues *exporters.Registry, warn func(string), sources ...Source) (at net.Addr, stop func(context.Context) error, err error) {
 	s, err := parse(func(key string) string { return values[key] })
 	if err != nil {

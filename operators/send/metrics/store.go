@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// maxEnded bounds the ended processes that wait for a reader, for when nobody
-// scrapes. A process costs some 1 KiB.
+// maxEnded bounds the ended processes that wait for a reader, for when no one
+// scrapes. A process costs about 1 KiB.
 const maxEnded = 4096
 
 // Series is what one process has of one kind on one device; or, with a Call, what it
@@ -232,7 +232,7 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 	r.forget()
 }
 
-// replace takes a later reading, but for what only grows.
+// replace takes a later reading, except values that only grow.
 func (s *Sums) replace(read Sums) {
 	peak := max(s.PeakBytes, read.PeakBytes, read.InuseBytes)
 	s.Values = read.Values

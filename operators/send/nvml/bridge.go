@@ -20,13 +20,13 @@ const (
 	// BridgePins is where Inspektor Gadget's bridge to the GPU pins its maps.
 	BridgePins = maps.DefaultPinDir
 	// bridgeStale is the age at which what the bridge wrote counts no more. It writes
-	// ten times a second, unless it was told another interval.
+	// ten times a second, unless it has another interval.
 	bridgeStale = 10 * time.Second
 )
 
 // OpenAny opens NVML where path or the loader finds it, and without a path also takes
 // what Inspektor Gadget's bridge to the GPU has pinned in directory pins: a daemon whose
-// container has no NVML may stand beside a bridge that has. The error is NVML's when
+// container has no NVML may run next to a bridge that has. The error is NVML's when
 // there is neither.
 func OpenAny(path, pins string) (Library, error) {
 	library, err := Open(path)

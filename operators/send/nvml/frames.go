@@ -25,7 +25,7 @@ func NewFrames(open func() (Library, error), processes Processes) *Frames {
 	return &Frames{open: open, processes: processes}
 }
 
-// Start opens the library, which is an error where there is none: somebody asked
+// Start opens the library, which is an error if there is none: the user asked
 // for it. Call it before the probes are attached.
 func (f *Frames) Start() error {
 	library, err := f.open()

@@ -6,7 +6,7 @@
 // and its modules, what was there before attach, and a rest (reconcile.go).
 //
 // libnvidia-ml is opened at run time. A machine without it, or without a GPU, is
-// a normal machine: that is said once, and there are no such series.
+// a normal machine: that is logged once, and there are no such series.
 //
 // Reading it takes cgo and the tag nvml. go-nvml leaves the library's functions
 // undefined in the program until it has opened the library, so the program must be
@@ -48,35 +48,35 @@ var (
 )
 
 var table = []Metric{
-	{Name: "hw.gpu.utilization", Unit: "1", Description: "Part of the last interval in which the GPU (hw.gpu.task general) or an engine of it was busy", symbols: []string{"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"}},
-	{Name: "gpu.memory.busy", Unit: "1", Description: "Part of the last interval in which device memory was read or written", symbols: []string{"nvmlDeviceGetUtilizationRates"}},
+	{Name: "hw.gpu.utilization", Unit: "1", Description: "Fraction of the last interval in which the GPU (hw.gpu.task general) or one of its engines was busy", symbols: []string{"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetEncoderUtilization", "nvmlDeviceGetDecoderUtilization"}},
+	{Name: "gpu.memory.busy", Unit: "1", Description: "Fraction of the last interval in which device memory was read or written", symbols: []string{"nvmlDeviceGetUtilizationRates"}},
 	{Name: "hw.gpu.memory.limit", Unit: "By", Description: "Size of the device's memory", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
 	{Name: "hw.gpu.memory.usage", Unit: "By", Description: "Memory in use by all processes and the driver", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
-	{Name: "hw.gpu.memory.utilization", Unit: "1", Description: "Part of the device's memory that is in use", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
+	{Name: "hw.gpu.memory.utilization", Unit: "1", Description: "Fraction of the device's memory in use", symbols: []string{"nvmlDeviceGetMemoryInfo"}},
 	{Name: "hw.temperature", Unit: "Cel", Description: "Temperature by sensor (hw.sensor_location)", symbols: []string{"nvmlDeviceGetTemperature"}},
 	{Name: "hw.temperature.limit", Unit: "Cel", Description: "Temperature at which the GPU slows down (high.degraded) or stops (high.critical)", symbols: []string{"nvmlDeviceGetTemperatureThreshold"}},
 	{Name: "hw.power", Unit: "W", Description: "Power drawn by the board", symbols: []string{"nvmlDeviceGetPowerUsage"}},
-	{Name: "gpu.power.limit", Unit: "W", Description: "Power that the board may draw", symbols: []string{"nvmlDeviceGetEnforcedPowerLimit"}},
+	{Name: "gpu.power.limit", Unit: "W", Description: "Power limit of the board", symbols: []string{"nvmlDeviceGetEnforcedPowerLimit"}},
 	{Name: "hw.energy", Unit: "J", Description: "Energy used since the driver was loaded", Sum: true, symbols: []string{"nvmlDeviceGetTotalEnergyConsumption"}},
 	{Name: "gpu.clock", Unit: "Hz", Description: "Clock by type: sm, memory, graphics, video", symbols: []string{"nvmlDeviceGetClockInfo"}},
 	{Name: "gpu.clock.limit", Unit: "Hz", Description: "Highest clock by type", symbols: []string{"nvmlDeviceGetMaxClockInfo"}},
-	{Name: "gpu.throttled", Description: "1 while clocks are held down for this reason, else 0", symbols: []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
+	{Name: "gpu.throttled", Description: "1 while clocks are throttled for this reason, otherwise 0", symbols: []string{"nvmlDeviceGetCurrentClocksThrottleReasons"}},
 	{Name: "hw.errors", Unit: "{error}", Description: "ECC errors since the driver was loaded, by error.type", Sum: true, symbols: []string{"nvmlDeviceGetTotalEccErrors"}},
 	{Name: "gpu.memory.remapped_rows", Unit: "{row}", Description: "Memory rows replaced after errors of a type, or to be replaced (pending)", symbols: []string{"nvmlDeviceGetRemappedRows"}},
 	{Name: "hw.gpu.io", Unit: "By", Description: "Bytes moved over PCIe", Sum: true, symbols: []string{"nvmlDeviceGetFieldValues"}},
-	{Name: "gpu.pcie.replays", Unit: "{replay}", Description: "PCIe packets sent again", Sum: true, symbols: []string{"nvmlDeviceGetPcieReplayCounter"}},
+	{Name: "gpu.pcie.replays", Unit: "{replay}", Description: "Retransmitted PCIe packets", Sum: true, symbols: []string{"nvmlDeviceGetPcieReplayCounter"}},
 	{Name: "gpu.pcie.link.generation", Description: "PCIe generation now; lower than the card's when idle", symbols: []string{"nvmlDeviceGetCurrPcieLinkGeneration"}},
 	{Name: "gpu.pcie.link.width", Unit: "{lane}", Description: "PCIe lanes in use", symbols: []string{"nvmlDeviceGetCurrPcieLinkWidth"}},
 	{Name: "gpu.nvlink.links", Unit: "{link}", Description: "NVLinks by state: active, inactive", symbols: []string{"nvmlDeviceGetNvLinkState"}},
 	{Name: "gpu.nvlink.io", Unit: "By", Description: "Payload moved over all NVLinks", Sum: true, symbols: []string{"nvmlDeviceGetFieldValues"}},
 	{Name: "gpu.nvlink.errors", Unit: "{error}", Description: "Errors of all NVLinks, by error.type", Sum: true, symbols: []string{"nvmlDeviceGetNvLinkErrorCounter"}},
-	{Name: "gpu.mig.instances", Unit: "{instance}", Description: "MIG devices; absent where MIG is off", symbols: migSymbols},
+	{Name: "gpu.mig.instances", Unit: "{instance}", Description: "MIG devices; absent if MIG is off", symbols: migSymbols},
 	{Name: "gpu.processes", Unit: "{process}", Description: "Processes with a context on the device", symbols: processSymbols},
-	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started to listen, by code", Sum: true},
+	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started, by code", Sum: true},
 }
 
 // throttleReasons are those that cost performance: an idle GPU, and clocks that
-// somebody asked for, are none. The bits are nvmlClocksThrottleReason… of nvml.h.
+// the user requested, are none. The bits are nvmlClocksThrottleReason… of nvml.h.
 var throttleReasons = []struct {
 	bit  uint64
 	name string

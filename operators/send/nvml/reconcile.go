@@ -14,7 +14,7 @@ const (
 	FrameUnexplained  = stack.Unexplained
 )
 
-// Account is what is known of one process's memory at one moment, summed over
+// Account is one process's memory at one moment, summed over
 // its devices: a process's rows have the ordinals of CUDA, which its environment
 // renumbers, and the driver has UUIDs.
 type Account struct {
@@ -78,7 +78,7 @@ func Reconcile(a Account) Parts {
 
 // Rows are the parts that no stack explains as rows of in-use bytes, so that a
 // flame graph with them adds up to what nvidia-smi shows. A negative rest has no
-// row: nothing can be drawn of it.
+// row: a frame cannot show it.
 func (p Parts) Rows(of profile.Process) []profile.Row {
 	var rows []profile.Row
 	for _, part := range []struct {

@@ -34,7 +34,7 @@ type Config struct {
 	Rows func() []metrics.Sample
 	// Processes tells about a process by its pid.
 	Processes Processes
-	// Info is told once whether there is a library.
+	// Info receives once whether there is a library.
 	Info func(string)
 }
 

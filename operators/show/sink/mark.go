@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 )
 
-// marks writes a profile each time that the user says so: what `ig-gpu diff` compares.
+// marks writes a profile each time that the user requests one: what `ig-gpu diff` compares.
 type marks struct {
 	path    string
 	count   int
@@ -34,7 +34,7 @@ type marks struct {
 	server  *http.Server // of --mark-listen, or nil
 }
 
-// markRequest is told what came of it; nil where nobody waits.
+// markRequest receives the result; nil if no caller waits.
 type markRequest chan<- markResult
 
 type markResult struct {
@@ -114,7 +114,7 @@ func loopback(address string) (string, error) {
 		return "", fmt.Errorf("want an address such as 127.0.0.1:9411, not %q", address)
 	}
 	if !a.Addr().IsLoopback() {
-		return "", fmt.Errorf("%s can be reached from other machines: want an address of loopback, such as 127.0.0.1:%d", address, a.Port())
+		return "", fmt.Errorf("%s can be reached from other machines: want a loopback address, such as 127.0.0.1:%d", address, a.Port())
 	}
 	return a.String(), nil
 }
@@ -173,7 +173,7 @@ func (i *instance) stopMarks() {
 	if m.server == nil {
 		return
 	}
-	// Those who wait are told that the run has ended, for which they do not need i.mu.
+	// Waiting callers learn that the run has ended, for which they do not need i.mu.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if m.server.Shutdown(ctx) != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // maxGone bounds the rows remembered of what the kernel has forgotten. With
-// stacks of 40 frames shared between rows that is some 50 MB at worst.
+// stacks of 40 frames shared between rows that is about 50 MB at worst.
 const maxGone = 64 << 10
 
 // recorder remembers the latest state of every row. The kernel forgets the rows

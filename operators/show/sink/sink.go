@@ -75,11 +75,11 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramPprof, Title: "pprof file", Description: "Write a pprof profile to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1 write a pprof profile of that moment, to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) each time that so long has passed; ig-gpu leaks finds in them what grows", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this address of loopback, such as 127.0.0.1:9411, whose answer is the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramJSONL, Title: "JSON lines", Description: "Write rows that changed and refused allocations to this file, one JSON object per line; each call of cuda_kernel by itself: --events-out", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add to pprof file and flame graph what NVIDIA's driver counts for the processes beyond their stacks: CUDA context, memory from before attach, the rest", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1, write a pprof profile of that moment to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this loopback address, such as 127.0.0.1:9411, which returns the name of the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramJSONL, Title: "JSON lines", Description: "Write changed rows and refused allocations to this file, one JSON object per line; for each single call of cuda_kernel, use --events-out", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add memory that NVIDIA's driver counts for the processes beyond their stacks to the pprof file and flame graph: CUDA context, memory from before attach, the remainder", Tags: []string{api.TagGroupDataCollection}},
 	}
 }
 
@@ -165,7 +165,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		return err
 	}
 	if i.json != nil && gc.GetDataSources()["call_events"] != nil {
-		gc.Logger().Infof("sink: --%s has what calls came to, by stack; --events-out has each call", paramJSONL)
+		gc.Logger().Infof("sink: --%s has the sums of calls by stack; --events-out has each call", paramJSONL)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) err
 	}
 	if err := source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(gc, source, all)
-		return nil // an error would keep the rows from everybody else
+		return nil // an error would keep the rows from other subscribers
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", source.Data.Name(), err)
 	}
@@ -306,7 +306,7 @@ func (i *instance) flush(gc operators.GadgetContext) {
 	}
 }
 
-// wrote says once why the JSON lines end early; the run goes on.
+// wrote logs once why the JSON lines end early; the run continues.
 func (i *instance) wrote(gc operators.GadgetContext, err error) {
 	if err == nil || i.jsonErr != nil {
 		return
@@ -364,7 +364,7 @@ func finish(o **file.File, write func(io.Writer) error) error {
 	})
 }
 
-// Close removes what PostStop did not come to write.
+// Close removes what PostStop did not write.
 func (i *instance) Close(gc operators.GadgetContext) error {
 	i.discard()
 	return i.Stop(gc)

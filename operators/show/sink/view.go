@@ -48,7 +48,7 @@ const (
 	around = 6
 )
 
-// view is what a terminal shows in place of the gadget's table: what changed since the
+// view is what a terminal shows instead of the gadget's table: what changed since the
 // last mark. Its members are guarded by the instance's mu.
 type view struct {
 	console Console
@@ -160,11 +160,11 @@ func (i *instance) draw(last bool) {
 	if v.shown {
 		out.WriteString(clear)
 		if v.base == nil {
-			fmt.Fprintln(&out, "No mark is set yet: what grows is shown from the first one on.")
+			fmt.Fprintln(&out, "No mark is set yet: set one to see the growth since then.")
 		} else {
-			fmt.Fprintf(&out, "Since mark %d at %s, %v ago. GREW is kept, FREED was given back.\n", v.number, v.base.Time.Format(time.TimeOnly),
+			fmt.Fprintf(&out, "Since mark %d at %s, %v ago. GREW: allocated and kept. FREED: freed.\n", v.number, v.base.Time.Format(time.TimeOnly),
 				i.recorder.at.Sub(v.base.Time).Round(time.Second))
-			// Only a full disk or a closed terminal fails, and there is nobody to be told.
+			// Only a full disk or a closed terminal fails, and the error cannot be reported.
 			_ = difference.Write(&out, profile.Diff(v.base, i.recorder.profile()),
 				difference.Options{Limit: max(lines-around, 1), Width: columns})
 		}

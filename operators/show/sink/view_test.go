@@ -53,10 +53,10 @@ func TestTheTerminalShowsWhatHasChangedSinceTheMark(t *testing.T) {
 	// At once, then after each interval: the mark is of the second one after the key.
 	require.Len(t, c.drawn, 1+6)
 	for _, text := range c.drawn[:2] {
-		require.Equal(t, clear+"No mark is set yet: what grows is shown from the first one on.\n"+
+		require.Equal(t, clear+"No mark is set yet: set one to see the growth since then.\n"+
 			"keys: m sets a mark (0 so far), d shows all memory again, q ends\n", text)
 	}
-	require.Regexp(t, `^\x1b\[H\x1b\[2JSince mark 1 at \d\d:\d\d:\d\d, \ds ago\. GREW is kept, FREED was given back\.\n`, c.drawn[2])
+	require.Regexp(t, `^\x1b\[H\x1b\[2JSince mark 1 at \d\d:\d\d:\d\d, \ds ago\. GREW: allocated and kept\. FREED: freed\.\n`, c.drawn[2])
 	require.NotContains(t, c.drawn[2], "Model.load")
 	last := c.drawn[6]
 	require.Regexp(t, `\n +\+104 MiB +0 B +52\.0 MiB +156 MiB +\+0 +0 +device Model\.load \(m\.py:7\)\n`, last)

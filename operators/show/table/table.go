@@ -23,14 +23,14 @@ import (
 
 const (
 	// Priority is behind the operator that names stacks (50) and before ig's
-	// sort (9500), whose --sort has the last word.
+	// sort (9500), whose --sort decides.
 	Priority = 9400
 
 	orderField     = "inuse_bytes"
 	samplesField   = "samples"
 	shareField     = "share"
 	containerField = "runtime.containerName"
-	// suffix of a field that holds bytes; without it, the field for people,
+	// suffix of a field that holds bytes; without it, the human-readable field,
 	// which ig's formatter fills in decimal units.
 	suffix = "_bytes"
 )
@@ -123,10 +123,10 @@ func orderOf(source datasource.DataSource) (fields []datasource.FieldAccessor) {
 	return fields
 }
 
-// size is a field of bytes, and the one for people.
+// size is a field of bytes, and the human-readable one.
 type size struct{ from, to datasource.FieldAccessor }
 
-// sizesOf finds every X_bytes that has a field X for people.
+// sizesOf finds every X_bytes that has a human-readable field X.
 func sizesOf(source datasource.DataSource) (pairs []size) {
 	for _, field := range source.Fields() {
 		name := field.FullName
@@ -141,7 +141,7 @@ func sizesOf(source datasource.DataSource) (pairs []size) {
 	return pairs
 }
 
-// sizes fills the fields for people.
+// sizes fills the human-readable fields.
 func sizes(pairs []size) datasource.DataFunc {
 	return func(_ datasource.DataSource, row datasource.Data) error {
 		for _, p := range pairs {
@@ -175,7 +175,7 @@ func (b *largestFirst) Less(i, j int) bool {
 // addShare adds what part of all rows' samples a row is.
 func addShare(source datasource.DataSource, samples datasource.FieldAccessor) error {
 	share, err := source.AddField(shareField, api.Kind_String, datasource.WithAnnotations(map[string]string{
-		"description":       "Part of the samples of all rows",
+		"description":       "Share of the samples of all rows",
 		"columns.width":     "7",
 		"columns.alignment": "right",
 		"columns.fixed":     "true",

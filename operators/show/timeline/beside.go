@@ -14,7 +14,7 @@ import (
 )
 
 // Runner runs another gadget inside of a run until ctx has ended, on the processes and
-// containers that the run is about, with these variables in its context. Who runs gadgets
+// containers that the run is about, with these variables in its context. A server that runs gadgets
 // puts it into a gadget's context under VarRunner, where --beside is possible.
 type Runner func(ctx context.Context, gadget string, vars map[string]any) error
 
@@ -81,9 +81,9 @@ func startGuests(gc operators.GadgetContext, s *session, names []string) (*guest
 	value, _ := gc.GetVar(VarRunner)
 	run, ok := value.(Runner)
 	if !ok {
-		return nil, fmt.Errorf("--%s: only ig-gpu run can run other gadgets beside this one", paramBeside)
+		return nil, fmt.Errorf("--%s: only ig-gpu run can run additional gadgets", paramBeside)
 	}
-	// They end when we say so: after the last of our own events.
+	// They end when we stop them: after the last of our own events.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(gc.Context()))
 	all := &guests{cancel: cancel}
 	for _, name := range names {
@@ -95,7 +95,7 @@ func startGuests(gc operators.GadgetContext, s *session, names []string) (*guest
 			select {
 			case <-g.ready:
 				if g.err != nil && ctx.Err() == nil {
-					gc.Logger().Errorf("timeline: %s beside this gadget has ended: %v; the run goes on", g.name, g.err)
+					gc.Logger().Errorf("timeline: %s has ended: %v; the run continues", g.name, g.err)
 				}
 			default:
 			}
@@ -119,13 +119,13 @@ func (g *guest) begun(ctx context.Context) error {
 		return ctx.Err()
 	case <-g.ended:
 		if g.err == nil {
-			return errors.New("the gadget has ended before it began")
+			return errors.New("the gadget ended before it started")
 		}
 		return g.err
 	}
 }
 
-// stop ends all, when what they have seen so far is drawn. It may be called twice.
+// stop ends all, after their events so far have been written. It may be called twice.
 func (g *guests) stop() {
 	if g == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// fields reads events by name. A field that a gadget lacks is zero, but for those
+// fields reads events by name. A field that a gadget lacks is zero, except those
 // that subscribe asks for.
 type fields struct {
 	ds     datasource.DataSource
@@ -86,7 +86,7 @@ func (f *fields) text(name string) func(datasource.Data) string {
 	}
 }
 
-// who reads the thread of an event.
+// who returns the thread of an event.
 func (f *fields) who() func(datasource.Data) weave.Thread {
 	process, pid, tid, comm := f.u64("process"), f.u32("proc.pid"), f.u32("proc.tid"), f.text("proc.comm")
 	return func(d datasource.Data) weave.Thread {
@@ -215,7 +215,7 @@ var callSources = map[string]func(*fields, *stacks) func(datasource.Data) *weave
 	callEvents: bindCalls, operationEvents: bindOperations,
 }
 
-// subscribe to what is drawn, and what is lost of it.
+// subscribe to the events to write, and to their losses.
 func (i *instance) subscribe(gc operators.GadgetContext) error {
 	sources := gc.GetDataSources()
 	var err error
@@ -278,7 +278,7 @@ func (i *instance) each(f *fields, use func(datasource.Data)) error {
 		if i.rec != nil {
 			use(d)
 		}
-		return nil // an error would keep the event from everybody else
+		return nil // an error would keep the event from other subscribers
 	}, subscription)
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", f.ds.Name(), err)

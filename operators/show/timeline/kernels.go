@@ -21,7 +21,7 @@ type ran struct {
 	told   uint64 // boot ns
 }
 
-// kernels are those that the GPU ran and are not drawn yet. They are told of seconds
+// kernels are those that the GPU ran and are not written yet. They are reported seconds
 // late, so they do not wait for others' events, nor those for them.
 type kernels struct {
 	waiting []ran
@@ -31,7 +31,7 @@ type kernels struct {
 
 // bindKernels reads device_events.
 func bindKernels(f *fields, s *stacks) func(datasource.Data) ran {
-	who, start, end, told := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("told_boot_ns")
+	who, start, end, told := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("reported_boot_ns")
 	launch, name, function, stack := f.u64("launch_boot_ns"), f.optional("kernel"), f.text("api"), f.u64("stack_id")
 	device, stream, graph, node := f.u32("device"), f.u32("stream"), f.u32("graph"), f.u64("node")
 	correlation := f.u32("correlation")
@@ -53,7 +53,7 @@ func (r *recorder) ran(k ran) {
 	}
 }
 
-// drawKernels draws all that have come, at their times by the kernel's clock.
+// drawKernels writes all that have arrived, at their times by the kernel's clock.
 func (r *recorder) drawKernels() {
 	all := &r.kernels
 	if len(all.waiting) == 0 {
@@ -99,11 +99,11 @@ func (r *recorder) drawKernels() {
 
 func shifted(at uint64, by int64) uint64 { return uint64(max(int64(at)+by, 0)) }
 
-// tell says how many kernels were drawn, and by which clock.
+// tell logs how many kernels were written, and by which clock.
 func (all *kernels) tell(log logger) {
 	for _, source := range []gpuclock.Source{gpuclock.Realtime, gpuclock.Boottime, gpuclock.Unknown} {
 		if n := all.drawn[source]; n > 0 {
-			log.Infof("timeline: %d kernels on the GPU, told by %s", n, source)
+			log.Infof("timeline: %d kernels on the GPU, timed by %s", n, source)
 		}
 	}
 }

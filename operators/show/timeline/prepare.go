@@ -102,7 +102,7 @@ func startHost(gc operators.GadgetContext, with []string) error {
 		return nil
 	}
 	if err := enlarge(gc, hostSizes); err != nil {
-		return fmt.Errorf("this gadget has no host activity, or not on a kernel before 6.0: %w", err)
+		return fmt.Errorf("this gadget does not support host activity, or the kernel is older than 6.0: %w", err)
 	}
 	for _, p := range hostPrograms {
 		if !slices.Contains(with, p.word) {

@@ -29,7 +29,7 @@ const (
 	// windowNS is for how long an event waits for others that ended before it:
 	// longer than it takes to read a ring that was full.
 	windowNS = 500_000_000
-	// maxHeld bounds the window: some 30 MiB.
+	// maxHeld bounds the window: about 30 MiB.
 	maxHeld = 65536
 
 	tool  = "ig-gpu"
@@ -78,7 +78,7 @@ type recorder struct {
 	ended  bool       // told that lines cannot be written
 	seen   watched
 	gaps   *idle.Gaps // nil: not asked for
-	places int        // of gaps, that are told
+	places int        // of gaps, that are reported
 	lost   map[string]uint64
 
 	kernels kernels
@@ -165,7 +165,7 @@ func (r *recorder) tick(now uint64, log logger) {
 	if r.lines != nil {
 		if err := r.lines.Flush(); err != nil && !r.ended {
 			r.ended = true
-			log.Errorf("timeline: --%s: %v; the file ends here, the run goes on", paramEvents, err)
+			log.Errorf("timeline: --%s: %v; the file ends here, the run continues", paramEvents, err)
 		}
 	}
 	if r.trace == nil {
@@ -176,7 +176,7 @@ func (r *recorder) tick(now uint64, log logger) {
 	}
 	if err := r.trace.Flush(); err != nil && !r.told {
 		r.told = true
-		log.Errorf("timeline: --%s: %v; the file ends here, the run goes on", paramTrace, err)
+		log.Errorf("timeline: --%s: %v; the file ends here, the run continues", paramTrace, err)
 	}
 }
 

@@ -88,12 +88,12 @@ func (*Operator) Priority() int { return Priority }
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
-		{Key: paramTrace, Title: "Timeline", Description: "Write each call as a trace that Perfetto and chrome://tracing open (JSON, gzip) to this file, as it happens", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramTrace, Title: "Timeline", Description: "Write each call to this file as it happens, as a trace for Perfetto and chrome://tracing (JSON, gzip)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramPage, Title: "Timeline, as a page", Description: "Write the timeline as one HTML file that needs no network to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvents, Title: "Events", Description: "Write each call, each event of --with and the memory of the processes to this file as they happen, one JSON object per line; to FILE.parquet, calls and events as a table", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramWith, Title: "Host activity", Description: "What threads do on the host, in these files: cpu (on and off it), syscalls, memory (resident), python (samples), comma-separated; or all", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramBeside, Title: "Gadgets beside this one", Description: "Run these, too, on the same processes, and draw what they see on the same timeline: cuda_kernel (calls), nccl_trace (collectives), cuda_alloc (memory in use), comma-separated", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramIdle, Title: "What the GPU waited for", TypeHint: api.TypeUint32, DefaultValue: "0", Description: "Say at the end so many places in Python during which streams had nothing to do, an estimate from the calls; better with --with python"},
+		{Key: paramWith, Title: "Host activity", Description: "Record host activity of threads in these files: cpu (on and off CPU), syscalls, memory (resident), python (samples), comma-separated; or all", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramBeside, Title: "Gadgets beside this one", Description: "Also run these gadgets on the same processes, and show their events on the same timeline: cuda_kernel (calls), nccl_trace (collectives), cuda_alloc (memory in use), comma-separated", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramIdle, Title: "What the GPU waited for", TypeHint: api.TypeUint32, DefaultValue: "0", Description: "At the end, report this many places in Python during which streams were idle, an estimate from the calls; better with --with python"},
 	}
 }
 
@@ -185,7 +185,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	return nil
 }
 
-// Start begins to have events read, and to write what has come once a second, also where
+// Start begins to have events read, and to write new events once a second, also where
 // nothing comes.
 func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.values == nil && i.guest == nil {

@@ -38,7 +38,7 @@ func TestTimesAreThoseOfTheJournal(t *testing.T) {
 			require.EqualValues(t, [2]int64{steps, steps * 1300}, want["gemm of Work.forward"])
 			require.Equal(t, want, r.kernels("kernel"))
 			require.Empty(t, r.kernels("unseen"))
-			for _, reason := range []string{"launch_not_seen", "device_time_not_told", "device_time_unknown", "event_lost", "argument_unreadable"} {
+			for _, reason := range []string{"launch_not_seen", "device_time_missing", "device_time_unknown", "event_lost", "argument_unreadable"} {
 				require.Zero(t, r.drops[reason], reason)
 			}
 			for _, c := range r.calls {
@@ -98,7 +98,7 @@ func TestWhatIsNotToldIsCounted(t *testing.T) {
 	require.Equal(t, 4*steps/3, correlations)
 	// Not the first of all: a thread of which nothing was told yet might be one of which
 	// nothing ever is. Nor the newest, of which it might still be.
-	require.EqualValues(t, int(last)-5-1-correlations, r.drops["device_time_not_told"])
+	require.EqualValues(t, int(last)-5-1-correlations, r.drops["device_time_missing"])
 }
 
 // TestALaunchThatWasNotSeen: somebody else listened before us, and kernels of that time

@@ -44,7 +44,7 @@ func TestParcagpuItself(t *testing.T) {
 	require.EqualValues(t, [2]int64{steps, steps * 1300}, want["gemm of Work.forward"])
 	require.Empty(t, r.kernels("unseen"))
 	require.Equal(t, truth(all, method), truth(w.told(), method), "we have left, and nobody listens")
-	for _, reason := range []string{"launch_not_seen", "device_time_not_told", "device_time_unknown", "event_lost", "argument_unreadable"} {
+	for _, reason := range []string{"launch_not_seen", "device_time_missing", "device_time_unknown", "event_lost", "argument_unreadable"} {
 		require.Zero(t, r.drops[reason], reason)
 	}
 }

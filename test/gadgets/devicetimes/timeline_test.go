@@ -55,8 +55,8 @@ func TestTimeline(t *testing.T) {
 		env []string
 		log string
 	}{
-		"wall time":     {nil, "told by CLOCK_REALTIME"},
-		"another clock": {[]string{"SIMCUPTI_CLOCK_NS=777777777777777"}, "told by a clock that is not known"},
+		"wall time":     {nil, "timed by CLOCK_REALTIME"},
+		"another clock": {[]string{"SIMCUPTI_CLOCK_NS=777777777777777"}, "timed by a clock that is not known"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, c.env)

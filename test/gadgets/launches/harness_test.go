@@ -65,7 +65,7 @@ type call struct {
 	Operation                       [12]byte
 	API                             [40]byte
 	Direction                       [8]byte
-	Calls, CallsError, Drawn        uint64
+	Calls, CallsError, Sampled      uint64
 	Bytes, BytesError               uint64
 	HostNS, HostNSError             uint64
 	DeviceNS                        uint64

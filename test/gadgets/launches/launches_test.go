@@ -67,7 +67,7 @@ func (g *gadget) requireRows(tr *truth) {
 		delete(want, k)
 		require.Equal(t, []uint64{s.calls, s.bytes, s.blocks, s.threads, s.nodes},
 			[]uint64{row.Calls, row.Bytes, row.Blocks, row.Threads, row.Nodes}, "%+v", k)
-		require.Equal(t, row.Calls, row.Drawn)
+		require.Equal(t, row.Calls, row.Sampled)
 		require.Zero(t, row.CallsError+row.BytesError+row.HostNSError)
 		require.True(t, s.shapes[shape{row.Grid, row.Block, row.Shared}], "%+v: %v", k, row.Grid)
 		require.Equal(t, len(s.shapes) > 1, row.Varies&7 != 0, "%+v", k)

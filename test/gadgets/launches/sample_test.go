@@ -94,7 +94,7 @@ func TestSamplesAreWithinWhatIsTold(t *testing.T) {
 				require.InDelta(t, calls, row.Calls, calls/2)
 				check("calls", row.Calls, row.CallsError, calls)
 				check("time", row.HostNS, row.HostNSError, hostNS[row.Function])
-				drawn += row.Drawn
+				drawn += row.Sampled
 			case api == copyAPI || api == backAPI:
 				run, err := strconv.Atoi(strings.TrimPrefix(strings.Fields(stack)[0], "run_"))
 				require.NoError(t, err, stack)
@@ -124,7 +124,7 @@ func TestSampleFollowsTheBudget(t *testing.T) {
 		for _, row := range g.rows() {
 			if text(row.API[:]) == launchAPI {
 				estimate += float64(row.Calls)
-				drawn += float64(row.Drawn)
+				drawn += float64(row.Sampled)
 				variance += math.Pow(float64(row.CallsError)/2, 2)
 			}
 		}

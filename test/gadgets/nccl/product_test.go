@@ -164,8 +164,8 @@ func TestProductSaysOnceWhatALibraryLacks(t *testing.T) {
 			_ = cmd.Wait()
 		})
 	}
-	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators made before attach will have no identity: " +
-		"layout of communicators is not known: only from 2.18.0 to 2.30.7; all that are made from now on are followed"
+	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators created before attach will have no identity: " +
+		"layout of communicators is not known: only from 2.18.0 to 2.30.7; later ones are traced"
 	begun, tables := false, 0
 	logged := igGPUWith(t, []int{os.Getpid()}, "collectives:json,communicators:none,operations:none,peers:none,hangs:none,attachments:none", func(line []byte, logged string) bool {
 		if !begun {

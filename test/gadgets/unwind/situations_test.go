@@ -135,7 +135,7 @@ func TestReloadedCode(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		allowed := 0
 		if python.minor < 11 {
-			allowed = 60 // without the comparison it is some 200
+			allowed = 60 // without the comparison it is about 200
 		}
 		for _, samples := range []int{2000, 2001} { // an odd number: of a module
 			p.checkBut(t, samples, allowed, p.run(t, python, "reload", samples, first))

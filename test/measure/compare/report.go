@@ -67,7 +67,7 @@ func (m *measured) print(out io.Writer) {
 
 // printLost prints what the program lost.
 func (m *measured) printLost(out io.Writer) {
-	fmt.Fprint(out, "\n| on one CPU with the program | the program stands still, ms/s | of it in eBPF, ms/s | work per second |\n|---|--:|--:|--:|\n")
+	fmt.Fprint(out, "\n| on one CPU with the program | the program is stalled, ms/s | of it in eBPF, ms/s | work per second |\n|---|--:|--:|--:|\n")
 	for _, r := range m.results {
 		fmt.Fprintf(out, "| %s | **%.2f** ± %.2f | %.2f | %+.2f ± %.2f %% |\n", r.name, median(r.lost), halfWidth(r.lost),
 			median(r.kernel), -median(r.slowerWall), halfWidth(r.slowerWall))
@@ -79,7 +79,7 @@ func (m *measured) judgeLost() error {
 	var wrong []error
 	for _, r := range m.results[1:] {
 		if ours, theirs := median(m.results[0].lost), median(r.lost); ours >= theirs {
-			wrong = append(wrong, fmt.Errorf("on one CPU the program stands still for %.2f ms/s by us, %.2f by %s", ours, theirs, r.name))
+			wrong = append(wrong, fmt.Errorf("on one CPU py_stack stalls the program for %.2f ms/s, %s for %.2f", ours, theirs, r.name))
 		}
 	}
 	return errors.Join(wrong...)

@@ -138,7 +138,7 @@ func TestKeysSetAMarkAndShowWhatGrewSince(t *testing.T) {
 	s.press("d")
 	page := s.waitPage("what grew", `\+26\.0 MiB 0 B (26|52)\.0 MiB (52|78)\.0 MiB \+1 0 tensor `+frame)
 	t.Log(page)
-	require.Regexp(t, `Since mark 1 at .* ago\. GREW is kept, FREED was given back\.`, page)
+	require.Regexp(t, `Since mark 1 at .* ago\. GREW: allocated and kept\. FREED: freed\.`, page)
 	require.Regexp(t, `\n ?\+14\.0 MiB 0 B (14|28)\.0 MiB (28|42)\.0 MiB \+1 1 tensor `+frame, page)
 	require.Regexp(t, `\n ?0 B 5[12]\.0 MiB 0 B 0 B \+0 0 tensor Engine\.forward`, page)
 	require.Regexp(t, `\n ?\+40\.0 MiB .* \(all that tensors hold of it\)`, page)

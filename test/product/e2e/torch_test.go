@@ -391,7 +391,7 @@ func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
 			return n == objects
 		})
 	}
-	said := func() bool { return strings.Contains(r.errors(), "has told of no tensor") }
+	said := func() bool { return strings.Contains(r.errors(), "has reported no tensor") }
 	for range 3 {
 		s.request()
 	}
@@ -400,7 +400,7 @@ func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
 	s.request()
 	asked(40)
 	require.Eventually(t, said, 20*time.Second, 100*time.Millisecond)
-	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] has told of no tensor, and 40 allocations were made from the driver", pid))
+	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] has reported no tensor during 40 allocations from the driver", pid))
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 

@@ -288,7 +288,7 @@ func TestAnEndedRankIsNamed(t *testing.T) {
 	verdict := g.dead()
 	g.wait("table", func() bool { return len(g.ranks) == 3 && g.ranks[0].Verdict == "dead" && g.ranks[0].Rank == 2 })
 	t.Log(verdict.Text)
-	require.Contains(t, verdict.Text, "rank 2 of 3 has ended, before ")
+	require.Contains(t, verdict.Text, "rank 2 of 3 has exited, before ")
 	g.wait("log", func() bool { return receiver.find("dead", "ERROR", verdict.Text) != nil })
 	record := receiver.find("dead", "ERROR", verdict.Text)
 	require.Equal(t, "nccl.verdict", record.EventName)

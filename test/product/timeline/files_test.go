@@ -152,7 +152,7 @@ func TestEndedReader(t *testing.T) {
 	w.work()
 	require.NoError(t, tr.cmd.Process.Signal(syscall.SIGINT))
 	require.Error(t, tr.cmd.Wait())
-	require.Contains(t, tr.log.String(), "who read it has ended")
+	require.Contains(t, tr.log.String(), "its reader has exited")
 }
 
 // TestKilled: what was written until then opens.

@@ -102,7 +102,7 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 			requireProfiles(t, receiver.profiles(t), rows)
 			require.Zero(t, counts["lost_total"])
 			require.Positive(t, counts["retries_total"])
-			require.Contains(t, g.stderr.String(), "the OTLP receiver did not take data, which is kept and sent again")
+			require.Contains(t, g.stderr.String(), "the OTLP receiver did not accept data, which is kept and retried")
 			require.Contains(t, g.stderr.String(), c.warning)
 			t.Logf("ns per pair %.0f, then %.0f; RSS at most %d MiB, then %d; %v", before, during, rss/mib, most/mib, counts)
 			require.Positive(t, during)

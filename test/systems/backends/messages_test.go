@@ -54,17 +54,17 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 	}{
 		{[]string{"--no-such-parameter", "1"}, []string{"unknown flag: --no-such-parameter"}},
 		{[]string{"--pyroscope-url", "pyroscope:4040"}, []string{"--pyroscope-url", "want http://HOST[:PORT] or https://HOST[:PORT]", "pyroscope:4040"}},
-		{[]string{"--pyroscope-url", "http://user:secret@127.0.0.1:1"}, []string{"--pyroscope-url", "can be read by everybody"}},
+		{[]string{"--pyroscope-url", "http://user:secret@127.0.0.1:1"}, []string{"--pyroscope-url", "can be read by every user"}},
 		{[]string{"--pyroscope-url", p.URL + "/wrong"}, []string{"--pyroscope-url", "/wrong: 404 Not Found: is it the base URL of Pyroscope?"}},
-		{[]string{"--pyroscope-url", tenants.URL}, []string{"--pyroscope-url " + tenants.URL, "401", "it wants a tenant, a user or a token"}},
+		{[]string{"--pyroscope-url", tenants.URL}, []string{"--pyroscope-url " + tenants.URL, "401", "it requires a tenant, user or token"}},
 		{[]string{"--pyroscope-url", "http://" + plain.HTTP}, []string{"--pyroscope-url", "404", "is it the base URL of Pyroscope?"}},
 		{[]string{"--pyroscope-url", p.URL, "--pyroscope-token-file", token + ".none"}, []string{"--pyroscope-url", token + ".none", "no such file"}},
 		{[]string{"--pyroscope-token-file", token}, []string{"--pyroscope-token-file needs --pyroscope-url"}},
 		{[]string{"--pyroscope-url", p.URL, "--export-interval", "soon"}, []string{"--export-interval", "soon"}},
 		{[]string{"--pyroscope-url", p.URL, "--export-queue-size", "5"}, []string{"--export-queue-size", "from 1MiB to 16GiB"}},
-		{[]string{"--otlp-endpoint", "http://" + guarded.GRPC}, []string{"--otlp-endpoint", "Unauthenticated", "it wants credentials"}},
-		{[]string{"--otlp-endpoint", "http://" + guarded.GRPC, "--otlp-token-file", token}, []string{"--otlp-endpoint", "Unauthenticated", "or other ones"}},
-		{[]string{"--otlp-endpoint", "http://" + guarded.HTTP, "--otlp-protocol", "http"}, []string{"--otlp-endpoint", "401 Unauthorized: missing or empty authorization header", "it wants credentials"}},
+		{[]string{"--otlp-endpoint", "http://" + guarded.GRPC}, []string{"--otlp-endpoint", "Unauthenticated", "it requires other credentials"}},
+		{[]string{"--otlp-endpoint", "http://" + guarded.GRPC, "--otlp-token-file", token}, []string{"--otlp-endpoint", "Unauthenticated", "other credentials"}},
+		{[]string{"--otlp-endpoint", "http://" + guarded.HTTP, "--otlp-protocol", "http"}, []string{"--otlp-endpoint", "401 Unauthorized: missing or empty authorization header", "it requires other credentials"}},
 		{[]string{"--otlp-endpoint", "http://" + plain.GRPC}, []string{"--otlp-endpoint", "does not take OTLP profiles", "--feature-gates=service.profilesSupport"}},
 		{[]string{"--otlp-endpoint", "http://" + plain.HTTP, "--otlp-protocol", "http"}, []string{"--otlp-endpoint", "404", "--feature-gates=service.profilesSupport"}},
 		{[]string{"--otlp-endpoint", "http://" + plain.GRPC, "--otlp-protocol", "udp"}, []string{"--otlp-protocol", "grpc, http"}},
@@ -106,11 +106,11 @@ func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
 		flags         []string
 		start, during string
 	}{
-		{[]string{"--pyroscope-url", "http://" + nobody}, "Pyroscope does not take anything yet, up to 64.0 MiB are kept until it does", "connection refused"},
-		{[]string{"--otlp-endpoint", "http://" + nobody}, "the OTLP receiver does not take anything yet", "connection refused"},
-		{[]string{"--otlp-endpoint", "https://" + strings.TrimPrefix(p.URL, "http://")}, "the OTLP receiver does not take anything yet", "first record does not look like a TLS handshake"},
-		{[]string{"--pyroscope-url", strings.Replace(p.URL, "http", "https", 1)}, "Pyroscope does not take anything yet", "HTTP response to HTTPS client"},
-		{[]string{"--pyroscope-url", "http://no-such-host.invalid"}, "Pyroscope does not take anything yet", "no-such-host.invalid"},
+		{[]string{"--pyroscope-url", "http://" + nobody}, "Pyroscope does not accept data yet, up to 64.0 MiB are kept until it does", "connection refused"},
+		{[]string{"--otlp-endpoint", "http://" + nobody}, "the OTLP receiver does not accept data yet", "connection refused"},
+		{[]string{"--otlp-endpoint", "https://" + strings.TrimPrefix(p.URL, "http://")}, "the OTLP receiver does not accept data yet", "first record does not look like a TLS handshake"},
+		{[]string{"--pyroscope-url", strings.Replace(p.URL, "http", "https", 1)}, "Pyroscope does not accept data yet", "HTTP response to HTTPS client"},
+		{[]string{"--pyroscope-url", "http://no-such-host.invalid"}, "Pyroscope does not accept data yet", "no-such-host.invalid"},
 	} {
 		// Ten seconds are at least four attempts.
 		code, stderr := run(t, w.PID(), append(c.flags, "--export-interval", "1s", "--timeout", "10")...)
@@ -118,7 +118,7 @@ func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
 		require.Zero(t, code, stderr)
 		require.Contains(t, stderr, c.start)
 		require.Contains(t, stderr, c.during)
-		require.Equal(t, 1, strings.Count(stderr, "did not take data, which is kept and sent again"), stderr)
+		require.Equal(t, 1, strings.Count(stderr, "did not accept data, which is kept and retried"), stderr)
 		require.Regexp(t, `did not get (\d+) of (\d+) requests \(.*\): queue full 0, refused 0, run ended (\d+)`, stderr)
 	}
 }

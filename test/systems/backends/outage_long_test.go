@@ -95,7 +95,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	rows := w.truth(t)
 	large.end(t)
-	require.Contains(t, large.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
+	require.Contains(t, large.stderr.String(), "Pyroscope did not accept data, which is kept and retried")
 	p.require(t, `{cluster="large"}`, rows, columns(false)[:2], false)
 
 	// The other says exactly what is missing: until its next attempt it lost more.

@@ -76,7 +76,7 @@ func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 	p.start(t)
 	time.Sleep(3 * time.Second)
 	g.end(t)
-	require.Contains(t, g.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
+	require.Contains(t, g.stderr.String(), "Pyroscope did not accept data, which is kept and retried")
 	p.require(t, `{cluster="away"}`, rows, columns(false), false)
 	w.Say("end")
 	w.wait(t, "done")

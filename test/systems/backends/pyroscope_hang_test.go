@@ -50,7 +50,7 @@ func TestPyroscopeHangs(t *testing.T) {
 	counts := scrape(t, listen, "pyroscope")
 	g.end(t)
 	require.Zero(t, counts["lost_total"])
-	require.Contains(t, g.stderr.String(), "Pyroscope did not take data, which is kept and sent again")
+	require.Contains(t, g.stderr.String(), "Pyroscope did not accept data, which is kept and retried")
 	p.require(t, `{cluster="hangs"}`, rows, columns(false)[:2], false)
 	t.Logf("ns per pair %.0f, then %.0f, then %.0f; RSS at most %d MiB, then %d; %v", before, during, after, rss/mib, most/mib, waiting)
 	require.Positive(t, during)

@@ -258,7 +258,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	require.NotEmpty(t, got)
 
 	// What it held is given back in the difference between before and now.
-	got, err = s.query(dashboards.Filled(panel(t, "Who took the difference"), map[string]string{"__range": "15s"}))
+	got, err = s.query(dashboards.Filled(panel(t, "Growth by process and kind"), map[string]string{"__range": "15s"}))
 	require.NoError(t, err)
 	changes := map[string]string{}
 	for _, r := range got {

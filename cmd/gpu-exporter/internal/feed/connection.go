@@ -60,7 +60,7 @@ func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 // Settled says whether packets are read as they come.
 func (c *Connection) Settled() bool { return c.settled }
 
-// Settle is to be called when nothing has come for Quiet.
+// Settle is to be called when nothing has arrived for Quiet.
 func (c *Connection) Settle(now time.Time) (err error) {
 	if c.settled {
 		return nil

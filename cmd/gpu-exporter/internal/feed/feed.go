@@ -53,7 +53,7 @@ type Config struct {
 	Texts  *Texts // of all feeds
 	// Ranks is the node in a joiner of ranks of NCCL; nil: they are not joined.
 	Ranks *ranks.Node
-	// Warn tells what of a node could not be used; may be nil.
+	// Warn reports data of a node that could not be used; may be nil.
 	Warn func(error)
 	// IsNew: the instance began after this process did, so that all it has counted is
 	// to be sent. What others have counted before is not: an earlier process may have

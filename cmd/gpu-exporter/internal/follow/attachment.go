@@ -128,7 +128,7 @@ func take(c *feed.Connection, f *feed.Feed, event *api.GadgetEvent) (*feed.Conne
 		return f.Connect(info)
 	case api.EventTypeGadgetPayload:
 		if c == nil {
-			return c, errors.New("the daemon sends rows before it says what they are")
+			return c, errors.New("the daemon sent rows before their description")
 		}
 		return c, c.Take(event, time.Now())
 	}

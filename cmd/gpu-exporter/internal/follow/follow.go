@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// Log is what users are told with.
+// Log is for messages to users.
 type Log interface {
 	Infof(format string, args ...any)
 	Warnf(format string, args ...any)
@@ -32,7 +32,7 @@ type Log interface {
 type Config struct {
 	Sender feed.Sender    // nil: no profiles
 	Store  *metrics.Store // nil: no metrics
-	// Ranks judges those of NCCL on all nodes together; nil: nobody does.
+	// Ranks judges those of NCCL on all nodes together; nil: they are not judged.
 	Ranks *ranks.Joiner
 	// Instances are the names or ids to attach to; none: all that have rows.
 	Instances []string
@@ -101,7 +101,7 @@ func (f *Follower) follow(ctx context.Context, all []targets.Target) {
 	}
 	for key, r := range f.nodes {
 		if !wanted[key] {
-			f.cfg.Log.Infof("node %s has gone", r.node.target.Node)
+			f.cfg.Log.Infof("node %s was removed", r.node.target.Node)
 			r.cancel()
 			delete(f.nodes, key)
 		}

@@ -62,7 +62,7 @@ func (n *node) run(ctx context.Context) {
 				f.Hide()
 			}
 		}
-		// Many nodes, or many exporters, do not come back together.
+		// Many nodes, or many exporters, do not reconnect at the same time.
 		select {
 		case <-time.After(time.Duration(float64(pause) * (0.5 + rand.Float64()))):
 		case <-ctx.Done():
@@ -84,7 +84,7 @@ func (n *node) session(ctx context.Context) error {
 	connection, err := grpc.NewClient("passthrough:///"+n.target.Node,
 		grpc.WithTransportCredentials(n.target.Credentials),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return n.target.Dial(ctx) }),
-		// Trying again is our own business: it starts anew.
+		// Trying again is our own business: it starts again.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: time.Hour, Multiplier: 1, MaxDelay: time.Hour}, MinConnectTimeout: 5 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 const (
 	// askTimeout is for an answer of the daemon; it is what notices that a node
-	// has gone without a word.
+	// has disappeared without a message.
 	askTimeout = 10 * time.Second
 	// retryInstance is after an instance that could not be attached to.
 	retryInstance = 30 * time.Second
@@ -117,7 +117,7 @@ func (s *session) listFailed(ctx context.Context, err error) ([]instance, error)
 	case status.Code(err) != codes.Unknown || !strings.Contains(text, "instance status"):
 		return nil, fmt.Errorf("list gadget instances: %s", text)
 	case len(s.node.cfg.Instances) == 0:
-		return nil, fmt.Errorf("list gadget instances: %s: the daemon lists none while there is one for other nodes only; name those to follow with --instance", text)
+		return nil, fmt.Errorf("list gadget instances: %s: the daemon lists none while the cluster has one for other nodes only; name the instances to follow with --instance", text)
 	}
 	var all []instance
 	for _, name := range s.node.cfg.Instances {
@@ -145,7 +145,7 @@ func gadgetName(image string) string {
 
 // info asks what a gadget emits. The answer comes when it has started, and so this
 // has to be asked before attaching: v0.55.0 ends the daemon with a nil pointer when
-// somebody attaches to an instance that has not started yet (GadgetInstance.AddClient
+// a client attaches to an instance that has not started yet (GadgetInstance.AddClient
 // reads gadgetInfo, which is set in the gadget's start).
 func (s *session) info(ctx context.Context, id string) (*api.GadgetInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)

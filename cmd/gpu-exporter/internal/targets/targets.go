@@ -33,7 +33,7 @@ type Target struct {
 	Started time.Time
 }
 
-// Source finds targets until ctx ends. changed is told of all that there are now,
+// Source finds targets until ctx ends. changed receives all current ones,
 // each time when that changes, by one goroutine at a time.
 type Source interface {
 	Watch(ctx context.Context, changed func([]Target)) error
@@ -69,7 +69,7 @@ func ParseAddresses(texts []string, identity TLS) (List, error) {
 			return nil, err
 		}
 		if seen[t.Key] {
-			return nil, fmt.Errorf("address %s is there twice", text)
+			return nil, fmt.Errorf("address %s is given twice", text)
 		}
 		seen[t.Key] = true
 		all = append(all, t)

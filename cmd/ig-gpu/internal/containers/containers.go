@@ -35,7 +35,7 @@ func Wrap(manager operators.DataOperator) *Manager {
 // Init reads the mount namespace of process 1, to describe "the host" as one
 // more container. Sandboxes and some security modules forbid that even to root,
 // and LocalManager then fails, which takes --host off the command line. In such
-// a sandbox nobody sees more of the host than we do, so our own process stands
+// a sandbox no process sees more of the host than we do, so our own process stands
 // in for process 1, and only while Init runs.
 func (m *Manager) Init(global *params.Params) error {
 	_, err := os.Stat(filepath.Join(host.HostProcFs, "1", "ns", "mnt"))
@@ -68,7 +68,7 @@ func coverProcessOne() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare mount namespace: %w", err)
 	}
-	// Without this the bind mount below would propagate to everybody.
+	// Without this the bind mount below would propagate to all other namespaces.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}

@@ -96,7 +96,7 @@ func (s Set) OpenVariant(ctx context.Context, name string) (oras.ReadOnlyTarget,
 }
 
 // Open returns the image of one gadget as a store that Inspektor Gadget can
-// read in place of its own. It fails with ErrNotEmbedded for an unknown name.
+// read instead of its own. It fails with ErrNotEmbedded for an unknown name.
 func (s Set) Open(ctx context.Context, name string) (oras.ReadOnlyTarget, error) {
 	return s.open(ctx, name, name)
 }

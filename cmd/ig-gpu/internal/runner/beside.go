@@ -25,7 +25,7 @@ var besideOperators = []string{"oci", "ebpf", "LocalManager", "torch", "attach",
 // processes and containers.
 var besideInherits = []string{"operator.attach.", "operator.LocalManager."}
 
-// besideValues are its own parameters: of the memory only the sums are drawn, ten times a
+// besideValues are its own parameters: of the memory only the sums are shown, ten times a
 // second.
 var besideValues = map[string]api.ParamValues{
 	"cuda_alloc": {
