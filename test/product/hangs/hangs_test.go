@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
 )
 
 // patience is how long a condition may take on a busy machine.
