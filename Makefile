@@ -168,9 +168,15 @@ bench: build simcuda
 compare: build
 	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/measure/compare
 
-## lint: gofmt and go vet
+## lint: gofmt, go vet, golangci-lint (.golangci.yaml), shellcheck and clang-format
 .PHONY: lint format vet
-lint: format vet
+lint: format vet build/tools/golangci-lint
+	@$(STEP) "scripts and C" scripts/lint.sh
+	@$(STEP) "golangci-lint" build/tools/golangci-lint run
+
+# A module of its own, with the linters' versions.
+build/tools/golangci-lint: scripts/lint/go.mod scripts/lint/go.sum
+	@$(STEP) "build golangci-lint" $(GO) build -C scripts/lint -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 format:
 	@unformatted=$$(gofmt -l $(wildcard charts cmd internal operators test examples dashboards wasm)); \

@@ -2,170 +2,9 @@
 #ifndef GPU_GADGETS_CUDA_CALLS_H
 #define GPU_GADGETS_CUDA_CALLS_H
 
-#include "cuda/inflight.h"
+#include "cuda/enter.h"
 
-#include "call/read.h"
-#include "cuda/context.h"
-#include "cuda/live.h"
-#include "cuda/vmm.h"
-
-/*
- * calls: following one driver call from its entry to its return. The
- * outermost call of a thread owns what it does: calls that the driver makes to
- * its own exports are nested and not counted again.
- */
-#define CUDA_API_SLOTS 64
-_Static_assert(CUDA_API_COUNT <= CUDA_API_SLOTS, "the next power of two, please");
-
-static const struct cuda_api cuda_apis[CUDA_API_SLOTS] = {
-#define X(symbol, op, kind, flags, a, b, c) [API_##symbol] = { op, kind, flags, a, b, c },
-	CUDA_APIS(X)
-#undef X
-};
-
-/*
- * The row of an API; one with CUDA_OP_NONE for an id that is none. The mask is
- * in assembly because the compiler would drop it where it knows better than the
- * verifier.
- */
-static __always_inline const struct cuda_api *cuda_api_of(__u64 id)
-{
-	asm volatile("%0 &= %1" : "+r"(id) : "i"(CUDA_API_SLOTS - 1));
-	return &cuda_apis[id];
-}
-
-struct call_arguments {
-	__u64 value[8]; /* the first five; a power of two for the mask */
-};
-
-static __always_inline void call_arguments(struct pt_regs *ctx, struct call_arguments *args)
-{
-	__builtin_memset(args, 0, sizeof(*args));
-	args->value[0] = PT_REGS_PARM1(ctx);
-	args->value[1] = PT_REGS_PARM2(ctx);
-	args->value[2] = PT_REGS_PARM3(ctx);
-	args->value[3] = PT_REGS_PARM4(ctx);
-	args->value[4] = PT_REGS_PARM5(ctx);
-}
-
-/* The context that a call is about to destroy; 0: none, or not known. */
-static __always_inline __u64 call_dooms(const struct cuda_api *api, struct inflight *call,
-					__u64 process)
-{
-	struct primary *p;
-
-	switch (api->op) {
-	case CUDA_CTX_DESTROY:
-		return call->a;
-	case CUDA_PRIMARY_RESET:
-		p = primary_of(process, call->a);
-		return p ? p->handle : 0;
-	case CUDA_PRIMARY_RELEASE:
-		p = primary_of(process, call->a);
-		return p && p->references == 1 ? p->handle : 0;
-	default:
-		return 0;
-	}
-}
-
-static __always_inline void call_live_key(struct live_key *key, const struct cuda_api *api,
-					  __u64 process, __u64 pointer)
-{
-	key->process = process;
-	key->pointer = api->flags & CUDA_ABI1 ? (__u32)pointer : pointer;
-	key->space = live_space_of(api);
-	key->pad = 0;
-}
-
-/* A free took its allocation out and did not succeed: put it back. */
-static __always_inline void call_undo_free(struct thread *t, const struct cuda_api *api)
-{
-	struct live_key key;
-
-	call_live_key(&key, api, t->process, t->call.a);
-	if (bpf_map_update_elem(&live_by_pointer, &key, &t->call.live, BPF_NOEXIST))
-		drop(DROP_LIVE_FULL);
-	t->call.popped = 0;
-}
-
-/* The thread's previous call never returned (longjmp, a C++ exception). */
-static __always_inline void call_abandon(struct thread *t)
-{
-	drop(DROP_INFLIGHT_STALE);
-	if (t->call.popped)
-		call_undo_free(t, cuda_api_of(t->call.api));
-}
-
-/* Entry of API `id`. Runs in programs that may not sleep. */
-static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
-{
-	const struct cuda_api *api;
-	struct call_arguments args;
-	struct inflight *call;
-	struct handle *handle;
-	struct live_key key;
-	__u64 sp = PT_REGS_SP(ctx);
-	__u64 process, a, doomed;
-
-	api = cuda_api_of(id);
-	if (!api->op)
-		return;
-	if (!t)
-		t = thread_current(process_id_of(task_current()), true);
-	if (!t) {
-		drop(DROP_SCRATCH);
-		return;
-	}
-	if (id == API_cuCtxGetDevice) {
-		context_ask(ctx, t);
-		return;
-	}
-	t->device_sp = 0;
-	process = t->process;
-	call = &t->call;
-	call_arguments(ctx, &args);
-	a = args.value[api->a & 7];
-	if (call->sp) {
-		if (sp < call->sp)
-			return; /* nested */
-		if (sp == call->sp && id == call->api && a == call->a)
-			return; /* one file, probed through two paths */
-		call_abandon(t);
-	}
-	call->sp = sp;
-	call->ip = PT_REGS_IP(ctx);
-	call->api = id;
-	call->a = a;
-	call->b = args.value[api->b & 7];
-	call->c = args.value[api->c & 7];
-	/* Two CPUs may read the same nanosecond: the thread makes it unique. */
-	call->serial = serial_of(bpf_ktime_get_boot_ns());
-	call->popped = 0;
-
-	switch (api->op) {
-	case CUDA_FREE:
-		call_live_key(&key, api, process, a);
-		if (!a)
-			break; /* freeing nothing is allowed */
-		call->popped = live_pop(&key, &call->live);
-		break;
-	case CUDA_VMM_RETAIN:
-		call->c = vmm_pin(process, call->b);
-		break;
-	case CUDA_VMM_RELEASE:
-		handle = vmm_handle(process, a);
-		call->c = handle ? handle->serial : 0;
-		break;
-	case CUDA_CTX_DESTROY:
-	case CUDA_PRIMARY_RESET:
-	case CUDA_PRIMARY_RELEASE:
-		doomed = call_dooms(api, call, process);
-		call->c = doomed;
-		if (doomed)
-			live_doom(process, doomed, call->serial, DOOM_MARK);
-		break;
-	}
-}
+/* calls: the return of a driver call: what it allocated, freed or changed. */
 
 /* CUDA_ARRAY3D_DESCRIPTOR; the 2D one has no depth, the first ABI 32-bit sizes. */
 struct array_shape {
@@ -249,7 +88,8 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		levels = (__u32)t->call.c ?: 1;
 	/* 2^31 is beyond any texture dimension. */
 	LOOP_ON(levels < 32 ? levels : 32, array_level, shape, array_here);
-	t->call.live.size_bytes = shape.elements * shape.channels * array_format_bytes(shape.format);
+	t->call.live.size_bytes =
+		shape.elements * shape.channels * array_format_bytes(shape.format);
 	return 1;
 }
 
@@ -335,7 +175,8 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->kind = api->kind;
 	fresh->references = 1;
 	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL)
-		fresh->context = context_current(t, &fresh->device); /* its device comes from elsewhere */
+		fresh->context =
+			context_current(t, &fresh->device); /* its device comes from elsewhere */
 	else
 		fresh->context = context_needed(t, &fresh->device);
 #ifdef LINUX_5_10

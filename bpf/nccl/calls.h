@@ -2,256 +2,13 @@
 #ifndef GPU_GADGETS_NCCL_CALLS_H
 #define GPU_GADGETS_NCCL_CALLS_H
 
-#include "call/read.h"
-#include "nccl/create.h"
-#include "nccl/streams.h"
+#include "nccl/operations.h"
 
 /*
  * calls: following one call of NCCL, or of the driver's waits, from its entry to
  * its return. The outermost call of a thread owns what it does: what NCCL calls of its
  * own exports, or of the driver's, is nested and not counted.
- *
- * An operation is noted when its call is entered, so that a rank that sits in the call
- * is seen to have come; it is issued when the call returns, or in a group at its end.
  */
-#define NCCL_API_SLOTS 64
-_Static_assert(NCCL_API_COUNT <= NCCL_API_SLOTS, "the next power of two, please");
-
-static const struct nccl_api nccl_apis[NCCL_API_SLOTS] = {
-#define X(symbol, op, comm, count, type, reduction, peer, stream) \
-	[API_nccl##symbol] = { op, comm, count, type, reduction, peer, stream, 0 },
-	NCCL_APIS(X)
-#undef X
-#define X(symbol, op, a, b, per_thread) \
-	[API_##symbol] = { op, a, b, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, per_thread },
-	NCCL_CUDA_APIS(X)
-#undef X
-};
-
-/* The row of an API; one with NCCL_OP_NONE for an id that is none. */
-static __always_inline const struct nccl_api *nccl_api_of(__u64 id)
-{
-	asm volatile("%0 &= %1" : "+r"(id) : "i"(NCCL_API_SLOTS - 1));
-	return &nccl_apis[id];
-}
-
-/* ncclResult_t: the call, or in a communicator that does not block its work, goes on. */
-#define NCCL_SUCCESS 0
-#define NCCL_IN_PROGRESS 7
-/* CUresult of a query: CUDA_ERROR_NOT_READY */
-#define CUDA_NOT_READY 600
-
-static __always_inline bool nccl_failed(__u32 result)
-{
-	return result != NCCL_SUCCESS && result != NCCL_IN_PROGRESS;
-}
-
-struct nccl_arguments {
-	__u64 value[16]; /* the first eight; NCCL_NO and others: 0 */
-};
-
-static __always_inline void nccl_arguments(struct pt_regs *ctx, struct nccl_arguments *args,
-					   bool all)
-{
-	__builtin_memset(args, 0, sizeof(*args));
-	args->value[0] = PT_REGS_PARM1(ctx);
-	args->value[1] = PT_REGS_PARM2(ctx);
-	args->value[2] = PT_REGS_PARM3(ctx);
-	args->value[3] = PT_REGS_PARM4(ctx);
-	args->value[4] = PT_REGS_PARM5(ctx);
-#if defined(__TARGET_ARCH_x86)
-	args->value[5] = ctx->r9;
-	/* Those on the stack, behind the return address. */
-	if (all && bpf_probe_read_user(&args->value[6], 16, (void *)(PT_REGS_SP(ctx) + 8)))
-		drop(DROP_READ_ARGUMENT);
-#else
-	args->value[5] = ((struct user_pt_regs *)ctx)->regs[5];
-	args->value[6] = ((struct user_pt_regs *)ctx)->regs[6];
-	args->value[7] = ((struct user_pt_regs *)ctx)->regs[7];
-#endif
-}
-
-static __always_inline bool nccl_is_operation(__u32 op)
-{
-	return op >= NCCL_OP_ALL_REDUCE && op <= NCCL_OP_RECV;
-}
-
-/* The group that the thread is in; its depth is 0 where it is in none. */
-static __always_inline struct nccl_group *nccl_group_of(struct thread *t)
-{
-	if (t->call.group_process != t->process) {
-		t->call.group_process = t->process;
-		t->call.group.depth = 0;
-	}
-	return &t->call.group;
-}
-
-/* An operation is in a group: its communicator is told when that ends. */
-static __always_inline void group_note(struct nccl_group *g, struct communicator *c, __u64 handle)
-{
-	__u32 n = g->communicators;
-
-	if (c->group == g->serial)
-		return;
-	c->group = g->serial;
-	c->group_first_seq = c->seq;
-	barrier_var(n);
-	if (n < NCCL_GROUP_COMMUNICATORS) {
-		g->communicator[n] = handle;
-		g->communicators = n + 1;
-	} else {
-		drop(DROP_COMMUNICATORS_FULL);
-	}
-}
-
-/* Entry of an operation. The stack pointer is set by the caller. */
-static __noinline int operation_enter(struct thread *t, const struct nccl_arguments *args)
-{
-	const struct nccl_api *api;
-	struct nccl_operation *o;
-	struct nccl_group *group;
-	struct communicator *c;
-	__u64 handle, seq;
-
-	if (!t || !args)
-		return 0;
-	api = nccl_api_of(t->call.api);
-	handle = t->call.communicator;
-	c = communicator_learn(t->process, handle);
-	if (!c)
-		return 0;
-	seq = ++c->seq;
-	o = ring_slot(c, seq);
-	o->seq = 0; /* readers leave it out meanwhile */
-	o->op = api->op;
-	o->op_seq = ++c->by_op[api->op & 15];
-	o->type = args->value[api->type & 15];
-	o->reduction = args->value[api->reduction & 15];
-	o->count = args->value[api->count & 15];
-	o->peer = api->peer == NCCL_NO ? -1 : (__s32)args->value[api->peer & 15];
-	o->stream = t->call.stream;
-	o->enter_boot_ns = t->call.enter_boot_ns;
-	o->return_boot_ns = o->done_boot_ns = o->stack = 0;
-	o->tid = bpf_get_current_pid_tgid();
-	o->flags = 0;
-	o->group = 0;
-	if (api->op == NCCL_OP_SEND || api->op == NCCL_OP_RECV)
-		o->match = peer_count(t->process, handle, c, o);
-	else
-		o->match = ++c->collectives;
-	group = nccl_group_of(t);
-	if (group->depth) {
-		o->flags = NCCL_GROUPED;
-		o->group = group->serial;
-		group_note(group, c, handle);
-	}
-	o->seq = seq;
-	t->call.seq = seq;
-	return 0;
-}
-
-/* An operation that NCCL refused is none: it takes its numbers back. */
-static __noinline int operation_refused(struct thread *t, struct communicator *c,
-					struct nccl_operation *o, __u32 result)
-{
-	struct peer *p;
-
-	if (!t || !c || !o)
-		return 0;
-	c->failed++;
-	c->error = result;
-	o->flags |= NCCL_FAILED;
-	if (c->seq == o->seq)
-		c->seq--;
-	c->by_op[o->op & 15]--;
-	if (o->op != NCCL_OP_SEND && o->op != NCCL_OP_RECV) {
-		c->collectives--;
-		return 0;
-	}
-	p = peer_find(t->process, c, o);
-	if (p && p->issued)
-		p->issued--;
-	return 0;
-}
-
-/* c is NULL for calls that have no communicator. */
-static __always_inline void operation_add(__u64 process, __u64 handle, struct communicator *c,
-					  __u8 op, __u8 type, __u64 bytes, __u64 enqueue_ns)
-{
-	struct operation_key key = { .process = process, .serial = c ? c->serial : 0, .op = op, .type = type };
-	struct operation_row *row;
-
-	key.size_class = size_class_of(bytes);
-	row = operation_row_of(&key, handle, c ? c->identity : 0);
-	if (!row)
-		return;
-	if (!c)
-		process_remember(task_current(), process);
-	__sync_fetch_and_add(&row->calls, 1);
-	/* Adding a constant 0 becomes an atomic OR, which came with 5.12. */
-	if (bytes)
-		__sync_fetch_and_add(&row->bytes, bytes);
-	__sync_fetch_and_add(&row->enqueue_ns, enqueue_ns);
-}
-
-/* The call of an operation has returned. */
-static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stack)
-{
-	struct communicator *c;
-	struct nccl_operation *o;
-	__u64 now;
-
-	if (!t || !t->call.seq)
-		return 0;
-	c = communicator_find(t->process, t->call.communicator);
-	if (!c)
-		return 0;
-	o = ring_slot(c, t->call.seq);
-	if (o->seq != t->call.seq)
-		return 0; /* others were faster than the ring */
-	now = bpf_ktime_get_boot_ns();
-	o->stack = stack;
-	if (nccl_failed(result)) {
-		o->return_boot_ns = now;
-		operation_event(t->process, t->call.communicator, NCCL_EVENT_FAILED, t->call.seq);
-		operation_refused(t, c, o, result);
-		return 0;
-	}
-	stream_issue(t, o->stream, t->call.communicator);
-	operation_add(t->process, t->call.communicator, c, o->op, o->type,
-		      nccl_bytes(o->type, o->count), now - o->enter_boot_ns);
-	if (o->flags & NCCL_GROUPED)
-		return 0;
-	o->return_boot_ns = now;
-	operation_event(t->process, t->call.communicator, NCCL_EVENT_ISSUED, t->call.seq);
-	return 0;
-}
-
-/* A group has ended: what it issued to one communicator. */
-__noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 result)
-{
-	struct communicator *c = communicator_find(process, handle);
-	__u64 now = bpf_ktime_get_boot_ns();
-
-	if (!c)
-		return 0;
-	if (nccl_failed(result)) {
-		c->failed++;
-		c->error = result;
-	}
-	for (__u64 i = 0; i < NCCL_RING; i++) {
-		struct nccl_operation *o = ring_slot(c, i);
-
-		if (!o->seq || o->group != serial || o->return_boot_ns)
-			continue;
-		o->return_boot_ns = now;
-		if (nccl_failed(result))
-			o->flags |= NCCL_FAILED;
-		operation_event(process, handle,
-				nccl_failed(result) ? NCCL_EVENT_FAILED : NCCL_EVENT_ISSUED, o->seq);
-	}
-	return 0;
-}
 
 /* Notes what a call of NCCL was given that is no operation. */
 static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u32 op,
@@ -285,9 +42,11 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 	switch (op) {
 	case NCCL_INIT_RANK:
 #if defined(__TARGET_ARCH_x86)
-		create_rank(t, unique_id_at(ctx), v[2], v[1], call->api == API_ncclCommInitRankConfig ? v[3] : 0);
+		create_rank(t, unique_id_at(ctx), v[2], v[1],
+			    call->api == API_ncclCommInitRankConfig ? v[3] : 0);
 #else
-		create_rank(t, unique_id_at(ctx), v[3], v[1], call->api == API_ncclCommInitRankConfig ? v[4] : 0);
+		create_rank(t, unique_id_at(ctx), v[3], v[1],
+			    call->api == API_ncclCommInitRankConfig ? v[4] : 0);
 #endif
 		break;
 	case NCCL_INIT_SCALABLE:
@@ -581,7 +340,8 @@ static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sle
 		break;
 	case NCCL_SPLIT:
 	case NCCL_SHRINK:
-		create_child(t, op == NCCL_SPLIT ? (__u32)call->created.color : call->a, op == NCCL_SHRINK);
+		create_child(t, op == NCCL_SPLIT ? (__u32)call->created.color : call->a,
+			     op == NCCL_SHRINK);
 		/* fallthrough */
 	case NCCL_INIT_RANK:
 	case NCCL_INIT_SCALABLE:

@@ -25,7 +25,7 @@ stub() {
 		echo '#define EXPORT __attribute__((visibility("default")))'
 		grep "@$library\$" "$work/imports" | sed 's/@.*//' | while read -r function; do
 			case $function in
-			ompi_*) echo "EXPORT char $function[1024];" && continue ;; # a variable
+			ompi_*) echo "EXPORT char ${function}[1024];" && continue ;; # a variable
 			esac
 			value=$status
 			type=int

@@ -6,13 +6,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -52,10 +47,10 @@ type process struct {
 	root    rootKey
 	files   map[fileKey]mapped
 	err     error // its maps could not be read
-	// next is when to look again, for when there are no events; looked counts
-	// how often it was looked at.
-	next   time.Time
-	looked int
+	// next is when to read its maps again where there are no events; reads counts
+	// how often they were read.
+	next  time.Time
+	reads int
 }
 
 // mapped is a library of a process.
@@ -68,10 +63,6 @@ type mapped struct {
 
 // rootKey is the root directory of a process: containers differ in it.
 type rootKey struct{ dev, ino uint64 }
-
-func (t *Tracer) proc(pid uint32, name string) string {
-	return filepath.Join(t.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10), name)
-}
 
 // matches returns which library a path is, or "".
 func (t *Tracer) matches(path string) string {
@@ -98,8 +89,8 @@ func isLibrary(name, library string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
-// interesting is asked about every new mapping of code of any process, from
-// the goroutine that reads events.
+// interesting reports whether a new mapping of code, of any process, is worth an event.
+// The goroutine that reads events calls it.
 func (t *Tracer) interesting(pid uint32, path []byte) bool {
 	if _, ok := t.alive.Load(pid); ok && !bytes.HasPrefix(path, []byte("//anon")) {
 		return true
@@ -220,8 +211,8 @@ func (t *Tracer) inspect(pid uint32) {
 		p = &process{pid: pid, start: start, root: t.rootOf(pid), files: map[fileKey]mapped{}}
 		t.processes[pid] = p
 	}
-	p.looked++
-	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.looked, 6), maxRescan))
+	p.reads++
+	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.reads, 6), maxRescan))
 
 	seenPath := map[string]bool{}
 	found, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
@@ -341,7 +332,7 @@ func (t *Tracer) scan() {
 		p := t.processes[pid]
 		switch {
 		case !t.chosen(pid):
-			// With events, forks have told already.
+			// With events, the fork has chosen it already.
 			if (all || t.events == nil) && t.selected[t.parent(pid)] {
 				t.choose(pid, true)
 				t.inspect(pid)
@@ -363,25 +354,6 @@ func (t *Tracer) scan() {
 	t.detachUnused(now)
 }
 
-func (t *Tracer) pids() (map[uint32]bool, error) {
-	d, err := os.Open(t.cfg.ProcFS)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[uint32]bool, len(names))
-	for _, name := range names {
-		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
-			out[uint32(pid)] = true
-		}
-	}
-	return out, nil
-}
-
 // snapshotDirty reads again, for naming, what traced processes have mapped.
 func (t *Tracer) snapshotDirty() {
 	t.dirtyTimer = false
@@ -389,40 +361,4 @@ func (t *Tracer) snapshotDirty() {
 		_, _ = t.cfg.Maps.Snapshot(pid)
 	}
 	clear(t.dirty)
-}
-
-func (t *Tracer) comm(pid uint32) string {
-	b, _ := os.ReadFile(t.proc(pid, "comm"))
-	return strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\n"))), "?")
-}
-
-func (t *Tracer) mountNS(pid uint32) uint64 {
-	s, _ := os.Readlink(t.proc(pid, "ns/mnt")) // mnt:[4026531841]
-	s = strings.TrimSuffix(strings.TrimPrefix(s, "mnt:["), "]")
-	n, _ := strconv.ParseUint(s, 10, 64)
-	return n
-}
-
-func (t *Tracer) rootOf(pid uint32) rootKey {
-	var st unix.Stat_t
-	_ = unix.Stat(t.proc(pid, "root"), &st)
-	return rootKey{uint64(st.Dev), st.Ino}
-}
-
-// parent reads field 4 of /proc/PID/stat; 0 when there is none.
-func (t *Tracer) parent(pid uint32) uint32 {
-	b, _ := os.ReadFile(t.proc(pid, "stat"))
-	if i := bytes.LastIndex(b, []byte(") ")); i >= 0 {
-		if f := bytes.Fields(b[i+2:]); len(f) > 1 {
-			n, _ := strconv.ParseUint(string(f[1]), 10, 32)
-			return uint32(n)
-		}
-	}
-	return 0
-}
-
-func monotonic() uint64 {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
-	return uint64(ts.Nano())
 }

@@ -17,134 +17,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
-
-// Point is a function to probe.
-type Point struct {
-	Library string // file name up to ".so"
-	Symbol  string
-	Cookie  uint32
-	Exit    bool
-	// EntrySleeps: the entry is for Programs.SleepingEnter.
-	EntrySleeps bool
-	// Fact, if not 0, is what the point teaches: it is probed in one process at a time,
-	// while that lacks the fact. See Demands.
-	Fact uint32
-}
-
-// Programs are the generic programs; the tracer does not close them. The perf
-// pair or the multi pair may be nil.
-type Programs struct {
-	Enter, Exit           *ebpf.Program
-	EnterMulti, ExitMulti *ebpf.Program
-	// SleepingEnter are for points with EntrySleeps, whose cookies are of their own.
-	SleepingEnter, SleepingEnterMulti *ebpf.Program
-	// EnterPoint, instead of Enter, has a program for each point, by its cookie.
-	// None of the programs then asks for cookies.
-	EnterPoint map[uint32]*ebpf.Program
-}
-
-// Mode is how programs are attached.
-type Mode string
-
-const (
-	// Auto is Multi where the kernel has it, else Perf.
-	Auto Mode = "auto"
-	// Multi attaches all points of a file at once (uprobe_multi, Linux 6.6).
-	Multi Mode = "multi"
-	// Perf attaches point by point. Cookies need Linux 5.15; see EnterPoint.
-	Perf Mode = "perf"
-)
-
-// Status of an Attachment.
-type Status string
-
-const (
-	StatusAttached   Status = "attached"
-	StatusGone       Status = "gone"       // the process exited, or let go of the file
-	StatusNoSymbols  Status = "no symbols" // the file exports none of the functions
-	StatusNotELF     Status = "not an ELF file"
-	StatusUnreadable Status = "unreadable"
-	StatusFailed     Status = "failed" // the kernel refused
-)
-
-// Attachment is one library in one process.
-type Attachment struct {
-	PID     uint32
-	MountNS uint64
-	Comm    string
-	Path    string
-	BuildID string
-	// Symbols is how many of the Wanted functions are probed. Functions at
-	// the same address count, but are probed once, as the first of them.
-	Symbols, Wanted int
-	Mode            Mode
-	// Note says where the probes are and what is unusual.
-	Note   string
-	Status Status
-	Error  string
-}
-
-// Config of a Tracer.
-type Config struct {
-	ProcFS       string // default /proc
-	Points       []Point
-	Programs     Programs
-	USDT         USDT
-	Mode         Mode          // default Auto
-	ScanInterval time.Duration // default 1 s
-	// PIDs restricts the tracer to these processes and their descendants.
-	PIDs []uint32
-	// Select receives the traced processes when PIDs is given, before
-	// anything is attached, and again when one exits. May be nil.
-	Select func(tgid uint32, selected bool) error
-	// Ended is called when the last selected process has ended: nothing is left
-	// to trace. May be nil; not called without PIDs.
-	Ended func()
-	// Prepare is called with a process before its first library is attached to,
-	// and with the child of such a process. May be nil.
-	Prepare func(pid uint32)
-	// Demands has what processes lack of the facts of Points. Needed where one has a fact.
-	Demands Demands
-	// Maps keeps what was mapped where, for naming addresses. May be nil.
-	Maps *procmaps.Cache
-	// Visible tells whether a user wants to know of a process; of others
-	// nothing is reported or counted as attached. Default: all.
-	Visible func(Attachment) bool
-	// Report gets every change, from one goroutine at a time; it must not call
-	// the tracer. May be nil.
-	Report func(Attachment)
-	// Warn gets what a user should read. May be nil.
-	Warn func(string)
-	// WarnAfter is how long nothing may be attached before Warn reports it;
-	// default 2 s.
-	WarnAfter time.Duration
-}
-
-// Stats counts what the tracer did since Start.
-type Stats struct {
-	Processes  int // known now
-	Unreadable int // of them, maps not readable
-	Attached   int // (process, file) pairs now
-	Hidden     int // further pairs, not Visible
-	Files      int // files attached now, mapped or expected to be
-	Lost       uint64
-	// MapsRead is how many maps files were read.
-	MapsRead uint64
-	// Events: the kernel tells about processes as they change. Without, the
-	// tracer depends on looking every ScanInterval.
-	Events bool
-	// Latency is from the last seen mapping of a new library to its probes
-	// being in place.
-	Latency time.Duration
-}
 
 // Tracer attaches programs until Stop.
 type Tracer struct {
@@ -176,33 +53,7 @@ func New(cfg Config) (*Tracer, error) {
 	if cfg.Demands == nil && slices.ContainsFunc(cfg.Points, func(p Point) bool { return p.Fact != 0 }) {
 		return nil, errors.New("functions that are probed on demand need the demands of processes")
 	}
-	if cfg.ProcFS == "" {
-		cfg.ProcFS = "/proc"
-	}
-	if cfg.ScanInterval <= 0 {
-		cfg.ScanInterval = time.Second
-	}
-	if cfg.WarnAfter <= 0 {
-		cfg.WarnAfter = 2 * time.Second
-	}
-	if cfg.Maps == nil {
-		cfg.Maps = procmaps.NewCache(procmaps.Config{ProcFS: cfg.ProcFS})
-	}
-	if cfg.Report == nil {
-		cfg.Report = func(Attachment) {}
-	}
-	if cfg.Visible == nil {
-		cfg.Visible = func(Attachment) bool { return true }
-	}
-	if cfg.Warn == nil {
-		cfg.Warn = func(string) {}
-	}
-	if cfg.Prepare == nil {
-		cfg.Prepare = func(uint32) {}
-	}
-	if cfg.Select == nil {
-		cfg.Select = func(uint32, bool) error { return nil }
-	}
+	cfg.setDefaults()
 	t := &Tracer{cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan uint64, 1)}
 	t.state = newState()
 	names := map[string]bool{}
@@ -222,10 +73,19 @@ func New(cfg Config) (*Tracer, error) {
 	}
 	t.libraries = slices.Sorted(maps.Keys(names))
 
-	p := cfg.Programs
+	if err := t.chooseMode(exit, sleeps); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// chooseMode sets how programs are attached: exit and sleeps are whether any point has a
+// return probe, and an entry that sleeps.
+func (t *Tracer) chooseMode(exit, sleeps bool) error {
+	p := t.cfg.Programs
 	haveMulti := p.EnterMulti != nil && (p.ExitMulti != nil || !exit) && (p.SleepingEnterMulti != nil || !sleeps)
 	havePerf := (p.Enter != nil || p.EnterPoint != nil) && (p.Exit != nil || !exit) && (p.SleepingEnter != nil || !sleeps)
-	switch cfg.Mode {
+	switch t.cfg.Mode {
 	case Auto, "":
 		t.mode = Perf
 		if haveMulti {
@@ -234,14 +94,14 @@ func New(cfg Config) (*Tracer, error) {
 			}
 		}
 	case Multi, Perf:
-		t.mode = cfg.Mode
+		t.mode = t.cfg.Mode
 	default:
-		return nil, fmt.Errorf("unknown attach mode %q: want auto, multi or perf", cfg.Mode)
+		return fmt.Errorf("unknown attach mode %q: want auto, multi or perf", t.cfg.Mode)
 	}
 	if (t.mode == Multi && !haveMulti) || (t.mode == Perf && !havePerf) {
-		return nil, fmt.Errorf("the gadget has no programs for attach mode %s", t.mode)
+		return fmt.Errorf("the gadget has no programs for attach mode %s", t.mode)
 	}
-	return t, nil
+	return nil
 }
 
 // Start attaches to what is mapped now and continues in the background until
@@ -368,80 +228,5 @@ func (t *Tracer) report(a Attachment) {
 	if t.cfg.Visible(a) {
 		t.wasAttached = t.wasAttached || a.Status == StatusAttached
 		t.cfg.Report(a)
-	}
-}
-
-// enqueue hands events to the loop; when that is far behind, the loop learns
-// to look at everything instead.
-func (t *Tracer) enqueue(batch []procevents.Event) {
-	select {
-	case t.queue <- slices.Clone(batch):
-	default:
-		select {
-		case t.lost <- uint64(len(batch)):
-		default:
-		}
-	}
-}
-
-const (
-	// snapshotDelay lets a process map what it maps in one go before its
-	// mappings are read again for naming.
-	snapshotDelay = 100 * time.Millisecond
-	// snapshotEvery bounds how often that is, for processes that keep mapping:
-	// reading takes about 1 ms.
-	snapshotEvery = time.Second
-)
-
-func (t *Tracer) loop(ctx context.Context) {
-	tick := time.NewTicker(t.cfg.ScanInterval)
-	defer tick.Stop()
-	soon := time.NewTimer(time.Hour)
-	soon.Stop()
-	defer soon.Stop()
-	var snapshots time.Time // when they were last taken
-	warn := time.NewTimer(t.cfg.WarnAfter)
-	defer warn.Stop()
-	asked := time.NewTicker(demandInterval)
-	defer asked.Stop()
-	if t.cfg.Demands == nil {
-		asked.Stop()
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case batch := <-t.queue:
-			t.mu.Lock()
-			for _, e := range batch {
-				t.handle(e)
-			}
-			if len(t.dirty) > 0 && !t.dirtyTimer {
-				t.dirtyTimer = true
-				soon.Reset(max(snapshotDelay, snapshotEvery-time.Since(snapshots)))
-			}
-			t.mu.Unlock()
-		case n := <-t.lost:
-			t.mu.Lock()
-			t.stats.Lost += n
-			t.rescanAll = true
-			t.mu.Unlock()
-		case <-soon.C:
-			t.mu.Lock()
-			t.snapshotDirty()
-			t.mu.Unlock()
-			snapshots = time.Now()
-		case now := <-asked.C:
-			t.mu.Lock()
-			t.meetDemands(now)
-			t.mu.Unlock()
-		case <-tick.C:
-			t.mu.Lock()
-			t.scan()
-			t.mu.Unlock()
-		case <-warn.C:
-			t.warnIfNothing()
-			warn.Reset(warnEvery)
-		}
 	}
 }

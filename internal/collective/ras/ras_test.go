@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks"
 )
 
 // counts of operations as NCCL names them.
@@ -34,33 +35,15 @@ func statusText(missing string, ranks ...string) string {
 		"ras": {"collection_time_sec": 0.001, "timeouts_count": 0}}`, len(ranks), strings.Join(ranks, ","), missing)
 }
 
-// serve is a RAS that answers commands as the map says, and closes after a status.
+// serve is a RAS that answers commands as the map says.
 func serve(t *testing.T, answers map[string]string) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for lines := bufio.NewScanner(c); lines.Scan(); {
-					answer, ok := answers[lines.Text()]
-					if !ok {
-						answer = "ERROR: Unknown command " + lines.Text() + "\n"
-					}
-					if _, err := io.WriteString(c, answer); err != nil || lines.Text() == "STATUS" {
-						return
-					}
-				}
-			}()
+	return simranks.ServeRAS(t, func(command string) string {
+		if answer, ok := answers[command]; ok {
+			return answer
 		}
-	}()
-	return l.Addr().(*net.TCPAddr).AddrPort()
+		return "ERROR: Unknown command " + command + "\n"
+	})
 }
 
 func nccl(status string) map[string]string {
@@ -86,7 +69,7 @@ func TestStatusIsRead(t *testing.T) {
 	require.True(t, c.Missing[0].Status.Unresponsive)
 }
 
-func TestWhoIsNoRASIsRefused(t *testing.T) {
+func TestOtherServicesAreRefused(t *testing.T) {
 	old := nccl("Job summary\n")
 	delete(old, "SET FORMAT json")
 	_, err := query(t, t.Context(), serve(t, old))
@@ -166,7 +149,7 @@ while True:
 	require.NoError(t, err)
 	require.Equal(t, "inside\n", said)
 	_, err = Dial(t.Context(), "/proc", uint32(os.Getpid()), at)
-	require.Error(t, err, "there is nobody in our own")
+	require.Error(t, err, "our own namespace has no such service")
 	// Threads of ours have stayed where they were.
 	for range 32 {
 		_, err := net.DialTimeout("tcp", at.String(), time.Second)
@@ -226,7 +209,7 @@ func TestCommunicatorsAreFoundByTheirRanks(t *testing.T) {
 	require.Equal(t, "", hash(s.Find(9, 3, nil)))
 }
 
-func TestOwnPIDIsTold(t *testing.T) {
+func TestPIDInItsOwnNamespaceIsFound(t *testing.T) {
 	require.Equal(t, os.Getpid(), PIDOf("/proc", uint32(os.Getpid())))
 }
 

@@ -10,12 +10,8 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"io"
-	"maps"
 	"slices"
-	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/format/document"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 )
 
@@ -42,7 +38,7 @@ var (
 	controls string
 )
 
-// bar is a slice as it is drawn, or several of the same name.
+// bar is a slice as the page shows it, or several of the same name.
 type bar struct {
 	start, end uint64
 	busy       uint64 // of its slices together
@@ -72,7 +68,7 @@ type point struct {
 	value float64
 }
 
-// sum is what all slices of a name come to, drawn or not.
+// sum is what all slices of a name come to, also those that have no bar.
 type sum struct {
 	category int16
 	name     int32
@@ -92,8 +88,8 @@ type Page struct {
 	rows      map[track.Track]*row
 	counters  map[string]*counter
 	arrows    []track.Arrow
-	every     uint64 // of the arrows, one in so many is kept
-	seen      uint64 // arrows
+	arrowStep uint64 // one in so many arrows is kept
+	arrowSeen uint64 // arrows that were given
 
 	texts      []string
 	text       map[string]int32
@@ -115,7 +111,7 @@ func New() *Page {
 	p := &Page{
 		processes: map[uint32]string{}, rows: map[track.Track]*row{}, counters: map[string]*counter{},
 		text: map[string]int32{"": 0}, texts: []string{""}, category: map[string]int16{},
-		sums: map[sumKey]*sum{}, every: 1, gap: 1000,
+		sums: map[sumKey]*sum{}, arrowStep: 1, gap: 1000,
 	}
 	return p
 }
@@ -134,7 +130,7 @@ func (p *Page) intern(s string) int32 {
 	return n
 }
 
-// short is a text that is bounded, and whole letters.
+// shorten bounds a text, and cuts it between letters.
 func shorten(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -182,7 +178,7 @@ func (p *Page) bar(s track.Slice) bar {
 	return bar{start: s.Start, end: s.End, count: 1, name: p.intern(shorten(name)), category: c, detail: p.intern(detail(s.Args))}
 }
 
-// detail is what a bar tells beside its name: one line for each argument.
+// detail is what a bar shows beside its name: one line for each argument.
 func detail(args []track.Arg) string {
 	text := ""
 	for _, a := range args {
@@ -326,7 +322,7 @@ func (p *Page) Counter(pid uint32, name string, ns uint64, value float64) {
 
 // Arrow implements track.Sink.
 func (p *Page) Arrow(a track.Arrow) {
-	if p.seen++; p.seen%p.every != 0 {
+	if p.arrowSeen++; p.arrowSeen%p.arrowStep != 0 {
 		return
 	}
 	p.arrows = append(p.arrows, a)
@@ -336,150 +332,9 @@ func (p *Page) Arrow(a track.Arrow) {
 			kept = append(kept, p.arrows[n])
 		}
 		p.arrows = kept
-		p.every *= 2
+		p.arrowStep *= 2
 	}
 }
 
 // Stack implements track.Sink: bars say their innermost frame.
 func (*Page) Stack(uint64, []string) {}
-
-// Meta is what the page says about itself.
-type Meta struct {
-	Title      string
-	WallOffset time.Duration // see trace.Meta
-	Lost       map[string]uint64
-}
-
-// Write writes the page. The same timeline gives the same bytes.
-func (p *Page) Write(w io.Writer, m Meta) error {
-	err := document.Write(w, document.Page{
-		Title: m.Title, Body: body, Style: style, Scripts: []string{model, view, controls}, Data: p.encode(m),
-	})
-	if err != nil {
-		return fmt.Errorf("write the timeline's page: %w", err)
-	}
-	return nil
-}
-
-// data is what the script reads; model.js is its other end. Times are ns after start.
-type data struct {
-	Title string `json:"title"`
-	// Start is boot time, Wall what to add for ns since 1970: too long for a double.
-	Start      string    `json:"start"`
-	Wall       string    `json:"wall"`
-	Length     uint64    `json:"length"`
-	Texts      []string  `json:"texts"`
-	Categories []string  `json:"categories"`
-	Processes  []process `json:"processes"`
-	// Arrows are (track, time, track, time) one after the other; tracks are counted
-	// over all processes.
-	Arrows []int64 `json:"arrows"`
-	// Sums are (category, name, count, total, longest) one after the other.
-	Sums   []uint64          `json:"sums"`
-	Lost   map[string]uint64 `json:"lost"`
-	Slices uint64            `json:"slices"`
-	Short  uint64            `json:"short"`
-	Left   uint64            `json:"left"`
-}
-
-type process struct {
-	Name     string        `json:"name"`
-	Tracks   []drawn       `json:"tracks"`
-	Counters []drawnValues `json:"counters"`
-}
-
-type drawn struct {
-	Name string `json:"name"`
-	// Bars are (depth, start less that of the bar before, duration, busy, count, name,
-	// category, detail) one after the other, by depth and start.
-	Bars []int64 `json:"bars"`
-}
-
-type drawnValues struct {
-	Name string `json:"name"`
-	// Points are (time, value) one after the other.
-	Points []float64 `json:"points"`
-}
-
-func (p *Page) encode(m Meta) data {
-	d := data{
-		Title: m.Title, Wall: fmt.Sprint(int64(m.WallOffset)), Texts: p.texts, Categories: p.categories,
-		Processes: []process{}, Arrows: []int64{}, Sums: []uint64{}, Lost: map[string]uint64{},
-		Slices: p.slices, Short: p.short, Left: p.without,
-	}
-	for reason, n := range m.Lost {
-		if n > 0 {
-			d.Lost[reason] = n
-		}
-	}
-	start, end := p.extent()
-	d.Start, d.Length = fmt.Sprint(start), end-start
-
-	rows := slices.SortedFunc(maps.Values(p.rows), func(a, b *row) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.order, b.order), cmp.Compare(a.ID, b.ID))
-	})
-	counters := slices.SortedFunc(maps.Values(p.counters), func(a, b *counter) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.name, b.name))
-	})
-	number := map[track.Track]int64{}
-	for _, pid := range slices.Sorted(maps.Keys(p.processes)) {
-		out := process{Name: p.processes[pid], Tracks: []drawn{}, Counters: []drawnValues{}}
-		for _, r := range rows {
-			if r.PID == pid && len(r.bars) > 0 {
-				number[r.Track] = int64(len(number))
-				out.Tracks = append(out.Tracks, drawn{r.name, p.flat(r, start)})
-			}
-		}
-		for _, c := range counters {
-			if c.pid == pid {
-				v := drawnValues{Name: c.name}
-				for _, at := range c.points {
-					v.Points = append(v.Points, float64(at.at-min(at.at, start)), at.value)
-				}
-				out.Counters = append(out.Counters, v)
-			}
-		}
-		if len(out.Tracks)+len(out.Counters) > 0 {
-			d.Processes = append(d.Processes, out)
-		}
-	}
-	for _, a := range p.arrows {
-		from, ok := number[a.From]
-		to, ok2 := number[a.To]
-		if ok && ok2 {
-			d.Arrows = append(d.Arrows, from, int64(a.FromNS-start), to, int64(a.ToNS-start))
-		}
-	}
-	for _, s := range slices.SortedFunc(maps.Values(p.sums), func(a, b *sum) int {
-		return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(b.count, a.count), cmp.Compare(a.name, b.name), cmp.Compare(a.category, b.category))
-	}) {
-		d.Sums = append(d.Sums, uint64(s.category), uint64(s.name), s.count, s.total, s.longest)
-	}
-	return d
-}
-
-func (p *Page) flat(r *row, start uint64) []int64 {
-	slices.SortFunc(r.bars, byRow)
-	out := make([]int64, 0, 8*len(r.bars))
-	last := start
-	for _, b := range r.bars {
-		out = append(out, int64(b.depth), int64(b.start)-int64(last), int64(b.end-b.start), int64(b.busy),
-			int64(b.count), int64(b.name), int64(b.category), int64(b.detail))
-		last = b.start
-	}
-	return out
-}
-
-// extent is from the first slice to the end of the last one.
-func (p *Page) extent() (start, end uint64) {
-	start = ^uint64(0)
-	for _, r := range p.rows {
-		for _, b := range r.bars {
-			start, end = min(start, b.start), max(end, b.end)
-		}
-	}
-	if start > end {
-		return 0, 0
-	}
-	return start, end
-}

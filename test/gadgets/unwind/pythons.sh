@@ -180,7 +180,7 @@ without_gil() {
 		mkdir "$apt/source"
 		tar -x -C "$apt/source" --strip-components=1 -f "$apt"/python3."$minor"_*.orig.tar.xz
 		(cd "$apt/source" && ./configure -q --disable-gil --without-ensurepip --disable-test-modules \
-			--prefix="$dir" CFLAGS=-O1 && MAKEFLAGS= make -s -j2 && MAKEFLAGS= make -s install) >"$out/3.${minor}t.log" 2>&1 ||
+			--prefix="$dir" CFLAGS=-O1 && MAKEFLAGS='' make -s -j2 && MAKEFLAGS='' make -s install) >"$out/3.${minor}t.log" 2>&1 ||
 			fail "the build failed, see $out/3.${minor}t.log"
 		touch "$dir/.done"
 		rm -rf "$apt"

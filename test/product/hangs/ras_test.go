@@ -3,46 +3,28 @@
 package hangs
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"net"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks"
 )
 
-// serveRAS is NCCL's RAS service as far as its client knows it, with a status of the test's.
+// serveRAS is NCCL's RAS service with a status of the test's.
 func serveRAS(t *testing.T, status *atomic.Value) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				for lines := bufio.NewScanner(c); lines.Scan(); {
-					answer := "OK\n"
-					switch lines.Text() {
-					case "CLIENT PROTOCOL 2":
-						answer = "SERVER PROTOCOL 2\n"
-					case "STATUS":
-						_, _ = io.WriteString(c, status.Load().(string))
-						return
-					}
-					_, _ = io.WriteString(c, answer)
-				}
-			}()
+	return simranks.ServeRAS(t, func(command string) string {
+		switch command {
+		case "CLIENT PROTOCOL 2":
+			return "SERVER PROTOCOL 2\n"
+		case "STATUS":
+			return status.Load().(string)
 		}
-	}()
-	return l.Addr().String()
+		return "OK\n"
+	}).String()
 }
 
 // TestRASIsCompared: NCCL's own RAS is asked about a verdict, and who is right is seen.

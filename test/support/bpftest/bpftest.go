@@ -92,8 +92,8 @@ func moduleDir(path string) (string, error) {
 }
 
 // Compile builds the eBPF object of a .bpf.c file, given relative to the test's
-// directory, with further compiler flags, and returns the object's path, which
-// lives as long as the test.
+// directory, with further compiler flags, and returns the object's path. Tests share the
+// object, also those of other packages, and only read it: see objects.go.
 func Compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	if object, ok := Prebuilt(t, objectName(source)); ok {
@@ -126,19 +126,18 @@ func CompileFor(t testing.TB, goarch, source string, flags ...string) string {
 			t.Fatalf("compile %s: %v", source, err)
 		}
 	}
-	object := filepath.Join(t.TempDir(), objectName(source))
 	args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror", "-D__TARGET_ARCH_" + arch}
 	for _, dir := range append(slices.Clone(dirs), filepath.Join(dirs[len(dirs)-1], goarch)) {
 		args = append(args, "-I", dir)
 	}
 	args = append(args, flags...)
-	args = append(args, "-c", source, "-o", object)
-	if out, err := exec.Command(Compiler, args...).CombinedOutput(); err != nil {
+	object, err := cached(source, args)
+	if err != nil {
 		hint := ""
-		if strings.Contains(string(out), "bpf/bpf_helpers.h' file not found") {
+		if strings.Contains(err.Error(), "bpf/bpf_helpers.h' file not found") {
 			hint = "\ninstall libbpf-dev"
 		}
-		t.Fatalf("compile %s: %v\n%s%s", source, err, out, hint)
+		t.Fatalf("compile %s: %v%s", source, err, hint)
 	}
 	return object
 }

@@ -18,15 +18,15 @@ vm=$PWD/build/vm
 dir=$vm/$kernel
 state=$vm/apt
 arch=amd64
-emulator=qemu-system-x86
-qemu=qemu-system-x86_64
+emulator="qemu-system-x86"
+qemu="qemu-system-x86_64"
 suites="bookworm trixie sid"
 secured="bullseye-security bookworm-security"
 case $kernel in arm64-*)
 	arch=arm64
 	state=$vm/apt-arm64
-	emulator=qemu-system-arm
-	qemu=qemu-system-aarch64
+	emulator="qemu-system-arm"
+	qemu="qemu-system-aarch64"
 	# Security updates of an archived suite are listed, and gone, for arm64.
 	suites="bullseye $suites"
 	secured="bookworm-security trixie-security"
@@ -116,6 +116,7 @@ if [ ! -e "$dir/vmlinuz" ] || [ "$modules" != "$(cat "$dir/modules/list" 2>/dev/
 	rm -rf "$dir"
 	mkdir -p "$dir/packages"
 	# Since Linux 7 the parts are packages of their own.
+	# shellcheck disable=SC2046 # an argument for each package
 	(cd "$dir/packages" && apt apt-get download "linux-image-$release" \
 		$(apt apt-cache pkgnames linux- | grep -xE "linux-(binary|modules)-${release//+/\\+}") >&2)
 	for package in "$dir"/packages/*.deb; do dpkg -x "$package" "$dir/packages/root"; done
@@ -145,6 +146,7 @@ if [ $arch = arm64 ]; then
 	if [ "$packages" != "$(cat "$vm/arm64-root/packages" 2>/dev/null)" ]; then
 		update
 		echo "==> fetch Debian for arm64" >&2
+		# shellcheck disable=SC2086 # names, one word each
 		apt apt-get install -y -d -o Dir::State::status="$state/status" -o APT::Default-Release=trixie \
 			-o APT::Install-Recommends=0 $packages >&2
 		rm -rf "$vm/arm64-new" "$vm/arm64-root"

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// proc is the path of a file of a process.
+func (t *Tracer) proc(pid uint32, name string) string {
+	return filepath.Join(t.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10), name)
+}
+
+// pids lists the processes that exist.
+func (t *Tracer) pids() (map[uint32]bool, error) {
+	d, err := os.Open(t.cfg.ProcFS)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[uint32]bool, len(names))
+	for _, name := range names {
+		if pid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			out[uint32(pid)] = true
+		}
+	}
+	return out, nil
+}
+
+func (t *Tracer) comm(pid uint32) string {
+	b, _ := os.ReadFile(t.proc(pid, "comm"))
+	return strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\n"))), "?")
+}
+
+func (t *Tracer) mountNS(pid uint32) uint64 {
+	s, _ := os.Readlink(t.proc(pid, "ns/mnt")) // mnt:[4026531841]
+	s = strings.TrimSuffix(strings.TrimPrefix(s, "mnt:["), "]")
+	n, _ := strconv.ParseUint(s, 10, 64)
+	return n
+}
+
+func (t *Tracer) rootOf(pid uint32) rootKey {
+	var st unix.Stat_t
+	_ = unix.Stat(t.proc(pid, "root"), &st)
+	return rootKey{uint64(st.Dev), st.Ino}
+}
+
+// parent reads field 4 of /proc/PID/stat; 0 when there is none.
+func (t *Tracer) parent(pid uint32) uint32 {
+	b, _ := os.ReadFile(t.proc(pid, "stat"))
+	if i := bytes.LastIndex(b, []byte(") ")); i >= 0 {
+		if f := bytes.Fields(b[i+2:]); len(f) > 1 {
+			n, _ := strconv.ParseUint(string(f[1]), 10, 32)
+			return uint32(n)
+		}
+	}
+	return 0
+}
+
+func monotonic() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}

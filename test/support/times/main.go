@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command times measures what tests cost. As the -exec of go test it runs one test binary
+// and adds a line with its processor time to a file, that of every program that the tests
+// waited for included:
+//
+//	go test -exec "build/times -log $PWD/build/times.jsonl" ./test/...
+//
+// With -readme it writes the newest line of each package into a table of that file, between
+// the two comments that mark it. Processor time hardly depends on what else runs on the
+// machine; the time by the clock does, and stands beside it for its waits.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cost is one run of the tests of a package; a line of the log.
+type cost struct {
+	// Package is its folder, relative to the module's root.
+	Package string `json:"package"`
+	// Processor is user and system time, of the test binary and what it waited for.
+	Processor time.Duration `json:"processor_ns"`
+	// Wall is the time by the clock.
+	Wall time.Duration `json:"wall_ns"`
+}
+
+func main() {
+	log := flag.String("log", "", "file that the line is added to")
+	readme := flag.String("readme", "", "file whose table is renewed from the log")
+	flag.Parse()
+	if *readme != "" {
+		if err := renew(*readme, *log); err != nil {
+			fmt.Fprintln(os.Stderr, "times:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	status, err := run(*log, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "times:", err)
+		os.Exit(1)
+	}
+	os.Exit(status)
+}
+
+// run runs a command in its place and logs its cost. It returns the command's exit status.
+func run(log string, command []string) (int, error) {
+	if len(command) == 0 {
+		return 0, errors.New("no command: this is for -exec of go test")
+	}
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	began := time.Now()
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		return 0, fmt.Errorf("run %s: %w", command[0], err)
+	}
+	folder, err := here()
+	if err != nil {
+		return 0, err
+	}
+	line := cost{
+		Package:   folder,
+		Processor: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
+		Wall:      time.Since(began),
+	}
+	return max(cmd.ProcessState.ExitCode(), killed(cmd.ProcessState)), add(log, line)
+}
+
+// killed is the shell's exit status of a process that a signal ended; 0: none did.
+func killed(state *os.ProcessState) int {
+	if w, ok := state.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return 0
+}
+
+// here is the package under test: go test runs a binary in its folder.
+func here() (string, error) {
+	folder, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for root := folder; root != "/"; root = filepath.Dir(root) {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			return filepath.Rel(root, folder)
+		}
+	}
+	return "", fmt.Errorf("no go.mod above %s", folder)
+}
+
+// add appends a line. Test binaries that run side by side share the file.
+func add(log string, line cost) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(append(text, '\n')); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
+
+// parse reads a log: the newest line of each package, the most expensive package first.
+func parse(r io.Reader) ([]cost, error) {
+	newest := map[string]cost{}
+	for lines := json.NewDecoder(r); ; {
+		var line cost
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("read the log: %w", err)
+		}
+		newest[line.Package] = line
+	}
+	var all []cost
+	for _, c := range newest {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b cost) int {
+		return cmp.Or(cmp.Compare(b.Processor, a.Processor), cmp.Compare(a.Package, b.Package))
+	})
+	return all, nil
+}
+
+// floor is the processor time below which packages share a row.
+const floor = 2 * time.Second
+
+// table is what costs something, as Markdown.
+func table(all []cost) string {
+	var b strings.Builder
+	var sum, rest cost
+	n := 0
+	b.WriteString("| package | processor time, s | by the clock, s |\n|---|--:|--:|\n")
+	row := func(name string, c cost) {
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f |\n", name, c.Processor.Seconds(), c.Wall.Seconds())
+	}
+	for _, c := range all {
+		sum.Processor += c.Processor
+		sum.Wall += c.Wall
+		if c.Processor < floor {
+			rest.Processor += c.Processor
+			rest.Wall += c.Wall
+			n++
+			continue
+		}
+		row("`"+c.Package+"`", c)
+	}
+	if n > 0 {
+		row(fmt.Sprintf("%d others, each below %.0f s", n, floor.Seconds()), rest)
+	}
+	row("**all**", sum)
+	return b.String()
+}
+
+const begin, end = "<!-- times: begin -->\n", "<!-- times: end -->\n"
+
+// renew replaces the table in a file with one of the log.
+func renew(readme, log string) error {
+	f, err := os.Open(log)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	all, err := parse(f)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	before, after, found := bytes.Cut(text, []byte(begin))
+	_, after, closed := bytes.Cut(after, []byte(end))
+	if !found || !closed {
+		return fmt.Errorf("%s: no place for the table: %q and %q", readme, begin, end)
+	}
+	return os.WriteFile(readme, fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table(all), end, after), 0o644)
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheNewestLineOfAPackageCounts(t *testing.T) {
+	all, err := parse(strings.NewReader(`{"package":"test/a","processor_ns":9000000000,"wall_ns":1}
+{"package":"test/b","processor_ns":5000000000,"wall_ns":6000000000}
+{"package":"test/a","processor_ns":4000000000,"wall_ns":2000000000}
+{"package":"internal/c","processor_ns":1000000000,"wall_ns":1000000000}
+`))
+	require.NoError(t, err)
+	require.Equal(t, `| package | processor time, s | by the clock, s |
+|---|--:|--:|
+| `+"`test/b`"+` | 5 | 6 |
+| `+"`test/a`"+` | 4 | 2 |
+| 1 others, each below 2 s | 1 | 1 |
+| **all** | 10 | 9 |
+`, table(all))
+}
+
+func TestOnlyTheTableIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	readme, log := filepath.Join(dir, "README.md"), filepath.Join(dir, "log")
+	require.NoError(t, os.WriteFile(readme, []byte("above\n"+begin+"old\n"+end+"below\n"), 0o600))
+	require.NoError(t, add(log, cost{Package: "test/a", Processor: 3 * time.Second, Wall: time.Second}))
+	require.NoError(t, renew(readme, log))
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "| `test/a` | 3 | 1 |")
+	require.NotContains(t, string(text), "old")
+	require.True(t, strings.HasPrefix(string(text), "above\n"+begin) && strings.HasSuffix(string(text), end+"below\n"), string(text))
+
+	require.NoError(t, os.WriteFile(readme, []byte("no table\n"), 0o600))
+	require.ErrorContains(t, renew(readme, log), "no place for the table")
+}
+
+// A command's exit status and its processor time are those of what it started, too.
+func TestTheCostOfChildrenIsLogged(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	status, err := run(log, []string{"sh", "-c", `sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; exit 3`})
+	require.NoError(t, err)
+	require.Equal(t, 3, status)
+	status, err = run(log, []string{"sh", "-c", "kill -9 $$"})
+	require.NoError(t, err)
+	require.Equal(t, 137, status)
+
+	f, err := os.Open(log)
+	require.NoError(t, err)
+	defer f.Close()
+	all, err := parse(f)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Equal(t, "test/support/times", all[0].Package)
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(text), "\n")
+	all, err = parse(strings.NewReader(first))
+	require.NoError(t, err)
+	require.Greater(t, all[0].Processor, 20*time.Millisecond)
+}
