@@ -168,6 +168,17 @@ bench: build simcuda
 compare: build
 	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/measure/compare
 
+## gpu-kit: build/gpu-kit, a directory to copy to a machine with a GPU, where ./run.sh settles what is not known without one
+.PHONY: gpu-kit
+gpu-kit: setup build/gpu-kit-ig-gpu
+	@$(STEP) "build the kit" env CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags "-s -w" -o build/gpu-kit/gpu-kit ./cmd/gpu-kit
+	@$(MAKE) --no-print-directory -s -C cmd/gpu-kit/workload
+	@$(GO) run ./cmd/gpu-kit/pack
+
+# Static, so that it runs with any libc; without cgo there is no NVML in it.
+build/gpu-kit-ig-gpu: $(IMAGES) $(GO_FILES)
+	@$(STEP) "build ig-gpu for the kit" env CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
+
 ## lint: gofmt and go vet
 .PHONY: lint format vet
 lint: format vet
