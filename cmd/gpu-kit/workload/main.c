@@ -139,49 +139,56 @@ static void device(int n)
 	answer_end();
 }
 
+/* The name that cuGetProcAddress takes for an export: without its version, and flags. */
+static void ask_for(const char *exported, char *base, size_t size, uint64_t *flags)
+{
+	snprintf(base, size, "%s", exported);
+	size_t n = strlen(base);
+	*flags = 0;
+	if (n > 5 && (!strcmp(base + n - 5, "_ptsz") || !strcmp(base + n - 5, "_ptds"))) {
+		base[n -= 5] = 0;
+		*flags = 2; /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+	}
+	if (n > 3 && base[n - 3] == '_' && base[n - 2] == 'v')
+		base[n - 3] = 0;
+}
+
 /*
- * addresses NAME…: whether cuGetProcAddress_v2 gives the exported function of each name.
- * The name of an API may be that of a newer form, so it is asked for without its suffix.
+ * addresses NAME…: how often cuGetProcAddress_v2 gives the exported function of a name, that
+ * of another name of the list (a newer form), or one that is not in the list.
  */
 static void addresses(int argc, char **argv)
 {
-	uint64_t same = 0, other = 0, absent = 0;
-	char others[4096] = "";
+	uint64_t same = 0, newer = 0, absent = 0, unknown = 0, flags;
+	char base[128], unknowns[4096] = "";
 
 	for (int i = 1; i < argc; i++) {
-		char base[128];
 		void *got = NULL, *exported = find(&cuda, argv[i]);
-		uint64_t flags = 0;
-		int r, n = snprintf(base, sizeof(base), "%s", argv[i]);
+		bool listed = false;
 
-		if (n > 5 && !strcmp(base + n - 5, "_ptsz"))
-			base[n - 5] = 0, flags = 2; /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
-		n = (int)strlen(base);
-		if (n > 3 && base[n - 3] == '_' && base[n - 2] == 'v')
-			base[n - 3] = 0;
-		r = CALL("cuGetProcAddress_v2", (const char *, void **, int, uint64_t, int *), base, &got, 12040,
-			 flags, NULL);
+		ask_for(argv[i], base, sizeof(base), &flags);
+		int r = CALL("cuGetProcAddress_v2", (const char *, void **, int, uint64_t, int *), base, &got, 12040, flags,
+			     NULL);
+		for (int j = 1; j < argc && !listed; j++)
+			listed = got && find(&cuda, argv[j]) == got;
 		if (!exported || r || !got)
 			absent++;
 		else if (got == exported)
 			same++;
+		else if (listed)
+			newer++;
 		else {
-			Dl_info info = {0};
-			other++;
-			/* Another export, e.g. a newer form, is as good: it is probed, or known. */
-			if (dladdr(got, &info) && info.dli_sname && info.dli_saddr == got)
-				snprintf(others + strlen(others), sizeof(others) - strlen(others), "%s→%s ", argv[i],
-					 info.dli_sname);
-			else
-				snprintf(others + strlen(others), sizeof(others) - strlen(others), "%s→? ", argv[i]);
+			unknown++;
+			snprintf(unknowns + strlen(unknowns), sizeof(unknowns) - strlen(unknowns), "%s ", argv[i]);
 		}
 	}
 	answer_begin();
 	answer_result(0);
 	answer_number("same", same);
-	answer_number("other", other);
+	answer_number("newer", newer);
 	answer_number("absent", absent);
-	answer_text("others", others);
+	answer_number("unknown", unknown);
+	answer_text("unknowns", unknowns);
 	answer_end();
 }
 
