@@ -28,7 +28,7 @@ func (k *kit) severalDevices(ctx context.Context, s *report.Step) error {
 	if n := min(k.devices, maxDevices); n < 2 {
 		s.Impossible(name, "there is one device")
 	} else {
-		run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+		run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", driverLibrary)
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,9 @@ const (
 	// attachLimit is what ig-gpu has to attach on a slow machine; it takes a second.
 	attachLimit = 40 * time.Second
 	mib         = 1 << 20
-	simulated   = "simulated driver"
+	// driverLibrary is what every CUDA program has mapped.
+	driverLibrary = "libcuda.so"
+	simulated     = "simulated driver"
 )
 
 // kit is what steps share.
@@ -209,10 +211,10 @@ func (k *kit) workload(ctx context.Context) (*lockstep.Workload, error) {
 	return w, nil
 }
 
-// trace runs a gadget on a process until the function returned is called, which gives
-// its last rows.
-func (k *kit) trace(ctx context.Context, pid int, name string, args ...string) (*gadget.Run, func(), error) {
-	r, err := gadget.Start(ctx, attachLimit, k.program, []string{"HOME=" + k.temp}, name, pid, args...)
+// trace runs a gadget on a process, attached to a library, until the function returned is
+// called; the rows are then the last ones.
+func (k *kit) trace(ctx context.Context, pid int, name, library string) (*gadget.Run, func(), error) {
+	r, err := gadget.Start(ctx, attachLimit, k.program, []string{"HOME=" + k.temp}, name, pid, library)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}

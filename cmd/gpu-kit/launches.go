@@ -19,7 +19,7 @@ func (k *kit) launches(ctx context.Context, s *report.Step) error {
 		return err
 	}
 	defer w.Stop()
-	run, stop, err := k.trace(ctx, w.PID, "cuda_kernel")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_kernel", driverLibrary)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (k *kit) nccl(ctx context.Context, s *report.Step) error {
 	if first.Err() != nil {
 		return first.Err()
 	}
-	run, stop, err := k.trace(ctx, w.PID, "nccl_trace")
+	run, stop, err := k.trace(ctx, w.PID, "nccl_trace", "libnccl.so")
 	if err != nil {
 		return err
 	}

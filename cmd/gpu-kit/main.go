@@ -66,7 +66,13 @@ func start(o options) error {
 
 // enter runs this program again in a mount namespace, and forwards signals to it.
 func enter(ctx context.Context) error {
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	// By its path: /proc/self/exe would lead to the file in the namespace that is left, and
+	// its directory would not be found in the new one.
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
@@ -77,7 +83,7 @@ func enter(ctx context.Context) error {
 		<-ctx.Done()
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 	}()
-	err := cmd.Wait()
+	err = cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		os.Exit(exit.ExitCode()) // it has said why

@@ -70,7 +70,7 @@ func (k *kit) memory(ctx context.Context, s *report.Step) error {
 	if err := k.moduleOverhead(w, s); err != nil {
 		return err
 	}
-	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", driverLibrary)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (k *kit) late(ctx context.Context, s *report.Step) error {
 	if _, err := w.Must(commandLimit, "alloc device %d 3", mib); err != nil {
 		return err
 	}
-	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", driverLibrary)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (k *kit) oom(ctx context.Context, s *report.Step) error {
 	default:
 		s.Impossible("a full device", fmt.Sprintf("%d other processes use it", others.Number("others")))
 	}
-	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", driverLibrary)
 	if err != nil {
 		return err
 	}

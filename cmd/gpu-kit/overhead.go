@@ -60,7 +60,7 @@ func (k *kit) overheadOf(ctx context.Context, s *report.Step, gadget, calls stri
 	if err != nil {
 		return err
 	}
-	run, stop, err := k.trace(ctx, w.PID, gadget)
+	run, stop, err := k.trace(ctx, w.PID, gadget, driverLibrary)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,10 @@ func (k *kit) throughput(ctx context.Context, s *report.Step) error {
 // some pairs of alone and traced, in turns, so that a clock that changes hurts both.
 func (k *kit) lossOf(ctx context.Context, w *lockstep.Workload, gadget string, work uint64, n int) (float64, error) {
 	var losses []float64
-	rounds := pairs
+	rounds, library := pairs, driverLibrary
+	if gadget == "py_stack" {
+		library = "" // it samples, and attaches to none
+	}
 	if k.isSimulated {
 		rounds = 1
 	}
@@ -136,7 +139,7 @@ func (k *kit) lossOf(ctx context.Context, w *lockstep.Workload, gadget string, w
 		if err != nil {
 			return math.NaN(), err
 		}
-		_, stop, err := k.trace(ctx, w.PID, gadget)
+		_, stop, err := k.trace(ctx, w.PID, gadget, library)
 		if err != nil {
 			return math.NaN(), err
 		}

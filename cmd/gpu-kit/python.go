@@ -48,7 +48,7 @@ func (k *kit) python(ctx context.Context, s *report.Step) error {
 			}
 			return err
 		}
-		run, stop, err := k.trace(ctx, w.PID, c.gadget)
+		run, stop, err := k.trace(ctx, w.PID, c.gadget, driverLibrary)
 		if err != nil {
 			return err
 		}
@@ -73,6 +73,9 @@ func (k *kit) python(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
+// poolLibrary is where PyTorch counts its pool.
+const poolLibrary = "libc10.so"
+
 // has tells whether the interpreter has a module, and its version.
 func (k *kit) has(ctx context.Context, module string) (version string, ok bool) {
 	out, err := exec.CommandContext(ctx, k.options.python, "-c",
@@ -96,7 +99,7 @@ func (k *kit) pytorch(ctx context.Context, s *report.Step) error {
 	if _, err := w.Must(limit, "init"); err != nil {
 		return err
 	}
-	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", poolLibrary)
 	if err != nil {
 		return err
 	}
@@ -112,7 +115,7 @@ func (k *kit) pytorch(ctx context.Context, s *report.Step) error {
 
 // countStep counts the driver's launches of a training step with cuda_kernel.
 func (k *kit) countStep(ctx context.Context, w *lockstep.Workload, s *report.Step) error {
-	run, stop, err := k.trace(ctx, w.PID, "cuda_kernel")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_kernel", driverLibrary)
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func (k *kit) vllm(ctx context.Context, s *report.Step) error {
 	if _, err := w.Must(90*time.Second, "init"); err != nil {
 		return err
 	}
-	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc")
+	run, stop, err := k.trace(ctx, w.PID, "cuda_alloc", poolLibrary)
 	if err != nil {
 		return err
 	}

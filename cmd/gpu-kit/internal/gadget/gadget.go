@@ -55,9 +55,14 @@ type Run struct {
 // marks are fields by which tables are told apart: -o json does not name the data source.
 var marks = []string{"alloc_objects", "reason", "has_totals", "calls_error", "class_text", "identity"}
 
-// Start runs a gadget on a process and waits until it is attached, at most that long.
-func Start(ctx context.Context, limit time.Duration, program string, env []string, name string, pid int, args ...string) (*Run, error) {
-	args = append([]string{"run", name, "--host", "--pid", strconv.Itoa(pid), "-o", "json"}, args...)
+// settle is how long a gadget that attaches to no library has to start: it has no row
+// that says so.
+const settle = 3 * time.Second
+
+// Start runs a gadget on a process and waits, at most that long, until it is attached to a
+// library, by the beginning of its file's name; "": the gadget attaches to none.
+func Start(ctx context.Context, limit time.Duration, program string, env []string, name string, pid int, library string) (*Run, error) {
+	args := []string{"run", name, "--host", "--pid", strconv.Itoa(pid), "-o", "json"}
 	r := &Run{cmd: exec.CommandContext(ctx, program, args...), done: make(chan struct{}),
 		change: make(chan struct{}, 1), tables: map[string][]Row{}, drops: map[string]uint64{}}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -80,7 +85,7 @@ func Start(ctx context.Context, limit time.Duration, program string, env []strin
 		r.read(stdout)
 		_ = r.cmd.Wait() // its exit code is of no interest: rows are
 	}()
-	if err := r.waitAttached(limit, pid); err != nil {
+	if err := r.waitAttached(limit, pid, library); err != nil {
 		r.Stop()
 		return nil, err
 	}
@@ -94,9 +99,17 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (r *Run) waitAttached(limit time.Duration, pid int) error {
+func (r *Run) waitAttached(limit time.Duration, pid int, library string) error {
+	if library == "" {
+		select {
+		case <-r.done:
+			return fmt.Errorf("ig-gpu ended: %s", r.errors())
+		case <-time.After(settle):
+			return nil
+		}
+	}
 	for timeout := time.After(limit); ; {
-		if r.attached(pid) {
+		if r.attached(pid, library) {
 			return nil
 		}
 		select {
@@ -104,16 +117,17 @@ func (r *Run) waitAttached(limit time.Duration, pid int) error {
 		case <-r.done:
 			return fmt.Errorf("ig-gpu ended: %s", r.errors())
 		case <-timeout:
-			return fmt.Errorf("ig-gpu did not attach in %v: %s", limit, r.errors())
+			return fmt.Errorf("ig-gpu did not attach to %s in %v: %s", library, limit, r.errors())
 		}
 	}
 }
 
-func (r *Run) attached(pid int) bool {
+func (r *Run) attached(pid int, library string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, row := range r.rows {
-		if row.Text("status") == "attached" && row.Number("pid") == uint64(pid) {
+		if row.Text("status") == "attached" && row.Number("pid") == uint64(pid) &&
+			strings.HasPrefix(filepath.Base(row.Text("path")), library) {
 			return true
 		}
 	}
