@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,10 +24,18 @@ import (
 // processes. Files are below k.temp, which is removed at the end.
 func (k *kit) clean(ctx context.Context, s *report.Step) error {
 	if len(k.objects) == 0 {
-		s.Impossible("eBPF objects", "ig-gpu was not run")
+		s.Impossible("eBPF objects that are left", "no ig-gpu had any")
 	} else {
 		left := k.left(ctx)
 		s.Equal("eBPF objects that are left", "none", listed(left))
+	}
+	switch {
+	case k.isSimulated:
+		s.Impossible("settings of the GPUs", simulated)
+	case k.settings == "":
+		s.Impossible("settings of the GPUs", "nvidia-smi does not say them")
+	default:
+		s.Equal("settings of the GPUs", k.settings, settings(ctx))
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid()))
 	if err != nil {
@@ -35,6 +44,16 @@ func (k *kit) clean(ctx context.Context, s *report.Step) error {
 	}
 	s.Equal("processes that are left", 0, len(strings.Fields(string(children))))
 	return nil
+}
+
+// settings of the GPUs by nvidia-smi, a line for each; "" where it does not say them.
+func settings(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--format=csv,noheader", "--query-gpu=index,persistence_mode,"+
+		"compute_mode,power.limit,clocks.applications.graphics,clocks.applications.memory,ecc.mode.current,mig.mode.current").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), "; ")
 }
 
 // left waits until the kernel has freed what ig-gpu had, which it does some time after

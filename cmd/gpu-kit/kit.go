@@ -46,6 +46,7 @@ type kit struct {
 	isSimulated bool
 	devices     int
 	hasDriver   bool
+	settings    string          // of the GPUs, before the first step
 	objects     map[string]bool // eBPF objects that ig-gpu had
 	report      report.Report
 }
@@ -71,7 +72,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(k.temp)
+	defer k.remove()
 	all := slices.DeleteFunc(steps(), func(s step) bool { return s.name != "machine" && !o.chosen(s.name) })
 	for i, s := range all {
 		fmt.Printf("[%2d/%d] %-12s %s\n", i+1, len(all), s.name, s.about)
@@ -144,10 +145,16 @@ func newKit(o options) (*kit, error) {
 	if k.temp, err = os.MkdirTemp("", "gpu-kit-"); err != nil {
 		return nil, err
 	}
+	// In memory and in this mount namespace only: gone also after kill -9, and programs may
+	// be run there wherever /tmp is.
+	if err := unix.Mount("tmpfs", k.temp, "tmpfs", unix.MS_NOSUID, "size=1g,mode=700"); err != nil {
+		os.Remove(k.temp)
+		return nil, fmt.Errorf("make a temporary directory: %w", err)
+	}
 	if k.program = o.igGPU; k.program == "" {
 		k.program = filepath.Join(k.temp, "ig-gpu")
 		if err := unpack(filepath.Join(k.dir, "ig-gpu.zst"), k.program); err != nil {
-			os.RemoveAll(k.temp)
+			k.remove()
 			return nil, fmt.Errorf("unpack ig-gpu into %s: %w", k.temp, err)
 		}
 	}
@@ -156,6 +163,12 @@ func newKit(o options) (*kit, error) {
 	k.report.Machine["kernel"] = "Linux " + unix.ByteSliceToString(u.Release[:]) + " " + runtime.GOARCH
 	k.report.Machine["processors"] = fmt.Sprint(runtime.NumCPU())
 	return k, nil
+}
+
+// remove removes the temporary directory.
+func (k *kit) remove() {
+	_ = unix.Unmount(k.temp, unix.MNT_DETACH)
+	_ = os.Remove(k.temp)
 }
 
 // unpack writes a compressed program to a file that can be run.

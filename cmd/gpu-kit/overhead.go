@@ -16,9 +16,9 @@ const (
 	// timedCalls is for one of the repeats of a time, of which the workload takes the
 	// median. A real cuMemAlloc_v2 takes microseconds, so all of them are below a second.
 	timedCalls = 500
-	// boundCall is what ours may add to a call beside empty programs, in ns: the targets
-	// of docs/performance.md for a stack that was seen before.
-	boundCall = 5000.0
+	// boundCall is what a gadget may add to a call beside empty programs, in ns: the targets
+	// of docs/performance.md, 2 µs for a pair of calls and 1 µs for a stack that was seen before.
+	boundCall = 3000.0
 	// boundLoss is the part of a busy GPU's throughput that a gadget may take, in percent.
 	boundLoss = 0.5
 	// spins are the kernels of one measurement, of a millisecond each; pairs how often it

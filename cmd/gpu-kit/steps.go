@@ -56,6 +56,7 @@ func (k *kit) machine(ctx context.Context, s *report.Step) error {
 	if !k.hasDriver {
 		return errNotHere("the driver has no device")
 	}
+	k.settings = settings(ctx)
 	k.report.Machine["driver"] = fmt.Sprintf("CUDA %d.%d", version/1000, version%1000/10)
 	if k.isSimulated {
 		k.report.Machine["driver"] += ", simulated"

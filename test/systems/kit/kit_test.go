@@ -54,8 +54,10 @@ func run(t *testing.T, root string, env []string, args ...string) (lines []line,
 	t.Helper()
 	argv := enter(root, append([]string{"-out", "/report"}, args...)...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/simulated", "SIMCUDA_JOURNAL=/journal"}, env...)
-	require.NoError(t, os.MkdirAll(filepath.Join(root, "journal"), 0o755))
+	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/simulated", "SIMCUDA_JOURNAL=/journal", "SIMNCCL_JOURNAL=/collectives"}, env...)
+	for _, dir := range []string{"journal", "collectives"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
 	text, err := os.ReadFile(filepath.Join(root, "report/report.json"))
@@ -200,7 +202,7 @@ func TestKitWithoutADriverSaysSo(t *testing.T) {
 		require.Equal(t, "not possible", l.Verdict, "%s: %s", l.Step, l.Name)
 		require.NotEmpty(t, l.Why)
 	}
-	require.Len(t, lines, 18, "each step has a line")
+	require.Len(t, lines, 19, "each step has a line")
 }
 
 // A step that fails is a line of the report, and the others are done.

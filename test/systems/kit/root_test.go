@@ -29,6 +29,10 @@ func bareRoot(t *testing.T, kit string, libraries ...string) (root string) {
 		require.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 	install(t, root, python)
+	modules, err := filepath.Glob("/usr/lib/python3.11/lib-dynload/_ctypes.*.so")
+	require.NoError(t, err)
+	require.Len(t, modules, 1, "apt-get install libpython3.11-stdlib")
+	needed(t, root, modules[0])
 	require.NoError(t, os.Symlink("python3.11", filepath.Join(root, "usr/bin/python3")))
 	require.NoError(t, os.CopyFS(filepath.Join(root, "kit"), os.DirFS(kit)))
 	needed(t, root, filepath.Join(kit, "workload"))

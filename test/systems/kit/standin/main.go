@@ -47,7 +47,11 @@ func run(args []string) error {
 	}
 	ends := make(chan os.Signal, 1)
 	signal.Notify(ends, syscall.SIGINT)
-	before, err := records(pid)
+	dir := os.Getenv("SIMCUDA_JOURNAL")
+	if gadget == "nccl_trace" {
+		dir = os.Getenv("SIMNCCL_JOURNAL")
+	}
+	before, err := records(dir, pid)
 	if err != nil {
 		return err
 	}
@@ -59,7 +63,7 @@ func run(args []string) error {
 		}
 	}
 	<-ends
-	after, err := records(pid)
+	after, err := records(dir, pid)
 	if err != nil {
 		return err
 	}
@@ -75,8 +79,8 @@ func run(args []string) error {
 }
 
 // records of the process image that runs now; a process that made no call has none.
-func records(pid int) (*journal.Journal, error) {
-	paths, err := filepath.Glob(filepath.Join(os.Getenv("SIMCUDA_JOURNAL"), fmt.Sprintf("%d-*.journal", pid)))
+func records(dir string, pid int) (*journal.Journal, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("%d-*.journal", pid)))
 	if err != nil || len(paths) == 0 {
 		return &journal.Journal{}, err
 	}
@@ -170,7 +174,8 @@ func launches(out *json.Encoder, j *journal.Journal, since int) error {
 func collectives(out *json.Encoder, j *journal.Journal, since int) error {
 	var table []row
 	for i, r := range j.Records {
-		if name, ok := strings.CutPrefix(j.APIName(r.API), "nccl"); ok && i >= since && r.Type == journal.Collective {
+		name := strings.TrimPrefix(j.APIName(r.API), "nccl")
+		if i >= since && r.Type == journal.Collective && !strings.HasPrefix(name, "Comm") {
 			table = append(table, row{"op": name, "calls": 1 + wrong(), "class_text": ""})
 		}
 	}
