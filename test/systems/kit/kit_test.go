@@ -5,6 +5,7 @@
 package kit
 
 import (
+	"debug/elf"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -139,10 +140,12 @@ var compared = []string{"memory", "launches", "late", "oom", "devices", "nccl"}
 
 // With an ig-gpu whose every figure is one too many, no verdict on its figures is "same".
 func TestVerdictsChangeWhenIgGpuIsWrong(t *testing.T) {
-	lines, _ := run(t, withStandIn(t), []string{"STANDIN_WRONG=1"}, "-ig-gpu", "/standin", "-only", strings.Join(compared, ","))
-	for _, l := range stepsOf(lines, compared...) {
-		// How many refusals there were is a count of rows; the driver's own bytes are not ig-gpu's.
-		if strings.HasPrefix(l.Name, "cuMemGetInfo") || l.Name == "refused allocations" || l.Name == "cuGraphLaunch, nodes" {
+	steps := append([]string{"overhead"}, compared...)
+	lines, _ := run(t, withStandIn(t), []string{"STANDIN_WRONG=1"}, "-ig-gpu", "/standin", "-only", strings.Join(steps, ","))
+	for _, l := range stepsOf(lines, steps...) {
+		// How many refusals there were is a count of rows; times and the driver's own bytes
+		// are not ig-gpu's.
+		if l.Varies || strings.HasPrefix(l.Name, "cuMemGetInfo") || l.Name == "refused allocations" || l.Name == "cuGraphLaunch, nodes" {
 			continue
 		}
 		require.NotEqual(t, "same", l.Verdict, "%s: %s: %s", l.Step, l.Name, l.Measured)
@@ -160,35 +163,55 @@ func withStandIn(t *testing.T) (root string) {
 	return root
 }
 
-// A driver that lies changes the verdicts that do not come from ig-gpu; nothing else does.
+// A driver and a runtime that lie change the verdicts on what they lie about, and no others.
 func TestVerdictsChangeWhenTheDriverLies(t *testing.T) {
-	root := bareRoot(t, kit(t), libraries(t)...)
-	lies := filepath.Join(root, "simulated/libcuda-lies.so")
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", lies, "testdata/lies.c",
-		filepath.Join(simulated.Build(t, "simcuda"), "libcuda.so.1")).CombinedOutput()
-	require.NoError(t, err, string(out))
-	build := exec.Command("go", "build", "-o", filepath.Join(root, "standin"), "./standin")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	out, err = build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	root := withStandIn(t)
+	build := filepath.Join(simulated.Root(), "build")
+	for name, behind := range map[string]string{
+		"lies": filepath.Join(build, "simcuda/libcuda.so.1"), "lies_runtime": filepath.Join(build, "simcudart/libcudart.so.12"),
+	} {
+		out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", filepath.Join(root, "simulated", name+".so"),
+			"testdata/"+name+".c", behind).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	otherShape(t, filepath.Join(root, "simulated/libcuda.so.1"), "cuMemAllocHost") // nobody calls it
 
-	lines, _ := run(t, root, []string{"GPU_KIT_LIBCUDA=/simulated/libcuda-lies.so"}, "-ig-gpu", "/standin",
-		"-only", "entries,memory,launches")
+	lines, _ := run(t, root, []string{"GPU_KIT_LIBCUDA=/simulated/lies.so", "GPU_KIT_CUDART=/simulated/lies_runtime.so"},
+		"-ig-gpu", "/standin", "-only", "entries,memory,launches,runtime")
 	verdicts := map[string]string{}
 	for _, l := range lines {
 		verdicts[l.Name] = l.Verdict
 	}
 	for _, name := range []string{
-		"functions for which cuGetProcAddress gives one that is not probed", // cuMemAlloc_v2 is another function
-		"cuMemGetInfo: device, MiB",                                         // half of what was allocated is gone
-		"cuda_alloc: device",                                                // allocates more than it was asked for
-		"cuLaunchKernelEx kit_empty",                                        // launches nothing
+		"what they begin with", "where the probe is",
+		"functions for which cuGetProcAddress gives one that is not probed",
+		"cuMemGetInfo: device, MiB",
+		"cuda_alloc: device",         // allocates more than it was asked for
+		"cuLaunchKernelEx kit_empty", // launches nothing
+		"cudaMalloc",
 	} {
 		require.Equal(t, "different", verdicts[name], name)
 	}
-	for _, name := range []string{"cuda_alloc: vmm", "cuda_alloc: host", "cuLaunchKernel kit_empty", "what they begin with"} {
+	for _, name := range []string{"cuda_alloc: vmm", "cuda_alloc: host", "cuLaunchKernel kit_empty", "cudaGetDevice"} {
 		require.Equal(t, "same", verdicts[name], name)
 	}
+}
+
+// otherShape writes another beginning to an exported function: push %rbp.
+func otherShape(t *testing.T, path, name string) {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	i := slices.IndexFunc(symbols, func(s elf.Symbol) bool { return s.Name == name })
+	require.NotEqual(t, -1, i)
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	section := f.Sections[symbols[i].Section]
+	b[symbols[i].Value-section.Addr+section.Offset] = 0x55
+	require.NoError(t, os.WriteFile(path, b, 0o755))
 }
 
 // Without a driver nothing is settled, and nothing fails.
