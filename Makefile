@@ -34,7 +34,7 @@ test: setup format
 	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
-	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda
+	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda gpu-kit
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
@@ -167,6 +167,17 @@ bench: build simcuda
 .PHONY: compare
 compare: build
 	@$(STEP) "comparison" $(ROOT) $(GO) run ./test/measure/compare
+
+## gpu-kit: build/gpu-kit, a directory to copy to a machine with a GPU, where ./run.sh settles what is not known without one
+.PHONY: gpu-kit
+gpu-kit: setup build/gpu-kit-ig-gpu
+	@$(STEP) "build the kit" env CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags "-s -w" -o build/gpu-kit/gpu-kit ./cmd/gpu-kit
+	@$(MAKE) --no-print-directory -s -C cmd/gpu-kit/workload
+	@$(GO) run ./cmd/gpu-kit/pack
+
+# Static, so that it runs with any libc; without cgo there is no NVML in it.
+build/gpu-kit-ig-gpu: $(IMAGES) $(GO_FILES)
+	@$(STEP) "build ig-gpu for the kit" env CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
 
 ## lint: gofmt, go vet, golangci-lint (.golangci.yaml), shellcheck and clang-format
 .PHONY: lint format vet

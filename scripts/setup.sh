@@ -42,6 +42,7 @@ can_compile '#include <linux/types.h>
 #include <bpf/bpf_helpers.h>' || missing+=(libbpf-dev)
 command -v make >/dev/null || missing+=(make)
 command -v python3 >/dev/null || missing+=(python3)
+{ command -v busybox && ! ldd "$(command -v busybox)"; } >/dev/null 2>&1 || missing+=(busybox-static) # test/systems/kit
 have_go || missing+=(go)
 [ ${#missing[@]} -gt 0 ] || exit 0
 

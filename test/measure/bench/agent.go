@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 // agent is a running ig-gpu.
@@ -158,6 +160,6 @@ func (b *bench) startTime() error {
 		list = append(list, strconv.FormatFloat(d.Seconds(), 'f', 2, 64))
 	}
 	b.title("Start of ig-gpu to its first row", "s")
-	b.row("median of 5 ("+strings.Join(list, " ")+")", "2", strconv.FormatFloat(median(all), 'f', 2, 64))
+	b.row("median of 5 ("+strings.Join(list, " ")+")", "2", strconv.FormatFloat(overhead.Median(all), 'f', 2, 64))
 	return nil
 }

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 // bareProbes is what the machine takes for a probe that does nothing.
@@ -77,7 +77,7 @@ func (b *bench) bare() error {
 		return err
 	}
 	b.title("An empty probe on this machine, per call", "wall ns", "eBPF ns")
-	b.row("no probe", "", number(median(quiet)/2), "")
+	b.row("no probe", "", number(overhead.Median(quiet)/2), "")
 	file, err := link.OpenExecutable(b.library)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (b *bench) bare() error {
 		if p.sleepable {
 			flags = unix.BPF_F_SLEEPABLE
 		}
-		program, err := emptyProgram(flags)
+		program, err := overhead.EmptyProgram(flags)
 		if err != nil {
 			return err
 		}
@@ -111,20 +111,8 @@ func (b *bench) bare() error {
 		if errStats != nil {
 			return errStats
 		}
-		b.row(p.name, "", number((median(probed)-median(quiet))/2),
+		b.row(p.name, "", number((overhead.Median(probed)-overhead.Median(quiet))/2),
 			number(float64(stats.Runtime)/float64(max(1, stats.RunCount))))
 	}
 	return nil
-}
-
-// emptyProgram is for probes of which only the kernel's own part is measured.
-func emptyProgram(flags uint32) (*ebpf.Program, error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "bare", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL", Flags: flags,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load an empty program: %w", err)
-	}
-	return program, nil
 }

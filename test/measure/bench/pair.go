@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 // Targets: added run time of a pair of calls.
@@ -194,7 +196,7 @@ func (b *bench) cold(p *programs) error {
 		all = append(all, float64(to.time-from.time))
 	}
 	b.title("eBPF run time of a process's first two calls and first pair, ns")
-	b.row("python3, median of 5", "", number(median(all)))
+	b.row("python3, median of 5", "", number(overhead.Median(all)))
 	return nil
 }
 
@@ -235,7 +237,7 @@ func (b *bench) overhead() error {
 	if err != nil {
 		return err
 	}
-	without := median(append(before, after...))
-	b.row("with stacks", "", number(without), number(median(with)), number(median(with)-without))
+	without := overhead.Median(append(before, after...))
+	b.row("with stacks", "", number(without), number(overhead.Median(with)), number(overhead.Median(with)-without))
 	return nil
 }

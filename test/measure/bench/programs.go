@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 // programs are the eBPF programs that a process has loaded, whose run time the
@@ -143,5 +145,5 @@ func (p *programs) nsPerPair(d time.Duration) (float64, error) {
 	if len(values) < 5 {
 		return 0, fmt.Errorf("measure run time: %d windows with calls in %v", len(values), d)
 	}
-	return median(values), nil
+	return overhead.Median(values), nil
 }

@@ -2,21 +2,6 @@
 
 package main
 
-import (
-	"math"
-	"slices"
-)
-
-// median of what was measured; NaN of nothing.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
 // line fits y = base + slope·x by least squares.
 func line(x, y []float64) (base, slope float64) {
 	var sx, sy, sxx, sxy float64

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 const (
@@ -124,8 +126,8 @@ func (b *bench) lossOf(libraries, name string, measure func() (float64, error), 
 		alone, empty, traced = append(alone, without), append(empty, probed), append(traced, with)
 		emptyLoss, tracedLoss = append(emptyLoss, loss(without, probed)*100), append(tracedLoss, loss(without, with)*100)
 	}
-	b.row(name, "3 loss", number(median(alone)), number(median(empty)), percent(median(emptyLoss)),
-		number(median(traced)), percent(median(tracedLoss)))
+	b.row(name, "3 loss", number(overhead.Median(alone)), number(overhead.Median(empty)), percent(overhead.Median(emptyLoss)),
+		number(overhead.Median(traced)), percent(overhead.Median(tracedLoss)))
 	return nil
 }
 
@@ -139,7 +141,7 @@ func emptyProbe(library, symbol string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := emptyProgram(0)
+	program, err := overhead.EmptyProgram(0)
 	if err != nil {
 		return nil, err
 	}

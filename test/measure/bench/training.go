@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
 // trainingCase is one way to trace the training step, with the targets of the median of
@@ -182,7 +184,7 @@ type trainingCost struct {
 }
 
 func (b *bench) trainingCase(t *training, c trainingCase) (v trainingCost, err error) {
-	points, err := trainingPoints(t.cmd.Process.Pid, c)
+	tables, err := trainingPoints(c)
 	if err != nil {
 		return v, err
 	}
@@ -192,7 +194,7 @@ func (b *bench) trainingCase(t *training, c trainingCase) (v trainingCost, err e
 		if err != nil {
 			return v, err
 		}
-		bare, err := points.empty()
+		bare, err := overhead.AttachEmpty(t.cmd.Process.Pid, tables...)
 		if err != nil {
 			return v, err
 		}
@@ -210,7 +212,7 @@ func (b *bench) trainingCase(t *training, c trainingCase) (v trainingCost, err e
 		alone, traced = append(alone, without), append(traced, with)
 		times, empty = append(times, with/without), append(empty, probed/without)
 	}
-	return trainingCost{median(runs), median(ms), median(alone), median(traced), median(times), median(empty), len(points.tables) > 0}, nil
+	return trainingCost{overhead.Median(runs), overhead.Median(ms), overhead.Median(alone), overhead.Median(traced), overhead.Median(times), overhead.Median(empty), len(tables) > 0}, nil
 }
 
 // tracedStep measures one traced stretch; with windows, also program runs and their time.
@@ -297,7 +299,7 @@ func (t *training) recorded(mode string) (v trainingCost, err error) {
 		}
 		alone, traced, times = append(alone, without), append(traced, with), append(times, with/without)
 	}
-	return trainingCost{alone: median(alone), traced: median(traced), times: median(times)}, nil
+	return trainingCost{alone: overhead.Median(alone), traced: overhead.Median(traced), times: overhead.Median(times)}, nil
 }
 
 // startOn starts ig-gpu on one process and waits until it is attached.

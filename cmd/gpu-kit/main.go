@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command gpu-kit settles on a machine with a GPU what was so far measured on the
+// simulated driver or read in documentation: it runs its workloads beside ig-gpu, compares
+// what both count, and writes a report. It lies in a directory with what it needs
+// (make gpu-kit), takes at most ten minutes, and leaves nothing behind.
+//
+// All of it runs in a mount namespace of its own, so what is mounted for it ends with it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// inside marks the process in the namespace.
+const inside = "GPU_KIT_INSIDE"
+
+type options struct {
+	out, only, python, igGPU string
+	limit                    time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.out, "out", "gpu-kit-report", "directory for report.md and report.json")
+	flag.StringVar(&o.only, "only", "", "comma-separated names of steps; default all")
+	flag.StringVar(&o.python, "python", "python3", "interpreter for the workloads in Python; with PyTorch, if that is to be tried")
+	flag.StringVar(&o.igGPU, "ig-gpu", "", "an ig-gpu instead of the kit's")
+	flag.DurationVar(&o.limit, "limit", 10*time.Minute, "when to end at the latest")
+	flag.Parse()
+	if err := start(o); err != nil {
+		fmt.Fprintln(os.Stderr, "gpu-kit:", err)
+		os.Exit(1)
+	}
+}
+
+func start(o options) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("needs root; runs as user %d", os.Geteuid())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if os.Getenv(inside) == "" {
+		return enter(ctx)
+	}
+	os.Unsetenv(inside)
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts private: %w", err)
+	}
+	// Already there: EBUSY. Without tracefs the step of ioctls says so.
+	_ = syscall.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "")
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	return run(ctx, o)
+}
+
+// enter runs this program again in a mount namespace, and forwards signals to it.
+func enter(ctx context.Context) error {
+	// By its path: /proc/self/exe would lead to the file in the namespace that is left, and
+	// its directory would not be found in the new one.
+	path, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	go func() {
+		<-ctx.Done()
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+	}()
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		os.Exit(exit.ExitCode()) // it has said why
+	}
+	return err
+}
+
+// chosen tells whether a step was asked for.
+func (o options) chosen(name string) bool {
+	return o.only == "" || strings.Contains(","+o.only+",", ","+name+",")
+}
+
+// home is the kit's directory.
+func home() (string, error) {
+	path, err := os.Executable()
+	return filepath.Dir(path), err
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package places reads which functions a gadget probes out of its compiled object, for
+// programs that put other probes there.
+package places
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
+)
+
+// Read returns the table of an object, as ig-gpu reads it. A gadget that attaches to no
+// functions has none.
+func Read(object string) ([]ig.AttachPoint, error) {
+	spec, err := ebpf.LoadCollectionSpec(object)
+	if err != nil {
+		return nil, fmt.Errorf("run make build first: %w", err)
+	}
+	table := spec.Maps[".rodata.attach"]
+	if table == nil {
+		return nil, nil
+	}
+	points, err := ig.ParseAttachPoints(table)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", object, err)
+	}
+	return points, nil
+}
+
+// Always are the points that are probed as long as the gadget runs: not those that are
+// probed on demand, and no USDTs.
+func Always(all []ig.AttachPoint) (points []tracer.Point) {
+	for _, p := range all {
+		if p.OnDemand() || p.USDT {
+			continue
+		}
+		points = append(points, tracer.Point{
+			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps,
+		})
+	}
+	return points
+}
