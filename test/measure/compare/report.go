@@ -79,7 +79,7 @@ func (m *measured) judgeLost() error {
 	var wrong []error
 	for _, r := range m.results[1:] {
 		if ours, theirs := median(m.results[0].lost), median(r.lost); ours >= theirs {
-			wrong = append(wrong, fmt.Errorf("on one CPU py_stack stalls the program for %.2f ms/s, %s for %.2f", ours, theirs, r.name))
+			wrong = append(wrong, fmt.Errorf("on one CPU py_stack stalls the program for %.2f ms/s, %s for %.2f", ours, r.name, theirs))
 		}
 	}
 	return errors.Join(wrong...)
