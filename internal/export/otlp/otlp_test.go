@@ -27,6 +27,7 @@ import (
 
 var frameTypes = map[stack.Kind]string{
 	stack.KindPython: "profile.frame.type=cpython", stack.KindNative: "profile.frame.type=native", stack.KindTrampoline: "profile.frame.type=native",
+	stack.KindKernel: "profile.frame.type=cuda",
 }
 
 func wanted(p *profile.Profile, t profile.Type) map[string][2]int64 {
