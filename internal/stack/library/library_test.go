@@ -66,3 +66,13 @@ func TestOnlyPythonIsMarked(t *testing.T) {
 	paths.Mark(s)
 	require.Equal(t, []bool{false, true, false}, []bool{s[0].Library, s[1].Library, s[2].Library})
 }
+
+// Each code object is asked about once.
+func BenchmarkHas(b *testing.B) {
+	paths, err := Parse("")
+	require.NoError(b, err)
+	for b.Loop() {
+		paths.Has("/opt/conda/lib/python3.10/site-packages/torch/nn/modules/transformer.py")
+		paths.Has("/workspace/project/src/package/subpackage/module/training/loop/train.py")
+	}
+}
