@@ -15,8 +15,8 @@ const debugRoot = "/usr/lib/debug"
 // hostPID is a process whose files are the host's.
 const hostPID = 1
 
-// debugFile finds the separate file with a stripped module's symbols: in the process's own
-// files, and by its build id in the host's. It is nil where there is none, or where none is
+// debugFile finds the separate file with a stripped module's symbols: by its build id in the
+// host's files, which no container writes, and in the process's own. It is nil where there is none, or where none is
 // needed. The caller calls end when the module is read.
 //
 // A file that is not the module's is not used: its names would be wrong ones.
@@ -33,7 +33,7 @@ func (r *Resolver) debugFile(pid uint32, library string, m *module.Module) (debu
 	var places []place
 	if id := m.BuildID(); len(id) > 2 {
 		byID := path.Join(debugRoot, ".build-id", id[:2], id[2:]+".debug")
-		places = append(places, place{pid, byID}, place{hostPID, byID})
+		places = append(places, place{hostPID, byID}, place{pid, byID})
 	}
 	if isLinked {
 		dir := path.Dir(path.Clean("/" + library))

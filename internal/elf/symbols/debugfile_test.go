@@ -85,7 +85,7 @@ func TestFunctionsOfAStrippedLibraryAreInItsDebugFile(t *testing.T) {
 		{"a link is not the host's", func(_, h string) { install(t, debug, h, "opt/lib/libx.debug") }, false},
 		{"another build", func(c, _ string) { install(t, other, c, byID); install(t, other, c, "opt/lib/libx.debug") }, false},
 		{"no ELF file", func(c, _ string) { install(t, "debugfile_test.go", c, byID) }, false},
-		{"another build before the right one", func(c, h string) { install(t, other, c, byID); install(t, debug, h, byID) }, true},
+		{"another build before the right one", func(c, h string) { install(t, other, h, byID); install(t, debug, c, byID) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &installed{roots: map[uint32]string{container: t.TempDir(), host: t.TempDir()}}
