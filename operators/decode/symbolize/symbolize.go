@@ -8,7 +8,7 @@
 //	            the innermost native frame; [unknown] for a lost stack
 //	user_frame  the innermost Python frame that is neither the standard library's nor an
 //	            installed package's (--library-paths); without one the same as frame
-//	where       both, for people: `user_frame, in frame`, or frame where they are the same
+//	where       both, human-readable: `user_frame, in frame`, or frame where they are the same
 //	stack       all frames, root first, joined with "; " (hidden in columns)
 //
 // and one with holder_stacks and holder_bytes gets

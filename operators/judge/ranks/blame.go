@@ -128,7 +128,7 @@ func placeOf(tid uint32, s stack.Stack) place {
 	return p
 }
 
-// where is both lines of a place, for people; "" if none is known.
+// where is both lines of a place, human-readable; "" if none is known.
 func (p place) where() string {
 	if len(p.lines) == 0 {
 		return ""
