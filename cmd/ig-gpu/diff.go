@@ -12,12 +12,13 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 )
 
 // newDiffCommand compares two files of --pprof-out: who took the difference.
 func newDiffCommand() *cobra.Command {
 	var limit int
-	var page string
+	var page, paths string
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Show the growth by line between two profiles",
@@ -27,11 +28,15 @@ func newDiffCommand() *cobra.Command {
 			"restarted server, or another replica, can be compared.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			before, err := readProfile(args[0])
+			libraries, err := library.Parse(paths)
+			if err != nil {
+				return fmt.Errorf("--library-paths: %w", err)
+			}
+			before, err := readProfile(args[0], libraries)
 			if err != nil {
 				return err
 			}
-			after, err := readProfile(args[1])
+			after, err := readProfile(args[1], libraries)
 			if err != nil {
 				return err
 			}
@@ -46,10 +51,17 @@ func newDiffCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&limit, "max-entries", 20, "Number of lines to show, by largest change; 0 for all")
 	cmd.Flags().StringVar(&page, "flamegraph-out", "", "Also write the comparison as a flame graph (HTML)")
+	addLibraryPaths(cmd, &paths)
 	return cmd
 }
 
-func readProfile(path string) (*profile.Profile, error) {
+func addLibraryPaths(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "library-paths", "", "Regular expression of the Python files that are not the program's own; "+
+		"with + in front, in addition to the standard library and installed packages")
+}
+
+// readProfile reads a file of --pprof-out. Frames of libraries are marked.
+func readProfile(path string, libraries library.Paths) (*profile.Profile, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read profile: %w", err)
@@ -58,6 +70,9 @@ func readProfile(path string) (*profile.Profile, error) {
 	p, err := pprof.Decode(file)
 	if err != nil {
 		return nil, fmt.Errorf("read profile %s: %w", path, err)
+	}
+	for _, r := range p.Rows {
+		libraries.Mark(r.Stack)
 	}
 	return p, nil
 }

@@ -12,12 +12,14 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/difference"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 )
 
 // newLeaksCommand looks for growth in several files of --mark-out.
 func newLeaksCommand() *cobra.Command {
 	var limit int
 	var confidence float64
+	var paths string
 	cmd := &cobra.Command{
 		Use:   "leaks PROFILE PROFILE PROFILE PROFILE...",
 		Short: "Show lines whose memory grows from profile to profile",
@@ -30,9 +32,13 @@ func newLeaksCommand() *cobra.Command {
 			if confidence < 0.5 || confidence >= 1 {
 				return fmt.Errorf("--confidence: want a number from 0.5 to below 1, not %g", confidence)
 			}
+			libraries, err := library.Parse(paths)
+			if err != nil {
+				return fmt.Errorf("--library-paths: %w", err)
+			}
 			var profiles []*profile.Profile
 			for _, path := range args {
-				p, err := readProfile(path)
+				p, err := readProfile(path, libraries)
 				if err != nil {
 					return err
 				}
@@ -47,6 +53,7 @@ func newLeaksCommand() *cobra.Command {
 	}
 	cmd.Flags().IntVar(&limit, "max-entries", 20, "Number of lines to show, by fastest growth; 0 for all")
 	cmd.Flags().Float64Var(&confidence, "confidence", 0.95, "Show lines that grow with at least this confidence")
+	addLibraryPaths(cmd, &paths)
 	return cmd
 }
 
@@ -70,7 +77,7 @@ func printLeaks(w io.Writer, leaks []profile.Leak, limit int) error {
 			work = "more"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%+d\t%.1f %%\t%s\t%s\t%s\t %s\n", difference.Signed(int64(l.BytesPerHour)), difference.Signed(l.Grew), l.Objects,
-			100*l.Confidence, work, device, l.Kind, l.Stack.Self().Label())
+			100*l.Confidence, work, device, l.Kind, l.Stack.Where())
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("print leaks: %w", err)

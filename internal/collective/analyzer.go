@@ -170,7 +170,7 @@ func (a *Analyzer) Observe(o Observation) error {
 // update replaces the state of the rank, and keeps what was known better.
 func (m *member) update(o Observation) {
 	if len(o.Stack) == 0 && o.Issued == m.Issued {
-		o.Stack, o.StackIsLast = m.Stack, m.StackIsLast
+		o.Stack, o.UserLine, o.StackIsLast = m.Stack, m.UserLine, m.StackIsLast
 	}
 	m.Observation = o
 	for _, op := range o.Operations {

@@ -184,12 +184,15 @@ type Observation struct {
 	// Late: the communicator was made before we looked, so numbers begin where we
 	// did, and ranks cannot be compared by them.
 	Late bool
-	// State, and the Python stack of the thread that calls NCCL, innermost first
+	// State, and the Python stack of the thread that the rank waits for, innermost first
 	// ("train.py:41 step"), both read at At or a moment before; Stack may be empty.
 	State State
 	// Where a sleeping thread is in the kernel (/proc/PID/wchan), or empty.
 	Wchan string
 	Stack []string
+	// UserLine is the innermost line of Stack that is the program's own, and not a library's;
+	// empty: not known.
+	UserLine string
 	// StackIsLast: where the newest operation was called, and not where the thread is.
 	StackIsLast bool
 }

@@ -281,7 +281,8 @@ func (a *Analyzer) unobserved(c *communicator, now Time) (out []int, more bool) 
 }
 
 func (m *member) culprit(s *stuck) Culprit {
-	c := Culprit{Rank: m.Rank, Process: m.Process, State: m.State, Wchan: m.Wchan, Stack: m.Stack, StackIsLast: m.StackIsLast, Issued: m.Issued, At: m.At}
+	c := Culprit{Rank: m.Rank, Process: m.Process, State: m.State, Wchan: m.Wchan, Stack: m.Stack, UserLine: m.UserLine,
+		StackIsLast: m.StackIsLast, Issued: m.Issued, At: m.At}
 	op := m.operation(s.seq)
 	if s.peer != None {
 		op = nil
@@ -294,7 +295,7 @@ func (m *member) culprit(s *stuck) Culprit {
 	if op != nil {
 		c.Signature = op.Signature()
 		if len(c.Stack) == 0 && op.Line != "" {
-			c.Stack, c.StackIsLast = []string{op.Line}, true
+			c.Stack, c.UserLine, c.StackIsLast = []string{op.Line}, "", true
 		}
 	}
 	return c

@@ -12,7 +12,8 @@ type Status struct {
 	State        State
 	Wchan        string
 	Stack        []string
-	// StackIsLast as in Observation.
+	// UserLine and StackIsLast as in Observation.
+	UserLine    string
 	StackIsLast bool
 	Late        bool
 	At          Time
@@ -63,7 +64,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
-		Stack: m.Stack, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
+		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
 		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
 	var first *Operation
 	for i := range m.Operations {

@@ -228,7 +228,7 @@ func (a *Analyzer) straggler(c *communicator, now Time) *Verdict {
 	}
 	culprit := Culprit{Rank: m.Rank, Process: m.Process, State: m.State, Wchan: m.Wchan, Issued: m.Issued, At: m.At, P50: p50, P99: p99}
 	if op := m.operation(m.Issued); op != nil && op.Line != "" {
-		culprit.Stack, culprit.StackIsLast = []string{op.Line}, true
+		culprit.Stack, culprit.UserLine, culprit.StackIsLast = []string{op.Line}, "", true
 	}
 	v := &Verdict{Reason: Straggler, Communicator: c.Communicator, Peer: None, Since: slices.Min(r.first), At: now, Missing: []Culprit{culprit}}
 	for _, rank := range r.ranks {

@@ -39,7 +39,8 @@ type Culprit struct {
 	State   State
 	Wchan   string
 	Stack   []string // innermost first; may be empty
-	// StackIsLast as in Observation.
+	// UserLine and StackIsLast as in Observation.
+	UserLine    string
 	StackIsLast bool
 	Issued      uint64
 	At          Time // when it was last observed
@@ -143,7 +144,7 @@ func (v *Verdict) String(now Time) string {
 			if c.StackIsLast {
 				at = "last at "
 			}
-			parts = append(parts, at+place(c.Stack))
+			parts = append(parts, at+c.place())
 		}
 		if p := c.process(); p != "" {
 			parts = append(parts, p)
@@ -206,15 +207,28 @@ func (c *Culprit) claim() string {
 	return "is missing"
 }
 
-// place is the innermost line and, where that is in a library, the program's own line
-// that it was called from: files of libraries are shown with their directory.
-func place(stack []string) string {
+// place is the program's own line and, where it has called a library, the line of that:
+// "load_batch (train.py:18), in Condition.wait (threading.py:327)".
+func (c *Culprit) place() string {
+	user := c.UserLine
+	if user == "" {
+		user = guess(c.Stack)
+	}
+	if user == c.Stack[0] {
+		return user
+	}
+	return user + ", in " + c.Stack[0]
+}
+
+// guess is for who has nothing but the lines: files of libraries are shown with their
+// directory, but for the modules of the standard library that are in none.
+func guess(stack []string) string {
 	if !strings.Contains(stack[0], "/") {
 		return stack[0]
 	}
 	for _, line := range stack[1:] {
 		if !strings.ContainsAny(line, "/<") {
-			return stack[0] + ", called at " + line
+			return line
 		}
 	}
 	return stack[0]

@@ -80,7 +80,7 @@ func (cs Changes) ByLine() Changes {
 	index := map[line]int{}
 	var lines Changes
 	for _, c := range cs {
-		k := line{c.Stack.Self().Label(), c.Kind, c.Device}
+		k := line{c.Stack.Where(), c.Kind, c.Device}
 		i, ok := index[k]
 		if !ok {
 			index[k] = len(lines)

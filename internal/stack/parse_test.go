@@ -11,7 +11,7 @@ import (
 
 func TestLabelsAreReadAsTheyWereWritten(t *testing.T) {
 	for label, want := range map[string]Frame{
-		"Model.forward (vllm/model.py:12)": {Kind: KindPython, Function: "Model.forward", File: "vllm/model.py", Line: 12},
+		"Model.forward (vllm/model.py:12)": {Kind: KindPython, Function: "Model.forward", File: "vllm/model.py", Line: 12, Library: true},
 		"f (x.py)":                         {Kind: KindPython, Function: "f", File: "x.py"},
 		"<module> (<string>:1)":            {Kind: KindPython, Function: "<module>", File: "<string>", Line: 1},
 		"f (line 7)":                       {Kind: KindPython, Function: "f", Line: 7},

@@ -11,7 +11,6 @@ import (
 	"hash/fnv"
 	"math"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -29,6 +28,8 @@ const (
 	KindNative
 	// KindTrampoline joins a native run to the Python run that called it.
 	KindTrampoline
+	// KindKernel is a kernel on the GPU, on top of the stack that launched it.
+	KindKernel
 )
 
 const (
@@ -50,8 +51,8 @@ const (
 	Trampoline = "<interpreter trampoline>"
 )
 
-// String gives the word that files carry for the kind: unknown, python, native
-// or trampoline.
+// String gives the word that files carry for the kind: unknown, python, native,
+// trampoline or kernel.
 func (k Kind) String() string {
 	switch k {
 	case KindPython:
@@ -60,6 +61,8 @@ func (k Kind) String() string {
 		return "native"
 	case KindTrampoline:
 		return "trampoline"
+	case KindKernel:
+		return "kernel"
 	default:
 		return "unknown"
 	}
@@ -67,7 +70,7 @@ func (k Kind) String() string {
 
 // ParseKind is the inverse of Kind.String; other words are KindUnknown.
 func ParseKind(word string) Kind {
-	for k := KindPython; k <= KindTrampoline; k++ {
+	for k := KindPython; k <= KindKernel; k++ {
 		if k.String() == word {
 			return k
 		}
@@ -89,6 +92,8 @@ type Frame struct {
 	// within one function are one frame.
 	BuildID string
 	Address uint64
+	// Library: a Python frame whose code is not the program's own (package library).
+	Library bool
 }
 
 // Stack is a call stack, leaf first.
@@ -96,17 +101,20 @@ type Stack []Frame
 
 // Identity is the frame without what does not tell it from others: a named
 // native function is the same in the next build of its library, so that a
-// profile taken before an upgrade can be compared with one taken after.
+// profile taken before an upgrade can be compared with one taken after. What counts as a
+// library is a setting of the run.
 func (f Frame) Identity() Frame {
+	f.Library = false
 	if f.Address == 0 {
 		f.BuildID = ""
 	}
 	return f
 }
 
-// IsUnknown says of a function's name that its frame is of KindUnknown.
+// IsUnknown says of a function's name that its frame is of KindUnknown: such names, and no
+// others, are in brackets.
 func IsUnknown(function string) bool {
-	return slices.Contains([]string{Unknown, Truncated, BeforeAttach, Context, Unexplained}, function)
+	return len(function) > 2 && function[0] == '[' && function[len(function)-1] == ']'
 }
 
 // BeforeAttachID is the id of the stack of one frame BeforeAttach in rows that the kernel
@@ -150,8 +158,8 @@ func (s Stack) ID() uint64 {
 	return h.Sum64()
 }
 
-// Self is the frame that a table shows for the stack: the innermost Python
-// frame, because that is the line a person can change; without one, the leaf.
+// Self is the frame that a stack is known by: the innermost Python frame; without one, the
+// leaf.
 func (s Stack) Self() Frame {
 	for _, f := range s {
 		if f.Kind == KindPython {
@@ -180,9 +188,16 @@ func (s Stack) Folded() string {
 // Label is how a person reads the frame: `Model.forward (vllm/model.py:12)`,
 // `cuMemAlloc_v2 (libcuda.so.1)`, `[unknown]`. The names come from the traced
 // process, so control characters, which could drive a terminal, are replaced.
-func (f Frame) Label() string { return f.LabelIn(ShortFile(f.File)) }
+//
+// Long names of C++ and Rust are without what is in their long brackets.
+func (f Frame) Label() string {
+	if f.Kind == KindNative || f.Kind == KindKernel {
+		f.Function = shorten(f.Function)
+	}
+	return f.LabelIn(ShortFile(f.File))
+}
 
-// LabelIn is Label for who knows ShortFile(f.File) already.
+// LabelIn is Label for who knows ShortFile(f.File) already, with the whole name.
 func (f Frame) LabelIn(file string) string {
 	label := f.Function
 	if file != "" {

@@ -25,6 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
@@ -52,7 +53,7 @@ var needed = []string{"oci", "ebpf", pystack.Name, "symbolize"}
 
 // New returns the ranks.Dumper that runs the py_stack inside of the runtime.
 func New(rt Runtime) ranks.Dumper {
-	return func(ctx context.Context, _ string, pids []uint32) (map[ranks.Thread][]string, error) {
+	return func(ctx context.Context, _ string, pids []uint32) (map[ranks.Thread]ranks.Trace, error) {
 		return dump(ctx, rt, gadget, pids)
 	}
 }
@@ -60,7 +61,7 @@ func New(rt Runtime) ranks.Dumper {
 // NewBeside is for programs without images inside: it runs the py_stack that is beside the
 // image of the gadget that asks, in the same registry under the same tag.
 func NewBeside(rt Runtime) ranks.Dumper {
-	return func(ctx context.Context, asking string, pids []uint32) (map[ranks.Thread][]string, error) {
+	return func(ctx context.Context, asking string, pids []uint32) (map[ranks.Thread]ranks.Trace, error) {
 		image, ok := Beside(asking)
 		if !ok {
 			return nil, fmt.Errorf("%s was started by digest: the matching %s is unknown", asking, gadget)
@@ -83,8 +84,7 @@ func Beside(image string) (string, bool) {
 	return image[:at] + gadget, true
 }
 
-// dump returns frames as labels, innermost first.
-func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ranks.Thread][]string, error) {
+func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ranks.Thread]ranks.Trace, error) {
 	var ops []operators.DataOperator
 	all := operators.GetDataOperators()
 	for _, name := range needed {
@@ -95,33 +95,23 @@ func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ran
 		ops = append(ops, operator)
 	}
 	var mu sync.Mutex
-	out := map[ranks.Thread][]string{}
+	out := map[ranks.Thread]ranks.Trace{}
 	ops = append(ops, simple.New("stacks", simple.WithPriority(subscription), simple.OnPreStart(func(gc operators.GadgetContext) error {
 		ds := gc.GetDataSources()[pystack.DataSource]
 		if ds == nil {
 			return errors.New("py_stack has no data source " + pystack.DataSource)
 		}
-		pid, tid, stack := ds.GetField("proc.pid"), ds.GetField("proc.tid"), ds.GetField("stack")
-		if pid == nil || tid == nil || stack == nil {
-			return errors.New("py_stack's " + pystack.DataSource + " lack a field")
+		read, err := bind(gc, ds)
+		if err != nil {
+			return err
 		}
 		return ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
 			mu.Lock()
 			defer mu.Unlock()
 			for n := range rows.Len() {
-				d := rows.Get(n)
-				p, err1 := pid.Uint32(d)
-				t, err2 := tid.Uint32(d)
-				s, err3 := stack.String(d)
-				if err := errors.Join(err1, err2, err3); err != nil {
+				if err := read(rows.Get(n), out); err != nil {
 					return err
 				}
-				if s == "" {
-					continue
-				}
-				frames := strings.Split(s, "; ")
-				slices.Reverse(frames)
-				out[ranks.Thread{PID: p, TID: t}] = frames
 			}
 			return nil
 		}, subscription)
@@ -144,4 +134,37 @@ func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ran
 		return nil, fmt.Errorf("run %s: %w", image, err)
 	}
 	return out, nil
+}
+
+// bind finds the fields of a dump. What it returns adds a row to the traces, if that has
+// frames.
+func bind(gc operators.GadgetContext, ds datasource.DataSource) (func(datasource.Data, map[ranks.Thread]ranks.Trace) error, error) {
+	fields := make([]datasource.FieldAccessor, 0, 6)
+	for _, name := range []string{"proc.pid", "proc.tid", "process", "stack_id", "syscall", "gil"} {
+		f := ds.GetField(name)
+		if f == nil {
+			return nil, fmt.Errorf("py_stack's %s lack the field %s", pystack.DataSource, name)
+		}
+		fields = append(fields, f)
+	}
+	named, ok := symbolize.FromContext(gc)
+	if !ok {
+		return nil, errors.New("the operator symbolize is not active")
+	}
+	return func(d datasource.Data, to map[ranks.Thread]ranks.Trace) error {
+		pid, err1 := fields[0].Uint32(d)
+		tid, err2 := fields[1].Uint32(d)
+		process, err3 := fields[2].Uint64(d)
+		id, err4 := fields[3].Uint64(d)
+		syscall, err5 := fields[4].String(d)
+		gil, err6 := fields[5].String(d)
+		if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil || id == 0 {
+			return err
+		}
+		to[ranks.Thread{PID: pid, TID: tid}] = ranks.Trace{
+			// What is named is shared, and the asking run has libraries of its own.
+			Stack: slices.Clone(named.Stack(process, pid, id).Stack), Syscall: syscall, WaitsForGIL: gil == "waiting",
+		}
+		return nil
+	}, nil
 }

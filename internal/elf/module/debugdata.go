@@ -17,49 +17,45 @@ import (
 // the functions that strip took from .symtab. It is not looked for inside
 // itself.
 func (m *Module) debugdata(sections []section) ([]symbol, error) {
-	if m.sectionNamesI >= uint64(len(sections)) {
+	s, ok := m.named(sections, ".gnu_debugdata")
+	if !ok || s.size == 0 || s.size > maxDebugdata {
 		return nil, nil
 	}
-	names := sections[m.sectionNamesI]
-	const want = ".gnu_debugdata\x00"
-	for _, s := range sections {
-		if elf.SectionType(s.typ) != elf.SHT_PROGBITS || uint64(s.name)+uint64(len(want)) > names.size {
-			continue
-		}
-		if s.size == 0 || s.size > maxDebugdata {
-			continue
-		}
-		if name, err := m.bytes(names.off+uint64(s.name), uint64(len(want))); err != nil || string(name) != want {
-			continue
-		}
-		packed, err := m.bytes(s.off, s.size)
-		if err != nil {
-			return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
-		}
-		plain, err := unxz(packed, maxDebugdata)
-		if err != nil {
-			return nil, fmt.Errorf("decompress .gnu_debugdata: %w", err)
-		}
-		inner, err := Open(bytes.NewReader(plain), int64(len(plain)))
-		if err != nil {
-			return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
-		}
-		all, err := inner.sections()
-		if err != nil {
-			return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
-		}
-		symtab, ok := firstOf(all, elf.SHT_SYMTAB)
-		if !ok {
-			return nil, nil
-		}
-		t, err := sectionTable(all, symtab)
-		if err != nil {
-			return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
-		}
-		t.rank = rankStatic
-		return inner.readTable(t, nil)
+	packed, err := m.bytes(s.off, s.size)
+	if err != nil {
+		return nil, fmt.Errorf("read .gnu_debugdata: %w", err)
 	}
-	return nil, nil
+	plain, err := unxz(packed, maxDebugdata)
+	if err != nil {
+		return nil, fmt.Errorf("decompress .gnu_debugdata: %w", err)
+	}
+	inner, err := Open(bytes.NewReader(plain), int64(len(plain)))
+	if err != nil {
+		return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
+	}
+	symbols, err := inner.static()
+	if err != nil {
+		return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
+	}
+	return symbols, nil
+}
+
+// static reads the functions of .symtab alone; none without one.
+func (m *Module) static() ([]symbol, error) {
+	all, err := m.sections()
+	if err != nil {
+		return nil, err
+	}
+	symtab, ok := firstOf(all, elf.SHT_SYMTAB)
+	if !ok {
+		return nil, nil
+	}
+	t, err := sectionTable(all, symtab)
+	if err != nil {
+		return nil, err
+	}
+	t.rank = rankStatic
+	return m.readTable(t, nil)
 }
 
 var errXZ = errors.New("unsupported or malformed xz data")

@@ -174,7 +174,7 @@ func TestHostileFiles(t *testing.T) {
 			begin := processorTime(t)
 			m, err := Open(file, file.size)
 			if err == nil {
-				_, err = m.Functions()
+				_, err = m.Functions(nil)
 				_, err2 := m.Lookup([]string{"f"})
 				if err == nil {
 					err = err2
@@ -264,7 +264,13 @@ func FuzzModule(f *testing.F) {
 			return
 		}
 		_ = m.BuildID()
-		fns, err := m.Functions()
+		if name, crc, ok := m.DebugLink(); ok && (filepath.Base(name) != name || m.Describes(m, crc) && m.BuildID() == "" && crc == 0) {
+			t.Fatalf("debug link %q", name)
+		}
+		if more, err := m.Functions(m); (err == nil) != (len(more) > 0) {
+			t.Fatalf("%d functions with error %v", len(more), err)
+		}
+		fns, err := m.Functions(nil)
 		if (err == nil) != (len(fns) > 0) {
 			t.Fatalf("%d functions with error %v", len(fns), err)
 		}

@@ -75,7 +75,7 @@ func TestRealLibcudaIsProbedBehindItsComparison(t *testing.T) {
 	require.Regexp(t, "^[0-9a-f]{40}$", m.BuildID())
 
 	start = time.Now()
-	fns, err := m.Functions()
+	fns, err := m.Functions(nil)
 	t.Logf("%d functions in %v; %d of %d APIs", len(fns), time.Since(start), len(found), len(apis))
 	require.NoError(t, err)
 	require.True(t, slices.IsSortedFunc(fns, func(a, b module.Function) int {
@@ -128,7 +128,7 @@ func TestFunctions(t *testing.T) {
 			so := buildLibrary(t, source, append(flags, "-Wl,--build-id=0x0123456789abcdef")...)
 			m := open(t, so)
 			require.Equal(t, "0123456789abcdef", m.BuildID())
-			fns, err := m.Functions()
+			fns, err := m.Functions(nil)
 			require.NoError(t, err)
 			require.Subset(t, names(fns), []string{"hidden", "shown", "alias"})
 			found, err := m.Lookup([]string{"shown", "alias", "indirect", "absent"})
@@ -146,7 +146,7 @@ func TestFunctions(t *testing.T) {
 			got, err := m.Lookup([]string{"shown", "alias", "indirect", "absent"})
 			require.NoError(t, err)
 			require.Equal(t, found, got)
-			fns, err = m.Functions()
+			fns, err = m.Functions(nil)
 			require.NoError(t, err)
 			require.Contains(t, names(fns), "shown")
 			require.NotContains(t, names(fns), "hidden")
@@ -166,7 +166,7 @@ func TestDebugdataHasTheFunctionsThatStripTook(t *testing.T) {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		require.NoError(t, err, "%s: %s", strings.Join(args, " "), out)
 	}
-	fns, err := open(t, so).Functions()
+	fns, err := open(t, so).Functions(nil)
 	require.NoError(t, err)
 	require.Contains(t, names(fns), "hidden")
 }

@@ -20,8 +20,8 @@ const (
 
 // section is an Elf64_Shdr.
 type section struct {
-	name, typ, link, info uint32
-	addr, off, size       uint64
+	name, typ, link, info  uint32
+	flags, addr, off, size uint64
 }
 
 func (m *Module) section(i uint64) (section, error) {
@@ -37,6 +37,7 @@ func (m *Module) section(i uint64) (section, error) {
 func parseSection(b []byte, s *section) {
 	le := binary.LittleEndian
 	s.name, s.typ = le.Uint32(b), le.Uint32(b[4:])
+	s.flags = le.Uint64(b[8:])
 	s.addr, s.off, s.size = le.Uint64(b[16:]), le.Uint64(b[24:]), le.Uint64(b[32:])
 	s.link, s.info = le.Uint32(b[40:]), le.Uint32(b[44:])
 }
@@ -59,11 +60,22 @@ const (
 )
 
 // Functions returns the functions of .symtab, .dynsym (through the dynamic
-// segment when there are no sections) and .gnu_debugdata, sorted by address,
-// then best name first. Every call reads the file again; the slice is the
+// segment when there are no sections) and .gnu_debugdata, and of the .symtab of
+// a debug file that describes the module (nil: none), sorted by address, then best
+// name first. Every call reads the files again; the slice is the
 // caller's. ErrNoSymbols when there are none; an error comes with no functions.
-func (m *Module) Functions() ([]Function, error) {
+//
+// A function that the tables have no size of, as assembly often is, ends where
+// the next one begins or its section does, whichever comes first; one that lies
+// inside of another with a size is a label of that, and left out.
+func (m *Module) Functions(debug *Module) ([]Function, error) {
 	all, err := m.readSymbols(nil)
+	if debug != nil {
+		// One that cannot be read is none: what the module has itself remains.
+		if more, err2 := debug.static(); err2 == nil && len(more) > 0 {
+			all, err = append(all, more...), nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +89,9 @@ func (m *Module) Functions() ([]Function, error) {
 			continue
 		}
 		out = append(out, s.Function)
+	}
+	if out = m.bounded(out); len(out) == 0 {
+		return nil, ErrNoSymbols
 	}
 	return out, nil
 }

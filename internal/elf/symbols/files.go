@@ -86,9 +86,11 @@ func open(file *os.File, m procmaps.Mapping) (*loaded, error) {
 	return l, nil
 }
 
-// tableOf reads the functions of a module, whose file is open.
-func tableOf(m *module.Module) *Table {
-	functions, err := m.Functions()
+// tableOf reads the functions of a module of a process, whose file is open.
+func (r *Resolver) tableOf(pid uint32, path string, m *module.Module) *Table {
+	separate, end := r.debugFile(pid, path, m)
+	defer end()
+	functions, err := m.Functions(separate)
 	if err != nil {
 		functions = nil // stripped, or unreadable: addresses remain
 	}
@@ -173,7 +175,7 @@ func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
 	if !wanted {
 		return
 	}
-	t := tableOf(l.module) // which may take a while
+	t := r.tableOf(pid, m.Path, l.module) // which may take a while
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.tables.get(l.table) == nil {

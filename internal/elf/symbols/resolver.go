@@ -24,6 +24,8 @@ type Mappings interface {
 	Find(pid uint32, address uint64) (procmaps.Mapping, bool)
 	// Open opens the file behind a mapping.
 	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
+	// OpenIn opens a regular file by its path as the process would.
+	OpenIn(pid uint32, path string) (*os.File, error)
 	// Snapshot is all executable mappings, sorted by address.
 	Snapshot(pid uint32) (*procmaps.Snapshot, error)
 }
@@ -168,7 +170,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 	if t := r.tables.get(l.table); t != nil {
 		return l, t
 	}
-	t := tableOf(l.module)
+	t := r.tableOf(pid, m.Path, l.module)
 	r.tables.put(l.table, t)
 	return l, t
 }

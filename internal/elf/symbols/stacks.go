@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
 )
 
@@ -28,24 +29,26 @@ const (
 	knownInterpreters = 1 << 10
 )
 
-// Named is a stack with the two texts that tables show, made once.
+// Named is a stack with the texts that tables show, made once.
 type Named struct {
 	Stack stack.Stack
-	// Frame is the label of Stack.Self, Folded is Stack.Folded.
-	Frame, Folded string
+	// Frame and UserFrame are the labels of Stack.Self and Stack.User, Where is Stack.Where
+	// and Folded Stack.Folded.
+	Frame, UserFrame, Where, Folded string
 }
 
 // Stacks names the stacks of one gadget run, each once: a row of the same stack
 // comes again at every interval. It is safe for concurrent use.
 type Stacks struct {
-	resolver *Resolver
-	maps     Maps
-	unknown  *Named
-	before   *Named
+	resolver  *Resolver
+	maps      Maps
+	libraries library.Paths
+	unknown   *Named
+	before    *Named
 
 	mu           sync.Mutex
 	stacks       *recent.Cache[stackKey, *Named]
-	symbols      *recent.Cache[uint64, stack.Symbol]
+	symbols      *recent.Cache[uint64, symbol]
 	interpreters *recent.Cache[uint64, interpreter]
 }
 
@@ -53,27 +56,39 @@ type stackKey struct {
 	process, id uint64
 }
 
+// symbol is a code object, and whether it is a library's.
+type symbol struct {
+	stack.Symbol
+	isLibrary bool
+}
+
 type interpreter struct {
 	runtime  uint64
 	contains func(address uint64) bool
 }
 
-// NewStacks names what is in maps.
-func NewStacks(r *Resolver, maps Maps) *Stacks {
+// NewStacks names what is in maps. Frames of libraries are marked.
+func NewStacks(r *Resolver, maps Maps, libraries library.Paths) *Stacks {
 	return &Stacks{
 		resolver:     r,
 		maps:         maps,
+		libraries:    libraries,
 		unknown:      name(stack.UnknownStack()),
 		before:       name(stack.BeforeAttachStack()),
 		stacks:       recent.New[stackKey, *Named](namedStacks),
-		symbols:      recent.New[uint64, stack.Symbol](namedSymbols),
+		symbols:      recent.New[uint64, symbol](namedSymbols),
 		interpreters: recent.New[uint64, interpreter](knownInterpreters),
 	}
 }
 
 func name(s stack.Stack) *Named {
-	return &Named{Stack: s, Frame: s.Self().Label(), Folded: s.Folded()}
+	n := &Named{Stack: s, Frame: s.Self().Label(), UserFrame: s.User().Label(), Folded: s.Folded()}
+	n.Where = stack.Where(n.UserFrame, n.Frame)
+	return n
 }
+
+// Libraries is what counts as one.
+func (s *Stacks) Libraries() library.Paths { return s.libraries }
 
 // Stack is the named stack of an id. Id 0, and an id that is in no map, are
 // the stack of one [unknown] frame; stack.BeforeAttachID is that of one [before attach]. The result is shared: do not change it.
@@ -111,7 +126,7 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
 	for _, p := range raw.Python {
 		symbol := s.symbol(p.Symbol)
 		parts.Python = append(parts.Python, stack.Frame{
-			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line,
+			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line, Library: symbol.isLibrary,
 		})
 	}
 	if len(raw.Native) > 0 && len(raw.Python) > 0 {
@@ -121,24 +136,25 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
 	return stack.Join(parts)
 }
 
-func (s *Stacks) symbol(id uint64) stack.Symbol {
-	unreadable := stack.Symbol{Function: stack.Unreadable}
+func (s *Stacks) symbol(id uint64) symbol {
+	unreadable := symbol{Symbol: stack.Symbol{Function: stack.Unreadable}}
 	if id == 0 {
 		return unreadable
 	}
-	if symbol, ok := s.symbols.Get(id); ok {
-		return symbol
+	if known, ok := s.symbols.Get(id); ok {
+		return known
 	}
 	b, ok := s.maps.Symbol(id)
 	if !ok {
 		return unreadable
 	}
-	symbol, err := stack.DecodeSymbol(b)
+	decoded, err := stack.DecodeSymbol(b)
 	if err != nil {
 		return unreadable
 	}
-	s.symbols.Put(id, symbol)
-	return symbol
+	found := symbol{decoded, s.libraries.Has(decoded.File)}
+	s.symbols.Put(id, found)
+	return found
 }
 
 func (s *Stacks) interpreter(process uint64, pid uint32) func(uint64) bool {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 )
 
 // fakeProcess maps two files without symbols and some generated code.
@@ -38,6 +39,8 @@ func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*os.File, error) {
 	p.opened++
 	return nil, errors.New("gone")
 }
+
+func (*fakeProcess) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }
 
 func (p *fakeProcess) Snapshot(uint32) (*procmaps.Snapshot, error) {
 	return &procmaps.Snapshot{Mappings: p.mappings()}, nil
@@ -95,7 +98,7 @@ func TestStackIsJoinedAtTheInterpreterOfTheRuntime(t *testing.T) {
 		stacks:  map[uint64][]byte{9: wireStack([]uint64{0x1100, 0x5100, 0x5200}, [2]uint64{1, 3}, [2]uint64{2, 7})},
 		symbols: map[uint64][]byte{1: wireSymbol("Model.load", "/app/model.py"), 2: wireSymbol("<module>", "/app/main.py")},
 	}
-	s := NewStacks(NewResolver(&fakeProcess{}), maps)
+	s := NewStacks(NewResolver(&fakeProcess{}), maps, library.Paths{})
 	n := s.Stack(1, 100, 9)
 	require.Equal(t, "<module> (main.py:7); Model.load (model.py:3); <interpreter trampoline>; 0x100 (libcuda.so.1)", n.Folded)
 	require.Equal(t, "Model.load (model.py:3)", n.Frame)
@@ -125,7 +128,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 			3: wireStack([]uint64{0xdead0001, 0x9100}),
 		},
 	}
-	s := NewStacks(NewResolver(&fakeProcess{}), maps)
+	s := NewStacks(NewResolver(&fakeProcess{}), maps, library.Paths{})
 	require.Equal(t, "<unreadable>; <unreadable> (line 5)", s.Stack(1, 1, 1).Folded)
 	require.Equal(t, "[unknown]", s.Stack(1, 1, 2).Folded, "not our layout")
 	require.Equal(t, "0x9100 ([vdso]); 0xdead0001", s.Stack(1, 1, 3).Folded)
@@ -135,7 +138,7 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 
 func TestMissingStackIsLookedForAgain(t *testing.T) {
 	maps := &fakeMaps{stacks: map[uint64][]byte{}, symbols: map[uint64][]byte{1: wireSymbol("f", "")}}
-	s := NewStacks(NewResolver(&fakeProcess{}), maps)
+	s := NewStacks(NewResolver(&fakeProcess{}), maps, library.Paths{})
 	require.Equal(t, "[unknown]", s.Stack(1, 1, 5).Folded)
 	maps.stacks[5] = wireStack(nil, [2]uint64{1, 2})
 	require.Equal(t, "f (line 2)", s.Stack(1, 1, 5).Folded)

@@ -239,14 +239,25 @@ func (d *dictionary) newLocation(f stack.Frame) *location {
 	if f.Kind == stack.KindNative && f.File != "" {
 		l.mapping = d.keep(d.mappings, f.File, f.BuildID)
 	}
-	// There is no value for GPU code, and none for what is not known.
-	switch f.Kind {
-	case stack.KindPython:
-		l.frameType = d.keep(d.attributes, "profile.frame.type", "cpython")
-	case stack.KindNative, stack.KindTrampoline:
-		l.frameType = d.keep(d.attributes, "profile.frame.type", "native")
+	if t := frameType(f.Kind); t != "" {
+		l.frameType = d.keep(d.attributes, "profile.frame.type", t)
 	}
 	return l
+}
+
+// frameType is the value of profile.frame.type: those of OpenTelemetry's semantic
+// conventions, where "kernel" is the operating system's, and one of ours for GPU code, which
+// they have none for. "" for frames that stand for what is not known.
+func frameType(k stack.Kind) string {
+	switch k {
+	case stack.KindPython:
+		return "cpython"
+	case stack.KindNative, stack.KindTrampoline:
+		return "native"
+	case stack.KindKernel:
+		return "cuda"
+	}
+	return ""
 }
 
 func (d *dictionary) placeFunction(p *pair) int32 {

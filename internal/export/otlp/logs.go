@@ -21,12 +21,11 @@ const EventOOM = "cuda.out_of_memory"
 // OOM makes a log of one refused allocation: a human-readable line, and attributes for
 // queries. Its resource is the service, as logs are looked up.
 func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
-	self := o.Stack.Self()
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
 		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
-			profile.FormatBytes(o.RequestedBytes), self.Label(), o.Error, profile.FormatBytes(o.InuseBytes))),
+			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), o.Error, profile.FormatBytes(o.InuseBytes))),
 		Attributes: append([]*common.KeyValue{
 			keyValue("error.type", anyText(o.Error)),
 			keyValue("process.executable.name", anyText(o.Process.Comm)),
@@ -42,9 +41,9 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	return e.request(o.Process, record)
 }
 
-// codeOf is where a stack ends, and all of it.
+// codeOf is the program's line where a stack ends, and all of it.
 func codeOf(s stack.Stack) []*common.KeyValue {
-	self := s.Self()
+	self := s.User()
 	return []*common.KeyValue{
 		keyValue("code.function.name", anyText(self.Function)),
 		keyValue("code.file.path", anyText(self.File)),

@@ -27,6 +27,7 @@ import (
 
 var frameTypes = map[stack.Kind]string{
 	stack.KindPython: "profile.frame.type=cpython", stack.KindNative: "profile.frame.type=native", stack.KindTrampoline: "profile.frame.type=native",
+	stack.KindKernel: "profile.frame.type=cuda",
 }
 
 func wanted(p *profile.Profile, t profile.Type) map[string][2]int64 {
@@ -58,7 +59,7 @@ func connect(t *testing.T, protocol Protocol, r *receiver, cfg remote.Config) (*
 
 func TestWhatIsReceivedIsWhatTheRowsSay(t *testing.T) {
 	for _, protocol := range Protocols {
-		for name, p := range map[string]*profile.Profile{"small": fixture.Small(), "large": fixture.Large(3000)} {
+		for name, p := range map[string]*profile.Profile{"small": fixture.Small(), "large": fixture.Large(3000), "kinds": fixture.Kinds()} {
 			t.Run(protocol+" "+name, func(t *testing.T) {
 				r := &receiver{}
 				c, _ := connect(t, Protocol(protocol), r, remote.Config{Token: "secret", Header: http.Header{"X-Scope-Orgid": {"team"}}})

@@ -55,7 +55,7 @@ func Write(w io.Writer, changes profile.Changes, o Options) error {
 		if c.Device != profile.UnknownDevice {
 			device = strconv.Itoa(int(c.Device))
 		}
-		writeChange(out, c, device, c.Kind, c.Stack.Self().Label())
+		writeChange(out, c, device, c.Kind, c.Stack.Where())
 	}
 	tensors, has := sums[profile.Torch]
 	if !has {

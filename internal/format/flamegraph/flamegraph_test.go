@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -59,6 +60,26 @@ func TestData(t *testing.T) {
 		want, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.Equal(t, string(want), text)
+	}
+}
+
+// TestKindsOfFramesStayInOrder: native frames between two runs of Python, a kernel on top,
+// what is not known; self is of the innermost alone, and no total is less than a self.
+func TestKindsOfFramesStayInOrder(t *testing.T) {
+	p := fixture.Kinds()
+	var want stack.Stack
+	for _, f := range p.Rows[0].Stack {
+		want = append(want, f.Identity())
+	}
+	require.Equal(t, want, decode(t, encode(Page{Profile: p}), 0).Rows[0].Stack)
+	selves := int64(0)
+	for _, f := range p.Frames(profile.AllocSpace) {
+		require.GreaterOrEqual(t, f.Total, f.Self)
+		selves += f.Self
+	}
+	require.Equal(t, p.Sum().Get(profile.AllocSpace), selves)
+	for k := stack.KindUnknown; k <= stack.KindKernel; k++ {
+		require.Contains(t, model, strings.ToUpper(k.String())+" = "+strconv.Itoa(int(k)), "model.js names the kinds by their numbers")
 	}
 }
 

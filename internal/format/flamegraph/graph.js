@@ -9,8 +9,8 @@ const pen = canvas.getContext("2d");
 // Hue, saturation and lightness per kind; blue and orange also differ for
 // people who see few colours. Lightness varies a little by file.
 const paints = {
-  light: [[352, 62, 80], [210, 78, 77], [34, 88, 74], [250, 8, 84], [162, 34, 76]],
-  dark: [[352, 40, 42], [212, 52, 42], [30, 60, 38], [250, 6, 36], [162, 30, 34]],
+  light: [[352, 62, 80], [210, 78, 77], [34, 88, 74], [250, 8, 84], [284, 52, 81], [162, 34, 76]],
+  dark: [[352, 40, 42], [212, 52, 42], [30, 60, 38], [250, 6, 36], [284, 34, 42], [162, 30, 34]],
 };
 
 function paint(f) {

@@ -4,8 +4,8 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // Kinds of frame, in the order of stack.Kind; PROCESS is ours, for grouping.
-const UNKNOWN = 0, PYTHON = 1, NATIVE = 2, TRAMPOLINE = 3, PROCESS = 4;
-const kindNames = ["unknown", "Python", "native", "interpreter trampoline", "process"];
+const UNKNOWN = 0, PYTHON = 1, NATIVE = 2, TRAMPOLINE = 3, KERNEL = 4, PROCESS = 5;
+const kindNames = ["no code", "Python", "native", "interpreter trampoline", "GPU kernel", "process"];
 
 const types = [
   { name: "inuse_space", label: "In use" },
@@ -68,7 +68,7 @@ function where(f, full) {
 // A C++ signature without its parameters; the tooltip has all of it.
 function shortName(f) {
   if (f.short === undefined) {
-    const end = f.kind === NATIVE ? f.name.indexOf("(", 1) : -1;
+    const end = f.kind === NATIVE || f.kind === KERNEL ? f.name.indexOf("(", 1) : -1;
     f.short = end > 0 && !f.name.startsWith("(anonymous") ? f.name.slice(0, end) : f.name;
   }
   return f.short;

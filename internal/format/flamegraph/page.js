@@ -128,7 +128,7 @@ function legend() {
   const kinds = new Set(frames.slice(0, frameCount).map(f => f.kind));
   if (state.grouped) kinds.add(PROCESS);
   const theme = dark.matches ? "dark" : "light";
-  $("legend").replaceChildren(...[PYTHON, NATIVE, TRAMPOLINE, UNKNOWN, PROCESS].filter(k => kinds.has(k)).map(k => {
+  $("legend").replaceChildren(...[PYTHON, NATIVE, KERNEL, TRAMPOLINE, UNKNOWN, PROCESS].filter(k => kinds.has(k)).map(k => {
     const [h, s, l] = paints[theme][k];
     return swatch(kindNames[k], `hsl(${h} ${s}% ${l}%)`);
   }));

@@ -19,9 +19,10 @@
 //
 // Each has span_id (16 hexadecimal digits) where a span of a trace is known.
 //
-// A stack is an array of {function, file, line, kind}, innermost call first;
-// file and line are left out when unknown; kind is python, native, trampoline
-// or unknown.
+// A stack is an array of {function, file, line, kind, library}, innermost call first;
+// file and line are left out when unknown; kind is python, native, trampoline, kernel (of
+// the GPU) or unknown; library is true for Python code that is not the program's own
+// (--library-paths), and left out for all else.
 package jsonl
 
 import (
@@ -60,6 +61,7 @@ type frame struct {
 	File     string `json:"file,omitempty"`
 	Line     uint32 `json:"line,omitempty"`
 	Kind     string `json:"kind"`
+	Library  bool   `json:"library,omitempty"`
 }
 
 type alloc struct {
@@ -195,7 +197,7 @@ func toProcess(p profile.Process) process {
 func toFrames(s stack.Stack) []frame {
 	frames := make([]frame, len(s))
 	for i, f := range s {
-		frames[i] = frame{Function: f.Function, File: f.File, Line: f.Line, Kind: f.Kind.String()}
+		frames[i] = frame{Function: f.Function, File: f.File, Line: f.Line, Kind: f.Kind.String(), Library: f.Library}
 	}
 	return frames
 }

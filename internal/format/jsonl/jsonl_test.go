@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -48,6 +49,18 @@ func TestLines(t *testing.T) {
 	for _, line := range lines {
 		require.True(t, json.Valid([]byte(line)))
 	}
+}
+
+func TestFramesOfLibrariesAndKernelsAreMarked(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.Row{Stack: stack.Stack{
+		{Kind: stack.KindKernel, Function: "gemm"},
+		{Kind: stack.KindPython, Function: "Condition.wait", File: "/usr/lib/python3.11/threading.py", Line: 327, Library: true},
+		{Kind: stack.KindPython, Function: "load_batch", File: "/app/train.py", Line: 18},
+	}}))
+	require.Contains(t, b.String(), `"stack":[{"function":"gemm","kind":"kernel"},`+
+		`{"function":"Condition.wait","file":"/usr/lib/python3.11/threading.py","line":327,"kind":"python","library":true},`+
+		`{"function":"load_batch","file":"/app/train.py","line":18,"kind":"python"}]`)
 }
 
 type full struct{}

@@ -108,14 +108,14 @@ func (n *names) newLocation(f stack.Frame) *location {
 	l := &location{function: fn}
 	l.out.Address, l.line.Line = f.Address, int64(f.Line)
 	l.out.Line = []*pprofv1.Line{&l.line}
-	if f.Kind == stack.KindNative && f.File != "" {
-		l.mapping = n.newMapping(f)
+	if file := mappingOf(f); file != "" {
+		l.mapping = n.newMapping(file, f.BuildID)
 	}
 	return l
 }
 
-func (n *names) newMapping(f stack.Frame) *mapping {
-	k := [...]*text{n.known(valid(f.File)), n.known(f.BuildID)}
+func (n *names) newMapping(file, buildID string) *mapping {
+	k := [...]*text{n.known(valid(file)), n.known(buildID)}
 	m, ok := n.mappings[k]
 	if !ok {
 		m = &mapping{file: k[0], buildID: k[1]}

@@ -137,8 +137,8 @@ func (b *builder) newLocation(f stack.Frame) *profile.Location {
 		Address: f.Address,
 		Line:    []profile.Line{{Function: b.function(f), Line: int64(f.Line)}},
 	}
-	if f.Kind == stack.KindNative && f.File != "" {
-		l.Mapping = b.mapping(mappingKey{f.File, f.BuildID})
+	if file := mappingOf(f); file != "" {
+		l.Mapping = b.mapping(mappingKey{file, f.BuildID})
 	}
 	b.out.Location = append(b.out.Location, l)
 	return l
@@ -182,10 +182,25 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 	return m
 }
 
+// gpuMapping is that of kernels, in the brackets that mappings without a file have.
+const gpuMapping = "[gpu]"
+
+// mappingOf is the file that the frame's code is of, for the machine: a library, or the
+// GPU's code. Python has none.
+func mappingOf(f stack.Frame) string {
+	switch f.Kind {
+	case stack.KindNative:
+		return f.File
+	case stack.KindKernel:
+		return gpuMapping
+	}
+	return ""
+}
+
 // systemName differs from the name of what is not C++: where the two are equal, pprof
 // strips <…> and (…), which is right for a template and not for <module>.
 func systemName(f stack.Frame) string {
-	if f.Kind == stack.KindNative {
+	if f.Kind == stack.KindNative || f.Kind == stack.KindKernel {
 		return valid(f.Function)
 	}
 	return f.Kind.String() + ":" + valid(f.Function)
@@ -319,13 +334,23 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 	return r
 }
 
-// decodeFrame finds the kind again, which pprof has no place for.
+// decodeFrame finds the kind again, which pprof has no place for: in the mapping of native
+// code, and in the system name of everything else. Files of older versions have the names.
 func decodeFrame(l *profile.Location, line profile.Line) stack.Frame {
 	f := stack.Frame{Kind: stack.KindPython, Line: uint32(line.Line)}
+	system := ""
 	if line.Function != nil {
-		f.Function, f.File = line.Function.Name, line.Function.Filename
+		f.Function, f.File, system = line.Function.Name, line.Function.Filename, line.Function.SystemName
+	}
+	if word, ok := strings.CutSuffix(system, ":"+f.Function); ok {
+		if kind := stack.ParseKind(word); kind.String() == word {
+			f.Kind = kind
+			return f
+		}
 	}
 	switch {
+	case l.Mapping != nil && l.Mapping.File == gpuMapping:
+		f.Kind = stack.KindKernel
 	case f.Function == stack.Trampoline:
 		f.Kind = stack.KindTrampoline
 	case stack.IsUnknown(f.Function):

@@ -41,7 +41,7 @@ func TestProfile(t *testing.T) {
 }
 
 func TestDecodeGivesBackWhatTheFormatHolds(t *testing.T) {
-	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(500)} {
+	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(500), "kinds": fixture.Kinds()} {
 		var b bytes.Buffer
 		require.NoError(t, Encode(&b, p), name)
 		got, err := Decode(&b)
@@ -162,13 +162,35 @@ func TestTimeIsSamplesAndNanoseconds(t *testing.T) {
 	}
 }
 
+// TestKindsOfFramesComeBack, in their order, of files and of what is sent to Pyroscope.
+func TestKindsOfFramesComeBack(t *testing.T) {
+	p := fixture.Kinds()
+	want := p.Rows[0].Stack
+	var file, sent bytes.Buffer
+	require.NoError(t, Encode(&file, p))
+	back, err := Decode(bytes.NewReader(file.Bytes()))
+	require.NoError(t, err)
+	require.Equal(t, want, back.Rows[0].Stack)
+
+	require.NoError(t, new(WindowEncoder).Encode(&sent, Window{Start: p.Time, Rows: p.Rows, PeriodType: "space", PeriodUnit: "bytes",
+		Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}))
+	raw, err := profile.ParseData(sent.Bytes())
+	require.NoError(t, err)
+	var frames stack.Stack
+	for _, l := range raw.Sample[0].Location {
+		frames = append(frames, decodeFrame(l, l.Line[0]))
+	}
+	require.Equal(t, want, frames)
+	require.Equal(t, "[gpu]", raw.Sample[0].Location[0].Mapping.File)
+}
+
 // What is kept of earlier windows is not seen in later ones, whichever they were.
 func TestEarlierWindowsDoNotShow(t *testing.T) {
 	windowOf := func(p *gpu.Profile) Window {
 		return Window{Start: p.Time, Rows: p.Rows, PeriodType: "space", PeriodUnit: "bytes", Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}
 	}
 	var used WindowEncoder
-	for _, p := range []*gpu.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), gpu.New(time.Unix(0, 0), nil), fixture.Small()} {
+	for _, p := range []*gpu.Profile{fixture.Large(300), fixture.Small(), fixture.Kinds(), fixture.Spans(), fixture.Large(500), gpu.New(time.Unix(0, 0), nil), fixture.Small()} {
 		var again, first bytes.Buffer
 		require.NoError(t, used.Encode(&again, windowOf(p)))
 		require.NoError(t, new(WindowEncoder).Encode(&first, windowOf(p)))

@@ -44,6 +44,16 @@ func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
 	return f, nil
 }
 
+// OpenIn opens a regular file for reading by its path in a process's root; process 1 has the
+// host's.
+func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) {
+	f, err := OpenInRoot(c.path(pid, "root"), path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s of process %d: %w", path, pid, err)
+	}
+	return f, nil
+}
+
 // ErrReplaced: the path leads to another file than the one that is mapped.
 var ErrReplaced = errors.New("file was replaced")
 

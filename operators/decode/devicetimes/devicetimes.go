@@ -113,7 +113,13 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		return nil
 	}
 	ns, host := i.ds.GetField("device_ns"), i.ds.GetField("host")
-	operation, frame, stack := i.ds.GetField("operation"), i.ds.GetField("frame"), i.ds.GetField("stack")
+	operation := i.ds.GetField("operation")
+	var names []datasource.FieldAccessor // of stacks, if an operator resolves them
+	for _, name := range []string{"frame", "user_frame", "where", "stack"} {
+		if f := i.ds.GetField(name); f != nil {
+			names = append(names, f)
+		}
+	}
 	if operation == nil {
 		return errors.New("data source calls lacks operation")
 	}
@@ -127,10 +133,9 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		if host != nil {
 			_ = host.PutString(d, "") // not 0: it is no call
 		}
-		if what == "unseen" && frame != nil { // an operator resolves stacks
-			_ = frame.PutString(d, notSeen)
-			if stack != nil {
-				_ = stack.PutString(d, notSeen)
+		if what == "unseen" {
+			for _, f := range names {
+				_ = f.PutString(d, notSeen)
 			}
 		}
 		return nil

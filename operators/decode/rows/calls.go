@@ -79,7 +79,7 @@ const notSeen = "[launch not seen]"
 // Stack is the stack of a row of a profile: that of who called, and the kernel on top.
 func Stack(id profile.RowID, kernel string, s stack.Stack) stack.Stack {
 	if id.Kind == "unseen" {
-		s = stack.Stack{{Kind: stack.KindNative, Function: notSeen}}
+		s = stack.Stack{{Kind: stack.KindUnknown, Function: notSeen}}
 	}
 	return Leaf(kernel, s)
 }
@@ -90,5 +90,5 @@ func Leaf(kernel string, s stack.Stack) stack.Stack {
 	if kernel == "" {
 		return s
 	}
-	return append(stack.Stack{{Kind: stack.KindNative, Function: kernel}}, s...)
+	return append(stack.Stack{{Kind: stack.KindKernel, Function: kernel}}, s...)
 }

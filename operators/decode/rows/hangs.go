@@ -18,6 +18,7 @@ type Hangs struct {
 	processFields
 	event, reason, text, communicator, name, size, operation, seq  datasource.FieldAccessor
 	rank, ranks, waiting, unseen, state, wchan, stack, waited, ras datasource.FieldAccessor
+	user                                                           datasource.FieldAccessor
 }
 
 // BindHangs finds the fields of the data source `hangs`.
@@ -29,7 +30,7 @@ func BindHangs(ds datasource.DataSource) (*Hangs, error) {
 		communicator: ds.GetField("communicator"), name: ds.GetField("name"), size: ds.GetField("size"),
 		operation: ds.GetField("operation"), seq: ds.GetField("seq"), rank: ds.GetField("rank"), ranks: ds.GetField("ranks"),
 		waiting: ds.GetField("waiting"), unseen: ds.GetField("unseen"), state: ds.GetField("state"), wchan: ds.GetField("wchan"),
-		stack: ds.GetField("stack"), waited: ds.GetField("waited_ns"), ras: ds.GetField("ras"),
+		stack: ds.GetField("stack"), user: ds.GetField("user_line"), waited: ds.GetField("waited_ns"), ras: ds.GetField("ras"),
 	}, err
 }
 
@@ -48,6 +49,7 @@ func (f *Hangs) Read(d datasource.Data, now time.Time) profile.Hang {
 	}
 	if s := text(f.stack, d); s != "" {
 		h.Stack = stack.ParseFolded(s)
+		h.Stack.MarkInside(text(f.user, d))
 	}
 	return h
 }

@@ -4,9 +4,12 @@
 // stacks of a gadget's rows. Every data source with the fields stack_id,
 // process and proc.pid gets
 //
-//	frame  the innermost Python frame, `qualname (file:line)`; without one
-//	       the innermost native frame; [unknown] for a lost stack
-//	stack  all frames, root first, joined with "; " (hidden in columns)
+//	frame       the innermost Python frame, `qualname (file:line)`; without one
+//	            the innermost native frame; [unknown] for a lost stack
+//	user_frame  the innermost Python frame that is neither the standard library's nor an
+//	            installed package's (--library-paths); without one the same as frame
+//	where       both, human-readable: `user_frame, in frame`, or frame where they are the same
+//	stack       all frames, root first, joined with "; " (hidden in columns)
 //
 // and one with holder_stacks and holder_bytes gets
 //
@@ -27,6 +30,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -34,7 +38,8 @@ const (
 	operatorName = "symbolize"
 	// Priority is after the operators that enrich rows with containers and
 	// before those that filter (9000) and sort (9500) by the names.
-	Priority = 50
+	Priority       = 50
+	paramLibraries = "library-paths"
 	// varStacks is the context variable that holds the *symbols.Stacks.
 	varStacks = "gpu-gadgets/stacks"
 	// startLimit is how long rows that come before Start wait for it. Without
@@ -60,20 +65,32 @@ func FromContext(gc operators.GadgetContext) (*symbols.Stacks, bool) {
 	return s, ok
 }
 
-func (*Operator) Name() string               { return operatorName }
-func (*Operator) Init(*params.Params) error  { return nil }
-func (*Operator) GlobalParams() api.Params   { return nil }
-func (*Operator) InstanceParams() api.Params { return nil }
-func (*Operator) Priority() int              { return Priority }
+func (*Operator) Name() string              { return operatorName }
+func (*Operator) Init(*params.Params) error { return nil }
+func (*Operator) GlobalParams() api.Params  { return nil }
+func (*Operator) Priority() int             { return Priority }
+
+// InstanceParams has what counts as a library.
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{
+		Key: paramLibraries, Title: "Paths of libraries", TypeHint: api.TypeString,
+		Description: "Regular expression of the Python files that are not the program's own, for user_frame; with + in front, " +
+			"in addition to the default: the standard library and installed packages",
+	}}
+}
 
 // InstantiateDataOperator adds the fields. It stays out of gadgets without
 // stacks, and of clients: the processes are on the other machine.
-func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsClient() {
 		return nil, nil
 	}
+	libraries, err := library.Parse(values[paramLibraries])
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", paramLibraries, err)
+	}
 	maps := newKernelMaps(gc)
-	i := &instance{maps: maps, stacks: symbols.NewStacks(o.resolver, maps)}
+	i := &instance{maps: maps, stacks: symbols.NewStacks(o.resolver, maps, libraries)}
 	for _, ds := range gc.GetDataSources() {
 		in := source{id: ds.GetField("stack_id"), process: ds.GetField("process"), pid: ds.GetField("proc.pid")}
 		if in.id == nil || in.process == nil || in.pid == nil {
@@ -105,7 +122,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 type source struct {
 	id, process, pid          datasource.FieldAccessor
 	holderStacks, holderBytes datasource.FieldAccessor
-	frame, stack, holders     datasource.FieldAccessor
+	frame, user, where, stack datasource.FieldAccessor
+	holders                   datasource.FieldAccessor
 }
 
 func (s *source) addFields(ds datasource.DataSource) error {
@@ -117,7 +135,9 @@ func (s *source) addFields(ds datasource.DataSource) error {
 		hidden      string
 		wanted      bool
 	}{
-		{&s.frame, "frame", "Innermost Python frame, or native where there is none", "60", "false", true},
+		{&s.where, "where", "Line of the program, and the library's that it is in", "60", "false", true},
+		{&s.user, "user_frame", "Innermost Python frame outside of libraries, or frame where there is none", "60", "true", true},
+		{&s.frame, "frame", "Innermost Python frame, or native where there is none", "60", "true", true},
 		{&s.stack, "stack", "All frames, from the program's start to the call", "100", "true", true},
 		{&s.holders, "holders", "Who held most of the memory", "100", "false", s.holderStacks != nil && s.holderBytes != nil},
 	} {
@@ -159,11 +179,14 @@ func (i *instance) name(in source, d datasource.Data) error {
 		return fmt.Errorf("read stack_id: %w", err)
 	}
 	n := i.stacks.Stack(process, pid, id)
-	if err := in.frame.PutString(d, n.Frame); err != nil {
-		return fmt.Errorf("write frame: %w", err)
-	}
-	if err := in.stack.PutString(d, n.Folded); err != nil {
-		return fmt.Errorf("write stack: %w", err)
+	for _, f := range []struct {
+		name  string
+		to    datasource.FieldAccessor
+		value string
+	}{{"frame", in.frame, n.Frame}, {"user_frame", in.user, n.UserFrame}, {"where", in.where, n.Where}, {"stack", in.stack, n.Folded}} {
+		if err := f.to.PutString(d, f.value); err != nil {
+			return fmt.Errorf("write %s: %w", f.name, err)
+		}
 	}
 	if in.holders == nil {
 		return nil
@@ -174,7 +197,7 @@ func (i *instance) name(in source, d datasource.Data) error {
 	}
 	var lines []profile.LineHeld
 	for _, h := range holders {
-		lines = append(lines, profile.LineHeld{Label: i.stacks.Stack(process, pid, h.StackID).Frame, Bytes: h.Bytes})
+		lines = append(lines, profile.LineHeld{Label: i.stacks.Stack(process, pid, h.StackID).Where, Bytes: h.Bytes})
 	}
 	if err := in.holders.PutString(d, profile.HeldByLine(lines)); err != nil {
 		return fmt.Errorf("write holders: %w", err)

@@ -276,7 +276,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 		}
 	}
 	comm, call, reason := text("proc.comm"), text("api"), text("error")
-	frame, holders := text("frame"), text("holders")
+	where, holders := text("where"), text("holders")
 	requested, inuse := number("requested_bytes"), number("inuse_bytes")
 	allocated, reserved := number("pool_allocated_bytes"), number("pool_reserved_bytes")
 	pieces, apart, kept := number("pool_pieces_bytes"), number("pool_apart_bytes"), number("pool_kept_bytes")
@@ -285,7 +285,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	refused := refusals{}
 	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := Failure{
-			Comm: comm(d), API: call(d), Error: reason(d), Frame: frame(d), Holders: holders(d),
+			Comm: comm(d), API: call(d), Error: reason(d), Frame: where(d), Holders: holders(d),
 			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{
 				AllocatedBytes: allocated(d), ReservedBytes: reserved(d),
 				Unused: Unused{PiecesBytes: pieces(d), ApartBytes: apart(d), KeptBytes: kept(d)},

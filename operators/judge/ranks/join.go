@@ -120,12 +120,12 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 		t, isKnown := n.threads[threadKey{r.Process.ID, r.Communicator.ID(), r.Rank}]
 		switch {
 		case isKnown && now-t.seen < 5*collective.Time(period):
-			o.State, o.Wchan, o.Stack, o.StackIsLast = t.state, t.wchan, t.stack, t.isLast
+			o.State, o.Wchan, o.Stack, o.UserLine, o.StackIsLast = t.state, t.wchan, t.stack, t.user, t.isLast
 		case now-r.changed < still:
 			o.State = collective.Running
 		}
 		if len(o.Stack) == 0 {
-			o.Stack, o.StackIsLast = r.lines, true
+			o.Stack, o.UserLine, o.StackIsLast = r.lines, "", true
 		}
 		o.State = r.end(o.State)
 		if err := analyzer.Observe(o); err != nil {
@@ -202,6 +202,7 @@ func hangOf(v *collective.Verdict, now collective.Time, containers map[uint64]pr
 			h.Process.ID, h.Process.PID, h.Process.Comm, h.Process.Node = c.Process.ID, c.Process.PID, oneLine(c.Process.Comm), c.Process.Node
 			if _, folded := lines(c.Stack); folded != "" {
 				h.Stack = stack.ParseFolded(folded)
+				h.Stack.MarkInside(c.UserLine)
 			}
 		}
 	}

@@ -9,11 +9,9 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 const (
-	namedPython = stack.KindPython
 	// still is after how long without a new operation a rank's thread is looked at.
 	still = collective.Time(500 * time.Millisecond)
 	// again is after how long the Python stack of a suspect is read again.
@@ -25,6 +23,8 @@ const (
 	// maxDumped bounds how many processes are read at once: who is at fault comes
 	// first.
 	maxDumped = 16
+	// maxCallers bounds the threads of a process that are known to call NCCL.
+	maxCallers = 64
 	// maxTold bounds the summary at the end.
 	maxTold = 10
 	// forgotten is after how long a communicator without new rows is none any more:
@@ -118,6 +118,9 @@ func (i *instance) observe(now collective.Time) {
 			p.gone = true // its rows may come a while longer
 		case now-r.changed >= still:
 			thread := Thread{r.Process.PID, r.tid}
+			if p.isDumped() {
+				thread.TID = p.place.tid
+			}
 			l, isKnown := looked[thread] // a process may have thousands of communicators
 			if !isKnown {
 				l.state, l.wchan, l.started, l.ok = look(i.cfg.ProcFS, thread.PID, thread.TID)
@@ -140,9 +143,10 @@ func (i *instance) observe(now collective.Time) {
 			o.State = collective.Running
 		}
 		o.State = r.end(o.State)
-		o.Stack, o.StackIsLast = i.stackOf(r, p)
+		at, isLast := i.placeOf(r, p)
+		o.Stack, o.UserLine, o.StackIsLast = at.lines, at.user, isLast
 		if n := len(o.Operations); n > 0 && len(o.Stack) > 0 {
-			o.Operations[n-1].Line = o.Stack[0]
+			o.Operations[n-1].Line = at.where()
 		}
 		if err := i.analyzer.Observe(o); err != nil {
 			i.refused++
@@ -158,19 +162,19 @@ func (i *instance) observe(now collective.Time) {
 	i.forget(now)
 }
 
-// isDumped: where its thread is was read after it last issued something.
-func (p *process) isDumped() bool { return len(p.stack) > 0 && p.dumped >= p.changed }
+// isDumped: where its threads are was read after it last issued something.
+func (p *process) isDumped() bool { return len(p.place.lines) > 0 && p.dumped >= p.changed }
 
-// stackOf is the dump, as long as the rank has done nothing since; else where the
+// placeOf is the dump, as long as the rank has done nothing since; else where the
 // newest operation was called.
-func (i *instance) stackOf(r *rank, p *process) (stack []string, isLast bool) {
+func (i *instance) placeOf(r *rank, p *process) (at place, isLast bool) {
 	if p.isDumped() {
-		return p.stack, false
+		return p.place, false
 	}
 	if n := len(r.Operations); n > 0 {
-		return i.label(r.Process.ID, r.Process.PID, r.Operations[n-1].Stack), true
+		return i.called(r.Process.ID, r.Process.PID, r.Operations[n-1].Stack), true
 	}
-	return nil, false
+	return place{}, false
 }
 
 // forget what the gadget has forgotten, and ended processes.
@@ -218,6 +222,9 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 		ctx, cancel := context.WithTimeout(ctx, dumpLimit)
 		defer cancel()
 		threads, err := i.cfg.Dump(ctx, i.image, pids)
+		for _, t := range threads {
+			i.libraries.Mark(t.Stack)
+		}
 		defer i.tell(patience)
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -230,24 +237,11 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 				continue
 			}
 			p.dumping, p.dumped = false, now
-			if stack := threads[Thread{pids[n], i.threadOf(id)}]; len(stack) > 0 {
-				p.stack = stack
-			} else if stack := threads[Thread{pids[n], pids[n]}]; len(stack) > 0 {
-				p.stack = stack // its first thread
+			if tid, ok := blame(threads, pids[n], p.callers); ok {
+				p.place = placeOf(tid, threads[Thread{pids[n], tid}].Stack)
 			}
 		}
 	})
-}
-
-// threadOf is the thread that called NCCL last, of all communicators of the process.
-func (i *instance) threadOf(process uint64) (tid uint32) {
-	var newest collective.Time
-	for key, r := range i.rows {
-		if n := len(r.Operations); key.process == process && n > 0 && r.Operations[n-1].Enter >= newest {
-			newest, tid = r.Operations[n-1].Enter, r.tid
-		}
-	}
-	return tid
 }
 
 // complete fills in the stack that was read meanwhile.
@@ -257,7 +251,7 @@ func (i *instance) complete(v *collective.Verdict) {
 		c := &v.Missing[n]
 		c.Process.Comm = oneLine(c.Process.Comm)
 		if p := i.processes[c.Process.ID]; p != nil && p.isDumped() && v.Cleared == 0 {
-			c.Stack, c.StackIsLast = p.stack, false
+			c.Stack, c.UserLine, c.StackIsLast = p.place.lines, p.place.user, false
 		}
 	}
 	v.Communicator.Name = oneLine(v.Communicator.Name)

@@ -37,6 +37,7 @@ type threadState struct {
 	state  collective.State
 	wchan  string
 	stack  []string
+	user   string // "": not known
 	isLast bool
 	seen   collective.Time
 }
@@ -141,6 +142,7 @@ func (n *Node) bindPeers(ds datasource.DataSource) (Take, error) {
 func (n *Node) bindThreads(ds datasource.DataSource) (Take, error) {
 	process, communicator, rank := ds.GetField("process"), ds.GetField("communicator"), ds.GetField("rank")
 	state, wchan, text, isLast := ds.GetField("state"), ds.GetField("wchan"), ds.GetField("stack"), ds.GetField("last")
+	user := ds.GetField("user_line") // older daemons have none
 	for _, f := range []datasource.FieldAccessor{process, communicator, rank, state, wchan, text, isLast} {
 		if f == nil {
 			return nil, fmt.Errorf("%s lacks a field: the node's daemon is older or newer than this program", ds.Name())
@@ -166,6 +168,9 @@ func (n *Node) bindThreads(ds datasource.DataSource) (Take, error) {
 			t.state = collective.ParseState(word)
 			t.wchan, _ = wchan.String(d)
 			t.isLast, _ = isLast.Bool(d)
+			if user != nil {
+				t.user, _ = user.String(d)
+			}
 			if folded, _ := text.String(d); folded != "" {
 				t.stack = strings.Split(folded, "; ")
 				slices.Reverse(t.stack)

@@ -53,11 +53,13 @@ var rankFieldList = []field{
 	{name: "waits", width: "8", description: "How long other ranks have waited for it", kind: api.Kind_String, right: true},
 	{name: "waits_ns", width: "12", description: "The same in nanoseconds, 0 if no thread waits", kind: api.Kind_Uint64, hidden: true},
 	{name: "wait_share", width: "10", description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; -1 if unknown", kind: api.Kind_Float64, hidden: true, right: true},
-	{name: "state", width: "9", description: "State of the thread that calls NCCL: running, sleeping, uninterruptible, stopped, traced; or zombie, gone, aborted, destroyed", kind: api.Kind_String},
+	{name: "state", width: "9", description: "State of the thread that the others wait for: running, sleeping, uninterruptible, stopped, traced; or zombie, gone, aborted, destroyed", kind: api.Kind_String},
 	{name: "wchan", width: "20", description: "Kernel function in which it sleeps", kind: api.Kind_String, hidden: true},
 	{name: "verdict", width: "10", description: "What is wrong with this rank: missing, mismatch, unmatched, straggler, dead, slow, elsewhere", kind: api.Kind_String},
 	{name: "late", width: "5", description: "The communicator is older than this run: numbers begin there", kind: api.Kind_Bool, hidden: true},
-	{name: "line", width: "50", description: "Innermost line of Python: its current line, or else the line of its newest operation", kind: api.Kind_String},
+	{name: "where", width: "50", description: "The program's current line and the library's that it has called, or else those of its newest operation", kind: api.Kind_String},
+	{name: "line", width: "50", description: "Innermost line of Python there", kind: api.Kind_String, hidden: true},
+	{name: "user_line", width: "50", description: "Innermost line of Python there that is not a library's", kind: api.Kind_String, hidden: true},
 	{name: "stack", width: "100", description: "The whole stack, innermost line last", kind: api.Kind_String, hidden: true},
 	{name: "last", width: "5", description: "The line and stack are those of its newest operation, not its current ones", kind: api.Kind_Bool, hidden: true},
 	{name: "process", width: "20", description: "Id of the process, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
@@ -82,6 +84,7 @@ var hangFieldList = []field{
 	{name: "state", width: "9", description: "Of the rank at fault", kind: api.Kind_String, hidden: true},
 	{name: "wchan", width: "20", description: "Kernel function in which it sleeps", kind: api.Kind_String, hidden: true},
 	{name: "line", width: "50", description: "Innermost line of Python of the rank at fault", kind: api.Kind_String, hidden: true},
+	{name: "user_line", width: "50", description: "Innermost one that is not a library's", kind: api.Kind_String, hidden: true},
 	{name: "stack", width: "100", description: "Its whole stack, innermost line last", kind: api.Kind_String, hidden: true},
 	{name: "since_boot_ns", width: "20", description: "When the wait began (boot clock)", kind: api.Kind_Uint64, hidden: true},
 	{name: "process", width: "20", description: "Id of the process at fault, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
@@ -238,6 +241,7 @@ func (i *instance) table(ranks []collective.Status, open []collective.Verdict, n
 			operation = s.Newest.Kind.String()
 		}
 		line, folded := lines(s.Stack)
+		at := place{lines: s.Stack, user: s.UserLine}
 		p := i.processes[s.Process.ID]
 		mntns := uint64(0)
 		if p != nil {
@@ -247,7 +251,7 @@ func (i *instance) table(ranks []collective.Status, open []collective.Verdict, n
 			"name": oneLine(s.Communicator.Name), "communicator": s.Communicator.ID(), "rank": int32(s.Rank), "size": int32(s.Communicator.Size),
 			"device": int32(s.Device), "issued": s.Issued, "done": s.Done, "operation": operation, "bytes": s.Newest.Bytes(),
 			"waits": waits, "waits_ns": waitsNS, "wait_share": s.WaitShare, "state": s.State.String(), "wchan": oneLine(s.Wchan), "verdict": string(reason),
-			"late": s.Late, "last": s.StackIsLast, "line": line, "stack": folded, "process": s.Process.ID}
+			"late": s.Late, "last": s.StackIsLast, "where": at.where(), "line": line, "user_line": s.UserLine, "stack": folded, "process": s.Process.ID}
 		rows = append(rows, r)
 	}
 	slices.SortStableFunc(rows, func(a, b ordered) int {
@@ -348,7 +352,7 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 		if n == 0 {
 			line, folded := lines(c.Stack)
 			out["rank"], out["proc.comm"], out["proc.pid"], out["process"] = int32(c.Rank), c.Process.Comm, c.Process.PID, c.Process.ID
-			out["state"], out["wchan"], out["line"], out["stack"] = c.State.String(), oneLine(c.Wchan), line, folded
+			out["state"], out["wchan"], out["line"], out["user_line"], out["stack"] = c.State.String(), oneLine(c.Wchan), line, c.UserLine, folded
 			out["mntns_id"] = mntns(c.Process.ID)
 		}
 	}

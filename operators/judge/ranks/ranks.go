@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/ras"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
@@ -61,10 +64,9 @@ type Config struct {
 	RAS func(ctx context.Context, pid uint32) (*ras.Status, error)
 }
 
-// Dumper reads the Python stacks of all threads of processes, innermost first, as
-// labels. It may take a second, and is called by one goroutine at a time. image is that of
-// the gadget that asks.
-type Dumper func(ctx context.Context, image string, pids []uint32) (map[Thread][]string, error)
+// Dumper reads where all threads of Python in processes are. It may take a second, and is
+// called by one goroutine at a time. image is that of the gadget that asks.
+type Dumper func(ctx context.Context, image string, pids []uint32) (map[Thread]Trace, error)
 
 // Thread is one of a process.
 type Thread struct{ PID, TID uint32 }
@@ -167,8 +169,10 @@ type process struct {
 	container profile.Process
 	started   uint64 // clock ticks since boot; 0: not looked yet
 	gone      bool
-	// stack is a dump of the thread that calls NCCL.
-	stack   []string
+	// callers are the threads that have called NCCL, at most maxCallers.
+	callers map[uint32]bool
+	// place is from a dump of all threads: that of the one to blame.
+	place   place
 	dumped  collective.Time // when that was begun; 0: never
 	dumping bool
 	// changed is when any of its ranks last issued something.
@@ -183,7 +187,10 @@ type instance struct {
 	cancel   context.CancelFunc
 	wait     sync.WaitGroup
 	warnings throttle.Throttle
-	label    func(process uint64, pid uint32, stack uint64) []string
+	// called is where a collective was called, by its stack's id.
+	called func(process uint64, pid uint32, stack uint64) place
+	// libraries are what the run calls one.
+	libraries library.Paths
 
 	// telling keeps verdicts in order; it is taken before mu.
 	telling sync.Mutex
@@ -214,21 +221,21 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		return err
 	}
 	stacks, ok := symbolize.FromContext(gc)
-	i.label = func(process uint64, pid uint32, id uint64) []string {
+	if ok {
+		i.libraries = stacks.Libraries()
+	} else if i.libraries, err = library.Parse(""); err != nil {
+		return err
+	}
+	i.called = func(process uint64, pid uint32, id uint64) place {
 		if !ok || id == 0 {
-			return nil
+			return place{}
 		}
 		named := stacks.Stack(process, pid, id).Stack
-		var lines []string
-		for _, f := range named {
-			if f.Kind == namedPython {
-				lines = append(lines, f.Label())
-			}
+		python := slices.DeleteFunc(slices.Clone(named), func(f stack.Frame) bool { return f.Kind != stack.KindPython })
+		if len(python) == 0 {
+			python = stack.Stack{named.Self()}
 		}
-		if lines == nil {
-			lines = append(lines, named.Self().Label())
-		}
-		return lines
+		return placeOf(0, python)
 	}
 	if err := i.source.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.take(reader, all)
@@ -281,8 +288,11 @@ func (i *instance) put(r row) {
 		r.Operations[len(r.Operations)-1].Enter != known.Operations[len(known.Operations)-1].Enter)
 	p := i.processes[r.Process.ID]
 	if p == nil {
-		p = &process{pid: r.Process.PID, mntns: r.mntns, container: r.container}
+		p = &process{pid: r.Process.PID, mntns: r.mntns, container: r.container, callers: map[uint32]bool{}}
 		i.processes[r.Process.ID] = p
+	}
+	if len(p.callers) < maxCallers {
+		p.callers[r.tid] = true
 	}
 	if moved || known.changed == 0 {
 		known.changed, p.changed = r.At, max(p.changed, r.At)

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 )
 
@@ -203,8 +204,8 @@ func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget,
 func TestStoppedRankIsNamed(t *testing.T) {
 	ranks := newRanks(t)
 	culprit := uint32(ranks[1].process.Process.Pid)
-	dump := func(context.Context, string, []uint32) (map[Thread][]string, error) {
-		return map[Thread][]string{{culprit, culprit}: {"step (train.py:41)", "main (train.py:60)"}}, nil
+	dump := func(context.Context, string, []uint32) (map[Thread]Trace, error) {
+		return map[Thread]Trace{{culprit, culprit}: {Stack: stack.ParseFolded("main (train.py:60); step (train.py:41)")}}, nil
 	}
 	run(t, Config{Dump: dump}, map[string]string{paramHang: "3s"}, func(g *gadget, s *seen) {
 		require.NoError(t, ranks[1].process.Process.Signal(unix.SIGSTOP))
@@ -318,7 +319,7 @@ func TestEveryFieldOfAnOperationIsRead(t *testing.T) {
 func TestAQuietRankIsReadSeldom(t *testing.T) {
 	var dumps int
 	read := make(chan struct{}, 1)
-	i := &instance{cfg: Config{Dump: func(context.Context, string, []uint32) (map[Thread][]string, error) {
+	i := &instance{cfg: Config{Dump: func(context.Context, string, []uint32) (map[Thread]Trace, error) {
 		dumps++
 		read <- struct{}{}
 		return nil, nil

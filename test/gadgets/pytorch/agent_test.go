@@ -68,7 +68,7 @@ func trace[R any](t *testing.T, p *program, gadget, table string, args ...string
 	if gadget == "cuda_alloc" {
 		sources, every = sources+",ooms:json", every+",pools:fetch-interval=100ms"
 	} else if gadget == "nccl_trace" {
-		sources += ",operation_events:json,collectives:none,hangs:none"
+		sources += ",operation_events:json,collectives:none,hangs:json"
 	}
 	a.cmd = exec.Command(path, append([]string{"run", gadget, "--host", "--pid", fmt.Sprint(p.PID()), "-o", sources,
 		"--annotate", every}, args...)...)

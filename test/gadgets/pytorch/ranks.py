@@ -2,7 +2,8 @@
 """Two ranks of DistributedDataParallel, each a process with a device of its own.
 
 Each line on stdin is a round of both ranks, which is answered when it is done;
-"end" is the end.
+"end" is the end. In the round "stall" rank 1 waits for a batch, which is answered, too, until
+the next line.
 """
 import os
 import tempfile
@@ -29,6 +30,10 @@ def collectives(torch, rank):
     distributed.barrier()
 
 
+def load_batch(batches):
+    return batches.get()
+
+
 def rank_main(rank, rendezvous, said, turns):
     import torch
     import torch._dynamo  # which an optimizer would import, before lines are followed
@@ -45,17 +50,26 @@ def rank_main(rank, rendezvous, said, turns):
     net = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256)).to(rank)
     model = torch.nn.parallel.DistributedDataParallel(net, device_ids=[rank])
     optimizer = torch.optim.SGD(model.parameters())
-    while True:
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(8, 256, device="cuda")).square().mean().backward()
+        optimizer.step()
+
+    turn = ""
+    while turn != "end":
+        if turn == "stall":
+            step()  # of autograd's threads is the newest collective
+            if rank == 1:
+                load_batch(turns[rank])
+            step()
         for _ in range(3):
-            optimizer.zero_grad()
-            model(torch.randn(8, 256, device="cuda")).square().mean().backward()
-            optimizer.step()
+            step()
         collectives(torch, rank)
         torch.cuda.synchronize()
         lines.write()
         said.put(os.getpid())
-        if turns[rank].get() == "end":
-            break
+        turn = turns[rank].get()
     torch.distributed.destroy_process_group()
 
 
@@ -75,6 +89,10 @@ def main():
             said_by_test = dialogue.wait()
             for turn in turns:
                 turn.put(said_by_test)
+            if said_by_test == "stall":
+                dialogue.say(stalled=1)
+                dialogue.wait()
+                turns[1].put("batch")
         while not processes.join():
             pass
 

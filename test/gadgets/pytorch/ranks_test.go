@@ -138,6 +138,51 @@ func ddp(t *testing.T, isLate bool) {
 	a.end(map[string]uint64{})
 }
 
+// verdict is a row of the data source hangs.
+type verdict struct {
+	Proc     process `json:"proc"`
+	Reason   string  `json:"reason"`
+	Rank     int32   `json:"rank"`
+	Text     string  `json:"text"`
+	Line     string  `json:"line"`
+	UserLine string  `json:"user_line"`
+}
+
+// TestAStalledRankOfDDPIsNamedWithItsLine: autograd's thread has issued the newest
+// collective, and the training loop waits for a batch.
+func TestAStalledRankOfDDPIsNamedWithItsLine(t *testing.T) {
+	p := begin(t, nil, "ranks.py")
+	var said struct{ Pids []int }
+	a := trace[operation](t, p, "nccl_trace", "operations", "--hang", "5s")
+	p.tell("", &said)
+	for _, pid := range said.Pids {
+		a.attached(pid, "libnccl.so")
+	}
+	p.tell("", &said)
+	var stalled struct{ Stalled int }
+	p.tell("stall", &stalled)
+	var found verdict
+	a.until("the verdict with its line", func() (bool, any) {
+		for _, text := range a.events {
+			found = verdict{}
+			if err := json.Unmarshal(text, &found); err == nil && found.Reason == "missing" && found.UserLine != "" {
+				return true, nil
+			}
+		}
+		return false, a.events
+	})
+	t.Log(found.Text)
+	require.EqualValues(t, stalled.Stalled, found.Rank)
+	require.Regexp(t, `^load_batch \(ranks\.py:\d+\)$`, found.UserLine)
+	require.Regexp(t, `\(multiprocessing/\w+\.py:\d+\)$`, found.Line)
+	require.Contains(t, found.Text, "rank 1 of 2 is missing and sleeps, before AllReduce ")
+	require.Contains(t, found.Text, "; at "+found.UserLine+", in "+found.Line+", process ")
+	p.tell("", &said)
+	p.Say("end")
+	p.Wait()
+	a.end(map[string]uint64{})
+}
+
 // inOrder: the calls of a group are reported together, in any order.
 func inOrder(calls []collective) {
 	slices.SortFunc(calls, func(a, b collective) int { return cmp.Compare(a.Enter, b.Enter) })

@@ -43,6 +43,7 @@ type hang struct {
 	Waiting   string  `json:"waiting"`
 	State     string  `json:"state"`
 	Line      string  `json:"line"`
+	UserLine  string  `json:"user_line"`
 	Stack     string  `json:"stack"`
 	WaitedNS  int64   `json:"waited_ns"`
 	SinceNS   int64   `json:"since_boot_ns"`
@@ -59,6 +60,7 @@ type rank struct {
 	Operation string  `json:"operation"`
 	Verdict   string  `json:"verdict"`
 	State     string  `json:"state"`
+	Where     string  `json:"where"`
 	Stack     string  `json:"stack"`
 	Proc      process `json:"proc"`
 }
@@ -276,6 +278,34 @@ func TestAStoppedRankIsNamedUntilItGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheThreadToBlameIsNotTheOneThatCallsNCCL: where another thread issues the collectives,
+// that one waits, too; the verdict has the line of the program that keeps it waiting, and the
+// library's that it is in.
+func TestTheThreadToBlameIsNotTheOneThatCallsNCCL(t *testing.T) {
+	g := start(t, "4s")
+	j := g.run("--story", "relay", "--stall")
+	var found hang
+	g.wait("the verdict with its line", func() bool {
+		for _, h := range g.hangs {
+			if h.Reason == "missing" && h.Rank == 1 && h.UserLine != "" {
+				found = h
+				return true
+			}
+		}
+		return false
+	})
+	t.Log(found.Text)
+	require.Equal(t, j.PIDs[1], found.Proc.PID)
+	require.Regexp(t, `^Rank\.load_batch \(train\.py:\d+\)$`, found.UserLine)
+	require.Regexp(t, `^Condition\.wait \(threading\.py:\d+\)$`, found.Line)
+	require.Contains(t, found.Text, "rank 1 of 3 is missing and sleeps, before AllReduce ")
+	require.Contains(t, found.Text, "; at "+found.UserLine+", in "+found.Line+", process ")
+	require.NotContains(t, found.Stack, "Relay.run")
+	g.wait("the table's line", func() bool {
+		return len(g.ranks) == 3 && g.ranks[0].Rank == 1 && g.ranks[0].Where == found.UserLine+", in "+found.Line
+	})
 }
 
 // TestAnEndedRankIsNamed, in the table, and to who receives logs, too.

@@ -9,14 +9,31 @@ import argparse
 import json
 import multiprocessing
 import os
+import queue
 import random
 import signal
 import sys
+import threading
 import time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(here, "../../../examples/collectives"))
 from nccl import CUDA, NCCL  # noqa: E402
+
+
+class Relay(threading.Thread):
+    """Issues the collectives of a rank, in the order in which it is given them."""
+
+    def __init__(self, cuda):
+        super().__init__(daemon=True)
+        self.cuda, self.calls = cuda, queue.Queue()
+
+    def run(self):
+        self.cuda("cuCtxSetCurrent", self.cuda.context)
+        while True:
+            function, *args = self.calls.get()
+            function(*args)
+            self.calls.task_done()
 
 
 class Rank:
@@ -49,6 +66,19 @@ class Rank:
             self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
         self.synchronize()
 
+    def load_batch(self):
+        self.compute()
+        if self.args.stall and self.rank == 1 and self.step == 40:
+            threading.Event().wait()
+
+    def train_by_relay(self):
+        """The same, with another thread for NCCL."""
+        self.load_batch()
+        for _ in range(3):
+            self.relay.calls.put((self.nccl.all_reduce, self.buffer, self.buffer, 1 << 16, self.world, self.stream))
+        self.relay.calls.put((self.synchronize,))
+        self.relay.calls.join()
+
     def infer(self):
         """One stage: what to do comes by broadcast, activations from the stage before."""
         self.stop_before("broadcast")
@@ -64,7 +94,10 @@ class Rank:
             self.synchronize()
 
     def run(self):
-        work = self.infer if self.args.story == "pipeline" else self.train
+        work = {"training": self.train, "relay": self.train_by_relay, "pipeline": self.infer}[self.args.story]
+        if self.args.story == "relay":
+            self.relay = Relay(self.cuda)
+            self.relay.start()
         while True:
             work()
             self.step += 1
@@ -85,11 +118,12 @@ def work(args, rank, uid, barrier):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--story", choices=("training", "pipeline"), default="training")
+    parser.add_argument("--story", choices=("training", "relay", "pipeline"), default="training")
     parser.add_argument("--name", help="of the communicator; default: the story")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--step", type=float, default=0.02, help="seconds, give or take a fifth")
     parser.add_argument("--stop", choices=("recv", "broadcast"), help="rank 1 stops before that, in its 40th step")
+    parser.add_argument("--stall", action="store_true", help="rank 1 waits for its 40th batch for ever (relay)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--libnccl", default="libnccl.so.2")
