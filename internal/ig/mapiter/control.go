@@ -93,3 +93,40 @@ func (m *machine) read(to, size, from uint64, text bool) (uint64, error) {
 	}
 	return size, nil
 }
+
+// jump says whether a jump is taken.
+func (s *step) jump(r *[11]uint64) (bool, error) {
+	a, b := r[s.Dst], s.operand(r)
+	x, y := int64(a), int64(b)
+	if s.OpCode.Class() == asm.Jump32Class {
+		a, b = uint64(uint32(a)), uint64(uint32(b))
+		x, y = int64(int32(a)), int64(int32(b))
+	}
+	switch s.OpCode.JumpOp() {
+	case asm.Ja:
+		return true, nil
+	case asm.JEq:
+		return a == b, nil
+	case asm.JNE:
+		return a != b, nil
+	case asm.JSet:
+		return a&b != 0, nil
+	case asm.JGT:
+		return a > b, nil
+	case asm.JGE:
+		return a >= b, nil
+	case asm.JLT:
+		return a < b, nil
+	case asm.JLE:
+		return a <= b, nil
+	case asm.JSGT:
+		return x > y, nil
+	case asm.JSGE:
+		return x >= y, nil
+	case asm.JSLT:
+		return x < y, nil
+	case asm.JSLE:
+		return x <= y, nil
+	}
+	return false, ErrUnsupported
+}
