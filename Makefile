@@ -9,7 +9,9 @@ GO ?= go
 STEP := scripts/step.sh
 # eBPF needs root; nothing else runs with it.
 ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
-AS_ROOT := $(if $(ROOT),-exec '$(ROOT)')
+# What each package costs is logged; see test/support/times.
+TIMES := $(CURDIR)/build/times
+AS_ROOT := -exec '$(TIMES) -log $(CURDIR)/build/times.jsonl $(ROOT)'
 
 # go-nvml finds NVIDIA's library at run time: see operators/send/nvml.
 NVML := -tags nvml
@@ -34,7 +36,7 @@ test: setup format
 	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
-	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda gpu-kit
+	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda gpu-kit $(TIMES)
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
@@ -42,6 +44,23 @@ test: setup format
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -v "/test/gadgets/pytorch"); fi
+
+$(TIMES): $(wildcard test/support/times/*.go)
+	@$(GO) build -buildvcs=false -o $@ ./test/support/times
+
+# Packages that know nothing of the kernel's eBPF: what runs in them runs side by side.
+PURE := ./internal/collective/... ./internal/export/... ./internal/format/... ./internal/profile/... \
+	./internal/stack/... ./internal/throttle/... ./internal/timeline/... ./internal/elf/...
+
+## test-long: the tests that take long: pure packages with the race detector
+.PHONY: test-long
+test-long: setup
+	@$(STEP) "race detector" $(GO) test -race -timeout 30m $(PURE)
+
+## test-times: the table of test/README.md, from the last make test
+.PHONY: test-times
+test-times: $(TIMES)
+	@$(TIMES) -log build/times.jsonl -readme test/README.md
 
 ## demo: watch a leaking workload for ten seconds, without a GPU if need be
 .PHONY: demo
@@ -141,7 +160,7 @@ test-python: setup
 
 ## test-backends: what real servers have stored; builds them once, up to 30 minutes
 .PHONY: test-backends
-test-backends: build simcuda build/backends/pyroscope build/backends/collector
+test-backends: build simcuda $(TIMES) build/backends/pyroscope build/backends/collector
 	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh
 	@$(STEP) "real backends" env BACKENDS=1 $(GO) test -v -count=1 -timeout 40m $(AS_ROOT) ./test/systems/backends
 
