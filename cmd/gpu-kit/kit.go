@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer k.remove()
-	all := slices.DeleteFunc(steps(), func(s step) bool { return s.name != "machine" && !o.chosen(s.name) })
+	all := slices.DeleteFunc(steps(), func(s step) bool { return !o.chosen(s.name) })
 	for i, s := range all {
 		fmt.Printf("[%2d/%d] %-12s %s\n", i+1, len(all), s.name, s.about)
 		from := time.Now()
@@ -97,8 +97,11 @@ func run(ctx context.Context, o options) error {
 }
 
 // do does one step within its time. Whatever goes wrong is a line of its own.
-func (k *kit) do(ctx context.Context, s step) (lines []report.Line) {
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
+func (k *kit) do(whole context.Context, s step) (lines []report.Line) {
+	if s.name == "clean" { // above all when the others were ended
+		whole = context.WithoutCancel(whole)
+	}
+	ctx, cancel := context.WithTimeout(whole, s.limit)
 	defer cancel()
 	r := &report.Step{Name: s.name}
 	defer func() {
@@ -108,7 +111,7 @@ func (k *kit) do(ctx context.Context, s step) (lines []report.Line) {
 		lines = r.Lines
 	}()
 	if ctx.Err() != nil {
-		r.Impossible("all", "the time is over")
+		r.Impossible("all", ending(whole))
 		return
 	}
 	if !k.hasDriver && s.name != "machine" && s.name != "clean" {
@@ -120,12 +123,22 @@ func (k *kit) do(ctx context.Context, s step) (lines []report.Line) {
 	switch {
 	case errors.As(err, &notHere):
 		r.Impossible("all", notHere.Error())
+	case err != nil && whole.Err() != nil:
+		r.Impossible("the rest", ending(whole))
 	case err != nil && ctx.Err() != nil:
 		r.Equal("the step ends", "yes", fmt.Sprintf("not within %v: %v", s.limit, err))
 	case err != nil:
 		r.Equal("the step ends", "yes", err)
 	}
 	return
+}
+
+// ending is why nothing more is done.
+func ending(ctx context.Context) string {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return "the time is over"
+	}
+	return "the kit was interrupted"
 }
 
 // newKit unpacks what the kit carries.

@@ -110,6 +110,9 @@ func (k *kit) throughput(ctx context.Context, s *report.Step) error {
 	}
 	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace", "py_stack"} {
 		loss, err := k.lossOf(ctx, w, gadget, work, n)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err != nil {
 			s.Equal(gadget+": measured", "yes", err)
 			continue

@@ -105,7 +105,7 @@ func compress(from, to string) error {
 		return err
 	}
 	defer os.Remove(to + ".new") // gone, if all went well
-	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return errors.Join(err, out.Close())
 	}

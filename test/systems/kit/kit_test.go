@@ -234,3 +234,12 @@ func TestKitSurvivesAnIgGpuThatFails(t *testing.T) {
 	require.Contains(t, golden(lines), "memory | the step ends | yes | cuda_alloc: ig-gpu ended:")
 	require.Contains(t, golden(lines), "runtime | cudaMalloc | cuMemAlloc_v2 1 | cuMemAlloc_v2 1 | same")
 }
+
+// A kit that is ended in the midst of a step has a report, and leaves nothing.
+func TestKitThatRunsOutOfTimeCleansUp(t *testing.T) {
+	lines, _ := run(t, withStandIn(t), nil, "-ig-gpu", "/standin", "-limit", "1s", "-only", "throughput")
+	last := golden(stepsOf(lines, "throughput", "clean"))
+	require.Contains(t, last, "the time is over")
+	require.NotContains(t, last, "different")
+	require.Contains(t, last, "clean | processes that are left | 0 | 0 | same")
+}
