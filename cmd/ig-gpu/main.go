@@ -27,9 +27,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 )
@@ -76,8 +78,13 @@ func run(args []string, set images.Set) (code int) {
 	return 0
 }
 
-// fail prints err as one line and returns the exit code.
+// fail prints err as one line, unless it is a list, and returns the exit code.
 func fail(err error) int {
+	var list interface{ Lines() string }
+	if errors.As(err, &list) {
+		fmt.Fprintf(os.Stderr, "Error: %s\n", list.Lines())
+		return 1
+	}
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	fmt.Fprintf(os.Stderr, "Error: %s\n", withoutSteps(text, err))
 	return 1
@@ -163,6 +170,7 @@ func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cob
 		newLeaksCommand(),
 		newVersionCommand(set),
 	)
+	root.AddCommand(verb.Commands(verb.Config{Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs})...)
 	if isDaemon {
 		root.AddCommand(newDaemonCommand(runtime, own))
 	} else {
