@@ -27,7 +27,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
@@ -166,11 +165,9 @@ func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cob
 		common.NewLoginCmd(),
 		common.NewLogoutCmd(),
 		common.NewConfigCmd(runtime, rootFlags),
-		newDiffCommand(),
-		newLeaksCommand(),
 		newVersionCommand(set),
 	)
-	root.AddCommand(verb.Commands(verb.Config{Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs})...)
+	root.AddCommand(verb.Commands(verbConfig(runtime, terminal))...)
 	if isDaemon {
 		root.AddCommand(newDaemonCommand(runtime, own))
 	} else {

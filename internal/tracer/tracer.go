@@ -23,6 +23,129 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
 )
 
+<<<<<<< HEAD
+=======
+// Point is a function to probe.
+type Point struct {
+	Library string // file name up to ".so"
+	Symbol  string
+	Cookie  uint32
+	Exit    bool
+	// EntrySleeps: the entry is for Programs.SleepingEnter.
+	EntrySleeps bool
+	// Fact, if not 0, is what the point teaches: it is probed in one process at a time,
+	// while that lacks the fact. See Demands.
+	Fact uint32
+}
+
+// Programs are the generic programs; the tracer does not close them. The perf
+// pair or the multi pair may be nil.
+type Programs struct {
+	Enter, Exit           *ebpf.Program
+	EnterMulti, ExitMulti *ebpf.Program
+	// SleepingEnter are for points with EntrySleeps, whose cookies are of their own.
+	SleepingEnter, SleepingEnterMulti *ebpf.Program
+	// EnterPoint, instead of Enter, has a program for each point, by its cookie.
+	// None of the programs then asks for cookies.
+	EnterPoint map[uint32]*ebpf.Program
+}
+
+// Mode is how programs are attached.
+type Mode string
+
+const (
+	// Auto is Multi where the kernel has it, else Perf.
+	Auto Mode = "auto"
+	// Multi attaches all points of a file at once (uprobe_multi, Linux 6.6).
+	Multi Mode = "multi"
+	// Perf attaches point by point. Cookies need Linux 5.15; see EnterPoint.
+	Perf Mode = "perf"
+)
+
+// Status of an Attachment.
+type Status string
+
+const (
+	StatusAttached   Status = "attached"
+	StatusGone       Status = "gone"       // the process exited, or let go of the file
+	StatusNoSymbols  Status = "no symbols" // the file exports none of the functions
+	StatusNotELF     Status = "not an ELF file"
+	StatusUnreadable Status = "unreadable"
+	StatusFailed     Status = "failed" // the kernel refused
+)
+
+// Attachment is one library in one process.
+type Attachment struct {
+	PID     uint32
+	MountNS uint64
+	Comm    string
+	Path    string
+	BuildID string
+	// Symbols is how many of the Wanted functions are probed. Functions at
+	// the same address count, but are probed once, as the first of them.
+	Symbols, Wanted int
+	Mode            Mode
+	// Note says where the probes are and what is unusual.
+	Note   string
+	Status Status
+	Error  string
+}
+
+// Config of a Tracer.
+type Config struct {
+	ProcFS       string // default /proc
+	Points       []Point
+	Programs     Programs
+	USDT         USDT
+	Mode         Mode          // default Auto
+	ScanInterval time.Duration // default 1 s
+	// PIDs restricts the tracer to these processes and their descendants.
+	PIDs []uint32
+	// Select is told which processes are traced when PIDs is given, before
+	// anything is attached, and again when one exits. May be nil.
+	Select func(tgid uint32, selected bool) error
+	// Ended is called when the last selected process has ended: nothing is left
+	// to trace. May be nil; not called without PIDs.
+	Ended func()
+	// Prepare is called with a process before its first library is attached to,
+	// and with the child of such a process. May be nil.
+	Prepare func(pid uint32)
+	// Demands has what processes lack of the facts of Points. Needed where one has a fact.
+	Demands Demands
+	// Maps keeps what was mapped where, for naming addresses. May be nil.
+	Maps *procmaps.Cache
+	// Visible tells whether a user wants to know of a process; of others
+	// nothing is reported or counted as attached. Default: all.
+	Visible func(Attachment) bool
+	// Report gets every change, from one goroutine at a time; it must not call
+	// the tracer. May be nil.
+	Report func(Attachment)
+	// Warn gets what a user should read. May be nil.
+	Warn func(string)
+	// WarnAfter is how long nothing may be attached before Warn says so;
+	// default 10 s: a server that imports PyTorch loads libcuda that late.
+	WarnAfter time.Duration
+}
+
+// Stats counts what the tracer did since Start.
+type Stats struct {
+	Processes  int // known now
+	Unreadable int // of them, maps not readable
+	Attached   int // (process, file) pairs now
+	Hidden     int // further pairs, not Visible
+	Files      int // files attached now, mapped or expected to be
+	Lost       uint64
+	// MapsRead is how many maps files were read.
+	MapsRead uint64
+	// Events: the kernel tells about processes as they change. Without, the
+	// tracer depends on looking every ScanInterval.
+	Events bool
+	// Latency is from the last seen mapping of a new library to its probes
+	// being in place.
+	Latency time.Duration
+}
+
+>>>>>>> 8efff81 (ig-gpu: record, report, check, explain; diff and leaks as JSON (work in progress))
 // Tracer attaches programs until Stop.
 type Tracer struct {
 	cfg       Config
@@ -53,7 +176,37 @@ func New(cfg Config) (*Tracer, error) {
 	if cfg.Demands == nil && slices.ContainsFunc(cfg.Points, func(p Point) bool { return p.Fact != 0 }) {
 		return nil, errors.New("functions that are probed on demand need the demands of processes")
 	}
+<<<<<<< HEAD
 	cfg.setDefaults()
+=======
+	if cfg.ProcFS == "" {
+		cfg.ProcFS = "/proc"
+	}
+	if cfg.ScanInterval <= 0 {
+		cfg.ScanInterval = time.Second
+	}
+	if cfg.WarnAfter <= 0 {
+		cfg.WarnAfter = 10 * time.Second
+	}
+	if cfg.Maps == nil {
+		cfg.Maps = procmaps.NewCache(procmaps.Config{ProcFS: cfg.ProcFS})
+	}
+	if cfg.Report == nil {
+		cfg.Report = func(Attachment) {}
+	}
+	if cfg.Visible == nil {
+		cfg.Visible = func(Attachment) bool { return true }
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(string) {}
+	}
+	if cfg.Prepare == nil {
+		cfg.Prepare = func(uint32) {}
+	}
+	if cfg.Select == nil {
+		cfg.Select = func(uint32, bool) error { return nil }
+	}
+>>>>>>> 8efff81 (ig-gpu: record, report, check, explain; diff and leaks as JSON (work in progress))
 	t := &Tracer{cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan uint64, 1)}
 	t.state = newState()
 	names := map[string]bool{}

@@ -35,7 +35,7 @@ func newDump(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			run := engine.Run{Gadget: "py_stack", PIDs: pids, Flags: []flags("pystack", "mode", "dump", "format", format)}
+			run := engine.Run{Gadget: "py_stack", PIDs: pids, Flags: flagsOf("pystack", "mode", "dump", "format", format)}
 			if output == "json" {
 				run.Print, run.Output = true, "json"
 			}

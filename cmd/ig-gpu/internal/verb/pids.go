@@ -33,6 +33,10 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 	if len(found) == 0 {
 		return nil, errNoTarget
 	}
+	used := memoryOf(cfg)
+	for n := range found {
+		found[n].Memory = used[found[n].PID]
+	}
 	if cfg.Terminal == nil || !cfg.Terminal.IsInteractive() {
 		return nil, &unnamed{cmd.CommandPath(), found}
 	}
@@ -112,4 +116,22 @@ func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, err
 		}
 	}
 	return nil, errors.New("no process was chosen")
+}
+
+// memoryOf is what NVIDIA's driver counts for each process, on all devices; nil where NVML
+// is not there.
+func memoryOf(cfg Config) map[uint32]uint64 {
+	if cfg.Machine.OpenNVML == nil {
+		return nil
+	}
+	library, err := cfg.Machine.OpenNVML()
+	if err != nil {
+		return nil
+	}
+	defer library.Close()
+	out := map[uint32]uint64{}
+	for _, p := range library.Processes() {
+		out[p.PID] += uint64(max(p.Bytes, 0))
+	}
+	return out
 }

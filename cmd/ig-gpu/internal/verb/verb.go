@@ -6,6 +6,7 @@ package verb
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os/signal"
 	"syscall"
@@ -35,6 +36,8 @@ type Config struct {
 	Terminal Terminal
 	// ProcFS is the host's procfs.
 	ProcFS string
+	// Machine is what check looks at.
+	Machine Machine
 }
 
 // Commands are the verbs, in the order in which help lists them. A new verb is one line
@@ -42,6 +45,12 @@ type Config struct {
 func Commands(cfg Config) []*cobra.Command {
 	return []*cobra.Command{
 		newDump(cfg),
+		newRecord(cfg),
+		newReport(),
+		newDiff(),
+		newLeaks(),
+		newCheck(cfg),
+		newExplain(cfg),
 	}
 }
 
@@ -54,10 +63,28 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }
 
-// flags are those of one operator, as pairs of a name and a value.
-func flags(operator string, pairs ...string) (out []engine.Flag) {
+// flagsOf are those of one operator, as pairs of a name and a value.
+func flagsOf(operator string, pairs ...string) (out []engine.Flag) {
 	for n := 0; n+1 < len(pairs); n += 2 {
 		out = append(out, engine.Flag{Operator: operator, Name: pairs[n], Value: pairs[n+1]})
 	}
 	return out
+}
+
+// textOrJSON checks the value of -o of verbs that print one table.
+func textOrJSON(output string) error {
+	if output != "text" && output != "json" {
+		return fmt.Errorf("-o %s: want text or json", output)
+	}
+	return nil
+}
+
+// exactly is cobra.ExactArgs with what is wanted in words.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%s: name %s (%d arguments were given)", cmd.Name(), what, len(args))
+		}
+		return nil
+	}
 }
