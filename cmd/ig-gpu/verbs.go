@@ -8,6 +8,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/demo"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
@@ -20,7 +21,7 @@ import (
 func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config {
 	this := machine.This()
 	return verb.Config{
-		Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs,
+		Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs, Demo: demo.Embedded(),
 		Machine: verb.Machine{
 			Release: this.Release, IsRoot: this.EffectiveUser == 0, BTF: this.BTF, Sys: "/sys",
 			Capabilities:  verb.EffectiveCapabilities(filepath.Join("/proc", "self")),

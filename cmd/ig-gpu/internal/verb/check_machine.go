@@ -33,7 +33,7 @@ type Machine struct {
 var capabilities = []struct {
 	bit  uint
 	name string
-}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}, {unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, {unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"}, {unix.CAP_SYS_RESOURCE, "CAP_SYS_RESOURCE"}}
+}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}, {unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, {unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"}}
 
 // EffectiveCapabilities reads those of a process from its status; 0 where it cannot.
 func EffectiveCapabilities(dir string) uint64 {

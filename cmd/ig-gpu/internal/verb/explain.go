@@ -63,7 +63,7 @@ func newExplain(cfg Config) *cobra.Command {
 
 // observe runs the gadgets side by side and collects what their rows say.
 func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Duration) (*facts, error) {
-	f := &facts{pids: pids, duration: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+	f := newFacts(pids, duration)
 	hasNCCL := false
 	for _, pid := range pids {
 		dir := filepath.Join(cfg.ProcFS, fmt.Sprint(pid))
@@ -73,8 +73,8 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		f.hasPython = f.hasPython || isPython(libraries)
 		hasNCCL = hasNCCL || mapped(libraries, "libnccl") != "" || mapped(libraries, "libtorch_cuda") != ""
 	}
-	if f.driver = driverMemory(cfg, pids); f.driver == 0 {
-		f.driver = -1
+	if bytes := driverMemory(cfg, pids); bytes > 0 {
+		f.driver = bytes
 	}
 	runs := []engine.Run{
 		{Gadget: "cuda_alloc", Operators: []operators.DataOperator{

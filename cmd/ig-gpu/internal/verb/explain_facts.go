@@ -30,6 +30,10 @@ type facts struct {
 	drops   map[string]map[string]uint64 // gadget → reason → count
 }
 
+func newFacts(pids []uint32, duration time.Duration) *facts {
+	return &facts{pids: pids, duration: duration, driver: -1, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+}
+
 // place is a line that holds memory, in bytes.
 type place struct {
 	frame             string

@@ -8,12 +8,15 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 )
 
 // Runner runs gadgets: *engine.Engine.
@@ -38,20 +41,38 @@ type Config struct {
 	ProcFS string
 	// Machine is what check looks at.
 	Machine Machine
+	// Demo is what demo runs: the folder of the embedded workload.
+	Demo fs.FS
 }
 
 // Commands are the verbs, in the order in which help lists them. A new verb is one line
 // here.
 func Commands(cfg Config) []*cobra.Command {
-	return []*cobra.Command{
+	ask := []*cobra.Command{
+		newExplain(cfg),
 		newDump(cfg),
 		newRecord(cfg),
 		newReport(),
 		newDiff(),
 		newLeaks(),
-		newCheck(cfg),
-		newExplain(cfg),
 	}
+	setUp := []*cobra.Command{
+		newCheck(cfg),
+		newDemo(cfg),
+		newMan(),
+	}
+	for _, cmd := range ask {
+		cmd.GroupID = help.GroupAsk
+		if strings.Contains(cmd.Use, "[PID...]") {
+			cmd.ValidArgsFunction = completeProcesses(cfg)
+		} else {
+			cmd.ValidArgsFunction = completeProfiles
+		}
+	}
+	for _, cmd := range setUp {
+		cmd.GroupID = help.GroupSetUp
+	}
+	return append(ask, setUp...)
 }
 
 // interruptible is a context that Ctrl-C and SIGTERM end: a run then writes its files.
