@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
@@ -231,4 +232,21 @@ func TestExplainSaysWhichGadgetDidNotRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "cuda_kernel did not run: no")
 	require.Contains(t, out, "no rows were read")
+}
+
+func TestTheHelpOfAVerbFitsAScreen(t *testing.T) {
+	for _, verb := range Commands(Config{}) {
+		root := &cobra.Command{Use: "ig-gpu"}
+		help.Install(root)
+		root.AddCommand(verb)
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs([]string{verb.Name(), "--help"})
+		require.NoError(t, root.Execute())
+		require.LessOrEqual(t, strings.Count(out.String(), "\n"), 40, verb.Name())
+		require.Contains(t, out.String(), "Examples:", verb.Name())
+		for line := range strings.Lines(out.String()) {
+			require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), help.Width, "%s: %s", verb.Name(), line)
+		}
+	}
 }
