@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // igGPU runs the product on processes, and gives each line of JSON to see until that says

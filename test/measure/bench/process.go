@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // child is a program that the benchmark started. Its stdout is read line by line

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a condition may take on a busy machine.

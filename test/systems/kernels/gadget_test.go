@@ -24,7 +24,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a step may take. An emulated processor is 10 to 20 times
