@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"regexp"
 	"slices"
@@ -65,6 +66,7 @@ func quietHelp() { log.SetOutput(io.Discard) }
 // dress gives the command tree its help, versions, and what a shell completes.
 func dress(root, run *cobra.Command, set images.Set, r request) {
 	help.Install(root)
+	cobra.EnableCommandSorting = false // the order is by what a user asks first
 	root.Version = version
 	root.SetVersionTemplate("ig-gpu {{.Version}}\n")
 	root.Long = "Which line of Python holds the GPU's memory, launches its kernels, and keeps a collective waiting:\n" +
@@ -99,7 +101,8 @@ func (u *unknown) Unwrap() error { return u.error }
 
 // suggested adds to the error about an unknown flag those with a name like it.
 func suggested(cmd *cobra.Command, err error) error {
-	if err == nil || cmd == nil {
+	var already *unknown
+	if err == nil || cmd == nil || errors.As(err, &already) {
 		return err
 	}
 	m := unknownFlag.FindStringSubmatch(err.Error())

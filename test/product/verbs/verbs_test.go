@@ -112,7 +112,7 @@ func TestDemoNamesTheLeakAndCleansUp(t *testing.T) {
 	for _, c := range []struct{ flag, line string }{{"--native=false", "_embed_patches (inference.py:"}, {"--native", "embed_image"}} {
 		dir := t.TempDir()
 		t.Setenv("TMPDIR", dir)
-		out, text, err := igGPU(t, "demo", "--for", "6s", c.flag)
+		out, text, err := igGPU(t, "demo", c.flag)
 		require.NoError(t, err, text)
 		_, blamed, _ := strings.Cut(out, "Look first at")
 		require.Contains(t, blamed, c.line, out)

@@ -53,7 +53,11 @@ func Write(w io.Writer, cmd *cobra.Command, all bool) {
 		text = cmd.Short + "."
 	}
 	fmt.Fprintln(w, Wrap(strings.ReplaceAll(text, "\n", " "), 0))
-	fmt.Fprintf(w, "\nUsage: %s\n", strings.TrimSuffix(cmd.UseLine(), " [flags]")+" [flags]")
+	use := strings.TrimSuffix(cmd.UseLine(), " [flags]") + " [flags]"
+	if cmd.HasAvailableSubCommands() {
+		use = cmd.CommandPath() + " COMMAND [flags]"
+	}
+	fmt.Fprintf(w, "\nUsage: %s\n", use)
 	if cmd.HasAvailableSubCommands() {
 		writeCommands(w, cmd)
 	}
@@ -92,7 +96,7 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 				fmt.Fprintf(w, "\n%s:\n", title)
 				first = false
 			}
-			fmt.Fprintf(w, "  %-11s %s\n", c.Name(), cut(c.Short, Width-14))
+			fmt.Fprintf(w, "  %-15s %s\n", c.Name(), cut(c.Short, Width-18))
 		}
 	}
 	for _, g := range cmd.Groups() {

@@ -49,7 +49,7 @@ func TestTheFirstPageHasOwnFlagsAndAllHasEvery(t *testing.T) {
 	require.Contains(t, page, "  -o, --output TEXT       text or json (default text)\n")
 	require.NotContains(t, page, "--verbose")
 	require.Contains(t, show("dump", "--help-all", "--help"), "--verbose")
-	require.Contains(t, show("--help"), "Ask about a process or a file:\n  dump        Dump\n")
+	require.Contains(t, show("--help"), "Ask about a process or a file:\n  dump            Dump\n")
 }
 
 func TestWrapKeepsWords(t *testing.T) {

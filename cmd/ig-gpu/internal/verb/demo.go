@@ -20,7 +20,7 @@ const demoSpare = 30 * time.Second
 func newDemo(cfg Config) *cobra.Command {
 	var flame string
 	var native bool
-	duration := Seconds(8 * time.Second)
+	duration := Seconds(10 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Find the leak of a small server, without a GPU",
@@ -38,7 +38,7 @@ func newDemo(cfg Config) *cobra.Command {
 			return runDemo(cmd, cfg, time.Duration(duration), native, flame)
 		},
 	}
-	cmd.Flags().Var(&duration, "for", "How long to watch, such as 8s")
+	cmd.Flags().Var(&duration, "for", "How long to watch, such as 10s")
 	cmd.Flags().BoolVar(&native, "native", false, "Do not use Python")
 	cmd.Flags().StringVarP(&flame, "output", "o", "", "Also write a flame graph (HTML) to this file")
 	return cmd

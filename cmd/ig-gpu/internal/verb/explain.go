@@ -28,7 +28,7 @@ func newExplain(cfg Config) *cobra.Command {
 	duration := Seconds(10 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "explain [PID...]",
-		Short: "Say in sentences what a process does with the GPU, and which line is to blame",
+		Short: "Say what a process does with the GPU, and which line to blame",
 		Long: "Watch a process for some seconds and say in one page: who holds GPU memory, what grew, what was refused,\n" +
 			"what threads and the GPU waited for, and which rank is missing. Each sentence has its figure and the command\n" +
 			"that shows more. The last part says what is not known.",

@@ -21,6 +21,8 @@ type facts struct {
 	failed             []string
 
 	mu      sync.Mutex
+	began   time.Time
+	since   time.Duration // how long before the end growth is counted from
 	places  map[string]*place // memory by frame
 	read    int               // how often the memory's rows were read
 	refused []refusal
@@ -31,13 +33,13 @@ type facts struct {
 }
 
 func newFacts(pids []uint32, duration time.Duration) *facts {
-	return &facts{pids: pids, duration: duration, driver: -1, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+	return &facts{pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
 }
 
 // place is a line that holds memory, in bytes.
 type place struct {
 	frame             string
-	first, now, taken uint64
+	first, now, taken uint64 // first: in the middle of the watch
 	isTensor          bool
 }
 
@@ -92,10 +94,15 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		p.now += number(ds, row, "inuse_bytes")
 		p.taken += number(ds, row, "alloc_bytes")
 	}
-	if f.read == 1 {
-		for _, p := range f.places {
-			p.first = p.now
-		}
+	// A process that starts takes its memory in the first half: what grows in the second
+	// one is what grows for longer. A watch that is ended before has its first reading.
+	past := time.Since(f.began)
+	if isMiddle := past >= f.duration/2 && f.since >= f.duration/2; f.read > 1 && !isMiddle {
+		return
+	}
+	f.since = max(f.duration-past, 0)
+	for _, p := range f.places {
+		p.first = p.now
 	}
 }
 

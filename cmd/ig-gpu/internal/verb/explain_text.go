@@ -95,9 +95,9 @@ func composeMemory(p *page, f *facts, ids string) {
 	if growers := f.ranked(false, grown); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
 		p.say("ig-gpu run cuda_alloc --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
-			"It grew by %s since the first reading:\n%s", profile.FormatBytes(sum), lines(growers, grown, sum))
+			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
 	} else {
-		p.say("", "No line holds more at the end than at the first reading.")
+		p.say("", "No line holds more at the end than in the middle of the watch.")
 	}
 	if through := f.ranked(false, taken); len(through) > 0 {
 		sum := sumPlaces(through, taken)
@@ -171,7 +171,7 @@ func composeBlame(p *page, f *facts, ids string) {
 	case len(growers) > 0:
 		g := growers[0]
 		p.say("", "%s: it holds %s more than %s ago, which is %s per hour if it goes on. Whether that is a leak or a cache that fills takes a longer watch.",
-			frameOr(g.frame), profile.FormatBytes(grown(g)), f.duration, profile.FormatBytes(int64(float64(grown(g))*float64(time.Hour)/float64(f.duration))))
+			frameOr(g.frame), profile.FormatBytes(grown(g)), f.since.Round(time.Second), profile.FormatBytes(int64(float64(grown(g))*float64(time.Hour)/float64(max(f.since, time.Second)))))
 	case len(f.refused) > 0:
 		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
 	case len(holders) > 0:
