@@ -19,6 +19,7 @@ LAZY := -extldflags=-Wl,-z,lazy
 # NVIDIA's header marks functions that go-nvml wraps as deprecated.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 
+DEMO := cmd/ig-gpu/internal/demo/embedded
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
 DAEMON := build/daemon
@@ -225,7 +226,7 @@ vet:
 .PHONY: clean
 clean:
 	rm -rf bin build demo-out
-	find $(LAYOUTS) -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
+	find $(LAYOUTS) $(DEMO) -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 
 ## help: this list
 .PHONY: help
@@ -253,8 +254,19 @@ $(IMAGES): build/gadget-images $(BPF_FILES)
 	@$(STEP) "compile the gadgets" build/gadget-images -layouts $(LAYOUTS)
 	@touch $@
 
+# What `ig-gpu demo` runs: the simulated driver and a workload of this architecture, and the
+# example in Python.
+DEMO_FILES := $(wildcard examples/simcuda/*.[ch]) $(wildcard examples/demo/*) examples/inference/inference.py examples/inference/cuda.py
+build/demo/.embedded: $(DEMO_FILES) bpf/cuda/apis.h bpf/launch/apis.h
+	@$(MAKE) --no-print-directory -s -C examples/simcuda
+	@$(MAKE) --no-print-directory -s -C examples/demo
+	@arch=$$($(GO) env GOHOSTARCH); mkdir -p $(DEMO)/$$arch $(DEMO)/python; \
+	cp -f build/simcuda/libcuda.so.1 build/demo/workload $(DEMO)/$$arch/; \
+	cp -f examples/inference/inference.py examples/inference/cuda.py $(DEMO)/python/
+	@touch $@
+
 # The first build compiles Inspektor Gadget and takes minutes, later ones seconds.
-bin/ig-gpu: $(IMAGES) $(GO_FILES)
+bin/ig-gpu: $(IMAGES) build/demo/.embedded $(GO_FILES)
 	@$(STEP) "build $@" $(GO) build -buildvcs=false $(NVML) -ldflags "-s -w $(LAZY)" -o $@ ./cmd/ig-gpu
 
 ## images: the gadgets' images for amd64 and arm64, pushed with REGISTRY=host/name [TAG=latest] [PLAIN_HTTP=1]

@@ -15,7 +15,7 @@ import (
 // process of the machine.
 var errNoProcess = errors.New("--pid is empty: no process was found to trace. Name one, or leave out --pid to trace all of them")
 
-// acceptInput makes command lines work that people write: `run GADGET --pid PID` looks at
+// acceptInput makes command lines work that people write: - is standard output, `run GADGET --pid PID` looks at
 // the whole machine for PID (--host), unless containers are selected as well, and --timeout
 // takes 30s, 2m or 30.
 func acceptInput(args []string) ([]string, error) {
@@ -23,7 +23,7 @@ func acceptInput(args []string) ([]string, error) {
 	if at < 0 {
 		return args, nil
 	}
-	out := slices.Clone(args)
+	out := toStandardOutput(args, at)
 	pid, host := 0, false // where --pid is
 	for i := at + 1; i < len(out) && out[i] != "--"; i++ {
 		name, value, inline := strings.Cut(out[i], "=")
@@ -77,4 +77,36 @@ func wholeSeconds(text string) (string, error) {
 		return "", fmt.Errorf("--timeout %s: want whole seconds, such as 30 or 30s", text)
 	}
 	return strconv.Itoa(int(d / time.Second)), nil
+}
+
+// standardOutput is what - stands for where a file is to be written.
+const standardOutput = "/dev/stdout"
+
+// toStandardOutput copies a command line, with - in place of a file to write as the path of
+// standard output. Tables would be in between: they are not printed then, unless they are
+// asked for.
+func toStandardOutput(args []string, run int) []string {
+	out := slices.Clone(args)
+	used, hasOutput := false, false
+	for i := run + 1; i < len(out) && out[i] != "--"; i++ {
+		name, value, inline := strings.Cut(out[i], "=")
+		hasOutput = hasOutput || name == "--output" || strings.HasPrefix(name, "-o")
+		if !strings.HasPrefix(name, "--") || !strings.HasSuffix(name, "-out") && !strings.HasSuffix(name, "-html") {
+			continue
+		}
+		switch {
+		case inline && value == "-":
+			out[i] = name + "=" + standardOutput
+			used = true
+		case !inline && i+1 < len(out):
+			if i++; out[i] == "-" {
+				out[i] = standardOutput
+				used = true
+			}
+		}
+	}
+	if used && !hasOutput {
+		out = slices.Insert(out, run+1, "--output=none")
+	}
+	return out
 }

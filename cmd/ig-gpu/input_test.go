@@ -22,6 +22,9 @@ func TestInputThatPeopleWrite(t *testing.T) {
 		{"run cuda_alloc -t 1m30s", "run cuda_alloc -t 90"},
 		{"run cuda_alloc --timeout soon", "run cuda_alloc --timeout soon"},
 		{"run cuda_alloc --timeout", "run cuda_alloc --timeout"},
+		{"run cuda_alloc --pprof-out - --host", "run --output=none cuda_alloc --pprof-out /dev/stdout --host"},
+		{"run cuda_kernel --host --timeline-html=- -o json", "run cuda_kernel --host --timeline-html=/dev/stdout -o json"},
+		{"run cuda_alloc --pprof-out a-", "run cuda_alloc --pprof-out a-"},
 		{"run cuda_alloc -- --pid 7", "run cuda_alloc -- --pid 7"},
 		{"leaks --pid 7", "leaks --pid 7"},
 	} {

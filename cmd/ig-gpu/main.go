@@ -27,9 +27,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 )
@@ -65,19 +67,28 @@ func run(args []string, set images.Set) (code int) {
 	if err != nil {
 		return fail(err)
 	}
-	root, err := newCommand(args, set, terminal)
+	asked := helpOf(args)
+	if asked.gadget != "" && !asked.all && help.WriteGadget(os.Stdout, asked.gadget) {
+		return 0
+	}
+	root, err := newCommand(asked, set, terminal)
 	if err != nil {
 		return fail(err)
 	}
-	root.SetArgs(args)
-	if err := root.Execute(); err != nil {
-		return fail(err)
+	root.SetArgs(asked.args)
+	if cmd, err := root.ExecuteC(); err != nil {
+		return fail(suggested(cmd, err))
 	}
 	return 0
 }
 
-// fail prints err as one line and returns the exit code.
+// fail prints err as one line, unless it is a list, and returns the exit code.
 func fail(err error) int {
+	var list interface{ Lines() string }
+	if errors.As(err, &list) {
+		fmt.Fprintf(os.Stderr, "Error: %s\n", list.Lines())
+		return 1
+	}
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	fmt.Fprintf(os.Stderr, "Error: %s\n", withoutSteps(text, err))
 	return 1
@@ -105,7 +116,8 @@ var operatorSteps = regexp.MustCompile(
 
 // newCommand builds the command tree. The arguments are needed already here:
 // flags about the host decide what the rest of the tree looks like.
-func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cobra.Command, error) {
+func newCommand(asked request, set images.Set, terminal *console.Terminal) (*cobra.Command, error) {
+	args := asked.args
 	root := &cobra.Command{
 		Use:           "ig-gpu",
 		Short:         "Show which line of Python holds GPU memory",
@@ -128,6 +140,10 @@ func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cob
 	rootFlags := utils.CopyFlagSet(flags) // before commands add theirs
 
 	runtime := runner.New(local.New(), set, machine.This())
+	if asked.all {
+		runtime.OnlyHelp()
+		quietHelp()
+	}
 	if err := common.InitConfig(rootFlags); err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
@@ -152,17 +168,18 @@ func newCommand(args []string, set images.Set, terminal *console.Terminal) (*cob
 		cobra.OnFinalize(stop)
 	}
 
+	run := common.NewRunCommand(root, runtime, []string{"kubernetes"}, common.CommandModeRun)
+	dress(root, run, set, asked)
 	root.AddCommand(
-		common.NewRunCommand(root, runtime, []string{"kubernetes"}, common.CommandModeRun),
+		run,
 		image.NewImageCmd(runtime, nil),
 		listcontainers.NewListContainersCmd(),
 		common.NewLoginCmd(),
 		common.NewLogoutCmd(),
 		common.NewConfigCmd(runtime, rootFlags),
-		newDiffCommand(),
-		newLeaksCommand(),
 		newVersionCommand(set),
 	)
+	root.AddCommand(verb.Commands(verbConfig(runtime, terminal))...)
 	if isDaemon {
 		root.AddCommand(newDaemonCommand(runtime, own))
 	} else {

@@ -108,7 +108,7 @@ type Config struct {
 	// Warn gets what a user should read. May be nil.
 	Warn func(string)
 	// WarnAfter is how long nothing may be attached before Warn reports it;
-	// default 2 s.
+	// default 10 s: a server that imports PyTorch loads libcuda that late.
 	WarnAfter time.Duration
 }
 
@@ -138,7 +138,7 @@ func (cfg *Config) setDefaults() {
 		cfg.ScanInterval = time.Second
 	}
 	if cfg.WarnAfter <= 0 {
-		cfg.WarnAfter = 2 * time.Second
+		cfg.WarnAfter = 10 * time.Second
 	}
 	if cfg.Maps == nil {
 		cfg.Maps = procmaps.NewCache(procmaps.Config{ProcFS: cfg.ProcFS})

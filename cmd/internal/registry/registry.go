@@ -36,6 +36,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
@@ -113,6 +114,7 @@ func Own(cfg Config) []operators.DataOperator {
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
 			Sources: []metrics.Source{progress}}),
 		ooms.NewOperator(),
+		objects.New(nil),
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
 		drops.NewOperator(),
 		timeline.New(timeline.Config{ProcFS: host.HostProcFs}),

@@ -92,7 +92,6 @@ func prepare(gc operators.GadgetContext) error {
 	if err := ig.SetConstant(gc, "timeline_events", true); err != nil {
 		return fmt.Errorf("have the gadget send events: %w", err)
 	}
-	calls.AddAnnotation(annotationMode, modeNone)
 	return enlarge(gc, rings)
 }
 

@@ -122,6 +122,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	calls, _ := eventsOf(gc)
+	if calls != nil { // also where no file is asked for: then its default mode is asked for
+		calls.AddAnnotation(annotationMode, modeNone)
+	}
 	switch {
 	case gc.IsClient() || calls == nil:
 		return nil, nil

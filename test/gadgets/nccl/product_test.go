@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // igGPU runs the product on processes, and gives each line of JSON to see until that says
@@ -65,7 +66,7 @@ func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, lo
 	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer late.Stop()
 	enough := false
-	reader := bufio.NewReaderSize(stdout, 1<<20)
+	reader := bufio.NewReaderSize(tables.Reader(stdout), 1<<20)
 	for !enough {
 		line, err := reader.ReadBytes('\n')
 		if err != nil {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -79,7 +81,7 @@ func trace[R any](t *testing.T, p *program, gadget, table string, args ...string
 	require.NoError(t, a.cmd.Start())
 	var readers sync.WaitGroup
 	readers.Go(func() {
-		lines := bufio.NewReaderSize(stdout, 1<<20)
+		lines := bufio.NewReaderSize(tables.Reader(stdout), 1<<20)
 		for {
 			line, err := lines.ReadBytes('\n')
 			if len(bytes.TrimSpace(line)) > 0 {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // child is a program that the benchmark started. Its stdout is read line by line
@@ -50,7 +52,7 @@ func start(onLine func([]byte), name string, args ...string) (*child, error) {
 	go func() {
 		defer close(c.done)
 		// Rows of one interval are one line.
-		for r := bufio.NewReaderSize(stdout, 1<<20); ; {
+		for r := bufio.NewReaderSize(tables.Reader(stdout), 1<<20); ; {
 			b, err := r.ReadBytes('\n')
 			if err != nil {
 				return

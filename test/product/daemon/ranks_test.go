@@ -74,8 +74,8 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	one.trace(j.PIDs[0], j.PIDs[2])
 	two.trace(j.PIDs[1])
 	local := start(t, program(t), "run", "nccl_trace", "--host", "--pid", strings.ReplaceAll(strings.Trim(fmt.Sprint(j.PIDs), "[]"), " ", ","),
-		"--hang", "4s", "-o", "hangs:json,collectives:json,attachments:none,drops:none")
-	eventually(t, "ig-gpu does not run", func() bool { return strings.Contains(local.output(), "[") })
+		"--hang", "4s", "-o", "hangs:json,collectives:json,attachments:json,drops:none")
+	eventually(t, "ig-gpu does not run", func() bool { return strings.Count(local.output(), `"status":"attached"`) >= len(j.PIDs) })
 	j.Begin()
 
 	// The daemon of the stopped rank reads where it is, although nobody there waits.

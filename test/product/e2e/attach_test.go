@@ -69,7 +69,7 @@ func TestProcessStartedAfterTheGadgetIsSeenFromItsFirstCall(t *testing.T) {
 	require.Zero(t, code)
 }
 
-// Also: two seconds without a library are worth a warning, which says what was
+// Also: ten seconds without a library are worth a warning, which says what was
 // looked for and where.
 func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 		return strings.Contains(r.stderr.String(), "nothing attached")
 	})
 	t.Logf("warned after %v", time.Since(began).Round(time.Millisecond))
-	require.Less(t, time.Since(began), patience/2, "2 s, and the start of the program on a busy machine")
+	require.Greater(t, time.Since(began), 10*time.Second, "a server that imports PyTorch loads libcuda late")
 	warning := r.errors()
 	require.Contains(t, warning, "libcuda.so")
 	require.Contains(t, warning, "1 processes")

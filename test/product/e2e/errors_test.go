@@ -205,7 +205,7 @@ func TestNothingButABadLibraryIsSaidInTheWarning(t *testing.T) {
 	path := badELF(t)["truncated"]
 	w := subject.StartSteps(t)
 	w.Do("map %s", path)
-	r := start(t, "--pid", fmt.Sprint(w.PID()), "--timeout", "3")
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--timeout", "14")
 	require.Zero(t, r.exit())
 	require.Contains(t, r.errors(), "nothing attached")
 	require.Contains(t, r.errors(), path)

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -145,7 +146,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 	r.began = time.Now()
 	require.NoError(t, cmd.Start())
 	var readers sync.WaitGroup
-	readers.Go(func() { r.read(stdout) })
+	readers.Go(func() { r.read(tables.Reader(stdout)) })
 	readers.Go(func() {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
@@ -199,7 +200,7 @@ func (r *run) read(from io.Reader) {
 	}
 }
 
-// take sorts one line by its fields: -o json does not say whose it is.
+// take sorts one table, or one event, by its fields.
 func (r *run) take(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -103,7 +104,7 @@ func start(t *testing.T, threshold string, args ...string) *gadget {
 	require.NoError(t, g.cmd.Start())
 	var readers sync.WaitGroup
 	readers.Go(func() {
-		lines := bufio.NewReaderSize(stdout, 1<<20)
+		lines := bufio.NewReaderSize(tables.Reader(stdout), 1<<20)
 		for {
 			line, err := lines.ReadBytes('\n')
 			g.take(bytes.TrimSpace(line))

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a condition may take on a busy machine.
@@ -92,7 +93,7 @@ func start(t *testing.T, name string, w *subject.Steps, env ...string) *pipeline
 	go func() {
 		defer close(ended)
 		said := false
-		for lines := bufio.NewReader(pipe); ; {
+		for lines := bufio.NewReader(tables.Reader(pipe)); ; {
 			line, err := lines.ReadBytes('\n')
 			p.take(line)
 			if !said && bytes.Contains(line, []byte(`"status":"attached"`)) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // patience is how long a step may take. An emulated processor is 10 to 20 times
@@ -107,7 +108,7 @@ func start(t *testing.T, program string, args ...string) *gadget {
 	require.NoError(t, err)
 	require.NoError(t, g.cmd.Start())
 	go func() {
-		g.read(stdout)
+		g.read(tables.Reader(stdout))
 		g.ended <- g.cmd.Wait()
 	}()
 	t.Cleanup(func() {

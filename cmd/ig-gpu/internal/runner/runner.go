@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 )
 
@@ -35,7 +36,9 @@ type Runtime struct {
 	runtime.Runtime
 	images  images.Set
 	machine Machine
-	columns string // what GetGadgetInfo gave as the default of columnsParam
+	help    bool
+	columns string            // what GetGadgetInfo gave as the default of columnsParam
+	modes   map[string]string // and of outputParam, by data source
 }
 
 // columnsParam says which columns are shown. Its default is found before the gadget's own
@@ -61,11 +64,17 @@ func New(inner runtime.Runtime, set images.Set, m Machine) *Runtime {
 	return &Runtime{Runtime: inner, images: set, machine: m}
 }
 
+// OnlyHelp: gadgets are described and not run, which takes neither root nor a fit kernel.
+func (r *Runtime) OnlyHelp() { r.help = true }
+
 // Check decides whether the machine is fit.
 func (r *Runtime) Check() error { return r.machine.Check() }
 
 // Init checks the machine, then prepares the inner runtime.
 func (r *Runtime) Init(global *params.Params) error {
+	if r.help {
+		return nil
+	}
 	if err := r.machine.Check(); err != nil {
 		return err
 	}
@@ -82,6 +91,9 @@ func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Par
 	for _, p := range info.GetParams() {
 		if p.Prefix+p.Key == columnsParam {
 			r.columns = sorted(p.DefaultValue)
+		}
+		if p.Prefix+p.Key == outputParam {
+			r.modes = modesOf(p.DefaultValue)
 		}
 	}
 	return info, r.explain(gadget, err)
@@ -100,8 +112,28 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 		delete(values, columnsParam)
 	}
 	gadget.SetVar(sink.VarOutput, values[outputParam])
+	if values[outputParam] != "" {
+		cli, asJSON := objects.Split(values[outputParam], r.modes)
+		values[outputParam] = cli
+		gadget.SetVar(objects.Var, asJSON)
+	}
 	r.offerBeside(gadget, global, values)
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))
+}
+
+// modesOf reads the default of outputParam, "allocs:columns,…"; nil where it names no data
+// sources, since there is only one.
+func modesOf(value string) map[string]string {
+	var modes map[string]string
+	for part := range strings.SplitSeq(value, ",") {
+		if source, mode, ok := strings.Cut(part, ":"); ok {
+			if modes == nil {
+				modes = map[string]string{}
+			}
+			modes[source] = mode
+		}
+	}
+	return modes
 }
 
 // sorted puts the data sources of columnsParam into an order: they have a new one each
@@ -124,7 +156,7 @@ func (r *Runtime) useEmbedded(gadget runtime.GadgetContext) error {
 		return fmt.Errorf("run embedded gadget %s: unknown kind of context %T", gadget.ImageName(), gadget)
 	}
 	open := r.images.Open
-	if r.machine.CannotSleep() {
+	if !r.help && r.machine.CannotSleep() {
 		if !r.images.HasVariant(gadget.ImageName()) {
 			return r.machine.NeedsSleep(gadget.ImageName())
 		}

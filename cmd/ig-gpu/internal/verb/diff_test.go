@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package verb
 
 import (
 	"bytes"
@@ -44,7 +44,7 @@ func TestDiffNamesTheLineThatTookTheDifference(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "diff.html")
 
 	var out bytes.Buffer
-	cmd := newDiffCommand()
+	cmd := newDiff()
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{before, after, "--flamegraph-out", page})
 	require.NoError(t, cmd.Execute())
@@ -63,7 +63,7 @@ func TestDiffSaysWhichFileItCannotRead(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad")
 	require.NoError(t, os.WriteFile(bad, []byte("no profile"), 0o600))
 	for _, args := range [][]string{{good, bad}, {bad, good}, {good, bad + "-missing"}} {
-		cmd := newDiffCommand()
+		cmd := newDiff()
 		cmd.SetArgs(args)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		require.ErrorContains(t, cmd.Execute(), bad)

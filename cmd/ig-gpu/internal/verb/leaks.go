@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package verb
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -15,11 +16,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 )
 
-// newLeaksCommand looks for growth in several files of --mark-out.
-func newLeaksCommand() *cobra.Command {
+// newLeaks looks for growth in several files of --mark-out.
+func newLeaks() *cobra.Command {
 	var limit int
 	var confidence float64
-	var paths string
+	var paths, output string
 	cmd := &cobra.Command{
 		Use:   "leaks PROFILE PROFILE PROFILE PROFILE...",
 		Short: "Show lines whose memory grows from profile to profile",
@@ -27,8 +28,19 @@ func newLeaksCommand() *cobra.Command {
 			"such as `ig-gpu run cuda_alloc --mark-out` or `--mark-every` writes. For each: how fast it grows (the\n" +
 			"median slope), how unlikely the trend is by chance, and whether it also allocates more\n" +
 			"than before, which suggests more load instead of a leak.",
-		Args: cobra.MinimumNArgs(profile.LeakProfiles),
+		Example: "  ig-gpu run cuda_alloc --pid 4711 --mark-out mark --mark-every 10m     writes them\n" +
+			"  ig-gpu leaks mark.*.pb.gz\n" +
+			"  ig-gpu leaks mark.*.pb.gz --confidence 0.8                            also what is less sure",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < profile.LeakProfiles {
+				return fmt.Errorf("leaks: name %d or more profiles of one server, not %d: fewer do not show a trend", profile.LeakProfiles, len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := textOrJSON(output); err != nil {
+				return err
+			}
 			if confidence < 0.5 || confidence >= 1 {
 				return fmt.Errorf("--confidence: want a number from 0.5 to below 1, not %g", confidence)
 			}
@@ -48,13 +60,42 @@ func newLeaksCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("find leaks: %w", err)
 			}
+			if output == "json" {
+				return leaksJSON(cmd.OutOrStdout(), leaks, limit)
+			}
 			return printLeaks(cmd.OutOrStdout(), leaks, limit)
 		},
 	}
 	cmd.Flags().IntVar(&limit, "max-entries", 20, "Number of lines to show, by fastest growth; 0 for all")
 	cmd.Flags().Float64Var(&confidence, "confidence", 0.95, "Show lines that grow with at least this confidence")
 	addLibraryPaths(cmd, &paths)
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+// leak is one line that grows, in JSON.
+type leak struct {
+	Frame        string  `json:"frame"`
+	Kind         string  `json:"kind"`
+	Device       int32   `json:"device"` // -1: not known
+	BytesPerHour float64 `json:"bytes_per_hour"`
+	GrewBytes    int64   `json:"grew_bytes"`
+	GrewObjects  int64   `json:"grew_objects"`
+	Confidence   float64 `json:"confidence"`
+	MoreWork     bool    `json:"more_work"`
+}
+
+func leaksJSON(w io.Writer, leaks []profile.Leak, limit int) error {
+	encoder := json.NewEncoder(w)
+	for n, l := range leaks {
+		if limit > 0 && n == limit {
+			break
+		}
+		if err := encoder.Encode(leak{l.Stack.Self().Label(), l.Kind, l.Device, l.BytesPerHour, l.Grew, l.Objects, l.Confidence, l.MoreWork}); err != nil {
+			return fmt.Errorf("print leaks: %w", err)
+		}
+	}
+	return nil
 }
 
 func printLeaks(w io.Writer, leaks []profile.Leak, limit int) error {

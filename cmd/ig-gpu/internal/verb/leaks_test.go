@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package verb
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ func TestLeaksNamesTheLineThatGrows(t *testing.T) {
 		require.NoError(t, f.Close())
 	}
 	var out bytes.Buffer
-	cmd := newLeaksCommand()
+	cmd := newLeaks()
 	cmd.SetOut(&out)
 	cmd.SetArgs(files)
 	require.NoError(t, cmd.Execute())
@@ -35,7 +35,7 @@ func TestLeaksNamesTheLineThatGrows(t *testing.T) {
   +6.00 MiB  +5.00 MiB       +5      99.6 %  the same       0  device cache (serve.py:20)
 `, out.String())
 
-	cmd = newLeaksCommand()
+	cmd = newLeaks()
 	cmd.SetArgs(files[:3])
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	require.Error(t, cmd.Execute())

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	log "github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
+)
+
+// request is what of a command line is decided before the commands exist.
+type request struct {
+	args   []string
+	gadget string // whose help is asked for by `run GADGET --help`; empty: none
+	all    bool   // --help-all
+}
+
+// helpOf finds out whether `run` is asked for help. Inspektor Gadget's own help of a gadget
+// is hundreds of lines, and takes root.
+func helpOf(args []string) request {
+	r := request{args: args}
+	at := slices.Index(args, "run")
+	if at < 0 {
+		if slices.Contains(args, "--"+help.All) {
+			r.args = append(slices.Clone(args), "--help")
+		}
+		return r
+	}
+	rest := args[at+1:]
+	if end := slices.Index(rest, "--"); end >= 0 {
+		rest = rest[:end]
+	}
+	asked := slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
+	r.all = slices.Contains(rest, "--"+help.All)
+	for _, word := range rest {
+		if (asked || r.all) && slices.Contains(help.Gadgets(), word) {
+			r.gadget = word
+			break
+		}
+	}
+	if r.all { // what Inspektor Gadget looks for
+		r.args = slices.Concat(args[:at+1], slices.DeleteFunc(slices.Clone(args[at+1:]), func(a string) bool { return a == "--help" || a == "-h" }))
+		for n, a := range r.args {
+			if a == "--"+help.All {
+				r.args[n] = "--help"
+			}
+		}
+	}
+	return r
+}
+
+// quietHelp: help is for anybody; that the operators cannot be prepared for a run does not
+// matter to it.
+func quietHelp() { log.SetOutput(io.Discard) }
+
+// dress gives the command tree its help, versions, and what a shell completes.
+func dress(root, run *cobra.Command, set images.Set, r request) {
+	help.Install(root)
+	cobra.EnableCommandSorting = false // the order is by what a user asks first
+	root.Version = version
+	root.SetVersionTemplate("ig-gpu {{.Version}}\n")
+	root.Long = "Which line of Python holds the GPU's memory, launches its kernels, and keeps a collective waiting:\n" +
+		"on a running process, without restart or change."
+	root.Example = "  ig-gpu check                       what works on this machine\n" +
+		"  ig-gpu explain 4711                what a process does with the GPU\n" +
+		"  ig-gpu run cuda_alloc --pid 4711   who holds GPU memory, live"
+	run.GroupID = help.GroupRun
+	run.Short = "Run a gadget: " + strings.Join(set.Names(), ", ")
+	run.ValidArgsFunction = completeRun(set)
+	if r.all {
+		run.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+			cmd.Long = "All flags of " + strings.Join(append([]string{"run"}, cmd.Flags().Args()...), " ") + ". The first page: --help"
+			help.Write(cmd.OutOrStdout(), cmd, true)
+		})
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggested(cmd, err) })
+}
+
+var unknownFlag = regexp.MustCompile(`^unknown flag: --([^ =]+)`)
+
+// unknown is an error about a flag, with those that are meant perhaps.
+type unknown struct {
+	error
+	near []string
+}
+
+func (u *unknown) Error() string {
+	return u.error.Error() + ". Did you mean --" + strings.Join(u.near, " or --") + "?"
+}
+func (u *unknown) Unwrap() error { return u.error }
+
+// suggested adds to the error about an unknown flag those with a name like it.
+func suggested(cmd *cobra.Command, err error) error {
+	var already *unknown
+	if err == nil || cmd == nil || errors.As(err, &already) {
+		return err
+	}
+	m := unknownFlag.FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	// cobra compares names of commands.
+	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	add := func(f *pflag.Flag) {
+		if !f.Hidden {
+			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	}
+	cmd.Flags().VisitAll(add)
+	cmd.InheritedFlags().VisitAll(add)
+	near := names.SuggestionsFor(m[1])
+	if len(near) == 0 {
+		return err
+	}
+	slices.Sort(near)
+	return &unknown{err, slices.Compact(near)[:min(len(near), 3)]}
+}
+
+// completeRun offers gadgets, and then the flags that operators have. Flags of the gadget's
+// own image are known only when it is read, which takes root.
+func completeRun(set images.Set) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if !strings.HasPrefix(typed, "-") {
+			if slices.ContainsFunc(args, set.Has) {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return set.Names(), cobra.ShellCompDirectiveNoFileComp
+		}
+		known := map[string]string{"--output": "columns, json, yaml or none", "--fields": "Columns to show", "--help": "One page", "--" + help.All: "All flags"}
+		for _, operator := range operators.GetDataOperators() {
+			for _, p := range operator.InstanceParams() {
+				known["--"+p.Key] = p.Description
+			}
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = f.Usage })
+		var out []cobra.Completion
+		for name, text := range known {
+			if strings.HasPrefix(name, typed) {
+				line, _, _ := strings.Cut(text, "\n")
+				out = append(out, cobra.CompletionWithDesc(name, line))
+			}
+		}
+		slices.Sort(out)
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}

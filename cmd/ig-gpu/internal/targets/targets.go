@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package targets finds the processes that use a GPU, and reads which of them a user means.
+package targets
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
+)
+
+const (
+	// maxMaps bounds what is read of a process's maps: it decides how long they are.
+	maxMaps = 64 << 20
+	// maxCommand bounds a command line, in bytes.
+	maxCommand = 4096
+)
+
+// Process is one that has CUDA mapped.
+type Process struct {
+	PID     uint32 `json:"pid"`
+	User    string `json:"user"`             // its name or number
+	Pod     string `json:"pod,omitempty"`    // the cgroup's pod UID or container id, shortened; empty on the host
+	Command string `json:"command"`          // printable, on one line
+	Library string `json:"library"`          // libcuda's path, as the process sees it
+	Memory  uint64 `json:"memory,omitempty"` // bytes on the GPUs, as the driver counts; 0: not known
+	Python  bool   `json:"python,omitempty"` // a Python interpreter is mapped
+}
+
+// Find lists the processes in procfs that have libcuda mapped, by id. A process that ends
+// meanwhile, or cannot be read, is left out. The program's own process is no target.
+func Find(procfs string) ([]Process, error) {
+	entries, err := os.ReadDir(procfs)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var out []Process
+	for _, entry := range entries {
+		pid, err := strconv.ParseUint(entry.Name(), 10, 31)
+		if err != nil || int(pid) == os.Getpid() {
+			continue
+		}
+		dir := filepath.Join(procfs, entry.Name())
+		libraries := Libraries(dir)
+		at := slices.IndexFunc(libraries, func(path string) bool { return IsLibrary(path, "libcuda") })
+		if at < 0 {
+			continue
+		}
+		out = append(out, Process{
+			PID: uint32(pid), User: userOf(dir), Pod: podOf(dir), Command: Command(dir), Library: libraries[at],
+			Python: slices.ContainsFunc(libraries, isPython),
+		})
+	}
+	slices.SortFunc(out, func(a, b Process) int { return int(a.PID) - int(b.PID) })
+	return out, nil
+}
+
+// Libraries are the files that a process of /proc/PID has mapped, each once, in the order
+// of their addresses. Nil where it cannot be read.
+func Libraries(dir string) []string {
+	file, err := os.Open(filepath.Join(dir, "maps"))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	var out []string
+	seen := map[string]bool{}
+	lines, read := bufio.NewScanner(file), 0
+	for lines.Scan() {
+		if read += len(lines.Bytes()); read > maxMaps {
+			break
+		}
+		// address perms offset dev inode path
+		at := bytes.IndexByte(lines.Bytes(), '/')
+		if at < 0 {
+			continue
+		}
+		path := string(bytes.TrimSuffix(lines.Bytes()[at:], []byte(" (deleted)")))
+		if !seen[path] {
+			seen[path] = true
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// IsLibrary: the file is NAME.so or NAME.so.VERSION.
+func IsLibrary(path, name string) bool {
+	rest, ok := strings.CutPrefix(filepath.Base(path), name+".so")
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+func isPython(path string) bool {
+	base := filepath.Base(path)
+	return strings.HasPrefix(base, "python3") || strings.HasPrefix(base, "libpython3")
+}
+
+// Command is the command line of a process, or its name in brackets. The process decides
+// what it is: what could drive a terminal is replaced.
+func Command(dir string) string {
+	file, err := os.Open(filepath.Join(dir, "cmdline"))
+	if err == nil {
+		defer file.Close()
+		b := make([]byte, maxCommand)
+		n, _ := file.Read(b)
+		if text := bytes.TrimRight(b[:n], "\x00"); len(text) > 0 {
+			return printable(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
+		}
+	}
+	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	return "[" + printable(strings.TrimSpace(string(comm))) + "]"
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
+// Parse reads ids as a user gives them, in one argument or several, between them commas,
+// spaces or newlines. None is an error: "$(pgrep NAME)" that finds nothing must not mean
+// the whole machine.
+func Parse(args []string) ([]uint32, error) {
+	text := strings.TrimSpace(strings.Join(args, " "))
+	if text == "" {
+		return nil, fmt.Errorf("the process id is empty: no process was found to look at. Name one, or give none to see which processes use CUDA")
+	}
+	return selection.Parse(text)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// looked are the libraries that gadgets probe, by what they are for.
+var looked = []struct{ label, name, without string }{
+	{"CUDA driver", "libcuda", "no memory or launches are seen until it is loaded"},
+	{"CUDA runtime", "libcudart", "linked statically, or not used; the driver's calls are enough"},
+	{"NCCL", "libnccl", "no collectives, unless NCCL is inside of libtorch_cuda"},
+	{"PyTorch", "libtorch_cuda", "rows of tensors (kind tensor) need libc10_cuda of PyTorch"},
+}
+
+var pythonName = regexp.MustCompile(`^(lib)?python(3\.[0-9]+)[a-z]*(\.so.*)?$`)
+
+func isPython(libraries []string) bool { return pythonOf(libraries) != "" }
+
+func pythonOf(libraries []string) string {
+	for _, path := range libraries {
+		if pythonName.MatchString(filepath.Base(path)) {
+			return path
+		}
+	}
+	return ""
+}
+
+// hasLibrary tells whether one of these is mapped.
+func hasLibrary(names ...string) func([]string) bool {
+	return func(libraries []string) bool {
+		for _, name := range names {
+			if mapped(libraries, name) != "" {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func mapped(libraries []string, name string) string {
+	for _, path := range libraries {
+		if targets.IsLibrary(path, name) {
+			return path
+		}
+	}
+	return ""
+}
+
+// checkProcess looks at what a process has mapped.
+func checkProcess(procfs string, pid uint32) (libraries []string, out []finding) {
+	dir := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
+	add := func(name, status, detail, fix string) {
+		out = append(out, finding{Type: "process", PID: pid, Name: name, Status: status, Detail: detail, Fix: fix})
+	}
+	if _, err := os.Stat(dir); err != nil {
+		add("process", missing, "there is no such process", "pgrep -af NAME lists processes; in a container, ids differ from the host's")
+		return nil, out
+	}
+	if libraries = targets.Libraries(dir); len(libraries) == 0 {
+		add("process", missing, "its mappings cannot be read", "run it with sudo, on the host")
+		return nil, out
+	}
+	add("process", found, targets.Command(dir), "")
+	for _, l := range looked {
+		path := mapped(libraries, l.name)
+		if path == "" {
+			add(l.label, reduced, "not mapped: "+l.without, "")
+			continue
+		}
+		add(l.label, found, withVersion(path, versionOf(dir, path, l.name)), "")
+	}
+	path := pythonOf(libraries)
+	if path == "" {
+		add("Python", reduced, "not mapped: stacks are native only", "")
+		return libraries, out
+	}
+	version := pythonName.FindStringSubmatch(filepath.Base(path))[2]
+	status, detail := found, withVersion(path, version)
+	if minor, _ := strconv.Atoi(strings.TrimPrefix(version, "3.")); minor < 7 || minor > 15 {
+		status, detail = reduced, detail+": only CPython 3.7 to 3.15 is known, stacks are native only"
+	}
+	add("Python", status, detail, "")
+	return libraries, out
+}
+
+func withVersion(path, version string) string {
+	if version == "" {
+		return path + ", version not known"
+	}
+	return fmt.Sprintf("%s, %s", version, path)
+}
+
+var (
+	fileVersion  = regexp.MustCompile(`\.so\.([0-9]+\.[0-9.]+)$`)
+	torchVersion = regexp.MustCompile(`(?m)^__version__ = ['"]([0-9A-Za-z.+]{1,40})['"]`)
+)
+
+// maxVersionFile bounds what is read of torch/version.py.
+const maxVersionFile = 4096
+
+// versionOf is what a library's name or a file beside it says; empty where none does. The
+// file is the process's: it is opened inside of its root, and only if it is a regular one.
+func versionOf(dir, path, name string) string {
+	if m := fileVersion.FindStringSubmatch(path); m != nil {
+		return m[1]
+	}
+	if name != "libtorch_cuda" {
+		return ""
+	}
+	file, err := procmaps.OpenInRoot(filepath.Join(dir, "root"), filepath.Join(filepath.Dir(filepath.Dir(path)), "version.py"))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxVersionFile))
+	if err != nil {
+		return ""
+	}
+	if m := torchVersion.FindSubmatch(text); m != nil {
+		return string(m[1])
+	}
+	return ""
+}

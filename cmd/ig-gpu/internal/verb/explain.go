@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
+)
+
+func newExplain(cfg Config) *cobra.Command {
+	var output string
+	duration := Seconds(10 * time.Second)
+	cmd := &cobra.Command{
+		Use:   "explain [PID...]",
+		Short: "Say what a process does with the GPU, and which line to blame",
+		Long: "Watch a process for some seconds and say in one page: who holds GPU memory, what grew, what was refused,\n" +
+			"what threads and the GPU waited for, and which rank is missing. Each sentence has its figure and the command\n" +
+			"that shows more. The last part says what is not known.",
+		Example: "  ig-gpu explain 4711\n" +
+			"  ig-gpu explain 4711 --for 1m          longer: what grows slowly\n" +
+			"  ig-gpu explain 4711 -o json           one JSON object per sentence",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := textOrJSON(output); err != nil {
+				return err
+			}
+			if time.Duration(duration) < 2*time.Second {
+				return errors.New("--for: want at least 2s: what grew takes two readings")
+			}
+			pids, err := pids(cfg, cmd, args)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			fmt.Fprintf(cmd.ErrOrStderr(), "Watching process %s for %s (Ctrl-C ends it sooner)\n", joined(pids), time.Duration(duration))
+			facts, err := observe(ctx, cfg, pids, time.Duration(duration))
+			if err != nil {
+				return err
+			}
+			return writeSentences(cmd.OutOrStdout(), compose(facts), output == "json")
+		},
+	}
+	cmd.Flags().Var(&duration, "for", "How long to watch, such as 10s or 1m")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+// observe runs the gadgets side by side and collects what their rows say.
+func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Duration) (*facts, error) {
+	f := newFacts(pids, duration)
+	hasNCCL := false
+	for _, pid := range pids {
+		dir := filepath.Join(cfg.ProcFS, fmt.Sprint(pid))
+		f.commands = append(f.commands, targets.Command(dir))
+		libraries := targets.Libraries(dir)
+		f.hasCUDA = f.hasCUDA || mapped(libraries, "libcuda") != ""
+		f.hasPython = f.hasPython || isPython(libraries)
+		hasNCCL = hasNCCL || mapped(libraries, "libnccl") != "" || mapped(libraries, "libtorch_cuda") != ""
+	}
+	if bytes := driverMemory(cfg, pids); bytes > 0 {
+		f.driver = bytes
+	}
+	runs := []engine.Run{
+		{Gadget: "cuda_alloc", Operators: []operators.DataOperator{
+			engine.Rows("allocs", f.allocs), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf("cuda_alloc"))}},
+		{Gadget: "cuda_kernel", Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
+			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf("cuda_kernel"))}},
+	}
+	if hasNCCL {
+		runs = append(runs, engine.Run{Gadget: "nccl_trace", Operators: []operators.DataOperator{engine.Rows(ranks.Hangs, f.hangs)}})
+	}
+	errs := make([]error, len(runs))
+	var wait sync.WaitGroup
+	for n, run := range runs {
+		run.PIDs, run.For = pids, duration
+		if run.Logger == nil {
+			run.Logger = silent()
+		}
+		wait.Go(func() { errs[n] = cfg.Engine.Run(ctx, run) })
+	}
+	wait.Wait()
+	if errs[0] != nil {
+		return nil, errs[0]
+	}
+	for n, err := range errs[1:] { // the memory is explained all the same
+		if err != nil {
+			f.failed = append(f.failed, fmt.Sprintf("%s did not run: %v", runs[n+1].Gadget, err))
+		}
+	}
+	return f, nil
+}
+
+// driverMemory is what NVIDIA's driver counts for the processes; 0 where it is not known.
+func driverMemory(cfg Config, pids []uint32) (sum int64) {
+	used := memoryOf(cfg)
+	for _, pid := range pids {
+		sum += int64(used[pid])
+	}
+	return sum
+}
+
+// silent is for messages of runs that nobody has asked for by name: what they find is in
+// the sentences.
+func silent() logger.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
+
+// collecting keeps what the GPU waited for, which is said at the end of the run.
+func collecting(f *facts) logger.Logger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	l.AddHook(idleLines{f})
+	return l
+}
+
+// idleLines is a hook that reads the lines of --gpu-idle.
+type idleLines struct{ f *facts }
+
+// Levels implements logrus.Hook.
+func (idleLines) Levels() []logrus.Level { return []logrus.Level{logrus.InfoLevel} }
+
+// Fire implements logrus.Hook.
+func (i idleLines) Fire(e *logrus.Entry) error {
+	i.f.mu.Lock()
+	defer i.f.mu.Unlock()
+	if strings.HasPrefix(e.Message, "what the GPU waited for") || len(i.f.idle) > 0 {
+		i.f.idle = append(i.f.idle, e.Message)
+	}
+	return nil
+}
+
+// writeSentences prints the page, or a line of JSON for each sentence.
+func writeSentences(w io.Writer, all []sentence, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		for _, s := range all {
+			if err := encoder.Encode(s); err != nil {
+				return fmt.Errorf("print the explanation: %w", err)
+			}
+		}
+		return nil
+	}
+	last := ""
+	for _, s := range all {
+		if s.Part != last {
+			if last != "" {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprintln(w, s.Part)
+			last = s.Part
+		}
+		for n, line := range strings.Split(s.Text, "\n") {
+			lead := "    "
+			if n == 0 {
+				lead = "  - "
+			}
+			fmt.Fprintln(w, lead+line)
+		}
+		if s.More != "" {
+			fmt.Fprintln(w, "    more: "+s.More)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+)
+
+// facts are what the gadgets' rows say of the processes.
+type facts struct {
+	pids               []uint32
+	commands           []string
+	duration           time.Duration
+	hasCUDA, hasPython bool
+	driver             int64 // bytes that NVIDIA's driver counts; -1: not known
+	failed             []string
+
+	mu      sync.Mutex
+	began   time.Time
+	since   time.Duration // how long before the end growth is counted from
+	places  map[string]*place // memory by frame
+	read    int               // how often the memory's rows were read
+	refused []refusal
+	waits   map[string]*waiting // calls by frame
+	idle    []string
+	verdict []string
+	drops   map[string]map[string]uint64 // gadget → reason → count
+}
+
+func newFacts(pids []uint32, duration time.Duration) *facts {
+	return &facts{pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+}
+
+// place is a line that holds memory, in bytes.
+type place struct {
+	frame             string
+	first, now, taken uint64 // first: in the middle of the watch
+	isTensor          bool
+}
+
+// refusal is an allocation that failed.
+type refusal struct{ frame, api, error, holders string }
+
+// waiting is a line that calls the driver.
+type waiting struct {
+	frame                 string
+	launches, hostNS      uint64
+	waitNS, waits, copied uint64
+}
+
+// text is a field of a row; empty where there is none.
+func text(ds datasource.DataSource, row datasource.Data, name string) string {
+	field := ds.GetField(name)
+	if field == nil {
+		return ""
+	}
+	value, _ := field.String(row) // of another type: none of ours
+	return value
+}
+
+func number(ds datasource.DataSource, row datasource.Data, name string) uint64 {
+	field := ds.GetField(name)
+	if field == nil {
+		return 0
+	}
+	value, _ := field.Uint64(row)
+	return value
+}
+
+// allocs takes in a reading of all rows of memory.
+func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read++
+	for _, p := range f.places {
+		p.now, p.taken = 0, 0
+	}
+	for _, row := range rows {
+		frame, isTensor := text(ds, row, "frame"), text(ds, row, "kind") == "tensor"
+		key := frame
+		if isTensor {
+			key = "tensor " + frame
+		}
+		p := f.places[key]
+		if p == nil {
+			p = &place{frame: frame, isTensor: isTensor}
+			f.places[key] = p
+		}
+		p.now += number(ds, row, "inuse_bytes")
+		p.taken += number(ds, row, "alloc_bytes")
+	}
+	// A process that starts takes its memory in the first half: what grows in the second
+	// one is what grows for longer. A watch that is ended before has its first reading.
+	past := time.Since(f.began)
+	if isMiddle := past >= f.duration/2 && f.since >= f.duration/2; f.read > 1 && !isMiddle {
+		return
+	}
+	f.since = max(f.duration-past, 0)
+	for _, p := range f.places {
+		p.first = p.now
+	}
+}
+
+func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, row := range rows {
+		f.refused = append(f.refused, refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders")})
+	}
+}
+
+// calls takes in a reading of all rows of calls, which count from attach on.
+func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.waits)
+	for _, row := range rows {
+		frame := text(ds, row, "frame")
+		w := f.waits[frame]
+		if w == nil {
+			w = &waiting{frame: frame}
+			f.waits[frame] = w
+		}
+		calls, host := number(ds, row, "calls"), number(ds, row, "host_ns")
+		w.hostNS += host
+		switch text(ds, row, "operation") {
+		case "launch", "graph":
+			w.launches += calls
+		case "wait":
+			w.waits += calls
+			w.waitNS += host
+		case "copy":
+			w.copied += number(ds, row, "bytes")
+		}
+	}
+}
+
+// hangs are the verdicts on ranks that keep others waiting, or come late.
+func (f *facts) hangs(ds datasource.DataSource, rows []datasource.Data) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, row := range rows {
+		if s := text(ds, row, "text"); s != "" && text(ds, row, "event") != "cleared" && !slices.Contains(f.verdict, s) {
+			f.verdict = append(f.verdict, s)
+		}
+	}
+}
+
+func (f *facts) dropsOf(gadget string) func(datasource.DataSource, []datasource.Data) {
+	return func(ds datasource.DataSource, rows []datasource.Data) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.drops[gadget] == nil {
+			f.drops[gadget] = map[string]uint64{}
+		}
+		for _, row := range rows {
+			f.drops[gadget][text(ds, row, "reason")] = number(ds, row, "count")
+		}
+	}
+}
+
+// ranked are places of one layer, the largest by value first.
+func (f *facts) ranked(tensors bool, value func(*place) int64) (out []*place) {
+	for _, p := range f.places {
+		if p.isTensor == tensors && value(p) > 0 {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b *place) int {
+		return cmp.Or(-cmp.Compare(value(a), value(b)), cmp.Compare(a.frame, b.frame))
+	})
+	return out
+}
+
+func (f *facts) waiters(value func(*waiting) uint64) (out []*waiting) {
+	for _, w := range f.waits {
+		if value(w) > 0 {
+			out = append(out, w)
+		}
+	}
+	slices.SortFunc(out, func(a, b *waiting) int {
+		return cmp.Or(-cmp.Compare(value(a), value(b)), cmp.Compare(a.frame, b.frame))
+	})
+	return out
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// sentence is one thing that is known, or is not.
+type sentence struct {
+	Part string `json:"part"`
+	Text string `json:"text"`
+	// More is the command that shows more.
+	More string `json:"more,omitempty"`
+}
+
+// named is how many lines a sentence names.
+const named = 3
+
+// page collects sentences.
+type page struct {
+	part string
+	all  []sentence
+}
+
+func (p *page) say(more, format string, args ...any) {
+	p.all = append(p.all, sentence{p.part, fmt.Sprintf(format, args...), more})
+}
+
+// compose says it all. The caller's gadgets have ended: nobody changes the facts.
+func compose(f *facts) []sentence {
+	ids := strings.ReplaceAll(joined(f.pids), " ", "")
+	p := &page{part: "Process " + joined(f.pids)}
+	for n, command := range f.commands {
+		p.say("", "%d is %s; it was watched for %s.", f.pids[n], shorten(command, 90), f.duration)
+	}
+	composeMemory(p, f, ids)
+	composeRefused(p, f, ids)
+	composeTime(p, f, ids)
+	composeCollectives(p, f, ids)
+	composeBlame(p, f, ids)
+	composeUnknown(p, f, ids)
+	return p.all
+}
+
+func sumPlaces(places []*place, value func(*place) int64) (sum int64) {
+	for _, p := range places {
+		sum += value(p)
+	}
+	return sum
+}
+
+func inUse(p *place) int64 { return int64(p.now) }
+func grown(p *place) int64 { return int64(p.now) - int64(p.first) }
+func taken(p *place) int64 { return int64(p.taken) }
+
+// lines names the largest places with their figures.
+func lines(places []*place, value func(*place) int64, whole int64) string {
+	var out []string
+	for n, p := range places {
+		if n == named {
+			out = append(out, fmt.Sprintf("and %d more lines", len(places)-n))
+			break
+		}
+		out = append(out, fmt.Sprintf("%s (%s) by %s", profile.FormatBytes(value(p)), share(value(p), whole), frameOr(p.frame)))
+	}
+	return strings.Join(out, "\n")
+}
+
+func frameOr(frame string) string {
+	if frame == "" {
+		return "code without a name"
+	}
+	return frame
+}
+
+func composeMemory(p *page, f *facts, ids string) {
+	p.part = "Memory"
+	more := "ig-gpu record " + ids + " -o memory.html"
+	holders := f.ranked(false, inUse)
+	switch held := sumPlaces(holders, inUse); {
+	case f.read == 0:
+		p.say("ig-gpu check "+ids, "Nothing is known: no rows were read.")
+		return
+	case held == 0:
+		p.say(more, "Nothing that was allocated during the watch is still held.")
+	default:
+		p.say(more, "Of what was allocated during the watch, %s is held:\n%s", profile.FormatBytes(held), lines(holders, inUse, held))
+	}
+	if growers := f.ranked(false, grown); len(growers) > 0 {
+		sum := sumPlaces(growers, grown)
+		p.say("ig-gpu run cuda_alloc --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
+			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
+	} else {
+		p.say("", "No line holds more at the end than in the middle of the watch.")
+	}
+	if through := f.ranked(false, taken); len(through) > 0 {
+		sum := sumPlaces(through, taken)
+		p.say("", "%s was handed out in all, most of it by %s (%s).", profile.FormatBytes(sum), frameOr(through[0].frame), profile.FormatBytes(taken(through[0])))
+	}
+	if tensors := f.ranked(true, inUse); len(tensors) > 0 {
+		sum := sumPlaces(tensors, inUse)
+		p.say("ig-gpu run cuda_alloc --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
+	}
+}
+
+func composeRefused(p *page, f *facts, ids string) {
+	p.part = "Refused"
+	if len(f.refused) == 0 {
+		p.say("", "No allocation was refused during the watch.")
+		return
+	}
+	last := f.refused[len(f.refused)-1]
+	text := fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", len(f.refused), last.api, frameOr(last.frame), last.error)
+	if last.holders != "" {
+		text += "\nHeld at that moment: " + last.holders
+	}
+	p.say("ig-gpu run cuda_alloc --pid "+ids+" -o ooms:json", "%s", text)
+}
+
+func composeTime(p *page, f *facts, ids string) {
+	p.part = "Time"
+	more := "ig-gpu record " + ids + " --what launches -o timeline.html"
+	launchers := f.waiters(func(w *waiting) uint64 { return w.launches })
+	if len(launchers) == 0 {
+		p.say("", "No kernel was launched during the watch.")
+	} else {
+		var sum uint64
+		for _, w := range launchers {
+			sum += w.launches
+		}
+		p.say(more, "%d kernels and graphs were launched, %.0f per second, most by %s (%d).",
+			sum, float64(sum)/f.duration.Seconds(), frameOr(launchers[0].frame), launchers[0].launches)
+	}
+	if waiters := f.waiters(func(w *waiting) uint64 { return w.waitNS }); len(waiters) > 0 {
+		var sum uint64
+		for _, w := range waiters {
+			sum += w.waitNS
+		}
+		p.say(more, "Threads waited for the GPU for %s, most of it at %s (%s).", valueText(int64(sum), "nanoseconds"), frameOr(waiters[0].frame), valueText(int64(waiters[0].waitNS), "nanoseconds"))
+	} else {
+		p.say("", "No thread waited for the GPU in a call of the driver.")
+	}
+	if len(f.idle) > 0 {
+		p.say("ig-gpu run cuda_kernel --pid "+ids+" --gpu-idle 20 --with python", "%s", strings.Join(f.idle, "\n"))
+	}
+}
+
+func composeCollectives(p *page, f *facts, ids string) {
+	if len(f.verdict) == 0 {
+		return
+	}
+	p.part = "Collectives"
+	for _, text := range f.verdict {
+		p.say("ig-gpu run nccl_trace --host", "%s", text)
+	}
+}
+
+// composeBlame names one line: that which has grown most, else that of a refusal, else
+// the largest holder.
+func composeBlame(p *page, f *facts, ids string) {
+	p.part = "Look first at"
+	switch growers, holders := f.ranked(false, grown), f.ranked(false, inUse); {
+	case len(f.verdict) > 0:
+		p.say("ig-gpu dump "+ids, "%s", f.verdict[0])
+	case len(growers) > 0:
+		g := growers[0]
+		p.say("", "%s: it holds %s more than %s ago, which is %s per hour if it goes on. Whether that is a leak or a cache that fills takes a longer watch.",
+			frameOr(g.frame), profile.FormatBytes(grown(g)), f.since.Round(time.Second), profile.FormatBytes(int64(float64(grown(g))*float64(time.Hour)/float64(max(f.since, time.Second)))))
+	case len(f.refused) > 0:
+		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
+	case len(holders) > 0:
+		p.say("", "%s: it holds most (%s), and does not grow.", frameOr(holders[0].frame), profile.FormatBytes(inUse(holders[0])))
+	default:
+		p.say("", "No line: nothing that the watch saw holds memory.")
+	}
+}
+
+func composeUnknown(p *page, f *facts, ids string) {
+	p.part = "Not known"
+	held := sumPlaces(f.ranked(false, inUse), inUse)
+	if f.driver >= 0 {
+		if rest := f.driver - held; rest > 0 {
+			p.say("", "NVIDIA's driver counts %s for the process; which line holds %s of it is not known: it was allocated before the watch began, or is the CUDA context.",
+				profile.FormatBytes(f.driver), profile.FormatBytes(rest))
+		}
+	} else {
+		p.say("", "What was allocated before the watch began is not counted, and NVML is not here to say how much it is. Watch the process from its start, or compare two marks.")
+	}
+	if !f.hasCUDA {
+		p.say("ig-gpu check "+ids, "The process had not loaded libcuda when the watch began.")
+	}
+	if !f.hasPython {
+		p.say("", "No Python was found in the process: lines are native functions, where they have symbols.")
+	}
+	for _, gadget := range []string{"cuda_alloc", "cuda_kernel"} {
+		var parts []string
+		for reason, count := range f.drops[gadget] {
+			if count > 0 {
+				parts = append(parts, fmt.Sprintf("%s %d", reason, count))
+			}
+		}
+		if len(parts) > 0 {
+			slices.Sort(parts)
+			p.say("", "%s could not record everything: %s (gadgets/%s/README.md explains them).", gadget, strings.Join(parts, ", "), gadget)
+		}
+	}
+	for _, text := range f.failed {
+		p.say("ig-gpu check "+ids, "%s", text)
+	}
+}

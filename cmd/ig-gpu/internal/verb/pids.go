@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// errNoTarget: there is nothing that a verb could look at.
+var errNoTarget = errors.New("no process on this machine has CUDA (libcuda.so) mapped: start one, or name a process by its id")
+
+// pids are the processes that a command line names. Without any, those that have CUDA
+// mapped are listed: at a terminal the user chooses one; elsewhere the list is the error.
+func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
+	if len(args) > 0 {
+		return targets.Parse(args)
+	}
+	found, err := targets.Find(cfg.ProcFS)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, errNoTarget
+	}
+	used := memoryOf(cfg)
+	for n := range found {
+		found[n].Memory = used[found[n].PID]
+	}
+	if cfg.Terminal == nil || !cfg.Terminal.IsInteractive() {
+		return nil, &unnamed{cmd.CommandPath(), found}
+	}
+	return choose(found, cmd.InOrStdin(), cmd.ErrOrStderr())
+}
+
+// unnamed is the error of a command line without a process.
+type unnamed struct {
+	command string
+	found   []targets.Process
+}
+
+func (u *unnamed) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: name a process. These have CUDA mapped:\n", u.command)
+	list(&text, u.found, false)
+	return strings.TrimRight(text.String(), "\n")
+}
+
+// Lines: the text is a list, which is not to be put on one line.
+func (u *unnamed) Lines() string { return u.Error() }
+
+// list prints processes as a table.
+func list(w io.Writer, found []targets.Process, numbered bool) {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := "  PID\tUSER\tPOD\tGPU MEMORY\tCOMMAND"
+	if numbered {
+		head = "  #\t" + strings.TrimSpace(head)
+	}
+	fmt.Fprintln(out, head)
+	for n, p := range found {
+		pod, memory := p.Pod, "not known"
+		if pod == "" {
+			pod = "-"
+		}
+		if p.Memory > 0 {
+			memory = profile.FormatBytes(int64(p.Memory))
+		}
+		fmt.Fprint(out, "  ")
+		if numbered {
+			fmt.Fprintf(out, "%d\t", n+1)
+		}
+		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%s\n", p.PID, p.User, pod, memory, shorten(p.Command, 60))
+	}
+	_ = out.Flush() // of a buffer, or of a terminal that is gone
+}
+
+func shorten(text string, width int) string {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text
+	}
+	return string(runes[:width-1]) + "…"
+}
+
+// choose asks which process is meant. One alone is taken.
+func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, error) {
+	if len(found) == 1 {
+		fmt.Fprintf(out, "Process %d: %s\n", found[0].PID, found[0].Command)
+		return []uint32{found[0].PID}, nil
+	}
+	list(out, found, true)
+	lines := bufio.NewScanner(in)
+	for range 3 {
+		fmt.Fprintf(out, "Which one (1 to %d, or a process id)? ", len(found))
+		if !lines.Scan() {
+			break
+		}
+		number, err := strconv.ParseUint(strings.TrimSpace(lines.Text()), 10, 31)
+		if err == nil && number >= 1 && number <= uint64(len(found)) {
+			return []uint32{found[number-1].PID}, nil
+		}
+		for _, p := range found {
+			if err == nil && uint64(p.PID) == number {
+				return []uint32{p.PID}, nil
+			}
+		}
+	}
+	return nil, errors.New("no process was chosen")
+}
+
+// memoryOf is what NVIDIA's driver counts for each process, on all devices; nil where NVML
+// is not there.
+func memoryOf(cfg Config) map[uint32]uint64 {
+	if cfg.Machine.OpenNVML == nil {
+		return nil
+	}
+	library, err := cfg.Machine.OpenNVML()
+	if err != nil {
+		return nil
+	}
+	defer library.Close()
+	out := map[uint32]uint64{}
+	for _, p := range library.Processes() {
+		out[p.PID] += uint64(max(p.Bytes, 0))
+	}
+	return out
+}

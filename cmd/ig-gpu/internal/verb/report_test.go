@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+func targetsOf(pids ...uint32) (out []targets.Process) {
+	for _, pid := range pids {
+		out = append(out, targets.Process{PID: pid})
+	}
+	return out
+}
+
+// calledBy puts a caller around a row.
+func calledBy(r profile.Row, function string, line uint32) profile.Row {
+	r.Stack = append(r.Stack, stack.Frame{Kind: stack.KindPython, Function: function, File: "/app/serve.py", Line: line})
+	return r
+}
+
+func TestReportHasTotalsTopAndTree(t *testing.T) {
+	path := writeProfile(t, "p.pb.gz", calledBy(held("load", 10, 6<<30, 32), "main", 1), calledBy(held("cache", 20, 2<<30, 4), "main", 2))
+	var out bytes.Buffer
+	require.NoError(t, report(&out, path, reportOptions{limit: 20, least: 1, output: "text"}))
+	for _, want := range []string{
+		"GPU memory", "inuse_space    8.00 GiB  shown below",
+		"6.00 GiB  75.0 %  6.00 GiB  75.0 % load (serve.py:10)",
+		"TREE (callers first)\n  8.00 GiB 100.0 %  (all)\n",
+		"  6.00 GiB  75.0 %   main (serve.py:1)\n",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+
+	out.Reset()
+	require.NoError(t, report(&out, path, reportOptions{limit: 1, output: "json"}))
+	require.JSONEq(t, `{"frame":"load (serve.py:10)","sample":"inuse_space","unit":"bytes","self":6442450944,"total":6442450944}`, out.String())
+
+	require.ErrorContains(t, report(&out, path, reportOptions{kind: "cpu", output: "text"}), "alloc_objects, alloc_space, inuse_objects, inuse_space")
+}
+
+func TestReportOfADifferenceIsSigned(t *testing.T) {
+	before := writeProfile(t, "b.pb.gz", held("cache", 20, 1<<30, 1), held("load", 10, 3<<30, 1))
+	after := writeProfile(t, "a.pb.gz", held("cache", 20, 3<<30, 1), held("load", 10, 2<<30, 1))
+	var out bytes.Buffer
+	require.NoError(t, report(&out, after, reportOptions{base: before, limit: 20, least: 1, output: "text"}))
+	require.Contains(t, out.String(), "inuse_space    1.00 GiB  shown below")
+	require.Regexp(t, ` 2\.00 GiB .* cache \(serve\.py:20\)`, out.String())
+	require.Regexp(t, `-1\.00 GiB .* load \(serve\.py:10\)`, out.String())
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verb has the commands that answer one question each: which gadget is run, with
+// which flags, is theirs to know and not the user's. One file is one verb.
+package verb
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+)
+
+// Runner runs gadgets: *engine.Engine.
+type Runner interface {
+	Run(context.Context, engine.Run) error
+}
+
+// Terminal is where the user sits, if anybody does.
+type Terminal interface {
+	io.Writer
+	// IsInteractive: standard input and output are a terminal in the foreground.
+	IsInteractive() bool
+	// Size is the number of columns and of lines; 0 where it is not known.
+	Size() (columns, lines int)
+}
+
+// Config is what verbs need of the program.
+type Config struct {
+	Engine   Runner
+	Terminal Terminal
+	// ProcFS is the host's procfs.
+	ProcFS string
+	// Machine is what check looks at.
+	Machine Machine
+	// Demo is what demo runs: the folder of the embedded workload.
+	Demo fs.FS
+}
+
+// Commands are the verbs, in the order in which help lists them. A new verb is one line
+// here.
+func Commands(cfg Config) []*cobra.Command {
+	ask := []*cobra.Command{
+		newExplain(cfg),
+		newDump(cfg),
+		newRecord(cfg),
+		newReport(),
+		newDiff(),
+		newLeaks(),
+	}
+	setUp := []*cobra.Command{
+		newCheck(cfg),
+		newDemo(cfg),
+		newMan(),
+	}
+	for _, cmd := range ask {
+		cmd.GroupID = help.GroupAsk
+		if strings.Contains(cmd.Use, "[PID...]") {
+			cmd.ValidArgsFunction = completeProcesses(cfg)
+		} else {
+			cmd.ValidArgsFunction = completeProfiles
+		}
+	}
+	for _, cmd := range setUp {
+		cmd.GroupID = help.GroupSetUp
+	}
+	return append(ask, setUp...)
+}
+
+// interruptible is a context that Ctrl-C and SIGTERM end: a run then writes its files.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+}
+
+// flagsOf are those of one operator, as pairs of a name and a value.
+func flagsOf(operator string, pairs ...string) (out []engine.Flag) {
+	for n := 0; n+1 < len(pairs); n += 2 {
+		out = append(out, engine.Flag{Operator: operator, Name: pairs[n], Value: pairs[n+1]})
+	}
+	return out
+}
+
+// textOrJSON checks the value of -o of verbs that print one table.
+func textOrJSON(output string) error {
+	if output != "text" && output != "json" {
+		return fmt.Errorf("-o %s: want text or json", output)
+	}
+	return nil
+}
+
+// exactly is cobra.ExactArgs with what is wanted in words.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%s: name %s (%d arguments were given)", cmd.Name(), what, len(args))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
+)
+
+// recorder is an engine that keeps what it was to run.
+type recorder struct{ runs []engine.Run }
+
+func (r *recorder) Run(_ context.Context, run engine.Run) error {
+	r.runs = append(r.runs, run)
+	return nil
+}
+
+// procfs has one process that maps CUDA, 7, and one that does not, 8.
+func procfs(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	for pid, maps := range map[string]string{
+		"7": "1000-2000 r-xp 0 0:1 7 /usr/lib/libcuda.so.550.54.14\n3000-4000 r-xp 0 0:1 8 /usr/bin/python3.11\n",
+		"8": "1000-2000 r-xp 0 0:1 7 /usr/lib/libcudadebugger.so.1\n",
+	} {
+		dir := filepath.Join(root, pid)
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "maps"), []byte(maps), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "cmdline"), []byte("python3\x00serve\x1b[31m.py\x00"), 0o600))
+	}
+	return root
+}
+
+// execute runs one verb of the configuration.
+func execute(t *testing.T, cfg Config, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	root := &cobra.Command{Use: "ig-gpu", SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(Commands(cfg)...)
+	var out, errs bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errs)
+	root.SetArgs(args)
+	err = root.Execute()
+	return out.String(), errs.String(), err
+}
+
+func TestVerbsAreRunsOfTheRightGadget(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dump", "7"}, "ig-gpu run py_stack --pid 7 --mode dump --format text"},
+		{[]string{"dump", "7,8", "-o", "json"}, "ig-gpu run py_stack --pid 7,8 --mode dump --format rows -o json"},
+		{[]string{"record", "7\n8", "-o", "m.html", "--for", "2m"}, "ig-gpu run cuda_alloc --pid 7,8 --flamegraph-out m.html --timeout 2m0s"},
+		{[]string{"record", "7", "-o", "m.pb.gz", "-o", "m.jsonl", "--for", "5"}, "ig-gpu run cuda_alloc --pid 7 --pprof-out m.pb.gz --jsonl-out m.jsonl --timeout 5s"},
+		{[]string{"record", "7", "--what", "launches", "-o", "t.html"}, "ig-gpu run cuda_kernel --pid 7 --timeline-html t.html --timeout 30s"},
+		{[]string{"record", "7", "--what", "launches", "-o", "t.json.gz"}, "ig-gpu run cuda_kernel --pid 7 --timeline-out t.json.gz --timeout 30s"},
+		{[]string{"record", "7", "--what", "collectives", "-o", "t.parquet"}, "ig-gpu run nccl_trace --pid 7 --events-out t.parquet --timeout 30s"},
+		{[]string{"record", "7", "--what", "cpu", "-o", "t.pb.gz"}, "ig-gpu run py_stack --pid 7 --pprof-out t.pb.gz --timeout 30s"},
+	} {
+		e := &recorder{}
+		_, _, err := execute(t, Config{Engine: e, ProcFS: procfs(t)}, c.args...)
+		require.NoError(t, err, c.args)
+		require.Len(t, e.runs, 1)
+		require.Equal(t, c.want, e.runs[0].Command())
+	}
+}
+
+func TestMistakesSayWhatIsWanted(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"dump", ""}, "the process id is empty"},
+		{[]string{"dump", "x"}, `"x" is not a process id`},
+		{[]string{"dump", "7", "-o", "xml"}, "want text or json"},
+		{[]string{"record", "7"}, "say where to write with -o FILE"},
+		{[]string{"record", "7", "-o", "m.svg"}, ".html, .pb.gz, .pprof, .json, .jsonl, .ndjson"},
+		{[]string{"record", "7", "-o", "a.html", "-o", "b.html"}, "one file of each form"},
+		{[]string{"record", "7", "-o", "a.html", "--what", "gpu"}, "memory, launches, cpu, collectives"},
+		{[]string{"record", "7", "-o", "a.html", "--for", "soon"}, "want a duration such as 30s"},
+		{[]string{"explain", "7", "--for", "1s"}, "at least 2s"},
+		{[]string{"report"}, "name a profile"},
+		{[]string{"diff", "a"}, "name two profiles"},
+		{[]string{"leaks", "a"}, "name 4 or more profiles"},
+	} {
+		e := &recorder{}
+		_, _, err := execute(t, Config{Engine: e, ProcFS: procfs(t)}, c.args...)
+		require.ErrorContains(t, err, c.want, c.args)
+		require.Empty(t, e.runs)
+	}
+}
+
+func TestWithoutAProcessThoseWithCUDAAreListed(t *testing.T) {
+	_, _, err := execute(t, Config{Engine: &recorder{}, ProcFS: procfs(t)}, "dump")
+	require.ErrorContains(t, err, "These have CUDA mapped")
+	require.Regexp(t, `(?m)^  7 .* not known +python3 serve`, err.Error())
+	require.NotContains(t, err.Error(), "\x1b", "the process decides what its command line is")
+	require.NotRegexp(t, `(?m)^  8 `, err.Error())
+
+	_, _, err = execute(t, Config{Engine: &recorder{}, ProcFS: t.TempDir()}, "dump")
+	require.ErrorIs(t, err, errNoTarget)
+}
+
+func TestTheUserChoosesByNumberOrID(t *testing.T) {
+	two := []uint32{7, 9}
+	for _, c := range []struct {
+		typed string
+		want  uint32
+	}{{"1\n", 7}, {"2\n", 9}, {"9\n", 9}, {"x\n0\n7\n", 7}, {"", 0}, {"3\n4\n5\n1\n", 0}} {
+		got, err := choose(targetsOf(two...), strings.NewReader(c.typed), &bytes.Buffer{})
+		if c.want == 0 {
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, []uint32{c.want}, got)
+	}
+	got, err := choose(targetsOf(9), strings.NewReader(""), &bytes.Buffer{})
+	require.NoError(t, err)
+	require.Equal(t, []uint32{9}, got, "the only one")
+}
+
+func fitMachine(t *testing.T) Machine {
+	t.Helper()
+	sys := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(sys, "bus/event_source/devices/uprobe"), 0o755))
+	btf := filepath.Join(sys, "btf")
+	require.NoError(t, os.WriteFile(btf, nil, 0o600))
+	return Machine{
+		Release: "6.8", IsRoot: true, BTF: btf, Sys: sys, Capabilities: 1<<41 - 1,
+		LoadSleepable: func() error { return nil }, HasContainers: func() bool { return false },
+		OpenNVML: func() (nvml.Library, error) { return nil, nvml.ErrAbsent },
+	}
+}
+
+func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
+	fit := fitMachine(t)
+	out, _, err := execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "7", "-o", "json")
+	require.NoError(t, err)
+	status := map[string]finding{}
+	for line := range strings.Lines(out) {
+		var f finding
+		require.NoError(t, json.Unmarshal([]byte(line), &f), line)
+		status[f.Name] = f
+	}
+	require.Equal(t, found, status["cuda_alloc"].Status)
+	require.Equal(t, reduced, status["nccl_trace"].Status, "NCCL is not mapped")
+	require.Equal(t, "550.54.14, /usr/lib/libcuda.so.550.54.14", status["CUDA driver"].Detail)
+	require.Equal(t, "3.11, /usr/bin/python3.11", status["Python"].Detail)
+
+	unfit := fit
+	unfit.IsRoot = false
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
+	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, nccl_trace, py_stack will not work here")
+	require.Contains(t, out, "run it with sudo")
+
+	unfit = fit
+	unfit.BTF += "-none"
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
+	require.Error(t, err)
+	require.Contains(t, out, "CONFIG_DEBUG_INFO_BTF=y")
+
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711")
+	require.NoError(t, err)
+	require.Contains(t, out, "there is no such process")
+}
+
+func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
+	f := newFacts([]uint32{7}, 10*time.Second)
+	f.commands, f.hasCUDA, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
+	f.places["load"] = &place{frame: "load (serve.py:10)", first: 4 << 30, now: 4 << 30, taken: 4 << 30}
+	f.places["cache"] = &place{frame: "cache (serve.py:20)", first: 26 << 20, now: 286 << 20, taken: 286 << 20}
+	f.places["tensor"] = &place{frame: "embed (model.py:5)", now: 1 << 30, isTensor: true}
+	f.refused = []refusal{{"grow (serve.py:30)", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", "4.00 GiB load (serve.py:10)"}}
+	f.waits["run"] = &waiting{frame: "run (serve.py:40)", launches: 1000, waitNS: 2e9, waits: 3}
+	f.drops["cuda_alloc"] = map[string]uint64{"stacks_full": 3, "inflight_full": 0}
+	f.driver = 8 << 30
+	var out bytes.Buffer
+	require.NoError(t, writeSentences(&out, compose(f), false))
+	for _, want := range []string{
+		"4.28 GiB is held", "4.00 GiB (93.5 %) by load (serve.py:10)", "It grew by 260 MiB",
+		"1 allocations were refused; the last was cuMemAlloc_v2 at grow (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY",
+		"1000 kernels and graphs were launched, 100 per second", "Threads waited for the GPU for 2s",
+		"cache (serve.py:20): it holds 260 MiB more than 10s ago", "driver counts 8.00 GiB", "stacks_full 3",
+		"PyTorch's tensors hold 1.00 GiB", "more: ig-gpu record 7 -o memory.html",
+	} {
+		require.Contains(t, out.String(), want)
+	}
+	require.NotContains(t, out.String(), "inflight_full")
+
+	out.Reset()
+	f.verdict = []string{"rank 1 of 4 is stopped"}
+	require.NoError(t, writeSentences(&out, compose(f), true))
+	blamed := ""
+	for line := range strings.Lines(out.String()) {
+		var s sentence
+		require.NoError(t, json.Unmarshal([]byte(line), &s))
+		if s.Part == "Look first at" {
+			blamed = s.Text
+		}
+	}
+	require.Equal(t, "rank 1 of 4 is stopped", blamed, "a rank that hangs comes first")
+}
+
+// Another gadget that fails does not take the memory's explanation away.
+type failing struct{ recorder }
+
+func (f *failing) Run(_ context.Context, run engine.Run) error {
+	if run.Gadget == "cuda_kernel" {
+		return errors.New("no")
+	}
+	return nil
+}
+
+func TestExplainSaysWhichGadgetDidNotRun(t *testing.T) {
+	out, _, err := execute(t, Config{Engine: &failing{}, ProcFS: procfs(t)}, "explain", "7", "--for", "2")
+	require.NoError(t, err)
+	require.Contains(t, out, "cuda_kernel did not run: no")
+	require.Contains(t, out, "no rows were read")
+}
+
+func TestTheHelpOfAVerbFitsAScreen(t *testing.T) {
+	for _, verb := range Commands(Config{}) {
+		root := &cobra.Command{Use: "ig-gpu"}
+		help.Install(root)
+		root.AddCommand(verb)
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs([]string{verb.Name(), "--help"})
+		require.NoError(t, root.Execute())
+		require.LessOrEqual(t, strings.Count(out.String(), "\n"), 40, verb.Name())
+		require.Contains(t, out.String(), "Examples:", verb.Name())
+		for line := range strings.Lines(out.String()) {
+			require.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), help.Width, "%s: %s", verb.Name(), line)
+		}
+	}
+}

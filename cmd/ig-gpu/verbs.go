@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/demo"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
+)
+
+// verbConfig is what verbs know of this program and this machine.
+func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config {
+	this := machine.This()
+	return verb.Config{
+		Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs, Demo: demo.Embedded(),
+		Machine: verb.Machine{
+			Release: this.Release, IsRoot: this.EffectiveUser == 0, BTF: this.BTF, Sys: "/sys",
+			Capabilities:  verb.EffectiveCapabilities(filepath.Join("/proc", "self")),
+			LoadSleepable: this.LoadSleepable, HasContainers: containers.HasRuntime,
+			OpenNVML: func() (nvml.Library, error) { return nvml.Open("") },
+		},
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verbs runs each command of bin/ig-gpu that is no `run`, on a workload with the
+// simulated driver.
+package verbs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// igGPU runs a command line to its end.
+func igGPU(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	program, err := filepath.Abs("../../../bin/ig-gpu")
+	require.NoError(t, err)
+	_, err = os.Stat(program)
+	require.NoError(t, err, "run make build")
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// working is a process that allocates and gives back until the test ends.
+func working(t *testing.T) string {
+	t.Helper()
+	w := subject.StartSteps(t)
+	w.Load()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				w.Tell("alloc kv_cache 1 1048576")
+			}
+		}
+	}()
+	t.Cleanup(func() { close(stop); <-stopped })
+	return fmt.Sprint(w.PID())
+}
+
+func TestDumpShowsThreads(t *testing.T) {
+	pid := working(t)
+	out, text, err := igGPU(t, "dump", pid)
+	require.NoError(t, err, text)
+	require.Contains(t, out, "Process "+pid+": ")
+	require.Regexp(t, `Thread \d+ \(.*\): "python3`, out)
+
+	out, text, err = igGPU(t, "dump", pid, "-o", "json")
+	require.NoError(t, err, text)
+	for line := range strings.Lines(out) {
+		var row struct {
+			Proc struct{ PID int }
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &row), line)
+		require.Equal(t, pid, fmt.Sprint(row.Proc.PID))
+	}
+	require.NotEmpty(t, out)
+}
+
+func TestRecordWritesWhatTheNameSaysAndReportReadsIt(t *testing.T) {
+	dir, pid := t.TempDir(), working(t)
+	profile, page := filepath.Join(dir, "m.pb.gz"), filepath.Join(dir, "m.html")
+	_, text, err := igGPU(t, "record", pid, "--for", "4s", "-o", profile, "-o", page)
+	require.NoError(t, err, text)
+	for _, path := range []string{profile, page} {
+		require.Contains(t, text, "Wrote "+path+" (")
+		require.FileExists(t, path)
+	}
+	out, text, err := igGPU(t, "report", profile)
+	require.NoError(t, err, text)
+	require.Contains(t, out, "kv_cache")
+	out, text, err = igGPU(t, "diff", profile, profile, "-o", "json")
+	require.NoError(t, err, text)
+	require.NotContains(t, out, `"grew_bytes":1`)
+}
+
+func TestExplainNamesTheLineThatGrows(t *testing.T) {
+	out, text, err := igGPU(t, "explain", working(t), "--for", "5s")
+	require.NoError(t, err, text)
+	require.Regexp(t, `(?s)Look first at\n  - kv_cache .*holds .* more than`, out)
+	require.Contains(t, out, "No allocation was refused")
+}
+
+func TestCheckFindsTheDriverAndPython(t *testing.T) {
+	pid := working(t)
+	out, _, _ := igGPU(t, "check", pid, "-o", "json") // a machine of tests may lack something
+	require.Contains(t, out, `"name":"CUDA driver","status":"ok"`)
+	require.Contains(t, out, `"name":"Python","status":"ok"`)
+}
+
+// The leaking line is named, and nothing is left behind: no process, no file.
+func TestDemoNamesTheLeakAndCleansUp(t *testing.T) {
+	for _, c := range []struct{ flag, line string }{{"--native=false", "_embed_patches (inference.py:"}, {"--native", "embed_image"}} {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		out, text, err := igGPU(t, "demo", c.flag)
+		require.NoError(t, err, text)
+		_, blamed, _ := strings.Cut(out, "Look first at")
+		require.Contains(t, blamed, c.line, out)
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}
+
+// A timeline does not flood the terminal with events.
+func TestEventsAreNotPrintedUnlessTheyAreAskedFor(t *testing.T) {
+	pid := working(t)
+	trace := filepath.Join(t.TempDir(), "t.json.gz")
+	out, text, err := igGPU(t, "run", "cuda_kernel", "--pid", pid, "--timeout", "3s", "--timeline-out", trace)
+	require.NoError(t, err, text)
+	require.NotContains(t, out, "TIMESTAMP")
+	out, text, err = igGPU(t, "run", "cuda_kernel", "--pid", pid, "--timeout", "3s", "-o", "json")
+	require.NoError(t, err, text)
+	for line := range strings.Lines(out) {
+		var object struct{ Type string }
+		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
+		require.NotEmpty(t, object.Type)
+		require.NotEqual(t, "call_events", object.Type)
+	}
+}
