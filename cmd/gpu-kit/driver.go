@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/taps"
 )
 
-// maxDevices are tried; a machine may have more.
+// maxDevices is how many devices the kit looks at; a machine may have more.
 const maxDevices = 8
 
 // severalDevices compares cuda_alloc's devices with the workload's.

@@ -57,7 +57,7 @@ func start(o options) error {
 	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("keep mounts private: %w", err)
 	}
-	// Already there: EBUSY. Without tracefs the step of ioctls says so.
+	// Already there: EBUSY. Without tracefs the step of ioctls reports it.
 	_ = syscall.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, "")
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()

@@ -203,7 +203,7 @@ func (k *kit) late(ctx context.Context, s *report.Step) error {
 }
 
 // oom has the driver refuse an allocation of more than the device has; and one when it
-// is full, where that disturbs nobody.
+// is full, where that disturbs no other process.
 func (k *kit) oom(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {

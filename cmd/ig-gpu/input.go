@@ -82,7 +82,7 @@ func wholeSeconds(text string) (string, error) {
 // standardOutput is what - stands for where a file is to be written.
 const standardOutput = "/dev/stdout"
 
-// toStandardOutput copies a command line, with - in place of a file to write as the path of
+// toStandardOutput copies a command line, with - instead of a file to write as the path of
 // standard output. Tables would be in between: they are not printed then, unless they are
 // asked for.
 func toStandardOutput(args []string, run int) []string {

@@ -221,7 +221,7 @@ func (c *Culprit) place() string {
 }
 
 // guess is for who has nothing but the lines: files of libraries are shown with their
-// directory, but for the modules of the standard library that are in none.
+// directory, except the modules of the standard library that are in none.
 func guess(stack []string) string {
 	if !strings.Contains(stack[0], "/") {
 		return stack[0]

@@ -30,7 +30,7 @@ type MapIterator struct {
 }
 
 // TakeMapIterators takes the programs of section iter/bpf_map_elem out of a gadget, so that
-// it loads on kernels that refuse them (mapiter.Refused). Inspektor Gadget goes on to emit
+// it loads on kernels that refuse them (mapiter.Refused). Inspektor Gadget continues to emit
 // their data sources when it is time to, without rows. To be called in Instantiate, by
 // operators with a priority above -1000, before OnContainers.
 func TakeMapIterators(gc Context) ([]MapIterator, error) {

@@ -52,7 +52,7 @@ func ParseLabel(label string) Frame {
 	if f.Line != 0 || strings.HasSuffix(f.File, ".py") || f.Function == Unreadable {
 		f.Kind = KindPython
 		// Of other files a label has no directory. Modules of the standard library that are in
-		// none cannot be told from the program's own.
+		// none cannot be distinguished from the program's own.
 		f.Library = strings.Contains(f.File, "/") || strings.HasPrefix(f.File, "<frozen ")
 	}
 	return f

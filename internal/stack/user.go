@@ -18,7 +18,7 @@ func (s Stack) User() Frame {
 // `Trainer.load_batch (train.py:18), in Condition.wait (threading.py:327)`.
 func (s Stack) Where() string { return Where(s.User().Label(), s.Self().Label()) }
 
-// Where is the same of labels.
+// Where is the same for labels.
 func Where(user, frame string) string {
 	switch user {
 	case frame, "":

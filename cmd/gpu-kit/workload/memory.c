@@ -173,7 +173,7 @@ static void info(void)
 }
 
 /*
- * refuse: an allocation of more than the device has, which harms nobody. fill: takes
+ * refuse: an allocation of more than the device has, which is harmless. fill: takes
  * quarters of what is free until the driver refuses one, and gives all back.
  */
 static void exhaust(bool fill)

@@ -20,7 +20,6 @@ import (
 var notYet = []string{
 	// Pages that are being written.
 	"README.md", "docs/README.md", "docs/guides/leak.md", "docs/guides/out-of-memory.md",
-	"docs/validation/README.md",
 	// Comments of eBPF that is being changed elsewhere.
 	"bpf/README.md", "bpf/call", "bpf/cuda", "bpf/host", "bpf/nccl", "bpf/process", "bpf/python",
 	"bpf/stack", "bpf/torch",

@@ -32,7 +32,7 @@ func EmptyProgram(flags uint32) (*ebpf.Program, error) {
 }
 
 // AttachEmpty puts programs that do nothing at the points of one or more gadgets in a
-// process. The function returned takes them away.
+// process. The function returned removes them.
 func AttachEmpty(pid int, tables ...[]tracer.Point) (remove func(), err error) {
 	var undo []func()
 	remove = func() {

@@ -23,7 +23,7 @@ const (
 	Name = "mapiter"
 	// Priority: right behind the one that reads the object (-1000), before those that wrap it.
 	Priority = -900
-	// subscription is before everybody's: rows are there before anybody looks at them.
+	// subscription is before all others: rows are there before any operator reads them.
 	subscription = -2000000
 )
 

@@ -16,7 +16,7 @@ type Trace struct {
 	Stack stack.Stack
 	// Syscall is the system call that it sleeps in, "" if none.
 	Syscall string
-	// WaitsForGIL: it would go on, and another thread is in the interpreter.
+	// WaitsForGIL: it is ready to run, and another thread is in the interpreter.
 	WaitsForGIL bool
 }
 
@@ -26,7 +26,7 @@ type idleness int
 const (
 	// works: it computes, sleeps, reads.
 	works idleness = iota
-	// waits: for a lock, so that another thread goes on.
+	// waits: for a lock, so that another thread can run.
 	waits
 	// supervises: for the end of other threads or processes, or for events.
 	supervises

@@ -56,7 +56,7 @@ type Run struct {
 var marks = []string{"alloc_objects", "reason", "has_totals", "calls_error", "class_text", "identity"}
 
 // settle is how long a gadget that attaches to no library has to start: it has no row
-// that says so.
+// that reports it.
 const settle = 3 * time.Second
 
 // Start runs a gadget on a process and waits, at most that long, until it is attached to a

@@ -74,7 +74,7 @@ func (s *Step) Equal(name string, expected, measured any) {
 }
 
 // AtMost holds a figure to a bound; both with the unit that format gives them. The figure
-// is of a time: it varies.
+// is a time: it varies.
 func (s *Step) AtMost(name, format string, bound, measured float64) {
 	l := Line{Step: s.Name, Name: name, Expected: "≤ " + fmt.Sprintf(format, bound), Measured: fmt.Sprintf(format, measured),
 		Verdict: Different, Varies: true}
@@ -84,7 +84,7 @@ func (s *Step) AtMost(name, format string, bound, measured float64) {
 	s.Lines = append(s.Lines, l)
 }
 
-// Record notes a figure that nothing is expected of.
+// Record adds a figure without an expectation.
 func (s *Step) Record(name string, measured any, varies bool) {
 	s.Lines = append(s.Lines, Line{Step: s.Name, Name: name, Measured: fmt.Sprint(measured), Verdict: Recorded, Varies: varies})
 }

@@ -85,7 +85,7 @@ func (o *output) String() string {
 const settle = 500 * time.Millisecond
 
 // Start unpacks the workload into a folder of its own and starts it, in Python where there
-// is one and withPython says so, else in C. It ends by itself after lifetime, and with this
+// is one and withPython is set, else in C. It ends by itself after lifetime, and with this
 // process. Stop removes all of it.
 func Start(files fs.FS, lifetime time.Duration, withPython bool) (*Workload, error) {
 	if files == nil {

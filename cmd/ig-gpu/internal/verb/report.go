@@ -33,7 +33,7 @@ func newReport() *cobra.Command {
 		Short: "Show the totals, the top lines and the call tree of a profile",
 		Long: "Show what a profile (.pb.gz of record, --pprof-out or --mark-out) says, on a terminal: totals, the\n" +
 			"lines that hold most themselves (SELF) and with all that they call (TOTAL), and the tree of calls.\n" +
-			"With --base, the same of the difference: what grew is positive, what shrank is negative.",
+			"With --base, the same for the difference: what grew is positive, what shrank is negative.",
 		Example: "  ig-gpu report memory.pb.gz\n" +
 			"  ig-gpu report memory.pb.gz --sample alloc_space      what was taken, also if it was freed since\n" +
 			"  ig-gpu report after.pb.gz --base before.pb.gz        the difference of two",
