@@ -23,7 +23,7 @@ type facts struct {
 
 	mu      sync.Mutex
 	began   time.Time
-	since   time.Duration // how long before the end growth is counted from
+	since   time.Duration     // how long before the end growth is counted from
 	places  map[string]*place // memory by frame
 	read    int               // how often the memory's rows were read
 	refused []refusal
