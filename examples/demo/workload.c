@@ -20,7 +20,7 @@
 static int (*mem_alloc)(uint64_t *, size_t);
 static int (*mem_free)(uint64_t);
 
-static uint64_t take(size_t size)
+static inline __attribute__((always_inline)) uint64_t take(size_t size)
 {
 	uint64_t p = 0;
 	if (mem_alloc(&p, size)) {

@@ -137,7 +137,8 @@ func startIn(files fs.FS, parent, interpreter string, lifetime time.Duration) (*
 	if interpreter != "" {
 		w.What = "a server in Python (" + interpreter + ")"
 		w.cmd = exec.Command(interpreter, "-B", filepath.Join(dir, "inference.py"), "--libcuda", library,
-			"--leak", "--devices", "1", "--imports", "1", "--seconds", seconds)
+			"--leak", "--devices", "1", "--imports", "1", "--seconds", seconds,
+			"--layers", "4", "--hidden", "512", "--kv-cache-mib", "1024") // small: a slow machine must serve requests, too
 	}
 	w.cmd.Stdout, w.cmd.Stderr = w.said, w.said
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

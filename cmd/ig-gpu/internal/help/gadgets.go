@@ -33,7 +33,7 @@ func gadgets() []gadget {
 			examples: []string{
 				"ig-gpu run cuda_alloc --pid 4711",
 				"ig-gpu run cuda_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html",
-				"ig-gpu run cuda_alloc --pid 4711 --mark-out mark --mark-every 10m    for ig-gpu leaks",
+				"ig-gpu run cuda_alloc --pid 4711 --mark-out mark --mark-every 10m",
 			},
 			flags: [][2]string{
 				{"    --flamegraph-out F", "Write a flame graph (HTML)"},

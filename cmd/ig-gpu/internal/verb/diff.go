@@ -27,7 +27,7 @@ func newDiff() *cobra.Command {
 		Long: "Show which lines hold more, or less, GPU memory in the second profile than in the first (GREW),\n" +
 			"and the memory freed in between (FREED; for two files of one run).\n" +
 			"Processes are not distinguished, so that a restarted server, or another replica, can be compared.",
-		Example: "  ig-gpu record 4711 -o before.pb.gz        then, after a request: -o after.pb.gz\n" +
+		Example: "  ig-gpu record 4711 -o before.pb.gz     and later: -o after.pb.gz\n" +
 			"  ig-gpu diff before.pb.gz after.pb.gz\n" +
 			"  ig-gpu diff before.pb.gz after.pb.gz --flamegraph-out diff.html",
 		Args: exactly(2, "two profiles, before and after"),

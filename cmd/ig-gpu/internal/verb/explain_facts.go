@@ -5,6 +5,7 @@ package verb
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,7 +23,7 @@ type facts struct {
 
 	mu      sync.Mutex
 	began   time.Time
-	since   time.Duration // how long before the end growth is counted from
+	since   time.Duration     // how long before the end growth is counted from
 	places  map[string]*place // memory by frame
 	read    int               // how often the memory's rows were read
 	refused []refusal
@@ -72,6 +73,29 @@ func number(ds datasource.DataSource, row datasource.Data, name string) uint64 {
 	return value
 }
 
+// lineOf is the frame to name: Python's, or, where there is none, the innermost native one
+// outside of CUDA's own libraries.
+func lineOf(ds datasource.DataSource, row datasource.Data) string {
+	if frame := text(ds, row, "user_frame"); frame != "" {
+		return frame
+	}
+	frame := text(ds, row, "frame")
+	if !isCUDA(frame) {
+		return frame
+	}
+	stack := strings.Split(text(ds, row, "stack"), "; ") // innermost last
+	for _, outer := range slices.Backward(stack) {
+		if outer != "" && !isCUDA(outer) {
+			return outer
+		}
+	}
+	return frame
+}
+
+func isCUDA(frame string) bool {
+	return strings.Contains(frame, "(libcuda.so") || strings.Contains(frame, "(libcudart")
+}
+
 // allocs takes in a reading of all rows of memory.
 func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
@@ -81,7 +105,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		p.now, p.taken = 0, 0
 	}
 	for _, row := range rows {
-		frame, isTensor := text(ds, row, "frame"), text(ds, row, "kind") == "tensor"
+		frame, isTensor := lineOf(ds, row), text(ds, row, "kind") == "tensor"
 		key := frame
 		if isTensor {
 			key = "tensor " + frame
@@ -120,7 +144,7 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 	defer f.mu.Unlock()
 	clear(f.waits)
 	for _, row := range rows {
-		frame := text(ds, row, "frame")
+		frame := lineOf(ds, row)
 		w := f.waits[frame]
 		if w == nil {
 			w = &waiting{frame: frame}

@@ -28,9 +28,9 @@ func newLeaks() *cobra.Command {
 			"such as `ig-gpu run cuda_alloc --mark-out` or `--mark-every` writes. For each: how fast it grows (the\n" +
 			"median slope), how unlikely the trend is by chance, and whether it also allocates more\n" +
 			"than before, which suggests more load instead of a leak.",
-		Example: "  ig-gpu run cuda_alloc --pid 4711 --mark-out mark --mark-every 10m     writes them\n" +
+		Example: "  ig-gpu run cuda_alloc --pid 4711 --mark-out mark --mark-every 10m\n" +
 			"  ig-gpu leaks mark.*.pb.gz\n" +
-			"  ig-gpu leaks mark.*.pb.gz --confidence 0.8                            also what is less sure",
+			"  ig-gpu leaks mark.*.pb.gz --confidence 0.8         less sure ones, too",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < profile.LeakProfiles {
 				return fmt.Errorf("leaks: name %d or more profiles of one server, not %d: fewer do not show a trend", profile.LeakProfiles, len(args))

@@ -59,9 +59,9 @@ func newRecord(cfg Config) *cobra.Command {
 		Long: "Record what a process does for some seconds and write it to a file, whose name says in which form:\n" +
 			"a page for the browser (.html), a profile (.pb.gz), a trace for Perfetto (.json.gz), a table (.parquet).\n" +
 			"Several -o write several files. Ctrl-C ends the recording sooner; the files are written all the same.",
-		Example: "  ig-gpu record 4711 -o memory.html                     who holds GPU memory, as a flame graph\n" +
-			"  ig-gpu record 4711 --what launches -o step.html       what the GPU does when, as a timeline\n" +
-			"  ig-gpu record 4711 --for 5m -o a.pb.gz -o a.html      two files of one recording",
+		Example: "  ig-gpu record 4711 -o memory.html                  who holds GPU memory\n" +
+			"  ig-gpu record 4711 --what launches -o step.html    what the GPU does when\n" +
+			"  ig-gpu record 4711 --for 5m -o a.pb.gz -o a.html   two files at once",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(files) == 0 {
 				return errors.New("say where to write with -o FILE; the end of its name says in which form: " + strings.Join(endsOf(recordings()[0].formats), ", "))

@@ -35,8 +35,8 @@ func newReport() *cobra.Command {
 			"lines that hold most themselves (SELF) and with all that they call (TOTAL), and the tree of calls.\n" +
 			"With --base, the same for the difference: what grew is positive, what shrank is negative.",
 		Example: "  ig-gpu report memory.pb.gz\n" +
-			"  ig-gpu report memory.pb.gz --sample alloc_space      what was taken, also if it was freed since\n" +
-			"  ig-gpu report after.pb.gz --base before.pb.gz        the difference of two",
+			"  ig-gpu report memory.pb.gz --sample alloc_space   what was taken, freed or not\n" +
+			"  ig-gpu report after.pb.gz --base before.pb.gz     the difference of two",
 		Args: exactly(1, "a profile (.pb.gz)"),
 		RunE: func(cmd *cobra.Command, args []string) error { return report(cmd.OutOrStdout(), args[0], o) },
 	}

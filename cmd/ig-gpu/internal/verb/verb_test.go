@@ -49,6 +49,7 @@ func procfs(t *testing.T) string {
 func execute(t *testing.T, cfg Config, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	root := &cobra.Command{Use: "ig-gpu", SilenceErrors: true, SilenceUsage: true}
+	help.Install(root)
 	root.AddCommand(Commands(cfg)...)
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
