@@ -142,14 +142,22 @@ func startIn(files fs.FS, parent, interpreter string, lifetime time.Duration) (*
 	}
 	w.cmd.Stdout, w.cmd.Stderr = w.said, w.said
 	w.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := w.cmd.Start(); err != nil {
+	// The parent whose death Pdeathsig means is a thread: it has to live as long as the workload.
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := w.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = w.cmd.Wait() // how it ended is seen by its output
+			close(w.done)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	w.PID = uint32(w.cmd.Process.Pid)
-	go func() {
-		_ = w.cmd.Wait() // how it ended is seen by its output
-		close(w.done)
-	}()
 	select {
 	case <-w.done:
 		w.Stop()
