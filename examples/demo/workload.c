@@ -82,7 +82,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	int (*init)(unsigned) = (int (*)(unsigned))find(library, "cuInit");
-	int (*create)(void **, unsigned, int) = (int (*)(void **, unsigned, int))find(library, "cuCtxCreate_v2");
+	int (*create)(void **, unsigned, int) =
+		(int (*)(void **, unsigned, int))find(library, "cuCtxCreate_v2");
 	mem_alloc = (int (*)(uint64_t *, size_t))find(library, "cuMemAlloc_v2");
 	mem_free = (int (*)(uint64_t))find(library, "cuMemFree_v2");
 	struct timespec second = {1, 0}, pause = {0, 50 * 1000 * 1000};
