@@ -291,7 +291,10 @@ def main():
     a.add_argument("--imports", type=float, default=0,
                    help="seconds to start up in, as a server that imports PyTorch does")
     a.add_argument("--seed", type=int, default=1)
+    a.add_argument("--small", action="store_true", help="one device and a small model, for slow machines")
     options = a.parse_args()
+    if options.small:
+        options.devices, options.layers, options.hidden, options.kv_cache_mib = 1, 4, 512, 1024
 
     time.sleep(options.imports)
 
