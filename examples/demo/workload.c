@@ -44,7 +44,7 @@ EXPORT void run_batch(void)
 	__asm__ volatile("");
 }
 
-/* The bug: what is returned is lost. */
+/* The bug: the caller drops what is returned. */
 EXPORT uint64_t embed_image(void)
 {
 	uint64_t embedding = take(26 * MIB);

@@ -178,8 +178,11 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 
 // JSON at a terminal is left alone.
 func TestNoKeysAreReadWhereThereIsNoTable(t *testing.T) {
-	s := startAtTerminal(t, "-o", "json")
-	s.waitPage("output of two reads", `\[(.|\n)*\n\[`)
+	w := subject.StartSteps(t)
+	w.Load()
+	s := startAtTerminal(t, "-o", "json", "--pid", fmt.Sprint(w.PID()))
+	w.Do("alloc weights 1 4096")
+	s.waitPage("output of two reads", `"type":"allocs"(.|\n)*\n\{"type":"allocs"`)
 	require.False(t, s.givesKeys())
 	require.NotContains(t, s.page(), "keys:")
 }

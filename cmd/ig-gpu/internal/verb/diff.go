@@ -20,7 +20,7 @@ import (
 // newDiff compares two files of --pprof-out: who took the difference.
 func newDiff() *cobra.Command {
 	var limit int
-	var page, paths, output string
+	var page, output, paths string
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
 		Short: "Show the growth by line between two profiles",
@@ -96,7 +96,7 @@ func diffJSON(w io.Writer, changes profile.Changes, limit int) error {
 		}
 		shown++
 		line := change{
-			Frame: c.Stack.Self().Label(), Kind: c.Kind, Device: c.Device, GrewBytes: c.Delta(profile.InuseSpace),
+			Frame: c.Stack.Where(), Kind: c.Kind, Device: c.Device, GrewBytes: c.Delta(profile.InuseSpace),
 			GrewObjects: c.Delta(profile.InuseObjects), BeforeBytes: c.Before.InuseBytes, AfterBytes: c.After.InuseBytes,
 		}
 		if freed := c.Freed(); freed >= 0 {

@@ -115,7 +115,7 @@ func driverMemory(cfg Config, pids []uint32) (sum int64) {
 	return sum
 }
 
-// silent is for messages of runs that were not asked for by name: what they find is in
+// silent discards the messages of runs that the user did not start by name: what they find is in
 // the sentences.
 func silent() logger.Logger {
 	l := logrus.New()
@@ -123,7 +123,7 @@ func silent() logger.Logger {
 	return l
 }
 
-// collecting keeps what the GPU waited for, which is reported at the end of the run.
+// collecting keeps what the GPU waited for, which is logged at the end of the run.
 func collecting(f *facts) logger.Logger {
 	l := logrus.New()
 	l.SetOutput(io.Discard)

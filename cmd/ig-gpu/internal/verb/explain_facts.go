@@ -73,13 +73,10 @@ func number(ds datasource.DataSource, row datasource.Data, name string) uint64 {
 	return value
 }
 
-// lineOf is the frame to name: Python's, or, where there is none, the innermost native one
+// lineOf is the frame to name: the program's own line of Python, or, where there is none, the innermost native one
 // outside of CUDA's own libraries.
 func lineOf(ds datasource.DataSource, row datasource.Data) string {
-	if frame := text(ds, row, "user_frame"); frame != "" {
-		return frame
-	}
-	frame := text(ds, row, "frame")
+	frame := cmp.Or(text(ds, row, "user_frame"), text(ds, row, "frame"))
 	if !isCUDA(frame) {
 		return frame
 	}

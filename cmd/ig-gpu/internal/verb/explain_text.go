@@ -32,7 +32,7 @@ func (p *page) say(more, format string, args ...any) {
 	p.all = append(p.all, sentence{p.part, fmt.Sprintf(format, args...), more})
 }
 
-// compose makes all sentences. The gadgets have ended, so the facts no longer change.
+// compose says it all. The caller's gadgets have ended: the facts do not change any more.
 func compose(f *facts) []sentence {
 	ids := strings.ReplaceAll(joined(f.pids), " ", "")
 	p := &page{part: "Process " + joined(f.pids)}
@@ -170,7 +170,7 @@ func composeBlame(p *page, f *facts, ids string) {
 		p.say("ig-gpu dump "+ids, "%s", f.verdict[0])
 	case len(growers) > 0:
 		g := growers[0]
-		p.say("", "%s: it holds %s more than %s ago, which is %s per hour if that continues. Whether that is a leak or a cache that fills takes a longer watch.",
+		p.say("", "%s: it holds %s more than %s ago, which is %s per hour if it continues. A longer watch tells a leak from a cache that fills.",
 			frameOr(g.frame), profile.FormatBytes(grown(g)), f.since.Round(time.Second), profile.FormatBytes(int64(float64(grown(g))*float64(time.Hour)/float64(max(f.since, time.Second)))))
 	case len(f.refused) > 0:
 		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))

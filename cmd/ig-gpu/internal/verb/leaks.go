@@ -20,7 +20,8 @@ import (
 func newLeaks() *cobra.Command {
 	var limit int
 	var confidence float64
-	var paths, output string
+	var paths string
+	var output string
 	cmd := &cobra.Command{
 		Use:   "leaks PROFILE PROFILE PROFILE PROFILE...",
 		Short: "Show lines whose memory grows from profile to profile",
@@ -91,7 +92,7 @@ func leaksJSON(w io.Writer, leaks []profile.Leak, limit int) error {
 		if limit > 0 && n == limit {
 			break
 		}
-		if err := encoder.Encode(leak{l.Stack.Self().Label(), l.Kind, l.Device, l.BytesPerHour, l.Grew, l.Objects, l.Confidence, l.MoreWork}); err != nil {
+		if err := encoder.Encode(leak{l.Stack.Where(), l.Kind, l.Device, l.BytesPerHour, l.Grew, l.Objects, l.Confidence, l.MoreWork}); err != nil {
 			return fmt.Errorf("print leaks: %w", err)
 		}
 	}

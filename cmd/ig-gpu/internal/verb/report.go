@@ -20,10 +20,10 @@ import (
 
 // reportOptions are the flags of report.
 type reportOptions struct {
-	base, kind, output string
-	limit              int
-	least              float64
-	tensors            bool
+	base, kind, output, paths string
+	limit                     int
+	least                     float64
+	tensors                   bool
 }
 
 func newReport() *cobra.Command {
@@ -46,6 +46,7 @@ func newReport() *cobra.Command {
 	flags.IntVar(&o.limit, "max-entries", 20, "Lines of the top table, and of the tree's children; 0 for all")
 	flags.Float64Var(&o.least, "min-percent", 1, "Leave out of the tree what has less of the whole")
 	flags.BoolVar(&o.tensors, "tensors", false, "Of PyTorch's tensors instead of what the driver gave")
+	addLibraryPaths(cmd, &o.paths)
 	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
 	return cmd
 }
@@ -54,13 +55,17 @@ func report(w io.Writer, path string, o reportOptions) error {
 	if err := textOrJSON(o.output); err != nil {
 		return err
 	}
-	p, err := readProfile(path, library.Paths{})
+	libraries, err := library.Parse(o.paths)
+	if err != nil {
+		return fmt.Errorf("--library-paths: %w", err)
+	}
+	p, err := readProfile(path, libraries)
 	if err != nil {
 		return err
 	}
 	title := path
 	if o.base != "" {
-		base, err := readProfile(o.base, library.Paths{})
+		base, err := readProfile(o.base, libraries)
 		if err != nil {
 			return err
 		}
