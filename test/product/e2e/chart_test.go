@@ -36,7 +36,7 @@ func TestFlagsOfTheChartExist(t *testing.T) {
 		if gadget == "cuda_alloc" {
 			own = flags // all that the templates may set
 		}
-		help, err := exec.Command(program(t), "run", gadget, "--help").CombinedOutput()
+		help, err := exec.Command(program(t), "run", gadget, "--help-all").CombinedOutput()
 		require.NoError(t, err, "%s", help)
 		for _, f := range own {
 			require.Regexp(t, f[1]+`[ =]`, string(help), "ig-gpu run %s has no %s", gadget, f[1])
@@ -55,7 +55,7 @@ func TestParametersOfTheChartsDaemonExist(t *testing.T) {
 		} `json:"inspektor-gadget"`
 	}
 	require.NoError(t, yaml.Unmarshal(text, &values))
-	help, err := exec.Command(program(t), "run", "cuda_alloc", "--help").CombinedOutput()
+	help, err := exec.Command(program(t), "run", "cuda_alloc", "--help-all").CombinedOutput()
 	require.NoError(t, err, "%s", help)
 	for _, operator := range []string{"export", "metrics"} {
 		parameters := values.InspektorGadget.Config.Operator[operator]

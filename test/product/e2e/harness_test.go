@@ -131,7 +131,7 @@ type run struct {
 // start runs the gadget with -o json on all processes; further arguments select.
 func start(t testing.TB, args ...string) *run {
 	t.Helper()
-	args = append([]string{"run", "cuda_alloc", "--host", "-o", "json"}, args...)
+	args = append([]string{"run", "cuda_alloc", "--host", "-o", "allocs:json,attachments:json,ooms:json,pools:json,drops:json"}, args...)
 	return launch(t, exec.Command(program(t), args...))
 }
 

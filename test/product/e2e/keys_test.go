@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
 // screen is a terminal with ig-gpu in its foreground.
