@@ -183,6 +183,7 @@ func TestNoKeysAreReadWhereThereIsNoTable(t *testing.T) {
 	w := subject.StartSteps(t)
 	w.Load()
 	s := startAtTerminal(t, "-o", "json", "--pid", fmt.Sprint(w.PID()))
+	s.waitPage("the attachment", `"type":"attachments"`)
 	w.Do("alloc weights 1 4096")
 	s.waitPage("output of two reads", `"type":"allocs"(.|\n)*\n\{"type":"allocs"`)
 	require.False(t, s.givesKeys())
