@@ -39,6 +39,7 @@
 //	 9991  send/export         likewise
 //	 9991  send/metrics        likewise
 //	 9995  show/timeline       behind all that add to events
+//	10000  show/objects        with ig's own operator that prints: the rows of -o json
 //	20000  decode/lastread     its Stop is the first, and rows have passed all others
 //
 // A subscription to data has a priority of its own, a constant of the package. Daemons add
