@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,17 +64,33 @@ func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, lo
 	}
 	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
 	defer late.Stop()
-	enough := false
-	reader := bufio.NewReaderSize(tables.Reader(stdout), 1<<20)
-	for !enough {
-		line, err := reader.ReadBytes('\n')
-		if err != nil {
-			break
+	// Tables without rows are not printed: what is logged is looked at meanwhile.
+	lines := make(chan []byte)
+	done := make(chan struct{})
+	go func() {
+		defer close(lines)
+		for reader := bufio.NewReaderSize(tables.Reader(stdout), 1<<20); ; {
+			line, err := reader.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			select {
+			case lines <- line:
+			case <-done:
+			}
 		}
-		enough = see(line, told())
+	}()
+	enough := false
+	for open := true; open && !enough; {
+		var line []byte
+		select {
+		case line, open = <-lines:
+		case <-time.After(100 * time.Millisecond):
+		}
+		enough = open && see(line, told())
 	}
+	close(done)
 	cmd.Process.Signal(syscall.SIGINT)
-	go io.Copy(io.Discard, stdout)
 	<-read
 	cmd.Wait()
 	require.True(t, enough, "not seen in %v; logged: %s", patience, told())
@@ -127,7 +142,7 @@ func TestProductSaysThatALibraryIsNone(t *testing.T) {
 	p := subject.Start(t, cmd)
 	p.Expect("ready")
 	igGPU(t, []int{p.PID()}, func(_ []byte, logged string) bool {
-		return strings.Contains(logged, fake+" is named as NCCL and exports none of its functions")
+		return strings.Contains(logged, fake+" is named like NCCL but exports none of its functions")
 	})
 }
 
@@ -168,8 +183,12 @@ func TestProductSaysOnceWhatALibraryLacks(t *testing.T) {
 	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators created before attach will have no identity: " +
 		"layout of communicators is not known: only from 2.18.0 to 2.30.7; later ones are traced"
 	begun, tables := false, 0
-	logged := igGPUWith(t, []int{os.Getpid()}, "collectives:json,communicators:none,operations:none,peers:none,hangs:none,attachments:none", func(line []byte, logged string) bool {
-		if !begun {
+	// That it is attached to another process says that it looks for the ranks, too.
+	other := subject.Start(t, exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)",
+		libraries(t)["libnccl"]))
+	other.Expect("ready")
+	logged := igGPUWith(t, []int{os.Getpid(), other.PID()}, "collectives:json,communicators:none,operations:none,peers:none,hangs:none,attachments:json", func(line []byte, logged string) bool {
+		if !begun && bytes.Contains(line, []byte(`"status":"attached"`)) {
 			begun = true
 			begin() // it is made from now on
 		}

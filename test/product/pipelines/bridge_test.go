@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bridge"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
@@ -46,7 +47,7 @@ func beside(t *testing.T, pins, text string) *bufio.Scanner {
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_ = cmd.Wait()
 	})
-	lines := bufio.NewScanner(out)
+	lines := bufio.NewScanner(tables.Reader(out))
 	lines.Buffer(nil, 1<<20)
 	return lines
 }

@@ -248,8 +248,8 @@ func TestBusy(t *testing.T) {
 	run.Dir, run.Stdout, run.Stderr = "../../..", out, os.Stderr
 	require.NoError(t, run.Run())
 	p := &pipeline{t: t, tables: map[string][]row{}}
-	for line := range bytes.Lines(out.Bytes()) {
-		p.take(line)
+	for lines := bufio.NewScanner(tables.Reader(out)); lines.Scan(); {
+		p.take(lines.Bytes())
 	}
 	rows := p.tables["samples"]
 	require.NotEmpty(t, rows, out.String())
