@@ -24,6 +24,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 	"github.com/sirupsen/logrus"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
@@ -49,7 +50,7 @@ func quiet() logger.Logger {
 
 // needed are the operators that a dump takes, and no others: containers are of no
 // interest, and nothing is exported.
-var needed = []string{"oci", "ebpf", pystack.Name, "symbolize"}
+var needed = []string{"oci", "ebpf", mapiter.Name, pystack.Name, "symbolize"}
 
 // New returns the ranks.Dumper that runs the py_stack inside of the runtime.
 func New(rt Runtime) ranks.Dumper {

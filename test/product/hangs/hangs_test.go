@@ -96,7 +96,7 @@ func start(t *testing.T, threshold string, args ...string) *gadget {
 	require.NoError(t, err, "run make build")
 	g := &gadget{t: t, done: make(chan struct{}), name: fmt.Sprintf("job %d", time.Now().UnixNano()), files: map[uint32]map[string]bool{},
 		cmd: exec.Command(program, append([]string{"run", "nccl_trace", "--host", "--hang", threshold,
-			"-o", "hangs:json,collectives:json,attachments:json,drops:none"}, args...)...)}
+			"-o", "hangs:json,collectives:json,attachments:json,drops:json"}, args...)...)}
 	stdout, err := g.cmd.StdoutPipe()
 	require.NoError(t, err)
 	stderr, err := g.cmd.StderrPipe()
@@ -147,6 +147,8 @@ func (g *gadget) take(line []byte) {
 	defer g.mu.Unlock()
 	switch {
 	case len(line) == 0:
+	case bytes.HasPrefix(line, []byte(`[{"type":"drops"`)):
+		g.tables++ // counts are there from the start on, ranks are not
 	case line[0] == '[':
 		var ranks []rank
 		if json.Unmarshal(line, &ranks) == nil {

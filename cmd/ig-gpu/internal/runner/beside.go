@@ -14,12 +14,13 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
 )
 
 // besideOperators are what a gadget takes whose data goes to another one's timeline. They
 // choose processes, attach, and name: nothing is printed, judged or exported.
-var besideOperators = []string{"oci", "ebpf", "LocalManager", "torch", "attach", "nccl", "symbolize", "kernels", "reap", timeline.Name}
+var besideOperators = []string{"oci", "ebpf", mapiter.Name, "LocalManager", "torch", "attach", "nccl", "symbolize", "kernels", "reap", timeline.Name}
 
 // besideInherits are whose parameters it has from the gadget that was asked for: which
 // processes and containers.
