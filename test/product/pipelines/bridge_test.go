@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bridge"
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // device is a GPU on which a process has so many bytes.
