@@ -23,7 +23,7 @@ func TestMemoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("SIMCUDA_JOURNAL", dir)
 	t.Setenv("SIMCUDA_DEVICES", "2")
-	w := run(t, "gpus.py")
+	w := run(t, "../../test/product/timeline/gpus.py")
 	tr := w.trace("--beside", "cuda_alloc", "--events-out", filepath.Join(t.TempDir(), "events.jsonl"))
 	w.work()
 	counters := []string{"GPU 0 in use, bytes", "GPU 1 in use, bytes"}
