@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // startTraining runs a training loop of two ranks until the test ends, and returns the
@@ -98,7 +99,8 @@ func TestSendsLeadToReceives(t *testing.T) {
 	stop := time.AfterFunc(patience, func() { _ = ig.Process.Kill() })
 	defer stop.Stop()
 	attached, isGoing := 0, false
-	for reader := bufio.NewReaderSize(rows, 1<<20); ; {
+	tabled := tables.Reader(rows)
+	for reader := bufio.NewReaderSize(tabled, 1<<20); ; {
 		row, err := reader.ReadBytes('\n')
 		require.NoError(t, err, "ig-gpu has ended")
 		if bytes.Contains(row, []byte(`"status":"attached"`)) {
@@ -114,7 +116,7 @@ func TestSendsLeadToReceives(t *testing.T) {
 		}
 	}
 	require.NoError(t, ig.Process.Signal(os.Interrupt))
-	_, _ = io.Copy(io.Discard, rows)
+	_, _ = io.Copy(io.Discard, tabled)
 	require.NoError(t, ig.Wait())
 
 	f := read(t, path)
