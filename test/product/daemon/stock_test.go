@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
 var buildStock = sync.OnceValues(func() (string, error) {
@@ -35,6 +37,7 @@ var buildStock = sync.OnceValues(func() (string, error) {
 // test/systems/kernels has cuda_alloc.
 func TestExporterReadsAnUnmodifiedDaemon(t *testing.T) {
 	t.Parallel()
+	bpftest.RequireMapIterators(t)
 	stock, err := buildStock()
 	require.NoError(t, err)
 	n := newNode(t)
