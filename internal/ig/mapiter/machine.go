@@ -157,7 +157,8 @@ func (m *machine) add(memory []byte) uint64 {
 // at is the memory of this size at an address.
 func (m *machine) at(address, size uint64) ([]byte, error) {
 	region, offset := address>>regionShift, address&(1<<regionShift-1)
-	if region == 0 || region >= uint64(len(m.regions)) || offset+size > uint64(len(m.regions[region])) {
+	if region == 0 || region >= uint64(len(m.regions)) || offset > uint64(len(m.regions[region])) ||
+		size > uint64(len(m.regions[region]))-offset { // no sum, which could overflow
 		return nil, fmt.Errorf("access to %d bytes at %#x", size, address)
 	}
 	return m.regions[region][offset : offset+size], nil
