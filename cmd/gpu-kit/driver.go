@@ -45,7 +45,7 @@ func (k *kit) severalDevices(ctx context.Context, s *report.Step) error {
 			truth[fmt.Sprint(i)] = a.Number("bytes")
 		}
 		stop()
-		for _, r := range run.Table("alloc_objects") {
+		for _, r := range run.Table("allocs") {
 			measured[fmt.Sprint(r["device"])] += r.Number("inuse_bytes")
 		}
 		s.Equal(name, listed(truth), listed(measured))

@@ -47,7 +47,7 @@ func (k *kit) launches(ctx context.Context, s *report.Step) error {
 		maps.Copy(truth, c.counts)
 	}
 	stop()
-	measured := launchesBy(run.Table("calls_error"))
+	measured := launchesBy(run.Table("calls"))
 	for _, name := range slices.Sorted(maps.Keys(truth)) {
 		s.Equal(name, truth[name], measured[name])
 	}
@@ -100,7 +100,7 @@ func (k *kit) nccl(ctx context.Context, s *report.Step) error {
 	}
 	stop()
 	got := map[string]uint64{}
-	for _, r := range run.Table("class_text") {
+	for _, r := range run.Table("operations") {
 		got[r.Text("op")] += r.Number("calls")
 	}
 	s.Equal("operations of one rank", listed(map[string]uint64{"AllReduce": n, "Broadcast": n / 2}), listed(got))

@@ -84,7 +84,7 @@ func (k *kit) memory(ctx context.Context, s *report.Step) error {
 	after, _ := w.Do(commandLimit, "nvml 0")
 	stop()
 
-	measured := heldBy(run.Table("alloc_objects"))
+	measured := heldBy(run.Table("allocs"))
 	for _, kind := range slices.Sorted(maps.Keys(truth)) {
 		s.Equal("cuda_alloc: "+kind, truth[kind], measured[kind])
 	}
@@ -92,7 +92,7 @@ func (k *kit) memory(ctx context.Context, s *report.Step) error {
 	for _, h := range truth {
 		inUse += h.allocBytes - h.freedBytes
 	}
-	for _, r := range run.Table("alloc_objects") {
+	for _, r := range run.Table("allocs") {
 		ours += r.Number("inuse_bytes")
 	}
 	s.Equal("cuda_alloc: in use, all kinds", inUse, ours)
@@ -197,7 +197,7 @@ func (k *kit) late(ctx context.Context, s *report.Step) error {
 	}
 	stop()
 	truth := held{allocObjects: made.Number("objects"), allocBytes: made.Number("bytes")}
-	s.Equal("what is allocated after attach", truth, heldBy(run.Table("alloc_objects"))["device"])
+	s.Equal("what is allocated after attach", truth, heldBy(run.Table("allocs"))["device"])
 	s.Equal("drops", "freed_before_attach 1", listed(run.Drops()))
 	return nil
 }

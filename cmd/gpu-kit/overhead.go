@@ -78,10 +78,10 @@ func (k *kit) overheadOf(ctx context.Context, s *report.Step, gadget, calls stri
 	s.Record(name+": alone, ns", int(alone), true)
 	s.Record(name+": added by empty programs, ns", int(empty-alone), true)
 	s.AtMost(name+": added by "+gadget+" beside these", "%.0f ns", boundCall, traced-empty)
-	mark := map[string]string{"alloc": "alloc_objects", "launch": "calls_error"}[calls]
+	source := map[string]string{"alloc": "allocs", "launch": "calls"}[calls]
 	field := map[string]string{"alloc": "alloc_objects", "launch": "calls"}[calls]
 	counted := uint64(0)
-	for _, r := range run.Table(mark) {
+	for _, r := range run.Table(source) {
 		if calls == "alloc" || r.Text("operation") == "launch" {
 			counted += r.Number(field)
 		}

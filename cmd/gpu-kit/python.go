@@ -34,8 +34,8 @@ func byLine(a lockstep.Answer, key string) (map[string]uint64, error) {
 
 // python compares lines of Python with those that the workload counted for itself.
 func (k *kit) python(ctx context.Context, s *report.Step) error {
-	for _, c := range []struct{ gadget, mark, field, command string }{
-		{"cuda_alloc", "alloc_objects", "inuse_bytes", "hold"}, {"cuda_kernel", "calls_error", "calls", "launch"},
+	for _, c := range []struct{ gadget, source, field, command string }{
+		{"cuda_alloc", "allocs", "inuse_bytes", "hold"}, {"cuda_kernel", "calls", "calls", "launch"},
 	} {
 		w, err := k.script(ctx, "workload.py")
 		if err != nil {
@@ -63,7 +63,7 @@ func (k *kit) python(ctx context.Context, s *report.Step) error {
 			return err
 		}
 		measured := map[string]uint64{}
-		for _, r := range run.Table(c.mark) {
+		for _, r := range run.Table(c.source) {
 			if c.gadget == "cuda_alloc" || r.Text("operation") == "launch" {
 				measured[r.Text("frame")] += r.Number(c.field)
 			}
@@ -109,7 +109,7 @@ func (k *kit) pytorch(ctx context.Context, s *report.Step) error {
 		return err
 	}
 	stop()
-	s.Equal("tensors in use, bytes, and PyTorch's memory_allocated()", a.Number("allocated"), tensors(run.Table("alloc_objects")))
+	s.Equal("tensors in use, bytes, and PyTorch's memory_allocated()", a.Number("allocated"), tensors(run.Table("allocs")))
 	return k.countStep(ctx, w, s)
 }
 
@@ -126,7 +126,7 @@ func (k *kit) countStep(ctx context.Context, w *lockstep.Workload, s *report.Ste
 	}
 	stop()
 	launches := uint64(0)
-	for _, r := range run.Table("calls_error") {
+	for _, r := range run.Table("calls") {
 		if r.Text("operation") == "launch" {
 			launches += r.Number("calls")
 		}
@@ -173,6 +173,6 @@ func (k *kit) vllm(ctx context.Context, s *report.Step) error {
 		return err
 	}
 	stop()
-	s.Equal("tensors in use, bytes, and PyTorch's memory_allocated()", a.Number("allocated"), tensors(run.Table("alloc_objects")))
+	s.Equal("tensors in use, bytes, and PyTorch's memory_allocated()", a.Number("allocated"), tensors(run.Table("allocs")))
 	return nil
 }

@@ -3,8 +3,10 @@
 package pystack
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // startInNamespace starts a program as process 1 of a PID namespace, as a
@@ -107,7 +111,11 @@ func TestRunInPIDNamespace(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, stderr)
 		}
-		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		table, err := io.ReadAll(tables.Reader(strings.NewReader(stdout)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		lines := bytes.Split(bytes.TrimSpace(table), []byte("\n"))
 		var rows []struct {
 			Proc struct {
 				Pid     int
@@ -116,7 +124,7 @@ func TestRunInPIDNamespace(t *testing.T) {
 			MntnsID uint64 `json:"mntns_id"`
 			Frame   string
 		}
-		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &rows); err != nil {
+		if err := json.Unmarshal(lines[len(lines)-1], &rows); err != nil {
 			t.Fatalf("%s: %v in %.300q", name, err, stdout)
 		}
 		looping := false

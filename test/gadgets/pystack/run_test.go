@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
 // igGPU runs the product.
@@ -137,7 +138,7 @@ func TestRunDumps(t *testing.T) {
 		Proc                         struct{ Pid, Tid uint32 }
 		State, Syscall, Frame, Stack string
 	}
-	if err := json.Unmarshal([]byte(stdout), &rows); err != nil {
+	if err := json.NewDecoder(tables.Reader(strings.NewReader(stdout))).Decode(&rows); err != nil {
 		t.Fatalf("%v: %s", err, stdout)
 	}
 	if len(rows) != len(want)+1 {

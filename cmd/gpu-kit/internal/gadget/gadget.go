@@ -47,13 +47,20 @@ type Run struct {
 
 	mu     sync.Mutex
 	stderr bytes.Buffer
-	tables map[string][]Row // the latest of each data source, by a field that only it has
+	tables map[string][]Row // the latest reading of each data source
 	rows   []Row            // those that come one by one
-	drops  map[string]uint64
+	// reading is the table whose rows are being printed, of one data source at one time.
+	reading      []Row
+	source, at string
 }
 
-// marks are fields by which tables are told apart: -o json does not name the data source.
-var marks = []string{"alloc_objects", "reason", "has_totals", "calls_error", "class_text", "identity"}
+// sources are what is printed of each gadget: all that the kit asks for.
+var sources = map[string][]string{
+	"cuda_alloc":  {"allocs", "ooms"},
+	"cuda_kernel": {"calls"},
+	"nccl_trace":  {"operations"},
+	"py_stack":    {"samples"},
+}
 
 // settle is how long a gadget that attaches to no library has to start: it has no row
 // that reports it.
@@ -62,9 +69,13 @@ const settle = 3 * time.Second
 // Start runs a gadget on a process and waits, at most that long, until it is attached to a
 // library, by the beginning of its file's name; "": the gadget attaches to none.
 func Start(ctx context.Context, limit time.Duration, program string, env []string, name string, pid int, library string) (*Run, error) {
-	args := []string{"run", name, "--host", "--pid", strconv.Itoa(pid), "-o", "json"}
+	output := "attachments:json,drops:json"
+	for _, source := range sources[name] {
+		output += "," + source + ":json"
+	}
+	args := []string{"run", name, "--host", "--pid", strconv.Itoa(pid), "-o", output}
 	r := &Run{cmd: exec.CommandContext(ctx, program, args...), done: make(chan struct{}),
-		change: make(chan struct{}, 1), tables: map[string][]Row{}, drops: map[string]uint64{}}
+		change: make(chan struct{}, 1), tables: map[string][]Row{}}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	r.cmd.WaitDelay = time.Second
 	r.cmd.Env = append(os.Environ(), env...)
@@ -142,6 +153,9 @@ func (r *Run) read(from io.Reader) {
 			r.take(line)
 		}
 		if err != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.complete()
 			return
 		}
 		select {
@@ -151,33 +165,39 @@ func (r *Run) read(from io.Reader) {
 	}
 }
 
+// take takes a line, a row. Rows of one data source and time are a reading of a table, which
+// is complete when another row comes.
 func (r *Run) take(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	decode := json.NewDecoder(bytes.NewReader(line))
 	decode.UseNumber() // addresses and ids have 64 bits
-	if line[0] != '[' {
-		var row Row
-		if decode.Decode(&row) == nil {
-			r.rows = append(r.rows, row)
-		}
+	var row Row
+	if decode.Decode(&row) != nil {
 		return
 	}
-	var table []Row
-	if decode.Decode(&table) != nil || len(table) == 0 {
+	source := row.Text("source") // of rows with a field type of their own
+	if source == "" {
+		source = row.Text("type")
+	}
+	read := row.Text("time")
+	if source != r.source || read != r.at {
+		r.complete()
+	}
+	if read == "" {
+		r.rows = append(r.rows, row)
 		return
 	}
-	for _, mark := range marks {
-		if _, ok := table[0][mark]; ok {
-			r.tables[mark] = table
-			if mark == "reason" {
-				for _, row := range table {
-					r.drops[row.Text("reason")] = row.Number("count")
-				}
-			}
-			return
-		}
+	r.source, r.at = source, read
+	r.reading = append(r.reading, row)
+}
+
+// complete ends the reading of a table.
+func (r *Run) complete() {
+	if len(r.reading) > 0 {
+		r.tables[r.source] = r.reading
 	}
+	r.reading, r.source, r.at = nil, "", ""
 }
 
 func (r *Run) errors() string {
@@ -190,11 +210,11 @@ func (r *Run) errors() string {
 	return text
 }
 
-// Table is the latest of the data source that has the field.
-func (r *Run) Table(mark string) []Row {
+// Table is the latest reading of a data source that has rows.
+func (r *Run) Table(source string) []Row {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.tables[mark]
+	return r.tables[source]
 }
 
 // Rows are those that came one by one: attachments, refused allocations.
@@ -209,9 +229,9 @@ func (r *Run) Drops() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	drops := map[string]uint64{}
-	for reason, n := range r.drops {
-		if n > 0 {
-			drops[reason] = n
+	for _, row := range r.tables["drops"] {
+		if n := row.Number("count"); n > 0 {
+			drops[row.Text("reason")] = n
 		}
 	}
 	return drops

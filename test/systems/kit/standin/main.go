@@ -35,7 +35,7 @@ func wrong() uint64 {
 	return n
 }
 
-// run is `ig-gpu run GADGET --host --pid PID -o json`: attached at once, rows at SIGINT.
+// run is `ig-gpu run GADGET --host --pid PID -o …`: attached at once, rows at SIGINT.
 func run(args []string) error {
 	if len(args) < 6 {
 		return fmt.Errorf("unexpected arguments %q", args)
@@ -87,6 +87,17 @@ func records(dir string, pid int) (*journal.Journal, error) {
 	return journal.ReadFile(paths[len(paths)-1])
 }
 
+// reading prints a reading of a data source, as ig-gpu does.
+func reading(out *json.Encoder, source string, table ...row) error {
+	for _, r := range table {
+		r["type"], r["time"] = source, "now"
+		if err := out.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func memory(out *json.Encoder, j *journal.Journal, since int) error {
 	type key struct {
 		kind   journal.Kind
@@ -131,14 +142,14 @@ func memory(out *json.Encoder, j *journal.Journal, since int) error {
 			"freed_bytes": s.freedBytes, "freed_objects": s.freedObjects,
 			"inuse_bytes": s.allocBytes - s.freedBytes + wrong()})
 	}
-	if err := out.Encode(table); err != nil {
+	if err := reading(out, "allocs", table...); err != nil {
 		return err
 	}
 	return drops(out, row{"reason": "freed_before_attach", "count": late})
 }
 
 func drops(out *json.Encoder, all ...row) error {
-	return out.Encode(append(all, row{"reason": "rows_full", "count": wrong()}))
+	return reading(out, "drops", append(all, row{"reason": "rows_full", "count": wrong()})...)
 }
 
 func launches(out *json.Encoder, j *journal.Journal, since int) error {
@@ -165,7 +176,7 @@ func launches(out *json.Encoder, j *journal.Journal, since int) error {
 		table = append(table, row{"api": api, "operation": operation, "kernel": names[r.Cause], "calls": 1 + wrong(),
 			"nodes": r.AllocSeq, "calls_error": 0})
 	}
-	if err := out.Encode(table); err != nil {
+	if err := reading(out, "calls", table...); err != nil {
 		return err
 	}
 	return drops(out)
@@ -179,7 +190,7 @@ func collectives(out *json.Encoder, j *journal.Journal, since int) error {
 			table = append(table, row{"op": name, "calls": 1 + wrong(), "class_text": ""})
 		}
 	}
-	if err := out.Encode(table); err != nil {
+	if err := reading(out, "operations", table...); err != nil {
 		return err
 	}
 	return drops(out)
