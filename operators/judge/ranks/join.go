@@ -34,11 +34,17 @@ type Joiner struct {
 	nodes    map[string]*Node
 	run      *storeRun
 	refused  uint64
+	began    collective.Time // that the first node was read; 0: none was
+	isWhole  bool            // all nodes were read, or gathering is over
 }
 
 // silent: a node's rows come each second. One that is cut off is not blamed for what it
 // did meanwhile.
 const silent = 15 * time.Second
+
+// gathering is how long after the first node's rows those of the others are waited for:
+// ranks whose rows are on their way are not elsewhere.
+const gathering = collective.Time(10 * time.Second)
 
 // NewJoiner returns one that knows no node.
 func NewJoiner(cfg JoinConfig) (*Joiner, error) {
@@ -80,10 +86,14 @@ func (j *Joiner) Run(ctx context.Context) {
 	}
 }
 
-// Judge compares all ranks, and tells what is new.
+// Judge compares all ranks, and reports what is new.
 func (j *Joiner) Judge(at time.Time) {
 	now := collective.Time(at.UnixNano())
 	j.mu.Lock()
+	if !j.isGathered(now) {
+		j.mu.Unlock()
+		return
+	}
 	containers := map[uint64]profile.Process{}
 	for _, n := range j.nodes {
 		n.observe(now, containers)
@@ -105,6 +115,22 @@ func (j *Joiner) Refused() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.refused
+}
+
+// isGathered says whether all nodes that are followed have been read once, or were waited
+// for; the lock is held.
+func (j *Joiner) isGathered(now collective.Time) bool {
+	if j.isWhole {
+		return true
+	}
+	missing := 0
+	for _, n := range j.nodes {
+		if !n.isRead {
+			missing++
+		}
+	}
+	j.isWhole = missing == 0 || j.began != 0 && now-j.began > gathering
+	return j.isWhole
 }
 
 // observe tells the analyzer of the node's ranks, in wall time; the lock is held.

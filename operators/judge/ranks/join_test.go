@@ -103,6 +103,36 @@ func TestANodeThatFallsSilentIsNotBlamed(t *testing.T) {
 	require.Equal(t, "elsewhere found", last, "after a while it is not known to be missing")
 }
 
+// A node whose first rows are still on their way is waited for, and one that never answers
+// not for long.
+func TestNodesAreJudgedWhenAllWereRead(t *testing.T) {
+	for name, isRead := range map[string]bool{"the other node is late": true, "the other node never answers": false} {
+		t.Run(name, func(t *testing.T) {
+			var found []string
+			j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { found = append(found, h.Reason) }})
+			require.NoError(t, err)
+			now := time.Unix(1800000000, 0)
+			booted := now.Add(-time.Hour)
+			a, b := newRemote(t, j, "a", booted), newRemote(t, j, "b", booted)
+			waits := &simulated{process: &exec.Cmd{}, rank: 0, issued: 5, entered: a.boot(now.Add(-time.Minute))}
+			late := &simulated{process: &exec.Cmd{}, rank: 1, issued: 4, entered: b.boot(now.Add(-2 * time.Minute)), done: true}
+			for i := range 15 {
+				at := now.Add(time.Duration(i) * time.Second)
+				a.read(at, 0, waits)
+				if isRead && i >= 3 {
+					b.read(at, 0, late)
+				}
+				j.Judge(at)
+			}
+			if isRead {
+				require.Equal(t, []string{"missing"}, found)
+			} else {
+				require.Equal(t, []string{"elsewhere"}, found)
+			}
+		})
+	}
+}
+
 func TestClockFollowsTheQuickestRowOfTheLastMinute(t *testing.T) {
 	var c clock
 	second := collective.Time(time.Second)

@@ -21,6 +21,7 @@ type Node struct {
 
 	// The joiner's lock guards these.
 	clock   clock
+	isRead  bool // its communicators were
 	rows    map[rankKey]*rank
 	threads map[threadKey]threadState
 }
@@ -96,6 +97,10 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 			rows = append(rows, r)
 		}
 		n.clock.add(newest, now)
+		n.isRead = true
+		if n.joiner.began == 0 {
+			n.joiner.began = now
+		}
 		for _, r := range rows {
 			if err := n.put(r, now); err != nil {
 				return err

@@ -24,7 +24,7 @@ func TestAttachingTooEarlyDoesNotEndTheDaemon(t *testing.T) {
 	require.NoError(t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_AttachRequest{
 		AttachRequest: &api.GadgetAttachRequest{Id: instanceID, Version: api.VersionGadgetRunProtocol}}}))
 	_, err = stream.Recv()
-	require.ErrorContains(t, err, "an instance that has not started cannot be attached to")
+	require.ErrorContains(t, err, "cannot attach to an instance that has not started")
 	n.stop()
 }
 

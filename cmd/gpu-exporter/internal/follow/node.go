@@ -37,6 +37,9 @@ type node struct {
 }
 
 func (n *node) run(ctx context.Context) {
+	if n.cfg.Ranks != nil {
+		n.cfg.Ranks.Node(n.target.Node) // it is waited for
+	}
 	defer n.close()
 	pause := n.cfg.MinBackoff
 	var away time.Time // since when
