@@ -50,7 +50,7 @@ type Run struct {
 	tables map[string][]Row // the latest reading of each data source
 	rows   []Row            // those that come one by one
 	// reading is the table whose rows are being printed, of one data source at one time.
-	reading      []Row
+	reading    []Row
 	source, at string
 }
 
