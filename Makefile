@@ -295,6 +295,19 @@ $(DAEMON)/%/gadgettracermanager: $(GO_FILES)
 $(DAEMON)/%/gpu-exporter: $(GO_FILES)
 	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/gpu-exporter
 
+## release: build/release, what would be published: VERSION=v0.1.0 [KEY=cosign.key] [DAEMON_BASE=IMAGE]; publishes nothing
+.PHONY: release
+release: setup build/gadget-images build/tools/helm
+	@test -n "$(VERSION)" || { echo "release: say which version, VERSION=v0.1.0" >&2; exit 1; }
+	@scripts/release.sh "$(VERSION)" build/release "$(KEY)"
+	@touch -d @0 $(IMAGES) build/demo/.embedded 2>/dev/null || true # its images and demo are inside; a build makes its own
+
+## test-release: builds a release twice, compares, and installs it on bare Debian and Ubuntu; 20 minutes the first time
+.PHONY: test-release
+test-release: setup build/gadget-images build/tools/helm
+	@$(STEP) "bare roots" $(ROOT) test/support/fixtures/roots.sh
+	@$(STEP) "the release" $(ROOT) env RELEASE=1 $(GO) test -v -count=1 -timeout 60m ./test/systems/release
+
 # Not run here, but a break is noticed.
 build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

@@ -17,6 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
@@ -24,8 +26,8 @@ import (
 const base = "ghcr.io/inspektor-gadget/inspektor-gadget:v0.55.0"
 
 type options struct {
-	base, binaries, to string
-	plainHTTP          bool
+	base, binaries, to, layout string
+	plainHTTP                  bool
 }
 
 func main() {
@@ -33,6 +35,7 @@ func main() {
 	flag.StringVar(&o.base, "base", base, "Inspektor Gadget's image")
 	flag.StringVar(&o.binaries, "binaries", "build/daemon", "directory with <architecture>/gadgettracermanager, of make daemon")
 	flag.StringVar(&o.to, "to", "", "where to push, HOST[:PORT]/NAME:TAG; credentials are those of docker login")
+	flag.StringVar(&o.layout, "layout", "", "a new directory to write an OCI layout into, beside -to or instead of it")
 	flag.BoolVar(&o.plainHTTP, "plain-http", false, "registries without TLS")
 	flag.Parse()
 
@@ -45,8 +48,8 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	if o.to == "" {
-		return fmt.Errorf("where is the image to go? -to HOST[:PORT]/NAME:TAG")
+	if o.to == "" && o.layout == "" {
+		return fmt.Errorf("where is the image to go? -to HOST[:PORT]/NAME:TAG, or -layout DIR")
 	}
 	var named []name.Option
 	if o.plainHTTP {
@@ -55,10 +58,6 @@ func run(ctx context.Context, o options) error {
 	from, err := name.ParseReference(o.base, named...)
 	if err != nil {
 		return fmt.Errorf("-base: %w", err)
-	}
-	to, err := name.NewTag(o.to, append(named, name.StrictValidation)...)
-	if err != nil {
-		return fmt.Errorf("-to: %w", err)
 	}
 	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("daemon-image")}
 	index, err := remote.Index(from, access...)
@@ -71,12 +70,29 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := remote.WriteIndex(to, made, access...); err != nil {
-		return fmt.Errorf("push %s: %w", to, err)
-	}
 	digest, err := made.Digest()
 	if err != nil {
 		return err
+	}
+	if o.layout != "" {
+		files, err := layout.Write(o.layout, empty.Index)
+		if err != nil {
+			return fmt.Errorf("write the layout: %w", err)
+		}
+		if err := files.AppendIndex(made); err != nil {
+			return fmt.Errorf("write the layout: %w", err)
+		}
+		fmt.Printf("%s@%s\n", o.layout, digest)
+	}
+	if o.to == "" {
+		return nil
+	}
+	to, err := name.NewTag(o.to, append(named, name.StrictValidation)...)
+	if err != nil {
+		return fmt.Errorf("-to: %w", err)
+	}
+	if err := remote.WriteIndex(to, made, access...); err != nil {
+		return fmt.Errorf("push %s: %w", to, err)
 	}
 	fmt.Printf("%s@%s\n", to, digest)
 	return nil

@@ -87,23 +87,23 @@ func run(opts options) error {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}
 		path := filepath.Join(opts.out, gadget.Name+".tar")
-		if err := image.writeTar(path); err != nil {
+		if err := image.WriteTar(path); err != nil {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}
 		if opts.layouts != "" {
-			if err := image.writeDir(filepath.Join(opts.layouts, gadget.Name)); err != nil {
+			if err := image.WriteDir(filepath.Join(opts.layouts, gadget.Name)); err != nil {
 				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 			}
 		}
 		fmt.Printf("  %s: %s, %d KiB, %s\n", path, strings.Join(architectureNames(), "+"),
-			image.size()/1024, time.Since(start).Round(100*time.Millisecond))
-		pinned.Digests[gadget.Name] = image.index.Digest.String()
+			image.Size()/1024, time.Since(start).Round(100*time.Millisecond))
+		pinned.Digests[gadget.Name] = image.Image.Digest.String()
 		if destination != nil {
 			if err := destination.push(path, gadget.Name, opts.tag); err != nil {
 				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 			}
 			pinned.Repository = destination.name
-			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.name, gadget.Name, opts.tag, image.index.Digest)
+			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.name, gadget.Name, opts.tag, image.Image.Digest)
 		}
 	}
 	return pinned.write(filepath.Join(opts.out, "digests.yaml"))

@@ -17,6 +17,8 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"gopkg.in/yaml.v3"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/ocilayout"
 )
 
 // The media types by which Inspektor Gadget v0.55 recognises the parts of a
@@ -46,14 +48,14 @@ type stamp struct {
 // pack makes the image of one gadget: one manifest per architecture, whose layers
 // are the program and the WASM module, if there is one, and whose config is
 // gadget.yaml, under one index.
-func pack(g gadget, objects map[string]string, module string, mark stamp) (*layout, error) {
+func pack(g gadget, objects map[string]string, module string, mark stamp) (*ocilayout.Layout, error) {
 	config, metadata, err := readMetadata(g)
 	if err != nil {
 		return nil, err
 	}
 	annotations := annotate(metadata, mark)
-	image := newLayout()
-	configDesc := image.add(configMediaType, config)
+	image := ocilayout.New()
+	configDesc := image.Add(configMediaType, config)
 	configDesc.Annotations = annotations
 
 	// Behind the program: ig starts and stops layers in this order, and the
@@ -64,7 +66,7 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*layo
 		if err != nil {
 			return nil, fmt.Errorf("read WASM module: %w", err)
 		}
-		layer := image.add(wasmMediaType, code)
+		layer := image.Add(wasmMediaType, code)
 		layer.Annotations = map[string]string{operatorKey: g.WASM.Operator}
 		extra = append(extra, layer)
 	}
@@ -78,12 +80,12 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*layo
 		if err := validate(metadata, program); err != nil {
 			return nil, fmt.Errorf("%s for %s: %w", g.metadata(), arch.name, err)
 		}
-		manifest, err := image.addJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		manifest, err := image.AddJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 			Versioned:    specs.Versioned{SchemaVersion: 2},
 			MediaType:    ocispec.MediaTypeImageManifest,
 			ArtifactType: gadgetArtifact,
 			Config:       configDesc,
-			Layers:       append([]ocispec.Descriptor{image.add(programMediaType, program)}, extra...),
+			Layers:       append([]ocispec.Descriptor{image.Add(programMediaType, program)}, extra...),
 			Annotations:  annotations,
 		})
 		if err != nil {
@@ -94,7 +96,7 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*layo
 		manifests = append(manifests, manifest)
 	}
 
-	index, err := image.addJSON(ocispec.MediaTypeImageIndex, ocispec.Index{
+	index, err := image.AddJSON(ocispec.MediaTypeImageIndex, ocispec.Index{
 		Versioned:   specs.Versioned{SchemaVersion: 2},
 		MediaType:   ocispec.MediaTypeImageIndex,
 		Manifests:   manifests,
@@ -103,7 +105,7 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*layo
 	if err != nil {
 		return nil, fmt.Errorf("pack index: %w", err)
 	}
-	if err := image.tag(index, repository+g.Name+":latest"); err != nil {
+	if err := image.Tag(index, repository+g.Name+":latest"); err != nil {
 		return nil, fmt.Errorf("pack index: %w", err)
 	}
 	return image, nil

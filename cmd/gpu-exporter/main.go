@@ -22,6 +22,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/k8sutil"
 	log "github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
+	_ "golang.org/x/crypto/x509roots/fallback" // its image has no certificates
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"

@@ -13,7 +13,7 @@ import (
 )
 
 // version is the release that this tree leads to; see CHANGELOG.md.
-const version = "v0.1.0-dev"
+var version = "v0.1.0-dev" // a variable for the linker: scripts/release.sh
 
 // gadgetModule is the module whose version decides which images we can run.
 const gadgetModule = "github.com/inspektor-gadget/inspektor-gadget"

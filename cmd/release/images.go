@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/CycloneDX/cyclonedx-go"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/ocilayout"
+)
+
+const (
+	// repository is where images are published.
+	repository = "ghcr.io/gpu-gadgets/"
+	exporter   = "gpu-exporter"
+
+	// Formats of cosign: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md
+	simpleSigning     = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureKey      = "dev.cosignproject.cosign/signature"
+	billOfMaterials   = "application/vnd.cyclonedx+json"
+	nonroot           = "65532:65532" // as distroless images have it
+	imageSource       = "https://github.com/gpu-gadgets/gpu-gadgets"
+	exporterExplained = "Sends what Inspektor Gadget's instances find on all nodes to Pyroscope, OpenTelemetry and Prometheus"
+)
+
+// images writes images/<name>.tar for each layout of the input, and the exporter's: the
+// image, its bill of materials as a referrer, and its signature.
+func (r *release) images() error {
+	dirs, err := filepath.Glob(filepath.Join(r.in, "layouts", "*"))
+	if err != nil || len(dirs) == 0 {
+		return fmt.Errorf("%s/layouts has no images", r.in)
+	}
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		image, err := ocilayout.Read(dir)
+		if err != nil {
+			return err
+		}
+		if err := image.Rename(repository + name + ":" + r.version); err != nil {
+			return err
+		}
+		parts, err := readModules(filepath.Join(r.in, "modules", name))
+		if err != nil {
+			return err
+		}
+		if err := r.image(name, image, parts); err != nil {
+			return fmt.Errorf("image %s: %w", name, err)
+		}
+	}
+	image, parts, err := r.exporter()
+	if err != nil {
+		return fmt.Errorf("image %s: %w", exporter, err)
+	}
+	return r.image(exporter, image, parts)
+}
+
+// readModules reads lines of a path and a version.
+func readModules(path string) (all []module, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read what the image is made of: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		name, version, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			return nil, fmt.Errorf("%s: %q: want a path and a version", path, line)
+		}
+		all = append(all, module{name, version})
+	}
+	return all, nil
+}
+
+// image completes a layout and writes it.
+func (r *release) image(name string, image *ocilayout.Layout, parts []module) error {
+	text, err := bill(name, r.version, cyclonedx.ComponentTypeContainer, parts, r.made)
+	if err != nil {
+		return err
+	}
+	subject := ocispec.Descriptor{MediaType: image.Image.MediaType, Digest: image.Image.Digest, Size: image.Image.Size}
+	about, err := image.AddJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: billOfMaterials,
+		Config:  image.Add(ocispec.MediaTypeEmptyJSON, ocispec.DescriptorEmptyJSON.Data),
+		Layers:  []ocispec.Descriptor{image.Add(billOfMaterials, text)},
+		Subject: &subject,
+	})
+	if err != nil {
+		return err
+	}
+	about.ArtifactType = billOfMaterials
+	if err := image.Refer(about, ""); err != nil {
+		return err
+	}
+	if r.signer != nil {
+		if err := r.sign(name, image); err != nil {
+			return err
+		}
+	}
+	return image.WriteTar(filepath.Join(r.out, "images", name+".tar"))
+}
+
+// sign adds the signature where cosign, and Inspektor Gadget, look for it: a manifest by
+// the image's digest.
+func (r *release) sign(name string, image *ocilayout.Layout) error {
+	id := image.Image.Digest
+	payload := fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":%q},"image":{"docker-manifest-digest":%q},"type":"cosign container image signature"},"optional":null}`,
+		repository+name, id)
+	signature, err := r.signer.sign(payload)
+	if err != nil {
+		return err
+	}
+	layer := image.Add(simpleSigning, payload)
+	layer.Annotations = map[string]string{signatureKey: base64.StdEncoding.EncodeToString(signature)}
+	config, err := image.AddJSON(ocispec.MediaTypeImageConfig, ocispec.Image{
+		RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{layer.Digest}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := image.AddJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		Config: config, Layers: []ocispec.Descriptor{layer},
+	})
+	if err != nil {
+		return err
+	}
+	return image.Refer(manifest, repository+name+":"+strings.Replace(id.String(), ":", "-", 1)+".sig")
+}
+
+// exporter is the image of gpu-exporter, which is one static program and has certificates
+// of its own.
+func (r *release) exporter() (*ocilayout.Layout, []module, error) {
+	image := ocilayout.New()
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
+	var parts []module
+	for _, architecture := range architectures {
+		program, err := os.ReadFile(filepath.Join(r.in, "bin", architecture, exporter))
+		if err != nil {
+			return nil, nil, err
+		}
+		if parts, err = modulesOf(program); err != nil {
+			return nil, nil, err
+		}
+		manifest, err := programImage(image, program, architecture, r.version, r.made)
+		if err != nil {
+			return nil, nil, err
+		}
+		index.Manifests = append(index.Manifests, manifest)
+	}
+	all, err := image.AddJSON(ocispec.MediaTypeImageIndex, index)
+	if err != nil {
+		return nil, nil, err
+	}
+	return image, parts, image.Tag(all, repository+exporter+":"+r.version)
+}
+
+// programImage adds the image of one architecture to a layout.
+func programImage(image *ocilayout.Layout, program []byte, architecture, version string, made time.Time) (ocispec.Descriptor, error) {
+	var plain bytes.Buffer
+	archive := tar.NewWriter(&plain)
+	for _, f := range []struct {
+		name string
+		kind byte
+		mode int64
+		data []byte
+	}{{"tmp/", tar.TypeDir, 0o1777, nil}, {exporter, tar.TypeReg, 0o755, program}} {
+		header := &tar.Header{Name: f.name, Typeflag: f.kind, Mode: f.mode, Size: int64(len(f.data)), ModTime: made, Format: tar.FormatUSTAR}
+		if err := archive.WriteHeader(header); err != nil {
+			return ocispec.Descriptor{}, err
+		}
+		if _, err := archive.Write(f.data); err != nil {
+			return ocispec.Descriptor{}, err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	var zipped bytes.Buffer
+	writer := gzip.NewWriter(&zipped)
+	if _, err := writer.Write(plain.Bytes()); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	if err := writer.Close(); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	platform := ocispec.Platform{OS: "linux", Architecture: architecture}
+	config, err := image.AddJSON(ocispec.MediaTypeImageConfig, ocispec.Image{
+		Created: &made, Platform: platform,
+		Config: ocispec.ImageConfig{Entrypoint: []string{"/" + exporter}, User: nonroot, Labels: map[string]string{
+			ocispec.AnnotationTitle: exporter, ocispec.AnnotationDescription: exporterExplained, ocispec.AnnotationSource: imageSource,
+			ocispec.AnnotationLicenses: "Apache-2.0", ocispec.AnnotationVersion: version,
+		}},
+		RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.NewDigestFromBytes(digest.SHA256, sum(plain.Bytes()))}},
+	})
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	manifest, err := image.AddJSON(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+		Config: config, Layers: []ocispec.Descriptor{image.Add(ocispec.MediaTypeImageLayerGzip, zipped.Bytes())},
+	})
+	manifest.Platform = &platform
+	return manifest, err
+}
+
+func sum(content []byte) []byte {
+	s := sha256.Sum256(content)
+	return s[:]
+}

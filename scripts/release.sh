@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# release.sh VERSION OUT [KEY]: builds what would be published into OUT, which must not
+# exist: tarballs for amd64 and arm64, images as OCI layouts, the chart, install.sh,
+# checksums; signed with KEY, if given. The same commit gives the same bytes. Nothing is
+# published. DAEMON_BASE=IMAGE adds the daemon's image, made of that one of Inspektor Gadget.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=$1 out=$2 key=${3:-}
+in=build/release-input
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+step=scripts/step.sh
+reproducible=(-trimpath -buildvcs=false -ldflags "-s -w -X main.version=$version")
+
+[ ! -e "$out" ] || { echo "release.sh: $out exists: remove it first" >&2; exit 1; }
+rm -rf "$in"
+mkdir -p "$in"/{bin,doc,layouts,modules,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
+
+# The images inside of ig-gpu are those that are published. Later builds make their own again.
+embedded=cmd/ig-gpu/internal/images/embedded
+"$step" "compile the gadgets" build/gadget-images -layouts "$embedded" -o "$in/gadgets" -tag "$version"
+for dir in "$embedded"/*/; do
+	name=$(basename "$dir")
+	cp -r "$dir" "$in/layouts/$name"
+	{
+		echo "pkg:generic/libbpf $(sed -n 's/^#define LIBBPF_MAJOR_VERSION //p' /usr/include/bpf/libbpf_version.h).$(sed -n 's/^#define LIBBPF_MINOR_VERSION //p' /usr/include/bpf/libbpf_version.h)"
+		GOOS=wasip1 GOARCH=wasm go list -deps -f '{{with .Module}}{{with .Version}}{{$.Module.Path}} {{.}}{{end}}{{end}}' ./wasm/... | sed '/^$/d' | sort -u
+	} >"$in/modules/$name"
+done
+
+if ! command -v aarch64-linux-gnu-gcc >/dev/null; then
+	echo "==> install gcc-aarch64-linux-gnu"
+	root=()
+	[ "$(id -u)" -eq 0 ] || root=(sudo)
+	"${root[@]}" apt-get update -qq
+	"${root[@]}" apt-get install -y -qq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross >/dev/null
+fi
+demo=cmd/ig-gpu/internal/demo/embedded
+for arch in amd64 arm64; do
+	cc=$([ $arch = amd64 ] && echo x86_64-linux-gnu-gcc || echo aarch64-linux-gnu-gcc)
+	make --no-print-directory -s -C examples/simcuda OUT="$PWD/$in/demo/$arch" CC="$cc" CFLAGS="-O2 -g0"
+	make --no-print-directory -s -C examples/demo OUT="$PWD/$in/demo/$arch" CC="$cc"
+	# Each program has the demo of its own architecture only.
+	rm -rf "$demo"/{amd64,arm64}
+	mkdir -p "$demo/$arch" "$demo/python"
+	cp "$in/demo/$arch/libcuda.so.1" "$in/demo/$arch/workload" "$demo/$arch/"
+	cp examples/inference/inference.py examples/inference/cuda.py "$demo/python/"
+	for program in ig-gpu gpu-exporter; do
+		"$step" "build $program for $arch" env CGO_ENABLED=0 GOARCH=$arch \
+			go build "${reproducible[@]}" -o "$in/bin/$arch/$program" "./cmd/$program"
+	done
+done
+
+native=$in/bin/$(go env GOHOSTARCH)/ig-gpu
+"$native" man "$in/share/man/man1" 2>/dev/null
+"$native" completion bash >"$in/share/bash-completion/completions/ig-gpu"
+"$native" completion zsh >"$in/share/zsh/site-functions/_ig-gpu"
+"$native" completion fish >"$in/share/fish/vendor_completions.d/ig-gpu.fish"
+cp LICENSE README.md CHANGELOG.md SECURITY.md "$in/doc/"
+cp -r LICENSES "$in/doc/"
+cp scripts/install.sh "$in/install.sh"
+
+if [ -n "${DAEMON_BASE:-}" ]; then
+	"$step" "build the daemon" make --no-print-directory daemon
+	go run ./cmd/daemon-image -base "$DAEMON_BASE" -layout "$in/layouts/ig-gpu-daemon"
+	go version -m build/daemon/amd64/gadgettracermanager | awk '$1 == "dep" { print $2, $3 }' >"$in/modules/ig-gpu-daemon"
+fi
+
+"$step" "package the chart" env CHARTS_OUT="$PWD/$in/charts" scripts/chart.sh
+build/tools/helm package "$in/charts/gpu-gadgets" --version "${version#v}" --app-version "$version" --destination "$in" >/dev/null
+
+"$step" "pack" go run ./cmd/release -version "$version" -in "$in" -out "$out" -key "$key"
+[ -n "$key" ] || echo "    nothing is signed: KEY=FILE signs"
+[ -n "${DAEMON_BASE:-}" ] || echo "    the daemon's image is not among it: DAEMON_BASE=IMAGE adds it"
+du -sh "$out" | sed 's/^/    /'
