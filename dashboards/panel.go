@@ -14,9 +14,11 @@ import (
 // Panel is one picture.
 type Panel struct {
 	Title, Description string
-	Kind               Kind
-	Unit               string // Grafana's name of it
-	Queries            []Query
+	// Empty is shown instead of "No data"; "": the row's.
+	Empty   string
+	Kind    Kind
+	Unit    string // Grafana's name of it
+	Queries []Query
 	// Width is of 24 columns.
 	Width int
 	// Stacked areas show a sum.
@@ -46,7 +48,9 @@ type Query struct {
 
 // Row is a titled group of panels.
 type Row struct {
-	Title  string
+	Title string
+	// Empty says when its panels have no data, and what to do if they should have.
+	Empty  string
 	Panels []Panel
 	// Folded shows only the title until a user opens the row: for gadgets that do
 	// not run everywhere.
@@ -86,6 +90,9 @@ func JSON() ([]byte, error) {
 		for _, p := range row.Panels {
 			if x+p.Width > columns {
 				x, at = 0, at+height
+			}
+			if p.Empty == "" {
+				p.Empty = row.Empty
 			}
 			o, err := p.json(next(), object{"x": x, "y": at, "w": p.Width, "h": height})
 			if err != nil {
@@ -129,7 +136,7 @@ func (p Panel) json(id int, position object) (object, error) {
 		if p.LastInterval {
 			o["timeFrom"], o["timeShift"] = pushInterval, pushShift
 		}
-		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
+		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{"noValue": p.Empty}, "overrides": []object{}}
 		return o, nil
 	}
 	source := object{"type": "prometheus", "uid": prometheusUID}
@@ -158,7 +165,7 @@ func (p Panel) json(id int, position object) (object, error) {
 	if overrides == nil {
 		overrides = []object{}
 	}
-	defaults := object{"unit": p.Unit}
+	defaults := object{"unit": p.Unit, "noValue": p.Empty}
 	if p.Kind == TimeSeries {
 		custom := object{"fillOpacity": 10, "showPoints": "never"}
 		if p.Stacked {
