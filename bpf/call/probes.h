@@ -121,7 +121,7 @@ ATTACH_PROGRAMS(call_enter_perf, call_exit_perf, call_enter_multi, call_exit_mul
 /*
  * The same for unmodified ig, which finds libraries by ld.so.cache and knows
  * neither cookies nor sleepable programs: one thin program for each function,
- * which notes its id and hands over to the shared one.
+ * which stores its id and calls the shared one.
  */
 int stock_enter(struct pt_regs *ctx);
 int stock_exit(struct pt_regs *ctx);

@@ -56,7 +56,7 @@ static __always_inline struct usdt_site *usdt_site_of(struct pt_regs *ctx)
 
 static __always_inline bool usdt_register(struct pt_regs *ctx, __u32 at, __u64 *to)
 {
-	/* The verifier lets nobody read at an offset that it does not know. */
+	/* The verifier refuses reads at an offset that it does not know. */
 	return at <= sizeof(struct pt_regs) - sizeof(*to) &&
 	       !bpf_probe_read_kernel(to, sizeof(*to), (void *)ctx + at);
 }

@@ -13,7 +13,7 @@
  *
  * An instance is a number, as the driver uses a handle again. A call that may
  * destroy a context starts a new one when it is entered, since the handle may be
- * handed out again before our exit probe runs; where it fails, both go on: the
+ * handed out again before our exit probe runs; where it fails, both stay: the
  * new one keeps the one before it as `before`.
  */
 #define MAX_INSTANCES 8192

@@ -147,7 +147,7 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 	return 0;
 }
 
-/* Its stack was taken: adds the block of torch_begin() to its row, or tells of an OOM. */
+/* Its stack was taken: adds the block of torch_begin() to its row, or reports an OOM. */
 static __noinline int torch_end(struct thread *t, __u64 stack)
 {
 	struct live_key key;

@@ -231,7 +231,7 @@ static __always_inline __u64 vmm_pin(__u64 process, __u64 address)
 
 /*
  * The retained handle's number is known. The pin becomes the handle's reference
- * if nobody held it any more, else it is dropped.
+ * if there was none any more, else it is dropped.
  */
 static __always_inline void vmm_retain(__u64 process, __u64 number, __u64 serial)
 {
@@ -267,7 +267,7 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	}
 }
 
-/* Takes the mapping at s->at out, and goes on behind it, up to s->address. */
+/* Removes the mapping at s->at, and continues behind it, up to s->address. */
 LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
 {
 	struct mapping_key key = { .process = s->process, .address = s->at };

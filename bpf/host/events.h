@@ -67,7 +67,7 @@ GADGET_TRACER(host_events, host_ring, host_event);
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 /*
- * Is the task one of those that are watched? Where nobody selected processes, it
+ * Is the task one of those that are watched? Where no processes were selected, it
  * is those that have called what this gadget follows: the whole machine is more
  * than anybody could look at.
  */

@@ -83,8 +83,8 @@ static __always_inline __u64 host_bytes(__s32 number, __u64 length, __s64 result
 }
 
 /* Writes the name of an open file, without its directory; empty for one that has none,
- * as a pipe. The current task's table: nobody else may change it meanwhile but its
- * threads, and then it is another file's name. */
+ * as a pipe. The current task's table: only its threads can change it meanwhile, and
+ * then it is another file's name. */
 static __always_inline void host_file(char *to, struct task_struct *task, __s32 fd)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);

@@ -6,13 +6,13 @@
 
 /*
  * memory: how the resident memory of a process grows, from the kernel's own
- * accounting: page faults bring in what was mapped, and by the way what lies beside.
+ * accounting: page faults bring in what was mapped, and pages next to it.
  *
  * The kernel counts in batches for each CPU, of max(32, 2 × CPUs) pages
  * (lib/percpu_counter.c): what is read here is off by at most a batch for each CPU
  * that the process has run on.
  */
-#define HOST_MEMORY_STEP (1 << 20)   /* bytes after which a change is told at once */
+#define HOST_MEMORY_STEP (1 << 20)   /* bytes after which a change is reported at once */
 #define HOST_MEMORY_NS 10000000ULL   /* and after which a smaller one is */
 #define HOST_PAGE 4096
 
@@ -21,7 +21,7 @@ struct host_resident {
 	__u64 file_bytes, anon_bytes;
 };
 
-/* Process → what was told of it last. LRU; its size is set by user space. */
+/* Process → what was last reported for it. LRU; its size is set by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);

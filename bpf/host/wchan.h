@@ -23,7 +23,7 @@ static __always_inline bool wchan_is_schedule(const char *name)
 
 /*
  * Writes the function's name to `name`, WCHAN_BYTES of a map's value; empty when
- * it is not known. The kernel names it, so that nobody reads its symbol table.
+ * it is not known. The kernel names it, so its symbol table need not be read.
  */
 static __always_inline void wchan(struct wchan_scratch *s, char *name, struct task_struct *task)
 {

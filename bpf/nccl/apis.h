@@ -4,7 +4,7 @@
 
 /*
  * apis: the one table of the functions of NCCL that nccl_trace follows, and of
- * those of the CUDA driver that tell when a stream has come to an end. From it come
+ * those of the CUDA driver that show when a stream has ended. From it come
  * the eBPF sections, the attach points and a test against the real libraries, so a new
  * function is one row.
  *

@@ -206,7 +206,7 @@ static __noinline int all_created(struct thread *t, bool may_sleep)
 	if (!t)
 		return 0;
 	size = t->call.b;
-	/* Nobody passes an id: ranks are of this process alone. */
+	/* No id is passed: all ranks are of this process. */
 	identity = mix64(t->process ^ t->call.enter_boot_ns) | 1;
 	for (__u32 i = 0; i < NCCL_INIT_ALL_DEVICES; i++) {
 		__u64 handle = 0;

@@ -145,7 +145,7 @@ struct operation_key {
 struct operation_row {
 	__u64 handle, identity;
 	__u64 calls, bytes;
-	__u64 enqueue_ns; /* in the call itself: NCCL's operations go on after it */
+	__u64 enqueue_ns; /* in the call itself: NCCL's operations continue after it */
 	__u64 timed, timed_bytes; /* those whose completion was seen in time … */
 	__u64 timed_ns; /* … from the call's entry: an upper bound */
 };
@@ -213,7 +213,7 @@ static __always_inline struct operation_row *operation_row_of(struct operation_k
 	return row ? row : operation_row_new(key, handle, identity);
 }
 
-/* A communicator that begins now, in place of an ended one of that handle. 0: no room. */
+/* A communicator that begins now, replacing an ended one of that handle. 0: no room. */
 static __noinline struct communicator *communicator_new(__u64 process, __u64 handle)
 {
 	struct communicator_key key = { .process = process, .handle = handle };

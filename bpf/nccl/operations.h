@@ -32,7 +32,7 @@ static __always_inline const struct nccl_api *nccl_api_of(__u64 id)
 	return &nccl_apis[id];
 }
 
-/* ncclResult_t: the call, or in a communicator that does not block its work, goes on. */
+/* ncclResult_t: the call, or in a communicator that does not block its work, continues. */
 #define NCCL_SUCCESS 0
 #define NCCL_IN_PROGRESS 7
 /* CUresult of a query: CUDA_ERROR_NOT_READY */
@@ -83,7 +83,7 @@ static __always_inline struct nccl_group *nccl_group_of(struct thread *t)
 	return &t->call.group;
 }
 
-/* An operation is in a group: its communicator is told when that ends. */
+/* An operation is in a group: its communicator is updated when that ends. */
 static __always_inline void group_note(struct nccl_group *g, struct communicator *c, __u64 handle)
 {
 	__u32 n = g->communicators;

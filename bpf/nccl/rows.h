@@ -43,7 +43,7 @@ struct communicator_row {
 	__u64 completed_collectives, completed_collective_ns;
 	/* Operations on the newest one's stream that were issued before pending_covered_ns
 	 * and are not done were seen not to be at pending_boot_ns, which is now while a
-	 * thread waits for them; 0: nobody asked. */
+	 * thread waits for them; 0: no call asked. */
 	__u64 pending_covered_ns, pending_boot_ns;
 	__u64 now_boot_ns; /* when the row was read */
 	/* The newest 16, struct nccl_operation each, by seq modulo 16. */

@@ -186,7 +186,7 @@ static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communi
 	}
 	n = s->communicators;
 	if (n >= STREAM_COMMUNICATORS) {
-		/* Programs make communicators anew: forget the one that came first. */
+		/* Programs replace communicators: forget the oldest one. */
 		c = communicator_find(t->process, s->communicator[0]);
 		if (c && c->completed_seq < c->seq)
 			drop(DROP_STREAMS_FULL);

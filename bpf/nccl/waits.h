@@ -143,7 +143,7 @@ __noinline int stream_done(__u64 process, __u64 stream, __u64 covered)
 	return 0;
 }
 
-/* The stream of a process with that number, if it is of the context; else 0. A context
+/* The stream of a process with that number, if it belongs to the context; else 0. A context
  * that was made before attach is 0 and taken for the same one. */
 static __always_inline __u64 context_stream(__u64 process, __u64 context, struct nccl_process *p,
 					    __u32 i)

@@ -15,7 +15,7 @@
 #define PROCESS_MAP_FLAGS MAP_FLAGS_GROWING
 #endif
 
-/* The last word is read by what cleans up after processes (operators/decode/reap). */
+/* The last member is read by what cleans up after processes (operators/decode/reap). */
 struct process {
 	struct gadget_process proc;
 	__u64 start_boot_ns;

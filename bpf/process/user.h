@@ -41,7 +41,7 @@ static __always_inline long user_copy(struct user_fault *fault, void *to, __u32 
 
 	if (!bpf_task_from_pid)
 		return -38; /* ENOSYS */
-	/* Found anew each time: a global function cannot be handed a task. */
+	/* Looked up each time: a global function cannot be handed a task. */
 	task = bpf_task_from_pid(fault->tid);
 	if (!task)
 		return -3; /* ESRCH */

@@ -21,7 +21,7 @@
 #define PY_GIL_LOCKED 16
 /*
  * The rest of _gil_runtime_state: two conditions and two mutexes of pthreads. The
- * kernel is told their addresses by who waits (futex; glibc). Up to 3.11 it lies in
+ * kernel gets their addresses from threads that wait (futex; glibc). Up to 3.11 it lies in
  * _PyRuntime before gilstate, and other locks do not: they are allocated.
  */
 #define PY_GIL_FUTEX 32

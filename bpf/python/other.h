@@ -11,7 +11,7 @@
  * before the walk.
  *
  * The unwinder is compiled a second time, under other names, with reads of the
- * other task's memory in place of the current one's: the kernel refuses a program
+ * other task's memory instead of the current one's: the kernel refuses a program
  * that may not sleep already when a function that it calls could sleep.
  */
 #include "python/names.h"
@@ -67,7 +67,7 @@ PYTHON_GLOBAL long python_unmoved(void)
 	return PY_FRAME(t, PY_FRAME_INSTR) == t->innermost_at;
 }
 
-/* Counts a stack that could not be read, by what is known of its process. */
+/* Counts a stack that could not be read, by what is known about its process. */
 static __always_inline void python_fault_of(const struct stack *s)
 {
 	drop(s->flags & STACK_HAS_PYTHON ? DROP_PYTHON_FAULT : DROP_PROCESS_UNREADABLE);

@@ -15,13 +15,13 @@
  * may fail, and no address is used but to read user memory.
  *
  * What it costs the program that calls one of the two entry points, at one place:
- * some 41,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
+ * about 41,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
  * nested calls, the program included. A thread costs 8 KB from its first event
  * until its end.
  */
 
 #ifdef LINUX_5_10
-/* Puts what is known of the current thread into t, which served another one. */
+/* Puts what is known about the current thread into t, which served another one. */
 static __noinline int python_remember(struct python_thread *t)
 {
 	__u64 thread = bpf_get_current_pid_tgid();

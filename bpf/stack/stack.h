@@ -61,7 +61,7 @@ struct symbol {
 #endif
 /*
  * Programs that run in interrupts define this as 0 and preallocate: memory for
- * several new entries at once is not to be had there.
+ * several new entries at once is not available there.
  */
 #ifndef STACK_MAP_FLAGS
 #define STACK_MAP_FLAGS MAP_FLAGS_GROWING

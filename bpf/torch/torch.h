@@ -165,7 +165,7 @@ static __always_inline bool torch_out(const struct torch_report *r, struct torch
 	return p == SAMPLING_CERTAIN || bpf_get_prandom_u32() < p;
 }
 
-/* What a block is that is followed with probability p, but for its stack and its span. */
+/* A block that is followed with probability p, except for its stack and its span. */
 static __always_inline void torch_live(struct live *fresh, const struct torch_report *r, __u64 p)
 {
 	__builtin_memset(fresh, 0, sizeof(*fresh));

@@ -257,7 +257,7 @@ static __always_inline long python_read_module(struct python_thread *t)
 	return python_read_dynamic(PYTHON_GIVE(t, map.dynamic));
 }
 
-/* bpf_loop: one loaded module. Stops at a fault, to go on here when called again. */
+/* bpf_loop: one loaded module. Stops at a fault, to continue here when called again. */
 PYTHON_STEP(python_module_step, python_context, c)
 {
 	struct python_thread *t = c->t;
@@ -318,7 +318,7 @@ PYTHON_GLOBAL long python_first_module(PYTHON_T())
 /*
  * Finds the module that exports _PyRuntime; its address is then in
  * t->search.value. 1: found; 0: none; -EFAULT: to be called again once the page
- * is there; it goes on at the module where it stopped.
+ * is there; it continues at the module where it stopped.
  */
 static __always_inline long python_find_runtime(struct python_thread *t)
 {

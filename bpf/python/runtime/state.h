@@ -44,7 +44,7 @@
 #define PY_OLD_FRAME_FROM 24
 #define PY_OLD_FRAME_BYTES 112
 
-/* How far the search for the interpreter has come; see python/runtime/discover.h. */
+/* The progress of the search for the interpreter; see python/runtime/discover.h. */
 struct python_search {
 	__u64 headers, bias, dynamic; /* of the main program */
 	__u64 module, next; /* link_map entry being looked at, and its next */
@@ -267,7 +267,7 @@ struct python_known {
 	struct python_offsets offsets;
 };
 
-/* Thread → what is known of it. LRU: one that is evicted is looked for again. */
+/* Thread → what is known about it. LRU: one that is evicted is looked for again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -291,8 +291,8 @@ struct {
 #endif
 
 /*
- * A global function is verified once by itself, not anew at each call and in
- * each state of its callers, without which the verifier does not come to an end.
+ * A global function is verified once by itself, not at each call and in each state
+ * of its callers, which would exceed the verifier's limit.
  * The price: it knows its arguments by type only, so it checks them for NULL. And
  * to kernels before 6.2 an argument is no memory that a map call may take its key
  * or value from: functions that need that look t up with python_here().
@@ -342,7 +342,7 @@ static __always_inline bool python_is_who(const struct python_identity *who, __u
 	return who->word - value <= who->reach;
 }
 
-/* The same of the state in t->thread. */
+/* The same for the state in t->thread. */
 static __always_inline bool python_is_its_state(struct python_thread *t)
 {
 	return python_is_who(&t->who, python_word(t->thread, 255,

@@ -22,7 +22,7 @@
 /*
  * Place in the bytecode → its symbol and line. Written and read by the programs
  * that unwind. LRU: places that are not met any more make room. 32768 places of
- * some 130 bytes are 4.2 MB; a large model's training step has a few thousand.
+ * about 130 bytes are 4.2 MB; a large model's training step has a few thousand.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -33,8 +33,7 @@ struct {
 #endif
 
 /*
- * Names the place t->key in t->fresh. 0 or -EFAULT: then it is tried again at the next
- * event.
+ * Names the place t->key in t->fresh. 0 or -EFAULT: then the next event tries again.
  */
 PYTHON_GLOBAL long python_resolve(void)
 {
@@ -136,8 +135,8 @@ static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 }
 
 /*
- * What is known of the place t->key, which the frame in t->frame is at: of before, or
- * found out now.
+ * What is known about the place t->key, which the frame in t->frame is at: from before,
+ * or found now.
  */
 static __always_inline struct python_line_value *python_look_up(struct python_thread *t,
 								struct python_line_key *key,
@@ -238,7 +237,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	return 0;
 }
 
-/* Every Python frame can have one trampoline frame, and one more tells of a cut. */
+/* Every Python frame can have one trampoline frame, and one more marks a cut. */
 #define PY_MAX_STEPS (2 * STACK_PYTHON_FRAMES + 2)
 
 /* Walks from the innermost `frame` of t into s. Faults are in t->fault. */

@@ -48,7 +48,7 @@ static __always_inline struct python_recent *python_recent_of(struct python_thre
 	return &t->recent[frame / PY_RECENT_APART % PY_RECENT];
 }
 
-/* What was known of the key when the thread was there, in the frame in t->frame. Or NULL. */
+/* What was known about the key when the thread was there, in the frame in t->frame. Or NULL. */
 static __noinline struct python_recent *python_recall(struct python_thread *t,
 						      const struct python_line_key *k,
 						      __u64 frame)

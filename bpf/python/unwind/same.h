@@ -19,7 +19,7 @@
 #define PY_UNWITNESSED 15
 /* At every so many events a place for which python_owned() speaks is compared, too. */
 #define PY_COMPARE_EVERY 8
-/* For so many events a dict must have stayed as it is to be looked into anew at once. */
+/* For so many events a dict must have stayed as it is to be looked into again at once. */
 #define PY_OWNED_LONG 32
 /* Words of a code object from co_consts (3.7: too) to the line table, below 3.11. */
 #define PY_OLD_CODE_PARTS 10
@@ -290,7 +290,7 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 /*
  * The number that a dict has until it is changed (PEP 509), which none had before; 0:
  * it does not show. Read once in an unwind: neighbours in a stack often are of one
- * module or class, and what was so when the unwind began tells of the frames then.
+ * module or class, and what was so when the unwind began holds for the frames then.
  */
 static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
 {
@@ -311,7 +311,7 @@ static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
  * What shows by one read, and often none, that the code in t->code is still that of the
  * key, below 3.11, where it is that of a function in a class or module: as long as
  * the dict has its number, it has the same function, which keeps its name, its code
- * and the table of that. But for one thing: a program may put other code into a
+ * and the table of that. Except for one thing: a program may put other code into a
  * function (reloaders do). That the object at the address of the code has the same parts
  * at the same addresses (bytecode, constants, names, file, table and the like) says
  * almost that it has not; python_same() has it compared in full from time to time, and
@@ -348,7 +348,7 @@ static __always_inline __u64 python_witness(struct python_thread *t,
 	return python_numbered(k, version);
 }
 
-/* Is the code object still the one that v tells of? */
+/* Is the code object still the one that v describes? */
 static __always_inline bool python_same(struct python_thread *t, struct python_line_key *k,
 					struct python_line_value *v)
 {
@@ -376,7 +376,7 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 			v->dict = 0;
 			v->turns = 1;
 		} else if (!v->dict && !turns) {
-			return false; /* after 255 events: looked up in it anew */
+			return false; /* after 255 events: looked up in it again */
 		}
 	}
 	if (t->offsets.minor == 11 && python_read_code(t, k->code))
@@ -394,7 +394,7 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 		return false;
 	}
 	if (asked) {
-		/* Functions that are made anew, or called from C only, have none. */
+		/* Functions that are created over and over, or called from C only, have none. */
 		if (v->witness || !witness)
 			v->turns = PY_UNWITNESSED;
 		v->witness = witness;

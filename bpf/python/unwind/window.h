@@ -21,7 +21,7 @@ static __always_inline long python_window_move(struct python_thread *t, __u64 fr
 	__u64 page = frame & ~(PY_PAGE - 1);
 	__u64 bytes;
 
-	/* Twice near each other: the stack goes on in another block. */
+	/* Twice near each other: the stack continues in another block. */
 	if (t->window_to && t->window_from - frame > PY_WINDOW_NEAR &&
 	    t->apart - frame > PY_WINDOW_NEAR) {
 		t->apart = frame;

@@ -54,7 +54,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 	}
 	i.mu.Unlock()
 	// Emitting calls other operators: without the lock.
-	i.tell(patience)
+	i.tell(settling)
 	if err := i.out.emitRanks(rows); err != nil {
 		i.warn("emit: %v", err)
 	}
@@ -66,8 +66,8 @@ type found struct {
 	at collective.Time
 }
 
-// patience is how long a verdict may wait for the lines on which its ranks are.
-const patience = collective.Time(1500 * time.Millisecond)
+// settling is how long a verdict waits at most for the lines on which its ranks are.
+const settling = collective.Time(1500 * time.Millisecond)
 
 // tell what does not wait for a dump, and has not waited for so long; in order.
 func (i *instance) tell(limit collective.Time) {
@@ -225,7 +225,7 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 		for _, t := range threads {
 			i.libraries.Mark(t.Stack)
 		}
-		defer i.tell(patience)
+		defer i.tell(settling)
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
