@@ -14,11 +14,9 @@ import (
 // Panel is one picture.
 type Panel struct {
 	Title, Description string
-	// Empty is shown instead of "No data"; "": the row's.
-	Empty   string
-	Kind    Kind
-	Unit    string // Grafana's name of it
-	Queries []Query
+	Kind               Kind
+	Unit               string // Grafana's name of it
+	Queries            []Query
 	// Width is of 24 columns.
 	Width int
 	// Stacked areas show a sum.
@@ -48,9 +46,7 @@ type Query struct {
 
 // Row is a titled group of panels.
 type Row struct {
-	Title string
-	// Empty says when its panels have no data, and what to do if they should have.
-	Empty  string
+	Title  string
 	Panels []Panel
 	// Folded shows only the title until a user opens the row: for gadgets that do
 	// not run everywhere.
@@ -90,9 +86,6 @@ func JSON() ([]byte, error) {
 		for _, p := range row.Panels {
 			if x+p.Width > columns {
 				x, at = 0, at+height
-			}
-			if p.Empty == "" {
-				p.Empty = row.Empty
 			}
 			o, err := p.json(next(), object{"x": x, "y": at, "w": p.Width, "h": height})
 			if err != nil {
@@ -136,7 +129,7 @@ func (p Panel) json(id int, position object) (object, error) {
 		if p.LastInterval {
 			o["timeFrom"], o["timeShift"] = pushInterval, pushShift
 		}
-		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{"noValue": p.Empty}, "overrides": []object{}}
+		o["options"], o["fieldConfig"] = object{}, object{"defaults": object{}, "overrides": []object{}}
 		return o, nil
 	}
 	source := object{"type": "prometheus", "uid": prometheusUID}
@@ -165,7 +158,7 @@ func (p Panel) json(id int, position object) (object, error) {
 	if overrides == nil {
 		overrides = []object{}
 	}
-	defaults := object{"unit": p.Unit, "noValue": p.Empty}
+	defaults := object{"unit": p.Unit}
 	if p.Kind == TimeSeries {
 		custom := object{"fillOpacity": 10, "showPoints": "never"}
 		if p.Stacked {

@@ -24,7 +24,7 @@ const (
 // Rows is the whole dashboard.
 func Rows() []Row {
 	return []Row{
-		{Title: "Who holds the memory", Empty: "No memory is recorded in this selection. Does an instance of cuda_alloc run on these nodes, and is its address scraped?", Panels: []Panel{
+		{Title: "Who holds the memory", Panels: []Panel{
 			{Title: "In use by pod", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "Device memory allocated and not freed.",
 				Queries: []Query{
@@ -52,11 +52,11 @@ func Rows() []Row {
 				Description: "In use at the end of the selected time range minus in use at its start. Processes that exited in between have negative values. By line of code: ig-gpu diff of two profiles.",
 				Queries:     []Query{{Expr: difference()}}},
 		}},
-		{Title: "Where it goes", Empty: "Nothing of this kind in the selected time and pods. If other rows of cuda_alloc are empty too, no instance of it is scraped.", Panels: []Panel{
+		{Title: "Where it goes", Panels: []Panel{
 			{Title: "Growth", Kind: TimeSeries, Unit: "Bps", Width: 12,
 				Description: "Slope of in-use bytes over 10 minutes. A process that stays above zero leaks, or warms up.",
 				Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_memory_inuse_bytes{` + device + `}[10m]))`, Legend: named}}},
-			{Title: "Time until full", Empty: "Memory does not grow, so there is no such time.", Kind: TimeSeries, Unit: "s", Width: 12,
+			{Title: "Time until full", Kind: TimeSeries, Unit: "s", Width: 12,
 				Description: "At the slope of the last 15 minutes; no line while memory does not grow.",
 				Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes{` + nodes + `} - hw_gpu_memory_usage_bytes{` + nodes + `})` +
 					` / (deriv(hw_gpu_memory_usage_bytes{` + nodes + `}[15m]) > 0)`, Legend: gpu}}},
@@ -71,12 +71,12 @@ func Rows() []Row {
 				Queries: []Query{
 					{Expr: `sum by (` + process + `) (rate(gpu_memory_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named + " allocations"},
 					{Expr: `sum by (` + process + `) (rate(gpu_memory_frees_total{` + selected + `}[$__rate_interval]) + rate(gpu_memory_implicit_frees_total{` + selected + `}[$__rate_interval]))`, Legend: named + " frees"}}},
-			{Title: "Refused allocations", Empty: "No allocation was refused in this time range.", Kind: TimeSeries, Unit: "short", Width: 12,
+			{Title: "Refused allocations", Kind: TimeSeries, Unit: "short", Width: 12,
 				Queries: []Query{{Expr: `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
-			{Title: "Bytes refused", Empty: "None", Kind: Stat, Unit: "bytes", Width: 12,
+			{Title: "Bytes refused", Kind: Stat, Unit: "bytes", Width: 12,
 				Queries: []Query{{Expr: `sum(increase(gpu_memory_failed_bytes_total{` + selected + `}[$__range]))`, Legend: "asked for"}}},
 		}},
-		{Title: "Against the driver's numbers", Empty: "The driver's numbers need ig-gpu with NVML (--metrics-nvml), built with cgo, on a node with the NVIDIA driver.", Panels: []Panel{
+		{Title: "Against the driver's numbers", Panels: []Panel{
 			{Title: "Parts of the memory of all processes", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 				Description: "stacks: explained by rows. context: the CUDA context and its modules, an estimate. before_attach: in use at attach. The parts add up to the value of nvidia-smi for each process.",
 				Queries:     []Query{{Expr: `sum by (part) (gpu_process_memory_parts_bytes{` + selected + `})`, Legend: "{{part}}"}}},
@@ -90,7 +90,7 @@ func Rows() []Row {
 					{Expr: `sum by (instance) (gpu_processes{` + nodes + `})`, Legend: "{{instance}} with a context"},
 					{Expr: `sum by (instance) (gpu_gadgets_attached_processes{` + nodes + `})`, Legend: "{{instance}} with probes"}}},
 		}},
-		{Title: "Flame graphs", Empty: "No profile in this time range. Profiles need Pyroscope as a data source and --pyroscope-url at the gadget.", Panels: []Panel{
+		{Title: "Flame graphs", Panels: []Panel{
 			{Title: "Allocated", Kind: FlameGraph, Width: 12,
 				Description: "Bytes allocated in the selected time range, by stack: who requests memory, and how often. A flow: a range twice as long has about twice as much.",
 				Queries:     []Query{{Expr: "cuda_alloc:alloc_space:bytes:space:bytes"}}},
@@ -98,7 +98,7 @@ func Rows() []Row {
 				Description: "Bytes allocated and not freed, by stack, as of the last push interval. A level: Pyroscope sums all snapshots of a range, so this panel queries 10 s, ig-gpu's default interval, instead of the selected range. If the selected range is absolute, select one of 10 s.",
 				Queries:     []Query{{Expr: "cuda_inuse:inuse_space:bytes:space:bytes"}}},
 		}},
-		{Title: "GPUs", Empty: "The driver's metrics need ig-gpu with NVML (--metrics-nvml), built with cgo, on a node with the NVIDIA driver. Some GPUs do not report this one.", Panels: []Panel{
+		{Title: "GPUs", Panels: []Panel{
 			{Title: "Busy", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 				Queries: []Query{
 					{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general",` + nodes + `}`, Legend: gpu},
@@ -113,7 +113,7 @@ func Rows() []Row {
 					{Expr: `gpu_power_limit_watts{` + nodes + `}`, Legend: gpu + " limit", Limit: true}}},
 			{Title: "Clocks", Kind: TimeSeries, Unit: "hertz", Width: 8,
 				Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory",` + nodes + `}`, Legend: gpu + " {{type}}"}}},
-			{Title: "Throttled", Empty: "No clock is throttled, or the driver's metrics are not there (--metrics-nvml).", Kind: TimeSeries, Unit: "short", Width: 8,
+			{Title: "Throttled", Kind: TimeSeries, Unit: "short", Width: 8,
 				Description: "1 while clocks are throttled for the reason.",
 				Queries:     []Query{{Expr: `gpu_throttled{` + nodes + `}`, Legend: gpu + " {{reason}}"}}},
 			{Title: "Errors", Kind: TimeSeries, Unit: "short", Width: 8,
@@ -127,7 +127,7 @@ func Rows() []Row {
 				Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		}},
 		// Of PyTorch's caching allocator; see docs/reference/torch.md.
-		{Title: "PyTorch's pools", Empty: "No process with PyTorch's CUDA allocator is traced by cuda_alloc, or --torch is off.", Folded: true, Panels: []Panel{
+		{Title: "PyTorch's pools", Folded: true, Panels: []Panel{
 			{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 12,
 				Description: "Memory allocated by PyTorch's pool (memory_allocated), and reserved from the driver (memory_reserved). In use by pod already contains that memory: never sum them.",
 				Queries: []Query{
@@ -143,7 +143,7 @@ func Rows() []Row {
 			{Title: "Blocks per second", Kind: TimeSeries, Unit: "cps", Width: 8,
 				Description: "Allocated blocks; an estimate if blocks are sampled.",
 				Queries:     []Query{{Expr: `sum by (` + process + `) (rate(gpu_tensor_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
-			{Title: "Refused by the pool", Empty: "PyTorch's pool refused nothing in this time range, or no process with PyTorch is traced.", Kind: TimeSeries, Unit: "short", Width: 8,
+			{Title: "Refused by the pool", Kind: TimeSeries, Unit: "short", Width: 8,
 				Description: "ig-gpu run cuda_alloc reports the line, and whether the memory was fragmented or full.",
 				Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_pool_ooms_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
 			{Title: "Tensors allocated", Kind: FlameGraph, Width: 12,
@@ -154,7 +154,7 @@ func Rows() []Row {
 				Queries:     []Query{{Expr: "torch_inuse:tensor_inuse_space:bytes:space:bytes"}}},
 		}},
 		// Of the gadget cuda_kernel.
-		{Title: "Calls of the driver", Empty: "No call is recorded in this selection. Does an instance of cuda_kernel run on these nodes?", Folded: true, Panels: []Panel{
+		{Title: "Calls of the driver", Folded: true, Panels: []Panel{
 			{Title: "Launched per second", Kind: TimeSeries, Unit: "cps", Width: 12,
 				Description: "Kernels and graphs that processes launch. By line of code: ig-gpu run cuda_kernel.",
 				Queries:     []Query{{Expr: `sum by (` + process + `, operation) (rate(gpu_launches_total{` + selected + `}[$__rate_interval]))`, Legend: named + " {{operation}}"}}},
@@ -162,7 +162,7 @@ func Rows() []Row {
 				Description: "For a device, a stream or an event. 1 is one thread that does nothing but wait. If this is low and the GPU is not busy either, launching is the bottleneck.",
 				Queries: []Query{
 					{Expr: `sum by (` + process + `) (rate(gpu_waits_time_seconds_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
-			{Title: "Kernels on the GPU", Empty: "Run times of kernels need a library with CUPTI in the process, and --device-times.", Kind: TimeSeries, Unit: "percentunit", Width: 12,
+			{Title: "Kernels on the GPU", Kind: TimeSeries, Unit: "percentunit", Width: 12,
 				Description: "Run time of kernels, if a library with CUPTI in the process reports it (--device-times). 1 is one stream that is always busy.",
 				Queries:     []Query{{Expr: `sum by (` + process + `, device) (rate(gpu_kernels_time_seconds_total{` + selected + `}[$__rate_interval]))`, Legend: named + " GPU {{device}}"}}},
 			{Title: "Copied per second", Kind: TimeSeries, Unit: "Bps", Width: 12, Stacked: true,
@@ -173,22 +173,22 @@ func Rows() []Row {
 			{Title: "Most launches", Kind: Table, Unit: "short", Width: 12,
 				Description: "In the selected time range.",
 				Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (increase(gpu_launches_total{` + selected + `}[$__range])))`}}},
-			{Title: "Launches", Empty: "No profile of launches. It needs cuda_kernel with --pyroscope-url, and Pyroscope as a data source.", Kind: FlameGraph, Width: 12,
+			{Title: "Launches", Kind: FlameGraph, Width: 12,
 				Description: "Kernels and graphs launched in the selected time range, by stack, with the kernel as the leaf. A flow.",
 				Queries:     []Query{{Expr: "cuda_calls:launches:count:host:nanoseconds"}}},
-			{Title: "Waits", Empty: "No thread waited, or no profile of cuda_kernel is sent to Pyroscope.", Kind: FlameGraph, Width: 12,
+			{Title: "Waits", Kind: FlameGraph, Width: 12,
 				Description: "Time that threads waited for a device, a stream or an event, by stack. A flow.",
 				Queries:     []Query{{Expr: "cuda_calls:wait:nanoseconds:host:nanoseconds"}}},
-			{Title: "Time on the GPU", Empty: "Run times of kernels need a library with CUPTI in the process, --device-times and Pyroscope.", Kind: FlameGraph, Width: 12,
+			{Title: "Time on the GPU", Kind: FlameGraph, Width: 12,
 				Description: "Run time of kernels, by the stack that launched them, with the kernel as the leaf (--device-times). A flow.",
 				Queries:     []Query{{Expr: "cuda_device:device:nanoseconds:device:nanoseconds"}}},
-			{Title: "Calls that failed", Empty: "No call failed in this time range.", Kind: TimeSeries, Unit: "short", Width: 12,
+			{Title: "Calls that failed", Kind: TimeSeries, Unit: "short", Width: 12,
 				Description: "ig-gpu run cuda_kernel shows the error and the line of each.",
 				Queries:     []Query{{Expr: failed(), Legend: named}}},
 		}},
 		// Of the gadget nccl_trace, and of the rules in nccl.yaml.
-		{Title: "Collectives of NCCL", Empty: "No rank of NCCL is traced in this selection. Does an instance of nccl_trace run on these nodes?", Folded: true, Panels: []Panel{
-			{Title: "Ranks that others wait for", Empty: "No rank is waited for.", Kind: Table, Unit: "s", Width: 12,
+		{Title: "Collectives of NCCL", Folded: true, Panels: []Panel{
+			{Title: "Ranks that others wait for", Kind: Table, Unit: "s", Width: 12,
 				Description: "Ranks at fault as judged by their own node, and how long others have waited. Over all nodes: the alerts of dashboards/nccl.yaml.",
 				Queries:     []Query{{Expr: `sum by (reason, communicator_name, communicator, rank, ` + process + `) (nccl_verdict_waited_seconds{` + selected + `})`}}},
 			{Title: "Collectives per second", Kind: TimeSeries, Unit: "cps", Width: 12,
@@ -202,22 +202,22 @@ func Rows() []Row {
 				Description: "By rank. A checkpoint shows as a peak, a hang as a line that keeps rising.",
 				Queries:     []Query{{Expr: `time() - max by (communicator_name, rank) (nccl_rank_issued_time_seconds{` + selected + `})`, Legend: "{{communicator_name}} rank {{rank}}"}}},
 		}},
-		{Title: "What this costs, and what was lost", Empty: "No ig-gpu is scraped. Its metrics need --metrics-listen, and the address among Prometheus's targets.", Panels: []Panel{
+		{Title: "What this costs, and what was lost", Panels: []Panel{
 			{Title: "CPU of ig-gpu", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 				Description: "1 is one core.",
 				Queries:     []Query{{Expr: `rate(process_cpu_seconds_total[$__rate_interval])` + own, Legend: "{{instance}}"}}},
 			{Title: "Memory of ig-gpu", Kind: TimeSeries, Unit: "bytes", Width: 8,
 				Queries: []Query{{Expr: `process_resident_memory_bytes` + own, Legend: "{{instance}}"}}},
-			{Title: "Not fully recorded", Empty: "Everything was recorded: nothing was lost.", Kind: TimeSeries, Unit: "short", Width: 8,
+			{Title: "Not fully recorded", Kind: TimeSeries, Unit: "short", Width: 8,
 				Queries: []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_drops_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
-			{Title: "Bytes in no row", Empty: "Everything was recorded: nothing was lost.", Kind: TimeSeries, Unit: "bytes", Width: 8,
+			{Title: "Bytes in no row", Kind: TimeSeries, Unit: "bytes", Width: 8,
 				Description: "The sums of the rows are too low by these bytes.",
 				Queries:     []Query{{Expr: `sum by (gadget, reason) (increase(gpu_gadgets_dropped_bytes_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{gadget}} {{reason}}"}}},
-			{Title: "Queued for export", Empty: "Nothing is exported by push: that needs --pyroscope-url or --otlp-endpoint.", Kind: TimeSeries, Unit: "bytes", Width: 8,
+			{Title: "Queued for export", Kind: TimeSeries, Unit: "bytes", Width: 8,
 				Queries: []Query{
 					{Expr: `gpu_gadgets_export_queue_size_bytes{` + nodes + `}`, Legend: "{{exporter}} {{instance}}"},
 					{Expr: `gpu_gadgets_export_queue_capacity_bytes{` + nodes + `}`, Legend: "{{exporter}} {{instance}} at most", Limit: true}}},
-			{Title: "Sent, retried, lost", Empty: "Nothing is exported by push: that needs --pyroscope-url or --otlp-endpoint.", Kind: TimeSeries, Unit: "short", Width: 8,
+			{Title: "Sent, retried, lost", Kind: TimeSeries, Unit: "short", Width: 8,
 				Queries: []Query{
 					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_sent_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} sent"},
 					{Expr: `sum by (exporter) (increase(gpu_gadgets_export_retries_total{` + nodes + `}[$__rate_interval]))`, Legend: "{{exporter}} retried"},

@@ -38,6 +38,7 @@
 //	 9990  show/sink           just before Inspektor Gadget's exporters
 //	 9991  send/export         likewise
 //	 9991  send/metrics        likewise
+//	 9992  show/live          behind sink, whose marks its keys set
 //	 9995  show/timeline       behind all that add to events
 //	10000  show/objects        with ig's own operator that prints: the rows of -o json
 //	20000  decode/lastread     its Stop is the first, and rows have passed all others

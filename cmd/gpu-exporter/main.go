@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
@@ -156,10 +157,11 @@ func parse(args []string) (*options, error) {
 			flags.Lookup(p.Key).NoOptDefVal = "true"
 		}
 	}
-	flags.DurationVar(&o.stale, "metrics-stale", time.Minute, "How long to keep the metrics of a node that does not respond")
+	o.stale, o.hang, o.straggler = time.Minute, 30*time.Second, 100*time.Millisecond
+	flags.Var((*duration.Value)(&o.stale), "metrics-stale", "How long to keep the metrics of a node that does not respond")
 	flags.BoolVar(&o.hangs, "hangs", false, "Run even if nothing is exported: ranks that keep collectives of NCCL waiting are always reported on stdout")
-	flags.DurationVar(&o.hang, "hang", 30*time.Second, "Report the missing rank when ranks on any node have waited this long in a collective of NCCL")
-	flags.DurationVar(&o.straggler, "straggler", 100*time.Millisecond, "Report a rank as a straggler if it arrives this much later than the others, at the median; must exceed the differences of the nodes' clocks and connections")
+	flags.Var((*duration.Value)(&o.hang), "hang", "Report the missing rank when ranks on any node have waited this long in a collective of NCCL")
+	flags.Var((*duration.Value)(&o.straggler), "straggler", "Report a rank as a straggler if it arrives this much later than the others, at the median; must exceed the differences of the nodes' clocks and connections")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
 	flags.Usage = func() {
 		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 )
 
 // inside marks the process in the namespace.
@@ -36,7 +38,8 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "comma-separated names of steps; default all")
 	flag.StringVar(&o.python, "python", "python3", "interpreter for the workloads in Python; with PyTorch, if that is to be tried")
 	flag.StringVar(&o.igGPU, "ig-gpu", "", "an ig-gpu instead of the kit's")
-	flag.DurationVar(&o.limit, "limit", 570*time.Second, "when to end the last step; cleaning up may take half a minute more")
+	o.limit = 570 * time.Second
+	flag.Var((*duration.Value)(&o.limit), "limit", "when to end the last step; cleaning up may take half a minute more")
 	flag.Parse()
 	if err := start(o); err != nil {
 		fmt.Fprintln(os.Stderr, "gpu-kit:", err)

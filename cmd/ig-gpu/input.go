@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 )
 
 // errNoProcess: without it, the output of a pgrep that finds nothing would select every
@@ -16,9 +18,9 @@ import (
 var errNoProcess = errors.New("--pid is empty: no process was found to trace. Name one, or leave out --pid to trace all of them")
 
 // acceptInput makes command lines work that people write: - is standard output, `run GADGET --pid PID` looks at
-// the whole machine for PID (--host), unless containers are selected as well, and --timeout
-// takes 30s, 2m or 30.
-func acceptInput(args []string) ([]string, error) {
+// the whole machine for PID (--host), unless containers are selected as well, and durations
+// are 30s, 2m or 30.
+func acceptInput(args []string) (_ []string, err error) {
 	at := slices.Index(args, "run")
 	if at < 0 {
 		return args, nil
@@ -28,7 +30,8 @@ func acceptInput(args []string) ([]string, error) {
 	for i := at + 1; i < len(out) && out[i] != "--"; i++ {
 		name, value, inline := strings.Cut(out[i], "=")
 		host = host || name == "--host" || selectsContainers(name)
-		if name != "--pid" && name != "--timeout" && name != "-t" {
+		isDuration := slices.Contains(durationFlags, strings.TrimPrefix(name, "--"))
+		if name != "--pid" && name != "--timeout" && name != "-t" && !isDuration {
 			continue
 		}
 		flag, prefix := i, name+"="
@@ -45,12 +48,13 @@ func acceptInput(args []string) ([]string, error) {
 			pid = flag
 			continue
 		}
-		seconds, err := wholeSeconds(value)
-		if err != nil {
+		if isDuration {
+			value = withUnit(value)
+		} else if value, err = wholeSeconds(value); err != nil {
 			return nil, err
 		}
 		if i < len(out) {
-			out[i] = prefix + seconds
+			out[i] = prefix + value
 		}
 	}
 	if pid > 0 && !host { // not before the gadget, whose flag it is
@@ -66,11 +70,27 @@ func selectsContainers(flag string) bool {
 	})
 }
 
+// durationFlags are the flags of `run` whose values Inspektor Gadget accepts with a unit only;
+// --timeout is the one that it accepts without a unit only.
+var durationFlags = []string{
+	"scan-interval", "mark-every", "older-than", "hang", "straggler", "metrics-interval", "export-interval",
+	"otel-metrics-print-interval", "statistics-interval",
+}
+
+// withUnit writes a plain number as seconds. What is no duration is left to Inspektor Gadget.
+func withUnit(text string) string {
+	d, err := duration.Parse(text)
+	if err != nil {
+		return text
+	}
+	return d.String()
+}
+
 // wholeSeconds turns a duration into what Inspektor Gadget's --timeout takes. What is no
 // duration is left to Inspektor Gadget.
 func wholeSeconds(text string) (string, error) {
-	d, err := time.ParseDuration(text)
-	if _, number := strconv.Atoi(text); number == nil || err != nil {
+	d, err := duration.Parse(text)
+	if err != nil {
 		return text, nil
 	}
 	if d < 0 || d%time.Second != 0 {

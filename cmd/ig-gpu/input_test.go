@@ -6,7 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
 )
 
 func TestInputThatPeopleWrite(t *testing.T) {
@@ -22,6 +25,9 @@ func TestInputThatPeopleWrite(t *testing.T) {
 		{"run cuda_alloc -t 1m30s", "run cuda_alloc -t 90"},
 		{"run cuda_alloc --timeout soon", "run cuda_alloc --timeout soon"},
 		{"run cuda_alloc --timeout", "run cuda_alloc --timeout"},
+		{"run nccl_trace --hang 45 --straggler=20ms", "run nccl_trace --hang 45s --straggler=20ms"},
+		{"run cuda_alloc --older-than=90", "run cuda_alloc --older-than=1m30s"},
+		{"run cuda_alloc --older-than soon", "run cuda_alloc --older-than soon"},
 		{"run cuda_alloc --pprof-out - --host", "run --output=none cuda_alloc --pprof-out /dev/stdout --host"},
 		{"run cuda_kernel --host --timeline-html=- -o json", "run cuda_kernel --host --timeline-html=/dev/stdout -o json"},
 		{"run cuda_alloc --pprof-out a-", "run cuda_alloc --pprof-out a-"},
@@ -44,4 +50,17 @@ func TestInputThatWouldTraceTheWholeMachineIsRefused(t *testing.T) {
 	}
 	_, err := acceptInput([]string{"run", "cuda_alloc", "--timeout", "500ms"})
 	require.ErrorContains(t, err, "whole seconds")
+}
+
+func TestEveryFlagForADurationIsKnown(t *testing.T) {
+	var found []string
+	for _, operator := range registry.Own(registry.Config{}) {
+		for _, p := range append(operator.GlobalParams(), operator.InstanceParams()...) {
+			if p.TypeHint == api.TypeDuration {
+				found = append(found, p.Key)
+			}
+		}
+	}
+	require.Subset(t, durationFlags, found)
+	require.Len(t, found, len(durationFlags)-2, "two are of Inspektor Gadget")
 }

@@ -21,7 +21,7 @@ import (
 func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config {
 	this := machine.This()
 	return verb.Config{
-		Engine: engine.New(runtime), Terminal: terminal, ProcFS: host.HostProcFs, Demo: demo.Embedded(),
+		Engine: engine.New(runtime), Terminal: terminal, Console: terminal, ProcFS: host.HostProcFs, Demo: demo.Embedded(),
 		Machine: verb.Machine{
 			Release: this.Release, IsRoot: this.EffectiveUser == 0, BTF: this.BTF, Sys: "/sys",
 			Capabilities:  verb.EffectiveCapabilities(filepath.Join("/proc", "self")),

@@ -25,17 +25,40 @@ type Terminal struct {
 	mu    sync.Mutex
 	saved *unix.Termios // what Restore puts back; nil: nothing was changed
 	stop  *os.File      // closed to end the reader, which polls the other end of the pipe
-	done  sync.WaitGroup
+	// entered: the screen is the program's own.
+	entered bool
+	done    sync.WaitGroup
 }
 
 // New returns the console of a program's standard input and output.
 func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
 
-// IsInteractive: both are a terminal whose keys are for this program now. They are not
-// for one in the background, which the kernel would stop if it read.
+// IsInteractive: both are a terminal whose keys are for this program now, and which can
+// place text (TERM is not dumb). They are not for one in the background, which the kernel
+// would stop if it read.
 func (t *Terminal) IsInteractive() bool {
 	_, err := unix.IoctlGetTermios(int(t.out.Fd()), unix.TCGETS)
-	return err == nil && t.isForeground()
+	return err == nil && os.Getenv("TERM") != "dumb" && t.isForeground()
+}
+
+// HasColour: the user did not ask for none, https://no-color.org.
+func (t *Terminal) HasColour() bool { return os.Getenv("NO_COLOR") == "" }
+
+// Sequences of xterm, which all terminals since have: a screen beside the one with the
+// shell's lines, and no cursor.
+const (
+	enter = "\033[?1049h\033[?25l"
+	leave = "\033[?25h\033[?1049l"
+)
+
+// Enter turns to a screen of the program's own, until Restore.
+func (t *Terminal) Enter() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.entered {
+		t.entered = true
+		_, _ = t.out.WriteString(enter)
+	}
 }
 
 // isForeground is false, too, where the input is no terminal.
@@ -173,6 +196,10 @@ func (t *Terminal) again() {
 
 // putBack is called with t.mu held.
 func (t *Terminal) putBack() {
+	if t.entered {
+		t.entered = false
+		_, _ = t.out.WriteString(leave)
+	}
 	if t.saved != nil && t.isForeground() {
 		_ = unix.IoctlSetTermios(int(t.in.Fd()), unix.TCSETS, t.saved)
 	}

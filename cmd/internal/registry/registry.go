@@ -36,6 +36,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
@@ -76,7 +77,7 @@ type Config struct {
 	// Stacks reads where threads of Python processes are now; may be nil.
 	Stacks ranks.Dumper
 	// Console is the terminal that a local run was started at; may be nil.
-	Console sink.Console
+	Console live.Console
 }
 
 // daemonBudget is the percent of the traced threads' CPU time that probes may take where
@@ -110,7 +111,8 @@ func Own(cfg Config) []operators.DataOperator {
 		kernels.New(resolver),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: cfg.HasContainers}),
-		sink.New(sink.Config{Driver: driver, Console: cfg.Console}),
+		sink.New(sink.Config{Driver: driver}),
+		live.New(live.Config{Console: cfg.Console}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
 			Sources: []metrics.Source{progress}}),
 		ooms.NewOperator(),

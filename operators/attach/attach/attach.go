@@ -19,6 +19,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/pages"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -116,7 +117,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("--%s: %w", paramPID, err)
 	}
 	if s := values[paramScan]; s != "" {
-		if i.cfg.ScanInterval, err = time.ParseDuration(s); err != nil || i.cfg.ScanInterval < 10*time.Millisecond {
+		if i.cfg.ScanInterval, err = duration.Parse(s); err != nil || i.cfg.ScanInterval < 10*time.Millisecond {
 			return nil, fmt.Errorf("--%s: want a duration of at least 10ms, not %q", paramScan, s)
 		}
 	}

@@ -15,13 +15,15 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-const dataSource = "drops"
-
-// expected are reasons that are part of a normal run: they are reported without
-// raising an alarm.
-var expected = map[string]bool{"freed_before_attach": true, "python_thread_unknown": true, "process_unreadable": true}
+const (
+	dataSource = "drops"
+	// early is before the filter and the limiter: of all rows.
+	early = 8000
+)
 
 // Count is one reason's line.
 type Count struct {
@@ -30,9 +32,10 @@ type Count struct {
 	Bytes  uint64
 }
 
-// Summary is the line for the end of a run, and whether it deserves a warning.
-// It is empty when nothing was dropped.
-func Summary(counts []Count) (line string, warn bool) {
+// Summary is the line for the end of a run, and whether it deserves a warning. total is
+// how many calls or samples were recorded; 0: it is not known. The line is empty when
+// nothing was dropped.
+func Summary(counts []Count, total uint64) (line string, warn bool) {
 	counts = append([]Count(nil), counts...)
 	sort.Slice(counts, func(i, j int) bool { return counts[i].Reason < counts[j].Reason })
 	var parts []string
@@ -40,17 +43,26 @@ func Summary(counts []Count) (line string, warn bool) {
 		if c.Count == 0 {
 			continue
 		}
-		part := fmt.Sprintf("%s %d×", c.Reason, c.Count)
-		if c.Bytes > 0 {
-			part += fmt.Sprintf(" (%d bytes in no row)", c.Bytes)
-		}
-		parts = append(parts, part)
-		warn = warn || !expected[c.Reason]
+		parts = append(parts, c.describe(total))
+		warn = warn || !IsExpected(c.Reason)
 	}
 	if len(parts) == 0 {
 		return "", false
 	}
-	return "not recorded in full: " + strings.Join(parts, ", "), warn
+	return "not recorded in full: " + strings.Join(parts, "; "), warn
+}
+
+// describe is one reason in words, with its share and what it touches.
+func (c Count) describe(total uint64) string {
+	words := Words(c.Reason)
+	text := fmt.Sprintf("%d %s", c.Count, words.What)
+	if total > 0 && words.isCall {
+		text += fmt.Sprintf(" (%s of all)", profile.FormatShare(c.Count, total+c.Count))
+	}
+	if c.Bytes > 0 {
+		text += fmt.Sprintf(", %s in no row", profile.FormatBytes(int64(c.Bytes)))
+	}
+	return fmt.Sprintf("%s: %s [%s]", text, words.Effect, c.Reason)
 }
 
 // Operator prints the summary of a gadget that has the data source.
@@ -85,6 +97,9 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 		return nil, nil // another gadget's source of that name
 	}
 	i := &instance{latest: make(map[string]Count)}
+	if err := i.count(gc.GetDataSources()); err != nil {
+		return nil, err
+	}
 	err := source.Subscribe(func(_ datasource.DataSource, data datasource.Data) error {
 		var c Count
 		c.Reason, _ = reason.String(data)
@@ -101,9 +116,38 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	return i, nil
 }
 
+// count adds up how much was recorded, which what was not is compared with.
+func (i *instance) count(sources map[string]datasource.DataSource) error {
+	for source, name := range map[string]string{"allocs": "alloc_objects", "calls": "calls", "samples": "samples"} {
+		ds := sources[source]
+		if ds == nil || ds.Type() != datasource.TypeArray {
+			continue
+		}
+		field := ds.GetField(name)
+		if field == nil {
+			continue
+		}
+		if err := ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+			total := uint64(0)
+			for n := range all.Len() {
+				value, _ := field.Uint64(all.Get(n))
+				total += value
+			}
+			i.mu.Lock()
+			i.total = total
+			i.mu.Unlock()
+			return nil
+		}, early); err != nil {
+			return fmt.Errorf("subscribe to %s: %w", source, err)
+		}
+	}
+	return nil
+}
+
 type instance struct {
 	mu     sync.Mutex
 	latest map[string]Count // by reason; counts only grow
+	total  uint64           // calls or samples in the latest rows
 	told   bool
 }
 
@@ -125,7 +169,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	for _, c := range i.latest {
 		counts = append(counts, c)
 	}
-	switch line, warn := Summary(counts); {
+	switch line, warn := Summary(counts, i.total); {
 	case line == "":
 	case warn:
 		gc.Logger().Warn(line)

@@ -3,29 +3,52 @@
 package drops
 
 import (
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestSummaryNamesReasonsInOrder(t *testing.T) {
+func TestSummarySaysInWordsWhatWasLostAndWhatItTouches(t *testing.T) {
 	line, warn := Summary([]Count{
 		{Reason: "stacks_full", Count: 3},
 		{Reason: "event_lost"},
-		{Reason: "rows_full", Count: 2, Bytes: 4096},
-	})
-	require.Equal(t, "not recorded in full: rows_full 2× (4096 bytes in no row), stacks_full 3×", line)
+		{Reason: "unknown_rows_full", Count: 2, Bytes: 4096},
+	}, 997)
+	require.Equal(t, "not recorded in full: 3 calls whose stack did not fit in the table (0.3 % of all): their numbers are under [unknown], and in every total [stacks_full]; "+
+		"2 calls without any row (0.2 % of all), 4.00 KiB in no row: they are missing in the totals [unknown_rows_full]", line)
 	require.True(t, warn)
 }
 
 func TestSummaryOfAQuietRunIsEmpty(t *testing.T) {
-	line, warn := Summary([]Count{{Reason: "rows_full"}})
+	line, warn := Summary([]Count{{Reason: "rows_full"}}, 5)
 	require.Empty(t, line)
 	require.False(t, warn)
 }
 
 func TestFreesFromBeforeAttachAreNoAlarm(t *testing.T) {
-	line, warn := Summary([]Count{{Reason: "freed_before_attach", Count: 7}})
-	require.Equal(t, "not recorded in full: freed_before_attach 7×", line)
+	line, warn := Summary([]Count{{Reason: "freed_before_attach", Count: 7}}, 0)
+	require.Equal(t, "not recorded in full: 7 frees of memory from before attach: no loss [freed_before_attach]", line)
 	require.False(t, warn)
+}
+
+// A lost sample of the host is not a lost call of CUDA, and the line says so.
+func TestSamplesThatAreLostAreNotCalls(t *testing.T) {
+	line, warn := Summary([]Count{{Reason: "process_unreadable", Count: 1}}, 0)
+	require.Contains(t, line, "no call of CUDA is lost by it")
+	require.False(t, warn)
+}
+
+// TestEveryReasonHasWords holds words.go to the table of the eBPF programs.
+func TestEveryReasonHasWords(t *testing.T) {
+	header, err := os.ReadFile("../../../bpf/program/drops.h")
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(`X\(DROP_\w+, "(\w+)"\)`).FindAllSubmatch(header, -1) {
+		names[string(m[1])] = true
+		require.Contains(t, reasons(), string(m[1]))
+	}
+	require.Greater(t, len(names), 20)
+	require.Len(t, reasons(), len(names))
 }

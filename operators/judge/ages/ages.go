@@ -21,6 +21,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
@@ -72,7 +73,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 	if text == "" {
 		return i, nil
 	}
-	if i.older, err = time.ParseDuration(text); err != nil || i.older <= 0 {
+	if i.older, err = duration.Parse(text); err != nil || i.older <= 0 {
 		return nil, fmt.Errorf("--%s: want a duration such as 10m, not %q", paramOlder, text)
 	}
 	if i.layout, err = layoutOf(spec); err != nil {

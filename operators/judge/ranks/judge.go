@@ -37,6 +37,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 	i.mu.Lock()
 	i.observe(now)
 	i.dump(ctx, i.analyzer.Suspects(now), i.analyzer.Quiet(now), now)
+	i.judgeLate(ctx, now)
 	events := i.analyzer.Evaluate(now)
 	for _, e := range events {
 		i.waiting = append(i.waiting, found{e, now})

@@ -66,8 +66,8 @@ var rankFieldList = []field{
 }
 
 var hangFieldList = []field{
-	{name: "event", width: "8", description: "found, changed (the same wait, another reason), ras (the answer of NCCL's RAS) or cleared", kind: api.Kind_String},
-	{name: "reason", width: "10", description: "missing, mismatch, unmatched, straggler, dead, slow or elsewhere", kind: api.Kind_String},
+	{name: "event", width: "8", description: "found, changed (the same wait, another reason), ras (the answer of NCCL's RAS), late (judged by stacks alone: no call since attach) or cleared", kind: api.Kind_String},
+	{name: "reason", width: "10", description: "missing, mismatch, unmatched, straggler, dead, slow or elsewhere; late", kind: api.Kind_String},
 	{name: "waited", width: "8", description: "How long ranks have waited", kind: api.Kind_String, right: true},
 	{name: "waited_ns", width: "12", description: "The same in nanoseconds", kind: api.Kind_Uint64, hidden: true},
 	{name: "text", width: "160", description: "The verdict in one line", kind: api.Kind_String},
@@ -231,7 +231,7 @@ func (i *instance) table(ranks []collective.Status, open []collective.Verdict, n
 		if s.Waited != 0 {
 			r.class = 1
 			waitsNS = uint64(max(now-s.Waited, 0))
-			waits = duration(time.Duration(waitsNS))
+			waits = spell(time.Duration(waitsNS))
 		}
 		if reason != "" {
 			r.class = 0
@@ -283,8 +283,8 @@ func lines(stack []string) (innermost, folded string) {
 	return stack[0], strings.Join(all, "; ")
 }
 
-// duration in a column of eight.
-func duration(d time.Duration) string {
+// spell writes a duration for a column of eight.
+func spell(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
 		return d.Round(time.Second).String()
@@ -344,7 +344,7 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 	for _, c := range v.Behind {
 		behind = append(behind, c.ID())
 	}
-	out := values{"event": event(v), "reason": string(v.Reason), "waited": duration(waited), "waited_ns": uint64(waited), "text": v.String(now),
+	out := values{"event": event(v), "reason": string(v.Reason), "waited": spell(waited), "waited_ns": uint64(waited), "text": v.String(now),
 		"communicator": v.Communicator.ID(), "name": v.Communicator.Name, "size": int32(v.Communicator.Size), "operation": operation, "seq": v.Seq,
 		"rank": int32(-1), "waiting": numbers(v.Waiting), "unseen": numbers(v.Unseen), "behind": strings.Join(behind, " "), "since_boot_ns": uint64(v.Since)}
 	for n, c := range v.Missing {

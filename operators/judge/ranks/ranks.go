@@ -22,6 +22,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/ras"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
@@ -115,11 +116,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, nil
 	}
 	i := &instance{cfg: o.cfg, image: gc.ImageName(), source: source, rows: map[rankKey]*rank{}, processes: map[uint64]*process{}}
-	duration := func(name string, to *time.Duration) error {
+	read := func(name string, to *time.Duration) error {
 		if values[name] == "" {
 			return nil
 		}
-		d, err := time.ParseDuration(values[name])
+		d, err := duration.Parse(values[name])
 		if err != nil || d <= 0 {
 			return fmt.Errorf("--%s: %q is not a duration like 30s", name, values[name])
 		}
@@ -127,7 +128,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil
 	}
 	cfg := collective.Config{}
-	if err := errors.Join(duration(paramHang, &cfg.Hang), duration(paramStraggler, &cfg.Straggler)); err != nil {
+	if err := errors.Join(read(paramHang, &cfg.Hang), read(paramStraggler, &cfg.Straggler)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -202,6 +203,7 @@ type instance struct {
 	untold    int
 	refused   uint64 // observations that the analyzer did not take
 	logger    interface{ Warnf(string, ...any) }
+	late      late
 	run       *storeRun
 	// asksRAS: NCCL's RAS is asked, asked about these, and is being asked.
 	asksRAS, asking bool
@@ -234,6 +236,9 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 			python = stack.Stack{named.Self()}
 		}
 		return placeOf(0, python)
+	}
+	if err := i.watchAttachments(gc); err != nil {
+		return fmt.Errorf("subscribe to attachments: %w", err)
 	}
 	if err := i.source.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.take(reader, all)
@@ -326,6 +331,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.cfg.Store != nil {
 		i.run = i.cfg.Store.begin()
 	}
+	i.late.began = bootTime()
 	i.wait.Go(func() {
 		ticker := time.NewTicker(period)
 		defer ticker.Stop()
@@ -341,7 +347,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	return nil
 }
 
-// Stop ends that.
+// Stop ends it.
 func (i *instance) Stop(operators.GadgetContext) error {
 	if i.cancel != nil {
 		i.cancel()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/otlp"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
 )
@@ -123,7 +124,7 @@ func parse(values api.ParamValues) (*settings, error) {
 	if v := values[paramInterval]; v != "" {
 		var err error
 		// Rows come each second.
-		if s.interval, err = time.ParseDuration(v); err != nil || s.interval < time.Second || s.interval > time.Hour {
+		if s.interval, err = duration.Parse(v); err != nil || s.interval < time.Second || s.interval > time.Hour {
 			return nil, fmt.Errorf("--%s: want a duration from 1s to 1h, not %q", paramInterval, v)
 		}
 	}

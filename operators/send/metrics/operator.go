@@ -31,6 +31,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	log "github.com/sirupsen/logrus"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -158,7 +159,7 @@ func parse(value func(string) string) (settings, error) {
 		s.endpoint = u
 	}
 	if text := value(paramInterval); text != "" {
-		d, err := time.ParseDuration(text)
+		d, err := duration.Parse(text)
 		if err != nil || d < minInterval {
 			return s, fmt.Errorf("--%s: %q is not a duration of at least %s", paramInterval, text, minInterval)
 		}

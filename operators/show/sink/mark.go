@@ -19,6 +19,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 )
@@ -50,7 +51,7 @@ func checkMarks(values api.ParamValues) error {
 		}
 	}
 	if every := values[paramEvery]; every != "" {
-		if d, err := time.ParseDuration(every); err != nil || d < 2*time.Second {
+		if d, err := duration.Parse(every); err != nil || d < 2*time.Second {
 			return fmt.Errorf("--%s: want a duration of at least 2s, not %q", paramEvery, every)
 		}
 	}
@@ -66,7 +67,7 @@ func checkMarks(values api.ParamValues) error {
 // --mark-every.
 func (i *instance) startMarks(gc operators.GadgetContext) error {
 	m := &marks{path: i.values[paramMark], signals: make(chan os.Signal, 8), done: make(chan struct{})}
-	if m.path == "" && i.view == nil {
+	if m.path == "" {
 		return nil
 	}
 	if address := i.values[paramListen]; address != "" {
@@ -78,7 +79,7 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 	signal.Notify(m.signals, unix.SIGUSR1)
 	var every <-chan time.Time
 	stop := func() {}
-	if d, err := time.ParseDuration(i.values[paramEvery]); err == nil {
+	if d, err := duration.Parse(i.values[paramEvery]); err == nil {
 		ticker := time.NewTicker(d)
 		every, stop = ticker.C, ticker.Stop
 	}
@@ -94,9 +95,8 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 			i.ask(m, nil)
 		}
 	}()
-	if m.path != "" {
-		gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
-	}
+	gc.SetVar(VarMark, func() { i.ask(m, nil) })
+	gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
 	return nil
 }
 
@@ -193,12 +193,6 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	m.due, m.asked = m.asked, nil
 	for _, request := range due {
 		m.count++
-		if v := i.view; v != nil {
-			v.base, v.number = i.recorder.profile(), m.count
-		}
-		if m.path == "" {
-			continue
-		}
 		path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)
 		err := i.writeMark(path)
 		if request != nil {
@@ -208,12 +202,12 @@ func (i *instance) mark(gc operators.GadgetContext) {
 			gc.Logger().Errorf("sink: --%s: %v", paramMark, err)
 			continue
 		}
-		gc.Logger().Infof("sink: mark %d at %s: %s", m.count, i.recorder.at.Format(time.TimeOnly), path)
+		gc.Logger().Infof("sink: mark %d at %s: %s", m.count, i.recorder.At.Format(time.TimeOnly), path)
 	}
 }
 
 func (i *instance) writeMark(path string) error {
-	p := i.recorder.profile()
+	p := i.recorder.Profile()
 	p.Subject, p.Period = i.subject, i.period
 	o, err := file.Prepare(path)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/jsonl"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
@@ -51,12 +52,14 @@ const (
 	paramListen = "mark-listen"
 )
 
+// VarMark is the variable of the gadget's context with what sets a mark (--mark-out), a
+// func(); it is not set where there are none.
+const VarMark = "gpu-gadgets.mark"
+
 // Config of the operator.
 type Config struct {
 	// Driver makes what --driver-memory asks; nil: nothing can.
 	Driver func() Driver
-	// Console is where a person may see the table and press keys; nil: nowhere.
-	Console Console
 }
 
 // Operator is to be registered once per process.
@@ -76,7 +79,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramFlame, Title: "Flame graph", Description: "Write a flame graph (one HTML file) to this file when the run ends", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1, write a pprof profile of that moment to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
-		{Key: paramEvery, Title: "Marks by time", Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramEvery, Title: "Marks by time", TypeHint: api.TypeDuration, Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this loopback address, such as 127.0.0.1:9411, which returns the name of the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write changed rows and refused allocations to this file, one JSON object per line; for each single call of cuda_kernel, use --events-out", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add memory that NVIDIA's driver counts for the processes beyond their stacks to the pprof file and flame graph: CUDA context, memory from before attach, the remainder", Tags: []string{api.TagGroupDataCollection}},
@@ -102,13 +105,12 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := checkMarks(values); err != nil {
 		return nil, err
 	}
-	return &instance{values: values, makeDriver: o.cfg.Driver, console: o.cfg.Console}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
 }
 
 type instance struct {
 	values     api.ParamValues
 	makeDriver func() Driver
-	console    Console
 	stacks     *symbols.Stacks
 	base       *profile.Profile
 
@@ -122,10 +124,9 @@ type instance struct {
 
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
-	recorder recorder
+	recorder recording.Recording
 	driver   Driver
 	marks    *marks
-	view     *view // nil: no terminal
 	json     *jsonl.Encoder
 	buffer   *bufio.Writer
 	jsonErr  error
@@ -143,7 +144,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	}
 	i.files = i.values[paramPprof] != "" || i.values[paramFlame] != "" || i.values[paramJSONL] != "" ||
 		i.values[paramMark] != "" || i.values[paramDriver] == "true"
-	if !i.files && !i.canWatch(gc, source) {
+	if !i.files {
 		return nil
 	}
 	var ok bool
@@ -228,9 +229,6 @@ func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) err
 	}, subscription); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", source.Data.Name(), err)
 	}
-	if err := i.watch(gc, source); err != nil {
-		return err
-	}
 	if sources["ooms"] == nil {
 		return nil
 	}
@@ -250,15 +248,15 @@ func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) err
 func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all datasource.DataArray) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ended || !i.records() {
+	if i.ended {
 		return
 	}
 	now := time.Now()
-	i.recorder.begin(now)
+	i.recorder.Begin(now)
 	var current []profile.Row // for the driver
 	for _, r := range rows.Read(source, all) {
 		id, d := r.ID, r.Data
-		row, changed := i.recorder.see(id, r.Values, func() profile.Row {
+		row, changed := i.recorder.See(id, r.Values, func() profile.Row {
 			process := source.Process(d)
 			return profile.Row{
 				Process: process,
@@ -276,7 +274,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	if i.driver != nil {
 		i.driver.See(current)
 	}
-	for _, row := range i.recorder.end() {
+	for _, row := range i.recorder.End() {
 		if i.json != nil {
 			i.wrote(gc, i.line(i.json, now, row))
 		}
@@ -321,12 +319,12 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ended = true
-	if n := i.recorder.forgotten; n > 0 {
-		gc.Logger().Warnf("sink: %d rows of exited processes are not in the files: more than %d", n, maxGone)
+	if n := i.recorder.Forgotten; n > 0 {
+		gc.Logger().Warnf("sink: %d rows of exited processes are not in the files: more than %d", n, recording.MaxGone)
 	}
 	var errs []error
 	if i.pprof != nil || i.flame != nil {
-		p := i.whole(i.recorder.profile())
+		p := i.whole(i.recorder.Profile())
 		p.Subject, p.Period = i.subject, i.period
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
@@ -337,11 +335,23 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	}
 	i.stopDriver()
 	i.stopMarks()
+	if err := errors.Join(errs...); err == nil && i.jsonErr == nil {
+		i.sayWritten(gc)
+	}
 	if i.jsonFile != nil {
 		errs = append(errs, i.jsonErr, i.jsonFile.Close())
 		i.jsonFile, i.json = nil, nil
 	}
 	return errors.Join(errs...)
+}
+
+// sayWritten names the files.
+func (i *instance) sayWritten(gc operators.GadgetContext) {
+	for _, name := range []string{paramFlame, paramPprof, paramJSONL} {
+		if path := i.values[name]; path != "" {
+			gc.Logger().Infof("wrote %s (--%s)", path, name)
+		}
+	}
 }
 
 // titles of flame graphs.
@@ -365,10 +375,16 @@ func finish(o **file.File, write func(io.Writer) error) error {
 }
 
 // Close removes what PostStop did not write.
-func (i *instance) Close(gc operators.GadgetContext) error {
+func (i *instance) Close(operators.GadgetContext) error {
 	i.discard()
-	return i.Stop(gc)
+	return nil
 }
+
+// Start implements operators.DataOperatorInstance.
+func (*instance) Start(operators.GadgetContext) error { return nil }
+
+// Stop leaves the files open: the last rows come later.
+func (*instance) Stop(operators.GadgetContext) error { return nil }
 
 func (i *instance) discard() {
 	i.mu.Lock()

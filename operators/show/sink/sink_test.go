@@ -39,7 +39,6 @@ type gadget struct {
 	oom          bool
 	seen         []string
 	driver       Driver
-	console      Console
 }
 
 // driver counts 1000 bytes for process 1 beyond what the rows explain.
@@ -74,7 +73,6 @@ var counters = []string{
 }
 
 func (g *gadget) declare(gc operators.GadgetContext) error {
-	gc.SetVar(VarOutput, "allocs:columns,ooms:columns")
 	g.field = map[string]datasource.FieldAccessor{}
 	add := func(ds datasource.DataSource, parent string, name string, kind api.Kind) error {
 		var f datasource.FieldAccessor
@@ -218,7 +216,7 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 	for k, v := range values {
 		prefixed["operator.sink."+k] = v
 	}
-	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Driver: func() Driver { return g.driver }, Console: g.console}), table, emitter)).Run(prefixed)
+	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Driver: func() Driver { return g.driver }}), table, emitter)).Run(prefixed)
 }
 
 // kernelMaps are maps as the gadget's: two stacks, of one Python frame each.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
 )
 
 // ErrNoContainers says that the run asked for containers where none can be
@@ -111,11 +111,15 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
 		delete(values, columnsParam)
 	}
-	gadget.SetVar(sink.VarOutput, values[outputParam])
 	if values[outputParam] != "" {
 		cli, asJSON := objects.Split(values[outputParam], r.modes)
 		values[outputParam] = cli
 		gadget.SetVar(objects.Var, asJSON)
+	}
+	if r.images.Has(gadget.ImageName()) && !isChosen(values) {
+		if tables, ok := takeTables(gadget.ImageName(), values); ok {
+			gadget.SetVar(live.VarTables, tables)
+		}
 	}
 	r.offerBeside(gadget, global, values)
 	return r.explain(gadget, r.Runtime.RunGadget(gadget, global, values))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/demo"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 )
 
 // demoSpare is how much longer than the watch the workload lives, at most.
@@ -20,7 +21,7 @@ const demoSpare = 30 * time.Second
 func newDemo(cfg Config) *cobra.Command {
 	var flame string
 	var native bool
-	duration := Seconds(10 * time.Second)
+	watch := duration.Value(10 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Find the leak of a small server, without a GPU",
@@ -35,10 +36,10 @@ func newDemo(cfg Config) *cobra.Command {
 			if !cfg.Machine.IsRoot {
 				return errors.New("demo: the gadget needs root: eBPF programs may only be loaded by root, run it with sudo")
 			}
-			return runDemo(cmd, cfg, time.Duration(duration), native, flame)
+			return runDemo(cmd, cfg, time.Duration(watch), native, flame)
 		},
 	}
-	cmd.Flags().Var(&duration, "for", "How long to watch, such as 10s")
+	cmd.Flags().Var(&watch, "for", "How long to watch, such as 10s")
 	cmd.Flags().BoolVar(&native, "native", false, "Do not use Python")
 	cmd.Flags().StringVarP(&flame, "output", "o", "", "Also write a flame graph (HTML) to this file")
 	return cmd

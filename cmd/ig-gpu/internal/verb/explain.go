@@ -20,12 +20,13 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
 func newExplain(cfg Config) *cobra.Command {
 	var output string
-	duration := Seconds(10 * time.Second)
+	watch := duration.Value(10 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "explain [PID...]",
 		Short: "Say what a process does with the GPU, and which line to blame",
@@ -39,7 +40,7 @@ func newExplain(cfg Config) *cobra.Command {
 			if err := textOrJSON(output); err != nil {
 				return err
 			}
-			if time.Duration(duration) < 2*time.Second {
+			if time.Duration(watch) < 2*time.Second {
 				return errors.New("--for: want at least 2s: what grew takes two readings")
 			}
 			pids, err := pids(cfg, cmd, args)
@@ -48,15 +49,15 @@ func newExplain(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			fmt.Fprintf(cmd.ErrOrStderr(), "Watching process %s for %s (Ctrl-C ends it sooner)\n", joined(pids), time.Duration(duration))
-			facts, err := observe(ctx, cfg, pids, time.Duration(duration))
+			fmt.Fprintf(cmd.ErrOrStderr(), "Watching process %s for %s (Ctrl-C ends it sooner)\n", joined(pids), time.Duration(watch))
+			facts, err := observe(ctx, cfg, pids, time.Duration(watch))
 			if err != nil {
 				return err
 			}
 			return writeSentences(cmd.OutOrStdout(), compose(facts), output == "json")
 		},
 	}
-	cmd.Flags().Var(&duration, "for", "How long to watch, such as 10s or 1m")
+	cmd.Flags().Var(&watch, "for", "How long to watch, such as 10s or 1m")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
 }

@@ -11,9 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -52,7 +56,7 @@ func recordings() []recording {
 func newRecord(cfg Config) *cobra.Command {
 	var what string
 	var files []string
-	var duration Seconds = 30 * Seconds(time.Second)
+	watch := duration.Value(30 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "record [PID...] -o FILE",
 		Short: "Record memory, launches, Python or collectives into a file",
@@ -66,7 +70,7 @@ func newRecord(cfg Config) *cobra.Command {
 			if len(files) == 0 {
 				return errors.New("say where to write with -o FILE; the end of its name says in which form: " + strings.Join(endsOf(recordings()[0].formats), ", "))
 			}
-			run, written, err := planRecording(what, files, time.Duration(duration))
+			run, written, err := planRecording(what, files, time.Duration(watch))
 			if err != nil {
 				return err
 			}
@@ -76,10 +80,11 @@ func newRecord(cfg Config) *cobra.Command {
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			length := "until Ctrl-C"
-			if duration > 0 {
-				length = "for " + time.Duration(duration).String() + " (Ctrl-C ends it sooner)"
+			if watch > 0 {
+				length = "for " + time.Duration(watch).String() + " (Ctrl-C ends it sooner)"
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "Recording %s of process %s %s\n", what, joined(run.PIDs), length)
+			run.Logger = warnings(cmd.ErrOrStderr()) // which files were written is said below
 			if err := cfg.Engine.Run(ctx, run); err != nil {
 				return err
 			}
@@ -89,7 +94,7 @@ func newRecord(cfg Config) *cobra.Command {
 	}
 	cmd.Flags().StringArrayVarP(&files, "output", "o", nil, "File to write; may be given more than once")
 	cmd.Flags().StringVar(&what, "what", recordings()[0].name, "memory, launches, cpu or collectives")
-	cmd.Flags().Var(&duration, "for", "How long, such as 30s or 2m; 0 until Ctrl-C")
+	cmd.Flags().Var(&watch, "for", "How long, such as 30s or 2m; 0 until Ctrl-C")
 	_ = cmd.RegisterFlagCompletionFunc("what", cobra.FixedCompletions([]string{"memory", "launches", "cpu", "collectives"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -152,30 +157,17 @@ func nameWritten(w io.Writer, files []string, written []format) {
 	}
 }
 
-func joined(pids []uint32) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
+// warnings is a logger that leaves out what is no warning.
+func warnings(to io.Writer) logger.Logger {
+	l := logrus.New()
+	l.SetOutput(to)
+	l.SetLevel(logrus.WarnLevel)
+	containers.QuietWithoutRuntime(l)
+	return l
 }
 
-// Seconds is a flag of a duration: 30s, 2m, or 30, which are seconds.
-type Seconds time.Duration
-
-// String implements pflag.Value.
-func (s *Seconds) String() string { return time.Duration(*s).String() }
-
-// Type implements pflag.Value.
-func (*Seconds) Type() string { return "duration" }
-
-// Set implements pflag.Value.
-func (s *Seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		d, err = time.ParseDuration(text + "s")
-	}
-	if err != nil || d < 0 {
-		return errors.New("want a duration such as 30s, 2m or 30 (seconds)")
-	}
-	*s = Seconds(d)
-	return nil
+func joined(pids []uint32) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
 }
 
 // writeFile writes a file completely or not at all.

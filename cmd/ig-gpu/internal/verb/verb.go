@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
 
 // Runner runs gadgets: *engine.Engine.
@@ -37,6 +38,8 @@ type Terminal interface {
 type Config struct {
 	Engine   Runner
 	Terminal Terminal
+	// Console is the same terminal, for screens.
+	Console live.Console
 	// ProcFS is the host's procfs.
 	ProcFS string
 	// Machine is what check looks at.
@@ -50,6 +53,8 @@ type Config struct {
 func Commands(cfg Config) []*cobra.Command {
 	ask := []*cobra.Command{
 		newExplain(cfg),
+		newTop(cfg),
+		newHangs(cfg),
 		newDump(cfg),
 		newRecord(cfg),
 		newReport(),

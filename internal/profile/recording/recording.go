@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sink
+// Package recording remembers the latest state of every row of a gadget.
+package recording
 
 import (
 	"time"
@@ -8,20 +9,20 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// maxGone bounds the rows remembered of what the kernel has forgotten. With
+// MaxGone bounds the rows remembered of what the kernel has forgotten. With
 // stacks of 40 frames shared between rows that is about 50 MB at worst.
-const maxGone = 64 << 10
+const MaxGone = 64 << 10
 
-// recorder remembers the latest state of every row. The kernel forgets the rows
+// Recording remembers the latest state of every row. The kernel forgets the rows
 // of a process some time after it exited; what they allocated stays part of the
 // recording, but nothing of it is in use any more.
-type recorder struct {
-	at       time.Time
+type Recording struct {
+	At       time.Time // of the latest interval
 	interval int
 	rows     map[profile.RowID]*recorded
 	gone     int
-	// forgotten counts rows that did not fit; their values are lost.
-	forgotten int
+	// Forgotten counts rows that did not fit; their values are lost.
+	Forgotten int
 }
 
 type recorded struct {
@@ -33,18 +34,18 @@ type recorded struct {
 	before, counted profile.Values
 }
 
-// begin starts an interval: every row of it is given to see, then end is called.
-func (r *recorder) begin(at time.Time) {
-	r.at = at
+// Begin starts an interval: every row of it is given to See, then End is called.
+func (r *Recording) Begin(at time.Time) {
+	r.At = at
 	r.interval++
 	if r.rows == nil {
 		r.rows = map[profile.RowID]*recorded{}
 	}
 }
 
-// see takes in one row. full makes the row with its stack and is called for new
+// See takes in one row. full makes the row with its stack and is called for new
 // rows only. It returns the row and whether it is new or has changed.
-func (r *recorder) see(id profile.RowID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
+func (r *Recording) See(id profile.RowID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
 	have := r.rows[id]
 	isNew := have == nil
 	if isNew {
@@ -66,17 +67,17 @@ func (r *recorder) see(id profile.RowID, values profile.Values, full func() prof
 	return have.row, changed
 }
 
-// end closes the rows that this interval did not have, and returns those that
+// End closes the rows that this interval did not have, and returns those that
 // changed by that.
-func (r *recorder) end() []profile.Row {
+func (r *Recording) End() []profile.Row {
 	var changed []profile.Row
 	for id, have := range r.rows {
 		if have.gone || have.interval == r.interval {
 			continue
 		}
-		if r.gone >= maxGone {
+		if r.gone >= MaxGone {
 			delete(r.rows, id)
-			r.forgotten++
+			r.Forgotten++
 			continue
 		}
 		have.gone = true
@@ -88,14 +89,21 @@ func (r *recorder) end() []profile.Row {
 			changed = append(changed, have.row)
 		}
 	}
-	return profile.New(r.at, changed).Rows
+	return profile.New(r.At, changed).Rows
 }
 
-// profile is everything recorded so far.
-func (r *recorder) profile() *profile.Profile {
+// Profile is everything recorded so far.
+func (r *Recording) Profile() *profile.Profile {
 	rows := make([]profile.Row, 0, len(r.rows))
 	for _, have := range r.rows {
 		rows = append(rows, have.row)
 	}
-	return profile.New(r.at, rows)
+	return profile.New(r.At, rows)
+}
+
+// Each calls on with every row, those of exited processes too, in no order.
+func (r *Recording) Each(on func(id profile.RowID, row *profile.Row)) {
+	for id, have := range r.rows {
+		on(id, &have.row)
+	}
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
+)
+
+// topFlags are the flags of top.
+type topFlags struct {
+	by, view string
+	timeout  time.Duration
+}
+
+func newTop(cfg Config) *cobra.Command {
+	var f topFlags
+	views := []top.View{top.Memory, top.Launches, top.Waits}
+	cmd := &cobra.Command{
+		Use:   "top [PID...]",
+		Short: "Watch which lines of Python hold GPU memory, launch kernels and wait for the GPU",
+		Long: "Show, live, the lines of Python that hold GPU memory, and behind Tab those that launch kernels and those\n" +
+			"that wait for the GPU. Without a process, all of this machine are traced. The keys are listed by ?.\n" +
+			"Launches and waits are counted from when they are shown first. Where the output is no terminal, one\n" +
+			"table is written at the end.",
+		Example: "  ig-gpu top                       all processes that use CUDA\n" +
+			"  ig-gpu top 4711                  one process and its children\n" +
+			"  ig-gpu top 4711 --view waits     where it waits for the GPU\n" +
+			"  ig-gpu top --by pod --timeout 30s > table.txt",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			by, ok := top.Parse(f.by)
+			if !ok {
+				return fmt.Errorf("--by %s: want one of %s", f.by, strings.Join(top.Names(), ", "))
+			}
+			first := slices.IndexFunc(views, func(v top.View) bool { return v.String() == f.view })
+			if first < 0 {
+				return fmt.Errorf("--view %s: want memory, launches or waits", f.view)
+			}
+			var pids []uint32
+			if len(args) > 0 {
+				var err error
+				if pids, err = targets.Parse(args); err != nil {
+					return err
+				}
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			return runTop(ctx, cfg, pids, by, append(slices.Clone(views[first:]), views[:first]...), f.timeout)
+		},
+	}
+	cmd.Flags().StringVar(&f.by, "by", top.ByLine.String(), "What the rows are: "+strings.Join(top.Names(), ", "))
+	cmd.Flags().StringVar(&f.view, "view", top.Memory.String(), "What is shown first: memory, launches or waits")
+	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "End after so long, such as 30s")
+	return cmd
+}
+
+// runTop runs cuda_alloc, and cuda_kernel from when one of its views is shown: its probes
+// are the more expensive ones.
+func runTop(ctx context.Context, cfg Config, pids []uint32, by top.By, views []top.View, timeout time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var runs sync.WaitGroup
+	var once sync.Once
+	var screen *live.Screen
+	run := func(gadget string) error {
+		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, PIDs: pids, For: timeout, Vars: map[string]any{live.VarScreen: screen}})
+	}
+	onView := func(v top.View) {
+		if v == top.Memory {
+			return
+		}
+		once.Do(func() {
+			runs.Go(func() {
+				if err := run("cuda_kernel"); err != nil {
+					screen.Warn("launches and waits are not counted: " + err.Error())
+				}
+			})
+		})
+	}
+	screen = live.NewScreen(live.ScreenConfig{Console: cfg.Console, Title: "ig-gpu top", By: by, Views: views, Timeout: timeout, OnView: onView})
+	defer screen.Abandon()
+	onView(views[0])
+	err := run("cuda_alloc")
+	cancel()
+	runs.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	screen.Close()
+	return nil
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package console
+
+import (
+	"io"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Divert gives what the program logs to a function instead of standard error, until the
+// returned one is called: lines between those of a screen would be painted over.
+func (*Terminal) Divert(to func(isWarning bool, text string)) (end func()) {
+	log := logrus.StandardLogger()
+	out, hooks := log.Out, log.Hooks
+	own := logrus.LevelHooks{}
+	for level, all := range hooks {
+		own[level] = append(own[level], all...)
+	}
+	own.Add(hook(to))
+	log.SetOutput(io.Discard)
+	log.ReplaceHooks(own)
+	return func() {
+		log.ReplaceHooks(hooks)
+		log.SetOutput(out)
+	}
+}
+
+// hook calls on with each entry that is not for debugging only.
+type hook func(isWarning bool, text string)
+
+func (hook) Levels() []logrus.Level {
+	return []logrus.Level{logrus.PanicLevel, logrus.FatalLevel, logrus.ErrorLevel, logrus.WarnLevel, logrus.InfoLevel}
+}
+
+func (h hook) Fire(e *logrus.Entry) error {
+	h(e.Level <= logrus.WarnLevel, e.Message)
+	return nil
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Standing is a process with NCCL that has called nothing of it since it was attached to.
+// It may hang, and what it hangs in was issued before: only its stack can tell.
+type Standing struct {
+	Process Process
+	// Rank is that of its environment (RANK); -1: it has none.
+	Rank  int
+	State State
+	// Stack is of the thread that is judged, innermost first; empty: none was read.
+	Stack []string
+	// Line is the innermost of Stack that is the program's own; "": not known.
+	Line string
+}
+
+// who names a process by its rank, if that is known.
+func (s *Standing) who() string {
+	if s.Rank >= 0 {
+		return fmt.Sprintf("rank %d", s.Rank)
+	}
+	return fmt.Sprintf("process %d", s.Process.PID)
+}
+
+// Late is a judgement of processes of one job by their stacks alone.
+type Late struct {
+	// Suspects are those that are elsewhere than the others, or stopped; it may be empty.
+	Suspects []Standing
+	// Waiting are those whose innermost frames wait for a collective.
+	Waiting []Standing
+	// Text is the judgement in words, with what is uncertain.
+	Text string
+}
+
+// waits are names of functions in which a thread waits for the GPU or for other ranks:
+// torch.distributed, torch.cuda, torch.Tensor and MPI have them.
+var waits = []string{"wait", "synchronize", "barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all",
+	"all_to_all_single", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "gather", "scatter", "send", "recv",
+	"batch_isend_irecv", "item", "cpu", "tolist"}
+
+// innermost is how many frames are searched for a wait.
+const innermost = 4
+
+// function is the last part of the name in a label, and file that of the file.
+func function(label string) (name, file string) {
+	name, place, _ := strings.Cut(label, " (")
+	file, _, _ = strings.Cut(place, ":")
+	if at := strings.LastIndexByte(name, '.'); at >= 0 {
+		name = name[at+1:]
+	}
+	return name, file
+}
+
+// isWaiting: one of its innermost frames is a wait.
+func (s *Standing) isWaiting() bool {
+	for _, label := range s.Stack[:min(innermost, len(s.Stack))] {
+		name, file := function(label)
+		if slices.Contains(waits, name) || file == "distributed_c10d.py" {
+			return true
+		}
+	}
+	return false
+}
+
+// line is where a user would look.
+func (s *Standing) line() string {
+	switch {
+	case s.Line != "":
+		return s.Line
+	case len(s.Stack) > 0:
+		return s.Stack[0]
+	}
+	return "a line that could not be read"
+}
+
+// isDead: it cannot go on by itself.
+func (s *Standing) isDead() bool {
+	return s.State == Stopped || s.State == Traced || s.State == Zombie || s.State == Gone
+}
+
+// uncertain is what stacks do not tell.
+const uncertain = "Uncertain: what was called before ig-gpu attached is not known, nor for how long; lines are of one moment"
+
+// JudgeLate compares where processes of one job are that have called nothing for so long.
+func JudgeLate(all []Standing, since time.Duration) Late {
+	all = slices.Clone(all)
+	slices.SortFunc(all, func(a, b Standing) int {
+		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Process.PID, b.Process.PID))
+	})
+	var l Late
+	for _, s := range all {
+		switch {
+		case s.isDead():
+			l.Suspects = append(l.Suspects, s)
+		case s.isWaiting():
+			l.Waiting = append(l.Waiting, s)
+		default:
+			l.Suspects = append(l.Suspects, s)
+		}
+	}
+	text := fmt.Sprintf("attached to %s, no call of NCCL since (%v). ", count(len(all), "rank"), since.Round(time.Second))
+	switch {
+	case len(l.Waiting) == 0 && !slices.ContainsFunc(all, func(s Standing) bool { return s.isDead() }):
+		text += "None is inside a wait: the job may be idle, or compute. " + places(l.Suspects)
+		l.Suspects = nil
+	case len(l.Suspects) == 0:
+		text += fmt.Sprintf("All wait: %s. The rank at fault may be on another machine; or the network or a GPU is slow", places(l.Waiting))
+	case len(l.Suspects) <= len(l.Waiting) || slices.ContainsFunc(l.Suspects, func(s Standing) bool { return s.isDead() }):
+		text += fmt.Sprintf("Probably missing: %s. %s inside a wait: %s", places(l.Suspects), plural(len(l.Waiting)), places(l.Waiting))
+	default:
+		text += fmt.Sprintf("%s inside a wait: %s. The others are not: %s", plural(len(l.Waiting)), places(l.Waiting), places(l.Suspects))
+	}
+	l.Text = text + ". " + uncertain
+	return l
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return "1 is"
+	}
+	return fmt.Sprintf("%d are", n)
+}
+
+// places groups processes by their line: "ranks 0, 2 at f (a.py:1); rank 1, stopped, at …".
+func places(all []Standing) string {
+	type place struct {
+		line, state string
+		who         []Standing
+	}
+	var found []place
+	for _, s := range all {
+		state := ""
+		if s.isDead() {
+			state = s.State.String()
+		}
+		line := s.line()
+		at := slices.IndexFunc(found, func(p place) bool { return p.line == line && p.state == state })
+		if at < 0 {
+			found = append(found, place{line, state, nil})
+			at = len(found) - 1
+		}
+		found[at].who = append(found[at].who, s)
+	}
+	slices.SortStableFunc(found, func(a, b place) int { return cmp.Compare(len(b.who), len(a.who)) })
+	var texts []string
+	for n, p := range found {
+		if n == maxLines {
+			texts = append(texts, fmt.Sprintf("%d more lines", len(found)-n))
+			break
+		}
+		text := whoAll(p.who)
+		if p.state != "" {
+			text += ", " + p.state + ","
+		}
+		texts = append(texts, text+" at "+p.line)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// whoAll is "ranks 0, 2 and 3 more".
+func whoAll(all []Standing) string {
+	const named = 16
+	if len(all) == 1 {
+		s := all[0]
+		if s.Rank >= 0 {
+			return fmt.Sprintf("rank %d (process %d %s)", s.Rank, s.Process.PID, s.Process.Comm)
+		}
+		return fmt.Sprintf("process %d %s", s.Process.PID, s.Process.Comm)
+	}
+	noun, ids := "ranks ", make([]string, 0, len(all))
+	for n, s := range all {
+		if n == named {
+			ids = append(ids, fmt.Sprintf("and %d more", len(all)-n))
+			break
+		}
+		if s.Rank < 0 {
+			noun = "processes "
+		}
+		ids = append(ids, strings.TrimPrefix(strings.TrimPrefix(s.who(), "rank "), "process "))
+	}
+	return noun + strings.Join(ids, ", ")
+}

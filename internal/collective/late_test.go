@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func standing(rank int, state State, stack ...string) Standing {
+	s := Standing{Process: Process{PID: uint32(100 + rank), Comm: "python3"}, Rank: rank, State: state, Stack: stack}
+	if len(stack) > 0 {
+		s.Line = stack[len(stack)-1] // the stacks below have one line of the program
+	}
+	return s
+}
+
+// TestAJobThatHangsAlreadyIsJudgedByItsStacks: what was called before attach is not known.
+func TestAJobThatHangsAlreadyIsJudgedByItsStacks(t *testing.T) {
+	waiting := []string{"ProcessGroup.wait (distributed_c10d.py:90)", "train (train.py:29)"}
+	for name, c := range map[string]struct {
+		all      []Standing
+		suspects []int
+		text     string
+	}{
+		"one is elsewhere": {
+			[]Standing{standing(0, Sleeping, waiting...), standing(2, Running, waiting...), standing(1, Sleeping, "Rank.load (train.py:41)")}, []int{1},
+			"attached to 3 ranks, no call of NCCL since (3s). Probably missing: rank 1 (process 101 python3) at Rank.load (train.py:41). " +
+				"2 are inside a wait: ranks 0, 2 at train (train.py:29). " + uncertain,
+		},
+		"one is stopped in the same wait": {
+			[]Standing{standing(0, Sleeping, waiting...), standing(1, Stopped, waiting...)}, []int{1},
+			"attached to 2 ranks, no call of NCCL since (3s). Probably missing: rank 1 (process 101 python3), stopped, at train (train.py:29). " +
+				"1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " + uncertain,
+		},
+		"all wait": {
+			[]Standing{standing(0, Sleeping, waiting...), standing(1, Sleeping, "synchronize (streams.py:9)", "step (b.py:3)")}, nil,
+			"attached to 2 ranks, no call of NCCL since (3s). All wait: rank 0 (process 100 python3) at train (train.py:29); rank 1 (process 101 python3) at step (b.py:3). " +
+				"The rank at fault may be on another machine; or the network or a GPU is slow. " + uncertain,
+		},
+		"idle": {
+			[]Standing{standing(-1, Sleeping, "Queue.get (queue.py:1)"), standing(-1, Sleeping)}, nil,
+			"attached to 2 ranks, no call of NCCL since (3s). None is inside a wait: the job may be idle, or compute. " +
+				"process 99 python3 at Queue.get (queue.py:1); process 99 python3 at a line that could not be read. " + uncertain,
+		},
+		"most are elsewhere": {
+			[]Standing{standing(0, Sleeping, waiting...), standing(1, Running, "f (a.py:1)"), standing(2, Running, "f (a.py:1)")}, []int{1, 2},
+			"attached to 3 ranks, no call of NCCL since (3s). 1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " +
+				"The others are not: ranks 1, 2 at f (a.py:1). " + uncertain,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := JudgeLate(c.all, 3*time.Second)
+			require.Equal(t, c.text, l.Text)
+			var suspects []int
+			for _, s := range l.Suspects {
+				suspects = append(suspects, s.Rank)
+			}
+			require.Equal(t, c.suspects, suspects)
+		})
+	}
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drops
+
+// Reason is what a name of bpf/program/drops.h means to a user.
+type Reason struct {
+	// What was not recorded, behind a number.
+	What string
+	// Effect is what that touches: which numbers are too small, and which are not.
+	Effect string
+	// expected: part of a normal run, and no alarm.
+	expected bool
+	// isCall: it counts what rows count, calls or samples, so that a share has a meaning.
+	isCall bool
+}
+
+// IsExpected: the reason is part of a normal run.
+func IsExpected(reason string) bool { return Words(reason).expected }
+
+// Words are those of a reason; of one that is not known, its name.
+func Words(reason string) Reason {
+	if r, ok := reasons()[reason]; ok {
+		return r
+	}
+	return Reason{What: "× " + reason, Effect: "see the README of the gadget"}
+}
+
+// reasons has a line for each row of DROP_REASONS.
+func reasons() map[string]Reason {
+	return map[string]Reason{
+		"call_not_returned":     {What: "calls that did not return", Effect: "they are in no row; an exception or a longjmp left them", isCall: true},
+		"died_in_call":          {What: "calls whose thread ended in them", Effect: "they are in no row", isCall: true},
+		"argument_unreadable":   {What: "calls with an argument that could not be read", Effect: "they are in no row", isCall: true},
+		"rows_full":             {What: "calls without a row for their stack", Effect: "their numbers are under [unknown], and in every total", isCall: true},
+		"unknown_rows_full":     {What: "calls without any row", Effect: "they are missing in the totals", isCall: true},
+		"live_full":             {What: "allocations that were not remembered", Effect: "they are in use under [unknown] until their process ends", isCall: true},
+		"freed_before_attach":   {What: "frees of memory from before attach", Effect: "no loss", expected: true},
+		"free_missed":           {What: "frees that were not seen", Effect: "the memory was handed out again, and counted as freed then", isCall: true},
+		"processes_full":        {What: "processes without a name", Effect: "their rows have a process id only"},
+		"contexts_full":         {What: "CUDA contexts whose device was not remembered", Effect: "their rows have the device unknown"},
+		"event_lost":            {What: "events", Effect: "refused allocations or calls of a timeline are missing; rows and totals are complete"},
+		"selection_full":        {What: "child processes that are not followed", Effect: "none of their calls is recorded"},
+		"thread_state_failed":   {What: "calls without memory for the state of their thread", Effect: "they are in no row", isCall: true},
+		"stacks_full":           {What: "calls whose stack did not fit in the table", Effect: "their numbers are under [unknown], and in every total", isCall: true},
+		"symbols_full":          {What: "frames without a name", Effect: "their lines show as <unreadable>; the numbers are complete"},
+		"python_unreadable":     {What: "Python stacks that are incomplete", Effect: "callers are missing in them; the numbers are complete", isCall: true},
+		"python_unsupported":    {What: "stacks of an interpreter that is not supported", Effect: "they have native frames only; the numbers are complete", isCall: true},
+		"python_thread_unknown": {What: "calls of threads that Python does not know", Effect: "they have native frames only; the numbers are complete", expected: true, isCall: true},
+		"gil_unknown":           {What: "samples without the holder of the GIL", Effect: "they are not counted", isCall: true},
+		"process_unreadable":    {What: "samples of processes that could not be read", Effect: "they are not counted; no call of CUDA is lost by it", expected: true, isCall: true},
+		"span_rows_full":        {What: "calls without a row for their span", Effect: "they are counted in the row of their stack", isCall: true},
+		"span_sources_full":     {What: "processes whose spans are not followed", Effect: "their calls have no span"},
+		"span_unreadable":       {What: "calls whose span could not be read", Effect: "they have no span; the numbers are complete", isCall: true},
+		"communicators_full":    {What: "communicators of NCCL that are not followed", Effect: "a hang of theirs is not seen"},
+		"streams_full":          {What: "streams of NCCL that are not followed", Effect: "which of their operations are done is not known"},
+		"kernels_full":          {What: "kernels without a name", Effect: "they show by their handle; the numbers are complete"},
+		"totals_full":           {What: "calls that are not in the totals by function", Effect: "they may be in a row", isCall: true},
+		"torch_pools_full":      {What: "pools of PyTorch that are not followed", Effect: "their tensors are not counted; the driver's memory is"},
+		"launch_not_seen":       {What: "kernels whose launch was not seen", Effect: "their time on the GPU is under [launch not seen]"},
+		"device_time_missing":   {What: "launches without a record of CUPTI", Effect: "their time on the GPU is missing; they are counted as launches", isCall: true},
+		"device_time_unknown":   {What: "kernels without times", Effect: "their time on the GPU is missing; they are counted"},
+	}
+}

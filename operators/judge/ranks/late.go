@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ranks
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+)
+
+const (
+	// eventLate and reasonLate are of a row of hangs that is judged by stacks alone.
+	eventLate  = "late"
+	reasonLate = "late"
+
+	// lateAfter is for how long a process must have called nothing since its probes were
+	// set: with a dump, a user has the judgement within 3 s.
+	lateAfter = collective.Time(1500 * time.Millisecond)
+	// lateAgain is after how long it is judged anew, if it still calls nothing.
+	lateAgain = collective.Time(10 * time.Second)
+	// maxStanding bounds how many processes are read.
+	maxStanding = 64
+	// maxEnvironment bounds what is read of a process's environment.
+	maxEnvironment = 1 << 20
+	// ticksPerSecond is USER_HZ, in which /proc counts; it is 100 on all architectures
+	// that Linux has this gadget for (include/asm-generic/param.h).
+	ticksPerSecond = 100
+)
+
+// late are the processes that have loaded NCCL and were there before the run: of these
+// only what they call from now on is known.
+type late struct {
+	began    collective.Time
+	attached map[uint32]collective.Time // by pid, since when
+	asked    collective.Time            // when they were judged last
+	told     map[int]string             // the last text of each job, without its time
+	dumping  bool
+}
+
+// watchAttachments notes who is attached to.
+func (i *instance) watchAttachments(gc operators.GadgetContext) error {
+	i.late.attached, i.late.told = map[uint32]collective.Time{}, map[int]string{}
+	ds := gc.GetDataSources()["attachments"]
+	if ds == nil || i.cfg.Dump == nil {
+		return nil
+	}
+	pid, status, path := ds.GetField("pid"), ds.GetField("status"), ds.GetField("path")
+	if pid == nil || status == nil || path == nil {
+		return nil
+	}
+	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		id, err1 := pid.Uint32(d)
+		state, err2 := status.String(d)
+		file, err3 := path.String(d)
+		if err1 != nil || err2 != nil || err3 != nil {
+			return nil
+		}
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		switch {
+		case state == "gone":
+			delete(i.late.attached, id)
+		case state == "attached" && strings.Contains(filepath.Base(file), "nccl") && i.late.attached[id] == 0 && len(i.late.attached) < maxStanding:
+			i.late.attached[id] = bootTime()
+		}
+		return nil
+	}, subscription)
+}
+
+// judgeLate has the stacks read of those that were there before the run and have called
+// nothing since; called with i.mu held, once a second.
+func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
+	l := &i.late
+	if l.dumping || i.cfg.Dump == nil || l.asked != 0 && now-l.asked < lateAgain {
+		return
+	}
+	called := map[uint32]bool{}
+	for _, r := range i.rows {
+		if len(r.Operations) > 0 {
+			called[r.Process.PID] = true
+		}
+	}
+	// Ranks of a job have one parent's process group. One that calls is judged by its calls.
+	jobs := map[int][]uint32{}
+	active := map[int]bool{}
+	for pid, since := range l.attached {
+		job := jobOf(i.cfg.ProcFS, pid)
+		active[job] = active[job] || called[pid]
+		if now-since < lateAfter {
+			return // soon
+		}
+		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began {
+			jobs[job] = append(jobs[job], pid)
+		}
+	}
+	var pids []uint32
+	for job, all := range jobs {
+		if active[job] {
+			delete(jobs, job)
+			continue
+		}
+		slices.Sort(all)
+		pids = append(pids, all...)
+	}
+	if len(pids) == 0 {
+		return
+	}
+	l.dumping, l.asked = true, now
+	i.wait.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, dumpLimit)
+		defer cancel()
+		threads, err := i.cfg.Dump(ctx, i.image, pids)
+		for _, t := range threads {
+			i.libraries.Mark(t.Stack)
+		}
+		i.mu.Lock()
+		l.dumping = false
+		if err != nil && ctx.Err() == nil {
+			i.warn("read where ranks are that have called nothing: %v", err)
+		}
+		i.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		for job, all := range jobs {
+			i.tellLate(job, i.standings(all, threads))
+		}
+	})
+}
+
+// standings are what is known of the processes.
+func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []collective.Standing) {
+	for _, pid := range pids {
+		s := collective.Standing{Process: collective.Process{PID: pid, Comm: commOf(i.cfg.ProcFS, pid)}, Rank: rankOf(i.cfg.ProcFS, pid)}
+		tid, ok := blame(threads, pid, nil)
+		if !ok {
+			tid = pid
+		}
+		place := placeOf(tid, threads[Thread{pid, tid}].Stack)
+		s.Stack, s.Line = place.lines, place.user
+		state, _, _, ok := look(i.cfg.ProcFS, pid, tid)
+		if !ok {
+			continue
+		}
+		s.State = state
+		all = append(all, s)
+	}
+	return all
+}
+
+// tellLate emits the judgement of a job, if it is another one than the last.
+func (i *instance) tellLate(job int, all []collective.Standing) {
+	if len(all) == 0 {
+		return
+	}
+	now := bootTime()
+	i.mu.Lock()
+	began := now
+	for _, s := range all {
+		if at := i.late.attached[s.Process.PID]; at != 0 {
+			began = min(began, at)
+		}
+	}
+	verdict := collective.JudgeLate(all, time.Duration(now-began))
+	_, told, _ := strings.Cut(verdict.Text, "). ")
+	isNews := told != i.late.told[job]
+	i.late.told[job] = told
+	i.mu.Unlock()
+	if !isNews {
+		return
+	}
+	waited := time.Duration(now - began)
+	row := values{"event": eventLate, "reason": reasonLate, "waited": spell(waited), "waited_ns": uint64(waited), "text": oneLine(verdict.Text),
+		"rank": int32(-1), "since_boot_ns": uint64(began)}
+	var waiting, suspects []int
+	for _, s := range verdict.Waiting {
+		if s.Rank >= 0 {
+			waiting = append(waiting, s.Rank)
+		}
+	}
+	for n, s := range verdict.Suspects {
+		if s.Rank >= 0 {
+			suspects = append(suspects, s.Rank)
+		}
+		if n == 0 {
+			line, folded := lines(s.Stack)
+			row["rank"], row["proc.comm"], row["proc.pid"] = int32(s.Rank), oneLine(s.Process.Comm), s.Process.PID
+			row["state"], row["line"], row["user_line"], row["stack"] = s.State.String(), line, s.Line, folded
+		}
+	}
+	row["waiting"], row["ranks"] = numbers(waiting), numbers(suspects)
+	if err := i.out.emitHang(row); err != nil {
+		i.warn("emit: %v", err)
+	}
+}
+
+// startedAt is when a process started, by the boot clock, as exactly as /proc has it.
+func startedAt(procfs string, pid uint32) (collective.Time, bool) {
+	_, ticks, err := readStat(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
+	return collective.Time(ticks * uint64(time.Second) / ticksPerSecond), err == nil
+}
+
+// jobOf is the process group, which the ranks of one machine share: a launcher is their
+// parent; proc(5), the fifth field of stat. 0: it has ended.
+func jobOf(procfs string, pid uint32) int {
+	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 3 {
+		return 0
+	}
+	group, err := strconv.Atoi(string(fields[2]))
+	if err != nil {
+		return 0
+	}
+	return group
+}
+
+func commOf(procfs string, pid uint32) string {
+	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "comm"))
+	if err != nil {
+		return "" // it has ended
+	}
+	return oneLine(strings.TrimSpace(string(b)))
+}
+
+// rankOf is the rank in the environment that a process was started with, as torchrun,
+// Open MPI and Slurm write it; -1: there is none.
+func rankOf(procfs string, pid uint32) int {
+	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "environ"))
+	if err != nil {
+		return -1
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxEnvironment))
+	if err != nil {
+		return -1
+	}
+	for _, name := range []string{"RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="} {
+		for entry := range bytes.SplitSeq(b, []byte{0}) {
+			if value, ok := bytes.CutPrefix(entry, []byte(name)); ok {
+				if n, err := strconv.ParseInt(string(value), 10, 32); err == nil && n >= 0 {
+					return int(n)
+				}
+			}
+		}
+	}
+	return -1
+}

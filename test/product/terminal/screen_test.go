@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package terminal tests what a person sees: bin/ig-gpu in the foreground of a
+// pseudo-terminal whose output a terminal emulator reads, so that what is compared is the
+// screen and not the sequences that paint it.
+package terminal
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hinshun/vt10x"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+)
+
+// patience is how long a condition may take on a busy machine.
+const patience = time.Minute
+
+// program is bin/ig-gpu of this tree.
+func program(t testing.TB) string {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	path, err := filepath.Abs("../../../bin/ig-gpu")
+	require.NoError(t, err)
+	_, err = os.Stat(path)
+	require.NoError(t, err, "run make build")
+	return path
+}
+
+// size of a terminal.
+type size struct{ columns, lines int }
+
+var small, large = size{80, 24}, size{200, 50}
+
+// screen is a terminal with ig-gpu in its foreground.
+type screen struct {
+	t          testing.TB
+	cmd        *exec.Cmd
+	keys, here *os.File // the side of the keyboard, and that of the program
+	done       chan struct{}
+
+	mu       sync.Mutex
+	emulator vt10x.Terminal
+	raw      bytes.Buffer
+}
+
+// start runs ig-gpu with these arguments in a terminal of this size.
+func start(t testing.TB, s size, env []string, args ...string) *screen {
+	t.Helper()
+	return startIn(t, s, "", env, args...)
+}
+
+// startIn is start in a folder.
+func startIn(t testing.TB, s size, dir string, env []string, args ...string) *screen {
+	t.Helper()
+	v := &screen{t: t, done: make(chan struct{}), emulator: vt10x.New(vt10x.WithSize(s.columns, s.lines))}
+	var err error
+	v.keys, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	fd := int(v.keys.Fd())
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	v.here, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(s.lines), Col: uint16(s.columns)}))
+
+	v.cmd = exec.Command(program(t), args...)
+	v.cmd.Dir = dir
+	v.cmd.Env = append(append(os.Environ(), "TERM=xterm-256color"), env...)
+	v.cmd.Stdin, v.cmd.Stdout, v.cmd.Stderr = v.here, v.here, v.here
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, v.cmd.Start())
+	go v.read()
+	go func() {
+		_ = v.cmd.Wait() // the exit code is checked by waitEnd
+		close(v.done)
+	}()
+	t.Cleanup(func() {
+		_ = v.cmd.Process.Kill()
+		<-v.done
+		_ = v.here.Close()
+		_ = v.keys.Close()
+		if t.Failed() {
+			t.Logf("the screen's end:\n%s", v.text())
+		}
+	})
+	return v
+}
+
+func (v *screen) read() {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := v.keys.Read(buffer)
+		v.mu.Lock()
+		v.raw.Write(buffer[:n])
+		_, _ = v.emulator.Write(buffer[:n])
+		v.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// text is what the screen shows, without blanks at the ends of lines.
+func (v *screen) text() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	lines := strings.Split(v.emulator.String(), "\n")
+	for n := range lines {
+		lines[n] = strings.TrimRight(lines[n], " ")
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+// written is every byte so far.
+func (v *screen) written() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.raw.String()
+}
+
+func (v *screen) press(keys string) {
+	v.t.Helper()
+	_, err := v.keys.WriteString(keys)
+	require.NoError(v.t, err)
+}
+
+func (v *screen) resize(s size) {
+	v.t.Helper()
+	v.mu.Lock()
+	v.emulator.Resize(s.columns, s.lines)
+	v.mu.Unlock()
+	require.NoError(v.t, unix.IoctlSetWinsize(int(v.keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(s.lines), Col: uint16(s.columns)}))
+}
+
+// words is the text as if no line were broken.
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// wait polls the screen until the pattern matches it or its words, and returns it.
+func (v *screen) wait(what, pattern string) string {
+	v.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		text := v.text()
+		if re.MatchString(text) || re.MatchString(words(text)) {
+			return text
+		}
+		require.True(v.t, time.Now().Before(deadline), "waited %v: %s: %s\non the screen:\n%s", patience, what, pattern, text)
+	}
+}
+
+// waitOther waits until the screen is not this one, and returns it.
+func (v *screen) waitOther(what, old string) string {
+	v.t.Helper()
+	require.Eventually(v.t, func() bool { return v.text() != old }, patience, 20*time.Millisecond, what)
+	return v.text()
+}
+
+// waitEnd waits for the end, and checks that the terminal is as it was: lines and echo,
+// the shell's screen, a cursor.
+func (v *screen) waitEnd() {
+	v.t.Helper()
+	select {
+	case <-v.done:
+	case <-time.After(patience):
+		require.Fail(v.t, "ig-gpu does not end", v.text())
+	}
+	settings, err := unix.IoctlGetTermios(int(v.here.Fd()), unix.TCGETS)
+	require.NoError(v.t, err)
+	require.NotZero(v.t, settings.Lflag&unix.ICANON)
+	require.NotZero(v.t, settings.Lflag&unix.ECHO)
+	// What it wrote last may still be on its way through the pseudo-terminal.
+	require.Eventually(v.t, func() bool {
+		all := v.written()
+		return strings.Count(all, "\033[?1049h") == strings.Count(all, "\033[?1049l") && strings.Count(all, "\033[?25l") == strings.Count(all, "\033[?25h")
+	}, patience, 20*time.Millisecond, "the shell's screen and its cursor are back")
+}
+
+// givesKeys: the terminal gives each key at once.
+func (v *screen) givesKeys() bool {
+	v.t.Helper()
+	settings, err := unix.IoctlGetTermios(int(v.here.Fd()), unix.TCGETS)
+	require.NoError(v.t, err)
+	return settings.Lflag&unix.ICANON == 0
+}
