@@ -17,7 +17,7 @@ type Standing struct {
 	// Rank is that of its environment (RANK); -1: it has none.
 	Rank  int
 	State State
-	// Stack is of the thread that is judged, innermost first; empty: none was read.
+	// Stack of the thread that is judged, innermost first; empty: none was read.
 	Stack []string
 	// Line is the innermost of Stack that is the program's own; "": not known.
 	Line string
@@ -82,7 +82,7 @@ func (s *Standing) line() string {
 	return "a line that could not be read"
 }
 
-// isDead: it cannot go on by itself.
+// isDead: it cannot continue by itself.
 func (s *Standing) isDead() bool {
 	return s.State == Stopped || s.State == Traced || s.State == Zombie || s.State == Gone
 }

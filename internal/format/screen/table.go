@@ -19,7 +19,7 @@ type Column struct {
 	Min int
 }
 
-// Row of a table: a cell per column. Style is of the whole row, unless a cell has its own.
+// Row of a table: a cell per column. Style applies to the whole row, unless a cell has its own.
 type Row struct {
 	Cells  []string
 	Style  Style
@@ -166,7 +166,7 @@ func (t Table) line(r Row, shown, widths []int, width int) Line {
 	return line.clip(width)
 }
 
-// cell pads: not behind the last column, whose blanks nobody needs.
+// cell pads: not behind the last column, whose blanks are not needed.
 func (t Table) cell(n, column int, shown, widths []int, text string, style Style) Line {
 	var line Line
 	if n > 0 {

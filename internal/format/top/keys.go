@@ -88,7 +88,7 @@ func (m *Model) Body(width int) (lines []screen.Line, head, foot int) {
 	if len(t.Rows) == 0 {
 		return []screen.Line{screen.Text(screen.Dim, m.nothing())}, 1, 0
 	}
-	// A scroll that has gone too far comes back at the next key.
+	// A scroll beyond the end comes back at the next key.
 	m.First = min(m.First, len(t.Rows)-1)
 	return t.Render(width, 0), 1, len(t.Totals)
 }
@@ -118,7 +118,7 @@ func Help() []string {
 		"j k ↓ ↑      scroll; PgUp, PgDn, Home",
 		"m            set a mark",
 		"d            what has changed since the mark, and back",
-		"p, space     pause the screen; counting goes on",
+		"p, space     pause the screen; counting continues",
 		"q, Ctrl-C    quit: the table and all messages stay on the screen",
 		"?            this help, and back",
 		"",

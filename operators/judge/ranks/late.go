@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// eventLate and reasonLate are of a row of hangs that is judged by stacks alone.
+	// eventLate and reasonLate mark a row of hangs that is judged by stacks alone.
 	eventLate  = "late"
 	reasonLate = "late"
 
 	// lateAfter is for how long a process must have called nothing since its probes were
 	// set: with a dump, a user has the judgement within 3 s.
 	lateAfter = collective.Time(1500 * time.Millisecond)
-	// lateAgain is after how long it is judged anew, if it still calls nothing.
+	// lateAgain is after how long it is judged again, if it still calls nothing.
 	lateAgain = collective.Time(10 * time.Second)
 	// maxStanding bounds how many processes are read.
 	maxStanding = 64
@@ -139,7 +139,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 	})
 }
 
-// standings are what is known of the processes.
+// standings are what is known about the processes.
 func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []collective.Standing) {
 	for _, pid := range pids {
 		s := collective.Standing{Process: collective.Process{PID: pid, Comm: commOf(i.cfg.ProcFS, pid)}, Rank: rankOf(i.cfg.ProcFS, pid)}

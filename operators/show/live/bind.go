@@ -83,7 +83,7 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 			current = append(current, top.Row{Row: *row, Kernel: kernels[id]})
 		})
 		i.screen.rows(source.Subject, now, current)
-		return nil // an error would keep the rows from everybody else
+		return nil // an error would keep the rows from other subscribers
 	}, subscription)
 }
 

@@ -48,7 +48,7 @@ type Tables struct {
 	Limit int
 }
 
-// Shown are the data sources that the operator can show in place of Inspektor Gadget.
+// Shown are the data sources that the operator can show instead of Inspektor Gadget.
 func Shown() []string {
 	return []string{"allocs", "calls", "samples", "collectives", "hangs", "ooms", "attachments", "drops", "pools"}
 }
@@ -83,7 +83,7 @@ func (*Operator) InstanceParams() api.Params {
 // Priority implements operators.DataOperator.
 func (*Operator) Priority() int { return Priority }
 
-// InstantiateDataOperator stays out where nobody asked for a table.
+// InstantiateDataOperator stays out where no table was asked for.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	by := top.ByLine
 	if word := values[paramBy]; word != "" {

@@ -35,7 +35,7 @@ func newPainter(console Console, page func(width, height int) ([]screen.Line, bo
 }
 
 // guarded is run. A program that panics must not leave the terminal as a program with a
-// screen has it; the panic goes on.
+// screen has it; the panic continues.
 func (p *painter) guarded() {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -77,7 +77,7 @@ func (p *painter) run() {
 		default:
 		}
 		width, height := p.size()
-		// The seconds of the status line go on where nothing else happens.
+		// The seconds of the status line continue where nothing else happens.
 		if isNew || width != p.width || height != p.height || time.Since(painted) >= time.Second {
 			p.paint()
 			painted = time.Now()

@@ -84,7 +84,7 @@ func newRecord(cfg Config) *cobra.Command {
 				length = "for " + time.Duration(watch).String() + " (Ctrl-C ends it sooner)"
 			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "Recording %s of process %s %s\n", what, joined(run.PIDs), length)
-			run.Logger = warnings(cmd.ErrOrStderr()) // which files were written is said below
+			run.Logger = warnings(cmd.ErrOrStderr()) // the files that were written are listed below
 			if err := cfg.Engine.Run(ctx, run); err != nil {
 				return err
 			}
