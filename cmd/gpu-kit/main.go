@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 )
 
 // inside marks the process in the namespace.

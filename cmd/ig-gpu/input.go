@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 )
 
 // errNoProcess: without it, the output of a pgrep that finds nothing would select every

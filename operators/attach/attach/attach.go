@@ -19,7 +19,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/pages"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"

@@ -21,7 +21,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"

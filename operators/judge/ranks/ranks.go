@@ -22,7 +22,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/ras"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"

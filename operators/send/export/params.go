@@ -13,9 +13,9 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/otlp"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 )
 
 const (

@@ -31,8 +31,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	log "github.com/sirupsen/logrus"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"

@@ -19,7 +19,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 )

@@ -201,19 +201,6 @@ func (i *instance) open() error {
 	return nil
 }
 
-func readBase(path string) (*profile.Profile, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	p, err := pprof.Decode(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return p, nil
-}
-
 func (i *instance) subscribe(gc operators.GadgetContext, source rows.Source) error {
 	sources := gc.GetDataSources()
 	i.subject, i.period, i.line = source.Subject, source.Period, (*jsonl.Encoder).Sample
@@ -352,26 +339,6 @@ func (i *instance) sayWritten(gc operators.GadgetContext) {
 			gc.Logger().Infof("wrote %s (--%s)", path, name)
 		}
 	}
-}
-
-// titles of flame graphs.
-var titles = map[profile.Subject]string{
-	profile.Memory: "GPU memory", profile.CPU: "Python on the CPU", profile.Wall: "Python, all threads",
-	profile.Calls: "Calls of the GPU's driver",
-}
-
-func finish(o **file.File, write func(io.Writer) error) error {
-	if *o == nil {
-		return nil
-	}
-	defer func() { *o = nil }()
-	return (*o).Commit(func(w io.Writer) error {
-		buffered := bufio.NewWriterSize(w, 1<<20)
-		if err := write(buffered); err != nil {
-			return err
-		}
-		return buffered.Flush()
-	})
 }
 
 // Close removes what PostStop did not write.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/demo"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 )
 
 // demoSpare is how much longer than the watch the workload lives, at most.

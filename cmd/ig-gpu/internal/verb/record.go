@@ -17,7 +17,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
