@@ -15,7 +15,7 @@ fail() {
 	exit 1
 }
 
-from=$(dirname "$0") prefix=/usr/local key= uninstall=
+from=$(dirname "$0") prefix=/usr/local key='' uninstall=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--from | --prefix | --key)
