@@ -157,10 +157,13 @@ func (m *Model) SinceMark() (time.Time, bool) {
 	return t.markAt, t.isMarked
 }
 
-// label is the frame that a row is attributed to: the innermost one of Python, else the
-// innermost one that is not the kernel.
+// label is the frame that a row is attributed to: the innermost one of the program's own
+// Python, else of any, else the innermost one that is not the kernel.
 func label(r *Row) string {
 	s := r.Stack
+	if own := s.User(); own.Kind == stack.KindPython && !own.Library {
+		return own.Label()
+	}
 	for _, f := range s {
 		if f.Kind == stack.KindPython {
 			return f.Label()

@@ -109,7 +109,7 @@ func TestWhereNobodySeesTheScreenOneTableIsWritten(t *testing.T) {
 2.00 MiB        1  2.00 MiB  2.00 MiB   66.7 %  device  GPU 0   f (m.py:3)
 … 1 more rows
 3.00 MiB        2  3.00 MiB  3.00 MiB  100.0 %                  total
-cuda_alloc  1 process, 53 functions  ran 0s  3 lost: calls whose stack did not fit in the table
+cuda_alloc  attached to 1 process, 53 functions  ran 0s  3 lost: calls whose stack did not fit in the table
 `, "\n")+"\n", c.raw.String())
 }
 

@@ -22,7 +22,7 @@ func (s *Screen) page(width, height int) (lines []screen.Line, ok bool) {
 		return nil, false
 	}
 	s.held = [2]int{width, height}
-	p := screen.Page{Status: s.status(time.Now(), false, width), Notes: s.notes(), Keys: s.keyLine()}
+	p := screen.Page{Status: s.status(time.Now(), width), Notes: s.notes(), Keys: s.keyLine()}
 	switch {
 	case s.isHelp:
 		for _, text := range top.Help() {
@@ -61,9 +61,9 @@ const maxShort = 3
 
 // status is the first line: what is attached, for how long, and what was lost. In a narrow
 // terminal it leaves out the other views first, then words.
-func (s *Screen) status(now time.Time, isFinal bool, width int) screen.Line {
+func (s *Screen) status(now time.Time, width int) screen.Line {
 	for short := 0; ; short++ {
-		line := s.statusLine(now, isFinal, short)
+		line := s.statusLine(now, false, short)
 		if short == maxShort || line.Width() <= width {
 			return line
 		}

@@ -340,6 +340,6 @@ func (s *Screen) final() string {
 	if s.more > 0 {
 		put(screen.Text(screen.Yellow, fmt.Sprintf("%d more messages were not kept", s.more)))
 	}
-	put(s.status(time.Now(), true, width))
+	put(s.statusLine(time.Now(), true, 0))
 	return out.String()
 }

@@ -7,6 +7,7 @@ package terminal
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,6 +28,19 @@ import (
 
 // patience is how long a condition may take on a busy machine.
 const patience = time.Minute
+
+// lastByte is NUL.
+const lastByte = "\000"
+
+// TestMain runs four tests at once, on a machine with fewer processors, too: they wait most of
+// the time.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // program is bin/ig-gpu of this tree.
 func program(t testing.TB) string {
@@ -182,11 +196,14 @@ func (v *screen) waitEnd() {
 	require.NoError(v.t, err)
 	require.NotZero(v.t, settings.Lflag&unix.ICANON)
 	require.NotZero(v.t, settings.Lflag&unix.ECHO)
-	// What it wrote last may still be on its way through the pseudo-terminal.
-	require.Eventually(v.t, func() bool {
-		all := v.written()
-		return strings.Count(all, "\033[?1049h") == strings.Count(all, "\033[?1049l") && strings.Count(all, "\033[?25l") == strings.Count(all, "\033[?25h")
-	}, patience, 20*time.Millisecond, "the shell's screen and its cursor are back")
+	// What it wrote last may still be on its way through the pseudo-terminal: a byte behind it
+	// that terminals ignore says when it has arrived.
+	_, err = v.here.WriteString(lastByte)
+	require.NoError(v.t, err)
+	require.Eventually(v.t, func() bool { return strings.HasSuffix(v.written(), lastByte) }, patience, 20*time.Millisecond, "all that was written")
+	all := v.written()
+	require.Equal(v.t, strings.Count(all, "\033[?1049h"), strings.Count(all, "\033[?1049l"), "the shell's screen is back")
+	require.Equal(v.t, strings.Count(all, "\033[?25l"), strings.Count(all, "\033[?25h"), "the cursor is back")
 }
 
 // givesKeys: the terminal gives each key at once.

@@ -55,19 +55,23 @@ func newCheck(cfg Config) *cobra.Command {
 					return err
 				}
 			}
-			all := checkMachine(cfg.Machine)
-			var libraries [][]string
-			for _, pid := range pids {
-				of, findings := checkProcess(cfg.ProcFS, pid)
-				libraries = append(libraries, of)
-				all = append(all, findings...)
-			}
-			all = append(all, gadgetsOf(all, libraries)...)
-			return conclude(cmd.OutOrStdout(), all, output == "json", len(pids) == 0)
+			return conclude(cmd.OutOrStdout(), checkAll(cfg, pids), output == "json", len(pids) == 0)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	return cmd
+}
+
+// checkAll looks at the machine, at processes, and at what that means for each gadget.
+func checkAll(cfg Config, pids []uint32) []finding {
+	all := checkMachine(cfg.Machine)
+	var libraries [][]string
+	for _, pid := range pids {
+		of, findings := checkProcess(cfg.ProcFS, pid)
+		libraries = append(libraries, of)
+		all = append(all, findings...)
+	}
+	return append(all, gadgetsOf(all, libraries)...)
 }
 
 // conclude prints the findings; it is an error if a gadget does not work.

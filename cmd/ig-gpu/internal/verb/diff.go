@@ -39,16 +39,9 @@ func newDiff() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--library-paths: %w", err)
 			}
-			before, err := readProfile(args[0], libraries)
+			before, after, err := readPair(args[0], args[1], libraries, readProfile)
 			if err != nil {
 				return err
-			}
-			after, err := readProfile(args[1], libraries)
-			if err != nil {
-				return err
-			}
-			if before.Subject != profile.Memory || after.Subject != profile.Memory {
-				return fmt.Errorf("diff is of memory: for other profiles, ig-gpu report %s --base %s", args[1], args[0])
 			}
 			if page != "" {
 				title := "GPU memory: " + args[1] + " against " + args[0]
@@ -85,23 +78,12 @@ type change struct {
 }
 
 func diffJSON(w io.Writer, changes profile.Changes, limit int) error {
+	all := changesOf(changes)
+	if limit > 0 {
+		all, _ = first(all, limit)
+	}
 	encoder := json.NewEncoder(w)
-	shown := 0
-	for _, c := range changes.ByLine() {
-		if c.Delta(profile.InuseSpace) == 0 && c.Delta(profile.InuseObjects) == 0 && c.Freed() <= 0 {
-			continue
-		}
-		if limit > 0 && shown == limit {
-			break
-		}
-		shown++
-		line := change{
-			Frame: c.Stack.Where(), Kind: c.Kind, Device: c.Device, GrewBytes: c.Delta(profile.InuseSpace),
-			GrewObjects: c.Delta(profile.InuseObjects), BeforeBytes: c.Before.InuseBytes, AfterBytes: c.After.InuseBytes,
-		}
-		if freed := c.Freed(); freed >= 0 {
-			line.FreedBytes = &freed
-		}
+	for _, line := range all {
 		if err := encoder.Encode(line); err != nil {
 			return fmt.Errorf("print difference: %w", err)
 		}
@@ -109,9 +91,41 @@ func diffJSON(w io.Writer, changes profile.Changes, limit int) error {
 	return nil
 }
 
+// changesOf are the lines that hold another amount than before, or have freed something.
+func changesOf(changes profile.Changes) (all []change) {
+	for _, c := range changes.ByLine() {
+		if c.Delta(profile.InuseSpace) == 0 && c.Delta(profile.InuseObjects) == 0 && c.Freed() <= 0 {
+			continue
+		}
+		line := change{
+			Frame: c.Stack.Where(), Kind: c.Kind, Device: c.Device, GrewBytes: c.Delta(profile.InuseSpace),
+			GrewObjects: c.Delta(profile.InuseObjects), BeforeBytes: c.Before.InuseBytes, AfterBytes: c.After.InuseBytes,
+		}
+		if freed := c.Freed(); freed >= 0 {
+			line.FreedBytes = &freed
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
 func addLibraryPaths(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "library-paths", "", "Regular expression of the Python files that are not the program's own; "+
 		"with + in front, in addition to the standard library and installed packages")
+}
+
+// readPair reads two profiles of memory.
+func readPair(first, second string, libraries library.Paths, read func(string, library.Paths) (*profile.Profile, error)) (before, after *profile.Profile, err error) {
+	if before, err = read(first, libraries); err != nil {
+		return nil, nil, err
+	}
+	if after, err = read(second, libraries); err != nil {
+		return nil, nil, err
+	}
+	if before.Subject != profile.Memory || after.Subject != profile.Memory {
+		return nil, nil, fmt.Errorf("diff is of memory: for other profiles, ig-gpu report %s --base %s", second, first)
+	}
+	return before, after, nil
 }
 
 // readProfile reads a file of --pprof-out. Frames of libraries are marked.
@@ -121,7 +135,11 @@ func readProfile(path string, libraries library.Paths) (*profile.Profile, error)
 		return nil, fmt.Errorf("read profile: %w", err)
 	}
 	defer file.Close()
-	p, err := pprof.Decode(file)
+	return decodeProfile(path, file, libraries)
+}
+
+func decodeProfile(path string, from io.Reader, libraries library.Paths) (*profile.Profile, error) {
+	p, err := pprof.Decode(from)
 	if err != nil {
 		return nil, fmt.Errorf("read profile %s: %w", path, err)
 	}

@@ -3,11 +3,17 @@
 package verb
 
 import (
+	"context"
 	"fmt"
+	"strings"
+	"sync"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
 )
 
 func newDump(cfg Config) *cobra.Command {
@@ -44,4 +50,40 @@ func newDump(cfg Config) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
 	return cmd
+}
+
+// thread is a row of a dump for programs.
+type thread struct {
+	PID     uint32 `json:"pid"`
+	TID     uint32 `json:"tid"`
+	Process string `json:"process"`
+	Name    string `json:"name"`
+	State   string `json:"state" jsonschema:"running, runnable, sleeping, blocked (signals do not wake it) or stopped"`
+	Syscall string `json:"syscall,omitempty" jsonschema:"system call that it sleeps in"`
+	GIL     string `json:"gil,omitempty" jsonschema:"held, waiting, not held or unknown"`
+	// Stack is the program's start first.
+	Stack     []string `json:"stack" jsonschema:"outermost frame first, the innermost, where it is now, last"`
+	FramesCut int      `json:"frames_cut" jsonschema:"frames left out"`
+}
+
+// dumpThreads is the dump of processes and their children.
+func dumpThreads(ctx context.Context, cfg Config, pids []uint32) (all []thread, err error) {
+	var mu sync.Mutex
+	on := func(ds datasource.DataSource, rows []datasource.Data) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range rows {
+			t := thread{PID: small(ds, r, "proc.pid"), TID: small(ds, r, "proc.tid"), Process: text(ds, r, "proc.comm"), Name: text(ds, r, "thread"),
+				State: text(ds, r, "state"), Syscall: text(ds, r, "syscall"), GIL: text(ds, r, "gil")}
+			if stack := text(ds, r, "stack"); stack != "" && number(ds, r, "stack_id") != 0 {
+				t.Stack = strings.Split(stack, "; ")
+			}
+			all = append(all, t)
+		}
+	}
+	err = cfg.Engine.Run(ctx, engine.Run{Gadget: "py_stack", PIDs: pids, Logger: silent(), Flags: flagsOf("pystack", "mode", "dump", "format", "rows"),
+		Operators: []operators.DataOperator{engine.Rows(pystack.DataSource, on)}})
+	mu.Lock()
+	defer mu.Unlock()
+	return all, err
 }

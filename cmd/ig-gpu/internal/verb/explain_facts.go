@@ -73,6 +73,26 @@ func number(ds datasource.DataSource, row datasource.Data, name string) uint64 {
 	return value
 }
 
+// small is a field of 32 bits, such as a process id.
+func small(ds datasource.DataSource, row datasource.Data, name string) uint32 {
+	field := ds.GetField(name)
+	if field == nil {
+		return 0
+	}
+	value, _ := field.Uint32(row)
+	return value
+}
+
+// signed is such a field that may be negative.
+func signed(ds datasource.DataSource, row datasource.Data, name string) int32 {
+	field := ds.GetField(name)
+	if field == nil {
+		return 0
+	}
+	value, _ := field.Int32(row)
+	return value
+}
+
 // lineOf is the frame to name: the program's own line of Python, or, where there is none, the innermost native one
 // outside of CUDA's own libraries.
 func lineOf(ds datasource.DataSource, row datasource.Data) string {

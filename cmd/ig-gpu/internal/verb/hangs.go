@@ -3,14 +3,20 @@
 package verb
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
 
@@ -74,4 +80,65 @@ func newHangs(cfg Config) *cobra.Command {
 	cmd.Flags().BoolVar(&f.ras, "ras", false, "Ask NCCL's own RAS service about each verdict")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text, or json: one object per verdict")
 	return cmd
+}
+
+// hang is a verdict for programs.
+type hang struct {
+	Event   string `json:"event" jsonschema:"found, changed, cleared, or late: judged by stacks alone"`
+	Reason  string `json:"reason" jsonschema:"missing, mismatch, unmatched, straggler, dead, slow, elsewhere or late"`
+	Text    string `json:"text" jsonschema:"the verdict, with what is uncertain"`
+	Rank    int32  `json:"rank" jsonschema:"first rank at fault; -1: not known"`
+	PID     uint32 `json:"pid,omitempty"`
+	Process string `json:"process,omitempty"`
+	State   string `json:"state,omitempty"`
+	Line    string `json:"line,omitempty" jsonschema:"where it is now"`
+	Waited  uint64 `json:"waited_ns"`
+}
+
+// rank is how far one is, for programs.
+type rank struct {
+	Rank         int32  `json:"rank"`
+	Size         int32  `json:"size"`
+	Communicator string `json:"communicator"`
+	PID          uint32 `json:"pid"`
+	Process      string `json:"process"`
+	Issued       uint64 `json:"issued" jsonschema:"collectives that it has issued"`
+	Done         uint64 `json:"done" jsonschema:"of these, known to be complete"`
+	Waits        uint64 `json:"waits_ns"`
+	State        string `json:"state"`
+	Verdict      string `json:"verdict,omitempty"`
+	Line         string `json:"line,omitempty"`
+}
+
+// measureHangs are the verdicts of a while, and the ranks at its end.
+func measureHangs(ctx context.Context, cfg Config, pids []uint32, after, length time.Duration) (verdicts []hang, all []rank, err error) {
+	var mu sync.Mutex
+	onHang := func(ds datasource.DataSource, rows []datasource.Data) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range rows {
+			verdicts = append(verdicts, hang{
+				Event: text(ds, r, "event"), Reason: text(ds, r, "reason"), Text: text(ds, r, "text"), Rank: signed(ds, r, "rank"),
+				PID: small(ds, r, "proc.pid"), Process: text(ds, r, "proc.comm"), State: text(ds, r, "state"),
+				Line: cmp.Or(text(ds, r, "user_line"), text(ds, r, "line")), Waited: number(ds, r, "waited_ns"),
+			})
+		}
+	}
+	onRanks := func(ds datasource.DataSource, rows []datasource.Data) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = nil
+		for _, r := range rows {
+			all = append(all, rank{
+				Rank: signed(ds, r, "rank"), Size: signed(ds, r, "size"), Communicator: cmp.Or(text(ds, r, "name"), text(ds, r, "communicator")),
+				PID: small(ds, r, "proc.pid"), Process: text(ds, r, "proc.comm"), Issued: number(ds, r, "issued"), Done: number(ds, r, "done"),
+				Waits: number(ds, r, "waits_ns"), State: text(ds, r, "state"), Verdict: text(ds, r, "verdict"), Line: text(ds, r, "where"),
+			})
+		}
+	}
+	err = cfg.Engine.Run(ctx, engine.Run{Gadget: "nccl_trace", PIDs: pids, For: length, Logger: silent(), Flags: flagsOf("ranks", "hang", after.String()),
+		Operators: []operators.DataOperator{engine.Rows(ranks.Hangs, onHang), engine.Rows("collectives", onRanks)}})
+	mu.Lock()
+	defer mu.Unlock()
+	return verdicts, all, err
 }

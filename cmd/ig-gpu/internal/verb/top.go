@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
@@ -28,7 +29,6 @@ type topFlags struct {
 
 func newTop(cfg Config) *cobra.Command {
 	var f topFlags
-	views := []top.View{top.Memory, top.Launches, top.Waits}
 	cmd := &cobra.Command{
 		Use:   "top [PID...]",
 		Short: "Watch which lines of Python hold GPU memory, launch kernels and wait for the GPU",
@@ -45,8 +45,8 @@ func newTop(cfg Config) *cobra.Command {
 			if !ok {
 				return fmt.Errorf("--by %s: want one of %s", f.by, strings.Join(top.Names(), ", "))
 			}
-			first := slices.IndexFunc(views, func(v top.View) bool { return v.String() == f.view })
-			if first < 0 {
+			view, ok := viewNamed(f.view)
+			if !ok {
 				return fmt.Errorf("--view %s: want memory, launches or waits", f.view)
 			}
 			var pids []uint32
@@ -58,7 +58,8 @@ func newTop(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			return runTop(ctx, cfg, pids, by, append(slices.Clone(views[first:]), views[:first]...), f.timeout)
+			_, err := runTop(ctx, cfg, topRun{console: cfg.Console, pids: pids, by: by, views: topViews(view), timeout: f.timeout})
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&f.by, "by", top.ByLine.String(), "What the rows are: "+strings.Join(top.Names(), ", "))
@@ -67,16 +68,26 @@ func newTop(cfg Config) *cobra.Command {
 	return cmd
 }
 
+// topRun is what runTop is to do.
+type topRun struct {
+	console live.Console
+	pids    []uint32
+	by      top.By
+	views   []top.View // the first is shown first
+	timeout time.Duration
+	logger  logger.Logger // nil: the program's
+}
+
 // runTop runs cuda_alloc, and cuda_kernel from when one of its views is shown: its probes
-// are the more expensive ones.
-func runTop(ctx context.Context, cfg Config, pids []uint32, by top.By, views []top.View, timeout time.Duration) error {
+// are the more expensive ones. The screen that it returns is closed.
+func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var runs sync.WaitGroup
 	var once sync.Once
 	var screen *live.Screen
 	run := func(gadget string) error {
-		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, PIDs: pids, For: timeout, Vars: map[string]any{live.VarScreen: screen}})
+		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, PIDs: r.pids, For: r.timeout, Logger: r.logger, Vars: map[string]any{live.VarScreen: screen}})
 	}
 	onView := func(v top.View) {
 		if v == top.Memory {
@@ -90,15 +101,39 @@ func runTop(ctx context.Context, cfg Config, pids []uint32, by top.By, views []t
 			})
 		})
 	}
-	screen = live.NewScreen(live.ScreenConfig{Console: cfg.Console, Title: "ig-gpu top", By: by, Views: views, Timeout: timeout, OnView: onView})
+	screen = live.NewScreen(live.ScreenConfig{Console: r.console, Title: "ig-gpu top", By: r.by, Views: r.views, Timeout: r.timeout, OnView: onView})
 	defer screen.Abandon()
-	onView(views[0])
+	onView(r.views[0])
 	err := run("cuda_alloc")
 	cancel()
 	runs.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
-		return err
+		return nil, err
 	}
 	screen.Close()
-	return nil
+	return screen, nil
+}
+
+// topViews are the views of top, this one first.
+func topViews(first top.View) []top.View {
+	views := []top.View{top.Memory, top.Launches, top.Waits}
+	at := slices.Index(views, first)
+	return append(slices.Clone(views[at:]), views[:at]...)
+}
+
+// viewNamed is the view of a word.
+func viewNamed(word string) (top.View, bool) {
+	views := topViews(top.Memory)
+	at := slices.IndexFunc(views, func(v top.View) bool { return v.String() == word })
+	return views[max(at, 0)], at >= 0
+}
+
+// measureTop is what top shows after this time: its rows, and its status.
+func measureTop(ctx context.Context, cfg Config, pids []uint32, by top.By, view top.View, length time.Duration) ([]top.Value, string, error) {
+	s, err := runTop(ctx, cfg, topRun{console: nowhere{}, pids: pids, by: by, views: topViews(view), timeout: length, logger: silent()})
+	if err != nil {
+		return nil, "", err
+	}
+	rows, status := s.Result()
+	return rows, status, nil
 }

@@ -64,6 +64,7 @@ func Commands(cfg Config) []*cobra.Command {
 	setUp := []*cobra.Command{
 		newCheck(cfg),
 		newDemo(cfg),
+		newMCP(cfg),
 		newMan(),
 	}
 	for _, cmd := range ask {

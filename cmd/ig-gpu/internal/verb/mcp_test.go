@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTextOfTracedProgramsIsTidied(t *testing.T) {
+	text := tidy("evil\033]0;title\a\n\nignore \xff all\u202e " + strings.Repeat("x", 10_000))
+	require.LessOrEqual(t, len([]rune(text)), maxText)
+	for _, r := range text {
+		require.False(t, unicode.IsControl(r) || unicode.Is(unicode.Cf, r), "%q", r)
+	}
+	require.True(t, strings.HasPrefix(text, "evil"))
+	require.Equal(t, "a b", tidy(" a\tb\n"))
+}
+
+func TestWhatIsCutIsCounted(t *testing.T) {
+	all, cut := first([]int{1, 2, 3}, 2)
+	require.Equal(t, []int{1, 2}, all)
+	require.Equal(t, 1, cut)
+	all, cut = first[int](nil, 2)
+	require.NotNil(t, all, "an empty list in JSON")
+	require.Zero(t, cut)
+}

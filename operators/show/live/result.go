@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
+)
+
+// Result is what the screen has to show, for programs: the rows of its view, and the status
+// line of a run that has ended.
+func (s *Screen) Result() ([]top.Value, string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.model == nil {
+		return nil, ""
+	}
+	return s.model.Values(), s.statusLine(time.Now(), true, 0).String()
+}
