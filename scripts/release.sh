@@ -53,6 +53,8 @@ for arch in amd64 arm64; do
 	done
 done
 
+rm -rf "${demo:?}/arm64" # a build here makes that of this machine again
+
 native=$in/bin/$(go env GOHOSTARCH)/ig-gpu
 "$native" man "$in/share/man/man1" 2>/dev/null
 "$native" completion bash >"$in/share/bash-completion/completions/ig-gpu"
