@@ -65,7 +65,7 @@ const (
 // PyTorch's own recorders.
 func (b *bench) training() error {
 	root := "build/fixtures/torch"
-	if _, err := os.Stat(filepath.Join(root, "complete")); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(root, "unpacked")); errors.Is(err, os.ErrNotExist) {
 		fmt.Println("\nA training step of PyTorch: not measured, since it is not there; make test-torch fetches it")
 		return nil
 	}
