@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -35,6 +36,9 @@ const lastByte = "\000"
 // TestMain runs four tests at once, on a machine with fewer processors, too: they wait most of
 // the time.
 func TestMain(m *testing.M) {
+	// Where nohup runs the tests, programs would ignore it: a signal that is handled here is
+	// at its default there.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	flag.Parse()
 	if err := flag.Set("test.parallel", "4"); err != nil {
 		panic(err)
