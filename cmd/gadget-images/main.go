@@ -102,8 +102,8 @@ func run(opts options) error {
 			if err := destination.push(path, gadget.Name, opts.tag); err != nil {
 				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 			}
-			pinned.Repository = destination.name
-			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.name, gadget.Name, opts.tag, image.Image.Digest)
+			pinned.Repository = destination.Name
+			fmt.Printf("  pushed %s/%s:%s@%s\n", destination.Name, gadget.Name, opts.tag, image.Image.Digest)
 		}
 	}
 	return pinned.write(filepath.Join(opts.out, "digests.yaml"))

@@ -15,21 +15,15 @@ import (
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content/oci"
 	"oras.land/oras-go/v2/registry"
-	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/credentials"
-	"oras.land/oras-go/v2/registry/remote/retry"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/ociregistry"
 )
 
 // pushTimeout is for one image, of about 3 MiB.
 const pushTimeout = 5 * time.Minute
 
 // destination is where images are pushed.
-type destination struct {
-	name      string // HOST[:PORT]/NAME
-	client    *auth.Client
-	plainHTTP bool
-}
+type destination struct{ *ociregistry.Registry }
 
 // newRegistry returns nil where nothing is to be pushed. It does not connect yet.
 func newRegistry(opts options) (*destination, error) {
@@ -44,13 +38,11 @@ func newRegistry(opts options) (*destination, error) {
 	if probe.Repository == "x" {
 		return nil, fmt.Errorf("-push %s: want a name behind the host, HOST[:PORT]/NAME", opts.push)
 	}
-	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+	to, err := ociregistry.New(name, "gadget-images", opts.plainHTTP)
 	if err != nil {
-		return nil, fmt.Errorf("read docker's credentials: %w", err)
+		return nil, err
 	}
-	client := &auth.Client{Client: retry.DefaultClient, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
-	client.SetUserAgent("gadget-images")
-	return &destination{name: name, client: client, plainHTTP: opts.plainHTTP}, nil
+	return &destination{to}, nil
 }
 
 // push copies the image of a tar as it is: its digest does not change.
@@ -61,26 +53,14 @@ func (d *destination) push(file, gadget, tag string) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
-	target, err := remote.NewRepository(d.name + "/" + gadget)
+	target, err := d.Repository(gadget)
 	if err != nil {
 		return fmt.Errorf("push: %w", err)
 	}
-	target.Client, target.PlainHTTP = d.client, d.plainHTTP
 	if _, err := oras.Copy(ctx, source, repository+gadget+":latest", target, tag, oras.DefaultCopyOptions); err != nil {
-		return fmt.Errorf("push to %s/%s: %w", d.name, gadget, explain(err))
+		return fmt.Errorf("push to %s/%s: %w", d.Name, gadget, ociregistry.Explain(err))
 	}
 	return nil
-}
-
-// explain says what to do about what happens first.
-func explain(err error) error {
-	switch {
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("%w (the registry has no TLS: -plain-http, PLAIN_HTTP=1 for make)", err)
-	case errors.Is(err, auth.ErrBasicCredentialNotFound):
-		return fmt.Errorf("%w (docker login)", err)
-	}
-	return err
 }
 
 // digests are values of our chart: what a cluster runs is then known to the byte.

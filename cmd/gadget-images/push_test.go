@@ -22,5 +22,5 @@ func TestImpossibleDestinationsAreRefusedBeforeAnythingIsBuilt(t *testing.T) {
 	require.ErrorContains(t, err, "want HOST[:PORT]/NAME and a tag")
 	d, err := newRegistry(options{push: "127.0.0.1:5000/gpu/", tag: "v1"})
 	require.NoError(t, err)
-	require.Equal(t, "127.0.0.1:5000/gpu", d.name)
+	require.Equal(t, "127.0.0.1:5000/gpu", d.Name)
 }

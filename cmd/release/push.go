@@ -13,10 +13,8 @@ import (
 
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content/oci"
-	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/credentials"
-	"oras.land/oras-go/v2/registry/remote/retry"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/ociregistry"
 )
 
 // push copies the images of a release as they are, with their bills of materials and
@@ -26,23 +24,20 @@ func push(o options) error {
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("%s has no images: make release makes them", o.out)
 	}
-	store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+	to, err := ociregistry.New(o.push, "gpu-gadgets-release", o.plainHTTP)
 	if err != nil {
-		return fmt.Errorf("read docker's credentials: %w", err)
+		return err
 	}
-	client := &auth.Client{Client: retry.DefaultClient, Cache: auth.NewCache(), Credential: credentials.Credential(store)}
-	client.SetUserAgent("gpu-gadgets-release")
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".tar")
-		target, err := remote.NewRepository(strings.TrimSuffix(o.push, "/") + "/" + name)
+		target, err := to.Repository(name)
 		if err != nil {
 			return fmt.Errorf("-push %s: want HOST[:PORT]/NAME: %w", o.push, err)
 		}
-		target.Client, target.PlainHTTP = client, o.plainHTTP
 		if err := pushImage(ctx, file, name, o.version, target); err != nil {
-			return fmt.Errorf("push %s to %s: %w", name, o.push, err)
+			return fmt.Errorf("push %s to %s: %w", name, to.Name, ociregistry.Explain(err))
 		}
 	}
 	return nil
