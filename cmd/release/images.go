@@ -6,7 +6,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -202,7 +201,7 @@ func programImage(image *ocilayout.Layout, program []byte, architecture, version
 			ocispec.AnnotationTitle: exporter, ocispec.AnnotationDescription: exporterExplained, ocispec.AnnotationSource: imageSource,
 			ocispec.AnnotationLicenses: "Apache-2.0", ocispec.AnnotationVersion: version,
 		}},
-		RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.NewDigestFromBytes(digest.SHA256, sum(plain.Bytes()))}},
+		RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(plain.Bytes())}},
 	})
 	if err != nil {
 		return ocispec.Descriptor{}, err
@@ -213,9 +212,4 @@ func programImage(image *ocilayout.Layout, program []byte, architecture, version
 	})
 	manifest.Platform = &platform
 	return manifest, err
-}
-
-func sum(content []byte) []byte {
-	s := sha256.Sum256(content)
-	return s[:]
 }
