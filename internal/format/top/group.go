@@ -25,6 +25,13 @@ type group struct {
 	isUnknown             bool // the device of some rows is not known
 }
 
+// addOrigin adds what the row's memory or calls are of: kind, device and process.
+func (g *group) addOrigin(r *Row) {
+	g.kind.add(r.Kind)
+	g.addDevice(r.Device)
+	g.process.add(processName(r.Process))
+}
+
 func (g *group) addDevice(device int32) {
 	if device >= 0 {
 		g.device.add(DeviceName(device))
@@ -96,9 +103,7 @@ func (m *Model) groups() []*group {
 		r := &t.now[i]
 		g := find(r)
 		g.values = g.values.Add(r.Values)
-		g.kind.add(r.Kind)
-		g.addDevice(r.Device)
-		g.process.add(processName(r.Process))
+		g.addOrigin(r)
 	}
 	if seconds := t.at.Sub(t.beforeAt).Seconds(); t.hasBefore && seconds > 0 {
 		for _, g := range all {
@@ -116,9 +121,7 @@ func (m *Model) groups() []*group {
 			r := &t.base[i]
 			g := find(r)
 			g.before = g.before.Add(r.Values)
-			g.kind.add(r.Kind)
-			g.addDevice(r.Device)
-			g.process.add(processName(r.Process))
+			g.addOrigin(r)
 		}
 		for _, g := range all {
 			g.values = g.values.Sub(g.before)

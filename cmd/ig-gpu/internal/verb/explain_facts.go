@@ -54,43 +54,30 @@ type waiting struct {
 	waitNS, waits, copied uint64
 }
 
-// text is a field of a row; empty where there is none.
-func text(ds datasource.DataSource, row datasource.Data, name string) string {
-	field := ds.GetField(name)
-	if field == nil {
-		return ""
+// valueOf is a field of a row; the zero value where there is none, or one of another type.
+func valueOf[T any](ds datasource.DataSource, row datasource.Data, name string, read func(datasource.FieldAccessor, datasource.Data) (T, error)) (value T) {
+	if field := ds.GetField(name); field != nil {
+		value, _ = read(field, row)
 	}
-	value, _ := field.String(row) // of another type: none of ours
 	return value
 }
 
+func text(ds datasource.DataSource, row datasource.Data, name string) string {
+	return valueOf(ds, row, name, datasource.FieldAccessor.String)
+}
+
 func number(ds datasource.DataSource, row datasource.Data, name string) uint64 {
-	field := ds.GetField(name)
-	if field == nil {
-		return 0
-	}
-	value, _ := field.Uint64(row)
-	return value
+	return valueOf(ds, row, name, datasource.FieldAccessor.Uint64)
 }
 
 // small is a field of 32 bits, such as a process id.
 func small(ds datasource.DataSource, row datasource.Data, name string) uint32 {
-	field := ds.GetField(name)
-	if field == nil {
-		return 0
-	}
-	value, _ := field.Uint32(row)
-	return value
+	return valueOf(ds, row, name, datasource.FieldAccessor.Uint32)
 }
 
 // signed is such a field that may be negative.
 func signed(ds datasource.DataSource, row datasource.Data, name string) int32 {
-	field := ds.GetField(name)
-	if field == nil {
-		return 0
-	}
-	value, _ := field.Int32(row)
-	return value
+	return valueOf(ds, row, name, datasource.FieldAccessor.Int32)
 }
 
 // lineOf is the frame to name: the program's own line of Python, or, where there is none, the innermost native one
