@@ -29,7 +29,7 @@ import (
 
 const (
 	daemonName  = "daemon"
-	daemonShort = "Run gadgets for clients (gadgetctl, gpu-exporter), and gadget instances without any"
+	daemonShort = "Run gadgets for gadgetctl, gpu-exporter and other clients"
 )
 
 // serving are the flags of ig's daemon, with its names.

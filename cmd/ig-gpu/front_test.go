@@ -80,3 +80,16 @@ func TestTheFrontDoorOpensWithoutAGadget(t *testing.T) {
 	require.Error(t, cmd.Run())
 	require.Contains(t, stderr.String(), "Did you mean --for")
 }
+
+// Each command has a line of its own in the list, and its sentence ends there.
+func TestHelpCutsNoSentence(t *testing.T) {
+	layouts := t.TempDir()
+	for _, args := range [][]string{{"--help"}, {"image", "--help"}} {
+		cmd, stdout, stderr := command(t, layouts, args...)
+		require.NoError(t, cmd.Run(), "%v: %s", args, stderr)
+		require.NotEmpty(t, stdout.String(), args)
+		for line := range strings.Lines(stdout.String()) {
+			require.False(t, strings.HasSuffix(strings.TrimSpace(line), "…"), "%v: %s", args, line)
+		}
+	}
+}

@@ -21,7 +21,7 @@ const gadgetModule = "github.com/inspektor-gadget/inspektor-gadget"
 func newVersionCommand(set images.Set) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Show the versions of ig-gpu and Inspektor Gadget, and the gadgets inside",
+		Short: "Show the versions of ig-gpu, Inspektor Gadget and the gadgets",
 		Args:  cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			gadgets := strings.Join(set.Names(), ", ")

@@ -104,7 +104,7 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 	}
 	title := "Commands"
 	if len(cmd.Groups()) > 0 {
-		title = "Of Inspektor Gadget"
+		title = "From Inspektor Gadget"
 	}
 	list(title, "")
 }

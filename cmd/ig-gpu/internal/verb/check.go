@@ -37,7 +37,7 @@ func newCheck(cfg Config) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "check [PID...]",
-		Short: "Say which gadgets work here, what is missing, and how to fix it",
+		Short: "Say which gadgets work here, and how to fix what is missing",
 		Long: "Look at what gadgets need: the kernel, BTF, uprobes, rights, container runtimes and the GPU; and, of each\n" +
 			"process that is named, the libraries that are probed, with their versions. It changes nothing and traces\n" +
 			"nothing. The exit code is 1 if a gadget will not work.",

@@ -34,7 +34,7 @@ func newHangs(cfg Config) *cobra.Command {
 	f := hangsFlags{hang: 10 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "hangs [PID...]",
-		Short: "Show which rank keeps the collectives of NCCL waiting, and on which line it is",
+		Short: "Show which rank keeps a collective waiting, and on which line",
 		Long: "Show how far each rank of NCCL is, and a verdict when others wait for one: which rank, since when, and\n" +
 			"on which line of Python it is now. Without a process, all of this machine are traced. If a job hangs\n" +
 			"already, its ranks call nothing any more: after 3 s their Python stacks are read and compared.",

@@ -38,7 +38,7 @@ const untrusted = "Names of processes, threads, functions, files and kernels in 
 func newMCP(cfg Config) *cobra.Command {
 	return &cobra.Command{
 		Use:   "mcp",
-		Short: "Answer an assistant's questions over the Model Context Protocol",
+		Short: "Serve these answers to an assistant, over MCP",
 		Long: "Serve read-only tools over the Model Context Protocol on standard input and output: check, explain, top,\n" +
 			"hangs, dump and diff, with the answers of the commands of that name. A call measures for 30 s at most, and\n" +
 			"returns 50 rows at most; it says how many were left out. Nothing on the system is changed.",

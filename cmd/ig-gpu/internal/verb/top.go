@@ -31,7 +31,7 @@ func newTop(cfg Config) *cobra.Command {
 	var f topFlags
 	cmd := &cobra.Command{
 		Use:   "top [PID...]",
-		Short: "Watch which lines of Python hold GPU memory, launch kernels and wait for the GPU",
+		Short: "Watch which lines hold GPU memory, launch kernels, and wait",
 		Long: "Show, live, the lines of Python that hold GPU memory, and behind Tab those that launch kernels and those\n" +
 			"that wait for the GPU. Without a process, all of this machine are traced. The keys are listed by ?.\n" +
 			"Launches and waits are counted from when they are shown first. Where the output is no terminal, one\n" +
