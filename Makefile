@@ -37,7 +37,7 @@ test: setup format
 	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-chart-suites
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
-	@$(MAKE) --no-print-directory vet build build/arm64/ig-gpu simcuda gpu-kit $(TIMES)
+	@$(MAKE) --no-print-directory vet build simcuda gpu-kit $(TIMES)
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
@@ -53,10 +53,12 @@ $(TIMES): $(wildcard test/support/times/*.go)
 PURE := ./internal/collective/... ./internal/export/... ./internal/format/... ./internal/profile/... \
 	./internal/stack/... ./internal/throttle/... ./internal/timeline/... ./internal/elf/...
 
-## test-long: the tests that take long: pure packages with the race detector
+## test-long: the tests that take long: pure packages with the race detector, fuzzing, FUZZTIME=20s a target, arm64
+FUZZTIME ?= 20s
 .PHONY: test-long
-test-long: setup
+test-long: setup vet-others build/arm64/ig-gpu
 	@$(STEP) "race detector" $(GO) test -race -timeout 30m $(PURE)
+	@$(STEP) "fuzzing, $(FUZZTIME) a target" scripts/fuzz.sh $(FUZZTIME)
 
 ## test-times: the table of test/README.md, from the last make test
 .PHONY: test-times
@@ -219,8 +221,12 @@ format:
 
 vet:
 	@$(STEP) "go vet" $(GO) vet ./...
-	@$(STEP) "go vet for arm64" env GOARCH=arm64 $(GO) vet ./...
 	@$(STEP) "go vet for WASM" env GOOS=wasip1 GOARCH=wasm $(GO) vet ./wasm/...
+
+# Compiles all dependencies for another processor: minutes, on a new machine.
+.PHONY: vet-others
+vet-others:
+	@$(STEP) "go vet for arm64" env GOARCH=arm64 $(GO) vet ./...
 
 ## clean: remove everything that was built
 .PHONY: clean
@@ -308,6 +314,6 @@ test-release: setup build/gadget-images build/tools/helm
 	@$(STEP) "bare roots" $(ROOT) test/support/fixtures/roots.sh
 	@$(STEP) "the release" $(ROOT) env RELEASE=1 $(GO) test -v -count=1 -timeout 60m ./test/systems/release
 
-# Not run here, but a break is noticed.
+# For test-kernels on arm64; test-long notices a break.
 build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

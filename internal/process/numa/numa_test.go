@@ -3,6 +3,7 @@
 package numa
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,4 +58,21 @@ func TestNodes(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(node, "meminfo"), []byte("Node 1 MemTotal: 1000 kB\nNode 1 MemFree:  600 kB\nNode 1 FilePages: 300 kB\nodd\n"), 0o600))
 	require.Equal(t, []Node{{Node: 1, TotalBytes: 1000 << 10, FreeBytes: 600 << 10, FileBytes: 300 << 10}}, Nodes(dir))
 	require.Empty(t, Nodes(t.TempDir()))
+}
+
+// Names of files in numa_maps are the process's own.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("VmRSS:\t 12 kB\nThreads:\t3\nCpus_allowed_list:\t0-1\n"))
+	f.Add([]byte("7f12 default file=/x\\040N0=9 mapped=3 N0=2 N1=1 kernelpagesize_kB=4\n"))
+	f.Add([]byte("7f12 default N65535=1099511627775 kernelpagesize_kB=4294967295\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		parseStatus(b)
+		pages, err := parsePages(bytes.NewReader(b))
+		if err != nil {
+			require.Nil(t, pages)
+		}
+		for node := range pages {
+			require.Regexp(t, `^[0-9]{1,5}$`, node)
+		}
+	})
 }

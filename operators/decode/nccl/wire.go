@@ -122,7 +122,8 @@ func DecodeCommunicator(b []byte) (Communicator, error) {
 		Op: text(w.Op[:]), Type: text(w.Type[:]), ReduceText: text(w.Reduction[:]),
 	}
 	// Oldest first; what was written over meanwhile is left out.
-	for seq := max(w.Seq, Ring) - Ring + 1; seq <= w.Seq; seq++ {
+	for age := min(w.Seq, Ring); age > 0; age-- {
+		seq := w.Seq - age + 1
 		if o := w.Ring[seq%Ring]; o.Seq == seq {
 			c.Operations = append(c.Operations, o)
 			c.Newest = o

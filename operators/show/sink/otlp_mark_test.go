@@ -98,3 +98,19 @@ func TestEventsOfAPageOrBehindTheEndAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, call(""))
 	require.Empty(t, m.asked)
 }
+
+// Anybody on the machine may send marks.
+func FuzzReadEvents(f *testing.F) {
+	for _, kind := range []string{typeProtobuf, typeJSON} {
+		f.Add(kind, "", []byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"eventName":"gpu_gadgets.mark"}]}]}]}`))
+		f.Add(kind, "gzip", []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0})
+	}
+	f.Fuzz(func(t *testing.T, kind, encoding string, body []byte) {
+		request, err := readEvents(kind, encoding, bytes.NewReader(body))
+		if err != nil {
+			require.Nil(t, request)
+			return
+		}
+		hasMark(request)
+	})
+}

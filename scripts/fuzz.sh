@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# fuzz.sh TIME [PACKAGE…]: runs each fuzz target of the packages (all, unless named) for
+# TIME, such as 20s, one after the other. What go test finds it writes below the package's
+# testdata/fuzz, where it is a test from then on. Exits 1 when a target failed, or when
+# there was none.
+set -euo pipefail
+
+if [ $# -lt 1 ]; then
+	echo "usage: fuzz.sh TIME [PACKAGE…]" >&2
+	exit 2
+fi
+time=$1
+shift
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+go=${GO:-go}
+packages=("$@")
+if [ $# -eq 0 ]; then
+	mapfile -t packages < <(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|./|')
+fi
+
+run=0 failed=
+for package in "${packages[@]}"; do
+	binary=$(mktemp)
+	"$go" test -c -o "$binary" "$package"
+	targets=$("$binary" -test.list '^Fuzz')
+	rm -f "$binary"
+	for target in $targets; do
+		run=$((run + 1))
+		output=$("$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package" 2>&1) || {
+			printf '%s\n' "$output"
+			failed="$failed $package.$target"
+			continue
+		}
+		# A target that hangs runs into the time limit, which is no error to go test.
+		execs=$(grep -o 'execs: [0-9]*' <<<"$output" | tail -n1) || {
+			echo "    $package $target: no input was finished in $time" >&2
+			failed="$failed $package.$target"
+			continue
+		}
+		echo "    $package $target: $execs"
+	done
+done
+if [ -n "$failed" ]; then
+	echo "fuzz.sh: failed:$failed" >&2
+	exit 1
+fi
+if [ "$run" -eq 0 ]; then
+	echo "fuzz.sh: no target in ${packages[*]}" >&2
+	exit 1
+fi
