@@ -121,7 +121,7 @@ func (r *release) chart() error {
 	files := map[string]file{}
 	for archive := tar.NewReader(unzipped); ; {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

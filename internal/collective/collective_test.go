@@ -19,8 +19,8 @@ var world = Communicator{Hash: 0xabcdef0123, Size: 3}
 func rank(n int, issued uint64, lastEnter, at Time) Observation {
 	o := Observation{At: at, Process: Process{ID: uint64(n + 1), PID: uint32(100 + n), Comm: "python3"}, Communicator: world,
 		Rank: n, Issued: issued, State: Running}
-	for i := range uint64(min(issued, 4)) {
-		seq := issued - uint64(min(issued, 4)) + 1 + i
+	for i := range min(issued, 4) {
+		seq := issued - min(issued, 4) + 1 + i
 		op := Operation{Seq: seq, Kind: AllReduce, Count: 64, DType: Float32, Peer: None, Enter: lastEnter - Time(issued-seq)*second}
 		op.Return = op.Enter + 1
 		if seq < issued {

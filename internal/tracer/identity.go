@@ -33,7 +33,7 @@ func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return fileKey{}, err
 	}
-	key := fileKey{dev: uint64(st.Dev), ino: st.Ino}
+	key := fileKey{dev: st.Dev, ino: st.Ino}
 	var fs unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
 		return key, nil

@@ -52,7 +52,7 @@ func (t *Tracer) mountNS(pid uint32) uint64 {
 func (t *Tracer) rootOf(pid uint32) rootKey {
 	var st unix.Stat_t
 	_ = unix.Stat(t.proc(pid, "root"), &st)
-	return rootKey{uint64(st.Dev), st.Ino}
+	return rootKey{st.Dev, st.Ino}
 }
 
 // parent reads field 4 of /proc/PID/stat; 0 when there is none.

@@ -99,7 +99,6 @@ func (r *Resolver) tableOf(pid uint32, path string, m *module.Module) *Table {
 		t = &Table{}
 	}
 	if len(functions) > largeModule {
-		functions = nil
 		debug.FreeOSMemory()
 	}
 	return t

@@ -4,6 +4,7 @@ package parquet
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -40,7 +41,7 @@ func rows(t *testing.T, path string) (*reader.File, []map[string]any) {
 				})
 				out = append(out, one)
 			}
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			require.NoError(t, err)

@@ -5,6 +5,7 @@ package columns
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -142,7 +143,7 @@ func readRows(t *testing.T, path string) (out []map[string]any) {
 		for i := range some[:n] {
 			out = append(out, some[i].asLine())
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out
 		}
 		require.NoError(t, err)

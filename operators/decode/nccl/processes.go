@@ -77,7 +77,7 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
-	key := fileKey{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano()}
+	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim.Nano()}
 	known, ok := n.files[key]
 	if !ok {
 		if len(n.files) >= maxFiles {

@@ -75,7 +75,7 @@ func TestStacksThatNothingNamesGo(t *testing.T) {
 	require.Equal(t, 80, entries(t, maps.Symbols), "what was removed is kept for a while, and names them")
 
 	for range keptPasses/sweepEvery + unnamedSweeps {
-		result = sweepPass(t, r)
+		sweepPass(t, r)
 	}
 	require.Equal(t, 50, entries(t, maps.Symbols))
 	value, err = maps.Symbols.LookupBytes(key(8, 2000))

@@ -27,10 +27,10 @@ import (
 
 // gadget has the data sources of nccl_trace, with rows that a test makes up.
 type gadget struct {
-	communicators, peers datasource.DataSource
-	fields               map[string]datasource.FieldAccessor
-	declared             error
-	t                    *testing.T
+	communicators datasource.DataSource
+	fields        map[string]datasource.FieldAccessor
+	declared      error
+	t             *testing.T
 }
 
 var communicatorFields = map[string]api.Kind{

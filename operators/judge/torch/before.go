@@ -48,9 +48,9 @@ func (a *attached) see(t totalsOf) {
 }
 
 // atAttach is how many bytes a pool had handed out when we attached.
-func (t totalsOf) atAttach() uint64 {
-	all := t.allocated + t.back
-	return all - min(all, t.out)
+func (p totalsOf) atAttach() uint64 {
+	all := p.allocated + p.back
+	return all - min(all, p.out)
 }
 
 // left is what is still in use of that, where so much was taken back.

@@ -125,7 +125,7 @@ func lines(r Reading, of Device) (all []string) {
 		}
 		line := fmt.Sprintf("%s %g", p.Metric, p.Value)
 		for _, l := range p.Labels {
-			line += " " + string(l.Key) + "=" + l.Value.Emit()
+			line += " " + string(l.Key) + "=" + l.Value.String()
 		}
 		all = append(all, line)
 	}
@@ -309,7 +309,7 @@ func TestPublishedPartsAddUpToTheDriversBytes(t *testing.T) {
 				pid, _ := point.Attributes.Value("process.pid")
 				part, _ := point.Attributes.Value("part")
 				pod, _ := point.Attributes.Value("k8s.pod.name")
-				values[strings.TrimSpace(fmt.Sprintf("%s %s %s %s", m.Name, pid.Emit(), pod.AsString(), part.AsString()))] = point.Value
+				values[strings.TrimSpace(fmt.Sprintf("%s %s %s %s", m.Name, pid.String(), pod.AsString(), part.AsString()))] = point.Value
 			}
 		}
 	}

@@ -21,7 +21,7 @@ type trace struct {
 		Ph, Name, Cat string
 		ID            json.Number
 		Pid, Tid      int64
-		Ts, Dur       json.Number
+		TS, Dur       json.Number
 		Args          map[string]any
 	}
 }

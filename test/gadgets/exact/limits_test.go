@@ -115,7 +115,7 @@ func TestNothingFitsIsCounted(t *testing.T) {
 }
 
 func key(r compare.Row) string {
-	k := r.Kind + string(rune(r.Device)) + string(rune(r.PID))
+	k := r.Kind + string(r.Device) + string(rune(r.PID))
 	for _, f := range r.Stack {
 		k += f.Function + f.File + string(rune(f.Line))
 	}

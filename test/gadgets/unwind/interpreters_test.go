@@ -145,18 +145,6 @@ func hasMinor(list []interpreter, minor int) bool {
 	return false
 }
 
-// eachInterpreter runs f as a subtest per version and build.
-func eachInterpreter(t *testing.T, f func(t *testing.T, python interpreter)) {
-	t.Helper()
-	found, err := interpreters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, python := range found {
-		t.Run(python.name, func(t *testing.T) { f(t, python) })
-	}
-}
-
 // libpython is the shared library of the same version and build, or "".
 func (i interpreter) libpython() string {
 	name := fmt.Sprintf("libpython3.%d", i.minor)

@@ -10,7 +10,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -367,14 +366,4 @@ func fails(t *testing.T, cmd *exec.Cmd) string {
 	require.Equal(t, 1, strings.Count(text, "\n"), "one line: %s", text)
 	require.True(t, strings.HasPrefix(text, "Error: "), text)
 	return text
-}
-
-// signalled tells whether a process ended by a signal.
-func signalled(err error, signal syscall.Signal) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return false
-	}
-	status, ok := exit.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && status.Signal() == signal
 }

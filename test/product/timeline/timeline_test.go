@@ -69,14 +69,14 @@ func (w *workload) notes() (all []note) {
 	require.NoError(w.t, err)
 	for line := range strings.Lines(string(text)) {
 		var n struct {
-			Name     string
-			Start_ns uint64
-			End_ns   uint64
-			Bytes    int64
-			Step     int
+			Name    string
+			StartNS uint64 `json:"start_ns"`
+			EndNS   uint64 `json:"end_ns"`
+			Bytes   int64
+			Step    int
 		}
 		require.NoError(w.t, json.Unmarshal([]byte(line), &n), line)
-		all = append(all, note{n.Name, n.Start_ns, n.End_ns, n.Bytes, n.Step})
+		all = append(all, note{n.Name, n.StartNS, n.EndNS, n.Bytes, n.Step})
 	}
 	return all
 }
@@ -194,7 +194,7 @@ func read(t *testing.T, path string) *file {
 			Ph, Name, Cat string
 			ID            json.Number
 			Pid, Tid      int64
-			Ts, Dur       json.Number
+			TS, Dur       json.Number
 			Args          map[string]any
 		}
 	}
@@ -217,27 +217,27 @@ func read(t *testing.T, path string) *file {
 				f.processes[e.Pid] = append(f.processes[e.Pid], e.Args["name"].(string))
 			}
 		case "X":
-			s := slice{e.Name, e.Cat, ns(t, e.Ts), 0, e.Args}
+			s := slice{e.Name, e.Cat, ns(t, e.TS), 0, e.Args}
 			s.end = s.start + ns(t, e.Dur)
 			require.EqualValues(t, s.start, e.Args["boot_ns"])
 			f.tracks[names[k]] = append(f.tracks[names[k]], s)
 		case "B":
-			open[k] = append(open[k], slice{e.Name, e.Cat, ns(t, e.Ts), 0, e.Args})
+			open[k] = append(open[k], slice{e.Name, e.Cat, ns(t, e.TS), 0, e.Args})
 		case "E":
 			last := len(open[k]) - 1
 			require.GreaterOrEqual(t, last, 0, "an end without a beginning")
 			s := open[k][last]
-			s.end, open[k] = ns(t, e.Ts), open[k][:last]
+			s.end, open[k] = ns(t, e.TS), open[k][:last]
 			require.GreaterOrEqual(t, s.end, s.start)
 			f.tracks[names[k]] = append(f.tracks[names[k]], s)
 		case "C":
-			f.counters[e.Name] = append(f.counters[e.Name], [2]float64{float64(ns(t, e.Ts)), e.Args["value"].(float64)})
+			f.counters[e.Name] = append(f.counters[e.Name], [2]float64{float64(ns(t, e.TS)), e.Args["value"].(float64)})
 		case "s":
 			f.arrows++
-			begun[e.ID] = flow{name: e.Name, from: names[k], fromNS: ns(t, e.Ts)}
+			begun[e.ID] = flow{name: e.Name, from: names[k], fromNS: ns(t, e.TS)}
 		case "f":
 			arrow := begun[e.ID]
-			arrow.to, arrow.toNS = names[k], ns(t, e.Ts)
+			arrow.to, arrow.toNS = names[k], ns(t, e.TS)
 			f.flows = append(f.flows, arrow)
 		}
 	}

@@ -206,7 +206,7 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 		if ctx.Err() != nil {
 			cause = ctx.Err() // as slow, or as stuck, the next time
 		}
-		return r, fmt.Errorf("%w after %v (%v)\nQEMU: %s\nconsole: %s\nstderr: %s",
+		return r, fmt.Errorf("%w after %v (%w)\nQEMU: %s\nconsole: %s\nstderr: %s",
 			cause, r.Wall.Round(time.Second), err, said, tail(console), tail(stderr))
 	}
 	if r.Status, err = strconv.Atoi(strings.TrimSpace(string(status))); err != nil {
@@ -316,7 +316,7 @@ func serve(work, tag, path string) (stop func(), err error) {
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("virtiofsd for %s: %v: %s", path, err, said.Bytes())
+			return nil, fmt.Errorf("virtiofsd for %s: %w: %s", path, err, said.Bytes())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

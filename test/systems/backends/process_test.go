@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -100,11 +99,4 @@ func (s *server) hang(t *testing.T) {
 func (s *server) wake(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGCONT))
-}
-
-func absolute(t *testing.T, path string) string {
-	t.Helper()
-	abs, err := filepath.Abs(path)
-	require.NoError(t, err)
-	return abs
 }

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -178,7 +179,7 @@ f.add("/journal", "journal"); f.close(); z.close()`
 	require.NoError(t, err)
 	for files := tar.NewReader(unzipped); ; {
 		header, err := files.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		require.NoError(t, err)

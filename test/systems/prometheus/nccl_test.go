@@ -104,7 +104,6 @@ func writeScenario(t *testing.T, text *bytes.Buffer, s *simranks.Scenario) {
 	at := time.Duration(steps-1) * scrape
 	reasons, processes, communicators := s.Verdict()
 	if s.Truth.Reason == "" {
-		reasons = nil
 		// It is silent all the time, and not only at the end.
 		fmt.Fprintf(text, "    promql_expr_test:\n      - expr: count_over_time(nccl:verdict[1h])\n        eval_time: %s\n        exp_samples: []\n", at)
 		return

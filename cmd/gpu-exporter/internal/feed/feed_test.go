@@ -129,10 +129,9 @@ func (d *daemon) attach(f *Feed, now time.Time) *connection {
 }
 
 type connection struct {
-	d    *daemon
-	c    *Connection
-	seq  uint32
-	live int // of d.sent
+	d   *daemon
+	c   *Connection
+	seq uint32
 }
 
 func (c *connection) take(e *api.GadgetEvent, now time.Time) {

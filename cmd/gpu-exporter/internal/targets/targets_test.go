@@ -56,7 +56,6 @@ type cluster struct {
 	t       *testing.T
 	mu      sync.Mutex
 	pods    []corev1.Pod
-	version int
 	watches []chan metav1.WatchEvent
 }
 

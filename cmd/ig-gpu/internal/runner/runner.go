@@ -193,7 +193,7 @@ func (r *Runtime) explain(gadget runtime.GadgetContext, err error) error {
 	if all := r.images.Names(); len(all) > 0 {
 		names = strings.Join(all, ", ")
 	}
-	return fmt.Errorf("%w %q: not inside this binary (%s), and no registry gave it: %v",
+	return fmt.Errorf("%w %q: not inside this binary (%s), and no registry gave it: %w",
 		ErrUnknownGadget, name, names, rootCause(err))
 }
 

@@ -219,7 +219,7 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 }
 
 // Another gadget that fails does not take the memory's explanation away.
-type failing struct{ recorder }
+type failing struct{}
 
 func (f *failing) Run(_ context.Context, run engine.Run) error {
 	if run.Gadget == "cuda_kernel" {

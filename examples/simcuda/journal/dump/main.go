@@ -6,6 +6,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,13 +28,13 @@ func main() {
 	}
 }
 
-func dump(dir string, records bool) error {
+func dump(dir string, records bool) (err error) {
 	all, err := journal.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(os.Stdout)
-	defer out.Flush()
+	defer func() { err = errors.Join(err, out.Flush()) }()
 	if records {
 		types := [...]string{"?", "call", "alloc", "free", "implicit"}
 		for _, j := range all {
