@@ -13,15 +13,18 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
-	containercollection "github.com/inspektor-gadget/inspektor-gadget/pkg/container-collection"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
+// VarInstance names the variable with the gadget's eBPF instance.
+const VarInstance = "ebpfInstance"
+
 const (
 	varConfig      = "config"
-	varInstance    = "ebpfInstance"
 	varNeedEvents  = "NeedContainerEvents"
+	stockEnter     = "enter_" // STOCK_PROBES of bpf/call/probes.h
+	stockExit      = "exit_"
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
 )
 
@@ -107,7 +110,7 @@ func DisableStock(gc Context, points []AttachPoint) error {
 		return err
 	}
 	for _, p := range points {
-		for _, prefix := range []string{"enter_", "exit_"} {
+		for _, prefix := range []string{stockEnter, stockExit} {
 			config.Set("programs."+prefix+p.Symbol+".attach_to", programSkipped)
 		}
 	}
@@ -177,48 +180,6 @@ func FiltersContainers(gc Context) bool {
 	v, _ := gc.GetVar(gadgets.FilterByMntNsName)
 	on, _ := v.(bool)
 	return on
-}
-
-// Container is a container that the user's selection (-n, --podname, …) admits.
-type Container = containercollection.Container
-
-type attacher interface {
-	AttachContainer(*Container) error
-	DetachContainer(*Container) error
-}
-
-// OnContainers calls add for every container that the user selected, present
-// and future, and remove when one ends. To be called in Instantiate; the calls
-// begin before Start and come from other goroutines. Every call is forwarded to
-// the gadget first, whose error is the one that counts.
-func OnContainers(gc Context, add, remove func(*Container)) error {
-	v, ok := gc.GetVar(varInstance)
-	if !ok {
-		return fmt.Errorf("eBPF instance: %w", ErrAbsent)
-	}
-	inner, ok := v.(attacher)
-	if !ok {
-		return fmt.Errorf("eBPF instance: %T cannot attach containers", v)
-	}
-	gc.SetVar(varInstance, &tee{inner, add, remove})
-	return nil
-}
-
-type tee struct {
-	inner       attacher
-	add, remove func(*Container)
-}
-
-func (t *tee) AttachContainer(c *Container) error {
-	err := t.inner.AttachContainer(c)
-	t.add(c)
-	return err
-}
-
-func (t *tee) DetachContainer(c *Container) error {
-	err := t.inner.DetachContainer(c)
-	t.remove(c)
-	return err
 }
 
 // Configure sets a value of the gadget's metadata (gadget.yaml), e.g.

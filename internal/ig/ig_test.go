@@ -4,7 +4,6 @@ package ig
 
 import (
 	"encoding/binary"
-	"errors"
 	"strings"
 	"testing"
 
@@ -146,42 +145,6 @@ func TestConfigureAndConstants(t *testing.T) {
 	require.Equal(t, uint32(2), gc["py_mode"])
 	require.ErrorContains(t, SetConstant(gc, "py_mode", 2), "is a uint32, not a int")
 	require.ErrorIs(t, SetConstant(gc, "other", true), ErrAbsent)
-}
-
-type fakeInstance struct{ added, removed []*Container }
-
-var errAttach = errors.New("cannot")
-
-func (f *fakeInstance) AttachContainer(c *Container) error {
-	f.added = append(f.added, c)
-	return errAttach
-}
-func (f *fakeInstance) DetachContainer(c *Container) error {
-	f.removed = append(f.removed, c)
-	return nil
-}
-
-func TestOnContainersForwards(t *testing.T) {
-	inner := &fakeInstance{}
-	gc := vars{"ebpfInstance": inner}
-	var added, removed []*Container
-	require.NoError(t, OnContainers(gc,
-		func(c *Container) { added = append(added, c) }, func(c *Container) { removed = append(removed, c) }))
-	c := &Container{Mntns: 7}
-	// As the container managers use it.
-	manager := gc["ebpfInstance"].(interface {
-		AttachContainer(*Container) error
-		DetachContainer(*Container) error
-	})
-	require.ErrorIs(t, manager.AttachContainer(c), errAttach)
-	require.NoError(t, manager.DetachContainer(c))
-	require.Equal(t, []*Container{c}, inner.added)
-	require.Equal(t, []*Container{c}, inner.removed)
-	require.Equal(t, []*Container{c}, added)
-	require.Equal(t, []*Container{c}, removed)
-
-	require.ErrorIs(t, OnContainers(vars{}, nil, nil), ErrAbsent)
-	require.ErrorContains(t, OnContainers(vars{"ebpfInstance": 1}, nil, nil), "cannot attach containers")
 }
 
 func TestVariables(t *testing.T) {

@@ -102,7 +102,7 @@ func (i MapIterator) Append(gc Context, ds datasource.DataSource, to datasource.
 
 // specOf is the specification that Inspektor Gadget will load.
 func specOf(gc Context) (*ebpf.CollectionSpec, error) {
-	v, ok := gc.GetVar(varInstance)
+	v, ok := gc.GetVar(VarInstance)
 	if !ok {
 		return nil, fmt.Errorf("eBPF instance: %w", ErrAbsent)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/pages"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
@@ -134,7 +135,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if i.points == nil { // else the programs are those of the stock sections
 		ig.SetAttachMode(gc, mode)
 	}
-	if err := ig.DisableStock(gc, table); err != nil {
+	if err := ig.RemoveStock(gc, table); err != nil {
 		return nil, fmt.Errorf("keep ig from attaching: %w", err)
 	}
 	if len(i.cfg.PIDs) > 0 {
@@ -142,7 +143,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("--%s: this gadget cannot be restricted to processes: %w", paramPID, err)
 		}
 	}
-	if err := ig.OnContainers(gc, i.addContainer, i.removeContainer); err != nil && !errors.Is(err, ig.ErrAbsent) {
+	if err := containers.Follow(gc, i.addContainer, i.removeContainer); err != nil && !errors.Is(err, ig.ErrAbsent) {
 		return nil, fmt.Errorf("follow containers: %w", err)
 	}
 	if i.rows, err = newRows(gc); err != nil {
@@ -360,7 +361,7 @@ func (i *instance) visible(a tracer.Attachment) bool {
 
 // addContainer is called before the container's first instruction, where containers are
 // found by a hook. It may hold the container back for as long as attaching takes.
-func (i *instance) addContainer(c *ig.Container) {
+func (i *instance) addContainer(c *containers.Container) {
 	if t := i.running(); t != nil && c.ContainerPid() != 0 {
 		t.Expect(c.ContainerPid())
 	}
@@ -377,7 +378,7 @@ func (i *instance) addContainer(c *ig.Container) {
 	}
 }
 
-func (i *instance) removeContainer(c *ig.Container) {
+func (i *instance) removeContainer(c *containers.Container) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for mntns, end := range i.selected {

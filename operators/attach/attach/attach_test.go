@@ -32,6 +32,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
@@ -297,7 +298,7 @@ func TestOnlySelectedContainersAreVisible(t *testing.T) {
 	require.True(t, i.visible(row), "without a container manager all are")
 	i.filtered = true
 	require.False(t, i.visible(row))
-	c := &ig.Container{Mntns: 7}
+	c := &containers.Container{Mntns: 7}
 	i.addContainer(c)
 	require.True(t, i.visible(row))
 	i.removeContainer(c)
