@@ -11,6 +11,7 @@ STEP := scripts/step.sh
 ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E env PATH=$(PATH))
 # What each package costs is logged; see test/support/times.
 TIMES := $(CURDIR)/build/times
+LOADS := $(CURDIR)/build/loads
 AS_ROOT := -exec '$(TIMES) -log $(CURDIR)/build/times.jsonl $(ROOT)'
 
 # go-nvml finds NVIDIA's library at run time: see operators/send/nvml.
@@ -32,12 +33,15 @@ build: setup bin/ig-gpu
 
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
-test: setup format
+test: setup format $(LOADS)
 	@$(STEP) "fetch Debian's libcuda" test/support/fixtures/libcuda.sh
+	@if $(ROOT) $(LOADS); then exec $(MAKE) --no-print-directory test-here; \
+	else exec $(MAKE) --no-print-directory test-elsewhere; fi
+
+.PHONY: test-here
+test-here:
 	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
-	@$(MAKE) --no-print-directory test-chart-suites
-	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
-	@$(MAKE) --no-print-directory vet build simcuda gpu-kit $(TIMES)
+	@$(MAKE) --no-print-directory test-built
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
@@ -45,6 +49,31 @@ test: setup format
 	@if [ -n "$$(find test -name '*_test.go' -print -quit 2>/dev/null)" ]; then \
 		$(STEP) "eBPF and end-to-end tests" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -v "/test/gadgets/pytorch"); fi
+
+# What both ways to run the tests build and check.
+.PHONY: test-built
+test-built:
+	@$(MAKE) --no-print-directory test-chart-suites
+	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
+	@$(MAKE) --no-print-directory vet build simcuda gpu-kit $(TIMES)
+
+# On a machine whose kernel loads no eBPF programs, or no more (test/support/loads): packages
+# whose tests do are left out by name, and the product runs in a virtual machine, emulated.
+.PHONY: test-elsewhere
+test-elsewhere:
+	@$(STEP) "pure tests" $(GO) test $(call without-ebpf,./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...)
+	@$(MAKE) --no-print-directory test-built
+	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(call without-ebpf,./cmd/...)
+	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@$(MAKE) --no-print-directory test-kernels KERNELS=newest TESTS="Load Product Native"
+	@echo "==> this kernel loads no eBPF programs: not run are the tests of"
+	@git grep -lE '$(LOADS_EBPF)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's/^/    /'
+
+LOADS_EBPF := RequireRoot\(|"attaching needs root|loads eBPF programs"
+without-ebpf = $$($(GO) list -f '{{.Dir}}' $(1) | grep -vxF "$$(git grep -lE '$(LOADS_EBPF)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|$(CURDIR)/|')")
+
+$(LOADS): $(wildcard test/support/loads/*.go)
+	@$(GO) build -buildvcs=false -o $@ ./test/support/loads
 
 $(TIMES): $(wildcard test/support/times/*.go)
 	@$(GO) build -buildvcs=false -o $@ ./test/support/times
