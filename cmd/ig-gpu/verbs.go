@@ -5,6 +5,7 @@ package main
 import (
 	"path/filepath"
 
+	"github.com/cilium/ebpf/features"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
@@ -26,6 +27,7 @@ func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config
 			Release: this.Release, IsRoot: this.EffectiveUser == 0, BTF: this.BTF, Sys: "/sys",
 			Capabilities:  verb.EffectiveCapabilities(filepath.Join("/proc", "self")),
 			LoadSleepable: this.LoadSleepable, HasContainers: containers.HasRuntime,
+			HasMulti: func() bool { return features.HaveBPFLinkUprobeMulti() == nil },
 			OpenNVML: func() (nvml.Library, error) { return nvml.Open("") },
 		},
 	}

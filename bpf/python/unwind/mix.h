@@ -11,7 +11,7 @@
 /* How much of an object is compared: of names what is kept of them. */
 #define PY_CHECK_TABLE 248
 #define PY_CHECK_TABLE_HEAD 128
-#define PY_CHECK_TEXT 32 /* at least: short strings with their length and hash */
+#define PY_CHECK_TEXT 32     /* at least: short strings with their length and hash */
 #define PY_CHECK_QUALNAME 96 /* from the object's head on */
 
 /* One bijective step: words that differ never give the same result by it. */

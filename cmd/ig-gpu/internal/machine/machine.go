@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -48,17 +49,41 @@ func This() Machine {
 	return m
 }
 
+// ErrLockedUp means that the kernel does not finish loading a program. Linux 6.9 and later
+// can lock up when many programs are freed at once (internal/ig/stock.go). From then on
+// each process that loads one hangs, and cannot be killed.
+var ErrLockedUp = errors.New("the kernel has not loaded an empty eBPF program in " + loadLimit.String() +
+	": its eBPF is locked up, and only a restart of the machine helps")
+
+// loadLimit is how long an empty program may take: a millisecond, or seconds where the
+// kernel is freeing hundreds of others.
+const loadLimit = 30 * time.Second
+
 func loadSleepable() error {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type:         ebpf.Kprobe, // uprobe programs are of this type
-		Flags:        unix.BPF_F_SLEEPABLE,
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-		License:      "Dual BSD/GPL",
+	return within(loadLimit, func() error {
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Type:         ebpf.Kprobe, // uprobe programs are of this type
+			Flags:        unix.BPF_F_SLEEPABLE,
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+			License:      "Dual BSD/GPL",
+		})
+		if err != nil {
+			return err
+		}
+		return program.Close()
 	})
-	if err != nil {
+}
+
+// within is ErrLockedUp where load takes longer than the limit; it then continues by itself.
+func within(limit time.Duration, load func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- load() }()
+	select {
+	case err := <-done:
 		return err
+	case <-time.After(limit):
+		return ErrLockedUp
 	}
-	return program.Close()
 }
 
 // Check returns a *Requirement for the first thing that is missing.
@@ -72,6 +97,9 @@ func (m Machine) Check() error {
 	}
 	if err != nil {
 		return fmt.Errorf("look for the kernel's BTF: %w", err)
+	}
+	if err := m.LoadSleepable(); errors.Is(err, ErrLockedUp) {
+		return &Requirement{Need: err.Error()}
 	}
 	return nil
 }

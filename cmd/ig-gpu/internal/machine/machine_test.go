@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
@@ -28,6 +29,7 @@ func TestFirstMissingRequirementIsNamed(t *testing.T) {
 		{"user", Machine{EffectiveUser: 1000, BTF: btf}, "ig-gpu needs root"},
 		{"no BTF", Machine{BTF: btf + ".absent"}, "ig-gpu needs a kernel with BTF"},
 		{"old", Machine{BTF: btf, Release: "5.10.0", LoadSleepable: cannot}, ""},
+		{"locked up", Machine{BTF: btf, LoadSleepable: func() error { return ErrLockedUp }}, "the kernel has not loaded an empty eBPF program in 30s: its eBPF is locked up"},
 		{"user without BTF", Machine{EffectiveUser: 1000, BTF: btf + ".absent"}, "ig-gpu needs root"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,6 +52,12 @@ func TestSleepIsAskedOfTheKernel(t *testing.T) {
 	require.True(t, strings.HasPrefix(old.NeedsSleep("py_stack").Error(), "py_stack needs Linux 6.1 or newer, this is 5.10.0: "))
 	require.False(t, Machine{LoadSleepable: func() error { return unix.EPERM }}.CannotSleep(), "locked down")
 	require.False(t, Machine{LoadSleepable: func() error { return nil }}.CannotSleep())
+}
+
+func TestAKernelThatDoesNotAnswerIsGivenUp(t *testing.T) {
+	never := make(chan error)
+	require.ErrorIs(t, within(time.Millisecond, func() error { return <-never }), ErrLockedUp)
+	require.ErrorIs(t, within(time.Minute, func() error { return unix.EPERM }), unix.EPERM)
 }
 
 func TestMountByDefaultLeavesTheChoice(t *testing.T) {

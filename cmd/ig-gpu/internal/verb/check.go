@@ -132,7 +132,7 @@ func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 		}
 	}
 	var blocked []string
-	for _, name := range []string{"rights", "BTF", "uprobes", "lockdown"} {
+	for _, name := range []string{"rights", "kernel", "BTF", "uprobes", "lockdown"} {
 		if status[name] == missing {
 			blocked = append(blocked, name)
 		}

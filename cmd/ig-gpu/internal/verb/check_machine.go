@@ -10,13 +10,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
-// Machine is what check looks at. The zero value is of no machine; see ThisMachine.
+// Machine is what check looks at. The zero value is of no machine.
 type Machine struct {
 	Release       string
 	IsRoot        bool
@@ -24,6 +24,7 @@ type Machine struct {
 	Sys           string       // sysfs
 	Capabilities  uint64       // the effective ones
 	LoadSleepable func() error // as machine.Machine has it
+	HasMulti      func() bool  // links of many uprobes
 	HasContainers func() bool
 	OpenNVML      func() (nvml.Library, error)
 }
@@ -51,12 +52,17 @@ func EffectiveCapabilities(dir string) uint64 {
 }
 
 func checkMachine(m Machine) []finding {
-	all := []finding{checkRights(m), checkKernel(m)}
+	kernel := checkKernel(m)
+	all := []finding{checkRights(m), kernel}
 	btf := finding{Name: "BTF", Status: found, Detail: m.BTF}
 	if _, err := os.Stat(m.BTF); err != nil {
 		btf.Status, btf.Detail, btf.Fix = missing, err.Error(), "use a kernel built with CONFIG_DEBUG_INFO_BTF=y"
 	}
-	all = append(all, btf, checkUprobes(m), checkLockdown(m), checkTracefs(m), checkContainers(m), checkGPU(m))
+	all = append(all, btf)
+	if kernel.Status != missing { // else the next question would not be answered, either
+		all = append(all, checkUprobes(m))
+	}
+	all = append(all, checkLockdown(m), checkTracefs(m), checkContainers(m), checkGPU(m))
 	for n := range all {
 		all[n].Type = "machine"
 	}
@@ -89,6 +95,8 @@ func checkKernel(m Machine) finding {
 		return f
 	}
 	switch err := m.LoadSleepable(); {
+	case errors.Is(err, machine.ErrLockedUp):
+		f.Status, f.Detail, f.Fix = missing, fmt.Sprintf("%s: %v", f.Detail, err), "restart the machine"
 	case errors.Is(err, unix.EINVAL):
 		f.Status, f.Detail = reduced, f.Detail+": probes cannot wait for a page that is not in memory (Linux 6.1 can)"
 		f.Fix = "use Linux 6.1 or newer; until then cuda_alloc, cuda_kernel and nccl_trace run in a variant"
@@ -104,7 +112,7 @@ func checkUprobes(m Machine) finding {
 		f.Status, f.Detail, f.Fix = missing, "the kernel has none", "use a kernel built with CONFIG_UPROBE_EVENTS=y"
 		return f
 	}
-	if m.IsRoot && features.HaveBPFLinkUprobeMulti() == nil {
+	if m.IsRoot && m.HasMulti() {
 		f.Detail = "uprobe_multi (Linux 6.6): attached and removed at once"
 	} else if m.IsRoot {
 		f.Detail += ": removed one by one, which takes seconds (at once from Linux 6.6 on)"

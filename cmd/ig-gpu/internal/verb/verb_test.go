@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
@@ -144,7 +145,7 @@ func fitMachine(t *testing.T) Machine {
 	require.NoError(t, os.WriteFile(btf, nil, 0o600))
 	return Machine{
 		Release: "6.8", IsRoot: true, BTF: btf, Sys: sys, Capabilities: 1<<41 - 1,
-		LoadSleepable: func() error { return nil }, HasContainers: func() bool { return false },
+		LoadSleepable: func() error { return nil }, HasMulti: func() bool { return true }, HasContainers: func() bool { return false },
 		OpenNVML: func() (nvml.Library, error) { return nil, nvml.ErrAbsent },
 	}
 }
@@ -175,6 +176,13 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
 	require.Error(t, err)
 	require.Contains(t, out, "CONFIG_DEBUG_INFO_BTF=y")
+
+	unfit = fit
+	unfit.LoadSleepable = func() error { return machine.ErrLockedUp }
+	unfit.HasMulti = func() bool { t.Fatal("a kernel that is locked up does not answer"); return false }
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
+	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, nccl_trace, py_stack will not work here")
+	require.Contains(t, out, "restart the machine")
 
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711")
 	require.NoError(t, err)
