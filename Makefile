@@ -108,6 +108,12 @@ test-kernels: build simcuda $(if $(filter-out arm64-%,$(KERNELS)),$(DAEMON)/amd6
 	@$(if $(findstring arm64,$(KERNELS)),$(STEP) "build for arm64" test/systems/kernels/arm64.sh)
 	@$(STEP) "Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" $(GO) test -v -count=1 -timeout 6h ./test/systems/kernels
 
+## test-kernels-suites: whole suites there, SUITES="gadgets/exact gadgets/launches" KERNELS=6.12 [RUN=TestName]
+.PHONY: test-kernels-suites
+test-kernels-suites: build simcuda
+	@$(STEP) "$(SUITES) on Linux $(KERNELS)" $(ROOT) env KERNELS="$(KERNELS)" SUITES="$(SUITES)" RUN="$(RUN)" \
+		$(GO) test -v -count=1 -timeout 6h -run TestSuites ./test/systems/kernels
+
 ## test-arm64: the product on an arm64 processor, emulated
 .PHONY: test-arm64
 test-arm64:
