@@ -57,7 +57,7 @@ test-built:
 	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
 	@$(MAKE) --no-print-directory vet build simcuda gpu-kit $(TIMES)
 
-# On a machine whose kernel loads no eBPF programs, or no more (test/support/loads): packages
+# On a machine whose kernel loads no eBPF programs, or no more (test/support/bpftest/loads): packages
 # whose tests do are left out by name, and the product runs in a virtual machine, emulated.
 .PHONY: test-elsewhere
 test-elsewhere:
@@ -72,8 +72,8 @@ test-elsewhere:
 LOADS_EBPF := RequireRoot\(|"attaching needs root|loads eBPF programs"
 without-ebpf = $$($(GO) list -f '{{.Dir}}' $(1) | grep -vxF "$$(git grep -lE '$(LOADS_EBPF)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|$(CURDIR)/|')")
 
-$(LOADS): $(wildcard test/support/loads/*.go)
-	@$(GO) build -buildvcs=false -o $@ ./test/support/loads
+$(LOADS): $(wildcard test/support/bpftest/loads/*.go)
+	@$(GO) build -buildvcs=false -o $@ ./test/support/bpftest/loads
 
 $(TIMES): $(wildcard test/support/times/*.go)
 	@$(GO) build -buildvcs=false -o $@ ./test/support/times

@@ -110,10 +110,10 @@ func problems(all map[string][]imported) []string {
 // forbidden says why a package must not import another; "" when it may.
 func forbidden(folder string, i imported) string {
 	from, _, _ := strings.Cut(folder, "/")
-	if slices.Contains(undocumented, i.path) && folder != adapter && from != "test" {
+	if slices.Contains(undocumented, i.path) && !inAdapter(folder) && from != "test" {
 		return "only " + adapter + " knows what Inspektor Gadget does not document"
 	}
-	if strings.HasPrefix(i.path, gadget) && from == "internal" && folder != adapter {
+	if strings.HasPrefix(i.path, gadget) && from == "internal" && !inAdapter(folder) {
 		return "in internal/ only " + adapter + " knows Inspektor Gadget"
 	}
 	target, ours := strings.CutPrefix(i.path, module)
@@ -144,6 +144,11 @@ func forbidden(folder string, i imported) string {
 }
 
 // misplaced says why a package is in the wrong place; "" when it is not.
+// inAdapter says whether a folder is the adapter or below it.
+func inAdapter(folder string) bool {
+	return folder == adapter || strings.HasPrefix(folder, adapter+"/")
+}
+
 func misplaced(folder string, imports []imported) string {
 	if strings.HasPrefix(folder, "test/") && (!slices.Contains(suites, group(folder)) || strings.Count(folder, "/") < 2) {
 		return "is not test/<group>/<suite> with a group of " + strings.Join(suites, ", ")
