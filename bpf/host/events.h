@@ -11,10 +11,10 @@
 /*
  * events: what the threads of watched processes do on the host, as events.
  *
- * The constants are set by the operator timeline before the programs are loaded,
- * which also has ig attach those that are wanted and makes the maps large enough:
- * otherwise the programs are empty, not attached, and the maps have one entry. ig
- * knows a constant by a second variable with its prefix.
+ * Before the programs are loaded, the operator timeline sets the constants, enables the
+ * requested programs and sizes the maps. By default the programs are empty and not
+ * attached, and each map has one entry. ig recognises a constant by a second variable
+ * with its prefix.
  */
 #define HOST_CONSTANT(name)              \
 	const volatile bool name = false; \
@@ -34,17 +34,17 @@ enum host_kind {
 };
 
 enum host_state {
-	HOST_PREEMPTED = 1, /* it could run, and another one did */
+	HOST_PREEMPTED = 1, /* runnable, but preempted */
 	HOST_SLEEPING = 2,
-	HOST_BLOCKED = 3, /* sleeps, and signals do not wake it */
-	HOST_STOPPED = 4, /* by a signal or a debugger */
+	HOST_BLOCKED = 3, /* uninterruptible sleep */
+	HOST_STOPPED = 4, /* stopped by a signal or a debugger */
 };
 
 #define HOST_FILE_BYTES 64
 
 /* One event as user space sees it: the data source `host_events`. */
 struct host_event {
-	gadget_timestamp timestamp_raw; /* of the end */
+	gadget_timestamp timestamp_raw; /* of the end of the event */
 	__u64 start_boot_ns, end_boot_ns;
 	struct gadget_process proc; /* without its credentials and its parent */
 	__u64 process;
@@ -58,7 +58,7 @@ struct host_event {
 	__u64 file_bytes;  /* of HOST_MEMORY: resident pages of files */
 	__u64 anon_bytes;  /* of HOST_MEMORY: other resident pages */
 	char file[HOST_FILE_BYTES]; /* or device, of the call: the end of its path */
-	char wchan[WCHAN_BYTES];    /* kernel function that it slept in */
+	char wchan[WCHAN_BYTES];    /* kernel function in which it slept */
 };
 
 GADGET_TRACER_MAP(host_ring, 4096); /* see above */
@@ -67,9 +67,9 @@ GADGET_TRACER(host_events, host_ring, host_event);
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 
 /*
- * Is the task one of those that are watched? Where no processes were selected, it
- * is those that have called what this gadget follows: the whole machine is more
- * than anybody could look at.
+ * Whether the task is watched. If no processes were selected, only those are watched that
+ * have called a function which this gadget follows: events of the whole machine would be
+ * too many.
  */
 static __always_inline bool host_watches(struct task_struct *task, __u64 *process)
 {
@@ -85,7 +85,8 @@ static __always_inline bool host_watches(struct task_struct *task, __u64 *proces
 	       bpf_map_lookup_elem(&processes_by_id, process);
 }
 
-/* An event to be filled and submitted; NULL: there was no room, which is counted. */
+/* Reserves an event for the caller to fill and submit. NULL if there was no room, which
+ * is counted. */
 static __always_inline struct host_event *host_event(struct task_struct *task, __u64 process,
 						     enum host_kind kind, __u64 start, __u64 end)
 {

@@ -3,7 +3,7 @@
 #define GPU_GADGETS_HOST_FILES_H
 
 /*
- * files: the file that a system call is about. Numbers of calls: Linux's
+ * files: the file that a system call works on. Numbers of system calls: Linux's
  * arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
  */
 #if defined(__TARGET_ARCH_x86)
@@ -14,7 +14,7 @@ enum host_syscall {
 	HOST_OPENAT = 257, HOST_PREADV = 295, HOST_PWRITEV = 296, HOST_PREADV2 = 327,
 	HOST_OPENAT2 = 437,
 };
-/* uretprobe and uprobe: what a probed function's return and entry are in themselves. */
+/* uretprobe and uprobe: the system calls that the return and the entry of a probed function are. */
 #define HOST_IS_PROBE(number) ((number) == 335 || (number) == 336)
 static __always_inline __u64 host_argument(struct pt_regs *regs, int n)
 {
@@ -47,7 +47,7 @@ static __always_inline __u64 host_argument(struct pt_regs *regs, int n)
 }
 #endif
 
-/* The descriptor among a call's arguments; -1: it has none that is looked up. */
+/* The file descriptor among a call's arguments; -1: none that is resolved. */
 static __always_inline __s32 host_fd(struct pt_regs *regs, __s32 number)
 {
 	switch (number) {
@@ -61,7 +61,7 @@ static __always_inline __s32 host_fd(struct pt_regs *regs, __s32 number)
 	return -1;
 }
 
-/* Where a call's path is; 0: it has none. */
+/* Address of a call's path; 0: it has none. */
 static __always_inline __u64 host_path(__s32 number, const __u64 *arguments)
 {
 	if (number == HOST_OPENAT || number == HOST_OPENAT2)
@@ -69,7 +69,7 @@ static __always_inline __u64 host_path(__s32 number, const __u64 *arguments)
 	return number == HOST_OPEN ? arguments[0] : 0;
 }
 
-/* What a call read, wrote or mapped. */
+/* Bytes that a call read, wrote or mapped. */
 static __always_inline __u64 host_bytes(__s32 number, __u64 length, __s64 result)
 {
 	switch (number) {
@@ -82,9 +82,9 @@ static __always_inline __u64 host_bytes(__s32 number, __u64 length, __s64 result
 	return 0;
 }
 
-/* Writes the name of an open file, without its directory; empty for one that has none,
- * as a pipe. The current task's table: only its threads can change it meanwhile, and
- * then it is another file's name. */
+/* Writes the name of an open file without its directory; empty if it has none, such as a
+ * pipe. It is read from the current task's table: only its threads can change it
+ * meanwhile, in which case the name may be another file's. */
 static __always_inline void host_file(char *to, struct task_struct *task, __s32 fd)
 {
 	struct fdtable *table = BPF_CORE_READ(task, files, fdt);

@@ -9,19 +9,19 @@
  * accounting: page faults bring in what was mapped, and pages next to it.
  *
  * The kernel counts in batches for each CPU, of max(32, 2 × CPUs) pages
- * (lib/percpu_counter.c): what is read here is off by at most a batch for each CPU
- * that the process has run on.
+ * (lib/percpu_counter.c). A value read here is off by at most one batch per CPU that the
+ * process has run on.
  */
 #define HOST_MEMORY_STEP (1 << 20)   /* bytes after which a change is reported at once */
-#define HOST_MEMORY_NS 10000000ULL   /* and after which a smaller one is */
+#define HOST_MEMORY_NS 10000000ULL   /* interval after which a smaller change is reported */
 #define HOST_PAGE 4096
 
 struct host_resident {
-	__u64 told_at; /* boot ns */
+	__u64 reported_ns; /* boot clock */
 	__u64 file_bytes, anon_bytes;
 };
 
-/* Process → what was last reported for it. LRU; its size is set by user space. */
+/* Process → what was last reported for it. LRU; user space sets its size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
@@ -31,7 +31,7 @@ struct {
 
 /* Before 6.2 (f1a7941243c1, "mm: convert mm's rss stats into percpu_counter"). */
 struct mm_rss_stat___before_6_2 {
-	__s64 count; /* an array of them, in truth */
+	__s64 count; /* declared as one struct, but an array of them */
 } __attribute__((preserve_access_index));
 struct mm_struct___before_6_2 {
 	struct mm_rss_stat___before_6_2 rss_stat;
@@ -45,8 +45,8 @@ struct mm_struct___6_2 {
 
 enum host_member { HOST_FILE_PAGES = 0, HOST_ANON_PAGES = 1, HOST_SHMEM_PAGES = 3 };
 
-/* A macro: where the index is no constant, the compiler takes the size of its own
- * percpu_counter for that of the kernel. */
+/* A macro, because with a variable index the compiler would use the size of this
+ * percpu_counter and not the kernel's. */
 #define HOST_BYTES(mm, member)                                                         \
 	({                                                                             \
 		__s64 pages_ = 0;                                                      \
@@ -69,25 +69,26 @@ static __always_inline __u64 host_distance(__u64 a, __u64 b)
 static __always_inline void host_grown(struct mm_struct *mm)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct host_resident now = {}, *told;
+	struct host_resident now = {}, *last;
 	struct host_event *e;
 	__u64 process, start;
 
 	if (task->mm != mm || !host_watches(task, &process))
 		return;
-	now.told_at = bpf_ktime_get_boot_ns();
+	now.reported_ns = bpf_ktime_get_boot_ns();
 	now.file_bytes = HOST_BYTES(mm, HOST_FILE_PAGES) + HOST_BYTES(mm, HOST_SHMEM_PAGES);
 	now.anon_bytes = HOST_BYTES(mm, HOST_ANON_PAGES);
-	told = bpf_map_lookup_elem(&host_resident_by_process, &process);
-	if (told && now.told_at - told->told_at < HOST_MEMORY_NS &&
-	    host_distance(now.file_bytes, told->file_bytes) < HOST_MEMORY_STEP &&
-	    host_distance(now.anon_bytes, told->anon_bytes) < HOST_MEMORY_STEP)
+	last = bpf_map_lookup_elem(&host_resident_by_process, &process);
+	if (last && now.reported_ns - last->reported_ns < HOST_MEMORY_NS &&
+	    host_distance(now.file_bytes, last->file_bytes) < HOST_MEMORY_STEP &&
+	    host_distance(now.anon_bytes, last->anon_bytes) < HOST_MEMORY_STEP)
 		return;
-	/* What grew since the last step did so within one, not since long ago. */
-	start = told && now.told_at - told->told_at < HOST_MEMORY_NS ? told->told_at :
-								       now.told_at - HOST_MEMORY_NS;
+	/* The growth happened within the last interval, even if the last report is older. */
+	start = last && now.reported_ns - last->reported_ns < HOST_MEMORY_NS ?
+			last->reported_ns :
+			now.reported_ns - HOST_MEMORY_NS;
 	bpf_map_update_elem(&host_resident_by_process, &process, &now, BPF_ANY);
-	e = host_event(task, process, HOST_MEMORY, start, now.told_at);
+	e = host_event(task, process, HOST_MEMORY, start, now.reported_ns);
 	if (!e)
 		return;
 	e->file_bytes = now.file_bytes;

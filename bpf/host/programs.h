@@ -10,10 +10,10 @@
 #include "stack/store.h"
 
 /*
- * programs: the programs of host/events.h. A gadget includes it and has them in its
- * gadget.yaml as gadget_program_disabled; the operator timeline has ig attach those
- * that are asked for. Its on_exit and on_fork keep the selection. The gadget's own
- * events are in calls_ring.
+ * programs: the programs of host/events.h. A gadget includes this file and lists the
+ * programs in its gadget.yaml as gadget_program_disabled; the operator timeline enables
+ * the requested ones. Its on_exit and on_fork maintain the selection. The gadget's own
+ * events go to calls_ring.
  */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(host_switch, bool preempted, struct task_struct *prev, struct task_struct *next)
@@ -49,7 +49,7 @@ int BPF_PROG(host_rss_stat, struct mm_struct *mm)
 	return 0;
 }
 
-/* CPU → room for the stack that is taken on its clock: interrupts are off. */
+/* CPU → scratch for the stack taken by its clock sample, where interrupts are off. */
 struct host_scratch {
 	struct stack stack;
 	struct user_fault fault;

@@ -6,15 +6,15 @@
 #include "host/files.h"
 
 /*
- * threads: what a watched thread is doing: since when it runs or sleeps, and the
- * system call that it is in.
+ * threads: the state of a watched thread: since when it has been running or sleeping, and
+ * the system call that it is in.
  */
 struct host_thread {
-	__u64 process;	     /* whom the rest belongs to */
-	__u64 ran_since;     /* boot ns; 0: it does not run, or it is not known */
+	__u64 process;	     /* process that the other fields belong to */
+	__u64 ran_since;     /* boot ns; 0: not running, or unknown */
 	__u64 slept_since;
 	__u64 called_at;     /* boot ns; 0: in no system call */
-	__u64 arguments[3];  /* the first three */
+	__u64 arguments[3];  /* its first three arguments */
 	__s32 syscall;
 	__u32 state;	     /* enum host_state */
 	char file[HOST_FILE_BYTES];
@@ -23,10 +23,9 @@ struct host_thread {
 };
 
 /*
- * Thread id → what it does. Written and read by the programs below, on the way to
- * and from the CPU, where no memory can be had: preallocated. LRU: of a thread that
- * is not met for long nothing is known, and its next slice is missing. Its size is
- * set by user space.
+ * Thread id → its state. Written and read by the programs below at context switches,
+ * where memory cannot be allocated: preallocated. LRU: if a thread's entry was evicted,
+ * its next slice is missing. User space sets the size.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -35,7 +34,7 @@ struct {
 	__type(value, struct host_thread);
 } host_thread_by_tid SEC(".maps");
 
-/* [0]: what a new entry begins as. */
+/* [0]: initial value of an entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -80,7 +79,7 @@ static __always_inline __u32 host_state_of(struct task_struct *task, bool preemp
 	return state & TASK_UNINTERRUPTIBLE_BIT ? HOST_BLOCKED : HOST_SLEEPING;
 }
 
-/* The task leaves its CPU. */
+/* The task is switched out. */
 static __always_inline void host_out(struct task_struct *task, bool preempted)
 {
 	__u64 process, now = bpf_ktime_get_boot_ns();
@@ -106,7 +105,7 @@ static __always_inline void host_out(struct task_struct *task, bool preempted)
 	t->state = host_state_of(task, preempted);
 }
 
-/* The task gets a CPU. Its stack is still that of its sleep. */
+/* The task is switched in. Its kernel stack is still the one with which it slept. */
 static __always_inline void host_in(struct task_struct *task)
 {
 	__u64 process, now = bpf_ktime_get_boot_ns();
@@ -170,7 +169,7 @@ static __always_inline void host_returned(__s64 result)
 		return;
 	t = host_thread(task->pid, process);
 	if (!t || !t->called_at)
-		return; /* it began before attach */
+		return; /* it was entered before attach */
 	e = host_event(task, process, HOST_SYSCALL, t->called_at, now);
 	t->called_at = 0;
 	if (!e)

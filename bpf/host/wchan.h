@@ -3,17 +3,17 @@
 #define GPU_GADGETS_HOST_WCHAN_H
 
 /*
- * wchan: the function of the kernel that a sleeping task waits in, as ps -o wchan
- * tells it: the innermost that is not the scheduler's.
+ * wchan: the kernel function in which a sleeping task waits, as `ps -o wchan` shows it:
+ * the innermost one outside of the scheduler.
  */
 #define WCHAN_BYTES 32
-#define WCHAN_DEPTH 8 /* the scheduler's own functions are three to five */
+#define WCHAN_DEPTH 8 /* of which three to five belong to the scheduler */
 
 struct wchan_scratch {
 	__u64 address[WCHAN_DEPTH];
 };
 
-/* How the names of the scheduler's functions begin. */
+/* Prefixes of the scheduler's functions. */
 static __always_inline bool wchan_is_schedule(const char *name)
 {
 	return !bpf_strncmp(name, 8, "schedule") || !bpf_strncmp(name, 10, "__schedule") ||
@@ -22,8 +22,8 @@ static __always_inline bool wchan_is_schedule(const char *name)
 }
 
 /*
- * Writes the function's name to `name`, WCHAN_BYTES of a map's value; empty when
- * it is not known. The kernel names it, so its symbol table need not be read.
+ * Writes the function's name to `name`, WCHAN_BYTES of a map's value; empty if it is
+ * unknown. The kernel formats the name, so its symbol table need not be read.
  */
 static __always_inline void wchan(struct wchan_scratch *s, char *name, struct task_struct *task)
 {

@@ -3,13 +3,13 @@
 #define GPU_GADGETS_LAUNCH_APIS_H
 
 /*
- * apis: the one table of the calls that give the GPU work, move data, wait
- * for it and name kernels. From it come the eBPF sections, the attach points and the
- * entries of the simulated driver, as with cuda/apis.h, whose functions these are not.
+ * apis: the table of calls that give the GPU work, move data, wait for it and name
+ * kernels. The eBPF sections, the attach points and the entries of the simulated driver
+ * are generated from it, as from cuda/apis.h; the two tables share no function.
  *
  * Signatures: CUDA Driver API reference 12.4, cuda.h; cuBLAS, cuBLASLt and cuDNN 9.
- * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName and cuGraphAddNode_v2 are
- * of later ones. The first ABI (before CUDA 3.2) is left out. Plain C macros only.
+ * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName and cuGraphAddNode_v2 came
+ * later. The first ABI (before CUDA 3.2) is not covered. Plain C macros only.
  */
 
 /* What a call does. The columns a and b are argument indexes. */
@@ -34,14 +34,14 @@ enum call_op {
 	CALL_UNLOAD,
 	CALL_NAME,	/* a: address of the handle; b: name */
 	CALL_NAME_FROM, /* a: address of the function's handle; b: the kernel's */
-	CALL_NAME_OF,	/* a: address of the name's; b: handle */
+	CALL_NAME_OF,	/* a: address of the name's address; b: handle */
 	CALL_CAPTURE,	/* b: stream, whose calls become nodes of a graph */
 	CALL_CAPTURED,	/* a: address of the graph; b: stream */
 	CALL_INSTANTIATE, /* a: address of the CUgraphExec; b: graph */
 	CALL_NODE,	/* b: graph */
 	CALL_LIBRARY,	/* a call of a library above the driver: a span */
-	CALL_STUB,	/* a: the host's stand-in for a kernel. Its return is not probed */
-	CALL_CONTEXT,	/* which device the thread uses; see launch/contexts.h. No rows */
+	CALL_STUB,	/* a: the host's stub of a kernel. Its return is not probed */
+	CALL_CONTEXT,	/* the thread's device; see launch/contexts.h. No rows */
 	CALL_OP_COUNT,
 };
 
@@ -53,10 +53,10 @@ enum call_op {
 	  "node", "library", "", "", }
 #define CALL_OPERATION_CAPTURED "captured"
 
-/* From where to where. Arrays are on the device. */
+/* Direction of a copy. Arrays are on the device. */
 enum copy_direction {
 	COPY_NONE = 0,
-	COPY_ANY, /* the driver finds out from the addresses */
+	COPY_ANY, /* the driver derives it from the addresses */
 	COPY_HTOD,
 	COPY_DTOH,
 	COPY_DTOD,
@@ -70,7 +70,7 @@ enum copy_direction {
 enum call_flag {
 	/* The default stream is that of the thread (_ptsz, _ptds). */
 	CALL_PER_THREAD = 1,
-	/* Of an event: the stream is where that was recorded. */
+	/* Of an event: the stream is the one on which it was recorded. */
 	CALL_OF_EVENT = 2,
 };
 
@@ -224,9 +224,9 @@ enum call_flag {
 #define DRIVER_CALLS(X) LAUNCH_CALLS(X) COPY_CALLS(X) OTHER_CALLS(X)
 
 /*
- * X(library, symbol, op, a): the runtime's launches, which tell the kernel by a
- * function of the program; and the entry points of libraries that people know.
- * Versions of cuDNN before 9 have theirs in libcudnn_cnn_infer and its like.
+ * X(library, symbol, op, a): the launches of the runtime, which identify the kernel by a
+ * function of the program, and the well-known entry points of other libraries. Before
+ * version 9, cuDNN exports its own from libcudnn_cnn_infer and similar libraries.
  */
 #define LIBRARY_CALLS(X)                                            \
 	X(libcudart, cudaLaunchKernel, CALL_STUB, 0)                \
@@ -261,7 +261,7 @@ enum call_api_id {
 #define X(symbol, op, detail, flags, a, b) API_##symbol,
 	DRIVER_CALLS(X)
 #undef X
-	DRIVER_CALL_END, /* the next one has the same number */
+	DRIVER_CALL_END, /* the next enumerator has the same number */
 	DRIVER_CALL_LAST = DRIVER_CALL_END - 1,
 #define X(library, symbol, op, a) API_##symbol,
 	LIBRARY_CALLS(X)

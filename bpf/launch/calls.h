@@ -7,10 +7,10 @@
 #include "launch/streams.h"
 
 /*
- * calls: following a call from its entry to its return, and what it was about.
- * Of the driver's calls the outermost of a thread counts, not those that the driver
- * makes to its own exports; and it may itself be inside of a library's call, of which
- * the outermost counts, too.
+ * calls: follows a call from its entry to its return and reads its arguments. Only the
+ * outermost driver call of a thread counts, not calls that the driver makes to its own
+ * exports. It may run inside a call of a library, of which only the outermost counts as
+ * well.
  */
 #define CALL_API_SLOTS 256
 _Static_assert(CONTEXT_API_COUNT <= CALL_API_SLOTS, "the next power of two, please");
@@ -62,12 +62,12 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight 
 	call->argument[5] = CALL_PARM6(ctx);
 	if (op != CALL_LAUNCH)
 		return;
-	/* cuLaunchKernel has nine that are of interest. The rest of what the registers
-	 * do not hold lies above the return address (x86-64), or on top (arm64). */
+	/* cuLaunchKernel has nine arguments of interest. Those that are not in registers
+	 * lie above the return address (x86-64) or at the top of the stack (arm64). */
 #if defined(__TARGET_ARCH_x86)
 	if (bpf_probe_read_user(words, sizeof(words), (void *)(PT_REGS_SP(ctx) + 8)))
 		drop(DROP_READ_ARGUMENT);
-	/* By way of the stack: see user_read_words(). */
+	/* Through the stack: see user_read_words(). */
 	for (int i = 0; i < 3; i++)
 		call->argument[6 + i] = words[i];
 #else
@@ -86,7 +86,7 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 
 	if (call->process == t->process && call->sp) {
 		if (sp <= call->sp)
-			return; /* nested; at the same place, where the outer one ends in a jump */
+			return; /* nested; at the same address if the outer one ends in a jump */
 		drop(DROP_INFLIGHT_STALE);
 	}
 	call->process = t->process;
@@ -100,8 +100,8 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 }
 
 /*
- * Lets go of calls of an earlier window whose returns were not seen, since they came after
- * the probes had gone. What is called now is called by none of them.
+ * Forgets calls of an earlier window that returned after the probes had been detached. A
+ * call that is entered now is not nested in any of them.
  */
 static __always_inline void call_left_behind(struct thread *t, const struct window *w, __u64 sp)
 {
@@ -154,7 +154,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		return;
 	}
 	if (api->op == CALL_STUB) {
-		/* Both are read: a context's address may not be chosen. */
+		/* Both are read, because the verifier rejects a variable offset into the
+		 * context. */
 		first = PT_REGS_PARM1(ctx);
 		second = PT_REGS_PARM2(ctx);
 		barrier_var(first);
@@ -168,7 +169,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	if (call->sp) {
 		if (sp < call->sp || (sp == call->sp && id == call->api))
 			return; /* as above */
-		drop(DROP_INFLIGHT_STALE); /* that one never returned */
+		drop(DROP_INFLIGHT_STALE); /* the earlier one never returned */
 	}
 	call->sp = sp;
 	call->ip = PT_REGS_IP(ctx);
@@ -245,8 +246,8 @@ static __always_inline void facts_launch_multi(struct call_facts *f, __u64 first
 }
 
 /*
- * Fills t->call.facts for the call that has just returned with `result`, and remembers
- * what later calls need. 0: the call has no row.
+ * Fills t->call.facts for the call that has just returned with `result`, and stores what
+ * later calls need. 0: the call has no row.
  */
 static __noinline int call_describe(struct thread *t, __u32 result, bool may_sleep)
 {
@@ -336,8 +337,8 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	} else if (!f->stream && (op < CALL_WAIT || (op < CALL_LOAD && api->b != CALL_NONE))) {
 		f->stream = api->flags & CALL_PER_THREAD ? 2 : 1;
 	}
-	/* The runtime may call others first, to load what it launches. And a stub of another
-	 * window is that of a launch that was not followed. */
+	/* The runtime may make other calls first, to load the module. A stub from another
+	 * window belongs to a launch that was not followed. */
 	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
 		call->stub_sp = 0;
 	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {

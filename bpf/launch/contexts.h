@@ -8,9 +8,9 @@
 #include "cuda/context.h"
 
 /*
- * contexts: which device a call is on: that of the thread's current context. The
- * functions that decide on it are attach points beside those of launch/apis.h, have no
- * rows, and are in cuda/apis.h, too, which cuda_alloc's numbers are of.
+ * contexts: the device of a call, which is that of the thread's current context. The
+ * functions that change it are attach points in addition to those of launch/apis.h. They
+ * have no rows. cuda/apis.h lists them, too, with the numbers that cuda_alloc uses.
  */
 enum context_op {
 	CONTEXT_CREATE = 1, /* a: address of the context; b: device; becomes current */
@@ -37,7 +37,7 @@ enum context_op {
 	X(cuCtxPopCurrent, CONTEXT_POP, 0, CALL_NONE)     \
 	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)
 
-/* What is probed on demand only: FACT_DEVICE of call/demand.h. */
+/* Functions that are probed on demand only: FACT_DEVICE of call/demand.h. */
 #define CONTEXT_DEMAND_CALLS(X) X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
 
 #define CONTEXT_CALLS(X) CONTEXT_PROBED_CALLS(X) CONTEXT_DEMAND_CALLS(X)
@@ -52,8 +52,8 @@ enum context_api_id {
 };
 
 /*
- * CUDA ordinal of the current context's device, -1: it is unknown. Rows have it in a
- * byte; NVIDIA's driver has at most 64 devices.
+ * CUDA ordinal of the current context's device, -1: unknown. Rows store it in a byte;
+ * NVIDIA's driver supports at most 64 devices.
  */
 static __always_inline __s32 launch_device(struct thread *t)
 {

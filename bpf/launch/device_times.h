@@ -9,32 +9,32 @@
 #include "call/usdt.h"
 
 /*
- * device_times: when the GPU ran which kernel, as a library in the process tells that has
- * it from CUPTI: libparcagpucupti, whose probes these are. On the thread that launched,
- * when the call is about to return:
+ * device_times: when the GPU ran each kernel, as reported by libparcagpucupti, a library
+ * in the process that uses CUPTI and has these static probes. On the launching thread,
+ * just before the call returns:
  *
  *   cuda_correlation(u32 correlation, s32 function, char *name)
  *
- * and later, on a thread of CUPTI's, a lot at a time:
+ * and later, in batches, on a thread of CUPTI:
  *
  *   kernel_executed(u64 start, u64 end, u32 correlation, u32 device, u32 stream,
  *                   u32 graph, u64 node, char *name)
  *
- * The function is negative where it is one of the driver, in which the thread is still
- * then; else it is one of the runtime, and the thread has just left the driver's. The
- * library does either only while a tracer has incremented the probe's semaphore, which
- * attaching does, and for so many launches a second only.
+ * A negative function is one of the driver, in which the thread still is; any other is
+ * one of the runtime, and the thread has just left the driver. The library fires the
+ * probes only while a tracer holds the probe's semaphore, which attaching increments, and
+ * for a limited number of launches a second.
  *
- * A kernel is a row like those of calls (launch/rows.h), for what the launch's stack
- * had executed, and has no function of the driver.
+ * A kernel has a row like those of calls (launch/rows.h), with the stack of its launch
+ * and without a driver function.
  *
- * Off, nothing is attached, the programs are empty and the maps have one entry: the
- * operator devicetimes makes them larger.
+ * If it is off, nothing is attached, the programs are empty and the maps have one entry;
+ * the operator devicetimes enlarges them.
  */
 const volatile bool device_times = false;
 const volatile bool gadget_var_device_times = false;
 
-/* State of a launch for the time when its kernel is executed. */
+/* State of a launch, kept until its kernel has been executed. */
 struct device_launch {
 	__u64 stack;
 	__u64 start_boot_ns;
@@ -48,8 +48,8 @@ struct device_launch_key {
 	__u32 pad;
 };
 
-/* Launch → its state. Written by its thread, read when kernels have ended: for
- * a graph by each of its own. LRU: nothing reports which was the last. */
+/* Launch → its state. Written by its thread, read when its kernels have ended, which for
+ * a graph is several times. LRU: nothing reports the last one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1); /* see above */
@@ -57,16 +57,16 @@ struct {
 	__type(value, struct device_launch);
 } device_launches SEC(".maps");
 
-/* A thread's launch whose correlation is not reported yet, or the other way round. */
+/* A thread's launch whose correlation is not reported yet, or a correlation without its launch. */
 struct device_thread {
-	__u64 process; /* whose: the storage survives exec */
+	__u64 process; /* owner: the storage survives exec */
 	struct device_launch newest;
 	__u32 correlation; /* of the call that it is in; 0: none */
 	bool is_new;	   /* newest has no correlation */
-	bool is_reported;   /* it had a correlation once */
+	bool is_reported;   /* it has had a correlation */
 };
 
-/* Thread → the above. Written and read by its own probes only. */
+/* Thread → its launch. Written and read by the thread's own probes only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -100,7 +100,7 @@ static __always_inline void device_correlate(struct device_thread *t, __u32 corr
 	t->correlation = 0;
 }
 
-/* A call has returned that may have launched. */
+/* A call that may have launched a kernel has returned. */
 static __always_inline void device_launched(const struct row_key *key, __u64 start)
 {
 	struct device_thread *t;
@@ -177,7 +177,7 @@ struct device_event {
 GADGET_TRACER_MAP(device_ring, 4096); /* see above */
 GADGET_TRACER(device_events, device_ring, device_event);
 
-/* What a kernel's probe tells. */
+/* Arguments of the kernel's probe. */
 struct device_kernel {
 	__u64 start, end, correlation, device, stream, graph, node, name;
 };
@@ -220,7 +220,7 @@ static __noinline int device_send(struct device_kernel *k, const struct row_key 
 	return 0;
 }
 
-/* Adds a kernel to its row; of that nothing is a call's. */
+/* Adds a kernel to its row. The fields of calls stay 0. */
 static __noinline int device_add(struct row_key *key, __u64 ns)
 {
 	struct call_facts none = {};
@@ -260,7 +260,7 @@ int device_executed(struct pt_regs *ctx)
 		drop(DROP_READ_ARGUMENT);
 		return 0;
 	}
-	/* CUPTI has 0 where the time could not be collected. */
+	/* CUPTI reports 0 if it could not collect the time. */
 	if (!k.start || k.end < k.start) {
 		drop(DROP_DEVICE_UNTIMED);
 		return 0;

@@ -9,10 +9,10 @@
 
 /* events: rows and events as user space sees them. */
 
-/* Each sampled call as an event: for timelines. Off, the code is not there. */
+/* Each sampled call as an event, for timelines. If it is off, the verifier removes the code. */
 const volatile bool events = false;
 GADGET_PARAM(events);
-/* Set by the operator timeline, which wants them without their being printed. */
+/* Set by the operator timeline, which needs the events but does not have them printed. */
 const volatile bool timeline_events = false;
 const volatile bool gadget_var_timeline_events = false;
 
@@ -22,8 +22,8 @@ const volatile bool gadget_var_timeline_events = false;
 
 static const char operation_names[32][OPERATION_BYTES] = CALL_OPERATION_NAMES;
 static const char direction_names[8][DIRECTION_BYTES] = COPY_DIRECTION_NAMES;
-static const char operation_kernel[OPERATION_BYTES] = "kernel"; /* no call: launch/device_times.h */
-static const char operation_unseen[OPERATION_BYTES] = "unseen"; /* its launch was not seen */
+static const char operation_kernel[OPERATION_BYTES] = "kernel"; /* not a call: see launch/device_times.h */
+static const char operation_unseen[OPERATION_BYTES] = "unseen"; /* the launch was not seen */
 static const char operation_captured[OPERATION_BYTES] = CALL_OPERATION_CAPTURED;
 
 static __always_inline void operation_name(char *to, __u32 api, bool captured)
@@ -55,7 +55,7 @@ static const __u16 libraries[CALL_API_SLOTS] = {
 #undef X
 };
 
-/* Libraries have numbers of their own for what went wrong. */
+/* Libraries have result codes of their own. */
 static __always_inline enum cuda_error call_error(__u32 api, __s32 result)
 {
 	__u32 library = libraries[api & (CALL_API_SLOTS - 1)];
@@ -177,7 +177,7 @@ static __always_inline __u64 error_of(__u64 square, __u64 unit)
 	return square ? 2 * sample_root(square) * unit : 0;
 }
 
-/* Of two errors that are independent, that of the sum. */
+/* The error of a sum of two values with independent errors. */
 static __always_inline __u64 both_errors(__u64 a, __u64 b)
 {
 	if (!a || !b)
@@ -187,7 +187,7 @@ static __always_inline __u64 both_errors(__u64 a, __u64 b)
 	return sample_root(a * a + b * b);
 }
 
-/* An iterator's program has no room for a row on its stack. */
+/* A row does not fit the stack of an iterator's program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -259,7 +259,7 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* What all calls of a kind came to, whether sampled or not: the data source `totals`. */
+/* Totals of all calls of a kind, sampled or not: the data source `totals`. */
 struct call_total {
 	struct gadget_process proc;
 	__u64 process;

@@ -5,7 +5,7 @@
 #include "launch/apis.h"
 #include "launch/windows.h"
 
-/* inflight: what cuda_kernel remembers of the calls that a thread is in. */
+/* inflight: state of the calls that a thread is in, for cuda_kernel. */
 
 struct launch_shape {
 	__u32 grid[3], block[3];
@@ -13,7 +13,7 @@ struct launch_shape {
 	__u32 launches;	    /* at once; 1 except in cuLaunchCooperativeKernelMultiDevice */
 };
 
-/* What a call was about. */
+/* The properties of a call. */
 struct call_facts {
 	__u64 function; /* see launch/names.h; 0: the call has none */
 	__u64 stream;	/* 1: the default stream, 2: that of the thread, 0: none */
@@ -21,13 +21,13 @@ struct call_facts {
 	__u64 nodes; /* of a launched graph; 0: not known */
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
 	__u16 direction; /* enum copy_direction */
-	__u16 captured;	 /* 1: it became a node of a graph and did nothing yet */
+	__u16 captured;	 /* 1: captured as a node of a graph, not executed */
 	struct launch_shape shape;
 };
 
 /* A call of a library; calls of the driver continue inside it. */
 struct library_call {
-	__u64 process; /* whose call: a thread's state survives exec */
+	__u64 process; /* owner of the call: a thread's state survives exec */
 	__u64 sp, ip, start_boot_ns;
 	__u32 api;
 	__u32 pad;
@@ -43,7 +43,7 @@ struct inflight {
 	__u32 pad;
 	__u64 stub, stub_sp; /* of the runtime's launch in progress */
 	struct call_facts facts;
-	struct window window; /* of the call, then of that which has returned */
+	struct window window; /* of the call, then of the call that has returned */
 	__u32 stub_window;    /* number */
 	__u32 pad2;
 	struct library_call library;

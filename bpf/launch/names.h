@@ -6,21 +6,21 @@
 #include "call/thread.h"
 
 /*
- * names: kernels by name. A name is known from the call that made the handle,
- * or that asked for the name of one. A kernel is a number to rows and events:
+ * names: names of kernels. A name is learned from the call that made the handle or
+ * queried its name. Rows and events identify a kernel by a number:
  *
  *   FUNCTION_NAMED | hash   of its name, which is in names_by_function
  *   FUNCTION_STUB | address of the function that stands in for it in the program
  *   the handle              where nothing better is known
  *
- * so that one kernel is one row in all contexts, and a handle that is used again for
- * another is not.
+ * so that one kernel has one row in all contexts, and a reused handle does not mix two
+ * kernels.
  */
 #define FUNCTION_NAMED (1ULL << 63)
 #define FUNCTION_STUB (1ULL << 62)
 #define FUNCTION_BITS (FUNCTION_STUB - 1)
 
-#define KERNEL_NAME_BYTES 2048 /* with its NUL: names of templates are long */
+#define KERNEL_NAME_BYTES 2048 /* with its NUL: template names are long */
 #define MAX_KERNEL_NAMES 16384
 #define MAX_KERNEL_HANDLES 65536
 
@@ -30,7 +30,7 @@ struct kernel_name {
 	char text[KERNEL_NAME_BYTES];
 };
 
-/* Number of a kernel → its name. Written when it is first met, read by user space. */
+/* Number of a kernel → its name. Written when the kernel is first seen, read by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -52,7 +52,7 @@ struct {
 	__type(value, __u64);
 } function_by_handle SEC(".maps");
 
-/* Room for one name. Only threads that look kernels up have it. */
+/* Scratch for one name. Only threads that resolve kernels have it. */
 #ifdef LINUX_5_10
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -82,7 +82,7 @@ static __always_inline struct kernel_name *name_room(void)
 }
 #endif
 
-/* The number that rows have for a handle's kernel. */
+/* Returns the number by which rows identify a handle's kernel. */
 static __always_inline __u64 function_of(__u64 process, __u64 handle)
 {
 	struct kernel_key key = { .process = process, .handle = handle };
@@ -92,9 +92,9 @@ static __always_inline __u64 function_of(__u64 process, __u64 handle)
 }
 
 /*
- * The same for a launch. `stub`: the function that the runtime was called with for it, 0
- * where the runtime's launch functions are not probed; they are while kernels have no
- * name, and the next launch may come past the runtime.
+ * The same for a launch. `stub`: the function with which the runtime was called, 0 if the
+ * runtime's launch functions are not probed; they are only while kernels have no name.
+ * The next launch may bypass the runtime.
  */
 static __always_inline __u64 function_launched(__u64 process, __u64 handle, __u64 stub)
 {
@@ -122,7 +122,7 @@ static __always_inline void function_learn(__u64 process, __u64 handle, __u64 fu
 		drop(DROP_KERNELS_FULL);
 }
 
-/* The hash of what is in `name`, and is behind it 0: by words, over all of it. */
+/* Hashes the whole of `name`, which is padded with zeroes, word by word. */
 static __always_inline __u64 name_hash(const struct kernel_name *name)
 {
 	const __u64 *words = (const __u64 *)name->text;
@@ -134,8 +134,8 @@ static __always_inline __u64 name_hash(const struct kernel_name *name)
 }
 
 /*
- * Remembers the name at `address`; its number, 0: it could not be read. A name that is
- * longer than there is room for is kept cut, and is then that of this handle alone.
+ * Stores the name at `address`. Returns its number, 0 if it could not be read. A name
+ * that does not fit is truncated, and then applies to this handle only.
  */
 static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 address, bool may_sleep)
 {
@@ -149,7 +149,7 @@ static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 addre
 		return 0;
 	}
 	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
-		((volatile __u64 *)name->text)[i] = 0; /* clang has no loop for a memset */
+		((volatile __u64 *)name->text)[i] = 0; /* clang does not emit a loop for memset */
 	length = bpf_probe_read_user_str(name->text, sizeof(name->text), (void *)address);
 #ifndef LINUX_5_10
 	if (length < 0 && may_sleep && !bpf_copy_from_user(&name->length, 1, (void *)address)) {
@@ -174,7 +174,7 @@ static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 addre
 	return function;
 }
 
-/* Remembers the name at `address` for a handle. */
+/* Stores the name at `address` for a handle. */
 static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, bool may_sleep)
 {
 	__u64 function = name_store(process, handle, address, may_sleep);

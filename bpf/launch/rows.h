@@ -6,9 +6,8 @@
 #include "process/rows.h"
 
 /*
- * rows: the sums that user space reads, by (process, stack, function, kernel,
- * direction, result). As the rows of cuda_alloc, counters only grow and are read
- * without being cleared.
+ * rows: the sums that user space reads, by (process, stack, function, kernel, direction,
+ * result). Like in rows of cuda_alloc, counters only grow and are not cleared when read.
  */
 #ifndef MAX_ROWS
 #define MAX_ROWS 32768
@@ -17,23 +16,23 @@
 
 struct row_key {
 	__u64 process;
-	__u64 stack;	/* key of stacks_by_id; 0: [unknown], or not by stack */
+	__u64 stack;	/* key of stacks_by_id; 0: [unknown], or rows without stacks */
 	__u64 function; /* see launch/names.h */
-	__u8 api;	/* enum call_api_id; 0: no call, but a kernel on the GPU */
+	__u8 api;	/* enum call_api_id; 0: not a call but a kernel on the GPU */
 	__s8 device;	/* CUDA ordinal, -1: unknown */
 	__u8 direction; /* enum copy_direction */
 	__u8 captured;	/* 1: as call_facts; of a kernel, KERNEL_UNSEEN or 0 */
 	__s32 result;
 };
 
-#define KERNEL_UNSEEN 1 /* its launch was not seen */
+#define KERNEL_UNSEEN 1 /* the launch was not seen */
 
 _Static_assert(sizeof(struct row_key) == 32, "no padding");
 
 #include "launch/windows_error.h"
 
-/* [i]: calls of less than 2^(i + 9) ns and not less than half of that; the first has
- * all that were shorter and the last all that were longer: 512 ns to 8.6 s. */
+/* [i]: calls of at least 2^(i + 8) and less than 2^(i + 9) ns. The first also has all
+ * shorter ones, the last all longer ones: 512 ns to 8.6 s. */
 #define TIME_SLOTS 25
 #define TIME_FIRST_BITS 9
 
@@ -52,9 +51,9 @@ struct row {
 	__u64 blocks, threads;			  /* of all grids */
 	__u64 nodes;				  /* of the graphs */
 	__u64 streams; /* bit: the stream's hash */
-	__u64 stream;  /* of the first call, as what follows */
+	__u64 stream;  /* of the first call, like the fields below */
 	__u32 grid[3], block[3], shared_bytes;
-	__u32 varies; /* enum row_varies: a later call had another */
+	__u32 varies; /* enum row_varies: a later call differed */
 	__u32 time[TIME_SLOTS];
 	__u32 pad;
 };
@@ -71,7 +70,7 @@ struct {
 	__type(value, struct row);
 } rows_by_stack SEC(".maps");
 
-/* As rows_by_stack, for calls whose stack or row did not fit: stack is 0. */
+/* As rows_by_stack, for calls whose stack or row did not fit; stack is 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -80,7 +79,7 @@ struct {
 	__type(value, struct row);
 } unknown_rows SEC(".maps");
 
-/* With sampling: the same without the stack, of every call. Deleted as the rows are. */
+/* With sampling: the same without the stack, for every call. Deleted like the rows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -90,9 +89,10 @@ struct {
 } totals_by_call SEC(".maps");
 
 /*
- * Counts a call in its total, as `weight` if it is in the window `number`, and samples
- * it: returns the number of calls of the window that it represents, or 0. A separate
- * function, so that its variables are not on the stack below the unwinder.
+ * Adds a call to its total, with `weight` if it is in the window `number`, and decides
+ * whether it is sampled. Returns the number of calls of the window that it represents, 0
+ * if it is not sampled. A separate function, so that its variables do not take stack from
+ * the unwinder.
  */
 static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 ns,
 				  __u32 number, __u32 weight)
@@ -105,7 +105,7 @@ static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 
 		total = bpf_map_lookup_elem(&totals_by_call, key);
 	}
 	if (total) {
-		before = *total; /* two at once may read the same, which is harmless */
+		before = *total; /* two CPUs may read the same value, which is harmless */
 		__sync_fetch_and_add(&total->calls, weight);
 		__sync_fetch_and_add(&total->bytes, weight * bytes);
 		__sync_fetch_and_add(&total->host_ns, weight * ns);
@@ -116,7 +116,7 @@ static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 
 	return sample_draw(&before, bytes, ns);
 }
 
-/* A new row has the stream and the shape of its first call. */
+/* A new row starts with the stream and the shape of its first call. */
 static __noinline int row_begin(const struct row_key *key, const struct call_facts *facts)
 {
 	struct row fresh = {};
@@ -141,8 +141,8 @@ static __always_inline struct row *row_find(const struct row_key *key)
 }
 
 /*
- * The row of a call, made at its first. Where it does not fit, the key's stack becomes
- * 0. NULL: not even that fits.
+ * Returns the row of a call, and creates it for the first one. If it does not fit, the
+ * key's stack becomes 0. NULL if that does not fit either.
  */
 static __always_inline struct row *row_of(struct row_key *key, const struct call_facts *facts)
 {
@@ -162,7 +162,7 @@ static __always_inline struct row *row_of(struct row_key *key, const struct call
 	return row;
 }
 
-/* Sets bits, where there is an instruction for it (5.12) without losing others'. */
+/* Sets bits: atomically if the kernel has the instruction (5.12). */
 #ifdef LINUX_5_10
 #define ROW_OR(word, bits) ((word) |= (bits))
 #else
@@ -191,7 +191,7 @@ static __always_inline void row_shape(struct row *row, const struct launch_shape
 		row_vary(row, VARIES_SHARED);
 }
 
-/* The number of the highest bit, from 1; 0 for 0. */
+/* Returns the position of the highest bit, from 1; 0 for 0. */
 static __always_inline __u32 bits_of(__u64 x)
 {
 	__u32 bits = 0;
@@ -211,13 +211,13 @@ static __always_inline void row_time(struct row *row, __u64 ns, __u32 weight)
 
 	if (slot >= TIME_SLOTS)
 		slot = TIME_SLOTS - 1;
-	/* By a register that the check was about: see context_push(). */
+	/* Through the register that was checked: see context_push(). */
 	barrier_var(slot);
 	if (slot < TIME_SLOTS)
 		__sync_fetch_and_add(&row->time[slot], weight);
 }
 
-/* Adds one sampled call that represents `weight` calls, in a window all calls of its period. */
+/* Adds one sampled call that represents `weight` calls; in a window, those of its whole period. */
 static __always_inline void row_add(struct row *row, const struct row_key *key,
 				    const struct call_facts *facts, __u64 ns, __u32 weight,
 				    const struct window *w)
@@ -225,7 +225,7 @@ static __always_inline void row_add(struct row *row, const struct row_key *key,
 	__u64 bytes = facts->bytes, square = (__u64)weight * (weight - 1), bit;
 
 	if (window_weight(w) > 1) {
-		square = 0; /* the difference of windows has it */
+		square = 0; /* included in the difference between windows */
 		weight *= w->weight;
 		window_row(key, w->number, weight, bytes, ns);
 	}

@@ -12,10 +12,10 @@
 #define MAX_STREAM_FACTS 65536
 
 enum stream_fact {
-	EVENT_STREAM = 1, /* an event's stream: where it was recorded last */
-	EVENT_CAPTURE,	  /* the stream that began the capture which it was recorded in */
+	EVENT_STREAM = 1, /* an event's stream: on which it was recorded last */
+	EVENT_CAPTURE,	  /* the stream that began the capture in which it was recorded */
 	STREAM_CAPTURE,	  /* a stream's capture: the stream that began it */
-	CAPTURE_NODES,	  /* of what a stream has begun to capture: how many so far */
+	CAPTURE_NODES,	  /* nodes of the capture that a stream has begun, so far */
 	GRAPH_NODES,
 	EXEC_NODES, /* of a CUgraphExec */
 };
@@ -26,7 +26,8 @@ struct stream_key {
 	__u64 fact; /* enum stream_fact */
 };
 
-/* LRU: what is lost is not known, and not wrong: nodes are 0, a stream is 0. */
+/* LRU: an evicted entry leads to an unknown value, never a wrong one: nodes are 0, a
+ * stream is 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_STREAM_FACTS);
@@ -34,7 +35,7 @@ struct {
 	__type(value, __u64);
 } stream_facts SEC(".maps");
 
-/* [0]: captures that have begun since attach; while 0, no call is looked up. */
+/* [0]: captures that have begun since attach; while it is 0, there are no lookups. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -71,7 +72,7 @@ static __always_inline __u64 *captures(void)
 	return bpf_map_lookup_elem(&captures_begun, &zero);
 }
 
-/* The nodes of the capture that the stream takes part in; NULL: it is in none. */
+/* Returns the node count of the capture that the stream is part of; NULL: none. */
 static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
 {
 	__u64 *begun = captures(), *origin;
@@ -82,7 +83,7 @@ static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
 	return origin ? stream_fact(process, *origin, CAPTURE_NODES) : 0;
 }
 
-/* Nodes of a capture whose launches were not all seen, at least. */
+/* A lower bound of the nodes of a capture of which some launches were not seen. */
 #define CAPTURE_NOT_COUNTED (1ULL << 63)
 
 static __always_inline void capture_begin(__u64 process, __u64 stream)
@@ -95,7 +96,7 @@ static __always_inline void capture_begin(__u64 process, __u64 stream)
 		__sync_fetch_and_add(begun, 1);
 }
 
-/* The stream whose capture the stream takes part in; NULL: it is in none. */
+/* Returns the stream that began the capture which the stream is part of; NULL: none. */
 static __always_inline __u64 *capture_of(__u64 process, __u64 stream)
 {
 	__u64 *begun = captures(), *origin;
@@ -121,7 +122,7 @@ static __always_inline void event_recorded(__u64 process, __u64 event, __u64 str
 		stream_forget(process, event, EVENT_CAPTURE);
 }
 
-/* cuStreamWaitEvent: a stream that waits for a capture's event joins that. */
+/* cuStreamWaitEvent: a stream that waits for an event of a capture joins the capture. */
 static __always_inline void capture_join(__u64 process, __u64 stream, __u64 event)
 {
 	__u64 *begun = captures(), *origin;
@@ -133,7 +134,7 @@ static __always_inline void capture_join(__u64 process, __u64 stream, __u64 even
 		stream_learn(process, stream, STREAM_CAPTURE, *origin);
 }
 
-/* The capture is the graph now. */
+/* The capture has become a graph. */
 static __always_inline void capture_end(__u64 process, __u64 stream, __u64 graph)
 {
 	__u64 *nodes = stream_fact(process, stream, CAPTURE_NODES);

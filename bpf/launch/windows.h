@@ -6,27 +6,27 @@
 #include "launch/apis.h"
 
 /*
- * windows: calls that are followed a part of the time only, since the traps of all
- * of them would take more than the budget. Time is divided into periods of N slots. In
- * each period one slot, chosen at random, is a window: what is called in it stands for N
- * times as much, so that every sum is right on average. Probes of these functions are
- * attached for their windows only (operators/attach/budget); what is recorded is decided here, by the time
- * of the call's entry, so that it does not matter how long attaching took.
+ * windows: calls that are followed only part of the time, because trapping on all of them would
+ * exceed the budget. Time is divided into periods of N slots. In each period one slot, chosen at
+ * random, is a window: each call in it represents N calls, so that every sum is right on average.
+ * Probes of these functions are attached for their windows only (operators/attach/budget). Whether
+ * a call is recorded is decided here, by the time of its entry, so that the time which attaching
+ * takes does not matter.
  *
- * Two windows that follow each other are independent estimates of their periods. So the
- * square of their difference is, on average, the square of the error of their sum, or
- * more, where the periods differ (collapsed strata: Cochran, Sampling Techniques, 5A.12).
- * It holds also where the calls in a window are sampled again (launch/sample.h). What
- * begins or ends in the middle of a period adds the square of a window, by half.
+ * Two consecutive windows are independent estimates of their periods. So the square of
+ * their difference is, on average, the square of the error of their sum, or larger if the
+ * periods differ (collapsed strata: Cochran, Sampling Techniques, 5A.12). This also holds
+ * if the calls in a window are sampled in turn (launch/sample.h). Work that begins or
+ * ends in the middle of a period adds half the square of a window.
  */
 
-/* Of a call: 0 and 1 where all calls of its function are followed. */
+/* The window of a call; 0 and 1 if all calls of its function are followed. */
 struct window {
 	__u32 number;
 	__u32 weight; /* N; 0: the call is not to be recorded */
 };
 
-/* Number of calls that one represents; without a budget the member is not set. */
+/* Number of calls that one represents; not set without a budget. */
 static __always_inline __u32 window_weight(const struct window *w)
 {
 	return budget_ppm ? w->weight : 1;
@@ -53,7 +53,7 @@ struct window_gate {
 	struct window window;
 };
 
-/* The newest two windows. Written by user space in turn, before each begins. */
+/* The newest two windows. User space writes them in turn, each before it begins. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -61,8 +61,8 @@ struct {
 	__type(value, struct window_gate);
 } window_gates SEC(".maps");
 
-/* [api] → since when its calls are followed in windows only, in ns since boot; 0: all are
- * followed. Written by user space. */
+/* [api] → since when its calls are followed in windows only, in ns since boot; 0: all
+ * calls are followed. Written by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUDGET_APIS);
@@ -70,8 +70,8 @@ struct {
 	__type(value, __u64);
 } window_apis SEC(".maps");
 
-/* [number & 1] → calls of the window that have begun less those that have returned: user
- * space lets go of the returns when there is none. Set to 0 by user space. */
+/* [number & 1] → calls of the window in progress: user space detaches the return probes
+ * when there are none. Set to 0 by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -84,7 +84,7 @@ static __always_inline bool window_includes(const struct window_gate *g, __u64 n
 	return g && now >= g->begin_boot_ns && now < g->end_boot_ns;
 }
 
-/* The window of a call of `api` that begins now. */
+/* Returns the window of a call of `api` that begins now. */
 static __always_inline struct window window_of(__u32 api)
 {
 	struct window all = { .weight = 1 }, none = {};
@@ -111,7 +111,7 @@ static __always_inline struct window window_of(__u32 api)
 	return g->window;
 }
 
-/* Whether launches may be missing from what is seen. */
+/* Whether some launches may not be followed. */
 static __always_inline bool window_in_use(void)
 {
 	__u32 api = API_cuLaunchKernel;
@@ -123,7 +123,7 @@ static __always_inline bool window_in_use(void)
 	return from && *from;
 }
 
-/* A call of a window begins, 1, or has returned, -1. */
+/* Counts a call of a window that begins (1) or has returned (-1). */
 static __always_inline void window_count(const struct window *w, __s64 calls)
 {
 	__u32 which = w->number & 1;

@@ -4,16 +4,16 @@
 
 #include "launch/windows.h"
 
-/* windows_error: the error of sums of calls that were followed in windows. A part
- * of launch/rows.h, which has the keys. */
+/* windows_error: the error of sums over calls that were followed in windows. Part of
+ * launch/rows.h, which has the keys. */
 
-/* What the calls of a window stand for. In this order they are read by index. */
+/* The estimates that calls of a window contribute to. They are read by index in this order. */
 enum window_unit { WINDOW_CALLS, WINDOW_BYTES, WINDOW_NS, WINDOW_UNITS };
 
 /* Σ of squares, in units of 2^bits, which grow so that it stays below 2^62. */
 struct window_squares {
 	__u64 sum;
-	__u64 whole; /* what the pairs stand for, itself */
+	__u64 whole; /* the estimate of the pairs itself */
 	__u64 most; /* of one window */
 	__u32 bits;
 	__u32 pad;
@@ -53,8 +53,8 @@ static __always_inline __u64 window_error(const struct window_sums *w, enum wind
 }
 #else
 
-/* Row → its windows. Written by the exit programs, read by dump_call(); deleted as the
- * rows are. Empty as long as all calls are followed. */
+/* Row → its windows. Written by the exit programs, read by dump_call(), deleted like the
+ * rows. Empty while all calls are followed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -79,7 +79,7 @@ static __always_inline __u64 window_apart(__u64 a, __u64 b)
 
 #define WINDOW_SQUARES_MOST (1ULL << 61)
 #define WINDOW_ROOT_MOST (1ULL << 30)
-/* Units become 2^WINDOW_STEP as large at once; four steps do for any 64-bit value. */
+/* A unit grows by a factor of 2^WINDOW_STEP; four steps suffice for any 64-bit value. */
 #define WINDOW_STEP 10
 
 static __always_inline void window_square(struct window_squares *s, __u64 a, __u64 b)
@@ -100,9 +100,9 @@ static __always_inline void window_square(struct window_squares *s, __u64 a, __u
 }
 
 /*
- * Adds a call that stands for `weight` in the window `number`. Of two programs at the same
- * moment, one ends the pair before; what the other adds meanwhile may be counted
- * there: it changes the error a little, and no sum.
+ * Adds a call that represents `weight` calls in the window `number`. If two programs race,
+ * one ends the previous pair and the other may still add to it: this changes the error
+ * slightly, and no sum.
  */
 static __always_inline void window_sum(struct window_sums *w, __u32 number, __u64 weight,
 				       __u64 bytes, __u64 ns)
@@ -170,21 +170,21 @@ static __always_inline void window_total(const struct row_key *key, __u32 number
 /* NULL: all calls were followed. */
 static __always_inline const struct window_sums *window_of_row(const struct row_key *key)
 {
-	struct row_key copy = *key; /* an iterator's key is not one to the verifier */
+	struct row_key copy = *key; /* the verifier rejects an iterator's key as a map key */
 
 	return budget_ppm ? bpf_map_lookup_elem(&windows_by_row, &copy) : 0;
 }
 
 static __always_inline const struct window_sums *window_of_total(const struct row_key *key)
 {
-	struct row_key copy = *key; /* an iterator's key is not one to the verifier */
+	struct row_key copy = *key; /* the verifier rejects an iterator's key as a map key */
 
 	return budget_ppm ? bpf_map_lookup_elem(&windows_by_total, &copy) : 0;
 }
 
 /*
- * In a window a thread is slower, for it is probed, and does less. Weights make up for that
- * by a factor that operators/attach/budget measures; what it may be wrong by is part of the error.
+ * In a window a thread is slowed down by probes and does less. Weights are corrected by a factor
+ * that operators/attach/budget measures; the uncertainty of that factor is part of the error.
  */
 static __always_inline __u64 window_doubt(__u64 whole)
 {
@@ -195,7 +195,7 @@ static __always_inline __u64 window_doubt(__u64 whole)
 	return traps ? (whole >> 10) * traps->doubt_1024 : 0;
 }
 
-/* Two standard deviations of a sum, and the doubt. */
+/* Two standard deviations of a sum, plus that uncertainty. */
 static __always_inline __u64 window_error(const struct window_sums *w, enum window_unit unit)
 {
 	const struct window_squares *s;
@@ -212,7 +212,7 @@ static __always_inline __u64 window_error(const struct window_sums *w, enum wind
 		most = s->most;
 	open = window_apart(a, b);
 	doubt = window_doubt(s->whole + a + b);
-	if (most >> bits >= WINDOW_ROOT_MOST) /* the open pair is much more than all before */
+	if (most >> bits >= WINDOW_ROOT_MOST) /* the open pair dominates all earlier ones */
 		return 3 * most + doubt;
 	open >>= bits;
 	most >>= bits;

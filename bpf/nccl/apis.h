@@ -3,10 +3,10 @@
 #define GPU_GADGETS_NCCL_APIS_H
 
 /*
- * apis: the one table of the functions of NCCL that nccl_trace follows, and of
- * those of the CUDA driver that show when a stream has ended. From it come
- * the eBPF sections, the attach points and a test against the real libraries, so a new
- * function is one row.
+ * apis: the table of NCCL functions that nccl_trace follows, and of the functions of the
+ * CUDA driver that show when a stream has finished. The eBPF sections, the attach points
+ * and a test against the real libraries are generated from it, so a new function is one
+ * row.
  *
  * Signatures: nccl.h of 2.18 to 2.30; each is also exported as pncclX, at the same
  * address. CUDA Driver API reference 12.4.
@@ -41,7 +41,7 @@ enum nccl_op {
 	NCCL_ABORT,
 	NCCL_GROUP_START,
 	NCCL_ASYNC_ERROR,
-	NCCL_USER_RANK, /* what they answer is learned */
+	NCCL_USER_RANK, /* their result is stored */
 	NCCL_USER_COUNT,
 	NCCL_USER_DEVICE,
 	/* Of the CUDA driver; a and b are argument indexes. */
@@ -61,7 +61,7 @@ enum nccl_op {
 	CUDA_CONTEXT_DEVICE, /* a: address of the current context's device */
 };
 
-/* As users read them, and as NCCL's own names end. */
+/* Names for users: the endings of NCCL's own names. */
 #define NCCL_OP_NAMES                                                                    \
 	{ "", "AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", \
 	  "Gather", "Scatter", "Send", "Recv", "GroupEnd", "MemAlloc", "MemFree" }
@@ -136,7 +136,7 @@ enum nccl_op {
 	X(cuCtxPopCurrent, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)              \
 	X(cuCtxPopCurrent_v2, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)
 
-/* What is probed on demand only: FACT_DEVICE of call/demand.h. */
+/* Functions that are probed on demand only: FACT_DEVICE of call/demand.h. */
 #define NCCL_CUDA_DEMAND_APIS(X) X(cuCtxGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)
 
 #define NCCL_CUDA_APIS(X) NCCL_CUDA_PROBED_APIS(X) NCCL_CUDA_DEMAND_APIS(X)

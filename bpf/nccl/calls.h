@@ -5,12 +5,12 @@
 #include "nccl/operations.h"
 
 /*
- * calls: following one call of NCCL, or of the driver's waits, from its entry to
- * its return. The outermost call of a thread owns what it does: what NCCL calls of its
- * own exports, or of the driver's, is nested and not counted.
+ * calls: follows a call of NCCL, or a wait in the driver, from its entry to its return.
+ * Only the outermost call of a thread counts: calls that NCCL makes to its own exports,
+ * or to the driver, are nested.
  */
 
-/* Notes what a call of NCCL was given that is no operation. */
+/* Stores the arguments of an NCCL call that is not an operation. */
 static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u32 op,
 				      const struct nccl_arguments *args)
 {
@@ -167,7 +167,7 @@ static __always_inline void created_returned(struct thread *t, __u32 result, boo
 	if (handle)
 		create_done(t, created, handle);
 	else if (result == NCCL_IN_PROGRESS)
-		t->call.pending = *created; /* a split that does not block */
+		t->call.pending = *created; /* a non-blocking split */
 }
 
 /* The outermost group has ended. */
@@ -206,7 +206,7 @@ static __noinline int all_created(struct thread *t, bool may_sleep)
 	if (!t)
 		return 0;
 	size = t->call.b;
-	/* No id is passed: all ranks are of this process. */
+	/* No id is passed: all ranks belong to this process. */
 	identity = mix64(t->process ^ t->call.enter_boot_ns) | 1;
 	for (__u32 i = 0; i < NCCL_INIT_ALL_DEVICES; i++) {
 		__u64 handle = 0;
@@ -225,7 +225,7 @@ static __noinline int all_created(struct thread *t, bool may_sleep)
 	return 0;
 }
 
-/* What a call answered about a communicator. */
+/* Stores what a call returned about a communicator. */
 static __noinline int answer_learn(struct thread *t, __u32 op, bool may_sleep)
 {
 	struct communicator *c;
@@ -272,7 +272,7 @@ static __noinline int communicator_ends(struct thread *t, __u32 state)
 	return 0;
 }
 
-/* As in cuda/calls.h, for what decides on a communicator's device. */
+/* As in cuda/calls.h, for the functions that determine a communicator's device. */
 static __always_inline void context_returned(struct thread *t, __u32 op, bool may_sleep)
 {
 	struct inflight *call = &t->call;
@@ -299,7 +299,7 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 	}
 }
 
-/* A call that is no operation has returned. */
+/* A call that is not an operation has returned. */
 static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sleep)
 {
 	struct nccl_group *group;

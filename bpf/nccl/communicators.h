@@ -7,15 +7,15 @@
 #include "process/rows.h"
 
 /*
- * communicators: what each rank has issued to each of its communicators, and how
- * much of it is known to be done.
+ * communicators: which operations each rank has issued to each of its communicators, and
+ * how many of them are known to be done.
  *
  * Ranks are compared by numbers that they have in common: the identity of the
- * communicator; of a collective, how many were issued to it so far; of a send or a
- * receive, how many to or from that peer.
+ * communicator; the sequence number of a collective in it; the sequence number of a send
+ * to, or a receive from, a peer.
  *
- * Functions here take numbers and not pointers, so that they can be global: the verifier
- * looks at each once, and 5.10 knows no pointers to them.
+ * Functions here take numbers and not pointers, so that they can be global, which the
+ * verifier checks once each; on 5.10 global functions take no pointers.
  */
 #ifndef MAX_COMMUNICATORS
 #define MAX_COMMUNICATORS 16384
@@ -39,8 +39,8 @@ struct nccl_operation {
 	__u64 seq;   /* 1, 2, … of the communicator, in this process */
 	__u64 match; /* collectives: of all collectives; sends, receives: with that peer */
 	__u64 op_seq; /* of this kind */
-	__u64 group;  /* of the group that issues it; 0: none */
-	__u64 enter_boot_ns, return_boot_ns; /* return 0: the call, or its group, has not */
+	__u64 group;  /* the group that issues it; 0: none */
+	__u64 enter_boot_ns, return_boot_ns; /* return 0: the call, or its group, has not returned */
 	__u64 done_boot_ns; /* upper bound of its completion */
 	__u64 count;	    /* elements */
 	__u64 stream;
@@ -68,13 +68,13 @@ struct communicator_key {
 
 struct communicator {
 	__u64 identity; /* the same in all ranks; 0: unknown */
-	__u64 parent;	/* identity of the one that it was split from; 0: none, unknown */
+	__u64 parent;	/* identity of the one it was split from; 0: none, unknown */
 	__s32 rank, size; /* -1: unknown */
 	__s32 device;	  /* CUDA ordinal; -1: unknown */
 	__s32 color, key, parent_rank; /* of a split */
 	char name[NCCL_NAME_BYTES];
 	__u64 created_boot_ns; /* or first seen */
-	__u64 serial;	       /* unique: that, mixed with the thread */
+	__u64 serial;	       /* unique: created_boot_ns mixed with the thread */
 	__u64 seq;	   /* operations issued, or entered */
 	__u64 collectives; /* of them, all but sends and receives */
 	__u64 by_op[16]; /* enum nccl_op */
@@ -84,17 +84,18 @@ struct communicator {
 	__u64 group; /* newest group with operations of it … */
 	__u64 group_first_seq; /* … and the first of them */
 	__u64 failed;
-	__u32 children; /* splits and shrinks, for their identities */
+	__u32 children; /* number of splits and shrinks, for the children's identities */
 	__u32 state;	/* enum communicator_state */
 	__u32 error;	/* newest ncclResult_t of a failed call or ncclCommGetAsyncError */
-	__u32 late;	/* learned from a later call than the one that made it */
+	__u32 late;	/* learned from a call after the one that created it */
 	struct nccl_operation ring[NCCL_RING];
 };
 
 /*
  * (process, handle) → communicator. Written by the probes, read by iter/bpf_map_elem;
- * entries of ended processes and, where room gets scarce, of destroyed communicators are
- * deleted by user space. Not LRU: a rank that waits is one that has been silent.
+ * user space deletes entries of ended processes and, when the map fills up, of destroyed
+ * communicators. Not LRU: the entry of a rank that hangs is the one that has been idle
+ * longest.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -114,7 +115,7 @@ struct {
 
 struct peer_key {
 	__u64 process;
-	__u64 serial; /* of the communicator: handles are used again */
+	__u64 serial; /* of the communicator: handles are reused */
 	__s32 peer;
 	__u32 op; /* NCCL_OP_SEND or NCCL_OP_RECV */
 };
@@ -204,7 +205,8 @@ static __noinline struct operation_row *operation_row_new(struct operation_key *
 	return row;
 }
 
-/* The sums of an operation; made at its first. NULL: no room, which is counted. */
+/* Returns the sums of an operation, and creates them for the first one. NULL: no room,
+ * which is counted. */
 static __always_inline struct operation_row *operation_row_of(struct operation_key *key,
 							      __u64 handle, __u64 identity)
 {
@@ -213,7 +215,7 @@ static __always_inline struct operation_row *operation_row_of(struct operation_k
 	return row ? row : operation_row_new(key, handle, identity);
 }
 
-/* A communicator that begins now, replacing an ended one of that handle. 0: no room. */
+/* Creates a communicator, instead of an ended one with the same handle. 0: no room. */
 static __noinline struct communicator *communicator_new(__u64 process, __u64 handle)
 {
 	struct communicator_key key = { .process = process, .handle = handle };
@@ -238,7 +240,7 @@ static __noinline struct communicator *communicator_new(__u64 process, __u64 han
 	return c;
 }
 
-/* As communicator_find(); one that was made before attach is made here. */
+/* As communicator_find(), and creates the entry if the communicator is older than the attach. */
 static __always_inline struct communicator *communicator_learn(__u64 process, __u64 handle)
 {
 	struct communicator *c = communicator_find(process, handle);
@@ -259,7 +261,7 @@ static __always_inline struct peer *peer_find(__u64 process, const struct commun
 	return bpf_map_lookup_elem(&operations_by_peer, &key);
 }
 
-/* Counts a send to or a receive from a peer; its number, from 1 on. 0: no room. */
+/* Counts a send to or a receive from a peer. Returns its number, from 1 on; 0: no room. */
 static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communicator *c,
 				   struct nccl_operation *o)
 {
@@ -270,7 +272,7 @@ static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communica
 	if (!c || !o)
 		return 0;
 	p = peer_find(process, c, o);
-	if (p) { /* a communicator's calls come one after the other */
+	if (p) { /* calls on a communicator are serial */
 		p->enter_boot_ns = o->enter_boot_ns;
 		return ++p->issued;
 	}

@@ -6,9 +6,9 @@
 #include "nccl/communicators.h"
 
 /*
- * create: communicators from their beginning, and the identity that all ranks of
- * one have in common. It is made of what all ranks pass: the unique id; the parent's
- * identity, how many were made of it before, and the colour or who is left out.
+ * create: creation of communicators, and the identity that all ranks of one have in
+ * common. It is derived from what all ranks pass: the unique id; or the parent's
+ * identity, the number of earlier children, and the colour or the excluded ranks.
  */
 #define NCCL_UNIQUE_ID_BYTES 128
 #define NCCL_INIT_ALL_DEVICES 64
@@ -39,8 +39,8 @@ static __always_inline __u64 identity_of(const __u64 id[16])
 	return hash ? hash : 1;
 }
 
-/* Where the id is at the entry of ncclCommInitRank*: it is passed by value, and 128
- * bytes are on the stack (x86-64) or a copy whose address is passed (arm64). */
+/* Address of the id at the entry of ncclCommInitRank*. It is passed by value: its 128
+ * bytes are on the stack (x86-64) or in a copy whose address is passed (arm64). */
 static __always_inline __u64 unique_id_at(struct pt_regs *ctx)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -50,7 +50,7 @@ static __always_inline __u64 unique_id_at(struct pt_regs *ctx)
 #endif
 }
 
-/* The name that a program gave a communicator; empty where it gave none. */
+/* The name that a program gave a communicator; empty if none. */
 static __always_inline void created_name(struct nccl_created *created, __u64 config)
 {
 	struct nccl_config_head head;
@@ -79,8 +79,8 @@ static __always_inline void create_rank(struct thread *t, __u64 id_at, __s32 ran
 	context_needed(t, &created->device);
 }
 
-/* At the entry of ncclCommShrink: who is left out, and how many of them come before
- * this rank. */
+/* At the entry of ncclCommShrink: the excluded ranks, and how many of them precede this
+ * rank. */
 static __noinline int create_excluded(struct thread *t, __u64 list)
 {
 	struct communicator *parent;
@@ -102,8 +102,8 @@ static __noinline int create_excluded(struct thread *t, __u64 list)
 	return 0;
 }
 
-/* At the return of ncclCommSplit and ncclCommShrink: who the child is. */
-static __noinline int create_child(struct thread *t, __u64 told, bool shrink)
+/* At the return of ncclCommSplit and ncclCommShrink: the identity of the child. */
+static __noinline int create_child(struct thread *t, __u64 shared, bool shrink)
 {
 	struct nccl_created *created;
 	struct communicator *parent;
@@ -115,12 +115,12 @@ static __noinline int create_child(struct thread *t, __u64 told, bool shrink)
 	parent = communicator_learn(t->process, t->call.communicator);
 	if (!parent)
 		return 0;
-	number = ++parent->children; /* calls of a communicator come one after the other */
+	number = ++parent->children; /* calls on a communicator are serial */
 	created->device = parent->device;
 	created->parent_rank = parent->rank;
 	created->parent = parent->identity;
 	if (parent->identity)
-		created->identity = mix64(parent->identity ^ mix64(number << 32 ^ told)) | 1;
+		created->identity = mix64(parent->identity ^ mix64(number << 32 ^ shared)) | 1;
 	if (shrink && parent->size >= 0) {
 		created->size = parent->size - (__s32)t->call.b;
 		created->rank = parent->rank < 0 ? -1 : parent->rank - created->key;

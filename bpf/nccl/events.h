@@ -5,13 +5,13 @@
 #include "nccl/communicators.h"
 
 /*
- * events: every operation as an event, twice: when its call has returned, and when
- * it is known to be done. Only with the parameter `events`: at 50,000 calls a second
- * sums are cheaper.
+ * events: two events for every operation: one when its call has returned, one when it is
+ * known to be done. Only with the parameter `events`: at 50,000 calls a second sums are
+ * cheaper.
  */
 const volatile bool events = false;
 GADGET_PARAM(events);
-/* Set by the operator timeline, which wants them without their being printed. */
+/* Set by the operator timeline, which needs the events but does not have them printed. */
 const volatile bool timeline_events = false;
 const volatile bool gadget_var_timeline_events = false;
 
@@ -36,7 +36,7 @@ static const char nccl_reduction_names[8][NCCL_TEXT_BYTES] = NCCL_REDUCTION_NAME
 		bpf_probe_read_kernel(to, NCCL_TEXT_BYTES, names[index_]); \
 	})
 
-/* What one operation is, in words. */
+/* One operation, with names for users. */
 struct nccl_words {
 	char op[NCCL_TEXT_BYTES];
 	char type[NCCL_TEXT_BYTES];
@@ -81,7 +81,8 @@ struct operation_event {
 GADGET_TRACER_MAP(operation_ring, 4 * 1024 * 1024);
 GADGET_TRACER(operation_events, operation_ring, operation_event);
 
-/* Of the operation with that number, if it is still in the ring of its communicator. */
+/* Emits an event for the operation with that number, if the ring of its communicator
+ * still has it. */
 __noinline int operation_tell(__u64 process, __u64 handle, __u32 what, __u64 seq)
 {
 	struct communicator *c = communicator_find(process, handle);

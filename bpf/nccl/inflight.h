@@ -5,17 +5,17 @@
 #include "nccl/apis.h"
 
 /*
- * inflight: what nccl_trace remembers of a call until it returns, and of a group
+ * inflight: state that nccl_trace keeps of a call until it returns, and of a group
  * (ncclGroupStart … ncclGroupEnd) until its end, when its calls are issued.
  */
 #define NCCL_GROUP_COMMUNICATORS 64 /* in one group of one thread */
 #define NCCL_GROUP_CREATED 16	    /* made in one group */
 #define NCCL_NAME_BYTES 32
 
-/* A communicator that is being made: its handle is read when the call, or the group
- * that it is in, has returned. */
+/* A communicator that is being created: its handle is read when the call, or the group
+ * around it, has returned. */
 struct nccl_created {
-	__u64 address; /* where the handle will be */
+	__u64 address; /* where NCCL will store the handle */
 	__u64 identity; /* 0: unknown */
 	__u64 parent;
 	__s32 rank, size; /* -1: unknown */
@@ -39,16 +39,16 @@ struct inflight {
 	__u64 ip; /* of the probe: in the called function */
 	__u64 enter_boot_ns;
 	__u64 communicator;
-	__u64 seq; /* of the operation that it began; 0: none */
+	__u64 seq; /* of the operation that it issues; 0: none */
 	__u64 first; /* argument */
-	__u64 a, b; /* count or addresses; as the table says */
+	__u64 a, b; /* count or addresses, depending on the function */
 	__u64 stream; /* normalised: see nccl_stream_key() */
 	__u32 api;    /* enum nccl_api_id */
 	__u32 type;
 	struct nccl_created created;
-	struct nccl_created pending; /* its handle will come later; address 0: none */
+	struct nccl_created pending; /* its handle is not stored yet; address 0: none */
 	__u64 unique_id[16];
-	__u64 group_process; /* whom the group belongs to */
+	__u64 group_process; /* process that the group belongs to */
 	struct nccl_group group;
 };
 

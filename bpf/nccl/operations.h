@@ -7,9 +7,9 @@
 #include "nccl/waits.h"
 
 /*
- * operations: what a rank issues, from the entry of its call to the return, alone or in a
- * group. An operation is noted when its call is entered, so that a rank that sits in the
- * call counts as arrived; it is issued when the call returns, or in a group at its end.
+ * operations: the operations that a rank issues, alone or in a group. An operation is
+ * recorded when its call is entered, so that a rank blocked in the call counts as
+ * arrived. It counts as issued when the call returns or, in a group, when the group ends.
  */
 #define NCCL_API_SLOTS 64
 _Static_assert(NCCL_API_COUNT <= NCCL_API_SLOTS, "the next power of two, please");
@@ -73,7 +73,7 @@ static __always_inline bool nccl_is_operation(__u32 op)
 	return op >= NCCL_OP_ALL_REDUCE && op <= NCCL_OP_RECV;
 }
 
-/* The group that the thread is in; its depth is 0 where it is in none. */
+/* The group that the thread is in; depth 0: none. */
 static __always_inline struct nccl_group *nccl_group_of(struct thread *t)
 {
 	if (t->call.group_process != t->process) {
@@ -119,7 +119,7 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 		return 0;
 	seq = ++c->seq;
 	o = ring_slot(c, seq);
-	o->seq = 0; /* readers leave it out meanwhile */
+	o->seq = 0; /* readers skip it meanwhile */
 	o->op = api->op;
 	o->op_seq = ++c->by_op[api->op & 15];
 	o->type = args->value[api->type & 15];
@@ -147,7 +147,7 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 	return 0;
 }
 
-/* An operation that NCCL refused is none: it takes its numbers back. */
+/* An operation that NCCL refused does not count: its numbers are reused. */
 static __noinline int operation_refused(struct thread *t, struct communicator *c,
 					struct nccl_operation *o, __u32 result)
 {
@@ -171,7 +171,7 @@ static __noinline int operation_refused(struct thread *t, struct communicator *c
 	return 0;
 }
 
-/* c is NULL for calls that have no communicator. */
+/* c is NULL for calls without a communicator. */
 static __always_inline void operation_add(__u64 process, __u64 handle, struct communicator *c,
 					  __u8 op, __u8 type, __u64 bytes, __u64 enqueue_ns)
 {
@@ -207,7 +207,7 @@ static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stac
 		return 0;
 	o = ring_slot(c, t->call.seq);
 	if (o->seq != t->call.seq)
-		return 0; /* others were faster than the ring */
+		return 0; /* overwritten by newer operations */
 	now = bpf_ktime_get_boot_ns();
 	o->stack = stack;
 	if (nccl_failed(result)) {
@@ -226,7 +226,7 @@ static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stac
 	return 0;
 }
 
-/* A group has ended: what it issued to one communicator. */
+/* A group has ended: issues its operations on one communicator. */
 __noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 result)
 {
 	struct communicator *c = communicator_find(process, handle);

@@ -38,19 +38,21 @@ struct communicator_row {
 	__u32 tid;
 	__u64 enter_boot_ns, return_boot_ns;
 	__u64 stack_id;
-	/* The newest that is known to be done. */
+	/* The newest operation that is known to be done. */
 	__u64 completed_seq, completed_enter_ns, completed_boot_ns;
 	__u64 completed_collectives, completed_collective_ns;
-	/* Operations on the newest one's stream that were issued before pending_covered_ns
-	 * and are not done were seen not to be at pending_boot_ns, which is now while a
-	 * thread waits for them; 0: no call asked. */
+	/*
+	 * At pending_boot_ns, operations on the newest one's stream that were issued
+	 * before pending_covered_ns and are not marked done were seen to be pending. While
+	 * a thread waits for them, this is the current time. 0: no call has queried them.
+	 */
 	__u64 pending_covered_ns, pending_boot_ns;
 	__u64 now_boot_ns; /* when the row was read */
 	/* The newest 16, struct nccl_operation each, by seq modulo 16. */
 	__u64 ring[NCCL_RING * sizeof(struct nccl_operation) / 8];
 };
 
-/* What is before the ring, which does not fit on the program's stack. */
+/* The fields before the ring; with it they would not fit the program's stack. */
 #define COMMUNICATOR_ROW_HEAD __builtin_offsetof(struct communicator_row, ring)
 struct communicator_head {
 	__u8 bytes[COMMUNICATOR_ROW_HEAD];
@@ -76,7 +78,7 @@ int dump_communicators(struct bpf_iter__bpf_map_elem *ctx)
 	if (!key)
 		return 0;
 	process = key->process;
-	/* ctx->value is no memory that a variable may index. */
+	/* ctx->value cannot be indexed by a variable. */
 	c = communicator_find(process, key->handle);
 	if (!c)
 		return 0;
@@ -143,7 +145,7 @@ struct nccl_operation_row {
 	__s32 rank, size;
 	char op[NCCL_TEXT_BYTES];
 	char type[NCCL_TEXT_BYTES];
-	gadget_bytes size_bytes; /* the class: from here to less than twice that */
+	gadget_bytes size_bytes; /* lower bound of the size class; the upper one is twice this */
 	__u64 calls;
 	gadget_bytes bytes;
 	__u64 enqueue_ns;
@@ -200,7 +202,7 @@ struct nccl_peer_row {
 	__u64 identity;
 	__u32 pid;
 	__s32 rank, peer;
-	char op[NCCL_TEXT_BYTES + 4]; /* so that there is no padding */
+	char op[NCCL_TEXT_BYTES + 4]; /* no implicit padding */
 	__u64 issued, completed;
 	__u64 enter_boot_ns; /* of the newest */
 };

@@ -6,13 +6,13 @@
 #include "nccl/events.h"
 
 /*
- * streams: what is issued on which stream, and on which stream an event was recorded; what
- * waits for them says of operations is in waits.h.
+ * streams: which operations were issued on which stream, and on which stream an event was
+ * recorded. waits.h derives completion from waits for them.
  */
 #define MAX_STREAMS 32768
 #define MAX_EVENTS 32768
-#define STREAM_COMMUNICATORS 32 /* that one stream is followed for */
-#define STREAM_AFTERS 4		/* waits for other streams; newer ones cover older */
+#define STREAM_COMMUNICATORS 32 /* communicators followed per stream */
+#define STREAM_AFTERS 4		/* waits for other streams; a newer one covers older ones */
 #define PROCESS_STREAMS 16
 
 struct stream_key {
@@ -22,19 +22,19 @@ struct stream_key {
 
 struct stream_after {
 	__u64 stream;
-	__u64 covered_boot_ns; /* what was issued there before this … */
-	__u64 since_boot_ns;   /* … is done when this stream has done what it had then */
+	__u64 covered_boot_ns; /* operations issued there before this … */
+	__u64 since_boot_ns;   /* … are done once this stream has done its work as of then */
 };
 
 struct stream {
 	__u64 context; /* 0: unknown */
-	/* What was issued before `covered` was seen not to be done, all of it: at
-	 * pending_boot_ns by a query, or now, while a thread waits for it. */
+	/* Not all operations issued before `covered` were done at pending_boot_ns, by a
+	 * query, or are now, while a thread waits for them. */
 	__u64 pending_covered_ns, pending_boot_ns;
 	__u32 waiting; /* the thread; 0: none */
 	__u32 pad;
 	__u32 communicators;
-	__u32 afters; /* ever; the index of the next, modulo STREAM_AFTERS */
+	__u32 afters; /* total; the next index, modulo STREAM_AFTERS */
 	__u64 communicator[STREAM_COMMUNICATORS];
 	struct stream_after after[STREAM_AFTERS];
 };
@@ -56,7 +56,7 @@ struct recorded {
 	__u64 boot_ns; /* when the recording call was entered */
 };
 
-/* (process, event) → where and when it was recorded. LRU: programs leave events behind. */
+/* (process, event) → where and when it was recorded. LRU: programs do not always destroy events. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_EVENTS);
@@ -70,8 +70,8 @@ struct nccl_process {
 	__u64 stream[PROCESS_STREAMS];
 };
 
-/* Process → its streams with operations, for waits that cover them all; with no entry
- * here a process's waits are none of ours. As communicators_by_handle. */
+/* Process → its streams with operations, for waits that cover all of them. Waits of a
+ * process without an entry are ignored. As communicators_by_handle. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -80,7 +80,7 @@ struct {
 	__type(value, struct nccl_process);
 } nccl_processes SEC(".maps");
 
-/* [0]: zeroes, for new entries, which would take too much of the stack. */
+/* [0]: zeroes, for new entries, which are too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -161,7 +161,7 @@ static __always_inline struct stream *stream_find(__u64 process, __u64 stream)
 	return bpf_map_lookup_elem(&streams_by_handle, &key);
 }
 
-/* A communicator issues on a stream. */
+/* A communicator issues an operation on a stream. */
 static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communicator)
 {
 	struct communicator *c;
@@ -186,7 +186,7 @@ static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communi
 	}
 	n = s->communicators;
 	if (n >= STREAM_COMMUNICATORS) {
-		/* Programs replace communicators: forget the oldest one. */
+		/* Programs replace communicators, so the oldest one makes room. */
 		c = communicator_find(t->process, s->communicator[0]);
 		if (c && c->completed_seq < c->seq)
 			drop(DROP_STREAMS_FULL);

@@ -5,16 +5,17 @@
 #include "nccl/streams.h"
 
 /*
- * waits: when operations are done, as far as the host can see it. A stream does
- * its work in order. So a wait for a stream covers what was issued on it before the wait
- * began; a wait for an event, what was issued before the event was recorded; and a
- * stream that waits for an event has, when it is done itself, done that, too (one step
- * of it is followed).
+ * waits: when operations are done, as far as the host can see. A stream works in order.
+ * So a wait for a stream covers the operations issued on it before the wait began, and a
+ * wait for an event those issued before the event was recorded. If a stream waits for an
+ * event, then its own completion covers the event's operations, too (one such step is
+ * followed).
  */
 
 /*
- * One operation of a communicator is done. A function of its own, for the verifier to
- * look at once and not in each turn of the loop: Linux 6.1 gives up at a million.
+ * One operation of a communicator is done. A separate global function, which the verifier
+ * checks once and not in each iteration of the loop: otherwise Linux 6.1 exceeds its
+ * million instructions.
  */
 __noinline int operation_done(__u64 process, __u64 handle, __u64 index, __u64 now)
 {
@@ -77,7 +78,7 @@ __noinline int communicator_done(__u64 process, __u64 handle, __u64 stream, __u6
 	return 0;
 }
 
-/* What communicators issued on this very stream. */
+/* Marks the operations that communicators issued on this very stream. */
 __noinline int stream_done_itself(__u64 process, __u64 stream, __u64 covered)
 {
 	struct stream *s = stream_find(process, stream);
@@ -94,8 +95,8 @@ __noinline int stream_done_itself(__u64 process, __u64 stream, __u64 covered)
 	return 0;
 }
 
-/* What was issued on this very stream before `covered` is waited for; without `waiting`,
- * a query has found it not to be done. */
+/* A thread waits for the operations issued on this very stream before `covered`; without
+ * `waiting`, a query has found them pending. */
 static __always_inline void stream_pending_itself(__u64 process, __u64 stream, __u64 covered,
 						  __u32 waiting)
 {
@@ -108,7 +109,7 @@ static __always_inline void stream_pending_itself(__u64 process, __u64 stream, _
 	s->waiting = waiting;
 }
 
-/* A stream, and those it waits for itself. */
+/* The same for a stream and for those that it waits for. */
 __noinline int stream_pending(__u64 process, __u64 stream, __u64 covered, __u32 waiting)
 {
 	struct stream *s = stream_find(process, stream);
@@ -126,7 +127,8 @@ __noinline int stream_pending(__u64 process, __u64 stream, __u64 covered, __u32 
 	return 0;
 }
 
-/* A stream has done what was issued before `covered`, and so have those it waited for. */
+/* A stream has done the operations issued before `covered`, and so have the streams that
+ * it waited for. */
 __noinline int stream_done(__u64 process, __u64 stream, __u64 covered)
 {
 	struct stream *s = stream_find(process, stream);
@@ -143,8 +145,8 @@ __noinline int stream_done(__u64 process, __u64 stream, __u64 covered)
 	return 0;
 }
 
-/* The stream of a process with that number, if it belongs to the context; else 0. A context
- * that was made before attach is 0 and taken for the same one. */
+/* Returns the stream of a process with that number if it belongs to the context, else 0. A
+ * context older than the attach is 0 and matches any. */
 static __always_inline __u64 context_stream(__u64 process, __u64 context, struct nccl_process *p,
 					    __u32 i)
 {
@@ -153,7 +155,7 @@ static __always_inline __u64 context_stream(__u64 process, __u64 context, struct
 	return s && s->context == context ? p->stream[i] : 0;
 }
 
-/* All streams of a context have done what was issued before `covered`. */
+/* All streams of a context have done the operations issued before `covered`. */
 __noinline int context_done(__u64 process, __u64 context, __u64 covered)
 {
 	struct nccl_process *p = bpf_map_lookup_elem(&nccl_processes, &process);
@@ -171,7 +173,7 @@ __noinline int context_done(__u64 process, __u64 context, __u64 covered)
 	return 0;
 }
 
-/* A thread waits for that. */
+/* A thread waits for all streams of a context. */
 __noinline int context_pending(__u64 process, __u64 context, __u64 covered, __u32 waiting)
 {
 	struct nccl_process *p = bpf_map_lookup_elem(&nccl_processes, &process);

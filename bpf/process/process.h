@@ -5,9 +5,9 @@
 #include "program/linux_5_10.h"
 
 /*
- * process: who made a call. A process is (tgid, start time, exec count), never
+ * process: the identity of a process. It is (tgid, start time, exec count), never
  * a pid alone: pids are reused, and exec gives the same pid another program.
- * The three are mixed into one 64-bit id that serves as map key.
+ * The three are mixed into one 64-bit id that serves as a map key.
  */
 
 /* splitmix64's finaliser: every input bit reaches every output bit. */
@@ -26,7 +26,7 @@ static __always_inline __u64 process_id(__u32 tgid, __u64 start_boot_ns, __u32 e
 	return mix64(start_boot_ns ^ mix64(((__u64)tgid << 32) | exec_id)) | 1;
 }
 
-/* Counts the programs that the process of `task` has run; as process_id_of(). */
+/* Returns how many programs the process of `task` has executed; `task` as for process_id_of(). */
 static __always_inline __u32 process_exec_id(struct task_struct *task)
 {
 	struct task_struct *leader = TASK_READ(task, group_leader);
@@ -35,9 +35,9 @@ static __always_inline __u32 process_exec_id(struct task_struct *task)
 }
 
 /*
- * Id of the process that `task` belongs to; never 0. `task` must be a BTF
- * pointer (bpf_get_current_task_btf(), 5.11+), so that the loads are direct:
- * this runs at every probe.
+ * Returns the id of the process that `task` belongs to; never 0. `task` must be a BTF
+ * pointer (bpf_get_current_task_btf(), 5.11+), so that loads are direct: this runs in
+ * every probe.
  */
 static __always_inline __u64 process_id_of(struct task_struct *task)
 {

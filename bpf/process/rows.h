@@ -6,7 +6,7 @@
 #include "process/process.h"
 
 /*
- * rows: who the processes are that rows belong to, and when they ended.
+ * rows: the processes that rows belong to, and when they ended.
  */
 #define MAX_PROCESSES 8192
 
@@ -15,16 +15,16 @@
 #define PROCESS_MAP_FLAGS MAP_FLAGS_GROWING
 #endif
 
-/* The last member is read by what cleans up after processes (operators/decode/reap). */
+/* The last member is read by operators/decode/reap, which deletes the rows of ended processes. */
 struct process {
 	struct gadget_process proc;
 	__u64 start_boot_ns;
-	__u64 exit_boot_ns; /* 0: runs. What it held then is freed implicitly */
+	__u64 exit_boot_ns; /* 0: running. What it still holds then is freed implicitly */
 };
 
 /*
- * Process id → who it is. Written at its first row and at its exit; deleted by
- * user space, some time after that.
+ * Process id → the process. Written at its first row and at its exit; deleted by user
+ * space some time later.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -34,7 +34,7 @@ struct {
 	__type(value, struct process);
 } processes_by_id SEC(".maps");
 
-/* Remembers the process of `task`: it, and not the thread that came first. */
+/* Stores the process of `task`: its main thread, not the thread that was seen first. */
 static __noinline int process_remember(struct task_struct *task, __u64 id)
 {
 	struct task_struct *parent, *leader;
@@ -79,8 +79,8 @@ static __always_inline __u64 process_exited(struct task_struct *task)
 	return id;
 }
 
-/* At sched_process_exec: what it was before is gone. begin_new_exec() has counted
- * this exec already. */
+/* At sched_process_exec: its former identity has ended. begin_new_exec() has already
+ * counted this exec. */
 static __always_inline void process_replaced(struct task_struct *task)
 {
 	process_gone(process_id(task->tgid, task->start_boottime, task->self_exec_id - 1));

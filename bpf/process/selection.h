@@ -5,9 +5,9 @@
 #include "program/drops.h"
 
 /*
- * selection: `--pid` keeps the named processes and their descendants. The
- * probes sit on the file, for every process that maps it, so that a child is
- * followed from its first instruction; the selection is inherited at fork.
+ * selection: `--pid` keeps the named processes and their descendants. Probes are set on
+ * the file, for every process that maps it, so a child is followed from its first
+ * instruction; the selection is inherited at fork.
  */
 #define MAX_SELECTED 16384
 

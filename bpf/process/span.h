@@ -15,7 +15,7 @@
  */
 
 #ifdef LINUX_5_10
-/* Not for these kernels: the layout of a task is read in place. */
+/* Not supported there: fields of a task are read directly. */
 #define span_ids false
 static __always_inline void span_inherit(__u32 parent, __u32 child)
 {
@@ -26,9 +26,9 @@ static __always_inline void span_gone(__u32 tgid)
 }
 #else
 /*
- * Set by the operator before the programs are loaded, as are the sizes of the maps; off,
- * the verifier removes the code. ig knows a constant by a second variable with its
- * prefix.
+ * Set by the operator before the programs are loaded, as are the sizes of the maps; if it
+ * is off, the verifier removes the code. ig recognises a constant by a second variable
+ * with its prefix.
  */
 const volatile bool span_ids = false; /* and the maps of spans have 1 entry */
 const volatile bool gadget_var_span_ids = false;
@@ -42,16 +42,16 @@ enum span_access {
 };
 
 struct span_source {
-	__u64 start_stack; /* randomised at exec: whose address space this is about */
+	__u64 start_stack; /* randomised at exec: identifies the address space */
 	__u64 at;
 	__u64 offset; /* of SPAN_INDEX, unless it is SPAN_OFFSET_BESIDE */
 	__u32 access; /* enum span_access */
 	__u32 pad;
 };
 
-#define SPAN_OFFSET_BESIDE (~0ULL) /* the second of the two words has it */
+#define SPAN_OFFSET_BESIDE (~0ULL) /* the second of the two words has the offset */
 
-/* Only what a global points to is described in the object's BTF. */
+/* BTF only describes types that a global refers to. */
 const struct span_source *span_source_layout __attribute__((unused));
 
 /*
@@ -83,7 +83,8 @@ static __always_inline void span_gone(__u32 tgid)
 		bpf_map_delete_elem(&span_source_by_tgid, &tgid);
 }
 
-/* ------------------------------------------------- thread-local storage of glibc
+/*
+ * ------------------------------------------------- thread-local storage of glibc
  * sysdeps/{x86_64,aarch64}/nptl/tls.h and dl-tlsdesc.h of glibc 2.17 to 2.42.
  */
 #if defined(__TARGET_ARCH_arm64)
@@ -93,7 +94,7 @@ static __always_inline void span_gone(__u32 tgid)
 #define SPAN_TP(task) ((task)->thread.fsbase)
 #define SPAN_DTV_AT 8
 #endif
-/* dtv_t: {value, what to free}. dtv[-1].counter is how many there are. */
+/* dtv_t: {value, what to free}. dtv[-1].counter is the number of entries. */
 #define SPAN_DTV_SLOT 16
 #define SPAN_DTV_NONE (~0ULL) /* TLS_DTV_UNALLOCATED: the thread has not used it yet */
 /* A descriptor's argument is an offset from the thread pointer, or an address. No
@@ -101,11 +102,11 @@ static __always_inline void span_gone(__u32 tgid)
 #define SPAN_STATIC_LOWEST (-(1LL << 30))
 #define SPAN_STATIC_HIGHEST 65536LL
 
-/* The record's head; what follows is not read, and its size does not matter. */
+/* The record's head; the rest is not read. */
 struct span_record {
 	__u8 trace_id[16];
 	__u64 span_id; /* bytes in the order of the W3C's text */
-	__u8 valid;    /* 1, all else is not */
+	__u8 valid;    /* 1; any other value is invalid */
 	__u8 trace_flags;
 	__u16 attributes_bytes;
 } __attribute__((packed));
@@ -121,7 +122,8 @@ static __always_inline long span_copy(void *to, __u32 bytes, __u64 address, bool
 	return err;
 }
 
-/* The address of a module's variable in the thread; 0: it has none yet. -errno. */
+/* Returns the address of a module's variable in the thread, 0 if it is not allocated yet,
+ * or -errno. */
 static __always_inline long span_in_module(__u64 *address, __u64 tp, __u64 module,
 					   __u64 offset, bool may_sleep)
 {
@@ -199,7 +201,7 @@ unreadable:
 	return 0;
 }
 
-/* The span of the current thread, `task`; 0: none, or the process publishes none. */
+/* Returns the span of the current thread, `task`; 0: none, or the process publishes none. */
 static __always_inline __u64 span_current(struct task_struct *task, bool may_sleep)
 {
 	struct span_source *source;
@@ -208,7 +210,7 @@ static __always_inline __u64 span_current(struct task_struct *task, bool may_sle
 	if (!span_ids)
 		return 0;
 	source = bpf_map_lookup_elem(&span_source_by_tgid, &tgid);
-	/* Its address space may be another one by now. */
+	/* Its address space may have changed by now. */
 	if (!source || !task->mm || source->start_stack != task->mm->start_stack)
 		return 0;
 	return span_read(source, SPAN_TP(task), may_sleep);
@@ -216,9 +218,9 @@ static __always_inline __u64 span_current(struct task_struct *task, bool may_sle
 
 #endif
 
-#define SPAN_TEXT_BYTES 24 /* 16 digits and a NUL; without padding behind it */
+#define SPAN_TEXT_BYTES 24 /* 16 digits and a NUL; no padding after it */
 
-/* The id as people and other tools write it; empty for none. */
+/* The id in hexadecimal, as other tools write it; empty for none. */
 static __always_inline void span_text(char *to, __u64 span)
 {
 	if (!span)

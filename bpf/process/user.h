@@ -5,18 +5,17 @@
 /*
  * user: reads of the traced process's memory.
  *
- * bpf_probe_read_user() does not fault pages in, and a forked child lacks the
- * page tables of clean file mappings for good (nothing touches them again). So
- * a module that fails to read notes where; the sleepable program then faults
- * that range in with bpf_copy_from_user() and runs the module again. Programs
- * that may not sleep keep the failure.
+ * bpf_probe_read_user() does not fault pages in, and a forked child has no page tables
+ * for clean file mappings that it never touches again. So a failed read records its
+ * address; a sleepable program then faults that range in with bpf_copy_from_user() and
+ * repeats the work. In programs that may not sleep the failure remains.
  */
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 struct user_fault {
 	__u64 address; /* 0: no read failed */
 	__u32 bytes;
 	__u32 count; /* reads that failed since the last reset */
-	__u32 tid;   /* whose memory, where it is not the current task's */
+	__u32 tid;   /* thread whose memory is read, if it is not the current task */
 	__u32 pad;
 };
 #else
@@ -25,12 +24,12 @@ extern struct task_struct *bpf_task_from_pid(s32 pid) __ksym __weak;
 extern void bpf_task_release(struct task_struct *task) __ksym __weak;
 #endif
 
-/* The most that user_read_words() reads. */
+/* Maximum bytes that user_read_words() reads. */
 #define USER_WORDS 14
 
 /*
- * One read, nothing noted. 0 or -errno. With USER_OF_OTHER_TASK the memory is
- * that of the task fault->tid, and the read may sleep.
+ * Reads once, without recording a failure. 0 or -errno. With USER_OF_OTHER_TASK it reads
+ * the memory of the task fault->tid, and may sleep.
  */
 static __always_inline long user_copy(struct user_fault *fault, void *to, __u32 bytes,
 				      __u64 address)
@@ -41,7 +40,7 @@ static __always_inline long user_copy(struct user_fault *fault, void *to, __u32 
 
 	if (!bpf_task_from_pid)
 		return -38; /* ENOSYS */
-	/* Looked up each time: a global function cannot be handed a task. */
+	/* Looked up each time, because a global function cannot take a task. */
 	task = bpf_task_from_pid(fault->tid);
 	if (!task)
 		return -3; /* ESRCH */
@@ -53,7 +52,7 @@ static __always_inline long user_copy(struct user_fault *fault, void *to, __u32 
 #endif
 }
 
-/* Reads `bytes` at `address`; on failure notes it in `fault`. 0 or -errno. */
+/* Reads `bytes` at `address`; records a failure in `fault`. 0 or -errno. */
 static __always_inline long user_read(struct user_fault *fault, void *to, __u32 bytes,
 				      __u64 address)
 {
@@ -68,9 +67,9 @@ static __always_inline long user_read(struct user_fault *fault, void *to, __u32 
 }
 
 /*
- * As user_read(), of `count` words, a constant: by way of the program's stack. Kernels
- * with CONFIG_HARDENED_USERCOPY, as distributions have it, look up what other memory
- * belongs to before they copy there, which takes half as long as the read itself.
+ * As user_read(), for `count` words, a constant, through the program's stack. With
+ * CONFIG_HARDENED_USERCOPY, which distributions set, the kernel looks up the owner of any
+ * other destination before it copies, which takes half as long as the read itself.
  */
 static __always_inline long user_read_words(struct user_fault *fault, __u64 *to, __u32 count,
 					    __u64 address)
@@ -87,9 +86,9 @@ static __always_inline long user_read_words(struct user_fault *fault, __u64 *to,
 #define USER_BYTES(byte) (0x0101010101010101ULL * (byte))
 
 /*
- * Reads a NUL-terminated string, at most `most` bytes of it, a multiple of 8,
- * and clears what is behind it. The length with its NUL, `most` where it was
- * cut, or -errno.
+ * Reads a NUL-terminated string, at most `most` bytes, a multiple of 8, and clears the
+ * rest of the buffer. Returns the length with the NUL, `most` if it was truncated, or
+ * -errno.
  */
 static __always_inline long user_read_text(struct user_fault *fault, void *to, __u32 most,
 					   __u64 address)
@@ -102,17 +101,17 @@ static __always_inline long user_read_text(struct user_fault *fault, void *to, _
 	__u64 alive = ~0ULL;
 
 	length = user_copy(fault, to, most, address);
-	/* It may end right before a page that is not there. */
+	/* It may end right before a page that is missing. */
 	if (length && page < most)
 		length = user_copy(fault, to, page, address);
 	((char *)to)[most - 1] = 0;
 	if (!length)
 		length = 1;
-	/* By words and without branches, of which the verifier follows both sides.
-	 * A failed read has left zeroes. */
+	/* By words and without branches, because the verifier follows both sides of each.
+	 * A failed read leaves zeroes. */
 	for (__u32 i = 0; i < most / 8; i++) {
 		__u64 word = words[i];
-		/* The highest bit of the first byte that is 0; above it, garbage. */
+		/* Sets the highest bit of the first byte that is 0; higher bytes are garbage. */
 		__u64 zero = (word - USER_BYTES(1)) & ~word & USER_BYTES(0x80);
 		__u64 before = (((zero & -zero) >> 7) - 1) & alive;
 
@@ -135,7 +134,7 @@ static __always_inline long user_read_text(struct user_fault *fault, void *to, _
 
 /*
  * Faults the noted range in (first and last byte: a read may cross a page).
- * Sleepable programs only. 0: worth another try; -errno: not mapped.
+ * Sleepable programs only. 0: try again; -errno: not mapped.
  */
 static __always_inline long user_fault_in(struct user_fault *fault)
 {

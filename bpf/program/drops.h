@@ -6,8 +6,8 @@
  * drops: everything that a gadget could not record, by reason. Every early
  * return that loses something goes through drop() or drop_bytes().
  *
- * X(constant, name shown to users). One table for all modules, so that there is
- * one list to look at. Append only: the numbers are seen outside.
+ * X(constant, name shown to users). One table for all modules. Append only: the numbers
+ * are visible to users.
  */
 #define DROP_REASONS(X)                                                             \
 	/* a call never returned (longjmp, an exception): the next one replaced it */ \
@@ -24,9 +24,9 @@
 	X(DROP_LIVE_FULL, "live_full")                                              \
 	/* free of a pointer that was allocated before attach */                    \
 	X(DROP_FREE_UNKNOWN, "freed_before_attach")                                 \
-	/* a pointer was handed out again and its free was not seen */              \
+	/* a pointer was allocated again and its free was not seen */              \
 	X(DROP_LIVE_REPLACED, "free_missed")                                        \
-	/* a process has rows and no name */                                        \
+	/* a process has rows but no name */                                        \
 	X(DROP_PROCESSES_FULL, "processes_full")                                    \
 	/* the device of a context was not remembered */                            \
 	X(DROP_CONTEXTS_FULL, "contexts_full")                                      \
@@ -42,35 +42,35 @@
 	X(DROP_SYMBOLS_FULL, "symbols_full")                                        \
 	/* interpreter memory was unreadable: the stack is incomplete */            \
 	X(DROP_PYTHON_FAULT, "python_unreadable")                                   \
-	/* an interpreter of a version that is not known */                         \
+	/* an interpreter of an unknown version */                         \
 	X(DROP_PYTHON_UNSUPPORTED, "python_unsupported")                            \
 	/* the thread is not in the interpreter's list */                           \
 	X(DROP_PYTHON_THREAD, "python_thread_unknown")                              \
-	/* who holds the GIL is not known for this version: no sample */            \
+	/* the holder of the GIL is unknown for this version: no sample */            \
 	X(DROP_GIL_UNKNOWN, "gil_unknown")                                          \
-	/* whether a process runs Python could not be found out: no sample */       \
+	/* it is unknown whether a process runs Python: no sample */       \
 	X(DROP_PROCESS_UNREADABLE, "process_unreadable")                            \
 	/* no row for this span: counted in the stack's row without one */          \
 	X(DROP_SPANS_FULL, "span_rows_full")                                        \
-	/* where a child of a process has its spans was not remembered */           \
+	/* the place of a child's spans was not stored */           \
 	X(DROP_SPAN_SOURCES_FULL, "span_sources_full")                              \
-	/* what a process publishes of its span could not be read */                \
+	/* the span that a process publishes could not be read */                \
 	X(DROP_SPAN_UNREADABLE, "span_unreadable")                                  \
 	/* a communicator of NCCL, or one more in a group, is not followed */       \
 	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
-	/* what is done on a stream of NCCL's is not known */                       \
+	/* the progress of a stream of NCCL is unknown */                       \
 	X(DROP_STREAMS_FULL, "streams_full")                                        \
-	/* a kernel has no name, or is known by its handle only */                  \
+	/* a kernel has no name, or only its handle is known */                  \
 	X(DROP_KERNELS_FULL, "kernels_full")                                        \
 	/* a call is not in the totals of all calls; it may be in a row */          \
 	X(DROP_TOTALS_FULL, "totals_full")                                          \
-	/* the pool of a process was not remembered: its blocks are not followed */ \
+	/* the pool of a process was not stored: its blocks are not followed */ \
 	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                               \
 	/* a kernel was executed whose launch was not seen */                       \
 	X(DROP_DEVICE_LAUNCH, "launch_not_seen")                                    \
-	/* the library with CUPTI does not report this launch's kernel */           \
+	/* the CUPTI library does not report this launch's kernel */           \
 	X(DROP_DEVICE_TIME_MISSING, "device_time_missing")                          \
-	/* a kernel was executed, and CUPTI does not know when */                   \
+	/* a kernel was executed, but CUPTI has no time for it */                   \
 	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
 
 enum drop_reason {
@@ -91,12 +91,12 @@ static const char drop_names[DROP_REASON_COUNT][DROP_NAME_BYTES] = {
 
 struct drop_count {
 	__u64 count;
-	__u64 bytes; /* of allocations that are in no row at all */
+	__u64 bytes; /* of allocations that are in no row */
 };
 
 /*
- * drop reason → how often, and how many bytes where bytes are known.
- * Written by every program, read by user space. An array: it is always there.
+ * drop reason → count, and bytes if they are known. Written by every program, read by
+ * user space. An array: its entries always exist.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

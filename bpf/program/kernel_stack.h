@@ -13,21 +13,20 @@
  * spilled pointers included. On 7.2 that was a NULL dereference in the kernel
  * within a second of eight threads' calls.
  *
- * Programs with a tail call get no private stack, and whether there is one is
- * looked up in the instructions before any of them is verified
- * (check_subprogs()). So one that can never be reached is enough: the branch is
- * dead, is not verified, and is removed. It names no map, because sleepable
+ * Programs with a tail call get no private stack, and the kernel looks for one before it
+ * verifies any instruction (check_subprogs()). So an unreachable one is enough: the
+ * branch is dead, is not verified, and is removed. It names no map, because sleepable
  * programs may not refer to a program array before 7.x.
  *
  * All functions of a program then share 512 bytes, as on older kernels.
  */
 const volatile bool kernel_stack_never = false;
 
-/* To stand in each uprobe program itself, not in a function that it calls. */
+/* Must be in each uprobe program itself, not in a function that it calls. */
 static __always_inline void kernel_stack_only(void)
 {
 #ifdef LINUX_5_10
-	return; /* the kernels that this is for have none */
+	return; /* kernels up to 5.10 have no private stack */
 #endif
 	if (kernel_stack_never)
 		asm volatile("call 12" /* BPF_FUNC_tail_call */

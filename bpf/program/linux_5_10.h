@@ -5,8 +5,8 @@
 #include <bpf/bpf_core_read.h>
 
 /*
- * linux_5_10: what the headers here do without when they are compiled with
- * -DLINUX_5_10: for kernels from 5.10 on whose uprobe programs may not sleep (6.0).
+ * linux_5_10: kernel features that the headers avoid when they are compiled with
+ * -DLINUX_5_10, for kernels from 5.10 on whose uprobe programs may not sleep (6.0).
  * Without the flag nothing here changes the code.
  *
  *   missing before                       Linux   instead
@@ -22,12 +22,12 @@
  *   hashes that grow when used           6.1     preallocated: tracing programs that
  *                                                allocate are a warning in the log
  *
- * process/span.h, which reads a task's structs in place, is left out.
+ * process/span.h, which reads a task's structs in place, is not supported.
  *
- * What makes up for it: before 6.0 a uprobe program runs with preemption off
- * (__uprobe_perf_func(), up to 8c7dcb84e3b7), so that per-CPU memory is its own until
- * it ends. Where a program is preempted after all, another's unwind finds the scratch
- * in use, which is counted (DROP_SCRATCH).
+ * In exchange, a uprobe program before 6.0 runs with preemption off
+ * (__uprobe_perf_func(), up to 8c7dcb84e3b7), so that it owns per-CPU memory until it
+ * ends. If a program is preempted after all, another unwind finds the scratch in use,
+ * which is counted (DROP_SCRATCH).
  */
 #ifdef LINUX_5_10
 
@@ -38,14 +38,14 @@ static __always_inline struct task_struct *task_current(void)
 	return (struct task_struct *)bpf_get_current_task();
 }
 
-/* A field of a task or of what it points to. */
+/* Reads a field of a task, or through one. */
 #define TASK_READ(task, field) BPF_CORE_READ(task, field)
 
 /*
- * A loop's body is a global function: these are verified once, by themselves,
- * where the verifier would follow a body in place through each turn. It gets
- * its context from `here`, since global functions take no pointers before 5.12. At
- * most 65536 turns, in blocks, as the verifier follows 8192 branches at a time.
+ * A loop's body is a global function: it is verified once, by itself, whereas the
+ * verifier would follow an inline body through each iteration. It gets its context from
+ * `here`, because global functions take no pointers before 5.12. At most 65536
+ * iterations, in blocks, because the verifier follows 8192 branches at a time.
  */
 #define LOOP_BLOCK 256
 
@@ -83,7 +83,7 @@ static __always_inline struct task_struct *task_current(void)
 		return bpf_map_lookup_elem(&context##_scratch, &zero);        \
 	}
 
-/* Runs a loop whose context is s, on a copy there. */
+/* Runs a loop with the context s, on a per-CPU copy of it. */
 #define LOOP_ON(turns, name, s, here)                                         \
 	({                                                                    \
 		__typeof__(s) *scratch_ = here();                             \
@@ -95,12 +95,12 @@ static __always_inline struct task_struct *task_current(void)
 		}                                                             \
 	})
 
-/* The bound is a constant: one that the compiler derives, the verifier may not. */
+/* The bound is a constant, because the verifier may not derive one that the compiler does. */
 #define LOOP(turns, name, context)                                            \
 	({                                                                    \
 		__u32 turns_ = (turns);                                       \
                                                                               \
-		(void)(context); /* the steps find it themselves */           \
+		(void)(context); /* the steps look it up */           \
 		barrier_var(turns_);                                          \
 		for (__u32 at_ = 0; at_ < LOOP_BLOCK * LOOP_BLOCK; at_ += LOOP_BLOCK) \
 			if (name##_block(at_, turns_))                        \

@@ -3,11 +3,11 @@
 #define GPU_GADGETS_PROGRAM_RING_WAKE_H
 
 /*
- * ring_wake: when the reader of a ring of events is woken. By itself a ring wakes a
- * reader that has read all, which at 20,000 events a second is a switch of the traced
- * thread's CPU for nearly each. Instead user space has the reader woken several times
- * a second (ring_wake_all), and events do so only when a quarter of the ring is full,
- * so that a late user space is no loss.
+ * ring_wake: when the reader of a ring of events is woken. By default a ring wakes its
+ * reader whenever that has caught up, which at 20,000 events a second is a context switch
+ * on the traced thread's CPU for nearly each event. Instead user space has the reader
+ * woken several times a second (ring_wake_all), and an event wakes it only when a quarter
+ * of the ring is full, so that nothing is lost if user space is late.
  */
 #ifdef LINUX_5_10
 #define ring_submit(ring, event, seldom) bpf_ringbuf_submit(event, 0)
@@ -18,7 +18,7 @@
 				   bpf_ringbuf_query(ring, BPF_RB_RING_SIZE) / 4 ?      \
 			   BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP)
 
-/* Wakes the reader of a ring. Where there is no room, events wake it. */
+/* Wakes the reader of a ring. If there is no room, events wake it. */
 #define ring_wake(ring)                                                        \
 	({                                                                     \
 		void *nothing_ = bpf_ringbuf_reserve(ring, 8, 0);              \
@@ -26,7 +26,7 @@
 			bpf_ringbuf_discard(nothing_, BPF_RB_FORCE_WAKEUP);    \
 	})
 
-/* The program that user space runs; a gadget with such rings has it, for each. */
+/* The program that user space runs; a gadget has one for each of its rings. */
 #define RING_WAKE_PROGRAM(first, second)                                        \
 	SEC("syscall")                                                          \
 	int ring_wake_all(void *ctx)                                            \

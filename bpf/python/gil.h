@@ -5,24 +5,24 @@
 #include "python/python.h"
 
 /*
- * gil: does the thread of the last walk hold the interpreter's lock, or
- * sleep until it gets it?
+ * gil: whether the thread of the last walk holds the interpreter's lock or sleeps until
+ * it gets it.
  *
  *   3.7 – 3.11  _PyRuntime.gilstate.tstate_current is the holder's state
  *   3.12        PyInterpreterState.ceval.gil → _gil_runtime_state
- *   3.13        the same, at offsets that _Py_DebugOffsets tells
+ *   3.13        the same, at offsets from _Py_DebugOffsets
  *
- * Offsets in bytes, from the debug information of 3.7.16 – 3.12.1. 3.14 and
- * later are refused: the place in their _Py_DebugOffsets was never tried.
+ * Offsets in bytes, from the debug information of 3.7.16 – 3.12.1. 3.14 and later are
+ * refused: their _Py_DebugOffsets was never tested.
  */
 #define PY_GIL_MINOR_LAST 13
 #define PY_GIL_3_12 384
 #define PY_GIL_LAST_HOLDER 8
 #define PY_GIL_LOCKED 16
 /*
- * The rest of _gil_runtime_state: two conditions and two mutexes of pthreads. The
- * kernel gets their addresses from threads that wait (futex; glibc). Up to 3.11 it lies in
- * _PyRuntime before gilstate, and other locks do not: they are allocated.
+ * The rest of _gil_runtime_state: two condition variables and two mutexes of pthreads.
+ * Waiting threads pass their addresses to the kernel (futex; glibc). Up to 3.11 it
+ * precedes gilstate in _PyRuntime, whereas other locks are allocated.
  */
 #define PY_GIL_FUTEX 32
 #define PY_GIL_FUTEX_BYTES 176
@@ -31,16 +31,16 @@
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 enum python_gil {
-	PY_GIL_UNKNOWN = 0, /* this version does not say, or a read failed */
+	PY_GIL_UNKNOWN = 0, /* not known for this version, or a read failed */
 	PY_GIL_HELD = 1,
 	PY_GIL_NOT_HELD = 2,
-	PY_GIL_WAITED = 3, /* not held, and the thread sleeps until it is */
+	PY_GIL_WAITED = 3, /* not held, and the thread sleeps until it gets it */
 };
 
 static const __u16 python_gil_current[8] = { 1480, 1368, 568, 568, 576 };
 
-/* Before it stand two mutexes of pthread's, with 40 bytes each; glibc's have 48 on
- * arm64, as its headers and those of 3.7 - 3.11 tell. All else is as on x86-64. */
+/* Two pthread mutexes of 40 bytes each precede it; those of glibc have 48 bytes on arm64,
+ * according to its headers and those of 3.7 – 3.11. All else is as on x86-64. */
 #if defined(__TARGET_ARCH_arm64)
 #define PY_GIL_CURRENT_LATER 16
 #else
@@ -50,8 +50,8 @@ static const __u16 python_gil_current[8] = { 1480, 1368, 568, 568, 576 };
 #endif
 
 /*
- * enum python_gil, for the thread state in python_here(). `futex` is the address
- * that the thread waits at in the kernel, 0: nowhere.
+ * enum python_gil, for the thread state in python_here(). `futex` is the address of the
+ * futex that the thread waits for, 0: none.
  */
 PYTHON_GLOBAL long python_gil(__u64 futex)
 {

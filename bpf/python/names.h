@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
 /*
- * The functions that python/other.h has twice, once for the current task and
- * once for any. The first inclusion gives them their other names, the second
- * takes the names away. One that is missing here does not compile.
+ * The functions that python/other.h compiles twice, once for the current task and once
+ * for any. The first inclusion defines their other names, the second undefines them. A
+ * function that is missing here does not compile.
  */
 #ifndef PYTHON_RENAMED
 #define PYTHON_RENAMED

@@ -5,14 +5,13 @@
 #include "python/gil.h"
 
 /*
- * other: the Python stack of a task that is not the current one, for
- * sleepable task iterators. The task is neither stopped nor told. It may run
- * meanwhile, so a stack counts only when the innermost frame is where it was
- * before the walk.
+ * other: the Python stack of a task that is not the current one, for sleepable task
+ * iterators. The task is not stopped. It may run meanwhile, so a stack counts only if the
+ * innermost frame is still the same after the walk.
  *
- * The unwinder is compiled a second time, under other names, with reads of the
- * other task's memory instead of the current one's: the kernel refuses a program
- * that may not sleep already when a function that it calls could sleep.
+ * The unwinder is compiled a second time, under other names, with reads of the other
+ * task's memory instead of the current one's, because the kernel rejects a program that
+ * may not sleep if any function that it calls could.
  */
 #include "python/names.h"
 #define USER_OF_OTHER_TASK
@@ -35,7 +34,7 @@
 
 #define PY_OTHER_TRIES 4
 
-/* Says whose stack the next calls are about. The scratch is the reader's. */
+/* Selects the task whose stack the next calls read. The scratch belongs to the reader. */
 static __always_inline bool python_look_at(struct task_struct *task)
 {
 	struct python_thread *t = python_here(BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -57,7 +56,7 @@ PYTHON_GLOBAL long python_unmoved(void)
 	__u64 frame = 0;
 
 	if (!t || !t->state)
-		return 1; /* there was nothing to walk */
+		return 1; /* nothing to walk */
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state) ||
 	    python_thread_frame(t, &frame) || frame != t->innermost)
 		return 0;
@@ -68,7 +67,7 @@ PYTHON_GLOBAL long python_unmoved(void)
 	return PY_FRAME(t, PY_FRAME_INSTR) == t->innermost_at;
 }
 
-/* Counts a stack that could not be read, by what is known about its process. */
+/* Counts a stack that could not be read, with the reason that its process gives. */
 static __always_inline void python_fault_of(const struct stack *s)
 {
 	drop(s->flags & STACK_HAS_PYTHON ? DROP_PYTHON_FAULT : DROP_PROCESS_UNREADABLE);
@@ -81,7 +80,7 @@ struct python_other_try {
 	__s32 err;
 };
 
-/* bpf_loop: one attempt; a fault is one, too, since what is read may be gone. */
+/* bpf_loop: one attempt; a fault counts as one, because the memory may have been freed. */
 static long python_other_step(__u32 i, struct python_other_try *o)
 {
 	struct user_fault fault;
@@ -90,17 +89,17 @@ static long python_other_step(__u32 i, struct python_other_try *o)
 
 	o->err = python_try(o->s, &fault, o->process, i > 0);
 	same = python_unmoved();
-	/* The compiler knows the range of a global function's result, the
-	 * verifier does not. */
+	/* The compiler knows the range of a global function's result, but the verifier
+	 * does not. */
 	barrier_var(same);
 	o->moved = same != 1;
 	return o->err != -EFAULT && same == 1;
 }
 
 /*
- * Fills s->python for the task of python_look_at(), which belongs to `process`.
- * 0; -EFAULT: memory was unreadable; -EAGAIN: it ran each time, and the frames
- * of s may be of different moments; s is then flagged as incomplete.
+ * Fills s->python for the task of python_look_at(), which belongs to `process`. 0;
+ * -EFAULT: memory was unreadable; -EAGAIN: it ran during each attempt, so that the frames
+ * of s may be inconsistent; s is then flagged as incomplete.
  */
 static __always_inline long python_unwind_other(struct stack *s, __u64 process)
 {

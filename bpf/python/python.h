@@ -6,22 +6,21 @@
 #include "python/runtime/process.h"
 
 /*
- * python: the Python call stack of the current thread, found in the kernel, from
- * the first event of a process on: no agent, no file, nothing set up by user
- * space. CPython 3.7 – 3.15, of the free-threaded builds that of 3.13. Tried on
- * Linux 6.1 and 6.18; bpf_loop needs 5.17, sleepable uprobes need 6.0.
+ * python: the Python call stack of the current thread, unwound in the kernel from the
+ * first event of a process on: without an agent, a file or setup by user space. CPython
+ * 3.7 – 3.15, and the free-threaded build of 3.13. Tested on Linux 6.1 and 6.18; bpf_loop
+ * needs 5.17, sleepable uprobes need 6.0.
  *
  * Everything in the traced process may be hostile: loops are bounded, every read
- * may fail, and no address is used but to read user memory.
+ * may fail, and addresses are only used to read user memory.
  *
- * What it costs the program that calls one of the two entry points, at one place:
- * about 41,000 verified instructions, 320 of the 512 bytes of stack, and 7 of the 8
- * nested calls, the program included. A thread costs 8 KB from its first event
- * until its end.
+ * Its cost for the program that calls one of the two entry points, once: about 41,000
+ * verified instructions, 320 of the 512 bytes of stack, and 7 of the 8 nested calls,
+ * including the program. A thread takes 8 KB from its first event until it ends.
  */
 
 #ifdef LINUX_5_10
-/* Puts what is known about the current thread into t, which served another one. */
+/* Loads the state of the current thread into t, which served another one. */
 static __noinline int python_remember(struct python_thread *t)
 {
 	__u64 thread = bpf_get_current_pid_tgid();
@@ -41,7 +40,7 @@ static __noinline int python_remember(struct python_thread *t)
 	return 0;
 }
 
-/* Keeps it for the thread's next event, on whichever processor that is. */
+/* Stores it for the thread's next event, on any CPU. */
 static __noinline int python_note(struct python_thread *t)
 {
 	__u64 thread = t->owner, now = t->process ^ t->state ^ t->absent_until_ns;
@@ -58,9 +57,9 @@ static __noinline int python_note(struct python_thread *t)
 #endif
 
 /*
- * One attempt. `again`: it follows a fault that was mended. 0; -EFAULT with the
- * address in `fault`, not counted; -ENOENT: no storage, or it is in use, which
- * is so when a profiling interrupt meets an unwind of its own thread.
+ * One attempt. `again`: it follows a fault that was resolved. 0; -EFAULT with the address
+ * in `fault`, not counted; -ENOENT: no storage, or it is in use because a profiling
+ * interrupt hit an unwind of its own thread.
  */
 #ifdef LINUX_5_10
 static __always_inline
@@ -124,10 +123,10 @@ long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool a
 }
 
 /*
- * Fills s->python, s->python_count and the STACK_* flags for the current thread,
- * which runs in `process` (process_id_of()). s is a map value. Returns 0, also
- * when there is no Python; -EFAULT when a page was missing: what could be read
- * is in s, and `fault` tells the last address. Losses are counted.
+ * Fills s->python, s->python_count and the STACK_* flags for the current thread, which
+ * runs in `process` (process_id_of()). s is a map value. Returns 0, also if there is no
+ * Python; -EFAULT if a page was missing: s has the part that could be read, and `fault`
+ * the last address. Losses are counted.
  */
 static __always_inline long python_unwind(struct stack *s, struct user_fault *fault,
 					  __u64 process)
@@ -139,21 +138,21 @@ static __always_inline long python_unwind(struct stack *s, struct user_fault *fa
 	return err;
 }
 
-/* Missing pages that are brought in for one stack: a forked child of a process
- * with many libraries lacks one or two for each. */
+/* Maximum pages faulted in for one stack: in a forked child of a process with many
+ * libraries, one or two are missing for each. */
 #define PY_MAX_FAULTS 1024
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 /*
- * At sched_process_fork, which runs in the parent, where no program may wait for a
- * page (stock ig): the child's page tables lack what a search reads, so that it takes
- * over the interpreter of its parent (python_inherit()). A parent that has no events
- * of its own, as that of a pool of workers, is searched here, once; only programs that
- * are called python…, since every fork of the machine comes by.
+ * At sched_process_fork, which runs in the parent, for gadgets in which no program may
+ * sleep (stock ig): the pages that a search reads are missing in the child, so it
+ * inherits the interpreter of its parent (python_inherit()). A parent without events of
+ * its own, such as that of a pool of workers, is searched here, once; only programs whose
+ * name begins with python, because this runs for every fork on the machine.
  */
 static __always_inline int python_forks(struct task_struct *parent, struct task_struct *child)
 {
-#ifndef LINUX_5_10 /* there ig-gpu reads what a search takes */
+#ifndef LINUX_5_10 /* there ig-gpu faults the pages in */
 	__u64 process = process_id_of(parent);
 	struct python_thread *t;
 	const unsigned char *name;
@@ -201,14 +200,14 @@ static long python_retry_step(__u32 i, struct python_retry *r)
 }
 
 /*
- * As python_unwind(), for sleepable programs: brings missing pages in and tries
- * again. -EFAULT only for memory that is not mapped.
+ * As python_unwind(), for sleepable programs: faults missing pages in and tries again.
+ * -EFAULT only for memory that is not mapped.
  */
 static __always_inline long python_unwind_sleepable(struct stack *s, __u64 process)
 {
 	struct python_retry r = { .s = s, .process = process };
 
-	/* Nearly always the only one. */
+	/* Nearly always the only attempt. */
 	if (!python_retry_step(0, &r))
 		bpf_loop(PY_MAX_FAULTS, python_retry_step, &r, 0);
 	if (r.err == -EFAULT)

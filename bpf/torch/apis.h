@@ -3,15 +3,14 @@
 #define GPU_GADGETS_TORCH_APIS_H
 
 /*
- * apis: the functions of PyTorch's libc10 to which its allocators tell every
- * block that they hand out or take back, whether or not a profiler listens
- * (c10/core/Allocator.h). The mangled names differ by version: totals came with
- * 1.9 and were signed before 2.0.
+ * apis: the functions of PyTorch's libc10 to which its allocators report every block that
+ * they allocate or free, whether or not a profiler is active (c10/core/Allocator.h). The
+ * mangled names differ by version: totals were added in 1.9 and were signed before 2.0.
  * Plain C macros only: the file is included by eBPF programs and by user space.
  */
 enum torch_op {
 	TORCH_OP_NONE = 0,
-	TORCH_BLOCK,	      /* handed out (size > 0) or taken back (size < 0) */
+	TORCH_BLOCK,	      /* allocated (size > 0) or freed (size < 0) */
 	TORCH_BLOCK_NO_TOTAL, /* the same without the pool's totals */
 	TORCH_OOM,	      /* the allocator is about to raise OutOfMemoryError */
 };

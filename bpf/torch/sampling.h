@@ -3,20 +3,20 @@
 #define GPU_GADGETS_TORCH_SAMPLING_H
 
 /*
- * sampling: which blocks of PyTorch's pool are followed where following all
- * would cost too much. A block of s bytes is followed with the probability
- * p = 1 − e^(−s/m), as if each byte were chosen with 1/m, and then stands for s/p
- * bytes and 1/p blocks: no sum is biased, whatever the sizes, and m may change at
- * any time, for a block carries its own weight until it is taken back.
+ * sampling: which blocks of PyTorch's pool are followed if following all of them would
+ * cost too much. A block of s bytes is sampled with the probability p = 1 − e^(−s/m), as
+ * if each byte were chosen with 1/m, and then represents s/p bytes and 1/p blocks. So
+ * sums are unbiased for any sizes, and m may change at any time, because a block keeps
+ * its weight until it is freed.
  *
  * p is a fraction of 2^32, rounded down to a 64th of a power of two; the weight is
- * computed from the same p, so that the rounding costs accuracy but no bias.
+ * computed from the same p, so that rounding costs accuracy but adds no bias.
  */
 #define SAMPLING_CERTAIN (1ULL << 32)
 /* Mean distance above which s × 2^32 might not fit: s < 16 m there. */
 #define SAMPLING_MOST_BYTES (1ULL << 27)
 
-/* [0]: m, mean bytes between two that are chosen; 0: every block is followed.
+/* [0]: m, the mean number of bytes between two samples; 0: every block is followed.
  * Written by user space at any time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -54,8 +54,7 @@ static __always_inline __u64 sampling_probability(__u64 size, __u64 mean)
 	return SAMPLING_CERTAIN - (sampling_powers[rest] >> whole);
 }
 
-/* How many blocks one that was chosen with p stands for, 1/p, as whole numbers
- * whose mean is that. */
+/* Number of blocks that one sampled with p represents: integers with the mean 1/p. */
 static __always_inline __u64 sampling_objects(__u64 p)
 {
 	__u64 objects = SAMPLING_CERTAIN / p, rest = SAMPLING_CERTAIN % p;

@@ -7,13 +7,12 @@
 #include "torch/sampling.h"
 
 /*
- * torch: the blocks of PyTorch's caching allocator, which asks the driver for
- * segments of 2 MiB and more and hands tensors out of them. They are rows of kind
- * "tensor" beside the driver's, never part of a sum with them: the segments that
- * they lie in are rows of the driver.
+ * torch: the blocks of PyTorch's caching allocator, which requests segments of at least 2
+ * MiB from the driver and allocates tensors in them. They are rows of kind "tensor" and
+ * are never added to the driver's rows, which contain the segments.
  *
- * The reports are made under the allocator's lock, so that those of one pool come
- * in their order.
+ * PyTorch reports under the allocator's lock, so that the reports of one pool are in
+ * order.
  */
 #define MAX_TORCH_POOLS 4096
 
@@ -23,23 +22,23 @@ struct torch_pool_key {
 	__u32 pad;
 };
 
-/* What PyTorch itself says of the pool of one device, and what was reported. */
+/* What PyTorch itself reports about the pool of one device, and sums of its reports. */
 struct torch_pool {
 	__u64 allocated_bytes, reserved_bytes; /* at the newest report */
 	__u64 peak_allocated_bytes, peak_reserved_bytes; /* of the reports */
-	__u64 out_bytes, out_blocks;	 /* handed out, exact also when sampled */
-	__u64 back_bytes, back_blocks;	 /* taken back */
-	__u64 before_bytes, before_blocks; /* of those, handed out before attach; only
-					      where every block is followed */
+	__u64 out_bytes, out_blocks;	 /* allocated, exact also when sampled */
+	__u64 back_bytes, back_blocks;	 /* freed */
+	__u64 before_bytes, before_blocks; /* of those, allocated before attach; only
+					      * if every block is followed */
 	__u64 ooms;
-	__u64 has_totals; /* 0: a version that does not tell the first four */
-	__u64 followed_blocks; /* whose stack was taken, */
-	__u64 followed_ns;     /* and how long that took; see torch_followed() */
+	__u64 has_totals; /* 0: a version that does not report the first four */
+	__u64 followed_blocks; /* with a stack, */
+	__u64 followed_ns;     /* and the time that stacks took; see torch_followed() */
 };
 
 /*
  * (Process, device) → its pool. Written by the probes, read by iter/bpf_map_elem.
- * LRU: a process has one for each device it uses, and entries of ended ones age out.
+ * LRU: a process has one for each device that it uses; entries of ended processes age out.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -54,7 +53,7 @@ static const __u8 torch_ops[8] = {
 #undef X
 };
 
-/* c10::DeviceType: CUDA is 1, HIP 20; others are no memory of a GPU's pool. */
+/* c10::DeviceType: CUDA is 1, HIP 20; others are not memory of a GPU. */
 #define TORCH_CUDA 1
 #define TORCH_HIP 20
 
@@ -67,7 +66,7 @@ static __always_inline bool torch_device(struct torch_report *r, __u64 word)
 	return type == TORCH_CUDA || type == TORCH_HIP;
 }
 
-/* False: the function is not known, or the block is not of a GPU. */
+/* False: the function is unknown, or the block is not on a GPU. */
 static __always_inline bool torch_read(struct pt_regs *ctx, __u32 id, struct torch_report *r)
 {
 	r->op = torch_ops[id & 7];
@@ -134,7 +133,7 @@ static __always_inline __u64 torch_mean(void)
 	return mean && *mean <= SAMPLING_MOST_BYTES ? *mean : 0;
 }
 
-/* A block was taken back. */
+/* A block was freed. */
 static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool)
 {
 	__u64 bytes;
@@ -156,7 +155,7 @@ static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool
 	return 0;
 }
 
-/* A block was handed out. True: with probability p it is followed, and now it is. */
+/* A block was allocated. True: it is followed, as happens with probability p. */
 static __always_inline bool torch_out(const struct torch_report *r, struct torch_pool *pool,
 				      __u64 p)
 {
@@ -165,7 +164,7 @@ static __always_inline bool torch_out(const struct torch_report *r, struct torch
 	return p == SAMPLING_CERTAIN || bpf_get_prandom_u32() < p;
 }
 
-/* A block that is followed with probability p, except for its stack and its span. */
+/* Fills in a followed block, except for its stack and its span. */
 static __always_inline void torch_live(struct live *fresh, const struct torch_report *r, __u64 p)
 {
 	__builtin_memset(fresh, 0, sizeof(*fresh));
@@ -181,10 +180,10 @@ static __always_inline void torch_live(struct live *fresh, const struct torch_re
 }
 
 /*
- * Entry of function `id` in the thread that thread_known() gave, NULL at its first. The
- * thread, if a stack is to be taken: torch_end() follows.
- * Most reports of a busy allocator end here without a block that is followed: what only
- * the others need comes last.
+ * Entry of function `id` in the thread that thread_known() returned, NULL for a new one.
+ * Returns the thread if a stack is to be taken; then torch_end() follows. Most reports of
+ * a busy allocator concern no followed block and end here, so the work that only the
+ * others need comes last.
  */
 static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
@@ -224,10 +223,10 @@ static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread 
 	return t;
 }
 
-/* Longer than a stack takes: the thread waited meanwhile, for a page or the processor. */
+/* Longer than a stack takes: the thread has waited for a page or a CPU. */
 #define TORCH_WAITED_NS 250000
 
-/* What following the block of `r` has cost: user space adapts the sampling to it. */
+/* Adds the cost of following the block of `r`: user space adapts the sampling to it. */
 static __always_inline void torch_followed(const struct torch_report *r)
 {
 	struct torch_pool_key key = { .process = r->process, .device = r->device };

@@ -5,11 +5,11 @@
 #include "python/runtime/state.h"
 
 /*
- * discover: finds symbols in the current process as its dynamic linker
- * does: auxiliary vector → program headers → r_debug → link_map → GNU hash
- * table. System V gABI, chapter 5; glibc's link.h; the GNU hash section as
- * binutils writes it. No file name is compared: the interpreter is the module
- * that exports _PyRuntime, be it an executable or a library.
+ * discover: finds symbols in the current process as its dynamic linker does: auxiliary
+ * vector → program headers → r_debug → link_map → GNU hash table. System V gABI, chapter
+ * 5; glibc's link.h; the GNU hash section as binutils writes it. File names do not
+ * matter: the interpreter is the module that exports _PyRuntime, whether executable or
+ * library.
  */
 #define PY_MAX_HEADERS 64
 #define PY_MAX_DYNAMIC 128
@@ -157,7 +157,7 @@ PYTHON_GLOBAL long python_read_dynamic(PYTHON_T(__u64 at))
 	return 0;
 }
 
-/* One symbol of a hash chain. 1: it was the last to look at. */
+/* One symbol of a hash chain. 1: it was the last one. */
 static __always_inline long python_chain_step(struct python_thread *t)
 {
 	const struct python_elf_name *want =
@@ -233,7 +233,7 @@ PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
 		return 0;
 	s->index = bucket;
 	s->at = at + (__u64)table.buckets * 4 + (__u64)(bucket - table.first) * 4;
-	/* A plain loop: the kernel allows 8 nested calls, callbacks included. */
+	/* A plain loop, because the kernel allows 8 nested calls, including callbacks. */
 	for (int i = 0; i < PY_MAX_CHAIN; i++)
 		if (python_chain_step(t))
 			break;
@@ -273,7 +273,7 @@ PYTHON_STEP(python_module_step, python_context, c)
 	return 0;
 }
 
-/* The address of the first link_map entry. 1: found; 0: none; -EFAULT. */
+/* Finds the address of the first link_map entry. 1: found; 0: none; -EFAULT. */
 PYTHON_GLOBAL long python_first_module(PYTHON_T())
 {
 	PYTHON_TAKE_T;
@@ -302,8 +302,8 @@ PYTHON_GLOBAL long python_first_module(PYTHON_T())
 	if (err)
 		return err;
 	if (!s->debug) {
-		/* `ld.so PROGRAM`: what the kernel started is ld.so, which has no
-		 * DT_DEBUG; the structure that those point to is its own. */
+		/* `ld.so PROGRAM`: the kernel has started ld.so, which has no DT_DEBUG,
+		 * but owns the structure to which DT_DEBUG of other modules points. */
 		err = python_find_symbol(PYTHON_GIVE(t, PY_ELF_DEBUG));
 		if (err <= 0)
 			return err;
@@ -316,9 +316,9 @@ PYTHON_GLOBAL long python_first_module(PYTHON_T())
 }
 
 /*
- * Finds the module that exports _PyRuntime; its address is then in
- * t->search.value. 1: found; 0: none; -EFAULT: to be called again once the page
- * is there; it continues at the module where it stopped.
+ * Finds the module that exports _PyRuntime; its address is then in t->search.value. 1:
+ * found; 0: none; -EFAULT: call it again once the page has been faulted in; it continues
+ * at the module where it stopped.
  */
 static __always_inline long python_find_runtime(struct python_thread *t)
 {

@@ -5,12 +5,11 @@
 /*
  * offsets: where the fields of CPython's structs are, by version.
  *
- * 3.7 – 3.12: bytes, x86-64 and arm64 alike (both LP64), as the debug
- * information of 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 tells; a
- * release branch does not change them. 3.13 and later publish their own in
- * _Py_DebugOffsets, at the start of _PyRuntime: for these the columns say where
- * in that table each offset stands (Include/internal/pycore_runtime.h in
- * 3.13, pycore_debug_offsets.h in 3.14 and 3.15).
+ * 3.7 – 3.12: bytes, x86-64 and arm64 alike (both LP64), from the debug information of
+ * 3.7.16, 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1; a release branch does not change
+ * them. 3.13 and later publish their own in _Py_DebugOffsets, at the start of _PyRuntime:
+ * for these the columns have the position of each offset in that table
+ * (Include/internal/pycore_runtime.h in 3.13, pycore_debug_offsets.h in 3.14 and 3.15).
  *
  * X(name, largest accepted, 3.7, 3.8, 3.9, 3.10, 3.11, 3.12 | 3.13, 3.14, 3.15)
  */
@@ -76,7 +75,7 @@ enum python_offset {
 	PY_OFFSET_COUNT,
 };
 
-/* Objects that are read below 3.11 only, where these never moved but once. */
+/* Objects that are read below 3.11 only. Their fields moved only once. */
 #define PY_FRAME_GLOBALS 48
 #define PY_OBJECT_TYPE 8
 #define PY_TYPE_NAME 24
@@ -107,7 +106,7 @@ enum python_offset {
 #define PY_MINOR_FIRST 7
 #define PY_MINOR_TABLE 12 /* the last whose offsets are constants */
 #define PY_MINOR_LAST 15
-/* The tables are padded so that a masked index is inside for the verifier. */
+/* The tables are padded so that the verifier accepts a masked index. */
 #define PY_ROW_MASK 15
 #define PY_OFFSET_MASK 31
 /* Bytes of _Py_DebugOffsets up to its version and free_threaded words. */
@@ -120,14 +119,14 @@ _Static_assert(PY_OFFSET_COUNT <= PY_OFFSET_MASK + 1, "padded");
 /* The offsets of one process. */
 struct python_offsets {
 	__u16 at[PY_OFFSET_MASK + 1];
-	__u8 minor;	    /* of 3.x; 0: not known */
+	__u8 minor;	    /* of 3.x; 0: unknown */
 	__u8 free_threaded;
 	__u16 frame_bytes;  /* how much of a frame is read */
 	__u16 string_bytes; /* how much of a string's head is read */
 	__u16 thread_bytes; /* how much of PyThreadState is used */
 };
 
-/* By minor - 7: bytes for 3.7 – 3.12, places in _Py_DebugOffsets after that. */
+/* By minor - 7: bytes for 3.7 – 3.12, positions in _Py_DebugOffsets for later versions. */
 static const __u16 python_known_offsets[PY_ROW_MASK + 1][PY_OFFSET_MASK + 1] = {
 #define X(name, max, a, b, c, d, e, f, g, h, i) [0][name] = a, [1][name] = b,        \
 	[2][name] = c, [3][name] = d, [4][name] = e, [5][name] = f, [6][name] = g,    \

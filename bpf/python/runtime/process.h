@@ -6,8 +6,8 @@
 #include "python/runtime/thread.h"
 
 /*
- * process: which interpreter a process runs, where it is and how its
- * structs are laid out. The map's value is in python/runtime/state.h.
+ * process: the interpreter of a process, its address and the layout of its structs. The
+ * map's value is in python/runtime/state.h.
  */
 #ifndef MAX_PYTHON_PROCESSES
 #define MAX_PYTHON_PROCESSES 4096
@@ -15,10 +15,9 @@
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 /*
- * Process id (process/process.h) → its interpreter. Written at a process's first
- * events; read once per thread by the programs, and by user space, which learns
- * from `runtime` which mapping is the interpreter. LRU: an evicted process is
- * searched again.
+ * Process id (process/process.h) → its interpreter. Written at a process's first events;
+ * read once per thread by the programs, and by user space, which finds the mapping of the
+ * interpreter by `runtime`. LRU: an evicted process is searched again.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -28,7 +27,7 @@ struct {
 } python_by_process SEC(".maps");
 #endif
 
-/* After a search in vain: 16 ms, doubled each time up to 16 s. */
+/* Delay after a failed search: 16 ms, doubled each time up to 16 s. */
 #define PY_RETRY_NS (16ULL * 1000 * 1000)
 #define PY_RETRY_DOUBLINGS 10
 
@@ -69,7 +68,7 @@ PYTHON_STEP(python_table_step, python_context, c)
 	return 0;
 }
 
-/* Fills t->offsets. 0; -EFAULT; -EINVAL: not a version that we know. */
+/* Fills t->offsets. 0; -EFAULT; -EINVAL: an unknown version. */
 PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 				       bool free_threaded))
 {
@@ -106,7 +105,7 @@ PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 		o->at[PY_STRING_COMPACT] = o->at[PY_STRING_ASCII] + 16;
 	}
 	if (w->minor < 11) {
-		end = PY_OLD_FRAME_BYTES; /* f_localsplus, far behind, is read by itself */
+		end = PY_OLD_FRAME_BYTES; /* f_localsplus, much further on, is read separately */
 	} else {
 		end = o->at[PY_FRAME_INSTR] + 8;
 		if (end < o->at[PY_FRAME_OWNER] + 1)
@@ -127,7 +126,7 @@ PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 
 /*
  * The version of the interpreter at s->value, whose module is in t->search, and
- * its offsets. 0; -EFAULT; -EINVAL: an unknown version; *version tells.
+ * its offsets. 0; -EFAULT; -EINVAL: an unknown version, stored in *version.
  */
 static __always_inline long python_identify_version(struct python_thread *t, __u64 runtime,
 						    __u32 *version)
@@ -150,12 +149,12 @@ static __always_inline long python_identify_version(struct python_thread *t, __u
 		if (user_read(&t->fault, &hex, sizeof(hex), t->search.value))
 			return -EFAULT;
 		*version = hex;
-		/* From 3.13 on the cookie must have been there. */
+		/* From 3.13 on the cookie must be present. */
 		if (((hex >> 16) & 0xff) > PY_MINOR_TABLE)
 			return -EINVAL;
 		return python_load_offsets(PYTHON_GIVE(t, runtime, hex, false));
 	}
-	/* Older ones are told apart by what each added to the C API. */
+	/* Older ones are distinguished by the functions that each added to the C API. */
 	*version = 0x030a0000;
 	for (__u32 which = PY_ELF_ADD_OBJECT_REF; which <= PY_ELF_POS_ONLY_ARGS; which++) {
 		found = python_find_symbol(PYTHON_GIVE(t, which));
@@ -169,9 +168,9 @@ static __always_inline long python_identify_version(struct python_thread *t, __u
 }
 
 /*
- * Takes over the interpreter of the parent, when this process is a fork of it:
- * a child may not have the page tables that a search needs. The caller checks
- * that the thread is found there.
+ * Copies the interpreter of the parent if this process is a fork of it: page tables that
+ * a search needs may be missing in a child. The caller checks that the thread is found
+ * there.
  */
 static __noinline long python_inherit(struct python_thread *t)
 {
@@ -182,10 +181,10 @@ static __noinline long python_inherit(struct python_thread *t)
 	__u64 id;
 
 #ifdef USER_OF_OTHER_TASK
-	/* Not needed: every page can be read. And that parent is the reader's. */
+	/* Not needed here: every page can be read. And the parent would be the reader's. */
 	return -ESRCH;
 #endif
-	/* The randomised stack and the file say that both run the same exec. */
+	/* The randomised stack and the file show that both run the same exec. */
 	if (TASK_READ(parent, self_exec_id) != TASK_READ(task, self_exec_id))
 		return -ESRCH;
 	mine = TASK_READ(task, mm);
@@ -201,8 +200,8 @@ static __noinline long python_inherit(struct python_thread *t)
 	return 0;
 }
 
-/* At the end of a process: user space then sees the living only. Not needed
- * otherwise, as every map here is LRU or ends with the thread. */
+/* At the end of a process, so that user space sees live ones only. Not needed otherwise,
+ * because every map here is LRU or ends with the thread. */
 static __always_inline void python_process_gone(__u64 process)
 {
 	bpf_map_delete_elem(&python_by_process, &process);
@@ -264,8 +263,8 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 }
 
 /*
- * Sets t up for `process`. Returns a python_status; FOUND: t->runtime and
- * t->offsets hold. `again`: the call follows a fault that was mended.
+ * Sets t up for `process`. Returns a python_status; FOUND: t->runtime and t->offsets are
+ * valid. `again`: the call follows a fault that was resolved.
  */
 static __always_inline long python_know_process(struct python_thread *t, __u64 process, bool again)
 {

@@ -9,8 +9,8 @@
 #include "process/user.h"
 
 /*
- * state: what is remembered of a process and of a thread between events,
- * and the scratch space of one unwind. The other headers of python/ work on it.
+ * state: the state of a process and of a thread between events, and the scratch space of
+ * one unwind. The other headers of python/ work on it.
  */
 
 /* <asm-generic/errno-base.h>; vmlinux.h has no macros. */
@@ -47,7 +47,7 @@
 /* The progress of the search for the interpreter; see python/runtime/discover.h. */
 struct python_search {
 	__u64 headers, bias, dynamic; /* of the main program */
-	__u64 module, next; /* link_map entry being looked at, and its next */
+	__u64 module, next; /* link_map entry being read, and its next */
 	__u64 base, strings, symbols, hash; /* of that module */
 	__u64 debug;			    /* r_debug, where the entry is DT_DEBUG */
 	__u64 value;			    /* address of the symbol found */
@@ -61,10 +61,10 @@ struct python_search {
 	__u32 matched;
 };
 
-/* The current thread, to be found; see python/runtime/thread.h. */
+/* The search for the current thread; see python/runtime/thread.h. */
 struct python_identity {
 	__u64 word;
-	__u64 reach; /* how much less than word the thread's may be */
+	__u64 reach; /* tolerance: how much less than word the thread's value may be */
 	__u32 field; /* enum python_offset */
 	__u32 one_interpreter;
 	__u64 rank; /* of the best state so far; see python_thread_rank() */
@@ -90,11 +90,11 @@ struct python_line_walk {
 	__s32 answer; /* -1: not found */
 };
 
-/* The function that is looked for; see python/unwind/method.h. */
+/* The function that is searched for; see python/unwind/method.h. */
 struct python_method {
 	__u64 mro, name, hash;
-	__u64 keys, size, at, perturb; /* of the dict that is looked at; keys 0: of none */
-	__u64 function, version;       /* found; of the dict that has it, when it was looked at */
+	__u64 keys, size, at, perturb; /* of the dict being read; keys 0: none */
+	__u64 function, version;       /* the function found; version of its dict when that was read */
 	__u64 dict;
 	__u32 bases, next;
 };
@@ -103,13 +103,13 @@ enum python_status {
 	PYTHON_UNKNOWN = 0,
 	PYTHON_FOUND = 1,
 	PYTHON_ABSENT = 2,	/* no module exports _PyRuntime (yet: dlopen) */
-	PYTHON_UNSUPPORTED = 3, /* CPython of a version that is not in the table */
+	PYTHON_UNSUPPORTED = 3, /* a CPython version that is not in the table */
 	PYTHON_UNREADABLE = 4,	/* a page was missing */
 };
 
 struct python_process {
 	__u64 runtime; /* address of _PyRuntime: in the interpreter's data segment */
-	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is looked at again */
+	__u64 retry_ns; /* boot clock; when ABSENT or UNREADABLE is searched again */
 	__u32 status;  /* enum python_status */
 	__u32 version; /* PY_VERSION_HEX; below 3.11 only major and minor */
 	__u32 tries;
@@ -122,37 +122,37 @@ struct python_line_key {
 	__u64 process; /* and interpreter */
 	__u64 code;	/* address of the code object */
 	__u64 position; /* 3.11+: address of the instruction. Below: f_lasti, exact up
-			   to 1 MiB of code, and above it the type of `self` where
-			   that is not the one that the place was first seen with. */
+			   * to 1 MiB of code; its high bits have the type of `self` if
+			   * it differs from the one first seen at the place. */
 };
 
 struct python_line_value {
 	__u64 symbol;
 	__u64 check; /* see python_check() */
-	/* 3.11: what python_witness() was when the check was last passed; 0: unknown.
-	 * Below: the type of `self` with has_self, else the function that has the
-	 * qualname, 0 where it is not known. */
+	/* 3.11: the value of python_witness() when the check last passed; 0: unknown.
+	 * Below: with has_self the type of `self`, else the function that has the
+	 * qualname, 0 if it is unknown. */
 	__u64 witness;
-	/* Below 3.11, of a function that is in the dict of a class or module: that dict,
-	 * 0 where it has changed, and python_owned(). */
+	/* Below 3.11, for a function in the dict of a class or module: that dict, 0 if it
+	 * has changed, and python_owned(). */
 	__u64 dict, owned;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
 	__u8 table_bytes, name_bytes;
 	__u8 has_self; /* below 3.11: the symbol has the class of `self` */
-	__u8 turns; /* 3.11: events that remain without a witness; below: events */
+	__u8 turns; /* 3.11: remaining events without a witness; below: events */
 	__u8 name_last, file_last; /* how many bytes of these, less one */
 	__u8 long_owned; /* the dict stayed as it is for PY_OWNED_LONG events */
 };
 
-/* A dict that was looked at in this unwind; see python_dict_version(). */
+/* A dict that was read in this unwind; see python_dict_version(). */
 struct python_dict_seen {
 	__u64 dict, version;
 };
 
 #define PY_DICTS_SEEN 8
 
-/* A place that the thread was met at; see python/unwind/recent.h. */
+/* A place where the thread was recently seen; see python/unwind/recent.h. */
 struct python_recent {
 	__u64 check; /* as in python_line_value; 3.11: the witness */
 	__u64 symbol;
@@ -161,47 +161,49 @@ struct python_recent {
 };
 
 /*
- * What was shown in a tick of the kernel's clock, which is 1 to 10 ms (CONFIG_HZ). In
- * the rest of it, it holds while nothing that is read anyway speaks against it.
+ * Facts that were verified in a tick of the kernel's clock, which is 1 to 10 ms
+ * (CONFIG_HZ). They are trusted for the rest of the tick unless something that is read
+ * anyway contradicts them.
  */
 struct python_proof {
 	__u64 tick;
-	/* The thread's state is alive, its interpreter the only one; its links then. */
+	/* The thread's state is alive, and its interpreter the only one; the state's
+	 * links at that time. */
 	__u64 state, previous, next;
-	/* The outermost frame and what it was entered by, as it is linked; 0: not known.
-	 * See python_outermost(). */
+	/* The outermost frame and the entry that it is linked to; 0: unknown. See
+	 * python_outermost(). */
 	__u64 frame, entry;
 };
 
 #define PY_RECENT 128
 #define PY_RECENT_APART 64 /* bytes: no frame of 3.11 or later is shorter */
-/* What is read of frames at once; see python/unwind/window.h. */
+/* Block of frames that is read at once; see python/unwind/window.h. */
 #define PY_WINDOW 1024
-#define PY_NEW_FRAME_BYTES 80 /* the most of one, from 3.11 on */
+#define PY_NEW_FRAME_BYTES 80 /* maximum bytes of one, from 3.11 on */
 
 struct python_thread {
-	__u64 task; /* kernel address of the task_struct whose stack is wanted */
-	__u64 process; /* what follows holds for this process id; 0: none */
+	__u64 task; /* kernel address of the task_struct whose stack is read */
+	__u64 process; /* the process id that the fields below are valid for; 0: none */
 	__u64 runtime; /* address of _PyRuntime */
 	__u64 state;   /* the thread's PyThreadState; 0: not found yet */
-	/* Head of the thread list when this thread was last not in it. New threads
-	 * are put at the head: as long as it is the same, another walk is idle, */
+	/* Head of the thread list when this thread was last not in it. New threads are
+	 * inserted at the head, so while it is the same, another walk is pointless, */
 	__u64 absent_head;
-	__u64 absent_until_ns; /* and this: the list may have changed during the walk */
+	__u64 absent_until_ns; /* and tid: the list may have changed during the walk */
 	/* The newest interpreter at that time; 0 if there were more than one, which
 	 * makes every event search: the thread may have a state in each. */
 	__u64 only_interpreter;
 	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
-	__u64 reloads; /* 1: other code was put into a function; see python_owned() */
-	__u32 busy; /* an unwind is running: a profiling interrupt must not start one */
+	__u64 reloads; /* 1: the code of a function was replaced; see python_owned() */
+	__u32 busy; /* an unwind is in progress: a profiling interrupt must not start another */
 	__u32 pad;
 	struct python_offsets offsets;
 	struct user_fault fault;
 	struct python_search search;
 	/*
-	 * Scratch of one unwind. What a loop carries from step to step stands here
-	 * and not on the stack: the verifier follows every value on the stack, and
-	 * would unroll the loop to tell them apart.
+	 * Scratch of one unwind. Loop state is kept here and not on the stack: the
+	 * verifier tracks every value on the stack, and would unroll the loop to
+	 * distinguish them.
 	 */
 	struct python_identity who;
 	struct python_line_walk line;
@@ -225,9 +227,9 @@ struct python_thread {
 	__u64 checked_type, checked_class; /* the class name last compared */
 	struct python_dict_seen dicts[PY_DICTS_SEEN];
 	__u64 window_from, window_to; /* the first and the last frame in window; to 0: none */
-	__u64 apart;		      /* the frame that was last read by itself */
+	__u64 apart;		      /* the frame that was last read separately */
 	__u64 tick;		      /* of the kernel's clock, when the unwind began */
-	__u64 last, last_previous;    /* the frame named last, if its caller is known by it */
+	__u64 last, last_previous;    /* the frame named last, if it determines its caller */
 	struct python_proof proof;
 	struct python_recent recent[PY_RECENT];
 	__u8 window[PY_WINDOW + PY_NEW_FRAME_BYTES];
@@ -237,10 +239,10 @@ struct python_thread {
 	__u8 bytes[PY_BLOCK(256)];
 	struct symbol symbol;
 #ifdef LINUX_5_10
-	__u64 owner; /* the thread that all this is about */
-	__u64 noted; /* what changes of it, as python_threads has it */
+	__u64 owner; /* the thread that is unwound */
+	__u64 noted; /* its mutable state, as in python_threads */
 	__u32 line_bytes; /* of tables, read in this unwind */
-	/* The frames of python_walk_frames(), which cannot hand a stack over. */
+	/* The frames of python_walk_frames(), which cannot pass a stack on. */
 	struct python_walked {
 		struct python_frame python[STACK_PYTHON_FRAMES];
 	} walked;
@@ -249,8 +251,8 @@ struct python_thread {
 
 #ifdef LINUX_5_10
 /*
- * [0]: the scratch of one unwind. One at a time on a processor: see program/linux_5_10.h.
- * What holds for the thread until its next event is in python_threads.
+ * [0]: the scratch of one unwind. One at a time on a CPU: see program/linux_5_10.h. State
+ * that lasts until the thread's next event is in python_threads.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -259,7 +261,7 @@ struct {
 	__type(value, struct python_thread);
 } python_scratch SEC(".maps");
 
-/* The head of python_thread, up to what is of one event only. */
+/* The head of python_thread, up to the fields of a single event. */
 #define PYTHON_HEAD_BYTES 72
 
 struct python_known {
@@ -267,7 +269,7 @@ struct python_known {
 	struct python_offsets offsets;
 };
 
-/* Thread → what is known about it. LRU: one that is evicted is looked for again. */
+/* Thread → its state. LRU: an evicted thread is searched again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -291,11 +293,10 @@ struct {
 #endif
 
 /*
- * A global function is verified once by itself, not at each call and in each state
- * of its callers, which would exceed the verifier's limit.
- * The price: it knows its arguments by type only, so it checks them for NULL. And
- * to kernels before 6.2 an argument is no memory that a map call may take its key
- * or value from: functions that need that look t up with python_here().
+ * A global function is verified once by itself, not at each call and in each state of its
+ * callers, which would exceed the verifier's limit. In exchange, only the types of its
+ * arguments are known, so it checks them for NULL. Before 6.2 an argument cannot be the
+ * key or value of a map call; functions that need this look t up with python_here().
  */
 #define PYTHON_GLOBAL __noinline
 
@@ -349,18 +350,18 @@ static __always_inline bool python_is_its_state(struct python_thread *t)
 						  t->offsets.at[t->who.field & PY_OFFSET_MASK]));
 }
 
-/* The task whose stack is wanted, to be read with BPF_CORE_READ(). */
+/* The task whose stack is read, for BPF_CORE_READ(). */
 static __always_inline struct task_struct *python_subject(struct python_thread *t)
 {
 	return (struct task_struct *)t->task;
 }
 
-/* What every bpf_loop() here is given. */
+/* Context of every bpf_loop() here. */
 struct python_context {
 	struct python_thread *t;
 };
 
-/* A step of a loop over t, or over what a struct has besides t. */
+/* A step of a loop over t, or over a struct that has t and more. */
 #ifdef LINUX_5_10
 #define PYTHON_STEP(name, context, argument, ...)                              \
 	LOOP_STEP_GLOBAL(name, context, argument,                              \

@@ -13,17 +13,18 @@
 #define PY_ABSENT_NS (100ULL * 1000 * 1000)
 
 /*
- * Who the kernel says the current thread is, in the terms of PyThreadState.
+ * The identity of the current thread according to the kernel, in the terms of
+ * PyThreadState.
  *
  * On x86-64 pthread_self() is the FS base, for glibc and musl: the same in every
  * pid namespace and after fork.
  *
- * On arm64 TPIDR_EL0 points behind glibc's and musl's struct pthread (TLS variant
- * 1), whose size differs by version. It need not be known: with a stack and its
- * guard in between, no two threads have theirs within 4 KiB of each other. But the
- * kernel knows the register as it was when the thread last left the processor: a
- * main thread that has not done so since its exec is not found. So from 3.11 on
- * native_thread_id is compared, the thread's id in its own pid namespace.
+ * On arm64 TPIDR_EL0 points behind glibc's and musl's struct pthread (TLS variant 1),
+ * whose size differs by version. The size is not needed: with a stack and its guard in
+ * between, no two threads have theirs within 4 KiB of each other. But the kernel has the
+ * register's value from when the thread was last switched out, so a main thread that has
+ * not been since its exec is not found. So from 3.11 on native_thread_id is compared, the
+ * thread's id in its own pid namespace.
  */
 #define PY_BELOW_THREAD_POINTER 4096
 
@@ -65,7 +66,7 @@ static __always_inline void python_identify(struct python_thread *t)
 #endif
 }
 
-/* Entered from C: the frame of the interpreter's own trampoline, no Python code
+/* Entered from C: the frame of the interpreter's own trampoline, not Python code
  * (3.12+: FRAME_OWNED_BY_CSTACK = 3; 3.14+: …_BY_INTERPRETER = 3, …_CSTACK = 4). */
 #define PY_OWNER_C 3
 
@@ -84,21 +85,20 @@ PYTHON_STEP(python_entry_step, python_context, c)
 	return 0;
 }
 
-/* A part of the thread's state itself: where no Python code runs. */
+/* Part of the thread's state itself: no Python code runs. */
 static __always_inline bool python_in_state(__u64 state, __u64 address)
 {
 	return address - state < 65536;
 }
 
 /*
- * A thread that is inside a subinterpreter has a state there and one in each
- * interpreter that it came from. Each was entered from C; the stack of C grows
- * down, so the innermost has the lowest address of what its last entry put there:
- * the _PyCFrame (3.10 – 3.12) or the trampoline's frame (3.13+). The state is in
- * t->thread. All ones where nothing runs.
+ * A thread inside a subinterpreter has a state there and one in each outer interpreter.
+ * Each was entered from C, whose stack grows down, so the object that the innermost entry
+ * put there has the lowest address: the _PyCFrame (3.10 – 3.12) or the trampoline's frame
+ * (3.13+). The state is in t->thread. All ones if nothing runs.
  *
- * Below 3.10 the entry leaves no trace. Where several have frames, the newest
- * interpreter, which the list begins with, was most likely entered from the others.
+ * Below 3.10 the entry leaves no trace. If several have frames, the newest interpreter,
+ * the first in the list, was most likely entered from the others.
  */
 static __always_inline __u64 python_thread_rank(struct python_thread *t)
 {
@@ -108,7 +108,7 @@ static __always_inline __u64 python_thread_rank(struct python_thread *t)
 	if (t->offsets.minor < 10)
 		return !PY_THREAD(t, PY_THREAD_FRAME) ? ~0ULL : t->who.rank == ~0ULL ? 1 : 2;
 	if (t->offsets.minor <= 12) {
-		/* 3.10 has a _PyCFrame, too, where 3.11 has it less 8 bytes. */
+		/* 3.10 has a _PyCFrame, too, 8 bytes before its position in 3.11. */
 		at = PY_THREAD(t, PY_THREAD_FRAME);
 		if (t->offsets.minor == 10)
 			at = python_word(t->thread, 255, 48);
@@ -126,10 +126,10 @@ struct python_state_key {
 };
 
 /*
- * Thread → address of its PyThreadState. Written by walks of the thread list,
- * for each thread that they pass; read where the scratch belongs to the program
- * that looks and not to the thread looked at. Without it, all stacks of a process
- * would cost the square of its threads. LRU; what it says is checked.
+ * Thread → address of its PyThreadState. Written by walks of the thread list, for each
+ * thread that they pass; read if the scratch belongs to the reader and not to the thread
+ * that is read. Without it, the stacks of all threads of a process would take quadratic
+ * time. LRU; its entries are verified.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -139,7 +139,7 @@ struct {
 } python_states SEC(".maps");
 #endif
 
-/* Remembers the state in t->thread, which is at t->other. */
+/* Stores the state in t->thread, whose address is t->other. */
 static __always_inline void python_state_seen(struct python_thread *t)
 {
 #ifdef USER_OF_OTHER_TASK
@@ -151,7 +151,7 @@ static __always_inline void python_state_seen(struct python_thread *t)
 #endif
 }
 
-/* bpf_loop: one thread of the list, or on to the next interpreter. */
+/* bpf_loop: one thread of the list, or the step to the next interpreter. */
 PYTHON_STEP(python_thread_step, python_context, c)
 {
 	struct python_thread *t = c->t;
@@ -178,14 +178,14 @@ PYTHON_STEP(python_thread_step, python_context, c)
 
 		if (t->who.one_interpreter) {
 			t->state = t->other;
-			/* Up to 3.11 the state of a thread that is being started has the
-			 * id of its maker, and comes before the maker's own. */
+			/* Up to 3.11 the state of a starting thread has the id of its
+			 * creator, and precedes the creator's own. */
 			if (t->offsets.minor > 11)
 				return 1;
 			t->other = PY_THREAD(t, PY_THREAD_NEXT);
 			return 0;
 		}
-		/* Of equals the last: the main interpreter ends the list. */
+		/* Among equals the last one counts: the main interpreter ends the list. */
 		rank = python_thread_rank(t);
 		if (rank <= t->who.rank) {
 			t->who.rank = rank;
@@ -196,8 +196,9 @@ PYTHON_STEP(python_thread_step, python_context, c)
 	return 0;
 }
 
-/* Where the list points to the state in t->thread: the `next` of the one before it, or the
- * interpreter's head. `prev` is right before `next` in every version, `interp` after. */
+/* Address of the list's pointer to the state in t->thread: the `next` of its predecessor,
+ * or the interpreter's head. `prev` is right before `next` in every version, `interp`
+ * after. */
 static __always_inline __u64 python_thread_link(struct python_thread *t)
 {
 	__u32 next = t->offsets.at[PY_THREAD_NEXT];
@@ -209,16 +210,16 @@ static __always_inline __u64 python_thread_link(struct python_thread *t)
 }
 
 /*
- * Reads the state that was proved to be the thread's in the same tick. If it has frames it
- * is still alive: a freed one has none, and allocators write over its links, or a size,
- * which is odd, over its frame. One without, as those of autograd's threads, is alive if the
- * list points to it. An interpreter that was made meanwhile, by the same thread, is not
- * seen before the tick ends; that takes 3 ms and more to make.
+ * Reads the state that was verified to be the thread's in the same tick. If it has frames it
+ * is still alive: a freed one has none, and allocators overwrite its links, or its frame by
+ * a size, which is odd. A state without frames, such as those of autograd's threads, is
+ * alive if the list points to it. An interpreter that the same thread has created meanwhile
+ * is not seen before the tick ends; creating one takes at least 3 ms.
  */
 static __noinline bool python_thread_proved(struct python_thread *t)
 {
 #ifdef USER_OF_OTHER_TASK
-	return false; /* it is another task each time */
+	return false; /* a different task each time */
 #else
 	struct python_proof *p = &t->proof;
 	__u32 next = t->offsets.at[PY_THREAD_NEXT];
@@ -245,7 +246,7 @@ static __noinline bool python_thread_proved(struct python_thread *t)
 #endif
 }
 
-/* Keeps that the state in t->thread was alive. */
+/* Stores that the state in t->thread was alive. */
 static __always_inline void python_thread_prove(struct python_thread *t)
 {
 	struct python_proof *p = &t->proof;
@@ -260,8 +261,8 @@ static __always_inline void python_thread_prove(struct python_thread *t)
 
 /*
  * Reads the current thread's PyThreadState into t->thread, looking it up in the
- * interpreters' lists when it is not known. 0; -ESRCH when the thread is not
- * one of Python's; -EFAULT with the address in t->fault.
+ * interpreters' lists if it is unknown. 0; -ESRCH if it is not a thread of Python;
+ * -EFAULT with the address in t->fault.
  */
 PYTHON_GLOBAL long python_thread_read(PYTHON_T())
 {
@@ -287,7 +288,7 @@ PYTHON_GLOBAL long python_thread_read(PYTHON_T())
 			t->state = *known;
 	}
 #endif
-	/* New interpreters, too, are put at the head. */
+	/* New interpreters, too, are inserted at the head. */
 	if (t->state && t->interpreter == t->only_interpreter) {
 		__u64 back = 0;
 
@@ -342,10 +343,10 @@ search:
 }
 
 /*
- * Which interpreter the state in t->thread is of, if there are several: a later one
- * may have the addresses of one that is gone, and from 3.13 on the same numbers of
- * code objects. PyInterpreterState.id, 0 for the main one, is not used again; it
- * follows `next`, as `interp` does in the thread's state. 0 or -EFAULT.
+ * Finds the interpreter of the state in t->thread if there are several: a later one may
+ * reuse the addresses of one that has ended, and from 3.13 on its numbers of code
+ * objects. PyInterpreterState.id, 0 for the main one, is not reused; it follows `next`,
+ * as `interp` does in the thread's state. 0 or -EFAULT.
  */
 static __always_inline long python_thread_interpreter(struct python_thread *t)
 {
@@ -357,7 +358,7 @@ static __always_inline long python_thread_interpreter(struct python_thread *t)
 				 t->offsets.at[PY_INTERPRETER_NEXT] + 8);
 }
 
-/* The innermost frame of the state in t->thread. 0 or -EFAULT. */
+/* Finds the innermost frame of the state in t->thread. 0 or -EFAULT. */
 static __always_inline long python_thread_frame(struct python_thread *t, __u64 *frame)
 {
 	if (python_thread_interpreter(t))

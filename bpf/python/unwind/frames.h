@@ -9,9 +9,9 @@
 #include "python/unwind/window.h"
 
 /*
- * frames: walks the frames of a thread and names each. An event costs
- * per frame: the frame, one map lookup where the thread was not there before, and
- * what proves that the code object there is still the one that was looked up.
+ * frames: walks the frames of a thread and names each. The cost per frame: reading it,
+ * one map lookup if the thread was not at this place before, and the check that the code
+ * object is still the one that was resolved.
  */
 
 #ifndef MAX_PYTHON_LINES
@@ -21,7 +21,7 @@
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 /*
  * Place in the bytecode → its symbol and line. Written and read by the programs
- * that unwind. LRU: places that are not met any more make room. 32768 places of
+ * that unwind. LRU: places that are no longer seen make room. 32768 places of
  * about 130 bytes are 4.2 MB; a large model's training step has a few thousand.
  */
 struct {
@@ -33,7 +33,7 @@ struct {
 #endif
 
 /*
- * Names the place t->key in t->fresh. 0 or -EFAULT: then the next event tries again.
+ * Resolves the place t->key into t->fresh. 0; -EFAULT: the next event tries again.
  */
 PYTHON_GLOBAL long python_resolve(void)
 {
@@ -55,7 +55,7 @@ PYTHON_GLOBAL long python_resolve(void)
 	if (user_read(&t->fault, t->code, PY_CODE_BYTES, k->code))
 		return -EFAULT;
 	if (t->offsets.minor >= 11) {
-		/* Out of int's range: a wild pointer; then there is no such line. */
+		/* Out of int's range: a wild pointer, so the line is unknown. */
 		__s64 bytes = k->position - k->code - t->offsets.at[PY_CODE_INSTR];
 
 		target = bytes < -2 || bytes > 1 << 28 ? 1 << 28 : bytes >> 1;
@@ -93,8 +93,8 @@ PYTHON_GLOBAL long python_resolve(void)
 }
 
 /*
- * Enters t->fresh, which has been resolved, in the cache, with what tells later
- * that it is still so. Apart from python_resolve() for the sake of the stack.
+ * Stores t->fresh, which has been resolved, in the cache, with the check that later shows
+ * whether it is still valid. Separate from python_resolve() to save stack.
  */
 static __always_inline void python_keep(struct python_thread *t)
 {
@@ -108,7 +108,7 @@ static __always_inline void python_keep(struct python_thread *t)
 	if (t->offsets.minor < 11 && !v->has_self && t->method.function) {
 		v->dict = t->method.dict;
 		v->owned = python_owned(t, k, v);
-		/* It may have changed since the function was found there. */
+		/* It may have changed since the function was found. */
 		if (python_dict_version(t, v->dict) != t->method.version)
 			v->dict = 0;
 	}
@@ -127,7 +127,7 @@ struct python_walk {
 };
 #endif
 
-/* Of the code object of a frame below 3.11 what is compared, into t->code. 0 or -EFAULT. */
+/* Reads the compared part of the code object of a frame below 3.11 into t->code. 0 or -EFAULT. */
 static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 {
 	return user_read_words(&t->fault, (__u64 *)(t->code + PY_OLD_CODE_FROM),
@@ -135,8 +135,7 @@ static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 }
 
 /*
- * What is known about the place t->key, which the frame in t->frame is at: from before,
- * or found now.
+ * Returns the entry of the place t->key of the frame in t->frame: cached or resolved now.
  */
 static __always_inline struct python_line_value *python_look_up(struct python_thread *t,
 								struct python_line_key *key,
@@ -163,11 +162,11 @@ static __always_inline struct python_line_value *python_look_up(struct python_th
 }
 
 /*
- * Ends the walk at the frame in t->frame, if it is the outermost as in the walk before. A
- * thread's own frames lie behind each other, the outermost where that begins: one at the
- * same address, entered from the same place on C's stack, is the outermost again. That
- * place need not be read to see that nothing comes before it. (A generator's frame
- * that C resumes may come before it, too: then, for the rest of a tick, those are missing.)
+ * Ends the walk at the frame in t->frame if it is the outermost one, as in the previous
+ * walk. A thread's own frames are contiguous, and the outermost is first: a frame at the
+ * same address, entered from the same place on C's stack, is the outermost again, and its
+ * link need not be followed. (If C resumes a generator, its frame may precede it: these
+ * frames are then missing for the rest of a tick.)
  */
 static __always_inline void python_outermost(struct python_thread *t, __u64 frame)
 {
@@ -222,12 +221,12 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	if (!known)
 		known = python_met(t, key, frame, python_look_up(t, key, frame));
 	line = known->line;
-	/* Below 3.11 a traced frame (sys.settrace) keeps its line itself. */
+	/* Below 3.11 a traced frame (sys.settrace) stores its line itself. */
 	if (t->offsets.minor < 11 && PY_FRAME(t, PY_FRAME_TRACE) &&
 	    (__u32)PY_FRAME(t, PY_FRAME_LINE))
 		line = PY_FRAME(t, PY_FRAME_LINE);
-	/* Below 6.2 the verifier has forgotten the bound of n by now, and the
-	 * compiler has not: it would leave the mask out. */
+	/* Before 6.2 the verifier has lost the bound of n here, whereas the compiler has
+	 * not and would drop the mask. */
 	t->frame_count = n + 1;
 	barrier_var(n);
 	n &= STACK_PYTHON_FRAMES - 1;

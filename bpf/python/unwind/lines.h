@@ -16,13 +16,14 @@
  *               entry has bit 7 set, so one byte at a time is enough.
  */
 #define PY_MAX_TABLE 65536
-/* Of all tables that one event reads where nothing interrupts it (program/linux_5_10.h):
- * 128 frames of 2 KB each; 5 ms. A stack beyond it counts as python_unreadable. */
+/* Maximum bytes of all tables that one event reads if it cannot be interrupted
+ * (program/linux_5_10.h): 128 frames of 2 KB each; 5 ms. A stack beyond that counts as
+ * python_unreadable. */
 #define PY_LINE_BUDGET (256 << 10)
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 enum python_line_state {
-	PY_LINE_SKIP = 0, /* the rest of the entry does not matter */
+	PY_LINE_SKIP = 0, /* the rest of the entry is not needed */
 	PY_LINE_DELTA = 1,
 };
 #endif
@@ -118,9 +119,9 @@ PYTHON_STEP(python_line_step, python_context, c)
 }
 
 /*
- * The line at `target` of the code object in t->code: 0 when there is none or
- * the table is damaged, -EFAULT when it is unreadable. `target` is in code units
- * from co_code_adaptive (3.11+) or bytes of co_code. Writes t->bytes.
+ * Returns the line at `target` of the code object in t->code: 0 if there is none or the
+ * table is damaged, -EFAULT if it is unreadable. `target` is in code units from
+ * co_code_adaptive (3.11+) or bytes of co_code. Writes t->bytes.
  */
 PYTHON_GLOBAL long python_line(PYTHON_T(__s32 target))
 {
@@ -162,7 +163,7 @@ PYTHON_GLOBAL long python_line(PYTHON_T(__s32 target))
 #endif
 	if (t->fault.count != faults)
 		return -EFAULT;
-	/* co_lnotab does not say where the last line ends. */
+	/* co_lnotab has no end of the last line. */
 	if (w->answer < 0)
 		return w->minor < 10 ? w->computed : 0;
 	return w->answer;

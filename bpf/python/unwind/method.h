@@ -5,21 +5,21 @@
 #include "python/runtime/state.h"
 
 /*
- * method: the function of a method whose code object is known, for below
- * 3.11 only functions have a qualname. It is looked up by its name in the classes
- * of `self`, as the interpreter does. The layout of dicts is that of 3.7 – 3.10
- * (Objects/dict-common.h, dictobject.c: an index table, then the entries).
+ * method: finds the function of a method by its code object, because below 3.11 only
+ * functions have a qualname. It is looked up by name in the classes of `self`, as the
+ * interpreter does it. The layout of dicts is that of 3.7 – 3.10 (Objects/dict-common.h,
+ * dictobject.c: an index table, then the entries).
  */
 
 #define PY_DICT_INDICES 40 /* of PyDictKeysObject */
 #define PY_DICT_ENTRY 24
 #define PY_DICT_LARGEST (1 << 24)
-/* Classes and places in their dicts that are looked at: usually one or two of
- * each. What is not found has the name of the class of `self` before its own. */
+/* Maximum classes, and places in their dicts, that are read: usually one or two of each.
+ * A function that is not found is named after the class of `self`. */
 #define PY_METHOD_STEPS 256
 #define PY_MAX_BASES 64
 
-/* Is the str `object` "self"? 1, 0 or -EFAULT. Below 3.11 only: no t variants. */
+/* Whether the str `object` is "self": 1, 0 or -EFAULT. Below 3.11 only: no t variants. */
 static __always_inline long python_is_self(struct python_thread *t, __u64 object)
 {
 	__u32 at = t->offsets.at[PY_STRING_ASCII] & 63;
@@ -30,7 +30,7 @@ static __always_inline long python_is_self(struct python_thread *t, __u64 object
 	       *(__u32 *)(t->bytes + at) == 0x666c6573;
 }
 
-/* Is it a function with the code that is looked for? Also in a property. */
+/* Whether it is a function with the code that is searched for, or a property of one. */
 static __always_inline long python_method_match(struct python_thread *t, __u64 value)
 {
 	struct python_method *m = &t->method;
@@ -42,7 +42,7 @@ static __always_inline long python_method_match(struct python_thread *t, __u64 v
 	if (code != t->key.code) {
 		if (user_read(&t->fault, &value, sizeof(value), value + PY_PROPERTY_GET))
 			return -EFAULT;
-		/* It may be anything, and then there is nothing to read there. */
+		/* The object may be of any type, and have no such field. */
 		if (user_copy(&t->fault, &code, sizeof(code), value + at) || code != t->key.code)
 			return 0;
 	}
@@ -50,7 +50,7 @@ static __always_inline long python_method_match(struct python_thread *t, __u64 v
 	return 1;
 }
 
-/* Begins to look into the dict m->dict. 0; 1 when that cannot be read. */
+/* Starts the lookup in the dict m->dict. 0; 1 if it cannot be read. */
 static __always_inline long python_method_dict(struct python_thread *t, struct python_method *m)
 {
 	m->keys = 0;
@@ -96,7 +96,7 @@ PYTHON_STEP(python_method_step, python_context, c)
 		index = (__s8)index;
 	else if (width == 2)
 		index = (__s16)index;
-	if (index == -1) { /* DKIX_EMPTY: it is not in this class */
+	if (index == -1) { /* DKIX_EMPTY: not in this class */
 		m->keys = 0;
 		return 0;
 	}
@@ -115,18 +115,18 @@ PYTHON_STEP(python_method_step, python_context, c)
 	return 0;
 }
 
-/* Is it code within a function, which may be that of many functions? */
+/* Whether it is code within a function, which many functions may share. */
 static __always_inline bool python_is_nested(struct python_thread *t)
 {
-	/* co_flags stands right before co_firstlineno. */
+	/* co_flags directly precedes co_firstlineno. */
 	return (__u32)python_word(t->code, 255, t->offsets.at[PY_CODE_FIRSTLINE] - 4) &
 	       PY_CODE_NESTED;
 }
 
 /*
- * Sets t->method.function to that with the code in t->code, which is that of the key, if
- * the module of the frame has it by its name; for python_owned(), which can be done
- * without: a fault is none. Returns 0.
+ * Sets t->method.function to the function with the code in t->code, which is that of the
+ * key, if the module of the frame has it under its name. This is for python_owned(),
+ * which is optional, so a fault counts as not found. Returns 0.
  */
 PYTHON_GLOBAL long python_module_function(PYTHON_T())
 {
@@ -152,9 +152,9 @@ PYTHON_GLOBAL long python_module_function(PYTHON_T())
 }
 
 /*
- * Sets t->qualname of the code object in t->code, which is that of the key, by the
- * type of its `self`; to 0 where it is not found. Code within a function is left out:
- * it may belong to many functions with a qualname each. 0 or -EFAULT.
+ * Sets t->qualname of the code object in t->code, which is that of the key, from the type
+ * of its `self`; to 0 if it is not found. Code within a function is skipped: many
+ * functions with different qualnames may share it. 0 or -EFAULT.
  */
 PYTHON_GLOBAL long python_method_name(PYTHON_T())
 {

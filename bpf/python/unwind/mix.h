@@ -5,25 +5,25 @@
 #include "python/runtime/state.h"
 
 /*
- * mix: a hash of the parts of Python's objects by which same.h knows a code object again.
+ * mix: hashes the parts of Python's objects by which same.h recognises a code object.
  */
 
-/* How much of an object is compared: of names what is kept of them. */
+/* Compared bytes of an object: for names, the part that is stored. */
 #define PY_CHECK_TABLE 248
 #define PY_CHECK_TABLE_HEAD 128
-#define PY_CHECK_TEXT 32     /* at least: short strings with their length and hash */
+#define PY_CHECK_TEXT 32     /* minimum: short strings with their length and hash */
 #define PY_CHECK_QUALNAME 96 /* from the object's head on */
 
-/* One bijective step: words that differ never give the same result by it. */
+/* One bijective step: different words never give the same result. */
 static __always_inline __u64 python_mix(__u64 h, __u64 word)
 {
 	return (h ^ word) * 0x9e3779b97f4a7c15ULL;
 }
 
 /*
- * Mixes `count` words (even) in. In two chains, since each step of one waits for
- * the multiplication before it. The shifts bring down what differs in the high
- * bits only, which a product never does.
+ * Mixes in `count` words, an even number. Two chains run in parallel, because each step
+ * waits for the previous multiplication. The shifts propagate differences in the high
+ * bits, which a product never moves down.
  */
 static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32 count)
 {
@@ -37,7 +37,7 @@ static __always_inline __u64 python_mix_words(__u64 h, const __u64 *words, __u32
 }
 
 /*
- * Mixes `bytes` (at most `most`, a multiple of 8) of user memory in, which is read to
+ * Mixes in `bytes` (at most `most`, a multiple of 8) of user memory, which is read into
  * `words`. 0: a fault.
  */
 static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, __u64 address,
@@ -51,9 +51,9 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
 }
 
 /*
- * As python_mix_user(), up to 256 bytes. Most objects are short, and read to the
- * stack: see user_read_words(). 64 bits, of which the verifier knows the range when
- * they have been compared.
+ * As python_mix_user(), up to 256 bytes. Most objects are short, and read onto the stack:
+ * see user_read_words(). `bytes` has 64 bits, because the verifier then knows its range
+ * after a comparison.
  */
 static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u64 address,
 					  __u64 bytes)
@@ -71,9 +71,9 @@ static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u6
 }
 
 /*
- * Mixes the qualname of a function in that has the code of the key: the code object
- * does not refer to it, so it may be gone, or have another by now. 0: it has, or a
- * fault. A string of which the allocators wrote links over the reference count is gone.
+ * Mixes in the qualname of a function that has the code of the key: the code object does
+ * not refer to the function, so it may have been freed or changed. 0: it has, or a fault.
+ * A string is freed if allocators have overwritten its reference count with links.
  */
 static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __u64 function,
 					    __u64 code, __u32 bytes)
@@ -82,7 +82,7 @@ static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __
 	bool later = t->offsets.minor == 10;
 	__u64 object;
 
-	/* One read: what lies between func_code and func_qualname, and both. */
+	/* One read from func_code to func_qualname. */
 	if (user_read(&t->fault, words, later ? 16 : PY_FUNCTION_QUALNAME + 8 - PY_FUNCTION_CODE,
 		      function + (later ? PY_FUNCTION_QUALNAME_310 : PY_FUNCTION_CODE)))
 		return 0;
@@ -101,7 +101,7 @@ static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __
 
 _Static_assert(PY_FUNCTION_CODE_310 == PY_FUNCTION_QUALNAME_310 + 8, "read at once");
 
-/* Mixes the next PY_CHECK_TEXT - 1 bytes of a C string in. 0: a fault. */
+/* Mixes in the next PY_CHECK_TEXT - 1 bytes of a C string. 0: a fault. */
 static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)
 {
 	__u64 *words = (__u64 *)t->bytes;
@@ -112,8 +112,8 @@ static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 
 }
 
 /*
- * The name of t->argument_type, as far as it is kept: types are freed, too. 0: a
- * fault. Neighbours in a stack are often methods of one object.
+ * Mixes in the stored part of the name of t->argument_type: types are freed, too. 0: a
+ * fault. Neighbouring frames are often methods of one object.
  */
 static __always_inline __u64 python_class_hash(struct python_thread *t)
 {

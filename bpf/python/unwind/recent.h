@@ -5,15 +5,14 @@
 #include "python/unwind/same.h"
 
 /*
- * recent: the places that a thread was met at shortly before, kept beside its
- * state. A loop comes by with the same callers again and again, and then a frame costs
- * one read of a number, and no look-up. From 3.11 on, where code is numbered.
+ * recent: the places where a thread was seen shortly before, kept with its state. In a
+ * loop the same callers recur, and then a frame costs one read of a number and no lookup.
+ * From 3.11 on, where code is numbered.
  */
 
 /*
- * By what shows in one read that the code of the frame in t->frame is still that of the
- * key: the number of the code object, in 3.11 of the function. The check that it gives;
- * 0: it has no number, or a fault.
+ * Derives the check of the key from the number of the code object of the frame in
+ * t->frame, in 3.11 of its function, with one read. 0: it has no number, or a fault.
  */
 static __always_inline __u64 python_number(struct python_thread *t,
 					   const struct python_line_key *k)
@@ -30,9 +29,9 @@ static __always_inline __u64 python_number(struct python_thread *t,
 }
 
 /*
- * The place and the time, in 256 ticks, never 0. With it what is kept ends within seconds:
- * the entry of python_lines_by_place is the one that user space sees, and that stays for
- * as long as it is looked up.
+ * Combines the place with the time, in units of 256 ticks; never 0. So a kept place
+ * expires within seconds. User space sees the entry of python_lines_by_place, which stays
+ * only while it is looked up.
  */
 static __always_inline __u32 python_recent_place(struct python_thread *t,
 						 const struct python_line_key *k)
@@ -42,13 +41,14 @@ static __always_inline __u32 python_recent_place(struct python_thread *t,
 	return python_mix(h, k->position) >> 32 | 1;
 }
 
-/* Where the place of a frame is kept: frames that lie behind each other do not share one. */
+/* Index at which the place of a frame is kept: contiguous frames do not share one. */
 static __always_inline struct python_recent *python_recent_of(struct python_thread *t, __u64 frame)
 {
 	return &t->recent[frame / PY_RECENT_APART % PY_RECENT];
 }
 
-/* What was known about the key when the thread was there, in the frame in t->frame. Or NULL. */
+/* Returns the entry that the key had when the thread was last at it, in the frame in t->frame,
+ * or NULL. */
 static __noinline struct python_recent *python_recall(struct python_thread *t,
 						      const struct python_line_key *k,
 						      __u64 frame)
@@ -60,7 +60,7 @@ static __noinline struct python_recent *python_recall(struct python_thread *t,
 	return r;
 }
 
-/* Keeps v, which is so now; the place only if it will be seen when it no longer is. */
+/* Keeps v, which is valid now, and only if a read will show when it no longer is. */
 static __always_inline struct python_recent *python_met(struct python_thread *t,
 							const struct python_line_key *k,
 							__u64 frame,

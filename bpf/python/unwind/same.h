@@ -5,21 +5,21 @@
 #include "python/unwind/mix.h"
 
 /*
- * same: is the code object at an address still the one that was looked up
- * there? What is found out once about a place in the bytecode holds as long as that.
+ * same: whether the code object at an address is still the one that was resolved there.
+ * The resolved line and symbol of a place in the bytecode are valid as long as it is.
  */
 
 #define PY_CHECK_MAX_AT 0xffff
-/* Events for which a place does without python_witness() when that was of no use. */
+/* Events for which a place skips python_witness() after that was of no use. */
 #define PY_UNWITNESSED 15
-/* At every so many events a place for which python_owned() speaks is compared, too. */
+/* Number of events after which a place is compared even if python_owned() vouches for it. */
 #define PY_COMPARE_EVERY 8
-/* For so many events a dict must have stayed as it is to be looked into again at once. */
+/* Number of events for which a dict must not have changed to be searched again at once. */
 #define PY_OWNED_LONG 32
 /* Words of a code object from co_consts (3.7: too) to the line table, below 3.11. */
 #define PY_OLD_CODE_PARTS 10
 
-/* The check of a key whose code, or function, has a number. */
+/* Returns the check of a key whose code, or function, has a number. */
 static __always_inline __u64 python_numbered(const struct python_line_key *k, __u32 number)
 {
 	__u64 h = python_mix(python_mix(k->process, k->code), k->position);
@@ -27,7 +27,7 @@ static __always_inline __u64 python_numbered(const struct python_line_key *k, __
 	return python_mix(h, number) | 1;
 }
 
-/* Of a code object of 3.11 what is compared, into t->code. 0 or -EFAULT. */
+/* Reads the compared part of a code object of 3.11 into t->code. 0 or -EFAULT. */
 static __noinline long python_read_code(struct python_thread *t, __u64 code)
 {
 	__u32 from = t->offsets.at[PY_CODE_FIRSTLINE] & 127;
@@ -37,14 +37,14 @@ static __noinline long python_read_code(struct python_thread *t, __u64 code)
 }
 
 /*
- * Says whether the code object at the key's address is still the same, for code
- * objects are freed and their memory is used again at once. 3.12 and later
- * number them (co_version): exact. Before that, or after 2^32 numbers, compared
- * are the object's own words, its name and file as far as they are kept, the class's
- * name, and the line table: no name is ever one of another code object. A line may
- * be, of one that differs but in the middle of a table of more than 248 bytes.
+ * Returns a value that changes if the code object at the key's address is replaced: code
+ * objects are freed, and their memory is reused at once. 3.12 and later number them
+ * (co_version), which is exact. Before that, or after 2^32 numbers, it covers the
+ * object's own words, the stored parts of its name and file, the class's name, and the
+ * line table. So a name never belongs to another code object. A line may, if the other
+ * one differs only in the middle of a table of more than 248 bytes.
  *
- * The key goes in, too: an LRU entry may change hands while it is read.
+ * The key is mixed in, too, because an LRU entry may be reused while it is read.
  * 0 on a fault, which makes no entry valid.
  */
 static __noinline __u64 python_check(struct python_thread *t, const struct python_line_key *k,
@@ -55,7 +55,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	__u64 name, file, place, class, table;
 	__u32 version = 0, from = o->at[PY_CODE_FIRSTLINE] & 127;
 
-	/* Before, the caller has read the code object. */
+	/* The caller has read the code object. */
 	if (o->minor >= 12) {
 		if (user_read(&t->fault, &version, sizeof(version),
 			      k->code + o->at[PY_CODE_VERSION]))
@@ -67,7 +67,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	}
 	name = PY_CODE(t, o->minor >= 11 ? PY_CODE_QUALNAME : PY_CODE_NAME);
 	file = PY_CODE(t, PY_CODE_FILENAME);
-	/* Neighbours in a stack often share the file, which lives as long as they. */
+	/* Neighbouring frames often share the file, which lives as long as they do. */
 	place = file ^ (__u64)v->file_at << 48;
 	if (place != t->checked_file) {
 		t->checked_hash = python_mix_object(t, place, file + v->file_at, v->file_last + 1);
@@ -97,7 +97,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	return h ? python_mix_object(t, h, table + v->table_at, v->table_bytes) : 0;
 }
 
-/* Where the last `most` bytes of an object begin that ends at `end`. */
+/* Start of the last `most` bytes of an object that ends at `end`. */
 static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
 {
 	if (end > PY_CHECK_MAX_AT)
@@ -110,13 +110,13 @@ static __always_inline __u16 python_tail(__u64 start, __u64 end, __u32 most)
 struct python_range {
 	__u16 at;
 	__u8 last; /* less one */
-	__u8 head; /* how many of PY_CHECK_QUALNAME the object has */
+	__u8 head; /* how many bytes of PY_CHECK_QUALNAME the object has */
 };
 #endif
 
 /*
- * Which bytes of a str are compared: the last `most` of its characters, and never
- * less than PY_CHECK_TEXT. 0 or -EFAULT.
+ * Finds the compared bytes of a str: the last `most` of its characters, and never less
+ * than PY_CHECK_TEXT. 0 or -EFAULT.
  */
 static __noinline long python_string_tail(struct python_thread *t, __u64 object, __u32 most,
 					  struct python_range *r)
@@ -139,7 +139,7 @@ static __noinline long python_string_tail(struct python_thread *t, __u64 object,
 	}
 	if (length < most)
 		most = length < PY_CHECK_TEXT ? PY_CHECK_TEXT : length;
-	/* A short one has its length and hash among them, never its reference count. */
+	/* For a short one these include its length and hash, but never its reference count. */
 	r->at = python_tail(PY_OBJECT_TYPE, end, most);
 	r->last = most - 1;
 	r->head = end < PY_CHECK_QUALNAME ? end : PY_CHECK_QUALNAME;
@@ -155,16 +155,16 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
-	/* A longer one at both ends. */
+	/* Of a longer one, both ends. */
 	v->table_bytes = size <= PY_CHECK_TABLE ? size : PY_CHECK_TABLE_HEAD;
 	v->table_at = python_tail(start, start + size, v->table_bytes);
 	return 0;
 }
 
 /*
- * The number that a dict has until it is changed (PEP 509), which none had before; 0:
- * it does not show. Read once in an unwind: neighbours in a stack often are of one
- * module or class, and what was so when the unwind began holds for the frames then.
+ * Returns the version of a dict, which is unique and changes with it (PEP 509); 0:
+ * unknown. It is read once per unwind: neighbouring frames often belong to one module or
+ * class, and the stack is that of the time at which the unwind began.
  */
 static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
 {
@@ -173,7 +173,7 @@ static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
 
 	if (seen->dict == dict)
 		return seen->version;
-	/* The allocators write links over the reference count of one that is gone. */
+	/* Allocators overwrite the reference count of a freed dict with links. */
 	if (user_copy(&t->fault, head, sizeof(head), dict) || !head[0] || head[0] >> 32)
 		return 0;
 	seen->dict = dict;
@@ -182,14 +182,14 @@ static __noinline __u64 python_dict_version(struct python_thread *t, __u64 dict)
 }
 
 /*
- * What shows by one read, and often none, that the code in t->code is still that of the
- * key, below 3.11, where it is that of a function in a class or module: as long as
- * the dict has its number, it has the same function, which keeps its name, its code
- * and the table of that. Except for one thing: a program may put other code into a
- * function (reloaders do). That the object at the address of the code has the same parts
- * at the same addresses (bytecode, constants, names, file, table and the like) says
- * almost that it has not; python_same() has it compared in full from time to time, and
- * relies on this no more in a thread where that once told otherwise. 0: it does not show.
+ * Shows with one read, and often none, that the code in t->code is still that of the key,
+ * below 3.11, for functions in a class or module: while the dict has the same version, it
+ * has the same function, which keeps its name, its code and the code's table. The
+ * exception: a program may replace the code of a function (reloaders do). This is almost
+ * excluded if the object at the address of the code has the same parts at the same
+ * addresses (bytecode, constants, names, file, table and the like). python_same() has it
+ * compared in full from time to time, and stops relying on this in a thread in which such
+ * a comparison has failed. 0: unknown.
  */
 static __noinline __u64 python_owned(struct python_thread *t, const struct python_line_key *k,
 				     const struct python_line_value *v)
@@ -205,10 +205,10 @@ static __noinline __u64 python_owned(struct python_thread *t, const struct pytho
 }
 
 /*
- * What shows by one read that the code in t->frame is still that of the key: 3.11
- * numbers functions from their first specialized call on, and takes the number away
- * when the code is changed (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState).
- * 0: it does not show. The key goes in as in python_check().
+ * Shows with one read that the code in t->frame is still that of the key: 3.11 numbers
+ * functions from their first specialized call on, and clears the number when the code is
+ * changed (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState). 0: unknown. The
+ * key is mixed in as in python_check().
  */
 static __always_inline __u64 python_witness(struct python_thread *t,
 					    const struct python_line_key *k)
@@ -222,15 +222,15 @@ static __always_inline __u64 python_witness(struct python_thread *t,
 	return python_numbered(k, version);
 }
 
-/* Is the code object still the one that v describes? */
+/* Whether the code object is still the one that v describes. */
 static __always_inline bool python_same(struct python_thread *t, struct python_line_key *k,
 					struct python_line_value *v)
 {
 	__u32 faults = t->fault.count;
-	bool asked = t->offsets.minor == 11 && !v->turns;
+	bool read_witness = t->offsets.minor == 11 && !v->turns;
 	__u64 witness = 0, check;
 
-	if (asked) {
+	if (read_witness) {
 		witness = python_witness(t, k);
 		if (witness && witness == v->witness)
 			return true;
@@ -244,13 +244,13 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 		if (v->dict && turns % PY_COMPARE_EVERY) {
 			if (python_owned(t, k, v) == v->owned)
 				return true;
-			/* The dict has changed. One that does all the time is of no use. */
+			/* The dict has changed. One that keeps changing is of no use. */
 			if (v->long_owned)
 				return false;
 			v->dict = 0;
 			v->turns = 1;
 		} else if (!v->dict && !turns) {
-			return false; /* after 255 events: looked up in it again */
+			return false; /* after 255 events, search it again */
 		}
 	}
 	if (t->offsets.minor == 11 && python_read_code(t, k->code))
@@ -258,7 +258,7 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 	else
 		check = python_check(t, k, v);
 	if (!check) {
-		/* What is compared may lie outside of the object that is there now. */
+		/* The compared bytes may be outside of the object that is there now. */
 		t->fault.count = faults;
 		return false;
 	}
@@ -267,8 +267,8 @@ static __always_inline bool python_same(struct python_thread *t, struct python_l
 			t->reloads = 1;
 		return false;
 	}
-	if (asked) {
-		/* Functions that are created over and over, or called from C only, have none. */
+	if (read_witness) {
+		/* Functions that are created repeatedly, or called from C only, have none. */
 		if (v->witness || !witness)
 			v->turns = PY_UNWITNESSED;
 		v->witness = witness;

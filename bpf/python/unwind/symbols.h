@@ -17,9 +17,9 @@ struct python_string {
 #endif
 
 /*
- * Copies the characters of the str `object`, at most `most` bytes: the tail when
- * there are more, as the last part of a path or a qualname says most. 0 or
- * -EFAULT. A str that is not one of ours to read gives no bytes.
+ * Copies the characters of the str `object`, at most `most` bytes; of a longer one the
+ * tail, because the end of a path or a qualname is the most specific. 0 or -EFAULT. A str
+ * that cannot be decoded gives no bytes.
  */
 static __noinline long python_read_string(struct python_thread *t, __u64 object, char *to,
 					  __u32 most, struct python_string *out)
@@ -43,7 +43,7 @@ static __noinline long python_read_string(struct python_thread *t, __u64 object,
 	if (length > 1 << 24)
 		return 0;
 	if (!(state & PY_STRING_IS_COMPACT)) {
-		/* A str subclass or one made by the old API: the data lie apart. */
+		/* A str subclass, or a str made by the old API: its data is separate. */
 		if (user_read(&t->fault, &data, sizeof(data), object + o->at[PY_STRING_COMPACT]))
 			return -EFAULT;
 	} else {
@@ -64,7 +64,7 @@ static __noinline long python_read_string(struct python_thread *t, __u64 object,
 	return 0;
 }
 
-/* bpf_loop: one cell variable; is it argument 0? */
+/* bpf_loop: whether one cell variable is argument 0. */
 PYTHON_STEP(python_cell_step, python_context, c)
 {
 	struct python_thread *t = c->t;
@@ -80,9 +80,9 @@ PYTHON_STEP(python_cell_step, python_context, c)
 }
 
 /*
- * The type of the first argument of the frame in t->frame, whose code is in
- * t->code: that of `self`, if that is its name. 0: none. Below 3.11 only, where
- * code has no qualname. An argument that a closure uses lives in a cell.
+ * Returns the type of the first argument of the frame in t->frame, whose code is in
+ * t->code, if its name is `self`. 0: none. Below 3.11 only, where code has no qualname.
+ * An argument that a closure uses is in a cell.
  */
 PYTHON_GLOBAL __u64 python_argument_type(PYTHON_T(__u64 frame))
 {
@@ -103,7 +103,7 @@ PYTHON_GLOBAL __u64 python_argument_type(PYTHON_T(__u64 frame))
 		t->cell = -1;
 		if (!PY_CODE(t, PY_CODE_CELL2ARG))
 			return 0;
-		/* co_cellvars stands right before co_cell2arg. */
+		/* co_cellvars directly precedes co_cell2arg. */
 		if (user_read(&t->fault, &cells, sizeof(cells),
 			      python_word(t->code, 255, o->at[PY_CODE_CELL2ARG] - 8) +
 				      PY_TUPLE_SIZE))
@@ -145,7 +145,7 @@ static __noinline long python_class(struct python_thread *t, __u64 type)
 		return 0;
 	if (user_read(&t->fault, &name, sizeof(name), type + PY_TYPE_NAME))
 		return -EFAULT;
-	/* Not a str but UTF-8, and of unknown length: here the head is kept. */
+	/* Not a str but UTF-8 of unknown length: here the head is kept. */
 	got = user_read_text(&t->fault, s->class_name, sizeof(s->class_name), name);
 	if (got < 0)
 		return -EFAULT;
@@ -168,8 +168,8 @@ static __always_inline __u64 python_symbol_id(const struct symbol *s)
 }
 
 /*
- * The key in symbols_by_id of the code object in t->code, which is entered there
- * when new. 0: no name, because of a fault or because the map is full.
+ * Returns the key in symbols_by_id of the code object in t->code, and adds a new one
+ * there. 0: no name, because of a fault or because the map is full.
  */
 PYTHON_GLOBAL __u64 python_symbol(void)
 {

@@ -5,16 +5,16 @@
 #include "python/runtime/state.h"
 
 /*
- * window: reads frames, several at once where they lie behind each other. From
- * 3.11 on they do, in blocks of 16 KiB, callers first; only those of generators, and
- * those that stand for a call from C (3.12), lie elsewhere.
+ * window: reads frames, several at once if they are contiguous. From 3.11 on they are, in
+ * blocks of 16 KiB, callers first, except those of generators and those that represent a
+ * call from C (3.12).
  */
 
-/* So far below the last one a frame may belong to the same block. */
+/* Distance below the last frame at which another may belong to the same block. */
 #define PY_WINDOW_NEAR 8192
 #define PY_PAGE 4096ULL
 
-/* Brings the frame and those before it into t->window. 0, or -ENOENT: not this one. */
+/* Reads the frame and those before it into t->window. 0, or -ENOENT: not possible for this one. */
 static __always_inline long python_window_move(struct python_thread *t, __u64 frame)
 {
 	__u64 from = frame + PY_NEW_FRAME_BYTES - PY_WINDOW;
@@ -27,7 +27,7 @@ static __always_inline long python_window_move(struct python_thread *t, __u64 fr
 		t->apart = frame;
 		return -ENOENT;
 	}
-	/* The page before may not be there, and no frame of this one needs it. */
+	/* The previous page may be missing, and no frame of this block needs it. */
 	if (from < page)
 		from = page;
 	bytes = frame + PY_NEW_FRAME_BYTES - from;
@@ -39,7 +39,7 @@ static __always_inline long python_window_move(struct python_thread *t, __u64 fr
 	return 0;
 }
 
-/* A frame's head into t->frame, if it is one of many. 0 or -ENOENT. */
+/* Copies a frame's head from the window into t->frame. 0 or -ENOENT. */
 static __noinline long python_window_frame(struct python_thread *t, __u64 frame)
 {
 	__u64 *words = (__u64 *)t->frame;
@@ -55,7 +55,7 @@ static __noinline long python_window_frame(struct python_thread *t, __u64 frame)
 	return 0;
 }
 
-/* The head of a frame by itself into t->frame. 0 or -EFAULT. */
+/* Reads the head of a single frame into t->frame. 0 or -EFAULT. */
 static __noinline long python_read_frame(struct python_thread *t, __u64 frame)
 {
 	__u64 *words = (__u64 *)t->frame;
