@@ -11,9 +11,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// TestArtifactHubSaysWhatTheImageSays: the package's page and the image are of the
+// TestArtifactHubMatchesTheImage: the package's page and the image are of the
 // same gadget, for the same architectures.
-func TestArtifactHubSaysWhatTheImageSays(t *testing.T) {
+func TestArtifactHubMatchesTheImage(t *testing.T) {
 	list, err := readList("../../build.yaml")
 	require.NoError(t, err)
 	for _, g := range list.Gadgets {

@@ -64,8 +64,8 @@ func newCompiler(opts options) (*compiler, error) {
 }
 
 // findTool prefers an explicit choice, then versioned names from new to old:
-// distributions often have an old `clang` beside a new `clang-19`. Below 15 the
-// compiler lacks BTF declaration and type tags for all that we use.
+// distributions often have an old `clang` beside a new `clang-19`. Before version 15 the
+// compiler does not emit all BTF declaration and type tags that we need.
 func findTool(choice, name string) (string, error) {
 	if choice != "" {
 		return exec.LookPath(choice)

@@ -39,8 +39,8 @@ func rowsOf(t *testing.T, spec *ebpf.CollectionSpec) map[string]*btf.Struct {
 	return rows
 }
 
-// TestEveryFieldIsDescribed: what ig shows of a row has a description in
-// gadget.yaml, and a number says its unit there or in its name.
+// TestEveryFieldIsDescribed checks that each field that ig shows has a description in
+// gadget.yaml, and that a number has its unit there or in its name.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	list, err := readList("../../build.yaml")
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 			for _, member := range row.Members {
 				described(member.Name)
 				if base, isRaw := strings.CutSuffix(member.Name, "_raw"); isRaw {
-					described(base) // what ig's formatters make of it
+					described(base) // output of ig's formatters
 				}
 				if target := fields[member.Name].Annotations["formatters.bytes.target"]; target != "" {
 					described(target)

@@ -48,8 +48,8 @@ func (g gadget) path(elements ...string) string {
 func (g gadget) source() string   { return g.path("program.bpf.c") }
 func (g gadget) metadata() string { return g.path("gadget.yaml") }
 
-// readList reads build.yaml, fills in defaults, and refuses what could only be
-// a mistake: an unknown key, a name that is no image name, the same name twice.
+// readList reads build.yaml, fills in defaults, and refuses mistakes: an unknown key, an
+// invalid image name, a duplicate name.
 func readList(path string) (*gadgetList, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {

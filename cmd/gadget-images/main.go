@@ -109,8 +109,8 @@ func run(opts options) error {
 	return pinned.write(filepath.Join(opts.out, "digests.yaml"))
 }
 
-// removeLayouts empties dir of images, so that a gadget that left build.yaml
-// also leaves the binary. Plain files in it are ours to keep.
+// removeLayouts removes the images in dir, so that a gadget that was removed from
+// build.yaml is removed from the binary as well. Plain files are kept.
 func removeLayouts(dir string) error {
 	if dir == "" {
 		return nil

@@ -56,7 +56,7 @@ func TestImageIsWhatInspektorGadgetReads(t *testing.T) {
 	}
 }
 
-func TestObjectsExistForEveryArchitectureAndTellNoPaths(t *testing.T) {
+func TestObjectsExistForEveryArchitectureWithoutPaths(t *testing.T) {
 	tar, _ := build(t)
 	working, err := os.Getwd()
 	require.NoError(t, err)

@@ -39,15 +39,14 @@ const (
 // repository is where our images live; cmd/ig-gpu knows them by this prefix.
 const repository = "ghcr.io/gpu-gadgets/"
 
-// stamp is what an image says about its making.
+// stamp is the build information in an image.
 type stamp struct {
 	builder string // version of Inspektor Gadget
 	created string // RFC 3339, or empty
 }
 
-// pack makes the image of one gadget: one manifest per architecture, whose layers
-// are the program and the WASM module, if there is one, and whose config is
-// gadget.yaml, under one index.
+// pack makes the image of one gadget: an index with one manifest per architecture. The
+// layers are the program and the WASM module, if any; the config is gadget.yaml.
 func pack(g gadget, objects map[string]string, module string, mark stamp) (*ocilayout.Layout, error) {
 	config, metadata, err := readMetadata(g)
 	if err != nil {
@@ -58,8 +57,8 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*ocil
 	configDesc := image.Add(configMediaType, config)
 	configDesc.Annotations = annotations
 
-	// Behind the program: ig starts and stops layers in this order, and the
-	// module reads the program's last rows.
+	// After the program: ig starts and stops layers in this order, and the module
+	// reads the program's last rows.
 	var extra []ocispec.Descriptor
 	if module != "" {
 		code, err := os.ReadFile(module)

@@ -25,7 +25,7 @@ const pushTimeout = 5 * time.Minute
 // destination is where images are pushed.
 type destination struct{ *ociregistry.Registry }
 
-// newRegistry returns nil where nothing is to be pushed. It does not connect yet.
+// newRegistry returns nil if there is nothing to push. It does not connect yet.
 func newRegistry(opts options) (*destination, error) {
 	if opts.push == "" {
 		return nil, nil
@@ -63,7 +63,7 @@ func (d *destination) push(file, gadget, tag string) error {
 	return nil
 }
 
-// digests are values of our chart: what a cluster runs is then known to the byte.
+// digests are values of our chart, which pin the images that a cluster runs.
 type digests struct {
 	Repository string            `yaml:"repository"`
 	Tag        string            `yaml:"tag"`

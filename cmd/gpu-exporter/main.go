@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gpu-exporter collects from a cluster whose daemons are Inspektor Gadget's
-// own: it attaches to the gadget instances that run on all nodes, and sends what
-// they find to Pyroscope, OpenTelemetry receivers and Prometheus, as ig-gpu and
-// ig-gpu-daemon do by themselves (docs/reference/exporter.md).
+// Command gpu-exporter collects from a cluster whose daemons are Inspektor Gadget's own:
+// it attaches to the gadget instances on all nodes, and sends their data to Pyroscope,
+// OpenTelemetry receivers and Prometheus, as ig-gpu and ig-gpu-daemon do by themselves
+// (docs/reference/exporter.md).
 package main
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// flushTimeout bounds what the end takes with a receiver that is away.
+// flushTimeout bounds the shutdown if a receiver is unreachable.
 const flushTimeout = 10 * time.Second
 
 type options struct {
@@ -91,7 +91,7 @@ func run(args []string) error {
 	}
 	progress := &ranks.Store{}
 	if cfg.Ranks, err = ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Tell: func(h profile.Hang) {
-		tell(os.Stdout, h)
+		printHang(os.Stdout, h)
 		if sender.Enabled() {
 			sender.Hang(h)
 		}
@@ -131,8 +131,8 @@ func run(args []string) error {
 	return err
 }
 
-// tell prints a verdict on ranks of NCCL, human-readable.
-func tell(to io.Writer, h profile.Hang) {
+// printHang prints a verdict on ranks of NCCL, human-readable.
+func printHang(to io.Writer, h profile.Hang) {
 	fmt.Fprintf(to, "%s %-7s %-9s %s\n", h.Time.UTC().Format("2006-01-02T15:04:05.000Z"), h.Event, h.Reason, h.Text)
 }
 

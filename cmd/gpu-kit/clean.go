@@ -46,7 +46,7 @@ func (k *kit) clean(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
-// settings of the GPUs by nvidia-smi, a line for each; "" where it does not say them.
+// settings returns those of the GPUs by nvidia-smi, a line for each; "" if it does not report them.
 func settings(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "nvidia-smi", "--format=csv,noheader", "--query-gpu=index,persistence_mode,"+
 		"compute_mode,power.limit,clocks.applications.graphics,clocks.applications.memory,ecc.mode.current,mig.mode.current").Output()
@@ -56,8 +56,8 @@ func settings(ctx context.Context) string {
 	return strings.Join(strings.Split(strings.TrimSpace(string(out)), "\n"), "; ")
 }
 
-// left waits until the kernel has freed what ig-gpu had, which it does some time after
-// the end, or until a few seconds have passed.
+// left waits until the kernel has freed the objects of ig-gpu, which it does some time
+// after the end, or until a few seconds have passed.
 func (k *kit) left(ctx context.Context) map[string]string {
 	left := map[string]string{}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -73,7 +73,7 @@ func (k *kit) left(ctx context.Context) map[string]string {
 	}
 }
 
-// exists tells whether there is an eBPF object "prog 12".
+// exists reports whether there is an eBPF object such as "prog 12".
 func exists(object string) bool {
 	kind, text, _ := strings.Cut(object, " ")
 	n, err := strconv.ParseUint(text, 10, 32)

@@ -28,7 +28,7 @@ func TestObjectsThatAreLeftAreFound(t *testing.T) {
 	require.Empty(t, k.left(t.Context()), "the kernel frees it some time after it was closed")
 }
 
-func TestIoctlsAreCountedByWhatTheyAskFor(t *testing.T) {
+func TestIoctlsAreCountedByRequest(t *testing.T) {
 	local := taps.Ioctl{Path: "/dev/nvidiactl", Name: "NV_ESC_RM_ALLOC", Class: "NV01_MEMORY_LOCAL_USER", Bytes: 2 << 20}
 	counts, bytes := ioctlTable([]taps.Ioctl{
 		local, local,

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/taps"
 )
 
-// maxDevices is how many devices the kit looks at; a machine may have more.
+// maxDevices is the number of devices that the kit checks; a machine may have more.
 const maxDevices = 8
 
 // severalDevices compares cuda_alloc's devices with the workload's.
@@ -66,7 +66,7 @@ func (k *kit) severalDevices(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
-// nvml compares what the workload reads of NVML, as ig-gpu's metrics do, with nvidia-smi.
+// nvml compares NVML's values, as the workload and ig-gpu's metrics read them, with nvidia-smi.
 func (k *kit) nvml(ctx context.Context, s *report.Step) error {
 	if k.isSimulated {
 		return errNotHere(simulated)
@@ -92,7 +92,7 @@ func (k *kit) nvml(ctx context.Context, s *report.Step) error {
 	for i, c := range []struct {
 		name  string
 		ours  uint64
-		apart float64 // what changes between two readings
+		apart float64 // changes between two readings
 	}{
 		{"memory in all, MiB", a.Number("total") / mib, 0},
 		{"memory in use, MiB", a.Number("used") / mib, 16},
@@ -113,7 +113,7 @@ func (k *kit) nvml(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
-// ioctls records what each kind of memory asks of the kernel's driver.
+// ioctls records the requests to the kernel's driver for each kind of memory.
 func (k *kit) ioctls(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {
@@ -150,11 +150,11 @@ func (k *kit) ioctls(ctx context.Context, s *report.Step) error {
 	if _, err := w.Do(commandLimit, "free all"); err != nil {
 		return err
 	}
-	time.Sleep(50 * time.Millisecond) // what the driver does behind a call
+	time.Sleep(50 * time.Millisecond) // the driver's ioctls during a call
 	return nil
 }
 
-// ioctlTable counts ioctls of NVIDIA's files by what they ask for, and sums the bytes of
+// ioctlTable counts ioctls of NVIDIA's files by request, and sums the bytes of
 // video memory.
 func ioctlTable(all []taps.Ioctl) (counts map[string]int, localBytes uint64) {
 	counts = map[string]int{}

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
-// entries checks what places of probes depend on: the shape of the driver's functions,
-// and that the runtime is given the exported ones.
+// entries checks the assumptions of probe sites: the shape of the driver's functions, and
+// that the runtime gets the exported ones.
 func (k *kit) entries(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (k *kit) probeCosts(w *lockstep.Workload, path string, all []taps.Entry, s 
 		}
 	}
 	if len(pair) != 2 {
-		return fmt.Errorf("%s lacks cuMemAlloc_v2 or cuMemFree_v2", path)
+		return fmt.Errorf("%s does not export cuMemAlloc_v2 or cuMemFree_v2", path)
 	}
 	program, err := overhead.EmptyProgram(0)
 	if err != nil {

@@ -28,26 +28,26 @@ import (
 const (
 	// commandLimit is for one command of a workload, also a first one that starts a GPU.
 	commandLimit = 30 * time.Second
-	// attachLimit is what ig-gpu has to attach on a slow machine; it takes a second.
+	// attachLimit is the time that ig-gpu has to attach on a slow machine; it takes a second.
 	attachLimit = 40 * time.Second
 	mib         = 1 << 20
-	// driverLibrary is what every CUDA program has mapped.
+	// driverLibrary is mapped in every CUDA program.
 	driverLibrary = "libcuda.so"
 	simulated     = "simulated driver"
 )
 
-// kit is what steps share.
+// kit is the state that steps share.
 type kit struct {
 	options
 	dir, temp string
 	program   string                    // ig-gpu
-	points    map[string][]tracer.Point // by gadget, what it probes
-	// isSimulated, devices: what the first workload found.
+	points    map[string][]tracer.Point // functions that it probes, by gadget
+	// isSimulated and devices are results of the first workload.
 	isSimulated bool
 	devices     int
 	hasDriver   bool
 	settings    string          // of the GPUs, before the first step
-	objects     map[string]bool // eBPF objects that ig-gpu had
+	objects     map[string]bool // eBPF objects of ig-gpu
 	report      report.Report
 }
 
@@ -64,8 +64,8 @@ type step struct {
 	run   func(*kit, context.Context, *report.Step) error
 }
 
-// run does all steps and writes the report after each, so that what was found out is
-// there however the rest ends.
+// run runs all steps and writes the report after each, so that results are kept however
+// the rest ends.
 func run(ctx context.Context, o options) error {
 	began := time.Now()
 	k, err := newKit(o)
@@ -96,9 +96,9 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// do does one step within its time. Whatever goes wrong is a line of its own.
+// do runs one step within its time. Each failure is a line of the report.
 func (k *kit) do(whole context.Context, s step) (lines []report.Line) {
-	if s.name == "clean" { // above all when the others were ended
+	if s.name == "clean" { // even if the others were cancelled
 		whole = context.WithoutCancel(whole)
 	}
 	ctx, cancel := context.WithTimeout(whole, s.limit)
@@ -133,7 +133,7 @@ func (k *kit) do(whole context.Context, s step) (lines []report.Line) {
 	return
 }
 
-// ending is why nothing more is done.
+// ending is the reason for which the run stops.
 func ending(ctx context.Context) string {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return "the time is over"
@@ -141,7 +141,7 @@ func ending(ctx context.Context) string {
 	return "the kit was interrupted"
 }
 
-// newKit unpacks what the kit carries.
+// newKit unpacks the files of the kit.
 func newKit(o options) (*kit, error) {
 	k := &kit{options: o, objects: map[string]bool{}, report: report.Report{Machine: map[string]string{}}}
 	var err error
@@ -158,8 +158,8 @@ func newKit(o options) (*kit, error) {
 	if k.temp, err = os.MkdirTemp("", "gpu-kit-"); err != nil {
 		return nil, err
 	}
-	// In memory and in this mount namespace only: gone also after kill -9, and programs may
-	// be run there wherever /tmp is.
+	// In memory and in this mount namespace only, so that it is also removed by kill -9,
+	// and programs can be executed even if /tmp is noexec.
 	if err := unix.Mount("tmpfs", k.temp, "tmpfs", unix.MS_NOSUID, "size=1g,mode=700"); err != nil {
 		os.Remove(k.temp)
 		return nil, fmt.Errorf("make a temporary directory: %w", err)

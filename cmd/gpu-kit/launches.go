@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/report"
 )
 
-// launches compares cuda_kernel's rows with what the workload launched.
+// launches compares cuda_kernel's rows with the workload's launches.
 func (k *kit) launches(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {

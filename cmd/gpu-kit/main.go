@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gpu-kit settles on a machine with a GPU what was so far measured on the
-// simulated driver or read in documentation: it runs its workloads beside ig-gpu, compares
-// what both count, and writes a report. It lies in a directory with what it needs
-// (make gpu-kit), takes at most ten minutes, and leaves nothing behind.
+// Command gpu-kit verifies, on a machine with a GPU, facts that were measured on the
+// simulated driver or read in documentation: it runs workloads under ig-gpu, compares the
+// counts of both, and writes a report. Its directory has everything that it needs (make
+// gpu-kit). It takes at most ten minutes and leaves nothing behind.
 //
-// All of it runs in a mount namespace of its own, so what is mounted for it ends with it.
+// It runs in its own mount namespace, so that its mounts end with it.
 package main
 
 import (
@@ -89,12 +89,12 @@ func enter(ctx context.Context) error {
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		os.Exit(exit.ExitCode()) // it has said why
+		os.Exit(exit.ExitCode()) // it has reported why
 	}
 	return err
 }
 
-// chosen tells whether a step was asked for; the first and the last are always done.
+// chosen reports whether a step was requested; the first and the last always run.
 func (o options) chosen(name string) bool {
 	return o.only == "" || name == "machine" || name == "clean" || strings.Contains(","+o.only+",", ","+name+",")
 }

@@ -19,7 +19,7 @@ type allocation struct {
 	ours  string // cuda_alloc's kind
 	bytes uint64 // a multiple of the driver's 2 MiB, where it counts them
 	n     int
-	// onDevice: it takes its bytes from the device at once, and the driver counts them.
+	// onDevice: its bytes are taken from the device at once, and the driver counts them.
 	onDevice bool
 }
 
@@ -33,11 +33,11 @@ var allocations = []allocation{
 	{"array3d", "array", 16 * mib, 1, false},
 	{"mipmap", "array", 16 * mib, 1, false},
 	{"vmm", "vmm", 64 * mib, 2, true},
-	{"pool", "pool", 32 * mib, 2, false}, // the driver grows its pool by what it likes
+	{"pool", "pool", 32 * mib, 2, false}, // the driver chooses by how much its pool grows
 	{"frompool", "pool", 32 * mib, 1, false},
 }
 
-// held is what was allocated and freed of a kind.
+// held has the allocated and freed bytes of a kind.
 type held struct{ allocObjects, allocBytes, freedObjects, freedBytes uint64 }
 
 func (h held) String() string {
@@ -60,7 +60,7 @@ func heldBy(rows []gadget.Row) map[string]held {
 	return sums
 }
 
-// memory compares cuda_alloc's rows with what the workload and the driver count.
+// memory compares cuda_alloc's rows with the counts of the workload and the driver.
 func (k *kit) memory(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {
@@ -123,7 +123,7 @@ func available(w *lockstep.Workload) (uint64, error) {
 	return a.Number("free"), err
 }
 
-// moduleOverhead is what the first kernel takes of the device.
+// moduleOverhead is the device memory that the first kernel takes.
 func (k *kit) moduleOverhead(w *lockstep.Workload, s *report.Step) error {
 	before, err := available(w)
 	if err != nil {
@@ -234,7 +234,7 @@ func (k *kit) oom(ctx context.Context, s *report.Step) error {
 		if a.Result != 2 {
 			return fmt.Errorf("%s: the driver answers %d, not that memory is out", command, a.Result)
 		}
-		expected = append(expected, refusal("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", a.Number("asked"), a.Number("held")))
+		expected = append(expected, refusal("cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", a.Number("requested"), a.Number("held")))
 	}
 	stop()
 	var measured []string
@@ -254,6 +254,6 @@ func (k *kit) oom(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
-func refusal(api, why string, asked, held uint64) string {
-	return fmt.Sprintf("%s of %d bytes: %s, %d bytes held", api, asked, why, held)
+func refusal(api, why string, requested, held uint64) string {
+	return fmt.Sprintf("%s of %d bytes: %s, %d bytes held", api, requested, why, held)
 }

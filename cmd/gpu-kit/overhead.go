@@ -16,8 +16,9 @@ const (
 	// timedCalls is for one of the repeats of a time, of which the workload takes the
 	// median. A real cuMemAlloc_v2 takes microseconds, so all of them are below a second.
 	timedCalls = 500
-	// boundCall is what a gadget may add to a call beside empty programs, in ns: the targets
-	// of docs/performance.md, 2 µs for a pair of calls and 1 µs for a stack that was seen before.
+	// boundCall is the time that a gadget may add to a call compared with empty programs, in
+	// ns: the targets of docs/performance.md, 2 µs for a pair of calls and 1 µs for a stack
+	// that was seen before.
 	boundCall = 3000.0
 	// boundLoss is the part of a busy GPU's throughput that a gadget may take, in percent.
 	boundLoss = 0.5
@@ -91,7 +92,7 @@ func (k *kit) overheadOf(ctx context.Context, s *report.Step, gadget, calls stri
 	return nil
 }
 
-// throughput measures what a GPU that is always busy gets done.
+// throughput measures the work done by a GPU that is always busy.
 func (k *kit) throughput(ctx context.Context, s *report.Step) error {
 	w, err := k.workload(ctx)
 	if err != nil {
@@ -126,8 +127,8 @@ func (k *kit) throughput(ctx context.Context, s *report.Step) error {
 	return nil
 }
 
-// lossOf is the part of the throughput that a gadget takes, in percent: the median of
-// some pairs of alone and traced, in turns, so that a clock that changes hurts both.
+// lossOf is the throughput lost to a gadget, in percent: the median of several pairs of
+// runs, untraced and traced in turns, so that changes of the clock rate affect both.
 func (k *kit) lossOf(ctx context.Context, w *lockstep.Workload, gadget string, work uint64, n int) (float64, error) {
 	var losses []float64
 	rounds, library := pairs, driverLibrary

@@ -76,7 +76,7 @@ func (k *kit) python(ctx context.Context, s *report.Step) error {
 // poolLibrary is where PyTorch counts its pool.
 const poolLibrary = "libc10.so"
 
-// has tells whether the interpreter has a module, and its version.
+// has reports whether the interpreter has a module, and its version.
 func (k *kit) has(ctx context.Context, module string) (version string, ok bool) {
 	out, err := exec.CommandContext(ctx, k.options.python, "-c",
 		"import importlib.metadata as m; print(m.version('"+module+"'))").Output()

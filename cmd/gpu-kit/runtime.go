@@ -11,11 +11,11 @@ import (
 )
 
 // runtimeCall is a call of the runtime, and the driver's calls that examples/simcudart
-// makes for it. What the tests with PyTorch measure rests on these.
+// makes for it. The tests with PyTorch rely on these.
 type runtimeCall struct{ name, expected string }
 
-// runtimeCalls in an order in which each has what it needs. The first of a thread, and the
-// first of a kernel, are other ones than those that follow.
+// runtimeCalls are in an order in which each has its prerequisites. The first calls of a
+// thread and of a kernel differ from later ones.
 var runtimeCalls = []runtimeCall{
 	{"cudaSetDevice", "cuCtxSetCurrent 1, cuDevicePrimaryCtxGetState 1, cuDevicePrimaryCtxRetain 1"},
 	{"cudaGetDevice", "cuCtxGetDevice 1"},
@@ -57,7 +57,7 @@ func (k *kit) runtime(ctx context.Context, s *report.Step) error {
 	}
 	version := a.Number("version")
 	s.Record("version", fmt.Sprintf("%d.%d", version/1000, version%1000/10), false)
-	// The runtime's start asks the driver a thousand questions; it is not counted.
+	// The runtime makes a thousand driver calls at its start; they are not counted.
 	if _, err := w.Must(commandLimit, "runtime cudaDeviceSynchronize"); err != nil {
 		return err
 	}

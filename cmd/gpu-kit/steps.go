@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/report"
 )
 
-// steps in their order; the sum of what they usually take is below three minutes, and
-// main's limit ends them in any case.
+// steps in their order. They usually take less than three minutes in total; main's limit
+// ends them in any case.
 func steps() []step {
 	return []step{
 		{"machine", "the driver and its devices", time.Minute, (*kit).machine},
@@ -26,7 +26,7 @@ func steps() []step {
 		{"python", "lines of Python", time.Minute, (*kit).python},
 		{"nccl", "collectives", time.Minute, (*kit).nccl},
 		{"nvml", "the driver's metrics, against nvidia-smi", time.Minute, (*kit).nvml},
-		{"ioctls", "what the kernel's driver is asked for, for each kind of memory", time.Minute, (*kit).ioctls},
+		{"ioctls", "requests to the kernel's driver, for each kind of memory", time.Minute, (*kit).ioctls},
 		{"overhead", "what a call takes: alone, with empty programs, traced", 2 * time.Minute, (*kit).overhead},
 		{"throughput", "what a busy GPU gets done, alone and traced", 3 * time.Minute, (*kit).throughput},
 		{"pytorch", "PyTorch's own counts", 2 * time.Minute, (*kit).pytorch},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A short training of PyTorch that says what PyTorch itself counts: see workload.py."""
+"""A short training of PyTorch that reports PyTorch's own counts: see workload.py."""
 import json
 import sys
 
@@ -32,7 +32,7 @@ class Training:
     def count(self):
         torch = self.torch
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as p:
-            pass  # what the profiler launches at its start is not the step's
+            pass  # the profiler's launches at its start are not the step's
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]) as p:
             self.step()
             torch.cuda.synchronize()

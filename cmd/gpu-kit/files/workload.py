@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds memory and launches kernels from known lines, and counts them by line.
 
-It takes a command a line, and answers each with a line of JSON. Python's standard library
+It reads one command per line, and answers each with a line of JSON. Python's standard library
 is enough; the driver is opened by ctypes.
 """
 import collections

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pack makes what is in the kit's directory beside its programs: ig-gpu,
-// compressed, and the functions that each gadget probes. make gpu-kit runs it from the
-// root of the repository.
+// Command pack makes the data files in the kit's directory: ig-gpu, compressed, and the
+// functions that each gadget probes. make gpu-kit runs it from the root of the
+// repository.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
-// maxBytes is what the kit may be.
+// maxBytes is the maximum size of the kit.
 const maxBytes = 60 << 20
 
 func main() {
@@ -104,7 +104,7 @@ func compress(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(to + ".new") // gone, if all went well
+	defer os.Remove(to + ".new") // already removed on success
 	z, err := zstd.NewWriter(out, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return errors.Join(err, out.Close())

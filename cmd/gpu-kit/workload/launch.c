@@ -7,8 +7,8 @@
 #include "workload.h"
 
 /*
- * kit_empty returns at once. kit_spin multiplies and adds `n` times in a thread; what
- * it has computed decides a store that never happens, so that it is not optimized away.
+ * kit_empty returns at once. kit_spin multiplies and adds `n` times in a thread; its
+ * result decides about a store that never happens, so that it is not optimized away.
  */
 static const char program[] =
 	".version 6.0\n.target sm_50\n.address_size 64\n"

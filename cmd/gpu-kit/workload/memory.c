@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Memory of every kind, and what the workload itself counts of it. */
+/* Memory of every kind, and the workload's own counts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static int make_vmm(struct held *h, size_t bytes)
 	return r;
 }
 
-/* Makes one of that kind. Its bytes are what the driver was asked for, with its own pitch. */
+/* Makes an allocation of that kind. Its bytes are those requested from the driver, with the
+ * driver's pitch. */
 static int make(struct held *h, const char *kind, size_t bytes)
 {
 	address *p = &h->pointer;
@@ -173,22 +174,22 @@ static void info(void)
 }
 
 /*
- * refuse: an allocation of more than the device has, which is harmless. fill: takes
- * quarters of what is free until the driver refuses one, and gives all back.
+ * refuse: an allocation of more than the device has, which is harmless. fill: allocates
+ * quarters of the free memory until the driver refuses one, and frees all.
  */
 static void exhaust(bool fill)
 {
-	size_t available = 0, total = 0, asked;
+	size_t available = 0, total = 0, requested;
 	address pointers[256];
 	int n = 0, r = CALL("cuMemGetInfo_v2", (size_t *, size_t *), &available, &total);
 
-	asked = fill ? (available / 4) & ~((size_t)(2 << 20) - 1) : total + (1u << 30);
-	while (!r && n < 256 && !(r = CALL("cuMemAlloc_v2", (address *, size_t), &pointers[n], asked)))
+	requested = fill ? (available / 4) & ~((size_t)(2 << 20) - 1) : total + (1u << 30);
+	while (!r && n < 256 && !(r = CALL("cuMemAlloc_v2", (address *, size_t), &pointers[n], requested)))
 		n++;
 	answer_begin();
 	answer_result(r);
-	answer_number("asked", asked);
-	answer_number("held", asked * (size_t)n);
+	answer_number("requested", requested);
+	answer_number("held", requested * (size_t)n);
 	answer_end();
 	while (n > 0)
 		CALL("cuMemFree_v2", (address), pointers[--n]);

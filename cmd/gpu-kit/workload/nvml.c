@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What the driver itself counts, from libnvidia-ml. Nothing is set. */
+/* The driver's own counts, from libnvidia-ml. Read-only. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ static int open_device(unsigned index, void **device)
 	return r ? r : CALL_IN(nvml, "nvmlDeviceGetHandleByIndex_v2", (unsigned, void **), index, device);
 }
 
-/* nvml N: a device's memory, clocks and load, its processes, and what this one holds. */
+/* nvml N: a device's memory, clocks and load, its processes, and the memory of this one. */
 static void read_device(unsigned index)
 {
 	struct memory m = {0};

@@ -16,8 +16,8 @@ struct dim3 { unsigned x, y, z; };
 static struct library runtime;
 
 /*
- * What nvcc puts around device code: a wrapper, a header, and one entry, here of PTX.
- * The layout is not documented; it is read from files that nvcc has made.
+ * The wrapping that nvcc puts around device code: a wrapper, a header, and one entry, here of PTX.
+ * The layout is not documented; it was derived from files made by nvcc.
  */
 static const char text[] = ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry kit_runtime() { ret; }\n";
 static struct {
@@ -44,7 +44,7 @@ static struct {
 static void stub(void) {}
 static bool is_registered;
 
-/* Tells the runtime about the kernel, at its first use. */
+/* Registers the kernel with the runtime, at its first use. */
 static int registered(void)
 {
 	void **(*fatbin)(void *) = (void **(*)(void *))find(&runtime, "__cudaRegisterFatBinary");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What calls take on the clock, and how much a GPU that is the bottleneck gets done. */
+/* Durations of calls, and the throughput of a GPU that is the bottleneck. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,8 +52,8 @@ static int spin(void *function, uint64_t work, uint64_t n, double *took_ns)
 }
 
 /*
- * calibrate: how much work makes a kernel of about a millisecond. A driver on which
- * no work takes long ends at 2^32, with 0: the GPU is not the bottleneck there.
+ * calibrate: the amount of work that makes a kernel of about a millisecond. On a driver
+ * where work takes no time it ends at 2^32, with 0: the GPU is not the bottleneck there.
  */
 static void calibrate(void)
 {

@@ -46,7 +46,7 @@ void answer_end(void);
 uint64_t now_ns(void);
 double median(double *values, int n);
 
-/* Commands, with their arguments; false: not theirs. They answer. */
+/* Commands, with their arguments. They answer; false: it is not one of theirs. */
 bool memory_command(int argc, char **argv);
 bool launch_command(int argc, char **argv);
 bool timing_command(int argc, char **argv);

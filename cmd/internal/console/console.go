@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// turn is how often the reader looks whether it is to end, and whether the program is
-// (again) what the terminal's keys are for.
+// turn is the interval at which the reader checks whether it is to end, and whether the
+// program is in the foreground (again).
 const turn = 200 * time.Millisecond
 
 // Terminal gives its keys as they are pressed, without Enter. Ctrl-C and Ctrl-Z stay the
@@ -23,7 +23,7 @@ type Terminal struct {
 	in, out *os.File
 
 	mu    sync.Mutex
-	saved *unix.Termios // what Restore puts back; nil: nothing was changed
+	saved *unix.Termios // state that Restore puts back; nil: nothing was changed
 	stop  *os.File      // closed to end the reader, which polls the other end of the pipe
 	// entered: the screen is the program's own.
 	entered bool
@@ -33,19 +33,19 @@ type Terminal struct {
 // New returns the console of a program's standard input and output.
 func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
 
-// IsInteractive: both are a terminal whose keys are for this program now, and which can
-// place text (TERM is not dumb). They are not for one in the background, which the kernel
-// would stop if it read.
+// IsInteractive reports whether both are a terminal in which this program is in the
+// foreground, and which can place text (TERM is not dumb). The kernel would stop a
+// background program that reads.
 func (t *Terminal) IsInteractive() bool {
 	_, err := unix.IoctlGetTermios(int(t.out.Fd()), unix.TCGETS)
 	return err == nil && os.Getenv("TERM") != "dumb" && t.isForeground()
 }
 
-// HasColour: the user did not ask for none, https://no-color.org.
+// HasColour reports whether colour is allowed: NO_COLOR is not set, https://no-color.org.
 func (t *Terminal) HasColour() bool { return os.Getenv("NO_COLOR") == "" }
 
-// Sequences of xterm, which all terminals since have: a screen beside the one with the
-// shell's lines, and no cursor.
+// Sequences of xterm, which all later terminals support: the alternate screen, and a
+// hidden cursor.
 const (
 	enter = "\033[?1049h\033[?25l"
 	leave = "\033[?25h\033[?1049l"
@@ -80,7 +80,7 @@ func (t *Terminal) Size() (columns, lines int) {
 }
 
 // Read calls on with each byte that is typed, in one goroutine, until Restore. It does
-// nothing where the terminal cannot be set; errors of it end the reading.
+// nothing if the terminal cannot be configured; errors end the reading.
 func (t *Terminal) Read(on func(byte)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +142,7 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		if n > 0 && fds[0].Revents != 0 {
 			return
 		}
-		// In the background the kernel would stop who reads.
+		// In the background the kernel would stop a reader.
 		was := fds[1].Events != 0
 		fds[1].Events = 0
 		if t.isForeground() {
@@ -206,8 +206,8 @@ func (t *Terminal) putBack() {
 	t.saved = nil
 }
 
-// Restore leaves the terminal as it was and ends the reading: it waits for it, and so is
-// not to be called by what Read calls. It may be called again.
+// Restore restores the terminal, ends the reading and waits for that, so it must not be
+// called from Read's callback. It may be called again.
 func (t *Terminal) Restore() {
 	t.mu.Lock()
 	t.putBack()

@@ -8,8 +8,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Divert gives what the program logs to a function instead of standard error, until the
-// returned one is called: lines between those of a screen would be painted over.
+// Divert sends the program's log to a function instead of standard error, until the
+// returned function is called: a screen would overwrite lines of a log.
 func (*Terminal) Divert(to func(isWarning bool, text string)) (end func()) {
 	log := logrus.StandardLogger()
 	out, hooks := log.Out, log.Hooks

@@ -22,19 +22,19 @@ import (
 // clients (1000000 in its instance-manager, v0.55.0).
 const lastBut = 999_999
 
-// Backlog is an operator that keeps tables out of what the daemon stores for clients.
-// Inspektor Gadget keeps the last 1024 packets of each instance, encoded; of a table
-// that is read each second they are old states of the same rows, and with a thousand
-// rows half a gigabyte, which stays when the client for whom they were made has left.
-// So tables do not go that way: Backlog hands them to the clients that are attached at
-// that moment, and a new client gets the next one. Events go their usual way.
+// Backlog is an operator that keeps tables out of the daemon's store for clients.
+// Inspektor Gadget stores the last 1024 packets of each instance, encoded. For a table
+// that is read each second these are old states of the same rows: with a thousand rows
+// half a gigabyte, which remains after the client has left. So Backlog passes tables only
+// to the clients attached at that moment; a new client gets the next one. Events take the
+// usual path.
 //
 // It must be registered before the service is made.
 type Backlog struct {
 	mu      sync.Mutex
 	clients map[*clientStream]string // and the instance that each is attached to
-	// began is when each instance did, in nanoseconds: a client that comes again learns
-	// whether counters continue. Instances are few.
+	// began is the start of each instance, in nanoseconds, by which a returning client
+	// learns whether counters continue. Instances are few.
 	began map[string]int64
 }
 
@@ -48,7 +48,7 @@ func (*Backlog) Init(*params.Params) error  { return nil }
 func (*Backlog) GlobalParams() api.Params   { return nil }
 func (*Backlog) InstanceParams() api.Params { return nil }
 
-// Priority is behind operators that add data sources.
+// Priority is after operators that add data sources.
 func (*Backlog) Priority() int { return 40_000 }
 
 // InstantiateDataOperator takes part in instances only.
@@ -108,7 +108,7 @@ func (b *Backlog) deliver(id, source string, raw proto.Message) error {
 	return nil
 }
 
-// describe adds to what Inspektor Gadget says of an instance when it began, on a copy.
+// describe adds the start of an instance to Inspektor Gadget's description, on a copy.
 func (b *Backlog) describe(event *api.GadgetEvent) (*api.GadgetEvent, *api.GadgetInfo, error) {
 	info := &api.GadgetInfo{}
 	if err := proto.Unmarshal(event.Payload, info); err != nil {

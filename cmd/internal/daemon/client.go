@@ -10,9 +10,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// waitingTables is how many tables may wait for a slow client; there is one of each
-// data source each second. What comes then is skipped, and the client sees a gap in the
-// numbers.
+// waitingTables is the number of tables that may wait for a slow client; each data source
+// has one per second. Further ones are skipped, and the client sees a gap in the numbers.
 const waitingTables = 16
 
 // table is one of a data source, encoded.
@@ -21,9 +20,9 @@ type table struct {
 	payload []byte
 }
 
-// clientStream is the connection of a client. Once Inspektor Gadget has told it which
-// instance it is attached to, tables of that are sent, too. Both ways share the stream
-// and the sequence numbers, by which a client notices what it has missed.
+// clientStream is the connection of a client. Once Inspektor Gadget has sent it the
+// instance that it is attached to, tables of that instance are sent, too. Both share the
+// stream and its sequence numbers, by which a client notices gaps.
 type clientStream struct {
 	grpc.ServerStream
 	backlog *Backlog
@@ -34,7 +33,7 @@ type clientStream struct {
 	skipped  atomic.Uint32 // tables that did not fit
 
 	mu      sync.Mutex        // a message at a time: it is held while the client does not read
-	wants   bool              // asked to be attached
+	wants   bool              // has requested to be attached
 	sources map[string]uint32 // nil: not attached
 	seq     uint32            // of the last message
 	theirs  uint32            // and of Inspektor Gadget's last
@@ -59,7 +58,7 @@ func (c *clientStream) RecvMsg(message any) error {
 	return nil
 }
 
-// SendMsg is what Inspektor Gadget sends.
+// SendMsg is called by Inspektor Gadget.
 func (c *clientStream) SendMsg(message any) error {
 	event, ok := message.(*api.GadgetEvent)
 	if !ok {
@@ -75,9 +74,9 @@ func (c *clientStream) SendMsg(message any) error {
 	if !c.wants || c.sources != nil || event.Type != api.EventTypeGadgetInfo {
 		return c.ServerStream.SendMsg(event)
 	}
-	told, info, err := c.backlog.describe(event)
+	described, info, err := c.backlog.describe(event)
 	if err == nil {
-		err = c.ServerStream.SendMsg(told)
+		err = c.ServerStream.SendMsg(described)
 	}
 	if err == nil {
 		c.begin(info)

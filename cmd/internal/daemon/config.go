@@ -11,8 +11,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// checkConfig refuses keys that our operators do not know: Inspektor Gadget ignores
-// them, and a receiver whose name is misspelt would simply get nothing.
+// checkConfig refuses keys that our operators do not know: Inspektor Gadget ignores them,
+// and a receiver with a misspelt name would get nothing.
 func checkConfig(own []operators.DataOperator) error {
 	if config.Config == nil {
 		return nil

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon serves Inspektor Gadget's gRPC API, as its own daemons do, and ends
-// as they do not: the gadget instances are stopped before the process exits, so that
-// what they have not sent yet is sent.
+// Package daemon serves Inspektor Gadget's gRPC API, as its own daemons do. Unlike them,
+// it stops the gadget instances before the process exits, so that they send the rest of
+// their data.
 package daemon
 
 import (
@@ -19,14 +19,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// stopLimit is how long instances may take to end. Exporters take 5 s with a
-// receiver that is away, and Kubernetes kills what has not ended after 30.
+// stopLimit is the time that instances have to end. Exporters take 5 s if a receiver is
+// unreachable, and Kubernetes kills the process after 30 s.
 const stopLimit = 15 * time.Second
 
 // Config of a daemon.
 type Config struct {
-	// Service knows the operators. It is made before, because command lines ask it
-	// for their parameters.
+	// Service knows the operators. It is created first, because command lines read
+	// its parameters.
 	Service *gadgetservice.Service
 	// Runtime runs the gadget instances.
 	Runtime runtime.Runtime

@@ -12,8 +12,8 @@ import (
 )
 
 // recovered keeps a client's request from ending the daemon. Inspektor Gadget v0.55.0
-// reads a nil pointer when a client attaches to an instance that has not started, or
-// failed to (GadgetInstance.AddClient, before it takes its lock).
+// dereferences a nil pointer when a client attaches to an instance that has not started,
+// or failed to (GadgetInstance.AddClient, before it takes its lock).
 func recovered(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -42,7 +42,7 @@ func (r *running) RunGadget(gc runtime.GadgetContext, global *params.Params, val
 	return r.Runtime.RunGadget(gc, global, values)
 }
 
-// stop ends all gadgets and says whether they did within limit. No new ones start.
+// stop ends all gadgets and reports whether they ended within limit. No new ones start.
 func (r *running) stop(limit time.Duration) bool {
 	r.mu.Lock()
 	r.ending = true

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ocilayout has an OCI image layout (image-spec v1.1, image-layout.md) in memory,
-// of which the same content gives the same bytes.
+// Package ocilayout holds an OCI image layout (image-spec v1.1, image-layout.md) in
+// memory. The same content gives the same bytes.
 package ocilayout
 
 import (
@@ -21,7 +21,7 @@ import (
 	"oras.land/oras-go/v2/content"
 )
 
-// Layout has one image, and what else was tagged. The zero value is not usable.
+// Layout has one image and other tagged manifests. The zero value is not usable.
 type Layout struct {
 	Image ocispec.Descriptor // once tagged
 	files map[string][]byte  // path → content
@@ -55,7 +55,7 @@ func (l *Layout) Tag(index ocispec.Descriptor, reference string) error {
 	return l.Refer(index, reference)
 }
 
-// Refer adds a manifest beside the image, such as its signature, under a name; "": none.
+// Refer adds another manifest, such as the image's signature, under a name; "": none.
 func (l *Layout) Refer(manifest ocispec.Descriptor, reference string) error {
 	l.index = append(l.index, named(manifest, reference))
 	return l.writeIndex()

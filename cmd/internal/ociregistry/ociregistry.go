@@ -43,7 +43,7 @@ func (r *Registry) Repository(image string) (*remote.Repository, error) {
 	return repository, nil
 }
 
-// Explain says what to do about what happens first.
+// Explain adds advice to the most common errors.
 func Explain(err error) error {
 	switch {
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):

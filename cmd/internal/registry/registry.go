@@ -67,12 +67,12 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 )
 
-// Config is what the programs differ in.
+// Config has the differences between the programs.
 type Config struct {
-	// HasContainers says whether anything here can name containers.
+	// HasContainers reports whether an operator here can name containers.
 	HasContainers func() bool
-	// IsDaemon: gadgets are run by clients elsewhere, who must not choose where
-	// this machine sends its data. That is in the daemon's own configuration.
+	// IsDaemon: gadgets are run by remote clients, which must not choose where this
+	// machine sends its data. The daemon's own configuration does.
 	IsDaemon bool
 	// Stacks reads where threads of Python processes are now; may be nil.
 	Stacks ranks.Dumper
@@ -124,9 +124,9 @@ func Own(cfg Config) []operators.DataOperator {
 	}
 }
 
-// Register completes what the imports above have registered, and returns our own
-// operators. It is called once, before anybody asks the registry for parameters.
-// Registering a name again replaces the operator of that name.
+// Register adds to the operators that the imports above have registered, and returns our
+// own. It is called once, before the registry's parameters are read. Registering a name
+// again replaces the operator of that name.
 func Register(cfg Config) []operators.DataOperator {
 	operators.RegisterDataOperator(ocihandler.OciHandler)
 	// The operator metrics counts and logs failed pushes itself.
@@ -150,7 +150,7 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 	}
 }
 
-// uuids is what profiles tell their GPU by.
+// uuids identify the GPU in profiles.
 func uuids() (export.GPUs, error) {
 	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return nvml.Open("") })
 	if err != nil {
@@ -159,7 +159,7 @@ func uuids() (export.GPUs, error) {
 	return u, nil
 }
 
-// driver is what --driver-memory of files asks.
+// driver is read for --driver-memory of files.
 func driver() sink.Driver {
 	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.OpenAny("", nvml.BridgePins) }, nvml.ProcFS(host.HostProcFs))
 }

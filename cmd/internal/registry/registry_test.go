@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What operators/doc.go says of order, priorities and folders.
+// The order, priorities and folders in operators/doc.go.
 func TestListOfOperatorsIsTheCodes(t *testing.T) {
 	own := Own(Config{})
 	slices.SortFunc(own, func(a, b operators.DataOperator) int { // as Inspektor Gadget does

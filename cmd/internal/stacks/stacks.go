@@ -41,15 +41,14 @@ type Runtime interface {
 	RunGadget(runtime.GadgetContext, *params.Params, api.ParamValues) error
 }
 
-// quiet is for messages of a run that no user has requested; what fails is returned.
+// quiet discards messages of a run that no user has requested; errors are returned.
 func quiet() logger.Logger {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
 	return l
 }
 
-// needed are the operators that a dump takes, and no others: containers are of no
-// interest, and nothing is exported.
+// needed are the operators that a dump needs: not those for containers or exports.
 var needed = []string{"oci", "ebpf", mapiter.Name, pystack.Name, "symbolize"}
 
 // New returns the ranks.Dumper that runs the py_stack inside of the runtime.
@@ -59,8 +58,8 @@ func New(rt Runtime) ranks.Dumper {
 	}
 }
 
-// NewBeside is for programs without images inside: it runs the py_stack that is beside the
-// image of the gadget that asks, in the same registry under the same tag.
+// NewBeside is for programs without embedded images: it runs the py_stack that has the
+// registry and tag of the calling gadget's image.
 func NewBeside(rt Runtime) ranks.Dumper {
 	return func(ctx context.Context, asking string, pids []uint32) (map[ranks.Thread]ranks.Trace, error) {
 		image, ok := Beside(asking)
@@ -71,8 +70,8 @@ func NewBeside(rt Runtime) ranks.Dumper {
 	}
 }
 
-// Beside is the image of py_stack in the repository and with the tag of another gadget's;
-// false where that has a digest, which says nothing of others.
+// Beside returns the image of py_stack with the repository and tag of another gadget's;
+// false if that has a digest, which does not identify others.
 func Beside(image string) (string, bool) {
 	if image == "" || strings.Contains(image, "@") {
 		return "", false
@@ -137,14 +136,14 @@ func dump(ctx context.Context, rt Runtime, image string, pids []uint32) (map[ran
 	return out, nil
 }
 
-// bind finds the fields of a dump. What it returns adds a row to the traces, if that has
-// frames.
+// bind finds the fields of a dump. The function that it returns adds a row to the traces,
+// if it has frames.
 func bind(gc operators.GadgetContext, ds datasource.DataSource) (func(datasource.Data, map[ranks.Thread]ranks.Trace) error, error) {
 	fields := make([]datasource.FieldAccessor, 0, 6)
 	for _, name := range []string{"proc.pid", "proc.tid", "process", "stack_id", "syscall", "gil"} {
 		f := ds.GetField(name)
 		if f == nil {
-			return nil, fmt.Errorf("py_stack's %s lack the field %s", pystack.DataSource, name)
+			return nil, fmt.Errorf("py_stack's %s have no field %s", pystack.DataSource, name)
 		}
 		fields = append(fields, f)
 	}
@@ -163,7 +162,7 @@ func bind(gc operators.GadgetContext, ds datasource.DataSource) (func(datasource
 			return err
 		}
 		to[ranks.Thread{PID: pid, TID: tid}] = ranks.Trace{
-			// What is named is shared, and the asking run has libraries of its own.
+			// Names are shared, and the calling run has its own libraries.
 			Stack: slices.Clone(named.Stack(process, pid, id).Stack), Syscall: syscall, WaitsForGIL: gil == "waiting",
 		}
 		return nil

@@ -29,12 +29,12 @@ func TestBesideIsTheSameRegistryAndTag(t *testing.T) {
 	}
 }
 
-// asked notes which image is run.
-type asked struct{ image string }
+// requested records the image that is run.
+type requested struct{ image string }
 
 var errRun = errors.New("not here")
 
-func (a *asked) RunGadget(gc runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
+func (a *requested) RunGadget(gc runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
 	a.image = gc.ImageName()
 	return errRun
 }
@@ -43,7 +43,7 @@ func TestWhichImageIsRun(t *testing.T) {
 	for _, name := range needed {
 		operators.RegisterDataOperator(simple.New(name))
 	}
-	a := &asked{}
+	a := &requested{}
 	_, err := New(a)(t.Context(), "registry.example/nccl_trace:v1", []uint32{1})
 	require.ErrorIs(t, err, errRun)
 	require.Equal(t, "py_stack", a.image)

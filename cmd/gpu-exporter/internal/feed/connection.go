@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// Quiet is how long nothing may come until what came is taken for all that was
-	// emitted before. Rows come each second.
+	// Quiet is the pause after which all replayed packets are assumed to have
+	// arrived. Rows are emitted each second.
 	Quiet = 500 * time.Millisecond
 	// settleLimit is for instances that are never quiet.
 	settleLimit = 10 * time.Second
@@ -30,10 +30,10 @@ type Connection struct {
 	instance string // see ig.AnnotationInstance
 }
 
-// Take takes one packet. The daemon is not trusted to send what it announced.
+// Take processes one packet. The daemon is not trusted to send what it announced.
 func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 	defer func() {
-		// Inspektor Gadget's accessors do not check the lengths of what they read.
+		// Inspektor Gadget's accessors do not check lengths.
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("a packet does not have the announced fields: %v", cause)
 		}
@@ -57,10 +57,10 @@ func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 	return nil
 }
 
-// Settled says whether packets are read as they come.
+// Settled reports whether packets are processed as they arrive.
 func (c *Connection) Settled() bool { return c.settled }
 
-// Settle is to be called when nothing has arrived for Quiet.
+// Settle must be called when nothing has arrived for Quiet.
 func (c *Connection) Settle(now time.Time) (err error) {
 	if c.settled {
 		return nil

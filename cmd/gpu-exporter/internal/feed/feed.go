@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package feed takes what one gadget instance of one node emits, as its daemon sends
-// it to clients, to where profiles and metrics go.
+// Package feed passes the data of one gadget instance on one node, as its daemon sends it
+// to clients, to the exporters of profiles and metrics.
 //
-// A client that attaches to an instance first gets up to 1024 packets again that were
-// emitted before, without a mark where those end. Rows are cumulative, so the newest
-// ones stand for all: what comes at once is only kept, and the newest of it read when
-// nothing more comes for a while. What the counters then say is compared with what
-// they said before the connection was lost, if there was one: nothing is lost or
-// counted twice because of it.
+// A daemon first replays up to 1024 earlier packets to a client that attaches, and does
+// not mark their end. Rows are cumulative, so the newest packets are sufficient: packets
+// are buffered at first, and the newest are read after a pause. Counters are compared
+// with their values before the connection was lost, if there was one, so that nothing is
+// lost or counted twice.
 package feed
 
 import (
@@ -29,7 +28,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// ErrNoRows says that a gadget has nothing for us.
+// ErrNoRows means that a gadget emits no data that we use.
 var ErrNoRows = errors.New("the gadget has no rows of allocations, samples or ranks")
 
 // ring is how many packets a daemon keeps to send again (pkg/gadget-service/
@@ -48,16 +47,16 @@ type Sender interface {
 type Config struct {
 	Sender Sender         // nil: no profiles
 	Store  *metrics.Store // nil: no metrics
-	Node   string         // for rows that do not name theirs
+	Node   string         // for rows without a node
 	Gadget string
 	Texts  *Texts // of all feeds
 	// Ranks is the node in a joiner of ranks of NCCL; nil: they are not joined.
 	Ranks *ranks.Node
 	// Warn reports data of a node that could not be used; may be nil.
 	Warn func(error)
-	// IsNew: the instance began after this process did, so that all it has counted is
-	// to be sent. What others have counted before is not: an earlier process may have
-	// sent it.
+	// IsNew: the instance started after this process, so that everything it has
+	// counted is to be sent. Earlier counts of other instances are not sent: an
+	// earlier exporter may have done so.
 	IsNew bool
 }
 
@@ -70,7 +69,7 @@ type Feed struct {
 	stacks   map[uint64]stack.Stack
 	seen     uint64 // packets that the instance has emitted, as far as known
 	known    bool   // there was a connection
-	instance string // which run of the gadget it was to, where the daemon tells
+	instance string // identifies the run of the gadget, if the daemon reports it
 	baseline bool   // the next rows are only where counting begins
 	oom      time.Time
 }
@@ -84,7 +83,7 @@ func New(cfg Config) *Feed {
 	return f
 }
 
-// Disconnected sends what is known and not sent yet.
+// Disconnected sends the data that has not been sent yet.
 func (f *Feed) Disconnected(now time.Time) {
 	if f.recorder == nil || f.baseline {
 		return
@@ -102,9 +101,9 @@ func (f *Feed) Hide() {
 	}
 }
 
-// begin is called before the first rows of a connection, with how many packets the
-// daemon had kept until then: exact below ring, at least ring otherwise. Where it tells
-// which run of the gadget this is, that decides; it may then keep no tables.
+// begin is called before the first rows of a connection, with the number of packets that
+// the daemon had kept: exact below ring, otherwise at least ring. If the daemon
+// identifies the run of the gadget, that decides; it may then keep no tables.
 func (f *Feed) begin(instance string, emitted uint64) {
 	isWhole, isAnother := emitted < ring, emitted < ring && emitted < f.seen
 	if instance != "" {
@@ -127,7 +126,7 @@ func (f *Feed) begin(instance string, emitted uint64) {
 	f.known = true
 }
 
-// rows takes one reading of all rows.
+// rows processes one reading of all rows.
 func (f *Feed) rows(s *table, now time.Time) {
 	all := make([]profile.Row, 0, s.packet.Len())
 	if f.cfg.Sender != nil && f.recorder == nil {
@@ -185,8 +184,7 @@ func (f *Feed) process(p profile.Process) profile.Process {
 	return p
 }
 
-// maxStacks bounds the stacks remembered for refused allocations, twice what the
-// kernel keeps.
+// maxStacks bounds the stacks kept for refused allocations: twice the kernel's limit.
 const maxStacks = 32 << 10
 
 func (f *Feed) remember(id uint64, s stack.Stack) {
@@ -205,7 +203,7 @@ func (f *Feed) Stack(_ uint64, _ uint32, id uint64) *symbols.Named {
 	return &symbols.Named{Stack: s}
 }
 
-// failed takes a refused allocation, unless it was taken before.
+// failed processes a refused allocation once.
 func (f *Feed) failed(o profile.OOM, s metrics.Series) {
 	if !o.Time.After(f.oom) {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// daemon emits what one gadget instance does: rows of one process with one stack.
+// daemon emits the data of one gadget instance: rows of one process with one stack.
 type daemon struct {
 	t      *testing.T
 	ds     datasource.DataSource
@@ -144,7 +144,7 @@ func (c *connection) take(e *api.GadgetEvent, now time.Time) {
 // next passes the newest packet on.
 func (c *connection) next(now time.Time) { c.take(c.d.sent[len(c.d.sent)-1], now) }
 
-// sender adds up what windows say.
+// sender adds up windows.
 type sender struct {
 	alloc, inuse int64
 	ooms         int
@@ -168,7 +168,7 @@ func setup(t *testing.T, isNew bool) (*daemon, *Feed, *sender, time.Time) {
 	return newDaemon(t), New(Config{Sender: s, Store: &metrics.Store{}, Node: "a", Gadget: "cuda_alloc", Texts: &Texts{}, IsNew: isNew}), s, time.Now()
 }
 
-func TestWhatWasCountedBeforeIsNotSent(t *testing.T) {
+func TestEarlierCountsAreNotSent(t *testing.T) {
 	d, f, s, now := setup(t, false)
 	for i := range 10 {
 		d.allocated(uint64(100 * (i + 1)))
@@ -181,7 +181,7 @@ func TestWhatWasCountedBeforeIsNotSent(t *testing.T) {
 	require.Equal(t, "<module> (serve.py:3); grow (cache.py:88)", s.stack)
 }
 
-func TestOfAnInstanceThatIsNewEverythingIsSent(t *testing.T) {
+func TestEverythingOfANewInstanceIsSent(t *testing.T) {
 	d, f, s, now := setup(t, true)
 	d.allocated(300)
 	c := d.attach(f, now)
@@ -190,8 +190,8 @@ func TestOfAnInstanceThatIsNewEverythingIsSent(t *testing.T) {
 	require.EqualValues(t, 400, s.alloc)
 }
 
-// Our daemons keep no rows while nobody is attached.
-func TestWithoutOldRowsTheFirstOnesAreWhereCountingBegins(t *testing.T) {
+// Our daemons keep no rows while no client is attached.
+func TestCountingStartsWithTheFirstRows(t *testing.T) {
 	d, f, s, now := setup(t, false)
 	c := d.attach(f, now)
 	d.allocated(700)
@@ -201,8 +201,8 @@ func TestWithoutOldRowsTheFirstOnesAreWhereCountingBegins(t *testing.T) {
 	require.EqualValues(t, 100, s.alloc)
 }
 
-// A daemon that was there, and away while we looked, has a full ring.
-func TestOfAnInstanceThatOnlySeemsNewNothingOldIsSent(t *testing.T) {
+// The daemon was running before, and unreachable for a while: its ring is full.
+func TestNothingOldIsSentOfAnInstanceThatOnlySeemsNew(t *testing.T) {
 	d, f, s, now := setup(t, true)
 	for i := range 3 * ring {
 		d.allocated(uint64(i + 1))
@@ -223,7 +223,7 @@ func TestALostConnectionLosesNothing(t *testing.T) {
 		d.allocated(1100)
 		c.next(now.Add(time.Second))
 		f.Disconnected(now.Add(2 * time.Second))
-		d.allocated(1250) // nobody is there
+		d.allocated(1250) // no client is attached
 		c = d.attach(f, now.Add(10*time.Second))
 		d.allocated(1300)
 		c.next(now.Add(11 * time.Second))
@@ -256,9 +256,9 @@ func TestARestartedDaemonIsNoticed(t *testing.T) {
 	}
 }
 
-// Our daemon keeps no tables, so that the number of packets says nothing; it tells which
-// run of the gadget it is instead.
-func TestADaemonThatKeepsNoTablesTellsItsRuns(t *testing.T) {
+// Our daemon keeps no tables, so the number of packets means nothing; it identifies the
+// run of the gadget instead.
+func TestADaemonWithoutTablesIdentifiesItsRuns(t *testing.T) {
 	d, f, s, now := setup(t, false)
 	d.info.Annotations = map[string]string{ig.AnnotationInstance: "1"}
 	d.allocated(1000)
@@ -286,7 +286,7 @@ func TestADaemonThatKeepsNoTablesTellsItsRuns(t *testing.T) {
 	require.EqualValues(t, 250+5000, s.alloc, "they have begun again")
 }
 
-func TestRefusedAllocationsAreToldOnce(t *testing.T) {
+func TestRefusedAllocationsAreReportedOnce(t *testing.T) {
 	d, f, s, now := setup(t, false)
 	d.refused(now.Add(-time.Minute))
 	d.allocated(1)

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
-// rankTable is one of nccl_trace's, of which the newest packet stands for all.
+// rankTable is a table of nccl_trace, of which only the newest packet counts.
 type rankTable struct {
 	feed   *Feed
 	ds     datasource.DataSource

@@ -18,8 +18,8 @@ import (
 
 // source is one data source of a connection.
 type source interface {
-	// decode keeps a packet for read. Before the connection has settled only the
-	// newest is wanted, or all where each tells something else.
+	// decode keeps a packet for read. Before the connection has settled, only the
+	// newest is needed, or all packets of events.
 	decode(payload []byte, isSettled bool) error
 	read(now time.Time)
 }
@@ -83,7 +83,7 @@ func (t *table) read(now time.Time) {
 	t.packet = nil
 }
 
-// stack is what the module or operator that named the row wrote.
+// stack reads the stack that a module or operator has written.
 func (t *table) stack(d datasource.Data) stack.Stack {
 	text, _ := t.text.String(d)
 	return t.feed.cfg.Texts.parse(text)

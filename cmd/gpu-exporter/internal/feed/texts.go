@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// maxTexts bounds what Texts keeps: about 100 MB of stacks of 40 frames at worst.
+// maxTexts bounds what Texts keeps: at most about 100 MB of stacks of 40 frames.
 const maxTexts = 64 << 10
 
 // Texts reads stacks, each once: many rows have the same one, the pods of a

@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 )
 
-// attachment is the stream of one instance, read by a goroutine of its own, which has
-// the feed until it ends.
+// attachment is the stream of one instance. Its goroutine reads it and owns the feed
+// until it ends.
 type attachment struct {
 	name   string
 	cancel context.CancelFunc
@@ -103,7 +103,7 @@ func (s *session) read(ctx context.Context, id string, f *feed.Feed) error {
 			}
 		case <-quiet.C:
 			if connection == nil {
-				continue // nothing was announced yet
+				continue // nothing announced yet
 			}
 			if err := connection.Settle(time.Now()); err != nil {
 				return err
@@ -117,7 +117,7 @@ func (s *session) read(ctx context.Context, id string, f *feed.Feed) error {
 	}
 }
 
-// take reads one event; the first announces what comes.
+// take processes one event; the first one announces the data sources.
 func take(c *feed.Connection, f *feed.Feed, event *api.GadgetEvent) (*feed.Connection, error) {
 	switch event.GetType() {
 	case api.EventTypeGadgetInfo:

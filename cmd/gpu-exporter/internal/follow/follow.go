@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package follow keeps connections to the daemons of all nodes and to the gadget
-// instances that run there, as both come and go, and feeds what they emit.
+// instances that run there, as both come and go, and feeds the data that they emit.
 //
 // It talks to the daemons by Inspektor Gadget's own API (pkg/gadget-service/api), not
-// through its client runtime: that takes messages of 4 MiB at most, where a full
-// table can be larger, and leaves a goroutine behind for each connection that it
-// gives up.
+// through its client runtime: that limits messages to 4 MiB, whereas a full table can be
+// larger, and leaks a goroutine for each connection that it gives up.
 package follow
 
 import (
@@ -38,7 +37,7 @@ type Config struct {
 	Instances []string
 	Log       Log
 
-	// Poll is the time between two looks at a daemon's instances; default 5 s.
+	// Poll is the interval at which a daemon's instances are listed; default 5 s.
 	Poll time.Duration
 	// MinBackoff doubles with each failure to connect up to MaxBackoff; default
 	// 1 s and 30 s.
@@ -62,8 +61,8 @@ type running struct {
 	cancel context.CancelFunc
 }
 
-// Run follows a source until ctx ends, and returns when all connections are closed
-// and what they brought is handed over.
+// Run follows a source until ctx ends, and returns when all connections are closed and
+// their data has been passed on.
 func Run(ctx context.Context, source targets.Source, cfg Config) error {
 	set := func(d *time.Duration, value time.Duration) {
 		if *d == 0 {

@@ -19,15 +19,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
-// maxMessage bounds what a daemon can make us hold at once: all rows of a table are
-// one message, 65536 at most of some kilobytes with their names.
+// maxMessage bounds the memory that a daemon can make us use: a table is one message,
+// with at most 65536 rows of a few kilobytes, including names.
 const maxMessage = 256 << 20
 
 // node is the connection to one daemon, made again and again.
 type node struct {
 	cfg    Config
 	target targets.Target
-	// isNew: what the daemon counts began after this process did.
+	// isNew: the daemon's counters began after this process did.
 	isNew bool
 	texts *feed.Texts
 	feeds map[string]*feed.Feed // by the instance's id; of the polling goroutine
@@ -109,7 +109,7 @@ func (n *node) session(ctx context.Context) error {
 		}
 		select {
 		case <-time.After(n.cfg.Poll):
-		case <-s.wake: // an attachment ended: look at once, but not in a circle
+		case <-s.wake: // an attachment ended: poll at once, but not in a busy loop
 			select {
 			case <-time.After(min(n.cfg.Poll, n.cfg.MinBackoff)):
 			case <-ctx.Done():

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// askTimeout is for an answer of the daemon; it is what notices that a node
-	// has disappeared without a message.
-	askTimeout = 10 * time.Second
+	// requestTimeout is for an answer of the daemon; it detects that a node has
+	// disappeared without a message.
+	requestTimeout = 10 * time.Second
 	// retryInstance is after an instance that could not be attached to.
 	retryInstance = 30 * time.Second
 )
@@ -32,12 +32,12 @@ type session struct {
 	instances api.GadgetInstanceManagerClient
 	gadgets   api.GadgetManagerClient
 	attached  map[string]*attachment // by id
-	skip      map[string]time.Time   // not to be tried before
+	skip      map[string]time.Time   // not retried before
 	wake      chan struct{}          // an attachment has ended
 	polled    bool
 }
 
-// poll attaches to what is new, and lets go of what is no longer there.
+// poll attaches to new instances, and detaches from those that are gone.
 func (s *session) poll(ctx context.Context) error {
 	running, err := s.list(ctx)
 	if err != nil {
@@ -84,9 +84,9 @@ func (s *session) poll(ctx context.Context) error {
 // instance is one to follow.
 type instance struct{ id, name, gadget string }
 
-// list asks for the instances that run and are wanted.
+// list requests the running instances that the configuration selects.
 func (s *session) list(ctx context.Context) ([]instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	answer, err := s.instances.ListGadgetInstances(ctx, &api.ListGadgetInstancesRequest{})
 	if err != nil {
@@ -106,9 +106,9 @@ func (s *session) list(ctx context.Context) ([]instance, error) {
 	return all, nil
 }
 
-// listFailed deals with a daemon of Inspektor Gadget v0.55.0 that has, in its
-// cluster, an instance for other nodes only: it then lists none. Instances with known
-// names can be asked for one by one.
+// listFailed handles a daemon of Inspektor Gadget v0.55.0 in a cluster with an instance
+// for other nodes only: listing then fails. Instances with known names can be requested
+// one by one.
 func (s *session) listFailed(ctx context.Context, err error) ([]instance, error) {
 	text := status.Convert(err).Message()
 	switch {
@@ -143,12 +143,12 @@ func gadgetName(image string) string {
 	return name
 }
 
-// info asks what a gadget emits. The answer comes when it has started, and so this
-// has to be asked before attaching: v0.55.0 ends the daemon with a nil pointer when
-// a client attaches to an instance that has not started yet (GadgetInstance.AddClient
-// reads gadgetInfo, which is set in the gadget's start).
+// info requests the description of a gadget's data. The answer arrives once the gadget
+// has started, so it must be requested before attaching: the daemon of v0.55.0 crashes
+// with a nil pointer if a client attaches to an instance that has not started yet
+// (GadgetInstance.AddClient reads gadgetInfo, which is set in the gadget's start).
 func (s *session) info(ctx context.Context, id string) (*api.GadgetInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout/2)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout/2)
 	defer cancel()
 	answer, err := s.gadgets.GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{
 		ImageName: id, Version: api.VersionGadgetInfo, Flags: api.GadgetInfoRequestFlagUseInstance,

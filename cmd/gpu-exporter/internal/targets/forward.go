@@ -20,9 +20,9 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// forward connects to a port of a pod through the API server, by the protocol of
-// kubectl port-forward (client-go's tools/portforward, which would listen on a port
-// of this machine, open to all who are here).
+// forward connects to a port of a pod through the API server, by the protocol of kubectl
+// port-forward (client-go's tools/portforward, which would listen on a local port, open
+// to all users of this machine).
 func forward(ctx context.Context, config *rest.Config, namespace, pod string, port uint16) (net.Conn, error) {
 	config = rest.CopyConfig(config)
 	config.GroupVersion = &corev1.SchemeGroupVersion
@@ -37,7 +37,7 @@ func forward(ctx context.Context, config *rest.Config, namespace, pod string, po
 	if err != nil {
 		return nil, err
 	}
-	// The dialer knows no context: who gives up leaves it to its own end.
+	// The dialer takes no context: if the caller gives up, it ends by itself later.
 	type result struct {
 		conn net.Conn
 		err  error
@@ -84,31 +84,31 @@ func dialStreams(dialer httpstream.Dialer, port uint16) (net.Conn, error) {
 		connection.Close()
 		return nil, fmt.Errorf("open the stream of data: %w", err)
 	}
-	c := &streamConn{Stream: data, connection: connection, port: port, told: make(chan struct{})}
+	c := &streamConn{Stream: data, connection: connection, port: port, finished: make(chan struct{})}
 	go func() {
-		defer close(c.told)
-		// The kubelet says here why it has nothing to connect to.
+		defer close(c.finished)
+		// The kubelet reports here why it cannot connect.
 		text, err := io.ReadAll(io.LimitReader(refusals, 4<<10))
 		if err == nil && len(text) > 0 {
 			c.refused = fmt.Errorf("the kubelet says: %s", text)
 		}
 	}()
 	go func() {
-		if <-c.told; c.refused != nil {
+		if <-c.finished; c.refused != nil {
 			connection.Close()
 		}
 	}()
 	return c, nil
 }
 
-// streamConn is a stream as a connection. Deadlines do nothing: gRPC, its user, sets
-// one only for the handshake, and closes what takes too long.
+// streamConn is a stream as a connection. Deadlines do nothing: gRPC sets one for the
+// handshake only, and closes connections that take too long.
 type streamConn struct {
 	httpstream.Stream
 	connection httpstream.Connection
 	port       uint16
-	told       chan struct{} // closed when the kubelet will say no more
-	refused    error         // what it said, if anything; read behind told
+	finished   chan struct{} // closed when the kubelet's error stream has ended
+	refused    error         // its error, if any; read after finished is closed
 }
 
 func (c *streamConn) Read(b []byte) (int, error) {
@@ -121,14 +121,14 @@ func (c *streamConn) Write(b []byte) (int, error) {
 	return n, c.cause(err)
 }
 
-// cause is why a stream of data has failed. What the kubelet says comes by another
-// stream, which may be read a little later, and that it fails says less.
+// cause returns why a stream of data has failed. The kubelet's message, which is more
+// specific, arrives on another stream and possibly a little later.
 func (c *streamConn) cause(err error) error {
 	if err == nil {
 		return nil
 	}
 	select {
-	case <-c.told:
+	case <-c.finished:
 		if c.refused != nil {
 			return c.refused
 		}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// kubelet forwards ports to address, or says that it cannot.
+// kubelet forwards ports to address, or reports that it cannot.
 func kubelet(t *testing.T, address string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -89,9 +89,9 @@ func TestPodsAreReachedThroughTheAPIServer(t *testing.T) {
 	require.Equal(t, grpc_health_v1.HealthCheckResponse_SERVING, answer.Status)
 }
 
-// The reason comes by another stream than that which fails, before or after it: hence the
-// repetitions.
-func TestAPodThatDoesNotListenIsTold(t *testing.T) {
+// The reason arrives on another stream than the one that fails, before or after it: hence
+// the repetitions.
+func TestAPodThatDoesNotListenIsReported(t *testing.T) {
 	api := kubelet(t, "127.0.0.1:1")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -44,7 +44,7 @@ func (k Kubernetes) Watch(ctx context.Context, changed func([]Target)) error {
 		return fmt.Errorf("watch gadget pods: %w", err)
 	}
 	pods := client.CoreV1().Pods(k.Namespace)
-	// Said once and at once; the informer would only try again.
+	// Reported once and at once; the informer would only retry.
 	if _, err := pods.List(ctx, metav1.ListOptions{LabelSelector: k.Selector, Limit: 1}); err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", k.Namespace, err)
 	}

@@ -22,9 +22,9 @@ import (
 
 // Target is one daemon.
 type Target struct {
-	// Key tells it from all others, also from an earlier daemon on the same node.
+	// Key distinguishes it from all others, including an earlier daemon on the same node.
 	Key string
-	// Node is what profiles and metrics call it.
+	// Node is its name in profiles and metrics.
 	Node string
 	// Dial connects to the daemon.
 	Dial        func(context.Context) (net.Conn, error)

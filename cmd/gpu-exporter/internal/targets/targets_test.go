@@ -161,7 +161,7 @@ func TestGadgetPodsAreFollowed(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestMissingRightsAreToldAtOnce(t *testing.T) {
+func TestMissingRightsAreReportedAtOnce(t *testing.T) {
 	server := httptest.NewServer(&cluster{t: t})
 	defer server.Close()
 	err := Kubernetes{Config: &rest.Config{Host: server.URL}, Namespace: "other"}.Watch(t.Context(), func([]Target) {})

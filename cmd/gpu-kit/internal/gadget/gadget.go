@@ -48,13 +48,13 @@ type Run struct {
 	mu     sync.Mutex
 	stderr bytes.Buffer
 	tables map[string][]Row // the latest reading of each data source
-	rows   []Row            // those that come one by one
-	// reading is the table whose rows are being printed, of one data source at one time.
+	rows   []Row            // those that are emitted one by one
+	// reading is the table that is being printed, of one data source at one time.
 	reading    []Row
 	source, at string
 }
 
-// sources are what is printed of each gadget: all that the kit asks for.
+// sources are the data sources that the kit has each gadget print.
 var sources = map[string][]string{
 	"cuda_alloc":  {"allocs", "ooms"},
 	"cuda_kernel": {"calls"},
@@ -165,8 +165,8 @@ func (r *Run) read(from io.Reader) {
 	}
 }
 
-// take takes a line, a row. Rows of one data source and time are a reading of a table, which
-// is complete when another row comes.
+// take processes a line, which is a row. Rows of one data source and time are a reading of a
+// table, which is complete when another row follows.
 func (r *Run) take(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,7 +224,7 @@ func (r *Run) Rows() []Row {
 	return r.rows
 }
 
-// Drops are what could not be recorded, by reason, without those of count 0.
+// Drops are the counts of what could not be recorded, by reason, without zeroes.
 func (r *Run) Drops() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

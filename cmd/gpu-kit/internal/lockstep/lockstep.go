@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lockstep runs a workload that takes a command a line and answers each with a
-// line of JSON, so that the kit knows what was done before it looks.
+// Package lockstep runs a workload that reads one command per line and answers each with
+// a line of JSON, so that the kit knows what was done before it measures.
 package lockstep
 
 import (
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Answer is what a workload says of a command. Result is that of CUDA: 0 is success,
-// negative that a function or library is missing.
+// Answer is a workload's answer to a command. Result is that of CUDA: 0 is success;
+// negative: a function or library is missing.
 type Answer struct {
 	Result int             `json:"result"`
 	Error  string          `json:"error"`
@@ -121,7 +121,7 @@ func (w *Workload) Do(limit time.Duration, command string, args ...any) (Answer,
 				return a, w.died(text)
 			}
 			if line[0] != '{' {
-				continue // what a library prints
+				continue // printed by a library
 			}
 			if err := json.Unmarshal(line, &a); err != nil {
 				return a, fmt.Errorf("read the answer to %q: %w", text, err)
@@ -129,7 +129,7 @@ func (w *Workload) Do(limit time.Duration, command string, args ...any) (Answer,
 			a.raw = line
 			return a, nil
 		case <-timeout:
-			_ = w.cmd.Process.Kill() // a later answer would be taken for another command's
+			_ = w.cmd.Process.Kill() // a later answer would be mistaken for another command's
 			return a, fmt.Errorf("%q took more than %v", text, limit)
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report is what the kit found out, as lines with verdicts: what was expected,
-// what was measured, and whether that is the same. Markdown is for readers, JSON for
-// programs; both have every line.
+// Package report has the kit's results as lines with verdicts: the expected value, the
+// measured one, and whether they are equal. Markdown is for readers, JSON for programs;
+// both have every line.
 package report
 
 import (
@@ -16,13 +16,13 @@ import (
 type Verdict string
 
 const (
-	// Same: what was measured is what was expected.
+	// Same: the measured value is the expected one.
 	Same Verdict = "same"
 	// Different: it is not.
 	Different Verdict = "different"
-	// NotPossible: it could not be measured here; the line says why.
+	// NotPossible: it could not be measured here; the line has the reason.
 	NotPossible Verdict = "not possible"
-	// Recorded: a figure that nothing is expected of.
+	// Recorded: a figure without an expected value.
 	Recorded Verdict = "recorded"
 )
 
@@ -63,8 +63,8 @@ type Step struct {
 	Lines []Line
 }
 
-// Equal compares two figures by their text. Nothing is never the same as nothing: a line
-// without anything measured has to say why, with Impossible.
+// Equal compares two figures by their text. Two empty texts are not equal: a line without
+// a measurement needs a reason, see Impossible.
 func (s *Step) Equal(name string, expected, measured any) {
 	l := Line{Step: s.Name, Name: name, Expected: fmt.Sprint(expected), Measured: fmt.Sprint(measured), Verdict: Different}
 	if l.Expected == l.Measured && l.Measured != "" {
@@ -89,7 +89,7 @@ func (s *Step) Record(name string, measured any, varies bool) {
 	s.Lines = append(s.Lines, Line{Step: s.Name, Name: name, Measured: fmt.Sprint(measured), Verdict: Recorded, Varies: varies})
 }
 
-// Impossible notes what could not be measured, and why.
+// Impossible records that something could not be measured, and why.
 func (s *Step) Impossible(name, why string) {
 	s.Lines = append(s.Lines, Line{Step: s.Name, Name: name, Verdict: NotPossible, Why: why})
 }

@@ -2,7 +2,7 @@
 
 // Package taps counts calls of a library's functions in one process, and records the
 // ioctls that it makes. Both are programs of a few instructions, so they are assembled
-// here, and nothing has to be compiled.
+// here, without a compiler.
 package taps
 
 import (

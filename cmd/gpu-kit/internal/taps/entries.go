@@ -20,11 +20,11 @@ type Entry struct {
 	Machine    elf.Machine
 }
 
-// maxEntries is above what libcuda exports (700 in 550.163, 900 in 575).
+// maxEntries is above the number of libcuda's exports (700 in 550.163, 900 in 575).
 const maxEntries = 4096
 
 // Entries reads the functions that a library exports whose names have a prefix, by name.
-// Of several names for one address it has the first.
+// If one address has several names, the first counts.
 func Entries(path, prefix string) ([]Entry, error) {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func Entries(path, prefix string) ([]Entry, error) {
 	return all, nil
 }
 
-// Shape is what an entry begins with, as docs and the simulated driver have it.
+// Shape is the first instructions of an entry, as the docs and the simulated driver have it.
 func (e Entry) Shape() string {
 	c := e.Code
 	switch {

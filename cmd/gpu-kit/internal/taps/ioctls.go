@@ -65,7 +65,7 @@ func class(n uint32) string {
 // Ioctl is one that a process made.
 type Ioctl struct {
 	Path   string // of the file, as /proc/PID/fd has it when the ioctl is read
-	Name   string // NV_ESC_RM_ALLOC …; a number for what is not the resource manager's
+	Name   string // NV_ESC_RM_ALLOC …; a number for other ioctls
 	Class  string // of NV_ESC_RM_ALLOC
 	Bytes  uint64 // of an object that is memory; 0 otherwise
 	Failed bool   // its parameters could not be read
@@ -105,8 +105,9 @@ func RecordIoctls(pid int) (t *Ioctls, err error) {
 	return t, nil
 }
 
-// ioctlProgram copies number and parameters of each ioctl of a process into the ring: of
-// the resource manager's the structure itself, and of an allocation what it points to.
+// ioctlProgram copies the number and parameters of each ioctl of a process into the ring:
+// for the resource manager the structure itself, and for an allocation the structure that
+// it points to.
 func ioctlProgram(pid, ring int) asm.Instructions {
 	const event = -eventBytes
 	p := asm.Instructions{
@@ -147,7 +148,7 @@ func ioctlProgram(pid, ring int) asm.Instructions {
 		asm.Mov.Reg(asm.R1, asm.R10),
 		asm.Add.Imm(asm.R1, event+offsetAlloc),
 		asm.Mov.Imm(asm.R2, allocBytes),
-		asm.FnProbeReadUser.Call(), // of a smaller structure what follows is read, too
+		asm.FnProbeReadUser.Call(), // beyond a smaller structure, the following bytes are read, too
 
 		asm.LoadMapPtr(asm.R1, ring).WithSymbol("send"),
 		asm.Mov.Reg(asm.R2, asm.R10),
@@ -160,7 +161,7 @@ func ioctlProgram(pid, ring int) asm.Instructions {
 	)
 }
 
-// Read returns what was recorded since the last Read. The process is waiting meanwhile.
+// Read returns the ioctls recorded since the last Read. The process waits meanwhile.
 func (t *Ioctls) Read() ([]Ioctl, error) {
 	var all []Ioctl
 	var record ringbuf.Record

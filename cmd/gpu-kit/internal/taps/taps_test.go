@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// The test makes the ioctls itself, on a file that refuses them: what is recorded is what
-// a process asked for.
+// The test makes the ioctls itself, on a file that refuses them: requests are recorded,
+// not results.
 func TestIoctlsOfTheResourceManagerAreDecoded(t *testing.T) {
 	bpftest.RequireRoot(t)
 	tap, err := RecordIoctls(os.Getpid())
