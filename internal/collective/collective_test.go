@@ -97,8 +97,8 @@ func TestEndedRankIsNamedWhereAllAreIn(t *testing.T) {
 	require.Contains(t, events[0].String(now+2*second), "rank 1 of 3 has exited, before AllReduce 9 of")
 }
 
-// TestAJobThatEndsIsNoHang: everybody leaves, at different times.
-func TestAJobThatEndsIsNoHang(t *testing.T) {
+// TestAnEndingJobIsNotAHang: everybody leaves, at different times.
+func TestAnEndingJobIsNotAHang(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	observe(t, a, done(rank(0, 9, now, now)), done(rank(1, 9, now, now)), done(rank(2, 9, now, now)))
@@ -113,8 +113,8 @@ func TestAJobThatEndsIsNoHang(t *testing.T) {
 	require.Empty(t, a.members)
 }
 
-// TestIssuedAndNotAskedForIsNoHang: nobody waits for it, so nobody knows.
-func TestIssuedAndNotAskedForIsNoHang(t *testing.T) {
+// TestAnOperationWithoutAWaitIsNotAHang: nobody waits for it, so nobody knows.
+func TestAnOperationWithoutAWaitIsNotAHang(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	for n := range 3 {
@@ -165,8 +165,8 @@ func TestSendWithoutReceive(t *testing.T) {
 		events[0].String(now+2*second))
 }
 
-// TestOldCommunicatorsAreJudgedByWhoWaits: numbers of ranks begin anywhere.
-func TestOldCommunicatorsAreJudgedByWhoWaits(t *testing.T) {
+// TestOldCommunicatorsAreJudgedByWaits: numbers of ranks begin anywhere.
+func TestOldCommunicatorsAreJudgedByWaits(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	late := func(o Observation) Observation {
@@ -189,8 +189,8 @@ func TestOldCommunicatorsAreJudgedByWhoWaits(t *testing.T) {
 	require.Equal(t, 4*time.Second, events[0].Waited(0))
 }
 
-// TestAProcessThatLivesAgainIsNotBlamedAnew: it is seen to run before it is seen to call.
-func TestAProcessThatLivesAgainIsNotBlamedAnew(t *testing.T) {
+// TestARevivedProcessIsNotBlamedAgain: it is seen to run before it is seen to call.
+func TestARevivedProcessIsNotBlamedAgain(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	culprit := done(rank(1, 8, now-second, now))
@@ -227,8 +227,8 @@ func TestHostileObservations(t *testing.T) {
 	require.LessOrEqual(t, len(a.comms[world.Hash].members[0].peers), maxPeers)
 }
 
-// TestARestartedJobIsANewOne: the same communicator's rank in another process.
-func TestARestartedJobIsANewOne(t *testing.T) {
+// TestARestartedJobIsNew: the same communicator's rank in another process.
+func TestARestartedJobIsNew(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	observe(t, a, rank(0, 9, now, now), done(rank(1, 8, now-second, now)))
@@ -268,9 +268,9 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// TestACallIsNoWaitForWhatIsOlder: nobody asks for what these ranks issue every 20 s, and
+// TestACallIsNotAWaitForOlderOperations: nobody asks for what these ranks issue every 20 s, and
 // one is seen in the middle of its newest call, which has just begun.
-func TestACallIsNoWaitForWhatIsOlder(t *testing.T) {
+func TestACallIsNotAWaitForOlderOperations(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		a := analyzer(t)
 		now := 1000 * second
@@ -295,9 +295,9 @@ func TestACallIsNoWaitForWhatIsOlder(t *testing.T) {
 	}
 }
 
-// TestQuietRanksAreThoseThatOthersElsewhereMayWaitFor, and not who waits itself, or whose
+// TestQuietRanksMayBlockRanksElsewhere, and not who waits itself, or whose
 // communicator is all here.
-func TestQuietRanksAreThoseThatOthersElsewhereMayWaitFor(t *testing.T) {
+func TestQuietRanksMayBlockRanksElsewhere(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
 	idle, waiting, busy := done(rank(0, 487, now, now)), rank(1, 487, now, now), done(rank(2, 487, now, now))

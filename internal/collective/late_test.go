@@ -17,8 +17,8 @@ func standing(rank int, state State, stack ...string) Standing {
 	return s
 }
 
-// TestAJobThatHangsAlreadyIsJudgedByItsStacks: what was called before attach is not known.
-func TestAJobThatHangsAlreadyIsJudgedByItsStacks(t *testing.T) {
+// TestAJobThatAlreadyHangsIsJudgedByItsStacks: what was called before attach is not known.
+func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 	waiting := []string{"ProcessGroup.wait (distributed_c10d.py:90)", "train (train.py:29)"}
 	for name, c := range map[string]struct {
 		all      []Standing

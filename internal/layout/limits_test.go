@@ -40,9 +40,9 @@ var tooLong = []string{
 	"test/gadgets/unwind/hostile_test.go: TestHostileInterpreter",
 	"test/gadgets/unwind/testdata/hostile.c: main",
 	"test/gadgets/unwind/testdata/workload.py",
-	"test/product/daemon/exporter_test.go: TestExporterSendsWhatTheDriverDid",
-	"test/product/e2e/files_test.go: TestFilesAreCompleteHoweverTheRunEnds",
-	"test/product/e2e/oom_test.go: TestRefusedAllocationSaysWhoHeldTheMemory",
+	"test/product/daemon/exporter_test.go: TestExporterMatchesTheDriver",
+	"test/product/e2e/files_test.go: TestFilesAreCompleteForEveryWayToEndARun",
+	"test/product/e2e/oom_test.go: TestRefusedAllocationNamesTheHolders",
 	"test/support/vm/vm.go: boot",
 	"test/systems/backends/collector_outage_test.go: TestNothingIsLostWhileTheCollectorIsAway",
 	"test/systems/backends/everything_test.go: TestEverythingAtOnce",
@@ -140,7 +140,7 @@ func TestFilesAndFunctionsAreShort(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLongIsNamed(t *testing.T) {
+func TestLongFilesAndFunctionsAreNamed(t *testing.T) {
 	lines := func(n int) string { return strings.Repeat("\tx();\n", n) }
 	found := overLimits(t, fstest.MapFS{
 		"a/long.py": {Data: []byte(lines(maxFileLines + 1))},

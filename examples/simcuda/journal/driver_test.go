@@ -304,7 +304,7 @@ func TestThreadsAgree(t *testing.T) {
 	require.LessOrEqual(t, total.PeakBytes, uint64(8*5000))
 }
 
-func TestParseRefusesWhatIsNoJournal(t *testing.T) {
+func TestParseRefusesOtherFiles(t *testing.T) {
 	b := make([]byte, headerSize)
 	for _, b := range [][]byte{nil, []byte("SIMCUDA1"), b} {
 		_, err := Parse(b)

@@ -60,7 +60,7 @@ func TestFirstLaunchLoadsAndLaterOnesOnlyLaunch(t *testing.T) {
 		"cuModuleGetFunction", "cuLaunchKernel", "cuLaunchKernel"}, order[:6])
 }
 
-func TestDeviceIsAskedOfTheDriverEachTime(t *testing.T) {
+func TestDeviceIsQueriedFromTheDriverEachTime(t *testing.T) {
 	calls, _ := scenario(t, "devices")
 	require.GreaterOrEqual(t, calls["cuCtxGetDevice"], uint64(1000))
 	require.LessOrEqual(t, calls["cuCtxGetDevice"], uint64(1010))

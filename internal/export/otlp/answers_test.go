@@ -164,7 +164,7 @@ func TestServerWithoutLogs(t *testing.T) {
 	}
 }
 
-func TestPyroscopesWayToRefuseOverHTTP(t *testing.T) {
+func TestPyroscopeRefusalOverHTTP(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "rpc error: code = InvalidArgument desc = missing profile metadata dictionary", http.StatusInternalServerError)
 	}))
@@ -187,7 +187,7 @@ func TestPartlyRefusedIsCounted(t *testing.T) {
 	}
 }
 
-func TestServerThatIsNotThereYetIsNoRefusal(t *testing.T) {
+func TestServerThatIsNotUpYetIsNotARefusal(t *testing.T) {
 	for _, protocol := range Protocols {
 		endpoint, err := remote.New(remote.Config{URL: "http://127.0.0.1:1"})
 		require.NoError(t, err)

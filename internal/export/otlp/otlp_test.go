@@ -57,7 +57,7 @@ func connect(t *testing.T, protocol Protocol, r *receiver, cfg remote.Config) (*
 	return c, server
 }
 
-func TestWhatIsReceivedIsWhatTheRowsSay(t *testing.T) {
+func TestReceivedDataMatchesTheRows(t *testing.T) {
 	for _, protocol := range Protocols {
 		for name, p := range map[string]*profile.Profile{"small": fixture.Small(), "large": fixture.Large(3000), "kinds": fixture.Kinds()} {
 			t.Run(protocol+" "+name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRequestsStayBelowTheServersLimit(t *testing.T) {
 	require.Equal(t, wanted(p, profile.AllocSpace), sums(receive(t, requests), "alloc_space bytes"))
 }
 
-func TestNamesThatAreNoTextAreSent(t *testing.T) {
+func TestInvalidUTF8NamesAreSent(t *testing.T) {
 	p := fixture.Small()
 	p.Rows[0].Stack = stack.Stack{{Kind: stack.KindNative, Function: "\xff", File: "\xfe"}, {}}
 	p.Rows[0].Process.Container = "\xfd"

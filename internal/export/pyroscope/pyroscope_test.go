@@ -142,7 +142,7 @@ func push(t *testing.T, e *Encoder, windows ...window.Window) *receiver {
 	return r
 }
 
-func TestWhatIsStoredIsWhatTheRowsSay(t *testing.T) {
+func TestStoredDataMatchesTheRows(t *testing.T) {
 	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(3000)} {
 		t.Run(name, func(t *testing.T) {
 			r := push(t, &Encoder{Levels: true}, windowOf(p))
@@ -231,7 +231,7 @@ func TestRequestsAndProfilesStayBelowTheServersLimits(t *testing.T) {
 }
 
 // Names of processes and libraries can be any bytes.
-func TestNamesThatAreNoTextAreSent(t *testing.T) {
+func TestInvalidUTF8NamesAreSent(t *testing.T) {
 	p := fixture.Small()
 	for i := range p.Rows {
 		p.Rows[i].Process.Comm = "a\xff\x00b"
@@ -381,7 +381,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestServerThatIsNotThereYetIsNoRefusal(t *testing.T) {
+func TestServerThatIsNotUpYetIsNotARefusal(t *testing.T) {
 	endpoint, err := remote.New(remote.Config{URL: "http://127.0.0.1:1"})
 	require.NoError(t, err)
 	unreachable, refused := NewClient(endpoint).Check(t.Context())

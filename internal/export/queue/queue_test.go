@@ -118,7 +118,7 @@ func TestOutageWithinTheLimitLosesNothing(t *testing.T) {
 	}
 }
 
-func TestOutageBeyondTheLimitLosesTheOldestAndCountsThem(t *testing.T) {
+func TestALongOutageLosesTheOldestAndCountsThem(t *testing.T) {
 	s := &server{answer: func(at time.Duration, _ int) error {
 		if at < time.Hour {
 			return errAway
@@ -144,7 +144,7 @@ func TestOutageBeyondTheLimitLosesTheOldestAndCountsThem(t *testing.T) {
 	})
 }
 
-func TestItemLargerThanTheQueueIsLostAlone(t *testing.T) {
+func TestOnlyTheItemLargerThanTheQueueIsLost(t *testing.T) {
 	s := &server{answer: func(time.Duration, int) error { return errAway }}
 	within(t, s, Config[int]{MaxBytes: 100}, func(t *testing.T, q *Queue[int]) {
 		q.Put(1, 200)
@@ -155,7 +155,7 @@ func TestItemLargerThanTheQueueIsLostAlone(t *testing.T) {
 	})
 }
 
-func TestRefusedItemsAreDroppedAndDoNotHoldUpOthers(t *testing.T) {
+func TestRefusedItemsAreDroppedAndDoNotBlockOthers(t *testing.T) {
 	s := &server{answer: func(_ time.Duration, item int) error {
 		if item == 1 {
 			return fmt.Errorf("push: %w", &RejectedError{errors.New("invalid profile")})
@@ -194,7 +194,7 @@ func TestBackoffGrowsWithJitterAndIsBounded(t *testing.T) {
 	})
 }
 
-func TestServerSaysWhenToComeBack(t *testing.T) {
+func TestRetryAfterIsHonoured(t *testing.T) {
 	for wait, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: 5 * time.Minute} {
 		s := &server{}
 		s.answer = func(time.Duration, int) error {
@@ -253,7 +253,7 @@ func TestCloseLosesWhatCannotBeSentInTime(t *testing.T) {
 	require.Contains(t, warnings[5], "the server did not accept data, which is kept and retried: connection refused (waiting: 2, lost so far: 0")
 }
 
-func TestServerThatHangsForeverIsGivenUpOn(t *testing.T) {
+func TestHangingServerIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		q := New(Config[int]{MaxBytes: 100, Timeout: 10 * time.Second, Send: func(ctx context.Context, _ int) error {

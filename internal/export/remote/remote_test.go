@@ -21,7 +21,7 @@ func file(t *testing.T, content string) string {
 	return path
 }
 
-func TestMistakesAreToldBeforeAnythingIsSent(t *testing.T) {
+func TestMistakesAreReportedBeforeAnythingIsSent(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg  Config
 		want string

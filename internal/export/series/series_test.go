@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-func TestServiceIsTheNameThatAPersonWouldSay(t *testing.T) {
+func TestServiceIsTheUsualName(t *testing.T) {
 	for _, c := range []struct {
 		process profile.Process
 		want    string
@@ -26,7 +26,7 @@ func TestServiceIsTheNameThatAPersonWouldSay(t *testing.T) {
 	}
 }
 
-func TestProcessesOfOnePodAreOneSeriesUnlessAskedFor(t *testing.T) {
+func TestProcessesOfOnePodAreOneSeriesByDefault(t *testing.T) {
 	row := func(pid uint32, device int32, kind string) profile.Row {
 		return profile.Row{Process: profile.Process{ID: uint64(pid), PID: pid, Comm: "python3", Namespace: "ml", Pod: "llm-0", Container: "server"},
 			Device: device, Kind: kind}

@@ -83,7 +83,7 @@ func TestRowThatWasMissedIsNotCountedAgain(t *testing.T) {
 	require.Zero(t, r.gone)
 }
 
-func TestRowThatBeginsAnewLosesNothing(t *testing.T) {
+func TestRestartedRowLosesNothing(t *testing.T) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
 	read(r, map[uint64]profile.Values{1: held(100, 100)})
 	r.Close(begin.Add(10 * time.Second))
@@ -160,7 +160,7 @@ func TestWindowsAddUpToTheRows(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRememberedIsCounted(t *testing.T) {
+func TestOverflowIsCounted(t *testing.T) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
 	values := map[uint64]profile.Values{}
 	for i := range uint64(maxGone + 5) {

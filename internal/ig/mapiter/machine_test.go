@@ -96,7 +96,7 @@ func TestFunctionsAreCalled(t *testing.T) {
 	require.EqualValues(t, 40, binary.NativeEndian.Uint64(out))
 }
 
-func TestWhatTheVerifierWouldRefuseIsAnError(t *testing.T) {
+func TestInvalidProgramsAreErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		code asm.Instructions
 		want string

@@ -142,7 +142,7 @@ func TestNamesInCodeAreNotText(t *testing.T) {
 	require.Empty(t, Check("a.h", "int nobody(int drawn);", Phrases()))
 }
 
-func TestLinksThatLeadNowhereAreFound(t *testing.T) {
+func TestBrokenLinksAreFound(t *testing.T) {
 	t.Parallel()
 	root := fstest.MapFS{
 		"docs/a.md":         {Data: []byte("# A page\n## Who, what?\n## Who, what?\n### [A](b.md) `c_d`\n")},

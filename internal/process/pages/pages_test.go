@@ -68,7 +68,7 @@ func present(t *testing.T, pid uint32, from, to uint64) (n int) {
 	return n
 }
 
-func TestPagesThatTheProcessLacksAreBroughtIn(t *testing.T) {
+func TestMissingPagesAreFaultedIn(t *testing.T) {
 	// It forgets the file mapping that the interpreter's symbols are in, when it
 	// has done everything once that it does after that.
 	const forget = `import ctypes, sys

@@ -62,8 +62,8 @@ func TestAGapBelongsToWhatRanMeanwhile(t *testing.T) {
 	}, g.Top(5))
 }
 
-// TestWhatIsNotKnownIsNoGap: each of these calls leaves open whether the stream is idle.
-func TestWhatIsNotKnownIsNoGap(t *testing.T) {
+// TestUnknownTimeIsNotAGap: each of these calls leaves open whether the stream is idle.
+func TestUnknownTimeIsNotAGap(t *testing.T) {
 	event, failed := wait(120, 500), wait(120, 500)
 	event.Function, failed.Error = "cuEventSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS"
 	during, somewhere := launch(130, 140, "f"), launch(510, 520, "f")
@@ -176,7 +176,7 @@ func TestNeverMoreThanTheTruth(t *testing.T) {
 	require.Greater(t, found, 100, "a lower bound of nothing is no estimate")
 }
 
-func TestLinesSayThatItIsAnEstimate(t *testing.T) {
+func TestLinesAreMarkedAsEstimates(t *testing.T) {
 	g := New()
 	g.Call(launch(100, 110, "forward"))
 	g.Call(wait(120, 500))
@@ -202,8 +202,8 @@ func TestACallThatWasUnderWayEndsAGap(t *testing.T) {
 	require.EqualValues(t, 100, idle)
 }
 
-// TestAWaitForAContextIsNoneForAnotherDevice: what the other one does goes on.
-func TestAWaitForAContextIsNoneForAnotherDevice(t *testing.T) {
+// TestAWaitForAContextDoesNotCoverAnotherDevice: what the other one does goes on.
+func TestAWaitForAContextDoesNotCoverAnotherDevice(t *testing.T) {
 	g := New()
 	on := func(device int32, c *weave.Call) *weave.Call {
 		c.Device = weave.DeviceOf(device)

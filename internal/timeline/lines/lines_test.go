@@ -41,7 +41,7 @@ func read(t *testing.T, path string) (all []map[string]any) {
 	return all
 }
 
-func TestLinesHaveWhatHappened(t *testing.T) {
+func TestLinesHaveAllEvents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "e.jsonl")
 	w, err := Create(path, 1_700_000_000*time.Second)
 	require.NoError(t, err)

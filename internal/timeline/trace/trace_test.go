@@ -50,7 +50,7 @@ func create1(t testing.TB) (*Writer, string) {
 
 var thread = track.Track{PID: 7, ID: 8}
 
-func TestFileHasWhatWasGiven(t *testing.T) {
+func TestFileHasAllEvents(t *testing.T) {
 	w, path := create1(t)
 	w.Process(7, "python3 (7)")
 	w.Name(thread, "main", 3)

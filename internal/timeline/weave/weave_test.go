@@ -52,7 +52,7 @@ func TestFunctionsReachFromFirstToLastSign(t *testing.T) {
 	require.Equal(t, []string{"load", "step", "main"}, r.stacks[1])
 }
 
-func TestASilentSecondEndsAFunction(t *testing.T) {
+func TestAFunctionEndsAfterASecondWithoutSamples(t *testing.T) {
 	r := record(t)
 	w := New(r)
 	for _, at := range []uint64{10, gapNS, 3 * gapNS} {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSummarySaysInWordsWhatWasLostAndWhatItTouches(t *testing.T) {
+func TestSummaryExplainsLossesAndTheirEffect(t *testing.T) {
 	line, warn := Summary([]Count{
 		{Reason: "stacks_full", Count: 3},
 		{Reason: "event_lost"},
@@ -27,14 +27,14 @@ func TestSummaryOfAQuietRunIsEmpty(t *testing.T) {
 	require.False(t, warn)
 }
 
-func TestFreesFromBeforeAttachAreNoAlarm(t *testing.T) {
+func TestFreesOfOlderAllocationsRaiseNoAlarm(t *testing.T) {
 	line, warn := Summary([]Count{{Reason: "freed_before_attach", Count: 7}}, 0)
 	require.Equal(t, "not recorded in full: 7 frees of memory from before attach: no loss [freed_before_attach]", line)
 	require.False(t, warn)
 }
 
 // A lost sample of the host is not a lost call of CUDA, and the line says so.
-func TestSamplesThatAreLostAreNotCalls(t *testing.T) {
+func TestLostSamplesAreNotCalls(t *testing.T) {
 	line, warn := Summary([]Count{{Reason: "process_unreadable", Count: 1}}, 0)
 	require.Contains(t, line, "no call of CUDA is lost by it")
 	require.False(t, warn)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRowsAreTheLastWhenNothingFollowsThem(t *testing.T) {
+func TestRowsAreTheLastIfNothingFollows(t *testing.T) {
 	ending := time.Unix(100, 0)
 	at := func(d time.Duration) time.Time { return ending.Add(d) }
 	for _, c := range []struct {

@@ -55,7 +55,7 @@ func FuzzCode(f *testing.F) {
 	})
 }
 
-func TestWhatIsNoLibraryIsRefused(t *testing.T) {
+func TestOtherFilesAreRefusedAsLibraries(t *testing.T) {
 	b := []byte("no library at all, but long enough for a header of one, which has 64 bytes")
 	_, err := Inspect(bytes.NewReader(b), int64(len(b)), nil)
 	require.ErrorIs(t, err, module.ErrNotELF)
@@ -74,7 +74,7 @@ func (m memory) ReadAt(to []byte, at int64) (int, error) {
 	return copy(to, m.bytes[at-m.at:]), nil
 }
 
-func TestCommunicatorsAreAskedOnlyWhereTheyAreKnown(t *testing.T) {
+func TestOnlyKnownCommunicatorsAreQueried(t *testing.T) {
 	l := &Library{Version: 22907, hash: 64}
 	m := memory{0x1000, make([]byte, 128)}
 	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(m.bytes[at:], v) }
@@ -101,7 +101,7 @@ func TestCommunicatorsAreAskedOnlyWhereTheyAreKnown(t *testing.T) {
 	require.ErrorIs(t, err, ErrLayout)
 }
 
-func TestLacksSayWhatStillWorks(t *testing.T) {
+func TestWarningsSayWhatStillWorks(t *testing.T) {
 	require.Empty(t, Lacks(&Library{Version: 22907, Has: 28}, "/usr/lib/libnccl.so.2"))
 	require.Equal(t, []string{
 		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are traced",

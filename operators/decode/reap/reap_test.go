@@ -70,7 +70,7 @@ func TestStateOfEndedProcessesIsRemovedAtOnce(t *testing.T) {
 	require.Zero(t, result, "a process is cleaned up after once")
 }
 
-func TestRowsOfEndedProcessesGoWhenRoomIsScarce(t *testing.T) {
+func TestRowsOfEndedProcessesAreRemovedWhenTheMapIsNearlyFull(t *testing.T) {
 	maps, reaper := setUp(t, 8)
 	result, err := reaper.Pass(2 * time.Second)
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestRowsOfEndedProcessesGoWhenRoomIsScarce(t *testing.T) {
 
 // A daemon's instance has no end: with a process each second, rows would fill up what
 // there is, and each table would be as long.
-func TestRowsOfEndedProcessesGoAfterAWhileWhereThereIsNoEnd(t *testing.T) {
+func TestRowsOfEndedProcessesAreRemovedInADaemon(t *testing.T) {
 	maps, _ := setUp(t, 100)
 	maps.Forget = time.Minute
 	reaper := New(maps, 10*time.Second)
@@ -105,7 +105,7 @@ func TestRowsOfEndedProcessesGoAfterAWhileWhereThereIsNoEnd(t *testing.T) {
 // freed.
 func spanRow(alloc, freed uint64) []byte { return key(72, 0, alloc, 0, freed) }
 
-func TestIdleRowsOfSpansGoWhenRoomIsScarce(t *testing.T) {
+func TestIdleRowsOfSpansAreRemovedWhenTheMapIsNearlyFull(t *testing.T) {
 	maps, _ := setUp(t, 100)
 	maps.Spans, maps.Idle = newMap(t, 32, 72, 8), IdleAllocations
 	reaper := New(maps, 10*time.Second)
@@ -139,7 +139,7 @@ func TestIdleRowsOfSpansGoWhenRoomIsScarce(t *testing.T) {
 	}
 }
 
-func TestRowsOfSpansOfEndedProcessesGoFirst(t *testing.T) {
+func TestRowsOfSpansOfEndedProcessesAreRemovedFirst(t *testing.T) {
 	maps, _ := setUp(t, 100)
 	maps.Spans, maps.Idle = newMap(t, 32, 72, 8), IdleAllocations
 	for span := range uint64(6) {

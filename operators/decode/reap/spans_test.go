@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStacksThatOnlySpansNameStay(t *testing.T) {
+func TestStacksReferencedOnlyBySpansStay(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 0)
 	maps.Spans, maps.Idle = newMap(t, 32, 72, 1024), IdleAllocations
 	for i := range uint64(80) {

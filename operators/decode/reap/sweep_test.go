@@ -54,7 +54,7 @@ func sweepPass(t *testing.T, r *Reaper) (sum Result) {
 	}
 }
 
-func TestStacksThatNothingNamesGo(t *testing.T) {
+func TestUnreferencedStacksAreRemoved(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 20)
 	// An allocation names one that has no row.
 	require.NoError(t, maps.State[0].Put(key(24, 1, 5), key(72, 0, 0, 1079)))
@@ -83,7 +83,7 @@ func TestStacksThatNothingNamesGo(t *testing.T) {
 	require.NotNil(t, value, "named by a place in the bytecode")
 }
 
-func TestStackThatIsNamedAgainComesBack(t *testing.T) {
+func TestStackThatIsNamedAgainIsRestored(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 0)
 	want := map[uint64][]byte{}
 	require.NoError(t, ig.Each(maps.Stacks, func(key, value []byte) {
@@ -119,7 +119,7 @@ func TestMapWithRoomIsLeftAlone(t *testing.T) {
 
 // Rows that only count go when room is scarce, those first that have not changed for
 // longest, and never one that changes.
-func TestIdleRowsGo(t *testing.T) {
+func TestIdleRowsAreRemoved(t *testing.T) {
 	maps := stacksAndSymbols(t, 1024, 0, 800)
 	maps.Counting = maps.Rows[0]
 	r := New(maps, 0)

@@ -83,8 +83,8 @@ func TestTheKernelIsTheLeaf(t *testing.T) {
 	require.Len(t, below, 1)
 }
 
-// TestAKernelWithoutALaunchSaysSo in place of a stack that it does not have.
-func TestAKernelWithoutALaunchSaysSo(t *testing.T) {
+// TestAKernelWithoutALaunchIsMarked in place of a stack that it does not have.
+func TestAKernelWithoutALaunchIsMarked(t *testing.T) {
 	below := stack.Stack{{Kind: stack.KindPython, Function: "step"}}
 	require.Equal(t, Leaf("gemm", below), Stack(profile.RowID{Kind: "kernel"}, "gemm", below))
 	unseen := Stack(profile.RowID{Kind: "unseen"}, "gemm", stack.UnknownStack())

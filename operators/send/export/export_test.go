@@ -193,13 +193,13 @@ func TestARunIsSentToAll(t *testing.T) {
 	}
 }
 
-func TestNothingIsSentUnlessAsked(t *testing.T) {
+func TestNothingIsSentByDefault(t *testing.T) {
 	g := &gadget{readings: [][2]uint64{{100, 100}}}
 	require.NoError(t, g.run(t, nil))
 	require.Nil(t, g.stats)
 }
 
-func TestServerThatIsAwayDelaysNothing(t *testing.T) {
+func TestUnreachableServerDelaysNothing(t *testing.T) {
 	var warnings bytes.Buffer
 	log.SetOutput(&warnings)
 	defer log.SetOutput(os.Stderr)
@@ -223,7 +223,7 @@ func TestServerThatIsAwayDelaysNothing(t *testing.T) {
 	require.Contains(t, warnings.String(), "Pyroscope does not accept data yet, up to 64.0 MiB are kept until it does: 503")
 }
 
-func TestServerThatStaysAwayEndsTheRunInTimeAndIsTold(t *testing.T) {
+func TestUnreachableServerIsReportedAndDoesNotDelayTheEnd(t *testing.T) {
 	var warnings bytes.Buffer
 	log.SetOutput(&warnings)
 	defer log.SetOutput(os.Stderr)
@@ -235,7 +235,7 @@ func TestServerThatStaysAwayEndsTheRunInTimeAndIsTold(t *testing.T) {
 	require.Contains(t, warnings.String(), "the OTLP receiver did not get 1 of 1 requests")
 }
 
-func TestWhatIsWrongForSureEndsTheRunBeforeItBegins(t *testing.T) {
+func TestCertainMistakesAreErrorsBeforeTheRun(t *testing.T) {
 	b := newBackend(t)
 	b.status.Store(http.StatusUnauthorized)
 	err := (&gadget{}).run(t, api.ParamValues{paramPyroscope: b.URL})

@@ -190,7 +190,7 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	require.Error(t, err, "the endpoint ends with the run")
 }
 
-func TestNVMLIsAskedForUnlessOff(t *testing.T) {
+func TestNVMLIsOnByDefault(t *testing.T) {
 	for value, want := range map[string][]string{"auto": {""}, "/x/libnvidia-ml.so.1": {"/x/libnvidia-ml.so.1"}, "off": nil} {
 		var paths []string
 		o := New(Config{NVML: func(path string) Source { paths = append(paths, path); return nil }})

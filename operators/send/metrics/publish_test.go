@@ -199,7 +199,7 @@ func TestProcessWithAUsedPidTakesTheSeriesOver(t *testing.T) {
 	}
 }
 
-func TestNamesThatAreNoTextDoNotBreakTheScrape(t *testing.T) {
+func TestInvalidUTF8NamesDoNotBreakTheScrape(t *testing.T) {
 	store := &Store{}
 	run := store.NewRun("cuda_alloc")
 	p := serve(t, settings{listen: "127.0.0.1:0", compat: true}, &content{store: store})
@@ -301,7 +301,7 @@ func TestPushHasTheRowsAndEndsSeries(t *testing.T) {
 	require.Equal(t, int64(1100), sum, "the end of the run is pushed")
 }
 
-func TestFailedPushesAreCountedAndSaidOnce(t *testing.T) {
+func TestFailedPushesAreCountedAndReportedOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	endpoint := &url.URL{Scheme: "http", Host: listener.Addr().String()}
@@ -346,7 +346,7 @@ func TestTakenPortIsAnError(t *testing.T) {
 	require.ErrorContains(t, err, "address already in use")
 }
 
-func TestParametersThatMakeNoSense(t *testing.T) {
+func TestInvalidParameters(t *testing.T) {
 	for key, bad := range map[string]string{
 		paramListen: "9464", paramEndpoint: "127.0.0.1:4317", paramInterval: "1ms", paramCompat: "maybe",
 	} {

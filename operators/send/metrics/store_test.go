@@ -133,7 +133,7 @@ func TestProcessSeenByTwoGadgetsCountsOnce(t *testing.T) {
 	require.Equal(t, int64(30), reader.Read().Samples[0].AllocBytes)
 }
 
-func TestEndedProcessesThatNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadEndedProcessesAreBounded(t *testing.T) {
 	store := &Store{}
 	run, reader := store.NewRun("g"), store.NewReader()
 	for id := uint64(1); id <= maxEnded+10; id++ {

@@ -92,7 +92,7 @@ func TestNoBridge(t *testing.T) {
 }
 
 // Somebody else's files in that place are an error that says so, and no panic.
-func TestPinsOfSomethingElse(t *testing.T) {
+func TestPinsOfOtherMaps(t *testing.T) {
 	pins := t.TempDir()
 	for _, name := range []string{maps.MapNameMeta, maps.MapNameDevice, maps.MapNamePerPidPerDevice} {
 		require.NoError(t, os.WriteFile(filepath.Join(pins, name), []byte("?"), 0o600))

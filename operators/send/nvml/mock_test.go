@@ -209,7 +209,7 @@ func TestMIGDevicesHaveTheirOwnMemory(t *testing.T) {
 	require.True(t, slices.Contains(lines(r, l.devices[0].about), "gpu.mig.instances 2"))
 }
 
-func TestFunctionsThatAnOldLibraryLacksAreNotCalled(t *testing.T) {
+func TestFunctionsMissingInAnOldLibraryAreNotCalled(t *testing.T) {
 	server := machine(nil)
 	server.LookupSymbolFunc = func(symbol string) error {
 		if strings.Contains(symbol, "RemappedRows") || strings.Contains(symbol, "EventSet") {

@@ -25,7 +25,7 @@ func (c *contexts) Processes() []ProcessMemory {
 	return c.list
 }
 
-func TestGPUIsWhereTheDriverKnowsAContext(t *testing.T) {
+func TestGPUIsTheOneWithAContext(t *testing.T) {
 	first, second := Device{UUID: "GPU-first"}, Device{UUID: "GPU-second", Index: 1}
 	driver := &contexts{list: []ProcessMemory{{Device: second, PID: 10}, {Device: first, PID: 20}, {Device: second, PID: 20}, {Device: first, PID: 20}}}
 	u, err := NewUUIDs(func() (Library, error) { return driver, nil })

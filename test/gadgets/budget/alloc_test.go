@@ -13,7 +13,7 @@ import (
 
 // The kernel takes the programs that count what they cost, in each way to attach: the code
 // is not there without a budget.
-func TestProgramsWithABudgetAreTaken(t *testing.T) {
+func TestProgramsWithABudgetLoad(t *testing.T) {
 	bpftest.RequireRoot(t)
 	for _, name := range []string{"cuda_alloc", "cuda_kernel"} {
 		for _, mode := range []uint32{ig.AttachPerf, ig.AttachMulti} {

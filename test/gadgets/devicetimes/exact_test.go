@@ -76,8 +76,8 @@ func TestOnRequestOnly(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotToldIsCounted: the library passes on every third launch of a thread.
-func TestWhatIsNotToldIsCounted(t *testing.T) {
+// TestUnreportedKernelsAreCounted: the library passes on every third launch of a thread.
+func TestUnreportedKernelsAreCounted(t *testing.T) {
 	w := start(t, []string{"SIMCUPTI_EVERY=3"})
 	w.listeners()
 	r := w.trace("--device-times")

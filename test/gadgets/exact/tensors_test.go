@@ -142,7 +142,7 @@ func TestTensorsAreExact(t *testing.T) {
 // Both layers at once, each to the byte by its own journal, however the pool takes memory
 // from the driver: in segments, or piece by piece into addresses (expandable segments),
 // with private pools of CUDA graphs, and gives it back.
-func TestBothLayersAreExactAndToldApart(t *testing.T) {
+func TestBothLayersAreExactAndDistinct(t *testing.T) {
 	for name, c := range map[string]struct{ settings, kind string }{
 		"segments":            {"", "device"},
 		"expandable segments": {"garbage_collection_threshold:0.8,expandable_segments:True", "vmm"},

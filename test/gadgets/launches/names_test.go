@@ -64,10 +64,10 @@ func (g *gadget) launched() map[string]uint64 {
 	return all
 }
 
-// TestNamesThatAreNone: bytes that are no UTF-8 are kept as they are; of a name of 1 MB
+// TestInvalidNames: bytes that are no UTF-8 are kept as they are; of a name of 1 MB
 // the beginning is kept and told to be cut, and two kernels whose names begin alike are
 // two; a name that cannot be read is counted.
-func TestNamesThatAreNone(t *testing.T) {
+func TestInvalidNames(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	g := start(t, lib, tracer.Options{Offset: 10}, nil)
 	python(t, `
@@ -151,10 +151,10 @@ func runtimes(t *testing.T, driver string) (cudart, cublas string) {
 	return cudart, cublas
 }
 
-// TestRuntimeTellsTheKernel: a launch by the runtime has the function of the program that
+// TestRuntimeNamesTheKernel: a launch by the runtime has the function of the program that
 // stands in for the kernel, where its name is not known; one that fails before it comes
 // to the driver leaves nothing behind.
-func TestRuntimeTellsTheKernel(t *testing.T) {
+func TestRuntimeNamesTheKernel(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	cudart, cublas := runtimes(t, lib)
 	g := &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": lib, "libcudart": cudart, "libcublas": cublas}, tracer.Options{}), t}

@@ -49,11 +49,11 @@ func copied(t *testing.T, dir string) (bytes []map[string]uint64) {
 	return bytes
 }
 
-// TestSamplesAreWithinWhatIsTold: of 100 runs, calls, bytes and time of each as estimated
+// TestSamplesAreWithinTheReportedError: of 100 runs, calls, bytes and time of each as estimated
 // from one stack in eight are within two standard deviations, as the row tells them,
 // nine times of ten at least (95 of 100 are to be expected); what all calls came to is
 // exact.
-func TestSamplesAreWithinWhatIsTold(t *testing.T) {
+func TestSamplesAreWithinTheReportedError(t *testing.T) {
 	const runs, calls = 100, 1000
 	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	g := start(t, lib, tracer.Options{Offset: 10}, map[string]any{"sample": uint32(8)})

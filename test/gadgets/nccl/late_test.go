@@ -59,8 +59,8 @@ func (tr *tracer) eventually(what string, holds func(map[int]nccl.Communicator) 
 	}
 }
 
-// TestLateCommunicatorsSayWhoTheyAre: who attaches to a job that runs.
-func TestLateCommunicatorsSayWhoTheyAre(t *testing.T) {
+// TestLateCommunicatorsAreIdentified: who attaches to a job that runs.
+func TestLateCommunicatorsAreIdentified(t *testing.T) {
 	pids := example(t, "train.py", "--step-ms", "20")
 	tr := start(t, libraries(t), options{})
 	rows := tr.eventually("all ranks were seen to call", func(rows map[int]nccl.Communicator) bool {

@@ -31,8 +31,8 @@ func many(t *testing.T, communicators int) int {
 	return p.PID()
 }
 
-// TestFullTableIsSaid: what does not fit is counted, and the rest is right.
-func TestFullTableIsSaid(t *testing.T) {
+// TestFullTableIsReported: what does not fit is counted, and the rest is right.
+func TestFullTableIsReported(t *testing.T) {
 	const room = 64
 	tr := start(t, libraries(t), options{edit: func(spec *ebpf.CollectionSpec) {
 		spec.Maps["communicators_by_handle"].MaxEntries = room

@@ -97,10 +97,10 @@ func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, lo
 	return told()
 }
 
-// TestProductTellsOfThousandsOfRanks, of one process that has more communicators than
+// TestProductReportsThousandsOfRanks, of one process that has more communicators than
 // there is room for, made before attach: those that fit are told, and that some do not is
 // said once.
-func TestProductTellsOfThousandsOfRanks(t *testing.T) {
+func TestProductReportsThousandsOfRanks(t *testing.T) {
 	const room = 16384 // MAX_COMMUNICATORS
 	pid := many(t, room+616)
 	logged := igGPUWith(t, []int{pid}, "collectives:json,communicators:none,operations:none,peers:none,hangs:json,drops:json", func(line []byte, _ string) bool {
@@ -132,8 +132,8 @@ func TestProductNamesLateRanks(t *testing.T) {
 	})
 }
 
-// TestProductSaysThatALibraryIsNone: a file with NCCL's name and none of its functions.
-func TestProductSaysThatALibraryIsNone(t *testing.T) {
+// TestProductReportsAnInvalidLibrary: a file with NCCL's name and none of its functions.
+func TestProductReportsAnInvalidLibrary(t *testing.T) {
 	fake := filepath.Join(t.TempDir(), "libnccl.so.2")
 	b, err := os.ReadFile(libraries(t)["libcuda"])
 	require.NoError(t, err)
@@ -166,9 +166,9 @@ func patched(t *testing.T, version uint32, without string) string {
 	return path
 }
 
-// TestProductSaysOnceWhatALibraryLacks: of a version that is too new to be known, without
+// TestProductReportsMissingFunctionsOfALibraryOnce: of a version that is too new to be known, without
 // a function, in the ranks of a job; what still works, works.
-func TestProductSaysOnceWhatALibraryLacks(t *testing.T) {
+func TestProductReportsMissingFunctionsOfALibraryOnce(t *testing.T) {
 	library := patched(t, 23100, "ncclAlltoAll")
 	begin := func() {
 		cmd := exec.Command("python3", "../../../examples/collectives/train.py", "--step-ms", "20", "--libcuda", libraries(t)["libcuda"], "--libnccl", library)

@@ -43,9 +43,9 @@ func TestGILOnly(t *testing.T) {
 	}
 }
 
-// TestDumpTellsWhoWaitsForTheGIL: of threads that all want it one has it and the
+// TestDumpShowsWhichThreadsWaitForTheGIL: of threads that all want it one has it and the
 // others, which sleep, wait for it; one that waits for another lock does not.
-func TestDumpTellsWhoWaitsForTheGIL(t *testing.T) {
+func TestDumpShowsWhichThreadsWaitForTheGIL(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(filepath.Base(python), func(t *testing.T) {
 			w := start(t, python, "testdata/gil.py")

@@ -152,8 +152,8 @@ func TestRunDumps(t *testing.T) {
 	}
 }
 
-// TestRunSaysWhatIsWrong: one line, a failure, and no waiting.
-func TestRunSaysWhatIsWrong(t *testing.T) {
+// TestRunReportsWhatIsWrong: one line, a failure, and no waiting.
+func TestRunReportsWhatIsWrong(t *testing.T) {
 	sleep := start(t, "sleep", "60")
 	for name, c := range map[string]struct {
 		arguments []string

@@ -65,9 +65,9 @@ func TestStartedByTheLoader(t *testing.T) {
 	})
 }
 
-// TestThreadThatIsBeingStarted: up to 3.11 its state, newer than that of the thread
+// TestStartingThread: up to 3.11 its state, newer than that of the thread
 // that starts it, has the same id for a while.
-func TestThreadThatIsBeingStarted(t *testing.T) {
+func TestStartingThread(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		p.check(t, 80, p.run(t, python, "starting", 40, first))
 	})

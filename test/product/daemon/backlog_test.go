@@ -29,7 +29,7 @@ func TestAttachingTooEarlyDoesNotEndTheDaemon(t *testing.T) {
 }
 
 // Inspektor Gadget stores old tables for clients that may come, a thousand of them.
-func TestTablesAreNotKeptForNobody(t *testing.T) {
+func TestTablesAreNotKeptWithoutClients(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.start()

@@ -111,7 +111,7 @@ func (p *proxy) mend() {
 
 // What the exporter sends is what the driver did while somebody watched: with the
 // network cut, the daemon restarted, and another daemon that comes and goes.
-func TestExporterSendsWhatTheDriverDid(t *testing.T) {
+func TestExporterMatchesTheDriver(t *testing.T) {
 	const mib = 1 << 20
 	one, two := newNode(t), newNode(t)
 	one.start()

@@ -42,9 +42,9 @@ func pages(t *testing.T) []string {
 	return out
 }
 
-// TestCommandsDoWhatThePageShows runs every block of commands of the pages. A block fails when
+// TestCommandsMatchTheirOutputOnThePage runs every block of commands of the pages. A block fails when
 // its shell ends with an error, or when it does not print the lines that the page shows.
-func TestCommandsDoWhatThePageShows(t *testing.T) {
+func TestCommandsMatchTheirOutputOnThePage(t *testing.T) {
 	bpftest.RequireRoot(t)
 	for _, page := range pages(t) {
 		t.Run(page, func(t *testing.T) {

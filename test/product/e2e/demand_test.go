@@ -43,7 +43,7 @@ for line in sys.stdin:
 // A process whose contexts are older than the probes: each device is known from the
 // first answer on, also when so many answers have taught nothing that the function is
 // no longer probed.
-func TestDevicesOfOldContextsAreLearnedAndAskedForAgain(t *testing.T) {
+func TestDevicesOfOldContextsAreLearnedAndQueriedAgain(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("python3", "-c", twoContexts, simulated.DriverCopy(t))
 	cmd.Env = append(os.Environ(), "SIMCUDA_DEVICES=2")

@@ -200,7 +200,7 @@ func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {
 	requireExact(t, w, r.last(w.PID()))
 }
 
-func TestNothingButABadLibraryIsSaidInTheWarning(t *testing.T) {
+func TestTheWarningIsOnlyAboutBadLibraries(t *testing.T) {
 	t.Parallel()
 	path := badELF(t)["truncated"]
 	w := subject.StartSteps(t)

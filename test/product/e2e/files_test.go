@@ -107,7 +107,7 @@ func readProfile(t *testing.T, path string) (*profile.Profile, map[string]int64)
 
 var pageData = regexp.MustCompile(`(?s)<script type="application/json" id="data">(.*?)</script>`)
 
-func TestFilesAreCompleteHoweverTheRunEnds(t *testing.T) {
+func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"SIGINT", "SIGTERM", "timeout"} {
 		t.Run(how, func(t *testing.T) {

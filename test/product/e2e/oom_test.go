@@ -15,7 +15,7 @@ import (
 
 // Twelve functions hold memory, the ten largest of which the event names. Sizes are in
 // MiB of a device of 128 MiB.
-func TestRefusedAllocationSaysWhoHeldTheMemory(t *testing.T) {
+func TestRefusedAllocationNamesTheHolders(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	w := subject.StartSteps(t, "SIMCUDA_CAPACITY=128MiB")

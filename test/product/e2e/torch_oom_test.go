@@ -11,7 +11,7 @@ import (
 
 // Out of memory with half of it unused: the event says whose tensors hold the rest, and
 // that the pool is cut up.
-func TestAnOOMOfThePoolSaysThatItIsCutUp(t *testing.T) {
+func TestAnOOMOfThePoolReportsFragmentation(t *testing.T) {
 	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB")
 	r := start(t, "--pid", fmt.Sprint(s.PID()))
 	r.waitTorch(s)

@@ -14,7 +14,7 @@ import (
 
 // What CUDA graphs keep of a private pool is the driver's row of the line that captured
 // them, with no tensor in it, until the graphs are gone; an OOM meanwhile says so.
-func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
+func TestMemoryOfGraphsIsReservedButNotHeld(t *testing.T) {
 	s := startServer(t, "graphs.py", "SIMCUDA_CAPACITY=1GiB")
 	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
@@ -65,7 +65,7 @@ func TestMemoryOfGraphsIsReservedAndNotHeld(t *testing.T) {
 
 // Without a pool of PyTorch's own, the tensors are the driver's rows of the same lines; that
 // kind tensor is empty is explained.
-func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
+func TestPyTorchWithoutAPoolIsReported(t *testing.T) {
 	s := startServer(t, "serve.py", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync")
 	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
@@ -91,7 +91,7 @@ func TestPyTorchWithoutAPoolIsSaidAndSeen(t *testing.T) {
 
 // Another allocator in the place of PyTorch's is said when it has asked the driver often
 // enough, and not before; never of a process whose pool tells.
-func TestAnotherAllocatorInThePlaceOfPyTorchsIsSaid(t *testing.T) {
+func TestAnAllocatorThatReplacesPyTorchsIsReported(t *testing.T) {
 	s := startServer(t, "testdata/replaced.py")
 	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
@@ -145,7 +145,7 @@ const quietAfter = 32
 // How much of what nobody uses a tensor could use: of a pool that sequences have cut up,
 // nothing for a batch, and all for another short sequence; the same with expandable
 // segments, where neighbouring pieces are one.
-func TestAPoolSaysWhatWouldFit(t *testing.T) {
+func TestAPoolShowsTheLargestBlockThatFits(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		size, settings string

@@ -174,7 +174,7 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 
 // What a request of a while ago still holds is old, of the pool's blocks and of the
 // driver's segments; what a new one has taken is not.
-func TestOldBlocksAreToldFromNewOnes(t *testing.T) {
+func TestOldBlocksAreDistinguishedFromNewOnes(t *testing.T) {
 	s := startServer(t, "serve.py")
 	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid), "--older-than", "10s")

@@ -231,8 +231,8 @@ func (g *gadget) dead() (found hang) {
 	return found
 }
 
-// TestAStoppedRankIsNamedUntilItGoesOn: both stories of somebody whose job stands still.
-func TestAStoppedRankIsNamedUntilItGoesOn(t *testing.T) {
+// TestAStoppedRankIsNamedUntilItContinues: both stories of somebody whose job stands still.
+func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 	for _, c := range []struct{ story, stop, operation string }{
 		{"pipeline", "recv", "Recv"},
 		{"pipeline", "broadcast", "Broadcast"},

@@ -56,8 +56,8 @@ func TestAVerdictStaysOnTheScreen(t *testing.T) {
 	}
 }
 
-// TestAJobThatHangsAlreadyIsJudgedWithinSeconds: no rank calls anything any more.
-func TestAJobThatHangsAlreadyIsJudgedWithinSeconds(t *testing.T) {
+// TestAJobThatAlreadyHangsIsJudgedWithinSeconds: no rank calls anything any more.
+func TestAJobThatAlreadyHangsIsJudgedWithinSeconds(t *testing.T) {
 	t.Parallel()
 	j := job.Start(t, "late", "--story", "training", "--stop", "broadcast")
 	j.Begin()

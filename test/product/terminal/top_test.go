@@ -154,8 +154,8 @@ func TestTheScreenFollowsTheTerminalsSize(t *testing.T) {
 	v.waitEnd()
 }
 
-// TestTheTerminalIsGivenBack however the program ends.
-func TestTheTerminalIsGivenBack(t *testing.T) {
+// TestTheTerminalIsRestored however the program ends.
+func TestTheTerminalIsRestored(t *testing.T) {
 	t.Parallel()
 	hasSignal := func(signal syscall.Signal) func(*screen) error {
 		return func(v *screen) error { return v.cmd.Process.Signal(signal) }
@@ -255,8 +255,8 @@ func TestAPipeHasOneTable(t *testing.T) {
 	}
 }
 
-// TestJSONAtATerminalIsLeftAlone: no screen, and no keys are read.
-func TestJSONAtATerminalIsLeftAlone(t *testing.T) {
+// TestJSONAtATerminalIsUnchanged: no screen, and no keys are read.
+func TestJSONAtATerminalIsUnchanged(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	v := start(t, large, nil, "run", "cuda_alloc", "--pid", fmt.Sprint(s.PID()), "-o", "json")
@@ -268,8 +268,8 @@ func TestJSONAtATerminalIsLeftAlone(t *testing.T) {
 	require.NotContains(t, v.written(), "\033")
 }
 
-// TestKeysComeBackBehindAStop: by Ctrl-Z, behind which the shell has set the terminal.
-func TestKeysComeBackBehindAStop(t *testing.T) {
+// TestKeysWorkAgainAfterAStop: by Ctrl-Z, behind which the shell has set the terminal.
+func TestKeysWorkAgainAfterAStop(t *testing.T) {
 	t.Parallel()
 	v := start(t, small, nil, "run", "cuda_alloc", "--host")
 	v.wait("the keys", `keys: `)

@@ -155,8 +155,8 @@ func TestCollectivesBesideCalls(t *testing.T) {
 	require.Contains(t, string(page), "cuStreamSynchronize")
 }
 
-// TestBesideIsRefusedInWords: what cannot be run beside is said before anything is attached.
-func TestBesideIsRefusedInWords(t *testing.T) {
+// TestBesideIsRefusedWithAReason: what cannot be run beside is said before anything is attached.
+func TestBesideIsRefusedWithAReason(t *testing.T) {
 	w := run(t, "decode.py", "--steps", "1")
 	for beside, want := range map[string]string{
 		"cuda_kernel": "cuda_kernel is run already",

@@ -123,7 +123,7 @@ func TestDemoNamesTheLeakAndCleansUp(t *testing.T) {
 }
 
 // A timeline does not flood the terminal with events.
-func TestEventsAreNotPrintedUnlessTheyAreAskedFor(t *testing.T) {
+func TestEventsAreNotPrintedUnlessRequested(t *testing.T) {
 	pid := working(t)
 	trace := filepath.Join(t.TempDir(), "t.json.gz")
 	out, text, err := igGPU(t, "run", "cuda_kernel", "--pid", pid, "--timeout", "3s", "--timeline-out", trace)

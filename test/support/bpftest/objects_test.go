@@ -40,7 +40,7 @@ func TestAnObjectIsCompiledOnce(t *testing.T) {
 	require.True(t, os.SameFile(first, again))
 }
 
-func TestAChangeCompilesAnew(t *testing.T) {
+func TestAChangeRecompiles(t *testing.T) {
 	dir := t.TempDir()
 	source := program(t, dir, "#define X 1\n")
 	first := Compile(t, source)

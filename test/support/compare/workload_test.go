@@ -168,7 +168,7 @@ func TestNestedCallsDoNotChangeWhatTheWorkloadCounts(t *testing.T) {
 	require.Positive(t, nested)
 }
 
-func TestHoldKeepsEverythingUntilTold(t *testing.T) {
+func TestHoldKeepsEverythingUntilReleased(t *testing.T) {
 	libcuda, dir := driver(t), t.TempDir()
 	cmd := exec.Command("python3", "../../gadgets/exact/workload.py", "--libcuda", libcuda, "--out", dir, "--calls", "3000",
 		"--hold", "--start-on-stdin")
@@ -203,7 +203,7 @@ func TestHoldKeepsEverythingUntilTold(t *testing.T) {
 	}
 }
 
-func TestExecKeepsThePidAndStartsAnew(t *testing.T) {
+func TestExecKeepsThePidAndStartsANewProcess(t *testing.T) {
 	_, journals, truth := run(t, driver(t), nil, "--exec")
 	require.Len(t, journals, 5)
 	images := map[uint32]uint32{}

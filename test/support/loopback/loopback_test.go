@@ -45,7 +45,7 @@ func TestSumAddsUpTheSeriesThatHaveTheLabels(t *testing.T) {
 	}
 }
 
-func TestNobodyListensOnAFreeAddress(t *testing.T) {
+func TestAFreeAddressHasNoListener(t *testing.T) {
 	_, err := Scrape(t, FreeAddress(t))
 	require.ErrorContains(t, err, "connection refused")
 	_, found := Sum(t, FreeAddress(t), "up")

@@ -34,9 +34,9 @@ func requireProfiles(t *testing.T, all map[string]*pprof.Profile, rows []compare
 	}
 }
 
-// TestCollectorHasWhatTheJournalSays: random calls of several processes, by both
+// TestCollectorMatchesTheJournal: random calls of several processes, by both
 // protocols, in the collector's files; and in the Pyroscope behind it.
-func TestCollectorHasWhatTheJournalSays(t *testing.T) {
+func TestCollectorMatchesTheJournal(t *testing.T) {
 	p := startPyroscope(t)
 	for _, protocol := range []string{"grpc", "http"} {
 		t.Run(protocol, func(t *testing.T) {

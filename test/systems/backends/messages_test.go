@@ -95,9 +95,9 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNotThereYetAreWarnings, which come once with a count, and not
+// TestServersThatAreNotUpYetAreWarnings, which come once with a count, and not
 // once per attempt.
-func TestServersThatAreNotThereYetAreWarnings(t *testing.T) {
+func TestServersThatAreNotUpYetAreWarnings(t *testing.T) {
 	p := startPyroscope(t)
 	w := startExample(t, "--devices", "1", "--seconds", "120", "--step-ms", "20", "--layers", "8", "--hold", "600")
 	w.Say("go")

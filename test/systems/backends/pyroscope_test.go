@@ -145,7 +145,7 @@ func (p *pyroscope) require(t *testing.T, selector string, rows []compare.Row, c
 	}
 }
 
-func TestPyroscopeHasWhatTheJournalSays(t *testing.T) {
+func TestPyroscopeMatchesTheJournal(t *testing.T) {
 	p := startPyroscope(t)
 	push := []string{"--pyroscope-url", p.URL, "--pyroscope-compat"}
 	otlp := func(protocol string) []string { return []string{"--otlp-endpoint", p.URL, "--otlp-protocol", protocol} }

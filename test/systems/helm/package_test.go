@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestInspektorGadgetIsInstalledWhenAskedFor(t *testing.T) {
+func TestInspektorGadgetIsInstalledOnRequest(t *testing.T) {
 	alone, err := template(t)
 	require.NoError(t, err, alone)
 	require.NotContains(t, alone, "charts/inspektor-gadget")

@@ -98,9 +98,9 @@ func makeTable(t *testing.T) string {
 	return b.String()
 }
 
-// TestTheTableOfTheDocsIsWhatWasMeasured: with -update, and after a run on other kernels,
+// TestTheTableOfTheDocsMatchesTheMeasurement: with -update, and after a run on other kernels,
 // whose counts are never those of the run before, it writes it.
-func TestTheTableOfTheDocsIsWhatWasMeasured(t *testing.T) {
+func TestTheTableOfTheDocsMatchesTheMeasurement(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableBegin)

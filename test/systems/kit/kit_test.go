@@ -108,7 +108,7 @@ func readGolden(t *testing.T) string {
 }
 
 // The kit as it is shipped, with the ig-gpu in it.
-func TestKitSettlesEverythingOnTheSimulatedDriver(t *testing.T) {
+func TestKitVerifiesEverythingOnTheSimulatedDriver(t *testing.T) {
 	dir := kit(t)
 	require.FileExists(t, filepath.Join(dir, "ig-gpu.zst"), "run make gpu-kit")
 	lines, progress := run(t, bareRoot(t, dir, libraries(t)...), nil)
@@ -215,7 +215,7 @@ func otherShape(t *testing.T, path, name string) {
 }
 
 // Without a driver nothing is settled, and nothing fails.
-func TestKitWithoutADriverSaysSo(t *testing.T) {
+func TestKitReportsThatThereIsNoDriver(t *testing.T) {
 	lines, _ := run(t, bareRoot(t, kit(t)), nil, "-ig-gpu", "/bin/false")
 	for _, l := range lines {
 		if l.Step == "clean" && l.Name == "processes that are left" {

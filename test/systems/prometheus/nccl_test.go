@@ -26,10 +26,10 @@ const (
 	scrape    = 5 * time.Second
 )
 
-// TestRulesSayTheSameOfManyNodes: each node exports the progress of its own ranks, and
+// TestRulesGiveTheSameVerdictsForManyNodes: each node exports the progress of its own ranks, and
 // the rules find in all simulated jobs what internal/collective finds where it sees
 // all of them (TestVerdictIsRight of test/support/simranks), which is the truth.
-func TestRulesSayTheSameOfManyNodes(t *testing.T) {
+func TestRulesGiveTheSameVerdictsForManyNodes(t *testing.T) {
 	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
 	require.NoError(t, err)
 	for first := 0; first < scenarios; first += atOnce {
@@ -42,8 +42,8 @@ func TestRulesSayTheSameOfManyNodes(t *testing.T) {
 	}
 }
 
-// TestRulesAreSilentOfHealthyJobs of 30 minutes.
-func TestRulesAreSilentOfHealthyJobs(t *testing.T) {
+// TestRulesAreSilentForHealthyJobs of 30 minutes.
+func TestRulesAreSilentForHealthyJobs(t *testing.T) {
 	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
 	require.NoError(t, err)
 	var text bytes.Buffer

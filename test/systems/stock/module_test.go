@@ -182,8 +182,8 @@ func look(m *ebpf.Map, id uint64) ([]byte, bool) {
 	return b, err == nil && b != nil
 }
 
-// TestModuleSaysWhatTheOperatorSays: the same words, from the same maps.
-func TestModuleSaysWhatTheOperatorSays(t *testing.T) {
+// TestModuleMatchesTheOperator: the same words, from the same maps.
+func TestModuleMatchesTheOperator(t *testing.T) {
 	m := newModule(t)
 	m.put(1, stack.HasPython, "Model.forward", "<module>")
 	m.put(2, stack.HasPython|stack.PythonIncomplete, "a;b", "\x1b[2J", "\xe4")
