@@ -11,38 +11,39 @@ import (
 
 // Config of an Analyzer. The zero value has the defaults.
 type Config struct {
-	// Hang is how long a rank must have waited before a verdict is reported; default 30 s.
-	// Checkpoints and evaluations in between are shorter.
+	// Hang is the wait of a rank after which a verdict is reported; default 30 s. Pauses
+	// for checkpoints and evaluations are shorter.
 	Hang time.Duration
-	// Straggler is how late a rank must be, at the median of the last Arrivals
-	// series of collectives, before it is called one; default 10 ms, which clocks of nodes that
-	// NTP keeps do not differ by.
+	// Straggler is the lateness, at the median of the last Arrivals series of collectives, from
+	// which on a rank counts as a straggler; default 10 ms, which is more than clocks differ
+	// between nodes that run NTP.
 	Straggler time.Duration
 	// StragglerShare is the same as a share of the pauses in which no rank issues
-	// anything, which is the step of most programs; default 0.1. The larger of both
+	// anything, that is, of most programs' steps; default 0.1. The larger of both
 	// counts.
 	StragglerShare float64
-	// Silent is how long a rank may not be observed before nothing is concluded from
-	// it any more; default 60 s.
+	// Silent is the time without an observation after which a rank is no longer
+	// judged; default 60 s.
 	Silent time.Duration
-	// Keep is how long ended ranks, and those not observed, are remembered; default
-	// 10 min. Longer than Hang.
+	// Keep is how long ended and unobserved ranks are kept; default 10 min. Longer
+	// than Hang.
 	Keep time.Duration
 	// MaxRanks bounds memory: ranks over all communicators; default 65,536, 2.5 KB
 	// each at most.
 	MaxRanks int
 }
 
-// Arrivals is over how many series of collectives of a communicator lateness is measured.
+// Arrivals is the number of series of collectives of a communicator over which lateness
+// is measured.
 const Arrivals = 64
 
-// ErrFull: the rank is not followed, because MaxRanks are. The caller counts it.
+// ErrFull: the rank is not followed, because there are MaxRanks already. The caller counts it.
 var ErrFull = errors.New("too many ranks")
 
 // ErrImplausible: the observation contradicts itself, which a hostile process can do.
 var ErrImplausible = errors.New("implausible observation")
 
-// MaxSize of a communicator that is believed.
+// MaxSize is the largest plausible size of a communicator.
 const MaxSize = 1 << 20
 
 // Analyzer compares ranks. It is not safe for concurrent use.
@@ -53,11 +54,11 @@ type Analyzer struct {
 	// members of a process, so that its end need not be searched for.
 	members map[processKey]map[*member]struct{}
 	open    map[verdictKey]*Verdict
-	// fronts are made when they are first asked for in an Evaluate.
+	// fronts are computed on first use in an Evaluate.
 	fronts map[streamKey]front
 }
 
-// New returns an Analyzer that knows no rank.
+// New returns an Analyzer without ranks.
 func New(cfg Config) (*Analyzer, error) {
 	set := func(d *time.Duration, to time.Duration) {
 		if *d == 0 {
@@ -81,12 +82,12 @@ func New(cfg Config) (*Analyzer, error) {
 		open: map[verdictKey]*Verdict{}}, nil
 }
 
-// communicator is one, with its ranks as far as they were observed.
+// communicator has the ranks that were observed of a communicator.
 type communicator struct {
 	Communicator
 	members  map[int]*member
 	arrivals arrivals
-	// late: one of its ranks counts from the middle.
+	// late: one of its ranks was attached to late.
 	late bool
 }
 
@@ -97,7 +98,7 @@ type member struct {
 	peers map[peerKey]Progress
 	// advanced is when it entered its newest collective.
 	advanced Time
-	ended    Time // when its process was reported as gone; 0
+	ended    Time // when its process was reported as ended; 0
 	// mark is its newest collective whose number is a multiple of Milestone.
 	mark   uint64
 	markAt Time
@@ -108,8 +109,8 @@ type peerKey struct {
 	peer int
 }
 
-// Observe takes in the current state of a rank. The slices are the Analyzer's after
-// that. Errors: ErrFull, ErrImplausible; the observation is then ignored.
+// Observe updates the state of a rank. The Analyzer owns the slices after that. Errors:
+// ErrFull, ErrImplausible; the observation is then ignored.
 func (a *Analyzer) Observe(o Observation) error {
 	c := o.Communicator
 	if o.Rank < 0 || o.Rank >= MaxSize || c.Size < 0 || c.Size > MaxSize || c.Size > 0 && o.Rank >= c.Size {
@@ -135,7 +136,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	m := comm.members[o.Rank]
 	if m != nil && m.Process.key() != o.Process.key() {
 		if o.At < m.At {
-			return nil // of the process that had the rank before
+			return nil // of the process that was the rank before
 		}
 		a.remove(m)
 		comm.members[o.Rank] = nil
@@ -155,7 +156,7 @@ func (a *Analyzer) Observe(o Observation) error {
 		a.members[key][m] = struct{}{}
 		a.ranks++
 	} else if o.At < m.At || m.ended != 0 {
-		return nil // older than what is known
+		return nil // older than the current state
 	}
 	if len(o.Operations) > History {
 		o.Operations = o.Operations[len(o.Operations)-History:]
@@ -167,7 +168,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	return nil
 }
 
-// update replaces the state of the rank, and keeps what was known better.
+// update replaces the state of the rank, and keeps values that were more precise.
 func (m *member) update(o Observation) {
 	if len(o.Stack) == 0 && o.Issued == m.Issued {
 		o.Stack, o.UserLine, o.StackIsLast = m.Stack, m.UserLine, m.StackIsLast
@@ -198,7 +199,7 @@ func (m *member) update(o Observation) {
 	}
 }
 
-// maxPeers of a rank that are followed: a hostile process can name any number.
+// maxPeers bounds the peers that are followed per rank: a hostile process can name any number.
 const maxPeers = 4096
 
 func (m *member) setPeer(key peerKey, p Progress) {
@@ -207,7 +208,7 @@ func (m *member) setPeer(key peerKey, p Progress) {
 	}
 }
 
-// operation of the rank by number, of collectives; nil when it is no longer, or not
+// operation returns a collective of the rank by number; nil if it is no longer, or not
 // yet, among the newest.
 func (m *member) operation(seq uint64) *Operation {
 	for i := range m.Operations {
@@ -227,7 +228,7 @@ func (m *member) peerOperation(key peerKey, seq uint64) *Operation {
 	return nil
 }
 
-// Gone reports that a process has ended: all its ranks are gone at that time.
+// Gone reports that a process has ended: all its ranks ended at that time.
 func (a *Analyzer) Gone(p Process, at Time) {
 	for m := range a.members[p.key()] {
 		if m.State != Destroyed && m.State != Aborted {
@@ -250,8 +251,8 @@ func (a *Analyzer) remove(m *member) {
 	a.ranks--
 }
 
-// forget removes what ended, or was not heard of, Keep ago. What an open verdict
-// names stays as long as others of the communicator live.
+// forget removes ranks that ended, or were last observed, Keep ago. Those that an open
+// verdict names stay while other ranks of the communicator run.
 func (a *Analyzer) forget(now Time) {
 	for _, c := range a.comms {
 		alive := false
@@ -280,7 +281,8 @@ func (a *Analyzer) isNamed(m *member) bool {
 
 func (m *member) isSilent(now Time, limit time.Duration) bool { return now-m.At > Time(limit) }
 
-// sorted ranks, and communicators, so that the same input gives the same output.
+// sorted returns ranks, and communicators, in an order by which the same input gives the
+// same output.
 func (c *communicator) sorted() []*member {
 	out := make([]*member, 0, len(c.members))
 	for _, m := range c.members {

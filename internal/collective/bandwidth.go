@@ -5,11 +5,11 @@ package collective
 import "time"
 
 // Bandwidth of operations, as nccl-tests define it (doc/PERFORMANCE.md there), in bytes
-// per second: alg is the size of the problem by its time, bus what each link of a ring
-// would carry of it, which does not depend on the number of ranks. elements are what
-// the calls were given as counts, in bytes; elapsed is their time.
+// per second: alg is the size of the problem divided by its time, bus the part that each
+// link of a ring carries, which does not depend on the number of ranks. elements are the
+// counts of the calls, in bytes; elapsed is their time.
 //
-// Zero where it is unknown: no time, or for what depends on it no number of ranks.
+// Zero if unknown: without a time, or without the number of ranks if it matters.
 func Bandwidth(kind Kind, ranks int, elements uint64, elapsed time.Duration) (alg, bus float64) {
 	if elapsed <= 0 {
 		return 0, 0

@@ -2,14 +2,14 @@
 
 // Package collective says which rank keeps a collective of NCCL waiting, and why.
 //
-// It is given what each rank of each communicator has issued and what is known to be
-// complete (Observation), compares ranks, and gives verdicts: a rank is missing, two
-// ranks do not call the same, a send has no receive, a process is dead, all ranks are in
-// and nothing completes, one rank is always the last. Several communicators that hang
-// for one reason have one verdict.
+// Its input is the operations that each rank of each communicator has issued, and which
+// of them are known to be complete (Observation). It compares ranks and returns verdicts:
+// a rank is missing, two ranks made different calls, a send has no receive, a process is
+// dead, all ranks have arrived and nothing completes, one rank is always the last.
+// Several communicators that hang for one reason have one verdict.
 //
-// The package is pure: no files, no processes, no clock. Who calls it says what time
-// it is, so that a recorded or a simulated run gives the same verdicts as a real one.
+// The package is pure: no files, no processes, no clock. The caller passes the time, so
+// that a recorded or a simulated run gives the same verdicts as a real one.
 package collective
 
 import "strconv"
@@ -19,7 +19,7 @@ import "strconv"
 type Time int64
 
 // Process is one process on one node. Two processes never share an ID on a node
-// (bpf/process/process.h), also when a pid is used again.
+// (bpf/process/process.h), even if a pid is reused.
 type Process struct {
 	Node string
 	ID   uint64
@@ -35,18 +35,18 @@ type processKey struct {
 
 func (p Process) key() processKey { return processKey{p.Node, p.ID} }
 
-// Communicator is what all ranks of a communicator agree on.
+// Communicator is the identity of a communicator, the same for all its ranks.
 type Communicator struct {
 	// Hash is the same for all ranks of a communicator, on all nodes, and differs
 	// between communicators.
 	Hash uint64
 	// Name is that of a process group, or empty.
 	Name string
-	// Size is the number of ranks; 0: not known.
+	// Size is the number of ranks; 0: unknown.
 	Size int
 }
 
-// String is how texts, tables and labels of metrics name it.
+// String is its name in texts, tables and labels of metrics.
 func (c Communicator) String() string {
 	s := c.ID()
 	if c.Name != "" {
@@ -55,7 +55,7 @@ func (c Communicator) String() string {
 	return s
 }
 
-// ID is its hash as a label of metrics has it.
+// ID is its hash as a label of metrics.
 func (c Communicator) ID() string { return "0x" + hex(c.Hash) }
 
 func hex(n uint64) string {
@@ -76,21 +76,21 @@ type Operation struct {
 	// their peer.
 	Seq  uint64
 	Kind Kind
-	// Count is the number of elements that the call was given, of DType each.
+	// Count is the call's number of elements, of DType each.
 	Count uint64
 	DType DType
-	// Reduction is ncclRedOp_t: 0 sum, 1 product, …; 0 where nothing is reduced.
+	// Reduction is ncclRedOp_t: 0 sum, 1 product, …; 0 if nothing is reduced.
 	Reduction int32
 	// Peer is the root of a collective or the other end of a send or receive; None.
 	Peer int
 	// Stream is the CUDA stream, opaque.
 	Stream uint64
-	// Enter and Return are when the call began and when it came back, which is when
-	// it was enqueued and not when it was done. Return is 0 while the thread is still
+	// Enter and Return are when the call began and when it returned, at which time
+	// the operation is enqueued but not done. Return is 0 while the thread is still
 	// inside; calls in a group return at its end.
 	Enter, Return Time
-	// PendingAt is when it was last known not to be complete: a query said so, or a
-	// thread sits in a wait that covers it. 0: not asked.
+	// PendingAt is when it was last known to be incomplete: by a query, or because a
+	// thread is in a wait that covers it. 0: never queried.
 	PendingAt Time
 	// DoneBy is when it was known to be complete: the return of the first wait that
 	// covers it. It was complete at some time in (max(Enter, PendingAt), DoneBy].
@@ -118,10 +118,10 @@ type Progress struct {
 	Enter  Time   // of the newest
 }
 
-// State is that of a rank's process, as far as it says something about the rank.
+// State is that of a rank's process, as far as it matters for the rank.
 type State uint8
 
-// States of a process. The order is used nowhere.
+// States of a process. Their order has no meaning.
 const (
 	Unknown State = iota
 	Running
@@ -129,7 +129,7 @@ const (
 	Uninterruptible
 	Stopped   // by a signal
 	Traced    // by a debugger
-	Zombie    // ended, not waited for
+	Zombie    // ended, not reaped
 	Gone      // ended
 	Aborted   // ncclCommAbort was called
 	Destroyed // ncclCommDestroy was called
@@ -155,7 +155,7 @@ func ParseState(name string) State {
 	return Unknown
 }
 
-// IsDead: it will not come by itself.
+// IsDead reports whether it will not arrive by itself.
 func (s State) IsDead() bool {
 	switch s {
 	case Stopped, Traced, Zombie, Gone, Aborted, Destroyed:
@@ -171,7 +171,7 @@ type Observation struct {
 	Process      Process
 	Communicator Communicator
 	Rank         int
-	// Device is the CUDA ordinal in the process; None.
+	// Device is the CUDA ordinal in the process, or None.
 	Device int
 	// Issued is the newest collective's number; Done the newest that is known to be
 	// complete, at DoneAt. Sends and receives do not count here.
@@ -179,23 +179,23 @@ type Observation struct {
 	DoneAt       Time
 	// Operations are the newest ones, at most History, oldest first, of all kinds.
 	Operations []Operation
-	// Peers is its progress with each. Where it is missing, Operations have it.
+	// Peers is its progress with each peer. If it is missing, it is derived from Operations.
 	Peers []Progress
-	// Late: the communicator was made before we looked, so numbers begin where we
-	// did, and ranks cannot be compared by them.
+	// Late: the communicator is older than the attach, so numbers begin there, and
+	// ranks cannot be compared by them.
 	Late bool
-	// State, and the Python stack of the thread that the rank waits for, innermost first
-	// ("train.py:41 step"), both read at At or a moment before; Stack may be empty.
+	// State, and the Python stack of the thread that blocks the rank, innermost first
+	// ("train.py:41 step"), both read at At or shortly before; Stack may be empty.
 	State State
-	// Where a sleeping thread is in the kernel (/proc/PID/wchan), or empty.
+	// Wchan is the kernel function in which the thread sleeps (/proc/PID/wchan), or empty.
 	Wchan string
 	Stack []string
-	// UserLine is the innermost line of Stack that is the program's own, and not a library's;
-	// empty: not known.
+	// UserLine is the innermost line of Stack in the program's own code, not in a library;
+	// empty: unknown.
 	UserLine string
-	// StackIsLast: where the newest operation was called, and not where the thread is.
+	// StackIsLast: Stack is that of the newest operation's call, not of the thread now.
 	StackIsLast bool
 }
 
-// History is how many operations of a rank are kept.
+// History is the number of operations that are kept per rank.
 const History = 16

@@ -14,8 +14,8 @@ const second = Time(time.Second)
 
 var world = Communicator{Hash: 0xabcdef0123, Size: 3}
 
-// rank is an observation of a rank that has issued an AllReduce each second, the last
-// of which at lastEnter, and waits for it.
+// rank returns an observation of a rank that has issued an AllReduce each second, the
+// last one at lastEnter, and waits for it.
 func rank(n int, issued uint64, lastEnter, at Time) Observation {
 	o := Observation{At: at, Process: Process{ID: uint64(n + 1), PID: uint32(100 + n), Comm: "python3"}, Communicator: world,
 		Rank: n, Issued: issued, State: Running}
@@ -74,7 +74,7 @@ func TestStoppedRankIsNamedAndClears(t *testing.T) {
 	require.Empty(t, a.Evaluate(at+second), "said once")
 	require.Len(t, a.Verdicts(), 1)
 
-	// It comes 5 s after the others, which is noticed only later.
+	// It arrives 5 s after the others, which is observed only later.
 	observe(t, a, done(rank(1, 487, now+5*second, now+6*second)))
 	events = a.Evaluate(now + 7*second)
 	require.Len(t, events, 1)
@@ -97,7 +97,7 @@ func TestEndedRankIsNamedWhereAllAreIn(t *testing.T) {
 	require.Contains(t, events[0].String(now+2*second), "rank 1 of 3 has exited, before AllReduce 9 of")
 }
 
-// TestAnEndingJobIsNotAHang: everybody leaves, at different times.
+// TestAnEndingJobIsNotAHang: all ranks leave, at different times.
 func TestAnEndingJobIsNotAHang(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
@@ -113,7 +113,7 @@ func TestAnEndingJobIsNotAHang(t *testing.T) {
 	require.Empty(t, a.members)
 }
 
-// TestAnOperationWithoutAWaitIsNotAHang: nobody waits for it, so nobody knows.
+// TestAnOperationWithoutAWaitIsNotAHang: no thread waits for it, so its state is unknown.
 func TestAnOperationWithoutAWaitIsNotAHang(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
@@ -125,8 +125,8 @@ func TestAnOperationWithoutAWaitIsNotAHang(t *testing.T) {
 	require.Empty(t, a.Evaluate(now+30*second))
 }
 
-// TestRanksOfOtherNodesAreNotBlamed: from one node of several, all that is known is
-// that ours are in.
+// TestRanksOfOtherNodesAreNotBlamed: on one node of several, it is only known that its
+// own ranks have arrived.
 func TestRanksOfOtherNodesAreNotBlamed(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second
@@ -207,7 +207,7 @@ func TestARevivedProcessIsNotBlamedAgain(t *testing.T) {
 	require.Equal(t, Missing, events[0].Reason)
 }
 
-// TestHostileObservations: what a process says of itself may be anything.
+// TestHostileObservations: a process can claim anything about itself.
 func TestHostileObservations(t *testing.T) {
 	a, err := New(Config{MaxRanks: 2})
 	require.NoError(t, err)
@@ -268,8 +268,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// TestACallIsNotAWaitForOlderOperations: nobody asks for what these ranks issue every 20 s, and
-// one is seen in the middle of its newest call, which has just begun.
+// TestACallIsNotAWaitForOlderOperations: no thread waits for the operations that these ranks
+// issue every 20 s, and one rank is observed inside its newest call, which has just begun.
 func TestACallIsNotAWaitForOlderOperations(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		a := analyzer(t)
@@ -290,13 +290,13 @@ func TestACallIsNotAWaitForOlderOperations(t *testing.T) {
 		}
 		require.Empty(t, a.Suspects(now), "late: %t", late)
 		require.Empty(t, a.Evaluate(now), "late: %t", late)
-		// When the call does not come back, it is one.
+		// If the call does not return, it is a hang.
 		require.Len(t, a.Evaluate(now+2*second), 1, "late: %t", late)
 	}
 }
 
-// TestQuietRanksMayBlockRanksElsewhere, and not who waits itself, or whose
-// communicator is all here.
+// TestQuietRanksMayBlockRanksElsewhere, but not ranks that wait themselves, or with all
+// ranks of their communicator here.
 func TestQuietRanksMayBlockRanksElsewhere(t *testing.T) {
 	a := analyzer(t)
 	now := 1000 * second

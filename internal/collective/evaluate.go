@@ -4,7 +4,7 @@ package collective
 
 import "sort"
 
-// verdictKey identifies a verdict while it holds. What it says of it may change.
+// verdictKey identifies a verdict while it holds. Its content may change.
 type verdictKey struct {
 	comm  uint64
 	class class
@@ -18,7 +18,7 @@ type class uint8
 
 const (
 	hang  class = iota
-	still       // all are in
+	still       // all have arrived
 	differs
 	late
 )
@@ -35,14 +35,14 @@ func (v *Verdict) key() verdictKey {
 		k.class = still
 	}
 	if k.class == hang || k.class == still {
-		k.kind = 0 // it may become known only later
+		k.kind = 0 // it may become known later
 	}
 	return k
 }
 
-// Evaluate compares all ranks and returns what is new: verdicts that were found,
-// verdicts that say something else now (the rank that was missing has died), and
-// those that no longer hold, with Cleared set. To be called about once a second.
+// Evaluate compares all ranks and returns the changes: new verdicts, verdicts whose
+// content has changed (the missing rank has died), and those that no longer hold, with
+// Cleared set. Call it about once a second.
 func (a *Analyzer) Evaluate(now Time) []Verdict {
 	a.fronts = nil
 	var items []*stuck
@@ -67,7 +67,7 @@ func (a *Analyzer) Evaluate(now Time) []Verdict {
 	return events
 }
 
-// compare turns what holds now into what has changed.
+// compare turns the current verdicts into changes.
 func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []Verdict) {
 	for key, old := range a.open {
 		v := current[key]
@@ -78,7 +78,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 			continue
 		}
 		if old.Reason == Dead && v.Reason != Dead && now-old.revived(now) < settling {
-			continue // it continues; what it does now is not known yet
+			continue // it continues; what it does now is unknown yet
 		}
 		v.At = old.At
 		if v.Reason != Straggler {
@@ -103,11 +103,11 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 	return events
 }
 
-// settling is how long a verdict about a dead process is kept after that lives again: it
-// is seen to run before it is seen to call.
+// settling is how long a verdict about a dead process is kept after the process revives:
+// it is seen running before it is seen to make a call.
 const settling = Time(3e9)
 
-// revived is when it was first seen to live again.
+// revived is when it was first seen running again.
 func (v *Verdict) revived(now Time) Time {
 	if v.alive == 0 {
 		v.alive = now
@@ -115,8 +115,8 @@ func (v *Verdict) revived(now Time) Time {
 	return v.alive
 }
 
-// clearedAt is when the last missing rank issued what it was waited for, or when the
-// operation was done, as exactly as the histories say; else now.
+// clearedAt is when the last missing rank issued the operation, or when the operation was
+// done, as exactly as the histories allow; else now.
 func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
 	c := a.comms[v.Communicator.Hash]
 	if c == nil || v.Reason == Straggler {

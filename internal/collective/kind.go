@@ -4,7 +4,7 @@ package collective
 
 import "strconv"
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
 // The kinds. Numbers are ours; 0 is none.
@@ -23,7 +23,7 @@ const (
 
 var kindNames = [...]string{"", "AllReduce", "Broadcast", "Reduce", "AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter", "Send", "Recv"}
 
-// String is the name as NCCL has it, without its prefix.
+// String is NCCL's name, without its prefix.
 func (k Kind) String() string {
 	if k > 0 && int(k) < len(kindNames) {
 		return kindNames[k]
@@ -41,13 +41,13 @@ func ParseKind(s string) Kind {
 	return 0
 }
 
-// IsPeer: between two ranks, not all.
+// IsPeer reports whether it is between two ranks, not all.
 func (k Kind) IsPeer() bool { return k == Send || k == Recv }
 
-// hasRoot: the peer is part of what all ranks must agree on.
+// hasRoot reports whether all ranks must agree on the peer.
 func (k Kind) hasRoot() bool { return k == Broadcast || k == Reduce || k == Gather || k == Scatter }
 
-// reduces: the reduction is, too.
+// reduces reports whether all ranks must agree on the reduction.
 func (k Kind) reduces() bool { return k == AllReduce || k == Reduce || k == ReduceScatter }
 
 // DType is ncclDataType_t (nccl.h of 2.24 and later; values never change).
@@ -69,7 +69,7 @@ const (
 	Bfloat16 DType = 9
 )
 
-// Size of an element in bytes; 0 for a type that is not known.
+// Size is that of an element in bytes; 0 for an unknown type.
 func (d DType) Size() uint64 {
 	if int(d) < len(dtypes) {
 		return dtypes[d].size
@@ -94,8 +94,8 @@ func reductionName(n int32) string {
 	return "reduction " + strconv.Itoa(int(n))
 }
 
-// Signature is what all ranks must agree on for the same collective, or both ends for
-// a send and its receive. Two signatures that are equal fit each other.
+// Signature has the parameters on which all ranks must agree for a collective, or both
+// ends for a send and its receive. Equal signatures match.
 type Signature struct {
 	Kind      Kind
 	Count     uint64
@@ -131,7 +131,7 @@ func (s Signature) Number() uint64 {
 	return h >> 11 // 53 bits
 }
 
-// String is how a verdict shows it.
+// String is its form in a verdict.
 func (s Signature) String() string {
 	text := s.Kind.String() + " of " + strconv.FormatUint(s.Count, 10) + " " + s.DType.String()
 	if s.Kind.reduces() {

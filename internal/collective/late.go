@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Standing is a process with NCCL that has called nothing of it since it was attached to.
-// It may hang, and what it hangs in was issued before: only its stack can tell.
+// Standing is a process with NCCL that has not called it since the attach. It may hang in
+// an operation that was issued before: only its stack can show that.
 type Standing struct {
 	Process Process
 	// Rank is that of its environment (RANK); -1: it has none.
 	Rank  int
 	State State
-	// Stack of the thread that is judged, innermost first; empty: none was read.
+	// Stack of the thread that is judged, innermost first; empty: it was not read.
 	Stack []string
-	// Line is the innermost of Stack that is the program's own; "": not known.
+	// Line is the innermost one of Stack in the program's own code; "": unknown.
 	Line string
 }
 
-// who names a process by its rank, if that is known.
+// who names a process, by its rank if that is known.
 func (s *Standing) who() string {
 	if s.Rank >= 0 {
 		return fmt.Sprintf("rank %d", s.Rank)
@@ -33,11 +33,12 @@ func (s *Standing) who() string {
 
 // Late is a judgement of processes of one job by their stacks alone.
 type Late struct {
-	// Suspects are those that are elsewhere than the others, or stopped; it may be empty.
+	// Suspects are those that are at another place than the others, or stopped; it may be
+	// empty.
 	Suspects []Standing
-	// Waiting are those whose innermost frames wait for a collective.
+	// Waiting are those with a wait for a collective in their innermost frames.
 	Waiting []Standing
-	// Text is the judgement in words, with what is uncertain.
+	// Text is the judgement in words, including its uncertainty.
 	Text string
 }
 
@@ -47,7 +48,7 @@ var waits = []string{"wait", "synchronize", "barrier", "monitored_barrier", "all
 	"all_to_all_single", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "gather", "scatter", "send", "recv",
 	"batch_isend_irecv", "item", "cpu", "tolist"}
 
-// innermost is how many frames are searched for a wait.
+// innermost is the number of frames that are searched for a wait.
 const innermost = 4
 
 // function is the last part of the name in a label, and file that of the file.
@@ -60,7 +61,7 @@ func function(label string) (name, file string) {
 	return name, file
 }
 
-// isWaiting: one of its innermost frames is a wait.
+// isWaiting reports whether one of its innermost frames is a wait.
 func (s *Standing) isWaiting() bool {
 	for _, label := range s.Stack[:min(innermost, len(s.Stack))] {
 		name, file := function(label)
@@ -71,7 +72,7 @@ func (s *Standing) isWaiting() bool {
 	return false
 }
 
-// line is where a user would look.
+// line is the one that is shown to a user.
 func (s *Standing) line() string {
 	switch {
 	case s.Line != "":
@@ -82,15 +83,15 @@ func (s *Standing) line() string {
 	return "a line that could not be read"
 }
 
-// isDead: it cannot continue by itself.
+// isDead reports whether it cannot continue by itself.
 func (s *Standing) isDead() bool {
 	return s.State == Stopped || s.State == Traced || s.State == Zombie || s.State == Gone
 }
 
-// uncertain is what stacks do not tell.
+// uncertain is the caveat of a judgement by stacks.
 const uncertain = "Uncertain: what was called before ig-gpu attached is not known, nor for how long; lines are of one moment"
 
-// JudgeLate compares where processes of one job are that have called nothing for so long.
+// JudgeLate compares the stacks of those processes of one job that have made no call for so long.
 func JudgeLate(all []Standing, since time.Duration) Late {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b Standing) int {

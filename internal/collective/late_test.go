@@ -17,7 +17,7 @@ func standing(rank int, state State, stack ...string) Standing {
 	return s
 }
 
-// TestAJobThatAlreadyHangsIsJudgedByItsStacks: what was called before attach is not known.
+// TestAJobThatAlreadyHangsIsJudgedByItsStacks: calls before the attach are unknown.
 func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 	waiting := []string{"ProcessGroup.wait (distributed_c10d.py:90)", "train (train.py:29)"}
 	for name, c := range map[string]struct {

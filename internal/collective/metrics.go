@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// Metric is one sample of a rank's progress: what every node exports, so that the rules
-// of dashboards/nccl.yaml can judge ranks of many nodes as the Analyzer judges those of
-// one. The labels go beside those of the process.
+// Metric is one sample of a rank's progress. Every node exports them, so that the rules
+// of dashboards/nccl.yaml can judge ranks of many nodes like the Analyzer judges those of
+// one. The labels are added to those of the process.
 type Metric struct {
 	Instrument *Instrument
 	Labels     [][2]string
 	Value      float64
 }
 
-// Instrument describes a metric. Name is OpenTelemetry's; Prometheus is what the
-// Prometheus exporter makes of it.
+// Instrument describes a metric. Name is OpenTelemetry's; Prometheus is the name that the
+// Prometheus exporter derives.
 type Instrument struct {
 	Name, Prometheus, Unit, Description string
 	IsCounter                           bool
 }
 
-// The instruments.
+// Instruments for the progress of ranks.
 var (
 	sizeInstrument      = &Instrument{Name: "nccl.communicator.size", Prometheus: "nccl_communicator_size", Unit: "{rank}", Description: "Ranks in the communicator, 0 if unknown"}
 	issuedInstrument    = &Instrument{Name: "nccl.rank.issued", Prometheus: "nccl_rank_issued_total", Unit: "{collective}", Description: "Collectives that the rank has issued", IsCounter: true}
@@ -102,7 +102,7 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 	return out
 }
 
-// deadState is empty while the rank lives: running and sleeping come and go.
+// deadState is empty while the rank is alive: running and sleeping alternate.
 func (s *Status) deadState() string {
 	if s.State.IsDead() {
 		return s.State.String()

@@ -4,7 +4,7 @@ package collective
 
 import "sort"
 
-// pairs compares what each rank sent with what its peer received.
+// pairs compares the sends of each rank with the receives of its peer.
 func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*stuck) {
 	for _, m := range members {
 		for _, key := range m.sortedPeers() {
@@ -27,7 +27,8 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 				missing: []*member{other}, waiting: []*member{m}, late: c.late}
 			op := m.peerOperation(key, s.seq)
 			if c.late {
-				// The oldest that this one waits for, if the other one has nothing to.
+				// The oldest one that this rank waits for, if the other has no
+				// counterpart.
 				op = m.pendingWith(key, now)
 				if op == nil || other.pendingWith(opposite, now) != nil {
 					continue
@@ -74,7 +75,7 @@ func mismatchedPair(c *communicator, m *member, key peerKey, other *member, oppo
 	return nil
 }
 
-// slowPair: both are in, both wait.
+// slowPair: both have arrived and wait.
 func slowPair(c *communicator, m *member, key peerKey, other *member, opposite peerKey, now Time) *stuck {
 	op, theirs := m.pendingWith(key, now), other.pendingWith(opposite, now)
 	if op == nil || theirs == nil || op.Seq != theirs.Seq {

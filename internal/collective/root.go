@@ -11,23 +11,23 @@ import (
 // group is one cause and everything that waits for it.
 type group struct {
 	root    *stuck
-	missing []*member // those of the root that wait nowhere else
+	missing []*member // processes of the root that wait nowhere else
 	behind  []*stuck
 	oldest  Time // since when the first of them waits
 	cycle   bool
 }
 
-// groups joins what is stuck for the same reason.
+// groups joins operations that are stuck for the same reason.
 //
-// What is stuck waits for its missing processes. A missing process that itself waits
-// in something else is no cause but a consequence; so following the missing ones ends
-// at processes that wait for no other, and all that ends at the same one is one group.
-// Where it does not end, ranks wait for each other.
+// A stuck operation waits for its missing processes. A missing process that itself waits
+// in another operation is not a cause but a consequence. So following the missing ones
+// ends at processes that wait for no other, and operations that end at the same one form
+// a group. If it does not end, ranks wait for each other.
 func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 	sort.SliceStable(items, func(i, j int) bool { return items[i].before(items[j]) })
-	// in: what a process waits in. A wait counts as a cause only when it is not much
-	// younger than what it is to explain: a process that continues elsewhere, and waits
-	// for a moment each time, is not stuck there.
+	// in has the operation that a process waits in. A wait counts as a cause only if it
+	// is not much younger than the wait that it explains: a process that continues
+	// elsewhere, with short waits, is not stuck there.
 	in := map[processKey][]int{}
 	for n, s := range items {
 		if now-s.since < Time(a.cfg.Hang)/2 {
@@ -40,7 +40,7 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 			}
 		}
 	}
-	cause := make([]int, len(items)) // the item that explains each; itself: a cause
+	cause := make([]int, len(items)) // the item that explains each; a cause explains itself
 	for n := range items {
 		cause[n] = a.follow(items, in, n)
 	}
@@ -64,9 +64,9 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 	return out
 }
 
-// merge makes one of several causes for which the same processes are missing. Where
-// there is a receive that is missing, or a send, it is that: it says who waits for whom,
-// and stages of a pipeline receive before they send.
+// merge merges causes for which the same processes are missing. It prefers a missing
+// receive or send, which shows who waits for whom: stages of a pipeline receive before
+// they send.
 func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 	byProcess := map[processKey]int{}
 	same := map[int]int{}
@@ -111,7 +111,7 @@ func (s *stuck) precedence() int {
 	return 0
 }
 
-// before is an order that does not depend on how maps are walked.
+// before is an order that does not depend on the iteration of maps.
 func (s *stuck) before(o *stuck) bool {
 	switch {
 	case s.since != o.since:
@@ -135,8 +135,8 @@ func waitsElsewhere(in map[processKey][]int, p processKey, n int) bool {
 	return false
 }
 
-// free are the missing that wait nowhere else: the causes. When there is none, ranks
-// wait for each other, and all are named.
+// free returns the missing processes that wait nowhere else: the causes. If there is
+// none, ranks wait for each other, and all are named.
 func free(s *stuck, in map[processKey][]int, n int) (out []*member, cycle bool) {
 	for _, m := range s.missing {
 		if m.State.IsDead() || !waitsElsewhere(in, m.Process.key(), n) {
@@ -149,8 +149,8 @@ func free(s *stuck, in map[processKey][]int, n int) (out []*member, cycle bool) 
 	return out, false
 }
 
-// follow goes from what waits to what it waits for, breadth first, to the first that
-// is a cause. In a circle the first in the order is taken as one.
+// follow searches from a waiting item, breadth first, for the first cause. In a cycle the
+// first item in the order counts as one.
 func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int {
 	seen := map[int]bool{from: true}
 	queue := []int{from}
@@ -161,7 +161,7 @@ func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int
 		first = min(first, n)
 		s := items[n]
 		if s.ahead != nil && !s.inverted {
-			// All are in, and all have something else before it.
+			// All have arrived, and all have another operation before it.
 			for next, other := range items {
 				if other.comm == s.ahead && !seen[next] {
 					seen[next] = true
@@ -180,7 +180,7 @@ func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int
 			}
 		}
 		if len(s.missing) == 0 {
-			return n // a mismatch, or all in
+			return n // a mismatch, or all have arrived
 		}
 		if _, cycle := free(s, in, n); !cycle {
 			return n

@@ -4,7 +4,7 @@ package collective
 
 import "slices"
 
-// Status is the progress of one rank, as a table shows it and metrics carry it.
+// Status is the progress of one rank, for tables and metrics.
 type Status struct {
 	Process      Process
 	Communicator Communicator
@@ -19,13 +19,14 @@ type Status struct {
 	At          Time
 	// Newest operation of any kind; its Seq is 0 when there was none.
 	Newest Operation
-	// Issued collectives, and when the newest one was; Done as in Observation.
+	// Issued is the number of collectives, IssuedAt the time of the newest; Done as
+	// in Observation.
 	Issued   uint64
 	IssuedAt Time
 	Done     uint64
 	DoneAt   Time
-	// Waits: it is known to wait for one of its collectives now. First: what it has not
-	// done of them is the first in its stream, before those of other communicators.
+	// Waits: it is known to wait for one of its collectives now. First: the oldest one
+	// that is not done is the first in its stream, before those of other communicators.
 	Waits, First bool
 	// Mark is the newest collective whose number is a multiple of Milestone.
 	Mark   uint64
@@ -33,10 +34,10 @@ type Status struct {
 	// Pending are collectives that were issued at least slow ago and are not done.
 	Pending []Operation
 	Peers   []PeerStatus
-	// WaitShare is the share of the last half to whole minute in which the rank was in a
-	// collective before the others arrived, at most; -1: not known.
+	// WaitShare is an upper bound of the share of the last 30 to 60 s in which the rank
+	// was in a collective before the others arrived; -1: unknown.
 	WaitShare float64
-	// Waited is since when the newest operation is waited for; 0: it is not.
+	// Waited is since when a thread waits for the newest operation; 0: none does.
 	Waited Time
 }
 
@@ -46,7 +47,7 @@ type PeerStatus struct {
 	Waits bool
 }
 
-// old is how long a collective must be pending before it is shown one by one.
+// old is the time after which a pending collective is shown individually.
 const old = Time(5e9)
 
 // Ranks returns all ranks that are known, by communicator and rank.
@@ -94,9 +95,9 @@ func (a *Analyzer) status(m *member, now Time) Status {
 	return s
 }
 
-// Suspects are the processes that others wait for, or that wait, for at least a part of
-// the threshold: those whose state and stack are worth a look now. The ones at fault
-// come first.
+// Suspects returns the processes that others wait for, or that wait themselves, for at
+// least a part of the threshold. Their state and stack should be read now. The ones at
+// fault come first.
 func (a *Analyzer) Suspects(now Time) []Process {
 	a.fronts = nil
 	var items []*stuck
@@ -129,9 +130,9 @@ func (a *Analyzer) Suspects(now Time) []Process {
 	return slices.Clip(out)
 }
 
-// Quiet are the processes for which ranks elsewhere may wait: not all ranks of their
+// Quiet returns the processes for which ranks elsewhere may wait: not all ranks of their
 // communicator are observed, and they have issued nothing for a part of the threshold and
-// wait for nothing. Where they are is worth one look, for who knows the other ranks.
+// wait for nothing. Their stack should be read once, for an observer of the other ranks.
 func (a *Analyzer) Quiet(now Time) (out []Process) {
 	seen := map[processKey]bool{}
 	for _, c := range a.sorted() {

@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// Milestone: each rank remembers when it entered its newest collective whose number is
-// a multiple of this. It is what ranks of different nodes can be compared by when only
-// their metrics are at hand.
+// Milestone: for each rank the time is kept at which it entered its newest collective
+// with a number that is a multiple of this. It allows ranks of different nodes to be
+// compared by their metrics alone.
 const Milestone = 16
 
-// arrivals of a communicator's ranks at its newest collectives, of those that all of
-// them are known to have entered. Operations that follow each other at once are one
-// arrival, that of the first: who is late there is late in all of them, which is one
-// throw of the dice and not ten.
+// arrivals of a communicator's ranks at its newest collectives that all of them are known
+// to have entered. A burst of operations is one arrival, that of its first: a rank that
+// is late there is late in all of them, which is one observation and not ten.
 type arrivals struct {
-	next  uint64 // the next number to look at
-	ranks []int  // sorted; others than these: begin again
-	// first came then, and each rank so many microseconds later: len(ranks) of them
-	// for each of at most Arrivals collectives, overwritten in turn.
+	next  uint64 // the next number to process
+	ranks []int  // sorted; start again if they change
+	// first is when the first rank arrived, late by how many microseconds each rank
+	// was later: len(ranks) of them for each of at most Arrivals collectives, in a
+	// ring.
 	first []Time
 	late  []uint32
-	gap   []time.Duration // in which no rank did anything, before each
+	gap   []time.Duration // without any operation, before each
 	head  int
-	// last is when the last rank came to the operation before, and longest the
-	// longest time in which no rank did anything, in this period and the last one.
+	// last is when the last rank arrived at the previous operation, and longest the
+	// longest time without any operation, in this period and the last one.
 	last    Time
 	longest [2]Time
 	period  Time
 	waiting waiting
 }
 
-// add takes the collectives that are complete with what was just observed of c.
+// add processes the collectives of c that the newest observation completes.
 func (r *arrivals) add(c *communicator) {
 	if c.late || len(c.members) < 2 {
 		return
@@ -54,7 +54,7 @@ func (r *arrivals) add(c *communicator) {
 		}
 	}
 	r.next = max(r.next, 1)
-	// What is in no rank's history any more is not looked for.
+	// Collectives that are in no rank's history any more are skipped.
 	if low > History {
 		r.next = max(r.next, low-History+1)
 	}
@@ -85,10 +85,10 @@ func (r *arrivals) add(c *communicator) {
 	}
 }
 
-// pause is over how long the longest one is looked for: longer than a step.
+// pause is the period over which the longest one is determined: longer than a step.
 const pause = Time(30e9)
 
-// isBurst: an operation that began at first begins a series.
+// isBurst reports whether an operation that began at first starts a series.
 func (r *arrivals) isBurst(first Time) bool {
 	gap := first - r.last
 	if r.period == 0 {
@@ -121,12 +121,12 @@ func (r *arrivals) put(first Time, enter []Time) {
 	r.head = (r.head + 1) % Arrivals
 }
 
-// row is how late each of ranks was, in one of the collectives.
+// row returns by how much each of ranks was late in one of the collectives.
 func (r *arrivals) row(i int) []uint32 { n := len(r.ranks); return r.late[i*n : (i+1)*n] }
 
-// stragglers are the ranks that come last in most collectives, by more than chance
-// and clocks explain. A process that waits for a straggler in one communicator is late
-// in its others: only the first cause is named.
+// stragglers returns the ranks that arrive last in most collectives, by more than chance
+// and clocks explain. A process that waits for a straggler in one communicator is late in
+// its others: only the first cause is named.
 func (a *Analyzer) stragglers(current map[verdictKey]*Verdict, now Time) (out []*Verdict) {
 	stuck := map[uint64]bool{}
 	for _, v := range current {
@@ -160,7 +160,7 @@ func (a *Analyzer) stragglers(current map[verdictKey]*Verdict, now Time) (out []
 	return out
 }
 
-// isBehind: the process is also in a communicator in which another one is the last.
+// isBehind reports whether the process is also in a communicator in which another one is the last.
 func (a *Analyzer) isBehind(p processKey, hash uint64, found []*Verdict) bool {
 	for m := range a.members[p] {
 		if m.comm.Hash == hash {
@@ -208,7 +208,7 @@ func (a *Analyzer) straggler(c *communicator, now Time) *Verdict {
 	if m == nil || m.State.IsDead() || m.isSilent(now, a.cfg.Silent) {
 		return nil
 	}
-	// How much sooner it would continue without this rank.
+	// Lateness: how much sooner the others would continue without this rank.
 	late := make([]time.Duration, n)
 	for i := range n {
 		row := r.row(i)

@@ -7,26 +7,27 @@ type stuck struct {
 	comm *communicator
 	kind Kind
 	seq  uint64
-	peer int // who waits, for a send or receive; None
-	// since is the time of the last thing that happened: the first of those who wait
-	// came, or a missing rank issued the operation before.
+	peer int // the waiting rank, for a send or receive; None
+	// since is the later of two times: the first waiting rank arrived, and a missing
+	// rank issued the previous operation.
 	since   Time
 	missing []*member
 	waiting []*member
-	// all: all ranks are in. For a mismatch, members with their calls.
+	// all: all ranks have arrived. For a mismatch, members with their calls.
 	all      bool
 	mismatch []*member
 	late     bool
-	// inverted: of those that are in, some have it first in their stream, and others
-	// something of another communicator. ahead is that, also where it is so for all.
+	// inverted: of the ranks that have arrived, some have it first in their stream,
+	// and others an operation of another communicator. ahead is that operation, also
+	// if it is the same for all.
 	inverted bool
 	ahead    *communicator
 }
 
-// fresh is how old a sign of waiting may be: two readings of the gadget's rows.
+// fresh is the maximum age of evidence of waiting: two readings of the gadget's rows.
 const fresh = Time(5e9)
 
-// stuckIn returns where ranks of a communicator wait now, of any age.
+// stuckIn returns the operations in which ranks of a communicator wait now, of any age.
 func (a *Analyzer) stuckIn(c *communicator, now Time) []*stuck {
 	members := a.observed(c, now)
 	if !anyAlive(members) {
@@ -34,7 +35,7 @@ func (a *Analyzer) stuckIn(c *communicator, now Time) []*stuck {
 	}
 	out := mismatches(c, members)
 	if len(out) > 0 {
-		return out // what follows a mismatch is not to be relied on
+		return out // operations after a mismatch are unreliable
 	}
 	if s := a.collectives(c, members, now); s != nil {
 		out = append(out, s)
@@ -42,7 +43,7 @@ func (a *Analyzer) stuckIn(c *communicator, now Time) []*stuck {
 	return append(out, a.pairs(c, members, now)...)
 }
 
-// observed ranks: not those whose node fell silent, of which nothing is known.
+// observed returns the ranks of which there are recent observations.
 func (a *Analyzer) observed(c *communicator, now Time) []*member {
 	members := c.sorted()
 	out := members[:0]
@@ -87,7 +88,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 			continue
 		}
 		s.waiting = append(s.waiting, m)
-		entered := m.advanced // of a later one, where the history does not reach
+		entered := m.advanced // of a later one, if the history does not go back far enough
 		if op := m.operation(s.seq); op != nil {
 			entered = op.Enter
 			s.kind = op.Kind
@@ -95,7 +96,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 		if first == 0 || entered < first {
 			first = entered
 		}
-		// Another rank has seen it done: who is "missing" is only observed late.
+		// Another rank has seen it done: the "missing" rank is only observed late.
 		if m.Done >= s.seq {
 			return nil
 		}
@@ -107,7 +108,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 	return s
 }
 
-// allIn: every rank that is observed has issued the same. It is stuck when a rank
+// allIn: every observed rank has issued the same operations. They are stuck if a rank
 // still waits for the first that is not done.
 func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	done, issued := uint64(0), members[0].Issued
@@ -118,7 +119,7 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 		return nil
 	}
 	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
-	var waits Time // since when a rank does
+	var waits Time // since when a rank waits
 	for _, m := range members {
 		if m.State.IsDead() {
 			s.missing = append(s.missing, m)
@@ -142,7 +143,8 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	return s
 }
 
-// order says whether something else is before it in the streams of those that are in.
+// order determines whether another operation precedes it in the streams of the ranks that
+// have arrived.
 func (a *Analyzer) order(s *stuck) {
 	fronts := 0
 	for _, m := range s.waiting {
@@ -171,7 +173,7 @@ type streamKey struct {
 	stream  uint64
 }
 
-// front of a stream, of all that is known in this Evaluate.
+// front returns that of a stream, computed once per Evaluate.
 func (a *Analyzer) front(p processKey, stream uint64) front {
 	if a.fronts == nil {
 		a.fronts = map[streamKey]front{}
@@ -201,11 +203,11 @@ func latestDone(members []*member) (t Time) {
 	return t
 }
 
-// waits: the rank is known to wait for one of its collectives now.
+// waits reports whether the rank is known to wait for one of its collectives now.
 func (m *member) waits(now Time) bool { return m.firstPending(now) != nil }
 
-// firstPending is the oldest collective that it waits for now; nil: none. Older ones may
-// not be known to be done either, because no thread waits for them.
+// firstPending returns the oldest collective that it waits for now; nil: none. Older ones
+// may not be known to be done either, if no thread waits for them.
 func (m *member) firstPending(now Time) *Operation {
 	if m.State.IsDead() {
 		return nil
@@ -218,8 +220,8 @@ func (m *member) firstPending(now Time) *Operation {
 	return nil
 }
 
-// idle compares ranks whose numbers cannot be compared: who waits, waits for those who
-// have nothing to wait for.
+// idle judges ranks whose numbers cannot be compared: those that wait are assumed to wait
+// for those that do not.
 func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 	s := &stuck{comm: c, peer: None, late: true}
 	for _, m := range members {
@@ -233,7 +235,7 @@ func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 			s.missing = append(s.missing, m)
 			s.since = max(s.since, m.advanced)
 		default:
-			return nil // issued, not known to be done, and it does not wait: no saying
+			return nil // issued, not known to be done, and it does not wait: undecidable
 		}
 	}
 	if len(s.waiting) == 0 {
@@ -243,8 +245,8 @@ func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 	return s
 }
 
-// mismatches finds numbers under which ranks issued different things. One is enough:
-// what comes after the first is its consequence.
+// mismatches finds numbers under which ranks issued different operations. Only the first
+// matters: later ones are its consequence.
 func mismatches(c *communicator, members []*member) []*stuck {
 	if c.late || len(members) < 2 {
 		return nil

@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// Reason is what a verdict says.
+// Reason is the kind of a verdict.
 type Reason string
 
-// The reasons. They are labels of metrics, so their texts never change.
+// Reasons of verdicts. They are labels of metrics, so their texts never change.
 const (
-	// Missing: ranks have not issued what others wait in.
+	// Missing: ranks have not issued an operation in which others wait.
 	Missing Reason = "missing"
 	// Mismatch: ranks issued different operations under one number, or two
 	// communicators' operations in different orders.
 	Mismatch Reason = "mismatch"
 	// Unmatched: a send without its receive, or the other way round.
 	Unmatched Reason = "unmatched"
-	// Straggler: a rank arrives last, time and again.
+	// Straggler: a rank repeatedly arrives last.
 	Straggler Reason = "straggler"
-	// Dead: who is missing has ended, was stopped, or gave the communicator up.
+	// Dead: the missing rank has ended, was stopped, or aborted the communicator.
 	Dead Reason = "dead"
-	// Slow: all are in, none is done. The network, a GPU, or what is before it in the
-	// stream.
+	// Slow: all have arrived, none is done. The cause is the network, a GPU, or
+	// earlier work in the stream.
 	Slow Reason = "slow"
-	// Elsewhere: all ranks that are observed are in, and others are not observed.
+	// Elsewhere: all observed ranks have arrived, and others are not observed.
 	Elsewhere Reason = "elsewhere"
 )
 
@@ -49,22 +49,22 @@ type Culprit struct {
 	P50, P99 time.Duration
 }
 
-// Verdict is one cause for which ranks wait. It holds from Since on, and until
-// Cleared when that is not 0.
+// Verdict is one cause for which ranks wait. It holds from Since on, until Cleared if
+// that is not 0.
 type Verdict struct {
 	Reason       Reason
 	Communicator Communicator
-	// Kind and Seq describe the operation that is missing, or that no rank has done. Where
-	// a rank waits in a send, it is the receive, and the other way round; Peer is
-	// the one that waits then, else None. Seq is 0 where there is no single one.
+	// Kind and Seq describe the operation that is missing, or that no rank has done. If a
+	// rank waits in a send, it is the receive, and vice versa; Peer is then the waiting
+	// rank, else None. Seq is 0 if there is no single operation.
 	Kind Kind
 	Seq  uint64
 	Peer int
-	// Since is when the wait began, At when it was reported, Cleared when it was over.
+	// Since is when the wait began, At when it was reported, Cleared when it ended.
 	Since, At, Cleared Time
 	// Missing are those at fault: for Mismatch, one rank for each different call.
 	Missing []Culprit
-	// Waiting are ranks that are in; at most MaxNamed of WaitingCount.
+	// Waiting are ranks that have arrived; at most MaxNamed of WaitingCount.
 	Waiting      []int
 	WaitingCount int
 	// Unseen are ranks that are not observed; at most MaxNamed.
@@ -77,16 +77,16 @@ type Verdict struct {
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
 
-	alive Time // when a dead culprit was first seen to live again
+	alive Time // when a dead culprit was first seen running again
 }
 
 // MaxNamed bounds the ranks that a verdict lists.
 const MaxNamed = 64
 
-// maxLines is for how many ranks a text says where they are.
+// maxLines is the number of ranks of which a text has the line.
 const maxLines = 4
 
-// Waited is for how long, until it was cleared, or the time given.
+// Waited returns the duration, until it was cleared or until now.
 func (v *Verdict) Waited(now Time) time.Duration {
 	if v.Cleared != 0 {
 		now = v.Cleared
@@ -94,8 +94,8 @@ func (v *Verdict) Waited(now Time) time.Duration {
 	return time.Duration(max(now-v.Since, 0))
 }
 
-// String is the verdict in one line, for a reader who is tired: who, what, how long,
-// where. now is used while it is not cleared.
+// String is the verdict in one line: who, what, how long, where. now is used while it is
+// not cleared.
 func (v *Verdict) String(now Time) string {
 	var b strings.Builder
 	what := v.operation()
@@ -184,7 +184,7 @@ func (v *Verdict) subject() string {
 	return fmt.Sprintf("%s%s are missing (%s)", names(v.Missing), of, v.Missing[0].claim())
 }
 
-// claim is what the state says of a missing rank.
+// claim describes the state of a missing rank.
 func (c *Culprit) claim() string {
 	switch c.State {
 	case Stopped:
@@ -207,7 +207,7 @@ func (c *Culprit) claim() string {
 	return "is missing"
 }
 
-// place is the program's own line and, where it has called a library, the line of that:
+// place is the program's own line and, if it has called a library, the line there:
 // "load_batch (train.py:18), in Condition.wait (threading.py:327)".
 func (c *Culprit) place() string {
 	user := c.UserLine
@@ -220,8 +220,9 @@ func (c *Culprit) place() string {
 	return user + ", in " + c.Stack[0]
 }
 
-// guess is for who has nothing but the lines: files of libraries are shown with their
-// directory, except the modules of the standard library that are in none.
+// guess finds the program's own line if only the lines are known: files of libraries are
+// shown with their directory, except the modules of the standard library that are in
+// none.
 func guess(stack []string) string {
 	if !strings.Contains(stack[0], "/") {
 		return stack[0]
@@ -305,7 +306,7 @@ func ranks(sorted []int, count int) string {
 	return text
 }
 
-// seconds with two digits that mean something.
+// seconds with two significant digits.
 func seconds(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:

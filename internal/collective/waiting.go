@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// waiting is how long each rank of a communicator waited for the others to come, over
-// collectives that follow each other and that all ranks are known to have entered: from
-// its own entry, or the last arrival at the one before, until the last rank came.
+// waiting is how long each rank of a communicator waited for the others to arrive, over
+// consecutive collectives that all ranks are known to have entered: from its own entry,
+// or the last arrival at the previous one, until the last arrival.
 type waiting struct {
 	began Time
-	// In this period, and in the one before.
+	// In this period, and in the previous one.
 	now, before span
 }
 
@@ -22,15 +22,15 @@ type span struct {
 	ranks []time.Duration
 }
 
-// waitPeriod is what shares are of, at least; at most twice that.
+// waitPeriod is the minimum period of shares; the maximum is twice that.
 const waitPeriod = Time(30e9)
 
-// add takes one collective. last is when the last rank came to the one before; enter is when
-// each rank came.
+// add adds one collective. last is the last arrival at the previous one; enter is when each
+// rank arrived.
 func (w *waiting) add(last Time, enter []Time) {
 	end := slices.Max(enter)
 	if end <= last {
-		return // of another thread's, or clocks
+		return // an operation of another thread, or clocks differ
 	}
 	if w.began == 0 {
 		w.began = end
@@ -47,7 +47,7 @@ func (w *waiting) add(last Time, enter []Time) {
 	}
 }
 
-// share of one rank; -1: not known.
+// share of one rank; -1: unknown.
 func (w *waiting) share(i int) float64 {
 	total, sum := w.now.total, time.Duration(0)
 	if i < len(w.now.ranks) {
@@ -62,9 +62,9 @@ func (w *waiting) share(i int) float64 {
 	return float64(sum) / float64(total)
 }
 
-// waitShare of a rank: of the time between collectives, how much it was in one that others
-// had not come to. -1 unless all ranks are observed. It may do something else meanwhile, so
-// it waited at most for so long.
+// waitShare returns the share of time in which a rank was in a collective that others had
+// not arrived at; -1 unless all ranks are observed. It may do other work meanwhile, so it
+// is an upper bound.
 func (m *member) waitShare() float64 {
 	r := &m.comm.arrivals
 	if m.comm.Size > len(r.ranks) || len(r.ranks) < 2 {

@@ -29,7 +29,8 @@ func TestShareOfTheTimeThatARankWaits(t *testing.T) {
 			for n := range 3 {
 				o := Observation{At: now, Process: Process{ID: uint64(n + 1)}, Communicator: world, Rank: n, Issued: 2 * step, Done: 2 * step, State: Running}
 				begun := now - 100*ms + late[n]
-				// The second one is asked for when all have come to the first.
+				// The second one is waited for once all ranks have arrived at
+				// the first.
 				for i, enter := range []Time{begun, now - 100*ms + 40*ms + 1} {
 					o.Operations = append(o.Operations, Operation{Seq: 2*step - 1 + uint64(i), Kind: AllReduce, Peer: None, Enter: enter, Return: enter + 1, DoneBy: enter + 2})
 				}
@@ -45,7 +46,7 @@ func TestShareOfTheTimeThatARankWaits(t *testing.T) {
 	require.InDelta(t, 0.4, got[0], 0.01)
 	require.InDelta(t, 0.3, got[1], 0.01)
 	require.InDelta(t, 0, got[2], 0.01)
-	// After a minute or so only what is new counts.
+	// After about a minute only new operations count.
 	run(700, []Time{20 * ms, 40 * ms, 40 * ms})
 	got = shares()
 	require.InDelta(t, 0.2, got[0], 0.01)

@@ -19,7 +19,7 @@ type AttachPoint struct {
 	Library string
 	// Symbol is an exported name, not demangled.
 	Symbol string
-	// Cookie tells the generic program which point it was called for.
+	// Cookie identifies the point to the generic program.
 	Cookie uint32
 	// Exit: the return is probed as well.
 	Exit bool
@@ -28,14 +28,14 @@ type AttachPoint struct {
 	// USDT: Symbol is PROVIDER:NAME of a statically defined probe, Cookie the index of
 	// its program.
 	USDT bool
-	// Fact, if not 0, is what the point teaches: it is probed only in processes that
-	// lack it (enum fact of bpf/call/demand.h).
+	// Fact, if not 0, is the fact that the point provides: it is probed only in
+	// processes in which it is missing (enum fact of bpf/call/demand.h).
 	Fact uint32
-	// InWindows: where a budget asks, it is probed a part of the time only.
+	// InWindows: if a budget requires it, it is probed part of the time only.
 	InWindows bool
 }
 
-// OnDemand: the point is probed only in processes that lack what it teaches.
+// OnDemand: the point is probed only in processes in which its fact is missing.
 func (p AttachPoint) OnDemand() bool { return p.Fact != 0 }
 
 const (
@@ -50,13 +50,13 @@ const (
 	attachDemandFlag    = 8
 	attachInWindowsFlag = 32
 	attachFactShift     = 16
-	// maxPoints is far above the tables of all our gadgets together.
+	// maxPoints is far above the size of all our gadgets' tables.
 	maxPoints = 4096
 )
 
-// AttachPoints reads the table of functions that the gadget wants probed out of
-// its compiled object. A gadget without a table gives none and no error: it is
-// not one of ours. A table of another layout is an error.
+// AttachPoints reads the gadget's table of functions to probe from its compiled object. A
+// gadget without a table is not one of ours: it gives no points and no error. A table of
+// another layout is an error.
 func AttachPoints(gc Context) ([]AttachPoint, error) {
 	spec, err := MapSpec(gc, attachSection)
 	if errors.Is(err, ErrAbsent) {
@@ -159,7 +159,7 @@ func checkLayout(spec *ebpf.MapSpec) error {
 			delete(want, member.Name)
 		}
 		if len(want) > 0 {
-			return fmt.Errorf("struct %s lacks %d members", attachStruct, len(want))
+			return fmt.Errorf("struct %s: %d members are missing", attachStruct, len(want))
 		}
 	}
 	return nil

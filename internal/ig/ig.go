@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ig is the only place that touches what Inspektor Gadget does not
-// document: the names of gadget context variables ("map/…", "mapspec/…",
-// "config", "ebpfInstance", "NeedContainerEvents") and the types behind them.
-// Tried with v0.55.0; its test fails when a release changes them.
+// Package ig is the only place that uses undocumented parts of Inspektor Gadget: the
+// names of gadget context variables ("map/…", "mapspec/…", "config", "ebpfInstance",
+// "NeedContainerEvents") and the types behind them. Tested with v0.55.0; its test fails
+// when a release changes them.
 package ig
 
 import (
@@ -28,10 +28,10 @@ const (
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
 )
 
-// ErrAbsent: the gadget does not have the map, program or variable asked for.
+// ErrAbsent: the gadget does not have the requested map, program or variable.
 var ErrAbsent = errors.New("gadget does not have it")
 
-// Context is what this package needs of operators.GadgetContext.
+// Context is the part of operators.GadgetContext that this package uses.
 type Context interface {
 	GetVar(string) (any, bool)
 	SetVar(string, any)
@@ -79,9 +79,8 @@ func Program(gc Context, mapName string) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Programs returns all programs of a program array, by their slots, as the gadget
-// was compiled with them. The caller closes them. ErrAbsent when the gadget has no
-// such array.
+// Programs returns all programs of a program array, by the slots that were set at compile
+// time. The caller closes them. ErrAbsent when the gadget has no such array.
 func Programs(gc Context, mapName string) (map[uint32]*ebpf.Program, error) {
 	m, err := Map(gc, mapName)
 	if err != nil {
@@ -101,9 +100,8 @@ func Programs(gc Context, mapName string) (map[uint32]*ebpf.Program, error) {
 	return programs, nil
 }
 
-// DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL
-// programs of the points itself. To be called in Instantiate: ig reads the
-// setting when it starts.
+// DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL programs of the
+// points itself. Call it in Instantiate: ig reads the setting when it starts.
 func DisableStock(gc Context, points []AttachPoint) error {
 	config, err := configOf(gc)
 	if err != nil {
@@ -117,7 +115,7 @@ func DisableStock(gc Context, points []AttachPoint) error {
 	return nil
 }
 
-// setter is what this package needs of ig's *viper.Viper.
+// setter is the part of ig's *viper.Viper that this package uses.
 type setter interface{ Set(string, any) }
 
 func configOf(gc Context) (setter, error) {
@@ -138,36 +136,37 @@ const (
 	AttachMulti uint32 = 2
 )
 
-// SetAttachMode says which programs will be attached, so that the kernel need
-// not check the others when ig loads them. To be called in Instantiate. Gadgets
-// without the constant load all.
+// SetAttachMode sets which programs will be attached, so that the kernel need not verify
+// the others when ig loads them. Call it in Instantiate. Gadgets without the constant
+// load all programs.
 func SetAttachMode(gc Context, mode uint32) { gc.SetVar("attach_mode", mode) }
 
-// AnnotationInstance of what a daemon says of a gadget instance tells one run of it
-// from the next: counters begin at zero where it differs. Our daemons have it.
+// AnnotationInstance, in a daemon's description of a gadget instance, distinguishes one
+// run of it from the next: if it differs, counters have restarted at zero. Our daemons
+// set it.
 const AnnotationInstance = "gpu-gadgets.instance.run"
 
-// varSkipped holds the libraries whose attach points are not attached to.
+// varSkipped holds the libraries whose attach points are skipped.
 const varSkipped = "gpu-gadgets.attach.skipped"
 
-// SkipLibrary takes the functions of a library off the table of attach points. To be
-// called in Instantiate, by an operator with a priority below that of attach.
+// SkipLibrary removes the functions of a library from the table of attach points. Call it
+// in Instantiate, in an operator with a priority below that of attach.
 func SkipLibrary(gc Context, library string) {
 	skipped, _ := gc.GetVar(varSkipped)
 	names, _ := skipped.([]string)
 	gc.SetVar(varSkipped, append(names, library))
 }
 
-// isSkipped says whether SkipLibrary was called for the library.
+// isSkipped reports whether SkipLibrary was called for the library.
 func isSkipped(gc Context, library string) bool {
 	skipped, _ := gc.GetVar(varSkipped)
 	names, _ := skipped.([]string)
 	return slices.Contains(names, library)
 }
 
-// ForceContainerEvents makes the container managers take part in this run also
-// when the gadget itself gives them no reason to. Only for operators with a
-// priority below -1, in Instantiate.
+// ForceContainerEvents makes the container managers take part in this run even if the
+// gadget itself does not need them. Only for operators with a priority below -1, in
+// Instantiate.
 func ForceContainerEvents(gc Context) { gc.SetVar(varNeedEvents, true) }
 
 // TagMountNS on a uint64 field makes the container managers add the fields of
@@ -183,8 +182,8 @@ func FiltersContainers(gc Context) bool {
 }
 
 // Configure sets a value of the gadget's metadata (gadget.yaml), e.g.
-// "programs.P.sampler.frequency". To be called in Instantiate: ig reads most of
-// it when it starts.
+// "programs.P.sampler.frequency". Call it in Instantiate: ig reads most of it when it
+// starts.
 func Configure(gc Context, key string, value any) error {
 	config, err := configOf(gc)
 	if err != nil {
@@ -199,10 +198,10 @@ func Skip(gc Context, program string) error {
 	return Configure(gc, "programs."+program+".attach_to", programSkipped)
 }
 
-// SetConstant gives a read-only variable of the eBPF object its value, before the
-// object is loaded. The object has it twice, as `const volatile T NAME`, which is
-// set, and as `const volatile T gadget_var_NAME`, by which ig knows that it may
-// be. To be called in Instantiate, by operators with a priority above -1000.
+// SetConstant sets a read-only variable of the eBPF object before the object is loaded.
+// The object has it twice: as `const volatile T NAME`, which is set, and as `const
+// volatile T gadget_var_NAME`, by which ig knows that it may be set. Call it in
+// Instantiate, in operators with a priority above -1000.
 func SetConstant(gc Context, name string, value any) error {
 	old, ok := gc.GetVar(name)
 	if !ok {

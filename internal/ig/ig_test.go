@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vars is a gadget context without a gadget. What Inspektor Gadget really puts
-// there is tested in package attach, which runs a gadget.
+// vars is a gadget context without a gadget. The actual values of Inspektor Gadget are
+// tested in package attach, which runs a gadget.
 type vars map[string]any
 
 func (v vars) GetVar(name string) (any, bool) { x, ok := v[name]; return x, ok }
@@ -30,7 +30,7 @@ func row(library, symbol string, cookie, flags uint32) []byte {
 	return b
 }
 
-// layout is what clang writes for the struct of bpf/call/attach_point.h.
+// layout is clang's layout of the struct in bpf/call/attach_point.h.
 func layout() *btf.Struct {
 	char := &btf.Int{Name: "char", Size: 1}
 	u32 := &btf.Typedef{Name: "__u32", Type: &btf.Int{Name: "unsigned int", Size: 4}}
@@ -102,7 +102,7 @@ func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
 		"larger struct":    {table(larger, good), "not struct attach_point of 128 bytes"},
 		"renamed member":   {table(renamed, good), "unexpected member id"},
 		"swapped members":  {table(swapped, good), "unexpected member"},
-		"missing member":   {table(fewer, good), "lacks 1 members"},
+		"missing member":   {table(fewer, good), "1 members are missing"},
 		"other struct":     {table(other, good), "not struct attach_point"},
 		"no BTF":           {noBTF, "no BTF"},
 		"half a row":       {table(layout(), good[:100]), "no table of 128-byte rows"},

@@ -9,18 +9,17 @@ import (
 	"oras.land/oras-go/v2"
 )
 
-// OperatorAnnotation on a layer of a gadget's image names the data operator that
-// does the layer's work better: where it is registered, the layer is not to be
-// instantiated. An ig without our operators does not know the annotation, and
-// runs the layer.
+// OperatorAnnotation on a layer of a gadget's image names the data operator that replaces
+// the layer: if it is registered, the layer is not instantiated. An ig without our
+// operators ignores the annotation and runs the layer.
 const OperatorAnnotation = "io.gpu-gadgets.operator"
 
 // mediaTypeWASM is that of ig's pkg/operators/wasm.
 const mediaTypeWASM = "application/vnd.gadget.wasm.program.v1+binary"
 
-// SkipReplacedModules keeps ig from running WASM modules that say that a
-// registered operator replaces them. To be called once, after ig's operators were
-// imported; without ig's WASM operator there is nothing to do.
+// SkipReplacedModules keeps ig from running WASM modules that a registered operator
+// replaces. Call it once, after ig's operators were imported; it does nothing without
+// ig's WASM operator.
 func SkipReplacedModules() {
 	if inner, ok := operators.GetImageOperatorForMediaType(mediaTypeWASM); ok {
 		operators.RegisterOperatorForMediaType(mediaTypeWASM, skipper{inner})
@@ -29,8 +28,8 @@ func SkipReplacedModules() {
 
 type skipper struct{ operators.ImageOperator }
 
-// InstantiateImageOperator gives nil for a layer that is skipped, as ig documents
-// it for operators that stay out.
+// InstantiateImageOperator returns nil for a skipped layer, as ig documents it for
+// operators that do not take part.
 func (s skipper) InstantiateImageOperator(gc operators.GadgetContext, target oras.ReadOnlyTarget,
 	layer ocispec.Descriptor, values api.ParamValues,
 ) (operators.ImageOperatorInstance, error) {

@@ -29,10 +29,10 @@ type MapIterator struct {
 	program     *mapiter.Program
 }
 
-// TakeMapIterators takes the programs of section iter/bpf_map_elem out of a gadget, so that
-// it loads on kernels that refuse them (mapiter.Refused). Inspektor Gadget continues to emit
-// their data sources when it is time to, without rows. To be called in Instantiate, by
-// operators with a priority above -1000, before OnContainers.
+// TakeMapIterators removes the programs of section iter/bpf_map_elem from a gadget and
+// returns them, so that it loads on kernels that refuse them (mapiter.Refused). Inspektor
+// Gadget continues to emit their data sources at each interval, without rows. Call it in
+// Instantiate, in operators with a priority above -1000, before OnContainers.
 func TakeMapIterators(gc Context) ([]MapIterator, error) {
 	spec, err := specOf(gc)
 	if err != nil {
@@ -79,7 +79,7 @@ func TakeMapIterators(gc Context) ([]MapIterator, error) {
 	return all, nil
 }
 
-// Append reads the map and appends its rows to what the data source emits. From Start on.
+// Append reads the map and appends its rows to the data source's packet. From Start on.
 func (i MapIterator) Append(gc Context, ds datasource.DataSource, to datasource.DataArray) error {
 	target, err := Map(gc, i.Map)
 	if err != nil {

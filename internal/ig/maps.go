@@ -26,15 +26,15 @@ func Offset(of btf.Type, name string, size int) (int, error) {
 }
 
 // One system call reads as many entries as fit into batchBytes, and at least batchLeast:
-// of a hash map the kernel reads whole buckets, which hold a few. Maps are read every
-// second or so, and what is read into is garbage then.
+// of a hash map the kernel reads whole buckets, which hold a few. Maps are read about
+// every second, and the buffers are garbage afterwards.
 const (
 	batchBytes = 64 << 10
 	batchLeast = 128
 )
 
 // Each calls f for every entry; key and value are only valid during the call.
-// Entries that come or go meanwhile may be missed.
+// Entries that are added or deleted meanwhile may be missed.
 func Each(m *ebpf.Map, f func(key, value []byte)) error {
 	keySize, valueSize := int(m.KeySize()), int(m.ValueSize())
 	batch := max(batchBytes/(keySize+valueSize), batchLeast)
@@ -55,8 +55,8 @@ func Each(m *ebpf.Map, f func(key, value []byte)) error {
 	}
 }
 
-// arrays makes a []([size]byte) of n elements: the batch calls want a slice with
-// one element for each entry, and the sizes are the gadget's.
+// arrays makes a []([size]byte) of n elements: the batch calls need a slice with one
+// element per entry, of the sizes that the gadget defines.
 func arrays(n, size int) reflect.Value {
 	return reflect.MakeSlice(reflect.SliceOf(reflect.ArrayOf(size, reflect.TypeFor[byte]())), n, n)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
 
-// AppendRow appends a row of zeros to what a gadget's programs have written into a data
-// source. The array's own New leaves out the struct that is the programs' part of a row.
+// AppendRow appends a row of zeros to the rows that a gadget's programs have written to a
+// data source. The array's own New omits the struct that is the programs' part of a row.
 func AppendRow(ds datasource.DataSource, to datasource.DataArray) (datasource.Data, error) {
 	return newRow(ds, to, nil)
 }
 
-// appendRow appends a row as a gadget's programs write it.
+// appendRow appends a row in the layout of the gadget's programs.
 func appendRow(ds datasource.DataSource, to datasource.DataArray, row []byte) error {
 	_, err := newRow(ds, to, row)
 	return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layout holds the rules of where Go code lies, as a test:
+// Package layout tests the rules for the layout of Go code:
 //
 //   - operators/<group>/<package> knows Inspektor Gadget's API: operators, and what reads or
 //     feeds their data. The groups are in the order in which data passes (attach, decode,

@@ -23,7 +23,7 @@ const (
 	gadget  = "github.com/inspektor-gadget/inspektor-gadget/"
 	adapter = "internal/ig"
 
-	// maxFolders is what one can take in at a glance.
+	// maxFolders is the number that a reader can grasp at a glance.
 	maxFolders = 12
 )
 
@@ -42,7 +42,7 @@ type imported struct {
 	isTest     bool
 }
 
-// sources is what the module imports, by folder, whatever the files' build tags.
+// sources returns the imports of the module by folder, for all build tags.
 func sources(t *testing.T, root fs.FS) map[string][]imported {
 	t.Helper()
 	all := map[string][]imported{}
@@ -107,7 +107,7 @@ func problems(all map[string][]imported) []string {
 	return found
 }
 
-// forbidden says why a package must not import another; "" when it may.
+// forbidden returns why a package must not import another; "" if it may.
 func forbidden(folder string, i imported) string {
 	from, _, _ := strings.Cut(folder, "/")
 	if slices.Contains(undocumented, i.path) && !inAdapter(folder) && from != "test" {
@@ -143,12 +143,12 @@ func forbidden(folder string, i imported) string {
 	return ""
 }
 
-// misplaced says why a package is in the wrong place; "" when it is not.
-// inAdapter says whether a folder is the adapter or below it.
+// inAdapter reports whether a folder is the adapter or below it.
 func inAdapter(folder string) bool {
 	return folder == adapter || strings.HasPrefix(folder, adapter+"/")
 }
 
+// misplaced returns why a package is in the wrong place; "" if it is not.
 func misplaced(folder string, imports []imported) string {
 	if strings.HasPrefix(folder, "test/") && (!slices.Contains(suites, group(folder)) || strings.Count(folder, "/") < 2) {
 		return "is not test/<group>/<suite> with a group of " + strings.Join(suites, ", ")
@@ -204,7 +204,7 @@ func TestPackagesLieWhereTheyBelong(t *testing.T) {
 	require.Empty(t, problems(all))
 }
 
-// Each rule finds what breaks it, and names it.
+// Each rule finds and names violations.
 func TestBreachesAreNamed(t *testing.T) {
 	const api = `import _ "` + gadget + `pkg/operators"; `
 	ours := func(name string) string { return `import _ "` + module + name + `"; ` }

@@ -20,14 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What one reads in a sitting.
+// The limits of readable files and functions.
 const (
 	maxFileLines     = 400
 	maxFunctionLines = 80
 )
 
 // tooLong are the files and functions ("file: function") that were longer when the limits
-// came. It only shrinks: what has been cut must leave it.
+// came. It only shrinks: an entry that has been shortened must be removed.
 var tooLong = []string{
 	"bpf/cuda/calls.h: call_returned",
 	"bpf/launch/calls.h: call_describe",

@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "draw docs/pictures/architecture.svg ane
 
 const picture = "../../docs/pictures/architecture.svg"
 
-// The picture is drawn from the imports: a folder that came, went or imports another one
-// makes it stale.
+// The picture is drawn from the imports: a new or removed folder or import makes it
+// stale.
 func TestThePictureIsOfTheseImports(t *testing.T) {
 	root := os.DirFS("../..")
 	svg := draw(structureOf(sources(t, root), gadgetsOf(t, root)))
@@ -36,7 +36,7 @@ func TestThePictureIsOfTheseImports(t *testing.T) {
 	require.Equal(t, string(text), svg, "stale: go test ./internal/layout -run Picture -update")
 }
 
-// structure is what the picture shows.
+// structure is the content of the picture.
 type structure struct {
 	programs []string            // folders of cmd/
 	groups   map[string][]string // packages of each group of operators

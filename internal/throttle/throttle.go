@@ -16,8 +16,8 @@ type Throttle struct {
 	suppressed int
 }
 
-// Pass says whether a message may be written now, and how many were not since the
-// last one.
+// Pass reports whether a message may be written now, and how many were suppressed since
+// the last one.
 func (t *Throttle) Pass(now time.Time) (suppressed int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,21 +19,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOff: the process has its RAS switched off.
+// ErrOff: RAS is switched off in the process.
 var ErrOff = errors.New("NCCL_RAS_ENABLE is 0")
 
-// ErrElsewhere: the process says that it listens where we do not go. A process could have
-// us connect to anywhere otherwise.
+// ErrElsewhere: the process claims an address that we do not connect to. Otherwise a
+// process could have us connect to anywhere.
 var ErrElsewhere = errors.New("NCCL_RAS_ADDR is not a loopback address with a port from 1024 on")
 
 const (
 	dialTimeout = time.Second
-	// maxEnvironment is more than what programs are started with.
+	// maxEnvironment is above the size of programs' environments.
 	maxEnvironment = 1 << 20
 )
 
-// AddressOf is where the RAS of a process listens, by the environment that it was started
-// with.
+// AddressOf returns the address of a process's RAS, according to the environment of its
+// start.
 func AddressOf(procfs string, pid uint32) (netip.AddrPort, error) {
 	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "environ"))
 	if err != nil {
@@ -95,14 +95,14 @@ func Dial(ctx context.Context, procfs string, pid uint32, at netip.AddrPort) (ne
 	}
 	done := make(chan result, 1)
 	go func() {
-		// The thread is in another namespace from then on, and so no other goroutine's: it ends
-		// with this goroutine, which does not unlock it.
+		// The thread stays in the other namespace, so no other goroutine may use it: it
+		// ends with this goroutine, which does not unlock it.
 		runtime.LockOSThread()
 		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 			done <- result{err: fmt.Errorf("enter the network namespace of process %d: %w", pid, err)}
 			return
 		}
-		// A literal address is dialed by the goroutine itself.
+		// A literal address is dialled by the goroutine itself.
 		c, err := dialer.DialContext(ctx, "tcp", at.String())
 		done <- result{c, err}
 	}()
@@ -116,7 +116,7 @@ func isOurs(ns *os.File) bool {
 		theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
 }
 
-// PIDOf is the pid of a process as it knows it itself, which is what its RAS tells.
+// PIDOf returns the pid of a process in its own namespace, which its RAS reports.
 func PIDOf(procfs string, pid uint32) int {
 	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "status"))
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Local is a rank that we see: by its place in the communicator and its process's own pid.
+// Local is a rank that we observe, by its number in the communicator and its process's own pid.
 type Local struct {
 	Rank, PID int
-	// Issued collectives, as we have counted them; not compared if IsLate.
+	// Issued is our count of collectives; not compared if IsLate.
 	Issued uint64
 	IsLate bool
 }
 
-// Find returns the communicator whose ranks these are; nil if there is none, or several
-// that could be it. identity is ours, which is NCCL's hash for communicators that are
-// older than the run.
+// Find returns the communicator that has these ranks; nil if there is none, or more than
+// one candidate. identity is ours, which is NCCL's hash for communicators that are older
+// than the run.
 func (s *Status) Find(identity uint64, size int, ranks []Local) *Communicator {
 	var found []*Communicator
 	for i := range s.Communicators {
@@ -32,7 +32,7 @@ func (s *Status) Find(identity uint64, size int, ranks []Local) *Communicator {
 			found = append(found, c)
 		}
 	}
-	if len(found) > 1 { // groups of the same ranks: by how far they are
+	if len(found) > 1 { // groups of the same ranks, by their progress
 		found = slices.DeleteFunc(found, func(c *Communicator) bool { return !c.agrees(ranks) })
 	}
 	if len(found) != 1 {
@@ -72,15 +72,15 @@ func (c *Communicator) agrees(ranks []Local) bool {
 type Opinion struct {
 	// Verdict is agrees or disagrees.
 	Verdict string
-	// Text is what RAS sees, human-readable.
+	// Text is RAS's view, human-readable.
 	Text string
 }
 
 // maxText bounds how much of an answer is shown.
 const maxText = 300
 
-// Judge says what the communicator's ranks look like to RAS, and whether that fits the
-// ranks that we say are at fault; none: no rank here is (slow, elsewhere).
+// Judge describes the communicator's ranks as RAS sees them, and whether that matches the
+// ranks that we hold at fault; none: no rank here is (slow, elsewhere).
 func (c *Communicator) Judge(missing []int) Opinion {
 	behind := c.behind()
 	texts := []string{}
@@ -120,7 +120,8 @@ func (c *Communicator) Judge(missing []int) Opinion {
 	return o
 }
 
-// behind are ranks that have issued fewer collectives than the one with most, and how many.
+// behind returns the ranks that have issued fewer collectives than the one with most, and
+// by how many.
 func (c *Communicator) behind() map[int]uint64 {
 	most := uint64(0)
 	for i := range c.Ranks {
@@ -132,7 +133,7 @@ func (c *Communicator) behind() map[int]uint64 {
 		least = min(least, c.Ranks[i].issued())
 	}
 	for i := range c.Ranks {
-		// Those in between wait for the ones that are farthest behind.
+		// Ranks in between wait for those that are farthest behind.
 		if n := c.Ranks[i].issued(); n < most && n == least {
 			out[c.Ranks[i].Rank] = most - n
 		}
@@ -140,7 +141,7 @@ func (c *Communicator) behind() map[int]uint64 {
 	return out
 }
 
-// printable keeps what a stranger says from driving a terminal.
+// printable keeps untrusted text from controlling a terminal.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {

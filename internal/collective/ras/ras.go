@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ras asks NCCL's own RAS service (2.24 and later) what it knows of a job: how
-// many collectives each rank has issued, and which ranks do not answer. A process of the
-// job listens at localhost:28028, or at NCCL_RAS_ADDR of its environment. The protocol is
+// Package ras queries NCCL's own RAS service (2.24 and later) about a job: how many
+// collectives each rank has issued, and which ranks do not answer. A process of the job
+// listens at localhost:28028, or at NCCL_RAS_ADDR of its environment. The protocol is
 // lines of text, the answer JSON since 2.28.9; both were read from NCCL's sources
 // (src/ras/client.cc, client_support.cc).
 //
-// Who listens there may be anybody: what comes is bounded in time and size, and only
-// compared with what is known otherwise.
+// Any program may listen there, so answers are bounded in time and size, and only
+// compared with our own data.
 package ras
 
 import (
@@ -30,7 +30,7 @@ const (
 	// collect is how long NCCL may wait for other processes: it doubles that if some do
 	// not answer.
 	collect = 3 * time.Second
-	// limit of a whole query.
+	// limit is that of a whole query.
 	limit = 4 * collect
 	// maxLine of an answer to a command.
 	maxLine = 512
@@ -41,7 +41,7 @@ const (
 // ErrOld: NCCL's RAS there has human-readable output only (2.24 to 2.28.7).
 var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
-// ErrNotRAS: something else listens there.
+// ErrNotRAS: another service listens there.
 var ErrNotRAS = errors.New("not NCCL's RAS")
 
 // Status is the answer.
@@ -50,7 +50,7 @@ type Status struct {
 	Communicators []Communicator `json:"communicators"`
 }
 
-// Communicator as RAS knows it, on all nodes.
+// Communicator is RAS's view of one, on all nodes.
 type Communicator struct {
 	// Hash is NCCL's own, "0x…".
 	Hash    string    `json:"hash"`
@@ -59,7 +59,7 @@ type Communicator struct {
 	Missing []Missing `json:"missing_ranks"`
 }
 
-// Rank that has answered.
+// Rank is one that has answered.
 type Rank struct {
 	Rank   int    `json:"rank"`
 	Host   string `json:"host"`
@@ -72,7 +72,7 @@ type Rank struct {
 	Counts map[string]uint64 `json:"collective_counts"`
 }
 
-// Missing is a rank that has not.
+// Missing is a rank that has not answered.
 type Missing struct {
 	Rank   int    `json:"rank"`
 	Host   string `json:"host"`
@@ -83,7 +83,7 @@ type Missing struct {
 	} `json:"status"`
 }
 
-// issued are all collectives of a rank; sends and receives are not numbered with them.
+// issued counts all collectives of a rank, without sends and receives.
 func (r *Rank) issued() (sum uint64) {
 	for name, n := range r.Counts {
 		switch name {
@@ -95,8 +95,8 @@ func (r *Rank) issued() (sum uint64) {
 	return sum
 }
 
-// Query asks the service at the other end. It takes no longer than the context, and 12 s.
-// The connection is closed then.
+// Query asks the service at the other end. It ends with the context, at the latest after
+// 12 s, and closes the connection.
 func Query(ctx context.Context, c net.Conn) (*Status, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -143,7 +143,7 @@ func command(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	if _, err := io.WriteString(c, text+"\n"); err != nil {
 		return "", fmt.Errorf("send %q: %w", text, err)
 	}
-	line, err := r.ReadSlice('\n') // of no more than maxLine
+	line, err := r.ReadSlice('\n') // at most maxLine
 	if err != nil {
 		return "", fmt.Errorf("read the answer to %q: %w", text, err)
 	}

@@ -35,7 +35,7 @@ func statusText(missing string, ranks ...string) string {
 		"ras": {"collection_time_sec": 0.001, "timeouts_count": 0}}`, len(ranks), strings.Join(ranks, ","), missing)
 }
 
-// serve is a RAS that answers commands as the map says.
+// serve is a RAS that answers commands according to the map.
 func serve(t *testing.T, answers map[string]string) netip.AddrPort {
 	t.Helper()
 	return simranks.ServeRAS(t, func(command string) string {
@@ -115,8 +115,8 @@ func TestAddressIsThatOfTheEnvironment(t *testing.T) {
 	require.ErrorIs(t, err, ErrOff)
 }
 
-// TestDialGoesWhereTheProcessIs: in a network namespace of its own the same address is
-// another one.
+// TestDialGoesWhereTheProcessIs: in its own network namespace the same address leads
+// elsewhere.
 func TestDialGoesWhereTheProcessIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -150,7 +150,7 @@ while True:
 	require.Equal(t, "inside\n", said)
 	_, err = Dial(t.Context(), "/proc", uint32(os.Getpid()), at)
 	require.Error(t, err, "our own namespace has no such service")
-	// Threads of ours have stayed where they were.
+	// Our own threads have not changed their namespace.
 	for range 32 {
 		_, err := net.DialTimeout("tcp", at.String(), time.Second)
 		require.Error(t, err)

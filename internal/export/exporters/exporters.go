@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue is how exporters tell the metrics about themselves, without
-// either knowing the other: an exporter adds a function that reads its counters,
-// and whoever publishes metrics asks all of them. It imports nothing.
+// Package exporters connects exporters with the metrics about them, without imports
+// between the two: an exporter registers a function that reads its counters, and the
+// publisher of metrics calls all of them. It imports nothing.
 package exporters
 
 import (
@@ -13,12 +13,12 @@ import (
 
 // Stats are an exporter's counters since it started, and its queue now.
 type Stats struct {
-	// Items and Bytes wait to be sent; CapacityBytes is where the queue starts
-	// to drop, 0 when it has no such limit.
+	// Items and Bytes wait to be sent; CapacityBytes is the size at which the queue
+	// starts to drop, 0 without a limit.
 	Items, Bytes, CapacityBytes int64
 	// Sent were accepted by the receiver. Retries are attempts after the first.
 	Sent, Retries int64
-	// Lost will never arrive: the queue was full, or the receiver refused them.
+	// Lost items will never arrive: the queue was full, or the receiver refused them.
 	Lost, LostBytes int64
 }
 
@@ -39,8 +39,8 @@ type Named struct {
 	Stats
 }
 
-// Add lists an exporter, "pyroscope" say, until remove is called. read is called
-// from other goroutines, also once more while remove runs, and must not block.
+// Add lists an exporter, "pyroscope" say, until remove is called. read is called from
+// other goroutines, possibly once more during remove, and must not block.
 func (r *Registry) Add(name string, read func() Stats) (remove func()) {
 	e := &entry{name, read}
 	r.mu.Lock()
@@ -53,7 +53,7 @@ func (r *Registry) Add(name string, read func() Stats) (remove func()) {
 	}
 }
 
-// Read asks all exporters. Those of one name are added up: series must be unique.
+// Read reads all exporters. Those of one name are added up, because series must be unique.
 func (r *Registry) Read() []Named {
 	r.mu.Lock()
 	entries := slices.Clone(r.entries)

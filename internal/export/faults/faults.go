@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults is an HTTPS server that fails in the ways that servers fail, for
-// the tests of the exporters.
+// Package faults is an HTTPS server that fails in the ways in which servers fail, for
+// tests of the exporters.
 package faults
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Fault is how the server fails.
+// Fault is a way in which the server fails.
 type Fault int32
 
 const (
@@ -37,18 +37,18 @@ const (
 	Busy
 	// Unavailable answers 503, as a proxy does: in HTML.
 	Unavailable
-	// Hang takes the request and answers nothing.
+	// Hang accepts the request and never answers.
 	Hang
-	// Expired shows a certificate of yesterday.
+	// Expired presents an expired certificate.
 	Expired
 	// Reset closes each connection in the middle of a request.
 	Reset
-	// Unauthorized answers 401: the credentials were exchanged on one side.
+	// Unauthorized answers 401: the credentials were rotated on one side.
 	Unauthorized
 )
 
-// Timeout is how long a request may take where the server fails in this way. A request
-// that a busy machine is slow with is not to be given up, or it comes twice.
+// Timeout is how long a request may take with this fault. On a busy machine a slow
+// request must not be abandoned, or it is sent twice.
 func (f Fault) Timeout() time.Duration {
 	if f == Hang {
 		return 3 * time.Second
@@ -56,7 +56,7 @@ func (f Fault) Timeout() time.Duration {
 	return time.Minute
 }
 
-// Timeout is how long to wait for what has to happen.
+// Timeout bounds waits in tests.
 const Timeout = time.Minute
 
 // Faults are all but None, by name.
@@ -69,7 +69,7 @@ type Server struct {
 	*httptest.Server
 	// CAFile is the certificate to trust.
 	CAFile string
-	// Refused counts what was not let through.
+	// Refused counts refused requests.
 	Refused atomic.Int64
 
 	fault          atomic.Int32
@@ -77,7 +77,7 @@ type Server struct {
 	stop           chan struct{}
 }
 
-// New starts a server that gives requests to handler while it does not fail.
+// New starts a server that passes requests to handler while it does not fail.
 func New(t testing.TB, handler http.Handler) *Server {
 	t.Helper()
 	s := &Server{stop: make(chan struct{})}
@@ -106,14 +106,14 @@ func New(t testing.TB, handler http.Handler) *Server {
 	return s
 }
 
-// Fail makes all further requests fail; None ends it. Nothing may be under way when a
-// failure begins.
+// Fail makes all further requests fail; None ends that. No request may be in progress
+// when a failure begins.
 func (s *Server) Fail(f Fault) {
 	s.fault.Store(int32(f))
 	if f != None {
-		// A certificate is looked at when a connection begins. At the end of a
-		// failure connections stay: a request that came in between is taken, and
-		// without its answer it would come again.
+		// Certificates are checked when a connection begins. Connections stay
+		// open at the end of a failure: a request that arrived in between is
+		// accepted, and without an answer it would be sent again.
 		s.CloseClientConnections()
 	}
 }
@@ -145,7 +145,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	}
 }
 
-// certificates gives a CA in PEM, and a good and an expired one for 127.0.0.1.
+// certificates returns a CA in PEM, and a valid and an expired certificate for 127.0.0.1.
 func certificates(t testing.TB) (ca []byte, valid, expired tls.Certificate) {
 	t.Helper()
 	now := time.Now()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package label makes the labels of metrics that name what is observed, so that all
-// series of a process have the same ones.
+// Package label makes the labels that identify the observed process in metrics, so that
+// all its series have the same ones.
 package label
 
 import (
@@ -25,8 +25,8 @@ func Process(p profile.Process) []attribute.KeyValue {
 	}
 }
 
-// Valid makes a name that a process gave itself fit for a label, which must be
-// UTF-8 (protobuf and Prometheus refuse the whole message otherwise).
+// Valid turns a name chosen by a process into a valid label, which must be UTF-8
+// (protobuf and Prometheus refuse the whole message otherwise).
 func Valid(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -107,7 +107,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 	}
 }
 
-// The status of OTLP over HTTP is protobuf, and is told as text.
+// The status of OTLP over HTTP is protobuf, and is reported as text.
 func TestStatusOverHTTPIsText(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		body, err := proto.Marshal(status.New(codes.Unauthenticated, "no token").Proto())

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/gzip" // half the time of the standard library's
+	"github.com/klauspost/compress/gzip" // half the CPU time of the standard library
 	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -36,8 +36,8 @@ const (
 var Protocols = []string{string(GRPC), string(HTTP)}
 
 // Client is safe for concurrent use. Its errors are those of package queue: the data
-// itself is refused, or it is worth another try. Credentials, addresses and what a
-// server supports can be put right while we run, so that is retried as well.
+// itself is refused, or the request can be retried. Credentials, addresses and a server's
+// features can be corrected during the run, so these errors are retried as well.
 type Client struct {
 	exporter
 }
@@ -49,7 +49,7 @@ type exporter interface {
 	close()
 }
 
-// code is what Check looks at, of either protocol.
+// code is the status that Check uses, for either protocol.
 type code int
 
 const (
@@ -61,7 +61,7 @@ const (
 	codeOther
 )
 
-// NewClient asks nothing of the server yet.
+// NewClient does not contact the server.
 func NewClient(p Protocol, e *remote.Endpoint) (*Client, error) {
 	if p == HTTP {
 		return &Client{&httpExporter{base: e.URL.String(), client: e.Client()}}, nil
@@ -73,7 +73,7 @@ func NewClient(p Protocol, e *remote.Endpoint) (*Client, error) {
 	return &Client{g}, err
 }
 
-// Close lets go of connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.close() }
 
 // Profiles sends one request.
@@ -82,7 +82,7 @@ func (c *Client) Profiles(ctx context.Context, r *collector.ExportProfilesServic
 	return err
 }
 
-// Logs sends one request. A server that does not take logs refuses them for good.
+// Logs sends one request. A server that does not accept logs refuses them for good.
 func (c *Client) Logs(ctx context.Context, r *logs.ExportLogsServiceRequest) error {
 	code, err := c.logs(ctx, r)
 	if code == codeUnknownPath {
@@ -91,16 +91,16 @@ func (c *Client) Logs(ctx context.Context, r *logs.ExportLogsServiceRequest) err
 	return err
 }
 
-// TakesLogs is false when the server says that it does not, as Pyroscope does.
+// TakesLogs is false if the server answers that it does not, like Pyroscope.
 func (c *Client) TakesLogs(ctx context.Context) bool {
 	code, _ := c.logs(ctx, &logs.ExportLogsServiceRequest{})
 	return code != codeUnknownPath
 }
 
-// Check asks the server whether it would take profiles. Only an answer that says no
-// is refused; a server that does not answer may be there later.
+// Check checks whether the server would accept profiles. Only a negative answer is an
+// error; a server that does not answer may be up later.
 func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
-	// Without a dictionary Pyroscope 1.21 takes nothing, also no empty request.
+	// Without a dictionary Pyroscope 1.21 accepts nothing, not even an empty request.
 	code, err := c.profiles(ctx, &collector.ExportProfilesServiceRequest{Dictionary: newDictionary().out})
 	return answered(code, err, "it does not take OTLP profiles (a collector needs --feature-gates=service.profilesSupport)")
 }
@@ -131,7 +131,7 @@ type httpExporter struct {
 	encoders sync.Pool // of *encoder
 }
 
-// encoder is a message on its way to a body. Both parts are as large as a request.
+// encoder encodes a message into a body. Both buffers are as large as a request.
 type encoder struct {
 	raw []byte
 	zip *gzip.Writer
@@ -145,7 +145,7 @@ func (h *httpExporter) encode(to *bytes.Buffer, message proto.Message) error {
 	e, ok := h.encoders.Get().(*encoder)
 	if !ok {
 		e = &encoder{}
-		e.zip, _ = gzip.NewWriterLevel(nil, level) // a level that there is
+		e.zip, _ = gzip.NewWriterLevel(nil, level) // a valid level
 	}
 	defer h.encoders.Put(e)
 	var err error
@@ -177,7 +177,7 @@ func (h *httpExporter) logs(ctx context.Context, r *logs.ExportLogsServiceReques
 	return code, err
 }
 
-// partial: the server has taken the request and dropped some of it.
+// partial returns an error if the server has accepted the request but dropped parts of it.
 func partial(rejected int64, message string) error {
 	if rejected == 0 {
 		return nil
@@ -207,7 +207,7 @@ func (h *httpExporter) post(ctx context.Context, path string, message, to proto.
 		if err != nil {
 			return codeOther, err
 		}
-		// An answer that we cannot read says nothing about what was sent.
+		// An unreadable answer does not mean that the data was refused.
 		_ = proto.Unmarshal(answer, to)
 		return codeOK, nil
 	}
@@ -223,7 +223,7 @@ func httpError(response *http.Response, answer []byte) (code, error) {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return codeOther, &queue.RejectedError{Err: err}
 	case http.StatusInternalServerError:
-		// As Pyroscope 1.21 tells over HTTP that the data is at fault.
+		// Pyroscope 1.21 reports invalid data over HTTP like this.
 		if bytes.Contains(answer, []byte("code = InvalidArgument")) {
 			return codeOther, &queue.RejectedError{Err: err}
 		}
@@ -240,7 +240,7 @@ func httpError(response *http.Response, answer []byte) (code, error) {
 	return codeUnreachable, err
 }
 
-// message is what the server says: text, or the status of OTLP over HTTP.
+// message is the server's message: text, or the status of OTLP over HTTP.
 func message(response *http.Response, answer []byte) string {
 	var s status.Status
 	if response.Header.Get("Content-Type") == "application/x-protobuf" && proto.Unmarshal(answer, &s) == nil {

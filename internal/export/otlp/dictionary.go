@@ -13,11 +13,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// dictionary has each thing of a request once; index 0 of every table means none.
-// What requests have in common is looked up once and kept: a request that names a
-// text or a frame only gives it the next place in its tables.
+// dictionary has each text, frame and stack of a request once; index 0 of every table
+// means none. Lookups are kept between requests: a request that uses a text or a frame
+// only assigns it the next index in its tables.
 type dictionary struct {
-	request uint64 // counts them
+	request uint64 // counts requests
 	out     *profiles.ProfilesDictionary
 	links   map[profile.Span]int32
 	slabs   slabs
@@ -31,10 +31,10 @@ type dictionary struct {
 	mappings   map[[2]*text]*pair
 }
 
-// maxTexts bounds what is kept.
+// maxTexts bounds the texts that are kept.
 const maxTexts = 256 << 10
 
-// entry is a place in a table of request in; before and after that it means nothing.
+// entry is an index into a table of request in; for other requests it is invalid.
 type entry struct {
 	in    uint64
 	index int32
@@ -95,7 +95,7 @@ func newDictionary() *dictionary {
 	return d
 }
 
-// full says that it is time for a new one.
+// full reports whether it should be replaced.
 func (d *dictionary) full() bool { return d.numbers.Full() || len(d.texts) >= maxTexts }
 
 // begin makes the tables of the next request.
@@ -109,8 +109,8 @@ func (d *dictionary) begin() {
 	d.text("")
 }
 
-// place says whether something is in the tables; if not, it is to be appended there
-// as number length.
+// place reports whether an entry is in the tables; if not, the caller appends it at index
+// length.
 func (d *dictionary) place(e *entry, length int) (isThere bool) {
 	if e.in == d.request {
 		return true
@@ -133,7 +133,7 @@ func (d *dictionary) known(s string) *text {
 	return t
 }
 
-// valid: names of traced programs can be any bytes, and protobuf refuses those.
+// valid: names of traced programs can be any bytes, and protobuf refuses invalid UTF-8.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func (d *dictionary) placeText(t *text) int32 {
@@ -143,7 +143,7 @@ func (d *dictionary) placeText(t *text) int32 {
 	return t.index
 }
 
-// keep finds what two texts identify.
+// keep finds the entry that two texts identify.
 func (d *dictionary) keep(in map[[2]*text]*pair, first, second string) *pair {
 	k := [2]*text{d.known(first), d.known(second)}
 	p, ok := in[k]
@@ -174,7 +174,7 @@ func (d *dictionary) seriesAttributes(k series.Key) (indices []int32) {
 	return indices
 }
 
-// link names a span and not its trace: Pyroscope 1.21 makes a series of each trace.
+// link has a span and not its trace, because Pyroscope 1.21 creates a series for each trace.
 func (d *dictionary) link(s profile.Span) int32 {
 	i, ok := d.links[s]
 	if !ok {
@@ -185,7 +185,7 @@ func (d *dictionary) link(s profile.Span) int32 {
 	return i
 }
 
-// number knows a stack from now on.
+// number assigns a number to a stack.
 func (d *dictionary) number(s stack.Stack) int32 {
 	if len(s) == 0 {
 		s = stack.UnknownStack()
@@ -246,8 +246,8 @@ func (d *dictionary) newLocation(f stack.Frame) *location {
 }
 
 // frameType is the value of profile.frame.type: those of OpenTelemetry's semantic
-// conventions, where "kernel" is the operating system's, and one of ours for GPU code, which
-// they have none for. "" for frames that stand for what is not known.
+// conventions, where "kernel" is the operating system's, and our own for GPU code, which
+// they do not define. "" for frames that represent unknown code.
 func frameType(k stack.Kind) string {
 	switch k {
 	case stack.KindPython:

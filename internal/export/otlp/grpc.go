@@ -43,8 +43,8 @@ func newGRPC(e *remote.Endpoint) (*grpcExporter, error) {
 		grpc.WithTransportCredentials(secure),
 		grpc.WithPerRPCCredentials(headers{e}),
 		grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)),
-		// gRPC's own wait between connections; ours comes on top of it, so it is
-		// short. Its default grows to 2 minutes.
+		// gRPC's own backoff between connections is short, because ours is added
+		// to it. Its default grows to 2 minutes.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
@@ -92,32 +92,32 @@ func (g *grpcExporter) logs(ctx context.Context, r *logs.ExportLogsServiceReques
 
 func grpcError(err error) (code, error) {
 	s := status.Convert(err)
-	told := fmt.Errorf("%s: %s", s.Code(), oneLine(s.Message()))
+	err = fmt.Errorf("%s: %s", s.Code(), oneLine(s.Message()))
 	switch s.Code() {
 	case codes.InvalidArgument, codes.FailedPrecondition:
-		return codeOther, &queue.RejectedError{Err: told}
+		return codeOther, &queue.RejectedError{Err: err}
 	case codes.Internal:
-		// A message that cannot be decoded, and a connection that broke in the
-		// middle of one, are the same code.
+		// A message that cannot be decoded and a connection that broke in the
+		// middle of one have the same code.
 		if strings.Contains(s.Message(), "unmarshal") || strings.Contains(s.Message(), "proto: ") || strings.Contains(s.Message(), "wireType") {
-			return codeOther, &queue.RejectedError{Err: told}
+			return codeOther, &queue.RejectedError{Err: err}
 		}
 	case codes.ResourceExhausted:
 		// Too large has the same status as too much.
 		if strings.Contains(s.Message(), "larger than max") {
-			return codeOther, &queue.RejectedError{Err: told}
+			return codeOther, &queue.RejectedError{Err: err}
 		}
 	case codes.Unauthenticated:
-		return codeUnauthorized, told
+		return codeUnauthorized, err
 	case codes.PermissionDenied:
-		return codeForbidden, told
+		return codeForbidden, err
 	case codes.Unimplemented, codes.NotFound:
-		return codeUnknownPath, told
+		return codeUnknownPath, err
 	}
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() > 0 {
-			told = &queue.LaterError{Err: told, After: info.GetRetryDelay().AsDuration()}
+			err = &queue.LaterError{Err: err, After: info.GetRetryDelay().AsDuration()}
 		}
 	}
-	return codeUnreachable, told
+	return codeUnreachable, err
 }

@@ -31,13 +31,13 @@ func (e *Encoder) Hang(h profile.Hang) *collector.ExportLogsServiceRequest {
 		}
 	}
 	for _, a := range []struct {
-		key   string
-		value int64
-		told  bool
+		key     string
+		value   int64
+		present bool
 	}{
 		{"nccl.communicator.size", h.Size, h.Size > 0}, {"nccl.operation.sequence", h.Seq, h.Seq > 0}, {"nccl.rank", h.Rank, h.Rank >= 0},
 	} {
-		if a.told {
+		if a.present {
 			attributes = append(attributes, keyValue(a.key, anyNumber(a.value)))
 		}
 	}
@@ -66,8 +66,8 @@ var severityTexts = map[logs.SeverityNumber]string{
 	logs.SeverityNumber_SEVERITY_NUMBER_INFO: "INFO", logs.SeverityNumber_SEVERITY_NUMBER_WARN: "WARN", logs.SeverityNumber_SEVERITY_NUMBER_ERROR: "ERROR",
 }
 
-// severityOf: a job that hangs is an error, one that is slowed down a warning; so
-// is what other nodes know more about.
+// severityOf returns an error for a job that hangs, a warning for one that is slowed down
+// and for verdicts that other nodes know more about.
 func severityOf(h profile.Hang) logs.SeverityNumber {
 	switch {
 	case h.Event == "cleared", h.Event == "ras" && h.RAS == "agrees":

@@ -19,7 +19,7 @@ import (
 const EventOOM = "cuda.out_of_memory"
 
 // OOM makes a log of one refused allocation: a human-readable line, and attributes for
-// queries. Its resource is the service, as logs are looked up.
+// queries. Its resource is the service, because logs are searched by it.
 func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
@@ -41,7 +41,7 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	return e.request(o.Process, record)
 }
 
-// codeOf is the program's line where a stack ends, and all of it.
+// codeOf returns the program's line at the end of a stack, and the whole stack.
 func codeOf(s stack.Stack) []*common.KeyValue {
 	self := s.User()
 	return []*common.KeyValue{
@@ -55,7 +55,7 @@ func codeOf(s stack.Stack) []*common.KeyValue {
 // request has one record, whose resource is the service that the process belongs to.
 func (e *Encoder) request(p profile.Process, record *logs.LogRecord) *collector.ExportLogsServiceRequest {
 	config := e.Series
-	config.PIDs = p.PID != 0 // an event is no series
+	config.PIDs = p.PID != 0 // an event is not a series
 	var service []*common.KeyValue
 	for _, a := range attributesOf(config.Key(profile.Row{Process: p, Device: profile.UnknownDevice})) {
 		service = append(service, keyValue(a.key, anyText(a.value)))

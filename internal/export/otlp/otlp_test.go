@@ -83,7 +83,7 @@ func TestReceivedDataMatchesTheRows(t *testing.T) {
 	}
 }
 
-// receive is what a receiver has of a request.
+// receive returns a receiver's view of a request.
 func receive(t *testing.T, requests []*collector.ExportProfilesServiceRequest) []stored {
 	t.Helper()
 	r := &receiver{}
@@ -147,7 +147,7 @@ func TestSameWindowGivesTheSameBytes(t *testing.T) {
 	require.Empty(t, (&Encoder{}).Profiles(window.Window{}))
 }
 
-// What is kept of earlier requests is not seen in later ones, whichever they were.
+// State of earlier requests does not show in later ones.
 func TestEarlierRequestsDoNotShow(t *testing.T) {
 	used := &Encoder{Levels: true}
 	for _, p := range []*profile.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), fixture.Small()} {

@@ -3,15 +3,15 @@
 // Package otlp sends windows as OpenTelemetry profiles, and refused allocations as
 // logs, over gRPC or HTTP.
 //
-// The profiles signal is in development and its messages change: OTLP 1.10 renumbered
-// the fields of Sample, and a receiver of the other version answers OK and stores
-// nothing. This is the version of Pyroscope 1.21 and of the collector 0.164 (module
-// profiles/v1development v0.3.0), encoded by ourselves so that no library's upgrade
-// changes it unnoticed.
+// The profiles signal is in development and its messages change: OTLP 1.10 renumbered the
+// fields of Sample, and a receiver of the other version answers OK and stores nothing.
+// This is the version of Pyroscope 1.21 and of the collector 0.164 (module
+// profiles/v1development v0.3.0). The encoding is our own, so that an upgrade of a
+// library cannot change it unnoticed.
 //
-// What tells series apart is in the attributes of samples and not in the resource:
-// newer senders and receivers write resource attributes in a way that Pyroscope 1.21
-// loses, and with service.name in both places it refuses the profile.
+// Attributes that distinguish series are those of samples and not of the resource: newer
+// senders and receivers write resource attributes in a way that Pyroscope 1.21 loses, and
+// it refuses a profile with service.name in both places.
 package otlp
 
 import (
@@ -25,29 +25,29 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 )
 
-// maxBytes of a request before compression: gRPC servers take 4 MiB unless told
-// otherwise (google.golang.org/grpc, MaxRecvMsgSize).
+// maxBytes of a request before compression: gRPC servers accept 4 MiB by default
+// (google.golang.org/grpc, MaxRecvMsgSize).
 const maxBytes = 3 << 20
 
-// scopeName is who made the profiles.
+// scopeName identifies the producer of the profiles.
 const scopeName = "github.com/gpu-gadgets/gpu-gadgets"
 
 // Encoder makes requests of windows. It must not be used concurrently.
 type Encoder struct {
 	Series series.Config
-	// Levels sends what is in use as well.
+	// Levels sends the memory in use as well.
 	Levels bool
 
 	names *dictionary // of earlier requests
 }
 
-// Profiles makes no request of a window without rows. The same window gives the same
+// Profiles makes no request for a window without rows. The same window gives the same
 // bytes.
 func (e *Encoder) Profiles(w window.Window) []*collector.ExportProfilesServiceRequest {
 	return e.split(w, e.Series.Group(w.Rows))
 }
 
-// split makes several requests of what is too large for one.
+// split splits a request that is too large.
 func (e *Encoder) split(w window.Window, all []series.Series) []*collector.ExportProfilesServiceRequest {
 	n := 0
 	for _, s := range all {
@@ -61,7 +61,7 @@ func (e *Encoder) split(w window.Window, all []series.Series) []*collector.Expor
 	if n == 1 || size <= maxBytes {
 		return []*collector.ExportProfilesServiceRequest{request}
 	}
-	// Parts have strings in common, so they are larger than the share.
+	// Parts repeat common strings, so they are larger than their share.
 	parts := min(n, size*3/2/maxBytes+1)
 	var requests []*collector.ExportProfilesServiceRequest
 	for left := n; left > 0; parts-- {
@@ -74,7 +74,7 @@ func (e *Encoder) split(w window.Window, all []series.Series) []*collector.Expor
 	return requests
 }
 
-// cut takes the first n rows.
+// cut returns the first n rows.
 func cut(all []series.Series, n int) (first, rest []series.Series) {
 	for _, s := range all {
 		k := min(n, len(s.Rows))
@@ -109,7 +109,7 @@ func (e *Encoder) encode(w window.Window, all []series.Series) *collector.Export
 			p := &profiles.Profile{
 				SampleType:   &profiles.ValueType{TypeStrindex: d.text(c.Type), UnitStrindex: d.text(c.Unit)},
 				TimeUnixNano: uint64(w.Start.UnixNano()), DurationNano: uint64(max(0, w.End.Sub(w.Start).Nanoseconds())),
-				// Pyroscope takes the profile's name from here.
+				// Pyroscope reads the profile's name from here.
 				PeriodType: &profiles.ValueType{TypeStrindex: d.text(shape.Name), UnitStrindex: d.text(shape.PeriodUnit)},
 				Period:     shape.Period,
 			}
@@ -140,8 +140,8 @@ func (e *Encoder) encode(w window.Window, all []series.Series) *collector.Export
 
 type attribute struct{ key, value string }
 
-// attributesOf names what tells series apart by the semantic conventions (v1.43),
-// where they have a name for it.
+// attributesOf returns the attributes that distinguish series, named by the semantic
+// conventions (v1.43) if they define them.
 func attributesOf(k series.Key) (all []attribute) {
 	for _, a := range []attribute{
 		{"service.name", k.Service}, {"k8s.cluster.name", k.Cluster}, {"k8s.node.name", k.Node},

@@ -17,12 +17,12 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	logs "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // to take what is compressed
+	_ "google.golang.org/grpc/encoding/gzip" // to accept compressed requests
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
 
-// receiver reads with the collector's own code, not with what we write with.
+// receiver decodes with the collector's own code, not with ours.
 type receiver struct {
 	pprofileotlp.UnimplementedGRPCServer
 	mu       sync.Mutex
@@ -70,7 +70,7 @@ func (r logReceiver) Export(_ context.Context, request *logs.ExportLogsServiceRe
 	return &logs.ExportLogsServiceResponse{}, nil
 }
 
-// handler takes both protocols.
+// handler accepts both protocols.
 func (r *receiver) handler() http.Handler {
 	g := grpc.NewServer()
 	pprofileotlp.RegisterGRPCServer(g, r)

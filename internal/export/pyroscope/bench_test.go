@@ -41,7 +41,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// Not larger than what google/pprof itself would write.
+// Not larger than the output of google/pprof itself.
 func TestSizeIsThatOfTheReferenceEncoder(t *testing.T) {
 	requests, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Large(2000)))
 	require.NoError(t, err)

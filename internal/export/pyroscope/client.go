@@ -24,7 +24,7 @@ type Client struct {
 	push pushv1connect.PusherServiceClient
 }
 
-// NewClient asks nothing of the server yet.
+// NewClient does not contact the server.
 func NewClient(e *remote.Endpoint) *Client {
 	c := &Client{http: e.Client()}
 	c.http.Transport = statusKeeper{c.http.Transport}
@@ -35,17 +35,17 @@ func NewClient(e *remote.Endpoint) *Client {
 // Close lets go of connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Push hands one request over. Its errors are those of package queue: the data
-// itself is refused, or it is worth another try. Credentials and addresses can be
-// put right while we run, so errors in them are retried as well.
+// Push sends one request. Its errors are those of package queue: the data itself is
+// refused, or the request can be retried. Credentials and addresses can be corrected
+// during the run, so errors in them are retried as well.
 func (c *Client) Push(ctx context.Context, r Request) error {
 	_, err := c.send(ctx, r.Push)
 	return err
 }
 
-// Check asks the server whether it would take a push, and returns an error only
-// where an answer says that it would not. A server that does not answer may be
-// there later, which unreachable tells.
+// Check checks whether the server would accept a push, and returns an error only for a
+// negative answer. A server that does not answer may be up later, which unreachable
+// reports.
 func (c *Client) Check(ctx context.Context) (unreachable, refused error) {
 	status, err := c.send(ctx, &pushv1.PushRequest{})
 	switch {
@@ -77,13 +77,13 @@ func classify(err error, a *answer) error {
 	}
 	var wire *connect.Error
 	if errors.As(err, &wire) && a.status != 0 {
-		// Without the name of the code, which repeats the status in other words, and
-		// connect's own message where the answer has none: the status once more.
-		told := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
-		if wire.Message() != told {
-			told += ": " + wire.Message()
+		// Without the name of the code, and without connect's own message if the
+		// answer has none: both repeat the status.
+		text := fmt.Sprintf("%d %s", a.status, http.StatusText(a.status))
+		if wire.Message() != text {
+			text += ": " + wire.Message()
 		}
-		err = errors.New(told)
+		err = errors.New(text)
 	}
 	switch a.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
@@ -95,7 +95,7 @@ func classify(err error, a *answer) error {
 	return err
 }
 
-// answer is the part of an HTTP response that connect does not report.
+// answer is the part of an HTTP response that connect does not return.
 type answer struct {
 	status     int
 	retryAfter time.Duration

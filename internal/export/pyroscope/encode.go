@@ -3,8 +3,8 @@
 // Package pyroscope sends windows to Grafana Pyroscope with its push API, push.v1:
 // one pprof for each series and profile of a window, with names, files and lines.
 //
-// Pyroscope adds up whatever a query's range covers. That is right for flows; levels
-// go under another name (series.Inuse), to be queried over one interval.
+// Pyroscope adds up all profiles in a query's range. That is right for flows; levels have
+// another name (series.Inuse), to be queried over one interval.
 package pyroscope
 
 import (
@@ -29,7 +29,7 @@ const (
 	// maxRows of one pprof: half of what Pyroscope 1.21 takes by default
 	// (validation.max-profile-stacktrace-samples, 16000).
 	maxRows = 8000
-	// maxBytes of one request, about: what is sent again after a failure.
+	// maxBytes is the approximate size of one request, which is sent again after a failure.
 	maxBytes = 1 << 20
 )
 
@@ -43,8 +43,8 @@ type Encoder struct {
 	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.
 	Compat bool
 
-	pprof pprof.WindowEncoder
-	told  []profile.Row // of one profile
+	pprof    pprof.WindowEncoder
+	included []profile.Row // of one profile
 }
 
 // Request is one push.
@@ -53,10 +53,10 @@ type Request struct {
 	Bytes int64 // on the wire
 }
 
-// compatShape: no period type, because the id that is asked for has none.
+// compatShape has no period type, because the requested id has none.
 var compatShape = series.Shape{Name: "process_cpu", Columns: []series.Column{{Type: "malloc", Unit: "bytes", Value: profile.AllocSpace}}}
 
-// Encode makes no request of a window without rows. The same window gives the same
+// Encode makes no request for a window without rows. The same window gives the same
 // bytes.
 func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 	shapes := series.Shapes(w.Subject, w.Period, e.Levels)
@@ -74,13 +74,13 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 	}
 	for _, s := range e.Series.Group(w.Rows) {
 		for _, shape := range shapes {
-			e.told = e.told[:0]
+			e.included = e.included[:0]
 			for i := range s.Rows {
-				if shape.Tells(s.Rows[i]) {
-					e.told = append(e.told, s.Rows[i])
+				if shape.Includes(s.Rows[i]) {
+					e.included = append(e.included, s.Rows[i])
 				}
 			}
-			for part := range slices.Chunk(e.told, maxRows) {
+			for part := range slices.Chunk(e.included, maxRows) {
 				raw, err := e.encode(w, shape, part)
 				if err != nil {
 					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)
@@ -91,7 +91,7 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 				size += len(raw)
 				current.Series = append(current.Series, &pushv1.RawProfileSeries{
 					Labels: labels(s.Key, shape, e.Compat),
-					// The same for the same content: also when it is sent again.
+					// The same for the same content, also when it is sent again.
 					Samples: []*pushv1.RawSample{{RawProfile: raw, ID: uuid.NewSHA1(uuid.NameSpaceOID, raw).String()}},
 				})
 			}
@@ -114,7 +114,7 @@ func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row
 	return out.Bytes(), err
 }
 
-// labels are those that Grafana's own collectors use for the same things.
+// labels are those of Grafana's own collectors.
 func labels(k series.Key, shape series.Shape, compat bool) []*typesv1.LabelPair {
 	all := []*typesv1.LabelPair{
 		{Name: "__name__", Value: shape.Name}, {Name: "service_name", Value: k.Service},
@@ -126,7 +126,7 @@ func labels(k series.Key, shape series.Shape, compat bool) []*typesv1.LabelPair 
 		all = append(all, &typesv1.LabelPair{Name: "k8s_namespace", Value: k.Namespace}, &typesv1.LabelPair{Name: "k8s_podName", Value: k.Pod})
 	}
 	all = slices.DeleteFunc(all, func(l *typesv1.LabelPair) bool {
-		// Names of processes can be any bytes; protobuf refuses those.
+		// Names of processes can be any bytes; protobuf refuses invalid UTF-8.
 		l.Value = strings.ToValidUTF8(l.Value, "\uFFFD")
 		return l.Value == ""
 	})

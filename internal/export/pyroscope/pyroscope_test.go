@@ -77,7 +77,7 @@ func (r *receiver) stored(t *testing.T) (all []stored) {
 	return all
 }
 
-// name is what a function of a profile is told by.
+// name identifies a function of a profile.
 func name(function, file string, line int64) string {
 	return fmt.Sprintf("%s %s:%d", function, file, line)
 }
@@ -250,7 +250,7 @@ func TestInvalidUTF8NamesAreSent(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in the middle of many windows: all arrive, once it is over.
+// After any fault in the middle of many windows, all of them arrive.
 func TestNothingIsLostInAnOutageWithinTheLimit(t *testing.T) {
 	for name, fault := range faults.Faults {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
 )
 
-// A span is told by its samples, not by the series: Pyroscope keeps that label apart.
+// A span is a label of samples, not of series: Pyroscope stores that label separately.
 func TestSpansAreOfSamplesAndNotOfSeries(t *testing.T) {
 	all := push(t, &Encoder{}, windowOf(fixture.Spans())).stored(t)
 	require.Len(t, all, 1)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue sends items to a server that may be slow, away or unwilling, and
-// never makes the one who puts them in wait. It is bounded by bytes; when it is
-// full the oldest item is dropped, because the newest tells most about now. What is
-// lost is counted by reason. An item is sent until the server has taken it or says
-// that it never will, so an answer that is lost on its way back can send one twice.
+// Package queue sends items to a server that may be slow, unreachable or refuse them, and
+// never blocks the producer. It is bounded by bytes; when it is full the oldest item is
+// dropped, because the newest is the most useful. Losses are counted by reason. An item
+// is sent until the server has accepted or refused it, so it may be sent twice if an
+// answer is lost.
 package queue
 
 import (
@@ -24,7 +24,7 @@ type RejectedError struct{ Err error }
 func (e *RejectedError) Error() string { return e.Err.Error() }
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// LaterError is an answer that says when to try again.
+// LaterError is an answer that names a time for the next attempt.
 type LaterError struct {
 	Err   error
 	After time.Duration
@@ -35,13 +35,13 @@ func (e *LaterError) Unwrap() error { return e.Err }
 
 // Config of a queue of items of type T.
 type Config[T any] struct {
-	// Name is what warnings call the receiver, such as "Pyroscope".
+	// Name is the receiver's name in warnings, such as "Pyroscope".
 	Name string
-	// Send hands one item over. Errors other than RejectedError are retried.
+	// Send sends one item. Errors other than RejectedError are retried.
 	Send func(context.Context, T) error
-	// MaxBytes bounds what waits, with the item being sent.
+	// MaxBytes bounds the waiting items, including the one being sent.
 	MaxBytes int64
-	// Timeout of one Send; default 10 s. A server that hangs is one that fails.
+	// Timeout of one Send; default 10 s. A hanging server counts as a failure.
 	Timeout time.Duration
 	// MinBackoff doubles with each failure up to MaxBackoff, and is spread by
 	// half in either direction, so that many nodes do not return at the same time.
@@ -51,10 +51,10 @@ type Config[T any] struct {
 	Warn func(format string, args ...any)
 }
 
-// Stats are counters since New, and what waits now.
+// Stats are counters since New, and the items that wait now.
 type Stats struct {
 	QueuedItems, QueuedBytes int64
-	// CapacityBytes is where dropping begins.
+	// CapacityBytes is the size at which dropping begins.
 	CapacityBytes        int64
 	SentItems, SentBytes int64
 	// Failures are attempts that failed and were, or would be, made again.
@@ -76,11 +76,11 @@ type entry[T any] struct {
 // Queue is safe for concurrent use. It ends with Close.
 type Queue[T any] struct {
 	cfg    Config[T]
-	cancel context.CancelFunc // of what is being sent
+	cancel context.CancelFunc // of the item being sent
 	ended  chan struct{}
-	wake   chan struct{} // something was put in, or closing began
+	wake   chan struct{} // an item was added, or closing began
 	warned throttle.Throttle
-	// hurried: closing has cut a wait short. Of run alone.
+	// hurried: closing has cut a wait short. Owned by run.
 	hurried bool
 
 	mu      sync.Mutex
@@ -136,12 +136,12 @@ func (q *Queue[T]) Put(item T, bytes int64) {
 	q.signal()
 }
 
-// drop takes one entry out; mu is held.
+// drop removes one entry; mu is held.
 func (q *Queue[T]) drop(i int) {
 	q.stats.QueuedItems--
 	q.stats.QueuedBytes -= q.waiting[i].bytes
 	copy(q.waiting[i:], q.waiting[i+1:])
-	q.waiting[len(q.waiting)-1] = entry[T]{} // let go of it
+	q.waiting[len(q.waiting)-1] = entry[T]{} // release it
 	q.waiting = q.waiting[:len(q.waiting)-1]
 }
 
@@ -152,15 +152,15 @@ func (q *Queue[T]) signal() {
 	}
 }
 
-// Stats may be asked at any time.
+// Stats returns the current counters.
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.stats
 }
 
-// Close tries to send what waits until ctx ends, and loses the rest. It returns
-// when nothing runs any more.
+// Close tries to send the waiting items until ctx ends, and loses the rest. It returns
+// when the goroutine has ended.
 func (q *Queue[T]) Close(ctx context.Context) Stats {
 	q.mu.Lock()
 	q.closing = true
@@ -227,7 +227,7 @@ func (q *Queue[T]) send(ctx context.Context, item T) (err error) {
 	return q.cfg.Send(ctx, item)
 }
 
-// sent counts the outcome and says whether to try again.
+// sent counts the outcome and reports whether to retry.
 func (q *Queue[T]) sent(e entry[T], err error) (again bool) {
 	q.mu.Lock()
 	q.sending = false
@@ -279,14 +279,14 @@ func (q *Queue[T]) backoff(n int, err error) time.Duration {
 	d = d/2 + rand.N(d) // of mean d
 	var later *LaterError
 	if errors.As(err, &later) {
-		// A server that asks for an hour gets ten times the longest wait.
+		// If a server asks for an hour, the wait is ten times the longest backoff.
 		d = max(d, min(later.After, 10*q.cfg.MaxBackoff))
 	}
 	return d
 }
 
-// wait is cut short when closing begins, once, and then reports it: what is left is
-// sent at once, and again in short intervals for as long as Close allows.
+// wait is cut short once when closing begins, and then reports that: remaining items are
+// sent at once, and retried in short intervals as long as Close allows.
 func (q *Queue[T]) wait(ctx context.Context, d time.Duration) (hurry bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -15,7 +15,7 @@ import (
 
 var errAway = errors.New("connection refused")
 
-// server answers with what answer says, and remembers what it has taken.
+// server answers with the result of answer, and records the items it has accepted.
 type server struct {
 	answer func(at time.Duration, item int) error
 	began  time.Time
@@ -82,7 +82,7 @@ func TestItemsArriveInOrder(t *testing.T) {
 	})
 }
 
-// Ways to be away for two minutes: nothing is lost within the limit.
+// Two minutes without the server, in several ways: nothing is lost within the limit.
 func TestOutageWithinTheLimitLosesNothing(t *testing.T) {
 	answers := map[string]error{
 		"refused": errAway, "asks to wait": &LaterError{errAway, 3 * time.Second}, "hangs": context.DeadlineExceeded,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote is how exporters reach a server: its address, whom to trust and
-// what to say who we are. Secrets come from files, which are read again for every
-// request so that they can be exchanged, or from the environment; never from the
-// command line, which every user of a machine can read.
+// Package remote connects exporters to a server: its address, the certificates to trust
+// and our credentials. Secrets are read from files, again for every request so that they
+// can be rotated, or from the environment; never from the command line, which every user
+// of a machine can read.
 package remote
 
 import (
@@ -20,16 +20,16 @@ import (
 	"strings"
 )
 
-// maxSecret bounds a file that is read as a secret; it could be any.
+// maxSecret bounds a file that is read as a secret; it could be any file.
 const maxSecret = 64 << 10
 
-// Config is as the user gave it.
+// Config is the user's configuration.
 type Config struct {
 	// URL has the scheme http or https.
 	URL string
 	// CAFile has the certificates to trust instead of the system's, in PEM.
 	CAFile string
-	// User goes with a password: of PasswordFile, or Password.
+	// User is used with a password from PasswordFile, or Password.
 	User, PasswordFile, Password string
 	// TokenFile, or Token, is sent as a bearer token.
 	TokenFile, Token string
@@ -95,7 +95,7 @@ func New(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// SendsSecretsInClear: anyone between us and the server can read them.
+// SendsSecretsInClear reports whether credentials are sent without TLS.
 func (e *Endpoint) SendsSecretsInClear() bool {
 	if e.URL.Scheme == "https" || e.cfg.User == "" && e.cfg.TokenFile == "" && e.cfg.Token == "" && e.cfg.HeadersFile == "" {
 		return false
@@ -113,7 +113,7 @@ func (e *Endpoint) TLS() *tls.Config {
 	return e.tls.Clone()
 }
 
-// Header is what every request carries, as of now.
+// Header returns the current headers of requests.
 func (e *Endpoint) Header() (http.Header, error) {
 	h := e.cfg.Header.Clone()
 	if h == nil {
@@ -195,7 +195,7 @@ func readSecret(file string) (string, error) {
 	return string(content), nil
 }
 
-// printable: a header's value must not end the header.
+// printable reports whether a value is safe in a header: it must not end the header.
 func printable(s string) bool {
 	for _, c := range []byte(s) {
 		if c < ' ' && c != '\t' || c == 0x7f {
@@ -205,7 +205,7 @@ func printable(s string) bool {
 	return true
 }
 
-// isToken: a header's name (RFC 9110, section 5.6.2).
+// isToken reports whether a header's name is valid (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for _, c := range []byte(s) {
 		if !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) &&
@@ -216,8 +216,8 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// Client sends the headers with every request. It follows no redirects: they would
-// take the secrets elsewhere.
+// Client sends the headers with every request. It follows no redirects, which would send
+// the secrets elsewhere.
 func (e *Endpoint) Client() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if t := e.TLS(); t != nil {
@@ -246,7 +246,7 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// CloseIdleConnections is found by http.Client.
+// CloseIdleConnections is called by http.Client.
 func (r roundTripper) CloseIdleConnections() {
 	if t, ok := r.next.(*http.Transport); ok {
 		t.CloseIdleConnections()

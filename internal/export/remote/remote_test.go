@@ -95,7 +95,7 @@ func TestEveryRequestCarriesTheSecretsOfItsTime(t *testing.T) {
 }
 
 func TestRedirectDoesNotGetTheSecrets(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("was asked") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("got a request") }))
 	defer other.Close()
 	server := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer server.Close()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package series says what the rows of a window are called outside: which series a
-// row belongs to, and which profiles are made of them. What tells series apart is
-// kept small on purpose. A backend stores every combination for itself, so neither
-// pids nor thread ids are part of it unless asked for.
+// Package series names the rows of a window for backends: the series that a row belongs
+// to, and the profiles that are made of them. Keys are deliberately small, because a
+// backend stores every combination separately: pids are only part of them on request,
+// thread ids never.
 package series
 
 import (
@@ -16,10 +16,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// Key is what tells series apart. Empty fields are not told.
+// Key identifies a series. Empty fields are omitted.
 type Key struct {
-	// Service is who a person would say it is: the workload, without one the
-	// container, without one the program.
+	// Service is the usual name: the workload, else the container, else the program.
 	Service                               string
 	Cluster, Node                         string
 	Namespace, Pod, Container             string
@@ -28,12 +27,12 @@ type Key struct {
 
 // Config of a run.
 type Config struct {
-	// Cluster and Node are where it runs; rows that know their node keep it.
+	// Cluster and Node are where it runs; rows that have a node keep it.
 	Cluster, Node string
 	// PIDs makes a series of each process.
 	PIDs bool
-	// GPU is the UUID of a process's CUDA device, "" where it is not known. May
-	// be nil.
+	// GPU returns the UUID of a process's CUDA device, "" if it is unknown. May be
+	// nil.
 	GPU func(p profile.Process, device int32) string
 }
 
@@ -58,7 +57,7 @@ func (c Config) Key(r profile.Row) Key {
 			k.GPU = c.GPU(p, r.Device)
 		}
 	case r.Device == profile.UnknownDevice && r.Kind != "":
-		k.Device = "unknown" // memory and calls have one
+		k.Device = "unknown" // memory and calls have a device
 	}
 	if c.PIDs {
 		k.PID = strconv.FormatUint(uint64(p.PID), 10)
@@ -66,7 +65,7 @@ func (c Config) Key(r profile.Row) Key {
 	return k
 }
 
-// Group sorts rows by their series; within one they keep their order.
+// Group groups rows by their series; within one they keep their order.
 func (c Config) Group(rows []profile.Row) []Series {
 	index := map[Key]int{}
 	var all []Series
@@ -93,12 +92,12 @@ func (k Key) compare(l Key) int {
 	)
 }
 
-// Shape is one profile that is made of a window.
+// Shape describes one profile that is made of a window.
 type Shape struct {
 	// Name is its profile type's first part in Pyroscope.
 	Name    string
 	Columns []Column
-	// Period is what one sample stands for; without PeriodType it is not told.
+	// Period is what one sample represents; without PeriodType it is omitted.
 	PeriodType, PeriodUnit string
 	Period                 int64
 	// IsLevel: values of different times must not be added up.
@@ -111,18 +110,18 @@ type Column struct {
 	Value      profile.Type
 }
 
-// Names of profiles. Levels have one of their own: whoever queries a range of them
-// adds them up, and must have chosen to.
+// Names of profiles. Levels have their own, because a query over a range adds them up,
+// which must be a deliberate choice.
 const (
 	Alloc = "cuda_alloc"
 	Inuse = "cuda_inuse"
-	// Of PyTorch's pool, in memory that is in the profiles above, too.
+	// Of PyTorch's pool, whose memory is in the profiles above, too.
 	TorchAlloc = "torch_alloc"
 	TorchInuse = "torch_inuse"
 	CPU        = "python_cpu"
 	Wall       = "python_wall"
 	Calls      = "cuda_calls"
-	// Of what the GPU is known to have run.
+	// Of kernels that the GPU is known to have run.
 	Device = "cuda_device"
 )
 
@@ -158,8 +157,8 @@ func Shapes(subject profile.Subject, period time.Duration, levels bool) []Shape 
 	return shapes
 }
 
-// Tells says whether a row is part of the profile.
-func (s Shape) Tells(r profile.Row) bool {
+// Includes reports whether a row is part of the profile.
+func (s Shape) Includes(r profile.Row) bool {
 	for _, c := range s.Columns {
 		if r.Get(c.Value) != 0 {
 			return true

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// What the gadget's own callback costs each second, with 5,000 rows.
+// The cost of the gadget's own callback each second, with 5,000 rows.
 func BenchmarkReading(b *testing.B) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
 	n := int64(0)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package window turns the cumulative rows that a gadget gives every second into
-// windows of time. In a window, flows (allocated, freed, samples) are what happened
-// within it, and levels (in use, peak) what was there at its end: the flows of all
-// windows add up to the rows, and levels of different windows must not be added.
+// Package window turns the cumulative rows that a gadget gives every second into windows
+// of time. In a window, flows (allocated, freed, samples) are those within it, and levels
+// (in use, peak) those at its end: the flows of all windows add up to the rows, and
+// levels of different windows must not be added.
 //
-// A window ends with the first rows at or behind its end, so no rows are ever split;
-// windows that are not taken grow, and nothing is lost.
+// A window ends with the first rows at or after its end, so rows are never split; windows
+// that are not closed grow, and nothing is lost.
 package window
 
 import (
@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// maxGone bounds the rows remembered of what the kernel has forgotten. With
-	// stacks of 40 frames shared between rows that is about 50 MB at worst.
+	// maxGone bounds the rows kept after the kernel has deleted them: at most about
+	// 50 MB, with stacks of 40 frames shared between rows.
 	maxGone = 64 << 10
-	// keepGone is for how many windows a row that is no longer there is
-	// remembered: a walk over a kernel table that changes meanwhile may miss a
-	// row, which must not be new when it is met again.
+	// keepGone is the number of windows for which a missing row is kept: an iteration
+	// over a kernel table that changes meanwhile may miss a row, which must not count
+	// as new when it is read again.
 	keepGone = 6
 )
 
-// Window is what happened from Start to End. The rows are sorted by where they come
-// from, so that the same rows give the same bytes.
+// Window is what happened from Start to End. The rows are sorted by their origin, so that
+// the same rows give the same bytes.
 type Window struct {
 	Start, End time.Time
 	Subject    profile.Subject
@@ -54,8 +54,8 @@ type state struct {
 	row     profile.Row
 	seen    profile.Values // in the present reading
 	sent    profile.Values // part of the windows so far
-	reading uint64         // when it was there last
-	gone    int            // number of windows that it was not there for, and 1
+	reading uint64         // when it was last read
+	gone    int            // 1 plus the number of windows in which it was missing
 }
 
 // NewRecorder starts the first window at start.
@@ -66,12 +66,12 @@ func NewRecorder(subject profile.Subject, period, interval time.Duration, start 
 	}
 }
 
-// Begin starts a reading: every row of it is given to See, then End is called.
+// Begin starts a reading: See is called for every row of it, then End.
 func (r *Recorder) Begin() { r.reading++ }
 
-// See takes in one row. full makes the row with its stack and is called for new
-// rows only. Rows of one reading with the same id are one: before Linux 6.0
-// cuda_alloc has a row for each context that a stack allocated in.
+// See adds one row. full returns the row with its stack and is called for new rows only.
+// Rows of one reading with the same id are one: before Linux 6.0 cuda_alloc has a row for
+// each context in which a stack allocated.
 func (r *Recorder) See(id profile.RowID, values profile.Values, full func() profile.Row) {
 	s := r.rows[id]
 	if s == nil {
@@ -88,25 +88,25 @@ func (r *Recorder) See(id profile.RowID, values profile.Values, full func() prof
 	s.seen = s.seen.Add(values)
 }
 
-// take makes the values the row's.
+// take stores the values in the row.
 func (s *state) take(values profile.Values) {
 	if restarted(s.row.Values, values) {
-		// The kernel has forgotten the row and begun it again: what it counted
-		// before is kept for this window.
+		// The kernel has deleted the row and created it again: its former counts
+		// are kept for this window.
 		s.sent = s.sent.Sub(s.row.Values)
 	}
 	s.row.Values = values
 }
 
-// restarted: a counter never falls.
+// restarted reports whether a counter has fallen, which it never does otherwise.
 func restarted(before, now profile.Values) bool {
 	return now.AllocObjects < before.AllocObjects || now.FreedObjects < before.FreedObjects ||
 		now.Samples < before.Samples || now.Calls < before.Calls || now.Kernels < before.Kernels
 }
 
-// Restart says that all counters have begun again at zero, as those of a gadget do
-// that was started again. What they counted before is kept for this window, and
-// nothing of it is in use as far as the new rows know.
+// Restart means that all counters have restarted at zero, because the gadget was
+// restarted. Their former counts are kept for this window; the new rows do not include
+// memory that was in use before.
 func (r *Recorder) Restart() {
 	for _, s := range r.rows {
 		s.sent = s.sent.Sub(s.row.Values)
@@ -139,11 +139,10 @@ func (r *Recorder) End() {
 // are in no window.
 func (r *Recorder) Forgotten() int64 { return r.forgotten }
 
-// Due says whether the window has reached its length.
+// Due reports whether the window has reached its length.
 func (r *Recorder) Due(now time.Time) bool { return !now.Before(r.next) }
 
-// Close ends the window and begins the next one. Rows without anything to tell are
-// left out.
+// Close ends the window and begins the next one. Rows without any values are omitted.
 func (r *Recorder) Close(now time.Time) Window {
 	w := Window{Start: r.start, End: now, Subject: r.subject, Period: r.period}
 	ids := make([]profile.RowID, 0, len(r.rows))
@@ -155,7 +154,7 @@ func (r *Recorder) Close(now time.Time) Window {
 		s := r.rows[id]
 		flow := s.row.Values.Sub(s.sent)
 		s.sent = s.row.Values
-		// Levels are as of now, and what is gone holds nothing.
+		// Levels are current, and rows that are gone hold nothing.
 		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = s.row.InuseBytes, s.row.InuseObjects, s.row.PeakBytes
 		if s.gone > 0 {
 			flow.InuseBytes, flow.InuseObjects = 0, 0
@@ -164,7 +163,7 @@ func (r *Recorder) Close(now time.Time) Window {
 				r.gone--
 			}
 		}
-		if tells(flow) {
+		if hasValues(flow) {
 			row := s.row
 			row.Values = flow
 			w.Rows = append(w.Rows, row)
@@ -178,8 +177,8 @@ func (r *Recorder) Close(now time.Time) Window {
 	return w
 }
 
-// tells says whether a row has a part in any profile.
-func tells(flow profile.Values) bool {
+// hasValues reports whether a row is part of any profile.
+func hasValues(flow profile.Values) bool {
 	return flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 ||
 		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
 }

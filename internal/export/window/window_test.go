@@ -103,8 +103,8 @@ func TestLateWindowsDoNotPileUp(t *testing.T) {
 	require.True(t, r.Due(begin.Add(55*time.Second)))
 }
 
-// Before Linux 6.0 a stack that allocates in two contexts has two rows, and nothing that
-// tells them apart but what they count.
+// Before Linux 6.0 a stack that allocates in two contexts has two rows, which differ only
+// in their counts.
 func TestRowsOfOneIDAreOne(t *testing.T) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
 	id := profile.RowID{Process: 1, StackID: 1}
@@ -122,7 +122,7 @@ func TestRowsOfOneIDAreOne(t *testing.T) {
 	require.Equal(t, map[uint32][2]int64{1: {20, 30}}, sums(r.Close(begin.Add(20*time.Second))))
 }
 
-// However rows come, go and are cut into windows, the windows add up to them.
+// For any order of rows and windows, the windows add up to the rows.
 func TestWindowsAddUpToTheRows(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -141,8 +141,9 @@ func TestWindowsAddUpToTheRows(t *testing.T) {
 			if random.IntN(10) == 0 && values[n].AllocBytes > 10 {
 				delete(values, n)
 			} else {
-				// A row that begins again above where it was would be taken for the
-				// old one; ids of processes are not used again, so it is not met.
+				// A row that restarts above its former value would be taken for the
+				// old one; this cannot happen, because ids of processes are not
+				// reused.
 				more := int64(20 + random.IntN(100)*10)
 				if _, ok := values[n]; !ok && want[uint32(n)] > 0 {
 					more = 10

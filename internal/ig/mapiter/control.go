@@ -38,8 +38,8 @@ func (m *machine) builtin(f asm.BuiltinFunc, r [6]uint64) (uint64, error) {
 	return 0, fmt.Errorf("call of %v: %w", f, ErrUnsupported)
 }
 
-// lookup reads a copy of a map's value. One of a map with a value for each processor is
-// scratch memory of the program, and begins as zeros.
+// lookup reads a copy of a map's value. A value of a per-CPU map is scratch memory of the
+// program, and starts as zeros.
 func (m *machine) lookup(number, key uint64) (uint64, error) {
 	if number >= uint64(len(m.maps)) {
 		return 0, fmt.Errorf("no map %d", number)
@@ -62,8 +62,8 @@ func (m *machine) lookup(number, key uint64) (uint64, error) {
 	return m.add(value), nil
 }
 
-// read copies memory; an address that is not ours is zeros and an error to the program, as in
-// the kernel.
+// read copies memory; for an invalid address the program gets zeros and an error, as in the
+// kernel.
 func (m *machine) read(to, size, from uint64, text bool) (uint64, error) {
 	into, err := m.at(to, size)
 	if err != nil {
@@ -94,7 +94,7 @@ func (m *machine) read(to, size, from uint64, text bool) (uint64, error) {
 	return size, nil
 }
 
-// jump says whether a jump is taken.
+// jump reports whether a jump is taken.
 func (s *step) jump(r *[11]uint64) (bool, error) {
 	a, b := r[s.Dst], s.operand(r)
 	x, y := int64(a), int64(b)

@@ -22,8 +22,8 @@ const (
 )
 
 const (
-	// maxSteps is far above what a program needs for an entry: the verifier has accepted it, so
-	// it ends.
+	// maxSteps is far above the instructions that a program runs for an entry. The verifier has
+	// accepted it, so it ends.
 	maxSteps = 1 << 20
 	// stackBytes and maxDepth are the verifier's limits of a frame and of nested calls.
 	stackBytes, maxDepth = 512, 8
@@ -32,10 +32,10 @@ const (
 )
 
 // machine runs one program on entry after entry. Memory is a list of regions; a program can
-// read and write these and nothing else. What would be a fault in the kernel is an error.
+// read and write these and nothing else. An access outside of them is an error.
 type machine struct {
 	code    []step
-	maps    []*ebpf.Map // by their number, which stands in a register for the map
+	maps    []*ebpf.Map // by the number that represents the map in a register
 	regions [][]byte
 	fixed   int // regions that live from entry to entry
 	scratch map[*ebpf.Map]uint64
@@ -50,7 +50,7 @@ type step struct {
 	load   uint64 // of 64-bit loads: the value
 }
 
-// Regions that every run has, after the null one.
+// Regions of every run, after the null one.
 const (
 	regionContext = iota + 1
 	regionMeta
@@ -124,7 +124,7 @@ func (m *machine) link(code asm.Instructions, maps func(string) (*ebpf.Map, erro
 	return nil
 }
 
-// loadOf is what a 64-bit load gives: a constant, a map, or the address of a map's value.
+// loadOf returns the result of a 64-bit load: a constant, a map, or the address of a map's value.
 func (m *machine) loadOf(ins asm.Instruction, numbers map[string]int, maps func(string) (*ebpf.Map, error)) (uint64, error) {
 	if ins.Src != asm.PseudoMapFD && ins.Src != asm.PseudoMapValue {
 		return uint64(ins.Constant), nil
@@ -154,11 +154,11 @@ func (m *machine) add(memory []byte) uint64 {
 	return uint64(len(m.regions)-1) << regionShift
 }
 
-// at is the memory of this size at an address.
+// at returns memory of this size at an address.
 func (m *machine) at(address, size uint64) ([]byte, error) {
 	region, offset := address>>regionShift, address&(1<<regionShift-1)
 	if region == 0 || region >= uint64(len(m.regions)) || offset > uint64(len(m.regions[region])) ||
-		size > uint64(len(m.regions[region]))-offset { // no sum, which could overflow
+		size > uint64(len(m.regions[region]))-offset { // not a sum, which could overflow
 		return nil, fmt.Errorf("access to %d bytes at %#x", size, address)
 	}
 	return m.regions[region][offset : offset+size], nil
@@ -174,7 +174,7 @@ func (m *machine) entry(key, value []byte) error {
 	return err
 }
 
-// call runs a function, whose arguments are in the registers from 1 on.
+// call runs a function with its arguments in the registers from 1 on.
 func (m *machine) call(pc int, arguments [6]uint64, depth int) (uint64, error) {
 	if depth == maxDepth {
 		return 0, fmt.Errorf("more than %d nested calls", maxDepth)
@@ -278,7 +278,7 @@ func store(memory []byte, value uint64) {
 	}
 }
 
-// operand is the second one of an instruction.
+// operand returns the second operand of an instruction.
 func (s *step) operand(r *[11]uint64) uint64 {
 	if s.OpCode.Source() == asm.RegSource {
 		return r[s.Src]
@@ -342,7 +342,7 @@ func (s *step) alu(r *[11]uint64) error {
 	return nil
 }
 
-// swap is a conversion to big or little endian, or without a condition.
+// swap converts to big or little endian, or swaps unconditionally.
 func (s *step) swap(r *[11]uint64) error {
 	a, little := r[s.Dst], binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 	reverse := s.OpCode.Class() == asm.ALU64Class || (s.OpCode.Source() == asm.RegSource) == little

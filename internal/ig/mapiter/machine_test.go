@@ -87,7 +87,7 @@ func TestArithmeticIsTheKernels(t *testing.T) {
 	}
 }
 
-// A function has registers and a stack of its own; arguments are in the registers from 1 on.
+// A function has its own registers and stack; arguments are in the registers from 1 on.
 func TestFunctionsAreCalled(t *testing.T) {
 	code := program(asm.Mov.Imm(asm.R1, 20), asm.Call.Label("twice"))
 	code = append(code, asm.Mov.Reg(asm.R0, asm.R1).WithSymbol("twice"), asm.Mov.Imm(asm.R9, 0), asm.Add.Reg(asm.R0, asm.R1), asm.Return())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mapiter reads maps as programs of the section iter/bpf_map_elem do, on kernels that
+// Package mapiter reads maps like programs of the section iter/bpf_map_elem, on kernels that
 // refuse to load these: some are hardened against iterators that are attached to maps. The
-// entries are read from user space, and the very same program turns each into rows, in a small
-// interpreter (Machine). So what a gadget shows has one source, whatever the kernel permits.
+// entries are read from user space, and the same program converts each to rows in a small
+// interpreter (machine). So a gadget's rows have one definition on all kernels.
 package mapiter
 
 import (
@@ -18,11 +18,11 @@ import (
 // kind is the kind of iterator that needs a map.
 const kind = "bpf_map_elem"
 
-// stand is a kind that every kernel with iterators has. The programs that take the place of
-// those that were taken out are loaded and never attached.
+// stand is a kind that every kernel with iterators has. The placeholders of removed
+// programs are loaded and never attached.
 const stand = "task"
 
-// Refused says whether the kernel refuses iterators of maps although it has others. A kernel
+// Refused reports whether the kernel refuses iterators of maps but supports others. A kernel
 // that has none (before 5.8), or a process without the right to load programs, refuses both:
 // then Refused is false, and loading the gadget gives the reason.
 var Refused = sync.OnceValue(func() bool { return loads(stand) && !loads(kind) })
@@ -43,7 +43,7 @@ func empty(p *ebpf.ProgramSpec, kind string) *ebpf.ProgramSpec {
 	return p
 }
 
-// Programs are those that Take took out, by name.
+// Programs are those that Take removed, by name.
 type Programs map[string]*Program
 
 // Program turns entries of a map into rows.
@@ -52,8 +52,8 @@ type Program struct {
 	code asm.Instructions
 }
 
-// Take takes the programs that iterate over maps out of a specification that is not loaded
-// yet, and leaves in their places programs that do nothing.
+// Take removes the programs that iterate over maps from a specification that is not loaded
+// yet, and leaves placeholders that do nothing.
 func Take(spec *ebpf.CollectionSpec) Programs {
 	taken := Programs{}
 	for name, p := range spec.Programs {
@@ -69,9 +69,9 @@ func Take(spec *ebpf.CollectionSpec) Programs {
 // Each calls f for every entry of a map. Key and value are valid during the call.
 type Each func(m *ebpf.Map, f func(key, value []byte)) error
 
-// Rows are what the program writes for all entries of a map, one after the other. maps gives
-// the gadget's maps by name; the program may look up in them. Entries that come or go
-// meanwhile may be missed, as with an iterator of the kernel.
+// Rows returns the program's output for all entries of a map. maps has the gadget's maps by
+// name, for lookups by the program. Entries that are added or deleted meanwhile may be
+// missed, as with an iterator of the kernel.
 func (p *Program) Rows(target *ebpf.Map, maps func(name string) (*ebpf.Map, error), each Each) ([]byte, error) {
 	m, err := newMachine(p.code, maps)
 	if err != nil {

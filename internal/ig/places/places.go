@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package places reads which functions a gadget probes out of its compiled object, for
-// programs that put other probes there.
+// Package places reads the functions that a gadget probes from its compiled object, for
+// programs that attach other probes there.
 package places
 
 import (
@@ -31,8 +31,8 @@ func Read(object string) ([]ig.AttachPoint, error) {
 	return points, nil
 }
 
-// Always are the points that are probed as long as the gadget runs: not those that are
-// probed on demand, and no USDTs.
+// Always returns the points that are probed as long as the gadget runs, without those
+// probed on demand and USDTs.
 func Always(all []ig.AttachPoint) (points []tracer.Point) {
 	for _, p := range all {
 		if p.OnDemand() || p.USDT {

@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// MaxLines is how long a page that users read may be: what is longer is two pages.
+// MaxLines is the maximum length of a page for users: a longer one should be two pages.
 const MaxLines = 250
 
 var (
@@ -22,8 +22,8 @@ var (
 	label   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// Links are the relative links of a page of root, among them those to a heading of it, that
-// lead nowhere. Links to other sites are not followed.
+// Links returns the broken relative links of a page of root, including those to its
+// headings. Links to other sites are not followed.
 func Links(root fs.FS, name, content string) []Finding {
 	var found []Finding
 	for _, l := range outsideCode(content) {
@@ -36,7 +36,7 @@ func Links(root fs.FS, name, content string) []Finding {
 	return found
 }
 
-// broken is why a link leads nowhere, empty: it does.
+// broken returns why a link is broken, empty if it is not.
 func broken(root fs.FS, name, content, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -69,8 +69,8 @@ func broken(root fs.FS, name, content, target string) string {
 	return ""
 }
 
-// anchors are the names that GitHub gives to the headings of a page: lower case, without
-// punctuation, blanks as hyphens, numbered when a heading is there again.
+// anchors returns the names that GitHub gives to the headings of a page: lower case,
+// without punctuation, blanks as hyphens, numbered if a heading is repeated.
 func anchors(content string) map[string]bool {
 	all := map[string]bool{}
 	for _, l := range outsideCode(content) {
@@ -100,7 +100,7 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-// outsideCode are the lines of Markdown that are not in a block of code.
+// outsideCode returns the lines of Markdown that are not in a block of code.
 func outsideCode(content string) []line {
 	var lines []line
 	inside := false

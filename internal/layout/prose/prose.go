@@ -22,7 +22,7 @@ import (
 type Finding struct {
 	File string
 	Line int
-	// Text is what was found, Suggestion what to write or do instead.
+	// Text is the match, Suggestion what to write or do instead.
 	Text, Suggestion string
 }
 
@@ -36,8 +36,9 @@ type line struct {
 	text   string
 }
 
-// Check compares the text of a file with the list. What of the file is read depends on its
-// name: all of Markdown, YAML, JSON and text; comments and strings of Go; comments of C.
+// Check compares the text of a file with the list. The file's extension determines the
+// text: all of Markdown, YAML, JSON and text files; comments and strings of Go; comments
+// of C.
 func Check(name, content string, phrases []Phrase) []Finding {
 	var found []Finding
 	for _, block := range blocks(name, content) {
@@ -55,7 +56,7 @@ func Check(name, content string, phrases []Phrase) []Finding {
 	return found
 }
 
-// overlaps tells whether one of the spans has a byte of at.
+// overlaps reports whether one of the spans overlaps at.
 func overlaps(spans [][]int, at []int) bool {
 	for _, s := range spans {
 		if s[0] < at[1] && at[0] < s[1] {
@@ -65,7 +66,7 @@ func overlaps(spans [][]int, at []int) bool {
 	return false
 }
 
-// join makes one string of a paragraph, so that a phrase is found across a line's end.
+// join makes one string of a paragraph, so that a phrase is found across line breaks.
 // starts has the offset of each line.
 func join(block []line) (text string, starts []int) {
 	var b strings.Builder
@@ -79,7 +80,7 @@ func join(block []line) (text string, starts []int) {
 	return b.String(), starts
 }
 
-// numberAt is the line of the file that an offset of the joined text is on.
+// numberAt returns the line of the file for an offset in the joined text.
 func numberAt(block []line, starts []int, offset int) int {
 	number := block[0].number
 	for i, s := range starts {
@@ -91,20 +92,20 @@ func numberAt(block []line, starts []int, offset int) int {
 	return number
 }
 
-// blocks are the paragraphs of a file, without markers of comments.
+// blocks returns the paragraphs of a file, without comment markers.
 func blocks(name, content string) [][]line {
 	switch path.Ext(name) {
 	case ".go":
 		return paragraphs(goText(content))
 	case ".c", ".h":
 		return paragraphs(cComments(content))
-	case ".md": // what is between backquotes is a name or a command
+	case ".md": // text between backquotes is a name or a command
 		content = code.ReplaceAllString(content, "`code`")
 	}
 	return paragraphs(numbered(1, content))
 }
 
-// paragraphs splits at empty lines and where lines of the file were left out.
+// paragraphs splits at empty lines and where lines of the file were skipped.
 func paragraphs(lines []line) [][]line {
 	var all [][]line
 	var block []line
@@ -138,8 +139,8 @@ func numbered(first int, text string) []line {
 	return lines
 }
 
-// goText is the comments and the string literals of Go, as lines without their markers. A
-// file that does not parse has none: the compiler reports it.
+// goText returns the comments and the string literals of Go, as lines without their
+// markers. A file that does not parse has none: the compiler reports it.
 func goText(content string) []line {
 	if _, err := parser.ParseFile(token.NewFileSet(), "", content, parser.PackageClauseOnly); err != nil {
 		return nil
@@ -164,8 +165,8 @@ func goText(content string) []line {
 	}
 }
 
-// cComments is the comments of C, as lines. Strings do not matter: a quote with a comment's
-// beginning in it is not in our sources.
+// cComments returns the comments of C, as lines. Strings are not parsed, because none in
+// our sources contains the beginning of a comment.
 func cComments(content string) []line {
 	var lines []line
 	inside := false
@@ -191,7 +192,7 @@ func cComments(content string) []line {
 	return lines
 }
 
-// commentText is a comment of Go without its markers.
+// commentText returns a comment of Go without its markers.
 func commentText(comment string) string {
 	if text, is := strings.CutPrefix(comment, "//"); is {
 		return strings.TrimPrefix(text, " ")

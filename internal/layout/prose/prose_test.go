@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// skipped are paths that no text of ours is in, and why.
+// skipped are paths without text of ours, and why.
 var skipped = map[string]string{
 	"build":                            "outputs",
 	"bin":                              "outputs",
@@ -64,7 +64,7 @@ func inside(name, folder string) bool {
 	return name == folder || strings.HasPrefix(name, folder+"/")
 }
 
-// texts are the files to read: all but tests, what they read, and outputs.
+// texts returns the files to read: all except tests, their data, and outputs.
 func texts(t *testing.T, root fs.FS) []string {
 	t.Helper()
 	var all []string

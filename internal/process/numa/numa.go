@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numa reads where the memory of processes is: how much is resident, and on
-// which NUMA node. It is pure except for the files of procfs and sysfs.
+// Package numa reads how much memory of processes is resident, and on which NUMA nodes.
+// Its only inputs are files of procfs and sysfs.
 package numa
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Process is what the kernel says of a process at one moment: /proc/PID/status.
+// Process is the memory of a process at one moment, from /proc/PID/status.
 type Process struct {
 	RSSBytes     uint64 `json:"rss_bytes"`
 	FileBytes    uint64 `json:"rss_file_bytes"`
@@ -30,7 +30,7 @@ type Process struct {
 	NodesAllowed string `json:"nodes_allowed"`
 }
 
-// Node is what the kernel says of a node: /sys/devices/system/node/nodeN/meminfo.
+// Node is the memory of a node, from /sys/devices/system/node/nodeN/meminfo.
 type Node struct {
 	Node       int    `json:"node"`
 	TotalBytes uint64 `json:"total_bytes"`
@@ -75,8 +75,8 @@ func parseStatus(b []byte) (p Process) {
 	return p
 }
 
-// Pages reads how many bytes of a process are on each node, by its number. The kernel
-// walks the page tables for it: some milliseconds for each GiB of small pages.
+// Pages reads how many bytes of a process are on each node, by node number. The kernel
+// walks the page tables for it, which takes a few milliseconds per GiB of small pages.
 func Pages(procfs string, pid uint32) (map[string]uint64, error) {
 	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "numa_maps"))
 	if err != nil {
@@ -124,7 +124,7 @@ func parsePages(r io.Reader) (map[string]uint64, error) {
 	return all, nil
 }
 
-// Nodes reads all nodes of the machine; none where it has no such files.
+// Nodes reads all nodes of the machine; none if there are no such files.
 func Nodes(sysfs string) []Node {
 	paths, _ := filepath.Glob(filepath.Join(sysfs, "devices/system/node/node[0-9]*"))
 	var all []Node

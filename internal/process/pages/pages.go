@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pages brings pages of a process into memory that a program in the kernel
-// is about to read and cannot wait for: uprobe programs may not sleep before Linux
-// 6.0. It takes the same way as bpf/python/runtime/discover.h, through /proc/PID/mem, where
-// each read maps the page in the process. Which pages these are depends on nothing
-// but the files, so one visit is enough for most processes.
+// Package pages faults in pages of a process that an eBPF program is about to read and
+// cannot wait for: uprobe programs may not sleep before Linux 6.0. It performs the search
+// of bpf/python/runtime/discover.h through /proc/PID/mem, where each read maps the page in
+// the process. These pages depend only on the files, so one visit is enough for most
+// processes.
 package pages
 
 import (
@@ -30,17 +30,17 @@ const (
 	headerBytes, symbolBytes   = 56, 24 // Elf64_Phdr, Elf64_Sym
 	pageMask                   = ^uint64(0xfff)
 	runtime                    = "_PyRuntime"
-	nameBytes                  = 32 // how much of a symbol's name is read
+	nameBytes                  = 32 // bytes of a symbol's name that are read
 	cookieBytes, versionBytes  = 24, 8
 	debugMap                   = 8 // r_debug.r_map
 	bloomWordBits, bucketBytes = 64, 4
 )
 
-// Names by which versions are told apart; see python_identify_version().
+// Names that distinguish versions; see python_identify_version().
 var versions = []string{"Py_Version", "PyModule_AddObjectRef", "PyModule_AddType", "PyCode_NewWithPosOnlyArgs"}
 
-// memory is that of a process. The first read that fails is kept, and those after
-// it give zeroes.
+// memory is that of a process. The first failed read is kept, and later ones return
+// zeroes.
 type memory struct {
 	file *os.File
 	err  error
@@ -60,10 +60,10 @@ func (m *memory) half(at uint64) uint32 { return binary.LittleEndian.Uint32(m.re
 // tables are those of a module, as addresses.
 type tables struct{ base, strings, symbols, hash, debug uint64 }
 
-// Python reads what finding the interpreter of a process takes: the address of its
-// _PyRuntime, which is 0 where there is none. The process is neither stopped nor
-// told. The call lasts as long as the process's pages take to be read: forever when
-// a hostile one serves them itself.
+// Python reads the pages that the search for the interpreter of a process needs, and
+// returns the address of its _PyRuntime, 0 if there is none. The process is not stopped.
+// The call takes as long as reading the process's pages: forever if a hostile process
+// serves them itself.
 func Python(procfs string, pid uint32) (uint64, error) {
 	dir := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
 	auxv, err := os.ReadFile(filepath.Join(dir, "auxv"))
@@ -106,7 +106,7 @@ func (m *memory) python(auxv []byte) uint64 {
 	return 0
 }
 
-// modules is the address of the first link_map entry; 0: there is none.
+// modules returns the address of the first link_map entry; 0: there is none.
 func (m *memory) modules(auxv []byte) uint64 {
 	var headers, count uint64
 	for ; len(auxv) >= 16; auxv = auxv[16:] {
@@ -174,7 +174,7 @@ func (m *memory) dynamic(at, base uint64) tables {
 	return tables{}
 }
 
-// symbol is the address of a symbol that the module defines; 0: it does not.
+// symbol returns the address of a symbol that the module defines; 0: it does not define it.
 func (m *memory) symbol(t tables, name string) uint64 {
 	if t.hash == 0 {
 		return 0

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// start runs a command that says something when it is up, and waits.
+// start runs a command that prints a line when it is up, and waits for it.
 func start(t *testing.T, name string, args ...string) uint32 {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -32,8 +32,8 @@ func start(t *testing.T, name string, args ...string) uint32 {
 }
 
 func TestInterpreterIsFound(t *testing.T) {
-	// ctypes asks the same question of the dynamic linker. A static interpreter
-	// exports the symbol, too.
+	// ctypes resolves the symbol with the dynamic linker. A static interpreter
+	// exports it, too.
 	const say = `import ctypes
 print(ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime")), flush=True)
 input()`
@@ -148,7 +148,7 @@ func TestHostileMemoryEnds(t *testing.T) {
 		0x3008: {0x4000},
 		0x4000: {0, 0, 0x5000, 0x4000},
 		0x5000: {dtHash, 0x6000, dtSymbols, 0x7000, dtStrings, 0x8000, 0, 0},
-		0x6000: {1, 0<<32 | 1, ^uint64(0)}, // one bucket, one word that says yes
+		0x6000: {1, 0<<32 | 1, ^uint64(0)}, // one bucket, one word of the Bloom filter with all bits set
 	}
 	found, err := Python(fake(t, auxv, memory), 7)
 	require.NoError(t, err)

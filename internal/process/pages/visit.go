@@ -5,8 +5,8 @@ package pages
 import "time"
 
 const (
-	// grace is how long a visit may hold up what waits for it. One takes less
-	// than a millisecond where the pages are in the page cache.
+	// grace is how long a visit may block its caller. A visit takes less than a
+	// millisecond if the pages are in the page cache.
 	grace = 200 * time.Millisecond
 	// maxVisits bounds those that continue after their caller has returned.
 	maxVisits = 8
@@ -28,14 +28,14 @@ func NewVisitor(procfs string) *Visitor {
 	return &Visitor{procfs: procfs, free: make(chan struct{}, maxVisits), visit: Python}
 }
 
-// Visit is Python, but it returns soon: what the process does not give at once is
-// read in the background. Errors are left out, as a process may end at any time,
-// and what is missing then is counted where it is missed.
+// Visit calls Python, but returns within grace: the rest is read in the background.
+// Errors are ignored, because a process may end at any time, and the gadget counts pages
+// that are missing then.
 func (v *Visitor) Visit(pid uint32) {
 	select {
 	case v.free <- struct{}{}:
 	default:
-		return // as many as that do not return
+		return // that many do not return
 	}
 	done := make(chan struct{})
 	go func() {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procevents tells what processes do as they do it: exec, fork, exit,
-// and mapping code. It reads the records that a perf software event of the kind
-// "dummy" writes (perf_event_open(2), Linux 3.16): a stable interface, without
-// eBPF, tracefs or kprobes. Records can be lost under load; losses are
-// reported, so that a reader can look at /proc instead.
+// Package procevents reports what processes do: exec, fork, exit, and mapping code. It
+// reads the records that a perf software event of the kind "dummy" writes
+// (perf_event_open(2), Linux 3.16): a stable interface, without eBPF, tracefs or kprobes.
+// Records can be lost under load; losses are reported, so that a reader can scan /proc
+// instead.
 package procevents
 
 import (
@@ -58,17 +58,16 @@ type Event struct {
 // started processes.
 const ringPages = 16
 
-// gather is waited after the first record. A starting process writes about
-// eight within a millisecond, and each wake costs 10 µs.
+// gather is the wait after the first record. A starting process writes about eight within
+// a millisecond, and each wakeup costs 10 µs.
 const gather = time.Millisecond
 
 // Reader reads the events of the whole machine.
 type Reader struct {
 	rings []*ring
-	// ready is an epoll instance that has the rings, and is itself waited for
-	// with Go's poller. A thread blocked in poll(2) would hold one of Go's
-	// processors for a while at each event, and the thread that watches over
-	// those would never rest: four times the cost of reading the events.
+	// ready is an epoll instance with the rings, which Go's poller waits for. A
+	// thread blocked in poll(2) would hold one of Go's Ps for a while at each event,
+	// and sysmon would never idle: four times the cost of reading the events.
 	ready *os.File
 }
 
@@ -79,7 +78,7 @@ func Open() (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open epoll: %w", err)
 	}
-	if err := unix.SetNonblock(epoll, true); err != nil { // asks for Go's poller
+	if err := unix.SetNonblock(epoll, true); err != nil { // for Go's poller
 		unix.Close(epoll)
 		return nil, fmt.Errorf("open epoll: %w", err)
 	}
@@ -116,9 +115,9 @@ func (r *Reader) Close() {
 	r.ready.Close()
 }
 
-// Run calls fn with batches of events in the order of time until ctx is done,
-// once. Mappings of a path for which keep is false are left out. Neither may keep
-// its argument after it returned, except the strings of events.
+// Run calls fn with batches of events in the order of time until ctx is done, once.
+// Mappings of a path for which keep is false are skipped. Neither may retain its argument
+// after it returns, except the strings of events.
 func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) bool, fn func([]Event)) error {
 	ready, err := r.ready.SyscallConn()
 	if err != nil {
@@ -130,8 +129,8 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 	defer stop()
 	var batch []Event
 	for {
-		// What is in the rings decides, not what epoll says: the kernel notifies of
-		// a record once, and here Go's poller was the one to hear it.
+		// The content of the rings decides, not epoll: the kernel notifies once per
+		// record, and Go's poller has consumed that.
 		err := ready.Read(func(uintptr) bool { return slices.ContainsFunc(r.rings, (*ring).filled) })
 		if ctx.Err() != nil {
 			return nil
@@ -151,7 +150,7 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 	}
 }
 
-// online lists the CPUs. One that comes online later is not heard.
+// online lists the CPUs. One that comes online later is not covered.
 func online() ([]int, error) {
 	b, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
@@ -180,7 +179,7 @@ type ring struct {
 	mem  []byte
 	page *unix.PerfEventMmapPage
 	data []byte
-	buf  []byte // a record that goes round the end
+	buf  []byte // a record that wraps around the end
 }
 
 func openRing(cpu int) (*ring, error) {
@@ -221,7 +220,7 @@ func (r *ring) filled() bool {
 	return atomic.LoadUint64(&r.page.Data_head) != r.page.Data_tail
 }
 
-// read appends the records that are there.
+// read appends the available records.
 func (r *ring) read(out []Event, keep func(uint32, []byte) bool) []Event {
 	head, tail := atomic.LoadUint64(&r.page.Data_head), r.page.Data_tail
 	for head-tail >= 8 {

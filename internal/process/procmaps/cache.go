@@ -23,8 +23,8 @@ type Process struct {
 	StartTime uint64
 }
 
-// Snapshot is the code of a process at one moment: its executable mappings,
-// sorted by address. It is not changed after it was returned.
+// Snapshot is the code of a process at one moment: its executable mappings, sorted by
+// address. It is immutable once returned.
 type Snapshot struct {
 	Process   Process
 	Taken     time.Time
@@ -51,8 +51,8 @@ type Config struct {
 	// MaxExited bounds the snapshots of processes that have exited; default
 	// 512. The one that exited first is dropped first.
 	MaxExited int
-	// MinRefresh is how old a snapshot must be before an address that it
-	// does not cover has the file read again; default 1 s.
+	// MinRefresh is the age from which on a snapshot is read again for an address
+	// that it does not cover; default 1 s.
 	MinRefresh time.Duration
 }
 
@@ -100,8 +100,8 @@ func NewCache(cfg Config) *Cache {
 	}
 }
 
-// Snapshot reads the mappings of a process now and keeps them. A process that
-// has exited gives ErrGone, and what was kept of it stays.
+// Snapshot reads the mappings of a process now and keeps them. A process that has exited
+// gives ErrGone, and its last snapshot is kept.
 func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
 	s, err := c.read(pid)
 	if err != nil {
@@ -119,8 +119,8 @@ func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
 	return s, nil
 }
 
-// OnSnapshot has f called with each snapshot that is taken, as long as its process is
-// there. It must return soon. To be set before the cache is used.
+// OnSnapshot has f called with each new snapshot while its process exists. It must return
+// soon. Set it before the cache is used.
 func (c *Cache) OnSnapshot(f func(*Snapshot)) { c.taken = f }
 
 // Find returns the executable mapping that covers addr in the newest known
@@ -147,14 +147,14 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 	if err == nil {
 		return s.Find(addr)
 	}
-	if e != nil { // exited since: what was kept is the best there is
+	if e != nil { // exited since: the kept snapshot is the best available
 		return e.snapshot.Find(addr)
 	}
 	return Mapping{}, false
 }
 
-// Lookup is Find in the process that p names, without reading anything: also
-// after its pid went to another process.
+// Lookup is Find in the process p, without reading anything, even after its pid was
+// reused.
 func (c *Cache) Lookup(p Process, addr uint64) (Mapping, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +167,8 @@ func (c *Cache) Lookup(p Process, addr uint64) (Mapping, bool) {
 	return Mapping{}, false
 }
 
-// Stale says that the process called exec: its snapshot is of another program,
-// so the next Find reads again whatever the address.
+// Stale marks a process that called exec: its snapshot is of another program, so the next
+// Find reads it again for any address.
 func (c *Cache) Stale(pid uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *Cache) Stale(pid uint32) {
 	}
 }
 
-// Exited says that the process is gone: its snapshot is kept among the exited.
+// Exited marks a process as ended: its snapshot is kept among the exited.
 func (c *Cache) Exited(pid uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,8 +235,8 @@ func (c *Cache) forget(e *entry) {
 	}
 }
 
-// read takes a snapshot. The start time is read on both sides of the maps:
-// when they differ the pid went to another process in between.
+// read takes a snapshot. The start time is read before and after the maps: if it differs,
+// the pid was reused in between.
 func (c *Cache) read(pid uint32) (*Snapshot, error) {
 	for try := 0; ; try++ {
 		start, err := StartTime(c.cfg.ProcFS, pid)

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens the file behind a mapping for reading: through map_files, which
-// leads to the very file also when it was deleted or replaced; without the
-// privilege for that (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE), through the
-// process's root, where the inode must be the mapping's. Only regular files are
-// opened. The caller closes the file.
+// Open opens the file behind a mapping for reading: through map_files, which leads to the
+// same file even if it was deleted or replaced; without the privilege for that
+// (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE), through the process's root, where the inode
+// must be the mapping's. Only regular files are opened. The caller closes the file.
 func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
 	if !m.IsFile() {
 		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
@@ -88,8 +87,8 @@ func openRegular(path string) (*os.File, error) {
 	return reopen(fd, path)
 }
 
-// reopen turns an O_PATH descriptor into one for reading. The file is looked at
-// first because opening a device or a pipe can have effects, or never return.
+// reopen turns an O_PATH descriptor into one for reading. The file type is checked first,
+// because opening a device or a pipe can have effects, or never return.
 func reopen(fd int, path string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procmaps reads which files a process has mapped, from
-// /proc/PID/maps, and keeps what it read: a stack that was recorded just before
-// its process exited can still be named. Paths and sizes in those files are
-// chosen by the observed process, so every length is bounded.
+// Package procmaps reads which files a process has mapped, from /proc/PID/maps, and keeps
+// them, so that a stack recorded just before its process exited can still be named. Paths
+// and sizes in those files are chosen by the observed process, so every length is
+// bounded.
 package procmaps
 
 import (
@@ -21,7 +21,7 @@ const (
 	// a path of at most PATH_MAX (4096) bytes, a newline taking four.
 	maxLine = 32 << 10
 	// maxMappings bounds a snapshot: four times vm.max_map_count's default
-	// (65530). What follows is dropped and Snapshot.Truncated set.
+	// (65530). Further ones are dropped and Snapshot.Truncated is set.
 	maxMappings = 1 << 18
 	// maxLines bounds the time for one file.
 	maxLines = 1 << 22
@@ -31,7 +31,7 @@ const (
 // not write.
 var ErrMalformed = errors.New("malformed maps line")
 
-// Perms is what a mapping allows.
+// Perms are the permissions of a mapping.
 type Perms uint8
 
 // The bits of Perms.
@@ -62,9 +62,9 @@ type Mapping struct {
 	// Offset is that of Start in the file, in bytes.
 	Offset uint64
 	Perms  Perms
-	// Device is the file system's number in the encoding of stat's st_dev.
-	// On overlayfs Device and Inode are those of the layer below before
-	// Linux 6.7, and those that stat reports from then on.
+	// Device is the file system's number in the encoding of stat's st_dev. On
+	// overlayfs Device and Inode are those of the lower layer before Linux 6.7, and
+	// those of stat from then on.
 	Device uint64
 	// Inode is 0 for memory without a file.
 	Inode uint64
@@ -162,10 +162,9 @@ func parseLine(line []byte, last string) (Mapping, error) {
 	return m, nil
 }
 
-// parsePath undoes what the kernel does to a path: a newline is written as
-// \012, and only that; a backslash stands for itself. The suffix " (deleted)" is
-// not escaped, so a file whose name ends that way looks deleted too: callers
-// that open the file find it all the same.
+// parsePath undoes the kernel's escaping of a path: only a newline is escaped, as \012,
+// not a backslash. The suffix " (deleted)" is not escaped, so a file with a name that
+// ends in it looks deleted, too; callers that open the file still find it.
 func parsePath(b []byte, last string) (string, bool) {
 	b, deleted := bytes.CutSuffix(b, []byte(" (deleted)"))
 	if !deleted && string(b) == last {

@@ -128,7 +128,7 @@ func TestCacheNamesAddressesOfExitedProcess(t *testing.T) {
 	_, ok = c.Find(5, 0x1800)
 	require.True(t, ok, "ErrGone must not drop the snapshot")
 
-	// The pid goes to another process: the old one stays reachable by its key.
+	// The pid is reused: the old process stays reachable by its key.
 	fakeProc(t, root, 5, 888, "1000-2000 r-xp 0 00:01 7 /b\n")
 	_, err = c.Snapshot(5)
 	require.NoError(t, err)

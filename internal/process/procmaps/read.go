@@ -51,13 +51,13 @@ func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
 	}
 }
 
-// reads are the reads of one process that are under way.
+// reads are the reads of one process that are in progress.
 type reads struct {
 	count int
 	since time.Time // of the first
 }
 
-// beginRead reports whether a process may be read: not one that hangs.
+// beginRead reports whether a process may be read, which excludes one that hangs.
 func (c *Cache) beginRead(pid uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Cache) readNow(pid uint32, keep func(Mapping) bool) ([]Mapping, error) 
 	if err != nil && !errors.Is(err, ErrMalformed) {
 		return nil, procError(pid, err)
 	}
-	// The kernel sorts; searches rely on it, and a hostile file need not.
+	// The kernel sorts them, which searches rely on; a file from elsewhere may not be sorted.
 	slices.SortFunc(out, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
 	return out, nil
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package selection is `--pid` for gadgets with the maps of bpf/process/selection.h: only
-// the named processes and their descendants are looked at. The gadget's own
-// programs add the children that are born from then on.
+// Package selection implements `--pid` for gadgets with the maps of
+// bpf/process/selection.h: only the named processes and their descendants are traced. The
+// gadget's own programs add children that are created from then on.
 package selection
 
 import (
@@ -25,7 +25,7 @@ const (
 	InForceMap  = "selection_in_force"
 	SelectedMap = "selected_by_tgid"
 
-	// maxPIDs bounds the list of a user.
+	// maxPIDs bounds a user's list.
 	maxPIDs = 1024
 )
 
@@ -54,9 +54,9 @@ func Parse(s string) ([]uint32, error) {
 	return out, nil
 }
 
-// Restrict puts a selection into force. The programs must be attached already: a
-// child that is born while its parent's descendants are listed is added by them.
-// The error is procmaps.ErrGone for a process that does not exist.
+// Restrict puts a selection into force. The programs must be attached already: they add
+// children that are created while descendants are listed. The error is procmaps.ErrGone
+// for a process that does not exist.
 func Restrict(inForce, selected *ebpf.Map, procfs string, pids []uint32) error {
 	for _, pid := range pids {
 		if _, err := procmaps.StartTime(procfs, pid); err != nil {

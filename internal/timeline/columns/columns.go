@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package columns writes events as the rows of a Parquet file, with the columns and names
-// of package lines. "type" says what a row is:
+// of package lines. "type" is the kind of a row:
 //
 //	call, kernel, ran, slept, syscall, sample, resident: as lines
 //	inuse: start_boot_ns and end_boot_ns are the moment; on_host is 1 for pinned memory
 //	stack: frames, innermost first, one per line, of the number in stack
 //
-// A row has values in the columns that its type has in lines, and else none. Ids are
-// numbers here. What the memory of processes and nodes was (memory, node) is in the lines
-// only.
+// A row has values only in the columns that its type has in lines. Ids are numbers here.
+// The memory of processes and nodes (memory, node) is in the lines only.
 package columns
 
 import (
@@ -25,7 +24,7 @@ import (
 
 const (
 	maxStacks = 65536
-	// flushEvery is for how long rows are held, and what a killed run may lack.
+	// flushEvery is how long rows are buffered, which a killed run may lose.
 	flushEvery = 10 * time.Second
 )
 
@@ -74,14 +73,14 @@ func Create(path string, offset time.Duration) (*Writer, error) {
 	w.onHost, w.launch = to.Column("on_host", parquet.Int32), to.Column("launch_boot_ns", parquet.Int64)
 	w.gpuStream, w.graph = to.Column("gpu_stream", parquet.Int64), to.Column("graph", parquet.Int64)
 	w.node, w.correlation = to.Column("node", parquet.Uint64), to.Column("correlation", parquet.Int64)
-	// A file that is there is one that opens.
+	// Any existing file can be opened.
 	if err := to.Flush(); err != nil {
 		return nil, errors.Join(err, to.Close())
 	}
 	return w, nil
 }
 
-// Lines is how many rows were written, Unwritten how many could not be.
+// Lines is the number of rows written, Unwritten of those that could not be.
 func (w *Writer) Lines() uint64     { return w.to.Rows() }
 func (w *Writer) Unwritten() uint64 { return w.to.Unwritten() }
 
@@ -180,7 +179,7 @@ func (w *Writer) Host(h *weave.Host) {
 	w.to.EndRow()
 }
 
-// Inuse writes what a process holds of a device's memory.
+// Inuse writes how much of a device's memory a process holds.
 func (w *Writer) Inuse(u *weave.Inuse) {
 	w.begin("inuse", &weave.Thread{Process: u.Process, PID: u.PID, Comm: u.Comm}, u.At, u.At)
 	w.on(u.Device)
@@ -191,7 +190,7 @@ func (w *Writer) Inuse(u *weave.Inuse) {
 	w.to.EndRow()
 }
 
-// Memory and Node are in the lines only: they are no events.
+// Memory and Node are in the lines only, because they are not events.
 func (*Writer) Memory(*weave.Thread, uint64, numa.Process, map[string]uint64) {}
 func (*Writer) Node(uint64, numa.Node)                                        {}
 
@@ -216,7 +215,7 @@ func (w *Writer) of(s *weave.Stack) {
 	}
 }
 
-// Flush writes what has been held for long enough: small groups make large files.
+// Flush writes rows that have been buffered for long enough: small groups make large files.
 func (w *Writer) Flush() error {
 	if time.Since(w.flush) < flushEvery {
 		return nil

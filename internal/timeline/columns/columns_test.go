@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/weave"
 )
 
-// row is what a reader makes of a row.
+// row is a row as a reader decodes it.
 type row struct {
 	Type        string  `parquet:"type,optional"`
 	Time        *int64  `parquet:"time,optional,timestamp(nanosecond)"`
@@ -162,8 +162,8 @@ func readLines(t *testing.T, path string) (out []map[string]any) {
 	return out
 }
 
-// TestRowsAreTheLines: random events of all kinds come out of the table as they do out of
-// the JSON lines, in their order.
+// TestRowsAreTheLines: random events of all kinds are the same in the table as in the
+// JSON lines, in the same order.
 func TestRowsAreTheLines(t *testing.T) {
 	const offset = 1_700_000_000 * time.Second
 	dir := t.TempDir()

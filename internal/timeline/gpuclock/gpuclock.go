@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gpuclock takes times of kernels from CUPTI's clock to the kernel's boot time.
+// Package gpuclock converts times of kernels from CUPTI's clock to boot time.
 //
-// CUPTI has CLOCK_REALTIME by default, but another library in the process may have given
-// it another clock, and wall time may be set meanwhile. So it is checked: a kernel cannot
-// begin before its launch was called, nor end after it was reported. What lies between is
-// an interval for what has to be added, and the more launches, the narrower: a GPU that
-// has nothing to do begins some microseconds after the call.
+// CUPTI uses CLOCK_REALTIME by default, but another library in the process may have set
+// another clock, and wall time may be changed meanwhile. So the clock is verified: a
+// kernel cannot begin before its launch was called, nor end after it was reported. This
+// bounds the offset by an interval, which gets narrower with more launches: an idle GPU
+// begins a few microseconds after the call.
 package gpuclock
 
 import "math"
@@ -15,10 +15,10 @@ import "math"
 type Seen struct {
 	Start, End uint64 // of CUPTI's clock, ns
 	Launch     uint64 // when its launch was called, boot ns; 0: not seen
-	Told       uint64 // when it was reported, boot ns
+	Reported   uint64 // when it was reported, boot ns
 }
 
-// Source says which clock it is.
+// Source is the kind of clock.
 type Source string
 
 const (
@@ -28,8 +28,8 @@ const (
 	Unknown Source = "a clock that is not known"
 )
 
-// slackNS is by how much a clock may be beside the interval and still be it: wall time is
-// slewed, and converted by the offset of a moment that is seconds later.
+// slackNS is by how much a clock may be outside the interval and still match: wall time
+// is slewed, and converted by an offset taken seconds later.
 const slackNS = 10_000_000
 
 // longestNS is an upper bound of the delay of reports.
@@ -37,13 +37,13 @@ const longestNS = 3600_000_000_000
 
 // Clock is that of one process. The zero value is ready to use.
 type Clock struct {
-	low, high  int64 // the interval of the lot before
+	low, high  int64 // the interval of the previous batch
 	hasBefore  bool
-	isLaunched bool // of a launch there was one
+	isLaunched bool // a launch has set it
 }
 
-// Offset is what to add to times of a lot, which was reported within seconds. wall is wall
-// time less boot time now, in ns.
+// Offset returns the offset to add to times of a batch, which was reported within seconds.
+// wall is wall time less boot time now, in ns.
 func (c *Clock) Offset(lot []Seen, wall int64) (int64, Source) {
 	low, high, isLaunched := int64(math.MinInt64), int64(math.MaxInt64), c.isLaunched
 	for _, s := range lot {
@@ -51,8 +51,8 @@ func (c *Clock) Offset(lot []Seen, wall int64) (int64, Source) {
 			isLaunched = true
 			low = max(low, int64(s.Launch)-int64(s.Start))
 		}
-		low = max(low, int64(s.Told)-int64(s.End)-longestNS)
-		high = min(high, int64(s.Told)-int64(s.End))
+		low = max(low, int64(s.Reported)-int64(s.End)-longestNS)
+		high = min(high, int64(s.Reported)-int64(s.End))
 	}
 	if c.hasBefore && max(low, c.low) <= min(high, c.high) { // else the clock was set
 		low, high = max(low, c.low), min(high, c.high)

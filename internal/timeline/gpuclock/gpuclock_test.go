@@ -11,8 +11,8 @@ import (
 
 const wall = int64(1_790_000_000_000_000_000)
 
-// lot is of n launches from a time on, whose kernels begin 5 µs to 1 ms later, and are
-// told of some time after; offset is what CUPTI's clock is behind boot time.
+// lot makes n launches from a time on, whose kernels begin 5 µs to 1 ms later and are
+// reported some time after that; offset is by how much CUPTI's clock is behind boot time.
 func lot(rng *rand.Rand, from uint64, n int, offset int64) (all []Seen) {
 	for range n {
 		from += rng.Uint64N(2_000_000)
@@ -20,7 +20,7 @@ func lot(rng *rand.Rand, from uint64, n int, offset int64) (all []Seen) {
 		end := start + rng.Uint64N(3_000_000)
 		all = append(all, Seen{
 			Start: uint64(int64(start) - offset), End: uint64(int64(end) - offset),
-			Launch: from, Told: end + 1_000_000 + rng.Uint64N(500_000_000),
+			Launch: from, Reported: end + 1_000_000 + rng.Uint64N(500_000_000),
 		})
 	}
 	return all
@@ -40,8 +40,8 @@ func TestWallTimeIsRecognised(t *testing.T) {
 	}
 }
 
-// TestAnotherClockIsEstimated: no kernel begins before its launch, none ends after it was
-// told of, and the error is the shortest way to the GPU.
+// TestAnotherClockIsEstimated: no kernel begins before its launch or ends after it was
+// reported, and the error is the shortest launch latency.
 func TestAnotherClockIsEstimated(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -54,7 +54,7 @@ func TestAnotherClockIsEstimated(t *testing.T) {
 			require.InDelta(t, strange, offset, 100_000)
 			for _, s := range all {
 				require.GreaterOrEqual(t, int64(s.Start)+offset, int64(s.Launch))
-				require.LessOrEqual(t, int64(s.End)+offset, int64(s.Told))
+				require.LessOrEqual(t, int64(s.End)+offset, int64(s.Reported))
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func TestBootTimeIsRecognised(t *testing.T) {
 // TestWithoutALaunch the end is all that is known.
 func TestWithoutALaunch(t *testing.T) {
 	var c Clock
-	all := []Seen{{Start: 1000, End: 2000, Told: 5_000_000_000}}
+	all := []Seen{{Start: 1000, End: 2000, Reported: 5_000_000_000}}
 	offset, source := c.Offset(all, wall)
 	require.Equal(t, Boottime, source, "nothing speaks against it")
 	require.Zero(t, offset)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle estimates from calls alone for how long streams had nothing to do, and
-// what Python did meanwhile: what the GPU waited for.
+// Package idle estimates, from calls alone, how long streams were idle and what Python
+// did meanwhile, that is, what the GPU waited for.
 //
-// When a wait for a stream returns, all is done that was put into the stream before
-// the wait began. If nothing was put into it since, it has nothing to do, at least
-// from then until the next thing is put into it. That is a lower bound of the time in
-// which the stream was idle: it may have been done long before anybody waited, and
-// what no thread waits for is not known. Another stream may have been busy meanwhile.
+// When a wait for a stream returns, all work submitted to the stream before the wait
+// began is done. If nothing was submitted since, the stream is idle at least from then
+// until the next submission. This is a lower bound of its idle time: the work may have
+// been done long before the wait, and work that no thread waits for is unknown. Another
+// stream may have been busy meanwhile.
 //
-// A wait for an event does not count: more may have been put into the stream after
-// the event. What failed put nothing into a stream.
+// A wait for an event does not count: more work may have been submitted after the event.
+// Failed calls submit nothing.
 package idle
 
 import (
@@ -26,10 +26,10 @@ import (
 const (
 	maxStreams = 4096
 	maxPlaces  = 10_000
-	// maxSamples bounds the stacks that are remembered of a process.
+	// maxSamples bounds the stacks that are kept per process.
 	maxSamples = 4096
-	// maxRecent is for how many gaps of a stream a call may turn out to have been
-	// under way.
+	// maxRecent is the number of a stream's newest gaps that a late call may still
+	// shorten.
 	maxRecent = 256
 )
 
@@ -47,21 +47,21 @@ type Gaps struct {
 
 type streamKey struct {
 	process, stream uint64
-	device          weave.Device // of streams that are no handles
+	device          weave.Device // of streams without a handle
 	tid             uint32       // of weave.ThreadsOwnStream
 }
 
 type stream struct {
 	device    weave.Device
 	submitted uint64 // end of the newest submission
-	since     uint64 // idle since; 0: it is not known to be
-	recent    []gap  // that may yet turn out to be shorter, the oldest first
+	since     uint64 // idle since; 0: not known to be idle
+	recent    []gap  // that a late call may still shorten, the oldest first
 }
 
-// gap is a time without anything to do, and where the program was.
+// gap is an idle time, and where the program was.
 type gap struct {
 	since, until uint64
-	at           []string // a part each, sorted
+	at           []string // equal parts, sorted
 }
 
 type sample struct {
@@ -72,8 +72,8 @@ type sample struct {
 
 // Place is where a program was while a stream was idle.
 type Place struct {
-	// At is the innermost Python frame of samples that were taken meanwhile; without
-	// any, "before" that of the call that ended the gap.
+	// At is the innermost Python frame of samples taken meanwhile; without samples,
+	// "before" and the frame of the call that ended the gap.
 	At      string
 	Idle    time.Duration
 	Gaps    int
@@ -85,7 +85,7 @@ func New() *Gaps {
 	return &Gaps{streams: map[streamKey]*stream{}, samples: map[uint64][]sample{}, places: map[string]*Place{}}
 }
 
-// Call takes a call of the driver.
+// Call adds a call of the driver.
 func (g *Gaps) Call(c *weave.Call) {
 	key := streamKey{process: c.Process, stream: c.Stream}
 	if c.Stream <= weave.ThreadsOwnStream {
@@ -98,7 +98,7 @@ func (g *Gaps) Call(c *weave.Call) {
 	case c.Error != "":
 	case c.Kind == weave.Launch || c.Kind == weave.Copy || c.Kind == weave.Set:
 		if c.Stream == weave.NoStream {
-			// It is not known which: any of them may have something to do now.
+			// It is unknown which one: any of them may have work now.
 			for k, s := range g.streams {
 				if k.process == c.Process {
 					s.submitted, s.since = max(s.submitted, c.End), 0
@@ -121,7 +121,7 @@ func (g *Gaps) Call(c *weave.Call) {
 	}
 }
 
-// done: the wait has returned. What was submitted after it had begun may not be done.
+// done: the wait has returned. Work submitted after it had begun may not be done.
 func (s *stream) done(c *weave.Call) {
 	if s.since == 0 && s.submitted <= c.Start {
 		s.since = c.End
@@ -140,14 +140,14 @@ func (g *Gaps) submit(key streamKey, c *weave.Call) {
 		g.streams[key] = s
 	}
 	if s.device == 0 || c.Kind == weave.Launch && c.Device != 0 {
-		s.device = c.Device // only a launch has to be made in the stream's own context
+		s.device = c.Device // only a launch must be made in the stream's own context
 	}
 	if g.first == 0 || c.Start < g.first {
 		g.first = c.Start
 	}
 	g.last = max(g.last, c.End)
-	// Calls come when they have ended. One that began in a gap was under way then,
-	// whoever ended it since.
+	// Calls are passed when they have ended. One that began in a gap was in progress
+	// then, whichever call ended the gap since.
 	for n := len(s.recent) - 1; n >= 0 && s.recent[n].until > c.Start; n-- {
 		s.recent[n].until = max(s.recent[n].since, c.Start)
 	}
@@ -163,7 +163,7 @@ func (g *Gaps) submit(key streamKey, c *weave.Call) {
 	s.since, s.submitted = 0, max(s.submitted, c.End)
 }
 
-// meanwhile is where a thread was from a time to its call.
+// meanwhile returns where a thread was from a time to its call.
 func (g *Gaps) meanwhile(since uint64, c *weave.Call) []string {
 	var met []string
 	for _, s := range g.samples[c.Process] {
@@ -181,7 +181,7 @@ func (g *Gaps) meanwhile(since uint64, c *weave.Call) []string {
 	return met
 }
 
-// count gives a gap's time to the places in it.
+// count adds a gap's time to its places.
 func (g *Gaps) count(p gap) {
 	length := p.until - p.since
 	if length == 0 {
@@ -204,7 +204,7 @@ func (g *Gaps) count(p gap) {
 	}
 }
 
-// End counts what could still have changed. No more events may come.
+// End counts the gaps that could still have changed. No more events may be added.
 func (g *Gaps) End() {
 	for _, s := range g.streams {
 		for _, p := range s.recent {
@@ -230,7 +230,7 @@ func (g *Gaps) add(at string, ns uint64) {
 	p.Longest = max(p.Longest, time.Duration(ns))
 }
 
-// Sample takes a thread's Python stack at one moment.
+// Sample adds a thread's Python stack at one moment.
 func (g *Gaps) Sample(h *weave.Host) {
 	if h.Stack == nil {
 		return
@@ -242,13 +242,13 @@ func (g *Gaps) Sample(h *weave.Host) {
 	g.samples[h.Process] = append(all, sample{h.Start, h.TID, h.Stack.At()})
 }
 
-// Total is the time of all gaps of all streams; Of the time between the first and the
-// last call that put something into one.
+// Total is the time of all gaps of all streams; Of the time between their first and last
+// submissions.
 func (g *Gaps) Total() (idle, of time.Duration) {
 	return time.Duration(g.total), time.Duration(g.last - g.first)
 }
 
-// Top are the places with the most time, at most n.
+// Top returns the places with the most time, at most n.
 func (g *Gaps) Top(n int) []Place {
 	all := slices.SortedFunc(maps.Values(g.places), func(a, b *Place) int {
 		return cmp.Or(cmp.Compare(b.Idle, a.Idle), cmp.Compare(a.At, b.At))
@@ -260,7 +260,7 @@ func (g *Gaps) Top(n int) []Place {
 	return out
 }
 
-// Lines is the table of the n largest, with what it means.
+// Lines returns the table of the n largest, with an explanation.
 func (g *Gaps) Lines(n int) []string {
 	idle, of := g.Total()
 	lines := []string{fmt.Sprintf("what the GPU waited for, an estimate: streams had nothing to do for at least %s together, in %s",

@@ -35,7 +35,7 @@ func TestAGapIsFromAWaitToTheNextLaunch(t *testing.T) {
 	g.Call(wait(120, 500))
 	g.Call(wait(600, 610)) // it was done already
 	g.Call(launch(1500, 1510, "tokenize"))
-	g.Call(launch(2500, 2510, "forward")) // nobody has waited
+	g.Call(launch(2500, 2510, "forward")) // no thread has waited
 	g.End()
 	idle, of := g.Total()
 	require.EqualValues(t, 1000, idle)
@@ -97,7 +97,7 @@ func TestUnknownTimeIsNotAGap(t *testing.T) {
 	require.EqualValues(t, 1000, idle)
 }
 
-// device runs what is put into streams, each in order, and says how long they were idle.
+// device runs the work of streams, each in order, and reports how long they were idle.
 type device struct {
 	busyUntil map[uint64]uint64
 	idle      uint64
@@ -156,8 +156,8 @@ func TestNeverMoreThanTheTruth(t *testing.T) {
 				// call may reach it between, which only makes the truth larger.
 				d.put(c.Stream, now, rng.Uint64N(900))
 			}
-			// A wait sees what was put in until it began; what others put in while
-			// it waits is not part of it, as with the real driver.
+			// A wait covers work submitted until it began; submissions by others
+			// during the wait are not part of it, as with the real driver.
 			clock[n] = c.End + rng.Uint64N(400)
 			calls = append(calls, c)
 		}
@@ -188,7 +188,7 @@ func TestLinesAreMarkedAsEstimates(t *testing.T) {
 	require.Equal(t, "1.23s", short(1_234_567_890*time.Nanosecond))
 }
 
-// TestACallThatWasUnderWayEndsAGap: it comes later, because it took longer.
+// TestACallThatWasUnderWayEndsAGap: the call is passed later, because it took longer.
 func TestACallThatWasUnderWayEndsAGap(t *testing.T) {
 	g := New()
 	g.Call(launch(100, 110, "f"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lines writes events as they are, one JSON object per line, so that what is
-// measured can be changed afterwards. Fields, by "type":
+// Package lines writes unprocessed events, one JSON object per line, for analyses of any
+// kind. Fields, by "type":
 //
 //	call: time (RFC 3339 with nanoseconds, UTC, of its start), start_boot_ns and
 //	  end_boot_ns (CLOCK_BOOTTIME), process (hex id, not reused), pid, tid, comm,
@@ -24,7 +24,7 @@
 //	  tenth time node_bytes (by NUMA node)
 //	node: time, boot_ns, the fields of numa.Node
 //
-// What is zero or empty is left out, except times and devices.
+// Zero and empty values are omitted, except times and devices.
 package lines
 
 import (
@@ -67,7 +67,7 @@ func Create(path string, offset time.Duration) (*Writer, error) {
 	return &Writer{to: to, offset: int64(offset), stacks: map[uint64]bool{}}, nil
 }
 
-// Lines is how many were written, Unwritten how many could not be.
+// Lines is the number of lines written, Unwritten of those that could not be.
 func (w *Writer) Lines() uint64     { return w.lines }
 func (w *Writer) Unwritten() uint64 { return w.lost }
 
@@ -161,7 +161,7 @@ func (w *Writer) Host(h *weave.Host) {
 	w.put(line)
 }
 
-// Inuse writes what a process holds of a device's memory.
+// Inuse writes how much of a device's memory a process holds.
 func (w *Writer) Inuse(u *weave.Inuse) {
 	line := struct {
 		Type string `json:"type"`
@@ -203,7 +203,7 @@ func (w *Writer) Node(boot uint64, n numa.Node) {
 	}{"node", w.wall(boot), boot, n})
 }
 
-// stack is the id of a stack, whose frames are written before.
+// stack returns the id of a stack, after writing its frames.
 func (w *Writer) stack(s *weave.Stack) string {
 	if s == nil || s.ID == 0 {
 		return ""
@@ -229,7 +229,7 @@ func (w *Writer) put(line any) {
 		return
 	}
 	b, err := json.Marshal(line)
-	if err != nil { // of no value that is put here
+	if err != nil { // not with any value used here
 		w.lost++
 		return
 	}
@@ -240,8 +240,8 @@ func (w *Writer) put(line any) {
 	}
 }
 
-// Flush writes what is there. After the first error it returns that for ever; the
-// file then ends with a whole line.
+// Flush writes the buffered lines. After the first error it always returns that error;
+// the file then ends with a whole line.
 func (w *Writer) Flush() error {
 	if w.failed != nil || len(w.buffer) == 0 {
 		return w.failed
@@ -250,7 +250,7 @@ func (w *Writer) Flush() error {
 	if err != nil {
 		w.failed = file.Explain(w.to.Name(), err)
 		w.lost += uint64(w.inside)
-		_ = w.to.Truncate(w.at) // a pipe cannot be: its reader has the rest, or is gone
+		_ = w.to.Truncate(w.at) // a pipe cannot be truncated: its reader has the rest, or has exited
 	} else {
 		w.at += int64(len(w.buffer))
 		w.lines += uint64(w.inside)

@@ -75,7 +75,7 @@ func TestLinesHaveAllEvents(t *testing.T) {
 	require.Equal(t, float64(1<<40), all[6]["total_bytes"])
 }
 
-// TestFullDisk: the file ends with a whole line, and what is missing is counted.
+// TestFullDisk: the file ends with a whole line, and missing lines are counted.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skipf("needs root to mount a small disk; runs as user %d", os.Geteuid())

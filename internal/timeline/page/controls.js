@@ -1,4 +1,4 @@
-// controls: what the reader does. The part that is looked at is in the address's
+// controls: input of the user. The visible part of the run is in the address's
 // fragment, so that a link shows the same; everything from the data is set as text.
 
 let due = 0;
@@ -63,7 +63,7 @@ function search() {
   redraw();
 }
 
-// What is under a point of the canvas.
+// The element under a point of the canvas.
 function under(x, y) {
   if (x < gutter()) return null;
   const t = toTime(x), slack = (shown.to - shown.from) / canvas.clientWidth * 1.5;

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 )
 
-// Meta is what the page says about itself.
+// Meta describes the page.
 type Meta struct {
 	Title      string
 	WallOffset time.Duration // see trace.Meta
@@ -32,10 +32,10 @@ func (p *Page) Write(w io.Writer, m Meta) error {
 	return nil
 }
 
-// data is what the script reads; model.js is its other end. Times are ns after start.
+// data is the input of the script, read by model.js. Times are ns after start.
 type data struct {
 	Title string `json:"title"`
-	// Start is boot time, Wall what to add for ns since 1970: too long for a double.
+	// Start is boot time, Wall the offset to ns since 1970: too long for a double.
 	Start      string    `json:"start"`
 	Wall       string    `json:"wall"`
 	Length     uint64    `json:"length"`
@@ -137,7 +137,7 @@ func (p *Page) encodeArrows(d *data, number map[track.Track]int64, start uint64)
 	}
 }
 
-// encodeSums adds what the slices of each name come to, the longest time first.
+// encodeSums adds the totals of the slices of each name, the longest time first.
 func (p *Page) encodeSums(d *data) {
 	for _, s := range slices.SortedFunc(maps.Values(p.sums), func(a, b *sum) int {
 		return cmp.Or(cmp.Compare(b.total, a.total), cmp.Compare(b.count, a.count), cmp.Compare(a.name, b.name), cmp.Compare(a.category, b.category))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package page shows a timeline as one HTML file, for a quick look without any site
-// (package document). It is a sample of the trace: of at most maxBars slices. Where
-// there are more, neighbours of the same name become one, with their number, and
-// then the shortest are left out; the page reports both. Its table has all.
+// (package document). It shows at most maxBars slices of the trace. If there are more,
+// neighbours of the same name are merged, with their number, and then the shortest are
+// omitted; the page reports both. Its table has all.
 package page
 
 import (
@@ -68,7 +68,7 @@ type point struct {
 	value float64
 }
 
-// sum is what all slices of a name come to, also those that have no bar.
+// sum has the totals of all slices of a name, including those without a bar.
 type sum struct {
 	category int16
 	name     int32
@@ -89,7 +89,7 @@ type Page struct {
 	counters  map[string]*counter
 	arrows    []track.Arrow
 	arrowStep uint64 // one in so many arrows is kept
-	arrowSeen uint64 // arrows that were given
+	arrowSeen uint64 // arrows added in total
 
 	texts      []string
 	text       map[string]int32
@@ -99,9 +99,9 @@ type Page struct {
 
 	bars    int
 	gap     uint64 // ns up to which neighbours are one bar
-	slices  uint64 // that were given
-	short   uint64 // left out
-	without uint64 // on tracks for which there was no room
+	slices  uint64 // added in total
+	short   uint64 // omitted
+	without uint64 // on tracks beyond the limit
 }
 
 var _ track.Sink = (*Page)(nil)
@@ -116,7 +116,7 @@ func New() *Page {
 	return p
 }
 
-// intern is the number of a text; 0 where there is no room for another one.
+// intern returns the number of a text; 0 if there is no room for another one.
 func (p *Page) intern(s string) int32 {
 	n, ok := p.text[s]
 	if !ok {
@@ -178,7 +178,7 @@ func (p *Page) bar(s track.Slice) bar {
 	return bar{start: s.Start, end: s.End, count: 1, name: p.intern(shorten(name)), category: c, detail: p.intern(detail(s.Args))}
 }
 
-// detail is what a bar shows beside its name: one line for each argument.
+// detail is the text of a bar besides its name: one line per argument.
 func detail(args []track.Arg) string {
 	text := ""
 	for _, a := range args {
@@ -257,8 +257,8 @@ func (p *Page) put(r *row, b bar) {
 	}
 }
 
-// thin makes room: neighbours become one, over ever larger gaps, and what is shorter
-// than such a gap goes.
+// thin makes room: it merges neighbours over increasing gaps, and drops bars shorter than
+// such a gap.
 func (p *Page) thin() {
 	for ; p.bars > maxBars/2; p.gap *= 4 {
 		p.bars = 0
@@ -286,7 +286,7 @@ func (p *Page) join(bars []bar) []bar {
 				}
 				continue
 			}
-			// The one before has met no other like it, and is too short to be seen.
+			// The previous one was not merged, and is too short to be visible.
 			if o := out[n]; o.end-o.start < p.gap/64 {
 				p.short += uint64(o.count)
 				out = out[:n]
@@ -310,7 +310,7 @@ func (p *Page) Counter(pid uint32, name string, ns uint64, value float64) {
 	}
 	c.points = append(c.points, point{ns, value})
 	if len(c.points) > maxPoints {
-		// Of two, the higher: peaks are what one looks for.
+		// Of two, keep the higher: peaks matter most.
 		kept := c.points[:0]
 		for n := 0; n+1 < len(c.points); n += 2 {
 			a, b := c.points[n], c.points[n+1]
@@ -336,5 +336,5 @@ func (p *Page) Arrow(a track.Arrow) {
 	}
 }
 
-// Stack implements track.Sink: bars say their innermost frame.
+// Stack implements track.Sink: bars have their innermost frame.
 func (*Page) Stack(uint64, []string) {}

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/weave"
 )
 
-// To look at: go test ./internal/timeline/page -args -write FILE
+// To view the page: go test ./internal/timeline/page -args -write FILE
 var write = flag.String("write", "", "file to write a made-up decode loop to")
 
 var meta = Meta{Title: "What the GPU was asked for", WallOffset: 1_763_000_000 * time.Second, Lost: map[string]uint64{"event_lost": 3, "none": 0}}
@@ -114,8 +114,7 @@ func TestPageHasAllSlices(t *testing.T) {
 	}
 }
 
-// TestPageIsBounded: of a million slices what is drawn is little, and nothing is lost
-// without being said.
+// TestPageIsBounded: of a million slices few are drawn, and omissions are reported.
 func TestPageIsBounded(t *testing.T) {
 	p := New()
 	on := track.Track{PID: 1, ID: 1}
@@ -158,7 +157,7 @@ func TestHostileNamesStayData(t *testing.T) {
 	bars(t, p)
 }
 
-// TestScriptRuns in a browser, if there is one: it draws, and complains of nothing.
+// TestScriptRuns in a browser, if there is one: it draws, and logs no errors.
 func TestScriptRuns(t *testing.T) {
 	browser, err := exec.LookPath("chromium")
 	if err != nil {

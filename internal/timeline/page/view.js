@@ -1,4 +1,4 @@
-// view: draws the part of the run that is looked at. A row costs as many steps as
+// view: draws the visible part of the run. A row costs as many steps as
 // it has pixels, however many bars there are.
 
 const canvas = $("graph"), pen = canvas.getContext("2d");
@@ -139,7 +139,7 @@ function drawRow(row, y, width) {
         pen.strokeRect(x + 0.75, y + 0.75, Math.max(w - 2, 0.5), h - 1.5);
       }
     }
-    // What lies within this pixel is not seen.
+    // Bars within this pixel are not visible.
     i = w < 1 ? Math.max(i + 1, row.after(row.from[i] + perPixel * 0.7)) : i + 1;
   }
   pen.globalAlpha = 1;
@@ -176,7 +176,7 @@ function drawCounter(c, width) {
 }
 
 // Arrows lead from a bar's upper edge to the lower one of a bar above, or the other
-// way round. They are drawn where they are far enough apart to be told from another.
+// way round. They are drawn where they are far enough apart to be distinguished.
 function drawArrows() {
   let last = -100;
   pen.strokeStyle = pen.fillStyle = colour("--mark");

@@ -16,21 +16,20 @@ import (
 // blockBytes is how much text is compressed and written at once.
 const blockBytes = 256 << 10
 
-// file is a gzip file that is complete whenever it can be looked at.
+// file is a gzip file that is complete at any time.
 //
-// Viewers refuse a gzip stream that is cut off, and of several streams in a file
-// some read the first only. So it is one stream, and each block is written
-// together with an end: a last block of deflate that holds the closing text, and
-// the checksum. The next block is written over that end. A process that is killed,
-// or a disk that is full, leaves a file that opens with everything up to the block
-// before.
+// Viewers refuse a truncated gzip stream, and some read only the first of several streams
+// in a file. So it is one stream, and each block is written together with an end: a last
+// deflate block with the closing text, and the checksum. The next block overwrites that
+// end. After a kill, or on a full disk, the file opens with everything up to the previous
+// block.
 //
-// The kernel stops a write of more than a page where the process is killed. So what
-// lies behind the old end is written first, and then what replaces it, some hundred
-// bytes. A kill between the two, in some microseconds of each block, leaves a stream
-// that is whole, with bytes after it that gzip -d ignores with a warning.
+// The kernel interrupts a write of more than a page if the process is killed. So the part
+// after the old end is written first, then its replacement of a few hundred bytes. A kill
+// between the two, in a few microseconds of each block, leaves a complete stream,
+// followed by bytes that gzip -d ignores with a warning.
 //
-// A pipe or a device cannot be written over: it gets its end when it is closed.
+// A pipe or a device cannot be overwritten: its end is written when it is closed.
 type file struct {
 	to       *os.File
 	seekable bool
@@ -39,15 +38,15 @@ type file struct {
 	block   []byte // compressed, not written yet
 	crc     uint32 // of all text written, without the closing text
 	size    uint32 // modulo 2^32, as gzip counts
-	at      int64  // where the next block goes: after all blocks, over the end
-	end     []byte // what follows the blocks now
+	at      int64  // offset of the next block: after all blocks, over the end
+	end     []byte // bytes after the blocks
 	failed  error  // the first error: nothing is written after it
 }
 
 // header is gzip's (RFC 1952): deflate, no name, no time, unknown system.
 var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// create begins the file. What was there is replaced; what a link leads to is.
+// create creates the file and replaces an existing one, following links.
 func create(path string) (*file, error) {
 	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
@@ -108,11 +107,11 @@ func (f *file) add(text, closing []byte) error {
 	return nil
 }
 
-// restore puts the end of the blocks before back where a failed write left half
-// of a new one. Its room is there: the end was in the file.
+// restore rewrites the end of the previous blocks where a failed write left part of a new
+// block. The space exists, because the end was in the file before.
 func (f *file) restore() {
 	if f.end == nil {
-		return // nothing was ever written: there is nothing to open
+		return // nothing was written: there is nothing to open
 	}
 	_, err := f.to.WriteAt(f.end, f.at)
 	if err == nil {
@@ -133,7 +132,7 @@ func (f *file) ending(closing []byte) []byte {
 		byte(size), byte(size>>8), byte(size>>16), byte(size>>24))
 }
 
-// fail keeps the first error, told with what the user can do about it.
+// fail keeps the first error, with advice for the user.
 func (f *file) fail(err error) error {
 	if err == nil || f.failed != nil {
 		return f.failed

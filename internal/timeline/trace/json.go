@@ -12,7 +12,7 @@ import (
 const maxText = 512
 
 // appendText appends s as a JSON string. Bytes that are not UTF-8 and control
-// characters become U+FFFD; what is longer than maxText ends with an ellipsis.
+// characters become U+FFFD; longer text is cut at maxText and ends with an ellipsis.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	cut := false
@@ -39,7 +39,7 @@ func appendText(b []byte, s string) []byte {
 			i++
 		default:
 			r, size := utf8.DecodeRuneInString(s[i:])
-			b = utf8.AppendRune(b, r) // RuneError for what is none
+			b = utf8.AppendRune(b, r) // RuneError for invalid bytes
 			i += size
 		}
 	}

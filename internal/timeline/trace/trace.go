@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trace writes a timeline as Chrome's trace JSON, compressed, as it comes:
-// memory is bounded by one block of text, and the file can be opened at any time,
-// also after a kill or on a full disk (see file). Perfetto (https://ui.perfetto.dev)
-// and chrome://tracing open it.
+// Package trace writes a timeline as Chrome's trace JSON, compressed and streamed: memory
+// is bounded by one block of text, and the file can be opened at any time, also after a
+// kill or on a full disk (see file). Perfetto (https://ui.perfetto.dev) and
+// chrome://tracing open it.
 //
 // The format is that of "Trace Event Format" (Google, 2016): an object with
 // "traceEvents". Times are microseconds, with three digits behind the point, of
-// CLOCK_BOOTTIME, as the kernel gave them: nothing is subtracted, so other data of
-// the same machine can be joined. "metadata" has the clock, what to add to get the
-// wall time, and what was lost. A call has "boot_ns", its start as a whole number,
-// for who reads the file with a program.
+// CLOCK_BOOTTIME, as the kernel gave them: nothing is subtracted, so other data of the
+// same machine can be joined. "metadata" has the clock, the offset to wall time, and the
+// losses. A call has "boot_ns", its start as an integer, for programs that read the file.
 //
 // A Writer is for one goroutine.
 package trace
@@ -26,9 +25,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 )
 
-// Meta is what the file says about itself.
+// Meta describes the file.
 type Meta struct {
-	// Tool is who wrote it: a name and a version.
+	// Tool is the writer's name and version.
 	Tool string
 	// WallOffset is wall time (since 1970) less boot time, at the start.
 	WallOffset time.Duration
@@ -66,13 +65,13 @@ func Create(path string, meta Meta) (*Writer, error) {
 // Lost records events that were lost earlier, by reason; n is the total so far.
 func (w *Writer) Lost(reason string, n uint64) { w.counts[reason] = n }
 
-// Events is how many were written, Unwritten how many could not be: after an error
-// they are counted only.
+// Events is the number of events written, Unwritten of those that could not be: after an
+// error they are only counted.
 func (w *Writer) Events() uint64    { return w.events }
 func (w *Writer) Unwritten() uint64 { return w.lost }
 
-// Flush makes what was given so far part of the file. After the first error it
-// returns that error for ever.
+// Flush writes all events so far to the file. After the first error it always returns
+// that error.
 func (w *Writer) Flush() error {
 	if len(w.text) == 0 {
 		return w.file.failed
@@ -88,15 +87,15 @@ func (w *Writer) Close() error {
 	return errors.Join(w.file.close(w.closing(true)), dropSame(err, w.file.failed))
 }
 
-// dropSame keeps an error from being told twice.
-func dropSame(err, told error) error {
-	if errors.Is(err, told) {
+// dropSame keeps an error from being reported twice.
+func dropSame(err, reported error) error {
+	if errors.Is(err, reported) {
 		return nil
 	}
 	return err
 }
 
-// closing is what ends the JSON.
+// closing is the end of the JSON.
 func (w *Writer) closing(complete bool) []byte {
 	b := append(w.end[:0], "\n],\"metadata\":{\"clock\":\"CLOCK_BOOTTIME\",\"unit\":\"us\",\"wall_offset_ns\":"...)
 	b = strconv.AppendInt(b, int64(w.meta.WallOffset), 10)
@@ -126,7 +125,7 @@ func (w *Writer) closing(complete bool) []byte {
 // maxClosing keeps the closing text within one stored block of 64 KiB.
 const maxClosing = 60 << 10
 
-// begin opens an event; room is made by writing what is there.
+// begin opens an event, and writes the buffer if it is full.
 func (w *Writer) begin(phase byte) bool {
 	if w.file.failed != nil {
 		w.lost++
@@ -239,8 +238,8 @@ func (w *Writer) Begin(t track.Track, s track.Slice) {
 	w.text = append(w.text, '}')
 }
 
-// End implements track.Sink. The format does without name and category here, Perfetto,
-// too; Chrome's Performance panel refuses a file where they are not those of the beginning.
+// End implements track.Sink. The format and Perfetto need no name and category here;
+// Chrome's Performance panel refuses a file in which they are not those of the beginning.
 func (w *Writer) End(t track.Track, s track.Slice) {
 	if w.begin('E') {
 		w.at(t, s.End)
@@ -299,5 +298,5 @@ func (w *Writer) Stack(id uint64, frames []string) {
 	})
 }
 
-// String says how the file fares, for a log.
+// String describes the state of the file, for a log.
 func (w *Writer) String() string { return fmt.Sprintf("%d events, %d not written", w.events, w.lost) }

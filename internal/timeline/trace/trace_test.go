@@ -205,8 +205,8 @@ func TestKilledWriterLeavesAFile(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an error that says so, a count of what is not in the file, and a
-// file that opens with the rest.
+// TestFullDisk: a clear error, a count of the missing events, and a file that opens with
+// the rest.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skipf("needs root to mount a small disk; runs as user %d", os.Geteuid())
@@ -234,7 +234,7 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, false, meta["complete"])
 }
 
-// TestEndedReader: a pipe whose reader has gone is an error, no signal.
+// TestEndedReader: a pipe without a reader is an error, not a signal.
 func TestEndedReader(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
@@ -252,7 +252,7 @@ func TestEndedReader(t *testing.T) {
 	require.ErrorIs(t, w.Close(), syscall.EPIPE)
 }
 
-// TestPipe: what cannot be written over is complete when it is closed.
+// TestPipe: a file that cannot be overwritten is complete when it is closed.
 func TestPipe(t *testing.T) {
 	dir := t.TempDir()
 	pipe, path := filepath.Join(dir, "pipe"), filepath.Join(dir, "t.json.gz")
@@ -303,8 +303,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.NoError(t, w.Close())
 }
 
-// BenchmarkTenMinutes writes what 10 minutes of 20,000 events a second and the
-// arrows and counters beside them come to, and reports the memory of the process.
+// BenchmarkTenMinutes writes 10 minutes of 20,000 events a second with their arrows and
+// counters, and reports the memory of the process.
 func BenchmarkTenMinutes(b *testing.B) {
 	for range b.N {
 		w, path := create1(b)

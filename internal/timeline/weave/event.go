@@ -12,7 +12,7 @@ import (
 type Frame struct {
 	// Name is the qualname, Place its file and line: `model.py:12`.
 	Name, Place string
-	// Key tells functions apart, whatever the line in them.
+	// Key identifies the function, regardless of the line.
 	Key string
 }
 
@@ -35,14 +35,14 @@ func (s *Stack) At() string {
 	return f.Name + " (" + f.Place + ")"
 }
 
-// Thread is who did something.
+// Thread is the origin of an event.
 type Thread struct {
 	Process  uint64 // id that is never reused
 	PID, TID uint32
 	Comm     string // of the process
 }
 
-// Kind of a call. The word is the category of its slice.
+// Kind of a call. Its name is the category of its slice.
 type Kind string
 
 const (
@@ -57,20 +57,20 @@ const (
 	Collective Kind = "nccl"
 )
 
-// Streams that are no handles. A wait for NoStream is one for all streams.
+// Streams without a handle. A wait for NoStream is one for all streams.
 const (
 	NoStream         = 0
 	DefaultStream    = 1 // of the context
 	ThreadsOwnStream = 2 // the default stream of each thread
 )
 
-// Device is a CUDA ordinal and one more, so that 0 is one that is not known.
+// Device is a CUDA ordinal plus one, so that 0 means unknown.
 type Device uint32
 
-// DeviceOf is the device of an ordinal; of a negative one, none that is known.
+// DeviceOf returns the device of an ordinal; unknown for a negative one.
 func DeviceOf(ordinal int32) Device { return Device(max(ordinal, -1) + 1) }
 
-// Ordinal is what CUDA calls it, in this process; -1: it is not known.
+// Ordinal is CUDA's number in this process; -1: unknown.
 func (d Device) Ordinal() int32 { return int32(d) - 1 }
 
 // Call is one call of the driver, or of a library above it.
@@ -79,7 +79,7 @@ type Call struct {
 	Start, End uint64 // boot ns; End is 0 if unknown
 	Function   string // name in the driver
 	Kind       Kind
-	Kernel     string // that was launched; else empty
+	Kernel     string // that was launched, or empty
 	Grid       [3]uint32
 	Block      [3]uint32
 	Shared     uint32 // bytes
@@ -89,48 +89,47 @@ type Call struct {
 	Direction  string // of a copy: HtoD, DtoH, …
 	Error      string // empty: it succeeded
 	Stack      *Stack
-	// Track, where it is not empty, is the name of the track that the call is drawn on
-	// instead of its thread's; Stream then distinguishes tracks of that name.
+	// Track, if not empty, is the name of the call's track instead of its thread's;
+	// Stream then distinguishes tracks of that name.
 	Track string
-	// Pair, where it is not nil, says which other call this one is an end of.
+	// Pair, if not nil, connects this call with another one.
 	Pair *Pair
 }
 
-// MayConcern is whether a wait for all streams is one for those of a device, as far as
-// is known.
+// MayConcern reports whether a wait for all streams may cover those of a device.
 func (c *Call) MayConcern(device Device) bool {
 	return c.Device == 0 || device == 0 || c.Device == device || c.Function != contextWait
 }
 
-// contextWait waits for the current context; for others their streams are not known.
+// contextWait waits for the current context; the streams of others are unknown.
 const contextWait = "cuCtxSynchronize"
 
-// Pair is a send and its receive, as both of them know it.
+// Pair identifies a send and its receive, equal for both.
 type Pair struct {
 	Communicator     uint64 // the same in all ranks
 	Sender, Receiver int32
 	Number           uint64 // between these two
 }
 
-// HostKind says what a thread did on the host.
+// HostKind is the kind of an activity on the host.
 type HostKind uint8
 
 const (
 	Ran     HostKind = iota + 1 // it was on a CPU
-	Slept                       // it was not; Reason says why
+	Slept                       // it was not; Reason has the cause
 	Syscall                     // it was in a system call
 	Sample                      // its Python stack at one moment
 	Memory                      // resident bytes of its process
 )
 
-// Host is something that a thread did on the host.
+// Host is an activity of a thread on the host.
 type Host struct {
 	Thread
 	Kind       HostKind
 	Start, End uint64 // boot ns; equal for a sample
 	CPU        uint32
 	Name       string // of a system call; why it slept
-	Reason     string // kernel function that it slept in
+	Reason     string // kernel function in which it slept
 	File       string // or device
 	Result     int64  // of a system call
 	Bytes      uint64 // read or written by it, or mapped
@@ -139,8 +138,8 @@ type Host struct {
 	Stack      *Stack
 }
 
-// Inuse is what a process holds of a device's memory, or, pinned, of the host's, from one
-// time on.
+// Inuse is how much memory of a device, or pinned memory of the host, a process holds
+// from a time on.
 type Inuse struct {
 	Thread
 	At     uint64 // boot ns
@@ -149,7 +148,7 @@ type Inuse struct {
 	Bytes  uint64
 }
 
-// Compare orders them by process, the host's memory after that of devices.
+// Compare orders them by process, with the host's memory after that of devices.
 func (u *Inuse) Compare(v *Inuse) int {
 	return cmp.Or(cmp.Compare(u.PID, v.PID), cmp.Compare(u.Process, v.Process), cmp.Compare(u.rank(), v.rank()))
 }

@@ -12,7 +12,7 @@ import (
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Host draws what a thread did on the host.
+// Host draws an activity of a thread on the host.
 func (w *Weaver) Host(h *Host) {
 	w.clock++
 	p, t := w.process(&h.Thread), w.thread(&h.Thread)
@@ -46,13 +46,13 @@ func (w *Weaver) Host(h *Host) {
 	}
 }
 
-// reads says whether bytes of a call were read from a file or a socket.
+// reads reports whether bytes of a call were read from a file or a socket.
 func reads(call string) bool {
 	return strings.Contains(call, "read") && call != "readlink" && call != "readlinkat" && call != "readahead"
 }
 
-// memory draws the resident memory of a process, and how fast that of files grows:
-// what page faults bring in.
+// memory draws the resident memory of a process, and the rate at which page faults read
+// files.
 func (w *Weaver) memory(p *process, h *Host) {
 	before, known := p.levels[residentFiles]
 	w.Level(&h.Thread, residentFiles, h.End, h.FileBytes)
@@ -67,7 +67,7 @@ const (
 	residentOther = "resident, other"
 )
 
-// lane is a further track of a thread.
+// lane returns an additional track of a thread.
 func (w *Weaver) lane(t *thread, lane int) track.Track {
 	on := track.Track{PID: t.track.PID, ID: track.Lane(t.track.ID, uint32(lane))}
 	if !t.lanes[lane] {

@@ -9,16 +9,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 )
 
-// Kernel is one that the GPU ran, as CUPTI in its process tells.
+// Kernel is one that the GPU ran, as reported by CUPTI in its process.
 type Kernel struct {
-	Thread             // that launched it; where that is not known, that reported it
+	Thread             // that launched it; if unknown, that reported it
 	Start, End  uint64 // boot ns
 	Launch      uint64 // when its launch was called, boot ns; 0: not seen
 	Name        string
 	Function    string // that launched it; empty: not seen
 	Device      Device
 	Stream      uint32 // as CUPTI numbers them
-	Graph       uint32 // 0: it was no part of one
+	Graph       uint32 // 0: not part of one
 	Node        uint64
 	Correlation uint32 // of its launch
 	Stack       *Stack // of its launch
@@ -34,9 +34,9 @@ type launchKey struct {
 	correlation uint32
 }
 
-// Kernel draws what the GPU ran on a track of its stream there, whatever order they come
-// in: one that came late may have to lie on a second track. An arrow leads to it from its
-// launch; from that of a graph to the first of its kernels.
+// Kernel draws a kernel on a track of its stream. Kernels may be passed in any order: a
+// late one may need a second track. An arrow leads to it from its launch; from that of a
+// graph to the first of its kernels.
 func (w *Weaver) Kernel(k *Kernel) {
 	w.clock++
 	w.process(&k.Thread)

@@ -39,7 +39,7 @@ func TestKernelsHaveTheirStreamsTrack(t *testing.T) {
 		switch name {
 		case "GPU 1, kernels of stream 7":
 			of7 += len(all)
-			slices.SortFunc(all, func(a, b drawn) int { return int(int64(a.Start) - int64(b.Start)) })
+			slices.SortFunc(all, func(a, b slice) int { return int(int64(a.Start) - int64(b.Start)) })
 			for i := 1; i < len(all); i++ {
 				require.LessOrEqual(t, all[i-1].End, all[i].Start)
 			}
@@ -55,7 +55,7 @@ func TestKernelsHaveTheirStreamsTrack(t *testing.T) {
 		require.Equal(t, mine, r.arrows[n].From)
 		require.Equal(t, want, struct{ from, to uint64 }{r.arrows[n].FromNS, r.arrows[n].ToNS})
 	}
-	// A wait is not for what is drawn of the device's own knowledge.
+	// A wait has no arrows to kernels reported by CUPTI.
 	w.Call(&Call{Thread: me, Start: 3000, End: 3001, Function: "cuCtxSynchronize", Kind: Wait, Device: DeviceOf(1)})
 	require.Len(t, r.arrows, 3, "one for the launch's stream")
 }

@@ -4,10 +4,10 @@ package weave
 
 import "container/heap"
 
-// Merge puts what comes from several CPUs and rings into the order in which it
-// ended. It holds an event back until others are `window` newer, and at most `most`
-// of them: then the oldest goes first, and what comes still later is out of order,
-// which is counted. It is for one goroutine.
+// Merge sorts events from several CPUs and rings by their end. It holds an event back
+// until others are `window` newer, but at most `most` events: beyond that the oldest is
+// emitted, and later arrivals may be out of order, which is counted. It is for one
+// goroutine.
 type Merge struct {
 	window uint64 // ns
 	most   int
@@ -15,17 +15,17 @@ type Merge struct {
 
 	held   held
 	newest uint64
-	last   uint64 // end of what went out
+	last   uint64 // end of the last event emitted
 	late   uint64
 	serial uint64
 }
 
-// NewMerge gives events to out: *Call, *Host and *Inuse, as they were added.
+// NewMerge passes events to out: *Call, *Host and *Inuse, as they were added.
 func NewMerge(windowNS uint64, most int, out func(any)) *Merge {
 	return &Merge{window: windowNS, most: most, out: out}
 }
 
-// Add takes an event that ended at a time, and gives out those that are due.
+// Add adds an event that ended at a time, and emits those that are due.
 func (m *Merge) Add(end uint64, event any) {
 	m.serial++
 	heap.Push(&m.held, item{end, m.serial, event})
@@ -35,14 +35,14 @@ func (m *Merge) Add(end uint64, event any) {
 	}
 }
 
-// Until reports that all that ended before a time has arrived: it is given out.
+// Until declares that all events which ended before a time have arrived, and emits them.
 func (m *Merge) Until(ns uint64) {
 	for len(m.held) > 0 && m.held[0].end < ns {
 		m.pop()
 	}
 }
 
-// Late is how many came after something newer had gone out.
+// Late is the number of events that arrived after a newer one was emitted.
 func (m *Merge) Late() uint64 { return m.late }
 
 func (m *Merge) pop() {

@@ -16,8 +16,8 @@ type end struct {
 	start, end uint64
 }
 
-// pair draws an arrow from a send to its receive when both are drawn: from when it was
-// sent until it was known to be received.
+// pair draws an arrow from a send to its receive if both are drawn: from the time of the
+// send to the time at which the receive was known to be done.
 func (w *Weaver) pair(c *Call, on track.Track, until uint64) {
 	if c.Pair == nil || c.Error != "" {
 		return
@@ -27,7 +27,7 @@ func (w *Weaver) pair(c *Call, on track.Track, until uint64) {
 	other, ok := w.pairs[pairKey{*c.Pair, !isReceiver}]
 	if !ok {
 		if len(w.pairs) >= maxPairs {
-			clear(w.pairs) // ends without another one: of ranks that are not seen
+			clear(w.pairs) // ends without a counterpart: of ranks that are not traced
 		}
 		w.pairs[pairKey{*c.Pair, isReceiver}] = mine
 		return
@@ -42,5 +42,5 @@ func (w *Weaver) pair(c *Call, on track.Track, until uint64) {
 	w.out.Arrow(track.Arrow{ID: w.arrows, Name: "is received", From: from.on, FromNS: from.start, To: to.on, ToNS: max(at, from.start)})
 }
 
-// receiveFunction is the one whose slices arrows lead to.
+// receiveFunction is the function to whose slices arrows lead.
 const receiveFunction = "ncclRecv"

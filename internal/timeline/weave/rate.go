@@ -7,12 +7,12 @@ import "github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 const (
 	// bucketNS is the resolution of rates.
 	bucketNS = 100_000_000
-	// openBuckets is for how long a rate can still be added to: what took longer
-	// has its older bytes in the oldest one.
+	// openBuckets is the number of buckets that can still change: older bytes of a
+	// longer transfer count in the oldest one.
 	openBuckets = 100
 )
 
-// rate is bytes over time, as a counter of GB/s that holds for a bucket each.
+// rate is bytes over time, as a counter in GB/s with one value per bucket.
 type rate struct {
 	name    string
 	first   uint64 // number of the oldest open bucket
@@ -47,7 +47,7 @@ func (r *rate) add(out track.Sink, pid uint32, start, end uint64, bytes uint64) 
 	}
 }
 
-// close shows the buckets before one.
+// close emits the buckets before one.
 func (r *rate) close(out track.Sink, pid uint32, before uint64) {
 	for ; r.first < before; r.first++ {
 		value := 0.0
@@ -64,7 +64,7 @@ func (r *rate) close(out track.Sink, pid uint32, before uint64) {
 	}
 }
 
-// end shows all that is there, and that there is no more.
+// end emits the remaining buckets and a final zero.
 func (r *rate) end(out track.Sink, pid uint32) {
 	r.close(out, pid, r.first+uint64(len(r.bytes))+1)
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/track"
 )
 
-// recorder keeps a timeline, and checks what a viewer counts on.
+// recorder keeps a timeline, and checks the assumptions of viewers.
 type recorder struct {
 	t        testing.TB
 	names    map[track.Track]string
 	open     map[track.Track][]track.Slice
-	slices   map[track.Track][]drawn
+	slices   map[track.Track][]slice
 	counters map[string][]point
 	arrows   []track.Arrow
 	stacks   map[uint64][]string
 }
 
-type drawn struct {
+type slice struct {
 	track.Slice
 	depth int
 }
@@ -36,7 +36,7 @@ type point struct {
 func record(t testing.TB) *recorder {
 	return &recorder{
 		t: t, names: map[track.Track]string{}, open: map[track.Track][]track.Slice{},
-		slices: map[track.Track][]drawn{}, counters: map[string][]point{}, stacks: map[uint64][]string{},
+		slices: map[track.Track][]slice{}, counters: map[string][]point{}, stacks: map[uint64][]string{},
 	}
 }
 
@@ -46,7 +46,7 @@ func (r *recorder) Slice(t track.Track, s track.Slice) {
 	require.NotEmpty(r.t, r.names[t])
 	require.True(r.t, s.Start <= s.End)
 	s.Args = slices.Clone(s.Args)
-	r.slices[t] = append(r.slices[t], drawn{s, 1000})
+	r.slices[t] = append(r.slices[t], slice{s, 1000})
 }
 
 func (r *recorder) Begin(t track.Track, s track.Slice) {
@@ -65,7 +65,7 @@ func (r *recorder) End(t track.Track, end track.Slice) {
 	require.Equal(r.t, [2]string{s.Name, s.Category}, [2]string{end.Name, end.Category})
 	require.GreaterOrEqual(r.t, end.End, s.Start)
 	s.End = end.End
-	r.open[t], r.slices[t] = open[:len(open)-1], append(r.slices[t], drawn{s, len(open)})
+	r.open[t], r.slices[t] = open[:len(open)-1], append(r.slices[t], slice{s, len(open)})
 }
 
 func (r *recorder) Counter(_ uint32, name string, ns uint64, value float64) {
@@ -74,13 +74,13 @@ func (r *recorder) Counter(_ uint32, name string, ns uint64, value float64) {
 func (r *recorder) Arrow(a track.Arrow)              { r.arrows = append(r.arrows, a) }
 func (r *recorder) Stack(id uint64, frames []string) { r.stacks[id] = frames }
 
-func (r *recorder) of(t track.Track, category string) (out []drawn) {
+func (r *recorder) of(t track.Track, category string) (out []slice) {
 	for _, s := range r.slices[t] {
 		if s.Category == category {
 			out = append(out, s)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b drawn) int {
+	slices.SortStableFunc(out, func(a, b slice) int {
 		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End), cmp.Compare(a.depth, b.depth))
 	})
 	return out

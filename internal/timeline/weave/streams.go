@@ -11,7 +11,7 @@ import (
 
 type streamKey struct {
 	process, stream uint64
-	device          Device // of streams that are no handles: each device has its own
+	device          Device // of streams without a handle: each device has its own
 	tid             uint32 // of ThreadsOwnStream
 	track           string // see Call
 }
@@ -54,7 +54,7 @@ func (w *Weaver) stream(c *Call) *stream {
 		}
 		w.streams[key] = s
 	}
-	// Only a launch has to be made in the stream's own context.
+	// Only a launch must be made in the stream's own context.
 	if c.Track == "" && c.Device != 0 && c.Device != s.device && (s.device == 0 || c.Kind == Launch) {
 		s.device = c.Device
 		for _, on := range s.tracks {
@@ -65,7 +65,7 @@ func (w *Weaver) stream(c *Call) *stream {
 	return s
 }
 
-// title is the name of a stream's tracks.
+// title returns the name of a stream's tracks.
 func (s *stream) title() string {
 	if n := s.device.Ordinal(); n >= 0 {
 		return fmt.Sprintf("GPU %d, %s", n, s.name)
@@ -73,5 +73,5 @@ func (s *stream) title() string {
 	return s.name
 }
 
-// order puts tracks that are no thread's below those that are.
+// order sorts tracks of threads above all others.
 func order(free track.Track) int { return 1_000_001 + int(free.ID-track.Free(0)) }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package weave makes a timeline of calls and of what threads did on the host.
+// Package weave makes a timeline of calls and of activities on the host.
 //
-// A thread's own track has its Python functions, and in them its calls. A function
-// is known only by the stacks of calls and samples: its slice reaches from the
-// first to the last of them that were within it, without another function between.
-// So two calls of a function that follow each other are one slice, and what made no
-// call and met no sample is not there. The thread's CPU and its system calls have
-// tracks of their own below. Each stream has a track with what was put into it, at
-// the time of the call: when the device did it, is not known here. Where two
-// threads use a stream at the same time, it has two tracks.
+// A thread's own track has its Python functions, and in them its calls. A function is
+// known only by the stacks of calls and samples: its slice reaches from the first to the
+// last of them that were within it, without another function between. So two consecutive
+// calls of a function are one slice, and a function without a call or a sample is not
+// shown. The thread's CPU and its system calls have their own tracks below. Each stream
+// has a track with the work submitted to it, at the time of the call: the time on the
+// device is unknown here. If two threads use a stream at the same time, it has two
+// tracks.
 //
 // Rates are counters of a process that hold for a tenth of a second each.
 package weave
@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// gapNS without a sign ends a Python function's slice.
+	// gapNS without a call or a sample ends a Python function's slice.
 	gapNS = 1_000_000_000
 
 	laneCPU      = 1
 	laneSyscalls = 2
 
-	// maxThreads and maxStreams bound memory; the least recently used are
-	// forgotten, and begin again when they are used again.
+	// maxThreads and maxStreams bound memory; the least recently used are evicted,
+	// and start again when they are used again.
 	maxThreads   = 8192
 	maxStreams   = 4096
 	maxProcesses = 4096
@@ -40,8 +40,8 @@ const (
 	maxPairs     = 65536
 )
 
-// Weaver makes tracks. It takes events in the order in which they ended (Merge),
-// and is for one goroutine.
+// Weaver makes tracks. Events must be in the order of their end (Merge). It is for one
+// goroutine.
 type Weaver struct {
 	out track.Sink
 
@@ -50,7 +50,7 @@ type Weaver struct {
 	streams   map[streamKey]*stream
 	stacks    map[uint64]uint64 // id in the kernel → number in the file
 	clock     uint64            // counts events, for what is least recently used
-	pairs     map[pairKey]end   // of which the other one has not arrived
+	pairs     map[pairKey]end   // without a counterpart yet
 	arrowed   map[launchKey]bool
 	free      uint32 // tracks of streams so far
 	arrows    uint64
@@ -74,12 +74,12 @@ type thread struct {
 	track track.Track
 	order int
 	open  []Frame // Python functions, the outermost first
-	last  uint64  // the newest sign of them
+	last  uint64  // their newest call or sample
 	lanes [3]bool // named
 	used  uint64
 }
 
-// New draws into out.
+// New returns a Weaver that draws to out.
 func New(out track.Sink) *Weaver {
 	return &Weaver{
 		out: out, processes: map[uint64]*process{}, threads: map[threadKey]*thread{},
@@ -160,14 +160,14 @@ func (w *Weaver) stackArgs(args []track.Arg, s *Stack) []track.Arg {
 	return append(args, track.Arg{Key: "stack", Number: int64(w.stack(s))})
 }
 
-// stack is the number of a stack, whose frames are written first.
+// stack returns the number of a stack, after writing its frames.
 func (w *Weaver) stack(s *Stack) uint64 {
 	n, ok := w.stacks[s.ID]
 	if !ok {
 		if len(w.stacks) >= maxStacks {
 			w.stacks = map[uint64]uint64{} // they are written again, under their old numbers or new ones
 		}
-		n = s.ID & (1<<52 - 1) // what a double holds
+		n = s.ID & (1<<52 - 1) // exact in a double
 		w.stacks[s.ID] = n
 		w.out.Stack(n, s.Labels)
 	}
@@ -180,7 +180,7 @@ func dimensions(d [3]uint32) string {
 
 const pythonCategory = "python"
 
-// observe notes that a thread was within Python functions from start to end.
+// observe records that a thread was within Python functions from start to end.
 func (w *Weaver) observe(t *thread, s *Stack, start, end uint64) {
 	if s == nil || s.ID == 0 {
 		return
@@ -212,7 +212,7 @@ func (w *Weaver) leave(t *thread, depth int) {
 	t.open = t.open[:min(depth, len(t.open))]
 }
 
-// submit draws what was put into a stream.
+// submit draws the work submitted to a stream.
 func (w *Weaver) submit(c *Call, what track.Slice) track.Track {
 	s := w.stream(c)
 	lane := 0
@@ -231,7 +231,7 @@ func (w *Weaver) submit(c *Call, what track.Slice) track.Track {
 	return s.tracks[lane]
 }
 
-// waited draws arrows from the newest launches that a wait was for.
+// waited draws arrows from the newest launches that a wait covers.
 func (w *Weaver) waited(c *Call, t *thread) {
 	draw := func(s *stream) {
 		if s == nil || s.last.Name == "" || s.last.FromNS > c.Start {
@@ -319,7 +319,7 @@ func (w *Weaver) rate(p *process, name string, start, end, bytes uint64) {
 	r.add(w.out, p.pid, start, end, bytes)
 }
 
-// Inuse draws what a process holds.
+// Inuse draws how much memory a process holds.
 func (w *Weaver) Inuse(u *Inuse) { w.Level(&u.Thread, u.Name(), u.At, u.Bytes) }
 
 // Level is a counter of a process that keeps its value until the next one.
@@ -331,8 +331,7 @@ func (w *Weaver) Level(by *Thread, name string, ns, value uint64) {
 	}
 }
 
-// Tick shows rates of before a time; without it they would show late where little
-// happens.
+// Tick emits rates before a time, which would be late without it if few events arrive.
 func (w *Weaver) Tick(ns uint64) {
 	for _, p := range w.processes {
 		for _, r := range p.rates {
@@ -347,7 +346,7 @@ func (w *Weaver) endProcess(p *process) {
 	}
 }
 
-// End ends what is open.
+// End ends all open slices.
 func (w *Weaver) End() {
 	for _, t := range slices.SortedFunc(maps.Values(w.threads), func(a, b *thread) int { return a.order - b.order }) {
 		w.leave(t, 0)

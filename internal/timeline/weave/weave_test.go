@@ -113,7 +113,7 @@ func TestStreamsOfTwoThreadsDoNotOverlap(t *testing.T) {
 		if r.names[on] != "stream 0x5" {
 			continue
 		}
-		slices.SortFunc(all, func(a, b drawn) int { return int(int64(a.Start) - int64(b.Start)) })
+		slices.SortFunc(all, func(a, b slice) int { return int(int64(a.Start) - int64(b.Start)) })
 		for i := range all[1:] {
 			require.LessOrEqual(t, all[i].End, all[i+1].Start)
 		}
@@ -171,7 +171,7 @@ func TestMergeSortsWithinItsWindow(t *testing.T) {
 	require.Zero(t, m.Late())
 }
 
-// TestMergeIsBounded: with little room it lets go early, and counts what is late.
+// TestMergeIsBounded: with little room it emits early, and counts late events.
 func TestMergeIsBounded(t *testing.T) {
 	n := 0
 	m := NewMerge(^uint64(0)>>1, 100, func(any) { n++ })
@@ -183,7 +183,7 @@ func TestMergeIsBounded(t *testing.T) {
 	require.EqualValues(t, 1, m.Late())
 }
 
-// TestManyThreadsAreBounded: threads that come and go leave nothing behind.
+// TestManyThreadsAreBounded: ended threads leave nothing behind.
 func TestManyThreadsAreBounded(t *testing.T) {
 	r := record(t)
 	w := New(r)
@@ -220,8 +220,8 @@ func TestACallMayHaveATrackOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, found)
 }
 
-// TestASendLeadsToItsReceive, whichever of them is known to be done first; and ends whose
-// other one is not seen are bounded.
+// TestASendLeadsToItsReceive, whichever of them is known to be done first; ends without a
+// counterpart are bounded.
 func TestASendLeadsToItsReceive(t *testing.T) {
 	r := record(t)
 	w := New(r)
@@ -256,8 +256,8 @@ func TestASendLeadsToItsReceive(t *testing.T) {
 }
 
 // TestStreamsOfTwoDevices: tracks are named by GPU; each device has a default stream; a
-// stream whose device becomes known later is named then; and a wait for a context is none
-// for another device's streams.
+// stream whose device becomes known later is named then; and a wait for a context does
+// not cover another device's streams.
 func TestStreamsOfTwoDevices(t *testing.T) {
 	r := record(t)
 	w := New(r)
@@ -300,7 +300,7 @@ func (r *recorder) titles() (all []string) {
 	return all
 }
 
-// TestMemoryInUseIsACounterOfEachDevice: told when it changes.
+// TestMemoryInUseIsACounterOfEachDevice: written when it changes.
 func TestMemoryInUseIsACounterOfEachDevice(t *testing.T) {
 	r := record(t)
 	w := New(r)

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// Whatever a profile tells of is in the windows that the profiles are made of.
+// Each value of a profile is in the windows that the profiles are made of.
 func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 	told := 0
 	for _, subject := range []profile.Subject{profile.Memory, profile.CPU, profile.Wall, profile.Calls} {
@@ -32,11 +32,11 @@ func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 			}
 			for _, kind := range []string{"device", profile.KindTensor} {
 				row := profile.Row{Kind: kind, Values: v}
-				tells := false
+				included := false
 				for _, shape := range series.Shapes(subject, time.Second, true) {
-					tells = tells || shape.Tells(row)
+					included = included || shape.Includes(row)
 				}
-				if !tells {
+				if !included {
 					continue
 				}
 				told++

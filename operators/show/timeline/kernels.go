@@ -63,7 +63,7 @@ func (r *recorder) drawKernels() {
 	lots := map[uint64][]gpuclock.Seen{}
 	for _, k := range all.waiting {
 		lots[k.kernel.Process] = append(lots[k.kernel.Process],
-			gpuclock.Seen{Start: k.kernel.Start, End: k.kernel.End, Launch: k.kernel.Launch, Told: k.told})
+			gpuclock.Seen{Start: k.kernel.Start, End: k.kernel.End, Launch: k.kernel.Launch, Reported: k.told})
 	}
 	if all.clocks == nil || len(all.clocks) >= maxProcesses {
 		all.clocks = map[uint64]*gpuclock.Clock{}
