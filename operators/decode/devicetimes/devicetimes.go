@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetimes is the operator that has cuda_kernel listen to a library in the
-// traced process that knows from CUPTI when the GPU ran which kernel, where there is one
-// (bpf/launch/device_times.h). Only on request: while a tracer listens, the library has CUPTI
-// collect, which costs the process something. It puts nothing into any process.
+// Package devicetimes is the operator that has cuda_kernel probe a library in the traced
+// process, if there is one, that reports from CUPTI when the GPU ran each kernel
+// (bpf/launch/device_times.h). It does so on request only: while a tracer listens, the
+// library has CUPTI collect, which slows the process. Nothing is injected into any process.
 package devicetimes
 
 import (
@@ -24,7 +24,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "devicetimes"
-	// Priority: before the operator attach (-100) takes the list of probes.
+	// Priority: before the operator attach (-100) reads the list of probes.
 	Priority = -150
 	// Param is the name of the parameter.
 	Param = "device-times"
@@ -34,13 +34,13 @@ const (
 
 	source       = "calls"
 	subscription = 60 // behind symbolize (50), before filter (9000)
-	// notSeen stands for the stack of a kernel whose launch was not seen.
+	// notSeen is shown instead of the stack of a kernel whose launch was not seen.
 	notSeen = "[launch not seen]"
 )
 
-// sizes of maps that have one entry, or page, while they are not used. A kernel's launch
-// is needed until the kernel was executed and reported: at 100 launches a second of each
-// of 64 threads, for ten seconds. The ring is for a second of 20,000 kernels of graphs.
+// sizes of maps that have one entry, or page, by default. A kernel's launch is needed
+// until the kernel was executed and reported: at 100 launches a second of each of 64
+// threads, for ten seconds. The ring is for a second of 20,000 kernels of graphs.
 var sizes = map[string]uint32{"device_launches": 65536, "device_ring": 8 << 20}
 
 // Operator implements operators.DataOperator.
@@ -59,7 +59,7 @@ func (*Operator) InstanceParams() api.Params {
 		Description: "Record how long kernels ran on the GPU, as rows of operation kernel. Needs a library with CUPTI in the process that reports it (libparcagpucupti); it collects only while a tracer is attached, which has a cost for the process"}}
 }
 
-// InstantiateDataOperator takes part where a gadget with such probes runs.
+// InstantiateDataOperator takes part in gadgets with such probes.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	ds := gc.GetDataSources()[source]
 	if gc.IsClient() || ds == nil || ds.GetField("device_ns") == nil {
@@ -74,7 +74,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 	}
 	if !on {
 		ig.SkipLibrary(gc, library)
-		return instance{}, nil // so that the parameter is known
+		return instance{}, nil // so that the parameter is accepted
 	}
 	if err := ig.SetConstant(gc, constant, true); err != nil {
 		if errors.Is(err, ig.ErrAbsent) {
@@ -121,7 +121,7 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		}
 	}
 	if operation == nil {
-		return errors.New("data source calls lacks operation")
+		return errors.New("data source calls has no operation")
 	}
 	return i.ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		what, _ := operation.String(d)
@@ -131,7 +131,7 @@ func (i instance) PreStart(operators.GadgetContext) error {
 		n, _ := ns.Uint64(d)
 		_ = i.text.PutString(d, short(time.Duration(n)))
 		if host != nil {
-			_ = host.PutString(d, "") // not 0: it is no call
+			_ = host.PutString(d, "") // not 0: it is not a call
 		}
 		if what == "unseen" {
 			for _, f := range names {

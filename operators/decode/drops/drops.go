@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drops tells the user, once and at the end, what a gadget could not
-// record. The counts themselves are the gadget's data source `drops`
-// (bpf/program/drops.h); this operator is only for users who read the table.
+// Package drops reports, once at the end, what a gadget could not record. The counts
+// themselves are the gadget's data source `drops` (bpf/program/drops.h); this operator is
+// only for users who read the table.
 package drops
 
 import (
@@ -32,9 +32,9 @@ type Count struct {
 	Bytes  uint64
 }
 
-// Summary is the line for the end of a run, and whether it deserves a warning. total is
-// how many calls or samples were recorded; 0: it is not known. The line is empty when
-// nothing was dropped.
+// Summary returns the line for the end of a run, and whether it is a warning. total is
+// the number of calls or samples recorded; 0: unknown. The line is empty if nothing was
+// dropped.
 func Summary(counts []Count, total uint64) (line string, warn bool) {
 	counts = append([]Count(nil), counts...)
 	sort.Slice(counts, func(i, j int) bool { return counts[i].Reason < counts[j].Reason })
@@ -52,7 +52,7 @@ func Summary(counts []Count, total uint64) (line string, warn bool) {
 	return "not recorded in full: " + strings.Join(parts, "; "), warn
 }
 
-// describe is one reason in words, with its share and what it touches.
+// describe returns one reason in words, with its share and its effect.
 func (c Count) describe(total uint64) string {
 	words := Words(c.Reason)
 	text := fmt.Sprintf("%d %s", c.Count, words.What)
@@ -86,7 +86,7 @@ func (*Operator) InstanceParams() api.Params { return nil }
 // Priority can be any: the operator only reads.
 func (*Operator) Priority() int { return 9900 }
 
-// InstantiateDataOperator stays out of gadgets without the data source.
+// InstantiateDataOperator skips gadgets without the data source.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	source, ok := gc.GetDataSources()[dataSource]
 	if !ok {
@@ -116,7 +116,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	return i, nil
 }
 
-// count adds up how much was recorded, which what was not is compared with.
+// count adds up the recorded calls or samples, as the base of shares.
 func (i *instance) count(sources map[string]datasource.DataSource) error {
 	for source, name := range map[string]string{"allocs": "alloc_objects", "calls": "calls", "samples": "samples"} {
 		ds := sources[source]
@@ -145,10 +145,10 @@ func (i *instance) count(sources map[string]datasource.DataSource) error {
 }
 
 type instance struct {
-	mu     sync.Mutex
-	latest map[string]Count // by reason; counts only grow
-	total  uint64           // calls or samples in the latest rows
-	told   bool
+	mu       sync.Mutex
+	latest   map[string]Count // by reason; counts only grow
+	total    uint64           // calls or samples in the latest rows
+	reported bool
 }
 
 func (*instance) Name() string { return "drops" }
@@ -161,10 +161,10 @@ func (*instance) Stop(operators.GadgetContext) error { return nil }
 func (i *instance) PostStop(gc operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.told {
+	if i.reported {
 		return nil
 	}
-	i.told = true
+	i.reported = true
 	counts := make([]Count, 0, len(i.latest))
 	for _, c := range i.latest {
 		counts = append(counts, c)

@@ -33,7 +33,7 @@ func TestFreesOfOlderAllocationsRaiseNoAlarm(t *testing.T) {
 	require.False(t, warn)
 }
 
-// A lost sample of the host is not a lost call of CUDA, and the line says so.
+// A lost sample of the host is not a lost call of CUDA, and the line states that.
 func TestLostSamplesAreNotCalls(t *testing.T) {
 	line, warn := Summary([]Count{{Reason: "process_unreadable", Count: 1}}, 0)
 	require.Contains(t, line, "no call of CUDA is lost by it")

@@ -2,22 +2,22 @@
 
 package drops
 
-// Reason is what a name of bpf/program/drops.h means to a user.
+// Reason explains a name of bpf/program/drops.h to users.
 type Reason struct {
-	// What was not recorded, behind a number.
+	// What was not recorded, after a number.
 	What string
-	// Effect is what that touches: which numbers are too small, and which are not.
+	// Effect is its effect: which numbers are too small, and which are not.
 	Effect string
-	// expected: part of a normal run, and no alarm.
+	// expected: part of a normal run, not an alarm.
 	expected bool
-	// isCall: it counts what rows count, calls or samples, so that a share has a meaning.
+	// isCall: it counts the same as rows, calls or samples, so that a share is meaningful.
 	isCall bool
 }
 
-// IsExpected: the reason is part of a normal run.
+// IsExpected reports whether the reason is part of a normal run.
 func IsExpected(reason string) bool { return Words(reason).expected }
 
-// Words are those of a reason; of one that is not known, its name.
+// Words returns the words of a reason; for an unknown one, its name.
 func Words(reason string) Reason {
 	if r, ok := reasons()[reason]; ok {
 		return r

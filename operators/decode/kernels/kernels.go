@@ -36,7 +36,7 @@ const (
 	// Priority is that of symbolize: before those that filter and sort by the names.
 	Priority = 50
 	namesMap = "names_by_function" // of bpf/launch/names.h
-	// startLimit is how long rows that come before Start wait for it, all together.
+	// startLimit is how long rows that arrive before Start wait for it, in total.
 	startLimit = 30 * time.Second
 )
 
@@ -52,8 +52,8 @@ func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 func (*Operator) Priority() int              { return Priority }
 
-// InstantiateDataOperator adds the fields. It stays out of gadgets without kernels, and
-// of clients: the processes are on the other machine.
+// InstantiateDataOperator adds the fields. It skips gadgets without kernels, and clients,
+// because the processes are on the other machine.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsClient() {
 		return nil, nil
@@ -127,11 +127,11 @@ type instance struct {
 	once  sync.Once
 	bound chan struct{}
 	first sync.Once
-	late  chan struct{} // closed when waiting has to end
-	table *ebpf.Map     // from Start on; nil where the gadget has none
+	late  chan struct{} // closed when waiting must end
+	table *ebpf.Map     // from Start on; nil if the gadget has none
 }
 
-// lookup waits for the map, which exists from Start on: programs run already then.
+// lookup waits for the map, which exists from Start on: programs already run before.
 func (i *instance) lookup(function uint64) ([]byte, bool) {
 	select {
 	case <-i.bound: // also at the end of a run, whose rows are read once more
@@ -151,7 +151,7 @@ func (i *instance) lookup(function uint64) ([]byte, bool) {
 	return b, err == nil && b != nil
 }
 
-// tooLate is closed a while after the first row that came before Start.
+// tooLate is closed some time after the first row that arrived before Start.
 func (i *instance) tooLate() <-chan struct{} {
 	i.first.Do(func() {
 		i.late = make(chan struct{})
@@ -160,7 +160,7 @@ func (i *instance) tooLate() <-chan struct{} {
 	return i.late
 }
 
-// name writes what it can: an error would keep the row from other subscribers.
+// name writes as much as it can: an error would keep the row from other subscribers.
 func (i *instance) name(in source, d datasource.Data) {
 	if in.error != nil && in.errorRaw != nil {
 		if code, err := in.errorRaw.Uint32(d); err == nil && code == 0 {
@@ -182,7 +182,7 @@ func (i *instance) name(in source, d datasource.Data) {
 	}
 }
 
-// varying are the bits of enum row_varies that are about the shape.
+// varying are the bits of enum row_varies for the shape.
 const varying = 1 | 2
 
 func (s *source) text(d datasource.Data) string {
@@ -203,7 +203,7 @@ func (s *source) text(d datasource.Data) string {
 	return fmt.Sprintf("%s%s × %s", mark, extent(n[:3]), extent(n[3:]))
 }
 
-// extent is 80, 80,2 or 80,2,4: what is 1 is left out at the end.
+// extent returns 80, 80,2 or 80,2,4: trailing ones are omitted.
 func extent(n []uint32) string {
 	text := fmt.Sprint(n[0])
 	switch {

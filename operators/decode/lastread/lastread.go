@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lastread keeps the last rows of a run. Inspektor Gadget v0.55.0 reads
-// the iterators of a gadget once more when the run ends, but closes them in Stop
-// without waiting for that: on a busy machine the last interval is lost
-// (pkg/operators/ebpf/ebpf.go, Stop: the links before wg.Wait). This operator's
-// Stop comes before that one's and waits for the rows.
+// Package lastread keeps the last rows of a run. Inspektor Gadget v0.55.0 reads the
+// iterators of a gadget once more when the run ends, but closes them in Stop without
+// waiting for that: on a busy machine the last interval is lost
+// (pkg/operators/ebpf/ebpf.go, Stop: the links before wg.Wait). This operator's Stop runs
+// before that one and waits for the rows.
 package lastread
 
 import (
@@ -22,17 +22,17 @@ const (
 	// limit is how long to wait: naming the stacks of a full table takes a
 	// second or two.
 	limit = 10 * time.Second
-	// quiet is how long nothing more may come behind rows that came after the end:
-	// they may be of a read that was under way, and the last read follows it at
-	// once. Between two reads there is only the kernel's walk over a table. In turns of
-	// a millisecond that this goroutine got: where it waits long for a processor, so
-	// does the one that reads.
+	// quiet is the required pause after rows that arrived after the end: they may be
+	// from a read in progress, which the last read follows at once. Between two reads
+	// there is only the kernel's iteration over a table. It is counted in turns of a
+	// millisecond in which this goroutine ran: if it waits long for a CPU, so does the
+	// reader.
 	quiet = 150
 
 	first, last = -1000000, 20000 // subscribers: before and after all others
 )
 
-// Operator takes part in gadgets that are read when they end.
+// Operator takes part in gadgets that are read at their end.
 type Operator struct{}
 
 // New returns the data operator.
@@ -43,10 +43,10 @@ func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// Priority is the last: its Stop is the first, and rows have passed all others.
+// Priority is the last: its Stop runs first, and rows have passed all others.
 func (*Operator) Priority() int { return last }
 
-// InstantiateDataOperator stays out where nothing is read at the end.
+// InstantiateDataOperator skips gadgets that are not read at the end.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	i := &instance{reads: map[string]*read{}}
 	for _, source := range gc.GetDataSources() {
@@ -81,12 +81,12 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 // read is the state of a source's newest rows.
 type read struct {
 	passing bool      // they are on their way through the operators
-	passed  time.Time // when they were through
+	passed  time.Time // when they had passed
 	quiet   int       // turns since then, of Stop
 }
 
 type instance struct {
-	ending time.Time // no last read was asked for before it
+	ending time.Time // the last read was not requested before it
 
 	mu    sync.Mutex
 	reads map[string]*read // by source
@@ -96,20 +96,20 @@ func (*instance) Name() string { return "lastread" }
 
 func (*instance) Start(operators.GadgetContext) error { return nil }
 
-// PreStop comes before operator ebpf's, which asks for the last read: that can be
-// over by the time of Stop.
+// PreStop runs before that of operator ebpf, which requests the last read: that can be
+// complete by the time of Stop.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.ending = time.Now()
 	return nil
 }
 
-// Stop waits. It is also called where a run could not start, without PreStop.
+// Stop waits. It is also called if a run could not start, without PreStop.
 func (i *instance) Stop(gc operators.GadgetContext) error {
 	if i.ending.IsZero() {
 		return nil
 	}
-	for asked := time.Now(); !i.complete(); {
-		if time.Since(asked) > limit {
+	for began := time.Now(); !i.complete(); {
+		if time.Since(began) > limit {
 			gc.Logger().Warnf("the last rows may be missing: not read within %v", limit)
 			return nil
 		}
@@ -120,9 +120,9 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
-// complete says whether the last rows of every source are through, which were
-// asked for between PreStop and Stop: some came after that began, and none for a
-// while behind them. Each call is a turn.
+// complete reports whether the last rows of every source, requested between PreStop and
+// Stop, have passed: some arrived after that began, followed by a pause. Each call is a
+// turn.
 func (i *instance) complete() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mapiter is the operator that reads a gadget's maps from user space where the
-// kernel refuses the programs that do it (iter/bpf_map_elem), as hardened kernels do. All
-// others see the same rows, at the same times. internal/ig/mapiter says how.
+// Package mapiter is the operator that reads a gadget's maps from user space if the
+// kernel refuses the programs that do it (iter/bpf_map_elem), as hardened kernels do.
+// Other operators get the same rows at the same times. See internal/ig/mapiter.
 package mapiter
 
 import (
@@ -21,9 +21,9 @@ import (
 const (
 	// Name of the operator.
 	Name = "mapiter"
-	// Priority: right behind the one that reads the object (-1000), before those that wrap it.
+	// Priority: right after the one that reads the object (-1000), before those that wrap it.
 	Priority = -900
-	// subscription is before all others: rows are there before any operator reads them.
+	// subscription is before all others, so that rows exist before any operator reads them.
 	subscription = -2000000
 )
 
@@ -39,8 +39,8 @@ func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// InstantiateDataOperator stays out where the kernel permits iterators, and of runs on the
-// client's side of a connection, where there are no programs.
+// InstantiateDataOperator does nothing if the kernel permits iterators, or on the client's
+// side of a connection, where there are no programs.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gc.IsClient() || !o.refused() {
 		return nil, nil

@@ -9,10 +9,11 @@ import (
 	"io"
 )
 
-// Identity is what a communicator says of itself in its own memory.
+// Identity is the identity of a communicator in its own memory.
 type Identity struct {
-	// Hash is NCCL's own: the same for all ranks, but another one than our programs
-	// make of the unique id, because its formula differs between versions.
+	// Hash is NCCL's own: the same for all ranks, but different from the one that our
+	// programs derive from the unique id, because its formula differs between
+	// versions.
 	Hash               uint64
 	Rank, Size, Device int32
 }

@@ -14,27 +14,28 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 )
 
-// Versions whose communicators are known, as ncclGetVersion has them: in the sources of
-// each tag from v2.18.1 to v2.30.7 a communicator has its hash, rank, size and device one
-// after the other (src/include/comm.h). Where, the library's own code tells (layoutOf).
+// Versions of ncclGetVersion with known communicators: in the sources of each tag from
+// v2.18.1 to v2.30.7 a communicator has its hash, rank, size and device in consecutive
+// fields (src/include/comm.h). Their offset is derived from the library's own code
+// (layoutOf).
 const (
 	oldest = 21800
 	newest = 23007
-	// magicSince is when a number came that each communicator begins with.
+	// magicSince is the first version in which each communicator begins with a magic number.
 	magicSince = 22100
 	magic      = 0x0280028002800280
 )
 
-// ErrLayout: where a communicator's fields are is not known. Nothing is read then.
+// ErrLayout: the offsets of a communicator's fields are unknown. Nothing is read then.
 var ErrLayout = errors.New("layout of communicators is not known")
 
-// Library is one libnccl, or a library with NCCL in it.
+// Library is a libnccl, or a library that contains NCCL.
 type Library struct {
 	// Version is that of ncclGetVersion, 10000·major + 100·minor + patch; 0: not found.
 	Version int
-	// Missing are those of the wanted functions that it does not export, without pnccl's.
+	// Missing are the requested functions that it does not export, without pnccl's.
 	Missing []string
-	// Has is how many functions it does export.
+	// Has is the number of functions that it exports.
 	Has int
 
 	// hash is the offset of commHash in struct ncclComm; layout says why there is none.
@@ -42,7 +43,7 @@ type Library struct {
 	layout error
 }
 
-// String is the version as people write it.
+// String returns the version in its usual form.
 func (l *Library) String() string {
 	if l.Version == 0 {
 		return "NCCL of an unknown version"
@@ -50,18 +51,18 @@ func (l *Library) String() string {
 	return fmt.Sprintf("NCCL %d.%d.%d", l.Version/10000, l.Version/100%100, l.Version%100)
 }
 
-// Layout is nil when communicators that were made before attach can be identified.
+// Layout returns nil if communicators that were created before attach can be identified.
 func (l *Library) Layout() error { return l.layout }
 
 // Inspect reads a library's file. wanted are the names of functions, without pnccl's. An
-// error means that it is no library.
+// error means that it is not a library.
 func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 	m, err := module.Open(r, size)
 	if err != nil {
 		return nil, err
 	}
-	ask := append(slices.Clone(wanted), "ncclGetVersion", "ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice")
-	found, err := m.Lookup(ask)
+	all := append(slices.Clone(wanted), "ncclGetVersion", "ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice")
+	found, err := m.Lookup(all)
 	if err != nil && !errors.Is(err, module.ErrNoSymbols) {
 		return nil, err
 	}
@@ -77,8 +78,8 @@ func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 	return l, nil
 }
 
-// layoutOf finds where a communicator's fields are: NCCL's own functions that tell a
-// communicator's rank, size and device read one field each.
+// layoutOf finds the offsets of a communicator's fields: NCCL's own functions that return
+// a communicator's rank, size and device read one field each.
 func (l *Library) layoutOf(m *module.Module, found map[string]uint64) (uint64, error) {
 	if m.Machine() != elf.EM_X86_64 {
 		return 0, fmt.Errorf("%w: only on x86-64", ErrLayout)
@@ -107,10 +108,10 @@ func (l *Library) layoutOf(m *module.Module, found map[string]uint64) (uint64, e
 	return at[0] - 8, nil
 }
 
-// functionLimit is more than these functions have: 1,238 bytes in 2.29.7.
+// functionLimit is above the size of these functions: 1,238 bytes in 2.29.7.
 const functionLimit = 2048
 
-// codeOf reads a function, and what is behind it; nothing if it cannot be read.
+// codeOf reads a function, and the bytes after it; nothing if it cannot be read.
 func codeOf(m *module.Module, at uint64) []byte {
 	code, err := m.Code(at, functionLimit)
 	if err != nil {
@@ -119,8 +120,8 @@ func codeOf(m *module.Module, at uint64) []byte {
 	return code
 }
 
-// instructions calls fn with those of one function, until it says that it is enough. The
-// end of a function is where the next one begins, with endbr64 or behind padding.
+// instructions calls fn with those of one function, until fn stops it. A function ends
+// where the next one begins, with endbr64 or after padding.
 func instructions(code []byte, fn func(x86asm.Inst) bool) {
 	for at := 0; at < len(code); {
 		if at > 0 && isEntry(code[at:]) && at%16 == 0 {
@@ -129,7 +130,7 @@ func instructions(code []byte, fn func(x86asm.Inst) bool) {
 		inst, err := x86asm.Decode(code[at:], 64)
 		length := inst.Len
 		if err != nil || length == 0 {
-			length = 1 // one that the decoder does not know, such as endbr64
+			length = 1 // one that the decoder does not support, such as endbr64
 			if isEntry(code[at:]) {
 				length = 4
 			}
@@ -144,7 +145,7 @@ func isEntry(code []byte) bool {
 	return len(code) >= 4 && code[0] == 0xf3 && code[1] == 0x0f && code[2] == 0x1e && code[3] == 0xfa
 }
 
-// versionIn: ncclGetVersion stores a constant in *version.
+// versionIn finds the constant that ncclGetVersion stores in *version.
 func versionIn(code []byte) (version int) {
 	instructions(code, func(i x86asm.Inst) bool {
 		to, isMem := i.Args[0].(x86asm.Mem)
@@ -158,8 +159,8 @@ func versionIn(code []byte) (version int) {
 	return version
 }
 
-// fieldIn: the function reads one 32-bit field of the communicator, far in it. It is
-// false if it reads several.
+// fieldIn finds the one 32-bit field of the communicator that a function reads, at a
+// large offset. It is false if there are several.
 func fieldIn(code []byte) (offset uint64, ok bool) {
 	several := false
 	instructions(code, func(i x86asm.Inst) bool {

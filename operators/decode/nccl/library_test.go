@@ -33,7 +33,7 @@ func TestFieldIsTheOnlyOneRead(t *testing.T) {
 	require.False(t, ok, "two of them: which one?")
 	_, ok = fieldIn(code(endbr64, local, ret))
 	require.False(t, ok)
-	// The function behind it does not count.
+	// The function after it does not count.
 	padding := bytes.Repeat([]byte{0x90}, 16-(len(endbr64)+len(rank)+1)%16)
 	at, ok = fieldIn(code(endbr64, rank, ret, padding, endbr64, size))
 	require.True(t, ok)
@@ -102,12 +102,12 @@ func TestOnlyKnownCommunicatorsAreQueried(t *testing.T) {
 }
 
 func TestWarningsSayWhatStillWorks(t *testing.T) {
-	require.Empty(t, Lacks(&Library{Version: 22907, Has: 28}, "/usr/lib/libnccl.so.2"))
+	require.Empty(t, Warnings(&Library{Version: 22907, Has: 28}, "/usr/lib/libnccl.so.2"))
 	require.Equal(t, []string{
 		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are traced",
 		"/usr/lib/libnccl.so.2 (NCCL 2.17.1): communicators created before attach will have no identity: " +
 			"layout of communicators is not known; later ones are traced",
-	}, Lacks(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
+	}, Warnings(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
 }
 
 func TestNamesOfLibraries(t *testing.T) {

@@ -23,14 +23,14 @@ import (
 const (
 	// Name of the operator.
 	Name = "nccl"
-	// Priority: after attach (-100), whose rows it reads, and before those that judge.
+	// Priority: after attach (-100), whose rows it reads, and before operators/judge.
 	Priority = 40
 
 	communicatorsSource = "communicators"
 	attachmentsSource   = "attachments"
 	communicatorsMap    = "communicators_by_handle"
 
-	// ended communicators stay readable so long, if there is little room left.
+	// ended communicators stay readable for this long even if the map is nearly full.
 	endedGrace = time.Minute
 )
 
@@ -42,8 +42,9 @@ type Config struct {
 	Maps *procmaps.Cache
 }
 
-// Operator completes the rows of nccl_trace: who communicators are that were made before
-// attach, and which rank a split made. It says once what a library lacks.
+// Operator completes the rows of nccl_trace: the identity of communicators that were
+// created before attach, and the rank of a split. It reports once what does not work with
+// a library.
 type Operator struct{ cfg Config }
 
 var _ operators.DataOperator = (*Operator)(nil)
@@ -62,7 +63,7 @@ func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// InstantiateDataOperator stays out of other gadgets, and of clients: the processes are on
+// InstantiateDataOperator skips other gadgets, and clients, because the processes are on
 // the other machine.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	ds := gc.GetDataSources()[communicatorsSource]
@@ -76,7 +77,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 	if err != nil {
 		return nil, fmt.Errorf("read attach points: %w", err)
 	}
-	i := &instance{logger: gc.Logger(), told: map[string]bool{}, ended: map[communicatorKey]time.Time{}, identities: identities{
+	i := &instance{logger: gc.Logger(), reported: map[string]bool{}, ended: map[communicatorKey]time.Time{}, identities: identities{
 		inspector: inspector{procfs: o.cfg.ProcFS, maps: o.cfg.Maps, files: map[fileKey]inspected{}},
 		known:     map[communicatorKey]*answer{}, ours: map[uint64]uint64{}, opened: map[uint32]*opened{},
 	}}
@@ -122,10 +123,10 @@ type instance struct {
 
 	mu sync.Mutex
 	identities
-	pass   int
-	told   map[string]bool
-	ended  map[communicatorKey]time.Time
-	warned throttle.Throttle
+	pass     int
+	reported map[string]bool
+	ended    map[communicatorKey]time.Time
+	warned   throttle.Throttle
 }
 
 func (*instance) Name() string { return Name }
@@ -178,8 +179,8 @@ func bindFields(ds datasource.DataSource) (f fields, err error) {
 	return f, nil
 }
 
-// complete asks communicators who they are; first those of which we know it, since they
-// tell who the others are.
+// complete identifies communicators by their memory; first those that are known, because
+// they identify the others.
 func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -208,9 +209,9 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 		}
 		a := i.known[r.communicatorKey]
 		if exited != 0 || (state != "active" && a == nil) {
-			continue // its memory is gone
+			continue // its memory no longer exists
 		}
-		id, err := i.ask(r, now, i.pass)
+		id, err := i.identify(r, now, i.pass)
 		isLate, _ := f.late.Uint32(row)
 		if id == nil {
 			if isLate != 0 && !errors.Is(err, ErrNotReady) && !errors.Is(err, procmaps.ErrGone) {
@@ -242,7 +243,7 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// delete makes room where programs make communicators and destroy them all the time.
+// delete makes room if programs keep creating and destroying communicators.
 func (i *instance) delete(key communicatorKey, now time.Time) {
 	since, seen := i.ended[key]
 	if !seen {
@@ -259,7 +260,7 @@ func (i *instance) delete(key communicatorKey, now time.Time) {
 	}
 }
 
-// attached says what a library lacks.
+// attached reports what does not work with a library.
 func (i *instance) attached(pid uint32, path, status string) {
 	if !isLibrary(path) || (status != "attached" && status != "no symbols") {
 		return
@@ -268,7 +269,7 @@ func (i *instance) attached(pid uint32, path, status string) {
 	defer i.mu.Unlock()
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if status == "no symbols" {
-		if strings.HasPrefix(name, libraryNames[0]) { // in PyTorch's there need be none
+		if strings.HasPrefix(name, libraryNames[0]) { // PyTorch's library may not have it
 			i.once(i.logger.Warnf, fmt.Sprintf("%s is named like NCCL but exports none of its functions: calls to it are not traced", path))
 		}
 		return
@@ -277,14 +278,14 @@ func (i *instance) attached(pid uint32, path, status string) {
 	if err != nil || at != path {
 		return
 	}
-	for _, text := range Lacks(library, path) {
+	for _, text := range Warnings(library, path) {
 		i.once(i.logger.Infof, text)
 	}
 }
 
-// Lacks says what does not work with a library, and what does: nothing for one that is
-// known and whole.
-func Lacks(l *Library, path string) (texts []string) {
+// Warnings returns what does not work with a library, and what does: nothing for a known
+// and complete one.
+func Warnings(l *Library, path string) (texts []string) {
 	if len(l.Missing) > 0 {
 		texts = append(texts, fmt.Sprintf("%s (%s) has no %s; its other %d functions are traced",
 			path, l, strings.Join(l.Missing, ", "), l.Has))
@@ -296,13 +297,13 @@ func Lacks(l *Library, path string) (texts []string) {
 	return texts
 }
 
-// maxTold bounds what is remembered.
-const maxTold = 256
+// maxReported bounds the texts that are kept.
+const maxReported = 256
 
 func (i *instance) once(log func(string, ...any), text string) {
-	if i.told[text] || len(i.told) >= maxTold {
+	if i.reported[text] || len(i.reported) >= maxReported {
 		return
 	}
-	i.told[text] = true
+	i.reported[text] = true
 	log("%s", text)
 }

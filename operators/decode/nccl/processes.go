@@ -16,19 +16,19 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// names of the libraries that NCCL may be in, up to ".so".
+// names of the libraries that may contain NCCL, up to ".so".
 var libraryNames = []string{"libnccl", "libtorch_cuda"}
 
 // errNoLibrary: the process has mapped none of them.
 var errNoLibrary = errors.New("no NCCL in the process")
 
-// fileKey is a file at one time.
+// fileKey identifies a version of a file.
 type fileKey struct {
 	dev, ino    uint64
 	size, mtime int64
 }
 
-// inspector looks at the libraries of processes; each file once.
+// inspector reads the libraries of processes, each file once.
 type inspector struct {
 	procfs string
 	maps   *procmaps.Cache
@@ -41,10 +41,10 @@ type inspected struct {
 	err     error
 }
 
-// maxFiles bounds what is remembered; a node has a handful.
+// maxFiles bounds the cache; a node has a handful.
 const maxFiles = 256
 
-// of returns NCCL as a process has mapped it, and the file's path there.
+// of returns the NCCL library that a process has mapped, and the file's path there.
 func (n *inspector) of(pid uint32) (*Library, string, error) {
 	found, err := n.maps.Read(pid, func(m procmaps.Mapping) bool {
 		return m.Perms&procmaps.Exec != 0 && m.IsFile() && isLibrary(m.Path)
@@ -100,14 +100,14 @@ func isLibrary(path string) bool {
 	return false
 }
 
-// identities remembers what communicators have said of themselves.
+// identities caches the identities of communicators.
 type identities struct {
 	inspector
 	known map[communicatorKey]*answer
 	// ours are the identities that our programs made, by NCCL's hash: ranks that were
-	// seen from the beginning show those of the others.
+	// traced from the beginning provide those of the others.
 	ours map[uint64]uint64
-	// opened are the processes that were asked in this pass: one may have thousands of
+	// opened are the processes that were read in this pass: one may have thousands of
 	// communicators.
 	opened map[uint32]*opened
 }
@@ -121,16 +121,16 @@ type opened struct {
 
 type communicatorKey struct{ process, handle, created uint64 }
 
-// answer is of one communicator. Those that are not ready are asked again.
+// answer is the identity of one communicator. Those that are not ready are read again.
 type answer struct {
 	Identity
-	err   error
-	asked time.Time
-	pass  int
+	err    error
+	readAt time.Time
+	pass   int
 }
 
-// askAgain is after how long.
-const askAgain = 5 * time.Second
+// retryAfter is the interval of retries.
+const retryAfter = 5 * time.Second
 
 // request is one row.
 type request struct {
@@ -139,16 +139,16 @@ type request struct {
 	identity uint64 // 0: unknown
 }
 
-// ask reads a communicator that has not answered yet; nil if it still has not.
-func (i *identities) ask(r request, now time.Time, pass int) (*Identity, error) {
+// identify reads a communicator that is not identified yet; nil if it cannot be.
+func (i *identities) identify(r request, now time.Time, pass int) (*Identity, error) {
 	a := i.known[r.communicatorKey]
 	if a == nil {
 		a = &answer{err: ErrNotReady}
 		i.known[r.communicatorKey] = a
 	}
 	a.pass = pass
-	if a.err != nil && (a.asked.IsZero() || now.Sub(a.asked) >= askAgain) {
-		a.asked = now
+	if a.err != nil && (a.readAt.IsZero() || now.Sub(a.readAt) >= retryAfter) {
+		a.readAt = now
 		a.Identity, a.err = i.read(r)
 		if a.err == nil && r.identity != 0 {
 			i.ours[a.Hash] = r.identity
@@ -160,7 +160,7 @@ func (i *identities) ask(r request, now time.Time, pass int) (*Identity, error) 
 	return &a.Identity, nil
 }
 
-// forget drops those that no row of this pass was about, and closes what was opened.
+// forget drops those without a row in this pass, and closes opened processes.
 func (i *identities) forget(pass int) {
 	for key, a := range i.known {
 		if a.pass != pass {
@@ -168,7 +168,7 @@ func (i *identities) forget(pass int) {
 		}
 	}
 	if len(i.ours) > 4*len(i.known)+1024 {
-		clear(i.ours) // of jobs long ago; it is filled by those that come
+		clear(i.ours) // of jobs long ago; current ones fill it again
 	}
 	for _, o := range i.opened {
 		if o.memory != nil {
@@ -190,7 +190,7 @@ func (i *identities) read(r request) (Identity, error) {
 	return o.library.Identify(o.memory, r.handle)
 }
 
-// open looks which NCCL a process has, and opens its memory.
+// open finds the NCCL library of a process, and opens its memory.
 func (i *identities) open(pid uint32) *opened {
 	o := &opened{}
 	if o.library, _, o.err = i.of(pid); o.err != nil {

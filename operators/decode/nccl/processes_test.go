@@ -25,15 +25,15 @@ func TestAProcessIsReadOncePerPass(t *testing.T) {
 		known:     map[communicatorKey]*answer{}, ours: map[uint64]uint64{}, opened: map[uint32]*opened{},
 	}
 	now := time.Now()
-	ask := func(handle uint64, pass int) error {
-		_, err := i.ask(request{communicatorKey: communicatorKey{process: 1, handle: handle}, pid: 4711}, now, pass)
+	identify := func(handle uint64, pass int) error {
+		_, err := i.identify(request{communicatorKey: communicatorKey{process: 1, handle: handle}, pid: 4711}, now, pass)
 		return err
 	}
-	require.ErrorIs(t, ask(1, 1), errNoLibrary)
+	require.ErrorIs(t, identify(1, 1), errNoLibrary)
 	require.NoError(t, os.RemoveAll(process))
 	for handle := uint64(2); handle < 100; handle++ {
-		require.ErrorIs(t, ask(handle, 1), errNoLibrary, "it was read again")
+		require.ErrorIs(t, identify(handle, 1), errNoLibrary, "it was read again")
 	}
 	i.forget(1)
-	require.ErrorIs(t, ask(200, 2), procmaps.ErrGone, "the next pass looks again")
+	require.ErrorIs(t, identify(200, 2), procmaps.ErrGone, "the next pass reads again")
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nccl knows what the gadget nccl_trace says and what the real libnccl looks
-// like: the layout of the gadget's rows, and how communicators that were made before
-// attach are identified (identity.go).
+// Package nccl has the layout of the rows of the gadget nccl_trace, and identifies
+// communicators that were created before attach in the memory of libnccl (identity.go).
 package nccl
 
 import (
@@ -11,7 +10,7 @@ import (
 	"fmt"
 )
 
-// Ring is how many operations of a communicator are kept: NCCL_RING.
+// Ring is the number of operations that are kept per communicator: NCCL_RING.
 const Ring = 16
 
 // Flags of an operation.
@@ -25,7 +24,7 @@ const (
 // nanoseconds since boot.
 type Operation struct {
 	Seq      uint64 // 1, 2, … of the communicator in its process; 0: none
-	Match    uint64 // the number that the other ranks give it
+	Match    uint64 // its number in all ranks
 	OpSeq    uint64 // of this kind
 	Group    uint64
 	EnterNS  uint64
@@ -79,7 +78,7 @@ type communicator struct {
 	Ring                            [Ring]Operation
 }
 
-// Communicator is one rank of a communicator, as a row of `communicators` tells it.
+// Communicator is one rank of a communicator, from a row of `communicators`.
 type Communicator struct {
 	PID                  uint32
 	Comm                 string
@@ -121,7 +120,7 @@ func DecodeCommunicator(b []byte) (Communicator, error) {
 		PendingCoveredNS: w.PendingCoveredNS, PendingNS: w.PendingNS, NowNS: w.NowNS, ExitNS: w.ExitNS,
 		Op: text(w.Op[:]), Type: text(w.Type[:]), ReduceText: text(w.Reduction[:]),
 	}
-	// Oldest first; what was written over meanwhile is left out.
+	// Oldest first; entries that were overwritten meanwhile are skipped.
 	for age := min(w.Seq, Ring); age > 0; age-- {
 		seq := w.Seq - age + 1
 		if o := w.Ring[seq%Ring]; o.Seq == seq {
@@ -237,7 +236,7 @@ type Event struct {
 // EventBytes is the size of a row of `operation_events`.
 var EventBytes = binary.Size(event{})
 
-// DecodeEvent reads one event; a ring buffer may give some bytes more.
+// DecodeEvent reads one event; a ring buffer may return a few more bytes.
 func DecodeEvent(b []byte) (Event, error) {
 	var w event
 	if err := decode(b, &w); err != nil {

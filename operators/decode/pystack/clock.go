@@ -20,18 +20,17 @@ import (
 
 // clock runs a program on every CPU's own timer.
 //
-// The kernel's timer has a fixed period, also where a frequency is asked for. What
-// a program does with the same period would be met in the same place each time. So
-// each CPU's period is chosen again at random every epoch, which has some thirty samples and a
-// length of its own: over a run, every moment of a program's period, whatever that
-// is, is as likely as any other.
+// The kernel's timer has a fixed period, even if a frequency is requested. A program with the
+// same period would be sampled at the same place each time. So each CPU's period is chosen
+// again at random every epoch, which has about 30 samples and a random length: over a run,
+// every moment of a program's period is equally likely.
 type clock struct {
 	frequency int
 	epoch     time.Duration // on average: from 0 to twice that
 	fds       []int
 }
 
-// jitter is how far the rate of an epoch is from the frequency, at most.
+// jitter is the maximum deviation of an epoch's rate from the frequency.
 const jitter = 0.5
 
 // newClock starts the timers. It is stopped by close.
@@ -46,7 +45,7 @@ func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) 
 			Bits:        unix.PerfBitDisabled,
 		}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if errors.Is(err, unix.ENODEV) {
-			continue // it went offline
+			continue // the CPU went offline
 		}
 		if err != nil {
 			c.close()
@@ -65,23 +64,23 @@ func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) 
 	return c, nil
 }
 
-// epochOf keeps our own work small: a new period is an interrupt of the CPU whose
-// clock it is, 100 µs on a virtual machine, and there are at most 200 a second.
+// epochOf bounds our own overhead: a new period interrupts the CPU of the clock, 100 µs
+// on a virtual machine, and there are at most 200 a second.
 func epochOf(frequency, cpus int) time.Duration {
 	return max(30*time.Second/time.Duration(frequency), 250*time.Millisecond, 5*time.Duration(cpus)*time.Millisecond)
 }
 
-// period draws one. Each epoch ends within a period, whose time is lost: half of
-// one on average, which the rate makes up for.
+// period chooses one at random. Each epoch ends within a period, which is lost: half of
+// one on average, for which the rate compensates.
 func (c *clock) period() time.Duration {
 	rate := float64(c.frequency)*(1-jitter+2*jitter*rand.Float64()) + 0.5/c.epoch.Seconds()
 	return time.Duration(float64(time.Second) / rate)
 }
 
-// length draws that of an epoch: even ones would be in step with something, too.
+// length chooses that of an epoch at random, because equal ones would have a period, too.
 func (c *clock) length() time.Duration { return rand.N(2 * c.epoch) }
 
-// run draws new periods until ctx ends.
+// run chooses new periods until ctx ends.
 func (c *clock) run(ctx context.Context) {
 	timer := time.NewTimer(c.length())
 	defer timer.Stop()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPeriodsKeepTheFrequency: over many epochs there are as many samples as asked
-// for, and no period is favoured.
+// TestPeriodsKeepTheFrequency: over many epochs there are as many samples as requested,
+// and no period is favoured.
 func TestPeriodsKeepTheFrequency(t *testing.T) {
 	for _, frequency := range []int{1, 10, 99, 10000} {
 		c := &clock{frequency: frequency, epoch: epochOf(frequency, 2)}
@@ -23,7 +23,7 @@ func TestPeriodsKeepTheFrequency(t *testing.T) {
 			shortest, longest = min(shortest, p), max(longest, p)
 			length := c.length()
 			elapsed += length
-			samples += int(length / p) // a new epoch starts the timer anew
+			samples += int(length / p) // a new epoch restarts the timer
 		}
 		rate := float64(samples) / elapsed.Seconds()
 		if math.Abs(rate/float64(frequency)-1) > 0.02 {

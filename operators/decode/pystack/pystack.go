@@ -32,8 +32,8 @@ import (
 const (
 	// Name of the operator.
 	Name = "pystack"
-	// Priority: after the gadget's instantiation (oci, -1000), before the
-	// container managers (-1) look which fields want a container's name.
+	// Priority: after the gadget's instantiation (oci, -1000), before the container
+	// managers (-1) check which fields need a container's name.
 	Priority = -100
 
 	paramMode      = "mode"
@@ -123,8 +123,8 @@ func (*Operator) InstanceParams() api.Params {
 	}
 }
 
-// InstantiateDataOperator stays out of runs of other gadgets, and of those on
-// the client's side of a connection, where there are no programs.
+// InstantiateDataOperator skips other gadgets, and runs on the client's side of a
+// connection, where there are no programs.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if _, err := ig.MapSpec(gc, iterator); gc.IsClient() || errors.Is(err, ig.ErrAbsent) {
 		return nil, nil
@@ -143,8 +143,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("configure the gadget: %w", err)
 		}
 	}
-	// Of another thread than the current one what it publishes may not be read: it
-	// is being changed.
+	// The span of another thread than the current one cannot be read: it may be
+	// changing.
 	if on, _ := gc.GetVar("span_ids"); on == true && i.mode != onCPU {
 		return nil, fmt.Errorf("--spans is for --%s %s, without --%s", paramMode, modeProfile, paramWall)
 	}
@@ -166,13 +166,13 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("add data source %s: %w", DataSource, err)
 		}
 		if ds := gc.GetDataSources()[samples]; ds != nil {
-			// It has no rows now; who prints it would print a header.
+			// It has no rows now; a printer would print a header.
 			if err := ds.SubscribePacket(func(datasource.DataSource, datasource.Packet) error {
 				return datasource.ErrDiscard
 			}, first); err != nil {
 				return nil, fmt.Errorf("silence data source %s: %w", samples, err)
 			}
-			// Nothing has to wait for its last rows.
+			// Nothing needs to wait for its last rows.
 			ds.AddAnnotation(annotationLast, "false")
 		}
 	}
@@ -197,7 +197,7 @@ type instance struct {
 	wait    sync.WaitGroup
 
 	mu  sync.Mutex
-	err error // why the run has ended by itself; nil: it is done
+	err error // why the run has ended by itself; nil: it is complete
 }
 
 func (i *instance) parse(values api.ParamValues) (err error) {
@@ -236,8 +236,8 @@ func (i *instance) parse(values api.ParamValues) (err error) {
 // Name implements operators.DataOperatorInstance.
 func (*instance) Name() string { return Name }
 
-// PreStart refuses processes that do not exist, and kernels that cannot look at
-// another task.
+// PreStart refuses processes that do not exist, and kernels on which another task cannot
+// be read.
 func (i *instance) PreStart(operators.GadgetContext) error {
 	if i.mode != onCPU {
 		if err := haveTaskFromPID(); err != nil {
@@ -252,9 +252,9 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	return nil
 }
 
-// Start restricts the run to the selected processes and begins to read. It does
-// not fail: Inspektor Gadget would wait for its own readers for ever. The run
-// ends instead, and PostStop tells why.
+// Start restricts the run to the selected processes and begins to read. It does not fail:
+// Inspektor Gadget would wait for its own readers for ever. The run ends instead, and
+// PostStop returns the reason.
 func (i *instance) Start(gc operators.GadgetContext) error {
 	if err := i.begin(gc); err != nil {
 		i.fail(gc, err)
@@ -270,7 +270,7 @@ func (i *instance) fail(gc operators.GadgetContext, err error) {
 	gc.Cancel()
 }
 
-// PostStop tells why the run has ended by itself.
+// PostStop returns why the run has ended by itself.
 func (i *instance) PostStop(operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

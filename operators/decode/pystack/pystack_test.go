@@ -61,8 +61,8 @@ func TestDecodeRefusesHalfARow(t *testing.T) {
 	require.Empty(t, none)
 }
 
-// TestText is the shape that people know from py-spy dump: a block per process,
-// threads by number, innermost frame first; and nothing that drives a terminal.
+// TestText checks the format known from py-spy dump: a block per process, threads by
+// number, innermost frame first; and nothing that controls a terminal.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
 	for _, r := range []Record{

@@ -17,8 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// haveTaskFromPID looks for the kernel function that the iterator needs most; what
-// else it needs is older.
+// haveTaskFromPID checks for the newest kernel function that the iterator needs.
 func haveTaskFromPID() error {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -33,7 +32,7 @@ func haveTaskFromPID() error {
 	return nil
 }
 
-// sample runs the iterator at the frequency asked for, or as fast as it can. Each
+// sample runs the iterator at the requested frequency, or as fast as it can. Each
 // period has one pass, at a random moment of it: see clock.
 func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 	interval := time.Second / time.Duration(i.frequency)
@@ -55,7 +54,7 @@ func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 			return
 		}
 		passes++
-		// What has been missed is not made up for.
+		// Missed periods are not made up for.
 		slot = max(slot+1, int(time.Since(began)/interval))
 		timer.Reset(time.Until(began.Add(time.Duration(slot)*interval + rand.N(interval))))
 	}
@@ -96,7 +95,7 @@ func (i *instance) dump(gc operators.GadgetContext) error {
 // readAll runs the iterator in the host's PID namespace, because it reports the
 // threads of the reader's.
 func (i *instance) readAll() ([]byte, error) {
-	// Where /proc/1 may not be looked at, we are not in a pod.
+	// If /proc/1 is not readable, we are not in a pod.
 	if inHost, err := host.IsHostPidNs(); err == nil && !inHost {
 		return bpfiterns.ReadOnHostPidNs(i.link)
 	}

@@ -14,7 +14,7 @@ import (
 // DataSource has a row for each thread of a dump.
 const DataSource = "threads"
 
-// annotationOutput decides what the command line shows of a data source.
+// annotationOutput sets how the command line shows a data source.
 const annotationOutput = "cli.default-output-mode"
 
 // annotationLast makes ig read an iterator once more when the run ends.
@@ -30,7 +30,7 @@ type rows struct {
 	wchan, moved             datasource.FieldAccessor
 }
 
-// registry is what newRows needs of operators.GadgetContext.
+// registry is the part of operators.GadgetContext that newRows uses.
 type registry interface {
 	RegisterDataSource(datasource.Type, string) (datasource.DataSource, error)
 }
@@ -94,16 +94,16 @@ func newRows(gc registry, quiet bool) (*rows, error) {
 	return r, nil
 }
 
-// containerFields say which container a row is of; the container managers add them.
+// containerFields identify the container of a row; the container managers add them.
 var containerFields = []string{"k8s.namespace", "k8s.podName", "k8s.containerName"}
 
 // enriched is a subscription after the container managers' (0), before that of
 // the operator that names frames.
 const enriched = 10
 
-// containers hands the rows out for their containers only, and returns the name of
-// each process's: namespace/pod/container, or what the runtime calls it. To be
-// called from Start on, when the fields are there, and once.
+// containers emits the rows to have their containers filled in, and returns the
+// container's name of each process: namespace/pod/container, or the runtime's name. Call
+// it once, from Start on, when the fields exist.
 func (r *rows) containers(threads []thread) (map[uint64]string, error) {
 	names := map[uint64]string{}
 	err := r.ds.SubscribeArray(func(_ datasource.DataSource, packet datasource.DataArray) error {
@@ -131,7 +131,7 @@ func (r *rows) container(row datasource.Data) string {
 		if accessor == nil {
 			return ""
 		}
-		text, _ := accessor.String(row) // a field of another type is none of theirs
+		text, _ := accessor.String(row) // a field of another type is not one of theirs
 		return text
 	}
 	var parts []string

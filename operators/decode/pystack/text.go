@@ -17,9 +17,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// write prints a human-readable dump, in the format that py-spy uses: a
-// block for each process, in it one for each thread, innermost frame first.
-// containers are names by process, where they are known.
+// write prints a human-readable dump, in the format of py-spy: a block per process, in it
+// one per thread, innermost frame first. containers are names by process, if known.
 func write(w io.Writer, procfs string, threads []thread, containers map[uint64]string, frames func(*thread) []string) error {
 	out := bufio.NewWriter(w)
 	for n := range threads {
@@ -81,8 +80,8 @@ func (t *thread) activity() string {
 	return word
 }
 
-// commandLine is that of the process, its name where it has ended or has none.
-// It comes from the process: what could drive a terminal is replaced.
+// commandLine returns that of the process, its name if it has ended or has none. The
+// process controls it, so characters that could control a terminal are replaced.
 func commandLine(procfs string, t *thread) string {
 	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(t.PID), 10), "cmdline"))
 	line := string(bytes.ReplaceAll(bytes.TrimRight(b, "\x00"), []byte{0}, []byte{' '}))

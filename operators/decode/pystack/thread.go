@@ -45,11 +45,11 @@ const (
 type thread struct {
 	Record
 	comm, processComm string
-	// wchan is the function of the kernel that it sleeps in, "" if none.
+	// wchan is the kernel function in which it sleeps, "" if none.
 	wchan string
 }
 
-// Decode reads what the iterator wrote.
+// Decode reads the output of the iterator.
 func Decode(b []byte) ([]Record, error) {
 	if len(b)%recordSize != 0 {
 		return nil, fmt.Errorf("decode threads: %d bytes are no rows of %d", len(b), recordSize)
@@ -65,7 +65,7 @@ func Decode(b []byte) ([]Record, error) {
 func toThreads(records []Record) []thread {
 	threads := make([]thread, len(records))
 	for n, r := range records {
-		// What a compiler has split off keeps its function's name.
+		// Parts that a compiler has split off have the function's name and a suffix.
 		wchan, _, _ := strings.Cut(text(r.Wchan[:]), ".")
 		threads[n] = thread{r, text(r.Comm[:]), text(r.ProcessComm[:]), wchan}
 	}
@@ -83,8 +83,7 @@ func text(b []byte) string {
 	return strings.ToValidUTF8(string(b), "?")
 }
 
-// state is what the thread does: running, runnable, sleeping, blocked (signals do
-// not wake it) or stopped.
+// state is running, runnable, sleeping, blocked (signals do not wake it) or stopped.
 func (t *thread) state() string {
 	switch t.State {
 	case running:
@@ -99,7 +98,7 @@ func (t *thread) state() string {
 	return "sleeping"
 }
 
-// syscall is the name of the system call that it sleeps in, "" if none.
+// syscall returns the name of the system call in which it sleeps, "" if none.
 func (t *thread) syscall() string {
 	if t.Syscall < 0 {
 		return ""

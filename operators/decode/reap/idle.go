@@ -12,11 +12,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-// idlePasses is for how many passes a row must not have changed to go.
+// idlePasses is the number of passes without a change after which a row may be removed.
 const idlePasses = 12
 
 // idler removes rows of running processes that only count, first those that have not
-// changed for the longest time. Consumers that sum rows see them begin again later.
+// changed for the longest time. Consumers that sum rows see them restart later.
 type idler struct {
 	rows  *ebpf.Map
 	pass  int
@@ -25,10 +25,10 @@ type idler struct {
 
 type counted struct {
 	value string
-	pass  int // since when it is that
+	pass  int // since when it has not changed
 }
 
-// look notes which rows have changed since it was called last.
+// look records which rows have changed since its last call.
 func (d *idler) look() error {
 	d.pass++
 	since := make(map[string]counted, len(d.since))
@@ -46,7 +46,7 @@ func (d *idler) look() error {
 	return nil
 }
 
-// forget takes back what look noted.
+// forget undoes a look.
 func (d *idler) forget() { d.since = nil }
 
 // remove deletes the idlest rows, a quarter of all at most.

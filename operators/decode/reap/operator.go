@@ -19,9 +19,9 @@ const (
 	interval = 5 * time.Second
 	// grace covers ten reads of rows that are fetched once a second.
 	grace = 10 * time.Second
-	// forget is after how long a gadget instance of a daemon, which has no end, forgets
-	// a process that has ended: clients have seen its rows by then, and exports sent
-	// them. Who watches from a terminal keeps them as long as there is room.
+	// forget is the time after which a gadget instance of a daemon, which has no end,
+	// removes the rows of an ended process: by then clients have read and exporters
+	// sent them. A run in a terminal keeps them while there is room.
 	forget = time.Minute
 )
 
@@ -39,7 +39,7 @@ var (
 		"communicators_by_handle", "operations_by_size", "operations_by_peer"}
 )
 
-// Operator runs a Reaper beside a gadget that has the maps.
+// Operator runs a Reaper for a gadget that has the maps.
 type Operator struct{}
 
 // NewOperator returns the data operator.
@@ -57,10 +57,10 @@ func (*Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params { return nil }
 
-// Priority is behind the operators that read the maps.
+// Priority is after the operators that read the maps.
 func (*Operator) Priority() int { return 100 }
 
-// InstantiateDataOperator stays out of gadgets without processes_by_id.
+// InstantiateDataOperator skips gadgets without processes_by_id.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	if _, ok := gc.GetVar(operators.MapSpecPrefix + processesMap); !ok {
 		return nil, nil

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reap removes what ended processes leave behind in a gadget's eBPF
-// maps: pointers that will never be freed, and, when room gets scarce, rows, and the
-// stacks and names that only they had. The kernel marks a process as ended and does
-// no more, because a walk over a map of 10⁵ pointers has no place in a process's exit.
+// Package reap removes entries of ended processes from a gadget's eBPF maps: pointers
+// that will never be freed, and, when the maps fill up, rows, and the stacks and names
+// that only they referenced. The eBPF programs only mark a process as ended, because its
+// exit must not wait for an iteration over 10⁵ pointers.
 package reap
 
 import (
@@ -25,26 +25,27 @@ type Maps struct {
 	Processes *ebpf.Map
 	// State is deleted as soon as its process has ended.
 	State []*ebpf.Map
-	// Rows are what users look at: they stay until a map is half full, or for
-	// Forget after their process's end. 0: they may stay.
+	// Rows are visible to users: they stay until a map is half full, or for Forget
+	// after their process's end. 0: no limit.
 	Rows   []*ebpf.Map
 	Forget time.Duration
-	// Counting are rows that hold nothing and only count: those that do not change
-	// go when their map or Stacks is three quarters full. nil: none.
+	// Counting are rows that hold no memory and only count: those that do not change
+	// are removed when their map or Stacks is three quarters full. nil: none.
 	Counting *ebpf.Map
-	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. What neither
-	// rows nor state name goes when its map is half full. nil: the gadget has none.
+	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. Entries that
+	// neither rows nor state reference are removed when their map is half full. nil: the
+	// gadget has none.
 	Stacks, Symbols *ebpf.Map
-	// Places is python_lines_by_place, which names symbols as the stacks do.
+	// Places is python_lines_by_place, which references symbols like the stacks.
 	Places *ebpf.Map
 	// Spans are the rows by span, nil if there are none: see Reaper.spans.
 	Spans *ebpf.Map
-	// Idle reads a row of Spans: what only grows when something happens to it, and
-	// whether it holds nothing.
+	// Idle reads a row of Spans: a counter that grows with each change, and whether
+	// the row holds nothing.
 	Idle func(value []byte) (activity uint64, idle bool)
 }
 
-// Reaper remembers which processes it has cleaned up after. It is not safe for
+// Reaper keeps track of the processes that it has cleaned up after. It is not safe for
 // concurrent use.
 type Reaper struct {
 	maps Maps
@@ -58,8 +59,8 @@ type Reaper struct {
 	counting        *idler
 }
 
-// So many passes after each other the stacks and their names are looked through: it
-// copies them, 60 MB where they fill their maps.
+// The stacks and their names are swept only every so many passes: a sweep copies them, 60
+// MB if they fill their maps.
 const (
 	sweepEvery     = 12
 	sweepFullEvery = 2
@@ -84,7 +85,7 @@ func New(maps Maps, grace time.Duration) *Reaper {
 	return r
 }
 
-// Result says what a pass removed.
+// Result has what a pass removed.
 type Result struct {
 	Processes, State, Rows int
 	// Idle are rows of running processes, Spans those of spans.
@@ -93,8 +94,8 @@ type Result struct {
 	Stacks, Symbols, Restored int
 }
 
-// Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's
-// state is walked over once, so that a pass costs nothing while none ends.
+// Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's state is
+// iterated once, so that a pass costs nothing while no process ends.
 func (r *Reaper) Pass(now time.Duration) (Result, error) {
 	result, err := r.processes(now)
 	if err == nil {
@@ -115,7 +116,7 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 	return result, err
 }
 
-// idle makes room where running processes fill the maps.
+// idle makes room if running processes fill the maps.
 func (r *Reaper) idle() (int, error) {
 	if r.counting == nil {
 		return 0, nil
@@ -138,12 +139,12 @@ func (r *Reaper) idle() (int, error) {
 	return r.counting.remove()
 }
 
-// full says whether stacks or their names take more than half of their maps.
+// full reports whether stacks or their names take more than half of their maps.
 func (r *Reaper) full() bool {
 	return r.stacks != nil && r.stacks.full() || r.symbols != nil && r.symbols.full()
 }
 
-// sweep: stacks first, since they name the symbols.
+// sweep removes stacks first, because they reference the symbols.
 func (r *Reaper) sweep(result *Result) error {
 	for _, part := range []struct {
 		sweeper *sweeper
@@ -211,7 +212,7 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 		return result, err
 	}
 	full := processes > int(r.maps.Processes.MaxEntries())/2
-	full = full || r.full() // only rows that go let stacks go
+	full = full || r.full() // stacks only become unreferenced when rows are removed
 	for _, m := range r.maps.Rows {
 		n, err := count(m)
 		if err != nil {
@@ -261,7 +262,7 @@ func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
 	return n, nil
 }
 
-// erase deletes an entry, and says whether there was one.
+// erase deletes an entry, and reports whether there was one.
 func erase(m *ebpf.Map, key any) (bool, error) {
 	switch err := m.Delete(key); {
 	case err == nil:
@@ -281,7 +282,7 @@ func count(m *ebpf.Map) (int, error) {
 	return n, nil
 }
 
-// Ended is which processes of processes_by_id have ended.
+// Ended returns the processes of processes_by_id that have ended.
 func Ended(processes *ebpf.Map) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
 	err := ig.Each(processes, func(key, value []byte) {

@@ -83,8 +83,8 @@ func TestRowsOfEndedProcessesAreRemovedWhenTheMapIsNearlyFull(t *testing.T) {
 	require.Equal(t, 1, entries(t, maps.Processes))
 }
 
-// A daemon's instance has no end: with a process each second, rows would fill up what
-// there is, and each table would be as long.
+// A daemon's instance has no end: with a new process each second, rows would fill the
+// maps, and each table would be as long.
 func TestRowsOfEndedProcessesAreRemovedInADaemon(t *testing.T) {
 	maps, _ := setUp(t, 100)
 	maps.Forget = time.Minute
@@ -101,8 +101,7 @@ func TestRowsOfEndedProcessesAreRemovedInADaemon(t *testing.T) {
 	require.Equal(t, 1, entries(t, maps.Processes))
 }
 
-// Rows of spans: process 1 runs. Word 1 of a value is what was allocated, 3 what was
-// freed.
+// Rows of spans: process 1 runs. Word 1 of a value has the allocations, word 3 the frees.
 func spanRow(alloc, freed uint64) []byte { return key(72, 0, alloc, 0, freed) }
 
 func TestIdleRowsOfSpansAreRemovedWhenTheMapIsNearlyFull(t *testing.T) {

@@ -10,15 +10,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-// idleRow is a row of a span as it was when it was first seen without anything in use.
+// idleRow is the state of a span's row when it was first seen without memory in use.
 type idleRow struct {
 	activity uint64
 	since    time.Duration
 }
 
-// spans makes room for new spans. They come and go by the thousand while their
-// process runs, so that here, when the map is half full, rows go that hold nothing and
-// have not changed during the grace time: whoever adds rows up has read them by then.
+// spans makes room for new spans. A process has thousands of short ones, so when the map
+// is half full, rows are removed that hold nothing and have not changed during the grace
+// period: consumers that sum rows have read them by then.
 func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	if r.maps.Spans == nil {
 		return 0, nil
@@ -51,8 +51,8 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	}
 	n := 0
 	for _, key := range over {
-		// What a program adds to it between the two calls would be lost: it would
-		// have to come back to a span after the grace time, in these microseconds.
+		// An update between the two calls would be lost: it would have to hit a
+		// span after its grace period, within these microseconds.
 		value, err := r.maps.Spans.LookupBytes([]byte(key))
 		if err != nil || value == nil {
 			continue
@@ -80,7 +80,7 @@ func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	return alloc, alloc == freed+implicit
 }
 
-// IdleSamples is Idle for struct row of bpf/stack/sample_rows.h, which holds nothing ever.
+// IdleSamples is Idle for struct row of bpf/stack/sample_rows.h, which never holds memory.
 func IdleSamples(value []byte) (activity uint64, idle bool) {
 	if len(value) < 8 {
 		return 0, false

@@ -13,25 +13,25 @@ import (
 )
 
 const (
-	// An entry goes when nothing has named it in so many sweeps, one after the other.
+	// An entry is removed after this many consecutive sweeps without a reference.
 	unnamedSweeps = 2
-	// What was removed is kept for so many passes, in which it is put back when it is
-	// named again: a program that found the entry may use its id a little later.
+	// Removed entries are kept for this many passes, and restored if they are
+	// referenced again: a program that found the entry may use its id a little later.
 	keptPasses = 120
-	// maxKept bounds what is kept, in bytes. What does not fit stays in the map.
+	// maxKept bounds the kept entries, in bytes. Those that do not fit stay in the map.
 	maxKept = 16 << 20
 )
 
-// sweeper removes from a map what nothing names any more, as a garbage collector does:
-// keys are hashes of 64 bits, and any 8 bytes of the maps that may name one which are
-// equal to it keep it. The programs are not asked to help; an event costs nothing.
+// sweeper removes unreferenced entries from a map, like a conservative garbage collector:
+// keys are 64-bit hashes, and any equal 8 bytes in the referencing maps keep an entry.
+// The eBPF programs do not take part, so an event has no extra cost.
 type sweeper struct {
 	target  *ebpf.Map
 	namedBy []*ebpf.Map
-	// also is another sweeper whose kept entries name ours.
+	// also is another sweeper whose kept entries reference ours.
 	also *sweeper
 
-	unnamed map[uint64]int // id → sweeps without a name
+	unnamed map[uint64]int // id → sweeps without a reference
 	kept    map[uint64]*keptEntry
 	bytes   int
 	entries int // at the last sweep
@@ -46,11 +46,11 @@ func newSweeper(target *ebpf.Map, namedBy []*ebpf.Map, also *sweeper) *sweeper {
 	return &sweeper{target: target, namedBy: namedBy, also: also, unnamed: map[uint64]int{}, kept: map[uint64]*keptEntry{}}
 }
 
-// full says whether the map was more than half full at the last sweep.
+// full reports whether the map was more than half full at the last sweep.
 func (s *sweeper) full() bool { return s.entries > int(s.target.MaxEntries())/2 }
 
-// sweep removes at most what is there beyond half of the map's size, and returns how
-// many entries went and how many came back.
+// sweep removes at most the entries beyond half of the map's size, and returns how many
+// were removed and how many restored.
 func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 	ids := map[uint64]bool{}
 	if err := ig.Each(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
@@ -105,7 +105,8 @@ func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 	return removed, restored, nil
 }
 
-// restore puts back what is named again, and forgets what has been kept for long.
+// restore puts back entries that are referenced again, and drops those that have been
+// kept for long.
 func (s *sweeper) restore(pass int, named map[uint64]bool) (n int, err error) {
 	for id, entry := range s.kept {
 		if !named[id] && pass-entry.pass <= keptPasses {

@@ -62,7 +62,7 @@ func TestUnreferencedStacksAreRemoved(t *testing.T) {
 
 	require.Zero(t, sweepPass(t, r), "what is not named may just be on its way")
 	result := sweepPass(t, r)
-	// From 80 down to half of 100; then the symbols that only they had.
+	// From 80 down to half of 100; then the symbols that only they referenced.
 	require.Equal(t, Result{Stacks: 30}, result)
 	require.Equal(t, 50, entries(t, maps.Stacks))
 	for i := range uint64(20) {

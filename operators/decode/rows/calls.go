@@ -24,14 +24,14 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 	if err != nil {
 		return callFields{}, err
 	}
-	// The operator kernels has added the name, or the image's module.
+	// The name was added by the operator kernels, or by the image's module.
 	f := callFields{processFields: process, kernel: ds.GetField("kernel"), onDevice: ds.GetField("device_ns")}
 	for name, to := range map[string]*datasource.FieldAccessor{
 		"row": &f.row, "device": &f.device, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
 		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
 	} {
 		if *to = ds.GetField(name); *to == nil {
-			err = errors.Join(err, fmt.Errorf("data source %s lacks %s", ds.Name(), name))
+			err = errors.Join(err, fmt.Errorf("data source %s has no %s", ds.Name(), name))
 		}
 	}
 	return f, err
@@ -49,7 +49,7 @@ func (f *callFields) ID(d datasource.Data) profile.RowID {
 	return id
 }
 
-// IsKernel says of an operation that it is no call, but a kernel on the GPU.
+// IsKernel reports whether an operation is not a call but a kernel on the GPU.
 func IsKernel(operation string) bool { return operation == "kernel" || operation == "unseen" }
 
 func (f *callFields) Values(d datasource.Data) profile.Values {
@@ -73,10 +73,10 @@ func (f *callFields) Values(d datasource.Data) profile.Values {
 
 func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
 
-// notSeen stands for the stack of a kernel whose launch was not seen.
+// notSeen is shown instead of the stack of a kernel whose launch was not seen.
 const notSeen = "[launch not seen]"
 
-// Stack is the stack of a row of a profile: that of who called, and the kernel on top.
+// Stack returns the stack of a row of a profile: that of the caller, and the kernel on top.
 func Stack(id profile.RowID, kernel string, s stack.Stack) stack.Stack {
 	if id.Kind == "unseen" {
 		s = stack.Stack{{Kind: stack.KindUnknown, Function: notSeen}}
@@ -85,7 +85,7 @@ func Stack(id profile.RowID, kernel string, s stack.Stack) stack.Stack {
 }
 
 // Leaf puts a kernel on top of the stack of the call that launched it; "" leaves the
-// stack as it is. The stack that is given is not changed.
+// stack as it is. The argument is not changed.
 func Leaf(kernel string, s stack.Stack) stack.Stack {
 	if kernel == "" {
 		return s

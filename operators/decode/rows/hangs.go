@@ -34,7 +34,7 @@ func BindHangs(ds datasource.DataSource) (*Hangs, error) {
 	}, err
 }
 
-// Read is one verdict, told now.
+// Read returns one verdict, reported now.
 func (f *Hangs) Read(d datasource.Data, now time.Time) profile.Hang {
 	h := profile.Hang{
 		Event: text(f.event, d), Time: now, Reason: text(f.reason, d), Text: text(f.text, d),

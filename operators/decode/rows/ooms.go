@@ -34,13 +34,13 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 	}, err
 }
 
-// Stacks names stacks; *symbols.Stacks does.
+// Stacks names stacks; implemented by *symbols.Stacks.
 type Stacks interface {
 	Stack(process uint64, pid uint32, id uint64) *symbols.Named
 }
 
-// Read is one event with its stacks named. With an error it is without holders;
-// the rest is good.
+// Read returns one event with its stacks named. With an error the holders are missing;
+// the rest is valid.
 func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OOM, error) {
 	process := f.Process(d)
 	stackID, _ := number(f.stackID, d)
@@ -68,9 +68,9 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 	return o, nil
 }
 
-// eventTime reads a timestamp_raw, which the operator formatters has made
-// nanoseconds since 1970 of the kernel's nanoseconds since boot. A machine that
-// has been up for 31 years would be the first with so many.
+// eventTime reads a timestamp_raw, which the operator formatters has converted from
+// nanoseconds since boot to nanoseconds since 1970. Times since boot are recognised by
+// their size: they would need an uptime of 31 years.
 func eventTime(ns uint64) (time.Time, bool) {
 	const year2001 = 1e18
 	return time.Unix(0, int64(ns)), ns > year2001 && ns <= math.MaxInt64

@@ -12,7 +12,7 @@ import (
 )
 
 // TestRowsOfOneIDAreAddedUp: before Linux 6.0 a stack that allocates in two contexts has
-// two rows, and nothing but their values tells them apart.
+// two rows, which differ only in their values.
 func TestRowsOfOneIDAreAddedUp(t *testing.T) {
 	table := list{{1, 100}, {2, 5}, {1, 10}}
 	read := Read(reader{}, table)

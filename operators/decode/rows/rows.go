@@ -2,9 +2,9 @@
 
 // Package rows reads the rows of our gadgets' data sources as typed values: `allocs`
 // `samples` or `calls`, arrays with the cumulative rows of all processes at every interval,
-// and `ooms`, single events. Fields are bound once; what consumes rows binds in
-// PreStart, when the fields of other operators exist. Readers keep no state, so they
-// may be used concurrently; the data itself must not be kept behind a callback.
+// and `ooms`, single events. Fields are bound once; consumers bind them in PreStart, when
+// the fields of other operators exist. Readers keep no state, so they may be used
+// concurrently; the data itself must not be kept after a callback.
 package rows
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const (
 	// AnnotationSubject of `samples` is cpu or wall, AnnotationPeriod the time
-	// between two samples as Go writes a duration. Set before PreStart.
+	// between two samples, a Go duration. Set before PreStart.
 	AnnotationSubject = "gpu-gadgets.profile.subject"
 	AnnotationPeriod  = "gpu-gadgets.profile.period"
 )
@@ -35,7 +35,7 @@ type Reader interface {
 	Kernel(datasource.Data) string
 }
 
-// Source is a data source of rows, and what they are about.
+// Source is a data source of rows, and their subject.
 type Source struct {
 	Reader
 	Data    datasource.DataSource
@@ -43,15 +43,15 @@ type Source struct {
 	Period  time.Duration // between samples; 0 for memory
 }
 
-// Row is one of a reading.
+// Row is one row of a reading.
 type Row struct {
 	ID     profile.RowID
 	Values profile.Values
-	Data   datasource.Data // the first of those that have the ID
+	Data   datasource.Data // the first one with the ID
 }
 
-// Read returns the rows of a reading, each ID once: before Linux 6.0 cuda_alloc has a
-// row for each context that a stack allocated in, and these are added up.
+// Read returns the rows of a reading, each ID once: before Linux 6.0 cuda_alloc has a row
+// for each context in which a stack allocated, and these are added up.
 func Read(from Reader, all datasource.DataArray) []Row {
 	read := make([]Row, 0, all.Len())
 	index := make(map[profile.RowID]int, all.Len())
@@ -79,7 +79,7 @@ func Find(sources map[string]datasource.DataSource) datasource.DataSource {
 	return nil
 }
 
-// Bind finds the fields of what Find returned.
+// Bind finds the fields of the data source that Find returned.
 func Bind(ds datasource.DataSource) (Source, error) {
 	s := Source{Data: ds}
 	if ds.Name() == "allocs" {
@@ -106,8 +106,7 @@ func Bind(ds datasource.DataSource) (Source, error) {
 	return s, err
 }
 
-// number reads an integer of any width; false if the field is absent or no
-// integer.
+// number reads an integer of any width; false if the field is absent or not an integer.
 func number(f datasource.FieldAccessor, d datasource.Data) (uint64, bool) {
 	if f == nil {
 		return 0, false
@@ -135,7 +134,7 @@ func number(f datasource.FieldAccessor, d datasource.Data) (uint64, bool) {
 	return 0, false
 }
 
-// value is number as a counter: negative and enormous are not possible.
+// value is number for a counter, which cannot be negative or enormous.
 func value(f datasource.FieldAccessor, d datasource.Data) int64 {
 	v, _ := number(f, d)
 	return int64(min(v, math.MaxInt64))
@@ -149,7 +148,7 @@ func text(f datasource.FieldAccessor, d datasource.Data) string {
 	return s
 }
 
-// word is the name of an enum value, or its number where there is no name.
+// word returns the name of an enum value, or its number if it has no name.
 func word(name, raw datasource.FieldAccessor, d datasource.Data) string {
 	if s := text(name, d); s != "" {
 		return s
@@ -160,26 +159,26 @@ func word(name, raw datasource.FieldAccessor, d datasource.Data) string {
 	return ""
 }
 
-// processFields are those that every row about a process has; the container's
-// are nil where Inspektor Gadget knows none.
+// processFields are those of every row about a process; the container's are nil if
+// Inspektor Gadget provides none.
 type processFields struct {
 	id, pid, comm             datasource.FieldAccessor
 	namespace, pod, container datasource.FieldAccessor
 	runtimeContainer          datasource.FieldAccessor
 	node, workload            datasource.FieldAccessor
 	stackID                   datasource.FieldAccessor
-	spanID, born              datasource.FieldAccessor // nil where a gadget has no spans
+	spanID, born              datasource.FieldAccessor // nil if a gadget has no spans
 }
 
 func bindProcess(ds datasource.DataSource) (processFields, error) {
 	f, err := bindProcessAlone(ds)
 	if err == nil && f.stackID == nil {
-		err = fmt.Errorf("data source %s lacks stack_id", ds.Name())
+		err = fmt.Errorf("data source %s has no stack_id", ds.Name())
 	}
 	return f, err
 }
 
-// bindProcessAlone is for rows without a stack of the gadget's.
+// bindProcessAlone is for rows without a stack.
 func bindProcessAlone(ds datasource.DataSource) (processFields, error) {
 	f := processFields{
 		id: ds.GetField("process"), pid: ds.GetField("proc.pid"), comm: ds.GetField("proc.comm"),
@@ -189,7 +188,7 @@ func bindProcessAlone(ds datasource.DataSource) (processFields, error) {
 		stackID: ds.GetField("stack_id"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
 	}
 	if f.id == nil || f.pid == nil {
-		return f, fmt.Errorf("data source %s lacks process or proc.pid", ds.Name())
+		return f, fmt.Errorf("data source %s has no process or proc.pid", ds.Name())
 	}
 	return f, nil
 }
@@ -243,7 +242,7 @@ func bindAllocs(ds datasource.DataSource) (allocFields, error) {
 		"peak_bytes": &f.peakBytes,
 	} {
 		if *to = ds.GetField(name); *to == nil {
-			return f, fmt.Errorf("data source %s lacks %s", ds.Name(), name)
+			return f, fmt.Errorf("data source %s has no %s", ds.Name(), name)
 		}
 	}
 	return f, nil
@@ -287,7 +286,7 @@ func bindSamples(ds datasource.DataSource, period time.Duration) (samplesFields,
 		tid: ds.GetField("tid"), samples: ds.GetField("samples"), gil: ds.GetField("gil_samples"),
 	}
 	if f.samples == nil {
-		return f, fmt.Errorf("data source %s lacks samples", ds.Name())
+		return f, fmt.Errorf("data source %s has no samples", ds.Name())
 	}
 	return f, nil
 }

@@ -37,7 +37,7 @@ type backend struct {
 	ooms     int
 	requests int
 	records  []*logsrecords.LogRecord // in the order of their coming
-	// withoutProfiles: it answers that it takes none over OTLP.
+	// withoutProfiles: it answers that it does not accept profiles over OTLP.
 	withoutProfiles bool
 }
 

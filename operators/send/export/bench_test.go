@@ -25,14 +25,13 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
 )
 
-// BenchmarkWindow is all that exporting costs a busy node in one window of 10 s: the
-// ten readings of 5,000 stacks of 200 processes, each in a container of its own and
-// all of them changed, making the requests and sending them. It is the processor time
-// of this process, with the garbage collector's, and the server's part of reading
-// what comes.
+// BenchmarkWindow is the total cost of exporting on a busy node in one window of 10 s:
+// the ten readings of 5,000 stacks of 200 processes, each in its own container and all of
+// them changed, and encoding and sending the requests. It is the CPU time of this
+// process, including the garbage collector and the server's reads.
 //
 //	%core/10s  the part of one core; the target is 2
-//	x-pprof    size of the profiles beside what google/pprof writes; at most 1.1
+//	x-pprof    size of the profiles compared with google/pprof; at most 1.1
 func BenchmarkWindow(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -71,7 +70,7 @@ func BenchmarkWindow(b *testing.B) {
 		b.Run(fmt.Sprintf("otlp/inuse=%v", inuse), func(b *testing.B) {
 			encoder := &otlp.Encoder{Levels: inuse}
 			busy := newBusy()
-			encoder.Profiles(busy.window()) // what is done once is not the matter here
+			encoder.Profiles(busy.window()) // excludes work that is done once
 			busy.measure(b, func(w window.Window) (size int64) {
 				for _, r := range encoder.Profiles(w) {
 					size += int64(proto.Size(r))
@@ -121,7 +120,7 @@ func (n *busy) window() window.Window {
 
 func (n *busy) measure(b *testing.B, export func(window.Window) int64) {
 	b.Helper()
-	runtime.GC() // what was made before is not the matter here
+	runtime.GC() // excludes earlier garbage
 	size, windows, from := int64(0), 0, processorTime(b)
 	for b.Loop() {
 		size = export(n.window())

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package export is the Inspektor Gadget operator that sends what a gadget found to
+// Package export is the Inspektor Gadget operator that sends a gadget's results to
 // servers while it runs: profiles to Pyroscope and to OpenTelemetry receivers; refused
-// allocations, and verdicts on ranks of NCCL that wait, as OpenTelemetry logs.
+// allocations, and verdicts on waiting ranks of NCCL, as OpenTelemetry logs.
 //
 //	rows (each second) → window (10 s) → series → encoded requests → queue → server
 //
-// The gadget's rows are read in its own callback, which never waits: a window is
-// handed over only when the encoder is free, and grows until then. Behind it each
-// receiver has a queue of its own, so that one that is away costs the others nothing.
+// The gadget's rows are read in its own callback, which never waits: a window is passed
+// on only when the encoder is free, and grows until then. Each receiver has its own
+// queue, so that an unreachable one does not affect the others.
 //
 // Files with secrets are read where the gadget runs and sent to an address that the
 // user names, so the parameters of a run exist for local runs only. On a daemon they
@@ -39,34 +39,33 @@ const (
 	operatorName = "export"
 	// Priority is just before the exporters of Inspektor Gadget.
 	Priority = 9991
-	// subscription: as for files, the filter (9000) counts, the limiter (9600)
-	// does not.
+	// subscription: as for files, after the filter (9000) and before the limiter
+	// (9600).
 	subscription = 9100
 
-	// flushTimeout bounds what the end of a run takes with a server that is away.
+	// flushTimeout bounds the end of a run if a server is unreachable.
 	flushTimeout = 5 * time.Second
 	checkTimeout = 3 * time.Second
 )
 
-// GPUs tells which GPU a process works on. nvml.UUIDs implements it.
+// GPUs finds the GPU of a process. nvml.UUIDs implements it.
 type GPUs interface {
-	// Of is the GPU's UUID, "" where it is not known.
+	// Of returns the GPU's UUID, "" if it is unknown.
 	Of(profile.Process) string
 	Close()
 }
 
 // Config of the operator.
 type Config struct {
-	// Register lists the queue of a receiver ("pyroscope", "otlp", "otlp-logs")
-	// for whoever publishes metrics, until remove is called. May be nil.
+	// Register lists the queue of a receiver ("pyroscope", "otlp", "otlp-logs") for
+	// publishers of metrics, until remove is called. May be nil.
 	Register Register
-	// GPUs is asked by each run that sends something. It fails where there is no
-	// GPU, and profiles then do not tell one. May be nil.
+	// GPUs is called by each run that sends data. It fails if there is no GPU;
+	// profiles are then without one. May be nil.
 	GPUs func() (GPUs, error)
-	// IsDaemon: the parameters are global, for the daemon's configuration alone,
-	// and what clients give is refused. What is sent is that of gadget instances,
-	// which run for all clients, and not of runs that a client looks at: it would be
-	// sent twice.
+	// IsDaemon: the parameters are global, for the daemon's configuration alone, and
+	// those of clients are refused. Data of gadget instances is sent, which run for
+	// all clients, and not of a client's own runs, which would send it twice.
 	IsDaemon bool
 }
 
@@ -98,8 +97,8 @@ func (o *Operator) InstanceParams() api.Params {
 	return Params()
 }
 
-// Init reads a daemon's configuration. A mistake in it ends the daemon: no user
-// looks at its runs one by one.
+// Init reads a daemon's configuration. A mistake in it ends the daemon, because no user
+// watches its runs.
 func (o *Operator) Init(p *params.Params) error {
 	o.global = api.ParamValues{}
 	if !o.cfg.IsDaemon || p == nil {
@@ -135,7 +134,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, err
 	}
-	// Without an instance there would be no parameters: they are asked for first.
+	// Without an instance there would be no parameters: they are requested first.
 	return &instance{cfg: o.cfg, settings: s}, nil
 }
 
@@ -145,9 +144,9 @@ type instance struct {
 	stacks *symbols.Stacks
 	source rows.Source
 	sender *Sender // nil: nothing is sent
-	gpus   GPUs    // nil: they are not known
+	gpus   GPUs    // nil: unknown
 
-	// mu guards what follows: callbacks are concurrent.
+	// mu guards the fields below: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder *window.Recorder // nil: the gadget has no rows
 	started  bool
@@ -156,8 +155,8 @@ type instance struct {
 
 func (*instance) Name() string { return operatorName }
 
-// PreStart subscribes and asks the receivers whether they would take something, so
-// that certain errors are reported before anything is attached.
+// PreStart subscribes and checks that the receivers accept data, so that certain errors
+// are reported before anything is attached.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if !i.enabled() {
 		return nil
@@ -213,8 +212,7 @@ func (i *instance) subscribeOOMs(gc operators.GadgetContext) error {
 	return nil
 }
 
-// rows takes one reading, and hands the window over when it is due and a receiver
-// has time for it.
+// rows adds one reading, and passes the window on when it is due and the encoder is free.
 func (i *instance) rows(all datasource.DataArray, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -263,7 +261,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 
 func (*instance) Stop(operators.GadgetContext) error { return nil }
 
-// PostStop sends the last window: only now have the last rows come.
+// PostStop sends the last window: only now have the last rows arrived.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if forgotten := i.end(true); forgotten > 0 {
 		gc.Logger().Warnf("export: %d rows of exited processes were not sent: too many at once", forgotten)
@@ -272,7 +270,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	return nil
 }
 
-// Close ends what a run that did not get to PostStop has begun.
+// Close cleans up after a run that did not reach PostStop.
 func (i *instance) Close(operators.GadgetContext) error {
 	i.end(false)
 	i.close(0)
@@ -285,12 +283,12 @@ func (i *instance) close(limit time.Duration) {
 		i.sender = nil
 	}
 	if i.gpus != nil {
-		i.gpus.Close() // behind the sender, which asks it
+		i.gpus.Close() // after the sender, which uses it
 		i.gpus = nil
 	}
 }
 
-// end takes no more rows, and hands over those so far.
+// end stops adding rows, and passes on those so far.
 func (i *instance) end(last bool) (forgotten int64) {
 	i.mu.Lock()
 	if i.ended {

@@ -28,7 +28,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// gadget stands in for cuda_alloc: one process whose stacks are not known.
+// gadget simulates cuda_alloc: one process with unknown stacks.
 type gadget struct {
 	readings [][2]uint64 // allocated and in-use bytes, cumulative
 	pause    time.Duration
@@ -51,7 +51,7 @@ type oneGPU struct{ g *gadget }
 func (oneGPU) Of(p profile.Process) string { return fmt.Sprintf("GPU-of-%d", p.PID) }
 func (o oneGPU) Close()                    { o.g.gpusClosed = true }
 
-func (g *gadget) asked() (GPUs, error) {
+func (g *gadget) gpus() (GPUs, error) {
 	if !g.hasGPU {
 		return nil, errors.New("no GPU")
 	}
@@ -168,7 +168,7 @@ func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 			g.stats[name] = stats()
 		}
 	}
-	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Register: register, GPUs: g.asked}), emitter)).Run(prefixed)
+	return gadgetcontext.New(ctx, "", gadgetcontext.WithDataOperators(producer, symbolize.New(resolver), New(Config{Register: register, GPUs: g.gpus}), emitter)).Run(prefixed)
 }
 
 func TestARunIsSentToAll(t *testing.T) {
@@ -299,7 +299,7 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	require.Equal(t, "b=c", h.Get("X-A"))
 	require.Equal(t, "Bearer x", h.Get("Authorization"))
 
-	// What is on the command line replaces it.
+	// The command line overrides it.
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("t"), 0o600))
 	s, err = parse(api.ParamValues{paramPyroscope: "http://p", paramToken: token})

@@ -20,8 +20,8 @@ import (
 	logsv1 "go.opentelemetry.io/proto/otlp/logs/v1"
 )
 
-// hanging stands in for nccl_trace with operators/judge/ranks: two verdicts, the second when
-// the run ends.
+// hanging simulates nccl_trace with operators/judge/ranks: two verdicts, the second when the
+// run ends.
 func hanging(t *testing.T, values api.ParamValues) error {
 	t.Helper()
 	var ds datasource.DataSource
@@ -106,7 +106,7 @@ func TestVerdictsNeedAReceiverOfLogs(t *testing.T) {
 	require.NoError(t, hanging(t, api.ParamValues{paramPyroscope: b.URL}))
 	require.Contains(t, warnings.String(), "verdicts on ranks are sent as logs, to --otlp-endpoint alone")
 	require.Zero(t, b.requests)
-	require.NoError(t, hanging(t, nil), "nothing was asked for")
+	require.NoError(t, hanging(t, nil), "nothing was requested")
 	b.status.Store(http.StatusNotFound)
 	require.ErrorContains(t, hanging(t, api.ParamValues{paramOTLP: b.URL, paramProtocol: "http"}), "it does not take OTLP logs")
 }

@@ -49,9 +49,9 @@ const (
 	envPassword = "PYROSCOPE_BASIC_AUTH_PASSWORD"
 	envToken    = "PYROSCOPE_AUTH_TOKEN"
 	envTenant   = "PYROSCOPE_TENANT_ID"
-	envCA       = "PYROSCOPE_CA_FILE" // a path and no secret; theirs know none
+	envCA       = "PYROSCOPE_CA_FILE" // a path, not a secret; their clients have none
 	envHeaders  = "OTEL_EXPORTER_OTLP_HEADERS"
-	envNode     = "NODE_NAME" // as Kubernetes' downward API is usually asked for it
+	envNode     = "NODE_NAME" // the usual name for Kubernetes' downward API
 )
 
 // Params are the parameters, of a run or of a whole process.
@@ -91,7 +91,7 @@ func Params() api.Params {
 
 // settings are the parameters, parsed.
 type settings struct {
-	pyroscope, otlp *remote.Endpoint // nil: not asked for
+	pyroscope, otlp *remote.Endpoint // nil: not requested
 	protocol        otlp.Protocol
 	interval        time.Duration
 	queueBytes      int64
@@ -100,7 +100,7 @@ type settings struct {
 	cluster, node                 string
 }
 
-// enabled says whether anything is to be sent.
+// enabled reports whether anything is to be sent.
 func (s *settings) enabled() bool { return s.pyroscope != nil || s.otlp != nil }
 
 func parse(values api.ParamValues) (*settings, error) {
@@ -123,7 +123,7 @@ func parse(values api.ParamValues) (*settings, error) {
 	}
 	if v := values[paramInterval]; v != "" {
 		var err error
-		// Rows come each second.
+		// Rows are read each second.
 		if s.interval, err = duration.Parse(v); err != nil || s.interval < time.Second || s.interval > time.Hour {
 			return nil, fmt.Errorf("--%s: want a duration from 1s to 1h, not %q", paramInterval, v)
 		}
@@ -138,12 +138,12 @@ func parse(values api.ParamValues) (*settings, error) {
 	return s, nil
 }
 
-// Node is what this machine is called unless a parameter says otherwise.
+// Node returns the name of this machine, unless a parameter sets it.
 func Node() string {
 	if node := os.Getenv(envNode); node != "" {
 		return node
 	}
-	host, _ := os.Hostname() // a label less
+	host, _ := os.Hostname() // one label less
 	return host
 }
 
@@ -191,8 +191,8 @@ func (s *settings) parseReceivers(values api.ParamValues) error {
 	return nil
 }
 
-// PyroscopeEndpoint is a Pyroscope for who is no gadget; secrets, and whom to trust,
-// come from the environment alone.
+// PyroscopeEndpoint is a Pyroscope for programs other than gadgets; secrets, and the
+// certificates to trust, come from the environment alone.
 func PyroscopeEndpoint(url string) (*remote.Endpoint, error) {
 	return pyroscopeEndpoint(api.ParamValues{paramPyroscope: url})
 }

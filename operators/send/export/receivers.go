@@ -26,14 +26,14 @@ const (
 // ids name them in metrics.
 var ids = map[string]string{namePyroscope: "pyroscope", nameOTLP: "otlp", nameLogs: "otlp-logs"}
 
-// receiver is a server with its queue. configure and window are called by one
-// goroutine at a time.
+// receiver is a server with its queue. configure and window are called by one goroutine
+// at a time.
 type receiver interface {
 	name() string
 	configure(series.Config)
 	window(window.Window)
 	stats() queue.Stats
-	// close sends what waits until ctx ends.
+	// close sends the waiting items until ctx ends.
 	close(ctx context.Context) queue.Stats
 }
 
@@ -51,7 +51,7 @@ func (r *pyroscopeReceiver) close(ctx context.Context) queue.Stats { return r.qu
 func (r *pyroscopeReceiver) window(w window.Window) {
 	requests, err := r.encoder.Encode(w)
 	if err != nil {
-		// It is our mistake; the window cannot be saved.
+		// It is our bug; the window cannot be saved.
 		r.warn("a window is lost: %v", err)
 	}
 	for _, request := range requests {
@@ -75,8 +75,8 @@ func (r *otlpReceiver) window(w window.Window) {
 	}
 }
 
-// logSender sends events to where the OTLP profiles go: refused allocations, and verdicts
-// on ranks that wait.
+// logSender sends events to the receiver of the OTLP profiles: refused allocations, and
+// verdicts on waiting ranks.
 type logSender struct {
 	encoder otlp.Encoder
 	queue   *queue.Queue[*logsv1.ExportLogsServiceRequest]

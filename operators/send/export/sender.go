@@ -25,7 +25,7 @@ import (
 // Register lists the queue of a receiver until remove is called.
 type Register func(name string, stats func() queue.Stats) (remove func())
 
-// Publish is a Register that has the metrics publish the state of the queues.
+// Publish is a Register for which the metrics publish the state of the queues.
 func Publish(queues *exporters.Registry) Register {
 	return func(name string, stats func() queue.Stats) func() {
 		return queues.Add(name, func() exporters.Stats {
@@ -38,19 +38,19 @@ func Publish(queues *exporters.Registry) Register {
 	}
 }
 
-// Log is what a Sender tells its user with.
+// Log receives a Sender's messages for the user.
 type Log interface {
 	Warnf(format string, args ...any)
 	Infof(format string, args ...any)
 }
 
-// SenderConfig is what a Sender needs beside the parameters.
+// SenderConfig is the configuration of a Sender besides the parameters.
 type SenderConfig struct {
 	Register Register // may be nil
 	Log      Log
 	// Logs: refused allocations and verdicts are sent as well.
 	Logs bool
-	// NoProfiles: there are none, so that only a receiver of logs is asked.
+	// NoProfiles: there are none, so only the receiver of logs is checked.
 	NoProfiles bool
 }
 
@@ -62,7 +62,7 @@ type Sender struct {
 	cfg SenderConfig
 
 	receivers []receiver
-	release   []func()   // of the connections, behind the receivers
+	release   []func()   // of the connections, after the receivers
 	logs      *logSender // nil: none
 
 	started  bool
@@ -71,8 +71,8 @@ type Sender struct {
 	encoding sync.WaitGroup
 }
 
-// NewSender asks the receivers whether they would take something. What a server
-// refuses for sure is an error; one that does not answer yet is only a warning.
+// NewSender checks that the receivers accept data. A refusal is an error; a server that
+// does not answer yet is only a warning.
 func NewSender(values api.ParamValues, cfg SenderConfig) (*Sender, error) {
 	s, err := parse(values)
 	if err != nil {
@@ -95,17 +95,17 @@ func newSender(s *settings, cfg SenderConfig) (*Sender, error) {
 	return sender, nil
 }
 
-// Enabled says whether there is any receiver.
+// Enabled reports whether there is any receiver.
 func (s *Sender) Enabled() bool { return s.enabled() }
 
-// Interval is how long a window is to be.
+// Interval is the length of a window.
 func (s *Sender) Interval() time.Duration { return s.interval }
 
-// TakesLogs says whether OOM and Hang send anything.
+// TakesLogs reports whether OOM and Hang send anything.
 func (s *Sender) TakesLogs() bool { return s.logs != nil }
 
-// Start begins to encode. gpu gives the UUID of a process's CUDA device, "" where it
-// is not known; it may be nil.
+// Start begins to encode. gpu returns the UUID of a process's CUDA device, "" if it is
+// unknown; it may be nil.
 func (s *Sender) Start(gpu func(profile.Process, int32) string) {
 	s.started = true
 	for _, r := range s.receivers {
@@ -121,8 +121,8 @@ func (s *Sender) Start(gpu func(profile.Process, int32) string) {
 	})
 }
 
-// Offer takes a window if the encoder has time for it, and never waits. close makes
-// the window and is not called otherwise.
+// Offer passes a window to the encoder if it is free, and never waits. close makes the
+// window and is not called otherwise.
 func (s *Sender) Offer(close func() window.Window) {
 	select {
 	case s.room <- struct{}{}:
@@ -131,7 +131,7 @@ func (s *Sender) Offer(close func() window.Window) {
 	}
 }
 
-// Put waits until the encoder has time for the window.
+// Put waits until the encoder is free for the window.
 func (s *Sender) Put(w window.Window) {
 	s.room <- struct{}{}
 	s.windows <- w
@@ -151,8 +151,8 @@ func (s *Sender) Hang(h profile.Hang) {
 	}
 }
 
-// Close encodes what was handed over, tries for so long to send what waits, and says
-// what was lost.
+// Close encodes the remaining windows, tries to send all until the limit, and logs what
+// was lost.
 func (s *Sender) Close(limit time.Duration) {
 	if s.started {
 		close(s.windows)

@@ -16,12 +16,12 @@ import (
 
 // Each value of a profile is in the windows that the profiles are made of.
 func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
-	told := 0
+	values := 0
 	for _, subject := range []profile.Subject{profile.Memory, profile.CPU, profile.Wall, profile.Calls} {
 		for i := range reflect.TypeFor[profile.Values]().NumField() {
 			var v profile.Values
 			reflect.ValueOf(&v).Elem().Field(i).SetInt(1)
-			// Counts go with what they are counts of.
+			// Counts belong to the value that they count.
 			switch {
 			case v.Launches+v.CopiedBytes+v.HostNanoseconds+v.WaitNanoseconds != 0:
 				v.Calls = 1
@@ -39,7 +39,7 @@ func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 				if !included {
 					continue
 				}
-				told++
+				values++
 				r := window.NewRecorder(subject, time.Second, time.Second, time.Now())
 				r.Begin()
 				r.See(profile.RowID{Process: 1}, v, func() profile.Row { return row })
@@ -48,5 +48,5 @@ func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 			}
 		}
 	}
-	require.Greater(t, told, 10)
+	require.Greater(t, values, 10)
 }

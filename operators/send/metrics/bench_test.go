@@ -21,7 +21,7 @@ func busyNode() []profile.Row {
 	return rows
 }
 
-// BenchmarkRows is what is done every second.
+// BenchmarkRows is the work of every second.
 func BenchmarkRows(b *testing.B) {
 	run := (&Store{}).NewRun("cuda_alloc")
 	rows := busyNode()
@@ -31,7 +31,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape is what is done when Prometheus asks.
+// BenchmarkScrape is the work of a scrape.
 func BenchmarkScrape(b *testing.B) {
 	store := &Store{}
 	p, err := newPublisher(settings{listen: "127.0.0.1:0", compat: true}, &content{store: store, queues: &exporters.Registry{}}, nil)

@@ -16,9 +16,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
-// calls are the metrics of the gadget cuda_kernel: what processes ask the driver to
-// do, and how long the GPU ran kernels if that is reported (--device-times). A kernel has
-// no series of its own: there are thousands of them.
+// calls are the metrics of the gadget cuda_kernel: processes' calls to the driver, and
+// how long the GPU ran kernels if that is reported (--device-times). There are no series
+// per kernel: there are thousands of kernels.
 type calls struct {
 	calls, launches, copied, kernels metric.Int64ObservableCounter
 	waits, onDevice                  metric.Float64ObservableCounter
@@ -49,7 +49,7 @@ func (c *calls) instruments() []metric.Observable {
 }
 
 func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
-	each := func(holds func(Call) bool, tell func(Call) []attribute.KeyValue, observe func(Sums, metric.ObserveOption)) {
+	each := func(holds func(Call) bool, attributes func(Call) []attribute.KeyValue, observe func(Sums, metric.ObserveOption)) {
 		var some []Sample
 		for _, s := range all {
 			if holds(s.Call) {
@@ -58,7 +58,7 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 		}
 		for _, g := range groups(some, func(s Sample) attribute.Set {
 			of := append(label.Process(s.Process), attribute.Int64("device", int64(s.Device)))
-			return l.on(s.Process.Node, append(of, tell(s.Call)...)...)
+			return l.on(s.Process.Node, append(of, attributes(s.Call)...)...)
 		}) {
 			observe(g.sums, metric.WithAttributeSet(g.labels))
 		}
@@ -98,9 +98,9 @@ type callFields struct {
 	onDevice                              datasource.FieldAccessor
 }
 
-// subscribeCalls gives take what calls came to, at each interval. With sampling that is
-// in the data source totals, which is empty otherwise, and the rows are estimates. Kernels
-// on the GPU are in the rows only, and exact.
+// subscribeCalls passes the totals of calls to take at each interval. With sampling they
+// are in the data source totals, which is empty otherwise, and the rows are estimates.
+// Kernels on the GPU are in the rows only, and exact.
 func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample)) error {
 	var hasTotals atomic.Bool
 	var kernels atomic.Pointer[[]Sample] // of the newest rows
@@ -157,7 +157,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 		"operation": f.operation, "error_raw": f.errorRaw, "calls": f.calls, "bytes": f.bytes, "host_ns": f.nanoseconds,
 	} {
 		if field == nil {
-			err = errors.Join(err, fmt.Errorf("data source %s lacks %s", ds.Name(), name))
+			err = errors.Join(err, fmt.Errorf("data source %s has no %s", ds.Name(), name))
 		}
 	}
 	return f, err

@@ -76,7 +76,7 @@ func TestMemoryAndCallsOfAProcessAreOfTwoGadgets(t *testing.T) {
 	again.Calls([]Sample{called(p, Call{Operation: "launch"}, 6, 0, 1)}, over())
 	got := reader.Read()
 	require.Len(t, got.Samples, 1)
-	require.Len(t, got.Calls, 1, "the same by two gadgets is told once")
+	require.Len(t, got.Calls, 1, "the same from two gadgets counts once")
 	require.EqualValues(t, 5, got.Calls[0].Calls)
 	require.Equal(t, got.Samples, store.Current())
 }
@@ -85,10 +85,10 @@ func TestEstimatesDoNotFall(t *testing.T) {
 	store := &Store{}
 	run, reader := store.NewRun("cuda_kernel"), store.NewReader()
 	launch := Call{Operation: "launch"}
-	for _, n := range []struct{ read, told int64 }{{100, 100}, {90, 100}, {110, 110}} {
+	for _, n := range []struct{ read, reported int64 }{{100, 100}, {90, 100}, {110, 110}} {
 		run.Calls([]Sample{called(proc(1, 10), launch, n.read, n.read, n.read)}, over())
 		got := reader.Read().Calls
 		require.Len(t, got, 1)
-		require.Equal(t, Sums{Calls: n.told, CallBytes: n.told, CallNanoseconds: n.told}, got[0].Sums)
+		require.Equal(t, Sums{Calls: n.reported, CallBytes: n.reported, CallNanoseconds: n.reported}, got[0].Sums)
 	}
 }

@@ -36,7 +36,7 @@ func (c *compat) observe(o metric.Observer, samples []Sample) {
 	for _, s := range samples {
 		all = append(all, s)
 		if s.Kind == kindHost {
-			// The dashboard looks at host_raw="0" alone: it must be there.
+			// The dashboard only uses host_raw="0", which must exist.
 			all = append(all, Sample{Series: Series{Process: s.Process}, Ended: s.Ended})
 		}
 	}

@@ -59,7 +59,7 @@ func bindSeries(ds datasource.DataSource) (seriesFields, error) {
 		kind: ds.GetField("kind"), kindRaw: ds.GetField("kind_raw"), device: ds.GetField("device"),
 	}
 	if f.process == nil || f.pid == nil {
-		return f, fmt.Errorf("data source %s lacks process or proc.pid", ds.Name())
+		return f, fmt.Errorf("data source %s has no process or proc.pid", ds.Name())
 	}
 	return f, nil
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
-// kindHost is pinned host memory, which is in no device.
+// kindHost is pinned host memory, which is not on a device.
 const kindHost = "host"
 
-// labels makes them. Where all series are of one node, it is in the resource.
+// labels makes the labels of a series. If all series are from one node, the node is in
+// the resource.
 type labels struct{ hasNodes bool }
 
 func (l labels) of(s Series) attribute.Set {
@@ -27,7 +28,7 @@ func (l labels) on(node string, all ...attribute.KeyValue) attribute.Set {
 	return attribute.NewSet(all...)
 }
 
-// group is the samples that have one set of labels in common.
+// group has the samples with the same set of labels.
 type group struct {
 	labels attribute.Set
 	sums   Sums
@@ -35,9 +36,9 @@ type group struct {
 	id     uint64 // of the process that ended last
 }
 
-// groups adds up samples by label set. A pid is used again after its process
-// ended: then the new process has the series, and the old one's last values are
-// not added to it, because the sum would fall when the old one is forgotten.
+// groups adds up samples by label set. If a pid is reused, the series belongs to the new
+// process, and the old one's last values are not added to it, because the sum would fall
+// when the old one is dropped.
 func groups(samples []Sample, labels func(Sample) attribute.Set) []*group {
 	index := map[attribute.Distinct]*group{}
 	var all []*group

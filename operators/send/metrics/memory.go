@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// memory is the instruments of one layer: what the driver handed out, or what
-// PyTorch's pool did. Their names differ, since the same bytes are in both and a query
-// over one name must not add them up.
+// memory has the instruments of one layer: allocations of the driver, or of PyTorch's
+// pool. Their names differ, because the same bytes are in both and a query over one name
+// must not add them up.
 type memory struct {
 	layer                                 profile.Layer
 	allocBytes, allocs, freedBytes, frees metric.Int64ObservableCounter
@@ -62,7 +62,7 @@ func (m *memory) all() []metric.Observable {
 		m.failedBytes, m.failures, m.inuseBytes, m.inuse, m.peakBytes}
 }
 
-// observe takes the samples of its layer.
+// observe observes the samples of its layer.
 func (m *memory) observe(o metric.Observer, samples []Sample, l labels) {
 	for _, g := range groups(samplesOf(samples, m.layer), func(s Sample) attribute.Set { return l.of(s.Series) }) {
 		labels := metric.WithAttributeSet(g.labels)

@@ -17,13 +17,12 @@ import (
 // scope is the name of the meter.
 const scope = "github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 
-// Source adds instruments of its own to every meter. The returned function takes
-// them out again.
+// Source adds its own instruments to every meter. The returned function removes them.
 type Source interface {
 	Instrument(metric.Meter) (func(), error)
 }
 
-// content is what is published, through one reader or several.
+// content is the published data, for one reader or several.
 type content struct {
 	store   *Store
 	queues  *exporters.Registry
@@ -34,10 +33,9 @@ type content struct {
 	labels  labels
 }
 
-// instruments are all asynchronous: the SDK then reports what the callback
-// observed and nothing else, so that the series of an ended process end. One
-// callback observes all of them from one snapshot, so that in-use is always
-// allocated − freed − implicitly freed.
+// instruments are all asynchronous: the SDK then reports only what the callback observes,
+// so that the series of an ended process end. One callback observes all of them from one
+// snapshot, so that in-use is always allocated − freed − implicitly freed.
 type instruments struct {
 	layers []*memory
 
@@ -119,7 +117,7 @@ func (i *instruments) all() []metric.Observable {
 	return all
 }
 
-// publish registers everything with a meter and returns what ends it.
+// publish registers everything with a meter and returns a function that ends it.
 func (c *content) publish(meter metric.Meter) (func(), error) {
 	own, err := newInstruments(meter)
 	if err != nil {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics publishes what the gadgets count: GPU memory by (pod,
-// container, process, kind, device), what was lost, and how the exporters are
-// doing. It answers Prometheus scrapes and pushes by OTLP, both from one store of
-// the latest counters (docs/reference/metrics.md lists the metrics).
+// Package metrics publishes what the gadgets count: GPU memory by (pod, container,
+// process, kind, device), losses, and the state of the exporters. It serves Prometheus
+// scrapes and pushes by OTLP, both from one store of the latest counters
+// (docs/reference/metrics.md lists the metrics).
 //
-// The store knows nothing of Inspektor Gadget. Its readers report the series of a
-// process that ended once more, with its last values; then they end. The
-// parameters are global: the operator of the daemon decides where metrics go, not the
-// users of gadgets.
+// The store is independent of Inspektor Gadget. Its readers report the series of an ended
+// process once more, with its last values; then the series end. The parameters are
+// global: the administrator of the daemon decides where metrics go, not the users of
+// gadgets.
 package metrics
 
 import (
@@ -43,8 +43,8 @@ const (
 	operatorName = "metrics"
 	// Priority is just before the exporters of Inspektor Gadget.
 	Priority = 9991
-	// subscription is after the filter (9000): who filters the rows filters the
-	// metrics; and before the limiter (9600).
+	// subscription is after the filter (9000), so that filtering rows filters the
+	// metrics, and before the limiter (9600).
 	subscription = 9100
 
 	paramListen   = "metrics-listen"
@@ -69,12 +69,12 @@ type Config struct {
 	ProcFS string
 	// Queues are the exporters whose state is published.
 	Queues *exporters.Registry
-	// NVML makes the source of the metrics of the GPUs themselves, which reads
-	// the library at path; "" is where the loader finds it.
+	// NVML makes the source of the metrics of the GPUs themselves, which opens the
+	// library at path; "": as found by the loader.
 	NVML func(path string) Source
-	// Sources are further metrics that are always published.
+	// Sources are additional metrics that are always published.
 	Sources []Source
-	// Store is where the counters are; made when nil.
+	// Store has the counters; created if nil.
 	Store *Store
 }
 
@@ -83,10 +83,10 @@ type Operator struct {
 	cfg      Config
 	settings settings
 	sources  []Source
-	bad      error // parameters that no run should start with
+	bad      error // errors in parameters, which keep runs from starting
 
 	mu        sync.Mutex
-	runs      int // that use the publisher
+	runs      int // runs that use the publisher
 	publisher *publisher
 }
 
@@ -195,7 +195,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 	return &instance{operator: o}, nil
 }
 
-// acquire opens the ways out for the first run.
+// acquire opens the endpoints for the first run.
 func (o *Operator) acquire() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -211,8 +211,8 @@ func (o *Operator) acquire() error {
 	return nil
 }
 
-// release pushes a last time, takes the run out and closes what the last run
-// leaves.
+// release pushes a last time, removes the run, and closes the endpoints after the last
+// run.
 func (o *Operator) release(run *Run) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -321,8 +321,8 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	return nil
 }
 
-// ended asks the gadget's own list of processes, and /proc for those that are
-// not in it because they have no rows (yet).
+// ended reports whether a process has ended, by the gadget's own list of processes, and
+// by /proc for those that are not in it because they have no rows (yet).
 func (i *instance) ended(gc operators.GadgetContext) func(profile.Process) bool {
 	ended := map[uint64]bool{}
 	if m, err := ig.Map(gc, processesMap); err == nil {
@@ -333,7 +333,7 @@ func (i *instance) ended(gc operators.GadgetContext) func(profile.Process) bool 
 	return func(p profile.Process) bool { return ended[p.ID] || !i.hasProc(p) }
 }
 
-// hasProc is whether the process is there. Where /proc cannot be read, it is.
+// hasProc reports whether the process exists, also if /proc cannot be read.
 func (i *instance) hasProc(p profile.Process) bool {
 	_, err := os.Stat(path.Join(i.operator.cfg.ProcFS, strconv.FormatUint(uint64(p.PID), 10)))
 	return !os.IsNotExist(err)

@@ -129,7 +129,7 @@ func (g *gadget) emitAll() error {
 	return errors.Join(
 		g.emit("calls", calls(7)),
 		g.emit("totals", calls(11)),
-		g.emit("calls", calls(999)), // the estimate of another interval, which is not looked at
+		g.emit("calls", calls(999)), // the estimate of another interval, which is ignored
 		g.emit("ooms", with(map[string]any{"requested_bytes": 4096})),
 		g.emit("allocs", with(map[string]any{"alloc_bytes": 10, "alloc_objects": 3, "freed_bytes": 4, "freed_objects": 2,
 			"inuse_bytes": 6, "inuse_objects": 1, "peak_bytes": 9})),

@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
-// Pool is what PyTorch says of its pool on one device. Kind and Call of the series are
-// empty.
+// Pool has PyTorch's own counts of its pool on one device. Kind and Call of the series
+// are empty.
 type Pool struct {
 	Series
 	AllocatedBytes, ReservedBytes int64
 	OOMs                          int64
 }
 
-// Pools takes the pools of all processes that run, as they are at every interval.
+// Pools sets the pools of all running processes, at every interval.
 func (r *Run) Pools(all []Pool) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
@@ -57,8 +57,8 @@ func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
 	}
 }
 
-// subscribePools gives each reading of the data source pools to take. Versions of
-// PyTorch that do not tell totals have none here.
+// subscribePools passes each reading of the data source pools to take. Versions of
+// PyTorch that do not report totals have no pools here.
 func subscribePools(ds datasource.DataSource, take func([]Pool)) error {
 	if ds == nil {
 		return nil
@@ -70,7 +70,7 @@ func subscribePools(ds datasource.DataSource, take func([]Pool)) error {
 	allocated, reserved := ds.GetField("allocated_bytes"), ds.GetField("reserved_bytes")
 	has, ooms := ds.GetField("has_totals"), ds.GetField("ooms")
 	if allocated == nil || reserved == nil {
-		return fmt.Errorf("data source %s lacks allocated_bytes or reserved_bytes", ds.Name())
+		return fmt.Errorf("data source %s has no allocated_bytes or reserved_bytes", ds.Name())
 	}
 	return ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 		all := make([]Pool, 0, array.Len())

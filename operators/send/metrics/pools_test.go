@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// Tensors lie in the driver's segments: each has metrics of its own, and the pool those
-// that tell how much of the segments is unused.
+// Tensors are inside the driver's segments. Both have their own metrics, and the pool has
+// those for the unused part of the segments.
 func TestScrapeKeepsTensorsApart(t *testing.T) {
 	store := &Store{}
 	run := store.NewRun("cuda_alloc")

@@ -44,11 +44,11 @@ type settings struct {
 	timeout  time.Duration // of one push
 	cluster  string
 	compat   bool
-	nodes    bool // series are of several nodes
+	nodes    bool // the series are from several nodes
 }
 
 // node is the Kubernetes node as the chart's downward API gives it; elsewhere the
-// variable is not set, and scrapers know the machine by its address.
+// variable is not set, and scrapers identify the machine by its address.
 func node() string { return os.Getenv("NODE_NAME") }
 
 func newResource(cluster string, hasNodes bool) *resource.Resource {
@@ -67,15 +67,14 @@ func newResource(cluster string, hasNodes bool) *resource.Resource {
 	return resource.NewSchemaless(attributes...)
 }
 
-// publisher is the way out while gadgets run: the scrape endpoint and the push.
+// publisher has the scrape endpoint and the push while gadgets run.
 type publisher struct {
 	stops []func(context.Context) error
 	push  *sdkmetric.MeterProvider
 	addr  net.Addr // of the scrape endpoint
 }
 
-// newPublisher opens the ways out that the settings name. warn receives
-// failed pushes.
+// newPublisher opens the endpoints of the settings. warn receives failed pushes.
 func newPublisher(s settings, c *content, warn func(string)) (*publisher, error) {
 	c.compat, c.cluster, c.labels.hasNodes = s.compat, s.cluster, s.nodes
 	p := &publisher{}
@@ -99,7 +98,7 @@ func (p *publisher) serve(s settings, c *content) error {
 		return fmt.Errorf("--%s: %w", paramListen, err)
 	}
 	registry := prometheus.NewRegistry()
-	// What ig-gpu itself costs.
+	// ig-gpu's own cost.
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
 		otelprometheus.WithoutTargetInfo(), otelprometheus.WithResourceAsConstantLabels(attribute.NewAllowKeysFilter(keyCluster, keyNode)))
@@ -135,7 +134,7 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 		otlpmetricgrpc.WithEndpointURL(s.endpoint.String()),
 		otlpmetricgrpc.WithTimeout(s.timeout),
 		otlpmetricgrpc.WithCompressor("gzip"),
-		// The next push has the same counters: to try again is to be late.
+		// The next push has the same counters, so a retry would only delay it.
 		otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig{Enabled: false}),
 	}
 	exporter, err := otlpmetricgrpc.New(context.Background(), options...)
@@ -172,7 +171,7 @@ func (c *content) provider(reader sdkmetric.Reader, cluster string) (*sdkmetric.
 	return provider, stop, nil
 }
 
-// flush pushes now, so that what ends is not lost.
+// flush pushes now, so that the last values are not lost.
 func (p *publisher) flush(ctx context.Context) error {
 	if p.push == nil {
 		return nil
@@ -191,7 +190,7 @@ func (p *publisher) close(ctx context.Context) error {
 }
 
 // countedExporter keeps failures from the SDK's global error handler, which
-// prints each of them: they are counted, and said once a minute.
+// prints each of them: they are counted, and logged once a minute.
 type countedExporter struct {
 	sdkmetric.Exporter
 	endpoint   string

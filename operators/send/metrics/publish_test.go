@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// scrape is what Prometheus would see: series as Prometheus writes them → value.
+// scrape returns what Prometheus would see: series as Prometheus writes them → value.
 func scrape(t *testing.T, addr net.Addr) map[string]float64 {
 	t.Helper()
 	response, err := http.Get("http://" + addr.String() + "/metrics")
@@ -170,8 +170,8 @@ func TestReferenceCountersHaveTheSameLabelsFromTheFirstScrape(t *testing.T) {
 		held(other, kindHost, 0, 50, 1),
 	}, over())
 	got := scrape(t, p.addr)
-	// The scrape has the cluster as a constant label as well; the dashboard
-	// does not look at it.
+	// The scrape has the cluster as a constant label as well; the dashboard ignores
+	// it.
 	label := func(pid, host string) string {
 		return `{cluster="prod",host_raw="` + host + `",k8s_cluster_name="prod",k8s_namespace="ml",k8s_podname="llm-0",pid="` + pid + `"}`
 	}
@@ -270,7 +270,7 @@ func TestPushHasTheRowsAndEndsSeries(t *testing.T) {
 	run := store.NewRun("cuda_alloc")
 	endpoint, err := url.Parse("http://" + listener.Addr().String())
 	require.NoError(t, err)
-	// Both ways out at once: each has its own last look at what ended.
+	// Scrape and push at once: each reads ended processes one last time.
 	p := serve(t, settings{listen: "127.0.0.1:0", endpoint: endpoint, interval: time.Hour, timeout: time.Minute, cluster: "prod"}, &content{store: store})
 	rows := []profile.Row{held(proc(1, 10), "device", 0, 100, 40), held(proc(2, 20), "pool", 1, 9, 0)}
 	run.Rows(rows, over())
@@ -305,7 +305,7 @@ func TestFailedPushesAreCountedAndReportedOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	endpoint := &url.URL{Scheme: "http", Host: listener.Addr().String()}
-	require.NoError(t, listener.Close()) // nobody answers
+	require.NoError(t, listener.Close()) // no one answers
 	queues := &exporters.Registry{}
 	var warnings []string
 	p, err := newPublisher(settings{endpoint: endpoint, interval: time.Hour, timeout: 50 * time.Millisecond}, &content{store: &Store{}, queues: queues},
@@ -324,7 +324,7 @@ func TestFailedPushesAreCountedAndReportedOnce(t *testing.T) {
 }
 
 func TestReceiverThatHangsDoesNotHoldTheEnd(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
 	require.NoError(t, err)
 	defer listener.Close()
 	p, err := newPublisher(settings{endpoint: &url.URL{Scheme: "http", Host: listener.Addr().String()}, interval: time.Hour, timeout: time.Minute},

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Reader is one way out of the store. Each reader sees an ended process once
-// more, with its last values.
+// Reader is one consumer of the store. Each reader sees an ended process once more, with
+// its last values.
 type Reader struct{ store *Store }
 
 // NewReader adds a reader. It must be read or closed: ended processes wait for it.
@@ -28,8 +28,8 @@ func (r *Reader) Close() {
 	r.store.readers = slices.DeleteFunc(r.store.readers, func(o *Reader) bool { return o == r })
 }
 
-// Read is what the reader has to report now. What several gadgets recorded of a
-// process is taken from the one that started first.
+// Read returns the data to report now. If several gadgets recorded the same about a
+// process, the one that started first counts.
 func (r *Reader) Read() Snapshot {
 	s := r.store
 	s.mu.Lock()
@@ -62,13 +62,13 @@ func (r *Reader) Read() Snapshot {
 	return snapshot
 }
 
-// part of a process is what one kind of gadget records.
+// part is the data of a process that one kind of gadget records.
 type part struct {
 	process uint64
 	isCalls bool
 }
 
-// addSamples adds what no other run has added. from is who did.
+// addSamples adds samples that no other run has added. from has the runs that did.
 func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
 	for key, sums := range p.series {
 		of := part{p.info.ID, key.call != (Call{})}
@@ -87,8 +87,8 @@ func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
 	}
 }
 
-// Current is the samples of memory of processes that run, for readers that take no part in
-// what ends.
+// Current returns the memory samples of running processes, for readers that do not track
+// ended ones.
 func (s *Store) Current() []Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 )
 
-// Options are what Serve publishes beside the store.
+// Options are additional data for Serve to publish.
 type Options struct {
 	Queues  *exporters.Registry // none when nil
 	Sources []Source
@@ -39,9 +39,9 @@ func PublishParams() api.Params {
 	return slices.DeleteFunc(globalParams(), func(p *api.Param) bool { return p.Key == paramNVML })
 }
 
-// Publish publishes a store of several nodes, in the ways that the parameters name,
-// until stop is called, which pushes a last time. at is nil without a scrape endpoint.
-// warn receives failed pushes. sources are further metrics.
+// Publish publishes a store of several nodes, as the parameters define, until stop is
+// called, which pushes a last time. at is nil without a scrape endpoint. warn receives
+// failed pushes. sources are additional metrics.
 func Publish(values api.ParamValues, store *Store, queues *exporters.Registry, warn func(string), sources ...Source) (at net.Addr, stop func(context.Context) error, err error) {
 	s, err := parse(func(key string) string { return values[key] })
 	if err != nil {

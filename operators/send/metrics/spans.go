@@ -6,12 +6,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// spans keeps the sums of a process whole. The kernel forgets rows of spans that are
-// over while the process runs (operators/decode/reap), and a counter never falls.
+// spans keeps the sums of a process whole. Rows of ended spans are removed while the
+// process runs (operators/decode/reap), but a counter must never fall.
 type spans struct {
 	reading int
 	rows    map[profile.RowID]*spanRow
-	sums    map[profile.RowID]profile.Row // of forgotten rows, by process, kind and device
+	sums    map[profile.RowID]profile.Row // of removed rows, by process, kind and device
 }
 
 type spanRow struct {
@@ -19,22 +19,22 @@ type spanRow struct {
 	seen int         // in which reading
 }
 
-// missedRows is for how many readings a row that is not there is still waited for: a
-// walk over a kernel table that changes meanwhile may miss one.
+// missedRows is the number of readings in which a row may be missing: an iteration over a
+// kernel table that changes meanwhile may miss it.
 const missedRows = 10
 
 func newSpans() *spans {
 	return &spans{rows: map[profile.RowID]*spanRow{}, sums: map[profile.RowID]profile.Row{}}
 }
 
-// see takes one row of a reading.
+// see adds one row of a reading.
 func (s *spans) see(id profile.RowID, row profile.Row) {
 	if id.Span != 0 {
 		s.rows[id] = &spanRow{row, s.reading}
 	}
 }
 
-// forgotten ends the reading: the rows that stand for those which were there once.
+// forgotten ends the reading and returns rows that represent removed ones.
 func (s *spans) forgotten(ended func(profile.Process) bool) []profile.Row {
 	var all []profile.Row
 	for id, r := range s.rows {

@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// The sum over rows stays what it was when the kernel forgets one, when a reading
-// misses one, and when a span comes back.
+// The sum over rows stays the same when a row is removed, when a reading misses one, and
+// when a span returns.
 func TestForgottenSpansStayInTheSums(t *testing.T) {
 	process := profile.Process{ID: 7, PID: 70}
 	id := func(span, born uint64) profile.RowID {

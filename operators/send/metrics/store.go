@@ -10,12 +10,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// maxEnded bounds the ended processes that wait for a reader, for when no one
-// scrapes. A process costs about 1 KiB.
+// maxEnded bounds the ended processes that wait for a reader, in case there are no
+// scrapes. A process takes about 1 KiB.
 const maxEnded = 4096
 
-// Series is what one process has of one kind on one device; or, with a Call, what it
-// asked the driver to do. Its labels are those of the process without the ID.
+// Series identifies the memory of one process, of one kind and on one device; or, with a
+// Call, its calls of the driver. Its labels are those of the process without the ID.
 type Series struct {
 	Process profile.Process
 	Kind    string
@@ -23,21 +23,21 @@ type Series struct {
 	Call    Call
 }
 
-// Call is what calls of the driver have in common. The zero value is no call: the
+// Call identifies a group of calls of the driver. The zero value is not a call: the
 // series is of memory.
 type Call struct {
 	// Operation is launch, graph, copy, wait and so on, Direction that of a copy.
 	Operation, Direction string
-	// Error is the driver's name of it, "" for calls that it did.
+	// Error is the driver's name of the error, "" for successful calls.
 	Error string
 }
 
-// Sums are a series' counters. PeakBytes is the highest in-use that a read saw,
-// at least that of its largest stack: what came and went between two reads, in
-// several stacks, may have been more.
+// Sums are a series' counters. PeakBytes is the highest in-use value of all reads, at
+// least that of the largest stack: between two reads the sum over several stacks may have
+// been higher.
 type Sums struct {
 	profile.Values
-	// Failed allocations and the bytes that they asked for.
+	// Failed allocations and the bytes that they requested.
 	Failed, FailedBytes int64
 	// Calls of the driver, the bytes that they moved, and their time on the CPU.
 	Calls, CallBytes, CallNanoseconds int64
@@ -50,15 +50,14 @@ type Sample struct {
 	Ended bool
 }
 
-// Drop is how often, and with how many bytes in no row, a gadget could not
-// record something.
+// Drop counts what a gadget could not record, and the bytes that are in no row.
 type Drop struct {
 	Gadget, Reason string
 	Count, Bytes   int64
 	Node           string // of a store of several nodes
 }
 
-// GadgetState is what a running gadget says about itself.
+// GadgetState is the state of a running gadget.
 type GadgetState struct {
 	Gadget   string
 	Rows     int
@@ -73,7 +72,7 @@ type Snapshot struct {
 	Drops          []Drop
 	Gadgets        []GadgetState
 	Pools          []Pool
-	// Forgotten processes ended and were dropped before they had been read.
+	// Forgotten counts ended processes that were dropped before they had been read.
 	Forgotten int64
 }
 
@@ -112,7 +111,7 @@ type process struct {
 	info   profile.Process
 	series map[seriesKey]*Sums
 	inRows bool
-	ended  int64 // 0 while it runs; else the how-manieth end
+	ended  int64 // 0 while it runs; else the ordinal of its end
 	seen   map[*Reader]bool
 }
 
@@ -122,7 +121,7 @@ type seriesKey struct {
 	call   Call
 }
 
-// NewRun adds a gadget. Close takes it out again.
+// NewRun adds a gadget. Close removes it.
 func (s *Store) NewRun(gadget string) *Run { return s.NewRunOn("", gadget) }
 
 // NewRunOn adds a gadget of another node; the processes in its rows must name that
@@ -143,9 +142,9 @@ func (r *Run) Close() {
 	r.store.runs = slices.DeleteFunc(r.store.runs, func(o *Run) bool { return o == r })
 }
 
-// Rows takes the cumulative rows of all processes, as they are at every interval.
-// Stacks are not looked at. ended says whether a process is over; it is asked for
-// every known process, with or without rows.
+// Rows sets the cumulative rows of all processes, at every interval. Stacks are ignored.
+// ended reports whether a process has ended; it is called for every known process, with
+// or without rows.
 func (r *Run) Rows(rows []profile.Row, ended func(profile.Process) bool) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
@@ -173,7 +172,7 @@ func (r *Run) Calls(rows []Sample, ended func(profile.Process) bool) {
 	r.take(all, ended)
 }
 
-// reading is what there is at one interval, by process.
+// reading is the state at one interval, by process.
 type reading map[uint64]*processReading
 
 type processReading struct {
@@ -218,8 +217,8 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 				p.of(key).replace(*new)
 			}
 		}
-		// Rows that were there and are not any more: the kernel forgets
-		// ended processes only.
+		// Rows have disappeared: the gadget removes those of ended processes
+		// only.
 		over := p.inRows && read == nil || ended(p.info)
 		switch {
 		case over && p.ended == 0:
@@ -232,7 +231,7 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 	r.forget()
 }
 
-// replace takes a later reading, except values that only grow.
+// replace stores a later reading, but keeps the maximum of values that only grow.
 func (s *Sums) replace(read Sums) {
 	peak := max(s.PeakBytes, read.PeakBytes, read.InuseBytes)
 	s.Values = read.Values
@@ -262,14 +261,14 @@ func (r *Run) Drop(reason string, count, bytes int64) {
 	r.drops[reason] = Drop{r.gadget, reason, count, bytes, r.node}
 }
 
-// Probes says that the gadget attaches probes to processes.
+// Probes records that the gadget attaches probes to processes.
 func (r *Run) Probes() {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	r.probes = true
 }
 
-// Attached says whether a library of a process has probes now.
+// Attached records whether a library of a process has probes now.
 func (r *Run) Attached(pid uint32, path string, attached bool) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
@@ -298,7 +297,7 @@ func (p *process) of(key seriesKey) *Sums {
 	return s
 }
 
-// end closes a process's series: what was in use was freed by its end.
+// end closes a process's series: memory in use was freed by its end.
 func (r *Run) end(p *process) {
 	r.order++
 	p.ended = r.order

@@ -23,7 +23,7 @@ func held(p profile.Process, kind string, device int32, alloc, freed int64) prof
 	}}
 }
 
-// over says that the processes with these ids have ended.
+// over reports the processes with these ids as ended.
 func over(ids ...uint64) func(profile.Process) bool {
 	return func(p profile.Process) bool {
 		for _, id := range ids {

@@ -19,15 +19,15 @@ import (
 const (
 	// BridgePins is where Inspektor Gadget's bridge to the GPU pins its maps.
 	BridgePins = maps.DefaultPinDir
-	// bridgeStale is the age at which what the bridge wrote counts no more. It writes
-	// ten times a second, unless it has another interval.
+	// bridgeStale is the age at which the bridge's data is ignored. It writes ten
+	// times a second by default.
 	bridgeStale = 10 * time.Second
 )
 
-// OpenAny opens NVML where path or the loader finds it, and without a path also takes
-// what Inspektor Gadget's bridge to the GPU has pinned in directory pins: a daemon whose
-// container has no NVML may run next to a bridge that has. The error is NVML's when
-// there is neither.
+// OpenAny opens NVML at path or where the loader finds it. Without a path it falls back
+// to the maps that Inspektor Gadget's GPU bridge has pinned in directory pins: a daemon
+// whose container has no NVML may run next to a bridge that has. If there is neither, the
+// error is NVML's.
 func OpenAny(path, pins string) (Library, error) {
 	library, err := Open(path)
 	if path != "" || !errors.Is(err, ErrAbsent) && !errors.Is(err, ErrNotBuilt) {
@@ -44,14 +44,14 @@ func OpenAny(path, pins string) (Library, error) {
 }
 
 // pinned reads the maps of gpu-ebpf-bridge, as include/gadget/gpu_types.h of Inspektor
-// Gadget v0.55.0 has them. It does not know UUIDs and names of GPUs.
+// Gadget v0.55.0 has them. They have no UUIDs and names of GPUs.
 type pinned struct {
 	meta, devices, processes *ebpf.Map
 	now                      func() time.Duration
 }
 
 // OpenBridge opens the maps that the bridge has pinned in a directory, for reading. The
-// error is fs.ErrNotExist where there are none.
+// error is fs.ErrNotExist if there are none.
 func OpenBridge(pins string) (Library, error) {
 	b := &pinned{now: ProcFS("").Now}
 	for _, m := range []struct {
@@ -92,7 +92,7 @@ func (b *pinned) Close() {
 	}
 }
 
-// count is the number of GPUs; 0 when the bridge has ended, or is of another version.
+// count returns the number of GPUs; 0 if the bridge has ended, or has another version.
 func (b *pinned) count() int {
 	var meta maps.Meta
 	if err := b.meta.Lookup(uint32(0), &meta); err != nil || meta.SchemaVersion != maps.SchemaVersion {
@@ -104,8 +104,8 @@ func (b *pinned) count() int {
 	return int(min(meta.N_devices, maps.MaxDevices))
 }
 
-// Read implements Library. What the bridge does not know is 0 in its maps, and left out
-// where 0 cannot be a value.
+// Read implements Library. Unknown values are 0 in the bridge's maps, and omitted if 0 is
+// not a valid value.
 func (b *pinned) Read() Reading {
 	n := b.count()
 	r := Reading{Processes: b.processesOf(n)}
@@ -126,7 +126,7 @@ func (b *pinned) Read() Reading {
 	return r
 }
 
-// pointsOf are a GPU's values under the names of table.
+// pointsOf returns a GPU's values under the names of table.
 func pointsOf(d Device, m *maps.DeviceMetrics) (all []Point) {
 	add := func(metric string, value float64, labels ...attribute.KeyValue) {
 		all = append(all, Point{metric, d, value, labels})
@@ -170,7 +170,7 @@ func (b *pinned) processesOf(devices int) (all []ProcessMemory) {
 	}
 	var key uint64
 	var m maps.PidMetrics
-	met := map[uint64]bool{} // while entries come and go, one may be met twice
+	met := map[uint64]bool{} // while entries change, one may be read twice
 	for entries := b.processes.Iterate(); entries.Next(&key, &m); {
 		if met[key] {
 			continue

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bridge"
 )
 
-// gpus are a busy one, and one of which little is known.
+// gpus are a busy one, and one with few known values.
 var gpus = bridge.GPUs{
 	All: []nvml.DeviceSnapshot{
 		{SmUtilPct: 87, MemUtilPct: 45, DecUtilPct: 5, MemTotal: 80 << 30, MemUsed: 19 << 30, MemReserved: 1 << 30,
@@ -31,7 +31,7 @@ var gpus = bridge.GPUs{
 	},
 }
 
-// Where there is no NVML, the bridge tells about GPUs and processes.
+// Without NVML, the bridge provides GPUs and processes.
 func TestBridge(t *testing.T) {
 	pins, stop := bridge.Start(t, gpus)
 	library, err := OpenBridge(pins)
@@ -66,7 +66,7 @@ func TestBridge(t *testing.T) {
 		require.Contains(t, metricNames(), metric, "docs/reference/metrics.md knows it")
 	}
 
-	// A bridge that has ended says nothing more, though its maps are still there.
+	// An ended bridge provides no more data, although its maps still exist.
 	stop()
 	at := library.(*pinned)
 	now := at.now()
@@ -85,13 +85,13 @@ func metricNames() (all []string) {
 func TestNoBridge(t *testing.T) {
 	_, err := OpenBridge(t.TempDir())
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	// The first error is about what is missing most: NVML.
+	// The first error is that of NVML.
 	_, err = OpenAny("", t.TempDir())
 	require.Error(t, err)
 	require.NotErrorIs(t, err, fs.ErrNotExist)
 }
 
-// Somebody else's files in that place are an error that says so, and no panic.
+// Other programs' files at that path are a clear error, not a panic.
 func TestPinsOfOtherMaps(t *testing.T) {
 	pins := t.TempDir()
 	for _, name := range []string{maps.MapNameMeta, maps.MapNameDevice, maps.MapNamePerPidPerDevice} {

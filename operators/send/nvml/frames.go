@@ -8,9 +8,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// Frames makes rows of what the driver counts for a process beyond what the
-// process's own rows explain, so that a flame graph adds up to nvidia-smi's number.
-// It is not safe for concurrent use.
+// Frames makes rows of the bytes that the driver counts for a process and the process's
+// own rows do not explain, so that a flame graph adds up to nvidia-smi's number. It is
+// not safe for concurrent use.
 type Frames struct {
 	open      func() (Library, error)
 	processes Processes
@@ -30,7 +30,7 @@ func NewFrames(open func() (Library, error), processes Processes) *Frames {
 func (f *Frames) Start() error {
 	library, err := f.open()
 	if err != nil {
-		return fmt.Errorf("ask the driver for its processes: %w", err)
+		return fmt.Errorf("query the driver for its processes: %w", err)
 	}
 	attached := f.processes.Now() + settle
 	f.library = library
@@ -40,15 +40,15 @@ func (f *Frames) Start() error {
 	return nil
 }
 
-// See takes all rows of an interval. The more often, the better is what is from
-// before attach told apart from what came later without a row.
+// See adds all rows of an interval. More frequent calls improve the distinction between
+// memory from before attach and later memory without rows.
 func (f *Frames) See(rows []profile.Row) {
 	used := f.library.Processes()
 	byPID := map[uint32]held{}
 	for _, r := range rows {
 		addHeld(byPID, r.Process, r.Kind, r.InuseBytes)
 	}
-	// Only the processes that the run is about.
+	// Only the processes of the run.
 	mine := used[:0:0]
 	for _, u := range used {
 		if _, ok := byPID[u.PID]; ok {

@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// machine is go-nvml's DGX A100 with answers to what it leaves out. Device 0 is
-// busy; the others support nothing that is optional.
+// machine is go-nvml's DGX A100 with answers for missing functions. Device 0 is busy; the
+// others support nothing optional.
 func machine(events chan nvml.EventData) *dgxa100.Server {
 	server := dgxa100.New()
 	server.LookupSymbolFunc = func(string) error { return nil }
@@ -245,7 +245,7 @@ func TestLibraryThatIsNotThere(t *testing.T) {
 	require.ErrorIs(t, err, ErrAbsent)
 }
 
-// processes stands in for /proc.
+// processes simulates /proc.
 type processes struct{}
 
 func (processes) Process(pid uint32) profile.Process { return profile.Process{PID: pid, Comm: "Xorg"} }
@@ -264,7 +264,7 @@ func TestFramesAddUpToTheDriversBytes(t *testing.T) {
 		{Process: ended, Kind: "device"},
 	}
 	f.See(rows)
-	rows[0].InuseBytes = 3 << 30 // the driver counts 6 GiB, so 1 GiB of before has gone
+	rows[0].InuseBytes = 3 << 30 // the driver counts 6 GiB, so 1 GiB of older memory was freed
 	f.See(rows)
 	got := f.Rows()
 	require.Len(t, got, 1, "the other processes of the GPU are none of this run's")

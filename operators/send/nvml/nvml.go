@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nvml publishes what NVIDIA's management library says about the GPUs of
-// this machine, and reconciles it with the gadgets' rows: the bytes that the
-// driver counts for a process are those that stacks explain, the CUDA context
-// and its modules, what was there before attach, and a rest (reconcile.go).
+// Package nvml publishes the data of NVIDIA's management library about the GPUs of this
+// machine, and reconciles it with the gadgets' rows: it divides the bytes that the driver
+// counts for a process into those that stacks explain, the CUDA context and its modules,
+// memory from before attach, and a rest (reconcile.go).
 //
-// libnvidia-ml is opened at run time. A machine without it, or without a GPU, is
-// a normal machine: that is logged once, and there are no such series.
+// libnvidia-ml is opened at run time. A machine without it, or without a GPU, is a normal
+// case: it is logged once, and there are no such series.
 //
-// Reading it takes cgo and the tag nvml. go-nvml leaves the library's functions
-// undefined in the program until it has opened the library, so the program must be
-// linked with lazy binding (-extldflags=-Wl,-z,lazy, as the Makefile does); else
-// it ends with "symbol lookup error" before main. A plain `go install` cannot know
-// that, and gets a program without NVML instead.
+// It needs cgo and the tag nvml. go-nvml leaves the library's functions undefined until
+// it has opened the library, so the program must be linked with lazy binding
+// (-extldflags=-Wl,-z,lazy, as the Makefile does); else it ends with "symbol lookup
+// error" before main. A plain `go install` does not set that, and makes a program without
+// NVML instead.
 package nvml
 
 import (
@@ -28,14 +28,14 @@ var (
 	ErrNotBuilt = errors.New("ig-gpu was built without NVML (go build -tags nvml, see the Makefile)")
 )
 
-// Metric is one metric about a device. The names are those of OpenTelemetry's
-// hardware conventions (hw.*) where they have one.
+// Metric is one metric of a device. The names are those of OpenTelemetry's hardware
+// conventions (hw.*) if they define them.
 type Metric struct {
 	Name, Unit, Description string
 	// Sum: it only grows; else it is a level.
 	Sum bool
-	// symbols are the functions of the library that it needs: an older library
-	// does not have all of them, and calling what is not there ends the process.
+	// symbols are the functions of the library that it needs: some are missing in
+	// older libraries, and calling a missing one ends the process.
 	symbols []string
 }
 
@@ -75,8 +75,8 @@ var table = []Metric{
 	{Name: "gpu.xid_errors", Unit: "{error}", Description: "Xid errors since ig-gpu started, by code", Sum: true},
 }
 
-// throttleReasons are those that cost performance: an idle GPU, and clocks that
-// the user requested, are none. The bits are nvmlClocksThrottleReason… of nvml.h.
+// throttleReasons are those that cost performance, which excludes an idle GPU and clocks
+// set by the user. The bits are nvmlClocksThrottleReason… of nvml.h.
 var throttleReasons = []struct {
 	bit  uint64
 	name string
@@ -110,7 +110,7 @@ func (d Device) labels() []attribute.KeyValue {
 	}
 }
 
-// ProcessMemory is what the driver counts for a process on one device.
+// ProcessMemory is the driver's count for a process on one device.
 type ProcessMemory struct {
 	Device Device
 	PID    uint32
@@ -126,7 +126,7 @@ type Reading struct {
 // Library is an open libnvidia-ml. It is safe for concurrent use.
 type Library interface {
 	Read() Reading
-	// Processes is that part of Read alone.
+	// Processes returns only that part of Read.
 	Processes() []ProcessMemory
 	// Close ends its use. Read must not be called afterwards.
 	Close()

@@ -21,9 +21,9 @@ import (
 type library struct {
 	lib     nvml.Interface
 	devices []device
-	missing map[string]bool // symbols that the library does not have
+	missing map[string]bool // symbols missing in the library
 
-	// mu is for what listen writes, and for one Read at a time.
+	// mu guards the results of listen, and allows one Read at a time.
 	mu   sync.Mutex
 	xids map[xid]int64
 
@@ -41,8 +41,7 @@ type xid struct {
 	code uint64
 }
 
-// Open loads libnvidia-ml.so.1 from path, or from where the loader finds it when
-// path is empty.
+// Open loads libnvidia-ml.so.1 from path, or as found by the loader if path is empty.
 func Open(path string) (Library, error) {
 	var options []nvml.LibraryOption
 	if path != "" {
@@ -77,8 +76,8 @@ func open(lib nvml.Interface) (*library, error) {
 	return l, nil
 }
 
-// has says whether a function can be called. Of those that list processes go-nvml
-// calls the newest version that there is.
+// has reports whether a function can be called. Among those that list processes, go-nvml
+// calls the newest available version.
 func has(lib nvml.Interface, symbol string) bool {
 	versions := []string{""}
 	if strings.HasSuffix(symbol, "RunningProcesses") {
@@ -87,8 +86,8 @@ func has(lib nvml.Interface, symbol string) bool {
 	return slices.ContainsFunc(versions, func(v string) bool { return lib.Extensions().LookupSymbol(symbol+v) == nil })
 }
 
-// lacks says whether one of the functions is not in the library.
-func (l *library) lacks(symbols []string) bool {
+// isMissing reports whether one of the functions is missing in the library.
+func (l *library) isMissing(symbols []string) bool {
 	return slices.ContainsFunc(symbols, func(symbol string) bool { return l.missing[symbol] })
 }
 
@@ -107,7 +106,7 @@ func (l *library) list() error {
 	for i := range n {
 		handle, code := l.lib.DeviceGetHandleByIndex(i)
 		if code != nvml.SUCCESS {
-			continue // lost, or not permitted: the others are still of use
+			continue // lost, or not permitted: the others are still useful
 		}
 		d := device{Device: handle, about: Device{Index: i}}
 		d.about.UUID, _ = handle.GetUUID()
@@ -124,7 +123,7 @@ func (l *library) Close() {
 	l.lib.Shutdown()
 }
 
-// Read implements Library. What a device does not support is left out.
+// Read implements Library. Values that a device does not support are omitted.
 func (l *library) Read() Reading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,17 +131,17 @@ func (l *library) Read() Reading {
 	for _, d := range l.devices {
 		for _, m := range table {
 			read := readers[m.Name]
-			if read == nil || l.lacks(m.symbols) {
+			if read == nil || l.isMissing(m.symbols) {
 				continue
 			}
 			for _, v := range read(d.Device) {
 				r.Points = append(r.Points, Point{m.Name, d.about, v.value, v.labels})
 			}
 		}
-		if !l.lacks(processSymbols) {
+		if !l.isMissing(processSymbols) {
 			l.processes(&r, d)
 		}
-		if !l.lacks(migSymbols) {
+		if !l.isMissing(migSymbols) {
 			l.mig(&r, d)
 		}
 		for x, n := range l.xids {
@@ -160,7 +159,7 @@ func (l *library) Processes() []ProcessMemory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var r Reading
-	if !l.lacks(processSymbols) {
+	if !l.isMissing(processSymbols) {
 		for _, d := range l.devices {
 			l.processes(&r, d)
 		}
@@ -204,7 +203,7 @@ func (l *library) processes(r *Reading, d device) {
 	}
 }
 
-// mig are the MIG devices of a GPU, which come and go.
+// mig returns the MIG devices of a GPU, which can change at any time.
 func (l *library) mig(r *Reading, d device) {
 	if mode, _, code := d.GetMigMode(); code != nvml.SUCCESS || mode != nvml.DEVICE_MIG_ENABLE {
 		return
@@ -264,7 +263,7 @@ func (l *library) listen() {
 		case nvml.ERROR_TIMEOUT:
 			continue
 		default:
-			select { // a GPU fell off: it answers at once, and again
+			select { // a GPU has fallen off the bus: it answers at once, and repeatedly
 			case <-l.stop:
 				return
 			case <-time.After(time.Second):

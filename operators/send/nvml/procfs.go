@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// ProcFS tells about processes from the host's /proc.
+// ProcFS reads processes from the host's /proc.
 type ProcFS string
 
 // clockTick is the unit of times in /proc: USER_HZ is 100 on all architectures
@@ -37,7 +37,7 @@ func (p ProcFS) Start(pid uint32) time.Duration {
 }
 
 // startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)). Field 2, the
-// command's name, may contain blanks and parentheses: count from behind it.
+// command's name, may contain blanks and parentheses: count from its end.
 func startTime(stat []byte) time.Duration {
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {

@@ -16,8 +16,8 @@ type value struct {
 	labels []attribute.KeyValue
 }
 
-// readers are the metrics of a device by name. One that the device does not
-// support gives none.
+// readers are the metrics of a device by name. One that the device does not support gives
+// no points.
 var readers = map[string]func(nvml.Device) []value{
 	"hw.gpu.utilization": func(d nvml.Device) (all []value) {
 		if rates, code := d.GetUtilizationRates(); code == nvml.SUCCESS {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// The frames of bytes that no stack explains.
+// Frames of bytes that no stack explains.
 const (
 	FrameContext      = stack.Context
 	FrameBeforeAttach = stack.BeforeAttach
@@ -18,18 +18,17 @@ const (
 // its devices: a process's rows have the ordinals of CUDA, which its environment
 // renumbers, and the driver has UUIDs.
 type Account struct {
-	// Used is what the driver counts.
+	// Used is the driver's count.
 	Used int64
-	// Explained are the in-use bytes of rows that are surely in device memory,
-	// Managed those that may be there or not: the driver moves them.
+	// Explained are the in-use bytes of rows that are certainly in device memory,
+	// Managed those that the driver may have moved elsewhere.
 	Explained, Managed int64
-	// Born: the process started under the gadget's eyes, so nothing of it is
-	// from before attach.
+	// Born: the process started after the attach, so it has no older memory.
 	Born bool
 	// Floor is the least Used − Explained seen so far, not below 0.
 	Floor int64
-	// Context is what a context takes here, from processes that were born under
-	// the gadget's eyes; 0 while none was.
+	// Context is the size of a context here, measured on processes that started after
+	// the attach; 0 while there was none.
 	Context int64
 }
 
@@ -37,24 +36,24 @@ type Account struct {
 type Parts struct {
 	// Stacks are bytes that rows explain.
 	Stacks int64
-	// Context is the CUDA context with its modules, an estimate: what a process
-	// that allocates nothing takes.
+	// Context is an estimate of the CUDA context with its modules: the memory of a
+	// process without allocations.
 	Context int64
-	// BeforeAttach was there when the gadget came, and never seen to go. While
-	// no context was measured it contains the context, too.
+	// BeforeAttach was in use at the attach and was not seen to be freed. While no
+	// context was measured it contains the context, too.
 	BeforeAttach int64
 	// Unexplained is the rest: rounding to the driver's blocks, memory that a
 	// pool keeps, modules loaded later. It is negative where rows have more than
 	// the driver counts: physical memory of cuMemCreate that another process
-	// counts, or a reading that came between two calls.
+	// counts, or a reading between two calls.
 	Unexplained int64
 }
 
-// Reconcile splits what the driver counts for a process.
+// Reconcile divides the driver's count for a process.
 func Reconcile(a Account) Parts {
 	rest := a.Used - a.Explained
-	// Of managed memory, as much is on the device as there is room for beyond
-	// what was there without any.
+	// Managed memory is assumed to be on the device as far as the driver's count
+	// exceeds the rest.
 	resident := min(max(rest-a.Floor, 0), max(a.Managed, 0))
 	p := Parts{Stacks: a.Explained + resident}
 	rest -= resident
@@ -76,9 +75,9 @@ func Reconcile(a Account) Parts {
 	return p
 }
 
-// Rows are the parts that no stack explains as rows of in-use bytes, so that a
-// flame graph with them adds up to what nvidia-smi shows. A negative rest has no
-// row: a frame cannot show it.
+// Rows returns the parts that no stack explains as rows of in-use bytes, so that a flame
+// graph with them adds up to nvidia-smi's number. A negative rest has no row: a frame
+// cannot show it.
 func (p Parts) Rows(of profile.Process) []profile.Row {
 	var rows []profile.Row
 	for _, part := range []struct {
@@ -105,10 +104,10 @@ type Breakdown struct {
 	Parts
 }
 
-// tracker remembers per process what Reconcile needs of the past. It is not safe
-// for concurrent use.
+// tracker keeps the history per process that Reconcile needs. It is not safe for
+// concurrent use.
 type tracker struct {
-	// born says whether a process started after the gadget was attached.
+	// born reports whether a process started after the gadget was attached.
 	born      func(pid uint32) bool
 	processes map[uint64]*history
 	context   int64 // least floor of born processes
@@ -125,9 +124,9 @@ type held struct {
 	explained, managed int64
 }
 
-// update splits the memory of every process that the driver knows. rows are
-// those of gadgets by pid; a process without rows has none explained. name gives
-// the names of a process that no gadget knows.
+// update divides the memory of every process that the driver lists. rows are those of
+// gadgets by pid; a process without rows has no explained memory. name returns the names
+// of a process that no gadget follows.
 func (t *tracker) update(used []ProcessMemory, rows map[uint32]held, name func(pid uint32) profile.Process) []Breakdown {
 	var order []uint32
 	sum := map[uint32]int64{}
@@ -142,13 +141,13 @@ func (t *tracker) update(used []ProcessMemory, rows map[uint32]held, name func(p
 	accounts := make([]Account, 0, len(order))
 	for _, pid := range order {
 		if sum[pid] == 0 {
-			continue // the driver does not say (in a container, or under WSL)
+			continue // unknown to the driver (in a container, or under WSL)
 		}
 		h, ok := rows[pid]
 		if !ok {
 			h.process = name(pid)
 		}
-		// A pid is used again, an ID is not. One that no gadget knows has no ID.
+		// A pid is reused, an ID is not. A process that no gadget follows has no ID.
 		id := h.process.ID
 		if id == 0 {
 			id = uint64(pid)

@@ -24,7 +24,7 @@ func TestReconcile(t *testing.T) {
 		{"nothing is known of a process that was there before",
 			Account{Used: 900 * mib, Floor: 900 * mib},
 			Parts{BeforeAttach: 900 * mib}},
-		{"the context is told apart once its size is known",
+		{"the context is separate once its size is known",
 			Account{Used: 900 * mib, Floor: 900 * mib, Context: 400 * mib},
 			Parts{Context: 400 * mib, BeforeAttach: 500 * mib}},
 		{"what stacks explain is not before attach",
@@ -87,8 +87,8 @@ func TestRowsAreNamedFrames(t *testing.T) {
 	require.Empty(t, Parts{Unexplained: -4}.Rows(profile.Process{}))
 }
 
-// A process of before, then one that is born: the latter's context tells how much
-// of the former's is context.
+// An old process, then a new one: the latter's context shows how much of the former's
+// memory is context.
 func TestTrackerLearnsTheContextFromProcessesThatWereBornLater(t *testing.T) {
 	born := map[uint32]bool{20: true}
 	tr := tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool { return born[pid] }}
@@ -106,7 +106,7 @@ func TestTrackerLearnsTheContextFromProcessesThatWereBornLater(t *testing.T) {
 	require.Equal(t, Parts{Stacks: 50, Context: 300}, got[1].Parts)
 	require.Equal(t, "llm-0", got[1].Process.Pod)
 
-	// The old one lets go of what it had and takes new memory.
+	// The old one frees its memory and allocates again.
 	rows[10] = held{process: name(10), explained: 500}
 	got = tr.update([]ProcessMemory{use(10, 1000)}, rows, name)
 	require.Equal(t, Parts{Stacks: 500, Context: 300, BeforeAttach: 200}, got[0].Parts)

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// fresh is how long a reading serves: a scrape and a push at the same time
-	// need not both ask the driver, which takes milliseconds per GPU.
+	// fresh is how long a reading is reused: a scrape and a push at the same time
+	// need not both query the driver, which takes milliseconds per GPU.
 	fresh = 500 * time.Millisecond
-	// settle is how long after the start a gadget's probes are in place: a
-	// process that starts earlier may have calls that were not seen.
+	// settle is the time from the start until a gadget's probes are attached: a
+	// process that starts earlier may have made calls before that.
 	settle = 3 * time.Second
 )
 
@@ -32,23 +32,23 @@ type Config struct {
 	Open func() (Library, error)
 	// Rows are the gadgets' current sums.
 	Rows func() []metrics.Sample
-	// Processes tells about a process by its pid.
+	// Processes finds a process by its pid.
 	Processes Processes
-	// Info receives once whether there is a library.
+	// Info is called once, with whether there is a library.
 	Info func(string)
 }
 
-// Processes tells about processes. ProcFS implements it.
+// Processes finds processes. ProcFS implements it.
 type Processes interface {
-	// Process names a process that no gadget knows.
+	// Process names a process that no gadget follows.
 	Process(pid uint32) profile.Process
-	// Start is when it started, since boot; 0 if that is not known.
+	// Start returns when it started, since boot; 0 if unknown.
 	Start(pid uint32) time.Duration
-	// Now is the same clock.
+	// Now returns the current time of the same clock.
 	Now() time.Duration
 }
 
-// Source implements metrics.Source. The library is open while anybody publishes.
+// Source implements metrics.Source. The library is open while there are publishers.
 type Source struct {
 	cfg Config
 
@@ -65,7 +65,7 @@ type Source struct {
 // NewSource returns the source.
 func NewSource(cfg Config) *Source { return &Source{cfg: cfg} }
 
-// acquire opens the library for the first user; false where there is none.
+// acquire opens the library for the first user; false if there is none.
 func (s *Source) acquire() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *Source) acquire() (bool, error) {
 			s.cfg.Info(fmt.Sprintf("no metrics of the GPUs themselves: %v", err))
 		}
 		if err != nil {
-			// Anything else than an absent driver is as little a reason
-			// to refuse a run: the gadgets do not need it.
+			// Other errors than an absent driver do not fail a run either,
+			// because the gadgets do not need NVML.
 			return false, nil
 		}
 		s.library = library
@@ -100,7 +100,7 @@ func (s *Source) release() {
 	}
 }
 
-// read is the latest reading and what it is made of, by process.
+// read returns the latest reading and its parts by process.
 func (s *Source) read() (Reading, []Breakdown) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,15 +110,15 @@ func (s *Source) read() (Reading, []Breakdown) {
 	if time.Since(s.at) < fresh {
 		return s.latest, s.parts
 	}
-	// The driver first: what is allocated in between is then in the rows and
-	// makes the rest smaller, not larger.
+	// The driver is read first: later allocations are then in the rows and make the
+	// rest smaller, not larger.
 	s.latest = s.library.Read()
 	s.parts = s.tracker.update(s.latest.Processes, rowsByPID(s.cfg.Rows()), s.cfg.Processes.Process)
 	s.at = time.Now()
 	return s.latest, s.parts
 }
 
-// Breakdowns are the processes with a context, for sinks that draw them.
+// Breakdowns returns the processes with a context, for sinks.
 func (s *Source) Breakdowns() []Breakdown {
 	_, parts := s.read()
 	return parts
@@ -217,7 +217,7 @@ func observe(o metric.Observer, instruments map[string]metric.Float64Observable,
 	for _, p := range reading.Processes {
 		of, ok := labels[p.PID]
 		if !ok {
-			continue // the driver does not say how much
+			continue // unknown to the driver
 		}
 		o.ObserveFloat64(instruments[processUsage], float64(p.Bytes),
 			metric.WithAttributes(append(of[:len(of):len(of)], p.Device.labels()...)...))

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// ask is how often the driver is asked where contexts are: often enough for
-	// every window to know a process that began within it.
-	ask = 2 * time.Second
-	// remember is for how long a process that the driver no longer lists keeps its
-	// GPU: its last rows may wait for a server.
+	// queryInterval is the interval at which the driver is queried for contexts:
+	// short enough for every window to include a process that began within it.
+	queryInterval = 2 * time.Second
+	// remember is how long a process that the driver no longer lists keeps its GPU:
+	// its last rows may wait for a server.
 	remember = 10 * time.Minute
 )
 
-// UUIDs tells which GPU a process works on: the one on which the driver knows a
-// context of it. CUDA's ordinals do not tell, because each process has its own
+// UUIDs finds the GPU that a process uses: the one on which the driver lists a context of
+// it. CUDA's ordinals do not identify it, because each process has its own
 // (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER). It is safe for concurrent use.
 type UUIDs struct {
 	now func() time.Time
@@ -29,25 +29,25 @@ type UUIDs struct {
 	library Library
 	at      time.Time            // of the last reading
 	latest  map[uint32]string    // by pid; "" with contexts on several GPUs
-	known   map[uint64]*knownGPU // by a process's ID: pids are used again
+	known   map[uint64]*knownGPU // by a process's ID: pids are reused
 }
 
 type knownGPU struct {
-	uuid  string
-	asked time.Time
+	uuid string
+	used time.Time
 }
 
-// NewUUIDs opens the library. It is an error where there is none.
+// NewUUIDs opens the library. It is an error if there is none.
 func NewUUIDs(open func() (Library, error)) (*UUIDs, error) {
 	library, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("ask the driver for GPUs of processes: %w", err)
+		return nil, fmt.Errorf("query the driver for GPUs of processes: %w", err)
 	}
 	return &UUIDs{now: time.Now, library: library, known: map[uint64]*knownGPU{}}, nil
 }
 
-// Of is the UUID of the process's GPU; "" where that is not known, or where it is
-// several: nothing says which of them an ordinal is.
+// Of returns the UUID of the process's GPU; "" if it is unknown, or if there are several:
+// an ordinal does not identify one of them.
 func (u *UUIDs) Of(p profile.Process) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -55,7 +55,7 @@ func (u *UUIDs) Of(p profile.Process) string {
 		return ""
 	}
 	now := u.now()
-	if now.Sub(u.at) >= ask {
+	if now.Sub(u.at) >= queryInterval {
 		u.read(now)
 	}
 	k := u.known[p.ID]
@@ -63,7 +63,7 @@ func (u *UUIDs) Of(p profile.Process) string {
 		k = &knownGPU{}
 		u.known[p.ID] = k
 	}
-	k.asked = now
+	k.used = now
 	if uuid, ok := u.latest[p.PID]; ok {
 		k.uuid = uuid
 	}
@@ -80,13 +80,13 @@ func (u *UUIDs) read(now time.Time) {
 		}
 	}
 	for id, k := range u.known {
-		if now.Sub(k.asked) > remember {
+		if now.Sub(k.used) > remember {
 			delete(u.known, id)
 		}
 	}
 }
 
-// Close ends the use of the library. Nothing is known afterwards.
+// Close ends the use of the library. Of returns "" afterwards.
 func (u *UUIDs) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

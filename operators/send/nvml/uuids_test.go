@@ -42,18 +42,18 @@ func TestGPUIsTheOneWithAContext(t *testing.T) {
 
 	// The process ends, its last rows are still encoded, and its pid is used again.
 	driver.list = nil
-	now = now.Add(ask)
+	now = now.Add(queryInterval)
 	require.Equal(t, "GPU-second", u.Of(one))
 	again := profile.Process{ID: 4, PID: 10}
 	require.Empty(t, u.Of(again))
 	driver.list = []ProcessMemory{{Device: first, PID: 10}}
-	now = now.Add(ask)
+	now = now.Add(queryInterval)
 	require.Equal(t, "GPU-first", u.Of(again))
 	require.Equal(t, 3, driver.reads)
 
 	now = now.Add(remember + time.Second)
 	require.Empty(t, u.Of(none))
-	require.Len(t, u.known, 1, "what nobody asks for is forgotten")
+	require.Len(t, u.known, 1, "an unused process is dropped")
 
 	u.Close()
 	require.True(t, driver.ended)
