@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// The kernel takes the programs that count what they cost, in each way to attach: the code
-// is not there without a budget.
+// The programs that measure their own cost load in each way of attaching: the code only
+// exists with a budget.
 func TestProgramsWithABudgetLoad(t *testing.T) {
 	bpftest.RequireRoot(t)
 	for _, name := range []string{"cuda_alloc", "cuda_kernel"} {

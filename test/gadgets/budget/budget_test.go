@@ -25,7 +25,7 @@ func (e estimate) isWithin() bool {
 	return math.Abs(float64(e.value)-float64(e.truth)) <= float64(e.err)
 }
 
-// describe says how many are within their errors, and how large these are.
+// describe logs how many are within their errors, and how large these are.
 func describe(t *testing.T, of string, all []estimate) (within int, typical float64) {
 	t.Helper()
 	var ratio float64
@@ -39,15 +39,15 @@ func describe(t *testing.T, of string, all []estimate) (within int, typical floa
 	}
 	slices.Sort(errors)
 	typical = errors[len(errors)/2]
-	t.Logf("%s: %d of %d are within the error that is told; on average %.3f of the truth; errors %.2f, %.2f, %.2f of it (least, median, most)",
+	t.Logf("%s: %d of %d are within the reported error; on average %.3f of the truth; errors %.2f, %.2f, %.2f of it (least, median, most)",
 		of, within, len(all), ratio, errors[0], typical, errors[len(errors)-1])
 	return within, typical
 }
 
-// TestBudgetIsKeptAndEstimatesAreWithinTheirErrors: a thread that launches 200,000 times a second,
-// of which probes would take more than a third, pays the budget and no more; and launches,
-// copies and bytes of each run are within two standard deviations of what it did. 95 of 100
-// are to be expected; of 20, 13 or fewer are by chance one in 30,000.
+// TestBudgetIsKeptAndEstimatesAreWithinTheirErrors: for a thread that launches 200,000 times a
+// second, where probes would take more than a third of the time, they take the budget and no more;
+// and launches, copies and bytes of each run are within two standard deviations of the truth. 95
+// of 100 are to be expected; of 20, 13 or fewer are by chance one in 30,000.
 func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
 	runs, milliseconds, percent, least := 20, 1500, 5.0, 14
 	if os.Getenv(long) != "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package budget holds cuda_kernel to a budget: what its probes cost threads that launch
-// all of the time, and how right the estimates are that it makes then.
+// Package budget tests cuda_kernel with a budget: the cost of its probes for threads that
+// launch all the time, and the accuracy of its estimates.
 package budget
 
 import (
@@ -29,7 +29,7 @@ import (
 
 // gadget is cuda_kernel with a tracer and a budget.
 type gadget struct {
-	half map[uint64]sum // what threads had paid at some time
+	half map[uint64]sum // the cost of threads at some time
 	*ebpf.Collection
 	t      *testing.T
 	tracer *tracer.Tracer
@@ -173,7 +173,7 @@ func loop(t *testing.T, rate int) *subject.Process {
 	return subject.Start(t, exec.Command(program, simulated.DriverCopy(t), fmt.Sprint(rate)))
 }
 
-// did is what loop says of a run.
+// did is loop's report of a run.
 type did struct{ launches, copies, bytes, wallNS, cpuNS uint64 }
 
 func run(t *testing.T, p *subject.Process, milliseconds int) (d did) {
@@ -190,7 +190,7 @@ const (
 	copyAPI   = "cuMemcpyHtoDAsync_v2"
 )
 
-// kernels are the functions that were launched so far.
+// kernels returns the functions launched so far.
 func (g *gadget) kernels() map[uint64]bool {
 	g.t.Helper()
 	all := map[uint64]bool{}
@@ -202,7 +202,7 @@ func (g *gadget) kernels() map[uint64]bool {
 	return all
 }
 
-// launched is how often a kernel was launched: as its total tells, and as its rows do.
+// launched returns how often a kernel was launched, by its total and by its rows.
 func (g *gadget) launched(function uint64) (all, rows estimate) {
 	g.t.Helper()
 	for _, total := range g.totals() {
@@ -219,7 +219,7 @@ func (g *gadget) launched(function uint64) (all, rows estimate) {
 	return all, rows
 }
 
-// copied is how many copies there were so far, and of how many bytes.
+// copied returns the number of copies so far, and their bytes.
 func (g *gadget) copied() (all [2]estimate) {
 	g.t.Helper()
 	for _, total := range g.totals() {
@@ -233,7 +233,7 @@ func (g *gadget) copied() (all [2]estimate) {
 // sum is struct budget_sum of bpf/call/budget.h.
 type sum struct{ Process, CostNS, CPUNS uint64 }
 
-// paid is what the probes have cost a process with one thread.
+// paid returns the cost of the probes for a process with one thread.
 func (g *gadget) paid(pid int) (s sum) {
 	g.t.Helper()
 	require.NoError(g.t, g.Maps["budget_by_thread"].Lookup(uint64(pid)<<32|uint64(pid), &s))

@@ -16,10 +16,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// TestPyTorchIsWithinItsBudget: of the training step of real PyTorch, of whose CPU time probes
-// would take some ten percent, a thread pays one percent once the steps are taken; and the
-// launches of each process are within the stated error, two standard deviations, by the
-// simulated driver's own count, in 95 of 100. And the estimates are right on average.
+// TestPyTorchIsWithinItsBudget: probes would take about ten percent of the CPU time of a
+// training step of real PyTorch; with the budget they take one percent of a thread once it has
+// adapted. The launches of each process are within the stated error, two standard deviations,
+// of the simulated driver's own count in 95 of 100 cases, and the estimates are right on
+// average.
 func TestPyTorchIsWithinItsBudget(t *testing.T) {
 	const percent = 1.0
 	const runs, seconds, least = 100, 5.0, 95
@@ -34,7 +35,7 @@ func TestPyTorchIsWithinItsBudget(t *testing.T) {
 	p.Expect("ready")
 	g := start(t, percent, p.PID())
 	run := func(seconds float64) int {
-		pid, err := strconv.Atoi(p.Tell("%g", seconds))
+		pid, err := strconv.Atoi(p.Request("%g", seconds))
 		require.NoError(t, err)
 		return pid
 	}
@@ -68,7 +69,7 @@ func TestPyTorchIsWithinItsBudget(t *testing.T) {
 	require.Less(t, typical, 1.0, "an error as large as what it is about says nothing")
 }
 
-// launchesOf is how often a process has launched, as the totals tell.
+// launchesOf returns the launches of a process, by the totals.
 func (g *gadget) launchesOf(pid int) (e estimate) {
 	g.t.Helper()
 	for _, total := range g.totals() {
@@ -80,8 +81,8 @@ func (g *gadget) launchesOf(pid int) (e estimate) {
 	return e
 }
 
-// share is what the probes took, since the first half, of the CPU time of that thread of a
-// process which has paid most.
+// share returns the share of CPU time that the probes took, in the second half, in the
+// most affected thread of a process.
 func (g *gadget) share(pid int) (most float64) {
 	g.t.Helper()
 	var paid uint64
@@ -94,7 +95,7 @@ func (g *gadget) share(pid int) (most float64) {
 	return most
 }
 
-// allSpent is what the probes have cost each thread, by its process and its id.
+// allSpent returns the cost of the probes for each thread, by its process and its id.
 func (g *gadget) allSpent() map[uint64]sum {
 	g.t.Helper()
 	threads := map[uint64]sum{}

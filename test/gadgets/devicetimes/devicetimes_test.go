@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetimes holds what ig-gpu shows of kernels on the GPU to what the library
-// with CUPTI has told: a workload on the simulated driver, with examples/simcupti in its
+// Package devicetimes compares ig-gpu's times of kernels on the GPU with those reported
+// by the CUPTI library: a workload on the simulated driver, with examples/simcupti in its
 // process, whose journal is the truth.
 package devicetimes
 
@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// patience is how long a condition may take on a busy machine.
-	patience = 2 * time.Minute
-	steps    = 40
-	nodes    = 4 // of the graph
+	// waitLimit is how long a condition may take on a busy machine.
+	waitLimit = 2 * time.Minute
+	steps     = 40
+	nodes     = 4 // of the graph
 )
 
 // workload is workload.py, one step at a time.
@@ -38,7 +38,7 @@ type workload struct {
 	journal string
 }
 
-// built is the path of what make simcuda has built.
+// built returns the path of a file built by make simcuda.
 func built(t *testing.T, path string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("../../../build", path))
@@ -62,11 +62,11 @@ func startWith(t *testing.T, shim string, env []string, args ...string) *workloa
 	cmd := exec.Command("python3", append([]string{"workload.py", "--driver", driver, "--shim", shim, "--steps", fmt.Sprint(steps)}, args...)...)
 	cmd.Env = append(append(os.Environ(), "SIMCUPTI_JOURNAL="+w.journal), env...)
 	w.Process = subject.Start(t, cmd)
-	w.Patience = time.Hour // as long as go test waits
+	w.Timeout = time.Hour // as long as go test waits
 	return w
 }
 
-// listeners is what the workload says when it waits.
+// listeners returns the workload's count of listeners when it waits.
 func (w *workload) listeners() (n int) {
 	w.t.Helper()
 	line := w.Line()
@@ -78,20 +78,20 @@ func (w *workload) listeners() (n int) {
 // step lets it take its next step.
 func (w *workload) step() { w.Say("") }
 
-// told is a line of the journal.
-type told struct {
+// reported is a line of the journal.
+type reported struct {
 	What, Name                         string
 	Start, End, Node                   uint64
 	Correlation, Device, Stream, Graph uint32
 	Heard                              bool
 }
 
-func (w *workload) told() (all []told) {
+func (w *workload) reported() (all []reported) {
 	w.t.Helper()
 	text, err := os.ReadFile(w.journal)
 	require.NoError(w.t, err)
 	for line := range strings.Lines(string(text)) {
-		var n told
+		var n reported
 		require.NoError(w.t, json.Unmarshal([]byte(line), &n), line)
 		all = append(all, n)
 	}
@@ -182,7 +182,7 @@ func (r *tracer) wait(libraries ...string) (last row) {
 	for _, l := range libraries {
 		missing[l] = true
 	}
-	for deadline := time.After(patience); len(missing) > 0; {
+	for deadline := time.After(waitLimit); len(missing) > 0; {
 		select {
 		case a := <-r.attached:
 			require.Equal(r.t, "attached", a.Status, "%+v", a)
@@ -209,7 +209,7 @@ func (r *tracer) end() {
 
 const shimName, driverName = "libparcagpucupti.so", "libcuda.so.1"
 
-// kernels are the rows of what the GPU ran: by kernel and line of Python.
+// kernels returns the rows of kernels on the GPU, by kernel and line of Python.
 func (r *tracer) kernels(operation string) map[string][2]int64 {
 	sums := map[string][2]int64{}
 	for _, c := range r.calls {
@@ -227,9 +227,9 @@ func (r *tracer) kernels(operation string) map[string][2]int64 {
 	return sums
 }
 
-// truth is the same of the journal: kernels that were told of while somebody listened, by
-// who launched them, which follows from the correlation's number.
-func truth(all []told, who func(told) string) map[string][2]int64 {
+// truth returns the same from the journal: kernels reported while there was a listener,
+// by the launching function, which follows from the correlation's number.
+func truth(all []reported, who func(reported) string) map[string][2]int64 {
 	sums := map[string][2]int64{}
 	for _, k := range all {
 		if k.What == "kernel" && k.Heard {
@@ -240,8 +240,8 @@ func truth(all []told, who func(told) string) map[string][2]int64 {
 	return sums
 }
 
-// method is who launches in workload.py: five early ones, then four in each step.
-func method(k told) string {
+// method returns the launching function in workload.py: five early ones, then four in each step.
+func method(k reported) string {
 	switch n := int(k.Correlation) - 5; {
 	case n <= 0:
 		return "[launch not seen]"

@@ -9,14 +9,15 @@ import (
 )
 
 // TestTimesAreThoseOfTheJournal: each kernel of a launch and of a graph, by the line that
-// launched it, to the nanosecond; told of while the thread is in the driver's function,
-// and after it. Nothing is told without a listener, and there is none when we have left.
+// launched it, to the nanosecond; reported while the thread is in the driver's function,
+// and after it. Nothing is reported without a listener, and there is none after we have
+// detached.
 func TestTimesAreThoseOfTheJournal(t *testing.T) {
 	for name, env := range map[string][]string{"driver": nil, "runtime": {"SIMCUPTI_RUNTIME=1"}} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, env)
 			require.Zero(t, w.listeners())
-			require.Empty(t, w.told())
+			require.Empty(t, w.reported())
 			r := w.trace("--device-times")
 			a := r.wait(shimName, driverName)
 			require.Equal(t, 2, a.Symbols)
@@ -25,13 +26,13 @@ func TestTimesAreThoseOfTheJournal(t *testing.T) {
 			require.Equal(t, 2, w.listeners(), "one for each probe")
 			w.step()
 			require.Equal(t, 2, w.listeners())
-			all := w.told()
+			all := w.reported()
 			r.end()
 			w.step()
 			require.Zero(t, w.listeners(), "we have left")
 			w.step()
 			require.Zero(t, w.listeners())
-			require.Equal(t, all, w.told(), "nobody listened")
+			require.Equal(t, all, w.reported(), "there was no listener")
 
 			want := truth(all, method)
 			require.Len(t, want, 3+nodes)
@@ -69,7 +70,7 @@ func TestOnRequestOnly(t *testing.T) {
 	w.step()
 	require.Zero(t, w.listeners())
 	r.end()
-	require.Empty(t, w.told())
+	require.Empty(t, w.reported())
 	require.Empty(t, r.kernels("kernel"))
 	for _, c := range r.calls {
 		require.Zero(t, c.DeviceNS)
@@ -86,7 +87,7 @@ func TestUnreportedKernelsAreCounted(t *testing.T) {
 	w.listeners()
 	w.step()
 	w.listeners()
-	all := w.told()
+	all := w.reported()
 	r.end()
 	require.Equal(t, truth(all, method), r.kernels("kernel"))
 	correlations, last := 0, uint32(0)
@@ -96,13 +97,13 @@ func TestUnreportedKernelsAreCounted(t *testing.T) {
 		}
 	}
 	require.Equal(t, 4*steps/3, correlations)
-	// Not the first of all: a thread of which nothing was told yet might be one of which
-	// nothing ever is. Nor the newest, of which it might still be.
+	// Not the first one: a thread without any report yet may never get one. Nor the
+	// newest, which may still be reported.
 	require.EqualValues(t, int(last)-5-1-correlations, r.drops["device_time_missing"])
 }
 
-// TestALaunchThatWasNotSeen: somebody else listened before us, and kernels of that time
-// end now. They stay by themselves.
+// TestALaunchThatWasNotSeen: another tracer listened before us, and its kernels end now.
+// They have rows of their own.
 func TestALaunchThatWasNotSeen(t *testing.T) {
 	w := start(t, []string{"SIMCUPTI_HOLD=1"}, "--listen")
 	require.Equal(t, 2, w.listeners())
@@ -113,7 +114,7 @@ func TestALaunchThatWasNotSeen(t *testing.T) {
 	w.step()
 	require.Equal(t, 4, w.listeners())
 	r.end()
-	want := truth(w.told(), method)
+	want := truth(w.reported(), method)
 	early := "early of [launch not seen]"
 	require.EqualValues(t, [2]int64{5, 5 * 1200}, want[early])
 	require.Equal(t, map[string][2]int64{early: want[early]}, r.kernels("unseen"))

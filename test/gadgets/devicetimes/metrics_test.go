@@ -27,7 +27,7 @@ func TestTimesAreInTheMetrics(t *testing.T) {
 			w.step()
 			w.listeners()
 			var want [2]float64
-			for _, sum := range truth(w.told(), method) {
+			for _, sum := range truth(w.reported(), method) {
 				want[0] += float64(sum[0])
 				want[1] += float64(sum[1]) / 1e9
 			}
@@ -39,7 +39,7 @@ func TestTimesAreInTheMetrics(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return metric("gpu_kernels_total") == want[0] &&
 					math.Abs(metric("gpu_kernels_time_seconds_total")-want[1]) < 1e-9
-			}, patience, 200*time.Millisecond, "%v", want)
+			}, waitLimit, 200*time.Millisecond, "%v", want)
 			require.NotZero(t, metric("gpu_calls_total"))
 			all, err := loopback.Scrape(t, address)
 			require.NoError(t, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestParcagpuItself: the real library, which $PARCAGPU names, on the simulated CUPTI: what
-// it tells with the probes that its compiler made is what CUPTI told it.
+// TestParcagpuItself: the real library, which $PARCAGPU names, on the simulated CUPTI: the
+// reports of its compiled probes match those of CUPTI.
 func TestParcagpuItself(t *testing.T) {
 	library := os.Getenv("PARCAGPU")
 	if library == "" {
@@ -21,7 +21,7 @@ func TestParcagpuItself(t *testing.T) {
 	w := startWith(t, cupti, []string{"CUDA_INJECTION64_PATH=" + library, "LD_LIBRARY_PATH=" + filepath.Dir(cupti),
 		"PARCAGPU_RATE_LIMIT=1000000", "PARCAGPU_GRAPH_RATE_LIMIT=1000000"})
 	w.listeners()
-	require.Empty(t, truth(w.told(), method), "nobody listened")
+	require.Empty(t, truth(w.reported(), method), "there was no listener")
 	r := w.trace("--device-times")
 	a := r.wait(filepath.Base(library), driverName)
 	require.Equal(t, 2, a.Symbols)
@@ -30,7 +30,7 @@ func TestParcagpuItself(t *testing.T) {
 	w.listeners()
 	w.step()
 	w.listeners()
-	all := w.told()
+	all := w.reported()
 	r.end()
 	w.step()
 	w.listeners()
@@ -38,12 +38,12 @@ func TestParcagpuItself(t *testing.T) {
 	w.listeners()
 
 	want := truth(all, method)
-	delete(want, "early of [launch not seen]") // the library keeps what it told no launch of
+	delete(want, "early of [launch not seen]") // the library keeps kernels of launches that it did not report
 	require.Len(t, want, 3+nodes)
 	require.Equal(t, want, r.kernels("kernel"))
 	require.EqualValues(t, [2]int64{steps, steps * 1300}, want["gemm of Work.forward"])
 	require.Empty(t, r.kernels("unseen"))
-	require.Equal(t, truth(all, method), truth(w.told(), method), "we have left, and nobody listens")
+	require.Equal(t, truth(all, method), truth(w.reported(), method), "we have detached, and there is no listener")
 	for _, reason := range []string{"launch_not_seen", "device_time_missing", "device_time_unknown", "event_lost", "argument_unreadable"} {
 		require.Zero(t, r.drops[reason], reason)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// trace is what of a timeline is of interest here.
+// trace is the part of a timeline that is tested here.
 type trace struct {
 	Metadata    struct{ Lost map[string]uint64 }
 	TraceEvents []struct {
@@ -48,8 +48,8 @@ type event struct {
 	Device, TID                               int32
 }
 
-// TestTimeline: each kernel of the journal is on the track of its stream, at its time, as
-// long as it was, behind its launch, by each of two clocks; an arrow leads there.
+// TestTimeline: each kernel of the journal is on the track of its stream, with its time
+// and duration, after its launch, by each of two clocks; an arrow leads there.
 func TestTimeline(t *testing.T) {
 	for name, c := range map[string]struct {
 		env []string
@@ -68,7 +68,7 @@ func TestTimeline(t *testing.T) {
 			w.listeners()
 			w.step()
 			w.listeners()
-			all := w.told()
+			all := w.reported()
 			r.end()
 			require.Contains(t, r.log.String(), c.log)
 			launches, arrows := checkEvents(t, events, all)
@@ -83,8 +83,8 @@ type kernelKey struct {
 	node        uint64
 }
 
-func kernelsOf(all []told) map[kernelKey]told {
-	kernels := map[kernelKey]told{}
+func kernelsOf(all []reported) map[kernelKey]reported {
+	kernels := map[kernelKey]reported{}
 	for _, k := range all {
 		if k.What == "kernel" {
 			kernels[kernelKey{k.Correlation, k.Node}] = k
@@ -95,7 +95,7 @@ func kernelsOf(all []told) map[kernelKey]told {
 
 // checkEvents compares the lines with the journal, and returns how many launches they are
 // of and to how many of the kernels an arrow has to lead.
-func checkEvents(t *testing.T, path string, all []told) (launches, arrows int) {
+func checkEvents(t *testing.T, path string, all []reported) (launches, arrows int) {
 	t.Helper()
 	truth := kernelsOf(all)
 	text, err := os.ReadFile(path)
@@ -137,7 +137,7 @@ func checkEvents(t *testing.T, path string, all []told) (launches, arrows int) {
 	return len(seen), len(seen)
 }
 
-func checkTrace(t *testing.T, f trace, all []told, arrows int) {
+func checkTrace(t *testing.T, f trace, all []reported, arrows int) {
 	t.Helper()
 	track := regexp.MustCompile(`^GPU 0, kernels of stream ([0-9]+)$`)
 	type key struct{ pid, tid int64 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Launches kernels and graphs of the simulated driver, whose library with CUPTI
-(examples/simcupti) tells when they ran. Waits at each step for a line, and says after it
+"""Launches kernels and graphs of the simulated driver, whose CUPTI library
+(examples/simcupti) reports when they ran. Waits at each step for a line, and prints after it
 how many listen.
 """
 import argparse
@@ -23,7 +23,7 @@ class Work:
         self.cuda = ctypes.CDLL(path)
         self.shim = ctypes.CDLL(shim)
         self.returns = getattr(self.shim, "simcupti_runtime_returns", lambda: None)
-        self.listeners = getattr(self.shim, "simcupti_listeners", lambda: -1)  # -1: it does not say
+        self.listeners = getattr(self.shim, "simcupti_listeners", lambda: -1)  # -1: unknown
         self.gemm, self.attention, self.early = self.driver.kernels("gemm", "attention", "early")
         self.streams = [self.driver.stream(), self.driver.stream()]
         self.exec = ctypes.c_void_p()
@@ -82,10 +82,10 @@ def main():
             action()
             work.shim.simcupti_flush()
 
-    step()  # nobody is there yet
+    step()  # no listener yet
     step(lambda: work.run(args.steps))
     step()
-    step(lambda: work.run(args.steps))  # and nobody any more
+    step(lambda: work.run(args.steps))  # and no listener any more
     step()
 
 

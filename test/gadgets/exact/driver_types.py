@@ -9,7 +9,7 @@ MIB = 1 << 20
 TOO_MUCH = 1 << 44  # bytes: more than any device here has
 NEVER = 0x7000000000000001  # an odd number that is neither pointer nor handle
 
-# What a free needs to know. "low" pointers fit the first ABI's 32 bits.
+# The properties that a free needs. "low" pointers fit the first ABI's 32 bits.
 MEMORY, LOW, HOST, REGISTERED, ARRAY, MIPMAP = range(6)
 
 
@@ -45,7 +45,7 @@ class PoolProps(ctypes.Structure):  # CUmemPoolProps
 
 
 class Held:
-    """Something to free: what it is, its number, and the context that owns it."""
+    """Something to free: its kind, its number, and the context that owns it."""
     __slots__ = ("what", "number", "owner")
 
     def __init__(self, what, number, owner):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exact holds cuda_alloc to the byte: a random workload on the simulated
-// driver, whose journal says what every Python stack took and gave back.
+// Package exact tests that cuda_alloc is exact to the byte: a random workload on the
+// simulated driver, whose journal has what every Python stack allocated and freed.
 package exact
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-// workload runs workload.py, calls `held` while everybody holds what it has, and
-// lets it end.
+// workload runs workload.py, calls `held` while all processes hold their memory, and lets
+// it end.
 func workload(t *testing.T, library, dir string, held func(), args ...string) {
 	t.Helper()
 	args = append([]string{"workload.py", "--libcuda", library, "--out", dir, "--hold"}, args...)
@@ -33,7 +33,7 @@ func workload(t *testing.T, library, dir string, held func(), args ...string) {
 func hold(t *testing.T, cmd *exec.Cmd, held func()) {
 	t.Helper()
 	p := subject.Start(t, cmd)
-	p.Patience = time.Hour // as long as go test waits: there may be many calls
+	p.Timeout = time.Hour // as long as go test waits: there may be many calls
 	holding := false
 	for !holding {
 		text := p.Line()
@@ -75,7 +75,7 @@ func expected(t *testing.T, dir string, exited bool) []compare.Row {
 	return expectedOf(t, dir, dir, exited)
 }
 
-// expectedOf is what journals and the stacks of their tags come to.
+// expectedOf returns the rows expected from journals and the stacks of their tags.
 func expectedOf(t *testing.T, journalDir, truthDir string, exited bool) []compare.Row {
 	t.Helper()
 	journals, err := journal.ReadDir(journalDir)
@@ -98,7 +98,7 @@ func requireEqual(t *testing.T, when string, want, have []compare.Row) {
 	}
 }
 
-// withoutStacks adds up what differs in the stack only.
+// withoutStacks adds up rows that differ in the stack only.
 func withoutStacks(rows []compare.Row) []compare.Row {
 	out := append([]compare.Row(nil), rows...)
 	for i := range out {

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-// A process that execs keeps its pid and start time, but holds nothing any more;
-// one that is killed says no farewell; and nested driver calls count once.
+// A process that execs keeps its pid and start time, but its memory is freed; a killed
+// one makes no final call; and nested driver calls count once.
 func TestExecKillAndNestedCallsAreExact(t *testing.T) {
 	t.Setenv("SIMCUDA_NEST", "1")
 	lib := simulated.DriverCopy(t)

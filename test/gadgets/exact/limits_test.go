@@ -38,8 +38,8 @@ func limited(t *testing.T, name string, entries uint32) (tr *tracer.Tracer, want
 	return tr, want, named, unknown
 }
 
-// requireNoBytesLost: [unknown] has what the named rows lack, of each process,
-// kind and device.
+// requireNoBytesLost checks that [unknown] has the bytes missing in the named rows, of
+// each process, kind and device.
 func requireNoBytesLost(t *testing.T, want, named, unknown []compare.Row) {
 	t.Helper()
 	all := append(append([]compare.Row(nil), named...), unknown...)
@@ -77,8 +77,8 @@ func TestRowsBeyondTheLimitAreUnknown(t *testing.T) {
 	}
 }
 
-// A pointer that is not remembered cannot be recognised when it is freed: what
-// was allocated stays exact, and [unknown] holds the difference.
+// A pointer that was not stored cannot be recognised when it is freed: allocations stay
+// exact, and [unknown] has the difference.
 func TestPointersBeyondTheLimitAreUnknown(t *testing.T) {
 	tr, want, named, unknown := limited(t, "live_by_pointer", 100)
 	all := append(append([]compare.Row(nil), named...), unknown...)

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-// kernelConfig is what the kernel was built with; empty where it does not tell.
+// kernelConfig returns the kernel's build configuration; empty if it is not available.
 func kernelConfig() string {
 	if f, err := os.Open("/proc/config.gz"); err == nil {
 		defer f.Close()
@@ -41,7 +41,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	require.NoError(t, err)
 	if strings.Contains(string(commandLine), "preempt=") ||
 		!strings.Contains(config, "CONFIG_PREEMPT_NONE=y") && !strings.Contains(config, "CONFIG_PREEMPT_VOLUNTARY=y") {
-		t.Skip("this kernel may preempt uprobe programs, or does not tell, and Linux 5.10 does not:" +
+		t.Skip("this kernel may preempt uprobe programs, or its configuration is unknown, and Linux 5.10 does not:" +
 			" neither CONFIG_PREEMPT_NONE nor CONFIG_PREEMPT_VOLUNTARY in its configuration")
 	}
 	lib := simulated.DriverCopy(t)

@@ -13,7 +13,7 @@ from driver_types import (
 
 
 class Memory:
-    """Allocates and frees, and holds what has been allocated."""
+    """Allocates, frees, and holds allocations."""
 
     def size(self):
         return int(2 ** self.rng.uniform(0, 23))
@@ -224,7 +224,7 @@ class Contexts:
         return self.p.primary + self.own
 
     def switch(self):
-        """Another current context, by one of the ways there are."""
+        """Another current context, in one of the possible ways."""
         way = self.rng.randrange(10)
         context = self.rng.choice(self.contexts())
         if way < 4 and len(self.stack) < 6:
@@ -273,7 +273,7 @@ class Contexts:
             self.stack.append(context.value)
 
     def retain_release(self):
-        """One reference more and one less: nothing ends, since others remain."""
+        """One reference more and one less: nothing ends, because others remain."""
         device = self.rng.randrange(self.devices)
         context = c_uint64()
         if not self.expect((yield self.call("cuDevicePrimaryCtxRetain", byref(context),

@@ -2,7 +2,7 @@
 """About sixty ways through Python to one driver call.
 
 A route is a callable route(driver, fn, args) that ends in driver.invoke(fn, args)
-and returns its result. They differ in what a tracer has to get right: functions,
+and returns its result. They differ in what a tracer must get right: functions,
 lines of one function, methods and their classes, recursion depth, closures,
 generators, coroutines, and Python called back from C code.
 """

@@ -76,7 +76,7 @@ class Thread(threading.Thread):
                 self.graphs()
             if self.options.trim and self.rng.random() < 0.01:
                 lib.simtorch_empty_cache(self.rng.randrange(self.options.devices))
-            with self.lock:  # what is taken out here, only this thread gives back
+            with self.lock:  # only this thread frees what it takes out here
                 held = None
                 if self.shared and self.rng.random() < len(self.shared) / self.options.live / 2:
                     held = self.shared.pop(self.rng.randrange(len(self.shared)))

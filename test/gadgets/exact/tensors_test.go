@@ -139,9 +139,9 @@ func TestTensorsAreExact(t *testing.T) {
 	}
 }
 
-// Both layers at once, each to the byte by its own journal, however the pool takes memory
-// from the driver: in segments, or piece by piece into addresses (expandable segments),
-// with private pools of CUDA graphs, and gives it back.
+// Both layers at once, each exact to the byte by its own journal, for all ways in which
+// the pool allocates from the driver: in segments, or piece by piece into reserved
+// addresses (expandable segments), and with private pools of CUDA graphs.
 func TestBothLayersAreExactAndDistinct(t *testing.T) {
 	for name, c := range map[string]struct{ settings, kind string }{
 		"segments":            {"", "device"},

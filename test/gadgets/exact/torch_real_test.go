@@ -50,8 +50,8 @@ sys.stdin.readline()
 `
 
 // TestRealTorchIsFollowed: the functions of real versions of libc10.so are found, and
-// what is reported to them is read as it was meant. No GPU is needed: the allocators'
-// part is played by the test.
+// their arguments are read correctly. No GPU is needed: the test calls them instead of
+// the allocators.
 func TestRealTorchIsFollowed(t *testing.T) {
 	pairs := strings.Fields(os.Getenv(torchVariable))
 	if len(pairs) == 0 {
@@ -100,8 +100,8 @@ func TestRealTorchIsFollowed(t *testing.T) {
 	}
 }
 
-// withLibraries is a command that runs with the C library and the loader of another suite,
-// which has been unpacked at root: in a mount namespace of its own.
+// withLibraries returns a command that runs with the C library and the loader of another
+// suite, unpacked at root, in its own mount namespace.
 func withLibraries(t *testing.T, root, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	path, err := exec.Command(program, "-c", "import sys; print(sys.executable)").Output()

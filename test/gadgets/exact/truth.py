@@ -64,7 +64,7 @@ class Driver:
         self.reset()
 
     def reset(self):
-        """To be called in the child of a fork: its tags and its file are new."""
+        """Call this in the child of a fork: its tags and its file are new."""
         self._tags = {}
         self._lock = threading.Lock()
         self._file = None

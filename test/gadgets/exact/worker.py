@@ -80,7 +80,7 @@ class Worker(Memory, Contexts, VirtualMemory):
         self.weights = [weight for _, weight in ops]
 
     def call(self, name, *args):
-        """What an operation yields to have a driver call made."""
+        """An operation yields this to have a driver call made."""
         return getattr(self.lib, name), args
 
     def drive(self, operation):
@@ -137,7 +137,7 @@ class Worker(Memory, Contexts, VirtualMemory):
                 yield from self.pop()
 
     def forget(self, held, owner):
-        """What remains when a context has ended."""
+        """What remains after the end of a context."""
         for h in held:
             if h.owner != owner:
                 yield h
@@ -182,7 +182,7 @@ class Worker(Memory, Contexts, VirtualMemory):
                     self.drive(op())
                 elif not options.deterministic:
                     break
-                # With turns, all go on in step until nobody has anything left.
+                # With turns, all threads continue in lockstep until none has operations left.
                 if options.deterministic:
                     self.p.left[self.index] = more
                     done = not any(self.p.left)

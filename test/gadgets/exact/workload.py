@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The random workload of the exactness test.
 
-Several processes with several threads call every driver entry that decides who
+Several processes with several threads call every driver entry that determines who
 holds memory, in a random but seeded order, through about sixty Python stacks
-(routes.py), and write down who did what (truth.py). A tracer that watches has to
-come to the journal's sums to the byte.
+(routes.py), and write down who did what (truth.py). A tracer must
+match the journal's sums to the byte.
 
     workload.py --libcuda build/simcuda/libcuda.so.1 --out DIR [--calls 200000]
 
 DIR gets the driver's journals and the truth files. With --hold the parent prints
-{"holding": [pid, …]} on one line when all calls are made, and everybody keeps
-what they hold until a line arrives on its standard input. With --start-on-stdin
+{"holding": [pid, …]} on one line when all calls are made, and all processes keep
+their memory until a line arrives on its standard input. With --start-on-stdin
 it prints {"ready": pid} with the library loaded and waits for a line first.
 
 What the threads do at the same time is limited to what has one true answer: a
@@ -57,10 +57,10 @@ def arguments():
 
 
 class Child:
-    """Another process and the two pipes to it: it says that it holds, and is told to end."""
+    """Another process and two pipes: it reports that it holds, and is signalled to end."""
 
-    def __init__(self, pid, says, tell, popen=None):
-        self.pid, self.says, self.tell, self.popen = pid, says, tell, popen
+    def __init__(self, pid, says, stop, popen=None):
+        self.pid, self.says, self.stop, self.popen = pid, says, stop, popen
 
     def wait(self):
         if self.popen:
@@ -87,11 +87,11 @@ def work(options, driver, index, ready, go, process=None):
 
 def fork(options, driver, index):
     says, ready = os.pipe()
-    go, tell = os.pipe()
+    go, stop = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(says)
-        os.close(tell)
+        os.close(stop)
         driver.reset()
         code = 1
         try:
@@ -103,12 +103,12 @@ def fork(options, driver, index):
         os._exit(code)  # without atexit, as multiprocessing ends its children
     os.close(ready)
     os.close(go)
-    return Child(pid, says, tell)
+    return Child(pid, says, stop)
 
 
 def spawn(options, index):
     says, ready = os.pipe()
-    go, tell = os.pipe()
+    go, stop = os.pipe()
     for end in (ready, go):
         os.set_inheritable(end, True)
     env = dict(os.environ, WORKLOAD_PIPES="%d %d" % (ready, go))
@@ -116,7 +116,7 @@ def spawn(options, index):
     popen = subprocess.Popen(args, env=env, pass_fds=(ready, go), stdin=subprocess.DEVNULL)
     os.close(ready)
     os.close(go)
-    return Child(popen.pid, says, tell, popen)
+    return Child(popen.pid, says, stop, popen)
 
 
 def say(**row):
@@ -140,7 +140,7 @@ def main():
                 process.run()
                 if process.surprises:
                     sys.exit("workload: before exec: unexpected results: %s" % process.surprises[:10])
-                # The same process, but what it held ends here.
+                # The same process, but its memory is freed here.
                 os.environ["WORKLOAD_SECOND"] = "1"
                 os.execv(sys.executable, [sys.executable] + sys.argv)
         sys.exit(work(options, driver, options.index, ready, go))
@@ -167,7 +167,7 @@ def main():
         children.append(fork(options, driver, index))
 
     ready, said = os.pipe()
-    go, told = os.pipe()
+    go, stop = os.pipe()
     pids = [os.getpid()] + [c.pid for c in children]
     answers = []
 
@@ -179,10 +179,10 @@ def main():
             say(holding=pids, ok=all(a == b"." for a in answers))
             sys.stdin.readline()
         for c in children:
-            os.write(c.tell, b".")
+            os.write(c.stop, b".")
         for c in children:
             c.wait()
-        os.write(told, b".")
+        os.write(stop, b".")
 
     supervisor = threading.Thread(target=supervise)
     supervisor.start()

@@ -86,7 +86,7 @@ func TestMapsAreThoseOfTheReadme(t *testing.T) {
 	}
 }
 
-// TestExampleRuns: the program of the README tells the lines of a Python program.
+// TestExampleRuns: the program of the README shows the lines of a Python program.
 func TestExampleRuns(t *testing.T) {
 	bpftest.RequireRoot(t)
 	c := bpftest.LoadSpec(t, program(t))
@@ -118,8 +118,8 @@ sys.stdin.readline()
 		_ = python.Wait()
 	})
 	said := bufio.NewReader(out)
-	// python3 can be a shell script that ends in Python, and shells ask for their
-	// parent, too.
+	// python3 can be a shell script that ends in Python, and shells call getppid(),
+	// too.
 	if line, err := said.ReadString('\n'); line != "ready\n" {
 		t.Fatalf("python said %q, %v", line, err)
 	}

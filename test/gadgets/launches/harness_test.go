@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launches holds cuda_kernel to the call: a random workload on the simulated
-// driver, whose journal says what every Python stack launched, copied and waited for.
+// Package launches tests that cuda_kernel counts every call: a random workload on the
+// simulated driver, whose journal has what every Python stack launched, copied and waited
+// for.
 package launches
 
 import (
@@ -41,7 +42,7 @@ func workload(t *testing.T, library, dir string, held func(), env []string, args
 func hold(t *testing.T, cmd *exec.Cmd, held func(said string)) {
 	t.Helper()
 	p := subject.Start(t, cmd)
-	p.Patience = time.Hour // as long as go test waits: there may be many calls
+	p.Timeout = time.Hour // as long as go test waits: there may be many calls
 	held(p.Line())
 	p.Say("")
 	p.Wait()
@@ -193,7 +194,7 @@ func (g *gadget) python(id uint64) string {
 	return strings.Join(lines, "; ")
 }
 
-// events reads the ring until it is told to stop, and then what is left.
+// events reads the ring until it is stopped, and then the rest.
 type events struct {
 	all  []event
 	stop func() []event

@@ -51,7 +51,7 @@ func TestEveryCall(t *testing.T) {
 	require.Empty(t, g.Drops())
 }
 
-// requireRows compares each row with what the journal says of its calls.
+// requireRows compares each row with its calls in the journal.
 func (g *gadget) requireRows(tr *truth) {
 	t := g.t
 	t.Helper()

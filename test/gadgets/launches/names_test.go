@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-// python runs a script with the library's path, and what else it is given, until it ends.
+// python runs a script with the library's path and other arguments until it ends.
 func python(t *testing.T, script string, arguments ...string) {
 	t.Helper()
 	out, err := exec.Command("python3", append([]string{"-c", prelude + script}, arguments...)...).CombinedOutput()
@@ -64,9 +64,9 @@ func (g *gadget) launched() map[string]uint64 {
 	return all
 }
 
-// TestInvalidNames: bytes that are no UTF-8 are kept as they are; of a name of 1 MB
-// the beginning is kept and told to be cut, and two kernels whose names begin alike are
-// two; a name that cannot be read is counted.
+// TestInvalidNames: bytes that are not UTF-8 are kept; a name of 1 MB is cut and marked
+// as such, and two kernels whose names begin alike stay two; a name that cannot be read
+// is counted.
 func TestInvalidNames(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	g := start(t, lib, tracer.Options{Offset: 10}, nil)
@@ -89,8 +89,8 @@ for name in (b"\xff\xfe\x80 bad", b"k" * 1000000, b"k" * 1000000 + b"2", b"", b"
 	require.Empty(t, g.Drops())
 }
 
-// TestHandlesOfBefore: a kernel that was looked up before attach is told by its handle,
-// until its name is asked for.
+// TestHandlesOfBefore: a kernel that was looked up before attach is identified by its
+// handle, until its name is queried.
 func TestHandlesOfBefore(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	cmd := exec.Command("python3", "-c", prelude+`
@@ -107,8 +107,8 @@ launch(f)
 	require.Equal(t, map[string]uint64{"handle": 1, "early": 1}, g.launched())
 }
 
-// TestDeviceOfBefore: of a context that was made before attach the device is not known
-// until the process asks.
+// TestDeviceOfBefore: the device of a context that is older than the attach is unknown
+// until the process queries it.
 func TestDeviceOfBefore(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	cmd := exec.Command("python3", "-c", prelude+`
@@ -151,9 +151,9 @@ func runtimes(t *testing.T, driver string) (cudart, cublas string) {
 	return cudart, cublas
 }
 
-// TestRuntimeNamesTheKernel: a launch by the runtime has the function of the program that
-// stands in for the kernel, where its name is not known; one that fails before it comes
-// to the driver leaves nothing behind.
+// TestRuntimeNamesTheKernel: if the kernel's name is unknown, a launch by the runtime has
+// the program's host stub; one that fails before it reaches the driver leaves nothing
+// behind.
 func TestRuntimeNamesTheKernel(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	cudart, cublas := runtimes(t, lib)
@@ -189,8 +189,8 @@ launch(other)
 	require.Empty(t, g.Drops())
 }
 
-// TestLibrariesAreSpans: a call of cuBLAS is a row, its inner ones are not, and what it
-// asks the driver for are rows, too. A status of its own has a name of its own.
+// TestLibrariesAreSpans: a call of cuBLAS is a row, its inner ones are not, and its calls
+// to the driver are rows, too. Its own status codes have names.
 func TestLibrariesAreSpans(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	cudart, cublas := runtimes(t, lib)
@@ -264,8 +264,8 @@ for status in (0, 3, 6, 2000, 3014, 5001, 15):
 	}, got)
 }
 
-// TestTableIsOfTheRealDriver: every function of the table that the newest driver at hand
-// does not have is known to be of a later one.
+// TestTableIsOfTheRealDriver: every function of the table that is missing in the newest
+// available driver is known to be from a later one.
 func TestTableIsOfTheRealDriver(t *testing.T) {
 	found, _ := filepath.Glob("../../../build/fixtures/libcuda/root/usr/lib/*/nvidia/current/libcuda.so.*.*")
 	if len(found) == 0 {

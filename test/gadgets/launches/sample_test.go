@@ -31,8 +31,8 @@ const (
 	backAPI   = "cuMemcpyDtoHAsync_v2" // few of which are nearly all of the bytes
 )
 
-// copied is the bytes that each run of sampling.py copied with each function, by the
-// journal: its copies come after the name of its kernel.
+// copied returns the bytes that each run of sampling.py copied with each function, by the
+// journal: its copies follow the name of its kernel.
 func copied(t *testing.T, dir string) (bytes []map[string]uint64) {
 	t.Helper()
 	journals, err := journal.ReadDir(dir)
@@ -49,10 +49,9 @@ func copied(t *testing.T, dir string) (bytes []map[string]uint64) {
 	return bytes
 }
 
-// TestSamplesAreWithinTheReportedError: of 100 runs, calls, bytes and time of each as estimated
-// from one stack in eight are within two standard deviations, as the row tells them,
-// nine times of ten at least (95 of 100 are to be expected); what all calls came to is
-// exact.
+// TestSamplesAreWithinTheReportedError: for 100 runs, the calls, bytes and time of each,
+// estimated from one stack in eight, are within two standard deviations, as reported by the
+// row, at least nine times of ten (95 of 100 are expected); totals of all calls are exact.
 func TestSamplesAreWithinTheReportedError(t *testing.T) {
 	const runs, calls = 100, 1000
 	lib, dir := simulated.DriverCopy(t), t.TempDir()
@@ -113,8 +112,8 @@ func TestSamplesAreWithinTheReportedError(t *testing.T) {
 	require.Empty(t, g.Drops())
 }
 
-// TestSampleFollowsTheBudget: with next to nothing to spend, fewer stacks are taken, and
-// the estimate of all of them together is still right.
+// TestSampleFollowsTheBudget: with a tiny budget fewer stacks are taken, and the estimate
+// over all of them is still right.
 func TestSampleFollowsTheBudget(t *testing.T) {
 	const runs, calls = 20, 5000
 	lib, dir := simulated.DriverCopy(t), t.TempDir()

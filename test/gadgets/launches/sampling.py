@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that are alike: in each a function of its own launches a kernel of its own and
+"""Equal runs: in each a separate function launches a separate kernel and
 copies, from three lines, the last of which mostly copies next to nothing. Arguments: libcuda.so.1, runs, calls of each line in a run.
 Prints a line when it is done and ends with its standard input.
 """

@@ -20,7 +20,7 @@ const (
 	stub  = 1 << 62
 )
 
-// key is what a row is about: the kernel by the hash of its name, or by its handle.
+// key identifies a row: the kernel by the hash of its name, or by its handle.
 type key struct {
 	stack, api, direction string
 	kernel                uint64
@@ -28,7 +28,7 @@ type key struct {
 	isCaptured            bool
 }
 
-// sums is what a row counts.
+// sums are the counters of a row.
 type sums struct {
 	calls, bytes, blocks, threads, nodes uint64
 	shapes                               map[shape]bool
@@ -64,7 +64,7 @@ func multi(api string) uint64 {
 	return 1
 }
 
-// truth is what the journals of a directory say.
+// truth returns the sums of the journals in a directory.
 type truth struct {
 	journals []*journal.Journal
 	stacks   compare.Truth

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// TestPlacesOfArgumentsAreAsInC: what user space writes is what the programs read.
+// TestPlacesOfArgumentsAreAsInC: user space writes what the programs read.
 func TestPlacesOfArgumentsAreAsInC(t *testing.T) {
 	spec := bpftest.Spec(t, "../../../gadgets/cuda_kernel/program.bpf.c", "-mcpu=v3")
 	var site, argument *btf.Struct

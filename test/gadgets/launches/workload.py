@@ -2,7 +2,7 @@
 """Random launches, copies, waits and graphs on the simulated driver.
 
 Each call is made by Driver.invoke of ../exact/truth.py, which writes down what Python
-stack it has; the driver writes down what it was asked for. Prints a line of JSON when
+stack it has; the driver's journal has the request. Prints a line of JSON when
 all threads are done, and with --hold ends when its standard input does.
 """
 import argparse
@@ -89,7 +89,7 @@ class Worker:
         self.graphs = []
 
     def made(self):
-        """A context beside the devices' primary ones."""
+        """A context besides the devices' primary ones."""
         lib, context = self.driver.lib, c_uint64()
         while lib.cuCtxCreate_v2(byref(context), 0, len(self.contexts) - 1):
             pass
@@ -203,7 +203,7 @@ class Worker:
                              (self.form("cuStreamWaitEvent"), s, e, c_uint(0))]))
 
     def capture(self):
-        """A graph of what two streams do, launched a few times."""
+        """A graph captured from two streams, launched a few times."""
         s, other, e = self.streams[3], self.streams[4], self.events[0]
         if self.call("cuStreamBeginCapture_v2", s, c_int(0)):
             return
@@ -231,7 +231,7 @@ class Worker:
             self.call(self.form("cuGraphLaunch"), run, self.stream())
 
     def modules(self):
-        """A module that goes again: its handles are used for others."""
+        """A module that is unloaded: its handles are reused."""
         module = self.make("cuModuleLoadDataEx", c_char_p(b"image"), c_uint(0), None, None)
         name = b"short_lived_%d" % self.random.randrange(50)
         f = self.make("cuModuleGetFunction", module, c_char_p(name))

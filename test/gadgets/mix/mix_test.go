@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mix holds the small simulated workloads to reality: a function that gadgets
-// probe and that a training step of real PyTorch calls all the time has to be called by
-// them, too. Otherwise a test or a benchmark on them would say nothing about its cost.
+// Package mix compares the small simulated workloads with reality: they must call every
+// function that gadgets probe and that a training step of real PyTorch calls all the
+// time. Otherwise a test or a benchmark on them would not cover its cost.
 package mix
 
 import (
@@ -97,7 +97,7 @@ func probedFunctions(t *testing.T) map[string]bool {
 	return probed
 }
 
-// countsIn sums what the processes of a workload have called.
+// countsIn adds up the calls of a workload's processes.
 func countsIn(t *testing.T, dir string) counts.Counts {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.counts"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nccl holds nccl_trace to every single call: random ranks on the simulated NCCL,
-// whose journal says what each of them issued.
+// Package nccl tests that nccl_trace sees every single call: random ranks on the
+// simulated NCCL, whose journal has what each of them issued.
 package nccl
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// simulatedIn is a directory of this test run, with the paths of both libraries in it:
-// nobody else's processes have mapped them.
+// simulatedIn returns a directory of this test run, with copies of both libraries in it
+// that no other processes have mapped.
 var simulatedIn struct {
 	once  sync.Once
 	dir   string
@@ -54,7 +54,7 @@ func libraries(t testing.TB) map[string]string {
 	return s.paths
 }
 
-// exports says whether a file has the function.
+// exports reports whether a file has the function.
 func exports(t testing.TB, path, symbol string) bool {
 	t.Helper()
 	symbols, err := symbolsOf(path)
@@ -88,14 +88,14 @@ type ranks struct {
 	end  func()
 }
 
-// workload runs a program of Python until it says that it is ready.
+// workload runs a Python program until it reports that it is ready.
 func workload(t testing.TB, program string, env []string, args ...string) *ranks {
 	t.Helper()
 	l := libraries(t)
 	cmd := exec.Command("python3", append([]string{program, "--libcuda", l["libcuda"], "--libnccl", l["libnccl"]}, args...)...)
 	cmd.Env = append(append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir()), env...)
 	p := subject.Start(t, cmd)
-	p.Patience = time.Hour // as long as go test waits: there may be many calls
+	p.Timeout = time.Hour // as long as go test waits: there may be many calls
 	r := &ranks{}
 	for len(r.pids) == 0 {
 		text := p.Line()
@@ -111,7 +111,7 @@ func workload(t testing.TB, program string, env []string, args ...string) *ranks
 	return r
 }
 
-// called is one operation, as the journal or the tracer tells it.
+// called is one operation, from the journal or the tracer.
 type called struct {
 	op, typ, reduction string
 	count, stream      uint64
@@ -133,8 +133,8 @@ var (
 		"ReduceScatter": true, "AlltoAll": true, "Gather": true, "Scatter": true, "Send": true, "Recv": true}
 )
 
-// truth reads what each communicator was asked for, in order, and the identity that the
-// simulation gives the newest communicator of each handle.
+// truth reads the operations issued to each communicator, in order, and the identity that
+// the simulation gives the newest communicator of each handle.
 func truth(t *testing.T, dir string) (calls map[who][]called, newest map[who]uint64, refused int) {
 	t.Helper()
 	journals, err := journal.ReadDir(dir)
@@ -266,7 +266,7 @@ func exact(t *testing.T, size int, o options) {
 	}
 }
 
-// notTooEarly: nobody was told that a collective is done before all ranks had entered it.
+// notTooEarly checks that no collective was reported as done before all ranks had entered it.
 func notTooEarly(t *testing.T, events []nccl.Event) {
 	t.Helper()
 	type key struct {

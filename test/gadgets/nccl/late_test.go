@@ -17,10 +17,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// patience is far more than any of this takes; the machine may be busy.
-const patience = 2 * time.Minute
+// waitLimit is far more than any of this takes; the machine may be busy.
+const waitLimit = 2 * time.Minute
 
-// example runs one of examples/collectives; its ranks' pids, once all have joined.
+// example runs one of examples/collectives and returns its ranks' pids, once all have joined.
 func example(t *testing.T, program string, args ...string) (pids []int) {
 	t.Helper()
 	l := libraries(t)
@@ -45,7 +45,7 @@ func example(t *testing.T, program string, args ...string) (pids []int) {
 // eventually waits for a state of the communicators, by pid.
 func (tr *tracer) eventually(what string, holds func(map[int]nccl.Communicator) bool) map[int]nccl.Communicator {
 	tr.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(50 * time.Millisecond) {
 		rows := map[int]nccl.Communicator{}
 		for _, c := range tr.communicators() {
 			rows[int(c.PID)] = c
@@ -59,7 +59,7 @@ func (tr *tracer) eventually(what string, holds func(map[int]nccl.Communicator) 
 	}
 }
 
-// TestLateCommunicatorsAreIdentified: who attaches to a job that runs.
+// TestLateCommunicatorsAreIdentified: attaching to a running job.
 func TestLateCommunicatorsAreIdentified(t *testing.T) {
 	pids := example(t, "train.py", "--step-ms", "20")
 	tr := start(t, libraries(t), options{})
@@ -95,8 +95,8 @@ func TestLateCommunicatorsAreIdentified(t *testing.T) {
 	}
 }
 
-// TestStoppedRankIsBehind: while a rank is stopped the others are seen to wait for an
-// operation that it has not issued, and to go on when it does.
+// TestStoppedRankIsBehind: while a rank is stopped the others are seen waiting for an
+// operation that it has not issued, and continuing when it does.
 func TestStoppedRankIsBehind(t *testing.T) {
 	tr := start(t, libraries(t), options{})
 	pids := example(t, "train.py", "--step-ms", "20")
@@ -125,7 +125,7 @@ func TestStoppedRankIsBehind(t *testing.T) {
 	})
 }
 
-// TestPipelineSendsAndReceives: what one sends to a peer is what that receives from it.
+// TestPipelineSendsAndReceives: the sends of a rank to a peer match the peer's receives.
 func TestPipelineSendsAndReceives(t *testing.T) {
 	tr := start(t, libraries(t), options{})
 	pids := example(t, "pipeline.py", "--steps", "30", "--step-ms", "1")

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// many runs one process with so many communicators of one rank, each of which is called
-// again and again. It returns the process.
+// many runs one process with that many communicators of one rank, and calls each of them
+// repeatedly. It returns the process.
 func many(t *testing.T, communicators int) int {
 	t.Helper()
 	l := libraries(t)
@@ -27,18 +27,18 @@ func many(t *testing.T, communicators int) int {
 		"-c", strconv.Itoa(communicators), "-r", "2000", "-w", "16")
 	cmd.Env = append(cmd.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
 	p := subject.Start(t, cmd)
-	p.Line() // it has come to its calls
+	p.Line() // it has reached its calls
 	return p.PID()
 }
 
-// TestFullTableIsReported: what does not fit is counted, and the rest is right.
+// TestFullTableIsReported: entries that do not fit are counted, and the rest is right.
 func TestFullTableIsReported(t *testing.T) {
 	const room = 64
 	tr := start(t, libraries(t), options{edit: func(spec *ebpf.CollectionSpec) {
 		spec.Maps["communicators_by_handle"].MaxEntries = room
 	}})
 	many(t, room+20)
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for len(tr.communicators()) < room || tr.drops()["communicators_full"] == 0 {
 		require.True(t, time.Now().Before(deadline), "%d communicators, %v", len(tr.communicators()), tr.drops())
 		time.Sleep(100 * time.Millisecond)
@@ -50,8 +50,8 @@ func TestFullTableIsReported(t *testing.T) {
 	}
 }
 
-// TestThousandsOfCommunicators: each is there, none is another, and they take what they
-// are said to take (docs/reference/nccl.md).
+// TestThousandsOfCommunicators: each has its own row, and they take the documented memory
+// (docs/reference/nccl.md).
 func TestThousandsOfCommunicators(t *testing.T) {
 	const communicators = 2000
 	tr := start(t, libraries(t), options{})

@@ -13,8 +13,8 @@ import (
 
 const source = "../../../gadgets/nccl_trace/program.bpf.c"
 
-// TestProgramsVerify: in the ways to attach that no other test takes; the verifier does
-// not look at the programs of the others.
+// TestProgramsVerify: in the ways of attaching that no other test uses; the verifier
+// skips the programs of the others.
 func TestProgramsVerify(t *testing.T) {
 	for name, mode := range map[string]uint32{"stock": 0, "perf": ig.AttachPerf} {
 		t.Run(name, func(t *testing.T) {

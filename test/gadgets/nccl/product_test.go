@@ -25,8 +25,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// igGPU runs the product on processes, and gives each line of JSON to see until that says
-// that it has seen enough. It returns what was logged.
+// igGPU runs the product on processes, and passes each line of JSON to see until that
+// returns true. It returns the log.
 func igGPU(t *testing.T, pids []int, see func(line []byte, logged string) bool) string {
 	t.Helper()
 	return igGPUWith(t, pids, "json", see)
@@ -57,14 +57,14 @@ func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, lo
 			mu.Unlock()
 		}
 	}()
-	told := func() string {
+	log := func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		return logged.String()
 	}
-	late := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	late := time.AfterFunc(waitLimit, func() { cmd.Process.Kill() })
 	defer late.Stop()
-	// Tables without rows are not printed: what is logged is looked at meanwhile.
+	// Tables without rows are not printed, so the log is checked meanwhile.
 	lines := make(chan []byte)
 	done := make(chan struct{})
 	go func() {
@@ -87,19 +87,19 @@ func igGPUWith(t *testing.T, pids []int, output string, see func(line []byte, lo
 		case line, open = <-lines:
 		case <-time.After(100 * time.Millisecond):
 		}
-		enough = open && see(line, told())
+		enough = open && see(line, log())
 	}
 	close(done)
 	cmd.Process.Signal(syscall.SIGINT)
 	<-read
 	cmd.Wait()
-	require.True(t, enough, "not seen in %v; logged: %s", patience, told())
-	return told()
+	require.True(t, enough, "not seen in %v; logged: %s", waitLimit, log())
+	return log()
 }
 
-// TestProductReportsThousandsOfRanks, of one process that has more communicators than
-// there is room for, made before attach: those that fit are told, and that some do not is
-// said once.
+// TestProductReportsThousandsOfRanks: one process has more communicators than there is
+// room for, created before attach: those that fit are reported, and that some do not is
+// logged once.
 func TestProductReportsThousandsOfRanks(t *testing.T) {
 	const room = 16384 // MAX_COMMUNICATORS
 	pid := many(t, room+616)
@@ -166,8 +166,8 @@ func patched(t *testing.T, version uint32, without string) string {
 	return path
 }
 
-// TestProductReportsMissingFunctionsOfALibraryOnce: of a version that is too new to be known, without
-// a function, in the ranks of a job; what still works, works.
+// TestProductReportsMissingFunctionsOfALibraryOnce: a version that is too new, without a function,
+// in the ranks of a job; the rest works.
 func TestProductReportsMissingFunctionsOfALibraryOnce(t *testing.T) {
 	library := patched(t, 23100, "ncclAlltoAll")
 	begin := func() {
@@ -183,7 +183,7 @@ func TestProductReportsMissingFunctionsOfALibraryOnce(t *testing.T) {
 	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators created before attach will have no identity: " +
 		"layout of communicators is not known: only from 2.18.0 to 2.30.7; later ones are traced"
 	begun, tables := false, 0
-	// That it is attached to another process says that it looks for the ranks, too.
+	// Once it is attached to another process, it looks for the ranks, too.
 	other := subject.Start(t, exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)",
 		libraries(t)["libnccl"]))
 	other.Expect("ready")

@@ -20,8 +20,8 @@ import (
 // variable has the paths of real libraries: `make test-nccl` fetches them, 600 MB.
 const variable = "NCCL_LIBRARIES"
 
-// lacking are the functions that came later.
-var lacking = map[string][]string{
+// missing are the functions that were added later.
+var missing = map[string][]string{
 	"NCCL 2.22.3": {"ncclAlltoAll", "ncclGather", "ncclScatter", "ncclCommInitRankScalable", "ncclCommShrink"},
 	"NCCL 2.29.7": nil,
 }
@@ -34,8 +34,8 @@ func realLibraries(t *testing.T) []string {
 	return paths
 }
 
-// TestRealLibrariesHaveTheTable: every function resolves or is said to be missing, both
-// names of one are one address, and where communicators have their fields is known.
+// TestRealLibrariesHaveTheTable: every function resolves or is reported as missing, both
+// names of one have the same address, and the fields of communicators are found.
 func TestRealLibrariesHaveTheTable(t *testing.T) {
 	points, err := ig.ParseAttachPoints(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
 	require.NoError(t, err)
@@ -54,8 +54,8 @@ func TestRealLibrariesHaveTheTable(t *testing.T) {
 		library, err := nccl.Inspect(f, st.Size(), wanted)
 		require.NoError(t, err)
 		t.Logf("%s: %s, %d functions", path, library, library.Has)
-		require.Contains(t, lacking, library.String(), "a version that this test does not know")
-		require.ElementsMatch(t, lacking[library.String()], library.Missing)
+		require.Contains(t, missing, library.String(), "a version that this test does not know")
+		require.ElementsMatch(t, missing[library.String()], library.Missing)
 		require.NoError(t, library.Layout())
 		symbols, err := symbolsOf(path)
 		require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestRealLibrariesHaveTheTable(t *testing.T) {
 	}
 }
 
-// calls is what can be called where no GPU is.
+// calls are the functions that can be called without a GPU.
 const calls = `
 import ctypes, sys
 lib = ctypes.CDLL(sys.argv[1])
@@ -82,8 +82,8 @@ for prefix in ("nccl", "pnccl"):
     assert getattr(lib, prefix + "AllReduce")(None, None, ctypes.c_size_t(1), 7, 0, None, None) != 0
 `
 
-// TestRealLibrariesWithoutGPU: both names of a function are counted once, and what NCCL
-// refuses is no operation.
+// TestRealLibrariesWithoutGPU: both names of a function are counted once, and a refused
+// call is not an operation.
 func TestRealLibrariesWithoutGPU(t *testing.T) {
 	for _, path := range realLibraries(t) {
 		tr := start(t, map[string]string{"libnccl": path}, options{})

@@ -124,7 +124,7 @@ func (tr *tracer) read() {
 	tr.t.Cleanup(func() { reader.Close(); <-done })
 }
 
-// settled are the events when no more have come for a moment.
+// settled returns the events once no more have arrived for a moment.
 func (tr *tracer) settled() []nccl.Event {
 	for last := -1; ; {
 		tr.mu.Lock()

@@ -22,7 +22,7 @@ TYPES = range(12)
 class Rank:
     def __init__(self, args, rank, ids, device):
         self.args, self.rank, self.size = args, rank, args.ranks
-        # What all do alike, and what each does as it likes.
+        # What all do in common, and what each does differently.
         self.common, self.own = random.Random(args.seed), random.Random(args.seed * 1000 + rank)
         self.cuda = CUDA(args.libcuda, device=device)
         self.names = [NCCL(args.libnccl), NCCL(args.libnccl, prefix="pnccl")]
@@ -39,7 +39,7 @@ class Rank:
         return self.own.choice(self.names)
 
     def split(self):
-        """Halves of the world; a part is what a rank knows of its own."""
+        """Halves of the world; a part is a rank's view of its own half."""
         color, key = self.rank % 2, self.rank
         comm = self.nccl.split(self.world[0], color, key)
         self.parts.append((comm, self.rank // 2, len(range(color, self.size, 2))))
@@ -116,7 +116,7 @@ class Rank:
         self.nccl("MemFree", p)
 
     def wait(self, stream):
-        """Each rank in its own way; nobody waits for what others have not issued yet."""
+        """Each rank in its own way; none waits for operations that others have not issued yet."""
         how = self.own.randrange(5)
         if how == 0:
             self.cuda.synchronize(stream)

@@ -49,7 +49,7 @@ down(%d)
 					}
 					return s.Runtime, s.RunCount, samples
 				}
-				// What it costs to leave a task out: nothing is selected.
+				// The cost of skipping a task: nothing is selected.
 				if err := c.Maps["selected_by_tgid"].Delete(uint32(w.Process.Pid)); err != nil {
 					b.Fatal(err)
 				}
@@ -87,7 +87,7 @@ func TestVerifierCost(t *testing.T) {
 		}
 		verified, ok := info.VerifiedInstructions()
 		if !ok {
-			t.Skip("the kernel does not tell the number of verified instructions (5.16+)")
+			t.Skip("the kernel does not report the number of verified instructions (5.16+)")
 		}
 		t.Logf("%s: %d instructions verified", name, verified)
 		if verified > 100_000 {

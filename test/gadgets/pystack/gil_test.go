@@ -43,8 +43,8 @@ func TestGILOnly(t *testing.T) {
 	}
 }
 
-// TestDumpShowsWhichThreadsWaitForTheGIL: of threads that all want it one has it and the
-// others, which sleep, wait for it; one that waits for another lock does not.
+// TestDumpShowsWhichThreadsWaitForTheGIL: of threads that all need it, one holds it and
+// the others sleep until they get it; one that waits for another lock does not.
 func TestDumpShowsWhichThreadsWaitForTheGIL(t *testing.T) {
 	for _, python := range pythons(t) {
 		t.Run(filepath.Base(python), func(t *testing.T) {

@@ -40,8 +40,8 @@ func TestLockstep(t *testing.T) {
 		return largest
 	}
 	t.Run("kernel's clock", func(t *testing.T) {
-		// It is to be seen once. A machine that is busy with others, or lets nobody
-		// run before them, puts the program out of step.
+		// It must be seen once. On a busy machine, other work puts the program out
+		// of step.
 		for try := 1; ; try++ {
 			w := start(t, pythons(t)[0], "testdata/lockstep.py", fmt.Sprint(hz))
 			w.read(t, nil)

@@ -63,8 +63,8 @@ func outside(t *testing.T, pid int) map[uint32]uint32 {
 	return ids
 }
 
-// TestPIDNamespace: from the host, the threads of a process in a PID namespace of
-// its own have the host's ids, and the stacks that it tells itself.
+// TestPIDNamespace: from the host, the threads of a process in its own PID namespace have
+// the host's ids, and the stacks that the process itself reports.
 func TestPIDNamespace(t *testing.T) {
 	const count = 30
 	all := pythons(t)

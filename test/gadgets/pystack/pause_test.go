@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// window is what the loop of threads.py saw: its longest pause in seconds, and
-// how many there were by power of two of microseconds.
+// window is the measurement of threads.py's loop: its longest pause in seconds, and the
+// number of pauses by power of two of microseconds.
 type window struct {
 	Pause float64
 	Over  map[int]int
@@ -34,7 +34,7 @@ func TestDumpDoesNotPauseTheProcess(t *testing.T) {
 	self, control := load(t, dump, w.Process.Pid), load(t, dump, other.Process.Pid)
 	threads(t, self) // caches
 	threads(t, control)
-	// The loop goes before all else, so that its pauses are not other programs'.
+	// The loop has the highest priority, so that other programs do not cause its pauses.
 	realtime := &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
 	if err := unix.SchedSetAttr(w.Process.Pid, realtime, 0); err != nil {
 		t.Logf("the loop has no real-time priority (%v): the figures are those of a busy machine", err)
@@ -105,7 +105,7 @@ func TestDumpDoesNotPauseTheProcess(t *testing.T) {
 			kind.name, length, longest[n], rounds, pauses[n][0], pauses[n][rounds-1], text.String())
 	}
 	t.Logf("%d dumps", dumps)
-	// One millisecond: what an interrupt or two may take on a virtual machine.
+	// One millisecond: one or two interrupts may take that long on a virtual machine.
 	most := 1.5*max(longest[0], longest[1]) + 1
 	if longest[2] > most {
 		t.Errorf("pauses of %.2f ms while the process is dumped, at most %.2f without", longest[2], most)

@@ -78,8 +78,8 @@ func rows(t testing.TB, c *ebpf.Collection) map[rowKey]row {
 // TestProfileShares: functions that use 50, 30 and 20 % of the CPU have these
 // shares of the samples, on lines of theirs, and the thread holds the GIL.
 func TestProfileShares(t *testing.T) {
-	// From the line after `def` to the one of `return`.
-	// From the line of def on: a call that has just begun is there.
+	// From the line of `def`, where a call that has just begun is, to the one of
+	// `return`.
 	body := map[string][]uint32{"half": {12, 16}, "third": {19, 23}, "fifth": {26, 30}}
 	for _, python := range pythons(t) {
 		t.Run(filepath.Base(python), func(t *testing.T) {

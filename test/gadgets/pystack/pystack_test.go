@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pystack holds the truth tests of the gadget py_stack: what its programs
-// say of a process is compared with what the process says of itself.
+// Package pystack has the truth tests of the gadget py_stack: the stacks that its
+// programs read from a process are compared with those that the process itself reports.
 package pystack
 
 import (
@@ -46,7 +46,7 @@ type rowKey struct {
 
 type row struct{ Samples, GIL uint64 }
 
-// frame is what both sides say of one frame.
+// frame is one frame, as both sides report it.
 type frame struct {
 	name, file string
 	line       uint32
@@ -223,7 +223,7 @@ func TestRecordIsTheKernels(t *testing.T) {
 	}
 }
 
-// truth reads what threads.py says of its threads.
+// truth reads the report of threads.py about its threads.
 func truth(t testing.TB, w *workload) map[uint32][]frame {
 	t.Helper()
 	var said struct{ Truth map[uint32][][]any }
@@ -263,7 +263,7 @@ func TestDumpEqualsCurrentFrames(t *testing.T) {
 					continue
 				}
 				calls[one.Syscall]++
-				// As the kernel tells it itself; the longest names are cut.
+				// As the kernel reports it; the longest names are cut.
 				kernels, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/wchan", w.Process.Pid, tid))
 				if err != nil {
 					t.Fatal(err)

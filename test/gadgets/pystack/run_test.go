@@ -109,7 +109,7 @@ func TestRunWritesAProfile(t *testing.T) {
 	}
 }
 
-// TestRunDumps: text and rows say the same of a thread.
+// TestRunDumps: text and rows are the same for a thread.
 func TestRunDumps(t *testing.T) {
 	w := start(t, pythons(t)[0], "testdata/threads.py", "3")
 	want := truth(t, w)

@@ -21,7 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-const patience = 120 * time.Second
+const waitLimit = 120 * time.Second
 
 // compile runs the C compiler.
 func compile(t *testing.T, out string, arguments ...string) string {
@@ -115,12 +115,12 @@ func (p *program) next() { p.Say("") }
 // found waits until the follower has found the program's variable.
 func (p *program) found(t *testing.T, tr *traced) spans.Source {
 	t.Helper()
-	require.Eventually(t, func() bool { return tr.table.of(p.PID()).Access != 0 }, patience, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return tr.table.of(p.PID()).Access != 0 }, waitLimit, 10*time.Millisecond,
 		"nothing was found in the process")
 	return tr.table.of(p.PID())
 }
 
-// key is what rows and journal have in common.
+// key has the fields that rows and journal have in common.
 type key struct {
 	pid  uint32
 	span string
@@ -182,6 +182,6 @@ func requireSpans(t *testing.T, want, have map[key]counts, least int) {
 		}
 	}
 	require.Zero(t, wrong, "spans that differ, of %d", len(want))
-	require.GreaterOrEqual(t, len(want), least, "too few spans to tell")
+	require.GreaterOrEqual(t, len(want), least, "too few spans for this test")
 	t.Logf("%d spans are exact", len(want))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// What Go and C share: the source of a process, and what makes a row idle.
+// Layouts that Go and C share: the source of a process, and the fields that make a row idle.
 func TestLayoutsAreThoseOfC(t *testing.T) {
 	for gadget, idle := range map[string]func([]byte) (uint64, bool){
 		"cuda_alloc": reap.IdleAllocations, "py_stack": reap.IdleSamples,
@@ -38,7 +38,7 @@ func TestLayoutsAreThoseOfC(t *testing.T) {
 			require.EqualValues(t, mirror.Size(), spec.Maps["span_source_by_tgid"].ValueSize)
 			requireIdle(t, spec, idle)
 
-			// Off, there is no room taken for what is not used.
+			// If it is off, unused maps take no memory.
 			require.EqualValues(t, 1, spec.Maps["span_source_by_tgid"].MaxEntries)
 			require.EqualValues(t, 1, spec.Maps["rows_by_span"].MaxEntries)
 			spans.Enlarge(spec.Maps)

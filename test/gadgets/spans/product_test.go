@@ -30,7 +30,7 @@ func igGPU(t *testing.T, gadget string, pid int, arguments ...string) (out strin
 	return out, wait
 }
 
-// startIGGPU is igGPU for a run without an end of its own: it ends with interrupt.
+// startIGGPU is igGPU for a run that does not end by itself: interrupt ends it.
 func startIGGPU(t *testing.T, gadget string, pid int, arguments ...string) (out string, interrupt func(), wait func() (stderr string, err error)) {
 	t.Helper()
 	bpftest.RequireRoot(t)
@@ -52,15 +52,14 @@ func startIGGPU(t *testing.T, gadget string, pid int, arguments ...string) (out 
 		select {
 		case err := <-done:
 			return errs.String(), err
-		case <-time.After(2 * patience):
+		case <-time.After(2 * waitLimit):
 			t.Fatal("ig-gpu does not end")
 			return "", nil
 		}
 	}
 }
 
-// What a user gets who asks for spans: each allocation's, in the file of lines and in
-// the profile.
+// With --spans, each allocation has its span, in the file of lines and in the profile.
 func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	lib, dir := simulated.DriverCopy(t), t.TempDir()
 	p := run(t, "python3", "testdata/workload.py", lib, publisher(t), "4", "2000")
@@ -70,7 +69,7 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(out)
 		return err == nil && bytes.Contains(text, []byte(`"status":"attached"`))
-	}, patience, 50*time.Millisecond, "nothing is attached")
+	}, waitLimit, 50*time.Millisecond, "nothing is attached")
 	p.next()
 	p.wait("done")
 	want := truth(t, p.dir)

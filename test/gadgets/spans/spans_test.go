@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spans holds --spans to the truth: programs that publish the span they work
-// on, in every way that glibc stores a thread-local variable, allocate on the simulated
-// driver, whose journal has the span of each call.
+// Package spans compares --spans with the truth: programs that publish their current
+// span, in every way in which glibc stores a thread-local variable, allocate on the
+// simulated driver, whose journal has the span of each call.
 package spans
 
 import (
@@ -90,7 +90,7 @@ func TestPythonAllocationsHaveTheirSpans(t *testing.T) {
 	require.Empty(t, tr.Drops())
 }
 
-// A child has what its parent was found to have, from its first call on.
+// A child inherits the source of its parent, from its first call on.
 func TestForkedProcessesHaveSpans(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
@@ -103,11 +103,11 @@ func TestForkedProcessesHaveSpans(t *testing.T) {
 	p.Wait()
 	requireSpans(t, truth(t, p.dir), have, 300)
 	require.Empty(t, tr.Drops())
-	require.Eventually(t, func() bool { return tr.Len("span_source_by_tgid") == 0 }, patience, 10*time.Millisecond,
+	require.Eventually(t, func() bool { return tr.Len("span_source_by_tgid") == 0 }, waitLimit, 10*time.Millisecond,
 		"the processes have ended")
 }
 
-// What is published is not to be trusted: nothing is invented, and all bytes count.
+// Published spans are not trusted: nothing is invented, and all bytes count.
 func TestMisleadingContextsAreNotBelieved(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
@@ -122,7 +122,7 @@ func TestMisleadingContextsAreNotBelieved(t *testing.T) {
 	require.Equal(t, map[string]uint64{"span_unreadable": uint64(wild)}, tr.Drops())
 }
 
-// A process that says that its variable is where nothing is, or something else.
+// A process that claims a wrong address for its variable.
 func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
@@ -159,8 +159,8 @@ func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 	for _, c := range truth(t, p.dir) {
 		want = want.plus(c)
 	}
-	// What lies there may look like a record by chance: the process's own span is
-	// wrong then, and nothing else.
+	// The data there may look like a record by chance: then only the process's own
+	// span is wrong.
 	var have counts
 	for _, c := range tr.bySpan() {
 		have = have.plus(c)
@@ -172,7 +172,7 @@ func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 	require.Len(t, drops, 1)
 }
 
-// Another program in the same process: what was known of the old one does not count.
+// Another program in the same process: the state of the old one is dropped.
 func TestSourceOfAnotherAddressSpaceIsNotUsed(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
@@ -203,7 +203,7 @@ func TestProcessesThatPublishNothingHaveNoSpans(t *testing.T) {
 	require.Empty(t, tr.Drops())
 }
 
-// Without room for spans, what they allocate is counted at its stack.
+// Without room for spans, their allocations are counted at the stack.
 func TestBeyondTheLimitBytesStayAtTheirStack(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, func(spec *ebpf.CollectionSpec) { spec.Maps["rows_by_span"].MaxEntries = 100 })

@@ -71,8 +71,8 @@ func (p *probe) compare(id, runtime uint64, want []frame) error {
 	return errors.New(text.String())
 }
 
-// tail is what the kernel keeps of s in a field of so many bytes, at the width
-// that CPython gives all characters of a string: that of its widest.
+// tail returns the part of s that the eBPF program stores in a field of that many bytes,
+// at the width that CPython gives all characters of a string: that of its widest.
 func tail(s string, bytes int) string {
 	runes := []rune(s)
 	width := 1

@@ -34,7 +34,7 @@ func TestVerifierCost(t *testing.T) {
 			}
 			verified, ok := info.VerifiedInstructions()
 			if !ok {
-				t.Skip("the kernel does not tell the number of verified instructions (5.16+)")
+				t.Skip("the kernel does not report the number of verified instructions (5.16+)")
 			}
 			t.Logf("%d instructions verified, loaded in %v", verified, took.Round(time.Millisecond))
 			if verified > 100_000 {
@@ -70,7 +70,7 @@ func BenchmarkUnwind(b *testing.B) {
 				{"depth=50", "measure", 50},
 				{"depth=100", "measure", 100},
 				{"first", "few", 1},  // an interpreter not seen before
-				{"mix", "few", 5000}, // much of the code is made anew at each call
+				{"mix", "few", 5000}, // much of the code is created at each call
 			} {
 				b.Run(fmt.Sprintf("%s/%s/%s", python.name, program, c.name), func(b *testing.B) {
 					p := attach(b, spec, program)

@@ -15,9 +15,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// TestHostileInterpreter: lists without end, wild pointers, lengths out of
-// range, tables that lead in a circle. The work is bounded, the outcome is told,
-// and no event is lost.
+// TestHostileInterpreter: endless lists, wild pointers, lengths out of range, cyclic
+// tables. The work is bounded, the outcome is reported, and no event is lost.
 func TestHostileInterpreter(t *testing.T) {
 	bpftest.RequireRoot(t)
 	spec := unwinder(t)
@@ -30,7 +29,7 @@ func TestHostileInterpreter(t *testing.T) {
 		p := attach(t, spec, program)
 		link := []string{"testdata/hostile.c", p.library, "-Wl,-rpath," + filepath.Dir(p.library), "-lpthread"}
 		liar := build(t, filepath.Join(t.TempDir(), "liar"), append(link, "-rdynamic")...)
-		// One that exports nothing: it is about the way to the interpreter.
+		// One that exports nothing: this tests the search for the interpreter.
 		hidden := build(t, filepath.Join(t.TempDir(), "hidden"), append(link, "-Wl,-z,now,-z,norelro")...)
 		for n, c := range []struct {
 			program, kind string
@@ -105,8 +104,8 @@ func TestHostileInterpreter(t *testing.T) {
 	}
 }
 
-// TestUnknownVersionIsRefused: a real interpreter that says of itself what we do
-// not know, or have never run with, is told and not guessed at.
+// TestUnknownVersionIsRefused: a real interpreter that claims an unknown or untested
+// version is reported, and its layout is not guessed.
 func TestUnknownVersionIsRefused(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		if python.minor < 13 {

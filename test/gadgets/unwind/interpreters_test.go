@@ -45,13 +45,13 @@ func (i interpreter) command(dirs []string, arguments ...string) *exec.Cmd {
 	words = append(append(words, i.path), arguments...)
 	cmd := exec.Command(words[0], words[1:]...)
 	if i.build == "free-threaded" {
-		// Modules that do not know of it would switch the lock on again.
+		// Modules that do not support this would switch the lock on again.
 		cmd.Env = append(os.Environ(), "PYTHON_GIL=0")
 	}
 	return cmd
 }
 
-// pidNamespace is the same interpreter, whose pids are not the kernel's.
+// pidNamespace is the same interpreter in its own PID namespace.
 func (i interpreter) pidNamespace() interpreter {
 	i.prefix = []string{"unshare", "--pid", "--fork"}
 	return i
@@ -82,7 +82,7 @@ func (i interpreter) byLoader(t testing.TB) interpreter {
 	return i
 }
 
-// can tells whether the interpreter can import a module.
+// can reports whether the interpreter can import a module.
 func (i interpreter) can(module string) bool {
 	return i.command(nil, "-c", "import "+module).Run() == nil
 }
@@ -116,7 +116,7 @@ var interpreters = sync.OnceValues(func() ([]interpreter, error) {
 	return found, nil
 })
 
-// TestInterpreters says what the others run with. pythons.sh fails when there is
+// TestInterpreters logs the interpreters of the other tests. pythons.sh fails if there is
 // not even the python3 of the distribution.
 func TestInterpreters(t *testing.T) {
 	found, err := interpreters()

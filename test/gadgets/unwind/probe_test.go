@@ -80,7 +80,7 @@ const (
 	flagIncomplete = 4
 )
 
-// frame is what both sides say of one frame.
+// frame is one frame, as both sides report it.
 type frame struct {
 	name, class, file string
 	line              uint32
@@ -111,8 +111,8 @@ func build(t testing.TB, to string, arguments ...string) string {
 	return to
 }
 
-// library builds the shared object whose function is probed. It asks for no
-// version of the C library, so that it can be loaded in every root.
+// library builds the shared object whose function is probed. It requires no version of
+// the C library, so that it can be loaded in every root.
 func library(t testing.TB) string {
 	t.Helper()
 	if path, ok := bpftest.Prebuilt(t, "libmark.so"); ok {
@@ -156,7 +156,7 @@ func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
 	return p
 }
 
-// multi tells whether the kernel attaches uprobes by link (6.6+).
+// multi reports whether the kernel attaches uprobes by link (6.6+).
 func multi(t testing.TB) bool {
 	t.Helper()
 	err := haveMulti()
@@ -206,8 +206,8 @@ func (p *probe) run(t testing.TB, python interpreter, mode string, samples, firs
 	return out
 }
 
-// check compares the samples of a workload with the kernel's, and returns how
-// many there were. At least `least` must have been taken.
+// check compares the samples of a workload with those taken in the kernel, and returns
+// their number. There must be at least `least`.
 func (p *probe) check(t *testing.T, least int, files ...string) {
 	t.Helper()
 	p.checkBut(t, least, 0, files...)

@@ -28,7 +28,7 @@ fail() {
 
 say() { echo "==> $*" >&2; }
 
-# row NAME SOURCE ROOT EXECUTABLE: asks the interpreter what it is.
+# row NAME SOURCE ROOT EXECUTABLE: queries the interpreter's version.
 row() {
 	local in=() facts ask='import sys, sysconfig
 build = "shared" if "/libpython3" in open("/proc/self/maps").read() else "static"

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestForkedChildWithoutParentEvents is the pre-fork server: the child lacks the
-// page tables of clean file mappings, and no earlier event helps.
+// TestForkedChildWithoutParentEvents is the pre-fork server: the child has no page tables
+// for clean file mappings, and no earlier event helps.
 func TestForkedChildWithoutParentEvents(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		out := p.run(t, python, "prefork", 50, first)
@@ -21,7 +21,7 @@ func TestForkedChildWithoutParentEvents(t *testing.T) {
 	})
 }
 
-// TestDeepStackKeepsInnermost: 128 frames are kept, and the flag tells of the cut.
+// TestDeepStackKeepsInnermost: 128 frames are kept, and the flag reports the truncation.
 func TestDeepStackKeepsInnermost(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		p.check(t, 6, p.run(t, python, "deep", 0, first))
@@ -111,26 +111,26 @@ func TestGeventShowsTheRunningGreenlet(t *testing.T) {
 }
 
 // TestAsyncioShowsTheAwaitChain: coroutines that await coroutines, generators and
-// objects, many tasks in turn. The workload itself checks that the chain is in
-// what sys._getframe() says.
+// objects, many tasks in turn. The workload itself checks that the chain is in the frames
+// of sys._getframe().
 func TestAsyncioShowsTheAwaitChain(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		p.check(t, 200, p.run(t, python, "asyncio", 40, first))
 	})
 }
 
-// TestFreedCodeIsNeverNamed: code objects that die, and others at the same
-// address, alike but for a part of the name, of the file or of the line table.
-// The workload itself checks that addresses are used again.
+// TestFreedCodeIsNeverNamed: code objects that are freed, and others at the same address,
+// which differ only in a part of the name, of the file or of the line table. The workload
+// itself checks that addresses are reused.
 func TestFreedCodeIsNeverNamed(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		p.check(t, 2000, p.run(t, python, "reuse", 2000, first))
 	})
 }
 
-// TestReloadedCode: other code is put into the function of a class, or of a module, again
+// TestReloadedCode: the code of a function in a class, or in a module, is replaced again
 // and again, at addresses that code had before. Below 3.11 only a comparison at every
-// eighth event shows that, from which on it is made at all of them.
+// eighth event shows that; after that it is made at every event.
 func TestReloadedCode(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		allowed := 0

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unwind holds the truth test of the in-kernel Python unwinder: at each
-// call of a probed function the stack that the kernel took is compared, frame by
-// frame, with what sys._getframe() told right before.
+// Package unwind has the truth test of the in-kernel Python unwinder: at each call of a
+// probed function the stack taken in the kernel is compared, frame by frame, with that of
+// sys._getframe() right before.
 //
 // make test runs it with the interpreters of this machine, make test-python with
 // many more: see pythons.sh.

@@ -23,8 +23,8 @@ type agent struct {
 	firstRow chan time.Duration // since it was executed
 }
 
-// startAgent runs the gadget on what the benchmark starts, so that other users
-// of a GPU do not count. That costs a look-up more for every call.
+// startAgent runs the gadget on the programs of the benchmark, so that other users of a
+// GPU do not count. That costs one more lookup for every call.
 func (b *bench) startAgent(args ...string) (*agent, error) {
 	a := &agent{attached: make(chan struct{}), firstRow: make(chan time.Duration, 1)}
 	onLine := func(line []byte) {
@@ -114,7 +114,7 @@ func (b *bench) agentCase(c agentCase) error {
 			return fmt.Errorf("%w %s", err, w.errors.String())
 		}
 	}
-	time.Sleep(2 * time.Second) // what is done once is not the matter here
+	time.Sleep(2 * time.Second) // excludes work that is done once
 	from, err := a.usage()
 	if err != nil {
 		return err

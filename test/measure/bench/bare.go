@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
 )
 
-// bareProbes is what the machine takes for a probe that does nothing.
+// bareProbes measures the machine's cost of a probe that does nothing.
 var bareProbes = []struct {
 	name      string
 	offset    uint64
@@ -28,8 +28,8 @@ var bareProbes = []struct {
 	{"uretprobe 10 bytes on, sleepable", probeOffset, true, true},
 }
 
-// probeOffset is where ig-gpu probes the driver's entries: behind the comparison
-// that they begin with, which the kernel would have to single-step.
+// probeOffset is where ig-gpu probes the driver's entries: after their first comparison,
+// which the kernel would have to single-step.
 const probeOffset = 10
 
 // pairTimes collects the output of examples/bench, in ns per pair.

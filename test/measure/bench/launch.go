@@ -14,7 +14,7 @@ const (
 	targetLaunchFrame = 150.0  // ns, for each of its Python frames
 )
 
-// launch measures cuda_kernel: what a launch costs, and ig-gpu beside 20,000 a second.
+// launch measures cuda_kernel: the cost of a launch, and of ig-gpu at 20,000 a second.
 func (b *bench) launch() error {
 	b.gadget, b.rowMark = "cuda_kernel", `"calls_error":`
 	defer func() { b.gadget, b.rowMark = "cuda_alloc", `"alloc_objects":` }()

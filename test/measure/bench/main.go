@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what tracing costs, on the simulated driver: the eBPF
+// Command bench measures the cost of tracing, on the simulated driver: the eBPF
 // programs by the kernel's own count of their run time, ig-gpu's processor time
 // and memory, and the time that a call takes. Run it as root, from the root of
 // the repository, after make build simcuda: `make bench` does all of it.
 //
-// Run time is the figure that carries over to other machines. Wall time is
-// mostly the probe itself, which is several times dearer on a virtual machine.
+// Run time is the figure that is comparable between machines. Wall time is mostly the
+// probe itself, which is several times more expensive on a virtual machine.
 package main
 
 import (
@@ -91,7 +91,7 @@ func run(only, library string) error {
 	return nil
 }
 
-// machine says what the figures were taken on.
+// machine describes the machine of the measurement.
 func (b *bench) machine() {
 	var u unix.Utsname
 	_ = unix.Uname(&u)

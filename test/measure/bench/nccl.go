@@ -42,11 +42,11 @@ func (b *bench) collectives(args ...string) (*child, error) {
 	}
 }
 
-// tracedCollectives starts ig-gpu, until it has told of a communicator.
+// tracedCollectives starts ig-gpu, and waits until it has reported a communicator.
 func (b *bench) tracedCollectives(args ...string) (*child, *programs, error) {
 	row := make(chan struct{}, 1)
-	// A table as JSON is what is told of each rank; what the gadget itself says is for
-	// programs, and twice as much.
+	// A table as JSON has the report of each rank; the gadget's own data is for
+	// programs, and twice as large.
 	const output = "collectives:json,hangs:json,communicators:none,operations:none,peers:none,operation_events:none,attachments:none"
 	a, err := start(func(line []byte) {
 		if bytes.Contains(line, []byte(`"rank":0`)) {
@@ -65,7 +65,7 @@ func (b *bench) tracedCollectives(args ...string) (*child, *programs, error) {
 		return nil, nil, fmt.Errorf("ig-gpu ended: %s", a.errors.String())
 	case <-time.After(time.Minute):
 		a.stop()
-		return nil, nil, fmt.Errorf("ig-gpu told of no rank in a minute: %s", a.errors.String())
+		return nil, nil, fmt.Errorf("ig-gpu reported no rank in a minute: %s", a.errors.String())
 	}
 	p, err := programsOf(a.cmd.Process.Pid)
 	if err != nil {
@@ -132,7 +132,7 @@ func (b *bench) ncclAgent(communicators int) error {
 	defer a.stop()
 	defer p.close()
 	a.listen(nil)
-	time.Sleep(2 * time.Second) // what is done once is not the matter here
+	time.Sleep(2 * time.Second) // excludes work that is done once
 	from, err := a.usage()
 	if err != nil {
 		return err

@@ -116,7 +116,7 @@ func (b *bench) python() error {
 		}
 		kinds := []string{"functions"}
 		switch {
-		case minor < 11: // where functions are looked up in their classes and modules
+		case minor < 11: // for which functions are looked up in their classes and modules
 			kinds = append(kinds, "methods", "changing")
 		case minor == 11: // where functions are numbered when they are called again
 			kinds = append(kinds, "new")
@@ -211,7 +211,7 @@ func findPython(minor int) string {
 	return path
 }
 
-// overhead is what a call takes on the clock, with and without ig-gpu.
+// overhead measures the wall time of a call, with and without ig-gpu.
 func (b *bench) overhead() error {
 	w, err := start(nil, b.workload, "-l", b.library, "-n", "2000", "-p", "100000000")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
-// trainingPoints are the places of the gadgets of a case, one table for each, without
-// those that are probed on demand, which are gone when a step is measured.
+// trainingPoints returns the probe sites of the gadgets of a case, one table for each,
+// without those that are probed on demand, which are detached when a step is measured.
 func trainingPoints(c trainingCase) (tables [][]tracer.Point, err error) {
 	for _, command := range c.commands {
 		points, err := pointsOf(command[0], slices.Contains(command, "off"))

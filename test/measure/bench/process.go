@@ -67,14 +67,14 @@ func start(onLine func([]byte), name string, args ...string) (*child, error) {
 	return c, nil
 }
 
-// listen replaces who gets the lines; after it returned the old one gets none.
+// listen replaces the receiver of lines; after it has returned the old one gets none.
 func (c *child) listen(onLine func([]byte)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onLine = onLine
 }
 
-// stop ends the program and waits until it is gone.
+// stop ends the program and waits for it.
 func (c *child) stop() {
 	_ = c.cmd.Process.Signal(unix.SIGINT)
 	select {
@@ -86,7 +86,7 @@ func (c *child) stop() {
 	_ = c.cmd.Wait()
 }
 
-// usage is what a process has used of a machine.
+// usage is the CPU time and memory of a process.
 type usage struct {
 	cpu          time.Duration // all of it, exact
 	user, system time.Duration // in ticks of the clock, 10 ms each
@@ -133,7 +133,7 @@ func (c *child) usage() (usage, error) {
 	return u, nil
 }
 
-// mapBytes is the memory of the eBPF maps that a process has open, as the kernel tells it.
+// mapBytes returns the memory of the eBPF maps that a process has open, as the kernel reports it.
 func (c *child) mapBytes() (sum int64, err error) {
 	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", c.cmd.Process.Pid))
 	if err != nil {

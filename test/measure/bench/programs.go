@@ -121,9 +121,9 @@ func (p *programs) runs() (runs, error) {
 	return r, nil
 }
 
-// nsPerPair watches for that long and returns the run time of the programs per
-// pair of calls. It is the median of short windows: a program that is preempted
-// counts what ran instead of it.
+// nsPerPair watches for that long and returns the run time of the programs per pair of
+// calls. It is the median of short windows, because the run time of a preempted program
+// includes that of other tasks.
 func (p *programs) nsPerPair(d time.Duration) (float64, error) {
 	const window = 25 * time.Millisecond
 	var values []float64

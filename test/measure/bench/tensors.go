@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	tensorRate  = 50000 // blocks a second, each handed out and taken back
+	tensorRate  = 50000 // blocks a second, each allocated and freed
 	tensorDepth = 40    // Python frames
 )
 
-// tensors measures what following PyTorch's pool costs: the programs, ig-gpu, and the
-// processor time that the workload needs for a block, probes included.
+// tensors measures the cost of following PyTorch's pool: the programs, ig-gpu, and the
+// workload's CPU time per block, including probes.
 func (b *bench) tensors() error {
 	libraries, err := filepath.Abs("build/simtorch")
 	if err != nil {
@@ -54,16 +54,16 @@ func (b *bench) tensors() error {
 // lossPairs is how often the workload is measured with and without tracing.
 const lossPairs = 5
 
-// tensorLoss measures what a thread at 50,000 blocks a second loses by being traced: the
-// same process as it is, with an empty program where ours is, which no tracer that
-// probes there can be below, and with ig-gpu, in turn.
+// tensorLoss measures the slowdown of a traced thread at 50,000 blocks a second: the same
+// process untraced, with an empty program at our probe, which is the lower bound for any
+// tracer there, and with ig-gpu, in turn.
 func (b *bench) tensorLoss(libraries string) error {
 	b.title(fmt.Sprintf("What a thread loses, %d blocks/s, %d Python frames", tensorRate, tensorDepth),
 		"alone", "empty", "loss %", "traced", "loss %")
 	for _, c := range []struct {
 		name string
 		args []string
-		// of blocks, seconds of processor time and seconds between two looks
+		// of blocks, seconds of CPU time and seconds between two readings
 		measure func(blocks, cpu, wall float64) float64
 		loss    func(before, after float64) float64
 	}{
@@ -131,11 +131,11 @@ func (b *bench) lossOf(libraries, name string, measure func() (float64, error), 
 	return nil
 }
 
-// blockReport is what PyTorch calls for each block that it hands out or takes back.
+// blockReport is the function that PyTorch calls for each block that it allocates or frees.
 const blockReport = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 
-// emptyProbe puts a program that does nothing where a function begins, as the kernel's
-// cheapest probe. The function returned takes it away.
+// emptyProbe attaches a program that does nothing to the start of a function, with the
+// kernel's cheapest probe. The returned function detaches it.
 func emptyProbe(library, symbol string) (func(), error) {
 	file, err := link.OpenExecutable(library)
 	if err != nil {
@@ -156,8 +156,8 @@ func emptyProbe(library, symbol string) (func(), error) {
 	}, nil
 }
 
-// startTensors starts the workload; the function returned tells how many blocks it has
-// had, its processor time in seconds, and when that was, in seconds.
+// startTensors starts the workload; the returned function returns its number of blocks,
+// its CPU time in seconds, and the time of that, in seconds.
 func (b *bench) startTensors(libraries string, args ...string) (*child, func() (blocks, cpu, now float64), error) {
 	w, err := start(nil, "env", append([]string{"LD_LIBRARY_PATH=" + filepath.Dir(b.library), "python3", "test/measure/bench/tensors.py",
 		libraries, strconv.Itoa(tensorRate), strconv.Itoa(tensorDepth)}, args...)...)

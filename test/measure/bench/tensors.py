@@ -5,7 +5,7 @@
                                      "DONE SECONDS NOW" every second: how many blocks
                                      so far, the thread's processor time, the time
   tensors.py … busy                  without pauses: between two blocks it computes for
-                                     so long that alone it comes to about RATE
+                                     so long that alone it reaches about RATE
 
 LIBRARIES is the directory with libc10_cuda.so; libcuda.so.1 is found by the loader. The
 sizes are those of a server: from 512 bytes to 4 MiB.

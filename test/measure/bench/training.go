@@ -56,13 +56,13 @@ const (
 	trainingPairs   = 10
 	trainingWindows = 10
 	trainingWindow  = 300 * time.Millisecond
-	// trainingSettles is until the probes that are there on demand are gone again.
+	// trainingSettles is the time until the probes on demand are detached again.
 	trainingSettles = 2 * time.Second
 )
 
-// training measures real PyTorch on the simulated driver: what tracing adds to a training
-// step, in pairs with the step alone, beside empty programs at the same places and
-// PyTorch's own recorders.
+// training measures real PyTorch on the simulated driver: the overhead of tracing on a
+// training step, in pairs with the step alone, compared with empty programs at the same
+// sites and PyTorch's own recorders.
 func (b *bench) training() error {
 	root := "build/fixtures/torch"
 	if _, err := os.Stat(filepath.Join(root, "unpacked")); errors.Is(err, os.ErrNotExist) {
@@ -176,8 +176,8 @@ func (t *training) stepTime() (float64, error) {
 	return 0, fmt.Errorf("PyTorch stands still: %s", t.errors.String())
 }
 
-// trainingCost is per step: program runs, milliseconds of eBPF, of the clock alone and
-// traced, and how many times the latter is the former, for ours and for empty programs.
+// trainingCost is per step: program runs, milliseconds of eBPF, wall time untraced and
+// traced, and their ratio, for ours and for empty programs.
 type trainingCost struct {
 	runs, ms, alone, traced, times, empty float64
 	probed                                bool // there are places for empty programs
@@ -277,7 +277,7 @@ func sumOf(all []*programs) (sum runs, err error) {
 	return sum, nil
 }
 
-// recorded is what one of PyTorch's own recorders makes of the step.
+// recorded is the cost of a step with one of PyTorch's own recorders.
 func (t *training) recorded(mode string) (v trainingCost, err error) {
 	var alone, traced, times []float64
 	for range trainingPairs {

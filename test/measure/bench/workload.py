@@ -5,7 +5,7 @@
                                     of stdin names; prints "DEPTH NS" per pair
                                     every 20 ms
   workload.py LIBCUDA methods       the same in methods
-  workload.py LIBCUDA new           the same in functions made anew every 20 ms
+  workload.py LIBCUDA new           the same in functions created every 20 ms
   workload.py LIBCUDA changing      the same in functions of a module that has a
                                     variable with another value at each pair
   workload.py LIBCUDA rows N RATE   N stacks that differ in a line, each of which
@@ -88,7 +88,7 @@ elif sys.argv[2] == "once":
     alloc(ref, 4096)
     free(p)
 else:
-    # Nothing of this is in a function, so that a depth of 1 can be had.
+    # None of this is in a function, so that a depth of 1 is possible.
     names = {"alloc": alloc, "free": free, "ref": ref, "p": p, "n": 0}
     names["module"] = names
     if sys.argv[2] == "launches":

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command compare runs py_stack and other sampling profilers of Python on one
-// program that keeps a CPU busy 50 frames deep, each at 99 Hz, in turns, and
-// prints what they say and what they cost. Run it as root from the root of the
-// repository: `make compare` does what is needed before.
+// Command compare runs py_stack and other sampling profilers of Python on one program
+// that keeps a CPU busy 50 frames deep, each at 99 Hz, in turns, and prints their results
+// and their cost. Run it as root from the root of the repository: `make compare` prepares
+// it.
 package main
 
 import (
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// result is what was measured of one tool.
+// result is the measurement of one tool.
 type result struct {
 	tool
 	said                shares
@@ -87,7 +87,7 @@ func run(rounds int, window time.Duration, python string) error {
 	return errors.Join(free.judge(), shared.judgeLost())
 }
 
-// comparison is what is to be compared, and how.
+// comparison is the set of tools and parameters.
 type comparison struct {
 	tools       []tool
 	python, dir string
@@ -95,7 +95,7 @@ type comparison struct {
 	window      time.Duration
 }
 
-// measured is what one round after the other gave.
+// measured has the results of the rounds.
 type measured struct {
 	about   string // of the interpreter
 	truth   shares // by the program's own clock
@@ -140,7 +140,7 @@ func (c *comparison) measure() (*measured, error) {
 	return m, nil
 }
 
-// onOneCPU has what f starts run on one CPU.
+// onOneCPU has the programs that f starts run on one CPU.
 func onOneCPU(f func() error) error {
 	runtime.LockOSThread() // a process inherits from the thread that starts it
 	defer runtime.UnlockOSThread()
@@ -167,7 +167,7 @@ type workload struct {
 	about string
 }
 
-// moment is what the workload has done until now.
+// moment is the workload's progress at a time.
 type moment struct {
 	at         time.Time
 	cpu        time.Duration
@@ -209,7 +209,7 @@ func begin(python, file string) (*workload, error) {
 // process's own priority counts within its session only.
 var session = &syscall.SysProcAttr{Setsid: true}
 
-// prefer has what else runs on the machine take little from a process.
+// prefer raises the priority of a process over others on the machine.
 func prefer(pid int) error {
 	const nice = -15
 	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, nice); err != nil {
@@ -315,8 +315,8 @@ func (w *workload) turn(r *result, bare speed, window time.Duration, file string
 	return nil
 }
 
-// cpuTime is what a process has used, user and system: its CPU-time clock, whose
-// number is made of its id (MAKE_PROCESS_CPUCLOCK, linux/posix-timers_types.h).
+// cpuTime returns the user and system time of a process: its CPU-time clock, whose number
+// is derived from its id (MAKE_PROCESS_CPUCLOCK, linux/posix-timers_types.h).
 func cpuTime(pid int) (time.Duration, error) {
 	const scheduled = 2
 	var t unix.Timespec

@@ -65,7 +65,7 @@ func (m *measured) print(out io.Writer) {
 	}
 }
 
-// printLost prints what the program lost.
+// printLost prints the slowdown of the program.
 func (m *measured) printLost(out io.Writer) {
 	fmt.Fprint(out, "\n| on one CPU with the program | the program is stalled, ms/s | of it in eBPF, ms/s | work per second |\n|---|--:|--:|--:|\n")
 	for _, r := range m.results {
@@ -74,7 +74,7 @@ func (m *measured) printLost(out io.Writer) {
 	}
 }
 
-// judgeLost fails when the program lost no less by the first tool, ours, than by another.
+// judgeLost fails if the first tool, ours, slowed the program down as much as another.
 func (m *measured) judgeLost() error {
 	var wrong []error
 	for _, r := range m.results[1:] {

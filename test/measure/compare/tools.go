@@ -26,7 +26,7 @@ type tool struct {
 	name string
 	// command profiles pid at 99 Hz into file until SIGINT.
 	command func(pid int, file string) []string
-	// read takes the file apart; nil: only what it costs is asked.
+	// read parses the file; nil: only the cost is measured.
 	read func(file string) (shares, error)
 }
 
@@ -79,10 +79,10 @@ type running struct {
 	output   bytes.Buffer
 }
 
-// A tool has `patience` to begin, and `settle` more before it is measured.
+// A tool has `waitLimit` to start, and `settle` more before it is measured.
 const (
-	patience = 60 * time.Second
-	settle   = time.Second
+	waitLimit = 60 * time.Second
+	settle    = time.Second
 )
 
 // launch starts a tool and waits until it samples: its eBPF programs run, or its
@@ -96,7 +96,7 @@ func launch(command []string, file string) (*running, error) {
 	if err := prefer(r.cmd.Process.Pid); err != nil {
 		return nil, errors.Join(err, r.stop())
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(waitLimit); ; time.Sleep(50 * time.Millisecond) {
 		if samples, err := r.samples(file); err != nil || !samples && time.Now().After(end) {
 			return nil, errors.Join(fmt.Errorf("%v does not begin: %w", command, err), r.stop(), errors.New(r.output.String()))
 		} else if samples {
@@ -118,7 +118,7 @@ func (r *running) samples(file string) (bool, error) {
 	for id := range ids {
 		p, err := ebpf.NewProgramFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // one that only tried what the kernel can do
+			continue // one that only tested a feature of the kernel
 		}
 		if err != nil {
 			return false, err

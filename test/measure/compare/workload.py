@@ -3,7 +3,7 @@
 
 usage: workload.py FILE
 
-FILE, which is mapped, has numbers of 8 bytes: how much work was done, then for
+FILE, which is mapped, has numbers of 8 bytes: the work done, then for
 each function of SHARES the CPU time in it, in seconds. Runs until it is killed.
 """
 import mmap
@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 
-# Ten functions on the innermost frame, and what of the work each does.
+# Ten functions on the innermost frame, and each one's share of the work.
 SHARES = {"f20": 20, "f17": 17, "f14": 14, "f12": 12, "f10": 10, "f08": 8, "f07": 7, "f05": 5, "f04": 4, "f03": 3}
 DEPTH = 50
 

@@ -28,19 +28,19 @@ func TestAttachingTooEarlyDoesNotEndTheDaemon(t *testing.T) {
 	n.stop()
 }
 
-// Inspektor Gadget stores old tables for clients that may come, a thousand of them.
+// Inspektor Gadget stores a thousand old tables for future clients.
 func TestTablesAreNotKeptWithoutClients(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.start()
-	// What else runs on this machine may have rows of any size.
+	// Other programs on this machine may have rows of any size.
 	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.attach.pid": strconv.Itoa(os.Getpid())}))
 	w := startSteps(t)
 	n.waitAttached(w.PID()) // a client, for a moment
 	for _, function := range []string{"weights", "kv_cache", "encoder_cache", "activations", "logits", "workspace", "staging"} {
 		w.Do("alloc %s 1 4096", function)
 	}
-	time.Sleep(6 * time.Second) // as many tables, for nobody
+	time.Sleep(6 * time.Second) // as many tables, without a client
 	require.LessOrEqual(t, len(n.packets("allocs", 900*time.Millisecond)), 3, "of the first client's time, and one")
 	rows := n.packets("allocs", 4*time.Second)
 	require.GreaterOrEqual(t, len(rows), 3, "a client gets one each second")

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// The administrator's configuration decides where an instance's data goes, and the
-// last window is sent when the daemon is told to end.
+// The administrator's configuration decides where an instance's data goes, and the last
+// window is sent when the daemon is terminated.
 func TestDaemonSendsWhereItsConfigurationSays(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
@@ -45,8 +45,8 @@ operator:
 	require.Equal(t, map[string]uint64{subject.Frame(t, "weights"): 4 * mib}, sums(pyro.stored("cuda_alloc", label), "alloc_space"))
 }
 
-// Who may run gadgets may not have the node's data sent to an address of his, read
-// files of the node as secrets, or publish metrics of what he filters.
+// Users who may run gadgets may not have the node's data sent to their own address, read
+// files of the node as secrets, or publish metrics of filtered rows.
 func TestClientsDoNotChooseWhereDataGoes(t *testing.T) {
 	t.Parallel()
 	ours, theirs, address := startPyroscope(t), startPyroscope(t), loopback.FreeAddress(t)
@@ -68,7 +68,7 @@ operator:
 	})
 	require.Contains(t, state.Message, "operator.export.pyroscope-token-file is in the daemon's configuration only")
 
-	// A run that a client looks at; it has the images of a store only.
+	// An interactive run of a client; it can only use the images of the store.
 	n.importImage()
 	w := startSteps(t)
 	_, err := n.interactive(t, map[string]string{"operator.export.pyroscope-url": theirs.url})
@@ -77,7 +77,7 @@ operator:
 	_, err = n.interactive(t, map[string]string{"operator.sink.pprof-out": "/etc/cron.d/x"})
 	require.ErrorContains(t, err, "operator.sink.pprof-out: a daemon writes no files for its clients")
 
-	// Without them it runs, and is nobody's business but the client's.
+	// Without them it runs, for the client only.
 	ended := make(chan int)
 	go func() {
 		packets, err := n.interactive(t, map[string]string{})
@@ -107,7 +107,7 @@ operator:
 func (n *node) interactive(t *testing.T, values map[string]string) (packets int, err error) {
 	values["operator.LocalManager.host"] = "true"
 	values["operator.oci.pull"] = "never"
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	stream, err := api.NewGadgetManagerClient(n.dial()).RunGadget(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func TestMistakesInTheConfigurationEndTheDaemon(t *testing.T) {
 		p := n.launch()
 		select {
 		case <-p.done:
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			require.Fail(t, "the daemon serves with "+c.config, p.output())
 		}
 		require.Equal(t, 1, p.cmd.ProcessState.ExitCode())

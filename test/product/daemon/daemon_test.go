@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon tests the daemon and gpu-exporter as they are deployed: processes of
-// their own that know each other by Inspektor Gadget's API, workloads on the
-// simulated driver, and receivers in this process. What is right comes from the
-// driver's journal.
+// Package daemon tests the daemon and gpu-exporter as they are deployed: separate
+// processes that communicate by Inspektor Gadget's API, workloads on the simulated
+// driver, and receivers in this process. The truth is the driver's journal.
 package daemon
 
 import (
@@ -29,12 +28,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = 60 * time.Second
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = 60 * time.Second
 
 const instanceID = "0123456789abcdef0123456789abcdef"
 
-// process is a program that runs until it is told to end.
+// process is a program that runs until it is terminated.
 type process struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -61,7 +60,7 @@ func start(t testing.TB, name string, args ...string) *process {
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	require.NoError(t, p.cmd.Start())
 	go func() {
-		_ = p.cmd.Wait() // the exit code is looked at by who ends it
+		_ = p.cmd.Wait() // the exit code is checked by the caller that ends it
 		close(p.done)
 	}()
 	t.Cleanup(func() {
@@ -83,13 +82,13 @@ func start(t testing.TB, name string, args ...string) *process {
 	return p
 }
 
-// end is what the kubelet does.
+// end terminates it like the kubelet.
 func (p *process) end() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(p.t, "it does not end", p.output())
 	}
 	require.Zero(p.t, p.cmd.ProcessState.ExitCode(), p.output())
@@ -100,14 +99,14 @@ func (p *process) dump() {
 	_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 	}
 }
 
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		require.True(t, time.Now().Before(deadline), "waited %v: %s", patience, what)
+	for deadline := time.Now().Add(waitLimit); !holds(); {
+		require.True(t, time.Now().Before(deadline), "waited %v: %s", waitLimit, what)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
@@ -213,7 +212,7 @@ func (n *node) create(image string, values map[string]string) error {
 		values = map[string]string{}
 	}
 	values["operator.LocalManager.host"] = "true"
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	_, err := api.NewGadgetInstanceManagerClient(n.dial()).CreateGadgetInstance(ctx, &api.CreateGadgetInstanceRequest{
 		GadgetInstance: &api.GadgetInstance{Id: instanceID, Name: "memory", GadgetConfig: &api.GadgetRunRequest{
@@ -225,7 +224,7 @@ func (n *node) create(image string, values map[string]string) error {
 
 func (n *node) state() *api.GadgetInstanceState {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	answer, err := api.NewGadgetInstanceManagerClient(n.dial()).ListGadgetInstances(ctx, &api.ListGadgetInstancesRequest{})
 	require.NoError(n.t, err)
@@ -234,7 +233,7 @@ func (n *node) state() *api.GadgetInstanceState {
 }
 
 // requireEnded: the request is over because its context is. The other side may notice
-// first, and says so in one of several ways.
+// first, and reports it in one of several ways.
 func requireEnded(t testing.TB, ctx context.Context, err error) {
 	t.Helper()
 	select {
@@ -244,8 +243,8 @@ func requireEnded(t testing.TB, ctx context.Context, err error) {
 	}
 }
 
-// packets are those of a table that come within a time after attaching, and their bytes
-// for each row.
+// packets returns the packets of a table that arrive within a time after attaching, and
+// their bytes per row.
 func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), within)
@@ -284,14 +283,14 @@ func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 // remove deletes the instance.
 func (n *node) remove() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	_, err := api.NewGadgetInstanceManagerClient(n.dial()).RemoveGadgetInstance(ctx, &api.GadgetInstanceId{Id: instanceID})
 	require.NoError(n.t, err)
 }
 
 // payloads attaches to the instance, until see returns false or the context ends, and
-// says whether it was see.
+// reports whether it was see.
 func (n *node) payloads(ctx context.Context, name string, see func(datasource.DataSource, []byte) bool) bool {
 	n.t.Helper()
 	connection := n.connect()
@@ -344,7 +343,7 @@ func (n *node) tables(ctx context.Context, name string, see func(datasource.Data
 // waitAttached reads the instance's attachments until a process is traced.
 func (n *node) waitAttached(pid int) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	connection := n.connect()
 	defer connection.Close()

@@ -109,8 +109,8 @@ func (p *proxy) mend() {
 	p.isCut = false
 }
 
-// What the exporter sends is what the driver did while somebody watched: with the
-// network cut, the daemon restarted, and another daemon that comes and goes.
+// The exporter sends what the driver did while it was connected: with the network cut,
+// the daemon restarted, and another daemon that appears and disappears.
 func TestExporterMatchesTheDriver(t *testing.T) {
 	const mib = 1 << 20
 	one, two := newNode(t), newNode(t)
@@ -165,7 +165,7 @@ func TestExporterMatchesTheDriver(t *testing.T) {
 	require.Equal(t, map[string]uint64{subject.Frame(t, "kv_cache"): 6 * mib, subject.Frame(t, "staging"): 6 * mib}, byFunction)
 
 	t.Run("refused allocations are logs", func(t *testing.T) {
-		require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 1<<40))
+		require.Equal(t, "ok 1", w.Request("alloc workspace 1 %d", 1<<40))
 		eventually(t, "no log", func() bool {
 			_, logs := otlp.read(w.PID())
 			return len(logs) == 1 && strings.Contains(logs[0], "workspace") && strings.Contains(logs[0], "OUT_OF_MEMORY")
@@ -176,10 +176,10 @@ func TestExporterMatchesTheDriver(t *testing.T) {
 		network.cut()
 		w.Do("alloc kv_cache 2 %d", mib)
 		want += 2 * mib
-		time.Sleep(2 * time.Second) // with windows that nobody has rows for
+		time.Sleep(2 * time.Second) // with windows without rows
 		network.mend()
 		eventually(t, "what was allocated meanwhile is not there, once", func() bool { return exported("one") == want })
-		require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 1<<40))
+		require.Equal(t, "ok 1", w.Request("alloc workspace 1 %d", 1<<40))
 		eventually(t, "not one log of each refusal", func() bool {
 			_, logs := otlp.read(w.PID())
 			return len(logs) == 2
@@ -188,7 +188,7 @@ func TestExporterMatchesTheDriver(t *testing.T) {
 
 	t.Run("the daemon is restarted", func(t *testing.T) {
 		one.stop()
-		w.Do("alloc encoder_cache 7 %d", mib) // nobody sees these
+		w.Do("alloc encoder_cache 7 %d", mib) // not observed
 		one.start()
 		one.waitAttached(w.PID())
 		w.Do("alloc activations 5 %d", 2*mib)

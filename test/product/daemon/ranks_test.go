@@ -25,7 +25,7 @@ func (n *node) trace(pids ...uint32) {
 	list := strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ",")
 	require.NoError(n.t, n.create("nccl_trace", map[string]string{"operator.attach.pid": list, "operator.ranks.hang": "4s"}))
 	n.waitAttached(int(pids[0]))
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	files := map[string]bool{}
 	require.True(n.t, n.payloads(ctx, "attachments", func(ds datasource.DataSource, payload []byte) bool {
@@ -43,7 +43,7 @@ func (n *node) trace(pids ...uint32) {
 // rank waits until the table of a daemon shows a rank as it should be.
 func (n *node) rank(holds func(value func(field string) string, isLast bool) bool) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), waitLimit)
 	defer cancel()
 	found := false
 	n.tables(ctx, "collectives", func(ds datasource.DataSource, rows datasource.PacketArray) bool {
@@ -62,12 +62,12 @@ func (n *node) rank(holds func(value func(field string) string, isLast bool) boo
 	require.True(n.t, found, "the table does not show it")
 }
 
-// claim is a verdict without what differs by when, and from where, it was told.
+// claim is a verdict without the parts that depend on time and observer.
 var claim = regexp.MustCompile(`(rank \d+ of \d+ is stopped, before [A-Za-z]+ \d+ of communicator .* \(0x[0-9a-f]+\)) \(waited`)
 
-// Ranks of one job on two nodes, each with a daemon: where one stands still, its own node
-// sees nobody wait for it, and the other one not who is missing. The exporter says what a
-// run of ig-gpu says that sees all of them.
+// Ranks of one job on two nodes, each with a daemon: if one is stopped, its own node sees
+// no rank wait for it, and the other node does not see which one is missing. The exporter
+// reports the same as a run of ig-gpu that sees all of them.
 func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	one, two := newNode(t), newNode(t)
 	j := job.Start(t, fmt.Sprintf("job %d", os.Getpid()), "--story", "pipeline", "--stop", "broadcast")
@@ -78,21 +78,21 @@ func TestRanksOfTwoNodesAreOneJob(t *testing.T) {
 	eventually(t, "ig-gpu does not run", func() bool { return strings.Count(local.output(), `"status":"attached"`) >= len(j.PIDs) })
 	j.Begin()
 
-	// The daemon of the stopped rank reads where it is, although nobody there waits.
+	// The daemon of the stopped rank reads its stack, although no rank there waits.
 	two.rank(func(value func(string) string, isLast bool) bool {
 		return value("state") == "stopped" && !isLast && strings.Contains(value("stack"), "Rank.stop_before (train.py:")
 	})
 	one.rank(func(value func(string) string, _ bool) bool { return value("verdict") == "elsewhere" })
-	var told string
+	var verdict string
 	eventually(t, "ig-gpu, which sees all ranks, says nothing", func() bool {
-		told = claim.FindString(local.output())
-		return told != ""
+		verdict = claim.FindString(local.output())
+		return verdict != ""
 	})
 
 	address, otlp := loopback.FreeAddress(t), startCollector(t)
 	e := startExporter(t, "--address", "one=unix://"+one.socket+",two=unix://"+two.socket, "--hang", "4s",
 		"--metrics-listen", address, "--otlp-endpoint", otlp.url)
-	pattern := regexp.MustCompile(`found +dead +` + regexp.QuoteMeta(told) + ` .* by ranks 0, 2\); at Rank\.stop_before \(train\.py:\d+\), process ` +
+	pattern := regexp.MustCompile(`found +dead +` + regexp.QuoteMeta(verdict) + ` .* by ranks 0, 2\); at Rank\.stop_before \(train\.py:\d+\), process ` +
 		fmt.Sprint(j.PIDs[1]) + ` python3 on two`)
 	eventually(t, "not the verdict of one who sees all ranks", func() bool { return pattern.MatchString(e.output()) })
 	t.Log(pattern.FindString(e.output()))

@@ -24,7 +24,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // to take what is compressed
+	_ "google.golang.org/grpc/encoding/gzip" // to accept compressed requests
 )
 
 // pyroscope only remembers.
@@ -102,7 +102,7 @@ func total(m map[string]uint64) (sum uint64) {
 	return sum
 }
 
-// collector counts what it is sent by OTLP.
+// collector counts the data it receives by OTLP.
 type collector struct {
 	pprofileotlp.UnimplementedGRPCServer
 	url string
@@ -167,7 +167,7 @@ func (c logCollector) Export(_ context.Context, request *logsv1.ExportLogsServic
 	return &logsv1.ExportLogsServiceResponse{}, nil
 }
 
-// read is what came of one process.
+// read is the data received of one process.
 func (c *collector) read(pid int) (alloc uint64, logs []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// soakVariable is how long the soak test takes, e.g. 30m.
+	// soakVariable names the duration of the soak test, e.g. 30m.
 	soakVariable = "SOAK"
 	soakShort    = 20 * time.Second
-	// settled is from when on a soak says something about memory: rows of a minute, and
-	// what Go keeps, are there by then.
+	// settled is the time after which memory is compared: by then it contains the rows
+	// of a minute and Go's heap has grown to its size.
 	settled = 10 * time.Minute
 	kib     = 1 << 10
 )
 
-// TestSoak: processes come and go, one each second, and clients, while an instance
-// runs. Each process is counted, the daemon's memory stays as it is, and no link, map,
-// program or pin is left.
+// TestSoak: processes start and end, one each second, and so do clients, while an
+// instance runs. Each process is counted, the daemon's memory does not grow, and no link,
+// map, program or pin is left.
 func TestSoak(t *testing.T) {
 	length := soakShort
 	if text := os.Getenv(soakVariable); text != "" {
@@ -40,7 +40,7 @@ func TestSoak(t *testing.T) {
 	}
 	n := newNode(t)
 	n.start()
-	// What else runs on this machine has libraries of its own, and so links.
+	// Other programs on this machine have their own libraries, and so links.
 	require.NoError(t, n.create("cuda_alloc", map[string]string{"operator.attach.pid": strconv.Itoa(os.Getpid())}))
 	stays := startSteps(t)
 	n.waitAttached(stays.PID())
@@ -70,8 +70,8 @@ func TestSoak(t *testing.T) {
 	memory := s.pace(ctx, turns)
 	all.Wait()
 
-	// Who ended last is still there for a minute.
-	within, leave := context.WithTimeout(t.Context(), patience)
+	// The last process to end is kept for a minute.
+	within, leave := context.WithTimeout(t.Context(), waitLimit)
 	defer leave()
 	s.look(within, func() bool { return s.missing() == "" })
 	require.Empty(t, s.missing(), "of %d processes", len(s.want))
@@ -88,7 +88,7 @@ func TestSoak(t *testing.T) {
 	n.stop()
 }
 
-// soak is what the processes did, and what clients saw of them.
+// soak has the processes' allocations, and what clients saw of them.
 type soak struct {
 	n *node
 
@@ -137,7 +137,7 @@ func (s *soak) process(t *testing.T) {
 	w.End()
 }
 
-// look reads tables as a client, until it is enough or the context ends.
+// look reads tables as a client, until there are enough or the context ends.
 func (s *soak) look(ctx context.Context, enough func() bool) {
 	s.mu.Lock()
 	s.clients++
@@ -161,7 +161,7 @@ func (s *soak) look(ctx context.Context, enough func() bool) {
 	})
 }
 
-// missing says of which processes not all was seen.
+// missing returns the processes that were not seen completely.
 func (s *soak) missing() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *soak) missing() string {
 	return strings.Join(text, "; ")
 }
 
-// objects counts what the daemon has open of the kernel's, by kind, and what is pinned.
+// objects counts the daemon's open eBPF objects, by kind, and its pins.
 func (n *node) objects() map[string]int {
 	n.t.Helper()
 	counts := map[string]int{}
@@ -199,12 +199,12 @@ func (n *node) objects() map[string]int {
 	return counts
 }
 
-// settledObjects are those that are there for a second: what the daemon tries, to see
-// what the kernel can do, comes and goes.
+// settledObjects returns those that exist for a second, because the daemon's tests of
+// kernel features are short-lived.
 func (n *node) settledObjects() map[string]int {
 	n.t.Helper()
 	was, since := n.objects(), time.Now()
-	for deadline := time.Now().Add(patience); time.Since(since) < time.Second; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); time.Since(since) < time.Second; time.Sleep(50 * time.Millisecond) {
 		require.True(n.t, time.Now().Before(deadline), "it does not come to rest: %v", was)
 		if now := n.objects(); fmt.Sprint(now) != fmt.Sprint(was) {
 			was, since = now, time.Now()
@@ -217,7 +217,7 @@ func (n *node) settledObjects() map[string]int {
 func (n *node) waitObjects(of string, before map[string]int) {
 	n.t.Helper()
 	var after map[string]int
-	for deadline := time.Now().Add(patience); fmt.Sprint(after) != fmt.Sprint(before); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); fmt.Sprint(after) != fmt.Sprint(before); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			n.daemon.dump()
 			require.Fail(n.t, "objects are left", "%s: there were %v, there are %v", of, before, after)
@@ -226,8 +226,8 @@ func (n *node) waitObjects(of string, before map[string]int) {
 	}
 }
 
-// memoryKiB is the daemon's own memory: that of its file comes and goes as the machine
-// likes.
+// memoryKiB returns the daemon's anonymous memory: pages of its file may be evicted at
+// any time.
 func (n *node) memoryKiB() int {
 	n.t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.daemon.cmd.Process.Pid))

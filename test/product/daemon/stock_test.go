@@ -44,7 +44,7 @@ func TestExporterReadsAnUnmodifiedDaemon(t *testing.T) {
 	p := n.inStore(stock, "image", "import", "../../../build/images/py_stack.tar")
 	<-p.done
 	require.Zero(t, p.cmd.ProcessState.ExitCode(), p.output())
-	// It wants to look at process 1, which not every sandbox lets root do.
+	// It reads process 1, which not every sandbox permits.
 	n.daemon = n.inStore("sh", "-ec", `mount --bind /proc/$$ /proc/1; exec "$@"`, "sh",
 		stock, "daemon", "-H", "unix://"+n.socket, "--tls-insecure", "--verify-image=false")
 	n.waitListening()
@@ -60,7 +60,7 @@ func TestExporterReadsAnUnmodifiedDaemon(t *testing.T) {
 	eventually(t, "no samples of spin", func() bool {
 		found = sums(pyro.stored("python_cpu", "node=stock", pid), "cpu")
 		for function, ns := range found {
-			// 99 samples each second stand for all of it.
+			// 99 samples each second represent all of it.
 			if strings.HasPrefix(function, "spin (busy.py:") && time.Duration(ns) > time.Second/2 {
 				return true
 			}

@@ -75,7 +75,7 @@ type shell struct {
 	blocks int
 }
 
-// startShell starts bash in the repository's root with bin/ in PATH. What it started is
+// startShell starts bash in the repository's root with bin/ in PATH. Its children are
 // killed at the end of the test.
 func startShell(t *testing.T) *shell {
 	t.Helper()
@@ -105,7 +105,7 @@ func startShell(t *testing.T) *shell {
 			}
 		}
 	}()
-	// A page says sudo; the test is root already, and sudo may not be installed.
+	// The pages use sudo; the test is root already, and sudo may not be installed.
 	fmt.Fprintln(in, `sudo() { "$@"; }; set -o pipefail`)
 	t.Cleanup(func() {
 		fmt.Fprintln(in, `kill $(jobs -p) 2>/dev/null; exit`)
@@ -121,7 +121,7 @@ func startShell(t *testing.T) *shell {
 	return s
 }
 
-// run runs a block and returns what it printed. Each command has to succeed, except those in
+// run runs a block and returns what it printed. Each command must succeed, except those in
 // the background.
 func (s *shell) run(script string) (string, error) {
 	s.blocks++

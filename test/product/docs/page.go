@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package docs runs the commands of README.md and of the guides (docs/guides), as a reader
-// would: block by block in one shell, and compares what they print with the output that the
-// page shows.
+// would: block by block in one shell, and compares their output with that on the page.
 package docs
 
 import (
@@ -14,7 +13,7 @@ import (
 // block is a fenced block of commands, with the output that the page shows below it.
 type block struct {
 	line    int    // of its first command, counted from 1
-	script  string // what the shell runs
+	script  string // the text that the shell runs
 	output  string // of the following text block; "" where the page shows none
 	skipped string // why it is not run; "" where it is
 }
@@ -22,8 +21,8 @@ type block struct {
 // notRun marks a block of commands that the test must not run, with the reason.
 var notRun = regexp.MustCompile(`^<!-- not run: (.+) -->$`)
 
-// parse gives the blocks of a page in their order: those with the language bash, each with the
-// block of language text that follows it with nothing but blank lines between.
+// parse returns the blocks of a page in their order: those with the language bash, each with
+// the block of language text that follows it after only blank lines.
 func parse(text string) ([]block, error) {
 	var (
 		blocks   []block
@@ -31,7 +30,7 @@ func parse(text string) ([]block, error) {
 		body     []string
 		start    int
 		reason   string
-		adjacent bool // nothing but blank lines since the last block of commands
+		adjacent bool // only blank lines since the last block of commands
 	)
 	for n, line := range strings.Split(text, "\n") {
 		fence := strings.HasPrefix(line, "```")
@@ -79,7 +78,7 @@ var (
 	blanks  = regexp.MustCompile(`[\s─━-]+`)
 )
 
-// shape is a line without what changes from run to run: numbers, units, widths.
+// shape is a line without the parts that change from run to run: numbers, units, widths.
 func shape(line string) string {
 	line = escapes.ReplaceAllString(line, "")
 	line = hex.ReplaceAllString(line, "#")
@@ -87,9 +86,9 @@ func shape(line string) string {
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 
-// missing is the first line of the page's output that the real output does not have, in the
-// order of the page; "" if there is none. A line of … alone stands for any lines, and … at the
-// end of a line for the rest of it.
+// missing returns the first line of the page's output that the real output does not have, in
+// the order of the page; "" if there is none. A line of … alone stands for any lines, and … at
+// the end of a line for the rest of it.
 func missing(shown, printed string) string {
 	lines := strings.Split(printed, "\n")
 	for _, want := range strings.Split(strings.TrimSpace(shown), "\n") {

@@ -16,11 +16,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// slowStart is a cuInit() of 0.3 s. The real one takes that long or longer, and
-// it is the time that a probe has to come in when nothing told of the file before.
+// slowStart is a cuInit() of 0.3 s. The real one takes at least that long, and it is the
+// time in which a probe must be attached to a file that was unknown before.
 const slowStart = "SIMCUDA_INIT_MS=300"
 
-// venv is a directory as pip fills it; nothing of it is in ld.so.cache.
+// venv is a directory like those of pip; its libraries are not in ld.so.cache.
 func venv(t *testing.T) (root, library string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "venv")
@@ -69,8 +69,8 @@ func TestProcessStartedAfterTheGadgetIsSeenFromItsFirstCall(t *testing.T) {
 	require.Zero(t, code)
 }
 
-// Also: ten seconds without a library are worth a warning, which says what was
-// looked for and where.
+// Also: after ten seconds without a library there is a warning, which names the library
+// and the places that were searched.
 func TestLibraryLoadedFiveSecondsAfterAttachIsSeen(t *testing.T) {
 	t.Parallel()
 	_, library := venv(t)
@@ -112,7 +112,7 @@ func TestOnlyTheChosenProcessAndItsChildrenAreCounted(t *testing.T) {
 	require.Zero(t, code)
 	require.Empty(t, r.last(other.PID()))
 
-	// The child has a row of its own, although its code is its parent's.
+	// The child has its own row, although its code is its parent's.
 	children := 0
 	for _, total := range chosen.Summary().Totals {
 		if total.Process.PID != uint32(chosen.PID()) {

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// twoContexts has contexts of two devices when it is attached to. It asks for its device
-// as often as it is told, and allocates.
+// twoContexts has contexts of two devices when it is attached to. On request it queries
+// its device several times, and allocates.
 const twoContexts = `
 import ctypes, sys
 cuda = ctypes.CDLL(sys.argv[1])
@@ -40,9 +40,9 @@ for line in sys.stdin:
     print(line.strip(), flush=True)
 `
 
-// A process whose contexts are older than the probes: each device is known from the
-// first answer on, also when so many answers have taught nothing that the function is
-// no longer probed.
+// A process whose contexts are older than the probes: each device is known from the first
+// query on, even if so many queries had no new result that the function is no longer
+// probed.
 func TestDevicesOfOldContextsAreLearnedAndQueriedAgain(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("python3", "-c", twoContexts, simulated.DriverCopy(t))
@@ -53,7 +53,7 @@ func TestDevicesOfOldContextsAreLearnedAndQueriedAgain(t *testing.T) {
 	r.waitAttached(w.PID())
 	do := func(line string) {
 		t.Helper()
-		require.Equal(t, line, w.Tell("%s", line))
+		require.Equal(t, line, w.Request("%s", line))
 	}
 	do("ask 1")
 	do("alloc 1")
@@ -61,8 +61,8 @@ func TestDevicesOfOldContextsAreLearnedAndQueriedAgain(t *testing.T) {
 	time.Sleep(time.Second)
 	do("use 0") // never seen to be current
 	do("alloc 10")
-	asked := time.Now()
-	r.wait("the probes are there again", func() bool { return time.Since(asked) > time.Second })
+	queried := time.Now()
+	r.wait("the probes are attached again", func() bool { return time.Since(queried) > time.Second })
 	do("ask 1")
 	do("alloc 100")
 

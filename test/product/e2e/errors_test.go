@@ -28,8 +28,8 @@ func gadget(t *testing.T, args ...string) *exec.Cmd {
 	return exec.Command(program(t), append([]string{"run", "cuda_alloc", "--host", "-o", "json"}, args...)...)
 }
 
-// inShell runs commands, then the gadget in their place: in namespaces of its
-// own, or with other rights.
+// inShell runs commands, then the gadget by exec: in its own namespaces, or with other
+// rights.
 func inShell(t *testing.T, before, wrapper string, args ...string) *exec.Cmd {
 	t.Helper()
 	line := before + wrapper + ` "$0" run cuda_alloc --host -o json "$@"`
@@ -68,7 +68,7 @@ func TestNoRootIsAnError(t *testing.T) {
 	file, err := os.Open(cmd.Path)
 	require.NoError(t, err)
 	defer file.Close()
-	// By descriptor: the directories on the way are not everybody's.
+	// By descriptor: not all users may search the directories of the path.
 	cmd.Path, cmd.ExtraFiles = "/proc/self/fd/3", []*os.File{file}
 	const nobody = 65534
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -81,9 +81,9 @@ func TestKernelWithoutBTFIsAnError(t *testing.T) {
 	require.Contains(t, text, "/sys/kernel/btf/vmlinux is missing")
 }
 
-// Since Linux 6.15 who may load eBPF (CAP_PERFMON) may read all mappings, so
-// the denial is staged: a file that is nobody's to read, and root without the
-// right to read it all the same.
+// Since Linux 6.15 a process that may load eBPF (CAP_PERFMON) may read all mappings, so
+// the denial is staged: a file without read permission, and root without the capability
+// to override that.
 func TestUnreadableProcessIsAnErrorOrCounted(t *testing.T) {
 	t.Parallel()
 	w := subject.StartSteps(t)
@@ -142,7 +142,7 @@ func badELF(t *testing.T) map[string]string {
 	}
 	write("cyclic", cyclic)
 
-	// A header that promises 4 GiB of everything, in a file of 4 GiB of nothing.
+	// A header that claims 4 GiB for everything, in a sparse file of 4 GiB.
 	sparse := append([]byte(nil), good[:4096]...)
 	for i := range int(binary.LittleEndian.Uint16(sparse[0x38:])) {
 		h := sparse[int(headers)+56*i:]
@@ -153,7 +153,7 @@ func badELF(t *testing.T) map[string]string {
 	return files
 }
 
-// peakMemory reads how much memory a process has had at most.
+// peakMemory reads the peak memory of a process.
 func peakMemory(t *testing.T, pid int) (mib int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -175,7 +175,7 @@ func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {
 	began := time.Now()
 	r := start(t, "--pid", fmt.Sprint(w.PID()))
 	r.wait("a row for each file", func() bool { return len(r.attachments) == len(files) })
-	t.Logf("looked at after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("checked after %v", time.Since(began).Round(time.Millisecond))
 	for _, a := range r.attachments {
 		name := filepath.Base(filepath.Dir(a.Path))
 		t.Logf("%s: %s %s, %d symbols", name, a.Status, a.Error, a.Symbols)

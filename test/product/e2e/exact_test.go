@@ -43,8 +43,8 @@ func compared(lines []line) []compare.Row {
 	return rows
 }
 
-// Several processes and threads, every call of the table, failures, forks and
-// execs, one process killed: what ends up in the user's file is the truth to the byte, by stack.
+// Several processes and threads, every call of the table, failures, forks and execs, one process
+// killed: the user's file matches the truth to the byte, by stack.
 func TestRandomCallsAreExactThroughTheProduct(t *testing.T) {
 	t.Parallel()
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "lines")
@@ -70,7 +70,7 @@ func TestRandomCallsAreExactThroughTheProduct(t *testing.T) {
 		content, err := os.ReadFile(out)
 		require.NoError(t, err)
 		lines, _ := parseLines(t, content)
-		time.Sleep(200 * time.Millisecond) // reading is work, and rows come each second
+		time.Sleep(200 * time.Millisecond) // reading takes time, and rows are read each second
 		return len(compare.Diff(alive, compared(lines))) == 0
 	})
 	p.Say("end")

@@ -132,7 +132,7 @@ func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 				content, err := os.ReadFile(path(name))
 				require.True(t, os.IsNotExist(err) || string(content) == "before", name)
 			}
-			w.Do("alloc weights 1 777") // within the last interval: nothing is left out
+			w.Do("alloc weights 1 777") // within the last interval: nothing is omitted
 
 			began := time.Now()
 			switch how {
@@ -148,7 +148,7 @@ func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 			if how == "timeout" {
 				require.GreaterOrEqual(t, time.Since(r.began), 4*time.Second)
 			}
-			require.Less(t, took, 4*time.Second+patience/2)
+			require.Less(t, took, 4*time.Second+waitLimit/2)
 
 			p, sums := readProfile(t, path("p.pb.gz"))
 			truth := w.Truth()
@@ -181,7 +181,7 @@ func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 					inPage[name] += rows[2+i]
 				}
 			}
-			// Only the page has the peaks, which no journal can be asked for by type.
+			// Only the page has the peaks, which the journal does not have by type.
 			require.GreaterOrEqual(t, inPage["peak_space"], want["inuse_space"])
 			require.LessOrEqual(t, inPage["peak_space"], want["alloc_space"])
 			delete(inPage, "peak_space")
@@ -211,7 +211,7 @@ func TestPathThatCannotBeWrittenIsAnErrorAtTheStart(t *testing.T) {
 			text := fails(t, gadget(t, flag, path))
 			require.Contains(t, text, path)
 			require.Contains(t, text, flag)
-			require.Less(t, time.Since(began), patience/2)
+			require.Less(t, time.Since(began), waitLimit/2)
 		}
 	}
 	entries, err := os.ReadDir(dir)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests bin/ig-gpu as a user runs it: a process of its own, workloads
-// on the simulated driver, and nothing but the command line, the output, the
-// files and the exit code in between. What is right comes from the driver's
-// journal (examples/simcuda/journal).
+// Package e2e tests bin/ig-gpu as a user runs it: a separate process, workloads on the
+// simulated driver, and only the command line, the output, the files and the exit code in
+// between. The truth is the driver's journal (examples/simcuda/journal).
 package e2e
 
 import (
@@ -26,11 +25,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = time.Minute
 
-// program is bin/ig-gpu. It has to be there and of this tree: a test that builds
-// another one would not test what is shipped.
+// program is bin/ig-gpu. It must exist and be from this tree: a test that builds another
+// one would not test the shipped one.
 func program(t testing.TB) string {
 	t.Helper()
 	bpftest.RequireRoot(t)
@@ -41,7 +40,7 @@ func program(t testing.TB) string {
 	return path
 }
 
-// Rows as -o json prints them; only what the tests look at.
+// Rows as -o json prints them; only the fields that tests use.
 type (
 	process struct {
 		PID  uint32 `json:"pid"`
@@ -156,7 +155,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 	})
 	go func() {
 		readers.Wait()
-		_ = cmd.Wait() // the exit code is looked at by who ends the run
+		_ = cmd.Wait() // the exit code is checked by the caller that ends the run
 		close(r.done)
 	}()
 	t.Cleanup(func() {
@@ -166,7 +165,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 			_ = cmd.Process.Kill()
 			select {
 			case <-r.done:
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				t.Errorf("something still holds the output of %s", cmd)
 			}
 		}
@@ -268,16 +267,16 @@ func (r *run) wait(what string, holds func() bool) {
 	})
 }
 
-// eventually polls, since there is nothing to be told by.
+// eventually polls, because there is no notification.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); {
-		require.True(t, time.Now().Before(deadline), "waited %v: %s", patience, what)
+	for deadline := time.Now().Add(waitLimit); !holds(); {
+		require.True(t, time.Now().Before(deadline), "waited %v: %s", waitLimit, what)
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// waitAttached waits for the row that says that a process is being traced.
+// waitAttached waits for the row that reports a process as attached.
 func (r *run) waitAttached(pid int) attachment {
 	r.t.Helper()
 	return r.waitStatus(pid, "attached")
@@ -351,13 +350,13 @@ func (r *run) exit() int {
 	r.t.Helper()
 	select {
 	case <-r.done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(r.t, "ig-gpu does not end", r.errors())
 	}
 	return r.cmd.ProcessState.ExitCode()
 }
 
-// fails runs a command line that cannot work and returns the one line it says.
+// fails runs an invalid command line and returns its one line of output.
 func fails(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	r := launch(t, cmd)

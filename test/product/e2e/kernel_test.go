@@ -55,7 +55,7 @@ func kernelObjects(t *testing.T) objects {
 		if err == nil {
 			all["pin "+path] = true
 		}
-		return nil // it may be gone already
+		return nil // it may have been removed already
 	})
 	return all
 }
@@ -94,9 +94,9 @@ func heldBy(pid string) objects {
 	return held
 }
 
-// requireNothingNew waits until there is nothing that was not there before; the
-// kernel frees objects a moment after their last user. What another process of
-// this machine has opened meanwhile is that one's.
+// requireNothingNew waits until there are no objects that did not exist before; the
+// kernel frees objects a moment after their last user. Objects that another process of
+// this machine has opened meanwhile are ignored.
 func requireNothingNew(t *testing.T, before objects) {
 	t.Helper()
 	var left []string
@@ -145,9 +145,8 @@ func requireGone(t *testing.T, gone objects) {
 	})
 }
 
-// requireNotPatched waits until no probe is left in the process's memory. On a
-// shared machine another tracer may have put its own there; while one has
-// probes, nothing can be told.
+// requireNotPatched waits until no probe is left in the process's memory. On a shared
+// machine another tracer may have probes there; while it has, this cannot be checked.
 func requireNotPatched(t *testing.T, pid int) {
 	t.Helper()
 	var tracer string

@@ -16,12 +16,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// busy is a workload that allocates and frees until it is told to stop.
+// busy is a workload that allocates and frees until it is stopped.
 func busy(t *testing.T) *subject.Steps {
 	t.Helper()
 	w := subject.StartSteps(t)
 	w.Load()
-	require.Equal(t, "ok churning", w.Tell("churn 65536"))
+	require.Equal(t, "ok churning", w.Request("churn 65536"))
 	return w
 }
 
@@ -45,7 +45,7 @@ func TestKilledGadgetLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{"--pprof-out", filepath.Join(dir, "out.pb.gz"), "--flamegraph-out", filepath.Join(dir, "out.html")}
 
-	// While it runs: everything that it holds is known, and gone afterwards.
+	// While it runs, its objects are listed; afterwards they are gone.
 	r := start(t, append(files, "--pid", fmt.Sprint(w.PID()))...)
 	r.waitRows("rows of the process", w.PID(), allocs(1))
 	require.True(t, isPatched(t, w.PID()), "else the comparison sees no probes")
@@ -98,7 +98,7 @@ func TestGadgetThatEndsLeavesNothingBehind(t *testing.T) {
 	code, took := r.interrupt()
 	require.Zero(t, code)
 	t.Logf("ended in %v", took.Round(time.Millisecond))
-	require.Less(t, took, patience/2, "0.5 s on an idle machine")
+	require.Less(t, took, waitLimit/2, "0.5 s on an idle machine")
 	requireGone(t, held)
 	requireNothingNew(t, before)
 	requireNotPatched(t, w.PID())

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// scraped is what a scrape says of one process: metric → sum over its series.
+// scraped is a scrape's data of one process: metric → sum over its series.
 func scraped(t *testing.T, address string, pid int) map[string]uint64 {
 	t.Helper()
 	all, err := loopback.Scrape(t, address)
@@ -38,7 +38,7 @@ func TestMetricsAreTheDriversSums(t *testing.T) {
 	w.Do("alloc weights 3 %d", 10*mib)
 	w.Do("alloc kv_cache 2 %d", 5*mib)
 	w.Do("free weights 2")
-	require.Equal(t, "ok 1", w.Tell("alloc logits 1 %d", 90*mib))
+	require.Equal(t, "ok 1", w.Request("alloc logits 1 %d", 90*mib))
 	var got map[string]uint64
 	r.wait("the frees and the refusal in a scrape", func() bool {
 		got = scraped(t, address, w.PID())
@@ -60,7 +60,7 @@ func TestMetricsAreTheDriversSums(t *testing.T) {
 	delete(got, "gpu_memory_peak_bytes")
 	require.Equal(t, want, got)
 
-	// One scrape has what the process left behind, the next one nothing of it.
+	// One scrape has the last values of the ended process, the next one none of it.
 	w.End()
 	r.wait("the end of the process in a scrape", func() bool {
 		got = scraped(t, address, w.PID())

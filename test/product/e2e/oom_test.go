@@ -35,10 +35,10 @@ func TestRefusedAllocationNamesTheHolders(t *testing.T) {
 		w.Do("alloc %s 1 %d", name, []int{7, 6, 4, 9, 2}[i]*mib)
 	}
 	w.Do("free activations 1") // 117 - 4 are left
-	require.Equal(t, "ok 1", w.Tell("alloc logits 1 %d", 16*mib))
+	require.Equal(t, "ok 1", w.Request("alloc logits 1 %d", 16*mib))
 	r.wait("the event", func() bool { return len(r.ooms) > 0 })
 
-	// The journal agrees on what the test takes for granted.
+	// The journal confirms the assumptions of the test.
 	truth := w.Truth()
 	require.EqualValues(t, 1, truth.OOMs)
 	require.EqualValues(t, 113*mib, truth.InUseBytes())

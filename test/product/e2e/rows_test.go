@@ -56,7 +56,7 @@ func TestRowsNameTheLineAndTheWayToIt(t *testing.T) {
 	require.EqualValues(t, 2000000, weights.PeakBytes)
 	require.EqualValues(t, 5000000, cache.InuseBytes)
 
-	// When the process ends, nothing is in use, and what was is implicit.
+	// When the process ends, nothing is in use, and the rest is freed implicitly.
 	w.End()
 	r.waitRows("the end of the process in the rows", w.PID(), func(rows []row) bool {
 		for _, x := range rows {
@@ -165,15 +165,15 @@ func TestYAMLIsYAML(t *testing.T) {
 	require.Positive(t, found, text)
 }
 
-// It runs first and alone, to be undisturbed as far as the machine is.
+// It runs first and alone, to be disturbed as little as possible.
 func TestFirstRowComesSoonAfterTheStart(t *testing.T) {
 	w := subject.StartSteps(t)
 	w.Load()
-	require.Equal(t, "ok churning", w.Tell("churn 65536"))
+	require.Equal(t, "ok churning", w.Request("churn 65536"))
 	r := start(t, "--pid", fmt.Sprint(w.PID()))
 	r.waitRows("a row of the process", w.PID(), allocs(1))
 	t.Logf("%v from the start to the first row", r.firstRow.Sub(r.began).Round(time.Millisecond))
-	require.Less(t, r.firstRow.Sub(r.began), patience/2, "2 s on an idle machine")
+	require.Less(t, r.firstRow.Sub(r.began), waitLimit/2, "2 s on an idle machine")
 	code, _ := r.interrupt()
 	require.Zero(t, code)
 	stopChurn(t, w)

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Out of memory with half of it unused: the event says whose tensors hold the rest, and
-// that the pool is cut up.
+// Out of memory with half of it unused: the event names the holders of the other half,
+// and reports that the pool is fragmented.
 func TestAnOOMOfThePoolReportsFragmentation(t *testing.T) {
 	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB")
 	r := start(t, "--pid", fmt.Sprint(s.PID()))
@@ -40,8 +40,8 @@ func TestAnOOMOfThePoolReportsFragmentation(t *testing.T) {
 	t.Log(r.errors())
 }
 
-// Whose segments are expandable already is not told to make them so: here each piece of
-// memory has a sequence in it, which no addresses mend.
+// With expandable segments already on, the event does not propose them: here each piece
+// of memory has a sequence in it, which expandable segments cannot help.
 func TestAnOOMWithExpandableSegmentsDoesNotProposeThem(t *testing.T) {
 	s := startServer(t, "fragments.py", "SIMCUDA_CAPACITY=1GiB", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 	pid := s.PID()

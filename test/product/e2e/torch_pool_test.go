@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What CUDA graphs keep of a private pool is the driver's row of the line that captured
-// them, with no tensor in it, until the graphs are gone; an OOM meanwhile says so.
+// Memory that CUDA graphs keep of a private pool is in the driver's row of the line that
+// captured them, without tensors in it, until the graphs are destroyed; an OOM meanwhile
+// reports it.
 func TestMemoryOfGraphsIsReservedButNotHeld(t *testing.T) {
 	s := startServer(t, "graphs.py", "SIMCUDA_CAPACITY=1GiB")
 	pid := s.PID()
@@ -89,14 +90,14 @@ func TestPyTorchWithoutAPoolIsReported(t *testing.T) {
 	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] runs with backend:cudaMallocAsync: it has no pool of its own", pid))
 }
 
-// Another allocator in the place of PyTorch's is said when it has asked the driver often
-// enough, and not before; never of a process whose pool tells.
+// An allocator that replaces PyTorch's is reported once it has called the driver often
+// enough, and never for a process whose pool reports.
 func TestAnAllocatorThatReplacesPyTorchsIsReported(t *testing.T) {
 	s := startServer(t, "testdata/replaced.py")
 	pid := s.PID()
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
-	asked := func(objects uint64) {
+	calls := func(objects uint64) {
 		t.Helper()
 		r.waitRows("its tensors", pid, func(rows []row) bool {
 			var n uint64
@@ -110,10 +111,10 @@ func TestAnAllocatorThatReplacesPyTorchsIsReported(t *testing.T) {
 	for range 3 {
 		s.request()
 	}
-	asked(30)
-	require.Never(t, said, 3*time.Second, 100*time.Millisecond, "these are too few to tell")
+	calls(30)
+	require.Never(t, said, 3*time.Second, 100*time.Millisecond, "these are too few to judge")
 	s.request()
-	asked(40)
+	calls(40)
 	require.Eventually(t, said, 20*time.Second, 100*time.Millisecond)
 	require.Contains(t, r.errors(), fmt.Sprintf("torch: PyTorch of python3[%d] has reported no tensor during 40 allocations from the driver", pid))
 	code, _ := r.interrupt()
@@ -142,9 +143,9 @@ func TestAnAllocatorThatReplacesPyTorchsIsReported(t *testing.T) {
 // quietAfter is that of package torch.
 const quietAfter = 32
 
-// How much of what nobody uses a tensor could use: of a pool that sequences have cut up,
+// How much of the unused memory a tensor could use: of a pool fragmented by sequences,
 // nothing for a batch, and all for another short sequence; the same with expandable
-// segments, where neighbouring pieces are one.
+// segments, where neighbouring pieces are merged.
 func TestAPoolShowsTheLargestBlockThatFits(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {

@@ -68,9 +68,9 @@ func lineOf(t testing.TB, script, function, text string) string {
 	return fmt.Sprintf("%s (%s:%d)", function, script, 1+strings.Count(before, "\n"))
 }
 
-// Who took the difference: a request, a mark, a request, a mark, and the comparison
-// names the line that keeps 26 MiB on one device and 14 MiB on the other, of what the
-// pool has taken from the driver for activations, too.
+// The source of a difference: a request, a mark, a request, a mark, and the comparison
+// names the line that keeps 26 MiB on one device and 14 MiB on the other, including the
+// pool's segments for activations.
 func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	s := startServer(t, "serve.py")
 	marks := filepath.Join(t.TempDir(), "m")
@@ -116,8 +116,8 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 	require.Regexp(t, ` \+40\.0 MiB 102 MiB 40\.0 MiB 80\.0 MiB \+2 \(all that tensors hold of it\)`, text)
 }
 
-// Blocks from before attach are a row as long as they are in use, and with it the rows add
-// up to what PyTorch itself says; in files, too.
+// Blocks from before attach have a row while they are in use, with which the rows add up
+// to PyTorch's own count; in files, too.
 func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 					if c.exact {
 						return old == left && all == [2]uint64{left[0] + kept[0], left[1] + kept[1]}
 					}
-					for device := range 2 { // an estimate, of what is left of the whole
+					for device := range 2 { // an estimate, of the remainder
 						all, want := float64(all[device]), float64(left[device]+kept[device])
 						if old[device] == 0 || all < 0.97*want || all > 1.03*want {
 							return false
@@ -172,8 +172,8 @@ func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
 	}
 }
 
-// What a request of a while ago still holds is old, of the pool's blocks and of the
-// driver's segments; what a new one has taken is not.
+// Memory that an earlier request still holds is old, in the pool's blocks and in the
+// driver's segments; that of a new one is not.
 func TestOldBlocksAreDistinguishedFromNewOnes(t *testing.T) {
 	s := startServer(t, "serve.py")
 	pid := s.PID()

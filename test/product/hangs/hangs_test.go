@@ -26,8 +26,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = 2 * time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = 2 * time.Minute
 
 type process struct {
 	PID uint32 `json:"pid"`
@@ -123,7 +123,7 @@ func start(t *testing.T, threshold string, args ...string) *gadget {
 	})
 	go func() {
 		readers.Wait()
-		_ = g.cmd.Wait() // the exit code is looked at by who ends the run
+		_ = g.cmd.Wait() // the exit code is checked by the caller that ends the run
 		close(g.done)
 	}()
 	t.Cleanup(func() {
@@ -183,7 +183,7 @@ func bootTime() int64 {
 // wait polls until the condition holds, with the run locked.
 func (g *gadget) wait(what string, holds func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(10 * time.Millisecond) {
 		g.mu.Lock()
 		ok := holds()
 		g.mu.Unlock()
@@ -195,7 +195,7 @@ func (g *gadget) wait(what string, holds func() bool) {
 			require.Fail(g.t, "ig-gpu has ended: "+what)
 		default:
 		}
-		require.True(g.t, time.Now().Before(deadline), "waited %v: %s", patience, what)
+		require.True(g.t, time.Now().Before(deadline), "waited %v: %s", waitLimit, what)
 	}
 }
 
@@ -231,7 +231,7 @@ func (g *gadget) dead() (found hang) {
 	return found
 }
 
-// TestAStoppedRankIsNamedUntilItContinues: both stories of somebody whose job stands still.
+// TestAStoppedRankIsNamedUntilItContinues: both cases of a user whose job hangs.
 func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 	for _, c := range []struct{ story, stop, operation string }{
 		{"pipeline", "recv", "Recv"},
@@ -272,7 +272,7 @@ func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 			defer g.mu.Unlock()
 			t.Logf("%s", cleared.Text)
 			require.Equal(t, found.SinceNS, cleared.SinceNS)
-			// It was over between SIGCONT and when it was said.
+			// It ended between SIGCONT and the report.
 			require.Greater(t, cleared.SinceNS+cleared.WaitedNS, before)
 			require.Less(t, cleared.SinceNS+cleared.WaitedNS, cleared.read)
 			for _, h := range g.hangs {
@@ -311,7 +311,7 @@ func TestTheThreadToBlameIsNotTheOneThatCallsNCCL(t *testing.T) {
 	})
 }
 
-// TestAnEndedRankIsNamed, in the table, and to who receives logs, too.
+// TestAnEndedRankIsNamed, in the table and in logs.
 func TestAnEndedRankIsNamed(t *testing.T) {
 	receiver := receiveLogs(t)
 	g := start(t, "4s", "--otlp-endpoint", receiver.URL, "--otlp-protocol", "http", "--node", "n1")
@@ -333,8 +333,8 @@ func TestAnEndedRankIsNamed(t *testing.T) {
 	require.Equal(t, "gone", attributes["nccl.rank.state"])
 }
 
-// TestHealthyJobsHaveNoVerdict, for as long as HEALTHY says: random jitter, and
-// checkpoints of up to two seconds of each rank for itself.
+// TestHealthyJobsHaveNoVerdict, for the duration in HEALTHY: random jitter, and
+// checkpoints of up to two seconds of single ranks.
 func TestHealthyJobsHaveNoVerdict(t *testing.T) {
 	length := 15 * time.Second
 	if s := os.Getenv("HEALTHY"); s != "" {
@@ -342,7 +342,7 @@ func TestHealthyJobsHaveNoVerdict(t *testing.T) {
 		length, err = time.ParseDuration(s)
 		require.NoError(t, err)
 	}
-	g := start(t, "30s", "--straggler", "1s") // on a busy machine somebody may really be the last
+	g := start(t, "30s", "--straggler", "1s") // on a busy machine one rank may really be the last
 	g.run("--checkpoint", "100")
 	g.wait("collectives", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 })
 	g.mu.Lock()

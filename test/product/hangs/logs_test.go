@@ -50,7 +50,7 @@ func receiveLogs(t *testing.T) *logReceiver {
 	return r
 }
 
-// find the log of a verdict; nil: it has not come.
+// find returns the log of a verdict; nil: it has not arrived.
 func (r *logReceiver) find(reason, severity, text string) *logs.LogRecord {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,7 +27,7 @@ func serveRAS(t *testing.T, status *atomic.Value) string {
 	}).String()
 }
 
-// TestRASIsCompared: NCCL's own RAS is asked about a verdict, and who is right is seen.
+// TestRASIsCompared: NCCL's own RAS is queried about a verdict, and the comparison is shown.
 func TestRASIsCompared(t *testing.T) {
 	var status atomic.Value
 	t.Setenv("NCCL_RAS_ADDR", serveRAS(t, &status))

@@ -30,9 +30,9 @@ func device(pid int, used uint64) bridge.GPUs {
 	}
 }
 
-// beside runs a command of the shell where the bridge has pinned its maps, with an empty
-// store of images, and a process of its own in place of the first, whose namespaces a
-// virtual machine may keep to itself.
+// beside runs a shell command with the bridge's pinned maps, an empty store of images,
+// and its own process instead of process 1, whose namespaces a virtual machine may not
+// let us read.
 func beside(t *testing.T, pins, text string) *bufio.Scanner {
 	t.Helper()
 	cmd := exec.Command("unshare", "--mount", "sh", "-ec", fmt.Sprintf(
@@ -41,7 +41,7 @@ func beside(t *testing.T, pins, text string) *bufio.Scanner {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	deadline := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	deadline := time.AfterFunc(waitLimit, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() {
 		deadline.Stop()
 		_ = cmd.Process.Signal(syscall.SIGINT)
@@ -68,7 +68,7 @@ func upstream(t *testing.T, gadget string) (image string) {
 	return filepath.Join(dir, gadget+".tar")
 }
 
-// The bridge's gadget shows what the driver counts for a process.
+// The bridge's gadget shows the driver's count for a process.
 func TestDriver(t *testing.T) {
 	self := os.Getpid()
 	pins, _ := bridge.Start(t, device(self, 64*mib))
@@ -96,8 +96,8 @@ func TestDriver(t *testing.T) {
 	require.Fail(t, "it ended without rows of the processes")
 }
 
-// Where there is no NVML, cuda_alloc says by the bridge which part of what the driver
-// counts its stacks explain.
+// Without NVML, cuda_alloc uses the bridge to show which part of the driver's count its
+// stacks explain.
 func TestDriverMemoryByTheBridge(t *testing.T) {
 	address := loopback.FreeAddress(t)
 	w := startWorkload(t)

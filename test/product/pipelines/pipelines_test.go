@@ -26,10 +26,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = 2 * time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = 2 * time.Minute
 
-// row is one of a table, or an event, as far as the tests look at it.
+// row is a row of a table, or an event, with the fields that the tests use.
 type row struct {
 	Proc struct {
 		PID int `json:"pid"`
@@ -65,8 +65,8 @@ func allocate(t *testing.T, w *subject.Steps) {
 	w.Do("free activations 3")
 	w.Do("alloc staging 1 %d", 4*kib)
 	w.Do("alloc encoder_cache 2 %d", mib)
-	require.Equal(t, "ok 1", w.Tell("alloc workspace 1 %d", 2<<30))
-	require.Equal(t, "ok 1", w.Tell("alloc logits 1 0"))
+	require.Equal(t, "ok 1", w.Request("alloc workspace 1 %d", 2<<30))
+	require.Equal(t, "ok 1", w.Request("alloc logits 1 0"))
 }
 
 // pipeline is a running example.
@@ -118,7 +118,7 @@ func start(t *testing.T, name string, w *subject.Steps, env ...string) *pipeline
 	case <-attached:
 	case <-ended:
 		require.Fail(t, "it ended", name)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "nothing is attached", name)
 	}
 	return p
@@ -153,7 +153,7 @@ func (p *pipeline) held() (all []string) {
 
 func (p *pipeline) eventually(want any, got func() any) {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		p.mu.Lock()
 		last := got()
@@ -181,7 +181,7 @@ func TestEachExampleIsTested(t *testing.T) {
 	}
 }
 
-// holders is what the examples that show tables of memory have in them, in their order.
+// holders are the contents of the examples with tables of memory, in their order.
 var holders = map[string][]string{
 	"top":  {fmt.Sprint("kv_cache ", 16*mib), fmt.Sprint("activations ", 12*mib), fmt.Sprint("weights ", 4*mib)},
 	"code": {fmt.Sprint("kv_cache ", 16*mib), fmt.Sprint("encoder_cache ", 2*mib)},
@@ -203,7 +203,7 @@ func TestRefused(t *testing.T) {
 	w := startWorkload(t)
 	p := start(t, "refused", w)
 	allocate(t, w)
-	require.Equal(t, "ok 1", w.Tell("alloc staging 1 %d", 3<<30))
+	require.Equal(t, "ok 1", w.Request("alloc staging 1 %d", 3<<30))
 	p.eventually([]string{"workspace 2147483648", "staging 3221225472"}, func() any {
 		var got []string
 		for _, e := range p.events {

@@ -65,7 +65,7 @@ func TestAJobThatAlreadyHangsIsJudgedWithinSeconds(t *testing.T) {
 		status, err := exec.Command("ps", "-o", "state=", "-p", fmt.Sprint(j.PIDs[1])).Output()
 		return err == nil && strings.HasPrefix(strings.TrimSpace(string(status)), "T")
 	}
-	require.Eventually(t, stopped, patience, 50*time.Millisecond, "the rank stops")
+	require.Eventually(t, stopped, waitLimit, 50*time.Millisecond, "the rank stops")
 
 	v := start(t, large, nil, append([]string{"hangs"}, pids(j)...)...)
 	v.wait("attached", `attached to 3 processes`)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// update writes the pictures of docs/pictures: what the emulator shows at a place of a test.
+// update writes the pictures of docs/pictures: the emulator's screen at a point of a test.
 var update = flag.Bool("update", false, "write docs/pictures/terminal-*.svg")
 
 // A cell of the picture, in pixels, for a monospaced font of 14.
@@ -85,7 +85,7 @@ func svg(rows [][]vt10x.Glyph) string {
 	return out.String()
 }
 
-// run draws cells of one look.
+// run draws cells with the same attributes.
 func run(out *strings.Builder, g vt10x.Glyph, x, y int, text string) {
 	left, top := margin+cellWidth*float64(x), margin+cellHeight*y
 	length := cellWidth * float64(len([]rune(text)))

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRecordEndsWithCtrlCAndNamesItsFiles, at two sizes: it has no screen of its own and reads no
-// keys, and nothing that it has measured is lost. It does not run beside others, which may trace the
-// whole machine: see traced.
+// TestRecordEndsWithCtrlCAndNamesItsFiles, at two sizes: it has no screen and reads no keys, and no
+// data is lost. It does not run in parallel with others, which may trace the whole machine: see
+// traced.
 func TestRecordEndsWithCtrlCAndNamesItsFiles(t *testing.T) {
 	for _, c := range []size{small, large} {
 		t.Run(fmt.Sprintf("%dx%d", c.columns, c.lines), func(t *testing.T) {

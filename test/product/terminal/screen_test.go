@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package terminal tests what a person sees: bin/ig-gpu in the foreground of a
-// pseudo-terminal whose output a terminal emulator reads, so that what is compared is the
-// screen and not the sequences that paint it.
+// Package terminal tests the screen that a user sees: bin/ig-gpu in the foreground of a
+// pseudo-terminal, with a terminal emulator, so that tests compare the screen and not the
+// sequences that paint it.
 package terminal
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = time.Minute
 
 // lastByte is NUL.
 const lastByte = "\000"
@@ -132,7 +132,7 @@ func (v *screen) read() {
 	}
 }
 
-// text is what the screen shows, without blanks at the ends of lines.
+// text returns the text of the screen, without trailing blanks of lines.
 func (v *screen) text() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +143,7 @@ func (v *screen) text() string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// written is every byte so far.
+// written returns every byte so far.
 func (v *screen) written() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -171,19 +171,19 @@ func words(text string) string { return strings.Join(strings.Fields(text), " ") 
 func (v *screen) wait(what, pattern string) string {
 	v.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(20 * time.Millisecond) {
 		text := v.text()
 		if re.MatchString(text) || re.MatchString(words(text)) {
 			return text
 		}
-		require.True(v.t, time.Now().Before(deadline), "waited %v: %s: %s\non the screen:\n%s", patience, what, pattern, text)
+		require.True(v.t, time.Now().Before(deadline), "waited %v: %s: %s\non the screen:\n%s", waitLimit, what, pattern, text)
 	}
 }
 
 // waitOther waits until the screen is not this one, and returns it.
 func (v *screen) waitOther(what, old string) string {
 	v.t.Helper()
-	require.Eventually(v.t, func() bool { return v.text() != old }, patience, 20*time.Millisecond, what)
+	require.Eventually(v.t, func() bool { return v.text() != old }, waitLimit, 20*time.Millisecond, what)
 	return v.text()
 }
 
@@ -193,18 +193,18 @@ func (v *screen) waitEnd() {
 	v.t.Helper()
 	select {
 	case <-v.done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(v.t, "ig-gpu does not end", v.text())
 	}
 	settings, err := unix.IoctlGetTermios(int(v.here.Fd()), unix.TCGETS)
 	require.NoError(v.t, err)
 	require.NotZero(v.t, settings.Lflag&unix.ICANON)
 	require.NotZero(v.t, settings.Lflag&unix.ECHO)
-	// What it wrote last may still be on its way through the pseudo-terminal: a byte behind it
-	// that terminals ignore says when it has arrived.
+	// Its last output may still be in the pseudo-terminal: a byte after it that terminals
+	// ignore shows when it has arrived.
 	_, err = v.here.WriteString(lastByte)
 	require.NoError(v.t, err)
-	require.Eventually(v.t, func() bool { return strings.HasSuffix(v.written(), lastByte) }, patience, 20*time.Millisecond, "all that was written")
+	require.Eventually(v.t, func() bool { return strings.HasSuffix(v.written(), lastByte) }, waitLimit, 20*time.Millisecond, "the whole output")
 	all := v.written()
 	require.Equal(v.t, strings.Count(all, "\033[?1049h"), strings.Count(all, "\033[?1049l"), "the shell's screen is back")
 	require.Equal(v.t, strings.Count(all, "\033[?25l"), strings.Count(all, "\033[?25h"), "the cursor is back")

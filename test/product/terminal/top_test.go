@@ -119,7 +119,7 @@ func TestTopShowsTheLineAndWhatGrewSinceAMark(t *testing.T) {
 	}
 }
 
-// TestTabShowsLaunchesAndWaits, which begin to be counted then.
+// TestTabShowsLaunchesAndWaits, which are only counted from then on.
 func TestTabShowsLaunchesAndWaits(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -182,7 +182,7 @@ func TestTheTerminalIsRestored(t *testing.T) {
 	}
 }
 
-// TestAPauseHoldsTheScreen, and counting goes on.
+// TestAPauseHoldsTheScreen, and counting continues.
 func TestAPauseHoldsTheScreen(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -200,7 +200,7 @@ func TestAPauseHoldsTheScreen(t *testing.T) {
 	require.Equal(t, held, v.text())
 	v.press("p")
 	v.wait("it goes on", `IN-USE`)
-	require.Eventually(t, func() bool { return v.text() != held }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return v.text() != held }, waitLimit, 50*time.Millisecond)
 	v.press("q")
 	v.waitEnd()
 }
@@ -229,10 +229,10 @@ func (s *server) traced(t testing.TB) {
 		s.request()
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.PID()))
 		return err == nil && strings.Contains(string(maps), "[uprobes]")
-	}, patience, 50*time.Millisecond, "the server is traced")
+	}, waitLimit, 50*time.Millisecond, "the server is traced")
 }
 
-// TestAPipeHasOneTable and no escape sequence. It does not run beside others: see traced.
+// TestAPipeHasOneTable and no escape sequence. It does not run in parallel with others: see traced.
 func TestAPipeHasOneTable(t *testing.T) {
 	for _, args := range [][]string{{"top"}, {"run", "cuda_alloc", "--pid"}} {
 		s := startServer(t)
@@ -261,14 +261,14 @@ func TestJSONAtATerminalIsUnchanged(t *testing.T) {
 	s := startServer(t)
 	v := start(t, large, nil, "run", "cuda_alloc", "--pid", fmt.Sprint(s.PID()), "-o", "json")
 	written := func(text string) func() bool { return func() bool { return strings.Contains(v.written(), text) } }
-	require.Eventually(t, written(`"type":"attachments"`), patience, 20*time.Millisecond)
+	require.Eventually(t, written(`"type":"attachments"`), waitLimit, 20*time.Millisecond)
 	s.request()
-	require.Eventually(t, written(`"type":"allocs"`), patience, 20*time.Millisecond)
+	require.Eventually(t, written(`"type":"allocs"`), waitLimit, 20*time.Millisecond)
 	require.False(t, v.givesKeys())
 	require.NotContains(t, v.written(), "\033")
 }
 
-// TestKeysWorkAgainAfterAStop: by Ctrl-Z, behind which the shell has set the terminal.
+// TestKeysWorkAgainAfterAStop: by Ctrl-Z, after which the shell has changed the terminal.
 func TestKeysWorkAgainAfterAStop(t *testing.T) {
 	t.Parallel()
 	v := start(t, small, nil, "run", "cuda_alloc", "--host")
@@ -279,7 +279,7 @@ func TestKeysWorkAgainAfterAStop(t *testing.T) {
 	settings.Lflag |= unix.ICANON | unix.ECHO
 	require.NoError(t, unix.IoctlSetTermios(int(v.here.Fd()), unix.TCSETS, settings))
 	require.NoError(t, v.cmd.Process.Signal(syscall.SIGCONT))
-	require.Eventually(t, v.givesKeys, patience, 50*time.Millisecond)
+	require.Eventually(t, v.givesKeys, waitLimit, 50*time.Millisecond)
 	v.press("q")
 	v.waitEnd()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 )
 
-// TestMemoryInUse: beside cuda_kernel, cuda_alloc's counters say what a process holds of
-// each GPU, as the driver's journal does; streams are named by GPU.
+// TestMemoryInUse: run beside cuda_kernel, cuda_alloc's counters show how much a process
+// holds of each GPU, as in the driver's journal; streams are named by GPU.
 func TestMemoryInUse(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("SIMCUDA_JOURNAL", dir)
@@ -28,7 +28,7 @@ func TestMemoryInUse(t *testing.T) {
 	w.work()
 	counters := []string{"GPU 0 in use, bytes", "GPU 1 in use, bytes"}
 	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		require.Less(t, time.Since(begun), patience, "no memory is drawn")
+		require.Less(t, time.Since(begun), waitLimit, "there is no memory in the timeline")
 		if f := read(t, tr.path); len(f.counters[counters[0]]) > 0 && len(f.counters[counters[1]]) > 0 {
 			break
 		}
@@ -43,7 +43,7 @@ func TestMemoryInUse(t *testing.T) {
 		checked, most := 0, 0.0
 		for _, p := range points {
 			if at := uint64(p[0]); at > begun {
-				// What was read shortly before, on a busy machine.
+				// Read shortly before, on a busy machine.
 				require.True(t, truth.has(device, at-uint64(time.Second), at, uint64(p[1])), "%s: %v in no moment before %d", name, p[1], at)
 				checked, most = checked+1, max(most, p[1])
 			}
@@ -72,7 +72,7 @@ func clock(which int32) uint64 {
 
 func bootTime() uint64 { return clock(unix.CLOCK_BOOTTIME) }
 
-// held is what a process holds of each device, from times of CLOCK_BOOTTIME on.
+// held is how much of each device a process holds, from times of CLOCK_BOOTTIME on.
 type held map[int][]moment
 
 type moment struct{ at, bytes uint64 }
@@ -126,7 +126,7 @@ func TestCollectivesBesideCalls(t *testing.T) {
 	var f *file
 	// A busy machine may take longer than a run to attach.
 	for begun := time.Now(); f == nil || len(f.of(mainThread, "nccl")) == 0 || len(f.of(mainThread, "wait")) == 0; {
-		require.Less(t, time.Since(begun), patience, "nothing is drawn")
+		require.Less(t, time.Since(begun), waitLimit, "the timeline is empty")
 		cmd := exec.Command("../../../bin/ig-gpu", "run", "cuda_kernel", "--host", "--timeout", "5", "-o", "none",
 			"--pid", strings.Join(pids, ","), "--beside", "nccl_trace,cuda_alloc", "--timeline-out", path, "--timeline-html", html)
 		text, err := cmd.CombinedOutput()
@@ -155,7 +155,7 @@ func TestCollectivesBesideCalls(t *testing.T) {
 	require.Contains(t, string(page), "cuStreamSynchronize")
 }
 
-// TestBesideIsRefusedWithAReason: what cannot be run beside is said before anything is attached.
+// TestBesideIsRefusedWithAReason: an invalid --beside is reported before anything is attached.
 func TestBesideIsRefusedWithAReason(t *testing.T) {
 	w := run(t, "decode.py", "--steps", "1")
 	for beside, want := range map[string]string{

@@ -38,8 +38,8 @@ func startTraining(t *testing.T) (pids []string) {
 	return strings.Fields(list)
 }
 
-// TestCollectives: what nccl_trace sees of a training loop is on a timeline, too: calls
-// in their Python functions, and operations until they are done.
+// TestCollectives: nccl_trace's data of a training loop is on a timeline, too: calls in
+// their Python functions, and operations until they are done.
 func TestCollectives(t *testing.T) {
 	startTraining(t)
 
@@ -48,7 +48,7 @@ func TestCollectives(t *testing.T) {
 	var calls, done []slice
 	// A busy machine may take longer than a run to attach.
 	for begun := time.Now(); len(calls) == 0 || len(done) == 0; {
-		require.Less(t, time.Since(begun), patience, "nothing is drawn")
+		require.Less(t, time.Since(begun), waitLimit, "the timeline is empty")
 		cmd := exec.Command("../../../bin/ig-gpu", "run", "nccl_trace", "--host", "--timeout", "5", "-o", "none", "--timeline-out", path)
 		text, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", text)
@@ -96,7 +96,7 @@ func TestSendsLeadToReceives(t *testing.T) {
 	rows, err := ig.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, ig.Start())
-	stop := time.AfterFunc(patience, func() { _ = ig.Process.Kill() })
+	stop := time.AfterFunc(waitLimit, func() { _ = ig.Process.Kill() })
 	defer stop.Stop()
 	attached, isGoing := 0, false
 	tabled := tables.Reader(rows)

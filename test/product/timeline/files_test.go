@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEvents: each call as a line, with both clocks, and the memory beside them. Who looks
-// for them in the file of rows is told where they are.
+// TestEvents: each call as a line, with both clocks, and the memory. A user who looks for
+// them in the file of rows is told where they are.
 func TestEvents(t *testing.T) {
 	const steps, layers = 30, 4
 	w := run(t, "decode.py", "--steps", "30", "--layers", "4", "--pause", "0.1")
@@ -48,7 +48,7 @@ func TestEvents(t *testing.T) {
 		case "stack":
 			stacks[e.Stack] = true
 		case "call":
-			require.True(t, stacks[e.Stack], "a stack that was not told: %s", line)
+			require.True(t, stacks[e.Stack], "an undefined stack: %s", line)
 			types[e.Kind]++
 			if e.Kind == "launch" {
 				require.GreaterOrEqual(t, e.Start, truth[0].Start)
@@ -67,8 +67,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsAsATable: a file that ends in .parquet has the calls that the trace has, and
-// opens when the run was killed, with what was written until then.
+// TestEventsAsATable: a file that ends in .parquet has the same calls as the trace, and
+// opens after the run was killed, with the events written until then.
 func TestEventsAsATable(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "events.parquet")
 	w := run(t, "decode.py", "--steps", "50", "--layers", "4")
@@ -95,7 +95,7 @@ func TestEventsAsATable(t *testing.T) {
 	killed := w.trace("--events-out", table)
 	w.Say("")
 	for begun := time.Now(); len(readTable(t, table)) == 0; time.Sleep(100 * time.Millisecond) {
-		require.Less(t, time.Since(begun), patience, "nothing is written")
+		require.Less(t, time.Since(begun), waitLimit, "nothing is written")
 	}
 	require.NoError(t, killed.cmd.Process.Kill())
 	_ = killed.cmd.Wait()
@@ -120,7 +120,7 @@ func readTable(t *testing.T, path string) []tableRow {
 	return rows
 }
 
-// TestFullDisk: the run goes on, says what is missing, and the file opens.
+// TestFullDisk: the run continues, reports what is missing, and the file opens.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("small", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -139,7 +139,7 @@ func TestFullDisk(t *testing.T) {
 	require.NotEmpty(t, f.of(mainThread, "launch"))
 }
 
-// TestEndedReader: who reads a pipe ends; the run goes on and says so.
+// TestEndedReader: the reader of a pipe ends; the run continues and reports it.
 func TestEndedReader(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
@@ -155,7 +155,7 @@ func TestEndedReader(t *testing.T) {
 	require.Contains(t, tr.log.String(), "its reader has exited")
 }
 
-// TestKilled: what was written until then opens.
+// TestKilled: the file opens with the events written until then.
 func TestKilled(t *testing.T) {
 	w := run(t, "decode.py", "--steps", "200", "--layers", "16", "--pause", "0.02")
 	tr := w.trace()
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 	require.NotEmpty(t, f.of(mainThread, "launch"))
 }
 
-// TestWrongParameters: one line that says what is wrong, before anything is attached.
+// TestWrongParameters: one line with the error, before anything is attached.
 func TestWrongParameters(t *testing.T) {
 	w := run(t, "decode.py", "--steps", "1")
 	for _, c := range []struct {
@@ -186,8 +186,8 @@ func TestWrongParameters(t *testing.T) {
 	}
 }
 
-// TestErrorsHaveNames: a call that failed says so, and the process that ended by it is
-// no loss.
+// TestErrorsHaveNames: a failed call has its error, and the process that it ended is not
+// a loss.
 func TestErrorsHaveNames(t *testing.T) {
 	t.Setenv("SIMCUDA_FAIL_EVERY", "200")
 	w := run(t, "decode.py", "--steps", "100", "--layers", "16")
@@ -198,7 +198,7 @@ func TestErrorsHaveNames(t *testing.T) {
 	failed := 0
 	for _, s := range f.tracks[mainThread] {
 		if reason, ok := s.args["error"]; ok {
-			require.Equal(t, "CUDA_ERROR_UNKNOWN", reason) // 999, which the driver was told
+			require.Equal(t, "CUDA_ERROR_UNKNOWN", reason) // 999, injected into the driver
 			failed++
 		}
 	}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works on two devices of the simulated driver: launches, and memory that comes and goes.
+"""Works on two devices of the simulated driver: launches, and short-lived memory.
 
-Says ready, then holds a little memory now and then until it is told to begin; then
-nothing, and so much as the arguments say; then says ready again and waits for its end.
+Prints ready, then holds a little memory now and then until a line on stdin; then
+nothing, and as much as the arguments request; then prints ready again and waits for its end.
 """
 import argparse
 import ctypes
@@ -48,7 +48,7 @@ class Device:
             self.hold(random.randrange(1, 1 << 20))
 
 
-def told():
+def requested():
     return select.select([sys.stdin], [], [], 0)[0]
 
 
@@ -65,7 +65,7 @@ def main():
     sys.stdin.readline()
     devices = [Device(cuda, n) for n in range(2)]
     print("ready", flush=True)
-    while not told():
+    while not requested():
         for d in devices:
             d.enter()
             d.hold(4096)
@@ -78,7 +78,7 @@ def main():
     for n in range(args.steps):
         random.choice(devices).work()
         time.sleep(0.01)
-    time.sleep(0.3)  # so that all is read once more
+    time.sleep(0.3)  # so that everything is read once more
     cuda.simcuda_flush()
     print("ready", flush=True)
     sys.stdin.readline()

@@ -17,9 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLongTimeline: 20,000 calls a second through ig-gpu, for 10 s, or as long as
-// TIMELINE_SECONDS says. Memory is bounded, and what was called is in the file or was
-// counted as lost.
+// TestLongTimeline: 20,000 calls a second through ig-gpu, for 10 s, or for
+// TIMELINE_SECONDS. Memory is bounded, and each call is in the file or counted as lost.
 func TestLongTimeline(t *testing.T) {
 	seconds := 10
 	if s := os.Getenv("TIMELINE_SECONDS"); s != "" {
@@ -37,7 +36,7 @@ func TestLongTimeline(t *testing.T) {
 	peak := peakMiB(t, tr.cmd)
 	require.NoError(t, tr.cmd.Process.Signal(os.Interrupt))
 	require.NoError(t, tr.cmd.Wait(), tr.log.String())
-	drawn, meta := count(t, tr.path)
+	shown, meta := count(t, tr.path)
 	lost := 0.0
 	for _, n := range meta["lost"].(map[string]any) {
 		lost += n.(float64)
@@ -45,13 +44,13 @@ func TestLongTimeline(t *testing.T) {
 	info, err := os.Stat(tr.path)
 	require.NoError(t, err)
 	calls := steps * (3*layers + 3)
-	t.Logf("%d calls in %.1f s: %.0f a second; %d drawn, %.0f lost; %d MiB at most; a file of %d MiB",
-		calls, took.Seconds(), float64(calls)/took.Seconds(), drawn, lost, peak, info.Size()>>20)
+	t.Logf("%d calls in %.1f s: %.0f a second; %d shown, %.0f lost; %d MiB at most; a file of %d MiB",
+		calls, took.Seconds(), float64(calls)/took.Seconds(), shown, lost, peak, info.Size()>>20)
 	require.LessOrEqual(t, peak, 200)
-	require.Equal(t, calls, drawn+int(lost))
+	require.Equal(t, calls, shown+int(lost))
 }
 
-// peakMiB is the most memory that a living process has had.
+// peakMiB returns the peak memory of a running process.
 func peakMiB(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
 	status, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(cmd.Process.Pid), "status"))

@@ -44,12 +44,12 @@ func TestDecodeLoop(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"rms_norm": steps * layers, "flash_attention": steps * layers, "gemm_bf16": steps * layers}, names)
 	for method, perStep := range map[string]int{"Engine.upload": 1, "Model.forward": 3 * layers, "Engine.sample": 2} {
-		drawn := f.named(mainThread, method)
-		require.Len(t, drawn, steps, method)
+		shown := f.named(mainThread, method)
+		require.Len(t, shown, steps, method)
 		require.Len(t, truth[method], steps)
 		require.Len(t, calls[method], steps*perStep)
-		for n, s := range drawn {
-			// Within what the program says of itself, and in the order of the steps.
+		for n, s := range shown {
+			// Within the times that the program reports, and in the order of the steps.
 			require.LessOrEqual(t, truth[method][n].Start, s.start, "%s, step %d", method, n)
 			require.LessOrEqual(t, s.end, truth[method][n].End, "%s, step %d", method, n)
 			inside := 0
@@ -66,7 +66,7 @@ func TestDecodeLoop(t *testing.T) {
 		require.LessOrEqual(t, upload.end, forward.start)
 		require.LessOrEqual(t, forward.end, sample.start)
 	}
-	// A wait has an arrow from what was put into the stream before.
+	// A wait has an arrow from the previous submission to the stream.
 	require.Equal(t, steps, f.arrows)
 	streams := 0
 	for track, all := range f.tracks {
@@ -78,8 +78,8 @@ func TestDecodeLoop(t *testing.T) {
 }
 
 // TestModelLoading: the phases from disk to the GPU, from host activity and copies. The
-// program looks at the clock before and after a phase: where another process comes
-// between such a look and the phase, the two differ, and the run is repeated.
+// program reads the clock before and after a phase: if another process runs in between,
+// the two differ, and the run is repeated.
 func TestModelLoading(t *testing.T) {
 	var wrong []string
 	for range 4 {
@@ -91,7 +91,7 @@ func TestModelLoading(t *testing.T) {
 	t.Errorf("durations are not within 5 %%: %v", wrong)
 }
 
-// load checks one run; what it returns is wrong with the durations.
+// load checks one run and returns errors in the durations.
 func load(t *testing.T) (wrong []string) {
 	const size = 256 << 20
 	w := run(t, "loading.py", filepath.Join(t.TempDir(), "weights.bin"), "--mib", "256", "--link", "1")
@@ -148,7 +148,7 @@ func load(t *testing.T) (wrong []string) {
 	return wrong
 }
 
-// phase is a time and what was moved in it.
+// phase is a time and the bytes moved in it.
 type phase struct {
 	start, end uint64
 	bytes      float64
@@ -166,8 +166,8 @@ func (p *phase) add(s slice) {
 	p.bytes += s.args["bytes"].(float64)
 }
 
-// check compares with what the program says of itself: within 5 %. The bytes have to be;
-// it returns what the durations are, if they are not.
+// check compares with the program's own report: within 5 %. Bytes must match; it returns
+// the durations that do not.
 func (p *phase) check(t *testing.T, truth note, bytes float64) []string {
 	t.Helper()
 	require.InEpsilon(t, bytes, p.bytes, 0.05, "bytes of %s", truth.Name)
@@ -175,7 +175,7 @@ func (p *phase) check(t *testing.T, truth note, bytes float64) []string {
 	require.LessOrEqual(t, p.end, truth.End)
 	took, want := float64(p.end-p.start), float64(truth.End-truth.Start)
 	if math.Abs(took-want) > 0.05*want {
-		return []string{fmt.Sprintf("%s took %.4f s, %.4f s are drawn", truth.Name, want/1e9, took/1e9)}
+		return []string{fmt.Sprintf("%s took %.4f s, %.4f s are shown", truth.Name, want/1e9, took/1e9)}
 	}
 	return nil
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package timeline tests the timelines of ig-gpu as a user gets them: examples on the
-// simulated driver, watched by bin/ig-gpu, and the file that it wrote, parsed. What is
-// right comes from the workloads' own journal.
+// simulated driver, traced by bin/ig-gpu, and the parsed file. The truth is the
+// workloads' own journal.
 package timeline
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = 2 * time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = 2 * time.Minute
 
-// workload is an example that waits to be told to begin, and to end.
+// workload is an example that waits for a line to begin, and another to end.
 type workload struct {
 	*subject.Process
 	t       *testing.T
@@ -43,7 +43,7 @@ func run(t *testing.T, script string, args ...string) *workload {
 	w := &workload{t: t, journal: filepath.Join(t.TempDir(), "journal")}
 	args = append([]string{"../../../examples/timeline/" + script}, append(args, "--driver", simulated.Driver(t), "--journal", w.journal)...)
 	w.Process = subject.Start(t, exec.Command("python3", args...))
-	w.Patience = time.Hour // as long as go test waits: it works to its end
+	w.Timeout = time.Hour // as long as go test waits: it works to its end
 	w.Expect("ready")
 	return w
 }
@@ -89,7 +89,7 @@ type tracer struct {
 	path string // of the trace
 }
 
-// log is what ig-gpu says, and when it has attached.
+// log has the output of ig-gpu, and whether it has attached.
 type log struct {
 	bytes.Buffer
 	attached chan struct{}
@@ -115,11 +115,11 @@ func traceTo(t *testing.T, w *workload, path string, args ...string) *tracer {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		lines, told := bufio.NewReader(out), false
+		lines, attached := bufio.NewReader(out), false
 		for {
 			line, err := lines.ReadString('\n')
-			if !told && strings.Contains(line, `"pid":`+pid) && strings.Contains(line, "attached") {
-				told = true
+			if !attached && strings.Contains(line, `"pid":`+pid) && strings.Contains(line, "attached") {
+				attached = true
 				close(r.log.attached)
 			}
 			if err != nil {
@@ -139,7 +139,7 @@ func traceTo(t *testing.T, w *workload, path string, args ...string) *tracer {
 	case <-r.log.attached:
 	case <-done:
 		t.Fatalf("ig-gpu has ended: %s", r.log.String())
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatalf("not attached: %s", r.log.String())
 	}
 	return r
@@ -247,7 +247,7 @@ func read(t *testing.T, path string) *file {
 	return f
 }
 
-// ns reads microseconds with three digits behind the point, exactly.
+// ns reads microseconds with three decimals, exactly.
 func ns(t *testing.T, n json.Number) uint64 {
 	t.Helper()
 	whole, part, _ := strings.Cut(string(n), ".")
@@ -281,7 +281,7 @@ func (f *file) named(track, name string) (out []slice) {
 	return out
 }
 
-// fails runs ig-gpu, which is to end with an error, and returns what it says.
+// fails runs ig-gpu, which must end with an error, and returns its output.
 func fails(t *testing.T, w *workload, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("../../../bin/ig-gpu", append([]string{"run", "cuda_kernel", "--host",

@@ -32,8 +32,8 @@ func assistant(t *testing.T) *mcp.ClientSession {
 	return session
 }
 
-// ask calls a tool and reads its typed result.
-func ask(t *testing.T, s *mcp.ClientSession, tool string, arguments map[string]any, out any) {
+// call calls a tool and reads its typed result.
+func call(t *testing.T, s *mcp.ClientSession, tool string, arguments map[string]any, out any) {
 	t.Helper()
 	result, err := s.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestAnAssistantGetsTypedAnswers(t *testing.T) {
 		Findings  []struct{ Name, Status string }
 		Processes []struct{ PID int }
 	}
-	ask(t, s, "check", map[string]any{"pids": []int{pid}}, &check)
+	call(t, s, "check", map[string]any{"pids": []int{pid}}, &check)
 	require.Contains(t, check.Findings, struct{ Name, Status string }{"CUDA driver", "ok"})
 	require.Contains(t, check.Processes, struct{ PID int }{pid})
 
@@ -84,14 +84,14 @@ func TestAnAssistantGetsTypedAnswers(t *testing.T) {
 		}
 		Status string
 	}
-	ask(t, s, "top", map[string]any{"pids": []int{pid}, "seconds": 10}, &top)
+	call(t, s, "top", map[string]any{"pids": []int{pid}, "seconds": 10}, &top)
 	require.NotEmpty(t, top.Rows)
 	require.Regexp(t, `^kv_cache \(steps\.py:\d+\)$`, top.Rows[0].Name)
 	require.Positive(t, top.Rows[0].InuseBytes)
 	require.Regexp(t, `attached to 1 process, \d+ functions .*0 lost`, top.Status)
 
 	var explain struct{ Sentences []struct{ Part, Text string } }
-	ask(t, s, "explain", map[string]any{"pids": []int{pid}, "seconds": 5}, &explain)
+	call(t, s, "explain", map[string]any{"pids": []int{pid}, "seconds": 5}, &explain)
 	require.NotEmpty(t, explain.Sentences)
 
 	var dump struct {
@@ -100,20 +100,20 @@ func TestAnAssistantGetsTypedAnswers(t *testing.T) {
 			Stack []string
 		}
 	}
-	ask(t, s, "dump", map[string]any{"pids": []int{pid}}, &dump)
+	call(t, s, "dump", map[string]any{"pids": []int{pid}}, &dump)
 	require.NotEmpty(t, dump.Threads)
 	require.Equal(t, pid, dump.Threads[0].PID)
 	require.NotEmpty(t, dump.Threads[0].Stack)
 
 	var hangs struct{ Verdicts, Ranks []any }
-	ask(t, s, "hangs", map[string]any{"pids": []int{pid}, "seconds": 2}, &hangs)
+	call(t, s, "hangs", map[string]any{"pids": []int{pid}, "seconds": 2}, &hangs)
 	require.Equal(t, []any{}, hangs.Verdicts)
 
 	profile := filepath.Join(t.TempDir(), "m.pb.gz")
 	_, text, err := igGPU(t, "record", word, "--for", "4s", "-o", profile)
 	require.NoError(t, err, text)
 	var diff struct{ Changes []any }
-	ask(t, s, "diff", map[string]any{"before": profile, "after": profile}, &diff)
+	call(t, s, "diff", map[string]any{"before": profile, "after": profile}, &diff)
 	require.Equal(t, []any{}, diff.Changes)
 }
 

@@ -49,7 +49,7 @@ func working(t *testing.T) string {
 			case <-stop:
 				return
 			case <-time.After(20 * time.Millisecond):
-				w.Tell("alloc kv_cache 1 1048576")
+				w.Request("alloc kv_cache 1 1048576")
 			}
 		}
 	}()
@@ -102,7 +102,7 @@ func TestExplainNamesTheLineThatGrows(t *testing.T) {
 
 func TestCheckFindsTheDriverAndPython(t *testing.T) {
 	pid := working(t)
-	out, _, _ := igGPU(t, "check", pid, "-o", "json") // a machine of tests may lack something
+	out, _, _ := igGPU(t, "check", pid, "-o", "json") // a test machine may have missing parts
 	require.Contains(t, out, `"name":"CUDA driver","status":"ok"`)
 	require.Contains(t, out, `"name":"Python","status":"ok"`)
 }

@@ -33,8 +33,8 @@ const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 // arches are libbpf's names of the machines, by GOARCH.
 var arches = map[string]string{"amd64": "x86", "arm64": "arm64"}
 
-// PrebuiltVariable names a directory with what a test would compile. It is set on a
-// machine that has no compiler: an emulated one of another processor.
+// PrebuiltVariable names a directory with the objects that a test would compile. It is
+// set on a machine without a compiler: an emulated one of another architecture.
 const PrebuiltVariable = "GPU_GADGETS_PREBUILT"
 
 // Prebuilt returns a file of that directory. False: the test compiles it.
@@ -51,8 +51,8 @@ func Prebuilt(t testing.TB, name string) (path string, ok bool) {
 	return path, true
 }
 
-// includes finds the directories once per test binary: asking go list takes a
-// second. The last of them lacks the processor's name.
+// includes finds the directories once per test binary, because go list takes a second. To
+// the last one the architecture's name must be appended.
 var includes = sync.OnceValues(func() ([]string, error) {
 	root, err := moduleDir("")
 	if err != nil {
@@ -102,7 +102,7 @@ func Compile(t testing.TB, source string, flags ...string) string {
 	return CompileFor(t, runtime.GOARCH, source, flags...)
 }
 
-// objectName is the file name of what a .bpf.c file becomes.
+// objectName is the file name of the object of a .bpf.c file.
 func objectName(source string) string {
 	return strings.TrimSuffix(filepath.Base(source), ".bpf.c") + ".o"
 }
@@ -142,9 +142,9 @@ func CompileFor(t testing.TB, goarch, source string, flags ...string) string {
 	return object
 }
 
-// readAll reads the files of a directory and below, for go test to know that the
-// result depends on them: it sees what the test opens, not what the compiler does,
-// and would otherwise show a cached result after a header has changed.
+// readAll reads the files of a directory and below, so that go test knows that the result
+// depends on them: it tracks files that the test opens, not those of the compiler, and
+// would otherwise use a cached result after a header has changed.
 func readAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {

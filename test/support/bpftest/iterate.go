@@ -17,7 +17,7 @@ import (
 )
 
 // taken holds, for each collection that LoadSpec loaded on a kernel that refuses map
-// iterators, the programs that it took out.
+// iterators, the programs that it removed.
 var taken sync.Map
 
 // Iterator reads the rows of a map, as often as it is opened, until it is closed.

@@ -19,20 +19,20 @@ import (
 // unused is how long an object stays in the store after its last use.
 const unused = 7 * 24 * time.Hour
 
-// compilerVersion is what the compiler says of itself: a new one compiles anew.
+// compilerVersion is the compiler's version: objects of another one are not used.
 var compilerVersion = sync.OnceValues(func() ([]byte, error) {
 	return output(Compiler, "--version")
 })
 
-// cached returns the object of a source, from build/objects if this very text has been
+// cached returns the object of a source, from build/objects if the same text has been
 // compiled before: a gadget takes seconds to compile, and most tests load one. The name of
-// an object is the hash of what the preprocessor makes of the source, with its headers and
-// their paths, of the flags and of the compiler's version.
+// an object is the hash of the preprocessed source, with its headers and their paths, the
+// flags and the compiler's version.
 //
 // Test binaries share the store. One that compiles an object holds the lock of its name,
 // and the others wait; a file that has its final name is complete.
 func cached(source string, args []string) (string, error) {
-	// The names of source files are in the object: they must not depend on who asks.
+	// The names of source files are in the object: they must not depend on the caller.
 	source, err := filepath.Abs(source)
 	if err != nil {
 		return "", err
@@ -53,7 +53,7 @@ func cached(source string, args []string) (string, error) {
 	defer unlock()
 	now := time.Now()
 	if file, err := os.Stat(object); err == nil {
-		// Not each time: go test takes a file with another time for another input.
+		// Not each time: go test treats a file with another time as another input.
 		if file.ModTime().Before(now.Add(-24 * time.Hour)) {
 			err = os.Chtimes(object, now, now)
 		}
@@ -96,7 +96,7 @@ func contentName(source string, args []string) (string, error) {
 }
 
 // lock waits until no other process has the file's lock. The file stays: a lock on one
-// that has been removed meanwhile would exclude nobody.
+// that has been removed meanwhile would not exclude others.
 func lock(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -119,7 +119,7 @@ func removeUnused(store string, before time.Time) {
 	}
 }
 
-// output runs a program; its error has what the program printed.
+// output runs a program; its error has the program's output.
 func output(name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	var stderr bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// GPUs is what the bridge asks in place of NVML, always with the same answers.
+// GPUs replaces NVML for the bridge, always with the same answers.
 type GPUs struct {
 	nvml.Poller
 	All       []nvml.DeviceSnapshot
@@ -39,8 +39,8 @@ func (g GPUs) ProcessSamples(context.Context, uint64) ([]nvml.ProcessSample, err
 	return g.Processes, nil
 }
 
-// Start runs the bridge until the test ends, or stop is called. pins is a BPF file system
-// of its own, in which the maps stay until the test ends.
+// Start runs the bridge until the test ends, or stop is called. pins is a separate BPF
+// file system, in which the maps stay until the test ends.
 func Start(t *testing.T, gpus GPUs) (pins string, stop func()) {
 	t.Helper()
 	bpftest.RequireRoot(t)

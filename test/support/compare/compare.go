@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package compare holds a tracer's rows against the truth of a workload on the
-// simulated CUDA driver: the driver's journal says how many bytes each tag took
-// and gave back, the truth files say which Python stack each tag was.
+// Package compare compares a tracer's rows with the truth of a workload on the simulated
+// CUDA driver: the driver's journal has the bytes that each tag allocated and freed, the
+// truth files have the Python stack of each tag.
 //
 //	journals, _ := journal.ReadDir(dir)
 //	truth, _ := compare.ReadTruth(dir)
@@ -20,8 +20,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 )
 
-// Counts are what is compared. Signed, so that a tracer that is wrong below zero
-// is shown as it is.
+// Counts are the compared values. Signed, so that negative errors of a tracer are
+// visible.
 type Counts struct {
 	AllocBytes, AllocObjects       int64
 	FreedBytes, FreedObjects       int64
@@ -40,7 +40,7 @@ func (c *Counts) add(d Counts) {
 	c.InUseObjects += d.InUseObjects
 }
 
-// Row is what one Python stack of one process did with one kind of memory on one
+// Row has the counts of one Python stack of one process, for one kind of memory on one
 // device.
 type Row struct {
 	PID    uint32
@@ -50,7 +50,7 @@ type Row struct {
 	Counts
 }
 
-// Options says how Expected sees the truth.
+// Options are those of Expected.
 type Options struct {
 	// Exited: the processes have ended, so that what was in use has been freed
 	// implicitly. Without it they still hold it.

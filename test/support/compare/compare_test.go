@@ -12,8 +12,8 @@ import (
 
 const start = 77
 
-// A journal of one process: tag 1 takes 100 and 50 bytes and gives 100 back,
-// tag 2 takes 7 that end with their context.
+// A journal of one process: tag 1 allocates 100 and 50 bytes and frees 100, tag 2
+// allocates 7 that end with their context.
 func example() ([]*journal.Journal, Truth) {
 	j := &journal.Journal{Header: journal.Header{PID: 5, StartTicks: start}, Records: []journal.Record{
 		{Seq: 1, Tag: 1, Size: 100, Kind: journal.Device, Type: journal.Alloc},

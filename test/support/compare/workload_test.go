@@ -134,7 +134,7 @@ func TestDeterministicWorkloadRepeatsItself(t *testing.T) {
 		_, journals, truth := run(t, libcuda, nil, "--deterministic", "--calls", "6000", "--kill-last")
 		rows, err := Expected(journals, truth, Options{Exited: true})
 		require.NoError(t, err)
-		// Processes in the order of their creation, which their pids tell.
+		// Processes in the order of their creation, by their pids.
 		pids := map[uint32]uint32{}
 		var order []uint32
 		for _, j := range journals {
@@ -182,7 +182,7 @@ func TestHoldKeepsEverythingUntilReleased(t *testing.T) {
 		Holding []uint32
 		OK      bool
 	}
-	require.NoError(t, json.Unmarshal([]byte(p.Tell("")), &holding))
+	require.NoError(t, json.Unmarshal([]byte(p.Request("")), &holding))
 	require.True(t, holding.OK)
 	require.Len(t, holding.Holding, 4)
 	for _, pid := range holding.Holding {
@@ -194,7 +194,7 @@ func TestHoldKeepsEverythingUntilReleased(t *testing.T) {
 	sum, err := journal.Summarize(journals)
 	require.NoError(t, err)
 	require.Len(t, sum.Totals, 4)
-	p.Tell("")
+	p.Request("")
 	p.Wait()
 	after, err := journal.ReadDir(dir)
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ type Job struct {
 }
 
 // Start runs the ranks of a job with this name, and more arguments of train.py. The
-// libraries are copies for this test, so that nobody else's processes have mapped them.
+// libraries are copies for this test, so that no other processes have mapped them.
 func Start(t *testing.T, name string, args ...string) *Job {
 	t.Helper()
 	dir := t.TempDir()

@@ -80,7 +80,7 @@ class Rank:
         self.relay.calls.join()
 
     def infer(self):
-        """One stage: what to do comes by broadcast, activations from the stage before."""
+        """One stage: commands come by broadcast, activations from the previous stage."""
         self.stop_before("broadcast")
         self.nccl.broadcast(self.buffer, self.buffer, 16, 0, self.world, self.stream)
         self.synchronize()

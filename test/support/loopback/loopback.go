@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loopback is for tests of what listens on 127.0.0.1: an address to listen on,
-// and what is said there of metrics.
+// Package loopback is for tests of servers on 127.0.0.1: a free address, and scrapes of
+// metrics.
 package loopback
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FreeAddress is 127.0.0.1 with a port that nobody listens on, as yet.
+// FreeAddress returns 127.0.0.1 with a port that is not in use yet.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,17 +39,17 @@ func FreePort(t testing.TB) int {
 // Series is one of a scrape.
 type Series struct {
 	Name   string
-	Labels string // as they stand in the text, name="value", without braces
+	Labels string // as in the text, name="value", without braces
 	Value  float64
 }
 
-// Has says whether the series has all labels, each as name="value".
+// Has reports whether the series has all labels, each as name="value".
 func (s *Series) Has(labels ...string) bool {
 	return !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(s.Labels, l) })
 }
 
-// Scrape is all series with labels of a server of metrics. It fails where nobody listens
-// (yet); text that is not Prometheus' fails the test.
+// Scrape returns all series with labels of a server of metrics. It returns an error if
+// there is no listener (yet); text in another format fails the test.
 func Scrape(t testing.TB, address string) (all []Series, err error) {
 	t.Helper()
 	response, err := http.Get("http://" + address + "/metrics")
@@ -59,7 +59,7 @@ func Scrape(t testing.TB, address string) (all []Series, err error) {
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
-		// One series per line, and the value behind the last blank.
+		// One series per line, and the value after the last blank.
 		name, rest, ok := strings.Cut(lines.Text(), "{")
 		if !ok || strings.HasPrefix(name, "#") {
 			continue
@@ -77,7 +77,7 @@ func Scrape(t testing.TB, address string) (all []Series, err error) {
 }
 
 // Sum scrapes, and adds up a metric's series that have the labels. False: there is none,
-// or nobody listens.
+// or no listener.
 func Sum(t testing.TB, address, metric string, labels ...string) (sum float64, found bool) {
 	t.Helper()
 	all, _ := Scrape(t, address)

@@ -66,7 +66,7 @@ func NewKey(t testing.TB) (key *ecdsa.PrivateKey, public string) {
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-// Sign writes what `cosign sign --key` writes in its older format (cosign's
+// Sign writes the signature of `cosign sign --key` in its older format (cosign's
 // specs/SIGNATURE_SPEC.md): a manifest beside the image, under a tag made of its digest.
 func Sign(t testing.TB, key *ecdsa.PrivateKey, repository, digest string) {
 	t.Helper()

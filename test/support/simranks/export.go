@@ -12,15 +12,15 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
-// Sample is what a node exports of one series.
+// Sample is a node's exported value of one series.
 type Sample struct {
 	Series string // as Prometheus writes it
 	Step   int
 	Value  float64
 }
 
-// Export lets an analyzer on each node look at that node's processes only, and returns
-// what the nodes export, every step, as Prometheus would scrape it.
+// Export runs an analyzer on each node for that node's processes only, and returns the
+// exports of the nodes, every step, as Prometheus would scrape them.
 func Export(s *Scenario, step time.Duration) ([]Sample, error) {
 	var out []Sample
 	for node := 0; node*perNode < s.Size; node++ {
@@ -79,8 +79,8 @@ func series(name string, labels [][2]string) string {
 	return name + "{" + strings.Join(parts, ",") + "}"
 }
 
-// Verdict is what the rules of dashboards/nccl.yaml are to say at the end: labels of
-// the answers to three questions, sorted.
+// Verdict is the expected result of the rules of dashboards/nccl.yaml at the end: labels
+// of the results of three queries, sorted.
 func (s *Scenario) Verdict() (reasons, processes, communicators []string) {
 	reasons = []string{fmt.Sprintf(`{reason=%q}`, s.Truth.Reason)}
 	if s.Truth.Hash != 0 {

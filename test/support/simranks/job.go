@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simranks simulates jobs of many ranks that call NCCL, with faults whose
-// truth is known, for tests of what judges them: internal/collective directly, and
-// the rules for Prometheus by metrics.
+// Package simranks simulates jobs of many ranks that call NCCL, with known faults, for
+// tests of those who judge them: internal/collective directly, and the rules for
+// Prometheus by metrics.
 //
 // Time is simulated. A rank's host runs a list of actions: it computes, enqueues
 // operations, which returns at once, and waits for its stream now and then. Its stream
-// does the operations one after the other, and one is done when the streams of all
-// that take part have come to it. So a rank that does not come holds up exactly those
-// that would really wait for it.
+// executes the operations in order, and one is done when the streams of all participants
+// have reached it. So a missing rank blocks exactly those that would really wait for it.
 package simranks
 
 import (
@@ -79,7 +78,7 @@ type process struct {
 	head    int // first record that is not done
 	waits   []interval
 	states  []interval
-	ended   bool // it issues nothing any more
+	ended   bool // it no longer issues anything
 	counts  map[countKey]uint64
 }
 
@@ -101,7 +100,7 @@ type opKey struct {
 type Job struct {
 	Groups    []*Group
 	processes []*process
-	// entered: who has issued an operation.
+	// entered has the ranks that have issued an operation.
 	entered map[opKey]map[int]*record
 	random  *rand.Rand
 }
@@ -140,7 +139,7 @@ func (j *Job) run(until collective.Time) {
 	}
 }
 
-// step does one action; false: it has to wait for others.
+// step executes one action; false: it must wait for others.
 func (j *Job) step(p *process) bool {
 	if len(p.actions) == 0 {
 		p.actions = p.next()

@@ -12,7 +12,7 @@ import (
 // perNode is how many processes run on a node.
 const perNode = 8
 
-// Process as the analyzer is told of it.
+// Process is the process as the analyzer sees it.
 func (j *Job) Process(n int) collective.Process {
 	return collective.Process{Node: fmt.Sprintf("node%d", n/perNode), ID: uint64(n + 1), PID: uint32(1000 + n%perNode), Comm: "python3"}
 }
@@ -43,8 +43,8 @@ func (p *process) waiting(at collective.Time) (issued int, ok bool) {
 	return w.issued, w.to == 0 || at < w.to
 }
 
-// Observe returns what is known at a time of every rank of a process. Operations
-// before late were not seen, and numbers begin there; 0: all were.
+// Observe returns the observations of every rank of a process at a time. Operations
+// before late were not seen, and numbers begin there; 0: all were seen.
 func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observation) {
 	p := j.processes[n]
 	covered, isWaiting := p.waiting(at)

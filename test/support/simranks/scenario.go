@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
-// Truth is what is wrong with a job.
+// Truth is the fault of a job.
 type Truth struct {
 	Reason collective.Reason
 	// Processes at fault, by number; none for Slow, and for Mismatch, where Hash says
@@ -26,9 +26,9 @@ type Scenario struct {
 	Layout string
 	Size   int
 	Truth  Truth
-	// Fault is when it begins, End when the run ends. Nobody is observed before Begin.
+	// Fault is when it begins, End when the run ends. No rank is observed before Begin.
 	Begin, Fault, End collective.Time
-	// Late[n] is when process n was first looked at; nil: before it began.
+	// Late[n] is when process n was first observed; nil: from its start.
 	Late []collective.Time
 	Job  *Job
 }
@@ -36,7 +36,7 @@ type Scenario struct {
 // Length of a scenario, of which the fault has more than half.
 const Length = 110 * time.Second
 
-// faults, in turn; late ones and layouts are drawn.
+// faults, in turn; late attaches and layouts are random.
 var faults = []string{"missing", "mismatch", "stopped", "gone", "aborted", "straggler", "slow", "unmatched", "order", "missing late"}
 
 // New makes the scenario of a seed.
@@ -46,7 +46,7 @@ func New(seed int) *Scenario {
 	s.Fault = begin + collective.Time(20*time.Second) + collective.Time(random.Int64N(int64(15*time.Second)))
 	s.End = begin + collective.Time(Length)
 	if s.Name == "straggler" {
-		s.End = s.Fault + collective.Time(13*time.Minute) // it is judged by what it does for minutes
+		s.End = s.Fault + collective.Time(13*time.Minute) // it is judged over minutes
 	}
 	if seed < 10 {
 		s.Size = 2 + seed%3 // small jobs of each kind, too
@@ -162,7 +162,7 @@ func (b *builder) inject() {
 	case "straggler":
 		truth.Reason = collective.Straggler
 		if s.Layout == "pipeline" {
-			b.pipeline = false // the stages of a pipeline come one after the other
+			b.pipeline = false // the stages of a pipeline run one after the other
 			s.Layout = "data parallel"
 		}
 	case "mismatch":
@@ -274,7 +274,7 @@ func (b *builder) faulty(out []action, first int) []action {
 	case "missing", "missing late":
 		insert(first, action{verb: compute, span: Forever})
 	case "unmatched":
-		// It skips its call and goes on to something that does not end.
+		// It skips its call and continues with work that does not end.
 		out = append(out[:calls[0]:calls[0]], action{verb: compute, span: Forever})
 	case "stopped":
 		insert(at, action{verb: die, state: collective.Stopped, span: Forever})

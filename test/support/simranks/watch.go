@@ -10,16 +10,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
-// Seen is what an analyzer said in a scenario.
+// Seen is the result of an analyzer in a scenario.
 type Seen struct {
-	// Events in the order in which they came, and what held at the end.
+	// Events in their order, and the verdicts that held at the end.
 	Events []collective.Verdict
 	Last   []collective.Verdict
 	End    collective.Time
 }
 
-// Watch lets an analyzer look at the job once a second, at each process at a moment of
-// its own, as the daemons of several nodes do.
+// Watch runs an analyzer that observes the job once a second, each process at a different
+// moment, like the daemons of several nodes.
 func Watch(s *Scenario, cfg collective.Config) (*Seen, error) {
 	a, err := collective.New(cfg)
 	if err != nil {
@@ -56,7 +56,7 @@ func Watch(s *Scenario, cfg collective.Config) (*Seen, error) {
 	return seen, nil
 }
 
-// Answer is what two ways of judging must agree in: the reason, and who.
+// Answer is the part in which two judges must agree: the reason, and the ranks.
 func (s *Scenario) Answer(v *collective.Verdict) string {
 	switch v.Reason {
 	case collective.Slow:

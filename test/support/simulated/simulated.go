@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulated builds the libraries that stand in for a GPU's: examples/simcuda,
-// simcudart, simnccl and simtorch, from today's sources. Tests of all packages share build/.
+// Package simulated builds the libraries that simulate a GPU's: examples/simcuda, simcudart,
+// simnccl and simtorch, from the current sources. Tests of all packages share build/.
 package simulated
 
 import (
@@ -64,8 +64,9 @@ func NCCL(t testing.TB) string {
 	return filepath.Join(Build(t, "simnccl"), "libnccl.so.2")
 }
 
-// Copy builds a library of an example and puts a copy into a directory, which it makes:
-// probes are on the file, for whoever has it mapped, and nobody has this one yet.
+// Copy builds a library of an example and puts a copy into a directory, which it creates:
+// probes are set on the file, for all processes that map it, and no process has mapped
+// the copy yet.
 func Copy(t testing.TB, dir, example, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(Build(t, example), name))
@@ -90,7 +91,7 @@ func PyTorchRoot() string {
 // PyTorch is a command that runs Python with these arguments and the real PyTorch, on the
 // simulated libraries, which it builds. Its process becomes that Python, so that signals
 // and the pid are the program's. A directory in the LD_LIBRARY_PATH that the caller adds to
-// the command's environment comes first: for a driver of its own. The test is skipped where
+// the command's environment comes first: for a driver of its own. The test is skipped if
 // PyTorch has not been fetched.
 func PyTorch(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()

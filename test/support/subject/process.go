@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package subject runs the programs that tests trace. They work a step at a time: a
-// line on stdin lets them go on, a line on stdout says how far they are. Start is for any
-// program, StartSteps for the one that does what it is told, steps.py.
+// Package subject runs the programs that tests trace. They work a step at a time: a line
+// on stdin lets them continue, a line on stdout reports their progress. Start is for any
+// program, StartSteps for steps.py, which executes commands.
 package subject
 
 import (
@@ -21,9 +21,9 @@ import (
 // Process is a running program. It is killed at the end of the test if it still runs.
 type Process struct {
 	Cmd *exec.Cmd
-	// Patience is how long one line may take, and the end; 2 minutes: more than a step
+	// Timeout is how long one line may take, and the end; 2 minutes: more than a step
 	// takes on a busy machine.
-	Patience time.Duration
+	Timeout time.Duration
 
 	t     testing.TB
 	in    io.WriteCloser
@@ -35,7 +35,7 @@ type Process struct {
 // a process group (Setpgid) is killed with its children.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	p := &Process{Cmd: cmd, Patience: 2 * time.Minute, t: t, lines: make(chan string, 16), said: "its start"}
+	p := &Process{Cmd: cmd, Timeout: 2 * time.Minute, t: t, lines: make(chan string, 16), said: "its start"}
 	cmd.Stderr = os.Stderr
 	var err error
 	p.in, err = cmd.StdinPipe()
@@ -55,7 +55,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// kill ends what has not ended. Wait closes the pipe, which children may hold open.
+// kill kills the program if it still runs. Wait closes the pipe, which children may hold open.
 func (p *Process) kill() {
 	if p.Cmd.ProcessState == nil {
 		pid := p.PID()
@@ -80,15 +80,15 @@ func (p *Process) Say(format string, args ...any) {
 	require.NoError(p.t, err, "the program does not listen: %q", p.said)
 }
 
-// Line waits for the next line that the program says.
+// Line waits for the next line of the program.
 func (p *Process) Line() string {
 	p.t.Helper()
 	select {
 	case line, ok := <-p.lines:
 		require.True(p.t, ok, "the program has ended after: %s", p.said)
 		return line
-	case <-time.After(p.Patience):
-		require.Fail(p.t, "the program says nothing", "in %v after: %s", p.Patience, p.said)
+	case <-time.After(p.Timeout):
+		require.Fail(p.t, "the program prints nothing", "in %v after: %s", p.Timeout, p.said)
 	}
 	return ""
 }
@@ -99,18 +99,18 @@ func (p *Process) Expect(line string) {
 	require.Equal(p.t, line, p.Line(), p.said)
 }
 
-// Tell sends a line and returns the answer.
-func (p *Process) Tell(format string, args ...any) string {
+// Request sends a line and returns the answer.
+func (p *Process) Request(format string, args ...any) string {
 	p.t.Helper()
 	p.Say(format, args...)
 	return p.Line()
 }
 
-// Wait leaves it the rest of its way, which has to go well. What it still says is
-// thrown away.
+// Wait waits for the program to end, which must succeed. Its remaining output is
+// discarded.
 func (p *Process) Wait() {
 	p.t.Helper()
-	for deadline := time.After(p.Patience); ; {
+	for deadline := time.After(p.Timeout); ; {
 		select {
 		case _, ok := <-p.lines:
 			if !ok {
@@ -118,12 +118,12 @@ func (p *Process) Wait() {
 				return
 			}
 		case <-deadline:
-			require.Fail(p.t, "the program does not end", "in %v after: %s", p.Patience, p.said)
+			require.Fail(p.t, "the program does not end", "in %v after: %s", p.Timeout, p.said)
 		}
 	}
 }
 
-// End tells it to end, by the end of its input, and waits.
+// End closes the program's input, which ends it, and waits.
 func (p *Process) End() {
 	p.t.Helper()
 	require.NoError(p.t, p.in.Close())
@@ -131,5 +131,5 @@ func (p *Process) End() {
 	p.Wait()
 }
 
-// HasEnded says whether the process was waited for.
+// HasEnded reports whether the process has been waited for.
 func (p *Process) HasEnded() bool { return p.Cmd.ProcessState != nil }

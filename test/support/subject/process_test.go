@@ -18,7 +18,7 @@ func TestStepsAreAnsweredAndCounted(t *testing.T) {
 	s.Load()
 	s.Do("alloc weights 3 4096")
 	s.Do("free weights 1")
-	require.Equal(t, "ok 1", s.Tell("alloc logits 1 %d", 1<<30))
+	require.Equal(t, "ok 1", s.Request("alloc logits 1 %d", 1<<30))
 	truth := s.Truth()
 	require.EqualValues(t, 3*4096, truth.AllocBytes)
 	require.EqualValues(t, 2*4096, truth.InUseBytes())
@@ -28,7 +28,7 @@ func TestStepsAreAnsweredAndCounted(t *testing.T) {
 	require.Regexp(t, `^weights \(steps.py:\d+\)$`, Frame(t, "weights"))
 }
 
-// A child that holds the pipe and has more to say than anybody reads is no reason to hang.
+// A child that holds the pipe and writes more than is read must not block the end.
 func TestKillLeavesNothingOfAGroup(t *testing.T) {
 	alive, held, err := os.Pipe() // ends with the last process that has it
 	require.NoError(t, err)

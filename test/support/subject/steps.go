@@ -19,8 +19,8 @@ import (
 // source is the program of Steps.
 func source() string { return filepath.Join(simulated.Root(), "test/product/e2e/testdata/steps.py") }
 
-// Steps is a process of steps.py: it calls the simulated driver as it is told to, and
-// each answer begins with ok and the driver's error.
+// Steps is a process of steps.py: it calls the simulated driver on request, and each
+// answer begins with ok and the driver's error.
 type Steps struct {
 	*Process
 	Dir string // journals of the driver
@@ -39,7 +39,7 @@ func StartSteps(t testing.TB, env ...string) *Steps {
 // Do sends a step that the driver is to grant in full.
 func (s *Steps) Do(format string, args ...any) {
 	s.t.Helper()
-	require.Equal(s.t, "ok 0", s.Tell(format, args...), format)
+	require.Equal(s.t, "ok 0", s.Request(format, args...), format)
 }
 
 // Load lets it load the simulated driver, built from today's sources.
@@ -70,7 +70,7 @@ func (s *Steps) Summary() *journal.Summary {
 	return summary
 }
 
-// Frame is what a function of steps.py looks like in a row.
+// Frame returns a function of steps.py as it is shown in a row.
 func Frame(t testing.TB, function string) string {
 	t.Helper()
 	text, err := os.ReadFile(source())

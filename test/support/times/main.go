@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command times measures what tests cost. As the -exec of go test it runs one test binary
-// and adds a line with its processor time to a file, that of every program that the tests
-// waited for included:
+// Command times measures the cost of tests. As the -exec of go test it runs one test binary
+// and adds a line with its processor time to a file, including every program that the tests
+// waited for:
 //
 //	go test -exec "build/times -log $PWD/build/times.jsonl" ./test/...
 //
 // With -readme it writes the newest line of each package into a table of that file, between
-// the two comments that mark it. Processor time hardly depends on what else runs on the
-// machine; the time by the clock does, and stands beside it for its waits.
+// the two comments that mark it. Processor time hardly depends on other load on the
+// machine; wall time does, and is shown because it includes waits.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 type cost struct {
 	// Package is its folder, relative to the module's root.
 	Package string `json:"package"`
-	// Processor is user and system time, of the test binary and what it waited for.
+	// Processor is user and system time, of the test binary and the programs it waited for.
 	Processor time.Duration `json:"processor_ns"`
 	// Wall is the time by the clock.
 	Wall time.Duration `json:"wall_ns"`
@@ -144,7 +144,7 @@ func parse(r io.Reader) ([]cost, error) {
 // floor is the processor time below which packages share a row.
 const floor = 2 * time.Second
 
-// table is what costs something, as Markdown.
+// table returns the packages with a relevant cost, as Markdown.
 func table(all []cost) string {
 	var b strings.Builder
 	var sum, rest cost

@@ -44,7 +44,7 @@ func TestOnlyTheTableIsRenewed(t *testing.T) {
 	require.ErrorContains(t, renew(readme, log), "no place for the table")
 }
 
-// A command's exit status and its processor time are those of what it started, too.
+// A command's exit status is passed on, and its processor time includes its children.
 func TestTheCostOfChildrenIsLogged(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	status, err := run(log, []string{"sh", "-c", `sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; exit 3`})

@@ -13,10 +13,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
 
-// pool is a server that forks its workers before it has called the driver. Whoever
-// reads the parent's memory finds the interpreter: its pages are in memory. The
-// children's page tables lack them, and nothing brings them in: what they call has been
-// loaded before.
+// pool is a server that forks its workers before it has called the driver. A read of the
+// parent's memory finds the interpreter: its pages are in memory. They are missing in the
+// children's page tables, and nothing faults them in, because the functions that they
+// call have been loaded before.
 const pool = `
 import ctypes, os, sys
 cuda = ctypes.CDLL(sys.argv[1])
@@ -31,7 +31,7 @@ codes = [os.waitpid(-1, 0)[1] for i in range(8)]
 assert not any(codes), codes
 `
 
-// On an ig that is not ours programs may not wait for pages.
+// On a stock ig programs may not wait for pages.
 func TestForkedWorkersHaveNamesWhereProgramsMayNotSleep(t *testing.T) {
 	library := simulated.Driver(t)
 	tr := Start(t, library, Options{Stock: true})

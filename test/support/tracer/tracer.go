@@ -58,7 +58,7 @@ type Tracer struct {
 	sleeping []ig.AttachPoint
 }
 
-// Spec is what Options.Edit may change.
+// Spec is the part that Options.Edit may change.
 type Spec = ebpf.CollectionSpec
 
 // Options change what is loaded.
@@ -166,7 +166,7 @@ func (tr *Tracer) AttachTorch(library string) {
 	require.NotZero(tr.t, attached, "%s has none of the functions", library)
 }
 
-// exports is what a library has. Those above the driver have more in some versions.
+// exports returns the functions of a library. Those above the driver have more in some versions.
 func exports(t testing.TB, path string) map[string]bool {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -229,7 +229,7 @@ func (tr *Tracer) readOOMs() {
 	tr.t.Cleanup(func() { reader.Close(); <-done })
 }
 
-// OOMs is how many failed allocations were reported so far.
+// OOMs returns the number of failed allocations reported so far.
 func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
 
 func (tr *Tracer) keep(l link.Link, err error) {

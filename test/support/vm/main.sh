@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# main.sh: the first process after init.sh, in the host's root. It collects what
-# other processes leave behind, as bash does by itself.
+# main.sh: the first process after init.sh, in the host's root. It reaps orphaned
+# processes, as bash does by itself.
 export PATH=$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mkdir -p /dev/shm /dev/pts
 mount -t tmpfs shm /dev/shm

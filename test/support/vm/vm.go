@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm runs a command on another kernel: in a virtual machine that QEMU
-// emulates in software, so that no host has to support virtualization. The
-// machine sees this machine's files, at the same paths, and what it writes is
-// forgotten; it has no network, but for that of Options. Kernels are Debian's; see
-// fetch.sh.
+// Package vm runs a command on another kernel: in a virtual machine that QEMU emulates in
+// software, so that no host has to support virtualization. The virtual machine sees this
+// machine's files, at the same paths, and its writes are discarded; it has no network,
+// except that of Options. Kernels are Debian's; see fetch.sh.
 //
 // A machine of another processor, arm64, has Debian's files for that, and of this
 // machine's it sees the repository.
@@ -39,17 +38,16 @@ type Result struct {
 const (
 	// processors: one for the program under test, one for its workload.
 	processors = 2
-	// memory is what ig-gpu, the workload and all files that they write take;
-	// 1 GiB is too little for what ig maps.
+	// memory is that of ig-gpu, the workload and all files that they write; 1 GiB is
+	// too little for ig's mappings.
 	memory = "3G"
 	// attempts: QEMU's software emulation kills a guest now and then. Only a
 	// machine that died without a result is started again, never a failed
 	// command.
 	attempts = 3
-	// model is what Debian's kernels and Go programs need, and no more:
-	// emulated AVX is slower than none. Linux 6.18 and newer need cmpxchg16b
-	// (cx16): without it bpf_task_storage_get() has no memory, as kmalloc_nolock()
-	// never gives any.
+	// model has the features that Debian's kernels and Go programs need: emulated AVX
+	// is slower than none. Linux 6.18 and newer need cmpxchg16b (cx16): without it
+	// bpf_task_storage_get() has no memory, as kmalloc_nolock() never gives any.
 	model = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+rdrand,+lahf-lm"
 	// With it, 6.12 died of a double fault at each third boot on QEMU 7.2.
 	withoutCx16 = "6.12."
@@ -57,7 +55,7 @@ const (
 	// as many seconds.
 	lockup = "softlockup_panic=1 watchdog_thresh=60 "
 	// arm64Model has pointer authentication, by a hash that is cheap to emulate.
-	// What is left out is slow, or not known to Linux 6.1.
+	// Other features are slow, or unknown to Linux 6.1.
 	arm64Model = "max,pauth-impdef=on,sve=off,lpa2=off"
 )
 
@@ -75,14 +73,13 @@ type Options struct {
 	Dir        string // a directory for what the guest has in /run/vm; not removed
 }
 
-// ErrNoResult is a machine that died by itself.
+// ErrNoResult: the machine died by itself.
 var ErrNoResult = errors.New("the virtual machine ended without a result")
 
-// Run runs a command of bash on a kernel of Debian ("6.1", "newest", "arm64-6.1"), in
-// the current directory and with the current PATH. It fails the test when the
-// machine gives no result within the limit, and skips it when there cannot be a
-// machine here. The exit status is for the caller to look at, and so is, by died, what
-// the command said in a machine that gave no result.
+// Run runs a command of bash on a kernel of Debian ("6.1", "newest", "arm64-6.1"), in the
+// current directory and with the current PATH. It fails the test if the machine gives no
+// result within the limit, and skips it if a machine cannot run here. The caller checks
+// the exit status and, by died, the output of a command in a machine that gave no result.
 func Run(t testing.TB, kernel, command string, limit time.Duration, died func(Result)) Result {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -113,8 +110,8 @@ func Run(t testing.TB, kernel, command string, limit time.Duration, died func(Re
 	}
 }
 
-// Boot runs a command as Run does, until the context ends, and leaves it to the caller
-// what to do about errors: ErrNoResult, and those of the context.
+// Boot runs a command like Run, until the context ends, and returns errors to the caller:
+// ErrNoResult, and those of the context.
 func Boot(ctx context.Context, kernel, command string, o Options) (Result, error) {
 	dir, err := fetch(kernel)
 	if err != nil {
@@ -123,8 +120,8 @@ func Boot(ctx context.Context, kernel, command string, o Options) (Result, error
 	return boot(ctx, dir, command, o)
 }
 
-// fetch runs fetch.sh and returns the directory of the kernel. Its error ends
-// with the last line of what the script said.
+// fetch runs fetch.sh and returns the directory of the kernel. Its error ends with the
+// last line of the script's output.
 func fetch(kernel string) (dir string, err error) {
 	_, here, _, _ := runtime.Caller(0)
 	cmd := exec.Command(filepath.Join(filepath.Dir(here), "fetch.sh"), kernel)
@@ -225,7 +222,7 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 // share is a directory that the machine mounts by its tag.
 type share struct{ tag, path string }
 
-// machine is what differs between processors.
+// machine has the differences between architectures.
 type machine struct {
 	qemu, board, cpu string
 	kernelArgs       string
@@ -253,7 +250,7 @@ func machineOf(release string) (machine, error) {
 	return m, err
 }
 
-// script writes what the machine runs.
+// script writes the script that the machine runs.
 func script(work, prepare, command string) error {
 	_, here, _, _ := runtime.Caller(0)
 	main, err := os.ReadFile(filepath.Join(filepath.Dir(here), "main.sh"))

@@ -24,8 +24,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-// TestNothingIsLostWhileTheCollectorIsAway: the real one, in three ways of being
-// away, while the inference example goes on.
+// TestNothingIsLostWhileTheCollectorIsAway: the real one, unreachable in three ways,
+// while the inference example continues.
 func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 				time.Sleep(15 * time.Second)
 				c.wake(t)
 			}},
-		// Connections end all the time, so that the certificate is looked at.
+		// Connections are short-lived, so that the certificate is checked.
 		{name: "its certificate expires", scheme: "https", flags: []string{"--otlp-ca-file", ca.path},
 			options: collectorOptions{grpc: fmt.Sprintf(`, tls: {cert_file: %q, key_file: %q, reload_interval: 1s}, keepalive: {server_parameters: {max_connection_age: 1s}}`, certificate, key)},
 			warning: "certificate has expired",
@@ -95,7 +95,7 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 			})
 			w.summaries(t, 1)
 			require.Eventually(t, func() bool { return scrape(t, listen, "otlp")["queue"] == 0 }, 90*time.Second, time.Second)
-			time.Sleep(3 * time.Second) // the last rows are read: the end of a run is not what this is about
+			time.Sleep(3 * time.Second) // the last rows are read: this test is not about the end of a run
 			rows := w.truth(t)
 			counts := scrape(t, listen, "otlp")
 			g.end(t)

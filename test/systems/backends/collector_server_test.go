@@ -15,24 +15,24 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-// collector is OpenTelemetry's Collector. What it takes is in files, one JSON object
-// per line, before it answers: it has no queue, and with rotation the file exporter
-// has no buffer and adds to the file that is there.
+// collector is OpenTelemetry's Collector. Accepted data is in files, one JSON object per
+// line, before it answers: it has no queue, and with rotation the file exporter has no
+// buffer and appends to the existing file.
 type collector struct {
 	server
 	// GRPC and HTTP are its addresses.
 	GRPC, HTTP string
 }
 
-// collectorOptions are what the tests differ in.
+// collectorOptions are the differences between the tests.
 type collectorOptions struct {
 	// forward is a Pyroscope that also gets the profiles.
 	forward string
 	// grpc is YAML of the gRPC receiver.
 	grpc string
-	// token is what the receivers want to see.
+	// token is required by the receivers.
 	token string
-	// withoutProfiles: as it is when nobody has switched the gate on.
+	// withoutProfiles: as by default, without the feature gate.
 	withoutProfiles bool
 }
 
@@ -60,7 +60,7 @@ exporters:
   file/logs: {path: %q, rotation: {max_megabytes: 1000}}
 `, extensions, c.GRPC, o.grpc, auth, c.HTTP, auth, c.file("profiles"), c.file("metrics"), c.file("logs"))
 	if o.forward != "" {
-		// Without a queue, so that what it cannot pass on is not taken.
+		// Without a queue, so that it does not accept data that it cannot pass on.
 		fmt.Fprintf(&b, "  otlphttp: {endpoint: %q, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}\n", o.forward)
 	}
 	b.WriteString("service:\n")
@@ -84,9 +84,9 @@ exporters:
 
 func (c *collector) file(signal string) string { return filepath.Join(c.dir, signal+".json") }
 
-// lines are what it has of a signal, each once: a request whose answer was lost comes
-// again. What a killed collector did not get to the end of was never answered; the
-// next line follows it without a break.
+// lines returns its data of a signal, each line once: a request is sent again if its
+// answer was lost. A line that a killed collector did not complete was never answered;
+// the next line follows it without a break.
 func (c *collector) lines(t *testing.T, signal string) (all []string, twice int) {
 	t.Helper()
 	content, err := os.ReadFile(c.file(signal))

@@ -47,7 +47,7 @@ func TestCollectorMatchesTheJournal(t *testing.T) {
 				"--cluster", "collector-"+protocol, "--export-interval", "1s", "--export-pid")
 			w.Say("go")
 			w.wait(t, "holding")
-			time.Sleep(2 * time.Second) // windows in which nothing happens add nothing
+			time.Sleep(2 * time.Second) // windows without events add nothing
 			rows := w.truth(t)
 			g.end(t)
 			all := c.profiles(t)
@@ -68,7 +68,7 @@ func TestCollectorMatchesTheJournal(t *testing.T) {
 	}
 }
 
-// summaries are what the example says of its devices at its end.
+// summaries are the example's report about its devices at its end.
 type summary struct {
 	PID, Device int
 	OOMs        int
@@ -102,7 +102,7 @@ func counted(rows []compare.Row) map[point]int64 {
 	return all
 }
 
-// refused are the allocations that the driver had no room for.
+// refused are the allocations that the driver refused.
 func refused(t *testing.T, dir string) (count int, byProcess map[uint32]uint64) {
 	t.Helper()
 	journals, err := journal.ReadDir(dir)

@@ -68,7 +68,7 @@ func (p probes) runs(t *testing.T) (count uint64, spent time.Duration) {
 	return count, spent
 }
 
-// watch is what a run costs, once a second.
+// watch measures the cost of a run, once a second.
 type watch struct {
 	probes
 	pid  int
@@ -106,7 +106,8 @@ func (w *watch) look(t *testing.T) {
 	w.rss = append(w.rss, kib<<10)
 }
 
-// until looks once a second, five times at least, until it is done, and is a part.
+// until takes a reading once a second, at least five, until done returns true, and
+// returns them as a part.
 func (w *watch) until(t *testing.T, done func() bool) (nsPerPair float64, mostBytes int64) {
 	t.Helper()
 	for i := 0; i < 5 || !done(); i++ {
@@ -116,7 +117,7 @@ func (w *watch) until(t *testing.T, done func() bool) (nsPerPair float64, mostBy
 	return w.part(t)
 }
 
-// part gives the readings so far, 0 ns when no calls were traced, and begins anew.
+// part returns the readings so far, 0 ns if no calls were traced, and starts again.
 func (w *watch) part(t *testing.T) (nsPerPair float64, mostBytes int64) {
 	t.Helper()
 	if len(w.ns) > 0 {

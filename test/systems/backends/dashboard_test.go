@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// panel is what Grafana asks for one panel of a dashboard's JSON.
+// panel has Grafana's queries for one panel of a dashboard's JSON.
 type panel struct {
 	Title   string
 	Targets []target
@@ -29,7 +29,7 @@ type panel struct {
 	Panels              []panel // of a folded row
 }
 
-// times are what it shows at this moment.
+// times are the time ranges that it shows at this moment.
 func (p panel) times(t *testing.T) (from, to time.Time) {
 	t.Helper()
 	to = time.Now()
@@ -54,7 +54,7 @@ type dashboard struct {
 	Annotations struct{ List []struct{ Expr string } }
 }
 
-// ours is what users import, without the panels of some folded rows.
+// ours is the dashboard that users import, without the panels of some folded rows.
 func ours(t *testing.T, without ...string) (d dashboard) {
 	t.Helper()
 	content, err := os.ReadFile("../../../dashboards/gpu-gadgets.json")
@@ -96,8 +96,7 @@ func reference() []panel {
 	}
 }
 
-// chosen fills in Grafana's variables: All of what there is. The times suit a test,
-// not an hour.
+// chosen fills in Grafana's variables with All. The times suit a test, not an hour.
 func chosen(text string) string {
 	return strings.NewReplacer("$__rate_interval", "10s", "$__range", "5s", "$cluster", "prod", "$instance", ".*",
 		"${cluster:regex}", "prod", "${namespace:regex}", ".*", "${pod:regex}", ".*", "$namespace", ".*", "$pod", ".*").Replace(text)
@@ -143,7 +142,7 @@ func (p *prometheus) values(t *testing.T, definition string) []string {
 	return answer.Data
 }
 
-// flameGraph is what the panel of that kind shows: the total of each name.
+// flameGraph returns the content of a panel of that kind: the total of each name.
 func (p *pyroscope) flameGraph(t *testing.T, profileType, selector string, from, to time.Time) (all int64, byName map[string]int64) {
 	t.Helper()
 	nodes := int64(1 << 16)
@@ -164,9 +163,9 @@ func (p *pyroscope) flameGraph(t *testing.T, profileType, selector string, from,
 
 var legendLabel = regexp.MustCompile(`{{(\w+)}}`)
 
-// requireData fails for each panel that shows nothing, and for each name of a legend
-// that is empty, but for those of Kubernetes: the example is in no pod (the rows of
-// test/systems/prometheus are). It gives the number of queries.
+// requireData fails for each empty panel, and for each empty name of a legend, except
+// those of Kubernetes: the example is not in a pod (the rows of test/systems/prometheus
+// are). It returns the number of queries.
 func requireData(t *testing.T, panels []panel, prom *prometheus, pyro *pyroscope) (queries int) {
 	t.Helper()
 	for _, p := range panels {

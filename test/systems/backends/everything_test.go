@@ -13,10 +13,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-// TestEverythingAtOnce: the inference example leaks, one ig-gpu sends all that it knows
-// to a real Pyroscope, Prometheus and collector, another has the calls of a program that
-// launches kernels, and both dashboards have data in every panel. The GPU and its driver are made up; what is between them and the screen is
-// not, but for Grafana.
+// TestEverythingAtOnce: the inference example leaks, one ig-gpu sends all its data to a real
+// Pyroscope, Prometheus and collector, another traces the calls of a program that launches kernels,
+// and both dashboards have data in every panel. The GPU and its driver are simulated; everything
+// between them and the screen is real, except Grafana.
 func TestEverythingAtOnce(t *testing.T) {
 	pyro, c := startPyroscope(t), startCollector(t, collectorOptions{})
 	w := startExample(t, "--devices", "1", "--leak", "--oom", "--seconds", "45", "--step-ms", "20", "--layers", "8", "--hold", "600")
@@ -38,8 +38,8 @@ func TestEverythingAtOnce(t *testing.T) {
 		onGPU(t, onDevice, append(w.soFar(t), compare.Row{PID: uint32(w.PID())}))
 	}
 
-	// While it runs, as somebody who looks at Grafana sees it.
-	d := ours(t, "Collectives of NCCL", "PyTorch's pools") // nothing here has these; what test/systems/prometheus makes up has
+	// While it runs, as a user of Grafana sees it.
+	d := ours(t, "Collectives of NCCL", "PyTorch's pools") // only the simulated data of test/systems/prometheus has these
 	queries := requireData(t, reference(), prom, pyro) + requireData(t, d.Panels, prom, pyro)
 	require.Greater(t, queries, 40)
 	require.Eventually(t, func() bool { return len(prom.query(t, chosen(d.Annotations.List[0].Expr))) > 0 }, 10*time.Second, time.Second,
@@ -86,7 +86,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	pyro.require(t, `{service_name="python3",node="node-1",cluster="prod"}`, rows, pushed("alloc"), false)
 	pyro.require(t, `{k8s_namespace=~".*",k8s_podName=~".*"}`, rows, pushed("malloc"), false)
 	// The flame graph of one interval is what is in use. The last window may be a short
-	// one, and the start of the one before it in the interval as well: it is added.
+	// one, so that the interval also contains the start of the previous one, which is
+	// added.
 	inuse, byName := pyro.flameGraph(t, "cuda_inuse:inuse_space:bytes:space:bytes", `{namespace=~".*",pod=~".*"}`, from, time.Now())
 	require.Contains(t, []int64{want.InUseBytes, 2 * want.InUseBytes}, inuse)
 	leaked := int64(0)
@@ -119,7 +120,7 @@ func pushed(kind string) (some []column) {
 	return some
 }
 
-// requireNumbers compares what Prometheus has with the driver's journal.
+// requireNumbers compares Prometheus' values with the driver's journal.
 func requireNumbers(t *testing.T, prom *prometheus, rows []compare.Row) {
 	t.Helper()
 	var device, all compare.Counts

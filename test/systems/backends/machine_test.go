@@ -29,11 +29,11 @@ func gpuLibrary(t *testing.T) (library, processes string) {
 	return library, filepath.Join(t.TempDir(), "processes")
 }
 
-// contextBytes is what the made-up driver takes for itself in a process.
+// contextBytes is the simulated driver's own memory in a process.
 const contextBytes = 300 << 20
 
-// onGPU writes what the driver counts for each process: what it holds, and its
-// context. Pinned memory of the host is not the GPU's.
+// onGPU writes the driver's count for each process: its allocations and its context.
+// Pinned host memory is not on the GPU.
 func onGPU(t *testing.T, file string, rows []compare.Row) {
 	t.Helper()
 	held := map[uint32]int64{}

@@ -30,7 +30,7 @@ func run(t *testing.T, pid int, args ...string) (code int, stderr string) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		_ = cmd.Process.Kill()
 		<-ended
 		require.Fail(t, "ig-gpu does not end", "%v: %s", args, out.String())
@@ -38,8 +38,8 @@ func run(t *testing.T, pid int, args ...string) (code int, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// TestWrongParametersAreErrorsAtTheStart: one line that says which parameter, what
-// the server said and what to do.
+// TestWrongParametersAreErrorsAtTheStart: one line with the parameter, the server's
+// message and advice.
 func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 	p := startPyroscope(t)
 	tenants := startPyroscope(t, "-auth.multitenancy-enabled=true")
@@ -83,7 +83,7 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 		require.NotContains(t, stderr, "secret")
 		require.NotContains(t, stderr, "goroutine")
 	}
-	// The right ones are taken.
+	// Valid ones are accepted.
 	require.NoError(t, os.WriteFile(token, []byte("right\n"), 0o600))
 	for _, flags := range [][]string{
 		{"--pyroscope-url", tenants.URL, "--pyroscope-tenant", "team"},
@@ -95,8 +95,8 @@ func TestWrongParametersAreErrorsAtTheStart(t *testing.T) {
 	}
 }
 
-// TestServersThatAreNotUpYetAreWarnings, which come once with a count, and not
-// once per attempt.
+// TestServersThatAreNotUpYetAreWarnings, which are logged once with a count, and not once
+// per attempt.
 func TestServersThatAreNotUpYetAreWarnings(t *testing.T) {
 	p := startPyroscope(t)
 	w := startExample(t, "--devices", "1", "--seconds", "120", "--step-ms", "20", "--layers", "8", "--hold", "600")

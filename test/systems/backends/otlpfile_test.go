@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the collector writes is read here by the names of OTLP's JSON alone, and not
-// by a library that could be as wrong as what wrote it.
+// The collector's files are read by the names of OTLP's JSON alone, and not by a library
+// that could have the same bugs as their writer.
 
 // number is a 64 bit integer, which JSON of protobuf has as a string.
 type number int64
@@ -79,8 +79,8 @@ type profilesLine struct {
 	}
 }
 
-// profiles are all that the collector has, by the id that Pyroscope would give them.
-// What is in use is that of the latest window.
+// profiles returns all profiles of the collector, by the id that Pyroscope would give
+// them. Memory in use is that of the latest window.
 func (c *collector) profiles(t *testing.T) map[string]*pprof.Profile {
 	t.Helper()
 	all, at := map[string]*pprof.Profile{}, map[string]number{}
@@ -141,7 +141,7 @@ type point struct {
 	metric, process, kind, device string
 }
 
-// metrics are the latest values of what the collector has.
+// metrics returns the latest values of the collector.
 func (c *collector) metrics(t *testing.T) map[point]int64 {
 	t.Helper()
 	type dataPoint struct {

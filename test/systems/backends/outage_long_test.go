@@ -20,9 +20,9 @@ import (
 
 const mib = 1 << 20
 
-// TestTwoMinutesWithoutPyroscope: one ig-gpu has room for what it cannot send, and loses
-// nothing; the other, on a program with many more stacks, has not, and counts what it
-// loses. What the inference server pays for being traced stays the same, and neither
+// TestTwoMinutesWithoutPyroscope: one ig-gpu has room for the data that it cannot send,
+// and loses nothing; the other, on a program with many more stacks, has not, and counts
+// its losses. The cost of tracing for the inference server stays the same, and neither
 // ig-gpu grows beyond its queue.
 func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	p := startPyroscope(t)
@@ -84,7 +84,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	require.Positive(t, lost["lost_total"], "beyond the limit it is lost, and counted")
 	require.LessOrEqual(t, lost["queue_size_bytes"], int64(mib))
 	p.start(t)
-	// What is waited for longest is 45 s (queue.Config.MaxBackoff, with its spread).
+	// The longest wait is 45 s (queue.Config.MaxBackoff, with its jitter).
 	for i, name := range []string{"pyroscope", "otlp"} {
 		require.Eventually(t, func() bool { return scrape(t, listen[i], name)["queue"] <= 2 }, 90*time.Second, time.Second, name)
 	}
@@ -98,7 +98,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	require.Contains(t, large.stderr.String(), "Pyroscope did not accept data, which is kept and retried")
 	p.require(t, `{cluster="large"}`, rows, columns(false)[:2], false)
 
-	// The other says exactly what is missing: until its next attempt it lost more.
+	// The other reports its losses exactly: until its next attempt it lost more.
 	final := scrape(t, listen[1], "otlp")
 	require.NoError(t, small.cmd.Process.Signal(unix.SIGINT))
 	require.NoError(t, small.cmd.Wait())
@@ -109,13 +109,13 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	require.Equal(t, strconv.FormatInt(final["lost_total"], 10), m[1])
 	stored, all := sum(p.stored(t, columns(true)[0].id, `{k8s_cluster_name="small"}`)), compare.Total(random.truth(t)).AllocBytes
 	require.Less(t, stored, all)
-	// The oldest went first, so the newest is there: what it holds.
+	// The oldest were dropped first, so the newest is complete: the memory in use.
 	require.Positive(t, sum(p.stored(t, columns(true)[2].id, `{k8s_cluster_name="small"}`)))
 	t.Logf("small queue: %d of %d bytes stored; %s", stored, all, m[0])
 
 	require.Positive(t, during.ns)
 	require.Less(t, during.ns, max(first.ns, after.ns)*1.3, "ns per pair while the server is away, beside %.0f and %.0f", first.ns, after.ns)
-	// The queue, what is being encoded, and the garbage in between.
+	// The queue, the item being encoded, and the garbage in between.
 	require.Less(t, during.rss[0], first.rss[0]+waiting["queue_size_bytes"]*2+32*mib)
 	// Most of this one is the program's rows and the names of its many stacks, which
 	// began with the outage: about 100 MiB.

@@ -17,7 +17,7 @@ import (
 // hang is no status.
 const hang = -1
 
-// proxy stands before a server and can answer in its place.
+// proxy is in front of a server and can answer instead of it.
 type proxy struct {
 	*httptest.Server
 	status  atomic.Int32 // 0: the server answers
@@ -66,7 +66,7 @@ func TestNothingIsLostWhilePyroscopeIsAway(t *testing.T) {
 			w.Say("go")
 			w.wait(t, "holding")
 		}
-		require.Eventually(t, func() bool { return before.refused.Load() > refused }, patience, 10*time.Millisecond, s)
+		require.Eventually(t, func() bool { return before.refused.Load() > refused }, waitLimit, 10*time.Millisecond, s)
 		time.Sleep(2 * time.Second)
 	}
 	before.status.Store(0)

@@ -56,7 +56,7 @@ func (s *server) start(t *testing.T, address string) {
 			c.Close()
 		}
 		return err == nil
-	}, patience, 100*time.Millisecond, "%s does not listen: %s", s.name, &s.log)
+	}, waitLimit, 100*time.Millisecond, "%s does not listen: %s", s.name, &s.log)
 }
 
 // serve is start, with an end.
@@ -72,7 +72,7 @@ func (s *server) serve(t *testing.T, address string) {
 	s.start(t, address)
 }
 
-// end asks the program to end, as an administrator does.
+// end terminates the program, like an administrator.
 func (s *server) end() {
 	if s.cmd == nil || s.cmd.ProcessState != nil {
 		return
@@ -84,13 +84,13 @@ func (s *server) end() {
 	_ = s.cmd.Wait()
 }
 
-// kill gives it no time to say anything.
+// kill gives it no time to react.
 func (s *server) kill() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// hang stops it where it is: connections stay, and nobody answers.
+// hang stops it: connections stay open without answers.
 func (s *server) hang(t *testing.T) {
 	t.Helper()
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGSTOP))

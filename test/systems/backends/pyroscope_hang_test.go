@@ -13,9 +13,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-// TestPyroscopeHangs: the real server stands still for longer than a request may take,
-// with connections open and requests half taken, and goes on as if nothing had been.
-// What was given up is sent again, and must not be stored twice.
+// TestPyroscopeHangs: the real server is stopped for longer than a request may take, with
+// open connections and half-read requests, and then continues. Abandoned requests are
+// sent again, and must not be stored twice.
 func TestPyroscopeHangs(t *testing.T) {
 	const hangs = 20 * time.Second
 	p := startPyroscope(t)
@@ -45,7 +45,7 @@ func TestPyroscopeHangs(t *testing.T) {
 
 	w.summaries(t, 1)
 	require.Eventually(t, func() bool { return scrape(t, listen, "pyroscope")["queue"] == 0 }, 90*time.Second, time.Second)
-	time.Sleep(3 * time.Second) // the last rows are read: the end of a run is not what this is about
+	time.Sleep(3 * time.Second) // the last rows are read: this test is not about the end of a run
 	rows := w.truth(t)
 	counts := scrape(t, listen, "pyroscope")
 	g.end(t)

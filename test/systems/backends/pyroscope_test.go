@@ -125,8 +125,8 @@ func columns(isOTLP bool) []column {
 	return all
 }
 
-// require what is stored to be what the rows say: by function, file and line, to the
-// byte.
+// require checks that the stored data matches the rows: by function, file and line, to
+// the byte.
 func (p *pyroscope) require(t *testing.T, selector string, rows []compare.Row, columns []column, levels bool) {
 	t.Helper()
 	for _, c := range columns {
@@ -164,7 +164,7 @@ func TestPyroscopeMatchesTheJournal(t *testing.T) {
 			w.wait(t, "holding")
 			once := c.windows == "1h"
 			if !once {
-				time.Sleep(3 * time.Second) // windows in which nothing happens add nothing
+				time.Sleep(3 * time.Second) // windows without events add nothing
 			}
 			rows := w.truth(t)
 			g.end(t)
@@ -192,7 +192,7 @@ func TestPyroscopeMatchesTheJournal(t *testing.T) {
 	}
 }
 
-// TestPyroscopeShowsTheLeakOfTheExample: what the README promises.
+// TestPyroscopeShowsTheLeakOfTheExample: the example of the README.
 func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 	p := startPyroscope(t)
 	dir := t.TempDir()
@@ -217,7 +217,7 @@ func TestPyroscopeShowsTheLeakOfTheExample(t *testing.T) {
 	}()
 	select {
 	case <-summary:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the example does not end")
 	}
 	journals, err := journal.ReadDir(dir)

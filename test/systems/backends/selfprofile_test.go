@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSelfProfileIsInPyroscope beside the profile of what is traced: where ig-gpu
+// TestSelfProfileIsInPyroscope besides the profile of the traced program: where ig-gpu
 // itself spends its time.
 func TestSelfProfileIsInPyroscope(t *testing.T) {
 	p := startPyroscope(t)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backends runs bin/ig-gpu against real servers on loopback and asks them what
-// they have stored. An answer of OK proves nothing: a server that reads another
-// version of a protocol can take everything and keep nothing. `make test-backends`
-// builds the servers first, which takes minutes once.
+// Package backends runs bin/ig-gpu against real servers on loopback and queries the
+// stored data. An answer of OK proves nothing: a server with another version of a
+// protocol can accept everything and store nothing. `make test-backends` builds the
+// servers first, which takes minutes once.
 package backends
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-const patience = time.Minute
+const waitLimit = time.Minute
 
 // built is a program that the Makefile makes.
 func built(t *testing.T, path string) string {
@@ -65,7 +65,7 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	return p
 }
 
-// start also starts it again, with what it has stored.
+// start also restarts it, with its stored data.
 func (p *pyroscope) start(t *testing.T) {
 	t.Helper()
 	config, err := filepath.Abs("pyroscope/pyroscope.yaml")
@@ -98,7 +98,7 @@ func (p *pyroscope) start(t *testing.T) {
 				return
 			}
 		}
-		if time.Since(began) > patience {
+		if time.Since(began) > waitLimit {
 			p.stop(t)
 			tail := out.Bytes()
 			require.Fail(t, "Pyroscope does not get ready", "%s", tail[max(0, len(tail)-4000):])
@@ -118,10 +118,10 @@ func (p *pyroscope) stop(t *testing.T) {
 	_ = p.cmd.Wait()
 }
 
-// stored is one profile type within a selector, over all time so far.
+// stored returns one profile type within a selector, over all time so far.
 func (p *pyroscope) stored(t *testing.T, profileType, selector string) *pprof.Profile {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	nodes := int64(1 << 20)
 	answer, err := p.SelectMergeProfile(ctx, connect.NewRequest(&querierv1.SelectMergeProfileRequest{ //nolint:staticcheck // what Grafana's data source asks by, and what older servers have

@@ -19,9 +19,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// TestPyroscopeHasTheBytesOfEachSpan: asked for a span, as Grafana asks from a trace, it
-// answers with the bytes that the driver's journal has for it, and it has made no series
-// of spans.
+// TestPyroscopeHasTheBytesOfEachSpan: queried for a span, as Grafana does from a trace,
+// it answers with the span's bytes in the driver's journal, and it has no series per
+// span.
 func TestPyroscopeHasTheBytesOfEachSpan(t *testing.T) {
 	for name, c := range map[string]struct {
 		flag, profileType string

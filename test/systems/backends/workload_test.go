@@ -28,7 +28,7 @@ type gadget struct {
 	stderr bytes.Buffer
 }
 
-// trace starts ig-gpu on a process and returns when it looks at it.
+// trace starts ig-gpu on a process and returns once it is attached.
 func trace(t *testing.T, name string, pid int, args ...string) *gadget {
 	t.Helper()
 	bpftest.RequireRoot(t)
@@ -44,11 +44,11 @@ func trace(t *testing.T, name string, pid int, args ...string) *gadget {
 		defer close(ended)
 		lines := bufio.NewScanner(out)
 		lines.Buffer(nil, 64<<20)
-		for told := false; lines.Scan(); {
-			// A library is attached to, or there are rows of it.
-			looksAt := strings.Contains(lines.Text(), `"status":"attached"`) || strings.Contains(lines.Text(), `"samples":`)
-			if !told && looksAt && strings.Contains(lines.Text(), fmt.Sprintf(`"pid":%d`, pid)) {
-				told = true
+		for closed := false; lines.Scan(); {
+			// A library has probes, or there are rows.
+			isAttached := strings.Contains(lines.Text(), `"status":"attached"`) || strings.Contains(lines.Text(), `"samples":`)
+			if !closed && isAttached && strings.Contains(lines.Text(), fmt.Sprintf(`"pid":%d`, pid)) {
+				closed = true
 				close(attached)
 			}
 		}
@@ -67,13 +67,13 @@ func trace(t *testing.T, name string, pid int, args ...string) *gadget {
 	case <-ended:
 		_ = g.cmd.Wait()
 		require.Fail(t, "ig-gpu has ended")
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "ig-gpu does not attach")
 	}
 	return g
 }
 
-// end interrupts the run, which sends what is left.
+// end interrupts the run, which sends the rest.
 func (g *gadget) end(t *testing.T) {
 	t.Helper()
 	require.NoError(t, g.cmd.Process.Signal(syscall.SIGINT))
@@ -96,8 +96,8 @@ func startWorkload(t *testing.T, args ...string) *workload {
 		"--calls", "8000", "--start-on-stdin", "--hold"}, args...)...))
 }
 
-// startExample is the inference example, whose stacks are known as well. It begins at
-// a word, and ends after it has said what each device has in use.
+// startExample starts the inference example, whose stacks are known as well. It begins on
+// a line, and ends after it has printed each device's memory in use.
 func startExample(t *testing.T, args ...string) *workload {
 	t.Helper()
 	return startPython(t, t.TempDir(), exec.Command("python3", append([]string{"tagged.py", built(t, "build/simcuda/libcuda.so.1")}, args...)...))
@@ -115,8 +115,8 @@ func startDecoding(t *testing.T) *workload {
 	return startPython(t, t.TempDir(), cmd)
 }
 
-// startPython waits until the program has loaded the library. What cmd.Env has comes to
-// this process's environment.
+// startPython waits until the program has loaded the library. cmd.Env is added to this
+// process's environment.
 func startPython(t *testing.T, dir string, cmd *exec.Cmd) *workload {
 	t.Helper()
 	cmd.Env = append(append(os.Environ(), cmd.Env...), "SIMCUDA_JOURNAL="+dir)
@@ -137,7 +137,7 @@ func (w *workload) wait(t *testing.T, key string) {
 	require.Contains(t, fields, key)
 }
 
-// truth is what a perfect tracer would have.
+// truth returns the rows of a perfect tracer.
 func (w *workload) truth(t *testing.T) []compare.Row {
 	t.Helper()
 	rows := w.soFar(t)
@@ -145,7 +145,7 @@ func (w *workload) truth(t *testing.T) []compare.Row {
 	return rows
 }
 
-// soFar is truth while the program goes on; nothing before its first call.
+// soFar is truth while the program continues; nothing before its first call.
 func (w *workload) soFar(t *testing.T) []compare.Row {
 	t.Helper()
 	journals, err := journal.ReadDir(w.dir)

@@ -30,7 +30,7 @@ const (
 
 var update = flag.Bool("update", false, "write testdata/*.golden.yaml")
 
-// run is Helm's output, or what it complains about.
+// run returns Helm's output, or its error.
 func run(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	if _, err := os.Stat(helm); err != nil {
@@ -60,7 +60,7 @@ func TestTemplates(t *testing.T) {
 	for name, arguments := range map[string][]string{
 		"default": nil,
 		"all":     append([]string{"--values", "testdata/all.values.yaml"}, operator...),
-		// Without what belongs to Inspektor Gadget's chart.
+		// Without the values of Inspektor Gadget's chart.
 		"daemon":   {"--values", "../../../charts/gpu-gadgets/values-daemon.yaml", "--set", "inspektor-gadget.enabled=false"},
 		"disabled": {"--set", "gpuObservability.enabled=false,grafana.dashboards.enabled=false"},
 	} {
@@ -80,7 +80,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// withoutFiles leaves out what has files and tests of its own, in dashboards/.
+// withoutFiles omits objects with their own files and tests, in dashboards/.
 func withoutFiles(rendered string) string {
 	var documents []string
 	for _, d := range strings.Split(rendered, "\n---\n") {
@@ -132,7 +132,7 @@ func decode(t *testing.T, rendered string) objects {
 			m := map[string]any{}
 			o.others[head.Kind] = m
 			require.NoError(t, yaml.Unmarshal([]byte(d), &m))
-			// The operator's own types say what its kinds have.
+			// The operator's own types define the fields of its kinds.
 			into = &monitoringv1.ServiceMonitor{}
 			if head.Kind == "PrometheusRule" {
 				into = &monitoringv1.PrometheusRule{}
@@ -191,7 +191,7 @@ func TestAlertsOnFullMemoryAreOptional(t *testing.T) {
 	rulesAndDashboard(t, []string{"alerts.yaml", "nccl.yaml", "alerts-full.yaml"}, "--set", "metrics.prometheusRule.fullMemory=true")
 }
 
-// rulesAndDashboard compares what the chart installs with the files of dashboards/.
+// rulesAndDashboard compares the chart's objects with the files of dashboards/.
 func rulesAndDashboard(t *testing.T, names []string, set ...string) {
 	t.Helper()
 	rendered, err := template(t, append(slices.Clone(operator), set...)...)

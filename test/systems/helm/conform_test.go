@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// conform asks kubeconform whether these are objects of Kubernetes.
+// conform checks with kubeconform that these are objects of Kubernetes.
 func conform(t *testing.T, objects string) (string, error) {
 	t.Helper()
 	schemas, err := exec.Command("../../support/fixtures/kubernetes-schemas.sh").Output()

@@ -17,7 +17,7 @@ func TestInspektorGadgetIsInstalledOnRequest(t *testing.T) {
 	both, err := template(t, "--set", "inspektor-gadget.enabled=true")
 	require.NoError(t, err, both)
 
-	// What was there stays as it was, and nothing is there twice.
+	// Existing entries stay, and there are no duplicates.
 	seen := map[string]bool{}
 	for _, d := range documents(both) {
 		var head struct {
@@ -37,7 +37,7 @@ func TestInspektorGadgetIsInstalledOnRequest(t *testing.T) {
 	}
 }
 
-// TestDaemonIsConfigured: what values-daemon.yaml says gets into the daemon's file.
+// TestDaemonIsConfigured: values-daemon.yaml is applied to the daemon's file.
 func TestDaemonIsConfigured(t *testing.T) {
 	rendered, err := template(t, "--values", "../../../charts/gpu-gadgets/values-daemon.yaml", "--set", "inspektor-gadget.config.operator.export.pyroscope-tenant=gpu")
 	require.NoError(t, err, rendered)

@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// capabilitiesVariable asks for the tables of capabilities and mounts: it takes minutes for
+// capabilitiesVariable enables the tables of capabilities and mounts, which take minutes
 // each.
 const capabilitiesVariable = "CAPABILITIES"
 
-// works is the verdict on a DaemonSet that does what it is for.
+// works is the verdict on a working DaemonSet.
 const works = "works"
 
-// rights are what a DaemonSet's container may do on the node: names of capabilities, and
-// paths of the container where something of the host is mounted.
+// rights are those of a DaemonSet's container on the node: names of capabilities, and
+// container paths of host mounts.
 type rights struct {
 	namespace, name string // of the DaemonSet
 	capabilities    []string
@@ -96,8 +96,8 @@ func (c *cluster) give(t *testing.T, r rights, keep func(name string) bool) {
 	c.do(t, "kubectl patch ds -n "+r.namespace+" "+r.name+" --type=json -p '"+string(patch)+"'")
 }
 
-// requireRights takes one right at a time from a DaemonSet, and tells what then fails. With
-// those only that it failed without, it has to work. The tables are for docs/guides/kubernetes.md.
+// requireRights removes one right at a time from a DaemonSet, and records what fails then. With
+// only the rights that it needed, it must work. The tables are for docs/guides/kubernetes.md.
 func (c *cluster) requireRights(t *testing.T, namespace, name string, verdict func() string) {
 	t.Helper()
 	r := c.rightsOf(t, namespace, name)
@@ -129,7 +129,7 @@ func (c *cluster) started(t *testing.T, r rights) string {
 	generation := c.do(t, `kubectl get`+set+` -o jsonpath='{.metadata.annotations.deprecated\.daemonset\.template\.generation}'`)
 	pod := " -n " + r.namespace + " -l pod-template-generation=" + generation
 	ended := false
-	for began := time.Now(); !ended && time.Since(began) < patience; {
+	for began := time.Now(); !ended && time.Since(began) < waitLimit; {
 		if _, err := c.try(c.admin, "kubectl rollout status --timeout 10s"+set); err == nil {
 			return works
 		}
@@ -143,7 +143,7 @@ func (c *cluster) started(t *testing.T, r rights) string {
 	return "it does not start: " + strings.TrimSpace(said)
 }
 
-// capabilities: what Inspektor Gadget's own daemon needs for cuda_alloc.
+// capabilities that Inspektor Gadget's own daemon needs for cuda_alloc.
 func capabilities(t *testing.T, c *cluster) {
 	if os.Getenv(capabilitiesVariable) == "" {
 		t.Skip(capabilitiesVariable + " is empty: each capability takes minutes")
@@ -151,7 +151,7 @@ func capabilities(t *testing.T, c *cluster) {
 	c.requireRights(t, "gadget", "gadget", func() string {
 		g := c.gadget(t, c.admin, c.step("namespace")+" -o json")
 		defer g.stop()
-		if !g.until(patience, func() bool { return g.tables > 0 }) {
+		if !g.until(waitLimit, func() bool { return g.tables > 0 }) {
 			return "the gadget does not start: " + strings.TrimSpace(g.stderr.String())
 		}
 		p, held := c.another(t)
@@ -169,7 +169,7 @@ func capabilities(t *testing.T, c *cluster) {
 	})
 }
 
-// chartRights: what the chart's pods need, for a pod of a user who is not root.
+// chartRights are those that the chart's pods need, for a pod of a user who is not root.
 func (c *cluster) chartRights(t *testing.T, p *pyroscope) {
 	c.do(t, "kubectl scale -n team-b deploy/vision --replicas=0")
 	c.do(t, `kubectl patch deploy -n team-a chat -p '{"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000}}}}}'`)
@@ -192,7 +192,7 @@ func (c *cluster) chartRights(t *testing.T, p *pyroscope) {
 	})
 }
 
-// another restarts team-a's pod, and returns what that holds.
+// another restarts team-a's pod, and returns its memory in use.
 func (c *cluster) another(t *testing.T) (p pod, held uint64) {
 	t.Helper()
 	c.do(t, "kubectl rollout restart -n team-a deploy/chat && kubectl rollout status -n team-a deploy/chat --timeout 8m >/dev/null")

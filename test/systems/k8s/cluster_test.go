@@ -18,9 +18,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/vm"
 )
 
-// patience is how long a step may take: an emulated processor is 10 to 20 times slower
-// than a real one, and what is left of this machine may be little.
-const patience = 8 * time.Minute
+// waitLimit is how long a step may take: an emulated processor is 10 to 20 times slower
+// than a real one, and this machine may be busy.
+const waitLimit = 8 * time.Minute
 
 // cluster is a control plane and one node.
 type cluster struct {
@@ -40,7 +40,7 @@ func newCluster(t *testing.T) *cluster {
 	dir, err := os.MkdirTemp(filepath.Join(root, "build/k8s"), "run-")
 	require.NoError(t, err)
 	c := &cluster{t: t, dir: dir, built: filepath.Join(root, "build/k8s"), root: root, ca: newAuthority(t, dir)}
-	t.Cleanup(func() { // after all others, for it was the first
+	t.Cleanup(func() { // after all others, because it was the first
 		if !t.Failed() {
 			os.RemoveAll(dir)
 		}
@@ -48,8 +48,8 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// tell logs what helps to understand a failure, while the cluster is still there.
-func (c *cluster) tell() {
+// logState logs the cluster's state after a failure, while it still runs.
+func (c *cluster) logState() {
 	if !c.t.Failed() {
 		return
 	}
@@ -95,7 +95,7 @@ func (c *cluster) startControlPlane() {
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=accounts.crt",
 		"--service-account-signing-key-file=accounts.key", "--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
-		// For patience.yaml.
+		// For probe-timeouts.yaml.
 		"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true")
 	c.wait("the API server", func() error {
 		_, err := c.try(c.admin, "kubectl get --raw /readyz")
@@ -105,7 +105,7 @@ func (c *cluster) startControlPlane() {
 		"--service-account-private-key-file=accounts.key", "--root-ca-file=ca.crt", "--leader-elect=false")
 	c.start("kube-scheduler", "--kubeconfig="+scheduler, "--leader-elect=false")
 	c.wait("the policy on probes", func() error {
-		_, err := c.try(c.admin, "kubectl apply -f "+c.root+"/test/systems/k8s/patience.yaml")
+		_, err := c.try(c.admin, "kubectl apply -f "+c.root+"/test/systems/k8s/probe-timeouts.yaml")
 		return err
 	})
 	c.t.Logf("control plane after %v", time.Since(began).Round(100*time.Millisecond))
@@ -123,7 +123,7 @@ func (c *cluster) startNode(kernel string) {
 	began := time.Now()
 	ctx, stop := context.WithCancel(context.Background())
 	c.node = make(chan error, 1)
-	shared := filepath.Join(c.dir, "node-"+filepath.Base(c.dir)) // virtiofsd wants a name of its own
+	shared := filepath.Join(c.dir, "node-"+filepath.Base(c.dir)) // virtiofsd needs a separate name
 	require.NoError(c.t, os.MkdirAll(filepath.Join(shared, "commands"), 0o755))
 	require.NoError(c.t, os.Symlink(filepath.Base(shared), filepath.Join(c.dir, "node")))
 	go func() {
@@ -146,7 +146,7 @@ func (c *cluster) startNode(kernel string) {
 // wait polls until the condition holds. It fails when the node has ended.
 func (c *cluster) wait(what string, condition func() error) {
 	c.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(200 * time.Millisecond) {
 		err := condition()
 		if err == nil {
 			return
@@ -157,11 +157,11 @@ func (c *cluster) wait(what string, condition func() error) {
 			require.NoError(c.t, ended, what)
 		default:
 		}
-		require.True(c.t, time.Now().Before(deadline), "%v are not enough for %s: %v", patience, what, err)
+		require.True(c.t, time.Now().Before(deadline), "%v are not enough for %s: %v", waitLimit, what, err)
 	}
 }
 
-// command is one of bash, with the programs that a user has, in what looks like the repository.
+// command returns a bash command, with a user's programs, in a copy of the repository.
 func (c *cluster) command(kubeconfig, text string) *exec.Cmd {
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", text)
 	cmd.Dir = c.dir // has the examples, and links to the rest: useExamples
@@ -182,7 +182,7 @@ func (c *cluster) try(kubeconfig, text string) (string, error) {
 	return string(out), err
 }
 
-// do runs a command as the administrator; it returns what that prints.
+// do runs a command as the administrator, and returns its output.
 func (c *cluster) do(t *testing.T, text string) string {
 	t.Helper()
 	out, err := c.try(c.admin, text)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// documentedRegistry is what the documents and examples call the registry.
+// documentedRegistry is the registry's name in documents and examples.
 const documentedRegistry = "registry.example.com"
 
 var stepPattern = regexp.MustCompile("(?s)<!-- step: ([a-z-]+) -->\n+```bash\n(.*?)```\n")

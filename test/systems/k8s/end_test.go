@@ -22,7 +22,7 @@ func (g *gadget) processes(p pod) map[uint64]bool {
 	return ids
 }
 
-// requireEnded: what processes held is freed implicitly, and their rows stay.
+// requireEnded checks that memory of ended processes is freed implicitly, and their rows stay.
 func requireEnded(t *testing.T, g *gadget, processes map[uint64]bool, held uint64) {
 	t.Helper()
 	g.wait("the rows of a pod that has ended", func() bool {
@@ -64,8 +64,7 @@ func deleted(t *testing.T, c *cluster) {
 	c.requireNoRestart(t)
 }
 
-// drained: the node's pods are evicted, the daemon stays, and pods that come back are
-// seen.
+// drained evicts the node's pods; the daemon stays, and pods that return are traced.
 func drained(t *testing.T, c *cluster) {
 	g := c.gadget(t, c.admin, c.step("watch")+" -o json")
 	p := c.podOf(t, "team-a", "app=chat")

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is what -o json prints, as far as the tests look at it.
+// row is a row of -o json, with the fields that the tests use.
 type row struct {
 	K8s struct {
 		Namespace string `json:"namespace"`
@@ -40,7 +40,7 @@ type row struct {
 	InuseBytes    uint64 `json:"inuse_bytes"`
 }
 
-// pod is where a row comes from.
+// pod is the origin of a row.
 type pod struct{ namespace, name string }
 
 // gadget is a running kubectl gadget.
@@ -55,9 +55,9 @@ type gadget struct {
 	rows   []row // the latest table of allocs
 	fresh  int   // how many tables of allocs there were
 	seen   map[pod]bool
-	most   map[uint64]uint64 // allocated bytes by process, whose rows may have gone since
+	most   map[uint64]uint64 // allocated bytes by process, whose rows may have been removed since
 	drops  map[string]uint64
-	text   bytes.Buffer // what is not JSON
+	text   bytes.Buffer // output that is not JSON
 	stderr bytes.Buffer
 }
 
@@ -91,7 +91,8 @@ func (c *cluster) gadget(t *testing.T, kubeconfig, text string) *gadget {
 	return g
 }
 
-// take sorts a line by its fields, for kubectl gadget does not say whose it is.
+// take assigns a line to a table by its fields, because kubectl gadget does not name its
+// data source.
 func (g *gadget) take(line []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,8 +131,8 @@ func (g *gadget) take(line []byte) {
 }
 
 // once leaves one row of each stack, the latest. The client of v0.55.0 puts all that
-// arrives within a second into one table (its operator combiner), which is what was read
-// twice or three times, where a busy node sends late.
+// arrives within a second into one table (its operator combiner), so it has two or three
+// readings if a busy node sends late.
 func once(rows []row) (all []row) {
 	type key struct {
 		process, stack uint64
@@ -164,7 +165,7 @@ func (g *gadget) wait(what string, holds func() bool) {
 			g.t.Logf("the latest table of %d: %s", g.fresh, rows[:min(len(rows), 6000)])
 		}
 	}()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(100 * time.Millisecond) {
 		g.mu.Lock()
 		ok := holds()
 		g.mu.Unlock()
@@ -180,7 +181,7 @@ func (g *gadget) wait(what string, holds func() bool) {
 			require.Fail(g.t, "the node ended before "+what, "%v", err)
 		default:
 		}
-		require.True(g.t, time.Now().Before(deadline), "%v are not enough for %s", patience, what)
+		require.True(g.t, time.Now().Before(deadline), "%v are not enough for %s", waitLimit, what)
 	}
 }
 
@@ -206,7 +207,7 @@ func (g *gadget) inuse() map[pod]uint64 {
 	return sums
 }
 
-// requireNames: every byte of a pod has the line of Python that asked for it.
+// requireNames checks that every byte of a pod has the Python line that allocated it.
 func (g *gadget) requireNames(p pod, holds uint64) {
 	g.t.Helper()
 	g.mu.Lock()
@@ -214,8 +215,8 @@ func (g *gadget) requireNames(p pod, holds uint64) {
 	require.Equal(g.t, holds, g.named(p), "bytes of %s with a line of Python; %v", p.name, g.drops)
 }
 
-// named adds up what is in use of a pod below a line of Python, for which the gadget is
-// locked.
+// named adds up a pod's memory in use below a line of Python; the gadget is locked
+// meanwhile.
 func (g *gadget) named(p pod) (sum uint64) {
 	for _, r := range g.rows {
 		if r.pod() == p && strings.Contains(r.Frame, " (inference.py:") {

@@ -81,9 +81,9 @@ func (c *cluster) run(program string, args ...string) {
 	require.NoError(c.t, err, "%s", out)
 }
 
-// pushImages fills the registry with what is not the user's to push: what Kubernetes
-// wants, Inspektor Gadget's daemon under its published name, and the image that
-// examples/kubernetes/Dockerfile describes, of Debian's Python.
+// pushImages fills the registry with the images that the user does not push: those of
+// Kubernetes, Inspektor Gadget's daemon under its published name, and the image of
+// examples/kubernetes/Dockerfile, with Debian's Python.
 func (c *cluster) pushImages() {
 	c.t.Helper()
 	c.push("pause", "1", c.files(map[string]string{"pause": c.built + "/pause"}),
@@ -99,12 +99,12 @@ func (c *cluster) pushImages() {
 	})
 }
 
-// pushDaemon pushes what cmd/ig-gpu-daemon/Dockerfile describes.
+// pushDaemon pushes the image of cmd/ig-gpu-daemon/Dockerfile.
 func (c *cluster) pushDaemon() {
 	c.pushGadget("gpu-gadgets/ig-gpu-daemon", "v1", c.root+"/build/daemon/amd64/gadgettracermanager")
 }
 
-// pushGadget pushes what Inspektor Gadget's image has, and is used here.
+// pushGadget pushes the parts of Inspektor Gadget's image that are used here.
 func (c *cluster) pushGadget(name, tag, daemon string) {
 	c.push(name, tag, c.files(map[string]string{
 		"bin/gadgettracermanager": daemon,

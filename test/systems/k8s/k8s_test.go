@@ -24,9 +24,8 @@ import (
 // inspektorGadget is the version of the daemon and of kubectl-gadget, as in go.mod.
 const inspektorGadget = "v0.55.0"
 
-// TestKubernetes is one node's life, in the order of docs/guides/kubernetes.md: its tests use
-// what those before them have left, so that TESTS, which names those to run, has to name
-// some of these, too.
+// TestKubernetes is one node's life, in the order of docs/guides/kubernetes.md: its tests
+// rely on earlier ones, so TESTS, which selects those to run, must name these, too.
 func TestKubernetes(t *testing.T) {
 	if os.Getenv(wanted) == "" {
 		t.Skip("K8S is empty: a cluster takes minutes; make test-k8s")
@@ -43,7 +42,7 @@ func TestKubernetes(t *testing.T) {
 	c.pushImages()
 	c.startNode(kernel)
 
-	t.Cleanup(c.tell)
+	t.Cleanup(c.logState)
 
 	user := time.Now()
 	c.do(t, c.step("push"))
@@ -73,7 +72,7 @@ func TestKubernetes(t *testing.T) {
 	}
 }
 
-// twoPods is the page's first chapter up to looking.
+// twoPods is the page's first chapter up to the gadget's start.
 func twoPods(t *testing.T, c *cluster, began time.Time) {
 	c.do(t, c.step("record"))
 	g := c.gadget(t, c.admin, c.step("watch")+" -o json")
@@ -123,8 +122,8 @@ func (c *cluster) podOf(t *testing.T, namespace, selector string) pod {
 	return pod{namespace, names[0]}
 }
 
-// holds waits for the summaries of a pod's workers and returns what they hold, as
-// their log and the driver's journal say.
+// holds waits for the summaries of a pod's workers and returns their memory in use, by
+// their log and the driver's journal.
 func (c *cluster) holds(t *testing.T, p pod, workers int) uint64 {
 	t.Helper()
 	var logged uint64
@@ -161,7 +160,7 @@ func (c *cluster) holds(t *testing.T, p pod, workers int) uint64 {
 	return counted
 }
 
-// journal reads what the simulated driver of a pod has written down.
+// journal reads the journal of a pod's simulated driver.
 func (c *cluster) journal(t *testing.T, p pod) *journal.Summary {
 	t.Helper()
 	const pack = `import gzip, sys, tarfile

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// wanted is set by make, which builds what is needed.
+	// wanted is set by make, which builds the dependencies.
 	wanted = "K8S"
 	// isolated is set in the process that has namespaces of its own.
 	isolated = "GPU_GADGETS_K8S_ISOLATED"
@@ -27,7 +27,7 @@ const (
 // this machine is used, and with the tests ends everything that they have started.
 func TestMain(m *testing.M) {
 	if os.Getenv(wanted) == "" || os.Geteuid() != 0 {
-		os.Exit(m.Run()) // they say why they are skipped
+		os.Exit(m.Run()) // they report why they are skipped
 	}
 	if os.Getenv(isolated) != "" {
 		if err := isolate(); err != nil {

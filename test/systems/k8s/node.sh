@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# node.sh: containerd and kubelet in the virtual machine, until it is switched off, and
-# a console: it runs the scripts that appear in /run/vm/commands. Images come from
-# $REGISTRY, also those of ghcr.io. What a distribution mounts at boot, and Inspektor
-# Gadget wants, is mounted here.
+# node.sh: containerd and kubelet in the virtual machine, until it is switched off, and a
+# console: it runs the scripts that appear in /run/vm/commands. Images come from
+# $REGISTRY, also those of ghcr.io. File systems that a distribution mounts at boot, and
+# Inspektor Gadget needs, are mounted here.
 set -eu
 
 files=$BUILT/node/root

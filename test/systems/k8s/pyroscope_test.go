@@ -103,7 +103,7 @@ func (p *pyroscope) levels() (all []stored) {
 	return all
 }
 
-// inuse adds up the latest levels by pod, and says which functions they name.
+// inuse adds up the latest levels by pod, and returns the functions that they name.
 func (p *pyroscope) inuse() (map[pod]uint64, map[string]bool) {
 	sums, functions := map[pod]uint64{}, map[string]bool{}
 	for _, s := range p.levels() {
@@ -134,7 +134,7 @@ func (p *pyroscope) text() string {
 	return strings.Join(lines, "\n")
 }
 
-// requireFed: Pyroscope has what the pods hold, and the lines that hold it.
+// requireFed checks that Pyroscope has the pods' memory, and the lines that hold it.
 func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 	t.Helper()
 	c.wait("Pyroscope is fed", func() error {
@@ -156,8 +156,8 @@ func (c *cluster) requireFed(t *testing.T, p *pyroscope, holds map[pod]uint64) {
 // documentedPyroscope is where the documents have Pyroscope.
 const documentedPyroscope = "http://pyroscope.observability:4040"
 
-// daemon: docs/guides/kubernetes.md's chapter on our daemon. What was recorded by the other
-// goes on.
+// daemon: docs/guides/kubernetes.md's chapter on our daemon. The other one's recording
+// continues.
 func daemon(t *testing.T, c *cluster) {
 	p := startPyroscope(t)
 	c.pushDaemon()
@@ -176,8 +176,8 @@ func daemon(t *testing.T, c *cluster) {
 	c.requireNoRestart(t)
 }
 
-// chart: docs/guides/kubernetes.md's chapter on the chart. What our daemon still records would be
-// in the same Pyroscope, twice.
+// chart: docs/guides/kubernetes.md's chapter on the chart. Our daemon must not record the same
+// data into Pyroscope twice.
 func chart(t *testing.T, c *cluster) {
 	if out := c.do(t, "kubectl gadget list"); strings.Contains(out, "gpu-memory") {
 		c.do(t, c.step("delete"))

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// empty ends the pods of both teams: a gadget that starts attaches to those that are
-// there, and that takes a minute for each here.
+// empty ends the pods of both teams: a starting gadget attaches to existing pods, which
+// takes a minute for each here.
 func (c *cluster) empty(t *testing.T) {
 	t.Helper()
 	c.do(t, c.step("apply"))
@@ -17,9 +17,9 @@ func (c *cluster) empty(t *testing.T) {
 	c.do(t, "kubectl wait -n team-a --for=delete pod -l app=chat --timeout=5m; kubectl wait -n team-b --for=delete pod -l app=vision --timeout=5m")
 }
 
-// fill starts them, and returns what they hold. One after the other: while Inspektor
-// Gadget attaches to a container it overlooks another one that starts, and finds it
-// seconds later.
+// fill starts them, and returns their memory in use. They start one after the other:
+// while Inspektor Gadget attaches to a container it misses another one that starts, and
+// finds it seconds later.
 func (c *cluster) fill(t *testing.T) map[pod]uint64 {
 	t.Helper()
 	c.do(t, "kubectl scale -n team-a deploy/chat --replicas=1; kubectl rollout status -n team-a deploy/chat --timeout 8m")
@@ -27,8 +27,8 @@ func (c *cluster) fill(t *testing.T) map[pod]uint64 {
 	return c.settled(t)
 }
 
-// settled waits until each team has one pod that serves no longer, and returns what
-// these hold.
+// settled waits until each team has one pod that has finished serving, and returns their
+// memory in use.
 func (c *cluster) settled(t *testing.T) map[pod]uint64 {
 	t.Helper()
 	c.do(t, "kubectl rollout status -n team-a deploy/chat --timeout 8m >/dev/null")
@@ -37,8 +37,8 @@ func (c *cluster) settled(t *testing.T) map[pod]uint64 {
 	return map[pod]uint64{a: c.holds(t, a, 1), b: c.holds(t, b, 2)}
 }
 
-// requireOnly: the gadget knows to the byte what the pods of a namespace hold, and has
-// not shown any other.
+// requireOnly checks that the gadget shows the memory of a namespace's pods to the byte,
+// and no other pods.
 func requireOnly(t *testing.T, g *gadget, namespace string, holds map[pod]uint64) {
 	t.Helper()
 	for p, bytes := range holds {
@@ -69,8 +69,8 @@ func selectors(t *testing.T, c *cluster) {
 	requireOnly(t, byLabel, "team-b", holds) // of model=large
 }
 
-// users: a group may use kubectl gadget when it may connect to the daemon, and then
-// sees its own namespace; but that is what it asks for, and not all that it may see.
+// users: a group may use kubectl gadget if it may connect to the daemon, and then sees
+// its own namespace; this is a filter, not a limit of what it may see.
 func users(t *testing.T, c *cluster) {
 	user := c.ca.client(t, "user", "alice", "team-a", "team-a")
 	run := "kubectl gadget run " + registry + "/gpu-gadgets/cuda_alloc:v1 -o json"

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// soakVariable is how long the soak test takes, e.g. 30m.
+	// soakVariable names the duration of the soak test, e.g. 30m.
 	soakVariable = "SOAK"
-	// settled is from when on a soak says something about memory.
+	// settled is the time after which memory is compared.
 	settled = 10 * time.Minute
 	// shortLived is one process that allocates twice, frees once, and ends.
 	shortLived = `
@@ -30,8 +30,8 @@ def take(n): assert cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(n)) == 0
 take(1 << 20); cuda.cuMemFree_v2(p); take(1 << 16)
 `
 	shortLivedBytes = 1<<20 + 1<<16
-	// parent forks such a process each second until it is told to end, and says how
-	// many there were.
+	// parent forks such a process each second until it is terminated, and prints
+	// their number.
 	parent = `
 import signal, subprocess, sys, time
 end = []
@@ -47,7 +47,7 @@ time.sleep(600)
 `
 )
 
-// bpfObjects counts what the kernel holds for eBPF programs.
+// bpfObjects counts the kernel's eBPF objects.
 func (c *cluster) bpfObjects(t *testing.T) map[string]int {
 	t.Helper()
 	counts := map[string]int{}
@@ -64,8 +64,8 @@ func (c *cluster) bpfObjects(t *testing.T) map[string]int {
 	return counts
 }
 
-// daemonKiB is the daemon's resident memory that is not a file's: its binary is
-// mapped from a file, and comes and goes as the node likes.
+// daemonKiB returns the daemon's anonymous resident memory: pages of its binary may be
+// evicted at any time.
 func (c *cluster) daemonKiB(t *testing.T) int {
 	t.Helper()
 	n, err := strconv.Atoi(strings.TrimSpace(c.onNode(t,
@@ -74,7 +74,7 @@ func (c *cluster) daemonKiB(t *testing.T) int {
 	return n
 }
 
-// soak: processes come and go each second, and pods as fast as the node can, while
+// soak: processes start and end each second, and pods as fast as the node can, while
 // cuda_alloc runs. No process is missed, and nothing is left behind.
 func soak(t *testing.T, c *cluster) {
 	length := 2 * time.Minute
@@ -83,7 +83,7 @@ func soak(t *testing.T, c *cluster) {
 		length, err = time.ParseDuration(text)
 		require.NoError(t, err, soakVariable)
 	}
-	startPyroscope(t) // else what is to be sent waits in the daemon's memory
+	startPyroscope(t) // otherwise unsent data waits in the daemon's memory
 	before := c.bpfObjects(t)
 	c.do(t, "kubectl create namespace soak")
 	run := func(name, script, argument string) string {
@@ -122,7 +122,7 @@ func soak(t *testing.T, c *cluster) {
 	})
 	t.Logf("%v: %d processes in one pod, %d pods; the daemon's memory: %d KiB in the second quarter, %d KiB in the last, in the middle of %d and %d readings",
 		length, processes, pods, median(early), median(late), len(early), len(late))
-	if !g.until(patience, func() bool { return g.allocated() == uint64(processes+pods)*shortLivedBytes }) {
+	if !g.until(waitLimit, func() bool { return g.allocated() == uint64(processes+pods)*shortLivedBytes }) {
 		g.mu.Lock()
 		sizes := map[uint64]int{}
 		for _, bytes := range g.most {
@@ -158,7 +158,7 @@ func median(readings []int) int {
 	return readings[len(readings)/2]
 }
 
-// allocated adds up what all processes have, for which the gadget is locked.
+// allocated adds up the allocations of all processes; the gadget is locked meanwhile.
 func (g *gadget) allocated() (sum uint64) {
 	for _, bytes := range g.most {
 		sum += bytes

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// TestAgree: Inspektor Gadget's own ig and bin/ig-gpu look at one workload at the same
-// time, with the same image, and say the same, to the byte.
+// TestAgree: Inspektor Gadget's own ig and bin/ig-gpu trace one workload at the same
+// time, with the same image, and show the same, to the byte.
 func TestAgree(t *testing.T) {
 	library := stockLibrary(t)
 	ig := stockWith(t, image("cuda_alloc"))
@@ -23,7 +23,7 @@ func TestAgree(t *testing.T) {
 	stock := start(t, ig, unsigned(image("cuda_alloc"))...)
 	stock.wait("all is attached", func() bool { return stock.tables > 1 })
 	own := startProduct(t, w)
-	w.tell("holding")
+	w.resume("holding")
 	want := expected(t, w.dir)
 	requireTruth(t, stock, want, withoutStacks)
 	requireTruth(t, own, want, withoutStacks)
@@ -35,7 +35,7 @@ func TestAgree(t *testing.T) {
 		case ours[text] == theirs[text]:
 			same += theirs[text]
 		case strings.Contains(text, stack.Truncated) || strings.Contains(text, stack.Unreadable):
-			incomplete += theirs[text] // it says so; docs/reference/stock-ig.md
+			incomplete += theirs[text] // it is marked; docs/reference/stock-ig.md
 		default:
 			t.Errorf("ig: %d rows, ig-gpu: %d rows: %s", theirs[text], ours[text], text)
 		}
@@ -44,14 +44,14 @@ func TestAgree(t *testing.T) {
 		require.Equal(t, slices.Sorted(maps.Keys(ours)), slices.Sorted(maps.Keys(theirs)))
 	}
 	require.Greater(t, same, 9*incomplete, "rows that are the same, and rows that lack frames")
-	w.tell("done")
+	w.resume("done")
 	stock.interrupt() // ig-gpu has ended with the process of --pid
 	t.Logf("%d rows are the same, %d of ig lack frames and say so", same, incomplete)
-	tell(t, "rows", "%d, and %d that lack frames", same, incomplete)
+	record(t, "rows", "%d, and %d with missing frames", same, incomplete)
 }
 
-// texts are the rows of the latest table as text: all that is measured, who allocated
-// and where in Python. Only ig-gpu shows the frames of native code.
+// texts returns the rows of the latest table as text: all values, the process and its
+// Python lines. Only ig-gpu shows the frames of native code.
 func texts(t *testing.T, g *gadget) map[string]int {
 	t.Helper()
 	g.mu.Lock()
@@ -60,7 +60,7 @@ func texts(t *testing.T, g *gadget) map[string]int {
 	for _, r := range g.rows {
 		var frames []string
 		for i, text := range strings.Split(r.Stack, "; ") {
-			isCut := text == stack.Truncated && i == 0 // elsewhere native frames lack
+			isCut := text == stack.Truncated && i == 0 // elsewhere native frames are missing
 			if pythonFrame.MatchString(text) || text == stack.Unreadable || isCut {
 				frames = append(frames, text)
 			}

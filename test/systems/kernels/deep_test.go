@@ -67,7 +67,7 @@ func (d *deepProcess) expect(t *testing.T, word string) {
 	require.Equal(t, word, got)
 }
 
-// check lets it allocate: the innermost frames are kept, and the rest is said to be
+// check lets it allocate: the innermost frames are kept, and the rest is marked as
 // missing.
 func (d *deepProcess) check(t *testing.T, g *gadget) {
 	t.Helper()

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEntries: why package placement probes arm64's functions at their first
-// instruction. That of libcuda's is adrp, which is cheaper than one that the kernel
-// has to step; and where it signs the return address, a return probe works there,
-// before it has.
+// TestEntries: why package placement probes arm64's functions at their first instruction.
+// That of libcuda is adrp, which is cheaper than one that the kernel must single-step;
+// and if the function signs its return address, a return probe works there, before the
+// signature.
 func TestEntries(t *testing.T) {
 	requireInside(t)
 	if runtime.GOARCH != "arm64" {

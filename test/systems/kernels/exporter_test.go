@@ -26,8 +26,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
-// TestStockExported: gpu-exporter beside Inspektor Gadget's own daemon sends what the
-// driver did, with the names that the image's WASM module gives.
+// TestStockExported: gpu-exporter with Inspektor Gadget's own daemon sends the driver's
+// allocations, with the names that the image's WASM module adds.
 func TestStockExported(t *testing.T) {
 	library := stockLibrary(t)
 	run(t, "ip", "link", "set", "lo", "up")
@@ -56,7 +56,7 @@ func TestStockExported(t *testing.T) {
 		return found
 	})
 	time.Sleep(3 * time.Second) // probes are there before the first table
-	w.tell("holding")
+	w.resume("holding")
 	want := compare.Total(expected(t, w.dir))
 	became(t, "the metrics are the driver's", func() bool {
 		alloc, _ := loopback.Sum(t, address, "gpu_memory_allocated_bytes_total")
@@ -73,12 +73,12 @@ func TestStockExported(t *testing.T) {
 	}
 	require.Greater(t, named, want.AllocBytes*9/10, "%v", names)
 	t.Logf("%+v in %d functions", want, len(names))
-	tell(t, "bytes", "exact")
-	w.tell("done")
+	record(t, "bytes", "exact")
+	w.resume("done")
 	require.NoError(t, exporter.Process.Signal(os.Interrupt))
 }
 
-// launchQuietly starts a program whose output is of interest when the test fails.
+// launchQuietly starts a program whose output is only shown if the test fails.
 func launchQuietly(t *testing.T, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -98,8 +98,8 @@ func launchQuietly(t *testing.T, program string, args ...string) *exec.Cmd {
 
 func became(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(200 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "%v are not enough for %s", patience, what)
+	for deadline := time.Now().Add(waitLimit); !holds(); time.Sleep(200 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "%v are not enough for %s", waitLimit, what)
 	}
 }
 

@@ -27,12 +27,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// patience is how long a step may take. An emulated processor is 10 to 20 times
-// slower than a real one, and what is left of this machine may be little. ig itself loads
+// waitLimit is how long a step may take. An emulated processor is 10 to 20 times
+// slower than a real one, and this machine may be busy. ig itself loads
 // a program for each probe, to find out where a library is: 3 minutes for cuda_kernel.
-const patience = 15 * time.Minute
+const waitLimit = 15 * time.Minute
 
-// row is what -o json prints, as far as the tests look at it.
+// row is a row of -o json, with the fields that the tests use.
 type row struct {
 	Proc struct {
 		PID    uint32 `json:"pid"`
@@ -89,7 +89,7 @@ type gadget struct {
 	rows          []row
 	calls         []callRow
 	communicators []communicatorRow
-	unread        error // of the latest line that is not what its fields promise
+	unread        error // of the latest line with an unexpected value
 	drops         map[string]uint64
 	tables        int             // of drops: there is one each second from the start
 	attached      map[uint32]bool // by pid
@@ -132,7 +132,7 @@ func (g *gadget) read(from io.Reader) {
 	}
 }
 
-// take sorts a line by its fields, for ig does not say whose it is.
+// take assigns a line to a table by its fields, because ig does not name its data source.
 func (g *gadget) take(line []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -164,7 +164,7 @@ func (g *gadget) take(line []byte) {
 	}
 }
 
-// decode reads a line anew, and leaves what was read before when it cannot.
+// decode reads a line into a new value, and keeps the old one on errors.
 func decode[T any](g *gadget, line []byte, to *T) {
 	var fresh T
 	if err := json.Unmarshal(line, &fresh); err != nil {
@@ -177,7 +177,7 @@ func decode[T any](g *gadget, line []byte, to *T) {
 // wait polls until the condition holds, for which the gadget is locked.
 func (g *gadget) wait(what string, holds func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(50 * time.Millisecond) {
 		g.mu.Lock()
 		ok := holds()
 		g.mu.Unlock()
@@ -190,7 +190,7 @@ func (g *gadget) wait(what string, holds func() bool) {
 			require.Fail(g.t, "it ended before "+what, "%v: %s", err, g.stderr.String())
 		default:
 		}
-		require.True(g.t, time.Now().Before(deadline), "%v are not enough for %s", patience, what)
+		require.True(g.t, time.Now().Before(deadline), "%v are not enough for %s", waitLimit, what)
 	}
 }
 
@@ -202,7 +202,7 @@ func (g *gadget) interrupt() time.Duration {
 	select {
 	case err := <-g.ended:
 		g.ended <- err
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(g.t, "it does not end")
 	}
 	return time.Since(began)
@@ -251,7 +251,7 @@ func expected(t *testing.T, dir string) []compare.Row {
 	return rows
 }
 
-// withoutStacks adds up what differs in the stack only.
+// withoutStacks adds up rows that differ in the stack only.
 func withoutStacks(rows []compare.Row) []compare.Row {
 	out := slices.Clone(rows)
 	for i := range out {
@@ -260,7 +260,7 @@ func withoutStacks(rows []compare.Row) []compare.Row {
 	return compare.Merge(out)
 }
 
-// workload is a process of test/gadgets/exact/workload.py that waits to be told.
+// workload is a process of test/gadgets/exact/workload.py that waits for commands.
 type workload struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -279,7 +279,7 @@ func startWorkload(t *testing.T, python, library string, args ...string) *worklo
 	return w
 }
 
-// startProgram starts one that says what it does, and waits to be told to go on.
+// startProgram starts one that prints its progress, and waits for lines to continue.
 func startProgram(t *testing.T, program string, args ...string) *workload {
 	t.Helper()
 	w := launch(t, program, args...)
@@ -287,7 +287,7 @@ func startProgram(t *testing.T, program string, args ...string) *workload {
 	return w
 }
 
-// launch starts a program to talk to.
+// launch starts a program with pipes.
 func launch(t *testing.T, program string, args ...string) *workload {
 	t.Helper()
 	w := &workload{t: t, cmd: exec.Command(program, args...), says: make(chan string, 16)}
@@ -316,14 +316,14 @@ func (w *workload) expect(word string) string {
 		require.True(w.t, ok, "the workload ended before it said "+word)
 		require.True(w.t, strings.HasPrefix(line, `{"`+word+`":`), line)
 		return line
-	case <-time.After(patience):
-		require.Fail(w.t, "the workload does not say "+word)
+	case <-time.After(waitLimit):
+		require.Fail(w.t, "the workload does not print "+word)
 	}
 	return ""
 }
 
-// tell lets it go on, up to the next word.
-func (w *workload) tell(word string) string {
+// resume lets it continue, up to the next word.
+func (w *workload) resume(word string) string {
 	w.t.Helper()
 	_, err := io.WriteString(w.stdin, "\n")
 	require.NoError(w.t, err)

@@ -19,12 +19,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
 )
 
-// inside tells the tests of this file and of load_test.go that they run on the
-// kernel to be tested.
+// inside is set if the tests of this file and of load_test.go run on the kernel to be
+// tested.
 const (
 	inside = "GPU_GADGETS_KERNEL_TEST"
-	// variantVariable: what follows the gadget's name in that of its image for this
-	// kernel.
+	// variantVariable has the suffix of image names for this kernel.
 	variantVariable = "GPU_GADGETS_VARIANT"
 )
 
@@ -38,7 +37,7 @@ func requireInside(t *testing.T) {
 	}
 }
 
-// forAll are directories of what is built for several processors.
+// forAll are directories of files that are built for several architectures.
 var forAll = regexp.MustCompile(`^build/(images|daemon)/`)
 
 // built returns a file that make has built for the machine's processor.
@@ -67,23 +66,23 @@ func TestProduct(t *testing.T) {
 			w := startWorkload(t, python, library, "--calls", "4000")
 			d := startDeep(t, python, library)
 			g := startProduct(t, w, d.pid)
-			w.tell("holding")
+			w.resume("holding")
 			want := expected(t, w.dir)
 			requireTruth(t, g, want, func(rows []compare.Row) []compare.Row { return rows })
 			d.check(t, g)
-			w.tell("done")
+			w.resume("done")
 			t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
 			require.Empty(t, g.drops)
-			told := strings.Count(g.stderr.String(), "running cuda_alloc for Linux 5.10")
+			logged := strings.Count(g.stderr.String(), "running cuda_alloc for Linux 5.10")
 			if os.Getenv(variantVariable) != "" {
-				require.Equal(t, 1, told, g.stderr.String())
+				require.Equal(t, 1, logged, g.stderr.String())
 			} else {
-				require.Zero(t, told, g.stderr.String())
+				require.Zero(t, logged, g.stderr.String())
 			}
 			exact = append(exact, fmt.Sprint(len(want)))
 		})
 	}
-	tell(t, "rows", "%s", strings.Join(exact, ", "))
+	record(t, "rows", "%s", strings.Join(exact, ", "))
 }
 
 // startProduct waits until bin/ig-gpu is attached to the workload and to others.
@@ -105,14 +104,14 @@ func TestNative(t *testing.T) {
 	requireInside(t)
 	w := startProgram(t, built(t, "build/native"), built(t, "build/simcuda/libcuda.so.1"))
 	g := startProduct(t, w)
-	signed := w.tell("holding")
+	signed := w.resume("holding")
 	require.Equal(t, runtime.GOARCH == "arm64", signed == `{"holding": 1}`, "return addresses are signed")
 	g.wait("the allocation", func() bool { return len(g.rows) > 0 && g.rows[0].AllocObjects == 1 })
 	t.Log(g.rows[0].Stack)
 	require.Regexp(t, `main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`, g.rows[0].Stack)
-	w.tell("done")
+	w.resume("done")
 	g.interrupt()
-	tell(t, "names", "yes")
+	record(t, "names", "yes")
 }
 
 // TestRefused: a gadget without a variant for this kernel is refused with one line.
@@ -123,11 +122,11 @@ func TestRefused(t *testing.T) {
 	require.Error(t, err)
 	require.True(t, strings.HasPrefix(string(out), "Error: py_stack needs Linux 6.1 or newer, this is "), string(out))
 	require.Equal(t, 1, strings.Count(string(out), "\n"), string(out))
-	tell(t, "refused", "py_stack")
+	record(t, "refused", "py_stack")
 }
 
-// requireTruth waits for the table that shows the last call. Before, there are
-// differences, and these are shown if it does not come.
+// requireTruth waits for the table that shows the last call. Earlier tables differ, and
+// the differences are shown if it does not arrive.
 func requireTruth(t *testing.T, g *gadget, want []compare.Row, see func([]compare.Row) []compare.Row) {
 	t.Helper()
 	want = see(want)

@@ -26,7 +26,7 @@ import (
 var old = regexp.MustCompile(`^5\.`)
 
 // limit for one virtual machine. On two idle processors it needs 4 to 10 minutes, and
-// five times that where others want them, too.
+// five times that on a busy machine.
 const limit = 50 * time.Minute
 
 func TestKernels(t *testing.T) {
@@ -44,7 +44,7 @@ func TestKernels(t *testing.T) {
 			}
 			run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../../build/native", "testdata/native.c", "-ldl")
 			environment := inside + "=1 " + pythonsVariable + "=python3"
-			// Two machines: what an emulated one dies of is not what another one has to repeat.
+			// Two machines: if an emulated one dies, only its own tests are repeated.
 			own := []string{"Load", "Product", "Native"}
 			stock := slices.Clone(onStock)
 			if old.MatchString(kernel) {
@@ -64,7 +64,7 @@ func TestKernels(t *testing.T) {
 // onStock are the tests of Inspektor Gadget's own ig.
 var onStock = []string{"Stock", "Agree", "StockExported", "StockPython", "StockLaunches", "StockRanks"}
 
-// wanted are those that the variable TESTS names, or all. Results of others stay.
+// wanted are those that the variable TESTS selects, or all. Results of others are kept.
 func wanted(tests []string) []string {
 	only := strings.Fields(os.Getenv("TESTS"))
 	if len(only) == 0 {
@@ -73,7 +73,7 @@ func wanted(tests []string) []string {
 	return slices.DeleteFunc(tests, func(name string) bool { return !slices.Contains(only, name) })
 }
 
-// onARM64 runs there what test/systems/kernels/arm64.sh has built: tests of this package, and
+// onARM64 runs the files built by test/systems/kernels/arm64.sh: tests of this package, and
 // the truth tests of the unwinder.
 func onARM64(t *testing.T, kernel string) {
 	t.Helper()
@@ -103,7 +103,7 @@ func onARM64(t *testing.T, kernel string) {
 	})
 }
 
-// arm64 is where what runs on arm64 is; from the directory of each test.
+// arm64 is the directory of files for arm64, relative to that of each test.
 const arm64 = "../../../build/arm64/"
 
 // runInside runs tests of this package on a kernel.

@@ -18,17 +18,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoad runs in the virtual machine: it loads all programs of each gadget that is for
-// this kernel, once for each way to attach, and prints what the verifier says.
+// TestLoad runs in the virtual machine: it loads all programs of each gadget for this
+// kernel, once for each way of attaching, and prints the verifier's counts.
 func TestLoad(t *testing.T) {
 	requireInside(t)
 	require.NoError(t, rlimit.RemoveMemlock())
-	tell(t, "kernel", "%s", kernelVersion(t))
+	record(t, "kernel", "%s", kernelVersion(t))
 	attaches := "perf events"
 	if features.HaveBPFLinkUprobeMulti() == nil {
 		attaches = "uprobe_multi"
 	}
-	tell(t, "attaches", "%s", attaches)
+	record(t, "attaches", "%s", attaches)
 	variant := os.Getenv(variantVariable)
 	found := 0
 	for _, gadget := range gadgetsOfList(t) {
@@ -48,7 +48,7 @@ func TestLoad(t *testing.T) {
 				require.Less(t, v.largest, 500_000)
 			}
 			table.Flush()
-			tell(t, gadget, "%d,%03d", largest/1000, largest%1000)
+			record(t, gadget, "%d,%03d", largest/1000, largest%1000)
 		})
 	}
 	require.NotZero(t, found)
@@ -65,7 +65,7 @@ func object(t *testing.T, gadget string) string {
 	return path
 }
 
-// debianVersion: before that stands the compiler's.
+// debianVersion follows the compiler's version.
 var debianVersion = regexp.MustCompile(`#\d.* Debian (\d+\.\d+\.\d+)`)
 
 // kernelVersion is the running kernel's: the release of Debian's has only its own number.
@@ -108,7 +108,7 @@ func waysOf(t *testing.T, object string) (all []way) {
 	return all
 }
 
-// verified is what the verifier says of a collection.
+// verified returns the verifier's count for a collection.
 type verified struct {
 	all, largest int // instructions, of all programs and of the largest
 	usec         int

@@ -29,7 +29,7 @@ func startBoth(t *testing.T, image string) map[string]*gadget {
 }
 
 // TestStockLaunches: cuda_kernel on ig itself counts launches and copies, and names the
-// lines that asked for them.
+// calling lines.
 func TestStockLaunches(t *testing.T) {
 	library := stockLibrary(t)
 	both := startBoth(t, image("cuda_kernel"))
@@ -59,15 +59,15 @@ func TestStockLaunches(t *testing.T) {
 			return maps.Equal(got, want)
 		})
 		require.Greater(t, named, 9*other, "%s: calls with their line, and without: %+v", name, g.calls)
-		tell(t, name, "%d of %d", named, named+other)
+		record(t, name, "%d of %d", named, named+other)
 	}
 	for _, g := range both {
 		g.interrupt()
 	}
 }
 
-// TestStockRanks: nccl_trace on ig itself sees every communicator with all its ranks, how
-// far each of them has come, and on which line.
+// TestStockRanks: nccl_trace on ig itself sees every communicator with all its ranks,
+// their progress and their lines.
 func TestStockRanks(t *testing.T) {
 	library := stockLibrary(t)
 	nccl := libraries + "libnccl.so.2"
@@ -86,7 +86,7 @@ func TestStockRanks(t *testing.T) {
 			"NCCL." + method + place(t, bindings, call2), call,
 		}, "; ")
 	}
-	want := map[string]string{ // by what the newest operation is
+	want := map[string]string{ // by the newest operation
 		fmt.Sprint("", " AllReduce ", 100):       stack("step", "nccl.all_reduce(", "all_reduce", `self("AllReduce"`),
 		fmt.Sprint("weights", " Broadcast ", 10): stack("publish", "nccl.broadcast(", "broadcast", `self("Broadcast"`),
 	}
@@ -96,18 +96,18 @@ func TestStockRanks(t *testing.T) {
 			require.Equal(t, call, r.Frame, "%s: rank %d of %q: %v", name, r.Rank, r.Name, g.drops)
 			require.Equal(t, want[newest(r)], innermost(r.Stack, 4), "%s: rank %d of %q", name, r.Rank, r.Name)
 		}
-		tell(t, name, "%d communicators of %d ranks", len(want), 2)
+		record(t, name, "%d communicators of %d ranks", len(want), 2)
 	}
 	for _, g := range both {
 		g.interrupt()
 	}
 }
 
-// newest is what TestStockRanks knows a row by: name, newest operation, how many.
+// newest identifies a row for TestStockRanks: name, newest operation, count.
 func newest(r communicatorRow) string { return fmt.Sprint(r.Name, " ", r.Op, " ", r.Collectives) }
 
-// equallyFar tells whether the rows are those of all ranks of the communicators that are
-// wanted, and that one identity is one communicator.
+// equallyFar reports whether the rows are those of all ranks of the expected communicators,
+// and one identity is one communicator.
 func equallyFar[T any](rows []communicatorRow, want map[string]T) bool {
 	ranks, identities := map[string]map[int]bool{}, map[uint64]string{}
 	for _, r := range rows {

@@ -16,36 +16,36 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// results are what a kernel's machines have shown last, in testdata/results: the table
-// of docs/reference/kernels.md is made of these files, and of nothing else.
+// results are the newest results on a kernel, in testdata/results: the table of
+// docs/reference/kernels.md is made from these files alone.
 type results struct {
 	Release string `json:"release"` // as uname -r says
-	// Facts are what the tests that passed have told, by test and by what it is about.
+	// Facts are those recorded by tests that passed, by test and name.
 	Facts map[string]map[string]string `json:"facts"`
 }
 
 const resultsDir = "testdata/results"
 
-// tells is a line on stdout by which a test in the machine tells a fact.
-const tells = "fact: "
+// factPrefix begins a line on stdout with which a test in the machine records a fact.
+const factPrefix = "fact: "
 
-// tell is for a test in the machine: it is kept when the test passes. The name is that
-// of the row of the table.
-func tell(t *testing.T, fact, format string, args ...any) {
+// record records a fact for a test in the machine, which is kept if the test passes. The
+// name is that of the row of the table.
+func record(t *testing.T, fact, format string, args ...any) {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
 	line, err := json.Marshal([]string{test, fact, fmt.Sprintf(format, args...)})
 	require.NoError(t, err)
-	fmt.Printf("%s%s\n", tells, line)
+	fmt.Printf("%s%s\n", factPrefix, line)
 }
 
 var (
-	told   = regexp.MustCompile(`(?m)` + tells + `(\[.*\])$`)
-	passed = regexp.MustCompile(`(?m)^--- PASS: (Test\w+) \(`)
+	recorded = regexp.MustCompile(`(?m)` + factPrefix + `(\[.*\])$`)
+	passed   = regexp.MustCompile(`(?m)^--- PASS: (Test\w+) \(`)
 )
 
-// keep brings the results of a kernel up to date: those of the tests that were to run.
-// Of one that has failed nothing is left.
+// keep updates the results of a kernel, for the tests that were selected. Those of a
+// failed test are removed.
 func keep(t *testing.T, kernel, release, stdout string, tests []string) {
 	t.Helper()
 	r := readResults(t, kernel)
@@ -65,7 +65,7 @@ func keep(t *testing.T, kernel, release, stdout string, tests []string) {
 			r.Facts["Test"+name] = map[string]string{}
 		}
 	}
-	for _, m := range told.FindAllStringSubmatch(stdout, -1) {
+	for _, m := range recorded.FindAllStringSubmatch(stdout, -1) {
 		var fact [3]string
 		require.NoError(t, json.Unmarshal([]byte(m[1]), &fact), m[1])
 		if ok[fact[0]] {

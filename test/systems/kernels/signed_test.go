@@ -13,8 +13,8 @@ import (
 )
 
 // signedImage puts a gadget's image into a registry, signed, and returns the arguments by
-// which ig runs it: it trusts the key that it is told of, and pulls the image anew. That
-// it refuses the image when it is told of another key is tried first.
+// which ig runs it: it trusts the given key, and pulls the image again. First it must
+// refuse the image with another key.
 func signedImage(t *testing.T, gadget string) (args []string) {
 	t.Helper()
 	run(t, "ip", "link", "set", "lo", "up")
@@ -32,6 +32,6 @@ func signedImage(t *testing.T, gadget string) (args []string) {
 	require.Error(t, err, "another key: %s", out)
 	require.Contains(t, string(out), "the image was not signed by the provided keys")
 	require.False(t, strings.Contains(string(out), `"reason":`), "it ran: %s", out)
-	tell(t, "wrong key", "refused")
+	record(t, "wrong key", "refused")
 	return with(public)
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// A program and the functions that it calls share maxStack bytes, and each
-	// takes whole blocks: of 32 bytes up to some release between 6.12 and 6.18, of
-	// 16 after it (kernel/bpf/verifier.c, check_max_stack_depth()). A newer kernel
-	// takes what an older one refuses.
+	// A program and the functions that it calls share maxStack bytes, and each takes
+	// whole blocks: of 32 bytes up to some release between 6.12 and 6.18, of 16 after
+	// it (kernel/bpf/verifier.c, check_max_stack_depth()). A newer kernel accepts
+	// programs that an older one refuses.
 	maxStack   = 512
 	stackBlock = 32
 )
 
-// function is one of a program, by what it takes and calls.
+// function is one of a program, with its stack and its calls.
 type function struct {
 	stack int
 	calls map[string]bool
@@ -61,8 +61,7 @@ func functionsOf(t *testing.T, program asm.Instructions) map[string]*function {
 	return all
 }
 
-// deepest is the most stack that a function and what it calls take together, and
-// the way there.
+// deepest returns the maximum stack of a function and its callees, and the path there.
 func deepest(all map[string]*function, name string) (int, []string) {
 	f := all[name]
 	most, way := 0, []string(nil)

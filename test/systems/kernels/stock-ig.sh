@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# stock-ig.sh [FILE]: builds Inspektor Gadget's own ig, as build/vm/ig unless it is told,
+# stock-ig.sh [FILE]: builds Inspektor Gadget's own ig, as build/vm/ig by default,
 # from the version in go.mod, for GOARCH. Its otel symbolizer is left out: that needs a
 # fork of OpenTelemetry's profiler, which a go.mod can only replace for itself. It takes
 # no part in attaching.

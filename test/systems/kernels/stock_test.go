@@ -23,7 +23,7 @@ func stockLibrary(t *testing.T) string {
 	t.Helper()
 	requireInside(t)
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
-		t.Skipf("ig opens a library with the help of kprobes, which this kernel lacks: %v", err)
+		t.Skipf("ig opens a library with the help of kprobes, which are missing in this kernel: %v", err)
 	}
 	library := libraries + "libcuda.so.1"
 	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
@@ -68,22 +68,22 @@ func TestStock(t *testing.T) {
 	g.wait("all is attached", func() bool { return g.tables > 1 })
 	t.Logf("attached %v after the start", time.Since(g.began).Round(100*time.Millisecond))
 
-	w.tell("holding")
+	w.resume("holding")
 	want := expected(t, w.dir)
 	requireTruth(t, g, want, withoutStacks)
 	requireNames(t, g, want)
-	w.tell("done")
+	w.resume("done")
 	t.Logf("ended %v after Ctrl-C", g.interrupt().Round(100*time.Millisecond))
-	// ig's programs may not wait for a page that is not in memory: such a stack
-	// lacks frames, and says so. Its bytes are counted, see above.
+	// ig's programs may not wait for a page that is not in memory: such a stack has
+	// missing frames, and is marked. Its bytes are counted, see above.
 	delete(g.drops, "python_unreadable")
 	require.Empty(t, g.drops)
-	tell(t, "rows", "%d", len(want))
+	record(t, "rows", "%d", len(want))
 }
 
-// requireNames: each row's stack is one of the truth, and the rows of a stack are
-// its sums, but for what is in stacks that say that they lack frames: ig's programs
-// may not wait for a page of the interpreter that is not in memory.
+// requireNames checks that each row's stack is one of the truth, and the rows of a stack
+// are its sums, except for stacks that are marked as incomplete: ig's programs may not
+// wait for a page of the interpreter that is not in memory.
 func requireNames(t *testing.T, g *gadget, want []compare.Row) {
 	t.Helper()
 	g.mu.Lock()
@@ -108,7 +108,7 @@ func requireNames(t *testing.T, g *gadget, want []compare.Row) {
 		missing += d.AllocObjects - d.Got.AllocObjects
 	}
 	require.Equal(t, incomplete, missing)
-	tell(t, "names", "%d of %d", all-incomplete, all)
+	record(t, "names", "%d of %d", all-incomplete, all)
 	t.Logf("%d rows name the stacks of %d allocations exactly, %d lack frames; the last: %s",
 		len(whole), all-incomplete, incomplete, g.rows[len(g.rows)-1].Stack)
 }
@@ -124,7 +124,7 @@ func TestStockPython(t *testing.T) {
 	for _, args := range [][]string{unsigned("py_stack"), signedImage(t, "py_stack")} {
 		requireProfile(t, w.Process.Pid, ig, args)
 	}
-	tell(t, "names", "yes")
+	record(t, "names", "yes")
 }
 
 func requireProfile(t *testing.T, pid int, ig string, args []string) {

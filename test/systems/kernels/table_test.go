@@ -27,7 +27,7 @@ var kernelsOfTable = []string{"5.10", "6.1", "6.12", "newest", "arm64-6.1"}
 // line is one of the table: a fact of a test.
 type line struct{ label, test, fact string }
 
-// lines are what the table shows of each gadget, and of the programs.
+// lines are the table's lines for each gadget, and for the programs.
 func lines(gadgets []string) (all []line) {
 	for _, g := range gadgets {
 		all = append(all, line{g + ": instructions verified, the largest program's", "TestLoad", g})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kit tests build/gpu-kit (make gpu-kit) as it is used: copied to a machine with
-// nothing else, here a root directory with busybox and the simulated driver.
+// Package kit tests build/gpu-kit (make gpu-kit) as it is used: copied to a bare machine,
+// here a root directory with busybox and the simulated driver.
 package kit
 
 import (
@@ -123,7 +123,7 @@ func TestKitVerifiesEverythingOnTheSimulatedDriver(t *testing.T) {
 	require.Equal(t, readGolden(t), golden(lines), progress)
 }
 
-// What the golden says of ig-gpu's counts is what the driver's journal says.
+// ig-gpu's counts in the golden file match the driver's journal.
 func TestComparisonsAreOfTheDriversOwnCounts(t *testing.T) {
 	lines, _ := run(t, withStandIn(t), nil, "-ig-gpu", "/standin", "-only", strings.Join(compared, ","))
 	var want strings.Builder
@@ -135,10 +135,10 @@ func TestComparisonsAreOfTheDriversOwnCounts(t *testing.T) {
 	require.Equal(t, want.String(), golden(stepsOf(lines, compared...)))
 }
 
-// compared are the steps whose verdicts rest on ig-gpu's counts of calls.
+// compared are the steps with verdicts that depend on ig-gpu's counts of calls.
 var compared = []string{"memory", "launches", "late", "oom", "devices", "nccl"}
 
-// With an ig-gpu whose every figure is one too many, no verdict on its figures is "same".
+// With an ig-gpu that adds one to every figure, no verdict on its figures is "same".
 func TestVerdictsChangeWhenIgGpuIsWrong(t *testing.T) {
 	steps := append([]string{"overhead"}, compared...)
 	lines, _ := run(t, withStandIn(t), []string{"STANDIN_WRONG=1"}, "-ig-gpu", "/standin", "-only", strings.Join(steps, ","))
@@ -152,7 +152,7 @@ func TestVerdictsChangeWhenIgGpuIsWrong(t *testing.T) {
 	}
 }
 
-// withStandIn is a root whose ig-gpu is the stand-in.
+// withStandIn is a root with the stand-in as ig-gpu.
 func withStandIn(t *testing.T) (root string) {
 	t.Helper()
 	root = bareRoot(t, kit(t), libraries(t)...)
@@ -163,7 +163,7 @@ func withStandIn(t *testing.T) (root string) {
 	return root
 }
 
-// A driver and a runtime that lie change the verdicts on what they lie about, and no others.
+// A driver and a runtime that lie change the verdicts on the false values, and no others.
 func TestVerdictsChangeWhenTheDriverLies(t *testing.T) {
 	root := withStandIn(t)
 	build := filepath.Join(simulated.Root(), "build")
@@ -174,7 +174,7 @@ func TestVerdictsChangeWhenTheDriverLies(t *testing.T) {
 			"testdata/"+name+".c", behind).CombinedOutput()
 		require.NoError(t, err, string(out))
 	}
-	otherShape(t, filepath.Join(root, "simulated/libcuda.so.1"), "cuMemAllocHost") // nobody calls it
+	otherShape(t, filepath.Join(root, "simulated/libcuda.so.1"), "cuMemAllocHost") // it is never called
 
 	lines, _ := run(t, root, []string{"GPU_KIT_LIBCUDA=/simulated/lies.so", "GPU_KIT_CUDART=/simulated/lies_runtime.so"},
 		"-ig-gpu", "/standin", "-only", "entries,memory,launches,runtime")
@@ -186,7 +186,7 @@ func TestVerdictsChangeWhenTheDriverLies(t *testing.T) {
 		"what they begin with", "where the probe is",
 		"functions for which cuGetProcAddress gives one that is not probed",
 		"cuMemGetInfo: device, MiB",
-		"cuda_alloc: device",         // allocates more than it was asked for
+		"cuda_alloc: device",         // allocates more than requested
 		"cuLaunchKernelEx kit_empty", // launches nothing
 		"cudaMalloc",
 	} {
@@ -214,7 +214,7 @@ func otherShape(t *testing.T, path, name string) {
 	require.NoError(t, os.WriteFile(path, b, 0o755))
 }
 
-// Without a driver nothing is settled, and nothing fails.
+// Without a driver nothing is verified, and nothing fails.
 func TestKitReportsThatThereIsNoDriver(t *testing.T) {
 	lines, _ := run(t, bareRoot(t, kit(t)), nil, "-ig-gpu", "/bin/false")
 	for _, l := range lines {
@@ -228,14 +228,14 @@ func TestKitReportsThatThereIsNoDriver(t *testing.T) {
 	require.Len(t, lines, 19, "each step has a line")
 }
 
-// A step that fails is a line of the report, and the others are done.
+// A failing step is a line of the report, and the others run.
 func TestKitSurvivesAnIgGpuThatFails(t *testing.T) {
 	lines, _ := run(t, bareRoot(t, kit(t), libraries(t)...), nil, "-ig-gpu", "/bin/false", "-only", "memory,runtime")
 	require.Contains(t, golden(lines), "memory | the step ends | yes | cuda_alloc: ig-gpu ended:")
 	require.Contains(t, golden(lines), "runtime | cudaMalloc | cuMemAlloc_v2 1 | cuMemAlloc_v2 1 | same")
 }
 
-// A kit that is ended in the midst of a step has a report, and leaves nothing.
+// A kit that is terminated during a step has a report, and leaves nothing behind.
 func TestKitThatRunsOutOfTimeCleansUp(t *testing.T) {
 	lines, _ := run(t, withStandIn(t), nil, "-ig-gpu", "/standin", "-limit", "1s", "-only", "throughput")
 	last := golden(stepsOf(lines, "throughput", "clean"))

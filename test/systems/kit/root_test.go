@@ -53,7 +53,7 @@ func install(t *testing.T, root, path string) {
 // needed copies the libraries that the dynamic linker would load for a file.
 func needed(t *testing.T, root, path string) {
 	t.Helper()
-	out, _ := exec.Command("ldd", path).CombinedOutput() // fails for what is static
+	out, _ := exec.Command("ldd", path).CombinedOutput() // fails for static programs
 	for _, word := range strings.Fields(string(out)) {
 		if strings.HasPrefix(word, "/lib") || strings.HasPrefix(word, "/usr/lib") {
 			copyFile(t, word, filepath.Join(root, word))
@@ -69,8 +69,8 @@ func copyFile(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o755))
 }
 
-// enter are the arguments of a shell that mounts what a system has, and runs run.sh with
-// its own arguments in the root. The mounts end with the shell.
+// enter returns the arguments of a shell that mounts the usual file systems, and runs
+// run.sh with its own arguments in the root. The mounts end with the shell.
 func enter(root string, args ...string) []string {
 	const script = `set -e
 		mount --bind "$0" "$0"

@@ -27,8 +27,8 @@ const (
 )
 
 // TestRulesGiveTheSameVerdictsForManyNodes: each node exports the progress of its own ranks, and
-// the rules find in all simulated jobs what internal/collective finds where it sees
-// all of them (TestVerdictIsRight of test/support/simranks), which is the truth.
+// in all simulated jobs the rules give the same verdicts as internal/collective with all ranks
+// (TestVerdictIsRight of test/support/simranks), which are the truth.
 func TestRulesGiveTheSameVerdictsForManyNodes(t *testing.T) {
 	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
 	require.NoError(t, err)

@@ -146,7 +146,7 @@ var referencePanels = []struct{ title, expression string }{
 	{"GPU Memory Allocation Rate", "sum by (k8s_podname, pid) (rate(mem_alloc_bytes_total{" + referenceLabels + "}[5m]))"},
 	{"GPU Memory Free Rate", "sum by (k8s_podname, pid) (rate(mem_free_bytes_total{" + referenceLabels + "}[5m]))"},
 	{"GPU Memory Implicit Free Rate", "sum by (k8s_podname, pid) (rate(mem_implicit_free_bytes_total{" + referenceLabels + "}[5m]))"},
-	// The seventh panel, the flame graph, asks Pyroscope.
+	// The seventh panel, the flame graph, queries Pyroscope.
 }
 
 func TestDashboardsHaveData(t *testing.T) {
@@ -247,7 +247,7 @@ func TestDashboardsHaveData(t *testing.T) {
 		require.NotEmpty(t, got, "%s does not fire", name)
 	}
 
-	// A process that ended is gone from the graphs.
+	// An ended process is no longer in the graphs.
 	world.end()
 	require.Eventually(t, func() bool {
 		got, err := s.query(`count(gpu_memory_inuse_bytes{process_pid="20"}) or count(mem_alloc_bytes_total{pid="20"})`)
@@ -257,7 +257,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, got)
 
-	// What it held is given back in the difference between before and now.
+	// Its memory is freed in the difference between before and now.
 	got, err = s.query(dashboards.Filled(panel(t, "Growth by process and kind"), map[string]string{"__range": "15s"}))
 	require.NoError(t, err)
 	changes := map[string]string{}
@@ -269,7 +269,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	require.Regexp(t, `^-\d{9}$`, changes["20"])
 	require.Regexp(t, `^[1-9]\d+$`, changes["10"])
 
-	// Nothing is chosen: nothing is shown.
+	// Nothing is selected: nothing is shown.
 	for _, name := range []string{"cluster", "namespace", "pod"} {
 		got, err := s.query(dashboards.Filled(panel(t, "In use by kind"), map[string]string{name: "another"}))
 		require.NoError(t, err)

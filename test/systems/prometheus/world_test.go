@@ -22,7 +22,7 @@ import (
 
 const mib = 1 << 20
 
-// world is two processes on one made-up GPU, and the endpoint that tells of them.
+// world is two processes on one simulated GPU, and the endpoint with their metrics.
 type world struct {
 	address string
 	rows    *metrics.Run
@@ -103,7 +103,7 @@ func (w *world) advance() {
 	w.rows.Drop("rows_full", 0, 0)
 }
 
-// device is what both processes hold in device memory now.
+// device returns the device memory of both processes now.
 func (w *world) device() int64 {
 	n := w.step.Load()
 	return (512+n)*mib - 2*(n*mib/4) + 64*mib + (256+n)*mib - n*mib/2

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release builds what would be published, as make release does, and installs it on
-// systems that have nothing else. RELEASE=1 (make test-release); it needs root and the
-// roots of test/support/fixtures/roots.sh.
+// Package release builds the files to publish, like make release, and installs them on
+// bare systems. RELEASE=1 (make test-release); it needs root and the roots of
+// test/support/fixtures/roots.sh.
 package release
 
 import (
@@ -49,7 +49,7 @@ func sums(t *testing.T, dir string) map[string][sha256.Size]byte {
 }
 
 // TestRelease: a clone at another path gives the same bytes; and a bare Debian and a bare
-// Ubuntu run what is installed from the directory.
+// Ubuntu run the programs installed from the directory.
 func TestRelease(t *testing.T) {
 	if os.Getenv("RELEASE") == "" {
 		t.Skip("RELEASE=1 builds a release twice, which takes 20 minutes: make test-release")
@@ -88,7 +88,7 @@ func TestRelease(t *testing.T) {
 // installedOn installs the release in a root directory that stays as it is, and runs it.
 func installedOn(t *testing.T, root, release string) {
 	t.Helper()
-	// Mounts and what is written end with the shell.
+	// Mounts and written files end with the shell.
 	const script = `set -e
 		mount -t tmpfs tmpfs "$1"; mkdir "$1/up" "$1/work" "$1/root"
 		mount -t overlay overlay -o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" "$1/root"

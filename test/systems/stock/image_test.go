@@ -23,10 +23,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// TestImageNamesStacks runs py_stack's image as ig does, on this kernel: to sample
-// a processor's clock it needs no kprobes. Where ig reads the rows once more at the
-// end, which it does not always manage, these have names, too. ig's filter, which
-// comes after the module, knows the names.
+// TestImageNamesStacks runs py_stack's image as ig does, on this kernel: to sample a
+// processor's clock it needs no kprobes. If ig reads the rows once more at the end, which
+// does not always succeed, these have names, too. ig's filter, which runs after the
+// module, sees the names.
 func TestImageNamesStacks(t *testing.T) {
 	bpftest.RequireRoot(t)
 	bpftest.RequireMapIterators(t)

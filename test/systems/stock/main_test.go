@@ -10,8 +10,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 )
 
-// TestMain mounts what Inspektor Gadget needs and ends the process for: containers
-// often lack debugfs and tracefs.
+// TestMain mounts file systems without which Inspektor Gadget ends the process: debugfs
+// and tracefs are often missing in containers.
 func TestMain(m *testing.M) {
 	if err := host.Init(host.Config{AutoMountFilesystems: true}); err != nil {
 		fmt.Fprintln(os.Stderr, "mount debugfs and tracefs for the tests:", err)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stock runs the gadgets' images with Inspektor Gadget's own operators and
-// none of ours, in this process: what an unmodified ig shows. test/systems/kernels does the
-// same with the real ig, on kernels that have what it needs to find libraries.
+// Package stock runs the gadgets' images with Inspektor Gadget's own operators and none of
+// ours, in this process, like an unmodified ig. test/systems/kernels does the same with the
+// real ig, on kernels with the features that it needs to find libraries.
 package stock
 
 import (
@@ -139,7 +139,7 @@ func symbolOf(name string) uint64 {
 	return h.Sum64()
 }
 
-// row is what comes out of a row of allocs.
+// row is the result for a row of allocs.
 type row struct{ frame, stack, frames string }
 
 // table sends a table through the module.
@@ -241,9 +241,9 @@ func TestModuleNamesHolders(t *testing.T) {
 	require.Equal(t, "train (pkg/file.py:1)", texts(t, m.ooms, packet).frame)
 }
 
-// TestModuleLivesInItsMemory: ig gives a module 16 MiB and ends it when it wants
-// more, without a word; rows would have no names from then on. Stacks as large as
-// can be, of which the caches hold a fifth.
+// TestModuleLivesInItsMemory: ig limits a module to 16 MiB and silently ends it beyond
+// that; rows would have no names from then on. Stacks of maximum size, of which the
+// caches hold a fifth.
 func TestModuleLivesInItsMemory(t *testing.T) {
 	m := newModule(t)
 	const count, batch = 600, 200
@@ -271,8 +271,8 @@ func TestModuleLivesInItsMemory(t *testing.T) {
 	}
 }
 
-// TestModuleCost prints what rows and the module cost; docs/reference/stock-ig.md quotes it.
-// It is processor time: the module runs in the thread that brings the row.
+// TestModuleCost prints the cost of rows and of the module; docs/reference/stock-ig.md
+// quotes it. It is CPU time: the module runs in the thread that emits the row.
 func TestModuleCost(t *testing.T) {
 	before := resident(t)
 	m := newModule(t)

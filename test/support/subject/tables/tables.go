@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tables reads what `ig-gpu run -o json` prints. There each row is a line; the rows
-// of one reading of a table have the same time. Tests look at whole tables.
+// Package tables reads the output of `ig-gpu run -o json`, in which each row is a line, and
+// the rows of one reading of a table have the same time. Tests check whole tables.
 package tables
 
 import (
@@ -15,7 +15,7 @@ import (
 var ofTable = regexp.MustCompile(`^\{("(?:type|source)":"[^"]*",)?"time":"[^"]*"`)
 
 // Reader is the output with the rows of a reading as one line, an array; other lines are
-// left as they are. A table is complete with the line behind it, or at the end. Tables
+// left as they are. A table is complete with the line after it, or at the end. Tables
 // without rows are not in the output.
 func Reader(from io.Reader) io.Reader {
 	out, to := io.Pipe()

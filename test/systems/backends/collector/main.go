@@ -35,7 +35,7 @@ func main() {
 		}},
 	}
 	if err := otelcol.NewCommand(settings).Execute(); err != nil {
-		os.Exit(1) // cobra has said why
+		os.Exit(1) // cobra has printed the reason
 	}
 }
 

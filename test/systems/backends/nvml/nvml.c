@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libnvidia-ml.so.1 of one made-up GPU, for machines without one: what ig-gpu asks of
- * it, with an answer to everything. The processes on it are the lines "PID BYTES" of
+ * libnvidia-ml.so.1 of one simulated GPU, for machines without one: the functions that
+ * ig-gpu calls, all of which succeed. The processes on it are the lines "PID BYTES" of
  * the file that NVML_PROCESSES names. Compiled against go-nvml's nvml.h, so that the
  * compiler checks the declarations.
  */
@@ -66,7 +66,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int len
 	return NVML_SUCCESS;
 }
 
-/* processes gives what is used in all; infos may be NULL. */
+/* processes returns the total used bytes; infos may be NULL. */
 static unsigned long long processes(nvmlProcessInfo_t *infos, unsigned int room, unsigned int *n)
 {
 	const char *path = getenv("NVML_PROCESSES");
@@ -99,7 +99,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *n, nvmlProcessInfo_v1_t *infos)
 {
 	(void)device, (void)n, (void)infos;
-	return NVML_ERROR_NOT_SUPPORTED; /* only that there is one is asked for */
+	return NVML_ERROR_NOT_SUPPORTED; /* only its presence is tested */
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *n, nvmlProcessInfo_t *infos)
@@ -146,7 +146,7 @@ nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *
 	return busy(percent, period);
 }
 
-/* One number, whatever else is asked. */
+/* One number, for any other argument. */
 #define GIVES(name, type, value, ...)                                                   \
 	nvmlReturn_t name(nvmlDevice_t device, ##__VA_ARGS__, type *to)                 \
 	{                                                                               \

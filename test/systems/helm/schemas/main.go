@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command schemas makes JSON schemas of the kinds of Kubernetes from its OpenAPI
-// document (api/openapi-spec/swagger.json of the module k8s.io/kubernetes), named as
-// kubeconform asks for them:
+// Command schemas makes JSON schemas of the kinds of Kubernetes from its OpenAPI document
+// (api/openapi-spec/swagger.json of the module k8s.io/kubernetes), named as kubeconform
+// expects:
 //
 //	schemas SWAGGER DIRECTORY
 //
-// The schemas are strict: what a kind does not have is an error.
+// The schemas are strict: an unknown field is an error.
 package main
 
 import (
@@ -118,7 +118,7 @@ func nullable(v object) {
 	}
 }
 
-// special is what the document says too narrowly: YAML may give a quantity as a number.
+// special are types that the document defines too narrowly: YAML may have a quantity as a number.
 func special(name string, d object) {
 	if strings.HasSuffix(name, ".resource.Quantity") {
 		d["type"] = []any{"string", "number"}

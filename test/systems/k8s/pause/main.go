@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces until it is told to end.
+// Command pause holds a pod's namespaces until it is terminated.
 package main
 
 import (

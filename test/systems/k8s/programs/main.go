@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubernetes is the programs of a Kubernetes cluster in one file, which does
-// what the name says by which it is called: each of them would be 60 to 140 MB, most
-// of it the same. They are upstream's own; only the registry, which keeps images in
-// memory, has its few lines here.
+// Command kubernetes has the programs of a Kubernetes cluster in one file, and runs the
+// one that it is called as: each of them would be 60 to 140 MB, most of it the same. They
+// are upstream's own; only the registry, which keeps images in memory, has its few lines
+// here.
 package main
 
 import (

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command standin answers like ig-gpu, with what the simulated driver's journal says
-// instead of what eBPF programs counted. With it the kit's comparisons are tested without
-// any tracing: STANDIN_WRONG=1 makes every figure one too many, and every verdict of the
-// kit that rests on it has to change.
+// Command standin answers like ig-gpu, with the counts of the simulated driver's journal
+// instead of those of eBPF programs. It tests the kit's comparisons without any tracing:
+// STANDIN_WRONG=1 adds one to every figure, and every verdict of the kit that depends on
+// it must change.
 package main
 
 import (

@@ -6,7 +6,7 @@
 
 int cuMemAllocPitch_v2(uint64_t *, size_t *, size_t, size_t, unsigned);
 
-/* Allocates a row more than it was asked for. */
+/* Allocates one row more than requested. */
 int cuMemAlloc_v2(uint64_t *p, size_t bytes)
 {
 	size_t pitch;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statusutil stands in for the collector's internal package of that name,
+// Package statusutil replaces the collector's internal package of that name,
 // with the two functions that the OTLP receiver and the OTLP exporter over HTTP call.
 package statusutil
 
@@ -34,7 +34,7 @@ func NewStatusFromMsgAndHTTPCode(message string, httpStatus int) *status.Status 
 	return status.New(code, message)
 }
 
-// GetRetryInfo is when the server wants to be asked again; nil: it does not say.
+// GetRetryInfo returns the retry delay of the server; nil: there is none.
 func GetRetryInfo(s *status.Status) *errdetails.RetryInfo {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {
