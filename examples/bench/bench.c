@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * bench: what a pair of cuMemAlloc_v2 and cuMemFree_v2 costs, with and without a
- * tracer. On the simulated driver the pair itself costs far less than a probe.
+ * bench: the cost of a pair of cuMemAlloc_v2 and cuMemFree_v2, with and without a tracer.
+ * On the simulated driver the pair itself costs far less than a probe.
  *
  *   bench [-l LIBCUDA] [-n PAIRS] [-t THREADS] [-r PAIRS/S] [-s SIZE] [-p REPEATS]
  *         [-d DEPTH] [-k]
@@ -10,7 +10,7 @@
  * Prints one line per repeat and the best: wall time of a thread per pair, in ns.
  * With -r each thread makes that many pairs a second and only the time inside the
  * calls is counted. With -d the calls are made from that many functions deep,
- * which have frame pointers. With -k a launch of a kernel takes the place of a pair.
+ * which have frame pointers. With -k it measures a kernel launch instead of a pair.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static void pair(void)
 	}
 }
 
-/* Calls pair() from `frames` frames of its own. */
+/* Calls pair() below `frames` additional frames. */
 static __attribute__((noinline)) void descend(int frames)
 {
 	if (frames > 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a pair of cuMemAlloc_v2 and cuMemFree_v2 costs a Python program at a given
+"""The cost of a pair of cuMemAlloc_v2 and cuMemFree_v2 for a Python program at a given
 stack depth, with and without a tracer: the price of the stack shows in the
 difference between depths. Prints ns per pair for each repeat, and the best.
 """

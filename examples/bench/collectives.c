@@ -2,11 +2,11 @@
 
 /*
  * collectives: calls ncclAllReduce at a given rate, on communicators of one rank, and
- * waits for the stream once in so many calls. For what a tracer costs.
+ * waits for the stream once per given number of calls. It measures the cost of a tracer.
  *
  *   collectives -l LIBCUDA -n LIBNCCL [-r CALLS/S] [-c COMMUNICATORS] [-w CALLS/WAIT]
  *
- * A rate of 0 is as fast as it goes; 0 calls for a wait is none. It ends by a signal.
+ * A rate of 0 is as fast as possible; 0 calls per wait means no waits. It ends by a signal.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

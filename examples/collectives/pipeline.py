@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference on a model that is spread over ranks, as far as NCCL sees it: the prompt is
-broadcast, each rank computes its layers and sends what comes out to the next, and the
+"""Inference on a model distributed over ranks, as far as NCCL sees it: the prompt is
+broadcast, each rank computes its layers and sends the result to the next, and the
 last one's result goes to the host."""
 
 import itertools

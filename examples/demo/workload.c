@@ -44,7 +44,7 @@ EXPORT void run_batch(void)
 	__asm__ volatile("");
 }
 
-/* The bug: the caller drops what is returned. */
+/* The bug: the caller drops the result. */
 EXPORT uint64_t embed_image(void)
 {
 	uint64_t embedding = take(26 * MIB);

@@ -33,7 +33,7 @@ class OutOfMemoryError(RuntimeError):
 
 
 class Counter:
-    """What this process holds: the truth to compare a profile with."""
+    """Memory that this process holds: the truth to compare a profile with."""
 
     def __init__(self):
         self.in_use = collections.Counter()  # by kind
@@ -60,7 +60,7 @@ class Buffer:
 
 
 class Driver:
-    """The CUDA driver, real or simulated: a path, or what the loader finds.
+    """The CUDA driver, real or simulated: at a path, or as found by the loader.
 
     device, async_device and pinned are ctypes functions, not methods: like a call
     into PyTorch, they add no Python frame of their own, so that a profile names
@@ -84,7 +84,7 @@ class Driver:
 
     def _allocator(self, name, kind, pointer_type, more, free):
         """A function of the size in bytes that gives a Buffer. `more` is types and
-        values of the arguments behind the size."""
+        values of the arguments after the size."""
         function = ctypes.CFUNCTYPE(
             ctypes.c_int, ctypes.POINTER(pointer_type), ctypes.c_size_t, *(t for t, _ in more)
         )((name, self._cu), ((2,), (1,)) + tuple((1, None, value) for _, value in more))
@@ -111,7 +111,7 @@ class Driver:
         self._check(self._cu.cuCtxSetCurrent(self._context), "cuCtxSetCurrent", 0)
 
     def _prepare(self):
-        """What the CUDA runtime asks the driver before a launch: a dozen times for the device."""
+        """The CUDA runtime's queries before a launch: it reads the device a dozen times."""
         value = ctypes.c_int()
         for _ in range(12):
             self._cu.cuCtxGetDevice(ctypes.byref(value))
@@ -143,7 +143,7 @@ class Driver:
 
 
 class Torch:
-    """Real tensors. PyTorch's caching allocator stands between: the driver sees
+    """Real tensors. PyTorch's caching allocator is in between: the driver sees
     its segments, which are larger and live longer than the tensors."""
 
     def __init__(self):

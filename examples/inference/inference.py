@@ -183,7 +183,7 @@ class Worker:
 
 
 class OutputProcessor(threading.Thread):
-    """Copies results to pinned memory, in a thread of its own."""
+    """Copies results to pinned memory, in a separate thread."""
 
     def __init__(self, worker):
         threading.Thread.__init__(self, name="output-processor", daemon=True)

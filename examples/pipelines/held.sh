@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# What takes 1 MiB or more, and has never given anything back: weights, caches, leaks.
+# Stacks that hold 1 MiB or more, and have never freed anything: weights, caches, leaks.
 # filter-expr, sort.
 exec ${IG:-bin/ig-gpu} run "${GADGETS-}cuda_alloc" \
 	--filter-expr.allocs 'inuse_bytes >= 1048576 && freed_objects == 0' \

@@ -8,7 +8,7 @@ ROW = struct.Struct("=56sQ")
 
 
 def counts():
-    """Calls of this process so far, by function; empty where nothing is counted."""
+    """Calls of this process so far, by function; empty if calls are not counted."""
     directory = os.environ.get("SIMCUDA_COUNTS")
     path = pathlib.Path(directory or "", f"{os.getpid()}.counts")
     if not directory or not path.exists():
@@ -18,6 +18,6 @@ def counts():
 
 
 def per_step(before, after, steps):
-    """The difference of two counts, by step; what is rarer than one in ten steps is left out."""
+    """The difference of two counts, by step; calls rarer than one in ten steps are omitted."""
     each = {name: (calls - before.get(name, 0)) / steps for name, calls in after.items()}
     return {name: round(n, 2) for name, n in sorted(each.items(), key=lambda x: -x[1]) if n >= 0.1}

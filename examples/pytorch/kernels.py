@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where kernels come from: PyTorch's own, cuBLAS, a graph, one compiled while running.
+"""Kernels of all origins: PyTorch's own, cuBLAS, a graph, one compiled at run time.
 
     scripts/pytorch.sh examples/pytorch/kernels.py compiled      # by nvrtc
     scripts/pytorch.sh examples/pytorch/kernels.py eager
@@ -37,7 +37,7 @@ def replayed(batch, weight, rounds):
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        eager(batch, weight, 1)  # what is loaded lazily cannot be loaded while capturing
+        eager(batch, weight, 1)  # lazy loading does not work while capturing
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's allocators do with the device's memory.
+"""PyTorch's allocators and the device's memory.
 
     scripts/pytorch.sh examples/pytorch/memory.py SITUATION
 
 Situations: cached, expandable (segments), async (cudaMallocAsync), split (max_split_size_mb),
 graph (a CUDA graph with its private pool), loader (workers, pinned memory), snapshot
 (PyTorch's own history with Python stacks), oom (SIMCUDA_CAPACITY=1GiB).
-Prints a line of JSON: what PyTorch says that it holds; for oom, its error.
+Prints a line of JSON: the memory in use according to PyTorch; for oom, its error.
 """
 import argparse
 import collections
@@ -23,7 +23,7 @@ SETTINGS = {
 
 
 class Cache:
-    """Blocks that are kept for a while: the oldest goes when there are too many."""
+    """Blocks that are kept for a while: the oldest is freed when there are too many."""
 
     def __init__(self, torch, most=24):
         self.torch, self.most = torch, most
@@ -54,7 +54,7 @@ def fill(torch, cache):
 
 
 def graph(torch, cache):
-    """What is computed between capture and replay stays in the graph's own pool."""
+    """Results computed between capture and replay stay in the graph's own pool."""
     model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU(), torch.nn.Linear(512, 512)).cuda()
     batch = torch.randn(64, 512, device="cuda")
     side = torch.cuda.Stream()

@@ -6,7 +6,7 @@
     scripts/pytorch.sh examples/pytorch/parallel.py processes    # DDP over NCCL
     scripts/pytorch.sh examples/pytorch/parallel.py spawn        # independent processes
 
-Prints a line of JSON for each process when it is done. With --hold each process says
+Prints a line of JSON for each process when it is done. With --hold each process prints
 {"ready": PID} before its steps and waits until the file that --hold names is there.
 """
 import argparse

@@ -5,7 +5,7 @@
     scripts/pytorch.sh examples/pytorch/train.py --steps 100
 
 Three encoder layers, batch 8 × 64, AdamW: some 200 kernels a step. Without a GPU a step is
-what Python, PyTorch and the driver's calls take, so a tracer's cost shows at its largest.
+the time of Python, PyTorch and the driver's calls, so a tracer's cost is at its maximum.
 Prints a line of JSON: steps, the median of their milliseconds, bytes that tensors hold, and
 with SIMCUDA_COUNTS the driver calls of a step.
 """

@@ -12,10 +12,10 @@
 #include "state.h"
 
 /*
- * Device addresses come from here: reserved so that no other memory can have the same
- * address, and real from the first byte that is copied there on. Size classes are
- * powers of two from 512 bytes (the smallest step of real device pointers); each has
- * its free list, last freed first, so that addresses come back as soon as possible.
+ * Device addresses are allocated here: reserved so that no other memory can have the same
+ * address, and backed by memory from the first copy on. Size classes are powers of two
+ * from 512 bytes (the smallest step of real device pointers); each has its free list,
+ * last freed first, so that addresses are reused as soon as possible.
  */
 #define MEMORY_RANGE (16ull << 40)
 #define LOW_FROM 0x10000000ull
@@ -194,9 +194,9 @@ void host_forget(const struct object *o)
 
 /* -------------------------------------------------------------------- handles */
 
-/* Handles look like heap addresses of the driver: 64 bytes apart. Contexts,
- * arrays, pools, streams and physical memory share them, so that a number soon
- * comes back as something else. */
+/* Handles look like heap addresses of the driver: 64 bytes apart. Contexts, arrays,
+ * pools, streams and physical memory share them, so that a number is soon reused for
+ * another kind of object. */
 #define FIRST_HANDLE 0x5c0000000000ull
 static struct {
 	uint64_t next;
@@ -224,7 +224,7 @@ void handle_free(uint64_t handle)
 
 void addresses_reset(void)
 {
-	/* What a forked child inherits is left alone: it is the parent's. */
+	/* State inherited by a forked child is not touched: it is the parent's. */
 	memset(range, 0, sizeof(range));
 	memset(&host, 0, sizeof(host));
 	spare = NULL;

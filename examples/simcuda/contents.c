@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What is in device memory. Linear copies and sets really happen, so that a program reads
- * back what it wrote; kernels write nothing. A copy with an unallocated address has
- * no effect, because tests make copies that only look like some.
+ * Contents of device memory. Linear copies and sets are really executed, so that a
+ * program reads back what it wrote; kernels write nothing. A copy with an unallocated
+ * address has no effect, because tests make calls with made-up addresses.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +37,7 @@ static bool writable(uint64_t p, uint64_t n)
 	return true;
 }
 
-/* The kernel looks whether memory of the host is there. */
+/* The kernel checks whether memory of the host is mapped. */
 static void copy_checked(uint64_t to, uint64_t from, uint64_t n)
 {
 	struct iovec local = {(void *)from, n}, remote = {(void *)to, n};

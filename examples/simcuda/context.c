@@ -183,8 +183,8 @@ static CUresult get_device(CUdevice *out)
 	return CUDA_SUCCESS;
 }
 
-/* The runtime asks this thousands of times a second: a few nanoseconds, without the
- * lock, as in the real driver. */
+/* The runtime calls this thousands of times a second: it takes a few nanoseconds, without
+ * the lock, as in the real driver. */
 CUresult impl_cuCtxGetDevice(CUdevice *out)
 {
 	if (out && !sim.every_call && thread.known == __atomic_load_n(&sim.contexts, __ATOMIC_ACQUIRE)) {
@@ -236,8 +236,8 @@ CUresult impl_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	return RUN(cuDevicePrimaryCtxRelease_v2, primary_release(&c, dev));
 }
 
-/* Frees what the context holds; whoever retained it still has to release it,
- * and may continue to use it. */
+/* Frees the context's memory; holders of a reference must still release it, and may
+ * continue to use it. */
 static CUresult primary_reset(struct call *c, CUdevice dev)
 {
 	if (!is_device(dev))

@@ -6,7 +6,7 @@
  */
 #include "launch.h"
 
-/* What is captured has no effect, also later: a graph is a number of nodes. */
+/* Captured work has no effect, even later: a graph is only a number of nodes. */
 static CUresult copy(struct work *w, uint64_t to, uint64_t from)
 {
 	CUresult r = submit(w);

@@ -16,7 +16,7 @@
 #define ONE(...) +1
 enum { COUNTED = CUDA_APIS(ONE) DRIVER_CALLS(ONE) OTHER_APIS(ONE) };
 
-/* Where the thunks count: the file, or these where it cannot be had. */
+/* Counters of the thunks: the file, or these if it is not available. */
 static struct counts_row nowhere[COUNTED];
 __attribute__((used, visibility("hidden"))) struct counts_row *simcuda_counts = nowhere;
 

@@ -5,8 +5,8 @@
 /*
  * counts: how often each exported entry was called. SIMCUDA_COUNTS names a directory; the
  * file there is <pid>.counts, an array of counts_row in the order of the tables, mapped,
- * so that it can be read while the process lives. Entries that are not counted cost
- * nothing: the stubs jump straight to what they do.
+ * so that it can be read while the process lives. Without counting there is no cost: the
+ * stubs jump straight to their implementation.
  */
 #include <stdint.h>
 
@@ -17,7 +17,7 @@ struct counts_row {
 _Static_assert(sizeof(struct counts_row) == 64, "the readers rely on it");
 
 void counts_setup(const char *dir);
-/* The child of a fork gets a file of its own. */
+/* The child of a fork gets its own file. */
 void counts_forked(void);
 
 #endif

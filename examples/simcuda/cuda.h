@@ -3,9 +3,9 @@
 #define SIMCUDA_CUDA_H
 
 /*
- * cuda: the types, constants and structure layouts of the CUDA Driver API that
- * the simulated driver needs (CUDA Driver API reference 12.4). Only what is
- * used; the names are those of the reference so that a reader can look them up.
+ * cuda: the types, constants and structure layouts of the CUDA Driver API that the
+ * simulated driver needs (CUDA Driver API reference 12.4). Only used ones; the names are
+ * those of the reference.
  */
 
 #include <stddef.h>

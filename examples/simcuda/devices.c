@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The entries of OTHER_APIS about devices: what each is, and how much it has. */
+/* The entries of OTHER_APIS about devices: their properties and memory. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,8 +38,8 @@ CUresult impl_cuDeviceGetName(char *name, int len, CUdevice dev)
 	return r;
 }
 
-/* Of CUdevice_attribute: those of a large device of compute capability 9.0, as far as
- * they are not 0, the answer for "no". Beside these: what differs by device. */
+/* Of CUdevice_attribute: those of a large device of compute capability 9.0 that are not
+ * 0, which means "no". Below these: attributes that differ by device. */
 static const struct {
 	int attribute, value;
 } attributes[] = {

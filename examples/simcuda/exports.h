@@ -3,9 +3,9 @@
 #define SIMCUDA_EXPORTS_H
 
 /*
- * exports: the driver entries beside those of CUDA_APIS and DRIVER_CALLS: what a ctypes workload
- * or another client needs to get as far as its allocations. They decide nothing
- * about who holds memory, so they are not journaled.
+ * exports: the driver entries besides those of CUDA_APIS and DRIVER_CALLS, which a ctypes
+ * workload or another client needs before its allocations. They do not change who holds memory,
+ * so they are not journaled.
  */
 #define OTHER_APIS(X)                   \
 	X(cuInit)                       \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What kernels and graphs are like: attributes, occupancy, a drawing. Every
- * kernel is an ordinary one: 1,024 threads, 32 registers, no shared memory of its own.
+ * Properties of kernels and graphs: attributes, occupancy, a DOT dump. Every kernel is
+ * the same: 1,024 threads, 32 registers, no shared memory of its own.
  */
 #include <stdio.h>
 
@@ -43,7 +43,7 @@ CUresult impl_cuFuncGetAttribute(int *out, int attribute, uint64_t function)
 	return WITH_FUNCTION(function, get(out, attribute));
 }
 
-/* What is set is not remembered. */
+/* Values that are set are not stored. */
 CUresult impl_cuFuncSetAttribute(uint64_t function, int attribute, int value)
 {
 	(void)value;
@@ -81,7 +81,7 @@ CUresult impl_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *out, uin
 	return WITH_FUNCTION(function, occupancy(out, threads));
 }
 
-/* The linker: what it is given does not matter, cuLinkComplete has a program for it. */
+/* The linker: its input does not matter, cuLinkComplete returns a program. */
 CUresult impl_cuLinkCreate_v2(unsigned n, void *options, void *values, uint64_t *out)
 {
 	(void)n, (void)options, (void)values;
@@ -109,7 +109,7 @@ CUresult impl_cuLinkDestroy(uint64_t state)
 	return CUDA_SUCCESS;
 }
 
-/* A description of a tensor, 128 bytes, which nothing reads. */
+/* A description of a tensor, 128 bytes, which is never read. */
 CUresult impl_cuTensorMapEncodeTiled(void *out)
 {
 	return out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

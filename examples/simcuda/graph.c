@@ -38,7 +38,7 @@ static void capture_set(struct graph **of, struct graph *g)
 	*of = g;
 }
 
-/* What the stream is being captured into; NULL: it is not. */
+/* The graph that the stream is being captured into; NULL: none. */
 static struct graph *captured(uint64_t stream)
 {
 	struct stream *s = find(SPACE_STREAM, stream);
@@ -146,7 +146,7 @@ static CUresult stream_done(uint64_t stream, bool wait)
 	return done(LATER(later_stream(stream, wait)));
 }
 
-/* Of the process: contexts are not told apart. */
+/* Of the process: contexts are not distinguished. */
 static CUresult context_done(void)
 {
 	CUresult why = CUDA_SUCCESS;
@@ -155,7 +155,7 @@ static CUresult context_done(void)
 	return done(LATER(later_all(true)));
 }
 
-/* Between the calls that recorded them: nothing runs, so it is the time of the host. */
+/* Between the calls that recorded them: nothing is executed, so it is host time. */
 static CUresult elapsed(float *out, CUevent from, CUevent to)
 {
 	enum { DISABLE_TIMING = 2 };
@@ -258,7 +258,7 @@ CUresult impl_cuGraphGetNodes(uint64_t graph, uint64_t *nodes, size_t *count)
 	return r;
 }
 
-/* CUstreamCaptureStatus: none 0, active 1. What the work depends on is not known. */
+/* CUstreamCaptureStatus: none 0, active 1. Dependencies of the work are unknown. */
 static CUresult capture_info(uint64_t stream, int *status, uint64_t *id, uint64_t *graph,
 			     const uint64_t **after, size_t *count)
 {
@@ -352,7 +352,7 @@ static CUresult node(uint64_t *out, uint64_t graph)
 	struct graph *g = find(SPACE_GRAPH, graph);
 	if (!g || !out)
 		return g ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*out = g->handle + ++g->nodes; /* nothing reads it */
+	*out = g->handle + ++g->nodes; /* never read */
 	return CUDA_SUCCESS;
 }
 

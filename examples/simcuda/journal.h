@@ -3,14 +3,14 @@
 #define SIMCUDA_JOURNAL_H
 
 /*
- * journal: what the simulated driver was asked for and did, in the order in
- * which it did it: the truth that a tracer's numbers are compared with.
+ * journal: the simulated driver's calls and their effects, in order of execution: the
+ * truth that a tracer's numbers are compared with.
  *
- * One file per process image, written through a shared mapping, so that all
- * records up to the last one are in the file however the process ends.
- * Layout: one header of JOURNAL_HEADER bytes, then `count` records. The file is
- * longer than that while the process lives: only `count` says where it ends.
- * All numbers are in the machine's byte order (little endian on x86-64, arm64).
+ * One file per process image, written through a shared mapping, so that all records up to
+ * the last one are in the file, no matter how the process ends. Layout: one header of
+ * JOURNAL_HEADER bytes, then `count` records. The file is longer while the process runs:
+ * only `count` defines its end. All numbers are in the machine's byte order (little
+ * endian on x86-64, arm64).
  */
 
 #include <stdbool.h>
@@ -39,7 +39,7 @@ struct journal_header {
 };
 
 enum journal_type {
-	JOURNAL_CALL = 1,     /* a call without an effect on what is held, or a failed one */
+	JOURNAL_CALL = 1,     /* a call without an effect on memory in use, or a failed one */
 	JOURNAL_ALLOC = 2,    /* an allocation begins */
 	JOURNAL_FREE = 3,     /* it ends because a call freed it */
 	JOURNAL_IMPLICIT = 4, /* it ends with its context; cause: the call's record */
@@ -63,7 +63,7 @@ struct journal_record {
 	uint64_t time_ns;   /* CLOCK_MONOTONIC */
 	uint64_t tag;	    /* simcuda_tag() of the calling thread */
 	uint64_t ptr;	    /* pointer or handle */
-	uint64_t size;	    /* bytes: held, or asked for by a failed call */
+	uint64_t size;	    /* bytes: held, or requested by a failed call */
 	uint64_t context;   /* owner; 0: none (virtual memory management) */
 	uint64_t alloc_seq; /* of FREE and IMPLICIT: the ALLOC record's seq; of WORK: nodes
 			       of the graph that was launched */
@@ -85,7 +85,7 @@ struct journal_record {
 };
 _Static_assert(sizeof(struct journal_record) == 128, "the reader relies on it");
 
-/* What the program that writes says of itself (names.c). */
+/* The writing program's description of itself (names.c). */
 extern const char journal_program[];
 extern const char journal_api_names[]; /* number 0 first, NUL-terminated each */
 extern const uint32_t journal_names_bytes, journal_api_count;
@@ -95,7 +95,7 @@ void journal_setup(const char *dir, uint32_t devices, uint64_t capacity);
 bool journal_on(void);
 void journal_write(const struct journal_record *r);
 void journal_kernel(const char *name);
-/* The child of a fork gets a file of its own with its first record. */
+/* The child of a fork gets its own file with its first record. */
 void journal_forked(void);
 /* Marks the file as ended and frees its unused tail. Writing may continue. */
 void journal_flush(void);

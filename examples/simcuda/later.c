@@ -20,7 +20,7 @@ struct lane {
 	uint64_t stream;
 	uint64_t issued, done;
 	struct item *first, *last;
-	bool busy; /* being asked: rings of lanes that wait for each other end there */
+	bool busy; /* being queried: cycles of lanes that wait for each other end there */
 	struct lane *next, *all;
 };
 
@@ -54,7 +54,7 @@ static struct lane *lane_of(uint64_t stream, bool make)
 		return NULL;
 	l = calloc(1, sizeof(*l));
 	if (!l)
-		abort(); /* a test driver without memory has nothing to say */
+		abort(); /* a test driver without memory cannot report anything */
 	l->stream = stream;
 	l->next = *at;
 	*at = l;
@@ -195,7 +195,7 @@ void later_after(uint64_t stream, uint64_t event)
 	pthread_mutex_unlock(&later.lock);
 }
 
-/* What there was is the parent's; it is not freed, since its owner may hold the lock. */
+/* Inherited state is the parent's; it is not freed, because its owner may hold the lock. */
 void later_reset(void)
 {
 	pthread_mutex_init(&later.lock, NULL);

@@ -6,23 +6,22 @@
 #include <stdint.h>
 
 /*
- * later: work on a stream that is done some time after it was issued. The driver has
- * none of its own; libraries above it do (examples/simnccl: a collective is complete when
- * all ranks have arrived). A stream does its work in order; what is on no stream here is
- * done at once.
+ * later: work on a stream that is done some time after it was issued. The driver has none
+ * of its own; libraries above it do (examples/simnccl: a collective is complete when all
+ * ranks have arrived). A stream executes its work in order; other work is done at once.
  *
  * It has a lock of its own, never held while is_done() of the work is not, and must be
- * called without the driver's. Waits poll: who is waited for may be another process.
+ * called without the driver's. Waits poll, because they may wait for another process.
  */
 
-/* Puts work on a stream. is_done(arg) is asked until it says yes, and then not again. */
+/* Puts work on a stream. is_done(arg) is called until it returns true, and then not again. */
 void later_add(uint64_t stream, bool (*is_done)(void *), void *arg);
 
-/* What was issued so far is done; with `wait`, they return when it is, and true. */
+/* Whether all work issued so far is done; with `wait`, they return true once it is. */
 bool later_stream(uint64_t stream, bool wait);
 bool later_all(bool wait);
 
-/* An event is done when what was on the stream at its recording is. */
+/* An event is done once the work on the stream at its recording is. */
 void later_record(uint64_t event, uint64_t stream);
 bool later_event(uint64_t event, bool wait);
 void later_forget(uint64_t event);

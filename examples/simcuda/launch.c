@@ -2,7 +2,7 @@
 
 /*
  * The entries of DRIVER_CALLS that load and name kernels and launch them. Nothing is
- * computed. What a call was asked for is in its record.
+ * computed. The arguments of a call are in its record.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ CUresult work_begin(struct call *c, struct work *w, unsigned api)
 struct module {
 	uint64_t handle;
 	struct function *functions;
-	struct module *of_device[MAX_DEVICES]; /* a library's, where it was asked for */
+	struct module *of_device[MAX_DEVICES]; /* a library's, once requested */
 };
 
 struct function {
@@ -123,7 +123,7 @@ CUresult impl_cuLibraryGetModule(uint64_t *out, uint64_t library)
 	return r;
 }
 
-/* A module has every kernel that is asked for. Always the same handle for a name. */
+/* A module has every requested kernel. A name always has the same handle. */
 static CUresult function_get(struct work *w, uint64_t *out, uint64_t module, const char *name)
 {
 	struct module *m = find(SPACE_MODULE, module);
@@ -259,7 +259,7 @@ ONLY(cuLaunchCooperativeKernelMultiDevice, (const CUDA_LAUNCH_PARAMS *p, unsigne
      n ? launch(&w) : CUDA_ERROR_INVALID_VALUE, .function = p->function, .stream = p->stream,
      .grid = {p->gx, p->gy, p->gz}, .block = {p->bx, p->by, p->bz}, .shared_bytes = p->shared)
 
-/* Tests give numbers for functions: below this address nothing can be mapped. */
+/* Tests pass numbers as functions: nothing can be mapped below this address. */
 #define FIRST_ADDRESS 65536
 
 struct host_function {
@@ -284,7 +284,7 @@ static CUresult launch_host(struct work *w, void (*function)(void *), void *arg)
 	if (!h)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*h = (struct host_function){function, arg};
-	/* Behind what is on the stream; at once if there is nothing. */
+	/* After the work on the stream; at once if there is none. */
 	pthread_mutex_unlock(&sim.lock);
 	if (later_stream(w->stream, false))
 		call_host(h);

@@ -3,18 +3,18 @@
 #define SIMCUDA_LAUNCH_H
 
 /*
- * launch: one call of DRIVER_CALLS, from its entry to its record. What the entry does
- * besides being recorded is an expression that runs with the lock held.
+ * launch: one call of DRIVER_CALLS, from its entry to its record. The effect of the
+ * entry, besides its record, is an expression that runs with the lock held.
  */
 #include "state.h"
 
-/* What most entries do with most of their arguments is nothing. */
+/* Most entries ignore most of their arguments. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* Begins it: takes the lock. `w` is filled further by the expression. */
 CUresult work_begin(struct call *c, struct work *w, unsigned api);
 
-/* Runs an expression that yields a CUresult as one call, with `w` as what it is about. */
+/* Runs an expression that yields a CUresult as one call, described by `w`. */
 #define WORK(symbol, expression, ...)                               \
 	({                                                          \
 		struct call c;                                      \

@@ -16,7 +16,7 @@ simcuda_observe(void (*returns)(const struct simcuda_launch *))
 	__atomic_store_n(&observer, returns, __ATOMIC_RELEASE);
 }
 
-/* Without the driver's lock: the library asks for the driver's functions. */
+/* Without the driver's lock, because the library resolves the driver's functions. */
 void observer_load(void)
 {
 	const char *path = getenv("CUDA_INJECTION64_PATH");
@@ -27,7 +27,7 @@ void observer_load(void)
 		fprintf(stderr, "simcuda: %s is not injected: %s\n", path, dlerror());
 }
 
-void observer_tell(const struct work *w, int32_t device)
+void observer_notify(const struct work *w, int32_t device)
 {
 	void (*returns)(const struct simcuda_launch *) = __atomic_load_n(&observer, __ATOMIC_ACQUIRE);
 	struct simcuda_launch launch = {

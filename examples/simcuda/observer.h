@@ -20,9 +20,9 @@ struct simcuda_launch {
 };
 
 /*
- * Has `returns` called on the launching thread when a launch that was granted is about to
- * return, with the driver's lock held: it must not call the driver, and what it is given
- * is gone when it returns. One observer.
+ * Has `returns` called on the launching thread when a successful launch is about to
+ * return, with the driver's lock held: it must not call the driver, and its argument is
+ * invalid after it returns. One observer.
  */
 void simcuda_observe(void (*returns)(const struct simcuda_launch *));
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What an address is: cuPointerGetAttribute and its like, host memory as the device sees
- * it, peers, and memory and events of other processes, which are only numbers.
+ * Properties of addresses: cuPointerGetAttribute and similar calls, host memory as the
+ * device sees it, peers, and memory and events of other processes, which are only
+ * numbers.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -11,7 +12,7 @@
 #include "exports.h"
 #include "state.h"
 
-/* What holds the address; the lock is held. */
+/* The allocation at the address; the lock is held. */
 static struct object *object_at(uint64_t p)
 {
 	struct object *o = memory_at(p);
@@ -159,7 +160,7 @@ CUresult impl_cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 
 /* ------------------------------------------------------------- other processes */
 
-/* What is in a handle of 64 bytes. */
+/* Content of a handle of 64 bytes. */
 struct ipc_handle {
 	uint64_t ptr, size;
 	int32_t device, pid;
@@ -177,7 +178,7 @@ CUresult impl_cuIpcGetMemHandle(struct ipc_handle *out, CUdeviceptr p)
 	return o && out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* An address for another process's memory, which is not held here and not seen here. */
+/* An address for another process's memory, which is neither held nor visible here. */
 CUresult impl_cuIpcOpenMemHandle_v2(CUdeviceptr *out, struct ipc_handle handle, unsigned flags)
 {
 	CUresult why = CUDA_ERROR_INVALID_VALUE;
@@ -226,7 +227,7 @@ CUresult impl_cuIpcGetEventHandle(struct ipc_handle *out, CUevent event)
 	return CUDA_SUCCESS;
 }
 
-/* An event of one's own: what the other process records is not seen here. */
+/* A separate event: records of the other process are not visible here. */
 CUresult impl_cuEventCreate(CUevent *out, unsigned flags);
 
 CUresult impl_cuIpcOpenEventHandle(CUevent *out, struct ipc_handle handle)

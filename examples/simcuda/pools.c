@@ -19,7 +19,7 @@ bool is_stream(CUstream s)
 	return s <= 2 || stream_of(s);
 }
 
-/* What a pool has from the device, and keeps when memory is freed: in these steps. */
+/* A pool takes memory from the device, and keeps it when memory is freed, in these steps. */
 #define POOL_STEP (32ull << 20)
 
 void pool_account(uint64_t handle, uint64_t size, bool more)
@@ -138,7 +138,7 @@ CUresult impl_cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
 	return RUN(cuDeviceGetMemPool, pool_of(out, dev, false));
 }
 
-/* A pool with allocations goes when they are gone; its number goes now. */
+/* A pool with allocations is destroyed after them; its number is released now. */
 CUresult impl_cuMemPoolDestroy(CUmemoryPool handle)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -209,7 +209,7 @@ static CUresult pool_get(struct pool *p, int attribute, void *out)
 	return CUDA_SUCCESS;
 }
 
-/* High watermarks can only be reset, to what there is now. */
+/* High watermarks can only be reset to the current value. */
 static CUresult pool_set(struct pool *p, int attribute, const void *value)
 {
 	uint64_t *n = pool_number(p, attribute);

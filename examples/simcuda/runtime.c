@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * runtime: what of libcudart and libcublas a test of launches needs, as two libraries
- * of one source. Linked with the simulated driver, which does the work.
+ * runtime: the parts of libcudart and libcublas that a test of launches needs, as two
+ * libraries of one source. Linked with the simulated driver, which does the work.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@ int cuLaunchKernel(uint64_t f, unsigned gx, unsigned gy, unsigned gz, unsigned b
 int cuMemcpyHtoDAsync_v2(uint64_t to, uint64_t from, size_t n, uint64_t s);
 
 #ifdef RUNTIME
-/* The kernel that a function of the program stands in for: one for all of them. */
+/* The kernel of a host stub: the same one for all stubs. */
 static uint64_t kernel;
 
 void simcudart_register(uint64_t handle)
@@ -28,7 +28,7 @@ int cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **argumen
 		     uint64_t stream)
 {
 	if (!function)
-		return 98; /* cudaErrorInvalidDeviceFunction, before the driver is asked */
+		return 98; /* cudaErrorInvalidDeviceFunction, before the driver is called */
 	return cuLaunchKernel(kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
 			      (unsigned)shared, stream, arguments, NULL);
 }

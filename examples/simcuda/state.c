@@ -58,7 +58,7 @@ void insert(enum space space, uint64_t number, void *value)
 		table.mask = n ? n * 2 - 1 : 1023;
 		table.slots = calloc(table.mask + 1, sizeof(*table.slots));
 		if (!table.slots)
-			abort(); /* a test driver without memory has nothing to say */
+			abort(); /* a test driver without memory cannot report anything */
 		for (uint64_t i = 0; i < n; i++)
 			if (old[i].value)
 				place(old[i]);
@@ -192,7 +192,7 @@ CUresult end_work(struct call *c, const struct work *w, CUresult result)
 	memcpy(r.block, w->block, sizeof(r.block));
 	write_record(c, &r);
 	if (result == CUDA_SUCCESS)
-		observer_tell(w, r.device);
+		observer_notify(w, r.device);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
@@ -207,7 +207,7 @@ bool fits(enum alloc_kind kind, int device, uint64_t size)
 	if (kind == KIND_MANAGED)
 		return size <= MANAGED_CAPACITY - sim.managed;
 	if (kind == KIND_HOST || device < 0)
-		return true; /* the kernel says no by itself */
+		return true; /* the kernel refuses by itself */
 	return size <= sim.capacity - sim.used[device];
 }
 
@@ -259,7 +259,7 @@ CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int d
 		      uint64_t *out)
 {
 	CUresult why;
-	/* Called by another entry: the memory is what the caller asked for. */
+	/* Called by another entry: the size is the caller's. */
 	if (thread.outer_api)
 		kind = thread.outer_kind;
 	struct context *owner = admit(c, kind, size, &device, &why);
@@ -346,7 +346,7 @@ void free_all(struct call *c, struct context *ctx)
 
 void state_reset(void)
 {
-	/* What a forked child inherits is left alone: it is the parent's. */
+	/* State inherited by a forked child is not touched: it is the parent's. */
 	table.slots = NULL;
 	table.count = table.mask = 0;
 	addresses_reset();

@@ -3,7 +3,7 @@
 #define SIMCUDA_STATE_H
 
 /*
- * state: what the simulated devices hold. Objects (allocations) in name spaces,
+ * state: memory of the simulated devices. Objects (allocations) in name spaces,
  * contexts and the threads' context stacks, physical memory and its mappings.
  * Everything here is called between begin() and end(), that is under one lock.
  */
@@ -20,9 +20,9 @@
 #define MAX_DEVICES 16
 #define MAX_CONTEXT_STACK 64
 #define GRANULARITY (2ull << 20) /* of physical memory, as on real devices */
-#define PITCH_ALIGN 512ull	 /* what real devices answer for most widths */
+#define PITCH_ALIGN 512ull	 /* the value of real devices for most widths */
 
-/* Who may use which number. Values of different spaces may be equal. */
+/* Name spaces of numbers. Values of different spaces may be equal. */
 enum space {
 	SPACE_MEMORY = 1, /* device, managed and stream-ordered pointers */
 	SPACE_HOST,	  /* pinned allocations */
@@ -77,7 +77,7 @@ struct pool {
 struct stream {
 	uint64_t handle;
 	struct context *context;
-	struct graph *capture; /* that its work goes to, while it is capturing */
+	struct graph *capture; /* that its work is captured into */
 	unsigned flags;
 	int priority;
 };
@@ -109,7 +109,7 @@ struct thread {
 	int capture_mode;
 	unsigned outer_api; /* not 0: inside an exported entry that called another */
 	uint8_t outer_kind;
-	uint32_t tid; /* 0: not asked for yet */
+	uint32_t tid; /* 0: not read yet */
 };
 extern __thread struct thread thread;
 
@@ -117,7 +117,7 @@ extern __thread struct thread thread;
 struct call {
 	unsigned api;
 	int device;    /* of the record of a failed call */
-	uint64_t size, ptr; /* what a failed call asked for */
+	uint64_t size, ptr; /* requested by a failed call */
 	bool injected, recorded;
 	uint64_t seq; /* of its first record */
 };
@@ -139,7 +139,7 @@ CUresult end(struct call *c, CUresult result);
 
 void record(struct call *c, enum journal_type type, const struct object *o);
 
-/* Work of one of DRIVER_CALLS, as its record tells it. */
+/* Work of one of DRIVER_CALLS, as in its record. */
 struct work {
 	uint64_t function, name; /* name: FNV-1a of all of it */
 	uint64_t stream, bytes, nodes;
@@ -149,8 +149,8 @@ struct work {
 	const char *kernel; /* name of the launched kernel, under the lock */
 	uint64_t graph;	    /* handle of the launched graph */
 };
-/* See observer.h. To be called with the lock held, and without it. */
-void observer_tell(const struct work *w, int32_t device);
+/* See observer.h. Call these with the lock held, and without it. */
+void observer_notify(const struct work *w, int32_t device);
 void observer_load(void);
 /* Writes the record of the call and drops the lock, as end() does. */
 CUresult end_work(struct call *c, const struct work *w, CUresult result);
@@ -173,7 +173,7 @@ void address_free(struct object *o);
 struct object *object_new(void); /* without an address */
 void object_free(struct object *o);
 void addresses_reset(void);
-/* What holds the address, which may be inside of it; NULL: nothing. */
+/* The allocation that contains the address; NULL: none. */
 struct object *memory_at(uint64_t p); /* device, managed and stream-ordered memory, IPC's */
 struct object *host_at(uint64_t p);   /* pinned memory, allocated or registered */
 struct object *vmm_at(uint64_t p);    /* physical memory that is mapped there */
@@ -183,7 +183,7 @@ void host_forget(const struct object *o);
 bool vmm_covers(uint64_t p, uint64_t n);
 bool in_device_range(uint64_t p);
 
-/* What is in memory (contents.c). Unallocated addresses are ignored. */
+/* Contents of memory (contents.c). Unallocated addresses are ignored. */
 void contents_copy(uint64_t to, uint64_t from, uint64_t n);
 void contents_set(uint64_t p, uint32_t value, unsigned element_bytes, uint64_t n);
 void contents_drop(uint64_t p, uint64_t n);
@@ -191,7 +191,7 @@ void contents_drop(uint64_t p, uint64_t n);
 /* A pool has handed out `size` bytes more, or has them back. */
 void pool_account(uint64_t pool, uint64_t size, bool more);
 
-/* The stack of this thread, or a context, is not what it was. */
+/* The stack of this thread, or a context, has changed. */
 void context_changed(void);
 
 /* Allocates `size` bytes of device address; the pointer goes to *out. */
@@ -206,9 +206,9 @@ void account(enum alloc_kind kind, int device, uint64_t size, bool more);
 void free_object(struct call *c, struct object *o, enum journal_type type);
 CUresult free_memory(struct call *c, uint64_t p);
 
-/* With SIMCUDA_NEST an entry calls another exported one, as drivers may: what the inner
- * one does belongs to the outer one, once. An injected failure hits the outer call, before
- * anything is called. */
+/* With SIMCUDA_NEST an entry calls another exported one, as drivers may: the effects of
+ * the inner one count once, for the outer one. An injected failure hits the outer call,
+ * before anything is called. */
 void nest_begin(unsigned api, enum alloc_kind kind);
 CUresult nest_end(CUresult r);
 bool injected_now(unsigned api, CUresult *r);
@@ -216,6 +216,6 @@ bool injected_now(unsigned api, CUresult *r);
 /* The thread's context; NULL with *why set. */
 struct context *current(CUresult *why);
 void free_all(struct call *c, struct context *ctx);
-void state_reset(void); /* nothing is held, no context exists */
+void state_reset(void); /* no memory in use, no context exists */
 
 #endif

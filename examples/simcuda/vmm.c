@@ -276,14 +276,14 @@ CUresult impl_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignmen
 	pthread_mutex_lock(&sim.lock);
 	r->address = (next_range + align - 1) & ~(align - 1);
 	r->size = size;
-	/* What is copied there must be somewhere: real memory, as far as it can be had. */
+	/* Copied data needs real memory, as far as it is available. */
 	void *memory = mmap((void *)r->address, size, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	r->real = memory == (void *)r->address;
 	if (r->real) {
 		madvise(memory, size, MADV_NOHUGEPAGE);
 		madvise(memory, size, MADV_DONTDUMP);
-	} else if (memory != MAP_FAILED) { /* Linux before 4.17 takes the address as a wish */
+	} else if (memory != MAP_FAILED) { /* Linux before 4.17 treats the address as a hint */
 		munmap(memory, size);
 	}
 	next_range = r->address + size;

@@ -182,10 +182,10 @@ static int split(const struct matmul *m)
 }
 
 /*
- * The real library's choices are its own; these make the driver's calls of a training step
- * as many as were measured (README.md): products without a transposed operand in single
+ * The real library's choices are unknown; these reproduce the measured numbers of driver
+ * calls per training step (README.md): products without a transposed operand in single
  * precision are older kernels and launched by the older function, the size of a kernel is
- * asked for by nine of its attributes.
+ * queried with nine of its attributes.
  */
 int blas_matmul(const struct matmul *m)
 {

@@ -3,8 +3,8 @@
 #define SIMCUDART_BLAS_H
 
 /*
- * blas: what libcublas and libcublasLt share: a matmul is a launch of a kernel with a
- * name like that of a real one. Nothing is computed.
+ * blas: shared parts of libcublas and libcublasLt: a matmul is a launch of a kernel with
+ * a name like that of a real one. Nothing is computed.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,7 +30,7 @@ struct matmul {
 	uint64_t stream;
 };
 
-/* What cublasCreate makes; cublasLt is given the same. */
+/* Result of cublasCreate; cublasLt uses the same. */
 struct cublas {
 	int device, math_mode, pointer_mode;
 	uint64_t stream;

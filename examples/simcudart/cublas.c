@@ -2,7 +2,7 @@
 
 /*
  * libcublas.so.12, as far as PyTorch uses it: handles, products of matrices and vectors.
- * Factorizations and triangular systems answer that they are not supported.
+ * Factorizations and triangular systems return that they are not supported.
  */
 #include <stdlib.h>
 
@@ -62,7 +62,7 @@ EXPORT int cublasGetPointerMode_v2(struct cublas *h, int *mode)
 	return SUCCESS;
 }
 
-/* The parameters that say how much there is to do come first; the rest is not looked at. */
+/* The size parameters come first; the rest is ignored. */
 static int gemm(struct cublas *h, int type, int a, int b, int64_t m, int64_t n, int64_t k, int64_t batch)
 {
 	return blas_matmul(&(struct matmul){.type = type, .transposed_a = a, .transposed_b = b,

@@ -6,7 +6,7 @@
 
 #include "blas.h"
 
-/* What a description keeps of what it was given; the creators allocate it. */
+/* Stored arguments of a description; the creators allocate it. */
 struct layout {
 	int type;
 	uint64_t rows, columns;
@@ -88,7 +88,7 @@ EXPORT int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute,
 	return SUCCESS;
 }
 
-/* cublasLtMatmulHeuristicResult_t: the algorithm is not looked at later. */
+/* cublasLtMatmulHeuristicResult_t: the algorithm is not used later. */
 struct heuristic {
 	uint64_t algorithm[8];
 	size_t workspace;

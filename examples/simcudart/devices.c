@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Devices: which there are, what they are like, which one the thread uses. */
+/* Devices: their number, their properties, the thread's current one. */
 #include <string.h>
 
 #include "runtime.h"

@@ -2,8 +2,8 @@
 
 /*
  * Kernels: a program registers its device code and a function of the host for each
- * kernel. The first launch loads the code into the driver and asks for the kernel by its
- * name, as the real runtime does; later launches only launch.
+ * kernel. The first launch loads the code into the driver and resolves the kernel by its
+ * name, as in the real runtime; later launches only launch.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct kernel {
 	const void *host; /* NULL: a free slot */
 	const char *name;
 	struct code *code;
-	_Atomic uint64_t function[MAX_DEVICES]; /* 0: not asked for */
+	_Atomic uint64_t function[MAX_DEVICES]; /* 0: not resolved */
 	unsigned generation;
 };
 
@@ -31,7 +31,7 @@ static struct {
 	pthread_mutex_t lock;
 	struct kernel **slots;
 	size_t mask, count;
-	unsigned generation; /* changes by a fork: what the driver gave is the parent's */
+	unsigned generation; /* changes with a fork: the driver's handles are the parent's */
 } kernels = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static size_t home(const void *host)
@@ -61,7 +61,7 @@ static void grow(void)
 	free(old);
 }
 
-/* What nvcc puts around device code. */
+/* The wrapping that nvcc puts around device code. */
 struct fat_binary {
 	int magic, version;
 	const void *image;
@@ -108,7 +108,7 @@ EXPORT void __cudaRegisterFunction(void **handle, const char *host, char *device
 	pthread_mutex_unlock(&kernels.lock);
 }
 
-/* Variables of the device are not simulated: nothing reads them. */
+/* Variables of the device are not simulated: they are never read. */
 EXPORT void __cudaRegisterVar(void **handle, char *host, char *device_address, const char *name,
 			      int is_extern, size_t size, int constant, int global)
 {
@@ -157,7 +157,7 @@ cudaError_t kernel_function(const void *host, int device, uint64_t *out)
 
 /* ----------------------------------------------------------------------- launches */
 
-/* Of <<<…>>>: pushed by the caller, popped by the kernel's stand-in that it calls. */
+/* Of <<<…>>>: pushed by the caller, popped by the host stub that it calls. */
 struct configuration {
 	dim3 grid, block;
 	size_t shared;
@@ -231,7 +231,7 @@ static cudaError_t launch_ex(const struct launch_config *c, const void *host, vo
 ENTRY(cudaLaunchKernelExC, (const struct launch_config *config, const void *host, void **arguments),
       config ? launch_ex(config, host, arguments) : cudaErrorInvalidValue)
 
-/* ------------------------------------------------------------ what kernels are like */
+/* ------------------------------------------------------------ properties of kernels */
 
 struct cudaFuncAttributes {
 	size_t shared, constant, local;

@@ -31,7 +31,7 @@ ENTRY(cudaIpcOpenMemHandle, (void **out, ipc_handle handle, unsigned flags),
       driver.cuIpcOpenMemHandle((uint64_t *)out, handle, flags))
 ENTRY(cudaIpcCloseMemHandle, (void *p), driver.cuIpcCloseMemHandle((uint64_t)p))
 
-/* ----------------------------------------------------------------- what a pointer is */
+/* ----------------------------------------------------------------- properties of pointers */
 
 struct cudaPointerAttributes {
 	int type, device; /* cudaMemoryType: unregistered 0, host 1, device 2, managed 3 */
@@ -82,7 +82,7 @@ static cudaError_t copy(uint64_t to, uint64_t from, size_t n, int kind)
 
 static cudaError_t copy_async(uint64_t to, uint64_t from, size_t n, int kind, cudaStream_t s)
 {
-	int capturing; /* the real one asks, too */
+	int capturing; /* the real one does this, too */
 	driver.cuStreamIsCapturing(s, &capturing);
 	switch (n ? kind : -1) {
 	case -1:

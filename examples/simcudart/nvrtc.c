@@ -2,7 +2,7 @@
 
 /*
  * libnvrtc.so.12: the run-time compiler. Each program compiles, into an image that the
- * simulated driver loads as any other; whatever kernel is asked for is in it.
+ * simulated driver loads as any other; it has every requested kernel.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ EXPORT int nvrtcCompileProgram(struct program *p, int count, const char *const *
 	return p ? SUCCESS : INVALID_PROGRAM;
 }
 
-/* Names are not mangled: the driver takes each. */
+/* Names are not mangled: the driver accepts any. */
 EXPORT int nvrtcAddNameExpression(struct program *p, const char *expression)
 {
 	if (!p || p->names == MAX_NAMES)

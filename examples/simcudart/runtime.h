@@ -3,9 +3,9 @@
 #define SIMCUDART_RUNTIME_H
 
 /*
- * runtime: what the entries of the simulated CUDA runtime share: the driver below, the
- * thread's state, the devices. Names and layouts are those of the CUDA Runtime API
- * reference 12.4, as far as they are used.
+ * runtime: shared parts of the simulated CUDA runtime: the driver below, the thread's
+ * state, the devices. Names and layouts are those of the CUDA Runtime API reference 12.4,
+ * as far as they are used.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,8 +40,8 @@ typedef struct {
 struct cudaDeviceProp;
 
 /*
- * The driver's functions, with their parameters. They are asked for by cuGetProcAddress,
- * as the real runtime does it, which answers with the exported entries.
+ * The driver's functions, with their parameters. They are resolved by cuGetProcAddress,
+ * as in the real runtime, which returns the exported entries.
  */
 #define DRIVER(X)                                                                            \
 	X(cuInit, unsigned)                                                                  \
@@ -150,7 +150,7 @@ extern uint64_t primary[MAX_DEVICES]; /* primary contexts, retained by need; els
 struct thread {
 	cudaError_t last;
 	int device; /* as cudaSetDevice had it, as long as no context is current */
-	bool bound; /* it has had a context: the driver says when it has none any more */
+	bool bound; /* it has had a context: the driver reports when it has none any more */
 };
 extern __thread struct thread thread;
 
@@ -158,8 +158,8 @@ extern __thread struct thread thread;
 cudaError_t ready(void);
 /* And the thread has a context: its own, or its device's primary one. */
 cudaError_t context(void);
-/* The device of the thread's context, from the driver: by the context, as a launch asks,
- * or directly. */
+/* The device of the thread's context, from the driver: through the context, as for a
+ * launch, or directly. */
 int device_of_current(void);
 int current_device(void);
 cudaError_t use_device(int device);
@@ -172,7 +172,7 @@ static inline cudaError_t last(cudaError_t r)
 	return r;
 }
 
-/* A function of the program that stands for a kernel, in the current context's device. */
+/* The kernel of a host stub, on the current context's device. */
 cudaError_t kernel_function(const void *host, int device, uint64_t *out);
 
 #define EXPORT __attribute__((visibility("default")))

@@ -51,7 +51,7 @@ static cudaError_t find_driver(void)
 	return cudaSuccess;
 }
 
-/* What the real runtime asks each device at its start: its properties are made of it. */
+/* The real runtime's queries of each device at its start, for its properties. */
 static cudaError_t begin(void)
 {
 	cudaError_t r = find_driver();

@@ -28,7 +28,7 @@ ENTRY(cudaIpcOpenEventHandle, (cudaEvent_t *out, ipc_handle handle), driver.cuIp
 ENTRY(cudaStreamBeginCapture, (cudaStream_t s, int mode), driver.cuStreamBeginCapture(s, mode))
 ENTRY(cudaStreamEndCapture, (cudaStream_t s, cudaGraph_t *out), driver.cuStreamEndCapture(s, out))
 
-/* The default stream cannot be captured: the driver is not asked. */
+/* The default stream cannot be captured: the driver is not called. */
 static cudaError_t is_capturing(cudaStream_t s, int *out)
 {
 	if (s || !out)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # stubs.sh ROOT OUT: makes libraries that only have to load, for the PyTorch that is
-# unpacked at ROOT. What its libraries import from each is defined there and answers "not
-# supported": linked with `-z now`, they do not load when a single function is missing.
+# unpacked at ROOT. The imports of its libraries are defined there and return "not
+# supported": linked with `-z now`, they do not load if a single function is missing.
 set -eu
 
 root=$1

@@ -2,7 +2,7 @@
 
 /*
  * cupti: libcupti.so.12, as far as the real parcagpu needs it for kernels: it subscribes
- * to launches by the driver and takes buffers of records of kernels. See README.md.
+ * to launches of the driver and receives buffers of kernel records. See README.md.
  *
  * The layouts are those of NVIDIA's cupti_callbacks.h and cupti_activity.h, 12.4.
  */
@@ -79,10 +79,10 @@ static void returns(const struct simcuda_launch *l)
 		device_launch(l);
 }
 
-/* Fills buffers and hands them over; without one, what ran is lost, and not heard. */
+/* Fills buffers and passes them on; without one, kernels are lost and not reported. */
 static void hand_over(bool all)
 {
-	struct kernel *told[4096], *k;
+	struct kernel *reported[4096], *k;
 	uint8_t *buffer = NULL;
 	size_t size = 0, most = 0, n = 0;
 
@@ -91,7 +91,7 @@ static void hand_over(bool all)
 		if (!buffer && request)
 			request(&buffer, &size, &most);
 		if (!buffer) {
-			device_told(k, false);
+			device_reported(k, false);
 			continue;
 		}
 		((struct record *)buffer)[n] = (struct record){
@@ -99,17 +99,17 @@ static void hand_over(bool all)
 			.device = k->device, .stream = k->stream, .correlation = k->correlation,
 			.name = k->name, .graph_node = k->node, .graph = k->graph,
 		};
-		told[n++] = k;
-		if (n < sizeof(told) / sizeof(*told) && (n + 1) * sizeof(struct record) <= size)
+		reported[n++] = k;
+		if (n < sizeof(reported) / sizeof(*reported) && (n + 1) * sizeof(struct record) <= size)
 			continue;
 		complete(NULL, 0, buffer, size, n * sizeof(struct record));
 		for (buffer = NULL; n; n--)
-			device_told(told[n - 1], true);
+			device_reported(reported[n - 1], true);
 	}
 	if (buffer)
 		complete(NULL, 0, buffer, size, n * sizeof(struct record));
 	for (; n; n--)
-		device_told(told[n - 1], true);
+		device_reported(reported[n - 1], true);
 	pthread_mutex_unlock(&handing);
 }
 

@@ -14,14 +14,14 @@
 #define BUFFERED_NS 1000000000 /* delay until a kernel that has ended is reported */
 
 struct stream {
-	uint64_t handle, free_ns; /* when what it was given so far is done */
+	uint64_t handle, free_ns; /* when its work so far is done */
 	int32_t device;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct kernel *first, **last = &first;
 static struct stream streams[MAX_STREAMS];
-static unsigned stream_count, taken; /* taken: kernels, and not told yet */
+static unsigned stream_count, taken; /* taken: kernels that are not reported yet */
 static FILE *journal;
 static uint64_t clock_ns; /* added to CLOCK_REALTIME */
 
@@ -96,7 +96,7 @@ struct kernel *device_next(bool all)
 	return k;
 }
 
-void device_told(struct kernel *k, bool heard)
+void device_reported(struct kernel *k, bool heard)
 {
 	if (journal)
 		fprintf(journal,

@@ -8,7 +8,7 @@
 #include "../simcuda/observer.h"
 
 /*
- * device: when the GPU would have run what was launched, and the journal of it. Streams are
+ * device: the times at which the GPU would have run the launches, and their journal. Streams are
  * in order; a kernel takes 1 µs and 100 ns for each block of its grid.
  */
 struct kernel {
@@ -27,13 +27,13 @@ void device_launch(const struct simcuda_launch *l);
 
 /*
  * The next kernel that ended a second ago, as buffers are handed over late; `all`: the next,
- * when it has ended. NULL: there is none. device_told() ends it: it is in the journal then,
+ * when it has ended. NULL: there is none. device_reported() ends it: it is in the journal then,
  * and freed.
  */
 struct kernel *device_next(bool all);
-void device_told(struct kernel *k, bool heard);
+void device_reported(struct kernel *k, bool heard);
 
-/* Waits for device_told() of what others have taken, and writes the journal out. */
+/* Waits for device_reported() of kernels that others have taken, and writes the journal. */
 void device_settle(void);
 
 /* Writes the journal's line of a reported launch. */

@@ -32,21 +32,21 @@ static __thread struct {
 	char name[256];
 } returning;
 
-__attribute__((noinline)) static void tell_correlation(uint32_t correlation, int32_t function,
+__attribute__((noinline)) static void report_correlation(uint32_t correlation, int32_t function,
 							const char *name)
 {
 	device_correlated(correlation, name);
 	PROBE3(parcagpu, cuda_correlation, 4, correlation, -4, function, 8, name);
 }
 
-__attribute__((noinline)) static void tell_kernel(struct kernel *k)
+__attribute__((noinline)) static void report_kernel(struct kernel *k)
 {
 	bool heard = PROBE_ENABLED(parcagpu, kernel_executed);
 	const char *name = k->name;
 
 	PROBE8(parcagpu, kernel_executed, 8, k->start, 8, k->end, 4, k->correlation, 4, k->device, 4,
 	       k->stream, 4, k->graph, 8, k->node, 8, name);
-	device_told(k, heard);
+	device_reported(k, heard);
 }
 
 static void returns(const struct simcuda_launch *l)
@@ -60,17 +60,17 @@ static void returns(const struct simcuda_launch *l)
 		returning.graph = !l->kernel;
 		snprintf(returning.name, sizeof(returning.name), "%s", name);
 	} else {
-		tell_correlation(l->correlation, l->kernel ? DRIVER_LAUNCH : DRIVER_GRAPH, name);
+		report_correlation(l->correlation, l->kernel ? DRIVER_LAUNCH : DRIVER_GRAPH, name);
 	}
 	device_launch(l);
 }
 
-/* For a program that stands in for the runtime: its call is about to return. */
+/* For a program that simulates the runtime: its call is about to return. */
 EXPORT void simcupti_runtime_returns(void)
 {
 	if (!returning.correlation)
 		return;
-	tell_correlation(returning.correlation, returning.graph ? RUNTIME_GRAPH : RUNTIME_LAUNCH,
+	report_correlation(returning.correlation, returning.graph ? RUNTIME_GRAPH : RUNTIME_LAUNCH,
 			 returning.name);
 	returning.correlation = 0;
 }
@@ -81,23 +81,23 @@ EXPORT unsigned simcupti_listeners(void)
 	return parcagpu_cuda_correlation_semaphore + parcagpu_kernel_executed_semaphore;
 }
 
-/* As another listener does, who is there before and after. */
+/* As another listener does, which is there before and after. */
 EXPORT void simcupti_listen(int more)
 {
 	parcagpu_cuda_correlation_semaphore += (unsigned short)more;
 	parcagpu_kernel_executed_semaphore += (unsigned short)more;
 }
 
-static void tell(bool all)
+static void report(bool all)
 {
 	struct kernel *k;
 
 	while ((k = device_next(all)))
-		tell_kernel(k);
+		report_kernel(k);
 }
 
-/* CUPTI hands buffers over a lot at a time, on a thread of its own. */
-static void *teller(void *unused)
+/* CUPTI passes buffers in batches, on its own thread. */
+static void *reporter(void *unused)
 {
 	struct timespec pause = {0, 20000000};
 
@@ -105,7 +105,7 @@ static void *teller(void *unused)
 	for (;;) {
 		nanosleep(&pause, NULL);
 		if (!held)
-			tell(false);
+			report(false);
 	}
 	return NULL;
 }
@@ -113,7 +113,7 @@ static void *teller(void *unused)
 /* Returns when all launches have been reported, and are in the journal. */
 EXPORT void simcupti_flush(void)
 {
-	tell(true);
+	report(true);
 	device_settle();
 }
 
@@ -127,7 +127,7 @@ EXPORT int InitializeInjection(void)
 		every = (uint64_t)atoi(n);
 	by_runtime = runtime && atoi(runtime);
 	held = hold && atoi(hold);
-	if (!device_begin(returns) || pthread_create(&thread, NULL, teller, NULL))
+	if (!device_begin(returns) || pthread_create(&thread, NULL, reporter, NULL))
 		return 0;
 	pthread_detach(thread);
 	return 1;

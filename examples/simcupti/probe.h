@@ -3,10 +3,9 @@
 #define SIMCUPTI_PROBE_H
 
 /*
- * probe: statically defined probes, as <sys/sdt.h> makes them: an instruction that does
- * nothing, and a note that says where it is, where its arguments are, and where the
- * counter of its listeners is. Written from the notes' public format, so that
- * nothing has to be installed.
+ * probe: statically defined probes, as <sys/sdt.h> makes them: a no-op instruction, and a
+ * note with its address, the places of its arguments, and its semaphore. Written from the
+ * notes' public format, so that nothing has to be installed.
  *
  *   PROBE_SEMAPHORE(provider, name);
  *   if (PROBE_ENABLED(provider, name))

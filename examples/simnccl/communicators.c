@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Communicators: how they begin and end, and what they say of themselves. */
+/* Communicators: their creation, end and properties. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static ncclResult_t enter_world(ncclComm_t c)
 	return ncclSuccess;
 }
 
-/* The first half of a birth: others must be able to see us before we wait for them. */
+/* The first half of the creation: others must be able to see us before we wait for them. */
 static ncclResult_t announce(struct birth *b)
 {
 	if (!b->parent)
@@ -180,7 +180,7 @@ NCCL(CommSplit)(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConf
 	return child(API_ncclCommSplit, parent, color, key, out);
 }
 
-/* Those who are left out do not call. */
+/* Excluded ranks do not call. */
 NCCL(CommShrink)(ncclComm_t parent, int *excluded, int count, ncclComm_t *out, ncclConfig_t *config, int flags)
 {
 	struct call call = {.api = API_ncclCommShrink, .start_ns = world_now_ns(), .comm = parent, .peer = -1, .count = (uint64_t)count};
@@ -238,7 +238,7 @@ NCCL(CommAbort)(ncclComm_t c)
 	return leave(API_ncclCommAbort, c, true);
 }
 
-/* What a communicator says of itself. */
+/* Properties of a communicator. */
 #define ANSWER(symbol, type, expression)                      \
 	NCCL(symbol)(const ncclComm_t c, type *out)           \
 	{                                                     \
@@ -252,7 +252,7 @@ ANSWER(CommCuDevice, int, c->cudaDev)
 ANSWER(CommUserRank, int, c->rank)
 ANSWER(CommGetAsyncError, ncclResult_t, c->async_error)
 
-/* What the last error was about: there is never more to say than its code. */
+/* The last error: there is no text besides its code. */
 __attribute__((visibility("default"))) const char *ncclGetLastError(ncclComm_t c)
 {
 	(void)c;

@@ -5,7 +5,7 @@
 #include "state.h"
 
 /* Begins the definition of ncclX, which is also exported as pncclX. Each entry begins with
- * endbr64, as the real ones do: a probe then costs what it costs there. */
+ * endbr64, as the real ones do, so that a probe costs the same. */
 #define NCCL(symbol)                                                                        \
 	__asm__(".globl pnccl" #symbol "\n.set pnccl" #symbol ", nccl" #symbol "\n"         \
 		".type pnccl" #symbol ", STT_FUNC\n");                                     \

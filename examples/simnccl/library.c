@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* What is around the library: its settings, its faults, its journal, the driver below. */
+/* The environment of the library: its settings, its faults, its journal, the driver below. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 /*
  * nccl: types and constants of NCCL's ABI that the simulated library needs, by the names
- * of the reference (NCCL 2.29). Only what is used.
+ * of the reference (NCCL 2.29). Only used ones.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -114,7 +114,7 @@ static ncclResult_t operation(struct want w)
 						 (uint64_t)w.type << 8 ^ (uint64_t)(w.peer + 1) << 56 ^
 						 (uint64_t)(w.reduction + 1));
 	call.match = op.number;
-	call.count = w.count; /* as it was issued; a tracer sees what was asked for */
+	call.count = w.count; /* as issued; a tracer sees the requested values */
 	r = ncclSuccess;
 	if (thread.depth) {
 		thread.stream[thread.ops] = w.stream;

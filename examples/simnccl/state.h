@@ -3,7 +3,7 @@
 #define SIMNCCL_STATE_H
 
 /*
- * state: communicators, the calls that a thread has in a group, and what is written down.
+ * state: communicators, the calls that a thread has in a group, and the journal.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,7 +30,7 @@ struct ncclComm {
 	char opaque[5496];
 	uint64_t commHash;
 	int rank, nRanks, cudaDev;
-	/* From here on ours. */
+	/* Our own fields from here on. */
 	struct room *room;
 	uint32_t splits, operations;
 	ncclResult_t async_error;
@@ -82,19 +82,19 @@ extern struct sim sim;
 
 bool valid(ncclComm_t comm);
 
-/* Puts what was issued on its stream. */
+/* Puts the issued operations on their stream. */
 void issue(const struct op *ops, size_t count, uint64_t stream);
 /* The thread's group ends. */
 ncclResult_t group_end(void);
 /* Communicators without a world wait for their ranks; failed: *out becomes NULL. */
 ncclResult_t be_born(struct birth *b);
 
-/* Before operation `kind`: what SIMNCCL_FAULT has for this rank, which may change the
+/* Before operation `kind`: applies SIMNCCL_FAULT for this rank, which may change the
  * count and the root, and may not return. */
 void faults(int kind, size_t *count, int *root, int size);
 void faults_setup(void);
 
-/* Who called what. */
+/* The calling function. */
 struct call {
 	unsigned api; /* enum nccl_api_id */
 	ncclComm_t comm;

@@ -64,7 +64,7 @@ struct world *world_join(uint64_t id, int size, int rank)
 	w->bytes = ranks + 2 * (size_t)size * (size_t)size * sizeof(uint64_t);
 	snprintf(w->path, sizeof(w->path), "%s/simnccl-%016llx", dir && *dir ? dir : "/dev/shm",
 		 (unsigned long long)id);
-	/* Whoever comes first: all give it the same size, and zeroes. */
+	/* The first rank creates it: all give it the same size, and zeroes. */
 	int fd = open(w->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0 || ftruncate(fd, (off_t)w->bytes) < 0)
 		goto fail;

@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 /*
- * world: what the ranks of one communicator share: how many collectives each has arrived at,
- * and how many sends and receives each pair. It is a file in shared memory that has lost
- * its name when all ranks have joined, so that nothing is left behind however they end.
+ * world: state shared by the ranks of one communicator: the number of collectives that each
+ * has reached, and of sends and receives per pair. It is a file in shared memory that is
+ * unlinked once all ranks have joined, so that nothing is left behind no matter how they
+ * end.
  *
  * A collective is complete when all ranks have arrived at it with the same arguments;
  * a rank with other arguments makes all of them wait forever, as in NCCL.
@@ -36,12 +37,12 @@ uint64_t world_receive(struct world *w, int from, int to);
 /* Both ends have reached that number. */
 bool world_met(struct world *w, int from, int to, uint64_t number);
 
-/* Split `number`, from 1: what a rank wants. */
+/* Split `number`, from 1: a rank's arguments. */
 void world_split(struct world *w, int rank, uint32_t number, int color, int key);
 /* Waits for all ranks; the rank and size of this one in its part. */
 void world_parts(struct world *w, int rank, uint32_t number, int *new_rank, int *new_size);
 
 uint64_t world_now_ns(void); /* CLOCK_MONOTONIC */
-void world_pause(unsigned *turn); /* between two looks */
+void world_pause(unsigned *turn); /* between two polls */
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libc10_cuda.so: a caching allocator over whatever libcuda.so.1 is there, which
- * reports to libc10.so as PyTorch's does: under its lock, for every block that it hands
- * out or takes back, with the pool's totals; and before it fails. See README.md.
+ * libc10_cuda.so: a caching allocator on top of libcuda.so.1, which reports to libc10.so
+ * like PyTorch's: under its lock, for every block that it allocates or frees, with the
+ * pool's totals; and before it fails. See README.md.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -130,7 +130,7 @@ EXPORTED int simtorch_record_stream(int device, void *pointer, unsigned stream)
 	return b ? 0 : -1;
 }
 
-/* All work of the stream is done: what it used and was taken back can be handed out. */
+/* All work of the stream is done: freed blocks that it used can be allocated again. */
 EXPORTED void simtorch_synchronize(int device, unsigned stream)
 {
 	pthread_mutex_lock(&lock);
@@ -139,7 +139,7 @@ EXPORTED void simtorch_synchronize(int device, unsigned stream)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Takes a block back. 0, or -1: there is none at this address. */
+/* Frees a block. 0, or -1: there is none at this address. */
 EXPORTED int simtorch_free(int device, void *pointer)
 {
 	struct c10_device where = {C10_CUDA, (int8_t)device};
@@ -209,7 +209,7 @@ EXPORTED void simtorch_end_capture(int device)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The graphs of the private pool are gone: what is free of it can be given back. */
+/* The graphs of the private pool are destroyed: its free memory can be released. */
 EXPORTED void simtorch_release_pool(int device, unsigned private)
 {
 	pthread_mutex_lock(&lock);

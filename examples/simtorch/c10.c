@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libc10.so: the functions that PyTorch's allocators report to, under their real
- * mangled names. With -DTORCH_1 those of 1.9 to 1.13, with -DTORCH_1_8 older ones.
- * What the real ones do without a profiler is to look a thread-local up; here they do
- * nothing but save a register first, as the real ones do, which decides what a probe on
- * them costs.
+ * libc10.so: the functions that PyTorch's allocators report to, under their real mangled
+ * names. With -DTORCH_1 those of 1.9 to 1.13, with -DTORCH_1_8 older ones. Without a
+ * profiler the real ones only read a thread-local; these only save a register first, as
+ * the real ones do, which determines the cost of a probe.
  */
 #include <stddef.h>
 #include <stdint.h>

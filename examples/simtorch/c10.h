@@ -3,7 +3,7 @@
 #define SIMTORCH_C10_H
 
 /*
- * c10: what libc10_cuda.so calls in libc10.so, as in c10/core/Allocator.h of
+ * c10: the functions of libc10.so that libc10_cuda.so calls, as in c10/core/Allocator.h of
  * PyTorch 2 (sizes are size_t), 1.9 to 1.13 (int64_t), and 1.8 (no totals).
  */
 #include <stddef.h>
@@ -31,7 +31,7 @@ struct c10_device {
 #endif
 
 #if defined(TORCH_1_8)
-#define REPORT_OOM(n, allocated, reserved, d) /* it was not told */
+#define REPORT_OOM(n, allocated, reserved, d) /* it was not reported */
 #else
 #define REPORT_OOM(n, allocated, reserved, d) report_oom(n, allocated, reserved, d)
 #endif

@@ -3,7 +3,7 @@
 #define SIMTORCH_DRIVER_H
 
 /* driver: the functions of libcuda.so.1 that the allocator calls. All are called under
- * its lock; what returns int returns a CUresult, 0 for success. */
+ * its lock; an int result is a CUresult, 0 for success. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,7 +29,7 @@ extern struct driver {
 	int (*map)(uint64_t, size_t, size_t, uint64_t, unsigned long long);
 	int (*unmap)(uint64_t, size_t);
 	int (*access)(uint64_t, size_t, const void *, size_t);
-	/* What operators call: operators.c. */
+	/* Called by operators: operators.c. */
 	int (*device)(int *);
 	int (*state)(int, unsigned *, int *);
 	int (*attribute)(int *, int, void *);

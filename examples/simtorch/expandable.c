@@ -61,7 +61,7 @@ int expandable_map(struct expandable *e, uint64_t address, uint64_t bytes)
 		return err;
 	for (uint64_t i = first; i < first + count; i++)
 		if (driver.map(e->base + i * e->piece, e->piece, 0, e->handles[i], 0))
-			abort(); /* addresses of ours, memory of ours */
+			abort(); /* our own addresses and memory */
 	if (driver.access(address, bytes, &access, 1))
 		abort();
 	return 0;

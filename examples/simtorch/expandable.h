@@ -5,7 +5,7 @@
 /*
  * expandable: a segment that grows, as PyTorch's with expandable_segments:True: a range of
  * addresses for more than the device has, into which physical memory of a fixed size is
- * mapped, piece by piece, and from which whole pieces are taken away again.
+ * mapped, piece by piece, and from which whole pieces are unmapped again.
  */
 #include <stdint.h>
 
@@ -18,11 +18,11 @@ struct expandable {
 
 /* Addresses for all of the device's memory and an eighth more; NULL: it refused. */
 struct expandable *expandable_new(int device, uint64_t piece);
-/* Whole pieces, none of which is mapped. 0, or a CUresult: then none of them is. */
+/* Maps whole pieces, none of which is mapped. 0, or a CUresult: then none of them is mapped. */
 int expandable_map(struct expandable *e, uint64_t address, uint64_t bytes);
-/* Whole pieces, all of which are mapped. */
+/* Unmaps whole pieces, all of which are mapped. */
 void expandable_unmap(struct expandable *e, uint64_t address, uint64_t bytes);
-/* Nothing is mapped any more. */
+/* Frees the addresses; no piece is mapped any more. */
 void expandable_free(struct expandable *e);
 
 #endif

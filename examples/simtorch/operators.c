@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an operator of PyTorch makes the driver do besides taking memory: the calls of the
- * CUDA runtime, in about the proportions of a real training step (examples/pytorch), where
- * 200 launches come with 2,545 cuCtxGetDevice and 871 cuDevicePrimaryCtxGetState.
+ * Driver calls of a PyTorch operator besides memory: those of the CUDA runtime, in about
+ * the proportions of a real training step (examples/pytorch), where 200 launches come with
+ * 2,545 cuCtxGetDevice and 871 cuDevicePrimaryCtxGetState.
  */
 #include <string.h>
 

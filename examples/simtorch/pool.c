@@ -52,7 +52,7 @@ static struct block *add(struct pool *pool, uint64_t pointer, uint64_t size,
 	return b;
 }
 
-/* Leaves `size` bytes in `b`; the rest is a free block behind it. */
+/* Leaves `size` bytes in `b`; the rest becomes a free block after it. */
 static struct block *cut(struct pool *pool, struct block *b, uint64_t size)
 {
 	struct block *rest = add(pool, b->pointer + size, b->size - size, b);
@@ -105,7 +105,7 @@ static void reserved(struct pool *pool, uint64_t bytes)
 		pool->peak_reserved = pool->reserved;
 }
 
-/* Joins `b` with the free block behind it. */
+/* Joins `b` with the free block after it. */
 static void join(struct pool *pool, struct block *b)
 {
 	struct block *after = b->after;
@@ -134,8 +134,8 @@ static struct block *front(const struct block *b)
 	return b->before && unused(b->before) && !b->before->unmapped ? b->before : NULL;
 }
 
-/* Addresses of an expandable segment, behind which there are enough with the free memory
- * before them: the lowest; of a new segment where none has so many. */
+/* The lowest addresses of an expandable segment with enough room, including free memory
+ * before them; those of a new segment if there are none. */
 static struct block *addresses(struct pool *pool, uint64_t size, const struct block *like)
 {
 	struct block *found = NULL, fresh = *like;
@@ -204,7 +204,7 @@ struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream)
 		b = segment(pool, size, &like);
 	if (!b)
 		return NULL;
-	/* What is left over is a block of its own: at least 512 bytes of a small segment
+	/* The remainder becomes a separate block: at least 512 bytes of a small segment
 	 * or an expandable one, more than 1 MiB of a large one. */
 	if (b->size - size >= (b->small || b->expandable ? SMALLEST : SMALL_LIMIT + 1))
 		cut(pool, b, size);
@@ -247,8 +247,8 @@ void pool_synchronize(struct pool *pool, unsigned stream)
 	}
 }
 
-/* Takes the whole pieces of a free block of an expandable segment away, and the segment
- * where nothing else is in it: bytes. Other blocks may be gone from the list then. */
+/* Unmaps the whole pieces of a free block of an expandable segment, and frees the segment
+ * if it is empty. Returns bytes. Other blocks may be removed from the list. */
 static uint64_t shrink(struct pool *pool, struct block *b)
 {
 	struct expandable *e = b->expandable;

@@ -30,7 +30,7 @@ struct block {
 
 struct pool {
 	struct block *blocks;
-	uint64_t allocated, reserved; /* bytes handed out, and taken from the driver */
+	uint64_t allocated, reserved; /* bytes allocated, and reserved from the driver */
 	uint64_t peak_allocated, peak_reserved;
 	uint64_t graphs; /* bit n: a graph keeps private pool n */
 	unsigned capturing, captured_stream; /* private pool of requests of that stream */
@@ -40,14 +40,14 @@ struct pool {
 
 /* Bytes of the block that a request gets at least. */
 uint64_t pool_rounded(uint64_t size);
-/* A block of at least `size` bytes for work of a stream (below POOL_STREAMS), taken out of
- * a free one or a new segment; NULL: the driver has none, and what was cached has been
- * given back to it. */
+/* A block of at least `size` bytes for work of a stream (below POOL_STREAMS), from a free
+ * one or a new segment; NULL: the driver has no memory, and cached memory has been
+ * released to it. */
 struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream);
 /* The block that was handed out at this address; NULL: none. */
 struct block *pool_find(struct pool *pool, uint64_t pointer);
-/* Takes a block back and joins it with free neighbours; one that another stream uses
- * counts as free at once, and is handed out again after pool_synchronize() of that. */
+/* Frees a block and joins it with free neighbours; one that another stream uses counts as
+ * free at once, and is allocated again after pool_synchronize() of that. */
 void pool_back(struct pool *pool, struct block *block);
 /* All work of the stream is done. */
 void pool_synchronize(struct pool *pool, unsigned stream);

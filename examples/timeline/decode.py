@@ -68,7 +68,7 @@ def main():
     args = parser.parse_args()
     journal = gpu.Journal(args.journal)
     driver = gpu.Driver(args.driver)
-    gpu.wait_for_tracer()  # before it asks for kernels by their names
+    gpu.wait_for_tracer()  # before it resolves kernels by their names
     engine = Engine(driver, args.layers, args.batch)
     engine.run(args.steps, args.pause, args.rate, journal)
     journal.close()

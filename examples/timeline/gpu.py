@@ -77,7 +77,7 @@ def check(result, function, args):
 
 
 class Journal:
-    """What the workload did and when, as JSON lines: the truth for tests."""
+    """A journal of the workload, as JSON lines: the truth for tests."""
 
     def __init__(self, path):
         self._file = open(path, "w") if path else None
@@ -97,7 +97,7 @@ def now():
 
 
 def wait_for_tracer():
-    """Says that it is ready, and goes on at a line on standard input, if that is a pipe."""
+    """Prints ready, and continues at a line on standard input, if that is a pipe."""
     if not sys.stdin.isatty():
         print("ready", flush=True)
         sys.stdin.readline()

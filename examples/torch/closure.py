@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training loop that leaks: a hook keeps each step's loss, and so its graph, alive.
 
-Each tenth of a second a step takes activations and gives them back, and the closure
+Each tenth of a second a step allocates activations and frees them, and the closure
 that is registered for logging keeps 1 MiB, on the simulated PyTorch allocator:
 
     LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/closure.py

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Out of memory with half of it unused: the pool's segments are cut up.
 
-Sequences of two lengths are cached in turn and the short ones end. What is left of each
+Sequences of two lengths are cached in turn and the short ones end. The rest of each
 segment is too small for the next batch, on the simulated PyTorch allocator, with a
 device of 1 GiB:
 

@@ -3,7 +3,7 @@
 """Out of memory with half of it kept for CUDA graphs, on the simulated PyTorch allocator.
 
 Graphs are captured with activations of 96 MiB each, which come from a private pool: the
-graphs' own, of which nothing is in use between two replays and nothing is given back.
+graphs' own, of which nothing is in use between two replays and nothing is released.
 A batch then does not fit beside it, on a device of 1 GiB:
 
     SIMCUDA_CAPACITY=1GiB LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/graphs.py

@@ -4,7 +4,7 @@
 
 Two devices, as with tensor parallelism: a request takes 26 MiB on one and 14 MiB on the
 other for its part of the cache and never gives them back; its activations are given
-back at its end. The driver sees segments only, taken by whoever made the pool grow.
+back at its end. The driver sees segments only, allocated by the code that made the pool grow.
 
     LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/serve.py
 
@@ -30,7 +30,7 @@ class KVCache:
 
 class Engine:
     def __init__(self):
-        # The functions stand for torch.empty() and for the end of a tensor.
+        # The functions represent torch.empty() and the end of a tensor.
         self.library = ctypes.CDLL("libc10_cuda.so")
         self.library.simtorch_malloc.restype = ctypes.c_void_p
         self.library.simtorch_malloc.argtypes = [ctypes.c_int, ctypes.c_uint64]
@@ -48,7 +48,7 @@ class Engine:
             self.library.simtorch_free(*self.weights.pop())
 
     def forward(self, layers):
-        """Activations of a size that hardly ever fits what is cached."""
+        """Activations of a size that hardly ever fits the cached blocks."""
         for device in (0, 1):
             held = [self.library.simtorch_malloc(device, (3 + layer) * MIB) for layer in range(layers)]
             self.compute(device, held)
@@ -56,7 +56,7 @@ class Engine:
                 self.library.simtorch_free(device, pointer)
 
     def compute(self, device, held):
-        """What comes with activations: zeroes, a matrix and two more operators each, a copy."""
+        """Work for activations: zeroes, a matrix and two more operators each, a copy."""
         self.library.simtorch_zero(device, held[0], MIB)
         for layer, pointer in enumerate(held):
             for is_matrix in (1, 0, 0):

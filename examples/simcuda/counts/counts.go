@@ -19,8 +19,8 @@ const (
 	rowBytes  = nameBytes + 8
 )
 
-// Counts has the calls so far, by exported function; those that were never called are
-// not in it.
+// Counts has the calls so far, by exported function, without those that were never
+// called.
 type Counts map[string]uint64
 
 // Read reads the counts of a process, which may be living.
@@ -42,7 +42,7 @@ func Read(dir string, pid int) (Counts, error) {
 	return counts, nil
 }
 
-// Since is what was called after `before` was read.
+// Since returns the calls after `before` was read.
 func (c Counts) Since(before Counts) Counts {
 	later := Counts{}
 	for name, n := range c {

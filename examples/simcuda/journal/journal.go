@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal reads what the simulated CUDA driver (examples/simcuda) wrote
-// down while a workload ran, and adds it up: the truth that a tracer's numbers
-// are compared with. One file is one process image; its records are in the order
-// in which the driver did things. The layout is that of ../journal.h.
+// Package journal reads the journal that the simulated CUDA driver (examples/simcuda)
+// wrote while a workload ran, and adds it up: the truth that a tracer's numbers are
+// compared with. One file is one process image; its records are in order of execution.
+// The layout is that of ../journal.h.
 package journal
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sort"
 )
 
-// Kind is what an allocation is, numbered as enum alloc_kind in bpf/cuda/apis.h.
+// Kind is the kind of an allocation, numbered as enum alloc_kind in bpf/cuda/apis.h.
 type Kind uint8
 
 // The kinds of enum alloc_kind. None is the kind of context calls.
@@ -41,11 +41,11 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind%d", uint8(k))
 }
 
-// Type says what a record means for what is held.
+// Type is the effect of a record on memory in use.
 type Type uint8
 
 const (
-	// Call changed nothing that is held: a failed call, or a context's.
+	// Call has no effect on memory in use: a failed call, or one about a context.
 	Call Type = iota + 1
 	// Alloc begins an allocation.
 	Alloc
@@ -98,7 +98,7 @@ type Record struct {
 	TimeNS   uint64 // CLOCK_MONOTONIC
 	Tag      uint64 // of the calling thread
 	Ptr      uint64 // pointer or handle
-	Size     uint64 // bytes held, or asked for by a failed call
+	Size     uint64 // bytes held, or requested by a failed call
 	Context  uint64 // owner; 0 for physical memory
 	AllocSeq uint64 // of Free and Implicit: the Alloc record's Seq; of Work: nodes of the graph
 	Cause    uint64 // of Implicit: the Seq of the call's own record; of Work: FNV-1a of the kernel's name
@@ -128,7 +128,7 @@ type Journal struct {
 	Records []Record
 }
 
-// ErrFormat is what Parse returns for bytes that are no journal.
+// ErrFormat is returned by Parse for bytes that are not a journal.
 var ErrFormat = errors.New("not a simcuda journal")
 
 const (

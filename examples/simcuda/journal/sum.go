@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// Process identifies a process image: a pid alone comes back.
+// Process identifies a process image: a pid alone is reused.
 type Process struct {
 	PID        uint32
 	StartTicks uint64
@@ -27,8 +27,8 @@ func (p Process) less(q Process) bool {
 	return p.Image < q.Image
 }
 
-// Key is whom bytes are attributed to. Frees count for the tag, kind and device
-// of the allocation that they end, whoever makes them.
+// Key identifies the owner of bytes. Frees count for the tag, kind and device of the
+// allocation that they end, regardless of the caller.
 type Key struct {
 	Process Process
 	Tag     uint64
@@ -45,7 +45,7 @@ type Sums struct {
 	Failed, OOMs                   uint64 // failed calls; of these, out of memory
 }
 
-// InUseBytes is what is still held.
+// InUseBytes are the bytes that are still held.
 func (s *Sums) InUseBytes() uint64 { return s.AllocBytes - s.FreedBytes - s.ImplicitBytes }
 
 // InUseObjects is how many allocations are still held.
@@ -83,15 +83,15 @@ type Total struct {
 	Sums
 }
 
-// Summary is what Summarize returns.
+// Summary is the result of Summarize.
 type Summary struct {
 	Rows   map[Key]*Sums
 	Totals []Total // in the order of the journals
 }
 
-// Summarize adds up journals. Failed calls count for the caller's tag, the kind
-// of the API and the device of the thread's context. It fails when a journal
-// contradicts itself, which is a bug of the simulated driver.
+// Summarize adds up journals. Failed calls count for the caller's tag, the kind of the
+// API and the device of the thread's context. It fails if a journal is inconsistent,
+// which is a bug of the simulated driver.
 func Summarize(journals []*Journal) (*Summary, error) {
 	s := &Summary{Rows: map[Key]*Sums{}}
 	for _, j := range journals {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * driver_test LIBRARY SCENARIO: exercises the simulated driver through its
- * exported symbols. It checks results and addresses itself; what the journal
- * must say afterwards is checked by simcuda_test.go.
+ * driver_test LIBRARY SCENARIO: exercises the simulated driver through its exported
+ * symbols. It checks results and addresses itself; simcuda_test.go checks the journal
+ * afterwards.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -118,7 +118,7 @@ static void semantics(void)
 	CHECK(CU(cuMipmappedArrayDestroy, m) == 0 && CU(cuArrayDestroy, a) == 0);
 	CHECK(CU(cuArrayDestroy, b) == 0);
 
-	tag(6); /* the entries that a runtime asks for are the exported ones */
+	tag(6); /* the entries that a runtime resolves are the exported ones */
 	void *f;
 	CHECK(CU(cuGetProcAddress, "cuMemAlloc", &f, 12040, 0) == 0 && f == dlsym(library, "cuMemAlloc_v2"));
 	CHECK(CU(cuGetProcAddress, "cuMemAlloc", &f, 3000, 0) == 0 && f == dlsym(library, "cuMemAlloc"));
@@ -177,7 +177,7 @@ static void contents(void)
 	CHECK(CU(cuMemsetD8_v2, p, 0, 3 * UNIT) == 0 && CU(cuMemsetD32Async, p + 4, 0x61626364, 1, 0) == 0);
 	CHECK(CU(cuMemcpy, (uint64_t)back, p + UNIT - 3, 4) == 0 && !back[0] && CU(cuMemcpyDtoH_v2, back, p + 4, 4) == 0);
 	CHECK(!strncmp(back, "dcba", 4));
-	CHECK(CU(cuMemcpyDtoH_v2, back, p + 3 * UNIT - 1, 2) == 0 && back[0] == 'd'); /* not all its own: nothing */
+	CHECK(CU(cuMemcpyDtoH_v2, back, p + 3 * UNIT - 1, 2) == 0 && back[0] == 'd'); /* not all its own: no effect */
 	CHECK(CU(cuMemcpyHtoD_v2, p, 8, 16) == 0);				      /* no such host memory */
 
 	CHECK(CU(cuPointerGetAttribute, &value, 11, q + 100) == 0 && value == q); /* range's start */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drivercalls tests the simulated runtime: that it does what a program relies on,
-// and which calls the driver gets for it.
+// Package drivercalls tests the simulated runtime: its behaviour for programs, and the
+// driver calls that it makes.
 package drivercalls
 
 import (

@@ -52,14 +52,14 @@ int cudaEventCreate(uint64_t *), cudaEventRecord(uint64_t, stream), cudaEventEla
 int cublasCreate_v2(void **), cublasDestroy_v2(void *);
 int cublasSgemm_v2(void *, int, int, int, int, int, const float *, const void *, int, const void *, int, const float *, void *, int);
 
-/* What a compiler makes of `__global__ void scale()` and `scale<<<…>>>()`. */
+/* The compiler's output for `__global__ void scale()` and `scale<<<…>>>()`. */
 static char image[] = "device code";
 static const struct {
 	int magic, version;
 	const void *image;
 	void *unused;
 } binary = {0x466243b1, 1, image, NULL};
-static char scale, missing; /* their addresses stand for kernels */
+static char scale, missing; /* their addresses identify kernels */
 
 __attribute__((constructor)) static void registered(void)
 {
@@ -86,7 +86,7 @@ static void launches(void)
 	CHECK(cudaFuncGetAttributes(attributes, &scale) == 0 && attributes[6] == 1024 && attributes[7] == 32);
 	CHECK(cudaLaunchKernel(&missing, (dim3){1, 1, 1}, (dim3){1, 1, 1}, NULL, 0, 0) == 98);
 	CHECK(cudaGetLastError() == 98);
-	CHECK(cudaSetDevice(1) == 0 && launch_scale(2, 0) == 0); /* another context: asked for again */
+	CHECK(cudaSetDevice(1) == 0 && launch_scale(2, 0) == 0); /* another context: resolved again */
 }
 
 static void devices(void)
