@@ -10,8 +10,8 @@
  * queried its name. Rows and events identify a kernel by a number:
  *
  *   FUNCTION_NAMED | hash   of its name, which is in names_by_function
- *   FUNCTION_STUB | address of the function that stands in for it in the program
- *   the handle              where nothing better is known
+ *   FUNCTION_STUB | address of its host stub in the program
+ *   the handle              if nothing better is known
  *
  * so that one kernel has one row in all contexts, and a reused handle does not mix two
  * kernels.

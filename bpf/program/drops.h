@@ -24,7 +24,7 @@
 	X(DROP_LIVE_FULL, "live_full")                                              \
 	/* free of a pointer that was allocated before attach */                    \
 	X(DROP_FREE_UNKNOWN, "freed_before_attach")                                 \
-	/* a pointer was allocated again and its free was not seen */              \
+	/* a pointer was allocated again and its free was not seen */               \
 	X(DROP_LIVE_REPLACED, "free_missed")                                        \
 	/* a process has rows but no name */                                        \
 	X(DROP_PROCESSES_FULL, "processes_full")                                    \
@@ -42,33 +42,33 @@
 	X(DROP_SYMBOLS_FULL, "symbols_full")                                        \
 	/* interpreter memory was unreadable: the stack is incomplete */            \
 	X(DROP_PYTHON_FAULT, "python_unreadable")                                   \
-	/* an interpreter of an unknown version */                         \
+	/* an interpreter of an unknown version */                                  \
 	X(DROP_PYTHON_UNSUPPORTED, "python_unsupported")                            \
 	/* the thread is not in the interpreter's list */                           \
 	X(DROP_PYTHON_THREAD, "python_thread_unknown")                              \
-	/* the holder of the GIL is unknown for this version: no sample */            \
+	/* the holder of the GIL is unknown for this version: no sample */          \
 	X(DROP_GIL_UNKNOWN, "gil_unknown")                                          \
-	/* it is unknown whether a process runs Python: no sample */       \
+	/* it is unknown whether a process runs Python: no sample */                \
 	X(DROP_PROCESS_UNREADABLE, "process_unreadable")                            \
 	/* no row for this span: counted in the stack's row without one */          \
 	X(DROP_SPANS_FULL, "span_rows_full")                                        \
-	/* the place of a child's spans was not stored */           \
+	/* the place of a child's spans was not stored */                           \
 	X(DROP_SPAN_SOURCES_FULL, "span_sources_full")                              \
-	/* the span that a process publishes could not be read */                \
+	/* the span that a process publishes could not be read */                   \
 	X(DROP_SPAN_UNREADABLE, "span_unreadable")                                  \
 	/* a communicator of NCCL, or one more in a group, is not followed */       \
 	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
-	/* the progress of a stream of NCCL is unknown */                       \
+	/* the progress of a stream of NCCL is unknown */                           \
 	X(DROP_STREAMS_FULL, "streams_full")                                        \
-	/* a kernel has no name, or only its handle is known */                  \
+	/* a kernel has no name, or only its handle is known */                     \
 	X(DROP_KERNELS_FULL, "kernels_full")                                        \
 	/* a call is not in the totals of all calls; it may be in a row */          \
 	X(DROP_TOTALS_FULL, "totals_full")                                          \
-	/* the pool of a process was not stored: its blocks are not followed */ \
-	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                               \
+	/* the pool of a process was not stored: its blocks are not followed */     \
+	X(DROP_TORCH_POOLS_FULL, "torch_pools_full")                                \
 	/* a kernel was executed whose launch was not seen */                       \
 	X(DROP_DEVICE_LAUNCH, "launch_not_seen")                                    \
-	/* the CUPTI library does not report this launch's kernel */           \
+	/* the CUPTI library does not report this launch's kernel */                \
 	X(DROP_DEVICE_TIME_MISSING, "device_time_missing")                          \
 	/* a kernel was executed, but CUPTI has no time for it */                   \
 	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
@@ -130,24 +130,24 @@ struct drop_row {
 };
 
 /* Declares the data source; a gadget that counts drops has this line. */
-#define DROPS_DATA_SOURCE                                                     \
-	GADGET_ITER(drops, drop_row, dump_drops);                             \
-	GADGET_ITER_TARGET_MAP(dump_drops, drops_by_reason);                  \
-	SEC("iter/bpf_map_elem")                                              \
-	int dump_drops(struct bpf_iter__bpf_map_elem *ctx)                    \
-	{                                                                     \
-		__u32 *key = ctx->key;                                        \
-		struct drop_count *d = ctx->value;                            \
-		struct drop_row row = {};                                     \
-                                                                              \
-		if (!key || !d || !*key || *key >= DROP_REASON_COUNT)         \
-			return 0;                                             \
-		bpf_probe_read_kernel(row.reason, sizeof(row.reason),         \
-				      drop_names[*key]);                      \
-		row.count = d->count;                                         \
-		row.bytes = d->bytes;                                         \
-		bpf_seq_write(ctx->meta->seq, &row, sizeof(row));             \
-		return 0;                                                     \
+#define DROPS_DATA_SOURCE                                                           \
+	GADGET_ITER(drops, drop_row, dump_drops);                                   \
+	GADGET_ITER_TARGET_MAP(dump_drops, drops_by_reason);                        \
+	SEC("iter/bpf_map_elem")                                                    \
+	int dump_drops(struct bpf_iter__bpf_map_elem *ctx)                          \
+	{                                                                           \
+		__u32 *key = ctx->key;                                              \
+		struct drop_count *d = ctx->value;                                  \
+		struct drop_row row = {};                                           \
+                                                                                    \
+		if (!key || !d || !*key || *key >= DROP_REASON_COUNT)               \
+			return 0;                                                   \
+		bpf_probe_read_kernel(row.reason, sizeof(row.reason),               \
+				      drop_names[*key]);                            \
+		row.count = d->count;                                               \
+		row.bytes = d->bytes;                                               \
+		bpf_seq_write(ctx->meta->seq, &row, sizeof(row));                   \
+		return 0;                                                           \
 	}
 
 #endif

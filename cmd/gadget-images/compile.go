@@ -96,7 +96,7 @@ func (c *compiler) compile(g gadget) (map[string]string, error) {
 		if err := runTool(c.clang, c.arguments(g, arch, object)); err != nil {
 			return nil, fmt.Errorf("compile for %s: %w", arch.name, err)
 		}
-		// Drops DWARF and keeps BTF, which is what the loader reads.
+		// Drops DWARF and keeps BTF, which the loader reads.
 		if err := runTool(c.strip, []string{"-g", object}); err != nil {
 			return nil, fmt.Errorf("strip for %s: %w", arch.name, err)
 		}

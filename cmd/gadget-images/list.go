@@ -20,7 +20,7 @@ type gadgetList struct {
 
 // gadget is one entry of build.yaml.
 type gadget struct {
-	// Name is what users type after `ig-gpu run`, and the image's name.
+	// Name is the argument of `ig-gpu run`, and the image's name.
 	Name string `yaml:"name"`
 	// Dir holds program.bpf.c and gadget.yaml. Default: gadgets/<name>.
 	Dir string `yaml:"dir"`

@@ -92,7 +92,7 @@ class EncoderCache:
 
     def put(self, request, image, embedding):
         # The bug: a retried request is stored under another key than the one
-        # that free() looks for. Here every request with an image is retried.
+        # that free() uses. Here every request with an image is retried.
         key = (request.id, image) if self.leak else request.id
         self.entries[key] = embedding
 

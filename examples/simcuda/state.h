@@ -188,7 +188,7 @@ void contents_copy(uint64_t to, uint64_t from, uint64_t n);
 void contents_set(uint64_t p, uint32_t value, unsigned element_bytes, uint64_t n);
 void contents_drop(uint64_t p, uint64_t n);
 
-/* A pool has handed out `size` bytes more, or has them back. */
+/* A pool has allocated `size` bytes more, or has freed them. */
 void pool_account(uint64_t pool, uint64_t size, bool more);
 
 /* The stack of this thread, or a context, has changed. */

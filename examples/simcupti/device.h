@@ -26,7 +26,7 @@ bool device_begin(void (*returns)(const struct simcuda_launch *));
 void device_launch(const struct simcuda_launch *l);
 
 /*
- * The next kernel that ended a second ago, as buffers are handed over late; `all`: the next,
+ * The next kernel that ended a second ago, because buffers are passed on late; `all`: the next,
  * when it has ended. NULL: there is none. device_reported() ends it: it is in the journal then,
  * and freed.
  */

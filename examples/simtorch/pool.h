@@ -44,7 +44,7 @@ uint64_t pool_rounded(uint64_t size);
  * one or a new segment; NULL: the driver has no memory, and cached memory has been
  * released to it. */
 struct block *pool_out(struct pool *pool, uint64_t size, unsigned stream);
-/* The block that was handed out at this address; NULL: none. */
+/* The allocated block at this address; NULL: none. */
 struct block *pool_find(struct pool *pool, uint64_t pointer);
 /* Frees a block and joins it with free neighbours; one that another stream uses counts as
  * free at once, and is allocated again after pool_synchronize() of that. */

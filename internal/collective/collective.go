@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collective says which rank keeps a collective of NCCL waiting, and why.
+// Package collective finds the rank that keeps a collective of NCCL waiting, and why.
 //
 // Its input is the operations that each rank of each communicator has issued, and which
 // of them are known to be complete (Observation). It compares ranks and returns verdicts:

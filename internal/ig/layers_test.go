@@ -14,7 +14,7 @@ import (
 	"oras.land/oras-go/v2"
 )
 
-// modules stands in for ig's WASM operator.
+// modules replaces ig's WASM operator.
 type modules struct{ run int }
 
 func (*modules) Name() string { return "wasm" }

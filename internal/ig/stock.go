@@ -4,10 +4,10 @@ package ig
 
 import "fmt"
 
-// RemoveStock removes the enter_SYMBOL and exit_SYMBOL programs of the points from what ig
-// will load, and keeps it from attaching them: whoever attaches to the points himself does
-// not need them. To be called in Instantiate, before containers.Follow. Programs that a map
-// of the gadget refers to stay.
+// RemoveStock removes the enter_SYMBOL and exit_SYMBOL programs of the points from the
+// programs that ig will load, and keeps it from attaching them: an operator that attaches
+// to the points itself does not need them. Call it in Instantiate, before
+// containers.Follow. Programs that a map of the gadget refers to stay.
 //
 // They are hundreds, and the kernel frees each program by a work item of its own. Linux 6.9
 // and later can lock up for good when more than a thousand of these wait on one processor

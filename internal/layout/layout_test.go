@@ -30,7 +30,7 @@ const (
 // groups of operators, in the order in which data passes.
 var groups = []string{"attach", "decode", "judge", "show", "send"}
 
-// suites are the groups of tests, by what they test; support is what they share.
+// suites are the groups of tests, by their subject; support is shared by them.
 var suites = []string{"gadgets", "product", "systems", "measure", "support"}
 
 // undocumented are the packages behind the context variables of a gadget.

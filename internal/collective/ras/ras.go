@@ -95,7 +95,7 @@ func (r *Rank) issued() (sum uint64) {
 	return sum
 }
 
-// Query asks the service at the other end. It ends with the context, at the latest after
+// Query queries the service at the other end. It ends with the context, at the latest after
 // 12 s, and closes the connection.
 func Query(ctx context.Context, c net.Conn) (*Status, error) {
 	defer c.Close()

@@ -32,7 +32,7 @@ func NewClient(e *remote.Endpoint) *Client {
 	return c
 }
 
-// Close lets go of connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Push sends one request. Its errors are those of package queue: the data itself is

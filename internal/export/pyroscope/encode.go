@@ -36,10 +36,10 @@ const (
 // Encoder makes requests of windows. It must not be used concurrently.
 type Encoder struct {
 	Series series.Config
-	// Levels sends what is in use as well.
+	// Levels sends the memory in use as well.
 	Levels bool
 	// Compat sends allocated bytes a second time, as the published dashboard
-	// "Advanced GPU Observability" asks for them: the profile type
+	// "Advanced GPU Observability" queries them: the profile type
 	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.
 	Compat bool
 

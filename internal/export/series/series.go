@@ -97,7 +97,7 @@ type Shape struct {
 	// Name is its profile type's first part in Pyroscope.
 	Name    string
 	Columns []Column
-	// Period is what one sample represents; without PeriodType it is omitted.
+	// Period is the value of one sample; without PeriodType it is omitted.
 	PeriodType, PeriodUnit string
 	Period                 int64
 	// IsLevel: values of different times must not be added up.

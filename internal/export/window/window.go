@@ -28,7 +28,7 @@ const (
 	keepGone = 6
 )
 
-// Window is what happened from Start to End. The rows are sorted by their origin, so that
+// Window has the rows from Start to End. The rows are sorted by their origin, so that
 // the same rows give the same bytes.
 type Window struct {
 	Start, End time.Time

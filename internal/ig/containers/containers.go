@@ -21,10 +21,10 @@ type attacher interface {
 	DetachContainer(*Container) error
 }
 
-// Follow calls add for every container that the user selected, present
-// and future, and remove when one ends. To be called in Instantiate; the calls
-// begin before Start and come from other goroutines. Every call is forwarded to
-// the gadget first, whose error is the one that counts.
+// Follow calls add for every container that the user selected, present and future, and
+// remove when one ends. Call it in Instantiate; the callbacks begin before Start and run
+// in other goroutines. Every call is forwarded to the gadget first, whose error is the
+// one that counts.
 func Follow(gc ig.Context, add, remove func(*Container)) error {
 	v, ok := gc.GetVar(ig.VarInstance)
 	if !ok {

@@ -5,6 +5,8 @@
 // YAML, dashboards, the comments of eBPF, and the comments and strings of Go. In Markdown it
 // also checks that links resolve and that no page is too long (links.go).
 //
+// Comments of code also follow a second list, with the terms of the code (comments.go).
+//
 // A text that passes can still be hard to read: the list only keeps corrected wording from
 // coming back.
 package prose
@@ -40,8 +42,12 @@ type line struct {
 // text: all of Markdown, YAML, JSON and text files; comments and strings of Go; comments
 // of C.
 func Check(name, content string, phrases []Phrase) []Finding {
+	return check(name, blocks(name, content), phrases)
+}
+
+func check(name string, paragraphs [][]line, phrases []Phrase) []Finding {
 	var found []Finding
-	for _, block := range blocks(name, content) {
+	for _, block := range paragraphs {
 		text, starts := join(block)
 		for _, p := range phrases {
 			for _, at := range p.Pattern.FindAllStringIndex(text, -1) {
@@ -96,7 +102,7 @@ func numberAt(block []line, starts []int, offset int) int {
 func blocks(name, content string) [][]line {
 	switch path.Ext(name) {
 	case ".go":
-		return paragraphs(goText(content))
+		return paragraphs(goText(content, true))
 	case ".c", ".h":
 		return paragraphs(cComments(content))
 	case ".md": // text between backquotes is a name or a command
@@ -139,9 +145,9 @@ func numbered(first int, text string) []line {
 	return lines
 }
 
-// goText returns the comments and the string literals of Go, as lines without their
-// markers. A file that does not parse has none: the compiler reports it.
-func goText(content string) []line {
+// goText returns the comments and, with literals, the string literals of Go, as lines
+// without their markers. A file that does not parse has none: the compiler reports it.
+func goText(content string, literals bool) []line {
 	if _, err := parser.ParseFile(token.NewFileSet(), "", content, parser.PackageClauseOnly); err != nil {
 		return nil
 	}
@@ -160,6 +166,9 @@ func goText(content string) []line {
 		case token.COMMENT:
 			lines = append(lines, numbered(first, commentText(literal))...)
 		case token.STRING:
+			if !literals {
+				continue
+			}
 			lines = append(lines, numbered(first, strings.Trim(literal, "\"`"))...)
 		}
 	}

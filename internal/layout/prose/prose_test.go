@@ -17,10 +17,11 @@ import (
 
 // skipped are paths without text of ours, and why.
 var skipped = map[string]string{
-	"build":                            "outputs",
-	"bin":                              "outputs",
-	"LICENSES":                         "texts of others",
-	"internal/layout/prose/phrases.go": "the list itself",
+	"build":                             "outputs",
+	"bin":                               "outputs",
+	"LICENSES":                          "texts of others",
+	"internal/layout/prose/phrases.go":  "the list itself",
+	"internal/layout/prose/comments.go": "the list for comments",
 }
 
 var readExtensions = []string{".md", ".yaml", ".yml", ".tpl", ".txt", ".json", ".go", ".c", ".h"}
@@ -46,6 +47,29 @@ func TestPlainEnglish(t *testing.T) {
 	}
 	if testing.Verbose() {
 		t.Log(table(counts))
+	}
+}
+
+// TestPlainComments fails with each phrase of the list for comments, in the folders that
+// follow it.
+func TestPlainComments(t *testing.T) {
+	t.Parallel()
+	root := os.DirFS("../../..")
+	for _, folder := range Reworded() {
+		files := 0
+		require.NoError(t, fs.WalkDir(root, folder, func(name string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() || skipped[name] != "" {
+				return err
+			}
+			content, err := fs.ReadFile(root, name)
+			require.NoError(t, err)
+			for _, f := range CheckComments(name, string(content), CommentPhrases()) {
+				t.Error(f)
+			}
+			files++
+			return nil
+		}))
+		require.NotZero(t, files, folder)
 	}
 }
 
@@ -102,7 +126,7 @@ func table(counts map[string]int) string {
 
 func TestEachPhraseIsFound(t *testing.T) {
 	t.Parallel()
-	for _, p := range Phrases() {
+	for _, p := range append(Phrases(), CommentPhrases()...) {
 		found := Check("a.md", p.Example, []Phrase{p})
 		require.NotEmpty(t, found, p.Example)
 		require.Equal(t, p.Suggestion, found[0].Suggestion)

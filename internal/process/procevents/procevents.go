@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind is what happened.
+// Kind is the kind of an event.
 type Kind uint8
 
 const (

@@ -46,7 +46,7 @@ var sizes = map[string]uint32{"device_launches": 65536, "device_ring": 8 << 20}
 // Operator implements operators.DataOperator.
 type Operator struct{}
 
-// New returns the operator, to be registered by main.
+// New returns the operator, for main to register.
 func New() *Operator { return &Operator{} }
 
 func (*Operator) Name() string              { return Name }

@@ -3,8 +3,8 @@
 // Package kernels is the Inspektor Gadget operator that names GPU kernels. Every data
 // source with the fields function, process, proc.pid and operation gets
 //
-//	kernel  the kernel's name, demangled; of a kernel whose name was not seen the
-//	        function of the program that stands in for it; else [kernel 0x…]
+//	kernel  the kernel's name, demangled; if its name was not seen, the
+//	        program's host stub of the kernel; else [kernel 0x…]
 //
 // and, if it has a grid,
 //
@@ -40,7 +40,7 @@ const (
 	startLimit = 30 * time.Second
 )
 
-// Operator is to be registered once per process.
+// Operator is registered once per process.
 type Operator struct{ resolver *symbols.Resolver }
 
 // New returns the operator. The resolver may be shared.

@@ -30,7 +30,7 @@ const (
 // Operator takes part in gadgets that iterate over maps.
 type Operator struct{ refused func() bool }
 
-// New returns the operator, to be registered by main.
+// New returns the operator, for main to register.
 func New() *Operator { return &Operator{refused: mapiter.Refused} }
 
 func (*Operator) Name() string               { return Name }

@@ -49,7 +49,7 @@ type Operator struct{ cfg Config }
 
 var _ operators.DataOperator = (*Operator)(nil)
 
-// New returns the operator, to be registered by main.
+// New returns the operator, for main to register.
 func New(cfg Config) *Operator {
 	if cfg.ProcFS == "" {
 		cfg.ProcFS = "/proc"

@@ -80,7 +80,7 @@ type Config struct {
 // Operator implements operators.DataOperator.
 type Operator struct{ cfg Config }
 
-// New returns the operator, to be registered by main.
+// New returns the operator, for main to register.
 func New(cfg Config) *Operator {
 	if cfg.ProcFS == "" {
 		cfg.ProcFS = "/proc"

@@ -69,7 +69,7 @@ type Config struct {
 	IsDaemon bool
 }
 
-// Operator is to be registered once per process.
+// Operator is registered once per process.
 type Operator struct {
 	cfg    Config
 	global api.ParamValues

@@ -78,7 +78,7 @@ type Config struct {
 	Store *Store
 }
 
-// Operator is to be registered once per process.
+// Operator is registered once per process.
 type Operator struct {
 	cfg      Config
 	settings settings

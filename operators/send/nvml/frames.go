@@ -25,8 +25,8 @@ func NewFrames(open func() (Library, error), processes Processes) *Frames {
 	return &Frames{open: open, processes: processes}
 }
 
-// Start opens the library, which is an error if there is none: the user asked
-// for it. Call it before the probes are attached.
+// Start opens the library, which is an error if there is none: the user requested it.
+// Call it before the probes are attached.
 func (f *Frames) Start() error {
 	library, err := f.open()
 	if err != nil {

@@ -24,7 +24,7 @@ class Process:
         self.surprises = []
         self.barrier = threading.Barrier(options.threads)
         self.reset_turns()
-        # The caller's own memory, to be registered slot by slot.
+        # The caller's own memory, registered slot by slot.
         self.slot_bytes = 64 * 1024
         self.slots = list(range(256))
         self.memory = mmap.mmap(-1, self.slot_bytes * len(self.slots))

@@ -4,5 +4,5 @@ package pystack
 
 import "golang.org/x/sys/unix"
 
-// sysPoll is what poll(3) calls.
+// sysPoll is the system call of poll(3).
 const sysPoll = unix.SYS_POLL

@@ -24,7 +24,7 @@ type interpreter struct {
 	root   string // to be run in this directory as root; "-": in ours
 	path   string // executable, in that root
 	prefix []string
-	loader string // dynamic linker, where that is what is run
+	loader string // dynamic linker, if it is run directly
 }
 
 // newest is the youngest minor version that the unwinder knows, and oldest the

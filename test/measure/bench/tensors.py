@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of the simulated PyTorch allocator, from Python stacks of a depth.
 
-  tensors.py LIBRARIES RATE DEPTH    RATE blocks/s, each taken back at once; prints
+  tensors.py LIBRARIES RATE DEPTH    RATE blocks/s, each freed at once; prints
                                      "DONE SECONDS NOW" every second: how many blocks
                                      so far, the thread's processor time, the time
   tensors.py … busy                  without pauses: between two blocks it computes for

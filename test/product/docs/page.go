@@ -87,7 +87,7 @@ func shape(line string) string {
 }
 
 // missing returns the first line of the page's output that the real output does not have, in
-// the order of the page; "" if there is none. A line of … alone stands for any lines, and … at
+// the order of the page; "" if there is none. A line of … alone matches any lines, and … at
 // the end of a line for the rest of it.
 func missing(shown, printed string) string {
 	lines := strings.Split(printed, "\n")

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEvents: each call as a line, with both clocks, and the memory. A user who looks for
-// them in the file of rows is told where they are.
+// TestEvents: each call as a line, with both clocks, and the memory. A file of rows
+// refers to the timeline for them.
 func TestEvents(t *testing.T) {
 	const steps, layers = 30, 4
 	w := run(t, "decode.py", "--steps", "30", "--layers", "4", "--pause", "0.1")

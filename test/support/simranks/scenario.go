@@ -258,7 +258,7 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 }
 
 // faulty changes the actions of the step in which the culprit goes wrong. Those before
-// first are what it computes.
+// first are its computation.
 func (b *builder) faulty(out []action, first int) []action {
 	calls := []int{}
 	for i := first; i < len(out); i++ {

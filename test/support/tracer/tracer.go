@@ -2,7 +2,7 @@
 
 // Package tracer runs the eBPF half of a gadget in a test: compiled, loaded
 // and attached to libraries, without Inspektor Gadget around it, so that a
-// test can change map sizes and look at every map. Start is for cuda_alloc, whose rows
+// test can change map sizes and read every map. Start is for cuda_alloc, whose rows
 // it reads, Attach for all.
 package tracer
 

@@ -3,7 +3,7 @@
 #
 # init.sh: the first process of the virtual machine, run by busybox's shell. The
 # root is the host's, read-only, with a file system in memory on top for what is
-# written. It runs /run/vm/command, notes the exit status, and switches off.
+# written. It runs /run/vm/command, records the exit status, and switches off.
 set -e # the kernel panics then, which ends the machine
 export PATH=/bin
 busybox mount -t proc proc /proc

@@ -284,7 +284,7 @@ func serve(work, tag, path string) (stop func(), err error) {
 		cache = "always"
 	}
 	// It keeps a file open for each that the guest knows of, so it may have as
-	// many as we may have at most; by itself it would ask for more, in vain.
+	// many as we may have at most; by itself it would try to raise the limit, and fail.
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return nil, err

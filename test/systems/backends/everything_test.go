@@ -85,7 +85,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	want := compare.Total(rows)
 	pyro.require(t, `{service_name="python3",node="node-1",cluster="prod"}`, rows, pushed("alloc"), false)
 	pyro.require(t, `{k8s_namespace=~".*",k8s_podName=~".*"}`, rows, pushed("malloc"), false)
-	// The flame graph of one interval is what is in use. The last window may be a short
+	// The flame graph of one interval shows memory in use. The last window may be a short
 	// one, so that the interval also contains the start of the previous one, which is
 	// added.
 	inuse, byName := pyro.flameGraph(t, "cuda_inuse:inuse_space:bytes:space:bytes", `{namespace=~".*",pod=~".*"}`, from, time.Now())

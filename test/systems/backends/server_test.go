@@ -124,7 +124,7 @@ func (p *pyroscope) stored(t *testing.T, profileType, selector string) *pprof.Pr
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	nodes := int64(1 << 20)
-	answer, err := p.SelectMergeProfile(ctx, connect.NewRequest(&querierv1.SelectMergeProfileRequest{ //nolint:staticcheck // what Grafana's data source asks by, and what older servers have
+	answer, err := p.SelectMergeProfile(ctx, connect.NewRequest(&querierv1.SelectMergeProfileRequest{ //nolint:staticcheck // the API of Grafana's data source, which older servers have, too
 		ProfileTypeID: profileType, LabelSelector: selector, MaxNodes: &nodes,
 		Start: time.Now().Add(-time.Hour).UnixMilli(), End: time.Now().Add(time.Minute).UnixMilli(),
 	}))

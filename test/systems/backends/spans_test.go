@@ -58,7 +58,7 @@ func TestPyroscopeHasTheBytesOfEachSpan(t *testing.T) {
 					continue
 				}
 				spans++
-				answer, err := p.SelectMergeSpanProfile(t.Context(), connect.NewRequest(&querierv1.SelectMergeSpanProfileRequest{ //nolint:staticcheck // what Grafana's data source asks by, and what older servers have
+				answer, err := p.SelectMergeSpanProfile(t.Context(), connect.NewRequest(&querierv1.SelectMergeSpanProfileRequest{ //nolint:staticcheck // the API of Grafana's data source, which older servers have, too
 					ProfileTypeID: c.profileType, LabelSelector: `{service_name="python3"}`, SpanSelector: []string{fmt.Sprintf("%016x", k.Tag)},
 					Start: time.Now().Add(-time.Hour).UnixMilli(), End: time.Now().Add(time.Minute).UnixMilli(),
 				}))

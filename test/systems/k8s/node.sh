@@ -25,7 +25,7 @@ ip link set eth0 up
 ip route add default via "$GATEWAY"
 echo 1 >/proc/sys/net/ipv4/ip_forward
 
-# Where a distribution has them: Inspektor Gadget looks for runc.
+# At the paths of a distribution: Inspektor Gadget searches for runc.
 cp "$files"/usr/bin/{containerd,containerd-shim-runc-v2,ctr} "$files"/usr/sbin/runc /usr/bin/
 export LD_LIBRARY_PATH=$files/usr/lib/x86_64-linux-gnu # of libseccomp, if need be
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package follow keeps connections to the daemons of all nodes and to the gadget
-// instances that run there, as both come and go, and feeds the data that they emit.
+// instances that run there, which may start and stop at any time, and feeds the data that
+// they emit.
 //
 // It talks to the daemons by Inspektor Gadget's own API (pkg/gadget-service/api), not
 // through its client runtime: that limits messages to 4 MiB, whereas a full table can be

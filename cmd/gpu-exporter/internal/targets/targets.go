@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package targets finds the daemons to collect from: a list of addresses, or the
-// gadget pods of a Kubernetes cluster, as they come and go.
+// Package targets finds the daemons to collect from: a list of addresses, or the current
+// gadget pods of a Kubernetes cluster.
 package targets
 
 import (

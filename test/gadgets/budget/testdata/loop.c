@@ -65,7 +65,7 @@ static double turns_of_ns(void)
 	return best;
 }
 
-/* Launches come in groups, after each of which the thread looks at the clock. */
+/* Launches come in groups, after each of which the thread reads the clock. */
 #define GROUP 20
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A program that pretends to be CPython 3.11 and lies: it exports _PyRuntime and
- * Py_Version, and its lists have no end or lead nowhere. It is not hurt by being
- * looked at, and neither may the kernel be.
+ * Py_Version, and its lists have no end or lead nowhere. Reading it must not harm the
+ * process or the kernel.
  *
  * usage: hostile KIND FIRST_ID
  */

@@ -473,7 +473,7 @@ elif MODE == "successor":
     name = "f%06d" % random.SystemRandom().randrange(10**6)
     named(name, "/tmp/%s.py" % name)(2)
 elif MODE == "pretend":
-    # What it says of itself at its start, before anybody asked (3.13+).
+    # What it publishes about itself at its start (3.13+).
     for place, word in zip((8, 16), sys.argv[6:8]):
         ctypes.c_uint64.from_address(RUNTIME + place).value = int(word, 0)
     mark(int(FIRST))

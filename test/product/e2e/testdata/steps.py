@@ -14,7 +14,7 @@ answers each with one line, so that a test knows what was done and when.
 
 The answer is "ok" and what the driver said: the number of refused calls. The
 end of the input ends the process, with what it holds. Each function has a tag,
-its position in NAMES, so that the driver's journal tells who held what.
+its position in NAMES, so that the driver's journal identifies the holders.
 """
 import ctypes
 import mmap

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command loads says whether the kernel of this machine loads eBPF programs, and ends with
-// status 1 and the reason if not. It loads one that does nothing, in a child process: in a
-// kernel whose JIT is locked up (internal/ig/stock.go) that never returns, and its process
-// cannot be killed or waited for.
+// Command loads reports whether the kernel of this machine loads eBPF programs, and ends
+// with status 1 and the reason if not. It loads one that does nothing, in a child process:
+// in a kernel whose JIT is locked up (internal/ig/stock.go) that never returns, and its
+// process cannot be killed or waited for.
 //
 //	sudo -E build/loads || echo "run the tests in a virtual machine"
 package main

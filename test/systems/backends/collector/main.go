@@ -3,10 +3,10 @@
 // Command collector is OpenTelemetry's Collector for tests, made of its published
 // modules: an OTLP receiver, and exporters to files and by OTLP over HTTP.
 //
-// One module that these need, internal/statusutil, is not to be had from the Go
-// proxy (the zip is refused, at every version that we asked for); ./statusutil
-// stands in for it. Which HTTP status becomes which gRPC code on the collector's way
-// out is therefore ours here, not upstream's.
+// One module that these need, internal/statusutil, is not to be had from the Go proxy
+// (the zip is refused, at every version that we requested); ./statusutil replaces it.
+// Which HTTP status becomes which gRPC code on the collector's way out is therefore ours
+// here, not upstream's.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Stands in for a module that the Go proxy does not have: see ../main.go.
+// Replaces a module that the Go proxy does not have: see ../main.go.
 module go.opentelemetry.io/collector/internal/statusutil
 
 go 1.26
