@@ -66,8 +66,8 @@ test-elsewhere:
 	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(call without-ebpf,./cmd/...)
 	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
 	@$(MAKE) --no-print-directory test-kernels KERNELS=newest TESTS="Load Product Native"
-	@echo "==> this kernel loads no eBPF programs: not run are the tests of"
-	@git grep -lE '$(LOADS_EBPF)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's/^/    /'
+	@echo "==> this kernel loads no eBPF programs: not run are test/gadgets, test/product, test/systems/stock and kit, and"
+	@git grep -lE '$(LOADS_EBPF)' -- '*_test.go' ':!test' | xargs -n1 dirname | sort -u | sed 's/^/    /'
 
 LOADS_EBPF := RequireRoot\(|"attaching needs root|loads eBPF programs"
 without-ebpf = $$($(GO) list -f '{{.Dir}}' $(1) | grep -vxF "$$(git grep -lE '$(LOADS_EBPF)' -- '*_test.go' | xargs -n1 dirname | sort -u | sed 's|^|$(CURDIR)/|')")

@@ -37,10 +37,10 @@ type Config struct {
 // is measured.
 const Arrivals = 64
 
-// ErrFull: the rank is not followed, because there are MaxRanks already. The caller counts it.
+// ErrFull means that the rank is not followed, because there are MaxRanks already. The caller counts it.
 var ErrFull = errors.New("too many ranks")
 
-// ErrImplausible: the observation contradicts itself, which a hostile process can do.
+// ErrImplausible means that the observation contradicts itself, which a hostile process can do.
 var ErrImplausible = errors.New("implausible observation")
 
 // MaxSize is the largest plausible size of a communicator.

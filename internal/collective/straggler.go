@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Milestone: for each rank the time is kept at which it entered its newest collective
-// with a number that is a multiple of this. It allows ranks of different nodes to be
-// compared by their metrics alone.
+// Milestone divides the numbers of collectives whose times are kept: for each rank, when it
+// entered its newest one. By these, ranks of different nodes can be compared from their
+// metrics alone.
 const Milestone = 16
 
 // arrivals of a communicator's ranks at its newest collectives that all of them are known

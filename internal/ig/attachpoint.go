@@ -35,7 +35,7 @@ type AttachPoint struct {
 	InWindows bool
 }
 
-// OnDemand: the point is probed only in processes in which its fact is missing.
+// OnDemand reports whether the point is probed only in processes in which what it teaches is unknown.
 func (p AttachPoint) OnDemand() bool { return p.Fact != 0 }
 
 const (

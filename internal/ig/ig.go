@@ -28,7 +28,7 @@ const (
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
 )
 
-// ErrAbsent: the gadget does not have the requested map, program or variable.
+// ErrAbsent means that the gadget does not have the requested map, program or variable.
 var ErrAbsent = errors.New("gadget does not have it")
 
 // Context is the part of operators.GadgetContext that this package uses.
@@ -141,8 +141,8 @@ const (
 // load all programs.
 func SetAttachMode(gc Context, mode uint32) { gc.SetVar("attach_mode", mode) }
 
-// AnnotationInstance, in a daemon's description of a gadget instance, distinguishes one
-// run of it from the next: if it differs, counters have restarted at zero. Our daemons
+// AnnotationInstance is the annotation, in a daemon's description of a gadget instance, that
+// distinguishes one run of it from the next: if it differs, counters have restarted at zero. Our daemons
 // set it.
 const AnnotationInstance = "gpu-gadgets.instance.run"
 

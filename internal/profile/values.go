@@ -109,10 +109,10 @@ const (
 	Copied
 	Wait
 	HostTime
-	// Where it is known; see DeviceTypes.
+	// Kernels and DeviceTime are there where they are known; see DeviceTypes.
 	Kernels
 	DeviceTime
-	// Of rows of the layer Torch; see TensorTypes.
+	// TensorAllocObjects and those below are of rows of the layer Torch; see TensorTypes.
 	TensorAllocObjects
 	TensorAllocSpace
 	TensorInuseObjects

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// ErrPrivileges: the program may not do what it has to.
+// ErrPrivileges means that the program may not do what it has to.
 var ErrPrivileges = errors.New("attaching needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE")
 
 // checkPrivileges looks at the capabilities that perf uprobes ask for.

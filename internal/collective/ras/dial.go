@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOff: RAS is switched off in the process.
+// ErrOff means that RAS is switched off in the process.
 var ErrOff = errors.New("NCCL_RAS_ENABLE is 0")
 
-// ErrElsewhere: the process claims an address that we do not connect to. Otherwise a
+// ErrElsewhere means that the process claims an address that we do not connect to. Otherwise a
 // process could have us connect to anywhere.
 var ErrElsewhere = errors.New("NCCL_RAS_ADDR is not a loopback address with a port from 1024 on")
 

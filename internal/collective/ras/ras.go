@@ -38,10 +38,10 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// ErrOld: NCCL's RAS there has human-readable output only (2.24 to 2.28.7).
+// ErrOld means that NCCL's RAS there has human-readable output only (2.24 to 2.28.7).
 var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
-// ErrNotRAS: another service listens there.
+// ErrNotRAS means that another service listens there.
 var ErrNotRAS = errors.New("not NCCL's RAS")
 
 // Status is the answer.

@@ -34,13 +34,13 @@ const (
 )
 
 var (
-	// ErrNotELF: the file does not start like an ELF file.
+	// ErrNotELF means that the file does not start like an ELF file.
 	ErrNotELF = errors.New("not an ELF file")
-	// ErrUnsupported: an ELF file of another class, byte order or type.
+	// ErrUnsupported means an ELF file of another class, byte order or type.
 	ErrUnsupported = errors.New("unsupported ELF file")
-	// ErrMalformed: a header contradicts the file or itself.
+	// ErrMalformed means that a header contradicts the file or itself.
 	ErrMalformed = errors.New("malformed ELF file")
-	// ErrNoSymbols: the file has no symbol table, or none that can be read.
+	// ErrNoSymbols means that the file has no symbol table, or none that can be read.
 	ErrNoSymbols = errors.New("no symbols")
 )
 

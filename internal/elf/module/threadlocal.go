@@ -13,15 +13,15 @@ import (
 type Access uint8
 
 const (
-	// AccessStatic: Address is the variable's offset from the thread pointer.
+	// AccessStatic means that Address is the variable's offset from the thread pointer.
 	AccessStatic Access = iota + 1
-	// AccessOffset: the dynamic linker puts that offset into the word at Address
+	// AccessOffset means that the dynamic linker puts that offset into the word at Address
 	// (R_X86_64_TPOFF64, R_AARCH64_TLS_TPREL).
 	AccessOffset
-	// AccessIndex: the number of the module into the word at Address
+	// AccessIndex means that it puts the number of the module into the word at Address
 	// (R_X86_64_DTPMOD64, R_AARCH64_TLS_DTPMOD).
 	AccessIndex
-	// AccessDescriptor: a descriptor into the two words at Address
+	// AccessDescriptor means that it puts a descriptor into the two words at Address
 	// (R_X86_64_TLSDESC, R_AARCH64_TLSDESC).
 	AccessDescriptor
 )
@@ -39,7 +39,7 @@ type ThreadLocal struct {
 	IsProgram bool
 }
 
-// ErrNoAccess: the file defines the variable, and nothing in it says how to find it.
+// ErrNoAccess means that the file defines the variable, and nothing in it says how to find it.
 var ErrNoAccess = errors.New("no relocation for the thread-local variable")
 
 const (

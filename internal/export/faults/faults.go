@@ -31,7 +31,7 @@ import (
 type Fault int32
 
 const (
-	// None: it works.
+	// None means that it works.
 	None Fault = iota
 	// Busy answers 429, with Retry-After.
 	Busy

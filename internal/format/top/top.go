@@ -148,7 +148,7 @@ func (m *Model) Mark(at time.Time) {
 	}
 }
 
-// Empty: nothing was read of the view yet.
+// Empty reports whether nothing was read of the view yet.
 func (m *Model) Empty() bool { return m.table(m.View.Subject()).at.IsZero() }
 
 // SinceMark is when the mark was set that the view is compared with.

@@ -92,5 +92,5 @@ func (p *Program) Rows(target *ebpf.Map, maps func(name string) (*ebpf.Map, erro
 	return m.out, nil
 }
 
-// ErrUnsupported: the program does something that the interpreter cannot.
+// ErrUnsupported means that the program does something that the interpreter cannot.
 var ErrUnsupported = errors.New("not supported by the interpreter")

@@ -29,16 +29,16 @@ import (
 type Kind uint8
 
 const (
-	// Exec: the process runs another program.
+	// Exec means that the process runs another program.
 	Exec Kind = iota
-	// Fork: PID is the new process, Parent the one it was copied from.
+	// Fork means that PID is the new process, Parent the one it was copied from.
 	Fork
-	// Exit: the first thread ended.
+	// Exit means that the first thread ended.
 	Exit
-	// Map: the process mapped Path with execute permission. The mapping is in
+	// Map means that the process mapped Path with execute permission. The mapping is in
 	// its maps file by then.
 	Map
-	// Lost: Count records were lost.
+	// Lost means that Count records were lost.
 	Lost
 )
 

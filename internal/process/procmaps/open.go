@@ -53,10 +53,10 @@ func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) {
 	return f, nil
 }
 
-// ErrReplaced: the path leads to another file than the one that is mapped.
+// ErrReplaced means that the path leads to another file than the one that is mapped.
 var ErrReplaced = errors.New("file was replaced")
 
-// ErrNotRegular: the path leads to a device, a pipe or another special file.
+// ErrNotRegular means that the path leads to a device, a pipe or another special file.
 var ErrNotRegular = errors.New("not a regular file")
 
 // OpenInRoot opens a regular file for reading as a process with that root

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// ErrStuck: the kernel did not answer in time. Reading mappings waits for a
+// ErrStuck means that the kernel did not answer in time. Reading mappings waits for a
 // lock of the process, which one that hangs in a driver may never release.
 var ErrStuck = errors.New("mappings cannot be read: the process hangs in the kernel")
 

@@ -24,7 +24,7 @@ type Source string
 const (
 	Realtime Source = "CLOCK_REALTIME"
 	Boottime Source = "CLOCK_BOOTTIME"
-	// Unknown: kernels are as early as their launches allow.
+	// Unknown means that kernels are as early as their launches allow.
 	Unknown Source = "a clock that is not known"
 )
 

@@ -31,7 +31,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "attach"
-	// Priority: after the programs are loaded (oci, -1000), before the
+	// Priority is after the programs are loaded (oci, -1000), before the
 	// container managers (-1), which learn here that they are needed.
 	Priority = -100
 

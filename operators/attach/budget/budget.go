@@ -31,7 +31,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "budget"
-	// Priority: before torch (-150), which asks for the budget.
+	// Priority is before torch (-150), which asks for the budget.
 	Priority = -160
 
 	paramBudget = "budget"

@@ -22,7 +22,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "spans"
-	// Priority: after the gadget's instantiation (oci, -1000), before the probes
+	// Priority is after the gadget's instantiation (oci, -1000), before the probes
 	// are attached (attach, -100), so that the first calls find their spans.
 	Priority = -101
 

@@ -24,7 +24,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "devicetimes"
-	// Priority: before the operator attach (-100) reads the list of probes.
+	// Priority is before the operator attach (-100) reads the list of probes.
 	Priority = -150
 	// Param is the name of the parameter.
 	Param = "device-times"

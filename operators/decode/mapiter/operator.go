@@ -21,7 +21,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "mapiter"
-	// Priority: right after the one that reads the object (-1000), before those that wrap it.
+	// Priority is right after the one that reads the object (-1000), before those that wrap it.
 	Priority = -900
 	// subscription is before all others, so that rows exist before any operator reads them.
 	subscription = -2000000

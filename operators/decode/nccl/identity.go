@@ -18,7 +18,7 @@ type Identity struct {
 	Rank, Size, Device int32
 }
 
-// ErrNotReady: the communicator's memory holds no communicator, or not yet.
+// ErrNotReady means that the communicator's memory holds no communicator, or not yet.
 var ErrNotReady = errors.New("no communicator there")
 
 // maxRanks is far above the largest job.

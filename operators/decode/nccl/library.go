@@ -26,7 +26,7 @@ const (
 	magic      = 0x0280028002800280
 )
 
-// ErrLayout: the offsets of a communicator's fields are unknown. Nothing is read then.
+// ErrLayout means that the offsets of a communicator's fields are unknown. Nothing is read then.
 var ErrLayout = errors.New("layout of communicators is not known")
 
 // Library is a libnccl, or a library that contains NCCL.

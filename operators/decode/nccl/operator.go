@@ -23,7 +23,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "nccl"
-	// Priority: after attach (-100), whose rows it reads, and before operators/judge.
+	// Priority is after attach (-100), whose rows it reads, and before operators/judge.
 	Priority = 40
 
 	communicatorsSource = "communicators"

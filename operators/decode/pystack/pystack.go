@@ -32,7 +32,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "pystack"
-	// Priority: after the gadget's instantiation (oci, -1000), before the container
+	// Priority is after the gadget's instantiation (oci, -1000), before the container
 	// managers (-1) check which fields need a container's name.
 	Priority = -100
 

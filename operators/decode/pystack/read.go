@@ -102,5 +102,5 @@ func (i *instance) readAll() ([]byte, error) {
 	return bpfiterns.ReadOnCurrentPidNs(i.link)
 }
 
-// ErrNoPython: there is nothing to dump.
+// ErrNoPython means that there is nothing to dump.
 var ErrNoPython = errors.New("no Python interpreter in the selected processes (CPython 3.7 to 3.15)")

@@ -29,8 +29,8 @@ import (
 
 const (
 	name = "ages"
-	// Priority: the fields are there for the table (9400), which writes human-readable
-	// sizes, and for filter (9000) and sinks.
+	// Priority is before those of the table (9400), which writes human-readable
+	// sizes, of filter (9000) and of sinks.
 	Priority = 60
 
 	liveMap    = "live_by_pointer"

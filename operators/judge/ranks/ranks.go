@@ -33,7 +33,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "ranks"
-	// Priority: after the gadget's instantiation (-1000), before the container
+	// Priority is after the gadget's instantiation (-1000), before the container
 	// managers (-1) look which fields want a container's name.
 	Priority = -90
 

@@ -29,7 +29,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "torch"
-	// Priority: before the operator attach (-100) takes the list of functions.
+	// Priority is before the operator attach (-100) takes the list of functions.
 	Priority = -150
 	// subscription: the fields are there for filter (9000) and sinks.
 	subscription = 40

@@ -22,9 +22,9 @@ import (
 )
 
 var (
-	// ErrAbsent: this machine has no libnvidia-ml, or no driver behind it.
+	// ErrAbsent means that this machine has no libnvidia-ml, or no driver behind it.
 	ErrAbsent = errors.New("no NVIDIA driver here")
-	// ErrNotBuilt: this program was built without the tag nvml, or without cgo.
+	// ErrNotBuilt means that this program was built without the tag nvml, or without cgo.
 	ErrNotBuilt = errors.New("ig-gpu was built without NVML (go build -tags nvml, see the Makefile)")
 )
 

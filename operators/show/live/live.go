@@ -24,7 +24,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "live"
-	// Priority: behind sink, whose marks its keys set. Inspektor Gadget stops it before
+	// Priority is after sink, whose marks its keys set. Inspektor Gadget stops it before
 	// those that sum up, whose lines then stand below the table.
 	Priority = 9992
 	// subscription is after the filter (9000) and before the limiter (9600): totals are of

@@ -34,7 +34,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "timeline"
-	// Priority: last, after all that add to events. Its changes to the gadget are
+	// Priority is last, after all that add to events. Its changes to the gadget are
 	// made when it is instantiated, before the gadget's Start.
 	Priority = 9995
 	// subscription is as the sink's: after the filter.

@@ -73,7 +73,7 @@ type Options struct {
 	Dir        string // a directory for what the guest has in /run/vm; not removed
 }
 
-// ErrNoResult: the machine died by itself.
+// ErrNoResult means that the machine died by itself.
 var ErrNoResult = errors.New("the virtual machine ended without a result")
 
 // Run runs a command of bash on a kernel of Debian ("6.1", "newest", "arm64-6.1"), in the

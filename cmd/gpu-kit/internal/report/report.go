@@ -16,13 +16,13 @@ import (
 type Verdict string
 
 const (
-	// Same: the measured value is the expected one.
+	// Same means that the measured value is the expected one.
 	Same Verdict = "same"
-	// Different: it is not.
+	// Different means that it is not.
 	Different Verdict = "different"
-	// NotPossible: it could not be measured here; the line has the reason.
+	// NotPossible means that it could not be measured here; the line has the reason.
 	NotPossible Verdict = "not possible"
-	// Recorded: a figure without an expected value.
+	// Recorded is a figure without an expected value.
 	Recorded Verdict = "recorded"
 )
 

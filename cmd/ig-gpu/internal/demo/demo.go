@@ -27,7 +27,7 @@ import (
 //go:embed all:embedded
 var embedded embed.FS // go:embed needs a package variable; it is read-only
 
-// ErrAbsent: this binary has no demo inside for this architecture.
+// ErrAbsent means that this binary has no demo inside for this architecture.
 var ErrAbsent = errors.New("ig-gpu was built without a demo (make build makes one)")
 
 // python is the folder with the workload for Python; the others are architectures.

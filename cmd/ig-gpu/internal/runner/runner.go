@@ -64,7 +64,7 @@ func New(inner runtime.Runtime, set images.Set, m Machine) *Runtime {
 	return &Runtime{Runtime: inner, images: set, machine: m}
 }
 
-// OnlyHelp: gadgets are described and not run, which takes neither root nor a fit kernel.
+// OnlyHelp makes gadgets be described and not run, which takes neither root nor a fit kernel.
 func (r *Runtime) OnlyHelp() { r.help = true }
 
 // Check decides whether the machine is fit.

@@ -92,7 +92,7 @@ func Libraries(dir string) []string {
 	return out
 }
 
-// IsLibrary: the file is NAME.so or NAME.so.VERSION.
+// IsLibrary reports whether the file is NAME.so or NAME.so.VERSION.
 func IsLibrary(path, name string) bool {
 	rest, ok := strings.CutPrefix(filepath.Base(path), name+".so")
 	return ok && (rest == "" || rest[0] == '.')
