@@ -18,7 +18,7 @@
  */
 struct attach_point {
 	char library[32];
-	char symbol[88];
+	char symbol[128];
 	__u32 cookie;
 	__u32 flags;
 };
@@ -36,6 +36,9 @@ enum attach_point_flag {
 	ATTACH_ON_DEMAND = 8,
 	/* Where a budget asks, probe it a part of the time only (launch/windows.h). */
 	ATTACH_IN_WINDOWS = 32,
+	/* The program learns where the library has its thread-local variables: the cookie,
+	 * from bit 8 on, is an index of tls_blocks (call/backward.h); 0: not known. */
+	ATTACH_THREAD_LOCALS = 64,
 };
 
 /* What a point with ATTACH_ON_DEMAND teaches: enum fact, in its flags. */

@@ -7,6 +7,7 @@
 #include "python/python.h"
 #include "stack/store.h"
 #include "call/thread.h"
+#include "call/backward_pass.h"
 
 /*
  * capture: the current thread's stack, remembered by its id: a thread often
@@ -20,7 +21,12 @@ GADGET_PARAM(stacks);
 /* The id of t->stack, which may not be stored yet. */
 static __noinline __u64 capture_id(struct thread *t)
 {
-	return t ? stack_hash(&t->stack) : 0;
+	if (!t)
+		return 0;
+#ifndef LINUX_5_10
+	backward_join(t);
+#endif
+	return stack_hash(&t->stack);
 }
 
 /* Stores t->stack under its id, if it is new. 0: there was no room. */

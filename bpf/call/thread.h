@@ -5,6 +5,7 @@
 #include "process/process.h"
 #include "stack/stack.h"
 #include "process/user.h"
+#include "call/backward.h"
 
 /*
  * thread: what is remembered of one thread between the probes it hits: the
@@ -36,6 +37,9 @@ struct thread {
 	__u64 device_sp, device_at;
 	struct thread_context context[THREAD_CONTEXTS];
 	struct inflight call;
+#ifndef LINUX_5_10
+	struct backward_thread backward;
+#endif
 	struct user_fault fault;
 	__u64 stack_id; /* the newest stack known to be in stacks_by_id */
 	struct stack stack;
@@ -143,6 +147,9 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->device_hint = -1;
 		t->call.sp = 0;
 		t->device_sp = 0;
+#ifndef LINUX_5_10
+		t->backward.variable = t->backward.begun = 0;
+#endif
 		t->stack_id = 0;
 		__builtin_memset(t->stack.native, 0, sizeof(t->stack.native));
 	}

@@ -71,7 +71,9 @@
 	/* the CUPTI library does not report this launch's kernel */                \
 	X(DROP_DEVICE_TIME_MISSING, "device_time_missing")                          \
 	/* a kernel was executed, but CUPTI has no time for it */                   \
-	X(DROP_DEVICE_UNTIMED, "device_time_unknown")
+	X(DROP_DEVICE_UNTIMED, "device_time_unknown")                               \
+	/* a thread of autograd works on a pass whose caller is unknown */          \
+	X(DROP_BACKWARD_UNKNOWN, "backward_unknown")
 
 enum drop_reason {
 	DROP_NONE = 0,

@@ -23,7 +23,13 @@ enum stack_flag {
 struct python_frame {
 	__u64 symbol; /* key of symbols_by_id; 0: name unreadable */
 	__u32 line;   /* 1-based source line; 0: unknown */
-	__u32 flags;  /* reserved, 0 */
+	__u32 flags;  /* enum python_frame_flag */
+};
+
+enum python_frame_flag {
+	/* The frame is the innermost of another thread, which has asked this one for its
+	 * work (call/backward.h). */
+	PYTHON_FRAME_ASKED = 1,
 };
 
 struct stack {

@@ -27,7 +27,8 @@ static __always_inline __u64 stack_hash(const struct stack *s)
 	for (i = 0; i < STACK_PYTHON_FRAMES; i++) {
 		if (i >= s->python_count)
 			break;
-		hash = stack_hash_add(hash, s->python[i].symbol + s->python[i].line);
+		hash = stack_hash_add(hash, s->python[i].symbol + s->python[i].line +
+						    ((__u64)s->python[i].flags << 32));
 	}
 	hash = mix64(hash);
 	return hash ? hash : 1;

@@ -26,6 +26,7 @@
 #include "call/probes.h"
 #include "cuda/inflight.h"
 
+#include "call/backward_probes.h"
 #include "call/capture.h"
 #include "cuda/calls.h"
 #include "python/python.h"
@@ -43,7 +44,7 @@ const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_PROBED_APIS(X)
 
 #ifndef LINUX_5_10
 #define X(symbol, id, op) { "libc10", #symbol, id, ATTACH_ENTRY_SLEEPS },
-const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) };
+const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) BACKWARD_POINT };
 #undef X
 #endif
 
@@ -57,31 +58,36 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 
 #ifndef LINUX_5_10
 /*
- * A report of PyTorch's allocator; see torch/torch.h. In programs that may sleep. In three
- * parts, since what one keeps on the program's stack the unwinder cannot have.
+ * A report of PyTorch's allocator (torch/torch.h), or the beginning of a backward pass
+ * (call/backward_probes.h). In programs that may sleep. In three parts, since what one keeps on the program's stack the unwinder cannot have.
  */
-static __always_inline int torch_reported(struct pt_regs *ctx, __u32 id)
+static __always_inline int torch_reported(struct pt_regs *ctx, __u32 cookie)
 {
 	struct thread *t = thread_known();
 	__u64 stack;
 
-	if (discard_thread(t) || budget_counts_only())
+	if (discard_thread(t))
 		return 0;
-	t = torch_begin(ctx, t, id);
+	if ((__u8)cookie == BACKWARD_ID)
+		t = backward_entered(ctx, t, cookie >> 8);
+	else
+		t = budget_counts_only() ? 0 : torch_begin(ctx, t, cookie);
 	if (!t)
 		return 0;
 	stack = take_entry_stack(ctx, t);
+	if (t->backward.argument)
+		return backward_begin(t, stack);
 	t->call.tensor.span = span_current(task_current(), true);
 	torch_end(t, stack);
 	return 0;
 }
 
-static __always_inline int torch_selected(struct pt_regs *ctx, __u32 id)
+static __always_inline int torch_selected(struct pt_regs *ctx, __u32 cookie)
 {
 	if (budget_ppm && discard())
 		return 0;
 	budget_begin(true);
-	torch_reported(ctx, id);
+	torch_reported(ctx, cookie);
 	budget_end(BUDGET_REPORTS, false);
 	return 0;
 }

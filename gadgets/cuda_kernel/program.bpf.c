@@ -27,6 +27,7 @@
 #include "call/probes.h"
 #include "launch/inflight.h"
 
+#include "call/backward_probes.h"
 #include "call/capture.h"
 #include "launch/contexts.h"
 #include "python/python.h"
@@ -48,6 +49,11 @@ const struct attach_point attach_points[] ATTACH_POINTS = {
 #undef Y
 #undef Z
 #undef D
+
+#ifndef LINUX_5_10
+const struct attach_point backward_attach_points[] ATTACH_POINTS = { BACKWARD_POINT };
+BACKWARD_PROGRAMS
+#endif
 
 #include "launch/events.h"
 #include "launch/device_times.h"

@@ -25,6 +25,7 @@
 #include "call/probes.h"
 #include "nccl/inflight.h"
 
+#include "call/backward_probes.h"
 #include "call/capture.h"
 #include "nccl/calls.h"
 #include "python/python.h"
@@ -44,6 +45,11 @@ const struct attach_point attach_points[] ATTACH_POINTS = {
 #undef X
 #undef Y
 #undef D
+
+#ifndef LINUX_5_10
+const struct attach_point backward_attach_points[] ATTACH_POINTS = { BACKWARD_POINT };
+BACKWARD_PROGRAMS
+#endif
 
 static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {

@@ -33,6 +33,9 @@ type AttachPoint struct {
 	Fact uint32
 	// InWindows: if a budget requires it, it is probed part of the time only.
 	InWindows bool
+	// ThreadLocals: the cookie, from bit 8 on, is to say where the library has its
+	// thread-local variables.
+	ThreadLocals bool
 }
 
 // OnDemand reports whether the point is probed only in processes in which what it teaches is unknown.
@@ -41,14 +44,15 @@ func (p AttachPoint) OnDemand() bool { return p.Fact != 0 }
 const (
 	attachSection       = ".rodata.attach"
 	attachStruct        = "attach_point"
-	attachLibrary       = 32 // char library[32]
-	attachSymbol        = 88 // char symbol[88]
+	attachLibrary       = 32  // char library[32]
+	attachSymbol        = 128 // char symbol[128]
 	attachSize          = attachLibrary + attachSymbol + 4 + 4
 	attachExitFlag      = 1
 	attachSleepsFlag    = 2
 	attachUSDTFlag      = 4
 	attachDemandFlag    = 8
 	attachInWindowsFlag = 32
+	attachTLSFlag       = 64
 	attachFactShift     = 16
 	// maxPoints is far above the size of all our gadgets' tables.
 	maxPoints = 4096
@@ -102,7 +106,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
 		fact := flags >> attachFactShift
 		flags &= 1<<attachFactShift - 1
-		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag) != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag|attachTLSFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		if (fact != 0) != (flags&attachDemandFlag != 0) {
@@ -112,7 +116,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
 			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0, InWindows: flags&attachInWindowsFlag != 0,
-			Fact: fact,
+			ThreadLocals: flags&attachTLSFlag != 0, Fact: fact,
 		})
 	}
 	return out, nil

@@ -34,11 +34,11 @@ func row(library, symbol string, cookie, flags uint32) []byte {
 func layout() *btf.Struct {
 	char := &btf.Int{Name: "char", Size: 1}
 	u32 := &btf.Typedef{Name: "__u32", Type: &btf.Int{Name: "unsigned int", Size: 4}}
-	return &btf.Struct{Name: "attach_point", Size: 128, Members: []btf.Member{
+	return &btf.Struct{Name: "attach_point", Size: 168, Members: []btf.Member{
 		{Name: "library", Type: &btf.Array{Type: char, Nelems: 32}, Offset: 0},
-		{Name: "symbol", Type: &btf.Array{Type: char, Nelems: 88}, Offset: 32 * 8},
-		{Name: "cookie", Type: u32, Offset: 120 * 8},
-		{Name: "flags", Type: u32, Offset: 124 * 8},
+		{Name: "symbol", Type: &btf.Array{Type: char, Nelems: 128}, Offset: 32 * 8},
+		{Name: "cookie", Type: u32, Offset: 160 * 8},
+		{Name: "flags", Type: u32, Offset: 164 * 8},
 	}}
 }
 
@@ -57,13 +57,14 @@ func table(s *btf.Struct, rows ...[]byte) *ebpf.MapSpec {
 }
 
 func TestAttachPoints(t *testing.T) {
-	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2), row("libcupti", "a:b", 0, 4))))
+	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2), row("libcupti", "a:b", 0, 4), row("libtorch_cpu", "g", 255, 66))))
 	require.NoError(t, err)
 	require.Equal(t, []AttachPoint{
 		{Library: "libcuda", Symbol: "cuMemAlloc_v2", Cookie: 2, Exit: true},
 		{Library: "libnccl", Symbol: "ncclSend", Cookie: 3},
 		{Library: "libc10", Symbol: "f", Cookie: 1, EntrySleeps: true},
 		{Library: "libcupti", Symbol: "a:b", USDT: true},
+		{Library: "libtorch_cpu", Symbol: "g", Cookie: 255, EntrySleeps: true, ThreadLocals: true},
 	}, points)
 }
 
@@ -84,7 +85,7 @@ func TestAGadgetWithoutATableIsSkipped(t *testing.T) {
 func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
 	good := row("libcuda", "f", 1, 0)
 	larger := layout()
-	larger.Size = 136
+	larger.Size = 176
 	renamed := layout()
 	renamed.Members[2].Name = "id"
 	swapped := layout()
@@ -99,15 +100,15 @@ func TestATableOfAnotherLayoutIsAnError(t *testing.T) {
 		spec *ebpf.MapSpec
 		want string
 	}{
-		"larger struct":    {table(larger, good), "not struct attach_point of 128 bytes"},
+		"larger struct":    {table(larger, good), "not struct attach_point of 168 bytes"},
 		"renamed member":   {table(renamed, good), "unexpected member id"},
 		"swapped members":  {table(swapped, good), "unexpected member"},
 		"missing member":   {table(fewer, good), "1 members are missing"},
 		"other struct":     {table(other, good), "not struct attach_point"},
 		"no BTF":           {noBTF, "no BTF"},
-		"half a row":       {table(layout(), good[:100]), "no table of 128-byte rows"},
+		"half a row":       {table(layout(), good[:100]), "no table of 168-byte rows"},
 		"no symbol":        {table(layout(), row("libcuda", "", 1, 0)), "empty or unterminated"},
-		"long symbol":      {table(layout(), row("libcuda", strings.Repeat("x", 88), 1, 0)), "empty or unterminated"},
+		"long symbol":      {table(layout(), row("libcuda", strings.Repeat("x", 128), 1, 0)), "empty or unterminated"},
 		"flag of tomorrow": {table(layout(), row("libcuda", "f", 1, 1<<15)), "newer than this program"},
 		"no fact":          {table(layout(), row("libcuda", "f", 1, 8)), "needs a fact"},
 		"not on demand":    {table(layout(), row("libcuda", "f", 1, 1<<16)), "needs a fact"},

@@ -8,7 +8,8 @@ type Parts struct {
 	// Native is the machine code run, leaf first, up to and into the
 	// interpreter.
 	Native []Frame
-	// Python is the Python run, leaf first.
+	// Python is the Python run, leaf first. A frame of KindTrampoline in it comes before
+	// frames of another thread.
 	Python []Frame
 	// IsInterpreter says whether Native[i] is code of the interpreter. Nil
 	// means that the interpreter is not known.
@@ -19,7 +20,8 @@ type Parts struct {
 // up to the interpreter's evaluation loop, whose own frames say nothing that
 // the Python frames do not say better: the native run ends at the first of
 // them, and <interpreter trampoline> marks the change of language. Without
-// Python frames everything native is kept.
+// Python frames everything native is kept. Where the thread has none of its own, and those
+// of another one follow, <autograd> marks the change.
 //
 // Frames that the kernel had to leave out appear as [truncated], so that an
 // incomplete stack is not mistaken for a complete one. No frames at all is
@@ -49,7 +51,9 @@ func Join(p Parts) Stack {
 		if !reached && p.Flags&NativeTruncated != 0 {
 			s = append(s, truncated())
 		}
-		s = append(s, Frame{Kind: KindTrampoline, Function: Trampoline})
+		if p.Python[0].Kind != KindTrampoline {
+			s = append(s, Frame{Kind: KindTrampoline, Function: Trampoline})
+		}
 	}
 	s = append(s, p.Python...)
 	if p.Flags&(PythonTruncated|PythonIncomplete) != 0 {
@@ -57,6 +61,9 @@ func Join(p Parts) Stack {
 	}
 	return s
 }
+
+// Asker is the frame before those of a thread that has asked another one for its work.
+func Asker() Frame { return Frame{Kind: KindTrampoline, Function: Autograd} }
 
 func truncated() Frame {
 	return Frame{Kind: KindUnknown, Function: Truncated}

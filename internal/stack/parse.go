@@ -32,7 +32,7 @@ func ParseLabel(label string) Frame {
 	switch {
 	case IsUnknown(label):
 		return Frame{Kind: KindUnknown, Function: label}
-	case label == Trampoline:
+	case label == Trampoline, label == Autograd:
 		return Frame{Kind: KindTrampoline, Function: label}
 	}
 	f := Frame{Kind: KindNative, Function: label}

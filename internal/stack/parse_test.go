@@ -27,6 +27,7 @@ func TestLabelsAreReadAsTheyWereWritten(t *testing.T) {
 		"[unexplained]":                                 {Kind: KindUnknown, Function: Unexplained},
 		"[cuda context and modules]":                    {Kind: KindUnknown, Function: Context},
 		"<interpreter trampoline>":                      {Kind: KindTrampoline, Function: "<interpreter trampoline>"},
+		"<autograd>":                                    {Kind: KindTrampoline, Function: "<autograd>"},
 		"f (x.py:99999999999)":                          {Kind: KindNative, Function: "f", File: "x.py:99999999999"},
 		"":                                              {Kind: KindNative},
 		")":                                             {Kind: KindNative, Function: ")"},

@@ -26,7 +26,8 @@ const (
 	KindPython
 	// KindNative is machine code; Function is the demangled symbol or 0x….
 	KindNative
-	// KindTrampoline joins a native run to the Python run that called it.
+	// KindTrampoline joins a native run to the Python run that called it, or what a thread
+	// does to the run that has asked for it.
 	KindTrampoline
 	// KindKernel is a kernel on the GPU, on top of the stack that launched it.
 	KindKernel
@@ -49,6 +50,9 @@ const (
 	Unreadable = "<unreadable>"
 	// Trampoline is the function name of a frame of KindTrampoline.
 	Trampoline = "<interpreter trampoline>"
+	// Autograd is that of one that joins what a thread of PyTorch's autograd does to the
+	// Python stack that called backward(), on another thread.
+	Autograd = "<autograd>"
 )
 
 // String gives the word that files carry for the kind: unknown, python, native,

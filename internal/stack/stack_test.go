@@ -120,6 +120,14 @@ func TestJoin(t *testing.T) {
 			Parts{Native: []Frame{n1, n2, interp}, Python: []Frame{p1}, Flags: NativeTruncated, IsInterpreter: isThird},
 			Stack{n1, n2, tramp, p1},
 		},
+		"of a thread without Python for another one": {
+			Parts{Native: []Frame{n1, n2}, Python: []Frame{Asker(), p1, p2}, IsInterpreter: isThird},
+			Stack{n1, n2, Asker(), p1, p2},
+		},
+		"of a thread with Python for another one": {
+			Parts{Native: []Frame{n1, n2, interp}, Python: []Frame{p1, Asker(), p2}, IsInterpreter: isThird},
+			Stack{n1, n2, tramp, p1, Asker(), p2},
+		},
 		"nothing": {Parts{}, UnknownStack()},
 	} {
 		require.Equal(t, c.want, Join(c.parts), name)

@@ -70,7 +70,12 @@ type Raw struct {
 type RawPython struct {
 	Symbol uint64
 	Line   uint32
+	// Asked: it is the innermost of another thread, which has asked this one for its work.
+	Asked bool
 }
+
+// asked is PYTHON_FRAME_ASKED.
+const asked = 1
 
 // Symbol is the decoded names of one Python code object. Names that the kernel
 // had to cut begin with "…", because their end tells more than their start.
@@ -105,6 +110,7 @@ func DecodeStack(b []byte) (Raw, error) {
 		raw.Python = append(raw.Python, RawPython{
 			Symbol: binary.NativeEndian.Uint64(f),
 			Line:   binary.NativeEndian.Uint32(f[8:]),
+			Asked:  binary.NativeEndian.Uint32(f[12:])&asked != 0,
 		})
 	}
 	return raw, nil

@@ -101,6 +101,9 @@ func wireStack(flags Flags, native []uint64, python []RawPython) []byte {
 		f := b[stackPythonOffset+pythonFrameBytes*i:]
 		binary.NativeEndian.PutUint64(f, p.Symbol)
 		binary.NativeEndian.PutUint32(f[8:], p.Line)
+		if p.Asked {
+			f[12] = asked
+		}
 	}
 	return b
 }
@@ -145,7 +148,7 @@ func ucs4(s string) []byte {
 }
 
 func TestDecodeStack(t *testing.T) {
-	want := Raw{Flags: HasPython | PythonTruncated, Native: []uint64{1 << 47, 2}, Python: []RawPython{{Symbol: 7, Line: 3}, {}}}
+	want := Raw{Flags: HasPython | PythonTruncated, Native: []uint64{1 << 47, 2}, Python: []RawPython{{Symbol: 7, Line: 3}, {Asked: true}}}
 	got, err := DecodeStack(wireStack(want.Flags, want.Native, want.Python))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
@@ -228,7 +231,7 @@ func TestDecodeSymbolRefusesWhatCannotBe(t *testing.T) {
 }
 
 func FuzzDecodeStack(f *testing.F) {
-	f.Add(wireStack(HasPython, []uint64{1, 2}, []RawPython{{3, 4}}))
+	f.Add(wireStack(HasPython, []uint64{1, 2}, []RawPython{{Symbol: 3, Line: 4}}))
 	f.Add(wireStack(0, nil, nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		raw, err := DecodeStack(b)

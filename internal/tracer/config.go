@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -21,6 +22,9 @@ type Point struct {
 	// Fact, if not 0, is what the point teaches: it is probed in one process at a time,
 	// while that lacks the fact. See Demands.
 	Fact uint32
+	// ThreadLocals: the cookie, from bit 8 on, is what Config.ThreadLocals gives for the
+	// library; 0 where it has no block of them.
+	ThreadLocals bool
 }
 
 // Programs are the generic programs; the tracer does not close them. The perf
@@ -97,6 +101,10 @@ type Config struct {
 	Prepare func(pid uint32)
 	// Demands has what processes lack of the facts of Points. Needed where one has a fact.
 	Demands Demands
+	// ThreadLocals makes known to the programs where a library has its thread-local
+	// variables, and returns the number, from 1 on, by which they ask for that. Needed
+	// where one of Points has ThreadLocals.
+	ThreadLocals func(function uint64, block module.ThreadLocalBlock) (uint32, error)
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
 	// Visible tells whether a user wants to know of a process; of others

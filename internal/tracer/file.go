@@ -201,7 +201,7 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 		}
 		at[addr] = len(r.probes)
 		r.probes = append(r.probes, probe{
-			symbol: p.Symbol, entry: entry, cookie: p.Cookie, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie | t.threadLocals(m, p, addr)<<8, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
 			offset: placement.Offset(m.Machine(), code),
 		})
 	}
@@ -212,6 +212,24 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 		t.builds[key] = r
 	}
 	return r
+}
+
+// threadLocals is the number of the library's thread-local variables for the programs; 0:
+// there are none that they could find, which they count.
+func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64) uint32 {
+	if !p.ThreadLocals {
+		return 0
+	}
+	block, err := m.ThreadLocalBlock()
+	var number uint32
+	if err == nil {
+		number, err = t.cfg.ThreadLocals(function, block)
+	}
+	if err != nil {
+		t.cfg.Warn(fmt.Sprintf("%s: what threads of it work on is not known: %v", p.Library, err))
+		return 0
+	}
+	return number
 }
 
 // lingering keeps the probes of a file that no process uses for a moment: a

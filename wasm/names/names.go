@@ -130,6 +130,10 @@ func (n *Namer) join(raw stack.Raw) (s stack.Stack, self string) {
 			parts.Flags |= stack.PythonTruncated
 			break
 		}
+		if p.Asked {
+			parts.Python = append(parts.Python, stack.Asker())
+			p.Asked = false
+		}
 		l := n.label(p)
 		if i == 0 {
 			self = l.alone

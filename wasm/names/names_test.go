@@ -45,6 +45,9 @@ func wireStack(flags stack.Flags, native []uint64, python []stack.RawPython) []b
 	for i, p := range python {
 		binary.NativeEndian.PutUint64(b[8+8*32+16*i:], p.Symbol)
 		binary.NativeEndian.PutUint32(b[8+8*32+16*i+8:], p.Line)
+		if p.Asked {
+			b[8+8*32+16*i+12] = 1
+		}
 	}
 	return b
 }
@@ -68,6 +71,7 @@ func TestNames(t *testing.T) {
 			11: wireStack(0, []uint64{0x7f00, 0x7f10}, nil),
 			12: wireStack(stack.HasPython|stack.PythonIncomplete, []uint64{1}, []stack.RawPython{{Symbol: 1, Line: 3}}),
 			13: wireStack(stack.HasPython, nil, []stack.RawPython{{Symbol: 99, Line: 4}, {Symbol: 2}}),
+			16: wireStack(stack.HasPython, nil, []stack.RawPython{{Symbol: 1, Line: 3}, {Symbol: 2, Line: 9, Asked: true}}),
 			14: []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), // 65535 frames
 		},
 	}
@@ -77,6 +81,8 @@ func TestNames(t *testing.T) {
 		11: {"0x7f00", "0x7f10; 0x7f00", "0x7f00; 0x7f10"},
 		12: {"Model.forward (model.py:3)", "[truncated]; Model.forward (model.py:3)", "Model.forward (model.py:3); [truncated]"},
 		13: {"<unreadable> (line 4)", "<module> (a:b.py); <unreadable> (line 4)", "<unreadable> (line 4); <module> (a:b.py)"},
+		16: {"Model.forward (model.py:3)", "<module> (a:b.py:9); <autograd>; Model.forward (model.py:3)",
+			"Model.forward (model.py:3); <autograd>; <module> (a:b.py:9)"},
 		14: {"[unknown]", "[unknown]", "[unknown]"},
 		15: {"[unknown]", "[unknown]", "[unknown]"}, // in no map
 		0:  {"[unknown]", "[unknown]", "[unknown]"},

@@ -87,6 +87,45 @@ func (m *Module) ThreadLocal(name string) (ThreadLocal, error) {
 	return v, err
 }
 
+// ThreadLocalBlock is where a process has the thread-local variables of a library.
+type ThreadLocalBlock struct {
+	Variable ThreadLocal // one of them
+	Offset   uint64      // of it in the block
+	Size     uint64
+}
+
+// ThreadLocalBlock finds a library's own thread-local variables, exported or not: by a
+// relocation without a symbol, which the code has for those that are not.
+func (m *Module) ThreadLocalBlock() (ThreadLocalBlock, error) {
+	tags, err := m.dynamicTags()
+	if err != nil {
+		return ThreadLocalBlock{}, err
+	}
+	types, ok := threadRelocations[m.machine]
+	if !ok {
+		return ThreadLocalBlock{}, fmt.Errorf("%w: machine %v", ErrUnsupported, m.machine)
+	}
+	b := ThreadLocalBlock{Size: m.tls.memsz}
+	take := func(r []byte) {
+		le := binary.LittleEndian
+		info, addend := le.Uint64(r[8:]), le.Uint64(r[16:])
+		for i, typ := range types {
+			if info>>32 != 0 || uint32(info) != typ || b.Variable.Access != 0 || addend >= b.Size {
+				continue
+			}
+			b.Variable = ThreadLocal{Access: AccessOffset + Access(i), Address: le.Uint64(r)}
+			b.Offset = addend
+		}
+	}
+	if err := m.eachDynamicRelocation(tags, take); err != nil {
+		return ThreadLocalBlock{}, err
+	}
+	if b.Variable.Access == 0 {
+		return ThreadLocalBlock{}, ErrNoAccess
+	}
+	return b, nil
+}
+
 // findThreadLocal gives a symbol's number and value.
 func (m *Module) findThreadLocal(tags map[elf.DynTag]uint64, name string) (index, value uint64, err error) {
 	symtab, strtab := tags[elf.DT_SYMTAB], tags[elf.DT_STRTAB]
@@ -240,6 +279,10 @@ func (m *Module) accessOf(tags map[elf.DynTag]uint64, index, value uint64, v *Th
 			}
 		}
 	}
+	return m.eachDynamicRelocation(tags, take)
+}
+
+func (m *Module) eachDynamicRelocation(tags map[elf.DynTag]uint64, take func([]byte)) error {
 	if err := m.eachRelocation(tags[elf.DT_RELA], tags[elf.DT_RELASZ], take); err != nil {
 		return err
 	}

@@ -138,3 +138,72 @@ func TestHostileThreadLocals(t *testing.T) {
 		})
 	}
 }
+
+// A variable that is not exported has a relocation without a name, of the kinds that compilers
+// write for libraries.
+func TestThreadLocalBlockIsFoundAsCompiled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "own.c")
+	source := `static __thread char first[40]; static __thread void *second;
+void *set(void *p) { first[0]++; second = p; return &second; }`
+	require.NoError(t, os.WriteFile(path, []byte(source), 0o644))
+	for name, c := range map[string]struct {
+		compiler string
+		flags    []string
+		want     Access
+	}{
+		"x86-64, index":        {"gcc", nil, AccessIndex},
+		"x86-64, descriptor":   {"gcc", []string{"-mtls-dialect=gnu2"}, AccessDescriptor},
+		"x86-64, initial-exec": {"gcc", []string{"-ftls-model=initial-exec"}, AccessOffset},
+		"arm64, index":         {"aarch64-linux-gnu-gcc", []string{"-mtls-dialect=trad"}, AccessIndex},
+		"arm64, descriptor":    {"aarch64-linux-gnu-gcc", nil, AccessDescriptor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(c.compiler); err != nil {
+				t.Skipf("needs a compiler: %v", err)
+			}
+			out := filepath.Join(t.TempDir(), "own.so")
+			text, err := exec.Command(c.compiler, append([]string{"-O1", "-shared", "-fPIC", "-o", out, path}, c.flags...)...).CombinedOutput()
+			require.NoError(t, err, string(text))
+			b, err := os.ReadFile(out)
+			require.NoError(t, err)
+			m, err := Open(bytes.NewReader(b), int64(len(b)))
+			require.NoError(t, err)
+			block, err := m.ThreadLocalBlock()
+			require.NoError(t, err)
+			require.Equal(t, c.want, block.Variable.Access)
+			require.NotZero(t, block.Variable.Address)
+			require.EqualValues(t, 48, block.Size)
+			require.Less(t, block.Offset, block.Size)
+		})
+	}
+}
+
+func TestHostileThreadLocalBlocks(t *testing.T) {
+	relocation := func(info, addend uint64) *builder {
+		return withThreadLocal().dyn(4, elf.DT_RELASZ, 24).u64(1400, 2100).u64(1408, info).u64(1416, addend)
+	}
+	index := uint64(elf.R_X86_64_DTPMOD64)
+	for name, c := range map[string]struct {
+		file *builder
+		ok   bool
+	}{
+		"the module's own":          {relocation(index, 0), true},
+		"of a symbol":               {relocation(1<<32|index, 0), false},
+		"behind the block":          {relocation(uint64(elf.R_X86_64_TLSDESC), 64), false},
+		"none":                      {withThreadLocal(), false},
+		"2^59 relocations":          {withThreadLocal().dyn(4, elf.DT_RELASZ, ^uint64(0)), false},
+		"a machine that is unknown": {relocation(index, 0).u16(18, 9999), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := Open(bytes.NewReader(c.file.b), int64(len(c.file.b)))
+			require.NoError(t, err)
+			block, err := m.ThreadLocalBlock()
+			if !c.ok {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, ThreadLocalBlock{Variable: ThreadLocal{Access: AccessIndex, Address: 2100}, Size: 64}, block)
+		})
+	}
+}

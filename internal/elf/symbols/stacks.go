@@ -124,6 +124,9 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
 		parts.Native = append(parts.Native, s.resolver.Frame(process, pid, address, i == 0))
 	}
 	for _, p := range raw.Python {
+		if p.Asked {
+			parts.Python = append(parts.Python, stack.Asker())
+		}
 		symbol := s.symbol(p.Symbol)
 		parts.Python = append(parts.Python, stack.Frame{
 			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line, Library: symbol.isLibrary,

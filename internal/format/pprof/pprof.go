@@ -351,7 +351,7 @@ func decodeFrame(l *profile.Location, line profile.Line) stack.Frame {
 	switch {
 	case l.Mapping != nil && l.Mapping.File == gpuMapping:
 		f.Kind = stack.KindKernel
-	case f.Function == stack.Trampoline:
+	case f.Function == stack.Trampoline, f.Function == stack.Autograd:
 		f.Kind = stack.KindTrampoline
 	case stack.IsUnknown(f.Function):
 		f.Kind = stack.KindUnknown

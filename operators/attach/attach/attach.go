@@ -112,6 +112,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	for _, p := range table {
 		i.cfg.Points = append(i.cfg.Points, tracer.Point{
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps, Fact: p.Fact,
+			ThreadLocals: p.ThreadLocals,
 		})
 	}
 	if i.cfg.PIDs, err = selection.Parse(values[paramPID]); err != nil {
@@ -208,6 +209,9 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	}
 	if err := i.takeDemands(gc); err != nil {
 		return fmt.Errorf("prepare for probes on demand: %w", err)
+	}
+	if err := i.takeThreadLocals(gc); err != nil {
+		return fmt.Errorf("prepare for thread-local variables: %w", err)
 	}
 	if len(i.cfg.PIDs) > 0 {
 		if err := i.restrict(gc); err != nil {

@@ -29,7 +29,7 @@ type Source struct {
 	_          uint32
 }
 
-// enum span_access of bpf/process/span.h.
+// enum tls_access of bpf/process/tls.h.
 var accesses = map[module.Access]uint32{
 	module.AccessStatic: 1, module.AccessOffset: 2, module.AccessIndex: 3, module.AccessDescriptor: 4,
 }

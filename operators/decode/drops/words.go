@@ -58,6 +58,7 @@ func reasons() map[string]Reason {
 		"torch_pools_full":      {What: "pools of PyTorch that are not followed", Effect: "their tensors are not counted; the driver's memory is"},
 		"launch_not_seen":       {What: "kernels whose launch was not seen", Effect: "their time on the GPU is under [launch not seen]"},
 		"device_time_missing":   {What: "launches without a record of CUPTI", Effect: "their time on the GPU is missing; they are counted as launches", isCall: true},
+		"backward_unknown":      {What: "calls of a backward pass whose caller is not known", Effect: "they have native frames only; the numbers are complete", isCall: true},
 		"device_time_unknown":   {What: "kernels without times", Effect: "their time on the GPU is missing; they are counted"},
 	}
 }

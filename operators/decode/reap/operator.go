@@ -97,6 +97,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		Spans: find(spansMap), Idle: IdleAllocations,
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
 		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
+		Passes: find("backward_passes"),
 	}
 	if len(maps.State) == 0 { // nothing is held
 		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples

@@ -36,6 +36,8 @@ type Maps struct {
 	// neither rows nor state reference are removed when their map is half full. nil: the
 	// gadget has none.
 	Stacks, Symbols *ebpf.Map
+	// Passes is backward_passes of bpf/call/backward.h, which references stacks. nil: none.
+	Passes *ebpf.Map
 	// Places is python_lines_by_place, which references symbols like the stacks.
 	Places *ebpf.Map
 	// Spans are the rows by span, nil if there are none: see Reaper.spans.
@@ -72,6 +74,9 @@ func New(maps Maps, grace time.Duration) *Reaper {
 	namedBy := slices.Concat(maps.State, maps.Rows)
 	if maps.Spans != nil {
 		namedBy = append(namedBy, maps.Spans)
+	}
+	if maps.Passes != nil {
+		namedBy = append(namedBy, maps.Passes)
 	}
 	if maps.Stacks != nil {
 		r.stacks = newSweeper(maps.Stacks, namedBy, nil)

@@ -58,6 +58,8 @@ func TestUnreferencedStacksAreRemoved(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 20)
 	// An allocation names one that has no row.
 	require.NoError(t, maps.State[0].Put(key(24, 1, 5), key(72, 0, 0, 1079)))
+	maps.Passes = newMap(t, 16, 48, 8)
+	require.NoError(t, maps.Passes.Put(key(16, 1, 5), key(48, 1078)))
 	r := New(maps, 0)
 
 	require.Zero(t, sweepPass(t, r), "what is not named may just be on its way")
@@ -72,6 +74,9 @@ func TestUnreferencedStacksAreRemoved(t *testing.T) {
 	value, err := maps.Stacks.LookupBytes(key(8, 1079))
 	require.NoError(t, err)
 	require.NotNil(t, value, "named by an allocation")
+	value, err = maps.Stacks.LookupBytes(key(8, 1078))
+	require.NoError(t, err)
+	require.NotNil(t, value, "named by a backward pass")
 	require.Equal(t, 80, entries(t, maps.Symbols), "what was removed is kept for a while, and names them")
 
 	for range keptPasses/sweepEvery + unnamedSweeps {

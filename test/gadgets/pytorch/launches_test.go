@@ -29,6 +29,7 @@ type call struct {
 	Kernel    string  `json:"kernel"`
 	Device    int32   `json:"device"`
 	Frame     string  `json:"frame"`
+	Stack     string  `json:"stack"`
 	Status    int32   `json:"status"`
 	Calls     uint64  `json:"calls"`
 	Bytes     uint64  `json:"bytes"`
@@ -183,7 +184,7 @@ func seenWork(rows []call, isLate bool, names map[string]string) map[work]workSu
 		if isLate {
 			w.kernel, r.Nodes = template(w.kernel), 0
 		}
-		w.line = lineOf(r.Frame)
+		w.line = ownLine(r.Frame, r.Stack)
 		s := sums[w]
 		sums[w] = workSums{s.calls + r.Calls, s.bytes + r.Bytes, s.blocks + r.Blocks, s.threads + r.Threads, s.nodes + r.Nodes}
 	}

@@ -37,6 +37,7 @@ type collective struct {
 	Peer  int32   `json:"peer"`
 	Enter uint64  `json:"enter_boot_ns"`
 	Frame string  `json:"frame"`
+	Stack string  `json:"stack"`
 }
 
 type operationKey struct {
@@ -117,7 +118,7 @@ func ddp(t *testing.T, isLate bool) {
 				require.NoError(t, json.Unmarshal(text, &c))
 				if c.What == "issued" {
 					pid := int(c.Proc.PID)
-					c.Proc, c.What, c.Frame = process{}, "", lineOf(c.Frame)
+					c.Proc, c.What, c.Frame, c.Stack = process{}, "", ownLine(c.Frame, c.Stack), ""
 					if isLate {
 						c.Rank = ranks[uint32(pid)]
 					}

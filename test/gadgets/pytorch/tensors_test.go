@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // moments is how often all threads of tensors.py pause, and rows are compared.
@@ -24,6 +25,7 @@ type alloc struct {
 	Kind         string  `json:"kind"`
 	Device       int32   `json:"device"`
 	Frame        string  `json:"frame"`
+	Stack        string  `json:"stack"`
 	AllocBytes   uint64  `json:"alloc_bytes"`
 	AllocObjects uint64  `json:"alloc_objects"`
 	InuseBytes   uint64  `json:"inuse_bytes"`
@@ -227,10 +229,7 @@ func (w *workload) have(pid int) map[place]held {
 		if int(r.Proc.PID) != pid {
 			continue
 		}
-		p := place{r.Kind, r.Device, ""}
-		if pythonFrame.MatchString(r.Frame) {
-			p.line = unqualified(r.Frame)
-		}
+		p := place{r.Kind, r.Device, unqualified(ownLine(r.Frame, r.Stack))}
 		h := rows[p]
 		h = held{h.bytes + r.InuseBytes, h.objects + r.InuseObjects, h.allocBytes + r.AllocBytes, h.allocObjects + r.AllocObjects}
 		if r.Kind == "tensor" {
@@ -255,6 +254,22 @@ func lineOf(frame string) string {
 		return ""
 	}
 	return name + " (" + where[strings.LastIndex(where, "/")+1:]
+}
+
+// ownLine is the line of Python that a row's thread was on itself, as lines.py and PyTorch's
+// recorder have it; empty: it is one of autograd's, and the line is that of the thread that
+// asked for the work, which must be there.
+func ownLine(frame, folded string) string {
+	i := strings.LastIndex(folded, stack.Autograd)
+	own := folded[max(i, 0):] // the root comes first
+	switch {
+	case stack.IsUnknown(folded), i >= 0 && strings.Contains(folded[:i], "_engine_run_backward (torch/autograd/graph.py:") &&
+		!slices.ContainsFunc(strings.Split(own, "; "), pythonFrame.MatchString):
+		return ""
+	case lineOf(frame) == "":
+		return "no line: " + folded
+	}
+	return lineOf(frame)
 }
 
 // unqualified is a line as PyTorch's recorder has it, which knows no qualified names, and

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
 
-// enum span_access of bpf/process/span.h.
+// enum tls_access of bpf/process/tls.h.
 const (
 	static     = 1
 	offset     = 2
