@@ -18,13 +18,18 @@
 const volatile bool stacks = true;
 GADGET_PARAM(stacks);
 
+/* Off: work on autograd's threads has the stack of these threads alone (call/backward.h). */
+const volatile bool backward = true;
+GADGET_PARAM(backward);
+
 /* The id of t->stack, which may not be stored yet. */
 static __noinline __u64 capture_id(struct thread *t)
 {
 	if (!t)
 		return 0;
 #ifndef LINUX_5_10
-	backward_join(t);
+	if (backward)
+		backward_join(t);
 #endif
 	return stack_hash(&t->stack);
 }

@@ -59,7 +59,8 @@ static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 ap
 #ifndef LINUX_5_10
 /*
  * A report of PyTorch's allocator (torch/torch.h), or the beginning of a backward pass
- * (call/backward_probes.h). In programs that may sleep. In three parts, since what one keeps on the program's stack the unwinder cannot have.
+ * (call/backward_probes.h). In programs that may sleep. In three parts, since what one keeps on
+ * the program's stack the unwinder cannot have.
  */
 static __always_inline int torch_reported(struct pt_regs *ctx, __u32 cookie)
 {
