@@ -69,6 +69,9 @@
 {{- if not .inuse }}
 - --export-inuse=false
 {{- end }}
+{{- if .peak }}
+- --export-peak
+{{- end }}
 {{- if .pids }}
 - --export-pid
 {{- end }}

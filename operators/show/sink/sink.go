@@ -313,6 +313,9 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if i.pprof != nil || i.flame != nil {
 		p := i.whole(i.recorder.Profile())
 		p.Subject, p.Period = i.subject, i.period
+		for _, note := range p.Notes {
+			gc.Logger().Infof("sink: %s", note)
+		}
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
 			finish(&i.flame, func(w io.Writer) error {

@@ -138,3 +138,25 @@ func TestEventsAreNotPrintedUnlessRequested(t *testing.T) {
 		require.NotEqual(t, "call_events", object.Type)
 	}
 }
+
+// What a step needs for a moment is gone when one looks, and is what the GPU must have room for.
+func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
+	w := subject.StartSteps(t)
+	w.Load()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for range 4 { // the watch has begun when the last does, and goes on behind it
+			time.Sleep(700 * time.Millisecond)
+			w.Tell("alloc activations 4 3000000")
+			time.Sleep(1200 * time.Millisecond)
+			w.Tell("free activations 4")
+		}
+		w.Tell("alloc kv_cache 1 1000")
+	}()
+	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "12s")
+	<-stopped
+	require.NoError(t, err, text)
+	require.Regexp(t, `1000 B .* by kv_cache`, out)
+	require.Regexp(t, fmt.Sprintf(`(?s)python3\[%d\] held the most at .*: 11\.4 MiB.*\. At that moment:\n    11\.4 MiB \(100\.0 %%\) by activations \(steps\.py:\d+\)`, w.PID()), out)
+}

@@ -25,7 +25,8 @@ type facts struct {
 	began   time.Time
 	since   time.Duration     // how long before the end growth is counted from
 	places  map[string]*place // memory by frame
-	read    int               // how often the memory's rows were read
+	peaks   peakFacts
+	read    int // how often the memory's rows were read
 	refused []refusal
 	waits   map[string]*waiting // calls by frame
 	idle    []string
@@ -105,6 +106,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read++
+	f.peaks.read(time.Now(), ds, rows)
 	for _, p := range f.places {
 		p.now, p.taken = 0, 0
 	}

@@ -92,6 +92,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	default:
 		p.say(more, "Of what was allocated during the watch, %s is held:\n%s", profile.FormatBytes(held), lines(holders, inUse, held))
 	}
+	composePeak(p, f, ids)
 	if growers := f.ranked(false, grown); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
 		p.say("ig-gpu run cuda_alloc --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
