@@ -78,13 +78,19 @@ func TestDumpShowsThreads(t *testing.T) {
 
 func TestRecordWritesWhatTheNameSaysAndReportReadsIt(t *testing.T) {
 	dir, pid := t.TempDir(), working(t)
-	profile, page := filepath.Join(dir, "m.pb.gz"), filepath.Join(dir, "m.html")
-	_, text, err := igGPU(t, "record", pid, "--for", "4s", "-o", profile, "-o", page)
+	profile, page, snapshot := filepath.Join(dir, "m.pb.gz"), filepath.Join(dir, "m.html"), filepath.Join(dir, "m.pickle")
+	_, text, err := igGPU(t, "record", pid, "--for", "4s", "-o", profile, "-o", page, "-o", snapshot)
 	require.NoError(t, err, text)
-	for _, path := range []string{profile, page} {
+	for _, path := range []string{profile, page, snapshot} {
 		require.Contains(t, text, "Wrote "+path+" (")
 		require.FileExists(t, path)
 	}
+	segments, err := exec.Command("python3", "-c", `
+import pickle, sys
+for s in pickle.load(open(sys.argv[1], "rb"))["segments"]:
+    print(s["address"] > 0, s["total_size"], [(b["state"], b["size"], [f["name"] for f in b["frames"] if f["filename"].endswith("steps.py")]) for b in s["blocks"]])`, snapshot).Output()
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^True 1048576 \[\('active_allocated', 1048576, \['kv_cache', .*\]$`, string(segments))
 	out, text, err := igGPU(t, "report", profile)
 	require.NoError(t, err, text)
 	require.Contains(t, out, "kv_cache")
