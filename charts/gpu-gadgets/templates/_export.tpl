@@ -9,6 +9,9 @@
 {{- if .metrics.compat }}
 - --metrics-compat
 {{- end }}
+{{- with .metrics.idleHolders }}
+- --metrics-idle-holders={{ . }}
+{{- end }}
 {{- with .metrics.otlpEndpoint }}
 - --metrics-otlp-endpoint={{ . }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 )
 
 // facts are what the gadgets' rows say of the processes.
@@ -31,6 +33,7 @@ type facts struct {
 	waits   map[string]*waiting // calls by frame
 	idle    []string
 	verdict []string
+	holders []holder.Verdict
 	drops   map[string]map[string]uint64 // gadget → reason → count
 }
 

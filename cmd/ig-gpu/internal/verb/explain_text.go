@@ -43,6 +43,7 @@ func compose(f *facts) []sentence {
 	composeRefused(p, f, ids)
 	composeTime(p, f, ids)
 	composeCollectives(p, f, ids)
+	composeHolders(p, f, ids)
 	composeBlame(p, f, ids)
 	composeUnknown(p, f, ids)
 	return p.all
