@@ -12,6 +12,7 @@ import (
 // Reason is why a process counts as abandoned.
 type Reason string
 
+// Reasons, the strongest first.
 const (
 	Killed  Reason = "killed"  // SIGKILL is pending and does not end it
 	Exited  Reason = "exited"  // the main thread has exited, others have not

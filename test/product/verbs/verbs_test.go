@@ -6,6 +6,7 @@ package verbs
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -150,17 +151,24 @@ func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
 	w := subject.StartSteps(t)
 	w.Load()
 	stopped := make(chan struct{})
+	ctx, end := context.WithCancel(t.Context())
 	go func() {
 		defer close(stopped)
-		for range 4 { // the watch has begun when the last does, and goes on behind it
-			time.Sleep(700 * time.Millisecond)
-			w.Tell("alloc activations 4 3000000")
-			time.Sleep(1200 * time.Millisecond)
-			w.Tell("free activations 4")
+		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
+		// what follows.
+		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			w.Tell("alloc workspace 1 1")
+			w.Tell("free workspace 1")
+			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
 		}
+		time.Sleep(500 * time.Millisecond) // all functions are probed
+		w.Tell("alloc activations 4 3000000")
+		time.Sleep(2500 * time.Millisecond)
+		w.Tell("free activations 4")
 		w.Tell("alloc kv_cache 1 1000")
 	}()
-	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "12s")
+	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "15s")
+	end()
 	<-stopped
 	require.NoError(t, err, text)
 	require.Regexp(t, `1000 B .* by kv_cache`, out)
