@@ -150,7 +150,7 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 	}
 }
 
-// driverMemory is what the driver counts now, in bytes by process; nil where there is no NVML.
+// driverMemory returns the bytes that the driver counts now by process; nil without NVML.
 func driverMemory() map[uint32]int64 {
 	library, err := nvml.OpenAny("", nvml.BridgePins)
 	if err != nil {

@@ -129,8 +129,8 @@ const (
 
 // Levels are the profiles of levels that are wanted.
 type Levels struct {
-	// Inuse is what was in use at the end of the window, Peak what was at the moment in
-	// it at which the process held the most.
+	// Inuse has the memory in use at the end of the window, Peak that of the moment in it
+	// at which the process held the most.
 	Inuse, Peak bool
 }
 

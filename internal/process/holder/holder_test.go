@@ -112,7 +112,7 @@ func TestVerdicts(t *testing.T) {
 				require.Equal(t, Verdict{h, "python3", c.want, time.Duration(step) * 10 * time.Minute, time.Hour - 5*time.Second}, verdicts[0])
 				require.Contains(t, verdicts[0].String(), "python3[7] "+c.want.Words()+"; it has done nothing for 30m0s"[:len("; it has done nothing for ")])
 			}
-			// Another process of the same id begins anew.
+			// Another process of the same id starts at zero.
 			next := worker
 			next.parent, next.start = 1, 100000
 			next.write(t, procfs)

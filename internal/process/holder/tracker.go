@@ -68,7 +68,7 @@ const (
 	idleTicks = 2 * tick
 )
 
-// Tracker looks at processes again and again. It must not be used concurrently.
+// Tracker reads the state of processes again and again. It must not be used concurrently.
 type Tracker struct {
 	// ProcFS is the host's /proc.
 	ProcFS string
@@ -78,7 +78,7 @@ type Tracker struct {
 }
 
 type seen struct {
-	first State // for the parent, and to tell a process from the next one of its id
+	first State // for the parent, and to distinguish a process from the next one with its id
 	calls int64
 	since time.Time // from when on it did nothing
 	cpu   time.Duration
@@ -132,7 +132,7 @@ func (t *Tracker) reason(s *seen, now State, pid uint32) (Reason, time.Time) {
 	return "", s.since
 }
 
-// reason is what the state of the main thread says.
+// reason comes from the state of the main thread.
 func (s State) reason() Reason {
 	switch s.Mode {
 	case 'Z':

@@ -18,10 +18,10 @@ import (
 )
 
 // idleHolders is the source of the metrics of abandoned processes that hold GPU memory
-// (package holder). They are looked at with each scrape and push.
+// (package holder). Each scrape and push reads their state.
 type idleHolders struct {
 	store *Store
-	// driver is what NVIDIA's driver counts by process, which has those from before attach,
+	// driver returns what NVIDIA's driver counts by process, with those from before attach,
 	// too; nil: only rows are known.
 	driver func() map[uint32]int64
 
@@ -91,7 +91,7 @@ func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
 	}
 	var boot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		boot = unix.Timespec{} // the age is not told
+		boot = unix.Timespec{} // the age is 0
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -74,7 +74,7 @@ type Config struct {
 	// NVML makes the source of the metrics of the GPUs themselves, which opens the
 	// library at path; "": as found by the loader.
 	NVML func(path string) Source
-	// Driver is what NVIDIA's driver counts now, in bytes by process; may be nil.
+	// Driver returns the bytes that NVIDIA's driver counts now by process; may be nil.
 	Driver func() map[uint32]int64
 	// Sources are additional metrics that are always published.
 	Sources []Source

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// TestThePeakHasWhatWasHeldThen: a profile says which lines held the memory when the process
+// TestThePeakHasWhatWasHeldThen: a profile has the lines that held the memory when the process
 // held the most, although they have freed it since and others hold more now, and that this
 // was the driver's own highest value.
 func TestThePeakHasWhatWasHeldThen(t *testing.T) {
