@@ -131,7 +131,8 @@ func Flow(before, after *Profile) *Profile {
 			continue
 		}
 		flow := r.Sub(w)
-		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = r.InuseBytes, r.InuseObjects, r.PeakBytes
+		flow.InuseBytes, flow.InuseObjects = r.InuseBytes, r.InuseObjects
+		flow.PeakBytes, flow.AtPeakBytes = r.PeakBytes, r.AtPeakBytes
 		rows[i].Values = flow
 	}
 	return &Profile{Time: after.Time, Subject: after.Subject, Period: after.Period, Rows: rows}

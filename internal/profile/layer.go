@@ -34,8 +34,8 @@ func LayerOf(kind string) Layer {
 // Layer is that of the row's kind.
 func (r *Row) Layer() Layer { return LayerOf(r.Kind) }
 
-// layer is whose values a type shows.
-func (t Type) layer() Layer {
+// Layer is whose values a type shows.
+func (t Type) Layer() Layer {
 	if t >= TensorAllocObjects {
 		return Torch
 	}
@@ -44,7 +44,7 @@ func (t Type) layer() Layer {
 
 // Get is the value of the type; 0 if the type belongs to the other layer.
 func (r *Row) Get(t Type) int64 {
-	if t.layer() != r.Layer() {
+	if t.Layer() != r.Layer() {
 		return 0
 	}
 	return r.Values.Get(t)
@@ -60,16 +60,32 @@ func TensorTypes() []Type {
 // in the order of the files, behind those of the subject.
 func DeviceTypes() []Type { return []Type{Kernels, DeviceTime} }
 
-// Types are those that the profile's rows have values of.
+// PeakTypes are the sample types of a profile of memory whose rows know their peak, one
+// for each layer.
+func PeakTypes() []Type { return []Type{PeakSpace, TensorPeakSpace} }
+
+// Types are those that the profile's rows have values of, in the order of the files.
 func (p *Profile) Types() []Type {
-	types := p.Subject.Types()
+	var hasTensors, hasKernels bool
+	var hasPeak [2]bool // by layer
 	for i := range p.Rows {
-		if p.Rows[i].Layer() == Torch {
-			return append(types, TensorTypes()...)
-		}
-		if p.Rows[i].Kernels != 0 {
-			return append(types, DeviceTypes()...)
-		}
+		r := &p.Rows[i]
+		hasTensors = hasTensors || r.Layer() == Torch
+		hasKernels = hasKernels || r.Kernels != 0
+		hasPeak[r.Layer()] = hasPeak[r.Layer()] || r.AtPeakBytes != 0
+	}
+	types := p.Subject.Types()
+	if hasPeak[Driver] {
+		types = append(types, PeakSpace)
+	}
+	if hasTensors {
+		types = append(types, TensorTypes()...)
+	}
+	if hasPeak[Torch] {
+		types = append(types, TensorPeakSpace)
+	}
+	if hasKernels {
+		types = append(types, DeviceTypes()...)
 	}
 	return types
 }

@@ -86,6 +86,8 @@ type Profile struct {
 	// Period is the time between two samples; 0 for memory.
 	Period time.Duration
 	Rows   []Row
+	// Notes are sentences about the whole, such as when a process held the most.
+	Notes []string
 }
 
 type rowKey struct {
@@ -103,7 +105,7 @@ func (r Row) key() rowKey {
 
 // New makes a snapshot of rows, which it does not keep. Rows of one process
 // that differ only in addresses (their stacks are equal once they have names)
-// become one; its PeakBytes is then an upper bound.
+// become one; its PeakBytes is then an upper bound, its AtPeakBytes is not.
 func New(at time.Time, rows []Row) *Profile {
 	index := make(map[rowKey]int, len(rows))
 	p := &Profile{Time: at, Rows: make([]Row, 0, len(rows))}

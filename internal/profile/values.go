@@ -19,6 +19,10 @@ type Values struct {
 	// PeakBytes is the highest InuseBytes so far. Rows merged into one may
 	// have peaked at different times: their sum is an upper bound.
 	PeakBytes int64
+	// AtPeakBytes is what was in use at the moment at which the process held the most
+	// on the row's device (Peaks), or of pinned memory of the host: the rows of a
+	// process and device add up to that.
+	AtPeakBytes int64
 
 	// Samples is how often a stack was met, GILSamples how often its thread
 	// held the GIL then, Nanoseconds the time that the samples stand for.
@@ -47,6 +51,7 @@ func (v Values) Add(w Values) Values {
 	v.InuseBytes += w.InuseBytes
 	v.InuseObjects += w.InuseObjects
 	v.PeakBytes += w.PeakBytes
+	v.AtPeakBytes += w.AtPeakBytes
 	v.Samples += w.Samples
 	v.GILSamples += w.GILSamples
 	v.Nanoseconds += w.Nanoseconds
@@ -67,8 +72,8 @@ func (v Values) Sub(w Values) Values {
 		FreedBytes: -w.FreedBytes, FreedObjects: -w.FreedObjects,
 		ImplicitBytes: -w.ImplicitBytes, ImplicitObjects: -w.ImplicitObjects,
 		InuseBytes: -w.InuseBytes, InuseObjects: -w.InuseObjects,
-		PeakBytes: -w.PeakBytes,
-		Samples:   -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
+		PeakBytes: -w.PeakBytes, AtPeakBytes: -w.AtPeakBytes,
+		Samples: -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
 		Calls: -w.Calls, Launches: -w.Launches, CopiedBytes: -w.CopiedBytes,
 		HostNanoseconds: -w.HostNanoseconds, WaitNanoseconds: -w.WaitNanoseconds,
 		Kernels: -w.Kernels, DeviceNanoseconds: -w.DeviceNanoseconds,
@@ -99,8 +104,7 @@ const (
 	AllocSpace
 	InuseObjects
 	InuseSpace
-	// PeakSpace is for showing only: the sum over rows is an upper bound, since
-	// their peaks need not have been at the same time.
+	// PeakSpace is AtPeakBytes; see PeakTypes.
 	PeakSpace
 	Samples
 	CPUTime
@@ -117,19 +121,20 @@ const (
 	TensorAllocSpace
 	TensorInuseObjects
 	TensorInuseSpace
+	TensorPeakSpace
 )
 
 // String is pprof's name of the type.
 func (t Type) String() string {
 	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space",
 		"samples", "cpu", "wall", "launches", "copied", "wait", "host_time", "kernels", "device",
-		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space"}[t]
+		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space", "tensor_peak_space"}[t]
 }
 
 // Unit is pprof's unit of the type.
 func (t Type) Unit() string {
 	switch t {
-	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace:
+	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace, TensorPeakSpace:
 		return "bytes"
 	case CPUTime, WallTime, Wait, HostTime, DeviceTime:
 		return "nanoseconds"
@@ -186,8 +191,8 @@ func (v Values) Get(t Type) int64 {
 		return v.InuseObjects
 	case InuseSpace, TensorInuseSpace:
 		return v.InuseBytes
-	case PeakSpace:
-		return v.PeakBytes
+	case PeakSpace, TensorPeakSpace:
+		return v.AtPeakBytes
 	case Samples:
 		return v.Samples
 	case Launches:

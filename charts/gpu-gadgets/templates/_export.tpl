@@ -9,6 +9,9 @@
 {{- if .metrics.compat }}
 - --metrics-compat
 {{- end }}
+{{- with .metrics.idleHolders }}
+- --metrics-idle-holders={{ . }}
+{{- end }}
 {{- with .metrics.otlpEndpoint }}
 - --metrics-otlp-endpoint={{ . }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}
@@ -68,6 +71,9 @@
 - --export-queue-size={{ .queueSize }}
 {{- if not .inuse }}
 - --export-inuse=false
+{{- end }}
+{{- if .peak }}
+- --export-peak
 {{- end }}
 {{- if .pids }}
 - --export-pid

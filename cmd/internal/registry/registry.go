@@ -114,7 +114,7 @@ func Own(cfg Config) []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver}),
 		live.New(live.Config{Console: cfg.Console}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
-			Sources: []metrics.Source{progress}}),
+			Driver: driverMemory, Sources: []metrics.Source{progress}}),
 		ooms.NewOperator(),
 		objects.New(nil),
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
@@ -148,6 +148,20 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 			Info: func(text string) { log.Info(text) },
 		})
 	}
+}
+
+// driverMemory returns the bytes that the driver counts now by process; nil without NVML.
+func driverMemory() map[uint32]int64 {
+	library, err := nvml.OpenAny("", nvml.BridgePins)
+	if err != nil {
+		return nil
+	}
+	defer library.Close()
+	out := map[uint32]int64{}
+	for _, p := range library.Processes() {
+		out[p.PID] += max(p.Bytes, 0)
+	}
+	return out
 }
 
 // uuids identify the GPU in profiles.

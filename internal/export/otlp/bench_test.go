@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 	w := windowOf(p)
 	b.ReportAllocs()
-	e := &Encoder{Levels: true} // as in a run: it is kept
+	e := &Encoder{Levels: series.Levels{Inuse: true}} // as in a run: it is kept
 	for b.Loop() {
 		var bytes int
 		for _, r := range e.Profiles(w) {

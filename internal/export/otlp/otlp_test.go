@@ -65,7 +65,7 @@ func TestReceivedDataMatchesTheRows(t *testing.T) {
 				c, _ := connect(t, Protocol(protocol), r, remote.Config{Token: "secret", Header: http.Header{"X-Scope-Orgid": {"team"}}})
 				unreachable, refused := c.Check(t.Context())
 				require.NoError(t, errors.Join(unreachable, refused))
-				for _, request := range (&Encoder{Levels: true}).Profiles(windowOf(p)) {
+				for _, request := range (&Encoder{Levels: series.Levels{Inuse: true}}).Profiles(windowOf(p)) {
 					require.NoError(t, c.Profiles(t.Context(), request))
 				}
 				all := r.stored()
@@ -98,7 +98,7 @@ func receive(t *testing.T, requests []*collector.ExportProfilesServiceRequest) [
 }
 
 func TestSeriesAndProfileTypes(t *testing.T) {
-	e := Encoder{Levels: true, Series: series.Config{Cluster: "c1", Node: "n1", PIDs: true, GPU: func(profile.Process, int32) string { return "GPU-1" }}}
+	e := Encoder{Levels: series.Levels{Inuse: true}, Series: series.Config{Cluster: "c1", Node: "n1", PIDs: true, GPU: func(profile.Process, int32) string { return "GPU-1" }}}
 	types := map[string]bool{}
 	labels := map[string]bool{}
 	for _, s := range receive(t, e.Profiles(windowOf(fixture.Small()))) {
@@ -149,9 +149,9 @@ func TestSameWindowGivesTheSameBytes(t *testing.T) {
 
 // State of earlier requests does not show in later ones.
 func TestEarlierRequestsDoNotShow(t *testing.T) {
-	used := &Encoder{Levels: true}
+	used := &Encoder{Levels: series.Levels{Inuse: true}}
 	for _, p := range []*profile.Profile{fixture.Large(300), fixture.Small(), fixture.Spans(), fixture.Large(500), fixture.Small()} {
-		again, first := used.Profiles(windowOf(p)), (&Encoder{Levels: true}).Profiles(windowOf(p))
+		again, first := used.Profiles(windowOf(p)), (&Encoder{Levels: series.Levels{Inuse: true}}).Profiles(windowOf(p))
 		require.Len(t, again, len(first))
 		for i := range first {
 			require.True(t, proto.Equal(first[i], again[i]))

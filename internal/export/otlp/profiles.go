@@ -35,8 +35,8 @@ const scopeName = "github.com/gpu-gadgets/gpu-gadgets"
 // Encoder makes requests of windows. It must not be used concurrently.
 type Encoder struct {
 	Series series.Config
-	// Levels sends the memory in use as well.
-	Levels bool
+	// Levels are sent as well.
+	Levels series.Levels
 
 	names *dictionary // of earlier requests
 }

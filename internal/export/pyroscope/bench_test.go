@@ -10,6 +10,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
 )
 
@@ -25,7 +26,7 @@ func BenchmarkEncode(b *testing.B) {
 	for _, levels := range []bool{false, true} {
 		b.Run(fmt.Sprintf("levels=%v", levels), func(b *testing.B) {
 			b.ReportAllocs()
-			e := Encoder{Levels: levels} // as in a run: it is kept
+			e := Encoder{Levels: series.Levels{Inuse: levels}} // as in a run: it is kept
 			for b.Loop() {
 				requests, err := e.Encode(w)
 				if err != nil {
@@ -43,7 +44,7 @@ func BenchmarkEncode(b *testing.B) {
 
 // Not larger than the output of google/pprof itself.
 func TestSizeIsThatOfTheReferenceEncoder(t *testing.T) {
-	requests, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Large(2000)))
+	requests, err := (&Encoder{Levels: series.Levels{Inuse: true}}).Encode(windowOf(fixture.Large(2000)))
 	require.NoError(t, err)
 	for _, r := range requests {
 		for _, s := range r.Push.Series {

@@ -36,8 +36,8 @@ const (
 // Encoder makes requests of windows. It must not be used concurrently.
 type Encoder struct {
 	Series series.Config
-	// Levels sends the memory in use as well.
-	Levels bool
+	// Levels are sent as well.
+	Levels series.Levels
 	// Compat sends allocated bytes a second time, as the published dashboard
 	// "Advanced GPU Observability" queries them: the profile type
 	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.

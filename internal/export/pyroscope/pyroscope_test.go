@@ -145,7 +145,7 @@ func push(t *testing.T, e *Encoder, windows ...window.Window) *receiver {
 func TestStoredDataMatchesTheRows(t *testing.T) {
 	for name, p := range map[string]*gpu.Profile{"small": fixture.Small(), "large": fixture.Large(3000)} {
 		t.Run(name, func(t *testing.T) {
-			r := push(t, &Encoder{Levels: true}, windowOf(p))
+			r := push(t, &Encoder{Levels: series.Levels{Inuse: true}}, windowOf(p))
 			all := r.stored(t)
 			for _, sampleType := range gpu.Types() {
 				require.Equal(t, wanted(p, sampleType), sums(all, sampleType.String()), sampleType)
@@ -164,7 +164,7 @@ func TestStoredDataMatchesTheRows(t *testing.T) {
 }
 
 func TestSeriesAndProfileTypes(t *testing.T) {
-	r := push(t, &Encoder{Series: series.Config{Cluster: "c1", Node: "n1"}, Levels: true, Compat: true}, windowOf(fixture.Small()))
+	r := push(t, &Encoder{Series: series.Config{Cluster: "c1", Node: "n1"}, Levels: series.Levels{Inuse: true}, Compat: true}, windowOf(fixture.Small()))
 	types := map[string]string{}
 	var server []string
 	for _, s := range r.stored(t) {
@@ -196,7 +196,7 @@ func TestSamplesAreTimeOfTheirOwnProfile(t *testing.T) {
 	for i := range p.Rows {
 		p.Rows[i].Values = gpu.Values{Samples: int64(i + 1), Nanoseconds: int64(i+1) * 1e7}
 	}
-	all := push(t, &Encoder{Levels: true, Compat: true}, windowOf(p)).stored(t)
+	all := push(t, &Encoder{Levels: series.Levels{Inuse: true}, Compat: true}, windowOf(p)).stored(t)
 	require.Equal(t, wanted(p, gpu.CPUTime), sums(all, "cpu"))
 	for _, s := range all {
 		require.Contains(t, s.labels, "__name__=python_cpu")
@@ -205,9 +205,9 @@ func TestSamplesAreTimeOfTheirOwnProfile(t *testing.T) {
 }
 
 func TestSameWindowGivesTheSameBytes(t *testing.T) {
-	first, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Small()))
+	first, err := (&Encoder{Levels: series.Levels{Inuse: true}}).Encode(windowOf(fixture.Small()))
 	require.NoError(t, err)
-	second, err := (&Encoder{Levels: true}).Encode(windowOf(fixture.Small()))
+	second, err := (&Encoder{Levels: series.Levels{Inuse: true}}).Encode(windowOf(fixture.Small()))
 	require.NoError(t, err)
 	require.Equal(t, first[0].Push.String(), second[0].Push.String())
 	none, err := (&Encoder{}).Encode(window.Window{})
@@ -217,7 +217,7 @@ func TestSameWindowGivesTheSameBytes(t *testing.T) {
 
 func TestRequestsAndProfilesStayBelowTheServersLimits(t *testing.T) {
 	p := fixture.Large(40000)
-	requests, err := (&Encoder{Levels: true}).Encode(windowOf(p))
+	requests, err := (&Encoder{Levels: series.Levels{Inuse: true}}).Encode(windowOf(p))
 	require.NoError(t, err)
 	require.Greater(t, len(requests), 1)
 	for _, r := range requests {

@@ -115,9 +115,11 @@ type Column struct {
 const (
 	Alloc = "cuda_alloc"
 	Inuse = "cuda_inuse"
+	Peak  = "cuda_peak"
 	// Of PyTorch's pool, whose memory is in the profiles above, too.
 	TorchAlloc = "torch_alloc"
 	TorchInuse = "torch_inuse"
+	TorchPeak  = "torch_peak"
 	CPU        = "python_cpu"
 	Wall       = "python_wall"
 	Calls      = "cuda_calls"
@@ -125,8 +127,15 @@ const (
 	Device = "cuda_device"
 )
 
+// Levels are the profiles of levels that are wanted.
+type Levels struct {
+	// Inuse has the memory in use at the end of the window, Peak that of the moment in it
+	// at which the process held the most.
+	Inuse, Peak bool
+}
+
 // Shapes are the profiles of a subject, without levels unless wanted.
-func Shapes(subject profile.Subject, period time.Duration, levels bool) []Shape {
+func Shapes(subject profile.Subject, period time.Duration, levels Levels) []Shape {
 	columns := func(types ...profile.Type) (all []Column) {
 		for _, t := range types {
 			all = append(all, Column{t.String(), t.Unit(), t})
@@ -146,14 +155,19 @@ func Shapes(subject profile.Subject, period time.Duration, levels bool) []Shape 
 	// Every allocation is counted; nothing is scaled up.
 	var shapes []Shape
 	space := func(name string, isLevel bool, types ...profile.Type) {
-		if levels || !isLevel {
-			shapes = append(shapes, Shape{Name: name, Columns: columns(types...), PeriodType: "space", PeriodUnit: "bytes", Period: 1, IsLevel: isLevel})
+		shapes = append(shapes, Shape{Name: name, Columns: columns(types...), PeriodType: "space", PeriodUnit: "bytes", Period: 1, IsLevel: isLevel})
+	}
+	level := func(isWanted bool, name string, types ...profile.Type) {
+		if isWanted {
+			space(name, true, types...)
 		}
 	}
 	space(Alloc, false, profile.AllocObjects, profile.AllocSpace)
-	space(Inuse, true, profile.InuseObjects, profile.InuseSpace)
+	level(levels.Inuse, Inuse, profile.InuseObjects, profile.InuseSpace)
+	level(levels.Peak, Peak, profile.PeakSpace)
 	space(TorchAlloc, false, profile.TensorAllocObjects, profile.TensorAllocSpace)
-	space(TorchInuse, true, profile.TensorInuseObjects, profile.TensorInuseSpace)
+	level(levels.Inuse, TorchInuse, profile.TensorInuseObjects, profile.TensorInuseSpace)
+	level(levels.Peak, TorchPeak, profile.TensorPeakSpace)
 	return shapes
 }
 

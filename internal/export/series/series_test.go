@@ -52,13 +52,13 @@ func TestProcessesOfOnePodAreOneSeriesByDefault(t *testing.T) {
 }
 
 func TestLevelsAreAProfileOfTheirOwn(t *testing.T) {
-	for _, s := range Shapes(profile.Memory, 0, true) {
+	for _, s := range Shapes(profile.Memory, 0, Levels{Inuse: true, Peak: true}) {
 		for _, c := range s.Columns {
-			require.Equal(t, strings.Contains(c.Type, "inuse"), s.IsLevel, c.Type)
+			require.Equal(t, !strings.Contains(c.Type, "alloc"), s.IsLevel, c.Type)
 			require.Equal(t, strings.HasPrefix(s.Name, "torch"), strings.HasPrefix(c.Type, "tensor"), s.Name)
 		}
 	}
-	require.Len(t, Shapes(profile.Memory, 0, false), 2)
-	require.Equal(t, int64(10_000_000), Shapes(profile.CPU, 10*time.Millisecond, true)[0].Period)
-	require.Equal(t, "wall", Shapes(profile.Wall, time.Second, true)[0].Columns[1].Type)
+	require.Len(t, Shapes(profile.Memory, 0, Levels{}), 2)
+	require.Equal(t, int64(10_000_000), Shapes(profile.CPU, 10*time.Millisecond, Levels{})[0].Period)
+	require.Equal(t, "wall", Shapes(profile.Wall, time.Second, Levels{})[0].Columns[1].Type)
 }

@@ -3,7 +3,9 @@
 // Package window turns the cumulative rows that a gadget gives every second into windows
 // of time. In a window, flows (allocated, freed, samples) are those within it, and levels
 // (in use, peak) those at its end: the flows of all windows add up to the rows, and
-// levels of different windows must not be added.
+// levels of different windows must not be added. What was in use at the
+// peak (profile.Peaks) is from the moment in the window at which the process held the most on
+// the device.
 //
 // A window ends with the first rows at or after its end, so rows are never split; windows
 // that are not closed grow, and nothing is lost.
@@ -46,6 +48,7 @@ type Recorder struct {
 	start, next time.Time
 	reading     uint64 // counts the readings
 	rows        map[profile.RowID]*state
+	peaks       profile.Peaks // of this window
 	gone        int
 	forgotten   int64
 }
@@ -56,6 +59,7 @@ type state struct {
 	sent    profile.Values // part of the windows so far
 	reading uint64         // when it was last read
 	gone    int            // 1 plus the number of windows in which it was missing
+	peak    profile.PeakRow
 }
 
 // NewRecorder starts the first window at start.
@@ -133,6 +137,24 @@ func (r *Recorder) End() {
 		s.gone = 1
 		r.gone++
 	}
+	if r.subject == profile.Memory {
+		r.peaks.Read(time.Time{}, r.held)
+	}
+}
+
+// held are the rows for the search of the peak: what is gone holds nothing.
+func (r *Recorder) held(yield func(*profile.PeakRow, *profile.Row) bool) {
+	for _, s := range r.rows {
+		row := &s.row
+		if s.gone > 0 {
+			gone := s.row
+			gone.InuseBytes = 0
+			row = &gone
+		}
+		if !yield(&s.peak, row) {
+			return
+		}
+	}
 }
 
 // Forgotten is how many rows of exited processes did not fit; their last values
@@ -156,6 +178,7 @@ func (r *Recorder) Close(now time.Time) Window {
 		s.sent = s.row.Values
 		// Levels are current, and rows that are gone hold nothing.
 		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = s.row.InuseBytes, s.row.InuseObjects, s.row.PeakBytes
+		flow.AtPeakBytes, s.peak.AtPeakBytes = s.peak.AtPeakBytes, 0
 		if s.gone > 0 {
 			flow.InuseBytes, flow.InuseObjects = 0, 0
 			if s.gone++; s.gone > keepGone {
@@ -170,6 +193,7 @@ func (r *Recorder) Close(now time.Time) Window {
 		}
 	}
 	r.start = now
+	r.peaks.Restart()
 	// The next window ends on the schedule of the first, unless that has passed.
 	if r.next = r.next.Add(r.interval); !r.next.After(now) {
 		r.next = now.Add(r.interval)
@@ -180,6 +204,7 @@ func (r *Recorder) Close(now time.Time) Window {
 // hasValues reports whether a row is part of any profile.
 func hasValues(flow profile.Values) bool {
 	return flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 ||
+		flow.AtPeakBytes != 0 ||
 		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
 }
 

@@ -189,3 +189,23 @@ func TestSameRowsGiveTheSameOrder(t *testing.T) {
 		require.Equal(t, first, w.Rows)
 	}
 }
+
+// TestThePeakIsOfTheWindow: each window has its own, and what is gone has no part in it.
+func TestThePeakIsOfTheWindow(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	peaks := func(w Window) map[uint32]int64 {
+		m := map[uint32]int64{}
+		for _, r := range w.Rows {
+			m[r.Thread] = r.AtPeakBytes
+		}
+		return m
+	}
+	read(r, map[uint64]profile.Values{1: held(100, 100), 2: held(50, 50)})
+	read(r, map[uint64]profile.Values{1: held(300, 300), 2: held(50, 20)})
+	read(r, map[uint64]profile.Values{1: held(300, 10), 2: held(330, 300)})
+	require.Equal(t, map[uint32]int64{1: 300, 2: 20}, peaks(r.Close(begin.Add(10*time.Second))))
+	read(r, map[uint64]profile.Values{1: held(300, 10), 2: held(330, 290)})
+	require.Equal(t, map[uint32]int64{1: 10, 2: 290}, peaks(r.Close(begin.Add(20*time.Second))))
+	read(r, map[uint64]profile.Values{1: held(300, 10)}) // 2 has ended
+	require.Equal(t, map[uint32]int64{1: 10}, peaks(r.Close(begin.Add(30*time.Second))))
+}

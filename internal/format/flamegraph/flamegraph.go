@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +88,7 @@ func encode(p Page) data {
 
 	// Never null: the script counts on arrays.
 	d := data{Title: p.Title, Strings: []string{}, Frames: []int{}, Nodes: []int{}, Processes: []string{}}
-	columns := types(p.Profile)
+	columns := p.Profile.Types()
 	for _, t := range columns {
 		d.Types = append(d.Types, t.String())
 	}
@@ -120,17 +119,6 @@ func encode(p Page) data {
 	}
 	d.Processes = processes.list
 	return d
-}
-
-// types are what the page can show: a process that has ended holds nothing any
-// more, and its peak is what it was when it did.
-func types(p *profile.Profile) []profile.Type {
-	types := p.Types()
-	if p.Subject == profile.Memory {
-		// Behind those of its layer; those of the other one come last.
-		return slices.Insert(types, len(p.Subject.Types()), profile.PeakSpace)
-	}
-	return types
 }
 
 func processName(p profile.Process) string {

@@ -6,8 +6,8 @@
 // time are samples and cpu or wall nanoseconds; labels say which process, thread,
 // container, kind of memory and device a sample belongs to.
 //
-// What the format cannot hold is lost on the way back: peaks, and how much of
-// what was freed was freed by the end of the process.
+// What the format cannot hold is lost on the way back: the peak of each row for itself, and
+// how much of what was freed was freed by the end of the process.
 package pprof
 
 import (
@@ -59,6 +59,9 @@ func build(p *gpu.Profile) (*profile.Profile, error) {
 	}
 	for _, t := range b.types {
 		b.out.SampleType = append(b.out.SampleType, &profile.ValueType{Type: t.String(), Unit: t.Unit()})
+	}
+	for _, note := range p.Notes {
+		b.out.Comments = append(b.out.Comments, valid(note))
 	}
 	for _, r := range p.Rows {
 		b.sample(r)
@@ -239,6 +242,7 @@ func Decode(r io.Reader) (*gpu.Profile, error) {
 		rows = append(rows, decodeSample(s, subject, column))
 	}
 	p := gpu.New(time.Unix(0, in.TimeNanos), rows)
+	p.Notes = in.Comments
 	if p.Subject = subject; subject != gpu.Memory {
 		p.Period = time.Duration(in.Period)
 	}
@@ -258,7 +262,7 @@ func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
 		}
 	}
-	more := map[gpu.Subject][]gpu.Type{gpu.Memory: gpu.TensorTypes(), gpu.Calls: gpu.DeviceTypes()}
+	more := map[gpu.Subject][]gpu.Type{gpu.Memory: append(gpu.TensorTypes(), gpu.PeakTypes()...), gpu.Calls: gpu.DeviceTypes()}
 	for _, t := range more[s] {
 		for i, st := range in.SampleType {
 			if st.Type == t.String() && st.Unit == t.Unit() {
@@ -306,7 +310,10 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		r.AllocObjects, r.AllocBytes = s.Value[column[types[0]]], s.Value[column[types[1]]]
 		r.InuseObjects, r.InuseBytes = s.Value[column[types[2]]], s.Value[column[types[3]]]
 		r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
-		r.PeakBytes = r.InuseBytes
+		if at, has := column[gpu.PeakTypes()[r.Layer()]]; has {
+			r.AtPeakBytes = s.Value[at]
+		}
+		r.PeakBytes = max(r.InuseBytes, r.AtPeakBytes)
 	case gpu.Calls:
 		if label("device") == "" {
 			r.Device = gpu.NoDevice // older files

@@ -49,12 +49,13 @@ func TestDecodeGivesBackWhatTheFormatHolds(t *testing.T) {
 
 		require.Len(t, got.Rows, len(p.Rows), name)
 		require.True(t, p.Time.Equal(got.Time), name)
+		require.Equal(t, p.Notes, got.Notes, name)
 		for i, want := range p.Rows {
 			row := got.Rows[i]
 			require.Equal(t, want.Stack, row.Stack, name)
 			require.NoError(t, row.Check(), name)
-			for _, typ := range gpu.Types() {
-				require.Equal(t, want.Get(typ), row.Get(typ), name)
+			for _, typ := range p.Types() {
+				require.Equal(t, want.Get(typ), row.Get(typ), "%s %s", name, typ)
 			}
 			want.Process.ID, row.Process.ID = 0, 0
 			require.Equal(t, want.Process, row.Process, name)

@@ -20,6 +20,7 @@ type column struct {
 }
 
 const (
+	dropAtPeak  = 10
 	dropProcess = 9
 	dropDevice  = 4
 	dropKind    = 3
@@ -63,6 +64,7 @@ func columnsOf(v View, diff bool) []column {
 			count("OBJECTS", 6, func(v *profile.Values) int64 { return v.InuseObjects }),
 			bytes("ALLOC", 7, func(v *profile.Values) int64 { return v.AllocBytes }),
 			bytes("PEAK", 5, func(v *profile.Values) int64 { return v.PeakBytes }),
+			bytes("AT-PEAK", dropAtPeak, func(v *profile.Values) int64 { return v.AtPeakBytes }),
 		}
 	case Launches:
 		return []column{

@@ -124,6 +124,7 @@ func Help() []string {
 		"",
 		"IN-USE allocated and not freed   ALLOC handed out, also what was freed",
 		"PEAK   most in use at once; of several rows, an upper bound",
+		"AT-PEAK   in use when the process held the most on the GPU",
 		"HOST   time in calls of the driver but waits   ON-GPU time of kernels, where known",
 	}
 }

@@ -36,7 +36,7 @@ var (
 
 func memory(p profile.Process, s stack.Stack, kind string, device int32, inuse, freed int64) Row {
 	return Row{Row: profile.Row{Process: p, Stack: s, Kind: kind, Device: device, Values: profile.Values{
-		AllocBytes: inuse + freed, AllocObjects: 4, FreedBytes: freed, FreedObjects: 1, InuseBytes: inuse, InuseObjects: 3, PeakBytes: inuse + freed/2,
+		AllocBytes: inuse + freed, AllocObjects: 4, FreedBytes: freed, FreedObjects: 1, InuseBytes: inuse, InuseObjects: 3, PeakBytes: inuse + freed/2, AtPeakBytes: inuse + freed/4,
 	}}}
 }
 

@@ -17,6 +17,7 @@ type Value struct {
 	InuseObjects    int64 `json:"inuse_objects"`
 	AllocBytes      int64 `json:"alloc_bytes"`
 	PeakBytes       int64 `json:"peak_bytes"`
+	AtPeakBytes     int64 `json:"at_peak_bytes" jsonschema:"in use when the process held the most on the device; rows of a process and device add up to that"`
 	Launches        int64 `json:"launches"`
 	CopiedBytes     int64 `json:"copied_bytes"`
 	WaitNanoseconds int64 `json:"wait_ns"`
@@ -36,7 +37,7 @@ func (m *Model) Values() []Value {
 		v := &g.values
 		out[n] = Value{
 			Name: g.name, Layer: layer, Kind: g.kind.plural("kinds"), Device: g.devices(), Process: g.process.plural("processes"),
-			InuseBytes: v.InuseBytes, InuseObjects: v.InuseObjects, AllocBytes: v.AllocBytes, PeakBytes: v.PeakBytes,
+			InuseBytes: v.InuseBytes, InuseObjects: v.InuseObjects, AllocBytes: v.AllocBytes, PeakBytes: v.PeakBytes, AtPeakBytes: v.AtPeakBytes,
 			Launches: v.Launches, CopiedBytes: v.CopiedBytes, WaitNanoseconds: v.WaitNanoseconds,
 		}
 	}

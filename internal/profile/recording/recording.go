@@ -4,6 +4,7 @@
 package recording
 
 import (
+	"iter"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -20,6 +21,7 @@ type Recording struct {
 	At       time.Time // of the latest interval
 	interval int
 	rows     map[profile.RowID]*recorded
+	peaks    profile.Peaks // of memory
 	gone     int
 	// Forgotten counts rows that did not fit; their values are lost.
 	Forgotten int
@@ -27,6 +29,7 @@ type Recording struct {
 
 type recorded struct {
 	row      profile.Row
+	peak     profile.PeakRow
 	interval int // when it was seen last
 	gone     bool
 	// What had been counted when the row was taken out of the kernel's map and began
@@ -62,6 +65,7 @@ func (r *Recording) See(id profile.RowID, values profile.Values, full func() pro
 	}
 	have.counted = values
 	values = values.Add(have.before)
+	values.AtPeakBytes = have.peak.AtPeakBytes
 	changed := isNew || have.row.Values != values
 	have.row.Values = values
 	return have.row, changed
@@ -89,8 +93,29 @@ func (r *Recording) End() []profile.Row {
 			changed = append(changed, have.row)
 		}
 	}
+	r.peaks.Read(r.At, r.memory())
+	for known, row := range r.memory() {
+		row.AtPeakBytes = known.AtPeakBytes
+	}
 	return profile.New(r.At, changed).Rows
 }
+
+// memory are the rows that memory was ever allocated in.
+func (r *Recording) memory() iter.Seq2[*profile.PeakRow, *profile.Row] {
+	return func(yield func(*profile.PeakRow, *profile.Row) bool) {
+		for _, have := range r.rows {
+			if v := &have.row.Values; v.AllocBytes == 0 && v.InuseBytes == 0 && have.peak.AtPeakBytes == 0 {
+				continue
+			}
+			if !yield(&have.peak, &have.row) {
+				return
+			}
+		}
+	}
+}
+
+// Peaks are the moments at which processes held the most.
+func (r *Recording) Peaks() []profile.Peak { return r.peaks.All() }
 
 // Profile is everything recorded so far.
 func (r *Recording) Profile() *profile.Profile {
@@ -98,7 +123,11 @@ func (r *Recording) Profile() *profile.Profile {
 	for _, have := range r.rows {
 		rows = append(rows, have.row)
 	}
-	return profile.New(r.At, rows)
+	p := profile.New(r.At, rows)
+	for _, peak := range r.peaks.All() {
+		p.Notes = append(p.Notes, peak.String())
+	}
+	return p
 }
 
 // Each calls on with every row, those of exited processes too, in no order.

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/otlp"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/pyroscope"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
@@ -51,7 +52,7 @@ func BenchmarkWindow(b *testing.B) {
 	b.Cleanup(otel.Close)
 	for _, inuse := range []bool{true, false} {
 		b.Run(fmt.Sprintf("pyroscope/inuse=%v", inuse), func(b *testing.B) {
-			encoder := &pyroscope.Encoder{Levels: inuse}
+			encoder := &pyroscope.Encoder{Levels: series.Levels{Inuse: inuse}}
 			busy := newBusy()
 			ratio := besideReference(b, encoder, busy.window())
 			busy.measure(b, func(w window.Window) (size int64) {
@@ -68,7 +69,7 @@ func BenchmarkWindow(b *testing.B) {
 			b.ReportMetric(ratio, "x-pprof")
 		})
 		b.Run(fmt.Sprintf("otlp/inuse=%v", inuse), func(b *testing.B) {
-			encoder := &otlp.Encoder{Levels: inuse}
+			encoder := &otlp.Encoder{Levels: series.Levels{Inuse: inuse}}
 			busy := newBusy()
 			encoder.Profiles(busy.window()) // excludes work that is done once
 			busy.measure(b, func(w window.Window) (size int64) {

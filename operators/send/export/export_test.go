@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/queue"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
@@ -279,7 +280,7 @@ func TestParameters(t *testing.T) {
 	}
 	s, err := parse(api.ParamValues{paramPyroscope: url})
 	require.NoError(t, err)
-	require.True(t, s.inuse)
+	require.Equal(t, series.Levels{Inuse: true}, s.levels)
 	require.NotEmpty(t, s.node)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/otlp"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 )
 
@@ -37,6 +38,7 @@ const (
 	paramInterval = "export-interval"
 	paramQueue    = "export-queue-size"
 	paramInuse    = "export-inuse"
+	paramPeak     = "export-peak"
 	paramPIDs     = "export-pid"
 	paramCluster  = "cluster"
 	paramNode     = "node"
@@ -83,6 +85,7 @@ func Params() api.Params {
 	add(paramInterval, "Export interval", "How long a window is", value(api.TypeDuration, "10s"))
 	add(paramQueue, "Export queue", "Most memory for what could not be sent yet, for each receiver, e.g. 64MiB; then the oldest is dropped", value(api.TypeString, "64MiB"))
 	add(paramInuse, "Export in-use", "Send what is in use as well, as the profile cuda_inuse; do not add it up over time", value(api.TypeBool, "true"))
+	add(paramPeak, "Export peaks", "Send what was in use when the process held the most, in each window, as the profile cuda_peak; do not add it up over time", value(api.TypeBool, "false"))
 	add(paramPIDs, "Export pids", "Make a series of each process", value(api.TypeBool, "false"))
 	add(paramCluster, "Cluster", "Name of the cluster, as a label")
 	add(paramNode, "Node", "Name of the node, as a label (or $"+envNode+"); default: the host name")
@@ -96,8 +99,9 @@ type settings struct {
 	interval        time.Duration
 	queueBytes      int64
 
-	compat, sendLogs, inuse, pids bool
-	cluster, node                 string
+	compat, sendLogs, pids bool
+	levels                 series.Levels
+	cluster, node          string
 }
 
 // enabled reports whether anything is to be sent.
@@ -111,7 +115,7 @@ func parse(values api.ParamValues) (*settings, error) {
 	if err := s.parseReceivers(values); err != nil {
 		return nil, err
 	}
-	for name, to := range map[string]*bool{paramCompat: &s.compat, paramLogs: &s.sendLogs, paramInuse: &s.inuse, paramPIDs: &s.pids} {
+	for name, to := range map[string]*bool{paramCompat: &s.compat, paramLogs: &s.sendLogs, paramInuse: &s.levels.Inuse, paramPeak: &s.levels.Peak, paramPIDs: &s.pids} {
 		if values[name] == "" {
 			*to = name == paramLogs || name == paramInuse
 			continue

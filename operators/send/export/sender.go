@@ -173,7 +173,7 @@ func (s *Sender) connect() error {
 		client := pyroscope.NewClient(s.pyroscope)
 		s.release = append(s.release, client.Close)
 		s.receivers = append(s.receivers, &pyroscopeReceiver{
-			encoder: pyroscope.Encoder{Levels: s.inuse, Compat: s.compat},
+			encoder: pyroscope.Encoder{Levels: s.levels, Compat: s.compat},
 			queue:   queue.New(queue.Config[pyroscope.Request]{Name: namePyroscope, Send: client.Push, MaxBytes: s.queueBytes, Warn: s.warn}),
 			warn:    s.warn,
 		})
@@ -191,7 +191,7 @@ func (s *Sender) connect() error {
 			return s.connectLogs(client)
 		}
 		s.receivers = append(s.receivers, &otlpReceiver{
-			encoder: otlp.Encoder{Levels: s.inuse},
+			encoder: otlp.Encoder{Levels: s.levels},
 			queue:   queue.New(queue.Config[*profilesv1.ExportProfilesServiceRequest]{Name: nameOTLP, Send: client.Profiles, MaxBytes: s.queueBytes, Warn: s.warn}),
 		})
 		if err := s.check(nameOTLP, paramOTLP, s.otlp, client.Check); err != nil {

@@ -34,6 +34,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
@@ -53,6 +54,7 @@ const (
 	paramCluster  = "metrics-cluster"
 	paramCompat   = "metrics-compat"
 	paramNVML     = "metrics-nvml"
+	paramHolders  = "metrics-idle-holders"
 
 	nvmlAuto = "auto"
 	nvmlOff  = "off"
@@ -72,6 +74,8 @@ type Config struct {
 	// NVML makes the source of the metrics of the GPUs themselves, which opens the
 	// library at path; "": as found by the loader.
 	NVML func(path string) Source
+	// Driver returns the bytes that NVIDIA's driver counts now by process; may be nil.
+	Driver func() map[uint32]int64
 	// Sources are additional metrics that are always published.
 	Sources []Source
 	// Store has the counters; created if nil.
@@ -115,6 +119,7 @@ func globalParams() api.Params {
 		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
 		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Also export the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …)"},
 		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
+		{Key: paramHolders, TypeHint: api.TypeDuration, Description: "Also report processes that hold GPU memory, have done nothing for this long (such as 30m), and have outlived their parent or cannot end"},
 	}
 }
 
@@ -135,6 +140,10 @@ func (o *Operator) Init(p *params.Params) error {
 	}
 	o.settings, o.bad = parse(value)
 	o.sources = slices.Clone(o.cfg.Sources)
+	if o.settings.idle > 0 {
+		o.sources = append(o.sources, &idleHolders{store: o.cfg.Store, driver: o.cfg.Driver,
+			tracker: holder.Tracker{ProcFS: o.cfg.ProcFS, After: o.settings.idle}})
+	}
 	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
 		if library == nvmlAuto {
 			library = ""
@@ -164,6 +173,13 @@ func parse(value func(string) string) (settings, error) {
 			return s, fmt.Errorf("--%s: %q is not a duration of at least %s", paramInterval, text, minInterval)
 		}
 		s.interval = d
+	}
+	if text := value(paramHolders); text != "" {
+		d, err := duration.Parse(text)
+		if err != nil || d < time.Minute {
+			return s, fmt.Errorf("--%s: %q is not a duration of at least 1m", paramHolders, text)
+		}
+		s.idle = d
 	}
 	if text := value(paramCompat); text != "" {
 		on, err := strconv.ParseBool(text)

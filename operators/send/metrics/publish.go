@@ -44,7 +44,8 @@ type settings struct {
 	timeout  time.Duration // of one push
 	cluster  string
 	compat   bool
-	nodes    bool // the series are from several nodes
+	nodes    bool          // the series are from several nodes
+	idle     time.Duration // from when on holders are idle; 0: not reported
 }
 
 // node is the Kubernetes node as the chart's downward API gives it; elsewhere the

@@ -89,7 +89,10 @@ func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
 
 // Current returns the memory samples of running processes, for readers that do not track
 // ended ones.
-func (s *Store) Current() []Sample {
+func (s *Store) Current() []Sample { return s.current().Samples }
+
+// current returns the memory and the calls of running processes.
+func (s *Store) current() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
@@ -102,7 +105,7 @@ func (s *Store) Current() []Sample {
 		}
 	}
 	snapshot.sort()
-	return snapshot.Samples
+	return snapshot
 }
 
 func (r *Run) state() GadgetState {

@@ -45,7 +45,9 @@ func (i *instance) whole(p *profile.Profile) *profile.Profile {
 	if i.driver == nil {
 		return p
 	}
-	return profile.New(p.Time, append(slices.Clone(p.Rows), i.driver.Rows()...))
+	whole := profile.New(p.Time, append(slices.Clone(p.Rows), i.driver.Rows()...))
+	whole.Notes = p.Notes
+	return whole
 }
 
 func (i *instance) stopDriver() {

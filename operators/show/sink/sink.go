@@ -81,6 +81,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1, write a pprof profile of that moment to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", TypeHint: api.TypeDuration, Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this loopback address, such as 127.0.0.1:9411, which returns the name of the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramSnapshot, Title: "Memory snapshot", Description: "Write what a process holds when the run ends to this file, as PyTorch's memory snapshot (.pickle): segments, blocks and their stacks, for pytorch.org/memory_viz", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write changed rows and refused allocations to this file, one JSON object per line; for each single call of cuda_kernel, use --events-out", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramDriver, Title: "Memory that no stack explains", TypeHint: api.TypeBool, DefaultValue: "false", Description: "Add memory that NVIDIA's driver counts for the processes beyond their stacks to the pprof file and flame graph: CUDA context, memory from before attach, the remainder", Tags: []string{api.TagGroupDataCollection}},
 	}
@@ -105,7 +106,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := checkMarks(values); err != nil {
 		return nil, err
 	}
-	return &instance{values: values, makeDriver: o.cfg.Driver}, nil
+	snapshots, err := newSnapshots(gc, values[paramSnapshot])
+	if err != nil {
+		return nil, err
+	}
+	return &instance{values: values, makeDriver: o.cfg.Driver, snapshots: snapshots, processes: map[uint64]profile.Process{}}, nil
 }
 
 type instance struct {
@@ -125,12 +130,15 @@ type instance struct {
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recording.Recording
-	driver   Driver
-	marks    *marks
-	json     *jsonl.Encoder
-	buffer   *bufio.Writer
-	jsonErr  error
-	ended    bool
+	// snapshots are nil where none was asked for; processes are those with rows, then.
+	snapshots *snapshots
+	processes map[uint64]profile.Process
+	driver    Driver
+	marks     *marks
+	json      *jsonl.Encoder
+	buffer    *bufio.Writer
+	jsonErr   error
+	ended     bool
 }
 
 func (*instance) Name() string { return operatorName }
@@ -143,7 +151,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		return err
 	}
 	i.files = i.values[paramPprof] != "" || i.values[paramFlame] != "" || i.values[paramJSONL] != "" ||
-		i.values[paramMark] != "" || i.values[paramDriver] == "true"
+		i.values[paramMark] != "" || i.values[paramDriver] == "true" || i.snapshots != nil
 	if !i.files {
 		return nil
 	}
@@ -190,6 +198,9 @@ func (i *instance) open() error {
 		if i.flame, err = file.Prepare(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramFlame, err)
 		}
+	}
+	if err := i.snapshots.open(); err != nil {
+		return err
 	}
 	if path := i.values[paramJSONL]; path != "" {
 		if i.jsonFile, err = os.Create(path); err != nil {
@@ -245,6 +256,9 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 		id, d := r.ID, r.Data
 		row, changed := i.recorder.See(id, r.Values, func() profile.Row {
 			process := source.Process(d)
+			if i.snapshots != nil {
+				i.processes[process.ID] = process
+			}
 			return profile.Row{
 				Process: process,
 				Stack:   rows.Stack(id, source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
@@ -313,6 +327,9 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if i.pprof != nil || i.flame != nil {
 		p := i.whole(i.recorder.Profile())
 		p.Subject, p.Period = i.subject, i.period
+		for _, note := range p.Notes {
+			gc.Logger().Infof("sink: %s", note)
+		}
 		errs = append(errs,
 			finish(&i.pprof, func(w io.Writer) error { return pprof.Encode(w, p) }),
 			finish(&i.flame, func(w io.Writer) error {
@@ -320,6 +337,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 			}),
 		)
 	}
+	errs = append(errs, i.writeSnapshots(gc))
 	i.stopDriver()
 	i.stopMarks()
 	if err := errors.Join(errs...); err == nil && i.jsonErr == nil {
@@ -334,7 +352,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 
 // sayWritten names the files.
 func (i *instance) sayWritten(gc operators.GadgetContext) {
-	for _, name := range []string{paramFlame, paramPprof, paramJSONL} {
+	for _, name := range []string{paramFlame, paramPprof, paramSnapshot, paramJSONL} {
 		if path := i.values[name]; path != "" {
 			gc.Logger().Infof("wrote %s (--%s)", path, name)
 		}
@@ -348,10 +366,14 @@ func (i *instance) Close(operators.GadgetContext) error {
 }
 
 // Start implements operators.DataOperatorInstance.
-func (*instance) Start(operators.GadgetContext) error { return nil }
+func (i *instance) Start(gc operators.GadgetContext) error { return i.snapshots.start(gc) }
 
-// Stop leaves the files open: the last rows come later.
-func (*instance) Stop(operators.GadgetContext) error { return nil }
+// Stop leaves the files open: the last rows come later. The gadget's maps are still there.
+func (i *instance) Stop(gc operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.readSnapshot()
+}
 
 func (i *instance) discard() {
 	i.mu.Lock()
@@ -359,6 +381,7 @@ func (i *instance) discard() {
 	i.ended = true
 	i.stopDriver()
 	i.stopMarks()
+	i.snapshots.discard()
 	for _, o := range []**file.File{&i.pprof, &i.flame} {
 		if *o != nil {
 			(*o).Discard()

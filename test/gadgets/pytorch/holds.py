@@ -28,3 +28,10 @@ def holds(torch, recorder=True):
             "allocated": [torch.cuda.memory_allocated(d) for d in range(2)],
             "reserved": [torch.cuda.memory_reserved(d) for d in range(2)],
             "lines": held_by_line(torch) if recorder else []}
+
+
+def segments(torch):
+    """Where PyTorch's segments and the blocks in use lie: device, address, size, blocks."""
+    return [[s["device"], s["address"], s["total_size"],
+             [[b["address"], b["size"]] for b in s["blocks"] if b["state"] == "active_allocated"]]
+            for s in torch.cuda.memory._snapshot()["segments"]]

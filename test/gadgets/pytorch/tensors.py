@@ -5,7 +5,7 @@
 
 They pause at moments, at which PyTorch says what it holds: allocated and reserved bytes by
 device, and the blocks of each line by its own recorder. A line on stdin lets them go on:
-"go", or "record", which begins to record lines first. graphs: CUDA graphs are captured,
+"go", or "record", which begins to record lines first; "segments" has it say where its blocks lie. graphs: CUDA graphs are captured,
 too. tagged: lines are for the driver's journal, where PyTorch's recorder has none
 (cudaMallocAsync).
 """
@@ -176,7 +176,11 @@ def main():
         barrier.wait()
         barrier.wait()
         dialogue.say(**holds.holds(torch, recorder))
-        if dialogue.wait() == "record" and recorder:
+        answer = dialogue.wait()
+        while answer == "segments":
+            dialogue.say(segments=holds.segments(torch))
+            answer = dialogue.wait()
+        if answer == "record" and recorder:
             torch.cuda.memory._record_memory_history("all", stacks="python", max_entries=1)
 
 

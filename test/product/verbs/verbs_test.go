@@ -6,6 +6,7 @@ package verbs
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -78,13 +79,19 @@ func TestDumpShowsThreads(t *testing.T) {
 
 func TestRecordWritesWhatTheNameSaysAndReportReadsIt(t *testing.T) {
 	dir, pid := t.TempDir(), working(t)
-	profile, page := filepath.Join(dir, "m.pb.gz"), filepath.Join(dir, "m.html")
-	_, text, err := igGPU(t, "record", pid, "--for", "4s", "-o", profile, "-o", page)
+	profile, page, snapshot := filepath.Join(dir, "m.pb.gz"), filepath.Join(dir, "m.html"), filepath.Join(dir, "m.pickle")
+	_, text, err := igGPU(t, "record", pid, "--for", "4s", "-o", profile, "-o", page, "-o", snapshot)
 	require.NoError(t, err, text)
-	for _, path := range []string{profile, page} {
+	for _, path := range []string{profile, page, snapshot} {
 		require.Contains(t, text, "Wrote "+path+" (")
 		require.FileExists(t, path)
 	}
+	segments, err := exec.Command("python3", "-c", `
+import pickle, sys
+for s in pickle.load(open(sys.argv[1], "rb"))["segments"]:
+    print(s["address"] > 0, s["total_size"], [(b["state"], b["size"], [f["name"] for f in b["frames"] if f["filename"].endswith("steps.py")]) for b in s["blocks"]])`, snapshot).Output()
+	require.NoError(t, err)
+	require.Regexp(t, `(?m)^True 1048576 \[\('active_allocated', 1048576, \['kv_cache', .*\]$`, string(segments))
 	out, text, err := igGPU(t, "report", profile)
 	require.NoError(t, err, text)
 	require.Contains(t, out, "kv_cache")
@@ -137,4 +144,33 @@ func TestEventsAreNotPrintedUnlessRequested(t *testing.T) {
 		require.NotEmpty(t, object.Type)
 		require.NotEqual(t, "call_events", object.Type)
 	}
+}
+
+// What a step needs for a moment is gone when one looks, and is what the GPU must have room for.
+func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
+	w := subject.StartSteps(t)
+	w.Load()
+	stopped := make(chan struct{})
+	ctx, end := context.WithCancel(t.Context())
+	go func() {
+		defer close(stopped)
+		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
+		// what follows.
+		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+			w.Tell("alloc workspace 1 1")
+			w.Tell("free workspace 1")
+			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
+		}
+		time.Sleep(500 * time.Millisecond) // all functions are probed
+		w.Tell("alloc activations 4 3000000")
+		time.Sleep(2500 * time.Millisecond)
+		w.Tell("free activations 4")
+		w.Tell("alloc kv_cache 1 1000")
+	}()
+	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "15s")
+	end()
+	<-stopped
+	require.NoError(t, err, text)
+	require.Regexp(t, `1000 B .* by kv_cache`, out)
+	require.Regexp(t, fmt.Sprintf(`(?s)python3\[%d\] held the most at .*: 11\.4 MiB.*\. At that moment:\n    11\.4 MiB \(100\.0 %%\) by activations \(steps\.py:\d+\)`, w.PID()), out)
 }

@@ -86,6 +86,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	if hasNCCL {
 		runs = append(runs, engine.Run{Gadget: "nccl_trace", Operators: []operators.DataOperator{engine.Rows(ranks.Hangs, f.hangs)}})
 	}
+	holders := watchHolders(cfg, f)
 	errs := make([]error, len(runs))
 	var wait sync.WaitGroup
 	for n, run := range runs {
@@ -96,6 +97,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		wait.Go(func() { errs[n] = cfg.Engine.Run(ctx, run) })
 	}
 	wait.Wait()
+	f.holders = holders()
 	if errs[0] != nil {
 		return nil, errs[0]
 	}

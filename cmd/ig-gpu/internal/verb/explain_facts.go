@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 )
 
 // facts are what the gadgets' rows say of the processes.
@@ -25,11 +27,13 @@ type facts struct {
 	began   time.Time
 	since   time.Duration     // how long before the end growth is counted from
 	places  map[string]*place // memory by frame
-	read    int               // how often the memory's rows were read
+	peaks   peakFacts
+	read    int // how often the memory's rows were read
 	refused []refusal
 	waits   map[string]*waiting // calls by frame
 	idle    []string
 	verdict []string
+	holders []holder.Verdict
 	drops   map[string]map[string]uint64 // gadget → reason → count
 }
 
@@ -105,6 +109,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.read++
+	f.peaks.read(time.Now(), ds, rows)
 	for _, p := range f.places {
 		p.now, p.taken = 0, 0
 	}

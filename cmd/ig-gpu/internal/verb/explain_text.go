@@ -43,6 +43,7 @@ func compose(f *facts) []sentence {
 	composeRefused(p, f, ids)
 	composeTime(p, f, ids)
 	composeCollectives(p, f, ids)
+	composeHolders(p, f, ids)
 	composeBlame(p, f, ids)
 	composeUnknown(p, f, ids)
 	return p.all
@@ -92,6 +93,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	default:
 		p.say(more, "Of what was allocated during the watch, %s is held:\n%s", profile.FormatBytes(held), lines(holders, inUse, held))
 	}
+	composePeak(p, f, ids)
 	if growers := f.ranked(false, grown); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
 		p.say("ig-gpu run cuda_alloc --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",

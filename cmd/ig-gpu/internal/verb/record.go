@@ -41,12 +41,13 @@ func recordings() []recording {
 	pprofFile := format{[]string{".pb.gz", ".pprof"}, "sink", "pprof-out", "pprof profile: ig-gpu report FILE, or go tool pprof FILE"}
 	flameFile := format{[]string{".html"}, "sink", "flamegraph-out", "flame graph: open it in a browser"}
 	rowsFile := format{[]string{".json", ".jsonl", ".ndjson"}, "sink", "jsonl-out", "one JSON object per line"}
+	snapshotFile := format{[]string{".pickle"}, "sink", "snapshot-out", "memory snapshot of PyTorch: drop it on pytorch.org/memory_viz, or python3 _memory_viz.py stats FILE"}
 	pageFile := format{[]string{".html"}, "timeline", "timeline-html", "timeline: open it in a browser"}
 	traceFile := format{[]string{".json.gz", ".json", ".perfetto-trace"}, "timeline", "timeline-out", "trace (JSON, gzip): open it in ui.perfetto.dev or chrome://tracing"}
 	eventFile := format{[]string{".jsonl", ".ndjson"}, "timeline", "events-out", "events, one JSON object per line"}
 	tableFile := format{[]string{".parquet"}, "timeline", "events-out", "events as a table: for DuckDB, pandas or Spark"}
 	return []recording{
-		{"memory", "cuda_alloc", nil, []format{flameFile, pprofFile, rowsFile}},
+		{"memory", "cuda_alloc", nil, []format{flameFile, pprofFile, snapshotFile, rowsFile}},
 		{"launches", "cuda_kernel", nil, []format{pageFile, traceFile, eventFile, tableFile, pprofFile}},
 		{"cpu", "py_stack", nil, []format{flameFile, pprofFile, rowsFile}},
 		{"collectives", "nccl_trace", nil, []format{pageFile, traceFile, eventFile, tableFile}},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 )
@@ -74,10 +75,6 @@ func report(w io.Writer, path string, o reportOptions) error {
 		}
 		p, title = differenceOf(base, p), path+" against "+o.base
 	}
-	kind, err := sampleType(p.Subject, o.kind)
-	if err != nil {
-		return err
-	}
 	all := p.Rows
 	if p.Subject == profile.Memory { // tensors lie in memory that is in the driver's rows
 		layer := profile.Driver
@@ -85,12 +82,20 @@ func report(w io.Writer, path string, o reportOptions) error {
 			layer = profile.Torch
 		}
 		rows := slices.DeleteFunc(slices.Clone(p.Rows), func(r profile.Row) bool { return profile.LayerOf(r.Kind) != layer })
-		p = &profile.Profile{Time: p.Time, Subject: p.Subject, Period: p.Period, Rows: rows}
+		p = &profile.Profile{Time: p.Time, Subject: p.Subject, Period: p.Period, Rows: rows, Notes: p.Notes}
+	}
+	kind, err := sampleType(p, o)
+	if err != nil {
+		return err
 	}
 	if o.output == "json" {
 		return reportJSON(w, p, kind, o.limit)
 	}
-	fmt.Fprintf(w, "%s: %s, %s\n\n", title, subjectWord(p.Subject), p.Time.Format(time.DateTime))
+	fmt.Fprintf(w, "%s: %s, %s\n", title, subjectWord(p.Subject), p.Time.Format(time.DateTime))
+	for _, note := range p.Notes {
+		fmt.Fprintln(w, screen.Clean(note))
+	}
+	fmt.Fprintln(w)
 	writeTotals(w, p, len(all)-len(p.Rows), kind, o.tensors)
 	writeTop(w, p, kind, o.limit)
 	writeTree(w, p, kind, o)
@@ -112,18 +117,28 @@ func differenceOf(before, after *profile.Profile) *profile.Profile {
 	return out
 }
 
-func sampleType(subject profile.Subject, name string) (profile.Type, error) {
-	if name == "" {
-		return subject.Default(), nil
+// sampleTypes are those that the profile has, of the layer that is shown.
+func sampleTypes(p *profile.Profile, tensors bool) []profile.Type {
+	return slices.DeleteFunc(p.Types(), func(t profile.Type) bool { return (t.Layer() == profile.Torch) != tensors })
+}
+
+// sampleType finds a type by its name.
+func sampleType(p *profile.Profile, o reportOptions) (profile.Type, error) {
+	isTensors := o.tensors && p.Subject == profile.Memory
+	switch {
+	case o.kind == "" && isTensors:
+		return profile.TensorInuseSpace, nil
+	case o.kind == "":
+		return p.Subject.Default(), nil
 	}
 	var names []string
-	for _, t := range subject.Types() {
-		if t.String() == name {
+	for _, t := range sampleTypes(p, isTensors) {
+		if t.String() == o.kind {
 			return t, nil
 		}
 		names = append(names, t.String())
 	}
-	return 0, fmt.Errorf("--sample %s: this profile has %s", name, strings.Join(names, ", "))
+	return 0, fmt.Errorf("--sample %s: this profile has %s", o.kind, strings.Join(names, ", "))
 }
 
 // valueText is a value with its unit.
@@ -161,7 +176,7 @@ func share(part, whole int64) string {
 func writeTotals(w io.Writer, p *profile.Profile, left int, shown profile.Type, tensors bool) {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "TOTALS")
-	for _, t := range p.Subject.Types() {
+	for _, t := range sampleTypes(p, shown.Layer() == profile.Torch) {
 		mark := ""
 		if t == shown {
 			mark = "shown below"

@@ -55,3 +55,24 @@ func TestReportOfADifferenceIsSigned(t *testing.T) {
 	require.Regexp(t, ` 2\.00 GiB .* cache \(serve\.py:20\)`, out.String())
 	require.Regexp(t, `-1\.00 GiB .* load \(serve\.py:10\)`, out.String())
 }
+
+// Each layer has values of its own, and those of the other are not among them.
+func TestReportOfTensorsAndOfThePeak(t *testing.T) {
+	segment, tensor := held("load", 10, 6<<30, 32), held("cache", 20, 2<<30, 4)
+	segment.AtPeakBytes, tensor.Kind, tensor.AtPeakBytes = 5<<30, profile.KindTensor, 1<<30
+	path := writeProfile(t, "p.pb.gz", segment, tensor)
+	var out bytes.Buffer
+	require.NoError(t, report(&out, path, reportOptions{limit: 20, least: 1, output: "text"}))
+	require.Contains(t, out.String(), "inuse_space    6.00 GiB  shown below")
+	require.Contains(t, out.String(), "peak_space     5.00 GiB")
+	require.NotContains(t, out.String(), "tensor_")
+
+	out.Reset()
+	require.NoError(t, report(&out, path, reportOptions{tensors: true, limit: 20, least: 1, output: "text"}))
+	require.Contains(t, out.String(), "tensor_inuse_space    2.00 GiB  shown below")
+	require.Regexp(t, `2\.00 GiB +100\.0 % .* cache \(serve\.py:20\)`, out.String())
+
+	out.Reset()
+	require.NoError(t, report(&out, path, reportOptions{tensors: true, kind: "tensor_peak_space", output: "json"}))
+	require.JSONEq(t, `{"frame":"cache (serve.py:20)","sample":"tensor_peak_space","unit":"bytes","self":1073741824,"total":1073741824}`, out.String())
+}

@@ -91,7 +91,7 @@ func TestMistakesSayWhatIsWanted(t *testing.T) {
 		{[]string{"dump", "x"}, `"x" is not a process id`},
 		{[]string{"dump", "7", "-o", "xml"}, "want text or json"},
 		{[]string{"record", "7"}, "say where to write with -o FILE"},
-		{[]string{"record", "7", "-o", "m.svg"}, ".html, .pb.gz, .pprof, .json, .jsonl, .ndjson"},
+		{[]string{"record", "7", "-o", "m.svg"}, ".html, .pb.gz, .pprof, .pickle, .json, .jsonl, .ndjson"},
 		{[]string{"record", "7", "-o", "a.html", "-o", "b.html"}, "one file of each form"},
 		{[]string{"record", "7", "-o", "a.html", "--what", "gpu"}, "memory, launches, cpu, collectives"},
 		{[]string{"record", "7", "-o", "a.html", "--for", "soon"}, "want a duration such as 30s"},

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// watchHolders looks at the processes now, and when the returned function is called: which of
+// them hold memory, have done nothing meanwhile, and are abandoned.
+func watchHolders(cfg Config, f *facts) func() []holder.Verdict {
+	tracker := holder.Tracker{ProcFS: cfg.ProcFS, After: f.duration / 2}
+	look := func(bytes func(pid uint32) int64, calls int64) []holder.Verdict {
+		all := make([]holder.Holder, len(f.pids))
+		for n, pid := range f.pids {
+			all[n] = holder.Holder{PID: pid, Bytes: bytes(pid), Calls: calls}
+		}
+		var boot unix.Timespec
+		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // without it the age is 0
+		return tracker.Look(time.Now(), time.Duration(boot.Nano()), all)
+	}
+	look(func(uint32) int64 { return 1 }, 0) // whatever it holds
+	return func() []holder.Verdict {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		driver := memoryOf(cfg)
+		return look(func(pid uint32) int64 { return max(int64(driver[pid]), f.peaks.heldBy(pid)) }, f.calledSince())
+	}
+}
+
+// calledSince is how many calls of the driver the gadgets saw, of all processes.
+func (f *facts) calledSince() (sum int64) {
+	for _, known := range f.peaks.rows {
+		sum += known.row.AllocObjects + known.row.FreedObjects
+	}
+	for _, w := range f.waits {
+		sum += int64(w.launches + w.waits + w.copied)
+	}
+	return sum
+}
+
+// heldBy is the GPU memory in the rows of a process.
+func (p *peakFacts) heldBy(pid uint32) (sum int64) {
+	for _, known := range p.rows {
+		if known.row.Process.PID == pid && known.row.Kind != "host" && known.row.Layer() == profile.Driver {
+			sum += known.row.InuseBytes
+		}
+	}
+	return sum
+}
+
+// composeHolders names abandoned processes, and what ends them.
+func composeHolders(p *page, f *facts, ids string) {
+	if len(f.holders) == 0 {
+		return
+	}
+	p.part = "Idle holder"
+	for _, v := range f.holders {
+		what := fmt.Sprintf("kill %d ends it and gives the memory back, if no other process waits for it.", v.PID)
+		if v.Reason == holder.Blocked || v.Reason == holder.Killed {
+			what = "No signal ends it while the kernel waits, mostly for the GPU's driver: dmesg may say why."
+		}
+		p.say("ig-gpu dump "+ids, "%s. It holds %s of GPU memory and began %s ago.\n%s", v, profile.FormatBytes(v.Bytes), v.Age.Round(time.Second), what)
+	}
+}

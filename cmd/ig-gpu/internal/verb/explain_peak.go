@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
+)
+
+// peakFacts are when processes held the most, and which lines did. The zero value is ready.
+type peakFacts struct {
+	peaks profile.Peaks
+	rows  map[profile.RowID]*peakRow
+}
+
+type peakRow struct {
+	frame string
+	row   profile.Row
+	peak  profile.PeakRow
+}
+
+// read takes in a reading of all rows.
+func (p *peakFacts) read(at time.Time, ds datasource.DataSource, all []datasource.Data) {
+	from, err := rows.Bind(ds)
+	if err != nil {
+		return // not the rows of cuda_alloc: there is no peak then
+	}
+	if p.rows == nil {
+		p.rows = map[profile.RowID]*peakRow{}
+	}
+	for _, known := range p.rows {
+		known.row.InuseBytes = 0 // until it is met
+	}
+	met := map[profile.RowID]bool{}
+	for _, d := range all {
+		id, values := from.ID(d), from.Values(d)
+		known := p.rows[id]
+		if known == nil {
+			known = &peakRow{frame: lineOf(ds, d), row: profile.Row{Process: from.Process(d), Kind: id.Kind, Device: id.Device}}
+			p.rows[id] = known
+		}
+		if met[id] { // before Linux 6.0: a row for each context
+			values = values.Add(known.row.Values)
+		}
+		met[id] = true
+		known.row.Values = values
+	}
+	p.peaks.Read(at, func(yield func(*profile.PeakRow, *profile.Row) bool) {
+		for _, known := range p.rows {
+			if !yield(&known.peak, &known.row) {
+				return
+			}
+		}
+	})
+}
+
+// highest is the peak of GPU memory of the process that held the most, and what each line
+// held then, the largest first.
+func (p *peakFacts) highest() (peak profile.Peak, lines []*place) {
+	for _, other := range p.peaks.All() {
+		if other.Layer == profile.Driver && !other.IsHost && other.Bytes > peak.Bytes {
+			peak = other
+		}
+	}
+	byFrame := map[string]*place{}
+	for _, known := range p.rows {
+		if known.peak.AtPeakBytes == 0 || !peak.Has(&known.row) {
+			continue
+		}
+		at := byFrame[known.frame]
+		if at == nil {
+			at = &place{frame: known.frame}
+			byFrame[known.frame] = at
+			lines = append(lines, at)
+		}
+		at.now += uint64(known.peak.AtPeakBytes)
+	}
+	slices.SortFunc(lines, func(a, b *place) int {
+		return cmp.Or(-cmp.Compare(a.now, b.now), cmp.Compare(a.frame, b.frame))
+	})
+	return peak, lines
+}
+
+// composePeak says what was held at the highest moment, where that is not what is held now.
+func composePeak(p *page, f *facts, ids string) {
+	peak, held := f.peaks.highest()
+	if peak.Bytes == 0 {
+		return
+	}
+	var now int64
+	for _, known := range f.peaks.rows {
+		if peak.Has(&known.row) {
+			now += known.row.InuseBytes
+		}
+	}
+	switch {
+	case now == peak.Bytes && peak.MostBytes == peak.Bytes:
+		p.say("", "It never held more than at the end of the watch.")
+		return
+	case now == peak.Bytes:
+		p.say("", "No reading saw more than at the end of the watch; between two readings it held at most %s.", profile.FormatBytes(peak.MostBytes))
+		return
+	}
+	p.say("ig-gpu record "+ids+" -o memory.pb.gz; ig-gpu report memory.pb.gz --sample peak_space", "%s. At that moment:\n%s", peak, lines(held, inUse, peak.Bytes))
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// idleHolders is the source of the metrics of abandoned processes that hold GPU memory
+// (package holder). Each scrape and push reads their state.
+type idleHolders struct {
+	store *Store
+	// driver returns what NVIDIA's driver counts by process, with those from before attach,
+	// too; nil: only rows are known.
+	driver func() map[uint32]int64
+
+	mu      sync.Mutex
+	tracker holder.Tracker
+}
+
+// Instrument implements Source.
+func (h *idleHolders) Instrument(meter metric.Meter) (func(), error) {
+	memory, err := meter.Int64ObservableGauge("gpu.idle_holder.memory", metric.WithUnit("By"),
+		metric.WithDescription("GPU memory of an abandoned process, which does nothing, by reason"))
+	if err != nil {
+		return nil, fmt.Errorf("metric gpu.idle_holder.memory: %w", err)
+	}
+	idle, err := meter.Float64ObservableGauge("gpu.idle_holder.time", metric.WithUnit("s"),
+		metric.WithDescription("How long it has done nothing"))
+	if err != nil {
+		return nil, fmt.Errorf("metric gpu.idle_holder.time: %w", err)
+	}
+	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		verdicts, processes := h.look()
+		for _, v := range verdicts {
+			p := processes[v.PID] // with its pod, where rows have it
+			p.PID, p.Comm = v.PID, v.Comm
+			labels := metric.WithAttributes(append(label.Process(p), attribute.String("reason", string(v.Reason)))...)
+			o.ObserveInt64(memory, v.Bytes, labels)
+			o.ObserveFloat64(idle, v.Idle.Seconds(), labels)
+		}
+		return nil
+	}, memory, idle)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of idle holders: %w", err)
+	}
+	return func() { _ = registration.Unregister() }, nil
+}
+
+// look judges the processes that hold memory now.
+func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
+	holders, processes := map[uint32]*holder.Holder{}, map[uint32]profile.Process{}
+	of := func(pid uint32) *holder.Holder {
+		if holders[pid] == nil {
+			holders[pid] = &holder.Holder{PID: pid}
+		}
+		return holders[pid]
+	}
+	now := h.store.current()
+	for _, s := range now.Calls {
+		of(s.Process.PID).Calls += s.Sums.Calls
+	}
+	for _, s := range now.Samples {
+		of := of(s.Process.PID)
+		processes[s.Process.PID] = s.Process
+		of.Calls += s.AllocObjects + s.FreedObjects
+		if profile.LayerOf(s.Kind) == profile.Driver && s.Kind != kindHost {
+			of.Bytes += s.InuseBytes
+		}
+	}
+	if h.driver != nil {
+		for pid, bytes := range h.driver() {
+			of := of(pid)
+			of.Bytes = max(of.Bytes, bytes)
+		}
+	}
+	all := make([]holder.Holder, 0, len(holders))
+	for _, of := range holders {
+		all = append(all, *of)
+	}
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		boot = unix.Timespec{} // the age is 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.tracker.Look(time.Now(), time.Duration(boot.Nano()), all), processes
+}
