@@ -157,15 +157,15 @@ func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
 		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
 		// what follows.
 		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			w.Tell("alloc workspace 1 1")
-			w.Tell("free workspace 1")
+			w.Request("alloc workspace 1 1")
+			w.Request("free workspace 1")
 			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
 		}
 		time.Sleep(500 * time.Millisecond) // all functions are probed
-		w.Tell("alloc activations 4 3000000")
+		w.Request("alloc activations 4 3000000")
 		time.Sleep(2500 * time.Millisecond)
-		w.Tell("free activations 4")
-		w.Tell("alloc kv_cache 1 1000")
+		w.Request("free activations 4")
+		w.Request("alloc kv_cache 1 1000")
 	}()
 	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "15s")
 	end()
