@@ -45,6 +45,18 @@ const (
 	PythonIncomplete
 	// NativeTruncated: more native frames than fit; the innermost are kept.
 	NativeTruncated
+	// NativeNoRules: code without unwind information; as the next ones only with rules
+	// (bpf/stack/unwind.h).
+	NativeNoRules
+	// NativeNotLoaded: the rules of the code had not been read yet.
+	NativeNotLoaded
+	// NativeBroken: there was no return address where the rule has it.
+	NativeBroken
+	// NativeUnreadable: a page of the machine stack was not in memory.
+	NativeUnreadable
+	_
+	// NativeBusy: what the process has mapped was being changed.
+	NativeBusy
 )
 
 // Bits of symbol.cut.
