@@ -42,13 +42,13 @@ const (
 	// NoRules and the next four are function names of frames of KindUnknown that stand for
 	// native callers. NoRules: the code has no unwind information.
 	NoRules = "[no unwind information]"
-	// NotLoaded: it was not read yet, when the stack was the first one with this code.
+	// NotLoaded means that unwind information was not read yet, when the stack was the first one with this code.
 	NotLoaded = "[unwind information not loaded]"
-	// Broken: there is no return address where it should be.
+	// Broken means that there is no return address where it should be.
 	Broken = "[native stack broken]"
-	// StackUnreadable: a page of the machine stack was not in memory.
+	// StackUnreadable means that a page of the machine stack was not in memory.
 	StackUnreadable = "[native stack unreadable]"
-	// Busy: what the process has mapped was being changed.
+	// Busy means that the mappings of the process were being changed.
 	Busy = "[mappings changing]"
 	// BeforeAttach is the function name of a frame of KindUnknown that stands for what
 	// was allocated before anybody looked.

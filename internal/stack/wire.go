@@ -37,25 +37,25 @@ const (
 type Flags uint32
 
 const (
-	// HasPython: an interpreter was found in the process.
+	// HasPython means that an interpreter was found in the process.
 	HasPython Flags = 1 << iota
-	// PythonTruncated: more frames than fit; the innermost are kept.
+	// PythonTruncated means that there were more frames than fit; the innermost are kept.
 	PythonTruncated
-	// PythonIncomplete: a read failed; frames are missing at the root.
+	// PythonIncomplete means that a read failed; frames are missing at the root.
 	PythonIncomplete
-	// NativeTruncated: more native frames than fit; the innermost are kept.
+	// NativeTruncated means that there were more native frames than fit; the innermost are kept.
 	NativeTruncated
-	// NativeNoRules: code without unwind information; as the next ones only with rules
-	// (bpf/stack/unwind.h).
+	// NativeNoRules means that the stack met code without unwind information. This and the
+	// next ones come only with --unwind-memory (bpf/stack/unwind.h).
 	NativeNoRules
-	// NativeNotLoaded: the rules of the code had not been read yet.
+	// NativeNotLoaded means that the rules of the code had not been read yet.
 	NativeNotLoaded
-	// NativeBroken: there was no return address where the rule has it.
+	// NativeBroken means that there was no return address where the rule has it.
 	NativeBroken
-	// NativeUnreadable: a page of the machine stack was not in memory.
+	// NativeUnreadable means that a page of the machine stack was not in memory.
 	NativeUnreadable
 	_
-	// NativeBusy: what the process has mapped was being changed.
+	// NativeBusy means that the mappings of the process were being changed.
 	NativeBusy
 )
 

@@ -38,11 +38,11 @@ const (
 )
 
 var (
-	// ErrNotELF: not an ELF file of a kind whose rules can be read.
+	// ErrNotELF means that the file is no ELF file of a kind whose rules can be read.
 	ErrNotELF = errors.New("not a 64-bit ELF file of x86-64 or arm64")
-	// ErrNoRules: the file has no table of rules (.eh_frame_hdr).
+	// ErrNoRules means that the file has no table of rules (.eh_frame_hdr).
 	ErrNoRules = errors.New("no unwind information")
-	// ErrMalformed: the information contradicts itself.
+	// ErrMalformed means that the information contradicts itself.
 	ErrMalformed = errors.New("malformed unwind information")
 )
 
@@ -50,24 +50,24 @@ var (
 type Kind uint8
 
 const (
-	// None: there is no rule, or one that is not supported.
+	// None means that there is no rule, or one that is not supported.
 	None Kind = iota
-	// FromSP: the frame begins at the stack pointer + CFA.
+	// FromSP means that the frame begins at the stack pointer + CFA.
 	FromSP
-	// FromFP: at the frame pointer + CFA.
+	// FromFP means that it begins at the frame pointer + CFA.
 	FromFP
-	// FromWordAtSP: at the word at the stack pointer + CFA, + Add.
+	// FromWordAtSP means that it begins at the word at the stack pointer + CFA, + Add.
 	FromWordAtSP
-	// FromWordAtFP: at the word at the frame pointer + CFA, + Add.
+	// FromWordAtFP means that it begins at the word at the frame pointer + CFA, + Add.
 	FromWordAtFP
-	// PLT: an entry of x86-64's procedure linkage table: at the stack pointer + 8, + 8 more from
+	// PLT is an entry of x86-64's procedure linkage table: at the stack pointer + 8, + 8 more from
 	// the CFA-th of its 16 bytes on.
 	PLT
-	// Signal: the kernel called this; the interrupted registers are on the stack.
+	// Signal means that the kernel called this; the interrupted registers are on the stack.
 	Signal
-	// Stop: nothing called this; the stack ends here.
+	// Stop means that nothing called this; the stack ends here.
 	Stop
-	// Frame: by the chain of frame pointers, because nothing better is known.
+	// Frame means that it is found by the chain of frame pointers, because nothing better is known.
 	Frame
 )
 
@@ -75,13 +75,13 @@ const (
 type Saved uint8
 
 const (
-	// Same: in its register.
+	// Same means that it is in its register.
 	Same Saved = iota
-	// AtCFA: on the stack, FP from where the frame begins.
+	// AtCFA means that it is on the stack, FP from where the frame begins.
 	AtCFA
-	// AtFP: FP from the frame pointer.
+	// AtFP means that it is on the stack, FP from the frame pointer.
 	AtFP
-	// Lost: unknown.
+	// Lost means that it is unknown.
 	Lost
 )
 

@@ -26,7 +26,7 @@ import (
 const (
 	// Name of the operator.
 	Name = "unwind"
-	// Priority: after the gadget's instantiation (oci, -1000), before the probes are attached
+	// Priority is after the gadget's instantiation (oci, -1000), before the probes are attached
 	// (attach, -100), so that the first calls find someone who loads rules.
 	Priority = -101
 
