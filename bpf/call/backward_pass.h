@@ -78,10 +78,12 @@ static __noinline int backward_search(struct thread *t, struct backward_process 
 static __always_inline __u64 backward_current(struct thread *t)
 {
 	struct backward_process *p;
-	__u64 block, task = 0;
+	__u64 process, block, task = 0;
 
 	if (!t->backward.variable) {
-		p = bpf_map_lookup_elem(&backward_by_process, &t->process);
+		/* Before Linux 6.4 a key may not be in what a global function was given. */
+		process = t->process;
+		p = bpf_map_lookup_elem(&backward_by_process, &process);
 		if (!p)
 			return 0; /* no pass has begun */
 		if (tls_address(&block, p->block.access, p->block.at, 0,
