@@ -57,12 +57,13 @@ enum alloc_kind {
 	KIND_VMM,     /* physical memory of cuMemCreate */
 	KIND_POOL,    /* stream-ordered: cuMemAllocAsync, cuMemAllocFromPoolAsync */
 	KIND_TENSOR,  /* a block of PyTorch's pool, inside of what the driver gave it */
+	KIND_CONTEXT, /* a context; the driver does not say how large it is: 0 bytes */
 	ALLOC_KIND_COUNT,
 };
 
 /* As users read them. */
 #define ALLOC_KIND_NAMES \
-	{ "", "device", "managed", "host", "array", "vmm", "pool", "tensor" }
+	{ "", "device", "managed", "host", "array", "vmm", "pool", "tensor", "context" }
 
 enum cuda_api_flag {
 	/* The first ABI: 32-bit device pointers, sizes and descriptor fields. */
@@ -108,22 +109,22 @@ enum cuda_api_flag {
 	X(cuMemRelease, CUDA_VMM_RELEASE, KIND_VMM, 0, 0, 0, 0)                     \
 	X(cuMemMap, CUDA_VMM_MAP, KIND_VMM, 0, 0, 1, 3)                             \
 	X(cuMemUnmap, CUDA_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0)                         \
-	X(cuCtxCreate, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                      \
-	X(cuCtxCreate_v2, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 2, 0)                   \
-	X(cuCtxCreate_v3, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 4, 0)                   \
-	X(cuCtxCreate_v4, CUDA_CTX_CREATE, KIND_NONE, 0, 0, 3, 0)                   \
-	X(cuCtxDestroy, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)                    \
-	X(cuCtxDestroy_v2, CUDA_CTX_DESTROY, KIND_NONE, 0, 0, 0, 0)                 \
+	X(cuCtxCreate, CUDA_CTX_CREATE, KIND_CONTEXT, 0, 0, 2, 0)                      \
+	X(cuCtxCreate_v2, CUDA_CTX_CREATE, KIND_CONTEXT, 0, 0, 2, 0)                   \
+	X(cuCtxCreate_v3, CUDA_CTX_CREATE, KIND_CONTEXT, 0, 0, 4, 0)                   \
+	X(cuCtxCreate_v4, CUDA_CTX_CREATE, KIND_CONTEXT, 0, 0, 3, 0)                   \
+	X(cuCtxDestroy, CUDA_CTX_DESTROY, KIND_CONTEXT, 0, 0, 0, 0)                    \
+	X(cuCtxDestroy_v2, CUDA_CTX_DESTROY, KIND_CONTEXT, 0, 0, 0, 0)                 \
 	X(cuCtxSetCurrent, CUDA_CTX_SET, KIND_NONE, 0, 0, 0, 0)                     \
 	X(cuCtxPushCurrent, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)                   \
 	X(cuCtxPushCurrent_v2, CUDA_CTX_PUSH, KIND_NONE, 0, 0, 0, 0)                \
 	X(cuCtxPopCurrent, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                     \
 	X(cuCtxPopCurrent_v2, CUDA_CTX_POP, KIND_NONE, 0, 0, 0, 0)                  \
-	X(cuDevicePrimaryCtxRetain, CUDA_PRIMARY_RETAIN, KIND_NONE, 0, 0, 1, 0)     \
-	X(cuDevicePrimaryCtxRelease, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0)   \
-	X(cuDevicePrimaryCtxRelease_v2, CUDA_PRIMARY_RELEASE, KIND_NONE, 0, 0, 0, 0) \
-	X(cuDevicePrimaryCtxReset, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0)       \
-	X(cuDevicePrimaryCtxReset_v2, CUDA_PRIMARY_RESET, KIND_NONE, 0, 0, 0, 0)    \
+	X(cuDevicePrimaryCtxRetain, CUDA_PRIMARY_RETAIN, KIND_CONTEXT, 0, 0, 1, 0)     \
+	X(cuDevicePrimaryCtxRelease, CUDA_PRIMARY_RELEASE, KIND_CONTEXT, 0, 0, 0, 0)   \
+	X(cuDevicePrimaryCtxRelease_v2, CUDA_PRIMARY_RELEASE, KIND_CONTEXT, 0, 0, 0, 0) \
+	X(cuDevicePrimaryCtxReset, CUDA_PRIMARY_RESET, KIND_CONTEXT, 0, 0, 0, 0)       \
+	X(cuDevicePrimaryCtxReset_v2, CUDA_PRIMARY_RESET, KIND_CONTEXT, 0, 0, 0, 0)    \
 	X(cuMemPoolCreate, CUDA_POOL_CREATE, KIND_NONE, 0, 0, 1, 0)                 \
 	X(cuDeviceGetDefaultMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)       \
 	X(cuDeviceGetMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)

@@ -3,6 +3,7 @@
 #define GPU_GADGETS_CUDA_CALLS_H
 
 #include "cuda/enter.h"
+#include "cuda/error.h"
 
 /* calls: the return of a driver call: what it allocated, freed or changed. */
 
@@ -106,9 +107,23 @@ static __always_inline __s32 call_location_device(struct thread *t, __u64 props,
 /* Bytes that an allocating call asked for, before it is known what it got. */
 static __always_inline __u64 call_requested(const struct cuda_api *api, const struct inflight *call)
 {
-	__u64 size = api->op == CUDA_ALLOC_PITCH ? 0 : call->b;
+	__u64 size = api->op == CUDA_ALLOC_PITCH || api->kind == KIND_CONTEXT ? 0 : call->b;
 
 	return api->flags & (CUDA_ABI1 | CUDA_SIZE32) ? (__u32)size : size;
+}
+
+/* Whether a call has made a context. */
+static __always_inline bool call_made_context(struct thread *t, __u8 op, __u32 result)
+{
+	__u64 entered_ns = t->call.serial >> 8;
+
+	if (op == CUDA_CTX_CREATE)
+		return !result || result == CUDA_ERROR_OUT_OF_MEMORY;
+	if (op != CUDA_PRIMARY_RETAIN)
+		return false;
+	if (result)
+		return result == CUDA_ERROR_OUT_OF_MEMORY;
+	return primary_is_new(t->process, t->call.b, bpf_ktime_get_boot_ns() - entered_ns);
 }
 
 static __always_inline bool call_allocates(__u8 op)
@@ -174,11 +189,15 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->foreign = 0;
 	fresh->kind = api->kind;
 	fresh->references = 1;
-	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL)
+	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL) {
 		fresh->context =
 			context_current(t, &fresh->device); /* its device comes from elsewhere */
-	else
+	} else if (api->kind == KIND_CONTEXT) {
+		fresh->context = 0;
+		fresh->device = call->b;
+	} else {
 		fresh->context = context_needed(t, &fresh->device);
+	}
 #ifdef LINUX_5_10
 	fresh->context = instance_of(t->process, fresh->context);
 #endif
@@ -225,6 +244,10 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		if (call->c)
 			live_doom(t->process, call->c, call->serial,
 				  failed ? DOOM_CLEAR : DOOM_FREE);
+		if (failed && call->popped)
+			call_undo_free(t, api);
+		else if (call->popped)
+			row_free(t->process, &call->live, false);
 		if (failed)
 			return 0;
 		if (api->op == CUDA_CTX_DESTROY) {
@@ -233,6 +256,12 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 			p = primary_of(t->process, call->a);
 			if (p && p->references)
 				__sync_fetch_and_add(&p->references, -1);
+			if (p && !p->references)
+				p->exists = 0;
+		} else {
+			p = primary_of(t->process, call->a);
+			if (p)
+				p->exists = 0; /* until it is retained again */
 		}
 		return 0;
 	}

@@ -28,6 +28,7 @@ struct primary_key {
 struct primary {
 	__u64 handle;
 	__u64 references; /* retains seen minus releases seen */
+	__u64 exists; /* 1 from the first retain until its last release, or a reset */
 };
 
 /*
@@ -179,16 +180,46 @@ static __always_inline struct primary *primary_of(__u64 process, __s32 device)
 	return bpf_map_lookup_elem(&primary_by_device, &key);
 }
 
+/*
+ * Whether a retain that succeeded made the primary context. One that was retained before
+ * attach is not known here, but is retained within microseconds, while to make one takes
+ * the driver tens of milliseconds at least. Of two threads that wait for the same one, the
+ * first to return has made it.
+ */
+#define PRIMARY_MAKING_NS 2000000
+
+static __always_inline bool primary_is_new(__u64 process, __s32 device, __u64 took_ns)
+{
+	struct primary_key key = { .process = process, .device = device };
+	struct primary fresh = { .exists = 1 };
+	struct primary *p;
+
+	if (took_ns < PRIMARY_MAKING_NS)
+		return false;
+	p = bpf_map_lookup_elem(&primary_by_device, &key);
+	if (!p)
+		return !bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_NOEXIST);
+#ifdef LINUX_5_10
+	if (p->exists)
+		return false;
+	p->exists = 1;
+	return true;
+#else
+	return !__sync_lock_test_and_set(&p->exists, 1);
+#endif
+}
+
 static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 device)
 {
 	struct primary_key key = { .process = process, .device = device };
-	struct primary fresh = { .handle = handle, .references = 1 };
+	struct primary fresh = { .handle = handle, .references = 1, .exists = 1 };
 	struct primary *p;
 
 	context_learn(process, handle, device);
 	p = bpf_map_lookup_elem(&primary_by_device, &key);
 	if (p) {
 		p->handle = handle;
+		p->exists = 1;
 		__sync_fetch_and_add(&p->references, 1);
 	} else if (bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY)) {
 		drop(DROP_CONTEXTS_FULL);

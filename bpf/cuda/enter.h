@@ -77,12 +77,18 @@ static __always_inline void call_live_key(struct live_key *key, const struct cud
 	key->pad = 0;
 }
 
+/* The pointer or handle that a call frees. */
+static __always_inline __u64 call_freed(const struct cuda_api *api, const struct inflight *call)
+{
+	return api->kind == KIND_CONTEXT ? call->c : call->a;
+}
+
 /* A free took its allocation out and did not succeed: put it back. */
 static __always_inline void call_undo_free(struct thread *t, const struct cuda_api *api)
 {
 	struct live_key key;
 
-	call_live_key(&key, api, t->process, t->call.a);
+	call_live_key(&key, api, t->process, call_freed(api, &t->call));
 	if (bpf_map_update_elem(&live_by_pointer, &key, &t->call.live, BPF_NOEXIST))
 		drop(DROP_LIVE_FULL);
 	t->call.popped = 0;
@@ -161,8 +167,11 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	case CUDA_PRIMARY_RELEASE:
 		doomed = call_dooms(api, call, process);
 		call->c = doomed;
-		if (doomed)
-			live_doom(process, doomed, call->serial, DOOM_MARK);
+		if (!doomed)
+			break;
+		live_doom(process, doomed, call->serial, DOOM_MARK);
+		call_live_key(&key, api, process, doomed);
+		call->popped = live_pop(&key, &call->live);
 		break;
 	}
 }

@@ -19,6 +19,7 @@ enum live_space {
 	SPACE_ARRAY,
 	SPACE_VMM, /* physical memory, by serial: see cuda/vmm.h */
 	SPACE_TENSOR, /* blocks of PyTorch's pool, in memory that is in another space */
+	SPACE_CONTEXT,
 };
 
 struct live_key {
@@ -50,6 +51,8 @@ static __always_inline __u32 live_space_of(const struct cuda_api *api)
 		return SPACE_ARRAY;
 	if (api->kind == KIND_VMM)
 		return SPACE_VMM;
+	if (api->kind == KIND_CONTEXT)
+		return SPACE_CONTEXT;
 	return SPACE_POINTER;
 }
 

@@ -29,12 +29,15 @@
 
 #define KIND_NAME_BYTES 8
 
-static const char kind_names[8][KIND_NAME_BYTES] = ALLOC_KIND_NAMES;
+#define KIND_SLOTS 16
+_Static_assert(ALLOC_KIND_COUNT <= KIND_SLOTS, "the next power of two, please");
+
+static const char kind_names[KIND_SLOTS][KIND_NAME_BYTES] = ALLOC_KIND_NAMES;
 
 /* Writes the kind's name as users read it. */
 static __always_inline void kind_name(char *to, __u32 kind)
 {
-	bpf_probe_read_kernel(to, KIND_NAME_BYTES, kind_names[kind & 7]);
+	bpf_probe_read_kernel(to, KIND_NAME_BYTES, kind_names[kind & (KIND_SLOTS - 1)]);
 }
 
 struct row_key {

@@ -97,6 +97,11 @@ class Driver:
         function.errcheck = finish
         return function
 
+    def retain_only(self, device):
+        """Creates a context that nobody uses."""
+        self._check(self._cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), device),
+                    "cuDevicePrimaryCtxRetain", 0)
+
     def use(self, device):
         """Makes a device current in the calling thread."""
         self._check(self._cu.cuDevicePrimaryCtxRetain(ctypes.byref(self._context), device),

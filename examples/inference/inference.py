@@ -171,9 +171,14 @@ class Worker:
     """One device of the server."""
 
     def __init__(self, gpu, device, options):
+        if options.stray_context:
+            self.warm_up(gpu, device + 1)
         gpu.use(device)
         self.gpu, self.device = gpu, device
         self.model_runner = GPUModelRunner(gpu, options)
+
+    def warm_up(self, gpu, device):
+        gpu.retain_only(device)
 
     def load_model(self):
         self.model_runner.load_model()
@@ -282,6 +287,8 @@ def main():
     a.add_argument("--rate", type=float, default=20, help="requests per second and device")
     a.add_argument("--leak", action="store_true", help="each request with an image leaks 26 MiB")
     a.add_argument("--oom", action="store_true", help="some requests are larger than the device")
+    a.add_argument("--stray-context", action="store_true",
+                   help="a context on the next device, which is not used")
     a.add_argument("--devices", type=int, default=2, help="one worker each; all but one forked")
     a.add_argument("--layers", type=int, default=32)
     a.add_argument("--hidden", type=int, default=3072)

@@ -5,6 +5,7 @@
  * memory ends together with its context.
  */
 #include <stdlib.h>
+#include <time.h>
 
 #include "state.h"
 
@@ -30,6 +31,15 @@ static CUresult push(CUcontext handle)
 	return CUDA_SUCCESS;
 }
 
+/* A context as the journal has it: it holds nothing that a caller could know of. */
+static void record_context(struct call *c, enum journal_type type, struct context *ctx)
+{
+	struct object o = {.ptr = ctx->handle, .device = ctx->device, .kind = KIND_CONTEXT,
+			   .alloc_seq = ctx->alloc_seq};
+	record(c, type, &o);
+	ctx->alloc_seq = type == JOURNAL_ALLOC ? sim.seq : 0;
+}
+
 static CUresult create(struct call *c, CUcontext *out, CUdevice dev)
 {
 	if (!out)
@@ -51,6 +61,7 @@ static CUresult create(struct call *c, CUcontext *out, CUdevice dev)
 		return r;
 	}
 	*out = c->ptr = ctx->handle;
+	record_context(c, JOURNAL_ALLOC, ctx);
 	return CUDA_SUCCESS;
 }
 
@@ -84,6 +95,8 @@ static void end_objects(struct call *c, struct context *ctx)
 	struct object call = {.ptr = ctx->handle, .owner = ctx, .device = ctx->device};
 	record(c, JOURNAL_CALL, &call);
 	free_all(c, ctx);
+	if (ctx->alloc_seq)
+		record_context(c, JOURNAL_FREE, ctx);
 }
 
 static CUresult destroy(struct call *c, CUcontext handle)
@@ -200,9 +213,16 @@ static CUresult primary_retain(struct call *c, CUcontext *out, CUdevice dev)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!is_device(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	sim.primary[dev].retained++;
-	*out = c->ptr = sim.primary[dev].handle;
+	struct context *ctx = &sim.primary[dev];
+	ctx->retained++;
+	*out = c->ptr = ctx->handle;
 	c->device = dev;
+	if (ctx->alloc_seq)
+		return CUDA_SUCCESS;
+	/* The real driver takes longer, tens of milliseconds at least. */
+	struct timespec t = {sim.context_ms / 1000, sim.context_ms % 1000 * 1000000L};
+	nanosleep(&t, NULL);
+	record_context(c, JOURNAL_ALLOC, ctx);
 	return CUDA_SUCCESS;
 }
 

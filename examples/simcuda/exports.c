@@ -241,6 +241,7 @@ __attribute__((constructor)) static void load(void)
 	sim.devices = devices > MAX_DEVICES ? MAX_DEVICES : (int)devices;
 	sim.capacity = number("SIMCUDA_CAPACITY", 16ull << 30);
 	sim.init_ms = (unsigned)number("SIMCUDA_INIT_MS", 50);
+	sim.context_ms = (unsigned)number("SIMCUDA_CONTEXT_MS", 5);
 	sim.fail_every = number("SIMCUDA_FAIL_EVERY", 0);
 	sim.nest = number("SIMCUDA_NEST", 0) != 0;
 	counts_setup(getenv("SIMCUDA_COUNTS"));

@@ -56,6 +56,8 @@ struct context {
 	uint64_t handle;
 	int device;
 	bool primary;
+	uint64_t alloc_seq; /* of its record; 0: it does not exist: a primary one that was not
+			       retained yet, or was reset */
 	unsigned retained; /* primary: usable while > 0 */
 	struct object objects; /* list head */
 };
@@ -87,7 +89,7 @@ struct sim {
 	bool initialized, nest;
 	bool every_call; /* also queries are counted or journaled: no way around begin() */
 	int devices;
-	unsigned init_ms;
+	unsigned init_ms, context_ms;
 	uint64_t capacity, fail_every;
 	uint64_t calls, seq;
 	uint64_t contexts; /* changes whenever a context may have ended; never 0 */

@@ -110,6 +110,15 @@ int torch_enter_multi(struct pt_regs *ctx)
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
+/* The device of an allocation that was refused. */
+static __always_inline void refused_device(struct thread *t, const struct cuda_api *api)
+{
+	if (api->kind == KIND_CONTEXT)
+		t->call.live.device = t->call.b;
+	else
+		context_needed(t, &t->call.live.device);
+}
+
 #ifdef LINUX_5_10
 /* Not split as below: with the functions there Linux 5.10 does not see frees. */
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
@@ -133,7 +142,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	}
 	id = t->call.api;
 	api = cuda_api_of(id);
-	if (!call_allocates(api->op)) {
+	if (!call_allocates(api->op) && !call_made_context(t, api->op, result)) {
 		/* Its loop is deep: in call_returned() it would need 576 bytes of stack. */
 		if (api->op == CUDA_VMM_UNMAP) {
 			if (!result)
@@ -154,11 +163,13 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	api = cuda_api_of(t->call.api);
 	t->call.live.span = 0;
 	if (result) {
-		context_needed(t, &t->call.live.device);
+		refused_device(t, api);
 		oom_report(t, id, result, stack);
 	} else if (call_allocated(t, api, &key, may_sleep)) {
 		t->call.live.stack = stack;
 		live_insert(&key, &t->call.live);
+		if (api->kind == KIND_CONTEXT)
+			call_returned(t, id, false, may_sleep);
 	}
 	t->call.sp = 0;
 	return 0;
@@ -172,7 +183,7 @@ static __noinline int allocation_seen(struct thread *t, bool refused, bool may_s
 		return 0;
 	t->call.live.span = span_current(task_current(), may_sleep);
 	if (refused)
-		context_needed(t, &t->call.live.device);
+		refused_device(t, cuda_api_of(t->call.api));
 	return 0;
 }
 
@@ -212,7 +223,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	 * for frees where it was read again. */
 	id = t->call.api;
 	api = cuda_api_of(id);
-	if (!call_allocates(api->op)) {
+	if (!call_allocates(api->op) && !call_made_context(t, api->op, result)) {
 		call_returned(t, id, result != 0, may_sleep);
 	} else {
 		stack = take_stack(ctx, t, t->call.ip, may_sleep);
@@ -222,6 +233,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		} else if (allocation_made(t, &key, may_sleep)) {
 			t->call.live.stack = stack;
 			live_insert(&key, &t->call.live);
+			if (key.space == SPACE_CONTEXT)
+				call_returned(t, id, false, may_sleep);
 		}
 	}
 	t->call.sp = 0;

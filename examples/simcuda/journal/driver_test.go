@@ -246,6 +246,15 @@ func TestMemoryEndsWithItsContext(t *testing.T) {
 	}
 	require.Equal(t, uint64(10), rows[key(0, Device, 1)].ImplicitBytes, "of another thread, same context")
 	require.Equal(t, uint64(7+9), rows[key(4, Device, 0)].ImplicitBytes)
+	var contexts Sums
+	for key, sums := range rows {
+		if key.Kind == Context {
+			contexts.AllocObjects += sums.AllocObjects
+			contexts.FreedObjects += sums.FreedObjects
+		}
+	}
+	require.NotZero(t, contexts.AllocObjects)
+	require.Equal(t, contexts.AllocObjects, contexts.FreedObjects, "a context ends by a call, not with a context")
 	require.Equal(t, uint64(8), rows[key(4, Device, 0)].FreedBytes)
 	require.Zero(t, total.InUseBytes())
 	causes := map[string]int{}

@@ -19,7 +19,7 @@ import (
 // Kind is the kind of an allocation, numbered as enum alloc_kind in bpf/cuda/apis.h.
 type Kind uint8
 
-// The kinds of enum alloc_kind. None is the kind of context calls.
+// The kinds of enum alloc_kind. None is the kind of calls that hold nothing.
 const (
 	None Kind = iota
 	Device
@@ -28,10 +28,11 @@ const (
 	Array
 	VMM
 	Pool
-	Tensor // a block of simtorch's pool
+	Tensor  // a block of simtorch's pool
+	Context // of size 0: the driver does not say how large it is
 )
 
-var kindNames = [...]string{"none", "device", "managed", "host", "array", "vmm", "pool", "tensor"}
+var kindNames = [...]string{"none", "device", "managed", "host", "array", "vmm", "pool", "tensor", "context"}
 
 // String is the kind's name in lower case, as tracers print it.
 func (k Kind) String() string {

@@ -80,7 +80,7 @@ type Total struct {
 	Comm    string
 	Calls   uint64 // driver calls of the table, failed ones too
 	Lost    uint64 // records that are missing from these sums
-	Sums
+	Sums           // without contexts, which are in Rows only
 }
 
 // Summary is the result of Summarize.
@@ -113,7 +113,9 @@ func Summarize(journals []*Journal) (*Summary, error) {
 			switch r.Type {
 			case Alloc:
 				s.row(key).alloc(r.Size)
-				total.alloc(r.Size)
+				if r.Kind != Context {
+					total.alloc(r.Size)
+				}
 				live[r.Seq] = held{key, r.Size}
 			case Free, Implicit:
 				h, ok := live[r.AllocSeq]
@@ -122,7 +124,9 @@ func Summarize(journals []*Journal) (*Summary, error) {
 				}
 				delete(live, r.AllocSeq)
 				s.row(h.key).free(r.Type, r.Size)
-				total.free(r.Type, r.Size)
+				if r.Kind != Context {
+					total.free(r.Type, r.Size)
+				}
 			default:
 				if r.Result != Success {
 					s.row(key).fail(r.Result)

@@ -40,7 +40,7 @@ const (
 )
 
 // kinds are ALLOC_KIND_NAMES of bpf/cuda/apis.h.
-var kinds = [...]string{"", "device", "managed", "host", "array", "vmm", "pool", "tensor"}
+var kinds = [...]string{"", "device", "managed", "host", "array", "vmm", "pool", "tensor", "context"}
 
 // Operator adds old_bytes and old_objects to rows of memory.
 type Operator struct{}

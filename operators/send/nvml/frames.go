@@ -18,6 +18,8 @@ type Frames struct {
 	library Library
 	tracker tracker
 	latest  []Breakdown
+	// contexts are rows of those that exist, by pid.
+	contexts map[uint32][]profile.Row
 }
 
 // NewFrames returns Frames that are to be started.
@@ -45,7 +47,11 @@ func (f *Frames) Start() error {
 func (f *Frames) See(rows []profile.Row) {
 	used := f.library.Processes()
 	byPID := map[uint32]held{}
+	f.contexts = map[uint32][]profile.Row{}
 	for _, r := range rows {
+		if r.Kind == profile.KindContext && r.InuseObjects > 0 {
+			f.contexts[r.Process.PID] = append(f.contexts[r.Process.PID], r)
+		}
 		addHeld(byPID, r.Process, r.Kind, r.InuseBytes)
 	}
 	// Only the processes of the run.
@@ -62,7 +68,7 @@ func (f *Frames) See(rows []profile.Row) {
 func (f *Frames) Rows() []profile.Row {
 	var rows []profile.Row
 	for _, b := range f.latest {
-		rows = append(rows, b.Parts.Rows(b.Process)...)
+		rows = append(rows, b.Parts.Rows(b.Process, f.contexts[b.Process.PID]...)...)
 	}
 	return rows
 }

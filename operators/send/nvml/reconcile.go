@@ -77,13 +77,18 @@ func Reconcile(a Account) Parts {
 
 // Rows returns the parts that no stack explains as rows of in-use bytes, so that a flame
 // graph with them adds up to nvidia-smi's number. A negative rest has no row: a frame
-// cannot show it.
-func (p Parts) Rows(of profile.Process) []profile.Row {
-	var rows []profile.Row
-	for _, part := range []struct {
+// cannot show it. contexts are the rows of the process's contexts that exist: the bytes of
+// the context are divided among the stacks that made them, equally, as contexts of one process
+// differ little.
+func (p Parts) Rows(of profile.Process, contexts ...profile.Row) []profile.Row {
+	rows := p.contextRows(contexts)
+	for n, part := range []struct {
 		frame string
 		bytes int64
 	}{{FrameContext, p.Context}, {FrameBeforeAttach, p.BeforeAttach}, {FrameUnexplained, p.Unexplained}} {
+		if n == 0 && len(rows) > 0 {
+			continue
+		}
 		if part.bytes <= 0 {
 			continue
 		}
@@ -93,6 +98,30 @@ func (p Parts) Rows(of profile.Process) []profile.Row {
 			Values: profile.Values{AllocBytes: part.bytes, AllocObjects: 1,
 				InuseBytes: part.bytes, InuseObjects: 1, PeakBytes: part.bytes},
 		})
+	}
+	return rows
+}
+
+// contextRows are the bytes of contexts on the stacks that made them. The rows themselves have
+// the objects.
+func (p Parts) contextRows(contexts []profile.Row) (rows []profile.Row) {
+	var objects int64
+	for i := range contexts {
+		objects += contexts[i].InuseObjects
+	}
+	rest := p.Context
+	for _, made := range contexts {
+		if objects <= 0 || rest <= 0 {
+			break
+		}
+		bytes := rest * made.InuseObjects / objects
+		rest, objects = rest-bytes, objects-made.InuseObjects
+		row := profile.Row{Process: made.Process, Span: made.Span, Kind: made.Kind, Device: made.Device,
+			Stack:  append(stack.Stack{{Kind: stack.KindUnknown, Function: FrameContext}}, made.Stack...),
+			Values: profile.Values{AllocBytes: bytes, InuseBytes: bytes, PeakBytes: bytes}}
+		if bytes > 0 {
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 const mib = 1 << 20
@@ -74,6 +75,29 @@ func TestPartsAlwaysAddUp(t *testing.T) {
 			require.Equal(t, a.Used, p.Stacks+rows, "a flame graph adds up to the driver's number")
 		}
 	}
+}
+
+func TestContextsAreOnTheStacksThatMadeThem(t *testing.T) {
+	made := func(line uint32, device int32, objects int64) profile.Row {
+		return profile.Row{Process: profile.Process{PID: 7}, Kind: profile.KindContext, Device: device,
+			Stack:  stack.Stack{{Kind: stack.KindPython, Function: "init", File: "train.py", Line: line}},
+			Values: profile.Values{InuseObjects: objects, AllocObjects: objects}}
+	}
+	rows := Parts{Context: 1001, Unexplained: 4}.Rows(profile.Process{PID: 7}, made(3, 0, 1), made(9, 1, 1))
+	require.Len(t, rows, 3)
+	for n, want := range []struct {
+		line   uint32
+		device int32
+		bytes  int64
+	}{{3, 0, 500}, {9, 1, 501}} {
+		require.Equal(t, FrameContext, rows[n].Stack[0].Function)
+		require.Equal(t, want.line, rows[n].Stack[1].Line)
+		require.Equal(t, want.device, rows[n].Device)
+		require.Equal(t, want.bytes, rows[n].InuseBytes)
+		require.Zero(t, rows[n].InuseObjects, "the context's own row has them")
+	}
+	require.Equal(t, FrameUnexplained, rows[2].Stack.Folded())
+	require.Len(t, Parts{Context: 5}.Rows(profile.Process{}, made(3, 0, 0)), 1, "it is shown without a line")
 }
 
 func TestRowsAreNamedFrames(t *testing.T) {

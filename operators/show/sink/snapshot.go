@@ -30,7 +30,7 @@ const (
 	mappingsMap = "mappings_by_address"
 
 	// enum alloc_kind of bpf/cuda/apis.h.
-	kindHost, kindArray, kindVMM, kindTensor = 3, 4, 5, 7
+	kindHost, kindArray, kindVMM, kindTensor, kindContext = 3, 4, 5, 7, 8
 )
 
 // snapshots writes what processes hold, address by address, as PyTorch's memory snapshot.
@@ -135,8 +135,9 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 	word := binary.NativeEndian.Uint32
 	if err := ig.Each(s.live.ebpf, func(key, value []byte) {
 		process, kind := long(key[s.live.process:]), word(value[s.live.kind:])
-		// Pinned memory is the host's; what was imported belongs to another process.
-		if !isWanted(process) || kind == kindHost || word(value[s.live.foreign:]) != 0 {
+		// Pinned memory is the host's; what was imported belongs to another process; a
+		// context has no address.
+		if !isWanted(process) || kind == kindHost || kind == kindContext || word(value[s.live.foreign:]) != 0 {
 			return
 		}
 		h := s.held[process]

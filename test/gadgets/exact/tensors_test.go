@@ -161,7 +161,7 @@ func TestBothLayersAreExactAndDistinct(t *testing.T) {
 				t.Logf("tensors %+v\nof the driver's %+v", compare.Total(want), total)
 				require.Greater(t, total.FreedObjects, int64(10), "nothing was given back to the driver")
 				for _, r := range driver {
-					require.Equal(t, c.kind, r.Kind)
+					require.Contains(t, []string{c.kind, "context"}, r.Kind)
 				}
 				var allocated, reserved uint64
 				for _, p := range pools(t, tr) {

@@ -151,15 +151,23 @@ class Worker(Memory, Contexts, VirtualMemory):
             name = self.rng.choice(("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2"))
             while not self.expect((yield self.call(name, c_int(device)))):
                 pass
+            # Made again here: of threads that wait for one context it is not known which
+            # of them makes it.
+            yield from self.retain_again(device)
+            yield from self.release(device)
         else:
             yield from self.release(device)
-            again = c_uint64()
-            while not self.expect((yield self.call("cuDevicePrimaryCtxRetain", byref(again),
-                                                   c_int(device)))):
-                pass
-            if again.value != context:
+            again = yield from self.retain_again(device)
+            if again != context:
                 self.expect(-1)
         self.p.shared = list(self.forget(self.p.shared, context))
+
+    def retain_again(self, device):
+        again = c_uint64()
+        while not self.expect((yield self.call("cuDevicePrimaryCtxRetain", byref(again),
+                                               c_int(device)))):
+            pass
+        return again.value
 
     def wait_turn(self):
         if self.p.options.deterministic:

@@ -302,7 +302,7 @@ func (r *run) waitRows(what string, pid int, holds func([]row) bool) (rows []row
 	r.wait(what, func() bool {
 		rows = nil
 		for _, w := range r.rows {
-			if w.Proc.PID == uint32(pid) {
+			if w.Proc.PID == uint32(pid) && w.Kind != "context" {
 				rows = append(rows, w)
 			}
 		}
@@ -311,12 +311,13 @@ func (r *run) waitRows(what string, pid int, holds func([]row) bool) (rows []row
 	return rows
 }
 
-// last is the final table's rows of a process.
+// last is the final table's rows of a process, without contexts: whether its context was made
+// before the probes were there is not known.
 func (r *run) last(pid int) (rows []row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.rows {
-		if w.Proc.PID == uint32(pid) {
+		if w.Proc.PID == uint32(pid) && w.Kind != "context" {
 			rows = append(rows, w)
 		}
 	}

@@ -150,6 +150,44 @@ func TestEventsAreNotPrintedUnlessRequested(t *testing.T) {
 func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
 	w := subject.StartSteps(t)
 	w.Load()
+	out := explained(t, w, "15s", func() {
+		w.Request("alloc activations 4 3000000")
+		time.Sleep(2500 * time.Millisecond)
+		w.Request("free activations 4")
+		w.Request("alloc kv_cache 1 1000")
+	})
+	require.Regexp(t, `1000 B .* by kv_cache`, out)
+	require.Regexp(t, fmt.Sprintf(`(?s)python3\[%d\] held the most at .*: 11\.4 MiB.*\. At that moment:\n    11\.4 MiB \(100\.0 %%\) by activations \(steps\.py:\d+\)`, w.PID()), out)
+}
+
+// The context on GPU 0 was there before the watch, and is retained again: it is not reported as
+// made. That on GPU 1 serves no purpose.
+func TestExplainNamesTheLineThatMadeAContextForNothing(t *testing.T) {
+	w := subject.StartSteps(t)
+	w.Load()
+	out := explained(t, w, "12s", func() {
+		w.Request("use 0")
+		w.Request("retain 1")
+		w.Request("alloc kv_cache 1 1000")
+	})
+	require.Regexp(t, `(?s)Contexts\n  - CUDA contexts that were made during the watch:\n    on GPU 1 by retain \(steps\.py:\d+\)\n`, out)
+	require.Regexp(t, fmt.Sprintf(`python3\[%d\] has a context on GPU 1 and does nothing else there: retain \(steps\.py:\d+\) made it\.`, w.PID()), out)
+	require.NotContains(t, out, "context on GPU 0")
+
+	w = subject.StartSteps(t, "SIMCUDA_DEVICES=3")
+	w.Load()
+	out = explained(t, w, "12s", func() {
+		w.Request("retain 2")
+		w.Request("use 2")
+		w.Request("alloc kv_cache 1 1000")
+	})
+	require.Regexp(t, `    on GPU 2 by retain \(steps\.py:\d+\)\n`, out)
+	require.NotContains(t, out, "does nothing else there")
+}
+
+// explained is what ig-gpu explain says of a process that works once it is watched.
+func explained(t *testing.T, w *subject.Steps, watch string, work func()) string {
+	t.Helper()
 	stopped := make(chan struct{})
 	ctx, end := context.WithCancel(t.Context())
 	go func() {
@@ -157,20 +195,15 @@ func TestExplainNamesWhoHeldTheMemoryAtThePeak(t *testing.T) {
 		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
 		// what follows.
 		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			w.Request("alloc workspace 1 1")
-			w.Request("free workspace 1")
+			w.Request("use 0")
 			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
 		}
 		time.Sleep(500 * time.Millisecond) // all functions are probed
-		w.Request("alloc activations 4 3000000")
-		time.Sleep(2500 * time.Millisecond)
-		w.Request("free activations 4")
-		w.Request("alloc kv_cache 1 1000")
+		work()
 	}()
-	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", "15s")
+	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", watch)
 	end()
 	<-stopped
 	require.NoError(t, err, text)
-	require.Regexp(t, `1000 B .* by kv_cache`, out)
-	require.Regexp(t, fmt.Sprintf(`(?s)python3\[%d\] held the most at .*: 11\.4 MiB.*\. At that moment:\n    11\.4 MiB \(100\.0 %%\) by activations \(steps\.py:\d+\)`, w.PID()), out)
+	return out
 }

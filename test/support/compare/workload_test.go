@@ -124,7 +124,7 @@ func TestWorkloadMakesEveryCallFromManyStacks(t *testing.T) {
 	for _, r := range rows {
 		kinds[r.Kind] = true
 	}
-	require.Len(t, kinds, 6)
+	require.Len(t, kinds, 7)
 }
 
 func TestDeterministicWorkloadRepeatsItself(t *testing.T) {

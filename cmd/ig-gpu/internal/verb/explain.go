@@ -98,6 +98,9 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	}
 	wait.Wait()
 	f.holders = holders()
+	if bytes := driverMemory(cfg, pids); bytes > 0 { // with what the watch saw them take
+		f.driver = bytes
+	}
 	if errs[0] != nil {
 		return nil, errs[0]
 	}

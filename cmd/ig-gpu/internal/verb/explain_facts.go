@@ -34,6 +34,7 @@ type facts struct {
 	idle    []string
 	verdict []string
 	holders []holder.Verdict
+	called  []deviceCalls
 	drops   map[string]map[string]uint64 // gadget → reason → count
 }
 
@@ -152,6 +153,7 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.waits)
+	f.called = f.called[:0]
 	for _, row := range rows {
 		frame := lineOf(ds, row)
 		w := f.waits[frame]
@@ -161,6 +163,7 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 		}
 		calls, host := number(ds, row, "calls"), number(ds, row, "host_ns")
 		w.hostNS += host
+		f.called = append(f.called, deviceCalls{number(ds, row, "process"), text(ds, row, "operation"), signed(ds, row, "device"), int64(calls)})
 		switch text(ds, row, "operation") {
 		case "launch", "graph":
 			w.launches += calls

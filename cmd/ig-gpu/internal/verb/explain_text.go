@@ -40,6 +40,7 @@ func compose(f *facts) []sentence {
 		p.say("", "%d is %s; it was watched for %s.", f.pids[n], shorten(command, 90), f.duration)
 	}
 	composeMemory(p, f, ids)
+	composeContexts(p, f, ids)
 	composeRefused(p, f, ids)
 	composeTime(p, f, ids)
 	composeCollectives(p, f, ids)

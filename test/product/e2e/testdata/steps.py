@@ -6,6 +6,8 @@ answers each with one line, so that a test knows what was done and when.
     load PATH             dlopen the driver, start it and make device 0 current
     alloc NAME N BYTES    N allocations, made by the function NAME below; kept
     free NAME N           give back the latest N of NAME
+    retain DEVICE         retain the primary context of a device
+    use DEVICE            the same, and make it current
     churn BYTES           allocate and free until the next step
     map PATH...           map files executable and readable, as a loader would
     spawn PATH            fork a child that loads the driver, makes one allocation
@@ -115,6 +117,17 @@ def load(path):
         cu.cuCtxSetCurrent(context)) if result)
 
 
+def retain(device):
+    context = ctypes.c_void_p()
+    refused = cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)  # line of retain
+    return context, int(refused != 0)
+
+
+def use(device):
+    context, refused = retain(device)
+    return refused or cu.cuCtxSetCurrent(context)
+
+
 mapped = []
 
 
@@ -145,6 +158,10 @@ def main():
             refused = server.alloc(rest[0], int(rest[1]), int(rest[2]))
         elif step == "free":
             refused = server.free(rest[0], int(rest[1]))
+        elif step == "retain":
+            refused = retain(int(rest[0]))[1]
+        elif step == "use":
+            refused = use(int(rest[0]))
         elif step == "churn":
             print("ok churning", flush=True)
             refused = server.churn(int(rest[0]))

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package profile
+
+import (
+	"cmp"
+	"slices"
+)
+
+// KindContext is the kind of CUDA contexts. Their rows have objects and no bytes: the driver
+// does not tell a process how large a context is.
+const KindContext = "context"
+
+// Contexts finds the CUDA contexts of processes, and on which devices a process has one and
+// does nothing else. The zero value is ready. It is not safe for concurrent use.
+type Contexts struct {
+	made map[contextKey]*Context
+	used map[contextKey]bool // unknown devices, too
+}
+
+type contextKey struct {
+	process uint64
+	device  int32
+}
+
+// Context is what a process has on one device.
+type Context struct {
+	Process Process
+	Device  int32
+	Objects int64
+	// PinnedBytes is memory of the host that was pinned while the context was current.
+	PinnedBytes int64
+}
+
+// Memory adds a row of memory, or the sum of several.
+func (c *Contexts) Memory(p Process, kind string, device int32, v Values) {
+	at := contextKey{p.ID, device}
+	switch kind {
+	case KindContext:
+		c.of(p, device).Objects += v.InuseObjects
+	case kindHost:
+		c.of(p, device).PinnedBytes += v.InuseBytes
+	default:
+		c.use(at, v.AllocObjects)
+	}
+}
+
+// Calls adds calls of the driver. What only asks or loads is no use of a device: the driver
+// loads modules into each context.
+func (c *Contexts) Calls(p Process, operation string, device int32, calls int64) {
+	switch operation {
+	case "launch", "graph", "copy", "prefetch", "set":
+		c.use(contextKey{p.ID, device}, calls)
+	}
+}
+
+func (c *Contexts) use(at contextKey, times int64) {
+	if c.used == nil {
+		c.used = map[contextKey]bool{}
+	}
+	c.used[at] = c.used[at] || times > 0
+}
+
+func (c *Contexts) of(p Process, device int32) *Context {
+	if c.made == nil {
+		c.made = map[contextKey]*Context{}
+	}
+	at := contextKey{p.ID, device}
+	if c.made[at] == nil {
+		c.made[at] = &Context{Process: p, Device: device}
+	}
+	return c.made[at]
+}
+
+// All are the devices on which contexts were made and have not ended, by process and device.
+func (c *Contexts) All() (all []Context) {
+	for _, one := range c.made {
+		if one.Objects > 0 {
+			all = append(all, *one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Context) int {
+		return cmp.Or(cmp.Compare(a.Process.PID, b.Process.PID), cmp.Compare(a.Process.ID, b.Process.ID), cmp.Compare(a.Device, b.Device))
+	})
+	return all
+}
+
+// Idle are those of All on whose device the process did nothing else, although it did
+// something on another one. Of a process that used a device that is not known there are none:
+// it may be that one.
+func (c *Contexts) Idle() (idle []Context) {
+	works := map[uint64]bool{}
+	for at, used := range c.used {
+		works[at.process] = works[at.process] || used
+	}
+	for _, one := range c.All() {
+		id := one.Process.ID
+		if works[id] && !c.used[contextKey{id, one.Device}] && !c.used[contextKey{id, UnknownDevice}] {
+			idle = append(idle, one)
+		}
+	}
+	return idle
+}
