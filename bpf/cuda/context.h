@@ -28,7 +28,7 @@ struct primary_key {
 struct primary {
 	__u64 handle;
 	__u64 references; /* retains seen minus releases seen */
-	__u64 exists; /* 1 from the first retain until its last release, or a reset */
+	__u64 exists;	  /* 1 from the first retain until its last release, or a reset */
 };
 
 /*

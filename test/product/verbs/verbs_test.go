@@ -185,7 +185,7 @@ func TestExplainNamesTheLineThatMadeAContextForNothing(t *testing.T) {
 	require.NotContains(t, out, "does nothing else there")
 }
 
-// explained is what ig-gpu explain says of a process that works once it is watched.
+// explained returns the output of ig-gpu explain for a process that works once it is watched.
 func explained(t *testing.T, w *subject.Steps, watch string, work func()) string {
 	t.Helper()
 	stopped := make(chan struct{})
