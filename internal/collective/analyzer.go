@@ -22,6 +22,10 @@ type Config struct {
 	// anything, that is, of most programs' steps; default 0.1. The larger of both
 	// counts.
 	StragglerShare float64
+	// Slowdown is the share by which iterations have to take longer than before to be
+	// reported, such as 0.15; default 0: not reported. A server's iterations are as far apart
+	// as its requests.
+	Slowdown float64
 	// Silent is the time without an observation after which a rank is no longer
 	// judged; default 60 s.
 	Silent time.Duration
@@ -51,6 +55,7 @@ type Analyzer struct {
 	cfg   Config
 	comms map[uint64]*communicator
 	ranks int
+	paces int // communicators whose pace is measured
 	// members of a process, so that its end need not be searched for.
 	members map[processKey]map[*member]struct{}
 	open    map[verdictKey]*Verdict
@@ -75,7 +80,7 @@ func New(cfg Config) (*Analyzer, error) {
 	if cfg.MaxRanks == 0 {
 		cfg.MaxRanks = 65536
 	}
-	if cfg.Hang < 0 || cfg.Straggler < 0 || cfg.Silent < 0 || cfg.Keep < 0 || cfg.StragglerShare < 0 || cfg.MaxRanks < 0 {
+	if cfg.Hang < 0 || cfg.Straggler < 0 || cfg.Silent < 0 || cfg.Keep < 0 || cfg.StragglerShare < 0 || cfg.Slowdown < 0 || cfg.MaxRanks < 0 {
 		return nil, errors.New("a threshold is negative")
 	}
 	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, members: map[processKey]map[*member]struct{}{},
@@ -87,6 +92,7 @@ type communicator struct {
 	Communicator
 	members  map[int]*member
 	arrivals arrivals
+	pace     *pace // nil: not measured
 	// late: one of its ranks was attached to late.
 	late bool
 }
@@ -165,6 +171,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	m.update(o)
 	comm.late = comm.late || o.Late
 	comm.arrivals.add(comm)
+	a.paced(comm, m)
 	return nil
 }
 
@@ -242,6 +249,10 @@ func (a *Analyzer) remove(m *member) {
 	delete(m.comm.members, m.Rank)
 	if len(m.comm.members) == 0 {
 		delete(a.comms, m.comm.Hash)
+		if m.comm.pace != nil {
+			m.comm.pace = nil
+			a.paces--
+		}
 	}
 	key := m.Process.key()
 	delete(a.members[key], m)

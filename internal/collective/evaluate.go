@@ -21,6 +21,8 @@ const (
 	still       // all have arrived
 	differs
 	late
+	slower
+	inCall // entered, and did not return
 )
 
 func (v *Verdict) key() verdictKey {
@@ -33,6 +35,11 @@ func (v *Verdict) key() verdictKey {
 		k.kind, k.seq = 0, 0
 	case Slow, Elsewhere:
 		k.class = still
+	case Slowdown:
+		k.class, k.seq = slower, 0
+	case Inside:
+		k.class, k.seq = inCall, 0
+		k.kind = 0
 	}
 	if k.class == hang || k.class == still {
 		k.kind = 0 // it may become known later
@@ -59,6 +66,9 @@ func (a *Analyzer) Evaluate(now Time) []Verdict {
 		current[v.key()] = v
 	}
 	for _, v := range a.stragglers(current, now) {
+		current[v.key()] = v
+	}
+	for _, v := range a.slowdowns(now) {
 		current[v.key()] = v
 	}
 	events := a.compare(current, now)
@@ -119,7 +129,7 @@ func (v *Verdict) revived(now Time) Time {
 // done, as exactly as the histories allow; else now.
 func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
 	c := a.comms[v.Communicator.Hash]
-	if c == nil || v.Reason == Straggler {
+	if c == nil || v.Reason == Straggler || v.Reason == Slowdown {
 		return now
 	}
 	var at Time

@@ -38,6 +38,7 @@ var (
 	markAtInstrument    = &Instrument{Name: "nccl.rank.milestone_time", Prometheus: "nccl_rank_milestone_time_seconds", Unit: "s", Description: "When the rank issued it (Unix time)"}
 	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Hash of kind, count, type, reduction and root of a collective (seq) that has been pending for 5 s"}
 	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; for communicators whose ranks are all visible"}
+	iterationInstrument = &Instrument{Name: "nccl.iteration", Prometheus: "nccl_iteration_seconds", Unit: "s", Description: "How long an iteration takes: the shortest sequence of collectives that repeats, of one rank of the communicator"}
 	peerInstrument      = &Instrument{Name: "nccl.rank.peer_issued", Prometheus: "nccl_rank_peer_issued_total", Unit: "{operation}", Description: "Sends to or receives from a peer that the rank has issued", IsCounter: true}
 	peerDoneInstrument  = &Instrument{Name: "nccl.rank.peer_done", Prometheus: "nccl_rank_peer_done_total", Unit: "{operation}", Description: "Those known to be complete", IsCounter: true}
 	peerWaitsInstrument = &Instrument{Name: "nccl.rank.peer_waits", Prometheus: "nccl_rank_peer_waits", Description: "1: the rank waits for one of them now"}
@@ -45,7 +46,7 @@ var (
 
 // Instruments are all that Metrics uses.
 func Instruments() []*Instrument {
-	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument,
+	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, iterationInstrument,
 		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument, shareInstrument,
 		peerInstrument, peerDoneInstrument, peerWaitsInstrument}
 }
@@ -79,6 +80,9 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 	add(lateInstrument, flag(s.Late))
 	if s.WaitShare >= 0 && !s.Late {
 		add(shareInstrument, s.WaitShare)
+	}
+	if s.Iteration > 0 {
+		add(iterationInstrument, s.Iteration.Seconds())
 	}
 	if s.Mark != 0 {
 		add(markInstrument, float64(s.Mark))

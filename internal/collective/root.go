@@ -230,6 +230,9 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 			v.Reason = Elsewhere
 		}
 	}
+	blamed = a.blameInside(v, s, blamed, now)
+	v.Groups = groupStacks(a.observed(s.comm, now))
+	v.Groups = v.Groups[:min(len(v.Groups), MaxNamed)]
 	for _, m := range blamed {
 		if len(v.Missing) < MaxNamed {
 			v.Missing = append(v.Missing, m.culprit(s))
@@ -241,7 +244,7 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 			continue
 		}
 		for _, m := range other.waiting {
-			if !m.State.IsDead() {
+			if !m.State.IsDead() && (v.Reason != Inside || !slices.Contains(blamed, m)) {
 				waiting[m.Rank] = true
 			}
 		}

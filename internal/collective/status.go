@@ -2,7 +2,10 @@
 
 package collective
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Status is the progress of one rank, for tables and metrics.
 type Status struct {
@@ -37,6 +40,10 @@ type Status struct {
 	// WaitShare is an upper bound of the share of the last 30 to 60 s in which the rank
 	// was in a collective before the others arrived; -1: unknown.
 	WaitShare float64
+	// Iteration is how long an iteration of the communicator takes, and Period how many
+	// collectives it has; 0: not known, or another rank of it has them.
+	Iteration time.Duration
+	Period    uint64
 	// Waited is since when a thread waits for the newest operation; 0: none does.
 	Waited Time
 }
@@ -67,6 +74,9 @@ func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
 		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
 		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
+	if p := m.comm.pace; p != nil && p.process == m.Process.key() {
+		s.Iteration, s.Period = p.iteration(), p.period
+	}
 	var first *Operation
 	for i := range m.Operations {
 		op := &m.Operations[i]

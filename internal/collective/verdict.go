@@ -28,6 +28,11 @@ const (
 	// Slow: all have arrived, none is done. The cause is the network, a GPU, or
 	// earlier work in the stream.
 	Slow Reason = "slow"
+	// Inside: a rank has entered a call and did not return from it, which takes NCCL
+	// microseconds otherwise.
+	Inside Reason = "inside"
+	// Slowdown: iterations take longer than before, and no rank is at fault.
+	Slowdown Reason = "slowdown"
 	// Elsewhere: all observed ranks have arrived, and others are not observed.
 	Elsewhere Reason = "elsewhere"
 )
@@ -72,11 +77,22 @@ type Verdict struct {
 	MoreUnseen bool
 	// Behind are other communicators that hang for the same reason.
 	Behind []Communicator
+	// Step is the first iteration that was slow, and Before and After are what one takes
+	// (Slowdown). Iterations count from the first collective that was seen.
+	Step          uint64
+	Before, After time.Duration
+	// Groups are the places at which ranks of the communicator are, the largest group first;
+	// at most MaxNamed. Those whose stack is not known are in none.
+	Groups []StackGroup
+	// GPUs says what befell the GPUs of its ranks in the minutes before, one of them each. The
+	// caller fills it in.
+	GPUs []string
 	// Changed: it was reported before, for another reason.
 	Changed bool
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
 
+	isAll bool // Inside: no rank has returned
 	alive Time // when a dead culprit was first seen running again
 }
 
@@ -124,6 +140,10 @@ func (v *Verdict) String(now Time) string {
 	case Straggler:
 		c := v.Missing[0]
 		fmt.Fprintf(&b, "rank %d of %s is the last: it arrives %s after the others (p99 %s)", c.Rank, sized(v.Communicator), seconds(c.P50), seconds(c.P99))
+	case Slowdown:
+		b.WriteString(v.slowdownText())
+	case Inside:
+		b.WriteString(v.insideText(waited))
 	case Slow:
 		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.Kind, v.Seq, waited)
 	case Elsewhere:
@@ -158,15 +178,28 @@ func (v *Verdict) String(now Time) string {
 		}
 		b.WriteString(strings.Join(parts, ", "))
 	}
-	if n := len(v.Behind); n == 1 {
-		fmt.Fprintf(&b, "; %s waits behind it", v.Behind[0])
+	v.writeRest(&b)
+	return b.String()
+}
+
+// writeRest writes what does not depend on the reason.
+func (v *Verdict) writeRest(b *strings.Builder) {
+	b.WriteString(v.oddText())
+	for _, text := range v.GPUs {
+		b.WriteString("; " + text)
+	}
+	if n := len(v.Behind); n == 1 && v.Reason == Slowdown {
+		fmt.Fprintf(b, "; so is %s", v.Behind[0])
+	} else if n > 1 && v.Reason == Slowdown {
+		fmt.Fprintf(b, "; so are %d other communicators", n)
+	} else if n == 1 {
+		fmt.Fprintf(b, "; %s waits behind it", v.Behind[0])
 	} else if n > 1 {
-		fmt.Fprintf(&b, "; %d other communicators wait behind it", n)
+		fmt.Fprintf(b, "; %d other communicators wait behind it", n)
 	}
 	if v.Late {
 		b.WriteString("; the communicator is older than this run: judged by which ranks wait")
 	}
-	return b.String()
 }
 
 // subject: "rank 1 of 3 is stopped".
@@ -313,6 +346,8 @@ func seconds(d time.Duration) string {
 		return d.Round(time.Second).String()
 	case d >= time.Second:
 		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= 100*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
 	return fmt.Sprintf("%.2g ms", float64(d)/float64(time.Millisecond))
 }

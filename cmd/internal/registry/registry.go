@@ -104,7 +104,7 @@ func Own(cfg Config) []operators.DataOperator {
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
 		nccl.New(nccl.Config{ProcFS: host.HostProcFs, Maps: maps}),
-		ranks.New(ranks.Config{ProcFS: host.HostProcFs, Store: progress, Dump: cfg.Stacks}),
+		ranks.New(ranks.Config{ProcFS: host.HostProcFs, Store: progress, Dump: cfg.Stacks, GPUs: health}),
 		holders.NewOperator(),
 		symbolize.New(resolver),
 		ages.New(),
@@ -171,6 +171,15 @@ func uuids() (export.GPUs, error) {
 		return nil, err
 	}
 	return u, nil
+}
+
+// health follows the GPUs, for verdicts on ranks.
+func health() (ranks.GPUs, error) {
+	h, err := nvml.NewHealth(func() (nvml.Library, error) { return nvml.Open("") })
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // driver is read for --driver-memory of files.

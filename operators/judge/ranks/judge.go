@@ -256,6 +256,7 @@ func (i *instance) complete(v *collective.Verdict) {
 		}
 	}
 	v.Communicator.Name = oneLine(v.Communicator.Name)
+	v.GPUs = i.befell(v)
 }
 
 // remember the verdicts for the end; one that was cleared replaces what was found.

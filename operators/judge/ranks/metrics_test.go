@@ -35,6 +35,7 @@ func TestMetricsHaveTheNamesOfTheRules(t *testing.T) {
 	require.NotEmpty(t, a.Verdicts())
 	store := &Store{}
 	ranks := a.Ranks(now)
+	ranks[0].Iteration = time.Second
 	ranks[0].WaitShare = 0.25 // of a communicator that is seen in whole
 	end := store.Publish(ranks, a.Verdicts(), now, map[uint64]profile.Process{1: {Pod: "train-0"}})
 

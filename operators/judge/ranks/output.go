@@ -55,7 +55,7 @@ var rankFieldList = []field{
 	{name: "wait_share", width: "10", description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; -1 if unknown", kind: api.Kind_Float64, hidden: true, right: true},
 	{name: "state", width: "9", description: "State of the thread that the others wait for: running, sleeping, uninterruptible, stopped, traced; or zombie, gone, aborted, destroyed", kind: api.Kind_String},
 	{name: "wchan", width: "20", description: "Kernel function in which it sleeps", kind: api.Kind_String, hidden: true},
-	{name: "verdict", width: "10", description: "What is wrong with this rank: missing, mismatch, unmatched, straggler, dead, slow, elsewhere", kind: api.Kind_String},
+	{name: "verdict", width: "10", description: "What is wrong with this rank: missing, mismatch, unmatched, straggler, dead, slow, inside, slowdown, elsewhere", kind: api.Kind_String},
 	{name: "late", width: "5", description: "The communicator is older than this run: numbers begin there", kind: api.Kind_Bool, hidden: true},
 	{name: "where", width: "50", description: "The program's current line and the library's that it has called, or else those of its newest operation", kind: api.Kind_String},
 	{name: "line", width: "50", description: "Innermost line of Python there", kind: api.Kind_String, hidden: true},
@@ -67,7 +67,7 @@ var rankFieldList = []field{
 
 var hangFieldList = []field{
 	{name: "event", width: "8", description: "found, changed (the same wait, another reason), ras (the answer of NCCL's RAS), late (judged by stacks alone: no call since attach) or cleared", kind: api.Kind_String},
-	{name: "reason", width: "10", description: "missing, mismatch, unmatched, straggler, dead, slow or elsewhere; late", kind: api.Kind_String},
+	{name: "reason", width: "10", description: "missing, mismatch, unmatched, straggler, dead, slow, inside, slowdown or elsewhere; late", kind: api.Kind_String},
 	{name: "waited", width: "8", description: "How long ranks have waited", kind: api.Kind_String, right: true},
 	{name: "waited_ns", width: "12", description: "The same in nanoseconds", kind: api.Kind_Uint64, hidden: true},
 	{name: "text", width: "160", description: "The verdict in one line", kind: api.Kind_String},
@@ -88,6 +88,9 @@ var hangFieldList = []field{
 	{name: "stack", width: "100", description: "Its whole stack, innermost line last", kind: api.Kind_String, hidden: true},
 	{name: "since_boot_ns", width: "20", description: "When the wait began (boot clock)", kind: api.Kind_Uint64, hidden: true},
 	{name: "process", width: "20", description: "Id of the process at fault, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
+	{name: "groups", width: "100", description: "Ranks of the communicator by the line that they are at, the largest group first", kind: api.Kind_String, hidden: true},
+	{name: "gpus", width: "60", description: "What befell the GPUs of its ranks in the last minutes: Xid errors, throttling", kind: api.Kind_String, hidden: true},
+	{name: "step", width: "9", description: "First iteration that is slow (slowdown)", kind: api.Kind_Uint64, hidden: true},
 	{name: "ras", width: "10", description: "Answer of NCCL's own RAS (--ras): agrees, disagrees, knows more", kind: api.Kind_String, hidden: true},
 }
 
@@ -357,6 +360,11 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 		}
 	}
 	out["ranks"] = strings.Join(at, " ")
+	var groups []string
+	for _, g := range v.Groups {
+		groups = append(groups, g.String())
+	}
+	out["groups"], out["gpus"], out["step"] = strings.Join(groups, "; "), strings.Join(v.GPUs, "; "), v.Step
 	return out
 }
 

@@ -45,6 +45,7 @@ const (
 	paramHang      = "hang"
 	paramStraggler = "straggler"
 	paramRAS       = "ras"
+	paramSlowdown  = "slowdown"
 
 	period = time.Second
 )
@@ -61,14 +62,9 @@ type Config struct {
 	// RAS asks NCCL's RAS service of a process; default: at the address that it listens
 	// at.
 	RAS func(ctx context.Context, pid uint32) (*ras.Status, error)
+	// GPUs follows what befalls GPUs; nil, or an error: nothing is known about them.
+	GPUs func() (GPUs, error)
 }
-
-// Dumper reads where all threads of Python in processes are. It may take a second, and is
-// called by one goroutine at a time. image is that of the gadget that asks.
-type Dumper func(ctx context.Context, image string, pids []uint32) (map[Thread]Trace, error)
-
-// Thread is one of a process.
-type Thread struct{ PID, TID uint32 }
 
 // Operator implements operators.DataOperator.
 type Operator struct{ cfg Config }
@@ -103,6 +99,8 @@ func (*Operator) InstanceParams() api.Params {
 			DefaultValue: "30s", TypeHint: api.TypeDuration},
 		{Key: paramStraggler, Title: "Straggler", Description: "Report a rank as a straggler if it arrives this much later than the others, at the median",
 			DefaultValue: "10ms", TypeHint: api.TypeDuration},
+		{Key: paramSlowdown, Title: "Slowdown", Description: "Report since which step iterations take this many percent longer than before, such as 20; for training, since a server's iterations are as far apart as its requests; 0: do not",
+			DefaultValue: "0", TypeHint: api.TypeInt},
 		{Key: paramRAS, Title: "RAS", Description: "Query NCCL's own RAS service about each verdict, and show its answer (NCCL 2.28.9 and later)",
 			DefaultValue: "false", TypeHint: api.TypeBool},
 	}
@@ -132,6 +130,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	var err error
+	if cfg.Slowdown, err = slowdown(values[paramSlowdown]); err != nil {
+		return nil, err
+	}
 	if v := values[paramRAS]; v != "" {
 		if i.asksRAS, err = strconv.ParseBool(v); err != nil {
 			return nil, fmt.Errorf("--%s: want true or false, not %q", paramRAS, v)
@@ -205,6 +206,7 @@ type instance struct {
 	logger    interface{ Warnf(string, ...any) }
 	late      late
 	run       *storeRun
+	gpus      GPUs // nil: nothing is known
 	// asksRAS: NCCL's RAS is asked, asked about these, and is being asked.
 	asksRAS, asking bool
 	asked           map[rasKey]bool
@@ -331,6 +333,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.cfg.Store != nil {
 		i.run = i.cfg.Store.begin()
 	}
+	i.followGPUs()
 	i.late.began = bootTime()
 	i.wait.Go(func() {
 		ticker := time.NewTicker(period)
@@ -354,6 +357,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		i.wait.Wait()
 		i.cancel = nil
 		i.tell(0)
+		i.forgetGPUs()
 	}
 	return nil
 }

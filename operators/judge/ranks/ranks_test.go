@@ -199,6 +199,21 @@ func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget,
 	require.NoError(t, gadgetcontext.New(ctx, "nccl_trace", gadgetcontext.WithDataOperators(producer, o, observer)).Run(all))
 }
 
+// befallen has an error of the GPU of one process.
+type befallen struct {
+	pid      uint32
+	isClosed bool
+}
+
+func (b *befallen) Of(pid uint32) []string {
+	if pid != b.pid {
+		return nil
+	}
+	return []string{"Xid 43 on its GPU 3, 12s earlier"}
+}
+
+func (b *befallen) Close() { b.isClosed = true }
+
 // TestStoppedRankIsNamed: through Inspektor Gadget, with processes that are really
 // stopped.
 func TestStoppedRankIsNamed(t *testing.T) {
@@ -207,7 +222,8 @@ func TestStoppedRankIsNamed(t *testing.T) {
 	dump := func(context.Context, string, []uint32) (map[Thread]Trace, error) {
 		return map[Thread]Trace{{culprit, culprit}: {Stack: stack.ParseFolded("main (train.py:60); step (train.py:41)")}}, nil
 	}
-	run(t, Config{Dump: dump}, map[string]string{paramHang: "3s"}, func(g *gadget, s *seen) {
+	gpus := &befallen{pid: culprit}
+	run(t, Config{Dump: dump, GPUs: func() (GPUs, error) { return gpus, nil }}, map[string]string{paramHang: "3s"}, func(g *gadget, s *seen) {
 		require.NoError(t, ranks[1].process.Process.Signal(unix.SIGSTOP))
 		began, isDumped := bootTime(), false
 		for _, n := range []int{0, 2} {
@@ -236,12 +252,14 @@ func TestStoppedRankIsNamed(t *testing.T) {
 		require.Equal(t, "dead", found["reason"])
 		require.Equal(t, "stopped", found["state"])
 		require.True(t, strings.HasPrefix(found["text"], "rank 1 of 3 is stopped, before AllReduce 487 of communicator world (0xabcdef0123) (waited "), found["text"])
+		require.True(t, strings.HasSuffix(found["text"], "; rank 1: Xid 43 on its GPU 3, 12s earlier"), found["text"])
 		s.wait(t, "cleared", func() bool { return len(s.hangs) > 1 })
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		require.Equal(t, "cleared", s.hangs[1]["event"])
 		require.Equal(t, "2s", s.hangs[1]["waited"], "it is seen later than it came")
 	})
+	require.True(t, gpus.isClosed)
 }
 
 // TestEndedRankIsNamed, and the table shows who waits.

@@ -4,6 +4,7 @@ package ranks
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,6 +16,13 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
+
+// Dumper reads where all threads of Python in processes are. It may take a second, and is
+// called by one goroutine at a time. image is that of the gadget that asks.
+type Dumper func(ctx context.Context, image string, pids []uint32) (map[Thread]Trace, error)
+
+// Thread is one of a process.
+type Thread struct{ PID, TID uint32 }
 
 // look reads what a thread does now, and when its process started: from
 // PROCFS/PID/task/TID/stat (proc(5)) and wchan. ok is false if nothing is

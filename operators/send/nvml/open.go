@@ -144,14 +144,37 @@ func (l *library) Read() Reading {
 		if !l.isMissing(migSymbols) {
 			l.mig(&r, d)
 		}
-		for x, n := range l.xids {
-			if x.uuid == d.about.UUID {
-				r.Points = append(r.Points, Point{"gpu.xid_errors", d.about, float64(n),
-					[]attribute.KeyValue{attribute.String("xid", strconv.FormatUint(x.code, 10))}})
-			}
-		}
+		l.xidErrors(&r, d)
 	}
 	return r
+}
+
+// Faults returns the points of Read with Xid errors and throttling.
+func (l *library) Faults() []Point {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var r Reading
+	for _, d := range l.devices {
+		for _, m := range table {
+			if m.Name == "gpu.throttled" && !l.isMissing(m.symbols) {
+				for _, v := range readers[m.Name](d.Device) {
+					r.Points = append(r.Points, Point{m.Name, d.about, v.value, v.labels})
+				}
+			}
+		}
+		l.xidErrors(&r, d)
+	}
+	return r.Points
+}
+
+// xidErrors adds those of a GPU since the library was opened.
+func (l *library) xidErrors(r *Reading, d device) {
+	for x, n := range l.xids {
+		if x.uuid == d.about.UUID {
+			r.Points = append(r.Points, Point{"gpu.xid_errors", d.about, float64(n),
+				[]attribute.KeyValue{attribute.String("xid", strconv.FormatUint(x.code, 10))}})
+		}
+	}
 }
 
 // Processes implements Library.

@@ -311,6 +311,36 @@ func TestTheThreadToBlameIsNotTheOneThatCallsNCCL(t *testing.T) {
 	})
 }
 
+// TestACallThatDoesNotReturnIsNamed, and the rank is the odd one of a dump.
+func TestACallThatDoesNotReturnIsNamed(t *testing.T) {
+	g := start(t, "4s")
+	j := g.run("--story", "training", "--inside")
+	var found hang
+	g.wait("the verdict with its line", func() bool {
+		for _, h := range g.hangs {
+			if h.Reason == "inside" && h.UserLine != "" {
+				found = h
+				return true
+			}
+		}
+		return false
+	})
+	t.Log(found.Text)
+	require.Equal(t, 1, found.Rank)
+	require.Equal(t, j.PIDs[1], found.Proc.PID)
+	require.Equal(t, "AllReduce", found.Operation)
+	require.Regexp(t, `^rank 1 of 3 has entered AllReduce \d+ of communicator .* and did not return from it \(waited .* by ranks 0, 2\); at Rank\.never_return`, found.Text)
+
+	var pids []string
+	for _, pid := range j.PIDs {
+		pids = append(pids, fmt.Sprint(pid))
+	}
+	out, err := exec.Command("../../../bin/ig-gpu", append([]string{"dump", "--odd"}, pids...)...).Output()
+	require.NoError(t, err)
+	require.Regexp(t, `^2 of 3 ranks are at .* \(\w+\.py:\d+\)\. The others are not:\n\nrank 1 at Rank\.never_return \(train\.py:\d+\), in Condition\.wait`, string(out))
+	require.NotContains(t, string(out), "process "+pids[0])
+}
+
 // TestAnEndedRankIsNamed, in the table and in logs.
 func TestAnEndedRankIsNamed(t *testing.T) {
 	receiver := receiveLogs(t)

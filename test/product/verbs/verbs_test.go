@@ -195,7 +195,7 @@ func explained(t *testing.T, w *subject.Steps, watch string, work func()) string
 		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
 		// what follows.
 		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			w.Request("use 0")
+			w.Request("nothing")
 			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
 		}
 		time.Sleep(500 * time.Millisecond) // all functions are probed

@@ -62,9 +62,17 @@ class Rank:
         self.compute()
         self.stop_before("broadcast")
         self.nccl.broadcast(self.buffer, self.buffer, 64, 0, self.world, self.stream)
+        if self.args.inside and self.rank == 1 and self.step == 40:
+            self.never_return()
         for _ in range(3):
             self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
         self.synchronize()
+
+    def never_return(self):
+        """Calls of a group return at its end."""
+        self.nccl.group_start()
+        self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
+        threading.Event().wait()
 
     def load_batch(self):
         self.compute()
@@ -124,6 +132,7 @@ def main():
     parser.add_argument("--step", type=float, default=0.02, help="seconds, give or take a fifth")
     parser.add_argument("--stop", choices=("recv", "broadcast"), help="rank 1 stops before that, in its 40th step")
     parser.add_argument("--stall", action="store_true", help="rank 1 waits for its 40th batch for ever (relay)")
+    parser.add_argument("--inside", action="store_true", help="rank 1 enters a collective in its 40th step and never returns (training)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--libnccl", default="libnccl.so.2")

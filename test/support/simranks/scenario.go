@@ -79,6 +79,18 @@ func Healthy(seed, size int, length time.Duration) *Scenario {
 	return s
 }
 
+// Slower is a healthy job whose steps take half as long again from Fault on.
+func Slower(seed, size int, length time.Duration) *Scenario {
+	random := rand.New(rand.NewPCG(uint64(seed), 9))
+	s := &Scenario{Seed: seed, Name: "slower", Size: size, Begin: begin, End: begin + collective.Time(length), Fault: begin + collective.Time(length/2)}
+	s.Job = newJob(random, size)
+	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true, slower: 0.5}
+	b.layout()
+	b.inject()
+	s.Job.run(s.End)
+	return s
+}
+
 // builder makes the actions of the processes.
 type builder struct {
 	s           *Scenario
@@ -92,6 +104,8 @@ type builder struct {
 	pipeline     bool
 	culprit      int
 	straggle     time.Duration
+	// slower is how much longer all ranks compute from the fault on.
+	slower float64
 }
 
 // layout draws how the job is parallel.
@@ -208,6 +222,9 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 		out = append(out, action{verb: call, group: g, op: collective.Operation{Kind: kind, Count: count, DType: collective.Bfloat16, Peer: peer, Stream: 7}})
 	}
 	think(b.jitter(b.step))
+	if b.slower > 0 && p.host >= s.Fault {
+		think(time.Duration(b.slower * float64(b.step)))
+	}
 	if p.number == b.culprit && b.straggle > 0 && p.host >= s.Fault {
 		think(b.straggle)
 	}

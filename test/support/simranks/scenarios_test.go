@@ -65,3 +65,51 @@ func TestHealthyJobsHaveNoVerdict(t *testing.T) {
 		}
 	}
 }
+
+// slowdown is the share from which on iterations are reported in the tests here.
+const slowdown = 0.15
+
+// TestSlowdownIsDatedToItsStep: iterations of all ranks take half as long again from a moment on.
+// The step of the verdict is that of the moment.
+func TestSlowdownIsDatedToItsStep(t *testing.T) {
+	for seed := range 12 {
+		s := Slower(seed, 2+seed%7, 20*time.Minute)
+		seen, err := Watch(s, collective.Config{Slowdown: slowdown})
+		require.NoError(t, err)
+		require.Len(t, seen.Last, 1, "seed %d, %s", seed, s.Layout)
+		for i := range seen.Events {
+			v := &seen.Events[i]
+			text := v.String(seen.End)
+			t.Logf("seed %d, %d ranks, %s: after %v: %s", seed, s.Size, s.Layout, time.Duration(v.At-s.Fault).Round(time.Second), text)
+			require.Equal(t, collective.Slowdown, v.Reason, text)
+			require.InDelta(t, 0, time.Duration(v.Since-s.Fault).Seconds(), max(8, 12*v.Before.Seconds()), "seed %d, %s: %s", seed, s.Layout, text)
+			require.InDelta(t, 1.5, float64(v.After)/float64(v.Before), 0.1, text)
+			period := float64(v.Seq) / float64(v.Step)
+			require.InDelta(t, float64(s.issued(v.Communicator.Hash, s.Fault)), float64(v.Seq), 12*period, text)
+		}
+	}
+}
+
+// issued is how many collectives the first rank of a communicator had issued at a time.
+func (s *Scenario) issued(hash uint64, at collective.Time) uint64 {
+	for n := range s.Size {
+		for _, o := range s.Job.Observe(n, at, 0) {
+			if o.Communicator.Hash == hash {
+				return o.Issued
+			}
+		}
+	}
+	return 0
+}
+
+// TestHealthyJobsAreNotSlower: checkpoints of 2 s are no change.
+func TestHealthyJobsAreNotSlower(t *testing.T) {
+	for seed := range 6 {
+		s := Healthy(seed, 2+3*seed, 30*time.Minute)
+		seen, err := Watch(s, collective.Config{Slowdown: slowdown})
+		require.NoError(t, err)
+		for i := range seen.Events {
+			t.Errorf("%d ranks, %s: %s", s.Size, s.Layout, seen.Events[i].String(seen.End))
+		}
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 func newDump(cfg Config) *cobra.Command {
 	var output string
+	var odd bool
 	cmd := &cobra.Command{
 		Use:   "dump [PID...]",
 		Short: "Show what every Python thread of a process is doing now",
@@ -25,6 +26,7 @@ func newDump(cfg Config) *cobra.Command {
 			"whether it runs, waits, or holds the GIL, and in which system call. The process is not stopped.",
 		Example: "  ig-gpu dump 4711                 one process and its children\n" +
 			"  ig-gpu dump \"$(pgrep -f train)\"  all that pgrep finds\n" +
+			"  ig-gpu dump 4711 --odd           which ranks of a job are not where most are\n" +
 			"  ig-gpu dump 4711 -o json         one JSON object per thread",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format := "text"
@@ -41,6 +43,9 @@ func newDump(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
+			if odd {
+				return dumpOdd(ctx, cfg, pids, cmd.OutOrStdout(), output == "json")
+			}
 			run := engine.Run{Gadget: "py_stack", PIDs: pids, Flags: flagsOf("pystack", "mode", "dump", "format", format)}
 			if output == "json" {
 				run.Print, run.Output = true, "json"
@@ -48,6 +53,7 @@ func newDump(cfg Config) *cobra.Command {
 			return cfg.Engine.Run(ctx, run)
 		},
 	}
+	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show those that are not where most are")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
 	return cmd
 }
@@ -62,8 +68,10 @@ type thread struct {
 	Syscall string `json:"syscall,omitempty" jsonschema:"system call that it sleeps in"`
 	GIL     string `json:"gil,omitempty" jsonschema:"held, waiting, not held or unknown"`
 	// Stack is the program's start first.
-	Stack     []string `json:"stack" jsonschema:"outermost frame first, the innermost, where it is now, last"`
-	FramesCut int      `json:"frames_cut" jsonschema:"frames left out"`
+	Stack []string `json:"stack" jsonschema:"outermost frame first, the innermost, where it is now, last"`
+	// User is the innermost frame of the program's own code.
+	User      string `json:"-"`
+	FramesCut int    `json:"frames_cut" jsonschema:"frames left out"`
 }
 
 // dumpThreads is the dump of processes and their children.
@@ -74,7 +82,7 @@ func dumpThreads(ctx context.Context, cfg Config, pids []uint32) (all []thread, 
 		defer mu.Unlock()
 		for _, r := range rows {
 			t := thread{PID: small(ds, r, "proc.pid"), TID: small(ds, r, "proc.tid"), Process: text(ds, r, "proc.comm"), Name: text(ds, r, "thread"),
-				State: text(ds, r, "state"), Syscall: text(ds, r, "syscall"), GIL: text(ds, r, "gil")}
+				State: text(ds, r, "state"), Syscall: text(ds, r, "syscall"), GIL: text(ds, r, "gil"), User: text(ds, r, "user_frame")}
 			if stack := text(ds, r, "stack"); stack != "" && number(ds, r, "stack_id") != 0 {
 				t.Stack = strings.Split(stack, "; ")
 			}

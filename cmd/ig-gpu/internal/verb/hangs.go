@@ -85,7 +85,7 @@ func newHangs(cfg Config) *cobra.Command {
 // hang is a verdict for programs.
 type hang struct {
 	Event   string `json:"event" jsonschema:"found, changed, cleared, or late: judged by stacks alone"`
-	Reason  string `json:"reason" jsonschema:"missing, mismatch, unmatched, straggler, dead, slow, elsewhere or late"`
+	Reason  string `json:"reason" jsonschema:"missing, mismatch, unmatched, straggler, dead, slow, inside, slowdown, elsewhere or late"`
 	Text    string `json:"text" jsonschema:"the verdict, with what is uncertain"`
 	Rank    int32  `json:"rank" jsonschema:"first rank at fault; -1: not known"`
 	PID     uint32 `json:"pid,omitempty"`

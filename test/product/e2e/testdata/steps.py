@@ -8,6 +8,7 @@ answers each with one line, so that a test knows what was done and when.
     free NAME N           give back the latest N of NAME
     retain DEVICE         retain the primary context of a device
     use DEVICE            the same, and make it current
+    nothing               free nothing: a call that only cuda_alloc probes, and that no row has
     churn BYTES           allocate and free until the next step
     map PATH...           map files executable and readable, as a loader would
     spawn PATH            fork a child that loads the driver, makes one allocation
@@ -158,6 +159,8 @@ def main():
             refused = server.alloc(rest[0], int(rest[1]), int(rest[2]))
         elif step == "free":
             refused = server.free(rest[0], int(rest[1]))
+        elif step == "nothing":
+            refused = int(cu.cuMemFree_v2(ctypes.c_uint64(0)) != 0)
         elif step == "retain":
             refused = retain(int(rest[0]))[1]
         elif step == "use":

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+)
+
+// odd is a group of ranks that are at the same place.
+type odd struct {
+	Ranks []int `json:"ranks"`
+	Count int   `json:"count"`
+	// IsDominant: more than half of the ranks are here.
+	IsDominant bool     `json:"dominant"`
+	Place      string   `json:"place"`
+	PIDs       []uint32 `json:"pids"`
+	Stack      []string `json:"stack"` // of the first of them, outermost frame first
+}
+
+// dumpOdd dumps processes and prints which of them are not where most are.
+func dumpOdd(ctx context.Context, cfg Config, pids []uint32, w io.Writer, asJSON bool) error {
+	threads, err := dumpThreads(ctx, cfg, pids)
+	if err != nil {
+		return err
+	}
+	ranks := ranksOf(cfg.ProcFS, threads)
+	if len(ranks) < 2 {
+		return fmt.Errorf("of these processes, %d have NCCL and threads of Python: two are needed to compare them; name all ranks, or what started them", len(ranks))
+	}
+	return writeOdd(w, grouped(ranks), asJSON)
+}
+
+// dumped is the main thread of a process.
+type dumped struct {
+	rank  int
+	pid   uint32
+	stack []string // outermost first
+	user  string
+}
+
+// ranksOf are the processes that have mapped NCCL, or, where none has, CUDA: their children
+// that load data and the program that started them are none. The number of each is RANK of its
+// environment, as torchrun and others set it, or, if one has none, its place in the list.
+func ranksOf(procfs string, threads []thread) (all []dumped) {
+	var byNCCL, byCUDA []dumped
+	for _, t := range threads {
+		if t.PID != t.TID || len(t.Stack) == 0 {
+			continue
+		}
+		dir := filepath.Join(procfs, fmt.Sprint(t.PID))
+		d := dumped{rankIn(dir), t.PID, t.Stack, t.User}
+		libraries := targets.Libraries(dir)
+		if mapped(libraries, "libnccl") != "" || mapped(libraries, "libtorch_cuda") != "" {
+			byNCCL = append(byNCCL, d)
+		} else if mapped(libraries, "libcuda") != "" {
+			byCUDA = append(byCUDA, d)
+		}
+	}
+	if all = byNCCL; len(all) < 2 {
+		all = append(all, byCUDA...)
+	}
+	slices.SortFunc(all, func(a, b dumped) int { return int(a.pid) - int(b.pid) })
+	if slices.ContainsFunc(all, func(d dumped) bool { return d.rank < 0 }) {
+		for n := range all {
+			all[n].rank = n
+		}
+	}
+	return all
+}
+
+// rankIn is RANK of the environment that a process was started with; -1: none.
+func rankIn(dir string) int {
+	b, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		return -1
+	}
+	for _, variable := range bytes.Split(b, []byte{0}) {
+		if value, ok := bytes.CutPrefix(variable, []byte("RANK=")); ok {
+			if n, err := strconv.ParseUint(string(value), 10, 20); err == nil {
+				return int(n)
+			}
+		}
+	}
+	return -1
+}
+
+func grouped(ranks []dumped) (all []odd) {
+	placed := make([]collective.Placed, len(ranks))
+	for n, r := range ranks {
+		innermost := slices.Clone(r.stack)
+		slices.Reverse(innermost)
+		placed[n] = collective.Placed{Rank: r.rank, Stack: innermost, UserLine: r.user}
+	}
+	groups := collective.GroupStacks(placed)
+	_, _, isOdd := collective.Odd(groups)
+	for n, g := range groups {
+		o := odd{Ranks: g.Ranks, Count: g.Count, Place: g.Place, IsDominant: n == 0 && (isOdd || len(groups) == 1)}
+		for _, r := range ranks {
+			if slices.Contains(g.Ranks, r.rank) {
+				o.PIDs = append(o.PIDs, r.pid)
+				if o.Stack == nil {
+					o.Stack = r.stack
+				}
+			}
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+func writeOdd(w io.Writer, groups []odd, asJSON bool) error {
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		for _, g := range groups {
+			if err := encoder.Encode(g); err != nil {
+				return fmt.Errorf("print a group of ranks: %w", err)
+			}
+		}
+		return nil
+	}
+	var b strings.Builder
+	total := 0
+	for _, g := range groups {
+		total += g.Count
+	}
+	switch {
+	case len(groups) == 1:
+		fmt.Fprintf(&b, "All %d ranks are at %s.\n", total, groups[0].Place)
+	case groups[0].IsDominant:
+		fmt.Fprintf(&b, "%d of %d ranks are at %s. The others are not:\n", groups[0].Count, total, groups[0].Place)
+		groups = groups[1:]
+	default:
+		fmt.Fprintf(&b, "The %d ranks are at %d places, none of which has most of them:\n", total, len(groups))
+	}
+	for _, g := range groups {
+		if g.Count == total {
+			break
+		}
+		fmt.Fprintf(&b, "\n%s\n", collective.StackGroup{Place: g.Place, Ranks: g.Ranks, Count: g.Count})
+		fmt.Fprintf(&b, "  process %s\n", joined(g.PIDs))
+		for _, frame := range slices.Backward(g.Stack) {
+			fmt.Fprintf(&b, "    %s\n", frame)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return errors.Join(err)
+}
