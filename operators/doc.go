@@ -24,6 +24,7 @@
 //	 -150  decode/devicetimes  before attach reads the list of probes
 //	 -150  judge/torch         before attach reads the list of functions
 //	 -101  attach/spans        before attach, so that the first calls find their spans
+//	 -101  attach/unwind       before attach, so that rules are loaded from the first calls on
 //	 -100  attach/attach       programs are loaded; containers can still be marked as needed
 //	 -100  decode/pystack      its fields exist before containers are matched to fields
 //	  -90  judge/ranks         likewise

@@ -4,6 +4,11 @@
 
 #include "call/probes.h"
 #include "stack/native.h"
+#ifdef LINUX_5_10
+#define native_rules false
+#else
+#include "stack/unwind.h"
+#endif
 #include "python/python.h"
 #include "stack/store.h"
 #include "call/thread.h"
@@ -47,6 +52,21 @@ static __noinline __u64 capture_store(struct thread *t, __u64 id)
 	return id;
 }
 
+/* By the rules of their files: the native frames, once the Python frames are known. */
+static __always_inline void capture_by_rules(struct thread *t, __u64 function, __u64 caller,
+					     __u64 sp, __u64 fp)
+{
+#ifndef LINUX_5_10
+	struct python_thread *python;
+
+	if (!native_rules)
+		return;
+	python = t->stack.python_count ? python_here(0) : 0;
+	unwind_by_rules(&t->stack, t->process, function, caller, sp, fp,
+			python ? python->runtime : 0);
+#endif
+}
+
 /*
  * The id of the stack of a call that returns with these registers; 0: it is not wanted.
  * `ip` is an address in the function that was called. The stack is not stored: the caller
@@ -59,8 +79,9 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
-		      PT_REGS_FP(ctx));
+	if (!native_rules)
+		native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
+			      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
 #ifndef LINUX_5_10
 	if (may_sleep)
@@ -68,6 +89,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 	else
 #endif
 		python_unwind(&t->stack, &t->fault, t->process);
+	capture_by_rules(t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx), PT_REGS_FP(ctx));
 	return capture_id(t);
 }
 
@@ -99,9 +121,12 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
-		      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
+	if (!native_rules)
+		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
+			      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);
+	capture_by_rules(t, PT_REGS_IP(ctx), entry_caller(ctx), RETURNED_SP(PT_REGS_SP(ctx)),
+			 PT_REGS_FP(ctx));
 	return capture_store(t, capture_id(t));
 }
 #endif

@@ -18,6 +18,7 @@
  *   bpf_get_attach_cookie                5.15    a program for each function
  *   bpf_loop                             5.17    LOOP
  *   bpf_find_vma                         5.17    stack/native.h keeps the immediate caller
+ *   (the same)                           5.17    no rules: native_rules is off
  *   sleepable uprobe programs            6.0     a missing page is a drop
  *   hashes that grow when used           6.1     preallocated: tracing programs that
  *                                                allocate are a warning in the log

@@ -11,6 +11,8 @@
  * libraries in between, so each must lie in executable memory of the process: a
  * chain that leaves it is cut there, else garbage would make every call a new
  * stack.
+ *
+ * Better, where user space loads them, are the rules of the files: stack/unwind.h.
  */
 
 /* A frame further away than this is not on the same stack. */

@@ -23,14 +23,14 @@ type Parts struct {
 // Python frames everything native is kept. Where the thread has none of its own, and those
 // of another one follow, <autograd> marks the change.
 //
-// Frames that the kernel had to leave out appear as [truncated], so that an
-// incomplete stack is not mistaken for a complete one. No frames at all is
+// Frames that the kernel had to leave out appear as [truncated], or as a name that
+// says why, so that an incomplete stack is not mistaken for a complete one. No frames at all is
 // UnknownStack.
 func Join(p Parts) Stack {
 	if len(p.Python) == 0 {
 		s := append(Stack(nil), p.Native...)
-		if p.Flags&(NativeTruncated|PythonIncomplete) != 0 && len(s) > 0 {
-			s = append(s, truncated())
+		if why := cut(p.Flags); why != "" && len(s) > 0 {
+			s = append(s, Frame{Kind: KindUnknown, Function: why})
 		}
 		if len(s) == 0 {
 			return UnknownStack()
@@ -48,8 +48,8 @@ func Join(p Parts) Stack {
 		s = append(s, f)
 	}
 	if len(s) > 0 {
-		if !reached && p.Flags&NativeTruncated != 0 {
-			s = append(s, truncated())
+		if why := cut(p.Flags &^ PythonIncomplete); !reached && why != "" {
+			s = append(s, Frame{Kind: KindUnknown, Function: why})
 		}
 		if p.Python[0].Kind != KindTrampoline {
 			s = append(s, Frame{Kind: KindTrampoline, Function: Trampoline})
@@ -64,6 +64,25 @@ func Join(p Parts) Stack {
 
 // Asker is the frame before those of a thread that has asked another one for its work.
 func Asker() Frame { return Frame{Kind: KindTrampoline, Function: Autograd} }
+
+// cut is the name of the frame that stands for callers that are missing; empty: none are.
+func cut(f Flags) string {
+	switch {
+	case f&NativeNoRules != 0:
+		return NoRules
+	case f&NativeNotLoaded != 0:
+		return NotLoaded
+	case f&NativeBroken != 0:
+		return Broken
+	case f&NativeUnreadable != 0:
+		return StackUnreadable
+	case f&NativeBusy != 0:
+		return Busy
+	case f&(NativeTruncated|PythonIncomplete) != 0:
+		return Truncated
+	}
+	return ""
+}
 
 func truncated() Frame {
 	return Frame{Kind: KindUnknown, Function: Truncated}

@@ -39,6 +39,17 @@ const (
 	// Truncated is the function name of a frame of KindUnknown that stands
 	// for the callers the kernel could not read or had no room for.
 	Truncated = "[truncated]"
+	// NoRules and the next four are function names of frames of KindUnknown that stand for
+	// native callers. NoRules: the code has no unwind information.
+	NoRules = "[no unwind information]"
+	// NotLoaded means that unwind information was not read yet, when the stack was the first one with this code.
+	NotLoaded = "[unwind information not loaded]"
+	// Broken means that there is no return address where it should be.
+	Broken = "[native stack broken]"
+	// StackUnreadable means that a page of the machine stack was not in memory.
+	StackUnreadable = "[native stack unreadable]"
+	// Busy means that the mappings of the process were being changed.
+	Busy = "[mappings changing]"
 	// BeforeAttach is the function name of a frame of KindUnknown that stands for what
 	// was allocated before anybody looked.
 	BeforeAttach = "[before attach]"

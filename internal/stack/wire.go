@@ -45,6 +45,18 @@ const (
 	PythonIncomplete
 	// NativeTruncated means that there were more native frames than fit; the innermost are kept.
 	NativeTruncated
+	// NativeNoRules means that the stack met code without unwind information. This and the
+	// next ones come only with --unwind-memory (bpf/stack/unwind.h).
+	NativeNoRules
+	// NativeNotLoaded means that the rules of the code had not been read yet.
+	NativeNotLoaded
+	// NativeBroken means that there was no return address where the rule has it.
+	NativeBroken
+	// NativeUnreadable means that a page of the machine stack was not in memory.
+	NativeUnreadable
+	_
+	// NativeBusy means that the mappings of the process were being changed.
+	NativeBusy
 )
 
 // Bits of symbol.cut.

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/attach"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/unwind"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/devicetimes"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
@@ -98,6 +99,7 @@ func Own(cfg Config) []operators.DataOperator {
 	return []operators.DataOperator{
 		mapiter.New(),
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
+		unwind.New(unwind.Config{ProcFS: host.HostProcFs, Processes: maps}),
 		budget.New(budget.Config{Percent: percent}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),
 		devicetimes.New(),

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_STACK_CALLER_H
+#define GPU_GADGETS_STACK_CALLER_H
+
+#include "stack/native.h"
+#include "stack/rules.h"
+
+/*
+ * caller: one step of a walk (stack/unwind.h), from a frame whose rule is known to that of its
+ * caller. What does not work is a flag of enum stack_flag.
+ */
+
+/* Return addresses whose rules a thread keeps: a power of two. */
+#define UNWIND_KNOWN 256
+
+/* In a rule's kind: the code is the interpreter's. */
+#define UNWIND_PYTHON 0x80
+
+struct unwind_known {
+	__u64 tag; /* the address, and in its upper bits a clock: see unwind_tag() */
+	__u32 mappings;
+	struct unwind_rule rule;
+};
+
+struct unwind {
+	__u64 process;
+	__u64 tag_clock;
+	__u64 pc, sp, fp;
+	__u64 lr;   /* arm64: the link register, where it is known; else 0 */
+	__u64 slot; /* where pc was on the stack, as the kernel's return probes know it */
+	__u32 mappings;
+	__u8 kept;  /* whether rules may be kept */
+	__u8 exact; /* pc is what was executed next; else where a call returns to */
+	__u8 is_code;
+	__u8 caller;   /* pc is the caller, which is in the stack already */
+	__u64 runtime; /* address in the interpreter's data, if Python frames follow; else 0 */
+	__u64 python_runtime; /* the one of which the next two are */
+	__u64 python_inode;   /* 0: not known */
+	__u32 python_device;
+	__u32 known_as; /* another for each interpreter that what is kept belongs to */
+	struct unwind_rule rule;
+	struct unwind_known known[UNWIND_KNOWN];
+};
+
+/* To what a signal interrupted. The layouts are those of the kernel's struct rt_sigframe. */
+static __always_inline __u32 unwind_signal(struct unwind *u)
+{
+#if defined(__TARGET_ARCH_x86)
+	/* uc_mcontext is 40 bytes into the ucontext; rbp, rbx, rdx, rax, rcx, rsp, rip */
+	__u64 regs[7];
+
+	if (bpf_probe_read_user(regs, sizeof(regs), (void *)(u->sp + 40 + 10 * 8)))
+		return STACK_NATIVE_UNREADABLE;
+	u->fp = regs[0];
+	u->sp = regs[5];
+	u->pc = regs[6];
+#else
+	/* regs[0] is 312 bytes into the frame; x29, x30, sp, pc */
+	__u64 regs[4];
+
+	if (bpf_probe_read_user(regs, sizeof(regs), (void *)(u->sp + 312 + 29 * 8)))
+		return STACK_NATIVE_UNREADABLE;
+	u->fp = regs[0];
+	u->lr = NATIVE_ADDRESS(regs[1]);
+	u->sp = regs[2];
+	u->pc = regs[3];
+#endif
+	u->exact = true;
+	return 0;
+}
+
+/* To the caller by the chain of frame pointers. */
+static __always_inline __u32 unwind_frame(struct unwind *u)
+{
+	__u64 frame[2];
+
+	if (u->fp < u->sp || u->fp - u->sp > NATIVE_STACK_BYTES || u->fp & 7)
+		return STACK_NATIVE_NO_RULES;
+	if (bpf_probe_read_user(frame, sizeof(frame), (void *)u->fp))
+		return STACK_NATIVE_UNREADABLE;
+	u->slot = u->fp + 8;
+	u->sp = u->fp + sizeof(frame);
+	u->fp = frame[0];
+	u->pc = NATIVE_ADDRESS(frame[1]);
+	return 0;
+}
+
+/* To the caller by u->rule, of a kind that says where the frame begins. */
+static __always_inline __u32 unwind_apply(struct unwind *u)
+{
+	struct unwind_rule *rule = &u->rule;
+	__u64 cfa, base, at;
+
+	base = rule->kind == UNWIND_FP || rule->kind == UNWIND_WORD_AT_FP ? u->fp : u->sp;
+	if (rule->kind == UNWIND_PLT)
+		cfa = base + 8 + ((u->pc & 15) >= (__u32)rule->cfa ? 8 : 0);
+	else
+		cfa = base + rule->cfa;
+	if (rule->kind == UNWIND_WORD_AT_SP || rule->kind == UNWIND_WORD_AT_FP) {
+		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)cfa))
+			return STACK_NATIVE_UNREADABLE;
+		cfa += rule->add;
+	}
+	/* Callers lie above, except that of a function of arm64 without a frame. */
+	if (cfa < u->sp || (cfa == u->sp && rule->ra) || cfa - u->sp > NATIVE_STACK_BYTES ||
+	    cfa & 7)
+		return STACK_NATIVE_BROKEN;
+	if (rule->ra) {
+		if (bpf_probe_read_user(&u->pc, sizeof(u->pc), (void *)(cfa + rule->ra)))
+			return STACK_NATIVE_UNREADABLE;
+		u->pc = NATIVE_ADDRESS(u->pc);
+	} else {
+		if (!u->lr)
+			return STACK_NATIVE_BROKEN;
+		u->pc = u->lr;
+	}
+	u->lr = 0;
+#if defined(__TARGET_ARCH_x86)
+	u->slot = cfa - 8;
+#else
+	u->slot = cfa;
+#endif
+	if (rule->saved == UNWIND_AT_CFA || rule->saved == UNWIND_AT_FP) {
+		at = (rule->saved == UNWIND_AT_CFA ? cfa : u->fp) + rule->fp;
+		if (bpf_probe_read_user(&u->fp, sizeof(u->fp), (void *)at))
+			return STACK_NATIVE_UNREADABLE;
+	} else if (rule->saved == UNWIND_LOST) {
+		u->fp = 0; /* no frame begins there: a rule that needs it cuts the stack */
+	}
+	u->sp = cfa;
+	u->exact = false;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_STACK_UNWIND_H
+#define GPU_GADGETS_STACK_UNWIND_H
+
+#include "stack/caller.h"
+
+/*
+ * unwind: the native callers of the probed function by the rules of the files that their code
+ * is in.
+ *
+ * What an address is in is asked of the kernel (bpf_find_vma()), never remembered from before a
+ * change: a rule that is kept for an address counts as long as the process has changed none of
+ * its mappings, which mm->mm_lock_seq says (Linux 6.4; before, none is kept). So a
+ * library that was unloaded and replaced by another gives no wrong frame.
+ *
+ * Where Python frames follow, the walk ends with the first frame of the interpreter: what called
+ * that is in the Python frames, or is the interpreter's own.
+ *
+ * A step that fails cuts the stack there, with a flag that says why.
+ */
+
+/* Thread → its walk. Written and read by its own probes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct unwind);
+} unwind_by_task SEC(".maps");
+
+/* mm->mm_lock_seq: an int, and a seqcount_t since 6.13 (db8f33d3b7698, "mm: convert
+ * mm_lock_seq to a proper seqcount"). */
+struct seqcount___unwind {
+	unsigned int sequence;
+} __attribute__((preserve_access_index));
+
+struct mm_struct___number {
+	int mm_lock_seq;
+} __attribute__((preserve_access_index));
+
+struct mm_struct___counter {
+	struct seqcount___unwind mm_lock_seq;
+} __attribute__((preserve_access_index));
+
+static __always_inline void unwind_mappings(struct unwind *u, struct task_struct *task)
+{
+	void *mm = task->mm;
+	struct mm_struct___number *number = mm;
+	struct mm_struct___counter *counter = mm;
+
+	u->kept = true;
+	if (bpf_core_field_exists(counter->mm_lock_seq.sequence))
+		u->mappings = BPF_CORE_READ(counter, mm_lock_seq.sequence);
+	else if (bpf_core_field_exists(number->mm_lock_seq))
+		u->mappings = BPF_CORE_READ(number, mm_lock_seq);
+	else
+		u->kept = false;
+}
+
+struct unwind_place {
+	__u64 start;
+	__u64 offset; /* of start in the file */
+	struct unwind_page_key key;
+	__u32 executable;
+	__u32 is_file;
+};
+
+static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma, struct unwind_place *p)
+{
+	struct file *file = vma->vm_file;
+
+	p->executable = (vma->vm_flags & 0x4 /* VM_EXEC */) != 0;
+	p->start = vma->vm_start;
+	if (!file)
+		return 0;
+	p->is_file = 1;
+	p->offset = vma->vm_pgoff << native_page_shift;
+	p->key.inode = file->f_inode->i_ino;
+	p->key.bytes = file->f_inode->i_size;
+	p->key.device = file->f_inode->i_sb->s_dev;
+	return 0;
+}
+
+/*
+ * Where a call that is probed returns to, if its return address was replaced by the kernel's own
+ * for a return probe; else 0. A process has a return instance for each call that it is in.
+ */
+static __always_inline __u64 unwind_replaced(struct task_struct *task, __u64 slot)
+{
+	struct uprobe_task *utask = task->utask;
+	struct return_instance *r;
+
+	if (!utask)
+		return 0;
+	r = utask->return_instances;
+	for (__u32 i = 0; i < 32 && r; i++) {
+		if (r->stack == slot)
+			return r->orig_ret_vaddr;
+		r = r->next;
+	}
+	return 0;
+}
+
+/* Whether the kernel returns here from a signal's handler: code that no file need have. */
+static __always_inline bool unwind_is_sigreturn(__u64 pc)
+{
+	__u64 code[2] = {};
+
+	if (bpf_probe_read_user(code, sizeof(code), (void *)pc))
+		return false;
+#if defined(__TARGET_ARCH_x86)
+	/* mov $15, %rax; syscall */
+	return code[0] == 0x0f0000000fc0c748ULL && (code[1] & 0xff) == 0x05;
+#else
+	return code[0] == 0xd4000001d2801168ULL; /* mov x8, #139; svc #0 */
+#endif
+}
+
+/* Entries of one second are not those of another day: then the pages count as used. */
+static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
+{
+	return at ^ (u->tag_clock + u->known_as) << 48;
+}
+
+/* Finds u->rule, and whether u->pc is code. Flags why not. */
+static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task)
+{
+	struct unwind_place place = {};
+	struct unwind_known *known;
+	__u64 at, replaced;
+	__u8 python = 0;
+	long err;
+
+	at = u->exact ? u->pc : u->pc - 1;
+	known = &u->known[((at * 0x9e3779b97f4a7c15ULL) >> 56) & (UNWIND_KNOWN - 1)];
+	u->is_code = true;
+	if (u->kept && known->tag == unwind_tag(u, at) && known->mappings == u->mappings) {
+		u->rule = known->rule;
+		return 0;
+	}
+	err = bpf_find_vma(task, at, unwind_vma, &place, 0);
+	if (!err && place.executable && !place.is_file && !u->exact) {
+		replaced = unwind_replaced(task, u->slot);
+		if (replaced) {
+			u->pc = replaced;
+			at = replaced - 1;
+			place.is_file = 0;
+			place.executable = 0;
+			err = bpf_find_vma(task, at, unwind_vma, &place, 0);
+			known = &u->known[((at * 0x9e3779b97f4a7c15ULL) >> 56) &
+					  (UNWIND_KNOWN - 1)];
+		}
+	}
+	u->rule.kind = UNWIND_NONE;
+	if (err == -EBUSY)
+		return STACK_NATIVE_BUSY;
+	if (err || !place.executable) {
+		u->is_code = false;
+		return STACK_NATIVE_BROKEN;
+	}
+	if (!place.is_file) {
+		u->rule.kind = UNWIND_FRAME;
+	} else if (!unwind_find(&place.key, at - place.start + place.offset, &u->rule)) {
+		unwind_ask(&place.key, place.start, at, u->sp);
+		u->rule.kind = UNWIND_NOT_LOADED;
+	}
+	if (place.is_file && u->python_inode && place.key.inode == u->python_inode &&
+	    place.key.device == u->python_device)
+		python = UNWIND_PYTHON;
+	if (u->rule.kind == UNWIND_FRAME || u->rule.kind == UNWIND_NONE) {
+		if (unwind_is_sigreturn(u->pc))
+			u->rule.kind = UNWIND_SIGNAL;
+		else if (u->exact) /* interrupted anywhere: the frame pointer says nothing */
+			u->rule.kind = UNWIND_NONE;
+	}
+	u->rule.kind |= python;
+	if (u->kept && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED) {
+		known->tag = unwind_tag(u, at);
+		known->mappings = u->mappings;
+		known->rule = u->rule;
+	}
+	return 0;
+}
+
+/*
+ * One frame: adds u->pc to the stack and steps to its caller. Not 0: that was the last one, or
+ * was none. A global function, which the verifier follows once, whatever calls it.
+ */
+__noinline int unwind_step(struct unwind *u, struct stack *s)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 flags, n;
+
+	if (!u || !s)
+		return 1;
+	if (u->pc < 4096 || u->pc >> 63) {
+		if (u->pc) /* 0 ends a stack, too: of what has no rule for that */
+			s->flags |= STACK_NATIVE_BROKEN;
+		return 1;
+	}
+	flags = unwind_resolve(u, task);
+	n = s->native_count;
+	if (u->is_code && !u->caller) {
+		if (n >= STACK_NATIVE_FRAMES) {
+			s->flags |= STACK_NATIVE_TRUNCATED;
+			return 1;
+		}
+		s->native[n & (STACK_NATIVE_FRAMES - 1)] = u->pc;
+		s->native_count = n + 1;
+	}
+	u->caller = false;
+	if (!flags) {
+		if (u->rule.kind & UNWIND_PYTHON && u->runtime)
+			return 1;
+		u->rule.kind &= ~UNWIND_PYTHON;
+		if (u->rule.kind == UNWIND_STOP)
+			return 1;
+		if (u->rule.kind == UNWIND_NONE)
+			flags = STACK_NATIVE_NO_RULES;
+		else if (u->rule.kind == UNWIND_NOT_LOADED)
+			flags = STACK_NATIVE_NOT_LOADED;
+		else if (u->rule.kind == UNWIND_SIGNAL)
+			flags = unwind_signal(u);
+		else if (u->rule.kind == UNWIND_FRAME)
+			flags = unwind_frame(u);
+		else
+			flags = unwind_apply(u);
+	}
+	s->flags |= flags;
+	return flags != 0;
+}
+
+/* The current thread's walk. NULL: no memory. */
+static __always_inline struct unwind *unwind_current(struct task_struct *task, __u64 process)
+{
+	struct unwind *u =
+		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (u && u->process != process && u->process) {
+		/* Of the program before an exec, whose mappings were counted in another way. */
+		bpf_task_storage_delete(&unwind_by_task, task);
+		u = bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	}
+	if (u)
+		u->process = process;
+	return u;
+}
+
+/* Finds the file of the interpreter: its data, or what follows it in memory, is at u->runtime. */
+static __always_inline void unwind_interpreter(struct unwind *u, struct task_struct *task)
+{
+	struct unwind_place place = {};
+
+	if (!u->runtime || u->runtime == u->python_runtime)
+		return;
+	if (bpf_find_vma(task, u->runtime, unwind_vma, &place, 0))
+		return;
+	if (!place.is_file && bpf_find_vma(task, place.start - 1, unwind_vma, &place, 0))
+		return;
+	u->python_runtime = u->runtime;
+	u->python_inode = place.is_file ? place.key.inode : 0;
+	u->python_device = place.key.device;
+	/* What is kept of addresses does not have it. */
+	u->known_as++;
+}
+
+/*
+ * As native_unwind() of stack/native.h. `runtime`: where Python frames follow, an address in the
+ * data of the interpreter; else 0.
+ */
+static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u64 function,
+					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct unwind *u = unwind_current(task, process);
+
+	s->native[0] = function;
+	s->native[1] = caller;
+	s->native_count = 2;
+	if (!u) {
+		s->flags |= STACK_NATIVE_BUSY;
+		drop(DROP_SCRATCH);
+		return;
+	}
+	unwind_mappings(u, task);
+	u->tag_clock = (__u16)(bpf_ktime_get_boot_ns() >> 34);
+	u->pc = caller;
+	u->sp = sp;
+	u->fp = fp;
+	u->lr = 0;
+	u->slot = 0;
+	u->exact = false;
+	u->caller = true;
+	u->runtime = runtime;
+	unwind_interpreter(u, task);
+	/* One more, which says whether there are further callers. */
+	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
+		if (unwind_step(u, s))
+			break;
+}
+
+#endif

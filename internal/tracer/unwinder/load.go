@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwinder
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// maxFiles bounds how many files are kept open.
+const (
+	maxFiles = 512
+	maxKeys  = 4 * maxFiles
+)
+
+// file is one whose rules are read.
+type file struct {
+	f *os.File
+	// rules is nil for a file without: its frames are found by frame pointers.
+	rules    *unwind.File
+	modified unix.Timespec
+	used     uint64
+}
+
+// files are those that are open.
+type files struct {
+	open  map[Key]*file
+	keys  map[mapped]Key // by what maps files show
+	clock uint64
+}
+
+// mapped is a file by its device and inode in a maps file.
+type mapped struct{ device, inode uint64 }
+
+func newFiles() *files { return &files{open: map[Key]*file{}, keys: map[mapped]Key{}} }
+
+func (fs *files) close() {
+	for key, f := range fs.open {
+		f.f.Close()
+		delete(fs.open, key)
+	}
+}
+
+// find is a file that is open, and its rules are still those that were read.
+func (fs *files) find(key Key) (f *file, changed bool) {
+	f = fs.open[key.file()]
+	if f == nil {
+		return nil, false
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil || uint64(st.Size) != key.Bytes || st.Mtim != f.modified {
+		f.f.Close()
+		delete(fs.open, key.file())
+		return nil, true
+	}
+	fs.clock++
+	f.used = fs.clock
+	return f, false
+}
+
+// add keeps a file, which is then the cache's to close.
+func (fs *files) add(key Key, opened *os.File, modified unix.Timespec) *file {
+	if len(fs.open) >= maxFiles {
+		var oldest Key
+		least := uint64(1 << 63)
+		for k, f := range fs.open {
+			if f.used < least {
+				oldest, least = k, f.used
+			}
+		}
+		fs.open[oldest].f.Close()
+		delete(fs.open, oldest)
+	}
+	if len(fs.keys) > maxKeys {
+		clear(fs.keys)
+	}
+	fs.clock++
+	f := &file{f: opened, modified: modified, used: fs.clock}
+	if rules, err := unwind.Open(opened, int64(key.Bytes)); err == nil {
+		f.rules = rules
+	}
+	fs.open[key.file()] = f
+	return f
+}
+
+var errOther = errors.New("the mapping is of another file by now")
+
+// load puts the page of a miss into the map.
+func (u *Unwinder) load(p *processes, miss Miss) error {
+	f, changed := u.files.find(miss.Key)
+	if changed {
+		u.forget(miss.Key)
+	}
+	if f == nil {
+		s := p.of(miss.TGID)
+		if s == nil {
+			return procmaps.ErrGone
+		}
+		m, ok := s.Find(miss.Address)
+		if !ok || m.Start != miss.Start || !m.IsFile() {
+			return errOther
+		}
+		var err error
+		if f, err = u.openFile(miss.TGID, m, miss.Key); err != nil {
+			return err
+		}
+	}
+	return u.put(f, miss.Key)
+}
+
+// openFile opens the file behind a mapping, which must be the one of the key.
+func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, error) {
+	opened, err := u.cfg.Processes.Open(pid, m)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(opened.Fd()), &st); err != nil {
+		opened.Close()
+		return nil, fmt.Errorf("stat %s: %w", m.Path, err)
+	}
+	if !isFile(opened, &st, key) {
+		opened.Close()
+		return nil, errOther
+	}
+	u.files.keys[mapped{m.Device, m.Inode}] = key.file()
+	return u.files.add(key, opened, st.Mtim), nil
+}
+
+// isFile: the kernel has a file's inode where the file system shows users another device, or,
+// with overlayfs, the inode of the layer below.
+func isFile(f *os.File, st *unix.Stat_t, key Key) bool {
+	if uint64(st.Size) != key.Bytes {
+		return false
+	}
+	if st.Ino == key.Inode && st.Dev == deviceOf(key.Device) {
+		return true
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
+		return false
+	}
+	switch uint32(fs.Type) {
+	case unix.OVERLAYFS_SUPER_MAGIC:
+		return true
+	case unix.BTRFS_SUPER_MAGIC:
+		return st.Ino == key.Inode
+	}
+	return false
+}
+
+// deviceOf is st_dev of the kernel's own encoding (MAJOR and MINOR of include/linux/kdev_t.h).
+func deviceOf(device uint32) uint64 { return unix.Mkdev(device>>20, device&(1<<20-1)) }
+
+// put reads a page of a file and puts it into the map.
+func (u *Unwinder) put(f *file, key Key) error {
+	parts := onePage(unwind.Frame)
+	if f.rules != nil {
+		begin := uint64(key.Page) << pageBits
+		rows, err := f.rules.Rows(begin, begin+pageBytes)
+		if err != nil {
+			return fmt.Errorf("read rules: %w", err)
+		}
+		parts = encode(rows, begin)
+	}
+	if err := u.makeRoom(len(parts)); err != nil {
+		return err
+	}
+	now := bootSeconds()
+	for i, part := range slices.Backward(parts) { // the first one says that all are there
+		key.Part = uint32(i)
+		part.Used = now
+		switch err := u.cfg.Pages.Update(key, &part, ebpf.UpdateNoExist); {
+		case err == nil:
+			u.pages++
+		case !errors.Is(err, ebpf.ErrKeyExist):
+			return fmt.Errorf("write rules: %w", err)
+		}
+	}
+	return nil
+}
+
+// has reports whether a page is in the map.
+func (u *Unwinder) has(key Key) bool {
+	var p Page
+	return u.cfg.Pages.Lookup(key, &p) == nil
+}
+
+// bootSeconds is the clock of Page.Used: 2^30 ns each, since boot.
+func bootSeconds() uint32 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return uint32(uint64(ts.Nano()) >> 30)
+}
+
+// makeRoom removes the quarter of the pages that was not used for longest, if n more do not fit.
+func (u *Unwinder) makeRoom(n int) error {
+	if u.pages+n <= u.limit {
+		return nil
+	}
+	type entry struct {
+		key  Key
+		used uint32
+	}
+	var all []entry
+	var key Key
+	var p Page
+	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
+		all = append(all, entry{key, p.Used})
+	}
+	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.used, b.used) })
+	u.pages = len(all)
+	for _, e := range all[:min(len(all), max(u.limit/4, n))] {
+		u.remove(e.key)
+		u.evicted.Add(1)
+	}
+	if u.pages+n > u.limit {
+		return errors.New("no room for rules")
+	}
+	return nil
+}
+
+// forget removes all pages of a file, which was rewritten in place.
+func (u *Unwinder) forget(of Key) {
+	var keys []Key
+	var key Key
+	var p Page
+	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
+		if key.file() == of.file() {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		u.remove(key)
+	}
+}
+
+func (u *Unwinder) remove(key Key) {
+	if u.cfg.Pages.Delete(key) == nil {
+		u.pages--
+	}
+}

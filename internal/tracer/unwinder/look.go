@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwinder
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+const (
+	// lookBytes is how much of a stack is looked at: what 32 frames seldom exceed.
+	lookBytes = 64 << 10
+	// lookPages bounds what one look loads.
+	lookPages = 1024
+	// lookEach is how often the stacks of a process are looked at.
+	lookEach  = 10 * time.Millisecond
+	maxLooked = 4096
+)
+
+// look loads the pages of all addresses of code that are above the stack pointer of a miss: return
+// addresses of the callers, and what is left of earlier calls. The thread may be elsewhere by
+// now; what is read then is of no harm, as pages are rules of a file and not of a stack.
+func (u *Unwinder) look(p *processes, miss Miss) {
+	s := p.of(miss.TGID)
+	if s == nil {
+		return
+	}
+	memory, err := os.Open(filepath.Join(u.cfg.ProcFS, strconv.FormatUint(uint64(miss.TGID), 10), "mem"))
+	if err != nil {
+		return
+	}
+	defer memory.Close()
+	stack := make([]byte, lookBytes)
+	n := 0
+	for n < len(stack) { // up to the end of the stack
+		k, err := memory.ReadAt(stack[n:][:4096], int64(miss.SP)+int64(n))
+		n += k
+		if err != nil {
+			break
+		}
+	}
+	type found struct {
+		key Key
+		f   *file
+	}
+	known := map[uint64]found{} // by the mapping's start
+	seen := map[Key]bool{}
+	for stack = stack[:n&^7]; len(stack) > 0 && len(seen) < lookPages; stack = stack[8:] {
+		at := word(stack) - 1
+		m, ok := s.Find(at)
+		if !ok || !m.IsFile() {
+			continue
+		}
+		of, ok := known[m.Start]
+		if !ok {
+			of.key, of.f = u.fileOf(miss.TGID, m)
+			known[m.Start] = of
+		}
+		key, f := of.key, of.f
+		if f == nil {
+			continue
+		}
+		key.Page = uint32(m.FileOffset(at) >> pageBits)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		if !u.has(key) && u.put(f, key) != nil {
+			return
+		}
+	}
+}
+
+// word is an address of the stack: on arm64 without the code that signs it.
+func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) & (1<<48 - 1) }
+
+// fileOf is the file behind a mapping, if what maps files show of it is what the kernel has:
+// with overlayfs it is not (internal/process/procmaps, Mapping.Device).
+func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
+	place := mapped{m.Device, m.Inode}
+	if key, ok := u.files.keys[place]; ok {
+		f, changed := u.files.find(key)
+		if changed {
+			u.forget(key)
+		}
+		if f != nil {
+			return key, f
+		}
+	}
+	opened, err := u.cfg.Processes.Open(pid, m)
+	if err != nil {
+		return Key{}, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(opened.Fd()), &st); err != nil || st.Ino != m.Inode || st.Dev != m.Device {
+		opened.Close()
+		return Key{}, nil
+	}
+	key := Key{Inode: st.Ino, Bytes: uint64(st.Size), Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev)}
+	if !isFile(opened, &st, key) {
+		opened.Close()
+		return Key{}, nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(opened.Fd()), &fs); err != nil || uint32(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC {
+		opened.Close()
+		return Key{}, nil
+	}
+	u.files.keys[place] = key
+	if f, _ := u.files.find(key); f != nil {
+		opened.Close()
+		return key, f
+	}
+	return key, u.files.add(key, opened, st.Mtim)
+}

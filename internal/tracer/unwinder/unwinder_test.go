@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package unwinder
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// newUnwinder has maps of its own, with room for some pages.
+func newUnwinder(t *testing.T, pages uint32) *Unwinder {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("needs root for maps of eBPF; runs as user %d", os.Geteuid())
+	}
+	require.NoError(t, rlimit.RemoveMemlock())
+	hash := func(name string, value uintptr, entries uint32) *ebpf.Map {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Hash, KeySize: uint32(unsafe.Sizeof(Key{})),
+			ValueSize: uint32(value), MaxEntries: entries, Flags: unix.BPF_F_NO_PREALLOC})
+		require.NoError(t, err)
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	ring, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.RingBuf, MaxEntries: RingBytes})
+	require.NoError(t, err)
+	t.Cleanup(func() { ring.Close() })
+	u, err := New(Config{Pages: hash("pages", unsafe.Sizeof(Page{}), pages), Asked: hash("asked", 4, AskedPages), Misses: ring})
+	require.NoError(t, err)
+	t.Cleanup(u.files.close)
+	return u
+}
+
+// missOf is a walk of a process that has met an address of a file of its.
+func missOf(t *testing.T, pid uint32, part string) (Miss, procmaps.Mapping) {
+	t.Helper()
+	s, err := procmaps.NewCache(procmaps.Config{}).Snapshot(pid)
+	require.NoError(t, err)
+	for _, m := range s.Mappings {
+		if !strings.Contains(m.Path, part) {
+			continue
+		}
+		var st unix.Stat_t
+		require.NoError(t, unix.Stat(m.Path, &st))
+		at := m.Start + 0x1234
+		return Miss{Start: m.Start, Address: at, TGID: pid, Key: Key{Inode: st.Ino, Bytes: uint64(st.Size),
+			Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Page: uint32(m.FileOffset(at) >> pageBits)}}, m
+	}
+	require.Fail(t, "nothing is mapped of "+part)
+	return Miss{}, procmaps.Mapping{}
+}
+
+// sleeper is a process with libc.
+func sleeper(t *testing.T, program string) uint32 {
+	t.Helper()
+	cmd := exec.Command(program, "60")
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	pid := uint32(cmd.Process.Pid)
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/maps")
+		return err == nil && strings.Contains(string(text), "/libc.so.6")
+	}, 10*time.Second, time.Millisecond)
+	return pid
+}
+
+func TestAMissLoadsItsPage(t *testing.T) {
+	u := newUnwinder(t, 1000)
+	miss, m := missOf(t, sleeper(t, "sleep"), "/libc.so.6")
+	require.NoError(t, u.cfg.Asked.Put(miss.Key, uint32(1)))
+	u.handle([]Miss{miss})
+
+	var p Page
+	require.NoError(t, u.cfg.Pages.Lookup(miss.Key, &p))
+	file, err := os.Open(m.Path)
+	require.NoError(t, err)
+	defer file.Close()
+	f, err := unwind.Open(file, int64(miss.Key.Bytes))
+	require.NoError(t, err)
+	begin := uint64(miss.Key.Page) << pageBits
+	rows, err := f.Rows(begin, begin+pageBytes)
+	require.NoError(t, err)
+	want := encode(rows, begin)[0]
+	want.Used = p.Used
+	assert.Equal(t, want, p)
+	assert.NotZero(t, p.Used)
+	var one uint32
+	assert.ErrorIs(t, u.cfg.Asked.Lookup(miss.Key, &one), ebpf.ErrKeyNotExist, "walks may ask again")
+	assert.EqualValues(t, 1, u.Stats().Misses)
+}
+
+// A walk says which file it has met by what the kernel has of it; the mapping may be of another
+// one by the time that it is opened.
+func TestAMappingOfAnotherFileByNowGivesNoRules(t *testing.T) {
+	u := newUnwinder(t, 1000)
+	// On a file system that shows what the kernel has, which overlayfs does not.
+	dir, err := os.MkdirTemp("/dev/shm", "unwinder-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	program := filepath.Join(dir, "program")
+	b, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, b, 0o755))
+	miss, _ := missOf(t, sleeper(t, program), program)
+	for name, change := range map[string]func(*Miss){
+		"inode":   func(m *Miss) { m.Key.Inode++ },
+		"size":    func(m *Miss) { m.Key.Bytes++ },
+		"device":  func(m *Miss) { m.Key.Device++ },
+		"mapping": func(m *Miss) { m.Start-- },
+		"process": func(m *Miss) { m.TGID = 1 << 30 },
+	} {
+		other := miss
+		change(&other)
+		require.NoError(t, u.cfg.Asked.Put(other.Key, uint32(1)))
+		u.handle([]Miss{other})
+		assert.False(t, u.has(other.Key), name)
+		var one uint32
+		assert.NoError(t, u.cfg.Asked.Lookup(other.Key, &one), "%s: not asked for again at once", name)
+		u.askAgain(time.Now().Add(2 * retryAfter))
+		assert.ErrorIs(t, u.cfg.Asked.Lookup(other.Key, &one), ebpf.ErrKeyNotExist, name)
+	}
+	assert.EqualValues(t, 5, int(u.Stats().Failed))
+}
+
+func TestPagesNotUsedForLongestMakeRoom(t *testing.T) {
+	u := newUnwinder(t, 64)
+	pid := sleeper(t, "sleep")
+	miss, m := missOf(t, pid, "/libc.so.6")
+	first := miss.Key
+	for i := range uint32(500) {
+		miss.Key.Page = uint32(m.Offset>>pageBits) + i
+		u.handle([]Miss{miss})
+		require.True(t, u.has(miss.Key), "page %d", i)
+		require.LessOrEqual(t, u.Stats().Pages, 64)
+		// A walk uses the first one all the time.
+		var p Page
+		if u.cfg.Pages.Lookup(first, &p) == nil {
+			p.Used = 1 << 31
+			require.NoError(t, u.cfg.Pages.Put(first, &p))
+		}
+	}
+	assert.True(t, u.has(first))
+	assert.NotZero(t, u.Stats().Evicted)
+	n := 0
+	var key Key
+	var p Page
+	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
+		n++
+	}
+	assert.Equal(t, u.Stats().Pages, n)
+}
+
+func TestAFileThatIsRewrittenInPlaceIsReadAgain(t *testing.T) {
+	u := newUnwinder(t, 1000)
+	program := filepath.Join(t.TempDir(), "program")
+	b, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(program, b, 0o755))
+	miss, _ := missOf(t, sleeper(t, program), program)
+	u.handle([]Miss{miss})
+	require.True(t, u.has(miss.Key))
+
+	later := time.Now().Add(time.Minute)
+	require.NoError(t, os.Chtimes(program, later, later)) // as a write does
+	next := miss
+	next.Key.Page++
+	u.handle([]Miss{next})
+	assert.True(t, u.has(next.Key))
+	assert.False(t, u.has(miss.Key), "rules of what the file was before")
+}
+
+// What else is on the stack of a miss is loaded with it.
+func TestTheRestOfTheStackIsLoadedAtOnce(t *testing.T) {
+	u := newUnwinder(t, 10000)
+	var fs unix.Statfs_t
+	require.NoError(t, unix.Statfs("/bin/sleep", &fs))
+	if uint32(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC {
+		t.Skip("/bin is on overlayfs: which file is mapped is known from a miss only")
+	}
+	pid := sleeper(t, "sleep")
+	var sp uint64
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(int(pid)) + "/syscall")
+		fields := strings.Fields(string(text))
+		if err != nil || len(fields) < 9 {
+			return false // it runs
+		}
+		_, err = fmt.Sscan(fields[len(fields)-2], &sp)
+		return err == nil && sp != 0
+	}, 10*time.Second, time.Millisecond)
+	miss, _ := missOf(t, pid, "/libc.so.6")
+	miss.SP = sp
+	u.handle([]Miss{miss})
+	assert.Greater(t, u.Stats().Pages, 3)
+	of := map[uint64]bool{}
+	var key Key
+	var p Page
+	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
+		of[key.Inode] = true
+	}
+	assert.GreaterOrEqual(t, len(of), 2, "libc and the program that called it")
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unwind is the Inspektor Gadget operator behind --unwind-memory: native stacks are
+// walked by the unwind information of the libraries, and not by frame pointers, which most
+// libraries of a GPU program are built without. It switches the walk on (bpf/stack/unwind.h) and
+// loads the rules that it asks for (internal/tracer/unwinder).
+package unwind
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/unwinder"
+)
+
+const (
+	// Name of the operator.
+	Name = "unwind"
+	// Priority is after the gadget's instantiation (oci, -1000), before the probes are attached
+	// (attach, -100), so that the first calls find someone who loads rules.
+	Priority = -101
+
+	param = "unwind-memory"
+	// defaultMemory is what --unwind-memory is where a user does not set it: off.
+	defaultMemory = "0"
+	maxMemory     = 4 << 30
+)
+
+// Config of the operator.
+type Config struct {
+	// ProcFS is the host's procfs, that of Processes, too.
+	ProcFS    string
+	Processes *procmaps.Cache
+}
+
+// Operator implements operators.DataOperator.
+type Operator struct{ cfg Config }
+
+// New returns the operator, to be registered by main.
+func New(cfg Config) *Operator { return &Operator{cfg} }
+
+// Name implements operators.DataOperator.
+func (*Operator) Name() string { return Name }
+
+// Priority implements operators.DataOperator.
+func (*Operator) Priority() int { return Priority }
+
+// Init implements operators.DataOperator.
+func (*Operator) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (*Operator) GlobalParams() api.Params { return nil }
+
+// InstanceParams implements operators.DataOperator.
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{Key: param, Title: "Memory for unwinding", TypeHint: api.TypeString, DefaultValue: defaultMemory,
+		Description: "Experimental: kernel memory (64MiB) for walking native stacks by unwind information, where libraries have no frame pointers; 0: by frame pointers"}}
+}
+
+// parseMemory reads a number of bytes with a binary unit; 0 switches the walk off.
+func parseMemory(text string) (int64, error) {
+	digits, shift := strings.TrimSuffix(text, "B"), 0
+	for unit, bits := range map[string]int{"Ki": 10, "Mi": 20, "Gi": 30} {
+		if rest, ok := strings.CutSuffix(digits, unit); ok {
+			digits, shift = rest, bits
+			break
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 33)
+	if err != nil || n < 0 || (n != 0 && (n<<shift < unwinder.MinMemory || n<<shift > maxMemory)) {
+		return 0, fmt.Errorf("want 0, or a size from 1MiB to 4GiB, not %q", text)
+	}
+	return n << shift, nil
+}
+
+// InstantiateDataOperator stays out of runs of gadgets without native stacks, and of those on the
+// client's side of a connection, where there are no programs.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
+	text := values[param]
+	if text == "" {
+		text = defaultMemory
+	}
+	memory, err := parseMemory(text)
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", param, err)
+	}
+	if gc.IsClient() || memory == 0 {
+		return nil, nil
+	}
+	specs := map[string]*ebpf.MapSpec{}
+	for _, name := range []string{unwinder.PagesMap, unwinder.AskedMap, unwinder.MissesMap} {
+		specs[name], err = ig.MapSpec(gc, name)
+		if errors.Is(err, ig.ErrAbsent) {
+			return nil, nil // a gadget without native stacks, or compiled for Linux before 6.0
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", param, err)
+		}
+	}
+	if err := ig.SetConstant(gc, unwinder.OnConstant, true); err != nil {
+		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
+	}
+	if err := ig.SetConstant(gc, unwinder.PageShiftConstant, unwinder.PageShift()); err != nil {
+		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
+	}
+	unwinder.Enlarge(specs, memory)
+	return &instance{op: o}, nil
+}
+
+// instance is one run of a gadget.
+type instance struct {
+	op       *Operator
+	unwinder *unwinder.Unwinder
+
+	mu  sync.Mutex
+	err error // of Start, until PostStop has returned it
+}
+
+// Name implements operators.DataOperatorInstance.
+func (*instance) Name() string { return Name }
+
+// Start loads rules from now on. It does not fail: Inspektor Gadget would wait for its own readers
+// for ever. The run ends instead, and PostStop returns why.
+func (i *instance) Start(gc operators.GadgetContext) error {
+	if err := i.start(gc); err != nil {
+		i.mu.Lock()
+		i.err = fmt.Errorf("--%s: %w", param, err)
+		i.mu.Unlock()
+		gc.Cancel()
+	}
+	return nil
+}
+
+func (i *instance) start(gc operators.GadgetContext) error {
+	cfg := unwinder.Config{ProcFS: i.op.cfg.ProcFS, Processes: i.op.cfg.Processes}
+	for name, m := range map[string]**ebpf.Map{
+		unwinder.PagesMap: &cfg.Pages, unwinder.AskedMap: &cfg.Asked, unwinder.MissesMap: &cfg.Misses,
+	} {
+		var err error
+		if *m, err = ig.Map(gc, name); err != nil {
+			return err
+		}
+	}
+	u, err := unwinder.New(cfg)
+	if err != nil {
+		return err
+	}
+	i.unwinder = u
+	return u.Start(gc.Context())
+}
+
+// Stop ends the loading.
+func (i *instance) Stop(gc operators.GadgetContext) error {
+	if i.unwinder != nil {
+		i.unwinder.Stop()
+		s := i.unwinder.Stats()
+		gc.Logger().Debugf("%s: %d pages of %d files, %d misses, %d evicted, %d not readable",
+			Name, s.Pages, s.Files, s.Misses, s.Evicted, s.Failed)
+		i.unwinder = nil
+	}
+	return nil
+}
+
+// PostStop returns why the run has ended by itself.
+func (i *instance) PostStop(operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := i.err
+	i.err = nil
+	return err
+}
+
+// Close is called without Start and Stop too.
+func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
