@@ -52,20 +52,24 @@ static __noinline __u64 capture_store(struct thread *t, __u64 id)
 	return id;
 }
 
-/* By the rules of their files: the native frames, once the Python frames are known. */
-static __always_inline void capture_by_rules(struct thread *t, __u64 function, __u64 caller,
-					     __u64 sp, __u64 fp)
-{
 #ifndef LINUX_5_10
+/*
+ * By the rules of their files: the native frames, once the Python frames are known. In a
+ * function of its own, whose stack is not added to that of what comes after it.
+ */
+static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __u64 function,
+				       __u64 caller, __u64 sp)
+{
 	struct python_thread *python;
 
-	if (!native_rules)
-		return;
+	if (!ctx || !t)
+		return 0;
 	python = t->stack.python_count ? python_here(0) : 0;
-	unwind_by_rules(&t->stack, t->process, function, caller, sp, fp,
+	unwind_by_rules(&t->stack, t->process, function, caller, sp, PT_REGS_FP(ctx),
 			python ? python->runtime : 0);
-#endif
+	return 0;
 }
+#endif
 
 /*
  * The id of the stack of a call that returns with these registers; 0: it is not wanted.
@@ -89,7 +93,10 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 	else
 #endif
 		python_unwind(&t->stack, &t->fault, t->process);
-	capture_by_rules(t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx), PT_REGS_FP(ctx));
+#ifndef LINUX_5_10
+	if (native_rules)
+		capture_by_rules(ctx, t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx));
+#endif
 	return capture_id(t);
 }
 
@@ -125,8 +132,9 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
 			      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);
-	capture_by_rules(t, PT_REGS_IP(ctx), entry_caller(ctx), RETURNED_SP(PT_REGS_SP(ctx)),
-			 PT_REGS_FP(ctx));
+	if (native_rules)
+		capture_by_rules(ctx, t, PT_REGS_IP(ctx), entry_caller(ctx),
+				 RETURNED_SP(PT_REGS_SP(ctx)));
 	return capture_store(t, capture_id(t));
 }
 #endif
