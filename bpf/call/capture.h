@@ -52,6 +52,20 @@ static __noinline __u64 capture_store(struct thread *t, __u64 id)
 	return id;
 }
 
+/*
+ * A stack's id by way of memory, of which the verifier assumes nothing. In a register it knows of
+ * the 0 with which capture_store() refuses, and Linux 6.1 took what follows that for all there is:
+ * its state after further calls says nothing of the id any more. It removed the code for rows
+ * with a stack, so that allocations went to the row without one and frees found none.
+ */
+static __always_inline __u64 capture_taken(struct thread *t, __u64 id)
+{
+	volatile __u64 *taken = &t->taken;
+
+	*taken = id;
+	return *taken;
+}
+
 #ifndef LINUX_5_10
 /*
  * By the rules of their files: the native frames, once the Python frames are known. In a
@@ -97,14 +111,14 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 	if (native_rules)
 		capture_by_rules(ctx, t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx));
 #endif
-	return capture_id(t);
+	return capture_taken(t, capture_id(t));
 }
 
 /* The same, stored. 0 also where there was no room for it. */
 static __always_inline __u64 take_stack(struct pt_regs *ctx, struct thread *t, __u64 ip,
 					bool may_sleep)
 {
-	return capture_store(t, unwind_stack(ctx, t, ip, may_sleep));
+	return capture_taken(t, capture_store(t, unwind_stack(ctx, t, ip, may_sleep)));
 }
 
 #ifndef LINUX_5_10
@@ -135,7 +149,7 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 	if (native_rules)
 		capture_by_rules(ctx, t, PT_REGS_IP(ctx), entry_caller(ctx),
 				 RETURNED_SP(PT_REGS_SP(ctx)));
-	return capture_store(t, capture_id(t));
+	return capture_taken(t, capture_store(t, capture_id(t)));
 }
 #endif
 

@@ -42,6 +42,7 @@ struct thread {
 #endif
 	struct user_fault fault;
 	__u64 stack_id; /* the newest stack known to be in stacks_by_id */
+	__u64 taken;	/* call/capture.h */
 	struct stack stack;
 };
 

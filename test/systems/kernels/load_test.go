@@ -84,9 +84,12 @@ type way struct {
 	spec *ebpf.CollectionSpec
 }
 
+// options are off by default: the verifier then does not see their code.
+var options = []string{"span_ids", "native_rules"}
+
 func waysOf(t *testing.T, object string) (all []way) {
 	t.Helper()
-	for i, name := range []string{"stock ig", "perf", "multi", "multi, spans"} {
+	for i, name := range []string{"stock ig", "perf", "multi", "multi, spans", "multi, rules"} {
 		mode := min(i, 2) // enum attach_mode
 		spec, err := ebpf.LoadCollectionSpec(object)
 		require.NoError(t, err)
@@ -98,10 +101,11 @@ func waysOf(t *testing.T, object string) (all []way) {
 			require.NoError(t, variable.Set(uint32(mode)))
 		}
 		if mode < i {
-			if spec.Variables["span_ids"] == nil {
-				break
+			option := spec.Variables[options[i-mode-1]]
+			if option == nil {
+				continue
 			}
-			require.NoError(t, spec.Variables["span_ids"].Set(true))
+			require.NoError(t, option.Set(true))
 		}
 		all = append(all, way{name, spec})
 	}
