@@ -111,7 +111,7 @@ func withoutSteps(text string, err error) string {
 // operatorSteps are those through which Inspektor Gadget starts a gadget. They
 // say nothing to a user; the last of them, the operator's own, does.
 var operatorSteps = regexp.MustCompile(
-	`^(initializing and preparing|pre-starting|starting|stopping|post-stopping) operators: ` +
+	`^(run \w+: )?(initializing and preparing|pre-starting|starting|stopping|post-stopping) operators: ` +
 		`((instantiating|pre-starting|starting) operator "[^"]*": )?`)
 
 // newCommand builds the command tree. The arguments are needed already here:

@@ -7,6 +7,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -153,8 +154,22 @@ func (e *Engine) Run(ctx context.Context, r Run) error {
 	for name, value := range r.Vars {
 		gc.SetVar(name, value)
 	}
-	if err := e.runtime.RunGadget(gc, nil, r.values()); err != nil {
-		return fmt.Errorf("run %s: %w", r.Gadget, err)
+	err := e.runtime.RunGadget(gc, nil, r.values())
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))):
+		return interrupted{gadget: r.Gadget}
 	}
-	return nil
+	return fmt.Errorf("run %s: %w", r.Gadget, err)
 }
+
+// interrupted is a run that Ctrl-C, a signal or its caller ended while it was being set up. It is
+// context.Canceled, whatever the step that noticed made of it.
+type interrupted struct{ gadget string }
+
+func (i interrupted) Error() string {
+	return i.gadget + " was interrupted before it traced anything: nothing is recorded"
+}
+
+func (i interrupted) Unwrap() error { return context.Canceled }
