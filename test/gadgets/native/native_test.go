@@ -136,7 +136,7 @@ func compare(t *testing.T, rows []tracer.Row, pid int, want paths) result {
 	}
 	seen := paths{}
 	for _, row := range rows {
-		if int(row.PID) != pid {
+		if int(row.PID) != pid || row.Kind == tracer.KindContext {
 			continue
 		}
 		n := int(row.AllocObjects)

@@ -27,6 +27,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
+// KindContext is the kind of the row of a CUDA context, which allocates no bytes that the program asked for.
+const KindContext = "context"
+
 // Row is struct alloc of gadgets/cuda_alloc/program.bpf.c with its stack named.
 type Row struct {
 	PID, TID uint32
