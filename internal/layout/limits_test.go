@@ -32,7 +32,6 @@ var tooLong = []string{
 	"bpf/cuda/calls.h: call_returned",
 	"bpf/launch/calls.h: call_describe",
 	"bpf/nccl/calls.h: nccl_returned",
-	"dashboards/panels.go: Rows",
 	"operators/send/export/export_test.go: run",
 	"operators/show/sink/samples_test.go: TestSamplesAreAProfileOfTime",
 	"test/gadgets/exact/operations.py",

@@ -27,7 +27,7 @@ func Serve(address string, store *Store, o Options) (at net.Addr, stop func() er
 		o.Queues = &exporters.Registry{}
 	}
 	p, err := newPublisher(settings{listen: address, cluster: o.Cluster, compat: o.Compat},
-		&content{store: store, queues: o.Queues, sources: o.Sources}, nil)
+		&content{store: store, queues: o.Queues, sources: append([]Source{&idleContexts{store}}, o.Sources...)}, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -29,7 +29,7 @@ import (
 )
 
 // waitLimit is how long a condition may take on a busy machine.
-const waitLimit = 60 * time.Second
+const waitLimit = 3 * time.Minute
 
 const instanceID = "0123456789abcdef0123456789abcdef"
 

@@ -27,7 +27,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// KindContext is the kind of the row of a CUDA context, which allocates no bytes that the program asked for.
+// KindContext is the kind of the row of a CUDA context: an object without bytes.
 const KindContext = "context"
 
 // Row is struct alloc of gadgets/cuda_alloc/program.bpf.c with its stack named.

@@ -72,7 +72,9 @@ func (w *world) advance() {
 			AllocBytes: allocated, FreedBytes: freed, ImplicitBytes: implicit, InuseBytes: allocated - freed - implicit,
 			AllocObjects: 3 * n, FreedObjects: n, ImplicitObjects: n, InuseObjects: n, PeakBytes: allocated - freed}}
 	}
-	w.rows.Rows([]profile.Row{
+	idle := row(second, profile.KindContext, 0, 0, 0)
+	idle.Device = 1
+	w.rows.Rows([]profile.Row{idle,
 		row(first, "device", (512+n)*mib, n*mib/4, n*mib/4), row(first, "pool", 64*mib, 0, 0), row(first, "host", 8*mib, 0, 0),
 		row(second, "device", (256+n)*mib, n*mib/2, 0), row(first, profile.KindTensor, (400+n)*mib, n*mib/2, 0),
 	}, func(p profile.Process) bool { return w.ended && p.ID == second.ID })
@@ -91,7 +93,7 @@ func (w *world) advance() {
 	training := collective.Communicator{Hash: 1 << 40, Name: "training", Size: 2}
 	rank := func(i int, p profile.Process) collective.Status {
 		return collective.Status{Process: collective.Process{ID: p.ID, PID: p.PID, Comm: p.Comm}, Communicator: training, Rank: i,
-			Issued: uint64(10*n) - uint64(i), IssuedAt: now, Done: uint64(10*n) - 1, DoneAt: now}
+			Issued: uint64(10*n) - uint64(i), IssuedAt: now, Done: uint64(10*n) - 1, DoneAt: now, Iteration: time.Second}
 	}
 	waited := collective.Verdict{Reason: collective.Missing, Communicator: training, Since: now - 40e9,
 		Missing: []collective.Culprit{{Rank: 1, Process: rank(1, second).Process}}}
