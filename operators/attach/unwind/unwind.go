@@ -84,7 +84,8 @@ func parseMemory(text string) (int64, error) {
 }
 
 // InstantiateDataOperator stays out of runs of gadgets without native stacks, and of those on the
-// client's side of a connection, where there are no programs.
+// client's side of a connection, where there are no programs. Switched off it stays in, and does
+// nothing: Inspektor Gadget knows the flags of those operators only that are in a run.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	text := values[param]
 	if text == "" {
@@ -94,7 +95,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", param, err)
 	}
-	if gc.IsClient() || memory == 0 {
+	if gc.IsClient() {
 		return nil, nil
 	}
 	specs := map[string]*ebpf.MapSpec{}
@@ -106,6 +107,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", param, err)
 		}
+	}
+	if memory == 0 {
+		return &instance{}, nil
 	}
 	if err := ig.SetConstant(gc, unwinder.OnConstant, true); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
@@ -119,7 +123,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 
 // instance is one run of a gadget.
 type instance struct {
-	op       *Operator
+	op       *Operator // nil: switched off
 	unwinder *unwinder.Unwinder
 
 	mu  sync.Mutex
@@ -132,6 +136,9 @@ func (*instance) Name() string { return Name }
 // Start loads rules from now on. It does not fail: Inspektor Gadget would wait for its own readers
 // for ever. The run ends instead, and PostStop returns why.
 func (i *instance) Start(gc operators.GadgetContext) error {
+	if i.op == nil {
+		return nil
+	}
 	if err := i.start(gc); err != nil {
 		i.mu.Lock()
 		i.err = fmt.Errorf("--%s: %w", param, err)

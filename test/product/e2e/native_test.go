@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+var update = flag.Bool("update", false, "write docs/pictures/native.svg")
+
+// paths are the callers of each allocation of server.cpp, root first. Those of the C and C++
+// libraries are left out: their names are another machine's.
+var paths = []string{
+	"_start main serving::Server::run() serving::Server::handle() serving::Engine<serving::Transformer>::step(…) std::_Function_handler<…>::_M_invoke(…) serving::Engine<serving::Transformer>::prefill(unsigned long) serving::KVCache::grow(unsigned long) serving::Buffer::Buffer(unsigned long)",
+	"_start main serving::Server::run() serving::Server::handle() serving::Engine<serving::Transformer>::step(…) std::_Function_handler<…>::_M_invoke(…) serving::Engine<serving::Transformer>::decode(unsigned long) serving::Transformer::grow(unsigned long) serving::Buffer::Buffer(unsigned long)",
+	"std::thread::_State_impl<…>::_M_run() serving::KVCache::grow(unsigned long) serving::Buffer::Buffer(unsigned long)",
+}
+
+// own are the functions of a folded stack that are the server's.
+func own(folded string) string {
+	var names []string
+	for _, label := range strings.Split(folded, "; ") {
+		if name, isOwn := strings.CutSuffix(label, " (server)"); isOwn {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// TestAProgramInCppWithoutFramePointersHasItsWholeStack by its unwind information, and only by that.
+func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
+	t.Parallel()
+	server := filepath.Join(t.TempDir(), "server")
+	out, err := exec.Command("g++", "-O2", "-fomit-frame-pointer", "-pthread", "-o", server, "testdata/server.cpp", "-ldl").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for memory, want := range map[string][]string{"64MiB": paths, "0": {"serving::Buffer::Buffer(unsigned long)"}} {
+		t.Run(memory, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(server, simulated.Driver(t))
+			cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0")
+			w := subject.Start(t, cmd)
+			w.Expect("ready")
+			r := start(t, "--pid", fmt.Sprint(w.PID()), "--unwind-memory", memory, "--annotate", "allocs:fetch-interval=100ms")
+			r.waitAttached(w.PID())
+			served := uint64(0)
+			serve := func() []row {
+				require.Equal(t, "served", w.Request("request"))
+				served++
+				return r.waitRows("all allocations", w.PID(), allocs(3*served))
+			}
+			for range 20 { // the rules of code are read when a stack has met it
+				serve()
+			}
+			before := map[string]uint64{}
+			for _, row := range serve() {
+				before[row.Stack] = row.AllocObjects
+			}
+			var met []row // by one request
+			var got []string
+			for _, row := range serve() {
+				if row.AllocObjects > before[row.Stack] {
+					met, got = append(met, row), append(got, own(row.Stack))
+				}
+			}
+			require.ElementsMatch(t, want, got)
+			for _, row := range met {
+				require.NotContains(t, row.Stack, "[", "a stack that is cut says so")
+				require.True(t, strings.HasSuffix(row.Stack, "; cuMemAlloc_v2 (libcuda.so.1)"), row.Stack)
+			}
+			code, _ := r.interrupt()
+			require.Zero(t, code, r.errors())
+			require.Empty(t, r.lost())
+			w.End()
+			if *update && memory != "0" {
+				require.NoError(t, os.WriteFile("../../../docs/pictures/native.svg", []byte(flames(met)), 0o644))
+			}
+		})
+	}
+}
+
+// flames is a flame graph of the bytes of rows, root above.
+func flames(rows []row) string {
+	const width, height, margin, letter = 1200.0, 22, 8, 6.6
+	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.Stack, b.Stack) })
+	type box struct {
+		label       string
+		left, bytes uint64
+	}
+	levels := [][]box{{}}
+	all := uint64(0)
+	for _, row := range rows {
+		path := ""
+		for i, label := range strings.Split(row.Stack, "; ") {
+			if i == len(levels) {
+				levels = append(levels, nil)
+			}
+			path += label
+			n := len(levels[i])
+			if n > 0 && levels[i][n-1].label == path && levels[i][n-1].left+levels[i][n-1].bytes == all {
+				levels[i][n-1].bytes += row.AllocBytes
+			} else {
+				levels[i] = append(levels[i], box{path, all, row.AllocBytes})
+			}
+			path += "; "
+		}
+		all += row.AllocBytes
+	}
+	var out strings.Builder
+	bottom := 2*margin + height*len(levels)
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d">
+<rect width="100%%" height="100%%" rx="6" fill="#ffffff"/>
+<g font-family="ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace" font-size="11">
+`, width, bottom, width, bottom)
+	scale := (width - 2*margin) / float64(all)
+	for i, level := range levels {
+		for _, b := range level {
+			name := []rune(b.label[strings.LastIndex(b.label, "; ")+1:])
+			name = []rune(strings.TrimSpace(string(name)))
+			fill := "#f0b37e"
+			if !strings.HasSuffix(string(name), "(server)") {
+				fill = "#c9d3de"
+			}
+			left, wide := margin+scale*float64(b.left), scale*float64(b.bytes)
+			if most := int((wide - 10) / letter); len(name) > most {
+				name = append(name[:max(most-1, 0)], '…')
+			}
+			top := margin + height*i
+			fmt.Fprintf(&out, `<rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" fill="#1c1c1c">%s</text>`+"\n",
+				left, top, wide-1, height-1, fill, left+5, top+15, html.EscapeString(string(name)))
+		}
+	}
+	out.WriteString("</g>\n</svg>\n")
+	return out.String()
+}
