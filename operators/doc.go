@@ -29,6 +29,7 @@
 //	 -100  decode/pystack      its fields exist before containers are matched to fields
 //	  -90  judge/ranks         likewise
 //	   40  judge/holders       before symbolize, which names the holders
+//	   40  decode/labels        before those that filter, sort and send by them
 //	   40  decode/nccl         after attach, whose rows it reads
 //	   50  decode/kernels      before those that filter and sort by the names
 //	   50  decode/symbolize    containers are known; before those that filter and sort by the names

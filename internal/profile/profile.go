@@ -40,6 +40,10 @@ type Process struct {
 
 	Namespace, Pod, Container string
 	Node, Workload            string
+
+	// Labels are those that the user requested (labels.Encode of internal/process/labels), all
+	// of them or none.
+	Labels string
 }
 
 // Span is the id of a span of a trace: the 8 bytes of W3C's parent-id, the first
@@ -177,6 +181,7 @@ func compareProcess(a, b Process) int {
 		strings.Compare(a.Namespace, b.Namespace),
 		strings.Compare(a.Pod, b.Pod),
 		strings.Compare(a.Container, b.Container),
+		strings.Compare(a.Labels, b.Labels),
 	)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/devicetimes"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
@@ -108,6 +109,7 @@ func Own(cfg Config) []operators.DataOperator {
 		nccl.New(nccl.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		ranks.New(ranks.Config{ProcFS: host.HostProcFs, Store: progress, Dump: cfg.Stacks, GPUs: health}),
 		holders.NewOperator(),
+		labels.New(labels.Config{ProcFS: host.HostProcFs}),
 		symbolize.New(resolver),
 		ages.New(),
 		kernels.New(resolver),

@@ -10,19 +10,24 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // Process are the labels of a process, the same ones for every process whether it is in
 // a container or not: series must not gain labels later.
 func Process(p profile.Process) []attribute.KeyValue {
-	return []attribute.KeyValue{
+	all := []attribute.KeyValue{
 		attribute.String("k8s.namespace.name", Valid(p.Namespace)),
 		attribute.String("k8s.pod.name", Valid(p.Pod)),
 		attribute.String("k8s.container.name", Valid(p.Container)),
 		attribute.Int64("process.pid", int64(p.PID)),
 		attribute.String("process.comm", Valid(p.Comm)),
 	}
+	for _, l := range labels.Decode(p.Labels) {
+		all = append(all, attribute.String(l[0], Valid(l[1])))
+	}
+	return all
 }
 
 // Valid turns a name chosen by a process into a valid label, which must be UTF-8

@@ -23,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 )
 
 // maxBytes of a request before compression: gRPC servers accept 4 MiB by default
@@ -150,6 +151,11 @@ func attributesOf(k series.Key) (all []attribute) {
 	} {
 		if a.value != "" {
 			all = append(all, a)
+		}
+	}
+	for _, l := range labels.Decode(k.Labels) {
+		if l[1] != "" {
+			all = append(all, attribute{l[0], l[1]})
 		}
 	}
 	return all

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/series"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	userlabels "github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -124,6 +125,9 @@ func labels(k series.Key, shape series.Shape, compat bool) []*typesv1.LabelPair 
 	}
 	if compat {
 		all = append(all, &typesv1.LabelPair{Name: "k8s_namespace", Value: k.Namespace}, &typesv1.LabelPair{Name: "k8s_podName", Value: k.Pod})
+	}
+	for _, l := range userlabels.Decode(k.Labels) {
+		all = append(all, &typesv1.LabelPair{Name: l[0], Value: l[1]})
 	}
 	all = slices.DeleteFunc(all, func(l *typesv1.LabelPair) bool {
 		// Names of processes can be any bytes; protobuf refuses invalid UTF-8.

@@ -23,6 +23,8 @@ type Key struct {
 	Cluster, Node                         string
 	Namespace, Pod, Container             string
 	Device, GPU /* its UUID */, Kind, PID string
+	// Labels are the user's, as in profile.Process; those without a value are omitted.
+	Labels string
 }
 
 // Config of a run.
@@ -48,7 +50,7 @@ func (c Config) Key(r profile.Row) Key {
 	k := Key{
 		Service: cmp.Or(p.Workload, p.Container, p.Comm, "unknown"),
 		Cluster: c.Cluster, Node: cmp.Or(p.Node, c.Node),
-		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, Kind: r.Kind,
+		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, Kind: r.Kind, Labels: p.Labels,
 	}
 	switch {
 	case r.Device >= 0:
@@ -88,7 +90,7 @@ func (k Key) compare(l Key) int {
 		strings.Compare(k.Service, l.Service), strings.Compare(k.Cluster, l.Cluster), strings.Compare(k.Node, l.Node),
 		strings.Compare(k.Namespace, l.Namespace), strings.Compare(k.Pod, l.Pod), strings.Compare(k.Container, l.Container),
 		strings.Compare(k.Device, l.Device), strings.Compare(k.GPU, l.GPU), strings.Compare(k.Kind, l.Kind),
-		strings.Compare(k.PID, l.PID),
+		strings.Compare(k.PID, l.PID), strings.Compare(k.Labels, l.Labels),
 	)
 }
 

@@ -31,6 +31,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
@@ -54,6 +55,8 @@ type process struct {
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`
+
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 type frame struct {
@@ -190,8 +193,23 @@ func toProcess(p profile.Process) process {
 		// A number of 64 bits would lose its end in most JSON readers.
 		Process: fmt.Sprintf("%016x", p.ID),
 		PID:     p.PID, Comm: p.Comm,
-		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
+		Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, Labels: toLabels(p.Labels),
 	}
+}
+
+// toLabels has those with a value.
+func toLabels(text string) map[string]string {
+	var all map[string]string
+	for _, l := range labels.Decode(text) {
+		if l[1] == "" {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[l[0]] = l[1]
+	}
+	return all
 }
 
 func toFrames(s stack.Stack) []frame {

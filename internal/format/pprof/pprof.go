@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	gpu "github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
@@ -120,6 +121,11 @@ func (b *builder) sample(r gpu.Row) {
 	} {
 		if value != "" {
 			s.Label[name] = []string{value}
+		}
+	}
+	for _, l := range labels.Decode(r.Process.Labels) {
+		if l[1] != "" {
+			s.Label[l[0]] = []string{l[1]}
 		}
 	}
 	b.out.Sample = append(b.out.Sample, s)

@@ -165,7 +165,7 @@ type processFields struct {
 	id, pid, comm             datasource.FieldAccessor
 	namespace, pod, container datasource.FieldAccessor
 	runtimeContainer          datasource.FieldAccessor
-	node, workload            datasource.FieldAccessor
+	node, workload, labels    datasource.FieldAccessor
 	stackID                   datasource.FieldAccessor
 	spanID, born              datasource.FieldAccessor // nil if a gadget has no spans
 }
@@ -184,7 +184,7 @@ func bindProcessAlone(ds datasource.DataSource) (processFields, error) {
 		id: ds.GetField("process"), pid: ds.GetField("proc.pid"), comm: ds.GetField("proc.comm"),
 		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"), container: ds.GetField("k8s.containerName"),
 		runtimeContainer: ds.GetField("runtime.containerName"),
-		node:             ds.GetField("k8s.node"), workload: ds.GetField("k8s.owner.name"),
+		node:             ds.GetField("k8s.node"), workload: ds.GetField("k8s.owner.name"), labels: ds.GetField("labels"),
 		stackID: ds.GetField("stack_id"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
 	}
 	if f.id == nil || f.pid == nil {
@@ -199,7 +199,7 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 	p := profile.Process{
 		ID: id, PID: uint32(pid), Comm: text(f.comm, d),
 		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d),
-		Node: text(f.node, d), Workload: text(f.workload, d),
+		Node: text(f.node, d), Workload: text(f.workload, d), Labels: text(f.labels, d),
 	}
 	if p.Container == "" {
 		p.Container = text(f.runtimeContainer, d)

@@ -48,7 +48,7 @@ func text(f datasource.FieldAccessor, d datasource.Data) string {
 type seriesFields struct {
 	process, pid, comm                 datasource.FieldAccessor
 	namespace, pod, container, runtime datasource.FieldAccessor
-	kind, kindRaw, device              datasource.FieldAccessor
+	kind, kindRaw, device, labels      datasource.FieldAccessor
 }
 
 func bindSeries(ds datasource.DataSource) (seriesFields, error) {
@@ -57,6 +57,7 @@ func bindSeries(ds datasource.DataSource) (seriesFields, error) {
 		namespace: ds.GetField("k8s.namespace"), pod: ds.GetField("k8s.podName"),
 		container: ds.GetField("k8s.containerName"), runtime: ds.GetField("runtime.containerName"),
 		kind: ds.GetField("kind"), kindRaw: ds.GetField("kind_raw"), device: ds.GetField("device"),
+		labels: ds.GetField("labels"),
 	}
 	if f.process == nil || f.pid == nil {
 		return f, fmt.Errorf("data source %s has no process or proc.pid", ds.Name())
@@ -67,7 +68,7 @@ func bindSeries(ds datasource.DataSource) (seriesFields, error) {
 func (f *seriesFields) read(d datasource.Data) Series {
 	s := Series{Process: profile.Process{
 		PID: uint32(number(f.pid, d)), Comm: text(f.comm, d),
-		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d),
+		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d), Labels: text(f.labels, d),
 	}, Kind: text(f.kind, d), Device: profile.UnknownDevice}
 	s.Process.ID, _ = f.process.Uint64(d) // all 64 bits: it is a hash
 	if s.Process.Container == "" {

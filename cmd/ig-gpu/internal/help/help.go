@@ -229,7 +229,7 @@ func groups() []group {
 		{"What is shown", oneOf("output", "fields", "sort", "filter", "filter-expr", "max-entries", "timeout", "older-than", "mode", "format", "threads", "gil", "wall", "frequency", "torch", "torch-fits", "spans", "unwind-memory", "hang", "straggler", "slowdown", "ras", "gpu-idle")},
 		{"Files", ends("-out", "-html", "-base", "-every", "-listen")},
 		{"Timelines", oneOf("with", "beside")},
-		{"Export", begins("pyroscope", "otlp", "otel", "metrics", "export", "profiles", "cluster", "nvml", "labels", "queue")},
+		{"Export", begins("pyroscope", "otlp", "otel", "metrics", "export", "profiles", "cluster", "nvml", "label", "queue")},
 		{"Containers and Kubernetes", begins("k8s", "kube", "container", "docker", "crio", "podman", "runtime", "enrich")},
 		{"Images", begins("pull", "verify", "public-key", "insecure", "allowed", "auth", "image", "notation", "disallow")},
 	}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package labels
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// Other is the value of a label of processes beyond the limit of different values.
+	Other = "other"
+	// maxLength of a value in bytes; longer ones are cut.
+	maxLength = 64
+	// maxRead bounds /proc/PID/environ and cmdline, which a process may make megabytes long.
+	maxRead = 1 << 20
+	// again is how often a process without a value is read again: it may set its title late.
+	again = 10 * time.Second
+	// forget is after how long processes without rows are forgotten.
+	forget = 10 * time.Minute
+)
+
+// Config of a Set.
+type Config struct {
+	ProcFS string // such as /proc
+	Rules  Rules
+	// Values is how many different values each label has at most. More are Other.
+	Values int
+	// Warn is called once for each label that has more; may be nil.
+	Warn func(label string)
+	Now  func() time.Time // time.Now if nil
+}
+
+// Set has the labels of processes. It is safe for concurrent use.
+type Set struct {
+	cfg Config
+
+	mu        sync.Mutex
+	processes map[uint64]*entry
+	values    []map[string]bool // of each rule
+	others    []uint64          // processes with Other, of each rule
+	swept     time.Time
+}
+
+type entry struct {
+	values     []string
+	text       string
+	complete   bool
+	read, used time.Time
+}
+
+// New returns a Set.
+func New(cfg Config) *Set {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Warn == nil {
+		cfg.Warn = func(string) {}
+	}
+	s := &Set{cfg: cfg, processes: map[uint64]*entry{}, others: make([]uint64, len(cfg.Rules)), swept: cfg.Now()}
+	for range cfg.Rules {
+		s.values = append(s.values, map[string]bool{})
+	}
+	return s
+}
+
+// Of returns the labels of a process as Encode writes them: all labels, with empty values
+// where the process has none. A value that was found stays, even if the title changes, so
+// that a process does not change its series. id is unique, pid may be reused: it is the
+// caller's who asks while the process runs.
+func (s *Set) Of(id uint64, pid uint32) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	s.sweep(now)
+	e := s.processes[id]
+	if e == nil {
+		e = &entry{values: make([]string, len(s.cfg.Rules))}
+		s.processes[id] = e
+	}
+	e.used = now
+	if e.read.IsZero() || !e.complete && now.Sub(e.read) >= again {
+		e.read = now
+		s.fill(e, pid)
+	}
+	return e.text
+}
+
+// Others is in how many processes a label is Other, by the label's name.
+func (s *Set) Others() map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]uint64{}
+	for i, n := range s.others {
+		if n > 0 {
+			all[s.cfg.Rules[i].Name] = n
+		}
+	}
+	return all
+}
+
+func (s *Set) fill(e *entry, pid uint32) {
+	dir := filepath.Join(s.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10))
+	var environment, title []byte
+	e.complete = true
+	pairs := make([][2]string, len(s.cfg.Rules))
+	for i, r := range s.cfg.Rules {
+		if e.values[i] == "" {
+			found := ""
+			if r.Variable != "" {
+				if environment == nil {
+					environment = read(filepath.Join(dir, "environ"))
+				}
+				found = variable(environment, r.Variable)
+			} else {
+				if title == nil {
+					title = read(filepath.Join(dir, "cmdline"))
+				}
+				found = r.match(title)
+			}
+			e.values[i] = s.admit(i, clean(found))
+		}
+		e.complete = e.complete && e.values[i] != ""
+		pairs[i] = [2]string{r.Name, e.values[i]}
+	}
+	e.text = Encode(pairs)
+}
+
+// admit bounds the number of different values.
+func (s *Set) admit(rule int, value string) string {
+	known := s.values[rule]
+	if value == "" || known[value] {
+		return value
+	}
+	if len(known) >= s.cfg.Values {
+		if s.others[rule]++; s.others[rule] == 1 {
+			s.cfg.Warn(s.cfg.Rules[rule].Name)
+		}
+		return Other
+	}
+	known[value] = true
+	return value
+}
+
+func (s *Set) sweep(now time.Time) {
+	if now.Sub(s.swept) < forget {
+		return
+	}
+	s.swept = now
+	for id, e := range s.processes {
+		if now.Sub(e.used) >= forget {
+			delete(s.processes, id)
+		}
+	}
+}
+
+// match returns the value that a title has.
+func (r *Rule) match(cmdline []byte) string {
+	// A title that was set ends at the first zero or is padded with them; arguments are
+	// separated by them.
+	title := strings.TrimRight(string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})), " ")
+	m := r.Title.FindStringSubmatch(title)
+	if m == nil {
+		return ""
+	}
+	value := m[0]
+	if len(m) > 1 {
+		value = m[1]
+	}
+	if slices.Contains(r.Pending, value) {
+		return ""
+	}
+	return value
+}
+
+func variable(environment []byte, name string) string {
+	for entry := range bytes.SplitSeq(environment, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
+			return string(value)
+		}
+	}
+	return ""
+}
+
+// read returns what can be read; nothing if the process has exited.
+func read(name string) []byte {
+	f, err := os.Open(name)
+	if err != nil {
+		return []byte{}
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, maxRead))
+	return b
+}
+
+// clean makes a value that every backend takes: a process chooses it.
+func clean(value string) string {
+	value = strings.Map(func(c rune) rune {
+		if c == utf8.RuneError || !unicode.IsPrint(c) {
+			return '_'
+		}
+		return c
+	}, value)
+	if len(value) > maxLength {
+		value = strings.ToValidUTF8(value[:maxLength], "")
+	}
+	return strings.TrimSpace(value)
+}
+
+// Encode writes labels as NAME=VALUE, separated by commas. Values with a comma, a quote or
+// spaces at an end are quoted as in Go.
+func Encode(pairs [][2]string) string {
+	var b strings.Builder
+	for i, p := range pairs {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		value := p[1]
+		if strings.ContainsAny(value, `,"`) {
+			value = strconv.Quote(value)
+		}
+		fmt.Fprintf(&b, "%s=%s", p[0], value)
+	}
+	return b.String()
+}
+
+// Decode is the inverse of Encode. What is malformed ends the list.
+func Decode(text string) (pairs [][2]string) {
+	for text != "" {
+		name, rest, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return pairs
+		}
+		value := ""
+		if strings.HasPrefix(rest, `"`) {
+			quoted, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				return pairs
+			}
+			if value, err = strconv.Unquote(quoted); err != nil {
+				return pairs
+			}
+			text = strings.TrimPrefix(rest[len(quoted):], ",")
+		} else {
+			value, text, _ = strings.Cut(rest, ",")
+		}
+		pairs = append(pairs, [2]string{name, value})
+	}
+	return pairs
+}

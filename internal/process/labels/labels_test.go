@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package labels
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func parse(t *testing.T, text string) Rules {
+	t.Helper()
+	rules, err := Parse(text)
+	require.NoError(t, err)
+	return rules
+}
+
+// proc is a /proc with processes of the test's.
+type proc struct {
+	t   *testing.T
+	dir string
+}
+
+func (p proc) write(pid int, title string, environment ...string) {
+	dir := filepath.Join(p.dir, fmt.Sprint(pid))
+	require.NoError(p.t, os.MkdirAll(dir, 0o700))
+	require.NoError(p.t, os.WriteFile(filepath.Join(dir, "cmdline"), []byte(title+"\x00\x00\x00"), 0o600))
+	require.NoError(p.t, os.WriteFile(filepath.Join(dir, "environ"), []byte(strings.Join(environment, "\x00")), 0o600))
+}
+
+func TestLabelsComeFromTitleAndEnvironment(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "ray::Trainer.step", "PATH=/bin", "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0", "TEAM=vision, lab")
+	p.write(2, "VLLM::Worker_TP1", "XSLURM_JOB_ID=1", "TEAM=")
+	p.write(3, "python3\x00train.py\x00--lr=0.1")
+	s := New(Config{ProcFS: p.dir, Values: 10,
+		Rules: parse(t, `slurm,ray,vllm,team=env:TEAM,script=title:(\w{1,20})\.py`)})
+	require.Equal(t, `slurm_job=4711,slurm_step=0,ray=Trainer,vllm=,team="vision, lab",script=`, s.Of(10, 1))
+	require.Equal(t, "slurm_job=,slurm_step=,ray=,vllm=Worker_TP1,team=,script=", s.Of(20, 2))
+	require.Equal(t, "slurm_job=,slurm_step=,ray=,vllm=,team=,script=train", s.Of(30, 3))
+	require.Equal(t, "slurm_job=,slurm_step=,ray=,vllm=,team=,script=", s.Of(40, 4), "it has exited")
+}
+
+func TestTitleIsReadAgainUntilItHasAValue(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "ray::IDLE")
+	now := time.Unix(0, 0)
+	s := New(Config{ProcFS: p.dir, Values: 10, Rules: parse(t, "ray"), Now: func() time.Time { return now }})
+	require.Equal(t, "ray=", s.Of(1, 1))
+	p.write(1, "ray::Actor")
+	require.Equal(t, "ray=", s.Of(1, 1), "not at each row")
+	now = now.Add(again)
+	require.Equal(t, "ray=Actor", s.Of(1, 1))
+	p.write(1, "ray::Other")
+	now = now.Add(again)
+	require.Equal(t, "ray=Actor", s.Of(1, 1), "a process stays in its series")
+	now = now.Add(2 * forget)
+	require.Equal(t, "ray=Other", s.Of(2, 1), "another process of that pid")
+	require.Len(t, s.processes, 1, "the old one is forgotten")
+}
+
+func TestValuesAreBounded(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	var warned []string
+	s := New(Config{ProcFS: p.dir, Values: 3, Rules: parse(t, "team=env:TEAM,job=env:JOB"), Warn: func(l string) { warned = append(warned, l) }})
+	got := map[string]int{}
+	for i := range 10 {
+		p.write(i+1, "x", fmt.Sprintf("TEAM=%d", i), "JOB=same")
+		got[s.Of(uint64(i), uint32(i+1))]++
+	}
+	require.Equal(t, map[string]int{"team=0,job=same": 1, "team=1,job=same": 1, "team=2,job=same": 1, "team=other,job=same": 7}, got)
+	require.Equal(t, []string{"team"}, warned)
+	require.Equal(t, map[string]uint64{"team": 7}, s.Others())
+}
+
+func TestValuesOfHostileProcessesAreClean(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "x", "TEAM=\x1b[31mred\xff\n<b>"+strings.Repeat("é", 100), "JOB="+strings.Repeat("x", 3*maxRead))
+	s := New(Config{ProcFS: p.dir, Values: 3, Rules: parse(t, "team=env:TEAM")})
+	pairs := Decode(s.Of(1, 1))
+	require.Equal(t, "team", pairs[0][0])
+	require.LessOrEqual(t, len(pairs[0][1]), maxLength)
+	require.True(t, strings.HasPrefix(pairs[0][1], "_[31mred__<b>é"), pairs[0][1])
+}
+
+func TestWhatIsNoRuleIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"torch":                                "want NAME=env:VARIABLE, NAME=title:REGEXP, or one of ray, slurm, vllm",
+		"a=env:":                               "want NAME=env:VARIABLE",
+		"A=env:X":                              "lower-case",
+		"pod=env:X":                            "have a label of that name already",
+		"a=file:x":                             `want env: or title:, not "file:"`,
+		"a=title:(":                            "missing closing )",
+		"a=env:X,a=env:Y":                      "appears twice",
+		"ray,ray":                              "appears twice",
+		strings.Repeat("a=env:X,", maxRules+1): "at most 16",
+	} {
+		_, err := Parse(text)
+		require.ErrorContains(t, err, want, text)
+	}
+	require.Empty(t, parse(t, ""))
+}
+
+func FuzzDecodeIsTheInverse(f *testing.F) {
+	f.Add("a", "b,c", `"d"`)
+	f.Add("", "\x00", "=,\"\\")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		want := [][2]string{{"x", clean(a)}, {"y", clean(b)}, {"z", clean(c)}}
+		require.Equal(t, want, Decode(Encode(want)))
+		Decode(a + "=" + b)
+	})
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package labels derives labels of a process from what users put there: environment
+// variables and the process title, such as a Slurm job, a Ray actor or vLLM's role.
+package labels
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Rule is one label: its name, and where its value comes from.
+type Rule struct {
+	Name string
+	// Variable of the environment; empty: Title is used.
+	Variable string
+	// Title is matched against the process title. The value is the first group, or the
+	// whole match where there is none.
+	Title *regexp.Regexp
+	// Pending are values that a process has before its own is known.
+	Pending []string
+}
+
+// Rules are those of a run, in the user's order, each name once.
+type Rules []Rule
+
+// named are the rules that have a short name.
+//
+// Titles of Ray's workers: setproctitle in python/ray/_private/worker.py: ray::IDLE, then
+// ray::Class.method or ray::Class for actors, ray::function for tasks. Titles of vLLM 0.10:
+// VLLM::EngineCore, VLLM::Worker_TP0, VLLM::APIServer_0. Variables of Slurm: srun(1).
+var named = map[string]string{
+	"slurm": "slurm_job=env:SLURM_JOB_ID,slurm_step=env:SLURM_STEP_ID",
+	"ray":   `ray=title:^ray::(\w+)`,
+	"vllm":  `vllm=title:^VLLM::(\w+)`,
+}
+
+// idle is the title of a Ray worker before it gets an actor or a task.
+const idle = "IDLE"
+
+// Names are the short names that Parse knows, sorted.
+func Names() []string {
+	var all []string
+	for name := range named {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// maxRules bounds what each process and each series costs.
+const maxRules = 16
+
+var labelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
+
+// reserved are labels that processes and rows have anyway.
+var reserved = []string{"cluster", "node", "namespace", "pod", "container", "device", "gpu", "kind", "pid", "service",
+	"service_name", "process_pid", "process_comm", "k8s_pod_name", "k8s_namespace_name", "k8s_container_name", "span_id"}
+
+// Parse reads a comma-separated list of short names (slurm, ray, vllm) and of rules,
+// NAME=env:VARIABLE and NAME=title:REGEXP. Commas in brackets belong to the expression.
+func Parse(text string) (Rules, error) {
+	var rules Rules
+	for _, entry := range split(text) {
+		if list, ok := named[entry]; ok {
+			more, err := Parse(list)
+			if err != nil {
+				return nil, err
+			}
+			if entry == "ray" {
+				more[0].Pending = []string{idle}
+			}
+			rules = append(rules, more...)
+			continue
+		}
+		rule, err := parseRule(entry)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, rule)
+	}
+	if len(rules) > maxRules {
+		return nil, fmt.Errorf("%d labels: at most %d", len(rules), maxRules)
+	}
+	for i, r := range rules {
+		if slices.ContainsFunc(rules[:i], func(other Rule) bool { return other.Name == r.Name }) {
+			return nil, fmt.Errorf("label %s appears twice", r.Name)
+		}
+	}
+	return rules, nil
+}
+
+func parseRule(entry string) (Rule, error) {
+	name, from, ok := strings.Cut(entry, "=")
+	source, value, hasSource := strings.Cut(from, ":")
+	if !ok || !hasSource || value == "" {
+		return Rule{}, fmt.Errorf("%q: want NAME=env:VARIABLE, NAME=title:REGEXP, or one of %s", entry, strings.Join(Names(), ", "))
+	}
+	if !labelName.MatchString(name) {
+		return Rule{}, fmt.Errorf("label %q: want lower-case letters, digits and _, and a letter first", name)
+	}
+	if slices.Contains(reserved, name) {
+		return Rule{}, fmt.Errorf("label %s: processes have a label of that name already", name)
+	}
+	switch source {
+	case "env":
+		if strings.ContainsAny(value, "=\x00") {
+			return Rule{}, fmt.Errorf("label %s: %q is no name of an environment variable", name, value)
+		}
+		return Rule{Name: name, Variable: value}, nil
+	case "title":
+		title, err := regexp.Compile(value)
+		if err != nil {
+			return Rule{}, fmt.Errorf("label %s: %w", name, err)
+		}
+		return Rule{Name: name, Title: title}, nil
+	}
+	return Rule{}, fmt.Errorf("label %s: want env: or title:, not %q", name, source+":")
+}
+
+// split cuts at commas outside of brackets.
+func split(text string) (entries []string) {
+	depth, start := 0, 0
+	add := func(entry string) {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			entries = append(entries, entry)
+		}
+	}
+	for i, c := range text {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		case ',':
+			if depth <= 0 {
+				add(text[start:i])
+				start = i + 1
+			}
+		}
+	}
+	add(text[start:])
+	return entries
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// TestLabelsOfProcessesAreInFilesAndMetrics: two jobs and a process of none, by their
+// environment, in one run.
+func TestLabelsOfProcessesAreInFilesAndMetrics(t *testing.T) {
+	t.Parallel()
+	lines, profile := filepath.Join(t.TempDir(), "lines"), filepath.Join(t.TempDir(), "p.pb.gz")
+	address := loopback.FreeAddress(t)
+	jobs := []string{"4711", "4712", ""}
+	var all []*subject.Steps
+	for _, job := range jobs {
+		var env []string
+		if job != "" {
+			env = []string{"SLURM_JOB_ID=" + job}
+		}
+		w := subject.StartSteps(t, env...)
+		w.Load()
+		all = append(all, w)
+	}
+	r := start(t, "--labels", `slurm_job=env:SLURM_JOB_ID,script=title:(\w+)\.py`, "--jsonl-out", lines, "--pprof-out", profile,
+		"--metrics-listen", address, "--metrics-nvml", "off")
+	for i, w := range all {
+		r.waitAttached(w.PID())
+		w.Do("alloc weights %d 1000000", i+1)
+	}
+	for i, w := range all {
+		truth := w.Truth()
+		series := []string{fmt.Sprintf(`process_pid="%d"`, w.PID()), fmt.Sprintf(`slurm_job=%q`, jobs[i]), `script="steps"`}
+		r.wait("the process's series", func() bool {
+			v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", series...)
+			return v == float64(truth.InUseBytes())
+		})
+	}
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+
+	inProfile := map[string]int64{}
+	p, _ := readProfile(t, profile)
+	for _, s := range p.Sample {
+		require.Equal(t, []string{"steps"}, s.Label["script"])
+		for i, kind := range p.SampleType {
+			if kind.Type == "alloc_space" {
+				inProfile[fmt.Sprint(s.Label["slurm_job"])] += s.Value[i]
+			}
+		}
+	}
+	require.Equal(t, map[string]int64{"[4711]": 1000000, "[4712]": 2000000, "[]": 3000000}, inProfile)
+
+	content, err := os.ReadFile(lines)
+	require.NoError(t, err)
+	seen := map[int]map[string]string{}
+	for text := range bytes.Lines(content) {
+		var l struct {
+			PID    int
+			Labels map[string]string
+		}
+		require.NoError(t, json.Unmarshal(text, &l))
+		if l.Labels != nil {
+			seen[l.PID] = l.Labels
+		}
+	}
+	require.Equal(t, map[int]map[string]string{
+		all[0].PID(): {"slurm_job": "4711", "script": "steps"},
+		all[1].PID(): {"slurm_job": "4712", "script": "steps"},
+		all[2].PID(): {"script": "steps"},
+	}, seen)
+}
+
+func TestLabelsThatAreNoneAreRefused(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, fails(t, gadget(t, "--labels", "slurm,team")),
+		`--labels: "team": want NAME=env:VARIABLE, NAME=title:REGEXP, or one of ray, slurm, vllm`)
+}
