@@ -15,6 +15,9 @@
  * Better, where user space loads them, are the rules of the files: stack/unwind.h.
  */
 
+/* Most chains end sooner; and the verifier follows each step of each program that walks one. */
+#define NATIVE_CHAIN_FRAMES 32
+
 /* A frame further away than this is not on the same stack. */
 #define NATIVE_STACK_BYTES (8ULL << 20)
 
@@ -94,7 +97,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 
 	s->native[n++] = function;
 	s->native[n++] = caller;
-	while (n < STACK_NATIVE_FRAMES) {
+	while (n < NATIVE_CHAIN_FRAMES) {
 		if (fp < sp || fp - sp > NATIVE_STACK_BYTES || fp & 7)
 			break;
 		if (bpf_probe_read_user(frame, sizeof(frame), (void *)fp))
@@ -111,7 +114,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 		sp = fp + sizeof(frame); /* callers lie above */
 		fp = frame[0];
 	}
-	if (n == STACK_NATIVE_FRAMES)
+	if (n == NATIVE_CHAIN_FRAMES)
 		s->flags |= STACK_NATIVE_TRUNCATED;
 	s->native_count = n;
 }

@@ -10,7 +10,7 @@
  * native return addresses up to the interpreter, then the Python frames.
  * Go mirror: internal/stack (wire.go), checked against BTF.
  */
-#define STACK_NATIVE_FRAMES 32
+#define STACK_NATIVE_FRAMES 64
 #define STACK_PYTHON_FRAMES 128
 
 enum stack_flag {
@@ -82,7 +82,7 @@ struct symbol {
 /*
  * Content hash of a stack → its frames. Written once per new stack by the
  * programs, read by user space. Not LRU: a row's stack must stay readable. Not
- * preallocated where it can be helped: 2.3 KB × MAX_STACKS would be 38 MB for a node with one process.
+ * preallocated where it can be helped: 2.6 KB × MAX_STACKS would be 42 MB for a node with one process.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -82,7 +82,8 @@ static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma, str
 
 /*
  * Where a call that is probed returns to, if its return address was replaced by the kernel's own
- * for a return probe; else 0. A process has a return instance for each call that it is in.
+ * for a return probe, which is the start of a page (xol_area in kernel/events/uprobes.c: the first
+ * slot); else 0. A process has a return instance for each call that it is in.
  */
 static __always_inline __u64 unwind_replaced(struct task_struct *task, __u64 slot)
 {
@@ -130,6 +131,11 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 	__u8 python = 0;
 	long err;
 
+	if (!u->exact && !(u->pc & 4095)) {
+		replaced = unwind_replaced(task, u->slot);
+		if (replaced)
+			u->pc = replaced;
+	}
 	at = u->exact ? u->pc : u->pc - 1;
 	known = &u->known[((at * 0x9e3779b97f4a7c15ULL) >> 56) & (UNWIND_KNOWN - 1)];
 	u->is_code = true;
@@ -138,18 +144,6 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 		return 0;
 	}
 	err = bpf_find_vma(task, at, unwind_vma, &place, 0);
-	if (!err && place.executable && !place.is_file && !u->exact) {
-		replaced = unwind_replaced(task, u->slot);
-		if (replaced) {
-			u->pc = replaced;
-			at = replaced - 1;
-			place.is_file = 0;
-			place.executable = 0;
-			err = bpf_find_vma(task, at, unwind_vma, &place, 0);
-			known = &u->known[((at * 0x9e3779b97f4a7c15ULL) >> 56) &
-					  (UNWIND_KNOWN - 1)];
-		}
-	}
 	u->rule.kind = UNWIND_NONE;
 	if (err == -EBUSY)
 		return STACK_NATIVE_BUSY;

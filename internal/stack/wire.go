@@ -14,7 +14,7 @@ import (
 
 // Sizes of bpf/stack/stack.h; wire_test.go compares them with the compiled header.
 const (
-	nativeFrames = 32
+	nativeFrames = 64
 	pythonFrames = 128
 	nameBytes    = 128
 	fileBytes    = 256

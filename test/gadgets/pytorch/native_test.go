@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pytorch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// leastComplete is the share of native stacks that reach Python or the thread's start.
+const leastComplete = 0.98
+
+// ends are the frames that stand for callers that are missing.
+var ends = []string{stack.NoRules, stack.NotLoaded, stack.Broken, stack.StackUnreadable, stack.Busy, stack.Truncated}
+
+// end is the frame of a folded stack that says why it is cut; empty: it is complete.
+func end(folded string) string {
+	for _, frame := range strings.Split(folded, "; ") {
+		if slices.Contains(ends, frame) {
+			return frame
+		}
+	}
+	return ""
+}
+
+// start is the frame that called the others of a thread's native part: of the thread's start, or
+// of what Python has called.
+func start(folded string) string {
+	frames := strings.Split(folded, "; ")
+	for i, frame := range slices.Backward(frames) {
+		if frame == stack.Autograd || frame == stack.Trampoline {
+			return frames[min(i+1, len(frames)-1)]
+		}
+	}
+	return frames[0]
+}
+
+// TestNativeStacksOfATrainingStepAreComplete: none of PyTorch's libraries has frame pointers.
+func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
+	for _, c := range []struct {
+		gadget, table string
+		args          []string
+	}{
+		{"cuda_kernel", "calls", nil},
+		{"cuda_alloc", "allocs", []string{"--torch", "on"}},
+	} {
+		for _, memory := range []string{"0", "64MiB"} {
+			t.Run(c.gadget+"/"+memory, func(t *testing.T) {
+				requirePyTorch(t)
+				stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+				require.NoError(t, err)
+				defer stats.Close()
+				p := begin(t, nil, "training.py")
+				a := trace[sized](t, p, c.gadget, c.table, append(c.args, "--unwind-memory", memory)...)
+				var imported struct{ Imported string }
+				var said struct{ Steps int }
+				p.tell("", &imported)
+				a.attached(p.PID(), "libtorch_cpu.so")
+				for range 3 { // modules are loaded, and the rules of their code
+					p.tell("", &said)
+				}
+				before := settled(a)
+				runsBefore, tookBefore := programRuns(t, a.cmd.Process.Pid)
+				p.tell("", &said)
+				runsAfter, tookAfter := programRuns(t, a.cmd.Process.Pid)
+				after := settled(a)
+
+				all, whole, cut, starts := uint64(0), uint64(0), map[string]uint64{}, map[string]uint64{}
+				for folded, n := range after {
+					if n -= before[folded]; n == 0 {
+						continue
+					}
+					all += n
+					if why := end(folded); why != "" {
+						cut[why] += n
+						continue
+					}
+					starts[start(folded)] += n
+					// The thread's start is libc's, and Python is called back by libtorch_python.
+					if strings.Contains(start(folded), "libc.so.6)") || strings.Contains(start(folded), "(libtorch_python.so") {
+						whole += n
+					}
+				}
+				require.NotZero(t, all)
+				runs, took := (runsAfter-runsBefore)/uint64(said.Steps), (tookAfter-tookBefore)/time.Duration(said.Steps)
+				share := float64(whole) / float64(all)
+				t.Logf("%d stacks, %.1f %% complete, cut %v; they begin in %v; %d runs and %v of eBPF in a step",
+					all, 100*share, cut, starts, runs, took)
+				if memory == "0" {
+					require.Less(t, share, 0.5, "frame pointers alone have them: then there is nothing to test")
+				} else {
+					require.GreaterOrEqual(t, share, leastComplete, "cut %v, begin in %v", cut, starts)
+				}
+				require.LessOrEqual(t, runs, uint64(mostRuns))
+				a.end(map[string]uint64{})
+			})
+		}
+	}
+}
+
+// settled is how many launches, or tensors, each stack has had, once the tables have stopped
+// growing: the program waits for its next line.
+func settled(a *agent[sized]) (count map[string]uint64) {
+	a.t.Helper()
+	seen, since := uint64(0), time.Now()
+	a.until("the rows of all stacks", func() (bool, any) {
+		count = map[string]uint64{}
+		var all uint64
+		for _, r := range a.rows {
+			n := uint64(0)
+			if r.Kernel != "" {
+				n = r.Calls
+			} else if r.Kind == "tensor" {
+				n = r.AllocObjects
+			}
+			count[r.Stack] += n
+			all += n
+		}
+		if all != seen {
+			seen, since = all, time.Now()
+		}
+		return all > 0 && time.Since(since) > time.Second, all
+	})
+	return count
+}
