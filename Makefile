@@ -35,6 +35,7 @@ build: setup bin/ig-gpu
 .PHONY: test
 test: setup format $(LOADS)
 	@$(STEP) "fetch Debian's libcuda" test/support/fixtures/libcuda.sh
+	@$(STEP) "fetch Debian's libamdhip64" test/support/fixtures/libamdhip.sh
 	@if $(ROOT) $(LOADS); then exec $(MAKE) --no-print-directory test-here; \
 	else exec $(MAKE) --no-print-directory test-elsewhere; fi
 
@@ -293,6 +294,7 @@ simcuda:
 	@$(MAKE) --no-print-directory -s -C examples/simtorch
 	@$(MAKE) --no-print-directory -s -C examples/simcudart
 	@$(MAKE) --no-print-directory -s -C examples/simcupti
+	@if [ "$$(uname -m)" = x86_64 ]; then $(MAKE) --no-print-directory -s -C examples/simhip; fi
 
 build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
 	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images

@@ -180,6 +180,11 @@ static __always_inline int stock_hand_over(struct pt_regs *ctx, __u32 api)
 		return 0;                                                           \
 	}
 
+/* Where the library's name is a macro: the same, and the name as a string. */
+#define STOCK_PROBES_OF(library, symbol) STOCK_PROBES(library, symbol)
+#define LIBRARY_TEXT_OF(library) LIBRARY_TEXT(library)
+#define LIBRARY_TEXT(library) #library
+
 /*
  * A function that is probed on demand only (call/demand.h), which unmodified ig cannot do: it
  * has no stock probes. On Linux 5.10 our attach operator takes its program from

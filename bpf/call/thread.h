@@ -17,6 +17,11 @@
  * overwritten).
  */
 
+/* The device of a thread that has called nothing yet. HIP knows better: hip/device.h. */
+#ifndef THREAD_DEVICE
+#define THREAD_DEVICE(task) -1
+#endif
+
 /* cuCtxPushCurrent deeper than this is followed with the device unknown. */
 #define THREAD_CONTEXTS 8
 
@@ -30,7 +35,7 @@ struct thread {
 	__u64 process; /* whom the rest belongs to: task storage survives exec */
 	__u32 exec_id; /* the part of it that changes while the thread lives */
 	__u32 contexts;
-	__s32 device_hint; /* cuCtxGetDevice's answer where no context is known */
+	__s32 device_hint; /* where no context is known; -1: nor is it */
 	__u32 pad;
 	/* The cuCtxGetDevice that the thread is in, at entry, and its argument; sp 0: none.
 	 * Not in `call`: it is probed at times only, so its return may not be seen. */
@@ -145,7 +150,7 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->process = process;
 		t->exec_id = process_exec_id(task);
 		t->contexts = 0;
-		t->device_hint = -1;
+		t->device_hint = THREAD_DEVICE(task);
 		t->call.sp = 0;
 		t->device_sp = 0;
 #ifndef LINUX_5_10

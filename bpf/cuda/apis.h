@@ -45,6 +45,9 @@ enum cuda_op {
 	CUDA_PRIMARY_RESET,   /* a: device; its memory is freed implicitly */
 	CUDA_POOL_CREATE, /* a: address of the pool; b: CUmemPoolProps * */
 	CUDA_POOL_DEVICE, /* a: address of the pool; b: device */
+	/* HIP: a thread has a device and needs no context. */
+	CUDA_DEVICE_SET, /* a: the device */
+	CUDA_DEVICE_OF,	 /* a: a handle, as of a pool: its device; 0: none, no change */
 };
 
 /* What is held. Also the name space of the pointer or handle. */
@@ -73,6 +76,12 @@ enum cuda_api_flag {
 	/* The size is 32-bit, the pointer is not. */
 	CUDA_SIZE32 = 4,
 };
+
+#ifdef VENDOR_HIP
+#include "../hip/apis.h"
+#else
+/* As in the sections of unmodified ig, which finds it by this name. */
+#define DRIVER_LIBRARY libcuda
 
 /* X(symbol, op, kind, flags, a, b, c) */
 #define CUDA_PROBED_APIS(X)                                                         \
@@ -131,6 +140,10 @@ enum cuda_api_flag {
 
 /* What is probed on demand only: FACT_DEVICE of call/demand.h. */
 #define CUDA_DEMAND_APIS(X) X(cuCtxGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)
+
+/* The API that answers FACT_DEVICE. */
+#define API_DEVICE_ANSWER API_cuCtxGetDevice
+#endif
 
 #define CUDA_APIS(X) CUDA_PROBED_APIS(X) CUDA_DEMAND_APIS(X)
 

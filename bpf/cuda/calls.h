@@ -336,6 +336,15 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number, call->b);
 		break;
+#ifdef VENDOR_HIP
+	case CUDA_DEVICE_SET:
+		t->device_hint = call->a;
+		break;
+	case CUDA_DEVICE_OF:
+		if (call->a)
+			t->device_hint = context_device(t->process, call->a);
+		break;
+#endif
 	}
 	return 0;
 }

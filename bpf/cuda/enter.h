@@ -122,7 +122,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	if (id == API_cuCtxGetDevice) {
+	if (id == API_DEVICE_ANSWER) {
 		context_ask(ctx, t);
 		return;
 	}

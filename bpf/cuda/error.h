@@ -2,6 +2,10 @@
 #ifndef GPU_GADGETS_CUDA_ERROR_H
 #define GPU_GADGETS_CUDA_ERROR_H
 
+#ifdef VENDOR_HIP
+#include "hip/error.h"
+#else
+
 /* CUresult, cuda.h 12.4: those that the calls that we follow return. Others have a
  * number and no name. Libraries' own follow, in one series with them. */
 enum cuda_error {
@@ -145,5 +149,7 @@ static __always_inline enum cuda_error error_of_library(__u32 library, __s32 sta
 		same = cudnn_8_statuses[status & (CUDNN_8_STATUSES - 1)];
 	return (enum cuda_error)(library + (same ?: status));
 }
+
+#endif
 
 #endif

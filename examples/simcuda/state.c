@@ -93,6 +93,9 @@ CUresult begin(struct call *c, unsigned api)
 {
 	*c = (struct call){.api = thread.outer_api ? thread.outer_api : api, .device = -1};
 	pthread_mutex_lock(&sim.lock);
+#ifdef VENDOR_HIP
+	device_begin();
+#endif
 	if (!sim.initialized)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	/* The outer call of a nested one has been counted already. */

@@ -215,6 +215,8 @@ void nest_begin(unsigned api, enum alloc_kind kind);
 CUresult nest_end(CUresult r);
 bool injected_now(unsigned api, CUresult *r);
 
+/* examples/simhip: the library is started, and the thread on its first device. */
+void device_begin(void);
 /* The thread's context; NULL with *why set. */
 struct context *current(CUresult *why);
 void free_all(struct call *c, struct context *ctx);

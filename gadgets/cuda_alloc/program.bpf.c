@@ -22,6 +22,9 @@
 #include <gadget/types.h>
 
 #include "call/budget.h"
+#ifdef VENDOR_HIP
+#include "hip/device.h"
+#endif
 
 #include "call/probes.h"
 #include "cuda/inflight.h"
@@ -34,9 +37,9 @@
 #include "torch/torch.h"
 #endif
 
-#define X(symbol, op, kind, flags, a, b, c) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
+#define X(symbol, op, kind, flags, a, b, c) { LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
 #define Y(symbol, op, kind, flags, a, b, c) \
-	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
 const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_PROBED_APIS(X)
 								   CUDA_DEMAND_APIS(Y) };
 #undef X
@@ -242,7 +245,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 }
 #endif
 
-#define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES(libcuda, symbol)
+#define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES_OF(DRIVER_LIBRARY, symbol)
 CUDA_PROBED_APIS(X)
 #undef X
 #define X(symbol, op, kind, flags, a, b, c) DEMAND_PROBE(symbol)
@@ -290,6 +293,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	span_inherit(parent->tgid, child->tgid);
 	if (attach_mode == ATTACH_STOCK)
 		python_forks(parent, child);
+#ifdef VENDOR_HIP
+	device_thread_started(child);
+#endif
 	return 0;
 }
 

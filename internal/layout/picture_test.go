@@ -95,12 +95,17 @@ func gadgetsOf(t *testing.T, root fs.FS) map[string][]string {
 			require.NoError(t, err)
 			for _, match := range include.FindAllStringSubmatch(string(text), -1) {
 				header := path.Join("bpf", match[1])
+				if strings.HasPrefix(match[1], "../") { // another gadget's program, or a vendor's table
+					header = path.Join(path.Dir(open[0]), match[1])
+				}
 				if _, err := fs.Stat(root, header); err != nil || seen[header] {
 					continue // beside the source, or known
 				}
 				seen[header] = true
-				folder, _, _ := strings.Cut(match[1], "/")
-				folders[folder] = true
+				if folder, ok := strings.CutPrefix(path.Dir(header), "bpf/"); ok {
+					folder, _, _ = strings.Cut(folder, "/")
+					folders[folder] = true
+				}
 				open = append(open, header)
 			}
 		}
@@ -214,6 +219,7 @@ func TestThePictureHasWhatIsImported(t *testing.T) {
 		"operators/decode/rows/x.go": {Data: []byte("package rows; import _ \"" + module + "internal/stack\"")},
 		"internal/stack/x.go":        {Data: []byte("package stack; import _ \"fmt\"")},
 		"gadgets/g/program.bpf.c":    {Data: []byte("#include <x.h>\n#include \"call/a.h\"\n")},
+		"gadgets/h/program.bpf.c":    {Data: []byte("#define H\n#include \"../g/program.bpf.c\"\n")},
 		"bpf/call/a.h":               {Data: []byte("#include \"stack/b.h\"\n")},
 		"bpf/stack/b.h":              {Data: []byte("#include \"call/a.h\"\n")},
 	}
@@ -222,6 +228,6 @@ func TestThePictureHasWhatIsImported(t *testing.T) {
 		groups:   map[string][]string{"decode": {"rows"}},
 		subjects: map[string][]string{"stack": nil},
 		uses:     map[string][]string{"decode": {"stack"}},
-		gadgets:  map[string][]string{"g": {"call", "stack"}},
+		gadgets:  map[string][]string{"g": {"call", "stack"}, "h": {"call", "stack"}},
 	}, structureOf(sources(t, root), gadgetsOf(t, root)))
 }

@@ -35,7 +35,7 @@ class Process:
         """Starts the driver and retains each device's primary context."""
         self.lib.cuInit(0)
         rng = random.Random(self.options.seed * 1000 + self.index)
-        worker = Worker(self, -1, rng)
+        worker = self.worker(self, -1, rng)
         self.primary = [worker.retain(d) for d in range(self.options.devices)]
 
     def reset_turns(self):
@@ -45,7 +45,7 @@ class Process:
         self.left = [True] * n
 
     def run(self):
-        workers = [Worker(self, i, random.Random((self.options.seed * 100 + self.index) * 100 + i))
+        workers = [self.worker(self, i, random.Random((self.options.seed * 100 + self.index) * 100 + i))
                    for i in range(self.options.threads)]
         others = [threading.Thread(target=w.run) for w in workers[1:]]
         for t in others:
@@ -212,3 +212,6 @@ class Worker(Memory, Contexts, VirtualMemory):
             self.drive(self.reset_primary(r % self.devices))
             self.p.reset_turns()
         self.p.barrier.wait()
+
+
+Process.worker = Worker

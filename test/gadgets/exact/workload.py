@@ -8,6 +8,7 @@ holds memory, in a random but seeded order, through about sixty Python stacks
 match the journal's sums to the byte.
 
     workload.py --libcuda build/simcuda/libcuda.so.1 --out DIR [--calls 200000]
+    workload.py --hip build/simhip/libamdhip64.so.6 --out DIR
 
 DIR gets the driver's journals and the truth files. With --hold the parent prints
 {"holding": [pid, …]} on one line when all calls are made, and all processes keep
@@ -30,12 +31,14 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import truth  # noqa: E402
-from worker import Process, Worker  # noqa: E402
+from hip import HipProcess  # noqa: E402
+from worker import Process  # noqa: E402
 
 
 def arguments():
     a = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     a.add_argument("--libcuda", default="build/simcuda/libcuda.so.1")
+    a.add_argument("--hip", help="a simulated libamdhip64, in place of the CUDA driver")
     a.add_argument("--out", required=True, help="directory for journals and truth files")
     a.add_argument("--calls", type=int, default=200000, help="driver calls in all")
     a.add_argument("--processes", type=int, default=4)
@@ -68,11 +71,15 @@ class Child:
         return os.waitpid(self.pid, 0)[1]
 
 
+def new_process(options, driver, index):
+    return (HipProcess if options.hip else Process)(options, driver, index)
+
+
 def work(options, driver, index, ready, go, process=None):
     """Everything that one process does. ready and go are the ends of pipes."""
     p = process
     if p is None:
-        p = Process(options, driver, index)
+        p = new_process(options, driver, index)
         p.prepare()
     p.run()
     if p.surprises:
@@ -126,16 +133,17 @@ def say(**row):
 def main():
     options = arguments()
     os.makedirs(options.out, exist_ok=True)
-    os.environ["SIMCUDA_JOURNAL"] = os.path.abspath(options.out)
-    os.environ["SIMCUDA_DEVICES"] = str(options.devices)
-    os.environ["SIMCUDA_FAIL_EVERY"] = str(options.fail_every)
-    driver = truth.Driver(os.path.abspath(options.libcuda), options.out)
+    name = "simhip" if options.hip else "simcuda"
+    os.environ[name.upper() + "_JOURNAL"] = os.path.abspath(options.out)
+    os.environ[name.upper() + "_DEVICES"] = str(options.devices)
+    os.environ[name.upper() + "_FAIL_EVERY"] = str(options.fail_every)
+    driver = truth.Driver(os.path.abspath(options.hip or options.libcuda), options.out, name + "_tag")
     if options.index >= 0:
         ready, go = map(int, os.environ["WORKLOAD_PIPES"].split())
         if options.exec:
             options.calls //= 2
             if "WORKLOAD_SECOND" not in os.environ:
-                process = Process(options, driver, options.index)
+                process = new_process(options, driver, options.index)
                 process.prepare()
                 process.run()
                 if process.surprises:
@@ -151,14 +159,14 @@ def main():
     # The children: one forked before this process has started the driver, one
     # spawned, one forked when this process holds memory, and so on.
     children = []
-    process = Process(options, driver, 0)
+    process = new_process(options, driver, 0)
     for index in range(1, options.processes):
         if index % 3 == 1:
             children.append(fork(options, driver, index))
         elif index % 3 == 2:
             children.append(spawn(options, index))
     process.prepare()
-    before = Worker(process, 0, random.Random(options.seed))
+    before = process.worker(process, 0, random.Random(options.seed))
     for _ in range(50):
         before.drive(before.alloc())
         before.drive(before.vmm_create())

@@ -2,8 +2,8 @@
 
 // Package tracer runs the eBPF half of a gadget in a test: compiled, loaded
 // and attached to libraries, without Inspektor Gadget around it, so that a
-// test can change map sizes and read every map. Start is for cuda_alloc, whose rows
-// it reads, Attach for all.
+// test can change map sizes and read every map. Start is for cuda_alloc and StartHIP for
+// hip_alloc, whose rows they read, Attach for all.
 package tracer
 
 import (
@@ -83,7 +83,18 @@ type Options struct {
 // with the test.
 func Start(t testing.TB, library string, o Options) *Tracer {
 	t.Helper()
-	tr := Attach(t, "cuda_alloc", map[string]string{"libcuda": library}, o)
+	return memory(t, "cuda_alloc", map[string]string{"libcuda": library}, o)
+}
+
+// StartHIP is Start for hip_alloc, whose rows are the same.
+func StartHIP(t testing.TB, library string, o Options) *Tracer {
+	t.Helper()
+	return memory(t, "hip_alloc", map[string]string{"libamdhip64": library}, o)
+}
+
+func memory(t testing.TB, gadget string, libraries map[string]string, o Options) *Tracer {
+	t.Helper()
+	tr := Attach(t, gadget, libraries, o)
 	for program, m := range map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows", "dump_spans": "rows_by_span"} {
 		if tr.Programs[program] == nil && o.Linux510 {
 			continue

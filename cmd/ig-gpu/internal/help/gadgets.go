@@ -44,6 +44,16 @@ func gadgets() []gadget {
 			},
 		},
 		{
+			name:    "hip_alloc",
+			answers: "The same for AMD's GPUs: which line of Python holds, takes and leaks the memory that HIP allocated.",
+			examples: []string{
+				"ig-gpu run hip_alloc --pid 4711",
+				"ig-gpu run hip_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html",
+				"ig-gpu run hip_alloc --pid 4711 --older-than 10m",
+			},
+			flags: [][2]string{{"    --flamegraph-out F", "Write a flame graph (HTML)"}},
+		},
+		{
 			name:    "cuda_kernel",
 			answers: "Which line of Python launches kernels, copies and waits for the GPU, how often and for how long; and what happens when, as a timeline.",
 			examples: []string{

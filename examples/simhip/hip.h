@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIMHIP_HIP_H
+#define SIMHIP_HIP_H
+
+/*
+ * hip: HIP's names for the entries of the simulated CUDA driver, which have the same parameters
+ * and do the same. Included before each of its sources.
+ */
+#define cuMemAlloc_v2 hipMalloc
+#define cuMemFree_v2 hipFree
+
+#define impl_cuMemAlloc_v2 impl_hipMalloc
+#define API_cuMemAlloc_v2 API_hipMalloc
+#define impl_cuMemAllocPitch_v2 impl_hipMemAllocPitch
+#define API_cuMemAllocPitch_v2 API_hipMemAllocPitch
+#define impl_cuMemFree_v2 impl_hipFree
+#define API_cuMemFree_v2 API_hipFree
+#define impl_cuMemAllocManaged impl_hipMallocManaged
+#define API_cuMemAllocManaged API_hipMallocManaged
+#define impl_cuMemAllocAsync impl_hipMallocAsync
+#define API_cuMemAllocAsync API_hipMallocAsync
+#define impl_cuMemAllocFromPoolAsync impl_hipMallocFromPoolAsync
+#define API_cuMemAllocFromPoolAsync API_hipMallocFromPoolAsync
+#define impl_cuMemFreeAsync impl_hipFreeAsync
+#define API_cuMemFreeAsync API_hipFreeAsync
+#define impl_cuMemAllocHost_v2 impl_hipMallocHost
+#define API_cuMemAllocHost_v2 API_hipMallocHost
+#define impl_cuMemHostAlloc impl_hipHostMalloc
+#define API_cuMemHostAlloc API_hipHostMalloc
+#define impl_cuMemFreeHost impl_hipFreeHost
+#define API_cuMemFreeHost API_hipFreeHost
+#define impl_cuMemHostRegister_v2 impl_hipHostRegister
+#define API_cuMemHostRegister_v2 API_hipHostRegister
+#define impl_cuMemHostUnregister impl_hipHostUnregister
+#define API_cuMemHostUnregister API_hipHostUnregister
+#define impl_cuArrayCreate_v2 impl_hipArrayCreate
+#define API_cuArrayCreate_v2 API_hipArrayCreate
+#define impl_cuArray3DCreate_v2 impl_hipArray3DCreate
+#define API_cuArray3DCreate_v2 API_hipArray3DCreate
+#define impl_cuArrayDestroy impl_hipArrayDestroy
+#define API_cuArrayDestroy API_hipArrayDestroy
+#define impl_cuMipmappedArrayCreate impl_hipMipmappedArrayCreate
+#define API_cuMipmappedArrayCreate API_hipMipmappedArrayCreate
+#define impl_cuMipmappedArrayDestroy impl_hipMipmappedArrayDestroy
+#define API_cuMipmappedArrayDestroy API_hipMipmappedArrayDestroy
+#define impl_cuMemCreate impl_hipMemCreate
+#define API_cuMemCreate API_hipMemCreate
+#define impl_cuMemImportFromShareableHandle impl_hipMemImportFromShareableHandle
+#define API_cuMemImportFromShareableHandle API_hipMemImportFromShareableHandle
+#define impl_cuMemRetainAllocationHandle impl_hipMemRetainAllocationHandle
+#define API_cuMemRetainAllocationHandle API_hipMemRetainAllocationHandle
+#define impl_cuMemRelease impl_hipMemRelease
+#define API_cuMemRelease API_hipMemRelease
+#define impl_cuMemMap impl_hipMemMap
+#define API_cuMemMap API_hipMemMap
+#define impl_cuMemUnmap impl_hipMemUnmap
+#define API_cuMemUnmap API_hipMemUnmap
+#define impl_cuMemPoolCreate impl_hipMemPoolCreate
+#define API_cuMemPoolCreate API_hipMemPoolCreate
+#define impl_cuDeviceGetDefaultMemPool impl_hipDeviceGetDefaultMemPool
+#define API_cuDeviceGetDefaultMemPool API_hipDeviceGetDefaultMemPool
+#define impl_cuDeviceGetMemPool impl_hipDeviceGetMemPool
+#define API_cuDeviceGetMemPool API_hipDeviceGetMemPool
+
+/* Those that are not in the table. */
+#define impl_cuMemAddressReserve impl_hipMemAddressReserve
+#define impl_cuMemAddressFree impl_hipMemAddressFree
+#define impl_cuMemSetAccess impl_hipMemSetAccess
+#define impl_cuMemGetAllocationGranularity impl_hipMemGetAllocationGranularity
+#define impl_cuMemExportToShareableHandle impl_hipMemExportToShareableHandle
+#define impl_cuMemPoolDestroy impl_hipMemPoolDestroy
+#define impl_cuMemPoolTrimTo impl_hipMemPoolTrimTo
+#define impl_cuMemPoolGetAttribute impl_hipMemPoolGetAttribute
+#define impl_cuMemPoolSetAttribute impl_hipMemPoolSetAttribute
+#define impl_cuMemPoolSetAccess impl_hipMemPoolSetAccess
+
+/* HIP does not have them, and nothing calls them here. */
+#define API_cuMemAlloc API_NONE
+#define API_cuMemAllocPitch API_NONE
+#define API_cuMemFree API_NONE
+#define API_cuMemAllocAsync_ptsz API_NONE
+#define API_cuMemAllocFromPoolAsync_ptsz API_NONE
+#define API_cuMemFreeAsync_ptsz API_NONE
+#define API_cuMemAllocHost API_NONE
+#define API_cuMemHostRegister API_NONE
+#define API_cuArrayCreate API_NONE
+#define API_cuArray3DCreate API_NONE
+
+#endif

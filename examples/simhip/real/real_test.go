@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package real tests the table of HIP's functions, and the simulated library, against
+// the real library of Debian. No GPU is needed.
+package real
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+)
+
+// table returns the symbols of bpf/hip/apis.h.
+func table(t *testing.T) (symbols []string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../bpf/hip/apis.h")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile(`X\((hip\w+), CUDA_`).FindAllSubmatch(text, -1) {
+		symbols = append(symbols, string(m[1]))
+	}
+	require.Greater(t, len(symbols), 30)
+	return symbols
+}
+
+// realLibrary is the library that test/support/fixtures/libamdhip.sh unpacked.
+func realLibrary(t *testing.T) string {
+	t.Helper()
+	found, _ := filepath.Glob("../../../build/fixtures/libamdhip/root/usr/lib/*/libamdhip64.so.*.*")
+	if len(found) == 0 {
+		t.Skip("no build/fixtures/libamdhip: run test/support/fixtures/libamdhip.sh")
+	}
+	return found[0]
+}
+
+func simulatedLibrary(t *testing.T) string {
+	t.Helper()
+	if runtime.GOARCH != "amd64" {
+		t.Skip("HIP is for x86-64")
+	}
+	return filepath.Join(simulated.Build(t, "simhip"), "libamdhip64.so.6")
+}
+
+// functions returns the code of each exported function.
+func functions(t *testing.T, path string) map[string][]byte {
+	t.Helper()
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	all := map[string][]byte{}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		section := f.Sections[s.Section]
+		code := make([]byte, s.Size)
+		_, err := section.ReadAt(code, int64(s.Value-section.Addr))
+		require.NoError(t, err, s.Name)
+		all[s.Name] = code
+	}
+	return all
+}
+
+func TestTheRealLibraryHasAllFunctionsOfTheTable(t *testing.T) {
+	exports := functions(t, realLibrary(t))
+	for _, symbol := range table(t) {
+		require.Contains(t, exports, symbol)
+	}
+}
+
+// A function begins with endbr64 and ends with a jump through the table, in both: a probe at its
+// entry costs the same, and sees each call once.
+func TestSimulatedFunctionsHaveTheRealShape(t *testing.T) {
+	begin, end := []byte{0xf3, 0x0f, 0x1e, 0xfa}, []byte{0xff, 0xe0} // endbr64; jmp *%rax
+	for name, path := range map[string]string{"real": realLibrary(t), "simulated": simulatedLibrary(t)} {
+		exports := functions(t, path)
+		for _, symbol := range table(t) {
+			code := exports[symbol]
+			require.Greater(t, len(code), 8, "%s %s", name, symbol)
+			require.Equal(t, begin, code[:4], "%s %s", name, symbol)
+			require.Equal(t, end, code[len(code)-2:], "%s %s", name, symbol)
+		}
+	}
+}
+
+// The workload that the exactness test traces makes each call of the table.
+func TestWorkloadMakesEveryCall(t *testing.T) {
+	dir := t.TempDir()
+	out, err := exec.Command("python3", "../../../test/gadgets/exact/workload.py", "--hip", simulatedLibrary(t), "--out", dir,
+		"--calls", "40000").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	journals, err := journal.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, journals, 4)
+	succeeded := map[string]int{}
+	for _, j := range journals {
+		for _, r := range j.Records {
+			if r.Result == journal.Success {
+				succeeded[j.APIName(r.API)]++
+			}
+		}
+	}
+	for _, symbol := range table(t) {
+		require.NotZero(t, succeeded[symbol], "%s never succeeded", symbol)
+	}
+}
