@@ -39,6 +39,8 @@ enum attach_point_flag {
 	/* The program learns where the library has its thread-local variables: the cookie,
 	 * from bit 8 on, is an index of tls_blocks (call/backward.h); 0: not known. */
 	ATTACH_THREAD_LOCALS = 64,
+	/* Probe the library only in processes that have mapped one without this flag, too. */
+	ATTACH_BESIDE = 128,
 };
 
 /* What a point with ATTACH_ON_DEMAND teaches: enum fact, in its flags. */

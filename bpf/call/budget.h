@@ -170,7 +170,7 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 		return;
 	t = bpf_task_storage_get(&budget_by_task, task_current(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (t)
-		budget_charge(t, api, begin, false);
+		budget_charge(t, (__u8)api, begin, false); /* above it: of which library */
 }
 
 /* A program with a stack to take begins, and has ended. When it began is kept here, for the

@@ -147,6 +147,43 @@ enum cuda_api_flag {
 
 #define CUDA_APIS(X) CUDA_PROBED_APIS(X) CUDA_DEMAND_APIS(X)
 
+/*
+ * Libraries between a program and the driver that limit its memory: preloaded, they export the
+ * driver's functions, and where their limit is reached they refuse without asking the driver.
+ * Known by the name of their file. Gemini's libgemhook ends the process instead.
+ */
+#define CUDA_INTERPOSERS(X)                                                        \
+	X(1, "libvgpu")		/* HAMi-core; also of Volcano */                   \
+	X(2, "libvgpu-control") /* vgpu-manager */                                 \
+	X(3, "libcuda-control") /* vcuda-controller of GPU Manager */              \
+	X(4, "libnvshare")	/* nvshare */
+
+/* What such a library may refuse: all that allocates, with the library's number. */
+#define CUDA_INTERPOSED_APIS(X, number, library)                                   \
+	X(cuMemAlloc, number, library)                                             \
+	X(cuMemAlloc_v2, number, library)                                          \
+	X(cuMemAllocPitch, number, library)                                        \
+	X(cuMemAllocPitch_v2, number, library)                                     \
+	X(cuMemAllocAsync, number, library)                                        \
+	X(cuMemAllocAsync_ptsz, number, library)                                   \
+	X(cuMemAllocFromPoolAsync, number, library)                                \
+	X(cuMemAllocFromPoolAsync_ptsz, number, library)                           \
+	X(cuMemAllocManaged, number, library)                                      \
+	X(cuMemAllocHost, number, library)                                         \
+	X(cuMemAllocHost_v2, number, library)                                      \
+	X(cuMemHostAlloc, number, library)                                         \
+	X(cuMemHostRegister, number, library)                                      \
+	X(cuMemHostRegister_v2, number, library)                                   \
+	X(cuArrayCreate, number, library)                                          \
+	X(cuArrayCreate_v2, number, library)                                       \
+	X(cuArray3DCreate, number, library)                                        \
+	X(cuArray3DCreate_v2, number, library)                                     \
+	X(cuMipmappedArrayCreate, number, library)                                 \
+	X(cuMemCreate, number, library)
+
+/* The attach cookie of such a point: its API, and the library's number from bit 8 on. */
+#define INTERPOSED(number, api) ((number) << 8 | (api))
+
 /* API_cuMemAlloc_v2 …: the row's number and the attach cookie. 0 is no API. */
 enum cuda_api_id {
 	API_NONE = 0,

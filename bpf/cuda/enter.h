@@ -48,6 +48,8 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 	args->value[4] = PT_REGS_PARM5(ctx);
 }
 
+#include "cuda/interposed.h"
+
 /* The context that a call is about to destroy; 0: none, or not known. */
 static __always_inline __u64 call_dooms(const struct cuda_api *api, struct inflight *call,
 					__u64 process)
@@ -102,7 +104,7 @@ static __always_inline void call_abandon(struct thread *t)
 		call_undo_free(t, cuda_api_of(t->call.api));
 }
 
-/* Entry of API `id`. Runs in programs that may not sleep. */
+/* Entry of API `id`, or of a library's function of that name. Runs in programs that may not sleep. */
 static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct cuda_api *api;
@@ -126,6 +128,12 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		context_ask(ctx, t);
 		return;
 	}
+#if !defined(LINUX_5_10) && !defined(VENDOR_HIP)
+	if (id >> 8) {
+		interposed_enter(ctx, t, id);
+		return;
+	}
+#endif
 	t->device_sp = 0;
 	process = t->process;
 	call = &t->call;

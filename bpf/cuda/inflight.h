@@ -42,6 +42,15 @@ struct torch_report {
 	__u64 begin_boot_ns; /* of one whose stack is taken */
 };
 
+/* A call of a library that limits the process, around those of the driver: cuda/interposed.h. */
+struct interposed {
+	__u64 sp, ip, a, b, c, serial; /* as in struct inflight */
+	__u32 api;
+	__u32 library; /* its number */
+	__u32 failed;  /* the driver refused the thread meanwhile */
+	__u32 refused; /* number of the library that the row of ooms is about, 0: the driver */
+};
+
 struct inflight {
 	__u64 sp; /* at entry; 0: the thread is in no call */
 	__u64 ip; /* of the probe: in the called function */
@@ -53,6 +62,9 @@ struct inflight {
 	/* A report may come while the thread is in a call of the driver. */
 	struct torch_report report;
 	struct live tensor;
+#if !defined(LINUX_5_10) && !defined(VENDOR_HIP)
+	struct interposed interposed;
+#endif
 };
 
 #endif

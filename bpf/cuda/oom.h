@@ -22,6 +22,7 @@ struct oom {
 	__u64 stack_id;
 	char span_id[SPAN_TEXT_BYTES];
 	char api[32];
+	char refused_by[REFUSER_BYTES];
 	enum cuda_error error_raw;
 	__s32 device;
 	char kind[KIND_NAME_BYTES];
@@ -105,15 +106,18 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 {
 	const struct cuda_api *api = cuda_api_of(id);
 	struct oom *oom;
+	__u32 refuser;
 
 	if (!t)
 		return 0;
+	refuser = interposed_refuser(t);
 	oom = oom_begin(t, stack, false);
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
 	if (id && id < CUDA_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
+	refuser_name(oom->refused_by, refuser);
 	oom->error_raw = error;
 	kind_name(oom->kind, api->kind);
 	oom->device = t->call.live.device;
@@ -136,6 +140,7 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 	if (!oom)
 		return 0;
 	__builtin_memcpy(oom->api, "torch", 6);
+	__builtin_memcpy(oom->refused_by, "torch", 6);
 	oom->error_raw = CUDA_ERROR_OUT_OF_MEMORY;
 	kind_name(oom->kind, KIND_TENSOR);
 	oom->device = r->device;

@@ -215,13 +215,12 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		return 0;
 	sp = PT_REGS_SP(ctx);
 	result = PT_REGS_RC(ctx);
-	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
-		return 0; /* no call of ours, or a nested one */
-	if (sp > RETURNED_SP(t->call.sp)) {
+	if (t->call.sp && sp > RETURNED_SP(t->call.sp)) {
 		call_abandon(t);
 		t->call.sp = 0;
-		return 0;
 	}
+	if (t->call.sp ? sp < RETURNED_SP(t->call.sp) : !interposed_refused(t, sp, result))
+		return 0; /* a nested call, or none of ours */
 	/* One copy of the id for all that follows: the verifier of Linux 5.10 removed the code
 	 * for frees where it was read again. */
 	id = t->call.api;

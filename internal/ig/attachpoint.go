@@ -36,6 +36,9 @@ type AttachPoint struct {
 	// ThreadLocals: the cookie, from bit 8 on, is to say where the library has its
 	// thread-local variables.
 	ThreadLocals bool
+	// Beside: the library is probed only in processes that have mapped one whose points
+	// are not Beside, too.
+	Beside bool
 }
 
 // OnDemand reports whether the point is probed only in processes in which what it teaches is unknown.
@@ -53,6 +56,7 @@ const (
 	attachDemandFlag    = 8
 	attachInWindowsFlag = 32
 	attachTLSFlag       = 64
+	attachBesideFlag    = 128
 	attachFactShift     = 16
 	// maxPoints is far above the size of all our gadgets' tables.
 	maxPoints = 4096
@@ -106,7 +110,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
 		fact := flags >> attachFactShift
 		flags &= 1<<attachFactShift - 1
-		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag|attachTLSFlag) != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag|attachTLSFlag|attachBesideFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		if (fact != 0) != (flags&attachDemandFlag != 0) {
@@ -116,7 +120,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
 			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0, InWindows: flags&attachInWindowsFlag != 0,
-			ThreadLocals: flags&attachTLSFlag != 0, Fact: fact,
+			ThreadLocals: flags&attachTLSFlag != 0, Beside: flags&attachBesideFlag != 0, Fact: fact,
 		})
 	}
 	return out, nil

@@ -57,7 +57,7 @@ func table(s *btf.Struct, rows ...[]byte) *ebpf.MapSpec {
 }
 
 func TestAttachPoints(t *testing.T) {
-	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2), row("libcupti", "a:b", 0, 4), row("libtorch_cpu", "g", 255, 66))))
+	points, err := AttachPoints(withTable(table(layout(), row("libcuda", "cuMemAlloc_v2", 2, 1), row("libnccl", "ncclSend", 3, 0), row("libc10", "f", 1, 2), row("libcupti", "a:b", 0, 4), row("libtorch_cpu", "g", 255, 66), row("libvgpu", "cuMemAlloc_v2", 258, 129))))
 	require.NoError(t, err)
 	require.Equal(t, []AttachPoint{
 		{Library: "libcuda", Symbol: "cuMemAlloc_v2", Cookie: 2, Exit: true},
@@ -65,6 +65,7 @@ func TestAttachPoints(t *testing.T) {
 		{Library: "libc10", Symbol: "f", Cookie: 1, EntrySleeps: true},
 		{Library: "libcupti", Symbol: "a:b", USDT: true},
 		{Library: "libtorch_cpu", Symbol: "g", Cookie: 255, EntrySleeps: true, ThreadLocals: true},
+		{Library: "libvgpu", Symbol: "cuMemAlloc_v2", Cookie: 258, Exit: true, Beside: true},
 	}, points)
 }
 

@@ -18,12 +18,25 @@ type OOM struct {
 	Stack   stack.Stack
 	Span    Span
 	// API is the driver's function, Error what it returned, by name or number.
-	API, Error     string
+	API, Error string
+	// RefusedBy is "driver", "torch" for PyTorch's pool, or the library in front of the
+	// driver that limits the process; "": not known.
+	RefusedBy      string
 	RequestedBytes int64
 	// InuseBytes is what the process itself held.
 	InuseBytes int64
 	// Holders are the stacks that held most, largest first.
 	Holders []Holder
+}
+
+// ErrorBy is an error, human-readable, with who gave it where that is a library in front of the
+// driver (OOM.RefusedBy).
+func ErrorBy(text, refusedBy string) string {
+	switch refusedBy {
+	case "", "driver", "torch":
+		return text
+	}
+	return text + " by " + refusedBy + ", not by the driver"
 }
 
 // Holder is a stack and what it held.

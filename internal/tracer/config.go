@@ -25,6 +25,10 @@ type Point struct {
 	// ThreadLocals: the cookie, from bit 8 on, is what Config.ThreadLocals gives for the
 	// library; 0 where it has no block of them.
 	ThreadLocals bool
+	// Beside: the library is not probed in a process for its own sake, only where another
+	// one is that has points without this. A library that is preloaded is in every process
+	// of its container.
+	Beside bool
 }
 
 // Programs are the generic programs; the tracer does not close them. The perf

@@ -227,6 +227,7 @@ func (t *Tracer) inspect(pid uint32) {
 	if len(found) > maxLibrariesPerProcess {
 		found = found[:maxLibrariesPerProcess]
 	}
+	found = t.withoutLone(found)
 	if errors.Is(err, procmaps.ErrGone) {
 		t.leave(pid)
 		return

@@ -29,6 +29,7 @@ type Tracer struct {
 	mode      Mode
 	modeError error // why Auto chose Perf
 	libraries []string
+	beside    map[string]bool
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -72,6 +73,7 @@ func New(cfg Config) (*Tracer, error) {
 		names[p.Library] = true
 	}
 	t.libraries = slices.Sorted(maps.Keys(names))
+	t.beside = besides(cfg.Points)
 
 	if err := t.chooseMode(exit, sleeps); err != nil {
 		return nil, err

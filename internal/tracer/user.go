@@ -138,9 +138,11 @@ func (t *Tracer) warnIfNothing() {
 	if s.Attached > 0 || was {
 		return
 	}
-	names := make([]string, len(t.libraries))
-	for i, library := range t.libraries {
-		names[i] = library + ".so*"
+	var names []string
+	for _, library := range t.libraries {
+		if !t.beside[library] {
+			names = append(names, library+".so*")
+		}
 	}
 	who := "no process"
 	if len(t.cfg.PIDs) > 0 || s.Hidden > 0 {

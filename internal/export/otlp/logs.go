@@ -25,11 +25,12 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
 		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
-			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), o.Error, profile.FormatBytes(o.InuseBytes))),
+			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.FormatBytes(o.InuseBytes))),
 		Attributes: append([]*common.KeyValue{
 			keyValue("error.type", anyText(o.Error)),
 			keyValue("process.executable.name", anyText(o.Process.Comm)),
 			keyValue("cuda.api", anyText(o.API)),
+			keyValue("cuda.memory.refused_by", anyText(o.RefusedBy)),
 			keyValue("cuda.memory.requested", anyNumber(o.RequestedBytes)),
 			keyValue("cuda.memory.inuse", anyNumber(o.InuseBytes)),
 			keyValue("cuda.memory.holders", holders(o.Holders)),

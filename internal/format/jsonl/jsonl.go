@@ -14,8 +14,8 @@
 //	call: time, process … container as above, operation (with the direction of copies),
 //	  device (-1: unknown), calls, launches, copied_bytes, host_ns, wait_ns, and with
 //	  --device-times kernels and device_ns (cumulative), stack
-//	oom: time, process … container as above, api, error, requested_bytes,
-//	  inuse_bytes, stack, holders: array of {bytes, stack}, largest first
+//	oom: time, process … container as above, api, error, refused_by (driver, torch, or a
+//	  library such as libvgpu.so), requested_bytes, inuse_bytes, stack, holders: array of {bytes, stack}, largest first
 //
 // Each has span_id (16 hexadecimal digits) where a span of a trace is known.
 //
@@ -119,6 +119,7 @@ type oom struct {
 	process
 	API            string   `json:"api"`
 	Error          string   `json:"error"`
+	RefusedBy      string   `json:"refused_by,omitempty"`
 	RequestedBytes int64    `json:"requested_bytes"`
 	InuseBytes     int64    `json:"inuse_bytes"`
 	Span           string   `json:"span_id,omitempty"`
@@ -173,7 +174,7 @@ func (e *Encoder) OOM(o profile.OOM) error {
 	}
 	return e.encode(oom{
 		Type: "oom", Time: timestamp(o.Time), process: toProcess(o.Process),
-		API: o.API, Error: o.Error,
+		API: o.API, Error: o.Error, RefusedBy: o.RefusedBy,
 		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes, Span: o.Span.String(),
 		Stack: toFrames(o.Stack), Holders: holders,
 	})

@@ -39,7 +39,7 @@ func Always(all []ig.AttachPoint) (points []tracer.Point) {
 			continue
 		}
 		points = append(points, tracer.Point{
-			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps,
+			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps, Beside: p.Beside,
 		})
 	}
 	return points

@@ -112,7 +112,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	for _, p := range table {
 		i.cfg.Points = append(i.cfg.Points, tracer.Point{
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps, Fact: p.Fact,
-			ThreadLocals: p.ThreadLocals,
+			ThreadLocals: p.ThreadLocals, Beside: p.Beside,
 		})
 	}
 	if i.cfg.PIDs, err = selection.Parse(values[paramPID]); err != nil {

@@ -18,6 +18,7 @@ import (
 type OOMs struct {
 	processFields
 	timestamp, api, errorName, errorRaw datasource.FieldAccessor
+	refusedBy                           datasource.FieldAccessor
 	requested, inuse                    datasource.FieldAccessor
 	holderStacks, holderBytes           datasource.FieldAccessor
 }
@@ -28,6 +29,7 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 	return &OOMs{
 		processFields: process,
 		timestamp:     ds.GetField("timestamp_raw"), api: ds.GetField("api"),
+		refusedBy: ds.GetField("refused_by"),
 		errorName: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
 		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
 		holderStacks: ds.GetField("holder_stacks"), holderBytes: ds.GetField("holder_bytes"),
@@ -48,7 +50,7 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 		Time: now, Process: process,
 		Stack: stacks.Stack(process.ID, process.PID, stackID).Stack,
 		Span:  profile.ParseSpan(text(f.spanID, d)),
-		API:   text(f.api, d), Error: word(f.errorName, f.errorRaw, d),
+		API:   text(f.api, d), RefusedBy: text(f.refusedBy, d), Error: word(f.errorName, f.errorRaw, d),
 		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
 	}
 	ns, _ := number(f.timestamp, d)

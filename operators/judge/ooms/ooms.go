@@ -33,11 +33,13 @@ const (
 	maxGroups = 1000
 )
 
-// Failure is one allocation that the driver refused.
+// Failure is one allocation that was refused, by the driver or by By.
 type Failure struct {
 	Comm, API, Error, Frame, Holders string
-	PID                              uint32
-	RequestedBytes, InuseBytes       uint64
+	// By is the data source's refused_by.
+	By                         string
+	PID                        uint32
+	RequestedBytes, InuseBytes uint64
 	// Pool is PyTorch's own account of its pool, where that refused.
 	Pool Pool
 }
@@ -49,6 +51,8 @@ type Pool struct {
 	// Refused is the driver's function that refused the process last before, since the
 	// pool refused; "": none did, though the driver is what a pool asks first.
 	Refused string
+	// By is who refused there: the driver, or a library in front of it.
+	By string
 }
 
 // Unused is what a pool did not use, by why, as the operator torch tells. All 0: not known.
@@ -69,7 +73,7 @@ func (p Pool) why(requested uint64) string {
 	case p.Refused == "":
 		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
 	case unused < requested:
-		return text + ", and the driver had no more"
+		return text + ", and the driver had no more" + p.limit()
 	case p.Unused == Unused{}:
 		// Segments without a block in use had been returned before, except those of private pools.
 		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
@@ -87,6 +91,14 @@ func (p Pool) why(requested uint64) string {
 		}
 	}
 	return text + ": " + strings.Join(said, "; ")
+}
+
+// limit says whose decision the driver's was.
+func (p Pool) limit() string {
+	if profile.ErrorBy("", p.By) == "" {
+		return ""
+	}
+	return " by the limit of " + p.By
 }
 
 // part is one of what a pool does not use.
@@ -109,13 +121,15 @@ func (p Pool) pieces(advise bool) string {
 
 func size(bytes uint64) string { return profile.FormatBytes(int64(bytes)) }
 
-// refusals remembers by pid which function of the driver refused last. It is used by
-// one subscriber at a time.
-type refusals map[uint32]string
+// refusal is a function of the driver that refused, and who did.
+type refusal struct{ api, by string }
+
+// refusals remembers by pid which refused last. It is used by one subscriber at a time.
+type refusals map[uint32]refusal
 
 // before gives what refused a process before its pool did, and notes what the driver
 // refuses. Events come in their order.
-func (r refusals) before(pid uint32, api string) string {
+func (r refusals) before(pid uint32, api, by string) refusal {
 	if api == poolAPI {
 		defer delete(r, pid)
 		return r[pid]
@@ -123,14 +137,14 @@ func (r refusals) before(pid uint32, api string) string {
 	if len(r) >= maxGroups {
 		clear(r)
 	}
-	r[pid] = api
-	return ""
+	r[pid] = refusal{api, by}
+	return refusal{}
 }
 
 // group is what counts as the same failure again.
 type group struct {
-	pid               uint32
-	api, error, frame string
+	pid                   uint32
+	api, error, frame, by string
 }
 
 // Log collects failures. It is safe for concurrent use.
@@ -154,7 +168,7 @@ func (l *Log) Add(f Failure) {
 	if l.groups == nil {
 		l.groups = make(map[group]*entry)
 	}
-	g := group{f.PID, f.API, f.Error, f.Frame}
+	g := group{f.PID, f.API, f.Error, f.Frame, f.By}
 	e := l.groups[g]
 	if e == nil {
 		if len(l.groups) == maxGroups {
@@ -199,7 +213,7 @@ func (l *Log) Lines() []string {
 		}
 		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; it held %s",
 			times, f.Comm, f.PID, f.API, profile.FormatBytes(int64(f.RequestedBytes)), f.Frame,
-			f.Error, profile.FormatBytes(int64(f.InuseBytes)))
+			profile.ErrorBy(f.Error, f.By), profile.FormatBytes(int64(f.InuseBytes)))
 		if f.Holders != "" {
 			line += ": " + f.Holders
 		}
@@ -276,7 +290,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 		}
 	}
 	comm, call, reason := text("proc.comm"), text("api"), text("error")
-	where, holders := text("where"), text("holders")
+	where, holders, by := text("where"), text("holders"), text("refused_by")
 	requested, inuse := number("requested_bytes"), number("inuse_bytes")
 	allocated, reserved := number("pool_allocated_bytes"), number("pool_reserved_bytes")
 	pieces, apart, kept := number("pool_pieces_bytes"), number("pool_apart_bytes"), number("pool_kept_bytes")
@@ -285,7 +299,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 	refused := refusals{}
 	err := i.source.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := Failure{
-			Comm: comm(d), API: call(d), Error: reason(d), Frame: where(d), Holders: holders(d),
+			Comm: comm(d), API: call(d), Error: reason(d), Frame: where(d), Holders: holders(d), By: by(d),
 			RequestedBytes: requested(d), InuseBytes: inuse(d), Pool: Pool{
 				AllocatedBytes: allocated(d), ReservedBytes: reserved(d),
 				Unused: Unused{PiecesBytes: pieces(d), ApartBytes: apart(d), KeptBytes: kept(d)},
@@ -295,7 +309,8 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 			f.PID, _ = pid.Uint32(d)
 		}
 		mu.Lock()
-		f.Pool.Refused = refused.before(f.PID, f.API)
+		before := refused.before(f.PID, f.API, f.By)
+		f.Pool.Refused, f.Pool.By = before.api, before.by
 		mu.Unlock()
 		i.log.Add(f)
 		return nil

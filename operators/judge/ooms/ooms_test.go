@@ -96,14 +96,29 @@ func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
 
 func TestWhatTheDriverRefusedBeforeIsOfTheSameProcess(t *testing.T) {
 	r := refusals{}
-	require.Empty(t, r.before(1, "cuMemCreate"))
-	require.Empty(t, r.before(2, "torch"))
-	require.Empty(t, r.before(2, "cuMemAlloc_v2"))
-	require.Equal(t, "cuMemCreate", r.before(1, "torch"))
-	require.Empty(t, r.before(1, "torch"), "that was of the failure before")
-	require.Equal(t, "cuMemAlloc_v2", r.before(2, "torch"))
+	require.Empty(t, r.before(1, "cuMemCreate", "driver"))
+	require.Empty(t, r.before(2, "torch", "torch"))
+	require.Empty(t, r.before(2, "cuMemAlloc_v2", "libvgpu.so"))
+	require.Equal(t, refusal{"cuMemCreate", "driver"}, r.before(1, "torch", "torch"))
+	require.Empty(t, r.before(1, "torch", "torch"), "that was of the failure before")
+	require.Equal(t, refusal{"cuMemAlloc_v2", "libvgpu.so"}, r.before(2, "torch", "torch"))
 	for pid := range uint32(3 * maxGroups) {
-		r.before(pid, "cuMemAlloc_v2")
+		r.before(pid, "cuMemAlloc_v2", "driver")
 	}
 	require.LessOrEqual(t, len(r), maxGroups)
+}
+
+func TestALibraryInFrontOfTheDriverIsNamed(t *testing.T) {
+	var l Log
+	f := failure("next_batch (x.py:1)")
+	f.By = "libvgpu.so"
+	l.Add(f)
+	f.By = "driver"
+	l.Add(f)
+	require.Len(t, l.Lines(), 2, "they are two failures")
+	require.Contains(t, l.Lines()[0], "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; it held 15.0 GiB")
+	require.Contains(t, l.Lines()[1], "CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB")
+
+	pool := Pool{AllocatedBytes: 900 << 20, ReservedBytes: 1 << 30, Refused: "cuMemAlloc_v2", By: "libvgpu.so"}
+	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more by the limit of libvgpu.so", pool.why(200<<20))
 }

@@ -139,10 +139,11 @@ func (i *instance) bindDrops(ds datasource.DataSource) error {
 func (i *instance) bindOOMs(ds datasource.DataSource) error {
 	r := reader{ds}
 	comm, pid, call, frame, why, holders := r.text("proc.comm"), r.number("proc.pid"), r.text("api"), r.text("frame"), r.text("error"), r.text("holders")
+	by := r.text("refused_by")
 	requested, inuse := r.number("requested_bytes"), r.number("inuse_bytes")
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		text := fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s of %s; it held %s", comm(d), pid(d),
-			profile.FormatBytes(requested(d)), frame(d), why(d), call(d), profile.FormatBytes(inuse(d)))
+		text := fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; it held %s", comm(d), pid(d),
+			profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d)+" of "+call(d), by(d)), profile.FormatBytes(inuse(d)))
 		if h := holders(d); h != "" {
 			text += ": " + h
 		}

@@ -37,6 +37,7 @@ type line struct {
 	InuseObjects    int64  `json:"inuse_objects"`
 	API             string `json:"api"`
 	Error           string `json:"error"`
+	RefusedBy       string `json:"refused_by"`
 	RequestedBytes  int64  `json:"requested_bytes"`
 	Stack           stackFrames
 	Holders         []struct {

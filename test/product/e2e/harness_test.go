@@ -88,6 +88,7 @@ type (
 		Proc           process `json:"proc"`
 		API            string  `json:"api"`
 		Error          string  `json:"error"`
+		RefusedBy      string  `json:"refused_by"`
 		Frame          string  `json:"frame"`
 		Stack          string  `json:"stack"`
 		RequestedBytes uint64  `json:"requested_bytes"`

@@ -50,7 +50,7 @@ type place struct {
 }
 
 // refusal is an allocation that failed.
-type refusal struct{ frame, api, error, holders string }
+type refusal struct{ frame, api, error, holders, by string }
 
 // waiting is a line that calls the driver.
 type waiting struct {
@@ -144,7 +144,7 @@ func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, row := range rows {
-		f.refused = append(f.refused, refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders")})
+		f.refused = append(f.refused, refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders"), text(ds, row, "refused_by")})
 	}
 }
 

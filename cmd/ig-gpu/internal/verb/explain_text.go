@@ -119,7 +119,7 @@ func composeRefused(p *page, f *facts, ids string) {
 		return
 	}
 	last := f.refused[len(f.refused)-1]
-	text := fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", len(f.refused), last.api, frameOr(last.frame), last.error)
+	text := fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", len(f.refused), last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
 	if last.holders != "" {
 		text += "\nHeld at that moment: " + last.holders
 	}
