@@ -181,6 +181,11 @@ enum cuda_api_flag {
 	X(cuMipmappedArrayCreate, number, library)                                 \
 	X(cuMemCreate, number, library)
 
+/* Kernels before 6.0 would need a program for each point; HIP has no such library that we know. */
+#if !defined(VENDOR_HIP) && !defined(LINUX_5_10)
+#define INTERPOSERS_PROBED
+#endif
+
 /* The attach cookie of such a point: its API, and the library's number from bit 8 on. */
 #define INTERPOSED(number, api) ((number) << 8 | (api))
 

@@ -128,7 +128,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		context_ask(ctx, t);
 		return;
 	}
-#if !defined(LINUX_5_10) && !defined(VENDOR_HIP)
+#ifdef INTERPOSERS_PROBED
 	if (id >> 8) {
 		interposed_enter(ctx, t, id);
 		return;

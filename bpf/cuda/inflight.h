@@ -62,7 +62,7 @@ struct inflight {
 	/* A report may come while the thread is in a call of the driver. */
 	struct torch_report report;
 	struct live tensor;
-#if !defined(LINUX_5_10) && !defined(VENDOR_HIP)
+#ifdef INTERPOSERS_PROBED
 	struct interposed interposed;
 #endif
 };

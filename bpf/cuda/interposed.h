@@ -14,15 +14,13 @@
  * on is one call, and what the library makes of it, managed memory for example, is what the
  * row has. Of the library's own functions only those matter that return an error although no
  * call to the driver inside them did: these are refusals of the library.
- *
- * Not for kernels before 6.0, where each point needs a program of its own.
  */
 
 /* Who refused an allocation, as users read it. */
 #define REFUSER_BYTES 24
 #define REFUSERS 8 /* a power of two, for the mask */
 static const char refusers[REFUSERS][REFUSER_BYTES] = { [0] = "driver",
-#if !defined(LINUX_5_10) && !defined(VENDOR_HIP)
+#ifdef INTERPOSERS_PROBED
 #define X(number, library) [number] = library ".so",
 							CUDA_INTERPOSERS(X)
 #undef X
@@ -34,7 +32,7 @@ static __always_inline void refuser_name(char *to, __u32 library)
 	bpf_probe_read_kernel_str(to, REFUSER_BYTES, refusers[library & (REFUSERS - 1)]);
 }
 
-#if defined(LINUX_5_10) || defined(VENDOR_HIP)
+#ifndef INTERPOSERS_PROBED
 static __always_inline bool interposed_refused(struct thread *t, __u64 sp, __u32 result)
 {
 	return false;

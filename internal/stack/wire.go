@@ -21,7 +21,8 @@ const (
 	classBytes   = 64
 
 	stackNativeOffset = 8
-	stackPythonOffset = stackNativeOffset + 8*nativeFrames
+	// StackPythonOffset is where a stack's Python frames begin.
+	StackPythonOffset = stackNativeOffset + 8*nativeFrames
 	pythonFrameBytes  = 16
 
 	symbolNameOffset  = 18
@@ -29,7 +30,7 @@ const (
 	symbolClassOffset = symbolFileOffset + fileBytes
 
 	// StackBytes and SymbolBytes are the sizes of the two map values.
-	StackBytes  = stackPythonOffset + pythonFrameBytes*pythonFrames
+	StackBytes  = StackPythonOffset + pythonFrameBytes*pythonFrames
 	SymbolBytes = (symbolClassOffset + classBytes + 3) / 4 * 4
 )
 
@@ -118,7 +119,7 @@ func DecodeStack(b []byte) (Raw, error) {
 		raw.Native = append(raw.Native, binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:]))
 	}
 	for i := range python {
-		f := b[stackPythonOffset+pythonFrameBytes*i:]
+		f := b[StackPythonOffset+pythonFrameBytes*i:]
 		raw.Python = append(raw.Python, RawPython{
 			Symbol: binary.NativeEndian.Uint64(f),
 			Line:   binary.NativeEndian.Uint32(f[8:]),

@@ -71,7 +71,7 @@ func TestLayoutIsTheHeaders(t *testing.T) {
 	at, size := offsets("stack")
 	require.Equal(t, map[string]int{
 		"flags": 0, "native_count": 4, "python_count": 6,
-		"native": stackNativeOffset, "python": stackPythonOffset,
+		"native": stackNativeOffset, "python": StackPythonOffset,
 	}, at)
 	require.Equal(t, StackBytes, size)
 
@@ -98,7 +98,7 @@ func wireStack(flags Flags, native []uint64, python []RawPython) []byte {
 		binary.NativeEndian.PutUint64(b[stackNativeOffset+8*i:], a)
 	}
 	for i, p := range python {
-		f := b[stackPythonOffset+pythonFrameBytes*i:]
+		f := b[StackPythonOffset+pythonFrameBytes*i:]
 		binary.NativeEndian.PutUint64(f, p.Symbol)
 		binary.NativeEndian.PutUint32(f[8:], p.Line)
 		if p.Asked {

@@ -43,10 +43,10 @@ func wireStack(flags stack.Flags, native []uint64, python []stack.RawPython) []b
 		binary.NativeEndian.PutUint64(b[8+8*i:], a)
 	}
 	for i, p := range python {
-		binary.NativeEndian.PutUint64(b[8+8*32+16*i:], p.Symbol)
-		binary.NativeEndian.PutUint32(b[8+8*32+16*i+8:], p.Line)
+		binary.NativeEndian.PutUint64(b[stack.StackPythonOffset+16*i:], p.Symbol)
+		binary.NativeEndian.PutUint32(b[stack.StackPythonOffset+16*i+8:], p.Line)
 		if p.Asked {
-			b[8+8*32+16*i+12] = 1
+			b[stack.StackPythonOffset+16*i+12] = 1
 		}
 	}
 	return b

@@ -75,8 +75,8 @@ func wireStack(native []uint64, python ...[2]uint64) []byte {
 		binary.NativeEndian.PutUint64(b[8+8*i:], address)
 	}
 	for i, p := range python {
-		binary.NativeEndian.PutUint64(b[8+8*32+16*i:], p[0])
-		binary.NativeEndian.PutUint32(b[8+8*32+16*i+8:], uint32(p[1]))
+		binary.NativeEndian.PutUint64(b[stack.StackPythonOffset+16*i:], p[0])
+		binary.NativeEndian.PutUint32(b[stack.StackPythonOffset+16*i+8:], uint32(p[1]))
 	}
 	return b
 }

@@ -236,8 +236,8 @@ func kernelMaps(t *testing.T) map[string]*ebpf.Map {
 	for id, name := range map[uint64]string{11: "Model.load", 22: "</script>"} {
 		s := make([]byte, stack.StackBytes)
 		binary.NativeEndian.PutUint16(s[6:], 1)
-		binary.NativeEndian.PutUint64(s[8+8*32:], id)
-		binary.NativeEndian.PutUint32(s[8+8*32+8:], 7)
+		binary.NativeEndian.PutUint64(s[stack.StackPythonOffset:], id)
+		binary.NativeEndian.PutUint32(s[stack.StackPythonOffset+8:], 7)
 		require.NoError(t, maps["stacks_by_id"].Put(id, s))
 		b := make([]byte, stack.SymbolBytes)
 		binary.NativeEndian.PutUint16(b[4:], uint16(len(name)))

@@ -119,8 +119,8 @@ func (m *module) put(id uint64, flags stack.Flags, names ...string) {
 	binary.NativeEndian.PutUint16(b[6:], uint16(len(names)))
 	for i, name := range names {
 		symbol := symbolOf(name)
-		binary.NativeEndian.PutUint64(b[8+8*32+16*i:], symbol)
-		binary.NativeEndian.PutUint32(b[8+8*32+16*i+8:], uint32(i+1))
+		binary.NativeEndian.PutUint64(b[stack.StackPythonOffset+16*i:], symbol)
+		binary.NativeEndian.PutUint32(b[stack.StackPythonOffset+16*i+8:], uint32(i+1))
 		s := make([]byte, stack.SymbolBytes)
 		file := "/usr/lib/python3.12/site-packages/pkg/file.py"
 		binary.NativeEndian.PutUint16(s[4:], uint16(len(name)))
