@@ -39,7 +39,7 @@ type (
 		Flags       uint32
 		NativeCount uint16
 		PythonCount uint16
-		Native      [32]uint64
+		Native      [64]uint64
 		Python      [128]pythonFrame
 	}
 	symbol struct {
