@@ -33,7 +33,8 @@ func TestLabelsOfProcessesAreInFilesAndMetrics(t *testing.T) {
 		w.Load()
 		all = append(all, w)
 	}
-	r := start(t, "--labels", `slurm_job=env:SLURM_JOB_ID,script=title:(\w+)\.py`, "--jsonl-out", lines, "--pprof-out", profile,
+	pids := fmt.Sprintf("%d,%d,%d", all[0].PID(), all[1].PID(), all[2].PID()) // others trace beside this test
+	r := start(t, "--pid", pids, "--labels", `slurm_job=env:SLURM_JOB_ID,script=title:(\w+)\.py`, "--jsonl-out", lines, "--pprof-out", profile,
 		"--metrics-listen", address, "--metrics-nvml", "off")
 	for i, w := range all {
 		r.waitAttached(w.PID())
