@@ -153,10 +153,8 @@ func attributesOf(k series.Key) (all []attribute) {
 			all = append(all, a)
 		}
 	}
-	for _, l := range labels.Decode(k.Labels) {
-		if l[1] != "" {
-			all = append(all, attribute{l[0], l[1]})
-		}
+	for _, l := range labels.WithValue(k.Labels) {
+		all = append(all, attribute{l[0], l[1]})
 	}
 	return all
 }

@@ -200,14 +200,8 @@ func toProcess(p profile.Process) process {
 
 // toLabels has those with a value.
 func toLabels(text string) map[string]string {
-	var all map[string]string
-	for _, l := range labels.Decode(text) {
-		if l[1] == "" {
-			continue
-		}
-		if all == nil {
-			all = map[string]string{}
-		}
+	all := map[string]string{}
+	for _, l := range labels.WithValue(text) {
 		all[l[0]] = l[1]
 	}
 	return all

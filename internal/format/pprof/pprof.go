@@ -123,10 +123,8 @@ func (b *builder) sample(r gpu.Row) {
 			s.Label[name] = []string{value}
 		}
 	}
-	for _, l := range labels.Decode(r.Process.Labels) {
-		if l[1] != "" {
-			s.Label[l[0]] = []string{l[1]}
-		}
+	for _, l := range labels.WithValue(r.Process.Labels) {
+		s.Label[l[0]] = []string{l[1]}
 	}
 	b.out.Sample = append(b.out.Sample, s)
 }

@@ -217,8 +217,8 @@ func clean(value string) string {
 	return strings.TrimSpace(value)
 }
 
-// Encode writes labels as NAME=VALUE, separated by commas. Values with a comma, a quote or
-// spaces at an end are quoted as in Go.
+// Encode writes labels as NAME=VALUE, separated by commas. Values with a comma or a
+// quote are quoted as in Go.
 func Encode(pairs [][2]string) string {
 	var b strings.Builder
 	for i, p := range pairs {
@@ -257,4 +257,9 @@ func Decode(text string) (pairs [][2]string) {
 		pairs = append(pairs, [2]string{name, value})
 	}
 	return pairs
+}
+
+// WithValue are those of Decode that have a value.
+func WithValue(text string) [][2]string {
+	return slices.DeleteFunc(Decode(text), func(l [2]string) bool { return l[1] == "" })
 }

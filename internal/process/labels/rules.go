@@ -6,6 +6,7 @@ package labels
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,24 +32,14 @@ type Rules []Rule
 // Titles of Ray's workers: setproctitle in python/ray/_private/worker.py: ray::IDLE, then
 // ray::Class.method or ray::Class for actors, ray::function for tasks. Titles of vLLM 0.10:
 // VLLM::EngineCore, VLLM::Worker_TP0, VLLM::APIServer_0. Variables of Slurm: srun(1).
-var named = map[string]string{
-	"slurm": "slurm_job=env:SLURM_JOB_ID,slurm_step=env:SLURM_STEP_ID",
-	"ray":   `ray=title:^ray::(\w+)`,
-	"vllm":  `vllm=title:^VLLM::(\w+)`,
+var named = map[string]Rules{
+	"slurm": {{Name: "slurm_job", Variable: "SLURM_JOB_ID"}, {Name: "slurm_step", Variable: "SLURM_STEP_ID"}},
+	"ray":   {{Name: "ray", Title: regexp.MustCompile(`^ray::(\w+)`), Pending: []string{"IDLE"}}},
+	"vllm":  {{Name: "vllm", Title: regexp.MustCompile(`^VLLM::(\w+)`)}},
 }
-
-// idle is the title of a Ray worker before it gets an actor or a task.
-const idle = "IDLE"
 
 // Names are the short names that Parse knows, sorted.
-func Names() []string {
-	var all []string
-	for name := range named {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
-}
+func Names() []string { return slices.Sorted(maps.Keys(named)) }
 
 // maxRules bounds what each process and each series costs.
 const maxRules = 16
@@ -64,14 +55,7 @@ var reserved = []string{"cluster", "node", "namespace", "pod", "container", "dev
 func Parse(text string) (Rules, error) {
 	var rules Rules
 	for _, entry := range split(text) {
-		if list, ok := named[entry]; ok {
-			more, err := Parse(list)
-			if err != nil {
-				return nil, err
-			}
-			if entry == "ray" {
-				more[0].Pending = []string{idle}
-			}
+		if more, ok := named[entry]; ok {
 			rules = append(rules, more...)
 			continue
 		}
