@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
 )
 
 // ErrOff means that RAS is switched off in the process.
@@ -28,21 +29,14 @@ var ErrElsewhere = errors.New("NCCL_RAS_ADDR is not a loopback address with a po
 
 const (
 	dialTimeout = time.Second
-	// maxEnvironment is above the size of programs' environments.
-	maxEnvironment = 1 << 20
 )
 
 // AddressOf returns the address of a process's RAS, according to the environment of its
 // start.
 func AddressOf(procfs string, pid uint32) (netip.AddrPort, error) {
-	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "environ"))
+	b, err := environ.Read(procfs, pid)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("read the environment of process %d: %w", pid, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxEnvironment))
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("read the environment of process %d: %w", pid, err)
+		return netip.AddrPort{}, err
 	}
 	return address(b)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 	Other = "other"
 	// maxLength of a value in bytes; longer ones are cut.
 	maxLength = 64
-	// maxRead bounds /proc/PID/environ and cmdline, which a process may make megabytes long.
+	// maxRead bounds /proc/PID/cmdline, which a process may make megabytes long.
 	maxRead = 1 << 20
 	// again is how often a process without a value is read again: it may set its title late.
 	again = 10 * time.Second
@@ -111,7 +113,8 @@ func (s *Set) Others() map[string]uint64 {
 
 func (s *Set) fill(e *entry, pid uint32) {
 	dir := filepath.Join(s.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10))
-	var environment, title []byte
+	var environment environ.Environment
+	var title []byte
 	e.complete = true
 	pairs := make([][2]string, len(s.cfg.Rules))
 	for i, r := range s.cfg.Rules {
@@ -119,9 +122,11 @@ func (s *Set) fill(e *entry, pid uint32) {
 			found := ""
 			if r.Variable != "" {
 				if environment == nil {
-					environment = read(filepath.Join(dir, "environ"))
+					environment, _ = environ.Read(s.cfg.ProcFS, pid) // nothing if it has exited
 				}
-				found = variable(environment, r.Variable)
+				if values := environment.Values(r.Variable); len(values) > 0 {
+					found = values[0]
+				}
 			} else {
 				if title == nil {
 					title = read(filepath.Join(dir, "cmdline"))
@@ -181,15 +186,6 @@ func (r *Rule) match(cmdline []byte) string {
 		return ""
 	}
 	return value
-}
-
-func variable(environment []byte, name string) string {
-	for entry := range bytes.SplitSeq(environment, []byte{0}) {
-		if value, ok := bytes.CutPrefix(entry, []byte(name+"=")); ok {
-			return string(value)
-		}
-	}
-	return ""
 }
 
 // read returns what can be read; nothing if the process has exited.

@@ -5,7 +5,6 @@ package ranks
 import (
 	"bytes"
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
 )
 
 const (
@@ -31,8 +31,6 @@ const (
 	lateAgain = collective.Time(10 * time.Second)
 	// maxStanding bounds how many processes are read.
 	maxStanding = 64
-	// maxEnvironment bounds what is read of a process's environment.
-	maxEnvironment = 1 << 20
 	// ticksPerSecond is USER_HZ, in which /proc counts; it is 100 on all architectures
 	// that Linux has this gadget for (include/asm-generic/param.h).
 	ticksPerSecond = 100
@@ -240,21 +238,14 @@ func commOf(procfs string, pid uint32) string {
 // rankOf is the rank in the environment that a process was started with, as torchrun,
 // Open MPI and Slurm write it; -1: there is none.
 func rankOf(procfs string, pid uint32) int {
-	f, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "environ"))
+	environment, err := environ.Read(procfs, pid)
 	if err != nil {
 		return -1
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxEnvironment))
-	if err != nil {
-		return -1
-	}
-	for _, name := range []string{"RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="} {
-		for entry := range bytes.SplitSeq(b, []byte{0}) {
-			if value, ok := bytes.CutPrefix(entry, []byte(name)); ok {
-				if n, err := strconv.ParseInt(string(value), 10, 32); err == nil && n >= 0 {
-					return int(n)
-				}
+	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
+		for _, value := range environment.Values(name) {
+			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
+				return int(n)
 			}
 		}
 	}
