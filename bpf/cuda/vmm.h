@@ -22,11 +22,13 @@
 struct handle_key {
 	__u64 process;
 	__u64 number;
+	__u64 slot; /* below HANDLE_SLOTS */
 };
 
 struct handle {
 	__u64 serial;	  /* live_by_pointer has it as {process, serial, SPACE_VMM} */
 	__u64 references; /* created or retained, less released; 0: only mapped */
+	__u64 known_ns;	  /* when this number was returned for it; CLOCK_BOOTTIME */
 };
 
 struct mapping_key {
@@ -42,7 +44,14 @@ struct mapping {
 /*
  * Handle → physical memory. A map of its own because the driver may reuse the
  * number of a released handle while its memory is still mapped.
+ *
+ * It may also reuse a number before the exit probe of the call that freed its memory
+ * runs. So that this probe cannot delete the entry of the new memory, each number has
+ * HANDLE_SLOTS slots: an entry is made in a free one, only the program that freed its
+ * memory deletes it, and the newest is the number's.
  */
+#define HANDLE_SLOTS 4
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -108,20 +117,41 @@ static __always_inline void vmm_key(struct live_key *key, __u64 process, __u64 s
 	key->pad = 0;
 }
 
+/* The memory whose handle has this number; NULL when none is known. */
 static __always_inline struct handle *vmm_handle(__u64 process, __u64 number)
 {
 	struct handle_key key = { .process = process, .number = number };
+	struct handle *newest = NULL, *h;
 
-	return bpf_map_lookup_elem(&handles_by_number, &key);
+	for (int i = 0; i < HANDLE_SLOTS; i++) {
+		key.slot = i;
+		h = bpf_map_lookup_elem(&handles_by_number, &key);
+		if (h && (!newest || h->known_ns > newest->known_ns))
+			newest = h;
+	}
+	return newest;
 }
 
-/* The memory is gone: forget its number, unless it is another's by now. */
+/* The entry of a number for the memory `serial`; sets key->slot. NULL: none. */
+static __always_inline struct handle *vmm_handle_of(struct handle_key *key, __u64 serial)
+{
+	struct handle *h;
+
+	for (int i = 0; i < HANDLE_SLOTS; i++) {
+		key->slot = i;
+		h = bpf_map_lookup_elem(&handles_by_number, key);
+		if (h && h->serial == serial)
+			return h;
+	}
+	return NULL;
+}
+
+/* The memory was freed: deletes the entry of its number. */
 static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 serial)
 {
 	struct handle_key key = { .process = process, .number = number };
-	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
 
-	if (h && h->serial == serial)
+	if (vmm_handle_of(&key, serial))
 		bpf_map_delete_elem(&handles_by_number, &key);
 }
 
@@ -162,8 +192,25 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 serial)
 {
 	struct handle_key key = { .process = process, .number = number };
-	struct handle fresh = { .serial = serial, .references = 1 };
+	struct handle fresh = { .serial = serial,
+				.references = 1,
+				.known_ns = bpf_ktime_get_boot_ns() };
 
+	struct handle *h;
+	__u64 oldest_ns = ~0ULL, oldest = 0;
+
+	for (int i = 0; i < HANDLE_SLOTS; i++) {
+		key.slot = i;
+		if (!bpf_map_update_elem(&handles_by_number, &key, &fresh, BPF_NOEXIST))
+			return;
+		h = bpf_map_lookup_elem(&handles_by_number, &key);
+		if (h && h->known_ns < oldest_ns) {
+			oldest_ns = h->known_ns;
+			oldest = i;
+		}
+	}
+	/* Each has memory without a handle that is still mapped; or the map is full. */
+	key.slot = oldest;
 	if (bpf_map_update_elem(&handles_by_number, &key, &fresh, BPF_ANY))
 		drop(DROP_LIVE_FULL);
 }
@@ -175,10 +222,10 @@ static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 s
 static __always_inline void vmm_release(__u64 process, __u64 number, __u64 serial)
 {
 	struct handle_key key = { .process = process, .number = number };
-	struct handle *h = bpf_map_lookup_elem(&handles_by_number, &key);
+	struct handle *h = vmm_handle_of(&key, serial);
 
 	/* The number stays known: a mapping may get the handle retained again. */
-	if (h && h->serial == serial && vmm_add(process, serial, &h->references, -1) != 1)
+	if (h && vmm_add(process, serial, &h->references, -1) != 1)
 		return;
 	vmm_unref(process, serial);
 }
