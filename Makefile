@@ -23,6 +23,8 @@ export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
 DEMO := cmd/ig-gpu/internal/demo/embedded
 LAYOUTS := cmd/ig-gpu/internal/images/embedded
 IMAGES := build/images/.built
+# The same for amd64 and arm64, in place of this machine's architecture alone.
+ALL_IMAGES := build/images/.built-all
 DAEMON := build/daemon
 GO_FILES := $(shell find cmd internal operators -name '*.go' -o -name '*.js' -o -name '*.html' -o -name '*.css' 2>/dev/null) go.mod go.sum
 BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack -type f 2>/dev/null)
@@ -31,9 +33,17 @@ BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack -type f 2>/
 .PHONY: build
 build: setup bin/ig-gpu
 
+# go vet is part of make lint, which .ci/run runs first.
+GO_TEST := $(GO) test -vet=off
+
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
-test: setup format $(LOADS)
+test: setup format $(TIMES)
+	@rm -f build/times.jsonl
+	@$(TIMES) -log build/times.jsonl -name "make test" $(MAKE) --no-print-directory test-all
+
+.PHONY: test-all
+test-all: $(LOADS)
 	@$(STEP) "fetch Debian's libcuda" test/support/fixtures/libcuda.sh
 	@$(STEP) "fetch Debian's libamdhip64" test/support/fixtures/libamdhip.sh
 	@if $(ROOT) $(LOADS); then exec $(MAKE) --no-print-directory test-here; \
@@ -41,14 +51,14 @@ test: setup format $(LOADS)
 
 .PHONY: test-here
 test-here:
-	@$(STEP) "pure tests" $(GO) test ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(STEP) "pure tests" $(GO_TEST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-built
-	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(AS_ROOT) ./cmd/...
-	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(AS_ROOT) ./cmd/...
+	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
 	@test/gadgets/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
-	@$(STEP) "eBPF tests, one package at a time" $(GO) test -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
-	@$(STEP) "end-to-end tests, two packages at a time" $(GO) test -count=1 -p 2 -timeout 60m $(AS_ROOT) \
+	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
+	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -vE "$(SINGLE)")
 
 # Suites that measure, or that see it when another traces the whole machine, run one at a time; the
@@ -61,17 +71,17 @@ ALONE = $$($(GO) list ./test/... | grep -E "$(SINGLE)" | grep -v "/test/gadgets/
 .PHONY: test-built
 test-built:
 	@$(MAKE) --no-print-directory test-chart-suites
-	@$(STEP) "tests of NVML" $(GO) test $(NVML) -ldflags $(LAZY) ./operators/send/nvml
-	@$(MAKE) --no-print-directory vet build simcuda gpu-kit $(TIMES)
+	@$(STEP) "tests of NVML" $(GO_TEST) $(NVML) -ldflags $(LAZY) ./operators/send/nvml
+	@$(MAKE) --no-print-directory build simcuda gpu-kit
 
 # On a machine whose kernel loads no eBPF programs, or no more (test/support/bpftest/loads): packages
 # whose tests do are left out by name, and the product runs in a virtual machine, emulated.
 .PHONY: test-elsewhere
 test-elsewhere:
-	@$(STEP) "pure tests" $(GO) test $(call without-ebpf,./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...)
+	@$(STEP) "pure tests" $(GO_TEST) $(call without-ebpf,./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...)
 	@$(MAKE) --no-print-directory test-built
-	@$(STEP) "tests of the tools" $(GO) test -count=1 -p 1 $(call without-ebpf,./cmd/...)
-	@$(STEP) "tests of the simulated driver" $(GO) test -count=1 ./examples/...
+	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(call without-ebpf,./cmd/...)
+	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
 	@$(MAKE) --no-print-directory test-kernels KERNELS=newest TESTS="Load Product Native"
 	@echo "==> this kernel loads no eBPF programs: not run are test/gadgets, test/product, test/systems/stock and kit, and"
 	@git grep -lE '$(LOADS_EBPF)' -- '*_test.go' ':!test' | xargs -n1 dirname | sort -u | sed 's/^/    /'
@@ -89,17 +99,25 @@ $(TIMES): $(wildcard test/support/times/*.go)
 PURE := ./internal/collective/... ./internal/export/... ./internal/format/... ./internal/profile/... \
 	./internal/stack/... ./internal/throttle/... ./internal/timeline/... ./internal/elf/...
 
-## test-long: the tests that take long: pure packages with the race detector, fuzzing, FUZZTIME=20s a target, arm64
+## test-long: the tests that take long: pure packages with the race detector, fuzzing, FUZZTIME=20s a target, arm64, random suites
 FUZZTIME ?= 20s
 .PHONY: test-long
 test-long: setup vet-others build/arm64/ig-gpu
 	@$(STEP) "race detector" $(GO) test -race -timeout 30m $(PURE)
 	@$(STEP) "fuzzing, $(FUZZTIME) a target" scripts/fuzz.sh $(FUZZTIME)
+	@$(MAKE) --no-print-directory test-long-random
+
+# The random suites, with as many calls as make test has once had: it makes fewer.
+.PHONY: test-long-random
+test-long-random: build simcuda
+	@$(STEP) "random suites, long" $(ROOT) env LONG_TESTS=1 $(GO_TEST) -count=1 -p 1 -timeout 60m \
+		-run '$(RANDOM_TESTS)' ./test/gadgets/exact ./test/gadgets/launches ./test/gadgets/spans ./test/gadgets/unwind
+RANDOM_TESTS := Random|Tensors|Span|Frames
 
 ## test-times: the table of test/README.md, from the last make test
 .PHONY: test-times
 test-times: $(TIMES)
-	@$(TIMES) -log build/times.jsonl -readme test/README.md
+	@$(TIMES) -log build/times.jsonl -before test/support/times/before.jsonl -readme test/README.md
 
 ## demo: watch a leaking workload for ten seconds, without a GPU if need be
 .PHONY: demo
@@ -243,9 +261,9 @@ gpu-kit: setup build/gpu-kit-ig-gpu
 build/gpu-kit-ig-gpu: $(IMAGES) $(GO_FILES)
 	@$(STEP) "build ig-gpu for the kit" env CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu
 
-## lint: gofmt, shellcheck and clang-format
+## lint: gofmt, go vet, shellcheck and clang-format
 .PHONY: lint format vet
-lint: format
+lint: format vet
 	@$(STEP) "scripts and C" scripts/lint.sh
 
 ## golangci: golangci-lint with .golangci.yaml; built first, which takes 6 minutes of processor time
@@ -261,7 +279,7 @@ format:
 	@unformatted=$$(gofmt -l $(wildcard charts cmd internal operators test examples dashboards wasm)); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w is due for:" $$unformatted >&2; exit 1; fi
 
-vet:
+vet: setup
 	@$(STEP) "go vet" $(GO) vet ./...
 	@$(STEP) "go vet for WASM" env GOOS=wasip1 GOARCH=wasm $(GO) vet ./wasm/...
 
@@ -300,8 +318,12 @@ build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
 	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images
 
 $(IMAGES): build/gadget-images $(BPF_FILES)
-	@$(STEP) "compile the gadgets" build/gadget-images -layouts $(LAYOUTS)
+	@$(STEP) "compile the gadgets" build/gadget-images -architectures native -layouts $(LAYOUTS)
 	@touch $@
+
+$(ALL_IMAGES): build/gadget-images $(BPF_FILES)
+	@$(STEP) "compile the gadgets for all architectures" build/gadget-images -layouts $(LAYOUTS)
+	@touch $(IMAGES) $@
 
 # What `ig-gpu demo` runs: the simulated driver and a workload of this architecture, and the
 # example in Python.
@@ -323,7 +345,7 @@ bin/ig-gpu: $(IMAGES) build/demo/.embedded $(GO_FILES)
 images: setup build/gadget-images
 	@$(STEP) "build the images" build/gadget-images -layouts $(LAYOUTS) \
 		$(if $(REGISTRY),-push $(REGISTRY) $(if $(TAG),-tag $(TAG)) $(if $(PLAIN_HTTP),-plain-http))
-	@touch $(IMAGES)
+	@touch $(IMAGES) $(ALL_IMAGES)
 	@cat build/images/digests.yaml
 
 ## daemon: Inspektor Gadget's daemon with our operators, and the exporter, for both architectures
@@ -349,7 +371,7 @@ $(DAEMON)/%/gpu-exporter: $(GO_FILES)
 release: setup build/gadget-images build/tools/helm
 	@test -n "$(VERSION)" || { echo "release: say which version, VERSION=v0.1.0" >&2; exit 1; }
 	@scripts/release.sh "$(VERSION)" build/release "$(KEY)"
-	@touch -d @0 $(IMAGES) build/demo/.embedded 2>/dev/null || true # its images and demo are inside; a build makes its own
+	@touch -d @0 $(IMAGES) $(ALL_IMAGES) build/demo/.embedded 2>/dev/null || true # its images and demo are inside; a build makes its own
 
 ## test-release: builds a release twice, compares, and installs it on bare Debian and Ubuntu; 20 minutes the first time
 .PHONY: test-release
@@ -358,5 +380,5 @@ test-release: setup build/gadget-images build/tools/helm
 	@$(STEP) "the release" $(ROOT) env RELEASE=1 $(GO) test -v -count=1 -timeout 60m ./test/systems/release
 
 # For test-kernels on arm64; test-long notices a break.
-build/arm64/ig-gpu: $(IMAGES) $(GO_FILES)
+build/arm64/ig-gpu: $(ALL_IMAGES) $(GO_FILES)
 	@$(STEP) "build $@" env GOARCH=arm64 $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/ig-gpu

@@ -37,7 +37,7 @@ func TestArtifactHubMatchesTheImage(t *testing.T) {
 		require.Len(t, page.Images, 1)
 		require.Equal(t, repository+g.Name+":latest", page.Images[0].Image)
 		var platforms []string
-		for _, arch := range architectureNames() {
+		for _, arch := range namesOf(architectures()) {
 			platforms = append(platforms, "linux/"+arch)
 		}
 		require.Equal(t, platforms, page.Images[0].Platforms)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -27,9 +28,34 @@ func architectures() []architecture {
 	}
 }
 
-func architectureNames() []string {
+// native is the value of -architectures for the architecture of this machine alone.
+const native = "native"
+
+// chooseArchitectures divides the architectures into those that images are made for and
+// those that programs are only checked for, by the value of -architectures.
+func chooseArchitectures(choice string) (packed, checked []architecture, err error) {
+	switch choice {
+	case "all":
+		return architectures(), nil, nil
+	case native:
+		for _, arch := range architectures() {
+			if arch.name == runtime.GOARCH {
+				packed = append(packed, arch)
+			} else {
+				checked = append(checked, arch)
+			}
+		}
+		if len(packed) == 0 {
+			return nil, nil, fmt.Errorf("-architectures native: no programs are compiled for %s", runtime.GOARCH)
+		}
+		return packed, checked, nil
+	}
+	return nil, nil, fmt.Errorf("-architectures %q: either all or native", choice)
+}
+
+func namesOf(all []architecture) []string {
 	var names []string
-	for _, arch := range architectures() {
+	for _, arch := range all {
 		names = append(names, arch.name)
 	}
 	return names
@@ -40,6 +66,9 @@ type compiler struct {
 	clang, strip string
 	headers      string // include directory of Inspektor Gadget
 	objects      string // where objects are written
+	// packed are the architectures to compile for; the source is checked for the others,
+	// without code being generated.
+	packed, checked []architecture
 }
 
 func newCompiler(opts options) (*compiler, error) {
@@ -48,6 +77,10 @@ func newCompiler(opts options) (*compiler, error) {
 		return nil, err
 	}
 	strip, err := findTool(opts.strip, "llvm-strip")
+	if err != nil {
+		return nil, err
+	}
+	packed, checked, err := chooseArchitectures(opts.architectures)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +93,8 @@ func newCompiler(opts options) (*compiler, error) {
 		strip:   strip,
 		headers: filepath.Join(strings.TrimSpace(string(module)), "include"),
 		objects: opts.objects,
+		packed:  packed,
+		checked: checked,
 	}, nil
 }
 
@@ -85,15 +120,24 @@ func findTool(choice, name string) (string, error) {
 
 // compile returns the path of the object per architecture name. A program that
 // does not compile for every architecture is an error: an image without one of
-// them would fail on another machine instead of here.
+// them would fail on another machine instead of here. For architectures that are only
+// checked, an object of an earlier build is removed.
 func (c *compiler) compile(g gadget) (map[string]string, error) {
 	objects := map[string]string{}
-	for _, arch := range architectures() {
-		object := filepath.Join(c.objects, g.Name, arch.name+".bpf.o")
+	for _, arch := range c.checked {
+		if err := runTool(c.clang, c.arguments(g, arch, "-fsyntax-only")); err != nil {
+			return nil, fmt.Errorf("check for %s: %w", arch.name, err)
+		}
+		if err := os.RemoveAll(c.object(g, arch)); err != nil {
+			return nil, fmt.Errorf("remove an old object: %w", err)
+		}
+	}
+	for _, arch := range c.packed {
+		object := c.object(g, arch)
 		if err := os.MkdirAll(filepath.Dir(object), 0o755); err != nil {
 			return nil, fmt.Errorf("make object directory: %w", err)
 		}
-		if err := runTool(c.clang, c.arguments(g, arch, object)); err != nil {
+		if err := runTool(c.clang, c.arguments(g, arch, "-c", "-o", object)); err != nil {
 			return nil, fmt.Errorf("compile for %s: %w", arch.name, err)
 		}
 		// Drops DWARF and keeps BTF, which the loader reads.
@@ -128,7 +172,12 @@ func (c *compiler) compileWASM(g gadget) (string, error) {
 	return file, nil
 }
 
-func (c *compiler) arguments(g gadget, arch architecture, object string) []string {
+func (c *compiler) object(g gadget, arch architecture) string {
+	return filepath.Join(c.objects, g.Name, arch.name+".bpf.o")
+}
+
+// arguments are those of clang; output has the flags that say what is made of the source.
+func (c *compiler) arguments(g gadget, arch architecture, output ...string) []string {
 	arguments := []string{
 		"-target", "bpf", "-O2", "-g", "-Wall",
 		"-D__TARGET_ARCH_" + arch.target,
@@ -144,7 +193,7 @@ func (c *compiler) arguments(g gadget, arch architecture, object string) []strin
 	}
 	arguments = append(arguments, "-ffile-prefix-map="+c.headers+"=inspektor-gadget/include")
 	arguments = append(arguments, g.CFlags...)
-	return append(arguments, "-c", g.source(), "-o", object)
+	return append(append(arguments, output...), g.source())
 }
 
 // runTool passes the tool's warnings on to the user, and its errors too.

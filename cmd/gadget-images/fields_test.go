@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 	list, err := readList("../../build.yaml")
 	require.NoError(t, err)
 	for _, g := range list.Gadgets {
-		object := "../../build/bpf/" + g.Name + "/amd64.bpf.o"
+		object := "../../build/bpf/" + g.Name + "/" + runtime.GOARCH + ".bpf.o"
 		require.FileExists(t, object, "run make build")
 		spec, err := ebpf.LoadCollectionSpec(object)
 		require.NoError(t, err)

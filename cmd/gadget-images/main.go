@@ -24,6 +24,7 @@ func main() {
 	flag.StringVar(&opts.out, "o", "build/images", "directory for <gadget>.tar")
 	flag.StringVar(&opts.objects, "objects", "build/bpf", "directory for compiled objects")
 	flag.StringVar(&opts.layouts, "layouts", "", "directory for unpacked images, one subdirectory per gadget; others in it are removed")
+	flag.StringVar(&opts.architectures, "architectures", "all", "architectures of the images: all, or native: this machine's, and check that the programs compile for the others")
 	flag.StringVar(&opts.clang, "clang", "", "C compiler (default: the newest clang of PATH)")
 	flag.StringVar(&opts.strip, "strip", "", "llvm-strip (default: the newest of PATH)")
 	flag.StringVar(&opts.push, "push", "", "also push the images to this registry, HOST[:PORT]/NAME, as NAME/<gadget>; credentials are those of docker login")
@@ -39,7 +40,7 @@ func main() {
 
 type options struct {
 	list, out, objects, layouts, clang, strip string
-	push, tag                                 string
+	push, tag, architectures                  string
 	plainHTTP                                 bool
 }
 
@@ -82,7 +83,7 @@ func run(opts options) error {
 		if err != nil {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}
-		image, err := pack(gadget, objects, module, stamp{builder: version, created: created})
+		image, err := pack(gadget, compiler.packed, objects, module, stamp{builder: version, created: created})
 		if err != nil {
 			return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 		}
@@ -95,7 +96,7 @@ func run(opts options) error {
 				return fmt.Errorf("gadget %s: %w", gadget.Name, err)
 			}
 		}
-		fmt.Printf("  %s: %s, %d KiB, %s\n", path, strings.Join(architectureNames(), "+"),
+		fmt.Printf("  %s: %s, %d KiB, %s\n", path, strings.Join(namesOf(compiler.packed), "+"),
 			image.Size()/1024, time.Since(start).Round(100*time.Millisecond))
 		pinned.Digests[gadget.Name] = image.Image.Digest.String()
 		if destination != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/oci"
@@ -24,6 +25,8 @@ func build(t *testing.T) (tar, layout string) {
 		out:     filepath.Join(dir, "images"),
 		objects: filepath.Join(dir, "bpf"),
 		layouts: layouts,
+
+		architectures: "all",
 	}))
 	require.NoDirExists(t, filepath.Join(layouts, "removed_gadget"))
 	require.FileExists(t, filepath.Join(layouts, "README.md"))
@@ -60,7 +63,7 @@ func TestObjectsExistForEveryArchitectureWithoutPaths(t *testing.T) {
 	tar, _ := build(t)
 	working, err := os.Getwd()
 	require.NoError(t, err)
-	for _, arch := range architectureNames() {
+	for _, arch := range namesOf(architectures()) {
 		object, err := os.ReadFile(filepath.Join(filepath.Dir(tar), "..", "bpf", "execs", arch+".bpf.o"))
 		require.NoError(t, err)
 		require.NotContains(t, string(object), working)
@@ -95,20 +98,50 @@ func TestProgramThatFailsOnOneArchitectureFailsTheBuild(t *testing.T) {
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o644))
 	}
-	err := run(options{
-		list:    filepath.Join(root, "build.yaml"),
-		out:     filepath.Join(root, "images"),
-		objects: filepath.Join(root, "bpf"),
-	})
-	require.ErrorContains(t, err, "compile for arm64")
-	require.NoFileExists(t, filepath.Join(root, "images", "amd64_only.tar"))
+	for choice, want := range map[string]string{
+		"all":  "compile for arm64",
+		native: map[string]string{"amd64": "check for arm64", "arm64": "compile for arm64"}[runtime.GOARCH],
+	} {
+		err := run(options{
+			list:    filepath.Join(root, "build.yaml"),
+			out:     filepath.Join(root, "images"),
+			objects: filepath.Join(root, "bpf"),
+
+			architectures: choice,
+		})
+		require.ErrorContains(t, err, want)
+		require.NoFileExists(t, filepath.Join(root, "images", "amd64_only.tar"))
+	}
+}
+
+func TestNativeImagesHaveNoOtherProgram(t *testing.T) {
+	dir := t.TempDir()
+	objects := filepath.Join(dir, "bpf", "execs")
+	require.NoError(t, os.MkdirAll(objects, 0o755))
+	for _, arch := range architectures() {
+		require.NoError(t, os.WriteFile(filepath.Join(objects, arch.name+".bpf.o"), []byte("old"), 0o644))
+	}
+	require.NoError(t, run(options{
+		list:    filepath.Join("testdata", "build.yaml"),
+		out:     filepath.Join(dir, "images"),
+		objects: filepath.Join(dir, "bpf"),
+
+		architectures: native,
+	}))
+	left, err := filepath.Glob(filepath.Join(objects, "*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(objects, runtime.GOARCH+".bpf.o")}, left)
+	store, err := orasoci.NewFromTar(t.Context(), filepath.Join(dir, "images", "execs.tar"))
+	require.NoError(t, err)
+	_, err = oci.GetManifestForHost(t.Context(), store, "ghcr.io/gpu-gadgets/execs:latest")
+	require.NoError(t, err)
 }
 
 func TestParameterWithoutVariableIsRefused(t *testing.T) {
 	objects := filepath.Join(t.TempDir(), "bpf")
 	list, err := readList(filepath.Join("testdata", "build.yaml"))
 	require.NoError(t, err)
-	compiler, err := newCompiler(options{objects: objects})
+	compiler, err := newCompiler(options{objects: objects, architectures: native})
 	require.NoError(t, err)
 	paths, err := compiler.compile(list.Gadgets[0])
 	require.NoError(t, err)
@@ -117,6 +150,6 @@ func TestParameterWithoutVariableIsRefused(t *testing.T) {
 	other.root, other.Dir = t.TempDir(), ""
 	require.NoError(t, os.WriteFile(other.metadata(),
 		[]byte("name: execs\nparams: {ebpf: {no_such_variable: {key: x}}}"), 0o644))
-	_, err = pack(other, paths, "", stamp{builder: "v0.55.0"})
+	_, err = pack(other, compiler.packed, paths, "", stamp{builder: "v0.55.0"})
 	require.ErrorContains(t, err, "no_such_variable")
 }

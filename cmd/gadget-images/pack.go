@@ -47,7 +47,7 @@ type stamp struct {
 
 // pack makes the image of one gadget: an index with one manifest per architecture. The
 // layers are the program and the WASM module, if any; the config is gadget.yaml.
-func pack(g gadget, objects map[string]string, module string, mark stamp) (*ocilayout.Layout, error) {
+func pack(g gadget, packed []architecture, objects map[string]string, module string, mark stamp) (*ocilayout.Layout, error) {
 	config, metadata, err := readMetadata(g)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func pack(g gadget, objects map[string]string, module string, mark stamp) (*ocil
 	}
 
 	var manifests []ocispec.Descriptor
-	for _, arch := range architectures() {
+	for _, arch := range packed {
 		program, err := os.ReadFile(objects[arch.name])
 		if err != nil {
 			return nil, fmt.Errorf("read object: %w", err)

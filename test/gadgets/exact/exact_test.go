@@ -7,6 +7,7 @@ package exact
 import (
 	"encoding/json"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func TestRandomCallsAreExact(t *testing.T) {
 		have := got(tr.Rows())
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
 		requireEqual(t, "alive, by stack", want, have)
-	}, "--calls", "200000")
+	}, "--calls", strconv.Itoa(subject.Volume(50000, 200000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
 }

@@ -3,9 +3,9 @@
 package exact
 
 import (
-	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,10 +27,7 @@ func hipLibrary(t *testing.T) string {
 
 // EXACT_CALLS=200000 makes as many calls as the test of cuda_alloc, whose programs are the same.
 func TestRandomHIPCallsAreExact(t *testing.T) {
-	calls := os.Getenv("EXACT_CALLS")
-	if calls == "" {
-		calls = "50000"
-	}
+	calls := strconv.Itoa(callsFrom(t, "EXACT_CALLS", subject.Volume(20000, 200000)))
 	lib := hipLibrary(t)
 	dir := t.TempDir()
 	tr := tracer.StartHIP(t, lib, tracer.Options{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
@@ -40,7 +41,7 @@ func withRoom(calls int) func(*tracer.Spec) {
 // devices, and some calls that fail.
 func TestEveryCall(t *testing.T) {
 	lib, dir := simulated.DriverCopy(t), t.TempDir()
-	calls := number(t, 40000)
+	calls := number(t, subject.Volume(15000, 40000))
 	g := start(t, lib, tracer.Options{Offset: 10, Edit: withRoom(calls)}, map[string]any{"events": true})
 	ring := g.follow()
 	workload(t, lib, dir, func() {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +85,8 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	type line struct {
 		Type         string
 		PID          uint32
+		Kind         string
+		Device       json.RawMessage
 		Span         string `json:"span_id"`
 		AllocBytes   uint64 `json:"alloc_bytes"`
 		AllocObjects uint64 `json:"alloc_objects"`
@@ -100,7 +103,7 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 		var l line
 		require.NoError(t, json.Unmarshal(scan.Bytes(), &l))
 		if l.Type == "alloc" && l.PID == uint32(pid) {
-			last[l.Span+string(l.Stack)] = l
+			last[strings.Join([]string{l.Kind, string(l.Device), l.Span, string(l.Stack)}, "\n")] = l
 		}
 	}
 	require.NoError(t, scan.Err())

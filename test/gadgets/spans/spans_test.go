@@ -17,7 +17,12 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
+
+// calls is how many calls a thread of a random program makes: in make test half of
+// those of make test-long.
+func calls(long int) string { return strconv.Itoa(subject.Volume(long/2, long)) }
 
 // enum tls_access of bpf/process/tls.h.
 const (
@@ -58,7 +63,7 @@ func TestEveryAllocationHasItsSpan(t *testing.T) {
 					flags = []string{"-Wl,--no-as-needed", library, "-Wl,-rpath," + filepath.Dir(library)}
 				}
 			}
-			p := run(t, workload(t, flags...), lib, library, "4", "20000", "")
+			p := run(t, workload(t, flags...), lib, library, "4", calls(20000), "")
 			require.Equal(t, c.access, p.found(t, tr).Access)
 			p.next()
 			p.wait("done")
@@ -94,7 +99,7 @@ func TestPythonAllocationsHaveTheirSpans(t *testing.T) {
 func TestForkedProcessesHaveSpans(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
-	p := run(t, workload(t), lib, publisher(t), "1", "20000", "fork")
+	p := run(t, workload(t), lib, publisher(t), "1", calls(20000), "fork")
 	p.found(t, tr)
 	p.next()
 	p.wait("done")
@@ -111,7 +116,7 @@ func TestForkedProcessesHaveSpans(t *testing.T) {
 func TestMisleadingContextsAreNotBelieved(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
-	p := run(t, workload(t), lib, publisher(t), "4", "20000", "hostile")
+	p := run(t, workload(t), lib, publisher(t), "4", calls(20000), "hostile")
 	p.found(t, tr)
 	p.next()
 	said := p.wait("done")

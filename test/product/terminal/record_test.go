@@ -12,8 +12,7 @@ import (
 )
 
 // TestRecordEndsWithCtrlCAndNamesItsFiles, at two sizes: it has no screen and reads no keys, and no
-// data is lost. It does not run in parallel with others, which may trace the whole machine: see
-// traced.
+// data is lost.
 func TestRecordEndsWithCtrlCAndNamesItsFiles(t *testing.T) {
 	for _, c := range []size{small, large} {
 		t.Run(fmt.Sprintf("%dx%d", c.columns, c.lines), func(t *testing.T) {
@@ -21,7 +20,7 @@ func TestRecordEndsWithCtrlCAndNamesItsFiles(t *testing.T) {
 			dir := t.TempDir()
 			v := startIn(t, c, dir, nil, "record", fmt.Sprint(s.PID()), "--for", "0", "-o", "memory.pb.gz", "-o", "memory.html")
 			v.wait("what it does", fmt.Sprintf(`Recording memory of process %d until Ctrl-C`, s.PID()))
-			s.traced(t)
+			s.traced(t, v.cmd)
 			s.request()
 			require.False(t, v.givesKeys())
 			v.press("\x03")

@@ -28,7 +28,7 @@ import (
 )
 
 // waitLimit is how long a condition may take on a busy machine.
-const waitLimit = time.Minute
+const waitLimit = 3 * time.Minute
 
 // lastByte is NUL.
 const lastByte = "\000"

@@ -3,6 +3,7 @@
 package terminal
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -220,19 +221,15 @@ func TestNoColourIsWrittenOnDemand(t *testing.T) {
 	require.Contains(t, v.written(), "ran ")
 }
 
-// traced makes requests until probes have fired in the server: the kernel then maps a page
-// for them (xol_area of kernel/events/uprobes.c). Another program that traces the whole machine
-// would have the same effect.
-func (s *server) traced(t testing.TB) {
+// traced waits until ig-gpu has attached its probes to the server's driver.
+func (s *server) traced(t testing.TB, by *exec.Cmd) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		s.request()
-		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", s.PID()))
-		return err == nil && strings.Contains(string(maps), "[uprobes]")
-	}, waitLimit, 50*time.Millisecond, "the server is traced")
+	ctx, end := context.WithTimeout(t.Context(), waitLimit)
+	defer end()
+	require.True(t, subject.WaitProbes(ctx, by.Process.Pid, "libcuda.so.1"), "the driver has probes")
 }
 
-// TestAPipeHasOneTable and no escape sequence. It does not run in parallel with others: see traced.
+// TestAPipeHasOneTable and no escape sequence.
 func TestAPipeHasOneTable(t *testing.T) {
 	for _, args := range [][]string{{"top"}, {"run", "cuda_alloc", "--pid"}} {
 		s := startServer(t)
@@ -241,7 +238,7 @@ func TestAPipeHasOneTable(t *testing.T) {
 		cmd.Stdout = &out
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		s.traced(t)
+		s.traced(t, cmd)
 		for range 3 {
 			s.request()
 		}

@@ -25,16 +25,23 @@ import (
 // igGPU runs a command line to its end.
 func igGPU(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	cmd, out, errs := command(t, args...)
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// command is ig-gpu with what it writes.
+func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	t.Helper()
 	bpftest.RequireRoot(t)
 	program, err := filepath.Abs("../../../bin/ig-gpu")
 	require.NoError(t, err)
 	_, err = os.Stat(program)
 	require.NoError(t, err, "run make build")
-	cmd := exec.CommandContext(t.Context(), program, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+	cmd = exec.CommandContext(t.Context(), program, args...)
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr
 }
 
 // working is a process that allocates and gives back until the test ends.
@@ -188,22 +195,19 @@ func TestExplainNamesTheLineThatMadeAContextForNothing(t *testing.T) {
 // explained returns the output of ig-gpu explain for a process that works once it is watched.
 func explained(t *testing.T, w *subject.Steps, watch string, work func()) string {
 	t.Helper()
+	cmd, out, text := command(t, "explain", fmt.Sprint(w.PID()), "--for", watch)
+	require.NoError(t, cmd.Start())
 	stopped := make(chan struct{})
 	ctx, end := context.WithCancel(t.Context())
 	go func() {
 		defer close(stopped)
-		// The kernel maps this once a probe was hit: the watch has begun, and goes on behind
-		// what follows.
-		for maps := []byte(nil); !strings.Contains(string(maps), "[uprobes]") && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
-			w.Request("nothing")
-			maps, _ = os.ReadFile(fmt.Sprintf("/proc/%d/maps", w.PID()))
+		if subject.WaitProbes(ctx, cmd.Process.Pid, "libcuda.so.1") {
+			work()
 		}
-		time.Sleep(500 * time.Millisecond) // all functions are probed
-		work()
 	}()
-	out, text, err := igGPU(t, "explain", fmt.Sprint(w.PID()), "--for", watch)
+	err := cmd.Wait()
 	end()
 	<-stopped
 	require.NoError(t, err, text)
-	return out
+	return out.String()
 }

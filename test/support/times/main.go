@@ -6,8 +6,11 @@
 //
 //	go test -exec "build/times -log $PWD/build/times.jsonl" ./test/...
 //
+// With -name it runs any command, such as the whole of make test, and logs it by that name.
+//
 // With -readme it writes the newest line of each package into a table of that file, between
-// the two comments that mark it. Processor time hardly depends on other load on the
+// the two comments that mark it; -before is a log of an earlier state to compare with.
+// Processor time hardly depends on other load on the
 // machine; wall time does, and is shown because it includes waits.
 package main
 
@@ -30,7 +33,7 @@ import (
 
 // cost is one run of the tests of a package; a line of the log.
 type cost struct {
-	// Package is its folder, relative to the module's root.
+	// Package is its folder, relative to the module's root, or the name of the command.
 	Package string `json:"package"`
 	// Processor is user and system time, of the test binary and the programs it waited for.
 	Processor time.Duration `json:"processor_ns"`
@@ -40,16 +43,18 @@ type cost struct {
 
 func main() {
 	log := flag.String("log", "", "file that the line is added to")
+	name := flag.String("name", "", "name of the command in the log (default: the folder, which is the package's)")
+	before := flag.String("before", "", "log of an earlier state, for a column of the table")
 	readme := flag.String("readme", "", "file whose table is renewed from the log")
 	flag.Parse()
 	if *readme != "" {
-		if err := renew(*readme, *log); err != nil {
+		if err := renew(*readme, *log, *before); err != nil {
 			fmt.Fprintln(os.Stderr, "times:", err)
 			os.Exit(1)
 		}
 		return
 	}
-	status, err := run(*log, flag.Args())
+	status, err := run(*log, *name, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "times:", err)
 		os.Exit(1)
@@ -58,9 +63,9 @@ func main() {
 }
 
 // run runs a command in its place and logs its cost. It returns the command's exit status.
-func run(log string, command []string) (int, error) {
+func run(log, name string, command []string) (int, error) {
 	if len(command) == 0 {
-		return 0, errors.New("no command: this is for -exec of go test")
+		return 0, errors.New("no command: this is for -exec of go test, or for -name")
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -69,12 +74,13 @@ func run(log string, command []string) (int, error) {
 	if cmd.ProcessState == nil {
 		return 0, fmt.Errorf("run %s: %w", command[0], err)
 	}
-	folder, err := here()
-	if err != nil {
-		return 0, err
+	if name == "" {
+		if name, err = here(); err != nil {
+			return 0, err
+		}
 	}
 	line := cost{
-		Package:   folder,
+		Package:   name,
 		Processor: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
 		Wall:      time.Since(began),
 	}
@@ -119,6 +125,15 @@ func add(log string, line cost) error {
 	return f.Close()
 }
 
+func parseFile(name string) ([]cost, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parse(f)
+}
+
 // parse reads a log: the newest line of each package, the most expensive package first.
 func parse(r io.Reader) ([]cost, error) {
 	newest := map[string]cost{}
@@ -141,57 +156,92 @@ func parse(r io.Reader) ([]cost, error) {
 	return all, nil
 }
 
-// floor is the processor time below which packages share a row.
-const floor = 2 * time.Second
+const (
+	// floor is the processor time below which packages share a row.
+	floor = 2 * time.Second
+	// whole is the name of a run of all tests, builds included.
+	whole = "make test"
+)
 
-// table returns the packages with a relevant cost, as Markdown.
-func table(all []cost) string {
+// table returns the packages with a relevant cost, as Markdown, and what the whole run
+// needed besides them. A package that is missing in one of the logs has no number there.
+func table(all, before []cost) string {
 	var b strings.Builder
-	var sum, rest cost
+	earlier := map[string]cost{}
+	for _, c := range before {
+		earlier[c.Package] = c
+	}
+	total, isWhole := cost{}, false
+	var sum, rest, sumBefore, restBefore cost
 	n := 0
-	b.WriteString("| package | processor time, s | by the clock, s |\n|---|--:|--:|\n")
-	row := func(name string, c cost) {
-		fmt.Fprintf(&b, "| %s | %.0f | %.0f |\n", name, c.Processor.Seconds(), c.Wall.Seconds())
+	b.WriteString("| package | processor time before, s | processor time, s | by the clock, s |\n|---|--:|--:|--:|\n")
+	row := func(name string, before, c cost) {
+		fmt.Fprintf(&b, "| %s | %s | %.0f | %.0f |\n", name, seconds(before.Processor), c.Processor.Seconds(), c.Wall.Seconds())
 	}
 	for _, c := range all {
-		sum.Processor += c.Processor
-		sum.Wall += c.Wall
+		if c.Package == whole {
+			total, isWhole = c, true
+			continue
+		}
+		old := earlier[c.Package]
+		sum, sumBefore = sum.plus(c), sumBefore.plus(old)
 		if c.Processor < floor {
-			rest.Processor += c.Processor
-			rest.Wall += c.Wall
+			rest, restBefore = rest.plus(c), restBefore.plus(old)
 			n++
 			continue
 		}
-		row("`"+c.Package+"`", c)
+		row("`"+c.Package+"`", old, c)
 	}
 	if n > 0 {
-		row(fmt.Sprintf("%d others, each below %.0f s", n, floor.Seconds()), rest)
+		row(fmt.Sprintf("%d others, each below %.0f s", n, floor.Seconds()), restBefore, rest)
 	}
-	row("**all**", sum)
+	row("**these packages**", sumBefore, sum)
+	if isWhole {
+		builds := cost{Processor: total.Processor - sum.Processor}
+		old := cost{}
+		if w, ok := earlier[whole]; ok {
+			old.Processor = w.Processor - sumBefore.Processor
+		}
+		fmt.Fprintf(&b, "| builds, and the packages that need no root | %s | %.0f | |\n", seconds(old.Processor), builds.Processor.Seconds())
+		row("**`"+whole+"`**", earlier[whole], total)
+	}
 	return b.String()
+}
+
+func (c cost) plus(d cost) cost {
+	return cost{Package: c.Package, Processor: c.Processor + d.Processor, Wall: c.Wall + d.Wall}
+}
+
+// seconds is empty for a time that is unknown.
+func seconds(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", d.Seconds())
 }
 
 const begin, end = "<!-- times: begin -->\n", "<!-- times: end -->\n"
 
-// renew replaces the table in a file with one of the log.
-func renew(readme, log string) error {
-	f, err := os.Open(log)
+// renew replaces the table in a file with one of the log. There may be no log of before.
+func renew(readme, log, before string) error {
+	all, err := parseFile(log)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	all, err := parse(f)
-	if err != nil {
-		return err
+	var old []cost
+	if before != "" {
+		if old, err = parseFile(before); err != nil {
+			return err
+		}
 	}
 	text, err := os.ReadFile(readme)
 	if err != nil {
 		return err
 	}
-	before, after, found := bytes.Cut(text, []byte(begin))
+	above, after, found := bytes.Cut(text, []byte(begin))
 	_, after, closed := bytes.Cut(after, []byte(end))
 	if !found || !closed {
 		return fmt.Errorf("%s: no place for the table: %q and %q", readme, begin, end)
 	}
-	return os.WriteFile(readme, fmt.Appendf(nil, "%s%s%s%s%s", before, begin, table(all), end, after), 0o644)
+	return os.WriteFile(readme, fmt.Appendf(nil, "%s%s%s%s%s", above, begin, table(all, old), end, after), 0o644)
 }
