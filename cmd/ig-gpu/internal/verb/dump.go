@@ -4,21 +4,25 @@ package verb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
 )
 
 func newDump(cfg Config) *cobra.Command {
 	var output string
 	var odd bool
+	var frozenFor time.Duration
 	cmd := &cobra.Command{
 		Use:   "dump [PID...]",
 		Short: "Show what every Python thread of a process is doing now",
@@ -27,6 +31,7 @@ func newDump(cfg Config) *cobra.Command {
 		Example: "  ig-gpu dump 4711                 one process and its children\n" +
 			"  ig-gpu dump \"$(pgrep -f train)\"  all that pgrep finds\n" +
 			"  ig-gpu dump 4711 --odd           which ranks of a job are not where most are\n" +
+			"  ig-gpu dump 4711 --frozen 10s    does it still move? If not, what it waits for\n" +
 			"  ig-gpu dump 4711 -o json         one JSON object per thread",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format := "text"
@@ -43,6 +48,12 @@ func newDump(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
+			if odd && frozenFor > 0 {
+				return errors.New("--odd and --frozen: use one of them, for the first compares processes with each other and the second each with itself")
+			}
+			if frozenFor > 0 {
+				return dumpFrozen(ctx, cfg, pids, frozenFor, cmd.OutOrStdout(), output == "json")
+			}
 			if odd {
 				return dumpOdd(ctx, cfg, pids, cmd.OutOrStdout(), output == "json")
 			}
@@ -54,6 +65,7 @@ func newDump(cfg Config) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show those that are not where most are")
+	cmd.Flags().Var((*duration.Value)(&frozenFor), "frozen", "Compare the stacks for so long, and show the processes that do not move, what they wait for, and which of them wait for each other")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
 	return cmd
 }

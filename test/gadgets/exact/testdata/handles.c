@@ -81,8 +81,8 @@ int main(int argc, char **argv)
 {
 	long threads = argc == 4 ? atol(argv[2]) : 0;
 	void *library = argc == 4 ? dlopen(argv[1], RTLD_NOW) : NULL;
-	CUresult (*init)(unsigned), (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr,
-					       unsigned long long);
+	CUresult (*init)(unsigned),
+		(*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
 	pthread_t *all = calloc(threads, sizeof(*all));
 
 	if (!library || threads <= 0 || !all) {

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// maxTasks bounds the threads of a process whose waits are read.
+const maxTasks = 4096
+
+// still is a process as a series of dumps saw it.
+type still struct {
+	PID     uint32  `json:"pid"`
+	Process string  `json:"process"`
+	Motion  string  `json:"motion"` // frozen, runs, loops or moves
+	Seconds float64 `json:"seconds"`
+	// Circle is the processes that wait for each other, this one among them, in order; or this
+	// one alone, if each of its Python threads waits for a lock of the process.
+	Circle []uint32 `json:"circle,omitempty"`
+	// IsDeadlock: nothing but these processes can end a wait of any of their threads.
+	IsDeadlock bool          `json:"deadlock,omitempty"`
+	Threads    []stillThread `json:"threads"`
+
+	waits []waits.Wait // of all threads
+}
+
+type stillThread struct {
+	TID    uint32   `json:"tid"`
+	Name   string   `json:"name"`
+	Motion string   `json:"motion"`
+	State  string   `json:"state"`
+	Place  string   `json:"place"`           // the innermost frame that it did not leave
+	Lines  []int    `json:"lines,omitempty"` // first and last, of one that loops
+	Stack  []string `json:"stack"`           // frames that it did not leave, the outermost first
+	Waits  []waited `json:"waits,omitempty"`
+}
+
+// waited is what a thread waits for.
+type waited struct {
+	Syscall string   `json:"syscall"`
+	Kind    string   `json:"kind"`
+	Name    string   `json:"name"`
+	PIDs    []uint32 `json:"pids,omitempty"` // others that can end the wait
+	Address string   `json:"address,omitempty"`
+}
+
+// dumpFrozen dumps processes again and again for a while, and prints which of them did not
+// move, what each waits for, and which wait for each other.
+func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Duration, w io.Writer, asJSON bool) error {
+	var judge frozen.Judge
+	begin := time.Now()
+	interval := max(time.Second, length/20)
+	var last []thread
+	for {
+		threads, err := dumpThreads(ctx, cfg, pids)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			break // interrupted: this dump may be in part
+		}
+		last = threads
+		judge.Add(time.Now(), dumpedThreads(cfg.ProcFS, threads))
+		if time.Since(begin) >= length {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(interval, length-time.Since(begin))):
+		}
+	}
+	if last == nil {
+		return fmt.Errorf("compare the stacks of process %s: there is no thread with Python frames", joined(pids))
+	}
+	all := standstill(cfg.ProcFS, judge.Processes(), last, time.Since(begin))
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		for _, s := range all {
+			if err := encoder.Encode(s); err != nil {
+				return fmt.Errorf("print a process: %w", err)
+			}
+		}
+		return nil
+	}
+	_, err := io.WriteString(w, describeStill(all))
+	return err
+}
+
+func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {
+	for _, t := range threads {
+		all = append(all, frozen.Thread{PID: t.PID, TID: t.TID, Stack: t.Stack, CPU: cpuOf(procfs, t.PID, t.TID)})
+	}
+	return all
+}
+
+// cpuOf is the time that a thread has used; 0: not known, as of one that ended.
+func cpuOf(procfs string, pid, tid uint32) time.Duration {
+	// Nanoseconds on a processor, nanoseconds waited for one, and how often: sched-stats.
+	b, err := os.ReadFile(filepath.Join(procfs, fmt.Sprint(pid), "task", fmt.Sprint(tid), "schedstat"))
+	if err != nil {
+		return 0
+	}
+	ran, _, _ := strings.Cut(string(b), " ")
+	ns, err := strconv.ParseInt(ran, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(ns)
+}
+
+// standstill adds to the verdicts what threads wait for now. A process that is not in the last
+// dump has ended and is left out.
+func standstill(procfs string, verdicts []frozen.Process, last []thread, after time.Duration) (all []still) {
+	reader := waits.NewReader(procfs)
+	stuck := map[uint32]bool{}
+	for _, v := range verdicts {
+		stuck[v.PID] = v.Motion == frozen.Frozen
+	}
+	var edges []waits.Edge
+	for _, v := range verdicts {
+		s := still{PID: v.PID, Motion: string(v.Motion), Seconds: after.Round(100 * time.Millisecond).Seconds()}
+		read := map[uint32]waits.Wait{}
+		if v.Motion != frozen.Moves {
+			read = waitsOf(reader, procfs, v.PID)
+		}
+		var python []waits.Wait
+		for _, wait := range read {
+			s.waits = append(s.waits, wait)
+		}
+		for _, place := range v.Threads {
+			n := slices.IndexFunc(last, func(t thread) bool { return t.PID == v.PID && t.TID == place.TID })
+			if n < 0 {
+				continue // the thread ended
+			}
+			s.Process = last[n].Process
+			s.Threads = append(s.Threads, stillOf(last[n], place))
+			if wait, ok := read[place.TID]; ok {
+				python = append(python, wait)
+			}
+		}
+		if len(s.Threads) == 0 {
+			continue
+		}
+		if v.Motion == frozen.Frozen && len(python) == len(s.Threads) && !slices.ContainsFunc(python, isNoLock) {
+			s.Circle = []uint32{s.PID}
+		}
+		for n, t := range s.Threads {
+			wait := read[t.TID]
+			for _, res := range wait.For {
+				ends := reader.Ends(s.PID, res)
+				s.Threads[n].Waits = append(s.Threads[n].Waits, waited{wait.Syscall, string(res.Kind), res.Name, ends.PIDs, ends.Address})
+			}
+		}
+		edges = append(edges, reader.Edges(python)...)
+		all = append(all, s)
+	}
+	for _, circle := range waits.Cycles(edges, stuck) {
+		for n := range all {
+			if slices.Contains(circle, all[n].PID) {
+				all[n].Circle = circle
+			}
+		}
+	}
+	for n := range all {
+		all[n].IsDeadlock = len(all[n].Circle) > 0 && isDeadlock(reader, all, all[n].Circle)
+	}
+	return all
+}
+
+// isDeadlock reports whether only processes of the circle can end a wait of any of their
+// threads, of Python or not.
+func isDeadlock(reader *waits.Reader, all []still, circle []uint32) bool {
+	for _, s := range all {
+		if slices.Contains(circle, s.PID) && (len(s.waits) == 0 || slices.ContainsFunc(s.waits, func(w waits.Wait) bool { return !reader.IsClosed(w, circle) })) {
+			return false
+		}
+	}
+	return true
+}
+
+func isNoLock(w waits.Wait) bool {
+	return len(w.For) != 1 || w.For[0].Kind != waits.Lock
+}
+
+// waitsOf reads what all threads of a process wait for; those that end meanwhile are left out.
+func waitsOf(reader *waits.Reader, procfs string, pid uint32) map[uint32]waits.Wait {
+	all := map[uint32]waits.Wait{}
+	dir, err := os.Open(filepath.Join(procfs, fmt.Sprint(pid), "task"))
+	if err != nil {
+		return all
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxTasks)
+	for _, name := range names {
+		tid, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			continue
+		}
+		if w, err := reader.Read(pid, uint32(tid)); err == nil {
+			all[uint32(tid)] = w
+		}
+	}
+	return all
+}
+
+func stillOf(t thread, place frozen.Place) stillThread {
+	s := stillThread{TID: t.TID, Name: t.Name, Motion: string(place.Motion), State: t.State}
+	s.Stack = t.Stack[:min(place.Depth, len(t.Stack))]
+	if len(s.Stack) > 0 {
+		s.Place = s.Stack[len(s.Stack)-1]
+		if place.Motion != frozen.Loops && place.Depth == len(t.Stack) {
+			s.Place = stack.Where(t.User, s.Place)
+		}
+	}
+	if place.Motion == frozen.Loops {
+		s.Lines = []int{place.First, place.Last}
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waits
+
+import "slices"
+
+// Edge is a process that waits for others, any of which can end the wait.
+type Edge struct {
+	From     uint32
+	TID      uint32
+	Syscall  string
+	Resource Resource
+	// To is empty if something else can end the wait: a process of another machine, a timer,
+	// a client that connects, a device.
+	To []uint32
+}
+
+// Edges are the waits of one process that others can end. Of its threads the main thread
+// counts; the others only if that one waits for a lock of the process, or was not read.
+func (r *Reader) Edges(threads []Wait) (all []Edge) {
+	for _, w := range threads {
+		if w.PID == w.TID && !w.isLocked() {
+			return r.edges(w)
+		}
+	}
+	for _, w := range threads {
+		if w.PID != w.TID {
+			all = append(all, r.edges(w)...)
+		}
+	}
+	return all
+}
+
+func (r *Reader) edges(w Wait) (all []Edge) {
+	if len(w.For) == 0 { // it runs
+		return []Edge{{From: w.PID, TID: w.TID}}
+	}
+	for _, res := range w.For {
+		if ends := r.Ends(w.PID, res); len(ends.PIDs) > 0 || !ends.IsOwn {
+			all = append(all, Edge{w.PID, w.TID, w.Syscall, res, ends.PIDs})
+		}
+	}
+	return all
+}
+
+// isLocked reports whether a thread waits for another of its process.
+func (w Wait) isLocked() bool { return len(w.For) == 1 && w.For[0].Kind == Lock }
+
+// IsClosed reports whether nothing but these processes, the waiting one among them, can end a
+// wait: no other process, timer, device or client.
+func (r *Reader) IsClosed(w Wait, circle []uint32) bool {
+	for _, res := range w.For {
+		ends := r.Ends(w.PID, res)
+		if !ends.IsKnown() || ends.Address != "" || slices.ContainsFunc(ends.PIDs, func(pid uint32) bool { return !slices.Contains(circle, pid) }) {
+			return false
+		}
+	}
+	return len(w.For) > 0
+}
+
+// Cycles returns the shortest circle of waits through each process, each once, beginning with
+// the lowest process. `stuck` are the processes that do not move. A process that waits for a thing
+// that only others can change is in no circle. One that waits for a thing that others have, too, is:
+// most of them only inherited it. IsClosed reports whether they may end the wait.
+func Cycles(edges []Edge, stuck map[uint32]bool) (all [][]uint32) {
+	next := map[uint32][]uint32{}
+	escapes := map[uint32]bool{}
+	for _, e := range edges {
+		before := len(next[e.From])
+		for _, to := range e.To {
+			if stuck[to] {
+				next[e.From] = append(next[e.From], to)
+			}
+		}
+		if len(next[e.From]) == before {
+			escapes[e.From] = true
+		}
+	}
+	seen := map[uint32]bool{}
+	for _, from := range sorted(next) {
+		if seen[from] || !stuck[from] {
+			continue
+		}
+		if circle := shortest(next, escapes, from); circle != nil {
+			for _, pid := range circle {
+				seen[pid] = true
+			}
+			first := slices.Index(circle, slices.Min(circle))
+			all = append(all, append(slices.Clone(circle[first:]), circle[:first]...))
+		}
+	}
+	return all
+}
+
+// shortest returns the shortest way from a process back to itself; nil: none.
+func shortest(next map[uint32][]uint32, escapes map[uint32]bool, from uint32) []uint32 {
+	before := map[uint32]uint32{}
+	for queue := []uint32{from}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if escapes[at] {
+			continue
+		}
+		for _, to := range next[at] {
+			if to == from {
+				way := []uint32{at}
+				for at != from {
+					at = before[at]
+					way = append(way, at)
+				}
+				slices.Reverse(way)
+				return way
+			}
+			if _, known := before[to]; !known {
+				before[to] = at
+				queue = append(queue, to)
+			}
+		}
+	}
+	return nil
+}
+
+func sorted(next map[uint32][]uint32) (all []uint32) {
+	for pid := range next {
+		all = append(all, pid)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waits
+
+// legacyCalls are system calls that only some architectures have: none of them this one.
+var legacyCalls = map[int]call{}
