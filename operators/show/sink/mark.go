@@ -33,6 +33,7 @@ type marks struct {
 	signals chan os.Signal
 	done    chan struct{}
 	server  *http.Server // of --mark-listen, or nil
+	frames  frameMarks
 }
 
 // markRequest receives the result; nil if no caller waits.
@@ -45,7 +46,7 @@ type markResult struct {
 
 // checkMarks looks at the parameters before anything is attached.
 func checkMarks(values api.ParamValues) error {
-	for _, name := range []string{paramEvery, paramListen} {
+	for _, name := range []string{paramEvery, paramFrame, paramListen} {
 		if values[name] != "" && values[paramMark] == "" {
 			return fmt.Errorf("--%s needs --%s", name, paramMark)
 		}
@@ -53,6 +54,11 @@ func checkMarks(values api.ParamValues) error {
 	if every := values[paramEvery]; every != "" {
 		if d, err := duration.Parse(every); err != nil || d < 2*time.Second {
 			return fmt.Errorf("--%s: want a duration of at least 2s, not %q", paramEvery, every)
+		}
+	}
+	if pattern := values[paramFrame]; pattern != "" {
+		if err := checkFrame(pattern); err != nil {
+			return err
 		}
 	}
 	if address := values[paramListen]; address != "" {
@@ -70,6 +76,7 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 	if m.path == "" {
 		return nil
 	}
+	m.frames = frameMarks{pattern: i.values[paramFrame]}
 	if address := i.values[paramListen]; address != "" {
 		if err := i.serveMarks(gc.Logger(), m, address); err != nil {
 			return fmt.Errorf("--%s: %w", paramListen, err)
@@ -191,6 +198,10 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	}
 	due := m.due
 	m.due, m.asked = m.asked, nil
+	if m.frames.end() { // these rows have the calls
+		gc.Logger().Infof("sink: %s is on the stack of a call", m.frames.where)
+		due = append(due, nil)
+	}
 	for _, request := range due {
 		m.count++
 		path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)

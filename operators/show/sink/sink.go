@@ -48,6 +48,7 @@ const (
 	paramJSONL = "jsonl-out"
 	paramMark  = "mark-out"
 	paramEvery = "mark-every"
+	paramFrame = "mark-on-frame"
 	// paramListen is an address of loopback.
 	paramListen = "mark-listen"
 )
@@ -80,6 +81,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramBase, Title: "Base of the flame graph", Description: "Compare the flame graph with this pprof file of an earlier run", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1, write a pprof profile of that moment to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", TypeHint: api.TypeDuration, Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramFrame, Title: "Marks by function", Description: "Set a mark (--mark-out) when traced calls begin to have this Python function on their stack, such as Trainer.save_checkpoint; * matches any characters", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this loopback address, such as 127.0.0.1:9411, which returns the name of the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramSnapshot, Title: "Memory snapshot", Description: "Write what a process holds when the run ends to this file, as PyTorch's memory snapshot (.pickle): segments, blocks and their stacks, for pytorch.org/memory_viz", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write changed rows and refused allocations to this file, one JSON object per line; for each single call of cuda_kernel, use --events-out", Tags: []string{api.TagGroupDataCollection}},
@@ -265,6 +267,9 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})
+		if i.marks != nil {
+			i.marks.frames.see(id, row)
+		}
 		if changed && i.json != nil {
 			i.wrote(gc, i.line(i.json, now, row))
 		}
