@@ -22,7 +22,7 @@ type frameMarks struct {
 	where         string // the frame, of the first such row
 }
 
-// frameRow is what is known of a row.
+// frameRow has the frame and the work of a row.
 type frameRow struct {
 	frame string // empty: the function is not on its stack
 	work  int64
