@@ -50,7 +50,7 @@ test-all: $(LOADS)
 	else exec $(MAKE) --no-print-directory test-elsewhere; fi
 
 .PHONY: test-here
-test-here:
+test-here: $(IMAGES) # tests load the objects that are compiled for these
 	@$(STEP) "pure tests" $(GO_TEST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-built
 	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(AS_ROOT) ./cmd/...

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/compiled"
 )
 
 // gadgetModule gives the eBPF headers that gadgets include as <gadget/...>.
@@ -125,10 +127,10 @@ func findTool(choice, name string) (string, error) {
 func (c *compiler) compile(g gadget) (map[string]string, error) {
 	objects := map[string]string{}
 	for _, arch := range c.checked {
-		if err := runTool(c.clang, c.arguments(g, arch, "-fsyntax-only")); err != nil {
+		if _, err := runTool(c.clang, c.arguments(g, arch, "-fsyntax-only")); err != nil {
 			return nil, fmt.Errorf("check for %s: %w", arch.name, err)
 		}
-		if err := os.RemoveAll(c.object(g, arch)); err != nil {
+		if err := compiled.Remove(c.object(g, arch)); err != nil {
 			return nil, fmt.Errorf("remove an old object: %w", err)
 		}
 	}
@@ -137,12 +139,22 @@ func (c *compiler) compile(g gadget) (map[string]string, error) {
 		if err := os.MkdirAll(filepath.Dir(object), 0o755); err != nil {
 			return nil, fmt.Errorf("make object directory: %w", err)
 		}
-		if err := runTool(c.clang, c.arguments(g, arch, "-c", "-o", object)); err != nil {
+		if err := compiled.Remove(object); err != nil {
+			return nil, fmt.Errorf("remove an old object: %w", err)
+		}
+		warned, err := runTool(c.clang, c.arguments(g, arch, "-c", "-o", object))
+		if err != nil {
 			return nil, fmt.Errorf("compile for %s: %w", arch.name, err)
 		}
 		// Drops DWARF and keeps BTF, which the loader reads.
-		if err := runTool(c.strip, []string{"-g", object}); err != nil {
+		if _, err := runTool(c.strip, []string{"-g", object}); err != nil {
 			return nil, fmt.Errorf("strip for %s: %w", arch.name, err)
+		}
+		// Tests treat warnings as errors: they compile such a program themselves.
+		if !warned {
+			if err := c.from(g, arch).Identify(object); err != nil {
+				return nil, fmt.Errorf("identify the source for %s: %w", arch.name, err)
+			}
 		}
 		objects[arch.name] = object
 	}
@@ -176,32 +188,48 @@ func (c *compiler) object(g gadget, arch architecture) string {
 	return filepath.Join(c.objects, g.Name, arch.name+".bpf.o")
 }
 
+// from is the gadget's source and how it is compiled.
+func (c *compiler) from(g gadget, arch architecture) compiled.Source {
+	return compiled.Source{
+		Compiler: c.clang,
+		Path:     g.source(),
+		Include: []string{
+			filepath.Join(g.root, "bpf"),
+			g.path(),
+			c.headers,
+			filepath.Join(c.headers, "gadget", arch.name), // vmlinux.h
+			filepath.Join("/usr/include", arch.multiarch),
+		},
+		Flags: append([]string{"-D__TARGET_ARCH_" + arch.target}, g.CFlags...),
+	}
+}
+
 // arguments are those of clang; output has the flags that say what is made of the source.
 func (c *compiler) arguments(g gadget, arch architecture, output ...string) []string {
-	arguments := []string{
-		"-target", "bpf", "-O2", "-g", "-Wall",
-		"-D__TARGET_ARCH_" + arch.target,
-		"-I", filepath.Join(g.root, "bpf"),
-		"-I", g.path(),
-		"-I", c.headers,
-		"-I", filepath.Join(c.headers, "gadget", arch.name), // vmlinux.h
-		"-I", filepath.Join("/usr/include", arch.multiarch),
+	from := c.from(g, arch)
+	arguments := []string{"-target", "bpf", "-O2", "-g", "-Wall"}
+	for _, dir := range from.Include {
+		arguments = append(arguments, "-I", dir)
 	}
 	// BTF keeps the file name of every line; keep the builder's paths out of it.
 	if dir, err := os.Getwd(); err == nil {
 		arguments = append(arguments, "-ffile-prefix-map="+dir+"=.")
 	}
 	arguments = append(arguments, "-ffile-prefix-map="+c.headers+"=inspektor-gadget/include")
-	arguments = append(arguments, g.CFlags...)
+	arguments = append(arguments, from.Flags...)
 	return append(append(arguments, output...), g.source())
 }
 
-// runTool passes the tool's warnings on to the user, and its errors too.
-func runTool(tool string, arguments []string) error {
+// runTool passes the tool's warnings on to the user, and its errors too. It reports whether
+// there were any.
+func runTool(tool string, arguments []string) (warned bool, err error) {
 	command := exec.Command(tool, arguments...)
-	command.Stdout, command.Stderr = os.Stderr, os.Stderr
-	if err := command.Run(); err != nil {
-		return fmt.Errorf("%s, see above: %w", filepath.Base(tool), err)
+	text, err := command.CombinedOutput()
+	if _, writeErr := os.Stderr.Write(text); err == nil {
+		err = writeErr
 	}
-	return nil
+	if err != nil {
+		return true, fmt.Errorf("%s, see above: %w", filepath.Base(tool), err)
+	}
+	return len(text) > 0, nil
 }

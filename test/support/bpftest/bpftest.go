@@ -22,6 +22,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/compiled"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
@@ -93,7 +94,8 @@ func moduleDir(path string) (string, error) {
 
 // Compile builds the eBPF object of a .bpf.c file, given relative to the test's
 // directory, with further compiler flags, and returns the object's path. Tests share the
-// object, also those of other packages, and only read it: see objects.go.
+// object, also those of other packages, and only read it: see objects.go. If make build
+// compiled the same source, its object is used, which has no DWARF.
 func Compile(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	if object, ok := Prebuilt(t, objectName(source)); ok {
@@ -126,12 +128,20 @@ func CompileFor(t testing.TB, goarch, source string, flags ...string) string {
 			t.Fatalf("compile %s: %v", source, err)
 		}
 	}
-	args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror", "-D__TARGET_ARCH_" + arch}
-	for _, dir := range append(slices.Clone(dirs), filepath.Join(dirs[len(dirs)-1], goarch)) {
-		args = append(args, "-I", dir)
+	from := compiled.Source{
+		Compiler: Compiler,
+		Path:     source,
+		Include:  append(slices.Clone(dirs), filepath.Join(dirs[len(dirs)-1], goarch)),
+		Flags:    append([]string{"-D__TARGET_ARCH_" + arch}, flags...),
 	}
-	args = append(args, flags...)
-	object, err := cached(source, args)
+	object, err := built(from, filepath.Dir(dirs[0]), goarch)
+	if err == nil && object == "" {
+		args := []string{"-target", "bpf", "-g", "-O2", "-Wall", "-Werror"}
+		for _, dir := range from.Include {
+			args = append(args, "-I", dir)
+		}
+		object, err = cached(source, append(args, from.Flags...))
+	}
 	if err != nil {
 		hint := ""
 		if strings.Contains(err.Error(), "bpf/bpf_helpers.h' file not found") {

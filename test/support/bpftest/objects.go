@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/compiled"
 )
 
 // unused is how long an object stays in the store after its last use.
@@ -65,6 +67,25 @@ func cached(source string, args []string) (string, error) {
 		return "", err
 	}
 	return object, os.Rename(partial, object)
+}
+
+// built returns the object that make build has compiled from the same source, or "": it
+// has the same code, without DWARF.
+func built(from compiled.Source, root, goarch string) (object string, err error) {
+	objects, err := filepath.Glob(filepath.Join(root, "build", "bpf", "*", goarch+".bpf.o"))
+	if err != nil || len(objects) == 0 {
+		return "", err
+	}
+	sum, err := from.Sum()
+	if err != nil {
+		return "", err
+	}
+	for _, object := range objects {
+		if compiled.Matches(object, sum) {
+			return object, nil
+		}
+	}
+	return "", nil
 }
 
 // objectStore is the directory of compiled objects. Each user has one: the tests of make

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/compiled"
 )
 
 // program writes a source that includes a header, and the header.
@@ -50,6 +52,23 @@ func TestAChangeRecompiles(t *testing.T) {
 	require.NotEqual(t, first, second, "another header")
 	program(t, dir, "#define X 1\n")
 	require.Equal(t, first, Compile(t, source), "the first header again")
+}
+
+func TestTheBuildsObjectIsUsed(t *testing.T) {
+	root := t.TempDir()
+	from := compiled.Source{Compiler: Compiler, Path: program(t, root, "#define X 1\n")}
+	object := filepath.Join(root, "build", "bpf", "x", "amd64.bpf.o")
+	require.NoError(t, os.MkdirAll(filepath.Dir(object), 0o755))
+	require.NoError(t, os.WriteFile(object, nil, 0o644))
+	require.NoError(t, from.Identify(object))
+	found, err := built(from, root, "amd64")
+	require.NoError(t, err)
+	require.Equal(t, object, found)
+
+	program(t, root, "#define X 2\n")
+	found, err = built(from, root, "amd64")
+	require.NoError(t, err)
+	require.Empty(t, found, "it was compiled from another header")
 }
 
 func TestObjectsThatNothingUsesAreRemoved(t *testing.T) {

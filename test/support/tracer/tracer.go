@@ -120,11 +120,11 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	bpftest.RequireRoot(t)
 	_, here, _, _ := runtime.Caller(0)
 	source := filepath.Join(filepath.Dir(here), "../../../gadgets", gadget, "program.bpf.c")
-	flags := append([]string{"-mcpu=v3"}, o.Flags...)
+	flags := []string{"-mcpu=v3"} // as in build.yaml
 	if o.Linux510 {
-		flags = append(flags, "-mcpu=v2", "-DLINUX_5_10")
+		flags = []string{"-mcpu=v2", "-DLINUX_5_10"}
 	}
-	spec := bpftest.Spec(t, source, flags...)
+	spec := bpftest.Spec(t, source, append(flags, o.Flags...)...)
 	switch {
 	case o.Stock:
 		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(0))) // ATTACH_STOCK
