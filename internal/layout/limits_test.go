@@ -32,21 +32,6 @@ var tooLong = []string{
 	"bpf/cuda/calls.h: call_returned",
 	"bpf/launch/calls.h: call_describe",
 	"bpf/nccl/calls.h: nccl_returned",
-	"operators/send/export/export_test.go: run",
-	"operators/show/sink/samples_test.go: TestSamplesAreAProfileOfTime",
-	"test/gadgets/exact/operations.py",
-	"test/gadgets/pystack/pause_test.go: TestDumpDoesNotPauseTheProcess",
-	"test/gadgets/unwind/hostile_test.go: TestHostileInterpreter",
-	"test/gadgets/unwind/testdata/hostile.c: main",
-	"test/gadgets/unwind/testdata/workload.py",
-	"test/product/daemon/exporter_test.go: TestExporterMatchesTheDriver",
-	"test/product/e2e/files_test.go: TestFilesAreCompleteForEveryWayToEndARun",
-	"test/product/e2e/oom_test.go: TestRefusedAllocationNamesTheHolders",
-	"test/support/vm/vm.go: boot",
-	"test/systems/backends/collector_outage_test.go: TestNothingIsLostWhileTheCollectorIsAway",
-	"test/systems/backends/everything_test.go: TestEverythingAtOnce",
-	"test/systems/backends/outage_long_test.go: TestTwoMinutesWithoutPyroscope",
-	"test/systems/prometheus/prometheus_test.go: TestDashboardsHaveData",
 }
 
 // cFunction is the first line of the body of a function in C, in the kernel's style: the

@@ -59,100 +59,115 @@ func (g *gadget) gpus() (GPUs, error) {
 	return oneGPU{g}, nil
 }
 
+// source is the data sources of a gadget, and the accessors of their fields by "source/field".
+type source struct {
+	allocs, ooms datasource.DataSource
+	field        map[string]datasource.FieldAccessor
+}
+
+// add adds fields of the data source, below parent, if any.
+func (s *source) add(ds datasource.DataSource, parent datasource.FieldAccessor, kind api.Kind, names ...string) error {
+	var errs []error
+	for _, name := range names {
+		var f datasource.FieldAccessor
+		var err error
+		if parent != nil {
+			f, err = parent.AddSubField(name, kind)
+		} else {
+			f, err = ds.AddField(name, kind)
+		}
+		s.field[ds.Name()+"/"+name] = f
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *source) declare(gc operators.GadgetContext) (err error) {
+	if s.allocs, err = gc.RegisterDataSource(datasource.TypeArray, "allocs"); err != nil {
+		return err
+	}
+	if s.ooms, err = gc.RegisterDataSource(datasource.TypeSingle, "ooms"); err != nil {
+		return err
+	}
+	var errs []error
+	for _, ds := range []datasource.DataSource{s.allocs, s.ooms} {
+		errs = append(errs, s.add(ds, nil, api.Kind_Invalid, "proc", "k8s"))
+		proc, k8s := s.field[ds.Name()+"/proc"], s.field[ds.Name()+"/k8s"]
+		errs = append(errs,
+			s.add(ds, proc, api.Kind_String, "comm"), s.add(ds, proc, api.Kind_Uint32, "pid"),
+			s.add(ds, k8s, api.Kind_String, "namespace", "podName", "node"),
+			s.add(ds, nil, api.Kind_Uint64, "process", "stack_id"))
+	}
+	errs = append(errs, s.add(s.allocs, nil, api.Kind_Uint64, counters...),
+		s.add(s.allocs, nil, api.Kind_String, "kind"), s.add(s.allocs, nil, api.Kind_Int32, "device"))
+	return errors.Join(errs...)
+}
+
+// process sets the fields of the only process.
+func (s *source) process(ds datasource.DataSource, d datasource.Data) error {
+	f := func(name string) datasource.FieldAccessor { return s.field[ds.Name()+"/"+name] }
+	return errors.Join(f("pid").PutUint32(d, 4242), f("comm").PutString(d, "python3"), f("process").PutUint64(d, 7),
+		f("namespace").PutString(d, "ml"), f("podName").PutString(d, "llm-0"), f("node").PutString(d, "node-a"))
+}
+
+func (s *source) emit(alloc, inuse uint64) error {
+	packet, err := s.allocs.NewPacketArray()
+	if err != nil {
+		return err
+	}
+	d := packet.New()
+	errs := []error{s.process(s.allocs, d), s.field["allocs/kind"].PutString(d, "device"), s.field["allocs/device"].PutInt32(d, 0)}
+	for i, v := range []uint64{alloc, alloc, alloc - inuse, alloc - inuse, 0, 0, inuse, inuse, alloc} {
+		errs = append(errs, s.field["allocs/"+counters[i]].PutUint64(d, v))
+	}
+	packet.Append(d)
+	errs = append(errs, s.allocs.EmitAndRelease(packet))
+	return errors.Join(errs...)
+}
+
+func (s *source) emitOOM() error {
+	d, err := s.ooms.NewPacketSingle()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.process(s.ooms, d), s.ooms.EmitAndRelease(d))
+}
+
+// emitAll emits the gadget's rows, with its pauses.
+func (g *gadget) emitAll(t *testing.T, s *source) {
+	for _, r := range g.readings {
+		if err := s.emit(r[0], r[1]); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(g.pause)
+	}
+	if g.oom {
+		if err := s.emitOOM(); err != nil {
+			t.Error("cannot emit an oom: ", err)
+		}
+	}
+	if g.emitted != nil {
+		g.emitted()
+	}
+}
+
 func (g *gadget) run(t *testing.T, values api.ParamValues) error {
 	t.Helper()
-	field := map[string]datasource.FieldAccessor{}
-	var allocs, ooms datasource.DataSource
-	declare := func(gc operators.GadgetContext) (err error) {
-		if allocs, err = gc.RegisterDataSource(datasource.TypeArray, "allocs"); err != nil {
-			return err
-		}
-		if ooms, err = gc.RegisterDataSource(datasource.TypeSingle, "ooms"); err != nil {
-			return err
-		}
-		var errs []error
-		for _, ds := range []datasource.DataSource{allocs, ooms} {
-			add := func(name string, kind api.Kind) datasource.FieldAccessor {
-				f, err := ds.AddField(name, kind)
-				field[ds.Name()+"/"+name] = f
-				errs = append(errs, err)
-				return f
-			}
-			for parent, names := range map[string][]string{"proc": {"comm"}, "k8s": {"namespace", "podName", "node"}} {
-				p := add(parent, api.Kind_Invalid)
-				for _, name := range names {
-					f, err := p.AddSubField(name, api.Kind_String)
-					field[ds.Name()+"/"+name] = f
-					errs = append(errs, err)
-				}
-				if parent == "proc" {
-					f, err := p.AddSubField("pid", api.Kind_Uint32)
-					field[ds.Name()+"/pid"] = f
-					errs = append(errs, err)
-				}
-			}
-			add("process", api.Kind_Uint64)
-			add("stack_id", api.Kind_Uint64)
-		}
-		for _, name := range counters {
-			f, err := allocs.AddField(name, api.Kind_Uint64)
-			field["allocs/"+name] = f
-			errs = append(errs, err)
-		}
-		for name, kind := range map[string]api.Kind{"kind": api.Kind_String, "device": api.Kind_Int32} {
-			f, err := allocs.AddField(name, kind)
-			field["allocs/"+name] = f
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
-	}
-	process := func(ds datasource.DataSource, d datasource.Data) error {
-		f := func(name string) datasource.FieldAccessor { return field[ds.Name()+"/"+name] }
-		return errors.Join(f("pid").PutUint32(d, 4242), f("comm").PutString(d, "python3"), f("process").PutUint64(d, 7),
-			f("namespace").PutString(d, "ml"), f("podName").PutString(d, "llm-0"), f("node").PutString(d, "node-a"))
-	}
-	emit := func(alloc, inuse uint64) error {
-		packet, err := allocs.NewPacketArray()
-		if err != nil {
-			return err
-		}
-		d := packet.New()
-		errs := []error{process(allocs, d), field["allocs/kind"].PutString(d, "device"), field["allocs/device"].PutInt32(d, 0)}
-		for i, v := range []uint64{alloc, alloc, alloc - inuse, alloc - inuse, 0, 0, inuse, inuse, alloc} {
-			errs = append(errs, field["allocs/"+counters[i]].PutUint64(d, v))
-		}
-		packet.Append(d)
-		errs = append(errs, allocs.EmitAndRelease(packet))
-		return errors.Join(errs...)
-	}
+	rows := &source{field: map[string]datasource.FieldAccessor{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	producer := simple.New("producer", simple.WithPriority(-1000), simple.OnInit(declare),
+	producer := simple.New("producer", simple.WithPriority(-1000), simple.OnInit(rows.declare),
 		// Stopped after all others, as the last fetch of an iterator is.
 		simple.OnStop(func(operators.GadgetContext) error {
 			if n := len(g.readings); n > 0 {
-				return emit(g.readings[n-1][0], g.readings[n-1][1])
+				return rows.emit(g.readings[n-1][0], g.readings[n-1][1])
 			}
 			return nil
 		}))
 	emitter := simple.New("emitter", simple.WithPriority(20000), simple.OnStart(func(operators.GadgetContext) error {
 		go func() {
 			defer cancel()
-			for _, r := range g.readings {
-				if err := emit(r[0], r[1]); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(g.pause)
-			}
-			if g.oom {
-				d, err := ooms.NewPacketSingle()
-				if err != nil || process(ooms, d) != nil || ooms.EmitAndRelease(d) != nil {
-					t.Error("cannot emit an oom")
-				}
-			}
-			if g.emitted != nil {
-				g.emitted()
-			}
+			g.emitAll(t, rows)
 		}()
 		return nil
 	}))

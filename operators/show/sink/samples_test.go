@@ -26,15 +26,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// TestSamplesAreAProfileOfTime: rows of samples become a CPU profile, with the
-// time that the annotated period gives them, and lines of their own kind.
-func TestSamplesAreAProfileOfTime(t *testing.T) {
-	dir := t.TempDir()
-	pprofFile, lines, html := filepath.Join(dir, "p"), filepath.Join(dir, "j"), filepath.Join(dir, "f")
-
+// samplesGadget emits two tables of one row, of 1 sample and then of 3, and ends the run.
+func samplesGadget(t *testing.T) operators.DataOperator {
 	var ds datasource.DataSource
 	fields := map[string]datasource.FieldAccessor{}
-	gadget := simple.New("gadget",
+	return simple.New("gadget",
 		simple.WithPriority(-100),
 		simple.OnInit(func(gc operators.GadgetContext) error {
 			var err error
@@ -80,9 +76,17 @@ func TestSamplesAreAProfileOfTime(t *testing.T) {
 			return nil
 		}),
 	)
+}
+
+// TestSamplesAreAProfileOfTime: rows of samples become a CPU profile, with the
+// time that the annotated period gives them, and lines of their own kind.
+func TestSamplesAreAProfileOfTime(t *testing.T) {
+	dir := t.TempDir()
+	pprofFile, lines, html := filepath.Join(dir, "p"), filepath.Join(dir, "j"), filepath.Join(dir, "f")
+
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: t.TempDir()})
 	gc := gadgetcontext.New(context.Background(), "", gadgetcontext.WithDataOperators(
-		gadget, symbolize.New(symbols.NewResolver(maps)), New(Config{})))
+		samplesGadget(t), symbolize.New(symbols.NewResolver(maps)), New(Config{})))
 	require.NoError(t, gc.Run(api.ParamValues{
 		"operator.sink." + paramPprof: pprofFile,
 		"operator.sink." + paramJSONL: lines,

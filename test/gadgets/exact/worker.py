@@ -9,7 +9,8 @@ from ctypes import byref, c_int, c_size_t, c_uint64
 
 import routes
 from driver_types import DESTROYED, INJECTED, REGISTERED, SUCCESS
-from operations import Contexts, Memory, VirtualMemory
+from operations import Contexts, Memory
+from virtual_memory import VirtualMemory
 
 
 class Process:

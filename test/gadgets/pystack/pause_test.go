@@ -21,6 +21,38 @@ type window struct {
 	Over  map[int]int
 }
 
+// pauses are those of several windows: the longest of each in milliseconds, and all by
+// power of two of microseconds.
+type pauses struct {
+	longest []float64
+	over    map[int]int
+}
+
+func (p *pauses) add(w window) {
+	p.longest = append(p.longest, 1e3*w.Pause)
+	if p.over == nil {
+		p.over = map[int]int{}
+	}
+	for power, count := range w.Over {
+		p.over[power] += count
+	}
+}
+
+// median is that of the longest pauses.
+func (p pauses) median() float64 {
+	return slices.Sorted(slices.Values(p.longest))[len(p.longest)/2]
+}
+
+func (p pauses) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "longest pause %.2f ms (median of %d; all %.2f to %.2f); pauses from",
+		p.median(), len(p.longest), slices.Min(p.longest), slices.Max(p.longest))
+	for _, power := range slices.Sorted(maps.Keys(p.over)) {
+		fmt.Fprintf(&text, " %dµs:%d", 1<<power, p.over[power])
+	}
+	return text.String()
+}
+
 // TestDumpDoesNotPauseTheProcess: the longest pauses that a loop in the process
 // sees while it is dumped over and over are not longer than while another process
 // is, which costs the machine the same, and it is never in the state of a stopped
@@ -74,35 +106,22 @@ func TestDumpDoesNotPauseTheProcess(t *testing.T) {
 		}},
 	}
 	const rounds, length = 7, 200 * time.Millisecond
-	pauses := make([][]float64, len(kinds))
-	over := make([]map[int]int, len(kinds))
+	measured := make([]pauses, len(kinds))
 	for range rounds {
 		for n, kind := range kinds {
 			fmt.Fprintln(w.in, "window", length.Seconds())
 			kind.do(time.Now().Add(length))
 			var said window
 			w.read(t, &said)
-			pauses[n] = append(pauses[n], 1e3*said.Pause)
-			if over[n] == nil {
-				over[n] = map[int]int{}
-			}
-			for power, count := range said.Over {
-				over[n][power] += count
-			}
+			measured[n].add(said)
 			// Real-time threads have 95 % of a CPU, and others wait for it.
 			time.Sleep(length / 4)
 		}
 	}
 	longest := make([]float64, len(kinds))
 	for n, kind := range kinds {
-		slices.Sort(pauses[n])
-		longest[n] = pauses[n][rounds/2]
-		var text strings.Builder
-		for _, power := range slices.Sorted(maps.Keys(over[n])) {
-			fmt.Fprintf(&text, " %dµs:%d", 1<<power, over[n][power])
-		}
-		t.Logf("%s: longest pause of %v %.2f ms (median of %d; all %.2f to %.2f); pauses from%s",
-			kind.name, length, longest[n], rounds, pauses[n][0], pauses[n][rounds-1], text.String())
+		longest[n] = measured[n].median()
+		t.Logf("%s, windows of %v: %s", kind.name, length, measured[n])
 	}
 	t.Logf("%d dumps", dumps)
 	// One millisecond: one or two interrupts may take that long on a virtual machine.

@@ -15,6 +15,46 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
+// lie is a kind of testdata/hostile.c, and what a sample of it has.
+type lie struct {
+	// isHidden is of the build that exports nothing: it tests the search for the interpreter.
+	isHidden bool
+	kind     string
+	flags    uint32
+	frames   int
+	drop     string // counted reason, if any
+}
+
+var lies = []lie{
+	{false, "interpreters", flagHasPython, 0, dropThread},
+	{false, "interpreters in a circle", flagHasPython, 0, dropThread},
+	{false, "threads", flagHasPython, 0, dropThread},
+	{false, "frames", flagHasPython | flagTruncated, 128, ""},
+	{false, "frames in a circle", flagHasPython | flagTruncated, 128, ""},
+	{false, "wild", flagHasPython | flagIncomplete, 1, dropFault},
+	{false, "kernel", flagHasPython | flagIncomplete, 1, dropFault},
+	{false, "wild cframe", flagHasPython | flagIncomplete, 0, dropFault},
+	{false, "wild interpreter", flagHasPython | flagIncomplete, 0, dropFault},
+	{false, "wild thread", flagHasPython | flagIncomplete, 0, dropFault},
+	{false, "code", flagHasPython, 1, dropFault},
+	{false, "string", flagHasPython, 1, ""},
+	{false, "length", flagHasPython, 1, dropFault},
+	{false, "table", flagHasPython, 1, ""},
+	{false, "instruction", flagHasPython, 1, ""},
+	{false, "version", 0, 0, dropUnsupported},
+	{false, "3.16", 0, 0, dropUnsupported},
+	{false, "4.11", 0, 0, dropUnsupported},
+	{false, "cookie", 0, 0, dropUnsupported},
+	{false, "cookie of 3.16", 0, 0, dropUnsupported},
+	{false, "cookie of 3.14t", 0, 0, dropUnsupported},
+	{false, "cookie of 3.15t", 0, 0, dropUnsupported},
+	{true, "modules in a circle", 0, 0, ""},
+	{true, "wild module", flagIncomplete, 0, dropFault},
+	{true, "dynamic section without end", 0, 0, ""},
+	{true, "hash chain without end", 0, 0, ""},
+	{true, "hash table of all ones", flagIncomplete, 0, dropFault},
+}
+
 // TestHostileInterpreter: endless lists, wild pointers, lengths out of range, cyclic
 // tables. The work is bounded, the outcome is reported, and no event is lost.
 func TestHostileInterpreter(t *testing.T) {
@@ -31,76 +71,52 @@ func TestHostileInterpreter(t *testing.T) {
 		liar := build(t, filepath.Join(t.TempDir(), "liar"), append(link, "-rdynamic")...)
 		// One that exports nothing: this tests the search for the interpreter.
 		hidden := build(t, filepath.Join(t.TempDir(), "hidden"), append(link, "-Wl,-z,now,-z,norelro")...)
-		for n, c := range []struct {
-			program, kind string
-			flags         uint32
-			frames        int
-			drop          string // counted reason, if any
-		}{
-			{liar, "interpreters", flagHasPython, 0, dropThread},
-			{liar, "interpreters in a circle", flagHasPython, 0, dropThread},
-			{liar, "threads", flagHasPython, 0, dropThread},
-			{liar, "frames", flagHasPython | flagTruncated, 128, ""},
-			{liar, "frames in a circle", flagHasPython | flagTruncated, 128, ""},
-			{liar, "wild", flagHasPython | flagIncomplete, 1, dropFault},
-			{liar, "kernel", flagHasPython | flagIncomplete, 1, dropFault},
-			{liar, "wild cframe", flagHasPython | flagIncomplete, 0, dropFault},
-			{liar, "wild interpreter", flagHasPython | flagIncomplete, 0, dropFault},
-			{liar, "wild thread", flagHasPython | flagIncomplete, 0, dropFault},
-			{liar, "code", flagHasPython, 1, dropFault},
-			{liar, "string", flagHasPython, 1, ""},
-			{liar, "length", flagHasPython, 1, dropFault},
-			{liar, "table", flagHasPython, 1, ""},
-			{liar, "instruction", flagHasPython, 1, ""},
-			{liar, "version", 0, 0, dropUnsupported},
-			{liar, "3.16", 0, 0, dropUnsupported},
-			{liar, "4.11", 0, 0, dropUnsupported},
-			{liar, "cookie", 0, 0, dropUnsupported},
-			{liar, "cookie of 3.16", 0, 0, dropUnsupported},
-			{liar, "cookie of 3.14t", 0, 0, dropUnsupported},
-			{liar, "cookie of 3.15t", 0, 0, dropUnsupported},
-			{hidden, "modules in a circle", 0, 0, ""},
-			{hidden, "wild module", flagIncomplete, 0, dropFault},
-			{hidden, "dynamic section without end", 0, 0, ""},
-			{hidden, "hash chain without end", 0, 0, ""},
-			{hidden, "hash table of all ones", flagIncomplete, 0, dropFault},
-		} {
-			t.Run(c.kind+"/"+program, func(t *testing.T) {
-				first := uint64(n+1) << 8
-				var before uint64
-				if c.drop != "" {
-					before = p.dropped(t, c.drop)
+		for n, l := range lies {
+			t.Run(l.kind+"/"+program, func(t *testing.T) {
+				executable := liar
+				if l.isHidden {
+					executable = hidden
 				}
-				was, err := p.Programs[program].Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if out, err := exec.Command(c.program, c.kind, fmt.Sprint(first)).CombinedOutput(); err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-				is, err := p.Programs[program].Stats()
-				if err != nil {
-					t.Fatal(err)
-				}
-				// The machine may take the processor away meanwhile.
-				took := (is.Runtime - was.Runtime) / time.Duration(is.RunCount-was.RunCount)
-				if took > 50*time.Millisecond {
-					t.Errorf("%v per event", took)
-				}
-				for id := first; id <= first+1; id++ {
-					_, s, err := p.sample(id)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if s.Flags != c.flags || int(s.PythonCount) != c.frames {
-						t.Errorf("sample %d: flags %d, %d frames; want %d, %d", id-first, s.Flags, s.PythonCount, c.flags, c.frames)
-					}
-				}
-				if c.drop != "" && p.dropped(t, c.drop) == before {
-					t.Errorf("not counted as %s%s", c.drop, p.drops(t))
-				}
+				l.check(t, p, program, executable, uint64(n+1)<<8)
 			})
 		}
+	}
+}
+
+// check runs the program that lies, and compares its two samples, from the id first on.
+func (l lie) check(t *testing.T, p *probe, program, executable string, first uint64) {
+	t.Helper()
+	var before uint64
+	if l.drop != "" {
+		before = p.dropped(t, l.drop)
+	}
+	was, err := p.Programs[program].Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(executable, l.kind, fmt.Sprint(first)).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	is, err := p.Programs[program].Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The machine may take the processor away meanwhile.
+	took := (is.Runtime - was.Runtime) / time.Duration(is.RunCount-was.RunCount)
+	if took > 50*time.Millisecond {
+		t.Errorf("%v per event", took)
+	}
+	for id := first; id <= first+1; id++ {
+		_, s, err := p.sample(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Flags != l.flags || int(s.PythonCount) != l.frames {
+			t.Errorf("sample %d: flags %d, %d frames; want %d, %d", id-first, s.Flags, s.PythonCount, l.flags, l.frames)
+		}
+	}
+	if l.drop != "" && p.dropped(t, l.drop) == before {
+		t.Errorf("not counted as %s%s", l.drop, p.drops(t))
 	}
 }
 

@@ -22,7 +22,6 @@ import (
 // window is sent when the daemon is terminated.
 func TestDaemonSendsWhereItsConfigurationSays(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
 	pyro, address := startPyroscope(t), loopback.FreeAddress(t)
 	n := newNode(t)
 	n.configure(fmt.Sprintf(`

@@ -109,120 +109,144 @@ func (p *proxy) mend() {
 	p.isCut = false
 }
 
+// exported is a workload on a node, and where the exporter sends what the node's daemon,
+// and another's, have seen of it.
+type exported struct {
+	t        *testing.T
+	w        *subject.Steps
+	one, two *node
+	network  *proxy // to the first node
+	pyro     *pyroscope
+	otlp     *collector
+	address  string // of the metrics
+	want     uint64 // bytes that the first node must have sent
+}
+
+func inNode(name string) string { return fmt.Sprintf(`k8s_node_name=%q`, name) }
+
+func (e *exported) pid() string { return fmt.Sprint("pid=", e.w.PID()) }
+
+func (e *exported) alloc(node string) uint64 {
+	return total(sums(e.pyro.stored("cuda_alloc", "node="+node, e.pid()), "alloc_space"))
+}
+
+func (e *exported) inuse(node string) uint64 {
+	all := e.pyro.stored("cuda_inuse", "node="+node, e.pid())
+	if len(all) == 0 {
+		return 0
+	}
+	return total(sums(all[len(all)-1:], "inuse_space"))
+}
+
+// metric is the sum of the workload's series on a node.
+func (e *exported) metric(name, node string) float64 {
+	v, _ := loopback.Sum(e.t, e.address, name, fmt.Sprintf(`process_pid="%d"`, e.w.PID()), inNode(node))
+	return v
+}
+
+// requireLogs waits for so many logs of refused allocations.
+func (e *exported) requireLogs(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "not one log of each refusal", func() bool {
+		_, logs := e.otlp.read(e.w.PID())
+		return len(logs) == n && strings.Contains(logs[0], "workspace") && strings.Contains(logs[0], "OUT_OF_MEMORY")
+	})
+}
+
+const mib = 1 << 20
+
 // The exporter sends what the driver did while it was connected: with the network cut,
 // the daemon restarted, and another daemon that appears and disappears.
 func TestExporterMatchesTheDriver(t *testing.T) {
-	const mib = 1 << 20
-	one, two := newNode(t), newNode(t)
-	one.start()
-	require.NoError(t, one.create("cuda_alloc", nil))
-	w := startSteps(t, "SIMCUDA_CAPACITY=1GiB")
-	one.waitAttached(w.PID())
+	e := &exported{t: t, one: newNode(t), two: newNode(t)}
+	e.one.start()
+	require.NoError(t, e.one.create("cuda_alloc", nil))
+	e.w = startSteps(t, "SIMCUDA_CAPACITY=1GiB")
+	w := e.w
+	e.one.waitAttached(w.PID())
 	w.Do("alloc weights 4 %d", mib)
 	time.Sleep(3 * time.Second) // the rows of before are read each second
 	before := w.Truth()
 
-	pyro, otlp, address := startPyroscope(t), startCollector(t), loopback.FreeAddress(t)
-	network := startProxy(t, one.socket)
-	e := startExporter(t, "--address", "one="+network.address+",two=unix://"+two.socket, "--instance", "memory",
-		"--pyroscope-url", pyro.url, "--otlp-endpoint", otlp.url, "--metrics-listen", address, "--metrics-stale", "3s")
-	pid := fmt.Sprint("pid=", w.PID())
-	label := fmt.Sprintf(`process_pid="%d"`, w.PID())
-	inNode := func(node string) string { return fmt.Sprintf(`k8s_node_name=%q`, node) }
-	exported := func(node string) uint64 {
-		return total(sums(pyro.stored("cuda_alloc", "node="+node, pid), "alloc_space"))
-	}
-	inuse := func(node string) uint64 {
-		all := pyro.stored("cuda_inuse", "node="+node, pid)
-		if len(all) == 0 {
-			return 0
-		}
-		return total(sums(all[len(all)-1:], "inuse_space"))
-	}
-
+	e.pyro, e.otlp, e.address = startPyroscope(t), startCollector(t), loopback.FreeAddress(t)
+	e.network = startProxy(t, e.one.socket)
+	exporter := startExporter(t, "--address", "one="+e.network.address+",two=unix://"+e.two.socket, "--instance", "memory",
+		"--pyroscope-url", e.pyro.url, "--otlp-endpoint", e.otlp.url, "--metrics-listen", e.address, "--metrics-stale", "3s")
 	eventually(t, "the exporter does not attach", func() bool {
-		v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", label, inNode("one"))
-		return v == float64(before.InUseBytes())
+		return e.metric("gpu_memory_inuse_bytes", "one") == float64(before.InUseBytes())
 	})
-	require.Zero(t, exported("one"), "what was allocated before it came is not its to send")
+	require.Zero(t, e.alloc("one"), "what was allocated before it came is not its to send")
 
 	w.Do("alloc kv_cache 3 %d", 2*mib)
 	w.Do("free kv_cache 1")
 	w.Do("alloc staging 2 %d", 3*mib)
 	seen := w.Truth()
-	want := seen.AllocBytes - before.AllocBytes
-	eventually(t, "the flow is not the driver's", func() bool { return exported("one") == want })
-	eventually(t, "the level is not the driver's", func() bool { return inuse("one") == seen.InUseBytes() })
+	e.want = seen.AllocBytes - before.AllocBytes
+	eventually(t, "the flow is not the driver's", func() bool { return e.alloc("one") == e.want })
+	eventually(t, "the level is not the driver's", func() bool { return e.inuse("one") == seen.InUseBytes() })
 	eventually(t, "the OTLP receiver has something else", func() bool {
-		alloc, _ := otlp.read(w.PID())
-		return alloc == want
+		alloc, _ := e.otlp.read(w.PID())
+		return alloc == e.want
 	})
 	eventually(t, "the metrics are not the driver's", func() bool {
-		v, _ := loopback.Sum(t, address, "gpu_memory_allocated_bytes_total", label, inNode("one"))
-		return v == float64(seen.AllocBytes)
+		return e.metric("gpu_memory_allocated_bytes_total", "one") == float64(seen.AllocBytes)
 	})
-	byFunction := sums(pyro.stored("cuda_alloc", "node=one", pid), "alloc_space")
+	byFunction := sums(e.pyro.stored("cuda_alloc", "node=one", e.pid()), "alloc_space")
 	require.Equal(t, map[string]uint64{subject.Frame(t, "kv_cache"): 6 * mib, subject.Frame(t, "staging"): 6 * mib}, byFunction)
 
 	t.Run("refused allocations are logs", func(t *testing.T) {
 		require.Equal(t, "ok 1", w.Request("alloc workspace 1 %d", 1<<40))
-		eventually(t, "no log", func() bool {
-			_, logs := otlp.read(w.PID())
-			return len(logs) == 1 && strings.Contains(logs[0], "workspace") && strings.Contains(logs[0], "OUT_OF_MEMORY")
-		})
+		e.requireLogs(t, 1)
 	})
-
-	t.Run("the network is cut", func(t *testing.T) {
-		network.cut()
-		w.Do("alloc kv_cache 2 %d", mib)
-		want += 2 * mib
-		time.Sleep(2 * time.Second) // with windows without rows
-		network.mend()
-		eventually(t, "what was allocated meanwhile is not there, once", func() bool { return exported("one") == want })
-		require.Equal(t, "ok 1", w.Request("alloc workspace 1 %d", 1<<40))
-		eventually(t, "not one log of each refusal", func() bool {
-			_, logs := otlp.read(w.PID())
-			return len(logs) == 2
-		})
-	})
-
-	t.Run("the daemon is restarted", func(t *testing.T) {
-		one.stop()
-		w.Do("alloc encoder_cache 7 %d", mib) // not observed
-		one.start()
-		one.waitAttached(w.PID())
-		w.Do("alloc activations 5 %d", 2*mib)
-		want += 10 * mib
-		eventually(t, "not what was allocated before and after, once", func() bool { return exported("one") == want })
-		eventually(t, "the level has more than the daemon has seen", func() bool { return inuse("one") == 10*mib })
-	})
-
-	t.Run("another daemon comes and goes", func(t *testing.T) {
-		two.start()
-		require.NoError(t, two.create("cuda_alloc", nil))
-		two.waitAttached(w.PID())
-		w.Do("alloc logits 3 %d", 5*mib)
-		want += 15 * mib
-		eventually(t, "not what the new daemon has seen", func() bool {
-			return exported("two") == 15*mib && exported("one") == want
-		})
-		eventually(t, "no metrics of the new daemon", func() bool {
-			v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", label, inNode("two"))
-			return v == 15*mib
-		})
-		two.stop()
-		eventually(t, "metrics of a daemon that has gone", func() bool {
-			_, found := loopback.Sum(t, address, "gpu_memory_inuse_bytes", inNode("two"))
-			return !found
-		})
-	})
+	t.Run("the network is cut", e.testNetworkIsCut)
+	t.Run("the daemon is restarted", e.testDaemonIsRestarted)
+	t.Run("another daemon comes and goes", e.testAnotherDaemon)
 
 	w.Do("alloc weights 1 %d", 9*mib)
-	want += 9 * mib
+	e.want += 9 * mib
 	time.Sleep(2 * time.Second)
-	e.end()
-	require.Equal(t, want, exported("one"), "nothing is lost at the end, nothing is there twice")
-	alloc, logs := otlp.read(w.PID())
-	require.Equal(t, want+15*mib, alloc)
+	exporter.end()
+	require.Equal(t, e.want, e.alloc("one"), "nothing is lost at the end, nothing is there twice")
+	alloc, logs := e.otlp.read(w.PID())
+	require.Equal(t, e.want+15*mib, alloc)
 	require.Len(t, logs, 2)
+}
+
+func (e *exported) testNetworkIsCut(t *testing.T) {
+	e.network.cut()
+	e.w.Do("alloc kv_cache 2 %d", mib)
+	e.want += 2 * mib
+	time.Sleep(2 * time.Second) // with windows without rows
+	e.network.mend()
+	eventually(t, "what was allocated meanwhile is not there, once", func() bool { return e.alloc("one") == e.want })
+	require.Equal(t, "ok 1", e.w.Request("alloc workspace 1 %d", 1<<40))
+	e.requireLogs(t, 2)
+}
+
+func (e *exported) testDaemonIsRestarted(t *testing.T) {
+	e.one.stop()
+	e.w.Do("alloc encoder_cache 7 %d", mib) // not observed
+	e.one.start()
+	e.one.waitAttached(e.w.PID())
+	e.w.Do("alloc activations 5 %d", 2*mib)
+	e.want += 10 * mib
+	eventually(t, "not what was allocated before and after, once", func() bool { return e.alloc("one") == e.want })
+	eventually(t, "the level has more than the daemon has seen", func() bool { return e.inuse("one") == 10*mib })
+}
+
+func (e *exported) testAnotherDaemon(t *testing.T) {
+	e.two.start()
+	require.NoError(t, e.two.create("cuda_alloc", nil))
+	e.two.waitAttached(e.w.PID())
+	e.w.Do("alloc logits 3 %d", 5*mib)
+	e.want += 15 * mib
+	eventually(t, "not what the new daemon has seen", func() bool {
+		return e.alloc("two") == 15*mib && e.alloc("one") == e.want
+	})
+	eventually(t, "no metrics of the new daemon", func() bool { return e.metric("gpu_memory_inuse_bytes", "two") == 15*mib })
+	e.two.stop()
+	eventually(t, "metrics of a daemon that has gone", func() bool {
+		_, found := loopback.Sum(t, e.address, "gpu_memory_inuse_bytes", inNode("two"))
+		return !found
+	})
 }

@@ -28,7 +28,6 @@ func scraped(t *testing.T, address string, pid int) map[string]uint64 {
 
 func TestMetricsAreTheDriversSums(t *testing.T) {
 	t.Parallel()
-	const mib = 1 << 20
 	w := subject.StartSteps(t, "SIMCUDA_CAPACITY=100MiB")
 	w.Load()
 	address := loopback.FreeAddress(t)

@@ -21,7 +21,6 @@ func TestMemoryOfGraphsIsReservedButNotHeld(t *testing.T) {
 	r := start(t, "--pid", fmt.Sprint(pid))
 	r.waitTorch(s)
 	captured := lineOf(t, "graphs.py", "capture.<locals>.<listcomp>", "held = [malloc")
-	const mib = 1 << 20
 	kept := func(device uint64) func([]row) bool {
 		return func(rows []row) bool {
 			kinds := map[string]uint64{}
@@ -147,7 +146,6 @@ const quietAfter = 32
 // nothing for a batch, and all for another short sequence; the same with expandable
 // segments, where neighbouring pieces are merged.
 func TestAPoolShowsTheLargestBlockThatFits(t *testing.T) {
-	const mib = 1 << 20
 	for _, c := range []struct {
 		size, settings string
 		fits           func(pool) bool

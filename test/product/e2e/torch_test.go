@@ -119,7 +119,6 @@ func TestDiffOfMarksNamesTheLineThatKeepsTensors(t *testing.T) {
 // Blocks from before attach have a row while they are in use, with which the rows add up
 // to PyTorch's own count; in files, too.
 func TestTensorsFromBeforeAttachAreARow(t *testing.T) {
-	const mib = 1 << 20
 	for _, c := range []struct {
 		name, sampling string
 		exact          bool
@@ -180,7 +179,6 @@ func TestOldBlocksAreDistinguishedFromNewOnes(t *testing.T) {
 	r := start(t, "--pid", fmt.Sprint(pid), "--older-than", "10s")
 	r.waitTorch(s)
 	frame := lineOf(t, "serve.py", "KVCache.append", "self.blocks[request] =")
-	const mib = 1 << 20
 	seen := func(inuse, old, objects uint64) func([]row) bool {
 		return func(rows []row) bool {
 			found := 0

@@ -46,7 +46,6 @@ func TestARefusalNamesTheLibraryInFrontOfTheDriver(t *testing.T) {
 	for _, mode := range []string{"multi", "perf"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			const mib = 1 << 20
 			w := subject.StartSteps(t, limiter(t), "VGPU_LIMIT=100", "SIMCUDA_CAPACITY=64MiB")
 			w.Load()
 			file := filepath.Join(t.TempDir(), "lines")

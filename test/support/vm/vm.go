@@ -162,8 +162,39 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 		return r, err
 	}
 
-	memory := cmp.Or(o.Memory, memory)
 	began := time.Now()
+	args := arguments(dir, m, o)
+	for _, share := range shares {
+		stop, err := serve(work, share.tag, share.path)
+		if err != nil {
+			return r, err
+		}
+		defer stop()
+		args = append(args, "-chardev", "socket,id="+share.tag+",path="+socketName(work, share.tag),
+			"-device", "vhost-user-fs-pci,chardev="+share.tag+",tag="+share.tag)
+	}
+	qemu := exec.CommandContext(ctx, m.qemu, args...)
+	qemu.Dir = work // the sockets' paths are relative: they may have 107 bytes
+	said, err := qemu.CombinedOutput()
+	r.Wall = time.Since(began)
+	if _, missing := os.Stat(filepath.Join(work, "status")); missing != nil {
+		console, _ := os.ReadFile(filepath.Join(work, "console"))
+		stdout, _ := os.ReadFile(filepath.Join(work, "stdout"))
+		stderr, _ := os.ReadFile(filepath.Join(work, "stderr"))
+		r.Stdout, r.Stderr = string(stdout), string(stderr)
+		cause := ErrNoResult
+		if ctx.Err() != nil {
+			cause = ctx.Err() // as slow, or as stuck, the next time
+		}
+		return r, fmt.Errorf("%w after %v (%w)\nQEMU: %s\nconsole: %s\nstderr: %s",
+			cause, r.Wall.Round(time.Second), err, said, tail(console), tail(stderr))
+	}
+	return r, r.read(work)
+}
+
+// arguments are those of QEMU, without the shared directories.
+func arguments(dir string, m machine, o Options) []string {
+	memory := cmp.Or(o.Memory, memory)
 	args := []string{
 		"-nodefaults", "-no-reboot", "-display", "none", "-serial", "file:console",
 		"-accel", "tcg,thread=multi", "-machine", m.board + ",memory-backend=memory", "-cpu", m.cpu,
@@ -179,44 +210,26 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 		args = append(args, "-netdev", "tap,id=net,script=no,downscript=no,ifname="+o.Tap,
 			"-device", "virtio-net-pci,netdev=net,romfile=")
 	}
-	for _, share := range shares {
-		stop, err := serve(work, share.tag, share.path)
-		if err != nil {
-			return r, err
-		}
-		defer stop()
-		args = append(args, "-chardev", "socket,id="+share.tag+",path="+socketName(work, share.tag),
-			"-device", "vhost-user-fs-pci,chardev="+share.tag+",tag="+share.tag)
-	}
-	qemu := exec.CommandContext(ctx, m.qemu, args...)
-	qemu.Dir = work // the sockets' paths are relative: they may have 107 bytes
-	said, err := qemu.CombinedOutput()
-	r.Wall = time.Since(began)
+	return args
+}
 
-	status, statusErr := os.ReadFile(filepath.Join(work, "status"))
-	if statusErr != nil {
-		console, _ := os.ReadFile(filepath.Join(work, "console"))
-		stdout, _ := os.ReadFile(filepath.Join(work, "stdout"))
-		stderr, _ := os.ReadFile(filepath.Join(work, "stderr"))
-		r.Stdout, r.Stderr = string(stdout), string(stderr)
-		cause := ErrNoResult
-		if ctx.Err() != nil {
-			cause = ctx.Err() // as slow, or as stuck, the next time
-		}
-		return r, fmt.Errorf("%w after %v (%w)\nQEMU: %s\nconsole: %s\nstderr: %s",
-			cause, r.Wall.Round(time.Second), err, said, tail(console), tail(stderr))
+// read reads what the command left: its exit status and its output.
+func (r *Result) read(work string) error {
+	status, err := os.ReadFile(filepath.Join(work, "status"))
+	if err != nil {
+		return fmt.Errorf("read the exit status: %w", err)
 	}
 	if r.Status, err = strconv.Atoi(strings.TrimSpace(string(status))); err != nil {
-		return r, fmt.Errorf("read the exit status: %w", err)
+		return fmt.Errorf("read the exit status: %w", err)
 	}
 	for name, to := range map[string]*string{"stdout": &r.Stdout, "stderr": &r.Stderr} {
 		text, err := os.ReadFile(filepath.Join(work, name))
 		if err != nil {
-			return r, fmt.Errorf("read the output: %w", err)
+			return fmt.Errorf("read the output: %w", err)
 		}
 		*to = string(text)
 	}
-	return r, nil
+	return nil
 }
 
 // share is a directory that the machine mounts by its tag.

@@ -24,6 +24,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
+// outage is a way in which a collector is away for a while.
+type outage struct {
+	name    string
+	options collectorOptions
+	scheme  string
+	flags   []string
+	away    func(t *testing.T, c *collector)
+	warning string
+}
+
 // TestNothingIsLostWhileTheCollectorIsAway: the real one, unreachable in three ways,
 // while the inference example continues.
 func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
@@ -33,14 +43,7 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, filepath.Join(dir, "ca.pem"))
 	certificate, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for _, c := range []struct {
-		name    string
-		options collectorOptions
-		scheme  string
-		flags   []string
-		away    func(t *testing.T, c *collector)
-		warning string
-	}{
+	for _, c := range []outage{
 		// Stopped first, so that a request is on its way when it dies.
 		{name: "killed in the middle of a request", scheme: "http", warning: "Unavailable",
 			away: func(t *testing.T, c *collector) {
@@ -71,45 +74,52 @@ func TestNothingIsLostWhileTheCollectorIsAway(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ca.issue(t, certificate, key, time.Now().Add(20*time.Second))
-			receiver := startCollector(t, c.options)
-			w := startExample(t, "--devices", "1", "--leak", "--seconds", "40", "--step-ms", "10", "--layers", "8", "--hold", "600")
-			listen := loopback.FreeAddress(t)
-			g := trace(t, "cuda_alloc", w.PID(), append(c.flags, "--otlp-endpoint", c.scheme+"://"+receiver.GRPC, "--export-interval", "1s",
-				"--metrics-listen", listen, "--metrics-nvml", "off")...)
-			w.Say("go")
-			time.Sleep(3 * time.Second)
-			watch := startWatch(t, g)
-			before, rss := watch.until(t, func() bool { return true })
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				c.away(t, receiver)
-			}()
-			during, most := watch.until(t, func() bool {
-				select {
-				case <-done:
-					return true
-				default:
-					return false
-				}
-			})
-			w.summaries(t, 1)
-			require.Eventually(t, func() bool { return scrape(t, listen, "otlp")["queue"] == 0 }, 90*time.Second, time.Second)
-			time.Sleep(3 * time.Second) // the last rows are read: this test is not about the end of a run
-			rows := w.truth(t)
-			counts := scrape(t, listen, "otlp")
-			g.end(t)
-			requireProfiles(t, receiver.profiles(t), rows)
-			require.Zero(t, counts["lost_total"])
-			require.Positive(t, counts["retries_total"])
-			require.Contains(t, g.stderr.String(), "the OTLP receiver did not accept data, which is kept and retried")
-			require.Contains(t, g.stderr.String(), c.warning)
-			t.Logf("ns per pair %.0f, then %.0f; RSS at most %d MiB, then %d; %v", before, during, rss/mib, most/mib, counts)
-			require.Positive(t, during)
-			require.Less(t, during, before*1.3)
-			require.Less(t, most, rss+32*mib)
+			c.test(t)
 		})
 	}
+}
+
+// test requires that the profiles of a run with an outage are complete, and that probes and
+// memory cost hardly more meanwhile.
+func (o outage) test(t *testing.T) {
+	t.Helper()
+	receiver := startCollector(t, o.options)
+	w := startExample(t, "--devices", "1", "--leak", "--seconds", "40", "--step-ms", "10", "--layers", "8", "--hold", "600")
+	listen := loopback.FreeAddress(t)
+	g := trace(t, "cuda_alloc", w.PID(), append(o.flags, "--otlp-endpoint", o.scheme+"://"+receiver.GRPC, "--export-interval", "1s",
+		"--metrics-listen", listen, "--metrics-nvml", "off")...)
+	w.Say("go")
+	time.Sleep(3 * time.Second)
+	watch := startWatch(t, g)
+	before, rss := watch.until(t, func() bool { return true })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.away(t, receiver)
+	}()
+	during, most := watch.until(t, func() bool {
+		select {
+		case <-done:
+			return true
+		default:
+			return false
+		}
+	})
+	w.summaries(t, 1)
+	require.Eventually(t, func() bool { return scrape(t, listen, "otlp")["queue"] == 0 }, 90*time.Second, time.Second)
+	time.Sleep(3 * time.Second) // the last rows are read: this test is not about the end of a run
+	rows := w.truth(t)
+	counts := scrape(t, listen, "otlp")
+	g.end(t)
+	requireProfiles(t, receiver.profiles(t), rows)
+	require.Zero(t, counts["lost_total"])
+	require.Positive(t, counts["retries_total"])
+	require.Contains(t, g.stderr.String(), "the OTLP receiver did not accept data, which is kept and retried")
+	require.Contains(t, g.stderr.String(), o.warning)
+	t.Logf("ns per pair %.0f, then %.0f; RSS at most %d MiB, then %d; %v", before, during, rss/mib, most/mib, counts)
+	require.Positive(t, during)
+	require.Less(t, during, before*1.3)
+	require.Less(t, most, rss+32*mib)
 }
 
 // authority signs certificates for 127.0.0.1.

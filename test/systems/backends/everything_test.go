@@ -63,6 +63,26 @@ func TestEverythingAtOnce(t *testing.T) {
 		`sum(gpu_calls_total{error_type!=""}) or vector(0)`:                   0,
 	})
 	calls.end(t)
+	requireDecoding(t, pyro)
+	from := time.Now().Add(-10 * time.Second)
+	g.end(t)
+	pyro.require(t, `{service_name="python3",node="node-1",cluster="prod"}`, rows, pushed("alloc"), false)
+	pyro.require(t, `{k8s_namespace=~".*",k8s_podName=~".*"}`, rows, pushed("malloc"), false)
+	requireFlameGraph(t, pyro, rows, from)
+
+	requireProfiles(t, c.profiles(t), rows)
+	metrics := c.metrics(t)
+	for at, want := range counted(rows) {
+		require.Equal(t, want, metrics[at], "%+v", at)
+	}
+	count, _ := refused(t, w.dir)
+	require.Positive(t, count)
+	require.Len(t, c.logs(t), count)
+}
+
+// requireDecoding checks the profile of the calls of the decoding example.
+func requireDecoding(t *testing.T, pyro *pyroscope) {
+	t.Helper()
 	const steps, each = int64(decodeSteps), int64(3 * decodeLayers)
 	const decoder = `{service_name="python3",node="node-1",cluster="prod"}`
 	require.Equal(t, 2*8*decodeBatch*steps, sum(pyro.stored(t, "cuda_calls:copied:bytes:host:nanoseconds", decoder)))
@@ -80,11 +100,12 @@ func TestEverythingAtOnce(t *testing.T) {
 	} {
 		require.Equal(t, want, launched[function], function)
 	}
-	from := time.Now().Add(-10 * time.Second)
-	g.end(t)
+}
+
+// requireFlameGraph checks the flame graph of the memory in use at the end of a run.
+func requireFlameGraph(t *testing.T, pyro *pyroscope, rows []compare.Row, from time.Time) {
+	t.Helper()
 	want := compare.Total(rows)
-	pyro.require(t, `{service_name="python3",node="node-1",cluster="prod"}`, rows, pushed("alloc"), false)
-	pyro.require(t, `{k8s_namespace=~".*",k8s_podName=~".*"}`, rows, pushed("malloc"), false)
 	// The flame graph of one interval shows memory in use. The last window may be a short
 	// one, so that the interval also contains the start of the previous one, which is
 	// added.
@@ -99,15 +120,6 @@ func TestEverythingAtOnce(t *testing.T) {
 	require.Positive(t, leaked)
 	require.Equal(t, leaked*(inuse/want.InUseBytes), byName["VisionEncoder._embed_patches"])
 	t.Logf("in use: %d, of it leaked by VisionEncoder._embed_patches: %d", want.InUseBytes, leaked)
-
-	requireProfiles(t, c.profiles(t), rows)
-	metrics := c.metrics(t)
-	for at, want := range counted(rows) {
-		require.Equal(t, want, metrics[at], "%+v", at)
-	}
-	count, _ := refused(t, w.dir)
-	require.Positive(t, count)
-	require.Len(t, c.logs(t), count)
 }
 
 // pushed are the columns of push.v1 with this type.

@@ -43,14 +43,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	w.Say("go")
 	time.Sleep(5 * time.Second) // the model is loaded
 	watches := [2]*watch{startWatch(t, large), startWatch(t, small)}
-	look := func(d time.Duration) {
-		for end := time.Now().Add(d); time.Now().Before(end); {
-			time.Sleep(time.Second)
-			for _, w := range watches {
-				w.look(t)
-			}
-		}
-	}
+	look := func(d time.Duration) { lookAt(t, watches[:], d) }
 	type cost struct {
 		ns  float64
 		rss [2]int64
@@ -98,20 +91,7 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	require.Contains(t, large.stderr.String(), "Pyroscope did not accept data, which is kept and retried")
 	p.require(t, `{cluster="large"}`, rows, columns(false)[:2], false)
 
-	// The other reports its losses exactly: until its next attempt it lost more.
-	final := scrape(t, listen[1], "otlp")
-	require.NoError(t, small.cmd.Process.Signal(unix.SIGINT))
-	require.NoError(t, small.cmd.Wait())
-	m := regexp.MustCompile(`the OTLP receiver did not get (\d+) of (\d+) requests \(.*\): queue full (\d+), refused 0, run ended 0`).
-		FindStringSubmatch(small.stderr.String())
-	require.NotNil(t, m, small.stderr.String())
-	require.Equal(t, m[1], m[3])
-	require.Equal(t, strconv.FormatInt(final["lost_total"], 10), m[1])
-	stored, all := sum(p.stored(t, columns(true)[0].id, `{k8s_cluster_name="small"}`)), compare.Total(random.truth(t)).AllocBytes
-	require.Less(t, stored, all)
-	// The oldest were dropped first, so the newest is complete: the memory in use.
-	require.Positive(t, sum(p.stored(t, columns(true)[2].id, `{k8s_cluster_name="small"}`)))
-	t.Logf("small queue: %d of %d bytes stored; %s", stored, all, m[0])
+	requireLossesAreReported(t, p, small, random, scrape(t, listen[1], "otlp")["lost_total"])
 
 	require.Positive(t, during.ns)
 	require.Less(t, during.ns, max(first.ns, after.ns)*1.3, "ns per pair while the server is away, beside %.0f and %.0f", first.ns, after.ns)
@@ -120,4 +100,33 @@ func TestTwoMinutesWithoutPyroscope(t *testing.T) {
 	// Most of this one is the program's rows and the names of its many stacks, which
 	// began with the outage: about 100 MiB.
 	require.Less(t, during.rss[1], first.rss[1]+160*mib)
+}
+
+// lookAt reads the costs of the runs each second.
+func lookAt(t *testing.T, watches []*watch, d time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(time.Second)
+		for _, w := range watches {
+			w.look(t)
+		}
+	}
+}
+
+// requireLossesAreReported ends a run whose queue was too small, and compares its report
+// with what the server has. Until its next attempt it lost more.
+func requireLossesAreReported(t *testing.T, p *pyroscope, small *gadget, random *workload, lost int64) {
+	t.Helper()
+	require.NoError(t, small.cmd.Process.Signal(unix.SIGINT))
+	require.NoError(t, small.cmd.Wait())
+	m := regexp.MustCompile(`the OTLP receiver did not get (\d+) of (\d+) requests \(.*\): queue full (\d+), refused 0, run ended 0`).
+		FindStringSubmatch(small.stderr.String())
+	require.NotNil(t, m, small.stderr.String())
+	require.Equal(t, m[1], m[3])
+	require.Equal(t, strconv.FormatInt(lost, 10), m[1])
+	stored, all := sum(p.stored(t, columns(true)[0].id, `{k8s_cluster_name="small"}`)), compare.Total(random.truth(t)).AllocBytes
+	require.Less(t, stored, all)
+	// The oldest were dropped first, so the newest is complete: the memory in use.
+	require.Positive(t, sum(p.stored(t, columns(true)[2].id, `{k8s_cluster_name="small"}`)))
+	t.Logf("small queue: %d of %d bytes stored; %s", stored, all, m[0])
 }

@@ -153,7 +153,16 @@ func TestDashboardsHaveData(t *testing.T) {
 	world := newWorld(t)
 	s := start(t, world.address)
 	world.run(t, 20*time.Second)
+	requireData(t, s)
+	requireNumbers(t, s, world)
+	requireRules(t, s)
+	requireEnd(t, s, world)
+}
 
+// requireData checks that each variable and each query has data, with the labels that the
+// legend of its panel shows.
+func requireData(t *testing.T, s *server) {
+	t.Helper()
 	definitions := referenceVariables
 	for _, v := range dashboards.Variables() {
 		definitions = append(definitions, v.Query)
@@ -203,8 +212,11 @@ func TestDashboardsHaveData(t *testing.T) {
 	}
 	check("annotations", dashboards.Refused)
 	require.Greater(t, n, 30, "queries of our own dashboard")
+}
 
-	// The numbers are those of the rows.
+// requireNumbers checks that the numbers are those of the rows.
+func requireNumbers(t *testing.T, s *server, world *world) {
+	t.Helper()
 	for expression, want := range map[string]int64{
 		`sum(gpu_launches_total)`:                                                 20_010 * world.step.Load(),
 		`sum(gpu_kernels_time_seconds_total)`:                                     world.step.Load(),
@@ -221,7 +233,12 @@ func TestDashboardsHaveData(t *testing.T) {
 		require.Len(t, got, 1, expression)
 		require.Equal(t, fmt.Sprint(want), plain(got[0].Value[1]), expression)
 	}
+}
 
+// requireRules checks that alerts are evaluated, and that those fire for which there is a
+// reason.
+func requireRules(t *testing.T, s *server) {
+	t.Helper()
 	var rules struct {
 		Data struct {
 			Groups []struct {
@@ -246,7 +263,11 @@ func TestDashboardsHaveData(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEmpty(t, got, "%s does not fire", name)
 	}
+}
 
+// requireEnd checks what is shown after a process has ended.
+func requireEnd(t *testing.T, s *server, world *world) {
+	t.Helper()
 	// An ended process is no longer in the graphs.
 	world.end()
 	require.Eventually(t, func() bool {

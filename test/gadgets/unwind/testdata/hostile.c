@@ -57,15 +57,14 @@ static void pretend(uint64_t version, uint64_t free_threaded)
 /* Offsets of 3.11, as in bpf/python/runtime/offsets.h. */
 #define PUT(base, offset, value) (*(uint64_t *)((char *)(base) + (offset)) = (uint64_t)(value))
 
-int main(int argc, char **argv)
+/* Objects of an interpreter, each a page of the pool. */
+static char *const interpreter = pool, *const thread = pool + 4096, *const cframe = pool + 8192,
+		   *const frame = pool + 12288, *const code = pool + 16384,
+		   *const string = pool + 20480, *const table = pool + 24576;
+
+/* What an interpreter with one thread in one function has. */
+static void honest(void)
 {
-	const char *kind = argc > 1 ? argv[1] : "";
-	char *interpreter = pool, *thread = pool + 4096, *cframe = pool + 8192, *frame = pool + 12288,
-	     *code = pool + 16384, *string = pool + 20480, *table = pool + 24576;
-
-	unsigned long first = argc > 2 ? strtoul(argv[2], 0, 0) : 1;
-	struct link_map *map = _r_debug.r_map;
-
 	PUT(&_PyRuntime, 40, interpreter);
 	PUT(interpreter, 16, thread);
 	PUT(thread, 16, interpreter);
@@ -82,7 +81,11 @@ int main(int argc, char **argv)
 	PUT(string, 32, 1 << 2 | 32 | 64);
 	strcpy(string + 48, "evil");
 	PUT(table, 16, 2);
+}
 
+/* Lists without an end. Returns 0 if it is of another kind. */
+static int endless_lists(const char *kind)
+{
 	if (!strcmp(kind, "interpreters")) {
 		PUT(interpreter, 0, interpreter); /* the list has no end */
 		PUT(thread, 152, 1);
@@ -100,7 +103,16 @@ int main(int argc, char **argv)
 		PUT(interpreter, 0, interpreter + 1024);
 		PUT(interpreter, 1024, interpreter);
 		PUT(thread, 152, 1);
-	} else if (!strcmp(kind, "wild cframe")) {
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+/* Pointers and lengths that lead nowhere. Returns 0 if it is of another kind. */
+static int wild_pointers(const char *kind)
+{
+	if (!strcmp(kind, "wild cframe")) {
 		PUT(thread, 56, 0x10);
 	} else if (!strcmp(kind, "wild interpreter")) {
 		PUT(&_PyRuntime, 40, 0x10);
@@ -123,7 +135,16 @@ int main(int argc, char **argv)
 		memset(table + 33, 0x7f, 65535);
 	} else if (!strcmp(kind, "instruction")) {
 		PUT(frame, 56, 0x7fffffffffff);
-	} else if (!strcmp(kind, "version")) {
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+/* Versions that the unwinder does not know. Returns 0 if it is of another kind. */
+static int other_versions(const char *kind)
+{
+	if (!strcmp(kind, "version")) {
 		Py_Version = 0x03630000;
 	} else if (!strcmp(kind, "3.16")) {
 		Py_Version = 0x031000f0;
@@ -138,7 +159,18 @@ int main(int argc, char **argv)
 		pretend(0x030e00f0, 1);
 	} else if (!strcmp(kind, "cookie of 3.15t")) {
 		pretend(0x030f00f0, 1);
-	} else if (!strcmp(kind, "modules in a circle")) {
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
+/* Lies to the search for the interpreter. Returns 0 if it is of another kind. */
+static int wild_modules(const char *kind)
+{
+	struct link_map *map = _r_debug.r_map;
+
+	if (!strcmp(kind, "modules in a circle")) {
 		map->l_next->l_next = map;
 	} else if (!strcmp(kind, "wild module")) {
 		map->l_next = (void *)0x10;
@@ -153,6 +185,19 @@ int main(int argc, char **argv)
 		memset(pool, 0xff, sizeof(pool));
 		set_dynamic(map, DT_GNU_HASH, pool);
 	} else {
+		return 0;
+	}
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	const char *kind = argc > 1 ? argv[1] : "";
+	unsigned long first = argc > 2 ? strtoul(argv[2], 0, 0) : 1;
+
+	honest();
+	if (!endless_lists(kind) && !wild_pointers(kind) && !other_versions(kind) &&
+	    !wild_modules(kind)) {
 		fprintf(stderr, "unknown kind %s\n", kind);
 		return 2;
 	}

@@ -355,6 +355,11 @@ def child(function, offset):
     assert os.waitpid(pid, 0)[1] == 0
 
 
+# Modes in files of their own: workload_FILE.py.
+BESIDE = {mode: mode for mode in ("greenlet", "gevent", "asyncio", "reuse", "names", "starting", "foreign", "interpreters",
+                               "measure")}
+BESIDE.update(reload="reuse", inner="interpreters", ownlock="interpreters", successors="interpreters")
+
 prepare()
 if MODE == "mix":
     threads = [threading.Thread(target=run, args=(SAMPLES // 12, i)) for i in range(6)]
@@ -378,97 +383,10 @@ elif MODE == "exec":
     os.execv(other, [other, __file__, "few", LIBRARY, OUT + ".exec", str(SAMPLES), str(1 << 25)])
 elif MODE == "few":
     run(SAMPLES, 500)
-elif MODE in ("greenlet", "gevent", "asyncio", "reuse", "reload", "names"):
+elif MODE in BESIDE:
     # exec, so that functions are at module level here, too.
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % MODE.replace("reload", "reuse"))
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workload_%s.py" % BESIDE[MODE])
     exec(compile(open(beside).read(), beside, "exec"))
-elif MODE == "starting":
-    # Until a new thread runs, its state has the id of the one that made it. On one
-    # processor it does not run at once.
-    import _thread
-    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
-    stop = threading.Event()
-
-    def maker():
-        _thread.start_new_thread(stop.wait, ())
-        sample()
-        time.sleep(0.0005)
-        sample()
-
-    for number in range(SAMPLES):
-        thread = threading.Thread(target=maker)
-        thread.start()
-        thread.join()
-    stop.set()
-    time.sleep(0.05)
-elif MODE == "foreign":
-    # Each thread of C gets a PyThreadState for the time of a callback.
-    def called():
-        go(3)
-        if random.random() < 0.5:
-            library.remember_state()
-
-        def again():
-            go(2)
-
-        if random.random() < 0.1:
-            library.call_in_thread(kind(again))
-
-    kind = ctypes.CFUNCTYPE(None)
-    mine.count = 0
-    for _ in range(SAMPLES):
-        library.call_in_thread(kind(called))
-    library.mark_in_thread.argtypes = [ctypes.c_ulong]
-    library.mark_in_thread(int(FIRST) + (1 << 30))
-elif MODE in ("interpreters", "inner", "ownlock", "successors"):
-    # The whole workload again in a subinterpreter.
-    def script(number, mode="few"):
-        return "import sys\nsys.argv = %r\nexec(compile(open(%r).read(), %r, 'exec'), %r)" % (
-            [__file__, mode, LIBRARY, OUT + ".sub" * number, str(SAMPLES), str(int(FIRST) + (number << 26))],
-            __file__, "sub.py", {"__name__": "__main__", "__file__": __file__})
-
-    within = ctypes.PyDLL(LIBRARY).run_in_interpreter
-
-    def within_interpreter():
-        """By the module of the standard library, as programs do."""
-        if sys.version_info < (3, 8):
-            within_c(script(1))
-        elif sys.version_info >= (3, 13):
-            import _interpreters as interpreters
-            made = interpreters.create("legacy")
-            failed = interpreters.exec(made, script(1))
-            assert failed is None, failed
-        else:
-            import _xxsubinterpreters as interpreters
-            if sys.version_info >= (3, 12):
-                made = interpreters.create(isolated=False)
-            else:
-                made = interpreters.create()
-            interpreters.run_string(made, script(1))
-
-    def within_c(code, own_lock=0):
-        """By the C API, as embedders and mod_wsgi do."""
-        failed = within(code.encode(), own_lock, own_lock and sys.version_info >= (3, 13))
-        assert failed == 0, failed
-
-    if MODE == "successors":
-        # One after the other: each has the addresses of the one before.
-        for number in range(1, SAMPLES + 1):
-            within_c(script(number, "successor"), sys.version_info >= (3, 12) and number > SAMPLES // 2)
-        SAMPLES = 1
-    run(SAMPLES, 600)
-    if MODE == "interpreters":
-        within_interpreter()
-        run(SAMPLES, 610)
-        within_c(script(2, "inner"))
-    elif MODE == "inner":
-        within_c(script(1))
-    elif MODE == "ownlock":
-        within_c(script(1), 1)
-        first_thread = threading.Thread(target=run, args=(SAMPLES, 650))
-        first_thread.start()
-        first_thread.join()
-    run(SAMPLES, 700)
 elif MODE == "successor":
     name = "f%06d" % random.SystemRandom().randrange(10**6)
     named(name, "/tmp/%s.py" % name)(2)
@@ -477,14 +395,4 @@ elif MODE == "pretend":
     for place, word in zip((8, 16), sys.argv[6:8]):
         ctypes.c_uint64.from_address(RUNTIME + place).value = int(word, 0)
     mark(int(FIRST))
-elif MODE == "measure":
-    # SAMPLES is the depth; id 0 is not kept.
-    def measured(depth):
-        if depth > 1:
-            return measured(depth - 1)
-        for _ in range(20000):
-            mark(0)
-
-    sys.setrecursionlimit(5000)
-    measured(SAMPLES - 1)
 out.close()
