@@ -113,6 +113,16 @@ cuda_alloc  attached to 1 process, 53 functions  ran 0s  3 lost: calls whose sta
 `, "\n")+"\n", c.raw.String())
 }
 
+// TestARunWithoutRanksNamesWhatElseToLookAt.
+func TestARunWithoutRanksNamesWhatElseToLookAt(t *testing.T) {
+	c := newTerminal()
+	c.elsewhere = true
+	s := NewScreen(ScreenConfig{Console: c, Title: "ig-gpu hangs"})
+	s.begin(run{cancel: func() {}})
+	s.Close()
+	require.Contains(t, c.raw.String(), "No rank called NCCL. If a process does nothing for another reason: ig-gpu dump PID --frozen 10s\n")
+}
+
 func TestKeysAreReadFromSequencesToo(t *testing.T) {
 	var d decoder
 	var got []string

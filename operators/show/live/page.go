@@ -45,6 +45,10 @@ func (s *Screen) page(width, height int) (lines []screen.Line, ok bool) {
 	return p.Render(width, height), true
 }
 
+// noRanks is the end of a run for ranks that had none.
+const noRanks = "No rank called NCCL. If a process does nothing for another reason: ig-gpu dump PID --frozen 10s\n" +
+	"shows whether it moves, and what it waits for."
+
 // waiting says why there is nothing yet.
 func (s *Screen) waiting() string {
 	switch {

@@ -331,6 +331,8 @@ func (s *Screen) final() string {
 	}
 	if s.rankTable != nil && len(s.rankTable.Rows) > 0 {
 		put(s.rankTable.Render(width, s.cfg.Limit)...)
+	} else if s.model == nil {
+		put(screen.Text(screen.Plain, noRanks))
 	}
 	if s.interactive {
 		for n := range s.messages {

@@ -131,7 +131,11 @@ func composeTime(p *page, f *facts, ids string) {
 	more := "ig-gpu record " + ids + " --what launches -o timeline.html"
 	launchers := f.waiters(func(w *waiting) uint64 { return w.launches })
 	if len(launchers) == 0 {
-		p.say("", "No kernel was launched during the watch.")
+		still := ""
+		if f.hasCUDA && f.calledSince() == 0 {
+			still = "ig-gpu dump " + ids + " --frozen 10s"
+		}
+		p.say(still, "No kernel was launched during the watch.")
 	} else {
 		var sum uint64
 		for _, w := range launchers {

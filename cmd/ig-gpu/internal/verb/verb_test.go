@@ -226,6 +226,20 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	require.Equal(t, "rank 1 of 4 is stopped", blamed, "a rank that hangs comes first")
 }
 
+// A process that calls nothing may be frozen.
+func TestExplainNamesWhatComparesDumpsIfNothingIsCalled(t *testing.T) {
+	for calls, want := range map[int64]bool{0: true, 3: false} {
+		f := newFacts([]uint32{7}, 10*time.Second)
+		f.hasCUDA, f.read = true, 10
+		if calls > 0 {
+			f.waits["copy"] = &waiting{frame: "copy (serve.py:40)", copied: uint64(calls)}
+		}
+		var out bytes.Buffer
+		require.NoError(t, writeSentences(&out, compose(f), false))
+		require.Equal(t, want, strings.Contains(out.String(), "more: ig-gpu dump 7 --frozen 10s"), out.String())
+	}
+}
+
 // Another gadget that fails does not take the memory's explanation away.
 type failing struct{}
 
