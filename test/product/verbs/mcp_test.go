@@ -105,6 +105,19 @@ func TestAnAssistantGetsTypedAnswers(t *testing.T) {
 	require.Equal(t, pid, dump.Threads[0].PID)
 	require.NotEmpty(t, dump.Threads[0].Stack)
 
+	var compared struct {
+		Threads   []any
+		Processes []struct {
+			PID    int
+			Motion string
+		}
+	}
+	call(t, s, "dump", map[string]any{"pids": []int{pid}, "frozen_seconds": 3}, &compared)
+	require.Empty(t, compared.Threads)
+	require.Len(t, compared.Processes, 1)
+	require.Equal(t, pid, compared.Processes[0].PID)
+	require.NotEmpty(t, compared.Processes[0].Motion)
+
 	var hangs struct{ Verdicts, Ranks []any }
 	call(t, s, "hangs", map[string]any{"pids": []int{pid}, "seconds": 2}, &hangs)
 	require.Equal(t, []any{}, hangs.Verdicts)
@@ -131,6 +144,7 @@ func TestAnAssistantIsBounded(t *testing.T) {
 		{"top", "want 2 to 30", map[string]any{"seconds": 31}},
 		{"explain", "name at least one process", map[string]any{}},
 		{"dump", "name at least one process", map[string]any{"pids": []int{}}},
+		{"dump", "want 2 to 30", map[string]any{"pids": []int{1}, "frozen_seconds": 31}},
 		{"hangs", "are too many", map[string]any{"pids": make([]int, 65)}},
 		{"check", "0 is no process", map[string]any{"pids": []int{0}}},
 		{"diff", "no regular file", map[string]any{"before": fifo, "after": fifo}},

@@ -34,6 +34,7 @@ type still struct {
 	// IsDeadlock: nothing but these processes can end a wait of any of their threads.
 	IsDeadlock bool          `json:"deadlock,omitempty"`
 	Threads    []stillThread `json:"threads"`
+	ThreadsCut int           `json:"threads_cut,omitempty"`
 
 	waits []waits.Wait // of all threads
 }
@@ -45,7 +46,7 @@ type stillThread struct {
 	State  string   `json:"state"`
 	Place  string   `json:"place"`           // the innermost frame that it did not leave
 	Lines  []int    `json:"lines,omitempty"` // first and last, of one that loops
-	Stack  []string `json:"stack"`           // frames that it did not leave, the outermost first
+	Stack  []string `json:"stack,omitempty"` // frames that it did not leave, the outermost first
 	Waits  []waited `json:"waits,omitempty"`
 }
 
@@ -58,9 +59,28 @@ type waited struct {
 	Address string   `json:"address,omitempty"`
 }
 
-// dumpFrozen dumps processes again and again for a while, and prints which of them did not
-// move, what each waits for, and which wait for each other.
+// dumpFrozen prints which processes did not move for a while, what each waits for, and which
+// wait for each other.
 func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Duration, w io.Writer, asJSON bool) error {
+	all, err := measureFrozen(ctx, cfg, pids, length)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		for _, s := range all {
+			if err := encoder.Encode(s); err != nil {
+				return fmt.Errorf("print a process: %w", err)
+			}
+		}
+		return nil
+	}
+	_, err = io.WriteString(w, describeStill(all))
+	return err
+}
+
+// measureFrozen dumps processes again and again, and compares the dumps.
+func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Duration) ([]still, error) {
 	var judge frozen.Judge
 	begin := time.Now()
 	interval := max(time.Second, length/20)
@@ -68,7 +88,7 @@ func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Dura
 	for {
 		threads, err := dumpThreads(ctx, cfg, pids)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if ctx.Err() != nil {
 			break // interrupted: this dump may be in part
@@ -83,21 +103,11 @@ func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Dura
 		case <-time.After(min(interval, length-time.Since(begin))):
 		}
 	}
-	if last == nil {
-		return fmt.Errorf("compare the stacks of process %s: there is no thread with Python frames", joined(pids))
+	verdicts := judge.Processes()
+	if len(verdicts) == 0 {
+		return nil, fmt.Errorf("compare the stacks of process %s: there is no thread with Python frames", joined(pids))
 	}
-	all := standstill(cfg.ProcFS, judge.Processes(), last, time.Since(begin))
-	if asJSON {
-		encoder := json.NewEncoder(w)
-		for _, s := range all {
-			if err := encoder.Encode(s); err != nil {
-				return fmt.Errorf("print a process: %w", err)
-			}
-		}
-		return nil
-	}
-	_, err := io.WriteString(w, describeStill(all))
-	return err
+	return standstill(cfg.ProcFS, verdicts, last, time.Since(begin)), nil
 }
 
 func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {

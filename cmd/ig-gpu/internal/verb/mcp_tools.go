@@ -199,23 +199,35 @@ func (t *tools) hangs(ctx context.Context, in hangsInput) (out hangsOutput, err 
 }
 
 type dumpInput struct {
-	PIDs []uint32 `json:"pids" jsonschema:"process ids; their children are included"`
+	PIDs   []uint32 `json:"pids" jsonschema:"process ids; their children are included"`
+	Frozen int      `json:"frozen_seconds,omitempty" jsonschema:"compare dumps for so long, 2 to 30: which processes do not move, and what they wait for"`
 }
 
 type dumpOutput struct {
-	Threads []thread `json:"threads"`
-	RowsCut int      `json:"rows_cut" jsonschema:"threads left out"`
+	Threads []thread `json:"threads,omitempty"`
+	RowsCut int      `json:"rows_cut" jsonschema:"threads, or processes, left out"`
+	// Processes are instead of threads if dumps were compared.
+	Processes []still `json:"processes,omitempty" jsonschema:"with frozen_seconds, instead of threads"`
 }
 
 func (t *tools) dump(ctx context.Context, in dumpInput) (out dumpOutput, err error) {
 	if err := namedPIDs(in.PIDs, true); err != nil {
 		return out, err
 	}
-	ctx, end, err := t.measuring(ctx, 0)
+	length := time.Duration(0)
+	if in.Frozen != 0 {
+		if length, err = lengthOf(in.Frozen); err != nil {
+			return out, fmt.Errorf("frozen_seconds: %w", err)
+		}
+	}
+	ctx, end, err := t.measuring(ctx, length)
 	if err != nil {
 		return out, err
 	}
 	defer end()
+	if in.Frozen != 0 {
+		return t.frozen(ctx, in.PIDs, length)
+	}
 	threads, err := dumpThreads(ctx, t.cfg, in.PIDs)
 	if err != nil {
 		return out, err
@@ -227,6 +239,29 @@ func (t *tools) dump(ctx context.Context, in dumpInput) (out dumpOutput, err err
 		d.Stack, d.FramesCut = first(d.Stack, maxFrames)
 		for k := range d.Stack {
 			d.Stack[k] = tidy(d.Stack[k])
+		}
+	}
+	return out, nil
+}
+
+func (t *tools) frozen(ctx context.Context, pids []uint32, length time.Duration) (out dumpOutput, err error) {
+	all, err := measureFrozen(ctx, t.cfg, pids, length)
+	if err != nil {
+		return out, err
+	}
+	out.Processes, out.RowsCut = first(all, maxRows)
+	for n := range out.Processes {
+		p := &out.Processes[n]
+		p.Process = tidy(p.Process)
+		p.Threads, p.ThreadsCut = first(p.Threads, maxRows)
+		for k := range p.Threads {
+			one := &p.Threads[k]
+			one.Name, one.Place = tidy(one.Name), tidy(one.Place)
+			one.Stack = nil // dump has it
+			one.Waits, _ = first(one.Waits, maxRows)
+			for m := range one.Waits {
+				one.Waits[m].Name = tidy(one.Waits[m].Name)
+			}
 		}
 	}
 	return out, nil
