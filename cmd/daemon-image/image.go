@@ -137,7 +137,7 @@ func layerOf(content []byte) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer))
 }
 
-// contains says whether a layer has the file.
+// contains reports whether a layer has the file.
 func contains(image v1.Image, path string) (bool, error) {
 	layers, err := image.Layers()
 	if err != nil {

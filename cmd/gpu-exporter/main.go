@@ -90,7 +90,7 @@ func run(args []string) error {
 		sender.Start(nil)
 	}
 	progress := &ranks.Store{}
-	if cfg.Ranks, err = ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Tell: func(h profile.Hang) {
+	if cfg.Ranks, err = ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Report: func(h profile.Hang) {
 		printHang(os.Stdout, h)
 		if sender.Enabled() {
 			sender.Hang(h)

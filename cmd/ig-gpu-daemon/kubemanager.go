@@ -27,7 +27,7 @@ func (c containers) InstantiateDataOperator(gc operators.GadgetContext, values a
 	return instance, err
 }
 
-// containersOf is what one gadget knows of containers.
+// containersOf is the set of containers of one gadget.
 type containersOf struct {
 	*kubemanager.KubeManagerInstance
 }

@@ -16,7 +16,7 @@ import (
 // so that it is the kubelet who gives up.
 const livenessTimeout = time.Minute
 
-// checkLiveness is what the pod's probes run: the answer is the exit code.
+// checkLiveness is run by the pod's probes: the result is the exit code.
 func checkLiveness(socket string) error {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 )
 
-// request is what of a command line is decided before the commands exist.
+// request has the parts of a command line that are decided before the commands exist.
 type request struct {
 	args   []string
-	gadget string // whose help is asked for by `run GADGET --help`; empty: none
+	gadget string // whose help is requested by `run GADGET --help`; empty: none
 	all    bool   // --help-all
 }
 
-// helpOf finds out whether `run` is asked for help. Inspektor Gadget's own help of a gadget
+// helpOf reports whether the command line requests help of `run`. Inspektor Gadget's own help of a gadget
 // is hundreds of lines, and takes root.
 func helpOf(args []string) request {
 	r := request{args: args}

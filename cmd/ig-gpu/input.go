@@ -17,7 +17,7 @@ import (
 // process of the machine.
 var errNoProcess = errors.New("--pid is empty: no process was found to trace. Name one, or leave out --pid to trace all of them")
 
-// acceptInput makes command lines work that people write: - is standard output, `run GADGET --pid PID` looks at
+// acceptInput makes command lines work that people write: - is standard output, `run GADGET --pid PID` traces
 // the whole machine for PID (--host), unless containers are selected as well, and durations
 // are 30s, 2m or 30.
 func acceptInput(args []string) (_ []string, err error) {
@@ -77,7 +77,7 @@ var durationFlags = []string{
 	"otel-metrics-print-interval", "statistics-interval", "metrics-idle-holders",
 }
 
-// withUnit writes a plain number as seconds. What is no duration is left to Inspektor Gadget.
+// withUnit writes a plain number as seconds. Other text is left to Inspektor Gadget.
 func withUnit(text string) string {
 	d, err := duration.Parse(text)
 	if err != nil {
@@ -86,8 +86,8 @@ func withUnit(text string) string {
 	return d.String()
 }
 
-// wholeSeconds turns a duration into what Inspektor Gadget's --timeout takes. What is no
-// duration is left to Inspektor Gadget.
+// wholeSeconds turns a duration into what Inspektor Gadget's --timeout takes. Other text
+// is left to Inspektor Gadget.
 func wholeSeconds(text string) (string, error) {
 	d, err := duration.Parse(text)
 	if err != nil {
@@ -99,12 +99,12 @@ func wholeSeconds(text string) (string, error) {
 	return strconv.Itoa(int(d / time.Second)), nil
 }
 
-// standardOutput is what - stands for where a file is to be written.
+// standardOutput is the file that - names where a file is written.
 const standardOutput = "/dev/stdout"
 
 // toStandardOutput copies a command line, with - instead of a file to write as the path of
 // standard output. Tables would be in between: they are not printed then, unless they are
-// asked for.
+// requested.
 func toStandardOutput(args []string, run int) []string {
 	out := slices.Clone(args)
 	used, hasOutput := false, false

@@ -41,7 +41,7 @@ func main() {
 	os.Exit(run(os.Args[1:], images.Embedded()))
 }
 
-// limitMemory keeps a tool small that shares a node with what it looks at: the
+// limitMemory keeps a tool small that shares a node with the processes that it traces: the
 // heap may grow by 50 % between collections instead of 100 %. GOGC
 // overrides it. There is no fixed limit: names of large libraries may need their space,
 // and a collector against its limit would take the processor instead.

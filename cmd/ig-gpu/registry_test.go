@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/signing"
 )
 
-// push is what `make images REGISTRY=…` does, with the test gadget. It returns the
+// push does the same as `make images REGISTRY=…`, with the test gadget. It returns the
 // digest that it has written for the chart.
 func push(t *testing.T, to, tag string) (digest string) {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/export"
 )
 
-// selfService is what ig-gpu is called in Pyroscope.
+// selfService is the name of ig-gpu in Pyroscope.
 const selfService = "ig-gpu"
 
 // startSelfProfile sends profiles of ig-gpu itself to Pyroscope, so that what tracing

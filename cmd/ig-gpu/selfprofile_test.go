@@ -47,7 +47,7 @@ func TestSelfProfileToAWrongAddress(t *testing.T) {
 	cmd, _, stderr := command(t, empty, "--self-profile", "pyroscope:4040", "version")
 	require.Error(t, cmd.Run())
 	require.Contains(t, stderr.String(), "Error: --self-profile: want http://HOST[:PORT]")
-	// Nobody there: the command works all the same.
+	// No server listens: the command works all the same.
 	cmd, _, stderr = command(t, empty, "--self-profile", "http://127.0.0.1:1", "version")
 	require.NoError(t, cmd.Run(), stderr.String())
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
-// verbConfig is what verbs know of this program and this machine.
+// verbConfig describes this program and this machine to verbs.
 func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config {
 	this := machine.This()
 	return verb.Config{

@@ -8,7 +8,7 @@ import (
 )
 
 // KindContext is the kind of CUDA contexts. Their rows have objects and no bytes: the driver
-// does not tell a process how large a context is.
+// does not report the size of a context to its process.
 const KindContext = "context"
 
 // Contexts finds the CUDA contexts of processes, and on which devices a process has one and
@@ -23,7 +23,7 @@ type contextKey struct {
 	device  int32
 }
 
-// Context is what a process has on one device.
+// Context is a process's context on one device.
 type Context struct {
 	Process Process
 	Device  int32

@@ -62,8 +62,8 @@ func Diff(before, after *Profile) Changes {
 	return changes
 }
 
-// Freed is how many bytes were given back between the two snapshots; what of them had been
-// taken between the two, too, counters do not tell. Negative for snapshots that are not of
+// Freed is how many bytes were freed between the two snapshots; which of them had been
+// allocated between the two, too, counters do not show. Negative for snapshots that are not of
 // one run.
 func (c Change) Freed() int64 {
 	return c.Delta(AllocSpace) - c.Delta(InuseSpace)
@@ -112,7 +112,7 @@ func (cs Changes) Frames(t Type) []FrameValue {
 	return table.sorted()
 }
 
-// Flow is what happened between two snapshots of cumulative counters: alloc,
+// Flow is the difference of two snapshots of cumulative counters: alloc,
 // freed and implicit are the differences; in-use and peak are the levels of
 // the later one. A row whose counters went down is a new one in the place of
 // the old (the kernel forgot and re-created it), so all of it is flow. A row

@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// FrameValue is what one frame consumed itself and with its callees.
+// FrameValue has the values of one frame itself and with its callees.
 type FrameValue struct {
 	Frame stack.Frame
 	Self  int64

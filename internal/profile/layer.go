@@ -2,11 +2,11 @@
 
 package profile
 
-// KindTensor is the kind of blocks that PyTorch's caching allocator hands out.
+// KindTensor is the kind of blocks that PyTorch's caching allocator allocates.
 const KindTensor = "tensor"
 
-// Layer is who handed memory out. PyTorch's blocks lie in segments that the driver
-// handed out, so that the same bytes are in rows of both, and no sum may have both:
+// Layer is the allocator of the memory. PyTorch's blocks lie in segments that the driver
+// allocated, so that the same bytes are in rows of both, and no sum may have both:
 // each layer has sample types of its own, for which the other's rows are 0.
 type Layer uint8
 

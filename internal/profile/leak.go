@@ -13,7 +13,7 @@ import (
 )
 
 // LeakProfiles is how many profiles Leaks needs: with fewer, no order of values is
-// unlikely enough to tell growth from chance.
+// unlikely enough to distinguish growth from chance.
 const LeakProfiles = 4
 
 // ErrFewProfiles is returned by Leaks.

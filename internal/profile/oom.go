@@ -23,7 +23,7 @@ type OOM struct {
 	// driver that limits the process; "": not known.
 	RefusedBy      string
 	RequestedBytes int64
-	// InuseBytes is what the process itself held.
+	// InuseBytes is the memory that the process itself held.
 	InuseBytes int64
 	// Holders are the stacks that held most, largest first.
 	Holders []Holder

@@ -23,14 +23,14 @@ type Peak struct {
 	// At is the reading that saw it, Bytes what the rows held then.
 	At    time.Time
 	Bytes int64
-	// MostBytes is what the process may have held at some moment between two
+	// MostBytes is the most that the process may have held at a moment between two
 	// readings: what each row held at the first of the two and was given until the
 	// second, but never more than the most that the row ever held. Where it is Bytes,
 	// the peak is exact.
 	MostBytes int64
 }
 
-// Has says whether the row's memory is part of the peak.
+// Has reports whether the row's memory is part of the peak.
 func (p Peak) Has(r *Row) bool {
 	return r.peakKey() == peakKey{p.Process.ID, p.Device, p.Layer, p.IsHost}
 }
@@ -83,9 +83,9 @@ type peak struct {
 	sum, most int64 // of the present reading
 }
 
-// PeakRow is what Peaks remembers of a row.
+// PeakRow is the state of a row that Peaks keeps.
 type PeakRow struct {
-	// AtPeakBytes is what the row held at its process's peak on its device.
+	// AtPeakBytes are the bytes that the row held at its process's peak on its device.
 	AtPeakBytes  int64
 	inuse, alloc int64 // at the reading before
 }

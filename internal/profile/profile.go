@@ -30,7 +30,7 @@ const UnknownDevice = -1
 // NoDevice is the Device of rows that are not about one.
 const NoDevice = -2
 
-// Process is who made the calls. ID tells processes apart, PID does not: it is
+// Process is who made the calls. ID identifies the process, PID does not: it is
 // reused. The container's names are empty outside of containers; Workload is what
 // owns the pod, such as a Deployment.
 type Process struct {
@@ -58,7 +58,7 @@ func (s Span) String() string {
 	return fmt.Sprintf("%016x", uint64(s))
 }
 
-// ParseSpan is the inverse of Span.String; what is not an id is none.
+// ParseSpan is the inverse of Span.String; text that is not an id is none.
 func ParseSpan(text string) Span {
 	id, err := strconv.ParseUint(text, 16, 64)
 	if err != nil || len(text) != 16 {
@@ -67,13 +67,13 @@ func ParseSpan(text string) Span {
 	return Span(id)
 }
 
-// Row is what one stack of one process holds of one kind on one device, or where
+// Row has the memory of one kind that one stack of one process holds on one device, or where
 // one thread spends its time.
 type Row struct {
 	Process Process
 	// Thread is 0 where rows are not by thread.
 	Thread uint32
-	// Span of a trace that the work was done for; 0: none, or not asked for.
+	// Span of a trace that the work was done for; 0: none, or not requested.
 	Span  Span
 	Stack stack.Stack
 	// Kind is of memory, or the operation of calls. Device is of memory and calls, and

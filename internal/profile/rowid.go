@@ -11,6 +11,6 @@ type RowID struct {
 	// Row distinguishes calls of one stack.
 	Row  uint64
 	Span Span
-	// Born tells a span's row from one that the kernel forgot and began again.
+	// Born distinguishes a span's row from one that the kernel forgot and began again.
 	Born uint64
 }

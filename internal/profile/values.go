@@ -19,7 +19,7 @@ type Values struct {
 	// PeakBytes is the highest InuseBytes so far. Rows merged into one may
 	// have peaked at different times: their sum is an upper bound.
 	PeakBytes int64
-	// AtPeakBytes is what was in use at the moment at which the process held the most
+	// AtPeakBytes was in use at the moment at which the process held the most
 	// on the row's device (Peaks), or of pinned memory of the host: the rows of a
 	// process and device add up to that.
 	AtPeakBytes int64
@@ -36,7 +36,7 @@ type Values struct {
 	HostNanoseconds, WaitNanoseconds int64
 
 	// Kernels that the GPU is known to have run, and for how long; of a part of the
-	// launches, as CUPTI in the process tells.
+	// launches, from CUPTI in the process.
 	Kernels, DeviceNanoseconds int64
 }
 
@@ -80,7 +80,7 @@ func (v Values) Sub(w Values) Values {
 	})
 }
 
-// Check says whether the counters of a snapshot agree with each other.
+// Check reports whether the counters of a snapshot agree with each other.
 func (v Values) Check() error {
 	if v.InuseBytes != v.AllocBytes-v.FreedBytes-v.ImplicitBytes {
 		return fmt.Errorf("in use %d bytes is not allocated %d − freed %d − freed implicitly %d",
@@ -96,7 +96,7 @@ func (v Values) Check() error {
 	return nil
 }
 
-// Type is what a flame graph can show, in the order of the files.
+// Type is a sample type that a flame graph can show, in the order of the files.
 type Type uint8
 
 const (
@@ -143,7 +143,7 @@ func (t Type) Unit() string {
 	}
 }
 
-// Subject is what a profile is about, which decides its sample types.
+// Subject is the subject of a profile, which decides its sample types.
 type Subject uint8
 
 const (
@@ -174,7 +174,7 @@ func (s Subject) Types() []Type {
 // Types are those of memory.
 func Types() []Type { return Memory.Types() }
 
-// Default is the type that one looks at first.
+// Default is the type that is shown first.
 func (s Subject) Default() Type {
 	types := s.Types()
 	return types[len(types)-1]

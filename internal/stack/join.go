@@ -11,8 +11,8 @@ type Parts struct {
 	// Python is the Python run, leaf first. A frame of KindTrampoline in it comes before
 	// frames of another thread.
 	Python []Frame
-	// IsInterpreter says whether Native[i] is code of the interpreter. Nil
-	// means that the interpreter is not known.
+	// IsInterpreter reports whether Native[i] is code of the interpreter. Nil
+	// means that the interpreter is unknown.
 	IsInterpreter func(i int) bool
 }
 

@@ -25,7 +25,7 @@ type Numbers struct {
 	byFrame map[Frame]int32
 
 	stacks [][]int32 // numbers of frames, leaf first
-	// Rows of one stack share it, so it is looked for by its place first; a place that is
+	// Rows of one stack share it, so it is searched for by its place first; a place that is
 	// not used any more is forgotten, as it keeps the stack in memory.
 	byPlace   *recent.Cache[place, int32]
 	byContent map[string]int32

@@ -8,7 +8,7 @@ import (
 )
 
 // ParseFolded reads what Folded wrote, for who has the text alone. Frames are leaf
-// first again. Of files the text has only what tells them apart (ShortFile). An empty
+// first again. Of a file's path the text has only the part that identifies it (ShortFile). An empty
 // text is UnknownStack.
 func ParseFolded(text string) Stack {
 	if text == "" {

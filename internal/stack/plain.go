@@ -2,8 +2,8 @@
 
 package stack
 
-// isPlain says whether a text is nothing but printable ASCII, as most names are:
-// it needs no decoding and no replacing. It looks at eight bytes at a time, which
+// isPlain reports whether a text is nothing but printable ASCII, as most names are:
+// it needs no decoding and no replacing. It reads eight bytes at a time, which
 // counts where a turn of a loop is expensive (wasm/names).
 func isPlain(s string) bool {
 	const (

@@ -12,8 +12,8 @@ const (
 )
 
 // shorten leaves out of a long C++ or Rust name what is in long brackets, template arguments
-// and parameters: `at::native::launch<…>(…)`. Short brackets stay, because they tell overloads
-// apart, and so does a name whose brackets do not match. Frames have the whole name.
+// and parameters: `at::native::launch<…>(…)`. Short brackets stay, because they distinguish
+// overloads; so does a name whose brackets do not match. Frames have the whole name.
 func shorten(function string) string {
 	if len(function) <= longName {
 		return function

@@ -27,7 +27,7 @@ const (
 	// KindNative is machine code; Function is the demangled symbol or 0x….
 	KindNative
 	// KindTrampoline joins a native run to the Python run that called it, or what a thread
-	// does to the run that has asked for it.
+	// does to the run that requested it.
 	KindTrampoline
 	// KindKernel is a kernel on the GPU, on top of the stack that launched it.
 	KindKernel
@@ -114,7 +114,7 @@ type Frame struct {
 // Stack is a call stack, leaf first.
 type Stack []Frame
 
-// Identity is the frame without what does not tell it from others: a named
+// Identity is the frame without what does not distinguish it from others: a named
 // native function is the same in the next build of its library, so that a
 // profile taken before an upgrade can be compared with one taken after. What counts as a
 // library is a setting of the run.
@@ -141,7 +141,7 @@ func BeforeAttachStack() Stack {
 	return Stack{{Kind: KindUnknown, Function: BeforeAttach}}
 }
 
-// UnknownStack is what stands for a stack that was lost.
+// UnknownStack replaces a stack that was lost.
 func UnknownStack() Stack {
 	return Stack{{Kind: KindUnknown, Function: Unknown}}
 }
@@ -227,7 +227,7 @@ func (f Frame) LabelIn(file string) string {
 	return printable(label)
 }
 
-// ShortFile is the part of a path that tells files apart: below site-packages
+// ShortFile is the part of a path that identifies a file: below site-packages
 // or the standard library the import path, elsewhere the base name.
 func ShortFile(file string) string {
 	for _, root := range []string{"/site-packages/", "/dist-packages/"} {

@@ -91,7 +91,7 @@ type RawPython struct {
 const asked = 1
 
 // Symbol is the decoded names of one Python code object. Names that the kernel
-// had to cut begin with "…", because their end tells more than their start.
+// had to cut begin with "…", because their end identifies more than their start.
 type Symbol struct {
 	Function  string
 	File      string

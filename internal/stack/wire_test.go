@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// header stands in for vmlinux.h and bpf_helpers.h: it has just what the
+// header replaces vmlinux.h and bpf_helpers.h: it has just what the
 // headers around stack/stack.h need to compile.
 const header = `
 typedef unsigned char __u8; typedef unsigned short __u16;

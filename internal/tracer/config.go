@@ -19,8 +19,8 @@ type Point struct {
 	Exit    bool
 	// EntrySleeps: the entry is for Programs.SleepingEnter.
 	EntrySleeps bool
-	// Fact, if not 0, is what the point teaches: it is probed in one process at a time,
-	// while that lacks the fact. See Demands.
+	// Fact, if not 0, is the fact that the point supplies: it is probed in one process at a time,
+	// while the fact is missing there. See Demands.
 	Fact uint32
 	// ThreadLocals: the cookie, from bit 8 on, is what Config.ThreadLocals gives for the
 	// library; 0 where it has no block of them.
@@ -60,7 +60,7 @@ type Status string
 
 const (
 	StatusAttached   Status = "attached"
-	StatusGone       Status = "gone"       // the process exited, or let go of the file
+	StatusGone       Status = "gone"       // the process exited, or unmapped the file
 	StatusNoSymbols  Status = "no symbols" // the file exports none of the functions
 	StatusNotELF     Status = "not an ELF file"
 	StatusUnreadable Status = "unreadable"
@@ -103,7 +103,7 @@ type Config struct {
 	// Prepare is called with a process before its first library is attached to,
 	// and with the child of such a process. May be nil.
 	Prepare func(pid uint32)
-	// Demands has what processes lack of the facts of Points. Needed where one has a fact.
+	// Demands has which facts of Points are missing in which processes. Needed where one has a fact.
 	Demands Demands
 	// ThreadLocals makes known to the programs where a library has its thread-local
 	// variables, and returns the number, from 1 on, by which they ask for that. Needed
@@ -111,7 +111,7 @@ type Config struct {
 	ThreadLocals func(function uint64, block module.ThreadLocalBlock) (uint32, error)
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
-	// Visible tells whether a user wants to know of a process; of others
+	// Visible reports whether a user wants to know of a process; of others
 	// nothing is reported or counted as attached. Default: all.
 	Visible func(Attachment) bool
 	// Report gets every change, from one goroutine at a time; it must not call
@@ -134,7 +134,7 @@ type Stats struct {
 	Lost       uint64
 	// MapsRead is how many maps files were read.
 	MapsRead uint64
-	// Events: the kernel tells about processes as they change. Without, the
+	// Events: the kernel reports processes as they change. Without, the
 	// tracer depends on looking every ScanInterval.
 	Events bool
 	// Latency is from the last seen mapping of a new library to its probes

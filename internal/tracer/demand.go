@@ -11,9 +11,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// Demands is what the programs know of the facts that processes lack: bpf/call/demand.h.
+// Demands are the programs' requests for facts about processes: bpf/call/demand.h.
 type Demands interface {
-	// Read gives the zero Demand for a process that has asked for nothing.
+	// Read gives the zero Demand for a process that has requested nothing.
 	Read(pid, fact uint32) (Demand, error)
 	// Forget starts again: what is read next has happened since.
 	Forget(pid, fact uint32) error
@@ -27,7 +27,7 @@ type Demand struct {
 }
 
 const (
-	// demandInterval is how often demands are looked at: a call that misses a fact waits
+	// demandInterval is how often demands are read: a call that misses a fact waits
 	// that long at most for the probes that teach it.
 	demandInterval = 100 * time.Millisecond
 	// idleAnswers in a row without news end a window. More than the 2,543 calls of
@@ -127,7 +127,7 @@ func (t *Tracer) meetDemand(p *process, m mapped, fact uint32, w *window, now ti
 		t.closeWindow(w)
 		w.asked = d.Asked
 		if d.Learned == 0 && d.Asked > 0 {
-			w.delay(now) // it was asked for, and this is not where the answer is
+			w.delay(now) // it was requested, and this is not where the answer is
 		} else {
 			w.pause = 0
 		}
@@ -152,7 +152,7 @@ func (t *Tracer) closeWindow(w *window) {
 	})
 }
 
-// closeWindows is for a process that has ended, or has let go of the library.
+// closeWindows is for a process that has ended, or has unmapped the library.
 func (t *Tracer) closeWindows(pid uint32, m mapped) {
 	for fact, w := range m.windows {
 		if len(w.links) > 0 {

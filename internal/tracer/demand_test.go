@@ -20,7 +20,7 @@ func pointsOnDemand() []Point {
 	return points
 }
 
-// testDemands is what processes lack, as a test says.
+// testDemands are the facts that are missing in processes, set by a test.
 type testDemands struct {
 	mu  sync.Mutex
 	all map[uint32]Demand

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// held is what runs in a container before the container's own program: it changes the
+// held is the program that runs in a container before the container's own: it changes the
 // root directory, and waits.
 const held = `
 import os, sys
@@ -53,7 +53,7 @@ func containerOf(t *testing.T, image string) (root string) {
 	return root
 }
 
-// TestAContainerIsProbedWhileItIsHeld: nothing tells that the process has another root
+// TestAContainerIsProbedWhileItIsHeld: nothing reports that the process has another root
 // directory now, and the library is only in there.
 func TestAContainerIsProbedWhileItIsHeld(t *testing.T) {
 	for name, root := range map[string]func(t *testing.T) string{
@@ -85,7 +85,7 @@ func heldIn(t *testing.T, mount func(t *testing.T) string) {
 		}
 		expect("started")
 		pid := uint32(cmd.Process.Pid)
-		tr.Expect(pid) // as somebody who looked too early
+		tr.Expect(pid) // as a caller would that is too early
 		before := tr.Stats().Files
 		_, err = in.Write([]byte("\n"))
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// file is a library file that was looked at, attached or not.
+// file is a library file that was read, attached or not.
 type file struct {
 	buildID         string
 	symbols, wanted int
@@ -236,7 +236,7 @@ func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64) uint32
 // container that restarts finds them in place.
 const lingering = 2 * time.Second
 
-// detachUnused lets go of files that no process can map any more: those without a
+// detachUnused detaches from files that no process can map any more: those without a
 // process that are deleted, or whose root directories have no process left. A
 // probe holds its file system, so a removed container must not be kept. Files
 // that a new process can map again stay probed, so that nothing of it is

@@ -40,7 +40,7 @@ func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 	}
 	if h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH|atHandleFID); err == nil {
 		// File systems without a uuid (tmpfs) make handles that are alike: size
-		// and time tell their files apart, and are those of the file below too.
+		// and time identify their files, and are those of the file below too.
 		return fileKey{dev: uint64(st.Mtim.Nano()), ino: uint64(st.Size), handle: string(h.Bytes())}, nil
 	}
 	// Before Linux 6.7 the maps file shows the inode below. Without it a file

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// ErrNoWindows means that probes cannot come and go one by one: each takes the kernel up to 0.1 s
+// ErrNoWindows means that probes cannot be attached and detached one by one: each takes the kernel up to 0.1 s
 // without uprobe_multi.
 var ErrNoWindows = errors.New("probes that come and go need uprobe_multi (Linux 6.6)")
 

@@ -11,7 +11,7 @@ import (
 )
 
 // enqueue hands events to the loop. When that is far behind, it counts them as lost, and
-// the loop looks at all processes instead.
+// the loop reads all processes instead.
 func (t *Tracer) enqueue(batch []procevents.Event) {
 	select {
 	case t.queue <- slices.Clone(batch):

@@ -67,7 +67,7 @@ func (t *Tracer) Expect(pid uint32) {
 
 // predict attaches to the libraries that a process would load from where the
 // dynamic linker looks, before it maps them: from its first call on nothing is
-// missed. What is not predicted is found when it is mapped.
+// missed. Other libraries are found when they are mapped.
 func (t *Tracer) predict(pid uint32) {
 	var root rootKey
 	if p := t.processes[pid]; p != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// state is what the tracer knows.
+// state is the tracer's state.
 type state struct {
 	processes map[uint32]*process
 	files     map[fileKey]*file

@@ -165,7 +165,7 @@ func (t *Tracer) Halt() {
 }
 
 // Stop detaches everything and waits, which with perf events takes seconds: for
-// each, the kernel waits for running programs, one after the other whoever
+// each, the kernel waits for running programs, one after the other, whichever thread
 // closes them (106 events: 9 s on 6.18). It may be called more than once, and
 // without Start.
 func (t *Tracer) Stop() {

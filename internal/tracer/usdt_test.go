@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/usdt"
 )
 
-// buildStatic builds libstatictest.so with a probe test:tell at two places, and
+// buildStatic builds libstatictest.so with a probe `test:hit` at two places, and
 // test:once; flags make a hostile one of it.
 func buildStatic(t testing.TB, flags ...string) string {
 	t.Helper()
@@ -24,32 +24,32 @@ func buildStatic(t testing.TB, flags ...string) string {
 	source, path := filepath.Join(dir, "lib.c"), filepath.Join(dir, "libstatictest.so")
 	require.NoError(t, os.WriteFile(source, []byte(`
 #include "`+header+`"
-PROBE_SEMAPHORE(test, tell);
+PROBE_SEMAPHORE(test, hit);
 PROBE_SEMAPHORE(test, once);
 #ifdef IN_CODE
 __attribute__((section(".text"))) const unsigned short test_code_semaphore = 0;
-#define tell code
+#define hit code
 #endif
 #ifndef ARGUMENT
 #define ARGUMENT "4@%0"
 #endif
 #define PLACE(name) PROBE_(test, name, ARGUMENT, "nor"((unsigned)n))
-int listeners(void) { return test_tell_semaphore + test_once_semaphore; }
-__attribute__((noinline)) int tell(void *p, unsigned long n) { PLACE(PROBE); return 0; }
-int tellTwice(void *p, unsigned long n) { tell(p, n); PLACE(PROBE); return 0; }
+int listeners(void) { return test_hit_semaphore + test_once_semaphore; }
+__attribute__((noinline)) int hit(void *p, unsigned long n) { PLACE(PROBE); return 0; }
+int hitTwice(void *p, unsigned long n) { hit(p, n); PLACE(PROBE); return 0; }
 int once(void *p, unsigned long n) { PROBE_(test, once, "", "nor"(1)); return 0; }
 `), 0o644))
 	run(t, "gcc", append([]string{"-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
 	return path
 }
 
-// staticConfig counts calls of test:tell under cookie 41, of test:once under 42.
+// staticConfig counts calls of test:hit under cookie 41, of test:once under 42.
 func staticConfig(k *kernel, m Mode) Config {
 	probe := func(name string) StaticProbe {
 		return StaticProbe{Library: "libstatictest", Provider: "test", Name: name, Program: k.programs.Enter}
 	}
 	return Config{Programs: k.programs, Mode: m, USDT: USDT{
-		Probes: []StaticProbe{probe("tell"), probe("once")},
+		Probes: []StaticProbe{probe("hit"), probe("once")},
 		Site: func(machine elf.Machine, arguments string) (uint64, error) {
 			all, err := usdt.Parse(machine, arguments)
 			if err != nil {
@@ -61,11 +61,11 @@ func staticConfig(k *kernel, m Mode) Config {
 }
 
 // TestStaticProbesAreOfTheTracedProcessAlone: another one that has mapped the same file
-// has no listeners, and after the end nobody has.
+// has no listeners, and after the end no process has.
 func TestStaticProbesAreOfTheTracedProcessAlone(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode Mode) {
 		k := load(t)
-		path := buildStatic(t, "-DPROBE=tell")
+		path := buildStatic(t, "-DPROBE=hit")
 		traced, other := startHost(t), startHost(t)
 		for _, h := range []*host{traced, other} {
 			h.ask("open %s", path)
@@ -81,8 +81,8 @@ func TestStaticProbesAreOfTheTracedProcessAlone(t *testing.T) {
 		require.EqualValues(t, 3, traced.ask("ask listeners"), "two places of one probe, and one")
 		require.Zero(t, other.ask("ask listeners"))
 		for _, h := range []*host{traced, other} {
-			h.ask("call tell 5")
-			h.ask("call tellTwice 3")
+			h.ask("call hit 5")
+			h.ask("call hitTwice 3")
 			h.ask("call once 2")
 		}
 		told, _ := k.calls(t, 41)
@@ -97,7 +97,7 @@ func TestStaticProbesAreOfTheTracedProcessAlone(t *testing.T) {
 // TestStaticProbesOfALaterProcess, which maps the library late, and of one that lets go.
 func TestStaticProbesOfALaterProcess(t *testing.T) {
 	k := load(t)
-	path := buildStatic(t, "-DPROBE=tell")
+	path := buildStatic(t, "-DPROBE=hit")
 	tr, rows := start(t, staticConfig(k, Auto))
 	first, second := startHost(t), startHost(t)
 	first.ask("open %s", path)
@@ -110,13 +110,13 @@ func TestStaticProbesOfALaterProcess(t *testing.T) {
 	first.stop()
 	rows.wait(t, "gone", func(a Attachment) bool { return a.PID == first.pid && a.Status == StatusGone })
 	require.EqualValues(t, 3, second.ask("ask listeners"))
-	second.ask("call tell 4")
+	second.ask("call hit 4")
 	told, _ := k.calls(t, 41)
 	require.Equal(t, 4, told)
 }
 
 // TestHostileStaticProbesAreNotAttached, none of a library of which one is not: it would
-// do its work for nobody.
+// do its work in vain.
 func TestHostileStaticProbesAreNotAttached(t *testing.T) {
 	k := load(t)
 	for name, c := range map[string]struct {
@@ -124,9 +124,9 @@ func TestHostileStaticProbesAreNotAttached(t *testing.T) {
 		status Status
 		text   string
 	}{
-		"arguments that are not known": {[]string{"-DPROBE=tell", `-DARGUMENT="16@%%xmm0"`}, StatusFailed, "of 16 bytes"},
-		"semaphore in the code":        {[]string{"-DPROBE=tell", "-DIN_CODE"}, StatusFailed, "no writable part"},
-		"another name":                 {[]string{"-DPROBE=once"}, StatusFailed, "test:tell is not in it"},
+		"arguments that are not known": {[]string{"-DPROBE=hit", `-DARGUMENT="16@%%xmm0"`}, StatusFailed, "of 16 bytes"},
+		"semaphore in the code":        {[]string{"-DPROBE=hit", "-DIN_CODE"}, StatusFailed, "no writable part"},
+		"another name":                 {[]string{"-DPROBE=once"}, StatusFailed, "test:hit is not in it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := staticConfig(k, Auto)
@@ -151,7 +151,7 @@ func TestHostileStaticProbesAreNotAttached(t *testing.T) {
 func TestStaticProbesWaitForTheirContainer(t *testing.T) {
 	k := load(t)
 	h := startHost(t)
-	h.ask("open %s", buildStatic(t, "-DPROBE=tell"))
+	h.ask("open %s", buildStatic(t, "-DPROBE=hit"))
 	cfg := staticConfig(k, Auto)
 	visible := make(chan bool, 1)
 	visible <- false

@@ -21,7 +21,7 @@ import (
 // ErrPrivileges means that the program may not do what it has to.
 var ErrPrivileges = errors.New("attaching needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_CHECKPOINT_RESTORE")
 
-// checkPrivileges looks at the capabilities that perf uprobes ask for.
+// checkPrivileges checks the capabilities that perf uprobes need.
 func checkPrivileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -129,7 +129,7 @@ func (t *Tracer) checkSelected() error {
 // warnEvery is how often the same warning is repeated.
 const warnEvery = time.Minute
 
-// warnIfNothing says what was looked for, and where, when nothing was found.
+// warnIfNothing logs what was searched for, and where, when nothing was found.
 func (t *Tracer) warnIfNothing() {
 	s := t.Stats()
 	t.mu.Lock()

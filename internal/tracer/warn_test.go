@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeProcFS has processes that nobody can look into: one whose maps are
+// fakeProcFS has processes that cannot be read: one whose maps are
 // unreadable as a directory is, one that maps a library which is not there, and
 // entries that are no processes.
 func fakeProcFS(t *testing.T) string {

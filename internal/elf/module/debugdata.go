@@ -14,7 +14,7 @@ import (
 )
 
 // debugdata reads the symbols of .gnu_debugdata: an xz-compressed ELF file with
-// the functions that strip took from .symtab. It is not looked for inside
+// the functions that strip took from .symtab. It is not searched for inside
 // itself.
 func (m *Module) debugdata(sections []section) ([]symbol, error) {
 	s, ok := m.named(sections, ".gnu_debugdata")

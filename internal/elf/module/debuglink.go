@@ -15,7 +15,7 @@ import (
 // for.
 const maxLinked = 256 << 20
 
-// HasStatic says whether the file has a symbol table of its own (.symtab), beside the one of
+// HasStatic reports whether the file has a symbol table of its own (.symtab), beside the one of
 // what it exports: one that was stripped has not.
 func (m *Module) HasStatic() bool {
 	sections, err := m.sections()
@@ -71,7 +71,7 @@ func (m *Module) named(sections []section, name string) (section, bool) {
 	return section{}, false
 }
 
-// Describes says whether a debug file is the module's: by the build id; without one in the
+// Describes reports whether a debug file is the module's: by the build id; without one in the
 // module by the checksum of a debug link, for files of up to 256 MiB.
 func (m *Module) Describes(of *Module, crc uint32) bool {
 	if of.buildID != "" {

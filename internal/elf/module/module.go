@@ -63,7 +63,7 @@ type Function struct {
 	Name string
 	// Address is the virtual address in the file's own numbering (st_value).
 	Address uint64
-	// Size is in bytes; 0 where the table does not tell.
+	// Size is in bytes; 0 where the table has none.
 	Size uint64
 }
 

@@ -17,7 +17,7 @@ const (
 )
 
 // Probe is a place of a statically defined probe (USDT, <sys/sdt.h>): an instruction that
-// does nothing, of which a note tells.
+// does nothing, described in a note.
 type Probe struct {
 	Provider, Name string
 	// Arguments say where they are, in the assembler's notation: "4@-44(%rbp) 8@%rax".

@@ -61,7 +61,7 @@ var threadRelocations = map[elf.Machine][3]uint32{
 }
 
 // ThreadLocal finds an exported thread-local variable that this file defines. The
-// error is ErrNoSymbols where it does not, which most files tell in two small reads.
+// error is ErrNoSymbols where it does not, which takes two small reads of most files.
 func (m *Module) ThreadLocal(name string) (ThreadLocal, error) {
 	tags, err := m.dynamicTags()
 	if err != nil {
@@ -132,7 +132,7 @@ func (m *Module) findThreadLocal(tags map[elf.DynTag]uint64, name string) (index
 	if symtab == 0 || strtab == 0 {
 		return 0, 0, ErrNoSymbols
 	}
-	// is: the symbol is the one that is looked for, and is defined here.
+	// is: the symbol is the requested one, and is defined here.
 	is := func(i uint64) (bool, error) {
 		b, err := m.at(symtab+i*symbolEntry, symbolEntry)
 		if err != nil {
@@ -327,7 +327,7 @@ func (m *Module) staticOffset(value uint64) (uint64, error) {
 	return value - m.tls.memsz - (-m.tls.addr-m.tls.memsz)&(align-1), nil
 }
 
-// Bias is what a process adds to the file's own addresses, by the start and the
+// Bias is the difference between a process's addresses and the file's own, by the start and the
 // offset of a mapping of code; false when no segment of the file is mapped so.
 func (m *Module) Bias(start, offset uint64) (uint64, bool) {
 	const page = 64 << 10 // the largest

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// Window is how many bytes of code Offset looks at. Probes go into the first
+// Window is how many bytes of code Offset reads. Probes go into the first
 // few; the rest shows jumps back to them.
 const Window = 256
 

@@ -126,7 +126,7 @@ func TestADebugFileWithoutBuildIDIsFoundByItsChecksum(t *testing.T) {
 	found, end = r.debugFile(7, "/opt/lib/libx.so", m)
 	require.Nil(t, found)
 	end()
-	// The library itself has its symbols: no file is looked for.
+	// The library itself has its symbols: no file is searched for.
 	whole := filepath.Join(t.TempDir(), "whole.so")
 	command(t, "gcc", "-shared", "-fPIC", "-o", whole, filepath.Join(filepath.Dir(library), "x.c"))
 	require.True(t, read(t, whole).HasStatic())

@@ -18,8 +18,8 @@ const (
 	knownFiles = 16 << 10
 	// wantedTables bounds the tables that are to be read with the next process.
 	wantedTables = 1 << 10
-	// learning bounds the processes that wait for their files to be looked at. One that
-	// does not get a turn is looked at when a frame of it is to be named.
+	// learning bounds the processes that wait for their files to be read. One that
+	// does not get a turn is read when a frame of it is to be named.
 	learning = 256
 )
 
@@ -54,7 +54,7 @@ func newFiles() files {
 
 func keyOf(m procmaps.Mapping) fileKey { return fileKey{m.Device, m.Inode, m.Path} }
 
-// known is what another process had of the file of a mapping.
+// known has the facts of a mapping's file that were read for another process.
 func (f *files) known(m procmaps.Mapping) *loaded {
 	if l, ok := f.byKey.Get(keyOf(m)); ok {
 		return l
@@ -67,7 +67,7 @@ func (f *files) put(m procmaps.Mapping, l *loaded) { f.byKey.Put(keyOf(m), l) }
 // want has the table read when the next process comes that has it mapped.
 func (f *files) want(table string) { f.wanted.Put(table, true) }
 
-// open reads of a file what it takes to tell where its code was linked.
+// open reads the parts of a file that show where its code was linked.
 func open(file *os.File, m procmaps.Mapping) (*loaded, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Resolver) tableOf(pid uint32, path string, m *module.Module) *Table {
 	return t
 }
 
-// Learn takes the mappings of a process as long as it is there, and has a look at its
+// Learn takes the mappings of a process as long as it is there, and reads its
 // files: where their code was linked, and the functions of those that a process before it
 // has left without names. It returns at once.
 func (r *Resolver) Learn(s *procmaps.Snapshot) {
@@ -140,7 +140,7 @@ func (r *Resolver) learn() {
 	}
 }
 
-// isNew says whether there is something to learn of a file.
+// isNew reports whether a file has to be read.
 func (r *Resolver) isNew(m procmaps.Mapping) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

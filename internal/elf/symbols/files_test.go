@@ -44,7 +44,7 @@ func (p *run) Snapshot(pid uint32) (*procmaps.Snapshot, error) {
 	return &procmaps.Snapshot{Process: procmaps.Process{PID: pid}, Mappings: []procmaps.Mapping{p.mapping(pid)}}, nil
 }
 
-// start is a process that is looked at while it is there, and gone then.
+// start is a process whose files are read while it runs, and which has ended then.
 func (p *run) start(t *testing.T, r *Resolver, pid uint32) {
 	p.there[pid] = true
 	s, err := p.Snapshot(pid)
@@ -54,7 +54,7 @@ func (p *run) start(t *testing.T, r *Resolver, pid uint32) {
 	p.there[pid] = false
 }
 
-// learned waits until nothing is left to look at.
+// learned waits until no file is left to read.
 func learned(t *testing.T, r *Resolver) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -82,9 +82,9 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 		return r.Frame(uint64(pid), pid, p.mapping(pid).Start+getenv.offset, true)
 	}
 
-	// Nobody has looked: the place in the file, not the address that it had.
+	// No file was read: the place in the file, not the address that it had.
 	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.offset), File: libc}, frame(1))
-	// It was looked at, and is the first one of which a name is needed.
+	// It was read, and is the first one of which a name is needed.
 	p.start(t, r, 2)
 	require.Equal(t, stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", getenv.linked), File: libc,
 		BuildID: getenv.buildID, Address: getenv.linked}, frame(2))
@@ -94,7 +94,7 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 	}
 }
 
-// TestLearningEnds: what nobody can open, or is no library, is passed over; and a process
+// TestLearningEnds: files that cannot be opened, and those that are no library, are passed over; and a process
 // too many is not waited for.
 func TestLearningEnds(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
 )
 
-// Mappings is what the resolver needs to know of processes; *procmaps.Cache
+// Mappings are the facts about processes that the resolver needs; *procmaps.Cache
 // has it.
 type Mappings interface {
 	// Find is the executable mapping that covers an address.
@@ -84,8 +84,8 @@ func NewResolver(m Mappings) *Resolver {
 	}
 }
 
-// Frame names one address of a process. process tells processes apart, pid is
-// where to look. leaf says that the address is where the thread is; others are
+// Frame names one address of a process. process identifies a process, pid is
+// where it is read. leaf: the address is where the thread is; others are
 // return addresses, which may already belong to the next function.
 //
 // The frame is always of stack.KindNative. Without a symbol its function is the
@@ -177,7 +177,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 
 // Interpreter finds the module that runs Python in a process, to know where the
 // native run of a stack ends. runtime is the address of _PyRuntime, 0 if it is
-// not known. The result says whether a frame's address is in it.
+// not known. The result reports whether a frame's address is in it.
 func (r *Resolver) Interpreter(pid uint32, runtime uint64) func(address uint64) bool {
 	var file procmaps.Mapping
 	if runtime != 0 {

@@ -87,7 +87,7 @@ func name(s stack.Stack) *Named {
 	return n
 }
 
-// Libraries is what counts as one.
+// Libraries decides which files count as a library.
 func (s *Stacks) Libraries() library.Paths { return s.libraries }
 
 // Stack is the named stack of an id. Id 0, and an id that is in no map, are

@@ -106,7 +106,7 @@ func (t *Table) Lookup(address uint64) (string, bool) {
 	if i < 0 {
 		return "", false
 	}
-	// Assembler labels inside a function hide it: look at a few before.
+	// Assembler labels inside a function hide it: check a few before.
 	for j := i; j >= 0 && j > i-4; j-- {
 		if size := t.size[j]; offset-t.start[j] < size || (size == 0 && j == i) {
 			return t.name(j)

@@ -2,8 +2,8 @@
 
 // Package usdt reads where the arguments of a statically defined probe are: operands in
 // the assembler's notation, which the compiler left in a note of the library. They come
-// from a file of the observed process and may say anything: what is not understood is an
-// error, and nothing but registers, constants and user memory can be asked for.
+// from a file of the observed process and may have any content: other operands are an
+// error, and nothing but registers, constants and user memory can be requested.
 package usdt
 
 import (

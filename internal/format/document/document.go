@@ -30,7 +30,7 @@ var (
 	text string
 )
 
-// Page is what a document consists of. Body, Style and Scripts are ours; Title and
+// Page has the parts of a document. Body, Style and Scripts are ours; Title and
 // Data may hold anything.
 type Page struct {
 	Title string

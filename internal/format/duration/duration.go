@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrSyntax is what Parse returns for everything else.
+// ErrSyntax is returned by Parse for everything else.
 var ErrSyntax = errors.New("want a duration such as 30s, 2m or 30 (seconds)")
 
 // Parse reads a duration, which may be negative.

@@ -51,7 +51,7 @@ func Prepare(path string) (*File, error) {
 	return o, errors.Join(temp.Close(), os.Remove(temp.Name()))
 }
 
-// temporary makes the file under its other name; an error tells the path that
+// temporary makes the file under its other name; an error names the path that
 // the user gave.
 func (o *File) temporary() (*os.File, error) {
 	f, err := os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+".*.tmp")

@@ -28,7 +28,7 @@ var (
 	controls string
 )
 
-// Page is what to show.
+// Page has the contents of a flame graph's page.
 type Page struct {
 	// Title heads the page: what was recorded, and where.
 	Title string
@@ -37,7 +37,7 @@ type Page struct {
 	Profile, Base *profile.Profile
 }
 
-// data is what the script reads; model.js is its other end.
+// data is read by the script; model.js is its other end.
 type data struct {
 	Title string `json:"title"`
 	// Types are in the order of a row's values.

@@ -24,7 +24,7 @@ import (
 
 var (
 	update = flag.Bool("update", false, "rewrite the golden files")
-	// To look at: go test ./internal/format/flamegraph -args -write DIR
+	// To view one: go test ./internal/format/flamegraph -args -write DIR
 	write = flag.String("write", "", "folder to write small.html, diff.html and large.html to")
 )
 
@@ -64,7 +64,7 @@ func TestData(t *testing.T) {
 }
 
 // TestKindsOfFramesStayInOrder: native frames between two runs of Python, a kernel on top,
-// what is not known; self is of the innermost alone, and no total is less than a self.
+// unknown frames; self is of the innermost alone, and no total is less than a self.
 func TestKindsOfFramesStayInOrder(t *testing.T) {
 	p := fixture.Kinds()
 	var want stack.Stack

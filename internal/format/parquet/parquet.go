@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package parquet writes a flat table as an Apache Parquet file, which pandas, DuckDB,
-// Spark and the like read. All columns may lack values; values are PLAIN, pages compressed
+// Spark and the like read. All columns may be without values; values are PLAIN, pages compressed
 // by zstd. The library that does all of Parquet (github.com/parquet-go/parquet-go) would add
 // 6.2 MB to ig-gpu; the tests read with it what is written here.
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// names are what profiles call things: texts, functions, mappings and locations. Each
+// names are those of profiles: texts, functions, mappings and locations. Each
 // is looked up once and kept; a profile that names one gives it the next place in its
 // own tables. So a profile has what its samples need and nothing else.
 type names struct {

@@ -178,7 +178,7 @@ func (b *builder) mapping(k mappingKey) *profile.Mapping {
 		Limit:   math.MaxInt64,
 		File:    valid(k.file),
 		BuildID: k.buildID,
-		// Tells readers that the names are final.
+		// Readers take the names as final.
 		HasFunctions:    true,
 		HasFilenames:    true,
 		HasLineNumbers:  true,
@@ -204,7 +204,7 @@ func mappingOf(f stack.Frame) string {
 	return ""
 }
 
-// systemName differs from the name of what is not C++: where the two are equal, pprof
+// systemName differs from the name of a function that is not C++: where the two are equal, pprof
 // strips <…> and (…), which is right for a template and not for <module>.
 func systemName(f stack.Frame) string {
 	if f.Kind == stack.KindNative || f.Kind == stack.KindKernel {

@@ -60,7 +60,7 @@ func (p Page) body(room int) []Line {
 	}
 	head, foot := min(p.Head, len(p.Body)), min(p.Foot, len(p.Body))
 	rows := p.Body[head : len(p.Body)-foot]
-	n := room - head - foot - 1 // a line says how many there are more
+	n := room - head - foot - 1 // a line has the number of those that are left out
 	if n < 1 {
 		return p.Body[:min(room, len(p.Body))]
 	}

@@ -5,7 +5,7 @@
 // torch/cuda/_memory_viz.py) and what else reads the format can show memory that PyTorch
 // does not know, and did not have to record.
 //
-// A segment is what the driver handed out; pieces that are mapped side by side are one, as
+// A segment is memory that the driver allocated; pieces that are mapped side by side are one, as
 // PyTorch has them. Its blocks are PyTorch's tensors and the gaps between them. A segment
 // that is not PyTorch's is one block. The trace has the allocations that are alive, each at
 // its time: what was freed is in no live table.
@@ -50,7 +50,7 @@ type Snapshot struct {
 	traces   [][]event // by device
 	// IsSampled: some tensors were not followed, so that none are shown.
 	IsSampled bool
-	// Bytes are what the segments have, and of it what is in use by blocks.
+	// Bytes are the sizes of the segments, and of the blocks in them that are in use.
 	Bytes, ActiveBytes uint64
 }
 
@@ -60,7 +60,7 @@ type segment struct {
 	pieces     []Allocation // by address
 	blocks     []block
 	active     uint64
-	isPool     bool // PyTorch's allocator asked for it
+	isPool     bool // PyTorch's allocator requested it
 }
 
 type block struct {
@@ -128,15 +128,15 @@ func segmentsOf(areas []Allocation) (all []*segment) {
 	return all
 }
 
-// isOfPool says whether PyTorch's caching allocator asked the driver for the memory.
+// isOfPool reports whether PyTorch's caching allocator requested the memory.
 func isOfPool(s stack.Stack) bool {
 	return slices.ContainsFunc(s, func(f stack.Frame) bool {
 		return f.Kind == stack.KindNative && strings.HasPrefix(path.Base(f.File), "libc10_cuda.so")
 	})
 }
 
-// place puts the tensors into their segments. A tensor whose segment was handed out before
-// anybody looked has one of its own. False: they overlap, so they are not what they seem.
+// place puts the tensors into their segments. A tensor whose segment was allocated before
+// the gadget attached has a separate one. False: they overlap, so they are not what they seem.
 func (s *Snapshot) place(tensors []Allocation) bool {
 	segments, at, end := s.segments, 0, uint64(0)
 	for i := range tensors {
@@ -167,9 +167,9 @@ func (s *Snapshot) place(tensors []Allocation) bool {
 }
 
 // fill makes the blocks cover the segment. PyTorch's memory without a tensor is cached, if
-// tensors are known at all; what another asked for is in use.
+// tensors are known at all; other memory is in use.
 func (seg *segment) fill(hasTensors bool) {
-	seg.device = max(seg.device, 0) // the viewer has no place for what is not known
+	seg.device = max(seg.device, 0) // the viewer has no place for an unknown device
 	var all []block
 	at := seg.start
 	for _, b := range seg.blocks {
@@ -220,7 +220,7 @@ func (s *Snapshot) addTraces() {
 				continue
 			}
 			at := b.of.At
-			if at.Before(begun) { // within the call that asked for the segment
+			if at.Before(begun) { // within the call that requested the segment
 				at = begun
 			}
 			*of = append(*of, event{"alloc", at, b.of, b.start, b.size})

@@ -31,7 +31,7 @@ func line(function string, number uint32) stack.Frame {
 	return stack.Frame{Kind: stack.KindPython, Function: function, File: "/srv/train.py", Line: number}
 }
 
-// decoded is what Python reads, as JSON.
+// decoded is the file as Python reads it, as JSON.
 type decoded struct {
 	Segments []struct {
 		Device, Address, Stream, Line int64
@@ -156,7 +156,7 @@ func TestASnapshotIsLaidOutAsPyTorchDoes(t *testing.T) {
 	require.Equal(t, frame{"/srv/train.py", "load", 3}, d.Segments[0].Frames[2], "without what joins Python and native frames")
 }
 
-// TestSampledTensorsAreNotLaidOut: their sizes are estimates. What the driver handed out is.
+// TestSampledTensorsAreNotLaidOut: their sizes are estimates. Allocations of the driver are.
 func TestSampledTensorsAreNotLaidOut(t *testing.T) {
 	overlapping := append(training(), Allocation{Address: 0x7f0000200000 + mib, Size: mib, IsTensor: true})
 	beyond := append(training(), Allocation{Address: 0x7f1000000000 + mib, Size: 2 * mib, IsTensor: true})

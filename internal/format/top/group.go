@@ -51,7 +51,7 @@ func (g *group) devices() string {
 	return text + ", ?"
 }
 
-// word is what all rows of a group have in common.
+// word is the name that all rows of a group have in common.
 type word struct {
 	text    string
 	isSet   bool
@@ -150,7 +150,7 @@ func (m *Model) isShown(g *group) bool {
 	return v.Samples != 0
 }
 
-// nameOf is what the row is grouped by.
+// nameOf returns the name that the row is grouped by.
 func (m *Model) nameOf(r *Row) string {
 	switch m.By {
 	case ByStack:

@@ -16,7 +16,7 @@ func percentOf(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }
 
-// Key names of what is no letter.
+// Names of keys that are not letters.
 const (
 	Tab      = "tab"
 	Left     = "left"
@@ -108,7 +108,7 @@ func (m *Model) nothing() string {
 	return "No samples yet."
 }
 
-// Help is what the keys do.
+// Help describes the keys.
 func Help() []string {
 	return []string{
 		"Tab          memory, launches, waits",

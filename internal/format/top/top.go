@@ -37,7 +37,7 @@ const (
 // String is the view's name on the screen.
 func (v View) String() string { return [...]string{"memory", "launches", "waits", "samples"}[v] }
 
-// Subject is what the rows of the view are about.
+// Subject is the subject of the view's rows.
 func (v View) Subject() profile.Subject {
 	switch v {
 	case Memory:
@@ -59,7 +59,7 @@ func ViewsOf(s profile.Subject) []View {
 	return []View{Samples}
 }
 
-// By is what makes rows one row.
+// By is the property whose equal values are merged into one row.
 type By uint8
 
 const (

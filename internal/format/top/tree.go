@@ -34,7 +34,7 @@ func (n *node) child(label string) *node {
 	return c
 }
 
-// treeValue is what the view's tree adds up.
+// treeValue is the value that the view's tree adds up.
 func (m *Model) treeValue(v *profile.Values) int64 {
 	switch m.View {
 	case Memory:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package library tells the program's own code from the standard library's and from that of
+// Package library distinguishes the program's own code from the standard library and from
 // installed packages, by the paths of its files.
 package library
 
@@ -39,7 +39,7 @@ func Parse(paths string) (Paths, error) {
 	return Paths{re}, nil
 }
 
-// Has says whether a file is a library's.
+// Has reports whether a file is a library's.
 func (p Paths) Has(file string) bool { return p.expression != nil && p.expression.MatchString(file) }
 
 // Mark sets Library in the Python frames of a stack, in place.

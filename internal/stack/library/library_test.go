@@ -67,7 +67,7 @@ func TestOnlyPythonIsMarked(t *testing.T) {
 	require.Equal(t, []bool{false, true, false}, []bool{s[0].Library, s[1].Library, s[2].Library})
 }
 
-// Each code object is asked about once.
+// Each code object is checked once.
 func BenchmarkHas(b *testing.B) {
 	paths, err := Parse("")
 	require.NoError(b, err)

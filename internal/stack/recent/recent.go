@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recent keeps what was used recently: a daemon sees processes come and go for
+// Package recent keeps what was used recently: a daemon sees processes start and end for
 // months, and what it knows of those that have ended has to go with them.
 package recent
 
@@ -28,7 +28,7 @@ func New[K comparable, V any](limit int) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
 }
 
-// Get is what was put, as long as it is kept.
+// Get returns the value that was put, as long as it is kept.
 func (c *Cache[K, V]) Get(k K) (V, bool) {
 	if v, ok := c.young[k]; ok {
 		return v, true

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-/* A process that maps a library and calls it when told to on its input:
+/* A process that maps a library and calls it, by commands on its input:
  *   open PATH          dlopen; answers with CLOCK_MONOTONIC in ns right after
  *   call SYMBOL COUNT  answers with the nanoseconds per call
  *   ask SYMBOL         answers with what the function returns

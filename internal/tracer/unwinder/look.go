@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// lookBytes is how much of a stack is looked at: what 32 frames seldom exceed.
+	// lookBytes is how much of a stack is read: 32 frames seldom exceed it.
 	lookBytes = 64 << 10
 	// lookPages bounds what one look loads.
 	lookPages = 1024
-	// lookEach is how often the stacks of a process are looked at.
+	// lookEach is how often the stacks of a process are read.
 	lookEach  = 10 * time.Millisecond
 	maxLooked = 4096
 )

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// PageMemory is what a page takes of the kernel's memory: its value of 404 bytes, the key and
+	// PageMemory is a page's share of the kernel's memory: its value of 404 bytes, the key and
 	// the entry of the hash, in the allocator's size.
 	PageMemory = 512
 	// MinMemory is enough for the stacks of one program.
@@ -91,9 +91,9 @@ type Unwinder struct {
 	files *files
 	pages int
 	limit int
-	// looked is when the stacks of a process were last looked at.
+	// looked is when the stacks of a process were last read.
 	looked map[uint32]time.Time
-	// again are the keys of pages that could not be read, to be asked for again then.
+	// again are the keys of pages that could not be read, to be requested again then.
 	again []retry
 
 	loaded, failed, evicted, misses, open atomic.Uint64
@@ -155,7 +155,7 @@ func (u *Unwinder) Stats() Stats {
 const (
 	// gather is waited after the first miss, for those of the same stacks.
 	gather = 500 * time.Microsecond
-	// retryAfter is how soon a page that could not be read is asked for again.
+	// retryAfter is how soon a page that could not be read is requested again.
 	retryAfter = time.Second
 	// maxBatch bounds what is read before it is acted upon.
 	maxBatch = 256

@@ -104,7 +104,7 @@ func TestAMissLoadsItsPage(t *testing.T) {
 	assert.EqualValues(t, 1, u.Stats().Misses)
 }
 
-// A walk says which file it has met by what the kernel has of it; the mapping may be of another
+// A walk identifies the file that it met by the kernel's numbers; the mapping may be of another
 // one by the time that it is opened.
 func TestAMappingOfAnotherFileByNowGivesNoRules(t *testing.T) {
 	u := newUnwinder(t, 1000)

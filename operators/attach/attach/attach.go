@@ -3,7 +3,7 @@
 // Package attach is the Inspektor Gadget operator that attaches our gadgets'
 // programs to the libraries of running processes (package tracer), instead of
 // ig itself, which knows only the libraries in ld.so.cache. It takes part in
-// the runs of gadgets that have a table of attach points, and tells in the data
+// the runs of gadgets that have a table of attach points, and reports in the data
 // source "attachments" what was attached where.
 package attach
 

@@ -194,7 +194,7 @@ func (g *gadget) wait(what ...string) {
 	}
 }
 
-// caller is a process that calls the library when told to.
+// caller is a process that calls the library on request.
 type caller struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser

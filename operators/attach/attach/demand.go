@@ -21,7 +21,7 @@ type (
 	demandValue struct{ Asked, Learned, Idle uint64 }
 )
 
-// takeDemands lets the tracer read which facts processes lack. Gadgets without points
+// takeDemands lets the tracer read which facts are missing. Gadgets without points
 // that are probed on demand have no such map.
 func (i *instance) takeDemands(gc ig.Context) error {
 	m, err := ig.Map(gc, demandsMap)

@@ -9,7 +9,7 @@ import (
 
 const varStarted = "gpu-gadgets.attach.started"
 
-// OnStart has f called with the tracer of a run once it has attached to what is mapped. To
+// OnStart has f called with the tracer of a run once it has attached to what is mapped. It must
 // be called before Start, by one operator.
 func OnStart(gc ig.Context, f func(*tracer.Tracer)) { gc.SetVar(varStarted, f) }
 

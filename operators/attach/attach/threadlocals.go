@@ -30,7 +30,7 @@ type block struct {
 // accesses is enum tls_access of bpf/process/tls.h.
 var accesses = map[module.Access]uint32{module.AccessOffset: 2, module.AccessIndex: 3, module.AccessDescriptor: 4}
 
-// takeThreadLocals lets the tracer tell the programs where libraries have their thread-local
+// takeThreadLocals lets the tracer show the programs where libraries have their thread-local
 // variables. Gadgets that do not ask have no such map.
 func (i *instance) takeThreadLocals(gc ig.Context) error {
 	if !slices.ContainsFunc(i.cfg.Points, func(p tracer.Point) bool { return p.ThreadLocals }) {

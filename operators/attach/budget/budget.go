@@ -4,7 +4,7 @@
 // share of their CPU time: the traps into the kernel, measured at the start, and the run
 // time of our programs, counted by thread (bpf/call/budget.h). Where they take more, a gadget
 // becomes cheaper in steps, and logs them: stacks are sampled; frequent calls of cuda_kernel
-// are followed in random windows only (bpf/launch/windows.h); cuda_alloc lets go of
+// are followed in random windows only (bpf/launch/windows.h); cuda_alloc detaches from
 // PyTorch's allocator. It goes back when there is room again.
 package budget
 

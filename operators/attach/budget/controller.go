@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// look is how often costs are looked at. With windows, a look has some of them.
+	// look is how often costs are read. With windows, a look has some of them.
 	look        = 250 * time.Millisecond
 	windowsLook = time.Second
 	leastLooked = 4
@@ -32,7 +32,7 @@ type Settings struct {
 	// Percent of the CPU time of each thread that calls what is probed.
 	Percent float64
 	// InWindows has the functions that can be followed a part of the time, by their
-	// cookies; none, where that would break what the user has asked for.
+	// cookies; none, where that would break what the user requested.
 	InWindows map[uint32]bool
 	// HasTensors: the gadget follows PyTorch's allocator, which can be switched off.
 	HasTensors bool
@@ -56,7 +56,7 @@ type Controller struct {
 	said  map[string]bool
 }
 
-// State is what a Controller has decided.
+// State has the decisions of a Controller.
 type State struct {
 	Slots  uint32  // one in so many is a window; 1: all calls are followed
 	Share  float64 // of the CPU time of the thread that pays most, at the last look
@@ -109,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 func (c *Controller) isTime(d time.Duration) bool { return time.Since(c.looked) >= d }
 
-// step looks at the costs and changes what they make necessary.
+// step reads the costs and changes what they make necessary.
 func (c *Controller) step(ctx context.Context) error {
 	c.looked = time.Now()
 	s, err := c.meter.look(c.looked)

@@ -36,12 +36,12 @@ const (
 	reports = 255
 	// weighings is no slot: what weighings have cost (witness.go).
 	weighings = 256
-	// least is what the probes must take of a processor for a thread to count: below,
+	// least is the share of a processor that probes must take for a thread to count: below,
 	// whatever share of its CPU time that is, its calls are late by a thousandth.
 	least = 0.001
 )
 
-// SetTraps tells the programs what a trap takes.
+// SetTraps stores the time of a trap for the programs.
 func (m Maps) SetTraps(c traps.Cost) error { return m.setTraps(c, 0, false) }
 
 func (m Maps) setTraps(c traps.Cost, doubt float64, countOnly bool) error {
@@ -80,7 +80,7 @@ type Thread struct {
 	Share    float64 // of its CPU time
 }
 
-// seen is what probes have cost between two looks.
+// seen is the cost of probes between two readings.
 type seen struct {
 	seconds float64
 	worst   Thread

@@ -56,7 +56,7 @@ const (
 	leastFactor = 0.8
 	// known: the least part of its CPU time in windows that a thread has for itself.
 	known = 0.4
-	// displacing is what probes displace from caches, against what they take: empty probes
+	// displacing is the cost of what probes displace from caches, relative to their own: empty probes
 	// cost a busy thread about as much again (docs/performance.md, PyTorch's pool); half
 	// of that is in the time of the traps, which are measured one after the other.
 	displacing = 0.25

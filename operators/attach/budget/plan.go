@@ -44,7 +44,7 @@ type planner struct {
 	cannot bool    // the limit is not kept with most slots either
 }
 
-// see takes a look at what probes cost under the present plan, and makes the next one.
+// see reads the cost of probes under the present plan, and makes the next one.
 func (p *planner) see(s seen) plan {
 	p.learn(s)
 	var all float64
@@ -84,7 +84,7 @@ func (p *planner) rescale(measured float64) {
 	p.scale += (min(max(measured, 1), mostScale) - p.scale) / float64(p.scales)
 }
 
-// inWindow is what the functions that are followed in windows are charged with there, as a
+// inWindow is the charge for the functions that are followed in windows, as a
 // share of a thread.
 func (p *planner) inWindow() (share float64) {
 	for _, api := range p.now.apis {

@@ -12,7 +12,7 @@ const (
 	launch, copies, name = 1, 2, 3 // functions; what teaches a name is always followed
 )
 
-// machine is what a plan would cost: a share of a thread's CPU time for each function if
+// machine has the cost of a plan: a share of a thread's CPU time for each function if
 // all of its calls were followed.
 type machine map[uint32]float64
 

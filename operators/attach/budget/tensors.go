@@ -21,7 +21,7 @@ const (
 
 // tensors switches PyTorch's allocator off where its reports alone, which no sampling
 // saves, are more than the budget; and on again. Tensors cannot be followed a part of the
-// time: a block that is taken back unseen would be in use for ever.
+// time: a block that is freed unseen would be in use for ever.
 type tensors struct {
 	c      *Controller
 	over   time.Duration // how long the budget was exceeded

@@ -47,7 +47,7 @@ const (
 	// light is the part of all cost that the witness may have; where no function has so
 	// little, the one with least may have heavy.
 	light, heavy = 0.15, 0.5
-	// fade is what a window counts for when the next is known.
+	// fade is the weight of a window when the next is known.
 	fade = 0.995
 	// enough windows and weighings, with so many calls, make an estimate, if its standard
 	// deviation is below precise.

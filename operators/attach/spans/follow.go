@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// Processes is what the search needs to know of processes; *procmaps.Cache has it.
+// Processes are the facts about processes that the search needs; *procmaps.Cache has them.
 type Processes interface {
 	Read(pid uint32, keep func(procmaps.Mapping) bool) ([]procmaps.Mapping, error)
 	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
@@ -39,7 +39,7 @@ type Config struct {
 }
 
 const (
-	// settle lets a process map several libraries before it is looked at again.
+	// settle lets a process map several libraries before it is read again.
 	settle = 5 * time.Millisecond
 	// scanEvery is how often processes are listed, for those that no event reported.
 	scanEvery = time.Second
@@ -47,7 +47,7 @@ const (
 	slowest = 16 * time.Second
 	// maxMapped bounds the files that one process can make this program open.
 	maxMapped = 4096
-	// maxFiles bounds the memory for files that were looked at; forgotten ones are
+	// maxFiles bounds the memory for files that were read; forgotten ones are
 	// read again, which takes about 50 µs.
 	maxFiles = 32 << 10
 	// forgetFiles: inode numbers are used again.
@@ -79,7 +79,7 @@ type process struct {
 	next       time.Time
 }
 
-// fileKey is a file as the maps of processes tell it.
+// fileKey identifies a file in the maps of processes.
 type fileKey struct {
 	device, inode uint64
 	path          string
@@ -147,7 +147,7 @@ func isFile(_ uint32, path []byte) bool {
 	return bytes.HasPrefix(path, []byte("/")) && !bytes.HasPrefix(path, []byte("//anon"))
 }
 
-// enqueue hands events over; when the loop is far behind it looks at everything.
+// enqueue passes events on; when the loop is far behind it reads all processes.
 func (f *Follower) enqueue(batch []procevents.Event) {
 	select {
 	case f.queue <- append([]procevents.Event(nil), batch...):
@@ -193,7 +193,7 @@ func (f *Follower) loop(ctx context.Context) {
 	}
 }
 
-// handle reports whether all processes have to be looked at.
+// handle reports whether all processes have to be read.
 func (f *Follower) handle(e procevents.Event) bool {
 	switch e.Kind {
 	case procevents.Map:
@@ -218,7 +218,7 @@ func (f *Follower) handle(e procevents.Event) bool {
 	return false
 }
 
-// scan is the safety net. With all, what is known is looked at again, too.
+// scan is the safety net. With all, known processes are read again, too.
 func (f *Follower) scan(all bool) error {
 	d, err := os.Open(f.cfg.ProcFS)
 	if err != nil {
@@ -279,7 +279,7 @@ func (f *Follower) inspect(pid uint32) {
 	p.next = time.Now().Add(min(scanEvery<<min(p.looked, 6), slowest))
 	p.looked++
 	if start == 0 {
-		return // a thread of the kernel, or not ours to look at
+		return // a thread of the kernel, or one that we may not read
 	}
 	musl, mapped := false, 0
 	mappings, err := f.cfg.Processes.Read(pid, func(m procmaps.Mapping) bool {
@@ -342,7 +342,7 @@ func (f *Follower) file(pid uint32, key fileKey, m procmaps.Mapping) *file {
 	}
 	opened, err := f.cfg.Processes.Open(pid, m)
 	if err != nil {
-		return &file{} // gone, or unreadable; asked for again next time
+		return &file{} // removed, or unreadable; read again next time
 	}
 	defer opened.Close()
 	parsed := parse(opened)

@@ -37,14 +37,14 @@ var accesses = map[module.Access]uint32{
 // errCLibrary: the tables of thread-local variables are not glibc's.
 var errCLibrary = errors.New("the process runs on musl, whose thread-local variables of libraries are not known here")
 
-// file is what an executable or a library says of the variable.
+// file has the facts about the variable in an executable or a library.
 type file struct {
 	module *module.Module // nil: none that defines it
 	found  module.ThreadLocal
 	err    error // it defines it, and cannot be used
 }
 
-// parse reads one file. What is no ELF file, and what is malformed before it comes to
+// parse reads one file. A file that is no ELF file, or is malformed before it comes to
 // the variable, defines none.
 func parse(f *os.File) *file {
 	st, err := f.Stat()

@@ -2,7 +2,7 @@
 
 // Package spans is the Inspektor Gadget operator behind --spans: rows are kept by the
 // span of a trace that the thread worked on. It finds where processes publish that
-// span (OpenTelemetry's OTEP 4947) and tells the programs, which read it (bpf/process/span.h).
+// span (OpenTelemetry's OTEP 4947) and passes the place to the programs, which read it (bpf/process/span.h).
 package spans
 
 import (
@@ -36,7 +36,7 @@ const (
 	spanField = "span_id"
 )
 
-// Entries of the maps, which have one until spans are asked for. A row takes about 150
+// Entries of the maps, which have one until spans are requested. A row takes about 150
 // bytes of the kernel's memory, as it is used; in py_stack all of them at once.
 const (
 	maxSources = 8192 // MAX_PROCESSES of bpf/process/rows.h
@@ -129,7 +129,7 @@ type instance struct {
 func (*instance) Name() string { return Name }
 
 // Start finds who publishes spans now. It does not fail: Inspektor Gadget would wait
-// for its own readers for ever. The run ends instead, and PostStop tells why.
+// for its own readers for ever. The run ends instead, and PostStop returns why.
 func (i *instance) Start(gc operators.GadgetContext) error {
 	if !i.on {
 		return nil
@@ -164,7 +164,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	return nil
 }
 
-// PostStop tells why the run has ended by itself.
+// PostStop returns why the run has ended by itself.
 func (i *instance) PostStop(operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

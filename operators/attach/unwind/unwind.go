@@ -31,7 +31,7 @@ const (
 	Priority = -101
 
 	param = "unwind-memory"
-	// defaultMemory is what --unwind-memory is where a user does not set it: off.
+	// defaultMemory is the default of --unwind-memory: off.
 	defaultMemory = "0"
 	maxMemory     = 4 << 30
 )

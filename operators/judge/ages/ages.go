@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ages is the operator that says which lines hold memory for long: of each row,
-// what was allocated longer ago than the user asked for and has not been freed. What
+// Package ages is the operator that reports which lines hold memory for long: of each row,
+// what was allocated longer ago than the user requested and has not been freed. What
 // lives long in steady state is a model; what keeps growing old is a leak, or a cache.
 // It reads the allocations that are alive (bpf/cuda/live.h), which costs nothing in the
 // kernel's programs; only on request, for there may be 10⁵ of them.
@@ -87,11 +87,11 @@ type instance struct {
 	layout        layout
 	bytes, number datasource.FieldAccessor
 
-	mu    sync.Mutex // guards what follows
-	live  *ebpf.Map
-	read  time.Time
-	known map[row]old
-	told  bool
+	mu     sync.Mutex // guards what follows
+	live   *ebpf.Map
+	read   time.Time
+	known  map[row]old
+	logged bool
 }
 
 func (*instance) Name() string { return name }
@@ -138,7 +138,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		sums, err := i.sums()
 		if err != nil {
-			i.tell(gc, err)
+			i.logOnce(gc, err)
 			return nil // an error would keep the rows from other subscribers
 		}
 		for n := range all.Len() {
@@ -149,7 +149,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 			// The rows were read at another moment.
 			if err := errors.Join(i.bytes.PutUint64(d, min(held.bytes, uint64(max(inuse.InuseBytes, 0)))),
 				i.number.PutUint64(d, min(held.objects, uint64(max(inuse.InuseObjects, 0))))); err != nil {
-				i.tell(gc, err)
+				i.logOnce(gc, err)
 				return nil
 			}
 		}
@@ -175,17 +175,17 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 func (*instance) Stop(operators.GadgetContext) error  { return nil }
 func (*instance) Close(operators.GadgetContext) error { return nil }
 
-// tell says a failure once; the rows come every second.
-func (i *instance) tell(gc operators.GadgetContext, err error) {
+// logOnce logs a failure once; the rows come every second.
+func (i *instance) logOnce(gc operators.GadgetContext, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.told {
-		i.told = true
+	if !i.logged {
+		i.logged = true
 		gc.Logger().Warnf("ages: the age of allocations is unknown: %v", err)
 	}
 }
 
-// row is what tells the rows of allocs apart.
+// row is the identity of a row of allocs.
 type row struct {
 	process, stack uint64
 	kind           string
@@ -193,7 +193,7 @@ type row struct {
 	span           profile.Span
 }
 
-// old is what a row holds for longer than was asked for.
+// old is the memory that a row holds for longer than requested.
 type old struct{ bytes, objects uint64 }
 
 func (i *instance) sums() (map[row]old, error) {

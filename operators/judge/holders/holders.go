@@ -46,7 +46,7 @@ func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
 func (*Operator) Priority() int              { return Priority }
 
-// InstantiateDataOperator stays out of gadgets that look at the rows themselves.
+// InstantiateDataOperator stays out of gadgets that read the rows themselves.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	ds, ok := gc.GetDataSources()[dataSource]
 	if _, err := ig.MapSpec(gc, instancesMap); !ok || errors.Is(err, ig.ErrAbsent) {
@@ -90,7 +90,7 @@ type instance struct {
 	known     map[uint64]known // by process
 }
 
-// known is what was read of a process not long ago.
+// known has the facts that were read of a process not long ago.
 type known struct {
 	at time.Time
 	Held

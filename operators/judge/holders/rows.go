@@ -20,10 +20,10 @@ const count = 10
 // Holder is a row that holds memory.
 type Holder struct{ Stack, Bytes uint64 }
 
-// Held is what a process has in use.
+// Held is the memory that a process has in use.
 type Held struct {
 	Bytes uint64
-	// Largest first; what is not there has no bytes.
+	// Largest first; missing ones have no bytes.
 	Largest [count]Holder
 }
 

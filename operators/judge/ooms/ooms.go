@@ -44,7 +44,7 @@ type Failure struct {
 	Pool Pool
 }
 
-// Pool is what PyTorch had reserved of a device and handed out of that.
+// Pool has the bytes of a device that PyTorch had reserved, and those that it had allocated of them.
 type Pool struct {
 	AllocatedBytes, ReservedBytes uint64
 	Unused                        Unused
@@ -55,10 +55,10 @@ type Pool struct {
 	By string
 }
 
-// Unused is what a pool did not use, by why, as the operator torch tells. All 0: not known.
+// Unused are the bytes that a pool did not use, by reason, from the operator torch. All 0: unknown.
 type Unused struct{ PiecesBytes, ApartBytes, KeptBytes uint64 }
 
-// expandableAPI is what only expandable segments ask the driver by.
+// expandableAPI is the function that only expandable segments call.
 const expandableAPI = "cuMemCreate"
 
 // why says what a request failed of, as far as the two totals prove it; "" for a pool
@@ -141,7 +141,7 @@ func (r refusals) before(pid uint32, api, by string) refusal {
 	return refusal{}
 }
 
-// group is what counts as the same failure again.
+// group has the properties of failures that count as the same.
 type group struct {
 	pid                   uint32
 	api, error, frame, by string
@@ -262,7 +262,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 type instance struct {
 	source datasource.DataSource
 	log    Log
-	told   bool
+	warned bool
 }
 
 func (*instance) Name() string { return "ooms" }
@@ -326,10 +326,10 @@ func (*instance) Stop(operators.GadgetContext) error  { return nil }
 
 // PostStop runs after the last event.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
-	if i.told {
+	if i.warned {
 		return nil
 	}
-	i.told = true
+	i.warned = true
 	for _, line := range i.log.Lines() {
 		gc.Logger().Warn(line)
 	}

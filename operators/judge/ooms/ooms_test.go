@@ -40,7 +40,7 @@ func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
 	require.Equal(t, "1005 more allocations failed elsewhere: see --jsonl-out", lines[maxLines])
 }
 
-// The totals, and what the driver was asked for before, say what a request failed of.
+// The totals, and what was requested of the driver before, show why a request failed.
 func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Empty(t, Pool{}.why(1))
 	pool := func(allocated uint64, refused string) Pool {
@@ -62,7 +62,7 @@ func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 }
 
 // Where it is known how the pool is cut up, only that is said, and fragmentation is to blame
-// only where it alone has more than was asked for.
+// only where it alone has more than was requested.
 func TestAPoolSaysWhatItDoesNotUseByWhy(t *testing.T) {
 	const mib = 1 << 20
 	pool := func(refused string, pieces, apart, kept uint64) string {

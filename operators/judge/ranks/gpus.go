@@ -37,7 +37,7 @@ func (i *instance) forgetGPUs() {
 // maxBefell bounds what a verdict says of GPUs.
 const maxBefell = 4
 
-// befell is what befell the GPUs of the communicator's ranks here, those at fault first.
+// befell returns what happened to the GPUs of the communicator's ranks here, those at fault first.
 func (i *instance) befell(v *collective.Verdict) (all []string) {
 	if i.gpus == nil || v.Cleared != 0 {
 		return nil

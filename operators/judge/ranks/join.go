@@ -20,8 +20,8 @@ type JoinConfig struct {
 	Hang, Straggler time.Duration
 	// Store receives the progress of the ranks of all nodes, for metrics; may be nil.
 	Store *Store
-	// Tell is given each verdict that is found, changed or cleared; one goroutine.
-	Tell func(profile.Hang)
+	// Report receives each verdict that is found, changed or cleared; one goroutine.
+	Report func(profile.Hang)
 }
 
 // Joiner judges the ranks of many nodes as one job, by what their runs of nccl_trace
@@ -104,8 +104,8 @@ func (j *Joiner) Judge(at time.Time) {
 	}
 	j.mu.Unlock()
 	for i := range events {
-		if j.cfg.Tell != nil {
-			j.cfg.Tell(hangOf(&events[i], now, containers))
+		if j.cfg.Report != nil {
+			j.cfg.Report(hangOf(&events[i], now, containers))
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (j *Joiner) Refused() uint64 {
 	return j.refused
 }
 
-// isGathered says whether all nodes that are followed have been read once, or were waited
+// isGathered reports whether all nodes that are followed have been read once, or were waited
 // for; the lock is held.
 func (j *Joiner) isGathered(now collective.Time) bool {
 	if j.isWhole {
@@ -133,7 +133,7 @@ func (j *Joiner) isGathered(now collective.Time) bool {
 	return j.isWhole
 }
 
-// observe tells the analyzer of the node's ranks, in wall time; the lock is held.
+// observe passes the node's ranks to the analyzer, in wall time; the lock is held.
 func (n *Node) observe(now collective.Time, containers map[uint64]profile.Process) {
 	analyzer := n.joiner.analyzer
 	for key, r := range n.rows {
@@ -256,7 +256,7 @@ func wide(all []int) []int64 {
 // errTooMany bounds what one node can make a joiner keep.
 var errTooMany = errors.New("more communicators on one node than the limit")
 
-// maxNodeRanks is what the gadget's table holds.
+// maxNodeRanks is the size of the gadget's table.
 const maxNodeRanks = 16384
 
 func (n *Node) put(r row, now collective.Time) error {

@@ -48,8 +48,8 @@ func (r *remote) read(at time.Time, latency time.Duration, ranks ...*simulated) 
 // TestNodesAreComparedInWallTime: machines that have been up for other times, and whose
 // rows are on their way for a while.
 func TestNodesAreComparedInWallTime(t *testing.T) {
-	var told []profile.Hang
-	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { told = append(told, h) }})
+	var reported []profile.Hang
+	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Report: func(h profile.Hang) { reported = append(reported, h) }})
 	require.NoError(t, err)
 	now := time.Unix(1800000000, 0)
 	a, b := newRemote(t, j, "a", now.Add(-1000*time.Hour)), newRemote(t, j, "b", now.Add(-time.Minute))
@@ -63,8 +63,8 @@ func TestNodesAreComparedInWallTime(t *testing.T) {
 		b.read(at, time.Duration(6-i)*10*time.Millisecond, rank(b, 1, 486, now.Add(-2*time.Second), true))
 		j.Judge(at.Add(100 * time.Millisecond))
 	}
-	require.Len(t, told, 1)
-	h := told[0]
+	require.Len(t, reported, 1)
+	h := reported[0]
 	require.Equal(t, "missing", h.Reason)
 	require.Equal(t, []int64{1}, h.Ranks)
 	require.Equal(t, []int64{0, 2}, h.Waiting)
@@ -76,16 +76,16 @@ func TestNodesAreComparedInWallTime(t *testing.T) {
 	at := now.Add(6 * time.Second)
 	b.read(at, 10*time.Millisecond, rank(b, 1, 487, now.Add(4*time.Second), true))
 	j.Judge(at.Add(100 * time.Millisecond))
-	require.Len(t, told, 2)
-	require.Equal(t, "cleared", told[1].Event)
-	require.InDelta(t, 5, told[1].Waited.Seconds(), 0.02)
+	require.Len(t, reported, 2)
+	require.Equal(t, "cleared", reported[1].Event)
+	require.InDelta(t, 5, reported[1].Waited.Seconds(), 0.02)
 	require.Zero(t, j.Refused())
 }
 
 // TestANodeThatFallsSilentIsNotBlamed: nothing is known of its ranks any more.
 func TestANodeThatFallsSilentIsNotBlamed(t *testing.T) {
-	var told []profile.Hang
-	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { told = append(told, h) }})
+	var reported []profile.Hang
+	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Report: func(h profile.Hang) { reported = append(reported, h) }})
 	require.NoError(t, err)
 	now := time.Unix(1800000000, 0)
 	a, b := newRemote(t, j, "a", now.Add(-time.Hour)), newRemote(t, j, "b", now.Add(-time.Minute))
@@ -96,8 +96,8 @@ func TestANodeThatFallsSilentIsNotBlamed(t *testing.T) {
 		at := now.Add(time.Duration(i) * time.Second)
 		a.read(at, 0, waiting)
 		j.Judge(at)
-		if len(told) > 0 {
-			last = told[len(told)-1].Reason + " " + told[len(told)-1].Event
+		if len(reported) > 0 {
+			last = reported[len(reported)-1].Reason + " " + reported[len(reported)-1].Event
 		}
 	}
 	require.Equal(t, "elsewhere found", last, "after a while it is not known to be missing")
@@ -109,7 +109,7 @@ func TestNodesAreJudgedWhenAllWereRead(t *testing.T) {
 	for name, isRead := range map[string]bool{"the other node is late": true, "the other node never answers": false} {
 		t.Run(name, func(t *testing.T) {
 			var found []string
-			j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Tell: func(h profile.Hang) { found = append(found, h.Reason) }})
+			j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Report: func(h profile.Hang) { found = append(found, h.Reason) }})
 			require.NoError(t, err)
 			now := time.Unix(1800000000, 0)
 			booted := now.Add(-time.Hour)

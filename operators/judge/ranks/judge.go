@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// still is after how long without a new operation a rank's thread is looked at.
+	// still is after how long without a new operation a rank's thread is read.
 	still = collective.Time(500 * time.Millisecond)
 	// again is after how long the Python stack of a suspect is read again.
 	again = collective.Time(10 * time.Second)
@@ -55,7 +55,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 	}
 	i.mu.Unlock()
 	// Emitting calls other operators: without the lock.
-	i.tell(settling)
+	i.report(settling)
 	if err := i.out.emitRanks(rows); err != nil {
 		i.warn("emit: %v", err)
 	}
@@ -70,10 +70,10 @@ type found struct {
 // settling is how long a verdict waits at most for the lines on which its ranks are.
 const settling = collective.Time(1500 * time.Millisecond)
 
-// tell what does not wait for a dump, and has not waited for so long; in order.
-func (i *instance) tell(limit collective.Time) {
-	i.telling.Lock()
-	defer i.telling.Unlock()
+// report reports the verdicts that do not wait for a dump, or have waited too long; in order.
+func (i *instance) report(limit collective.Time) {
+	i.reporting.Lock()
+	defer i.reporting.Unlock()
 	now := bootTime()
 	if err := i.out.emitHangs(i.ready(now, limit), now, i.mntns); err != nil {
 		i.warn("emit: %v", err)
@@ -100,7 +100,7 @@ func (i *instance) ready(now, limit collective.Time) (events []collective.Verdic
 	return events
 }
 
-// observe tells the analyzer of every rank: its newest row, and what its thread does.
+// observe passes every rank to the analyzer: its newest row, and what its thread does.
 func (i *instance) observe(now collective.Time) {
 	type seen struct {
 		state   collective.State
@@ -195,7 +195,7 @@ func (i *instance) forget(now collective.Time) {
 	}
 }
 
-// dump has the Python stacks of suspects read, in the background. Whoever is judged
+// dump has the Python stacks of suspects read, in the background. A rank that is judged
 // before that is done is shown with the last stack that the gadget saw. Of the quiet ones
 // no rank here waits for them: they are read once.
 func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Process, now collective.Time) {
@@ -226,7 +226,7 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 		for _, t := range threads {
 			i.libraries.Mark(t.Stack)
 		}
-		defer i.tell(settling)
+		defer i.report(settling)
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if err != nil && ctx.Err() == nil {

@@ -42,13 +42,13 @@ type late struct {
 	began    collective.Time
 	attached map[uint32]collective.Time // by pid, since when
 	asked    collective.Time            // when they were judged last
-	told     map[int]string             // the last text of each job, without its time
+	reported map[int]string             // the last text of each job, without its time
 	dumping  bool
 }
 
 // watchAttachments notes who is attached to.
 func (i *instance) watchAttachments(gc operators.GadgetContext) error {
-	i.late.attached, i.late.told = map[uint32]collective.Time{}, map[int]string{}
+	i.late.attached, i.late.reported = map[uint32]collective.Time{}, map[int]string{}
 	ds := gc.GetDataSources()["attachments"]
 	if ds == nil || i.cfg.Dump == nil {
 		return nil
@@ -137,7 +137,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 	})
 }
 
-// standings are what is known about the processes.
+// standings has what is known about each process.
 func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []collective.Standing) {
 	for _, pid := range pids {
 		s := collective.Standing{Process: collective.Process{PID: pid, Comm: commOf(i.cfg.ProcFS, pid)}, Rank: rankOf(i.cfg.ProcFS, pid)}
@@ -171,9 +171,9 @@ func (i *instance) tellLate(job int, all []collective.Standing) {
 		}
 	}
 	verdict := collective.JudgeLate(all, time.Duration(now-began))
-	_, told, _ := strings.Cut(verdict.Text, "). ")
-	isNews := told != i.late.told[job]
-	i.late.told[job] = told
+	_, reported, _ := strings.Cut(verdict.Text, "). ")
+	isNews := reported != i.late.reported[job]
+	i.late.reported[job] = reported
 	i.mu.Unlock()
 	if !isNews {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// Node is what a Joiner knows of one node.
+// Node is a Joiner's state of one node.
 type Node struct {
 	joiner *Joiner
 	name   string
@@ -33,7 +33,7 @@ type threadKey struct {
 	rank         int
 }
 
-// threadState is what a node with our operators says of a rank's thread.
+// threadState is a node's report about a rank's thread, if it has our operators.
 type threadState struct {
 	state  collective.State
 	wchan  string
@@ -186,7 +186,7 @@ func (n *Node) bindThreads(ds datasource.DataSource) (Take, error) {
 	}, nil
 }
 
-// clock tells the wall time of a node's boot clock: what takes least from the reading of a
+// clock returns the wall time of a node's boot clock: the least time from the reading of a
 // row to its arrival is nearest to the truth. The minute before is kept, so that a clock
 // that was set is followed.
 type clock struct {

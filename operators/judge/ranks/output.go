@@ -94,7 +94,7 @@ var hangFieldList = []field{
 	{name: "ras", width: "10", description: "Answer of NCCL's own RAS (--ras): agrees, disagrees, knows more", kind: api.Kind_String, hidden: true},
 }
 
-// registry is what newOutput needs of operators.GadgetContext.
+// registry has the methods of operators.GadgetContext that newOutput needs.
 type registry interface {
 	RegisterDataSource(datasource.Type, string) (datasource.DataSource, error)
 	GetDataSources() map[string]datasource.DataSource

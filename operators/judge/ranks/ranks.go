@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ranks is the Inspektor Gadget operator that says which rank keeps the
+// Package ranks is the Inspektor Gadget operator that reports which rank keeps the
 // collectives of the gadget nccl_trace waiting. It joins what the gadget counted with
 // what the ranks' threads do, lets internal/collective judge once a second, and adds
 // two data sources: collectives, the progress of each rank, and hangs, the verdicts.
@@ -189,11 +189,11 @@ type instance struct {
 	warnings throttle.Throttle
 	// called is where a collective was called, by its stack's id.
 	called func(process uint64, pid uint32, stack uint64) place
-	// libraries are what the run calls one.
+	// libraries are the paths that count as libraries in the run.
 	libraries library.Paths
 
-	// telling keeps verdicts in order; it is taken before mu.
-	telling sync.Mutex
+	// reporting keeps reports of verdicts in order; it is taken before mu.
+	reporting sync.Mutex
 
 	mu        sync.Mutex // callbacks are concurrent
 	analyzer  *collective.Analyzer
@@ -207,7 +207,7 @@ type instance struct {
 	late      late
 	run       *storeRun
 	gpus      GPUs // nil: nothing is known
-	// asksRAS: NCCL's RAS is asked, asked about these, and is being asked.
+	// asksRAS: NCCL's RAS is queried, was queried about these, and is being queried.
 	asksRAS, asking bool
 	asked           map[rasKey]bool
 }
@@ -356,7 +356,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 		i.cancel()
 		i.wait.Wait()
 		i.cancel = nil
-		i.tell(0)
+		i.report(0)
 		i.forgetGPUs()
 	}
 	return nil

@@ -129,7 +129,7 @@ func newRanks(t *testing.T) (out []*simulated) {
 	return out
 }
 
-// seen is what came out.
+// seen is the output.
 type seen struct {
 	mu    sync.Mutex
 	hangs []map[string]string

@@ -22,18 +22,18 @@ const (
 	rasLimit = time.Minute
 )
 
-// rasKey is a verdict that RAS is asked about once.
+// rasKey is a verdict that RAS is queried about once.
 type rasKey struct {
 	comm, seq uint64
 	reason    collective.Reason
 	since     collective.Time
 }
 
-// witness is what NCCL's RAS is asked about.
+// witness is a query to NCCL's RAS.
 type witness struct {
 	verdict collective.Verdict
 	key     rasKey
-	pids    []uint32 // whose RAS may be asked, those that wait first
+	pids    []uint32 // whose RAS may be queried, those that wait first
 	locals  []ras.Local
 }
 
@@ -87,7 +87,7 @@ func (i *instance) consult(ctx context.Context, open []collective.Verdict) {
 	})
 }
 
-// witness collects who can be asked about a verdict: the processes here that have a rank
+// witness collects whose RAS can be queried about a verdict: the processes here that have a rank
 // of the communicator and live.
 func (i *instance) witness(v *collective.Verdict, key rasKey) *witness {
 	w := &witness{verdict: *v, key: key}
@@ -152,7 +152,7 @@ func ask(procfs string) func(context.Context, uint32) (*ras.Status, error) {
 	}
 }
 
-// testify tells what RAS says of a verdict.
+// testify reports the answer of RAS about a verdict.
 func (i *instance) testify(w *witness, status *ras.Status) {
 	v := &w.verdict
 	c := status.Find(v.Communicator.Hash, v.Communicator.Size, w.locals)
@@ -175,8 +175,8 @@ func (i *instance) testify(w *witness, status *ras.Status) {
 	if o.Verdict == "disagrees" {
 		row["text"] = row["text"].(string) + "; we say: " + oneLine(v.String(now))
 	}
-	i.telling.Lock()
-	defer i.telling.Unlock()
+	i.reporting.Lock()
+	defer i.reporting.Unlock()
 	if err := i.out.emitHang(row); err != nil {
 		i.warn("emit: %v", err)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// Store is what the ranks of this node do now, of all runs: what metrics read. The
+// Store has what the ranks of this node do now, of all runs, for metrics. The
 // zero value is ready, and it is safe for concurrent use.
 type Store struct {
 	mu   sync.Mutex
 	runs map[*storeRun]struct{}
 }
 
-// storeRun is what one run of the gadget knows.
+// storeRun is the part of one run of the gadget.
 type storeRun struct {
 	store *Store
 	ranks []collective.Status

@@ -45,7 +45,7 @@ func withoutPool(environ []byte) string {
 	return ""
 }
 
-// watchBackends tells, once for each process whose PyTorch was found, where there is no
+// watchBackends reports, once for each process whose PyTorch was found, that there is no
 // pool to follow: else an empty kind tensor would look like a loss.
 func (i *instance) watchBackends(gc operators.GadgetContext) error {
 	ds := gc.GetDataSources()["attachments"]
@@ -64,7 +64,7 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 		}
 		n, _ := pid.Uint32(d)
 		name, _ := comm.String(d)
-		// It may have ended meanwhile, or belong to who may not be looked at.
+		// It may have ended meanwhile, or may not be read.
 		environ, _ := os.ReadFile(filepath.Join(i.procFS, strconv.FormatUint(uint64(n), 10), "environ"))
 		if why := withoutPool(environ); why != "" {
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)

@@ -30,7 +30,7 @@ type readPool struct {
 	proc []byte // struct gadget_process, as in the rows
 }
 
-// attached is what a pool had handed out when we attached: a constant, but a reading may
+// attached is how much a pool had allocated when we attached: a constant, but a reading may
 // fall between two counters of the same report. What two in a row say is right.
 type attached struct {
 	last  uint64
@@ -47,16 +47,16 @@ func (a *attached) see(t totalsOf) {
 	a.last = now
 }
 
-// atAttach is how many bytes a pool had handed out when we attached.
+// atAttach is how many bytes a pool had allocated when we attached.
 func (p totalsOf) atAttach() uint64 {
 	all := p.allocated + p.back
 	return all - min(all, p.out)
 }
 
-// left is what is still in use of that, where so much was taken back.
+// left is how much of that is still in use, where so much was freed.
 func left(atAttach, before uint64) uint64 { return atAttach - min(atAttach, before) }
 
-// beforeAttach adds a row for each pool's blocks that were handed out before attach and are
+// beforeAttach adds a row for each pool's blocks that were allocated before attach and are
 // still in use: with them the rows add up to what PyTorch itself says.
 type beforeAttach struct {
 	sampled func() bool
@@ -199,7 +199,7 @@ func inuseOf(from map[string]datasource.FieldAccessor, all datasource.DataArray)
 	return inuse
 }
 
-// poolFrom reads a row of the pools; false: that version of PyTorch tells no totals.
+// poolFrom reads a row of the pools; false: that version of PyTorch reports no totals.
 func poolFrom(from map[string]datasource.FieldAccessor, d datasource.Data) (key poolOf, p readPool, ok bool) {
 	if has, _ := from["has_totals"].Uint32(d); has == 0 {
 		return key, p, false

@@ -22,11 +22,11 @@ const (
 	mostMean = 1 << 27
 )
 
-// totals are what all pools have handed out since attach, and what it took to follow
+// totals are the sums of all pools since attach, and the cost of following
 // part of it.
 type totals struct{ blocks, bytes, followed, followedNS uint64 }
 
-// less tells that some sum is smaller than that of `last`.
+// less reports whether some sum is smaller than that of `last`.
 func (t totals) less(last totals) bool {
 	return t.blocks < last.blocks || t.bytes < last.bytes || t.followed < last.followed || t.followedNS < last.followedNS
 }

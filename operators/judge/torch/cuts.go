@@ -43,11 +43,11 @@ type cuts struct {
 		process, address, bytes int
 	}
 
-	mu    sync.Mutex // guards what follows
-	read  time.Time
-	known map[uint64]map[int32]fit // by process
-	told  bool
-	rest  time.Time // until which no refusal is looked into
+	mu     sync.Mutex // guards what follows
+	read   time.Time
+	known  map[uint64]map[int32]fit // by process
+	logged bool
+	rest   time.Time // until which no refusal is looked into
 }
 
 func newCuts(gc operators.GadgetContext) (*cuts, error) {
@@ -198,7 +198,7 @@ func (i *instance) addFits(gc operators.GadgetContext, text string) error {
 		device, _ := from["device"].Int32(d)
 		found, err := i.cuts.fits(process)
 		if err != nil {
-			i.cuts.tell(gc, err)
+			i.cuts.logOnce(gc, err)
 			return nil // an error would keep the row from other subscribers
 		}
 		totals := totalsFrom(from, d)
@@ -219,12 +219,12 @@ func (i *instance) isSampled() bool {
 	return i.budget.most > 0
 }
 
-// tell says a failure once; the pools come every second.
-func (c *cuts) tell(gc operators.GadgetContext, err error) {
+// logOnce logs a failure once; the pools come every second.
+func (c *cuts) logOnce(gc operators.GadgetContext, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.told {
-		c.told = true
+	if !c.logged {
+		c.logged = true
 		gc.Logger().Warnf("torch: the fragmentation of pools is unknown: %v", err)
 	}
 }

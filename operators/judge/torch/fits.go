@@ -27,7 +27,7 @@ type area struct {
 
 const noDevice = -1
 
-// block is what PyTorch has handed out of an area.
+// block is a part of an area that PyTorch has allocated.
 type block struct {
 	start, end uint64
 	device     int32
@@ -120,7 +120,7 @@ func (f fit) with(a area, blocks []block, size uint64) fit {
 	return f
 }
 
-// totalsOf are what a row of a pool says.
+// totalsOf returns the totals in a row of a pool.
 type totalsOf struct{ allocated, reserved, out, back, before uint64 }
 
 // totalsFields are those that totalsFrom reads.

@@ -62,7 +62,7 @@ func TestWhatAPoolCouldUse(t *testing.T) {
 
 	_, known = p.usable(fit{outside: 7 * mib}, mib)
 	require.False(t, known, "they lie in segments from before attach")
-	p.before, p.back = 100*mib, 400*mib // of these, 100 were handed out before attach
+	p.before, p.back = 100*mib, 400*mib // of these, 100 were allocated before attach
 	_, known = p.usable(fit{}, mib)
 	require.True(t, known)
 	p.out -= 10 * mib

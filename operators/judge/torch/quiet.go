@@ -19,7 +19,7 @@ const (
 	// quietReadings in which that is so, each after one of the pools, which come at other
 	// times and may come less often.
 	quietReadings = 2
-	// maxQuiet processes are remembered: most end without a word, which no row tells.
+	// maxQuiet processes are remembered: most end without a report, which no row shows.
 	maxQuiet = 4096
 )
 
@@ -48,8 +48,8 @@ func (q *quiet) find(pid uint32, name string) {
 	q.found[pid] = &quietProcess{name: name}
 }
 
-// tell takes a process that has reported a pool.
-func (q *quiet) tell(pid uint32) {
+// reported records a process that has reported a pool.
+func (q *quiet) reported(pid uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if p := q.found[pid]; p != nil {
@@ -102,7 +102,7 @@ func (q *quiet) watch(gc operators.GadgetContext) error {
 	if err := pools.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		for n := range all.Len() {
 			pid, _ := teller["proc.pid"].Uint32(all.Get(n))
-			q.tell(pid)
+			q.reported(pid)
 		}
 		q.read()
 		return nil

@@ -20,7 +20,7 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 	q.find(9, "idle")
 	all := map[uint32]uint64{7: 1000, 8: 1000, 9: quietAfter - 1}
 	require.Empty(t, see(all), "its pools may be read later")
-	q.tell(8)
+	q.reported(8)
 	lines := see(all)
 	require.Len(t, lines, 1)
 	require.Contains(t, lines[0], "PyTorch of python3[7] has reported no tensor during 1000 allocations")

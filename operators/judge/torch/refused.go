@@ -19,15 +19,15 @@ const (
 	refusedRest = 10
 )
 
-// unused is what a pool that refused does not use, in bytes, by why it could not be had. A
+// unused are the bytes that a pool that refused does not use, by the reason why. A
 // pool has given back what it could before it refuses.
 type unused struct {
-	pieces uint64 // gaps between blocks that are smaller than what was asked for
+	pieces uint64 // gaps between blocks that are smaller than the request
 	apart  uint64 // gaps that are large enough: for another stream, or of a private pool
 	kept   uint64 // segments without a block: those of private pools are not given back
 }
 
-// unused tells what is between the blocks of a pool with these totals, and what is not.
+// unused returns what is between the blocks of a pool with these totals, and what is elsewhere.
 // False: the blocks that were seen are not those of the totals, be it that more than a
 // hundredth is from before attach or that some were given back since.
 //
@@ -95,7 +95,7 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 		device, _ := from["device"].Int32(d)
 		u, ok, err := i.cuts.refused(number("process"), device, number("requested_bytes"), number("pool_allocated_bytes"), number("pool_reserved_bytes"))
 		if err != nil {
-			i.cuts.tell(gc, err)
+			i.cuts.logOnce(gc, err)
 		}
 		if !ok {
 			return nil

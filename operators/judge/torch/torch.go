@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package torch is the operator for what PyTorch's caching allocator does inside of
-// the memory that the driver gave it (bpf/torch/torch.h): it says whether the allocator is
-// followed, keeps what that costs within a budget by sampling blocks, tells the error
+// the memory that the driver gave it (bpf/torch/torch.h): it reports whether the allocator is
+// followed, keeps what that costs within a budget by sampling blocks, estimates the error
 // of sampled sums, and completes the rows of the pools.
 package torch
 
@@ -274,7 +274,7 @@ func (i *instance) follow(gc operators.GadgetContext) {
 	}
 }
 
-// read adds up what all pools handed out.
+// read adds up what all pools allocated.
 func (i *instance) read() (sum totals, err error) {
 	var key, value []byte
 	entries := i.pools.Iterate()

@@ -28,7 +28,7 @@ const (
 	// those that sum up, whose lines then stand below the table.
 	Priority = 9992
 	// subscription is after the filter (9000) and before the limiter (9600): totals are of
-	// all rows that the user asked for.
+	// all rows that the user requested.
 	subscription = 9100
 
 	paramBy = "by"
@@ -40,7 +40,7 @@ const (
 	VarScreen = "gpu-gadgets.screen"
 )
 
-// Tables are what the command line wants shown.
+// Tables are those that the command line selects.
 type Tables struct {
 	// Sources are the names of data sources; nil: all that the operator knows.
 	Sources map[string]bool
@@ -83,7 +83,7 @@ func (*Operator) InstanceParams() api.Params {
 // Priority implements operators.DataOperator.
 func (*Operator) Priority() int { return Priority }
 
-// InstantiateDataOperator stays out where no table was asked for.
+// InstantiateDataOperator stays out where no table was requested.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	by := top.ByLine
 	if word := values[paramBy]; word != "" {

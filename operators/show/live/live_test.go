@@ -70,7 +70,7 @@ func row(line string, bytes int64) top.Row {
 		Values: profile.Values{AllocBytes: bytes, AllocObjects: 1, InuseBytes: bytes, InuseObjects: 1, PeakBytes: bytes}}}
 }
 
-// TestARepaintDoesNotEraseAMessage: verdicts stay while rows come and go.
+// TestARepaintDoesNotEraseAMessage: verdicts stay while rows change.
 func TestARepaintDoesNotEraseAMessage(t *testing.T) {
 	c := newTerminal()
 	s := NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc", Views: []top.View{top.Memory}})

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 )
 
-// page is what the screen shows now; ok is false while it is paused, except for the first page
+// page is the page that the screen shows now; ok is false while it is paused, except for the first page
 // then, the first after a key, and the first of another size.
 func (s *Screen) page(width, height int) (lines []screen.Line, ok bool) {
 	s.mu.Lock()

@@ -85,7 +85,7 @@ func (p *painter) run() {
 	}
 }
 
-// size of the terminal; of one that does not tell, what all had.
+// size of the terminal; of one that does not report it, the size that all had.
 func (p *painter) size() (width, height int) {
 	width, height = p.console.Size()
 	if width <= 0 || height <= 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
 )
 
-// Result is what the screen has to show, for programs: the rows of its view, and the status
+// Result has the contents of the screen, for programs: the rows of its view, and the status
 // line of a run that has ended.
 func (s *Screen) Result() ([]top.Value, string) {
 	s.mu.Lock()

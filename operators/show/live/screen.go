@@ -301,7 +301,7 @@ func (s *Screen) leave() {
 // maxWidth of a table that no terminal limits.
 const maxWidth = 1 << 12
 
-// final is what stays: what was attached, the table, and what was logged meanwhile.
+// final is the text that stays: what was attached, the table, and what was logged meanwhile.
 func (s *Screen) final() string {
 	width, _ := s.cfg.Console.Size()
 	if width == 0 {

@@ -44,7 +44,7 @@ type markResult struct {
 	err  error
 }
 
-// checkMarks looks at the parameters before anything is attached.
+// checkMarks checks the parameters before anything is attached.
 func checkMarks(values api.ParamValues) error {
 	for _, name := range []string{paramEvery, paramFrame, paramListen} {
 		if values[name] != "" && values[paramMark] == "" {
@@ -188,7 +188,7 @@ func (i *instance) stopMarks() {
 	}
 }
 
-// mark writes the profiles that were asked for before these rows were read: at the
+// mark writes the profiles that were requested before these rows were read: at the
 // second rows that come, since the first may have been read already. It is called with
 // i.mu held.
 func (i *instance) mark(gc operators.GadgetContext) {

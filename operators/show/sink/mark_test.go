@@ -37,7 +37,7 @@ func TestMarksThatCannotBeSetAreRefused(t *testing.T) {
 	}
 }
 
-// Who waits for a mark is told when there will be none; pages of sites set none.
+// A caller that waits for a mark gets an error when there will be none; pages of sites set none.
 func TestMarksByHTTPEndWithTheRun(t *testing.T) {
 	i, m := &instance{}, &marks{done: make(chan struct{})}
 	call := func(origin string) *httptest.ResponseRecorder {

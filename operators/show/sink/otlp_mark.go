@@ -81,7 +81,7 @@ func readEvents(kind, encoding string, from io.Reader) (*collector.ExportLogsSer
 	}
 	request := &collector.ExportLogsServiceRequest{}
 	if kind == typeJSON {
-		// Ids are hexadecimal there, which is read as base64 and not looked at.
+		// Ids are hexadecimal there, which is read as base64 and not used.
 		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, request)
 	} else {
 		err = proto.Unmarshal(body, request)

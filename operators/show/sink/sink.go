@@ -132,7 +132,7 @@ type instance struct {
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recording.Recording
-	// snapshots are nil where none was asked for; processes are those with rows, then.
+	// snapshots are nil where none was requested; processes are those with rows, then.
 	snapshots *snapshots
 	processes map[uint64]profile.Process
 	driver    Driver

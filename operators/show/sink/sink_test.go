@@ -30,7 +30,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// gadget stands in for the gadget: its data sources, its maps, and what it
+// gadget simulates the gadget: its data sources, its maps, and what it
 // emits. Text per row as a later operator saw it ends in seen.
 type gadget struct {
 	allocs, ooms datasource.DataSource

@@ -49,14 +49,14 @@ type snapshots struct {
 	held map[uint64]*holding // by process, once it was read
 }
 
-// holding is what a process has.
+// holding is the memory of a process.
 type holding struct {
 	allocations []snapshot.Allocation
 	physical    map[uint64]snapshot.Allocation // by serial: memory that mappings give an address
 	isSampled   bool
 }
 
-// newSnapshots looks at the parameter and at the gadget; nil: not asked for.
+// newSnapshots reads the parameter and the gadget's data sources; nil: not requested.
 func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 	if path == "" {
 		return nil, nil

@@ -37,7 +37,7 @@ const (
 
 // Config of the operator.
 type Config struct {
-	// HasContainers says whether anything on this machine can name containers.
+	// HasContainers reports whether anything on this machine can name containers.
 	// Where nothing can, the table has no column for them.
 	HasContainers func() bool
 }

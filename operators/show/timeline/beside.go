@@ -30,13 +30,13 @@ const (
 // besides are the gadgets that a timeline can show together.
 var besides = []string{"cuda_alloc", "cuda_kernel", "nccl_trace"}
 
-// session is what the gadgets of one timeline share.
+// session has the state that the gadgets of one timeline share.
 type session struct {
 	mu  sync.Mutex // callbacks are concurrent
 	rec *recorder  // nil: not begun, or over
 }
 
-// guest is one gadget beside the one that was asked for.
+// guest is one gadget beside the requested one.
 type guest struct {
 	name    string
 	session *session

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
-// fields reads events by name. A field that a gadget lacks is zero, except those
-// that subscribe asks for.
+// fields reads events by name. A field that is missing in a gadget is zero, except those
+// that subscribe requests.
 type fields struct {
 	ds     datasource.DataSource
 	absent []string

@@ -15,8 +15,8 @@ func bootNow() uint64 {
 	return uint64(t.Nano())
 }
 
-// wallOffset is what to add to boot time to get nanoseconds since 1970. It is read
-// between two looks at the clock, of which the closest pair of a few counts.
+// wallOffset added to boot time gives nanoseconds since 1970. It is read
+// between two readings of the clock, of which the closest pair of a few counts.
 func wallOffset() time.Duration {
 	var offset int64
 	best := ^uint64(0)

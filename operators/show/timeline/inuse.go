@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
-// inuse is what processes hold of each device, from reading to reading. It is guarded by
+// inuse is the memory that processes hold of each device, from reading to reading. It is guarded by
 // who calls it.
 type inuse struct {
 	held map[holding]*weave.Inuse

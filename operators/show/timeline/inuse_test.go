@@ -85,7 +85,7 @@ func TestMemoryInUseIsTheSumOfKinds(t *testing.T) {
 		{Thread: of(7), At: 6, IsHost: true, Bytes: 0},
 		{Thread: of(8), At: 6, Bytes: 0},
 	}, u.read(6, source, a.of(row{7, "device", 1, 9})))
-	require.Len(t, u.read(7, source, a.of()), 1, "told once")
+	require.Len(t, u.read(7, source, a.of()), 1, "reported once")
 	require.Empty(t, u.read(8, source, a.of()))
 }
 

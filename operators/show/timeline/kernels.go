@@ -17,8 +17,8 @@ const deviceEvents = "device_events"
 
 // ran is a kernel, its times still by CUPTI's clock.
 type ran struct {
-	kernel *weave.Kernel
-	told   uint64 // boot ns
+	kernel   *weave.Kernel
+	reported uint64 // boot ns
 }
 
 // kernels are those that the GPU ran and are not written yet. They are reported seconds
@@ -31,7 +31,7 @@ type kernels struct {
 
 // bindKernels reads device_events.
 func bindKernels(f *fields, s *stacks) func(datasource.Data) ran {
-	who, start, end, told := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("reported_boot_ns")
+	who, start, end, reported := f.who(), f.u64("start_device_ns"), f.u64("end_device_ns"), f.u64("reported_boot_ns")
 	launch, name, function, stack := f.u64("launch_boot_ns"), f.optional("kernel"), f.text("api"), f.u64("stack_id")
 	device, stream, graph, node := f.u32("device"), f.u32("stream"), f.u32("graph"), f.u64("node")
 	correlation := f.u32("correlation")
@@ -42,7 +42,7 @@ func bindKernels(f *fields, s *stacks) func(datasource.Data) ran {
 			Correlation: correlation(d),
 		}
 		k.Stack = s.get(k.Process, k.PID, stack(d))
-		return ran{k, told(d)}
+		return ran{k, reported(d)}
 	}
 }
 
@@ -63,7 +63,7 @@ func (r *recorder) drawKernels() {
 	lots := map[uint64][]gpuclock.Seen{}
 	for _, k := range all.waiting {
 		lots[k.kernel.Process] = append(lots[k.kernel.Process],
-			gpuclock.Seen{Start: k.kernel.Start, End: k.kernel.End, Launch: k.kernel.Launch, Reported: k.told})
+			gpuclock.Seen{Start: k.kernel.Start, End: k.kernel.End, Launch: k.kernel.Launch, Reported: k.reported})
 	}
 	if all.clocks == nil || len(all.clocks) >= maxProcesses {
 		all.clocks = map[uint64]*gpuclock.Clock{}
@@ -99,8 +99,8 @@ func (r *recorder) drawKernels() {
 
 func shifted(at uint64, by int64) uint64 { return uint64(max(int64(at)+by, 0)) }
 
-// tell logs how many kernels were written, and by which clock.
-func (all *kernels) tell(log logger) {
+// logCounts logs how many kernels were written, and by which clock.
+func (all *kernels) logCounts(log logger) {
 	for _, source := range []gpuclock.Source{gpuclock.Realtime, gpuclock.Boottime, gpuclock.Unknown} {
 		if n := all.drawn[source]; n > 0 {
 			log.Infof("timeline: %d kernels on the GPU, timed by %s", n, source)

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// maxProcesses bounds how many are looked at each second.
+	// maxProcesses bounds how many are read each second.
 	maxProcesses = 256
 	// pagesEvery is how seldom a process's pages are counted by node, which is dear.
 	pagesEvery = 10
 )
 
-// memory looks at the memory of processes. It takes a while, so it is done while
+// memory reads the memory of processes. It takes a while, so it is done while
 // events come. It is for one goroutine.
 type memory struct {
 	procfs, sysfs string
@@ -27,7 +27,7 @@ type memory struct {
 	noPages       bool // this kernel is without NUMA
 }
 
-// reading is what was so at one moment.
+// reading has the values of one moment.
 type reading struct {
 	at        uint64 // boot ns
 	processes []processMemory

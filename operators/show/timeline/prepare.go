@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-// hostPrograms are what --with may name: the constant that switches them on, and the
+// hostPrograms are the values of --with: the constant that switches them on, and the
 // programs (bpf/host/programs.h) with what they are attached to.
 var hostPrograms = []struct {
 	word, constant string

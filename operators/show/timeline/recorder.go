@@ -36,7 +36,7 @@ const (
 	title = "GPU timeline"
 )
 
-// logger is what this package needs of a run's.
+// logger has the methods of a run's logger that this package needs.
 type logger interface {
 	Infof(format string, v ...any)
 	Warnf(format string, v ...any)
@@ -69,15 +69,15 @@ type recorder struct {
 	merge  *weave.Merge
 	weaver *weave.Weaver
 	offset time.Duration
-	trace  *trace.Writer // nil: not asked for
+	trace  *trace.Writer // nil: not requested
 	path   string
-	told   bool // that a file cannot be written
+	warned bool // that a file cannot be written
 	page   *page.Page
 	html   *file.File // of the page
-	lines  events     // nil: not asked for
-	ended  bool       // told that lines cannot be written
+	lines  events     // nil: not requested
+	ended  bool       // reported that lines cannot be written
 	seen   watched
-	gaps   *idle.Gaps // nil: not asked for
+	gaps   *idle.Gaps // nil: not requested
 	places int        // of gaps, that are reported
 	lost   map[string]uint64
 
@@ -156,7 +156,7 @@ func (r *recorder) host(h *weave.Host) { r.merge.Add(h.End, h) }
 // drop notes how many events the gadget has lost, by reason.
 func (r *recorder) drop(reason string, count uint64) { r.lost[reason] = count }
 
-// tick writes what is old enough, for who looks at the file meanwhile and for the
+// tick writes what is old enough, for readers of the file meanwhile and for the
 // case that we are killed.
 func (r *recorder) tick(now uint64, log logger) {
 	r.merge.Until(now - min(now, windowNS))
@@ -174,8 +174,8 @@ func (r *recorder) tick(now uint64, log logger) {
 	for reason, n := range r.losses() {
 		r.trace.Lost(reason, n)
 	}
-	if err := r.trace.Flush(); err != nil && !r.told {
-		r.told = true
+	if err := r.trace.Flush(); err != nil && !r.warned {
+		r.warned = true
 		log.Errorf("timeline: --%s: %v; the file ends here, the run continues", paramTrace, err)
 	}
 }
@@ -188,7 +188,7 @@ func (r *recorder) remember(m *reading) {
 	m.write(r.lines)
 }
 
-// losses are what is missing, by reason.
+// losses are the missing events, by reason.
 func (r *recorder) losses() map[string]uint64 {
 	all := maps.Clone(r.lost)
 	all["out_of_order"] = r.merge.Late()
@@ -199,7 +199,7 @@ func (r *recorder) losses() map[string]uint64 {
 func (r *recorder) close(log logger) error {
 	r.merge.Until(^uint64(0))
 	r.drawKernels()
-	r.kernels.tell(log)
+	r.kernels.logCounts(log)
 	r.weaver.End()
 	r.tick(bootNow(), log)
 	if r.gaps != nil {

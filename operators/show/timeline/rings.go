@@ -75,7 +75,7 @@ func (r *rings) wake() {
 	if r.waker == nil {
 		return
 	}
-	// It can only fail for a lack of memory; then it is the next one's turn.
+	// It can only fail for want of memory; then it is the next one's turn.
 	_, _ = r.waker.Run(&ebpf.RunOptions{})
 }
 

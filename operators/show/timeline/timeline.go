@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package timeline is the Inspektor Gadget operator that draws what happened, and
-// when: each call of the driver, and, where it is asked for, what the threads did on
+// when: each call of the driver, and, where it is requested, what the threads did on
 // the host meanwhile. It asks the gadget for events, which it does not send
 // otherwise, puts them in order (package weave), and writes them as they come:
 //
@@ -122,7 +122,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	calls, _ := eventsOf(gc)
-	if calls != nil { // also where no file is asked for: then its default mode is asked for
+	if calls != nil { // also where no file is requested: then its default mode is requested
 		calls.AddAnnotation(annotationMode, modeNone)
 	}
 	switch {
@@ -150,7 +150,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 type instance struct {
 	*session
 	procfs string
-	values api.ParamValues // nil: nothing is asked for
+	values api.ParamValues // nil: nothing is requested
 	with   []string
 	beside []string
 	guest  *guest // not nil: this is a run beside another one, whose session it is

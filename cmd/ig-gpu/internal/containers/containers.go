@@ -3,7 +3,7 @@
 // Package containers makes Inspektor Gadget's LocalManager, the operator that
 // knows the containers of this machine and owns --host and the container
 // filters, usable where its assumptions do not hold: where the namespaces of
-// process 1 may not be looked at, and where no container runtime is installed.
+// process 1 may not be read, and where no container runtime is installed.
 package containers
 
 import (
@@ -35,8 +35,8 @@ func Wrap(manager operators.DataOperator) *Manager {
 // Init reads the mount namespace of process 1, to describe "the host" as one
 // more container. Sandboxes and some security modules forbid that even to root,
 // and LocalManager then fails, which takes --host off the command line. In such
-// a sandbox no process sees more of the host than we do, so our own process stands
-// in for process 1, and only while Init runs.
+// a sandbox no process sees more of the host than we do, so our own process replaces
+// process 1, and only while Init runs.
 func (m *Manager) Init(global *params.Params) error {
 	_, err := os.Stat(filepath.Join(host.HostProcFs, "1", "ns", "mnt"))
 	if !errors.Is(err, fs.ErrPermission) {

@@ -33,7 +33,7 @@ func QuietWithoutRuntime(logger *log.Logger) {
 	logger.SetFormatter(&quiet{Formatter: logger.Formatter, messages: expected()})
 }
 
-// HasRuntime tells whether one of the known container runtimes has its socket
+// HasRuntime reports whether one of the known container runtimes has its socket
 // at the usual place. A socket elsewhere is named by a flag of LocalManager,
 // which then reports an unusable one as an error.
 func HasRuntime() bool {

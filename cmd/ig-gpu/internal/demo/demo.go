@@ -187,7 +187,7 @@ func unpack(files fs.FS, dir string, folders ...string) error {
 	return nil
 }
 
-// Said is what the workload has printed.
+// Said returns the output of the workload so far.
 func (w *Workload) Said() string { return w.said.String() }
 
 // Dir is the folder of its files, which Stop removes.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package engine runs gadgets for commands that are no `run`: with the operators that
-// `run` has, in this process. A command says which gadget, on which processes and with
-// which flags; Command is that as a command line which a user can type.
+// `run` has, in this process. A command names the gadget, the processes and the
+// flags; Command returns them as a command line which a user can type.
 package engine
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 )
 
-// Runtime is what runs gadgets; runner.Runtime in the program.
+// Runtime runs gadgets; runner.Runtime in the program.
 type Runtime interface {
 	Init(*params.Params) error
 	GlobalParamDescs() params.ParamDescs
@@ -61,7 +61,7 @@ type Flag struct{ Operator, Name, Value string }
 type Run struct {
 	// Gadget is its name, such as cuda_alloc.
 	Gadget string
-	// PIDs are the processes to look at, with their descendants; nil: all.
+	// PIDs are the processes to trace, with their descendants; nil: all.
 	PIDs []uint32
 	// For is how long; 0: until the context ends, or the gadget does.
 	For time.Duration
@@ -96,7 +96,7 @@ func (r Run) pids() string {
 	return strings.Join(texts, ",")
 }
 
-// values are the flags as Inspektor Gadget's parameters. Processes are looked for on the
+// values are the flags as Inspektor Gadget's parameters. Processes are searched for on the
 // whole machine: who names one by its id, or wants all, means that.
 func (r Run) values() api.ParamValues {
 	values := api.ParamValues{"operator.LocalManager.host": "true"}

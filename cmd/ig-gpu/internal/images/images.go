@@ -79,14 +79,14 @@ func (s Set) images() []string {
 	return names
 }
 
-// Has tells whether image is the bare name of a gadget of the set. A name with
+// Has reports whether image is the bare name of a gadget of the set. A name with
 // a registry, a path, a tag or a digest is a reference to some other image,
 // even when its last element is one of ours.
 func (s Set) Has(image string) bool {
 	return !strings.ContainsAny(image, "/:@") && slices.Contains(s.images(), image)
 }
 
-// HasVariant tells whether the set has a gadget's image for old kernels, too.
+// HasVariant reports whether the set has a gadget's image for old kernels, too.
 func (s Set) HasVariant(name string) bool { return s.Has(name + variant) }
 
 // OpenVariant is Open for the image of a gadget for old kernels. It answers to the

@@ -28,13 +28,13 @@ type Requirement struct {
 
 func (r *Requirement) Error() string { return r.Need }
 
-// Machine is what Check looks at; the zero value is not useful, see This.
+// Machine has the facts that Check tests; the zero value is not useful, see This.
 type Machine struct {
 	EffectiveUser int
 	BTF           string // path of the kernel's BTF
 	Release       string // of the kernel, as uname -r prints it
 	// LoadSleepable loads a uprobe program that may sleep. Linux can since 6.0,
-	// and 6.1 is the oldest that the gadgets are tested on. A kernel is asked for
+	// and 6.1 is the oldest that the gadgets are tested on. A kernel is tested for
 	// what it can, not for its number: distributions port eBPF back.
 	LoadSleepable func() error
 }
@@ -106,10 +106,10 @@ func (m Machine) Check() error {
 
 // CannotSleep says that uprobe programs may not wait for a page of the process
 // that is not in memory. Any other reason why one does not load is none: loading
-// the gadget will tell.
+// the gadget will show.
 func (m Machine) CannotSleep() bool { return errors.Is(m.LoadSleepable(), unix.EINVAL) }
 
-// NeedsSleep is what a gadget lacks of which there is no variant that does without.
+// NeedsSleep is the reason why a gadget without a variant for old kernels does not run.
 func (m Machine) NeedsSleep(gadget string) *Requirement {
 	return &Requirement{Need: fmt.Sprintf("%s needs Linux 6.1 or newer, this is %s: its programs must be able to wait for a page of the process that is not in memory", gadget, m.Release)}
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/timeline"
 )
 
-// besideOperators are what a gadget takes whose data goes to another one's timeline. They
+// besideOperators are the operators of a gadget whose data goes to another one's timeline. They
 // choose processes, attach, and name: nothing is printed, judged or exported.
 var besideOperators = []string{"oci", "ebpf", mapiter.Name, "LocalManager", "torch", "attach", "nccl", "symbolize", "kernels", "reap", timeline.Name}
 
-// besideInherits are whose parameters it has from the gadget that was asked for: which
+// besideInherits are whose parameters it has from the requested gadget: which
 // processes and containers.
 var besideInherits = []string{"operator.attach.", "operator.LocalManager."}
 

@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 )
 
-// ErrNoContainers says that the run asked for containers where none can be
+// ErrNoContainers says that the run requested containers where none can be
 // watched.
 var ErrNoContainers = errors.New("containers cannot be watched on this machine" +
 	" (no container runtime, or a kernel without kprobes): use --host to trace all processes")
@@ -41,15 +41,15 @@ type Runtime struct {
 	modes   map[string]string // and of outputParam, by data source
 }
 
-// columnsParam says which columns are shown. Its default is found before the gadget's own
+// columnsParam selects the columns. Its default is found before the gadget's own
 // parameters are read, and is then handed to the run as if the user had chosen it, which
 // would leave out columns that come with a parameter, such as --older-than.
 const columnsParam = "operator.cli.fields"
 
-// outputParam says which data sources are shown as tables.
+// outputParam selects the data sources that are shown as tables.
 const outputParam = "operator.cli.output"
 
-// Machine is what the runtime asks before it does anything; see package machine.
+// Machine is checked before the runtime does anything; see package machine.
 type Machine interface {
 	// Check decides whether the machine is fit; its error is returned as it is.
 	Check() error

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 )
 
-// inner is a runtime that fails as it is told and keeps what it was given.
+// inner is a runtime that fails as configured and keeps what it was given.
 type inner struct {
 	runtime.Runtime
 	err         error

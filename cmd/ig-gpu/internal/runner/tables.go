@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
 
-// isChosen: the user has asked for columns, an order or rows that only Inspektor Gadget's
+// isChosen: the user has requested columns, an order or rows that only Inspektor Gadget's
 // own tables have.
 func isChosen(values api.ParamValues) bool {
 	return slices.ContainsFunc([]string{columnsParam, "operator.sort.sort", "operator.ages.older-than", "operator.torch.fits"}, func(name string) bool {
@@ -25,7 +25,7 @@ func isChosen(values api.ParamValues) bool {
 var mains = map[string]string{"cuda_alloc": "allocs", "hip_alloc": "allocs", "cuda_kernel": "calls", "py_stack": "samples", "nccl_trace": "collectives"}
 
 // takeTables turns off Inspektor Gadget's tables of the data sources that our own operator
-// shows, and says which these are; false: none, since the gadget's table is not wanted.
+// shows, and returns these; false: none, since the gadget's table is not wanted.
 func takeTables(gadget string, values api.ParamValues) (live.Tables, bool) {
 	output := values[outputParam]
 	if output == "" {

@@ -22,14 +22,14 @@ const (
 	unknown = "unknown" // it could not be found out
 )
 
-// finding is one thing that was looked for.
+// finding is the result of one check.
 type finding struct {
 	Type   string `json:"type"` // machine, process or gadget
 	PID    uint32 `json:"pid,omitempty"`
 	Name   string `json:"name"`
 	Status string `json:"status"`
 	Detail string `json:"detail"`
-	// Fix is what to do about it, where it is not ok.
+	// Fix describes the remedy where the result is not ok.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -62,7 +62,7 @@ func newCheck(cfg Config) *cobra.Command {
 	return cmd
 }
 
-// checkAll looks at the machine, at processes, and at what that means for each gadget.
+// checkAll checks the machine and processes, and derives which gadgets work.
 func checkAll(cfg Config, pids []uint32) []finding {
 	all := checkMachine(cfg.Machine)
 	var libraries [][]string
@@ -122,7 +122,7 @@ func printFindings(w io.Writer, all []finding) {
 	_ = out.Flush()
 }
 
-// gadgetsOf says which gadgets work, given what was found. Without processes only the
+// gadgetsOf returns which gadgets work, given what was found. Without processes only the
 // machine decides: libraries that are loaded later are attached to.
 func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 	status := map[string]string{}

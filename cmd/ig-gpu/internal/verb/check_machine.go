@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
-// Machine is what check looks at. The zero value is of no machine.
+// Machine has the facts that check tests. The zero value is of no machine.
 type Machine struct {
 	Release       string
 	IsRoot        bool

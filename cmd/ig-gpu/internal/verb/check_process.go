@@ -36,7 +36,7 @@ func pythonOf(libraries []string) string {
 	return ""
 }
 
-// hasLibrary tells whether one of these is mapped.
+// hasLibrary reports whether one of these is mapped.
 func hasLibrary(names ...string) func([]string) bool {
 	return func(libraries []string) bool {
 		for _, name := range names {
@@ -57,7 +57,7 @@ func mapped(libraries []string, name string) string {
 	return ""
 }
 
-// checkProcess looks at what a process has mapped.
+// checkProcess checks the libraries that a process has mapped.
 func checkProcess(procfs string, pid uint32) (libraries []string, out []finding) {
 	dir := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
 	add := func(name, status, detail, fix string) {
@@ -109,7 +109,7 @@ var (
 // maxVersionFile bounds what is read of torch/version.py.
 const maxVersionFile = 4096
 
-// versionOf is what a library's name or a file beside it says; empty where none does. The
+// versionOf returns the version in a library's name or in a file beside it; empty where there is none. The
 // file is the process's: it is opened inside of its root, and only if it is a regular one.
 func versionOf(dir, path, name string) string {
 	if m := fileVersion.FindStringSubmatch(path); m != nil {

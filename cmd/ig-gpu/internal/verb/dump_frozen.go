@@ -50,7 +50,7 @@ type stillThread struct {
 	Waits  []waited `json:"waits,omitempty"`
 }
 
-// waited is what a thread waits for.
+// waited is one wait of a thread.
 type waited struct {
 	Syscall string   `json:"syscall"`
 	Kind    string   `json:"kind"`

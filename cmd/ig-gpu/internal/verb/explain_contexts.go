@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// deviceCalls is what a row of calls says of a device.
+// deviceCalls are the calls on a device, from a row of calls.
 type deviceCalls struct {
 	process   uint64
 	operation string
@@ -43,7 +43,7 @@ func (f *facts) makers(c profile.Context) string {
 	return strings.Join(slices.Compact(lines), " and ")
 }
 
-// composeContexts says which line made which context, and which of them serve no purpose.
+// composeContexts lists the contexts with the lines that made them, and those that serve no purpose.
 func composeContexts(p *page, f *facts, ids string) {
 	found := f.contexts()
 	all := found.All()

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 )
 
-// facts are what the gadgets' rows say of the processes.
+// facts are collected from the gadgets' rows of the processes.
 type facts struct {
 	pids               []uint32
 	commands           []string

@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// watchHolders looks at the processes now, and when the returned function is called: which of
+// watchHolders reads the processes now, and when the returned function is called: which of
 // them hold memory, have done nothing meanwhile, and are abandoned.
 func watchHolders(cfg Config, f *facts) func() []holder.Verdict {
 	tracker := holder.Tracker{ProcFS: cfg.ProcFS, After: f.duration / 2}

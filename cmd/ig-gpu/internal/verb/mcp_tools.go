@@ -21,7 +21,7 @@ func tidy(text string) string {
 	return shorten(screen.Clean(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "�")), maxText)
 }
 
-// watchInput is what tools take that measure.
+// watchInput is the input of tools that measure.
 type watchInput struct {
 	PIDs    []uint32 `json:"pids,omitempty" jsonschema:"process ids; their children are included"`
 	Seconds int      `json:"seconds,omitempty" jsonschema:"how long to measure, 2 to 30, by default 10"`

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-// errNoTarget: there is nothing that a verb could look at.
+// errNoTarget: there is no process that a verb could trace.
 var errNoTarget = errors.New("no process on this machine has CUDA (libcuda.so) mapped: start one, or name a process by its id")
 
 // pids are the processes that a command line names. Without any, those that have CUDA
@@ -118,7 +118,7 @@ func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, err
 	return nil, errors.New("no process was chosen")
 }
 
-// memoryOf is what NVIDIA's driver counts for each process, on all devices; nil where NVML
+// memoryOf is the memory that NVIDIA's driver counts for each process, on all devices; nil where NVML
 // is not there.
 func memoryOf(cfg Config) map[uint32]uint64 {
 	if cfg.Machine.OpenNVML == nil {

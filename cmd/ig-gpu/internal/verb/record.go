@@ -26,17 +26,17 @@ import (
 type format struct {
 	ends           []string
 	operator, flag string
-	what           string // the file is, and how to look at it
+	what           string // the file is, and how to open it
 }
 
-// recording is what --what names.
+// recording is a value of --what.
 type recording struct {
 	name, gadget string
 	flags        []engine.Flag
 	formats      []format
 }
 
-// recordings are what can be recorded; the first is the default.
+// recordings are all values of --what; the first is the default.
 func recordings() []recording {
 	pprofFile := format{[]string{".pb.gz", ".pprof"}, "sink", "pprof-out", "pprof profile: ig-gpu report FILE, or go tool pprof FILE"}
 	flameFile := format{[]string{".html"}, "sink", "flamegraph-out", "flame graph: open it in a browser"}
@@ -146,7 +146,7 @@ func endsOf(formats []format) (ends []string) {
 	return ends
 }
 
-// nameWritten says which files there are now. One that could not be written has made the
+// nameWritten lists the files that were written. One that could not be written has made the
 // run fail.
 func nameWritten(w io.Writer, files []string, written []format) {
 	for n, path := range files {
@@ -158,7 +158,7 @@ func nameWritten(w io.Writer, files []string, written []format) {
 	}
 }
 
-// warnings is a logger that leaves out what is no warning.
+// warnings is a logger that leaves out all other messages.
 func warnings(to io.Writer) logger.Logger {
 	l := logrus.New()
 	l.SetOutput(to)

@@ -68,7 +68,7 @@ func newTop(cfg Config) *cobra.Command {
 	return cmd
 }
 
-// topRun is what runTop is to do.
+// topRun is the input of runTop.
 type topRun struct {
 	console live.Console
 	pids    []uint32
@@ -128,7 +128,7 @@ func viewNamed(word string) (top.View, bool) {
 	return views[max(at, 0)], at >= 0
 }
 
-// measureTop is what top shows after this time: its rows, and its status.
+// measureTop returns the rows and the status that top shows after this time.
 func measureTop(ctx context.Context, cfg Config, pids []uint32, by top.By, view top.View, length time.Duration) ([]top.Value, string, error) {
 	s, err := runTop(ctx, cfg, topRun{console: nowhere{}, pids: pids, by: by, views: topViews(view), timeout: length, logger: silent()})
 	if err != nil {

@@ -34,7 +34,7 @@ type Terminal interface {
 	Size() (columns, lines int)
 }
 
-// Config is what verbs need of the program.
+// Config has the parts of the program that verbs need.
 type Config struct {
 	Engine   Runner
 	Terminal Terminal
@@ -42,9 +42,9 @@ type Config struct {
 	Console live.Console
 	// ProcFS is the host's procfs.
 	ProcFS string
-	// Machine is what check looks at.
+	// Machine has the facts that check tests.
 	Machine Machine
-	// Demo is what demo runs: the folder of the embedded workload.
+	// Demo is the folder of the embedded workload, which demo runs.
 	Demo fs.FS
 }
 
