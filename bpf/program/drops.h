@@ -73,7 +73,20 @@
 	/* a kernel was executed, but CUPTI has no time for it */                   \
 	X(DROP_DEVICE_UNTIMED, "device_time_unknown")                               \
 	/* a thread of autograd works on a pass whose caller is unknown */          \
-	X(DROP_BACKWARD_UNKNOWN, "backward_unknown")
+	X(DROP_BACKWARD_UNKNOWN, "backward_unknown")                                \
+	/* native frames are missing at the root of a stack (stack/unwind.h): */    \
+	/* code without unwind information */                                       \
+	X(DROP_NATIVE_NO_RULES, "native_no_rules")                                  \
+	/* unwind information that was not read yet */                              \
+	X(DROP_NATIVE_NOT_LOADED, "native_not_loaded")                              \
+	/* more frames than fit */                                                  \
+	X(DROP_NATIVE_TRUNCATED, "native_truncated")                                \
+	/* no return address where the unwind information has it */                 \
+	X(DROP_NATIVE_BROKEN, "native_broken")                                      \
+	/* a page of the machine stack that is not in memory */                     \
+	X(DROP_NATIVE_UNREADABLE, "native_unreadable")                              \
+	/* mappings that were being changed, or no memory for the walk */           \
+	X(DROP_NATIVE_BUSY, "native_busy")
 
 enum drop_reason {
 	DROP_NONE = 0,

@@ -16,7 +16,7 @@
  * Where Python frames follow, the walk ends with the first frame of the interpreter: what called
  * that is in the Python frames, or is the interpreter's own.
  *
- * A step that fails cuts the stack there, with a flag that says why.
+ * A step that fails cuts the stack there, with a flag that says why, and is counted by that.
  */
 
 /* Thread → its walk. Written and read by its own probes only. */
@@ -257,6 +257,22 @@ static __always_inline void unwind_interpreter(struct unwind *u, struct task_str
 	u->known_as++;
 }
 
+/* The reason of a stack that is cut; DROP_NONE: it is complete. As cut() of internal/stack. */
+static __always_inline enum drop_reason unwind_cut(__u32 flags)
+{
+	if (flags & STACK_NATIVE_NO_RULES)
+		return DROP_NATIVE_NO_RULES;
+	if (flags & STACK_NATIVE_NOT_LOADED)
+		return DROP_NATIVE_NOT_LOADED;
+	if (flags & STACK_NATIVE_BROKEN)
+		return DROP_NATIVE_BROKEN;
+	if (flags & STACK_NATIVE_UNREADABLE)
+		return DROP_NATIVE_UNREADABLE;
+	if (flags & STACK_NATIVE_BUSY)
+		return DROP_NATIVE_BUSY;
+	return flags & STACK_NATIVE_TRUNCATED ? DROP_NATIVE_TRUNCATED : DROP_NONE;
+}
+
 /*
  * As native_unwind() of stack/native.h. `runtime`: where Python frames follow, an address in the
  * data of the interpreter; else 0.
@@ -266,13 +282,14 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct unwind *u = unwind_current(task, process);
+	enum drop_reason cut;
 
 	s->native[0] = function;
 	s->native[1] = caller;
 	s->native_count = 2;
 	if (!u) {
 		s->flags |= STACK_NATIVE_BUSY;
-		drop(DROP_SCRATCH);
+		drop(DROP_NATIVE_BUSY);
 		return;
 	}
 	unwind_mappings(u, task);
@@ -290,6 +307,9 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
 		if (unwind_step(u, s))
 			break;
+	cut = unwind_cut(s->flags);
+	if (cut != DROP_NONE)
+		drop(cut);
 }
 
 #endif

@@ -97,10 +97,11 @@ func Own(cfg Config) []operators.DataOperator {
 	queues, store, progress := &exporters.Registry{}, &metrics.Store{}, &ranks.Store{}
 	resolver := symbols.NewResolver(maps)
 	maps.OnSnapshot(resolver.Learn)
+	rules := unwind.New(unwind.Config{ProcFS: host.HostProcFs, Processes: maps})
 	return []operators.DataOperator{
 		mapiter.New(),
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
-		unwind.New(unwind.Config{ProcFS: host.HostProcFs, Processes: maps}),
+		rules,
 		budget.New(budget.Config{Percent: percent}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),
 		devicetimes.New(),
@@ -118,7 +119,7 @@ func Own(cfg Config) []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver}),
 		live.New(live.Config{Console: cfg.Console}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
-			Driver: driverMemory, Sources: []metrics.Source{progress}}),
+			Driver: driverMemory, Sources: []metrics.Source{progress, rules}}),
 		ooms.NewOperator(),
 		objects.New(nil),
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),

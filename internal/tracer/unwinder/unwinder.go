@@ -75,6 +75,7 @@ type Config struct {
 // Stats counts what an Unwinder did.
 type Stats struct {
 	Pages   int // in the map now
+	Limit   int // of Pages
 	Files   int // whose rules are read
 	Misses  uint64
 	Evicted uint64
@@ -148,7 +149,7 @@ func (u *Unwinder) Stop() {
 
 // Stats returns the present counts.
 func (u *Unwinder) Stats() Stats {
-	return Stats{Pages: int(u.loaded.Load()), Files: int(u.open.Load()), Misses: u.misses.Load(),
+	return Stats{Pages: int(u.loaded.Load()), Limit: u.limit, Files: int(u.open.Load()), Misses: u.misses.Load(),
 		Evicted: u.evicted.Load(), Failed: u.failed.Load()}
 }
 

@@ -44,10 +44,17 @@ type Config struct {
 }
 
 // Operator implements operators.DataOperator.
-type Operator struct{ cfg Config }
+type Operator struct {
+	cfg Config
+
+	mu      sync.Mutex
+	running map[*unwinder.Unwinder]string // → its gadget
+}
 
 // New returns the operator, to be registered by main.
-func New(cfg Config) *Operator { return &Operator{cfg} }
+func New(cfg Config) *Operator {
+	return &Operator{cfg: cfg, running: map[*unwinder.Unwinder]string{}}
+}
 
 // Name implements operators.DataOperator.
 func (*Operator) Name() string { return Name }
@@ -162,13 +169,22 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	if err != nil {
 		return err
 	}
+	if err := u.Start(gc.Context()); err != nil {
+		return err
+	}
 	i.unwinder = u
-	return u.Start(gc.Context())
+	i.op.mu.Lock()
+	defer i.op.mu.Unlock()
+	i.op.running[u] = gadgetName(gc.ImageName())
+	return nil
 }
 
 // Stop ends the loading.
 func (i *instance) Stop(gc operators.GadgetContext) error {
 	if i.unwinder != nil {
+		i.op.mu.Lock()
+		delete(i.op.running, i.unwinder)
+		i.op.mu.Unlock()
 		i.unwinder.Stop()
 		s := i.unwinder.Stats()
 		gc.Logger().Debugf("%s: %d pages of %d files, %d misses, %d evicted, %d not readable",

@@ -59,6 +59,12 @@ func reasons() map[string]Reason {
 		"launch_not_seen":       {What: "kernels whose launch was not seen", Effect: "their time on the GPU is under [launch not seen]"},
 		"device_time_missing":   {What: "launches without a record of CUPTI", Effect: "their time on the GPU is missing; they are counted as launches", isCall: true},
 		"backward_unknown":      {What: "calls of a backward pass whose caller is not known", Effect: "they have native frames only; the numbers are complete", isCall: true},
+		"native_no_rules":       {What: "calls whose native stack ends at code without unwind information", Effect: "callers are missing in them; the numbers are complete", expected: true, isCall: true},
+		"native_not_loaded":     {What: "calls whose native stack ends at unwind information that was not read yet", Effect: "callers are missing in them; the numbers are complete", expected: true, isCall: true},
+		"native_truncated":      {What: "calls with more native frames than fit", Effect: "callers are missing in them; the numbers are complete", expected: true, isCall: true},
+		"native_broken":         {What: "calls whose native stack has no return address where it should be", Effect: "callers are missing in them; the numbers are complete", isCall: true},
+		"native_unreadable":     {What: "calls whose native stack could not be read", Effect: "callers are missing in them; the numbers are complete", isCall: true},
+		"native_busy":           {What: "calls whose native stack was read while memory was being mapped", Effect: "callers are missing in them; the numbers are complete", expected: true, isCall: true},
 		"device_time_unknown":   {What: "kernels without times", Effect: "their time on the GPU is missing; they are counted"},
 	}
 }

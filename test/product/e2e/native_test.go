@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
@@ -53,7 +54,9 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 			cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0")
 			w := subject.Start(t, cmd)
 			w.Expect("ready")
-			r := start(t, "--pid", fmt.Sprint(w.PID()), "--unwind-memory", memory, "--annotate", "allocs:fetch-interval=100ms")
+			address := loopback.FreeAddress(t)
+			r := start(t, "--pid", fmt.Sprint(w.PID()), "--unwind-memory", memory, "--annotate", "allocs:fetch-interval=100ms",
+				"--metrics-listen", address, "--metrics-nvml", "off")
 			r.waitAttached(w.PID())
 			served := uint64(0)
 			serve := func() []row {
@@ -80,15 +83,49 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 				require.NotContains(t, row.Stack, "[", "a stack that is cut says so")
 				require.True(t, strings.HasSuffix(row.Stack, "; cuMemAlloc_v2 (libcuda.so.1)"), row.Stack)
 			}
+			requireRules(t, address, memory)
 			code, _ := r.interrupt()
 			require.Zero(t, code, r.errors())
-			require.Empty(t, r.lost())
+			lost := r.lost()
+			delete(lost, "native_not_loaded") // of the first stacks
+			require.Empty(t, lost)
 			w.End()
 			if *update && memory != "0" {
 				require.NoError(t, os.WriteFile("../../../docs/pictures/native.svg", []byte(flames(met)), 0o644))
 			}
 		})
 	}
+}
+
+// requireRules checks what metrics say of the memory for unwind information.
+func requireRules(t *testing.T, address, memory string) {
+	t.Helper()
+	all, err := loopback.Scrape(t, address)
+	require.NoError(t, err)
+	got := map[string]float64{}
+	for _, s := range all {
+		if strings.HasPrefix(s.Name, "gpu_gadgets_unwind_") {
+			require.True(t, s.Has(`gadget="cuda_alloc"`), "%v", s)
+			got[s.Name] = s.Value
+		}
+		if s.Name == "gpu_gadgets_drops_total" && s.Has(`reason="native_not_loaded"`) {
+			got[s.Name] = s.Value
+		}
+	}
+	if memory == "0" {
+		for name := range got {
+			require.NotContains(t, name, "unwind")
+		}
+		return
+	}
+	require.EqualValues(t, 64<<20, got["gpu_gadgets_unwind_memory_limit_bytes"], "%v", got)
+	require.Greater(t, got["gpu_gadgets_unwind_memory_bytes"], 10.0*512, "%v", got)
+	require.Less(t, got["gpu_gadgets_unwind_memory_bytes"], 4.0*(1<<20), "%v", got)
+	require.NotZero(t, got["gpu_gadgets_unwind_missed_total"], "%v", got)
+	require.Contains(t, got, "gpu_gadgets_unwind_evicted_total")
+	require.Zero(t, got["gpu_gadgets_unwind_evicted_total"], "%v", got)
+	require.Contains(t, got, "gpu_gadgets_unwind_failed_total")
+	require.NotZero(t, got["gpu_gadgets_drops_total"], "the first stacks")
 }
 
 // flames is a flame graph of the bytes of rows, root above.
