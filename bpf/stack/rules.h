@@ -49,15 +49,20 @@ struct unwind_rule {
 #define UNWIND_RULES 16
 #define UNWIND_PARTS 8
 
-/* What a file is: inode and device, and its length, which is another when it was rewritten. */
+/*
+ * What a file is: inode and device, and its length and when it was changed, which are others when
+ * it was rewritten.
+ */
 struct unwind_page_key {
 	__u64 inode;
 	__u64 bytes;
 	__u32 device; /* as the kernel encodes it */
 	__u32 page;   /* of the file, by offset */
 	__u32 part;
-	__u32 pad;
+	__u32 changed; /* UNWIND_CHANGED() of its ctime */
 };
+
+#define UNWIND_CHANGED(seconds, ns) ((__u32)(seconds) * 0x9e3779b1U + (__u32)(ns))
 
 struct unwind_page {
 	__u32 used; /* when, in units of 2^UNWIND_USED_BITS ns since boot */

@@ -64,6 +64,40 @@ struct unwind_place {
 	__u32 is_file;
 };
 
+/* inode->i_ctime: that until 6.6 (13bc24457850, "fs: rename i_ctime field to __i_ctime"), two
+ * members since 6.11 (3aa63a569c64, "fs: switch timespec64 fields in inode to discrete
+ * integers"). Since 6.13 a flag is in the bits above those of nanoseconds. */
+struct inode___plain {
+	struct timespec64 i_ctime;
+} __attribute__((preserve_access_index));
+
+struct inode___hidden {
+	struct timespec64 __i_ctime;
+} __attribute__((preserve_access_index));
+
+struct inode___split {
+	__s64 i_ctime_sec;
+	__u32 i_ctime_nsec;
+} __attribute__((preserve_access_index));
+
+#define UNWIND_NS_MASK ((1U << 30) - 1)
+
+static __always_inline __u32 unwind_changed(void *inode)
+{
+	struct inode___split *split = inode;
+	struct inode___hidden *hidden = inode;
+	struct inode___plain *plain = inode;
+
+	if (bpf_core_field_exists(split->i_ctime_sec))
+		return UNWIND_CHANGED(BPF_CORE_READ(split, i_ctime_sec),
+				      BPF_CORE_READ(split, i_ctime_nsec) & UNWIND_NS_MASK);
+	if (bpf_core_field_exists(hidden->__i_ctime))
+		return UNWIND_CHANGED(BPF_CORE_READ(hidden, __i_ctime.tv_sec),
+				      BPF_CORE_READ(hidden, __i_ctime.tv_nsec));
+	return UNWIND_CHANGED(BPF_CORE_READ(plain, i_ctime.tv_sec),
+			      BPF_CORE_READ(plain, i_ctime.tv_nsec));
+}
+
 static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma, struct unwind_place *p)
 {
 	struct file *file = vma->vm_file;
@@ -77,6 +111,7 @@ static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma, str
 	p->key.inode = file->f_inode->i_ino;
 	p->key.bytes = file->f_inode->i_size;
 	p->key.device = file->f_inode->i_sb->s_dev;
+	p->key.changed = unwind_changed(file->f_inode);
 	return 0;
 }
 

@@ -9,6 +9,7 @@ import "sort"
 // is one of reading the file.
 func (f *File) Rows(from, to uint64) ([]Row, error) {
 	rows := []Row{{Offset: from}}
+	f.rest = maxReadOfCall
 	for _, l := range f.loads {
 		if !l.exec || to <= l.off || from >= l.off+l.filesz {
 			continue

@@ -35,6 +35,8 @@ const (
 	maxSections       = 1 << 12
 	maxNameBytes      = 1 << 16
 	windowBytes       = 16 << 10
+	maxReadOfCall     = 16 << 20 // bytes of the file
+	maxReadOfScan     = 64 << 20
 )
 
 var (
@@ -116,8 +118,9 @@ type File struct {
 	scanned []entry // instead of the table, sorted
 
 	cies   map[uint64]*cie
-	window []byte // of the file, from windowAt on
+	window []byte // of the file, from `at` on
 	at     uint64
+	rest   int // bytes that may still be read of the file
 }
 
 // entry is one of the table: where a function begins, and where its FDE is.
@@ -163,10 +166,12 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 		}
 	}
 	if f.header != 0 {
+		f.rest = maxReadOfCall
 		if err := f.openTable(); err == nil {
 			return f, nil
 		}
 	}
+	f.rest = maxReadOfScan
 	return f, f.scan(h[:])
 }
 
@@ -234,6 +239,9 @@ func (f *File) view(addr uint64, n int) ([]byte, error) {
 		size := min(uint64(max(n, windowBytes)), rest, uint64(max(0, f.size-int64(off))))
 		if size < uint64(n) {
 			break
+		}
+		if f.rest -= int(size); f.rest < 0 {
+			return nil, fmt.Errorf("%w: too much would have to be read", ErrMalformed)
 		}
 		if uint64(cap(f.window)) < size {
 			f.window = make([]byte, size)

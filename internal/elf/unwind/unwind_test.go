@@ -171,6 +171,7 @@ func TestManyFunctionsWithoutATableAreRefused(t *testing.T) {
 }
 
 func FuzzRows(f *testing.F) {
+	f.Add(forged(fdeAt+64, nil))
 	if b, err := os.ReadFile("/bin/true"); err == nil && len(b) < 1<<18 {
 		f.Add(b)
 	}

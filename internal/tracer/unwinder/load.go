@@ -26,9 +26,8 @@ const (
 type file struct {
 	f *os.File
 	// rules is nil for a file without: its frames are found by frame pointers.
-	rules    *unwind.File
-	modified unix.Timespec
-	used     uint64
+	rules *unwind.File
+	used  uint64
 }
 
 // files are those that are open.
@@ -50,25 +49,25 @@ func (fs *files) close() {
 	}
 }
 
-// find is a file that is open, and its rules are still those that were read.
-func (fs *files) find(key Key) (f *file, changed bool) {
-	f = fs.open[key.file()]
+// find is a file that is open and has not been changed since.
+func (fs *files) find(key Key) *file {
+	f := fs.open[key.file()]
 	if f == nil {
-		return nil, false
+		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil || uint64(st.Size) != key.Bytes || st.Mtim != f.modified {
+	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil || uint64(st.Size) != key.Bytes || changed(&st) != key.Changed {
 		f.f.Close()
 		delete(fs.open, key.file())
-		return nil, true
+		return nil
 	}
 	fs.clock++
 	f.used = fs.clock
-	return f, false
+	return f
 }
 
 // add keeps a file, which is then the cache's to close.
-func (fs *files) add(key Key, opened *os.File, modified unix.Timespec) *file {
+func (fs *files) add(key Key, opened *os.File) *file {
 	if len(fs.open) >= maxFiles {
 		var oldest Key
 		least := uint64(1 << 63)
@@ -84,7 +83,7 @@ func (fs *files) add(key Key, opened *os.File, modified unix.Timespec) *file {
 		clear(fs.keys)
 	}
 	fs.clock++
-	f := &file{f: opened, modified: modified, used: fs.clock}
+	f := &file{f: opened, used: fs.clock}
 	if rules, err := unwind.Open(opened, int64(key.Bytes)); err == nil {
 		f.rules = rules
 	}
@@ -96,10 +95,7 @@ var errOther = errors.New("the mapping is of another file by now")
 
 // load puts the page of a miss into the map.
 func (u *Unwinder) load(p *processes, miss Miss) error {
-	f, changed := u.files.find(miss.Key)
-	if changed {
-		u.forget(miss.Key)
-	}
+	f := u.files.find(miss.Key)
 	if f == nil {
 		s := p.of(miss.TGID)
 		if s == nil {
@@ -133,13 +129,13 @@ func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, err
 		return nil, errOther
 	}
 	u.files.keys[mapped{m.Device, m.Inode}] = key.file()
-	return u.files.add(key, opened, st.Mtim), nil
+	return u.files.add(key, opened), nil
 }
 
 // isFile: the kernel has a file's inode where the file system shows users another device, or,
 // with overlayfs, the inode of the layer below.
 func isFile(f *os.File, st *unix.Stat_t, key Key) bool {
-	if uint64(st.Size) != key.Bytes {
+	if uint64(st.Size) != key.Bytes || changed(st) != key.Changed {
 		return false
 	}
 	if st.Ino == key.Inode && st.Dev == deviceOf(key.Device) {
@@ -229,21 +225,6 @@ func (u *Unwinder) makeRoom(n int) error {
 		return errors.New("no room for rules")
 	}
 	return nil
-}
-
-// forget removes all pages of a file, which was rewritten in place.
-func (u *Unwinder) forget(of Key) {
-	var keys []Key
-	var key Key
-	var p Page
-	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
-		if key.file() == of.file() {
-			keys = append(keys, key)
-		}
-	}
-	for _, key := range keys {
-		u.remove(key)
-	}
 }
 
 func (u *Unwinder) remove(key Key) {

@@ -86,11 +86,7 @@ func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) & (1<<48 - 1) 
 func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
 	place := mapped{m.Device, m.Inode}
 	if key, ok := u.files.keys[place]; ok {
-		f, changed := u.files.find(key)
-		if changed {
-			u.forget(key)
-		}
-		if f != nil {
+		if f := u.files.find(key); f != nil {
 			return key, f
 		}
 	}
@@ -103,7 +99,7 @@ func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
 		opened.Close()
 		return Key{}, nil
 	}
-	key := Key{Inode: st.Ino, Bytes: uint64(st.Size), Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev)}
+	key := Key{Inode: st.Ino, Bytes: uint64(st.Size), Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Changed: changed(&st)}
 	if !isFile(opened, &st, key) {
 		opened.Close()
 		return Key{}, nil
@@ -114,9 +110,9 @@ func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
 		return Key{}, nil
 	}
 	u.files.keys[place] = key
-	if f, _ := u.files.find(key); f != nil {
+	if f := u.files.find(key); f != nil {
 		opened.Close()
 		return key, f
 	}
-	return key, u.files.add(key, opened, st.Mtim)
+	return key, u.files.add(key, opened)
 }

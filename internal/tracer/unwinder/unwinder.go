@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -96,6 +97,7 @@ type Unwinder struct {
 	looked map[uint32]time.Time
 	// again are the keys of pages that could not be read, to be requested again then.
 	again []retry
+	spent allowance
 
 	loaded, failed, evicted, misses, open atomic.Uint64
 }
@@ -163,6 +165,8 @@ const (
 )
 
 func (u *Unwinder) run(ctx context.Context) {
+	runtime.LockOSThread() // its processor time is counted
+	defer runtime.UnlockOSThread()
 	var record ringbuf.Record
 	for ctx.Err() == nil {
 		u.reader.SetDeadline(u.nextRetry())
@@ -183,8 +187,13 @@ func (u *Unwinder) run(ctx context.Context) {
 				batch = appendMiss(batch, record.RawSample)
 			}
 		}
+		before := threadTime()
 		u.handle(batch)
 		u.askAgain(time.Now())
+		u.spent.take(threadTime()-before, time.Now())
+		if !wait(ctx, u.spent.pause()) {
+			return
+		}
 	}
 }
 
@@ -196,7 +205,7 @@ func appendMiss(batch []Miss, b []byte) []Miss {
 	ne := binary.NativeEndian
 	return append(batch, Miss{
 		Key: Key{Inode: ne.Uint64(b), Bytes: ne.Uint64(b[8:]), Device: ne.Uint32(b[16:]),
-			Page: ne.Uint32(b[20:]), Part: ne.Uint32(b[24:])},
+			Page: ne.Uint32(b[20:]), Part: ne.Uint32(b[24:]), Changed: ne.Uint32(b[28:])},
 		Start: ne.Uint64(b[32:]), Address: ne.Uint64(b[40:]), SP: ne.Uint64(b[48:]), TGID: ne.Uint32(b[56:]),
 	})
 }

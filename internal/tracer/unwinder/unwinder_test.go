@@ -59,7 +59,7 @@ func missOf(t *testing.T, pid uint32, part string) (Miss, procmaps.Mapping) {
 		require.NoError(t, unix.Stat(m.Path, &st))
 		at := m.Start + 0x1234
 		return Miss{Start: m.Start, Address: at, TGID: pid, Key: Key{Inode: st.Ino, Bytes: uint64(st.Size),
-			Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Page: uint32(m.FileOffset(at) >> pageBits)}}, m
+			Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Changed: changed(&st), Page: uint32(m.FileOffset(at) >> pageBits)}}, m
 	}
 	require.Fail(t, "nothing is mapped of "+part)
 	return Miss{}, procmaps.Mapping{}
@@ -121,6 +121,7 @@ func TestAMappingOfAnotherFileByNowGivesNoRules(t *testing.T) {
 		"inode":   func(m *Miss) { m.Key.Inode++ },
 		"size":    func(m *Miss) { m.Key.Bytes++ },
 		"device":  func(m *Miss) { m.Key.Device++ },
+		"changed": func(m *Miss) { m.Key.Changed++ },
 		"mapping": func(m *Miss) { m.Start-- },
 		"process": func(m *Miss) { m.TGID = 1 << 30 },
 	} {
@@ -134,7 +135,7 @@ func TestAMappingOfAnotherFileByNowGivesNoRules(t *testing.T) {
 		u.askAgain(time.Now().Add(2 * retryAfter))
 		assert.ErrorIs(t, u.cfg.Asked.Lookup(other.Key, &one), ebpf.ErrKeyNotExist, name)
 	}
-	assert.EqualValues(t, 5, int(u.Stats().Failed))
+	assert.EqualValues(t, 6, int(u.Stats().Failed))
 }
 
 func TestPagesNotUsedForLongestMakeRoom(t *testing.T) {
@@ -175,13 +176,34 @@ func TestAFileThatIsRewrittenInPlaceIsReadAgain(t *testing.T) {
 	u.handle([]Miss{miss})
 	require.True(t, u.has(miss.Key))
 
-	later := time.Now().Add(time.Minute)
-	require.NoError(t, os.Chtimes(program, later, later)) // as a write does
-	next := miss
-	next.Key.Page++
+	require.NoError(t, os.Chmod(program, 0o700)) // changes the ctime, as a write does
+	stale := miss
+	stale.Key.Page++
+	u.handle([]Miss{stale})
+	assert.False(t, u.has(stale.Key), "rules of what the file is now, as what it was before")
+	next, _ := missOf(t, miss.TGID, program)
+	require.NotEqual(t, miss.Key, next.Key)
 	u.handle([]Miss{next})
 	assert.True(t, u.has(next.Key))
-	assert.False(t, u.has(miss.Key), "rules of what the file was before")
+}
+
+// TestTheTimeForRulesIsBounded: first use of large libraries is not slowed down, work without end is.
+func TestTheTimeForRulesIsBounded(t *testing.T) {
+	var a allowance
+	now := time.Now()
+	a.take(1500*time.Millisecond, now)
+	require.Zero(t, a.pause())
+	now = now.Add(2 * time.Second)
+	worked, began := time.Duration(0), now
+	for range 1000 {
+		a.take(100*time.Millisecond, now)
+		worked += 100 * time.Millisecond
+		now = now.Add(max(100*time.Millisecond, a.pause()))
+	}
+	require.InDelta(t, 0.1, float64(worked)/float64(now.Sub(began)), 0.01)
+	now = now.Add(time.Minute)
+	a.take(time.Second, now)
+	require.Zero(t, a.pause(), "what was waited is paid back")
 }
 
 // What else is on the stack of a miss is loaded with it.

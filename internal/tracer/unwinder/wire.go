@@ -5,6 +5,8 @@ package unwinder
 import (
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
 )
 
@@ -19,13 +21,16 @@ const (
 
 // Key is struct unwind_page_key: a part of a page of a file.
 type Key struct {
-	Inode  uint64
-	Bytes  uint64
-	Device uint32 // as the kernel encodes it
-	Page   uint32
-	Part   uint32
-	_      uint32
+	Inode   uint64
+	Bytes   uint64
+	Device  uint32 // as the kernel encodes it
+	Page    uint32
+	Part    uint32
+	Changed uint32 // changed() of its ctime
 }
+
+// changed is UNWIND_CHANGED(): a file that is rewritten is another one.
+func changed(st *unix.Stat_t) uint32 { return uint32(st.Ctim.Sec)*0x9e3779b1 + uint32(st.Ctim.Nsec) }
 
 // file is the key of all pages of the same file.
 func (k Key) file() Key {

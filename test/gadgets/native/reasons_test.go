@@ -3,6 +3,7 @@
 package native
 
 import (
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -26,7 +27,7 @@ var reasons = map[stack.Flags]string{
 
 // A stack that is cut says why, and each reason is counted.
 func TestEachReasonIsInTheStackAndCounted(t *testing.T) {
-	const calls = 300
+	const each = 300
 	driver := simulated.Driver(t)
 	program := build(t, "cuts.cpp", "-O2", "-fomit-frame-pointer")
 	for how, c := range map[string]struct {
@@ -38,10 +39,19 @@ func TestEachReasonIsInTheStackAndCounted(t *testing.T) {
 		"deep":       {stack.NativeTruncated, 64},
 		"unreadable": {stack.NativeUnreadable, 3},
 		"busy":       {stack.NativeBusy, 0},
+		"pointing":   {stack.NativeBroken, 3},
+		"signalled":  {stack.NativeTruncated, 64},
 		"":           {0, 0},
 	} {
 		t.Run(how, func(t *testing.T) {
+			if (how == "pointing" || how == "signalled") && runtime.GOARCH != "amd64" {
+				t.Skip("written for x86-64")
+			}
 			tr, _ := start(t, driver, memory)
+			calls := each
+			if how == "busy" { // few of them come at a bad moment
+				calls *= 20
+			}
 			p := run(t, program, driver, how, strconv.Itoa(calls))
 			p.goOn(t)
 			cut := map[string]uint64{}

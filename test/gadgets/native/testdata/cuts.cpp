@@ -30,9 +30,13 @@ extern "C" NOINLINE void leaf()
 
 extern "C" void bare(void (*call)());
 extern "C" void mistaken(void (*call)());
+extern "C" void pointing(void (*call)());
+extern "C" void signalled(void (*call)());
 
 // bare has no unwind information. That of mistaken is wrong: where it has the return address there
-// is a number that is none.
+// is a number that is none. The frame of pointing begins where it says itself, which is where the
+// one before began. signalled has forged what the kernel leaves on the stack for a signal: that was
+// interrupted by itself, for ever.
 #if defined(__x86_64__)
 asm(R"(
 .text
@@ -56,6 +60,37 @@ mistaken:
 	.cfi_def_cfa_offset 8
 	ret
 	.cfi_endproc
+.globl pointing
+pointing:
+	.cfi_startproc
+	sub $40, %rsp
+	.cfi_escape 0x0f, 3, 0x77, 0, 6 # the word at the stack pointer
+	mov %rsp, (%rsp)
+	call *%rdi
+	add $40, %rsp
+	.cfi_def_cfa 7, 8
+	ret
+	.cfi_endproc
+.globl signalled
+signalled:
+	.cfi_startproc
+	sub $520, %rsp
+	.cfi_def_cfa_offset 32
+	lea restore(%rip), %rax
+	mov %rax, 24(%rsp)
+	mov %rax, 200(%rsp) # uc_mcontext's rip
+	lea 32(%rsp), %rax
+	mov %rax, 192(%rsp) # and rsp
+	call *%rdi
+	add $520, %rsp
+	.cfi_def_cfa_offset 8
+	ret
+	.cfi_endproc
+.p2align 10
+	nop
+restore:
+	mov $15, %rax
+	syscall
 .p2align 10
 )");
 #else
@@ -171,6 +206,12 @@ int main(int argc, char **argv)
 			bare(leaf);
 		else if (!strcmp(how, "mistaken"))
 			mistaken(leaf);
+#if defined(__x86_64__)
+		else if (!strcmp(how, "pointing"))
+			pointing(leaf);
+		else if (!strcmp(how, "signalled"))
+			signalled(leaf);
+#endif
 		else if (!strcmp(how, "deep"))
 			deep(100);
 		else if (!strcmp(how, "unreadable"))
