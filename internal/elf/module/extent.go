@@ -6,12 +6,16 @@ import (
 	"cmp"
 	"debug/elf"
 	"slices"
+	"sync"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
 )
 
 // bounded gives every function a size, in place, and leaves out labels inside of others.
 // Functions are sorted by address.
 func (m *Module) bounded(sorted []Function) []Function {
 	code := m.code()
+	starts := sync.OnceValue(m.starts)
 	out := sorted[:0]
 	covered := uint64(0) // end of what has a size of its own
 	for i := 0; i < len(sorted); {
@@ -39,13 +43,34 @@ func (m *Module) bounded(sorted []Function) []Function {
 			case isSized || isLabel || end <= at:
 				continue
 			default:
-				f.Size = end - at
+				f.Size = after(starts(), at, end) - at
 			}
 			out = append(out, f)
 		}
 		i = next
 	}
 	return out
+}
+
+// starts are where functions begin by the file's unwind information, which stripped files have, too.
+func (m *Module) starts() []uint64 {
+	if m.r == nil {
+		return nil
+	}
+	f, err := unwind.Open(m.r, m.size)
+	if err != nil {
+		return nil
+	}
+	return f.Starts()
+}
+
+// after is the first of starts behind an address, end at most.
+func after(starts []uint64, at, end uint64) uint64 {
+	i, _ := slices.BinarySearch(starts, at+1)
+	if i < len(starts) && starts[i] > at {
+		return min(end, starts[i])
+	}
+	return end
 }
 
 // extent is a range of addresses.

@@ -66,8 +66,9 @@ const (
 // caller's. ErrNoSymbols when there are none; an error comes with no functions.
 //
 // A function that the tables have no size of, as assembly often is, ends where
-// the next one begins or its section does, whichever comes first; one that lies
-// inside of another with a size is a label of that, and left out.
+// the next one begins, by the tables or by the unwind information, which has those without a
+// symbol, or where its section ends; one that lies inside of another with a size is a label of
+// that, and left out.
 func (m *Module) Functions(debug *Module) ([]Function, error) {
 	all, err := m.readSymbols(nil)
 	if debug != nil {
