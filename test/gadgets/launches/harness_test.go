@@ -154,7 +154,11 @@ func read[T any](g *gadget, programs map[string]string) (all []T) {
 }
 
 func (g *gadget) rows() []call {
-	return read[call](g, map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows"})
+	all := read[call](g, map[string]string{"dump_rows": "rows_by_stack", "dump_unknown": "unknown_rows"})
+	if tracer.HasRules() {
+		return g.merged(all)
+	}
+	return all
 }
 
 func (g *gadget) totals() []total {

@@ -27,7 +27,7 @@ func TestProgramsWithRulesLoadHoweverTheyAreSet(t *testing.T) {
 		"all": {"budget_ppm": uint32(10000), "sample": uint32(100), "span_ids": true, "timeline_events": true,
 			"events": true, "device_times": true},
 	}
-	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace"} {
+	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace", "hip_alloc"} {
 		for mode, name := range []string{"stock ig", "perf", "multi"} {
 			for _, what := range slices.Sorted(maps.Keys(settings)) {
 				t.Run(gadget+", "+name+", "+what, func(t *testing.T) {

@@ -32,20 +32,15 @@ const longVariable = "NATIVE_CALLS"
 const memory = 64 << 20
 
 // start loads and attaches cuda_alloc with rules.
-func start(t *testing.T, library string, memory int64) (*tracer.Tracer, *unwinder.Unwinder) {
+func start(t *testing.T, library string, memory int64, edits ...func(*tracer.Spec)) (*tracer.Tracer, *unwinder.Unwinder) {
 	t.Helper()
 	tr := tracer.Start(t, library, tracer.Options{Edit: func(spec *tracer.Spec) {
-		require.NoError(t, spec.Variables[unwinder.OnConstant].Set(true))
-		require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(unwinder.PageShift()))
-		unwinder.Enlarge(spec.Maps, memory)
+		tracer.AllowRules(t, spec, memory)
+		for _, edit := range edits {
+			edit(spec)
+		}
 	}})
-	u, err := unwinder.New(unwinder.Config{
-		Pages: tr.Maps[unwinder.PagesMap], Asked: tr.Maps[unwinder.AskedMap], Misses: tr.Maps[unwinder.MissesMap],
-	})
-	require.NoError(t, err)
-	require.NoError(t, u.Start(t.Context()))
-	t.Cleanup(u.Stop)
-	return tr, u
+	return tr, tr.LoadRules()
 }
 
 // build compiles a program of testdata.

@@ -134,8 +134,7 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	if o.Edit != nil {
 		o.Edit(spec)
 	}
-	tr := &Tracer{Collection: bpftest.LoadSpec(t, spec), t: t}
-
+	tr := loadWithRules(t, spec, o)
 	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	for _, p := range points {
@@ -366,12 +365,13 @@ func (tr *Tracer) drops() (all []drop) {
 	}
 }
 
-// Drops reads the reasons that were counted at least once.
+// Drops reads the reasons that were counted at least once. With rulesVariable, stacks that are cut
+// because they were the first ones do not count.
 func (tr *Tracer) Drops() map[string]uint64 {
 	tr.t.Helper()
 	counted := map[string]uint64{}
 	for _, d := range tr.drops() {
-		if d.Count > 0 {
+		if d.Count > 0 && !(HasRules() && isOfFirstStacks(text(d.Reason[:]))) {
 			counted[text(d.Reason[:])] = d.Count
 		}
 	}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package native
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
+)
+
+const (
+	// mostOfAFrame and mostOfAStack are several times what they take on an idle machine (docs/reference/native.md):
+	// what is found here is work that should not be there.
+	mostOfAFrame = time.Microsecond
+	mostOfAStack = 15 * time.Microsecond
+
+	batches, callsOfBatch = 30, 200
+)
+
+// took is the time of all programs per call, the least of many batches: nothing but work makes it less.
+func took(t *testing.T, tr *tracer.Tracer, batch func()) time.Duration {
+	t.Helper()
+	spent := func() (sum time.Duration) {
+		for _, p := range tr.Programs {
+			stats, err := p.Stats()
+			require.NoError(t, err)
+			sum += stats.Runtime
+		}
+		return sum
+	}
+	least := time.Duration(math.MaxInt64)
+	batch() // rules are loaded
+	time.Sleep(50 * time.Millisecond)
+	for range batches {
+		before := spent()
+		batch()
+		least = min(least, spent()-before)
+	}
+	return least / callsOfBatch
+}
+
+// TestCostOfNativeFrames is by the kernel's clock of eBPF programs, on this machine.
+func TestCostOfNativeFrames(t *testing.T) {
+	const low, high = 4, 44
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	require.NoError(t, err)
+	defer stats.Close()
+	driver := simulated.Driver(t)
+	program := build(t, "depths.cpp", "-O2", "-fomit-frame-pointer", "-std=c++17")
+	tr, _ := start(t, driver, memory)
+	p := run(t, program, driver)
+	at := func(depth, changes int) time.Duration {
+		return took(t, tr, func() {
+			_, err := fmt.Fprintf(p.in, "%d %d %d\n", depth, callsOfBatch, changes)
+			require.NoError(t, err)
+			require.Equal(t, "done", p.line(t))
+		})
+	}
+	seen := (at(high, 0) - at(low, 0)) / (high - low)
+	changed := (at(high, 1) - at(low, 1)) / (high - low)
+	t.Logf("%v a native frame, %v after a change of the mappings", seen, changed)
+	deepest := 0
+	for _, row := range tr.Rows() {
+		deepest = max(deepest, len(row.Native))
+	}
+	require.Greater(t, deepest, high, "frames were walked")
+	assert.Greater(t, seen, time.Duration(0))
+	assert.Less(t, seen, mostOfAFrame)
+	assert.Less(t, changed, 10*mostOfAFrame)
+}
+
+// TestCostOfAStackOfNativeAndPythonFrames that was seen before, 20 of each: what a call takes more than
+// without a stack.
+func TestCostOfAStackOfNativeAndPythonFrames(t *testing.T) {
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	require.NoError(t, err)
+	defer stats.Close()
+	driver := simulated.Driver(t)
+	library := build(t, "depths.cpp", "-O2", "-fomit-frame-pointer", "-std=c++17", "-shared", "-fPIC")
+	script := filepath.Join(t.TempDir(), "stack.py")
+	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, `
+import ctypes, sys
+library = ctypes.CDLL(%q)
+def work(depth):
+    if depth:
+        return work(depth - 1)
+    return library.run(b%q, 10, %d) # 20 frames with those of ctypes, libffi and the driver
+print("ready", flush=True)
+for line in sys.stdin:
+    assert work(int(line)) == 0
+    print("done", flush=True)
+`, library, driver, callsOfBatch), 0o600))
+	call := map[bool][2]time.Duration{} // with a stack or without → below few and many Python frames
+	for _, stacks := range []bool{false, true} {
+		tr, _ := start(t, driver, memory, func(spec *tracer.Spec) { require.NoError(t, spec.Variables["stacks"].Set(stacks)) })
+		p := run(t, "python3", script)
+		below := func(functions int) time.Duration {
+			return took(t, tr, func() {
+				_, err := fmt.Fprintf(p.in, "%d\n", functions)
+				require.NoError(t, err)
+				require.Equal(t, "done", p.line(t))
+			})
+		}
+		few := below(18) // 20 frames with the first of work() and the module's
+		most, frames := uint64(0), ""
+		for _, row := range tr.Rows() {
+			if row.Kind != tracer.KindContext && row.AllocObjects > most {
+				most, frames = row.AllocObjects, fmt.Sprintf("%d native and %d Python frames, flags %#x", len(row.Native), len(row.Python), row.Flags)
+			}
+		}
+		if stacks {
+			assert.Equal(t, "20 native and 20 Python frames, flags 0x1", frames)
+		}
+		call[stacks] = [2]time.Duration{few, below(98)}
+		require.NoError(t, p.Process.Kill())
+	}
+	stack := call[true][0] - call[false][0]
+	python := (call[true][1] - call[true][0]) / 80
+	t.Logf("%v a stack of 20 native and 20 Python frames, of a call of %v; %v a Python frame", stack, call[true][0], python)
+	assert.Greater(t, stack, time.Duration(0))
+	assert.Less(t, stack, mostOfAStack)
+}
