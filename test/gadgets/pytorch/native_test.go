@@ -3,6 +3,8 @@
 package pytorch
 
 import (
+	"flag"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/flames"
 )
+
+var update = flag.Bool("update", false, "write docs/pictures/autograd.svg")
 
 // leastComplete is the share of native stacks that reach Python or the thread's start.
 const leastComplete = 0.98
@@ -100,10 +105,38 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 					require.GreaterOrEqual(t, share, leastComplete, "cut %v, begin in %v", cut, starts)
 				}
 				require.LessOrEqual(t, runs, uint64(mostRuns))
-				a.end(map[string]uint64{})
+				// Stacks of the first steps are cut, which is counted by reason.
+				lost := map[string]uint64{}
+				for reason, n := range a.lost() {
+					if memory != "0" && strings.HasPrefix(reason, "native_") {
+						lost[reason] = n
+					}
+				}
+				if memory != "0" {
+					require.NotZero(t, lost["native_not_loaded"])
+					require.Zero(t, lost["native_broken"], "rules that are wrong: %v", lost)
+				}
+				t.Logf("cut since attach: %v", lost)
+				a.end(lost)
+				if *update && memory != "0" && c.gadget == "cuda_kernel" {
+					require.NoError(t, os.WriteFile("../../../docs/pictures/autograd.svg", flames.SVG(launchesOfBackward(after, before), "", 4), 0o644))
+				}
 			})
 		}
 	}
+}
+
+// launchesOfBackward are those of two nodes of autograd since before, by stack: more would be too narrow
+// to read.
+func launchesOfBackward(after, before map[string]uint64) map[string]uint64 {
+	launches := map[string]uint64{}
+	for folded, n := range after {
+		if n -= before[folded]; n > 0 && end(folded) == "" && strings.Contains(folded, "; "+stack.Autograd+"; ") &&
+			(strings.Contains(folded, "::AddmmBackward0::") || strings.Contains(folded, "::NativeLayerNormBackward0::")) {
+			launches[folded] = n
+		}
+	}
+	return launches
 }
 
 // settled is how many launches, or tensors, each stack has had, once the tables have stopped

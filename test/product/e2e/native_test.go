@@ -5,11 +5,9 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/flames"
 )
 
 var update = flag.Bool("update", false, "write docs/pictures/native.svg")
@@ -91,7 +90,11 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 			require.Empty(t, lost)
 			w.End()
 			if *update && memory != "0" {
-				require.NoError(t, os.WriteFile("../../../docs/pictures/native.svg", []byte(flames(met)), 0o644))
+				weights := map[string]uint64{}
+				for _, row := range met {
+					weights[row.Stack] = row.AllocBytes
+				}
+				require.NoError(t, os.WriteFile("../../../docs/pictures/native.svg", flames.SVG(weights, "(server)", 1), 0o644))
 			}
 		})
 	}
@@ -126,59 +129,4 @@ func requireRules(t *testing.T, address, memory string) {
 	require.Zero(t, got["gpu_gadgets_unwind_evicted_total"], "%v", got)
 	require.Contains(t, got, "gpu_gadgets_unwind_failed_total")
 	require.NotZero(t, got["gpu_gadgets_drops_total"], "the first stacks")
-}
-
-// flames is a flame graph of the bytes of rows, root above.
-func flames(rows []row) string {
-	const width, height, margin, letter = 1200.0, 22, 8, 6.6
-	slices.SortFunc(rows, func(a, b row) int { return strings.Compare(a.Stack, b.Stack) })
-	type box struct {
-		label       string
-		left, bytes uint64
-	}
-	levels := [][]box{{}}
-	all := uint64(0)
-	for _, row := range rows {
-		path := ""
-		for i, label := range strings.Split(row.Stack, "; ") {
-			if i == len(levels) {
-				levels = append(levels, nil)
-			}
-			path += label
-			n := len(levels[i])
-			if n > 0 && levels[i][n-1].label == path && levels[i][n-1].left+levels[i][n-1].bytes == all {
-				levels[i][n-1].bytes += row.AllocBytes
-			} else {
-				levels[i] = append(levels[i], box{path, all, row.AllocBytes})
-			}
-			path += "; "
-		}
-		all += row.AllocBytes
-	}
-	var out strings.Builder
-	bottom := 2*margin + height*len(levels)
-	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" width="%.0f" height="%d">
-<rect width="100%%" height="100%%" rx="6" fill="#ffffff"/>
-<g font-family="ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace" font-size="11">
-`, width, bottom, width, bottom)
-	scale := (width - 2*margin) / float64(all)
-	for i, level := range levels {
-		for _, b := range level {
-			name := []rune(b.label[strings.LastIndex(b.label, "; ")+1:])
-			name = []rune(strings.TrimSpace(string(name)))
-			fill := "#f0b37e"
-			if !strings.HasSuffix(string(name), "(server)") {
-				fill = "#c9d3de"
-			}
-			left, wide := margin+scale*float64(b.left), scale*float64(b.bytes)
-			if most := int((wide - 10) / letter); len(name) > most {
-				name = append(name[:max(most-1, 0)], '…')
-			}
-			top := margin + height*i
-			fmt.Fprintf(&out, `<rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/><text x="%.1f" y="%d" fill="#1c1c1c">%s</text>`+"\n",
-				left, top, wide-1, height-1, fill, left+5, top+15, html.EscapeString(string(name)))
-		}
-	}
-	out.WriteString("</g>\n</svg>\n")
-	return out.String()
 }
