@@ -208,7 +208,7 @@ func look(t *testing.T, is truth, library, root string, onlyExported bool) (met 
 	return met, wrong, unnamed
 }
 
-// named says whether a function is one of those, by its mangled name.
+// named reports whether a function is one of those, by its mangled name.
 func named(names map[string]bool, function string) bool {
 	for name := range names {
 		if Demangle(name) == function {

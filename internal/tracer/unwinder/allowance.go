@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// burst is what may be worked without a pause: more than the libraries of PyTorch take.
+	// burst is the processor time that is used without a pause: more than the libraries of PyTorch take.
 	burst = 2 * time.Second
 	// share of the time that may be worked in the long run: 1 of so many.
 	share = 10
