@@ -23,7 +23,7 @@ const (
 	encodingIndirect     = 0x80
 )
 
-// cie is what the functions of a file have in common.
+// cie has the properties that the functions of a file have in common.
 type cie struct {
 	codeAlign uint64
 	dataAlign int64

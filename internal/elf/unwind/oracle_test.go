@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 )
 
-// pageBytes is what a walk asks for at once.
+// pageBytes is the code whose rules a walk requests at once.
 const pageBytes = 1024
 
 // allRows are the rules of all code of a file.

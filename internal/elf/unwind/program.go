@@ -248,7 +248,7 @@ func (m *machine) restore(register uint64) {
 	}
 }
 
-// rule is what the state means for a walk.
+// rule returns the rule of the state for a walk.
 func (m *machine) rule() Rule {
 	s := &m.now
 	if s.ra.how == undefined {

@@ -5,10 +5,11 @@
 // files, too. For each address it says where the frame of the caller is, so that a stack is
 // walked without frame pointers.
 //
-// The information is read for the addresses that are asked for, by the sorted table of
-// .eh_frame_hdr: a library with two million rules costs what its called functions need. Only
-// static programs lack that table; theirs is made from .eh_frame. The file belongs to the observed process and may be hostile: reads are bounded by named limits,
-// and what is malformed is an address without a rule.
+// The information is read for the requested addresses, by the sorted table of .eh_frame_hdr:
+// a library with two million rules costs what its called functions need. Only static
+// programs have no such table; theirs is made from .eh_frame. The file belongs to the observed
+// process and may be hostile: reads are bounded by named limits, and a malformed entry is an
+// address without a rule.
 //
 // The formats are those of the DWARF standard, version 5, section 6.4, and of the Linux
 // Standard Base, "Exception Frames". x86-64 and arm64.

@@ -32,16 +32,7 @@ func CommentPhrases() []Phrase {
 func Reworded() []string {
 	return []string{
 		"bpf/host", "bpf/launch", "bpf/nccl", "bpf/process", "bpf/program", "bpf/python", "bpf/torch",
-		"cmd",
-		"examples",
-		"internal/collective", "internal/elf/compiled", "internal/elf/module", "internal/elf/placement",
-		"internal/elf/symbols", "internal/elf/usdt", "internal/export", "internal/format", "internal/ig",
-		"internal/layout", "internal/process", "internal/profile", "internal/stack", "internal/throttle",
-		"internal/timeline", "internal/tracer",
-		"operators/attach",
-		"operators/decode/devicetimes", "operators/decode/drops", "operators/decode/lastread",
-		"operators/decode/mapiter", "operators/decode/nccl", "operators/decode/pystack",
-		"operators/decode/reap", "operators/decode/rows", "operators/judge", "operators/send", "operators/show",
+		"cmd", "examples", "internal", "operators",
 		"test/gadgets/budget", "test/gadgets/devicetimes", "test/gadgets/exact", "test/gadgets/example",
 		"test/gadgets/launches", "test/gadgets/mix", "test/gadgets/nccl", "test/gadgets/pystack",
 		"test/gadgets/spans", "test/gadgets/unwind",

@@ -113,7 +113,7 @@ func decode(value []byte) string {
 	return show(symbols.Demangle(text))
 }
 
-// stubbed is the kernel that a host function stands in for: nvcc calls the function
+// stubbed returns the kernel that a host function launches: nvcc calls the function
 // that a program names as the kernel itself, and what that calls __device_stub__….
 func stubbed(function string) string {
 	if _, kernel, ok := strings.Cut(function, "__device_stub__"); ok {
@@ -126,7 +126,7 @@ func stubbed(function string) string {
 	return function
 }
 
-// show escapes what is not UTF-8 or not printable, and cuts what is too long.
+// show escapes bytes that are not UTF-8 or not printable, and cuts a name that is too long.
 func show(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); {
