@@ -23,7 +23,7 @@ const (
 	// mostOfAFrame and mostOfAStack are several times what they take on an idle machine (docs/reference/native.md):
 	// what is found here is work that should not be there.
 	mostOfAFrame = time.Microsecond
-	mostOfAStack = 15 * time.Microsecond
+	mostOfAStack = 40 * time.Microsecond
 
 	batches, callsOfBatch = 30, 200
 )

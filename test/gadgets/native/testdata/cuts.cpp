@@ -218,7 +218,7 @@ int main(int argc, char **argv)
 			unreadable();
 		else
 			leaf();
-		usleep(i < 50 ? 5000 : 100); // rules are loaded meanwhile
+		usleep(i < 150 ? 5000 : 100); // rules are loaded meanwhile
 	}
 	puts("end");
 	fflush(stdout);

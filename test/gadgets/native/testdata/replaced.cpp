@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 		long (*middle)(long (*)(), void *) = (long (*)(long (*)(), void *))dlsym(loaded, "middle");
 		for (int i = 0; i < 20; i++) {
 			middle(leaf, (char *)leaf + 8);
-			usleep(2000); // rules are loaded meanwhile
+			usleep(5000); // rules are loaded meanwhile
 		}
 		dlclose(loaded);
 	}
