@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
@@ -53,7 +55,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 		have := got(tr.Rows())
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
 		requireEqual(t, "alive, by stack", want, have)
-	}, "--calls", "50000")
+	}, "--calls", strconv.Itoa(subject.Volume(20000, 50000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
 }

@@ -3,10 +3,10 @@
 package spans
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,45 +74,16 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	p.next()
 	p.wait("done")
 	want := truth(t, p.dir)
-	time.Sleep(2 * time.Second) // rows are read each second
+	for deadline := time.Now().Add(waitLimit); !maps.Equal(want, inLines(t, lines, pid)); time.Sleep(200 * time.Millisecond) {
+		require.True(t, time.Now().Before(deadline), "the file does not get the rows while the process lives")
+	}
 	p.next()
 	p.Wait()
 	stderr, err := wait()
 	require.NoError(t, err, stderr)
 	require.Contains(t, stderr, "publishes its spans by")
 
-	// The last line of a row is its state.
-	type line struct {
-		Type         string
-		PID          uint32
-		Kind         string
-		Device       json.RawMessage
-		Span         string `json:"span_id"`
-		AllocBytes   uint64 `json:"alloc_bytes"`
-		AllocObjects uint64 `json:"alloc_objects"`
-		FreedBytes   uint64 `json:"freed_bytes"`
-		FreedObjects uint64 `json:"freed_objects"`
-		Stack        json.RawMessage
-	}
-	last := map[string]line{}
-	content, err := os.Open(lines)
-	require.NoError(t, err)
-	defer content.Close()
-	scan := bufio.NewScanner(content)
-	for scan.Buffer(nil, 1<<20); scan.Scan(); {
-		var l line
-		require.NoError(t, json.Unmarshal(scan.Bytes(), &l))
-		if l.Type == "alloc" && l.PID == uint32(pid) {
-			last[strings.Join([]string{l.Kind, string(l.Device), l.Span, string(l.Stack)}, "\n")] = l
-		}
-	}
-	require.NoError(t, scan.Err())
-	have := map[key]counts{}
-	for _, l := range last {
-		k := key{l.PID, l.Span}
-		have[k] = have[k].plus(counts{l.AllocBytes, l.AllocObjects, l.FreedBytes, l.FreedObjects, l.AllocBytes - l.FreedBytes})
-	}
-	requireSpans(t, want, have, 500)
+	requireSpans(t, want, inLines(t, lines, pid), 500)
 
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -126,6 +97,40 @@ func TestTheFilesOfARunHaveTheSpans(t *testing.T) {
 	for k, c := range want {
 		require.EqualValues(t, c.allocBytes, bytesOf[profile.ParseSpan(k.span)], k.span)
 	}
+}
+
+// inLines adds up the rows of a process in a file of lines, by span. The last line of a row
+// is its state; a line that is being written is left out.
+func inLines(t *testing.T, file string, pid int) map[key]counts {
+	t.Helper()
+	type line struct {
+		Type         string
+		PID          uint32
+		Kind         string
+		Device       json.RawMessage
+		Span         string `json:"span_id"`
+		AllocBytes   uint64 `json:"alloc_bytes"`
+		AllocObjects uint64 `json:"alloc_objects"`
+		FreedBytes   uint64 `json:"freed_bytes"`
+		FreedObjects uint64 `json:"freed_objects"`
+		Stack        json.RawMessage
+	}
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	last := map[string]line{}
+	for text := range bytes.Lines(content[:bytes.LastIndexByte(content, '\n')+1]) {
+		var l line
+		require.NoError(t, json.Unmarshal(text, &l))
+		if l.Type == "alloc" && l.PID == uint32(pid) {
+			last[strings.Join([]string{l.Kind, string(l.Device), l.Span, string(l.Stack)}, "\n")] = l
+		}
+	}
+	have := map[key]counts{}
+	for _, l := range last {
+		k := key{l.PID, l.Span}
+		have[k] = have[k].plus(counts{l.AllocBytes, l.AllocObjects, l.FreedBytes, l.FreedObjects, l.AllocBytes - l.FreedBytes})
+	}
+	return have
 }
 
 // The shares of the samples are those of the processor's time, by span.

@@ -24,7 +24,7 @@ var buildExporter = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../../cmd/gpu-exporter").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "../../../cmd/gpu-exporter").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build gpu-exporter: %w: %s", err, out)
 	}
