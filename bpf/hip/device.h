@@ -28,4 +28,17 @@ static __always_inline __s32 device_at_start(struct task_struct *task)
 
 #define THREAD_DEVICE(task) device_at_start(task)
 
+/*
+ * What changes the device, with the ops of launch/contexts.h: X(symbol, op, a, b). hip/apis.h
+ * lists the same functions with those of cuda/apis.h.
+ */
+#define CONTEXT_PROBED_CALLS(X) \
+	X(hipSetDevice, CONTEXT_DEVICE_SET, 0, CALL_NONE) \
+	X(hipCtxSetCurrent, CONTEXT_DEVICE_OF, 0, CALL_NONE) \
+	X(hipCtxPushCurrent, CONTEXT_DEVICE_OF, 0, CALL_NONE) \
+	X(hipCtxCreate, CONTEXT_RETAIN, 0, 2) \
+	X(hipDevicePrimaryCtxRetain, CONTEXT_RETAIN, 0, 1)
+
+#define CONTEXT_DEMAND_CALLS(X) X(hipGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+
 #endif

@@ -77,6 +77,14 @@ enum call_flag {
 #define CALL_ARGUMENTS 16
 #define CALL_NONE 15 /* no such argument: 0 */
 
+#ifdef VENDOR_HIP
+#include "../hip/launch_apis.h"
+#else
+#define DRIVER_LIBRARY libcuda
+#define API_DEVICE_ANSWER API_cuCtxGetDevice
+/* The launch that is followed in windows if any is. */
+#define API_LAUNCH_USUAL API_cuLaunchKernel
+
 /* X(symbol, op, detail, flags, a, b), of libcuda */
 #define LAUNCH_CALLS(X)                                                            \
 	X(cuLaunchKernel, CALL_LAUNCH, 0, 0, 0, 8)                                 \
@@ -221,8 +229,6 @@ enum call_flag {
 	X(cuGraphAddNode, CALL_NODE, 0, 0, CALL_NONE, 1)                           \
 	X(cuGraphAddNode_v2, CALL_NODE, 0, 0, CALL_NONE, 1)
 
-#define DRIVER_CALLS(X) LAUNCH_CALLS(X) COPY_CALLS(X) OTHER_CALLS(X)
-
 /*
  * X(library, symbol, op, a): the launches of the runtime, which identify the kernel by a
  * function of the program, and the well-known entry points of other libraries. Before
@@ -254,6 +260,11 @@ enum call_flag {
 	X(libcudnn, cudnnBatchNormalizationForwardTraining, CALL_LIBRARY, 0) \
 	X(libcudnn, cudnnRNNForward, CALL_LIBRARY, 0)               \
 	X(libcudnn, cudnnMultiHeadAttnForward, CALL_LIBRARY, 0)
+/* A CALL_STUB is probed only while kernels have no names. */
+#define STUB_ATTACH ATTACH_FACT(FACT_KERNEL)
+#endif
+
+#define DRIVER_CALLS(X) LAUNCH_CALLS(X) COPY_CALLS(X) OTHER_CALLS(X)
 
 /* API_cuLaunchKernel …: the row's number and the attach cookie. 0 is no API. */
 enum call_api_id {

@@ -48,35 +48,11 @@ static __always_inline __u64 call_argument(const struct inflight *call, __u32 in
 #define CALL_PARM8(ctx) (((const struct user_pt_regs *)(ctx))->regs[7])
 #endif
 
-static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight *call, __u8 op)
-{
-#if defined(__TARGET_ARCH_x86)
-	__u64 words[3];
-
-#endif
-	call->argument[0] = PT_REGS_PARM1(ctx);
-	call->argument[1] = PT_REGS_PARM2(ctx);
-	call->argument[2] = PT_REGS_PARM3(ctx);
-	call->argument[3] = PT_REGS_PARM4(ctx);
-	call->argument[4] = PT_REGS_PARM5(ctx);
-	call->argument[5] = CALL_PARM6(ctx);
-	if (op != CALL_LAUNCH)
-		return;
-	/* cuLaunchKernel has nine arguments of interest. Those that are not in registers
-	 * lie above the return address (x86-64) or at the top of the stack (arm64). */
-#if defined(__TARGET_ARCH_x86)
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(PT_REGS_SP(ctx) + 8)))
-		drop(DROP_READ_ARGUMENT);
-	/* Through the stack: see user_read_words(). */
-	for (int i = 0; i < 3; i++)
-		call->argument[6 + i] = words[i];
+#ifdef VENDOR_HIP
+#include "hip/arguments.h"
 #else
-	call->argument[6] = CALL_PARM7(ctx);
-	call->argument[7] = CALL_PARM8(ctx);
-	if (bpf_probe_read_user(&call->argument[8], 8, (void *)PT_REGS_SP(ctx)))
-		drop(DROP_READ_ARGUMENT);
+#include "launch/cuda/arguments.h"
 #endif
-}
 
 static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t, __u32 id,
 					  const struct window *w)
@@ -126,7 +102,7 @@ static __always_inline void call_left_behind(struct thread *t, const struct wind
 static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct call_api *api = call_api_of(id);
-	__u64 sp = PT_REGS_SP(ctx), first, second;
+	__u64 sp = PT_REGS_SP(ctx);
 	struct inflight *call;
 	struct window w;
 
@@ -143,7 +119,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	if (id == API_cuCtxGetDevice) {
+	if (id == API_DEVICE_ANSWER) {
 		context_ask(ctx, t);
 		return;
 	}
@@ -154,16 +130,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		return;
 	}
 	if (api->op == CALL_STUB) {
-		/* Both are read, because the verifier rejects a variable offset into the
-		 * context. */
-		first = PT_REGS_PARM1(ctx);
-		second = PT_REGS_PARM2(ctx);
-		barrier_var(first);
-		barrier_var(second);
-		call->stub = api->a ? second : first;
-		call->stub_sp = sp;
-		if (budget_ppm)
-			call->stub_window = window_of(API_cuLaunchKernel).number;
+		stub_entered(ctx, t, api, sp);
 		return;
 	}
 	if (call->sp) {
@@ -177,18 +144,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	if (budget_ppm)
 		call->window = w;
 	window_count(&w, 1);
-	call_arguments(ctx, call, api->op);
+	call_arguments(ctx, call, api->op, api->flags);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
-}
-
-/* CUmemorytype: host 1, device 2, array 3, unified 4. */
-static __always_inline __u32 copy_direction(__u32 from, __u32 to)
-{
-	if (from < 1 || from > 3 || to < 1 || to > 3)
-		return COPY_ANY;
-	if (from == 1)
-		return to == 1 ? COPY_HTOH : COPY_HTOD;
-	return to == 1 ? COPY_DTOH : COPY_DTOD;
 }
 
 /* CUDA_MEMCPY2D: types at 16 and 72, width in bytes and height at 112. */
@@ -204,20 +161,6 @@ static __always_inline void facts_copy_2d(struct call_facts *f, __u64 at, bool m
 	f->bytes = extent[0] * extent[1];
 }
 
-/* CUDA_MEMCPY3D and its _PEER: types at 32 and 120, width, height and depth at 176. */
-static __always_inline void facts_copy_3d(struct call_facts *f, __u64 at, __u32 direction,
-					  bool may_sleep)
-{
-	__u64 extent[3];
-	__u32 from, to;
-
-	if (!call_read(&from, 4, at + 32, may_sleep) || !call_read(&to, 4, at + 120, may_sleep) ||
-	    !call_read(extent, sizeof(extent), at + 176, may_sleep))
-		return;
-	f->direction = direction ?: copy_direction(from, to);
-	f->bytes = extent[0] * extent[1] * extent[2];
-}
-
 /* CUlaunchConfig: grid, block and shared memory, the stream at 32. */
 static __always_inline void facts_launch_ex(struct call_facts *f, __u64 config, bool may_sleep)
 {
@@ -228,21 +171,6 @@ static __always_inline void facts_launch_ex(struct call_facts *f, __u64 config, 
 	__builtin_memcpy(&f->shape, words, 28);
 	f->shape.launches = 1;
 	f->stream = words[4];
-}
-
-/* CUDA_LAUNCH_PARAMS: the function, grid, block and shared memory, the stream at 40. All
- * of them have the same kernel and shape. */
-static __always_inline void facts_launch_multi(struct call_facts *f, __u64 first, __u32 count,
-					       bool may_sleep)
-{
-	__u64 words[6];
-
-	if (!call_read(words, sizeof(words), first, may_sleep))
-		return;
-	f->function = words[0];
-	__builtin_memcpy(&f->shape, &words[1], 28);
-	f->shape.launches = count;
-	f->stream = words[5];
 }
 
 /*
@@ -277,19 +205,14 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	switch (op) {
 	case CALL_LAUNCH:
 		f->function = a;
-		for (int i = 0; i < 3; i++) {
-			f->shape.grid[i] = call->argument[1 + i];
-			f->shape.block[i] = call->argument[4 + i];
-		}
-		f->shape.shared_bytes = call->argument[7];
-		f->shape.launches = 1;
+		facts_launch(f, call, api->detail);
 		break;
 	case CALL_LAUNCH_EX:
 		f->function = a;
 		facts_launch_ex(f, b, may_sleep);
 		break;
 	case CALL_LAUNCH_MULTI:
-		facts_launch_multi(f, a, b, may_sleep);
+		facts_launch_multi(f, a, b, api->detail, may_sleep);
 		f->device = -1; /* several */
 		break;
 	case CALL_GRAPH:
@@ -300,8 +223,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		f->function = FUNCTION_STUB | (a & FUNCTION_BITS);
 		break;
 	case CALL_COPY:
-		f->direction = api->detail;
-		f->bytes = a;
+		facts_copy(f, call, api, a);
 		break;
 	case CALL_COPY_2D:
 		facts_copy_2d(f, a, may_sleep);
@@ -315,7 +237,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		f->bytes = a;
 		break;
 	case CALL_SET:
-		f->bytes = a * api->detail;
+		facts_set(f, call, api, a);
 		break;
 	case CALL_SET_2D:
 		f->bytes = a * call_argument(call, api->a + 1) * api->detail;
@@ -342,8 +264,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
 		call->stub_sp = 0;
 	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
-		f->function = function_launched(t->process, f->function,
-						call->stub_sp ? call->stub : 0);
+		f->function = call_function(t, api, may_sleep);
 		call->stub_sp = 0;
 	}
 	if (result)

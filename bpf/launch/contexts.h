@@ -20,8 +20,14 @@ enum context_op {
 	CONTEXT_PUSH,	    /* a: the context */
 	CONTEXT_POP,
 	CONTEXT_DEVICE,	    /* a: address of the current context's device */
+	/* HIP: a thread has a device and needs no context. */
+	CONTEXT_DEVICE_SET, /* a: the device */
+	CONTEXT_DEVICE_OF,  /* a: the context, whose device it is; 0: none, no change */
 };
 
+#ifdef VENDOR_HIP
+#include "hip/device.h"
+#else
 /* X(symbol, op, a, b) */
 #define CONTEXT_PROBED_CALLS(X)                           \
 	X(cuCtxCreate, CONTEXT_CREATE, 0, 2)              \
@@ -39,6 +45,7 @@ enum context_op {
 
 /* Functions that are probed on demand only: FACT_DEVICE of call/demand.h. */
 #define CONTEXT_DEMAND_CALLS(X) X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+#endif
 
 #define CONTEXT_CALLS(X) CONTEXT_PROBED_CALLS(X) CONTEXT_DEMAND_CALLS(X)
 
@@ -91,6 +98,15 @@ static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u6
 	case CONTEXT_POP:
 		context_pop(t);
 		break;
+#ifdef VENDOR_HIP
+	case CONTEXT_DEVICE_SET:
+		t->device_hint = a;
+		break;
+	case CONTEXT_DEVICE_OF:
+		if (a)
+			t->device_hint = context_device(t->process, a);
+		break;
+#endif
 	}
 	return 0;
 }

@@ -4,7 +4,7 @@
 
 #include "launch/events.h"
 
-#ifndef LINUX_5_10
+#if !defined(LINUX_5_10) && !defined(VENDOR_HIP) /* CUPTI is NVIDIA's */
 
 #include "call/usdt.h"
 

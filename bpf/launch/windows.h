@@ -114,7 +114,7 @@ static __always_inline struct window window_of(__u32 api)
 /* Whether some launches may not be followed. */
 static __always_inline bool window_in_use(void)
 {
-	__u32 api = API_cuLaunchKernel;
+	__u32 api = API_LAUNCH_USUAL;
 	const __u64 *from;
 
 	if (!budget_ppm)

@@ -7,7 +7,7 @@
 #include "launch.h"
 
 /* Captured work has no effect, even later: a graph is only a number of nodes. */
-static CUresult copy(struct work *w, uint64_t to, uint64_t from)
+CUresult copy(struct work *w, uint64_t to, uint64_t from)
 {
 	CUresult r = submit(w);
 	if (r == CUDA_SUCCESS && !w->captured)
@@ -15,7 +15,7 @@ static CUresult copy(struct work *w, uint64_t to, uint64_t from)
 	return r;
 }
 
-static CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n)
+CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n)
 {
 	CUresult r = submit(w);
 	if (r == CUDA_SUCCESS && !w->captured)
@@ -56,13 +56,22 @@ ARRAY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t 
 COPY_PTSZ(cuMemcpyPeerAsync,
 	  (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n, CUstream s), COPY_PTOP)
 
-/* CUmemorytype */
-enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3, MEMORY_UNIFIED = 4 };
+/* CUmemorytype, hipMemoryType */
+#ifdef VENDOR_HIP
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 10 };
+#else
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3 };
+#endif
+
+static bool is_one(uint32_t type)
+{
+	return type == MEMORY_HOST || type == MEMORY_DEVICE || type == MEMORY_ARRAY;
+}
 
 static uint8_t direction(uint32_t from, uint32_t to)
 {
-	if (from == MEMORY_UNIFIED || to == MEMORY_UNIFIED)
-		return COPY_ANY;
+	if (!is_one(from) || !is_one(to))
+		return COPY_ANY; /* unified: either's */
 	if (from == MEMORY_HOST)
 		return to == MEMORY_HOST ? COPY_HTOH : COPY_HTOD;
 	return to == MEMORY_HOST ? COPY_DTOH : COPY_DTOD;
@@ -90,14 +99,24 @@ typedef struct {
 	size_t sx, sy, sz, slod;
 	uint32_t from;
 	const void *sh;
-	uint64_t sd, sa, scontext;
+	uint64_t sd, sa;
+#ifndef VENDOR_HIP
+	uint64_t scontext;
+#endif
 	size_t spitch, sheight, dx, dy, dz, dlod;
 	uint32_t to;
 	void *dh;
-	uint64_t dd, da, dcontext;
+	uint64_t dd, da;
+#ifndef VENDOR_HIP
+	uint64_t dcontext;
+#endif
 	size_t dpitch, dheight, width, height, depth;
 } CUDA_MEMCPY3D;
+#ifdef VENDOR_HIP
+_Static_assert(sizeof(CUDA_MEMCPY3D) == 184, "as HIP_MEMCPY3D in driver_types.h");
+#else
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "as in cuda.h");
+#endif
 
 #define COPY_3D submit(&w), .bytes = d->width * d->height * d->depth
 PTDS(cuMemcpy3D_v2, (const CUDA_MEMCPY3D *d), COPY_3D, .direction = direction(d->from, d->to))

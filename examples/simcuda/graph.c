@@ -370,6 +370,16 @@ NODE(cuGraphAddMemAllocNode)
 NODE(cuGraphAddMemFreeNode)
 NODE(cuGraphAddNode)
 NODE(cuGraphAddNode_v2)
+#ifdef VENDOR_HIP
+NODE(hipGraphAddMemcpyNode1D)
+NODE(hipGraphAddMemcpyNodeFromSymbol)
+NODE(hipGraphAddMemcpyNodeToSymbol)
+NODE(hipGraphAddBatchMemOpNode)
+NODE(hipDrvGraphAddMemcpyNode)
+NODE(hipDrvGraphAddMemsetNode)
+NODE(hipDrvGraphAddMemFreeNode)
+ONLY(hipDeviceSynchronize, (void), context_done())
+#endif
 
 static CUresult graph_launch(struct work *w, uint64_t exec)
 {

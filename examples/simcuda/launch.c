@@ -174,6 +174,24 @@ static CUresult function_from(struct work *w, uint64_t *out, uint64_t kernel)
 	return CUDA_SUCCESS;
 }
 
+#ifdef VENDOR_HIP
+void function_register(struct work *w, uint64_t handle, const char *name)
+{
+	struct function *f = find(SPACE_FUNCTION, handle);
+	if (!f) {
+		f = calloc(1, sizeof(*f));
+		if (!f)
+			abort();
+		f->handle = handle;
+		insert(SPACE_FUNCTION, handle, f);
+	}
+	free(f->name);
+	f->name = strdup(name);
+	f->hash = w->name = name_hash(name);
+	journal_kernel(name);
+}
+#endif
+
 static CUresult name_of(struct work *w, const char **out, uint64_t handle)
 {
 	struct function *f = find(SPACE_FUNCTION, handle);
@@ -216,7 +234,7 @@ ONLY(cuKernelGetName, (const char **out, uint64_t kernel), name_of(&w, out, kern
 
 /* ----------------------------------------------------------------------- launches */
 
-static CUresult launch(struct work *w)
+CUresult launch(struct work *w)
 {
 	struct function *f = find(SPACE_FUNCTION, w->function);
 	for (int i = 0; i < 3; i++)

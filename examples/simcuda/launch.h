@@ -45,5 +45,12 @@ CUresult work_begin(struct call *c, struct work *w, unsigned api);
 
 /* The work goes to a graph if its stream is being captured. */
 CUresult submit(struct work *w);
+/* Of w->function, with its shape. */
+CUresult launch(struct work *w);
+/* Linear copies and sets happen, at once, if they are not captured. */
+CUresult copy(struct work *w, uint64_t to, uint64_t from);
+CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n);
+/* examples/simhip: a program's handle of a kernel, which may have been another's. */
+void function_register(struct work *w, uint64_t handle, const char *name);
 
 #endif

@@ -126,11 +126,6 @@ CUresult impl_hipGetDeviceCount(int *out)
 	return CUDA_SUCCESS;
 }
 
-CUresult impl_hipDeviceSynchronize(void)
-{
-	return CUDA_SUCCESS; /* all work is done when its call returns */
-}
-
 CUresult impl_hipMemGetInfo(size_t *available, size_t *total)
 {
 	if (!available || !total)

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "exports.h"
+#include "../simcuda/later.h"
 #include "../simcuda/state.h"
 
 void vmm_reset(void);
 
 #define X(symbol, ...) CUresult impl_##symbol();
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 HIP_OTHER_APIS(X)
 #undef X
 
@@ -70,6 +72,7 @@ __asm__(".pushsection .data, \"aw\"\n"
 		"simhip_slot_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
 CUDA_APIS(X)
+DRIVER_CALLS(X)
 HIP_OTHER_APIS(X)
 #undef X
 
@@ -122,6 +125,7 @@ static void after_fork_in_child(void)
 	state_reset();
 	vmm_reset();
 	journal_forked();
+	later_reset();
 }
 
 __attribute__((constructor)) static void load(void)

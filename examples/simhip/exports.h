@@ -2,13 +2,13 @@
 #ifndef SIMHIP_EXPORTS_H
 #define SIMHIP_EXPORTS_H
 
-/* exports: what a program needs besides the functions of bpf/hip/apis.h. Not in the journal. */
+/* exports: what a program needs besides the functions of bpf/hip/apis.h and launch_apis.h. Not
+ * in the journal, except __hipRegisterFunction. */
 #define HIP_OTHER_APIS(X) \
 	X(hipInit) \
 	X(hipGetDeviceCount) \
 	X(hipGetErrorName) \
 	X(hipGetErrorString) \
-	X(hipDeviceSynchronize) \
 	X(hipMemGetInfo) \
 	X(hipCtxGetCurrent) \
 	X(hipCtxPopCurrent) \
@@ -23,6 +23,20 @@
 	X(hipMemPoolTrimTo) \
 	X(hipMemPoolGetAttribute) \
 	X(hipMemPoolSetAttribute) \
-	X(hipMemPoolSetAccess)
+	X(hipMemPoolSetAccess) \
+	X(hipStreamCreate) \
+	X(hipStreamCreateWithFlags) \
+	X(hipStreamDestroy) \
+	X(hipStreamIsCapturing) \
+	X(hipEventCreate) \
+	X(hipEventCreateWithFlags) \
+	X(hipEventDestroy) \
+	X(hipEventElapsedTime) \
+	X(hipGraphCreate) \
+	X(hipGraphDestroy) \
+	X(hipGraphExecDestroy) \
+	X(hipGraphGetNodes) \
+	X(hipThreadExchangeStreamCaptureMode) \
+	X(__hipRegisterFunction)
 
 #endif

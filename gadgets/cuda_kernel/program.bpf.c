@@ -23,6 +23,9 @@
 #include <gadget/types.h>
 
 #include "call/budget.h"
+#ifdef VENDOR_HIP
+#include "hip/device.h"
+#endif
 
 #include "call/probes.h"
 #include "launch/inflight.h"
@@ -34,14 +37,14 @@
 
 /* What only counts can be followed a part of the time; what teaches a fact cannot. */
 #define X(symbol, op, detail, flags, a, b)                \
-	{ "libcuda", #symbol, API_##symbol,               \
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol,               \
 	  ATTACH_EXIT | (op <= CALL_RECORD ? ATTACH_IN_WINDOWS : 0) },
 #define Y(library, symbol, op, a)                                     \
 	{ #library, #symbol, API_##symbol,                            \
-	  op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : ATTACH_EXIT | ATTACH_IN_WINDOWS },
-#define Z(symbol, op, a, b) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
+	  op == CALL_STUB ? STUB_ATTACH : ATTACH_EXIT | ATTACH_IN_WINDOWS },
+#define Z(symbol, op, a, b) { LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, op, a, b) \
-	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
 const struct attach_point attach_points[] ATTACH_POINTS = {
 	DRIVER_CALLS(X) LIBRARY_CALLS(Y) CONTEXT_PROBED_CALLS(Z) CONTEXT_DEMAND_CALLS(D)
 };
@@ -140,13 +143,13 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	return 0;
 }
 
-#define X(symbol, op, detail, flags, a, b) STOCK_PROBES(libcuda, symbol)
+#define X(symbol, op, detail, flags, a, b) STOCK_PROBES_OF(DRIVER_LIBRARY, symbol)
 DRIVER_CALLS(X)
 #undef X
 #define X(library, symbol, op, a) STOCK_PROBES(library, symbol)
 LIBRARY_CALLS(X)
 #undef X
-#define X(symbol, op, a, b) STOCK_PROBES(libcuda, symbol)
+#define X(symbol, op, a, b) STOCK_PROBES_OF(DRIVER_LIBRARY, symbol)
 CONTEXT_PROBED_CALLS(X)
 #undef X
 #define X(symbol, op, a, b) DEMAND_PROBE(symbol)

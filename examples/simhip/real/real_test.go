@@ -19,16 +19,26 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
 
-// table returns the symbols of bpf/hip/apis.h.
-func table(t *testing.T) (symbols []string) {
+const (
+	memory   = "apis.h"
+	launches = "launch_apis.h"
+)
+
+// table returns the symbols of a table in bpf/hip.
+func table(t *testing.T, name string) (symbols []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../bpf/hip/apis.h")
+	text, err := os.ReadFile("../../../bpf/hip/" + name)
 	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`X\((hip\w+), CUDA_`).FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`X\((hip\w+), C(?:UDA|ALL)_`).FindAllSubmatch(text, -1) {
 		symbols = append(symbols, string(m[1]))
 	}
 	require.Greater(t, len(symbols), 30)
 	return symbols
+}
+
+func both(t *testing.T) []string {
+	t.Helper()
+	return append(table(t, memory), table(t, launches)...)
 }
 
 // realLibrary is the library that test/support/fixtures/libamdhip.sh unpacked.
@@ -73,7 +83,7 @@ func functions(t *testing.T, path string) map[string][]byte {
 
 func TestTheRealLibraryHasAllFunctionsOfTheTable(t *testing.T) {
 	exports := functions(t, realLibrary(t))
-	for _, symbol := range table(t) {
+	for _, symbol := range append(both(t), "__hipRegisterFunction") {
 		require.Contains(t, exports, symbol)
 	}
 }
@@ -84,7 +94,7 @@ func TestSimulatedFunctionsHaveTheRealShape(t *testing.T) {
 	begin, end := []byte{0xf3, 0x0f, 0x1e, 0xfa}, []byte{0xff, 0xe0} // endbr64; jmp *%rax
 	for name, path := range map[string]string{"real": realLibrary(t), "simulated": simulatedLibrary(t)} {
 		exports := functions(t, path)
-		for _, symbol := range table(t) {
+		for _, symbol := range both(t) {
 			code := exports[symbol]
 			require.Greater(t, len(code), 8, "%s %s", name, symbol)
 			require.Equal(t, begin, code[:4], "%s %s", name, symbol)
@@ -93,24 +103,33 @@ func TestSimulatedFunctionsHaveTheRealShape(t *testing.T) {
 	}
 }
 
-// The workload that the exactness test traces makes each call of the table.
-func TestWorkloadMakesEveryCall(t *testing.T) {
-	dir := t.TempDir()
-	out, err := exec.Command("python3", "../../../test/gadgets/exact/workload.py", "--hip", simulatedLibrary(t), "--out", dir,
-		"--calls", "40000").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	journals, err := journal.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, journals, 4)
-	succeeded := map[string]int{}
-	for _, j := range journals {
-		for _, r := range j.Records {
-			if r.Result == journal.Success {
-				succeeded[j.APIName(r.API)]++
+// The workloads that the exactness tests trace make each call of the tables.
+func TestWorkloadsMakeEveryCall(t *testing.T) {
+	for name, workload := range map[string]struct {
+		dir       string
+		processes int
+	}{memory: {"exact", 4}, launches: {"launches", 1}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.Command("python3", "../../../test/gadgets/"+workload.dir+"/workload.py", "--hip", simulatedLibrary(t), "--out", dir,
+				"--calls", "40000")
+			cmd.Env = append(os.Environ(), "SIMHIP_DEVICES=2")
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			journals, err := journal.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, journals, workload.processes)
+			succeeded := map[string]int{}
+			for _, j := range journals {
+				for _, r := range j.Records {
+					if r.Result == journal.Success {
+						succeeded[j.APIName(r.API)]++
+					}
+				}
 			}
-		}
-	}
-	for _, symbol := range table(t) {
-		require.NotZero(t, succeeded[symbol], "%s never succeeded", symbol)
+			for _, symbol := range table(t, name) {
+				require.NotZero(t, succeeded[symbol], "%s never succeeded", symbol)
+			}
+		})
 	}
 }

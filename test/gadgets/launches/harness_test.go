@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,11 @@ import (
 // workload runs workload.py, calls `held` when all calls were made, and lets it end.
 func workload(t *testing.T, library, dir string, held func(), env []string, args ...string) {
 	t.Helper()
-	cmd := exec.Command("python3", append([]string{"workload.py", "--libcuda", library, "--out", dir}, args...)...)
+	which := "--libcuda"
+	if strings.HasPrefix(filepath.Base(library), "libamdhip64") {
+		which = "--hip"
+	}
+	cmd := exec.Command("python3", append([]string{"workload.py", which, library, "--out", dir}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	hold(t, cmd, func(said string) {
 		var done struct{ Holding []int }
@@ -119,6 +124,17 @@ type gadget struct {
 // start loads cuda_kernel with its parameters set, and attaches it.
 func start(t *testing.T, library string, o tracer.Options, parameters map[string]any) *gadget {
 	t.Helper()
+	return startGadget(t, "cuda_kernel", map[string]string{"libcuda": library}, o, parameters)
+}
+
+// startHIP is start for hip_kernel, whose rows are the same.
+func startHIP(t *testing.T, library string, o tracer.Options, parameters map[string]any) *gadget {
+	t.Helper()
+	return startGadget(t, "hip_kernel", map[string]string{"libamdhip64": library}, o, parameters)
+}
+
+func startGadget(t *testing.T, name string, libraries map[string]string, o tracer.Options, parameters map[string]any) *gadget {
+	t.Helper()
 	edit := o.Edit
 	o.Edit = func(spec *tracer.Spec) {
 		for name, value := range parameters {
@@ -128,7 +144,7 @@ func start(t *testing.T, library string, o tracer.Options, parameters map[string
 			edit(spec)
 		}
 	}
-	return &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": library}, o), t}
+	return &gadget{tracer.Attach(t, name, libraries, o), t}
 }
 
 // read decodes all that the iterators give.

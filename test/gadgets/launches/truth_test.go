@@ -5,6 +5,7 @@ package launches
 import (
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -52,13 +53,26 @@ func nameHash(name string) uint64 {
 
 var directions = []string{"", "any", "HtoD", "DtoH", "DtoD", "HtoH", "PtoP"}
 
-// isLaunch is whether calls of a function name a kernel.
-func isLaunch(api string) bool { return strings.HasPrefix(api, "cuLaunch") && !isHost(api) }
-func isHost(api string) bool   { return strings.HasPrefix(api, "cuLaunchHostFunc") }
+// launching are the functions that name a kernel.
+var launching = regexp.MustCompile(`^(cu|hip(Ext|Module|ExtModule|HccModule)?)Launch`)
+
+func isLaunch(api string) bool { return launching.MatchString(api) && !isHost(api) }
+func isHost(api string) bool   { return strings.Contains(api, "LaunchHostFunc") }
+
+// isByHandle: HIP's launches of a kernel that the program has registered.
+func isByHandle(api string) bool {
+	return strings.HasPrefix(api, "hip") && isLaunch(api) && !strings.Contains(api, "Module")
+}
+
+// registers is no call of a row's: it teaches a name.
+const registers = "__hipRegisterFunction"
+
+// apiBytes is API_BYTES of bpf/launch/events.h: one name of HIP is longer.
+const apiBytes = 40
 
 // multi is how many launches one call makes: the workload's.
 func multi(api string) uint64 {
-	if api == "cuLaunchCooperativeKernelMultiDevice" {
+	if strings.Contains(api, "MultiDe") {
 		return 2
 	}
 	return 1
@@ -91,8 +105,12 @@ func (tr *truth) each(f func(r *journal.Record, k key)) {
 				continue
 			}
 			api := j.APIName(r.API)
+			if api == registers {
+				tr.names[r.Ptr] = r.Cause
+				continue
+			}
 			k := key{
-				api: api, direction: directions[r.Direction], device: r.Device, result: r.Result, isCaptured: r.Captured,
+				api: api[:min(len(api), apiBytes-1)], direction: directions[r.Direction], device: r.Device, result: r.Result, isCaptured: r.Captured,
 			}
 			if multi(api) > 1 {
 				k.device = -1 // the streams are of several
@@ -102,6 +120,9 @@ func (tr *truth) each(f func(r *journal.Record, k key)) {
 				k.kernel = r.Ptr | stub
 			case isLaunch(api):
 				k.kernel = r.Ptr
+				if isByHandle(api) {
+					k.kernel |= stub
+				}
 				if name, ok := tr.names[r.Ptr]; ok {
 					k.kernel = name
 				}
@@ -128,7 +149,7 @@ func (tr *truth) sums() map[key]*sums {
 		}
 		s.calls++
 		s.bytes += r.Size
-		if strings.HasPrefix(k.api, "cuGraphLaunch") {
+		if strings.Contains(k.api, "GraphLaunch") {
 			s.nodes += r.AllocSeq
 		}
 		s.hostNS += r.TimeNS - r.StartNS

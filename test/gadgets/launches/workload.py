@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random launches, copies, waits and graphs on the simulated driver.
+"""Random launches, copies, waits and graphs on the simulated driver, or on HIP (hip_work.py).
 
 Each call is made by Driver.invoke of ../exact/truth.py, which writes down what Python
 stack it has; the driver's journal has the request. Prints a line of JSON when
@@ -270,22 +270,29 @@ class Worker:
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--libcuda", required=True)
+    p.add_argument("--libcuda")
+    p.add_argument("--hip", help="a libamdhip64 instead")
     p.add_argument("--out", required=True)
     p.add_argument("--calls", type=int, default=40000)
     p.add_argument("--threads", type=int, default=8)
     p.add_argument("--seed", type=int, default=1)
     options = p.parse_args()
-    os.environ["SIMCUDA_JOURNAL"] = options.out
-    driver = Driver(options.libcuda, options.out)
-    driver.lib.cuInit(0)
-    workers = [Worker(driver, options, i) for i in range(options.threads)]
+    if options.hip:
+        from hip_work import HipWorker as Workers
+        os.environ["SIMHIP_JOURNAL"] = options.out
+        driver = Driver(options.hip, options.out, tag="simhip_tag")
+    else:
+        Workers = Worker
+        os.environ["SIMCUDA_JOURNAL"] = options.out
+        driver = Driver(options.libcuda, options.out)
+        driver.lib.cuInit(0)
+    workers = [Workers(driver, options, i) for i in range(options.threads)]
     threads = [threading.Thread(target=w.run) for w in workers]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    driver.lib.simcuda_flush()
+    (driver.lib.simhip_flush if options.hip else driver.lib.simcuda_flush)()
     print(json.dumps({"holding": [os.getpid()], "failed": sum(w.failed for w in workers)}), flush=True)
     sys.stdin.readline()
 

@@ -44,14 +44,10 @@ func gadgets() []gadget {
 			},
 		},
 		{
-			name:    "hip_alloc",
-			answers: "The same for AMD's GPUs: which line of Python holds, takes and leaks the memory that HIP allocated.",
-			examples: []string{
-				"ig-gpu run hip_alloc --pid 4711",
-				"ig-gpu run hip_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html",
-				"ig-gpu run hip_alloc --pid 4711 --older-than 10m",
-			},
-			flags: [][2]string{{"    --flamegraph-out F", "Write a flame graph (HTML)"}},
+			name:     "hip_alloc",
+			answers:  "The same for AMD's GPUs: which line of Python holds, takes and leaks the memory that HIP allocated.",
+			examples: []string{"ig-gpu run hip_alloc --pid 4711", "ig-gpu run hip_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html"},
+			flags:    [][2]string{{"    --flamegraph-out F", "Write a flame graph (HTML)"}},
 		},
 		{
 			name:    "cuda_kernel",
@@ -68,6 +64,12 @@ func gadgets() []gadget {
 				{"    --gpu-idle N", "Say at the end what the GPU waited for, N lines"},
 				{"    --budget PERCENT", "The most CPU time that probes may take"},
 			},
+		},
+		{
+			name:     "hip_kernel",
+			answers:  "The same for AMD's GPUs: which line of Python launches kernels, copies and waits, by the calls of HIP.",
+			examples: []string{"ig-gpu run hip_kernel --pid 4711", "ig-gpu run hip_kernel --pid 4711 -t 10s --with all --timeline-html step.html"},
+			flags:    [][2]string{{"    --timeline-html F", "Write a timeline (HTML)"}},
 		},
 		{
 			name:    "nccl_trace",

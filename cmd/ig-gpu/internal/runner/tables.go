@@ -22,7 +22,10 @@ func isChosen(values api.ParamValues) bool {
 }
 
 // mains are the data sources that are the gadgets' tables.
-var mains = map[string]string{"cuda_alloc": "allocs", "hip_alloc": "allocs", "cuda_kernel": "calls", "py_stack": "samples", "nccl_trace": "collectives"}
+var mains = map[string]string{
+	"cuda_alloc": "allocs", "hip_alloc": "allocs", "cuda_kernel": "calls", "hip_kernel": "calls", "py_stack": "samples",
+	"nccl_trace": "collectives",
+}
 
 // takeTables turns off Inspektor Gadget's tables of the data sources that our own operator
 // shows, and returns these; false: none, since the gadget's table is not wanted.

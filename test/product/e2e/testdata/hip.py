@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls a libamdhip64 as told on its standard input: "alloc BYTES", "device N", "ask" (which
-device), "free". Answers "ok RESULT"."""
+device), "free", "register" and "launch" a kernel, "copy BYTES", "wait". Answers "ok RESULT"."""
 import ctypes
 import sys
 
@@ -16,6 +16,27 @@ def allocate(size):
     return result
 
 
+class Dim3(ctypes.Structure):
+    _fields_ = [(n, ctypes.c_uint) for n in "xyz"]
+
+
+name = b"_ZN2at6native10vectorizedEPfi"
+handle = ctypes.c_uint64(0x5000)
+
+
+def register():
+    getattr(hip, "__hipRegisterFunction")(None, handle, name, name, 0, None, None, None, None, None)
+    return 0
+
+
+def launch():
+    return hip.hipLaunchKernel(handle, Dim3(4, 2, 1), Dim3(64, 1, 1), None, ctypes.c_size_t(0), ctypes.c_uint64(0))
+
+
+def copy(size):
+    return hip.hipMemcpy(ctypes.c_uint64(4096), ctypes.c_uint64(4096), ctypes.c_size_t(size), 1)
+
+
 print("ready", flush=True)
 for line in sys.stdin:
     word, number = (line.split() + ["0"])[:2]
@@ -27,4 +48,12 @@ for line in sys.stdin:
         answer = hip.hipGetDevice(ctypes.byref(ctypes.c_int()))
     elif word == "free":
         answer = hip.hipFree(held.pop())
+    elif word == "register":
+        answer = register()
+    elif word == "launch":
+        answer = launch()
+    elif word == "copy":
+        answer = copy(int(number))
+    elif word == "wait":
+        answer = hip.hipDeviceSynchronize()
     print("ok", answer, flush=True)
