@@ -163,10 +163,11 @@ build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
 
-## test-nccl: nccl_trace and the real libnccl of Debian's suites, fetched (600 MB); no GPU is needed
+## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, fetched (725 MB); no GPU is needed
 .PHONY: test-nccl
 test-nccl: setup
 	@$(STEP) "fetch Debian's libnccl" test/support/fixtures/libnccl.sh
+	@$(STEP) "fetch Debian's librccl" test/support/fixtures/librccl.sh
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
 

@@ -59,6 +59,7 @@ enum nccl_op {
 	CUDA_CONTEXT_PUSH,
 	CUDA_CONTEXT_POP,
 	CUDA_CONTEXT_DEVICE, /* a: address of the current context's device */
+	HIP_DEVICE_SET,	     /* a: the device of the thread; HIP has no contexts */
 };
 
 /* Names for users: the endings of NCCL's own names. */
@@ -111,6 +112,39 @@ enum nccl_op {
 	X(CommCount, NCCL_USER_COUNT, 0, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)           \
 	X(CommCuDevice, NCCL_USER_DEVICE, 0, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)
 
+/*
+ * AMD's RCCL (librccl): besides NCCL's, these. rccl.h of 2.21; no variant for Linux 5.10. The
+ * counts of ncclAllToAllv are arrays: its operations have no bytes.
+ */
+#ifdef LINUX_5_10
+#define RCCL_APIS(X)
+#define RCCL_HIP_PROBED_APIS(X)
+#define RCCL_HIP_DEMAND_APIS(X)
+#else
+#define RCCL_APIS(X)                                                                     \
+	X(AllToAll, NCCL_OP_ALL_TO_ALL, 4, 2, 3, NCCL_NO, NCCL_NO, 5)                     \
+	X(AllToAllv, NCCL_OP_ALL_TO_ALL, 7, NCCL_NO, 6, NCCL_NO, NCCL_NO, 8)              \
+	X(CommInitRankMulti, NCCL_INIT_RANK, 0, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)
+
+/* As NCCL_CUDA_PROBED_APIS, of libamdhip64. */
+#define RCCL_HIP_PROBED_APIS(X)                                         \
+	X(hipStreamSynchronize, CUDA_STREAM_WAIT, 0, NCCL_NO, 0)               \
+	X(hipStreamSynchronize_spt, CUDA_STREAM_WAIT, 0, NCCL_NO, 1)           \
+	X(hipStreamQuery, CUDA_STREAM_QUERY, 0, NCCL_NO, 0)                    \
+	X(hipStreamQuery_spt, CUDA_STREAM_QUERY, 0, NCCL_NO, 1)                \
+	X(hipEventRecord, CUDA_EVENT_RECORD, 0, 1, 0)                          \
+	X(hipEventRecord_spt, CUDA_EVENT_RECORD, 0, 1, 1)                      \
+	X(hipEventRecordWithFlags, CUDA_EVENT_RECORD, 0, 1, 0)                 \
+	X(hipEventQuery, CUDA_EVENT_QUERY, 0, NCCL_NO, 0)                      \
+	X(hipEventSynchronize, CUDA_EVENT_WAIT, 0, NCCL_NO, 0)                 \
+	X(hipStreamWaitEvent, CUDA_STREAM_AFTER, 0, 1, 0)                      \
+	X(hipStreamWaitEvent_spt, CUDA_STREAM_AFTER, 0, 1, 1)                  \
+	X(hipDeviceSynchronize, CUDA_CONTEXT_WAIT, NCCL_NO, NCCL_NO, 0)        \
+	X(hipSetDevice, HIP_DEVICE_SET, 0, NCCL_NO, 0)
+
+#define RCCL_HIP_DEMAND_APIS(X) X(hipGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)
+#endif
+
 /* X(symbol, op, a, b, per_thread: stream 0 is the thread's own) */
 #define NCCL_CUDA_PROBED_APIS(X)                                        \
 	X(cuStreamSynchronize, CUDA_STREAM_WAIT, 0, NCCL_NO, 0)                \
@@ -149,6 +183,12 @@ enum nccl_api_id {
 #undef X
 #define X(symbol, ...) API_##symbol,
 	NCCL_CUDA_APIS(X)
+#undef X
+#define X(symbol, ...) API_nccl##symbol,
+	RCCL_APIS(X)
+#undef X
+#define X(symbol, ...) API_##symbol,
+	RCCL_HIP_PROBED_APIS(X) RCCL_HIP_DEMAND_APIS(X)
 #undef X
 	NCCL_API_COUNT,
 };

@@ -69,6 +69,16 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 	}
 }
 
+/* Whether a call is FACT_DEVICE's. */
+static __always_inline bool nccl_answers_device(__u32 id)
+{
+#ifndef LINUX_5_10
+	if (id == API_hipGetDevice)
+		return true;
+#endif
+	return id == API_cuCtxGetDevice;
+}
+
 /* Entry of API `id`. Runs in programs that may not sleep. */
 static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
@@ -90,7 +100,7 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 		drop(DROP_SCRATCH);
 		return;
 	}
-	if (id == API_cuCtxGetDevice) {
+	if (nccl_answers_device(id)) {
 		context_ask(ctx, t);
 		return;
 	}
@@ -296,6 +306,11 @@ static __always_inline void context_returned(struct thread *t, __u32 op, bool ma
 	case CUDA_CONTEXT_POP:
 		context_pop(t);
 		break;
+#ifndef LINUX_5_10
+	case HIP_DEVICE_SET:
+		t->device_hint = call->a;
+		break;
+#endif
 	}
 }
 

@@ -11,17 +11,23 @@
  * recorded when its call is entered, so that a rank blocked in the call counts as
  * arrived. It counts as issued when the call returns or, in a group, when the group ends.
  */
+#ifdef LINUX_5_10
 #define NCCL_API_SLOTS 64
+#define NCCL_STACK_BYTES 16
+#else
+#define NCCL_API_SLOTS 128
+#define NCCL_STACK_BYTES 24 /* of ncclAllToAllv */
+#endif
 _Static_assert(NCCL_API_COUNT <= NCCL_API_SLOTS, "the next power of two, please");
 
 static const struct nccl_api nccl_apis[NCCL_API_SLOTS] = {
 #define X(symbol, op, comm, count, type, reduction, peer, stream) \
 	[API_nccl##symbol] = { op, comm, count, type, reduction, peer, stream, 0 },
-	NCCL_APIS(X)
+	NCCL_APIS(X) RCCL_APIS(X)
 #undef X
 #define X(symbol, op, a, b, per_thread) \
 	[API_##symbol] = { op, a, b, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, per_thread },
-		NCCL_CUDA_APIS(X)
+		NCCL_CUDA_APIS(X) RCCL_HIP_PROBED_APIS(X) RCCL_HIP_DEMAND_APIS(X)
 #undef X
 };
 
@@ -44,7 +50,7 @@ static __always_inline bool nccl_failed(__u32 result)
 }
 
 struct nccl_arguments {
-	__u64 value[16]; /* the first eight; NCCL_NO and others: 0 */
+	__u64 value[16]; /* the first eight or nine; NCCL_NO and others: 0 */
 };
 
 static __always_inline void nccl_arguments(struct pt_regs *ctx, struct nccl_arguments *args,
@@ -59,7 +65,8 @@ static __always_inline void nccl_arguments(struct pt_regs *ctx, struct nccl_argu
 #if defined(__TARGET_ARCH_x86)
 	args->value[5] = ctx->r9;
 	/* Those on the stack, behind the return address. */
-	if (all && bpf_probe_read_user(&args->value[6], 16, (void *)(PT_REGS_SP(ctx) + 8)))
+	if (all &&
+	    bpf_probe_read_user(&args->value[6], NCCL_STACK_BYTES, (void *)(PT_REGS_SP(ctx) + 8)))
 		drop(DROP_READ_ARGUMENT);
 #else
 	args->value[5] = ((struct user_pt_regs *)ctx)->regs[5];

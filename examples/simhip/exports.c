@@ -86,6 +86,23 @@ EXPORTED void simhip_tag(uint64_t tag)
 	thread.tag = tag;
 }
 
+/* Work that a library above HIP puts on a stream: see ../simcuda/later.h. */
+EXPORTED void simhip_later(uint64_t stream, bool (*is_done)(void *), void *arg)
+{
+	later_add(stream, is_done, arg);
+}
+
+/* The device of the calling thread. */
+EXPORTED int simhip_device(void)
+{
+	CUresult why;
+	pthread_mutex_lock(&sim.lock);
+	device_begin();
+	int device = current(&why)->device;
+	pthread_mutex_unlock(&sim.lock);
+	return device;
+}
+
 /* Brings the journal's file to its final length; records may still follow. */
 EXPORTED void simhip_flush(void)
 {

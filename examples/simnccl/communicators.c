@@ -130,6 +130,14 @@ NCCL(CommInitRank)(ncclComm_t *out, int size, ncclUniqueId id, int rank)
 	return init_rank(API_ncclCommInitRank, out, size, &id, rank);
 }
 
+#ifdef RCCL
+NCCL(CommInitRankMulti)(ncclComm_t *out, int size, ncclUniqueId id, int rank, int virtual)
+{
+	(void)virtual;
+	return init_rank(API_ncclCommInitRank, out, size, &id, rank);
+}
+#endif
+
 NCCL(CommInitRankConfig)(ncclComm_t *out, int size, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	(void)config;

@@ -42,17 +42,26 @@ static struct {
 	int (*device)(void);
 } driver = {.once = PTHREAD_ONCE_INIT};
 
+#ifdef RCCL
+#define DRIVER "libamdhip64.so.6"
+#define DRIVER_SYMBOL(name) "simhip_" name
+#else
+#define DRIVER "libcuda.so.1"
+#define DRIVER_SYMBOL(name) "simcuda_" name
+#endif
+
 static void driver_find(void)
 {
-	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	void *lib = dlopen(DRIVER, RTLD_NOW | RTLD_NOLOAD);
 	if (!lib)
-		lib = dlopen("libcuda.so.1", RTLD_NOW);
+		lib = dlopen(DRIVER, RTLD_NOW);
 	if (lib) {
-		*(void **)&driver.later = dlsym(lib, "simcuda_later");
-		*(void **)&driver.device = dlsym(lib, "simcuda_device");
+		*(void **)&driver.later = dlsym(lib, DRIVER_SYMBOL("later"));
+		*(void **)&driver.device = dlsym(lib, DRIVER_SYMBOL("device"));
 	}
 	if (!driver.later)
-		fprintf(stderr, "simnccl: no simulated libcuda.so.1 in this process: operations are done when their call returns\n");
+		fprintf(stderr, "simnccl: no simulated " DRIVER
+				" in this process: operations are done when their call returns\n");
 }
 
 int current_device(void)

@@ -174,6 +174,21 @@ NCCL(AlltoAll)(BUFFERS, END)
 	return WANT(AlltoAll, NCCL_OP_ALL_TO_ALL, COMMON, .reduction = -1, .peer = -1);
 }
 
+#ifdef RCCL
+NCCL(AllToAll)(BUFFERS, END)
+{
+	(void)in, (void)out;
+	return WANT(AlltoAll, NCCL_OP_ALL_TO_ALL, COMMON, .reduction = -1, .peer = -1);
+}
+
+NCCL(AllToAllv)(const void *in, const size_t *counts, const size_t *at, void *out, const size_t *theirs,
+		const size_t *to, ncclDataType_t type, END)
+{
+	(void)in, (void)counts, (void)at, (void)out, (void)theirs, (void)to;
+	return WANT(AlltoAll, NCCL_OP_ALL_TO_ALL, .type = type, .comm = comm, .stream = stream, .reduction = -1, .peer = -1);
+}
+#endif
+
 NCCL(Gather)(BUFFERS, int root, END)
 {
 	(void)in, (void)out;

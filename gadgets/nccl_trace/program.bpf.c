@@ -39,8 +39,21 @@
 #define Y(symbol, ...) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, ...) \
 	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+/* AMD's RCCL has NCCL's functions, and HIP tells what is done. */
+#ifndef LINUX_5_10
+#define R(symbol, ...)                                                                      \
+	{ "librccl", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                       \
+	{ "librccl", "pnccl" #symbol, API_nccl##symbol, ATTACH_EXIT },
+#define RY(symbol, ...) { "libamdhip64", #symbol, API_##symbol, ATTACH_EXIT },
+#define RD(symbol, ...) \
+	{ "libamdhip64", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+#define RCCL_POINTS \
+	NCCL_APIS(R) RCCL_APIS(R) RCCL_HIP_PROBED_APIS(RY) RCCL_HIP_DEMAND_APIS(RD)
+#else
+#define RCCL_POINTS
+#endif
 const struct attach_point attach_points[] ATTACH_POINTS = {
-	NCCL_APIS(X) NCCL_CUDA_PROBED_APIS(Y) NCCL_CUDA_DEMAND_APIS(D)
+	NCCL_APIS(X) NCCL_CUDA_PROBED_APIS(Y) NCCL_CUDA_DEMAND_APIS(D) RCCL_POINTS
 };
 #undef X
 #undef Y

@@ -41,14 +41,19 @@ type Library struct {
 	// hash is the offset of commHash in struct ncclComm; layout says why there is none.
 	hash   uint64
 	layout error
+	vendor string // empty: NCCL
 }
 
 // String returns the version in its usual form.
 func (l *Library) String() string {
-	if l.Version == 0 {
-		return "NCCL of an unknown version"
+	vendor := l.vendor
+	if vendor == "" {
+		vendor = "NCCL"
 	}
-	return fmt.Sprintf("NCCL %d.%d.%d", l.Version/10000, l.Version/100%100, l.Version%100)
+	if l.Version == 0 {
+		return vendor + " of an unknown version"
+	}
+	return fmt.Sprintf("%s %d.%d.%d", vendor, l.Version/10000, l.Version/100%100, l.Version%100)
 }
 
 // Layout returns nil if communicators that were created before attach can be identified.
@@ -76,6 +81,12 @@ func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 	}
 	l.hash, l.layout = l.layoutOf(m, found)
 	return l, nil
+}
+
+// isRCCL changes what is known of AMD's library.
+func (l *Library) isRCCL() {
+	l.vendor, l.Missing, l.hash = "RCCL", nil, 0
+	l.layout = fmt.Errorf("%w: only in NCCL", ErrLayout)
 }
 
 // layoutOf finds the offsets of a communicator's fields: NCCL's own functions that return

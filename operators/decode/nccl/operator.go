@@ -269,7 +269,7 @@ func (i *instance) attached(pid uint32, path, status string) {
 	defer i.mu.Unlock()
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if status == "no symbols" {
-		if strings.HasPrefix(name, libraryNames[0]) { // PyTorch's library may not have it
+		if strings.HasPrefix(name, libraryNames[0]) || strings.HasPrefix(name, rccl) { // PyTorch's library may not have it
 			i.once(i.logger.Warnf, fmt.Sprintf("%s is named like NCCL but exports none of its functions: calls to it are not traced", path))
 		}
 		return

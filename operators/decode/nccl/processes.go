@@ -17,7 +17,11 @@ import (
 )
 
 // names of the libraries that may contain NCCL, up to ".so".
-var libraryNames = []string{"libnccl", "libtorch_cuda"}
+var libraryNames = []string{"libnccl", "libtorch_cuda", rccl}
+
+// rccl is AMD's NCCL: its version is that of the NCCL that it is made from, and it lacks functions
+// that nobody misses. The layout of its communicators was not checked.
+const rccl = "librccl"
 
 // errNoLibrary: the process has mapped none of them.
 var errNoLibrary = errors.New("no NCCL in the process")
@@ -84,6 +88,9 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 			clear(n.files)
 		}
 		known.library, known.err = Inspect(f, st.Size, n.wanted)
+		if known.err == nil && strings.HasPrefix(filepath.Base(m.Path), rccl) {
+			known.library.isRCCL()
+		}
 		n.files[key] = known
 	}
 	return known.library, known.err

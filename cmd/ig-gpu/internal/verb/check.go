@@ -145,7 +145,7 @@ func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 	}{
 		{"cuda_alloc", "libcuda", hasLibrary("libcuda"), "who holds, takes and frees GPU memory", false},
 		{"cuda_kernel", "libcuda", hasLibrary("libcuda"), "launches, copies and waits", false},
-		{"nccl_trace", "libnccl, or libtorch_cuda with NCCL inside", hasLibrary("libnccl", "libtorch_cuda"), "collectives, and who is missing", false},
+		{"nccl_trace", "libnccl, librccl, or libtorch_cuda with NCCL inside", hasLibrary("libnccl", "librccl", "libtorch_cuda"), "collectives, and who is missing", false},
 		{"py_stack", "Python", isPython, "what Python threads do", true},
 	} {
 		f := finding{Type: "gadget", Name: g.name, Status: found, Detail: g.what}
