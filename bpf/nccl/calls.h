@@ -69,16 +69,6 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 	}
 }
 
-/* Whether a call is FACT_DEVICE's. */
-static __always_inline bool nccl_answers_device(__u32 id)
-{
-#ifndef LINUX_5_10
-	if (id == API_hipGetDevice)
-		return true;
-#endif
-	return id == API_cuCtxGetDevice;
-}
-
 /* Entry of API `id`. Runs in programs that may not sleep. */
 static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {

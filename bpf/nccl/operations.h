@@ -38,6 +38,16 @@ static __always_inline const struct nccl_api *nccl_api_of(__u64 id)
 	return &nccl_apis[id];
 }
 
+/* Whether a call is FACT_DEVICE's. */
+static __always_inline bool nccl_answers_device(__u32 id)
+{
+#ifndef LINUX_5_10
+	if (id == API_hipGetDevice)
+		return true;
+#endif
+	return id == API_cuCtxGetDevice;
+}
+
 /* ncclResult_t: the call, or in a communicator that does not block its work, continues. */
 #define NCCL_SUCCESS 0
 #define NCCL_IN_PROGRESS 7

@@ -35,6 +35,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.gpuObservability.enabled $g.ncclTrace.enabled }}
 - {name: nccl-trace, gadget: nccl_trace, key: ncclTrace}
 {{- end }}
+{{- if and .Values.gpuObservability.enabled $g.hipAlloc.enabled }}
+- {name: hip-alloc, gadget: hip_alloc, key: hipAlloc}
+{{- end }}
+{{- if and .Values.gpuObservability.enabled $g.hipKernel.enabled }}
+- {name: hip-kernel, gadget: hip_kernel, key: hipKernel}
+{{- end }}
 {{- end -}}
 
 {{/* The metrics endpoints, as a YAML list of name, port, target. */}}

@@ -83,7 +83,7 @@ func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 	return l, nil
 }
 
-// isRCCL changes what is known of AMD's library.
+// isRCCL says that it is AMD's library.
 func (l *Library) isRCCL() {
 	l.vendor, l.Missing, l.hash = "RCCL", nil, 0
 	l.layout = fmt.Errorf("%w: only in NCCL", ErrLayout)

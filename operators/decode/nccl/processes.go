@@ -19,8 +19,8 @@ import (
 // names of the libraries that may contain NCCL, up to ".so".
 var libraryNames = []string{"libnccl", "libtorch_cuda", rccl}
 
-// rccl is AMD's NCCL: its version is that of the NCCL that it is made from, and it lacks functions
-// that nobody misses. The layout of its communicators was not checked.
+// rccl is AMD's NCCL: its version is that of the NCCL that it is made from, so functions that it
+// does not have are not reported. The layout of its communicators was not checked.
 const rccl = "librccl"
 
 // errNoLibrary: the process has mapped none of them.

@@ -24,18 +24,25 @@ const (
 	maxCommand = 4096
 )
 
-// Process is one that has CUDA mapped.
+// Process is one that has CUDA or HIP mapped.
 type Process struct {
 	PID     uint32 `json:"pid"`
 	User    string `json:"user"`             // its name or number
 	Pod     string `json:"pod,omitempty"`    // the cgroup's pod UID or container id, shortened; empty on the host
 	Command string `json:"command"`          // printable, on one line
-	Library string `json:"library"`          // libcuda's path, as the process sees it
+	Library string `json:"library"`          // path of libcuda or libamdhip64, as the process sees it
 	Memory  uint64 `json:"memory,omitempty"` // bytes on the GPUs, as the driver counts; 0: not known
 	Python  bool   `json:"python,omitempty"` // a Python interpreter is mapped
 }
 
-// Find lists the processes in procfs that have libcuda mapped, by id. A process that ends
+// drivers are the libraries by which a process is a target: NVIDIA's and AMD's.
+var drivers = []string{"libcuda", "libamdhip64"}
+
+func isDriver(path string) bool {
+	return slices.ContainsFunc(drivers, func(name string) bool { return IsLibrary(path, name) })
+}
+
+// Find lists the processes in procfs that have CUDA or HIP mapped, by id. A process that ends
 // meanwhile, or cannot be read, is left out. The program's own process is no target.
 func Find(procfs string) ([]Process, error) {
 	entries, err := os.ReadDir(procfs)
@@ -50,7 +57,7 @@ func Find(procfs string) ([]Process, error) {
 		}
 		dir := filepath.Join(procfs, entry.Name())
 		libraries := Libraries(dir)
-		at := slices.IndexFunc(libraries, func(path string) bool { return IsLibrary(path, "libcuda") })
+		at := slices.IndexFunc(libraries, isDriver)
 		if at < 0 {
 			continue
 		}

@@ -137,6 +137,12 @@ func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 			blocked = append(blocked, name)
 		}
 	}
+	hip := 0
+	for _, libraries := range processes {
+		if usesHIP(libraries) {
+			hip++
+		}
+	}
 	for _, g := range []struct {
 		name, libraries string
 		has             func([]string) bool
@@ -145,9 +151,14 @@ func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 	}{
 		{"cuda_alloc", "libcuda", hasLibrary("libcuda"), "who holds, takes and frees GPU memory", false},
 		{"cuda_kernel", "libcuda", hasLibrary("libcuda"), "launches, copies and waits", false},
-		{"nccl_trace", "libnccl, librccl, or libtorch_cuda with NCCL inside", hasLibrary("libnccl", "librccl", "libtorch_cuda"), "collectives, and who is missing", false},
+		{"hip_alloc", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", true},
+		{"hip_kernel", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", true},
+		{"nccl_trace", "libnccl, librccl, or libtorch_cuda with NCCL inside", hasCollectives, "collectives, and who is missing", false},
 		{"py_stack", "Python", isPython, "what Python threads do", true},
 	} {
+		if isHIP := strings.HasPrefix(g.name, "hip_"); len(processes) > 0 && (isHIP && hip == 0 || strings.HasPrefix(g.name, "cuda_") && hip == len(processes)) {
+			continue // of the other vendor
+		}
 		f := finding{Type: "gadget", Name: g.name, Status: found, Detail: g.what}
 		if status["kernel"] == reduced {
 			f.Status, f.Detail = reduced, g.what+"; the variant for Linux 5.10: stacks may lack frames that are not in memory"

@@ -15,12 +15,27 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// looked are the libraries that gadgets probe, by what they are for.
-var looked = []struct{ label, name, without string }{
+// lookedFor is a library that gadgets probe: what it is for, and what is missing without it.
+type lookedFor struct{ label, name, without string }
+
+// looked are those of NVIDIA's GPUs.
+var looked = []lookedFor{
 	{"CUDA driver", "libcuda", "no memory or launches are seen until it is loaded"},
 	{"CUDA runtime", "libcudart", "linked statically, or not used; the driver's calls are enough"},
 	{"NCCL", "libnccl", "no collectives, unless NCCL is inside of libtorch_cuda"},
 	{"PyTorch", "libtorch_cuda", "rows of tensors (kind tensor) need libc10_cuda of PyTorch"},
+}
+
+// lookedHIP are those of a process that uses AMD's GPUs.
+var lookedHIP = []lookedFor{
+	{"HIP", "libamdhip64", "no memory or launches are seen until it is loaded"},
+	{"RCCL", "librccl", "no collectives"},
+	{"PyTorch", "libtorch_hip", "rows of tensors (kind tensor) need libc10_hip of PyTorch"},
+}
+
+// usesHIP reports whether a process uses AMD's GPUs, and not NVIDIA's.
+func usesHIP(libraries []string) bool {
+	return mapped(libraries, amd.library) != "" && mapped(libraries, nvidia.library) == ""
 }
 
 var pythonName = regexp.MustCompile(`^(lib)?python(3\.[0-9]+)[a-z]*(\.so.*)?$`)
@@ -48,6 +63,11 @@ func hasLibrary(names ...string) func([]string) bool {
 	}
 }
 
+// hasCollectives reports whether NCCL or RCCL is mapped.
+func hasCollectives(libraries []string) bool {
+	return hasLibrary("libnccl", "librccl", "libtorch_cuda")(libraries)
+}
+
 func mapped(libraries []string, name string) string {
 	for _, path := range libraries {
 		if targets.IsLibrary(path, name) {
@@ -72,7 +92,11 @@ func checkProcess(procfs string, pid uint32) (libraries []string, out []finding)
 		return nil, out
 	}
 	add("process", found, targets.Command(dir), "")
-	for _, l := range looked {
+	list := looked
+	if usesHIP(libraries) {
+		list = lookedHIP
+	}
+	for _, l := range list {
 		path := mapped(libraries, l.name)
 		if path == "" {
 			add(l.label, reduced, "not mapped: "+l.without, "")
@@ -115,7 +139,7 @@ func versionOf(dir, path, name string) string {
 	if m := fileVersion.FindStringSubmatch(path); m != nil {
 		return m[1]
 	}
-	if name != "libtorch_cuda" {
+	if name != "libtorch_cuda" && name != "libtorch_hip" {
 		return ""
 	}
 	file, err := procmaps.OpenInRoot(filepath.Join(dir, "root"), filepath.Join(filepath.Dir(filepath.Dir(path)), "version.py"))

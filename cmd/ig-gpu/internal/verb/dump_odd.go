@@ -63,9 +63,9 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 		dir := filepath.Join(procfs, fmt.Sprint(t.PID))
 		d := dumped{rankIn(dir), t.PID, t.Stack, t.User}
 		libraries := targets.Libraries(dir)
-		if mapped(libraries, "libnccl") != "" || mapped(libraries, "libtorch_cuda") != "" {
+		if hasCollectives(libraries) {
 			byNCCL = append(byNCCL, d)
-		} else if mapped(libraries, "libcuda") != "" {
+		} else if mapped(libraries, nvidia.library) != "" || mapped(libraries, amd.library) != "" {
 			byCUDA = append(byCUDA, d)
 		}
 	}

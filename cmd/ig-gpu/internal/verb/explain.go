@@ -64,24 +64,29 @@ func newExplain(cfg Config) *cobra.Command {
 
 // observe runs the gadgets side by side and collects what their rows say.
 func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Duration) (*facts, error) {
+	v, err := vendorOf(cfg.ProcFS, pids)
+	if err != nil {
+		return nil, err
+	}
 	f := newFacts(pids, duration)
+	f.vendor = v
 	hasNCCL := false
 	for _, pid := range pids {
 		dir := filepath.Join(cfg.ProcFS, fmt.Sprint(pid))
 		f.commands = append(f.commands, targets.Command(dir))
 		libraries := targets.Libraries(dir)
-		f.hasCUDA = f.hasCUDA || mapped(libraries, "libcuda") != ""
+		f.hasDriver = f.hasDriver || mapped(libraries, v.library) != ""
 		f.hasPython = f.hasPython || isPython(libraries)
-		hasNCCL = hasNCCL || mapped(libraries, "libnccl") != "" || mapped(libraries, "libtorch_cuda") != ""
+		hasNCCL = hasNCCL || hasCollectives(libraries)
 	}
 	if bytes := driverMemory(cfg, pids); bytes > 0 {
 		f.driver = bytes
 	}
 	runs := []engine.Run{
-		{Gadget: "cuda_alloc", Operators: []operators.DataOperator{
-			engine.Rows("allocs", f.allocs), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf("cuda_alloc"))}},
-		{Gadget: "cuda_kernel", Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
-			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf("cuda_kernel"))}},
+		{Gadget: v.memory, Operators: []operators.DataOperator{
+			engine.Rows("allocs", f.allocs), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
+		{Gadget: v.launches, Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
+			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf(v.launches))}},
 	}
 	if hasNCCL {
 		runs = append(runs, engine.Run{Gadget: "nccl_trace", Operators: []operators.DataOperator{engine.Rows(ranks.Hangs, f.hangs)}})

@@ -16,12 +16,13 @@ import (
 
 // facts are collected from the gadgets' rows of the processes.
 type facts struct {
-	pids               []uint32
-	commands           []string
-	duration           time.Duration
-	hasCUDA, hasPython bool
-	driver             int64 // bytes that NVIDIA's driver counts; -1: not known
-	failed             []string
+	pids                 []uint32
+	commands             []string
+	duration             time.Duration
+	hasDriver, hasPython bool
+	vendor               vendor
+	driver               int64 // bytes that NVIDIA's driver counts; -1: not known
+	failed               []string
 
 	mu      sync.Mutex
 	began   time.Time
@@ -39,7 +40,7 @@ type facts struct {
 }
 
 func newFacts(pids []uint32, duration time.Duration) *facts {
-	return &facts{pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+	return &facts{vendor: nvidia, pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
 }
 
 // place is a line that holds memory, in bytes.
@@ -102,7 +103,7 @@ func lineOf(ds datasource.DataSource, row datasource.Data) string {
 }
 
 func isCUDA(frame string) bool {
-	return strings.Contains(frame, "(libcuda.so") || strings.Contains(frame, "(libcudart")
+	return strings.Contains(frame, "(libcuda.so") || strings.Contains(frame, "(libcudart") || strings.Contains(frame, "(libamdhip64")
 }
 
 // allocs takes in a reading of all rows of memory.

@@ -97,7 +97,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	composePeak(p, f, ids)
 	if growers := f.ranked(false, grown); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
-		p.say("ig-gpu run cuda_alloc --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
+		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
 			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
 	} else {
 		p.say("", "No line holds more at the end than in the middle of the watch.")
@@ -108,7 +108,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	}
 	if tensors := f.ranked(true, inUse); len(tensors) > 0 {
 		sum := sumPlaces(tensors, inUse)
-		p.say("ig-gpu run cuda_alloc --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
+		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
 	}
 }
 
@@ -123,7 +123,7 @@ func composeRefused(p *page, f *facts, ids string) {
 	if last.holders != "" {
 		text += "\nHeld at that moment: " + last.holders
 	}
-	p.say("ig-gpu run cuda_alloc --pid "+ids+" -o ooms:json", "%s", text)
+	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o ooms:json", "%s", text)
 }
 
 func composeTime(p *page, f *facts, ids string) {
@@ -132,7 +132,7 @@ func composeTime(p *page, f *facts, ids string) {
 	launchers := f.waiters(func(w *waiting) uint64 { return w.launches })
 	if len(launchers) == 0 {
 		still := ""
-		if f.hasCUDA && f.calledSince() == 0 {
+		if f.hasDriver && f.calledSince() == 0 {
 			still = "ig-gpu dump " + ids + " --frozen 10s"
 		}
 		p.say(still, "No kernel was launched during the watch.")
@@ -154,7 +154,7 @@ func composeTime(p *page, f *facts, ids string) {
 		p.say("", "No thread waited for the GPU in a call of the driver.")
 	}
 	if len(f.idle) > 0 {
-		p.say("ig-gpu run cuda_kernel --pid "+ids+" --gpu-idle 20 --with python", "%s", strings.Join(f.idle, "\n"))
+		p.say("ig-gpu run "+f.vendor.launches+" --pid "+ids+" --gpu-idle 20 --with python", "%s", strings.Join(f.idle, "\n"))
 	}
 }
 
@@ -199,13 +199,13 @@ func composeUnknown(p *page, f *facts, ids string) {
 	} else {
 		p.say("", "What was allocated before the watch began is not counted, and NVML is not here to say how much it is. Watch the process from its start, or compare two marks.")
 	}
-	if !f.hasCUDA {
-		p.say("ig-gpu check "+ids, "The process had not loaded libcuda when the watch began.")
+	if !f.hasDriver {
+		p.say("ig-gpu check "+ids, "The process had not loaded %s when the watch began.", f.vendor.library)
 	}
 	if !f.hasPython {
 		p.say("", "No Python was found in the process: lines are native functions, where they have symbols.")
 	}
-	for _, gadget := range []string{"cuda_alloc", "cuda_kernel"} {
+	for _, gadget := range []string{f.vendor.memory, f.vendor.launches} {
 		var parts []string
 		for reason, count := range f.drops[gadget] {
 			if count > 0 {

@@ -18,7 +18,7 @@ import (
 )
 
 // errNoTarget: there is no process that a verb could trace.
-var errNoTarget = errors.New("no process on this machine has CUDA (libcuda.so) mapped: start one, or name a process by its id")
+var errNoTarget = errors.New("no process on this machine has CUDA (libcuda.so) or HIP (libamdhip64.so) mapped: start one, or name a process by its id")
 
 // pids are the processes that a command line names. Without any, those that have CUDA
 // mapped are listed: at a terminal the user chooses one; elsewhere the list is the error.
@@ -51,7 +51,7 @@ type unnamed struct {
 
 func (u *unnamed) Error() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: name a process. These have CUDA mapped:\n", u.command)
+	fmt.Fprintf(&text, "%s: name a process. These have CUDA or HIP mapped:\n", u.command)
 	list(&text, u.found, false)
 	return strings.TrimRight(text.String(), "\n")
 }

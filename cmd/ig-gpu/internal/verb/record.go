@@ -78,6 +78,11 @@ func newRecord(cfg Config) *cobra.Command {
 			if run.PIDs, err = pids(cfg, cmd, args); err != nil {
 				return err
 			}
+			v, err := vendorOf(cfg.ProcFS, run.PIDs)
+			if err != nil {
+				return err
+			}
+			run.Gadget = v.gadget(run.Gadget)
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			length := "until Ctrl-C"

@@ -78,24 +78,28 @@ type topRun struct {
 	logger  logger.Logger // nil: the program's
 }
 
-// runTop runs cuda_alloc, and cuda_kernel from when one of its views is shown: its probes
+// runTop runs the vendor's gadget of memory, and that of launches from when one of its views is shown: its probes
 // are the more expensive ones. The screen that it returns is closed.
 func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	v, err := vendorOf(cfg.ProcFS, r.pids)
+	if err != nil {
+		return nil, err
+	}
 	var runs sync.WaitGroup
 	var once sync.Once
 	var screen *live.Screen
 	run := func(gadget string) error {
 		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, PIDs: r.pids, For: r.timeout, Logger: r.logger, Vars: map[string]any{live.VarScreen: screen}})
 	}
-	onView := func(v top.View) {
-		if v == top.Memory {
+	onView := func(view top.View) {
+		if view == top.Memory {
 			return
 		}
 		once.Do(func() {
 			runs.Go(func() {
-				if err := run("cuda_kernel"); err != nil {
+				if err := run(v.launches); err != nil {
 					screen.Warn("launches and waits are not counted: " + err.Error())
 				}
 			})
@@ -104,7 +108,7 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	screen = live.NewScreen(live.ScreenConfig{Console: r.console, Title: "ig-gpu top", By: r.by, Views: r.views, Timeout: r.timeout, OnView: onView})
 	defer screen.Abandon()
 	onView(r.views[0])
-	err := run("cuda_alloc")
+	err = run(v.memory)
 	cancel()
 	runs.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {

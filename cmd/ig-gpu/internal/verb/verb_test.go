@@ -109,7 +109,7 @@ func TestMistakesSayWhatIsWanted(t *testing.T) {
 
 func TestWithoutAProcessThoseWithCUDAAreListed(t *testing.T) {
 	_, _, err := execute(t, Config{Engine: &recorder{}, ProcFS: procfs(t)}, "dump")
-	require.ErrorContains(t, err, "These have CUDA mapped")
+	require.ErrorContains(t, err, "These have CUDA or HIP mapped")
 	require.Regexp(t, `(?m)^  7 .* not known +python3 serve`, err.Error())
 	require.NotContains(t, err.Error(), "\x1b", "the process decides what its command line is")
 	require.NotRegexp(t, `(?m)^  8 `, err.Error())
@@ -168,7 +168,7 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	unfit := fit
 	unfit.IsRoot = false
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
-	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, nccl_trace, py_stack will not work here")
+	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, hip_alloc, hip_kernel, nccl_trace, py_stack will not work here")
 	require.Contains(t, out, "run it with sudo")
 
 	unfit = fit
@@ -181,7 +181,7 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	unfit.LoadSleepable = func() error { return machine.ErrLockedUp }
 	unfit.HasMulti = func() bool { t.Fatal("a kernel that is locked up does not answer"); return false }
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: unfit}, "check")
-	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, nccl_trace, py_stack will not work here")
+	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, hip_alloc, hip_kernel, nccl_trace, py_stack will not work here")
 	require.Contains(t, out, "restart the machine")
 
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711")
@@ -191,7 +191,7 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 
 func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	f := newFacts([]uint32{7}, 10*time.Second)
-	f.commands, f.hasCUDA, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
+	f.commands, f.hasDriver, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
 	f.places["load"] = &place{frame: "load (serve.py:10)", first: 4 << 30, now: 4 << 30, taken: 4 << 30}
 	f.places["cache"] = &place{frame: "cache (serve.py:20)", first: 26 << 20, now: 286 << 20, taken: 286 << 20}
 	f.places["tensor"] = &place{frame: "embed (model.py:5)", now: 1 << 30, isTensor: true}
@@ -230,7 +230,7 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 func TestExplainNamesWhatComparesDumpsIfNothingIsCalled(t *testing.T) {
 	for calls, want := range map[int64]bool{0: true, 3: false} {
 		f := newFacts([]uint32{7}, 10*time.Second)
-		f.hasCUDA, f.read = true, 10
+		f.hasDriver, f.read = true, 10
 		if calls > 0 {
 			f.waits["copy"] = &waiting{frame: "copy (serve.py:40)", copied: uint64(calls)}
 		}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+)
+
+// vendor is whose GPUs a process uses: the library that it is known by, and the gadgets that
+// follow it.
+type vendor struct {
+	library          string
+	memory, launches string
+}
+
+var (
+	nvidia = vendor{"libcuda", "cuda_alloc", "cuda_kernel"}
+	amd    = vendor{"libamdhip64", "hip_alloc", "hip_kernel"}
+)
+
+// gadget is the vendor's one for NVIDIA's.
+func (v vendor) gadget(name string) string {
+	switch name {
+	case nvidia.memory:
+		return v.memory
+	case nvidia.launches:
+		return v.launches
+	}
+	return name
+}
+
+// vendorOf returns the vendor of processes, or without any, of those on the machine: NVIDIA where
+// they have neither's library mapped. The gadgets of one run are of one vendor.
+func vendorOf(procfs string, pids []uint32) (vendor, error) {
+	if len(pids) == 0 {
+		found, err := targets.Find(procfs)
+		isHIP := func(p targets.Process) bool { return targets.IsLibrary(p.Library, amd.library) }
+		if err == nil && len(found) > 0 && !slices.ContainsFunc(found, func(p targets.Process) bool { return !isHIP(p) }) {
+			return amd, nil
+		}
+		return nvidia, nil
+	}
+	var hip, other []uint32
+	for _, pid := range pids {
+		libraries := targets.Libraries(filepath.Join(procfs, fmt.Sprint(pid)))
+		if usesHIP(libraries) {
+			hip = append(hip, pid)
+		} else {
+			other = append(other, pid)
+		}
+	}
+	switch {
+	case len(hip) == 0:
+		return nvidia, nil
+	case len(other) == 0:
+		return amd, nil
+	}
+	return nvidia, fmt.Errorf("process %s uses AMD's HIP and %s does not: name those of one vendor", joined(hip), joined(other))
+}
