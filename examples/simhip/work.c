@@ -9,7 +9,8 @@
 #include "../simcuda/launch.h"
 #include "exports.h"
 
-#define SPT(symbol, parameters, expression, ...) FORMS(symbol, _spt, parameters, expression, __VA_ARGS__)
+#define SPT(symbol, parameters, expression, ...) \
+	FORMS(symbol, _spt, parameters, expression, __VA_ARGS__)
 
 /* ----------------------------------------------------------------------- launches */
 
@@ -20,18 +21,21 @@ typedef struct {
 static CUresult launch_host(struct work *w)
 {
 	CUresult r = launch(w);
-	return r == CUDA_ERROR_INVALID_HANDLE && !w->kernel ? 98 : r; /* hipErrorInvalidDeviceFunction */
+	return r == CUDA_ERROR_INVALID_HANDLE && !w->kernel ? 98
+							    : r; /* hipErrorInvalidDeviceFunction */
 }
 
 #define DIM3 .grid = {g.x, g.y, g.z}, .block = {b.x, b.y, b.z}, .shared_bytes = (uint32_t)shared
 #define HOST_PARAMETERS (uint64_t f, dim3 g, dim3 b, void **args, size_t shared, CUstream s)
 SPT(hipLaunchKernel, HOST_PARAMETERS, launch_host(&w), .function = f, .stream = s, DIM3)
 ONLY(hipExtLaunchKernel, HOST_PARAMETERS, launch_host(&w), .function = f, .stream = s, DIM3)
-SPT(hipLaunchCooperativeKernel, (uint64_t f, dim3 g, dim3 b, void **args, unsigned shared, CUstream s),
-    launch_host(&w), .function = f, .stream = s, DIM3)
+SPT(hipLaunchCooperativeKernel,
+    (uint64_t f, dim3 g, dim3 b, void **args, unsigned shared, CUstream s), launch_host(&w),
+    .function = f, .stream = s, DIM3)
 
 #define BLOCKS(items, block) ((block) ? ((items) + (block) - 1) / (block) : 0)
-#define ITEMS .grid = {BLOCKS(x, bx), BLOCKS(y, by), BLOCKS(z, bz)}, .block = {bx, by, bz}, \
+#define ITEMS \
+	.grid = {BLOCKS(x, bx), BLOCKS(y, by), BLOCKS(z, bz)}, .block = {bx, by, bz}, \
 	.shared_bytes = (uint32_t)shared
 #define ITEM_PARAMETERS \
 	(uint64_t f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, \
@@ -48,8 +52,9 @@ typedef struct {
 } hipLaunchParams;
 
 #define MULTI(symbol) \
-	ONLY(symbol, (const hipLaunchParams *p, int n), n > 0 ? launch_host(&w) : CUDA_ERROR_INVALID_VALUE, \
-	     .function = p->function, .stream = p->stream, .grid = {p->grid.x, p->grid.y, p->grid.z}, \
+	ONLY(symbol, (const hipLaunchParams *p, int n), \
+	     n > 0 ? launch_host(&w) : CUDA_ERROR_INVALID_VALUE, .function = p->function, \
+	     .stream = p->stream, .grid = {p->grid.x, p->grid.y, p->grid.z}, \
 	     .block = {p->block.x, p->block.y, p->block.z}, .shared_bytes = (uint32_t)p->shared)
 MULTI(hipLaunchCooperativeKernelMultiDevice)
 MULTI(hipExtLaunchMultiKernelMultiDevice)
@@ -78,29 +83,38 @@ static uint8_t direction(unsigned kind)
 #define COPY .bytes = n, .direction = direction(kind)
 SPT(hipMemcpy, (TO_FROM, unsigned kind), copy(&w, to, from), COPY)
 SPT(hipMemcpyAsync, (TO_FROM, unsigned kind, CUstream s), copy(&w, to, from), COPY, .stream = s)
-ONLY(hipMemcpyWithStream, (TO_FROM, unsigned kind, CUstream s), copy(&w, to, from), COPY, .stream = s)
+ONLY(hipMemcpyWithStream, (TO_FROM, unsigned kind, CUstream s), copy(&w, to, from), COPY,
+     .stream = s)
 
 /* Symbols and arrays have no contents; nor do copies in two and three dimensions. */
 #define SYMBOL(name) \
 	SPT(hipMemcpy##name, (TO_FROM, size_t at, unsigned kind), submit(&w), COPY) \
-	SPT(hipMemcpy##name##Async, (TO_FROM, size_t at, unsigned kind, CUstream s), submit(&w), COPY, .stream = s)
+	SPT(hipMemcpy##name##Async, (TO_FROM, size_t at, unsigned kind, CUstream s), submit(&w), \
+	    COPY, .stream = s)
 SYMBOL(ToSymbol)
 SYMBOL(FromSymbol)
-ONLY(hipMemcpyToArray, (uint64_t to, size_t x, size_t y, uint64_t from, size_t n, unsigned kind), submit(&w), COPY)
-SPT(hipMemcpyFromArray, (uint64_t to, uint64_t from, size_t x, size_t y, size_t n, unsigned kind), submit(&w), COPY)
+ONLY(hipMemcpyToArray, (uint64_t to, size_t x, size_t y, uint64_t from, size_t n, unsigned kind),
+     submit(&w), COPY)
+SPT(hipMemcpyFromArray, (uint64_t to, uint64_t from, size_t x, size_t y, size_t n, unsigned kind),
+    submit(&w), COPY)
 
 #define COPY_2D .bytes = width * height, .direction = direction(kind)
-#define LINEAR_2D uint64_t to, size_t dpitch, uint64_t from, size_t spitch, size_t width, size_t height, unsigned kind
+#define LINEAR_2D \
+	uint64_t to, size_t dpitch, uint64_t from, size_t spitch, size_t width, size_t height, \
+		unsigned kind
 SPT(hipMemcpy2D, (LINEAR_2D), submit(&w), COPY_2D)
 SPT(hipMemcpy2DAsync, (LINEAR_2D, CUstream s), submit(&w), COPY_2D, .stream = s)
 #define ARRAY_2D \
-	uint64_t to, size_t a, uint64_t b, uint64_t c_, size_t d, size_t width, size_t height, unsigned kind
+	uint64_t to, size_t a, uint64_t b, uint64_t c_, size_t d, size_t width, size_t height, \
+		unsigned kind
 SPT(hipMemcpy2DToArray, (ARRAY_2D), submit(&w), COPY_2D)
 SPT(hipMemcpy2DToArrayAsync, (ARRAY_2D, CUstream s), submit(&w), COPY_2D, .stream = s)
 SPT(hipMemcpy2DFromArray, (ARRAY_2D), submit(&w), COPY_2D)
 SPT(hipMemcpy2DFromArrayAsync, (ARRAY_2D, CUstream s), submit(&w), COPY_2D, .stream = s)
-ONLY(hipMemcpy2DArrayToArray, (uint64_t to, size_t x, size_t y, uint64_t from, size_t fx, size_t fy, \
-			       size_t width, size_t height, unsigned kind), submit(&w), COPY_2D)
+ONLY(hipMemcpy2DArrayToArray,
+     (uint64_t to, size_t x, size_t y, uint64_t from, size_t fx, size_t fy, size_t width,
+      size_t height, unsigned kind),
+     submit(&w), COPY_2D)
 
 typedef struct {
 	uint64_t sarray;
@@ -119,7 +133,8 @@ SPT(hipMemcpy3D, (const hipMemcpy3DParms *p), submit(&w), COPY_3D)
 SPT(hipMemcpy3DAsync, (const hipMemcpy3DParms *p, CUstream s), submit(&w), COPY_3D, .stream = s)
 
 SPT(hipMemset, (uint64_t p, int v, size_t n), set(&w, p, (unsigned)v, 1, n), .bytes = n)
-SPT(hipMemsetAsync, (uint64_t p, int v, size_t n, CUstream s), set(&w, p, (unsigned)v, 1, n), .bytes = n, .stream = s)
+SPT(hipMemsetAsync, (uint64_t p, int v, size_t n, CUstream s), set(&w, p, (unsigned)v, 1, n),
+    .bytes = n, .stream = s)
 #define SET_2D uint64_t p, size_t pitch, int v, size_t width, size_t height
 SPT(hipMemset2D, (SET_2D), submit(&w), .bytes = width * height)
 SPT(hipMemset2DAsync, (SET_2D, CUstream s), submit(&w), .bytes = width * height, .stream = s)
@@ -132,8 +147,9 @@ typedef struct {
 	size_t width, height, depth;
 } hipExtent;
 
-SPT(hipMemset3D, (hipPitchedPtr p, int v, hipExtent e), submit(&w), .bytes = e.width * e.height * e.depth)
-SPT(hipMemset3DAsync, (hipPitchedPtr p, int v, hipExtent e, CUstream s), submit(&w), \
+SPT(hipMemset3D, (hipPitchedPtr p, int v, hipExtent e), submit(&w),
+    .bytes = e.width * e.height * e.depth)
+SPT(hipMemset3DAsync, (hipPitchedPtr p, int v, hipExtent e, CUstream s), submit(&w),
     .bytes = e.width * e.height * e.depth, .stream = s)
 
 /* ------------------------------------------------------------- streams and events */

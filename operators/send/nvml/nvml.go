@@ -5,6 +5,8 @@
 // counts for a process into those that stacks explain, the CUDA context and its modules,
 // memory from before attach, and a rest (reconcile.go).
 //
+// AMD's GPUs are read from sysfs (amd.go), with the same names of metrics.
+//
 // libnvidia-ml is opened at run time. A machine without it, or without a GPU, is a normal
 // case: it is logged once, and there are no such series.
 //
@@ -101,13 +103,18 @@ type Point struct {
 type Device struct {
 	UUID, Name, Parent string
 	Index              int
+	Vendor             string // empty: NVIDIA
 }
 
 func (d Device) labels() []attribute.KeyValue {
-	return []attribute.KeyValue{
+	labels := []attribute.KeyValue{
 		attribute.String("hw.id", d.UUID), attribute.String("hw.name", d.Name),
 		attribute.String("hw.parent", d.Parent), attribute.Int("gpu.index", d.Index),
 	}
+	if d.Vendor != "" {
+		labels = append(labels, attribute.String("hw.vendor", d.Vendor))
+	}
+	return labels
 }
 
 // ProcessMemory is the driver's count for a process on one device.

@@ -46,7 +46,7 @@ func gadgets() []gadget {
 		{
 			name:     "hip_alloc",
 			answers:  "The same for AMD's GPUs: which line of Python holds, takes and leaks the memory that HIP allocated.",
-			examples: []string{"ig-gpu run hip_alloc --pid 4711", "ig-gpu run hip_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html"},
+			examples: []string{"ig-gpu run hip_alloc --pid 4711", "ig-gpu run hip_alloc --pid 4711 --timeout 30s --flamegraph-out memory.html", "ig-gpu run hip_alloc --pid 4711 --older-than 10m"},
 			flags:    [][2]string{{"    --flamegraph-out F", "Write a flame graph (HTML)"}},
 		},
 		{
@@ -68,7 +68,7 @@ func gadgets() []gadget {
 		{
 			name:     "hip_kernel",
 			answers:  "The same for AMD's GPUs: which line of Python launches kernels, copies and waits, by the calls of HIP.",
-			examples: []string{"ig-gpu run hip_kernel --pid 4711", "ig-gpu run hip_kernel --pid 4711 -t 10s --with all --timeline-html step.html"},
+			examples: []string{"ig-gpu run hip_kernel --pid 4711", "ig-gpu run hip_kernel --pid 4711 -t 10s --with all --timeline-html step.html", "ig-gpu run hip_kernel --pid 4711 --budget 1"},
 			flags:    [][2]string{{"    --timeline-html F", "Write a timeline (HTML)"}},
 		},
 		{

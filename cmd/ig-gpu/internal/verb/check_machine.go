@@ -27,6 +27,7 @@ type Machine struct {
 	HasMulti      func() bool  // links of many uprobes
 	HasContainers func() bool
 	OpenNVML      func() (nvml.Library, error)
+	OpenGPUs      func() (nvml.Library, error) // of all vendors; nil: OpenNVML
 }
 
 // capabilities that eBPF programs and other processes' memory take, where a program is
@@ -163,6 +164,10 @@ func checkGPU(m Machine) finding {
 	f := finding{Name: "GPU", Status: found}
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	library, err := m.OpenNVML()
+	if amd, amdErr := nvml.OpenAMD(m.Sys); err != nil && amdErr == nil {
+		f.Detail = fmt.Sprintf("AMD's, with KFD; processes that use them: %d", len(amd.Processes()))
+		return f
+	}
 	if err != nil {
 		f.Status, f.Detail = reduced, fmt.Sprintf("%d devices in /dev; NVML: %v", len(devices), err)
 		f.Fix = "gadgets do not need NVML; without it there are no metrics of the GPUs themselves"

@@ -117,7 +117,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	return f, nil
 }
 
-// driverMemory is the memory that NVIDIA's driver counts for the processes; 0 if it is unknown.
+// driverMemory is the memory that the vendor's driver counts for the processes; 0 if it is unknown.
 func driverMemory(cfg Config, pids []uint32) (sum int64) {
 	used := memoryOf(cfg)
 	for _, pid := range pids {

@@ -21,7 +21,7 @@ type facts struct {
 	duration             time.Duration
 	hasDriver, hasPython bool
 	vendor               vendor
-	driver               int64 // bytes that NVIDIA's driver counts; -1: not known
+	driver               int64 // bytes that the vendor's driver counts; -1: not known
 	failed               []string
 
 	mu      sync.Mutex

@@ -193,11 +193,11 @@ func composeUnknown(p *page, f *facts, ids string) {
 	held := sumPlaces(f.ranked(false, inUse), inUse)
 	if f.driver >= 0 {
 		if rest := f.driver - held; rest > 0 {
-			p.say("", "NVIDIA's driver counts %s for the process; which line holds %s of it is not known: it was allocated before the watch began, or is the CUDA context.",
-				profile.FormatBytes(f.driver), profile.FormatBytes(rest))
+			p.say("", "%s counts %s for the process; which line holds %s of it is not known: it was allocated before the watch began, or is what the runtime itself needs.",
+				f.vendor.driver, profile.FormatBytes(f.driver), profile.FormatBytes(rest))
 		}
 	} else {
-		p.say("", "What was allocated before the watch began is not counted, and NVML is not here to say how much it is. Watch the process from its start, or compare two marks.")
+		p.say("", "What was allocated before the watch began is not counted, and %s is not here to say how much it is. Watch the process from its start, or compare two marks.", f.vendor.source)
 	}
 	if !f.hasDriver {
 		p.say("ig-gpu check "+ids, "The process had not loaded %s when the watch began.", f.vendor.library)

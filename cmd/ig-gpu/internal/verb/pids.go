@@ -118,13 +118,17 @@ func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, err
 	return nil, errors.New("no process was chosen")
 }
 
-// memoryOf is the memory that NVIDIA's driver counts for each process, on all devices; nil where NVML
+// memoryOf is the memory that the driver counts for each process, on all devices; nil where NVML or KFD
 // is not there.
 func memoryOf(cfg Config) map[uint32]uint64 {
-	if cfg.Machine.OpenNVML == nil {
+	open := cfg.Machine.OpenGPUs
+	if open == nil {
+		open = cfg.Machine.OpenNVML
+	}
+	if open == nil {
 		return nil
 	}
-	library, err := cfg.Machine.OpenNVML()
+	library, err := open()
 	if err != nil {
 		return nil
 	}

@@ -15,11 +15,13 @@ import (
 type vendor struct {
 	library          string
 	memory, launches string
+	driver           string // who counts the memory of processes
+	source           string // where the count is read
 }
 
 var (
-	nvidia = vendor{"libcuda", "cuda_alloc", "cuda_kernel"}
-	amd    = vendor{"libamdhip64", "hip_alloc", "hip_kernel"}
+	nvidia = vendor{"libcuda", "cuda_alloc", "cuda_kernel", "NVIDIA's driver", "NVML"}
+	amd    = vendor{"libamdhip64", "hip_alloc", "hip_kernel", "AMD's driver", "KFD"}
 )
 
 // gadget is the vendor's one for NVIDIA's.
