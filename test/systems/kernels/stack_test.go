@@ -80,6 +80,8 @@ func TestStackIsEnoughForOldKernels(t *testing.T) {
 		"cuda_alloc_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
 		"cuda_kernel":            {"-mcpu=v3"},
 		"cuda_kernel_linux_5_10": {"-mcpu=v2", "-DLINUX_5_10"},
+		"hip_alloc":              {"-mcpu=v3"},
+		"hip_kernel":             {"-mcpu=v3"},
 		"nccl_trace":             {"-mcpu=v3"},
 		"nccl_trace_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
 		"py_stack":               {"-mcpu=v3"},
