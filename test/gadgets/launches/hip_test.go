@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
@@ -26,7 +27,7 @@ func hipLibrary(t *testing.T) string {
 // TestEveryCallOfHIP is TestEveryCall for hip_kernel: each function of its table.
 func TestEveryCallOfHIP(t *testing.T) {
 	lib, dir := hipLibrary(t), t.TempDir()
-	calls := number(t, 40000)
+	calls := number(t, subject.Volume(15000, 40000))
 	g := startHIP(t, lib, tracer.Options{Edit: withRoom(calls)}, map[string]any{"events": true})
 	ring := g.follow()
 	workload(t, lib, dir, func() {
