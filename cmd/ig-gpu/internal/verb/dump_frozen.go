@@ -144,7 +144,7 @@ func standstill(procfs string, verdicts []frozen.Process, last []thread, after t
 	for _, v := range verdicts {
 		s := still{PID: v.PID, Motion: string(v.Motion), Seconds: after.Round(100 * time.Millisecond).Seconds()}
 		read := map[uint32]waits.Wait{}
-		if v.Motion != frozen.Moves {
+		if v.Motion != frozen.Moves || isMainFrozen(v) {
 			read = waitsOf(reader, procfs, v.PID)
 		}
 		var python []waits.Wait
@@ -200,6 +200,11 @@ func isDeadlock(reader *waits.Reader, all []still, circle []uint32) bool {
 		}
 	}
 	return true
+}
+
+// isMainFrozen reports whether the main thread did not move, whatever others do.
+func isMainFrozen(p frozen.Process) bool {
+	return slices.ContainsFunc(p.Threads, func(t frozen.Place) bool { return t.TID == p.PID && t.Motion == frozen.Frozen })
 }
 
 func isNoLock(w waits.Wait) bool {

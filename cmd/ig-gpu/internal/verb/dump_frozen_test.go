@@ -37,6 +37,15 @@ Process 9 python3 is frozen: no line changed for 10.1s.
 Process 11 python3 moves.
 `, describeStill([]still{engine, worker, other}))
 
+	moving := engine
+	moving.Motion = "moves"
+	require.Contains(t, describeStill([]still{moving}), `Process 7 python3 moves, but its main thread did not for 10.1s:
+  thread 7 at step (engine.py:2), in recv (connection.py:3)
+    waits in read for a pipe, which process 9 can end
+`)
+	moving.Threads = moving.Threads[1:]
+	require.Contains(t, describeStill([]still{moving}), "Process 7 python3 moves.\n")
+
 	engine.IsDeadlock = false
 	require.Contains(t, describeStill([]still{engine}), "Processes 7, 9 wait for each other (7 → 9 → 7). No line changed for 10.1s; another thread, a timer or a device may still wake them.\n")
 	engine.Circle, engine.IsDeadlock = []uint32{7}, true

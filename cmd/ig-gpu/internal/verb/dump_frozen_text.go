@@ -49,7 +49,13 @@ func describeCircle(b *strings.Builder, s still) {
 func describeProcess(b *strings.Builder, s still) {
 	switch frozen.Motion(s.Motion) {
 	case frozen.Moves:
-		fmt.Fprintf(b, "Process %d %s moves.\n", s.PID, s.Process)
+		main := slices.IndexFunc(s.Threads, func(t stillThread) bool { return t.TID == s.PID && t.Motion == string(frozen.Frozen) })
+		if main < 0 {
+			fmt.Fprintf(b, "Process %d %s moves.\n", s.PID, s.Process)
+			return
+		}
+		fmt.Fprintf(b, "Process %d %s moves, but its main thread did not for %gs:\n", s.PID, s.Process, s.Seconds)
+		describeThread(b, s.Threads[main])
 		return
 	case frozen.Loops:
 		fmt.Fprintf(b, "Process %d %s moves within one function only, as a loop that polls does:\n", s.PID, s.Process)
