@@ -4,7 +4,7 @@ package subject
 
 import "os"
 
-// LongVariable, set, gives random suites their long form: make test-long.
+// LongVariable is the variable of the environment that gives random suites their long form: make test-long.
 const LongVariable = "LONG_TESTS"
 
 // Volume returns how many random calls a suite makes: short in make test, long in make
