@@ -23,7 +23,6 @@ const (
 type process struct {
 	pid, parent uint32
 	inner       uint32 // its id in its own PID namespace
-	net         string // its network namespace
 }
 
 // end is a descriptor of a process.
@@ -34,6 +33,7 @@ type table struct {
 	processes []process
 	ends      map[string][]end // by what the descriptor leads to
 	networks  map[string]*network
+	mapping   map[string][]uint32 // processes that map a file, by its id; read on first use
 }
 
 // load reads the table on first use.
@@ -41,7 +41,7 @@ func (r *Reader) load() *table {
 	if r.table != nil {
 		return r.table
 	}
-	t := &table{ends: map[string][]end{}, networks: map[string]*network{}}
+	t := &table{ends: map[string][]end{}, networks: map[string]*network{}, mapping: map[string][]uint32{}}
 	r.table = t
 	entries, err := os.ReadDir(r.ProcFS)
 	if err != nil {
@@ -82,7 +82,6 @@ func (r *Reader) process(pid uint32) (process, bool) {
 			p.inner = uint32(last)
 		}
 	}
-	p.net, _ = os.Readlink(r.file(pid, "ns", "net"))
 	return p, true
 }
 
@@ -186,7 +185,11 @@ func (r *Reader) opens(e end, reading bool) bool {
 }
 
 // mappers are the processes that map a file.
-func (r *Reader) mappers(t *table, id string) (pids []uint32) {
+func (r *Reader) mappers(t *table, id string) []uint32 {
+	if pids, ok := t.mapping[id]; ok {
+		return slices.Clone(pids)
+	}
+	var pids []uint32
 	for _, p := range t.processes {
 		found, err := r.maps.Read(p.pid, func(m procmaps.Mapping) bool {
 			return m.Perms&procmaps.Shared != 0 && m.Inode != 0 && sharedID(m) == id
@@ -195,5 +198,6 @@ func (r *Reader) mappers(t *table, id string) (pids []uint32) {
 			pids = append(pids, p.pid)
 		}
 	}
-	return pids
+	t.mapping[id] = pids
+	return slices.Clone(pids) // Ends changes its list
 }

@@ -59,6 +59,7 @@ type Wait struct {
 // The limits of what is read of one wait.
 const (
 	maxDescriptors = 256
+	maxTasks       = 4096
 	maxFile        = 64 << 10 // of files in /proc that list descriptors
 )
 
@@ -95,6 +96,28 @@ func (r *Reader) Read(pid, tid uint32) (Wait, error) {
 	}
 	w.Syscall, w.For = known.name, known.read(r, pid, now.arguments)
 	return w, nil
+}
+
+// ReadAll returns what all threads of a process wait for, at most maxTasks of them; those that
+// end meanwhile are left out.
+func (r *Reader) ReadAll(pid uint32) map[uint32]Wait {
+	all := map[uint32]Wait{}
+	dir, err := os.Open(r.file(pid, "task"))
+	if err != nil {
+		return all
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxTasks)
+	for _, name := range names {
+		tid, err := strconv.ParseUint(name, 10, 32)
+		if err != nil {
+			continue
+		}
+		if w, err := r.Read(pid, uint32(tid)); err == nil {
+			all[uint32(tid)] = w
+		}
+	}
+	return all
 }
 
 func (r *Reader) file(pid uint32, parts ...string) string {

@@ -3,7 +3,6 @@
 package verb
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -77,11 +76,8 @@ func checkAll(cfg Config, pids []uint32) []finding {
 // conclude prints the findings; it is an error if a gadget does not work.
 func conclude(w io.Writer, all []finding, asJSON, noProcess bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		for _, f := range all {
-			if err := encoder.Encode(f); err != nil {
-				return fmt.Errorf("print the check: %w", err)
-			}
+		if err := writeLines(w, "print the check", all); err != nil {
+			return err
 		}
 	} else {
 		printFindings(w, all)

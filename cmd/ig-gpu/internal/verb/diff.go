@@ -3,7 +3,6 @@
 package verb
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -82,13 +81,7 @@ func diffJSON(w io.Writer, changes profile.Changes, limit int) error {
 	if limit > 0 {
 		all, _ = first(all, limit)
 	}
-	encoder := json.NewEncoder(w)
-	for _, line := range all {
-		if err := encoder.Encode(line); err != nil {
-			return fmt.Errorf("print difference: %w", err)
-		}
-	}
-	return nil
+	return writeLines(w, "print difference", all)
 }
 
 // changesOf are the lines that hold another amount than before, or have freed something.

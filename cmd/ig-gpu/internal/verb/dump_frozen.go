@@ -4,7 +4,6 @@ package verb
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,9 +17,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
-
-// maxTasks bounds the threads of a process whose waits are read.
-const maxTasks = 4096
 
 // still is a process as a series of dumps saw it.
 type still struct {
@@ -67,13 +63,7 @@ func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Dura
 		return err
 	}
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		for _, s := range all {
-			if err := encoder.Encode(s); err != nil {
-				return fmt.Errorf("print a process: %w", err)
-			}
-		}
-		return nil
+		return writeLines(w, "print a process", all)
 	}
 	_, err = io.WriteString(w, describeStill(all))
 	return err
@@ -145,7 +135,7 @@ func standstill(procfs string, verdicts []frozen.Process, last []thread, after t
 		s := still{PID: v.PID, Motion: string(v.Motion), Seconds: after.Round(100 * time.Millisecond).Seconds()}
 		read := map[uint32]waits.Wait{}
 		if v.Motion != frozen.Moves || isMainFrozen(v) {
-			read = waitsOf(reader, procfs, v.PID)
+			read = reader.ReadAll(v.PID)
 		}
 		var python []waits.Wait
 		for _, wait := range read {
@@ -209,27 +199,6 @@ func isMainFrozen(p frozen.Process) bool {
 
 func isNoLock(w waits.Wait) bool {
 	return len(w.For) != 1 || w.For[0].Kind != waits.Lock
-}
-
-// waitsOf reads what all threads of a process wait for; those that end meanwhile are left out.
-func waitsOf(reader *waits.Reader, procfs string, pid uint32) map[uint32]waits.Wait {
-	all := map[uint32]waits.Wait{}
-	dir, err := os.Open(filepath.Join(procfs, fmt.Sprint(pid), "task"))
-	if err != nil {
-		return all
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(maxTasks)
-	for _, name := range names {
-		tid, err := strconv.ParseUint(name, 10, 32)
-		if err != nil {
-			continue
-		}
-		if w, err := reader.Read(pid, uint32(tid)); err == nil {
-			all[uint32(tid)] = w
-		}
-	}
-	return all
 }
 
 func stillOf(t thread, place frozen.Place) stillThread {

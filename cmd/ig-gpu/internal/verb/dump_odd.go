@@ -3,13 +3,10 @@
 package verb
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
 )
 
 // odd is a group of ranks that are at the same place.
@@ -61,7 +59,7 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 			continue
 		}
 		dir := filepath.Join(procfs, fmt.Sprint(t.PID))
-		d := dumped{rankIn(dir), t.PID, t.Stack, t.User}
+		d := dumped{rankOf(procfs, t.PID), t.PID, t.Stack, t.User}
 		libraries := targets.Libraries(dir)
 		if hasCollectives(libraries) {
 			byNCCL = append(byNCCL, d)
@@ -81,17 +79,15 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 	return all
 }
 
-// rankIn is RANK of the environment that a process was started with; -1: none.
-func rankIn(dir string) int {
-	b, err := os.ReadFile(filepath.Join(dir, "environ"))
+// rankOf is RANK of the environment that a process was started with; -1: none.
+func rankOf(procfs string, pid uint32) int {
+	started, err := environ.Read(procfs, pid)
 	if err != nil {
 		return -1
 	}
-	for _, variable := range bytes.Split(b, []byte{0}) {
-		if value, ok := bytes.CutPrefix(variable, []byte("RANK=")); ok {
-			if n, err := strconv.ParseUint(string(value), 10, 20); err == nil {
-				return int(n)
-			}
+	for _, value := range started.Values("RANK") {
+		if n, err := strconv.ParseUint(value, 10, 20); err == nil {
+			return int(n)
 		}
 	}
 	return -1
@@ -123,13 +119,7 @@ func grouped(ranks []dumped) (all []odd) {
 
 func writeOdd(w io.Writer, groups []odd, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		for _, g := range groups {
-			if err := encoder.Encode(g); err != nil {
-				return fmt.Errorf("print a group of ranks: %w", err)
-			}
-		}
-		return nil
+		return writeLines(w, "print a group of ranks", groups)
 	}
 	var b strings.Builder
 	total := 0

@@ -4,7 +4,6 @@ package verb
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,13 +160,7 @@ func (i idleLines) Fire(e *logrus.Entry) error {
 // writeSentences prints the page, or a line of JSON for each sentence.
 func writeSentences(w io.Writer, all []sentence, asJSON bool) error {
 	if asJSON {
-		encoder := json.NewEncoder(w)
-		for _, s := range all {
-			if err := encoder.Encode(s); err != nil {
-				return fmt.Errorf("print the explanation: %w", err)
-			}
-		}
-		return nil
+		return writeLines(w, "print the explanation", all)
 	}
 	last := ""
 	for _, s := range all {

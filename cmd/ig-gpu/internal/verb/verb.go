@@ -6,6 +6,7 @@ package verb
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -102,6 +103,17 @@ func flagsOf(operator string, pairs ...string) (out []engine.Flag) {
 func textOrJSON(output string) error {
 	if output != "text" && output != "json" {
 		return fmt.Errorf("-o %s: want text or json", output)
+	}
+	return nil
+}
+
+// writeLines writes values as JSON, one per line. `what` is what was done if that fails.
+func writeLines[T any](w io.Writer, what string, all []T) error {
+	encoder := json.NewEncoder(w)
+	for _, value := range all {
+		if err := encoder.Encode(value); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 	}
 	return nil
 }
