@@ -195,9 +195,8 @@ static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 s
 	struct handle fresh = { .serial = serial,
 				.references = 1,
 				.known_ns = bpf_ktime_get_boot_ns() };
-
-	struct handle *h;
 	__u64 oldest_ns = ~0ULL, oldest = 0;
+	struct handle *h;
 
 	for (int i = 0; i < HANDLE_SLOTS; i++) {
 		key.slot = i;
