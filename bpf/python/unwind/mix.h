@@ -73,7 +73,9 @@ static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u6
 /*
  * Mixes in the qualname of a function that has the code of the key: the code object does
  * not refer to the function, so it may have been freed or changed. 0: it has, or a fault.
- * A string is freed if allocators have overwritten its reference count with links.
+ * A freed function may keep the addresses of its code and its qualname, at which others
+ * live by now, and 3.7 to 3.10 leave its reference count at 0. A string is freed if
+ * allocators have overwritten its count with links.
  */
 static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __u64 function,
 					    __u64 code, __u32 bytes)
@@ -82,12 +84,14 @@ static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __
 	bool later = t->offsets.minor == 10;
 	__u64 object;
 
-	/* One read from func_code to func_qualname. */
-	if (user_read(&t->fault, words, later ? 16 : PY_FUNCTION_QUALNAME + 8 - PY_FUNCTION_CODE,
-		      function + (later ? PY_FUNCTION_QUALNAME_310 : PY_FUNCTION_CODE)))
+	/* One read from the reference count to func_code and func_qualname. */
+	if (user_read(&t->fault, words, later ? PY_FUNCTION_CODE_310 + 8 : PY_FUNCTION_QUALNAME + 8,
+		      function))
 		return 0;
-	object = later ? words[0] : words[(PY_FUNCTION_QUALNAME - PY_FUNCTION_CODE) / 8];
-	if (words[later ? 1 : 0] != code)
+	if (!words[0] || words[0] >> 32)
+		return 0;
+	object = words[(later ? PY_FUNCTION_QUALNAME_310 : PY_FUNCTION_QUALNAME) / 8];
+	if (words[(later ? PY_FUNCTION_CODE_310 : PY_FUNCTION_CODE) / 8] != code)
 		return 0;
 	for (__u32 i = 0; i < PY_CHECK_QUALNAME / 8; i++)
 		words[i] = 0;
@@ -98,8 +102,6 @@ static __noinline __u64 python_mix_qualname(struct python_thread *t, __u64 h, __
 	words[0] = object;
 	return python_mix_words(h, words, PY_CHECK_QUALNAME / 8) | 1;
 }
-
-_Static_assert(PY_FUNCTION_CODE_310 == PY_FUNCTION_QUALNAME_310 + 8, "read at once");
 
 /* Mixes in the next PY_CHECK_TEXT - 1 bytes of a C string. 0: a fault. */
 static __noinline __u64 python_mix_text(struct python_thread *t, __u64 h, __u64 address)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
 // TestForkedChildWithoutParentEvents is the pre-fork server: the child has no page tables
@@ -125,6 +127,18 @@ func TestAsyncioShowsTheAwaitChain(t *testing.T) {
 func TestFreedCodeIsNeverNamed(t *testing.T) {
 	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
 		p.check(t, 2000, p.run(t, python, "reuse", 2000, first))
+	})
+}
+
+// TestFreedMethodIsNeverNamed: below 3.11 the function that gave a method its class may be
+// freed, and still have the addresses of a code object and a qualname that live again.
+func TestFreedMethodIsNeverNamed(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		if python.minor >= 11 {
+			t.Skipf("%s: code has its qualname", python.path)
+		}
+		samples := subject.Volume(5000, 20000)
+		p.check(t, samples, p.run(t, python, "methods", samples, first))
 	})
 }
 

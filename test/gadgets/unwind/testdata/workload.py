@@ -358,7 +358,7 @@ def child(function, offset):
 # Modes in files of their own: workload_FILE.py.
 BESIDE = {mode: mode for mode in ("greenlet", "gevent", "asyncio", "reuse", "names", "starting", "foreign", "interpreters",
                                "measure")}
-BESIDE.update(reload="reuse", inner="interpreters", ownlock="interpreters", successors="interpreters")
+BESIDE.update(reload="reuse", methods="reuse", inner="interpreters", ownlock="interpreters", successors="interpreters")
 
 prepare()
 if MODE == "mix":

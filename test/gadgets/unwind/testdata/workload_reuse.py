@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""workload.py's modes reuse and reload: run in its namespace.
+"""workload.py's modes reuse, methods and reload: run in its namespace.
 
 Code objects of equal size, of which each dies before the next is made: the
 allocator gives the next the same address, and its name, file and line table
@@ -89,6 +89,8 @@ def table_of(gap):
 
 
 ways = [by_name, by_head_of_name, by_file, by_head_of_file, by_first_line, by_line, by_class] + [by_class_again] * 14
+if MODE == "methods":
+    ways = [by_class_again]
 if MODE == "reload":
     ways = [by_module_reload if SAMPLES % 2 else by_reload]
     tables = [table_of(gap) for gap in range(1, 9)]
