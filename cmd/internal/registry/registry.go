@@ -116,7 +116,7 @@ func Own(cfg Config) []operators.DataOperator {
 		kernels.New(resolver),
 		reap.NewOperator(),
 		table.New(table.Config{HasContainers: cfg.HasContainers}),
-		sink.New(sink.Config{Driver: driver}),
+		sink.New(sink.Config{Driver: driver, Dump: cfg.Stacks}),
 		live.New(live.Config{Console: cfg.Console}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
 			Driver: driverMemory, Sources: []metrics.Source{progress, rules}}),

@@ -34,6 +34,7 @@ type marks struct {
 	done    chan struct{}
 	server  *http.Server // of --mark-listen, or nil
 	frames  frameMarks
+	dumps   *markDumps
 }
 
 // markRequest receives the result; nil if no caller waits.
@@ -50,6 +51,9 @@ func checkMarks(values api.ParamValues) error {
 		if values[name] != "" && values[paramMark] == "" {
 			return fmt.Errorf("--%s needs --%s", name, paramMark)
 		}
+	}
+	if values[paramDump] == "true" && values[paramFrame] == "" {
+		return fmt.Errorf("--%s needs --%s", paramDump, paramFrame)
 	}
 	if every := values[paramEvery]; every != "" {
 		if d, err := duration.Parse(every); err != nil || d < 2*time.Second {
@@ -77,6 +81,10 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 		return nil
 	}
 	m.frames = frameMarks{pattern: i.values[paramFrame]}
+	var err error
+	if m.dumps, err = i.newMarkDumps(gc); err != nil {
+		return err
+	}
 	if address := i.values[paramListen]; address != "" {
 		if err := i.serveMarks(gc.Logger(), m, address); err != nil {
 			return fmt.Errorf("--%s: %w", paramListen, err)
@@ -177,6 +185,7 @@ func (i *instance) stopMarks() {
 	signal.Stop(m.signals)
 	close(m.done)
 	i.marks = nil
+	m.dumps.wait()
 	if m.server == nil {
 		return
 	}
@@ -201,6 +210,7 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	if m.frames.end() { // these rows have the calls
 		gc.Logger().Infof("sink: %s is on the stack of a call", m.frames.where)
 		due = append(due, nil)
+		m.dumps.write(fmt.Sprintf("%s.%d.stacks.txt", m.path, m.count+len(due)), m.frames.pids)
 	}
 	for _, request := range due {
 		m.count++

@@ -5,6 +5,7 @@ package sink
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -20,6 +21,8 @@ type frameMarks struct {
 	// isActive: calls of this interval had the function; was: those of the one before.
 	isActive, was bool
 	where         string // the frame, of the first such row
+	// calling are the processes of such rows in this interval, pids those of the one before.
+	calling, pids []uint32
 }
 
 // frameRow has the frame and the work of a row.
@@ -47,8 +50,13 @@ func (f *frameMarks) see(id profile.RowID, row profile.Row) {
 	}
 	// What a call did; not what freed memory that it had allocated.
 	work := row.Values.AllocObjects + row.Values.Calls + row.Values.Samples
-	if before.frame != "" && work > before.work && !f.isActive {
-		f.isActive, f.where = true, before.frame
+	if before.frame != "" && work > before.work {
+		if !f.isActive {
+			f.isActive, f.where = true, before.frame
+		}
+		if !slices.Contains(f.calling, row.Process.PID) {
+			f.calling = append(f.calling, row.Process.PID)
+		}
 	}
 	if f.current == nil {
 		f.current = map[profile.RowID]frameRow{}
@@ -74,6 +82,7 @@ func (f *frameMarks) find(s stack.Stack) string {
 func (f *frameMarks) end() bool {
 	due := f.isActive && !f.was
 	f.was, f.isActive = f.isActive, false
+	f.pids, f.calling = f.calling, nil
 	f.seen, f.current = f.current, nil
 	return due
 }

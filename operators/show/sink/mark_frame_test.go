@@ -22,7 +22,7 @@ func TestMarkIsDueWhenCallsBeginToHaveTheFunction(t *testing.T) {
 	f := frameMarks{pattern: "*.save_*"}
 	interval := func(values ...profile.Values) bool {
 		for n, v := range values {
-			f.see(ids[n], profile.Row{Stack: []stack.Stack{training, saving}[n], Values: v})
+			f.see(ids[n], profile.Row{Process: profile.Process{PID: uint32(70 + n)}, Stack: []stack.Stack{training, saving}[n], Values: v})
 		}
 		return f.end()
 	}
@@ -31,6 +31,7 @@ func TestMarkIsDueWhenCallsBeginToHaveTheFunction(t *testing.T) {
 	require.False(t, interval(allocs(1)))
 	require.True(t, interval(allocs(2), allocs(1)), "it begins")
 	require.Equal(t, "Trainer.save_checkpoint (train.py:7)", f.where)
+	require.Equal(t, []uint32{71}, f.pids, "the process that calls it")
 	require.False(t, interval(allocs(3), allocs(5)), "it goes on")
 	require.False(t, interval(allocs(4), allocs(5)), "it has ended")
 	require.False(t, interval(allocs(5), freed), "its memory is freed")

@@ -31,6 +31,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
 const (
@@ -49,6 +50,7 @@ const (
 	paramMark  = "mark-out"
 	paramEvery = "mark-every"
 	paramFrame = "mark-on-frame"
+	paramDump  = "mark-dump"
 	// paramListen is an address of loopback.
 	paramListen = "mark-listen"
 )
@@ -61,6 +63,8 @@ const VarMark = "gpu-gadgets.mark"
 type Config struct {
 	// Driver makes what --driver-memory asks; nil: nothing can.
 	Driver func() Driver
+	// Dump takes the stacks of --mark-dump; nil: nothing can.
+	Dump ranks.Dumper
 }
 
 // Operator is to be registered once per process.
@@ -82,6 +86,7 @@ func (*Operator) InstanceParams() api.Params {
 		{Key: paramMark, Title: "Marks", Description: "At each SIGUSR1, write a pprof profile of that moment to this path with .1.pb.gz, .2.pb.gz and so on; ig-gpu diff compares them", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramEvery, Title: "Marks by time", TypeHint: api.TypeDuration, Description: "Set a mark (--mark-out) at this interval; ig-gpu leaks finds growth in the marks", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramFrame, Title: "Marks by function", Description: "Set a mark (--mark-out) when traced calls begin to have this Python function on their stack, such as Trainer.save_checkpoint; * matches any characters", Tags: []string{api.TagGroupDataCollection}},
+		{Key: paramDump, Title: "Stacks at marks by function", TypeHint: api.TypeBool, DefaultValue: "false", Description: "At each mark of --mark-on-frame, also write where all Python threads of the process are, beside the mark's file (.stacks.txt)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramListen, Title: "Marks by HTTP", Description: "Set a mark (--mark-out) at each POST to /mark of this loopback address, such as 127.0.0.1:9411, which returns the name of the mark's file, and at each OpenTelemetry event gpu_gadgets.mark (OTLP, /v1/logs)", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramSnapshot, Title: "Memory snapshot", Description: "Write what a process holds when the run ends to this file, as PyTorch's memory snapshot (.pickle): segments, blocks and their stacks, for pytorch.org/memory_viz", Tags: []string{api.TagGroupDataCollection}},
 		{Key: paramJSONL, Title: "JSON lines", Description: "Write changed rows and refused allocations to this file, one JSON object per line; for each single call of cuda_kernel, use --events-out", Tags: []string{api.TagGroupDataCollection}},
@@ -112,12 +117,13 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, err
 	}
-	return &instance{values: values, makeDriver: o.cfg.Driver, snapshots: snapshots, processes: map[uint64]profile.Process{}}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver, dump: o.cfg.Dump, snapshots: snapshots, processes: map[uint64]profile.Process{}}, nil
 }
 
 type instance struct {
 	values     api.ParamValues
 	makeDriver func() Driver
+	dump       ranks.Dumper
 	stacks     *symbols.Stacks
 	base       *profile.Profile
 
@@ -287,37 +293,6 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	}
 	i.flush(gc)
 	i.mark(gc)
-}
-
-func (i *instance) oom(gc operators.GadgetContext, f *rows.OOMs, d datasource.Data) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.ended || i.json == nil {
-		return
-	}
-	o, err := f.Read(d, i.stacks, time.Now())
-	if err != nil {
-		gc.Logger().Warnf("sink: %v", err)
-	}
-	i.wrote(gc, i.json.OOM(o))
-	i.flush(gc)
-}
-
-// flush makes the lines of an interval visible to who follows the file.
-func (i *instance) flush(gc operators.GadgetContext) {
-	if i.json != nil {
-		i.wrote(gc, i.buffer.Flush())
-	}
-}
-
-// wrote logs once why the JSON lines end early; the run continues.
-func (i *instance) wrote(gc operators.GadgetContext, err error) {
-	if err == nil || i.jsonErr != nil {
-		return
-	}
-	i.jsonErr = fmt.Errorf("--%s: %w", paramJSONL, err)
-	i.json = nil
-	gc.Logger().Errorf("sink: %v; no more lines are written", i.jsonErr)
 }
 
 // PostStop writes the files: only now have the last rows come.

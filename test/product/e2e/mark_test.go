@@ -21,7 +21,7 @@ func TestMarkOnFrame(t *testing.T) {
 	s := subject.StartSteps(t)
 	s.Load()
 	marks := filepath.Join(t.TempDir(), "m")
-	r := start(t, "--pid", fmt.Sprint(s.PID()), "--mark-out", marks, "--mark-on-frame", "kv_*")
+	r := start(t, "--pid", fmt.Sprint(s.PID()), "--mark-out", marks, "--mark-on-frame", "kv_*", "--mark-dump")
 	r.waitAttached(s.PID())
 	exists := func(n int) bool {
 		_, err := os.Stat(fmt.Sprintf("%s.%d.pb.gz", marks, n))
@@ -50,6 +50,11 @@ func TestMarkOnFrame(t *testing.T) {
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Contains(t, r.errors(), subject.Frame(t, "kv_cache")+" is on the stack of a call")
+
+	// Beside it, where all threads were.
+	stacks, err := os.ReadFile(marks + ".1.stacks.txt")
+	require.NoError(t, err, r.errors())
+	require.Regexp(t, fmt.Sprintf(`(?s)^process %d thread %d, waits in read\n.*    main \(steps\.py:\d+\)\n    <module> \(steps\.py:\d+\)\n`, s.PID(), s.PID()), string(stacks))
 
 	// A mark has the memory of its moment.
 	for n, held := range map[int]int{1: 2*1000 + 3*5000, 2: 2*1000 + 2*5000 + 6000} {
