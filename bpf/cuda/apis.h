@@ -48,6 +48,8 @@ enum cuda_op {
 	/* HIP: a thread has a device and needs no context. */
 	CUDA_DEVICE_SET, /* a: the device */
 	CUDA_DEVICE_OF,	 /* a: a handle, as of a pool: its device; 0: none, no change */
+	CUDA_DEVICE_RESET, /* no arguments: the memory of the thread's device is freed implicitly */
+	CUDA_ADDRESS_FREE, /* a: address; b: size: no memory that was mapped there is held */
 };
 
 /* What is held. Also the name space of the pointer or handle. */
@@ -75,6 +77,10 @@ enum cuda_api_flag {
 	CUDA_REGISTERED = 2,
 	/* The size is 32-bit, the pointer is not. */
 	CUDA_SIZE32 = 4,
+	/* HIP: b is a hipChannelFormatDesc *; the extent is in the next arguments. */
+	CUDA_CHANNELS = 8,
+	/* HIP: the extent is on the stack, by value. */
+	CUDA_EXTENT = 16,
 };
 
 #ifdef VENDOR_HIP
@@ -180,6 +186,15 @@ enum cuda_api_flag {
 	X(cuArray3DCreate_v2, number, library)                                     \
 	X(cuMipmappedArrayCreate, number, library)                                 \
 	X(cuMemCreate, number, library)
+
+/*
+ * HIP: physical memory that was mapped takes the GPU's memory until its address range is freed,
+ * also when its handle was released and nothing maps it: it is held. Linux 5.10 cannot look at
+ * all allocations (cuda/instance.h): there it is freed when it was released and unmapped.
+ */
+#if defined(VENDOR_HIP) && !defined(LINUX_5_10)
+#define MEMORY_HELD
+#endif
 
 /* Kernels before 6.0 would need a program for each point; HIP has no such library that we know. */
 #if !defined(VENDOR_HIP) && !defined(LINUX_5_10)

@@ -7,14 +7,6 @@
 
 /* calls: the return of a driver call: what it allocated, freed or changed. */
 
-/* CUDA_ARRAY3D_DESCRIPTOR; the 2D one has no depth, the first ABI 32-bit sizes. */
-struct array_shape {
-	__u64 width, height, depth;
-	__u32 format, channels;
-	__u64 elements; /* sum over the levels walked */
-	__u64 layers;	/* 1: depth counts layers or faces, and stays */
-};
-
 /* CUDA_ARRAY3D_LAYERED and CUDA_ARRAY3D_CUBEMAP */
 #define ARRAY_LAYERED 0x01
 #define ARRAY_CUBEMAP 0x04
@@ -66,6 +58,13 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		return 0;
 	api = cuda_api_of(id);
 	is_3d = api->op != CUDA_ARRAY;
+#ifdef VENDOR_HIP
+	if (api->flags & CUDA_CHANNELS) {
+		if (!call_read(narrow, 16, t->call.b, may_sleep))
+			return 0;
+		extent_shape(&shape, &t->call, narrow);
+		narrow[5] = t->call.array_flags;
+#else
 	if (api->flags & CUDA_ABI1) {
 		if (!call_read(narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
 			return 0;
@@ -74,6 +73,7 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		shape.depth = is_3d ? narrow[2] : 0;
 		shape.format = is_3d ? narrow[3] : narrow[2];
 		shape.channels = is_3d ? narrow[4] : narrow[3];
+#endif
 	} else {
 		if (!call_read(wide, is_3d ? 40 : 24, t->call.b, may_sleep))
 			return 0;
@@ -104,11 +104,14 @@ static __always_inline __s32 call_location_device(struct thread *t, __u64 props,
 	return location[0] == 1 /* CU_MEM_LOCATION_TYPE_DEVICE */ ? location[1] : -1;
 }
 
-/* Bytes that an allocating call asked for, before it is known what it got. */
+/* Bytes that an allocating call asked for, before it is known what it got. An array's are those
+ * of call_array_size(). */
 static __always_inline __u64 call_requested(const struct cuda_api *api, const struct inflight *call)
 {
 	__u64 size = api->op == CUDA_ALLOC_PITCH || api->kind == KIND_CONTEXT ? 0 : call->b;
 
+	if (api->kind == KIND_ARRAY)
+		return call->live.size_bytes;
 	return api->flags & (CUDA_ABI1 | CUDA_SIZE32) ? (__u32)size : size;
 }
 
@@ -162,6 +165,10 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 		pointer = call->a;
 	else if (!call_read(&pointer, word, call->a, may_sleep))
 		return false;
+#ifdef VENDOR_HIP
+	if (!pointer)
+		return false; /* of 0 bytes: HIP succeeds, and there is nothing to free */
+#endif
 
 	switch (api->op) {
 	case CUDA_ALLOC_PITCH:
@@ -198,6 +205,13 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	} else {
 		fresh->context = context_needed(t, &fresh->device);
 	}
+#ifdef VENDOR_HIP
+	if (api->op == CUDA_ALLOC_POOL)
+		fresh->device = context_device(t->process, call->c);
+	fresh->context = api->kind == KIND_MANAGED || api->kind == KIND_HOST
+				 ? 0
+				 : device_owner(fresh->device);
+#endif
 #ifdef LINUX_5_10
 	fresh->context = instance_of(t->process, fresh->context);
 #endif
@@ -241,9 +255,14 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	case CUDA_CTX_DESTROY:
 	case CUDA_PRIMARY_RESET:
 	case CUDA_PRIMARY_RELEASE:
+	case CUDA_DEVICE_RESET:
 		if (call->c)
-			live_doom(t->process, call->c, call->serial,
+			live_doom(t->process, call->c, 1, call->serial,
 				  failed ? DOOM_CLEAR : DOOM_FREE);
+#ifdef VENDOR_HIP
+		else if (!failed)
+			drop(DROP_FREE_UNKNOWN);
+#endif
 		if (failed && call->popped)
 			call_undo_free(t, api);
 		else if (call->popped)
@@ -265,6 +284,13 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		}
 		return 0;
 	}
+#ifdef MEMORY_HELD
+	if (api->op == CUDA_ADDRESS_FREE) {
+		live_doom(t->process, call->a, call->b, call->serial,
+			  failed ? DOOM_CLEAR : DOOM_FREE);
+		return 0;
+	}
+#endif
 	if (api->op == CUDA_VMM_RETAIN) {
 		if (!failed && call_read(&number, 8, call->a, may_sleep))
 			vmm_retain(t->process, number, call->c);

@@ -49,12 +49,18 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 }
 
 #include "cuda/interposed.h"
+#ifdef VENDOR_HIP
+#include "hip/extent.h"
+#endif
 
 /* The context that a call is about to destroy; 0: none, or not known. */
-static __always_inline __u64 call_dooms(const struct cuda_api *api, struct inflight *call,
-					__u64 process)
+static __always_inline __u64 call_dooms(struct thread *t, const struct cuda_api *api,
+					struct inflight *call, __u64 process)
 {
 	struct primary *p;
+#ifdef VENDOR_HIP
+	__s32 device;
+#endif
 
 	switch (api->op) {
 	case CUDA_CTX_DESTROY:
@@ -65,6 +71,11 @@ static __always_inline __u64 call_dooms(const struct cuda_api *api, struct infli
 	case CUDA_PRIMARY_RELEASE:
 		p = primary_of(process, call->a);
 		return p && p->references == 1 ? p->handle : 0;
+#ifdef VENDOR_HIP
+	case CUDA_DEVICE_RESET:
+		context_needed(t, &device);
+		return device_owner(device);
+#endif
 	default:
 		return 0;
 	}
@@ -104,16 +115,56 @@ static __always_inline void call_abandon(struct thread *t)
 		call_undo_free(t, cuda_api_of(t->call.api));
 }
 
+/* What a call is about to free is taken out, or marked, before the driver does it. */
+static __always_inline void call_begins(struct thread *t, const struct cuda_api *api)
+{
+	struct inflight *call = &t->call;
+	__u64 process = t->process, a = call->a, doomed;
+	struct handle *handle;
+	struct live_key key;
+
+	switch (api->op) {
+	case CUDA_FREE:
+		call_live_key(&key, api, process, a);
+		if (!a)
+			break; /* freeing nothing is allowed */
+		call->popped = live_pop(&key, &call->live);
+		break;
+	case CUDA_VMM_RETAIN:
+		call->c = vmm_pin(process, call->b);
+		break;
+	case CUDA_VMM_RELEASE:
+		handle = vmm_handle(process, a);
+		call->c = handle ? handle->serial : 0;
+		break;
+	case CUDA_CTX_DESTROY:
+	case CUDA_PRIMARY_RESET:
+	case CUDA_PRIMARY_RELEASE:
+	case CUDA_DEVICE_RESET:
+		doomed = call_dooms(t, api, call, process);
+		call->c = doomed;
+		if (!doomed)
+			break;
+		live_doom(process, doomed, 1, call->serial, DOOM_MARK);
+		call_live_key(&key, api, process, doomed);
+		call->popped = live_pop(&key, &call->live);
+		break;
+#ifdef MEMORY_HELD
+	case CUDA_ADDRESS_FREE:
+		live_doom(process, call->a, call->b, call->serial, DOOM_MARK);
+		break;
+#endif
+	}
+}
+
 /* Entry of API `id`, or of a library's function of that name. Runs in programs that may not sleep. */
 static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
 	const struct cuda_api *api;
 	struct call_arguments args;
 	struct inflight *call;
-	struct handle *handle;
-	struct live_key key;
 	__u64 sp = PT_REGS_SP(ctx);
-	__u64 process, a, doomed;
+	__u64 a;
 
 	api = cuda_api_of(id);
 	if (!api->op)
@@ -135,7 +186,6 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	}
 #endif
 	t->device_sp = 0;
-	process = t->process;
 	call = &t->call;
 	call_arguments(ctx, &args);
 	a = args.value[api->a & 7];
@@ -155,33 +205,12 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	/* Two CPUs may read the same nanosecond: the thread makes it unique. */
 	call->serial = serial_of(bpf_ktime_get_boot_ns());
 	call->popped = 0;
+#ifdef VENDOR_HIP
+	if (api->flags & (CUDA_CHANNELS | CUDA_EXTENT))
+		extent_entered(ctx, call, api, &args);
+#endif
 
-	switch (api->op) {
-	case CUDA_FREE:
-		call_live_key(&key, api, process, a);
-		if (!a)
-			break; /* freeing nothing is allowed */
-		call->popped = live_pop(&key, &call->live);
-		break;
-	case CUDA_VMM_RETAIN:
-		call->c = vmm_pin(process, call->b);
-		break;
-	case CUDA_VMM_RELEASE:
-		handle = vmm_handle(process, a);
-		call->c = handle ? handle->serial : 0;
-		break;
-	case CUDA_CTX_DESTROY:
-	case CUDA_PRIMARY_RESET:
-	case CUDA_PRIMARY_RELEASE:
-		doomed = call_dooms(api, call, process);
-		call->c = doomed;
-		if (!doomed)
-			break;
-		live_doom(process, doomed, call->serial, DOOM_MARK);
-		call_live_key(&key, api, process, doomed);
-		call->popped = live_pop(&key, &call->live);
-		break;
-	}
+	call_begins(t, api);
 }
 
 #endif

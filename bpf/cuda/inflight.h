@@ -20,13 +20,15 @@ struct live {
 	__u64 size_bytes;
 	__u64 stack;
 	__u64 span; /* of a trace; 0: none */
-	__u64 context;	 /* that owns it, 5.10: its instance; 0: unknown or none */
+	__u64 context;	 /* that owns it, 5.10: its instance; HIP: device_owner(), or where
+			    physical memory was mapped; 0: unknown or none */
 	__u64 serial;	 /* unique, and its age: serial_of() the call that made it */
 	__u64 doom;	 /* serial of the context destruction in progress */
 	__u32 kind;	 /* enum alloc_kind */
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
 	__u64 handle;	 /* VMM: its newest number */
-	__u32 references; /* VMM: 1 while its handle is held, and its mappings;
+	__u32 references; /* VMM: 1 while its handle is held, and its mappings; 0: only its
+			     address range, MEMORY_HELD;
 			     tensor: how many blocks it stands for */
 	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
 };
@@ -51,6 +53,14 @@ struct interposed {
 	__u32 refused; /* number of the library that the row of ooms is about, 0: the driver */
 };
 
+/* CUDA_ARRAY3D_DESCRIPTOR; the 2D one has no depth, the first ABI 32-bit sizes. */
+struct array_shape {
+	__u64 width, height, depth;
+	__u32 format, channels;
+	__u64 elements; /* sum over the levels walked */
+	__u64 layers;	/* 1: depth counts layers or faces, and stays */
+};
+
 struct inflight {
 	__u64 sp; /* at entry; 0: the thread is in no call */
 	__u64 ip; /* of the probe: in the called function */
@@ -64,6 +74,9 @@ struct inflight {
 	struct live tensor;
 #ifdef INTERPOSERS_PROBED
 	struct interposed interposed;
+#endif
+#ifdef VENDOR_HIP
+	__u64 width, height, depth, array_flags; /* hip/extent.h */
 #endif
 };
 

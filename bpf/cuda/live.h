@@ -17,7 +17,7 @@ enum live_space {
 	SPACE_POINTER = 1, /* unified addresses: device, managed, pool, host */
 	SPACE_REGISTERED,  /* host memory of cuMemHostRegister */
 	SPACE_ARRAY,
-	SPACE_VMM, /* physical memory, by serial: see cuda/vmm.h */
+	SPACE_VMM,    /* physical memory, by serial: see cuda/vmm.h */
 	SPACE_TENSOR, /* blocks of PyTorch's pool, in memory that is in another space */
 	SPACE_CONTEXT,
 };
@@ -145,7 +145,7 @@ enum doom_step {
 };
 
 #ifdef LINUX_5_10
-static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial,
+static __always_inline void live_doom(__u64 process, __u64 context, __u64 count, __u64 serial,
 				      enum doom_step step)
 {
 	if (step == DOOM_MARK)
@@ -158,16 +158,32 @@ static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial
 struct doom {
 	__u64 process;
 	__u64 context;
+#ifdef MEMORY_HELD
+	__u64 count;
+#endif
 	__u64 serial;
 	__u64 step;
 };
+
+#ifdef MEMORY_HELD
+/* A call ends one context, or what is held in an address range. */
+static __always_inline bool doom_concerns(const struct doom *d, const struct live *l)
+{
+	return l->context - d->context < d->count;
+}
+#else
+static __always_inline bool doom_concerns(const struct doom *d, const struct live *l)
+{
+	return l->context == d->context;
+}
+#endif
 
 static long doom_step(void *map, struct live_key *key, struct live *l, struct doom *d)
 {
 	struct live_key gone;
 	struct live was;
 
-	if (key->process != d->process || l->context != d->context)
+	if (key->process != d->process || !doom_concerns(d, l))
 		return 0;
 	if (d->step == DOOM_MARK) {
 		if (!l->doom)
@@ -180,19 +196,39 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 		l->doom = 0;
 		return 0;
 	}
+#ifdef MEMORY_HELD
+	if (l->kind == KIND_VMM && l->references) { /* it is not held by the range alone */
+		l->doom = 0;
+		l->context = 0;
+		return 0;
+	}
+#endif
 	gone = *key;
 	was = *l;
-	if (!bpf_map_delete_elem(&live_by_pointer, &gone))
+	if (!bpf_map_delete_elem(&live_by_pointer, &gone)) {
 		row_free(gone.process, &was, true);
+#ifdef MEMORY_HELD
+		if (was.kind == KIND_VMM)
+			row_hold(gone.process, &was, -was.size_bytes);
+#endif
+	}
 	return 0;
 }
 
-static __always_inline void live_doom(__u64 process, __u64 context, __u64 serial,
+/* The allocations of `count` contexts from `context` on, which is 1 without MEMORY_HELD. */
+static __always_inline void live_doom(__u64 process, __u64 context, __u64 count, __u64 serial,
 				      enum doom_step step)
 {
 	struct doom d = {
-		.process = process, .context = context, .serial = serial, .step = step,
+		.process = process,
+		.context = context,
+		.serial = serial,
+		.step = step,
 	};
+
+#ifdef MEMORY_HELD
+	d.count = count;
+#endif
 
 	bpf_for_each_map_elem(&live_by_pointer, doom_step, &d, 0);
 }

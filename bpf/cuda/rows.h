@@ -62,6 +62,9 @@ struct row {
 	__u64 freed_bytes, freed_objects;	/* by a call that named the pointer */
 	__u64 implicit_bytes, implicit_objects; /* with a context */
 	__u64 inuse_bytes, peak_bytes;
+#ifdef MEMORY_HELD
+	__u64 held_bytes; /* of those in use */
+#endif
 };
 
 /*
@@ -123,11 +126,13 @@ static __noinline struct row *row_of_span(struct span_row_key *key)
 }
 #endif
 
+/* What a row begins as. Not on the stack of the programs, which is short. */
+static const struct row empty_row;
+
 /* The row of `key`, made at its first use. NULL: there is no room. */
 static __always_inline struct row *row_of(struct span_row_key *full)
 {
 	struct row_key *key = &full->row;
-	struct row fresh = {};
 	struct row *row;
 
 #ifndef LINUX_5_10
@@ -139,14 +144,14 @@ static __always_inline struct row *row_of(struct span_row_key *full)
 		if (row)
 			return row;
 		process_remember(task_current(), key->process);
-		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
+		bpf_map_update_elem(&rows_by_stack, key, &empty_row, BPF_NOEXIST);
 		return bpf_map_lookup_elem(&rows_by_stack, key);
 	}
 	row = bpf_map_lookup_elem(&unknown_rows, key);
 	if (row)
 		return row;
 	process_remember(task_current(), key->process);
-	bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
+	bpf_map_update_elem(&unknown_rows, key, &empty_row, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&unknown_rows, key);
 }
 
@@ -218,23 +223,26 @@ static __always_inline void row_key_of(struct span_row_key *key, __u64 process,
 	key->span = live->span;
 }
 
+/* The row of what is alive or was. NULL: user space has seen the process end, and deleted it. */
+static __always_inline struct row *row_find(const struct span_row_key *key)
+{
+#ifndef LINUX_5_10
+	if (span_ids && key->span)
+		return bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
+#endif
+	if (key->row.stack)
+		return bpf_map_lookup_elem(&rows_by_stack, &key->row);
+	return bpf_map_lookup_elem(&unknown_rows, &key->row);
+}
+
 /* Takes `size` freed bytes, of so many allocations, out of a row. */
 static __always_inline void row_free_bytes(const struct span_row_key *key, __u64 size,
 					   __u64 objects, bool implicit)
 {
-	struct row *row;
+	struct row *row = row_find(key);
 
-#ifndef LINUX_5_10
-	if (span_ids && key->span)
-		row = bpf_map_lookup_elem(&rows_by_span, key); /* starts with it */
-	else
-#endif
-	if (key->row.stack)
-		row = bpf_map_lookup_elem(&rows_by_stack, &key->row);
-	else
-		row = bpf_map_lookup_elem(&unknown_rows, &key->row);
 	if (!row)
-		return; /* deleted: user space had seen the process end */
+		return;
 	if (implicit) {
 		__sync_fetch_and_add(&row->implicit_bytes, size);
 		__sync_fetch_and_add(&row->implicit_objects, objects);
@@ -253,5 +261,19 @@ static __always_inline void row_free(__u64 process, const struct live *live, boo
 	row_key_of(&key, process, live);
 	row_free_bytes(&key, live->size_bytes, live_objects(live), implicit);
 }
+
+#ifdef MEMORY_HELD
+/* `more` bytes of an allocation are held, or, negative, no longer. */
+static __always_inline void row_hold(__u64 process, const struct live *live, __u64 more)
+{
+	struct span_row_key key;
+	struct row *row;
+
+	row_key_of(&key, process, live);
+	row = row_find(&key);
+	if (row)
+		__sync_fetch_and_add(&row->held_bytes, more);
+}
+#endif
 
 #endif

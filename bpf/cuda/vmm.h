@@ -181,6 +181,13 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 #else
 	if (__sync_fetch_and_add(&l->references, -1) != 1)
 		return;
+#ifdef MEMORY_HELD
+	if (!foreign && l->context) {
+		vmm_handle_gone(process, number, serial);
+		row_hold(process, l, size);
+		return;
+	}
+#endif
 	bpf_map_delete_elem(&live_by_pointer, &key);
 #endif
 	vmm_handle_gone(process, number, serial);
@@ -307,6 +314,9 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	if (!l)
 		return;
 	__sync_fetch_and_add(&l->references, 1);
+#ifdef MEMORY_HELD
+	l->context = address;
+#endif
 	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY)) {
 		drop(DROP_LIVE_FULL);
 		vmm_unref(process, m.serial);

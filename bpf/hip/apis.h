@@ -10,11 +10,11 @@
  *
  * Signatures: hip_runtime_api.h 6.4.3. Functions that a version does not export are not probed.
  *
- * Not here, since the ops do not fit: arrays by hipChannelFormatDesc (hipMallocArray,
- * hipMalloc3DArray, hipMallocMipmappedArray) and hipMalloc3D, whose extent is on the stack.
+ * What allocates or frees and is not here, and why: docs/reference/amd.md.
  *
  * A context of HIP is a device. hipCtxCreate answers the device's number as a handle and leaves
- * the thread's device as it is; no context owns memory, and none takes memory with it.
+ * the thread's device as it is; no context owns memory, and none takes memory with it. Only
+ * hipDeviceReset does; hipDevicePrimaryCtxReset of ROCm does nothing.
  */
 #define DRIVER_LIBRARY libamdhip64
 
@@ -24,6 +24,7 @@
 	X(hipExtMallocWithFlags, CUDA_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
 	X(hipMallocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
 	X(hipMemAllocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
+	X(hipMalloc3D, CUDA_ALLOC_PITCH, KIND_DEVICE, CUDA_EXTENT, 0, 0, 0) \
 	X(hipFree, CUDA_FREE, KIND_DEVICE, 0, 0, 0, 0) \
 	X(hipMallocAsync, CUDA_ALLOC, KIND_POOL, 0, 0, 1, 0) \
 	X(hipMallocFromPoolAsync, CUDA_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2) \
@@ -39,9 +40,12 @@
 	X(hipHostUnregister, CUDA_FREE, KIND_HOST, CUDA_REGISTERED, 0, 0, 0) \
 	X(hipArrayCreate, CUDA_ARRAY, KIND_ARRAY, 0, 0, 1, 0) \
 	X(hipArray3DCreate, CUDA_ARRAY3D, KIND_ARRAY, 0, 0, 1, 0) \
+	X(hipMallocArray, CUDA_ARRAY, KIND_ARRAY, CUDA_CHANNELS, 0, 1, 0) \
+	X(hipMalloc3DArray, CUDA_ARRAY3D, KIND_ARRAY, CUDA_CHANNELS | CUDA_EXTENT, 0, 1, 0) \
 	X(hipArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipFreeArray, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipMipmappedArrayCreate, CUDA_MIPMAP, KIND_ARRAY, 0, 0, 1, 2) \
+	X(hipMallocMipmappedArray, CUDA_MIPMAP, KIND_ARRAY, CUDA_CHANNELS | CUDA_EXTENT, 0, 1, 2) \
 	X(hipMipmappedArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipFreeMipmappedArray, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipMemCreate, CUDA_VMM_CREATE, KIND_VMM, 0, 0, 1, 2) \
@@ -50,6 +54,8 @@
 	X(hipMemRelease, CUDA_VMM_RELEASE, KIND_VMM, 0, 0, 0, 0) \
 	X(hipMemMap, CUDA_VMM_MAP, KIND_VMM, 0, 0, 1, 3) \
 	X(hipMemUnmap, CUDA_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0) \
+	X(hipMemAddressFree, CUDA_ADDRESS_FREE, KIND_VMM, 0, 0, 1, 0) \
+	X(hipDeviceReset, CUDA_DEVICE_RESET, KIND_NONE, 0, 0, 0, 0) \
 	X(hipSetDevice, CUDA_DEVICE_SET, KIND_NONE, 0, 0, 0, 0) \
 	X(hipCtxSetCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
 	X(hipCtxPushCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \

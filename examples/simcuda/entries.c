@@ -272,7 +272,7 @@ static CUresult array(struct call *c, uint64_t *out, uint64_t size, bool mipmap)
 	return r;
 }
 
-static CUresult array_create(struct call *c, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
+CUresult array_create(struct call *c, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d)
 {
 	uint64_t size;
 	if (!out || !array_bytes(d, &size))
@@ -318,8 +318,8 @@ static uint64_t half(uint64_t n)
 
 /* The levels are clamped to [1, 1 + floor(log2(largest extent))]; layers do
  * not shrink from level to level. */
-static CUresult mipmap_create(struct call *c, CUmipmappedArray *out,
-			      const CUDA_ARRAY3D_DESCRIPTOR *d, unsigned levels)
+CUresult mipmap_create(struct call *c, CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *d,
+		       unsigned levels)
 {
 	if (!out || !d)
 		return CUDA_ERROR_INVALID_VALUE;

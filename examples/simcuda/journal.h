@@ -49,6 +49,7 @@ enum journal_type {
 	 * send or receive of that pair; grid[0]: root or peer; grid[1]: reduction; NESTED: in
 	 * a group. */
 	JOURNAL_COLLECTIVE = 6,
+	JOURNAL_HELD = 7, /* HIP: it was released and unmapped, and its address range holds it */
 };
 
 enum journal_flag {

@@ -262,6 +262,12 @@ CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int d
 		      uint64_t *out)
 {
 	CUresult why;
+#ifdef VENDOR_HIP
+	if (!size) { /* HIP succeeds, without memory */
+		*out = 0;
+		return CUDA_SUCCESS;
+	}
+#endif
 	/* Called by another entry: the size is the caller's. */
 	if (thread.outer_api)
 		kind = thread.outer_kind;

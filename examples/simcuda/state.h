@@ -62,11 +62,14 @@ struct context {
 	struct object objects; /* list head */
 };
 
-/* Physical memory: exists while it has references or mappings. */
+/* Physical memory: exists while it has references or mappings; that of HIP also while the
+ * address range exists where it was mapped last. */
 struct physical {
 	struct object object; /* size 0 and not accounted when imported */
 	unsigned references, mappings;
 	bool imported;
+	struct range *range;   /* HIP: where it was mapped last; NULL: nowhere */
+	struct physical *next; /* HIP: that the range holds */
 };
 
 struct pool {
@@ -87,6 +90,7 @@ struct stream {
 struct sim {
 	pthread_mutex_t lock;
 	bool initialized, nest;
+	bool held; /* HIP: address ranges hold what was mapped there */
 	bool every_call; /* also queries are counted or journaled: no way around begin() */
 	int devices;
 	unsigned init_ms, context_ms;
@@ -202,6 +206,10 @@ CUresult alloc_memory(struct call *c, enum alloc_kind kind, uint64_t size, int d
 /* An object whose number the caller chose (host memory, arrays). */
 CUresult alloc_object(struct call *c, enum space space, uint64_t number, uint64_t size,
 		      bool mipmap);
+/* Levels of a mipmapped array beyond the last one are ignored. */
+CUresult array_create(struct call *c, CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *d);
+CUresult mipmap_create(struct call *c, CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *d,
+		       unsigned levels);
 /* Room for `size` more bytes? */
 bool fits(enum alloc_kind kind, int device, uint64_t size);
 void account(enum alloc_kind kind, int device, uint64_t size, bool more);

@@ -26,6 +26,8 @@ static struct {
 static struct range {
 	uint64_t address, size;
 	bool real;
+	bool gone; /* HIP: freed; physical memory may still refer to it */
+	struct physical *held; /* HIP */
 	struct range *next;
 } *ranges;
 static uint64_t next_range = 0x300000000000ull;
@@ -80,17 +82,28 @@ bool vmm_covers(uint64_t p, uint64_t n)
 	return false;
 }
 
+static void physical_free(struct call *c, struct physical *p, enum journal_type type)
+{
+	record(c, type, &p->object);
+	account(KIND_VMM, p->object.device, p->object.size, false);
+	free(p);
+}
+
 static void drop_if_unused(struct call *c, struct physical *p)
 {
 	if (p->references || p->mappings)
 		return;
-	if (!p->imported) {
-		record(c, JOURNAL_FREE, &p->object);
-		account(KIND_VMM, p->object.device, p->object.size, false);
-	}
 	forget(SPACE_PHYSICAL, p->object.ptr);
 	handle_free(p->object.ptr);
-	free(p);
+	if (p->imported) {
+		free(p);
+	} else if (p->range && !p->range->gone) {
+		record(c, JOURNAL_HELD, &p->object);
+		p->next = p->range->held;
+		p->range->held = p;
+	} else {
+		physical_free(c, p, JOURNAL_FREE);
+	}
 }
 
 static struct physical *physical_new(uint64_t *out, uint64_t size, int device, bool imported)
@@ -218,6 +231,9 @@ static CUresult map(struct call *c, uint64_t address, uint64_t size, uint64_t of
 	mappings.all[i] = (struct mapping){address, size, p};
 	mappings.count++;
 	p->mappings++;
+#ifdef VENDOR_HIP
+	p->range = sim.held ? range_of(address, size) : NULL;
+#endif
 	return CUDA_SUCCESS;
 }
 
@@ -294,29 +310,68 @@ CUresult impl_cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignmen
 	return CUDA_SUCCESS;
 }
 
-CUresult impl_cuMemAddressFree(CUdeviceptr address, size_t size)
+static struct range **range_at(uint64_t address, uint64_t size)
 {
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
 	size_t i = mapping_at(address);
-	bool mapped = i < mappings.count && mappings.all[i].address < address + size;
-	for (struct range **at = &ranges; *at && !mapped; at = &(*at)->next) {
-		struct range *r = *at;
-		if (r->address != address || r->size != size)
-			continue;
-		*at = r->next;
-		if (r->real)
-			munmap((void *)r->address, r->size);
-		/* The most recent range is given back, so that addresses recur. */
-		if (r->address + r->size == next_range)
-			next_range = r->address;
-		free(r);
-		result = CUDA_SUCCESS;
-		break;
+	struct range **at = &ranges;
+	if (i < mappings.count && mappings.all[i].address < address + size)
+		return NULL;
+	while (*at && ((*at)->address != address || (*at)->size != size))
+		at = &(*at)->next;
+	return *at ? at : NULL;
+}
+
+static CUresult range_free(uint64_t address, uint64_t size, struct range **freed)
+{
+	struct range **at = range_at(address, size), *r;
+	if (!at)
+		return CUDA_ERROR_INVALID_VALUE;
+	*freed = r = *at;
+	*at = r->next;
+	if (r->real)
+		munmap((void *)r->address, r->size);
+	/* The most recent range is given back, so that addresses recur. */
+	if (r->address + r->size == next_range)
+		next_range = r->address;
+	return CUDA_SUCCESS;
+}
+
+#ifdef VENDOR_HIP
+static CUresult address_free_held(struct call *c, uint64_t address, uint64_t size)
+{
+	struct object call = {.ptr = address, .size = size, .kind = KIND_VMM};
+	struct range *r;
+	CUresult result = range_free(address, size, &r);
+	c->ptr = address;
+	c->size = size;
+	if (result != CUDA_SUCCESS)
+		return result;
+	r->gone = true; /* not freed: see drop_if_unused() */
+	if (r->held)
+		record(c, JOURNAL_CALL, &call);
+	while (r->held) {
+		struct physical *p = r->held;
+		r->held = p->next;
+		physical_free(c, p, JOURNAL_IMPLICIT);
 	}
-	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
+
+CUresult impl_hipMemAddressFree(CUdeviceptr address, size_t size)
+{
+	return RUN(hipMemAddressFree, address_free_held(&c, address, size));
+}
+#else
+CUresult impl_cuMemAddressFree(CUdeviceptr address, size_t size)
+{
+	struct range *r = NULL;
+	pthread_mutex_lock(&sim.lock);
+	CUresult result = range_free(address, size, &r);
+	pthread_mutex_unlock(&sim.lock);
+	free(r);
+	return result;
+}
+#endif
 
 CUresult impl_cuMemSetAccess(CUdeviceptr address, size_t size, const void *desc, size_t count)
 {

@@ -98,6 +98,30 @@ CUresult impl_hipCtxPushCurrent(CUcontext context)
 	return RUN(hipCtxPushCurrent, make_current(context, CUDA_ERROR_INVALID_CONTEXT));
 }
 
+/* Frees what is on the thread's device. Managed and pinned memory are all devices'. */
+static CUresult reset(struct call *c)
+{
+	CUresult why;
+	struct context *on = current(&why);
+	struct object call = {.ptr = on->handle, .owner = on, .device = on->device};
+	record(c, JOURNAL_CALL, &call);
+	for (int d = 0; d < sim.devices; d++) {
+		struct object *all = &sim.primary[d].objects, *next;
+		for (struct object *o = all->next; o != all; o = next) {
+			next = o->next;
+			if (o->device == on->device && o->kind != KIND_MANAGED &&
+			    o->kind != KIND_HOST)
+				free_object(c, o, JOURNAL_IMPLICIT);
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_hipDeviceReset(void)
+{
+	return RUN(hipDeviceReset, reset(&c));
+}
+
 /* ------------------------------------------------------------ not in the journal */
 
 /* Runs an expression with the lock held, and the thread's context in `ctx`. */
@@ -132,6 +156,14 @@ CUresult impl_hipMemGetInfo(size_t *available, size_t *total)
 		return CUDA_ERROR_INVALID_VALUE;
 	*total = sim.capacity;
 	return WITH_CONTEXT((*available = sim.capacity - sim.used[ctx->device], CUDA_SUCCESS));
+}
+
+CUresult impl_hipDeviceTotalMem(size_t *total, int device)
+{
+	if (!total || !is_device(device))
+		return total ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
+	*total = sim.capacity;
+	return CUDA_SUCCESS;
 }
 
 CUresult impl_hipCtxGetCurrent(CUcontext *out)

@@ -151,6 +151,7 @@ __attribute__((constructor)) static void load(void)
 	sim.devices = devices > MAX_DEVICES ? MAX_DEVICES : (int)devices;
 	sim.capacity = number("SIMHIP_CAPACITY", 16ull << 30);
 	sim.fail_every = number("SIMHIP_FAIL_EVERY", 0);
+	sim.held = number("SIMHIP_HELD", 1);
 	journal_setup(getenv("SIMHIP_JOURNAL"), (uint32_t)sim.devices, sim.capacity);
 	sim.every_call = journal_on() || sim.fail_every;
 	state_reset();

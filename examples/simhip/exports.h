@@ -10,12 +10,12 @@
 	X(hipGetErrorName) \
 	X(hipGetErrorString) \
 	X(hipMemGetInfo) \
+	X(hipDeviceTotalMem) \
 	X(hipCtxGetCurrent) \
 	X(hipCtxPopCurrent) \
 	X(hipCtxDestroy) \
 	X(hipDevicePrimaryCtxRelease) \
 	X(hipMemAddressReserve) \
-	X(hipMemAddressFree) \
 	X(hipMemSetAccess) \
 	X(hipMemGetAllocationGranularity) \
 	X(hipMemExportToShareableHandle) \

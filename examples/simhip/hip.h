@@ -64,7 +64,6 @@
 
 /* Those that are not in the table. */
 #define impl_cuMemAddressReserve impl_hipMemAddressReserve
-#define impl_cuMemAddressFree impl_hipMemAddressFree
 #define impl_cuMemSetAccess impl_hipMemSetAccess
 #define impl_cuMemGetAllocationGranularity impl_hipMemGetAllocationGranularity
 #define impl_cuMemExportToShareableHandle impl_hipMemExportToShareableHandle

@@ -89,3 +89,94 @@ CUresult impl_hipFreeMipmappedArray(CUmipmappedArray a)
 	return RUN(hipFreeMipmappedArray,
 		   free_known(&c, SPACE_ARRAY, a, true, CUDA_ERROR_INVALID_HANDLE));
 }
+
+/* ------------------------------------------------------------- extents and channels */
+
+/* hipChannelFormatDesc: bits of x, y, z and w. hipExtent: 24 bytes, by value on the stack. */
+struct channels {
+	int bits[4], kind;
+};
+struct extent {
+	size_t width, height, depth;
+};
+
+/* False: no channels, or channels that differ. */
+static bool describe(CUDA_ARRAY3D_DESCRIPTOR *d, const struct channels *from, struct extent e,
+		     unsigned flags)
+{
+	*d = (CUDA_ARRAY3D_DESCRIPTOR){
+		.Width = e.width, .Height = e.height, .Depth = e.depth, .Flags = flags};
+	if (!from)
+		return false;
+	for (int i = 0; i < 4 && from->bits[i]; i++, d->NumChannels++)
+		if (from->bits[i] != from->bits[0])
+			return false;
+	d->Format = from->bits[0] == 8	  ? CU_AD_FORMAT_UNSIGNED_INT8
+		    : from->bits[0] == 16 ? CU_AD_FORMAT_UNSIGNED_INT16
+		    : from->bits[0] == 32 ? CU_AD_FORMAT_FLOAT
+					  : 0;
+	return d->Format;
+}
+
+static CUresult channels_array(struct call *c, CUarray *out, const struct channels *channels,
+			       struct extent e)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d;
+	if (!describe(&d, channels, e, 0))
+		return CUDA_ERROR_INVALID_VALUE;
+	return array_create(c, out, &d);
+}
+
+CUresult impl_hipMallocArray(CUarray *out, const struct channels *channels, size_t width,
+			     size_t height, unsigned flags)
+{
+	struct extent e = {width, height, 0};
+	(void)flags;
+	return RUN(hipMallocArray, channels_array(&c, out, channels, e));
+}
+
+CUresult impl_hipMalloc3DArray(CUarray *out, const struct channels *channels, struct extent e,
+			       unsigned flags)
+{
+	(void)flags;
+	return RUN(hipMalloc3DArray, channels_array(&c, out, channels, e));
+}
+
+static CUresult channels_mipmap(struct call *c, CUmipmappedArray *out,
+				const struct channels *channels, struct extent e, unsigned levels,
+				unsigned flags)
+{
+	CUDA_ARRAY3D_DESCRIPTOR d;
+	if (!describe(&d, channels, e, flags))
+		return CUDA_ERROR_INVALID_VALUE;
+	return mipmap_create(c, out, &d, levels);
+}
+
+CUresult impl_hipMallocMipmappedArray(CUmipmappedArray *out, const struct channels *channels,
+				      struct extent e, unsigned levels, unsigned flags)
+{
+	return RUN(hipMallocMipmappedArray, channels_mipmap(&c, out, channels, e, levels, flags));
+}
+
+struct pitched {
+	uint64_t ptr;
+	size_t pitch, width, height;
+};
+
+static CUresult pitched_alloc(struct call *c, struct pitched *out, struct extent e)
+{
+	uint64_t pitch, size, p;
+	if (!out || __builtin_add_overflow(e.width, PITCH_ALIGN - 1, &pitch) ||
+	    (pitch &= ~(PITCH_ALIGN - 1), __builtin_mul_overflow(pitch, e.height, &size)) ||
+	    __builtin_mul_overflow(size, e.depth, &size))
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = alloc(c, size, &p);
+	if (r == CUDA_SUCCESS)
+		*out = (struct pitched){p, pitch, e.width, e.height};
+	return r;
+}
+
+CUresult impl_hipMalloc3D(struct pitched *out, struct extent e)
+{
+	return RUN(hipMalloc3D, pitched_alloc(&c, out, e));
+}

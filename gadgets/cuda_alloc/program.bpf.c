@@ -37,11 +37,13 @@
 #include "torch/torch.h"
 #endif
 
-#define X(symbol, op, kind, flags, a, b, c) { LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
+#define X(symbol, op, kind, flags, a, b, c) \
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
 #define Y(symbol, op, kind, flags, a, b, c) \
-	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, \
+	  ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
 const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_PROBED_APIS(X)
-								   CUDA_DEMAND_APIS(Y) };
+								    CUDA_DEMAND_APIS(Y) };
 #undef X
 #undef Y
 
@@ -113,9 +115,14 @@ int torch_enter_multi(struct pt_regs *ctx)
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
-/* The device of an allocation that was refused. */
-static __always_inline void refused_device(struct thread *t, const struct cuda_api *api)
+/* The device and the size of an allocation that was refused. */
+static __always_inline void refused(struct thread *t, const struct cuda_api *api, bool may_sleep)
 {
+	if (api->kind == KIND_ARRAY) {
+		t->call.live.size_bytes = 0;
+		if (t->call.b) /* else that is why it was refused */
+			call_array_size(t, t->call.api, may_sleep);
+	}
 	if (api->kind == KIND_CONTEXT)
 		t->call.live.device = t->call.b;
 	else
@@ -166,7 +173,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	api = cuda_api_of(t->call.api);
 	t->call.live.span = 0;
 	if (result) {
-		refused_device(t, api);
+		refused(t, api, may_sleep);
 		oom_report(t, id, result, stack);
 	} else if (call_allocated(t, api, &key, may_sleep)) {
 		t->call.live.stack = stack;
@@ -180,13 +187,13 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 #else
 /* What an allocating call needs whether or not it succeeded. In functions of their own, this
  * and the next one leave more of the stack to the unwinder and to oom_report(). */
-static __noinline int allocation_seen(struct thread *t, bool refused, bool may_sleep)
+static __noinline int allocation_seen(struct thread *t, bool failed, bool may_sleep)
 {
 	if (!t)
 		return 0;
 	t->call.live.span = span_current(task_current(), may_sleep);
-	if (refused)
-		refused_device(t, cuda_api_of(t->call.api));
+	if (failed)
+		refused(t, cuda_api_of(t->call.api), may_sleep);
 	return 0;
 }
 

@@ -42,6 +42,7 @@ type Sums struct {
 	FreedBytes, FreedObjects       uint64
 	ImplicitBytes, ImplicitObjects uint64
 	PeakBytes                      uint64 // the most that was in use at one time
+	HeldBytes                      uint64 // of those in use: Held
 	Failed, OOMs                   uint64 // failed calls; of these, out of memory
 }
 
@@ -97,13 +98,14 @@ func Summarize(journals []*Journal) (*Summary, error) {
 	for _, j := range journals {
 		total := Total{Process: j.Process(), Comm: j.Comm, Lost: j.Lost}
 		type held struct {
-			key  Key
-			size uint64
+			key      Key
+			size     uint64
+			released bool
 		}
 		live := map[uint64]held{}
 		for i := range j.Records {
 			r := &j.Records[i]
-			if r.Type >= Work { // nor does it hold anything
+			if r.Type == Work || r.Type == Collective { // neither holds anything
 				continue
 			}
 			if r.Flags&First != 0 {
@@ -116,7 +118,7 @@ func Summarize(journals []*Journal) (*Summary, error) {
 				if r.Kind != Context {
 					total.alloc(r.Size)
 				}
-				live[r.Seq] = held{key, r.Size}
+				live[r.Seq] = held{key: key, size: r.Size}
 			case Free, Implicit:
 				h, ok := live[r.AllocSeq]
 				if !ok || h.size != r.Size || h.key.Kind != r.Kind || h.key.Device != r.Device {
@@ -124,9 +126,20 @@ func Summarize(journals []*Journal) (*Summary, error) {
 				}
 				delete(live, r.AllocSeq)
 				s.row(h.key).free(r.Type, r.Size)
+				if h.released {
+					s.row(h.key).HeldBytes -= r.Size
+				}
 				if r.Kind != Context {
 					total.free(r.Type, r.Size)
 				}
+			case Held:
+				h, ok := live[r.AllocSeq]
+				if !ok || h.released {
+					return nil, fmt.Errorf("journal of pid %d: record %d releases allocation %d, which is not held", j.PID, r.Seq, r.AllocSeq)
+				}
+				h.released = true
+				live[r.AllocSeq] = h
+				s.row(h.key).HeldBytes += r.Size
 			default:
 				if r.Result != Success {
 					s.row(key).fail(r.Result)

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -86,6 +88,34 @@ func TestTheRealLibraryHasAllFunctionsOfTheTable(t *testing.T) {
 	for _, symbol := range append(both(t), "__hipRegisterFunction") {
 		require.Contains(t, exports, symbol)
 	}
+}
+
+// about are names of functions that allocate or free, or sound like it.
+var about = regexp.MustCompile(`Malloc|Alloc|Free|Array(3D)?Create|ArrayDestroy|MemCreate|MemRelease|Import|MemHandle$|` +
+	`Reset|PoolDestroy|TrimTo|MemTrim|MappedBuffer|DestroyExternalMemory|hipHost(Unr|R)egister|RegisterManagedVar|MapArray|AddressReserve`)
+
+// queries sound like it and do neither.
+var queries = regexp.MustCompile(`Get|SetParams|Export|^hipIpcGet|Semaphore`)
+
+// Others than those of the table are in the documentation, with the reason.
+func TestFunctionsThatAreNotProbedAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/reference/amd.md")
+	require.NoError(t, err)
+	_, page, ok := strings.Cut(string(text), "## What is not probed")
+	require.True(t, ok)
+	probed, found := table(t, memory), 0
+	for symbol := range functions(t, realLibrary(t)) {
+		if !about.MatchString(symbol) || queries.MatchString(symbol) {
+			continue
+		}
+		found++
+		if slices.Contains(probed, symbol) {
+			require.NotContains(t, page, "`"+symbol+"`")
+		} else {
+			require.Contains(t, page, "`"+symbol+"`")
+		}
+	}
+	require.Greater(t, found, len(probed)-12, "the pattern is too narrow")
 }
 
 // A function begins with endbr64 and ends with a jump through the table, in both: a probe at its

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Structures and results of the CUDA Driver API (reference 12.4), as ctypes has them."""
 import ctypes
-from ctypes import c_int, c_size_t, c_uint32, c_void_p
+from ctypes import c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE = 0, 1, 2, 201, 400
 DESTROYED, NOT_REGISTERED, INJECTED = 709, 713, 999
@@ -42,6 +42,20 @@ class PoolProps(ctypes.Structure):  # CUmemPoolProps
     _fields_ = [("type", c_uint32), ("handle_types", c_uint32), ("location_type", c_uint32),
                 ("location_id", c_int), ("win32", c_void_p), ("max_size", c_size_t),
                 ("usage", ctypes.c_uint16), ("reserved", ctypes.c_ubyte * 54)]
+
+
+class Channels(ctypes.Structure):
+    """hipChannelFormatDesc: bits of x, y, z and w; the last is the kind."""
+    _fields_ = [("bits", c_int * 4), ("kind", c_int)]
+
+
+class Extent(ctypes.Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t)]
+
+
+class Pitched(ctypes.Structure):
+    """hipPitchedPtr"""
+    _fields_ = [("ptr", c_uint64), ("pitch", c_size_t), ("width", c_size_t), ("height", c_size_t)]
 
 
 class Held:

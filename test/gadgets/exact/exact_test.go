@@ -57,6 +57,7 @@ func got(rows []tracer.Row) []compare.Row {
 				FreedBytes: int64(r.FreedBytes), FreedObjects: int64(r.FreedObjects),
 				ImplicitBytes: int64(r.ImplicitBytes), ImplicitObjects: int64(r.ImplicitObjects),
 				InUseBytes: int64(r.InuseBytes), InUseObjects: int64(r.InuseObjects),
+				HeldBytes: int64(r.HeldBytes),
 			},
 		})
 	}
@@ -99,6 +100,23 @@ func requireEqual(t *testing.T, when string, want, have []compare.Row) {
 	}
 }
 
+// requireRefusedArrays checks the sizes of arrays that were refused with out-of-memory.
+func requireRefusedArrays(t *testing.T, dir string, tr *tracer.Tracer) {
+	t.Helper()
+	journals, err := journal.ReadDir(dir)
+	require.NoError(t, err)
+	var want uint64
+	for _, j := range journals {
+		for _, r := range j.Records {
+			if r.Type == journal.Call && r.Kind == journal.Array && r.Result == journal.OutOfMemory {
+				want += r.Size
+			}
+		}
+	}
+	require.NotZero(t, want)
+	require.EqualValues(t, want, tr.RefusedArrayBytes())
+}
+
 // withoutStacks adds up rows that differ in the stack only.
 func withoutStacks(rows []compare.Row) []compare.Row {
 	out := append([]compare.Row(nil), rows...)
@@ -120,5 +138,6 @@ func TestRandomCallsAreExact(t *testing.T) {
 		requireEqual(t, "alive, by stack", want, have)
 	}, "--calls", strconv.Itoa(subject.Volume(50000, 200000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
+	requireRefusedArrays(t, dir, tr)
 	require.Empty(t, tr.Drops())
 }

@@ -3,11 +3,13 @@
 from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 
 from driver_types import (
-    ARRAY, Array, Array3D, HOST, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, MEMORY, MIB,
-    MIPMAP, NEVER, NOT_REGISTERED, REGISTERED)
+    ARRAY, Array, Array3D, Channels, Extent, HOST, Held, INVALID_CONTEXT, INVALID_HANDLE,
+    INVALID_VALUE, MEMORY, MIB, MIPMAP, NEVER, NOT_REGISTERED, OUT_OF_MEMORY, Pitched, PoolProps,
+    REGISTERED, TOO_MUCH)
 from worker import Process, Worker
 
 INVALID_DEVICE = 101
+ALL = -1  # devices
 
 # HIP's functions with the parameters of those of the CUDA driver.
 NAMES = {
@@ -47,9 +49,16 @@ class HipWorker(Worker):
             (self.alloc, 340), (self.free, 330), (self.bad_alloc, 25), (self.bad_free, 25),
             (self.switch, 90), (self.get_device, 10), (self.pool, 6), (self.vmm_create, 30),
             (self.vmm_map, 50), (self.vmm_unmap, 30), (self.vmm_retain, 20),
-            (self.vmm_release, 40), (self.vmm_bad, 8))
+            (self.vmm_release, 40), (self.vmm_bad, 8), (self.address_free, 8),
+            (self.bad_extent, 12))
         self.ops = [op for op, _ in ops]
         self.weights = [weight for _, weight in ops]
+
+    def hold(self, what, number, owner=None):
+        """Of a device: a reset frees it. Managed and pinned memory belong to all of them."""
+        if number:
+            with self.p.lock:
+                self.p.shared.append(Held(what, number, self.stack[-1] if owner is None else owner))
 
     def alloc_low(self, size):
         p = c_uint64()
@@ -60,28 +69,117 @@ class HipWorker(Worker):
     def alloc_pitch_low(self, size):
         p, pitch = c_uint64(), c_size_t()
         height = self.rng.randint(1, 64)
-        if self.expect((yield self.call("hipMallocPitch", byref(p), byref(pitch),
-                                        c_size_t(size // height + 1), c_size_t(height)))):
-            self.hold(MEMORY, p.value)
+        if self.rng.random() < 0.5:
+            if self.expect((yield self.call("hipMallocPitch", byref(p), byref(pitch),
+                                            c_size_t(size // height + 1), c_size_t(height)))):
+                self.hold(MEMORY, p.value)
+            return
+        out, depth = Pitched(), self.rng.randint(0, 4)
+        if self.expect((yield self.call("hipMalloc3D", byref(out), Extent(size // height // 2 + 1,
+                                                                          height, depth)))):
+            self.hold(MEMORY, out.ptr)
+
+    def alloc_managed(self, size):
+        p = c_uint64()
+        if self.expect((yield self.call("hipMallocManaged", byref(p), c_size_t(size),
+                                        c_uint32(self.rng.choice((1, 2)))))):
+            self.hold(MEMORY, p.value, ALL)
+
+    def alloc_from_pool(self, size):
+        if not self.pools:
+            yield from self.pool()
+            if not self.pools:
+                return
+        p, pool = c_uint64(), self.rng.choice(self.pools)
+        if self.expect((yield self.call("hipMallocFromPoolAsync", byref(p), c_size_t(size),
+                                        c_uint64(pool), self.stream()))):
+            self.hold(MEMORY, p.value, self.p.pool_device[pool])
+
+    def pool(self):
+        pool, device = c_uint64(), self.rng.randrange(self.devices)
+        name = self.rng.choice(("hipMemPoolCreate", "hipDeviceGetDefaultMemPool",
+                                "hipDeviceGetMemPool"))
+        args = byref(PoolProps(1, 0, 1, device)) if name == "hipMemPoolCreate" else c_int(device)
+        if self.expect((yield self.call(name, byref(pool), args))) and len(self.pools) < 8:
+            self.pools.append(pool.value)
+            self.p.pool_device[pool.value] = device
+
+    def channels(self):
+        bits, count = self.rng.choice((8, 16, 32)), self.rng.choice((1, 2, 4))
+        return Channels((c_int * 4)(*[bits] * count), 0)
 
     def alloc_host(self, size):
         p = c_void_p()
         name = self.rng.choice(("hipMallocHost", "hipMemAllocHost", "hipHostMalloc", "hipHostAlloc"))
         flags = () if name in ("hipMallocHost", "hipMemAllocHost") else (c_uint32(0),)
         if self.expect((yield self.call(name, byref(p), c_size_t(min(size, MIB)), *flags))):
-            self.hold(HOST, p.value)
+            self.hold(HOST, p.value, ALL)
+
+    def alloc_registered(self, size):
+        with self.p.lock:
+            if not self.p.slots:
+                return
+            slot = self.p.slots.pop(self.rng.randrange(len(self.p.slots)))
+        at = self.p.memory_at + slot * self.p.slot_bytes
+        size = min(size, self.p.slot_bytes)
+        if self.expect((yield self.call("hipHostRegister", c_void_p(at), c_size_t(size),
+                                        c_uint32(0)))):
+            self.hold(REGISTERED, at, ALL)
+        else:
+            self.free_slot(at)
 
     def alloc_array(self, _):
-        a = c_uint64()
-        d = Array(*self.extents(2), *self.texel())
-        if self.expect((yield self.call("hipArrayCreate", byref(a), byref(d)))):
+        a, e = c_uint64(), self.extents(2)
+        if self.rng.random() < 0.5:
+            plan = "hipArrayCreate", byref(a), byref(Array(*e, *self.texel()))
+        else:
+            plan = ("hipMallocArray", byref(a), byref(self.channels()), c_size_t(e[0]),
+                    c_size_t(e[1]), c_uint32(0))
+        if self.expect((yield self.call(*plan))):
             self.hold(ARRAY, a.value)
 
     def alloc_array_3d(self, _):
-        a = c_uint64()
-        d = Array3D(*self.extents(3), *self.texel(), self.rng.choice((0, 0, 1)))
-        if self.expect((yield self.call("hipArray3DCreate", byref(a), byref(d)))):
+        a, e, layered = c_uint64(), self.extents(3), self.rng.choice((0, 0, 1))
+        if self.rng.random() < 0.5:
+            plan = "hipArray3DCreate", byref(a), byref(Array3D(*e, *self.texel(), layered))
+        else:
+            plan = ("hipMalloc3DArray", byref(a), byref(self.channels()), Extent(*e),
+                    c_uint32(layered))
+        if self.expect((yield self.call(*plan))):
             self.hold(ARRAY, a.value)
+
+    def alloc_mipmap(self, size):
+        if self.rng.random() < 0.5:
+            yield from super().alloc_mipmap(size)
+            return
+        a = c_uint64()
+        if self.expect((yield self.call("hipMallocMipmappedArray", byref(a), byref(self.channels()),
+                                        Extent(*self.extents(3)), c_uint32(self.rng.randint(0, 9)),
+                                        c_uint32(self.rng.choice((0, 0, 1)))))):
+            self.hold(MIPMAP, a.value)
+
+    def bad_extent(self):
+        """Refused, or of no size: they must not count."""
+        p, out, big = c_uint64(0xdead), Pitched(), Extent(TOO_MUCH // 16, 16, 1)
+        odd = Channels((c_int * 4)(8, 16), 0)
+        name, args = self.rng.choice((
+            ("hipMalloc", (byref(p), c_size_t(0))),
+            ("hipMallocManaged", (byref(p), c_size_t(0), c_uint32(1))),
+            ("hipMalloc3D", (byref(out), Extent(16, 0, 3))), ("hipMalloc3D", (byref(out), big)),
+            ("hipMalloc3D", (None, Extent(16, 1, 3))),
+            ("hipMallocArray", (byref(p), None, c_size_t(4), c_size_t(4), c_uint32(0))),
+            ("hipMallocArray", (byref(p), byref(odd), c_size_t(4), c_size_t(4), c_uint32(0))),
+            ("hipMalloc3DArray", (byref(p), byref(self.channels()), big, c_uint32(0))),
+            ("hipMallocMipmappedArray", (byref(p), byref(self.channels()), big, c_uint32(2),
+                                         c_uint32(0)))))
+        self.expect((yield self.call(name, *args)), INVALID_VALUE, OUT_OF_MEMORY)
+
+    def address_free(self):
+        """What was mapped there and released is no longer held. Refused where something is."""
+        at, size = c_uint64(self.range or NEVER), c_size_t(self.SLOTS * self.UNIT)
+        allowed = (INVALID_VALUE,) if self.mapped or not self.range else ()
+        if self.expect((yield self.call("hipMemAddressFree", at, size)), *allowed):
+            self.range = 0
 
     def free_call(self, h):
         name = self.rng.choice({
@@ -141,12 +239,20 @@ class HipWorker(Worker):
     def teardown(self):
         yield from ()
 
-    def reset_primary(self, _):
-        yield from ()
+    def reset_primary(self, device):
+        while not self.expect((yield self.call("hipSetDevice", c_int(device)))):
+            pass
+        self.stack = [device]
+        while not self.expect((yield self.call("hipDeviceReset"))):
+            pass
+        self.p.shared = [h for h in self.p.shared if h.owner != device]
 
 
 class HipProcess(Process):
     worker = HipWorker
 
     def prepare(self):
-        pass
+        """The device of a thread that is older than the gadget is not known before."""
+        self.pool_device = {}
+        while self.lib.hipSetDevice(c_int(0)):
+            pass

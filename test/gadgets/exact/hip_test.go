@@ -27,11 +27,14 @@ func hipLibrary(t *testing.T) string {
 
 // EXACT_CALLS=200000 makes as many calls as the test of cuda_alloc, whose programs are the same.
 func TestRandomHIPCallsAreExact(t *testing.T) {
-	calls := strconv.Itoa(callsFrom(t, "EXACT_CALLS", subject.Volume(20000, 200000)))
-	lib := hipLibrary(t)
-	dir := t.TempDir()
-	tr := tracer.StartHIP(t, lib, tracer.Options{})
-	cmd := exec.Command("python3", "workload.py", "--hip", lib, "--out", dir, "--hold", "--calls", calls)
+	requireExactHIP(t, tracer.Options{}, callsFrom(t, "EXACT_CALLS", subject.Volume(20000, 200000)))
+}
+
+func requireExactHIP(t *testing.T, o tracer.Options, calls int) {
+	t.Helper()
+	lib, dir := hipLibrary(t), t.TempDir()
+	tr := tracer.StartHIP(t, lib, o)
+	cmd := exec.Command("python3", "workload.py", "--hip", lib, "--out", dir, "--hold", "--calls", strconv.Itoa(calls))
 	hold(t, cmd, func() {
 		want := expected(t, dir, false)
 		t.Logf("%d rows, %+v", len(want), compare.Total(want))
@@ -40,6 +43,7 @@ func TestRandomHIPCallsAreExact(t *testing.T) {
 		requireEqual(t, "alive, by stack", want, have)
 	})
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
+	requireRefusedArrays(t, dir, tr)
 	require.Empty(t, tr.Drops())
 }
 

@@ -34,9 +34,9 @@ func kernelConfig() string {
 	return string(text)
 }
 
-// TestRandomCallsAreExactWithoutNewKernelFeatures runs the programs for Linux 5.10
-// on this kernel.
-func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
+// requireOldPrograms skips where the programs for Linux 5.10 cannot run.
+func requireOldPrograms(t *testing.T) {
+	t.Helper()
 	// Since 6.0 uprobe programs may be preempted where the kernel may be.
 	config := kernelConfig()
 	commandLine, err := os.ReadFile("/proc/cmdline")
@@ -46,6 +46,12 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 		t.Skip("this kernel may preempt uprobe programs, or its configuration is unknown, and Linux 5.10 does not:" +
 			" neither CONFIG_PREEMPT_NONE nor CONFIG_PREEMPT_VOLUNTARY in its configuration")
 	}
+}
+
+// TestRandomCallsAreExactWithoutNewKernelFeatures runs the programs for Linux 5.10
+// on this kernel.
+func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
+	requireOldPrograms(t)
 	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr := tracer.Start(t, lib, tracer.Options{Linux510: true})
@@ -58,4 +64,12 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	}, "--calls", strconv.Itoa(subject.Volume(20000, 50000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
+}
+
+// What is held by an address range is not known there: memory is freed when it was released and
+// unmapped.
+func TestRandomHIPCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
+	requireOldPrograms(t)
+	t.Setenv("SIMHIP_HELD", "0")
+	requireExactHIP(t, tracer.Options{Linux510: true}, subject.Volume(8000, 50000))
 }

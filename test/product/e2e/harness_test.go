@@ -60,6 +60,7 @@ type (
 		ImplicitBytes   uint64  `json:"implicit_bytes"`
 		ImplicitObjects uint64  `json:"implicit_objects"`
 		InuseBytes      uint64  `json:"inuse_bytes"`
+		HeldBytes       uint64  `json:"held_bytes"`
 		InuseObjects    uint64  `json:"inuse_objects"`
 		PeakBytes       uint64  `json:"peak_bytes"`
 		OldBytes        uint64  `json:"old_bytes"`

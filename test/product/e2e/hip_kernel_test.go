@@ -72,9 +72,9 @@ func TestLaunchesOfHIPAreShownByLine(t *testing.T) {
 			require.Empty(t, r.lost())
 			calls := callsOf(t, r)
 			require.Equal(t, launched{Operation: "launch", API: "hipLaunchKernel", Kernel: "[kernel 0x5000]", Calls: 1, Blocks: 8,
-				Threads: 512, Grid: 2, Device: -1, Error: "hipErrorInvalidDeviceFunction", Frame: "launch (hip.py:33)"}, calls["hipLaunchKernel"])
+				Threads: 512, Grid: 2, Device: -1, Error: "hipErrorInvalidDeviceFunction", Frame: "launch (hip.py:59)"}, calls["hipLaunchKernel"])
 			require.Equal(t, launched{Operation: "copy", API: "hipMemcpy", Direction: "HtoD", Calls: 3, Bytes: 3 * 4096, Device: 1,
-				Frame: "copy (hip.py:37)"}, calls["hipMemcpy"])
+				Frame: "copy (hip.py:63)"}, calls["hipMemcpy"])
 			require.Equal(t, "wait", calls["hipDeviceSynchronize"].Operation)
 		})
 	}

@@ -57,7 +57,7 @@ func TestMemoryOfHIPIsShownByLineAndDevice(t *testing.T) {
 			inuse := map[int32]uint64{}
 			for _, each := range rows {
 				require.Equal(t, "device", each.Kind)
-				require.Equal(t, "allocate (hip.py:13)", each.Frame)
+				require.Equal(t, "allocate (hip.py:15)", each.Frame)
 				inuse[each.Device] = each.InuseBytes
 			}
 			require.Equal(t, map[int32]uint64{unknown: mib, 0: 2 * mib, 1: 4 * mib}, inuse)
@@ -72,6 +72,37 @@ func TestMemoryOfHIPIsShownByLineAndDevice(t *testing.T) {
 			require.EqualValues(t, 7*mib, r.ooms[0].InuseBytes)
 		})
 	}
+}
+
+// Physical memory that was released takes the GPU's memory until its address range is freed. A
+// refused array had requested all of its elements.
+func TestReleasedMemoryOfHIPIsHeldByItsAddressRange(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("HIP is for x86-64")
+	}
+	library := simulated.Copy(t, t.TempDir(), "simhip", "libamdhip64.so.6")
+	w := subject.Start(t, exec.Command("python3", "testdata/hip.py", library))
+	require.Equal(t, "ready", w.Line())
+	r := launch(t, exec.Command(program(t), "run", "hip_alloc", "--pid", fmt.Sprint(w.PID()),
+		"-o", "allocs:json,attachments:json,ooms:json,drops:json"))
+	r.waitAttached(w.PID())
+	require.Equal(t, "ok 0", w.Request("release %d", 4*mib))
+	held := func(inuse, held uint64) func(rows []row) bool {
+		return func(rows []row) bool {
+			return len(rows) == 1 && rows[0].InuseBytes == inuse && rows[0].HeldBytes == held
+		}
+	}
+	rows := r.waitRows("it is held", w.PID(), held(4*mib, 4*mib))
+	require.Equal(t, "vmm", rows[0].Kind)
+	require.Equal(t, "ok 0", w.Request("forget"))
+	r.waitRows("it is freed", w.PID(), held(0, 0))
+	require.Equal(t, "ok 2", w.Request("array %d", mib<<20))
+	r.wait("the refusal", func() bool { return len(r.ooms) == 1 })
+	code, _ := r.interrupt()
+	require.Zero(t, code)
+	require.Empty(t, r.lost())
+	require.Equal(t, "hipMallocArray", r.ooms[0].API)
+	require.EqualValues(t, 16*1024*(mib<<20), r.ooms[0].RequestedBytes)
 }
 
 // The device of a thread that has chosen one before attach is queried only while it is unknown.

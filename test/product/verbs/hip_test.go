@@ -47,7 +47,7 @@ func TestCommandsKnowHIP(t *testing.T) {
 	pid := usingHIP(t)
 	out, text, err := igGPU(t, "explain", pid, "--for", "4s")
 	require.NoError(t, err, text)
-	require.Contains(t, out, "allocate (hip.py:13)")
+	require.Contains(t, out, "allocate (hip.py:15)")
 	require.Contains(t, out, "ig-gpu run hip_alloc")
 	require.NotContains(t, out, "cuda_alloc")
 	require.NotContains(t, out, "had not loaded")

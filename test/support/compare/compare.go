@@ -27,6 +27,7 @@ type Counts struct {
 	FreedBytes, FreedObjects       int64
 	ImplicitBytes, ImplicitObjects int64
 	InUseBytes, InUseObjects       int64
+	HeldBytes                      int64 // of those in use
 }
 
 func (c *Counts) add(d Counts) {
@@ -38,6 +39,7 @@ func (c *Counts) add(d Counts) {
 	c.ImplicitObjects += d.ImplicitObjects
 	c.InUseBytes += d.InUseBytes
 	c.InUseObjects += d.InUseObjects
+	c.HeldBytes += d.HeldBytes
 }
 
 // Row has the counts of one Python stack of one process, for one kind of memory on one
@@ -90,12 +92,13 @@ func Expected(journals []*journal.Journal, truth Truth, o Options) ([]Row, error
 			FreedBytes: int64(s.FreedBytes), FreedObjects: int64(s.FreedObjects),
 			ImplicitBytes: int64(s.ImplicitBytes), ImplicitObjects: int64(s.ImplicitObjects),
 			InUseBytes: int64(s.InUseBytes()), InUseObjects: int64(s.InUseObjects()),
+			HeldBytes: int64(s.HeldBytes),
 		}
 		// An image that another one has followed ended with its exec.
 		if o.Exited || k.Process.Image < last[k.Process.PID] {
 			c.ImplicitBytes += c.InUseBytes
 			c.ImplicitObjects += c.InUseObjects
-			c.InUseBytes, c.InUseObjects = 0, 0
+			c.InUseBytes, c.InUseObjects, c.HeldBytes = 0, 0, 0
 		}
 		rows = append(rows, Row{PID: k.Process.PID, Stack: stack, Kind: k.Kind.String(), Device: k.Device, Counts: c})
 	}
@@ -227,5 +230,6 @@ func columns(want, got Counts) []column {
 		{"implicit objects", want.ImplicitObjects, got.ImplicitObjects},
 		{"in use bytes", want.InUseBytes, got.InUseBytes},
 		{"in use objects", want.InUseObjects, got.InUseObjects},
+		{"held bytes", want.HeldBytes, got.HeldBytes},
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
@@ -45,6 +45,7 @@ type Row struct {
 	FreedBytes, FreedObjects       uint64
 	ImplicitBytes, ImplicitObjects uint64
 	PeakBytes                      uint64
+	HeldBytes                      uint64 // of HIP
 
 	Flags  uint32
 	Native []uint64
@@ -56,7 +57,11 @@ type Tracer struct {
 	*ebpf.Collection
 	t     testing.TB
 	iters []bpftest.Iterator
+	held  bool // rows end with HeldBytes
+	types *btf.Spec
 	ooms  atomic.Int64
+	// array has the requested bytes of refused arrays.
+	array atomic.Int64
 	// sleeping are the points of other libraries; see AttachTorch.
 	sleeping []ig.AttachPoint
 }
@@ -89,7 +94,9 @@ func Start(t testing.TB, library string, o Options) *Tracer {
 // StartHIP is Start for hip_alloc, whose rows are the same.
 func StartHIP(t testing.TB, library string, o Options) *Tracer {
 	t.Helper()
-	return memory(t, "hip_alloc", map[string]string{"libamdhip64": library}, o)
+	tr := memory(t, "hip_alloc", map[string]string{"libamdhip64": library}, o)
+	tr.held = true
+	return tr
 }
 
 func memory(t testing.TB, gadget string, libraries map[string]string, o Options) *Tracer {
@@ -101,7 +108,7 @@ func memory(t testing.TB, gadget string, libraries map[string]string, o Options)
 		}
 		tr.iters = append(tr.iters, tr.Iterator(program, m))
 	}
-	tr.readOOMs()
+	tr.readOOMs(offsetsOf(t, tr.types, "oom", "error_raw", "kind", "requested_bytes"))
 	return tr
 }
 
@@ -135,6 +142,7 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 		o.Edit(spec)
 	}
 	tr := loadWithRules(t, spec, o)
+	tr.types = spec.Types
 	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	for _, p := range points {
@@ -227,24 +235,6 @@ func (tr *Tracer) attach(path string, points []ig.AttachPoint, o Options) {
 	tr.keep(file.UprobeMulti(entries, tr.Programs["call_enter_multi"], multi))
 }
 
-// readOOMs empties the ring of failed allocations, as a consumer would.
-func (tr *Tracer) readOOMs() {
-	reader, err := ringbuf.NewReader(tr.Maps["ooms_ring"])
-	require.NoError(tr.t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		var record ringbuf.Record
-		for reader.ReadInto(&record) == nil {
-			tr.ooms.Add(1)
-		}
-	}()
-	tr.t.Cleanup(func() { reader.Close(); <-done })
-}
-
-// OOMs returns the number of failed allocations reported so far.
-func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
-
 func (tr *Tracer) keep(l link.Link, err error) {
 	tr.t.Helper()
 	require.NoError(tr.t, err)
@@ -284,7 +274,11 @@ func (tr *Tracer) Rows() []Row {
 		for all.Len() > 0 {
 			var w wireRow
 			require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &w))
-			rows = append(rows, tr.row(&w))
+			row := tr.row(&w)
+			if tr.held {
+				require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &row.HeldBytes))
+			}
+			rows = append(rows, row)
 		}
 	}
 	sort.Slice(rows, func(i, j int) bool {

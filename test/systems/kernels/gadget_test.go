@@ -56,14 +56,16 @@ type row struct {
 	ImplicitObjects int64  `json:"implicit_objects"`
 	InuseBytes      int64  `json:"inuse_bytes"`
 	InuseObjects    int64  `json:"inuse_objects"`
+	HeldBytes       int64  `json:"held_bytes"`
 	PeakBytes       int64  `json:"peak_bytes"`
 }
 
 // callRow is one of cuda_kernel's calls.
 type callRow struct {
-	API   string `json:"api"`
-	Calls int64  `json:"calls"`
-	Frame string `json:"frame"`
+	API    string `json:"api"`
+	Kernel string `json:"kernel"`
+	Calls  int64  `json:"calls"`
+	Frame  string `json:"frame"`
 }
 
 // communicatorRow is one of nccl_trace's communicators in one rank.
@@ -219,6 +221,7 @@ func (g *gadget) got() []compare.Row {
 			FreedBytes: r.FreedBytes, FreedObjects: r.FreedObjects,
 			ImplicitBytes: r.ImplicitBytes, ImplicitObjects: r.ImplicitObjects,
 			InUseBytes: r.InuseBytes, InUseObjects: r.InuseObjects,
+			HeldBytes: r.HeldBytes,
 		}}
 		for text := range strings.SplitSeq(r.Stack, "; ") {
 			if m := pythonFrame.FindStringSubmatch(text); m != nil {

@@ -85,12 +85,17 @@ func TestProduct(t *testing.T) {
 	record(t, "rows", "%s", strings.Join(exact, ", "))
 }
 
-// startProduct waits until bin/ig-gpu is attached to the workload and to others.
+// startProduct waits until cuda_alloc of bin/ig-gpu is attached to the workload and to others.
 func startProduct(t *testing.T, w *workload, others ...uint32) *gadget {
+	t.Helper()
+	return startProductOf(t, "cuda_alloc", w, others...)
+}
+
+func startProductOf(t *testing.T, gadget string, w *workload, others ...uint32) *gadget {
 	t.Helper()
 	pids := append([]uint32{uint32(w.cmd.Process.Pid)}, others...)
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(pids)), ","), "[]")
-	g := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host", "--pid", list, "-o", "json")
+	g := start(t, built(t, "bin/ig-gpu"), "run", gadget, "--host", "--pid", list, "-o", "json")
 	g.wait("the library is attached", func() bool {
 		return !slices.ContainsFunc(pids, func(pid uint32) bool { return !g.attached[pid] })
 	})

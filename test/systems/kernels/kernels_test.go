@@ -45,7 +45,7 @@ func TestKernels(t *testing.T) {
 			run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../../build/native", "testdata/native.c", "-ldl")
 			environment := inside + "=1 " + pythonsVariable + "=python3"
 			// Two machines: if an emulated one dies, only its own tests are repeated.
-			own := []string{"Load", "Product", "Native"}
+			own := []string{"Load", "Product", "Native", "HIP"}
 			stock := slices.Clone(onStock)
 			if old.MatchString(kernel) {
 				environment += " " + variantVariable + "=" + linux510
@@ -62,7 +62,7 @@ func TestKernels(t *testing.T) {
 }
 
 // onStock are the tests of Inspektor Gadget's own ig.
-var onStock = []string{"Stock", "Agree", "StockExported", "StockPython", "StockLaunches", "StockRanks"}
+var onStock = []string{"Stock", "Agree", "StockExported", "StockPython", "StockLaunches", "StockRanks", "StockHIP"}
 
 // wanted are those that the variable TESTS selects, or all. Results of others are kept.
 func wanted(tests []string) []string {
@@ -79,7 +79,7 @@ func onARM64(t *testing.T, kernel string) {
 	t.Helper()
 	pythons := []string{"python3.9", "python3.11", "python3.13"}
 	environment := fmt.Sprintf("%s=arm64 %s='%s'", inside, pythonsVariable, strings.Join(pythons, " "))
-	for name, tests := range map[string][]string{"product": {"Load", "Product", "Native", "Entries"}, "stock": slices.Clone(onStock)} {
+	for name, tests := range map[string][]string{"product": {"Load", "Product", "Native", "Entries"}, "stock": withoutHIP(onStock)} {
 		if tests = wanted(tests); len(tests) > 0 {
 			t.Run(name, func(t *testing.T) { runInside(t, kernel, arm64+"kernels.test", environment, tests...) })
 		}

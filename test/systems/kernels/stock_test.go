@@ -21,14 +21,19 @@ import (
 // opens a library with the help of kprobes.
 func stockLibrary(t *testing.T) string {
 	t.Helper()
-	requireInside(t)
-	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
-		t.Skipf("ig opens a library with the help of kprobes, which are missing in this kernel: %v", err)
-	}
+	requireKprobes(t)
 	library := libraries + "libcuda.so.1"
 	run(t, "cp", built(t, "build/simcuda/libcuda.so.1"), library)
 	run(t, "ldconfig")
 	return library
+}
+
+func requireKprobes(t *testing.T) {
+	t.Helper()
+	requireInside(t)
+	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
+		t.Skipf("ig opens a library with the help of kprobes, which are missing in this kernel: %v", err)
+	}
 }
 
 // stockIG is the program ig.

@@ -47,6 +47,7 @@ func newFacts(pids []uint32, duration time.Duration) *facts {
 type place struct {
 	frame             string
 	first, now, taken uint64 // first: in the middle of the watch
+	held              uint64 // of now: released, by HIP's hipMemRelease
 	isTensor          bool
 }
 
@@ -113,7 +114,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.read++
 	f.peaks.read(time.Now(), ds, rows)
 	for _, p := range f.places {
-		p.now, p.taken = 0, 0
+		p.now, p.taken, p.held = 0, 0, 0
 	}
 	for _, row := range rows {
 		frame, isTensor := lineOf(ds, row), text(ds, row, "kind") == "tensor"
@@ -128,6 +129,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		}
 		p.now += number(ds, row, "inuse_bytes")
 		p.taken += number(ds, row, "alloc_bytes")
+		p.held += number(ds, row, "held_bytes")
 	}
 	// A process that starts takes its memory in the first half: what grows in the second
 	// one is what grows for longer. A watch that is ended before has its first reading.

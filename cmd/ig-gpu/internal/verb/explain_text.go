@@ -60,6 +60,7 @@ func sumPlaces(places []*place, value func(*place) int64) (sum int64) {
 func inUse(p *place) int64 { return int64(p.now) }
 func grown(p *place) int64 { return int64(p.now) - int64(p.first) }
 func taken(p *place) int64 { return int64(p.taken) }
+func kept(p *place) int64  { return int64(p.held) }
 
 // lines names the largest places with their figures.
 func lines(places []*place, value func(*place) int64, whole int64) string {
@@ -93,6 +94,10 @@ func composeMemory(p *page, f *facts, ids string) {
 		p.say(more, "Nothing that was allocated during the watch is still held.")
 	default:
 		p.say(more, "Of what was allocated during the watch, %s is held:\n%s", profile.FormatBytes(held), lines(holders, inUse, held))
+	}
+	if keepers := f.ranked(false, kept); len(keepers) > 0 {
+		sum := sumPlaces(keepers, kept)
+		p.say("", "Of that, %s was released by hipMemRelease and is still held, until hipMemAddressFree frees its address range:\n%s", profile.FormatBytes(sum), lines(keepers, kept, sum))
 	}
 	composePeak(p, f, ids)
 	if growers := f.ranked(false, grown); len(growers) > 0 {

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a libamdhip64 as told on its standard input: "alloc BYTES", "device N", "ask" (which
-device), "free", "register" and "launch" a kernel, "copy BYTES", "wait". Answers "ok RESULT"."""
+"""Calls a libamdhip64 as told on its standard input: "alloc BYTES", "array WIDTH" (1,024 high, of
+four floats), "device N", "ask" (which device), "free", "release BYTES" (memory that was mapped) and
+"forget" its address range, "register" and "launch" a kernel, "copy BYTES", "wait". Answers
+"ok RESULT"."""
 import ctypes
 import sys
 
@@ -14,6 +16,30 @@ def allocate(size):
     if not result:
         held.append(p)
     return result
+
+
+def array(width):
+    bits = (ctypes.c_int * 5)(32, 32, 32, 32, 2)
+    p = ctypes.c_void_p()
+    return hip.hipMallocArray(ctypes.byref(p), bits, ctypes.c_size_t(width), ctypes.c_size_t(1024), 0)
+
+
+class Place(ctypes.Structure):  # hipMemAllocationProp
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int),
+                ("device", ctypes.c_int), ("more", ctypes.c_uint64 * 2)]
+
+
+at, zero = ctypes.c_uint64(), ctypes.c_uint64(0)
+reserved = ctypes.c_size_t(0)
+
+
+def release(size):
+    handle, bytes_ = ctypes.c_uint64(), ctypes.c_size_t(size)
+    reserved.value = size
+    return (hip.hipMemAddressReserve(ctypes.byref(at), bytes_, zero, zero, zero)
+            or hip.hipMemCreate(ctypes.byref(handle), bytes_, ctypes.byref(Place(1, 0, 1, 0)), zero)
+            or hip.hipMemMap(at, bytes_, zero, handle, zero)
+            or hip.hipMemUnmap(at, bytes_) or hip.hipMemRelease(handle))
 
 
 class Dim3(ctypes.Structure):
@@ -42,6 +68,12 @@ for line in sys.stdin:
     word, number = (line.split() + ["0"])[:2]
     if word == "alloc":
         answer = allocate(int(number))
+    elif word == "array":
+        answer = array(int(number))
+    elif word == "release":
+        answer = release(int(number))
+    elif word == "forget":
+        answer = hip.hipMemAddressFree(at, reserved)
     elif word == "device":
         answer = hip.hipSetDevice(int(number))
     elif word == "ask":
