@@ -53,9 +53,9 @@ static const __u8 torch_ops[8] = {
 #undef X
 };
 
-/* c10::DeviceType: CUDA is 1, HIP 20; others are not memory of a GPU. */
+/* c10::DeviceType (torch/headeronly/core/DeviceType.h): others are not memory of these GPUs. */
 #define TORCH_CUDA 1
-#define TORCH_HIP 20
+#define TORCH_HIP 6
 
 /* c10::Device, {int8 type, int8 index} in the low half of a register. False: no GPU. */
 static __always_inline bool torch_device(struct torch_report *r, __u64 word)

@@ -80,7 +80,7 @@ EXPORTED void simtorch_tag(uint64_t value)
  * NULL: out of memory. */
 EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 {
-	struct c10_device where = {C10_CUDA, (int8_t)device};
+	struct c10_device where = {C10_GPU, (int8_t)device};
 	struct pool *pool;
 	struct block *b;
 	void *pointer = NULL;
@@ -142,7 +142,7 @@ EXPORTED void simtorch_synchronize(int device, unsigned stream)
 /* Frees a block. 0, or -1: there is none at this address. */
 EXPORTED int simtorch_free(int device, void *pointer)
 {
-	struct c10_device where = {C10_CUDA, (int8_t)device};
+	struct c10_device where = {C10_GPU, (int8_t)device};
 	struct block *b = NULL;
 	struct pool *pool;
 	uint64_t size;

@@ -12,7 +12,11 @@
 struct c10_device {
 	int8_t type, index;
 };
-#define C10_CUDA 1
+#ifdef VENDOR_HIP
+#define C10_GPU 6
+#else
+#define C10_GPU 1
+#endif
 
 #if defined(TORCH_1_8)
 #define REPORT_BLOCK_PARAMETERS void *pointer, int64_t bytes, struct c10_device device

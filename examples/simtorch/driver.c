@@ -6,6 +6,14 @@
 
 #include "driver.h"
 
+#ifdef VENDOR_HIP
+#define LIBRARY "libamdhip64.so.6"
+#define NAME(cuda, hip) hip
+#else
+#define LIBRARY "libcuda.so.1"
+#define NAME(cuda, hip) cuda
+#endif
+
 struct driver driver;
 
 static void *need(void *library, const char *name)
@@ -13,7 +21,7 @@ static void *need(void *library, const char *name)
 	void *f = dlsym(library, name);
 
 	if (!f) {
-		fprintf(stderr, "simtorch: libcuda.so.1 has no %s\n", name);
+		fprintf(stderr, "simtorch: " LIBRARY " has no %s\n", name);
 		abort();
 	}
 	return f;
@@ -21,28 +29,30 @@ static void *need(void *library, const char *name)
 
 void driver_start(void)
 {
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_GLOBAL);
 
 	if (!library) {
 		fprintf(stderr, "simtorch: %s\n", dlerror());
 		abort();
 	}
-	driver.init = need(library, "cuInit");
-	driver.retain = need(library, "cuDevicePrimaryCtxRetain");
-	driver.current = need(library, "cuCtxGetCurrent");
-	driver.set = need(library, "cuCtxSetCurrent");
-	driver.total = need(library, "cuDeviceTotalMem_v2");
-	driver.alloc = need(library, "cuMemAlloc_v2");
-	driver.free = need(library, "cuMemFree_v2");
-	driver.alloc_async = need(library, "cuMemAllocAsync");
-	driver.free_async = need(library, "cuMemFreeAsync");
-	driver.reserve = need(library, "cuMemAddressReserve");
-	driver.unreserve = need(library, "cuMemAddressFree");
-	driver.create = need(library, "cuMemCreate");
-	driver.release = need(library, "cuMemRelease");
-	driver.map = need(library, "cuMemMap");
-	driver.unmap = need(library, "cuMemUnmap");
-	driver.access = need(library, "cuMemSetAccess");
+	driver.init = need(library, NAME("cuInit", "hipInit"));
+	driver.retain =
+		need(library, NAME("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"));
+	driver.current = need(library, NAME("cuCtxGetCurrent", "hipCtxGetCurrent"));
+	driver.set = need(library, NAME("cuCtxSetCurrent", "hipCtxSetCurrent"));
+	driver.total = need(library, NAME("cuDeviceTotalMem_v2", "hipDeviceTotalMem"));
+	driver.alloc = need(library, NAME("cuMemAlloc_v2", "hipMalloc"));
+	driver.free = need(library, NAME("cuMemFree_v2", "hipFree"));
+	driver.alloc_async = need(library, NAME("cuMemAllocAsync", "hipMallocAsync"));
+	driver.free_async = need(library, NAME("cuMemFreeAsync", "hipFreeAsync"));
+	driver.reserve = need(library, NAME("cuMemAddressReserve", "hipMemAddressReserve"));
+	driver.unreserve = need(library, NAME("cuMemAddressFree", "hipMemAddressFree"));
+	driver.create = need(library, NAME("cuMemCreate", "hipMemCreate"));
+	driver.release = need(library, NAME("cuMemRelease", "hipMemRelease"));
+	driver.map = need(library, NAME("cuMemMap", "hipMemMap"));
+	driver.unmap = need(library, NAME("cuMemUnmap", "hipMemUnmap"));
+	driver.access = need(library, NAME("cuMemSetAccess", "hipMemSetAccess"));
+#ifndef VENDOR_HIP /* operators.c */
 	driver.device = need(library, "cuCtxGetDevice");
 	driver.state = need(library, "cuDevicePrimaryCtxGetState");
 	driver.attribute = need(library, "cuFuncGetAttribute");
@@ -52,9 +62,10 @@ void driver_start(void)
 	driver.launch_ex = need(library, "cuLaunchKernelEx");
 	driver.copy = need(library, "cuMemcpyDtoDAsync_v2");
 	driver.fill = need(library, "cuMemsetD8Async");
-	driver.tag = dlsym(library, "simcuda_tag");
+#endif
+	driver.tag = dlsym(library, NAME("simcuda_tag", "simhip_tag"));
 	if (driver.init(0)) {
-		fprintf(stderr, "simtorch: cuInit failed\n");
+		fprintf(stderr, "simtorch: " LIBRARY " does not start\n");
 		abort();
 	}
 }

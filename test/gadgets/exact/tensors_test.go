@@ -70,6 +70,34 @@ func tensors(t *testing.T, version string, calls int) (tr *tracer.Tracer, dir st
 	return tr, dir, cmd
 }
 
+// TestTensorsOfROCmAreExact: they report another type of device.
+func TestTensorsOfROCmAreExact(t *testing.T) {
+	libraries, dir := t.TempDir(), t.TempDir()
+	lib := simulated.Copy(t, libraries, "simhip", "libamdhip64.so.6")
+	pool := simulated.Copy(t, libraries, "simtorch", "hip/libc10_hip.so")
+	c10 := simulated.Copy(t, libraries, "simtorch", "hip/libc10.so")
+	tr := tracer.StartHIP(t, lib, tracer.Options{})
+	tr.AttachTorch(c10)
+	cmd := exec.Command("python3", "tensors.py", "--c10-cuda", pool, "--out", dir, "--calls", "4000", "--hold")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries, "SIMTORCH_JOURNAL="+dir)
+	hold(t, cmd, func() {
+		want, all := expected(t, dir, false), got(tr.Rows())
+		t.Logf("%d rows, %+v", len(want), compare.Total(want))
+		requireEqual(t, "alive, by stack", want, kinds(all, true))
+		inuse := map[int32]int64{}
+		for _, r := range want {
+			inuse[r.Device] += r.InUseBytes
+		}
+		for device, p := range pools(t, tr) {
+			require.EqualValues(t, inuse[device], p.Allocated)
+		}
+		require.Len(t, inuse, 2)
+		require.Greater(t, compare.Total(kinds(all, false)).InUseBytes, compare.Total(want).InUseBytes)
+	})
+	requireEqual(t, "exited, by stack", expected(t, dir, true), kinds(got(tr.Rows()), true))
+	require.Empty(t, tr.Drops())
+}
+
 // kinds keeps the rows of the pool, or those of the driver.
 func kinds(rows []compare.Row, tensors bool) []compare.Row {
 	var out []compare.Row
