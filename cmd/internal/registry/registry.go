@@ -148,7 +148,7 @@ func Register(cfg Config) []operators.DataOperator {
 func gpus(store *metrics.Store) func(string) metrics.Source {
 	return func(path string) metrics.Source {
 		return nvml.NewSource(nvml.Config{
-			Open: func() (nvml.Library, error) { return nvml.OpenAll(path, nvml.BridgePins, nvml.SysFS) },
+			Open: func() (nvml.Library, error) { return nvml.OpenAll(path, nvml.BridgePins, nvml.SysFS, host.HostProcFs) },
 			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
 			Info: func(text string) { log.Info(text) },
 		})
@@ -157,7 +157,7 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 
 // driverMemory returns the bytes that the driver counts now by process; nil without NVML and AMD's driver.
 func driverMemory() map[uint32]int64 {
-	library, err := nvml.OpenAll("", nvml.BridgePins, nvml.SysFS)
+	library, err := nvml.OpenAll("", nvml.BridgePins, nvml.SysFS, host.HostProcFs)
 	if err != nil {
 		return nil
 	}
@@ -189,5 +189,5 @@ func health() (ranks.GPUs, error) {
 
 // driver is read for --driver-memory of files.
 func driver() sink.Driver {
-	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.OpenAll("", nvml.BridgePins, nvml.SysFS) }, nvml.ProcFS(host.HostProcFs))
+	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.OpenAll("", nvml.BridgePins, nvml.SysFS, host.HostProcFs) }, nvml.ProcFS(host.HostProcFs))
 }

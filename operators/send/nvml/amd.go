@@ -22,15 +22,17 @@ const maxSysFile = 64 << 10
 
 // AMD reads AMD's GPUs from sysfs, without a library: the memory of each process as the kernel's
 // driver counts it (class/kfd/kfd/proc/PID/vram_GPUID, since Linux 5.8), and of each GPU its size,
-// use and load (class/drm/renderDN/device). Processes that compute only have KFD's count; memory
-// of graphics is not in it. It is safe for concurrent use.
+// use and load (class/drm/renderDN/device). A process that KFD does not count on a GPU has what its
+// open files of the GPU have (fdinfo), which is that of graphics. It is safe for concurrent use.
 type AMD struct {
 	kfd, drm string
+	clients  *clients
 }
 
-// OpenAMD opens them below a sysfs. The error is ErrNoAMD where there are none.
-func OpenAMD(sysfs string) (Library, error) {
-	a := &AMD{filepath.Join(sysfs, "class/kfd/kfd"), filepath.Join(sysfs, "class/drm")}
+// OpenAMD opens them below a sysfs, with the processes of a /proc. The error is ErrNoAMD where there
+// are none.
+func OpenAMD(sysfs, proc string) (Library, error) {
+	a := &AMD{filepath.Join(sysfs, "class/kfd/kfd"), filepath.Join(sysfs, "class/drm"), &clients{proc: proc}}
 	if len(a.devices()) == 0 {
 		return nil, ErrNoAMD
 	}
@@ -43,7 +45,8 @@ var ErrNoAMD = errors.New("no AMD driver here")
 // amdGPU is one of AMD's.
 type amdGPU struct {
 	Device
-	dir string // of its DRM device
+	dir  string // of its DRM device
+	pdev string // its address on the bus
 }
 
 // devices returns the GPUs by KFD's id. A node of KFD's topology that is a CPU has the id 0.
@@ -63,6 +66,11 @@ func (a *AMD) devices() map[string]amdGPU {
 			properties[key] = value
 		}
 		gpu := amdGPU{dir: filepath.Join(a.drm, "renderD"+properties["drm_render_minor"], "device")}
+		for text := range strings.Lines(read(filepath.Join(gpu.dir, "uevent"))) {
+			if address, ok := strings.CutPrefix(text, "PCI_SLOT_NAME="); ok {
+				gpu.pdev = strings.TrimSpace(address)
+			}
+		}
 		gpu.Vendor, gpu.Index = "AMD", len(order)
 		gpu.UUID = line(filepath.Join(gpu.dir, "unique_id"))
 		if gpu.UUID == "" {
@@ -118,6 +126,27 @@ func (a *AMD) processes(devices map[string]amdGPU) (all []ProcessMemory) {
 		}
 		all = append(all, ProcessMemory{device.Device, uint32(pid), bytes})
 	}
+	return append(all, a.others(devices, all)...)
+}
+
+// others returns the processes that KFD does not count.
+func (a *AMD) others(devices map[string]amdGPU, counted []ProcessMemory) (all []ProcessMemory) {
+	type place struct {
+		device Device
+		pid    uint32
+	}
+	known := map[place]bool{}
+	for _, p := range counted {
+		known[place{p.Device, p.PID}] = true
+	}
+	sums := a.clients.memory()
+	for _, d := range devices {
+		for pid, bytes := range sums[d.pdev] {
+			if bytes > 0 && !known[place{d.Device, pid}] {
+				all = append(all, ProcessMemory{d.Device, pid, bytes})
+			}
+		}
+	}
 	return all
 }
 
@@ -147,15 +176,15 @@ func number(path string) (int64, bool) {
 // union is the GPUs of several vendors on one machine.
 type union []Library
 
-// OpenAll opens NVIDIA's GPUs as OpenAny does, and AMD's below a sysfs: either, or both. If there are
+// OpenAll opens NVIDIA's GPUs as OpenAny does, and AMD's as OpenAMD does: either, or both. If there are
 // none, the error names both.
-func OpenAll(path, pins, sysfs string) (Library, error) {
+func OpenAll(path, pins, sysfs, proc string) (Library, error) {
 	var all union
 	nvidia, err := OpenAny(path, pins)
 	if err == nil {
 		all = append(all, nvidia)
 	}
-	amd, amdErr := OpenAMD(sysfs)
+	amd, amdErr := OpenAMD(sysfs, proc)
 	if amdErr == nil {
 		all = append(all, amd)
 	}

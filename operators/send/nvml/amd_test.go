@@ -45,7 +45,7 @@ var amdFiles = map[string]string{
 }
 
 func TestAMDsGPUsAreReadFromSysfs(t *testing.T) {
-	library, err := OpenAMD(sysfs(t, amdFiles))
+	library, err := OpenAMD(sysfs(t, amdFiles), t.TempDir())
 	require.NoError(t, err)
 	defer library.Close()
 	first := Device{UUID: "8d9a6ff3b1c2e4f5", Name: "AMD Instinct MI300X", Vendor: "AMD"}
@@ -70,7 +70,7 @@ func TestAMDsGPUsAreReadFromSysfs(t *testing.T) {
 
 // The rows of hip_alloc explain what KFD counts.
 func TestAMDsMemoryIsReconciled(t *testing.T) {
-	library, err := OpenAMD(sysfs(t, amdFiles))
+	library, err := OpenAMD(sysfs(t, amdFiles), t.TempDir())
 	require.NoError(t, err)
 	tr := tracker{processes: map[uint64]*history{}, born: func(uint32) bool { return false }}
 	rows := map[uint32]held{}
@@ -96,12 +96,12 @@ func TestMachinesWithoutAMD(t *testing.T) {
 		"no topology":  {"class/kfd/kfd/proc/1/vram_1": "5\n"},
 		"only the DRM": {"class/drm/renderD128/device/mem_info_vram_used": "5\n"},
 	} {
-		_, err := OpenAMD(sysfs(t, files))
+		_, err := OpenAMD(sysfs(t, files), t.TempDir())
 		require.ErrorIs(t, err, ErrNoAMD, name)
 	}
-	_, err := OpenAll("/nonexistent/libnvidia-ml.so", t.TempDir(), t.TempDir())
+	_, err := OpenAll("/nonexistent/libnvidia-ml.so", t.TempDir(), t.TempDir(), t.TempDir())
 	require.ErrorIs(t, err, ErrNoAMD)
-	library, err := OpenAll("/nonexistent/libnvidia-ml.so", t.TempDir(), sysfs(t, amdFiles))
+	library, err := OpenAll("/nonexistent/libnvidia-ml.so", t.TempDir(), sysfs(t, amdFiles), t.TempDir())
 	require.NoError(t, err)
 	require.Len(t, library.Processes(), 3)
 	both := union{library, library}

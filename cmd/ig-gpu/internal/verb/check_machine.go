@@ -164,7 +164,7 @@ func checkGPU(m Machine) finding {
 	f := finding{Name: "GPU", Status: found}
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	library, err := m.OpenNVML()
-	if amd, amdErr := nvml.OpenAMD(m.Sys); err != nil && amdErr == nil {
+	if amd, amdErr := nvml.OpenAMD(m.Sys, ""); err != nil && amdErr == nil {
 		f.Detail = fmt.Sprintf("AMD's, with KFD; processes that use them: %d", len(amd.Processes()))
 		return f
 	}

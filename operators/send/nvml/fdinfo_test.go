@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// amdClient is the fdinfo of an open file of a GPU.
+func amdClient(id int, vram string) string {
+	return fmt.Sprintf("pos:\t0\nflags:\t02100002\nmnt_id:\t26\ndrm-driver:\tamdgpu\ndrm-client-id:\t%d\n"+
+		"drm-pdev:\t0000:c1:00.0\npasid:\t32771\ndrm-total-vram:\t999999 KiB\ndrm-memory-vram:\t%s\n"+
+		"drm-memory-gtt: \t4096 KiB\ndrm-engine-gfx:\t5 ns\n", id, vram)
+}
+
+// A process that draws has files of the GPU only; one that computes is counted by KFD.
+func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
+	files := map[string]string{"class/drm/renderD128/device/uevent": "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:c1:00.0\n"}
+	for name, content := range amdFiles {
+		files[name] = content
+	}
+	proc := t.TempDir()
+	open := func(pid, fd int, target, info string) {
+		for dir, content := range map[string]string{"fd": "", "fdinfo": info} {
+			path := filepath.Join(proc, fmt.Sprint(pid), dir, fmt.Sprint(fd))
+			require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			if content == "" {
+				require.NoError(t, os.Symlink(target, path))
+			} else {
+				require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+			}
+		}
+	}
+	open(100, 3, "/dev/dri/renderD128", amdClient(7, "2048 KiB"))
+	open(100, 4, "/dev/dri/renderD128", amdClient(7, "2048 KiB")) // dup()
+	open(100, 5, "/dev/dri/card0", amdClient(8, "1 MiB"))
+	open(101, 3, "/dev/dri/renderD128", amdClient(7, "2048 KiB"))     // inherited
+	open(102, 3, "/dev/null", amdClient(9, "1 MiB"))                  // no GPU
+	open(4711, 9, "/dev/dri/renderD128", amdClient(10, "999999 KiB")) // KFD counts it
+	open(103, 3, "/dev/dri/renderD129", strings.ReplaceAll(amdClient(11, "1 MiB"), "amdgpu", "i915"))
+	open(104, 3, "/dev/dri/renderD128", "drm-driver:\tamdgpu\n")
+	library, err := OpenAMD(sysfs(t, files), proc)
+	require.NoError(t, err)
+	got := map[uint32]int64{}
+	for _, p := range library.Processes() {
+		if p.Device.Index == 0 {
+			got[p.PID] += p.Bytes
+		}
+	}
+	require.Equal(t, map[uint32]int64{100: 3 << 20, 4711: 3 << 30, 815: 512 << 20}, got)
+}
+
+func TestSizesOfFDInfo(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "4096": 4096, "5 KiB": 5 << 10, "5 MiB": 5 << 20, "9223372036854775807": math.MaxInt64,
+		"": -1, "-1": -1, "5 GiB": -1, "9223372036854775807 KiB": -1, "18446744073709551616": -1, "x KiB": -1,
+	} {
+		n, ok := drmBytes(text)
+		require.Equal(t, want >= 0, ok, text)
+		if ok {
+			require.Equal(t, want, n, text)
+		}
+	}
+}
+
+func FuzzParseClient(f *testing.F) {
+	f.Add(amdClient(1, "12 KiB"))
+	f.Add("drm-driver:\tamdgpu\ndrm-pdev: a\ndrm-resident-vram: 9223372036854775807 MiB")
+	f.Add(":\n::")
+	f.Fuzz(func(t *testing.T, text string) {
+		if c, ok := parseClient(text); ok && (c.vram < 0 || c.pdev == "") {
+			t.Fatalf("%q: %+v", text, c)
+		}
+	})
+}
