@@ -252,7 +252,6 @@ func (t *Tracer) inspect(pid uint32) {
 			t.release(p, key)
 		}
 	}
-	t.attachLoaded(p)
 	if len(p.files) > 0 {
 		t.alive.Store(pid, struct{}{})
 		_, _ = t.cfg.Maps.Snapshot(pid)
@@ -300,7 +299,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	case !t.cfg.USDT.has(library):
 		lib = t.attach(f, key, library)
 	case t.cfg.Visible(row):
-		lib = t.attachStatic(f, p.pid, m, time.Now())
+		lib = t.attachStatic(f, p.pid, library)
 	default:
 		lib = wait(m)
 	}
@@ -308,9 +307,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	lib.roots[p.root] = true
 	p.files[key] = filled(lib, row)
 	t.openWindows(p, p.files[key])
-	if lib.loading.IsZero() {
-		t.report(p.files[key].row)
-	}
+	t.report(p.files[key].row)
 	return key, true
 }
 
@@ -346,8 +343,6 @@ func (t *Tracer) scan() {
 			t.predict(pid)
 		case all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.inspect(pid)
-		default:
-			t.attachLoaded(p)
 		}
 	}
 	for pid := range t.processes {
