@@ -10,7 +10,7 @@ const (
 	nodes    = `k8s_cluster_name=~"$cluster",instance=~"$instance"`
 	process  = "k8s_pod_name, process_comm, process_pid"
 	named    = "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]"
-	gpu      = "GPU {{gpu_index}} {{instance}}"
+	gpu      = "{{hw_vendor}} GPU {{gpu_index}} {{instance}}"
 	// own is the processes that publish our metrics, whatever the job is called.
 	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows{` + nodes + `})`
 	// sizes are those of the GPUs where the selected pods run, without MIG devices, which

@@ -18,6 +18,7 @@
 package nvml
 
 import (
+	"cmp"
 	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -107,14 +108,11 @@ type Device struct {
 }
 
 func (d Device) labels() []attribute.KeyValue {
-	labels := []attribute.KeyValue{
+	return []attribute.KeyValue{
 		attribute.String("hw.id", d.UUID), attribute.String("hw.name", d.Name),
 		attribute.String("hw.parent", d.Parent), attribute.Int("gpu.index", d.Index),
+		attribute.String("hw.vendor", cmp.Or(d.Vendor, "NVIDIA")),
 	}
-	if d.Vendor != "" {
-		labels = append(labels, attribute.String("hw.vendor", d.Vendor))
-	}
-	return labels
 }
 
 // ProcessMemory is the driver's count for a process on one device.
