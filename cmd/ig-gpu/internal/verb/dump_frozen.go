@@ -30,7 +30,9 @@ type still struct {
 	// IsDeadlock: nothing but these processes can end a wait of any of their threads.
 	IsDeadlock bool          `json:"deadlock,omitempty"`
 	Threads    []stillThread `json:"threads"`
-	ThreadsCut int           `json:"threads_cut,omitempty"`
+	// GPUs are those whose memory it holds, where the vendor's library says how busy they are.
+	GPUs       []load `json:"gpus,omitempty"`
+	ThreadsCut int    `json:"threads_cut,omitempty"`
 
 	waits []waits.Wait // of all threads
 }
@@ -97,7 +99,9 @@ func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.D
 	if len(verdicts) == 0 {
 		return nil, fmt.Errorf("compare the stacks of process %s: there is no thread with Python frames", joined(pids))
 	}
-	return standstill(cfg.ProcFS, verdicts, last, time.Since(begin)), nil
+	all := standstill(cfg.ProcFS, verdicts, last, time.Since(begin))
+	addLoads(cfg, all)
+	return all, nil
 }
 
 func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {

@@ -55,6 +55,7 @@ func describeProcess(b *strings.Builder, s still) {
 			return
 		}
 		fmt.Fprintf(b, "Process %d %s moves, but its main thread did not for %gs:\n", s.PID, s.Process, s.Seconds)
+		b.WriteString(describeLoads(s.GPUs))
 		describeThread(b, s.Threads[main])
 		return
 	case frozen.Loops:
@@ -64,6 +65,7 @@ func describeProcess(b *strings.Builder, s still) {
 	default:
 		fmt.Fprintf(b, "Process %d %s is frozen: no line changed for %gs.\n", s.PID, s.Process, s.Seconds)
 	}
+	b.WriteString(describeLoads(s.GPUs))
 	others := 0
 	for _, t := range s.Threads {
 		others++

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
 // errNoTarget: there is no process that a verb could trace.
@@ -121,15 +122,8 @@ func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, err
 // memoryOf is the memory that the driver counts for each process, on all devices; nil where NVML or KFD
 // is not there.
 func memoryOf(cfg Config) map[uint32]uint64 {
-	open := cfg.Machine.OpenGPUs
-	if open == nil {
-		open = cfg.Machine.OpenNVML
-	}
-	if open == nil {
-		return nil
-	}
-	library, err := open()
-	if err != nil {
+	library, err := openGPUs(cfg)
+	if err != nil || library == nil {
 		return nil
 	}
 	defer library.Close()
@@ -138,4 +132,16 @@ func memoryOf(cfg Config) map[uint32]uint64 {
 		out[p.PID] += uint64(max(p.Bytes, 0))
 	}
 	return out
+}
+
+// openGPUs opens the vendors' libraries; nil: this program has none.
+func openGPUs(cfg Config) (nvml.Library, error) {
+	open := cfg.Machine.OpenGPUs
+	if open == nil {
+		open = cfg.Machine.OpenNVML
+	}
+	if open == nil {
+		return nil, nil
+	}
+	return open()
 }
