@@ -35,6 +35,7 @@ func usingHIP(t *testing.T) string {
 			case <-time.After(50 * time.Millisecond):
 				w.Request("alloc 1048576")
 				w.Request("copy 4096")
+				w.Request("release 2097152")
 			}
 		}
 	}()
@@ -49,6 +50,7 @@ func TestCommandsKnowHIP(t *testing.T) {
 	require.NoError(t, err, text)
 	require.Contains(t, out, "allocate (hip.py:15)")
 	require.Contains(t, out, "ig-gpu run hip_alloc")
+	require.Regexp(t, `MiB was released by hipMemRelease and is still held, until hipMemAddressFree frees its address range:\n.*by release \(hip.py:\d+\)`, out)
 	require.NotContains(t, out, "cuda_alloc")
 	require.NotContains(t, out, "had not loaded")
 
