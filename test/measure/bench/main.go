@@ -25,7 +25,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "comma-separated: training, bare, pair, python, agent, start, overhead, nccl, tensors; default all")
+	only := flag.String("only", "", "comma-separated: training, options, bare, pair, python, agent, start, overhead, nccl, tensors; default all")
 	library := flag.String("libcuda", "build/simcuda/libcuda.so.1", "the simulated driver")
 	flag.Parse()
 	if err := run(*only, *library); err != nil {
@@ -75,7 +75,7 @@ func run(only, library string) error {
 		name string
 		run  func() error
 	}{
-		{"training", b.training},
+		{"training", b.training}, {"options", b.options},
 		{"bare", b.bare}, {"pair", b.pair}, {"python", b.python},
 		{"agent", b.agentCost}, {"start", b.startTime}, {"overhead", b.overhead},
 		{"nccl", b.nccl}, {"tensors", b.tensors}, {"launch", b.launch},
