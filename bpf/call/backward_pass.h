@@ -12,7 +12,7 @@
 
 #include "process/tls.h"
 
-#define BACKWARD_WORDS 8 /* that are looked at in one step of a search */
+#define BACKWARD_WORDS 8 /* that a search reads at once; a power of two */
 /* Searches of a process that may be in vain, as on threads that work on no pass; and how many
  * more for each pass. One takes 20 µs. */
 #define BACKWARD_SEARCHES 64
@@ -31,26 +31,26 @@ struct backward_search {
 	__u64 process;
 	__u64 block;
 	__u64 found; /* as backward_process.variable */
+	__u64 words[BACKWARD_WORDS + 1];
 };
 
-/* bpf_loop: a few words of the block, each with the one behind it. */
+/* bpf_loop: a word of the block, with the one behind it. */
 static long backward_search_step(__u32 i, struct backward_search *s)
 {
-	__u64 words[BACKWARD_WORDS + 1], at = (__u64)i * BACKWARD_WORDS * 8;
+	__u32 n = i & (BACKWARD_WORDS - 1);
+	__u64 at = (__u64)i * 8, task;
 	struct backward_pass *pass;
 
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(s->block + at)))
+	if (!n && bpf_probe_read_user(s->words, sizeof(s->words), (void *)(s->block + at)))
 		return 1;
-	for (int n = 0; n < BACKWARD_WORDS; n++) {
-		if (!words[n] || words[n] & 7 || !words[n + 1])
-			continue;
-		pass = backward_find(s->process, words[n]);
-		if (pass && pass->control == words[n + 1]) {
-			s->found = at + n * 8 + 1;
-			return 1;
-		}
-	}
-	return 0;
+	task = s->words[n];
+	if (!task || task & 7)
+		return 0;
+	pass = backward_find(s->process, task);
+	if (!pass || pass->control != s->words[n + 1])
+		return 0;
+	s->found = at + 1;
+	return 1;
 }
 
 /* Finds the variable in the block of the current thread, if the thread works on a pass. */
@@ -66,7 +66,7 @@ static __noinline int backward_search(struct thread *t, struct backward_process 
 		return 0;
 	}
 	s.process = t->process;
-	bpf_loop(p->block.bytes / (BACKWARD_WORDS * 8) + 1, backward_search_step, &s, 0);
+	bpf_loop(p->block.bytes / 8 + 1, backward_search_step, &s, 0);
 	if (s.found)
 		p->variable = s.found;
 	else

@@ -117,7 +117,7 @@ static __noinline struct row *row_of_span(struct span_row_key *key)
 		return 0;
 	found = bpf_map_lookup_elem(&rows_by_span, key);
 	if (!found) {
-		process_remember(task_current(), key->row.process);
+		process_remember_current(key->row.process);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);
@@ -143,14 +143,14 @@ static __always_inline struct row *row_of(struct span_row_key *full)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
 			return row;
-		process_remember(task_current(), key->process);
+		process_remember_current(key->process);
 		bpf_map_update_elem(&rows_by_stack, key, &empty_row, BPF_NOEXIST);
 		return bpf_map_lookup_elem(&rows_by_stack, key);
 	}
 	row = bpf_map_lookup_elem(&unknown_rows, key);
 	if (row)
 		return row;
-	process_remember(task_current(), key->process);
+	process_remember_current(key->process);
 	bpf_map_update_elem(&unknown_rows, key, &empty_row, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&unknown_rows, key);
 }

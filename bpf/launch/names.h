@@ -123,14 +123,27 @@ static __always_inline void function_learn(__u64 process, __u64 handle, __u64 fu
 }
 
 /* Hashes the whole of `name`, which is padded with zeroes, word by word. */
-static __always_inline __u64 name_hash(const struct kernel_name *name)
+GIVEN_POINTERS __u64 name_hash(struct kernel_name *name)
 {
-	const __u64 *words = (const __u64 *)name->text;
-	__u64 hash = name->cut;
+	const __u64 *words;
+	__u64 hash;
 
+	if (!name)
+		return 0;
+	words = (const __u64 *)name->text;
+	hash = name->cut;
 	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
 		hash = (hash ^ words[i]) * 0x9fb21c651e98df25ULL + (hash >> 29);
 	return mix64(hash) | FUNCTION_NAMED;
+}
+
+GIVEN_POINTERS int name_clear(struct kernel_name *name)
+{
+	if (!name)
+		return 0;
+	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
+		((volatile __u64 *)name->text)[i] = 0; /* clang does not emit a loop for memset */
+	return 0;
 }
 
 /*
@@ -148,8 +161,7 @@ static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 addre
 		drop(DROP_SCRATCH);
 		return 0;
 	}
-	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
-		((volatile __u64 *)name->text)[i] = 0; /* clang does not emit a loop for memset */
+	name_clear(name);
 	length = bpf_probe_read_user_str(name->text, sizeof(name->text), (void *)address);
 #ifndef LINUX_5_10
 	if (length < 0 && may_sleep && !bpf_copy_from_user(&name->length, 1, (void *)address)) {

@@ -150,7 +150,7 @@ static __always_inline struct row *row_of(struct row_key *key, const struct call
 
 	if (row)
 		return row;
-	process_remember(task_current(), key->process); /* both would not fit the stack */
+	process_remember_current(key->process); /* both would not fit the stack */
 	row_begin(key, facts);
 	row = row_find(key);
 	if (!row && key->stack) {

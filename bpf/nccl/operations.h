@@ -202,7 +202,7 @@ static __always_inline void operation_add(__u64 process, __u64 handle, struct co
 	if (!row)
 		return;
 	if (!c)
-		process_remember(task_current(), process);
+		process_remember_current(process);
 	__sync_fetch_and_add(&row->calls, 1);
 	/* Adding a constant 0 becomes an atomic OR, which came with 5.12. */
 	if (bytes)

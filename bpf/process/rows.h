@@ -35,7 +35,7 @@ struct {
 } processes_by_id SEC(".maps");
 
 /* Stores the process of `task`: its main thread, not the thread that was seen first. */
-static __noinline int process_remember(struct task_struct *task, __u64 id)
+static __always_inline int process_remember(struct task_struct *task, __u64 id)
 {
 	struct task_struct *parent, *leader;
 	struct process p = {};
@@ -57,6 +57,12 @@ static __noinline int process_remember(struct task_struct *task, __u64 id)
 	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
 		drop(DROP_PROCESSES_FULL);
 	return 0;
+}
+
+/* The same for the current task. A global function: the verifier follows it once. */
+__noinline int process_remember_current(__u64 id)
+{
+	return process_remember(task_current(), id);
 }
 
 static __always_inline void process_gone(__u64 id)

@@ -33,6 +33,7 @@
 #ifdef LINUX_5_10
 
 #define MAP_FLAGS_GROWING 0
+#define GIVEN_POINTERS static __noinline
 
 static __always_inline struct task_struct *task_current(void)
 {
@@ -111,6 +112,12 @@ static __always_inline struct task_struct *task_current(void)
 #else
 
 #define MAP_FLAGS_GROWING BPF_F_NO_PREALLOC
+
+/*
+ * A global function with pointers among its parameters. The verifier follows it once, and
+ * not from each call and each of the states there. It checks them for NULL.
+ */
+#define GIVEN_POINTERS __noinline
 
 static __always_inline struct task_struct *task_current(void)
 {

@@ -58,13 +58,19 @@ struct {
 	__type(value, struct span_row);
 } rows_by_span SEC(".maps");
 
+/* A function of its own, whose stack is not added to that of what comes after it. */
+static __noinline int row_process(struct task_struct *task, __u64 process)
+{
+	return process_remember(task, process);
+}
+
 static __always_inline struct row *row_of_span(struct span_row_key *key, struct task_struct *task)
 {
 	struct span_row *found = bpf_map_lookup_elem(&rows_by_span, key);
 	struct span_row fresh = {};
 
 	if (!found) {
-		process_remember(task, key->row.process);
+		row_process(task, key->row.process);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);
@@ -87,7 +93,7 @@ static __always_inline void row_count(struct span_row_key *full, struct task_str
 	if (!row)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 	if (!row) {
-		process_remember(task, key->process);
+		row_process(task, key->process);
 		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 	}

@@ -14,11 +14,14 @@ static __always_inline __u64 stack_hash_add(__u64 hash, __u64 value)
 	return hash ^ (hash >> 32);
 }
 
-static __always_inline __u64 stack_hash(const struct stack *s)
+GIVEN_POINTERS __u64 stack_hash(struct stack *s)
 {
-	__u64 hash = s->flags;
+	__u64 hash;
 	__u32 i;
 
+	if (!s)
+		return 0;
+	hash = s->flags;
 	for (i = 0; i < STACK_NATIVE_FRAMES; i++) {
 		if (i >= s->native_count)
 			break;

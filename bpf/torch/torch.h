@@ -99,7 +99,7 @@ static __always_inline struct torch_pool *torch_pool_of(const struct torch_repor
 
 	if (pool)
 		return pool;
-	process_remember(task_current(), r->process);
+	process_remember_current(r->process);
 	bpf_map_update_elem(&torch_pools, &key, &fresh, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&torch_pools, &key);
 }

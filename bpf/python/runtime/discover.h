@@ -28,31 +28,31 @@
 #define PY_DT_GNU_HASH 0x6ffffef5
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
+#define PY_ELF_NAME_BYTES 32
+
 struct python_elf_name {
+	char name[PY_ELF_NAME_BYTES] __attribute__((aligned(8)));
 	__u32 hash; /* h = h * 33 + c from 5381, the GNU hash */
-	char name[28];
 };
 
-_Static_assert(sizeof(((struct python_elf_name *)0)->name) <= 32, "as much is read");
-
 enum python_elf_symbol {
-	PY_ELF_RUNTIME,		 /* 3.7+ */
-	PY_ELF_VERSION,		 /* 3.11+: PY_VERSION_HEX as data */
-	PY_ELF_ADD_OBJECT_REF,	 /* 3.10+ */
-	PY_ELF_ADD_TYPE,	 /* 3.9+ */
-	PY_ELF_POS_ONLY_ARGS,	 /* 3.8+ */
-	PY_ELF_DEBUG,		 /* of glibc's dynamic linker */
+	PY_ELF_RUNTIME,	       /* 3.7+ */
+	PY_ELF_VERSION,	       /* 3.11+: PY_VERSION_HEX as data */
+	PY_ELF_ADD_OBJECT_REF, /* 3.10+ */
+	PY_ELF_ADD_TYPE,       /* 3.9+ */
+	PY_ELF_POS_ONLY_ARGS,  /* 3.8+ */
+	PY_ELF_DEBUG,	       /* of glibc's dynamic linker */
 	PY_ELF_SYMBOL_COUNT,
 	PY_ELF_SYMBOL_MASK = 7,
 };
 
 static const struct python_elf_name python_elf_names[PY_ELF_SYMBOL_MASK + 1] = {
-	[PY_ELF_RUNTIME] = { 0x88b5a111, "_PyRuntime" },
-	[PY_ELF_VERSION] = { 0x0433d953, "Py_Version" },
-	[PY_ELF_ADD_OBJECT_REF] = { 0x97b0d610, "PyModule_AddObjectRef" },
-	[PY_ELF_ADD_TYPE] = { 0xdc2ac8fe, "PyModule_AddType" },
-	[PY_ELF_POS_ONLY_ARGS] = { 0xda83218f, "PyCode_NewWithPosOnlyArgs" },
-	[PY_ELF_DEBUG] = { 0x5475103c, "_r_debug" },
+	[PY_ELF_RUNTIME] = { "_PyRuntime", 0x88b5a111 },
+	[PY_ELF_VERSION] = { "Py_Version", 0x0433d953 },
+	[PY_ELF_ADD_OBJECT_REF] = { "PyModule_AddObjectRef", 0x97b0d610 },
+	[PY_ELF_ADD_TYPE] = { "PyModule_AddType", 0xdc2ac8fe },
+	[PY_ELF_POS_ONLY_ARGS] = { "PyCode_NewWithPosOnlyArgs", 0xda83218f },
+	[PY_ELF_DEBUG] = { "_r_debug", 0x5475103c },
 };
 
 struct python_elf_header {
@@ -169,7 +169,8 @@ static __always_inline long python_chain_step(struct python_thread *t)
 		__u16 section;
 		__u64 value, size;
 	} symbol;
-	__u64 *a;
+	const __u64 *name = (const __u64 *)want->name;
+	__u64 differs = 0, *a = (__u64 *)t->bytes;
 
 	if (user_read(&t->fault, &word, sizeof(word), t->search.at))
 		return 1;
@@ -177,11 +178,14 @@ static __always_inline long python_chain_step(struct python_thread *t)
 		if (user_read(&t->fault, &symbol, sizeof(symbol),
 			      t->search.symbols + (__u64)t->search.index * sizeof(symbol)))
 			return 1;
-		a = (__u64 *)t->bytes;
 		/* The unused tail is compared, too. */
-		if (user_read_text(&t->fault, a, 32, t->search.strings + symbol.name) < 0)
+		if (user_read_text(&t->fault, a, PY_ELF_NAME_BYTES,
+				   t->search.strings + symbol.name) < 0)
 			return 1;
-		if (!__builtin_memcmp(a, want->name, sizeof(want->name)) && symbol.section) {
+		/* Without a branch for each word: the verifier would follow them all. */
+		for (__u32 i = 0; i < PY_ELF_NAME_BYTES / 8; i++)
+			differs |= a[i] ^ name[i];
+		if (!differs && symbol.section) {
 			t->search.value = t->search.base + symbol.value;
 			t->search.matched = 1;
 			return 1;
@@ -226,8 +230,7 @@ PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
 	if (!((bloom >> (hash & 63)) & (bloom >> ((hash >> (table.shift & 31)) & 63)) & 1))
 		return 0;
 	at += (__u64)table.bloom_words * 8;
-	if (user_read(&t->fault, &bucket, sizeof(bucket),
-		      at + (__u64)(hash % table.buckets) * 4))
+	if (user_read(&t->fault, &bucket, sizeof(bucket), at + (__u64)(hash % table.buckets) * 4))
 		return -EFAULT;
 	if (bucket < table.first)
 		return 0;

@@ -55,12 +55,14 @@ static __always_inline __u64 python_mix_user(struct python_thread *t, __u64 h, _
  * see user_read_words(). `bytes` has 64 bits, because the verifier then knows its range
  * after a comparison.
  */
-static __noinline __u64 python_mix_object(struct python_thread *t, __u64 h, __u64 address,
-					  __u64 bytes)
+PYTHON_GLOBAL __u64 python_mix_object(PYTHON_T(__u64 h, __u64 address, __u64 bytes))
 {
-	__u64 *words = (__u64 *)t->bytes;
-	__u64 few[4];
+	PYTHON_TAKE_T;
+	__u64 few[4], *words;
 
+	if (!t)
+		return 0;
+	words = (__u64 *)t->bytes;
 	if (bytes <= 32)
 		return python_mix_user(t, h, address, bytes, 32, few);
 	if (bytes <= 64)

@@ -70,7 +70,8 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	/* Neighbouring frames often share the file, which lives as long as they do. */
 	place = file ^ (__u64)v->file_at << 48;
 	if (place != t->checked_file) {
-		t->checked_hash = python_mix_object(t, place, file + v->file_at, v->file_last + 1);
+		t->checked_hash = python_mix_object(
+			PYTHON_GIVE(t, place, file + v->file_at, v->file_last + 1));
 		if (!t->checked_hash)
 			return 0;
 		t->checked_file = place;
@@ -88,13 +89,14 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 	if (o->minor < 11 && !v->has_self && v->witness)
 		h = python_mix_qualname(t, h, v->witness, k->code, v->name_bytes);
 	else
-		h = python_mix_object(t, h, name + v->name_at, v->name_last + 1);
+		h = python_mix_object(PYTHON_GIVE(t, h, name + v->name_at, v->name_last + 1));
 	if (!h)
 		return 0;
 	table = PY_CODE(t, PY_CODE_LINETABLE);
 	if (v->table_at > o->at[PY_BYTES_DATA])
-		h = python_mix_object(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD);
-	return h ? python_mix_object(t, h, table + v->table_at, v->table_bytes) : 0;
+		h = python_mix_object(
+			PYTHON_GIVE(t, h, table + o->at[PY_BYTES_DATA], PY_CHECK_TABLE_HEAD));
+	return h ? python_mix_object(PYTHON_GIVE(t, h, table + v->table_at, v->table_bytes)) : 0;
 }
 
 /* Start of the last `most` bytes of an object that ends at `end`. */
