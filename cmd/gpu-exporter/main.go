@@ -106,7 +106,11 @@ func run(args []string) error {
 			return err
 		}
 		if at != nil {
-			log.Infof("metrics at http://%s/metrics", at)
+			scheme := "http"
+			if values["metrics-listen-cert"] != "" {
+				scheme = "https"
+			}
+			log.Infof("metrics at %s://%s/metrics", scheme, at)
 		}
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)

@@ -34,6 +34,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
 )
 
 func main() {
@@ -192,7 +193,9 @@ func newCommand(asked request, set images.Set, terminal *console.Terminal) (*cob
 
 // serveProfiles lives as long as the process; its failure ends only itself.
 func serveProfiles(address string) {
-	if err := http.ListenAndServe(address, nil); err != nil {
-		log.Warnf("serve Go profiles at %s: %v", address, err)
+	server, err := listen.Serve(address, http.DefaultServeMux, listen.Options{})
+	if err == nil {
+		err = server.Wait()
 	}
+	log.Warnf("serve Go profiles at %s: %v", address, err)
 }

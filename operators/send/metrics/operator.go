@@ -32,6 +32,7 @@ import (
 	log "github.com/sirupsen/logrus"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
@@ -49,6 +50,10 @@ const (
 	subscription = 9100
 
 	paramListen   = "metrics-listen"
+	paramCert     = "metrics-listen-cert"
+	paramKey      = "metrics-listen-key"
+	paramClientCA = "metrics-listen-client-ca"
+	paramToken    = "metrics-listen-token"
 	paramEndpoint = "metrics-otlp-endpoint"
 	paramInterval = "metrics-interval"
 	paramCluster  = "metrics-cluster"
@@ -114,6 +119,10 @@ func (*Operator) GlobalParams() api.Params { return globalParams() }
 func globalParams() api.Params {
 	return api.Params{
 		{Key: paramListen, Description: "Serve metrics to Prometheus at this address (/metrics), e.g. 127.0.0.1:9464"},
+		{Key: paramCert, Description: "Serve metrics with TLS: file with the certificate (PEM), read again when it is replaced"},
+		{Key: paramKey, Description: "File with the key of that certificate"},
+		{Key: paramClientCA, Description: "File with certificates (PEM): scrapers must have one that these have signed"},
+		{Key: paramToken, Description: "File with a token: scrapers must send the header Authorization: Bearer TOKEN"},
 		{Key: paramEndpoint, Description: "Push metrics over OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
 		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
 		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
@@ -159,6 +168,13 @@ func parse(value func(string) string) (settings, error) {
 		if _, port, err := net.SplitHostPort(s.listen); err != nil || port == "" {
 			return s, fmt.Errorf("--%s: %q is not an address like 127.0.0.1:9464", paramListen, s.listen)
 		}
+	}
+	s.protect = listen.Options{Cert: value(paramCert), Key: value(paramKey), ClientCA: value(paramClientCA), Token: value(paramToken)}
+	if err := s.protect.Check(); err != nil {
+		return s, fmt.Errorf("--%s-…: %w", paramListen, err)
+	}
+	if s.protect != (listen.Options{}) && s.listen == "" {
+		return s, fmt.Errorf("--%s is missing: certificates and tokens are for that endpoint", paramListen)
 	}
 	if text := value(paramEndpoint); text != "" {
 		u, err := url.Parse(text)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
 )
 
 const (
@@ -38,7 +39,8 @@ const (
 
 // settings are the parameters, checked.
 type settings struct {
-	listen   string   // host:port of the scrape endpoint; "" for none
+	listen   string // host:port of the scrape endpoint; "" for none
+	protect  listen.Options
 	endpoint *url.URL // of the OTLP receiver; nil for none
 	interval time.Duration
 	timeout  time.Duration // of one push
@@ -94,35 +96,29 @@ func newPublisher(s settings, c *content, warn func(string)) (*publisher, error)
 
 // serve answers GET /metrics.
 func (p *publisher) serve(s settings, c *content) error {
-	listener, err := net.Listen("tcp", s.listen)
-	if err != nil {
-		return fmt.Errorf("--%s: %w", paramListen, err)
-	}
 	registry := prometheus.NewRegistry()
 	// ig-gpu's own cost.
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(),
 		otelprometheus.WithoutTargetInfo(), otelprometheus.WithResourceAsConstantLabels(attribute.NewAllowKeysFilter(keyCluster, keyNode)))
 	if err != nil {
-		return errors.Join(fmt.Errorf("make Prometheus metrics: %w", err), listener.Close())
+		return fmt.Errorf("make Prometheus metrics: %w", err)
 	}
 	provider, stop, err := c.provider(exporter, s.cluster)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = server.Serve(listener) // ends with http.ErrServerClosed
-	}()
-	p.addr = listener.Addr()
+	server, err := listen.Serve(s.listen, mux, s.protect)
+	if err != nil {
+		stop()
+		return errors.Join(fmt.Errorf("--%s: %w", paramListen, err), provider.Shutdown(context.Background()))
+	}
+	p.addr = server.Addr()
 	p.stops = append(p.stops, func(ctx context.Context) error {
 		err := server.Close()
-		<-served
 		stop()
 		return errors.Join(err, provider.Shutdown(ctx))
 	})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
@@ -32,7 +32,7 @@ type marks struct {
 	due     []markRequest // those that came before: rows that come now were read after them
 	signals chan os.Signal
 	done    chan struct{}
-	server  *http.Server // of --mark-listen, or nil
+	server  *listen.Server // of --mark-listen, or nil
 	frames  frameMarks
 	dumps   *markDumps
 }
@@ -139,20 +139,20 @@ func (i *instance) serveMarks(log logger.Logger, m *marks, address string) error
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
-	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mark", func(w http.ResponseWriter, r *http.Request) { i.serveMark(m, w, r) })
 	mux.HandleFunc("POST /v1/logs", func(w http.ResponseWriter, r *http.Request) { i.serveEvents(m, w, r) })
-	m.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10}
+	server, err := listen.Serve(address, mux, listen.Options{})
+	if err != nil {
+		return err
+	}
+	m.server = server
 	go func() {
-		if err := m.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Wait(); !errors.Is(err, http.ErrServerClosed) {
 			log.Errorf("sink: --%s: %v", paramListen, err)
 		}
 	}()
-	log.Infof("sink: curl -X POST http://%s/mark sets a mark, and so does the OpenTelemetry event %s", l.Addr(), eventMark)
+	log.Infof("sink: curl -X POST http://%s/mark sets a mark, and so does the OpenTelemetry event %s", server.Addr(), eventMark)
 	return nil
 }
 
@@ -192,9 +192,7 @@ func (i *instance) stopMarks() {
 	// Waiting callers learn that the run has ended, for which they do not need i.mu.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if m.server.Shutdown(ctx) != nil {
-		_ = m.server.Close()
-	}
+	_ = m.server.Shutdown(ctx)
 }
 
 // mark writes the profiles that were requested before these rows were read: at the

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package listen
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	_, _ = io.WriteString(w, "hello")
+})
+
+func serve(t *testing.T, address string, o Options) *Server {
+	t.Helper()
+	s, err := Serve(address, hello, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		require.ErrorIs(t, s.Wait(), http.ErrServerClosed)
+	})
+	return s
+}
+
+// status is that of a request with these headers; Host is one, too.
+func status(t *testing.T, client *http.Client, method, url string, headers ...string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := client.Do(r)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode
+}
+
+// TestAtLoopbackOtherHostsAreRefused: a page whose name was made to resolve to 127.0.0.1 is
+// another host.
+func TestAtLoopbackOtherHostsAreRefused(t *testing.T) {
+	s := serve(t, "127.0.0.1:0", Options{})
+	url := "http://" + s.Addr().String()
+	_, port, err := net.SplitHostPort(s.Addr().String())
+	require.NoError(t, err)
+	for host, want := range map[string]int{
+		"localhost:" + port: 200, "LocalHost": 200, "127.0.0.1": 200, "127.1.2.3:" + port: 200, "[::1]:" + port: 200, "[::1]": 200,
+		"evil.example": 421, "evil.example:" + port: 421, "localhost.evil.example": 421, "10.0.0.1": 421,
+		"127.0.0.1.evil.example": 421, "0.0.0.0": 421,
+	} {
+		require.Equal(t, want, status(t, http.DefaultClient, "GET", url, "Host", host), host)
+	}
+	all := serve(t, "0.0.0.0:0", Options{})
+	_, port, err = net.SplitHostPort(all.Addr().String())
+	require.NoError(t, err)
+	require.Equal(t, 200, status(t, http.DefaultClient, "GET", "http://127.0.0.1:"+port, "Host", "node7.cluster.example"))
+}
+
+func TestPagesOfOtherSitesCannotPost(t *testing.T) {
+	url := "http://" + serve(t, "127.0.0.1:0", Options{}).Addr().String()
+	require.Equal(t, 200, status(t, http.DefaultClient, "POST", url))
+	require.Equal(t, 403, status(t, http.DefaultClient, "POST", url, "Origin", "https://evil.example"))
+	require.Equal(t, 403, status(t, http.DefaultClient, "POST", url, "Sec-Fetch-Site", "cross-site"))
+}
+
+func TestTokenIsNeededAndCanBeReplaced(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("first\n"), 0o600))
+	url := "http://" + serve(t, "127.0.0.1:0", Options{Token: file}).Addr().String()
+	require.Equal(t, 401, status(t, http.DefaultClient, "GET", url))
+	for header, want := range map[string]int{
+		"Bearer first": 200, "bearer first": 200, "Bearer firs": 401, "Bearer first2": 401, "Bearer": 401, "Basic first": 401,
+	} {
+		require.Equal(t, want, status(t, http.DefaultClient, "GET", url, "Authorization", header), header)
+	}
+	require.NoError(t, os.WriteFile(file, []byte("second"), 0o600))
+	require.Equal(t, 401, status(t, http.DefaultClient, "GET", url, "Authorization", "Bearer first"))
+	require.Equal(t, 200, status(t, http.DefaultClient, "GET", url, "Authorization", "Bearer second"))
+	require.NoError(t, os.WriteFile(file, nil, 0o600)) // no token never means that none is needed
+	require.Equal(t, 500, status(t, http.DefaultClient, "GET", url, "Authorization", "Bearer "))
+}
+
+func TestOptionsThatCannotWorkAreErrors(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty")
+	require.NoError(t, os.WriteFile(empty, nil, 0o600))
+	large := filepath.Join(dir, "large")
+	require.NoError(t, os.WriteFile(large, []byte(strings.Repeat("x", maxToken+1)), 0o600))
+	ca := newAuthority(t)
+	cert, key := ca.issue(t, dir, "server")
+	for name, o := range map[string]Options{
+		"TLS needs": {Cert: cert}, "a certificate and its key": {Key: key}, "client certificates need TLS": {ClientCA: ca.file(t, dir)},
+		"has none": {Cert: cert, Key: key, ClientCA: empty}, "read the certificate": {Cert: empty, Key: key},
+		"0 bytes": {Token: empty}, "4097 bytes": {Token: large}, "no such file": {Token: dir + "/absent"}, "is a directory": {Token: dir},
+	} {
+		_, err := Serve("127.0.0.1:0", hello, o)
+		require.ErrorContains(t, err, name)
+	}
+	_, err := Serve("256.0.0.1:0", hello, Options{})
+	require.Error(t, err)
+}
+
+func TestClientsNeedACertificateOfTheAuthority(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := newAuthority(t), newAuthority(t)
+	cert, key := ca.issue(t, dir, "server")
+	url := "https://" + serve(t, "127.0.0.1:0", Options{Cert: cert, Key: key, ClientCA: ca.file(t, dir)}).Addr().String()
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	get := func(certs ...tls.Certificate) error {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: certs}}
+		defer transport.CloseIdleConnections()
+		response, err := (&http.Client{Transport: transport}).Get(url)
+		if err == nil {
+			require.Equal(t, 200, response.StatusCode)
+			err = response.Body.Close()
+		}
+		return err
+	}
+	pair := func(a *authority, name string) tls.Certificate {
+		c, k := a.issue(t, dir, name)
+		p, err := tls.LoadX509KeyPair(c, k)
+		require.NoError(t, err)
+		return p
+	}
+	require.Error(t, get())
+	require.Error(t, get(pair(other, "stranger")))
+	require.NoError(t, get(pair(ca, "scraper")))
+
+	// A certificate that was replaced is served from the next connection on.
+	before, _ := tls.LoadX509KeyPair(cert, key)
+	ca.issue(t, dir, "server")
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair(ca, "again")}})
+	require.NoError(t, err)
+	require.NotEqual(t, before.Certificate[0], conn.ConnectionState().PeerCertificates[0].Raw)
+	require.NoError(t, conn.Close())
+}
+
+// TestAClientCannotTakeMoreThanItsLimits of size and connections.
+func TestAClientCannotTakeMoreThanItsLimits(t *testing.T) {
+	s := serve(t, "127.0.0.1:0", Options{})
+	url := "http://" + s.Addr().String()
+	response, err := http.Post(url, "text/plain", io.LimitReader(zeroes{}, maxBody+1))
+	if err == nil { // else it was cut off while it sent
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
+	}
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, status(t, http.DefaultClient, "GET", url, "X-Long", strings.Repeat("x", 2*maxHeader)))
+	http.DefaultClient.CloseIdleConnections()
+
+	var idle []net.Conn
+	for range maxConnections {
+		c, err := net.Dial("tcp", s.Addr().String())
+		require.NoError(t, err)
+		idle = append(idle, c)
+	}
+	defer func() {
+		for _, c := range idle {
+			_ = c.Close()
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	require.NoError(t, err)
+	_, err = http.DefaultClient.Do(r)
+	require.ErrorIs(t, err, context.DeadlineExceeded, "there are %d connections already", maxConnections)
+	require.NoError(t, idle[0].Close())
+	require.Equal(t, 200, status(t, http.DefaultClient, "GET", url))
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(to []byte) (int, error) { clear(to); return len(to), nil }
+
+// authority signs the certificates of a test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	next int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return &authority{cert: cert, key: key, next: 2}
+}
+
+func (a *authority) file(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "ca.pem")
+	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600))
+	return path
+}
+
+// issue writes a certificate of 127.0.0.1 and its key.
+func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a.next++
+	template := &x509.Certificate{SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	return certFile, keyFile
+}
