@@ -31,8 +31,8 @@ enum attach_point_flag {
 	/* `symbol` is PROVIDER:NAME of a statically defined probe (call/usdt.h), and `cookie`
 	 * the index of its program in attach_usdt. */
 	ATTACH_USDT = 4,
-	/* Probe it in one process at a time, while that process lacks facts of the kind
-	 * ATTACH_FACT() (call/demand.h). */
+	/* Probe it in one process at a time, while facts of the kind ATTACH_FACT() of that
+	 * process are missing (call/demand.h). */
 	ATTACH_ON_DEMAND = 8,
 	/* Where a budget asks, probe it a part of the time only (launch/windows.h). */
 	ATTACH_IN_WINDOWS = 32,
@@ -87,8 +87,8 @@ enum attach_point_flag {
 
 /*
  * attach_mode: which programs will be attached, set by the operator before they
- * are loaded. The verifier does not look at code that a constant rules out, and
- * each copy of the exit program takes it 0.3 s. ig sets variables by the types of
+ * are loaded. The verifier skips code that a constant rules out, and each copy of the
+ * exit program takes it 0.2 s. ig sets variables by the types of
  * names with its prefix.
  */
 enum attach_mode {

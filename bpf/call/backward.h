@@ -5,7 +5,7 @@
 #include "program/drops.h"
 
 /*
- * backward: who has asked for the work that PyTorch's autograd does on threads of its own.
+ * backward: which line caused the work that PyTorch's autograd does on threads of its own.
  * These have no Python frames; the line of a kernel that is launched there is the one that
  * called backward() on another thread.
  *
@@ -96,7 +96,7 @@ struct backward_process {
 	struct tls_block block; /* with `at` as it is in the process */
 	__u64 variable;		/* where current_graph_task is in the block, plus 1; 0: not known */
 	__u32 passes;		/* how many have begun */
-	__u32 searches;		/* how often it was looked for in vain */
+	__u32 searches;		/* searches for it without a result */
 };
 
 /* Process → where its threads have their passes. Written where a pass begins. LRU: what is

@@ -5,7 +5,7 @@
 #include "call/thread.h"
 
 /*
- * backward_pass: the pass that the current thread works on, and the stack of who asked for
+ * backward_pass: the pass that the current thread works on, and the stack that began
  * it, behind the thread's own.
  */
 #ifndef LINUX_5_10
@@ -172,7 +172,7 @@ static __always_inline void backward_append(struct stack *s, const struct stack 
 }
 
 /*
- * Joins the stack of who asked for the pass that the thread works on, if it does, to
+ * Joins the stack that began the pass that the thread works on, if it does, to
  * t->stack, which has been unwound. A global function: it is verified once, not wherever a
  * stack is taken.
  */

@@ -10,7 +10,7 @@
  * space compares it with the thread's CPU time and decides what has to become cheaper.
  *
  * Include it before call/probes.h, which has the hooks. Not for kernels before 6.0: they
- * lack task storage.
+ * have no task storage.
  */
 
 /* Parts per million of a traced thread's CPU time; 0: no budget, and none of this code. */
@@ -49,7 +49,7 @@ static __always_inline bool budget_counts_only(void)
 struct budget_traps {
 	__u64 entry_ns, return_ns;
 	__u64 doubt_1024; /* see launch/windows_error.h */
-	__u64 count_only; /* reports of PyTorch's allocator are counted and not looked at */
+	__u64 count_only; /* reports of PyTorch's allocator are counted only */
 };
 
 /* [0]. Written by user space, first before anything is attached. */
@@ -94,7 +94,7 @@ struct budget_sum {
 };
 
 #define BUDGET_THREADS 2048
-/* A window of 5 ms is looked at when it begins and ends. */
+/* A window of 5 ms is read when it begins and ends. */
 #define BUDGET_PUBLISH_NS 50000ULL
 /* Longer than a program runs: the thread waited meanwhile, for a page or the processor. */
 #define BUDGET_MOST_NS 100000ULL

@@ -5,7 +5,7 @@
 #include "program/drops.h"
 
 /*
- * demand: probes that are attached only while a process lacks what they teach. PyTorch
+ * demand: probes that are attached only while what they teach is missing for a process. PyTorch
  * calls cuCtxGetDevice 2,500 times in a training step for an answer that never changes:
  * the first answer of each context is worth a trap, the others are not.
  *
@@ -33,7 +33,7 @@ struct demand {
 };
 
 /* (Process, fact) → its demand since its points were last attached. Written by the
- * programs, read and deleted by user space. LRU: what is lost is asked for again. */
+ * programs, read and deleted by user space. LRU: what is lost is requested again. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_DEMANDS);

@@ -49,7 +49,7 @@ struct {
 	__type(value, __u32);
 } code_by_address SEC(".maps");
 
-/* 1: the address is in code; 0: it is not; -EBUSY: not known, to be asked again. */
+/* 1: the address is in code; 0: it is not; -EBUSY: unknown, for another try. */
 #ifdef LINUX_5_10
 static __always_inline long native_is_code(__u64 process, __u64 address)
 {

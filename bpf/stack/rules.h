@@ -119,7 +119,7 @@ struct {
 } unwind_misses SEC(".maps");
 
 /*
- * Pages in the ring: each is asked for once. Written by the walk, deleted by user space when the
+ * Pages in the ring: each is requested once. Written by the walk, deleted by user space when the
  * page is there, or is known to have no rules.
  */
 struct {
@@ -137,7 +137,7 @@ static __always_inline void unwind_ask(const struct unwind_page_key *key, __u64 
 	__u32 one = 1;
 
 	if (bpf_map_update_elem(&unwind_asked, key, &one, BPF_NOEXIST))
-		return; /* asked for, or many are: another stack will */
+		return; /* requested, or many are: another stack will */
 	miss = bpf_ringbuf_reserve(&unwind_misses, sizeof(*miss), 0);
 	if (!miss) {
 		bpf_map_delete_elem(&unwind_asked, key);
@@ -170,7 +170,7 @@ static __always_inline void unwind_search(const struct unwind_page *page, __u32 
 	*rule = page->rules[page->rule_of[low & (UNWIND_ROWS - 1)] & (UNWIND_RULES - 1)];
 }
 
-/* The rule at a place of a file. False: its page is not there, and key->part says which part. */
+/* The rule at a place of a file. False: its page is not there, and key->part is its number. */
 static __always_inline bool unwind_find(struct unwind_page_key *key, __u64 offset,
 					struct unwind_rule *rule)
 {

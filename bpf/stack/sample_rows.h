@@ -8,7 +8,7 @@
 
 /*
  * sample_rows: how often each stack was met, by (process, thread, stack), and by span
- * where that was asked for. As the rows of cuda_alloc, counters only grow and are read
+ * where that was requested. As the rows of cuda_alloc, counters only grow and are read
  * without being cleared.
  */
 #ifndef MAX_ROWS
@@ -47,7 +47,7 @@ struct {
 
 struct span_row {
 	struct row row;
-	__u64 born_boot_ns; /* tells a row from one that was deleted and came again */
+	__u64 born_boot_ns; /* a row that was deleted and came again has another */
 };
 
 /* As rows_by_stack, for what belongs to a span: see rows_by_span of cuda/rows.h. */

@@ -8,9 +8,9 @@
  * unwind: the native callers of the probed function by the rules of the files that their code
  * is in.
  *
- * What an address is in is asked of the kernel (bpf_find_vma()), never remembered from before a
+ * The kernel finds the mapping of an address (bpf_find_vma()), never remembered from before a
  * change: a rule that is kept for an address counts as long as the process has changed none of
- * its mappings, which mm->mm_lock_seq says (Linux 6.4; before, none is kept). So a
+ * its mappings, which mm->mm_lock_seq shows (Linux 6.4; before, none is kept). So a
  * library that was unloaded and replaced by another gives no wrong frame.
  *
  * Where Python frames follow, the walk ends with the first frame of the interpreter: what called
@@ -338,7 +338,7 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	u->caller = true;
 	u->runtime = runtime;
 	unwind_interpreter(u, task);
-	/* One more, which says whether there are further callers. */
+	/* One more, which shows whether there are further callers. */
 	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
 		if (unwind_step(u, s))
 			break;

@@ -39,7 +39,7 @@
 #define Y(symbol, ...) { "libcuda", #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, ...) \
 	{ "libcuda", #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
-/* AMD's RCCL has NCCL's functions, and HIP tells what is done. */
+/* AMD's RCCL has NCCL's functions, and HIP shows what is done. */
 #ifndef LINUX_5_10
 #define R(symbol, ...)                                                                      \
 	{ "librccl", "nccl" #symbol, API_nccl##symbol, ATTACH_EXIT },                       \
@@ -81,7 +81,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (!t->call.sp || sp < RETURNED_SP(t->call.sp))
 		return 0; /* no call of ours, or a nested one */
 	if (sp > RETURNED_SP(t->call.sp))
-		drop(DROP_INFLIGHT_STALE); /* longjmp: the next call of that rank tells */
+		drop(DROP_INFLIGHT_STALE); /* longjmp: the next call of that rank shows it */
 	else if (t->call.seq)
 		operation_leave(t, result, take_stack(ctx, t, t->call.ip, may_sleep));
 	else

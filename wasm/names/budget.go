@@ -11,7 +11,7 @@ type Budget struct {
 
 const (
 	packetBytes = 4 << 20
-	// rowBytes is what a row takes without names: about 250 of our own fields, 40
+	// rowBytes is the size of a row without names: about 250 of our own fields, 40
 	// of field headers, and the human-readable texts of ig, pod and container.
 	rowBytes = 600
 )
@@ -36,5 +36,5 @@ func (b *Budget) Fit(t Text) Text {
 	return t
 }
 
-// rowBytes is what the names add to a row.
+// rowBytes is the size that the names add to a row.
 func (t Text) rowBytes() int { return len(t.Frame) + 2*len(t.Frames) }

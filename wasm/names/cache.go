@@ -2,7 +2,7 @@
 
 package names
 
-// entryBytes is what an entry takes besides its text: key, headers of strings,
+// entryBytes is the size of an entry besides its text: key, headers of strings,
 // and its share of a map that is two thirds full.
 const entryBytes = 128
 

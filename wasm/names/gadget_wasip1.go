@@ -22,7 +22,7 @@ const priority = 50
 // module.
 const collectAt = 2 << 20
 
-// rowGarbage is what a call of a module costs besides the names.
+// rowGarbage is the memory that a call of a module leaves besides the names.
 const rowGarbage = 128
 
 // Source is a data source whose rows have the field stack_id.

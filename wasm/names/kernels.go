@@ -38,8 +38,8 @@ func NewKernels(lookup func(uint64, []byte) bool) *Kernels {
 	return &Kernels{lookup: lookup, known: map[uint64]string{}}
 }
 
-// Name of a kernel; [kernel 0x…] where only its handle, or the function that stands in
-// for it, is known; "" for 0.
+// Name of a kernel; [kernel 0x…] where only its handle, or the function that launches
+// it, is known; "" for 0.
 func (k *Kernels) Name(function uint64) string {
 	if function == 0 {
 		return ""

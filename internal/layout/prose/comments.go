@@ -31,10 +31,10 @@ func CommentPhrases() []Phrase {
 // Reworded are the folders whose comments follow CommentPhrases, tests included.
 func Reworded() []string {
 	return []string{
-		"bpf/host", "bpf/launch", "bpf/nccl", "bpf/process", "bpf/program", "bpf/python", "bpf/torch",
-		"cmd", "examples", "internal", "operators",
+		"bpf/call", "bpf/host", "bpf/launch", "bpf/nccl", "bpf/process", "bpf/program", "bpf/python", "bpf/stack", "bpf/torch",
+		"cmd", "examples", "gadgets", "internal", "operators", "wasm",
 		"test/gadgets/budget", "test/gadgets/devicetimes", "test/gadgets/exact", "test/gadgets/example",
-		"test/gadgets/launches", "test/gadgets/mix", "test/gadgets/nccl", "test/gadgets/pystack",
+		"test/gadgets/launches", "test/gadgets/mix", "test/gadgets/native", "test/gadgets/nccl", "test/gadgets/pystack", "test/gadgets/pytorch",
 		"test/gadgets/spans", "test/gadgets/unwind",
 		"test/measure", "test/product", "test/support", "test/systems",
 	}

@@ -52,7 +52,7 @@ func TestLayoutsAreThoseOfC(t *testing.T) {
 		}
 		require.Empty(t, want)
 
-		// Off, there is no room taken for what is not used.
+		// Off, unused maps take no room.
 		for _, name := range []string{unwinder.PagesMap, unwinder.AskedMap} {
 			require.EqualValues(t, 1, s.Maps[name].MaxEntries)
 		}

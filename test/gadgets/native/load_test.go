@@ -59,7 +59,7 @@ func loadWithRules(t *testing.T, gadget string, mode int, settings map[string]an
 			require.NoError(t, v.Set(value), variable)
 		}
 	}
-	// The hundreds of programs that only hand over to these take none of the time of the verifier,
+	// The hundreds of programs that only call these take none of the time of the verifier,
 	// and much of that of the kernel when they are freed.
 	for name := range s.Programs {
 		if strings.HasPrefix(name, "enter_") || strings.HasPrefix(name, "exit_") {

@@ -106,7 +106,7 @@ func (p *process) goOn(t *testing.T) paths {
 	}
 }
 
-// result is what came of comparing.
+// result counts compared stacks.
 type result struct {
 	calls, complete, wrong int
 	cut                    map[stack.Flags]int

@@ -21,8 +21,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
 )
 
-// patience is how long a condition may take on a busy machine.
-const patience = 2 * time.Minute
+// waitLimit is how long a condition may take on a busy machine.
+const waitLimit = 2 * time.Minute
 
 // process, as rows of all data sources have it.
 type process struct {
@@ -148,11 +148,11 @@ func (a *agent[R]) take(line []byte) {
 	}
 }
 
-// until waits for a condition, which is looked at with each line of the output. Each may
-// say what it has instead, for the failure.
+// until waits for a condition, which is checked with each line of the output. Each may
+// return what it has instead, for the failure.
 func (a *agent[R]) until(what string, holds func() (bool, any)) {
 	a.t.Helper()
-	for late := time.After(patience); ; {
+	for late := time.After(waitLimit); ; {
 		a.mu.Lock()
 		ok, instead := holds()
 		changed := a.changed
@@ -206,7 +206,7 @@ func (a *agent[R]) end(lost map[string]uint64) {
 	require.NoError(a.t, a.cmd.Process.Signal(syscall.SIGINT))
 	select {
 	case <-a.done:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(a.t, "ig-gpu does not end")
 	}
 	require.Zero(a.t, a.cmd.ProcessState.ExitCode(), a.log.String())

@@ -39,8 +39,8 @@ func (r sized) size() uint64 {
 	return 0
 }
 
-// TestBackwardWorkHasTheLineThatAskedForIt: the sizes of kernels and of tensors say which pass
-// they are of, and the program says which stack asked for that.
+// TestBackwardWorkHasTheLineThatAskedForIt: the sizes of kernels and of tensors identify their
+// pass, and the program prints the stack that began it.
 func TestBackwardWorkHasTheLineThatAskedForIt(t *testing.T) {
 	for _, situation := range []string{"plain", "lines", "grad", "double", "custom", "reentrant", "threads", "waiting"} {
 		for _, gadget := range []string{"cuda_alloc", "cuda_kernel"} {
@@ -59,9 +59,9 @@ func backward(t *testing.T, situation, gadget string, isLate bool) {
 	var imported struct{ Imported string }
 	var said struct{ Stacks map[uint64][][]string }
 	if isLate {
-		p.tell("", &imported)
-		p.tell("", &said)
-		p.tell("", &said)
+		p.request("", &imported)
+		p.request("", &said)
+		p.request("", &said)
 	}
 	table, args := "calls", []string(nil)
 	if gadget == "cuda_alloc" {
@@ -71,11 +71,11 @@ func backward(t *testing.T, situation, gadget string, isLate bool) {
 	if isLate {
 		a.attached(p.PID(), "libcuda.so")
 	} else {
-		p.tell("", &imported) // libcuda is loaded later, and waited for by the kernel's events
+		p.request("", &imported) // libcuda is loaded later, and waited for by the kernel's events
 	}
 	a.attached(p.PID(), "libtorch_cpu.so")
 	for n := range 3 {
-		p.tell("", &said)
+		p.request("", &said)
 		require.NotEmpty(t, said.Stacks)
 		a.until(fmt.Sprintf("stacks of round %d", n), func() (bool, any) {
 			d := differentStacks(said.Stacks, a.rows)

@@ -38,7 +38,7 @@ type call struct {
 	Nodes     uint64  `json:"nodes"`
 }
 
-// work is what calls are summed by. The line is empty where no line of Python called.
+// work is the key by which calls are summed. The line is empty where no line of Python called.
 type work struct {
 	api, kernel, direction, line string
 	device, status               int32
@@ -64,20 +64,20 @@ func launches(t *testing.T, situation string, isLate bool) {
 	var said struct{ Rounds int }
 	begun := 0 // records of before attach
 	if isLate {
-		p.tell("", &imported)
+		p.request("", &imported)
 		for range 3 {
-			p.tell("", &said)
+			p.request("", &said)
 		}
 		begun = len(p.journal(p.PID(), "cu").Records)
 	}
 	a := trace[call](t, p, "cuda_kernel", "calls")
 	a.attached(p.PID(), "libcuda.so")
 	if !isLate {
-		p.tell("", &imported)
+		p.request("", &imported)
 	}
 	lines := map[string]bool{}
 	for n := range rounds {
-		p.tell("", &said)
+		p.request("", &said)
 		want := wantedWork(t, p, begun)
 		names := handles(t, p)
 		a.until(fmt.Sprintf("rows of round %d", n), func() (bool, any) {

@@ -67,14 +67,14 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				a := trace[sized](t, p, c.gadget, c.table, append(c.args, "--unwind-memory", memory)...)
 				var imported struct{ Imported string }
 				var said struct{ Steps int }
-				p.tell("", &imported)
+				p.request("", &imported)
 				a.attached(p.PID(), "libtorch_cpu.so")
 				for range 3 { // modules are loaded, and the rules of their code
-					p.tell("", &said)
+					p.request("", &said)
 				}
 				before := settled(a)
 				runsBefore, tookBefore := programRuns(t, a.cmd.Process.Pid)
-				p.tell("", &said)
+				p.request("", &said)
 				runsAfter, tookAfter := programRuns(t, a.cmd.Process.Pid)
 				after := settled(a)
 

@@ -18,7 +18,7 @@ func several(t *testing.T, situation string, env ...string) *workload {
 	w := &workload{program: p, pool: true, agent: trace[alloc](t, p, "cuda_alloc", "allocs", "--torch", "on")}
 	w.agent.attached(p.PID(), "libcuda.so")
 	var imported struct{ Imported string }
-	p.tell("", &imported)
+	p.request("", &imported)
 	w.agent.attached(p.PID(), "libc10.so")
 	return w
 }
@@ -33,7 +33,7 @@ func TestBatchesOfADataLoaderAreExact(t *testing.T) {
 	pinned := uint64(0)
 	for n := range 3 {
 		var s said
-		w.tell("", &s)
+		w.request("", &s)
 		for p, h := range w.compare(fmt.Sprintf("round %d", n), s.Moments[0]) {
 			if p.kind == "host" {
 				require.Contains(t, p.line, "(pin_memory.py:")
@@ -52,13 +52,13 @@ func TestSpawnedProcessesAreExact(t *testing.T) {
 	t.Parallel()
 	w := several(t, "spawn")
 	var s said
-	w.tell("", &s)
+	w.request("", &s)
 	require.Len(t, s.Moments, 2)
 	for _, m := range s.Moments {
 		w.agent.attached(m.PID, "libcuda.so", "libc10.so")
 	}
 	for n := range 5 {
-		w.tell("", &s)
+		w.request("", &s)
 		for _, m := range s.Moments {
 			want := w.compare(fmt.Sprintf("round %d of process %d", n, m.PID), m)
 			require.GreaterOrEqual(t, len(want), 3)
@@ -88,11 +88,11 @@ func TestAnOOMIsAsPyTorchReportsIt(t *testing.T) {
 	t.Parallel()
 	w := several(t, "oom", "SIMCUDA_CAPACITY=1GiB")
 	var s said
-	w.tell("", &s)
+	w.request("", &s)
 	m := s.Moments[0]
 	w.compare("what it holds", m)
 	var message struct{ Error string }
-	w.tell("", &message)
+	w.request("", &message)
 	t.Log(message.Error)
 	var row refused
 	w.until("the pool's refusal", func() (bool, any) {

@@ -55,14 +55,14 @@ func (p *program) answer(to any) {
 	}
 }
 
-// tell sends a line and reads the answer.
-func (p *program) tell(line string, to any) {
+// request sends a line and reads the answer.
+func (p *program) request(line string, to any) {
 	p.t.Helper()
 	p.Say("%s", line)
 	p.answer(to)
 }
 
-// journal is what the driver, or NCCL, has written of a process so far.
+// journal is the driver's, or NCCL's, of a process so far.
 func (p *program) journal(pid int, library string) *journal.Journal {
 	p.t.Helper()
 	paths, err := filepath.Glob(filepath.Join(p.dir, fmt.Sprintf("%d-*.journal", pid)))

@@ -70,13 +70,13 @@ func ddp(t *testing.T, isLate bool) {
 	}
 	var a *agent[operation]
 	if isLate {
-		p.tell("", &said)
-		p.tell("", &said)
-		p.tell("", &said)
+		p.request("", &said)
+		p.request("", &said)
+		p.request("", &said)
 		a = start()
 	} else {
 		a = start()
-		p.tell("", &said)
+		p.request("", &said)
 	}
 	begun := map[int]int{}
 	for _, pid := range said.Pids {
@@ -86,7 +86,7 @@ func ddp(t *testing.T, isLate bool) {
 		}
 	}
 	for n := range 4 {
-		p.tell("", &said)
+		p.request("", &said)
 		want, calls := map[operationKey]operationSums{}, map[int][]collective{}
 		ranks := map[uint32]int32{}
 		for _, pid := range said.Pids {
@@ -155,13 +155,13 @@ func TestAStalledRankOfDDPIsNamedWithItsLine(t *testing.T) {
 	p := begin(t, nil, "ranks.py")
 	var said struct{ Pids []int }
 	a := trace[operation](t, p, "nccl_trace", "operations", "--hang", "5s")
-	p.tell("", &said)
+	p.request("", &said)
 	for _, pid := range said.Pids {
 		a.attached(pid, "libnccl.so")
 	}
-	p.tell("", &said)
+	p.request("", &said)
 	var stalled struct{ Stalled int }
-	p.tell("stall", &stalled)
+	p.request("stall", &stalled)
 	var found verdict
 	a.until("the verdict with its line", func() (bool, any) {
 		for _, text := range a.events {
@@ -178,7 +178,7 @@ func TestAStalledRankOfDDPIsNamedWithItsLine(t *testing.T) {
 	require.Regexp(t, `\(multiprocessing/\w+\.py:\d+\)$`, found.Line)
 	require.Contains(t, found.Text, "rank 1 of 2 is missing and sleeps, before AllReduce ")
 	require.Contains(t, found.Text, "; at "+found.UserLine+", in "+found.Line+", process ")
-	p.tell("", &said)
+	p.request("", &said)
 	p.Say("end")
 	p.Wait()
 	a.end(map[string]uint64{})

@@ -46,14 +46,14 @@ func TestASnapshotIsWherePyTorchsBlocksLie(t *testing.T) {
 			a.attached(p.PID(), "libcuda.so")
 			var imported struct{ Imported string }
 			var m moment
-			p.tell("", &imported)
+			p.request("", &imported)
 			a.attached(p.PID(), "libc10.so")
-			p.tell("", &m)
+			p.request("", &m)
 			for range 12 {
-				p.tell("go", &m)
+				p.request("go", &m)
 			}
 			var own laid
-			p.tell("segments", &own)
+			p.request("segments", &own)
 			a.end(map[string]uint64{})
 
 			out, err := exec.Command(script, "snapshot.py", path).Output()

@@ -32,7 +32,7 @@ type alloc struct {
 	InuseObjects uint64  `json:"inuse_objects"`
 }
 
-// moment is what PyTorch says while all threads pause.
+// moment is PyTorch's own account while all threads pause.
 type moment struct {
 	PID                 int
 	Allocated, Reserved []uint64
@@ -90,10 +90,10 @@ func (w *workload) run() {
 	var imported struct{ Imported string }
 	var m moment
 	if w.late {
-		w.tell("", &imported)
-		w.tell("", &m)
+		w.request("", &imported)
+		w.request("", &m)
 		for range 4 {
-			w.tell("go", &m)
+			w.request("go", &m)
 		}
 		w.begin = len(w.journal(w.PID(), "cu").Records)
 	}
@@ -101,16 +101,16 @@ func (w *workload) run() {
 	w.agent.attached(w.PID(), "libcuda.so")
 	if w.late {
 		w.agent.attached(w.PID(), "libc10.so")
-		w.tell("record", &m)
+		w.request("record", &m)
 	} else {
-		w.tell("record", &imported)
+		w.request("record", &imported)
 		w.agent.attached(w.PID(), "libc10.so")
-		w.tell("", &m)
+		w.request("", &m)
 	}
 	var lines, bytes uint64
 	for n := range moments {
 		if n > 0 {
-			w.tell("go", &m)
+			w.request("go", &m)
 		}
 		want := w.compare(fmt.Sprintf("moment %d", n), m)
 		for p, h := range want {
@@ -151,7 +151,7 @@ func (w *workload) followed() string {
 	return "pool"
 }
 
-// tensors is what PyTorch says: bytes and blocks of each line; all that has no line is one
+// tensors is PyTorch's own account: bytes and blocks of each line; all that has no line is one
 // sum of bytes, which makes the sum of a device what PyTorch has allocated there.
 func (w *workload) tensors(m moment) map[place]held {
 	want := map[place]held{}
@@ -173,7 +173,7 @@ func (w *workload) tensors(m moment) map[place]held {
 	return want
 }
 
-// driver is what the driver's journal says of the time since attach, by the line that
+// driver sums the driver's journal since attach, by the line that
 // called.
 func (w *workload) driver(pid int) map[place]held {
 	t := w.program.t
@@ -258,7 +258,7 @@ func lineOf(frame string) string {
 
 // ownLine is the line of Python that a row's thread was on itself, as lines.py and PyTorch's
 // recorder have it; empty: it is one of autograd's, and the line is that of the thread that
-// asked for the work, which must be there.
+// began the work, which must be there.
 func ownLine(frame, folded string) string {
 	i := strings.LastIndex(folded, stack.Autograd)
 	own := folded[max(i, 0):] // the root comes first

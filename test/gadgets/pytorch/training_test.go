@@ -41,14 +41,14 @@ func TestNearlyAllWorkOfATrainingStepHasALine(t *testing.T) {
 			a := trace[sized](t, p, c.gadget, c.table, c.args...)
 			var imported struct{ Imported string }
 			var said struct{ Steps int }
-			p.tell("", &imported)
+			p.request("", &imported)
 			a.attached(p.PID(), "libtorch_cpu.so")
 			steps := 0
 			var runs uint64
 			var took time.Duration
 			for range 4 {
 				before, begun := programRuns(t, a.cmd.Process.Pid)
-				p.tell("", &said)
+				p.request("", &said)
 				steps += said.Steps
 				after, ended := programRuns(t, a.cmd.Process.Pid)
 				runs, took = (after-before)/uint64(said.Steps), (ended-begun)/time.Duration(said.Steps)
