@@ -25,7 +25,7 @@ enum cuda_op {
 	CUDA_ARRAY,	  /* a: address of the handle; b: CUDA_ARRAY_DESCRIPTOR * */
 	CUDA_ARRAY3D,	  /* a: address of the handle; b: CUDA_ARRAY3D_DESCRIPTOR * */
 	CUDA_MIPMAP,	  /* as CUDA_ARRAY3D; c: number of levels */
-	CUDA_FREE,	  /* a: the pointer or handle; kind tells its name space */
+	CUDA_FREE,	  /* a: the pointer or handle; kind is its name space */
 	/* Physical memory lives until it is released and unmapped. */
 	CUDA_VMM_CREATE,  /* a: address of the handle; b: size; c: CUmemAllocationProp * */
 	CUDA_VMM_IMPORT,  /* a: address of the handle: memory of another process */
@@ -189,7 +189,7 @@ enum cuda_api_flag {
 
 /*
  * HIP: physical memory that was mapped takes the GPU's memory until its address range is freed,
- * also when its handle was released and nothing maps it: it is held. Linux 5.10 cannot look at
+ * also when its handle was released and nothing maps it: it is held. Linux 5.10 cannot visit
  * all allocations (cuda/instance.h): there it is freed when it was released and unmapped.
  */
 #if defined(VENDOR_HIP) && !defined(LINUX_5_10)

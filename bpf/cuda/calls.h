@@ -104,7 +104,7 @@ static __always_inline __s32 call_location_device(struct thread *t, __u64 props,
 	return location[0] == 1 /* CU_MEM_LOCATION_TYPE_DEVICE */ ? location[1] : -1;
 }
 
-/* Bytes that an allocating call asked for, before it is known what it got. An array's are those
+/* Bytes that an allocating call requested, before it is known what it got. An array's are those
  * of call_array_size(). */
 static __always_inline __u64 call_requested(const struct cuda_api *api, const struct inflight *call)
 {

@@ -84,7 +84,7 @@ static __always_inline __u64 context_current(struct thread *t, __s32 *device)
 	return c->handle;
 }
 
-/* The current context, whose device a row is about to have. An unknown one is asked for. */
+/* The current context, whose device a row is about to have. An unknown one is requested. */
 static __always_inline __u64 context_needed(struct thread *t, __s32 *device)
 {
 	__u64 handle = context_current(t, device);

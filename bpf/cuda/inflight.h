@@ -8,7 +8,7 @@
 
 /*
  * What no other call has: when it began, and where two began at once, a byte of the
- * thread's id. User space tells an allocation's age by the upper 56 bits.
+ * thread's id. The upper 56 bits are the age of an allocation in user space.
  */
 static __always_inline __u64 serial_of(__u64 boot_ns)
 {
@@ -37,7 +37,7 @@ struct live {
 struct torch_report {
 	__u64 process;
 	__u64 pointer;
-	__s64 bytes; /* > 0: handed out; < 0: taken back; of an OOM: asked for */
+	__s64 bytes; /* > 0: allocated; < 0: freed; of an OOM: requested */
 	__u64 allocated_bytes, reserved_bytes;
 	__s32 device;
 	__u32 op; /* enum torch_op */

@@ -6,14 +6,14 @@
 
 /*
  * instance: which allocations ended with their context, on kernels where a
- * program cannot look at all of them (bpf_for_each_map_elem, 5.13). Rows and
+ * program cannot visit all of them (bpf_for_each_map_elem, 5.13). Rows and
  * allocations carry the context's instance. The destruction of a context ends its
  * instance, and a row of an ended one is read as freed implicitly, all of it: as
  * the row of a process that has ended.
  *
  * An instance is a number, as the driver uses a handle again. A call that may
  * destroy a context starts a new one when it is entered, since the handle may be
- * handed out again before our exit probe runs; where it fails, both stay: the
+ * reused before our exit probe runs; where it fails, both stay: the
  * new one keeps the one before it as `before`.
  */
 #define MAX_INSTANCES 8192

@@ -6,7 +6,7 @@
 
 /*
  * live: what every pointer and handle that is alive was allocated as, so
- * that a free finds its row whoever calls it.
+ * that a free from any thread finds its row.
  */
 #ifndef MAX_LIVE
 #define MAX_LIVE 262144
@@ -67,7 +67,7 @@ static __always_inline bool live_is_doomed(__u64 process, const struct live *l)
 }
 
 /*
- * Replaces an allocation whose number was handed out again: the old one was
+ * Replaces an allocation whose number was reused: the old one was
  * freed, and the probe of a context's end has not run yet, or the free was not
  * seen. 0 or -errno.
  */
@@ -135,7 +135,7 @@ static __always_inline bool live_pop(struct live_key *key, struct live *to)
 
 /*
  * A context's destruction frees what it owns. Its allocations are marked when
- * the call is entered, since their numbers may be handed out again before our
+ * the call is entered, since their numbers may be reused before our
  * exit probe runs; the exit probe then frees the marked ones, or unmarks them.
  */
 enum doom_step {

@@ -13,7 +13,7 @@
 
 /*
  * rows: the sums that user space reads, by (process, stack, kind, device), and
- * by span where that was asked for.
+ * by span where that was requested.
  *
  * Counters only grow and are read without being cleared: a map that is drained
  * loses what a program adds to an element between the copy and the delete.
@@ -51,7 +51,7 @@ struct row_key {
 };
 
 /* A row is looked up by the first part alone where there is no span, so that spans
- * cost nothing when they are not asked for. */
+ * cost nothing when they are not requested. */
 struct span_row_key {
 	struct row_key row;
 	__u64 span; /* of a trace (process/span.h); 0: none */
@@ -92,12 +92,12 @@ struct {
 #ifndef LINUX_5_10
 struct span_row {
 	struct row row;
-	__u64 born_boot_ns; /* tells a row from one that was deleted and came again */
+	__u64 born_boot_ns; /* a row that was deleted and came again has another */
 };
 
 /*
- * As rows_by_stack, for what belongs to a span. A map of its own, because spans come
- * and go by the thousand and must not take the rows of stacks away. User space deletes
+ * As rows_by_stack, for what belongs to a span. A map of its own, because spans start
+ * and end by the thousand and must not evict the rows of stacks. User space deletes
  * rows of spans that hold nothing and have not changed for a while (operators/decode/reap).
  */
 struct {

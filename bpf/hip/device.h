@@ -7,7 +7,7 @@
 /*
  * device: which device a thread of HIP uses before it has chosen one. HIP starts every thread
  * on device 0. A thread that is older than the gadget may have chosen another one, though: its
- * device is unknown, and asked for (FACT_DEVICE), until it calls hipSetDevice or hipGetDevice.
+ * device is unknown, and requested (FACT_DEVICE), until it calls hipSetDevice or hipGetDevice.
  */
 
 /* When the first thread was started that the gadget saw start; 0: none yet. */
