@@ -23,14 +23,14 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 			a.attached(p.PID(), "libcuda.so")
 			var imported struct{ Imported string }
 			var m moment
-			p.tell("record", &imported)
+			p.request("record", &imported)
 			a.attached(p.PID(), "libc10.so")
 			a.attached(p.PID(), "libc10_cuda.so")
-			p.tell("", &m)
+			p.request("", &m)
 			var compared, rounded uint64
 			for n := range moments {
 				if n > 0 {
-					p.tell("go", &m)
+					p.request("go", &m)
 				}
 				want := requests(m)
 				a.until(fmt.Sprintf("requests of moment %d", n), func() (bool, any) {
@@ -57,7 +57,7 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 	}
 }
 
-// request is what blocks take, what was requested of it, and the rest.
+// request has the bytes of blocks, those that were requested, and the rest.
 type request struct{ bytes, requested, rounding uint64 }
 
 func (r request) add(s request) request {
