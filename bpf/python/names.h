@@ -16,6 +16,7 @@
 #define python_dynamic_step other_python_dynamic_step
 #define python_read_dynamic other_python_read_dynamic
 #define python_chain_step other_python_chain_step
+#define python_chain_start other_python_chain_start
 #define python_find_symbol other_python_find_symbol
 #define python_read_module other_python_read_module
 #define python_module_step other_python_module_step
@@ -108,6 +109,7 @@
 #undef python_dynamic_step
 #undef python_read_dynamic
 #undef python_chain_step
+#undef python_chain_start
 #undef python_find_symbol
 #undef python_read_module
 #undef python_module_step

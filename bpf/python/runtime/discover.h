@@ -29,6 +29,7 @@
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 #define PY_ELF_NAME_BYTES 32
+#define PY_ELF_SYMBOL_BYTES 24 /* Elf64_Sym */
 
 struct python_elf_name {
 	char name[PY_ELF_NAME_BYTES] __attribute__((aligned(8)));
@@ -167,7 +168,7 @@ static __always_inline long python_chain_step(struct python_thread *t)
 		__u32 name;
 		__u8 info, other;
 		__u16 section;
-		__u64 value, size;
+		__u64 value; /* st_size follows */
 	} symbol;
 	const __u64 *name = (const __u64 *)want->name;
 	__u64 differs = 0, *a = (__u64 *)t->bytes;
@@ -176,7 +177,7 @@ static __always_inline long python_chain_step(struct python_thread *t)
 		return 1;
 	if ((word | 1) == (want->hash | 1)) {
 		if (user_read(&t->fault, &symbol, sizeof(symbol),
-			      t->search.symbols + (__u64)t->search.index * sizeof(symbol)))
+			      t->search.symbols + (__u64)t->search.index * PY_ELF_SYMBOL_BYTES))
 			return 1;
 		/* The unused tail is compared, too. */
 		if (user_read_text(&t->fault, a, PY_ELF_NAME_BYTES,
@@ -197,29 +198,18 @@ static __always_inline long python_chain_step(struct python_thread *t)
 }
 
 /*
- * Looks `which` up in the module whose tables are in t->search. 1: its address
- * is in t->search.value; 0: the module does not export it; -EFAULT.
+ * Moves t->search to the first symbol of the chain that has this hash. 1; 0: there is none;
+ * -EFAULT. Inlined, so that what it reads shares the stack with the rest of the search.
  */
-PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
+static __always_inline long python_chain_start(struct python_thread *t, __u32 hash)
 {
-	PYTHON_TAKE_T;
 	struct {
 		__u32 buckets, first, bloom_words, shift;
 	} table;
-	struct python_search *s;
-	__u64 bloom, at;
-	__u32 hash, bucket;
+	struct python_search *s = &t->search;
+	__u64 bloom, at = s->hash + sizeof(table);
+	__u32 bucket;
 
-	if (!t)
-		return -EINVAL;
-	s = &t->search;
-	at = s->hash + sizeof(table);
-	if (!s->hash)
-		return 0;
-	t->fault.count = 0;
-	s->which = which;
-	s->matched = 0;
-	hash = python_elf_names[which & PY_ELF_SYMBOL_MASK].hash;
 	if (user_read(&t->fault, &table, sizeof(table), s->hash))
 		return -EFAULT;
 	if (!table.buckets || !table.bloom_words)
@@ -236,6 +226,30 @@ PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
 		return 0;
 	s->index = bucket;
 	s->at = at + (__u64)table.buckets * 4 + (__u64)(bucket - table.first) * 4;
+	return 1;
+}
+
+/*
+ * Looks `which` up in the module whose tables are in t->search. 1: its address
+ * is in t->search.value; 0: the module does not export it; -EFAULT.
+ */
+PYTHON_GLOBAL long python_find_symbol(PYTHON_T(__u32 which))
+{
+	PYTHON_TAKE_T;
+	struct python_search *s;
+	long found;
+
+	if (!t)
+		return -EINVAL;
+	s = &t->search;
+	if (!s->hash)
+		return 0;
+	t->fault.count = 0;
+	s->which = which;
+	s->matched = 0;
+	found = python_chain_start(t, python_elf_names[which & PY_ELF_SYMBOL_MASK].hash);
+	if (found <= 0)
+		return found;
 	/* A plain loop, because the kernel allows 8 nested calls, including callbacks. */
 	for (int i = 0; i < PY_MAX_CHAIN; i++)
 		if (python_chain_step(t))
