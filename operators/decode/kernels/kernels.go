@@ -38,6 +38,9 @@ const (
 	namesMap = "names_by_function" // of bpf/launch/names.h
 	// startLimit is how long rows that arrive before Start wait for it, in total.
 	startLimit = 30 * time.Second
+	// endLimit is how long they wait once the run is to end: Start may be about to be called, as where
+	// a user interrupts a run that has just attached.
+	endLimit = 5 * time.Second
 )
 
 // Operator is registered once per process.
@@ -138,8 +141,6 @@ func (i *instance) lookup(function uint64) ([]byte, bool) {
 	default:
 		select {
 		case <-i.bound:
-		case <-i.ctx.Done():
-			return nil, false
 		case <-i.tooLate():
 			return nil, false
 		}
@@ -151,11 +152,21 @@ func (i *instance) lookup(function uint64) ([]byte, bool) {
 	return b, err == nil && b != nil
 }
 
-// tooLate is closed some time after the first row that arrived before Start.
+// tooLate is closed some time after the first row that arrived before Start, or after the end of the run.
 func (i *instance) tooLate() <-chan struct{} {
 	i.first.Do(func() {
-		i.late = make(chan struct{})
-		time.AfterFunc(startLimit, func() { close(i.late) })
+		late := make(chan struct{})
+		i.late = late
+		go func() {
+			defer close(late)
+			limit := time.NewTimer(startLimit)
+			defer limit.Stop()
+			select {
+			case <-limit.C:
+			case <-i.ctx.Done():
+				time.Sleep(endLimit)
+			}
+		}()
 	})
 	return i.late
 }
