@@ -38,7 +38,7 @@ const (
 	namesMap = "names_by_function" // of bpf/launch/names.h
 	// startLimit is how long rows that arrive before Start wait for it, in total.
 	startLimit = 30 * time.Second
-	// endLimit is how long they wait once the run is to end: Start may be about to be called, as where
+	// endLimit is how long they wait once the run is to end: Start may still follow, as where
 	// a user interrupts a run that has just attached.
 	endLimit = 5 * time.Second
 )
