@@ -60,7 +60,7 @@ const (
 	// its identity, Device its rank, Size the count, Kind the type, AllocSeq the number
 	// of the collective, or of the send or receive of its pair; Nested: in a group.
 	Collective Type = 6
-	// Held: physical memory of HIP was released and unmapped; its address range holds it.
+	// Held is physical memory of HIP that was released and unmapped; its address range holds it.
 	Held Type = 7
 )
 
