@@ -23,14 +23,14 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 			a.attached(p.PID(), "libcuda.so")
 			var imported struct{ Imported string }
 			var m moment
-			p.request("record", &imported)
+			p.tell("record", &imported)
 			a.attached(p.PID(), "libc10.so")
 			a.attached(p.PID(), "libc10_cuda.so")
-			p.request("", &m)
+			p.tell("", &m)
 			var compared, rounded uint64
 			for n := range moments {
 				if n > 0 {
-					p.request("go", &m)
+					p.tell("go", &m)
 				}
 				want := requests(m)
 				a.until(fmt.Sprintf("requests of moment %d", n), func() (bool, any) {
@@ -57,7 +57,7 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 	}
 }
 
-// request has the bytes of blocks, those that were requested, and the rest.
+// request is what blocks take, what was requested of it, and the rest.
 type request struct{ bytes, requested, rounding uint64 }
 
 func (r request) add(s request) request {
