@@ -44,7 +44,7 @@ static long backward_search_step(__u32 i, struct backward_search *s)
 	if (!n && bpf_probe_read_user(s->words, sizeof(s->words), (void *)(s->block + at)))
 		return 1;
 	task = s->words[n];
-	if (!task || task & 7)
+	if (!task || task & 7 || !s->words[n + 1])
 		return 0;
 	pass = backward_find(s->process, task);
 	if (!pass || pass->control != s->words[n + 1])

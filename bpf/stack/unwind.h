@@ -8,7 +8,7 @@
  * unwind: the native callers of the probed function by the rules of the files that their code
  * is in.
  *
- * The kernel finds the mapping of an address (bpf_find_vma()), never remembered from before a
+ * The kernel finds the mapping of an address (bpf_find_vma()): none is kept from before a
  * change: a rule that is kept for an address counts as long as the process has changed none of
  * its mappings, which mm->mm_lock_seq shows (Linux 6.4; before, none is kept). So a
  * library that was unloaded and replaced by another gives no wrong frame.
