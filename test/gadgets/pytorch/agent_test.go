@@ -187,6 +187,17 @@ func (a *agent[R]) attached(pid int, libraries ...string) {
 	})
 }
 
+// attachedTorch waits until PyTorch's libraries are probed that this gadget takes its rows from:
+// each is attached on its own, and passes begin in one, tensors are reported by another.
+func (a *agent[R]) attachedTorch(pid int, gadget string) {
+	a.t.Helper()
+	libraries := []string{"libtorch_cpu.so"}
+	if gadget == "cuda_alloc" {
+		libraries = append(libraries, "libc10.so")
+	}
+	a.attached(pid, libraries...)
+}
+
 // lost are the drops that were counted.
 func (a *agent[R]) lost() map[string]uint64 {
 	a.mu.Lock()

@@ -73,7 +73,7 @@ func backward(t *testing.T, situation, gadget string, isLate bool) {
 	} else {
 		p.request("", &imported) // libcuda is loaded later, and waited for by the kernel's events
 	}
-	a.attached(p.PID(), "libtorch_cpu.so")
+	a.attachedTorch(p.PID(), gadget)
 	for n := range 3 {
 		p.request("", &said)
 		require.NotEmpty(t, said.Stacks)

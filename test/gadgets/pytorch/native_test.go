@@ -68,7 +68,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				var imported struct{ Imported string }
 				var said struct{ Steps int }
 				p.request("", &imported)
-				a.attached(p.PID(), "libtorch_cpu.so")
+				a.attachedTorch(p.PID(), c.gadget)
 				for range 3 { // modules are loaded, and the rules of their code
 					p.request("", &said)
 				}

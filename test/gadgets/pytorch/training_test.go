@@ -42,7 +42,7 @@ func TestNearlyAllWorkOfATrainingStepHasALine(t *testing.T) {
 			var imported struct{ Imported string }
 			var said struct{ Steps int }
 			p.request("", &imported)
-			a.attached(p.PID(), "libtorch_cpu.so")
+			a.attachedTorch(p.PID(), c.gadget)
 			steps := 0
 			var runs uint64
 			var took time.Duration
