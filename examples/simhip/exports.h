@@ -37,6 +37,10 @@
 	X(hipGraphExecDestroy) \
 	X(hipGraphGetNodes) \
 	X(hipThreadExchangeStreamCaptureMode) \
-	X(__hipRegisterFunction)
+	X(__hipRegisterFunction) \
+	X(__hipRegisterFatBinary) \
+	X(__hipUnregisterFatBinary) \
+	X(__hipPushCallConfiguration) \
+	X(__hipPopCallConfiguration)
 
 #endif

@@ -70,6 +70,43 @@ void impl___hipRegisterFunction(void *modules, uint64_t handle, char *function, 
 	end_work(&c, &w, CUDA_SUCCESS);
 }
 
+/* Code for the GPU is not read. */
+void **impl___hipRegisterFatBinary(const void *data)
+{
+	static void *modules;
+
+	return &modules;
+}
+
+void impl___hipUnregisterFatBinary(void **modules)
+{
+}
+
+/* What a launch with <<<>>> passes on to the kernel's host function. */
+static _Thread_local struct {
+	dim3 grid, block;
+	size_t shared;
+	CUstream stream;
+} configuration;
+
+CUresult impl___hipPushCallConfiguration(dim3 g, dim3 b, size_t shared, CUstream s)
+{
+	configuration.grid = g;
+	configuration.block = b;
+	configuration.shared = shared;
+	configuration.stream = s;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl___hipPopCallConfiguration(dim3 *g, dim3 *b, size_t *shared, CUstream *s)
+{
+	*g = configuration.grid;
+	*b = configuration.block;
+	*shared = configuration.shared;
+	*s = configuration.stream;
+	return CUDA_SUCCESS;
+}
+
 /* ------------------------------------------------------------------ copies and sets */
 
 /* hipMemcpyKind */

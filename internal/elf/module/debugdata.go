@@ -13,10 +13,10 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// debugdata reads the symbols of .gnu_debugdata: an xz-compressed ELF file with
+// debugdata reads symbols of .gnu_debugdata: an xz-compressed ELF file with
 // the functions that strip took from .symtab. It is not searched for inside
 // itself.
-func (m *Module) debugdata(sections []section) ([]symbol, error) {
+func (m *Module) debugdata(sections []section, is isWanted) ([]symbol, error) {
 	s, ok := m.named(sections, ".gnu_debugdata")
 	if !ok || s.size == 0 || s.size > maxDebugdata {
 		return nil, nil
@@ -33,15 +33,15 @@ func (m *Module) debugdata(sections []section) ([]symbol, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
 	}
-	symbols, err := inner.static()
+	symbols, err := inner.static(is)
 	if err != nil {
 		return nil, fmt.Errorf("open .gnu_debugdata: %w", err)
 	}
 	return symbols, nil
 }
 
-// static reads the functions of .symtab alone; none without one.
-func (m *Module) static() ([]symbol, error) {
+// static reads symbols of .symtab alone; none without one.
+func (m *Module) static(is isWanted) ([]symbol, error) {
 	all, err := m.sections()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (m *Module) static() ([]symbol, error) {
 		return nil, err
 	}
 	t.rank = rankStatic
-	return m.readTable(t, nil)
+	return m.readTable(t, is, nil)
 }
 
 var errXZ = errors.New("unsupported or malformed xz data")

@@ -13,7 +13,7 @@ import (
 
 // bounded gives every function a size, in place, and leaves out labels inside of others.
 // Functions are sorted by address.
-func (m *Module) bounded(sorted []Function) []Function {
+func (m *Module) bounded(sorted []Symbol) []Symbol {
 	code := m.code()
 	starts := sync.OnceValue(m.starts)
 	out := sorted[:0]

@@ -20,10 +20,10 @@ func TestAFunctionWithoutSizeEndsAtTheNextOrItsSection(t *testing.T) {
 	}
 	m, err := Open(bytes.NewReader(f.grown(0x1000).b), 0x1000)
 	require.NoError(t, err)
-	require.Equal(t, []Function{
+	require.Equal(t, []Symbol{
 		{"asm", 0x100, 0x10}, {"sized", 0x110, 0x10}, {"last of its section", 0x130, 0x10},
 		{"outer", 0x200, 0x40}, {"alias", 0x200, 0x40}, {"behind", 0x280, 0x80}, {"the same", 0x280, 0x80},
-	}, m.bounded([]Function{
+	}, m.bounded([]Symbol{
 		{"before all sections", 0x80, 0}, {"asm", 0x100, 0}, {"sized", 0x110, 0x10}, {"last of its section", 0x130, 0},
 		{"between sections", 0x180, 0}, {"outer", 0x200, 0x40}, {"alias", 0x200, 0x40}, {"unsized alias", 0x200, 0},
 		{"label", 0x210, 0}, {"behind", 0x280, 0}, {"the same", 0x280, 0}, {"outside", 0x400, 0},
@@ -31,15 +31,15 @@ func TestAFunctionWithoutSizeEndsAtTheNextOrItsSection(t *testing.T) {
 	// Segments, where there are no sections.
 	bare, err := Open(bytes.NewReader(f.u64(40, 0).u16(60, 0).b), 0x1000)
 	require.NoError(t, err)
-	require.Equal(t, []Function{{"f", 0x280, 0xd80}}, bare.bounded([]Function{{"f", 0x280, 0}}))
+	require.Equal(t, []Symbol{{"f", 0x280, 0xd80}}, bare.bounded([]Symbol{{"f", 0x280, 0}}))
 }
 
 // TestManyNamesOfOneAddressTakeNoTime: a file can claim millions.
 func TestManyNamesOfOneAddressTakeNoTime(t *testing.T) {
 	m := &Module{loads: []load{{addr: 0, filesz: 1 << 30, exec: true}}}
-	many := make([]Function, maxSymbols)
+	many := make([]Symbol, maxSymbols)
 	for i := range many {
-		many[i] = Function{"f", 1, 0}
+		many[i] = Symbol{"f", 1, 0}
 	}
 	began := time.Now()
 	require.Len(t, m.bounded(many), maxSymbols)

@@ -175,6 +175,7 @@ func TestHostileFiles(t *testing.T) {
 			m, err := Open(file, file.size)
 			if err == nil {
 				_, err = m.Functions(nil)
+				_, _ = m.Pointers(nil)
 				_, err2 := m.Lookup([]string{"f"})
 				if err == nil {
 					err = err2
@@ -193,8 +194,8 @@ func TestHostileFiles(t *testing.T) {
 			require.True(t, known, "untyped error %v", err)
 			require.NotContains(t, err.Error(), "\n")
 			runtime.ReadMemStats(&after)
-			// Twice: Functions and Lookup; strings and symbols at their limits.
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*(maxStringBytes*2+maxSymbols*symbolSize*2)))
+			// Three times: Functions, Pointers and Lookup; strings and symbols at their limits.
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(3*(maxStringBytes*2+maxSymbols*symbolSize*2)))
 			require.Less(t, processorTime(t)-begin, 5*time.Second)
 		})
 	}
@@ -284,6 +285,16 @@ func FuzzModule(f *testing.F) {
 				}
 			}
 		}
+		variables, err := m.Pointers(nil)
+		if (err == nil) != (len(variables) > 0) {
+			t.Fatalf("%d variables with error %v", len(variables), err)
+		}
+		for _, v := range variables {
+			if v.Size != 8 || v.Name == "" {
+				t.Fatalf("%+v", v)
+			}
+		}
+		_, _ = m.CodeAddress(uint64(len(b))/2, 4096)
 		_, _ = m.Lookup([]string{"f", "g"})
 		if probes, err := m.Probes("p"); err != nil && probes != nil {
 			t.Fatalf("%d probes with error %v", len(probes), err)

@@ -57,8 +57,8 @@ func (e *LimitError) Error() string {
 // Is makes a LimitError an ErrMalformed too.
 func (e *LimitError) Is(target error) bool { return target == ErrMalformed }
 
-// Function is a function of a module.
-type Function struct {
+// Symbol is a function or a variable of a module.
+type Symbol struct {
 	// Name is as in the symbol table, not demangled, without version.
 	Name string
 	// Address is the virtual address in the file's own numbering (st_value).
@@ -206,6 +206,18 @@ func (m *Module) FileOffset(addr uint64) (uint64, bool) {
 	for _, l := range m.loads {
 		if addr >= l.addr && addr-l.addr < l.filesz {
 			return l.off + (addr - l.addr), true
+		}
+	}
+	return 0, false
+}
+
+// CodeAddress is the address, in the file's own numbering, of where a mapping begins that has size
+// bytes from off on, and code among them. It may be below the segment with that code, whose first
+// page has bytes of others, too. false: no code is there.
+func (m *Module) CodeAddress(off, size uint64) (uint64, bool) {
+	for _, l := range m.loads {
+		if l.exec && off < l.off+l.filesz && (off >= l.off || l.off-off < size) {
+			return l.addr + (off - l.off), true
 		}
 	}
 	return 0, false

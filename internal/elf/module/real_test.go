@@ -78,7 +78,7 @@ func TestRealLibcudaIsProbedBehindItsComparison(t *testing.T) {
 	fns, err := m.Functions(nil)
 	t.Logf("%d functions in %v; %d of %d APIs", len(fns), time.Since(start), len(found), len(apis))
 	require.NoError(t, err)
-	require.True(t, slices.IsSortedFunc(fns, func(a, b module.Function) int {
+	require.True(t, slices.IsSortedFunc(fns, func(a, b module.Symbol) int {
 		if a.Address < b.Address {
 			return -1
 		}
@@ -102,7 +102,7 @@ func buildLibrary(t testing.TB, source string, flags ...string) string {
 	return so
 }
 
-func names(fns []module.Function) []string {
+func names(fns []module.Symbol) []string {
 	var out []string
 	for _, f := range fns {
 		out = append(out, f.Name)

@@ -42,9 +42,9 @@ func parseSection(b []byte, s *section) {
 	s.link, s.info = le.Uint32(b[40:]), le.Uint32(b[44:])
 }
 
-// symbol is one function of a symbol table.
+// symbol is a Symbol as one table has it.
 type symbol struct {
-	Function
+	Symbol
 	// rank orders several symbols of one name or one address: smaller is
 	// better. A default version before a hidden one, dynamic before static
 	// table, global before weak before local.
@@ -69,11 +69,30 @@ const (
 // the next one begins, by the tables or by the unwind information, which has those without a
 // symbol, or where its section ends; one that lies inside of another with a size is a label of
 // that, and left out.
-func (m *Module) Functions(debug *Module) ([]Function, error) {
-	all, err := m.readSymbols(nil)
+func (m *Module) Functions(debug *Module) ([]Symbol, error) {
+	all, err := m.symbols(debug, isFunction)
+	if err != nil {
+		return nil, err
+	}
+	if all = m.bounded(all); len(all) == 0 {
+		return nil, ErrNoSymbols
+	}
+	return all, nil
+}
+
+// Pointers returns the variables that are as large as a pointer, from the same tables as Functions
+// and in the same order. The address of such a variable is how HIP knows a kernel: clang gives it
+// the kernel's name, and the kernel's host function as its value.
+func (m *Module) Pointers(debug *Module) ([]Symbol, error) {
+	return m.symbols(debug, isPointer)
+}
+
+// symbols returns those that is accepts, sorted by address, then best name first.
+func (m *Module) symbols(debug *Module, is isWanted) ([]Symbol, error) {
+	all, err := m.readSymbols(is, nil)
 	if debug != nil {
 		// One that cannot be read is none: what the module has itself remains.
-		if more, err2 := debug.static(); err2 == nil && len(more) > 0 {
+		if more, err2 := debug.static(is); err2 == nil && len(more) > 0 {
 			all, err = append(all, more...), nil
 		}
 	}
@@ -84,15 +103,12 @@ func (m *Module) Functions(debug *Module) ([]Function, error) {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.rank, b.rank),
 			strings.Compare(a.Name, b.Name))
 	})
-	out := make([]Function, 0, len(all))
+	out := make([]Symbol, 0, len(all))
 	for _, s := range all {
 		if n := len(out); n > 0 && out[n-1].Address == s.Address && out[n-1].Name == s.Name {
 			continue
 		}
-		out = append(out, s.Function)
-	}
-	if out = m.bounded(out); len(out) == 0 {
-		return nil, ErrNoSymbols
+		out = append(out, s.Symbol)
 	}
 	return out, nil
 }
@@ -107,7 +123,7 @@ func (m *Module) Lookup(symbols []string) (map[string]uint64, error) {
 	for _, s := range symbols {
 		rank[s] = 255
 	}
-	all, err := m.readSymbols(rank)
+	all, err := m.readSymbols(isFunction, rank)
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +139,14 @@ func (m *Module) Lookup(symbols []string) (map[string]uint64, error) {
 // readSymbols takes what it can get: an unreadable table counts only when no
 // other could be read. With wanted, only symbols of these names are returned,
 // and .gnu_debugdata, which has no exported functions, is not unpacked.
-func (m *Module) readSymbols(wanted map[string]uint8) ([]symbol, error) {
+func (m *Module) readSymbols(is isWanted, wanted map[string]uint8) ([]symbol, error) {
 	var out []symbol
 	var firstErr error
 	tables := 0
 	keep := func(t table, err error) bool {
 		var got []symbol
 		if err == nil {
-			got, err = m.readTable(t, wanted)
+			got, err = m.readTable(t, is, wanted)
 		}
 		switch {
 		case err == nil:
@@ -163,7 +179,7 @@ func (m *Module) readSymbols(wanted map[string]uint8) ([]symbol, error) {
 		keep(t, err)
 	}
 	if wanted == nil {
-		if got, err := m.debugdata(sections); err == nil && len(got) > 0 {
+		if got, err := m.debugdata(sections, is); err == nil && len(got) > 0 {
 			tables++
 			out = append(out, got...)
 		} else if firstErr == nil {
@@ -223,9 +239,27 @@ func sectionTable(all []section, s section) (table, error) {
 	return table{off: s.off, count: s.size / symbolSize, strings: str.off, stringBytes: str.size}, nil
 }
 
-// readTable reads the defined functions of a table, or of those only the wanted
+// isWanted decides by the entry of a table whether its symbol is read.
+type isWanted func(entry []byte) bool
+
+func isFunction(b []byte) bool {
+	typ := elf.ST_TYPE(b[4])
+	return (typ == elf.STT_FUNC || typ == elf.STT_GNU_IFUNC) && isDefined(b)
+}
+
+func isPointer(b []byte) bool {
+	const pointerSize = 8
+	return elf.ST_TYPE(b[4]) == elf.STT_OBJECT && isDefined(b) && binary.LittleEndian.Uint64(b[16:]) == pointerSize
+}
+
+func isDefined(b []byte) bool {
+	le := binary.LittleEndian
+	return elf.SectionIndex(le.Uint16(b[6:])) != elf.SHN_UNDEF && le.Uint64(b[8:]) != 0
+}
+
+// readTable reads the symbols of a table that is accepts, or of those only the wanted
 // ones.
-func (m *Module) readTable(t table, wanted map[string]uint8) ([]symbol, error) {
+func (m *Module) readTable(t table, is isWanted, wanted map[string]uint8) ([]symbol, error) {
 	if t.count > maxSymbols {
 		return nil, &LimitError{"symbols", t.count, maxSymbols}
 	}
@@ -245,17 +279,12 @@ func (m *Module) readTable(t table, wanted map[string]uint8) ([]symbol, error) {
 		versions, _ = m.bytes(t.versions, t.count*2) // no versions: all are default
 	}
 	le := binary.LittleEndian
-	isFunction := func(b []byte) bool {
-		typ := elf.ST_TYPE(b[4])
-		return (typ == elf.STT_FUNC || typ == elf.STT_GNU_IFUNC) &&
-			elf.SectionIndex(le.Uint16(b[6:])) != elf.SHN_UNDEF && le.Uint64(b[8:]) != 0
-	}
 	var out []symbol
 	budget := maxStringBytes // many symbols can share one long name
 	for i := 0; i*symbolSize < len(syms); i++ {
 		b := syms[i*symbolSize:]
 		at := uint64(le.Uint32(b))
-		if !isFunction(b) || at >= uint64(len(names)) {
+		if !is(b) || at >= uint64(len(names)) {
 			continue
 		}
 		tail := names[at:min(at+maxSymbolName, uint64(len(names)))]
@@ -272,7 +301,7 @@ func (m *Module) readTable(t table, wanted map[string]uint8) ([]symbol, error) {
 		}
 		s := symbol{rank: t.rank, resolver: elf.ST_TYPE(b[4]) == elf.STT_GNU_IFUNC}
 		// The name is a copy, so that the table of all names is freed.
-		s.Function = Function{string(tail), le.Uint64(b[8:]), le.Uint64(b[16:])}
+		s.Symbol = Symbol{string(tail), le.Uint64(b[8:]), le.Uint64(b[16:])}
 		switch elf.ST_BIND(b[4]) {
 		case elf.STB_LOCAL:
 			s.rank |= rankLocal

@@ -90,10 +90,10 @@ func TestFunctionsOfAStrippedLibraryAreInItsDebugFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := &installed{roots: map[uint32]string{container: t.TempDir(), host: t.TempDir()}}
 			c.put(p.roots[container], p.roots[host])
-			table := NewResolver(p).tableOf(container, "/opt/lib/libx.so", read(t, library))
-			functions, err := read(t, debug).Functions(nil)
+			table := NewResolver(p).readTable(container, "/opt/lib/libx.so", read(t, library), functions)
+			symbols, err := read(t, debug).Functions(nil)
 			require.NoError(t, err)
-			for _, f := range functions {
+			for _, f := range symbols {
 				if f.Name == "hidden" {
 					name, ok := table.Lookup(f.Address)
 					require.Equal(t, c.found, ok && name == "hidden", name)

@@ -31,6 +31,19 @@ type loaded struct {
 	table   string // build id, or what stands for it
 }
 
+// kind is which symbols of a file a table has.
+type kind string
+
+const (
+	functions kind = ""
+	variables kind = " variables" // of the size of a pointer
+)
+
+var kinds = []kind{functions, variables}
+
+// tableOf is the id of one of its tables.
+func (l *loaded) tableOf(of kind) string { return l.table + string(of) }
+
 // fileKey is a file as the mappings of processes name it. The number of an inode is given
 // to another file one day; not with the same path, within minutes.
 type fileKey struct {
@@ -86,19 +99,23 @@ func open(file *os.File, m procmaps.Mapping) (*loaded, error) {
 	return l, nil
 }
 
-// tableOf reads the functions of a module of a process, whose file is open.
-func (r *Resolver) tableOf(pid uint32, path string, m *module.Module) *Table {
+// readTable reads symbols of a module of a process, whose file is open.
+func (r *Resolver) readTable(pid uint32, path string, m *module.Module, of kind) *Table {
 	separate, end := r.debugFile(pid, path, m)
 	defer end()
-	functions, err := m.Functions(separate)
-	if err != nil {
-		functions = nil // stripped, or unreadable: addresses remain
+	read := m.Functions
+	if of == variables {
+		read = m.Pointers
 	}
-	t, err := NewTable(functions)
+	symbols, err := read(separate)
+	if err != nil {
+		symbols = nil // stripped, or unreadable: addresses remain
+	}
+	t, err := NewTable(symbols)
 	if err != nil {
 		t = &Table{}
 	}
-	if len(functions) > largeModule {
+	if len(symbols) > largeModule {
 		debug.FreeOSMemory()
 	}
 	return t
@@ -145,13 +162,17 @@ func (r *Resolver) isNew(m procmaps.Mapping) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l, known := r.files.byKey.Get(keyOf(m))
-	return !known || r.wants(l.table)
+	return !known || len(r.wants(l)) > 0
 }
 
-// wants: the lock is held.
-func (r *Resolver) wants(table string) bool {
-	wanted, _ := r.files.wanted.Get(table)
-	return wanted && r.tables.get(table) == nil
+// wants returns which tables of a file are to be read; the lock is held.
+func (r *Resolver) wants(l *loaded) (all []kind) {
+	for _, of := range kinds {
+		if wanted, _ := r.files.wanted.Get(l.tableOf(of)); wanted && r.tables.get(l.tableOf(of)) == nil {
+			all = append(all, of)
+		}
+	}
+	return all
 }
 
 func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
@@ -169,15 +190,14 @@ func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
 	}
 	r.mu.Lock()
 	r.files.put(m, l)
-	wanted := r.wants(l.table)
+	wanted := r.wants(l)
 	r.mu.Unlock()
-	if !wanted {
-		return
-	}
-	t := r.tableOf(pid, m.Path, l.module) // which may take a while
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.tables.get(l.table) == nil {
-		r.tables.put(l.table, t)
+	for _, of := range wanted {
+		t := r.readTable(pid, m.Path, l.module, of) // which may take a while
+		r.mu.Lock()
+		if r.tables.get(l.tableOf(of)) == nil {
+			r.tables.put(l.tableOf(of), t)
+		}
+		r.mu.Unlock()
 	}
 }

@@ -38,6 +38,8 @@ func (p *run) Open(pid uint32, _ procmaps.Mapping) (*os.File, error) {
 	return os.Open(p.library)
 }
 
+func (*run) Around(uint32, uint64) []procmaps.Mapping { return nil }
+
 func (*run) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }
 
 func (p *run) Snapshot(pid uint32) (*procmaps.Snapshot, error) {

@@ -22,6 +22,8 @@ import (
 type Mappings interface {
 	// Find is the executable mapping that covers an address.
 	Find(pid uint32, address uint64) (procmaps.Mapping, bool)
+	// Around is the executable mappings of files nearest to an address, as of the last Find.
+	Around(pid uint32, address uint64) []procmaps.Mapping
 	// Open opens the file behind a mapping.
 	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
 	// OpenIn opens a regular file by its path as the process would.
@@ -109,7 +111,7 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, table := r.load(process, pid, m)
+	l, table := r.load(process, pid, m, functions)
 	if l.module == nil {
 		return unnamed
 	}
@@ -134,30 +136,30 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 // load opens the module behind a mapping once per process, and reads its symbols
 // unless another process had them read; the lock is held. The table is nil where the
 // module is, and where it could not be read.
-func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping) (*loaded, *Table) {
+func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind) (*loaded, *Table) {
 	k := moduleKey{process, m.Start, m.Inode}
 	if l, ok := r.modules.Get(k); ok {
 		if l.module == nil {
 			return l, nil
 		}
-		if t := r.tables.get(l.table); t != nil {
+		if t := r.tables.get(l.tableOf(of)); t != nil {
 			return l, t
 		}
 		// Its table was dropped for others: read it again.
 	}
-	l, t := r.read(pid, m)
+	l, t := r.read(pid, m, of)
 	r.modules.Put(k, l)
 	return l, t
 }
 
-func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
+func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) (*loaded, *Table) {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
 		// The process has ended, most of all: the state of the file belongs to others.
 		l := r.files.known(m)
-		t := r.tables.get(l.table)
+		t := r.tables.get(l.tableOf(of))
 		if t == nil && l.module != nil {
-			r.files.want(l.table)
+			r.files.want(l.tableOf(of))
 		}
 		return l, t
 	}
@@ -167,11 +169,11 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping) (*loaded, *Table) {
 		return &loaded{}, nil
 	}
 	r.files.put(m, l)
-	if t := r.tables.get(l.table); t != nil {
+	if t := r.tables.get(l.tableOf(of)); t != nil {
 		return l, t
 	}
-	t := r.tableOf(pid, m.Path, l.module)
-	r.tables.put(l.table, t)
+	t := r.readTable(pid, m.Path, l.module, of)
+	r.tables.put(l.tableOf(of), t)
 	return l, t
 }
 

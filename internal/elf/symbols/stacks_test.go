@@ -40,6 +40,8 @@ func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*os.File, error) {
 	return nil, errors.New("gone")
 }
 
+func (*fakeProcess) Around(uint32, uint64) []procmaps.Mapping { return nil }
+
 func (*fakeProcess) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }
 
 func (p *fakeProcess) Snapshot(uint32) (*procmaps.Snapshot, error) {

@@ -42,7 +42,7 @@ type Table struct {
 
 // NewTable packs functions, which must be sorted by address, the best name of
 // an address first, as module.Functions returns them.
-func NewTable(functions []module.Function) (*Table, error) {
+func NewTable(functions []module.Symbol) (*Table, error) {
 	t := &Table{}
 	if len(functions) == 0 {
 		return t, nil

@@ -15,12 +15,12 @@ import (
 func TestTableFindsEveryFunctionAndNothingElse(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		var functions []module.Function
+		var functions []module.Symbol
 		at := r.Uint64N(1 << 40)
 		for i := range r.IntN(500) {
 			at += 1 + r.Uint64N(100)
 			size := 1 + r.Uint64N(200)
-			functions = append(functions, module.Function{Name: fmt.Sprintf("_ZN5torch%dEv", i), Address: at, Size: size})
+			functions = append(functions, module.Symbol{Name: fmt.Sprintf("_ZN5torch%dEv", i), Address: at, Size: size})
 			at += size
 		}
 		table, err := NewTable(functions)
@@ -45,14 +45,14 @@ func TestTableFindsEveryFunctionAndNothingElse(t *testing.T) {
 }
 
 func TestTableTakesTheFirstNameOfAnAddress(t *testing.T) {
-	table, err := NewTable([]module.Function{{Name: "best", Address: 8, Size: 4}, {Name: "alias", Address: 8, Size: 4}})
+	table, err := NewTable([]module.Symbol{{Name: "best", Address: 8, Size: 4}, {Name: "alias", Address: 8, Size: 4}})
 	require.NoError(t, err)
 	name, _ := table.Lookup(9)
 	require.Equal(t, "best", name)
 }
 
 func TestFunctionWithoutSizeReachesToTheNext(t *testing.T) {
-	table, err := NewTable([]module.Function{{Name: "asm", Address: 8}, {Name: "next", Address: 100, Size: 4}})
+	table, err := NewTable([]module.Symbol{{Name: "asm", Address: 8}, {Name: "next", Address: 100, Size: 4}})
 	require.NoError(t, err)
 	name, _ := table.Lookup(99)
 	require.Equal(t, "asm", name)
@@ -81,10 +81,10 @@ func TestDemangle(t *testing.T) {
 
 // As large as libtorch_cpu: the figures say whether ig-gpu stays small.
 func BenchmarkLargeTable(b *testing.B) {
-	functions := make([]module.Function, 200_000)
+	functions := make([]module.Symbol, 200_000)
 	plain := 0
 	for i := range functions {
-		functions[i] = module.Function{
+		functions[i] = module.Symbol{
 			Name:    fmt.Sprintf("_ZN2at6native%d_GLOBAL__N_1%dkernel_implERKNS_6TensorES%d_N3c108ArrayRefIlEENS5_8optionalINS5_10ScalarTypeEEENS7_INS5_6LayoutEEE", i%97, i%1013, i),
 			Address: uint64(i) * 320, Size: 300,
 		}

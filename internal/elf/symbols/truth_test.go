@@ -3,7 +3,6 @@
 package symbols
 
 import (
-	"bufio"
 	"cmp"
 	"debug/elf"
 	"fmt"
@@ -153,20 +152,7 @@ var forms = map[string]func(t *testing.T, whole, library, root string){
 // look names each byte of the code of a library in a process that has it loaded.
 func look(t *testing.T, is truth, library, root string, onlyExported bool) (met map[string]bool, wrong, unnamed int) {
 	t.Helper()
-	holder := filepath.Join(t.TempDir(), "holder")
-	command(t, "gcc", "-o", holder, "testdata/holder.c", "-ldl")
-	cmd := exec.Command(holder, library)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "loaded\n", line)
-
-	pid := uint32(cmd.Process.Pid)
+	pid, _ := hold(t, library)
 	mappings := procmaps.NewCache(procmaps.Config{})
 	snapshot, err := mappings.Snapshot(pid)
 	require.NoError(t, err)

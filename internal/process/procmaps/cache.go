@@ -41,6 +41,24 @@ func (s *Snapshot) Find(addr uint64) (Mapping, bool) {
 	return s.Mappings[i], true
 }
 
+// Around returns the mappings of files nearest to addr below it and above it, those there are.
+func (s *Snapshot) Around(addr uint64) []Mapping {
+	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
+	var out []Mapping
+	for below := i - 1; below >= 0; below-- {
+		if s.Mappings[below].IsFile() {
+			out = append(out, s.Mappings[below])
+			break
+		}
+	}
+	for _, m := range s.Mappings[i:] {
+		if m.IsFile() {
+			return append(out, m)
+		}
+	}
+	return out
+}
+
 // Config of a Cache. The zero value is good for the machine's own /proc.
 type Config struct {
 	// ProcFS is where the host's procfs is mounted; default /proc.
@@ -151,6 +169,17 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 		return e.snapshot.Find(addr)
 	}
 	return Mapping{}, false
+}
+
+// Around returns the executable mappings of files nearest to addr in the process that Find would
+// search, without reading anything: data of a file is next to its code.
+func (c *Cache) Around(pid uint32, addr uint64) []Mapping {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byPID[pid]; e != nil {
+		return e.snapshot.Around(addr)
+	}
+	return nil
 }
 
 // Lookup is Find in the process p, without reading anything, even after its pid was

@@ -154,6 +154,29 @@ func TestCacheReadsAgainForUncoveredAddress(t *testing.T) {
 	require.Equal(t, "/late", m.Path)
 }
 
+func TestFilesAroundAnAddress(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	around := func(addr uint64) (paths []string) {
+		for _, m := range c.Around(5, addr) {
+			paths = append(paths, m.Path)
+		}
+		return paths
+	}
+	require.Empty(t, around(0x3000), "nothing is read")
+	fakeProc(t, root, 5, 777, "1000-2000 r-xp 0 00:01 7 /a\n2000-3000 rw-p 0 00:01 7 /a\n"+
+		"4000-5000 r-xp 0 00:00 0 \n6000-7000 r-xp 0 00:00 0 [vdso]\n8000-9000 r-xp 0 00:01 8 /b\n")
+	_, err := c.Snapshot(5)
+	require.NoError(t, err)
+	for addr, want := range map[uint64][]string{
+		0x0500: {"/a"}, 0x1500: {"/a"}, 0x2500: {"/a", "/b"}, 0x4500: {"/a", "/b"}, 0x7500: {"/a", "/b"}, 0x9500: {"/b"},
+	} {
+		require.Equal(t, want, around(addr), "%#x", addr)
+	}
+	c.Exited(5)
+	require.Equal(t, []string{"/b"}, around(^uint64(0)))
+}
+
 func TestCacheAfterExec(t *testing.T) {
 	root := t.TempDir()
 	c := NewCache(Config{ProcFS: root})

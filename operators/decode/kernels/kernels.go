@@ -28,7 +28,6 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 const (
@@ -62,9 +61,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		return nil, nil
 	}
 	i := &instance{ctx: gc.Context(), bound: make(chan struct{})}
-	i.names = newNames(i.lookup, func(process uint64, pid uint32, address uint64) stack.Frame {
-		return o.resolver.Frame(process, pid, address, true)
-	})
+	i.names = newNames(i.lookup, o.resolver)
 	active := false
 	for _, ds := range gc.GetDataSources() {
 		in := source{

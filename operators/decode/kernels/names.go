@@ -36,12 +36,17 @@ const (
 	ellipsis = "…"
 )
 
+// Symbols names addresses of a process; *symbols.Resolver does.
+type Symbols interface {
+	Frame(process uint64, pid uint32, address uint64, leaf bool) stack.Frame
+	Variable(process uint64, pid uint32, address uint64) (string, bool)
+}
+
 // Names gives kernels their names, each once. It is safe for concurrent use.
 type Names struct {
 	// lookup is the value of names_by_function; false: there is none.
-	lookup func(function uint64) ([]byte, bool)
-	// frame is the native function at an address of a process.
-	frame func(process uint64, pid uint32, address uint64) stack.Frame
+	lookup  func(function uint64) ([]byte, bool)
+	symbols Symbols
 
 	mu    sync.Mutex
 	known map[key]string
@@ -50,8 +55,8 @@ type Names struct {
 // key: a number that is no name's means something in its process only.
 type key struct{ process, function uint64 }
 
-func newNames(lookup func(uint64) ([]byte, bool), frame func(uint64, uint32, uint64) stack.Frame) *Names {
-	return &Names{lookup: lookup, frame: frame, known: map[key]string{}}
+func newNames(lookup func(uint64) ([]byte, bool), s Symbols) *Names {
+	return &Names{lookup: lookup, symbols: s, known: map[key]string{}}
 }
 
 // Name of a kernel: demangled, without what a terminal would act on; `[kernel 0x…]`
@@ -93,11 +98,14 @@ func (n *Names) find(process uint64, pid uint32, function uint64, isHost bool) (
 		return fmt.Sprintf("[kernel #%x]", function&^numberNamed), false
 	case function&numberStub != 0:
 		address := function & numberBits
-		f := n.frame(process, pid, address)
-		if strings.HasPrefix(f.Function, "0x") {
-			return fmt.Sprintf("[%s %#x]", what, address), false
+		if f := n.symbols.Frame(process, pid, address, true); !strings.HasPrefix(f.Function, "0x") {
+			return show(stubbed(f.Function)), true
 		}
-		return show(stubbed(f.Function)), true
+		// The handle of a kernel of HIP is a variable of the kernel's name.
+		if name, ok := n.symbols.Variable(process, pid, address); ok {
+			return show(name), true
+		}
+		return fmt.Sprintf("[%s %#x]", what, address), false
 	default:
 		return fmt.Sprintf("[%s %#x]", what, function), false
 	}
@@ -114,16 +122,23 @@ func decode(value []byte) string {
 }
 
 // stubbed returns the kernel that a host function launches: nvcc calls the function
-// that a program names as the kernel itself, and what that calls __device_stub__….
+// that a program names as the kernel itself, and what that calls __device_stub__ and the kernel's
+// mangled name; clang calls it as the kernel, in the same namespace, with that prefix.
 func stubbed(function string) string {
-	if _, kernel, ok := strings.Cut(function, "__device_stub__"); ok {
-		name, _, _ := strings.Cut(kernel, "(")
-		if strings.HasPrefix(name, "Z") { // the stub's own prefix has taken its underscore
-			name = "_" + name
-		}
-		return symbols.Demangle(name)
+	before, kernel, ok := strings.Cut(function, "__device_stub__")
+	if !ok {
+		return function
 	}
-	return function
+	name, _, _ := strings.Cut(kernel, "(")
+	if isMangled(name) { // the stub's own prefix has taken its underscore
+		return symbols.Demangle("_" + name)
+	}
+	return before + kernel
+}
+
+// isMangled: a name of C++ without its underscore, of a function in a namespace or in none.
+func isMangled(name string) bool {
+	return len(name) > 1 && name[0] == 'Z' && strings.IndexByte("0123456789NL", name[1]) >= 0
 }
 
 // show escapes bytes that are not UTF-8 or not printable, and cuts a name that is too long.

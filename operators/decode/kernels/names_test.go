@@ -23,6 +23,21 @@ func value(text string, cut uint32) []byte {
 	return b
 }
 
+// addresses are those of a process that have a name.
+type addresses struct{ functions, variables map[uint64]string }
+
+func (s addresses) Frame(_ uint64, _ uint32, address uint64, _ bool) stack.Frame {
+	if f, ok := s.functions[address]; ok {
+		return stack.Frame{Function: f}
+	}
+	return stack.Frame{Function: fmt.Sprintf("%#x", address)}
+}
+
+func (s addresses) Variable(_ uint64, _ uint32, address uint64) (string, bool) {
+	name, ok := s.variables[address]
+	return name, ok
+}
+
 func TestNames(t *testing.T) {
 	table := map[uint64][]byte{
 		numberNamed | 1: value("_Z6vecAddPKfS0_Pfi", 0),
@@ -32,14 +47,19 @@ func TestNames(t *testing.T) {
 		numberNamed | 5: {1, 2, 3},
 	}
 	n := newNames(func(f uint64) ([]byte, bool) { b, ok := table[f]; return b, ok },
-		func(_ uint64, _ uint32, address uint64) stack.Frame {
-			switch address {
-			case 0x1000:
-				return stack.Frame{Function: "vecAdd(float const*, int)"}
-			case 0x2000:
-				return stack.Frame{Function: "__device_stub__Z4gemmPf(float*)"}
-			}
-			return stack.Frame{Function: fmt.Sprintf("%#x", address)}
+		addresses{
+			functions: map[uint64]string{
+				0x1000: "vecAdd(float const*, int)",
+				0x2000: "__device_stub__Z4gemmPf(float*)",
+				0x2100: "void ns::__device_stub__gemm<float>(float*)",
+				0x2200: "__device_stub__plain",
+				0x2300: "__device_stub__Zoom(int)",
+			},
+			variables: map[uint64]string{
+				0x2000: "not reached",
+				0x4000: "(anonymous namespace)::scale(float*, int)",
+				0x4100: "\x1b[31mred",
+			},
 		})
 	for function, want := range map[uint64]string{
 		0:                   "",
@@ -51,7 +71,12 @@ func TestNames(t *testing.T) {
 		numberNamed | 0xabc: "[kernel #abc]",
 		numberStub | 0x1000: "vecAdd(float const*, int)",
 		numberStub | 0x2000: "gemm(float*)",
+		numberStub | 0x2100: "void ns::gemm<float>(float*)",
+		numberStub | 0x2200: "plain",
+		numberStub | 0x2300: "Zoom(int)",
 		numberStub | 0x3000: "[kernel 0x3000]",
+		numberStub | 0x4000: "(anonymous namespace)::scale(float*, int)",
+		numberStub | 0x4100: `\u001b[31mred`,
 		0x5c0000000040:      "[kernel 0x5c0000000040]",
 	} {
 		require.Equal(t, want, n.Name(7, 1, function, false), "%#x", function)

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
@@ -29,17 +32,23 @@ type launched struct {
 func callsOf(t *testing.T, r *run) map[string]launched {
 	t.Helper()
 	all := map[string]launched{}
+	for _, row := range rowsOf(t, r) {
+		all[row.API] = row
+	}
+	return all
+}
+
+// rowsOf returns the last rows of a run that has ended, each once.
+func rowsOf(t *testing.T, r *run) (last []launched) {
+	t.Helper()
 	for line := range bytes.Lines(r.stdout.Bytes()) {
 		if !bytes.HasPrefix(line, []byte("[")) || !bytes.Contains(line, []byte(`"operation"`)) {
 			continue
 		}
-		var rows []launched
-		require.NoError(t, json.Unmarshal(line, &rows), "%s", line)
-		for _, row := range rows {
-			all[row.API] = row
-		}
+		last = nil
+		require.NoError(t, json.Unmarshal(line, &last), "%s", line)
 	}
-	return all
+	return last
 }
 
 // The kernel's name is the one that the program has registered, demangled.
@@ -99,4 +108,59 @@ func TestKernelsOfHIPHaveTheirRegisteredNames(t *testing.T) {
 	row := callsOf(t, r)["hipLaunchKernel"]
 	require.EqualValues(t, 2, row.Calls)
 	require.Equal(t, "at::native::vectorized(float*, int)", row.Kernel)
+}
+
+// The program has registered its kernels before: they are found by the symbols of their handles,
+// and those that a program without symbols has keep their addresses.
+func TestKernelsThatHIPRegisteredBeforeAttachHaveNames(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("HIP is for x86-64")
+	}
+	for name, c := range map[string]struct {
+		link []string
+		want []string
+	}{
+		"symbols":             {nil, []string{"(anonymous namespace)::local(int)", "plain", "void ns::gemm<float>(float*)"}},
+		"exported ones alone": {[]string{"-s", "-rdynamic"}, []string{"[kernel]", "plain", "void ns::gemm<float>(float*)"}},
+		"no symbols":          {[]string{"-s"}, []string{"[kernel]", "[kernel]", "[kernel]"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			library := simulated.Copy(t, t.TempDir(), "simhip", "libamdhip64.so.6")
+			w := subject.Start(t, exec.Command(hipProgram(t, library, c.link...)))
+			require.Equal(t, "ready", w.Line())
+			r := launch(t, exec.Command(program(t), "run", "hip_kernel", "--pid", fmt.Sprint(w.PID()),
+				"-o", "calls:json,attachments:json,drops:json"))
+			r.waitAttached(w.PID())
+			for range 2 {
+				require.Equal(t, "ok 0", w.Request("launch"))
+			}
+			code, _ := r.interrupt()
+			require.Zero(t, code)
+			require.Empty(t, r.lost())
+			var got []string
+			for _, row := range rowsOf(t, r) {
+				require.EqualValues(t, 2, row.Calls, row.Kernel)
+				got = append(got, regexp.MustCompile(`^\[kernel 0x[0-9a-f]+\]$`).ReplaceAllString(row.Kernel, "[kernel]"))
+			}
+			slices.Sort(got)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+// hipProgram compiles testdata/kernels.hip for the processor alone: no code for a GPU is needed.
+func hipProgram(t *testing.T, library string, link ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kernels")
+	for _, command := range [][]string{
+		{bpftest.Compiler, "-x", "hip", "--cuda-host-only", "-nogpuinc", "-nogpulib", "-nostdinc++", "--offload-arch=gfx90a", "-O1", "-fPIE",
+			"-Xclang", "-fcuda-include-gpubinary", "-Xclang", "testdata/kernels.hip", // in place of the code for a GPU
+			"-c", "testdata/kernels.hip", "-o", path + ".o"},
+		append([]string{"gcc", "-pie", "-o", path, path + ".o", library, "-Wl,-rpath," + filepath.Dir(library)}, link...),
+	} {
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return path
 }
