@@ -50,6 +50,7 @@ enum cuda_op {
 	CUDA_DEVICE_OF,	 /* a: a handle, as of a pool: its device; 0: none, no change */
 	CUDA_DEVICE_RESET, /* no arguments: the memory of the thread's device is freed implicitly */
 	CUDA_ADDRESS_FREE, /* a: address; b: size: no memory that was mapped there is held */
+	CUDA_DEVICE_COUNT, /* a: address of the number of devices that the process has */
 };
 
 /* What is held. Also the name space of the pointer or handle. */

@@ -209,7 +209,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	if (api->op == CUDA_ALLOC_POOL)
 		fresh->device = context_device(t->process, call->c);
 	fresh->context = api->kind == KIND_MANAGED || api->kind == KIND_HOST
-				 ? 0
+				 ? device_owner_of_all(t->process)
 				 : device_owner(fresh->device);
 #endif
 #ifdef LINUX_5_10
@@ -363,6 +363,10 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 			context_learn(t->process, number, call->b);
 		break;
 #ifdef VENDOR_HIP
+	case CUDA_DEVICE_COUNT:
+		if (call_read(&number, 4, call->a, may_sleep))
+			device_count_learn(t->process, number);
+		break;
 	case CUDA_DEVICE_SET:
 		t->device_hint = call->a;
 		break;

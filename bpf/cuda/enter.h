@@ -51,6 +51,7 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 #include "cuda/interposed.h"
 #ifdef VENDOR_HIP
 #include "hip/extent.h"
+#include "hip/reset.h"
 #endif
 
 /* The context that a call is about to destroy; 0: none, or not known. */

@@ -56,6 +56,7 @@
 	X(hipMemUnmap, CUDA_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0) \
 	X(hipMemAddressFree, CUDA_ADDRESS_FREE, KIND_VMM, 0, 0, 1, 0) \
 	X(hipDeviceReset, CUDA_DEVICE_RESET, KIND_NONE, 0, 0, 0, 0) \
+	X(hipGetDeviceCount, CUDA_DEVICE_COUNT, KIND_NONE, 0, 0, 0, 0) \
 	X(hipSetDevice, CUDA_DEVICE_SET, KIND_NONE, 0, 0, 0, 0) \
 	X(hipCtxSetCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
 	X(hipCtxPushCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \

@@ -29,15 +29,6 @@ static __always_inline __s32 device_at_start(struct task_struct *task)
 #define THREAD_DEVICE(task) device_at_start(task)
 
 /*
- * In the place of the context that owns an allocation (struct live): the device whose reset
- * frees it, plus 1; 0: none, or not known. Managed and pinned memory belong to all devices.
- */
-static __always_inline __u64 device_owner(__s32 device)
-{
-	return device + 1;
-}
-
-/*
  * What changes the device, with the ops of launch/contexts.h: X(symbol, op, a, b). hip/apis.h
  * lists the same functions with those of cuda/apis.h.
  */

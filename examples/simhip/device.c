@@ -43,6 +43,19 @@ CUresult impl_hipSetDevice(int device)
 	return RUN(hipSetDevice, set_device(device));
 }
 
+static CUresult get_device_count(int *out)
+{
+	if (!out)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = sim.devices;
+	return CUDA_SUCCESS;
+}
+
+CUresult impl_hipGetDeviceCount(int *out)
+{
+	return RUN(hipGetDeviceCount, get_device_count(out));
+}
+
 static CUresult get_device(int *out)
 {
 	CUresult why = CUDA_ERROR_INVALID_VALUE;
@@ -98,7 +111,7 @@ CUresult impl_hipCtxPushCurrent(CUcontext context)
 	return RUN(hipCtxPushCurrent, make_current(context, CUDA_ERROR_INVALID_CONTEXT));
 }
 
-/* Frees what is on the thread's device. Managed and pinned memory are all devices'. */
+/* Frees what belongs to the thread's device alone. Managed and pinned memory are all devices'. */
 static CUresult reset(struct call *c)
 {
 	CUresult why;
@@ -109,8 +122,8 @@ static CUresult reset(struct call *c)
 		struct object *all = &sim.primary[d].objects, *next;
 		for (struct object *o = all->next; o != all; o = next) {
 			next = o->next;
-			if (o->device == on->device && o->kind != KIND_MANAGED &&
-			    o->kind != KIND_HOST)
+			if (o->device == on->device &&
+			    (sim.devices == 1 || (o->kind != KIND_MANAGED && o->kind != KIND_HOST)))
 				free_object(c, o, JOURNAL_IMPLICIT);
 		}
 	}
@@ -140,14 +153,6 @@ CUresult impl_hipDeviceReset(void)
 CUresult impl_hipInit(unsigned flags)
 {
 	return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-CUresult impl_hipGetDeviceCount(int *out)
-{
-	if (!out)
-		return CUDA_ERROR_INVALID_VALUE;
-	*out = sim.devices;
-	return CUDA_SUCCESS;
 }
 
 CUresult impl_hipMemGetInfo(size_t *available, size_t *total)

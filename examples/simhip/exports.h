@@ -6,7 +6,6 @@
  * in the journal, except __hipRegisterFunction. */
 #define HIP_OTHER_APIS(X) \
 	X(hipInit) \
-	X(hipGetDeviceCount) \
 	X(hipGetErrorName) \
 	X(hipGetErrorString) \
 	X(hipMemGetInfo) \

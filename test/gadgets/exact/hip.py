@@ -56,6 +56,8 @@ class HipWorker(Worker):
 
     def hold(self, what, number, owner=None):
         """Of a device: a reset frees it. Managed and pinned memory belong to all of them."""
+        if owner == ALL and self.devices == 1:
+            owner = 0
         if number:
             with self.p.lock:
                 self.p.shared.append(Held(what, number, self.stack[-1] if owner is None else owner))
@@ -245,14 +247,17 @@ class HipWorker(Worker):
         self.stack = [device]
         while not self.expect((yield self.call("hipDeviceReset"))):
             pass
-        self.p.shared = [h for h in self.p.shared if h.owner != device]
+        self.p.shared = list(self.forget(self.p.shared, device))
 
 
 class HipProcess(Process):
     worker = HipWorker
 
     def prepare(self):
-        """The device of a thread that is older than the gadget is not known before."""
+        """The device of a thread that is older than the gadget is not known before, nor how many
+        there are."""
         self.pool_device = {}
         while self.lib.hipSetDevice(c_int(0)):
+            pass
+        while self.lib.hipGetDeviceCount(byref(c_int())):
             pass

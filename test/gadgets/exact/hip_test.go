@@ -25,16 +25,21 @@ func hipLibrary(t *testing.T) string {
 	return simulated.Copy(t, t.TempDir(), "simhip", "libamdhip64.so.6")
 }
 
+// With one device, hipDeviceReset frees managed and pinned memory as well.
+func TestRandomHIPCallsWithOneDeviceAreExact(t *testing.T) {
+	requireExactHIP(t, tracer.Options{}, subject.Volume(10000, 50000), "--devices", "1")
+}
+
 // EXACT_CALLS=200000 makes as many calls as the test of cuda_alloc, whose programs are the same.
 func TestRandomHIPCallsAreExact(t *testing.T) {
 	requireExactHIP(t, tracer.Options{}, callsFrom(t, "EXACT_CALLS", subject.Volume(20000, 200000)))
 }
 
-func requireExactHIP(t *testing.T, o tracer.Options, calls int) {
+func requireExactHIP(t *testing.T, o tracer.Options, calls int, args ...string) {
 	t.Helper()
 	lib, dir := hipLibrary(t), t.TempDir()
 	tr := tracer.StartHIP(t, lib, o)
-	cmd := exec.Command("python3", "workload.py", "--hip", lib, "--out", dir, "--hold", "--calls", strconv.Itoa(calls))
+	cmd := exec.Command("python3", append([]string{"workload.py", "--hip", lib, "--out", dir, "--hold", "--calls", strconv.Itoa(calls)}, args...)...)
 	hold(t, cmd, func() {
 		want := expected(t, dir, false)
 		t.Logf("%d rows, %+v", len(want), compare.Total(want))
