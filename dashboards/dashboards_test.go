@@ -133,7 +133,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 		}
 	}
 	look(d.Panels)
-	require.Equal(t, 22, folded)
+	require.Equal(t, 23, folded)
 }
 
 // Each alert has a section in a runbook, and each section is an alert's.

@@ -246,6 +246,9 @@ func collectives() Row {
 		{Title: "Since the newest collective", Kind: TimeSeries, Unit: "s", Width: 8,
 			Description: "By rank. A checkpoint shows as a peak, a hang as a line that keeps rising.",
 			Queries:     []Query{{Expr: `time() - max by (communicator_name, rank) (nccl_rank_issued_time_seconds{` + selected + `})`, Legend: "{{communicator_name}} rank {{rank}}"}}},
+		{Title: "Memory of communicators", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
+			Description: "What NCCL holds, with cuda_alloc --communicators on. In use by pod already contains that memory: never sum them.",
+			Queries:     []Query{{Expr: `sum by (communicator, communicator_name, ` + process + `, device) (gpu_communicator_inuse_bytes{` + selected + `})`, Legend: named + " {{communicator_name}} {{communicator}}"}}},
 	}}
 }
 

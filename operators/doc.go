@@ -21,6 +21,7 @@
 //
 //	 -900  decode/mapiter      removes programs that the kernel refuses, before others use them
 //	 -160  attach/budget       before torch, which reads the budget of probes
+//	 -150  decode/communicators  before attach reads the list of functions
 //	 -150  decode/devicetimes  before attach reads the list of probes
 //	 -150  judge/torch         before attach reads the list of functions
 //	 -101  attach/spans        before attach, so that the first calls find their spans

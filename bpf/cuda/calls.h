@@ -196,6 +196,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->foreign = 0;
 	fresh->kind = api->kind;
 	fresh->references = 1;
+	fresh->owner = 0;
 	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL) {
 		fresh->context =
 			context_current(t, &fresh->device); /* its device comes from elsewhere */

@@ -24,13 +24,15 @@ struct live {
 			    physical memory was mapped; 0: unknown or none */
 	__u64 serial;	 /* unique, and its age: serial_of() the call that made it */
 	__u64 doom;	 /* serial of the context destruction in progress */
-	__u32 kind;	 /* enum alloc_kind */
+	__u8 kind;	 /* enum alloc_kind */
+	__u8 foreign;	 /* VMM: imported, its bytes belong to another process */
+	__u16 pad;
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
 	__u64 handle;	 /* VMM: its newest number */
 	__u32 references; /* VMM: 1 while its handle is held, and its mappings; 0: only its
 			     address range, MEMORY_HELD;
 			     tensor: how many blocks it stands for */
-	__u32 foreign;	 /* VMM: imported, its bytes belong to another process */
+	__u32 owner;	 /* communicator of NCCL: owner/communicators.h; 0: none */
 };
 
 /* A report of PyTorch's allocator; see torch/torch.h. */

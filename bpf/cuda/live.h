@@ -119,6 +119,11 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 			return;
 	}
 	row_alloc(row, fresh->size_bytes, live_objects(fresh));
+#ifndef LINUX_5_10
+	if (nccl_owners && fresh->owner)
+		owner_allocated(key->process, fresh->owner,
+				OWNER_PLACE(fresh->kind, fresh->device), fresh->size_bytes);
+#endif
 }
 
 /* Takes an allocation out of the map into `to`. False: not known. */
@@ -181,7 +186,9 @@ static __always_inline bool doom_concerns(const struct doom *d, const struct liv
 static long doom_step(void *map, struct live_key *key, struct live *l, struct doom *d)
 {
 	struct live_key gone;
-	struct live was;
+	struct span_row_key row;
+	__u64 size, objects;
+	__u32 owner;
 
 	if (key->process != d->process || !doom_concerns(d, l))
 		return 0;
@@ -204,13 +211,18 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 	}
 #endif
 	gone = *key;
-	was = *l;
+	/* Not a copy of it all: the stack of programs is short here. */
+	row_key_of(&row, gone.process, l);
+	size = l->size_bytes;
+	objects = live_objects(l);
+	owner = l->owner;
 	if (!bpf_map_delete_elem(&live_by_pointer, &gone)) {
-		row_free(gone.process, &was, true);
+		row_free_bytes(&row, size, objects, true);
 #ifdef MEMORY_HELD
-		if (was.kind == KIND_VMM)
-			row_hold(gone.process, &was, -was.size_bytes);
+		if (row.row.kind == KIND_VMM)
+			row_hold(&row, -size);
 #endif
+		owner_free(gone.process, owner, &row, size, true);
 	}
 	return 0;
 }

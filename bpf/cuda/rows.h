@@ -9,6 +9,8 @@
 #include "call/thread.h"
 #ifdef LINUX_5_10
 #include "cuda/instance.h"
+#else
+#include "owner/communicators.h"
 #endif
 
 /*
@@ -253,6 +255,26 @@ static __always_inline void row_free_bytes(const struct span_row_key *key, __u64
 	__sync_fetch_and_add(&row->inuse_bytes, -size);
 }
 
+/* Takes it out of the sums of its owner, if it has one. */
+static __always_inline void owner_free(__u64 process, __u32 owner, const struct span_row_key *key,
+				       __u64 size, bool implicit)
+{
+#ifndef LINUX_5_10
+	if (nccl_owners && owner)
+		owner_freed(process, owner, OWNER_PLACE(key->row.kind, key->row.device), size,
+			    implicit);
+#endif
+}
+
+/* Takes a freed block of PyTorch's pool out of its row. It has no owner. */
+static __always_inline void row_free_block(__u64 process, const struct live *live)
+{
+	struct span_row_key key;
+
+	row_key_of(&key, process, live);
+	row_free_bytes(&key, live->size_bytes, live_objects(live), false);
+}
+
 /* Takes a freed allocation out of its row. */
 static __always_inline void row_free(__u64 process, const struct live *live, bool implicit)
 {
@@ -260,17 +282,15 @@ static __always_inline void row_free(__u64 process, const struct live *live, boo
 
 	row_key_of(&key, process, live);
 	row_free_bytes(&key, live->size_bytes, live_objects(live), implicit);
+	owner_free(process, live->owner, &key, live->size_bytes, implicit);
 }
 
 #ifdef MEMORY_HELD
-/* `more` bytes of an allocation are held, or, negative, no longer. */
-static __always_inline void row_hold(__u64 process, const struct live *live, __u64 more)
+/* `more` bytes of an allocation of this row are held, or, negative, no longer. */
+static __always_inline void row_hold(const struct span_row_key *key, __u64 more)
 {
-	struct span_row_key key;
-	struct row *row;
+	struct row *row = row_find(key);
 
-	row_key_of(&key, process, live);
-	row = row_find(&key);
 	if (row)
 		__sync_fetch_and_add(&row->held_bytes, more);
 }

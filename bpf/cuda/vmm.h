@@ -146,53 +146,62 @@ static __always_inline struct handle *vmm_handle_of(struct handle_key *key, __u6
 	return NULL;
 }
 
-/* The memory was freed: deletes the entry of its number. */
-static __always_inline void vmm_handle_gone(__u64 process, __u64 number, __u64 serial)
-{
-	struct handle_key key = { .process = process, .number = number };
-
-	if (vmm_handle_of(&key, serial))
-		bpf_map_delete_elem(&handles_by_number, &key);
-}
-
 /* Drops one reference to physical memory; the last one frees it. */
 static __always_inline void vmm_unref(__u64 process, __u64 serial)
 {
-	struct live_key key;
+	union {
+		struct live_key live;
+		struct handle_key handle;
+	} key; /* the stack of programs is short here */
 	struct span_row_key row;
 	struct live *l;
 	__u64 size, number;
+	__u32 owner;
 	bool foreign;
+#ifdef MEMORY_HELD
+	bool held;
+#endif
 
-	vmm_key(&key, process, serial);
-	l = bpf_map_lookup_elem(&live_by_pointer, &key);
+	vmm_key(&key.live, process, serial);
+	l = bpf_map_lookup_elem(&live_by_pointer, &key.live);
 	if (!l)
 		return; /* did not fit, which was counted */
-	/* Not a copy of it all: the stack of programs is short here. */
+	/* Not a copy of it all, for the same reason. */
 	row_key_of(&row, process, l);
 	size = l->size_bytes;
 	number = l->handle;
 	foreign = l->foreign;
+	owner = l->owner;
 #ifdef LINUX_5_10
 	/* Several may see 0; one of them deletes it. */
 	__sync_fetch_and_add(&l->references, -1);
-	if (*(volatile __u32 *)&l->references || bpf_map_delete_elem(&live_by_pointer, &key))
+	if (*(volatile __u32 *)&l->references || bpf_map_delete_elem(&live_by_pointer, &key.live))
 		return;
 #else
 	if (__sync_fetch_and_add(&l->references, -1) != 1)
 		return;
 #ifdef MEMORY_HELD
-	if (!foreign && l->context) {
-		vmm_handle_gone(process, number, serial);
-		row_hold(process, l, size);
+	held = !foreign && l->context;
+	if (held)
+		row_hold(&row, size);
+	else
+#endif
+		bpf_map_delete_elem(&live_by_pointer, &key.live);
+#endif
+	/* The entry of its number. */
+	key.handle.process = process;
+	key.handle.number = number;
+	key.handle.slot = 0;
+	if (vmm_handle_of(&key.handle, serial))
+		bpf_map_delete_elem(&handles_by_number, &key.handle);
+#ifdef MEMORY_HELD
+	if (held)
 		return;
-	}
 #endif
-	bpf_map_delete_elem(&live_by_pointer, &key);
-#endif
-	vmm_handle_gone(process, number, serial);
-	if (!foreign)
-		row_free_bytes(&row, size, 1, false);
+	if (foreign)
+		return;
+	row_free_bytes(&row, size, 1, false);
+	owner_free(process, owner, &row, size, false);
 }
 
 /* A handle was created, or imported, for the memory `serial`. */

@@ -57,13 +57,13 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 		call->created.color = v[1];
 		call->created.key = v[2];
 		call->created.rank = call->created.size = -1;
-		created_name(&call->created, v[4]);
+		config_name(call->created.name, v[4]);
 		break;
 	case NCCL_SHRINK:
 		call->created.address = v[3];
 		call->created.rank = call->created.size = -1;
 		call->b = v[2];
-		created_name(&call->created, v[4]);
+		config_name(call->created.name, v[4]);
 		create_excluded(t, v[1]);
 		break;
 	}

@@ -4,63 +4,14 @@
 
 #include "cuda/context.h"
 #include "nccl/communicators.h"
+#include "owner/identity.h"
 
 /*
  * create: creation of communicators, and the identity that all ranks of one have in
  * common. It is derived from what all ranks pass: the unique id; or the parent's
  * identity, the number of earlier children, and the colour or the excluded ranks.
  */
-#define NCCL_UNIQUE_ID_BYTES 128
 #define NCCL_INIT_ALL_DEVICES 64
-#define NCCL_EXCLUDED 64
-
-/* ncclConfig_t, nccl.h: commName came with 2.27. */
-#define NCCL_CONFIG_MAGIC 0xcafebeef
-#define NCCL_CONFIG_NAMED 22700
-
-struct nccl_config_head {
-	__u64 size;
-	__u32 magic, version;
-	__u32 ints[4];
-	__u64 net_name;
-	__u32 split_share, traffic_class;
-	__u64 name;
-};
-
-static __always_inline __u64 identity_of(const __u64 id[16])
-{
-	__u64 hash = NCCL_UNIQUE_ID_BYTES;
-
-	for (int i = 0; i < 16; i++) {
-		hash = (hash ^ id[i]) * 0x9fb21c651e98df25ULL;
-		hash ^= hash >> 32;
-	}
-	hash = mix64(hash);
-	return hash ? hash : 1;
-}
-
-/* Address of the id at the entry of ncclCommInitRank*. It is passed by value: its 128
- * bytes are on the stack (x86-64) or in a copy whose address is passed (arm64). */
-static __always_inline __u64 unique_id_at(struct pt_regs *ctx)
-{
-#if defined(__TARGET_ARCH_x86)
-	return PT_REGS_SP(ctx) + 8; /* behind the return address */
-#else
-	return PT_REGS_PARM3(ctx);
-#endif
-}
-
-/* The name that a program gave a communicator; empty if none. */
-static __always_inline void created_name(struct nccl_created *created, __u64 config)
-{
-	struct nccl_config_head head;
-
-	if (!config || bpf_probe_read_user(&head, sizeof(head), (void *)config))
-		return;
-	if (head.magic == NCCL_CONFIG_MAGIC && head.version >= NCCL_CONFIG_NAMED &&
-	    head.size >= sizeof(head) && head.name)
-		bpf_probe_read_user_str(created->name, sizeof(created->name), (void *)head.name);
-}
 
 /* At the entry of ncclCommInitRank, InitRankConfig and InitRankScalable. */
 static __always_inline void create_rank(struct thread *t, __u64 id_at, __s32 rank, __s32 size,
@@ -75,7 +26,7 @@ static __always_inline void create_rank(struct thread *t, __u64 id_at, __s32 ran
 		created->identity = identity_of(t->call.unique_id);
 	else
 		drop(DROP_READ_ARGUMENT);
-	created_name(created, config);
+	config_name(created->name, config);
 	context_needed(t, &created->device);
 }
 
@@ -84,21 +35,12 @@ static __always_inline void create_rank(struct thread *t, __u64 id_at, __s32 ran
 static __noinline int create_excluded(struct thread *t, __u64 list)
 {
 	struct communicator *parent;
-	__u64 hash = 0;
 
 	if (!t)
 		return 0;
 	parent = communicator_learn(t->process, t->call.communicator);
-	for (__u32 i = 0; i < NCCL_EXCLUDED; i++) {
-		__s32 rank = 0;
-
-		if (i >= t->call.b || bpf_probe_read_user(&rank, 4, (void *)(list + 4 * i)))
-			break;
-		hash += mix64(rank + 1); /* in any order */
-		if (parent && rank < parent->rank)
-			t->call.created.key++;
-	}
-	t->call.a = hash;
+	t->call.a = identity_of_excluded(list, t->call.b, parent ? parent->rank : -1,
+					 &t->call.created.key);
 	return 0;
 }
 
@@ -119,8 +61,7 @@ static __noinline int create_child(struct thread *t, __u64 shared, bool shrink)
 	created->device = parent->device;
 	created->parent_rank = parent->rank;
 	created->parent = parent->identity;
-	if (parent->identity)
-		created->identity = mix64(parent->identity ^ mix64(number << 32 ^ shared)) | 1;
+	created->identity = identity_of_child(parent->identity, number, shared);
 	if (shrink && parent->size >= 0) {
 		created->size = parent->size - (__s32)t->call.b;
 		created->rank = parent->rank < 0 ? -1 : parent->rank - created->key;

@@ -3,6 +3,7 @@
 #define GPU_GADGETS_NCCL_INFLIGHT_H
 
 #include "nccl/apis.h"
+#include "owner/identity.h"
 
 /*
  * inflight: state that nccl_trace keeps of a call until it returns, and of a group
@@ -10,7 +11,6 @@
  */
 #define NCCL_GROUP_COMMUNICATORS 64 /* in one group of one thread */
 #define NCCL_GROUP_CREATED 16	    /* made in one group */
-#define NCCL_NAME_BYTES 32
 
 /* A communicator that is being created: its handle is read when the call, or the group
  * around it, has returned. */

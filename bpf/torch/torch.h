@@ -147,7 +147,7 @@ static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool
 	__sync_fetch_and_add(&pool->back_blocks, 1);
 	torch_key(&key, r);
 	if (live_pop(&key, &was)) {
-		row_free(r->process, &was, false);
+		row_free_block(r->process, &was);
 	} else if (!torch_mean()) {
 		__sync_fetch_and_add(&pool->before_bytes, bytes);
 		__sync_fetch_and_add(&pool->before_blocks, 1);

@@ -2,6 +2,7 @@
 
 /* Communicators: their creation, end and properties. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ static ncclComm_t comm_new(uint64_t id, int size, int rank, int device)
 	c->rank = rank;
 	c->nRanks = size;
 	c->cudaDev = device;
+	c->serial = atomic_fetch_add(&sim.communicators, 1) + 1;
 	return c;
 }
 
@@ -81,9 +83,50 @@ ncclResult_t be_born(struct birth *b)
 		if (enter_world(b->comm) != ncclSuccess)
 			return ncclSystemError;
 	}
+	memory_born(b->comm);
 	world_complete(b->comm->room->world, true);
 	*b->out = b->comm;
 	return ncclSuccess;
+}
+
+struct job {
+	struct birth *birth;
+	ncclResult_t result;
+};
+
+static void *job_run(void *arg)
+{
+	struct job *j = arg;
+	thread.is_job = true;
+	memory_device(j->birth->comm->cudaDev);
+	j->result = be_born(j->birth);
+	return NULL;
+}
+
+ncclResult_t births(struct birth *all, size_t count)
+{
+	ncclResult_t r = ncclSuccess;
+	struct job job[WORLD_RANKS];
+	pthread_t on[WORLD_RANKS];
+	if (!memory_on()) {
+		for (size_t i = 0; i < count; i++) {
+			ncclResult_t one = be_born(&all[i]);
+			if (one != ncclSuccess)
+				r = one;
+		}
+		return r;
+	}
+	for (size_t i = 0; i < count; i++) {
+		job[i] = (struct job){.birth = &all[i]};
+		if (pthread_create(&on[i], NULL, job_run, &job[i]))
+			abort();
+	}
+	for (size_t i = 0; i < count; i++) {
+		pthread_join(on[i], NULL);
+		if (job[i].result != ncclSuccess)
+			r = job[i].result;
+	}
+	return r;
 }
 
 /* Now, or when the thread's group ends. */
@@ -156,11 +199,15 @@ NCCL(CommInitAll)(ncclComm_t *out, int size, const int *devices)
 	ncclResult_t r = ncclInvalidArgument;
 	uint64_t id;
 	if (out && size >= 1 && size <= WORLD_RANKS && getrandom(&id, sizeof(id), 0) == sizeof(id)) {
+		struct birth all[WORLD_RANKS];
 		r = ncclSuccess;
 		for (int i = 0; i < size && r == ncclSuccess; i++) {
 			out[i] = comm_new(id, size, i, devices ? devices[i] : i);
+			all[i] = (struct birth){.comm = out[i], .out = &out[i]};
 			r = enter_world(out[i]);
 		}
+		if (r == ncclSuccess && memory_on())
+			r = births(all, (size_t)size);
 	}
 	note(&call, r);
 	return r;
@@ -217,6 +264,7 @@ static ncclResult_t leave(unsigned api, ncclComm_t c, bool abort)
 		return ncclInvalidArgument;
 	}
 	note(&call, ncclSuccess);
+	memory_gone(c);
 	if (abort)
 		atomic_store(&c->room->aborted, true);
 	if (atomic_fetch_sub(&c->room->users, 1) == 1) {

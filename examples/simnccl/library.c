@@ -209,6 +209,7 @@ __attribute__((constructor)) static void load(void)
 	sim.bytes_per_second = number("SIMNCCL_BYTES_PER_SECOND");
 	journal_setup(getenv("SIMNCCL_JOURNAL"), 0, 0);
 	faults_setup();
+	memory_setup();
 	pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 

@@ -64,13 +64,9 @@ void issue(const struct op *ops, size_t count, uint64_t stream)
 ncclResult_t group_end(void)
 {
 	struct thread *t = &thread;
-	ncclResult_t r = ncclSuccess;
-	for (size_t i = 0; i < t->births; i++) {
-		ncclResult_t one = be_born(&t->birth[i]);
-		if (one != ncclSuccess)
-			r = one;
-	}
+	ncclResult_t r = births(t->birth, t->births);
 	t->births = 0;
+	memory_used(t->comm, t->ops, true);
 	/* All of one stream together: neighbours, as programs do it. */
 	for (size_t from = 0, to; from < t->ops; from = to) {
 		for (to = from + 1; to < t->ops && t->stream[to] == t->stream[from]; to++)
@@ -118,8 +114,10 @@ static ncclResult_t operation(struct want w)
 	r = ncclSuccess;
 	if (thread.depth) {
 		thread.stream[thread.ops] = w.stream;
+		thread.comm[thread.ops] = w.comm;
 		thread.op[thread.ops++] = op;
 	} else {
+		memory_used(&w.comm, 1, false);
 		issue(&op, 1, w.stream);
 	}
 out:
@@ -233,7 +231,7 @@ NCCL(MemAlloc)(void **out, size_t bytes)
 {
 	struct call call = {.api = API_ncclMemAlloc, .start_ns = world_now_ns(), .peer = -1, .count = bytes};
 	ncclResult_t r = out && bytes ? ncclSuccess : ncclInvalidArgument;
-	if (r == ncclSuccess)
+	if (r == ncclSuccess && !memory_alloc(out, bytes))
 		*out = malloc(1); /* an address is all that it is */
 	note(&call, r);
 	return r;
@@ -242,7 +240,8 @@ NCCL(MemAlloc)(void **out, size_t bytes)
 NCCL(MemFree)(void *p)
 {
 	struct call call = {.api = API_ncclMemFree, .start_ns = world_now_ns(), .peer = -1};
-	free(p);
+	if (!memory_free(p))
+		free(p);
 	note(&call, ncclSuccess);
 	return ncclSuccess;
 }

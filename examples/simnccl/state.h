@@ -33,7 +33,9 @@ struct ncclComm {
 	/* Our own fields from here on. */
 	struct room *room;
 	uint32_t splits, operations;
+	uint64_t serial; /* in the process, from 1 on */
 	ncclResult_t async_error;
+	struct memory *memory;
 	uint64_t endMagic;
 };
 
@@ -66,9 +68,11 @@ struct birth {
 struct thread {
 	uint64_t tag;
 	int depth;
+	bool is_job; /* of a group: see births() */
 	size_t ops, births;
 	struct op op[GROUP_MAX];
 	uint64_t stream[GROUP_MAX];
+	ncclComm_t comm[GROUP_MAX];
 	struct birth birth[64];
 };
 extern __thread struct thread thread;
@@ -76,6 +80,7 @@ extern __thread struct thread thread;
 struct sim {
 	uint64_t latency_ns, bytes_per_second; /* 0: none, any */
 	_Atomic uint64_t calls[16];	       /* of each op, for faults */
+	_Atomic uint64_t communicators;
 	_Atomic int rank; /* in the process's first communicator; -1: none yet */
 };
 extern struct sim sim;
@@ -88,11 +93,35 @@ void issue(const struct op *ops, size_t count, uint64_t stream);
 ncclResult_t group_end(void);
 /* Communicators without a world wait for their ranks; failed: *out becomes NULL. */
 ncclResult_t be_born(struct birth *b);
+/* Those of a group: with SIMNCCL_MEMORY each on a thread of its own, as NCCL does it. */
+ncclResult_t births(struct birth *all, size_t count);
 
 /* Before operation `kind`: applies SIMNCCL_FAULT for this rank, which may change the
  * count and the root, and may not return. */
 void faults(int kind, size_t *count, int *root, int size);
 void faults_setup(void);
+
+/* When memory is allocated; in the journal of the driver, the tag of its records has this and
+ * the communicator's number in the process, from 1 on; 0: none. */
+enum memory_phase {
+	MEMORY_INIT = 1,
+	MEMORY_OPERATION,
+	MEMORY_THREAD,
+	MEMORY_FOR_PROGRAM,
+	MEMORY_JOB, /* on a thread that a group started for one of its communicators */
+};
+#define MEMORY_TAG(phase, serial) (1ull << 63 | (uint64_t)(phase) << 32 | (serial))
+
+/* SIMNCCL_MEMORY: see memory.c. */
+void memory_setup(void);
+bool memory_on(void);
+/* The calling thread uses this device from now on. */
+void memory_device(int device);
+void memory_born(ncclComm_t c);
+void memory_used(ncclComm_t const *all, size_t count, bool grouped);
+void memory_gone(ncclComm_t c);
+bool memory_alloc(void **out, size_t bytes);
+bool memory_free(void *p);
 
 /* The calling function. */
 struct call {

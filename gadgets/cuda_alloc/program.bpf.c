@@ -29,6 +29,10 @@
 #include "call/probes.h"
 #include "cuda/inflight.h"
 
+#ifndef LINUX_5_10
+#include "owner/calls.h"
+#endif
+
 #include "call/backward_probes.h"
 #include "call/capture.h"
 #include "cuda/calls.h"
@@ -55,8 +59,29 @@ const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) 
 
 #include "cuda/oom.h"
 
+#ifndef LINUX_5_10
+/* A function of NCCL, on the thread's device, which a new communicator has. */
+static __always_inline int nccl_entered(struct pt_regs *ctx, struct thread *t, __u32 cookie)
+{
+	__s32 device;
+
+	if (!t)
+		t = thread_current(process_id_of(task_current()), true);
+	if (!t) {
+		drop(DROP_SCRATCH);
+		return 0;
+	}
+	context_needed(t, &device);
+	return owner_enter(ctx, cookie, device);
+}
+#endif
+
 static __always_inline int enter(struct pt_regs *ctx, struct thread *t, __u32 api)
 {
+#ifndef LINUX_5_10
+	if (nccl_owners && api & OWNER_COOKIE)
+		return nccl_entered(ctx, t, api);
+#endif
 	call_enter(ctx, t, api);
 	return 0;
 }
@@ -207,7 +232,27 @@ static __noinline bool allocation_made(struct thread *t, struct live_key *key, b
 	 * op that call_allocates() compared with, take that for all of them, and remove the
 	 * code for the others: an array then has the address of its descriptor for its size.
 	 */
-	return call_allocated(t, cuda_api_of(t->call.api), key, may_sleep);
+	if (!call_allocated(t, cuda_api_of(t->call.api), key, may_sleep))
+		return false;
+	if (nccl_owners)
+		t->call.live.owner = owner_now(t->process, t->call.sp, t->call.live.device);
+	return true;
+}
+
+/* A function has returned in a thread that is in no call of the driver. Whether its stack is
+ * wanted: t->call is then a call that allocates. */
+static __noinline bool returns_otherwise(struct pt_regs *ctx, struct thread *t, bool may_sleep)
+{
+	enum owner_return nccl;
+
+	if (!ctx || !t)
+		return false;
+	if (nccl_owners) {
+		nccl = owner_leave(ctx, t, may_sleep);
+		if (nccl)
+			return nccl == OWNER_WANTS_STACK;
+	}
+	return interposed_refused(t, PT_REGS_SP(ctx), PT_REGS_RC(ctx));
 }
 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
@@ -226,7 +271,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		call_abandon(t);
 		t->call.sp = 0;
 	}
-	if (t->call.sp ? sp < RETURNED_SP(t->call.sp) : !interposed_refused(t, sp, result))
+	if (t->call.sp ? sp < RETURNED_SP(t->call.sp) : !returns_otherwise(ctx, t, may_sleep))
 		return 0; /* a nested call, or none of ours */
 	/* One copy of the id for all that follows: the verifier of Linux 5.10 removed the code
 	 * for frees where it was read again. */
@@ -236,6 +281,8 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		call_returned(t, id, result != 0, may_sleep);
 	} else {
 		stack = take_stack(ctx, t, t->call.ip, may_sleep);
+		if (nccl_owners && owner_line(stack))
+			return 0;
 		allocation_seen(t, result != 0, may_sleep);
 		if (result) {
 			oom_report(t, t->call.api, result, stack);
@@ -302,10 +349,16 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 #ifdef VENDOR_HIP
 	device_thread_started(child);
 #endif
+#ifndef LINUX_5_10
+	owner_thread_started(parent, child);
+#endif
 	return 0;
 }
 
 #include "rows.h"
+#ifndef LINUX_5_10
+#include "buffers.h"
+#endif
 
 DROPS_DATA_SOURCE
 

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/unwind"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/communicators"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/devicetimes"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
@@ -105,6 +106,7 @@ func Own(cfg Config) []operators.DataOperator {
 		budget.New(budget.Config{Percent: percent}),
 		torch.New(torch.Config{ProcFS: host.HostProcFs}),
 		devicetimes.New(),
+		communicators.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		pystack.New(pystack.Config{ProcFS: host.HostProcFs}),
 		nccl.New(nccl.Config{ProcFS: host.HostProcFs, Maps: maps}),

@@ -235,7 +235,7 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 		size int
 	}{
 		{&l.size, "size_bytes", 8}, {&l.stack, "stack", 8}, {&l.span, "span", 8}, {&l.serial, "serial", 8},
-		{&l.kind, "kind", 4}, {&l.device, "device", 4}, {&l.refs, "references", 4}, {&l.imported, "foreign", 4},
+		{&l.kind, "kind", 1}, {&l.device, "device", 4}, {&l.refs, "references", 4}, {&l.imported, "foreign", 1},
 	} {
 		if err == nil {
 			*f.to, err = ig.Offset(spec.Value, f.name, f.size)
@@ -250,7 +250,7 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 func (l layout) decode(key, value []byte, now uint64) (r row, held old, age time.Duration) {
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(value[at:]) }
 	long := func(at int) uint64 { return binary.NativeEndian.Uint64(value[at:]) }
-	if kind := word(l.kind); kind < uint32(len(kinds)) && word(l.imported) == 0 {
+	if kind := value[l.kind]; int(kind) < len(kinds) && value[l.imported] == 0 {
 		r.kind = kinds[kind]
 	}
 	r.process = binary.NativeEndian.Uint64(key[l.process:])

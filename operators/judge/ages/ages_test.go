@@ -18,7 +18,7 @@ var live = []struct {
 	size uint32
 }{
 	{"size_bytes", 8}, {"stack", 8}, {"span", 8}, {"context", 8}, {"serial", 8}, {"doom", 8},
-	{"kind", 4}, {"device", 4}, {"handle", 8}, {"references", 4}, {"foreign", 4},
+	{"kind", 1}, {"foreign", 1}, {"pad", 2}, {"device", 4}, {"handle", 8}, {"references", 4}, {"owner", 4},
 }
 
 func spec(without string) *ebpf.MapSpec {
@@ -38,7 +38,7 @@ func TestLayoutIsThatOfTheObject(t *testing.T) {
 	require.NoError(t, err)
 	for _, m := range live {
 		_, err := layoutOf(spec(m.name))
-		if m.name == "context" || m.name == "doom" || m.name == "handle" {
+		if m.name == "context" || m.name == "doom" || m.name == "handle" || m.name == "pad" || m.name == "owner" {
 			require.NoError(t, err, "it is not used")
 		} else {
 			require.ErrorContains(t, err, m.name)
@@ -50,17 +50,17 @@ func TestAgeOfAnAllocation(t *testing.T) {
 	l, err := layoutOf(spec(""))
 	require.NoError(t, err)
 	const second = uint64(time.Second)
-	decode := func(madeAt, now uint64, kind, foreign uint32) (row, old, time.Duration) {
-		key, value := make([]byte, 8), make([]byte, 72)
+	decode := func(madeAt, now uint64, kind, foreign uint8) (row, old, time.Duration) {
+		key, value := make([]byte, 8), make([]byte, 80)
 		binary.NativeEndian.PutUint64(key, 7)
 		binary.NativeEndian.PutUint64(value[l.size:], 4096)
 		binary.NativeEndian.PutUint64(value[l.stack:], 9)
 		binary.NativeEndian.PutUint64(value[l.span:], 11)
 		binary.NativeEndian.PutUint64(value[l.serial:], madeAt<<8|0xab)
-		binary.NativeEndian.PutUint32(value[l.kind:], kind)
+		value[l.kind] = kind
 		binary.NativeEndian.PutUint32(value[l.device:], 1)
 		binary.NativeEndian.PutUint32(value[l.refs:], 3)
-		binary.NativeEndian.PutUint32(value[l.imported:], foreign)
+		value[l.imported] = foreign
 		return l.decode(key, value, now)
 	}
 	r, held, age := decode(5*second, 65*second, 7, 0)

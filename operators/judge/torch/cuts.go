@@ -68,7 +68,7 @@ func newCuts(gc operators.GadgetContext) (*cuts, error) {
 		size  int
 	}{
 		{live, true, &c.live.process, "process", 8}, {live, true, &c.live.pointer, "pointer", 8},
-		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 4},
+		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 1},
 		{live, false, &c.live.device, "device", 4},
 		{mappings, true, &c.mappings.process, "process", 8}, {mappings, true, &c.mappings.address, "address", 8},
 		{mappings, false, &c.mappings.bytes, "size_bytes", 8},
@@ -119,7 +119,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 		}
 		start, bytes := long(key[c.live.pointer:]), long(value[c.live.bytes:])
 		device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
-		switch p := of(id); binary.NativeEndian.Uint32(value[c.live.kind:]) {
+		switch p := of(id); uint32(value[c.live.kind]) {
 		case kindDevice:
 			p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, false, device})
 		case kindTensor:

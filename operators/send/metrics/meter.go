@@ -131,7 +131,12 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
+	communicatorsOf, err := newCommunicators(meter)
+	if err != nil {
+		return nil, err
+	}
 	observables := append(append(own.all(), callsOf.instruments()...), poolsOf.instruments()...)
+	observables = append(observables, communicatorsOf.inuse)
 	var reference *compat
 	if c.compat {
 		if reference, err = newCompat(meter, c.cluster); err != nil {
@@ -151,6 +156,7 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 		own.observe(o, snapshot, c.labels)
 		callsOf.observe(o, snapshot.Calls, c.labels)
 		poolsOf.observe(o, snapshot.Pools, c.labels)
+		communicatorsOf.observe(o, snapshot.Buffers, c.labels)
 		own.observeQueues(o, c.queues.Read())
 		if reference != nil {
 			reference.observe(o, samplesOf(snapshot.Samples, profile.Driver))

@@ -47,6 +47,7 @@ func (r *Reader) Read() Snapshot {
 		}
 		snapshot.addGadget(run.state())
 		snapshot.Pools = append(snapshot.Pools, run.pools...)
+		snapshot.Buffers = append(snapshot.Buffers, run.buffers...)
 		for _, p := range run.processes {
 			if p.ended == 0 {
 				continue

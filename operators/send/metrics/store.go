@@ -72,6 +72,7 @@ type Snapshot struct {
 	Drops          []Drop
 	Gadgets        []GadgetState
 	Pools          []Pool
+	Buffers        []Buffers
 	// Forgotten counts ended processes that were dropped before they had been read.
 	Forgotten int64
 }
@@ -100,6 +101,7 @@ type Run struct {
 	probes   bool
 	order    int64 // of ends
 	pools    []Pool
+	buffers  []Buffers
 }
 
 type attachment struct {

@@ -45,6 +45,7 @@ func (i *instance) bind(gc operators.GadgetContext) error {
 	bind("attachments", i.bindAttachments)
 	bind("drops", i.bindDrops)
 	bind("pools", i.bindPools)
+	bind("buffers", i.bindBuffers)
 	return errors.Join(errs...)
 }
 
@@ -167,6 +168,26 @@ func (i *instance) bindPools(ds datasource.DataSource) error {
 			pools = append(pools, each(all.Get(n)))
 		}
 		i.screen.pools(pools)
+		return nil
+	}, subscription)
+}
+
+// bindBuffers takes in what NCCL holds; without --communicators there is nothing.
+func (i *instance) bindBuffers(ds datasource.DataSource) error {
+	if ds.GetField("communicator") == nil || ds.Type() == datasource.TypeSingle {
+		return nil
+	}
+	r := reader{ds}
+	pid, communicator, name, state, where := r.number("proc.pid"), r.text("communicator"), r.text("name"), r.text("state"), r.text("where")
+	rank, size, inuse := r.number("rank"), r.number("size"), r.number("inuse_bytes")
+	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		var found []profile.CommunicatorMemory
+		for n := range all.Len() {
+			d := all.Get(n)
+			found = append(found, profile.CommunicatorMemory{PID: uint32(pid(d)), Communicator: communicator(d), Name: name(d), State: state(d),
+				Rank: int32(rank(d)), Size: int32(size(d)), Line: where(d), Bytes: inuse(d)})
+		}
+		i.screen.communicators(profile.SumCommunicators(found))
 		return nil
 	}, subscription)
 }

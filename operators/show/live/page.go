@@ -168,7 +168,8 @@ func (s *Screen) lost() (n uint64, text string) {
 	return n, fmt.Sprintf("%d lost: %s", n, drops.Words(worst.Reason).What)
 }
 
-// notes are lines below the status: PyTorch's pools, and since when there is a mark.
+// notes are lines below the status: PyTorch's pools, NCCL's largest
+// communicators, and since when there is a mark.
 func (s *Screen) notes() (notes []screen.Line) {
 	if s.model == nil {
 		return nil
@@ -179,6 +180,12 @@ func (s *Screen) notes() (notes []screen.Line) {
 		}
 		notes = append(notes, screen.Text(screen.Plain, fmt.Sprintf("PyTorch's pool of %d on %s: %s reserved, %s in tensors", p.pid,
 			top.DeviceName(p.device), profile.FormatBytes(p.reserved), profile.FormatBytes(p.allocated))))
+	}
+	for n, c := range s.communicatorList {
+		if s.model.View != top.Memory || n == 3 {
+			break
+		}
+		notes = append(notes, screen.Text(screen.Plain, fmt.Sprintf("NCCL of %d: %s", c.PID, c)))
 	}
 	if at, ok := s.model.SinceMark(); ok {
 		text := fmt.Sprintf("Mark %d was set at %s; d shows what has changed since.", s.model.Marks, at.Format(time.TimeOnly))

@@ -64,23 +64,24 @@ type Screen struct {
 	painter *painter
 	endLogs func()
 
-	mu          sync.Mutex
-	model       *top.Model // nil: no rows with stacks
-	rankTable   *screen.Table
-	messages    []message
-	more        int // messages beyond maxMessages
-	processes   map[int64]map[string]attachment
-	drops       map[any]map[string]drops.Count // by data source
-	poolList    []pool
-	runs        []run
-	until       time.Time
-	isEnding    bool
-	isPaused    bool
-	held        [2]int // size of the last page; 0 after a key
-	isHelp      bool
-	isClosed    bool
-	interactive bool
-	keys        decoder
+	mu               sync.Mutex
+	model            *top.Model // nil: no rows with stacks
+	rankTable        *screen.Table
+	messages         []message
+	more             int // messages beyond maxMessages
+	processes        map[int64]map[string]attachment
+	drops            map[any]map[string]drops.Count // by data source
+	poolList         []pool
+	communicatorList []profile.CommunicatorMemory
+	runs             []run
+	until            time.Time
+	isEnding         bool
+	isPaused         bool
+	held             [2]int // size of the last page; 0 after a key
+	isHelp           bool
+	isClosed         bool
+	interactive      bool
+	keys             decoder
 }
 
 // run is one gadget of the screen.
@@ -190,6 +191,12 @@ func (s *Screen) pools(all []pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.poolList = all
+}
+
+func (s *Screen) communicators(all []profile.CommunicatorMemory) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.communicatorList = all
 }
 
 func (s *Screen) attached(a attachment) {

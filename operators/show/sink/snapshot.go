@@ -81,9 +81,9 @@ func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 	}{
 		{live, true, &s.live.process, "process", 8}, {live, true, &s.live.pointer, "pointer", 8},
 		{live, false, &s.live.bytes, "size_bytes", 8}, {live, false, &s.live.stack, "stack", 8},
-		{live, false, &s.live.serial, "serial", 8}, {live, false, &s.live.kind, "kind", 4},
+		{live, false, &s.live.serial, "serial", 8}, {live, false, &s.live.kind, "kind", 1},
 		{live, false, &s.live.device, "device", 4}, {live, false, &s.live.references, "references", 4},
-		{live, false, &s.live.foreign, "foreign", 4},
+		{live, false, &s.live.foreign, "foreign", 1},
 		{mappings, true, &s.mappings.process, "process", 8}, {mappings, true, &s.mappings.address, "address", 8},
 		{mappings, false, &s.mappings.bytes, "size_bytes", 8}, {mappings, false, &s.mappings.serial, "serial", 8},
 	} {
@@ -134,10 +134,10 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 	long := binary.NativeEndian.Uint64
 	word := binary.NativeEndian.Uint32
 	if err := ig.Each(s.live.ebpf, func(key, value []byte) {
-		process, kind := long(key[s.live.process:]), word(value[s.live.kind:])
+		process, kind := long(key[s.live.process:]), uint32(value[s.live.kind])
 		// Pinned memory is the host's; what was imported belongs to another process; a
 		// context has no address.
-		if !isWanted(process) || kind == kindHost || kind == kindContext || word(value[s.live.foreign:]) != 0 {
+		if !isWanted(process) || kind == kindHost || kind == kindContext || value[s.live.foreign] != 0 {
 			return
 		}
 		h := s.held[process]

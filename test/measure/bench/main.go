@@ -78,7 +78,7 @@ func run(only, library string) error {
 		{"training", b.training}, {"options", b.options},
 		{"bare", b.bare}, {"pair", b.pair}, {"python", b.python},
 		{"agent", b.agentCost}, {"start", b.startTime}, {"overhead", b.overhead},
-		{"nccl", b.nccl}, {"tensors", b.tensors}, {"launch", b.launch},
+		{"nccl", b.nccl}, {"communicators", b.communicators}, {"tensors", b.tensors}, {"launch", b.launch},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+part.name+",") {
 			continue

@@ -11,6 +11,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"sort"
@@ -80,6 +81,8 @@ type Options struct {
 	Linux510 bool
 	// Stock attaches as unmodified ig does: no program may sleep.
 	Stock bool
+	// Libraries beside that of the driver, name → path, for Start.
+	Libraries map[string]string
 	// Offset of the probes in each function, in bytes.
 	Offset uint64
 }
@@ -88,7 +91,9 @@ type Options struct {
 // with the test.
 func Start(t testing.TB, library string, o Options) *Tracer {
 	t.Helper()
-	return memory(t, "cuda_alloc", map[string]string{"libcuda": library}, o)
+	libraries := map[string]string{"libcuda": library}
+	maps.Copy(libraries, o.Libraries)
+	return memory(t, "cuda_alloc", libraries, o)
 }
 
 // StartHIP is Start for hip_alloc, whose rows are the same.
@@ -379,16 +384,4 @@ func (tr *Tracer) DroppedBytes() (sum uint64) {
 		sum += d.Bytes
 	}
 	return sum
-}
-
-// Len counts the entries of a map.
-func (tr *Tracer) Len(name string) int {
-	tr.t.Helper()
-	m := tr.Maps[name]
-	require.NotNil(tr.t, m, name)
-	n := 0
-	var k, v []byte
-	for it := m.Iterate(); it.Next(&k, &v); n++ {
-	}
-	return n
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/communicators"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
 
@@ -82,8 +83,8 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		f.driver = bytes
 	}
 	runs := []engine.Run{
-		{Gadget: v.memory, Operators: []operators.DataOperator{
-			engine.Rows("allocs", f.allocs), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
+		{Gadget: v.memory, Flags: flagsOf(communicators.Name, "communicators", "auto"), Operators: []operators.DataOperator{
+			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
 		{Gadget: v.launches, Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
 			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf(v.launches))}},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // facts are collected from the gadgets' rows of the processes.
@@ -36,6 +37,7 @@ type facts struct {
 	verdict []string
 	holders []holder.Verdict
 	called  []deviceCalls
+	nccl    []profile.CommunicatorMemory
 	drops   map[string]map[string]uint64 // gadget → reason → count
 }
 

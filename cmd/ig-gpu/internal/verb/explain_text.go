@@ -41,6 +41,7 @@ func compose(f *facts) []sentence {
 	}
 	composeMemory(p, f, ids)
 	composeContexts(p, f, ids)
+	composeCommunicators(p, f, ids)
 	composeRefused(p, f, ids)
 	composeTime(p, f, ids)
 	composeCollectives(p, f, ids)

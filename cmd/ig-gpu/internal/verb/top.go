@@ -18,6 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/communicators"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
 
@@ -91,7 +92,11 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	var once sync.Once
 	var screen *live.Screen
 	run := func(gadget string) error {
-		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, PIDs: r.pids, For: r.timeout, Logger: r.logger, Vars: map[string]any{live.VarScreen: screen}})
+		var flags []engine.Flag
+		if gadget == v.memory {
+			flags = flagsOf(communicators.Name, "communicators", "auto")
+		}
+		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, Flags: flags, PIDs: r.pids, For: r.timeout, Logger: r.logger, Vars: map[string]any{live.VarScreen: screen}})
 	}
 	onView := func(view top.View) {
 		if view == top.Memory {
