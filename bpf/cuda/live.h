@@ -121,8 +121,8 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	row_alloc(row, fresh->size_bytes, live_objects(fresh));
 #ifndef LINUX_5_10
 	if (nccl_owners && fresh->owner)
-		owner_allocated(key->process, fresh->owner,
-				OWNER_PLACE(fresh->kind, fresh->device), fresh->size_bytes);
+		owner_allocated(key->process, fresh->owner, OWNER_PLACE(fresh->kind, fresh->device),
+				fresh->size_bytes);
 #endif
 }
 

@@ -17,22 +17,57 @@
 #include "exports.h"
 
 #ifdef RCCL /* it has other functions below it */
-void memory_setup(void) {}
-bool memory_on(void) { return false; }
-void memory_device(int device) { (void)device; }
-void memory_born(ncclComm_t c) { (void)c; }
-void memory_used(ncclComm_t const *all, size_t count, bool grouped) { (void)all, (void)count, (void)grouped; }
-void memory_gone(ncclComm_t c) { (void)c; }
-bool memory_alloc(void **out, size_t bytes) { (void)out, (void)bytes; return false; }
-bool memory_free(void *p) { (void)p; return false; }
+void memory_setup(void)
+{
+}
+bool memory_on(void)
+{
+	return false;
+}
+void memory_device(int device)
+{
+	(void)device;
+}
+void memory_born(ncclComm_t c)
+{
+	(void)c;
+}
+void memory_used(ncclComm_t const *all, size_t count, bool grouped)
+{
+	(void)all, (void)count, (void)grouped;
+}
+void memory_gone(ncclComm_t c)
+{
+	(void)c;
+}
+bool memory_alloc(void **out, size_t bytes)
+{
+	(void)out, (void)bytes;
+	return false;
+}
+bool memory_free(void *p)
+{
+	(void)p;
+	return false;
+}
 #else
 
 #define GRANULE (2ull << 20)
 
 /* cuda.h */
-struct location { int type, id; };
-struct properties { int type, handles; struct location location; void *win32; uint8_t flags[8]; };
-struct access { struct location location; int flags; };
+struct location {
+	int type, id;
+};
+struct properties {
+	int type, handles;
+	struct location location;
+	void *win32;
+	uint8_t flags[8];
+};
+struct access {
+	struct location location;
+	int flags;
+};
 
 static struct {
 	bool on, vmm, names;
@@ -83,12 +118,18 @@ void memory_setup(void)
 	if (!how || !*how)
 		return;
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
-	static const struct { void *to; const char *name; } all[] = {
-		{&driver.create, "cuMemCreate"}, {&driver.reserve, "cuMemAddressReserve"}, {&driver.map, "cuMemMap"},
-		{&driver.access, "cuMemSetAccess"}, {&driver.unmap, "cuMemUnmap"}, {&driver.unreserve, "cuMemAddressFree"},
-		{&driver.release, "cuMemRelease"}, {&driver.alloc, "cuMemAlloc_v2"}, {&driver.free, "cuMemFree_v2"},
-		{&driver.pin, "cuMemHostAlloc"}, {&driver.unpin, "cuMemFreeHost"}, {&driver.context, "cuCtxGetCurrent"},
-		{&driver.use, "cuCtxSetCurrent"}, {&driver.primary, "cuDevicePrimaryCtxRetain"}, {&driver.tag, "simcuda_tag"},
+	static const struct {
+		void *to;
+		const char *name;
+	} all[] = {
+		{&driver.create, "cuMemCreate"},   {&driver.reserve, "cuMemAddressReserve"},
+		{&driver.map, "cuMemMap"},	   {&driver.access, "cuMemSetAccess"},
+		{&driver.unmap, "cuMemUnmap"},	   {&driver.unreserve, "cuMemAddressFree"},
+		{&driver.release, "cuMemRelease"}, {&driver.alloc, "cuMemAlloc_v2"},
+		{&driver.free, "cuMemFree_v2"},	   {&driver.pin, "cuMemHostAlloc"},
+		{&driver.unpin, "cuMemFreeHost"},  {&driver.context, "cuCtxGetCurrent"},
+		{&driver.use, "cuCtxSetCurrent"},  {&driver.primary, "cuDevicePrimaryCtxRetain"},
+		{&driver.tag, "simcuda_tag"},
 	};
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (!lib || !(*(void **)all[i].to = dlsym(lib, all[i].name))) {
@@ -135,7 +176,8 @@ static uint64_t take(struct memory *m, enum memory_phase phase, int kind, uint64
 		must(driver.alloc(&b->pointer, size), "cuMemAlloc");
 	} else {
 		uint64_t handle;
-		struct properties p = {.type = 1, .location = {1, m->device < 0 ? current_device() : m->device}};
+		struct properties p = {
+			.type = 1, .location = {1, m->device < 0 ? current_device() : m->device}};
 		struct access a = {.location = p.location, .flags = 3};
 		b->size = size = (size + GRANULE - 1) / GRANULE * GRANULE;
 		must(driver.create(&handle, size, &p, 0), "cuMemCreate");

@@ -70,11 +70,16 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, nil
 	}
 	how := values[param]
-	if _, err := ig.MapSpec(gc, SumsMap); how == "" || how == auto && err != nil {
-		how = off
+	if _, err := ig.MapSpec(gc, SumsMap); errors.Is(err, ig.ErrAbsent) {
+		if how == on {
+			gc.Logger().Warnf("communicators: NCCL's memory is not counted by communicator: that needs Linux 6.0 or newer (--%s); all other rows are as without it", param)
+		}
+		if how == on || how == auto {
+			how = off
+		}
 	}
 	switch how {
-	case off:
+	case off, "":
 		for _, library := range libraries {
 			ig.SkipLibrary(gc, library)
 		}
@@ -87,7 +92,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	for _, name := range []string{SumsMap, ownersMap, handlesMap, numbersMap} {
 		var err error
 		if specs[name], err = ig.MapSpec(gc, name); err != nil {
-			return nil, fmt.Errorf("--%s: the kernel is older than 6.0: %w", param, err)
+			return nil, fmt.Errorf("--%s: find a table of the gadget: %w", param, err)
 		}
 	}
 	Enlarge(specs)

@@ -299,3 +299,16 @@ func TestProductShowsCommunicators(t *testing.T) {
 		})
 	}
 }
+
+// TestOldKernelsCountNoCommunicators: where the programs cannot, the gadget for such kernels says
+// so and runs on. It also runs on newer ones.
+func TestOldKernelsCountNoCommunicators(t *testing.T) {
+	bpftest.RequireRoot(t)
+	w := startMemory(t, "vmm", "--wait")
+	pid := strconv.Itoa(int(w.says().Made))
+	cmd := exec.Command("../../../bin/ig-gpu", "run", "cuda_alloc_linux_5_10", "--communicators", "on", "--pid", pid,
+		"-o", "allocs:json", "--timeout", "3s")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, 1, strings.Count(string(out), "not counted by communicator: that needs Linux 6.0 or newer (--communicators)"), "%s", out)
+}
