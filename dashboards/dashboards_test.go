@@ -58,6 +58,40 @@ func TestPanelsFollowTheRules(t *testing.T) {
 	}
 }
 
+// Series of GPUs have the label hw_vendor: those that docs/reference/metrics.md lists below "GPUs", and
+// the driver's count of a process on one device.
+func TestEveryQueryOfGPUsAsksForTheVendor(t *testing.T) {
+	page, err := os.ReadFile("../docs/reference/metrics.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(page), "\n## GPUs, ")
+	require.True(t, ok)
+	section, _, ok = strings.Cut(section, "\n### ")
+	require.True(t, ok)
+	ofGPU := map[string]bool{"gpu_process_memory_usage_bytes": true}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*) \|`).FindAllStringSubmatch(section, -1) {
+		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			ofGPU[name[1]] = true
+		}
+	}
+	grouping := regexp.MustCompile(`\b(by|on) \([^)]*\)`)
+	metric := regexp.MustCompile(`\b((?:hw|gpu)_\w+)(\{[^}]*\})?`)
+	n := 0
+	for _, row := range Rows() {
+		for _, p := range row.Panels {
+			for _, q := range p.Queries {
+				for _, m := range metric.FindAllStringSubmatch(grouping.ReplaceAllString(q.Expr, ""), -1) {
+					require.Truef(t, ofGPU[m[1]] || !strings.HasPrefix(m[1], "hw_"), "%s: %s is not documented", p.Title, m[1])
+					if ofGPU[m[1]] {
+						require.Contains(t, m[2], `hw_vendor=~"$vendor"`, "%s: %s", p.Title, m[1])
+						n++
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, n, 20)
+}
+
 // A panel that forgets the lists shows all pods whatever is chosen.
 func TestEveryQueryAsksForWhatWasChosen(t *testing.T) {
 	metric := regexp.MustCompile(`\b(hw|gpu|process)_\w+(\{[^}]*\})?`)

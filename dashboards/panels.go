@@ -8,14 +8,17 @@ const (
 	selected = `k8s_cluster_name=~"$cluster",k8s_namespace_name=~"$namespace",k8s_pod_name=~"$pod"`
 	device   = `kind!="host",` + selected
 	nodes    = `k8s_cluster_name=~"$cluster",instance=~"$instance"`
-	process  = "k8s_pod_name, process_comm, process_pid"
-	named    = "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]"
-	gpu      = "{{hw_vendor}} GPU {{gpu_index}} {{instance}}"
+	// gpus are the GPUs of these nodes. Rows have no vendor: a process is not one GPU's.
+	vendor  = `hw_vendor=~"$vendor"`
+	gpus    = vendor + `,` + nodes
+	process = "k8s_pod_name, process_comm, process_pid"
+	named   = "{{k8s_pod_name}} {{process_comm}}[{{process_pid}}]"
+	gpu     = "{{hw_vendor}} GPU {{gpu_index}} {{instance}}"
 	// own is the processes that publish our metrics, whatever the job is called.
 	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows{` + nodes + `})`
 	// sizes are those of the GPUs where the selected pods run, without MIG devices, which
 	// are parts of them.
-	sizes = `(hw_gpu_memory_limit_bytes{hw_parent=""} and on (instance) gpu_memory_inuse_bytes{` + selected + `})`
+	sizes = `(hw_gpu_memory_limit_bytes{hw_parent="",` + vendor + `} and on (instance) gpu_memory_inuse_bytes{` + selected + `})`
 
 	// Refused is the query of the annotations.
 	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval])) > 0`
@@ -47,8 +50,8 @@ func holders() Row {
 		{Title: "Device memory", Kind: TimeSeries, Unit: "bytes", Width: 12,
 			Description: "Memory of all processes as the driver counts it, and the size of the memory.",
 			Queries: []Query{
-				{Expr: `hw_gpu_memory_usage_bytes{` + nodes + `}`, Legend: gpu},
-				{Expr: `hw_gpu_memory_limit_bytes{` + nodes + `}`, Legend: gpu + " size", Limit: true}}},
+				{Expr: `hw_gpu_memory_usage_bytes{` + gpus + `}`, Legend: gpu},
+				{Expr: `hw_gpu_memory_limit_bytes{` + gpus + `}`, Legend: gpu + " size", Limit: true}}},
 		{Title: "In use by process", Kind: TimeSeries, Unit: "bytes", Width: 12,
 			Description: "The ten largest. A process on one device is refused memory at the dashed line, or earlier if it shares the device.",
 			Queries: []Query{
@@ -76,8 +79,8 @@ func growth() Row {
 			Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_memory_inuse_bytes{` + device + `}[10m]))`, Legend: named}}},
 		{Title: "Time until full", Kind: TimeSeries, Unit: "s", Width: 12,
 			Description: "At the slope of the last 15 minutes; no line while memory does not grow.",
-			Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes{` + nodes + `} - hw_gpu_memory_usage_bytes{` + nodes + `})` +
-				` / (deriv(hw_gpu_memory_usage_bytes{` + nodes + `}[15m]) > 0)`, Legend: gpu}}},
+			Queries: []Query{{Expr: `(hw_gpu_memory_limit_bytes{` + gpus + `} - hw_gpu_memory_usage_bytes{` + gpus + `})` +
+				` / (deriv(hw_gpu_memory_usage_bytes{` + gpus + `}[15m]) > 0)`, Legend: gpu}}},
 		{Title: "Allocated per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
 			Queries: []Query{{Expr: `sum by (` + process + `) (rate(gpu_memory_allocated_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Freed per second", Kind: TimeSeries, Unit: "Bps", Width: 8,
@@ -106,13 +109,13 @@ func reconciliation() Row {
 			Queries: []Query{{Expr: `sum by (` + process + `) (gpu_process_memory_parts_bytes{part="stacks",` + selected + `})` +
 				` / sum by (` + process + `) (gpu_process_memory_parts_bytes{` + selected + `})`, Legend: named}}},
 		{Title: "Processes, as counted by the driver", Kind: Table, Unit: "bytes", Width: 8,
-			Queries: []Query{{Expr: `sum by (` + process + `, gpu_index) (gpu_process_memory_usage_bytes{` + selected + `})`}}},
+			Queries: []Query{{Expr: `sum by (` + process + `, hw_vendor, gpu_index) (gpu_process_memory_usage_bytes{` + vendor + `,` + selected + `})`}}},
 		{Title: "Contexts on devices without work", Kind: Table, Unit: "short", Width: 8,
 			Description: "CUDA contexts created since attach on a device that their process does not use, although it works on another: each takes hundreds of MiB. The line: ig-gpu explain.",
 			Queries:     []Query{{Expr: `sum by (` + process + `, device) (gpu_context_idle{` + selected + `})`}}},
 		{Title: "Processes with a context, and with probes", Kind: TimeSeries, Unit: "short", Width: 8,
 			Queries: []Query{
-				{Expr: `sum by (instance) (gpu_processes{` + nodes + `})`, Legend: "{{instance}} with a context"},
+				{Expr: `sum by (instance) (gpu_processes{` + gpus + `})`, Legend: "{{instance}} with a context"},
 				{Expr: `sum by (instance) (gpu_gadgets_attached_processes{` + nodes + `})`, Legend: "{{instance}} with probes"}}},
 	}}
 }
@@ -134,30 +137,30 @@ func hardware() Row {
 	return Row{Title: "GPUs", Panels: []Panel{
 		{Title: "Busy", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 			Queries: []Query{
-				{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general",` + nodes + `}`, Legend: gpu},
-				{Expr: `gpu_memory_busy_ratio{` + nodes + `}`, Legend: gpu + " memory"}}},
+				{Expr: `hw_gpu_utilization_ratio{hw_gpu_task="general",` + gpus + `}`, Legend: gpu},
+				{Expr: `gpu_memory_busy_ratio{` + gpus + `}`, Legend: gpu + " memory"}}},
 		{Title: "Temperature", Kind: TimeSeries, Unit: "celsius", Width: 8,
 			Queries: []Query{
-				{Expr: `hw_temperature_celsius{` + nodes + `}`, Legend: gpu + " {{hw_sensor_location}}"},
-				{Expr: `hw_temperature_limit_celsius{hw_limit_type="high.degraded",` + nodes + `}`, Legend: gpu + " slows down", Limit: true}}},
+				{Expr: `hw_temperature_celsius{` + gpus + `}`, Legend: gpu + " {{hw_sensor_location}}"},
+				{Expr: `hw_temperature_limit_celsius{hw_limit_type="high.degraded",` + gpus + `}`, Legend: gpu + " slows down", Limit: true}}},
 		{Title: "Power", Kind: TimeSeries, Unit: "watt", Width: 8,
 			Queries: []Query{
-				{Expr: `hw_power_watts{` + nodes + `}`, Legend: gpu},
-				{Expr: `gpu_power_limit_watts{` + nodes + `}`, Legend: gpu + " limit", Limit: true}}},
+				{Expr: `hw_power_watts{` + gpus + `}`, Legend: gpu},
+				{Expr: `gpu_power_limit_watts{` + gpus + `}`, Legend: gpu + " limit", Limit: true}}},
 		{Title: "Clocks", Kind: TimeSeries, Unit: "hertz", Width: 8,
-			Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory",` + nodes + `}`, Legend: gpu + " {{type}}"}}},
+			Queries: []Query{{Expr: `gpu_clock_hertz{type=~"sm|memory",` + gpus + `}`, Legend: gpu + " {{type}}"}}},
 		{Title: "Throttled", Kind: TimeSeries, Unit: "short", Width: 8,
 			Description: "1 while clocks are throttled for the reason.",
-			Queries:     []Query{{Expr: `gpu_throttled{` + nodes + `}`, Legend: gpu + " {{reason}}"}}},
+			Queries:     []Query{{Expr: `gpu_throttled{` + gpus + `}`, Legend: gpu + " {{reason}}"}}},
 		{Title: "Errors", Kind: TimeSeries, Unit: "short", Width: 8,
 			Queries: []Query{
-				{Expr: `increase(hw_errors_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " ECC {{error_type}}"},
-				{Expr: `gpu_xid_errors_total{` + nodes + `}`, Legend: gpu + " Xid {{xid}}"},
-				{Expr: `increase(gpu_pcie_replays_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " PCIe replays"}}},
+				{Expr: `increase(hw_errors_total{` + gpus + `}[$__rate_interval])`, Legend: gpu + " ECC {{error_type}}"},
+				{Expr: `gpu_xid_errors_total{` + gpus + `}`, Legend: gpu + " Xid {{xid}}"},
+				{Expr: `increase(gpu_pcie_replays_total{` + gpus + `}[$__rate_interval])`, Legend: gpu + " PCIe replays"}}},
 		{Title: "PCIe", Kind: TimeSeries, Unit: "Bps", Width: 12,
-			Queries: []Query{{Expr: `rate(hw_gpu_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+			Queries: []Query{{Expr: `rate(hw_gpu_io_bytes_total{` + gpus + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 		{Title: "NVLink", Kind: TimeSeries, Unit: "Bps", Width: 12,
-			Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + nodes + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
+			Queries: []Query{{Expr: `rate(gpu_nvlink_io_bytes_total{` + gpus + `}[$__rate_interval])`, Legend: gpu + " {{network_io_direction}}"}}},
 	}}
 }
 

@@ -19,6 +19,7 @@ func Variables() []Variable {
 		{"namespace", "Namespace", `label_values(gpu_memory_inuse_bytes{` + inCluster + `}, k8s_namespace_name)`},
 		{"pod", "Pod", `label_values(gpu_memory_inuse_bytes{` + inCluster + `,` + inNamespace + `}, k8s_pod_name)`},
 		{"instance", "Node", `label_values(gpu_gadgets_rows{` + inCluster + `}, instance)`},
+		{"vendor", "Vendor", `label_values(hw_gpu_memory_limit_bytes{` + nodes + `}, hw_vendor)`},
 	}
 }
 
@@ -79,7 +80,7 @@ func Profiles() (all []Profile) {
 func Filled(query string, values map[string]string) string {
 	var pairs []string
 	for name, unset := range map[string]string{
-		"__rate_interval": "1m", "__range": "1h", "cluster": ".*", "namespace": ".*", "pod": ".*", "instance": ".*",
+		"__rate_interval": "1m", "__range": "1h", "cluster": ".*", "namespace": ".*", "pod": ".*", "instance": ".*", "vendor": ".*",
 	} {
 		value, ok := values[name]
 		if !ok {

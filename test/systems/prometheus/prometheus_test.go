@@ -155,6 +155,7 @@ func TestDashboardsHaveData(t *testing.T) {
 	world.run(t, 20*time.Second)
 	requireData(t, s)
 	requireNumbers(t, s, world)
+	requireVendors(t, s)
 	requireRules(t, s)
 	requireEnd(t, s, world)
 }
@@ -232,6 +233,29 @@ func requireNumbers(t *testing.T, s *server, world *world) {
 		require.NoError(t, err)
 		require.Len(t, got, 1, expression)
 		require.Equal(t, fmt.Sprint(want), plain(got[0].Value[1]), expression)
+	}
+}
+
+// requireVendors checks that the list of vendors has all, and that panels of GPUs show those that were chosen.
+func requireVendors(t *testing.T, s *server) {
+	t.Helper()
+	for _, v := range dashboards.Variables() {
+		if v.Name == "vendor" {
+			got, err := s.values(filled(v.Query))
+			require.NoError(t, err)
+			require.Equal(t, []string{"AMD", "NVIDIA"}, got)
+		}
+	}
+	for chosen, want := range map[string][]string{".*": {"AMD", "NVIDIA"}, "AMD": {"AMD"}, "NVIDIA": {"NVIDIA"}, "another": nil} {
+		for _, title := range []string{"Device memory", "Busy"} {
+			got, err := s.query(dashboards.Filled(panel(t, title), map[string]string{"vendor": chosen}))
+			require.NoError(t, err)
+			var vendors []string
+			for _, r := range got {
+				vendors = append(vendors, r.Metric["hw_vendor"])
+			}
+			require.ElementsMatch(t, want, vendors, "%s of %s", title, chosen)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@
 package prometheus
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -125,7 +126,8 @@ func (w *world) end() {
 	w.advance()
 }
 
-// library is a GPU with a value for every metric that there is.
+// library is a GPU with a value for every metric that there is, and one of another vendor, as far as
+// sysfs has it.
 type library struct{ w *world }
 
 func (l *library) Close() {}
@@ -133,7 +135,7 @@ func (l *library) Close() {}
 func (l *library) Processes() []nvml.ProcessMemory { return l.Read().Processes }
 
 func (l *library) Read() nvml.Reading {
-	gpu := nvml.Device{UUID: "GPU-0", Name: "made up"}
+	gpu, other := nvml.Device{UUID: "GPU-0", Name: "made up"}, nvml.Device{UUID: "kfd-1", Name: "made up, too", Vendor: "AMD"}
 	n := float64(l.w.step.Load())
 	labels := map[string][]attribute.KeyValue{
 		"hw.gpu.utilization":   {attribute.String("hw.gpu.task", "general")},
@@ -156,6 +158,9 @@ func (l *library) Read() nvml.Reading {
 			v = n
 		}
 		r.Points = append(r.Points, nvml.Point{Metric: m.Name, Device: gpu, Value: v, Labels: labels[m.Name]})
+		if strings.HasPrefix(m.Name, "hw.gpu.memory.") || m.Name == "hw.gpu.utilization" || m.Name == "gpu.processes" {
+			r.Points = append(r.Points, nvml.Point{Metric: m.Name, Device: other, Value: v, Labels: labels[m.Name]})
+		}
 	}
 	return r
 }
