@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // proc is the path of a file of a process.
@@ -58,11 +60,9 @@ func (t *Tracer) rootOf(pid uint32) rootKey {
 // parent reads field 4 of /proc/PID/stat; 0 when there is none.
 func (t *Tracer) parent(pid uint32) uint32 {
 	b, _ := os.ReadFile(t.proc(pid, "stat"))
-	if i := bytes.LastIndex(b, []byte(") ")); i >= 0 {
-		if f := bytes.Fields(b[i+2:]); len(f) > 1 {
-			n, _ := strconv.ParseUint(string(f[1]), 10, 32)
-			return uint32(n)
-		}
+	if f := procmaps.StatFields(b); len(f) > 1 {
+		n, _ := strconv.ParseUint(string(f[1]), 10, 32)
+		return uint32(n)
 	}
 	return 0
 }

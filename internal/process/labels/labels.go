@@ -230,11 +230,13 @@ func Encode(pairs [][2]string) string {
 	return b.String()
 }
 
-// Decode is the inverse of Encode. What is malformed ends the list.
+// Decode is the inverse of Encode. What is malformed ends the list: the text may be that of
+// another machine, and one name that a backend refuses would end the export of all rows.
 func Decode(text string) (pairs [][2]string) {
-	for text != "" {
+	for text != "" && len(pairs) < maxRules {
 		name, rest, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
+		if !ok || !labelName.MatchString(name) || slices.Contains(reserved, name) ||
+			slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == name }) {
 			return pairs
 		}
 		value := ""
@@ -250,7 +252,7 @@ func Decode(text string) (pairs [][2]string) {
 		} else {
 			value, text, _ = strings.Cut(rest, ",")
 		}
-		pairs = append(pairs, [2]string{name, value})
+		pairs = append(pairs, [2]string{name, clean(value)})
 	}
 	return pairs
 }

@@ -112,6 +112,20 @@ func FuzzDecodeIsTheInverse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c string) {
 		want := [][2]string{{"x", clean(a)}, {"y", clean(b)}, {"z", clean(c)}}
 		require.Equal(t, want, Decode(Encode(want)))
-		Decode(a + "=" + b)
+		seen := map[string]bool{}
+		for _, l := range Decode(a + "=" + b) {
+			require.Regexp(t, labelName, l[0])
+			require.False(t, seen[l[0]], "%q twice", l[0])
+			require.Equal(t, clean(l[1]), l[1])
+			seen[l[0]] = true
+		}
 	})
+}
+
+// Labels of a daemon that is none have neither names nor values that a backend refuses.
+func TestLabelsOfOtherMachinesAreChecked(t *testing.T) {
+	require.Equal(t, [][2]string{{"x", "1"}}, Decode("x=1,\xff=2"))
+	require.Equal(t, [][2]string{{"x", "1"}}, Decode("x=1,x=2"), "twice")
+	require.Equal(t, [][2]string{{"x", "1"}}, Decode("x=1,pod=other"), "a label that rows have")
+	require.Equal(t, [][2]string{{"x", "_[31m"}}, Decode("x=\x1b[31m"))
 }

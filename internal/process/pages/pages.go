@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -42,7 +43,7 @@ var versions = []string{"Py_Version", "PyModule_AddObjectRef", "PyModule_AddType
 // memory is that of a process. The first failed read is kept, and later ones return
 // zeroes.
 type memory struct {
-	file *os.File
+	file io.ReaderAt
 	err  error
 }
 

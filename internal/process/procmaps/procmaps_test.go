@@ -93,6 +93,20 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Whatever a process calls itself, the fields are the kernel's.
+func FuzzStatFields(f *testing.F) {
+	f.Add("a) b", "1 (x")
+	f.Add("(", ") S 1 2 3")
+	f.Add("\n", "")
+	f.Fuzz(func(t *testing.T, comm, text string) {
+		fields := StatFields([]byte("42 (" + comm + ") S 1 7"))
+		if len(fields) != 3 || string(fields[0]) != "S" || string(fields[2]) != "7" {
+			t.Fatalf("%q of a process called %q", fields, comm)
+		}
+		_ = StatFields([]byte(text))
+	})
+}
+
 // fakeProc writes the procfs of one process.
 func fakeProc(t *testing.T, root string, pid, start int, maps string) {
 	t.Helper()

@@ -21,14 +21,9 @@ func StartTime(procfs string, pid uint32) (uint64, error) {
 	if err != nil {
 		return 0, procError(pid, err)
 	}
-	// The second field is the command in brackets and may hold anything, so
-	// the fields are counted from the last bracket: state is field 3.
-	_, rest, _ := bytes.Cut(b, []byte(" ("))
-	if i := bytes.LastIndex(rest, []byte(") ")); i >= 0 {
-		if f := bytes.Fields(rest[i+2:]); len(f) > 22-3 {
-			if v, err := strconv.ParseUint(string(f[22-3]), 10, 64); err == nil {
-				return v, nil
-			}
+	if f := StatFields(b); len(f) > 22-3 {
+		if v, err := strconv.ParseUint(string(f[22-3]), 10, 64); err == nil {
+			return v, nil
 		}
 	}
 	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
@@ -39,4 +34,16 @@ func procError(pid uint32, err error) error {
 		return fmt.Errorf("process %d: %w", pid, ErrGone)
 	}
 	return fmt.Errorf("process %d: %w", pid, err)
+}
+
+// StatFields are the fields of proc_pid_stat(5) from the third, the state, on; none if the text is
+// malformed. The second field is the command in brackets, which may hold anything, so the fields
+// are counted from the last bracket.
+func StatFields(stat []byte) [][]byte {
+	_, rest, _ := bytes.Cut(stat, []byte(" ("))
+	i := bytes.LastIndex(rest, []byte(") "))
+	if i < 0 {
+		return nil
+	}
+	return bytes.Fields(rest[i+2:])
 }

@@ -3,7 +3,6 @@
 package spans
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -89,12 +88,7 @@ func startStack(procfs string, pid uint32) uint64 {
 	if err != nil {
 		return 0
 	}
-	// Field 2 may hold anything: see procmaps.StartTime.
-	i := bytes.LastIndex(b, []byte(") "))
-	if i < 0 {
-		return 0
-	}
-	fields := bytes.Fields(b[i+2:])
+	fields := procmaps.StatFields(b)
 	if len(fields) <= 28-3 {
 		return 0
 	}

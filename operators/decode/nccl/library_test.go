@@ -119,3 +119,20 @@ func TestNamesOfLibraries(t *testing.T) {
 		require.Equal(t, want, isLibrary(path), path)
 	}
 }
+
+// A process has put there what it likes.
+func FuzzIdentify(f *testing.F) {
+	whole := make([]byte, 128)
+	binary.LittleEndian.PutUint64(whole, magic)
+	binary.LittleEndian.PutUint64(whole[64:], 0xabcdef)
+	binary.LittleEndian.PutUint64(whole[72:], 4<<32|3)
+	f.Add(whole, uint64(0x1000), uint64(64))
+	f.Add([]byte{}, ^uint64(0), uint64(0))
+	f.Fuzz(func(t *testing.T, b []byte, handle, hash uint64) {
+		l := &Library{Version: newest, hash: hash % (1 << 31)} // an offset of 32 bits, as the code has it
+		id, err := l.Identify(memory{0x1000, b}, handle)
+		if err == nil && (id.Hash == 0 || id.Rank < 0 || id.Rank >= id.Size || id.Size > maxRanks) {
+			t.Fatalf("%+v", id)
+		}
+	})
+}

@@ -3,7 +3,6 @@
 package ranks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // Dumper reads where all threads of Python in processes are. It may take a second, and is
@@ -53,11 +53,7 @@ func readStat(path string) (collective.State, uint64, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	i := bytes.LastIndex(b, []byte(") "))
-	if i < 0 {
-		return 0, 0, errors.New("malformed stat")
-	}
-	fields := bytes.Fields(b[i+2:])
+	fields := procmaps.StatFields(b)
 	if len(fields) <= 22-3 {
 		return 0, 0, errors.New("malformed stat")
 	}

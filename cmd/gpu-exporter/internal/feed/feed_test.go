@@ -21,7 +21,7 @@ import (
 
 // daemon emits the data of one gadget instance: rows of one process with one stack.
 type daemon struct {
-	t      *testing.T
+	t      testing.TB
 	ds     datasource.DataSource
 	oomDS  datasource.DataSource
 	info   *api.GadgetInfo
@@ -32,7 +32,7 @@ type daemon struct {
 var counters = []string{"alloc_bytes", "alloc_objects", "freed_bytes", "freed_objects", "implicit_bytes",
 	"implicit_objects", "inuse_bytes", "inuse_objects", "peak_bytes"}
 
-func newDaemon(t *testing.T) *daemon {
+func newDaemon(t testing.TB) *daemon {
 	t.Helper()
 	d := &daemon{t: t, fields: map[string]datasource.FieldAccessor{}}
 	gc := gadgetcontext.New(t.Context(), "cuda_alloc")
