@@ -132,8 +132,9 @@ type Stats struct {
 	Hidden     int // further pairs, not Visible
 	Files      int // files attached now, mapped or expected to be
 	Lost       uint64
-	// MapsRead is how many maps files were read.
-	MapsRead uint64
+	// MapsRead is how many maps files were read, Later how often one was not read at once because
+	// its process had cost too much.
+	MapsRead, Later uint64
 	// Events: the kernel reports processes as they change. Without, the
 	// tracer depends on looking every ScanInterval.
 	Events bool

@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/placement"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // file is a library file that was read, attached or not.
@@ -246,6 +248,7 @@ func (t *Tracer) detachUnused(now time.Time) {
 	for _, p := range t.processes {
 		roots[p.root] = true
 	}
+	maps.DeleteFunc(t.spent, func(root rootKey, a *throttle.Allowance) bool { return !roots[root] && a.Pause(now) == 0 })
 	for key, f := range t.files {
 		if f.overwritten() {
 			delete(t.files, key)
@@ -288,9 +291,14 @@ func (f *file) detach() {
 }
 
 func (t *Tracer) detachAll() {
+	// The kernel waits at each file; more than these at once do not end sooner.
+	var wait sync.WaitGroup
+	free := make(chan struct{}, 16)
 	for _, f := range t.files {
-		f.detach()
+		free <- struct{}{}
+		wait.Go(func() { f.detach(); <-free })
 	}
+	wait.Wait()
 	for pid, p := range t.processes {
 		for _, m := range p.files {
 			if m.file.own {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sort"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -34,7 +35,8 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 		return
 	}
 	if lib.mode == Multi {
-		if lib.links, err = t.linkMulti(ex, probes, everyProcess); err != nil && t.cfg.Programs.Enter != nil {
+		lib.links, err = t.linkMulti(ex, probes, everyProcess)
+		if err != nil && t.cfg.Programs.Enter != nil && contentsOf(int(f.Fd())) == lib.content && t.mayByPoint(time.Now()) {
 			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
 			lib.mode, err = Perf, nil
 			probes = t.now(lib)
@@ -54,6 +56,9 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 		}
 		lib.links, lib.onDemand, lib.probes, lib.symbols = nil, nil, nil, 0
 		lib.status, lib.err = StatusFailed, err.Error()
+		if contentsOf(int(f.Fd())) != lib.content {
+			lib.err = "the file was changed while it was attached to"
+		}
 		return
 	}
 	lib.status = StatusAttached

@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // state is the tracer's state.
@@ -21,6 +24,12 @@ type state struct {
 	builds    map[buildKey]*resolved
 	selected  map[uint32]bool // with Config.PIDs
 	dirty     map[uint32]bool // to be read again for naming
+	// spent is what reading mappings has cost, by root directory; later are the processes whose
+	// mappings are to be read when that may cost something again.
+	spent map[rootKey]*throttle.Allowance
+	later map[uint32]bool
+	// byPoint are the files whose probes were attached point by point, lately.
+	byPoint []time.Time
 
 	hostRoot   rootKey
 	dirtyTimer bool
@@ -35,6 +44,8 @@ func newState() state {
 		builds:    map[buildKey]*resolved{},
 		selected:  map[uint32]bool{},
 		dirty:     map[uint32]bool{},
+		spent:     map[rootKey]*throttle.Allowance{},
+		later:     map[uint32]bool{},
 	}
 }
 
@@ -51,6 +62,8 @@ type process struct {
 	// how often they were read.
 	next  time.Time
 	reads int
+	spent throttle.Allowance // on its mappings
+	costs time.Duration      // of the last read
 }
 
 // mapped is a library of a process.
@@ -125,7 +138,7 @@ func (t *Tracer) handle(e procevents.Event) {
 		}
 		if t.matches(e.Path) != "" {
 			before := len(t.files)
-			t.inspect(e.PID)
+			t.look(e.PID)
 			if len(t.files) > before {
 				t.stats.Latency = time.Duration(monotonic() - e.Time)
 			}
@@ -175,6 +188,7 @@ func (t *Tracer) leave(pid uint32) {
 	delete(t.processes, pid)
 	t.alive.Delete(pid)
 	delete(t.dirty, pid)
+	delete(t.later, pid)
 }
 
 // release drops a library from a process.
@@ -208,14 +222,16 @@ func (t *Tracer) inspect(pid uint32) {
 		p = nil
 	}
 	if p == nil {
-		p = &process{pid: pid, start: start, root: t.rootOf(pid), files: map[fileKey]mapped{}}
+		p = &process{pid: pid, start: start, root: t.rootOf(pid), files: map[fileKey]mapped{}, spent: newSpent()}
 		t.processes[pid] = p
 	}
 	p.reads++
 	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.reads, 6), maxRescan))
 
 	seenPath := map[string]bool{}
+	var mappings atomic.Int64 // a read that did not end in time continues
 	found, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
+		mappings.Add(1)
 		// A library has several mappings; its code is one of them.
 		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || seenPath[m.Path] || t.matches(m.Path) == "" ||
 			len(seenPath) >= maxLibrariesPerProcess {
@@ -224,6 +240,11 @@ func (t *Tracer) inspect(pid uint32) {
 		seenPath[m.Path] = !m.Deleted // several deleted files may share a path
 		return true
 	})
+	cost := costOf(mappings.Load())
+	if errors.Is(err, procmaps.ErrStuck) {
+		cost = max(cost, stuckCost)
+	}
+	t.take(p, cost)
 	if len(found) > maxLibrariesPerProcess {
 		found = found[:maxLibrariesPerProcess]
 	}
@@ -329,6 +350,7 @@ func (t *Tracer) scan() {
 	now := time.Now()
 	all := t.rescanAll
 	t.rescanAll = false
+	isFirst := len(t.processes) == 0
 	for pid := range pids {
 		p := t.processes[pid]
 		switch {
@@ -339,10 +361,14 @@ func (t *Tracer) scan() {
 				t.inspect(pid)
 			}
 		case p == nil:
-			t.inspect(pid)
+			if isFirst {
+				t.inspect(pid)
+			} else {
+				t.look(pid)
+			}
 			t.predict(pid)
-		case all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
-			t.inspect(pid)
+		case t.later[pid], all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
+			t.look(pid)
 		}
 	}
 	for pid := range t.processes {
@@ -352,14 +378,9 @@ func (t *Tracer) scan() {
 			t.choose(pid, false)
 		}
 	}
-	t.detachUnused(now)
-}
-
-// snapshotDirty reads again, for naming, what traced processes have mapped.
-func (t *Tracer) snapshotDirty() {
-	t.dirtyTimer = false
-	for pid := range t.dirty {
-		_, _ = t.cfg.Maps.Snapshot(pid)
+	maps.DeleteFunc(t.later, func(pid uint32, _ bool) bool { return !pids[pid] })
+	if isFirst {
+		clear(t.spent) // all the processes of the machine are not what one has caused
 	}
-	clear(t.dirty)
+	t.detachUnused(now)
 }

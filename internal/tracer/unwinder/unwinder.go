@@ -25,6 +25,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -97,7 +98,7 @@ type Unwinder struct {
 	looked map[uint32]time.Time
 	// again are the keys of pages that could not be read, to be requested again then.
 	again []retry
-	spent allowance
+	spent throttle.Allowance
 
 	loaded, failed, evicted, misses, open atomic.Uint64
 }
@@ -123,7 +124,7 @@ func New(cfg Config) (*Unwinder, error) {
 	if cfg.Pages.ValueSize() != uint32(unsafe.Sizeof(Page{})) {
 		return nil, fmt.Errorf("map %v has values of %d bytes, not %d", cfg.Pages, cfg.Pages.ValueSize(), unsafe.Sizeof(Page{}))
 	}
-	return &Unwinder{cfg: cfg, files: newFiles(), limit: int(cfg.Pages.MaxEntries()), looked: map[uint32]time.Time{}}, nil
+	return &Unwinder{cfg: cfg, files: newFiles(), limit: int(cfg.Pages.MaxEntries()), looked: map[uint32]time.Time{}, spent: newAllowance()}, nil
 }
 
 // Start loads in the background until Stop.
@@ -190,8 +191,9 @@ func (u *Unwinder) run(ctx context.Context) {
 		before := threadTime()
 		u.handle(batch)
 		u.askAgain(time.Now())
-		u.spent.take(threadTime()-before, time.Now())
-		if !wait(ctx, u.spent.pause()) {
+		now := time.Now()
+		u.spent.Take(threadTime()-before, now)
+		if !wait(ctx, u.spent.Pause(now)) {
 			return
 		}
 	}

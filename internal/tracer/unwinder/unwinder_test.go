@@ -189,21 +189,21 @@ func TestAFileThatIsRewrittenInPlaceIsReadAgain(t *testing.T) {
 
 // TestTheTimeForRulesIsBounded: first use of large libraries is not slowed down, work without end is.
 func TestTheTimeForRulesIsBounded(t *testing.T) {
-	var a allowance
+	a := newAllowance()
 	now := time.Now()
-	a.take(1500*time.Millisecond, now)
-	require.Zero(t, a.pause())
+	a.Take(1500*time.Millisecond, now)
+	require.Zero(t, a.Pause(now))
 	now = now.Add(2 * time.Second)
 	worked, began := time.Duration(0), now
 	for range 1000 {
-		a.take(100*time.Millisecond, now)
+		a.Take(100*time.Millisecond, now)
 		worked += 100 * time.Millisecond
-		now = now.Add(max(100*time.Millisecond, a.pause()))
+		now = now.Add(max(100*time.Millisecond, a.Pause(now)))
 	}
 	require.InDelta(t, 0.1, float64(worked)/float64(now.Sub(began)), 0.01)
 	now = now.Add(time.Minute)
-	a.take(time.Second, now)
-	require.Zero(t, a.pause(), "what was waited is paid back")
+	a.Take(time.Second, now)
+	require.Zero(t, a.Pause(now), "what was waited is paid back")
 }
 
 // What else is on the stack of a miss is loaded with it.

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import "time"
+
+// Allowance bounds the time of work that others cause: Burst without a pause, and in the long run
+// one part in Share of all time. It is for one goroutine at a time.
+type Allowance struct {
+	Burst time.Duration
+	Share int
+
+	debt time.Duration // worked, less what has been paid back by waiting
+	at   time.Time
+}
+
+// Take notes that d was worked up to now.
+func (a *Allowance) Take(d time.Duration, now time.Time) {
+	a.debt = a.owed(now) + d
+	a.at = now
+}
+
+// Pause is how long not to work from now on.
+func (a *Allowance) Pause(now time.Time) time.Duration {
+	return max(0, a.owed(now)-a.Burst) * time.Duration(a.Share)
+}
+
+func (a *Allowance) owed(now time.Time) time.Duration {
+	if a.at.IsZero() {
+		return 0
+	}
+	return max(0, a.debt-now.Sub(a.at)/time.Duration(a.Share))
+}

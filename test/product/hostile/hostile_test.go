@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostile tests bin/ig-gpu beside a tenant that wants to harm it: program/, a process with
+// files that are no libraries or change while they are read, with more mappings, threads, processes
+// and stacks than there is room for, with names that drive terminals, with pages that do not come.
+// An honest tenant's figures must stay those of the simulated driver's journal, to the byte, its
+// libraries must be attached to as quickly as ever, and what ig-gpu takes is bounded.
+package hostile
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// mode is one of program/, and how much of it the short and the long form do.
+type mode struct {
+	name        string
+	short, long int
+	// loses are the reasons that must be counted in the long form: the tables are full, and what is
+	// new, of the honest tenant, too, is under [unknown].
+	loses []string
+}
+
+var modes = []mode{
+	{name: "symbols", short: 100_000, long: 1_000_000},
+	{name: "sparse", short: 1024, long: 1024},
+	{name: "special", short: 14, long: 200},
+	{name: "replaced", short: 60, long: 5000},
+	{name: "mappings", short: 3000, long: 60_000},
+	{name: "dlopens", short: 100, long: 5000},
+	{name: "threads", short: 500, long: 20_000},
+	{name: "forks", short: 300, long: 30_000},
+	{name: "execs", short: 200, long: 10_000},
+	{name: "names", short: 1000, long: 2800},
+	{name: "stacks", short: 2000, long: 1_000_000, loses: []string{"stacks_full"}},
+	{name: "pages", short: 500, long: 5000},
+}
+
+// build compiles the program, and returns its path.
+func build(t *testing.T) string {
+	t.Helper()
+	sources, err := filepath.Glob("program/*.c")
+	require.NoError(t, err)
+	program := filepath.Join(t.TempDir(), "hostile")
+	// Stacks differ in the place that a function was called from: no tail calls.
+	args := append([]string{"-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall", "-Wextra", "-Werror",
+		"-std=gnu11", "-o", program}, sources...)
+	out, err := exec.Command("cc", append(args, "-ldl", "-lpthread")...).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return program
+}
+
+// attack starts a mode, which waits for a line.
+func attack(t *testing.T, program, name string, count int) *subject.Process {
+	t.Helper()
+	p := subject.Start(t, exec.Command(program, name, simulated.DriverCopy(t), t.TempDir(), strconv.Itoa(count)))
+	p.Expect("ready")
+	return p
+}
+
+// ended waits until a mode has done what it does, and returns what it printed before.
+func ended(p *subject.Process) (lines []string) {
+	for {
+		line := p.Line()
+		if line == "done" {
+			return lines
+		}
+		lines = append(lines, line)
+	}
+}
+
+// honest is a workload whose truth is known.
+type honest struct {
+	*subject.Process
+	dir string
+}
+
+func startHonest(t *testing.T, calls int) honest {
+	t.Helper()
+	dir := t.TempDir()
+	p := subject.Start(t, exec.Command("python3", "../../gadgets/exact/workload.py", "--libcuda", simulated.DriverCopy(t), "--out", dir,
+		"--calls", strconv.Itoa(calls), "--processes", "2", "--start-on-stdin", "--hold"))
+	require.Contains(t, p.Line(), "ready")
+	return honest{p, dir}
+}
+
+// expected are the rows of its processes, all of which have ended.
+func (h honest) expected(t *testing.T) []compare.Row {
+	t.Helper()
+	journals, err := journal.ReadDir(h.dir)
+	require.NoError(t, err)
+	truth, err := compare.ReadTruth(h.dir)
+	require.NoError(t, err)
+	rows, err := compare.Expected(journals, truth, compare.Options{Exited: true, MaxFrames: 128})
+	require.NoError(t, err)
+	require.NotEmpty(t, rows)
+	return rows
+}
+
+// requireExact compares the honest tenant's rows of a file with the truth: by stack, or the sums of
+// each process, kind and device.
+func (h honest) requireExact(t *testing.T, file string, byStack bool) {
+	t.Helper()
+	want := h.expected(t)
+	pids := map[uint32]bool{}
+	for _, r := range want {
+		pids[r.PID] = true
+	}
+	have := rowsOf(t, file, pids)
+	if !byStack {
+		t.Logf("by stack, %d of %d rows differ", len(compare.Diff(want, have)), len(want))
+		want, have = withoutStacks(want), withoutStacks(have)
+	}
+	diffs := compare.Diff(want, have)
+	if len(diffs) > 0 {
+		var table strings.Builder
+		require.NoError(t, compare.Print(&table, diffs, 5))
+		t.Errorf("%d of %d rows differ:\n%s", len(diffs), len(want), table.String())
+	}
+	t.Logf("%d rows of the honest tenant, %d differ", len(want), len(diffs))
+}
+
+func withoutStacks(rows []compare.Row) []compare.Row {
+	out := slices.Clone(rows)
+	for n := range out {
+		out[n].Stack = nil
+	}
+	return compare.Merge(out)
+}
+
+// The short form: all modes after another, a little of each, in one run.
+func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
+	program := build(t)
+	file := filepath.Join(t.TempDir(), "lines")
+	r := start(t, file)
+	h := startHonest(t, 6000)
+	r.waitAttached(t, h.PID())
+	h.Say("go")
+	before, began := r.used(t), time.Now()
+	var slowest time.Duration
+	for _, m := range modes {
+		p := attack(t, program, m.name, m.short)
+		p.Say("go")
+		lines := ended(p)
+		if m.name == "pages" {
+			t.Log(lines)
+		}
+		slowest = max(slowest, r.newLibrary(t))
+		p.End()
+	}
+	wall, used := time.Since(began), r.used(t)
+	require.Contains(t, h.Line(), "holding")
+	h.Say("end")
+	require.Contains(t, h.Line(), "done")
+	h.Wait()
+	most := r.mostMemory(t)
+	r.interrupt(t)
+	t.Logf("%d modes in %.1f s: ig-gpu used %.1f %% of a core and %d MiB; a new library was attached to in %v at most; lost: %v",
+		len(modes), wall.Seconds(), 100*(used-before).Seconds()/wall.Seconds(), most>>20, slowest.Round(time.Millisecond), r.lost())
+	h.requireExact(t, file, true)
+	require.Less(t, most, int64(maxMemory))
+	require.Less(t, slowest, maxLatency)
+	require.Empty(t, r.lost())
+}
+
+// The long form: each mode in a run of its own.
+func TestEachModeAlone(t *testing.T) {
+	if os.Getenv(subject.LongVariable) == "" {
+		t.Skipf("%s is not set: the short form has all modes (make test-long)", subject.LongVariable)
+	}
+	program := build(t)
+	for _, m := range modes {
+		t.Run(m.name, func(t *testing.T) { alone(t, program, m) })
+	}
+}
+
+// least is the time over which a mode's use of the processor is averaged.
+const least = 20 * time.Second
+
+func alone(t *testing.T, program string, m mode) {
+	file := filepath.Join(t.TempDir(), "lines")
+	r := start(t, file)
+	h := startHonest(t, 20000)
+	r.waitAttached(t, h.PID())
+	h.Say("go")
+	p := attack(t, program, m.name, m.long)
+	r.newLibrary(t)
+	before, began := r.used(t), time.Now()
+	p.Say("go")
+	done := make(chan []string, 1)
+	go func() { done <- ended(p) }()
+	var lines []string
+	var slowest time.Duration
+	for isDone := false; !isDone || time.Since(began) < least; time.Sleep(time.Second) {
+		slowest = max(slowest, r.newLibrary(t))
+		select {
+		case lines = <-done:
+			isDone = true
+		default:
+		}
+	}
+	wall, used := time.Since(began), r.used(t)
+	p.End()
+	require.Contains(t, h.Line(), "holding")
+	h.Say("end")
+	require.Contains(t, h.Line(), "done")
+	h.Wait()
+	most := r.mostMemory(t)
+	end := r.interrupt(t)
+	share := 100 * (used - before).Seconds() / wall.Seconds()
+	t.Logf("%d: ig-gpu used %.1f %% of a core for %.0f s and %d MiB; a new library was attached to in %v at most; the end took %v; lost: %v %v",
+		m.long, share, wall.Seconds(), most>>20, slowest.Round(time.Millisecond), end.Round(100*time.Millisecond), r.lost(), lines)
+	h.requireExact(t, file, len(m.loses) == 0)
+	require.Less(t, most, int64(maxMemory))
+	require.Less(t, slowest, maxLatency)
+	require.Less(t, share, float64(maxShare))
+	require.Subset(t, slices.Collect(maps.Keys(r.lost())), m.loses)
+	if len(m.loses) == 0 {
+		require.Empty(t, r.lost())
+	}
+}
+
+const (
+	maxMemory  = 300 << 20
+	maxShare   = 10 // percent of a core
+	maxLatency = 2 * time.Second
+)
+
+// newLibrary starts a process with a driver that no process has mapped before, and returns how long it
+// takes until that is attached to.
+func (r *run) newLibrary(t *testing.T) time.Duration {
+	t.Helper()
+	p := subject.Start(t, exec.Command("python3", "-c", fmt.Sprintf(
+		"import ctypes, sys, time\nctypes.CDLL(%q)\nprint(time.time_ns(), flush=True)\nsys.stdin.read()", simulated.DriverCopy(t))))
+	mapped, err := strconv.ParseInt(p.Line(), 10, 64)
+	require.NoError(t, err)
+	attached := r.waitAttached(t, p.PID())
+	p.End()
+	return max(0, attached.Sub(time.Unix(0, mapped)))
+}
