@@ -4,6 +4,7 @@
 
 #include "cuda/inflight.h"
 
+#include "call/arguments.h"
 #include "call/read.h"
 #include "cuda/context.h"
 #include "cuda/live.h"
@@ -41,11 +42,7 @@ struct call_arguments {
 static __always_inline void call_arguments(struct pt_regs *ctx, struct call_arguments *args)
 {
 	__builtin_memset(args, 0, sizeof(*args));
-	args->value[0] = PT_REGS_PARM1(ctx);
-	args->value[1] = PT_REGS_PARM2(ctx);
-	args->value[2] = PT_REGS_PARM3(ctx);
-	args->value[3] = PT_REGS_PARM4(ctx);
-	args->value[4] = PT_REGS_PARM5(ctx);
+	arguments_in_registers(ctx, args->value, 0, 5);
 }
 
 #include "cuda/interposed.h"

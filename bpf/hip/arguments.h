@@ -9,27 +9,11 @@
  */
 
 /* Arguments on the stack that are read: hipMemset3D has seven. */
-#define STACK_ARGUMENTS 8
+#define MORE_ARGUMENTS 8
 
-static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight *call, __u8 op,
-					   __u8 flags)
+static __always_inline bool has_more_arguments(const struct call_api *api)
 {
-	__u64 words[STACK_ARGUMENTS];
-
-	call->argument[0] = PT_REGS_PARM1(ctx);
-	call->argument[1] = PT_REGS_PARM2(ctx);
-	call->argument[2] = PT_REGS_PARM3(ctx);
-	call->argument[3] = PT_REGS_PARM4(ctx);
-	call->argument[4] = PT_REGS_PARM5(ctx);
-	call->argument[5] = CALL_PARM6(ctx);
-	if (!(flags & CALL_ON_STACK))
-		return;
-	/* Above the return address. */
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(PT_REGS_SP(ctx) + 8)))
-		drop(DROP_READ_ARGUMENT);
-	/* Through the stack: see user_read_words(). */
-	for (int i = 0; i < STACK_ARGUMENTS; i++)
-		call->argument[6 + i] = words[i];
+	return api->flags & CALL_ON_STACK;
 }
 
 /* By value, a dim3 is in two registers: x and y, z. */

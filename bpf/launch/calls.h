@@ -39,20 +39,7 @@ static __always_inline __u64 call_argument(const struct inflight *call, __u32 in
 	return call->argument[index & (CALL_ARGUMENTS - 1)];
 }
 
-/* libbpf has the first five before its version 1.2. */
-#if defined(__TARGET_ARCH_x86)
-#define CALL_PARM6(ctx) ((ctx)->r9)
-#else
-#define CALL_PARM6(ctx) (((const struct user_pt_regs *)(ctx))->regs[5])
-#define CALL_PARM7(ctx) (((const struct user_pt_regs *)(ctx))->regs[6])
-#define CALL_PARM8(ctx) (((const struct user_pt_regs *)(ctx))->regs[7])
-#endif
-
-#ifdef VENDOR_HIP
-#include "hip/arguments.h"
-#else
-#include "launch/cuda/arguments.h"
-#endif
+#include "launch/arguments.h"
 
 static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t, __u32 id,
 					  const struct window *w)
@@ -144,7 +131,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	if (budget_ppm)
 		call->window = w;
 	window_count(&w, 1);
-	call_arguments(ctx, call, api->op, api->flags);
+	call_arguments(ctx, call, api);
 	call->start_boot_ns = bpf_ktime_get_boot_ns();
 }
 

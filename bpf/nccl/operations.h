@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_OPERATIONS_H
 #define GPU_GADGETS_NCCL_OPERATIONS_H
 
+#include "call/arguments.h"
 #include "call/read.h"
 #include "nccl/create.h"
 #include "nccl/waits.h"
@@ -67,21 +68,11 @@ static __always_inline void nccl_arguments(struct pt_regs *ctx, struct nccl_argu
 					   bool all)
 {
 	__builtin_memset(args, 0, sizeof(*args));
-	args->value[0] = PT_REGS_PARM1(ctx);
-	args->value[1] = PT_REGS_PARM2(ctx);
-	args->value[2] = PT_REGS_PARM3(ctx);
-	args->value[3] = PT_REGS_PARM4(ctx);
-	args->value[4] = PT_REGS_PARM5(ctx);
+	arguments_in_registers(ctx, args->value, 0, REGISTER_ARGUMENTS);
 #if defined(__TARGET_ARCH_x86)
-	args->value[5] = ctx->r9;
-	/* Those on the stack, behind the return address. */
-	if (all &&
-	    bpf_probe_read_user(&args->value[6], NCCL_STACK_BYTES, (void *)(PT_REGS_SP(ctx) + 8)))
+	if (all && bpf_probe_read_user(&args->value[REGISTER_ARGUMENTS], NCCL_STACK_BYTES,
+				       (void *)STACK_ARGUMENTS_AT(ctx)))
 		drop(DROP_READ_ARGUMENT);
-#else
-	args->value[5] = ((struct user_pt_regs *)ctx)->regs[5];
-	args->value[6] = ((struct user_pt_regs *)ctx)->regs[6];
-	args->value[7] = ((struct user_pt_regs *)ctx)->regs[7];
 #endif
 }
 

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_OWNER_CREATE_H
 #define GPU_GADGETS_OWNER_CREATE_H
 
+#include "call/arguments.h"
 #include "owner/communicators.h"
 
 /*
@@ -59,20 +60,11 @@ static __noinline __u64 owner_argument(struct pt_regs *ctx, __u64 index)
 
 	if (!ctx || index > 7)
 		return 0;
-	value[0] = PT_REGS_PARM1(ctx);
-	value[1] = PT_REGS_PARM2(ctx);
-	value[2] = PT_REGS_PARM3(ctx);
-	value[3] = PT_REGS_PARM4(ctx);
-	value[4] = PT_REGS_PARM5(ctx);
+	arguments_in_registers(ctx, value, 0, REGISTER_ARGUMENTS);
 #if defined(__TARGET_ARCH_x86)
-	value[5] = ctx->r9;
-	/* Behind the return address. */
-	if (index > 5 && bpf_probe_read_user(&value[6], 16, (void *)(PT_REGS_SP(ctx) + 8)))
+	if (index >= REGISTER_ARGUMENTS &&
+	    bpf_probe_read_user(&value[REGISTER_ARGUMENTS], 16, (void *)STACK_ARGUMENTS_AT(ctx)))
 		drop(DROP_READ_ARGUMENT);
-#else
-	value[5] = ((struct user_pt_regs *)ctx)->regs[5];
-	value[6] = ((struct user_pt_regs *)ctx)->regs[6];
-	value[7] = ((struct user_pt_regs *)ctx)->regs[7];
 #endif
 	asm volatile("%0 &= 7" : "+r"(index));
 	return value[index];

@@ -7,35 +7,12 @@
  * in hip/arguments.h.
  */
 
-static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight *call, __u8 op,
-					   __u8 flags)
-{
-#if defined(__TARGET_ARCH_x86)
-	__u64 words[3];
+/* Arguments from the seventh on that are read: cuLaunchKernel has nine of interest. */
+#define MORE_ARGUMENTS 3
 
-#endif
-	call->argument[0] = PT_REGS_PARM1(ctx);
-	call->argument[1] = PT_REGS_PARM2(ctx);
-	call->argument[2] = PT_REGS_PARM3(ctx);
-	call->argument[3] = PT_REGS_PARM4(ctx);
-	call->argument[4] = PT_REGS_PARM5(ctx);
-	call->argument[5] = CALL_PARM6(ctx);
-	if (op != CALL_LAUNCH)
-		return;
-	/* cuLaunchKernel has nine arguments of interest. Those that are not in registers
-	 * lie above the return address (x86-64) or at the top of the stack (arm64). */
-#if defined(__TARGET_ARCH_x86)
-	if (bpf_probe_read_user(words, sizeof(words), (void *)(PT_REGS_SP(ctx) + 8)))
-		drop(DROP_READ_ARGUMENT);
-	/* Through the stack: see user_read_words(). */
-	for (int i = 0; i < 3; i++)
-		call->argument[6 + i] = words[i];
-#else
-	call->argument[6] = CALL_PARM7(ctx);
-	call->argument[7] = CALL_PARM8(ctx);
-	if (bpf_probe_read_user(&call->argument[8], 8, (void *)PT_REGS_SP(ctx)))
-		drop(DROP_READ_ARGUMENT);
-#endif
+static __always_inline bool has_more_arguments(const struct call_api *api)
+{
+	return api->op == CALL_LAUNCH;
 }
 
 static __always_inline void facts_launch(struct call_facts *f, const struct inflight *call,
