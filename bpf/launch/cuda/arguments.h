@@ -3,7 +3,7 @@
 #define GPU_GADGETS_LAUNCH_CUDA_ARGUMENTS_H
 
 /*
- * arguments: where calls of the CUDA driver have what launch/calls.h reads. Those of HIP are
+ * arguments: where calls of the CUDA driver have what launch/arguments.h reads. Those of HIP are
  * in hip/arguments.h.
  */
 
@@ -15,67 +15,33 @@ static __always_inline bool has_more_arguments(const struct call_api *api)
 	return api->op == CALL_LAUNCH;
 }
 
-static __always_inline void facts_launch(struct call_facts *f, const struct inflight *call,
-					 __u8 detail)
+/* Details of launches that CUDA does not have: see hip/launch_apis.h. */
+#define LAUNCH_HOST 0
+#define LAUNCH_ITEMS 0
+
+/* CUmemorytype: host 1, device 2, unified 4. */
+#define MEMORY_ARRAY 3
+
+/* CUDA_MEMCPY3D and its _PEER: where the types are, and width, height and depth. */
+#define COPY_3D_FROM(detail) 32
+#define COPY_3D_TO(detail) 120
+#define COPY_3D_EXTENT(detail) 176
+
+/* A direction that does not depend on the types; 0: it does. */
+static __always_inline __u32 copy_3d_known(__u8 detail, __u32 from)
 {
-	for (int i = 0; i < 3; i++) {
-		f->shape.grid[i] = call->argument[1 + i];
-		f->shape.block[i] = call->argument[4 + i];
-	}
-	f->shape.shared_bytes = call->argument[7];
-	f->shape.launches = 1;
+	return detail;
 }
 
-/* CUDA_LAUNCH_PARAMS: the function, grid, block and shared memory, the stream at 40. All
- * of them have the same kernel and shape. */
-static __always_inline void facts_launch_multi(struct call_facts *f, __u64 first, __u32 count,
-					       __u8 detail, bool may_sleep)
+static __always_inline __u32 call_direction(const struct inflight *call, __u8 detail)
 {
-	__u64 words[6];
-
-	if (!call_read(words, sizeof(words), first, may_sleep))
-		return;
-	f->function = words[0];
-	__builtin_memcpy(&f->shape, &words[1], 28);
-	f->shape.launches = count;
-	f->stream = words[5];
+	return detail;
 }
 
-/* CUmemorytype: host 1, device 2, array 3, unified 4. */
-static __always_inline __u32 copy_direction(__u32 from, __u32 to)
+static __always_inline __u64 call_extent(const struct inflight *call, const struct call_api *api,
+					 __u64 elements)
 {
-	if (from < 1 || from > 3 || to < 1 || to > 3)
-		return COPY_ANY;
-	if (from == 1)
-		return to == 1 ? COPY_HTOH : COPY_HTOD;
-	return to == 1 ? COPY_DTOH : COPY_DTOD;
-}
-
-static __always_inline void facts_copy(struct call_facts *f, const struct inflight *call,
-				       const struct call_api *api, __u64 a)
-{
-	f->direction = api->detail;
-	f->bytes = a;
-}
-
-static __always_inline void facts_set(struct call_facts *f, const struct inflight *call,
-				      const struct call_api *api, __u64 a)
-{
-	f->bytes = a * api->detail;
-}
-
-/* CUDA_MEMCPY3D and its _PEER: types at 32 and 120, width, height and depth at 176. */
-static __always_inline void facts_copy_3d(struct call_facts *f, __u64 at, __u32 direction,
-					  bool may_sleep)
-{
-	__u64 extent[3];
-	__u32 from, to;
-
-	if (!call_read(&from, 4, at + 32, may_sleep) || !call_read(&to, 4, at + 120, may_sleep) ||
-	    !call_read(extent, sizeof(extent), at + 176, may_sleep))
-		return;
-	f->direction = direction ?: copy_direction(from, to);
-	f->bytes = extent[0] * extent[1] * extent[2];
+	return elements;
 }
 
 /* Entry of a launch of the runtime. */
