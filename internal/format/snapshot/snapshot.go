@@ -131,7 +131,9 @@ func segmentsOf(areas []Allocation) (all []*segment) {
 // isOfPool reports whether PyTorch's caching allocator requested the memory.
 func isOfPool(s stack.Stack) bool {
 	return slices.ContainsFunc(s, func(f stack.Frame) bool {
-		return f.Kind == stack.KindNative && strings.HasPrefix(path.Base(f.File), "libc10_cuda.so")
+		name := path.Base(f.File)
+		return f.Kind == stack.KindNative &&
+			(strings.HasPrefix(name, "libc10_cuda.so") || strings.HasPrefix(name, "libc10_hip.so"))
 	})
 }
 

@@ -261,3 +261,12 @@ for page in viz.trace_plot(d), viz.trace_plot(d, plot_segments=True), viz.segmen
 	require.Contains(t, out, "segments: 6")
 	require.Contains(t, out, "active_allocated;train.py:9:forward;libc10_cuda.so:0:malloc 5242880")
 }
+
+func TestPoolsLibraryOfEachVendor(t *testing.T) {
+	for name, want := range map[string]bool{
+		"libc10_cuda.so": true, "libc10_hip.so": true, "libc10_hip.so.2.9": true, "libc10.so": false, "libamdhip64.so.6": false,
+	} {
+		frame := stack.Frame{Kind: stack.KindNative, Function: "malloc", File: "/torch/lib/" + name}
+		require.Equal(t, want, isOfPool(stack.Stack{driver, frame}), name)
+	}
+}

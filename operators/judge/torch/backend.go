@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,29 +19,37 @@ import (
 // used: c10/cuda/CUDAAllocatorConfig.cpp. The first name is of 2.9 and newer.
 var settingsNames = []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
-const uncachedName = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+// uncachedNames turn the pool off; the second one is accepted for ROCm. So is the second backend.
+var (
+	uncachedNames = []string{"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"}
+	asyncBackends = []string{"backend:cudaMallocAsync", "backend:hipMallocAsync"}
+)
 
 // withoutPool says why PyTorch of a process with this environment (NAME=value, each ended
 // by NUL) has no pool whose blocks could be followed; "" where it has.
 func withoutPool(environ []byte) string {
-	uncached, async := false, false
+	uncached, async := "", ""
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		name, value, _ := strings.Cut(string(entry), "=")
-		uncached = uncached || name == uncachedName
+		if slices.Contains(uncachedNames, name) {
+			uncached = name
+		}
 		for _, n := range settingsNames {
 			if name != n {
 				continue
 			}
 			for setting := range strings.SplitSeq(value, ",") {
-				async = async || strings.ReplaceAll(setting, " ", "") == "backend:cudaMallocAsync"
+				if setting = strings.ReplaceAll(setting, " ", ""); slices.Contains(asyncBackends, setting) {
+					async = setting
+				}
 			}
 		}
 	}
 	switch {
-	case uncached:
-		return uncachedName + ": it asks the driver for each tensor, which are the rows of kind device"
-	case async:
-		return "backend:cudaMallocAsync: it has no pool of its own, and its tensors are the rows of kind pool, which is the driver's"
+	case uncached != "":
+		return uncached + ": it asks the driver for each tensor, which are the rows of kind device"
+	case async != "":
+		return async + ": it has no pool of its own, and its tensors are the rows of kind pool, which is the driver's"
 	}
 	return ""
 }

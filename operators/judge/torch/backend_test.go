@@ -17,8 +17,10 @@ func TestWhoHasNoPoolIsKnownByItsSettings(t *testing.T) {
 		"A=b\x00PYTORCH_ALLOC_CONF=max_split_size_mb:64, backend: cudaMallocAsync\x00C=d\x00":     "backend:cudaMallocAsync",
 		"MY_PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync\x00":                                  "",
 		"NOTE=PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync\x00":                                "",
-		"PYTORCH_NO_CUDA_MEMORY_CACHING=1\x00":                                                    uncachedName,
-		"PYTORCH_NO_CUDA_MEMORY_CACHING=\x00PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\x00": uncachedName,
+		"PYTORCH_NO_CUDA_MEMORY_CACHING=1\x00":                                                    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+		"PYTORCH_NO_HIP_MEMORY_CACHING=1\x00":                                                     "PYTORCH_NO_HIP_MEMORY_CACHING",
+		"PYTORCH_HIP_ALLOC_CONF=backend:hipMallocAsync\x00":                                       "backend:hipMallocAsync",
+		"PYTORCH_NO_CUDA_MEMORY_CACHING=\x00PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\x00": "PYTORCH_NO_CUDA_MEMORY_CACHING",
 	} {
 		got := withoutPool([]byte(environ))
 		if want == "" {

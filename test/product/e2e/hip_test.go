@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -133,4 +134,56 @@ func TestDeviceOfAHIPThreadIsLearnedOnDemand(t *testing.T) {
 	}, waitLimit, 300*time.Millisecond)
 	code, _ := r.interrupt()
 	require.Zero(t, code)
+}
+
+// PyTorch for ROCm reports the blocks of its pool to the same function as that for CUDA, with another
+// type of device; the library beside it is libc10_hip.
+func TestTensorsOfROCmAreShownByLineAndDevice(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("HIP is for x86-64")
+	}
+	dir := t.TempDir()
+	simulated.Copy(t, dir, "simhip", "libamdhip64.so.6")
+	simulated.Copy(t, dir, "simtorch", "hip/libc10.so")
+	cmd := exec.Command("python3", "testdata/torch_hip.py", simulated.Copy(t, dir, "simtorch", "hip/libc10_hip.so"))
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
+	w := subject.Start(t, cmd)
+	require.Equal(t, "ready", w.Line())
+	require.Equal(t, "ok", w.Request("tensor 0 1048576")) // loads libamdhip64
+	r := launch(t, exec.Command(program(t), "run", "hip_alloc", "--pid", fmt.Sprint(w.PID()), "--torch", "on",
+		"-o", "allocs:json,attachments:json,drops:json"))
+	r.wait("both libraries", func() bool {
+		found := map[string]bool{}
+		for _, a := range r.attachments {
+			found[filepath.Base(a.Path)] = found[filepath.Base(a.Path)] || a.Status == "attached"
+		}
+		return found["libamdhip64.so.6"] && found["libc10.so"]
+	})
+	const mib = 1 << 20
+	require.Equal(t, "ok", w.Request("tensor 0 %d", 26*mib))
+	require.Equal(t, "ok", w.Request("tensor 1 %d", 14*mib))
+	tensors := map[int32]uint64{}
+	rows := r.waitRows("both tensors", w.PID(), func(rows []row) bool {
+		clear(tensors)
+		for _, each := range rows {
+			if each.Kind == "tensor" && each.Frame != "[before attach]" {
+				tensors[each.Device] += each.InuseBytes
+			}
+		}
+		return len(tensors) == 2
+	})
+	require.Equal(t, map[int32]uint64{0: 26 * mib, 1: 14 * mib}, tensors)
+	segments := uint64(0)
+	for _, each := range rows {
+		if each.Kind == "device" {
+			segments += each.InuseBytes
+		}
+		if each.Frame != "[before attach]" {
+			require.Equal(t, "tensor (torch_hip.py:13)", each.Frame)
+		}
+	}
+	require.GreaterOrEqual(t, segments, uint64(40*mib), "the pool's memory, from the driver")
+	code, _ := r.interrupt()
+	require.Zero(t, code)
+	require.Empty(t, r.lost())
 }

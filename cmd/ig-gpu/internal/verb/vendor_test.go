@@ -62,6 +62,9 @@ func TestCheckKnowsTheVendor(t *testing.T) {
 	hip, findings := checkProcess(procfs, 2)
 	require.Equal(t, []string{"process ok", "HIP ok", "RCCL ok", "PyTorch reduced", "Python ok"}, names(findings))
 	require.Equal(t, "6.4.43484, /opt/libamdhip64.so.6.4.43484", findings[1].Detail)
+	process(t, procfs, "3", "libamdhip64.so.6", "libtorch_hip.so", "libc10_hip.so", "python3.11")
+	_, findings = checkProcess(procfs, 3)
+	require.Equal(t, []string{"process ok", "HIP ok", "RCCL reduced", "PyTorch ok", "Python ok"}, names(findings))
 
 	require.Equal(t, []string{"cuda_alloc ok", "cuda_kernel ok", "nccl_trace reduced", "py_stack ok"}, names(gadgetsOf(nil, [][]string{cuda})))
 	require.Equal(t, []string{"hip_alloc ok", "hip_kernel ok", "nccl_trace ok", "py_stack ok"}, names(gadgetsOf(nil, [][]string{hip})))
