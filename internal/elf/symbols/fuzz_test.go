@@ -18,14 +18,14 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte(strings.Repeat("\x01\x00\x00\x00\x00\x00\x00\x00", 200)), strings.Repeat("x", 300), ^uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, names string, address uint64) {
 		name := strings.Split(strings.ReplaceAll(names, "\x00", ""), "|")
-		var all []module.Function
+		var all []module.Symbol
 		for n := 0; len(b) >= 8; b, n = b[8:], n+1 {
-			all = append(all, module.Function{
+			all = append(all, module.Symbol{
 				Address: uint64(binary.LittleEndian.Uint32(b)) << (n % 9 * 4), Size: uint64(binary.LittleEndian.Uint32(b[4:])) << (n % 5 * 8),
 				Name: name[n%len(name)],
 			})
 		}
-		slices.SortFunc(all, func(a, b module.Function) int {
+		slices.SortFunc(all, func(a, b module.Symbol) int {
 			if a.Address < b.Address {
 				return -1
 			}
@@ -44,7 +44,7 @@ func FuzzTable(f *testing.F) {
 		}
 		for _, at := range addresses {
 			found, ok := table.Lookup(at)
-			if ok && !slices.ContainsFunc(all, func(fn module.Function) bool { return fn.Name == found && fn.Address <= at }) {
+			if ok && !slices.ContainsFunc(all, func(fn module.Symbol) bool { return fn.Name == found && fn.Address <= at }) {
 				t.Fatalf("%#x is in %q", at, found)
 			}
 		}
