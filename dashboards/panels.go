@@ -167,15 +167,20 @@ func hardware() Row {
 // pools shows PyTorch's caching allocator; see docs/reference/torch.md.
 func pools() Row {
 	return Row{Title: "PyTorch's pools", Folded: true, Panels: []Panel{
-		{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 12,
+		{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 8,
 			Description: "Memory allocated by PyTorch's pool (memory_allocated), and reserved from the driver (memory_reserved). In use by pod already contains that memory: never sum them.",
 			Queries: []Query{
 				{Expr: `sum by (` + process + `, device) (gpu_pool_allocated_bytes{` + selected + `})`, Legend: named + " device {{device}}"},
 				{Expr: `sum by (` + process + `, device) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named + " device {{device}} reserved", Limit: true}}},
-		{Title: "Reserved and unused", Kind: TimeSeries, Unit: "percentunit", Width: 12,
+		{Title: "Reserved and unused", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 			Description: "Fraction of the pool's reserved memory that no tensor uses. If it is high and the pool refuses allocations, the pool is fragmented.",
 			Queries: []Query{{Expr: `sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `} - gpu_pool_allocated_bytes{` + selected + `})` +
 				` / sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named}}},
+		{Title: "Lost to rounding and fragmentation", Kind: TimeSeries, Unit: "bytes", Width: 8,
+			Description: "Memory of the pool that no tensor uses: added to requests by rounding, and unused in segments that a tensor keeps. Only with --waste; by line: ig-gpu top --waste.",
+			Queries: []Query{
+				{Expr: `sum by (` + process + `) (gpu_tensor_rounding_bytes{` + selected + `})`, Legend: named + " rounding"},
+				{Expr: `sum by (` + process + `) (gpu_tensor_fragmented_bytes{` + selected + `})`, Legend: named + " fragmentation"}}},
 		{Title: "Growth of tensors", Kind: TimeSeries, Unit: "Bps", Width: 8,
 			Description: "Slope of the memory held by tensors over 10 minutes. A leak shows here before the pool has to grow.",
 			Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_tensor_inuse_bytes{` + selected + `}[10m]))`, Legend: named}}},

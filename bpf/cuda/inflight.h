@@ -19,20 +19,21 @@ static __always_inline __u64 serial_of(__u64 boot_ns)
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
-	__u64 span; /* of a trace; 0: none */
-	__u64 context;	 /* that owns it, 5.10: its instance; HIP: device_owner(), or where
+	__u64 span;	  /* of a trace; 0: none */
+	__u64 context;	  /* that owns it, 5.10: its instance; HIP: device_owner(), or where
 			    physical memory was mapped; 0: unknown or none */
-	__u64 serial;	 /* unique, and its age: serial_of() the call that made it */
-	__u64 doom;	 /* serial of the context destruction in progress */
-	__u8 kind;	 /* enum alloc_kind */
-	__u8 foreign;	 /* VMM: imported, its bytes belong to another process */
+	__u64 serial;	  /* unique, and its age: serial_of() the call that made it */
+	__u64 doom;	  /* serial of the context destruction in progress */
+	__u8 kind;	  /* enum alloc_kind */
+	__u8 foreign;	  /* VMM: imported, its bytes belong to another process */
 	__u16 pad;
-	__s32 device;	 /* CUDA ordinal, -1: unknown */
-	__u64 handle;	 /* VMM: its newest number */
+	__s32 device;	  /* CUDA ordinal, -1: unknown */
+	__u64 handle;	  /* VMM: its newest number; tensor: bytes that were requested of
+			     size_bytes, 0: not known (torch/requested.h) */
 	__u32 references; /* VMM: 1 while its handle is held, and its mappings; 0: only its
 			     address range, MEMORY_HELD;
 			     tensor: how many blocks it stands for */
-	__u32 owner;	 /* communicator of NCCL: owner/communicators.h; 0: none */
+	__u32 owner;	  /* communicator of NCCL: owner/communicators.h; 0: none */
 };
 
 /* A report of PyTorch's allocator; see torch/torch.h. */
@@ -42,8 +43,17 @@ struct torch_report {
 	__s64 bytes; /* > 0: allocated; < 0: freed; of an OOM: requested */
 	__u64 allocated_bytes, reserved_bytes;
 	__s32 device;
-	__u32 op; /* enum torch_op */
+	__u32 op;	     /* enum torch_op */
 	__u64 begin_boot_ns; /* of one whose stack is taken */
+};
+
+/* The newest block of a thread, for torch/requested.h, whether or not it is followed. */
+struct torch_newest {
+	__u64 pointer; /* 0: there is none whose request is to come */
+	__u64 bytes;
+	__u64 p; /* it is followed, with this probability; 0: it is not */
+	__s32 device;
+	__u32 pad;
 };
 
 /* A call of a library that limits the process, around those of the driver: cuda/interposed.h. */
@@ -64,8 +74,8 @@ struct array_shape {
 };
 
 struct inflight {
-	__u64 sp; /* at entry; 0: the thread is in no call */
-	__u64 ip; /* of the probe: in the called function */
+	__u64 sp;      /* at entry; 0: the thread is in no call */
+	__u64 ip;      /* of the probe: in the called function */
 	__u64 a, b, c; /* the arguments named by the table */
 	__u64 serial;  /* unique: serial_of() its entry */
 	__u32 api;     /* enum cuda_api_id */
@@ -74,6 +84,7 @@ struct inflight {
 	/* A report may come while the thread is in a call of the driver. */
 	struct torch_report report;
 	struct live tensor;
+	struct torch_newest newest;
 #ifdef INTERPOSERS_PROBED
 	struct interposed interposed;
 #endif

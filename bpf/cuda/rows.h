@@ -92,6 +92,28 @@ struct {
 } unknown_rows SEC(".maps");
 
 #ifndef LINUX_5_10
+/* Follow what was requested of PyTorch's pool (torch/requested.h); set by the operator torch. */
+const volatile bool torch_requested = false;
+const volatile bool gadget_var_torch_requested = false;
+
+/* Of what a row of tensors has in use, of blocks whose request is known. */
+struct requests {
+	__u64 requested_bytes, rounding_bytes;
+};
+
+/*
+ * Row → its requests. Written when a request comes and when its block is freed, read with the
+ * row; deleted by user space when the process has ended. Beside the rows, which would all have
+ * to be larger. A block without room in it has no known request.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, 1); /* the operator torch enlarges it */
+	__type(key, struct span_row_key);
+	__type(value, struct requests);
+} requests_by_row SEC(".maps");
+
 struct span_row {
 	struct row row;
 	__u64 born_boot_ns; /* a row that was deleted and came again has another */
@@ -254,6 +276,25 @@ static __always_inline void row_free_bytes(const struct span_row_key *key, __u64
 	}
 	__sync_fetch_and_add(&row->inuse_bytes, -size);
 }
+
+#ifndef LINUX_5_10
+/* A tensor was freed whose request is known: live->handle. */
+static __noinline int request_freed(__u64 process, const struct live *live)
+{
+	struct span_row_key key;
+	struct requests *request;
+
+	if (!live)
+		return 0;
+	row_key_of(&key, process, live);
+	request = bpf_map_lookup_elem(&requests_by_row, &key);
+	if (!request)
+		return 0; /* its process has ended */
+	__sync_fetch_and_add(&request->requested_bytes, -live->handle);
+	__sync_fetch_and_add(&request->rounding_bytes, live->handle - live->size_bytes);
+	return 0;
+}
+#endif
 
 /* Takes it out of the sums of its owner, if it has one. */
 static __always_inline void owner_free(__u64 process, __u32 owner, const struct span_row_key *key,

@@ -24,16 +24,19 @@ struct torch_pool_key {
 
 /* What PyTorch itself reports about the pool of one device, and sums of its reports. */
 struct torch_pool {
-	__u64 allocated_bytes, reserved_bytes; /* at the newest report */
+	__u64 allocated_bytes, reserved_bytes;		 /* at the newest report */
 	__u64 peak_allocated_bytes, peak_reserved_bytes; /* of the reports */
-	__u64 out_bytes, out_blocks;	 /* allocated, exact also when sampled */
-	__u64 back_bytes, back_blocks;	 /* freed */
-	__u64 before_bytes, before_blocks; /* of those, allocated before attach; only
+	__u64 out_bytes, out_blocks;			 /* allocated, exact also when sampled */
+	__u64 back_bytes, back_blocks;			 /* freed */
+	__u64 before_bytes, before_blocks;		 /* of those, allocated before attach; only
 					      * if every block is followed */
 	__u64 ooms;
-	__u64 has_totals; /* 0: a version that does not report the first four */
+	__u64 has_totals;      /* 0: a version that does not report the first four */
 	__u64 followed_blocks; /* with a stack, */
 	__u64 followed_ns;     /* and the time that stacks took; see torch_followed() */
+	/* What was requested of the blocks that were allocated, exact also when sampled; and
+	 * requests that do not agree with the reports: torch/requested.h */
+	__u64 requested_blocks, requested_bytes, rounding_bytes, odd_blocks;
 };
 
 /*
@@ -91,16 +94,25 @@ static __always_inline bool torch_read(struct pt_regs *ctx, __u32 id, struct tor
 	}
 }
 
+/* A function of its own: its stack is not that of process_remember(). */
+static __noinline int torch_pool_new(struct torch_pool_key *key)
+{
+	struct torch_pool fresh = {};
+
+	if (key)
+		bpf_map_update_elem(&torch_pools, key, &fresh, BPF_NOEXIST);
+	return 0;
+}
+
 static __always_inline struct torch_pool *torch_pool_of(const struct torch_report *r)
 {
 	struct torch_pool_key key = { .process = r->process, .device = r->device };
 	struct torch_pool *pool = bpf_map_lookup_elem(&torch_pools, &key);
-	struct torch_pool fresh = {};
 
 	if (pool)
 		return pool;
 	process_remember_current(r->process);
-	bpf_map_update_elem(&torch_pools, &key, &fresh, BPF_NOEXIST);
+	torch_pool_new(&key);
 	return bpf_map_lookup_elem(&torch_pools, &key);
 }
 
@@ -133,26 +145,26 @@ static __always_inline __u64 torch_mean(void)
 	return mean && *mean <= SAMPLING_MOST_BYTES ? *mean : 0;
 }
 
-/* A block was freed. */
-static __noinline int torch_back(struct torch_report *r, struct torch_pool *pool)
+/* A block was freed. What it was is in `was` if the result is true. */
+static __noinline bool torch_back(struct torch_report *r, struct torch_pool *pool, struct live *was)
 {
 	__u64 bytes;
 	struct live_key key;
-	struct live was;
 
-	if (!r || !pool)
-		return 0;
+	if (!r || !pool || !was)
+		return false;
 	bytes = -r->bytes;
 	__sync_fetch_and_add(&pool->back_bytes, bytes);
 	__sync_fetch_and_add(&pool->back_blocks, 1);
 	torch_key(&key, r);
-	if (live_pop(&key, &was)) {
-		row_free_block(r->process, &was);
+	if (live_pop(&key, was)) {
+		row_free_block(r->process, was);
+		return true;
 	} else if (!torch_mean()) {
 		__sync_fetch_and_add(&pool->before_bytes, bytes);
 		__sync_fetch_and_add(&pool->before_blocks, 1);
 	}
-	return 0;
+	return false;
 }
 
 /* A block was allocated. True: it is followed, as happens with probability p. */
@@ -162,6 +174,15 @@ static __always_inline bool torch_out(const struct torch_report *r, struct torch
 	__sync_fetch_and_add(&pool->out_bytes, r->bytes);
 	__sync_fetch_and_add(&pool->out_blocks, 1);
 	return p == SAMPLING_CERTAIN || bpf_get_prandom_u32() < p;
+}
+
+/* Keeps the block for its request. */
+static __always_inline void torch_newest(struct thread *t, const struct torch_report *r, __u64 p)
+{
+	t->call.newest.pointer = r->pointer;
+	t->call.newest.bytes = r->bytes;
+	t->call.newest.device = r->device;
+	t->call.newest.p = p;
 }
 
 /* Fills in a followed block, except for its stack and its span. */
@@ -209,11 +230,17 @@ static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread 
 	if (r.op == TORCH_OOM) {
 		__sync_fetch_and_add(&pool->ooms, 1);
 	} else if (r.bytes < 0) {
-		torch_back(&r, pool);
+		if (torch_back(&r, pool, &t->call.tensor) && torch_requested &&
+		    t->call.tensor.handle)
+			request_freed(r.process, &t->call.tensor);
 		return 0;
 	} else {
 		p = sampling_probability(r.bytes, torch_mean());
 		if (!r.bytes || !torch_out(&r, pool, p))
+			p = 0;
+		if (torch_requested)
+			torch_newest(t, &r, p);
+		if (!p)
 			return 0;
 	}
 	r.begin_boot_ns = bpf_ktime_get_boot_ns();

@@ -46,6 +46,12 @@
 #define PROBE3(provider, name, s0, a0, s1, a1, s2, a2)                            \
 	PROBE_(provider, name, #s0 "@%0 " #s1 "@%1 " #s2 "@%2", "nor"(a0), "nor"(a1), "nor"(a2))
 
+#define PROBE1(provider, name, s0, a0) PROBE_(provider, name, #s0 "@%0", "nor"(a0))
+
+#define PROBE4(provider, name, s0, a0, s1, a1, s2, a2, s3, a3)                    \
+	PROBE_(provider, name, #s0 "@%0 " #s1 "@%1 " #s2 "@%2 " #s3 "@%3", "nor"(a0), "nor"(a1), \
+	       "nor"(a2), "nor"(a3))
+
 #define PROBE8(provider, name, s0, a0, s1, a1, s2, a2, s3, a3, s4, a4, s5, a5, s6, a6, s7, a7) \
 	PROBE_(provider, name,                                                        \
 	       #s0 "@%0 " #s1 "@%1 " #s2 "@%2 " #s3 "@%3 " #s4 "@%4 " #s5 "@%5 " #s6 "@%6 " #s7 "@%7", \

@@ -11,6 +11,7 @@
 
 #include "../../bpf/cuda/apis.h"
 #include "../simcuda/journal.h"
+#include "../simcupti/probe.h"
 #include "c10.h"
 #include "driver.h"
 #include "pool.h"
@@ -21,11 +22,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct pool pools[MAX_DEVICES];
 static uint64_t serial;
+static uint64_t odd;  /* SIMTORCH_ODD_REQUESTS: each odd-th request is announced wrongly */
 static bool is_async; /* backend:cudaMallocAsync: the driver's pool, and no report */
 static __thread uint64_t tag;
 
-static void before_fork(void) { pthread_mutex_lock(&lock); }
-static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
 static void in_child(void)
 {
 	journal_forked();
@@ -38,6 +46,8 @@ static void start(void)
 	bool is_expandable = settings && strstr(settings, "expandable_segments:True");
 
 	is_async = settings && strstr(settings, "backend:cudaMallocAsync");
+	if (getenv("SIMTORCH_ODD_REQUESTS"))
+		odd = strtoull(getenv("SIMTORCH_ODD_REQUESTS"), NULL, 10);
 	driver_start();
 	for (int device = 0; device < MAX_DEVICES; device++) {
 		pools[device].device = device;
@@ -47,7 +57,10 @@ static void start(void)
 	pthread_atfork(before_fork, after_fork, in_child);
 }
 
-static __attribute__((destructor)) void finish(void) { journal_flush(); }
+static __attribute__((destructor)) void finish(void)
+{
+	journal_flush();
+}
 
 /* Makes the device current. False: there is none. */
 static bool use(int device)
@@ -59,8 +72,15 @@ static bool use(int device)
 static void note(enum journal_type type, int device, const struct block *b, uint64_t of, int result)
 {
 	struct journal_record r = {
-		.seq = ++serial, .tag = tag, .ptr = b->pointer, .size = b->size, .alloc_seq = of,
-		.result = result, .device = device, .type = type, .kind = KIND_TENSOR,
+		.seq = ++serial,
+		.tag = tag,
+		.ptr = b->pointer,
+		.size = b->size,
+		.alloc_seq = of,
+		.result = result,
+		.device = device,
+		.type = type,
+		.kind = KIND_TENSOR,
 		.flags = JOURNAL_FIRST,
 	};
 	if (journal_on())
@@ -76,9 +96,47 @@ EXPORTED void simtorch_tag(uint64_t value)
 		driver.tag(value);
 }
 
+/*
+ * The static probes of PyTorch 2.2 and newer, on x86-64, without the lock: what a tensor
+ * requested, after its block was reported, and that it is freed, before. raw_alloc() has none.
+ */
+#if defined(__x86_64__) && !defined(TORCH_1) && !defined(TORCH_1_8)
+PROBE_SEMAPHORE(pytorch, malloc);
+PROBE_SEMAPHORE(pytorch, free);
+
+static __attribute__((noinline)) void announce(void *pointer, int8_t device, uint64_t size,
+					       int64_t stream)
+{
+	static uint64_t requests;
+
+	if (odd && __atomic_add_fetch(&requests, 1, __ATOMIC_RELAXED) % odd == 0)
+		size += 1ull << 40;
+	PROBE4(pytorch, malloc, 8, pointer, -1, device, 8, size, 8, stream);
+}
+
+static void requested(void *pointer, int device, uint64_t size, unsigned stream)
+{
+	if (pointer && size && PROBE_ENABLED(pytorch, malloc))
+		announce(pointer, (int8_t)device, size, stream);
+}
+
+static void freeing(void *pointer)
+{
+	if (PROBE_ENABLED(pytorch, free))
+		PROBE1(pytorch, free, 8, pointer);
+}
+#else
+static void requested(void *pointer, int device, uint64_t size, unsigned stream)
+{
+}
+static void freeing(void *pointer)
+{
+}
+#endif
+
 /* A block of at least `size` bytes of the device's pool, for work of a stream (0 to 63);
  * NULL: out of memory. */
-EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
+static void *block_on(int device, uint64_t size, unsigned stream)
 {
 	struct c10_device where = {C10_GPU, (int8_t)device};
 	struct pool *pool;
@@ -98,7 +156,8 @@ EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 			pointer = (void *)b->pointer;
 			b->serial = serial + 1;
 			note(JOURNAL_ALLOC, device, b, 0, 0);
-			REPORT_BLOCK(pointer, (int64_t)b->size, pool->allocated, pool->reserved, where);
+			REPORT_BLOCK(pointer, (int64_t)b->size, pool->allocated, pool->reserved,
+				     where);
 		} else {
 			struct block refused = {.size = size};
 
@@ -110,7 +169,22 @@ EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
 	return pointer;
 }
 
-/* The same, of the default stream. */
+/* The same for a tensor, which announces what it requests. */
+EXPORTED void *simtorch_malloc_on(int device, uint64_t size, unsigned stream)
+{
+	void *pointer = block_on(device, size, stream);
+
+	requested(pointer, device, size, stream);
+	return pointer;
+}
+
+/* As raw_alloc() of PyTorch's allocator, which allocates without a tensor: without the probe. */
+EXPORTED void *simtorch_raw_alloc(int device, uint64_t size)
+{
+	return block_on(device, size, 0);
+}
+
+/* simtorch_malloc_on() the default stream. */
 EXPORTED void *simtorch_malloc(int device, uint64_t size)
 {
 	return simtorch_malloc_on(device, size, 0);
@@ -147,6 +221,7 @@ EXPORTED int simtorch_free(int device, void *pointer)
 	struct pool *pool;
 	uint64_t size;
 
+	freeing(pointer);
 	pthread_mutex_lock(&lock);
 	if (use(device) && is_async) {
 		int err = driver.free_async((uint64_t)pointer, NULL);
@@ -219,5 +294,11 @@ EXPORTED void simtorch_release_pool(int device, unsigned private)
 }
 
 /* As torch.cuda.memory_allocated() and memory_reserved(). */
-EXPORTED uint64_t simtorch_allocated(int device) { return pools[device & (MAX_DEVICES - 1)].allocated; }
-EXPORTED uint64_t simtorch_reserved(int device) { return pools[device & (MAX_DEVICES - 1)].reserved; }
+EXPORTED uint64_t simtorch_allocated(int device)
+{
+	return pools[device & (MAX_DEVICES - 1)].allocated;
+}
+EXPORTED uint64_t simtorch_reserved(int device)
+{
+	return pools[device & (MAX_DEVICES - 1)].reserved;
+}

@@ -39,6 +39,7 @@
 #include "python/python.h"
 #ifndef LINUX_5_10
 #include "torch/torch.h"
+#include "torch/requested.h"
 #endif
 
 #define X(symbol, op, kind, flags, a, b, c) \

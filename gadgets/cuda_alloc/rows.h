@@ -22,6 +22,8 @@ struct alloc {
 	__u64 inuse_objects;
 	gadget_bytes freed_bytes;
 	gadget_bytes implicit_bytes;
+	gadget_bytes requested_bytes;
+	gadget_bytes rounding_bytes;
 	__u64 alloc_objects;
 	__u64 freed_objects;
 	__u64 implicit_objects;
@@ -38,6 +40,25 @@ GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
 #endif
 GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);
 GADGET_ITER_TARGET_MAP(dump_unknown, unknown_rows);
+
+#ifndef LINUX_5_10
+static __noinline int dump_request(struct alloc *a, struct row_key *key, __u64 span)
+{
+	struct span_row_key full = {};
+	struct requests *request;
+
+	if (!a || !key)
+		return 0;
+	full.row = *key;
+	full.span = span;
+	request = bpf_map_lookup_elem(&requests_by_row, &full);
+	if (!request)
+		return 0;
+	a->requested_bytes = request->requested_bytes;
+	a->rounding_bytes = request->rounding_bytes;
+	return 0;
+}
+#endif
 
 static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
 				    struct row *row, __u64 span, __u64 born_boot_ns)
@@ -84,6 +105,10 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 		a.held_bytes = 0;
 #endif
 	}
+#ifndef LINUX_5_10
+	if (torch_requested && key->kind == KIND_TENSOR && !gone)
+		dump_request(&a, key, span);
+#endif
 	if (a.alloc_objects)
 		bpf_seq_write(ctx->meta->seq, &a, sizeof(a));
 	return 0;
@@ -132,6 +157,10 @@ struct pool {
 	__u64 ooms;
 	__u64 followed_blocks;
 	__u64 followed_ns;
+	gadget_bytes requested_bytes;
+	gadget_bytes rounding_bytes;
+	__u64 requested_blocks;
+	__u64 odd_blocks;
 };
 
 GADGET_ITER(pools, pool, dump_pools);
@@ -167,6 +196,10 @@ int dump_pools(struct bpf_iter__bpf_map_elem *ctx)
 	row.ooms = pool->ooms;
 	row.followed_blocks = pool->followed_blocks;
 	row.followed_ns = pool->followed_ns;
+	row.requested_bytes = pool->requested_bytes;
+	row.rounding_bytes = pool->rounding_bytes;
+	row.requested_blocks = pool->requested_blocks;
+	row.odd_blocks = pool->odd_blocks;
 	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
 	return 0;
 }

@@ -23,6 +23,9 @@ type Values struct {
 	// on the row's device (Peaks), or of pinned memory of the host: the rows of a
 	// process and device add up to that.
 	AtPeakBytes int64
+	// Of InuseBytes, what PyTorch's pool added to requests; and, beside InuseBytes, the part
+	// of its segments that no tensor uses, by the rows whose blocks keep them. 0: not recorded.
+	RoundingBytes, FragmentedBytes int64
 
 	// Samples is how often a stack was met, GILSamples how often its thread
 	// held the GIL then, Nanoseconds the time that the samples stand for.
@@ -52,6 +55,8 @@ func (v Values) Add(w Values) Values {
 	v.InuseObjects += w.InuseObjects
 	v.PeakBytes += w.PeakBytes
 	v.AtPeakBytes += w.AtPeakBytes
+	v.RoundingBytes += w.RoundingBytes
+	v.FragmentedBytes += w.FragmentedBytes
 	v.Samples += w.Samples
 	v.GILSamples += w.GILSamples
 	v.Nanoseconds += w.Nanoseconds
@@ -73,6 +78,7 @@ func (v Values) Sub(w Values) Values {
 		ImplicitBytes: -w.ImplicitBytes, ImplicitObjects: -w.ImplicitObjects,
 		InuseBytes: -w.InuseBytes, InuseObjects: -w.InuseObjects,
 		PeakBytes: -w.PeakBytes, AtPeakBytes: -w.AtPeakBytes,
+		RoundingBytes: -w.RoundingBytes, FragmentedBytes: -w.FragmentedBytes,
 		Samples: -w.Samples, GILSamples: -w.GILSamples, Nanoseconds: -w.Nanoseconds,
 		Calls: -w.Calls, Launches: -w.Launches, CopiedBytes: -w.CopiedBytes,
 		HostNanoseconds: -w.HostNanoseconds, WaitNanoseconds: -w.WaitNanoseconds,

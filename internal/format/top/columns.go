@@ -4,6 +4,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
@@ -21,6 +22,7 @@ type column struct {
 
 const (
 	dropAtPeak  = 10
+	dropWaste   = 2
 	dropProcess = 9
 	dropDevice  = 4
 	dropKind    = 3
@@ -87,6 +89,19 @@ func columnsOf(v View, diff bool) []column {
 	}
 }
 
+// waste of the pool: see profile.Values.
+func waste(v *profile.Values) int64 { return v.RoundingBytes + v.FragmentedBytes }
+
+// columns are those of the view; with waste where any was recorded.
+func (m *Model) columns() []column {
+	all := columnsOf(m.View, m.Diff)
+	if m.View == Memory && !m.Diff && slices.ContainsFunc(m.table(profile.Memory).now, func(r Row) bool { return waste(&r.Values) != 0 }) {
+		all = append(all, column{"WASTE", dropWaste, func(g *group) float64 { return float64(waste(&g.values)) },
+			func(g *group) string { return profile.FormatBytes(waste(&g.values)) }})
+	}
+	return all
+}
+
 // signed writes differences with their sign.
 func signed(diff bool, n int64, format func(int64) string) string {
 	if diff && n > 0 {
@@ -116,7 +131,7 @@ func share(g, total *group, own column) string {
 
 // Table is the rows of the view, laid out by Render.
 func (m *Model) Table() screen.Table {
-	columns := columnsOf(m.View, m.Diff)
+	columns := m.columns()
 	at := m.sortColumn(columns)
 	groups := m.groups()
 	m.sortGroups(groups, columns[at])

@@ -67,7 +67,7 @@ func (m *Model) Key(key string) bool {
 }
 
 func (m *Model) sortNext(step int) {
-	columns := columnsOf(m.View, m.Diff)
+	columns := m.columns()
 	at := m.sortColumn(columns)
 	m.sorted[m.View] = columns[(at+step+len(columns))%len(columns)].title
 	m.First = 0

@@ -18,6 +18,8 @@ type Value struct {
 	AllocBytes      int64 `json:"alloc_bytes"`
 	PeakBytes       int64 `json:"peak_bytes"`
 	AtPeakBytes     int64 `json:"at_peak_bytes" jsonschema:"in use when the process held the most on the device; rows of a process and device add up to that"`
+	RoundingBytes   int64 `json:"rounding_bytes,omitempty" jsonschema:"of inuse_bytes, what PyTorch's pool added to requests by rounding"`
+	FragmentedBytes int64 `json:"fragmented_bytes,omitempty" jsonschema:"unused bytes of segments that the line's tensors keep"`
 	Launches        int64 `json:"launches"`
 	CopiedBytes     int64 `json:"copied_bytes"`
 	WaitNanoseconds int64 `json:"wait_ns"`
@@ -25,7 +27,7 @@ type Value struct {
 
 // Values are the rows of the view in the order of the table.
 func (m *Model) Values() []Value {
-	columns := columnsOf(m.View, m.Diff)
+	columns := m.columns()
 	groups := m.groups()
 	m.sortGroups(groups, columns[m.sortColumn(columns)])
 	out := make([]Value, len(groups))
@@ -38,6 +40,7 @@ func (m *Model) Values() []Value {
 		out[n] = Value{
 			Name: g.name, Layer: layer, Kind: g.kind.plural("kinds"), Device: g.devices(), Process: g.process.plural("processes"),
 			InuseBytes: v.InuseBytes, InuseObjects: v.InuseObjects, AllocBytes: v.AllocBytes, PeakBytes: v.PeakBytes, AtPeakBytes: v.AtPeakBytes,
+			RoundingBytes: v.RoundingBytes, FragmentedBytes: v.FragmentedBytes,
 			Launches: v.Launches, CopiedBytes: v.CopiedBytes, WaitNanoseconds: v.WaitNanoseconds,
 		}
 	}

@@ -89,7 +89,7 @@ func (r *Recording) End() []profile.Row {
 		if v := &have.row.Values; v.InuseObjects != 0 || v.InuseBytes != 0 {
 			v.ImplicitBytes += v.InuseBytes
 			v.ImplicitObjects += v.InuseObjects
-			v.InuseBytes, v.InuseObjects = 0, 0
+			v.InuseBytes, v.InuseObjects, v.RoundingBytes, v.FragmentedBytes = 0, 0, 0, 0
 			changed = append(changed, have.row)
 		}
 	}

@@ -34,7 +34,7 @@ const (
 var (
 	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
 		"instances_by_number", "instance_by_context", // for old kernels only
-		"streams_by_handle", "nccl_processes", "owner_by_handle", "owner_numbers"}
+		"streams_by_handle", "nccl_processes", "requests_by_row", "owner_by_handle", "owner_numbers"}
 	rowMaps = []string{"rows_by_stack", "unknown_rows", "totals_by_call", "windows_by_row", "windows_by_total",
 		"communicators_by_handle", "operations_by_size", "operations_by_peer", "sums_by_communicator", "owners_by_number"}
 )

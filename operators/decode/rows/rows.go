@@ -223,6 +223,7 @@ type allocFields struct {
 	allocBytes, allocObjects, freedBytes, freedObjects datasource.FieldAccessor
 	implicitBytes, implicitObjects                     datasource.FieldAccessor
 	inuseBytes, inuseObjects, peakBytes                datasource.FieldAccessor
+	rounding, fragmented                               datasource.FieldAccessor // nil: not recorded
 }
 
 func bindAllocs(ds datasource.DataSource) (allocFields, error) {
@@ -233,6 +234,7 @@ func bindAllocs(ds datasource.DataSource) (allocFields, error) {
 	f := allocFields{
 		processFields: process,
 		kind:          ds.GetField("kind"), kindRaw: ds.GetField("kind_raw"), device: ds.GetField("device"),
+		rounding: ds.GetField("rounding_bytes"), fragmented: ds.GetField("fragmented_bytes"),
 	}
 	for name, to := range map[string]*datasource.FieldAccessor{
 		"alloc_bytes": &f.allocBytes, "alloc_objects": &f.allocObjects,
@@ -265,7 +267,7 @@ func (f *allocFields) Values(d datasource.Data) profile.Values {
 		FreedBytes: value(f.freedBytes, d), FreedObjects: value(f.freedObjects, d),
 		ImplicitBytes: value(f.implicitBytes, d), ImplicitObjects: value(f.implicitObjects, d),
 		InuseBytes: value(f.inuseBytes, d), InuseObjects: value(f.inuseObjects, d),
-		PeakBytes: value(f.peakBytes, d),
+		PeakBytes: value(f.peakBytes, d), RoundingBytes: value(f.rounding, d), FragmentedBytes: value(f.fragmented, d),
 	}
 }
 

@@ -37,17 +37,21 @@ type cuts struct {
 	live struct {
 		ebpf                                  *ebpf.Map
 		process, pointer, bytes, kind, device int
+		stack, span                           int
 	}
 	mappings struct {
 		ebpf                    *ebpf.Map
 		process, address, bytes int
 	}
 
-	mu     sync.Mutex // guards what follows
-	read   time.Time
-	known  map[uint64]map[int32]fit // by process
-	logged bool
-	rest   time.Time // until which no refusal is looked into
+	mu    sync.Mutex // guards what follows
+	read  time.Time
+	known map[uint64]map[int32]fit // by process
+	// The same for fragments().
+	apartRead time.Time
+	apart     map[uint64]map[owner]uint64
+	logged    bool
+	rest      time.Time // until which no refusal is looked into
 }
 
 func newCuts(gc operators.GadgetContext) (*cuts, error) {
@@ -69,7 +73,8 @@ func newCuts(gc operators.GadgetContext) (*cuts, error) {
 	}{
 		{live, true, &c.live.process, "process", 8}, {live, true, &c.live.pointer, "pointer", 8},
 		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 1},
-		{live, false, &c.live.device, "device", 4},
+		{live, false, &c.live.device, "device", 4}, {live, false, &c.live.stack, "stack", 8},
+		{live, false, &c.live.span, "span", 8},
 		{mappings, true, &c.mappings.process, "process", 8}, {mappings, true, &c.mappings.address, "address", 8},
 		{mappings, false, &c.mappings.bytes, "size_bytes", 8},
 	} {
@@ -123,7 +128,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 		case kindDevice:
 			p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, false, device})
 		case kindTensor:
-			p.blocks = append(p.blocks, block{start, start + bytes, device})
+			p.blocks = append(p.blocks, block{start, start + bytes, device, owner{long(value[c.live.stack:]), long(value[c.live.span:]), device}})
 		}
 	}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", liveMap, err)

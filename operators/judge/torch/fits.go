@@ -12,8 +12,9 @@ import (
 const (
 	// What PyTorch calls small goes by itself: up to smallBlock, from segments, or pieces
 	// of expandable ones, of smallSegment bytes (c10/cuda/CUDACachingAllocator.cpp).
-	smallBlock   = 1 << 20
-	smallSegment = 2 << 20
+	smallBlock    = 1 << 20
+	smallestBlock = 512 // each is a multiple of it
+	smallSegment  = 2 << 20
 )
 
 // area is memory that the driver gave: a segment, or a piece that is mapped into an
@@ -31,6 +32,7 @@ const noDevice = -1
 type block struct {
 	start, end uint64
 	device     int32
+	owner      owner
 }
 
 // fit is how a pool of one device is cut up, in bytes.

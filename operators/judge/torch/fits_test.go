@@ -19,7 +19,7 @@ func pieceOf(start, size uint64) area {
 }
 
 func blockOf(start, size uint64, device int32) block {
-	return block{start * mib, (start + size) * mib, device}
+	return block{start * mib, (start + size) * mib, device, owner{}}
 }
 
 func TestGapsThatASizeFitsInto(t *testing.T) {
@@ -31,9 +31,9 @@ func TestGapsThatASizeFitsInto(t *testing.T) {
 			blockOf(120, 20, 1),                 // its neighbour is another segment
 			blockOf(110, 2, 1),                  // in the middle: 10 and 8
 			blockOf(4, 6, 0), blockOf(14, 8, 0), // the second lies in two pieces: 4, 4, 18
-			{200 * mib, 201 * mib, 0}, // of a small segment
-			blockOf(900, 3, 1),        // of no segment that was seen
-			blockOf(50, 1, 0),         // between two
+			{200 * mib, 201 * mib, 0, owner{}}, // of a small segment
+			blockOf(900, 3, 1),                 // of no segment that was seen
+			blockOf(50, 1, 0),                  // between two
 		}
 	}
 	require.Equal(t, map[int32]fit{

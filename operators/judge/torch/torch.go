@@ -37,6 +37,7 @@ const (
 	paramTorch  = "torch"
 	paramSample = "sample-bytes"
 	paramFits   = "fits"
+	paramWaste  = "waste"
 	auto        = "auto"
 
 	library     = "libc10"
@@ -75,6 +76,8 @@ func (*Operator) InstanceParams() api.Params {
 			Description: "Sample about one byte in this many of PyTorch's blocks (such as 512KiB), 0 for every block; auto: as --torch, every block as long as their stacks take up to 1 % of a core, then as many as that allows"},
 		{Key: paramFits, Title: "What would fit",
 			Description: "Show for each pool (data source pools) how much of its unused memory tensors of this size (such as 64MiB) could use: fits, usable_bytes, and the largest gap between blocks, largest_bytes"},
+		{Key: paramWaste, Title: "Waste in PyTorch's pool", TypeHint: api.TypeBool, DefaultValue: "false",
+			Description: "Also record what was requested of PyTorch's pool (a second probe for each block): which lines lose how much to rounding (rounding_bytes) and in segments that they keep (fragmented_bytes)"},
 	}
 }
 
@@ -95,6 +98,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	switch values[paramTorch] {
 	case "off":
 		ig.SkipLibrary(gc, library)
+		skipRequests(gc)
 		return nil, nil
 	case "on":
 		i.automatic = false
@@ -120,6 +124,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	if err := i.addFits(gc, values[paramFits]); err != nil {
+		return nil, err
+	}
+	if err := i.addWaste(gc, values[paramWaste]); err != nil {
 		return nil, err
 	}
 	if err := i.addUnused(gc); err != nil {
@@ -318,7 +325,7 @@ func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
 
 // The part of struct torch_pool (bpf/torch/torch.h) that the budget goes by.
 const (
-	poolBytes          = 14 * 8
+	poolBytes          = 18 * 8
 	poolOutBytes       = 4 * 8
 	poolOutBlocks      = 5 * 8
 	poolFollowedBlocks = 12 * 8

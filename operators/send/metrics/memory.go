@@ -21,6 +21,8 @@ type memory struct {
 	failedBytes, failures                 metric.Int64ObservableCounter
 	inuseBytes, inuse                     metric.Int64ObservableUpDownCounter
 	peakBytes                             metric.Int64ObservableGauge
+	// Of tensors only, and only with --waste.
+	rounding, fragmented metric.Int64ObservableGauge
 }
 
 // prefixes of the names of a layer's metrics.
@@ -47,6 +49,13 @@ func newMemory(meter metric.Meter, layer profile.Layer) (*memory, error) {
 	if err := gauges(meter, gauge{&m.peakBytes, prefix + "peak", "By", "Most bytes" + of + " in use that a read saw since attach"}); err != nil {
 		return nil, err
 	}
+	if layer == profile.Torch {
+		if err := gauges(meter,
+			gauge{&m.rounding, prefix + "rounding", "By", "Bytes in use that PyTorch's pool added to requests by rounding"},
+			gauge{&m.fragmented, prefix + "fragmented", "By", "Unused bytes of segments in which a tensor is"}); err != nil {
+			return nil, err
+		}
+	}
 	var err error
 	if m.inuseBytes, err = meter.Int64ObservableUpDownCounter(prefix+"inuse", metric.WithUnit("By"),
 		metric.WithDescription("Bytes"+of+" allocated and not freed")); err != nil {
@@ -58,8 +67,12 @@ func newMemory(meter metric.Meter, layer profile.Layer) (*memory, error) {
 }
 
 func (m *memory) all() []metric.Observable {
-	return []metric.Observable{m.allocBytes, m.allocs, m.freedBytes, m.frees, m.implicitBytes, m.implicits,
+	all := []metric.Observable{m.allocBytes, m.allocs, m.freedBytes, m.frees, m.implicitBytes, m.implicits,
 		m.failedBytes, m.failures, m.inuseBytes, m.inuse, m.peakBytes}
+	if m.layer == profile.Torch {
+		all = append(all, m.rounding, m.fragmented)
+	}
+	return all
 }
 
 // observe observes the samples of its layer.
@@ -77,6 +90,10 @@ func (m *memory) observe(o metric.Observer, samples []Sample, l labels) {
 		o.ObserveInt64(m.inuseBytes, g.sums.InuseBytes, labels)
 		o.ObserveInt64(m.inuse, g.sums.InuseObjects, labels)
 		o.ObserveInt64(m.peakBytes, g.sums.PeakBytes, labels)
+		if m.layer == profile.Torch && (g.sums.RoundingBytes != 0 || g.sums.FragmentedBytes != 0) {
+			o.ObserveInt64(m.rounding, g.sums.RoundingBytes, labels)
+			o.ObserveInt64(m.fragmented, g.sums.FragmentedBytes, labels)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ type Pool struct {
 	Series
 	AllocatedBytes, ReservedBytes int64
 	OOMs                          int64
+	// Of blocks whose request is known, since attach: with --waste.
+	Requests, RequestedBytes, RoundingBytes, OddRequests int64
 }
 
 // Pools sets the pools of all running processes, at every interval.
@@ -31,11 +33,16 @@ func (r *Run) Pools(all []Pool) {
 type pools struct {
 	allocated, reserved metric.Int64ObservableGauge
 	ooms                metric.Int64ObservableCounter
+
+	requested, rounding, odd metric.Int64ObservableCounter
 }
 
 func newPools(meter metric.Meter) (*pools, error) {
 	p := &pools{}
-	if err := counters(meter, counter{&p.ooms, "gpu.pool.ooms", "{oom}", "How often PyTorch's pool was out of memory since attach"}); err != nil {
+	if err := counters(meter, counter{&p.ooms, "gpu.pool.ooms", "{oom}", "How often PyTorch's pool was out of memory since attach"},
+		counter{&p.requested, "gpu.pool.requested", "By", "Bytes that were requested of PyTorch's pool since attach, where the request is known"},
+		counter{&p.rounding, "gpu.pool.rounding", "By", "Bytes that PyTorch's pool added to these requests"},
+		counter{&p.odd, "gpu.pool.odd_requests", "{request}", "Requests that disagree with the pool's reports of blocks"}); err != nil {
 		return nil, err
 	}
 	return p, gauges(meter,
@@ -44,7 +51,7 @@ func newPools(meter metric.Meter) (*pools, error) {
 }
 
 func (p *pools) instruments() []metric.Observable {
-	return []metric.Observable{p.allocated, p.reserved, p.ooms}
+	return []metric.Observable{p.allocated, p.reserved, p.ooms, p.requested, p.rounding, p.odd}
 }
 
 func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
@@ -54,6 +61,11 @@ func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
 		o.ObserveInt64(p.allocated, pool.AllocatedBytes, with)
 		o.ObserveInt64(p.reserved, pool.ReservedBytes, with)
 		o.ObserveInt64(p.ooms, pool.OOMs, with)
+		if pool.Requests != 0 || pool.OddRequests != 0 {
+			o.ObserveInt64(p.requested, pool.RequestedBytes, with)
+			o.ObserveInt64(p.rounding, pool.RoundingBytes, with)
+			o.ObserveInt64(p.odd, pool.OddRequests, with)
+		}
 	}
 }
 
@@ -69,6 +81,8 @@ func subscribePools(ds datasource.DataSource, take func([]Pool)) error {
 	}
 	allocated, reserved := ds.GetField("allocated_bytes"), ds.GetField("reserved_bytes")
 	has, ooms := ds.GetField("has_totals"), ds.GetField("ooms")
+	requests, requested := ds.GetField("requested_blocks"), ds.GetField("requested_bytes")
+	rounding, odd := ds.GetField("rounding_bytes"), ds.GetField("odd_blocks")
 	if allocated == nil || reserved == nil {
 		return fmt.Errorf("data source %s has no allocated_bytes or reserved_bytes", ds.Name())
 	}
@@ -79,7 +93,10 @@ func subscribePools(ds datasource.DataSource, take func([]Pool)) error {
 			if number(has, d) == 0 {
 				continue
 			}
-			all = append(all, Pool{f.read(d), number(allocated, d), number(reserved, d), number(ooms, d)})
+			all = append(all, Pool{
+				Series: f.read(d), AllocatedBytes: number(allocated, d), ReservedBytes: number(reserved, d), OOMs: number(ooms, d),
+				Requests: number(requests, d), RequestedBytes: number(requested, d), RoundingBytes: number(rounding, d), OddRequests: number(odd, d),
+			})
 		}
 		take(all)
 		return nil

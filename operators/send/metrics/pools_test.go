@@ -18,7 +18,7 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 	p := serve(t, settings{listen: "127.0.0.1:0", compat: true}, &content{store: store})
 	server := proc(1, 10)
 	run.Rows([]profile.Row{held(server, "device", 0, 100, 60), held(server, profile.KindTensor, 0, 90, 50)}, over())
-	run.Pools([]Pool{{Series{Process: server, Device: 0}, 50, 64, 2}})
+	run.Pools([]Pool{{Series: Series{Process: server, Device: 0}, AllocatedBytes: 50, ReservedBytes: 64, OOMs: 2}})
 	got := scrape(t, p.addr)
 	const who = `k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0"`
 	const rest = `,process_comm="python3",process_pid="10"}`
@@ -29,6 +29,22 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 	require.Equal(t, map[string]float64{`{device="0",` + who + rest: 2}, having(got, "gpu_pool_ooms_total"))
 	for series, v := range having(got, "mem_alloc_bytes_total") {
 		require.EqualValues(t, 100, v, "the reference dashboard knows the driver's only: %s", series)
+	}
+
+	require.Empty(t, having(got, "gpu_pool_requested_bytes_total"), "without --waste there is none of it")
+	require.Empty(t, having(got, "gpu_tensor_rounding_bytes"))
+
+	tensors := held(server, profile.KindTensor, 0, 90, 50)
+	tensors.RoundingBytes, tensors.FragmentedBytes = 7, 9
+	run.Rows([]profile.Row{held(server, "device", 0, 100, 60), tensors}, over())
+	run.Pools([]Pool{{Series: Series{Process: server, Device: 0}, AllocatedBytes: 50, ReservedBytes: 64,
+		Requests: 3, RequestedBytes: 80, RoundingBytes: 10, OddRequests: 1}})
+	got = scrape(t, p.addr)
+	for name, want := range map[string]float64{"gpu_pool_requested_bytes_total": 80, "gpu_pool_rounding_bytes_total": 10, "gpu_pool_odd_requests_total": 1} {
+		require.Equal(t, map[string]float64{`{device="0",` + who + rest: want}, having(got, name))
+	}
+	for name, want := range map[string]float64{"gpu_tensor_rounding_bytes": 7, "gpu_tensor_fragmented_bytes": 9} {
+		require.Equal(t, map[string]float64{`{device="0",` + who + `,kind="tensor"` + rest: want}, having(got, name))
 	}
 
 	run.Pools(nil)

@@ -306,7 +306,7 @@ func (r *Run) end(p *process) {
 	for _, s := range p.series {
 		s.ImplicitBytes += s.InuseBytes
 		s.ImplicitObjects += s.InuseObjects
-		s.InuseBytes, s.InuseObjects = 0, 0
+		s.InuseBytes, s.InuseObjects, s.RoundingBytes, s.FragmentedBytes = 0, 0, 0, 0
 	}
 	for a := range r.attached {
 		if a.pid == p.info.PID {

@@ -27,6 +27,8 @@ type pool struct {
 	OutBytes, OutBlocks, BackBytes, BackBlocks       uint64
 	BeforeBytes, BeforeBlocks, OOMs                  uint64
 	HasTotals, FollowedBlocks, FollowedNS            uint64
+	RequestedBlocks, RequestedBytes                  uint64
+	RoundingBytes, OddBlocks                         uint64
 }
 
 // eachPool calls f with the device of each process's pools.

@@ -7,8 +7,12 @@ import lines
 
 
 def held_by_line(torch):
-    """Bytes and blocks by device and innermost frame, as PyTorch's recorder has them."""
+    """Bytes and blocks by device and innermost frame, as PyTorch's recorder has them.
+
+    requested: what programs requested of these bytes.
+    """
     found = collections.Counter()
+    requested = collections.Counter()
     count = collections.Counter()
     for segment in torch.cuda.memory._snapshot()["segments"]:
         for block in segment["blocks"]:
@@ -17,8 +21,10 @@ def held_by_line(torch):
             frame = (block.get("frames") or [None])[0]
             line = frame and f"{frame['name']} ({os.path.basename(frame['filename'])}:{frame['line']})"
             found[segment["device"], line or ""] += block["size"]
+            requested[segment["device"], line or ""] += block["requested_size"]
             count[segment["device"], line or ""] += 1
-    return [{"device": d, "line": line, "bytes": size, "blocks": count[d, line]} for (d, line), size in found.items()]
+    return [{"device": d, "line": line, "bytes": size, "blocks": count[d, line],
+             "requested": requested[d, line]} for (d, line), size in found.items()]
 
 
 def holds(torch, recorder=True):

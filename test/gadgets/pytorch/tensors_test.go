@@ -30,6 +30,9 @@ type alloc struct {
 	AllocObjects uint64  `json:"alloc_objects"`
 	InuseBytes   uint64  `json:"inuse_bytes"`
 	InuseObjects uint64  `json:"inuse_objects"`
+
+	RequestedBytes uint64 `json:"requested_bytes"`
+	RoundingBytes  uint64 `json:"rounding_bytes"`
 }
 
 // moment is PyTorch's own account while all threads pause.
@@ -37,9 +40,9 @@ type moment struct {
 	PID                 int
 	Allocated, Reserved []uint64
 	Lines               []struct {
-		Device        int32
-		Line          string
-		Bytes, Blocks uint64
+		Device                   int32
+		Line                     string
+		Bytes, Blocks, Requested uint64
 	}
 }
 

@@ -65,6 +65,10 @@ type (
 		PeakBytes       uint64  `json:"peak_bytes"`
 		OldBytes        uint64  `json:"old_bytes"`
 		OldObjects      uint64  `json:"old_objects"`
+
+		RequestedBytes  uint64 `json:"requested_bytes"`
+		RoundingBytes   uint64 `json:"rounding_bytes"`
+		FragmentedBytes uint64 `json:"fragmented_bytes"`
 	}
 	attachment struct {
 		PID     uint32 `json:"pid"`
@@ -84,6 +88,11 @@ type (
 		Fits           string  `json:"fits"`
 		UsableBytes    uint64  `json:"usable_bytes"`
 		LargestBytes   uint64  `json:"largest_bytes"`
+
+		RequestedBlocks uint64 `json:"requested_blocks"`
+		RequestedBytes  uint64 `json:"requested_bytes"`
+		RoundingBytes   uint64 `json:"rounding_bytes"`
+		OddBlocks       uint64 `json:"odd_blocks"`
 	}
 	oom struct {
 		Proc           process `json:"proc"`

@@ -90,3 +90,38 @@ func TestOptionsInUserSpaceRunNoProgram(t *testing.T) {
 	require.Equal(t, reports, withReports)
 	require.Equal(t, functions, withFunctions)
 }
+
+// TestWithoutWasteNoRequestIsProbed: --waste adds one run for each request, and without it there is no
+// run at all.
+func TestWithoutWasteNoRequestIsProbed(t *testing.T) {
+	requireX86(t)
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	require.NoError(t, err)
+	defer stats.Close()
+	const blocks = wasteRequests + 1 + 9*wasteSegments // all of them, and the batches that are freed
+	for _, requests := range []uint64{0, wasteRequests} {
+		s := startServer(t, "waste.py")
+		args := []string{"--pid", fmt.Sprint(s.PID()), "--torch", "on"}
+		if requests > 0 {
+			args = append(args, "--waste")
+		}
+		r := start(t, args...)
+		r.waitTorch(s)
+		if requests > 0 {
+			r.waitRequests()
+		}
+		s.Say("")
+		s.Expect("allocated")
+		runs, _ := programRuns(t, r.cmd.Process.Pid)
+		require.EqualValues(t, requests, runs["torch_malloc"])
+		delete(runs, "torch_malloc")
+		var reports uint64
+		for _, n := range runs {
+			reports += n
+		}
+		require.EqualValues(t, blocks, reports)
+		code, _ := r.interrupt()
+		require.Zero(t, code, r.errors())
+		s.End()
+	}
+}

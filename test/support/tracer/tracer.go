@@ -261,8 +261,8 @@ type wireRow struct {
 	Span       [24]byte
 	RowBootNS  uint64
 
-	InuseBytes, AllocBytes, PeakBytes, InuseObjects                        uint64
-	FreedBytes, ImplicitBytes, AllocObjects, FreedObjects, ImplicitObjects uint64
+	InuseBytes, AllocBytes, PeakBytes, InuseObjects, FreedBytes, ImplicitBytes, RequestedBytes, RoundingBytes uint64
+	AllocObjects, FreedObjects, ImplicitObjects                                                               uint64
 }
 
 // Rows reads all rows, by pid, kind, device, stack id and span.

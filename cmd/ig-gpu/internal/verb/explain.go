@@ -26,6 +26,7 @@ import (
 
 func newExplain(cfg Config) *cobra.Command {
 	var output string
+	var waste bool
 	watch := duration.Value(10 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "explain [PID...]",
@@ -50,7 +51,7 @@ func newExplain(cfg Config) *cobra.Command {
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			fmt.Fprintf(cmd.ErrOrStderr(), "Watching process %s for %s (Ctrl-C ends it sooner)\n", joined(pids), time.Duration(watch))
-			facts, err := observe(ctx, cfg, pids, time.Duration(watch))
+			facts, err := observe(ctx, cfg, pids, time.Duration(watch), wasteFlags(waste)...)
 			if err != nil {
 				return err
 			}
@@ -59,11 +60,23 @@ func newExplain(cfg Config) *cobra.Command {
 	}
 	cmd.Flags().Var(&watch, "for", "How long to watch, such as 10s or 1m")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().BoolVar(&waste, "waste", false, wasteUsage)
 	return cmd
 }
 
-// observe runs the gadgets side by side and collects what their rows say.
-func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Duration) (*facts, error) {
+const wasteUsage = "Also say which lines lose memory of PyTorch's pool to rounding and fragmentation"
+
+// wasteFlags are those of the gadget of memory: of sampled tensors, fragmentation is not known.
+func wasteFlags(on bool) []engine.Flag {
+	if !on {
+		return nil
+	}
+	return flagsOf("torch", "waste", "true", "torch", "on")
+}
+
+// observe runs the gadgets side by side and collects what their rows say. The flags are for that
+// of memory.
+func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Duration, memory ...engine.Flag) (*facts, error) {
 	v, err := vendorOf(cfg.ProcFS, pids)
 	if err != nil {
 		return nil, err
@@ -83,7 +96,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		f.driver = bytes
 	}
 	runs := []engine.Run{
-		{Gadget: v.memory, Flags: flagsOf(communicators.Name, "communicators", "auto"), Operators: []operators.DataOperator{
+		{Gadget: v.memory, Flags: append(flagsOf(communicators.Name, "communicators", "auto"), memory...), Operators: []operators.DataOperator{
 			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
 		{Gadget: v.launches, Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
 			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf(v.launches))}},

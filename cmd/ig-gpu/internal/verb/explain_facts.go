@@ -50,6 +50,7 @@ type place struct {
 	frame             string
 	first, now, taken uint64 // first: in the middle of the watch
 	held              uint64 // of now: released, by HIP's hipMemRelease
+	rounding, apart   uint64 // of tensors, with --waste: by rounding, and unused in segments they keep
 	isTensor          bool
 }
 
@@ -116,7 +117,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.read++
 	f.peaks.read(time.Now(), ds, rows)
 	for _, p := range f.places {
-		p.now, p.taken, p.held = 0, 0, 0
+		p.now, p.taken, p.held, p.rounding, p.apart = 0, 0, 0, 0, 0
 	}
 	for _, row := range rows {
 		frame, isTensor := lineOf(ds, row), text(ds, row, "kind") == "tensor"
@@ -132,6 +133,8 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		p.now += number(ds, row, "inuse_bytes")
 		p.taken += number(ds, row, "alloc_bytes")
 		p.held += number(ds, row, "held_bytes")
+		p.rounding += number(ds, row, "rounding_bytes")
+		p.apart += number(ds, row, "fragmented_bytes")
 	}
 	// A process that starts takes its memory in the first half: what grows in the second
 	// one is what grows for longer. A watch that is ended before has its first reading.

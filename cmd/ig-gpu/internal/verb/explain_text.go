@@ -62,6 +62,7 @@ func inUse(p *place) int64 { return int64(p.now) }
 func grown(p *place) int64 { return int64(p.now) - int64(p.first) }
 func taken(p *place) int64 { return int64(p.taken) }
 func kept(p *place) int64  { return int64(p.held) }
+func waste(p *place) int64 { return int64(p.rounding) + int64(p.apart) }
 
 // lines names the largest places with their figures.
 func lines(places []*place, value func(*place) int64, whole int64) string {
@@ -115,6 +116,11 @@ func composeMemory(p *page, f *facts, ids string) {
 	if tensors := f.ranked(true, inUse); len(tensors) > 0 {
 		sum := sumPlaces(tensors, inUse)
 		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
+	}
+	if wasted := f.ranked(true, waste); len(wasted) > 0 {
+		rounding, apart := sumPlaces(wasted, func(p *place) int64 { return int64(p.rounding) }), sumPlaces(wasted, func(p *place) int64 { return int64(p.apart) })
+		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --waste", "No tensor uses %s of the pool's memory: %s was added to requests by rounding, and %s is unused in segments that tensors keep:\n%s",
+			profile.FormatBytes(rounding+apart), profile.FormatBytes(rounding), profile.FormatBytes(apart), lines(wasted, waste, rounding+apart))
 	}
 }
 

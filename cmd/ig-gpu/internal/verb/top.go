@@ -25,6 +25,7 @@ import (
 // topFlags are the flags of top.
 type topFlags struct {
 	by, view string
+	waste    bool
 	timeout  time.Duration
 }
 
@@ -59,12 +60,13 @@ func newTop(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			_, err := runTop(ctx, cfg, topRun{console: cfg.Console, pids: pids, by: by, views: topViews(view), timeout: f.timeout})
+			_, err := runTop(ctx, cfg, topRun{console: cfg.Console, pids: pids, by: by, views: topViews(view), timeout: f.timeout, memory: wasteFlags(f.waste)})
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&f.by, "by", top.ByLine.String(), "What the rows are: "+strings.Join(top.Names(), ", "))
 	cmd.Flags().StringVar(&f.view, "view", top.Memory.String(), "What is shown first: memory, launches or waits")
+	cmd.Flags().BoolVar(&f.waste, "waste", false, "Also show what PyTorch's pool loses by line: rounding and fragmentation")
 	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "End after so long, such as 30s")
 	return cmd
 }
@@ -77,6 +79,7 @@ type topRun struct {
 	views   []top.View // the first is shown first
 	timeout time.Duration
 	logger  logger.Logger // nil: the program's
+	memory  []engine.Flag // of the gadget of memory
 }
 
 // runTop runs the vendor's gadget of memory, and that of launches from when one of its views is shown: its probes
@@ -91,10 +94,9 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	var runs sync.WaitGroup
 	var once sync.Once
 	var screen *live.Screen
-	run := func(gadget string) error {
-		var flags []engine.Flag
+	run := func(gadget string, flags ...engine.Flag) error {
 		if gadget == v.memory {
-			flags = flagsOf(communicators.Name, "communicators", "auto")
+			flags = append(flagsOf(communicators.Name, "communicators", "auto"), flags...)
 		}
 		return cfg.Engine.Run(ctx, engine.Run{Gadget: gadget, Flags: flags, PIDs: r.pids, For: r.timeout, Logger: r.logger, Vars: map[string]any{live.VarScreen: screen}})
 	}
@@ -113,7 +115,7 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	screen = live.NewScreen(live.ScreenConfig{Console: r.console, Title: "ig-gpu top", By: r.by, Views: r.views, Timeout: r.timeout, OnView: onView})
 	defer screen.Abandon()
 	onView(r.views[0])
-	err = run(v.memory)
+	err = run(v.memory, r.memory...)
 	cancel()
 	runs.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
