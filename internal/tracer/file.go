@@ -43,9 +43,11 @@ type file struct {
 	// unused is since when neither is alive.
 	unused time.Time
 	// own: it is attached to for one process only (USDT), which it ends with. waiting
-	// is where it is mapped, while its process is not visible.
+	// is where it is mapped, while its process is not visible, or since loading while the
+	// loader is not done with it.
 	own     bool
 	waiting *procmaps.Mapping
+	loading time.Time
 }
 
 // contents changes when a file is written to.

@@ -273,6 +273,7 @@ func (t *Tracer) inspect(pid uint32) {
 			t.release(p, key)
 		}
 	}
+	t.attachLoaded(p)
 	if len(p.files) > 0 {
 		t.alive.Store(pid, struct{}{})
 		_, _ = t.cfg.Maps.Snapshot(pid)
@@ -320,7 +321,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	case !t.cfg.USDT.has(library):
 		lib = t.attach(f, key, library)
 	case t.cfg.Visible(row):
-		lib = t.attachStatic(f, p.pid, library)
+		lib = t.attachStatic(f, p.pid, m, time.Now())
 	default:
 		lib = wait(m)
 	}
@@ -328,7 +329,9 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	lib.roots[p.root] = true
 	p.files[key] = filled(lib, row)
 	t.openWindows(p, p.files[key])
-	t.report(p.files[key].row)
+	if lib.loading.IsZero() {
+		t.report(p.files[key].row)
+	}
 	return key, true
 }
 
@@ -369,6 +372,8 @@ func (t *Tracer) scan() {
 			t.predict(pid)
 		case t.later[pid], all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.look(pid)
+		default:
+			t.attachLoaded(p)
 		}
 	}
 	for pid := range t.processes {

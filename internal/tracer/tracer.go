@@ -219,7 +219,7 @@ func (t *Tracer) ReportAgain(want func(Attachment) bool) {
 	for _, p := range t.processes {
 		t.attachWaiting(p)
 		for _, m := range p.files {
-			if want(m.row) {
+			if want(m.row) && m.file.loading.IsZero() {
 				t.report(m.row)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -46,8 +47,58 @@ func (u *USDT) has(library string) bool {
 	return false
 }
 
-// attachStatic attaches to a library in one process. The file is of that process alone.
-func (t *Tracer) attachStatic(f *os.File, pid uint32, library string) *file {
+// maxLoading bounds how long the loader of a library is waited for.
+const maxLoading = 10 * time.Second
+
+// errTwice: which of them the kernel would count up is not known.
+var errTwice = errors.New("a semaphore is in two writable mappings of the file")
+
+// checkSemaphores fails where the kernel would count up another place than the semaphore. It
+// does so in the first writable mapping that has the semaphore's offset in the file, and two
+// parts of a library may share a page of the file. The first of them is what the loader
+// relocates, and makes read-only when it is done (RELRO).
+func (t *Tracer) checkSemaphores(pid uint32, path string, m *module.Module, places map[string][]module.Probe) error {
+	writable, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
+		return m.Path == path && m.Perms&procmaps.Write != 0 && m.Perms&procmaps.Shared == 0
+	})
+	if err != nil {
+		return err
+	}
+	for _, probes := range places {
+		for _, p := range probes {
+			at, ok := m.WritableOffset(p.Semaphore)
+			if p.Semaphore == 0 || !ok {
+				continue
+			}
+			found := 0
+			for _, w := range writable {
+				if at >= w.Offset && at-w.Offset < w.End-w.Start {
+					found++
+				}
+			}
+			if found > 1 {
+				return errTwice
+			}
+		}
+	}
+	return nil
+}
+
+// loads is a library that its loader may not be done with: it waits, or has failed.
+func (f *file) loads(at procmaps.Mapping, since time.Time, err error) *file {
+	if time.Since(since) < maxLoading {
+		waiting := wait(at)
+		waiting.loading = since
+		return waiting
+	}
+	f.status, f.err = StatusFailed, err.Error()
+	return f
+}
+
+// attachStatic attaches to a library in one process. The file is of that process alone. since
+// is when the process was first seen with it.
+func (t *Tracer) attachStatic(f *os.File, pid uint32, at procmaps.Mapping, since time.Time) *file {
+	library := t.matches(at.Path)
 	lib := newFile()
 	lib.own, lib.mode = true, Perf
 	m, err := openModule(f)
@@ -71,6 +122,9 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, library string) *file {
 				return lib
 			}
 		}
+	}
+	if err := t.checkSemaphores(pid, at.Path, m, places); err != nil {
+		return lib.loads(at, since, err)
 	}
 	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 	if err != nil {
@@ -158,8 +212,31 @@ func (t *Tracer) attachWaiting(p *process) {
 			continue
 		}
 		if f, err := t.cfg.Maps.Open(p.pid, *m.file.waiting); err == nil {
-			p.files[key] = filled(t.attachStatic(f, p.pid, t.matches(m.row.Path)), m.row)
+			since := m.file.loading
+			if since.IsZero() {
+				since = time.Now()
+			}
+			p.files[key] = filled(t.attachStatic(f, p.pid, *m.file.waiting, since), m.row)
 			f.Close()
+		}
+	}
+}
+
+// attachLoaded attaches to libraries whose loader has become done with them.
+func (t *Tracer) attachLoaded(p *process) {
+	var loading []fileKey
+	for key, m := range p.files {
+		if !m.file.loading.IsZero() {
+			loading = append(loading, key)
+		}
+	}
+	if len(loading) == 0 {
+		return
+	}
+	t.attachWaiting(p)
+	for _, key := range loading {
+		if m := p.files[key]; m.file.loading.IsZero() {
+			t.report(m.row)
 		}
 	}
 }

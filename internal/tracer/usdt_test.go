@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,6 +24,10 @@ func buildStatic(t testing.TB, flags ...string) string {
 	dir := t.TempDir()
 	source, path := filepath.Join(dir, "lib.c"), filepath.Join(dir, "libstatictest.so")
 	require.NoError(t, os.WriteFile(source, []byte(`
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include "`+header+`"
 PROBE_SEMAPHORE(test, hit);
 PROBE_SEMAPHORE(test, once);
@@ -38,6 +43,23 @@ int listeners(void) { return test_hit_semaphore + test_once_semaphore; }
 __attribute__((noinline)) int hit(void *p, unsigned long n) { PLACE(PROBE); return 0; }
 int hitTwice(void *p, unsigned long n) { hit(p, n); PLACE(PROBE); return 0; }
 int once(void *p, unsigned long n) { PROBE_(test, once, "", "nor"(1)); return 0; }
+
+/* As while the loader relocates what shares a page of the file with the semaphores: lower
+ * addresses have that page, too, and are writable. */
+static void *lower;
+int relocate(void)
+{
+	Dl_info info;
+	int fd;
+
+	dladdr(&lower, &info);
+	fd = open(info.dli_fname, O_RDONLY);
+	/* Not its code, in which the kernel would set breakpoints, too. */
+	lower = mmap(info.dli_fbase - (1 << 24), 1 << 14, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_FIXED_NOREPLACE, fd, 0x2000);
+	return lower == MAP_FAILED;
+}
+int relocated(void) { return mprotect(lower, 1 << 14, PROT_READ); }
 `), 0o644))
 	run(t, "gcc", append([]string{"-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
 	return path
@@ -163,6 +185,28 @@ func TestStaticProbesWaitForTheirContainer(t *testing.T) {
 	tr.ReportAgain(func(Attachment) bool { return true })
 	rows.attached(t, h.pid)
 	require.EqualValues(t, 3, h.ask("ask listeners"))
+}
+
+// TestStaticProbesWaitForTheLoader: while two writable mappings have a semaphore's place in the
+// file, the kernel would count up the first.
+func TestStaticProbesWaitForTheLoader(t *testing.T) {
+	k := load(t)
+	h := startHost(t)
+	h.ask("open %s", buildStatic(t, "-DPROBE=hit"))
+	require.Zero(t, h.ask("ask relocate"))
+	cfg := staticConfig(k, Auto)
+	cfg.ScanInterval = 20 * time.Millisecond
+	tr, rows := start(t, cfg)
+	require.Never(t, func() bool { return tr.Stats().Attached > 0 }, 300*time.Millisecond, 20*time.Millisecond)
+	require.Zero(t, h.ask("ask listeners"))
+	require.Zero(t, h.ask("ask relocated"))
+	rows.attached(t, h.pid)
+	require.EqualValues(t, 3, h.ask("ask listeners"))
+	h.ask("call hit 5")
+	told, _ := k.calls(t, 41)
+	require.Equal(t, 5, told)
+	tr.Stop()
+	require.Zero(t, h.ask("ask listeners"))
 }
 
 func TestALibraryHasFunctionsOrStaticProbes(t *testing.T) {
