@@ -167,7 +167,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 		}
 	}
 	look(d.Panels)
-	require.Equal(t, 23, folded)
+	require.Equal(t, 24, folded)
 }
 
 // Each alert has a section in a runbook, and each section is an alert's.

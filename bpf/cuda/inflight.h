@@ -19,13 +19,13 @@ static __always_inline __u64 serial_of(__u64 boot_ns)
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
-	__u64 span;	  /* of a trace; 0: none */
-	__u64 context;	  /* that owns it, 5.10: its instance; HIP: device_owner(), or where
+	__u64 span;    /* of a trace; 0: none */
+	__u64 context; /* that owns it, 5.10: its instance; HIP: device_owner(), or where
 			    physical memory was mapped; 0: unknown or none */
-	__u64 serial;	  /* unique, and its age: serial_of() the call that made it */
-	__u64 doom;	  /* serial of the context destruction in progress */
-	__u8 kind;	  /* enum alloc_kind */
-	__u8 foreign;	  /* VMM: imported, its bytes belong to another process */
+	__u64 serial;  /* unique, and its age: serial_of() the call that made it */
+	__u64 doom;    /* serial of the context destruction in progress */
+	__u8 kind;     /* enum alloc_kind */
+	__u8 foreign;  /* VMM: imported, its bytes belong to another process */
 	__u16 pad;
 	__s32 device;	  /* CUDA ordinal, -1: unknown */
 	__u64 handle;	  /* VMM: its newest number; tensor: bytes that were requested of

@@ -64,13 +64,17 @@ func DeviceTypes() []Type { return []Type{Kernels, DeviceTime} }
 // for each layer.
 func PeakTypes() []Type { return []Type{PeakSpace, TensorPeakSpace} }
 
+// WasteTypes are the sample types of a profile whose rows of Torch know what the pool loses.
+func WasteTypes() []Type { return []Type{TensorRoundingSpace, TensorFragmentedSpace} }
+
 // Types are those that the profile's rows have values of, in the order of the files.
 func (p *Profile) Types() []Type {
-	var hasTensors, hasKernels bool
+	var hasTensors, hasWaste, hasKernels bool
 	var hasPeak [2]bool // by layer
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		hasTensors = hasTensors || r.Layer() == Torch
+		hasWaste = hasWaste || r.Layer() == Torch && (r.RoundingBytes != 0 || r.FragmentedBytes != 0)
 		hasKernels = hasKernels || r.Kernels != 0
 		hasPeak[r.Layer()] = hasPeak[r.Layer()] || r.AtPeakBytes != 0
 	}
@@ -83,6 +87,9 @@ func (p *Profile) Types() []Type {
 	}
 	if hasPeak[Torch] {
 		types = append(types, TensorPeakSpace)
+	}
+	if hasWaste {
+		types = append(types, WasteTypes()...)
 	}
 	if hasKernels {
 		types = append(types, DeviceTypes()...)

@@ -128,19 +128,24 @@ const (
 	TensorInuseObjects
 	TensorInuseSpace
 	TensorPeakSpace
+	// TensorRoundingSpace and TensorFragmentedSpace are waste of the pool; see WasteTypes.
+	TensorRoundingSpace
+	TensorFragmentedSpace
 )
 
 // String is pprof's name of the type.
 func (t Type) String() string {
 	return [...]string{"alloc_objects", "alloc_space", "inuse_objects", "inuse_space", "peak_space",
 		"samples", "cpu", "wall", "launches", "copied", "wait", "host_time", "kernels", "device",
-		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space", "tensor_peak_space"}[t]
+		"tensor_alloc_objects", "tensor_alloc_space", "tensor_inuse_objects", "tensor_inuse_space", "tensor_peak_space",
+		"tensor_rounding_space", "tensor_fragmented_space"}[t]
 }
 
 // Unit is pprof's unit of the type.
 func (t Type) Unit() string {
 	switch t {
-	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace, TensorPeakSpace:
+	case AllocSpace, InuseSpace, PeakSpace, Copied, TensorAllocSpace, TensorInuseSpace, TensorPeakSpace,
+		TensorRoundingSpace, TensorFragmentedSpace:
 		return "bytes"
 	case CPUTime, WallTime, Wait, HostTime, DeviceTime:
 		return "nanoseconds"
@@ -199,6 +204,10 @@ func (v Values) Get(t Type) int64 {
 		return v.InuseBytes
 	case PeakSpace, TensorPeakSpace:
 		return v.AtPeakBytes
+	case TensorRoundingSpace:
+		return v.RoundingBytes
+	case TensorFragmentedSpace:
+		return v.FragmentedBytes
 	case Samples:
 		return v.Samples
 	case Launches:

@@ -17,6 +17,8 @@ const types = [
   { name: "tensor_inuse_objects", label: "Tensors" },
   { name: "tensor_alloc_space", label: "Tensors allocated" },
   { name: "tensor_alloc_objects", label: "Tensor allocations" },
+  { name: "tensor_rounding_space", label: "Rounding" },
+  { name: "tensor_fragmented_space", label: "Fragmentation" },
   { name: "cpu", label: "CPU time" },
   { name: "wall", label: "Time" },
   { name: "samples", label: "Samples" },

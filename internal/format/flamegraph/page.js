@@ -65,7 +65,7 @@ function refresh() {
   const { total, before, weight } = graph.values;
   $("sum").firstElementChild.textContent = format(total[0], state.type);
   $("sum").lastElementChild.textContent = (state.comparing ? `${signed(total[0] - before[0], state.type)} since ` + clock(snapshots[1].time) : "")
-    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", tensor_inuse_space: "in use by PyTorch’s tensors", tensor_inuse_objects: "tensors in use", tensor_alloc_space: "allocated for tensors", tensor_alloc_objects: "tensor allocations", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
+    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", tensor_inuse_space: "in use by PyTorch’s tensors", tensor_inuse_objects: "tensors in use", tensor_alloc_space: "allocated for tensors", tensor_alloc_objects: "tensor allocations", tensor_rounding_space: "added to requests by rounding", tensor_fragmented_space: "unused in segments that tensors keep", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
   $("empty").hidden = weight[0] > 0;
   canvas.hidden = !(weight[0] > 0);
   crumbs();

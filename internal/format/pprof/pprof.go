@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -266,7 +267,7 @@ func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 			return nil, fmt.Errorf("read pprof: no sample type %s in %s", t, t.Unit())
 		}
 	}
-	more := map[gpu.Subject][]gpu.Type{gpu.Memory: append(gpu.TensorTypes(), gpu.PeakTypes()...), gpu.Calls: gpu.DeviceTypes()}
+	more := map[gpu.Subject][]gpu.Type{gpu.Memory: slices.Concat(gpu.TensorTypes(), gpu.PeakTypes(), gpu.WasteTypes()), gpu.Calls: gpu.DeviceTypes()}
 	for _, t := range more[s] {
 		for i, st := range in.SampleType {
 			if st.Type == t.String() && st.Unit == t.Unit() {
@@ -316,6 +317,12 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		r.FreedObjects, r.FreedBytes = r.AllocObjects-r.InuseObjects, r.AllocBytes-r.InuseBytes
 		if at, has := column[gpu.PeakTypes()[r.Layer()]]; has {
 			r.AtPeakBytes = s.Value[at]
+		}
+		if at, has := column[gpu.TensorRoundingSpace]; has {
+			r.RoundingBytes = s.Value[at]
+		}
+		if at, has := column[gpu.TensorFragmentedSpace]; has {
+			r.FragmentedBytes = s.Value[at]
 		}
 		r.PeakBytes = max(r.InuseBytes, r.AtPeakBytes)
 	case gpu.Calls:

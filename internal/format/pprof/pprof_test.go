@@ -219,3 +219,20 @@ func TestNamesAreForgottenWhenThereAreManyOfThem(t *testing.T) {
 	require.Less(t, most, maxTexts+2*spans)
 	require.Less(t, len(e.names.texts), windows*spans-maxTexts+2*spans)
 }
+
+// TestWasteOfThePoolComesBack, in sample types that only profiles with such waste have.
+func TestWasteOfThePoolComesBack(t *testing.T) {
+	line := stack.Stack{{Kind: stack.KindPython, Function: "f", File: "a.py", Line: 1}}
+	tensor := gpu.Row{Process: gpu.Process{PID: 1}, Stack: line, Kind: gpu.KindTensor, Values: gpu.Values{
+		AllocBytes: 1024, AllocObjects: 2, InuseBytes: 1024, InuseObjects: 2, PeakBytes: 1024}}
+	plain := gpu.New(time.Unix(1, 0), []gpu.Row{tensor})
+	require.NotContains(t, plain.Types(), gpu.TensorRoundingSpace)
+	tensor.RoundingBytes, tensor.FragmentedBytes = 24, 5000
+	var b bytes.Buffer
+	require.NoError(t, Encode(&b, gpu.New(time.Unix(1, 0), []gpu.Row{tensor})))
+	back, err := Decode(&b)
+	require.NoError(t, err)
+	require.Equal(t, append(plain.Types(), gpu.WasteTypes()...), back.Types())
+	require.EqualValues(t, []int64{24, 5000}, []int64{back.Rows[0].RoundingBytes, back.Rows[0].FragmentedBytes})
+	require.Equal(t, []string{"tensor_rounding_space", "bytes"}, []string{gpu.TensorRoundingSpace.String(), gpu.TensorRoundingSpace.Unit()})
+}

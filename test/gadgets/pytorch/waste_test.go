@@ -57,7 +57,7 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 	}
 }
 
-// request is what blocks take, what was requested of it, and the rest.
+// request has the bytes of blocks, what was requested of them, and the rest.
 type request struct{ bytes, requested, rounding uint64 }
 
 func (r request) add(s request) request {

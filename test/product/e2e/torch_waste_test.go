@@ -145,3 +145,28 @@ func TestWithoutWasteNothingMoreIsProbed(t *testing.T) {
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 }
+
+// TestProfilesHaveTheWasteOfThePool, by sample types of their own.
+func TestProfilesHaveTheWasteOfThePool(t *testing.T) {
+	requireX86(t)
+	s := startServer(t, "waste.py")
+	file := filepath.Join(t.TempDir(), "memory.pb.gz")
+	r := start(t, "--pid", fmt.Sprint(s.PID()), "--torch", "on", "--waste", "--pprof-out", file)
+	r.waitTorch(s)
+	r.waitRequests()
+	s.Say("")
+	s.Expect("allocated")
+	const rounding = wasteEntries*(1024-wasteEntry) + wasteSegments*100
+	const fragmented = wasteIndexSegments*2*mib - wasteEntries*1024 + wasteSegments*18*mib
+	r.waitRows("the waste", s.PID(), func(rows []row) bool {
+		var sum wasted
+		for _, w := range wastedBy(rows) {
+			sum.rounding, sum.fragmented = sum.rounding+w.rounding, sum.fragmented+w.fragmented
+		}
+		return sum == wasted{rounding: rounding, fragmented: fragmented}
+	})
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+	_, sums := readProfile(t, file)
+	require.EqualValues(t, []int64{rounding, fragmented}, []int64{sums["tensor_rounding_space"], sums["tensor_fragmented_space"]})
+}

@@ -85,11 +85,11 @@ type way struct {
 }
 
 // options are off by default: the verifier then does not see their code.
-var options = []string{"span_ids", "native_rules", "nccl_owners"}
+var options = []string{"span_ids", "native_rules", "nccl_owners", "torch_requested"}
 
 func waysOf(t *testing.T, object string) (all []way) {
 	t.Helper()
-	for i, name := range []string{"stock ig", "perf", "multi", "multi, spans", "multi, rules", "multi, communicators"} {
+	for i, name := range []string{"stock ig", "perf", "multi", "multi, spans", "multi, rules", "multi, communicators", "multi, requests"} {
 		mode := min(i, 2) // enum attach_mode
 		spec, err := ebpf.LoadCollectionSpec(object)
 		require.NoError(t, err)
