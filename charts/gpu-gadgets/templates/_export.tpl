@@ -12,6 +12,9 @@
 {{- with .metrics.idleHolders }}
 - --metrics-idle-holders={{ . }}
 {{- end }}
+{{- with .metrics.frozen }}
+- --metrics-frozen={{ . }}
+{{- end }}
 {{- with .metrics.otlpEndpoint }}
 - --metrics-otlp-endpoint={{ . }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}

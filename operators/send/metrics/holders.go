@@ -58,8 +58,8 @@ func (h *idleHolders) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
-// look judges the processes that hold memory now.
-func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
+// holdersOf returns the processes that hold memory now, by what the rows have and the driver counts.
+func holdersOf(store *Store, driver func() map[uint32]int64) (map[uint32]*holder.Holder, map[uint32]profile.Process) {
 	holders, processes := map[uint32]*holder.Holder{}, map[uint32]profile.Process{}
 	of := func(pid uint32) *holder.Holder {
 		if holders[pid] == nil {
@@ -67,7 +67,7 @@ func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
 		}
 		return holders[pid]
 	}
-	now := h.store.current()
+	now := store.current()
 	for _, s := range now.Calls {
 		of(s.Process.PID).Calls += s.Sums.Calls
 	}
@@ -79,12 +79,18 @@ func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
 			of.Bytes += s.InuseBytes
 		}
 	}
-	if h.driver != nil {
-		for pid, bytes := range h.driver() {
+	if driver != nil {
+		for pid, bytes := range driver() {
 			of := of(pid)
 			of.Bytes = max(of.Bytes, bytes)
 		}
 	}
+	return holders, processes
+}
+
+// look judges the processes that hold memory now.
+func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
+	holders, processes := holdersOf(h.store, h.driver)
 	all := make([]holder.Holder, 0, len(holders))
 	for _, of := range holders {
 		all = append(all, *of)

@@ -15,8 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"path"
 	"slices"
@@ -32,9 +30,8 @@ import (
 	log "github.com/sirupsen/logrus"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
@@ -60,6 +57,7 @@ const (
 	paramCompat   = "metrics-compat"
 	paramNVML     = "metrics-nvml"
 	paramHolders  = "metrics-idle-holders"
+	paramFrozen   = "metrics-frozen"
 
 	nvmlAuto = "auto"
 	nvmlOff  = "off"
@@ -116,22 +114,6 @@ func (*Operator) Name() string { return operatorName }
 // GlobalParams implements operators.DataOperator.
 func (*Operator) GlobalParams() api.Params { return globalParams() }
 
-func globalParams() api.Params {
-	return api.Params{
-		{Key: paramListen, Description: "Serve metrics to Prometheus at this address (/metrics), e.g. 127.0.0.1:9464"},
-		{Key: paramCert, Description: "Serve metrics with TLS: file with the certificate (PEM), read again when it is replaced"},
-		{Key: paramKey, Description: "File with the key of that certificate"},
-		{Key: paramClientCA, Description: "File with certificates (PEM): scrapers must have one that these have signed"},
-		{Key: paramToken, Description: "File with a token: scrapers must send the header Authorization: Bearer TOKEN"},
-		{Key: paramEndpoint, Description: "Push metrics over OTLP (gRPC) to this receiver, e.g. http://127.0.0.1:4317; https for TLS. Headers and certificates are taken from the OTEL_EXPORTER_OTLP_… variables"},
-		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
-		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
-		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Also export the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …)"},
-		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
-		{Key: paramHolders, TypeHint: api.TypeDuration, Description: "Also report processes that hold GPU memory, have done nothing for this long (such as 30m), and have outlived their parent or cannot end"},
-	}
-}
-
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params { return nil }
 
@@ -153,6 +135,10 @@ func (o *Operator) Init(p *params.Params) error {
 		o.sources = append(o.sources, &idleHolders{store: o.cfg.Store, driver: o.cfg.Driver,
 			tracker: holder.Tracker{ProcFS: o.cfg.ProcFS, After: o.settings.idle}})
 	}
+	if o.settings.frozen > 0 {
+		o.sources = append(o.sources, &frozenProcesses{store: o.cfg.Store, driver: o.cfg.Driver,
+			standstill: frozen.Standstill{ProcFS: o.cfg.ProcFS, After: o.settings.frozen}})
+	}
 	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
 		if library == nvmlAuto {
 			library = ""
@@ -160,54 +146,6 @@ func (o *Operator) Init(p *params.Params) error {
 		o.sources = append(o.sources, o.cfg.NVML(library))
 	}
 	return nil
-}
-
-func parse(value func(string) string) (settings, error) {
-	s := settings{listen: value(paramListen), cluster: value(paramCluster), interval: 10 * time.Second, timeout: exportTimeout}
-	if s.listen != "" {
-		if _, port, err := net.SplitHostPort(s.listen); err != nil || port == "" {
-			return s, fmt.Errorf("--%s: %q is not an address like 127.0.0.1:9464", paramListen, s.listen)
-		}
-	}
-	s.protect = listen.Options{Cert: value(paramCert), Key: value(paramKey), ClientCA: value(paramClientCA), Token: value(paramToken)}
-	if err := s.protect.Check(); err != nil {
-		return s, fmt.Errorf("--%s-…: %w", paramListen, err)
-	}
-	if s.protect != (listen.Options{}) && s.listen == "" {
-		return s, fmt.Errorf("--%s is missing: certificates and tokens are for that endpoint", paramListen)
-	}
-	if text := value(paramEndpoint); text != "" {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return s, fmt.Errorf("--%s: %q is not a URL like http://127.0.0.1:4317 or https://collector:4317", paramEndpoint, text)
-		}
-		s.endpoint = u
-	}
-	if text := value(paramInterval); text != "" {
-		d, err := duration.Parse(text)
-		if err != nil || d < minInterval {
-			return s, fmt.Errorf("--%s: %q is not a duration of at least %s", paramInterval, text, minInterval)
-		}
-		s.interval = d
-	}
-	if text := value(paramHolders); text != "" {
-		d, err := duration.Parse(text)
-		if err != nil || d < time.Minute {
-			return s, fmt.Errorf("--%s: %q is not a duration of at least 1m", paramHolders, text)
-		}
-		s.idle = d
-	}
-	if text := value(paramCompat); text != "" {
-		on, err := strconv.ParseBool(text)
-		if err != nil {
-			return s, fmt.Errorf("--%s: %q is neither true nor false", paramCompat, text)
-		}
-		s.compat = on
-	}
-	if s.compat && s.listen == "" && s.endpoint == nil {
-		return s, fmt.Errorf("--%s needs --%s or --%s", paramCompat, paramListen, paramEndpoint)
-	}
-	return s, nil
 }
 
 // InstantiateDataOperator takes part where the gadget runs, not at its client; and on

@@ -48,6 +48,7 @@ type settings struct {
 	compat   bool
 	nodes    bool          // the series are from several nodes
 	idle     time.Duration // from when on holders are idle; 0: not reported
+	frozen   time.Duration // from when on processes are frozen; 0: not reported
 }
 
 // node is the Kubernetes node as the chart's downward API gives it; elsewhere the

@@ -34,6 +34,7 @@ func optionsIn(dir string) []option {
 		{"--labels slurm,ray,vllm", every, []string{"--labels", "slurm,ray,vllm"}, true},
 		{"--mark-on-frame NAME", every, []string{"--mark-out", filepath.Join(dir, "m"), "--mark-on-frame", "Trainer.save_checkpoint"}, true},
 		{"--metrics-idle-holders 30m", metrics, []string{"--metrics-idle-holders", "30m"}, true},
+		{"--metrics-frozen 5m", metrics, []string{"--metrics-frozen", "5m"}, true},
 		{"contexts, peaks, vGPU libraries (always on)", []string{"cuda_alloc", "--torch", "off"}, nil, true},
 		{"dump --frozen 2s", nil, []string{"dump", "--frozen", "2s"}, false},
 		{"dump --odd", nil, []string{"dump", "--odd"}, false},

@@ -86,7 +86,7 @@ func TestOptionsInUserSpaceRunNoProgram(t *testing.T) {
 	dir := t.TempDir()
 	withReports, withFunctions := cost("--snapshot-out", filepath.Join(dir, "s.pickle"), "--labels", "slurm,ray,vllm",
 		"--mark-out", filepath.Join(dir, "m"), "--mark-on-frame", "nowhere.called", "--mark-dump",
-		"--metrics-listen", "127.0.0.1:0", "--metrics-idle-holders", "30m")
+		"--metrics-listen", "127.0.0.1:0", "--metrics-idle-holders", "30m", "--metrics-frozen", "5m")
 	require.Equal(t, reports, withReports)
 	require.Equal(t, functions, withFunctions)
 }

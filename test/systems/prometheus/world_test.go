@@ -75,9 +75,11 @@ func (w *world) advance() {
 	}
 	idle := row(second, profile.KindContext, 0, 0, 0)
 	idle.Device = 1
+	tensor := row(first, profile.KindTensor, (400+n)*mib, n*mib/2, 0)
+	tensor.RoundingBytes, tensor.FragmentedBytes = 3*mib, 40*mib
 	w.rows.Rows([]profile.Row{idle,
 		row(first, "device", (512+n)*mib, n*mib/4, n*mib/4), row(first, "pool", 64*mib, 0, 0), row(first, "host", 8*mib, 0, 0),
-		row(second, "device", (256+n)*mib, n*mib/2, 0), row(first, profile.KindTensor, (400+n)*mib, n*mib/2, 0),
+		row(second, "device", (256+n)*mib, n*mib/2, 0), tensor,
 	}, func(p profile.Process) bool { return w.ended && p.ID == second.ID })
 	w.rows.Buffers([]metrics.Buffers{{Series: metrics.Series{Process: first, Kind: "vmm"}, Communicator: "0xabc", Name: "gradients", Phase: "init", InuseBytes: 64 * mib}})
 	w.rows.Pools([]metrics.Pool{{Series: metrics.Series{Process: first}, AllocatedBytes: 400*mib + n*mib/2, ReservedBytes: 512 * mib, OOMs: n / 2}})
