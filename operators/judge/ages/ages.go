@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ages is the operator that reports which lines hold memory for long: of each row,
-// what was allocated longer ago than the user requested and has not been freed. What
+// what was allocated longer ago than the user requested and has not been freed; and a histogram
+// of the ages of what it holds. What
 // lives long in steady state is a model; what keeps growing old is a leak, or a cache.
 // It reads the allocations that are alive (bpf/cuda/live.h), which costs nothing in the
 // kernel's programs; only on request, for there may be 10⁵ of them.
@@ -35,6 +36,7 @@ const (
 
 	liveMap    = "live_by_pointer"
 	paramOlder = "older-than"
+	paramAges  = "ages"
 	// reuse is how long what was read serves further reads of the rows.
 	reuse = 2 * time.Second
 )
@@ -55,7 +57,9 @@ func (*Operator) Priority() int             { return Priority }
 
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{{Key: paramOlder, Title: "Old allocations", TypeHint: api.TypeDuration,
-		Description: "Show for each row the memory that was allocated longer ago than this (such as 10m) and not freed: old_bytes, old_objects"}}
+		Description: "Show for each row the memory that was allocated longer ago than this (such as 10m) and not freed: old_bytes, old_objects"},
+		{Key: paramAges, Title: "Ages of allocations", TypeHint: api.TypeBool, DefaultValue: "false",
+			Description: "Show for each row how old what it holds is, as a histogram from 1s to 1h: ages, age_…_bytes; with metrics gpu_memory_age_bytes"}}
 }
 
 // InstantiateDataOperator takes part where something is held, which is what makes the
@@ -69,15 +73,26 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 		return nil, err
 	}
 	i := &instance{}
+	if i.hasClasses, err = parseClasses(values[paramAges]); err != nil {
+		return nil, err
+	}
 	text := values[paramOlder]
+	if !i.hasClasses && text == "" {
+		return i, nil
+	}
+	if i.layout, err = layoutOf(spec); err != nil {
+		return nil, fmt.Errorf("read how old allocations are: %w", err)
+	}
+	if i.hasClasses {
+		if err := i.classes.add(ds); err != nil {
+			return nil, err
+		}
+	}
 	if text == "" {
 		return i, nil
 	}
 	if i.older, err = duration.Parse(text); err != nil || i.older <= 0 {
 		return nil, fmt.Errorf("--%s: want a duration such as 10m, not %q", paramOlder, text)
-	}
-	if i.layout, err = layoutOf(spec); err != nil {
-		return nil, fmt.Errorf("read how old allocations are: %w", err)
 	}
 	return i, i.addFields(ds, text)
 }
@@ -86,11 +101,13 @@ type instance struct {
 	older         time.Duration // 0: not requested
 	layout        layout
 	bytes, number datasource.FieldAccessor
+	hasClasses    bool
+	classes       classFields
 
 	mu     sync.Mutex // guards what follows
 	live   *ebpf.Map
 	read   time.Time
-	known  map[row]old
+	known  map[row]held
 	logged bool
 }
 
@@ -127,7 +144,7 @@ func (i *instance) addFields(ds datasource.DataSource, text string) error {
 
 // PreStart subscribes: the fields of other operators are there.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
-	if i.older == 0 {
+	if !i.isOn() {
 		return nil
 	}
 	ds := gc.GetDataSources()["allocs"]
@@ -146,9 +163,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 			id := source.ID(d)
 			inuse := source.Values(d)
 			held := sums[row{id.Process, id.StackID, id.Kind, id.Device, id.Span}]
-			// The rows were read at another moment.
-			if err := errors.Join(i.bytes.PutUint64(d, min(held.bytes, uint64(max(inuse.InuseBytes, 0)))),
-				i.number.PutUint64(d, min(held.objects, uint64(max(inuse.InuseObjects, 0))))); err != nil {
+			if err := i.put(d, held, inuse); err != nil {
 				i.logOnce(gc, err)
 				return nil
 			}
@@ -157,9 +172,24 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	}, Priority)
 }
 
+func (i *instance) isOn() bool { return i.older > 0 || i.hasClasses }
+
+// put writes what a row holds, which was read at another moment than the row.
+func (i *instance) put(d datasource.Data, held held, inuse profile.Values) error {
+	var errs []error
+	if i.hasClasses {
+		errs = append(errs, i.classes.put(d, held.byClass))
+	}
+	if i.older > 0 {
+		errs = append(errs, i.bytes.PutUint64(d, min(held.old.bytes, uint64(max(inuse.InuseBytes, 0)))),
+			i.number.PutUint64(d, min(held.old.objects, uint64(max(inuse.InuseObjects, 0)))))
+	}
+	return errors.Join(errs...)
+}
+
 // Start finds the map, which is there once the programs are loaded.
 func (i *instance) Start(gc operators.GadgetContext) error {
-	if i.older == 0 {
+	if !i.isOn() {
 		return nil
 	}
 	live, err := ig.Map(gc, liveMap)
@@ -196,7 +226,13 @@ type row struct {
 // old is the memory that a row holds for longer than requested.
 type old struct{ bytes, objects uint64 }
 
-func (i *instance) sums() (map[row]old, error) {
+// held has the bytes of a row by age.
+type held struct {
+	old     old
+	byClass byClass
+}
+
+func (i *instance) sums() (map[row]held, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.live == nil || time.Since(i.read) < reuse {
@@ -206,14 +242,18 @@ func (i *instance) sums() (map[row]old, error) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return nil, fmt.Errorf("read the time since boot: %w", err)
 	}
-	known := map[row]old{}
+	known := map[row]held{}
 	if err := ig.Each(i.live, func(key, value []byte) {
-		r, held, age := i.layout.decode(key, value, uint64(now.Nano()))
-		if age < i.older || r.kind == "" {
+		r, one, age := i.layout.decode(key, value, uint64(now.Nano()))
+		if r.kind == "" || !i.hasClasses && age < i.older {
 			return
 		}
 		sum := known[r]
-		known[r] = old{sum.bytes + held.bytes, sum.objects + held.objects}
+		sum.byClass.add(age, one.bytes)
+		if age >= i.older {
+			sum.old = old{sum.old.bytes + one.bytes, sum.old.objects + one.objects}
+		}
+		known[r] = sum
 	}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", liveMap, err)
 	}

@@ -135,8 +135,12 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
+	ageOf, err := newAges(meter)
+	if err != nil {
+		return nil, err
+	}
 	observables := append(append(own.all(), callsOf.instruments()...), poolsOf.instruments()...)
-	observables = append(observables, communicatorsOf.inuse)
+	observables = append(observables, communicatorsOf.inuse, ageOf[0], ageOf[1])
 	var reference *compat
 	if c.compat {
 		if reference, err = newCompat(meter, c.cluster); err != nil {
@@ -157,6 +161,7 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 		callsOf.observe(o, snapshot.Calls, c.labels)
 		poolsOf.observe(o, snapshot.Pools, c.labels)
 		communicatorsOf.observe(o, snapshot.Buffers, c.labels)
+		ageOf.observe(o, snapshot.Ages, c.labels)
 		own.observeQueues(o, c.queues.Read())
 		if reference != nil {
 			reference.observe(o, samplesOf(snapshot.Samples, profile.Driver))

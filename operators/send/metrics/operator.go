@@ -258,6 +258,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		}, subscription))
 	}
 	errs = append(errs, subscribePools(sources["pools"], run.Pools))
+	errs = append(errs, subscribeAges(sources["allocs"], run.Ages))
 	errs = append(errs, subscribeBuffers(sources["buffers"], run.Buffers))
 	errs = append(errs, subscribeCalls(sources, func(all []Sample) { run.Calls(all, i.ended(gc)) }))
 	if ds := sources["ooms"]; ds != nil {

@@ -48,6 +48,7 @@ func (r *Reader) Read() Snapshot {
 		snapshot.addGadget(run.state())
 		snapshot.Pools = append(snapshot.Pools, run.pools...)
 		snapshot.Buffers = append(snapshot.Buffers, run.buffers...)
+		snapshot.Ages = append(snapshot.Ages, run.ages...)
 		for _, p := range run.processes {
 			if p.ended == 0 {
 				continue

@@ -73,6 +73,7 @@ type Snapshot struct {
 	Gadgets        []GadgetState
 	Pools          []Pool
 	Buffers        []Buffers
+	Ages           []Ages
 	// Forgotten counts ended processes that were dropped before they had been read.
 	Forgotten int64
 }
@@ -102,6 +103,7 @@ type Run struct {
 	order    int64 // of ends
 	pools    []Pool
 	buffers  []Buffers
+	ages     []Ages
 }
 
 type attachment struct {

@@ -30,6 +30,7 @@ func optionsIn(dir string) []option {
 	metrics := append(every[:len(every):len(every)], "--metrics-listen", "127.0.0.1:0")
 	return []option{
 		{"--waste", every, []string{"--waste"}, false},
+		{"--ages", every, []string{"--ages"}, true},
 		{"--snapshot-out FILE", every, []string{"--snapshot-out", filepath.Join(dir, "s.pickle")}, true},
 		{"--labels slurm,ray,vllm", every, []string{"--labels", "slurm,ray,vllm"}, true},
 		{"--mark-on-frame NAME", every, []string{"--mark-out", filepath.Join(dir, "m"), "--mark-on-frame", "Trainer.save_checkpoint"}, true},

@@ -66,6 +66,14 @@ type (
 		OldBytes        uint64  `json:"old_bytes"`
 		OldObjects      uint64  `json:"old_objects"`
 
+		Ages       string `json:"ages"`
+		AgeSecond  uint64 `json:"age_1s_bytes"`
+		AgeSeconds uint64 `json:"age_10s_bytes"`
+		AgeMinute  uint64 `json:"age_1m_bytes"`
+		AgeMinutes uint64 `json:"age_10m_bytes"`
+		AgeHour    uint64 `json:"age_1h_bytes"`
+		AgeOlder   uint64 `json:"age_older_bytes"`
+
 		RequestedBytes  uint64 `json:"requested_bytes"`
 		RoundingBytes   uint64 `json:"rounding_bytes"`
 		FragmentedBytes uint64 `json:"fragmented_bytes"`

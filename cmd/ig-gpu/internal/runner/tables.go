@@ -18,7 +18,7 @@ import (
 func isChosen(values api.ParamValues) bool {
 	return slices.ContainsFunc([]string{columnsParam, "operator.sort.sort", "operator.ages.older-than", "operator.torch.fits"}, func(name string) bool {
 		return values[name] != ""
-	}) || values["operator.pystack.mode"] == "dump"
+	}) || values["operator.ages.ages"] == "true" || values["operator.pystack.mode"] == "dump"
 }
 
 // mains are the data sources that are the gadgets' tables.
