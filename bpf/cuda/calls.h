@@ -331,7 +331,8 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		foreign->references = 1;
 		foreign->foreign = 1;
 		foreign->handle = number;
-		if (bpf_map_update_elem(&live_by_pointer, &key, foreign, BPF_ANY))
+		if (!QUOTA_TAKE_LIVE() ||
+		    bpf_map_update_elem(&live_by_pointer, &key, foreign, BPF_ANY))
 			drop(DROP_LIVE_FULL);
 		vmm_handle_made(t->process, number, call->serial);
 		break;

@@ -22,6 +22,16 @@ enum live_space {
 	SPACE_CONTEXT,
 };
 
+#ifdef WITH_QUOTAS
+#define QUOTA_TAKE_LIVE() quota_take_live(MAX_LIVE)
+#define QUOTA_GIVE_LIVE() quota_give_live()
+#else
+#define QUOTA_TAKE_LIVE() 1
+#define QUOTA_GIVE_LIVE() \
+	do { \
+	} while (0)
+#endif
+
 struct live_key {
 	__u64 process;
 	__u64 pointer;
@@ -107,9 +117,13 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->stack = row_key.row.stack;
 	fresh->span = row_key.span;
 
-	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
-	if (err == -EEXIST)
+	err = -E2BIG;
+	if (QUOTA_TAKE_LIVE())
+		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
+	if (err == -EEXIST) {
+		QUOTA_GIVE_LIVE();
 		err = live_replace(key, fresh);
+	}
 	if (err) {
 		drop(DROP_LIVE_FULL);
 		row_key.row.stack = 0;
@@ -126,6 +140,15 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 #endif
 }
 
+/* Removes an allocation. False: another thread has. */
+static __always_inline bool live_delete(struct live_key *key)
+{
+	if (bpf_map_delete_elem(&live_by_pointer, key))
+		return false;
+	QUOTA_GIVE_LIVE();
+	return true;
+}
+
 /* Takes an allocation out of the map into `to`. False: not known. */
 static __always_inline bool live_pop(struct live_key *key, struct live *to)
 {
@@ -135,7 +158,7 @@ static __always_inline bool live_pop(struct live_key *key, struct live *to)
 		return false;
 	*to = *l;
 	/* Two threads freeing one pointer: only one of them removes it. */
-	return bpf_map_delete_elem(&live_by_pointer, key) == 0;
+	return live_delete(key);
 }
 
 /*
@@ -216,7 +239,7 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 	size = l->size_bytes;
 	objects = live_objects(l);
 	owner = l->owner;
-	if (!bpf_map_delete_elem(&live_by_pointer, &gone)) {
+	if (live_delete(&gone)) {
 		row_free_bytes(&row, size, objects, true);
 #ifdef MEMORY_HELD
 		if (row.row.kind == KIND_VMM)

@@ -4,6 +4,9 @@
 
 #include "cuda/inflight.h"
 #include "program/drops.h"
+#ifdef WITH_QUOTAS
+#include "process/quota.h"
+#endif
 #include "process/rows.h"
 #include "process/span.h"
 #include "call/thread.h"
@@ -24,7 +27,7 @@
 #ifdef LINUX_5_10
 #define MAX_ROWS 65536 /* a row for each context that a stack allocated in */
 #else
-#define MAX_ROWS 16384
+#define MAX_ROWS 32768
 #endif
 #endif
 #define MAX_UNKNOWN_ROWS 4096
@@ -167,6 +170,10 @@ static __always_inline struct row *row_of(struct span_row_key *full)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
 			return row;
+#ifdef WITH_QUOTAS
+		if (!quota_take(QUOTA_ROWS, MAX_ROWS))
+			return 0;
+#endif
 		process_remember_current(key->process);
 		bpf_map_update_elem(&rows_by_stack, key, &empty_row, BPF_NOEXIST);
 		return bpf_map_lookup_elem(&rows_by_stack, key);

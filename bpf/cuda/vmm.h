@@ -186,7 +186,7 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 		row_hold(&row, size);
 	else
 #endif
-		bpf_map_delete_elem(&live_by_pointer, &key.live);
+		live_delete(&key.live);
 #endif
 	/* The entry of its number. */
 	key.handle.process = process;

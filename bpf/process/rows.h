@@ -4,6 +4,9 @@
 
 #include "program/drops.h"
 #include "process/process.h"
+#ifdef WITH_QUOTAS
+#include "process/quota.h"
+#endif
 
 /*
  * rows: the processes that rows belong to, and when they ended.
@@ -19,6 +22,7 @@
 struct process {
 	struct gadget_process proc;
 	__u64 start_boot_ns;
+	__u64 tenant;	    /* process/quota.h; 0: the gadget has no quotas */
 	__u64 exit_boot_ns; /* 0: running. What it still holds then is freed implicitly */
 };
 
@@ -52,6 +56,9 @@ static __always_inline int process_remember(struct task_struct *task, __u64 id)
 	p.proc.parent.pid = BPF_CORE_READ(parent, tgid);
 	p.proc.parent.tid = BPF_CORE_READ(parent, pid);
 	BPF_CORE_READ_STR_INTO(&p.proc.parent.comm, parent, comm);
+#ifdef WITH_QUOTAS
+	p.tenant = tenant_of(task);
+#endif
 	p.start_boot_ns = TASK_READ(leader, start_boottime);
 	/* 32 bits: see stack_store(). */
 	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)

@@ -3,6 +3,9 @@
 #define GPU_GADGETS_STACK_STORE_H
 
 #include "stack/stack.h"
+#ifdef WITH_QUOTAS
+#include "process/quota.h"
+#endif
 
 /*
  * store: a stack as an id under which its frames are in stacks_by_id. The
@@ -45,6 +48,12 @@ static __always_inline __u64 stack_store(struct stack *s, __u64 id)
 	int err;
 
 	if (!bpf_map_lookup_elem(&stacks_by_id, &id)) {
+#ifdef WITH_QUOTAS
+		if (!quota_take(QUOTA_STACKS, MAX_STACKS)) {
+			drop(DROP_STACKS_FULL);
+			return 0;
+		}
+#endif
 		err = bpf_map_update_elem(&stacks_by_id, &id, s, BPF_NOEXIST);
 		if (err && err != -EEXIST) {
 			drop(DROP_STACKS_FULL);

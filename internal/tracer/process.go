@@ -244,6 +244,7 @@ func (t *Tracer) inspect(pid uint32) {
 	if errors.Is(err, procmaps.ErrStuck) {
 		cost = max(cost, stuckCost)
 	}
+	p.costs = cost
 	t.take(p, cost)
 	if len(found) > maxLibrariesPerProcess {
 		found = found[:maxLibrariesPerProcess]
@@ -319,6 +320,9 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	var lib *file
 	switch library := t.matches(m.Path); {
 	case !t.cfg.USDT.has(library):
+		if t.files[key] == nil {
+			t.take(p, fileCost)
+		}
 		lib = t.attach(f, key, library)
 	case t.cfg.Visible(row):
 		lib = t.attachStatic(f, p.pid, m, time.Now())

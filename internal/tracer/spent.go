@@ -30,13 +30,15 @@ func costOf(mappings int64) time.Duration {
 	return 100*time.Microsecond + time.Duration(mappings)*550*time.Nanosecond
 }
 
+// fileCost is the time for reading the symbols of a new file and probing it.
+const fileCost = 3 * time.Millisecond
+
 // stuckCost is the time for which a read that does not end blocks the loop (procmaps.ErrStuck).
 const stuckCost = 250 * time.Millisecond
 
-// take notes what reading a process has cost.
+// take notes what a process has cost.
 func (t *Tracer) take(p *process, cost time.Duration) {
 	now := time.Now()
-	p.costs = cost
 	p.spent.Take(cost, now)
 	root := t.spent[p.root]
 	if root == nil {

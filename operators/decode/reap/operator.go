@@ -3,7 +3,10 @@
 package reap
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -71,6 +76,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 type instance struct {
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
+	log    throttle.Throttle
 }
 
 func (*instance) Name() string { return "reap" }
@@ -102,6 +108,9 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if len(maps.State) == 0 { // nothing is held
 		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples
 	}
+	if tenants := find("quotas_by_tenant"); tenants != nil {
+		maps.Quotas = Quotas{Tenants: tenants, Rows: find(rowMaps[0]), Live: find(stateMaps[0])}
+	}
 	if gc.ID() != "" && gc.IsRemoteCall() {
 		maps.Forget = forget
 	}
@@ -124,6 +133,11 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 			} else if result != (Result{}) {
 				gc.Logger().Debugf("cleaned up after exited processes: %+v", result)
 			}
+			refused, err := reaper.Refused(result)
+			if err != nil {
+				gc.Logger().Warnf("correct what containers have in the tables: %v", err)
+			}
+			i.warn(gc, refused)
 		}
 	})
 	return nil
@@ -138,6 +152,23 @@ func (i *instance) Stop(operators.GadgetContext) error {
 }
 
 func (i *instance) Close(gc operators.GadgetContext) error { return i.Stop(gc) }
+
+// warn reports who was refused: the drops have the sums of all.
+func (i *instance) warn(gc operators.GadgetContext, refused []Refusal) {
+	if len(refused) == 0 {
+		return
+	}
+	if _, ok := i.log.Pass(time.Now()); !ok {
+		return
+	}
+	worst := slices.MaxFunc(refused, func(a, b Refusal) int { return cmp.Compare(a.Stacks+a.Rows+a.Live, b.Stacks+b.Rows+b.Live) })
+	others := ""
+	if len(refused) > 1 {
+		others = fmt.Sprintf(" (and %d other containers)", len(refused)-1)
+	}
+	gc.Logger().Warnf("the container of process %d%s has taken its share of the tables: no room for %d stacks, %d rows and %d pointers, "+
+		"which are under [unknown]; other containers keep theirs", worst.PID, others, worst.Stacks, worst.Rows, worst.Live)
+}
 
 // sinceBoot reads the clock of bpf_ktime_get_boot_ns.
 func sinceBoot() time.Duration {

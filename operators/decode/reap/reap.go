@@ -45,6 +45,8 @@ type Maps struct {
 	// Idle reads a row of Spans: a counter that grows with each change, and whether
 	// the row holds nothing.
 	Idle func(value []byte) (activity uint64, idle bool)
+	// Quotas is zero where the gadget has none.
+	Quotas Quotas
 }
 
 // Reaper keeps track of the processes that it has cleaned up after. It is not safe for
@@ -59,6 +61,7 @@ type Reaper struct {
 	passes          int
 	stacks, symbols *sweeper // nil: the gadget has none
 	counting        *idler
+	quotas          quotas
 }
 
 // The stacks and their names are swept only every so many passes: a sweep copies them, 60
@@ -84,6 +87,7 @@ func New(maps Maps, grace time.Duration) *Reaper {
 	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
 		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
 	}
+	r.quotas = quotas{Quotas: maps.Quotas, processes: maps.Processes, stacks: maps.Stacks}
 	if maps.Counting != nil {
 		r.counting = &idler{rows: maps.Counting}
 	}
@@ -119,6 +123,12 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 		err = r.sweep(&result)
 	}
 	return result, err
+}
+
+// Refused returns what tenants were refused since the last time. After a pass with this result it
+// corrects what they have.
+func (r *Reaper) Refused(result Result) ([]Refusal, error) {
+	return r.quotas.pass(result != (Result{}))
 }
 
 // idle makes room if running processes fill the maps.

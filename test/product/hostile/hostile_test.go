@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,23 +32,30 @@ import (
 type mode struct {
 	name        string
 	short, long int
-	// loses are the reasons that must be counted in the long form: the tables are full, and what is
-	// new, of the honest tenant, too, is under [unknown].
+	// loses are the reasons that must be counted in the long form; none of it is the honest tenant's.
 	loses []string
+	// over is the time over which the use of the processor is averaged in the long form; 0: least.
+	over time.Duration
+	// share is the most that it may be, in percent of a core; 0: maxShare.
+	share float64
 }
 
+// stacks is the mode that fills the tables.
+const stacks = "stacks"
+
 var modes = []mode{
-	{name: "symbols", short: 100_000, long: 1_000_000},
+	// Reading a table of 12,000 rows each second is a tenth of a core, for an honest tenant, too.
+	{name: stacks, short: 20_000, long: 1_000_000, loses: []string{"stacks_full", "live_full"}, over: time.Minute, share: 20},
+	{name: "symbols", short: 100_000, long: 1_000_000, over: time.Minute},
 	{name: "sparse", short: 1024, long: 1024},
 	{name: "special", short: 14, long: 200},
 	{name: "replaced", short: 60, long: 5000},
-	{name: "mappings", short: 3000, long: 60_000},
+	{name: "mappings", short: 3000, long: 60_000, over: time.Minute},
 	{name: "dlopens", short: 100, long: 5000},
 	{name: "threads", short: 500, long: 20_000},
 	{name: "forks", short: 300, long: 30_000},
 	{name: "execs", short: 200, long: 10_000},
 	{name: "names", short: 1000, long: 2800},
-	{name: "stacks", short: 2000, long: 1_000_000, loses: []string{"stacks_full"}},
 	{name: "pages", short: 500, long: 5000},
 }
 
@@ -68,7 +76,9 @@ func build(t *testing.T) string {
 // attack starts a mode, which waits for a line.
 func attack(t *testing.T, program, name string, count int) *subject.Process {
 	t.Helper()
-	p := subject.Start(t, exec.Command(program, name, simulated.DriverCopy(t), t.TempDir(), strconv.Itoa(count)))
+	cmd := exec.Command(program, name, simulated.DriverCopy(t), t.TempDir(), strconv.Itoa(count))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // as a container
+	p := subject.Start(t, cmd)
 	p.Expect("ready")
 	return p
 }
@@ -112,9 +122,9 @@ func (h honest) expected(t *testing.T) []compare.Row {
 	return rows
 }
 
-// requireExact compares the honest tenant's rows of a file with the truth: by stack, or the sums of
-// each process, kind and device.
-func (h honest) requireExact(t *testing.T, file string, byStack bool) {
+// requireExact compares the honest tenant's rows of a file with the truth: by
+// stack.
+func (h honest) requireExact(t *testing.T, file string) {
 	t.Helper()
 	want := h.expected(t)
 	pids := map[uint32]bool{}
@@ -122,10 +132,6 @@ func (h honest) requireExact(t *testing.T, file string, byStack bool) {
 		pids[r.PID] = true
 	}
 	have := rowsOf(t, file, pids)
-	if !byStack {
-		t.Logf("by stack, %d of %d rows differ", len(compare.Diff(want, have)), len(want))
-		want, have = withoutStacks(want), withoutStacks(have)
-	}
 	diffs := compare.Diff(want, have)
 	if len(diffs) > 0 {
 		var table strings.Builder
@@ -135,14 +141,6 @@ func (h honest) requireExact(t *testing.T, file string, byStack bool) {
 	t.Logf("%d rows of the honest tenant, %d differ", len(want), len(diffs))
 }
 
-func withoutStacks(rows []compare.Row) []compare.Row {
-	out := slices.Clone(rows)
-	for n := range out {
-		out[n].Stack = nil
-	}
-	return compare.Merge(out)
-}
-
 // The short form: all modes after another, a little of each, in one run.
 func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	program := build(t)
@@ -150,10 +148,14 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	r := start(t, file)
 	h := startHonest(t, 6000)
 	r.waitAttached(t, h.PID())
-	h.Say("go")
 	before, began := r.used(t), time.Now()
 	var slowest time.Duration
-	for _, m := range modes {
+	// The tables are as full as one tenant can make them before the honest one has a row.
+	first := attack(t, program, stacks, modes[0].short)
+	first.Say("go")
+	ended(first)
+	h.Say("go")
+	for _, m := range modes[1:] {
 		p := attack(t, program, m.name, m.short)
 		p.Say("go")
 		lines := ended(p)
@@ -168,14 +170,15 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	h.Say("end")
 	require.Contains(t, h.Line(), "done")
 	h.Wait()
+	first.End()
 	most := r.mostMemory(t)
 	r.interrupt(t)
 	t.Logf("%d modes in %.1f s: ig-gpu used %.1f %% of a core and %d MiB; a new library was attached to in %v at most; lost: %v",
 		len(modes), wall.Seconds(), 100*(used-before).Seconds()/wall.Seconds(), most>>20, slowest.Round(time.Millisecond), r.lost())
-	h.requireExact(t, file, true)
+	h.requireExact(t, file)
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
-	require.Empty(t, r.lost())
+	require.Equal(t, []string{"stacks_full"}, slices.Collect(maps.Keys(r.lost())), "of the hostile one")
 }
 
 // The long form: each mode in a run of its own.
@@ -189,7 +192,7 @@ func TestEachModeAlone(t *testing.T) {
 	}
 }
 
-// least is the time over which a mode's use of the processor is averaged.
+// least is the least time over which a mode's use of the processor is averaged.
 const least = 20 * time.Second
 
 func alone(t *testing.T, program string, m mode) {
@@ -206,7 +209,7 @@ func alone(t *testing.T, program string, m mode) {
 	go func() { done <- ended(p) }()
 	var lines []string
 	var slowest time.Duration
-	for isDone := false; !isDone || time.Since(began) < least; time.Sleep(time.Second) {
+	for isDone := false; !isDone || time.Since(began) < max(least, m.over); time.Sleep(time.Second) {
 		slowest = max(slowest, r.newLibrary(t))
 		select {
 		case lines = <-done:
@@ -225,10 +228,10 @@ func alone(t *testing.T, program string, m mode) {
 	share := 100 * (used - before).Seconds() / wall.Seconds()
 	t.Logf("%d: ig-gpu used %.1f %% of a core for %.0f s and %d MiB; a new library was attached to in %v at most; the end took %v; lost: %v %v",
 		m.long, share, wall.Seconds(), most>>20, slowest.Round(time.Millisecond), end.Round(100*time.Millisecond), r.lost(), lines)
-	h.requireExact(t, file, len(m.loses) == 0)
+	h.requireExact(t, file)
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
-	require.Less(t, share, float64(maxShare))
+	require.Less(t, share, max(maxShare, m.share))
 	require.Subset(t, slices.Collect(maps.Keys(r.lost())), m.loses)
 	if len(m.loses) == 0 {
 		require.Empty(t, r.lost())
@@ -236,9 +239,11 @@ func alone(t *testing.T, program string, m mode) {
 }
 
 const (
-	maxMemory  = 300 << 20
-	maxShare   = 10 // percent of a core
-	maxLatency = 2 * time.Second
+	maxMemory = 300 << 20
+	maxShare  = 10.0 // percent of a core
+	// On a machine with nothing else to do it is below one second: a library whose event was lost is
+	// found by the next scan.
+	maxLatency = 5 * time.Second
 )
 
 // newLibrary starts a process with a driver that no process has mapped before, and returns how long it

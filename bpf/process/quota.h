@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_PROCESS_QUOTA_H
+#define GPU_GADGETS_PROCESS_QUOTA_H
+
+#include "process/process.h"
+
+/*
+ * quota: how many entries a tenant may make in tables that all processes share, so that one that
+ * calls from a million places does not take the room of others. A tenant is a cgroup, which a
+ * container has for itself, or, where processes are in none of version 2, a mount namespace.
+ *
+ * Of a table's last quarter only tenants take entries that have less than a quarter of it. Of live
+ * pointers, which change with each call, a tenant has at most three quarters: a counter that
+ * all tenants share would go from processor to processor.
+ *
+ * The programs for Linux 5.10 have none.
+ */
+enum quota_table {
+	QUOTA_STACKS,
+	QUOTA_ROWS,
+	QUOTA_LIVE,
+	QUOTA_TABLES, /* at most QUOTA_SLOTS */
+};
+#define QUOTA_SLOTS 4 /* a power of two, for the mask */
+
+struct quota {
+	__s64 used[QUOTA_SLOTS]; /* by enum quota_table; user space corrects it */
+	__u64 refused[QUOTA_SLOTS];
+	__u32 pid; /* of the process that was refused last */
+	__u32 pad;
+};
+
+/* More tenants than these share what is left. */
+#define MAX_TENANTS 4096
+/* The key of what all tenants have together. */
+#define QUOTA_ALL 0
+
+/*
+ * Tenant → what it has. Written by programs that make entries, corrected by user space, which
+ * removes entries (operators/decode/reap), and deletes tenants that have none.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, MAX_TENANTS);
+	__type(key, __u64);
+	__type(value, struct quota);
+} quotas_by_tenant SEC(".maps");
+
+/* The root cgroup, in which every process is that is in no other of version 2. */
+#define ROOT_CGROUP 1
+
+/* The tenant that a process belongs to. */
+static __always_inline __u64 tenant_of(struct task_struct *task)
+{
+	__u64 id = BPF_CORE_READ(task, cgroups, dfl_cgrp, kn, id);
+
+	if (id <= ROOT_CGROUP)
+		id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	return id;
+}
+
+static __always_inline __u64 tenant_current(void)
+{
+	__u64 id = bpf_get_current_cgroup_id();
+
+	if (id <= ROOT_CGROUP)
+		id = TASK_READ(task_current(), nsproxy->mnt_ns->ns.inum);
+	return id;
+}
+
+static __always_inline struct quota *quota_of(__u64 tenant)
+{
+	static const struct quota none;
+	struct quota *q = bpf_map_lookup_elem(&quotas_by_tenant, &tenant);
+
+	if (q)
+		return q;
+	bpf_map_update_elem(&quotas_by_tenant, &tenant, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&quotas_by_tenant, &tenant);
+}
+
+static __always_inline int quota_refuse(struct quota *q, __u32 table)
+{
+	if (q) {
+		__sync_fetch_and_add(&q->refused[table & (QUOTA_SLOTS - 1)], 1);
+		q->pid = bpf_get_current_pid_tgid() >> 32;
+	}
+	return 0;
+}
+
+/*
+ * Takes an entry of a table of so many for the current process. 0: it has no room. A global
+ * function: the verifier follows it once.
+ */
+__noinline int quota_take(__u32 table, __u32 entries)
+{
+	struct quota *mine = quota_of(tenant_current()), *all = quota_of(QUOTA_ALL);
+	__u32 slot = table & (QUOTA_SLOTS - 1);
+	__s64 size = entries;
+
+	if (!all)
+		return 1;
+	if (all->used[slot] >= size - size / 4 && (!mine || mine->used[slot] >= size / 4))
+		return quota_refuse(mine, slot);
+	__sync_fetch_and_add(&all->used[slot], 1);
+	if (mine)
+		__sync_fetch_and_add(&mine->used[slot], 1);
+	return 1;
+}
+
+/* As quota_take(), of the table of live pointers. */
+__noinline int quota_take_live(__u32 entries)
+{
+	struct quota *mine = quota_of(tenant_current());
+	__s64 size = entries;
+
+	if (!mine)
+		return 1;
+	if (mine->used[QUOTA_LIVE] >= size - size / 4)
+		return quota_refuse(mine, QUOTA_LIVE);
+	__sync_fetch_and_add(&mine->used[QUOTA_LIVE], 1);
+	return 1;
+}
+
+/* An entry of the table of live pointers was removed. */
+__noinline int quota_give_live(void)
+{
+	__u64 tenant = tenant_current();
+	struct quota *mine = bpf_map_lookup_elem(&quotas_by_tenant, &tenant);
+
+	if (mine)
+		__sync_fetch_and_add(&mine->used[QUOTA_LIVE], -1);
+	return 0;
+}
+
+#endif
