@@ -49,6 +49,11 @@ func (p Peak) String() string {
 		p.At.Format(time.TimeOnly), FormatBytes(p.Bytes), between)
 }
 
+// Holder names the process and where its memory is.
+func (p Peak) Holder() string {
+	return fmt.Sprintf("%s[%d]%s", p.Process.Comm, p.Process.PID, p.where())
+}
+
 // where the memory is.
 func (p Peak) where() string {
 	switch {

@@ -122,7 +122,7 @@ func Help() []string {
 		"q, Ctrl-C    quit: the table and all messages stay on the screen",
 		"?            this help, and back",
 		"",
-		"IN-USE allocated and not freed   ALLOC handed out, also what was freed",
+		"IN-USE allocated and not freed   ALLOC allocated, also what was freed",
 		"PEAK   most in use at once; of several rows, an upper bound",
 		"AT-PEAK   in use when the process held the most on the GPU",
 		"HOST   time in calls of the driver but waits   ON-GPU time of kernels, where known",

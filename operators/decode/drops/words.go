@@ -35,7 +35,7 @@ func reasons() map[string]Reason {
 		"unknown_rows_full":     {What: "calls without any row", Effect: "they are missing in the totals", isCall: true},
 		"live_full":             {What: "allocations that were not remembered", Effect: "they are in use under [unknown] until their process ends", isCall: true},
 		"freed_before_attach":   {What: "frees of memory from before attach", Effect: "no loss", expected: true},
-		"free_missed":           {What: "frees that were not seen", Effect: "the memory was handed out again, and counted as freed then", isCall: true},
+		"free_missed":           {What: "frees that were not seen", Effect: "the memory was allocated again, and counted as freed then", isCall: true},
 		"processes_full":        {What: "processes without a name", Effect: "their rows have a process id only"},
 		"contexts_full":         {What: "CUDA contexts whose device was not remembered", Effect: "their rows have the device unknown"},
 		"event_lost":            {What: "events", Effect: "refused allocations or calls of a timeline are missing; rows and totals are complete"},

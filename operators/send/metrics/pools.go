@@ -46,7 +46,7 @@ func newPools(meter metric.Meter) (*pools, error) {
 		return nil, err
 	}
 	return p, gauges(meter,
-		gauge{&p.allocated, "gpu.pool.allocated", "By", "Bytes that PyTorch's pool has handed out (memory_allocated)"},
+		gauge{&p.allocated, "gpu.pool.allocated", "By", "Bytes allocated from PyTorch's pool (memory_allocated)"},
 		gauge{&p.reserved, "gpu.pool.reserved", "By", "Bytes that PyTorch's pool has from the driver (memory_reserved)"})
 }
 

@@ -87,6 +87,17 @@ func (p *peakFacts) highest() (peak profile.Peak, lines []*place) {
 	return peak, lines
 }
 
+// holder is the subject of a sentence about a peak. A process has one for each device, and the
+// page's sums are of all of them.
+func (p *peakFacts) holder(peak profile.Peak) string {
+	for _, other := range p.peaks.All() {
+		if other != peak && other.Layer == profile.Driver && !other.IsHost {
+			return peak.Holder()
+		}
+	}
+	return "It"
+}
+
 // composePeak says what was held at the highest moment, where that is not what is held now.
 func composePeak(p *page, f *facts, ids string) {
 	peak, held := f.peaks.highest()
@@ -101,10 +112,11 @@ func composePeak(p *page, f *facts, ids string) {
 	}
 	switch {
 	case now == peak.Bytes && peak.MostBytes == peak.Bytes:
-		p.say("", "It never held more than at the end of the watch.")
+		p.say("", "%s held the most at the end of the watch: %s.", f.peaks.holder(peak), profile.FormatBytes(peak.Bytes))
 		return
 	case now == peak.Bytes:
-		p.say("", "No reading saw more than at the end of the watch; between two readings it held at most %s.", profile.FormatBytes(peak.MostBytes))
+		p.say("", "%s held the most at the end of the watch: %s; between two readings at most %s.", f.peaks.holder(peak),
+			profile.FormatBytes(peak.Bytes), profile.FormatBytes(peak.MostBytes))
 		return
 	}
 	p.say("ig-gpu record "+ids+" -o memory.pb.gz; ig-gpu report memory.pb.gz --sample peak_space", "%s. At that moment:\n%s", peak, lines(held, inUse, peak.Bytes))

@@ -111,7 +111,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	}
 	if through := f.ranked(false, taken); len(through) > 0 {
 		sum := sumPlaces(through, taken)
-		p.say("", "%s was handed out in all, most of it by %s (%s).", profile.FormatBytes(sum), frameOr(through[0].frame), profile.FormatBytes(taken(through[0])))
+		p.say("", "%s was allocated in total, most of it by %s (%s).", profile.FormatBytes(sum), frameOr(through[0].frame), profile.FormatBytes(taken(through[0])))
 	}
 	if tensors := f.ranked(true, inUse); len(tensors) > 0 {
 		sum := sumPlaces(tensors, inUse)
