@@ -13,12 +13,31 @@
 /* Return addresses whose rules a thread keeps: a power of two. */
 #define UNWIND_KNOWN 256
 
+/* Files whose mappings a thread keeps: a power of two. */
+#define UNWIND_MODULES 16
+
+/* Words of the stack that are read at once: a power of two. */
+#define UNWIND_WINDOW 32
+
 /* In a rule's kind: the code is the interpreter's. */
 #define UNWIND_PYTHON 0x80
+
+/* A mapping, as the kernel found it when the process had changed its mappings so often. */
+struct unwind_module {
+	__u64 start, end;
+	__u64 offset; /* of start in the file */
+	struct unwind_page_key key;
+	__u8 executable, is_file;
+	__u16 pad;
+	__u32 mappings;
+	__u32 number; /* of this file at this place; 0: none */
+	__u32 pad2;
+};
 
 struct unwind_known {
 	__u64 tag; /* the address, and in its upper bits a clock: see unwind_tag() */
 	__u32 mappings;
+	__u32 module; /* its number; 0: in no file */
 	struct unwind_rule rule;
 };
 
@@ -39,8 +58,30 @@ struct unwind {
 	__u32 python_device;
 	__u32 known_as; /* another for each interpreter that what is kept belongs to */
 	struct unwind_rule rule;
+	__u32 made; /* modules so far */
+	__u64 window_at;
+	__u64 window[UNWIND_WINDOW]; /* the words from there on, unless that is 0 */
+	struct unwind_module modules[UNWIND_MODULES];
 	struct unwind_known known[UNWIND_KNOWN];
 };
+
+/* A word of the stack, and with it those above, which are its callers'. Not 0: unreadable. */
+static __always_inline long unwind_word(struct unwind *u, __u64 *word, __u64 at)
+{
+	__u64 i = (at - u->window_at) / 8;
+
+	if (u->window_at && i < UNWIND_WINDOW && !(at & 7)) {
+		*word = u->window[i & (UNWIND_WINDOW - 1)];
+		return 0;
+	}
+	if (bpf_probe_read_user(u->window, sizeof(u->window), (void *)at)) {
+		u->window_at = 0; /* the stack ends sooner */
+		return bpf_probe_read_user(word, sizeof(*word), (void *)at);
+	}
+	u->window_at = at;
+	*word = u->window[0];
+	return 0;
+}
 
 /* To what a signal interrupted. The layouts are those of the kernel's struct rt_sigframe. */
 static __always_inline __u32 unwind_signal(struct unwind *u)
@@ -97,7 +138,7 @@ static __always_inline __u32 unwind_apply(struct unwind *u)
 	else
 		cfa = base + rule->cfa;
 	if (rule->kind == UNWIND_WORD_AT_SP || rule->kind == UNWIND_WORD_AT_FP) {
-		if (bpf_probe_read_user(&cfa, sizeof(cfa), (void *)cfa))
+		if (unwind_word(u, &cfa, cfa))
 			return STACK_NATIVE_UNREADABLE;
 		cfa += rule->add;
 	}
@@ -105,8 +146,16 @@ static __always_inline __u32 unwind_apply(struct unwind *u)
 	if (cfa < u->sp || (cfa == u->sp && rule->ra) || cfa - u->sp > NATIVE_STACK_BYTES ||
 	    cfa & 7)
 		return STACK_NATIVE_BROKEN;
+	/* First what is lower in memory: one read has both. */
+	if (rule->saved == UNWIND_AT_CFA || rule->saved == UNWIND_AT_FP) {
+		at = (rule->saved == UNWIND_AT_CFA ? cfa : u->fp) + rule->fp;
+		if (unwind_word(u, &u->fp, at))
+			return STACK_NATIVE_UNREADABLE;
+	} else if (rule->saved == UNWIND_LOST) {
+		u->fp = 0; /* no frame begins there: a rule that needs it cuts the stack */
+	}
 	if (rule->ra) {
-		if (bpf_probe_read_user(&u->pc, sizeof(u->pc), (void *)(cfa + rule->ra)))
+		if (unwind_word(u, &u->pc, cfa + rule->ra))
 			return STACK_NATIVE_UNREADABLE;
 		u->pc = NATIVE_ADDRESS(u->pc);
 	} else {
@@ -120,13 +169,6 @@ static __always_inline __u32 unwind_apply(struct unwind *u)
 #else
 	u->slot = cfa;
 #endif
-	if (rule->saved == UNWIND_AT_CFA || rule->saved == UNWIND_AT_FP) {
-		at = (rule->saved == UNWIND_AT_CFA ? cfa : u->fp) + rule->fp;
-		if (bpf_probe_read_user(&u->fp, sizeof(u->fp), (void *)at))
-			return STACK_NATIVE_UNREADABLE;
-	} else if (rule->saved == UNWIND_LOST) {
-		u->fp = 0; /* no frame begins there: a rule that needs it cuts the stack */
-	}
 	u->sp = cfa;
 	u->exact = false;
 	return 0;

@@ -56,14 +56,6 @@ static __always_inline void unwind_mappings(struct unwind *u, struct task_struct
 		u->kept = false;
 }
 
-struct unwind_place {
-	__u64 start;
-	__u64 offset; /* of start in the file */
-	struct unwind_page_key key;
-	__u32 executable;
-	__u32 is_file;
-};
-
 /* inode->i_ctime: that until 6.6 (13bc24457850, "fs: rename i_ctime field to __i_ctime"), two
  * members since 6.11 (3aa63a569c64, "fs: switch timespec64 fields in inode to discrete
  * integers"). Since 6.13 a flag is in the bits above those of nanoseconds. */
@@ -98,12 +90,14 @@ static __always_inline __u32 unwind_changed(void *inode)
 			      BPF_CORE_READ(plain, i_ctime.tv_nsec));
 }
 
-static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma, struct unwind_place *p)
+static long unwind_vma(struct task_struct *task, struct vm_area_struct *vma,
+		       struct unwind_module *p)
 {
 	struct file *file = vma->vm_file;
 
 	p->executable = (vma->vm_flags & 0x4 /* VM_EXEC */) != 0;
 	p->start = vma->vm_start;
+	p->end = vma->vm_end;
 	if (!file)
 		return 0;
 	p->is_file = 1;
@@ -157,10 +151,55 @@ static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
 	return at ^ (u->tag_clock + u->known_as) << 48;
 }
 
+static __always_inline bool unwind_is_same(const struct unwind_module *a,
+					   const struct unwind_module *b)
+{
+	return a->start == b->start && a->end == b->end && a->offset == b->offset &&
+	       a->executable == b->executable && a->key.inode == b->key.inode &&
+	       a->key.bytes == b->key.bytes && a->key.device == b->key.device &&
+	       a->key.changed == b->key.changed;
+}
+
+/*
+ * The file that an address belongs to, in *place, whose number is 0 if there is none or the kernel
+ * keeps no count of changes. The kernel is asked once after a change, for all addresses of a mapping.
+ */
+static __always_inline long unwind_find_module(struct unwind *u, struct task_struct *task, __u64 at,
+					       struct unwind_module *place)
+{
+	struct unwind_module *m = 0;
+	__u32 i;
+	long err;
+
+	for (i = 0; i < UNWIND_MODULES && u->kept; i++) {
+		m = &u->modules[i];
+		if (at - m->start < m->end - m->start)
+			break;
+		m = 0;
+	}
+	if (m && m->mappings == u->mappings) {
+		*place = *m;
+		return 0;
+	}
+	err = bpf_find_vma(task, at, unwind_vma, place, 0);
+	if (err || !place->is_file || !u->kept)
+		return err;
+	if (!m)
+		m = &u->modules[u->made & (UNWIND_MODULES - 1)];
+	place->number = m->number;
+	if (!unwind_is_same(m, place)) {
+		/* A number is not used again while anything is kept of it. */
+		place->number = ++u->made;
+	}
+	place->mappings = u->mappings;
+	*m = *place;
+	return 0;
+}
+
 /* Finds u->rule, and whether u->pc is code. Flags why not. */
 static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task)
 {
-	struct unwind_place place = {};
+	struct unwind_module place = {};
 	struct unwind_known *known;
 	__u64 at, replaced;
 	__u8 python = 0;
@@ -178,7 +217,12 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 		u->rule = known->rule;
 		return 0;
 	}
-	err = bpf_find_vma(task, at, unwind_vma, &place, 0);
+	err = unwind_find_module(u, task, at, &place);
+	if (place.number && known->tag == unwind_tag(u, at) && known->module == place.number) {
+		known->mappings = u->mappings;
+		u->rule = known->rule;
+		return 0;
+	}
 	u->rule.kind = UNWIND_NONE;
 	if (err == -EBUSY)
 		return STACK_NATIVE_BUSY;
@@ -205,6 +249,7 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 	if (u->kept && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED) {
 		known->tag = unwind_tag(u, at);
 		known->mappings = u->mappings;
+		known->module = place.number;
 		known->rule = u->rule;
 	}
 	return 0;
@@ -277,7 +322,7 @@ static __always_inline struct unwind *unwind_current(struct task_struct *task, _
 /* Finds the file of the interpreter: its data, or what follows it in memory, is at u->runtime. */
 static __always_inline void unwind_interpreter(struct unwind *u, struct task_struct *task)
 {
-	struct unwind_place place = {};
+	struct unwind_module place = {};
 
 	if (!u->runtime || u->runtime == u->python_runtime)
 		return;
@@ -334,6 +379,7 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	u->fp = fp;
 	u->lr = 0;
 	u->slot = 0;
+	u->window_at = 0;
 	u->exact = false;
 	u->caller = true;
 	u->runtime = runtime;
