@@ -23,6 +23,9 @@ var update = flag.Bool("update", false, "write docs/pictures/autograd.svg")
 // leastComplete is the share of native stacks that reach Python or the thread's start.
 const leastComplete = 0.98
 
+// mostRounds bounds how long rules are waited for, in rounds of ten steps.
+const mostRounds = 30
+
 // ends are the frames that stand for callers that are missing.
 var ends = []string{stack.NoRules, stack.NotLoaded, stack.Broken, stack.StackUnreadable, stack.Busy, stack.Truncated}
 
@@ -69,10 +72,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				var said struct{ Steps int }
 				p.request("", &imported)
 				a.attachedTorch(p.PID(), c.gadget)
-				for range 3 { // modules are loaded, and the rules of their code
-					p.request("", &said)
-				}
-				before := settled(a)
+				before := warmedUp(p, a)
 				runsBefore, tookBefore := programRuns(t, a.cmd.Process.Pid)
 				p.request("", &said)
 				runsAfter, tookAfter := programRuns(t, a.cmd.Process.Pid)
@@ -137,6 +137,24 @@ func launchesOfBackward(after, before map[string]uint64) map[string]uint64 {
 		}
 	}
 	return launches
+}
+
+// warmedUp runs steps until the modules are loaded, and the rules of their code: until a round cuts no
+// stack for want of rules, which are read meanwhile. It returns what settled does.
+func warmedUp(p *program, a *agent[sized]) (count map[string]uint64) {
+	var said struct{ Steps int }
+	for range 3 {
+		p.request("", &said)
+	}
+	count = settled(a)
+	for rounds := 0; rounds < mostRounds; rounds++ {
+		missing := a.lost()["native_not_loaded"]
+		p.request("", &said)
+		if count = settled(a); a.lost()["native_not_loaded"] == missing {
+			break
+		}
+	}
+	return count
 }
 
 // settled is how many launches, or tensors, each stack has had, once the tables have stopped
