@@ -10,8 +10,9 @@
  * caller. What does not work is a flag of enum stack_flag.
  */
 
-/* Return addresses whose rules a thread keeps: a power of two. */
-#define UNWIND_KNOWN 256
+/* Return addresses whose rules a thread keeps: with the rest of struct unwind, less than 32 KiB. A
+ * training step of PyTorch has some hundreds in each thread. */
+#define UNWIND_KNOWN 960
 
 /* Files whose mappings a thread keeps: a power of two. */
 #define UNWIND_MODULES 16

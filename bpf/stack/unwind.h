@@ -145,6 +145,15 @@ static __always_inline bool unwind_is_sigreturn(__u64 pc)
 #endif
 }
 
+static __always_inline struct unwind_known *unwind_slot(struct unwind *u, __u64 at)
+{
+	__u64 hash = at * 0x9e3779b97f4a7c15ULL >> 32;
+	__u64 slot = hash * UNWIND_KNOWN >> 32;
+
+	barrier_var(slot); /* else multiplied and shifted in one, whose bound the verifier misses */
+	return &u->known[slot];
+}
+
 /* Entries of one second are not those of another day: then the pages count as used. */
 static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
 {
@@ -211,7 +220,7 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 			u->pc = replaced;
 	}
 	at = u->exact ? u->pc : u->pc - 1;
-	known = &u->known[((at * 0x9e3779b97f4a7c15ULL) >> 56) & (UNWIND_KNOWN - 1)];
+	known = unwind_slot(u, at);
 	u->is_code = true;
 	if (u->kept && known->tag == unwind_tag(u, at) && known->mappings == u->mappings) {
 		u->rule = known->rule;
