@@ -5,7 +5,8 @@
 #include "call/probes.h"
 #include "stack/native.h"
 #ifdef LINUX_5_10
-#define native_rules false
+#define native_rules 0
+#define NATIVE_RULES_ALL 2
 #else
 #include "stack/unwind.h"
 #endif
@@ -30,13 +31,7 @@ GADGET_PARAM(backward);
 /* The id of t->stack, which may not be stored yet. */
 static __noinline __u64 capture_id(struct thread *t)
 {
-	if (!t)
-		return 0;
-#ifndef LINUX_5_10
-	if (backward)
-		backward_join(t);
-#endif
-	return stack_hash(&t->stack);
+	return t ? stack_hash(&t->stack) : 0;
 }
 
 /* Stores t->stack under its id, if it is new. 0: there was no room. */
@@ -78,10 +73,26 @@ static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __
 
 	if (!ctx || !t)
 		return 0;
+	t->stack.flags &= ~STACK_NATIVE_TRUNCATED; /* of the walk by frame pointers */
 	python = t->stack.python_count ? python_here(0) : 0;
 	unwind_by_rules(&t->stack, t->process, function, caller, sp, PT_REGS_FP(ctx),
 			python ? python->runtime : 0);
 	return 0;
+}
+
+/*
+ * The callers beyond what frame pointers and the thread's own Python frames have: the native ones, by
+ * rules, and those of the pass that autograd's thread works for.
+ */
+static __always_inline void capture_callers(struct pt_regs *ctx, struct thread *t, __u64 function,
+					    __u64 caller, __u64 sp)
+{
+	if (native_rules == NATIVE_RULES_ALL)
+		capture_by_rules(ctx, t, function, caller, sp);
+	if (backward)
+		backward_join(t);
+	if (native_rules == NATIVE_RULES_WITHOUT_PYTHON && !t->stack.python_count)
+		capture_by_rules(ctx, t, function, caller, sp);
 }
 #endif
 
@@ -97,7 +108,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (!native_rules)
+	if (native_rules != NATIVE_RULES_ALL)
 		native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
 			      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
@@ -108,8 +119,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 #endif
 		python_unwind(&t->stack, &t->fault, t->process);
 #ifndef LINUX_5_10
-	if (native_rules)
-		capture_by_rules(ctx, t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx));
+	capture_callers(ctx, t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx));
 #endif
 	return capture_taken(t, capture_id(t));
 }
@@ -142,13 +152,11 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (!native_rules)
+	if (native_rules != NATIVE_RULES_ALL)
 		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
 			      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);
-	if (native_rules)
-		capture_by_rules(ctx, t, PT_REGS_IP(ctx), entry_caller(ctx),
-				 RETURNED_SP(PT_REGS_SP(ctx)));
+	capture_callers(ctx, t, PT_REGS_IP(ctx), entry_caller(ctx), RETURNED_SP(PT_REGS_SP(ctx)));
 	return capture_taken(t, capture_store(t, capture_id(t)));
 }
 #endif

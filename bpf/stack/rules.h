@@ -77,12 +77,19 @@ struct unwind_page {
 /* 1.07 s: how exactly it is known which page was used last. */
 #define UNWIND_USED_BITS 30
 
+/* Which stacks are walked by rules. Go mirror: internal/tracer/unwinder. */
+enum native_rules {
+	NATIVE_RULES_OFF,	     /* and the maps of rules have 1 entry */
+	NATIVE_RULES_WITHOUT_PYTHON, /* those without Python frames, also of a pass of autograd */
+	NATIVE_RULES_ALL,
+};
+
 /*
  * Set by the operator before the programs are loaded, as are the sizes of the maps; off, the
  * verifier removes the walk. ig knows a constant by a second variable with its prefix.
  */
-const volatile bool native_rules = false; /* and the maps of rules have 1 entry */
-const volatile bool gadget_var_native_rules = false;
+const volatile __u8 native_rules = NATIVE_RULES_OFF;
+const volatile __u8 gadget_var_native_rules = NATIVE_RULES_OFF;
 const volatile __u8 native_page_shift = 12; /* of the kernel's pages */
 const volatile __u8 gadget_var_native_page_shift = 12;
 

@@ -49,6 +49,13 @@ const (
 	PageShiftConstant = "native_page_shift"
 )
 
+// Which stacks are walked by rules: values of OnConstant.
+const (
+	Off uint8 = iota
+	WithoutPython
+	All
+)
+
 // Enlarge makes room for the rules, before the maps are made.
 func Enlarge(specs map[string]*ebpf.MapSpec, memory int64) {
 	specs[PagesMap].MaxEntries = uint32(memory / PageMemory)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unwind is the Inspektor Gadget operator behind --unwind-memory: native stacks are
+// Package unwind is the Inspektor Gadget operator behind --native-stacks and --unwind-memory: native stacks are
 // walked by the unwind information of the libraries, and not by frame pointers, which most
 // libraries of a GPU program are built without. It switches the walk on (bpf/stack/unwind.h) and
 // loads the rules that it asks for (internal/tracer/unwinder).
 package unwind
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,11 +31,21 @@ const (
 	// (attach, -100), so that the first calls find someone who loads rules.
 	Priority = -101
 
-	param = "unwind-memory"
-	// defaultMemory is the default of --unwind-memory: off.
-	defaultMemory = "0"
+	param         = "unwind-memory"
+	defaultMemory = "64MiB"
 	maxMemory     = 4 << 30
+
+	paramStacks = "native-stacks"
+	// Values of --native-stacks.
+	stacksAuto     = "auto"
+	stacksAll      = "all"
+	stacksPointers = "pointers"
 )
+
+// modes are what --native-stacks sets the gadget's constant to.
+var modes = map[string]uint8{
+	stacksAuto: unwinder.WithoutPython, stacksAll: unwinder.All, stacksPointers: unwinder.Off,
+}
 
 // Config of the operator.
 type Config struct {
@@ -70,8 +81,12 @@ func (*Operator) GlobalParams() api.Params { return nil }
 
 // InstanceParams implements operators.DataOperator.
 func (*Operator) InstanceParams() api.Params {
-	return api.Params{{Key: param, Title: "Memory for unwinding", TypeHint: api.TypeString, DefaultValue: defaultMemory,
-		Description: "Experimental: kernel memory (64MiB) for walking native stacks by unwind information, where libraries have no frame pointers; 0: by frame pointers"}}
+	return api.Params{
+		{Key: paramStacks, Title: "Native stacks", TypeHint: api.TypeString, DefaultValue: stacksAuto,
+			Description: "Native callers of code without frame pointers: auto: in stacks without Python; all: also those below Python, and of autograd; pointers: none"},
+		{Key: param, Title: "Memory for unwinding", TypeHint: api.TypeString, DefaultValue: defaultMemory,
+			Description: "Most kernel memory that unwind information of native code may take; 0: as --native-stacks pointers"},
+	}
 }
 
 // parseMemory reads a number of bytes with a binary unit; 0 switches the walk off.
@@ -102,6 +117,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", param, err)
 	}
+	stacks := cmp.Or(values[paramStacks], stacksAuto)
+	mode, ok := modes[stacks]
+	if !ok {
+		return nil, fmt.Errorf("--%s: want %s, %s or %s, not %q", paramStacks, stacksAuto, stacksAll, stacksPointers, stacks)
+	}
 	if gc.IsClient() {
 		return nil, nil
 	}
@@ -115,10 +135,10 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			return nil, fmt.Errorf("--%s: %w", param, err)
 		}
 	}
-	if memory == 0 {
+	if memory == 0 || mode == unwinder.Off {
 		return &instance{}, nil
 	}
-	if err := ig.SetConstant(gc, unwinder.OnConstant, true); err != nil {
+	if err := ig.SetConstant(gc, unwinder.OnConstant, mode); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
 	}
 	if err := ig.SetConstant(gc, unwinder.PageShiftConstant, unwinder.PageShift()); err != nil {

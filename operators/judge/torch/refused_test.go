@@ -30,7 +30,7 @@ func TestWhatARefusingPoolDoesNotUse(t *testing.T) {
 	for why, f := range map[string]fit{
 		"blocks from before attach":   {held: 700 * mib, used: 389 * mib},
 		"some were given back since":  {held: 700 * mib, used: 300 * mib},
-		"some were allocated since":  {held: 700 * mib, used: 401 * mib},
+		"some were allocated since":   {held: 700 * mib, used: 401 * mib},
 		"segments from before attach": {held: 600 * mib, used: 400 * mib, outside: 100 * mib},
 		"nothing is known of it":      {},
 	} {

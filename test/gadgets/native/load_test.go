@@ -52,7 +52,7 @@ func spec(t *testing.T, gadget string) *ebpf.CollectionSpec {
 func loadWithRules(t *testing.T, gadget string, mode int, settings map[string]any) {
 	s := spec(t, gadget)
 	require.NoError(t, s.Variables["attach_mode"].Set(uint32(mode)))
-	require.NoError(t, s.Variables[unwinder.OnConstant].Set(true))
+	require.NoError(t, s.Variables[unwinder.OnConstant].Set(unwinder.All))
 	unwinder.Enlarge(s.Maps, unwinder.MinMemory)
 	for variable, value := range settings { // each gadget has some of them
 		if v := s.Variables[variable]; v != nil {

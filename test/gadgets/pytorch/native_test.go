@@ -60,14 +60,14 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 		{"cuda_kernel", "calls", nil},
 		{"cuda_alloc", "allocs", []string{"--torch", "on"}},
 	} {
-		for _, memory := range []string{"0", "64MiB"} {
-			t.Run(c.gadget+"/"+memory, func(t *testing.T) {
+		for _, stacks := range []string{"auto", "all"} {
+			t.Run(c.gadget+"/"+stacks, func(t *testing.T) {
 				requirePyTorch(t)
 				stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 				require.NoError(t, err)
 				defer stats.Close()
 				p := begin(t, nil, "training.py")
-				a := trace[sized](t, p, c.gadget, c.table, append(c.args, "--unwind-memory", memory)...)
+				a := trace[sized](t, p, c.gadget, c.table, append(c.args, "--native-stacks", stacks)...)
 				var imported struct{ Imported string }
 				var said struct{ Steps int }
 				p.request("", &imported)
@@ -99,7 +99,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				share := float64(whole) / float64(all)
 				t.Logf("%d stacks, %.1f %% complete, cut %v; they begin in %v; %d runs and %v of eBPF in a step",
 					all, 100*share, cut, starts, runs, took)
-				if memory == "0" {
+				if stacks == "auto" { // all of its stacks have Python
 					require.Less(t, share, 0.5, "frame pointers alone have them: then there is nothing to test")
 				} else {
 					require.GreaterOrEqual(t, share, leastComplete, "cut %v, begin in %v", cut, starts)
@@ -108,17 +108,17 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				// Stacks of the first steps are cut, which is counted by reason.
 				lost := map[string]uint64{}
 				for reason, n := range a.lost() {
-					if memory != "0" && strings.HasPrefix(reason, "native_") {
+					if strings.HasPrefix(reason, "native_") {
 						lost[reason] = n
 					}
 				}
-				if memory != "0" {
+				if stacks == "all" {
 					require.NotZero(t, lost["native_not_loaded"])
 					require.Zero(t, lost["native_broken"], "rules that are wrong: %v", lost)
 				}
 				t.Logf("cut since attach: %v", lost)
 				a.end(lost)
-				if *update && memory != "0" && c.gadget == "cuda_kernel" {
+				if *update && stacks == "all" && c.gadget == "cuda_kernel" {
 					require.NoError(t, os.WriteFile("../../../docs/pictures/autograd.svg", flames.SVG(launchesOfBackward(after, before), "", 4), 0o644))
 				}
 			})

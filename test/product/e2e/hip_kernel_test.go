@@ -137,7 +137,9 @@ func TestKernelsThatHIPRegisteredBeforeAttachHaveNames(t *testing.T) {
 			}
 			code, _ := r.interrupt()
 			require.Zero(t, code)
-			require.Empty(t, r.lost())
+			lost := r.lost()
+			delete(lost, "native_not_loaded") // of the first stacks of a program without Python
+			require.Empty(t, lost)
 			var got []string
 			for _, row := range rowsOf(t, r) {
 				require.EqualValues(t, 2, row.Calls, row.Kernel)

@@ -46,16 +46,20 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 	server := filepath.Join(t.TempDir(), "server")
 	out, err := exec.Command("g++", "-O2", "-fomit-frame-pointer", "-pthread", "-o", server, "testdata/server.cpp", "-ldl").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for memory, want := range map[string][]string{"64MiB": paths, "0": {"serving::Buffer::Buffer(unsigned long)"}} {
-		t.Run(memory, func(t *testing.T) {
+	for stacks, want := range map[string][]string{"by default": paths, "pointers": {"serving::Buffer::Buffer(unsigned long)"}} {
+		t.Run(stacks, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(server, simulated.Driver(t))
 			cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0")
 			w := subject.Start(t, cmd)
 			w.Expect("ready")
 			address := loopback.FreeAddress(t)
-			r := start(t, "--pid", fmt.Sprint(w.PID()), "--unwind-memory", memory, "--annotate", "allocs:fetch-interval=100ms",
-				"--metrics-listen", address, "--metrics-nvml", "off")
+			args := []string{"--pid", fmt.Sprint(w.PID()), "--annotate", "allocs:fetch-interval=100ms",
+				"--metrics-listen", address, "--metrics-nvml", "off"}
+			if stacks != "by default" {
+				args = append(args, "--native-stacks", stacks)
+			}
+			r := start(t, args...)
 			r.waitAttached(w.PID())
 			served := uint64(0)
 			serve := func() []row {
@@ -82,14 +86,14 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 				require.NotContains(t, row.Stack, "[", "a stack that is cut says so")
 				require.True(t, strings.HasSuffix(row.Stack, "; cuMemAlloc_v2 (libcuda.so.1)"), row.Stack)
 			}
-			requireRules(t, address, memory)
+			requireRules(t, address, stacks != "pointers")
 			code, _ := r.interrupt()
 			require.Zero(t, code, r.errors())
 			lost := r.lost()
 			delete(lost, "native_not_loaded") // of the first stacks
 			require.Empty(t, lost)
 			w.End()
-			if *update && memory != "0" {
+			if *update && stacks != "pointers" {
 				weights := map[string]uint64{}
 				for _, row := range met {
 					weights[row.Stack] = row.AllocBytes
@@ -101,7 +105,7 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 }
 
 // requireRules checks what metrics say of the memory for unwind information.
-func requireRules(t *testing.T, address, memory string) {
+func requireRules(t *testing.T, address string, areLoaded bool) {
 	t.Helper()
 	all, err := loopback.Scrape(t, address)
 	require.NoError(t, err)
@@ -115,7 +119,7 @@ func requireRules(t *testing.T, address, memory string) {
 			got[s.Name] = s.Value
 		}
 	}
-	if memory == "0" {
+	if !areLoaded {
 		for name := range got {
 			require.NotContains(t, name, "unwind")
 		}

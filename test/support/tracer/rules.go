@@ -14,7 +14,7 @@ import (
 )
 
 // rulesVariable, set to anything, has all tests walk native stacks by unwind information, as
-// --unwind-memory 64MiB does.
+// --native-stacks all does.
 const rulesVariable = "UNWIND"
 
 // HasRules reports whether they do. The first stacks with some code are cut then, and are other stacks than
@@ -38,7 +38,7 @@ func loadWithRules(t testing.TB, spec *Spec, o Options) *Tracer {
 // AllowRules switches the walk by unwind information on, before a gadget is loaded.
 func AllowRules(t testing.TB, spec *Spec, memory int64) {
 	t.Helper()
-	require.NoError(t, spec.Variables[unwinder.OnConstant].Set(true))
+	require.NoError(t, spec.Variables[unwinder.OnConstant].Set(unwinder.All))
 	require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(unwinder.PageShift()))
 	unwinder.Enlarge(spec.Maps, memory)
 }
