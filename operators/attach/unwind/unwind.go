@@ -42,7 +42,7 @@ const (
 	stacksPointers = "pointers"
 )
 
-// modes are what --native-stacks sets the gadget's constant to.
+// modes has the value of the gadget's constant for each of --native-stacks.
 var modes = map[string]uint8{
 	stacksAuto: unwinder.WithoutPython, stacksAll: unwinder.All, stacksPointers: unwinder.Off,
 }
