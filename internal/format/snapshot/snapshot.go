@@ -25,6 +25,8 @@ import (
 // Allocation is one that is alive.
 type Allocation struct {
 	Address, Size uint64
+	// Requested is what the program wanted of Size; 0: not known.
+	Requested uint64
 	// Device is negative where it is not known.
 	Device int32
 	At     time.Time
@@ -60,12 +62,21 @@ type segment struct {
 	pieces     []Allocation // by address
 	blocks     []block
 	active     uint64
-	isPool     bool // PyTorch's allocator requested it
+	requested  uint64 // of active
+	isPool     bool   // PyTorch's allocator requested it
 }
 
 type block struct {
 	start, size uint64
 	of          *Allocation // nil: a gap
+}
+
+// requested is the size where it is not known what the program wanted, and of a gap.
+func (b *block) requested() uint64 {
+	if b.of == nil || b.of.Requested == 0 {
+		return b.size
+	}
+	return min(b.of.Requested, b.size)
 }
 
 type event struct {
@@ -180,6 +191,7 @@ func (seg *segment) fill(hasTensors bool) {
 		}
 		all = append(all, b)
 		seg.active += b.size
+		seg.requested += b.requested()
 		at = b.start + b.size
 	}
 	switch {
@@ -188,6 +200,7 @@ func (seg *segment) fill(hasTensors bool) {
 			p := &seg.pieces[i]
 			all = append(all, block{p.Address, p.Size, p})
 			seg.active += p.Size
+			seg.requested += p.Size
 		}
 	case at < seg.end:
 		all = append(all, block{start: at, size: seg.end - at})
@@ -265,7 +278,7 @@ func (p *pickler) segment(seg *segment) {
 		first = &seg.pieces[0]
 	}
 	p.dict(p.num("device", uint64(seg.device)), p.num("address", seg.start), p.num("total_size", seg.end-seg.start),
-		p.num("allocated_size", seg.active), p.num("active_size", seg.active), p.num("requested_size", seg.active),
+		p.num("allocated_size", seg.active), p.num("active_size", seg.active), p.num("requested_size", seg.requested),
 		p.num("stream", 0), p.str("segment_type", kind), p.is("is_expandable", first != nil && first.IsPiece), p.frames(first),
 		item{"blocks", func() { p.list(len(seg.blocks), func(n int) { p.block(&seg.blocks[n]) }) }})
 }
@@ -275,7 +288,7 @@ func (p *pickler) block(b *block) {
 	if b.of != nil {
 		state = "active_allocated"
 	}
-	p.dict(p.num("address", b.start), p.num("size", b.size), p.num("requested_size", b.size), p.str("state", state), p.frames(b.of))
+	p.dict(p.num("address", b.start), p.num("size", b.size), p.num("requested_size", b.requested()), p.str("state", state), p.frames(b.of))
 }
 
 func (p *pickler) event(e *event) {

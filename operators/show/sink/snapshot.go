@@ -41,6 +41,7 @@ type snapshots struct {
 	live struct {
 		ebpf                                                                      *ebpf.Map
 		process, pointer, bytes, stack, serial, kind, device, references, foreign int
+		requested                                                                 int
 	}
 	mappings struct {
 		ebpf                            *ebpf.Map
@@ -83,7 +84,7 @@ func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 		{live, false, &s.live.bytes, "size_bytes", 8}, {live, false, &s.live.stack, "stack", 8},
 		{live, false, &s.live.serial, "serial", 8}, {live, false, &s.live.kind, "kind", 1},
 		{live, false, &s.live.device, "device", 4}, {live, false, &s.live.references, "references", 4},
-		{live, false, &s.live.foreign, "foreign", 1},
+		{live, false, &s.live.foreign, "foreign", 1}, {live, false, &s.live.requested, "handle", 8},
 		{mappings, true, &s.mappings.process, "process", 8}, {mappings, true, &s.mappings.address, "address", 8},
 		{mappings, false, &s.mappings.bytes, "size_bytes", 8}, {mappings, false, &s.mappings.serial, "serial", 8},
 	} {
@@ -154,6 +155,9 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 		if kind == kindVMM {
 			h.physical[a.Address] = a // the key is its serial
 			return
+		}
+		if a.IsTensor { // with --waste: bpf/torch/requested.h
+			a.Requested = long(value[s.live.requested:])
 		}
 		h.isSampled = h.isSampled || a.IsTensor && word(value[s.live.references:]) > 1
 		h.allocations = append(h.allocations, a)

@@ -39,5 +39,5 @@ def holds(torch, recorder=True):
 def segments(torch):
     """Where PyTorch's segments and the blocks in use lie: device, address, size, blocks."""
     return [[s["device"], s["address"], s["total_size"],
-             [[b["address"], b["size"]] for b in s["blocks"] if b["state"] == "active_allocated"]]
+             [[b["address"], b["size"], b["requested_size"]] for b in s["blocks"] if b["state"] == "active_allocated"]]
             for s in torch.cuda.memory._snapshot()["segments"]]

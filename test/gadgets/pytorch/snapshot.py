@@ -26,7 +26,7 @@ viz.segments(snapshot, same)
 blocks = [(s, b) for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
 print(json.dumps({
     "segments": [[s["device"], s["address"], s["total_size"],
-                  [[b["address"], b["size"]] for b in s["blocks"] if b["state"] == "active_allocated"]]
+                  [[b["address"], b["size"], b["requested_size"]] for b in s["blocks"] if b["state"] == "active_allocated"]]
                  for s in snapshot["segments"]],
     "lines": sorted({f"{f['name']}:{f['line']}" for _, b in blocks for f in b["frames"] if f["filename"].endswith("tensors.py")}),
     "stats": viz.segsum(snapshot),
