@@ -25,7 +25,7 @@ import (
 // Allocation is one that is alive.
 type Allocation struct {
 	Address, Size uint64
-	// Requested is what the program wanted of Size; 0: not known.
+	// Requested has the bytes that the program wanted of Size; 0: not known.
 	Requested uint64
 	// Device is negative where it is not known.
 	Device int32
