@@ -64,7 +64,7 @@ test-here: $(IMAGES) # tests load the objects that are compiled for these
 # Suites that measure, or that see it when another traces the whole machine, run one at a time; the
 # others mostly wait. Never more than two: Linux deadlocks where many programs are freed at once
 # (internal/ig/stock.go).
-SINGLE := /test/(gadgets|measure|product/terminal|product/verbs|support/tracer)(/|$$)
+SINGLE := /test/(gadgets|measure|product/hostile|product/terminal|product/verbs|support/tracer)(/|$$)
 ALONE = $$($(GO) list ./test/... | grep -E "$(SINGLE)" | grep -v "/test/gadgets/pytorch")
 
 # What both ways to run the tests build and check.
