@@ -224,14 +224,16 @@ func (r *Run) Rows() []Row {
 	return r.rows
 }
 
-// Drops are the counts of what could not be recorded, by reason, without zeroes.
+// Drops are the counts of what could not be recorded, by reason, without zeroes. Those of stacks
+// that lack native callers are not among them: numbers are complete, and how many of a program's first
+// stacks these are depends on how soon unwind information is read.
 func (r *Run) Drops() map[string]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	drops := map[string]uint64{}
 	for _, row := range r.tables["drops"] {
-		if n := row.Number("count"); n > 0 {
-			drops[row.Text("reason")] = n
+		if n, reason := row.Number("count"), row.Text("reason"); n > 0 && !strings.HasPrefix(reason, "native_") {
+			drops[reason] = n
 		}
 	}
 	return drops
