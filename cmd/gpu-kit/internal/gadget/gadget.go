@@ -224,8 +224,8 @@ func (r *Run) Rows() []Row {
 	return r.rows
 }
 
-// Drops are the counts of what could not be recorded, by reason, without zeroes. Those of stacks
-// that lack native callers are not among them: numbers are complete, and how many of a program's first
+// Drops are the counts of what could not be recorded, by reason, without zeroes. Stacks without some
+// native callers are not among them: numbers are complete, and how many of a program's first
 // stacks these are depends on how soon unwind information is read.
 func (r *Run) Drops() map[string]uint64 {
 	r.mu.Lock()
