@@ -25,6 +25,9 @@ func (a *Allowance) Pause(now time.Time) time.Duration {
 	return max(0, a.owed(now)-a.Burst) * time.Duration(a.Share)
 }
 
+// IsPaid reports whether all work was paid back: it then equals an Allowance that was never used.
+func (a *Allowance) IsPaid(now time.Time) bool { return a.owed(now) == 0 }
+
 func (a *Allowance) owed(now time.Time) time.Duration {
 	if a.at.IsZero() {
 		return 0

@@ -387,6 +387,7 @@ func (t *Tracer) scan() {
 			t.choose(pid, false)
 		}
 	}
+	t.forgetPaid(now)
 	maps.DeleteFunc(t.later, func(pid uint32, _ bool) bool { return !pids[pid] })
 	if isFirst {
 		clear(t.spent) // all the processes of the machine are not what one has caused

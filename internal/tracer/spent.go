@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"maps"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
@@ -46,6 +47,12 @@ func (t *Tracer) take(p *process, cost time.Duration) {
 		t.spent[p.root] = root
 	}
 	root.Take(cost, now)
+}
+
+// forgetPaid drops what root directories have cost that owe nothing any more: containers end, and others
+// get a root of their own.
+func (t *Tracer) forgetPaid(now time.Time) {
+	maps.DeleteFunc(t.spent, func(_ rootKey, spent *throttle.Allowance) bool { return spent.IsPaid(now) })
 }
 
 // pause is how long not to read a process; p is nil for one that was not read yet.

@@ -39,6 +39,18 @@ func TestReadingMappingsIsBounded(t *testing.T) {
 	require.Positive(t, tr.pause(1, nil, now), "a process that was not read yet")
 }
 
+// Root directories start and end with containers: a scan forgets those that have nothing to pay back.
+func TestPaidRootsAreForgotten(t *testing.T) {
+	tr := &Tracer{cfg: Config{ProcFS: t.TempDir()}, state: newState()}
+	paid, owing := rootKey{1, 1}, rootKey{1, 2}
+	tr.spent[paid], tr.spent[owing] = newRootSpent(), newRootSpent()
+	tr.spent[paid].Take(time.Millisecond, time.Now().Add(-time.Minute))
+	tr.spent[owing].Take(time.Minute, time.Now())
+	tr.forgetPaid(time.Now())
+	require.NotContains(t, tr.spent, paid)
+	require.Contains(t, tr.spent, owing)
+}
+
 // A process that was put off is read by a scan, once it may cost something again.
 func TestWhatWasPutOffIsReadLater(t *testing.T) {
 	tr, err := New(Config{Points: []Point{{Library: "libcuda", Symbol: "cuInit"}}, Programs: Programs{Enter: &ebpf.Program{}}, Mode: Perf})
