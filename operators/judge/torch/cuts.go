@@ -44,14 +44,35 @@ type cuts struct {
 		process, address, bytes int
 	}
 
-	mu    sync.Mutex // guards what follows
-	read  time.Time
-	known map[uint64]map[int32]fit // by process
-	// The same for fragments().
-	apartRead time.Time
-	apart     map[uint64]map[owner]uint64
+	mu        sync.Mutex // guards what follows
+	fitting   byProcess[map[int32]fit]
+	fragments byProcess[map[owner]uint64]
 	logged    bool
 	rest      time.Time // until which no refusal is looked into
+}
+
+// byProcess keeps, for some time, a value for each process, computed from its layout.
+type byProcess[T any] struct {
+	read time.Time
+	of   map[uint64]T
+}
+
+// get returns that of a process, and reads the layouts where the last ones are too old.
+func (b *byProcess[T]) get(c *cuts, process uint64, compute func(*lay) T) (of T, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b.of != nil && time.Since(b.read) < reuse {
+		return b.of[process], nil
+	}
+	all, err := c.lays(func(uint64) bool { return true })
+	if err != nil {
+		return of, err
+	}
+	b.of, b.read = make(map[uint64]T, len(all)), time.Now()
+	for id, p := range all {
+		b.of[id] = compute(p)
+	}
+	return b.of[process], nil
 }
 
 func newCuts(gc operators.GadgetContext) (*cuts, error) {
@@ -149,20 +170,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 
 // fits is how the pools of a process are cut up.
 func (c *cuts) fits(process uint64) (map[int32]fit, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.known != nil && time.Since(c.read) < reuse {
-		return c.known[process], nil
-	}
-	all, err := c.lays(func(uint64) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	c.known, c.read = map[uint64]map[int32]fit{}, time.Now()
-	for id, p := range all {
-		c.known[id] = fitting(p.areas, p.blocks, c.size)
-	}
-	return c.known[process], nil
+	return c.fitting.get(c, process, func(p *lay) map[int32]fit { return fitting(p.areas, p.blocks, c.size) })
 }
 
 // addFits adds to the pools what a block of a size could use, where the user asks.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -97,7 +96,7 @@ func (i *instance) addWaste(gc operators.GadgetContext, value string) error {
 		o.device, _ = from["device"].Int32(d)
 		text, _ := from["span_id"].String(d)
 		o.span, _ = strconv.ParseUint(text, 16, 64) // 0: none
-		found, err := i.cuts.fragments(process)
+		found, err := i.cuts.fragmentsOf(process)
 		if err != nil {
 			i.cuts.logOnce(gc, err)
 			return nil // an error would keep the row from other subscribers
@@ -112,24 +111,14 @@ func isAnySampled(blocks []block) bool {
 	return slices.ContainsFunc(blocks, func(b block) bool { return (b.end-b.start)%smallestBlock != 0 })
 }
 
-// fragments are those of the blocks of a process, by owner.
-func (c *cuts) fragments(process uint64) (map[owner]uint64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.apart != nil && time.Since(c.apartRead) < reuse {
-		return c.apart[process], nil
-	}
-	all, err := c.lays(func(uint64) bool { return true })
-	if err != nil {
-		return nil, err
-	}
-	c.apart, c.apartRead = map[uint64]map[owner]uint64{}, time.Now()
-	for id, p := range all {
-		if !isAnySampled(p.blocks) {
-			c.apart[id] = fragments(p.areas, p.blocks)
+// fragmentsOf are those of the blocks of a process, by owner. nil: blocks are sampled.
+func (c *cuts) fragmentsOf(process uint64) (map[owner]uint64, error) {
+	return c.fragments.get(c, process, func(p *lay) map[owner]uint64 {
+		if isAnySampled(p.blocks) {
+			return nil
 		}
-	}
-	return c.apart[process], nil
+		return fragments(p.areas, p.blocks)
+	})
 }
 
 // witness compares PyTorch's two accounts of its blocks.
