@@ -8,7 +8,7 @@
 
 /* CUresult, cuda.h 12.4: those that the calls that we follow return. Others have a
  * number and no name. Libraries' own follow, in one series with them. */
-enum cuda_error {
+enum driver_error {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
@@ -139,7 +139,7 @@ static const __u16 cudnn_8_statuses[CUDNN_8_STATUSES] = {
 };
 
 /* A status of a library as an error. */
-static __always_inline enum cuda_error error_of_library(__u32 library, __s32 status)
+static __always_inline enum driver_error error_of_library(__u32 library, __s32 status)
 {
 	__u32 same = 0;
 
@@ -147,7 +147,7 @@ static __always_inline enum cuda_error error_of_library(__u32 library, __s32 sta
 		return CUDA_SUCCESS;
 	if (library == ERRORS_OF_libcudnn && status > 0 && status < CUDNN_8_STATUSES)
 		same = cudnn_8_statuses[status & (CUDNN_8_STATUSES - 1)];
-	return (enum cuda_error)(library + (same ?: status));
+	return (enum driver_error)(library + (same ?: status));
 }
 
 #endif

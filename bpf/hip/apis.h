@@ -4,7 +4,7 @@
 
 /*
  * apis: the table of AMD's HIP runtime, libamdhip64, instead of that of the CUDA driver. Ops,
- * kinds, flags and columns are those of cuda/apis.h, which includes this file for VENDOR_HIP.
+ * kinds, flags and columns are those of memory/apis.h, which includes this file for VENDOR_HIP.
  * HIP is runtime and driver in one, and calls none of its own exports: each call of a program
  * reaches one of these once.
  *
@@ -19,55 +19,56 @@
 #define DRIVER_LIBRARY libamdhip64
 
 /* X(symbol, op, kind, flags, a, b, c) */
-#define CUDA_PROBED_APIS(X) \
-	X(hipMalloc, CUDA_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
-	X(hipExtMallocWithFlags, CUDA_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
-	X(hipMallocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
-	X(hipMemAllocPitch, CUDA_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
-	X(hipMalloc3D, CUDA_ALLOC_PITCH, KIND_DEVICE, CUDA_EXTENT, 0, 0, 0) \
-	X(hipFree, CUDA_FREE, KIND_DEVICE, 0, 0, 0, 0) \
-	X(hipMallocAsync, CUDA_ALLOC, KIND_POOL, 0, 0, 1, 0) \
-	X(hipMallocFromPoolAsync, CUDA_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2) \
-	X(hipFreeAsync, CUDA_FREE, KIND_POOL, 0, 0, 0, 0) \
-	X(hipMallocManaged, CUDA_ALLOC, KIND_MANAGED, 0, 0, 1, 0) \
-	X(hipMallocHost, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0) \
-	X(hipMemAllocHost, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0) \
-	X(hipHostMalloc, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0) \
-	X(hipHostAlloc, CUDA_ALLOC, KIND_HOST, 0, 0, 1, 0) \
-	X(hipFreeHost, CUDA_FREE, KIND_HOST, 0, 0, 0, 0) \
-	X(hipHostFree, CUDA_FREE, KIND_HOST, 0, 0, 0, 0) \
-	X(hipHostRegister, CUDA_REGISTER, KIND_HOST, CUDA_REGISTERED, 0, 1, 0) \
-	X(hipHostUnregister, CUDA_FREE, KIND_HOST, CUDA_REGISTERED, 0, 0, 0) \
-	X(hipArrayCreate, CUDA_ARRAY, KIND_ARRAY, 0, 0, 1, 0) \
-	X(hipArray3DCreate, CUDA_ARRAY3D, KIND_ARRAY, 0, 0, 1, 0) \
-	X(hipMallocArray, CUDA_ARRAY, KIND_ARRAY, CUDA_CHANNELS, 0, 1, 0) \
-	X(hipMalloc3DArray, CUDA_ARRAY3D, KIND_ARRAY, CUDA_CHANNELS | CUDA_EXTENT, 0, 1, 0) \
-	X(hipArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
-	X(hipFreeArray, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
-	X(hipMipmappedArrayCreate, CUDA_MIPMAP, KIND_ARRAY, 0, 0, 1, 2) \
-	X(hipMallocMipmappedArray, CUDA_MIPMAP, KIND_ARRAY, CUDA_CHANNELS | CUDA_EXTENT, 0, 1, 2) \
-	X(hipMipmappedArrayDestroy, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
-	X(hipFreeMipmappedArray, CUDA_FREE, KIND_ARRAY, 0, 0, 0, 0) \
-	X(hipMemCreate, CUDA_VMM_CREATE, KIND_VMM, 0, 0, 1, 2) \
-	X(hipMemImportFromShareableHandle, CUDA_VMM_IMPORT, KIND_VMM, 0, 0, 0, 0) \
-	X(hipMemRetainAllocationHandle, CUDA_VMM_RETAIN, KIND_VMM, 0, 0, 1, 0) \
-	X(hipMemRelease, CUDA_VMM_RELEASE, KIND_VMM, 0, 0, 0, 0) \
-	X(hipMemMap, CUDA_VMM_MAP, KIND_VMM, 0, 0, 1, 3) \
-	X(hipMemUnmap, CUDA_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0) \
-	X(hipMemAddressFree, CUDA_ADDRESS_FREE, KIND_VMM, 0, 0, 1, 0) \
-	X(hipDeviceReset, CUDA_DEVICE_RESET, KIND_NONE, 0, 0, 0, 0) \
-	X(hipGetDeviceCount, CUDA_DEVICE_COUNT, KIND_NONE, 0, 0, 0, 0) \
-	X(hipSetDevice, CUDA_DEVICE_SET, KIND_NONE, 0, 0, 0, 0) \
-	X(hipCtxSetCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
-	X(hipCtxPushCurrent, CUDA_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
-	X(hipCtxCreate, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 2, 0) \
-	X(hipDevicePrimaryCtxRetain, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
-	X(hipMemPoolCreate, CUDA_POOL_CREATE, KIND_NONE, 0, 0, 1, 0) \
-	X(hipDeviceGetDefaultMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
-	X(hipDeviceGetMemPool, CUDA_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)
+#define MEMORY_PROBED_APIS(X) \
+	X(hipMalloc, MEMORY_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
+	X(hipExtMallocWithFlags, MEMORY_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
+	X(hipMallocPitch, MEMORY_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
+	X(hipMemAllocPitch, MEMORY_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
+	X(hipMalloc3D, MEMORY_ALLOC_PITCH, KIND_DEVICE, MEMORY_EXTENT, 0, 0, 0) \
+	X(hipFree, MEMORY_FREE, KIND_DEVICE, 0, 0, 0, 0) \
+	X(hipMallocAsync, MEMORY_ALLOC, KIND_POOL, 0, 0, 1, 0) \
+	X(hipMallocFromPoolAsync, MEMORY_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2) \
+	X(hipFreeAsync, MEMORY_FREE, KIND_POOL, 0, 0, 0, 0) \
+	X(hipMallocManaged, MEMORY_ALLOC, KIND_MANAGED, 0, 0, 1, 0) \
+	X(hipMallocHost, MEMORY_ALLOC, KIND_HOST, 0, 0, 1, 0) \
+	X(hipMemAllocHost, MEMORY_ALLOC, KIND_HOST, 0, 0, 1, 0) \
+	X(hipHostMalloc, MEMORY_ALLOC, KIND_HOST, 0, 0, 1, 0) \
+	X(hipHostAlloc, MEMORY_ALLOC, KIND_HOST, 0, 0, 1, 0) \
+	X(hipFreeHost, MEMORY_FREE, KIND_HOST, 0, 0, 0, 0) \
+	X(hipHostFree, MEMORY_FREE, KIND_HOST, 0, 0, 0, 0) \
+	X(hipHostRegister, MEMORY_REGISTER, KIND_HOST, MEMORY_REGISTERED, 0, 1, 0) \
+	X(hipHostUnregister, MEMORY_FREE, KIND_HOST, MEMORY_REGISTERED, 0, 0, 0) \
+	X(hipArrayCreate, MEMORY_ARRAY, KIND_ARRAY, 0, 0, 1, 0) \
+	X(hipArray3DCreate, MEMORY_ARRAY3D, KIND_ARRAY, 0, 0, 1, 0) \
+	X(hipMallocArray, MEMORY_ARRAY, KIND_ARRAY, MEMORY_CHANNELS, 0, 1, 0) \
+	X(hipMalloc3DArray, MEMORY_ARRAY3D, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT, 0, 1, 0) \
+	X(hipArrayDestroy, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
+	X(hipFreeArray, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
+	X(hipMipmappedArrayCreate, MEMORY_MIPMAP, KIND_ARRAY, 0, 0, 1, 2) \
+	X(hipMallocMipmappedArray, MEMORY_MIPMAP, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT, 0, \
+	  1, 2) \
+	X(hipMipmappedArrayDestroy, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
+	X(hipFreeMipmappedArray, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
+	X(hipMemCreate, MEMORY_VMM_CREATE, KIND_VMM, 0, 0, 1, 2) \
+	X(hipMemImportFromShareableHandle, MEMORY_VMM_IMPORT, KIND_VMM, 0, 0, 0, 0) \
+	X(hipMemRetainAllocationHandle, MEMORY_VMM_RETAIN, KIND_VMM, 0, 0, 1, 0) \
+	X(hipMemRelease, MEMORY_VMM_RELEASE, KIND_VMM, 0, 0, 0, 0) \
+	X(hipMemMap, MEMORY_VMM_MAP, KIND_VMM, 0, 0, 1, 3) \
+	X(hipMemUnmap, MEMORY_VMM_UNMAP, KIND_VMM, 0, 0, 1, 0) \
+	X(hipMemAddressFree, MEMORY_ADDRESS_FREE, KIND_VMM, 0, 0, 1, 0) \
+	X(hipDeviceReset, MEMORY_DEVICE_RESET, KIND_NONE, 0, 0, 0, 0) \
+	X(hipGetDeviceCount, MEMORY_DEVICE_COUNT, KIND_NONE, 0, 0, 0, 0) \
+	X(hipSetDevice, MEMORY_DEVICE_SET, KIND_NONE, 0, 0, 0, 0) \
+	X(hipCtxSetCurrent, MEMORY_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
+	X(hipCtxPushCurrent, MEMORY_DEVICE_OF, KIND_NONE, 0, 0, 0, 0) \
+	X(hipCtxCreate, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 2, 0) \
+	X(hipDevicePrimaryCtxRetain, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
+	X(hipMemPoolCreate, MEMORY_POOL_CREATE, KIND_NONE, 0, 0, 1, 0) \
+	X(hipDeviceGetDefaultMemPool, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
+	X(hipDeviceGetMemPool, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)
 
 /* What is probed on demand only: FACT_DEVICE of call/demand.h. */
-#define CUDA_DEMAND_APIS(X) X(hipGetDevice, CUDA_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)
+#define MEMORY_DEMAND_APIS(X) X(hipGetDevice, MEMORY_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)
 
 /* The API that answers FACT_DEVICE. */
 #define API_DEVICE_ANSWER API_hipGetDevice

@@ -17,7 +17,7 @@ static __always_inline bool has_more_arguments(const struct call_api *api)
 }
 
 /* hipMemoryType of HIP 6: host 1, device 2; others are either's. */
-#define MEMORY_ARRAY 10
+#define ARRAY_MEMORY_TYPE 10
 
 /*
  * HIP_MEMCPY3D and hipMemcpy3DParms: where the types are, and width, height and depth. The latter

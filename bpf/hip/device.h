@@ -30,7 +30,7 @@ static __always_inline __s32 device_at_start(struct task_struct *task)
 
 /*
  * What changes the device, with the ops of launch/contexts.h: X(symbol, op, a, b). hip/apis.h
- * lists the same functions with those of cuda/apis.h.
+ * lists the same functions with those of memory/apis.h.
  */
 #define CONTEXT_PROBED_CALLS(X) \
 	X(hipSetDevice, CONTEXT_DEVICE_SET, 0, CALL_NONE) \

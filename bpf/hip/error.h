@@ -6,7 +6,7 @@
  * error: hipError_t (hip_runtime_api.h 6.4.3) by the names that users know, instead of those
  * of CUDA. The numbers that both have mean the same.
  */
-enum cuda_error {
+enum driver_error {
 	hipSuccess = 0,
 	hipErrorInvalidValue = 1,
 	hipErrorOutOfMemory = 2,
@@ -70,9 +70,9 @@ enum cuda_error {
 /* No library above HIP is in its table. */
 enum error_library { ERRORS_OF_libamdhip64 = 0 };
 
-static __always_inline enum cuda_error error_of_library(__u32 library, __s32 status)
+static __always_inline enum driver_error error_of_library(__u32 library, __s32 status)
 {
-	return (enum cuda_error)status;
+	return (enum driver_error)status;
 }
 
 #endif

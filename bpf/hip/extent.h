@@ -4,25 +4,25 @@
 
 /*
  * extent: the size of what the runtime's forms allocate, which the driver API of CUDA does not
- * have: arrays by a hipChannelFormatDesc, and extents by value. Included by cuda/enter.h.
+ * have: arrays by a hipChannelFormatDesc, and extents by value. Included by memory/enter.h.
  */
 
 /* Entry: what such a call has besides a, b and c of the table. x86-64 only, as HIP. */
 static __always_inline void extent_entered(struct pt_regs *ctx, struct inflight *call,
-					   const struct cuda_api *api,
+					   const struct memory_api *api,
 					   const struct call_arguments *args)
 {
 	__u64 extent[3] = { args->value[2], args->value[3] };
 
 	/* hipExtent has 24 bytes: it is on the stack, above the return address. */
-	if ((api->flags & CUDA_EXTENT) &&
+	if ((api->flags & MEMORY_EXTENT) &&
 	    bpf_probe_read_user(extent, sizeof(extent), (void *)(PT_REGS_SP(ctx) + 8)))
 		drop(DROP_READ_ARGUMENT);
 	call->width = extent[0];
 	call->height = extent[1];
 	call->depth = extent[2];
-	call->array_flags = api->op == CUDA_MIPMAP ? args->value[3] : 0;
-	if (api->op == CUDA_ALLOC_PITCH) { /* hipPitchedPtr: the pointer, the pitch */
+	call->array_flags = api->op == MEMORY_MIPMAP ? args->value[3] : 0;
+	if (api->op == MEMORY_ALLOC_PITCH) { /* hipPitchedPtr: the pointer, the pitch */
 		call->b = call->a + 8;
 		call->c = extent[1] * extent[2];
 	}

@@ -5,7 +5,7 @@
 /*
  * apis: the table of calls that give the GPU work, move data, wait for it and name
  * kernels. The eBPF sections, the attach points and the entries of the simulated driver
- * are generated from it, as from cuda/apis.h; the two tables share no function.
+ * are generated from it, as from memory/apis.h; the two tables share no function.
  *
  * Signatures: CUDA Driver API reference 12.4, cuda.h; cuBLAS, cuBLASLt and cuDNN 9.
  * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName and cuGraphAddNode_v2 came

@@ -31,7 +31,7 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct inflight 
 
 static __always_inline bool is_memory_type(__u32 type)
 {
-	return type == 1 || type == 2 || type == MEMORY_ARRAY;
+	return type == 1 || type == 2 || type == ARRAY_MEMORY_TYPE;
 }
 
 /* By the types of memory, as drivers number them: host 1, device 2, an array. */

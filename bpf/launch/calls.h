@@ -27,7 +27,7 @@ static const struct call_api call_apis[CALL_API_SLOTS] = {
 #undef X
 };
 
-/* The row of an API; one with CALL_OP_NONE for an id that is none. See cuda_api_of(). */
+/* The row of an API; one with CALL_OP_NONE for an id that is none. See memory_api_of(). */
 static __always_inline const struct call_api *call_api_of(__u64 id)
 {
 	asm volatile("%0 &= %1" : "+r"(id) : "i"(CALL_API_SLOTS - 1));

@@ -5,12 +5,12 @@
 #include "launch/inflight.h"
 
 #include "call/read.h"
-#include "cuda/context.h"
+#include "call/context.h"
 
 /*
  * contexts: the device of a call, which is that of the thread's current context. The
  * functions that change it are attach points in addition to those of launch/apis.h. They
- * have no rows. cuda/apis.h lists them, too, with the numbers that cuda_alloc uses.
+ * have no rows. memory/apis.h lists them, too, with the numbers that cuda_alloc uses.
  */
 enum context_op {
 	CONTEXT_CREATE = 1, /* a: address of the context; b: device; becomes current */

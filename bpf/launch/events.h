@@ -56,11 +56,11 @@ static const __u16 libraries[CALL_API_SLOTS] = {
 };
 
 /* Libraries have result codes of their own. */
-static __always_inline enum cuda_error call_error(__u32 api, __s32 result)
+static __always_inline enum driver_error call_error(__u32 api, __s32 result)
 {
 	__u32 library = libraries[api & (CALL_API_SLOTS - 1)];
 
-	return library ? error_of_library(library, result) : (enum cuda_error)result;
+	return library ? error_of_library(library, result) : (enum driver_error)result;
 }
 
 struct call_event {
@@ -77,7 +77,7 @@ struct call_event {
 	__u32 block_x, block_y, block_z;
 	__u32 shared_bytes;
 	__u32 weight;
-	enum cuda_error error_raw;
+	enum driver_error error_raw;
 	__s32 status;
 	__s32 device;
 	char operation[OPERATION_BYTES];
@@ -137,7 +137,7 @@ struct call {
 	__u64 stack_id;
 	__u64 row;
 	__u64 function;
-	enum cuda_error error_raw;
+	enum driver_error error_raw;
 	__s32 status;
 	__s32 device;
 	char operation[OPERATION_BYTES];
@@ -264,7 +264,7 @@ struct call_total {
 	struct gadget_process proc;
 	__u64 process;
 	__u64 function;
-	enum cuda_error error_raw;
+	enum driver_error error_raw;
 	__s32 status;
 	__s32 device;
 	char operation[OPERATION_BYTES];

@@ -272,7 +272,7 @@ static __noinline int communicator_ends(struct thread *t, __u32 state)
 	return 0;
 }
 
-/* As in cuda/calls.h, for the functions that determine a communicator's device. */
+/* As in memory/calls.h, for the functions that determine a communicator's device. */
 static __always_inline void context_returned(struct thread *t, __u32 op, bool may_sleep)
 {
 	struct inflight *call = &t->call;

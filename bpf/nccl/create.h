@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_CREATE_H
 #define GPU_GADGETS_NCCL_CREATE_H
 
-#include "cuda/context.h"
+#include "call/context.h"
 #include "nccl/communicators.h"
 #include "owner/identity.h"
 

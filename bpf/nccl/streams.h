@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_STREAMS_H
 #define GPU_GADGETS_NCCL_STREAMS_H
 
-#include "cuda/context.h"
+#include "call/context.h"
 #include "nccl/events.h"
 
 /*

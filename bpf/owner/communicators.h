@@ -111,7 +111,7 @@ struct owner_sum {
 	__u64 inuse_bytes, peak_bytes;
 };
 
-/* (communicator, phase, kind, device) → sums, as those of cuda/rows.h. */
+/* (communicator, phase, kind, device) → sums, as those of memory/rows.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, MAP_FLAGS_GROWING);
@@ -223,7 +223,7 @@ static __noinline int owner_allocated(__u64 process, __u32 owner, __u64 place, _
 	__sync_fetch_and_add(&sum->alloc_bytes, bytes);
 	__sync_fetch_and_add(&sum->alloc_objects, 1);
 	now = __sync_fetch_and_add(&sum->inuse_bytes, bytes) + bytes;
-	/* As in cuda/rows.h: others may raise it meanwhile. */
+	/* As in memory/rows.h: others may raise it meanwhile. */
 	for (int i = 0; i < 8; i++) {
 		__u64 peak = sum->peak_bytes;
 

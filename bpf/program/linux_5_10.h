@@ -14,7 +14,7 @@
  *   task storage for uprobe programs     5.12    hash maps by thread id, per-CPU scratch
  *   atomics that return the old value    5.12    vmm_add() has a lock, row_alloc() reads
  *   pointers to global functions         5.12    they look up what they need
- *   bpf_for_each_map_elem                5.13    cuda/instance.h, and user space
+ *   bpf_for_each_map_elem                5.13    memory/instance.h, and user space
  *   bpf_get_attach_cookie                5.15    a program for each function
  *   bpf_loop                             5.17    LOOP
  *   bpf_find_vma                         5.17    stack/native.h keeps the immediate caller

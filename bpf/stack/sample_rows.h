@@ -22,7 +22,7 @@ struct row_key {
 	__u32 pad;
 };
 
-/* See cuda/rows.h. */
+/* See memory/rows.h. */
 struct span_row_key {
 	struct row_key row;
 	__u64 span; /* of a trace (process/span.h); 0: none */
@@ -50,7 +50,7 @@ struct span_row {
 	__u64 born_boot_ns; /* a row that was deleted and came again has another */
 };
 
-/* As rows_by_stack, for what belongs to a span: see rows_by_span of cuda/rows.h. */
+/* As rows_by_stack, for what belongs to a span: see rows_by_span of memory/rows.h. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1); /* see process/span.h */

@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_TORCH_TORCH_H
 #define GPU_GADGETS_TORCH_TORCH_H
 
-#include "cuda/live.h"
+#include "memory/live.h"
 #include "torch/apis.h"
 #include "torch/sampling.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The context entries of CUDA_APIS: which device a thread uses, and which
+ * The context entries of MEMORY_APIS: which device a thread uses, and which
  * memory ends together with its context.
  */
 #include <stdlib.h>

@@ -58,14 +58,14 @@ COPY_PTSZ(cuMemcpyPeerAsync,
 
 /* CUmemorytype, hipMemoryType */
 #ifdef VENDOR_HIP
-enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 10 };
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_OF_ARRAYS = 10 };
 #else
-enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3 };
+enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_OF_ARRAYS = 3 };
 #endif
 
 static bool is_one(uint32_t type)
 {
-	return type == MEMORY_HOST || type == MEMORY_DEVICE || type == MEMORY_ARRAY;
+	return type == MEMORY_HOST || type == MEMORY_DEVICE || type == MEMORY_OF_ARRAYS;
 }
 
 static uint8_t direction(uint32_t from, uint32_t to)

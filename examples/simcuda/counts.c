@@ -14,7 +14,7 @@
 #include "state.h"
 
 #define ONE(...) +1
-enum { COUNTED = CUDA_APIS(ONE) DRIVER_CALLS(ONE) OTHER_APIS(ONE) };
+enum { COUNTED = MEMORY_APIS(ONE) DRIVER_CALLS(ONE) OTHER_APIS(ONE) };
 
 /* Counters of the thunks: the file, or these if it is not available. */
 static struct counts_row nowhere[COUNTED];
@@ -62,14 +62,14 @@ __asm__(".set simcuda_count_at, 56\n");
 #else
 #error "a thunk needs a few instructions of this architecture"
 #endif
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
 
 static const char *const names[] = {
 #define X(symbol, ...) #symbol,
-	CUDA_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
+	MEMORY_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
 #undef X
 };
 
@@ -77,7 +77,7 @@ static const char *const names[] = {
 #define X(symbol, ...)                                            \
 	extern void *simcuda_entry_##symbol;                      \
 	extern char simcuda_count_##symbol[];
-CUDA_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
+MEMORY_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
 #undef X
 
 static const struct {
@@ -85,7 +85,7 @@ static const struct {
 	void *thunk;
 } counted[] = {
 #define X(symbol, ...) {&simcuda_entry_##symbol, simcuda_count_##symbol},
-	CUDA_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
+	MEMORY_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
 #undef X
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The entries of CUDA_APIS that allocate and free memory. The exported symbol
+ * The entries of MEMORY_APIS that allocate and free memory. The exported symbol
  * is a stub (exports.c) that jumps to impl_<symbol>. Parameter lists are those
  * of the CUDA Driver API reference, as are the rules unless a comment states otherwise.
  */

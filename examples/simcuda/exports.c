@@ -18,7 +18,7 @@
 void vmm_reset(void);
 
 #define X(symbol, ...) CUresult impl_##symbol();
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
@@ -51,7 +51,7 @@ __attribute__((used, visibility("hidden"))) unsigned simcuda_state = 0;
 		".hidden simcuda_entry_" #symbol "\n"           \
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
@@ -82,7 +82,7 @@ OTHER_APIS(X)
 		".p2align 3\n"                                  \
 		"simcuda_entry_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
@@ -93,7 +93,7 @@ OTHER_APIS(X)
 /* ------------------------------------------------------------ cuGetProcAddress */
 
 #define X(symbol, ...) CUresult symbol();
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 OTHER_APIS(X)
 #undef X
@@ -103,7 +103,7 @@ static const struct {
 	void *address;
 } exports[] = {
 #define X(symbol, ...) {#symbol, (void *)symbol},
-	CUDA_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
+	MEMORY_APIS(X) DRIVER_CALLS(X) OTHER_APIS(X)
 #undef X
 };
 

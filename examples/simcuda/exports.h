@@ -3,7 +3,7 @@
 #define SIMCUDA_EXPORTS_H
 
 /*
- * exports: the driver entries besides those of CUDA_APIS and DRIVER_CALLS, which a ctypes
+ * exports: the driver entries besides those of MEMORY_APIS and DRIVER_CALLS, which a ctypes
  * workload or another client needs before its allocations. They do not change who holds memory,
  * so they are not journaled.
  */

@@ -73,7 +73,7 @@ struct journal_record {
 	uint32_t tid;
 	int32_t result; /* CUresult */
 	int32_t device; /* ordinal; -1: unknown, or host memory of cuMemCreate */
-	uint16_t api;	/* of the outermost call: enum cuda_api_id, then DRIVER_CALLS */
+	uint16_t api;	/* of the outermost call: enum memory_api_id, then DRIVER_CALLS */
 	uint8_t type, kind, flags;
 	/* Of WORK, else 0: */
 	uint8_t direction; /* enum copy_direction */

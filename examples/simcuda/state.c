@@ -147,7 +147,7 @@ CUresult end(struct call *c, CUresult result)
 {
 	static const uint8_t kinds[] = {0,
 #define X(symbol, op, kind, flags, a, b, c) kind,
-		CUDA_APIS(X)
+		MEMORY_APIS(X)
 #undef X
 	};
 	if (!c->recorded) {

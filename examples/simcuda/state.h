@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../bpf/cuda/apis.h"
+#include "../../bpf/memory/apis.h"
 #include "../../bpf/launch/apis.h"
 #include "cuda.h"
 #include "journal.h"
@@ -161,7 +161,7 @@ void observer_load(void);
 /* Writes the record of the call and drops the lock, as end() does. */
 CUresult end_work(struct call *c, const struct work *w, CUresult result);
 /* Number of a DRIVER_CALLS function in the journal. */
-#define WORK_API(api) (CUDA_API_COUNT - 1 + (api))
+#define WORK_API(api) (MEMORY_API_COUNT - 1 + (api))
 bool is_stream(CUstream s); /* 0: the default stream, 1: legacy, 2: per thread */
 
 /* The table of everything that has a number. */

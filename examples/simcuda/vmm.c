@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The virtual memory management entries of CUDA_APIS (physical memory and its
+ * The virtual memory management entries of MEMORY_APIS (physical memory and its
  * mappings), and the address ranges that they map into. None needs a context.
  */
 #define _GNU_SOURCE

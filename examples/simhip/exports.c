@@ -12,7 +12,7 @@
 void vmm_reset(void);
 
 #define X(symbol, ...) CUresult impl_##symbol();
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 HIP_OTHER_APIS(X)
 #undef X
@@ -71,7 +71,7 @@ __asm__(".pushsection .data, \"aw\"\n"
 		".pushsection .data, \"aw\"\n" \
 		"simhip_slot_" #symbol ": .quad impl_" #symbol "\n" \
 		".popsection\n");
-CUDA_APIS(X)
+MEMORY_APIS(X)
 DRIVER_CALLS(X)
 HIP_OTHER_APIS(X)
 #undef X

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "../../bpf/cuda/apis.h"
+#include "../../bpf/memory/apis.h"
 #include "../../bpf/launch/apis.h"
 #include "../simcuda/journal.h"
 
 const char journal_program[] = "simhip";
 const char journal_api_names[] = "(none)\0"
 #define X(symbol, op, kind, flags, a, b, c) #symbol "\0"
-	CUDA_APIS(X)
+	MEMORY_APIS(X)
 #undef X
 #define X(symbol, op, detail, flags, a, b) #symbol "\0"
 		DRIVER_CALLS(X)
@@ -16,6 +16,6 @@ const char journal_api_names[] = "(none)\0"
 #undef X
 	;
 const uint32_t journal_names_bytes = sizeof(journal_api_names);
-const uint32_t journal_api_count = CUDA_API_COUNT - 1 + CALL_API_COUNT;
+const uint32_t journal_api_count = MEMORY_API_COUNT - 1 + CALL_API_COUNT;
 _Static_assert(JOURNAL_NAMES + sizeof(journal_api_names) <= JOURNAL_HEADER,
 	       "the names fit the header");

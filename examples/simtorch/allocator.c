@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../bpf/cuda/apis.h"
+#include "../../bpf/memory/apis.h"
 #include "../simcuda/journal.h"
 #include "../simcupti/probe.h"
 #include "c10.h"

@@ -31,7 +31,7 @@
 #endif
 
 #include "call/probes.h"
-#include "cuda/inflight.h"
+#include "memory/inflight.h"
 
 #ifndef LINUX_5_10
 #include "owner/calls.h"
@@ -39,7 +39,7 @@
 
 #include "call/backward_probes.h"
 #include "call/capture.h"
-#include "cuda/calls.h"
+#include "memory/calls.h"
 #include "python/python.h"
 #ifndef LINUX_5_10
 #include "torch/torch.h"
@@ -51,8 +51,8 @@
 #define Y(symbol, op, kind, flags, a, b, c) \
 	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, \
 	  ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },
-const struct attach_point attach_points[] ATTACH_POINTS = { CUDA_PROBED_APIS(X)
-								    CUDA_DEMAND_APIS(Y) };
+const struct attach_point attach_points[] ATTACH_POINTS = { MEMORY_PROBED_APIS(X)
+								    MEMORY_DEMAND_APIS(Y) };
 #undef X
 #undef Y
 
@@ -62,7 +62,7 @@ const struct attach_point torch_attach_points[] ATTACH_POINTS = { TORCH_APIS(X) 
 #undef X
 #endif
 
-#include "cuda/oom.h"
+#include "memory/oom.h"
 
 #ifndef LINUX_5_10
 /* A function of NCCL, on the thread's device, which a new communicator has. */
@@ -146,7 +146,7 @@ ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
 /* The device and the size of an allocation that was refused. */
-static __always_inline void refused(struct thread *t, const struct cuda_api *api, bool may_sleep)
+static __always_inline void refused(struct thread *t, const struct memory_api *api, bool may_sleep)
 {
 	if (api->kind == KIND_ARRAY) {
 		t->call.live.size_bytes = 0;
@@ -164,7 +164,7 @@ static __always_inline void refused(struct thread *t, const struct cuda_api *api
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
 	struct thread *t = thread_known();
-	const struct cuda_api *api;
+	const struct memory_api *api;
 	struct live_key key;
 	__u64 sp = PT_REGS_SP(ctx);
 	__u32 result = PT_REGS_RC(ctx);
@@ -181,10 +181,10 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		return 0;
 	}
 	id = t->call.api;
-	api = cuda_api_of(id);
+	api = memory_api_of(id);
 	if (!call_allocates(api->op) && !call_made_context(t, api->op, result)) {
 		/* Its loop is deep: in call_returned() it would need 576 bytes of stack. */
-		if (api->op == CUDA_VMM_UNMAP) {
+		if (api->op == MEMORY_VMM_UNMAP) {
 			if (!result)
 				vmm_unmap(t->process, t->call.a, t->call.b);
 			t->call.sp = 0;
@@ -200,7 +200,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	 * call_allocates() compared with, take that for all of them, and remove the code
 	 * for the others: an array then has the address of its descriptor for its size.
 	 */
-	api = cuda_api_of(t->call.api);
+	api = memory_api_of(t->call.api);
 	t->call.live.span = 0;
 	if (result) {
 		refused(t, api, may_sleep);
@@ -223,7 +223,7 @@ static __noinline int allocation_seen(struct thread *t, bool failed, bool may_sl
 		return 0;
 	t->call.live.span = span_current(task_current(), may_sleep);
 	if (failed)
-		refused(t, cuda_api_of(t->call.api), may_sleep);
+		refused(t, memory_api_of(t->call.api), may_sleep);
 	return 0;
 }
 
@@ -237,7 +237,7 @@ static __noinline bool allocation_made(struct thread *t, struct live_key *key, b
 	 * op that call_allocates() compared with, take that for all of them, and remove the
 	 * code for the others: an array then has the address of its descriptor for its size.
 	 */
-	if (!call_allocated(t, cuda_api_of(t->call.api), key, may_sleep))
+	if (!call_allocated(t, memory_api_of(t->call.api), key, may_sleep))
 		return false;
 	if (nccl_owners)
 		t->call.live.owner = owner_now(t->process, t->call.sp, t->call.live.device);
@@ -263,7 +263,7 @@ static __noinline bool returns_otherwise(struct pt_regs *ctx, struct thread *t, 
 static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 {
 	struct thread *t = thread_known();
-	const struct cuda_api *api;
+	const struct memory_api *api;
 	struct live_key key;
 	__u64 sp, stack;
 	__u32 result, id;
@@ -281,7 +281,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	/* One copy of the id for all that follows: the verifier of Linux 5.10 removed the code
 	 * for frees where it was read again. */
 	id = t->call.api;
-	api = cuda_api_of(id);
+	api = memory_api_of(id);
 	if (!call_allocates(api->op) && !call_made_context(t, api->op, result)) {
 		call_returned(t, id, result != 0, may_sleep);
 	} else {
@@ -304,16 +304,16 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 #endif
 
 #define X(symbol, op, kind, flags, a, b, c) STOCK_PROBES_OF(DRIVER_LIBRARY, symbol)
-CUDA_PROBED_APIS(X)
+MEMORY_PROBED_APIS(X)
 #undef X
 #define X(symbol, op, kind, flags, a, b, c) DEMAND_PROBE(symbol)
-CUDA_DEMAND_APIS(X)
+MEMORY_DEMAND_APIS(X)
 #undef X
 
 #ifdef LINUX_5_10
 /* There are no cookies: our attach operator, too, takes a program for each point. */
 #define X(symbol, op, kind, flags, a, b, c) [API_##symbol - 1] = &enter_##symbol,
-ATTACH_PROGRAMS_OF_POINTS(CUDA_API_COUNT - 1, CUDA_APIS(X), stock_exit);
+ATTACH_PROGRAMS_OF_POINTS(MEMORY_API_COUNT - 1, MEMORY_APIS(X), stock_exit);
 #undef X
 #endif
 

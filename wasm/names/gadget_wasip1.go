@@ -176,7 +176,7 @@ func (s *source) name(_ api.DataSource, row api.Data) {
 	}
 }
 
-// holdersOf reads the arrays of bpf/cuda/oom.h; entries of no bytes are empty.
+// holdersOf reads the arrays of bpf/memory/oom.h; entries of no bytes are empty.
 func (s *source) holdersOf(row api.Data) string {
 	var stacks, bytes [16 * 8]byte
 	n, err := s.holderStacks.Bytes(row, stacks[:])

@@ -20,7 +20,7 @@ static __always_inline bool has_more_arguments(const struct call_api *api)
 #define LAUNCH_ITEMS 0
 
 /* CUmemorytype: host 1, device 2, unified 4. */
-#define MEMORY_ARRAY 3
+#define ARRAY_MEMORY_TYPE 3
 
 /* CUDA_MEMCPY3D and its _PEER: where the types are, and width, height and depth. */
 #define COPY_3D_FROM(detail) 32

@@ -109,7 +109,7 @@ func tableSymbols(t *testing.T, path, pattern string) []string {
 }
 
 const (
-	table = "../../../bpf/cuda/apis.h"
+	table = "../../../bpf/memory/apis.h"
 	calls = "../../../bpf/launch/apis.h"
 )
 
@@ -117,7 +117,7 @@ func TestExportsAreTheTables(t *testing.T) {
 	f, err := elf.Open(filepath.Join(built(t), "libcuda.so.1"))
 	require.NoError(t, err)
 	defer f.Close()
-	want := append(tableSymbols(t, table, `X\((cu\w+), CUDA_`),
+	want := append(tableSymbols(t, table, `X\((cu\w+), MEMORY_`),
 		tableSymbols(t, "../exports.h", `X\((cu\w+)\)`)...)
 	want = append(want, tableSymbols(t, calls, `X\((cu\w+), CALL_`)...)
 	want = append(want, "simcuda_tag", "simcuda_flush", "simcuda_later", "simcuda_device", "simcuda_observe")

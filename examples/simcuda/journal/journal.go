@@ -16,7 +16,7 @@ import (
 	"sort"
 )
 
-// Kind is the kind of an allocation, numbered as enum alloc_kind in bpf/cuda/apis.h.
+// Kind is the kind of an allocation, numbered as enum alloc_kind in bpf/memory/apis.h.
 type Kind uint8
 
 // The kinds of enum alloc_kind. None is the kind of calls that hold nothing.

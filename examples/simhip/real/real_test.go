@@ -31,7 +31,7 @@ func table(t *testing.T, name string) (symbols []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../../bpf/hip/" + name)
 	require.NoError(t, err)
-	for _, m := range regexp.MustCompile(`X\((hip\w+), C(?:UDA|ALL)_`).FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`X\((hip\w+), (?:MEMORY|CALL)_`).FindAllSubmatch(text, -1) {
 		symbols = append(symbols, string(m[1]))
 	}
 	require.Greater(t, len(symbols), 30)

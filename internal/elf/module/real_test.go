@@ -40,13 +40,13 @@ func open(t testing.TB, path string) *module.Module {
 	return m
 }
 
-// cudaAPIs are the symbols of the table in bpf/cuda/apis.h.
+// cudaAPIs are the symbols of the table in bpf/memory/apis.h.
 func cudaAPIs(t testing.TB) []string {
 	t.Helper()
-	f, err := os.Open("../../../bpf/cuda/apis.h")
+	f, err := os.Open("../../../bpf/memory/apis.h")
 	require.NoError(t, err)
 	defer f.Close()
-	row := regexp.MustCompile(`^\s*X\((cu\w+), CUDA_`)
+	row := regexp.MustCompile(`^\s*X\((cu\w+), MEMORY_`)
 	var out []string
 	for s := bufio.NewScanner(f); s.Scan(); {
 		if m := row.FindStringSubmatch(s.Text()); m != nil {

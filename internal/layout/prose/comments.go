@@ -31,7 +31,7 @@ func CommentPhrases() []Phrase {
 // Reworded are the folders whose comments follow CommentPhrases, tests included.
 func Reworded() []string {
 	return []string{
-		"bpf/call", "bpf/cuda", "bpf/hip", "bpf/host", "bpf/launch", "bpf/nccl", "bpf/process", "bpf/program", "bpf/python", "bpf/stack", "bpf/torch",
+		"bpf/call", "bpf/cuda", "bpf/hip", "bpf/host", "bpf/launch", "bpf/memory", "bpf/nccl", "bpf/process", "bpf/program", "bpf/python", "bpf/stack", "bpf/torch",
 		"cmd", "examples", "gadgets", "internal", "operators", "wasm",
 		"test/gadgets/budget", "test/gadgets/devicetimes", "test/gadgets/exact", "test/gadgets/example",
 		"test/gadgets/launches", "test/gadgets/mix", "test/gadgets/native", "test/gadgets/nccl", "test/gadgets/pystack", "test/gadgets/pytorch",

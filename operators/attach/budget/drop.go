@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-// The part of cuda_alloc's maps that is about tensors (bpf/cuda/rows.h, bpf/cuda/live.h,
+// The part of cuda_alloc's maps that is about tensors (bpf/memory/rows.h, bpf/memory/live.h,
 // bpf/torch/torch.h); a test compares it with BTF.
 const (
 	rowKindOffset   = 16 // of struct row_key

@@ -57,8 +57,8 @@ func TestLayoutIsThatOfTheGadgets(t *testing.T) {
 	spans := alloc.Maps["rows_by_span"]
 	at(spans.Key, "row", 24, 0)
 	// The numbers have no BTF: by the order of the enumerators, the first of which is given.
-	require.Equal(t, kindTensor, enumerator(t, "../../../bpf/cuda/apis.h", "KIND_NONE", "KIND_TENSOR"))
-	require.Equal(t, spaceTensor, 1+enumerator(t, "../../../bpf/cuda/live.h", "SPACE_POINTER", "SPACE_TENSOR"))
+	require.Equal(t, kindTensor, enumerator(t, "../../../bpf/memory/apis.h", "KIND_NONE", "KIND_TENSOR"))
+	require.Equal(t, spaceTensor, 1+enumerator(t, "../../../bpf/memory/live.h", "SPACE_POINTER", "SPACE_TENSOR"))
 }
 
 // enumerator counts how many others come before one of an enumeration.

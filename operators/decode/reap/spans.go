@@ -70,7 +70,7 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	return n, nil
 }
 
-// IdleAllocations is Idle for struct row of bpf/cuda/rows.h.
+// IdleAllocations is Idle for struct row of bpf/memory/rows.h.
 func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	if len(value) < 48 {
 		return 0, false

@@ -4,7 +4,7 @@
 // what was allocated longer ago than the user requested and has not been freed; and a histogram
 // of the ages of what it holds. What
 // lives long in steady state is a model; what keeps growing old is a leak, or a cache.
-// It reads the allocations that are alive (bpf/cuda/live.h), which costs nothing in the
+// It reads the allocations that are alive (bpf/memory/live.h), which costs nothing in the
 // kernel's programs; only on request, for there may be 10⁵ of them.
 package ages
 
@@ -41,7 +41,7 @@ const (
 	reuse = 2 * time.Second
 )
 
-// kinds are ALLOC_KIND_NAMES of bpf/cuda/apis.h.
+// kinds are ALLOC_KIND_NAMES of bpf/memory/apis.h.
 var kinds = [...]string{"", "device", "managed", "host", "array", "vmm", "pool", "tensor", "context"}
 
 // Operator adds old_bytes and old_objects to rows of memory.
@@ -285,7 +285,7 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 }
 
 // decode reads an allocation, and how long ago it was made at a time since boot. No
-// kind: it is in no row. Of the time, 56 bits are kept (bpf/cuda/inflight.h), which
+// kind: it is in no row. Of the time, 56 bits are kept (bpf/memory/inflight.h), which
 // last for two years.
 func (l layout) decode(key, value []byte, now uint64) (r row, held old, age time.Duration) {
 	word := func(at int) uint32 { return binary.NativeEndian.Uint32(value[at:]) }

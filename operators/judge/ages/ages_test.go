@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// live is struct live of bpf/cuda/inflight.h, and its members' sizes.
+// live is struct live of bpf/memory/inflight.h, and its members' sizes.
 var live = []struct {
 	name string
 	size uint32

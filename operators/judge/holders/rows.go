@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-// count is OOM_HOLDERS of bpf/cuda/oom.h.
+// count is OOM_HOLDERS of bpf/memory/oom.h.
 const count = 10
 
 // Holder is a row that holds memory.
@@ -28,7 +28,7 @@ type Held struct {
 }
 
 // layout is where the parts of a row and its key are, in bytes; see struct row of
-// bpf/cuda/rows.h.
+// bpf/memory/rows.h.
 type layout struct{ process, stack, instance, inuse int }
 
 func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
@@ -79,7 +79,7 @@ func (s sums) add(process uint64, rows *ebpf.Map, l layout, instances *ebpf.Map)
 	return nil
 }
 
-// isEnded reads struct instance of bpf/cuda/instance.h: the context was destroyed.
+// isEnded reads struct instance of bpf/memory/instance.h: the context was destroyed.
 func isEnded(instances *ebpf.Map, process, number uint64) bool {
 	var value struct{ Before, Ended uint64 }
 	return instances.Lookup(struct{ Process, Number uint64 }{process, number}, &value) == nil && value.Ended != 0

@@ -23,7 +23,7 @@ import (
 
 const (
 	dataSource = "ooms"
-	// poolAPI is the api of an event of PyTorch's pool (bpf/cuda/oom.h).
+	// poolAPI is the api of an event of PyTorch's pool (bpf/memory/oom.h).
 	poolAPI = "torch"
 	// priority is behind the operator that names stacks and holders (50).
 	priority = 9900

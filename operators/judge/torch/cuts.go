@@ -27,7 +27,7 @@ const (
 	// blocks.
 	reuse = 900 * time.Millisecond
 
-	// enum alloc_kind of bpf/cuda/apis.h.
+	// enum alloc_kind of bpf/memory/apis.h.
 	kindDevice, kindTensor = 1, 7
 )
 

@@ -20,7 +20,7 @@ import (
 const (
 	requestedConstant = "torch_requested"
 	requestsMap       = "requests_by_row"
-	// maxRequests is as many as there are rows (MAX_ROWS of bpf/cuda/rows.h); the map grows.
+	// maxRequests is as many as there are rows (MAX_ROWS of bpf/memory/rows.h); the map grows.
 	maxRequests = 16384
 	// oddBlocks and a hundredth of the requests: more is no coincidence of attaching.
 	oddBlocks = 16

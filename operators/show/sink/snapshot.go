@@ -29,7 +29,7 @@ const (
 	liveMap     = "live_by_pointer"
 	mappingsMap = "mappings_by_address"
 
-	// enum alloc_kind of bpf/cuda/apis.h.
+	// enum alloc_kind of bpf/memory/apis.h.
 	kindHost, kindArray, kindVMM, kindTensor, kindContext = 3, 4, 5, 7, 8
 )
 
@@ -149,7 +149,7 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 		serial := long(value[s.live.serial:])
 		a := snapshot.Allocation{
 			Address: long(key[s.live.pointer:]), Size: long(value[s.live.bytes:]), Device: int32(word(value[s.live.device:])),
-			StackID: long(value[s.live.stack:]), At: booted.Add(time.Duration(serial >> 8)), // see bpf/cuda/inflight.h
+			StackID: long(value[s.live.stack:]), At: booted.Add(time.Duration(serial >> 8)), // see bpf/memory/inflight.h
 			IsTensor: kind == kindTensor, IsUnplaced: kind == kindArray,
 		}
 		if kind == kindVMM {

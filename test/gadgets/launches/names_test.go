@@ -237,7 +237,7 @@ func TestStatusesOfLibrariesHaveNames(t *testing.T) {
 	g := &gadget{tracer.Attach(t, "cuda_kernel", map[string]string{"libcuda": lib, "libcudnn": cudnn}, tracer.Options{
 		Edit: func(spec *ebpf.CollectionSpec) {
 			var enum *btf.Enum
-			require.NoError(t, spec.Types.TypeByName("cuda_error", &enum))
+			require.NoError(t, spec.Types.TypeByName("driver_error", &enum))
 			for _, v := range enum.Values {
 				names[v.Value] = v.Name
 			}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_INSTANCE_H
-#define GPU_GADGETS_CUDA_INSTANCE_H
+#ifndef GPU_GADGETS_MEMORY_INSTANCE_H
+#define GPU_GADGETS_MEMORY_INSTANCE_H
 
-#include "cuda/context.h"
+#include "call/context.h"
 
 /*
  * instance: which allocations ended with their context, on kernels where a

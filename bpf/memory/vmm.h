@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_VMM_H
-#define GPU_GADGETS_CUDA_VMM_H
+#ifndef GPU_GADGETS_MEMORY_VMM_H
+#define GPU_GADGETS_MEMORY_VMM_H
 
-#include "cuda/live.h"
+#include "memory/live.h"
 
 /*
  * vmm: virtual memory management (cuMemCreate …). Physical memory has a

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_CONTEXT_H
-#define GPU_GADGETS_CUDA_CONTEXT_H
+#ifndef GPU_GADGETS_CALL_CONTEXT_H
+#define GPU_GADGETS_CALL_CONTEXT_H
 
 #include "call/read.h"
 #include "call/demand.h"

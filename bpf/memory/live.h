@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_LIVE_H
-#define GPU_GADGETS_CUDA_LIVE_H
+#ifndef GPU_GADGETS_MEMORY_LIVE_H
+#define GPU_GADGETS_MEMORY_LIVE_H
 
-#include "cuda/rows.h"
+#include "memory/rows.h"
 
 /*
  * live: what every pointer and handle that is alive was allocated as, so
@@ -17,7 +17,7 @@ enum live_space {
 	SPACE_POINTER = 1, /* unified addresses: device, managed, pool, host */
 	SPACE_REGISTERED,  /* host memory of cuMemHostRegister */
 	SPACE_ARRAY,
-	SPACE_VMM,    /* physical memory, by serial: see cuda/vmm.h */
+	SPACE_VMM,    /* physical memory, by serial: see memory/vmm.h */
 	SPACE_TENSOR, /* blocks of PyTorch's pool, in memory that is in another space */
 	SPACE_CONTEXT,
 };
@@ -53,9 +53,9 @@ struct {
 	__type(value, struct live);
 } live_by_pointer SEC(".maps");
 
-static __always_inline __u32 live_space_of(const struct cuda_api *api)
+static __always_inline __u32 live_space_of(const struct memory_api *api)
 {
-	if (api->flags & CUDA_REGISTERED)
+	if (api->flags & MEMORY_REGISTERED)
 		return SPACE_REGISTERED;
 	if (api->kind == KIND_ARRAY)
 		return SPACE_ARRAY;

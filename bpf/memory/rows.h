@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_ROWS_H
-#define GPU_GADGETS_CUDA_ROWS_H
+#ifndef GPU_GADGETS_MEMORY_ROWS_H
+#define GPU_GADGETS_MEMORY_ROWS_H
 
-#include "cuda/inflight.h"
+#include "memory/inflight.h"
 #include "program/drops.h"
 #ifdef WITH_QUOTAS
 #include "process/quota.h"
@@ -11,7 +11,7 @@
 #include "process/span.h"
 #include "call/thread.h"
 #ifdef LINUX_5_10
-#include "cuda/instance.h"
+#include "memory/instance.h"
 #else
 #include "owner/communicators.h"
 #endif
@@ -51,7 +51,7 @@ struct row_key {
 	__u32 kind;  /* enum alloc_kind */
 	__s32 device;
 #ifdef LINUX_5_10
-	__u64 instance; /* of the context; see cuda/instance.h */
+	__u64 instance; /* of the context; see memory/instance.h */
 #endif
 };
 

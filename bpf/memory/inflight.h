@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_INFLIGHT_H
-#define GPU_GADGETS_CUDA_INFLIGHT_H
+#ifndef GPU_GADGETS_MEMORY_INFLIGHT_H
+#define GPU_GADGETS_MEMORY_INFLIGHT_H
 
-#include "cuda/apis.h"
+#include "memory/apis.h"
 
 /* inflight: what cuda_alloc remembers of an allocation, and of a call. */
 
@@ -15,7 +15,7 @@ static __always_inline __u64 serial_of(__u64 boot_ns)
 	return boot_ns << 8 | (bpf_get_current_pid_tgid() & 0xff);
 }
 
-/* An allocation that is alive; see cuda/live.h for its key. */
+/* An allocation that is alive; see memory/live.h for its key. */
 struct live {
 	__u64 size_bytes;
 	__u64 stack;
@@ -56,7 +56,7 @@ struct torch_newest {
 	__u32 pad;
 };
 
-/* A call of a library that limits the process, around those of the driver: cuda/interposed.h. */
+/* A call of a library that limits the process, around those of the driver: memory/interposed.h. */
 struct interposed {
 	__u64 sp, ip, a, b, c, serial; /* as in struct inflight */
 	__u32 api;
@@ -78,7 +78,7 @@ struct inflight {
 	__u64 ip;      /* of the probe: in the called function */
 	__u64 a, b, c; /* the arguments named by the table */
 	__u64 serial;  /* unique: serial_of() its entry */
-	__u32 api;     /* enum cuda_api_id */
+	__u32 api;     /* enum memory_api_id */
 	__u32 popped;  /* 1: `live` was taken out for a free that may yet fail */
 	struct live live;
 	/* A report may come while the thread is in a call of the driver. */

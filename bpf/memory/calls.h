@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_CALLS_H
-#define GPU_GADGETS_CUDA_CALLS_H
+#ifndef GPU_GADGETS_MEMORY_CALLS_H
+#define GPU_GADGETS_MEMORY_CALLS_H
 
-#include "cuda/enter.h"
+#include "memory/enter.h"
 #include "cuda/error.h"
 
 /* calls: the return of a driver call: what it allocated, freed or changed. */
@@ -47,7 +47,7 @@ LOOP_STEP(array_level, array_shape, s, array_here)
 
 static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep)
 {
-	const struct cuda_api *api;
+	const struct memory_api *api;
 	struct array_shape shape = {};
 	__u32 narrow[6] = {};
 	__u64 wide[5] = {};
@@ -56,16 +56,16 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 
 	if (!t)
 		return 0;
-	api = cuda_api_of(id);
-	is_3d = api->op != CUDA_ARRAY;
+	api = memory_api_of(id);
+	is_3d = api->op != MEMORY_ARRAY;
 #ifdef VENDOR_HIP
-	if (api->flags & CUDA_CHANNELS) {
+	if (api->flags & MEMORY_CHANNELS) {
 		if (!call_read(narrow, 16, t->call.b, may_sleep))
 			return 0;
 		extent_shape(&shape, &t->call, narrow);
 		narrow[5] = t->call.array_flags;
 #else
-	if (api->flags & CUDA_ABI1) {
+	if (api->flags & MEMORY_ABI1) {
 		if (!call_read(narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
 			return 0;
 		shape.width = narrow[0];
@@ -85,7 +85,7 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		narrow[5] = wide[4]; /* 0 when 2D */
 	}
 	shape.layers = (narrow[5] & (ARRAY_LAYERED | ARRAY_CUBEMAP)) != 0;
-	if (api->op == CUDA_MIPMAP)
+	if (api->op == MEMORY_MIPMAP)
 		levels = (__u32)t->call.c ?: 1;
 	/* 2^31 is beyond any texture dimension. */
 	LOOP_ON(levels < 32 ? levels : 32, array_level, shape, array_here);
@@ -106,13 +106,14 @@ static __always_inline __s32 call_location_device(struct thread *t, __u64 props,
 
 /* Bytes that an allocating call requested, before it is known what it got. An array's are those
  * of call_array_size(). */
-static __always_inline __u64 call_requested(const struct cuda_api *api, const struct inflight *call)
+static __always_inline __u64 call_requested(const struct memory_api *api,
+					    const struct inflight *call)
 {
-	__u64 size = api->op == CUDA_ALLOC_PITCH || api->kind == KIND_CONTEXT ? 0 : call->b;
+	__u64 size = api->op == MEMORY_ALLOC_PITCH || api->kind == KIND_CONTEXT ? 0 : call->b;
 
 	if (api->kind == KIND_ARRAY)
 		return call->live.size_bytes;
-	return api->flags & (CUDA_ABI1 | CUDA_SIZE32) ? (__u32)size : size;
+	return api->flags & (MEMORY_ABI1 | MEMORY_SIZE32) ? (__u32)size : size;
 }
 
 /* Whether a call has made a context. */
@@ -120,9 +121,9 @@ static __always_inline bool call_made_context(struct thread *t, __u8 op, __u32 r
 {
 	__u64 entered_ns = t->call.serial >> 8;
 
-	if (op == CUDA_CTX_CREATE)
+	if (op == MEMORY_CTX_CREATE)
 		return !result || result == CUDA_ERROR_OUT_OF_MEMORY;
-	if (op != CUDA_PRIMARY_RETAIN)
+	if (op != MEMORY_PRIMARY_RETAIN)
 		return false;
 	if (result)
 		return result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -132,14 +133,14 @@ static __always_inline bool call_made_context(struct thread *t, __u8 op, __u32 r
 static __always_inline bool call_allocates(__u8 op)
 {
 	switch (op) {
-	case CUDA_ALLOC:
-	case CUDA_ALLOC_POOL:
-	case CUDA_ALLOC_PITCH:
-	case CUDA_REGISTER:
-	case CUDA_ARRAY:
-	case CUDA_ARRAY3D:
-	case CUDA_MIPMAP:
-	case CUDA_VMM_CREATE:
+	case MEMORY_ALLOC:
+	case MEMORY_ALLOC_POOL:
+	case MEMORY_ALLOC_PITCH:
+	case MEMORY_REGISTER:
+	case MEMORY_ARRAY:
+	case MEMORY_ARRAY3D:
+	case MEMORY_MIPMAP:
+	case MEMORY_VMM_CREATE:
 		return true;
 	default:
 		return false;
@@ -150,18 +151,18 @@ static __always_inline bool call_allocates(__u8 op)
  * Fills `key` and t->call.live (all but the stack) for an allocating call that
  * succeeded. False: an argument was unreadable, which is counted.
  */
-static __always_inline bool call_allocated(struct thread *t, const struct cuda_api *api,
+static __always_inline bool call_allocated(struct thread *t, const struct memory_api *api,
 					   struct live_key *key, bool may_sleep)
 {
 	struct inflight *call = &t->call;
 	struct live *fresh = &call->live;
-	__u32 word = api->flags & CUDA_ABI1 ? 4 : 8;
+	__u32 word = api->flags & MEMORY_ABI1 ? 4 : 8;
 	__u64 pointer = 0, size = 0;
 
 	/* Array handles are pointers in every ABI. */
 	if (api->kind == KIND_ARRAY)
 		word = 8;
-	if (api->op == CUDA_REGISTER)
+	if (api->op == MEMORY_REGISTER)
 		pointer = call->a;
 	else if (!call_read(&pointer, word, call->a, may_sleep))
 		return false;
@@ -171,14 +172,14 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 #endif
 
 	switch (api->op) {
-	case CUDA_ALLOC_PITCH:
+	case MEMORY_ALLOC_PITCH:
 		if (!call_read(&size, word, call->b, may_sleep))
 			return false;
-		size *= api->flags & CUDA_ABI1 ? (__u32)call->c : call->c;
+		size *= api->flags & MEMORY_ABI1 ? (__u32)call->c : call->c;
 		break;
-	case CUDA_ARRAY:
-	case CUDA_ARRAY3D:
-	case CUDA_MIPMAP:
+	case MEMORY_ARRAY:
+	case MEMORY_ARRAY3D:
+	case MEMORY_MIPMAP:
 		if (!call_array_size(t, t->call.api, may_sleep))
 			return false;
 		size = fresh->size_bytes;
@@ -197,7 +198,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 	fresh->kind = api->kind;
 	fresh->references = 1;
 	fresh->owner = 0;
-	if (api->op == CUDA_VMM_CREATE || api->op == CUDA_ALLOC_POOL) {
+	if (api->op == MEMORY_VMM_CREATE || api->op == MEMORY_ALLOC_POOL) {
 		fresh->context =
 			context_current(t, &fresh->device); /* its device comes from elsewhere */
 	} else if (api->kind == KIND_CONTEXT) {
@@ -207,7 +208,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 		fresh->context = context_needed(t, &fresh->device);
 	}
 #ifdef VENDOR_HIP
-	if (api->op == CUDA_ALLOC_POOL)
+	if (api->op == MEMORY_ALLOC_POOL)
 		fresh->device = context_device(t->process, call->c);
 	fresh->context = api->kind == KIND_MANAGED || api->kind == KIND_HOST
 				 ? device_owner_of_all(t->process)
@@ -216,13 +217,13 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 #ifdef LINUX_5_10
 	fresh->context = instance_of(t->process, fresh->context);
 #endif
-	if (api->op == CUDA_VMM_CREATE) {
+	if (api->op == MEMORY_VMM_CREATE) {
 		vmm_handle_made(t->process, pointer, call->serial);
 		fresh->handle = pointer;
 		key->pointer = call->serial;
 		fresh->context = 0; /* physical memory outlives contexts */
 		fresh->device = call_location_device(t, call->c, may_sleep);
-	} else if (api->op == CUDA_ALLOC_POOL) {
+	} else if (api->op == MEMORY_ALLOC_POOL) {
 		fresh->device = context_device(t->process, call->c);
 	}
 	return true;
@@ -231,7 +232,7 @@ static __always_inline bool call_allocated(struct thread *t, const struct cuda_a
 /* Return of a call that does not allocate. `failed`: it had no effect. */
 static __noinline int call_returned(struct thread *t, __u32 id, bool failed, bool may_sleep)
 {
-	const struct cuda_api *api;
+	const struct memory_api *api;
 	struct inflight *call;
 	struct live_key key;
 	struct live *foreign;
@@ -241,11 +242,11 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 
 	if (!t)
 		return 0;
-	api = cuda_api_of(id);
+	api = memory_api_of(id);
 	call = &t->call;
 	foreign = &call->live;
 	switch (api->op) {
-	case CUDA_FREE:
+	case MEMORY_FREE:
 		if (failed && call->popped)
 			call_undo_free(t, api);
 		else if (call->popped)
@@ -253,10 +254,10 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		else if (!failed && call->a)
 			drop(DROP_FREE_UNKNOWN);
 		return 0;
-	case CUDA_CTX_DESTROY:
-	case CUDA_PRIMARY_RESET:
-	case CUDA_PRIMARY_RELEASE:
-	case CUDA_DEVICE_RESET:
+	case MEMORY_CTX_DESTROY:
+	case MEMORY_PRIMARY_RESET:
+	case MEMORY_PRIMARY_RELEASE:
+	case MEMORY_DEVICE_RESET:
 		if (call->c)
 			live_doom(t->process, call->c, 1, call->serial,
 				  failed ? DOOM_CLEAR : DOOM_FREE);
@@ -270,9 +271,9 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 			row_free(t->process, &call->live, false);
 		if (failed)
 			return 0;
-		if (api->op == CUDA_CTX_DESTROY) {
+		if (api->op == MEMORY_CTX_DESTROY) {
 			context_destroyed(t, call->a);
-		} else if (api->op == CUDA_PRIMARY_RELEASE) {
+		} else if (api->op == MEMORY_PRIMARY_RELEASE) {
 			p = primary_of(t->process, call->a);
 			if (p && p->references)
 				__sync_fetch_and_add(&p->references, -1);
@@ -286,13 +287,13 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		return 0;
 	}
 #ifdef MEMORY_HELD
-	if (api->op == CUDA_ADDRESS_FREE) {
+	if (api->op == MEMORY_ADDRESS_FREE) {
 		live_doom(t->process, call->a, call->b, call->serial,
 			  failed ? DOOM_CLEAR : DOOM_FREE);
 		return 0;
 	}
 #endif
-	if (api->op == CUDA_VMM_RETAIN) {
+	if (api->op == MEMORY_VMM_RETAIN) {
 		if (!failed && call_read(&number, 8, call->a, may_sleep))
 			vmm_retain(t->process, number, call->c);
 		else if (call->c)
@@ -302,21 +303,21 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 	if (failed)
 		return 0;
 	switch (api->op) {
-	case CUDA_VMM_RELEASE:
+	case MEMORY_VMM_RELEASE:
 		if (call->c)
 			vmm_release(t->process, call->a, call->c);
 		else
 			drop(DROP_FREE_UNKNOWN);
 		break;
-	case CUDA_VMM_MAP:
+	case MEMORY_VMM_MAP:
 		vmm_map(t->process, call->a, call->b, call->c);
 		break;
 #ifndef LINUX_5_10
-	case CUDA_VMM_UNMAP:
+	case MEMORY_VMM_UNMAP:
 		vmm_unmap(t->process, call->a, call->b);
 		break;
 #endif
-	case CUDA_VMM_IMPORT:
+	case MEMORY_VMM_IMPORT:
 		if (!call_read(&number, 8, call->a, may_sleep))
 			break;
 		handle = vmm_handle(t->process, number);
@@ -336,43 +337,43 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 			drop(DROP_LIVE_FULL);
 		vmm_handle_made(t->process, number, call->serial);
 		break;
-	case CUDA_CTX_CREATE:
+	case MEMORY_CTX_CREATE:
 		if (call_read(&number, 8, call->a, may_sleep)) {
 			context_learn(t->process, number, call->b);
 			context_push(t, number);
 		}
 		break;
-	case CUDA_CTX_SET:
+	case MEMORY_CTX_SET:
 		context_set(t, call->a);
 		break;
-	case CUDA_CTX_PUSH:
+	case MEMORY_CTX_PUSH:
 		context_push(t, call->a);
 		break;
-	case CUDA_CTX_POP:
+	case MEMORY_CTX_POP:
 		context_pop(t);
 		break;
-	case CUDA_PRIMARY_RETAIN:
+	case MEMORY_PRIMARY_RETAIN:
 		if (call_read(&number, 8, call->a, may_sleep))
 			primary_retain(t->process, number, call->b);
 		break;
-	case CUDA_POOL_CREATE:
+	case MEMORY_POOL_CREATE:
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number,
 				      call_location_device(t, call->b, may_sleep));
 		break;
-	case CUDA_POOL_DEVICE:
+	case MEMORY_POOL_DEVICE:
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number, call->b);
 		break;
 #ifdef VENDOR_HIP
-	case CUDA_DEVICE_COUNT:
+	case MEMORY_DEVICE_COUNT:
 		if (call_read(&number, 4, call->a, may_sleep))
 			device_count_learn(t->process, number);
 		break;
-	case CUDA_DEVICE_SET:
+	case MEMORY_DEVICE_SET:
 		t->device_hint = call->a;
 		break;
-	case CUDA_DEVICE_OF:
+	case MEMORY_DEVICE_OF:
 		if (call->a)
 			t->device_hint = context_device(t->process, call->a);
 		break;

@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_ENTER_H
-#define GPU_GADGETS_CUDA_ENTER_H
+#ifndef GPU_GADGETS_MEMORY_ENTER_H
+#define GPU_GADGETS_MEMORY_ENTER_H
 
-#include "cuda/inflight.h"
+#include "memory/inflight.h"
 
 #include "call/arguments.h"
 #include "call/read.h"
-#include "cuda/context.h"
-#include "cuda/live.h"
-#include "cuda/vmm.h"
+#include "call/context.h"
+#include "memory/live.h"
+#include "memory/vmm.h"
 
 /*
  * enter: the entry of a driver call, and the table of the calls that are followed. The
  * outermost call of a thread owns what it does: calls that the driver makes to
  * its own exports are nested and not counted again.
  */
-#define CUDA_API_SLOTS 64
-_Static_assert(CUDA_API_COUNT <= CUDA_API_SLOTS, "the next power of two, please");
+#define MEMORY_API_SLOTS 64
+_Static_assert(MEMORY_API_COUNT <= MEMORY_API_SLOTS, "the next power of two, please");
 
-static const struct cuda_api cuda_apis[CUDA_API_SLOTS] = {
+static const struct memory_api memory_apis[MEMORY_API_SLOTS] = {
 #define X(symbol, op, kind, flags, a, b, c) [API_##symbol] = { op, kind, flags, a, b, c },
-	CUDA_APIS(X)
+	MEMORY_APIS(X)
 #undef X
 };
 
 /*
- * The row of an API; one with CUDA_OP_NONE for an id that is none. The mask is
+ * The row of an API; one with MEMORY_OP_NONE for an id that is none. The mask is
  * in assembly because the compiler would drop it where it knows better than the
  * verifier.
  */
-static __always_inline const struct cuda_api *cuda_api_of(__u64 id)
+static __always_inline const struct memory_api *memory_api_of(__u64 id)
 {
-	asm volatile("%0 &= %1" : "+r"(id) : "i"(CUDA_API_SLOTS - 1));
-	return &cuda_apis[id];
+	asm volatile("%0 &= %1" : "+r"(id) : "i"(MEMORY_API_SLOTS - 1));
+	return &memory_apis[id];
 }
 
 struct call_arguments {
@@ -45,14 +45,14 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 	arguments_in_registers(ctx, args->value, 0, 5);
 }
 
-#include "cuda/interposed.h"
+#include "memory/interposed.h"
 #ifdef VENDOR_HIP
 #include "hip/extent.h"
 #include "hip/reset.h"
 #endif
 
 /* The context that a call is about to destroy; 0: none, or not known. */
-static __always_inline __u64 call_dooms(struct thread *t, const struct cuda_api *api,
+static __always_inline __u64 call_dooms(struct thread *t, const struct memory_api *api,
 					struct inflight *call, __u64 process)
 {
 	struct primary *p;
@@ -61,16 +61,16 @@ static __always_inline __u64 call_dooms(struct thread *t, const struct cuda_api 
 #endif
 
 	switch (api->op) {
-	case CUDA_CTX_DESTROY:
+	case MEMORY_CTX_DESTROY:
 		return call->a;
-	case CUDA_PRIMARY_RESET:
+	case MEMORY_PRIMARY_RESET:
 		p = primary_of(process, call->a);
 		return p ? p->handle : 0;
-	case CUDA_PRIMARY_RELEASE:
+	case MEMORY_PRIMARY_RELEASE:
 		p = primary_of(process, call->a);
 		return p && p->references == 1 ? p->handle : 0;
 #ifdef VENDOR_HIP
-	case CUDA_DEVICE_RESET:
+	case MEMORY_DEVICE_RESET:
 		context_needed(t, &device);
 		return device_owner(device);
 #endif
@@ -79,23 +79,23 @@ static __always_inline __u64 call_dooms(struct thread *t, const struct cuda_api 
 	}
 }
 
-static __always_inline void call_live_key(struct live_key *key, const struct cuda_api *api,
+static __always_inline void call_live_key(struct live_key *key, const struct memory_api *api,
 					  __u64 process, __u64 pointer)
 {
 	key->process = process;
-	key->pointer = api->flags & CUDA_ABI1 ? (__u32)pointer : pointer;
+	key->pointer = api->flags & MEMORY_ABI1 ? (__u32)pointer : pointer;
 	key->space = live_space_of(api);
 	key->pad = 0;
 }
 
 /* The pointer or handle that a call frees. */
-static __always_inline __u64 call_freed(const struct cuda_api *api, const struct inflight *call)
+static __always_inline __u64 call_freed(const struct memory_api *api, const struct inflight *call)
 {
 	return api->kind == KIND_CONTEXT ? call->c : call->a;
 }
 
 /* A free took its allocation out and did not succeed: put it back. */
-static __always_inline void call_undo_free(struct thread *t, const struct cuda_api *api)
+static __always_inline void call_undo_free(struct thread *t, const struct memory_api *api)
 {
 	struct live_key key;
 
@@ -111,11 +111,11 @@ static __always_inline void call_abandon(struct thread *t)
 {
 	drop(DROP_INFLIGHT_STALE);
 	if (t->call.popped)
-		call_undo_free(t, cuda_api_of(t->call.api));
+		call_undo_free(t, memory_api_of(t->call.api));
 }
 
 /* What a call is about to free is taken out, or marked, before the driver does it. */
-static __always_inline void call_begins(struct thread *t, const struct cuda_api *api)
+static __always_inline void call_begins(struct thread *t, const struct memory_api *api)
 {
 	struct inflight *call = &t->call;
 	__u64 process = t->process, a = call->a, doomed;
@@ -123,23 +123,23 @@ static __always_inline void call_begins(struct thread *t, const struct cuda_api 
 	struct live_key key;
 
 	switch (api->op) {
-	case CUDA_FREE:
+	case MEMORY_FREE:
 		call_live_key(&key, api, process, a);
 		if (!a)
 			break; /* freeing nothing is allowed */
 		call->popped = live_pop(&key, &call->live);
 		break;
-	case CUDA_VMM_RETAIN:
+	case MEMORY_VMM_RETAIN:
 		call->c = vmm_pin(process, call->b);
 		break;
-	case CUDA_VMM_RELEASE:
+	case MEMORY_VMM_RELEASE:
 		handle = vmm_handle(process, a);
 		call->c = handle ? handle->serial : 0;
 		break;
-	case CUDA_CTX_DESTROY:
-	case CUDA_PRIMARY_RESET:
-	case CUDA_PRIMARY_RELEASE:
-	case CUDA_DEVICE_RESET:
+	case MEMORY_CTX_DESTROY:
+	case MEMORY_PRIMARY_RESET:
+	case MEMORY_PRIMARY_RELEASE:
+	case MEMORY_DEVICE_RESET:
 		doomed = call_dooms(t, api, call, process);
 		call->c = doomed;
 		if (!doomed)
@@ -149,7 +149,7 @@ static __always_inline void call_begins(struct thread *t, const struct cuda_api 
 		call->popped = live_pop(&key, &call->live);
 		break;
 #ifdef MEMORY_HELD
-	case CUDA_ADDRESS_FREE:
+	case MEMORY_ADDRESS_FREE:
 		live_doom(process, call->a, call->b, call->serial, DOOM_MARK);
 		break;
 #endif
@@ -159,13 +159,13 @@ static __always_inline void call_begins(struct thread *t, const struct cuda_api 
 /* Entry of API `id`, or of a library's function of that name. Runs in programs that may not sleep. */
 static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
-	const struct cuda_api *api;
+	const struct memory_api *api;
 	struct call_arguments args;
 	struct inflight *call;
 	__u64 sp = PT_REGS_SP(ctx);
 	__u64 a;
 
-	api = cuda_api_of(id);
+	api = memory_api_of(id);
 	if (!api->op)
 		return;
 	if (!t)
@@ -205,7 +205,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	call->serial = serial_of(bpf_ktime_get_boot_ns());
 	call->popped = 0;
 #ifdef VENDOR_HIP
-	if (api->flags & (CUDA_CHANNELS | CUDA_EXTENT))
+	if (api->flags & (MEMORY_CHANNELS | MEMORY_EXTENT))
 		extent_entered(ctx, call, api, &args);
 #endif
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_INTERPOSED_H
-#define GPU_GADGETS_CUDA_INTERPOSED_H
+#ifndef GPU_GADGETS_MEMORY_INTERPOSED_H
+#define GPU_GADGETS_MEMORY_INTERPOSED_H
 
 #include "call/attach_point.h"
-#include "cuda/inflight.h"
+#include "memory/inflight.h"
 
 #include "call/probes.h"
 #include "call/thread.h"
 
 /*
  * interposed: libraries that limit a process's memory, between it and the driver
- * (CUDA_INTERPOSERS). Only the driver's calls are counted: a call that such a library hands
+ * (INTERPOSERS). Only the driver's calls are counted: a call that such a library hands
  * on is one call, and what the library makes of it, managed memory for example, is what the
  * row has. Of the library's own functions only those matter that return an error although no
  * call to the driver inside them did: these are refusals of the library.
@@ -22,7 +22,7 @@
 static const char refusers[REFUSERS][REFUSER_BYTES] = { [0] = "driver",
 #ifdef INTERPOSERS_PROBED
 #define X(number, library) [number] = library ".so",
-							CUDA_INTERPOSERS(X)
+							INTERPOSERS(X)
 #undef X
 #endif
 };
@@ -45,15 +45,15 @@ static __always_inline __u32 interposed_refuser(struct thread *t)
 #else
 #define X(symbol, number, library) \
 	{ library, #symbol, INTERPOSED(number, API_##symbol), ATTACH_EXIT | ATTACH_BESIDE },
-#define Y(number, library) CUDA_INTERPOSED_APIS(X, number, library)
-const struct attach_point interposed_attach_points[] ATTACH_POINTS = { CUDA_INTERPOSERS(Y) };
+#define Y(number, library) INTERPOSED_APIS(X, number, library)
+const struct attach_point interposed_attach_points[] ATTACH_POINTS = { INTERPOSERS(Y) };
 #undef X
 #undef Y
 
 /* The thread enters a function of a library; `id` is the cookie. */
 static __noinline int interposed_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
-	const struct cuda_api *api = cuda_api_of(id);
+	const struct memory_api *api = memory_api_of(id);
 	struct call_arguments args;
 	struct interposed *i;
 	__u64 sp;

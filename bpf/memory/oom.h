@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_CUDA_OOM_H
-#define GPU_GADGETS_CUDA_OOM_H
+#ifndef GPU_GADGETS_MEMORY_OOM_H
+#define GPU_GADGETS_MEMORY_OOM_H
 
-#include "cuda/calls.h"
+#include "memory/calls.h"
 #include "cuda/error.h"
 #ifndef LINUX_5_10
 #include "torch/torch.h"
@@ -23,7 +23,7 @@ struct oom {
 	char span_id[SPAN_TEXT_BYTES];
 	char api[32];
 	char refused_by[REFUSER_BYTES];
-	enum cuda_error error_raw;
+	enum driver_error error_raw;
 	__s32 device;
 	char kind[KIND_NAME_BYTES];
 	gadget_bytes requested_bytes;
@@ -104,7 +104,7 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, bool
 
 static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 stack)
 {
-	const struct cuda_api *api = cuda_api_of(id);
+	const struct memory_api *api = memory_api_of(id);
 	struct oom *oom;
 	__u32 refuser;
 
@@ -115,7 +115,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
-	if (id && id < CUDA_API_COUNT)
+	if (id && id < MEMORY_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	refuser_name(oom->refused_by, refuser);
 	oom->error_raw = error;
