@@ -328,7 +328,7 @@ $(ALL_IMAGES): build/gadget-images $(BPF_FILES)
 # What `ig-gpu demo` runs: the simulated driver and a workload of this architecture, and the
 # example in Python.
 DEMO_FILES := $(wildcard examples/simcuda/*.[ch]) $(wildcard examples/demo/*) examples/inference/inference.py examples/inference/cuda.py
-build/demo/.embedded: $(DEMO_FILES) bpf/memory/apis.h bpf/launch/apis.h
+build/demo/.embedded: $(DEMO_FILES) bpf/memory/apis.h bpf/launch/apis.h $(wildcard bpf/cuda/*.h)
 	@$(MAKE) --no-print-directory -s -C examples/simcuda
 	@$(MAKE) --no-print-directory -s -C examples/demo
 	@arch=$$($(GO) env GOHOSTARCH); mkdir -p $(DEMO)/$$arch $(DEMO)/python; \

@@ -19,6 +19,9 @@ struct context_key {
 	__u64 handle; /* a context's or a memory pool's */
 };
 
+/* No handle: what the map below has for it is the number of the process's devices. */
+#define DEVICES_OF_PROCESS 0
+
 struct primary_key {
 	__u64 process;
 	__s32 device;

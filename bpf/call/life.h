@@ -37,9 +37,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	selection_inherit(parent->tgid, child->tgid);
 	if (attach_mode == ATTACH_STOCK)
 		python_forks(parent, child);
-#ifdef VENDOR_HIP
 	device_thread_started(child);
-#endif
 	return 0;
 }
 

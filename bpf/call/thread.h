@@ -6,6 +6,7 @@
 #include "stack/stack.h"
 #include "process/user.h"
 #include "call/backward.h"
+#include "call/device.h"
 
 /*
  * thread: what is remembered of one thread between the probes it hits: the
@@ -16,11 +17,6 @@
  * by itself and because uprobe programs may be preempted (per-CPU scratch would be
  * overwritten).
  */
-
-/* The device of a thread that has called nothing yet. HIP knows better: hip/device.h. */
-#ifndef THREAD_DEVICE
-#define THREAD_DEVICE(task) -1
-#endif
 
 /* cuCtxPushCurrent deeper than this is followed with the device unknown. */
 #define THREAD_CONTEXTS 8
@@ -150,7 +146,7 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->process = process;
 		t->exec_id = process_exec_id(task);
 		t->contexts = 0;
-		t->device_hint = THREAD_DEVICE(task);
+		t->device_hint = device_at_start(task);
 		t->call.sp = 0;
 		t->device_sp = 0;
 #ifndef LINUX_5_10

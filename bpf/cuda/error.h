@@ -2,9 +2,7 @@
 #ifndef GPU_GADGETS_CUDA_ERROR_H
 #define GPU_GADGETS_CUDA_ERROR_H
 
-#ifdef VENDOR_HIP
-#include "hip/error.h"
-#else
+/* error: names of errors, by number. */
 
 /* CUresult, cuda.h 12.4: those that the calls that we follow return. Others have a
  * number and no name. Libraries' own follow, in one series with them. */
@@ -131,25 +129,14 @@ enum error_library {
 	ERRORS_OF_libcudnn = 20000,
 };
 
+#define ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY
+
 /* cudnnStatus_t of version 8 → of 9, where the name is the same. */
-#define CUDNN_8_STATUSES 16
-static const __u16 cudnn_8_statuses[CUDNN_8_STATUSES] = {
-	[1] = 1001, [3] = 2000, [4] = 4000, [5] = 2001, [8] = 5000,
-	[9] = 3000, [10] = 1005, [12] = 1006, [13] = 1007,
-};
-
-/* A status of a library as an error. */
-static __always_inline enum driver_error error_of_library(__u32 library, __s32 status)
-{
-	__u32 same = 0;
-
-	if (!status)
-		return CUDA_SUCCESS;
-	if (library == ERRORS_OF_libcudnn && status > 0 && status < CUDNN_8_STATUSES)
-		same = cudnn_8_statuses[status & (CUDNN_8_STATUSES - 1)];
-	return (enum driver_error)(library + (same ?: status));
-}
-
-#endif
+#define RENUMBERED_LIBRARY ERRORS_OF_libcudnn
+#define RENUMBERED_STATUSES                                                         \
+	{                                                                           \
+		[1] = 1001, [3] = 2000, [4] = 4000, [5] = 2001, [8] = 5000,         \
+		[9] = 3000, [10] = 1005, [12] = 1006, [13] = 1007,                  \
+	}
 
 #endif

@@ -4,7 +4,7 @@
 
 /*
  * apis: the table of AMD's HIP runtime, libamdhip64, instead of that of the CUDA driver. Ops,
- * kinds, flags and columns are those of memory/apis.h, which includes this file for VENDOR_HIP.
+ * kinds, flags and columns are those of memory/apis.h, which includes this file.
  * HIP is runtime and driver in one, and calls none of its own exports: each call of a program
  * reaches one of these once.
  *
@@ -16,7 +16,6 @@
  * the thread's device as it is; no context owns memory, and none takes memory with it. Only
  * hipDeviceReset does; hipDevicePrimaryCtxReset of ROCm does nothing.
  */
-#define DRIVER_LIBRARY libamdhip64
 
 /* X(symbol, op, kind, flags, a, b, c) */
 #define MEMORY_PROBED_APIS(X) \
@@ -24,7 +23,7 @@
 	X(hipExtMallocWithFlags, MEMORY_ALLOC, KIND_DEVICE, 0, 0, 1, 0) \
 	X(hipMallocPitch, MEMORY_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
 	X(hipMemAllocPitch, MEMORY_ALLOC_PITCH, KIND_DEVICE, 0, 0, 1, 3) \
-	X(hipMalloc3D, MEMORY_ALLOC_PITCH, KIND_DEVICE, MEMORY_EXTENT, 0, 0, 0) \
+	X(hipMalloc3D, MEMORY_ALLOC_PITCH, KIND_DEVICE, MEMORY_EXTENT(6), 0, 0, 0) \
 	X(hipFree, MEMORY_FREE, KIND_DEVICE, 0, 0, 0, 0) \
 	X(hipMallocAsync, MEMORY_ALLOC, KIND_POOL, 0, 0, 1, 0) \
 	X(hipMallocFromPoolAsync, MEMORY_ALLOC_POOL, KIND_POOL, 0, 0, 1, 2) \
@@ -40,13 +39,14 @@
 	X(hipHostUnregister, MEMORY_FREE, KIND_HOST, MEMORY_REGISTERED, 0, 0, 0) \
 	X(hipArrayCreate, MEMORY_ARRAY, KIND_ARRAY, 0, 0, 1, 0) \
 	X(hipArray3DCreate, MEMORY_ARRAY3D, KIND_ARRAY, 0, 0, 1, 0) \
-	X(hipMallocArray, MEMORY_ARRAY, KIND_ARRAY, MEMORY_CHANNELS, 0, 1, 0) \
-	X(hipMalloc3DArray, MEMORY_ARRAY3D, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT, 0, 1, 0) \
+	X(hipMallocArray, MEMORY_ARRAY, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT(2), 0, 1, 0) \
+	X(hipMalloc3DArray, MEMORY_ARRAY3D, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT(6), 0, 1, \
+	  0) \
 	X(hipArrayDestroy, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipFreeArray, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipMipmappedArrayCreate, MEMORY_MIPMAP, KIND_ARRAY, 0, 0, 1, 2) \
-	X(hipMallocMipmappedArray, MEMORY_MIPMAP, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT, 0, \
-	  1, 2) \
+	X(hipMallocMipmappedArray, MEMORY_MIPMAP, KIND_ARRAY, MEMORY_CHANNELS | MEMORY_EXTENT(6), \
+	  0, 1, 2) \
 	X(hipMipmappedArrayDestroy, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipFreeMipmappedArray, MEMORY_FREE, KIND_ARRAY, 0, 0, 0, 0) \
 	X(hipMemCreate, MEMORY_VMM_CREATE, KIND_VMM, 0, 0, 1, 2) \
@@ -69,8 +69,5 @@
 
 /* What is probed on demand only: FACT_DEVICE of call/demand.h. */
 #define MEMORY_DEMAND_APIS(X) X(hipGetDevice, MEMORY_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)
-
-/* The API that answers FACT_DEVICE. */
-#define API_DEVICE_ANSWER API_hipGetDevice
 
 #endif

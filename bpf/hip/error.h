@@ -65,14 +65,9 @@ enum driver_error {
 	hipErrorRuntimeOther = 1053,
 };
 
-#define CUDA_ERROR_OUT_OF_MEMORY hipErrorOutOfMemory
+#define ERROR_OUT_OF_MEMORY hipErrorOutOfMemory
 
 /* No library above HIP is in its table. */
 enum error_library { ERRORS_OF_libamdhip64 = 0 };
-
-static __always_inline enum driver_error error_of_library(__u32 library, __s32 status)
-{
-	return (enum driver_error)status;
-}
 
 #endif

@@ -5,44 +5,27 @@
 /*
  * launch_apis: the calls of AMD's HIP runtime, libamdhip64, that give the GPU work, move data,
  * wait for it and name kernels, instead of those of the CUDA driver. Ops and columns are those
- * of launch/apis.h, which includes this file for VENDOR_HIP; details and flags that only HIP
- * has are below, and read in hip/arguments.h.
+ * of launch/apis.h, which includes this file.
  *
  * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3. Functions that a version does not export
  * are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an earlier call, and
  * hipStreamBeginCaptureToGraph, which adds to a graph.
  */
-#define DRIVER_LIBRARY libamdhip64
-#define API_DEVICE_ANSWER API_hipGetDevice
+
 /* The launch that is followed in windows if any is. */
 #define API_LAUNCH_USUAL API_hipLaunchKernel
 
-/* Flags besides those of enum call_flag. */
-#define CALL_ON_STACK 4 /* arguments from the seventh on are read, which lie on the stack */
-#define CALL_2D 8	/* of a copy: bytes = argument a × argument a + 1 */
-#define CALL_3D 16	/* with CALL_2D: × argument a + 2 */
-
-/* Details of CALL_LAUNCH and CALL_LAUNCH_MULTI. */
-#define LAUNCH_BLOCKS 0 /* as CUDA: a hipFunction_t, the grid in blocks */
-#define LAUNCH_ITEMS 1	/* the same, the grid in work items */
-#define LAUNCH_HOST 2	/* the program's handle of the kernel; grid and block are dim3 by value */
-
-/* Details of copies besides enum copy_direction. */
-#define COPY_KIND(argument) (8 | (argument) << 4) /* a hipMemcpyKind is the argument */
-#define COPY_PARMS 8 /* of CALL_COPY_3D: a is a hipMemcpy3DParms *, not a HIP_MEMCPY3D * */
-
 /* X(symbol, op, detail, flags, a, b) */
 #define LAUNCH_CALLS(X) \
-	X(hipLaunchKernel, CALL_LAUNCH, LAUNCH_HOST, CALL_ON_STACK, 0, 7) \
-	X(hipLaunchKernel_spt, CALL_LAUNCH, LAUNCH_HOST, CALL_ON_STACK | CALL_PER_THREAD, 0, 7) \
-	X(hipExtLaunchKernel, CALL_LAUNCH, LAUNCH_HOST, CALL_ON_STACK, 0, 7) \
-	X(hipLaunchCooperativeKernel, CALL_LAUNCH, LAUNCH_HOST, CALL_ON_STACK, 0, 7) \
-	X(hipLaunchCooperativeKernel_spt, CALL_LAUNCH, LAUNCH_HOST, \
-	  CALL_ON_STACK | CALL_PER_THREAD, 0, 7) \
-	X(hipModuleLaunchKernel, CALL_LAUNCH, LAUNCH_BLOCKS, CALL_ON_STACK, 0, 8) \
-	X(hipModuleLaunchCooperativeKernel, CALL_LAUNCH, LAUNCH_BLOCKS, CALL_ON_STACK, 0, 8) \
-	X(hipExtModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, CALL_ON_STACK, 0, 8) \
-	X(hipHccModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, CALL_ON_STACK, 0, 8) \
+	X(hipLaunchKernel, CALL_LAUNCH, LAUNCH_HOST, 0, 0, 7) \
+	X(hipLaunchKernel_spt, CALL_LAUNCH, LAUNCH_HOST, CALL_PER_THREAD, 0, 7) \
+	X(hipExtLaunchKernel, CALL_LAUNCH, LAUNCH_HOST, 0, 0, 7) \
+	X(hipLaunchCooperativeKernel, CALL_LAUNCH, LAUNCH_HOST, 0, 0, 7) \
+	X(hipLaunchCooperativeKernel_spt, CALL_LAUNCH, LAUNCH_HOST, CALL_PER_THREAD, 0, 7) \
+	X(hipModuleLaunchKernel, CALL_LAUNCH, LAUNCH_BLOCKS, 0, 0, 8) \
+	X(hipModuleLaunchCooperativeKernel, CALL_LAUNCH, LAUNCH_BLOCKS, 0, 0, 8) \
+	X(hipExtModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, 0, 0, 8) \
+	X(hipHccModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, 0, 0, 8) \
 	X(hipLaunchCooperativeKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_HOST, 0, 0, 1) \
 	X(hipExtLaunchMultiKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_HOST, 0, 0, 1) \
 	X(hipModuleLaunchCooperativeKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_BLOCKS, 0, 0, 1) \
@@ -107,10 +90,10 @@
 	X(hipDrvMemcpy2DUnaligned, CALL_COPY_2D, 0, 0, 0, CALL_NONE) \
 	X(hipDrvMemcpy3D, CALL_COPY_3D, 0, 0, 0, CALL_NONE) \
 	X(hipDrvMemcpy3DAsync, CALL_COPY_3D, 0, 0, 0, 1) \
-	X(hipMemcpy3D, CALL_COPY_3D, COPY_PARMS, 0, 0, CALL_NONE) \
-	X(hipMemcpy3D_spt, CALL_COPY_3D, COPY_PARMS, CALL_PER_THREAD, 0, CALL_NONE) \
-	X(hipMemcpy3DAsync, CALL_COPY_3D, COPY_PARMS, 0, 0, 1) \
-	X(hipMemcpy3DAsync_spt, CALL_COPY_3D, COPY_PARMS, CALL_PER_THREAD, 0, 1) \
+	X(hipMemcpy3D, CALL_COPY_3D, COPY_SECOND, 0, 0, CALL_NONE) \
+	X(hipMemcpy3D_spt, CALL_COPY_3D, COPY_SECOND, CALL_PER_THREAD, 0, CALL_NONE) \
+	X(hipMemcpy3DAsync, CALL_COPY_3D, COPY_SECOND, 0, 0, 1) \
+	X(hipMemcpy3DAsync_spt, CALL_COPY_3D, COPY_SECOND, CALL_PER_THREAD, 0, 1) \
 	X(hipMemPrefetchAsync, CALL_PREFETCH, 0, 0, 1, 3) \
 	X(hipMemset, CALL_SET, 1, 0, 2, CALL_NONE) \
 	X(hipMemset_spt, CALL_SET, 1, CALL_PER_THREAD, 2, CALL_NONE) \
@@ -179,12 +162,40 @@
 	X(hipDrvGraphAddMemsetNode, CALL_NODE, 0, 0, CALL_NONE, 1) \
 	X(hipDrvGraphAddMemFreeNode, CALL_NODE, 0, 0, CALL_NONE, 1)
 
+/* What the compiler lets each program call at its start, once for a kernel. */
+#define LIBRARY_CALLS(X) X(libamdhip64, __hipRegisterFunction, CALL_REGISTER, 1)
+
+/* What changes the device of a thread. */
+#define CONTEXT_PROBED_CALLS(X) \
+	X(hipSetDevice, CONTEXT_DEVICE_SET, 0, CALL_NONE) \
+	X(hipCtxSetCurrent, CONTEXT_DEVICE_OF, 0, CALL_NONE) \
+	X(hipCtxPushCurrent, CONTEXT_DEVICE_OF, 0, CALL_NONE) \
+	X(hipCtxCreate, CONTEXT_RETAIN, 0, 2) \
+	X(hipDevicePrimaryCtxRetain, CONTEXT_RETAIN, 0, 1)
+
+#define CONTEXT_DEMAND_CALLS(X) X(hipGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
+
+/* Kernels that a process registers: eight of 32,000 each. */
+#define MAX_KERNEL_HANDLES 262144
+
+/* Arguments on the stack that are read: hipMemset3D has seven. */
+#define MORE_ARGUMENTS 8
+
+/* hipMemoryType of HIP 6: host 1, device 2; others are either's. */
+#define ARRAY_MEMORY_TYPE 10
+
+/* hipMemcpyKind; 1024: between devices without compute units. */
+#define COPY_KINDS(X) \
+	X(0, COPY_HTOH) \
+	X(1, COPY_HTOD) \
+	X(2, COPY_DTOH) \
+	X(3, COPY_DTOD) \
+	X(1024, COPY_DTOD)
+
 /*
- * X(library, symbol, op, a). What the compiler lets each program call at its start: a: the
- * program's handle of a kernel. The name is the fourth argument.
+ * HIP_MEMCPY3D; hipMemcpy3DParms, which has the kind instead of the types. Where an array takes
+ * part in the latter, its width is in elements, whose size is not known here: 1 byte.
  */
-#define LIBRARY_CALLS(X) X(libamdhip64, __hipRegisterFunction, CALL_STUB, 1)
-/* Each call teaches something, and comes once: it is always probed, at the entry. */
-#define STUB_ATTACH 0
+#define COPY_3D_LAYOUTS(X) X(32, 112, 160) X(152, 0, 128)
 
 #endif

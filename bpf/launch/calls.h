@@ -116,8 +116,12 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		library_enter(ctx, t, id, &w);
 		return;
 	}
-	if (api->op == CALL_STUB) {
+	if (STUBS && api->op == CALL_STUB) {
 		stub_entered(ctx, t, api, sp);
+		return;
+	}
+	if (REGISTRATIONS && api->op == CALL_REGISTER) {
+		kernel_registered(ctx, t, api);
 		return;
 	}
 	if (call->sp) {

@@ -8,9 +8,9 @@
 #include "call/context.h"
 
 /*
- * contexts: the device of a call, which is that of the thread's current context. The
- * functions that change it are attach points in addition to those of launch/apis.h. They
- * have no rows. memory/apis.h lists them, too, with the numbers that cuda_alloc uses.
+ * contexts: the device of a call, which is that of the thread, or of its current context. The
+ * functions that change it are attach points in addition to those that have rows. The table of
+ * memory/apis.h lists them, too, with the numbers that cuda_alloc uses.
  */
 enum context_op {
 	CONTEXT_CREATE = 1, /* a: address of the context; b: device; becomes current */
@@ -20,32 +20,10 @@ enum context_op {
 	CONTEXT_PUSH,	    /* a: the context */
 	CONTEXT_POP,
 	CONTEXT_DEVICE,	    /* a: address of the current context's device */
-	/* HIP: a thread has a device and needs no context. */
+	/* Where a thread has a device and needs no context. */
 	CONTEXT_DEVICE_SET, /* a: the device */
 	CONTEXT_DEVICE_OF,  /* a: the context, whose device it is; 0: none, no change */
 };
-
-#ifdef VENDOR_HIP
-#include "hip/device.h"
-#else
-/* X(symbol, op, a, b) */
-#define CONTEXT_PROBED_CALLS(X)                           \
-	X(cuCtxCreate, CONTEXT_CREATE, 0, 2)              \
-	X(cuCtxCreate_v2, CONTEXT_CREATE, 0, 2)           \
-	X(cuCtxCreate_v3, CONTEXT_CREATE, 0, 4)           \
-	X(cuCtxCreate_v4, CONTEXT_CREATE, 0, 3)           \
-	X(cuDevicePrimaryCtxRetain, CONTEXT_RETAIN, 0, 1) \
-	X(cuCtxDestroy, CONTEXT_DESTROY, 0, CALL_NONE)    \
-	X(cuCtxDestroy_v2, CONTEXT_DESTROY, 0, CALL_NONE) \
-	X(cuCtxSetCurrent, CONTEXT_SET, 0, CALL_NONE)     \
-	X(cuCtxPushCurrent, CONTEXT_PUSH, 0, CALL_NONE)   \
-	X(cuCtxPushCurrent_v2, CONTEXT_PUSH, 0, CALL_NONE) \
-	X(cuCtxPopCurrent, CONTEXT_POP, 0, CALL_NONE)     \
-	X(cuCtxPopCurrent_v2, CONTEXT_POP, 0, CALL_NONE)
-
-/* Functions that are probed on demand only: FACT_DEVICE of call/demand.h. */
-#define CONTEXT_DEMAND_CALLS(X) X(cuCtxGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
-#endif
 
 #define CONTEXT_CALLS(X) CONTEXT_PROBED_CALLS(X) CONTEXT_DEMAND_CALLS(X)
 
@@ -68,6 +46,14 @@ static __always_inline __s32 launch_device(struct thread *t)
 
 	context_needed(t, &device);
 	return device >= 0 && device < 128 ? device : -1;
+}
+
+/* Constants, as table_has_op(). */
+static __always_inline bool table_has_context_op(enum context_op wanted)
+{
+#define X(symbol, op, a, b) || (op) == wanted
+	return false CONTEXT_CALLS(X);
+#undef X
 }
 
 /* A call of the table above succeeded; `a` and `b` are its arguments. */
@@ -98,15 +84,14 @@ static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u6
 	case CONTEXT_POP:
 		context_pop(t);
 		break;
-#ifdef VENDOR_HIP
 	case CONTEXT_DEVICE_SET:
-		t->device_hint = a;
+		if (table_has_context_op(CONTEXT_DEVICE_SET))
+			t->device_hint = a;
 		break;
 	case CONTEXT_DEVICE_OF:
-		if (a)
+		if (table_has_context_op(CONTEXT_DEVICE_OF) && a)
 			t->device_hint = context_device(t->process, a);
 		break;
-#endif
 	}
 	return 0;
 }

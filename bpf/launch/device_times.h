@@ -4,7 +4,7 @@
 
 #include "launch/events.h"
 
-#if !defined(LINUX_5_10) && !defined(VENDOR_HIP) /* CUPTI is NVIDIA's */
+#if !defined(LINUX_5_10) && defined(DEVICE_TIMES_LIBRARY)
 
 #include "call/usdt.h"
 
@@ -291,8 +291,8 @@ struct {
 } attach_usdt SEC(".maps") = { .values = { [0] = &device_correlation, [1] = &device_executed } };
 
 const struct attach_point device_points[] ATTACH_POINTS = {
-	{ "libparcagpucupti", "parcagpu:cuda_correlation", 0, ATTACH_USDT },
-	{ "libparcagpucupti", "parcagpu:kernel_executed", 1, ATTACH_USDT },
+	{ DEVICE_TIMES_LIBRARY, "parcagpu:cuda_correlation", 0, ATTACH_USDT },
+	{ DEVICE_TIMES_LIBRARY, "parcagpu:kernel_executed", 1, ATTACH_USDT },
 };
 
 #else

@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_LAUNCH_EVENTS_H
 #define GPU_GADGETS_LAUNCH_EVENTS_H
 
-#include "cuda/error.h"
+#include "call/error.h"
 #include "launch/calls.h"
 #include "launch/rows.h"
 #include "program/ring_wake.h"

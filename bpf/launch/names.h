@@ -10,7 +10,7 @@
  * queried its name. Rows and events identify a kernel by a number:
  *
  *   FUNCTION_NAMED | hash   of its name, which is in names_by_function
- *   FUNCTION_STUB | address of its host stub in the program
+ *   FUNCTION_STUB | address of its host stub, or handle, in the program
  *   the handle              if nothing better is known
  *
  * so that one kernel has one row in all contexts, and a reused handle does not mix two
@@ -20,9 +20,14 @@
 #define FUNCTION_STUB (1ULL << 62)
 #define FUNCTION_BITS (FUNCTION_STUB - 1)
 
+/* No number, but in function_by_handle, without FUNCTION_NAMED: its name is at this address. */
+#define FUNCTION_REGISTERED (1ULL << 61)
+
 #define KERNEL_NAME_BYTES 2048 /* with its NUL: template names are long */
 #define MAX_KERNEL_NAMES 16384
+#ifndef MAX_KERNEL_HANDLES
 #define MAX_KERNEL_HANDLES 65536
+#endif
 
 struct kernel_name {
 	__u32 length; /* without its NUL */
@@ -41,7 +46,7 @@ struct {
 
 struct kernel_key {
 	__u64 process;
-	__u64 handle; /* CUfunction or CUkernel */
+	__u64 handle; /* as CUfunction or CUkernel; or the program's own */
 };
 
 /* Handle → number of the kernel. LRU: those of ended processes age out. */
@@ -194,6 +199,39 @@ static __noinline int name_learn(__u64 process, __u64 handle, __u64 address, boo
 	if (function)
 		function_learn(process, handle, function);
 	return 0;
+}
+
+/*
+ * A program registers the name of a kernel, which it does before it can launch it. The name is
+ * read at the first launch, so that only those of kernels that are launched are stored.
+ */
+static __always_inline void function_register(__u64 process, __u64 handle, __u64 name)
+{
+	function_learn(process, handle, FUNCTION_REGISTERED | (name & (FUNCTION_REGISTERED - 1)));
+}
+
+static __always_inline bool function_is_registered(__u64 function)
+{
+	return !(function & FUNCTION_NAMED) && function & FUNCTION_REGISTERED;
+}
+
+/*
+ * Returns the number of the kernel that was launched by a handle of the program. One that was
+ * registered before attach, or evicted, is named by the program's symbol at the handle, if it
+ * has one.
+ */
+static __noinline __u64 function_registered(__u64 process, __u64 handle, bool may_sleep)
+{
+	struct kernel_key key = { .process = process, .handle = handle };
+	__u64 *known = bpf_map_lookup_elem(&function_by_handle, &key);
+
+	if (known && function_is_registered(*known)) {
+		name_learn(process, handle, *known & (FUNCTION_REGISTERED - 1), may_sleep);
+		known = bpf_map_lookup_elem(&function_by_handle, &key);
+	}
+	if (known && !function_is_registered(*known))
+		return *known;
+	return FUNCTION_STUB | (handle & FUNCTION_BITS);
 }
 
 #endif

@@ -3,7 +3,7 @@
 #define GPU_GADGETS_MEMORY_CALLS_H
 
 #include "memory/enter.h"
-#include "cuda/error.h"
+#include "call/error.h"
 
 /* calls: the return of a driver call: what it allocated, freed or changed. */
 
@@ -11,7 +11,9 @@
 #define ARRAY_LAYERED 0x01
 #define ARRAY_CUBEMAP 0x04
 
-/* Bytes of one channel, by CUarray_format (cuda.h 12.4). Others: 1. */
+#define ARRAY_FORMAT_BYTES 0x01 /* UNSIGNED_INT8 */
+
+/* Bytes of one channel, by CUarray_format (cuda.h 12.4) and hipArray_Format. Others: 1. */
 static __always_inline __u32 array_format_bytes(__u32 format)
 {
 	switch (format) {
@@ -58,14 +60,16 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		return 0;
 	api = memory_api_of(id);
 	is_3d = api->op != MEMORY_ARRAY;
-#ifdef VENDOR_HIP
-	if (api->flags & MEMORY_CHANNELS) {
+	if (has_flag(api, MEMORY_CHANNELS)) {
 		if (!call_read(narrow, 16, t->call.b, may_sleep))
 			return 0;
-		extent_shape(&shape, &t->call, narrow);
-		narrow[5] = t->call.array_flags;
-#else
-	if (api->flags & MEMORY_ABI1) {
+		shape.width = t->call.extent[0].width;
+		shape.height = t->call.extent[0].height;
+		shape.depth = t->call.extent[0].depth;
+		shape.format = ARRAY_FORMAT_BYTES;
+		shape.channels = (narrow[0] + narrow[1] + narrow[2] + narrow[3]) / 8;
+		narrow[5] = t->call.extent[0].flags;
+	} else if (has_flag(api, MEMORY_ABI1)) {
 		if (!call_read(narrow, is_3d ? 24 : 16, t->call.b, may_sleep))
 			return 0;
 		shape.width = narrow[0];
@@ -73,7 +77,6 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		shape.depth = is_3d ? narrow[2] : 0;
 		shape.format = is_3d ? narrow[3] : narrow[2];
 		shape.channels = is_3d ? narrow[4] : narrow[3];
-#endif
 	} else {
 		if (!call_read(wide, is_3d ? 40 : 24, t->call.b, may_sleep))
 			return 0;
@@ -122,11 +125,11 @@ static __always_inline bool call_made_context(struct thread *t, __u8 op, __u32 r
 	__u64 entered_ns = t->call.serial >> 8;
 
 	if (op == MEMORY_CTX_CREATE)
-		return !result || result == CUDA_ERROR_OUT_OF_MEMORY;
+		return !result || result == ERROR_OUT_OF_MEMORY;
 	if (op != MEMORY_PRIMARY_RETAIN)
 		return false;
 	if (result)
-		return result == CUDA_ERROR_OUT_OF_MEMORY;
+		return result == ERROR_OUT_OF_MEMORY;
 	return primary_is_new(t->process, t->call.b, bpf_ktime_get_boot_ns() - entered_ns);
 }
 
@@ -166,10 +169,8 @@ static __always_inline bool call_allocated(struct thread *t, const struct memory
 		pointer = call->a;
 	else if (!call_read(&pointer, word, call->a, may_sleep))
 		return false;
-#ifdef VENDOR_HIP
-	if (!pointer)
-		return false; /* of 0 bytes: HIP succeeds, and there is nothing to free */
-#endif
+	if (EMPTY_IS_NULL && !pointer)
+		return false; /* of 0 bytes: there is nothing to free */
 
 	switch (api->op) {
 	case MEMORY_ALLOC_PITCH:
@@ -207,13 +208,11 @@ static __always_inline bool call_allocated(struct thread *t, const struct memory
 	} else {
 		fresh->context = context_needed(t, &fresh->device);
 	}
-#ifdef VENDOR_HIP
-	if (api->op == MEMORY_ALLOC_POOL)
-		fresh->device = context_device(t->process, call->c);
-	fresh->context = api->kind == KIND_MANAGED || api->kind == KIND_HOST
-				 ? device_owner_of_all(t->process)
-				 : device_owner(fresh->device);
-#endif
+	if (table_has_op(MEMORY_DEVICE_RESET)) {
+		if (api->op == MEMORY_ALLOC_POOL)
+			fresh->device = context_device(t->process, call->c);
+		fresh->context = memory_owner(t->process, api->kind, fresh->device);
+	}
 #ifdef LINUX_5_10
 	fresh->context = instance_of(t->process, fresh->context);
 #endif
@@ -227,6 +226,30 @@ static __always_inline bool call_allocated(struct thread *t, const struct memory
 		fresh->device = context_device(t->process, call->c);
 	}
 	return true;
+}
+
+/* Return of a call that succeeded. Whether it was one about the device of a thread without contexts. */
+static __always_inline bool device_returned(struct thread *t, const struct memory_api *api,
+					    bool may_sleep)
+{
+	__u64 a = t->call.a;
+	__u32 devices;
+
+	if (is_op(api, MEMORY_DEVICE_COUNT)) {
+		if (call_read(&devices, sizeof(devices), a, may_sleep))
+			context_learn(t->process, DEVICES_OF_PROCESS, devices);
+		return true;
+	}
+	if (is_op(api, MEMORY_DEVICE_SET)) {
+		t->device_hint = a;
+		return true;
+	}
+	if (is_op(api, MEMORY_DEVICE_OF)) {
+		if (a)
+			t->device_hint = context_device(t->process, a);
+		return true;
+	}
+	return false;
 }
 
 /* Return of a call that does not allocate. `failed`: it had no effect. */
@@ -261,10 +284,8 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		if (call->c)
 			live_doom(t->process, call->c, 1, call->serial,
 				  failed ? DOOM_CLEAR : DOOM_FREE);
-#ifdef VENDOR_HIP
-		else if (!failed)
+		if (is_op(api, MEMORY_DEVICE_RESET) && !call->c && !failed)
 			drop(DROP_FREE_UNKNOWN);
-#endif
 		if (failed && call->popped)
 			call_undo_free(t, api);
 		else if (call->popped)
@@ -286,13 +307,11 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		}
 		return 0;
 	}
-#ifdef MEMORY_HELD
-	if (api->op == MEMORY_ADDRESS_FREE) {
+	if (MEMORY_HELD && api->op == MEMORY_ADDRESS_FREE) {
 		live_doom(t->process, call->a, call->b, call->serial,
 			  failed ? DOOM_CLEAR : DOOM_FREE);
 		return 0;
 	}
-#endif
 	if (api->op == MEMORY_VMM_RETAIN) {
 		if (!failed && call_read(&number, 8, call->a, may_sleep))
 			vmm_retain(t->process, number, call->c);
@@ -301,6 +320,8 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		return 0;
 	}
 	if (failed)
+		return 0;
+	if (device_returned(t, api, may_sleep))
 		return 0;
 	switch (api->op) {
 	case MEMORY_VMM_RELEASE:
@@ -365,19 +386,6 @@ static __noinline int call_returned(struct thread *t, __u32 id, bool failed, boo
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number, call->b);
 		break;
-#ifdef VENDOR_HIP
-	case MEMORY_DEVICE_COUNT:
-		if (call_read(&number, 4, call->a, may_sleep))
-			device_count_learn(t->process, number);
-		break;
-	case MEMORY_DEVICE_SET:
-		t->device_hint = call->a;
-		break;
-	case MEMORY_DEVICE_OF:
-		if (call->a)
-			t->device_hint = context_device(t->process, call->a);
-		break;
-#endif
 	}
 	return 0;
 }

@@ -35,6 +35,34 @@ static __always_inline const struct memory_api *memory_api_of(__u64 id)
 	return &memory_apis[id];
 }
 
+/*
+ * Whether a row of the vendor's table has this op, or this flag. Constants where they are: a
+ * vendor's programs have no code for what its table does not need.
+ */
+static __always_inline bool table_has_op(enum memory_op wanted)
+{
+#define X(symbol, op, kind, flags, a, b, c) || (op) == wanted
+	return false MEMORY_APIS(X);
+#undef X
+}
+
+static __always_inline bool table_has_flag(__u8 wanted)
+{
+#define X(symbol, op, kind, flags, a, b, c) || ((flags) & wanted)
+	return false MEMORY_APIS(X);
+#undef X
+}
+
+static __always_inline bool is_op(const struct memory_api *api, enum memory_op op)
+{
+	return table_has_op(op) && api->op == op;
+}
+
+static __always_inline bool has_flag(const struct memory_api *api, __u8 flag)
+{
+	return table_has_flag(flag) && api->flags & flag;
+}
+
 struct call_arguments {
 	__u64 value[8]; /* the first five; a power of two for the mask */
 };
@@ -45,21 +73,21 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 	arguments_in_registers(ctx, args->value, 0, 5);
 }
 
+#include "memory/extent.h"
 #include "memory/interposed.h"
-#ifdef VENDOR_HIP
-#include "hip/extent.h"
-#include "hip/reset.h"
-#endif
+#include "memory/owner.h"
 
 /* The context that a call is about to destroy; 0: none, or not known. */
 static __always_inline __u64 call_dooms(struct thread *t, const struct memory_api *api,
 					struct inflight *call, __u64 process)
 {
 	struct primary *p;
-#ifdef VENDOR_HIP
 	__s32 device;
-#endif
 
+	if (is_op(api, MEMORY_DEVICE_RESET)) {
+		context_needed(t, &device);
+		return device_owner(device);
+	}
 	switch (api->op) {
 	case MEMORY_CTX_DESTROY:
 		return call->a;
@@ -69,11 +97,6 @@ static __always_inline __u64 call_dooms(struct thread *t, const struct memory_ap
 	case MEMORY_PRIMARY_RELEASE:
 		p = primary_of(process, call->a);
 		return p && p->references == 1 ? p->handle : 0;
-#ifdef VENDOR_HIP
-	case MEMORY_DEVICE_RESET:
-		context_needed(t, &device);
-		return device_owner(device);
-#endif
 	default:
 		return 0;
 	}
@@ -148,11 +171,10 @@ static __always_inline void call_begins(struct thread *t, const struct memory_ap
 		call_live_key(&key, api, process, doomed);
 		call->popped = live_pop(&key, &call->live);
 		break;
-#ifdef MEMORY_HELD
 	case MEMORY_ADDRESS_FREE:
-		live_doom(process, call->a, call->b, call->serial, DOOM_MARK);
+		if (MEMORY_HELD)
+			live_doom(process, call->a, call->b, call->serial, DOOM_MARK);
 		break;
-#endif
 	}
 }
 
@@ -204,10 +226,8 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 	/* Two CPUs may read the same nanosecond: the thread makes it unique. */
 	call->serial = serial_of(bpf_ktime_get_boot_ns());
 	call->popped = 0;
-#ifdef VENDOR_HIP
-	if (api->flags & (MEMORY_CHANNELS | MEMORY_EXTENT))
+	if (ROWS_WITH_EXTENTS && MEMORY_EXTENT_AT(api->flags))
 		extent_entered(ctx, call, api, &args);
-#endif
 
 	call_begins(t, api);
 }

@@ -20,8 +20,8 @@ struct live {
 	__u64 size_bytes;
 	__u64 stack;
 	__u64 span;    /* of a trace; 0: none */
-	__u64 context; /* that owns it, 5.10: its instance; HIP: device_owner(), or where
-			    physical memory was mapped; 0: unknown or none */
+	__u64 context; /* that owns it, 5.10: its instance; or a device, memory_owner(); or, if
+			    MEMORY_HELD, where it was mapped; 0: unknown or none */
 	__u64 serial;  /* unique, and its age: serial_of() the call that made it */
 	__u64 doom;    /* serial of the context destruction in progress */
 	__u8 kind;     /* enum alloc_kind */
@@ -73,6 +73,18 @@ struct array_shape {
 	__u64 layers;	/* 1: depth counts layers or faces, and stays */
 };
 
+enum {
+#define X(symbol, op, kind, flags, a, b, c) +(MEMORY_EXTENT_AT(flags) != 0)
+	ROWS_WITH_EXTENTS = (0 MEMORY_APIS(X)) > 0, /* whether the vendor's table has such */
+#undef X
+};
+
+/* Of an allocation whose row has one: memory/extent.h. */
+struct extent {
+	__u64 width, height, depth;
+	__u64 flags; /* of a mipmapped array */
+};
+
 struct inflight {
 	__u64 sp;      /* at entry; 0: the thread is in no call */
 	__u64 ip;      /* of the probe: in the called function */
@@ -88,9 +100,7 @@ struct inflight {
 #ifdef INTERPOSERS_PROBED
 	struct interposed interposed;
 #endif
-#ifdef VENDOR_HIP
-	__u64 width, height, depth, array_flags; /* hip/extent.h */
-#endif
+	struct extent extent[ROWS_WITH_EXTENTS];
 };
 
 #endif

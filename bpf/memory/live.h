@@ -186,14 +186,14 @@ static __always_inline void live_doom(__u64 process, __u64 context, __u64 count,
 struct doom {
 	__u64 process;
 	__u64 context;
-#ifdef MEMORY_HELD
+#if MEMORY_HELD
 	__u64 count;
 #endif
 	__u64 serial;
 	__u64 step;
 };
 
-#ifdef MEMORY_HELD
+#if MEMORY_HELD
 /* A call ends one context, or what is held in an address range. */
 static __always_inline bool doom_concerns(const struct doom *d, const struct live *l)
 {
@@ -226,13 +226,11 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 		l->doom = 0;
 		return 0;
 	}
-#ifdef MEMORY_HELD
-	if (l->kind == KIND_VMM && l->references) { /* it is not held by the range alone */
-		l->doom = 0;
+	if (MEMORY_HELD && l->kind == KIND_VMM && l->references) {
+		l->doom = 0; /* it is not held by the range alone */
 		l->context = 0;
 		return 0;
 	}
-#endif
 	gone = *key;
 	/* Not a copy of it all: the stack of programs is short here. */
 	row_key_of(&row, gone.process, l);
@@ -241,16 +239,14 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 	owner = l->owner;
 	if (live_delete(&gone)) {
 		row_free_bytes(&row, size, objects, true);
-#ifdef MEMORY_HELD
-		if (row.row.kind == KIND_VMM)
+		if (MEMORY_HELD && row.row.kind == KIND_VMM)
 			row_hold(&row, -size);
-#endif
 		owner_free(gone.process, owner, &row, size, true);
 	}
 	return 0;
 }
 
-/* The allocations of `count` contexts from `context` on, which is 1 without MEMORY_HELD. */
+/* The allocations of `count` contexts from `context` on, which is 1 unless MEMORY_HELD. */
 static __always_inline void live_doom(__u64 process, __u64 context, __u64 count, __u64 serial,
 				      enum doom_step step)
 {
@@ -261,7 +257,7 @@ static __always_inline void live_doom(__u64 process, __u64 context, __u64 count,
 		.step = step,
 	};
 
-#ifdef MEMORY_HELD
+#if MEMORY_HELD
 	d.count = count;
 #endif
 

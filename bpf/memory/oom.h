@@ -3,7 +3,7 @@
 #define GPU_GADGETS_MEMORY_OOM_H
 
 #include "memory/calls.h"
-#include "cuda/error.h"
+#include "call/error.h"
 #ifndef LINUX_5_10
 #include "torch/torch.h"
 #endif
@@ -141,7 +141,7 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 		return 0;
 	__builtin_memcpy(oom->api, "torch", 6);
 	__builtin_memcpy(oom->refused_by, "torch", 6);
-	oom->error_raw = CUDA_ERROR_OUT_OF_MEMORY;
+	oom->error_raw = ERROR_OUT_OF_MEMORY;
 	kind_name(oom->kind, KIND_TENSOR);
 	oom->device = r->device;
 	oom->requested_bytes = r->bytes;

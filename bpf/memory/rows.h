@@ -67,7 +67,7 @@ struct row {
 	__u64 freed_bytes, freed_objects;	/* by a call that named the pointer */
 	__u64 implicit_bytes, implicit_objects; /* with a context */
 	__u64 inuse_bytes, peak_bytes;
-#ifdef MEMORY_HELD
+#if MEMORY_HELD
 	__u64 held_bytes; /* of those in use */
 #endif
 };
@@ -333,15 +333,15 @@ static __always_inline void row_free(__u64 process, const struct live *live, boo
 	owner_free(process, live->owner, &key, live->size_bytes, implicit);
 }
 
-#ifdef MEMORY_HELD
 /* `more` bytes of an allocation of this row are held, or, negative, no longer. */
 static __always_inline void row_hold(const struct span_row_key *key, __u64 more)
 {
+#if MEMORY_HELD
 	struct row *row = row_find(key);
 
 	if (row)
 		__sync_fetch_and_add(&row->held_bytes, more);
-}
 #endif
+}
 
 #endif

@@ -157,10 +157,7 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 	struct live *l;
 	__u64 size, number;
 	__u32 owner;
-	bool foreign;
-#ifdef MEMORY_HELD
-	bool held;
-#endif
+	bool foreign, held = false;
 
 	vmm_key(&key.live, process, serial);
 	l = bpf_map_lookup_elem(&live_by_pointer, &key.live);
@@ -180,12 +177,10 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 #else
 	if (__sync_fetch_and_add(&l->references, -1) != 1)
 		return;
-#ifdef MEMORY_HELD
-	held = !foreign && l->context;
+	held = MEMORY_HELD && !foreign && l->context;
 	if (held)
 		row_hold(&row, size);
 	else
-#endif
 		live_delete(&key.live);
 #endif
 	/* The entry of its number. */
@@ -194,11 +189,7 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 	key.handle.slot = 0;
 	if (vmm_handle_of(&key.handle, serial))
 		bpf_map_delete_elem(&handles_by_number, &key.handle);
-#ifdef MEMORY_HELD
-	if (held)
-		return;
-#endif
-	if (foreign)
+	if (held || foreign)
 		return;
 	row_free_bytes(&row, size, 1, false);
 	owner_free(process, owner, &row, size, false);
@@ -323,9 +314,8 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	if (!l)
 		return;
 	__sync_fetch_and_add(&l->references, 1);
-#ifdef MEMORY_HELD
-	l->context = address;
-#endif
+	if (MEMORY_HELD)
+		l->context = address;
 	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY)) {
 		drop(DROP_LIVE_FULL);
 		vmm_unref(process, m.serial);

@@ -26,18 +26,9 @@
 	{ library, "nccl" #symbol, OWNER_COOKIE | (comm) << 8 | 128 | (op), \
 	  ATTACH_EXIT | ATTACH_BESIDE },
 
-#ifdef VENDOR_HIP
-#define X(symbol, op, comm, ...) OWNER_POINT("librccl", symbol, op, comm)
-const struct attach_point owner_attach_points[] ATTACH_POINTS = { NCCL_APIS(X) RCCL_APIS(X) };
+#define X(symbol, op, comm, ...) OWNER_LIBRARIES(OWNER_POINT, symbol, op, comm)
+const struct attach_point owner_attach_points[] ATTACH_POINTS = { OWNER_APIS(X) };
 #undef X
-#else
-/* NCCL is a library of its own, or part of PyTorch's. */
-#define X(symbol, op, comm, ...) \
-	OWNER_POINT("libnccl", symbol, op, comm) \
-	OWNER_POINT("libtorch_cuda", symbol, op, comm)
-const struct attach_point owner_attach_points[] ATTACH_POINTS = { NCCL_APIS(X) };
-#undef X
-#endif
 
 /* A call on a communicator, which may be older than the attach. */
 static __noinline int owner_used(struct owner_thread *n, __u32 phase, bool learn)

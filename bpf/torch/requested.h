@@ -21,12 +21,6 @@
  * No stack is taken here: the block knows its row. If torch_requested is false, nothing is
  * attached.
  */
-#ifdef VENDOR_HIP
-#define TORCH_GPU_LIBRARY "libc10_hip"
-#else
-#define TORCH_GPU_LIBRARY "libc10_cuda"
-#endif
-
 /* A request for the newest block of the thread. */
 static __noinline int requested_add(struct thread *t, struct torch_pool *pool, __u64 bytes)
 {

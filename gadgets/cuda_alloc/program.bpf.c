@@ -26,10 +26,6 @@
 #include <gadget/types.h>
 
 #include "call/budget.h"
-#ifdef VENDOR_HIP
-#include "hip/device.h"
-#endif
-
 #include "call/probes.h"
 #include "memory/inflight.h"
 
@@ -351,9 +347,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	span_inherit(parent->tgid, child->tgid);
 	if (attach_mode == ATTACH_STOCK)
 		python_forks(parent, child);
-#ifdef VENDOR_HIP
 	device_thread_started(child);
-#endif
 #ifndef LINUX_5_10
 	owner_thread_started(parent, child);
 #endif

@@ -27,8 +27,8 @@ struct alloc {
 	__u64 alloc_objects;
 	__u64 freed_objects;
 	__u64 implicit_objects;
-#ifdef VENDOR_HIP
-	gadget_bytes held_bytes; /* of those in use, MEMORY_HELD */
+#if ADDRESSES_HOLD_MEMORY
+	gadget_bytes held_bytes; /* of those in use; 0 unless MEMORY_HELD */
 #endif
 };
 
@@ -89,7 +89,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 	a.peak_bytes = row->peak_bytes;
 	a.inuse_bytes = a.alloc_bytes - a.freed_bytes - a.implicit_bytes;
 	a.inuse_objects = a.alloc_objects - a.freed_objects - a.implicit_objects;
-#ifdef MEMORY_HELD
+#if MEMORY_HELD
 	a.held_bytes = row->held_bytes;
 #endif
 	gone = p && p->exit_boot_ns;
@@ -101,7 +101,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 		a.implicit_objects += a.inuse_objects;
 		a.inuse_bytes = 0;
 		a.inuse_objects = 0;
-#ifdef VENDOR_HIP
+#if ADDRESSES_HOLD_MEMORY
 		a.held_bytes = 0;
 #endif
 	}

@@ -23,10 +23,6 @@
 #include <gadget/types.h>
 
 #include "call/budget.h"
-#ifdef VENDOR_HIP
-#include "hip/device.h"
-#endif
-
 #include "call/probes.h"
 #include "launch/inflight.h"
 
@@ -41,7 +37,8 @@
 	  ATTACH_EXIT | (op <= CALL_RECORD ? ATTACH_IN_WINDOWS : 0) },
 #define Y(library, symbol, op, a)                                     \
 	{ #library, #symbol, API_##symbol,                            \
-	  op == CALL_STUB ? STUB_ATTACH : ATTACH_EXIT | ATTACH_IN_WINDOWS },
+	  op == CALL_STUB ? ATTACH_FACT(FACT_KERNEL) : \
+	  op == CALL_REGISTER ? 0 : ATTACH_EXIT | ATTACH_IN_WINDOWS },
 #define Z(symbol, op, a, b) { LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
 #define D(symbol, op, a, b) \
 	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },

@@ -5,5 +5,5 @@
 // The programs of cuda_alloc, with the table of HIP (bpf/hip/apis.h) instead of that of the
 // CUDA driver.
 
-#define VENDOR_HIP
+#define VENDOR hip
 #include "../cuda_alloc/program.bpf.c"

@@ -5,5 +5,5 @@
 // The programs of cuda_kernel, with the table of HIP (bpf/hip/launch_apis.h) instead of that
 // of the CUDA driver.
 
-#define VENDOR_HIP
+#define VENDOR hip
 #include "../cuda_kernel/program.bpf.c"

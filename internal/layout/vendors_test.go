@@ -7,62 +7,34 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// lines are the lines of eBPF that the gadgets of a vendor are compiled from, without empty ones,
-// comments and conditions.
+// vendors are the folders of bpf/ with the tables of a vendor each.
+var vendors = []string{"cuda", "hip"}
+
+// lines are the lines of eBPF that the gadgets of HIP are compiled from, without empty ones and
+// comments.
 type lines struct {
-	tables, own, marked, shared int
+	tables, gadgets, shared int
 
-	seen map[string]bool
+	conditions, code []string // not allowed: in shared headers; in tables
+	seen             map[string]bool
 }
-
-// vendorTables are the tables and names of bpf/hip.
-var vendorTables = map[string]bool{"apis.h": true, "launch_apis.h": true, "error.h": true}
 
 var (
 	blockComment = regexp.MustCompile(`(?s)/\*.*?\*/`)
 	lineComment  = regexp.MustCompile(`(?m)//.*$`)
 	included     = regexp.MustCompile(`^#include "([^"]+)"$`)
+	ofVendor     = regexp.MustCompile(`^#include VENDOR_TABLE\((\w+\.h)\)$`)
+	onVendor     = regexp.MustCompile(`(?i)^#\s*(el)?if.*(vendor|hip|cuda(_|\b)|nvidia|amd(_|\b))`)
+	program      = regexp.MustCompile(`SEC\(|__always_inline|__noinline|\breturn\b|\bif \(|^#\s*(el)?if`)
+	guard        = regexp.MustCompile(`^#ifndef GPU_GADGETS_\w+_H$`)
 )
-
-// branch says for which vendors a branch of a condition is compiled.
-type branch uint8
-
-const (
-	forAll branch = iota
-	forVendor
-	forOthers
-)
-
-func (b branch) otherwise() branch {
-	switch b {
-	case forVendor:
-		return forOthers
-	case forOthers:
-		return forVendor
-	}
-	return forAll
-}
-
-// branchOf knows the conditions that depend on the vendor. INTERPOSERS_PROBED is defined for CUDA alone.
-func branchOf(condition string) branch {
-	b := forAll
-	switch {
-	case strings.Contains(condition, "INTERPOSERS_PROBED"), strings.Contains(condition, "!defined(VENDOR_HIP)"):
-		b = forOthers
-	case strings.Contains(condition, "VENDOR_HIP"), strings.Contains(condition, "MEMORY_HELD"):
-		b = forVendor
-	}
-	if strings.HasPrefix(condition, "#ifndef") {
-		return b.otherwise()
-	}
-	return b
-}
 
 // add counts a file and what it includes, relative to itself or to bpf/.
 func (l *lines) add(t *testing.T, root, path string) {
@@ -71,78 +43,115 @@ func (l *lines) add(t *testing.T, root, path string) {
 		return
 	}
 	l.seen[path] = true
-	text, err := os.ReadFile(filepath.Join(root, path))
-	require.NoError(t, err)
-	text = lineComment.ReplaceAll(blockComment.ReplaceAll(text, nil), nil)
-	var within []branch
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(source(t, filepath.Join(root, path))) {
 		line = strings.TrimSpace(line)
-		switch {
-		case line == "":
-		case strings.HasPrefix(line, "#if"):
-			within = append(within, branchOf(line))
-		case strings.HasPrefix(line, "#else"):
-			within[len(within)-1] = within[len(within)-1].otherwise()
-		case strings.HasPrefix(line, "#endif"):
-			within = within[:len(within)-1]
-		case has(within, forOthers):
-		default:
-			l.count(path, has(within, forVendor))
-			if m := included.FindStringSubmatch(line); m != nil {
-				beside := filepath.Join(filepath.Dir(path), m[1])
-				if _, err := os.Stat(filepath.Join(root, beside)); err == nil {
-					l.add(t, root, beside)
-				} else {
-					l.add(t, root, filepath.Join("bpf", m[1]))
-				}
+		if line == "" {
+			continue
+		}
+		l.count(path, line)
+		if m := ofVendor.FindStringSubmatch(line); m != nil {
+			l.add(t, root, filepath.Join("bpf/hip", m[1]))
+		} else if m := included.FindStringSubmatch(line); m != nil {
+			beside := filepath.Join(filepath.Dir(path), m[1])
+			if _, err := os.Stat(filepath.Join(root, beside)); err != nil {
+				beside = filepath.Join("bpf", m[1])
 			}
+			l.add(t, root, beside)
 		}
 	}
 }
 
-func has(within []branch, b branch) bool {
-	for _, w := range within {
-		if w == b {
-			return true
-		}
-	}
-	return false
-}
-
-func (l *lines) count(path string, isMarked bool) {
-	switch dir, name := filepath.Split(path); {
-	case dir == "bpf/hip/" && vendorTables[name]:
+func (l *lines) count(path, line string) {
+	switch dir := filepath.Dir(path); {
+	case dir == "bpf/hip":
 		l.tables++
-	case dir == "bpf/hip/" || strings.HasPrefix(dir, "gadgets/hip_"):
-		l.own++
-	case isMarked:
-		l.marked++
+		if program.MatchString(line) && !guard.MatchString(line) {
+			l.code = append(l.code, path+": "+line)
+		}
+	case strings.HasPrefix(dir, "gadgets/hip_"):
+		l.gadgets++
 	default:
 		l.shared++
+		if onVendor.MatchString(line) && !guard.MatchString(line) && line != "#ifndef VENDOR" {
+			l.conditions = append(l.conditions, path+": "+line)
+		}
 	}
 }
 
-// TestHowMuchOfAVendorIsNoTable keeps the figures of docs/architecture/vendors.md.
+// source is the text of a file without comments.
+func source(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(lineComment.ReplaceAll(blockComment.ReplaceAll(text, nil), nil))
+}
+
+// TestHowMuchOfAVendorIsNoTable keeps the figures of docs/architecture/vendors.md, and HIP's
+// folder free of code, and the shared headers free of vendors.
 func TestHowMuchOfAVendorIsNoTable(t *testing.T) {
-	const page, begin, end = "docs/architecture/vendors.md", "<!-- lines: begin -->\n", "<!-- lines: end -->"
 	root := filepath.Join("..", "..")
 	l := lines{seen: map[string]bool{}}
 	l.add(t, root, "gadgets/hip_alloc/program.bpf.c")
 	l.add(t, root, "gadgets/hip_kernel/program.bpf.c")
-	table := fmt.Sprintf("| lines of eBPF | of HIP |\n|---|--:|\n"+
-		"| tables of calls and names of errors: `apis.h`, `launch_apis.h`, `error.h` | %d |\n"+
-		"| code in `bpf/hip` and the two gadgets | %d |\n"+
-		"| code in headers of both, under `VENDOR_HIP` or `MEMORY_HELD` | %d |\n"+
-		"| shared with CUDA, to the nearest thousand | %d,000 |\n", l.tables, l.own, l.marked, (l.shared+500)/1000)
-	text, err := os.ReadFile(filepath.Join(root, page))
+	require.Greater(t, l.tables, 200, "the tables are not found")
+	require.Empty(t, l.code, "code in a table: what it does belongs to the shared headers, for any vendor")
+	require.Empty(t, l.conditions, "a shared header asks for the vendor: let a row, or vendor.h, say it")
+	section(t, "lines", fmt.Sprintf("| lines of eBPF | of HIP |\n|---|--:|\n"+
+		"| tables and names: `bpf/hip` | %d |\n"+
+		"| the two gadgets: `#define VENDOR hip` and an include each | %d |\n"+
+		"| functions, programs and conditions in `bpf/hip` | %d |\n"+
+		"| conditions on the vendor in shared headers | %d |\n"+
+		"| shared headers, to the nearest thousand | %d,000 |\n",
+		l.tables, l.gadgets, len(l.code), len(l.conditions), (l.shared+500)/1000))
+}
+
+// words of rows: operations, flags and details, which the shared headers define.
+var words = regexp.MustCompile(`\b(MEMORY|CALL|LAUNCH|COPY|CONTEXT)_[A-Z0-9_]+\b`)
+
+// TestWhatOneVendorAloneSays keeps the table of words in docs/architecture/vendors.md.
+func TestWhatOneVendorAloneSays(t *testing.T) {
+	root := filepath.Join("..", "..")
+	said := map[string][]string{}
+	for _, vendor := range vendors {
+		for _, name := range []string{"apis.h", "launch_apis.h"} {
+			for _, row := range regexp.MustCompile(`(?m)^\s+X\(.*$(\n\s+[^X\s].*$)*`).FindAllString(source(t, filepath.Join(root, "bpf", vendor, name)), -1) {
+				for _, word := range words.FindAllString(row, -1) {
+					if !slices.Contains(said[vendor], word) {
+						said[vendor] = append(said[vendor], word)
+					}
+				}
+			}
+		}
+		require.Greater(t, len(said[vendor]), 30, vendor)
+	}
+	alone := func(vendor, other string) string {
+		var list []string
+		for _, word := range said[vendor] {
+			if !slices.Contains(said[other], word) {
+				list = append(list, "`"+word+"`")
+			}
+		}
+		slices.Sort(list)
+		return strings.Join(list, ", ")
+	}
+	section(t, "words", "| vendor | it alone says |\n|---|---|\n"+
+		"| CUDA | "+alone("cuda", "hip")+" |\n| HIP | "+alone("hip", "cuda")+" |\n")
+}
+
+// section compares a part of the page with what it should be, or writes it.
+func section(t *testing.T, name, want string) {
+	t.Helper()
+	page := filepath.Join("..", "..", "docs/architecture/vendors.md")
+	begin, end := "<!-- "+name+": begin -->\n", "<!-- "+name+": end -->"
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	require.True(t, ok)
 	was, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
 	if *update {
-		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(before+begin+table+end+after), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
 		return
 	}
-	require.Equal(t, table, was, "stale: go test ./internal/layout -run Vendor -update")
+	require.Equal(t, want, was, "stale: go test ./internal/layout -run 'Vendor' -update")
 }

@@ -33,10 +33,10 @@ func realLibcuda(t testing.TB) string {
 	return path
 }
 
-// cudaPoints is the table of bpf/memory/apis.h, with cookies from 1.
+// cudaPoints is the table of bpf/cuda/apis.h, with cookies from 1.
 func cudaPoints(t testing.TB) []Point {
 	t.Helper()
-	b, err := os.ReadFile("../../bpf/memory/apis.h")
+	b, err := os.ReadFile("../../bpf/cuda/apis.h")
 	require.NoError(t, err)
 	var points []Point
 	for _, m := range regexp.MustCompile(`(?m)^\s*X\((cu\w+), MEMORY_`).FindAllStringSubmatch(string(b), -1) {

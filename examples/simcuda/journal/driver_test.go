@@ -109,8 +109,8 @@ func tableSymbols(t *testing.T, path, pattern string) []string {
 }
 
 const (
-	table = "../../../bpf/memory/apis.h"
-	calls = "../../../bpf/launch/apis.h"
+	table = "../../../bpf/cuda/apis.h"
+	calls = "../../../bpf/cuda/launch_apis.h"
 )
 
 func TestExportsAreTheTables(t *testing.T) {

@@ -40,10 +40,10 @@ func open(t testing.TB, path string) *module.Module {
 	return m
 }
 
-// cudaAPIs are the symbols of the table in bpf/memory/apis.h.
+// cudaAPIs are the symbols of the table in bpf/cuda/apis.h.
 func cudaAPIs(t testing.TB) []string {
 	t.Helper()
-	f, err := os.Open("../../../bpf/memory/apis.h")
+	f, err := os.Open("../../../bpf/cuda/apis.h")
 	require.NoError(t, err)
 	defer f.Close()
 	row := regexp.MustCompile(`^\s*X\((cu\w+), MEMORY_`)

@@ -280,7 +280,7 @@ func TestTableIsOfTheRealDriver(t *testing.T) {
 	for _, s := range symbols {
 		there[s.Name] = true
 	}
-	b, err := os.ReadFile("../../../bpf/launch/apis.h")
+	b, err := os.ReadFile("../../../bpf/cuda/launch_apis.h")
 	require.NoError(t, err)
 	var missing []string
 	for _, line := range strings.Split(string(b), "\n") {

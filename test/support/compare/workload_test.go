@@ -73,7 +73,7 @@ func TestWorkloadMakesEveryCallFromManyStacks(t *testing.T) {
 	// kinds of call share, are rare in a run of this size, and whether there is one
 	// depends on how the threads met.
 	const destroyed = 709
-	text, err := os.ReadFile("../../../bpf/memory/apis.h")
+	text, err := os.ReadFile("../../../bpf/cuda/apis.h")
 	require.NoError(t, err)
 	var apis []string
 	for _, m := range regexp.MustCompile(`X\((cu\w+), MEMORY_`).FindAllSubmatch(text, -1) {

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_MEMORY_OWNER_H
+#define GPU_GADGETS_MEMORY_OWNER_H
+
+#include "memory/inflight.h"
+
+#include "call/context.h"
+
+/*
+ * owner: whose end frees an allocation, besides that of the process: a context's, or, where the
+ * vendor's table has MEMORY_DEVICE_RESET, the reset of a device.
+ */
+
+/* In the place of a context (struct live): a device, plus 1; 0: not known. */
+static __always_inline __u64 device_owner(__s32 device)
+{
+	return device + 1;
+}
+
+/*
+ * Managed and pinned memory belong to all devices of the process together. A reset frees what
+ * belongs to its device alone (MemObjMap::Purge of ROCclr 6.4.3), which includes them where the
+ * process has one.
+ */
+static __always_inline __u64 memory_owner(__u64 process, __u8 kind, __s32 device)
+{
+	if (kind != KIND_MANAGED && kind != KIND_HOST)
+		return device_owner(device);
+	return context_device(process, DEVICES_OF_PROCESS) == 1 ? device_owner(0) : 0;
+}
+
+#endif
