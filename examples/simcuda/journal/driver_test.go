@@ -181,7 +181,7 @@ func TestEachEntryIsAStub(t *testing.T) {
 }
 
 func TestKindsAreNumberedAsInTheTable(t *testing.T) {
-	text, err := os.ReadFile(table)
+	text, err := os.ReadFile("../../../bpf/memory/apis.h")
 	require.NoError(t, err)
 	_, enum, found := bytes.Cut(text, []byte("enum alloc_kind {"))
 	require.True(t, found)

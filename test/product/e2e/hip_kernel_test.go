@@ -140,10 +140,14 @@ func TestKernelsThatHIPRegisteredBeforeAttachHaveNames(t *testing.T) {
 			lost := r.lost()
 			delete(lost, "native_not_loaded") // of the first stacks of a program without Python
 			require.Empty(t, lost)
-			var got []string
+			calls := map[string]uint64{} // the first stacks may be cut: rows of their own
 			for _, row := range rowsOf(t, r) {
-				require.EqualValues(t, 2, row.Calls, row.Kernel)
-				got = append(got, regexp.MustCompile(`^\[kernel 0x[0-9a-f]+\]$`).ReplaceAllString(row.Kernel, "[kernel]"))
+				calls[row.Kernel] += row.Calls
+			}
+			var got []string
+			for kernel, n := range calls {
+				require.EqualValues(t, 2, n, kernel)
+				got = append(got, regexp.MustCompile(`^\[kernel 0x[0-9a-f]+\]$`).ReplaceAllString(kernel, "[kernel]"))
 			}
 			slices.Sort(got)
 			require.Equal(t, c.want, got)
