@@ -57,7 +57,7 @@ type group struct {
 // Create begins a file; meta are texts about it, by name. An error means that it cannot be
 // written.
 func Create(path string, meta map[string]string) (*Writer, error) {
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	to, err := file.Create(path)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ type Writer struct {
 
 // Create begins the file; offset is wall time less boot time.
 func Create(path string, offset time.Duration) (*Writer, error) {
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	to, err := file.Create(path)
 	if err != nil {
 		return nil, err
 	}

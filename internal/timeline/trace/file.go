@@ -46,9 +46,9 @@ type file struct {
 // header is gzip's (RFC 1952): deflate, no name, no time, unknown system.
 var header = []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255}
 
-// create creates the file and replaces an existing one, following links.
+// create creates the file; an existing one is replaced.
 func create(path string) (*file, error) {
-	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	to, err := sinkfile.Create(path)
 	if err != nil {
 		return nil, err
 	}

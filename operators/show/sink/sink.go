@@ -211,7 +211,7 @@ func (i *instance) open() error {
 		return err
 	}
 	if path := i.values[paramJSONL]; path != "" {
-		if i.jsonFile, err = os.Create(path); err != nil {
+		if i.jsonFile, err = file.Create(path); err != nil {
 			return fmt.Errorf("--%s: %w", paramJSONL, err)
 		}
 		i.buffer = bufio.NewWriterSize(i.jsonFile, 64<<10)

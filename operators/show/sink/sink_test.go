@@ -379,16 +379,16 @@ func TestFailedRunLeavesTheOldFile(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-func TestLinkStaysALink(t *testing.T) {
+func TestLinksAreNotFollowed(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
 	require.NoError(t, os.WriteFile(target, []byte("old"), 0o600))
 	require.NoError(t, os.Symlink(target, link))
-	require.NoError(t, (&gadget{intervals: [][]row{{{1, 11, 100, 0, 0}}}}).run(t, api.ParamValues{"pprof-out": link}))
-	info, err := os.Lstat(link)
-	require.NoError(t, err)
-	require.NotZero(t, info.Mode()&os.ModeSymlink)
+	for _, param := range []string{"pprof-out", "flamegraph-out", "jsonl-out"} {
+		err := (&gadget{intervals: [][]row{{{1, 11, 100, 0, 0}}}}).run(t, api.ParamValues{param: link})
+		require.ErrorContains(t, err, "--"+param+": "+link+" is a symbolic link")
+	}
 	b, err := os.ReadFile(target)
 	require.NoError(t, err)
-	require.NotEqual(t, "old", string(b))
+	require.Equal(t, "old", string(b))
 }
