@@ -153,6 +153,9 @@ func newCommand(asked request, set images.Set, terminal *console.Terminal) (*cob
 	}
 	// A server does not let its clients choose where the data goes.
 	isDaemon := root.Flags().Arg(0) == daemonName
+	if isDaemon {
+		runtime.Serve()
+	}
 	own, err := registerOperators(isDaemon, stacks.New(runtime), terminal)
 	if err != nil {
 		return nil, err

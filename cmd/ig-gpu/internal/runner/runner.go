@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/capabilities"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 )
@@ -37,6 +38,7 @@ type Runtime struct {
 	images  images.Set
 	machine Machine
 	help    bool
+	serves  bool
 	columns string            // what GetGadgetInfo gave as the default of columnsParam
 	modes   map[string]string // and of outputParam, by data source
 }
@@ -66,6 +68,9 @@ func New(inner runtime.Runtime, set images.Set, m Machine) *Runtime {
 
 // OnlyHelp makes gadgets be described and not run, which takes neither root nor a fit kernel.
 func (r *Runtime) OnlyHelp() { r.help = true }
+
+// Serve keeps all rights of root, for gadgets of any image that clients run.
+func (r *Runtime) Serve() { r.serves = true }
 
 // Check decides whether the machine is fit.
 func (r *Runtime) Check() error { return r.machine.Check() }
@@ -119,6 +124,11 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if r.images.Has(gadget.ImageName()) && !isChosen(values) {
 		if tables, ok := takeTables(gadget.ImageName(), values); ok {
 			gadget.SetVar(live.VarTables, tables)
+		}
+	}
+	if r.images.Has(gadget.ImageName()) && !r.serves {
+		if err := capabilities.Keep(capabilities.Tracing...); err != nil {
+			gadget.Logger().Warnf("%v: ig-gpu keeps all that it was started with", err)
 		}
 	}
 	r.offerBeside(gadget, global, values)
