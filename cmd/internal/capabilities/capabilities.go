@@ -11,7 +11,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Tracing is what a gadget needs as long as it runs, which attaches to processes that start later.
+// Tracing are the capabilities that a gadget needs as long as it runs, which attaches to processes that start later.
 var Tracing = []cap.Value{
 	cap.SYS_ADMIN,          // namespaces, fanotify, and what BPF and PERFMON allow on kernels before 5.8
 	cap.BPF,                // maps and programs
@@ -23,6 +23,12 @@ var Tracing = []cap.Value{
 	cap.DAC_OVERRIDE,       // sockets of container runtimes, files in a user's directory
 	cap.DAC_READ_SEARCH,    // libraries of users
 	cap.CHOWN,              // files for the user who used sudo
+}
+
+// Has reports whether this process may use a capability.
+func Has(value cap.Value) bool {
+	has, err := cap.GetProc().GetFlag(cap.Effective, value)
+	return err == nil && has
 }
 
 // Keep drops, for all threads and for good, the capabilities that are not listed, from all sets: a

@@ -16,13 +16,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/cpus"
 )
 
 // Kind is the kind of an event.
@@ -64,7 +64,9 @@ const gather = time.Millisecond
 
 // Reader reads the events of the whole machine.
 type Reader struct {
-	rings []*ring
+	rings  []*ring
+	online []int // CPUs at the start
+	epoll  int
 	// ready is an epoll instance with the rings, which Go's poller waits for. A
 	// thread blocked in poll(2) would hold one of Go's Ps for a while at each event,
 	// and sysmon would never idle: four times the cost of reading the events.
@@ -82,29 +84,41 @@ func Open() (*Reader, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("open epoll: %w", err)
 	}
-	r := &Reader{ready: os.NewFile(uintptr(epoll), "perf events")}
-	cpus, err := online()
+	r := &Reader{epoll: epoll, ready: os.NewFile(uintptr(epoll), "perf events")}
+	if r.online, err = cpus.Online(); err == nil {
+		err = r.record(r.online)
+	}
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	for _, cpu := range cpus {
-		ring, err := openRing(cpu)
+	return r, nil
+}
+
+// record starts recording on CPUs, also on those that were offline in between: the events of a CPU end
+// with it.
+func (r *Reader) record(online []int) error {
+	for _, cpu := range online {
+		fresh, err := openRing(cpu)
 		if errors.Is(err, unix.ENODEV) {
 			continue // went offline
 		}
 		if err != nil {
-			r.Close()
-			return nil, fmt.Errorf("open perf event on CPU %d: %w", cpu, err)
+			return fmt.Errorf("open perf event on CPU %d: %w", cpu, err)
 		}
-		r.rings = append(r.rings, ring)
+		r.rings = slices.DeleteFunc(r.rings, func(old *ring) bool {
+			if old.cpu == cpu {
+				old.close()
+			}
+			return old.cpu == cpu
+		})
+		r.rings = append(r.rings, fresh)
 		event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET}
-		if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, ring.fd, &event); err != nil {
-			r.Close()
-			return nil, fmt.Errorf("wait for perf events on CPU %d: %w", cpu, err)
+		if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fresh.fd, &event); err != nil {
+			return fmt.Errorf("wait for perf events on CPU %d: %w", cpu, err)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // Close releases everything. Run must have returned.
@@ -127,11 +141,30 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 		_ = r.ready.SetReadDeadline(time.Unix(1, 0)) // long ago: now
 	})
 	defer stop()
+	came := make(chan []int, 1)
+	go cpus.Watch(ctx, r.online, func(online []int) {
+		select {
+		case came <- online:
+			_ = r.ready.SetReadDeadline(time.Unix(1, 0))
+		case <-ctx.Done():
+		}
+	})
 	var batch []Event
 	for {
 		// The content of the rings decides, not epoll: the kernel notifies once per
 		// record, and Go's poller has consumed that.
 		err := ready.Read(func(uintptr) bool { return slices.ContainsFunc(r.rings, (*ring).filled) })
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			// Before the test of ctx, which sets it when it is done.
+			err = r.ready.SetReadDeadline(time.Time{})
+		}
+		batch = batch[:0]
+		select {
+		case online := <-came:
+			err = errors.Join(err, r.record(online))
+			batch = append(batch, Event{Kind: Lost, Count: 1}) // all since the CPU is online
+		default:
+		}
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -139,7 +172,6 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 			return fmt.Errorf("wait for perf events: %w", err)
 		}
 		time.Sleep(gather)
-		batch = batch[:0]
 		for _, ring := range r.rings {
 			batch = ring.read(batch, keep)
 		}
@@ -150,31 +182,8 @@ func (r *Reader) Run(ctx context.Context, keep func(pid uint32, path []byte) boo
 	}
 }
 
-// online lists the CPUs. One that comes online later is not covered.
-func online() ([]int, error) {
-	b, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		return nil, fmt.Errorf("list CPUs: %w", err)
-	}
-	var out []int
-	for part := range strings.SplitSeq(strings.TrimSpace(string(b)), ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		a, err1 := strconv.Atoi(first)
-		z, err2 := strconv.Atoi(last)
-		if err := cmp.Or(err1, err2); err != nil {
-			return nil, fmt.Errorf("list CPUs: %w", err)
-		}
-		for ; a <= z; a++ {
-			out = append(out, a)
-		}
-	}
-	return out, nil
-}
-
 type ring struct {
+	cpu  int
 	fd   int
 	mem  []byte
 	page *unix.PerfEventMmapPage
@@ -204,7 +213,7 @@ func openRing(cpu int) (*ring, error) {
 		return nil, fmt.Errorf("map ring: %w", err)
 	}
 	return &ring{
-		fd: fd, mem: mem,
+		cpu: cpu, fd: fd, mem: mem,
 		page: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0])),
 		data: mem[size:],
 	}, nil

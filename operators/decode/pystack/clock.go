@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/cpus"
 )
 
 // clock runs a program on every CPU's own timer.
@@ -25,43 +23,55 @@ import (
 // again at random every epoch, which has about 30 samples and a random length: over a run,
 // every moment of a program's period is equally likely.
 type clock struct {
+	program   *ebpf.Program
+	online    []int // CPUs at the start
 	frequency int
 	epoch     time.Duration // on average: from 0 to twice that
-	fds       []int
+	fds       map[int]int   // of the timers, by CPU
 }
 
 // jitter is the maximum deviation of an epoch's rate from the frequency.
 const jitter = 0.5
 
-// newClock starts the timers. It is stopped by close.
-func newClock(program *ebpf.Program, cpus []int, frequency int) (*clock, error) {
-	c := &clock{frequency: frequency, epoch: epochOf(frequency, len(cpus))}
-	for _, cpu := range cpus {
-		fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
-			Type:        unix.PERF_TYPE_SOFTWARE,
-			Config:      unix.PERF_COUNT_SW_CPU_CLOCK,
-			Sample_type: unix.PERF_SAMPLE_RAW,
-			Sample:      uint64(c.period()),
-			Bits:        unix.PerfBitDisabled,
-		}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
-		if errors.Is(err, unix.ENODEV) {
-			continue // the CPU went offline
-		}
-		if err != nil {
+// newClock starts the timers. It is stopped by close, which closes the program, too.
+func newClock(program *ebpf.Program, online []int, frequency int) (*clock, error) {
+	c := &clock{program: program, online: online, frequency: frequency, epoch: epochOf(frequency, len(online)), fds: map[int]int{}}
+	for _, cpu := range online {
+		if err := c.start(cpu); err != nil {
 			c.close()
-			return nil, fmt.Errorf("open the clock of CPU %d: %w", cpu, err)
-		}
-		c.fds = append(c.fds, fd)
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, program.FD()); err != nil {
-			c.close()
-			return nil, fmt.Errorf("attach to the clock of CPU %d: %w", cpu, err)
-		}
-		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			c.close()
-			return nil, fmt.Errorf("start the clock of CPU %d: %w", cpu, err)
+			return nil, err
 		}
 	}
 	return c, nil
+}
+
+// start starts the timer of a CPU, also of one that was offline in between: its timer has ended.
+func (c *clock) start(cpu int) error {
+	if fd, is := c.fds[cpu]; is {
+		_ = unix.Close(fd)
+		delete(c.fds, cpu)
+	}
+	fd, err := unix.PerfEventOpen(&unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_CPU_CLOCK,
+		Sample_type: unix.PERF_SAMPLE_RAW,
+		Sample:      uint64(c.period()),
+		Bits:        unix.PerfBitDisabled,
+	}, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // the CPU went offline
+	}
+	if err != nil {
+		return fmt.Errorf("open the clock of CPU %d: %w", cpu, err)
+	}
+	c.fds[cpu] = fd
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, c.program.FD()); err != nil {
+		return fmt.Errorf("attach to the clock of CPU %d: %w", cpu, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+		return fmt.Errorf("start the clock of CPU %d: %w", cpu, err)
+	}
+	return nil
 }
 
 // epochOf bounds our own overhead: a new period interrupts the CPU of the clock, 100 µs
@@ -80,14 +90,28 @@ func (c *clock) period() time.Duration {
 // length chooses that of an epoch at random, because equal ones would have a period, too.
 func (c *clock) length() time.Duration { return rand.N(2 * c.epoch) }
 
-// run chooses new periods until ctx ends.
-func (c *clock) run(ctx context.Context) {
+// run chooses new periods, and starts the timers of CPUs that come online, until ctx ends.
+func (c *clock) run(ctx context.Context, warn func(error)) {
+	came := make(chan []int)
+	go cpus.Watch(ctx, c.online, func(online []int) {
+		select {
+		case came <- online:
+		case <-ctx.Done():
+		}
+	})
 	timer := time.NewTimer(c.length())
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case online := <-came:
+			for _, cpu := range online {
+				if err := c.start(cpu); err != nil {
+					warn(err)
+				}
+			}
+			continue
 		case <-timer.C:
 		}
 		for _, fd := range c.fds {
@@ -105,34 +129,5 @@ func (c *clock) close() {
 		_ = unix.Close(fd)
 	}
 	c.fds = nil
-}
-
-// onlineCPUs reads the list of CPUs, e.g. 0-3,8.
-func onlineCPUs(sysfs string) ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(sysfs, "devices/system/cpu/online"))
-	if err != nil {
-		return nil, err
-	}
-	return parseCPUs(strings.TrimSpace(string(b)))
-}
-
-func parseCPUs(list string) (cpus []int, err error) {
-	for part := range strings.SplitSeq(list, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.ParseUint(first, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("list of CPUs %q: %w", list, err)
-		}
-		to, err := strconv.ParseUint(last, 10, 16)
-		if err != nil {
-			return nil, fmt.Errorf("list of CPUs %q: %w", list, err)
-		}
-		for ; from <= to; from++ {
-			cpus = append(cpus, int(from))
-		}
-	}
-	return cpus, nil
+	_ = c.program.Close()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/cpus"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -314,15 +315,17 @@ func (i *instance) sampleCPUs(ctx context.Context, gc operators.GadgetContext) e
 	if err != nil {
 		return fmt.Errorf("take the gadget's sampler: %w", err)
 	}
-	defer program.Close() // the timers hold it
-	cpus, err := onlineCPUs("/sys")
+	online, err := cpus.Online()
 	if err != nil {
-		return fmt.Errorf("list the CPUs: %w", err)
-	}
-	if i.clock, err = newClock(program, cpus, i.frequency); err != nil {
+		_ = program.Close()
 		return err
 	}
-	i.wait.Go(func() { i.clock.run(ctx) })
+	if i.clock, err = newClock(program, online, i.frequency); err != nil {
+		return err
+	}
+	i.wait.Go(func() {
+		i.clock.run(ctx, func(err error) { gc.Logger().Warnf("%v: its samples are missing", err) })
+	})
 	return nil
 }
 

@@ -15,6 +15,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/capabilities"
 )
 
 // btfPath is where a kernel built with CONFIG_DEBUG_INFO_BTF describes itself.
@@ -31,6 +34,7 @@ func (r *Requirement) Error() string { return r.Need }
 // Machine has the facts that Check tests; the zero value is not useful, see This.
 type Machine struct {
 	EffectiveUser int
+	Administers   bool   // has CAP_SYS_ADMIN
 	BTF           string // path of the kernel's BTF
 	Release       string // of the kernel, as uname -r prints it
 	// LoadSleepable loads a uprobe program that may sleep. Linux can since 6.0,
@@ -41,7 +45,7 @@ type Machine struct {
 
 // This describes the machine that we run on.
 func This() Machine {
-	m := Machine{EffectiveUser: os.Geteuid(), BTF: btfPath, LoadSleepable: loadSleepable}
+	m := Machine{EffectiveUser: os.Geteuid(), Administers: capabilities.Has(cap.SYS_ADMIN), BTF: btfPath, LoadSleepable: loadSleepable}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Release = unix.ByteSliceToString(name.Release[:])
@@ -98,8 +102,13 @@ func (m Machine) Check() error {
 	if err != nil {
 		return fmt.Errorf("look for the kernel's BTF: %w", err)
 	}
-	if err := m.LoadSleepable(); errors.Is(err, ErrLockedUp) {
+	switch err := m.LoadSleepable(); {
+	case errors.Is(err, ErrLockedUp):
 		return &Requirement{Need: err.Error()}
+	case errors.Is(err, unix.EPERM) && !m.Administers:
+		return &Requirement{Need: "ig-gpu may not load eBPF programs: it lacks CAP_SYS_ADMIN, run it outside of a container or give its container that capability"}
+	case errors.Is(err, unix.EPERM):
+		return &Requirement{Need: "ig-gpu may not load eBPF programs although it has CAP_SYS_ADMIN: a seccomp profile (of its container) forbids bpf(2), or a security module"}
 	}
 	return nil
 }
