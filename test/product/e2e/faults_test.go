@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// The eBPF programs count while ig-gpu stands still: nothing is missing when it goes on, of processes
+// The eBPF programs count while ig-gpu is stopped: nothing is missing when it continues, of processes
 // that ran on and of one that started and ended in the meantime.
 func TestAStoppedGadgetMissesNothing(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,7 @@ func TestAStoppedGadgetMissesNothing(t *testing.T) {
 	requireExact(t, w, r.last(w.PID()))
 	requireExact(t, short, r.last(short.PID()))
 	require.Empty(t, r.lost())
-	t.Logf("%d calls while it stood still", w.Truth().Calls)
+	t.Logf("%d calls while it was stopped", w.Truth().Calls)
 }
 
 // A package manager replaces the file under running processes, which keep the old one.

@@ -175,7 +175,15 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 	}
 	qemu := exec.CommandContext(ctx, m.qemu, args...)
 	qemu.Dir = work // the sockets' paths are relative: they may have 107 bytes
-	said, err := qemu.CombinedOutput()
+	var said bytes.Buffer
+	qemu.Stdout, qemu.Stderr = &said, &said
+	if err := qemu.Start(); err != nil {
+		return r, fmt.Errorf("start QEMU: %w", err)
+	}
+	ended := make(chan struct{})
+	go suspend(work, qemu.Process, ended)
+	err = qemu.Wait()
+	close(ended)
 	r.Wall = time.Since(began)
 	if _, missing := os.Stat(filepath.Join(work, "status")); missing != nil {
 		console, _ := os.ReadFile(filepath.Join(work, "console"))
@@ -187,7 +195,7 @@ func boot(ctx context.Context, dir, command string, o Options) (r Result, err er
 			cause = ctx.Err() // as slow, or as stuck, the next time
 		}
 		return r, fmt.Errorf("%w after %v (%w)\nQEMU: %s\nconsole: %s\nstderr: %s",
-			cause, r.Wall.Round(time.Second), err, said, tail(console), tail(stderr))
+			cause, r.Wall.Round(time.Second), err, said.Bytes(), tail(console), tail(stderr))
 	}
 	return r, r.read(work)
 }

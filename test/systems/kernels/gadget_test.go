@@ -95,6 +95,7 @@ type gadget struct {
 	drops         map[string]uint64
 	tables        int             // of drops: there is one each second from the start
 	attached      map[uint32]bool // by pid
+	sampled       map[uint32]uint64
 	stderr        bytes.Buffer
 }
 
@@ -103,7 +104,7 @@ func start(t *testing.T, program string, args ...string) *gadget {
 	t.Helper()
 	g := &gadget{
 		t: t, cmd: exec.Command(program, args...), began: time.Now(), ended: make(chan error, 1),
-		drops: map[string]uint64{}, attached: map[uint32]bool{},
+		drops: map[string]uint64{}, attached: map[uint32]bool{}, sampled: map[uint32]uint64{},
 	}
 	g.cmd.Stderr = &g.stderr
 	stdout, err := g.cmd.StdoutPipe()
@@ -153,6 +154,17 @@ func (g *gadget) take(line []byte) {
 		}
 	case bytes.Contains(line, []byte(`"alloc_bytes":`)):
 		decode(g, line, &g.rows)
+	case bytes.Contains(line, []byte(`"gil_samples":`)):
+		var samples []struct {
+			Proc struct {
+				PID uint32 `json:"pid"`
+			} `json:"proc"`
+			Samples uint64 `json:"samples"`
+		}
+		decode(g, line, &samples)
+		for _, s := range samples {
+			g.sampled[s.Proc.PID] += s.Samples
+		}
 	case bytes.Contains(line, []byte(`"calls_error":`)):
 		decode(g, line, &g.calls)
 	case bytes.Contains(line, []byte(`"collectives":`)):

@@ -44,7 +44,8 @@ func TestKernels(t *testing.T) {
 			}
 			run(t, "cc", "-O1", "-fno-omit-frame-pointer", "-o", "../../../build/native", "testdata/native.c", "-ldl")
 			environment := inside + "=1 " + pythonsVariable + "=python3"
-			// Two machines: if an emulated one dies, only its own tests are repeated.
+			// Three machines: if an emulated one dies, only its own tests are repeated, and after
+			// Faults one is of no use.
 			own := []string{"Load", "Product", "Native", "HIP"}
 			stock := slices.Clone(onStock)
 			if old.MatchString(kernel) {
@@ -52,7 +53,7 @@ func TestKernels(t *testing.T) {
 				own[2] = "Refused"
 				stock = slices.DeleteFunc(stock, func(name string) bool { return name == "StockPython" })
 			}
-			for name, tests := range map[string][]string{"own": own, "stock": stock} {
+			for name, tests := range map[string][]string{"own": own, "stock": stock, "faults": {"Faults"}} {
 				if tests = wanted(tests); len(tests) > 0 {
 					t.Run(name, func(t *testing.T) { runInside(t, kernel, self, environment, tests...) })
 				}

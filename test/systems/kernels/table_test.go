@@ -35,6 +35,7 @@ func lines(gadgets []string) (all []line) {
 	return append(all,
 		line{"`ig-gpu` attaches by", "TestLoad", "attaches"},
 		line{"`ig-gpu run cuda_alloc`: rows exact by stack", "TestProduct", "rows"},
+		line{"rows are exact although this happens", "TestFaults", "faults"},
 		line{"`ig-gpu run hip_alloc`: rows exact by stack", "TestHIP", "rows"},
 		line{"`ig-gpu run hip_kernel`: calls exact, and with their line", "TestHIP", "calls"},
 		line{"native frames have names", "TestNative", "names"},
