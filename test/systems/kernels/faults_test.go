@@ -72,7 +72,7 @@ func set(t *testing.T, file, value string) {
 	require.NoError(t, os.WriteFile(file, []byte(value), 0o644))
 }
 
-// stepClock is what NTP does to a clock that was wrong: the date jumps forward and back.
+// stepClock sets the date forward and back, as NTP sets a clock that was wrong.
 func stepClock(t *testing.T) {
 	for _, hours := range []time.Duration{26, -50, 24} {
 		now := unix.NsecToTimeval(time.Now().Add(hours * time.Hour).UnixNano())
@@ -102,7 +102,7 @@ func boottime(t *testing.T) time.Duration {
 	return time.Duration(at.Nano())
 }
 
-// online says whether the second processor is.
+// online is the switch of the second processor.
 const online = "/sys/devices/system/cpu/cpu1/online"
 
 // replugProcessor takes a processor away and gives it back.
