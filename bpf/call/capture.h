@@ -8,7 +8,7 @@
 #define native_rules 0
 #define NATIVE_RULES_ALL 2
 #else
-#include "stack/unwind.h"
+#include "stack/probed.h"
 #endif
 #include "python/python.h"
 #include "stack/store.h"

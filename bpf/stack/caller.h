@@ -23,13 +23,21 @@
 /* In a rule's kind: the code is the interpreter's. */
 #define UNWIND_PYTHON 0x80
 
+/* Whose stack is walked, a constant in each program: it says how memory is read. */
+enum unwind_of {
+	UNWIND_CALLER,	/* the current thread's, from the caller of a probed function on */
+	UNWIND_STOPPED, /* the current thread's, from where an interrupt has stopped it */
+	UNWIND_OTHER,	/* that of a thread that does not run; such a program may sleep */
+};
+
 /* A mapping, as the kernel found it when the process had changed its mappings so often. */
 struct unwind_module {
 	__u64 start, end;
 	__u64 offset; /* of start in the file */
 	struct unwind_page_key key;
 	__u8 executable, is_file;
-	__u16 pad;
+	__u8 python; /* it is the interpreter's */
+	__u8 pad;
 	__u32 mappings;
 	__u32 number; /* of this file at this place; 0: none */
 	__u32 pad2;
@@ -53,21 +61,38 @@ struct unwind {
 	__u8 exact; /* pc is what was executed next; else where a call returns to */
 	__u8 is_code;
 	__u8 caller;   /* pc is the caller, which is in the stack already */
+	__u8 leaf;     /* pc is where the thread was interrupted */
 	__u64 runtime; /* address in the interpreter's data, if Python frames follow; else 0 */
 	__u64 python_runtime; /* the one of which the next two are */
 	__u64 python_inode;   /* 0: not known */
 	__u32 python_device;
-	__u32 known_as; /* another for each interpreter that what is kept belongs to */
+	__u32 sequence; /* the kernel's number of the mappings that u->mappings stands for */
 	struct unwind_rule rule;
 	__u32 made; /* modules so far */
+	__u32 into; /* how far pc is behind its function's begin, or that of its page */
+	__u32 tid;  /* of UNWIND_OTHER */
 	__u64 window_at;
 	__u64 window[UNWIND_WINDOW]; /* the words from there on, unless that is 0 */
+	__u64 node[32];		     /* of the tree of the mappings */
 	struct unwind_module modules[UNWIND_MODULES];
 	struct unwind_known known[UNWIND_KNOWN];
 };
 
+/* Reads the memory of the thread whose stack is walked. Not 0: unreadable. */
+static __always_inline long unwind_read(void *to, __u32 bytes, __u64 at, struct task_struct *task,
+					enum unwind_of of)
+{
+	if (of == UNWIND_OTHER)
+		return bpf_copy_from_user_task(to, bytes, (void *)at, task, 0);
+	return bpf_probe_read_user(to, bytes, (void *)at);
+}
+
+/* With the header of task storage, a power of two is not exceeded. */
+_Static_assert(sizeof(struct unwind) <= (32 << 10) - 128, "memory is in powers of two");
+
 /* A word of the stack, and with it those above, which are its callers'. Not 0: unreadable. */
-static __always_inline long unwind_word(struct unwind *u, __u64 *word, __u64 at)
+static __always_inline long unwind_word(struct unwind *u, __u64 *word, __u64 at,
+					struct task_struct *task, enum unwind_of of)
 {
 	__u64 i = (at - u->window_at) / 8;
 
@@ -75,9 +100,9 @@ static __always_inline long unwind_word(struct unwind *u, __u64 *word, __u64 at)
 		*word = u->window[i & (UNWIND_WINDOW - 1)];
 		return 0;
 	}
-	if (bpf_probe_read_user(u->window, sizeof(u->window), (void *)at)) {
+	if (unwind_read(u->window, sizeof(u->window), at, task, of)) {
 		u->window_at = 0; /* the stack ends sooner */
-		return bpf_probe_read_user(word, sizeof(*word), (void *)at);
+		return unwind_read(word, sizeof(*word), at, task, of);
 	}
 	u->window_at = at;
 	*word = u->window[0];
@@ -85,13 +110,14 @@ static __always_inline long unwind_word(struct unwind *u, __u64 *word, __u64 at)
 }
 
 /* To what a signal interrupted. The layouts are those of the kernel's struct rt_sigframe. */
-static __always_inline __u32 unwind_signal(struct unwind *u)
+static __always_inline __u32 unwind_signal(struct unwind *u, struct task_struct *task,
+					   enum unwind_of of)
 {
 #if defined(__TARGET_ARCH_x86)
 	/* uc_mcontext is 40 bytes into the ucontext; rbp, rbx, rdx, rax, rcx, rsp, rip */
 	__u64 regs[7];
 
-	if (bpf_probe_read_user(regs, sizeof(regs), (void *)(u->sp + 40 + 10 * 8)))
+	if (unwind_read(regs, sizeof(regs), u->sp + 40 + 10 * 8, task, of))
 		return STACK_NATIVE_UNREADABLE;
 	u->fp = regs[0];
 	u->sp = regs[5];
@@ -100,7 +126,7 @@ static __always_inline __u32 unwind_signal(struct unwind *u)
 	/* regs[0] is 312 bytes into the frame; x29, x30, sp, pc */
 	__u64 regs[4];
 
-	if (bpf_probe_read_user(regs, sizeof(regs), (void *)(u->sp + 312 + 29 * 8)))
+	if (unwind_read(regs, sizeof(regs), u->sp + 312 + 29 * 8, task, of))
 		return STACK_NATIVE_UNREADABLE;
 	u->fp = regs[0];
 	u->lr = NATIVE_ADDRESS(regs[1]);
@@ -112,13 +138,14 @@ static __always_inline __u32 unwind_signal(struct unwind *u)
 }
 
 /* To the caller by the chain of frame pointers. */
-static __always_inline __u32 unwind_frame(struct unwind *u)
+static __always_inline __u32 unwind_frame(struct unwind *u, struct task_struct *task,
+					  enum unwind_of of)
 {
 	__u64 frame[2];
 
 	if (u->fp < u->sp || u->fp - u->sp > NATIVE_STACK_BYTES || u->fp & 7)
 		return STACK_NATIVE_NO_RULES;
-	if (bpf_probe_read_user(frame, sizeof(frame), (void *)u->fp))
+	if (unwind_read(frame, sizeof(frame), u->fp, task, of))
 		return STACK_NATIVE_UNREADABLE;
 	u->slot = u->fp + 8;
 	u->sp = u->fp + sizeof(frame);
@@ -128,7 +155,8 @@ static __always_inline __u32 unwind_frame(struct unwind *u)
 }
 
 /* To the caller by u->rule, of a kind that says where the frame begins. */
-static __always_inline __u32 unwind_apply(struct unwind *u)
+static __always_inline __u32 unwind_apply(struct unwind *u, struct task_struct *task,
+					  enum unwind_of of)
 {
 	struct unwind_rule *rule = &u->rule;
 	__u64 cfa, base, at;
@@ -139,7 +167,7 @@ static __always_inline __u32 unwind_apply(struct unwind *u)
 	else
 		cfa = base + rule->cfa;
 	if (rule->kind == UNWIND_WORD_AT_SP || rule->kind == UNWIND_WORD_AT_FP) {
-		if (unwind_word(u, &cfa, cfa))
+		if (unwind_word(u, &cfa, cfa, task, of))
 			return STACK_NATIVE_UNREADABLE;
 		cfa += rule->add;
 	}
@@ -150,13 +178,13 @@ static __always_inline __u32 unwind_apply(struct unwind *u)
 	/* First what is lower in memory: one read has both. */
 	if (rule->saved == UNWIND_AT_CFA || rule->saved == UNWIND_AT_FP) {
 		at = (rule->saved == UNWIND_AT_CFA ? cfa : u->fp) + rule->fp;
-		if (unwind_word(u, &u->fp, at))
+		if (unwind_word(u, &u->fp, at, task, of))
 			return STACK_NATIVE_UNREADABLE;
 	} else if (rule->saved == UNWIND_LOST) {
 		u->fp = 0; /* no frame begins there: a rule that needs it cuts the stack */
 	}
 	if (rule->ra) {
-		if (unwind_word(u, &u->pc, cfa + rule->ra))
+		if (unwind_word(u, &u->pc, cfa + rule->ra, task, of))
 			return STACK_NATIVE_UNREADABLE;
 		u->pc = NATIVE_ADDRESS(u->pc);
 	} else {

@@ -49,6 +49,9 @@ struct unwind_rule {
 #define UNWIND_RULES 16
 #define UNWIND_PARTS 8
 
+/* In rule_of: a function begins there. */
+#define UNWIND_BEGINS 0x80
+
 /*
  * What a file is: inode and device, and its length and when it was changed, which are others when
  * it was rewritten.
@@ -70,7 +73,7 @@ struct unwind_page {
 	__u8 parts;
 	__u16 starts[UNWIND_PARTS - 1]; /* of parts 1 and on: offset in the page */
 	__u16 at[UNWIND_ROWS];		/* offset in the page from which on a rule holds */
-	__u8 rule_of[UNWIND_ROWS];	/* which rule */
+	__u8 rule_of[UNWIND_ROWS];	/* which rule, and UNWIND_BEGINS */
 	struct unwind_rule rules[UNWIND_RULES];
 };
 
@@ -138,7 +141,7 @@ struct {
 } unwind_asked SEC(".maps");
 
 static __always_inline void unwind_ask(const struct unwind_page_key *key, __u64 start,
-				       __u64 address, __u64 sp)
+				       __u64 address, __u64 sp, __u32 tgid)
 {
 	struct unwind_miss *miss;
 	__u32 one = 1;
@@ -154,14 +157,26 @@ static __always_inline void unwind_ask(const struct unwind_page_key *key, __u64 
 	miss->start = start;
 	miss->address = address;
 	miss->sp = sp;
-	miss->tgid = bpf_get_current_pid_tgid() >> 32;
+	miss->tgid = tgid;
 	miss->pad = 0;
 	bpf_ringbuf_submit(miss, 0);
 }
 
-/* The row that holds at an offset in the page; the first one begins there or before. */
+/* How far an offset in the page is behind the begin of its function, or of the part, if that is later. */
+static __always_inline __u32 unwind_into(const struct unwind_page *page, __u32 row, __u32 off)
+{
+	__u32 i;
+
+	for (i = 0; i < UNWIND_ROWS && row; i++, row--)
+		if (page->rule_of[row & (UNWIND_ROWS - 1)] & UNWIND_BEGINS)
+			break;
+	return off - page->at[row & (UNWIND_ROWS - 1)];
+}
+
+/* The row that holds at an offset in the page; the first one begins there or before. `into`, if not
+ * NULL, becomes unwind_into(). */
 static __always_inline void unwind_search(const struct unwind_page *page, __u32 off,
-					  struct unwind_rule *rule)
+					  struct unwind_rule *rule, __u32 *into)
 {
 	__u32 low = 0, high = page->rows, i;
 
@@ -175,11 +190,13 @@ static __always_inline void unwind_search(const struct unwind_page *page, __u32 
 			high = middle;
 	}
 	*rule = page->rules[page->rule_of[low & (UNWIND_ROWS - 1)] & (UNWIND_RULES - 1)];
+	if (into)
+		*into = unwind_into(page, low, off);
 }
 
 /* The rule at a place of a file. False: its page is not there, and key->part is its number. */
 static __always_inline bool unwind_find(struct unwind_page_key *key, __u64 offset,
-					struct unwind_rule *rule)
+					struct unwind_rule *rule, __u32 *into)
 {
 	__u32 off = offset & ((1 << UNWIND_PAGE_BITS) - 1), now, i, part = 0;
 	struct unwind_page *page;
@@ -204,7 +221,7 @@ static __always_inline bool unwind_find(struct unwind_page_key *key, __u64 offse
 			page->used = now;
 		}
 	}
-	unwind_search(page, off, rule);
+	unwind_search(page, off, rule, into);
 	return true;
 }
 

@@ -5,8 +5,8 @@
 #include "stack/modules.h"
 
 /*
- * unwind: the native callers of the probed function by the rules of the files that their code
- * is in.
+ * unwind: the native frames of a thread by the rules of the files that their code is in. Of the
+ * callers of a probed function: stack/probed.h. Of a thread wherever it is: stack/sampled.h.
  *
  * A rule that is kept for an address counts as long as its file is mapped there: stack/modules.h.
  *
@@ -15,14 +15,6 @@
  *
  * A step that fails cuts the stack there, with a flag that says why, and is counted by that.
  */
-
-/* Thread → its walk. Written and read by its own probes only. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct unwind);
-} unwind_by_task SEC(".maps");
 
 /*
  * Where a call that is probed returns to, if its return address was replaced by the kernel's own
@@ -46,11 +38,12 @@ static __always_inline __u64 unwind_replaced(struct task_struct *task, __u64 slo
 }
 
 /* Whether the kernel returns here from a signal's handler: code that no file need have. */
-static __always_inline bool unwind_is_sigreturn(__u64 pc)
+static __always_inline bool unwind_is_sigreturn(__u64 pc, struct task_struct *task,
+						enum unwind_of of)
 {
 	__u64 code[2] = {};
 
-	if (bpf_probe_read_user(code, sizeof(code), (void *)pc))
+	if (unwind_read(code, sizeof(code), pc, task, of))
 		return false;
 #if defined(__TARGET_ARCH_x86)
 	/* mov $15, %rax; syscall */
@@ -72,16 +65,17 @@ static __always_inline struct unwind_known *unwind_slot(struct unwind *u, __u64 
 /* Entries of one second are not those of another day: then the pages count as used. */
 static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
 {
-	return at ^ (u->tag_clock + u->known_as) << 48;
+	return at ^ u->tag_clock << 48;
 }
 
 /* Finds u->rule, and whether u->pc is code. Flags why not. */
-static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task)
+static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task,
+					    enum unwind_of of)
 {
 	struct unwind_module place = {};
 	struct unwind_known *known;
 	__u64 at, replaced;
-	__u8 python = 0;
+	bool leaf = of != UNWIND_CALLER && u->leaf;
 	long err;
 
 	if (!u->exact && !(u->pc & 4095)) {
@@ -92,12 +86,15 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 	at = u->exact ? u->pc : u->pc - 1;
 	known = unwind_slot(u, at);
 	u->is_code = true;
-	if (u->kept && known->tag == unwind_tag(u, at) && known->mappings == u->mappings) {
+	if (leaf) {
+		/* An address of many, which is wanted as that of its function. */
+	} else if (u->kept && known->tag == unwind_tag(u, at) && known->mappings == u->mappings) {
 		u->rule = known->rule;
 		return 0;
 	}
-	err = unwind_find_module(u, task, at, &place);
-	if (place.number && known->tag == unwind_tag(u, at) && known->module == place.number) {
+	err = unwind_find_module(u, task, at, &place, of);
+	if (!leaf && place.number && known->tag == unwind_tag(u, at) &&
+	    known->module == place.number) {
 		known->mappings = u->mappings;
 		u->rule = known->rule;
 		return 0;
@@ -111,21 +108,20 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 	}
 	if (!place.is_file) {
 		u->rule.kind = UNWIND_FRAME;
-	} else if (!unwind_find(&place.key, at - place.start + place.offset, &u->rule)) {
-		unwind_ask(&place.key, place.start, at, u->sp);
+	} else if (!unwind_find(&place.key, at - place.start + place.offset, &u->rule,
+				of == UNWIND_CALLER ? 0 : &u->into)) {
+		unwind_ask(&place.key, place.start, at, u->sp, task->tgid);
 		u->rule.kind = UNWIND_NOT_LOADED;
 	}
-	if (place.is_file && u->python_inode && place.key.inode == u->python_inode &&
-	    place.key.device == u->python_device)
-		python = UNWIND_PYTHON;
 	if (u->rule.kind == UNWIND_FRAME || u->rule.kind == UNWIND_NONE) {
-		if (unwind_is_sigreturn(u->pc))
+		if (unwind_is_sigreturn(u->pc, task, of))
 			u->rule.kind = UNWIND_SIGNAL;
 		else if (u->exact) /* interrupted anywhere: the frame pointer says nothing */
 			u->rule.kind = UNWIND_NONE;
 	}
-	u->rule.kind |= python;
-	if (u->kept && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED) {
+	if (place.python)
+		u->rule.kind |= UNWIND_PYTHON;
+	if (u->kept && !leaf && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED) {
 		known->tag = unwind_tag(u, at);
 		known->mappings = u->mappings;
 		known->module = place.number;
@@ -136,31 +132,34 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 
 /*
  * One frame: adds u->pc to the stack and steps to its caller. Not 0: that was the last one, or
- * was none. A global function, which the verifier follows once, whatever calls it.
+ * was none.
  */
-__noinline int unwind_step(struct unwind *u, struct stack *s)
+static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct task_struct *task,
+				      enum unwind_of of)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 flags, n;
 
-	if (!u || !s)
-		return 1;
 	if (u->pc < 4096 || u->pc >> 63) {
 		if (u->pc) /* 0 ends a stack, too: of what has no rule for that */
 			s->flags |= STACK_NATIVE_BROKEN;
 		return 1;
 	}
-	flags = unwind_resolve(u, task);
+	u->into = 0;
+	flags = unwind_resolve(u, task, of);
+	/* Where a program that has Python is interrupted, that is mostly the interpreter. */
+	if (of != UNWIND_CALLER && !flags && u->rule.kind & UNWIND_PYTHON && u->runtime)
+		return 1;
 	n = s->native_count;
 	if (u->is_code && !u->caller) {
 		if (n >= STACK_NATIVE_FRAMES) {
 			s->flags |= STACK_NATIVE_TRUNCATED;
 			return 1;
 		}
-		s->native[n & (STACK_NATIVE_FRAMES - 1)] = u->pc;
+		s->native[n & (STACK_NATIVE_FRAMES - 1)] = u->leaf ? u->pc - u->into : u->pc;
 		s->native_count = n + 1;
 	}
 	u->caller = false;
+	u->leaf = false;
 	if (!flags) {
 		if (u->rule.kind & UNWIND_PYTHON && u->runtime)
 			return 1;
@@ -172,48 +171,32 @@ __noinline int unwind_step(struct unwind *u, struct stack *s)
 		else if (u->rule.kind == UNWIND_NOT_LOADED)
 			flags = STACK_NATIVE_NOT_LOADED;
 		else if (u->rule.kind == UNWIND_SIGNAL)
-			flags = unwind_signal(u);
+			flags = unwind_signal(u, task, of);
 		else if (u->rule.kind == UNWIND_FRAME)
-			flags = unwind_frame(u);
+			flags = unwind_frame(u, task, of);
 		else
-			flags = unwind_apply(u);
+			flags = unwind_apply(u, task, of);
 	}
 	s->flags |= flags;
 	return flags != 0;
 }
 
-/* The current thread's walk. NULL: no memory. */
-static __always_inline struct unwind *unwind_current(struct task_struct *task, __u64 process)
-{
-	struct unwind *u =
-		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (u && u->process != process && u->process) {
-		/* Of the program before an exec, whose mappings were counted in another way. */
-		bpf_task_storage_delete(&unwind_by_task, task);
-		u = bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	}
-	if (u)
-		u->process = process;
-	return u;
-}
-
 /* Finds the file of the interpreter: its data, or what follows it in memory, is at u->runtime. */
-static __always_inline void unwind_interpreter(struct unwind *u, struct task_struct *task)
+static __always_inline void unwind_interpreter(struct unwind *u, struct task_struct *task,
+					       enum unwind_of of)
 {
 	struct unwind_module place = {};
 
 	if (!u->runtime || u->runtime == u->python_runtime)
 		return;
-	if (bpf_find_vma(task, u->runtime, unwind_vma, &place, 0))
+	if (unwind_mapping(u, task, u->runtime, &place, of))
 		return;
-	if (!place.is_file && bpf_find_vma(task, place.start - 1, unwind_vma, &place, 0))
+	if (!place.is_file && unwind_mapping(u, task, place.start - 1, &place, of))
 		return;
 	u->python_runtime = u->runtime;
 	u->python_inode = place.is_file ? place.key.inode : 0;
 	u->python_device = place.key.device;
-	/* What is kept of addresses does not have it. */
-	u->known_as++;
+	u->mappings++; /* modules that are kept do not have it */
 }
 
 /* The reason of a stack that is cut; DROP_NONE: it is complete. As cut() of internal/stack. */
@@ -233,41 +216,27 @@ static __always_inline enum drop_reason unwind_cut(__u32 flags)
 }
 
 /*
- * As native_unwind() of stack/native.h. `runtime`: where Python frames follow, an address in the
- * data of the interpreter; else 0.
+ * Begins a walk at u->pc, u->sp and u->fp, which belong to the task in `process`. `runtime`: where
+ * Python frames follow, an address in the data of the interpreter; else 0.
  */
-static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u64 function,
-					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime)
+static __always_inline void unwind_begin(struct unwind *u, struct task_struct *task, __u64 process,
+					 __u64 runtime, enum unwind_of of)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct unwind *u = unwind_current(task, process);
-	enum drop_reason cut;
-
-	s->native[0] = function;
-	s->native[1] = caller;
-	s->native_count = 2;
-	if (!u) {
-		s->flags |= STACK_NATIVE_BUSY;
-		drop(DROP_NATIVE_BUSY);
-		return;
-	}
-	unwind_mappings(u, task);
+	unwind_mappings(u, task, process);
 	u->tag_clock = (__u16)(bpf_ktime_get_boot_ns() >> 34);
-	u->pc = caller;
-	u->sp = sp;
-	u->fp = fp;
-	u->lr = 0;
 	u->slot = 0;
 	u->window_at = 0;
-	u->exact = false;
-	u->caller = true;
 	u->runtime = runtime;
-	unwind_interpreter(u, task);
-	/* One more, which shows whether there are further callers. */
-	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
-		if (unwind_step(u, s))
-			break;
-	cut = unwind_cut(s->flags);
+	u->exact = u->leaf = of != UNWIND_CALLER;
+	u->caller = of == UNWIND_CALLER;
+	unwind_interpreter(u, task, of);
+}
+
+/* Counts a stack that is cut. */
+static __always_inline void unwind_end(const struct stack *s)
+{
+	enum drop_reason cut = unwind_cut(s->flags);
+
 	if (cut != DROP_NONE)
 		drop(cut);
 }

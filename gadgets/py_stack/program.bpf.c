@@ -38,6 +38,8 @@ enum mode {
 OPERATOR_CONSTANT(__u32, py_mode);      /* enum mode */
 OPERATOR_CONSTANT(bool, py_gil_only);   /* only samples of the GIL's holder */
 OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
+/* What --native-stacks auto is here: enum native_rules of stack/rules.h. */
+OPERATOR_CONSTANT(__u8, native_rules_auto);
 
 /* Preallocated: 19 MB of stacks and 8 MB of names. */
 #define STACK_MAP_FLAGS 0
@@ -46,6 +48,8 @@ OPERATOR_CONSTANT(bool, py_by_thread);  /* rows are by thread */
 #define MAX_SYMBOLS 16384
 
 #include "python/other.h"
+#include "stack/native.h"
+#include "stack/sampled.h"
 #include "stack/sample_rows.h"
 #include "process/selection.h"
 #include "stack/store.h"
@@ -80,12 +84,27 @@ static __always_inline void stack_clear(struct stack *s)
 	s->python_count = 0;
 }
 
-/* Whether users of a Python profiler want this stack: not that of a thread of native code,
- * nor of a process that may not run Python. */
+/* Whether users of a Python profiler want this stack: not that of a thread of native code, unless
+ * they want native stacks, nor of a process that may not run Python. */
 static __always_inline bool worth_showing(const struct stack *s)
 {
 	return s->flags & STACK_HAS_PYTHON &&
-	       (s->python_count || s->flags & STACK_PYTHON_INCOMPLETE);
+	       (s->python_count || s->flags & STACK_PYTHON_INCOMPLETE ||
+		(s->native_count && !py_gil_only));
+}
+
+/* Whether the native frames are wanted of a stack whose Python frames are known. */
+static __always_inline bool wants_native(const struct stack *s)
+{
+	return native_rules == NATIVE_RULES_ALL && s->flags & STACK_HAS_PYTHON;
+}
+
+/* An address in the interpreter's data, if native frames end there; else 0. */
+static __always_inline __u64 interpreter_of(const struct stack *s)
+{
+	struct python_thread *t = s->python_count ? python_here(0) : 0;
+
+	return t ? t->runtime : 0;
 }
 
 /* Does --gil want the sample? */
@@ -141,7 +160,11 @@ int sampler(struct bpf_perf_event_data *ctx)
 	err = python_try(&scratch->stack, &scratch->fault, process, false);
 	if (err == -EFAULT)
 		python_fault_of(&scratch->stack);
-	if (err == -ENOENT || !worth_showing(&scratch->stack))
+	if (err == -ENOENT)
+		return 0;
+	if (wants_native(&scratch->stack))
+		unwind_stopped(&scratch->stack, process, interpreter_of(&scratch->stack));
+	if (!worth_showing(&scratch->stack))
 		return 0;
 	gil = python_gil(0);
 	if (gil_admits(gil))
@@ -182,6 +205,7 @@ struct reader_scratch {
 	struct stack stack;
 	struct thread_record record;
 	struct wchan_scratch wchan;
+	__u64 switches; /* of the thread, before its stack is read: see unwind_other() */
 };
 
 struct {
@@ -253,9 +277,13 @@ int threads(struct bpf_iter__task *ctx)
 	r = &scratch->record;
 	process = process_id_of(task);
 	stack_clear(&scratch->stack);
+	scratch->switches = unwind_switches(task);
 	err = python_unwind_other(&scratch->stack, process);
 	if (err == -ENOENT || !(scratch->stack.flags & STACK_HAS_PYTHON))
 		return 0;
+	if (wants_native(&scratch->stack))
+		unwind_other(&scratch->stack, task, process, interpreter_of(&scratch->stack),
+			     scratch->switches);
 	if (py_mode == MODE_WALL) {
 		gil = python_gil_of_other(0);
 		if (worth_showing(&scratch->stack) && gil_admits(gil))
@@ -326,62 +354,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-/* One row as user space sees it. */
-struct python_sample {
-	struct gadget_process proc;
-	__u64 process;
-	__u64 stack_id;
-	__u32 tid; /* 0: rows are not by thread */
-	__u32 pad;
-	char span_id[SPAN_TEXT_BYTES];
-	__u64 row_boot_ns;
-	__u64 samples;
-	__u64 gil_samples;
-};
-
-GADGET_ITER(samples, python_sample, dump_samples, dump_spans);
-GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
-GADGET_ITER_TARGET_MAP(dump_samples, rows_by_stack);
-
-static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
-				    struct row *row, __u64 span, __u64 born_boot_ns)
-{
-	struct python_sample s = {};
-	struct process *p;
-
-	if (!key || !row)
-		return 0;
-	s.row_boot_ns = born_boot_ns;
-	span_text(s.span_id, span);
-	s.process = key->process;
-	p = bpf_map_lookup_elem(&processes_by_id, &s.process);
-	if (p)
-		s.proc = p->proc;
-	s.stack_id = key->stack;
-	s.tid = key->tid;
-	/* A row read during an update never has more of the GIL than it has samples. */
-	s.gil_samples = row->gil;
-	barrier();
-	s.samples = row->samples;
-	if (s.samples)
-		bpf_seq_write(ctx->meta->seq, &s, sizeof(s));
-	return 0;
-}
-
-SEC("iter/bpf_map_elem")
-int dump_samples(struct bpf_iter__bpf_map_elem *ctx)
-{
-	return dump_row(ctx, ctx->key, ctx->value, 0, 0);
-}
-
-SEC("iter/bpf_map_elem")
-int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
-{
-	struct span_row_key *key = ctx->key;
-	struct span_row *row = ctx->value;
-
-	return key && row ? dump_row(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
-}
+#include "rows.h"
 
 DROPS_DATA_SOURCE
 

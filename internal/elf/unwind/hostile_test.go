@@ -104,7 +104,7 @@ func rulesOf(t *testing.T, b []byte) []Row {
 }
 
 func TestForgedTablesGiveNoRules(t *testing.T) {
-	right := []Row{{codeAt, Rule{Kind: FromSP, CFA: 8, RA: -8}}, {codeAt + 256, Rule{}}}
+	right := []Row{{codeAt, Rule{Kind: FromSP, CFA: 8, RA: -8}, true}, {codeAt + 256, Rule{}, false}}
 	require.Equal(t, right, rulesOf(t, forged(1<<20, nil)), "else nothing below is tested")
 	le := binary.LittleEndian
 	program := func(ops ...byte) func([]byte) { return func(b []byte) { copy(b[fdeAt+17:], ops) } }

@@ -75,7 +75,13 @@ type state struct {
 	register uint64
 	off, add int64
 	fp, ra   place
+	handler  [2]place // where handlerData are
 }
+
+// handlerData are registers that only a function saves which leaves itself for an exception's handler
+// (EH_RETURN_DATA_REGNO of GCC: rax and rdx, x0 and x1). Before it does, it replaces its own return
+// address by that of the handler, which did not call it.
+var handlerData = [2]uint64{0, 1}
 
 // machine runs the programs of a function.
 type machine struct {
@@ -236,6 +242,8 @@ func (m *machine) save(register uint64, p place) {
 		m.now.fp = p
 	case m.regs.ra:
 		m.now.ra = p
+	case handlerData[0], handlerData[1]:
+		m.now.handler[register] = p
 	}
 }
 
@@ -245,6 +253,8 @@ func (m *machine) restore(register uint64) {
 		m.now.fp = m.initial.fp
 	case m.regs.ra:
 		m.now.ra = m.initial.ra
+	case handlerData[0], handlerData[1]:
+		m.now.handler[register] = m.initial.handler[register]
 	}
 }
 
@@ -253,6 +263,9 @@ func (m *machine) rule() Rule {
 	s := &m.now
 	if s.ra.how == undefined {
 		return Rule{Kind: Stop}
+	}
+	if s.handler[0].how == atCFA && s.handler[1].how == atCFA {
+		return Rule{}
 	}
 	r := Rule{Kind: s.kind, CFA: int32(s.off), Add: int16(s.add), RA: int16(s.ra.off), FP: int16(s.fp.off)}
 	fits := s.off == int64(r.CFA) && s.add == int64(r.Add) && s.ra.off == int64(r.RA)

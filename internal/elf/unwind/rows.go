@@ -68,6 +68,7 @@ func (f *File) function(c *clip, at, function uint64) (end uint64, ok bool) {
 	if c.work += len(e.program) + len(e.cie.program); c.work > maxWorkOfCall {
 		return 0, false
 	}
+	c.begin = e.begin
 	if err := e.run(f.machine, c.add); err != nil {
 		return 0, false
 	}
@@ -79,6 +80,7 @@ type clip struct {
 	rows     *[]Row
 	from, to uint64
 	shift    uint64 // from an address to its place in the file
+	begin    uint64 // of the function whose rules are added
 	work     int    // bytes of programs that were run
 }
 
@@ -93,8 +95,9 @@ func (c *clip) add(addr uint64, r Rule) {
 	for len(rows) > 0 && rows[len(rows)-1].Offset >= off {
 		rows = rows[:len(rows)-1]
 	}
-	if len(rows) == 0 || rows[len(rows)-1].Rule != r {
-		rows = append(rows, Row{Offset: off, Rule: r})
+	begins := addr == c.begin && addr >= c.from && r != Rule{}
+	if len(rows) == 0 || begins || rows[len(rows)-1].Rule != r {
+		rows = append(rows, Row{Offset: off, Rule: r, Begins: begins})
 	}
 	*c.rows = rows
 }

@@ -106,6 +106,7 @@ type Rule struct {
 type Row struct {
 	Offset uint64 // in the file
 	Rule   Rule
+	Begins bool // a function begins here
 }
 
 // File is the unwind information of a file. It is not safe for concurrent use.

@@ -44,6 +44,8 @@ const (
 	PagesMap  = "unwind_pages"
 	AskedMap  = "unwind_asked"
 	MissesMap = "unwind_misses"
+	// WalksMap is that of a gadget whose walks are not those of threads; others have none.
+	WalksMap = "unwind_walks"
 
 	OnConstant        = "native_rules"
 	PageShiftConstant = "native_page_shift"
@@ -61,6 +63,9 @@ func Enlarge(specs map[string]*ebpf.MapSpec, memory int64) {
 	specs[PagesMap].MaxEntries = uint32(memory / PageMemory)
 	specs[AskedMap].MaxEntries = AskedPages
 	specs[MissesMap].MaxEntries = RingBytes
+	if walks := specs[WalksMap]; walks != nil {
+		walks.MaxEntries = uint32(ebpf.MustPossibleCPU())
+	}
 }
 
 // PageShift is the value of PageShiftConstant on this machine.

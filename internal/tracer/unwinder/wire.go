@@ -17,6 +17,7 @@ const (
 	maxRows   = 64
 	maxRules  = 16
 	maxParts  = 8
+	begins    = 0x80 // in RuleOf: UNWIND_BEGINS
 )
 
 // Key is struct unwind_page_key: a part of a page of a file.
@@ -90,6 +91,9 @@ func encode(rows []unwind.Row, begin uint64) []Page {
 			used++
 		}
 		p.At[p.Rows], p.RuleOf[p.Rows] = uint16(r.Offset-begin), uint8(i)
+		if r.Begins {
+			p.RuleOf[p.Rows] |= begins
+		}
 		p.Rows++
 	}
 	if len(parts) == 0 {

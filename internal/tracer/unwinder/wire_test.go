@@ -30,7 +30,7 @@ func find(parts []Page, off uint16) unwind.Rule {
 			high = middle
 		}
 	}
-	return p.Rules[p.RuleOf[low]]
+	return p.Rules[p.RuleOf[low]&^begins]
 }
 
 // randomRows are rows of one page: `rules` different rules, a row at each step-th byte on average.

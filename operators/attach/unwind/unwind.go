@@ -42,6 +42,9 @@ const (
 	stacksPointers = "pointers"
 )
 
+// autoConstant names the constant of a gadget whose stacks are not those of calls: the mode of auto.
+const autoConstant = "native_rules_auto"
+
 // modes has the value of the gadget's constant for each of --native-stacks.
 var modes = map[string]uint8{
 	stacksAuto: unwinder.WithoutPython, stacksAll: unwinder.All, stacksPointers: unwinder.Off,
@@ -83,7 +86,7 @@ func (*Operator) GlobalParams() api.Params { return nil }
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramStacks, Title: "Native stacks", TypeHint: api.TypeString, DefaultValue: stacksAuto,
-			Description: "Native callers of code without frame pointers: auto: in stacks without Python; all: also those below Python, and of autograd; pointers: none"},
+			Description: "Native frames by unwind information: auto: of calls without Python; all: also those below Python, and of autograd; pointers: none"},
 		{Key: param, Title: "Memory for unwinding", TypeHint: api.TypeString, DefaultValue: defaultMemory,
 			Description: "Most kernel memory that unwind information of native code may take; 0: as --native-stacks pointers"},
 	}
@@ -125,6 +128,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if gc.IsClient() {
 		return nil, nil
 	}
+	if auto, ok := gc.GetVar(autoConstant); ok && stacks == stacksAuto {
+		if mode, ok = auto.(uint8); !ok {
+			return nil, fmt.Errorf("constant %s is a %T", autoConstant, auto)
+		}
+	}
 	specs := map[string]*ebpf.MapSpec{}
 	for _, name := range []string{unwinder.PagesMap, unwinder.AskedMap, unwinder.MissesMap} {
 		specs[name], err = ig.MapSpec(gc, name)
@@ -134,6 +142,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", param, err)
 		}
+	}
+	if walks, err := ig.MapSpec(gc, unwinder.WalksMap); err == nil {
+		specs[unwinder.WalksMap] = walks
 	}
 	if memory == 0 || mode == unwinder.Off {
 		return &instance{}, nil

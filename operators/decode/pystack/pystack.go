@@ -304,7 +304,7 @@ func (i *instance) begin(gc operators.GadgetContext) error {
 			return
 		}
 		// A dump is the whole run.
-		i.fail(gc, i.dump(gc))
+		i.fail(gc, i.dump(ctx, gc))
 	})
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
@@ -14,6 +15,7 @@ import (
 	bpfiterns "github.com/inspektor-gadget/inspektor-gadget/pkg/utils/bpf-iter-ns"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
@@ -60,12 +62,37 @@ func (i *instance) sample(ctx context.Context, gc operators.GadgetContext) {
 	}
 }
 
-func (i *instance) dump(gc operators.GadgetContext) error {
-	b, err := i.readAll()
-	if err != nil {
-		return fmt.Errorf("read the threads: %w", err)
+// Of a dump with native frames.
+const (
+	// dumpTries bounds how often the threads are read until the unwind information of all code is there.
+	dumpTries = 50
+	dumpPause = 20 * time.Millisecond
+)
+
+// records reads all threads. The first time it may meet code whose unwind information is being read.
+func (i *instance) records(ctx context.Context) (records []Record, err error) {
+	for range dumpTries {
+		b, err := i.readAll()
+		if err != nil {
+			return nil, fmt.Errorf("read the threads: %w", err)
+		}
+		if records, err = Decode(b); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(records, func(r Record) bool { return stack.Flags(r.Flags)&stack.NativeNotLoaded != 0 }) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return records, nil
+		case <-time.After(dumpPause):
+		}
 	}
-	records, err := Decode(b)
+	return records, nil
+}
+
+func (i *instance) dump(ctx context.Context, gc operators.GadgetContext) error {
+	records, err := i.records(ctx)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 // What Go and C share: where each member of these structs is.
 func TestLayoutsAreThoseOfC(t *testing.T) {
-	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace", "hip_alloc"} {
+	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace", "hip_alloc", "py_stack"} {
 		s := spec(t, gadget)
 		for name, mirror := range map[string]reflect.Type{
 			"unwind_page_key": reflect.TypeFor[unwinder.Key](),

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
+#ifndef GPU_GADGETS_STACK_PROBED_H
+#define GPU_GADGETS_STACK_PROBED_H
+
+#include "stack/unwind.h"
+
+/*
+ * probed: the native callers of a probed function, by the rules of their files.
+ */
+
+/* Thread → its walk. Written and read by its own probes only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct unwind);
+} unwind_by_task SEC(".maps");
+
+/* A global function, which the verifier follows once, whatever calls it. */
+__noinline int unwind_step(struct unwind *u, struct stack *s)
+{
+	return u && s ? unwind_one(u, s, bpf_get_current_task_btf(), UNWIND_CALLER) : 1;
+}
+
+/*
+ * As native_unwind() of stack/native.h. `runtime`: where Python frames follow, an address in the
+ * data of the interpreter; else 0.
+ */
+static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u64 function,
+					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct unwind *u =
+		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	s->native[0] = function;
+	s->native[1] = caller;
+	s->native_count = 2;
+	if (!u) {
+		s->flags |= STACK_NATIVE_BUSY;
+		drop(DROP_NATIVE_BUSY);
+		return;
+	}
+	u->pc = caller;
+	u->sp = sp;
+	u->fp = fp;
+	u->lr = 0;
+	unwind_begin(u, task, process, runtime, UNWIND_CALLER);
+	/* One more, which shows whether there are further callers. */
+	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
+		if (unwind_step(u, s))
+			break;
+	unwind_end(s);
+}
+
+#endif
