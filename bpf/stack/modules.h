@@ -61,6 +61,11 @@ static __always_inline long unwind_find_module(struct unwind *u, struct task_str
 		return 0;
 	}
 	err = unwind_mapping(u, task, at, place, of);
+	if (!err && !place->is_file &&
+	    place->start == (__u64)BPF_CORE_READ(task, mm, context.vdso)) {
+		place->is_file = 1;
+		place->key.inode = UNWIND_VDSO;
+	}
 	if (err || !place->is_file)
 		return err;
 	place->python = u->python_inode && place->key.inode == u->python_inode &&

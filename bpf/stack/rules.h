@@ -65,6 +65,9 @@ struct unwind_page_key {
 	__u32 changed; /* UNWIND_CHANGED() of its ctime */
 };
 
+/* Instead of an inode: the code that the kernel maps into each process. All else of its key is 0. */
+#define UNWIND_VDSO (~0ULL)
+
 #define UNWIND_CHANGED(seconds, ns) ((__u32)(seconds) * 0x9e3779b1U + (__u32)(ns))
 
 struct unwind_page {

@@ -95,6 +95,9 @@ var errOther = errors.New("the mapping is of another file by now")
 
 // load puts the page of a miss into the map.
 func (u *Unwinder) load(p *processes, miss Miss) error {
+	if miss.Key.Inode == vdsoInode {
+		return u.put(u.kernels(), miss.Key)
+	}
 	f := u.files.find(miss.Key)
 	if f == nil {
 		s := p.of(miss.TGID)

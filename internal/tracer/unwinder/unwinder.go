@@ -104,6 +104,7 @@ type Unwinder struct {
 	done   sync.WaitGroup
 
 	files *files
+	vdso  *file // nil: not read yet
 	pages int
 	limit int
 	// looked is when the stacks of a process were last read.

@@ -103,7 +103,7 @@ static void one_turn(int scene, uint64_t n)
 		break;
 	case 5:
 		for (int i = 0; i < 1000; i++)
-			sink = sink * 7 + n;
+			sink += clock_ms();
 	}
 }
 
