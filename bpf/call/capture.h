@@ -5,10 +5,10 @@
 #include "call/probes.h"
 #include "stack/native.h"
 #ifdef LINUX_5_10
-#define native_rules 0
-#define NATIVE_RULES_ALL 2
+#define ALL_BY_RULES 0
 #else
 #include "stack/probed.h"
+#define ALL_BY_RULES (native_rules == NATIVE_RULES_ALL)
 #endif
 #include "python/python.h"
 #include "stack/store.h"
@@ -27,12 +27,6 @@ GADGET_PARAM(stacks);
 /* Off: work on autograd's threads has the stack of these threads alone (call/backward.h). */
 const volatile bool backward = true;
 GADGET_PARAM(backward);
-
-/* The id of t->stack, which may not be stored yet. */
-static __noinline __u64 capture_id(struct thread *t)
-{
-	return t ? stack_hash(&t->stack) : 0;
-}
 
 /* Stores t->stack under its id, if it is new. 0: there was no room. */
 static __noinline __u64 capture_store(struct thread *t, __u64 id)
@@ -87,7 +81,7 @@ static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __
 static __always_inline void capture_callers(struct pt_regs *ctx, struct thread *t, __u64 function,
 					    __u64 caller, __u64 sp)
 {
-	if (native_rules == NATIVE_RULES_ALL)
+	if (ALL_BY_RULES)
 		capture_by_rules(ctx, t, function, caller, sp);
 	if (backward)
 		backward_join(t);
@@ -108,7 +102,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (native_rules != NATIVE_RULES_ALL)
+	if (!ALL_BY_RULES)
 		native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
 			      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
@@ -121,7 +115,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 #ifndef LINUX_5_10
 	capture_callers(ctx, t, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx));
 #endif
-	return capture_taken(t, capture_id(t));
+	return capture_taken(t, stack_hash(&t->stack));
 }
 
 /* The same, stored. 0 also where there was no room for it. */
@@ -152,12 +146,12 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (native_rules != NATIVE_RULES_ALL)
+	if (!ALL_BY_RULES)
 		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
 			      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);
 	capture_callers(ctx, t, PT_REGS_IP(ctx), entry_caller(ctx), RETURNED_SP(PT_REGS_SP(ctx)));
-	return capture_taken(t, capture_store(t, capture_id(t)));
+	return capture_taken(t, capture_store(t, stack_hash(&t->stack)));
 }
 #endif
 

@@ -164,36 +164,15 @@ static __always_inline void facts_launch_ex(struct call_facts *f, __u64 config, 
 	f->stream = words[4];
 }
 
-/*
- * Fills t->call.facts for the call that has just returned with `result`, and stores what
- * later calls need. 0: the call has no row.
- */
-static __noinline int call_describe(struct thread *t, __u32 result, bool may_sleep)
+/* What the arguments of a call say of the work; `a` and `b` are those of its row. */
+static __always_inline void facts_read(struct thread *t, const struct call_api *api, __u64 a,
+				       __u64 b, bool failed, bool may_sleep)
 {
-	const struct call_api *api;
-	struct inflight *call;
-	struct call_facts *f;
-	__u64 a, b, word = 0, *known;
-	__u8 op;
+	struct inflight *call = &t->call;
+	struct call_facts *f = &call->facts;
+	__u64 *known;
 
-	if (!t)
-		return 0;
-	call = &t->call;
-	f = &call->facts;
-	api = call_api_of(call->api);
-	op = api->op;
-	a = call_argument(call, api->a);
-	b = call_argument(call, api->b);
-	if (op == CALL_CONTEXT) {
-		if (!result)
-			context_returned(t, api->detail, a, b, may_sleep);
-		return 0;
-	}
-	__builtin_memset(f, 0, sizeof(*f));
-	f->device = launch_device(t);
-	f->stream = b;
-
-	switch (op) {
+	switch (api->op) {
 	case CALL_LAUNCH:
 		f->function = a;
 		facts_launch(f, call, api->detail);
@@ -208,7 +187,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		break;
 	case CALL_GRAPH:
 		known = stream_fact(t->process, a, EXEC_NODES);
-		f->nodes = known && !result ? *known : 0;
+		f->nodes = known && !failed ? *known : 0;
 		break;
 	case CALL_HOST:
 		f->function = FUNCTION_STUB | (a & FUNCTION_BITS);
@@ -244,22 +223,29 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		f->stream = 0; /* there is none */
 		break;
 	}
+}
+
+/* The stream of an event, or the default one where the call named none. */
+static __always_inline void stream_read(struct thread *t, const struct call_api *api, __u64 a)
+{
+	struct call_facts *f = &t->call.facts;
+	__u8 op = api->op;
+	__u64 *known;
+
 	if (api->flags & CALL_OF_EVENT) {
 		known = stream_fact(t->process, a, EVENT_STREAM);
 		f->stream = known ? *known : 0;
 	} else if (!f->stream && (op < CALL_WAIT || (op < CALL_LOAD && api->b != CALL_NONE))) {
 		f->stream = api->flags & CALL_PER_THREAD ? 2 : 1;
 	}
-	/* The runtime may make other calls first, to load the module. A stub from another
-	 * window belongs to a launch that was not followed. */
-	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
-		call->stub_sp = 0;
-	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
-		f->function = call_function(t, api, may_sleep);
-		call->stub_sp = 0;
-	}
-	if (result)
-		return 1;
+}
+
+/* A call succeeded: stores what later calls need, and whether it became a node of a graph. */
+static __always_inline void facts_learn(struct thread *t, __u8 op, __u64 a, __u64 b,
+					bool may_sleep)
+{
+	struct call_facts *f = &t->call.facts;
+	__u64 word = 0, *known;
 
 	switch (op) {
 	case CALL_NAME:
@@ -305,6 +291,48 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 		}
 		break;
 	}
+}
+
+/*
+ * Fills t->call.facts for the call that has just returned with `result`, and stores what
+ * later calls need. 0: the call has no row.
+ */
+static __noinline int call_describe(struct thread *t, __u32 result, bool may_sleep)
+{
+	const struct call_api *api;
+	struct inflight *call;
+	struct call_facts *f;
+	__u64 a, b;
+	__u8 op;
+
+	if (!t)
+		return 0;
+	call = &t->call;
+	f = &call->facts;
+	api = call_api_of(call->api);
+	op = api->op;
+	a = call_argument(call, api->a);
+	b = call_argument(call, api->b);
+	if (op == CALL_CONTEXT) {
+		if (!result)
+			context_returned(t, api->detail, a, b, may_sleep);
+		return 0;
+	}
+	__builtin_memset(f, 0, sizeof(*f));
+	f->device = launch_device(t);
+	f->stream = b;
+	facts_read(t, api, a, b, result != 0, may_sleep);
+	stream_read(t, api, a);
+	/* The runtime may make other calls first, to load the module. A stub from another
+	 * window belongs to a launch that was not followed. */
+	if (call->stub_sp <= call->sp || (budget_ppm && call->stub_window != call->window.number))
+		call->stub_sp = 0;
+	if (op >= CALL_LAUNCH && op <= CALL_LAUNCH_MULTI) {
+		f->function = call_function(t, api, may_sleep);
+		call->stub_sp = 0;
+	}
+	if (!result)
+		facts_learn(t, op, a, b, may_sleep);
 	return 1;
 }
 

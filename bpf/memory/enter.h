@@ -75,7 +75,7 @@ static __always_inline void call_arguments(struct pt_regs *ctx, struct call_argu
 
 #include "memory/extent.h"
 #include "memory/interposed.h"
-#include "memory/owner.h"
+#include "memory/reset.h"
 
 /* The context that a call is about to destroy; 0: none, or not known. */
 static __always_inline __u64 call_dooms(struct thread *t, const struct memory_api *api,

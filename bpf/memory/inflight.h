@@ -33,7 +33,7 @@ struct live {
 	__u32 references; /* VMM: 1 while its handle is held, and its mappings; 0: only its
 			     address range, MEMORY_HELD;
 			     tensor: how many blocks it stands for */
-	__u32 owner;	  /* communicator of NCCL: owner/communicators.h; 0: none */
+	__u32 owner;	  /* communicator of NCCL: nccl/memory/communicators.h; 0: none */
 };
 
 /* A report of PyTorch's allocator; see torch/torch.h. */

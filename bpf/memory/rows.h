@@ -13,7 +13,7 @@
 #ifdef LINUX_5_10
 #include "memory/instance.h"
 #else
-#include "owner/communicators.h"
+#include "nccl/memory/communicators.h"
 #endif
 
 /*

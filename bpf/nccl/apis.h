@@ -176,7 +176,7 @@ enum nccl_op {
 #define NCCL_CUDA_APIS(X) NCCL_CUDA_PROBED_APIS(X) NCCL_CUDA_DEMAND_APIS(X)
 
 /* API_ncclAllReduce …: the row's number and the attach cookie. 0 is none. Not for cuda_alloc,
- * whose own table has the driver's functions (owner/calls.h). */
+ * whose own table has the driver's functions (nccl/memory/calls.h). */
 #ifndef NCCL_WITHOUT_IDS
 enum nccl_api_id {
 	NCCL_API_NONE = 0,

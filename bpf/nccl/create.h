@@ -4,7 +4,7 @@
 
 #include "call/context.h"
 #include "nccl/communicators.h"
-#include "owner/identity.h"
+#include "nccl/memory/identity.h"
 
 /*
  * create: creation of communicators, and the identity that all ranks of one have in

@@ -3,7 +3,7 @@
 #define GPU_GADGETS_NCCL_INFLIGHT_H
 
 #include "nccl/apis.h"
-#include "owner/identity.h"
+#include "nccl/memory/identity.h"
 
 /*
  * inflight: state that nccl_trace keeps of a call until it returns, and of a group

@@ -30,12 +30,12 @@
 #include "memory/inflight.h"
 
 #ifndef LINUX_5_10
-#include "owner/calls.h"
+#include "nccl/memory/calls.h"
 #endif
 
 #include "call/backward_probes.h"
 #include "call/capture.h"
-#include "memory/calls.h"
+#include "memory/returns.h"
 #include "python/python.h"
 #ifndef LINUX_5_10
 #include "torch/torch.h"

@@ -27,7 +27,7 @@
 
 #include "call/backward_probes.h"
 #include "call/capture.h"
-#include "nccl/calls.h"
+#include "nccl/returns.h"
 #include "python/python.h"
 
 /* NCCL is a library of its own, or part of PyTorch's. */

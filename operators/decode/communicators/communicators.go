@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package communicators is the Inspektor Gadget operator behind --communicators: what NCCL
-// takes from the driver is also counted by the communicator that it is for (bpf/owner), in the
+// takes from the driver is also counted by the communicator that it is for (bpf/nccl/memory), in the
 // data source buffers.
 package communicators
 

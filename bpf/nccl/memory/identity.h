@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_OWNER_IDENTITY_H
-#define GPU_GADGETS_OWNER_IDENTITY_H
+#ifndef GPU_GADGETS_NCCL_MEMORY_IDENTITY_H
+#define GPU_GADGETS_NCCL_MEMORY_IDENTITY_H
 
 #include "process/process.h"
 

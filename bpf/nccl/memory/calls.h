@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_OWNER_CALLS_H
-#define GPU_GADGETS_OWNER_CALLS_H
+#ifndef GPU_GADGETS_NCCL_MEMORY_CALLS_H
+#define GPU_GADGETS_NCCL_MEMORY_CALLS_H
 
 #define NCCL_WITHOUT_IDS
 #include "call/attach_point.h"
 #include "call/read.h"
 #include "call/thread.h"
 #include "nccl/apis.h"
-#include "owner/create.h"
+#include "nccl/memory/create.h"
 
 /*
  * calls: which call of NCCL a thread is in, and which communicators that call is for. What the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_OWNER_COMMUNICATORS_H
-#define GPU_GADGETS_OWNER_COMMUNICATORS_H
+#ifndef GPU_GADGETS_NCCL_MEMORY_COMMUNICATORS_H
+#define GPU_GADGETS_NCCL_MEMORY_COMMUNICATORS_H
 
-#include "owner/identity.h"
+#include "nccl/memory/identity.h"
 #include "process/rows.h"
 
 /*
@@ -10,7 +10,7 @@
  * In a process they are numbered from 1 on: a handle (ncclComm_t) is reused, a number is not.
  * Number 0 is memory of NCCL whose communicator is unknown, or that has none.
  *
- * Not for kernels before 6.0, which lack task storage (owner/calls.h).
+ * Not for kernels before 6.0, which have no task storage (nccl/memory/calls.h).
  */
 
 /*

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_MEMORY_OWNER_H
-#define GPU_GADGETS_MEMORY_OWNER_H
+#ifndef GPU_GADGETS_MEMORY_RESET_H
+#define GPU_GADGETS_MEMORY_RESET_H
 
 #include "memory/inflight.h"
 
 #include "call/context.h"
 
 /*
- * owner: whose end frees an allocation, besides that of the process: a context's, or, where the
- * vendor's table has MEMORY_DEVICE_RESET, the reset of a device.
+ * reset: what the reset of a device frees, where the vendor's table has MEMORY_DEVICE_RESET: an
+ * allocation belongs to a device, and not to a context.
  */
 
 /* In the place of a context (struct live): a device, plus 1; 0: not known. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (LGPL-2.1 OR BSD-2-Clause) */
-#ifndef GPU_GADGETS_OWNER_CREATE_H
-#define GPU_GADGETS_OWNER_CREATE_H
+#ifndef GPU_GADGETS_NCCL_MEMORY_CREATE_H
+#define GPU_GADGETS_NCCL_MEMORY_CREATE_H
 
 #include "call/arguments.h"
-#include "owner/communicators.h"
+#include "nccl/memory/communicators.h"
 
 /*
  * create: what is remembered of a thread that is in a call of NCCL, and the communicators that
