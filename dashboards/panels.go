@@ -2,13 +2,14 @@
 
 package dashboards
 
-// selected are the pods that the user chose, device the memory of GPUs only, nodes
-// the machines that the user chose.
+// selected are the pods that the user chose, recorded the rows of the gadgets of the vendors
+// that the user chose, device the memory of GPUs only, nodes the machines that the user chose.
 const (
 	selected = `k8s_cluster_name=~"$cluster",k8s_namespace_name=~"$namespace",k8s_pod_name=~"$pod"`
-	device   = `kind!="host",` + selected
+	recorded = vendor + `,` + selected
+	device   = `kind!="host",` + recorded
 	nodes    = `k8s_cluster_name=~"$cluster",instance=~"$instance"`
-	// gpus are the GPUs of these nodes. Rows have no vendor: a process is not one GPU's.
+	// gpus are the GPUs of these nodes.
 	vendor  = `hw_vendor=~"$vendor"`
 	gpus    = vendor + `,` + nodes
 	process = "k8s_pod_name, process_comm, process_pid"
@@ -18,10 +19,10 @@ const (
 	own = ` and on (job, instance) count by (job, instance) (gpu_gadgets_rows{` + nodes + `})`
 	// sizes are those of the GPUs where the selected pods run, without MIG devices, which
 	// are parts of them.
-	sizes = `(hw_gpu_memory_limit_bytes{hw_parent="",` + vendor + `} and on (instance) gpu_memory_inuse_bytes{` + selected + `})`
+	sizes = `(hw_gpu_memory_limit_bytes{hw_parent="",` + vendor + `} and on (instance) gpu_memory_inuse_bytes{` + recorded + `})`
 
 	// Refused is the query of the annotations.
-	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval])) > 0`
+	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + recorded + `}[$__rate_interval])) > 0`
 )
 
 // Rows is the whole dashboard.
@@ -60,7 +61,7 @@ func holders() Row {
 		{Title: "In use by kind", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 			Description: "device, managed, host (pinned), array, vmm (cuMemCreate: PyTorch's expandable segments), pool (stream-ordered).",
 			Queries: []Query{
-				{Expr: `sum by (kind) (gpu_memory_inuse_bytes{` + selected + `})`, Legend: "{{kind}}"},
+				{Expr: `sum by (kind) (gpu_memory_inuse_bytes{` + recorded + `})`, Legend: "{{kind}}"},
 				{Expr: `sum(` + sizes + `)`, Legend: "all GPUs of these nodes", Limit: true}}},
 		{Title: "Peak by process", Kind: Table, Unit: "bytes", Width: 12,
 			Description: "The highest value of a process since attach, at the times of reading.",
@@ -90,12 +91,12 @@ func growth() Row {
 				{Expr: `sum by (` + process + `) (rate(gpu_memory_implicitly_freed_bytes_total{` + device + `}[$__rate_interval]))`, Legend: named + " implicitly"}}},
 		{Title: "Allocations and frees per second", Kind: TimeSeries, Unit: "cps", Width: 8,
 			Queries: []Query{
-				{Expr: `sum by (` + process + `) (rate(gpu_memory_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named + " allocations"},
-				{Expr: `sum by (` + process + `) (rate(gpu_memory_frees_total{` + selected + `}[$__rate_interval]) + rate(gpu_memory_implicit_frees_total{` + selected + `}[$__rate_interval]))`, Legend: named + " frees"}}},
+				{Expr: `sum by (` + process + `) (rate(gpu_memory_allocations_total{` + recorded + `}[$__rate_interval]))`, Legend: named + " allocations"},
+				{Expr: `sum by (` + process + `) (rate(gpu_memory_frees_total{` + recorded + `}[$__rate_interval]) + rate(gpu_memory_implicit_frees_total{` + recorded + `}[$__rate_interval]))`, Legend: named + " frees"}}},
 		{Title: "Refused allocations", Kind: TimeSeries, Unit: "short", Width: 12,
-			Queries: []Query{{Expr: `sum by (` + process + `) (increase(gpu_memory_failures_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			Queries: []Query{{Expr: `sum by (` + process + `) (increase(gpu_memory_failures_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Bytes refused", Kind: Stat, Unit: "bytes", Width: 12,
-			Queries: []Query{{Expr: `sum(increase(gpu_memory_failed_bytes_total{` + selected + `}[$__range]))`, Legend: "asked for"}}},
+			Queries: []Query{{Expr: `sum(increase(gpu_memory_failed_bytes_total{` + recorded + `}[$__range]))`, Legend: "asked for"}}},
 	}}
 }
 
@@ -170,26 +171,26 @@ func pools() Row {
 		{Title: "Held by tensors, and reserved", Kind: TimeSeries, Unit: "bytes", Width: 8,
 			Description: "Memory allocated by PyTorch's pool (memory_allocated), and reserved from the driver (memory_reserved). In use by pod already contains that memory: never sum them.",
 			Queries: []Query{
-				{Expr: `sum by (` + process + `, device) (gpu_pool_allocated_bytes{` + selected + `})`, Legend: named + " device {{device}}"},
-				{Expr: `sum by (` + process + `, device) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named + " device {{device}} reserved", Limit: true}}},
+				{Expr: `sum by (` + process + `, device) (gpu_pool_allocated_bytes{` + recorded + `})`, Legend: named + " device {{device}}"},
+				{Expr: `sum by (` + process + `, device) (gpu_pool_reserved_bytes{` + recorded + `})`, Legend: named + " device {{device}} reserved", Limit: true}}},
 		{Title: "Reserved and unused", Kind: TimeSeries, Unit: "percentunit", Width: 8,
 			Description: "Fraction of the pool's reserved memory that no tensor uses. If it is high and the pool refuses allocations, the pool is fragmented.",
-			Queries: []Query{{Expr: `sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `} - gpu_pool_allocated_bytes{` + selected + `})` +
-				` / sum by (` + process + `) (gpu_pool_reserved_bytes{` + selected + `})`, Legend: named}}},
+			Queries: []Query{{Expr: `sum by (` + process + `) (gpu_pool_reserved_bytes{` + recorded + `} - gpu_pool_allocated_bytes{` + recorded + `})` +
+				` / sum by (` + process + `) (gpu_pool_reserved_bytes{` + recorded + `})`, Legend: named}}},
 		{Title: "Lost to rounding and fragmentation", Kind: TimeSeries, Unit: "bytes", Width: 8,
 			Description: "Memory of the pool that no tensor uses: added to requests by rounding, and unused in segments that a tensor keeps. Only with --waste; by line: ig-gpu top --waste.",
 			Queries: []Query{
-				{Expr: `sum by (` + process + `) (gpu_tensor_rounding_bytes{` + selected + `})`, Legend: named + " rounding"},
-				{Expr: `sum by (` + process + `) (gpu_tensor_fragmented_bytes{` + selected + `})`, Legend: named + " fragmentation"}}},
+				{Expr: `sum by (` + process + `) (gpu_tensor_rounding_bytes{` + recorded + `})`, Legend: named + " rounding"},
+				{Expr: `sum by (` + process + `) (gpu_tensor_fragmented_bytes{` + recorded + `})`, Legend: named + " fragmentation"}}},
 		{Title: "Growth of tensors", Kind: TimeSeries, Unit: "Bps", Width: 8,
 			Description: "Slope of the memory held by tensors over 10 minutes. A leak shows here before the pool has to grow.",
-			Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_tensor_inuse_bytes{` + selected + `}[10m]))`, Legend: named}}},
+			Queries:     []Query{{Expr: `sum by (` + process + `) (deriv(gpu_tensor_inuse_bytes{` + recorded + `}[10m]))`, Legend: named}}},
 		{Title: "Blocks per second", Kind: TimeSeries, Unit: "cps", Width: 8,
 			Description: "Allocated blocks; an estimate if blocks are sampled.",
-			Queries:     []Query{{Expr: `sum by (` + process + `) (rate(gpu_tensor_allocations_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			Queries:     []Query{{Expr: `sum by (` + process + `) (rate(gpu_tensor_allocations_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Refused by the pool", Kind: TimeSeries, Unit: "short", Width: 8,
 			Description: "ig-gpu run cuda_alloc reports the line, and whether the memory was fragmented or full.",
-			Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_pool_ooms_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+			Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_pool_ooms_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Tensors allocated", Kind: FlameGraph, Width: 12,
 			Description: "Blocks of PyTorch's pool allocated in the selected time range, by stack. A flow.",
 			Queries:     []Query{{Expr: "torch_alloc:tensor_alloc_space:bytes:space:bytes"}}},
@@ -204,22 +205,22 @@ func calls() Row {
 	return Row{Title: "Calls of the driver", Folded: true, Panels: []Panel{
 		{Title: "Launched per second", Kind: TimeSeries, Unit: "cps", Width: 12,
 			Description: "Kernels and graphs that processes launch. By line of code: ig-gpu run cuda_kernel.",
-			Queries:     []Query{{Expr: `sum by (` + process + `, operation) (rate(gpu_launches_total{` + selected + `}[$__rate_interval]))`, Legend: named + " {{operation}}"}}},
+			Queries:     []Query{{Expr: `sum by (` + process + `, operation) (rate(gpu_launches_total{` + recorded + `}[$__rate_interval]))`, Legend: named + " {{operation}}"}}},
 		{Title: "Time spent waiting", Kind: TimeSeries, Unit: "percentunit", Width: 12,
 			Description: "For a device, a stream or an event. 1 is one thread that does nothing but wait. If this is low and the GPU is not busy either, launching is the bottleneck.",
 			Queries: []Query{
-				{Expr: `sum by (` + process + `) (rate(gpu_waits_time_seconds_total{` + selected + `}[$__rate_interval]))`, Legend: named}}},
+				{Expr: `sum by (` + process + `) (rate(gpu_waits_time_seconds_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Kernels on the GPU", Kind: TimeSeries, Unit: "percentunit", Width: 12,
 			Description: "Run time of kernels, if a library with CUPTI in the process reports it (--device-times). 1 is one stream that is always busy.",
-			Queries:     []Query{{Expr: `sum by (` + process + `, device) (rate(gpu_kernels_time_seconds_total{` + selected + `}[$__rate_interval]))`, Legend: named + " GPU {{device}}"}}},
+			Queries:     []Query{{Expr: `sum by (` + process + `, device) (rate(gpu_kernels_time_seconds_total{` + recorded + `}[$__rate_interval]))`, Legend: named + " GPU {{device}}"}}},
 		{Title: "Copied per second", Kind: TimeSeries, Unit: "Bps", Width: 12, Stacked: true,
-			Queries: []Query{{Expr: `sum by (direction) (rate(gpu_copied_bytes_total{` + selected + `}[$__rate_interval]))`, Legend: "{{direction}}"}}},
+			Queries: []Query{{Expr: `sum by (direction) (rate(gpu_copied_bytes_total{` + recorded + `}[$__rate_interval]))`, Legend: "{{direction}}"}}},
 		{Title: "Calls per second", Kind: TimeSeries, Unit: "cps", Width: 12, Stacked: true,
 			Description: "By operation; library: cuBLAS and cuDNN, whose driver calls are also counted.",
-			Queries:     []Query{{Expr: `sum by (operation) (rate(gpu_calls_total{` + selected + `}[$__rate_interval]))`, Legend: "{{operation}}"}}},
+			Queries:     []Query{{Expr: `sum by (operation) (rate(gpu_calls_total{` + recorded + `}[$__rate_interval]))`, Legend: "{{operation}}"}}},
 		{Title: "Most launches", Kind: Table, Unit: "short", Width: 12,
 			Description: "In the selected time range.",
-			Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (increase(gpu_launches_total{` + selected + `}[$__range])))`}}},
+			Queries:     []Query{{Expr: `topk(20, sum by (` + process + `) (increase(gpu_launches_total{` + recorded + `}[$__range])))`}}},
 		{Title: "Launches", Kind: FlameGraph, Width: 12,
 			Description: "Kernels and graphs launched in the selected time range, by stack, with the kernel as the leaf. A flow.",
 			Queries:     []Query{{Expr: "cuda_calls:launches:count:host:nanoseconds"}}},
@@ -256,7 +257,7 @@ func collectives() Row {
 			Queries:     []Query{{Expr: `time() - max by (communicator_name, rank) (nccl_rank_issued_time_seconds{` + selected + `})`, Legend: "{{communicator_name}} rank {{rank}}"}}},
 		{Title: "Memory of communicators", Kind: TimeSeries, Unit: "bytes", Width: 12, Stacked: true,
 			Description: "What NCCL holds, with cuda_alloc --communicators on. In use by pod already contains that memory: never sum them.",
-			Queries:     []Query{{Expr: `sum by (communicator, communicator_name, ` + process + `, device) (gpu_communicator_inuse_bytes{` + selected + `})`, Legend: named + " {{communicator_name}} {{communicator}}"}}},
+			Queries:     []Query{{Expr: `sum by (communicator, communicator_name, ` + process + `, device) (gpu_communicator_inuse_bytes{` + recorded + `})`, Legend: named + " {{communicator_name}} {{communicator}}"}}},
 	}}
 }
 

@@ -19,7 +19,9 @@ import (
 // used: c10/cuda/CUDAAllocatorConfig.cpp. The first name is of 2.9 and newer.
 var settingsNames = []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
-// uncachedNames turn the pool off; the second one is accepted for ROCm. So is the second backend.
+// uncachedNames turn the pool off; the second one is accepted for ROCm. Of the backends, PyTorch for
+// ROCm accepts both names (CUDAAllocatorConfig::parseAllocatorConfig), that for CUDA the first alone:
+// it ends with "Unknown allocator backend" where it is given the second.
 var (
 	uncachedNames = []string{"PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"}
 	asyncBackends = []string{"backend:cudaMallocAsync", "backend:hipMallocAsync"}

@@ -27,6 +27,9 @@ type Ages struct {
 func (r *Run) Ages(all []Ages) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	for i := range all {
+		all[i].Vendor = r.vendor
+	}
 	r.ages = all
 }
 
@@ -43,8 +46,8 @@ func newAges(meter metric.Meter) (*agesOf, error) {
 func (a *agesOf) observe(o metric.Observer, all []Ages, l labels) {
 	for _, s := range all {
 		for n, class := range ages.Classes() {
-			o.ObserveInt64(a[profile.LayerOf(s.Kind)], s.Bytes[n], metric.WithAttributeSet(l.on(s.Process.Node, append(label.Process(s.Process),
-				attribute.Int64("device", int64(s.Device)), attribute.String("kind", label.Valid(s.Kind)), attribute.String("age", class))...)))
+			o.ObserveInt64(a[profile.LayerOf(s.Kind)], s.Bytes[n], metric.WithAttributeSet(l.with(s.Series,
+				attribute.String("kind", label.Valid(s.Kind)), attribute.String("age", class))))
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestScrapeHasAges(t *testing.T) {
 		{Series{Process: server, Kind: profile.KindTensor}, []int64{0, 20, 0, 0, 0, 0}},
 	})
 	with := func(age, kind string) string {
-		return `{age="` + age + `",device="0",k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",kind="` + kind +
+		return `{age="` + age + `",device="0",hw_vendor="NVIDIA",k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",kind="` + kind +
 			`",process_comm="python3",process_pid="10"}`
 	}
 	got := having(scrape(t, p.addr), "gpu_memory_age_bytes")

@@ -57,8 +57,7 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 			}
 		}
 		for _, g := range groups(some, func(s Sample) attribute.Set {
-			of := append(label.Process(s.Process), attribute.Int64("device", int64(s.Device)))
-			return l.on(s.Process.Node, append(of, attributes(s.Call)...)...)
+			return l.with(s.Series, attributes(s.Call)...)
 		}) {
 			observe(g.sums, metric.WithAttributeSet(g.labels))
 		}

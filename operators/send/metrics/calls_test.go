@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,7 +43,7 @@ func TestScrapeHasTheCalls(t *testing.T) {
 	}, over())
 	got := scrape(t, p.addr)
 	const on = `device="0",`
-	const of = `k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",`
+	const of = `hw_vendor="NVIDIA",k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",`
 	const who = `process_comm="python3",process_pid="10"}`
 	require.Equal(t, map[string]float64{
 		`{` + on + `error_type="",` + of + `operation="launch",` + who:                         120,
@@ -79,6 +80,48 @@ func TestMemoryAndCallsOfAProcessAreOfTwoGadgets(t *testing.T) {
 	require.Len(t, got.Calls, 1, "the same from two gadgets counts once")
 	require.EqualValues(t, 5, got.Calls[0].Calls)
 	require.Equal(t, got.Samples, store.Current())
+}
+
+// A process may use the GPUs of two vendors: the series of one do not hide those of the other.
+func TestSeriesHaveTheVendorOfTheGadget(t *testing.T) {
+	store := &Store{}
+	p, who := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store}), proc(1, 10)
+	for gadget, bytes := range map[string]int64{"cuda_alloc": 100, "hip_alloc": 7, "nccl_trace": 3} {
+		run := store.NewRun(gadget)
+		run.Rows([]profile.Row{held(who, "device", 0, bytes, 0)}, over())
+		run.Pools([]Pool{{Series: Series{Process: who}, AllocatedBytes: bytes}})
+	}
+	got := scrape(t, p.addr)
+	for _, name := range []string{"gpu_memory_inuse_bytes", "gpu_pool_allocated_bytes"} {
+		byVendor := map[string]float64{}
+		for series, value := range having(got, name) {
+			vendor := regexp.MustCompile(`hw_vendor="(\w*)"`).FindStringSubmatch(series)
+			require.NotNil(t, vendor, series)
+			byVendor[vendor[1]] += value
+		}
+		require.Equal(t, map[string]float64{"NVIDIA": 100, "AMD": 7, "": 3}, byVendor, name)
+	}
+}
+
+// PyTorch for ROCm reports its blocks to the gadget for CUDA, too.
+func TestTensorsAreOfTheGadgetThatHasTheDriversMemory(t *testing.T) {
+	store := &Store{}
+	p, who := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store}), proc(1, 10)
+	other, own := store.NewRun("cuda_alloc"), store.NewRun("hip_alloc")
+	tensors := held(who, profile.KindTensor, 0, 40, 0)
+	other.Rows([]profile.Row{tensors}, over())
+	own.Rows([]profile.Row{held(who, "device", 0, 64, 0), tensors}, over())
+	for _, run := range []*Run{other, own} {
+		run.Pools([]Pool{{Series: Series{Process: who}, AllocatedBytes: 40}})
+	}
+	got := scrape(t, p.addr)
+	for name, want := range map[string]float64{"gpu_memory_inuse_bytes": 64, "gpu_tensor_inuse_bytes": 40, "gpu_pool_allocated_bytes": 40} {
+		require.Len(t, having(got, name), 1, name)
+		for series, value := range having(got, name) {
+			require.Contains(t, series, `hw_vendor="AMD"`)
+			require.Equal(t, want, value, name)
+		}
+	}
 }
 
 func TestEstimatesDoNotFall(t *testing.T) {

@@ -24,6 +24,9 @@ type Buffers struct {
 func (r *Run) Buffers(all []Buffers) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	for i := range all {
+		all[i].Vendor = r.vendor
+	}
 	r.buffers = all
 }
 
@@ -37,10 +40,9 @@ func newCommunicators(meter metric.Meter) (*communicators, error) {
 
 func (c *communicators) observe(o metric.Observer, all []Buffers, l labels) {
 	for _, b := range all {
-		o.ObserveInt64(c.inuse, b.InuseBytes, metric.WithAttributeSet(l.on(b.Process.Node, append(label.Process(b.Process),
-			attribute.Int64("device", int64(b.Device)), attribute.String("kind", label.Valid(b.Kind)),
+		o.ObserveInt64(c.inuse, b.InuseBytes, metric.WithAttributeSet(l.with(b.Series, attribute.String("kind", label.Valid(b.Kind)),
 			attribute.String("communicator", b.Communicator), attribute.String("communicator_name", label.Valid(b.Name)),
-			attribute.Int64("rank", b.Rank), attribute.String("phase", b.Phase))...)))
+			attribute.Int64("rank", b.Rank), attribute.String("phase", b.Phase))))
 	}
 }
 

@@ -21,8 +21,8 @@ func TestScrapeHasCommunicators(t *testing.T) {
 	const who = `k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",kind="vmm"`
 	const rest = `process_comm="python3",process_pid="10"`
 	require.Equal(t, map[string]float64{
-		`{communicator="0xabc",communicator_name="gradients",device="0",` + who + `,phase="init",` + rest + `,rank="3"}`: 64,
-		`{communicator="unknown",communicator_name="",device="0",` + who + `,phase="thread",` + rest + `,rank="-1"}`:     2,
+		`{communicator="0xabc",communicator_name="gradients",device="0",hw_vendor="NVIDIA",` + who + `,phase="init",` + rest + `,rank="3"}`: 64,
+		`{communicator="unknown",communicator_name="",device="0",hw_vendor="NVIDIA",` + who + `,phase="thread",` + rest + `,rank="-1"}`:     2,
 	}, having(scrape(t, p.addr), "gpu_communicator_inuse_bytes"))
 	run.Buffers(nil)
 	require.Empty(t, having(scrape(t, p.addr), "gpu_communicator_"))

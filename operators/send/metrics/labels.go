@@ -16,9 +16,13 @@ const kindHost = "host"
 type labels struct{ hasNodes bool }
 
 func (l labels) of(s Series) attribute.Set {
-	return l.on(s.Process.Node, append(label.Process(s.Process),
-		attribute.Int64("device", int64(s.Device)),
-		attribute.String("kind", label.Valid(s.Kind)))...)
+	return l.with(s, attribute.String("kind", label.Valid(s.Kind)))
+}
+
+// with has the labels of all series of rows: the vendor's is that of the GPU's own series.
+func (l labels) with(s Series, more ...attribute.KeyValue) attribute.Set {
+	return l.on(s.Process.Node, append(append(label.Process(s.Process),
+		attribute.Int64("device", int64(s.Device)), attribute.String("hw.vendor", s.Vendor)), more...)...)
 }
 
 func (l labels) on(node string, all ...attribute.KeyValue) attribute.Set {

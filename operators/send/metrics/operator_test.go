@@ -172,7 +172,7 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	addr := freePort(t)
 	var got map[string]float64
 	require.NoError(t, run(t, map[string]string{paramListen: addr.String(), paramCompat: "true"}, func() { got = scrape(t, addr) }))
-	labels := `{device="2",k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",kind="pool",process_comm="python3",process_pid="` + strconv.Itoa(os.Getpid()) + `"}`
+	labels := `{device="2",hw_vendor="NVIDIA",k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",kind="pool",process_comm="python3",process_pid="` + strconv.Itoa(os.Getpid()) + `"}`
 	for name, want := range map[string]float64{
 		"gpu_memory_allocated_bytes_total": 10, "gpu_memory_allocations_total": 3, "gpu_memory_freed_bytes_total": 4,
 		"gpu_memory_frees_total": 2, "gpu_memory_inuse_bytes": 6, "gpu_memory_inuse_objects": 1, "gpu_memory_peak_bytes": 9,
@@ -180,7 +180,7 @@ func TestRunOfAGadgetIsPublished(t *testing.T) {
 	} {
 		require.Equal(t, map[string]float64{labels: want}, having(got, name), name)
 	}
-	process := `,k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",`
+	process := `,hw_vendor="NVIDIA",k8s_container_name="",k8s_namespace_name="",k8s_pod_name="",`
 	of := `process_comm="python3",process_pid="` + strconv.Itoa(os.Getpid()) + `"}`
 	require.Equal(t, map[string]float64{`{device="1",error_type=""` + process + `operation="copy",` + of: 11}, having(got, "gpu_calls_total"))
 	require.Equal(t, map[string]float64{`{device="1",direction="HtoD"` + process + of: 12}, having(got, "gpu_copied_bytes_total"))

@@ -6,10 +6,7 @@ import (
 	"fmt"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 )
 
 // Pool has PyTorch's own counts of its pool on one device. Kind and Call of the series
@@ -26,6 +23,9 @@ type Pool struct {
 func (r *Run) Pools(all []Pool) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	for i := range all {
+		all[i].Vendor = r.vendor
+	}
 	r.pools = all
 }
 
@@ -56,8 +56,7 @@ func (p *pools) instruments() []metric.Observable {
 
 func (p *pools) observe(o metric.Observer, all []Pool, l labels) {
 	for _, pool := range all {
-		with := metric.WithAttributeSet(l.on(pool.Process.Node, append(label.Process(pool.Process),
-			attribute.Int64("device", int64(pool.Device)))...))
+		with := metric.WithAttributeSet(l.with(pool.Series))
 		o.ObserveInt64(p.allocated, pool.AllocatedBytes, with)
 		o.ObserveInt64(p.reserved, pool.ReservedBytes, with)
 		o.ObserveInt64(p.ooms, pool.OOMs, with)

@@ -22,11 +22,11 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 	got := scrape(t, p.addr)
 	const who = `k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0"`
 	const rest = `,process_comm="python3",process_pid="10"}`
-	require.Equal(t, map[string]float64{`{device="0",` + who + `,kind="device"` + rest: 40}, having(got, "gpu_memory_inuse_bytes"))
-	require.Equal(t, map[string]float64{`{device="0",` + who + `,kind="tensor"` + rest: 40}, having(got, "gpu_tensor_inuse_bytes"))
-	require.Equal(t, map[string]float64{`{device="0",` + who + rest: 50}, having(got, "gpu_pool_allocated_bytes"))
-	require.Equal(t, map[string]float64{`{device="0",` + who + rest: 64}, having(got, "gpu_pool_reserved_bytes"))
-	require.Equal(t, map[string]float64{`{device="0",` + who + rest: 2}, having(got, "gpu_pool_ooms_total"))
+	require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + `,kind="device"` + rest: 40}, having(got, "gpu_memory_inuse_bytes"))
+	require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + `,kind="tensor"` + rest: 40}, having(got, "gpu_tensor_inuse_bytes"))
+	require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + rest: 50}, having(got, "gpu_pool_allocated_bytes"))
+	require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + rest: 64}, having(got, "gpu_pool_reserved_bytes"))
+	require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + rest: 2}, having(got, "gpu_pool_ooms_total"))
 	for series, v := range having(got, "mem_alloc_bytes_total") {
 		require.EqualValues(t, 100, v, "the reference dashboard knows the driver's only: %s", series)
 	}
@@ -41,10 +41,10 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 		Requests: 3, RequestedBytes: 80, RoundingBytes: 10, OddRequests: 1}})
 	got = scrape(t, p.addr)
 	for name, want := range map[string]float64{"gpu_pool_requested_bytes_total": 80, "gpu_pool_rounding_bytes_total": 10, "gpu_pool_odd_requests_total": 1} {
-		require.Equal(t, map[string]float64{`{device="0",` + who + rest: want}, having(got, name))
+		require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + rest: want}, having(got, name))
 	}
 	for name, want := range map[string]float64{"gpu_tensor_rounding_bytes": 7, "gpu_tensor_fragmented_bytes": 9} {
-		require.Equal(t, map[string]float64{`{device="0",` + who + `,kind="tensor"` + rest: want}, having(got, name))
+		require.Equal(t, map[string]float64{`{device="0",hw_vendor="NVIDIA",` + who + `,kind="tensor"` + rest: want}, having(got, name))
 	}
 
 	run.Pools(nil)

@@ -101,7 +101,7 @@ func TestScrapeHasTheRows(t *testing.T) {
 	run.Attached(10, "/lib/libcuda.so.1", true)
 
 	got := scrape(t, p.addr)
-	labels := `{device="0",k8s_cluster_name="prod",k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",kind="device",process_comm="python3",process_pid="10"}`
+	labels := `{device="0",hw_vendor="NVIDIA",k8s_cluster_name="prod",k8s_container_name="server",k8s_namespace_name="ml",k8s_pod_name="llm-0",kind="device",process_comm="python3",process_pid="10"}`
 	want := map[string]float64{
 		"gpu_memory_allocated_bytes_total" + labels:        100,
 		"gpu_memory_allocations_total" + labels:            2,

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // Reader is one consumer of the store. Each reader sees an ended process once more, with
@@ -28,17 +30,17 @@ func (r *Reader) Close() {
 	r.store.readers = slices.DeleteFunc(r.store.readers, func(o *Reader) bool { return o == r })
 }
 
-// Read returns the data to report now. If several gadgets recorded the same about a
-// process, the one that started first counts.
+// Read returns the data to report now. If several gadgets of a vendor recorded the same about
+// a process, the one that started first counts.
 func (r *Reader) Read() Snapshot {
 	s := r.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	from := map[part]*Run{}
+	from, vendors := map[part]*Run{}, s.vendors()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
-			if !p.seen[r] {
+			if !p.seen[r] && !run.isOfAnother(p.info.ID, vendors) {
 				snapshot.addSamples(p, run, from)
 			}
 		}
@@ -46,7 +48,11 @@ func (r *Reader) Read() Snapshot {
 			snapshot.addDrop(d)
 		}
 		snapshot.addGadget(run.state())
-		snapshot.Pools = append(snapshot.Pools, run.pools...)
+		for _, pool := range run.pools {
+			if !run.isOfAnother(pool.Process.ID, vendors) {
+				snapshot.Pools = append(snapshot.Pools, pool)
+			}
+		}
 		snapshot.Buffers = append(snapshot.Buffers, run.buffers...)
 		snapshot.Ages = append(snapshot.Ages, run.ages...)
 		for _, p := range run.processes {
@@ -64,23 +70,50 @@ func (r *Reader) Read() Snapshot {
 	return snapshot
 }
 
+// vendors are those of whose GPUs a gadget recorded memory or calls, by process.
+func (s *Store) vendors() map[uint64]map[string]bool {
+	all := map[uint64]map[string]bool{}
+	for _, run := range s.runs {
+		for id, p := range run.processes {
+			for key := range p.series {
+				if profile.LayerOf(key.kind) != profile.Driver {
+					continue
+				}
+				if all[id] == nil {
+					all[id] = map[string]bool{}
+				}
+				all[id][run.vendor] = true
+				break
+			}
+		}
+	}
+	return all
+}
+
+// isOfAnother reports whether a process has GPUs of other vendors only. Its tensors are in the run
+// all the same: PyTorch reports blocks in the same function whatever the GPU.
+func (r *Run) isOfAnother(id uint64, vendors map[uint64]map[string]bool) bool {
+	return len(vendors[id]) > 0 && !vendors[id][r.vendor]
+}
+
 // part is the data of a process that one kind of gadget records.
 type part struct {
 	process uint64
 	isCalls bool
+	vendor  string
 }
 
 // addSamples adds samples that no other run has added. from has the runs that did.
 func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
 	for key, sums := range p.series {
-		of := part{p.info.ID, key.call != (Call{})}
+		of := part{p.info.ID, key.call != (Call{}), run.vendor}
 		if from[of] == nil {
 			from[of] = run
 		}
 		if from[of] != run {
 			continue
 		}
-		sample := Sample{Series{p.info, key.kind, key.device, key.call}, *sums, p.ended != 0}
+		sample := Sample{Series{p.info, key.kind, key.device, key.call, run.vendor}, *sums, p.ended != 0}
 		if of.isCalls {
 			s.Calls = append(s.Calls, sample)
 		} else {
@@ -98,10 +131,10 @@ func (s *Store) current() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	from := map[part]*Run{}
+	from, vendors := map[part]*Run{}, s.vendors()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
-			if p.ended == 0 {
+			if p.ended == 0 && !run.isOfAnother(p.info.ID, vendors) {
 				snapshot.addSamples(p, run, from)
 			}
 		}
@@ -169,5 +202,6 @@ func compareSamples(a, b Sample) int {
 		strings.Compare(a.Call.Operation, b.Call.Operation),
 		strings.Compare(a.Call.Direction, b.Call.Direction),
 		strings.Compare(a.Call.Error, b.Call.Error),
+		strings.Compare(a.Vendor, b.Vendor),
 	)
 }

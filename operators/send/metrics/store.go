@@ -5,6 +5,7 @@ package metrics
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -21,6 +22,7 @@ type Series struct {
 	Kind    string
 	Device  int32
 	Call    Call
+	Vendor  string // of the GPUs: that of the gadget
 }
 
 // Call identifies a group of calls of the driver. The zero value is not a call: the
@@ -91,6 +93,7 @@ type Store struct {
 type Run struct {
 	store     *Store
 	gadget    string
+	vendor    string
 	node      string
 	rows      int
 	processes map[uint64]*process
@@ -125,13 +128,24 @@ type seriesKey struct {
 	call   Call
 }
 
+// vendorOf is whose GPUs a gadget watches, as the driver's own series name it (hw.vendor).
+func vendorOf(gadget string) string {
+	switch prefix, _, _ := strings.Cut(gadget, "_"); prefix {
+	case "cuda":
+		return "NVIDIA"
+	case "hip":
+		return "AMD"
+	}
+	return ""
+}
+
 // NewRun adds a gadget. Close removes it.
 func (s *Store) NewRun(gadget string) *Run { return s.NewRunOn("", gadget) }
 
 // NewRunOn adds a gadget of another node; the processes in its rows must name that
 // node, and their ids must differ from those of other nodes.
 func (s *Store) NewRunOn(node, gadget string) *Run {
-	r := &Run{store: s, gadget: gadget, node: node, processes: map[uint64]*process{}, done: map[uint64]bool{},
+	r := &Run{store: s, gadget: gadget, vendor: vendorOf(gadget), node: node, processes: map[uint64]*process{}, done: map[uint64]bool{},
 		drops: map[string]Drop{}, attached: map[attachment]bool{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()

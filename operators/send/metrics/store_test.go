@@ -49,7 +49,7 @@ func TestRowsOfAllStacksAddUp(t *testing.T) {
 	run.Rows([]profile.Row{held(p, "device", 0, 100, 40), held(p, "device", 0, 7, 0), held(p, "pool", 0, 5, 5), held(p, "device", 1, 3, 0)}, over())
 	got := reader.Read()
 	require.Len(t, got.Samples, 3)
-	require.Equal(t, Series{Process: p, Kind: "device"}, got.Samples[0].Series)
+	require.Equal(t, Series{Process: p, Kind: "device", Vendor: "NVIDIA"}, got.Samples[0].Series)
 	require.Equal(t, profile.Values{AllocBytes: 107, AllocObjects: 4, FreedBytes: 40, FreedObjects: 2,
 		InuseBytes: 67, InuseObjects: 2, PeakBytes: 100}, got.Samples[0].Values, "the peak is the larger of what was seen and the largest row's")
 	require.Equal(t, []GadgetState{{"cuda_alloc", 4, -1, ""}}, got.Gadgets)

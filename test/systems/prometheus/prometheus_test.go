@@ -257,6 +257,12 @@ func requireVendors(t *testing.T, s *server) {
 			require.ElementsMatch(t, want, vendors, "%s of %s", title, chosen)
 		}
 	}
+	// All rows are of cuda_alloc.
+	for chosen, want := range map[string]int{".*": 2, "NVIDIA": 2, "AMD": 0} {
+		got, err := s.query(dashboards.Filled(panel(t, "Peak by process"), map[string]string{"vendor": chosen}))
+		require.NoError(t, err)
+		require.Len(t, got, want, chosen)
+	}
 }
 
 // requireRules checks that alerts are evaluated, and that those fire for which there is a
