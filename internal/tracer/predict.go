@@ -140,14 +140,13 @@ func (t *Tracer) due(p place) bool {
 
 // expect attaches to those paths, as the process sees them, that are libraries.
 func (t *Tracer) expect(pid uint32, root rootKey, paths []string) {
-	rootPath := t.proc(pid, "root")
 	attached := 0
 	for _, path := range paths {
 		library := t.matches(path)
 		if library == "" || attached >= maxCandidates || t.cfg.USDT.has(library) {
 			continue
 		}
-		f, err := procmaps.OpenInRoot(rootPath, path)
+		f, err := t.cfg.Maps.OpenIn(pid, path)
 		if err != nil {
 			continue
 		}
@@ -195,12 +194,20 @@ func (t *Tracer) read(pid uint32, dir string, want func(string) bool) []string {
 	if !strings.HasPrefix(dir, "/") {
 		return nil // relative to a working directory that changes
 	}
+	var out []string
+	if t.cfg.Maps.Within(pid, dir, func() { out = t.names(pid, dir, want) }) != nil {
+		return nil
+	}
+	return out
+}
+
+// names is read for a file system that answers.
+func (t *Tracer) names(pid uint32, dir string, want func(string) bool) (out []string) {
 	d := t.openDirectory(pid, dir)
 	if d == nil {
 		return nil
 	}
 	defer d.Close()
-	var out []string
 	for n := 0; n < maxNames && len(out) < maxDirectories; {
 		names, err := d.Readdirnames(256)
 		for _, name := range names {
@@ -220,12 +227,18 @@ func (t *Tracer) read(pid uint32, dir string, want func(string) bool) []string {
 // environ returns the values of variables (given as NAME=) of a process.
 func (t *Tracer) environ(pid uint32, names ...string) []string {
 	out := make([]string, len(names))
-	f, err := os.Open(t.proc(pid, "environ"))
-	if err != nil {
+	var b []byte
+	// It may be in a page of a file whose file system does not answer.
+	if t.cfg.Maps.Within(pid, "environ", func() {
+		f, err := os.Open(t.proc(pid, "environ"))
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		b, _ = io.ReadAll(io.LimitReader(f, maxEnviron))
+	}) != nil {
 		return out
 	}
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, maxEnviron))
 	for variable := range bytes.SplitSeq(b, []byte{0}) {
 		for i, name := range names {
 			if v, ok := bytes.CutPrefix(variable, []byte(name)); ok {
@@ -238,7 +251,7 @@ func (t *Tracer) environ(pid uint32, names ...string) []string {
 
 // cachedLibraries returns the paths of wanted libraries in ld.so.cache.
 func (t *Tracer) cachedLibraries(pid uint32) []string {
-	f, err := procmaps.OpenInRoot(t.proc(pid, "root"), "/etc/ld.so.cache")
+	f, err := t.cfg.Maps.OpenIn(pid, "/etc/ld.so.cache")
 	if err != nil {
 		return nil
 	}

@@ -52,9 +52,10 @@ func (t *Tracer) mountNS(pid uint32) uint64 {
 }
 
 func (t *Tracer) rootOf(pid uint32) rootKey {
-	var st unix.Stat_t
-	_ = unix.Stat(t.proc(pid, "root"), &st)
-	return rootKey{st.Dev, st.Ino}
+	var st unix.Statx_t
+	// A file system of the network, or of a program, is not asked.
+	_ = unix.Statx(unix.AT_FDCWD, t.proc(pid, "root"), unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)
+	return rootKey{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}
 }
 
 // parent reads field 4 of /proc/PID/stat; 0 when there is none.

@@ -78,6 +78,7 @@ type Config struct {
 type Cache struct {
 	cfg   Config
 	taken func(*Snapshot)
+	guard guard
 
 	mu       sync.Mutex
 	byPID    map[uint32]*entry // the newest process of that pid

@@ -19,6 +19,10 @@ func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
 	if !m.IsFile() {
 		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
 	}
+	return c.openWithin(pid, m.Path, func() (*os.File, error) { return c.open(pid, m) })
+}
+
+func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
 	f, err := openRegular(c.path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End)))
 	if err == nil {
 		return f, nil
@@ -46,7 +50,7 @@ func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
 // OpenIn opens a regular file for reading by its path in a process's root; process 1 has the
 // host's.
 func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) {
-	f, err := OpenInRoot(c.path(pid, "root"), path)
+	f, err := c.openWithin(pid, path, func() (*os.File, error) { return OpenInRoot(c.path(pid, "root"), path) })
 	if err != nil {
 		return nil, fmt.Errorf("open %s of process %d: %w", path, pid, err)
 	}

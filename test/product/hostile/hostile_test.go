@@ -2,7 +2,8 @@
 
 // Package hostile tests bin/ig-gpu beside a tenant that wants to harm it: program/, a process with
 // files that are no libraries or change while they are read, with more mappings, threads, processes
-// and stacks than there is room for, with names that drive terminals, with pages that do not come.
+// and stacks than there is room for, with names that drive terminals, with pages that do not come and
+// file systems that do not answer.
 // An honest tenant's figures must stay those of the simulated driver's journal, to the byte, its
 // libraries must be attached to as quickly as ever, and what ig-gpu takes is bounded.
 package hostile
@@ -55,6 +56,7 @@ var modes = []mode{
 	{name: "threads", short: 500, long: 20_000},
 	{name: "forks", short: 300, long: 30_000},
 	{name: "execs", short: 200, long: 10_000},
+	{name: "hangs", short: 60, long: 1000},
 	{name: "names", short: 1000, long: 2800},
 	{name: "pages", short: 500, long: 5000},
 }
@@ -158,6 +160,9 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	for _, m := range modes[1:] {
 		p := attack(t, program, m.name, m.short)
 		p.Say("go")
+		if m.name == "hangs" {
+			slowest = max(slowest, r.newLibrary(t)) // while it does
+		}
 		lines := ended(p)
 		if m.name == "pages" {
 			t.Log(lines)

@@ -24,6 +24,7 @@ static const struct {
 	{ "threads", attack_threads },	 { "forks", attack_forks },
 	{ "execs", attack_execs },	 { "names", attack_names },
 	{ "stacks", attack_stacks },	 { "pages", attack_pages },
+	{ "hangs", attack_hangs },
 };
 
 void fail(const char *what)

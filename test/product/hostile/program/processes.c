@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -134,6 +135,38 @@ void attack_execs(const struct order *o)
 		reap(32);
 	}
 	reap(0);
+}
+
+/* A file system whose server never answers: each program looks there for its libraries, and so does
+ * who traces it. */
+void attack_hangs(const struct order *o)
+{
+	char *arguments[] = { "hostile", "nothing", NULL };
+	char *environment[2] = { NULL, NULL };
+	char path[4300], options[100];
+	int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+	snprintf(path, sizeof(path), "%s/hangs", o->dir);
+	if (device < 0 || mkdir(path, 0755))
+		fail("make the file system");
+	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
+	if (mount("hangs", path, "fuse", 0, options))
+		fail("mount the file system");
+	for (unsigned long n = 0; n < o->count; n++) {
+		snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s/hangs/%lu", o->dir, n);
+		environment[0] = path;
+		if (fork() == 0) {
+			execve("/proc/self/exe", arguments, environment);
+			_exit(1);
+		}
+		usleep(10000);
+	}
+	sleep(5);
+	close(device); /* all that wait get an error */
+	reap(0);
+	snprintf(path, sizeof(path), "%s/hangs", o->dir);
+	if (umount2(path, MNT_DETACH))
+		fail("unmount the file system");
 }
 
 /* Names with what drives terminals and pages; `count` KiB of arguments and of environment. */

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestOnlyWhatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g guard
+		release := make(chan struct{})
+		hang := func() { <-release }
+		fine := func() {}
+		require.NoError(t, g.run("tenant", "/usr/lib", fine))
+		for n := range maxHanging {
+			dir := fmt.Sprint("/hangs", n)
+			require.ErrorIs(t, g.run("tenant", dir, hang), ErrHangs)
+			began := time.Now()
+			require.ErrorIs(t, g.run("tenant", dir, func() { t.Error("called where another call hangs") }), ErrHangs)
+			require.Zero(t, time.Since(began), "known to hang")
+		}
+		require.ErrorIs(t, g.run("tenant", "/new", fine), ErrHangs, "as many threads as a namespace may hold")
+		require.NoError(t, g.run("tenant", "/usr/lib", fine), "it answered before")
+		require.NoError(t, g.run("another", "/hangs0", fine))
+		close(release)
+		synctest.Wait()
+		require.NoError(t, g.run("tenant", "/hangs0", fine))
+		require.Zero(t, g.hanging)
+	})
+}
+
+// A file system that answers just in time, again and again, may take two seconds and 2 % of the time.
+func TestSlowAnswersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g guard
+		var waited time.Duration
+		began := time.Now()
+		for n := range 1000 {
+			at := time.Now()
+			_ = g.run("tenant", fmt.Sprint("/", n), func() { time.Sleep(answerLimit - time.Millisecond) })
+			waited += time.Since(at)
+			time.Sleep(100 * time.Millisecond)
+		}
+		whole := time.Since(began)
+		require.Less(t, waited, maxWait+whole/waitShare+1000*leastLimit)
+		require.NoError(t, g.run("another", "/", func() { time.Sleep(answerLimit - time.Millisecond) }))
+	})
+}
+
+// A file system of FUSE whose server never answers.
+func TestAFileSystemThatHangsDoesNotBlock(t *testing.T) {
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("no FUSE here: %v", err)
+	}
+	dir := t.TempDir()
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", device.Fd())
+	if err := unix.Mount("hangs", dir, "fuse", 0, options); err != nil {
+		device.Close()
+		t.Skipf("FUSE cannot be mounted here: %v", err)
+	}
+	answers := false
+	t.Cleanup(func() {
+		require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
+		if !answers {
+			device.Close() // ends the calls that wait
+		}
+	})
+	sleeper := exec.Command("sleep", "100")
+	require.NoError(t, sleeper.Start())
+	t.Cleanup(func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() })
+	pid := uint32(sleeper.Process.Pid)
+	c := NewCache(Config{})
+	began := time.Now()
+	for range 10 {
+		_, err = c.OpenIn(pid, filepath.Join(dir, "libcuda.so.1"))
+		require.ErrorIs(t, err, ErrHangs)
+	}
+	require.Less(t, time.Since(began), 2*answerLimit, "it is asked once")
+	f, err := c.OpenIn(pid, "/proc/self/../version")
+	if err == nil {
+		f.Close()
+	}
+	require.NotErrorIs(t, err, ErrHangs, "others answer")
+
+	require.NoError(t, device.Close())
+	answers = true
+	require.Eventually(t, func() bool {
+		_, err := c.OpenIn(pid, filepath.Join(dir, "libcuda.so.1"))
+		return err != nil && !errors.Is(err, ErrHangs)
+	}, time.Minute, 10*time.Millisecond, "its server has ended")
+}
