@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -62,9 +63,9 @@ func TestProcessesThatStandStill(t *testing.T) {
 				require.Equal(t, []any{parent, "python3", c.waitsFor}, []any{all[0].PID, all[0].Comm, all[0].WaitsFor})
 				require.GreaterOrEqual(t, all[0].For, s.After)
 				have = all[0].Circle
-				return all[0].For > 3*s.After // the other one has been read, too
-			}, 20*time.Second, 50*time.Millisecond)
-			require.Equal(t, want, have)
+				// The other one has been read, too. On a busy machine it begins to wait later.
+				return all[0].For > 3*s.After && slices.Equal(want, have)
+			}, 20*time.Second, 50*time.Millisecond, "want the circle %v", want)
 		})
 	}
 }
