@@ -44,39 +44,56 @@ type cuts struct {
 		process, address, bytes int
 	}
 
+	all func(is func(process uint64) bool) (map[uint64]*lay, error) // lays, but in tests
+
 	mu        sync.Mutex // guards what follows
 	fitting   byProcess[map[int32]fit]
 	fragments byProcess[map[owner]uint64]
+	wanted    []interface{ take(map[uint64]*lay) } // which of the two
+	read      time.Time
 	logged    bool
 	rest      time.Time // until which no refusal is looked into
 }
 
 // byProcess keeps, for some time, a value for each process, computed from its layout.
 type byProcess[T any] struct {
-	read time.Time
-	of   map[uint64]T
+	compute func(*lay) T // nil: it was not requested yet
+	of      map[uint64]T
 }
 
-// get returns that of a process, and reads the layouts where the last ones are too old.
+// take computes it for all processes.
+func (b *byProcess[T]) take(all map[uint64]*lay) {
+	b.of = make(map[uint64]T, len(all))
+	for id, p := range all {
+		b.of[id] = b.compute(p)
+	}
+}
+
+// get returns that of a process, and reads the layouts where the last ones are too old: once, for
+// all that is computed from them.
 func (b *byProcess[T]) get(c *cuts, process uint64, compute func(*lay) T) (of T, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b.of != nil && time.Since(b.read) < reuse {
-		return b.of[process], nil
+	if b.compute == nil {
+		b.compute, c.read = compute, time.Time{}
+		c.wanted = append(c.wanted, b)
 	}
-	all, err := c.lays(func(uint64) bool { return true })
-	if err != nil {
-		return of, err
-	}
-	b.of, b.read = make(map[uint64]T, len(all)), time.Now()
-	for id, p := range all {
-		b.of[id] = compute(p)
+	if time.Since(c.read) >= reuse {
+		all, err := c.all(func(uint64) bool { return true })
+		if err != nil {
+			return of, err
+		}
+		for _, w := range c.wanted {
+			w.take(all)
+		}
+		c.read = time.Now()
 	}
 	return b.of[process], nil
 }
 
 func newCuts(gc operators.GadgetContext) (*cuts, error) {
 	c := &cuts{}
+	c.all = c.lays
 	live, err := ig.MapSpec(gc, liveMap)
 	if err != nil {
 		return nil, err
