@@ -216,7 +216,7 @@ func (k *kit) oom(ctx context.Context, s *report.Step) error {
 	case k.isSimulated || others.Err() == nil && others.Number("others") == 0:
 		commands = append(commands, "fill")
 	case others.Err() != nil:
-		s.Impossible("a full device", "without NVML it is not known whether others use it")
+		s.Impossible("a full device", "without NVML it is unknown whether others use it")
 	default:
 		s.Impossible("a full device", fmt.Sprintf("%d other processes use it", others.Number("others")))
 	}

@@ -89,7 +89,7 @@ func (s *Standing) isDead() bool {
 }
 
 // uncertain is the caveat of a judgement by stacks.
-const uncertain = "Uncertain: what was called before ig-gpu attached is not known, nor for how long; lines are of one moment"
+const uncertain = "Uncertain: what was called before ig-gpu attached is unknown, as is for how long; lines are of one moment"
 
 // JudgeLate compares the stacks of those processes of one job that have made no call for so long.
 func JudgeLate(all []Standing, since time.Duration) Late {

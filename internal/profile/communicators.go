@@ -47,7 +47,7 @@ func (c CommunicatorMemory) String() string {
 	case c.Communicator == "none":
 		return FormatBytes(c.Bytes) + " for the program itself (ncclMemAlloc)"
 	case c.Communicator == "unknown":
-		return text + "communicators that are not known"
+		return text + "unknown communicators"
 	case c.Name != "":
 		text += c.Name + " (" + c.Communicator + ")"
 	default:

@@ -33,7 +33,7 @@ func TestCommunicatorsAreSummed(t *testing.T) {
 	require.Equal(t, []string{
 		"4.00 MiB for 0xab, rank 1 of 2, destroyed",
 		"2.00 MiB for gradients (0xab), rank 0 of 2, made by train (t.py:3)",
-		"1.00 KiB for communicators that are not known",
+		"1.00 KiB for unknown communicators",
 		"512 B for the program itself (ncclMemAlloc)",
 	}, texts)
 }

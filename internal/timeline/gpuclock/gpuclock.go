@@ -25,7 +25,7 @@ const (
 	Realtime Source = "CLOCK_REALTIME"
 	Boottime Source = "CLOCK_BOOTTIME"
 	// Unknown means that kernels are as early as their launches allow.
-	Unknown Source = "a clock that is not known"
+	Unknown Source = "an unknown clock"
 )
 
 // slackNS is by how much a clock may be outside the interval and still match: wall time

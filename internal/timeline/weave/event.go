@@ -166,7 +166,7 @@ func (u *Inuse) Name() string {
 	case u.IsHost:
 		return "pinned on the host, bytes"
 	case n < 0:
-		return "in use, GPU not known, bytes"
+		return "in use, unknown GPU, bytes"
 	default:
 		return fmt.Sprintf("GPU %d in use, bytes", n)
 	}

@@ -313,6 +313,6 @@ func TestMemoryInUseIsACounterOfEachDevice(t *testing.T) {
 	}
 	require.Equal(t, map[string][]point{
 		"GPU 0 in use, bytes": {{0, 10}, {3, 0}}, "GPU 1 in use, bytes": {{1, 20}},
-		"in use, GPU not known, bytes": {{4, 7}}, "pinned on the host, bytes": {{5, 5}},
+		"in use, unknown GPU, bytes": {{4, 7}}, "pinned on the host, bytes": {{5, 5}},
 	}, r.counters)
 }

@@ -56,7 +56,7 @@ func TestTimeline(t *testing.T) {
 		log string
 	}{
 		"wall time":     {nil, "timed by CLOCK_REALTIME"},
-		"another clock": {[]string{"SIMCUPTI_CLOCK_NS=777777777777777"}, "timed by a clock that is not known"},
+		"another clock": {[]string{"SIMCUPTI_CLOCK_NS=777777777777777"}, "timed by an unknown clock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, c.env)

@@ -120,7 +120,7 @@ func checkProcess(procfs string, pid uint32) (libraries []string, out []finding)
 
 func withVersion(path, version string) string {
 	if version == "" {
-		return path + ", version not known"
+		return path + ", unknown version"
 	}
 	return fmt.Sprintf("%s, %s", version, path)
 }

@@ -33,7 +33,7 @@ func newExplain(cfg Config) *cobra.Command {
 		Short: "Say what a process does with the GPU, and which line to blame",
 		Long: "Watch a process for some seconds and say in one page: who holds GPU memory, what grew, what was refused,\n" +
 			"what threads and the GPU waited for, and which rank is missing. Each sentence has its figure and the command\n" +
-			"that shows more. The last part says what is not known.",
+			"that shows more. The last part says what is unknown.",
 		Example: "  ig-gpu explain 4711\n" +
 			"  ig-gpu explain 4711 --for 1m          longer: what grows slowly\n" +
 			"  ig-gpu explain 4711 -o json           one JSON object per sentence",

@@ -5,6 +5,7 @@ package verb
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -87,15 +88,54 @@ func (p *peakFacts) highest() (peak profile.Peak, lines []*place) {
 	return peak, lines
 }
 
-// holder is the subject of a sentence about a peak. A process has one for each device, and the
-// page's sums are of all of them.
+// holder is the subject of a sentence about a peak. A process has one for each device and one for
+// the host's memory, and the page's sums are of all of them.
 func (p *peakFacts) holder(peak profile.Peak) string {
 	for _, other := range p.peaks.All() {
-		if other != peak && other.Layer == profile.Driver && !other.IsHost {
+		if other != peak && other.Layer == profile.Driver {
 			return peak.Holder()
 		}
 	}
 	return "It"
+}
+
+// onGPUs returns the bytes held now that a vendor's driver counts: all but the host's memory.
+func (p *peakFacts) onGPUs() (sum int64) {
+	for _, known := range p.rows {
+		if r := &known.row; r.Layer() == profile.Driver && r.Kind != "host" {
+			sum += r.InuseBytes
+		}
+	}
+	return sum
+}
+
+// apart names the memory that is in the page's sum and not in the peak.
+func (p *peakFacts) apart(peak profile.Peak) string {
+	var host, unknown, elsewhere int64
+	for _, known := range p.rows {
+		switch r := &known.row; {
+		case r.Layer() != profile.Driver || peak.Has(r):
+		case r.Kind == "host":
+			host += r.InuseBytes
+		case r.Device == profile.UnknownDevice:
+			unknown += r.InuseBytes
+		default:
+			elsewhere += r.InuseBytes
+		}
+	}
+	var parts []string
+	for _, part := range []struct {
+		bytes int64
+		what  string
+	}{{host, "of the host's pinned memory"}, {unknown, "on an unknown GPU"}, {elsewhere, "on other GPUs or of other processes"}} {
+		if part.bytes > 0 {
+			parts = append(parts, profile.FormatBytes(part.bytes)+" "+part.what)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " Not in this figure: " + strings.Join(parts, ", ") + "."
 }
 
 // composePeak says what was held at the highest moment, where that is not what is held now.
@@ -112,12 +152,12 @@ func composePeak(p *page, f *facts, ids string) {
 	}
 	switch {
 	case now == peak.Bytes && peak.MostBytes == peak.Bytes:
-		p.say("", "%s held the most at the end of the watch: %s.", f.peaks.holder(peak), profile.FormatBytes(peak.Bytes))
+		p.say("", "%s held the most at the end of the watch: %s.%s", f.peaks.holder(peak), profile.FormatBytes(peak.Bytes), f.peaks.apart(peak))
 		return
 	case now == peak.Bytes:
-		p.say("", "%s held the most at the end of the watch: %s; between two readings at most %s.", f.peaks.holder(peak),
-			profile.FormatBytes(peak.Bytes), profile.FormatBytes(peak.MostBytes))
+		p.say("", "%s held the most at the end of the watch: %s; between two readings at most %s.%s", f.peaks.holder(peak),
+			profile.FormatBytes(peak.Bytes), profile.FormatBytes(peak.MostBytes), f.peaks.apart(peak))
 		return
 	}
-	p.say("ig-gpu record "+ids+" -o memory.pb.gz; ig-gpu report memory.pb.gz --sample peak_space", "%s. At that moment:\n%s", peak, lines(held, inUse, peak.Bytes))
+	p.say("ig-gpu record "+ids+" -o memory.pb.gz; ig-gpu report memory.pb.gz --sample peak_space", "%s.%s At that moment:\n%s", peak, f.peaks.apart(peak), lines(held, inUse, peak.Bytes))
 }

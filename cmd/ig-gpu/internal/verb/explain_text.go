@@ -90,7 +90,7 @@ func composeMemory(p *page, f *facts, ids string) {
 	holders := f.ranked(false, inUse)
 	switch held := sumPlaces(holders, inUse); {
 	case f.read == 0:
-		p.say("ig-gpu check "+ids, "Nothing is known: no rows were read.")
+		p.say("ig-gpu check "+ids, "Unknown: no rows were read.")
 		return
 	case held == 0:
 		p.say(more, "Nothing that was allocated during the watch is still held.")
@@ -201,11 +201,11 @@ func composeBlame(p *page, f *facts, ids string) {
 }
 
 func composeUnknown(p *page, f *facts, ids string) {
-	p.part = "Not known"
-	held := sumPlaces(f.ranked(false, inUse), inUse)
+	p.part = "Unknown"
+	held := f.peaks.onGPUs()
 	if f.driver >= 0 {
 		if rest := f.driver - held; rest > 0 {
-			p.say("", "%s counts %s for the process; which line holds %s of it is not known: it was allocated before the watch began, or is what the runtime itself needs.",
+			p.say("", "%s counts %s for the process; the line that holds %s of it is unknown: that was allocated before the watch began, or is what the runtime itself needs.",
 				f.vendor.driver, profile.FormatBytes(f.driver), profile.FormatBytes(rest))
 		}
 	} else {

@@ -87,7 +87,7 @@ type hang struct {
 	Event   string `json:"event" jsonschema:"found, changed, cleared, or late: judged by stacks alone"`
 	Reason  string `json:"reason" jsonschema:"missing, mismatch, unmatched, straggler, dead, slow, inside, slowdown, elsewhere or late"`
 	Text    string `json:"text" jsonschema:"the verdict, with what is uncertain"`
-	Rank    int32  `json:"rank" jsonschema:"first rank at fault; -1: not known"`
+	Rank    int32  `json:"rank" jsonschema:"first rank at fault; -1: unknown"`
 	PID     uint32 `json:"pid,omitempty"`
 	Process string `json:"process,omitempty"`
 	State   string `json:"state,omitempty"`

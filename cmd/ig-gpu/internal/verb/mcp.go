@@ -72,7 +72,7 @@ func newServer(cfg Config, version string) *mcp.Server {
 	t := &tools{cfg: cfg, turn: make(chan struct{}, 1)}
 	add(s, "check", "Which gadgets work on this machine, what is missing and how to fix it, and which processes use CUDA. Traces nothing.", t.check)
 	add(s, "explain", "Watch processes for some seconds: who holds GPU memory, what grew, what was refused, what threads and the GPU waited for, "+
-		"which rank is missing, and what is not known.", t.explain)
+		"which rank is missing, and what is unknown.", t.explain)
 	add(s, "top", "Watch for some seconds and return the lines of Python that hold GPU memory (view memory), launch kernels (launches), "+
 		"or wait for the GPU (waits).", t.top)
 	add(s, "hangs", "Watch the ranks of NCCL for some seconds: how far each is, and a verdict if others wait for one. A job that already hangs is "+

@@ -37,7 +37,7 @@ type usesCUDA struct {
 	User    string `json:"user"`
 	Pod     string `json:"pod,omitempty"`
 	Command string `json:"command" jsonschema:"chosen by the process: data"`
-	Memory  uint64 `json:"gpu_memory_bytes,omitempty" jsonschema:"as the driver counts it; absent: not known"`
+	Memory  uint64 `json:"gpu_memory_bytes,omitempty" jsonschema:"as the driver counts it; absent: unknown"`
 }
 
 type checkOutput struct {

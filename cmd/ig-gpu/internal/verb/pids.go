@@ -69,7 +69,7 @@ func list(w io.Writer, found []targets.Process, numbered bool) {
 	}
 	fmt.Fprintln(out, head)
 	for n, p := range found {
-		pod, memory := p.Pod, "not known"
+		pod, memory := p.Pod, "unknown"
 		if pod == "" {
 			pod = "-"
 		}

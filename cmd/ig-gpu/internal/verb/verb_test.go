@@ -110,7 +110,7 @@ func TestMistakesSayWhatIsWanted(t *testing.T) {
 func TestWithoutAProcessThoseWithCUDAAreListed(t *testing.T) {
 	_, _, err := execute(t, Config{Engine: &recorder{}, ProcFS: procfs(t)}, "dump")
 	require.ErrorContains(t, err, "These have CUDA or HIP mapped")
-	require.Regexp(t, `(?m)^  7 .* not known +python3 serve`, err.Error())
+	require.Regexp(t, `(?m)^  7 .* unknown +python3 serve`, err.Error())
 	require.NotContains(t, err.Error(), "\x1b", "the process decides what its command line is")
 	require.NotRegexp(t, `(?m)^  8 `, err.Error())
 

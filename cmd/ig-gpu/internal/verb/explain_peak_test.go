@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// The page's sum is of all that a process holds, a peak is of one device: what the one has and
+// the other has not is said.
+func TestExplainSaysWhatThePeakLeavesOut(t *testing.T) {
+	const gib = 1 << 30
+	row := func(pid uint32, kind string, device int32, bytes int64) *peakRow {
+		return &peakRow{frame: "load (serve.py:7)", row: profile.Row{Process: profile.Process{ID: uint64(pid), PID: pid, Comm: "python3"}, Kind: kind, Device: device,
+			Values: profile.Values{InuseBytes: bytes, AllocBytes: bytes, PeakBytes: bytes}}}
+	}
+	say := func(rows ...*peakRow) string {
+		f := &facts{}
+		f.peaks.rows = map[profile.RowID]*peakRow{}
+		for n, r := range rows {
+			f.peaks.rows[profile.RowID{StackID: uint64(n)}] = r
+		}
+		f.peaks.peaks.Read(time.Now(), func(yield func(*profile.PeakRow, *profile.Row) bool) {
+			for _, r := range f.peaks.rows {
+				if !yield(&r.peak, &r.row) {
+					return
+				}
+			}
+		})
+		p := &page{}
+		composePeak(p, f, "7")
+		require.Len(t, p.all, 1)
+		return p.all[0].Text
+	}
+	gpu := row(7, "device", 0, gib)
+	require.Equal(t, "It held the most at the end of the watch: 1.00 GiB.", say(gpu))
+	require.Equal(t, "It held the most at the end of the watch: 1.00 GiB.", say(gpu, row(7, "tensor", 0, gib/2)), "inside of it")
+	require.Equal(t, "python3[7] on GPU 0 held the most at the end of the watch: 1.00 GiB. Not in this figure: 1.00 GiB of the host's pinned memory.",
+		say(gpu, row(7, "host", 0, gib)))
+	require.Equal(t, "python3[7] on GPU 0 held the most at the end of the watch: 1.00 GiB."+
+		" Not in this figure: 512 MiB on an unknown GPU, 768 MiB on other GPUs or of other processes.",
+		say(gpu, row(7, "device", profile.UnknownDevice, gib/2), row(7, "device", 1, gib/4), row(8, "device", 0, gib/2)))
+}
