@@ -162,12 +162,14 @@ build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
 
-## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, fetched (725 MB); no GPU is needed
+## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, and NCCL built from source, fetched (1.7 GB); no GPU is needed
 .PHONY: test-nccl
-test-nccl: setup
+test-nccl: setup build simcuda
 	@$(STEP) "fetch Debian's libnccl" test/support/fixtures/libnccl.sh
 	@$(STEP) "fetch Debian's librccl" test/support/fixtures/librccl.sh
+	@$(STEP) "build NCCL for the simulated driver" test/support/fixtures/nccl.sh
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
+		NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
 
 ## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)

@@ -17,7 +17,7 @@ static struct object *object_at(uint64_t p)
 {
 	struct object *o = memory_at(p);
 	if (!o)
-		o = vmm_at(p);
+		o = vmm_at(p, &(struct mapped){0});
 	return o ? o : host_at(p);
 }
 
@@ -25,10 +25,15 @@ CUresult impl_cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdevicep
 {
 	pthread_mutex_lock(&sim.lock);
 	struct object *o = memory_at(p);
+	struct mapped at = {0};
+	if (o)
+		at = (struct mapped){o->ptr, o->size};
+	else
+		o = vmm_at(p, &at);
 	if (o && base)
-		*base = o->ptr;
+		*base = at.address;
 	if (o && size)
-		*size = o->size;
+		*size = at.size;
 	pthread_mutex_unlock(&sim.lock);
 	return o ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -182,7 +182,10 @@ void addresses_reset(void);
 /* The allocation that contains the address; NULL: none. */
 struct object *memory_at(uint64_t p); /* device, managed and stream-ordered memory, IPC's */
 struct object *host_at(uint64_t p);   /* pinned memory, allocated or registered */
-struct object *vmm_at(uint64_t p);    /* physical memory that is mapped there */
+struct mapped {
+	uint64_t address, size;
+};
+struct object *vmm_at(uint64_t p, struct mapped *mapped); /* physical memory that is mapped there */
 void host_note(struct object *o);
 void host_forget(const struct object *o);
 /* Are all of the bytes mapped by the driver, and real? */

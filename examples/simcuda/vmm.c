@@ -53,10 +53,13 @@ static size_t mapping_at(uint64_t address)
 	return lo;
 }
 
-struct object *vmm_at(uint64_t p)
+struct object *vmm_at(uint64_t p, struct mapped *mapped)
 {
 	size_t i = mapping_at(p);
-	return i < mappings.count && mappings.all[i].address <= p ? &mappings.all[i].physical->object : NULL;
+	if (i == mappings.count || mappings.all[i].address > p)
+		return NULL;
+	*mapped = (struct mapped){mappings.all[i].address, mappings.all[i].size};
+	return &mappings.all[i].physical->object;
 }
 
 static struct range *range_of(uint64_t address, uint64_t size)
@@ -391,9 +394,6 @@ CUresult impl_cuMemGetAllocationGranularity(size_t *out, const CUmemAllocationPr
 CUresult impl_cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
 					   unsigned long long flags)
 {
-	(void)out;
-	(void)handle;
-	(void)type;
-	(void)flags;
+	(void)out, (void)handle, (void)type, (void)flags;
 	return CUDA_ERROR_NOT_SUPPORTED;
 }

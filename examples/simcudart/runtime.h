@@ -24,6 +24,7 @@ enum {
 	cudaErrorInvalidDevice = 101,
 	cudaErrorInvalidContext = 201,
 	cudaErrorNotReady = 600,
+	cudaErrorSymbolNotFound = 500,
 	cudaErrorNotSupported = 801,
 	cudaErrorUnknown = 999,
 };

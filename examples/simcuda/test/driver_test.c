@@ -146,6 +146,10 @@ static void vmm(void)
 	CHECK(CU(cuMemRelease, a) == 0 && CU(cuMemRelease, b) == 0); /* alive by their mappings */
 	CHECK(CU(cuMemRelease, a) == CUDA_ERROR_INVALID_VALUE);
 	CHECK(CU(cuMemRetainAllocationHandle, &again, at + UNIT + 5) == 0 && again == a);
+	CUdeviceptr base = 0;
+	size_t size = 0;
+	CHECK(CU(cuMemGetAddressRange_v2, &base, &size, at + UNIT) == 0 && base == at && size == 2 * UNIT);
+	CHECK(CU(cuMemGetAddressRange_v2, &base, NULL, at + 3 * UNIT) == CUDA_ERROR_INVALID_VALUE); /* reserved only */
 	CHECK(CU(cuMemUnmap, at, UNIT) == CUDA_ERROR_INVALID_VALUE);	 /* a part */
 	CHECK(CU(cuMemUnmap, at, 4 * UNIT) == CUDA_ERROR_INVALID_VALUE); /* a gap */
 	tag(2);
