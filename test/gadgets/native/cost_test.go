@@ -88,8 +88,14 @@ func TestCostOfNativeFrames(t *testing.T) {
 }
 
 // TestCostOfAStackOfNativeAndPythonFrames that was seen before, 20 of each: what a call takes more than
-// without a stack.
+// without a stack. Of one function that calls itself, and of different ones.
 func TestCostOfAStackOfNativeAndPythonFrames(t *testing.T) {
+	for _, functions := range []string{"one function", "different functions"} {
+		t.Run(functions, func(t *testing.T) { costOfAStack(t, functions) })
+	}
+}
+
+func costOfAStack(t *testing.T, functions string) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	require.NoError(t, err)
 	defer stats.Close()
@@ -103,23 +109,29 @@ def work(depth):
     if depth:
         return work(depth - 1)
     return library.run(b%q, 10, %d) # 20 frames with those of ctypes, libffi and the driver
+if %q == "different functions":
+    for n in range(100):
+        exec(f"def work{n}(depth): return work{n+1}(depth - 1) if depth > 1 else work(0)")
+    start = work0
+else:
+    start = work
 print("ready", flush=True)
 for line in sys.stdin:
-    assert work(int(line)) == 0
+    assert start(int(line)) == 0
     print("done", flush=True)
-`, library, driver, callsOfBatch), 0o600))
+`, library, driver, callsOfBatch, functions), 0o600))
 	call := map[bool][]time.Duration{} // with a stack or without → below few and many Python frames
 	for _, stacks := range []bool{false, true} {
 		tr, _ := start(t, driver, memory, func(spec *tracer.Spec) { require.NoError(t, spec.Variables["stacks"].Set(stacks)) })
 		p := run(t, "python3", script)
-		below := func(functions int) func() {
+		below := func(depth int) func() {
 			return func() {
-				_, err := fmt.Fprintf(p.in, "%d\n", functions)
+				_, err := fmt.Fprintf(p.in, "%d\n", depth)
 				require.NoError(t, err)
 				require.Equal(t, "done", p.line(t))
 			}
 		}
-		few := below(18) // 20 frames with the first of work() and the module's
+		few := below(18) // 20 frames with the first function and the module's
 		took(t, tr, few)
 		most, frames := uint64(0), ""
 		for _, row := range tr.Rows() {
