@@ -194,8 +194,8 @@ var spinBuilds = [][]string{{"-O2", "-fomit-frame-pointer"}, {"-O0"}, {"-O3", "-
 // TestSamplesHaveTheNativeFramesOfTheirMoment: wherever the thread is interrupted, also while a
 // function saves its registers, in a signal's handler, in the kernel or while an exception passes.
 func TestSamplesHaveTheNativeFramesOfTheirMoment(t *testing.T) {
-	length := 100 * time.Millisecond
-	for _, python := range newest(pythons(t), 2) {
+	length := 60 * time.Millisecond
+	for _, python := range newest(pythons(t), 1) {
 		for _, flags := range spinBuilds {
 			t.Run(filepath.Base(python)+strings.Join(flags, ""), func(t *testing.T) {
 				s := startSpins(t, python, flags...)

@@ -4,8 +4,10 @@ package pytorch
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/flames"
 )
@@ -25,6 +28,9 @@ const leastComplete = 0.98
 
 // mostRounds bounds how long rules are waited for, in rounds of ten steps.
 const mostRounds = 30
+
+// mostReady is how long after the first steps stacks may be cut for want of rules: on an idle machine 3 s.
+const mostReady = 15 * time.Second
 
 // ends are the frames that stand for callers that are missing.
 var ends = []string{stack.NoRules, stack.NotLoaded, stack.Broken, stack.StackUnreadable, stack.Busy, stack.Truncated}
@@ -72,6 +78,11 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				var said struct{ Steps int }
 				p.request("", &imported)
 				a.attachedTorch(p.PID(), c.gadget)
+				if stacks == "all" {
+					after, cpu := ready(t, p, a)
+					t.Logf("no stack is cut for want of rules %v after the first steps, which takes %v of a CPU", after.Round(time.Millisecond), cpu)
+					require.Less(t, after, mostReady)
+				}
 				before := warmedUp(p, a)
 				runsBefore, tookBefore := programRuns(t, a.cmd.Process.Pid)
 				p.request("", &said)
@@ -137,6 +148,36 @@ func launchesOfBackward(after, before map[string]uint64) map[string]uint64 {
 		}
 	}
 	return launches
+}
+
+// ready runs steps until no stack has been cut for want of rules for two seconds. It returns how long after the
+// first ten steps the last one was, to the second in which drops are read, and the processor time of ig-gpu from
+// the first of these steps on until then.
+func ready(t *testing.T, p *program, a *agent[sized]) (after, cpu time.Duration) {
+	t.Helper()
+	used := func() time.Duration {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
+		require.NoError(t, err)
+		fields := procmaps.StatFields(text)
+		var ticks time.Duration
+		for _, field := range fields[11:13] { // utime, stime
+			n, err := strconv.Atoi(string(field))
+			require.NoError(t, err)
+			ticks += time.Duration(n)
+		}
+		return ticks * 10 * time.Millisecond
+	}
+	var said struct{ Steps int }
+	before, cut := used(), uint64(0)
+	p.request("", &said) // the model is made, and modules are loaded
+	begun := time.Now()
+	for time.Since(begun) < after+2*time.Second {
+		p.request("", &said)
+		if n := a.lost()["native_not_loaded"]; n != cut {
+			cut, after, cpu = n, time.Since(begun), used()-before
+		}
+	}
+	return after, cpu
 }
 
 // warmedUp runs steps until the modules are loaded, and the rules of their code: until a round cuts no
