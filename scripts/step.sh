@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # step.sh LABEL COMMAND…: runs a command that may take long, and says what it is,
-# that it is still at it, and how long it took. Exits as the command does.
+# that it is still at it, and how long it took, and how much processor time. Exits as
+# the command does.
 set -euo pipefail
 
 label=$1
@@ -19,8 +20,11 @@ trap 'kill "$command" "$ticker" 2>/dev/null || true' EXIT
 
 status=0
 wait "$command" || status=$?
+# Clock ticks of the children that ended: 16th and 17th field, proc(5).
+read -r -a stat <"/proc/$$/stat"
+processor=$(((stat[15] + stat[16]) / $(getconf CLK_TCK)))
 if [ "$status" -eq 0 ]; then
-	echo "    $label: $((SECONDS - start)) s"
+	echo "    $label: $((SECONDS - start)) s, $processor s of processor time"
 else
 	echo "    $label: failed after $((SECONDS - start)) s" >&2
 fi
