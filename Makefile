@@ -314,6 +314,7 @@ simcuda:
 	@$(MAKE) --no-print-directory -s -C examples/simtorch
 	@$(MAKE) --no-print-directory -s -C examples/simcudart
 	@$(MAKE) --no-print-directory -s -C examples/simcupti
+	@$(MAKE) --no-print-directory -s -C examples/otel
 	@if [ "$$(uname -m)" = x86_64 ]; then $(MAKE) --no-print-directory -s -C examples/simhip; fi
 
 build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum

@@ -6,10 +6,17 @@
 #include "process/rows.h"
 #include "python/python.h"
 #include "call/thread.h"
+#ifdef WITH_SPANS
+#include "process/span.h"
+#else
+#define span_inherit(parent, child)
+#define span_gone(tgid)
+#endif
 
 /*
  * life: the programs that follow the life of processes for a gadget that follows
- * calls (call/probes.h). cuda_alloc, whose processes have spans, has its own.
+ * calls (call/probes.h). A gadget whose rows have spans defines WITH_SPANS. cuda_alloc has its
+ * own.
  */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
@@ -19,8 +26,10 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (t && t->process == process_id_of(task) && t->call.sp)
 		drop(DROP_DIED_IN_CALL);
 	thread_gone(task);
-	if (process_exited(task))
+	if (process_exited(task)) {
 		selection_gone(task->tgid);
+		span_gone(task->tgid);
+	}
 	return 0;
 }
 
@@ -28,6 +37,7 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
 	process_replaced(task);
+	span_gone(task->tgid);
 	return 0;
 }
 
@@ -35,6 +45,7 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	selection_inherit(parent->tgid, child->tgid);
+	span_inherit(parent->tgid, child->tgid);
 	if (attach_mode == ATTACH_STOCK)
 		python_forks(parent, child);
 	device_thread_started(child);

@@ -38,6 +38,7 @@ const volatile bool gadget_var_device_times = false;
 struct device_launch {
 	__u64 stack;
 	__u64 start_boot_ns;
+	__u64 span; /* of a trace; 0: none */
 	__u32 api;
 	__u32 tid;
 };
@@ -101,7 +102,7 @@ static __always_inline void device_correlate(struct device_thread *t, __u32 corr
 }
 
 /* A call that may have launched a kernel has returned. */
-static __always_inline void device_launched(const struct row_key *key, __u64 start)
+static __always_inline void device_launched(const struct row_key *key, __u64 start, __u64 span)
 {
 	struct device_thread *t;
 	__u8 op;
@@ -122,6 +123,10 @@ static __always_inline void device_launched(const struct row_key *key, __u64 sta
 		drop(DROP_DEVICE_TIME_MISSING);
 	t->newest.stack = key->stack;
 	t->newest.start_boot_ns = start;
+	if (span_ids) {
+		t->newest.span = span;
+		span_learn(key->process, span); /* the call may have no row: it was not sampled */
+	}
 	t->newest.api = key->api;
 	t->newest.tid = bpf_get_current_pid_tgid();
 	t->is_new = true;
@@ -221,9 +226,9 @@ static __noinline int device_send(struct device_kernel *k, const struct row_key 
 }
 
 /* Adds a kernel to its row. The fields of calls stay 0. */
-static __noinline int device_add(struct row_key *key, __u64 ns)
+static __noinline int device_add(struct row_key *key, __u64 span, __u64 ns)
 {
-	struct call_facts none = {};
+	struct call_facts none = { .span = span };
 	struct row *row;
 
 	if (!key)
@@ -277,7 +282,7 @@ int device_executed(struct pt_regs *ctx)
 	} else {
 		drop(DROP_DEVICE_LAUNCH);
 	}
-	device_add(&key, k.end - k.start);
+	device_add(&key, launch && span_ids ? launch->span : 0, k.end - k.start);
 	if (events || timeline_events)
 		device_send(&k, &key, launch);
 	return 0;
@@ -296,7 +301,7 @@ const struct attach_point device_points[] ATTACH_POINTS = {
 };
 
 #else
-static __always_inline void device_launched(const struct row_key *key, __u64 start)
+static __always_inline void device_launched(const struct row_key *key, __u64 start, __u64 span)
 {
 }
 #endif

@@ -136,6 +136,8 @@ struct call {
 	__u64 process;
 	__u64 stack_id;
 	__u64 row;
+	char span_id[SPAN_TEXT_BYTES];
+	__u64 row_boot_ns;
 	__u64 function;
 	enum driver_error error_raw;
 	__s32 status;
@@ -195,10 +197,9 @@ struct {
 	__type(value, struct call);
 } call_scratch SEC(".maps");
 
-static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
+static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx, struct row_key *key,
+				     struct row *row, __u64 span, __u64 born_boot_ns)
 {
-	struct row_key *key = ctx->key;
-	struct row *row = ctx->value;
 	const struct window_sums *windows;
 	struct process *p;
 	struct call *c;
@@ -210,6 +211,8 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx)
 	if (!c)
 		return 0;
 	__builtin_memset(c, 0, sizeof(*c));
+	span_text(c->span_id, span);
+	c->row_boot_ns = born_boot_ns;
 	c->process = key->process;
 	p = bpf_map_lookup_elem(&processes_by_id, &c->process);
 	if (p)

@@ -18,6 +18,7 @@ struct call_facts {
 	__u64 function; /* see launch/names.h; 0: the call has none */
 	__u64 stream;	/* 1: the default stream, 2: that of the thread, 0: none */
 	__u64 bytes;
+	__u64 span;  /* of a trace; 0: none */
 	__u64 nodes; /* of a launched graph; 0: not known */
 	__s32 device;	 /* CUDA ordinal, -1: unknown */
 	__u16 direction; /* enum copy_direction */

@@ -4,10 +4,12 @@
 
 #include "launch/sample.h"
 #include "process/rows.h"
+#include "process/span.h"
 
 /*
  * rows: the sums that user space reads, by (process, stack, function, kernel, direction,
- * result). Like in rows of cuda_alloc, counters only grow and are not cleared when read.
+ * result), and by span where that was requested. Like in rows of cuda_alloc, counters only
+ * grow and are not cleared when read.
  */
 #ifndef MAX_ROWS
 #define MAX_ROWS 32768
@@ -134,6 +136,90 @@ static __noinline int row_begin(const struct row_key *key, const struct call_fac
 	return 0;
 }
 
+#ifndef LINUX_5_10
+struct span_row_key {
+	struct row_key row;
+	__u64 span; /* of a trace (process/span.h); never 0 */
+};
+
+struct span_row {
+	struct row row;
+	__u64 born_boot_ns; /* a row that was deleted and came again has another */
+};
+
+/* As rows_by_stack, for what belongs to a span: see rows_by_span of cuda/rows.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(max_entries, 1); /* see process/span.h */
+	__type(key, struct span_row_key);
+	__type(value, struct span_row);
+} rows_by_span SEC(".maps");
+
+static const struct span_row empty_span_row;
+
+/* The span of the current thread. This and the next one are global functions: the verifier follows
+ * them once, and not after each way through a call. */
+__noinline __u64 span_of_call(void)
+{
+	return span_current(task_current(), false);
+}
+
+/* A new row of a span starts with the stream and the shape of its first call. */
+__noinline int span_row_begin(const struct span_row_key *key, const struct call_facts *facts)
+{
+	struct span_row_key copy;
+	struct span_row *row;
+
+	if (!key || !facts)
+		return 0;
+	copy = *key;
+	process_remember_current(copy.row.process);
+	span_learn(copy.row.process, copy.span);
+	bpf_map_update_elem(&rows_by_span, &copy, &empty_span_row, BPF_NOEXIST);
+	row = bpf_map_lookup_elem(&rows_by_span, &copy);
+	if (!row) {
+		drop(DROP_SPANS_FULL);
+		return 0;
+	}
+	row->born_boot_ns = bpf_ktime_get_boot_ns();
+	row->row.stream = facts->stream;
+	__builtin_memcpy(row->row.grid, facts->shape.grid, sizeof(row->row.grid));
+	__builtin_memcpy(row->row.block, facts->shape.block, sizeof(row->row.block));
+	row->row.shared_bytes = facts->shape.shared_bytes;
+	return 0;
+}
+
+/* The row of the call's span, made at its first use. NULL: there is no room. */
+static __noinline struct row *row_of_span(const struct row_key *key, const struct call_facts *facts)
+{
+	struct span_row_key full = {};
+	struct span_row *found;
+
+	if (!key || !facts)
+		return 0;
+	full.row = *key;
+	full.span = facts->span;
+	found = bpf_map_lookup_elem(&rows_by_span, &full);
+	if (!found) {
+		span_row_begin(&full, facts);
+		found = bpf_map_lookup_elem(&rows_by_span, &full);
+	}
+	return found ? &found->row : 0;
+}
+#else
+static __always_inline __u64 span_of_call(void)
+{
+	return 0;
+}
+
+static __always_inline struct row *row_of_span(const struct row_key *key,
+					       const struct call_facts *facts)
+{
+	return 0;
+}
+#endif
+
 static __always_inline struct row *row_find(const struct row_key *key)
 {
 	return key->stack ? bpf_map_lookup_elem(&rows_by_stack, key) :
@@ -141,13 +227,18 @@ static __always_inline struct row *row_find(const struct row_key *key)
 }
 
 /*
- * Returns the row of a call, and creates it for the first one. If it does not fit, the
- * key's stack becomes 0. NULL if that does not fit either.
+ * Returns the row of a call, and creates it for the first one. If there is no room for its
+ * span, it is the stack's; if that does not fit, the key's stack becomes 0. NULL if that does
+ * not fit either.
  */
 static __always_inline struct row *row_of(struct row_key *key, const struct call_facts *facts)
 {
-	struct row *row = row_find(key);
+	struct row *row = 0;
 
+	if (span_ids && facts->span)
+		row = row_of_span(key, facts);
+	if (!row)
+		row = row_find(key);
 	if (row)
 		return row;
 	process_remember_current(key->process); /* both would not fit the stack */

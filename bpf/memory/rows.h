@@ -145,6 +145,7 @@ static __noinline struct row *row_of_span(struct span_row_key *key)
 	found = bpf_map_lookup_elem(&rows_by_span, key);
 	if (!found) {
 		process_remember_current(key->row.process);
+		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);

@@ -71,6 +71,7 @@ static __always_inline struct row *row_of_span(struct span_row_key *key, struct 
 
 	if (!found) {
 		row_process(task, key->row.process);
+		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
 		found = bpf_map_lookup_elem(&rows_by_span, key);

@@ -8,10 +8,15 @@ never comes again: that is the fault. On the simulated PyTorch allocator:
 
     LD_LIBRARY_PATH=build/simcuda:build/simtorch examples/torch/requests.py
 
-Each line on standard input is a request, "chat" or "summary", answered by "done". --every SECONDS
-makes nine chats and a summary in that time, again and again, for 40 seconds.
+Each line on standard input is a request, "chat" or "summary", answered by "done" and its trace.
+--every SECONDS makes nine chats and a summary in that time, again and again, for 40 seconds. With
+--spans each request is a span of a trace of its own, which has the route and which the process
+publishes (examples/otel).
 """
+import argparse
+import contextlib
 import ctypes
+import os
 import sys
 import time
 
@@ -54,21 +59,50 @@ class Server:
         self.cache.prefixes += blocks
 
 
+class Traces:
+    def __init__(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        sys.path.insert(0, os.path.join(here, "../otel"))
+        from context import Publisher
+        self.publisher = Publisher(os.path.join(here, "../../build/otel/libpublisher.so"), ["http.method", "http.route"])
+
+    def span(self, route):
+        """A new trace, and its id."""
+        self.id = os.urandom(16).hex()
+        return self.publisher.span(self.id, os.urandom(8).hex(), {"http.method": "POST", "http.route": route})
+
+
+class NoTraces:
+    id = ""
+
+    def span(self, route):
+        return contextlib.nullcontext()
+
+
 def main():
-    server = Server()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--every", type=float)
+    parser.add_argument("--spans", action="store_true")
+    args = parser.parse_args()
+    server, traces = Server(), Traces() if args.spans else NoTraces()
+
+    def request(kind):
+        with traces.span("/" + kind):
+            getattr(server, kind)()
+
     server.chat()  # loads everything
     print("ready", flush=True)
-    if sys.argv[1:2] == ["--every"]:
-        every, end = float(sys.argv[2]), time.monotonic() + 40
+    if args.every:
+        end = time.monotonic() + 40
         while time.monotonic() < end:
             for _ in range(9):
-                server.chat()
-                time.sleep(every / 10)
-            server.summary()
+                request("chat")
+                time.sleep(args.every / 10)
+            request("summary")
         return
     for line in sys.stdin:
-        getattr(server, line.strip())()
-        print("done", flush=True)
+        request(line.strip())
+        print(*filter(None, ["done", traces.id]), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#define WITH_SPANS /* call/life.h */
+
 #define GADGET_NO_BUF_RESERVE
 #include <gadget/buffer.h>
 #include <gadget/common.h>
@@ -116,13 +118,15 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		weight = call_draw(&key, call->facts.bytes, ns, call->window.number,
 				   window_weight(&call->window));
 	row = 0;
+	if (span_ids)
+		call->facts.span = span_of_call();
 	if (weight) {
 		key.stack = unwind_stack(ctx, t, ip, may_sleep);
-		row = row_find(&key);
+		row = span_ids && call->facts.span ? 0 : row_find(&key);
 		if (!row) /* where there is a row, its stack is stored */
 			key.stack = capture_store(t, key.stack);
 	}
-	device_launched(&key, start);
+	device_launched(&key, start, call->facts.span);
 	if (!weight)
 		return 0;
 	if (!sample_every()) {
@@ -167,21 +171,37 @@ ATTACH_PROGRAMS_OF_POINTS(CONTEXT_API_COUNT - 1, DRIVER_CALLS(X) LIBRARY_CALLS(Y
 
 #include "call/life.h"
 
+#ifdef LINUX_5_10
 GADGET_ITER(calls, call, dump_rows, dump_unknown);
+#else
+GADGET_ITER(calls, call, dump_rows, dump_unknown, dump_spans);
+GADGET_ITER_TARGET_MAP(dump_spans, rows_by_span);
+#endif
 GADGET_ITER_TARGET_MAP(dump_rows, rows_by_stack);
 GADGET_ITER_TARGET_MAP(dump_unknown, unknown_rows);
 
 SEC("iter/bpf_map_elem")
 int dump_rows(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_call(ctx);
+	return dump_call(ctx, ctx->key, ctx->value, 0, 0);
 }
 
 SEC("iter/bpf_map_elem")
 int dump_unknown(struct bpf_iter__bpf_map_elem *ctx)
 {
-	return dump_call(ctx);
+	return dump_call(ctx, ctx->key, ctx->value, 0, 0);
 }
+
+#ifndef LINUX_5_10
+SEC("iter/bpf_map_elem")
+int dump_spans(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct span_row_key *key = ctx->key;
+	struct span_row *row = ctx->value;
+
+	return key && row ? dump_call(ctx, &key->row, &row->row, key->span, row->born_boot_ns) : 0;
+}
+#endif
 
 GADGET_ITER(totals, call_total, dump_totals);
 GADGET_ITER_TARGET_MAP(dump_totals, totals_by_call);

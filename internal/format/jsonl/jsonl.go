@@ -110,6 +110,7 @@ type call struct {
 	WaitNanoseconds int64   `json:"wait_ns"`
 	Kernels         int64   `json:"kernels,omitempty"`
 	DeviceTime      int64   `json:"device_ns,omitempty"`
+	Span            string  `json:"span_id,omitempty"`
 	Stack           []frame `json:"stack"`
 }
 
@@ -161,7 +162,7 @@ func (e *Encoder) Call(at time.Time, r profile.Row) error {
 		Type: "call", Time: timestamp(at), process: toProcess(r.Process),
 		Operation: r.Kind, Device: r.Device, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
 		HostNanoseconds: r.HostNanoseconds, WaitNanoseconds: r.WaitNanoseconds,
-		Kernels: r.Kernels, DeviceTime: r.DeviceNanoseconds,
+		Kernels: r.Kernels, DeviceTime: r.DeviceNanoseconds, Span: r.Span.String(),
 		Stack: toFrames(r.Stack),
 	})
 }

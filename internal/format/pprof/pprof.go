@@ -13,6 +13,7 @@ package pprof
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -278,6 +279,9 @@ func columns(in *profile.Profile, s gpu.Subject) (map[gpu.Type]int, error) {
 	return column, nil
 }
 
+// ownLabels are those of every profile; others were requested by --labels.
+var ownLabels = []string{"comm", "namespace", "pod", "container", "kind", "device", LabelSpan}
+
 func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]int) gpu.Row {
 	label := func(name string) string {
 		if v := s.Label[name]; len(v) > 0 {
@@ -296,6 +300,13 @@ func decodeSample(s *profile.Sample, subject gpu.Subject, column map[gpu.Type]in
 		Device: gpu.UnknownDevice,
 		Span:   gpu.ParseSpan(label(LabelSpan)),
 	}
+	var more [][2]string
+	for _, name := range slices.Sorted(maps.Keys(s.Label)) {
+		if value := label(name); !slices.Contains(ownLabels, name) && value != "" {
+			more = append(more, [2]string{name, value})
+		}
+	}
+	r.Process.Labels = labels.Encode(more)
 	if v := s.NumLabel["pid"]; len(v) > 0 {
 		r.Process.PID = uint32(v[0])
 		r.Process.ID = uint64(r.Process.PID)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// Other is the value of a label of processes beyond the limit of different values.
+	// Other is the value of a label of processes, or spans, beyond the limit of different values.
 	Other = "other"
 	// maxLength of a value in bytes; longer ones are cut.
 	maxLength = 64
@@ -30,6 +30,8 @@ const (
 	again = 10 * time.Second
 	// forget is after how long processes without rows are forgotten.
 	forget = 10 * time.Minute
+	// forgetSpans is the same for spans, of which a process has thousands.
+	forgetSpans = 30 * time.Second
 )
 
 // Config of a Set.
@@ -50,8 +52,19 @@ type Set struct {
 	mu        sync.Mutex
 	processes map[uint64]*entry
 	values    []map[string]bool // of each rule
-	others    []uint64          // processes with Other, of each rule
+	others    []uint64          // processes or spans with Other, of each rule
 	swept     time.Time
+
+	spans      map[spanKey]*spanEntry
+	spansSwept time.Time
+}
+
+type spanKey struct{ process, span uint64 }
+
+type spanEntry struct {
+	of   string // the labels of the process that text was made with
+	text string
+	used time.Time
 }
 
 type entry struct {
@@ -69,7 +82,8 @@ func New(cfg Config) *Set {
 	if cfg.Warn == nil {
 		cfg.Warn = func(string) {}
 	}
-	s := &Set{cfg: cfg, processes: map[uint64]*entry{}, others: make([]uint64, len(cfg.Rules)), swept: cfg.Now()}
+	s := &Set{cfg: cfg, processes: map[uint64]*entry{}, others: make([]uint64, len(cfg.Rules)), swept: cfg.Now(),
+		spans: map[spanKey]*spanEntry{}, spansSwept: cfg.Now()}
 	for range cfg.Rules {
 		s.values = append(s.values, map[string]bool{})
 	}
@@ -83,7 +97,46 @@ func New(cfg Config) *Set {
 func (s *Set) Of(id uint64, pid uint32) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.of(id, pid, s.cfg.Now()).text
+}
+
+// OfSpan returns the labels of what a process does for a span: those of Of, and those of
+// the span, whose attributes are requested when it is new.
+func (s *Set) OfSpan(id uint64, pid uint32, span uint64, attribute func(name string) string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := s.cfg.Now()
+	process := s.of(id, pid, now)
+	if span == 0 {
+		return process.text
+	}
+	if now.Sub(s.spansSwept) >= forgetSpans {
+		s.spansSwept = now
+		for key, e := range s.spans {
+			if now.Sub(e.used) >= forgetSpans {
+				delete(s.spans, key)
+			}
+		}
+	}
+	key := spanKey{id, span}
+	e := s.spans[key]
+	if e == nil || e.of != process.text {
+		pairs := make([][2]string, len(s.cfg.Rules))
+		for i, r := range s.cfg.Rules {
+			value := process.values[i]
+			if r.Span != "" {
+				value = s.admit(i, clean(attribute(r.Span)))
+			}
+			pairs[i] = [2]string{r.Name, value}
+		}
+		e = &spanEntry{of: process.text, text: Encode(pairs)}
+		s.spans[key] = e
+	}
+	e.used = now
+	return e.text
+}
+
+func (s *Set) of(id uint64, pid uint32, now time.Time) *entry {
 	s.sweep(now)
 	e := s.processes[id]
 	if e == nil {
@@ -95,10 +148,10 @@ func (s *Set) Of(id uint64, pid uint32) string {
 		e.read = now
 		s.fill(e, pid)
 	}
-	return e.text
+	return e
 }
 
-// Others is in how many processes a label is Other, by the label's name.
+// Others is for how many processes, or spans, a label is Other, by the label's name.
 func (s *Set) Others() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,6 +171,10 @@ func (s *Set) fill(e *entry, pid uint32) {
 	e.complete = true
 	pairs := make([][2]string, len(s.cfg.Rules))
 	for i, r := range s.cfg.Rules {
+		if r.Span != "" {
+			pairs[i] = [2]string{r.Name, ""}
+			continue
+		}
 		if e.values[i] == "" {
 			found := ""
 			if r.Variable != "" {

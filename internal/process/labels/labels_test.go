@@ -78,6 +78,36 @@ func TestValuesAreBounded(t *testing.T) {
 	require.Equal(t, map[string]uint64{"team": 7}, s.Others())
 }
 
+func TestLabelsOfSpansAreAskedOnceAndBounded(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "x", "TEAM=a")
+	now := time.Unix(0, 0)
+	s := New(Config{ProcFS: p.dir, Values: 2, Rules: parse(t, "team=env:TEAM,request=span:http.route"), Now: func() time.Time { return now }})
+	require.Equal(t, []string{"http.route"}, parse(t, "team=env:TEAM,request=span:http.route").OfSpans())
+	asked := 0
+	of := func(span uint64, route string) string {
+		return s.OfSpan(7, 1, span, func(name string) string {
+			require.Equal(t, "http.route", name)
+			asked++
+			return route
+		})
+	}
+	require.Equal(t, "team=a,request=", s.Of(7, 1))
+	require.Equal(t, "team=a,request=", of(0, "never asked"))
+	for range 3 {
+		require.Equal(t, "team=a,request=/chat", of(1, "/chat"))
+		require.Equal(t, "team=a,request=/sum_mary", of(2, "/sum\nmary"))
+		require.Equal(t, "team=a,request=", of(3, ""))
+		require.Equal(t, "team=a,request=other", of(4, "/third"))
+		require.Equal(t, "team=a,request=other", of(5, "/fourth"))
+	}
+	require.Equal(t, 5, asked)
+	require.Equal(t, map[string]uint64{"request": 2}, s.Others())
+	now = now.Add(2 * forgetSpans)
+	of(6, "/chat")
+	require.Len(t, s.spans, 1, "spans without rows are forgotten")
+}
+
 func TestValuesOfHostileProcessesAreClean(t *testing.T) {
 	p := proc{t, t.TempDir()}
 	p.write(1, "x", "TEAM=\x1b[31mred\xff\n<b>"+strings.Repeat("é", 100), "JOB="+strings.Repeat("x", 3*maxRead))
@@ -90,11 +120,11 @@ func TestValuesOfHostileProcessesAreClean(t *testing.T) {
 
 func TestWhatIsNoRuleIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"torch":                                "want NAME=env:VARIABLE, NAME=title:REGEXP, or one of ray, slurm, vllm",
+		"torch":                                "want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm",
 		"a=env:":                               "want NAME=env:VARIABLE",
 		"A=env:X":                              "lower-case",
 		"pod=env:X":                            "have a label of that name already",
-		"a=file:x":                             `want env: or title:, not "file:"`,
+		"a=file:x":                             `want env:, title: or span:, not "file:"`,
 		"a=title:(":                            "missing closing )",
 		"a=env:X,a=env:Y":                      "appears twice",
 		"ray,ray":                              "appears twice",

@@ -20,6 +20,9 @@ type Rule struct {
 	// Title is matched against the process title. The value is the first group, or the
 	// whole match where there is none.
 	Title *regexp.Regexp
+	// Span is an attribute of the span of a trace that the work was done for: rows of one
+	// process differ in it.
+	Span string
 	// Pending are values that a process has before its own is known.
 	Pending []string
 }
@@ -41,6 +44,16 @@ var named = map[string]Rules{
 // Names are the short names that Parse knows, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(named)) }
 
+// OfSpans are the attributes of spans that rules ask for.
+func (r Rules) OfSpans() (attributes []string) {
+	for _, rule := range r {
+		if rule.Span != "" {
+			attributes = append(attributes, rule.Span)
+		}
+	}
+	return attributes
+}
+
 // maxRules bounds what each process and each series costs.
 const maxRules = 16
 
@@ -51,7 +64,7 @@ var reserved = []string{"cluster", "node", "namespace", "pod", "container", "dev
 	"service_name", "process_pid", "process_comm", "k8s_pod_name", "k8s_namespace_name", "k8s_container_name", "span_id"}
 
 // Parse reads a comma-separated list of short names (slurm, ray, vllm) and of rules,
-// NAME=env:VARIABLE and NAME=title:REGEXP. Commas in brackets belong to the expression.
+// NAME=env:VARIABLE, NAME=title:REGEXP and NAME=span:ATTRIBUTE. Commas in brackets belong to the expression.
 func Parse(text string) (Rules, error) {
 	var rules Rules
 	for _, entry := range split(text) {
@@ -80,7 +93,7 @@ func parseRule(entry string) (Rule, error) {
 	name, from, ok := strings.Cut(entry, "=")
 	source, value, hasSource := strings.Cut(from, ":")
 	if !ok || !hasSource || value == "" {
-		return Rule{}, fmt.Errorf("%q: want NAME=env:VARIABLE, NAME=title:REGEXP, or one of %s", entry, strings.Join(Names(), ", "))
+		return Rule{}, fmt.Errorf("%q: want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of %s", entry, strings.Join(Names(), ", "))
 	}
 	if !labelName.MatchString(name) {
 		return Rule{}, fmt.Errorf("label %q: want lower-case letters, digits and _, and a letter first", name)
@@ -94,6 +107,8 @@ func parseRule(entry string) (Rule, error) {
 			return Rule{}, fmt.Errorf("label %s: %q is no name of an environment variable", name, value)
 		}
 		return Rule{Name: name, Variable: value}, nil
+	case "span":
+		return Rule{Name: name, Span: value}, nil
 	case "title":
 		title, err := regexp.Compile(value)
 		if err != nil {
@@ -101,7 +116,7 @@ func parseRule(entry string) (Rule, error) {
 		}
 		return Rule{Name: name, Title: title}, nil
 	}
-	return Rule{}, fmt.Errorf("label %s: want env: or title:, not %q", name, source+":")
+	return Rule{}, fmt.Errorf("label %s: want env:, title: or span:, not %q", name, source+":")
 }
 
 // split cuts at commas outside of brackets.

@@ -34,6 +34,8 @@ type Config struct {
 	ProcFS    string
 	Processes Processes
 	Table     Table
+	// Attributes are the names of those to be read, at most Attributes of them.
+	Attributes []string
 	// Info gets what a user may like to know, Warn what a user should read. May be nil.
 	Info, Warn func(string)
 }
@@ -75,6 +77,7 @@ type Follower struct {
 type process struct {
 	startStack uint64
 	source     Source // Access 0: none
+	keyless    bool   // not all wanted attributes have a number yet
 	looked     int
 	next       time.Time
 }
@@ -242,7 +245,7 @@ func (f *Follower) scan(all bool) error {
 		}
 		pid := uint32(n)
 		there[pid] = true
-		if p := f.known[pid]; all || p == nil || f.events == nil && now.After(p.next) {
+		if p := f.known[pid]; all || p == nil || (f.events == nil || p.keyless) && now.After(p.next) {
 			f.inspect(pid)
 		}
 	}
@@ -282,7 +285,11 @@ func (f *Follower) inspect(pid uint32) {
 		return // a thread of the kernel, or one that we may not read
 	}
 	musl, mapped := false, 0
+	var context procmaps.Mapping
 	mappings, err := f.cfg.Processes.Read(pid, func(m procmaps.Mapping) bool {
+		if isContext(m) {
+			context = m
+		}
 		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || mapped >= maxMapped {
 			return false
 		}
@@ -297,6 +304,9 @@ func (f *Follower) inspect(pid uint32) {
 		return
 	}
 	source, where := f.find(pid, start, mappings, musl)
+	if source.Access != 0 {
+		source.Keys, p.keyless = f.keys(pid, context)
+	}
 	if source == p.source {
 		return
 	}

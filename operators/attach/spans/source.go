@@ -25,8 +25,12 @@ type Source struct {
 	At         uint64
 	Offset     uint64
 	Access     uint32
-	_          uint32
+	// Keys are the numbers of the attributes that are to be read, noKey for none.
+	Keys [4]uint8
 }
+
+// noKeys: no attribute is read.
+var noKeys = [4]uint8{noKey, noKey, noKey, noKey}
 
 // enum tls_access of bpf/process/tls.h.
 var accesses = map[module.Access]uint32{
@@ -70,7 +74,7 @@ func (f *file) source(m procmaps.Mapping, startStack uint64) (Source, error) {
 	if !ok {
 		return Source{}, fmt.Errorf("%w: no segment is mapped at offset %#x", module.ErrMalformed, m.Offset)
 	}
-	s := Source{StartStack: startStack, At: f.found.Address, Offset: f.found.Offset, Access: accesses[f.found.Access]}
+	s := Source{StartStack: startStack, At: f.found.Address, Offset: f.found.Offset, Access: accesses[f.found.Access], Keys: noKeys}
 	if f.found.Access != module.AccessStatic {
 		s.At += bias
 	}

@@ -12,7 +12,9 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	metadatav1 "github.com/inspektor-gadget/inspektor-gadget/pkg/metadata/v1"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
@@ -25,19 +27,23 @@ const (
 	// Priority is after the gadget's instantiation (oci, -1000), before the probes
 	// are attached (attach, -100), so that the first calls find their spans.
 	Priority = -101
+	// tracePriority is before those that filter, sort and send by the trace.
+	tracePriority = 40
 
 	param = "spans"
 
 	// Names in the gadgets' eBPF objects.
 	constant  = "span_ids"
 	sourceMap = "span_source_by_tgid"
+	factsMap  = "span_facts_by_id"
 	rowsMap   = "rows_by_span"
 	stackMap  = "stacks_by_id"
 	spanField = "span_id"
 )
 
 // Entries of the maps, which have one until spans are requested. A row takes about 150
-// bytes of the kernel's memory, as it is used; in py_stack all of them at once.
+// bytes of the kernel's memory, in cuda_kernel 400, as it is used; in py_stack all of them at
+// once, as do the facts about spans everywhere, 6 MB.
 const (
 	maxSources = 8192 // MAX_PROCESSES of bpf/process/rows.h
 	maxRows    = 32768
@@ -47,6 +53,7 @@ const (
 func Enlarge(specs map[string]*ebpf.MapSpec) {
 	specs[sourceMap].MaxEntries = maxSources
 	specs[rowsMap].MaxEntries = maxRows
+	specs[factsMap].MaxEntries = maxRows
 }
 
 // OperatorConfig of the operator.
@@ -97,7 +104,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return i, nil
 	}
 	specs := map[string]*ebpf.MapSpec{}
-	for _, name := range []string{sourceMap, rowsMap} {
+	for _, name := range []string{sourceMap, rowsMap, factsMap} {
 		var err error
 		if specs[name], err = ig.MapSpec(gc, name); err != nil {
 			return nil, fmt.Errorf("--%s: this gadget does not support spans, or the kernel is older than 6.0: %w", param, err)
@@ -107,18 +114,48 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := ig.SetConstant(gc, constant, true); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
 	}
+	i.facts = &Facts{spans: map[FactsKey]*fact{}}
+	gc.SetVar(variable, i.facts)
 	for _, ds := range gc.GetDataSources() {
 		if f := ds.GetField(spanField); f != nil {
 			f.SetHidden(false, false)
+			if err := i.addTrace(ds, f); err != nil {
+				return nil, fmt.Errorf("--%s: %w", param, err)
+			}
 		}
 	}
 	return i, nil
+}
+
+// addTrace adds the field of the trace to rows that have a process and a span.
+func (i *instance) addTrace(ds datasource.DataSource, span datasource.FieldAccessor) error {
+	process := ds.GetField("process")
+	if process == nil {
+		return nil
+	}
+	field, err := ds.AddField(TraceID, api.Kind_String, datasource.WithAnnotations(map[string]string{
+		metadatav1.DescriptionAnnotation:   "Trace of the span (32 hexadecimal digits; empty if unknown)",
+		metadatav1.ColumnsHiddenAnnotation: "true",
+		metadatav1.ColumnsWidthAnnotation:  "32",
+	}))
+	if err != nil {
+		return fmt.Errorf("add the field %s to %s: %w", TraceID, ds.Name(), err)
+	}
+	if err := ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
+		id, _ := process.Uint64(d)
+		text, _ := span.String(d)
+		return field.PutString(d, i.facts.Attribute(id, ParseSpan(text), TraceID))
+	}, tracePriority); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", ds.Name(), err)
+	}
+	return nil
 }
 
 // instance is one run of a gadget.
 type instance struct {
 	op       *Operator
 	on       bool
+	facts    *Facts
 	follower *Follower
 
 	mu  sync.Mutex
@@ -148,8 +185,15 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	if err != nil {
 		return err
 	}
+	facts, err := ig.Map(gc, factsMap)
+	if err != nil {
+		return err
+	}
+	i.facts.mu.Lock()
+	i.facts.m = facts
+	i.facts.mu.Unlock()
 	i.follower = NewFollower(Config{
-		ProcFS: i.op.cfg.ProcFS, Processes: i.op.cfg.Processes, Table: table{m},
+		Attributes: i.facts.attributes(), ProcFS: i.op.cfg.ProcFS, Processes: i.op.cfg.Processes, Table: table{m},
 		Info: func(text string) { gc.Logger().Info(Name + ": " + text) },
 		Warn: func(text string) { gc.Logger().Warn(Name + ": " + text) },
 	})

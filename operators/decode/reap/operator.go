@@ -100,13 +100,16 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return nil
 	}
 	maps := Maps{
-		Spans: find(spansMap), Idle: IdleAllocations,
+		Spans: find(spansMap), Idle: IdleCounts,
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
 		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
 		Passes: find("backward_passes"),
 	}
-	if len(maps.State) == 0 { // nothing is held
-		maps.Counting, maps.Idle = find(rowMaps[0]), IdleSamples
+	if find(stateMaps[0]) != nil { // rows hold memory
+		maps.Idle = IdleAllocations
+	}
+	if len(maps.State) == 0 {
+		maps.Counting = find(rowMaps[0])
 	}
 	if tenants := find("quotas_by_tenant"); tenants != nil {
 		maps.Quotas = Quotas{Tenants: tenants, Rows: find(rowMaps[0]), Live: find(stateMaps[0])}

@@ -80,8 +80,9 @@ func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	return alloc, alloc == freed+implicit
 }
 
-// IdleSamples is Idle for struct row of bpf/stack/sample_rows.h, which never holds memory.
-func IdleSamples(value []byte) (activity uint64, idle bool) {
+// IdleCounts is Idle for struct row of bpf/stack/sample_rows.h and bpf/launch/rows.h, which never
+// hold memory.
+func IdleCounts(value []byte) (activity uint64, idle bool) {
 	if len(value) < 8 {
 		return 0, false
 	}

@@ -46,6 +46,7 @@ func (f *callFields) ID(d datasource.Data) profile.RowID {
 	if direction := text(f.direction, d); direction != "" {
 		id.Kind += " " + direction
 	}
+	f.span(&id, d)
 	return id
 }
 

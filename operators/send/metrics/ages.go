@@ -82,7 +82,8 @@ func subscribeAges(ds datasource.DataSource, take func([]Ages)) error {
 		}
 		all := make([]Ages, 0, len(sums))
 		for _, s := range slices.SortedFunc(maps.Keys(sums), func(a, b Series) int {
-			return cmp.Or(cmp.Compare(a.Process.ID, b.Process.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Device, b.Device))
+			return cmp.Or(cmp.Compare(a.Process.ID, b.Process.ID), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Device, b.Device),
+				cmp.Compare(a.Process.Labels, b.Process.Labels))
 		}) {
 			all = append(all, Ages{s, sums[s]})
 		}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
 
@@ -99,8 +100,10 @@ type callFields struct {
 
 // subscribeCalls passes the totals of calls to take at each interval. With sampling they
 // are in the data source totals, which is empty otherwise, and the rows are estimates.
-// Kernels on the GPU are in the rows only, and exact.
-func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample)) error {
+// Kernels on the GPU are in the rows only, and exact. Rows of spans that are removed stay in
+// the sums until their process has ended.
+func subscribeCalls(sources map[string]datasource.DataSource, now func() (ended func(profile.Process) bool),
+	take func([]Sample, func(profile.Process) bool)) error {
 	var hasTotals atomic.Bool
 	var kernels atomic.Pointer[[]Sample] // of the newest rows
 	for _, name := range []string{"calls", "totals"} {
@@ -113,17 +116,34 @@ func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample
 			return err
 		}
 		isTotals := name == "totals"
+		id, spans := func(datasource.Data) profile.RowID { return profile.RowID{} }, newCallSpans()
+		if !isTotals && ds.GetField("span_id") != nil {
+			source, err := rows.Bind(ds)
+			if err != nil {
+				return fmt.Errorf("calls: %w", err)
+			}
+			id = source.ID
+		}
 		if err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 			if isTotals && array.Len() > 0 {
 				hasTotals.Store(true)
 			}
 			var all, onDevice []Sample
-			for n := range array.Len() {
-				if s := f.read(array.Get(n)); rows.IsKernel(s.Call.Operation) {
+			sort := func(s Sample) {
+				if rows.IsKernel(s.Call.Operation) {
 					onDevice = append(onDevice, s)
 				} else {
 					all = append(all, s)
 				}
+			}
+			for n := range array.Len() {
+				s := f.read(array.Get(n))
+				sort(s)
+				spans.see(id(array.Get(n)), s)
+			}
+			ended := now()
+			for _, s := range spans.forgotten(ended) {
+				sort(s)
 			}
 			if !isTotals {
 				kernels.Store(&onDevice)
@@ -134,7 +154,7 @@ func subscribeCalls(sources map[string]datasource.DataSource, take func([]Sample
 			if known := kernels.Load(); known != nil {
 				all = append(all, *known...)
 			}
-			take(all)
+			take(all, ended)
 			return nil
 		}, subscription); err != nil {
 			return err

@@ -242,7 +242,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		if err != nil {
 			return err
 		}
-		spans := newSpans()
+		spans := newMemorySpans()
 		errs = append(errs, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 			all := make([]profile.Row, 0, array.Len())
 			for n := range array.Len() {
@@ -260,7 +260,7 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 	errs = append(errs, subscribePools(sources["pools"], run.Pools))
 	errs = append(errs, subscribeAges(sources["allocs"], run.Ages))
 	errs = append(errs, subscribeBuffers(sources["buffers"], run.Buffers))
-	errs = append(errs, subscribeCalls(sources, func(all []Sample) { run.Calls(all, i.ended(gc)) }))
+	errs = append(errs, subscribeCalls(sources, func() func(profile.Process) bool { return i.ended(gc) }, run.Calls))
 	if ds := sources["ooms"]; ds != nil {
 		f, err := bindSeries(ds)
 		if err != nil {

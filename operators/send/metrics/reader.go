@@ -113,7 +113,9 @@ func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
 		if from[of] != run {
 			continue
 		}
-		sample := Sample{Series{p.info, key.kind, key.device, key.call, run.vendor}, *sums, p.ended != 0}
+		info := p.info
+		info.Labels = key.labels
+		sample := Sample{Series{info, key.kind, key.device, key.call, run.vendor}, *sums, p.ended != 0}
 		if of.isCalls {
 			s.Calls = append(s.Calls, sample)
 		} else {

@@ -7,59 +7,77 @@ import (
 )
 
 // spans keeps the sums of a process whole. Rows of ended spans are removed while the
-// process runs (operators/decode/reap), but a counter must never fall.
-type spans struct {
+// process runs (operators/decode/reap), but a counter must never fall. A row is a
+// profile.Row of memory or a Sample of calls.
+type spans[row any] struct {
 	reading int
-	rows    map[profile.RowID]*spanRow
-	sums    map[profile.RowID]profile.Row // of removed rows, by process, kind and device
+	rows    map[profile.RowID]*spanRow[row]
+	sums    map[Series]row // of removed rows
+	// series is what a row is added to, add the sum of two rows of one series.
+	series func(row) Series
+	add    func(removed, sum row) row
 }
 
-type spanRow struct {
-	row  profile.Row // as last read
-	seen int         // in which reading
+type spanRow[row any] struct {
+	row  row // as last read
+	seen int // in which reading
 }
 
 // missedRows is the number of readings in which a row may be missing: an iteration over a
 // kernel table that changes meanwhile may miss it.
 const missedRows = 10
 
-func newSpans() *spans {
-	return &spans{rows: map[profile.RowID]*spanRow{}, sums: map[profile.RowID]profile.Row{}}
+func newSpans[row any](series func(row) Series, add func(removed, sum row) row) *spans[row] {
+	return &spans[row]{rows: map[profile.RowID]*spanRow[row]{}, sums: map[Series]row{}, series: series, add: add}
+}
+
+func newMemorySpans() *spans[profile.Row] {
+	return newSpans(func(r profile.Row) Series { return Series{Process: r.Process, Kind: r.Kind, Device: r.Device} },
+		func(removed, sum profile.Row) profile.Row {
+			removed.PeakBytes = 0 // peaks were not at the same time
+			removed.Values = removed.Values.Add(sum.Values)
+			return removed
+		})
+}
+
+func newCallSpans() *spans[Sample] {
+	return newSpans(func(s Sample) Series { return s.Series },
+		func(removed, sum Sample) Sample {
+			removed.Sums = removed.Sums.add(sum.Sums)
+			return removed
+		})
 }
 
 // see adds one row of a reading.
-func (s *spans) see(id profile.RowID, row profile.Row) {
+func (s *spans[row]) see(id profile.RowID, r row) {
 	if id.Span != 0 {
-		s.rows[id] = &spanRow{row, s.reading}
+		s.rows[id] = &spanRow[row]{r, s.reading}
 	}
 }
 
 // forgotten ends the reading and returns rows that represent removed ones.
-func (s *spans) forgotten(ended func(profile.Process) bool) []profile.Row {
-	var all []profile.Row
+func (s *spans[row]) forgotten(ended func(profile.Process) bool) []row {
+	var all []row
 	for id, r := range s.rows {
+		series := s.series(r.row)
 		switch missed := s.reading - r.seen; {
 		case missed == 0:
-		case ended(r.row.Process):
+		case ended(series.Process):
 			delete(s.rows, id)
 		case missed < missedRows:
 			all = append(all, r.row)
 		default:
 			delete(s.rows, id)
-			key := profile.RowID{Process: id.Process, Kind: id.Kind, Device: id.Device}
-			sum := r.row
-			sum.PeakBytes = 0 // peaks were not at the same time
-			sum.Values = sum.Values.Add(s.sums[key].Values)
-			s.sums[key] = sum
+			s.sums[series] = s.add(r.row, s.sums[series])
 		}
 	}
 	s.reading++
-	for key, row := range s.sums {
-		if ended(row.Process) {
-			delete(s.sums, key)
+	for series, sum := range s.sums {
+		if ended(series.Process) {
+			delete(s.sums, series)
 			continue
 		}
-		all = append(all, row)
+		all = append(all, sum)
 	}
 	return all
 }

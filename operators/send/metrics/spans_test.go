@@ -17,7 +17,7 @@ func TestForgottenSpansStayInTheSums(t *testing.T) {
 	id := func(span, born uint64) profile.RowID {
 		return profile.RowID{Process: 7, StackID: 1, Kind: "device", Span: profile.Span(span), Born: born}
 	}
-	s := newSpans()
+	s := newMemorySpans()
 	over := false
 	read := func(there map[profile.RowID]int64) (sum int64) {
 		for id, n := range there {

@@ -126,6 +126,7 @@ type seriesKey struct {
 	kind   string
 	device int32
 	call   Call
+	labels string // rows of one process differ in them if they are of spans
 }
 
 // vendorOf is whose GPUs a gadget watches, as the driver's own series name it (hw.vendor).
@@ -168,7 +169,7 @@ func (r *Run) Rows(rows []profile.Row, ended func(profile.Process) bool) {
 	defer r.store.mu.Unlock()
 	all := reading{}
 	for _, row := range rows {
-		s := all.of(row.Process, seriesKey{kind: row.Kind, device: row.Device})
+		s := all.of(row.Process, seriesKey{kind: row.Kind, device: row.Device, labels: row.Process.Labels})
 		peak := max(s.PeakBytes, row.PeakBytes) // of the largest row
 		s.Values = s.Values.Add(row.Values)
 		s.PeakBytes = peak
@@ -183,7 +184,7 @@ func (r *Run) Calls(rows []Sample, ended func(profile.Process) bool) {
 	defer r.store.mu.Unlock()
 	all := reading{}
 	for _, row := range rows {
-		s := all.of(row.Process, seriesKey{device: row.Device, call: row.Call})
+		s := all.of(row.Process, seriesKey{device: row.Device, call: row.Call, labels: row.Process.Labels})
 		*s = s.add(row.Sums)
 	}
 	r.rows = len(rows)
@@ -234,6 +235,7 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 			for key, new := range read.series {
 				p.of(key).replace(*new)
 			}
+			p.relabel(read)
 		}
 		// Rows have disappeared: the gadget removes those of ended processes
 		// only.
@@ -247,6 +249,24 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 		}
 	}
 	r.forget()
+}
+
+// relabel removes series with labels that no row has any more: the process has got others, such
+// as the name of its actor. What failed under them stays counted there.
+func (p *process) relabel(read *processReading) {
+	current := map[string]bool{}
+	for key := range read.series {
+		current[key.labels] = true
+	}
+	for key, s := range p.series {
+		switch {
+		case current[key.labels]:
+		case s.Failed == 0:
+			delete(p.series, key)
+		default:
+			*s = Sums{Failed: s.Failed, FailedBytes: s.FailedBytes}
+		}
+	}
 }
 
 // replace stores a later reading, but keeps the maximum of values that only grow.
@@ -267,7 +287,7 @@ func (r *Run) Failed(s Series, requested int64) {
 	if r.done[s.Process.ID] {
 		return
 	}
-	sums := r.process(s.Process).of(seriesKey{kind: s.Kind, device: s.Device})
+	sums := r.process(s.Process).of(seriesKey{kind: s.Kind, device: s.Device, labels: s.Process.Labels})
 	sums.Failed++
 	sums.FailedBytes += requested
 }

@@ -99,22 +99,24 @@ type process struct {
 
 // call is struct call of bpf/launch/events.h.
 type call struct {
-	Proc                            process
-	Process, StackID, Row, Function uint64
-	Error, Status, Device           int32
-	Operation                       [12]byte
-	API                             [40]byte
-	Direction                       [8]byte
-	Calls, CallsError, Sampled      uint64
-	Bytes, BytesError               uint64
-	HostNS, HostNSError             uint64
-	DeviceNS                        uint64
-	Blocks, Threads, Nodes          uint64
-	Stream                          uint64
-	Streams                         uint32
-	Grid, Block                     [3]uint32
-	Shared, Varies                  uint32
-	Time                            [25]uint32
+	Proc                       process
+	Process, StackID, Row      uint64
+	SpanID                     [24]byte
+	RowBootNS, Function        uint64
+	Error, Status, Device      int32
+	Operation                  [12]byte
+	API                        [40]byte
+	Direction                  [8]byte
+	Calls, CallsError, Sampled uint64
+	Bytes, BytesError          uint64
+	HostNS, HostNSError        uint64
+	DeviceNS                   uint64
+	Blocks, Threads, Nodes     uint64
+	Stream                     uint64
+	Streams                    uint32
+	Grid, Block                [3]uint32
+	Shared, Varies             uint32
+	Time                       [25]uint32
 }
 
 // total is struct call_total.

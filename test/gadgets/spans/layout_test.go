@@ -3,6 +3,7 @@
 package spans
 
 import (
+	"encoding/binary"
 	"reflect"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ import (
 // Layouts that Go and C share: the source of a process, and the fields that make a row idle.
 func TestLayoutsAreThoseOfC(t *testing.T) {
 	for gadget, idle := range map[string]func([]byte) (uint64, bool){
-		"cuda_alloc": reap.IdleAllocations, "py_stack": reap.IdleSamples,
+		"cuda_alloc": reap.IdleAllocations, "py_stack": reap.IdleCounts, "cuda_kernel": reap.IdleCounts,
 	} {
 		t.Run(gadget, func(t *testing.T) {
 			spec := bpftest.Spec(t, "../../../gadgets/"+gadget+"/program.bpf.c", "-mcpu=v3")
@@ -36,6 +37,7 @@ func TestLayoutsAreThoseOfC(t *testing.T) {
 				}
 			}
 			require.EqualValues(t, mirror.Size(), spec.Maps["span_source_by_tgid"].ValueSize)
+			requireFacts(t, spec)
 			requireIdle(t, spec, idle)
 
 			// If it is off, unused maps take no memory.
@@ -45,6 +47,21 @@ func TestLayoutsAreThoseOfC(t *testing.T) {
 			require.Greater(t, spec.Maps["rows_by_span"].MaxEntries, uint32(10000))
 		})
 	}
+}
+
+// requireFacts compares what a program remembers of a span.
+func requireFacts(t *testing.T, spec *ebpf.CollectionSpec) {
+	t.Helper()
+	facts := spec.Maps["span_facts_by_id"]
+	require.EqualValues(t, binary.Size(spans.FactsKey{}), facts.KeySize)
+	require.EqualValues(t, binary.Size(spans.FactsValue{}), facts.ValueSize)
+	var c *btf.Struct
+	require.NoError(t, spec.Types.TypeByName("span_facts", &c))
+	require.Equal(t, "values", c.Members[1].Name)
+	require.EqualValues(t, reflect.TypeFor[spans.FactsValue]().Field(1).Offset, c.Members[1].Offset.Bytes())
+	values := c.Members[1].Type.(*btf.Array)
+	require.EqualValues(t, spans.Attributes, values.Nelems)
+	require.EqualValues(t, 1, facts.MaxEntries)
 }
 
 // requireIdle sets one member of a row after the other.
@@ -68,8 +85,8 @@ func requireIdle(t *testing.T, spec *ebpf.CollectionSpec, idle func([]byte) (uin
 		}
 		return b
 	}
-	if row.Members[0].Name == "samples" {
-		n, is := idle(with("samples"))
+	if counter := row.Members[0].Name; counter == "samples" || counter == "calls" {
+		n, is := idle(with(counter))
 		require.True(t, is)
 		require.EqualValues(t, 1, n)
 		return

@@ -21,10 +21,10 @@ import (
 
 // reportOptions are the flags of report.
 type reportOptions struct {
-	base, kind, output, paths string
-	limit                     int
-	least                     float64
-	tensors                   bool
+	base, kind, output, paths, by string
+	limit                         int
+	least                         float64
+	tensors                       bool
 }
 
 func newReport() *cobra.Command {
@@ -36,6 +36,7 @@ func newReport() *cobra.Command {
 			"lines that hold most themselves (SELF) and with all that they call (TOTAL), and the tree of calls.\n" +
 			"With --base, the same for the difference: what grew is positive, what shrank is negative.",
 		Example: "  ig-gpu report memory.pb.gz\n" +
+			"  ig-gpu report memory.pb.gz --by kind              by the values of a label\n" +
 			"  ig-gpu report memory.pb.gz --sample alloc_space   what was taken, freed or not\n" +
 			"  ig-gpu report after.pb.gz --base before.pb.gz     the difference of two",
 		Args: exactly(1, "a profile (.pb.gz)"),
@@ -46,6 +47,7 @@ func newReport() *cobra.Command {
 	flags.StringVar(&o.kind, "sample", "", "Which values, such as inuse_space or alloc_space; the totals name those that there are")
 	flags.IntVar(&o.limit, "max-entries", 20, "Lines of the top table, and of the tree's children; 0 for all")
 	flags.Float64Var(&o.least, "min-percent", 1, "Leave out of the tree what has less of the whole")
+	flags.StringVar(&o.by, "by", "", "Show a table by the values of a label instead, such as kind, device, span_id or one of --labels")
 	flags.BoolVar(&o.tensors, "tensors", false, "Of PyTorch's tensors instead of what the driver gave")
 	addLibraryPaths(cmd, &o.paths)
 	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
@@ -65,6 +67,9 @@ func report(w io.Writer, path string, o reportOptions) error {
 		return err
 	}
 	title := path
+	if o.base != "" && o.by != "" {
+		return errors.New("--by is for one profile, without --base")
+	}
 	if o.base != "" {
 		base, err := readProfile(o.base, libraries)
 		if err != nil {
@@ -87,6 +92,9 @@ func report(w io.Writer, path string, o reportOptions) error {
 	kind, err := sampleType(p, o)
 	if err != nil {
 		return err
+	}
+	if o.by != "" {
+		return reportBy(w, p, kind, o)
 	}
 	if o.output == "json" {
 		return reportJSON(w, p, kind, o.limit)
