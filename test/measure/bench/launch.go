@@ -28,13 +28,19 @@ func (b *bench) launch() error {
 		{"with stacks, 1 frame", ns(targetLaunchStack), nil},
 		{"with the stack of one in 100", "", []string{"--sample", "100"}},
 		{"with stacks and events", "", []string{"--events"}},
+		{"with --spans, of a process that publishes none", "", []string{"--spans"}},
 	} {
-		v, err := b.launchCase(c.args...)
+		v, err := b.launchCase(nil, c.args...)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		b.row(c.name, c.target, number(v))
 	}
+	v, err := b.launchCase([]string{"-c"}, "--spans")
+	if err != nil {
+		return fmt.Errorf("spans: %w", err)
+	}
+	b.row("with --spans, of one that publishes them", "", number(v))
 	if err := b.launchPython(); err != nil {
 		return err
 	}
@@ -43,8 +49,8 @@ func (b *bench) launch() error {
 		command: []string{b.workload, "-l", b.library, "-n", "100000000", "-r", "20000", "-k"}})
 }
 
-func (b *bench) launchCase(args ...string) (float64, error) {
-	w, err := start(nil, b.workload, "-l", b.library, "-n", "100000000", "-k")
+func (b *bench) launchCase(workload []string, args ...string) (float64, error) {
+	w, err := start(nil, b.workload, append(workload, "-l", b.library, "-n", "100000000", "-k")...)
 	if err != nil {
 		return 0, err
 	}
