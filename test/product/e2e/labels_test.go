@@ -86,5 +86,5 @@ func TestLabelsOfProcessesAreInFilesAndMetrics(t *testing.T) {
 func TestLabelsThatAreNoneAreRefused(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, fails(t, gadget(t, "--labels", "slurm,team")),
-		`--labels: "team": want NAME=env:VARIABLE, NAME=title:REGEXP, or one of ray, slurm, vllm`)
+		`--labels: "team": want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm`)
 }
