@@ -27,4 +27,6 @@ GOARCH=arm64 test/systems/kernels/stock-ig.sh "$out/vm/ig"
 $cc -O1 -Wall -Werror -fno-omit-frame-pointer $flags -o "$out/native" test/systems/kernels/testdata/native.c -ldl
 $cc -O1 -Wall -Werror -o "$out/entries" test/systems/kernels/testdata/entries.c
 $cc -O1 -Wall -Werror $flags -shared -fPIC -nostdlib -o "$out/libmark.so" test/gadgets/unwind/testdata/mark.c
-for tests in kernels unwind; do GOARCH=arm64 go test -c -o "$out/$tests.test" "./test/$tests"; done
+for tests in systems/kernels gadgets/unwind; do
+	GOARCH=arm64 go test -c -o "$out/$(basename "$tests").test" "./test/$tests"
+done
