@@ -125,9 +125,11 @@ func onAnotherProcessor(t *testing.T) {
 	set(t, online, "0")
 	stacks := start(t, built(t, "bin/ig-gpu"), "run", "py_stack", "--host", "-o", "json")
 	memory := start(t, built(t, "bin/ig-gpu"), "run", "cuda_alloc", "--host", "-o", "json")
-	for _, g := range []*gadget{stacks, memory} {
-		g.wait("its first table", func() bool { return g.tables > 0 })
-	}
+	spinning := launch(t, "python3", "-c", "while True: pass")
+	stacks.wait("samples", func() bool { return stacks.sampled[uint32(spinning.cmd.Process.Pid)] > 0 })
+	first := startWorkload(t, "python3", built(t, "build/simcuda/libcuda.so.1"), "--calls", "1")
+	memory.wait("the library is attached", func() bool { return memory.attached[uint32(first.cmd.Process.Pid)] })
+	require.NoError(t, spinning.cmd.Process.Kill())
 	set(t, online, "1")
 	time.Sleep(3 * time.Second) // more than a period of internal/process/cpus
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,6 +24,9 @@ import (
 // btfPath is where a kernel built with CONFIG_DEBUG_INFO_BTF describes itself.
 const btfPath = "/sys/kernel/btf/vmlinux"
 
+// lockdownPath has the mode of kernel_lockdown(7) in brackets.
+const lockdownPath = "/sys/kernel/security/lockdown"
+
 // Requirement is something that the user has to change before a gadget can run.
 // Its text stands alone: what is needed, and how to get it.
 type Requirement struct {
@@ -36,6 +40,7 @@ type Machine struct {
 	EffectiveUser int
 	Administers   bool   // has CAP_SYS_ADMIN
 	BTF           string // path of the kernel's BTF
+	Lockdown      string // path of the kernel's lockdown mode; the file may be missing
 	Release       string // of the kernel, as uname -r prints it
 	// LoadSleepable loads a uprobe program that may sleep. Linux can since 6.0,
 	// and 6.1 is the oldest that the gadgets are tested on. A kernel is tested for
@@ -45,7 +50,7 @@ type Machine struct {
 
 // This describes the machine that we run on.
 func This() Machine {
-	m := Machine{EffectiveUser: os.Geteuid(), Administers: capabilities.Has(cap.SYS_ADMIN), BTF: btfPath, LoadSleepable: loadSleepable}
+	m := Machine{EffectiveUser: os.Geteuid(), Administers: capabilities.Has(cap.SYS_ADMIN), BTF: btfPath, Lockdown: lockdownPath, LoadSleepable: loadSleepable}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
 		m.Release = unix.ByteSliceToString(name.Release[:])
@@ -101,6 +106,9 @@ func (m Machine) Check() error {
 	}
 	if err != nil {
 		return fmt.Errorf("look for the kernel's BTF: %w", err)
+	}
+	if modes, err := os.ReadFile(m.Lockdown); err == nil && strings.Contains(string(modes), "[confidentiality]") {
+		return &Requirement{Need: fmt.Sprintf("ig-gpu reads memory in eBPF programs, which this kernel's lockdown forbids (%s: confidentiality): boot with lockdown=integrity", m.Lockdown)}
 	}
 	switch err := m.LoadSleepable(); {
 	case errors.Is(err, ErrLockedUp):

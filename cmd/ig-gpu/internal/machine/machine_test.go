@@ -18,6 +18,11 @@ import (
 func TestFirstMissingRequirementIsNamed(t *testing.T) {
 	btf := filepath.Join(t.TempDir(), "vmlinux")
 	require.NoError(t, os.WriteFile(btf, nil, 0o644))
+	modes := func(text string) string {
+		file := filepath.Join(t.TempDir(), "lockdown")
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		return file
+	}
 	can := func() error { return nil }
 	refused := func() error { return fmt.Errorf("load program: %w", unix.EPERM) }
 	cannot := func() error { return fmt.Errorf("load program: %w", unix.EINVAL) }
@@ -31,6 +36,8 @@ func TestFirstMissingRequirementIsNamed(t *testing.T) {
 		{"no BTF", Machine{BTF: btf + ".absent"}, "ig-gpu needs a kernel with BTF"},
 		{"old", Machine{BTF: btf, Release: "5.10.0", LoadSleepable: cannot}, ""},
 		{"locked up", Machine{BTF: btf, LoadSleepable: func() error { return ErrLockedUp }}, "the kernel has not loaded an empty eBPF program in 30s: its eBPF is locked up"},
+		{"integrity", Machine{BTF: btf, Lockdown: modes("none [integrity] confidentiality\n"), LoadSleepable: can}, ""},
+		{"confidentiality", Machine{BTF: btf, Lockdown: modes("none integrity [confidentiality]\n"), LoadSleepable: can}, "ig-gpu reads memory in eBPF programs, which this kernel's lockdown forbids"},
 		{"no right", Machine{BTF: btf, LoadSleepable: refused}, "ig-gpu may not load eBPF programs: it lacks CAP_SYS_ADMIN"},
 		{"seccomp", Machine{Administers: true, BTF: btf, LoadSleepable: refused}, "ig-gpu may not load eBPF programs although it has CAP_SYS_ADMIN: a seccomp profile"},
 		{"user without BTF", Machine{EffectiveUser: 1000, BTF: btf + ".absent"}, "ig-gpu needs root"},
