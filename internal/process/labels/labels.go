@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	// Other is the value of a label of processes, or spans, beyond the limit of different values.
+	// Other is the value of a label of processes, spans or stacks beyond the limit of different values.
 	Other = "other"
 	// maxLength of a value in bytes; longer ones are cut.
 	maxLength = 64
@@ -30,8 +31,8 @@ const (
 	again = 10 * time.Second
 	// forget is after how long processes without rows are forgotten.
 	forget = 10 * time.Minute
-	// forgetSpans is the same for spans, of which a process has thousands.
-	forgetSpans = 30 * time.Second
+	// forgetRows is the same for spans and stacks, of which a process has thousands.
+	forgetRows = 30 * time.Second
 )
 
 // Config of a Set.
@@ -52,16 +53,16 @@ type Set struct {
 	mu        sync.Mutex
 	processes map[uint64]*entry
 	values    []map[string]bool // of each rule
-	others    []uint64          // processes or spans with Other, of each rule
+	others    []uint64          // processes, spans or stacks with Other, of each rule
 	swept     time.Time
 
-	spans      map[spanKey]*spanEntry
-	spansSwept time.Time
+	rows      map[rowKey]*rowEntry
+	rowsSwept time.Time
 }
 
-type spanKey struct{ process, span uint64 }
+type rowKey struct{ process, span, stack uint64 }
 
-type spanEntry struct {
+type rowEntry struct {
 	of   string // the labels of the process that text was made with
 	text string
 	used time.Time
@@ -83,7 +84,7 @@ func New(cfg Config) *Set {
 		cfg.Warn = func(string) {}
 	}
 	s := &Set{cfg: cfg, processes: map[uint64]*entry{}, others: make([]uint64, len(cfg.Rules)), swept: cfg.Now(),
-		spans: map[spanKey]*spanEntry{}, spansSwept: cfg.Now()}
+		rows: map[rowKey]*rowEntry{}, rowsSwept: cfg.Now()}
 	for range cfg.Rules {
 		s.values = append(s.values, map[string]bool{})
 	}
@@ -100,37 +101,50 @@ func (s *Set) Of(id uint64, pid uint32) string {
 	return s.of(id, pid, s.cfg.Now()).text
 }
 
-// OfSpan returns the labels of what a process does for a span: those of Of, and those of
-// the span, whose attributes are requested when it is new.
-func (s *Set) OfSpan(id uint64, pid uint32, span uint64, attribute func(name string) string) string {
+// Row has the span and the stack of a row, on which labels may depend; both may be zero.
+type Row struct {
+	// Span is the id of the span that the work was done for, Attribute gives what it has.
+	Span      uint64
+	Attribute func(name string) string
+	// Stack is the id of the row's stack, Frames gives its frames, `qualname (file)`, root first.
+	Stack  uint64
+	Frames func() []string
+}
+
+// OfRow returns the labels of a row: those of Of, and those of its span and its stack, which are
+// requested when they are new.
+func (s *Set) OfRow(id uint64, pid uint32, row Row) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	process := s.of(id, pid, now)
-	if span == 0 {
+	if row.Span == 0 && row.Stack == 0 {
 		return process.text
 	}
-	if now.Sub(s.spansSwept) >= forgetSpans {
-		s.spansSwept = now
-		for key, e := range s.spans {
-			if now.Sub(e.used) >= forgetSpans {
-				delete(s.spans, key)
+	if now.Sub(s.rowsSwept) >= forgetRows {
+		s.rowsSwept = now
+		for key, e := range s.rows {
+			if now.Sub(e.used) >= forgetRows {
+				delete(s.rows, key)
 			}
 		}
 	}
-	key := spanKey{id, span}
-	e := s.spans[key]
+	key := rowKey{id, row.Span, row.Stack}
+	e := s.rows[key]
 	if e == nil || e.of != process.text {
 		pairs := make([][2]string, len(s.cfg.Rules))
 		for i, r := range s.cfg.Rules {
 			value := process.values[i]
-			if r.Span != "" {
-				value = s.admit(i, clean(attribute(r.Span)))
+			switch {
+			case r.Span != "" && row.Span != 0:
+				value = s.admit(i, clean(row.Attribute(r.Span)))
+			case r.Frame != nil && row.Stack != 0:
+				value = s.admit(i, clean(r.matchFrames(row.Frames())))
 			}
 			pairs[i] = [2]string{r.Name, value}
 		}
-		e = &spanEntry{of: process.text, text: Encode(pairs)}
-		s.spans[key] = e
+		e = &rowEntry{of: process.text, text: Encode(pairs)}
+		s.rows[key] = e
 	}
 	e.used = now
 	return e.text
@@ -151,7 +165,7 @@ func (s *Set) of(id uint64, pid uint32, now time.Time) *entry {
 	return e
 }
 
-// Others is for how many processes, or spans, a label is Other, by the label's name.
+// Others is for how many processes, spans or stacks a label is Other, by the label's name.
 func (s *Set) Others() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +185,7 @@ func (s *Set) fill(e *entry, pid uint32) {
 	e.complete = true
 	pairs := make([][2]string, len(s.cfg.Rules))
 	for i, r := range s.cfg.Rules {
-		if r.Span != "" {
+		if r.Span != "" || r.Frame != nil {
 			pairs[i] = [2]string{r.Name, ""}
 			continue
 		}
@@ -231,18 +245,30 @@ func (r *Rule) match(cmdline []byte) string {
 	// A title that was set ends at the first zero or is padded with them; arguments are
 	// separated by them.
 	title := strings.TrimRight(string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})), " ")
-	m := r.Title.FindStringSubmatch(title)
-	if m == nil {
-		return ""
-	}
-	value := m[0]
-	if len(m) > 1 {
-		value = m[1]
-	}
+	value := submatch(r.Title, title)
 	if slices.Contains(r.Pending, value) {
 		return ""
 	}
 	return value
+}
+
+// matchFrames returns the value of the first frame that matches, which is nearest to the root.
+func (r *Rule) matchFrames(frames []string) string {
+	for _, frame := range frames {
+		if value := submatch(r.Frame, frame); value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// submatch returns the first group of a match, or the whole match where there is no group.
+func submatch(expression *regexp.Regexp, text string) string {
+	m := expression.FindStringSubmatch(text)
+	if len(m) == 0 {
+		return ""
+	}
+	return m[min(1, len(m)-1)]
 }
 
 // read returns what can be read; nothing if the process has exited.

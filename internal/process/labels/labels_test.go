@@ -86,11 +86,11 @@ func TestLabelsOfSpansAreAskedOnceAndBounded(t *testing.T) {
 	require.Equal(t, []string{"http.route"}, parse(t, "team=env:TEAM,request=span:http.route").OfSpans())
 	asked := 0
 	of := func(span uint64, route string) string {
-		return s.OfSpan(7, 1, span, func(name string) string {
+		return s.OfRow(7, 1, Row{Span: span, Attribute: func(name string) string {
 			require.Equal(t, "http.route", name)
 			asked++
 			return route
-		})
+		}})
 	}
 	require.Equal(t, "team=a,request=", s.Of(7, 1))
 	require.Equal(t, "team=a,request=", of(0, "never asked"))
@@ -103,9 +103,37 @@ func TestLabelsOfSpansAreAskedOnceAndBounded(t *testing.T) {
 	}
 	require.Equal(t, 5, asked)
 	require.Equal(t, map[string]uint64{"request": 2}, s.Others())
-	now = now.Add(2 * forgetSpans)
+	now = now.Add(2 * forgetRows)
 	of(6, "/chat")
-	require.Len(t, s.spans, 1, "spans without rows are forgotten")
+	require.Len(t, s.rows, 1, "spans without rows are forgotten")
+}
+
+func TestLabelsOfFramesAreOfTheRow(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "x", "TEAM=a")
+	rules := parse(t, `team=env:TEAM,model=frame:^TritonPythonModel\.\w+ \(/models/([^/]+)/`)
+	require.True(t, rules.HasFrames())
+	require.False(t, parse(t, "team=env:TEAM").HasFrames())
+	s := New(Config{ProcFS: p.dir, Values: 2, Rules: rules})
+	named := 0
+	of := func(stack uint64, frames ...string) string {
+		return s.OfRow(7, 1, Row{Stack: stack, Frames: func() []string {
+			named++
+			return frames
+		}})
+	}
+	for range 3 {
+		require.Equal(t, "team=a,model=resnet", of(1, "main (/stub.py)",
+			"TritonPythonModel.execute (/models/resnet/1/model.py)", "TritonPythonModel.execute (/models/inner/1/model.py)"))
+		require.Equal(t, "team=a,model=bert", of(2, "TritonPythonModel.initialize (/models/bert/2/model.py)"))
+		require.Equal(t, "team=a,model=", of(3, "main (/stub.py)"))
+		require.Equal(t, "team=a,model=other", of(4, "TritonPythonModel.execute (/models/third/1/model.py)"))
+	}
+	require.Equal(t, 4, named)
+	require.Equal(t, map[string]uint64{"model": 1}, s.Others())
+	require.Equal(t, "team=a,model=", s.Of(7, 1))
+	_, err := Parse("model=frame:(")
+	require.ErrorContains(t, err, "label model: error parsing regexp")
 }
 
 func TestValuesOfHostileProcessesAreClean(t *testing.T) {
@@ -120,11 +148,11 @@ func TestValuesOfHostileProcessesAreClean(t *testing.T) {
 
 func TestWhatIsNoRuleIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"torch":                                "want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm",
+		"torch":                                "want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=frame:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm",
 		"a=env:":                               "want NAME=env:VARIABLE",
 		"A=env:X":                              "lower-case",
 		"pod=env:X":                            "have a label of that name already",
-		"a=file:x":                             `want env:, title: or span:, not "file:"`,
+		"a=file:x":                             `want env:, title:, frame: or span:, not "file:"`,
 		"a=title:(":                            "missing closing )",
 		"a=env:X,a=env:Y":                      "appears twice",
 		"ray,ray":                              "appears twice",

@@ -23,6 +23,9 @@ type Rule struct {
 	// Span is an attribute of the span of a trace that the work was done for: rows of one
 	// process differ in it.
 	Span string
+	// Frame is matched against the frames of a row's stack, `qualname (file)`, the outermost first: a
+	// server with several models in one process has each in a frame. The value is as of Title.
+	Frame *regexp.Regexp
 	// Pending are values that a process has before its own is known.
 	Pending []string
 }
@@ -54,6 +57,11 @@ func (r Rules) OfSpans() (attributes []string) {
 	return attributes
 }
 
+// HasFrames reports whether a rule is about frames.
+func (r Rules) HasFrames() bool {
+	return slices.ContainsFunc(r, func(rule Rule) bool { return rule.Frame != nil })
+}
+
 // maxRules bounds what each process and each series costs.
 const maxRules = 16
 
@@ -64,7 +72,7 @@ var reserved = []string{"cluster", "node", "namespace", "pod", "container", "dev
 	"service_name", "process_pid", "process_comm", "k8s_pod_name", "k8s_namespace_name", "k8s_container_name", "span_id"}
 
 // Parse reads a comma-separated list of short names (slurm, ray, vllm) and of rules,
-// NAME=env:VARIABLE, NAME=title:REGEXP and NAME=span:ATTRIBUTE. Commas in brackets belong to the expression.
+// NAME=env:VARIABLE, NAME=title:REGEXP, NAME=frame:REGEXP and NAME=span:ATTRIBUTE. Commas in brackets belong to the expression.
 func Parse(text string) (Rules, error) {
 	var rules Rules
 	for _, entry := range split(text) {
@@ -93,7 +101,7 @@ func parseRule(entry string) (Rule, error) {
 	name, from, ok := strings.Cut(entry, "=")
 	source, value, hasSource := strings.Cut(from, ":")
 	if !ok || !hasSource || value == "" {
-		return Rule{}, fmt.Errorf("%q: want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of %s", entry, strings.Join(Names(), ", "))
+		return Rule{}, fmt.Errorf("%q: want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=frame:REGEXP, NAME=span:ATTRIBUTE, or one of %s", entry, strings.Join(Names(), ", "))
 	}
 	if !labelName.MatchString(name) {
 		return Rule{}, fmt.Errorf("label %q: want lower-case letters, digits and _, and a letter first", name)
@@ -109,14 +117,17 @@ func parseRule(entry string) (Rule, error) {
 		return Rule{Name: name, Variable: value}, nil
 	case "span":
 		return Rule{Name: name, Span: value}, nil
-	case "title":
-		title, err := regexp.Compile(value)
+	case "title", "frame":
+		expression, err := regexp.Compile(value)
 		if err != nil {
 			return Rule{}, fmt.Errorf("label %s: %w", name, err)
 		}
-		return Rule{Name: name, Title: title}, nil
+		if source == "frame" {
+			return Rule{Name: name, Frame: expression}, nil
+		}
+		return Rule{Name: name, Title: expression}, nil
 	}
-	return Rule{}, fmt.Errorf("label %s: want env:, title: or span:, not %q", name, source+":")
+	return Rule{}, fmt.Errorf("label %s: want env:, title:, frame: or span:, not %q", name, source+":")
 }
 
 // split cuts at commas outside of brackets.

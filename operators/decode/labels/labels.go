@@ -2,7 +2,7 @@
 
 // Package labels is the Inspektor Gadget operator that gives rows the labels that users
 // request by --labels: a field labels, from the environment or the title of the row's
-// process, or from the span of a trace that the row belongs to. Files, profiles and metrics have each as a label.
+// process, from the span of a trace that the row belongs to, or from a frame of its stack. Files, profiles and metrics have each as a label.
 package labels
 
 import (
@@ -20,12 +20,15 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/spans"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
 
 const (
 	operatorName = "labels"
 	// Priority is before those that filter, sort and send by the labels.
 	Priority = 40
+	// framesPriority is after stacks have names.
+	framesPriority = symbolize.Priority + 1
 
 	paramLabels = "labels"
 	paramValues = "label-values"
@@ -52,9 +55,9 @@ func (*Operator) Priority() int             { return Priority }
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramLabels, Title: "Labels of processes",
-			Description: "Comma-separated labels for rows, profiles and metrics: slurm, ray, vllm, NAME=env:VARIABLE, NAME=title:REGEXP (the first group, of the process title) or, with --spans, NAME=span:ATTRIBUTE (such as http.route)"},
+			Description: "Comma-separated labels for rows, profiles and metrics: slurm, ray, vllm, NAME=env:VARIABLE, NAME=title:REGEXP (the first group, of the process title), NAME=frame:REGEXP (of the outermost frame of the stack that matches) or, with --spans, NAME=span:ATTRIBUTE (such as http.route)"},
 		{Key: paramValues, Title: "Values of a label", DefaultValue: "100", TypeHint: api.TypeUint32,
-			Description: "Number of different values that each of --labels may have; further processes or spans have the value other"},
+			Description: "Number of different values that each of --labels may have; further processes, spans or stacks have the value other"},
 	}
 }
 
@@ -94,18 +97,23 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		}
 	}
 	set := labels.New(labels.Config{ProcFS: o.cfg.ProcFS, Rules: rules, Values: int(limit), Warn: func(name string) {
-		log.Warnf("Label %s has more than %d values (--%s): further processes or spans have the value %s.", name, limit, paramValues, labels.Other)
+		log.Warnf("Label %s has more than %d values (--%s): further processes, spans or stacks have the value %s.", name, limit, paramValues, labels.Other)
 	}})
+	priority := Priority
+	if rules.HasFrames() {
+		priority = framesPriority
+	}
 	for _, ds := range sources {
-		if err := subscribe(ds, set, facts); err != nil {
+		if err := subscribe(gc, ds, priority, set, facts, rules.HasFrames()); err != nil {
 			return nil, fmt.Errorf("--%s: %w", paramLabels, err)
 		}
 	}
 	return instance{set}, nil
 }
 
-func subscribe(ds datasource.DataSource, set *labels.Set, facts *spans.Facts) error {
-	process, pid, span := ds.GetField("process"), ds.GetField("proc.pid"), ds.GetField("span_id")
+// subscribe gives the rows of a data source their labels; facts is nil without --spans.
+func subscribe(gc operators.GadgetContext, ds datasource.DataSource, priority int, set *labels.Set, facts *spans.Facts, frames bool) error {
+	process, pid, span, stack := ds.GetField("process"), ds.GetField("proc.pid"), ds.GetField("span_id"), ds.GetField("stack_id")
 	field, err := ds.AddField("labels", api.Kind_String, datasource.WithAnnotations(map[string]string{
 		metadatav1.DescriptionAnnotation:     "Labels of the process that --labels requests, NAME=VALUE separated by commas",
 		metadatav1.ColumnsHiddenAnnotation:   "true",
@@ -118,16 +126,33 @@ func subscribe(ds datasource.DataSource, set *labels.Set, facts *spans.Facts) er
 	if err := ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		id, _ := process.Uint64(d)
 		number, _ := pid.Uint32(d)
-		if facts == nil || span == nil {
-			return field.PutString(d, set.Of(id, number))
+		var row labels.Row
+		if facts != nil && span != nil {
+			text, _ := span.String(d)
+			row.Span = spans.ParseSpan(text)
+			row.Attribute = func(name string) string { return facts.Attribute(id, row.Span, name) }
 		}
-		text, _ := span.String(d)
-		of := spans.ParseSpan(text)
-		return field.PutString(d, set.OfSpan(id, number, of, func(name string) string { return facts.Attribute(id, of, name) }))
-	}, Priority); err != nil {
+		if frames && stack != nil {
+			row.Stack, _ = stack.Uint64(d)
+			row.Frames = func() []string { return framesOf(gc, id, number, row.Stack) }
+		}
+		return field.PutString(d, set.OfRow(id, number, row))
+	}, priority); err != nil {
 		return fmt.Errorf("subscribe to %s: %w", ds.Name(), err)
 	}
 	return nil
+}
+
+// framesOf are the frames of a stack as rules match them, root first.
+func framesOf(gc operators.GadgetContext, process uint64, pid uint32, id uint64) (frames []string) {
+	stacks, ok := symbolize.FromContext(gc)
+	if !ok {
+		return nil
+	}
+	for _, f := range slices.Backward(stacks.Stack(process, pid, id).Stack) {
+		frames = append(frames, f.Function+" ("+f.File+")")
+	}
+	return frames
 }
 
 type instance struct{ set *labels.Set } // nil: no labels
@@ -143,7 +168,7 @@ func (i instance) Stop(gc operators.GadgetContext) error {
 	}
 	others := i.set.Others()
 	for _, name := range slices.Sorted(maps.Keys(others)) {
-		gc.Logger().Warnf("Label %s: %d processes or spans have the value %s", name, others[name], labels.Other)
+		gc.Logger().Warnf("Label %s: %d processes, spans or stacks have the value %s", name, others[name], labels.Other)
 	}
 	return nil
 }

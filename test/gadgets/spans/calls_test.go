@@ -150,7 +150,7 @@ func TestKindsOfRequestsAreBounded(t *testing.T) {
 	require.Len(t, values, 4, "%v: none, two and other", values)
 	require.Positive(t, others)
 	require.Contains(t, stderr, "Label request has more than 2 values")
-	require.Regexp(t, `Label request: \d+ processes or spans have the value other`, stderr)
+	require.Regexp(t, `Label request: \d+ processes, spans or stacks have the value other`, stderr)
 }
 
 func TestLabelsOfSpansNeedSpans(t *testing.T) {

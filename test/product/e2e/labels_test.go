@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,8 +84,41 @@ func TestLabelsOfProcessesAreInFilesAndMetrics(t *testing.T) {
 	}, seen)
 }
 
+// TestAFrameIsALabel: a process that works for several models, which differ in a frame.
+func TestAFrameIsALabel(t *testing.T) {
+	t.Parallel()
+	profile, address := filepath.Join(t.TempDir(), "p.pb.gz"), loopback.FreeAddress(t)
+	w := subject.StartSteps(t)
+	w.Load()
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--labels", `model=frame:^(weights|kv_cache) \(.*/steps\.py\)$`, "--pprof-out", profile,
+		"--metrics-listen", address, "--metrics-nvml", "off")
+	r.waitAttached(w.PID())
+	want := map[string]int64{"weights": 2_000_000, "kv_cache": 15_000_000, "": 700_000}
+	w.Do("alloc weights 2 1000000")
+	w.Do("alloc kv_cache 3 5000000")
+	w.Do("alloc workspace 7 100000")
+	for model, bytes := range want {
+		r.wait("the series of "+model, func() bool {
+			v, _ := loopback.Sum(t, address, "gpu_memory_inuse_bytes", fmt.Sprintf("model=%q", model))
+			return v == float64(bytes)
+		})
+	}
+	code, _ := r.interrupt()
+	require.Zero(t, code, r.errors())
+	got := map[string]int64{}
+	p, _ := readProfile(t, profile)
+	for _, s := range p.Sample {
+		for i, kind := range p.SampleType {
+			if kind.Type == "alloc_space" {
+				got[strings.Join(s.Label["model"], "")] += s.Value[i]
+			}
+		}
+	}
+	require.Equal(t, want, got)
+}
+
 func TestLabelsThatAreNoneAreRefused(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, fails(t, gadget(t, "--labels", "slurm,team")),
-		`--labels: "team": want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm`)
+		`--labels: "team": want NAME=env:VARIABLE, NAME=title:REGEXP, NAME=frame:REGEXP, NAME=span:ATTRIBUTE, or one of ray, slurm, vllm`)
 }
