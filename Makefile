@@ -167,10 +167,11 @@ build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
 test-nccl: setup build simcuda
 	@$(STEP) "fetch Debian's libnccl" test/support/fixtures/libnccl.sh
 	@$(STEP) "fetch Debian's librccl" test/support/fixtures/librccl.sh
-	@$(STEP) "build NCCL for the simulated driver" test/support/fixtures/nccl.sh
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
-		NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
+	@$(STEP) "build NCCL for the simulated driver" test/support/fixtures/nccl.sh
+	@$(STEP) "NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
+		$(GO) test -v -count=1 -run RealNCCLHolds ./test/gadgets/nccl
 
 ## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)
 .PHONY: test-torch
