@@ -45,6 +45,7 @@ type guard struct {
 type namespace struct {
 	hanging map[string]bool // directories
 	answers map[string]bool
+	calls   int           // that have not returned: it is not forgotten
 	left    time.Duration // that we may wait
 	at      time.Time     // when that was so
 }
@@ -52,7 +53,7 @@ type namespace struct {
 // run calls fn, which uses a directory of a mount namespace, and waits for it, for a limited time. After
 // ErrHangs fn still runs, or is not run at all.
 func (g *guard) run(of, dir string, fn func()) error {
-	limit := g.begin(of, dir, time.Now())
+	n, limit := g.begin(of, dir, time.Now())
 	if limit == 0 {
 		return ErrHangs
 	}
@@ -70,18 +71,18 @@ func (g *guard) run(of, dir string, fn func()) error {
 	case <-timer.C:
 		err = ErrHangs
 	}
-	g.end(of, dir, time.Since(began), err == nil)
+	g.end(n, dir, time.Since(began), err == nil)
 	if err != nil {
 		go func() {
 			<-done
-			g.answered(of, dir)
+			g.answered(n, dir)
 		}()
 	}
 	return err
 }
 
 // begin returns how long a call may take; 0: it may not be made.
-func (g *guard) begin(of, dir string, now time.Time) time.Duration {
+func (g *guard) begin(of, dir string, now time.Time) (*namespace, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n := g.namespaces[of]
@@ -95,14 +96,15 @@ func (g *guard) begin(of, dir string, now time.Time) time.Duration {
 		times = 2
 	}
 	if n.hanging[dir] || len(n.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll {
-		return 0
+		return n, 0
 	}
+	n.calls++
 	n.left = min(n.left+now.Sub(n.at)/waitShare, maxWait)
 	n.at = now
-	return min(max(n.left, leastLimit), answerLimit)
+	return n, min(max(n.left, leastLimit), answerLimit)
 }
 
-// forget makes room for a mount namespace, by those in which nothing hangs: most have ended.
+// forget makes room for a mount namespace, by those that nothing is asked at the moment: most have ended.
 func (g *guard) forget() {
 	if g.namespaces == nil {
 		g.namespaces = map[string]*namespace{}
@@ -111,7 +113,7 @@ func (g *guard) forget() {
 		return
 	}
 	for of, n := range g.namespaces {
-		if len(n.hanging) == 0 {
+		if n.calls == 0 {
 			delete(g.namespaces, of)
 			g.places -= len(n.answers)
 		}
@@ -119,14 +121,13 @@ func (g *guard) forget() {
 }
 
 // end takes what a call has taken off what its namespace may.
-func (g *guard) end(of, dir string, took time.Duration, answered bool) {
+func (g *guard) end(n *namespace, dir string, took time.Duration, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.namespaces[of]
-	if n == nil {
-		return
-	}
 	n.left -= took
+	if answered {
+		n.calls--
+	}
 	switch {
 	case !answered:
 		n.hanging[dir] = true
@@ -138,11 +139,12 @@ func (g *guard) end(of, dir string, took time.Duration, answered bool) {
 }
 
 // answered is called when a call that was given up returns.
-func (g *guard) answered(of, dir string) {
+func (g *guard) answered(n *namespace, dir string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.namespaces[of].hanging, dir)
+	delete(n.hanging, dir)
 	g.hanging--
+	n.calls--
 }
 
 // Within runs what looks for files of a process in a directory, as the process sees it, and returns

@@ -40,6 +40,28 @@ func TestOnlyWhatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
+// Namespaces come and go while a call hangs: what is remembered is bounded, and the call is not forgotten.
+func TestNamespacesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g guard
+		release := make(chan struct{})
+		require.ErrorIs(t, g.run("tenant", "/hangs", func() { <-release }), ErrHangs)
+		slow := make(chan error)
+		go func() { slow <- g.run("slow", "/", func() { time.Sleep(answerLimit / 2) }) }()
+		for n := range 3 * maxNamespaces {
+			require.NoError(t, g.run(fmt.Sprint("container ", n), "/", func() {}))
+		}
+		require.LessOrEqual(t, len(g.namespaces), maxNamespaces)
+		require.LessOrEqual(t, g.places, maxNamespaces)
+		require.ErrorIs(t, g.run("tenant", "/hangs", func() {}), ErrHangs)
+		require.NoError(t, <-slow)
+		close(release)
+		synctest.Wait()
+		require.NoError(t, g.run("tenant", "/hangs", func() {}))
+		require.Zero(t, g.hanging)
+	})
+}
+
 // A file system that answers just in time, again and again, may take two seconds and 2 % of the time.
 func TestSlowAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
