@@ -104,7 +104,7 @@ func (g *guard) begin(of, dir string, now time.Time) (*namespace, time.Duration)
 	return n, min(max(n.left, leastLimit), answerLimit)
 }
 
-// forget makes room for a mount namespace, by those that nothing is asked at the moment: most have ended.
+// forget makes room for a mount namespace; it removes those in which no call runs: most have ended.
 func (g *guard) forget() {
 	if g.namespaces == nil {
 		g.namespaces = map[string]*namespace{}

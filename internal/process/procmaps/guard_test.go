@@ -40,7 +40,7 @@ func TestOnlyWhatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// Namespaces come and go while a call hangs: what is remembered is bounded, and the call is not forgotten.
+// Containers start and end while a call hangs: what is remembered is bounded, and the call is not forgotten.
 func TestNamespacesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g guard
