@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	rows "github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
 // gadget is cuda_kernel with a tracer and a budget.
@@ -87,49 +88,11 @@ func start(t *testing.T, percent float64, pid int) *gadget {
 	return g
 }
 
-// process is the head of rows and totals.
-type process struct {
-	Comm       [16]byte
-	PID, TID   uint32
-	MntNS      uint64
-	UID, GID   uint32
-	ParentComm [16]byte
-	PPID, PTID uint32
-}
-
-// call is struct call of bpf/launch/events.h.
-type call struct {
-	Proc                       process
-	Process, StackID, Row      uint64
-	SpanID                     [24]byte
-	RowBootNS, Function        uint64
-	Error, Status, Device      int32
-	Operation                  [12]byte
-	API                        [40]byte
-	Direction                  [8]byte
-	Calls, CallsError, Sampled uint64
-	Bytes, BytesError          uint64
-	HostNS, HostNSError        uint64
-	DeviceNS                   uint64
-	Blocks, Threads, Nodes     uint64
-	Stream                     uint64
-	Streams                    uint32
-	Grid, Block                [3]uint32
-	Shared, Varies             uint32
-	Time                       [25]uint32
-}
-
-// total is struct call_total.
-type total struct {
-	Proc                                process
-	Process, Function                   uint64
-	Error, Status, Device               int32
-	Operation                           [12]byte
-	API                                 [40]byte
-	Direction                           [8]byte
-	Calls, Bytes, HostNS                uint64
-	CallsError, BytesError, HostNSError uint64
-}
+// The rows of cuda_kernel.
+type (
+	call  = rows.Call
+	total = rows.CallTotal
+)
 
 func text(b []byte) string {
 	b, _, _ = bytes.Cut(b, []byte{0})

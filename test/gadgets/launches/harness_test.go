@@ -53,50 +53,12 @@ func hold(t *testing.T, cmd *exec.Cmd, held func(said string)) {
 	p.Wait()
 }
 
-// identity is the head of rows, totals and events.
-type process struct {
-	Comm       [16]byte
-	PID, TID   uint32
-	MntNS      uint64
-	UID, GID   uint32
-	ParentComm [16]byte
-	PPID, PTID uint32
-}
-
-// call is struct call of bpf/launch/events.h.
-type call struct {
-	Proc                       process
-	Process, StackID, Row      uint64
-	SpanID                     [24]byte
-	RowBootNS, Function        uint64
-	Error, Status, Device      int32
-	Operation                  [12]byte
-	API                        [40]byte
-	Direction                  [8]byte
-	Calls, CallsError, Sampled uint64
-	Bytes, BytesError          uint64
-	HostNS, HostNSError        uint64
-	DeviceNS                   uint64
-	Blocks, Threads, Nodes     uint64
-	Stream                     uint64
-	Streams                    uint32
-	Grid, Block                [3]uint32
-	Shared, Varies             uint32
-	Time                       [25]uint32
-}
-
-// total is struct call_total.
-type total struct {
-	Proc                   process
-	Process, Function      uint64
-	Error, Status, Device  int32
-	Operation              [12]byte
-	API                    [40]byte
-	Direction              [8]byte
-	Calls, Bytes, HostNS   uint64
-	CallsError, BytesError uint64
-	HostNSError            uint64
-}
+// The rows of cuda_kernel.
+type (
+	process = tracer.CallProcess
+	call    = tracer.Call
+	total   = tracer.CallTotal
+)
 
 // event is struct call_event.
 type event struct {
