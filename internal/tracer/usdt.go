@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -50,34 +51,40 @@ func (u *USDT) has(library string) bool {
 // maxLoading bounds how long the loader of a library is waited for.
 const maxLoading = 10 * time.Second
 
-// errTwice: which of them the kernel would count up is not known.
-var errTwice = errors.New("a semaphore is in two writable mappings of the file")
+// errLoading: the kernel would count up another place than a semaphore.
+var errLoading = errors.New("the first writable mapping of the file that has a semaphore's offset is not the semaphore's")
 
 // checkSemaphores fails where the kernel would count up another place than the semaphore. It
-// does so in the first writable mapping that has the semaphore's offset in the file, and two
-// parts of a library may share a page of the file. The first of them is what the loader
-// relocates, and makes read-only when it is done (RELRO).
+// does so in the first writable mapping that has the semaphore's offset in the file, now or, if
+// there is none yet, in the next that is made; and two parts of a library may share a page of
+// the file. The first of them is what the loader relocates, and makes read-only when it is done
+// (RELRO).
 func (t *Tracer) checkSemaphores(pid uint32, path string, m *module.Module, places map[string][]module.Probe) error {
-	writable, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
-		return m.Path == path && m.Perms&procmaps.Write != 0 && m.Perms&procmaps.Shared == 0
-	})
+	var writable []procmaps.Mapping
+	bias, isMapped := uint64(0), false
+	mappings, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool { return m.Path == path && m.Perms&procmaps.Shared == 0 })
 	if err != nil {
 		return err
 	}
+	for _, at := range mappings {
+		if at.Perms&procmaps.Write != 0 {
+			writable = append(writable, at)
+		}
+		if at.Perms&procmaps.Exec != 0 && !isMapped {
+			bias, isMapped = m.Bias(at.Start, at.Offset)
+		}
+	}
 	for _, probes := range places {
 		for _, p := range probes {
-			at, ok := m.WritableOffset(p.Semaphore)
+			offset, ok := m.WritableOffset(p.Semaphore)
 			if p.Semaphore == 0 || !ok {
 				continue
 			}
-			found := 0
-			for _, w := range writable {
-				if at >= w.Offset && at-w.Offset < w.End-w.Start {
-					found++
-				}
-			}
-			if found > 1 {
-				return errTwice
+			first := slices.IndexFunc(writable, func(w procmaps.Mapping) bool {
+				return offset >= w.Offset && offset-w.Offset < w.End-w.Start
+			})
+			if !isMapped || first < 0 || writable[first].Start+offset-writable[first].Offset != bias+p.Semaphore {
+				return errLoading
 			}
 		}
 	}

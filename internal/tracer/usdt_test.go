@@ -60,6 +60,16 @@ int relocate(void)
 	return lower == MAP_FAILED;
 }
 int relocated(void) { return mprotect(lower, 1 << 14, PROT_READ); }
+
+/* As before the loader has mapped what has the semaphores. */
+static int protect(int how)
+{
+	unsigned long first = (unsigned long)&test_hit_semaphore & -4096, last = (unsigned long)&test_once_semaphore & -4096;
+
+	return mprotect((void *)first, last - first + 4096, how);
+}
+int hidden(void) { return protect(PROT_READ); }
+int shown(void) { return protect(PROT_READ | PROT_WRITE); }
 `), 0o644))
 	run(t, "gcc", append([]string{"-O1", "-shared", "-fPIC", "-Wl,--build-id", "-o", path, source}, flags...)...)
 	return path
@@ -187,26 +197,39 @@ func TestStaticProbesWaitForTheirContainer(t *testing.T) {
 	require.EqualValues(t, 3, h.ask("ask listeners"))
 }
 
-// TestStaticProbesWaitForTheLoader: while two writable mappings have a semaphore's place in the
-// file, the kernel would count up the first.
+// TestStaticProbesWaitForTheLoader: while the first writable mapping that has a semaphore's place
+// in the file is another one, or none is, the kernel would count up that, or the next.
 func TestStaticProbesWaitForTheLoader(t *testing.T) {
 	k := load(t)
-	h := startHost(t)
-	h.ask("open %s", buildStatic(t, "-DPROBE=hit"))
-	require.Zero(t, h.ask("ask relocate"))
-	cfg := staticConfig(k, Auto)
-	cfg.ScanInterval = 20 * time.Millisecond
-	tr, rows := start(t, cfg)
-	require.Never(t, func() bool { return tr.Stats().Attached > 0 }, 300*time.Millisecond, 20*time.Millisecond)
-	require.Zero(t, h.ask("ask listeners"))
-	require.Zero(t, h.ask("ask relocated"))
-	rows.attached(t, h.pid)
-	require.EqualValues(t, 3, h.ask("ask listeners"))
-	h.ask("call hit 5")
-	told, _ := k.calls(t, 41)
-	require.Equal(t, 5, told)
-	tr.Stop()
-	require.Zero(t, h.ask("ask listeners"))
+	for name, c := range map[string]struct{ before, after []string }{
+		"relocates":            {[]string{"relocate"}, []string{"relocated"}},
+		"has not mapped it":    {[]string{"hidden"}, []string{"shown"}},
+		"has mapped the other": {[]string{"relocate", "hidden"}, []string{"shown", "relocated"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := startHost(t)
+			h.ask("open %s", buildStatic(t, "-DPROBE=hit"))
+			for _, function := range c.before {
+				require.Zero(t, h.ask("ask %s", function))
+			}
+			cfg := staticConfig(k, Auto)
+			cfg.ScanInterval = 20 * time.Millisecond
+			tr, rows := start(t, cfg)
+			require.Never(t, func() bool { return tr.Stats().Attached > 0 }, 300*time.Millisecond, 20*time.Millisecond)
+			require.Zero(t, h.ask("ask listeners"))
+			for _, function := range c.after {
+				require.Zero(t, h.ask("ask %s", function))
+			}
+			rows.attached(t, h.pid)
+			require.EqualValues(t, 3, h.ask("ask listeners"))
+			before, _ := k.calls(t, 41)
+			h.ask("call hit 5")
+			calls, _ := k.calls(t, 41)
+			require.Equal(t, 5, calls-before)
+			tr.Stop()
+			require.Zero(t, h.ask("ask listeners"))
+		})
+	}
 }
 
 func TestALibraryHasFunctionsOrStaticProbes(t *testing.T) {

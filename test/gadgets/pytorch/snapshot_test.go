@@ -47,7 +47,7 @@ func TestASnapshotIsWherePyTorchsBlocksLie(t *testing.T) {
 			var imported struct{ Imported string }
 			var m moment
 			p.request("", &imported)
-			a.attached(p.PID(), "libc10.so")
+			a.attachedTorch(p.PID(), "cuda_alloc")
 			a.attached(p.PID(), "libc10_cuda.so")
 			p.request("", &m)
 			for range 12 {

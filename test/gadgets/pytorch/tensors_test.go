@@ -103,11 +103,11 @@ func (w *workload) run() {
 	w.agent = trace[alloc](t, w.program, "cuda_alloc", "allocs", "--torch", "on")
 	w.agent.attached(w.PID(), "libcuda.so")
 	if w.late {
-		w.agent.attached(w.PID(), "libc10.so")
+		w.agent.attachedTorch(w.PID(), "cuda_alloc")
 		w.request("record", &m)
 	} else {
 		w.request("record", &imported)
-		w.agent.attached(w.PID(), "libc10.so")
+		w.agent.attachedTorch(w.PID(), "cuda_alloc")
 		w.request("", &m)
 	}
 	var lines, bytes uint64

@@ -24,7 +24,7 @@ func TestRequestsAreThoseThatPyTorchRecords(t *testing.T) {
 			var imported struct{ Imported string }
 			var m moment
 			p.request("record", &imported)
-			a.attached(p.PID(), "libc10.so")
+			a.attachedTorch(p.PID(), "cuda_alloc")
 			a.attached(p.PID(), "libc10_cuda.so")
 			p.request("", &m)
 			var compared, rounded uint64
