@@ -62,7 +62,8 @@ struct backward_thread {
 	__u64 begun;	/* the GraphTask of the newest pass that it began; 0: none */
 	/* See struct backward_pass. The first is 0 unless a pass begins now. */
 	__u64 argument, place;
-	__u32 own, pad;
+	__u32 own;
+	__u32 searches; /* of its, without a result: see backward_search() */
 };
 
 struct backward_key {

@@ -13,10 +13,15 @@
 #include "process/tls.h"
 
 #define BACKWARD_WORDS 8 /* that a search reads at once; a power of two */
-/* Searches of a process that may be in vain, as on threads that work on no pass; and how many
- * more for each pass. One takes 20 µs. */
-#define BACKWARD_SEARCHES 64
-#define BACKWARD_SEARCHES_OF_PASS 4
+/*
+ * Searches that may be in vain, for each pass that the process has begun. Most threads work on
+ * none and have each some of their own: those of a thread of autograd's, which succeed, must not
+ * be used up before its first call. One takes 20 µs.
+ */
+#define BACKWARD_SEARCHES_OF_THREAD 8
+#define BACKWARD_SEARCHES_OF_PROCESS 64
+/* And these, once. */
+#define BACKWARD_SEARCHES 1024
 /* Passes that one thread has begun, each inside of the one before: reentrant checkpoints. */
 #define BACKWARD_NESTED 8
 
@@ -60,17 +65,20 @@ static __noinline int backward_search(struct thread *t, struct backward_process 
 
 	if (!t || !p)
 		return 0;
-	if (p->searches >= BACKWARD_SEARCHES + p->passes * BACKWARD_SEARCHES_OF_PASS) {
+	if (t->backward.searches >= p->passes * BACKWARD_SEARCHES_OF_THREAD ||
+	    p->searches >= BACKWARD_SEARCHES + p->passes * BACKWARD_SEARCHES_OF_PROCESS) {
 		if (!t->stack.python_count)
 			drop(DROP_BACKWARD_UNKNOWN);
 		return 0;
 	}
 	s.process = t->process;
 	bpf_loop(p->block.bytes / 8 + 1, backward_search_step, &s, 0);
-	if (s.found)
+	if (s.found) {
 		p->variable = s.found;
-	else
-		__sync_fetch_and_add(&p->searches, 1);
+		return 0;
+	}
+	t->backward.searches++;
+	__sync_fetch_and_add(&p->searches, 1);
 	return 0;
 }
 

@@ -151,6 +151,7 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 		t->device_sp = 0;
 #ifndef LINUX_5_10
 		t->backward.variable = t->backward.begun = 0;
+		t->backward.searches = 0;
 #endif
 		t->stack_id = 0;
 		__builtin_memset(t->stack.native, 0, sizeof(t->stack.native));

@@ -146,6 +146,29 @@ class Cases:
 
         together(first, second)
 
+    def busy(self):
+        """Another thread, which works on no pass, has many calls before autograd's first."""
+        size, x, g = self.leaf("busy")
+        begun, done = threading.Event(), threading.Event()
+
+        def work(gradient):
+            begun.set()
+            assert done.wait(60)
+            return gradient
+
+        def asks():
+            y = self.doubled(x.sin(), work)
+            expect(size, "<autograd>", *here(1))
+            y.backward(g)
+
+        def other():
+            assert begun.wait(60)
+            for _ in range(300):
+                self.torch.ones(64, device="cuda")
+            done.set()
+
+        together(asks, other)
+
     def waiting(self):
         """A thread of autograd that waits for an inner pass works on another thread's meanwhile."""
         waits, ended = threading.Event(), threading.Event()

@@ -42,7 +42,7 @@ func (r sized) size() uint64 {
 // TestBackwardWorkHasTheLineThatAskedForIt: the sizes of kernels and of tensors identify their
 // pass, and the program prints the stack that began it.
 func TestBackwardWorkHasTheLineThatAskedForIt(t *testing.T) {
-	for _, situation := range []string{"plain", "lines", "grad", "double", "custom", "reentrant", "threads", "waiting"} {
+	for _, situation := range []string{"plain", "lines", "grad", "double", "custom", "reentrant", "threads", "busy", "waiting"} {
 		for _, gadget := range []string{"cuda_alloc", "cuda_kernel"} {
 			for _, attach := range []string{"before the import", "in the middle"} {
 				t.Run(situation+"/"+gadget+"/"+attach, func(t *testing.T) {
