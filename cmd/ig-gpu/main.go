@@ -160,6 +160,9 @@ func newCommand(asked request, set images.Set, terminal *console.Terminal) (*cob
 	if err != nil {
 		return nil, err
 	}
+	if !terminal.HasColour() {
+		log.SetFormatter(&log.TextFormatter{DisableColors: true})
+	}
 	containers.QuietWithoutRuntime(log.StandardLogger())
 	if *pprofAddress != "" {
 		go serveProfiles(*pprofAddress)

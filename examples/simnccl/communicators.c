@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "exports.h"
 
@@ -68,8 +69,29 @@ static ncclResult_t announce(struct birth *b)
 	return ncclSuccess;
 }
 
+static void *serve(void *unused)
+{
+	pthread_setname_np(pthread_self(), "NCCL Service  0");
+	for (;;)
+		pause();
+	return unused;
+}
+
+/* NCCL has a thread for each communicator, by which it is seen from outside that there is one; here
+ * one for all, and none where those of memory.c are. */
+static void have_thread(void)
+{
+	pthread_t of;
+
+	if (!memory_on() && !pthread_create(&of, NULL, serve, NULL))
+		pthread_detach(of);
+}
+
 ncclResult_t be_born(struct birth *b)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, have_thread);
 	if (b->parent) {
 		int rank, size;
 		world_parts(b->parent->room->world, b->parent->rank, b->number, &rank, &size);

@@ -41,8 +41,11 @@ func (t *Terminal) IsInteractive() bool {
 	return err == nil && os.Getenv("TERM") != "dumb" && t.isForeground()
 }
 
-// HasColour reports whether colour is allowed: NO_COLOR is not set, https://no-color.org.
-func (t *Terminal) HasColour() bool { return os.Getenv("NO_COLOR") == "" }
+// HasColour reports whether colour is allowed: NO_COLOR is not set, https://no-color.org, and the
+// terminal knows sequences.
+func (t *Terminal) HasColour() bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
 
 // Sequences of xterm, which all later terminals support: the alternate screen, and a
 // hidden cursor.

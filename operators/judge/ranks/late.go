@@ -98,7 +98,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 		if now-since < lateAfter {
 			return // soon
 		}
-		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began {
+		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began && isRank(i.cfg.ProcFS, pid) {
 			jobs[job] = append(jobs[job], pid)
 		}
 	}

@@ -20,7 +20,7 @@ func TestRecordEndsWithCtrlCAndNamesItsFiles(t *testing.T) {
 			dir := t.TempDir()
 			v := startIn(t, c, dir, nil, "record", fmt.Sprint(s.PID()), "--for", "0", "-o", "memory.pb.gz", "-o", "memory.html")
 			v.wait("what it does", fmt.Sprintf(`Recording memory of process %d until Ctrl-C`, s.PID()))
-			s.traced(t, v.cmd)
+			s.traced(t, v.cmd, 1)
 			s.request()
 			require.False(t, v.givesKeys())
 			v.press("\x03")

@@ -206,9 +206,16 @@ func TestAPauseHoldsTheScreen(t *testing.T) {
 	v.waitEnd()
 }
 
-// TestNoColourIsWrittenOnDemand, and none to a terminal that knows no sequences.
+// TestNoColourIsWrittenOnDemand, and none to a terminal that knows no sequences; nor in messages.
 func TestNoColourIsWrittenOnDemand(t *testing.T) {
 	t.Parallel()
+	for _, env := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		v := start(t, large, []string{env}, "run", "cuda_alloc", "--pid", fmt.Sprint(os.Getpid()), "--timeout", "1s",
+			"--snapshot-out", filepath.Join(t.TempDir(), "none.pickle"))
+		v.waitEnd()
+		require.Contains(t, v.written(), "none.pickle", env)
+		require.NotRegexp(t, `\x1b\[[0-9;]*m`, v.written(), env)
+	}
 	v := start(t, small, []string{"NO_COLOR=1"}, "top")
 	v.wait("the keys", `keys: `)
 	v.press("q")
@@ -221,12 +228,12 @@ func TestNoColourIsWrittenOnDemand(t *testing.T) {
 	require.Contains(t, v.written(), "ran ")
 }
 
-// traced waits until ig-gpu has attached its probes to the server's driver.
-func (s *server) traced(t testing.TB, by *exec.Cmd) {
+// traced waits until so many gadgets of ig-gpu have attached their probes to the server's driver.
+func (s *server) traced(t testing.TB, by *exec.Cmd, gadgets int) {
 	t.Helper()
 	ctx, end := context.WithTimeout(t.Context(), waitLimit)
 	defer end()
-	require.True(t, subject.WaitProbes(ctx, by.Process.Pid, "libcuda.so.1"), "the driver has probes")
+	require.True(t, subject.WaitProbes(ctx, by.Process.Pid, "libcuda.so.1", gadgets), "the driver has probes")
 }
 
 // TestAPipeHasOneTable and no escape sequence.
@@ -238,7 +245,7 @@ func TestAPipeHasOneTable(t *testing.T) {
 		cmd.Stdout = &out
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		s.traced(t, cmd)
+		s.traced(t, cmd, 1)
 		for range 3 {
 			s.request()
 		}

@@ -201,7 +201,7 @@ func explained(t *testing.T, w *subject.Steps, watch string, work func()) string
 	ctx, end := context.WithCancel(t.Context())
 	go func() {
 		defer close(stopped)
-		if subject.WaitProbes(ctx, cmd.Process.Pid, "libcuda.so.1") {
+		if subject.WaitProbes(ctx, cmd.Process.Pid, "libcuda.so.1", 2) {
 			work()
 		}
 	}()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // facts are collected from the gadgets' rows of the processes.
@@ -219,6 +220,21 @@ func (f *facts) ranked(tensors bool, value func(*place) int64) (out []*place) {
 		return cmp.Or(-cmp.Compare(value(a), value(b)), cmp.Compare(a.frame, b.frame))
 	})
 	return out
+}
+
+// tensorGrowth is by how many bytes PyTorch's tensors have grown, and where: what a line made in
+// place of tensors that were freed since is no growth.
+func (f *facts) tensorGrowth() (growers []*place, sum int64) {
+	for _, p := range f.places {
+		if p.isTensor {
+			sum += grown(p)
+		}
+	}
+	growers = slices.DeleteFunc(f.ranked(true, grown), func(p *place) bool { return p.frame == stack.BeforeAttach })
+	if len(growers) == 0 {
+		return nil, 0
+	}
+	return growers, max(sum, 0)
 }
 
 func (f *facts) waiters(value func(*waiting) uint64) (out []*waiting) {

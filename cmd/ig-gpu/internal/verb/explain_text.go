@@ -4,11 +4,14 @@ package verb
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 )
 
 // sentence is one thing that is known, or is not.
@@ -69,7 +72,7 @@ func lines(places []*place, value func(*place) int64, whole int64) string {
 	var out []string
 	for n, p := range places {
 		if n == named {
-			out = append(out, fmt.Sprintf("and %d more lines", len(places)-n))
+			out = append(out, fmt.Sprintf("and %d more", len(places)-n))
 			break
 		}
 		out = append(out, fmt.Sprintf("%s (%s) by %s", profile.FormatBytes(value(p)), share(value(p), whole), frameOr(p.frame)))
@@ -116,6 +119,11 @@ func composeMemory(p *page, f *facts, ids string) {
 	if tensors := f.ranked(true, inUse); len(tensors) > 0 {
 		sum := sumPlaces(tensors, inUse)
 		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
+		if growers, sum := f.tensorGrowth(); sum > 0 {
+			p.say("", "They grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sumPlaces(growers, grown)))
+		} else {
+			p.say("", "They hold no more at the end than in the middle of the watch.")
+		}
 	}
 	if wasted := f.ranked(true, waste); len(wasted) > 0 {
 		rounding, apart := sumPlaces(wasted, func(p *place) int64 { return int64(p.rounding) }), sumPlaces(wasted, func(p *place) int64 { return int64(p.apart) })
@@ -131,7 +139,10 @@ func composeRefused(p *page, f *facts, ids string) {
 		return
 	}
 	last := f.refused[len(f.refused)-1]
-	text := fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", len(f.refused), last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
+	text := fmt.Sprintf("An allocation was refused: %s at %s: %s.", last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
+	if n := len(f.refused); n > 1 {
+		text = fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", n, last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
+	}
 	if last.holders != "" {
 		text += "\nHeld at that moment: " + last.holders
 	}
@@ -181,23 +192,40 @@ func composeCollectives(p *page, f *facts, ids string) {
 }
 
 // composeBlame names one line: that which has grown most, else that of a refusal, else
-// the largest holder.
+// the largest holder. Of PyTorch that is a line of tensors: which line has its pool request more
+// from the driver is chance.
 func composeBlame(p *page, f *facts, ids string) {
 	p.part = "Look first at"
-	switch growers, holders := f.ranked(false, grown), f.ranked(false, inUse); {
+	growers, holders := f.ranked(false, grown), f.ranked(false, inUse)
+	tensors, tensorGrowth := f.tensorGrowth()
+	made := slices.DeleteFunc(f.ranked(true, inUse), func(p *place) bool { return p.frame == stack.BeforeAttach })
+	switch {
 	case len(f.verdict) > 0:
 		p.say("ig-gpu dump "+ids, "%s", f.verdict[0])
+	case tensorGrowth > 0:
+		p.say("", "%s: tensors that it made hold %s", frameOr(tensors[0].frame), f.pace(min(grown(tensors[0]), tensorGrowth)))
 	case len(growers) > 0:
-		g := growers[0]
-		p.say("", "%s: it holds %s more than %s ago, which is %s per hour if it continues. A longer watch tells a leak from a cache that fills.",
-			frameOr(g.frame), profile.FormatBytes(grown(g)), f.since.Round(time.Second), profile.FormatBytes(int64(float64(grown(g))*float64(time.Hour)/float64(max(f.since, time.Second)))))
+		text := frameOr(growers[0].frame) + ": it holds " + f.pace(grown(growers[0]))
+		if len(made) > 0 {
+			text += " PyTorch's tensors do not grow: if its pool requested that memory, requests do not fit what they freed."
+		}
+		p.say("", "%s", text)
 	case len(f.refused) > 0:
 		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
+	case len(made) > 0:
+		p.say("", "%s: tensors that it made hold most (%s), and do not grow.", frameOr(made[0].frame), profile.FormatBytes(inUse(made[0])))
 	case len(holders) > 0:
 		p.say("", "%s: it holds most (%s), and does not grow.", frameOr(holders[0].frame), profile.FormatBytes(inUse(holders[0])))
 	default:
 		p.say("", "No line: nothing that the watch saw holds memory.")
 	}
+}
+
+// pace is how fast a holder grows.
+func (f *facts) pace(grown int64) string {
+	perHour := int64(float64(grown) * float64(time.Hour) / float64(max(f.since, time.Second)))
+	return fmt.Sprintf("%s more than %s ago, which is %s per hour if it continues. A longer watch tells a leak from a cache that fills.",
+		profile.FormatBytes(grown), f.since.Round(time.Second), profile.FormatBytes(perHour))
 }
 
 func composeUnknown(p *page, f *facts, ids string) {
@@ -218,15 +246,11 @@ func composeUnknown(p *page, f *facts, ids string) {
 		p.say("", "No Python was found in the process: lines are native functions, where they have symbols.")
 	}
 	for _, gadget := range []string{f.vendor.memory, f.vendor.launches} {
-		var parts []string
-		for reason, count := range f.drops[gadget] {
-			if count > 0 {
-				parts = append(parts, fmt.Sprintf("%s %d", reason, count))
+		for _, reason := range slices.Sorted(maps.Keys(f.drops[gadget])) {
+			words := drops.Words(reason)
+			if count := f.drops[gadget][reason]; count > 0 && words.IsLoss() {
+				p.say("", "Not recorded in full by %s: %d %s: %s [%s].", gadget, count, words.What, words.Effect, reason)
 			}
-		}
-		if len(parts) > 0 {
-			slices.Sort(parts)
-			p.say("", "%s could not record everything: %s (gadgets/%s/README.md explains them).", gadget, strings.Join(parts, ", "), gadget)
 		}
 	}
 	for _, text := range f.failed {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
+)
+
+// TestExplainNamesTheLineOfTheTensorsThatGrow: PyTorch's pool requests memory from the driver at
+// whichever line finds it empty.
+func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
+	const mib = 1 << 20
+	driver := func(first, now uint64) *place {
+		return &place{frame: "backward (train.py:42)", first: first * mib, now: now * mib}
+	}
+	tensor := func(frame string, first, now uint64) *place {
+		return &place{frame: frame, first: first * mib, now: now * mib, isTensor: true}
+	}
+	cache, other := "remember (serve.py:28)", "forward (model.py:10)"
+	for name, c := range map[string]struct {
+		places []*place
+		growth int64 // of tensors, in MiB
+		text   string
+	}{
+		"tensors grow": {
+			[]*place{driver(10, 30), tensor(cache, 5, 30), tensor(stack.BeforeAttach, 90, 90)}, 25,
+			cache + ": tensors that it made hold 25.0 MiB more than 5s ago, which is 17.6 GiB per hour if it continues.",
+		},
+		"tensors take the place of older ones": {
+			[]*place{driver(10, 10), tensor(cache, 0, 30), tensor(stack.BeforeAttach, 90, 60)}, 0,
+			cache + ": tensors that it made hold most (30.0 MiB), and do not grow.",
+		},
+		"some are in place of older ones": {
+			[]*place{driver(10, 30), tensor(cache, 0, 30), tensor(other, 0, 20), tensor(stack.BeforeAttach, 90, 80)}, 40,
+			cache + ": tensors that it made hold 30.0 MiB more than 5s ago",
+		},
+		"the pool alone grows": {
+			[]*place{driver(10, 30), tensor(cache, 30, 30)}, 0,
+			"backward (train.py:42): it holds 20.0 MiB more than 5s ago, which is 14.1 GiB per hour if it continues. A longer watch tells a leak from a cache that fills. " +
+				"PyTorch's tensors do not grow: if its pool requested that memory, requests do not fit what they freed.",
+		},
+		"all tensors are from before": {
+			[]*place{driver(10, 30), tensor(stack.BeforeAttach, 90, 90)}, 0,
+			"backward (train.py:42): it holds 20.0 MiB more than 5s ago",
+		},
+		"no PyTorch":    {[]*place{driver(10, 30)}, 0, "backward (train.py:42): it holds 20.0 MiB more than 5s ago"},
+		"nothing grows": {[]*place{driver(30, 30)}, 0, "backward (train.py:42): it holds most (30.0 MiB), and does not grow."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFacts([]uint32{7}, 10*time.Second)
+			f.read, f.since = 2, 5*time.Second
+			for _, p := range c.places {
+				f.places[p.frame] = p
+			}
+			_, sum := f.tensorGrowth()
+			require.Equal(t, c.growth*mib, sum)
+			p := &page{}
+			composeBlame(p, f, "7")
+			require.Len(t, p.all, 1)
+			require.Contains(t, p.all[0].Text, c.text)
+		})
+	}
+}
