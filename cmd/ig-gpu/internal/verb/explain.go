@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,7 +97,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		f.driver = bytes
 	}
 	runs := []engine.Run{
-		{Gadget: v.memory, Flags: append(flagsOf(communicators.Name, "communicators", "auto"), memory...), Operators: []operators.DataOperator{
+		{Gadget: v.memory, Flags: slices.Concat(flagsOf(communicators.Name, "communicators", "auto"), flagsOf("oci", "annotate", readings(duration)), memory), Operators: []operators.DataOperator{
 			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
 		{Gadget: v.launches, Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
 			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf(v.launches))}},
@@ -128,6 +129,11 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		}
 	}
 	return f, nil
+}
+
+// readings is how often the rows of memory are read: some dozens of times, for their lows.
+func readings(watch time.Duration) string {
+	return fmt.Sprintf("allocs:fetch-interval=%v", min(max(watch/40, 250*time.Millisecond), time.Second))
 }
 
 // driverMemory is the memory that the vendor's driver counts for the processes; 0 if it is unknown.

@@ -28,7 +28,8 @@ type facts struct {
 
 	mu      sync.Mutex
 	began   time.Time
-	since   time.Duration     // how long before the end growth is counted from
+	since   time.Duration     // for how long growth is counted
+	windows [2]int            // readings in the second and in the last third
 	places  map[string]*place // memory by frame
 	peaks   peakFacts
 	read    int // how often the memory's rows were read
@@ -43,16 +44,17 @@ type facts struct {
 }
 
 func newFacts(pids []uint32, duration time.Duration) *facts {
-	return &facts{vendor: nvidia, pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+	return &facts{vendor: nvidia, pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration / 3, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
 }
 
 // place is a line that holds memory, in bytes.
 type place struct {
-	frame             string
-	first, now, taken uint64 // first: in the middle of the watch
-	held              uint64 // of now: released, by HIP's hipMemRelease
-	rounding, apart   uint64 // of tensors, with --waste: by rounding, and unused in segments they keep
-	isTensor          bool
+	frame           string
+	now, taken      uint64
+	low             [2]uint64 // the least that it held in the second and in the last third of the watch
+	held            uint64    // of now: released, by HIP's hipMemRelease
+	rounding, apart uint64    // of tensors, with --waste: by rounding, and unused in segments they keep
+	isTensor        bool
 }
 
 // refusal is an allocation that failed.
@@ -137,16 +139,26 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		p.rounding += number(ds, row, "rounding_bytes")
 		p.apart += number(ds, row, "fragmented_bytes")
 	}
-	// A process that starts takes its memory in the first half: what grows in the second
-	// one is what grows for longer. A watch that is ended before has its first reading.
-	past := time.Since(f.began)
-	if isMiddle := past >= f.duration/2 && f.since >= f.duration/2; f.read > 1 && !isMiddle {
+	f.lows(time.Since(f.began))
+}
+
+// lows notes the least that places hold: what a step takes and gives back is no growth, and a
+// reading may come anywhere in a step. The first third is left out, in which a process that starts
+// takes its memory.
+func (f *facts) lows(past time.Duration) {
+	if past < f.duration/3 {
 		return
 	}
-	f.since = max(f.duration-past, 0)
-	for _, p := range f.places {
-		p.first = p.now
+	window := 0
+	if past >= f.duration*2/3 {
+		window = 1
 	}
+	for _, p := range f.places {
+		if f.windows[window] == 0 || p.now < p.low[window] { // 0 of one that was in no earlier reading
+			p.low[window] = p.now
+		}
+	}
+	f.windows[window]++
 }
 
 func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
@@ -222,12 +234,14 @@ func (f *facts) ranked(tensors bool, value func(*place) int64) (out []*place) {
 	return out
 }
 
-// tensorGrowth is by how many bytes PyTorch's tensors have grown, and where: what a line made in
-// place of tensors that were freed since is no growth.
+// tensorGrowth is by how many bytes PyTorch's tensors have grown, and where: what a line made instead
+// of tensors that were freed since is no growth.
 func (f *facts) tensorGrowth() (growers []*place, sum int64) {
 	for _, p := range f.places {
-		if p.isTensor {
+		if p.isTensor && p.frame != stack.BeforeAttach {
 			sum += grown(p)
+		} else if p.isTensor { // it may be known late, and does not grow
+			sum += min(grown(p), 0)
 		}
 	}
 	growers = slices.DeleteFunc(f.ranked(true, grown), func(p *place) bool { return p.frame == stack.BeforeAttach })

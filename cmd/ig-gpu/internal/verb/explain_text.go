@@ -62,7 +62,7 @@ func sumPlaces(places []*place, value func(*place) int64) (sum int64) {
 }
 
 func inUse(p *place) int64 { return int64(p.now) }
-func grown(p *place) int64 { return int64(p.now) - int64(p.first) }
+func grown(p *place) int64 { return int64(p.low[1]) - int64(p.low[0]) }
 func taken(p *place) int64 { return int64(p.taken) }
 func kept(p *place) int64  { return int64(p.held) }
 func waste(p *place) int64 { return int64(p.rounding) + int64(p.apart) }
@@ -110,7 +110,7 @@ func composeMemory(p *page, f *facts, ids string) {
 		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
 			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
 	} else {
-		p.say("", "No line holds more at the end than in the middle of the watch.")
+		p.say("", "No line held more in the last third of the watch than in the one before.")
 	}
 	if through := f.ranked(false, taken); len(through) > 0 {
 		sum := sumPlaces(through, taken)
@@ -122,7 +122,7 @@ func composeMemory(p *page, f *facts, ids string) {
 		if growers, sum := f.tensorGrowth(); sum > 0 {
 			p.say("", "They grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sumPlaces(growers, grown)))
 		} else {
-			p.say("", "They hold no more at the end than in the middle of the watch.")
+			p.say("", "They did not grow.")
 		}
 	}
 	if wasted := f.ranked(true, waste); len(wasted) > 0 {

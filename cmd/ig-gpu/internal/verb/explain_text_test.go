@@ -16,10 +16,10 @@ import (
 func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
 	const mib = 1 << 20
 	driver := func(first, now uint64) *place {
-		return &place{frame: "backward (train.py:42)", first: first * mib, now: now * mib}
+		return &place{frame: "backward (train.py:42)", low: [2]uint64{first * mib, now * mib}, now: now * mib}
 	}
 	tensor := func(frame string, first, now uint64) *place {
-		return &place{frame: frame, first: first * mib, now: now * mib, isTensor: true}
+		return &place{frame: frame, low: [2]uint64{first * mib, now * mib}, now: now * mib, isTensor: true}
 	}
 	cache, other := "remember (serve.py:28)", "forward (model.py:10)"
 	for name, c := range map[string]struct {
@@ -65,4 +65,21 @@ func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
 			require.Contains(t, p.all[0].Text, c.text)
 		})
 	}
+}
+
+// TestOnlyWhatStaysIsGrowth: a reading comes anywhere in a step.
+func TestOnlyWhatStaysIsGrowth(t *testing.T) {
+	f := newFacts([]uint32{7}, 9*time.Second)
+	step, leak, late := &place{}, &place{}, &place{}
+	f.places["step"], f.places["leak"] = step, leak
+	for n, held := range []uint64{900, 0, 500, 20, 90, 60, 300, 15, 200} {
+		if n == 7 {
+			f.places["late"] = late
+		}
+		step.now, leak.now, late.now = held, uint64(100*n), 50
+		f.lows(time.Duration(n) * time.Second)
+	}
+	require.EqualValues(t, -5, grown(step), "the least of 20, 90, 60 and of 300, 15, 200")
+	require.EqualValues(t, 300, grown(leak))
+	require.EqualValues(t, 0, grown(late), "it may be one of a step's")
 }

@@ -192,9 +192,9 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	f := newFacts([]uint32{7}, 10*time.Second)
 	f.commands, f.hasDriver, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
-	f.places["load"] = &place{frame: "load (serve.py:10)", first: 4 << 30, now: 4 << 30, taken: 4 << 30}
-	f.places["cache"] = &place{frame: "cache (serve.py:20)", first: 26 << 20, now: 286 << 20, taken: 286 << 20}
-	f.places["tensor"] = &place{frame: "embed (model.py:5)", first: 1 << 30, now: 1 << 30, isTensor: true}
+	f.places["load"] = &place{frame: "load (serve.py:10)", low: [2]uint64{4 << 30, 4 << 30}, now: 4 << 30, taken: 4 << 30}
+	f.places["cache"] = &place{frame: "cache (serve.py:20)", low: [2]uint64{26 << 20, 286 << 20}, now: 286 << 20, taken: 286 << 20}
+	f.places["tensor"] = &place{frame: "embed (model.py:5)", low: [2]uint64{1 << 30, 1 << 30}, now: 1 << 30, isTensor: true}
 	f.refused = []refusal{{"grow (serve.py:30)", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", "4.00 GiB load (serve.py:10)", "libvgpu.so"}}
 	f.waits["run"] = &waiting{frame: "run (serve.py:40)", launches: 1000, waitNS: 2e9, waits: 3}
 	f.drops["cuda_alloc"] = map[string]uint64{"stacks_full": 3, "inflight_full": 0}
@@ -205,7 +205,7 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 		"4.28 GiB is held", "4.00 GiB (93.5 %) by load (serve.py:10)", "It grew by 260 MiB",
 		"An allocation was refused: cuMemAlloc_v2 at grow (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver.",
 		"1000 kernels and graphs were launched, 100 per second", "Threads waited for the GPU for 2s",
-		"cache (serve.py:20): it holds 260 MiB more than 10s ago", "driver counts 8.00 GiB", "3 calls whose stack did not fit in the table: their numbers are under [unknown], and in every total [stacks_full]",
+		"cache (serve.py:20): it holds 260 MiB more than 3s ago", "driver counts 8.00 GiB", "3 calls whose stack did not fit in the table: their numbers are under [unknown], and in every total [stacks_full]",
 		"PyTorch's tensors hold 1.00 GiB", "more: ig-gpu record 7 -o memory.html",
 	} {
 		require.Contains(t, out.String(), want)
