@@ -142,7 +142,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	f.lows(time.Since(f.began))
 }
 
-// lows notes the least that places hold: what a step takes and gives back is no growth, and a
+// lows keeps the least that places hold: what a step takes and gives back is no growth, and a
 // reading may come anywhere in a step. The first third is left out, in which a process that starts
 // takes its memory.
 func (f *facts) lows(past time.Duration) {
