@@ -4,6 +4,7 @@ package collective
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -308,4 +309,27 @@ func TestQuietRanksMayBlockRanksElsewhere(t *testing.T) {
 	require.Equal(t, idle.Process, quiet[0])
 	observe(t, a, busy)
 	require.Empty(t, a.Quiet(now+second), "all of the communicator are here")
+}
+
+// BenchmarkObserve is the cost of one rank's observation in a communicator of many: it must not
+// grow with their number.
+func BenchmarkObserve(b *testing.B) {
+	for _, size := range []int{64, 4096} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			a, err := New(Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			n := 0
+			for b.Loop() {
+				round, rank := n/size, n%size
+				at := Time(round+1) * 1e9
+				if err := a.Observe(Observation{At: at, Process: Process{Node: "a", ID: uint64(rank + 1)}, Communicator: Communicator{Hash: 1, Size: size}, Rank: rank,
+					Issued: uint64(round + 1), Done: uint64(round), Operations: []Operation{{Seq: uint64(round + 1), Kind: AllReduce, Peer: None, Enter: at}}}); err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+		})
+	}
 }

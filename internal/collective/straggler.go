@@ -32,6 +32,9 @@ type arrivals struct {
 	longest [2]Time
 	period  Time
 	waiting waiting
+	// behind is a rank that was last seen to have not issued next: until it does, the others need
+	// not be compared, which would be all ranks for each observation of one.
+	behind *member
 }
 
 // add processes the collectives of c that the newest observation completes.
@@ -39,16 +42,21 @@ func (r *arrivals) add(c *communicator) {
 	if c.late || len(c.members) < 2 {
 		return
 	}
+	next := max(r.next, 1)
+	if m := r.behind; m != nil && m.Issued < next && c.members[m.Rank] == m {
+		return
+	}
 	low := ^uint64(0)
 	for _, m := range c.members {
+		if m.Issued < next {
+			r.behind = m
+			return
+		}
 		low = min(low, m.Issued)
-	}
-	if low < max(r.next, 1) {
-		return
 	}
 	members := c.sorted()
 	if !slices.EqualFunc(members, r.ranks, func(m *member, rank int) bool { return m.Rank == rank }) {
-		*r = arrivals{next: r.next, ranks: make([]int, len(members))}
+		*r = arrivals{next: r.next, ranks: make([]int, len(members))} // and none is behind
 		for i, m := range members {
 			r.ranks[i] = m.Rank
 		}

@@ -27,7 +27,8 @@ type JoinConfig struct {
 // Joiner judges the ranks of many nodes as one job, by what their runs of nccl_trace
 // report. It is safe for concurrent use.
 type Joiner struct {
-	cfg JoinConfig
+	cfg    JoinConfig
+	silent collective.Time
 
 	mu       sync.Mutex
 	analyzer *collective.Analyzer
@@ -38,9 +39,9 @@ type Joiner struct {
 	isWhole  bool            // all nodes were read, or gathering is over
 }
 
-// silent: a node's rows come each second. One that is cut off is not blamed for what it
-// did meanwhile.
-const silent = 15 * time.Second
+// A node's rows come each second. One that is cut off is not blamed for what it did meanwhile:
+// half of the wait that is reported, within these bounds, is how old its rows may be.
+const minSilent, maxSilent = 5 * time.Second, 15 * time.Second
 
 // gathering is how long after the first node's rows those of the others are waited for:
 // ranks whose rows are on their way are not elsewhere.
@@ -48,11 +49,15 @@ const gathering = collective.Time(10 * time.Second)
 
 // NewJoiner returns one that knows no node.
 func NewJoiner(cfg JoinConfig) (*Joiner, error) {
+	silent := maxSilent
+	if cfg.Hang > 0 {
+		silent = max(minSilent, min(maxSilent, cfg.Hang/2))
+	}
 	analyzer, err := collective.New(collective.Config{Hang: cfg.Hang, Straggler: cfg.Straggler, Silent: silent})
 	if err != nil {
 		return nil, err
 	}
-	return &Joiner{cfg: cfg, analyzer: analyzer, nodes: map[string]*Node{}}, nil
+	return &Joiner{cfg: cfg, analyzer: analyzer, silent: collective.Time(silent), nodes: map[string]*Node{}}, nil
 }
 
 // Node is where the rows of a node go. The same name gives the same node: its ranks
@@ -98,6 +103,12 @@ func (j *Joiner) Judge(at time.Time) {
 	for _, n := range j.nodes {
 		n.observe(now, containers)
 	}
+	if late, all := j.late(now); 2*late > all {
+		// The nodes are not silent, but this process is slow, or cut off from them: no verdict
+		// would be right.
+		j.mu.Unlock()
+		return
+	}
 	events := j.analyzer.Evaluate(now)
 	if j.run != nil {
 		j.run.put(j.analyzer.Ranks(now), j.analyzer.Verdicts(), now, containers)
@@ -108,6 +119,27 @@ func (j *Joiner) Judge(at time.Time) {
 			j.cfg.Report(hangOf(&events[i], now, containers))
 		}
 	}
+}
+
+// Late returns how many nodes have ranks, and of how many the rows are too old to judge by. If it
+// is most of them, none is judged.
+func (j *Joiner) Late(at time.Time) (late, all int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.late(collective.Time(at.UnixNano()))
+}
+
+func (j *Joiner) late(now collective.Time) (late, all int) {
+	for _, n := range j.nodes {
+		if len(n.rows) == 0 {
+			continue
+		}
+		all++
+		if now-n.fresh > j.silent {
+			late++
+		}
+	}
+	return late, all
 }
 
 // Refused are observations that were not judged: too many ranks, or contradictions.

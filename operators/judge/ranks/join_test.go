@@ -158,3 +158,57 @@ func TestANodeCannotMakeAJoinerKeepAnyNumber(t *testing.T) {
 	require.ErrorIs(t, n.put(row{handle: 1 << 40}, 1), errTooMany)
 	require.NoError(t, n.put(row{handle: 7}, 2), "those that are known go on")
 }
+
+// TestNobodyIsJudgedByOldRows: with most nodes silent it is the exporter that is cut off, or too
+// slow, and no verdict on anyone would be right.
+func TestNobodyIsJudgedByOldRows(t *testing.T) {
+	for silent, want := range map[int][]string{1: {"missing"}, 3: nil} {
+		var found []string
+		j, err := NewJoiner(JoinConfig{Hang: 10 * time.Second, Report: func(h profile.Hang) { found = append(found, h.Reason) }})
+		require.NoError(t, err)
+		now := time.Unix(1800000000, 0)
+		var nodes []*remote
+		for n := range 5 {
+			nodes = append(nodes, newRemote(t, j, string(rune('a'+n)), now.Add(-time.Hour)))
+		}
+		for i := range 14 {
+			at := now.Add(time.Duration(i) * time.Second)
+			for n, r := range nodes {
+				if n >= len(nodes)-silent && i > 2 {
+					continue // of no job, and its rows no longer come
+				}
+				switch n {
+				case 0:
+					r.read(at, 0, &simulated{process: &exec.Cmd{}, rank: 0, issued: 5, entered: r.boot(now)})
+				case 1:
+					r.read(at, 0, &simulated{process: &exec.Cmd{}, rank: 1, issued: 4, entered: r.boot(now.Add(-time.Second)), done: true})
+				default:
+					r.read(at, 0, &simulated{process: &exec.Cmd{}, rank: 2, issued: 5, entered: r.boot(now)})
+				}
+			}
+			j.Judge(at)
+		}
+		require.Equal(t, want, found, "%d of 5 nodes are silent", silent)
+		late, all := j.Late(now.Add(13 * time.Second))
+		require.Equal(t, []int{silent, 5}, []int{late, all})
+	}
+}
+
+// TestARankIsNotBlamedByOldRows: rows of one node are older than those of the others by less than
+// the wait that is reported, as on a busy machine.
+func TestARankIsNotBlamedByOldRows(t *testing.T) {
+	var found []string
+	j, err := NewJoiner(JoinConfig{Hang: 10 * time.Second, Report: func(h profile.Hang) { found = append(found, h.Reason) }})
+	require.NoError(t, err)
+	now := time.Unix(1800000000, 0)
+	a, b := newRemote(t, j, "a", now.Add(-time.Hour)), newRemote(t, j, "b", now.Add(-time.Hour))
+	for i := range 14 {
+		at := now.Add(time.Duration(i) * time.Second)
+		a.read(at, 0, &simulated{process: &exec.Cmd{}, rank: 0, issued: 5, entered: a.boot(now)})
+		if i == 0 {
+			b.read(at, 0, &simulated{process: &exec.Cmd{}, rank: 1, issued: 4, entered: b.boot(now.Add(-time.Second)), done: true})
+		}
+		j.Judge(at)
+	}
+	require.NotContains(t, found, "missing")
+}

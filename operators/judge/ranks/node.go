@@ -21,7 +21,8 @@ type Node struct {
 
 	// The joiner's lock guards these.
 	clock   clock
-	isRead  bool // its communicators were
+	isRead  bool            // its communicators were
+	fresh   collective.Time // when the newest table was made, in wall time
 	rows    map[rankKey]*rank
 	threads map[threadKey]threadState
 }
@@ -98,6 +99,11 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 		}
 		n.clock.add(newest, now)
 		n.isRead = true
+		if newest == 0 {
+			n.fresh = now // without ranks, it has no time of its own
+		} else {
+			n.fresh = shift(newest, n.clock.toWall())
+		}
 		if n.joiner.began == 0 {
 			n.joiner.began = now
 		}

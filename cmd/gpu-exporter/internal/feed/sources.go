@@ -47,6 +47,8 @@ func (f *Feed) bind(announced *api.DataSource) (source, error) {
 		return d, nil
 	case rows.Find(map[string]datasource.DataSource{ds.Name(): ds}) == nil:
 		return nil, nil
+	case f.cfg.Sender == nil && (f.cfg.Store == nil || ds.Name() != "allocs"):
+		return nil, nil // not sent anywhere: metrics are of memory only
 	}
 	bound, err := rows.Bind(ds)
 	if err != nil {
