@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/docker/go-units"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/k8sutil"
 	log "github.com/sirupsen/logrus"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/shard"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
@@ -48,6 +50,8 @@ type options struct {
 	stale                 time.Duration
 	hang, straggler       time.Duration
 	hangs                 bool
+	shard                 shard.Shard
+	limit                 int64              // bytes per second of a daemon
 	values                map[string]*string // of the exports' parameters, by flag
 }
 
@@ -78,7 +82,7 @@ func run(args []string) error {
 	defer stop()
 
 	queues, store := &exporters.Registry{}, &metrics.Store{}
-	cfg := follow.Config{Instances: o.instances, Stale: o.stale, Log: log.StandardLogger()}
+	cfg := follow.Config{Instances: o.instances, Stale: o.stale, Shard: o.shard, Limit: o.limit, Stats: &follow.Stats{}, Log: log.StandardLogger()}
 	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
 		Log: log.StandardLogger(), Logs: true, Register: export.Publish(queues),
 	})
@@ -90,49 +94,67 @@ func run(args []string) error {
 		sender.Start(nil)
 	}
 	progress := &ranks.Store{}
-	if cfg.Ranks, err = ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Report: func(h profile.Hang) {
-		printHang(os.Stdout, h)
-		if sender.Enabled() {
-			sender.Hang(h)
+	if o.shard.Judges() {
+		if cfg.Ranks, err = o.judge(progress, sender); err != nil {
+			return err
 		}
-	}}); err != nil {
-		return err
+		cfg.Stats.Ranks = cfg.Ranks
 	}
-	values := o.params(metrics.PublishParams())
-	if values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != "" {
+	if values := o.params(metrics.PublishParams()); values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != "" {
 		cfg.Store = store
-		at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) }, progress)
+		end, err := publish(values, store, queues, progress, cfg.Stats)
 		if err != nil {
 			return err
 		}
-		if at != nil {
-			scheme := "http"
-			if values["metrics-listen-cert"] != "" {
-				scheme = "https"
-			}
-			log.Infof("metrics at %s://%s/metrics", scheme, at)
-		}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-			defer cancel()
-			if err := end(ctx); err != nil {
-				log.Warnf("metrics: %v", err)
-			}
-		}()
+		defer end()
 	}
 	if cfg.Sender == nil && cfg.Store == nil && !o.hangs {
 		return errors.New("nothing to do: set a destination: --pyroscope-url, --otlp-endpoint, --metrics-listen or --metrics-otlp-endpoint; or --hangs")
 	}
 	var judging sync.WaitGroup
-	judging.Go(func() { cfg.Ranks.Run(ctx) })
+	if cfg.Ranks != nil {
+		judging.Go(func() { cfg.Ranks.Run(ctx) })
+	}
 	err = follow.Run(ctx, source, cfg)
 	stop()
 	judging.Wait()
-	if refused := cfg.Ranks.Refused(); refused > 0 {
-		log.Warnf("%d observations of ranks were not judged: too many ranks, or contradictions", refused)
+	if cfg.Ranks != nil && cfg.Ranks.Refused() > 0 {
+		log.Warnf("%d observations of ranks were not judged: too many ranks, or contradictions", cfg.Ranks.Refused())
 	}
 	sender.Close(flushTimeout)
 	return err
+}
+
+// judge of the ranks of all nodes.
+func (o *options) judge(progress *ranks.Store, sender *export.Sender) (*ranks.Joiner, error) {
+	return ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Report: func(h profile.Hang) {
+		printHang(os.Stdout, h)
+		if sender.Enabled() {
+			sender.Hang(h)
+		}
+	}})
+}
+
+// publish serves and pushes metrics until the returned function is called.
+func publish(values api.ParamValues, store *metrics.Store, queues *exporters.Registry, sources ...metrics.Source) (func(), error) {
+	at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) }, sources...)
+	if err != nil {
+		return nil, err
+	}
+	if at != nil {
+		scheme := "http"
+		if values["metrics-listen-cert"] != "" {
+			scheme = "https"
+		}
+		log.Infof("metrics at %s://%s/metrics", scheme, at)
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+		defer cancel()
+		if err := end(ctx); err != nil {
+			log.Warnf("metrics: %v", err)
+		}
+	}, nil
 }
 
 // printHang prints a verdict on ranks of NCCL, human-readable.
@@ -166,12 +188,21 @@ func parse(args []string) (*options, error) {
 	flags.BoolVar(&o.hangs, "hangs", false, "Run even if nothing is exported: ranks that keep collectives of NCCL waiting are always reported on stdout")
 	flags.Var((*duration.Value)(&o.hang), "hang", "Report the missing rank when ranks on any node have waited this long in a collective of NCCL")
 	flags.Var((*duration.Value)(&o.straggler), "straggler", "Report a rank as a straggler if it arrives this much later than the others, at the median; must exceed the differences of the nodes' clocks and connections")
+	part := flags.String("shard", "0/1", "Collect from this part of the nodes: INDEX/SHARDS, such as 0/4, where all four run. The first one also judges the ranks of NCCL on all nodes")
+	limit := flags.String("node-limit", "64MiB", "Cut off a daemon that sends more than this per second")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")
 	flags.Usage = func() {
 		fmt.Printf("Collect what gadget instances find on all nodes\n\nUsage:\n  gpu-exporter [flags]\n\nFlags:\n%s", flags.FlagUsages())
 	}
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	var err error
+	if o.shard, err = shard.Parse(*part); err != nil {
+		return nil, fmt.Errorf("--shard: %w", err)
+	}
+	if o.limit, err = units.RAMInBytes(*limit); err != nil || o.limit < 1<<20 || o.limit > 1<<30 {
+		return nil, fmt.Errorf("--node-limit: want a size from 1MiB to 1GiB, not %q", *limit)
 	}
 	if o.hang <= 0 || o.straggler <= 0 {
 		return nil, errors.New("--hang and --straggler want a duration above 0")

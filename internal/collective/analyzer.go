@@ -144,6 +144,9 @@ func (a *Analyzer) Observe(o Observation) error {
 		if o.At < m.At {
 			return nil // of the process that was the rank before
 		}
+		if o.Process.Node != m.Process.Node && m.ended == 0 && !m.isSilent(o.At, a.cfg.Silent) {
+			return fmt.Errorf("%w: rank %d of communicator %s runs on another node", ErrImplausible, o.Rank, c)
+		}
 		a.remove(m)
 		comm.members[o.Rank] = nil
 		m = nil

@@ -3,6 +3,7 @@
 package collective
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sort"
@@ -66,13 +67,30 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 
 // merge merges causes for which the same processes are missing. It prefers a missing
 // receive or send, which shows who waits for whom: stages of a pipeline receive before
-// they send.
+// they send. Then it prefers the operation with the fewest missing ranks that wait elsewhere: a
+// tensor group's, in which one rank is missing, to that of all ranks, in which the whole group is.
+// Which of them began first is known no better than the nodes' clocks.
 func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 	byProcess := map[processKey]int{}
 	same := map[int]int{}
+	order := make([]int, 0, len(items))
+	entangled := make([]int, len(items))
+	for n, s := range items {
+		if cause[n] != n {
+			continue
+		}
+		order = append(order, n)
+		for _, m := range s.missing {
+			if !m.State.IsDead() && waitsElsewhere(in, m.Process.key(), n) {
+				entangled[n]++
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(entangled[a], entangled[b]) })
 	for rank := range 3 {
-		for n, s := range items {
-			if cause[n] != n || s.precedence() != rank {
+		for _, n := range order {
+			s := items[n]
+			if s.precedence() != rank {
 				continue
 			}
 			for _, m := range s.missing {

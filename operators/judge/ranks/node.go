@@ -3,6 +3,7 @@
 package ranks
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -88,6 +89,9 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 				return fmt.Errorf("read a communicator: %w", err)
 			}
 			newest = max(newest, r.At)
+			if err := r.checkClock(); err != nil {
+				return err
+			}
 			if !ok {
 				continue
 			}
@@ -114,6 +118,29 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 		}
 		return nil
 	}, nil
+}
+
+// ErrClock means that rows have times that no kernel's boot clock has: they are not those of the
+// gadget.
+var ErrClock = errors.New("impossible time")
+
+const (
+	// maxUptime of a machine.
+	maxUptime = collective.Time(20 * 365 * 24 * time.Hour)
+	// clockSlack is for operations that begin while the row is read.
+	clockSlack = collective.Time(10 * time.Second)
+)
+
+func (r *row) checkClock() error {
+	if r.At < 0 || r.At > maxUptime {
+		return fmt.Errorf("%w: read %d s after boot", ErrClock, r.At/1e9)
+	}
+	for i := range r.Operations {
+		if enter := r.Operations[i].Enter; enter < 0 || enter > r.At+clockSlack {
+			return fmt.Errorf("%w: an operation began %d s after boot, which was read %d s after boot", ErrClock, enter/1e9, r.At/1e9)
+		}
+	}
+	return nil
 }
 
 // pythonLines of a folded stack, innermost first.

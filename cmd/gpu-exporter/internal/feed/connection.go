@@ -15,6 +15,8 @@ const (
 	Quiet = 500 * time.Millisecond
 	// settleLimit is for instances that are never quiet.
 	settleLimit = 10 * time.Second
+	// replayLimit is more packets than a daemon replays, with those of a few seconds.
+	replayLimit = ring + 64
 )
 
 // Connection is one attachment to an instance. It is for one goroutine.
@@ -26,6 +28,8 @@ type Connection struct {
 	began   time.Time
 	settled bool
 	last    uint32 // Seq of the newest packet
+
+	replayed int // packets before it has settled
 
 	instance string // see ig.AnnotationInstance
 }
@@ -48,10 +52,10 @@ func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 	}
 	if c.settled {
 		c.feed.seen++
-		s.read(now)
-		return nil
+		return s.read(now)
 	}
-	if now.Sub(c.began) > settleLimit {
+	c.replayed++
+	if now.Sub(c.began) > settleLimit || c.replayed > replayLimit {
 		return c.Settle(now)
 	}
 	return nil
@@ -73,7 +77,9 @@ func (c *Connection) Settle(now time.Time) (err error) {
 	c.settled = true
 	c.feed.begin(c.instance, uint64(c.last))
 	for _, s := range c.sources {
-		s.read(now)
+		if err := s.read(now); err != nil {
+			return err
+		}
 	}
 	return nil
 }

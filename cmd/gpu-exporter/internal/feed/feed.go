@@ -52,6 +52,8 @@ type Config struct {
 	Texts  *Texts // of all feeds
 	// Ranks is the node in a joiner of ranks of NCCL; nil: they are not joined.
 	Ranks *ranks.Node
+	// IsOther reports whether another daemon is of the node; may be nil.
+	IsOther func(node string) bool
 	// Warn reports data of a node that could not be used; may be nil.
 	Warn func(error)
 	// IsNew: the instance started after this process, so that everything it has

@@ -3,6 +3,7 @@
 package feed
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,19 @@ type rankTable struct {
 	feed   *Feed
 	ds     datasource.DataSource
 	take   ranks.Take
+	names  names
 	packet datasource.PacketArray // nil: there was none
+}
+
+// HasRanks reports whether an instance has ranks of NCCL, which are judged together with those of
+// all nodes.
+func HasRanks(info *api.GadgetInfo) bool {
+	for _, ds := range info.GetDataSources() {
+		if ds.GetName() == "communicators" {
+			return true
+		}
+	}
+	return false
 }
 
 // bindRanks returns nil for data sources that are not of nccl_trace.
@@ -38,7 +51,7 @@ func (f *Feed) bindRanks(announced *api.DataSource) (source, error) {
 	if err != nil || take == nil {
 		return nil, err
 	}
-	return &rankTable{feed: f, ds: ds, take: take}, nil
+	return &rankTable{feed: f, ds: ds, take: take, names: f.namesOf(ds)}, nil
 }
 
 func (t *rankTable) decode(payload []byte, _ bool) error {
@@ -50,13 +63,23 @@ func (t *rankTable) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (t *rankTable) read(now time.Time) {
+func (t *rankTable) read(now time.Time) error {
 	if t.packet == nil {
-		return
+		return nil
 	}
 	packet := t.packet
 	t.packet = nil
-	if err := t.take(packet, now); err != nil {
+	for n := range packet.Len() {
+		if err := t.names.check(packet.Get(n)); err != nil {
+			return err
+		}
+	}
+	err := t.take(packet, now)
+	if errors.Is(err, ranks.ErrClock) {
+		return &Untrusted{WrongClock, err.Error()}
+	}
+	if err != nil {
 		t.feed.warn(err)
 	}
+	return nil
 }

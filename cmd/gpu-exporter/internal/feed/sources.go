@@ -21,7 +21,8 @@ type source interface {
 	// decode keeps a packet for read. Before the connection has settled, only the
 	// newest is needed, or all packets of events.
 	decode(payload []byte, isSettled bool) error
-	read(now time.Time)
+	// read returns Untrusted if the packet cannot be believed.
+	read(now time.Time) error
 }
 
 // bind returns nil for data sources that are not for us.
@@ -38,7 +39,7 @@ func (f *Feed) bind(announced *api.DataSource) (source, error) {
 	switch {
 	case ds.Name() == "ooms" && ds.Type() == datasource.TypeSingle:
 		events, err := rows.BindOOMs(ds)
-		return &ooms{feed: f, ds: ds, events: events, kind: ds.GetField("kind"), device: ds.GetField("device")}, err
+		return &ooms{feed: f, ds: ds, names: f.namesOf(ds), events: events, kind: ds.GetField("kind"), device: ds.GetField("device")}, err
 	case ds.Name() == "drops" && ds.Type() == datasource.TypeArray:
 		d := &drops{feed: f, ds: ds, reason: ds.GetField("reason"), count: ds.GetField("count"), bytes: ds.GetField("bytes")}
 		if d.reason == nil || d.count == nil || d.bytes == nil || f.cfg.Store == nil {
@@ -58,7 +59,7 @@ func (f *Feed) bind(announced *api.DataSource) (source, error) {
 	if field == nil {
 		return nil, fmt.Errorf("it has no field stack: the gadget's image was built without its WASM module (make images), or runs without names of stacks")
 	}
-	return &table{feed: f, source: bound, text: field}, nil
+	return &table{feed: f, source: bound, text: field, names: f.namesOf(ds)}, nil
 }
 
 // table is the rows of allocs, samples or calls.
@@ -66,6 +67,7 @@ type table struct {
 	feed   *Feed
 	source rows.Source
 	text   datasource.FieldAccessor
+	names  names
 	packet datasource.PacketArray // nil: there was none
 }
 
@@ -78,11 +80,33 @@ func (t *table) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (t *table) read(now time.Time) {
-	if t.packet != nil {
-		t.feed.rows(t, now)
+func (t *table) read(now time.Time) error {
+	if t.packet == nil {
+		return nil
 	}
+	if err := t.check(); err != nil {
+		return err
+	}
+	t.feed.rows(t, now)
 	t.packet = nil
+	return nil
+}
+
+// check is before any row counts.
+func (t *table) check() error {
+	for n := range t.packet.Len() {
+		d := t.packet.Get(n)
+		if err := t.names.check(d); err != nil {
+			return err
+		}
+		if t.source.Subject == profile.Memory {
+			v := t.source.Values(d)
+			if err := checkRow(&v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // stack reads the stack that a module or operator has written.
@@ -96,6 +120,7 @@ type ooms struct {
 	feed         *Feed
 	ds           datasource.DataSource
 	events       *rows.OOMs
+	names        names
 	kind, device datasource.FieldAccessor
 	waiting      []datasource.PacketSingle
 }
@@ -105,12 +130,18 @@ func (o *ooms) decode(payload []byte, _ bool) error {
 	if err != nil {
 		return fmt.Errorf("read a refused allocation: %w", err)
 	}
+	if len(o.waiting) == ring {
+		o.waiting = o.waiting[1:] // more than a daemon keeps
+	}
 	o.waiting = append(o.waiting, p)
 	return nil
 }
 
-func (o *ooms) read(now time.Time) {
+func (o *ooms) read(now time.Time) error {
 	for _, d := range o.waiting {
+		if err := o.names.check(d); err != nil {
+			return err
+		}
 		oom, err := o.events.Read(d, o.feed, now)
 		if err != nil {
 			oom.Holders = nil
@@ -121,6 +152,7 @@ func (o *ooms) read(now time.Time) {
 		o.feed.failed(oom, o.series(d))
 	}
 	o.waiting = nil
+	return nil
 }
 
 // series is without the process.
@@ -163,9 +195,9 @@ func (s *drops) decode(payload []byte, _ bool) error {
 	return nil
 }
 
-func (s *drops) read(time.Time) {
+func (s *drops) read(time.Time) error {
 	if s.packet == nil || s.feed.metrics() == nil {
-		return
+		return nil
 	}
 	for n := range s.packet.Len() {
 		d := s.packet.Get(n)
@@ -175,6 +207,7 @@ func (s *drops) read(time.Time) {
 		s.feed.run.Drop(reason, clamp(count), clamp(bytes))
 	}
 	s.packet = nil
+	return nil
 }
 
 func clamp(v uint64) int64 { return int64(min(v, math.MaxInt64)) }

@@ -95,6 +95,11 @@ func (s *session) read(ctx context.Context, id string, f *feed.Feed) error {
 	for {
 		select {
 		case event := <-events:
+			s.node.cfg.Stats.received(len(event.GetPayload()))
+			// A daemon replays earlier packets at once, which are limited by their number.
+			if connection != nil && connection.Settled() && !s.limit.AllowN(time.Now(), cost(event)) {
+				return &feed.Untrusted{Reason: feed.Flood, Detail: fmt.Sprintf("more than %d bytes per second", s.node.cfg.Limit)}
+			}
 			if connection, err = take(connection, f, event); err != nil {
 				return err
 			}

@@ -10,12 +10,14 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/shard"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
@@ -36,7 +38,13 @@ type Config struct {
 	Ranks *ranks.Joiner
 	// Instances are the names or ids to attach to; none: all that have rows.
 	Instances []string
-	Log       Log
+	// Shard is the part of the nodes that is followed.
+	Shard shard.Shard
+	// Limit is how many bytes per second a daemon may send; 0: 64 MiB.
+	Limit int64
+	// Stats counts what was received, and from whom nothing more is taken; may be nil.
+	Stats *Stats
+	Log   Log
 
 	// Poll is the interval at which a daemon's instances are listed; default 5 s.
 	Poll time.Duration
@@ -45,6 +53,9 @@ type Config struct {
 	MinBackoff, MaxBackoff time.Duration
 	// Stale is how long the metrics of a node that is away stay; default 1 min.
 	Stale time.Duration
+	// CutOff is after which time a daemon that was not to be trusted is connected to again;
+	// default 10 min.
+	CutOff time.Duration
 }
 
 // Follower follows targets. Use Run.
@@ -53,6 +64,7 @@ type Follower struct {
 	nodes map[string]*running
 	began time.Time
 	first bool // no targets were seen yet
+	names nodeNames
 	texts feed.Texts
 	wait  sync.WaitGroup
 }
@@ -74,6 +86,9 @@ func Run(ctx context.Context, source targets.Source, cfg Config) error {
 	set(&cfg.MinBackoff, time.Second)
 	set(&cfg.MaxBackoff, 30*time.Second)
 	set(&cfg.Stale, time.Minute)
+	set(&cfg.CutOff, 10*time.Minute)
+	cfg.Limit = cmp.Or(cfg.Limit, 64<<20)
+	cfg.Stats = cmp.Or(cfg.Stats, &Stats{})
 	f := &Follower{cfg: cfg, nodes: map[string]*running{}, first: true, began: time.Now()}
 	err := source.Watch(ctx, func(all []targets.Target) { f.follow(ctx, all) })
 	for _, r := range f.nodes {
@@ -89,13 +104,17 @@ func Run(ctx context.Context, source targets.Source, cfg Config) error {
 // follow makes the connections be those of the targets.
 func (f *Follower) follow(ctx context.Context, all []targets.Target) {
 	wanted := map[string]bool{}
+	f.names.set(all)
 	for _, t := range all {
+		if !f.cfg.Shard.Judges() && !f.cfg.Shard.Has(t.Node) {
+			continue
+		}
 		wanted[t.Key] = true
 		if f.nodes[t.Key] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		n := &node{cfg: f.cfg, texts: &f.texts, target: t, isNew: t.Started.After(f.began), feeds: map[string]*feed.Feed{}}
+		n := &node{cfg: f.cfg, texts: &f.texts, names: &f.names, target: t, isNew: t.Started.After(f.began), feeds: map[string]*feed.Feed{}}
 		f.nodes[t.Key] = &running{n, cancel}
 		f.wait.Go(func() { n.run(ctx) })
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
@@ -30,6 +31,7 @@ type node struct {
 	// isNew: the daemon's counters began after this process did.
 	isNew bool
 	texts *feed.Texts
+	names *nodeNames
 	feeds map[string]*feed.Feed // by the instance's id; of the polling goroutine
 
 	connected bool // the daemon has answered
@@ -40,6 +42,8 @@ func (n *node) run(ctx context.Context) {
 	if n.cfg.Ranks != nil {
 		n.cfg.Ranks.Node(n.target.Node) // it is waited for
 	}
+	n.cfg.Stats.add(n.target.Node)
+	defer n.cfg.Stats.remove(n.target.Node)
 	defer n.close()
 	pause := n.cfg.MinBackoff
 	var away time.Time // since when
@@ -49,11 +53,16 @@ func (n *node) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if n.isCutOff(ctx, err) {
+			away, pause = time.Time{}, n.cfg.MinBackoff
+			continue
+		}
 		if n.connected {
 			away, pause = time.Time{}, n.cfg.MinBackoff
 		} else if n.target.Started.IsZero() {
 			n.isNew = true // it was not there when we were
 		}
+		n.cfg.Stats.set(n.target.Node, Away)
 		if away.IsZero() {
 			away = time.Now()
 			n.cfg.Log.Warnf("node %s: %v; trying again", n.target.Node, err)
@@ -97,6 +106,7 @@ func (n *node) session(ctx context.Context) error {
 	s := &session{
 		node: n, instances: api.NewGadgetInstanceManagerClient(connection), gadgets: api.NewGadgetManagerClient(connection),
 		attached: map[string]*attachment{}, skip: map[string]time.Time{}, wake: make(chan struct{}, 1),
+		limit: rate.NewLimiter(rate.Limit(n.cfg.Limit), int(burst*n.cfg.Limit)),
 	}
 	defer s.end()
 	for {
@@ -105,6 +115,7 @@ func (n *node) session(ctx context.Context) error {
 		}
 		if !n.connected {
 			n.connected = true
+			n.cfg.Stats.set(n.target.Node, Connected)
 			n.cfg.Log.Infof("node %s: connected, %d gadget instances to follow", n.target.Node, len(s.attached))
 		}
 		select {

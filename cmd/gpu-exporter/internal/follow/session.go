@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -35,6 +37,7 @@ type session struct {
 	skip      map[string]time.Time   // not retried before
 	wake      chan struct{}          // an attachment has ended
 	polled    bool
+	limit     *rate.Limiter // of the daemon's bytes
 }
 
 // poll attaches to new instances, and detaches from those that are gone.
@@ -45,7 +48,11 @@ func (s *session) poll(ctx context.Context) error {
 	}
 	for id, a := range s.attached {
 		if a.hasEnded() {
-			if err := a.wait(); err != nil && ctx.Err() == nil {
+			err := a.wait()
+			if untrusted := (*feed.Untrusted)(nil); errors.As(err, &untrusted) {
+				return err
+			}
+			if err != nil && ctx.Err() == nil {
 				s.node.cfg.Log.Warnf("node %s: instance %s: %v", s.node.target.Node, a.name, err)
 			}
 			delete(s.attached, id)
@@ -68,7 +75,7 @@ func (s *session) poll(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if errors.Is(err, feed.ErrNoRows) {
+			if errors.Is(err, feed.ErrNoRows) || errors.Is(err, errNotOurs) {
 				s.skip[i.id] = time.Now().Add(never / 2)
 				s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, i.name, err)
 				continue
@@ -88,7 +95,7 @@ type instance struct{ id, name, gadget string }
 func (s *session) list(ctx context.Context) ([]instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	answer, err := s.instances.ListGadgetInstances(ctx, &api.ListGadgetInstancesRequest{})
+	answer, err := s.instances.ListGadgetInstances(ctx, &api.ListGadgetInstancesRequest{}, grpc.MaxCallRecvMsgSize(maxDescription))
 	if err != nil {
 		return s.listFailed(ctx, err)
 	}
@@ -152,7 +159,7 @@ func (s *session) info(ctx context.Context, id string) (*api.GadgetInfo, error) 
 	defer cancel()
 	answer, err := s.gadgets.GetGadgetInfo(ctx, &api.GetGadgetInfoRequest{
 		ImageName: id, Version: api.VersionGadgetInfo, Flags: api.GadgetInfoRequestFlagUseInstance,
-	})
+	}, grpc.MaxCallRecvMsgSize(maxDescription))
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded:
 		return nil, errNotReady
@@ -170,12 +177,16 @@ func (s *session) attach(ctx context.Context, i instance) error {
 	if err != nil {
 		return err
 	}
+	if !s.isOurs(info) {
+		return errNotOurs
+	}
 	f := s.node.feeds[i.id]
 	if f == nil {
 		cfg := feed.Config{
 			Sender: s.node.cfg.Sender, Store: s.node.cfg.Store, Node: s.node.target.Node, Gadget: i.gadget, Texts: s.node.texts,
 			// It was not listed before.
-			IsNew: s.node.isNew || s.polled,
+			IsNew:   s.node.isNew || s.polled,
+			IsOther: s.node.names.has,
 			Warn: func(err error) {
 				if suppressed, ok := s.node.warned.Pass(time.Now()); ok {
 					s.node.cfg.Log.Warnf("node %s: instance %s: %v (%d more like this)", s.node.target.Node, i.name, err, suppressed)
@@ -194,6 +205,15 @@ func (s *session) attach(ctx context.Context, i instance) error {
 	s.attached[i.id] = s.start(ctx, i, f)
 	s.node.cfg.Log.Infof("node %s: following instance %s (%s)", s.node.target.Node, i.name, i.gadget)
 	return nil
+}
+
+// isOurs reports whether this shard follows an instance: ranks are of the shard that judges, and
+// everything else is of the node's.
+func (s *session) isOurs(info *api.GadgetInfo) bool {
+	if feed.HasRanks(info) {
+		return s.node.cfg.Shard.Judges()
+	}
+	return s.node.cfg.Shard.Has(s.node.target.Node)
 }
 
 func (s *session) end() {

@@ -15,10 +15,10 @@ const (
 )
 
 // lie makes a row untrue.
-func (n *node) lie(r row, s *slot) {
+func (n *node) lie(r row) {
 	switch {
 	case n.tells == Numbers && r.t == n.memory:
-		r.u64("inuse_bytes", 1<<50+s.process>>16)
+		r.u64("inuse_objects", 1<<40)
 	case n.tells == Clock && r.t == n.communicators:
 		r.u64("now_boot_ns", 1<<62)
 	}

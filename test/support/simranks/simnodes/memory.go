@@ -40,7 +40,7 @@ func (n *node) allocs(s *slot, t time.Duration) (all []*api.DataElement) {
 		r.u64("inuse_objects", 1)
 		r.u64("peak_bytes", size)
 		r.text("stack", n.fleet.stacks[k])
-		n.lie(r, s)
+		n.lie(r)
 		n.container(r, s)
 		all = append(all, r.data)
 	}

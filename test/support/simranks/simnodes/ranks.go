@@ -84,7 +84,7 @@ func (n *node) communicator(s *slot, c communicator, t time.Duration) *api.DataE
 	}
 	n.ring(r.b[r.at("ring"):][:ringBytes], s, c, p)
 	r.text("stack", callStack)
-	n.lie(r, s)
+	n.lie(r)
 	n.container(r, s)
 	return r.data
 }

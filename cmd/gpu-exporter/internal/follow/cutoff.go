@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+)
+
+const (
+	// maxDescription of instances and of what they emit: their messages are small.
+	maxDescription = 16 << 20
+	// burst is for how many seconds' bytes a daemon may send at once: the largest message.
+	burst = 4
+	// leastCost of a packet: reading many small ones is work, too.
+	leastCost = 4 << 10
+)
+
+var errNotOurs = errors.New("it is of another shard")
+
+// cost of an event, in bytes.
+func cost(e *api.GadgetEvent) int { return max(len(e.GetPayload()), leastCost) }
+
+// isCutOff reports whether a session ended because the daemon cannot be trusted. It returns when
+// the daemon may be connected to again, with everything that was known of it forgotten.
+func (n *node) isCutOff(ctx context.Context, err error) bool {
+	untrusted := (*feed.Untrusted)(nil)
+	if !errors.As(err, &untrusted) {
+		return false
+	}
+	n.cfg.Stats.cutOff(n.target.Node, untrusted.Reason)
+	n.cfg.Log.Warnf("node %s: %v; it is cut off for %v", n.target.Node, err, n.cfg.CutOff)
+	n.close()
+	n.feeds, n.isNew = map[string]*feed.Feed{}, false
+	select {
+	case <-time.After(n.cfg.CutOff):
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// nodeNames are the names of all targets, those of other shards as well.
+type nodeNames struct {
+	mu    sync.Mutex
+	names map[string]bool
+}
+
+func (n *nodeNames) set(all []targets.Target) {
+	names := map[string]bool{}
+	for _, t := range all {
+		names[t.Node] = true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.names = names
+}
+
+func (n *nodeNames) has(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.names[name]
+}

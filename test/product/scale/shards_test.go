@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks/simnodes"
+)
+
+// group is exporters that share the nodes.
+type group struct {
+	exporters []*exporter
+	receivers []*pyroscope
+	metrics   []string
+}
+
+func startGroup(t *testing.T, server *simnodes.Server, shards int, args ...string) *group {
+	t.Helper()
+	g := &group{}
+	for i := range shards {
+		p, address := startPyroscope(t), loopback.FreeAddress(t)
+		g.receivers, g.metrics = append(g.receivers, p), append(g.metrics, address)
+		g.exporters = append(g.exporters, start(t, server.Addresses, append(args, "--shard", fmt.Sprintf("%d/%d", i, shards),
+			"--pyroscope-url", p.url, "--export-interval", "2s", "--metrics-listen", address)...))
+	}
+	return g
+}
+
+// answers of all exporters together. No two have the same series, or profiles of the same node.
+type answers struct {
+	metrics map[string]float64
+	nodes   map[string]bool
+}
+
+func (g *group) answers(t *testing.T) answers {
+	t.Helper()
+	a := answers{map[string]float64{}, map[string]bool{}}
+	for i := range g.exporters {
+		for s, v := range series(t, g.metrics[i], "gpu_memory_inuse_bytes", "nccl_verdict", "nccl_communicator_size", "nccl_rank_dead") {
+			require.NotContains(t, a.metrics, s, "two shards have it")
+			a.metrics[s] = v
+		}
+		for node := range g.receivers[i].allocated() {
+			require.False(t, a.nodes[node], "two shards have profiles of %s", node)
+			a.nodes[node] = true
+		}
+	}
+	return a
+}
+
+// TestShardsGiveTheSameAnswers: two and four exporters, each of a part of the nodes, have the same
+// verdicts, series and profiles together as one.
+func TestShardsGiveTheSameAnswers(t *testing.T) {
+	requireBuilt(t)
+	const hang = 2 * time.Second
+	f, err := simnodes.New(simnodes.Config{Seed: 2, Nodes: 24, Jobs: 12, MaxRanks: 256, Fault: 4 * time.Second, FaultSpread: time.Second})
+	require.NoError(t, err)
+	server := serve(t, f)
+	groups := map[int]*group{}
+	for _, shards := range []int{1, 2, 4} {
+		groups[shards] = startGroup(t, server, shards, "--hang", hang.String())
+	}
+	waitForAll(t, f, groups[1].exporters[0], 7*time.Second+grace)
+	for f.Now() < 7*time.Second+grace && len(groups[4].answers(t).nodes) < 24 {
+		time.Sleep(500 * time.Millisecond)
+	}
+	one := groups[1].answers(t)
+	require.Len(t, one.nodes, 24)
+	for shards, g := range groups {
+		require.Equal(t, one, g.answers(t), "%d shards", shards)
+		var all []found
+		for i, e := range g.exporters {
+			require.True(t, i == 0 || len(e.verdicts()) == 0, "only the first shard judges")
+			all = append(all, e.verdicts()...)
+		}
+		requireTruth(t, f, all, hang)
+		for i := range g.exporters {
+			if shards == 4 {
+				require.NotEmpty(t, g.receivers[i].allocated(), "shard %d has no node", i)
+			}
+			g.exporters[i].end()
+		}
+	}
+}
