@@ -19,7 +19,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 	requireBuilt(t)
 	lies := map[int]simnodes.Lie{1: simnodes.OtherNode, 3: simnodes.Numbers, 9: simnodes.Clock, 7: simnodes.Flood}
 	reasons := map[int]string{1: "other node", 3: "numbers", 9: "clock", 7: "flood"}
-	f, err := simnodes.New(simnodes.Config{Seed: 4, Nodes: 12, Jobs: 20, MaxRanks: 64, Fault: time.Hour, Lies: lies})
+	f, err := simnodes.New(simnodes.Config{Seed: 4, Nodes: 10, Jobs: 12, MaxRanks: 64, Fault: time.Hour, Lies: lies})
 	require.NoError(t, err)
 	server, address := serve(t, f), loopback.FreeAddress(t)
 	e := start(t, server.Addresses, "--metrics-listen", address, "--node-limit", "1MiB", "--hang", "4s")
@@ -38,7 +38,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 	v, _ := loopback.Sum(t, address, "gpu_exporter_nodes", `state="cut off"`)
 	require.EqualValues(t, len(lies), v)
 	v, _ = loopback.Sum(t, address, "gpu_exporter_nodes", `state="connected"`)
-	require.EqualValues(t, 12-len(lies), v)
+	require.EqualValues(t, 10-len(lies), v)
 
 	perNode := map[string]int{}
 	for s, v := range series(t, address, "gpu_memory_inuse_bytes") {
@@ -46,7 +46,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 		perNode[node]++
 		require.LessOrEqual(t, v, float64(f.Rate()), s)
 	}
-	for n := range 12 {
+	for n := range 10 {
 		name := fmt.Sprintf("node-%04d", n)
 		if _, isLie := lies[n]; isLie {
 			require.NotContains(t, perNode, name)

@@ -27,7 +27,7 @@ type size struct {
 
 // small is a fleet for make test. Stragglers are found over 32 steps at least.
 func small() size {
-	return size{nodes: 40, jobs: 20, ranks: 4096, fault: 5 * time.Second, spread: time.Second, hang: 2 * time.Second}
+	return size{nodes: 32, jobs: 20, ranks: 4096, fault: 5 * time.Second, spread: time.Second, hang: 2 * time.Second}
 }
 
 func large() size {

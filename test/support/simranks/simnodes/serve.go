@@ -123,13 +123,15 @@ func (d *daemons) RunGadget(stream api.GadgetManager_RunGadgetServer) error {
 	if err := stream.Send(&api.GadgetEvent{Type: api.EventTypeGadgetInfo, Payload: payload}); err != nil {
 		return err
 	}
+	var events []*api.GadgetEvent
 	for seq := uint32(1); ; {
 		if err := n.await(stream.Context()); err != nil {
 			return nil //nolint:nilerr // the client has gone
 		}
-		events, err := n.tables(id, d.fleet.Now())
-		if err != nil {
-			return err
+		if n.tells != Flood || events == nil { // a flood is the same again and again
+			if events, err = n.tables(id, d.fleet.Now()); err != nil {
+				return err
+			}
 		}
 		for _, event := range events {
 			event.Seq = seq
