@@ -123,18 +123,6 @@ func (e *exporter) verdicts() []found {
 	return append([]found(nil), e.events...)
 }
 
-// count returns how many lines of its log have the text.
-func (e *exporter) count(text string) (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, l := range e.lines {
-		if strings.Contains(l, text) {
-			n++
-		}
-	}
-	return n
-}
-
 // end terminates it like the kubelet.
 func (e *exporter) end() {
 	e.t.Helper()

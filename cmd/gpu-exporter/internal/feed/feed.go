@@ -52,7 +52,7 @@ type Config struct {
 	Texts  *Texts // of all feeds
 	// Ranks is the node in a joiner of ranks of NCCL; nil: they are not joined.
 	Ranks *ranks.Node
-	// IsOther reports whether another daemon is of the node; may be nil.
+	// IsOther reports whether the node has another daemon; may be nil.
 	IsOther func(node string) bool
 	// Warn reports data of a node that could not be used; may be nil.
 	Warn func(error)

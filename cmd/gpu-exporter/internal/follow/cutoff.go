@@ -29,7 +29,7 @@ var errNotOurs = errors.New("it is of another shard")
 func cost(e *api.GadgetEvent) int { return max(len(e.GetPayload()), leastCost) }
 
 // isCutOff reports whether a session ended because the daemon cannot be trusted. It returns when
-// the daemon may be connected to again, with everything that was known of it forgotten.
+// the daemon may be connected to again, and then starts over with it.
 func (n *node) isCutOff(ctx context.Context, err error) bool {
 	untrusted := (*feed.Untrusted)(nil)
 	if !errors.As(err, &untrusted) {

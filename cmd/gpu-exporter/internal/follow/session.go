@@ -207,8 +207,8 @@ func (s *session) attach(ctx context.Context, i instance) error {
 	return nil
 }
 
-// isOurs reports whether this shard follows an instance: ranks are of the shard that judges, and
-// everything else is of the node's.
+// isOurs reports whether this shard follows an instance: the shard that judges has all ranks, and
+// that of the node has everything else.
 func (s *session) isOurs(info *api.GadgetInfo) bool {
 	if feed.HasRanks(info) {
 		return s.node.cfg.Shard.Judges()
