@@ -22,7 +22,7 @@ func TestHIP(t *testing.T) {
 	library := built(t, "build/simhip/libamdhip64.so.6")
 	t.Run("memory", func(t *testing.T) {
 		w := startHIP(t, library, 4000)
-		g := startProductOf(t, "hip_alloc", w)
+		g := startProductOf(t, "hip_alloc", w, nil)
 		w.resume("holding")
 		want := expected(t, w.dir)
 		requireTruth(t, g, want, func(rows []compare.Row) []compare.Row { return rows })
@@ -33,7 +33,7 @@ func TestHIP(t *testing.T) {
 	})
 	t.Run("launches", func(t *testing.T) {
 		w := startProgram(t, "python3", "testdata/hip_launches.py", library)
-		g := startProductOf(t, "hip_kernel", w)
+		g := startProductOf(t, "hip_kernel", w, nil)
 		w.resume("done")
 		named, all := requireHIPLaunches(t, g)
 		require.Equal(t, all, named)

@@ -88,14 +88,14 @@ func TestProduct(t *testing.T) {
 // startProduct waits until cuda_alloc of bin/ig-gpu is attached to the workload and to others.
 func startProduct(t *testing.T, w *workload, others ...uint32) *gadget {
 	t.Helper()
-	return startProductOf(t, "cuda_alloc", w, others...)
+	return startProductOf(t, "cuda_alloc", w, nil, others...)
 }
 
-func startProductOf(t *testing.T, gadget string, w *workload, others ...uint32) *gadget {
+func startProductOf(t *testing.T, gadget string, w *workload, options []string, others ...uint32) *gadget {
 	t.Helper()
 	pids := append([]uint32{uint32(w.cmd.Process.Pid)}, others...)
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(pids)), ","), "[]")
-	g := start(t, built(t, "bin/ig-gpu"), "run", gadget, "--host", "--pid", list, "-o", "json")
+	g := start(t, built(t, "bin/ig-gpu"), append([]string{"run", gadget, "--host", "--pid", list, "-o", "json"}, options...)...)
 	g.wait("the library is attached", func() bool {
 		return !slices.ContainsFunc(pids, func(pid uint32) bool { return !g.attached[pid] })
 	})
@@ -103,19 +103,43 @@ func startProductOf(t *testing.T, gadget string, w *workload, others ...uint32) 
 	return g
 }
 
-// TestNative: functions that call each other by frame pointers are named, also when
-// their return addresses are signed, as on arm64.
+// nativeStack is that of native.c. By unwind information it begins with the process.
+var nativeStack = map[string]*regexp.Regexp{
+	"pointers": regexp.MustCompile(`(^|; )main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`),
+	"auto":     regexp.MustCompile(`^_start[^;]*; .*; main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`),
+}
+
+// TestNative: functions that call each other are named, by frame pointers and by unwind information, also
+// when their return addresses are signed, as on arm64. The first stacks by unwind information are cut.
 func TestNative(t *testing.T) {
 	requireInside(t)
-	w := startProgram(t, built(t, "build/native"), built(t, "build/simcuda/libcuda.so.1"))
-	g := startProduct(t, w)
-	signed := w.resume("holding")
-	require.Equal(t, runtime.GOARCH == "arm64", signed == `{"holding": 1}`, "return addresses are signed")
-	g.wait("the allocation", func() bool { return len(g.rows) > 0 && g.rows[0].AllocObjects == 1 })
-	t.Log(g.rows[0].Stack)
-	require.Regexp(t, `main[^;]*; outer[^;]*; middle[^;]*; inner[^;]*; cuMemAlloc_v2[^;]*$`, g.rows[0].Stack)
-	w.resume("done")
-	g.interrupt()
+	for _, stacks := range []string{"pointers", "auto"} {
+		t.Run(stacks, func(t *testing.T) {
+			w := startProgram(t, built(t, "build/native"), built(t, "build/simcuda/libcuda.so.1"))
+			g := startProductOf(t, "cuda_alloc", w, []string{"--native-stacks", stacks})
+			calls, whole := int64(0), false
+			for calls < 50 && !whole {
+				signed := w.resume("holding")
+				require.Equal(t, runtime.GOARCH == "arm64", signed == `{"holding": 1}`, "return addresses are signed")
+				calls++
+				var rows []row
+				g.wait("the allocation", func() bool {
+					var all int64
+					for _, r := range g.rows {
+						all += r.AllocObjects
+					}
+					rows = slices.Clone(g.rows)
+					return all == calls
+				})
+				whole = slices.ContainsFunc(rows, func(r row) bool { return nativeStack[stacks].MatchString(r.Stack) })
+				if whole || calls == 50 {
+					t.Logf("after %d calls: %q", calls, rows[0].Stack)
+				}
+			}
+			require.True(t, whole, "%d calls", calls)
+			g.interrupt()
+		})
+	}
 	record(t, "names", "yes")
 }
 

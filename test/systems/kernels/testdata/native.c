@@ -2,8 +2,8 @@
 /*
  * A program without Python whose allocation comes from functions of its own:
  * main, outer, middle, inner. It is built with frame pointers, and on arm64 with
- * signed return addresses. native LIBCUDA prints {"ready": …} and {"holding": N},
- * each followed by a wait for a line. N is 1 if return addresses are stored signed.
+ * signed return addresses. native LIBCUDA prints {"ready": …}, allocates at each line of its
+ * input and then prints {"holding": N}: N is 1 if return addresses are stored signed.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -43,11 +43,15 @@ __attribute__((noinline)) void outer(size_t bytes)
 	CALL(middle(bytes));
 }
 
-static void wait_for_line(void)
+/* 0: there is no other line. */
+static int wait_for_line(void)
 {
+	int c;
+
 	fflush(stdout);
-	while (getchar() != '\n')
+	while ((c = getchar()) != '\n' && c != EOF)
 		;
+	return c == '\n';
 }
 
 int main(int argc, char **argv)
@@ -64,10 +68,9 @@ int main(int argc, char **argv)
 	((function)dlsym(library, "cuDevicePrimaryCtxRetain"))(&context, 0);
 	((function)dlsym(library, "cuCtxSetCurrent"))(context);
 	printf("{\"ready\": %d}\n", getpid());
-	wait_for_line();
-	outer(4096);
-	printf("{\"holding\": %d}\n", was_signed);
-	wait_for_line();
-	printf("{\"done\": 0}\n");
+	while (wait_for_line()) {
+		outer(4096);
+		printf("{\"holding\": %d}\n", was_signed);
+	}
 	return 0;
 }
