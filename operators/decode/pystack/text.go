@@ -33,7 +33,11 @@ func write(w io.Writer, procfs string, threads []thread, containers map[uint64]s
 			}
 			fmt.Fprintf(out, "Python v%s\n\n", t.version())
 		}
-		fmt.Fprintf(out, "Thread %d (%s): %q\n", t.TID, t.activity(), t.comm)
+		fmt.Fprintf(out, "Thread %d (%s): %q", t.TID, t.activity(), t.comm)
+		if does := role(t.comm); does != "" {
+			fmt.Fprintf(out, ", %s", does)
+		}
+		fmt.Fprintln(out)
 		for _, line := range frames(t) {
 			fmt.Fprintf(out, "    %s\n", line)
 		}

@@ -3,7 +3,7 @@
 
 Situations: loader (a DataLoader with workers that pins its batches), spawn
 (torch.multiprocessing.spawn, a device for each of two processes), oom (what it holds, then
-an allocation that is refused and ends it).
+an allocation that is refused and ends it), roles (the threads that PyTorch names).
 """
 import os
 import sys
@@ -72,6 +72,21 @@ def spawn(torch):
         pass
 
 
+def roles(torch):
+    x = torch.ones(1 << 16, device="cuda", requires_grad=True)
+    x.sin().sum().backward()
+    examples = torch.utils.data.TensorDataset(torch.ones(64, 4))
+    batches = torch.utils.data.DataLoader(examples, batch_size=4, num_workers=1, pin_memory=True)
+    iterator = iter(batches)
+    next(iterator)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    torch.distributed.init_process_group("nccl", rank=0, world_size=1)
+    torch.distributed.all_reduce(torch.ones(16, device="cuda"))
+    torch.cuda.synchronize()
+    dialogue.say(moments=[])
+    dialogue.wait()
+
+
 def weights(torch):
     return [torch.empty(40 << 20, dtype=torch.uint8, device="cuda") for _ in range(9)]
 
@@ -108,11 +123,13 @@ def main():
     dialogue.say(begun=os.getpid())
     dialogue.wait()
     import torch  # after a tracer may have come
+    import torch.distributed
+    import torch.utils.data
 
     dialogue.say(imported=torch.__version__)
     dialogue.wait()
     lines.follow()
-    {"loader": loader, "spawn": spawn, "oom": oom}[sys.argv[1]](torch)
+    {"loader": loader, "spawn": spawn, "oom": oom, "roles": roles}[sys.argv[1]](torch)
 
 
 if __name__ == "__main__":
