@@ -16,6 +16,19 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* The exporter's pods are of another name, so that the Service of the nodes does not select them. */}}
+{{- define "gpu-gadgets.exporterSelector" -}}
+app.kubernetes.io/name: gpu-exporter
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "gpu-gadgets.exporterLabels" -}}
+{{ include "gpu-gadgets.exporterSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
 {{- define "gpu-gadgets.serviceAccount" -}}
 {{ default (include "gpu-gadgets.name" .) .Values.serviceAccount.name }}
 {{- end -}}
