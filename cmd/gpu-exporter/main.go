@@ -49,7 +49,7 @@ type options struct {
 	verbose               bool
 	stale                 time.Duration
 	hang, straggler       time.Duration
-	hangs                 bool
+	hangs, rankMetrics    bool
 	shard                 shard.Shard
 	limit                 int64              // bytes per second of a daemon
 	values                map[string]*string // of the exports' parameters, by flag
@@ -94,13 +94,16 @@ func run(args []string) error {
 		sender.Start(nil)
 	}
 	progress := &ranks.Store{}
+	values := o.params(metrics.PublishParams())
+	hasMetrics := values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != ""
 	if o.shard.Judges() {
+		o.rankMetrics = o.rankMetrics && hasMetrics
 		if cfg.Ranks, err = o.judge(progress, sender); err != nil {
 			return err
 		}
 		cfg.Stats.Ranks = cfg.Ranks
 	}
-	if values := o.params(metrics.PublishParams()); values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != "" {
+	if hasMetrics {
 		cfg.Store = store
 		end, err := publish(values, store, queues, progress, cfg.Stats)
 		if err != nil {
@@ -127,7 +130,7 @@ func run(args []string) error {
 
 // judge of the ranks of all nodes.
 func (o *options) judge(progress *ranks.Store, sender *export.Sender) (*ranks.Joiner, error) {
-	return ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, Report: func(h profile.Hang) {
+	return ranks.NewJoiner(ranks.JoinConfig{Hang: o.hang, Straggler: o.straggler, Store: progress, OnlyVerdicts: !o.rankMetrics, Report: func(h profile.Hang) {
 		printHang(os.Stdout, h)
 		if sender.Enabled() {
 			sender.Hang(h)
@@ -188,6 +191,7 @@ func parse(args []string) (*options, error) {
 	flags.BoolVar(&o.hangs, "hangs", false, "Run even if nothing is exported: ranks that keep collectives of NCCL waiting are always reported on stdout")
 	flags.Var((*duration.Value)(&o.hang), "hang", "Report the missing rank when ranks on any node have waited this long in a collective of NCCL")
 	flags.Var((*duration.Value)(&o.straggler), "straggler", "Report a rank as a straggler if it arrives this much later than the others, at the median; must exceed the differences of the nodes' clocks and connections")
+	flags.BoolVar(&o.rankMetrics, "rank-metrics", true, "Metrics of the progress of each rank of NCCL, a dozen series for each; false: of verdicts only")
 	part := flags.String("shard", "0/1", "Collect from this part of the nodes: INDEX/SHARDS, such as 0/4, where all four run. The first one also judges the ranks of NCCL on all nodes")
 	limit := flags.String("node-limit", "64MiB", "Cut off a daemon that sends more than this per second")
 	flags.BoolVar(&o.verbose, "verbose", false, "Say more")

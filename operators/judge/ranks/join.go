@@ -20,6 +20,8 @@ type JoinConfig struct {
 	Hang, Straggler time.Duration
 	// Store receives the progress of the ranks of all nodes, for metrics; may be nil.
 	Store *Store
+	// OnlyVerdicts leaves the progress of ranks out of Store: a dozen series for each.
+	OnlyVerdicts bool
 	// Report receives each verdict that is found, changed or cleared; one goroutine.
 	Report func(profile.Hang)
 }
@@ -111,7 +113,11 @@ func (j *Joiner) Judge(at time.Time) {
 	}
 	events := j.analyzer.Evaluate(now)
 	if j.run != nil {
-		j.run.put(j.analyzer.Ranks(now), j.analyzer.Verdicts(), now, containers)
+		var progress []collective.Status
+		if !j.cfg.OnlyVerdicts {
+			progress = j.analyzer.Ranks(now)
+		}
+		j.run.put(progress, j.analyzer.Verdicts(), now, containers)
 	}
 	j.mu.Unlock()
 	for i := range events {

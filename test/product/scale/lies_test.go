@@ -22,7 +22,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 	f, err := simnodes.New(simnodes.Config{Seed: 4, Nodes: 10, Jobs: 12, MaxRanks: 64, Fault: time.Hour, Lies: lies})
 	require.NoError(t, err)
 	server, address := serve(t, f), loopback.FreeAddress(t)
-	e := start(t, server.Addresses, "--metrics-listen", address, "--node-limit", "1MiB", "--hang", "4s")
+	e := start(t, server.Addresses, "--metrics-listen", address, "--node-limit", "1MiB", "--rank-metrics=false", "--hang", "4s")
 	var cuts map[string]float64
 	for f.Now() < 20*time.Second && len(cuts) < len(lies) {
 		time.Sleep(200 * time.Millisecond)
@@ -54,6 +54,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 			require.Equal(t, 16, perNode[name], "a series for each process of %s", name)
 		}
 	}
+	require.Empty(t, series(t, address, "nccl_communicator_size", "nccl_rank_issued_total"), "the progress of ranks is not wanted")
 	require.Empty(t, e.verdicts())
 	u := e.usage()
 	e.end()

@@ -4,6 +4,7 @@ package scale
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,13 @@ func TestShardsGiveTheSameAnswers(t *testing.T) {
 	}
 	one := groups[1].answers(t)
 	require.Len(t, one.nodes, nodes)
+	sizes := 0
+	for s := range one.metrics {
+		if strings.HasPrefix(s, "nccl_communicator_size{") {
+			sizes++
+		}
+	}
+	require.Equal(t, f.Ranks(), sizes, "a series for each rank of each communicator")
 	for shards, g := range groups {
 		require.Equal(t, one, g.answers(t), "%d shards", shards)
 		var all []found

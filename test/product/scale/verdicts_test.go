@@ -3,6 +3,8 @@
 package scale
 
 import (
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -30,16 +32,31 @@ func small() size {
 	return size{nodes: 32, jobs: 20, ranks: 4096, fault: 5 * time.Second, spread: time.Second, hang: 2 * time.Second}
 }
 
-func large() size {
-	return size{nodes: 1000, jobs: 200, ranks: 4096, fault: 25 * time.Second, spread: 5 * time.Second, hang: 10 * time.Second,
+func current(t testing.TB) size {
+	t.Helper()
+	if subject.Volume(0, 1) == 1 {
+		return large(t)
+	}
+	return small()
+}
+
+// large is a thousand nodes, or SCALE_NODES, with as many jobs and ranks for each node.
+func large(t testing.TB) size {
+	t.Helper()
+	nodes := nodesOr(t, 1000)
+	return size{nodes: nodes, jobs: nodes / 5, ranks: 4096 * nodes / 1000, fault: 25 * time.Second, spread: 5 * time.Second, hang: 10 * time.Second,
 		straggle: 250 * time.Millisecond, watched: 60 * time.Second}
 }
 
-func current() size {
-	if subject.Volume(0, 1) == 1 {
-		return large()
+func nodesOr(t testing.TB, number int) int {
+	t.Helper()
+	text := os.Getenv("SCALE_NODES")
+	if text == "" {
+		return number
 	}
-	return small()
+	nodes, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return nodes
 }
 
 func (s size) fleet(t testing.TB) *simnodes.Fleet {
@@ -60,7 +77,7 @@ func serve(t testing.TB, f *simnodes.Fleet) *simnodes.Server {
 // TestEveryVerdictIsRight: each job with a fault has its one verdict, in time, and no other job
 // has any.
 func TestEveryVerdictIsRight(t *testing.T) {
-	s := current()
+	s := current(t)
 	requireBuilt(t)
 	f := s.fleet(t)
 	e := start(t, serve(t, f).Addresses, "--hangs", "--hang", s.hang.String())

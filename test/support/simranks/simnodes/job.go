@@ -106,7 +106,7 @@ func (j *Job) Truth() Truth {
 	c := j.communicatorOf(j.Culprit, j.hasTensor)
 	t := Truth{Reason: j.Reason, Job: j.name(), Communicator: c.id, Rank: c.rank,
 		Node: j.node, PID: j.pid, Since: j.FaultAt}
-	if j.Reason == collective.Missing || j.Reason == collective.Dead {
+	if j.Reason == collective.Missing || j.Reason == collective.Dead && !j.exits { // of an exited process, the last one that was seen
 		t.Line = j.line()
 	}
 	return t

@@ -121,7 +121,7 @@ func (n *node) thread(s *slot, c communicator, t time.Duration) *api.DataElement
 	case j.hasStopped(s.rank, t):
 		stack, state = loadStack+j.line(), "sleeping"
 		if j.exits {
-			state = "gone"
+			stack, state = "", "gone"
 		} else if j.Reason == collective.Dead {
 			state = "stopped"
 		}
