@@ -5,10 +5,10 @@
 #include "call/probes.h"
 #include "stack/native.h"
 #ifdef LINUX_5_10
-#define ALL_BY_RULES 0
+#define BY_RULES 0
 #else
 #include "stack/probed.h"
-#define ALL_BY_RULES (native_rules == NATIVE_RULES_ALL)
+#define BY_RULES (native_rules != NATIVE_RULES_OFF)
 #endif
 #include "python/python.h"
 #include "stack/store.h"
@@ -63,29 +63,29 @@ static __always_inline __u64 capture_taken(struct thread *t, __u64 id)
 static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __u64 function,
 				       __u64 caller, __u64 sp)
 {
+	bool near = native_rules == NATIVE_RULES_WITHOUT_PYTHON && t && t->stack.python_count;
 	struct python_thread *python;
 
 	if (!ctx || !t)
 		return 0;
-	t->stack.flags &= ~STACK_NATIVE_TRUNCATED; /* of the walk by frame pointers */
 	python = t->stack.python_count ? python_here(0) : 0;
 	unwind_by_rules(&t->stack, t->process, function, caller, sp, PT_REGS_FP(ctx),
-			python ? python->runtime : 0);
+			python ? python->runtime : 0, near);
 	return 0;
 }
 
 /*
- * The callers beyond what frame pointers and the thread's own Python frames have: the native ones, by
- * rules, and those of the pass that autograd's thread works for.
+ * The callers beyond the thread's own Python frames: the native ones, by rules, and those of the
+ * pass that autograd's thread works for.
  */
 static __always_inline void capture_callers(struct pt_regs *ctx, struct thread *t, __u64 function,
 					    __u64 caller, __u64 sp)
 {
-	if (ALL_BY_RULES)
+	if (native_rules == NATIVE_RULES_ALL)
 		capture_by_rules(ctx, t, function, caller, sp);
 	if (backward)
 		backward_join(t);
-	if (native_rules == NATIVE_RULES_WITHOUT_PYTHON && !t->stack.python_count)
+	if (native_rules == NATIVE_RULES_WITHOUT_PYTHON)
 		capture_by_rules(ctx, t, function, caller, sp);
 }
 #endif
@@ -102,7 +102,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (!ALL_BY_RULES)
+	if (!BY_RULES)
 		native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
 			      PT_REGS_FP(ctx));
 	/* Losses are counted there; what could be read is the stack. */
@@ -146,7 +146,7 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 		return 0;
 	t->stack.flags = 0;
 	t->stack.python_count = 0;
-	if (!ALL_BY_RULES)
+	if (!BY_RULES)
 		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),
 			      RETURNED_SP(PT_REGS_SP(ctx)), PT_REGS_FP(ctx));
 	python_unwind_sleepable(&t->stack, t->process);

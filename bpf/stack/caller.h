@@ -71,6 +71,7 @@ struct unwind {
 	__u32 made; /* modules so far */
 	__u32 into; /* how far pc is behind its function's begin, or that of its page */
 	__u32 tid;  /* of UNWIND_OTHER */
+	__u32 most; /* frames, of a call (stack/probed.h) */
 	__u64 window_at;
 	__u64 window[UNWIND_WINDOW]; /* the words from there on, unless that is 0 */
 	__u64 node[32];		     /* of the tree of the mappings */

@@ -14,17 +14,21 @@
 #define STACK_PYTHON_FRAMES 128
 
 enum stack_flag {
-	STACK_HAS_PYTHON = 1,	    /* an interpreter was found in the process */
-	STACK_PYTHON_TRUNCATED = 2, /* more than STACK_PYTHON_FRAMES; innermost kept */
+	STACK_HAS_PYTHON = 1,	     /* an interpreter was found in the process */
+	STACK_PYTHON_TRUNCATED = 2,  /* more than STACK_PYTHON_FRAMES; innermost kept */
 	STACK_PYTHON_INCOMPLETE = 4, /* a read failed: frames are missing at the root */
 	STACK_NATIVE_TRUNCATED = 8,
 	/* Why native frames are missing at the root, with the rules of stack/unwind.h: */
-	STACK_NATIVE_NO_RULES = 16,   /* code without unwind information */
-	STACK_NATIVE_NOT_LOADED = 32, /* its rules were not there yet */
-	STACK_NATIVE_BROKEN = 64,     /* no return address where the rule has it */
+	STACK_NATIVE_NO_RULES = 16,    /* code without unwind information */
+	STACK_NATIVE_NOT_LOADED = 32,  /* its rules were not there yet */
+	STACK_NATIVE_BROKEN = 64,      /* no return address where the rule has it */
 	STACK_NATIVE_UNREADABLE = 128, /* a page of the stack is not in memory */
 	STACK_NATIVE_BUSY = 512,       /* the mappings were being changed, or no memory */
 };
+
+#define STACK_NATIVE_CUT \
+	(STACK_NATIVE_TRUNCATED | STACK_NATIVE_NO_RULES | STACK_NATIVE_NOT_LOADED | \
+	 STACK_NATIVE_BROKEN | STACK_NATIVE_UNREADABLE | STACK_NATIVE_BUSY)
 
 struct python_frame {
 	__u64 symbol; /* key of symbols_by_id; 0: name unreadable */
@@ -57,7 +61,7 @@ struct symbol {
 	__u16 name_len, file_len, class_len; /* bytes used; the tail is kept when cut */
 	/* Bytes per character as in PyUnicode_KIND: 1 (Latin-1), 2 (UCS-2), 4. */
 	__u8 name_kind, file_kind;
-	__u8 cut;	  /* bit 0: name, 1: file, 2: class were longer */
+	__u8 cut;	       /* bit 0: name, 1: file, 2: class were longer */
 	__u8 name_is_qualname; /* 0: co_name; the class, if any, is in class_name */
 	__u8 pad[4];
 	char name[SYMBOL_NAME_BYTES];
