@@ -105,7 +105,8 @@ FUZZTIME ?= 20s
 test-long: setup vet-others build/arm64/ig-gpu
 	@$(STEP) "race detector" $(GO) test -race -timeout 30m $(PURE)
 	@$(STEP) "fuzzing, $(FUZZTIME) a target" scripts/fuzz.sh $(FUZZTIME)
-	@$(STEP) "a thousand nodes" env LONG_TESTS=1 $(GO_TEST) -count=1 -timeout 20m ./test/product/scale
+	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh
+	@$(STEP) "a thousand nodes" env LONG_TESTS=1 PROMETHEUS="$$(test/support/fixtures/prometheus.sh)" $(GO_TEST) -count=1 -timeout 20m ./test/product/scale
 	@$(MAKE) --no-print-directory test-long-random
 
 # The suites that make fewer random calls in make test (subject.Volume).

@@ -142,26 +142,31 @@ type usage struct {
 	files        int
 }
 
-func (e *exporter) usage() (u usage) {
+func (e *exporter) usage() usage {
 	e.t.Helper()
-	dir := fmt.Sprintf("/proc/%d/", e.cmd.Process.Pid)
+	return usageOf(e.t, e.cmd.Process.Pid)
+}
+
+func usageOf(t testing.TB, pid int) (u usage) {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/", pid)
 	stat, err := os.ReadFile(dir + "stat")
-	require.NoError(e.t, err)
+	require.NoError(t, err)
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
 	for _, i := range []int{11, 12} { // utime, stime, in ticks of 10 ms
 		ticks, err := strconv.ParseInt(fields[i], 10, 64)
-		require.NoError(e.t, err)
+		require.NoError(t, err)
 		u.cpu += time.Duration(ticks) * 10 * time.Millisecond
 	}
 	text, err := os.ReadFile(dir + "status")
-	require.NoError(e.t, err)
+	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &u.resident)
 		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &u.mb)
 	}
 	u.resident, u.mb = u.resident>>10, u.mb>>10
 	files, err := os.ReadDir(dir + "fd")
-	require.NoError(e.t, err)
+	require.NoError(t, err)
 	u.files = len(files)
 	return u
 }

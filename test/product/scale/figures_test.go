@@ -45,10 +45,7 @@ func TestFigures(t *testing.T) {
 				time.Sleep(14 * time.Second)
 				scraped = scrape(t, address)
 			}
-			m := regexp.MustCompile(`(?m)^gpu_exporter_received_bytes_total (\S+)$`).FindSubmatch(scraped)
-			require.NotNil(t, m)
-			received, err := strconv.ParseFloat(string(m[1]), 64)
-			require.NoError(t, err)
+			received := value(t, address, "gpu_exporter_received_bytes_total")
 			after, took, bytes := e.usage(), time.Since(began), p.sent()-sent
 			all, err := loopback.Scrape(t, address)
 			require.NoError(t, err)
@@ -73,6 +70,16 @@ func (p *pyroscope) sent() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bytes
+}
+
+// value of a metric that has no labels.
+func value(t *testing.T, address, name string) float64 {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(scrape(t, address))
+	require.NotNil(t, m, "no metric %s", name)
+	v, err := strconv.ParseFloat(string(m[1]), 64)
+	require.NoError(t, err)
+	return v
 }
 
 // scrape returns the metrics as text.
