@@ -76,14 +76,15 @@ type shell struct {
 }
 
 // startShell starts bash in the repository's root with bin/ in PATH. Its children are
-// killed at the end of the test.
+// killed at the end of the test. Its environment has no OUT, which pages set: make would build
+// the simulated libraries there, again for each page.
 func startShell(t *testing.T) *shell {
 	t.Helper()
 	cmd := exec.Command("bash")
 	dir, err := filepath.Abs(root)
 	require.NoError(t, err)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "NO_COLOR=1", "COLUMNS=100", "OUT="+t.TempDir())
+	cmd.Env = append(os.Environ(), "PATH="+dir+"/bin:"+os.Getenv("PATH"), "NO_COLOR=1", "COLUMNS=100", "TMPDIR="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
