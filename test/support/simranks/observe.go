@@ -4,6 +4,7 @@ package simranks
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
@@ -46,7 +47,7 @@ func (p *process) waiting(at collective.Time) (issued int, ok bool) {
 // Observe returns the observations of every rank of a process at a time. Operations
 // before late were not seen, and numbers begin there; 0: all were seen.
 func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observation) {
-	p := j.processes[n]
+	p, process := j.processes[n], j.Process(n)
 	covered, isWaiting := p.waiting(at)
 	end := sort.Search(len(p.records), func(i int) bool { return p.records[i].Enter > at })
 	for _, g := range j.Groups {
@@ -54,10 +55,11 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 		if rank < 0 {
 			continue
 		}
-		o := collective.Observation{At: at, Process: j.Process(n), Communicator: g.Communicator, Rank: rank, Device: n % perNode,
+		o := collective.Observation{At: at, Process: process, Communicator: g.Communicator, Rank: rank, Device: n % perNode,
 			Late: late != 0, State: p.state(at)}
-		skipped := map[countKey]uint64{}
+		var skipped map[countKey]uint64
 		if late != 0 {
+			skipped = map[countKey]uint64{}
 			for i := range end {
 				if r := &p.records[i]; r.group == g && r.Enter < late {
 					skipped[countOf(r)] = r.Seq
@@ -65,12 +67,12 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 			}
 		}
 		for i := end - 1; i >= 0; i-- {
-			r := p.records[i]
+			r := &p.records[i]
 			if r.group != g || r.Enter < late {
 				continue
 			}
 			op := r.Operation
-			op.Seq -= skipped[countOf(&r)]
+			op.Seq -= skipped[countOf(r)]
 			if op.Return > at {
 				op.Return = 0
 			}
@@ -87,11 +89,12 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 				}
 			}
 			if len(o.Operations) < collective.History {
-				o.Operations = append([]collective.Operation{op}, o.Operations...)
+				o.Operations = append(o.Operations, op) // the newest first, until all are there
 			} else if o.Done > 0 {
 				break
 			}
 		}
+		slices.Reverse(o.Operations)
 		if len(o.Operations) == 0 && late != 0 {
 			continue // nothing was seen of it
 		}
