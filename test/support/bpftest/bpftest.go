@@ -165,14 +165,23 @@ func readAll(dir string) error {
 	})
 }
 
-// Spec compiles a .bpf.c file and parses the object.
+// specs has what Spec parsed, by source and flags.
+var specs sync.Map
+
+// Spec compiles a .bpf.c file and parses the object, once per test binary: to find the object
+// again, the source would be preprocessed. The specification is the caller's own.
 func Spec(t testing.TB, source string, flags ...string) *ebpf.CollectionSpec {
 	t.Helper()
+	key := fmt.Sprintf("%q", append([]string{source}, flags...))
+	if spec, ok := specs.Load(key); ok {
+		return spec.(*ebpf.CollectionSpec).Copy()
+	}
 	spec, err := ebpf.LoadCollectionSpec(Compile(t, source, flags...))
 	if err != nil {
 		t.Fatalf("parse %s: %v", source, err)
 	}
-	return spec
+	specs.Store(key, spec)
+	return spec.Copy()
 }
 
 // Load compiles a .bpf.c file and loads it; it is unloaded when the test ends.
