@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // enum python_gil of bpf/python/gil.h.
@@ -50,7 +52,12 @@ func TestDumpShowsWhichThreadsWaitForTheGIL(t *testing.T) {
 		t.Run(filepath.Base(python), func(t *testing.T) {
 			w := start(t, python, "testdata/gil.py")
 			w.read(t, nil)
+			resume := w.hold(t)
 			c := load(t, dump, w.Process.Pid)
+			resume()
+			for threads(t, c)[uint32(w.Process.Pid)].Syscall != unix.SYS_READ { // the main one has needed it to print
+				time.Sleep(10 * time.Millisecond)
+			}
 			const enough = 20
 			held, waited, asleep := 0, 0, 0
 			for end := time.Now().Add(10 * time.Second); (held < enough || asleep < enough) && time.Now().Before(end); time.Sleep(7 * time.Millisecond) {

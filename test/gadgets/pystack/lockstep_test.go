@@ -18,7 +18,7 @@ import (
 // shares of the time that it used. With the kernel's own clock it has not, which
 // shows that the program can be met in the same place each time.
 func TestLockstep(t *testing.T) {
-	const hz, seconds = 499, 5
+	const hz, seconds = 499, 3
 	// errors in points, the largest
 	deviation := func(t *testing.T, w *workload, samples map[string]float64) (largest float64) {
 		w.in.Close()
@@ -45,9 +45,11 @@ func TestLockstep(t *testing.T) {
 		for try := 1; ; try++ {
 			w := start(t, pythons(t)[0], "testdata/lockstep.py", fmt.Sprint(hz))
 			w.read(t, nil)
+			resume := w.hold(t)
 			c := load(t, onCPU, w.Process.Pid)
 			stop := sample(t, c, hz)
-			until(t, c, 2*hz)
+			resume()
+			until(t, c, hz)
 			stop()
 			samples := map[string]float64{}
 			for k, v := range rows(t, c) {
@@ -68,7 +70,7 @@ func TestLockstep(t *testing.T) {
 		w := start(t, pythons(t)[0], "testdata/lockstep.py", fmt.Sprint(hz))
 		w.read(t, nil)
 		file := filepath.Join(t.TempDir(), "p")
-		if _, stderr, err := igGPU(t, "--pid", fmt.Sprint(w.Process.Pid), "--timeout", fmt.Sprint(seconds),
+		if stderr, err := sampled(t, w, "--timeout", fmt.Sprint(seconds),
 			"--frequency", fmt.Sprint(hz), "-o", "none", "--pprof-out", file); err != nil {
 			t.Fatalf("%v\n%s", err, stderr)
 		}

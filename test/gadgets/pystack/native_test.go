@@ -68,12 +68,29 @@ type span struct{ from, to uint64 }
 
 func (s span) has(at uint64) bool { return s.from <= at && at < s.to }
 
-func startSpins(t testing.TB, python string, flags ...string) *spun {
+// spinsOf has the contents of the compiled spins.cpp, by flags: two tests use each.
+var spinsOf = map[string][]byte{}
+
+// spins is a file with the library, of this test alone.
+func spins(t testing.TB, flags []string) (library string) {
 	t.Helper()
-	library := filepath.Join(t.TempDir(), "spins.so")
+	library = filepath.Join(t.TempDir(), "spins.so")
+	key := strings.Join(flags, " ")
+	if content, ok := spinsOf[key]; ok {
+		require.NoError(t, os.WriteFile(library, content, 0o755))
+		return library
+	}
 	args := slices.Concat(flags, []string{"-shared", "-fPIC", "-o", library, "testdata/spins.cpp", "-lpthread"})
 	out, err := exec.Command("g++", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	spinsOf[key], err = os.ReadFile(library)
+	require.NoError(t, err)
+	return library
+}
+
+func startSpins(t testing.TB, python string, flags ...string) *spun {
+	t.Helper()
+	library := spins(t, flags)
 	s := &spun{workload: start(t, python, "testdata/spins.py", library), spins: map[int]span{}, calls: map[int][][]uint64{}}
 	s.read(t, nil)
 	maps, err := procmaps.NewCache(procmaps.Config{ProcFS: "/proc"}).Snapshot(uint32(s.Process.Pid))
@@ -195,13 +212,14 @@ var spinBuilds = [][]string{{"-O2", "-fomit-frame-pointer"}, {"-O0"}, {"-O3", "-
 // TestSamplesHaveTheNativeFramesOfTheirMoment: wherever the thread is interrupted, also while a
 // function saves its registers, in a signal's handler, in the kernel or while an exception passes.
 func TestSamplesHaveTheNativeFramesOfTheirMoment(t *testing.T) {
-	length := 60 * time.Millisecond
+	// 300 samples of each scene: most of those of an exception are cut.
+	const length, hz = 30 * time.Millisecond, 9999
 	for _, python := range newest(pythons(t), 1) {
 		for _, flags := range spinBuilds {
 			t.Run(filepath.Base(python)+strings.Join(flags, ""), func(t *testing.T) {
 				s := startSpins(t, python, flags...)
 				c, u := loadNative(t, onCPU, s.Process.Pid)
-				stop := sample(t, c, 4999)
+				stop := sample(t, c, hz)
 				s.scenes(t, "python", "compute", length)
 				s.scenes(t, "native", "compute", length)
 				stop()

@@ -105,7 +105,7 @@ func TestDumpDoesNotPauseTheProcess(t *testing.T) {
 			_ = w.Process.Signal(unix.SIGCONT)
 		}},
 	}
-	const rounds, length = 7, 200 * time.Millisecond
+	const rounds, length = 7, 100 * time.Millisecond
 	measured := make([]pauses, len(kinds))
 	for range rounds {
 		for n, kind := range kinds {

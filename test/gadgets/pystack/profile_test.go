@@ -46,7 +46,7 @@ func sample(t testing.TB, c *ebpf.Collection, hz uint64) (stop func()) {
 // until waits for so many samples, however much of the processor the program gets.
 func until(t testing.TB, c *ebpf.Collection, samples uint64) {
 	t.Helper()
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		n := uint64(0)
 		for _, v := range rows(t, c) {
 			n += v.Samples
@@ -85,12 +85,15 @@ func TestProfileShares(t *testing.T) {
 		t.Run(filepath.Base(python), func(t *testing.T) {
 			w := start(t, python, "testdata/shares.py")
 			w.read(t, nil)
+			resume := w.hold(t)
 			c := load(t, onCPU, w.Process.Pid)
-			stop := sample(t, c, 1999)
+			// Often, so that few of the program's seconds have enough samples.
+			stop := sample(t, c, 4999)
+			resume()
 			until(t, c, 2000)
 			stop()
-			got := rows(t, c)
 			w.in.Close()
+			got := rows(t, c)
 			used := map[string]float64{}
 			w.read(t, &used)
 

@@ -135,6 +135,19 @@ func start(t testing.TB, command ...string) *workload {
 	return w
 }
 
+// hold stops the program while a test prepares, so that one that computes all the time does not
+// use the processor for it.
+func (w *workload) hold(t testing.TB) (resume func()) {
+	t.Helper()
+	send := func(s unix.Signal) {
+		if err := w.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(unix.SIGSTOP)
+	return func() { send(unix.SIGCONT) }
+}
+
 func (w *workload) read(t testing.TB, into any) {
 	t.Helper()
 	if !w.out.Scan() {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,18 +24,53 @@ import (
 // igGPU runs the product.
 func igGPU(t *testing.T, arguments ...string) (stdout, stderr string, err error) {
 	t.Helper()
+	_, wait := startIGGPU(t, arguments...)
+	return wait()
+}
+
+// startIGGPU is igGPU for a test that does something meanwhile.
+func startIGGPU(t *testing.T, arguments ...string) (pid int, wait func() (stdout, stderr string, err error)) {
+	t.Helper()
 	bpftest.RequireRoot(t)
 	const path = "../../../bin/ig-gpu"
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run make build", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, path, append([]string{"run", "py_stack", "--host"}, arguments...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err = cmd.Run()
-	return out.String(), errs.String(), err
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid, func() (string, string, error) {
+		err := cmd.Wait()
+		return out.String(), errs.String(), err
+	}
+}
+
+// sampled runs the product on a program that computes all the time, and lets it compute only
+// from the moment on when its samples are taken.
+func sampled(t *testing.T, w *workload, arguments ...string) (stderr string, err error) {
+	t.Helper()
+	resume := w.hold(t)
+	pid, wait := startIGGPU(t, append([]string{"--pid", fmt.Sprint(w.Process.Pid)}, arguments...)...)
+	for end := time.Now().Add(20 * time.Second); !hasPerfEvents(pid) && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	resume()
+	_, stderr, err = wait()
+	return stderr, err
+}
+
+// hasPerfEvents reports whether a process has opened the clocks of the sampler.
+func hasPerfEvents(pid int) bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	return slices.ContainsFunc(files, func(file string) bool {
+		to, _ := os.Readlink(file)
+		return strings.Contains(to, "[perf_event]")
+	})
 }
 
 // cpuSeconds is the CPU time that the only thread of a process has used.
@@ -59,8 +95,7 @@ func TestRunWritesAProfile(t *testing.T) {
 	dir := t.TempDir()
 	file, lines := filepath.Join(dir, "p"), filepath.Join(dir, "j")
 	before := cpuSeconds(t, w.Process.Pid)
-	_, stderr, err := igGPU(t, "--pid", fmt.Sprint(w.Process.Pid), "--timeout", "3", "--frequency", "499",
-		"--pprof-out", file, "--jsonl-out", lines, "--flamegraph-out", filepath.Join(dir, "f"))
+	stderr, err := sampled(t, w, "--timeout", "2", "--frequency", "499", "--pprof-out", file, "--jsonl-out", lines, "--flamegraph-out", filepath.Join(dir, "f"))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}

@@ -32,12 +32,11 @@ def run(who, how, ms):
 print("[]", flush=True)
 for line in sys.stdin:
     who, how, ms = line.split()
-    before = library.recorded()
+    counted = library.recorded if how == "sleep" else library.ended
+    before = counted()
     run(who, int(how == "sleep"), int(ms))
-    while library.recorded() < before + scenes:
+    while counted() < before + scenes:
         time.sleep(0.01)
     if how == "sleep":
         time.sleep(0.1)  # until they are asleep
-    elif who == "native":
-        time.sleep(int(ms) / 1000)
     print(library.what_was().decode(), flush=True)
