@@ -113,7 +113,8 @@ test-long: setup vet-others build/arm64/ig-gpu
 .PHONY: test-long-random
 test-long-random: build simcuda
 	@$(STEP) "random suites, long" $(ROOT) env LONG_TESTS=1 $(GO_TEST) -count=1 -p 1 -timeout 60m \
-		./test/gadgets/exact ./test/gadgets/launches ./test/gadgets/spans ./test/product/hostile
+		./test/gadgets/budget ./test/gadgets/exact ./test/gadgets/launches ./test/gadgets/native ./test/gadgets/spans \
+		./test/gadgets/unwind ./test/product/hostile
 
 ## test-times: the table of test/README.md, from the last make test
 .PHONY: test-times

@@ -136,7 +136,7 @@ func TestRandomCallsAreExact(t *testing.T) {
 		have := got(tr.Rows())
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
 		requireEqual(t, "alive, by stack", want, have)
-	}, "--calls", strconv.Itoa(subject.Volume(50000, 200000)))
+	}, "--calls", strconv.Itoa(subject.Volume(25000, 200000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	requireRefusedArrays(t, dir, tr)
 	require.Empty(t, tr.Drops())

@@ -22,7 +22,7 @@ func TestExecKillAndNestedCallsAreExact(t *testing.T) {
 	tr := tracer.Start(t, lib, tracer.Options{Offset: 10})
 	workload(t, lib, dir, func() {
 		requireEqual(t, "alive, by stack", expected(t, dir, false), got(tr.Rows()))
-	}, "--calls", strconv.Itoa(subject.Volume(12000, 40000)), "--processes", "7", "--exec", "--kill-last", "--seed", "2")
+	}, "--calls", strconv.Itoa(subject.Volume(8000, 40000)), "--processes", "7", "--exec", "--kill-last", "--seed", "2")
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
 }

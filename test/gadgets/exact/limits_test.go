@@ -3,6 +3,7 @@
 package exact
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
@@ -32,7 +34,7 @@ func limited(t *testing.T, name string, entries uint32) (tr *tracer.Tracer, want
 				named = append(named, got([]tracer.Row{r})...)
 			}
 		}
-	}, "--calls", "20000")
+	}, "--calls", strconv.Itoa(subject.Volume(8000, 20000)))
 	require.NotEmpty(t, named)
 	require.NotEmpty(t, unknown)
 	return tr, want, named, unknown
@@ -110,7 +112,7 @@ func TestNothingFitsIsCounted(t *testing.T) {
 		have := compare.Total(got(tr.Rows()))
 		require.Less(t, have.AllocBytes, want.AllocBytes)
 		require.Equal(t, want.AllocBytes, have.AllocBytes+int64(tr.DroppedBytes()))
-	}, "--calls", "8000")
+	}, "--calls", strconv.Itoa(subject.Volume(4000, 8000)))
 	require.NotZero(t, tr.Drops()["unknown_rows_full"])
 }
 

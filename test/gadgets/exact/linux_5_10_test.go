@@ -61,7 +61,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 		have := got(tr.Rows())
 		requireEqual(t, "alive, by process, kind and device", withoutStacks(want), withoutStacks(have))
 		requireEqual(t, "alive, by stack", want, have)
-	}, "--calls", strconv.Itoa(subject.Volume(20000, 50000)))
+	}, "--calls", strconv.Itoa(subject.Volume(10000, 50000)))
 	requireEqual(t, "exited, by stack", expected(t, dir, true), got(tr.Rows()))
 	require.Empty(t, tr.Drops())
 }
@@ -71,5 +71,5 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 func TestRandomHIPCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	requireOldPrograms(t)
 	t.Setenv("SIMHIP_HELD", "0")
-	requireExactHIP(t, tracer.Options{Linux510: true}, subject.Volume(8000, 50000))
+	requireExactHIP(t, tracer.Options{Linux510: true}, subject.Volume(5000, 50000))
 }

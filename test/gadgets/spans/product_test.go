@@ -136,9 +136,9 @@ func inLines(t *testing.T, file string, pid int) map[key]counts {
 // The shares of the samples are those of the processor's time, by span.
 func TestSamplesHaveTheirSpans(t *testing.T) {
 	dir := t.TempDir()
-	p := run(t, "python3", "testdata/burn.py", publisher(t), "6")
+	p := run(t, "python3", "testdata/burn.py", publisher(t), "3")
 	file := filepath.Join(dir, "p")
-	_, interrupt, wait := startIGGPU(t, "py_stack", p.PID(), "--spans", "--frequency", "997", "--pprof-out", file)
+	_, interrupt, wait := startIGGPU(t, "py_stack", p.PID(), "--spans", "--frequency", "1997", "--pprof-out", file)
 	time.Sleep(2 * time.Second)
 	p.next()
 	said := p.wait("done")

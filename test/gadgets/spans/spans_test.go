@@ -20,9 +20,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// calls is how many calls a thread of a random program makes: in make test half of
+// calls is how many calls a thread of a random program makes: in make test a quarter of
 // those of make test-long.
-func calls(long int) string { return strconv.Itoa(subject.Volume(long/2, long)) }
+func calls(long int) string { return strconv.Itoa(subject.Volume(long/4, long)) }
 
 // enum tls_access of bpf/process/tls.h.
 const (
@@ -131,7 +131,7 @@ func TestMisleadingContextsAreNotBelieved(t *testing.T) {
 func TestMisleadingPlacesAreNotBelieved(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := start(t, lib, nil)
-	p := run(t, workload(t), lib, publisher(t), "2", "200000", "")
+	p := run(t, workload(t), lib, publisher(t), "2", calls(200000), "")
 	source := p.found(t, tr)
 	var wrong []spans.Source
 	for access := uint32(0); access < 7; access++ {

@@ -137,7 +137,7 @@ func TestFreedMethodIsNeverNamed(t *testing.T) {
 		if python.minor >= 11 {
 			t.Skipf("%s: code has its qualname", python.path)
 		}
-		samples := subject.Volume(5000, 20000)
+		samples := subject.Volume(2500, 20000)
 		p.check(t, samples, p.run(t, python, "methods", samples, first))
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
 // TestFramesEqualGetframe is the truth test: methods, closures, generators,
@@ -32,7 +33,7 @@ func TestFramesEqualGetframe(t *testing.T) {
 				program string
 				samples int
 			}{
-				{"mark_sleepable", 6000},
+				{"mark_sleepable", everything(6000, subject.Volume(2500, 6000))},
 				{"mark_atomic", everything(6000, 600)},
 			} {
 				t.Run(c.program, func(t *testing.T) {
