@@ -35,6 +35,9 @@ build: setup bin/ig-gpu
 
 # go vet is part of make lint, which .ci/run runs first.
 GO_TEST := $(GO) test -vet=off
+# Go's own linker, where packages with C code would have it start the C linker, too: only ./cmd/...
+# has C code that needs that.
+GO_TEST_FAST := $(GO_TEST) -ldflags=-linkmode=internal
 
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
@@ -51,14 +54,14 @@ test-all: $(LOADS)
 
 .PHONY: test-here
 test-here: $(IMAGES) # tests load the objects that are compiled for these
-	@$(STEP) "pure tests" $(GO_TEST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(STEP) "pure tests" $(GO_TEST_FAST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-built
 	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
 	@test/gadgets/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
-	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
-	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
+	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST_FAST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
+	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST_FAST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -vE "$(SINGLE)")
 
 # Suites that measure, or that see it when another traces the whole machine, run one at a time; the
