@@ -212,3 +212,34 @@ func TestARankIsNotBlamedByOldRows(t *testing.T) {
 	}
 	require.NotContains(t, found, "missing")
 }
+
+// TestImpossibleTimesAreOfNoGadget: a daemon that makes them up is recognized, and nothing of its
+// table counts.
+func TestImpossibleTimesAreOfNoGadget(t *testing.T) {
+	now := time.Unix(1800000000, 0)
+	for name, c := range map[string]struct {
+		booted  time.Time
+		entered time.Duration // after the reading
+		isLie   bool
+	}{
+		"plain":                       {booted: now.Add(-time.Hour)},
+		"begun while it was read":     {booted: now.Add(-time.Hour), entered: time.Second},
+		"up for longer than Linux is": {booted: now.Add(-40 * 365 * 24 * time.Hour), isLie: true},
+		"in the future":               {booted: now.Add(-time.Hour), entered: time.Minute, isLie: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, err := NewJoiner(JoinConfig{})
+			require.NoError(t, err)
+			r := newRemote(t, j, "a", c.booted)
+			r.at = now
+			require.NoError(t, r.emit([]*simulated{{process: &exec.Cmd{}, rank: 0, issued: 5, entered: r.boot(now.Add(c.entered))}}, r.boot(now)))
+			if c.isLie {
+				require.ErrorIs(t, r.err, ErrClock)
+				require.Empty(t, j.Node("a").rows)
+			} else {
+				require.NoError(t, r.err)
+				require.Len(t, j.Node("a").rows, 1)
+			}
+		})
+	}
+}

@@ -123,6 +123,18 @@ func (e *exporter) verdicts() []found {
 	return append([]found(nil), e.events...)
 }
 
+// logged returns how many lines of its log have the text.
+func (e *exporter) logged(text string) (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, line := range e.lines {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
 // end terminates it like the kubelet.
 func (e *exporter) end() {
 	e.t.Helper()
