@@ -274,7 +274,7 @@ func TestInstallerInstallsAndRemoves(t *testing.T) {
 func TestInstallerRefusesWhatItCannotTrust(t *testing.T) {
 	key, public := newKey(t)
 	_, another := newKey(t)
-	in := input(t)
+	release := made(t, input(t), key)
 	tarball := "gpu-gadgets-" + version + "-linux-" + runtime.GOARCH + ".tar.gz"
 	for name, c := range map[string]struct {
 		change func(out string) error
@@ -289,7 +289,8 @@ func TestInstallerRefusesWhatItCannotTrust(t *testing.T) {
 		"no signature at all": {func(out string) error { return os.Remove(filepath.Join(out, "SHA256SUMS.sig")) }, public, "has no SHA256SUMS.sig"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, prefix := made(t, in, key), t.TempDir()
+			out, prefix := filepath.Join(t.TempDir(), "release"), t.TempDir()
+			require.NoError(t, os.CopyFS(out, os.DirFS(release)))
 			require.NoError(t, c.change(out))
 			text, err := install(t, out, "--prefix", prefix, "--key", c.key)
 			require.Error(t, err)
