@@ -62,7 +62,7 @@ func TestCostOfNativeFrames(t *testing.T) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	require.NoError(t, err)
 	defer stats.Close()
-	driver := simulated.Driver(t)
+	driver := simulated.DriverCopy(t)
 	program := build(t, "depths.cpp", "-O2", "-fomit-frame-pointer", "-std=c++17")
 	tr, _ := start(t, driver, memory)
 	p := run(t, program, driver)
@@ -99,7 +99,7 @@ func costOfAStack(t *testing.T, functions string) {
 	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
 	require.NoError(t, err)
 	defer stats.Close()
-	driver := simulated.Driver(t)
+	driver := simulated.DriverCopy(t)
 	library := build(t, "depths.cpp", "-O2", "-fomit-frame-pointer", "-std=c++17", "-shared", "-fPIC")
 	script := filepath.Join(t.TempDir(), "stack.py")
 	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, `

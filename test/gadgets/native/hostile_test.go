@@ -19,7 +19,7 @@ import (
 // TestALibraryThatIsReplacedGivesNoWrongFrame: another build of the same length, at the same path
 // and, by and by, at the same addresses.
 func TestALibraryThatIsReplacedGivesNoWrongFrame(t *testing.T) {
-	driver := simulated.Driver(t)
+	driver := simulated.DriverCopy(t)
 	program := build(t, "replaced.cpp", "-O2")
 	var builds []string
 	var size int64
@@ -35,12 +35,12 @@ func TestALibraryThatIsReplacedGivesNoWrongFrame(t *testing.T) {
 		builds = append(builds, path)
 	}
 	const rounds = 20
+	tr, u := start(t, driver, memory)
 	for _, how := range []string{"renamed", "rewritten", "loaded"} {
 		t.Run(how, func(t *testing.T) {
-			tr, u := start(t, driver, memory)
 			p := run(t, program, driver, how, strconv.Itoa(rounds), filepath.Join(t.TempDir(), "library.so"), builds[0], builds[1])
 			want := p.goOn(t)
-			r := compare(t, tr.Rows(), p.Process.Pid, want)
+			r := compare(t, tr.RowsOf(p.Process.Pid), p.Process.Pid, want)
 			t.Logf("%d calls: %d complete, %d wrong, cut %v; %+v", r.calls, r.complete, r.wrong, r.cut, u.Stats())
 			assert.Equal(t, 20*rounds, r.calls)
 			assert.Zero(t, r.wrong)
@@ -53,7 +53,7 @@ func TestALibraryThatIsReplacedGivesNoWrongFrame(t *testing.T) {
 // as bounded as with enough of it, and no frame is wrong.
 func TestTooLittleMemoryCutsStacksAndSaysSo(t *testing.T) {
 	const pages, calls = 12, 3000
-	driver := simulated.Driver(t)
+	driver := simulated.DriverCopy(t)
 	tr, u := start(t, driver, pages*unwinder.PageMemory)
 	p := run(t, build(t, "paths.cpp", "-O2"), driver, strconv.Itoa(calls), "1")
 	want := p.goOn(t)

@@ -47,7 +47,7 @@ func start(t *testing.T, library string, memory int64, edits ...func(*tracer.Spe
 func build(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".cpp"))
-	args := append(flags, "-g", "-o", program, "testdata/"+source, "-ldl", "-lpthread")
+	args := append(flags, "-o", program, "testdata/"+source, "-ldl", "-lpthread")
 	out, err := exec.Command("g++", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
@@ -187,18 +187,25 @@ func TestEveryFrameIsThatOfTheProgramsOwnUnwinder(t *testing.T) {
 		calls, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	driver := simulated.Driver(t)
-	for _, flags := range [][]string{
+	driver := simulated.DriverCopy(t)
+	// A tracer has room for the stacks of some builds; to load one takes longer than what they do.
+	const buildsOfTracer = 3
+	var tr *tracer.Tracer
+	var u *unwinder.Unwinder
+	for i, flags := range [][]string{
 		{"-O0"}, {"-O1"}, {"-O2"}, {"-O3"}, {"-Os"},
 		{"-O2", "-fno-omit-frame-pointer"}, {"-O2", "-fomit-frame-pointer"}, {"-O2", "-static-libgcc", "-static-libstdc++"},
 		{"-O2", "-fcf-protection=full", "-Wl,-z,lazy"}, {"-O2", "-no-pie"},
 	} {
+		if i%buildsOfTracer == 0 {
+			tr, u = start(t, driver, memory)
+		}
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
-			tr, u := start(t, driver, memory)
 			program := build(t, "paths.cpp", flags...)
+			misses := u.Stats().Misses
 			p := run(t, program, driver, strconv.Itoa(calls), "1")
 			want := p.goOn(t)
-			r := compare(t, tr.Rows(), p.Process.Pid, want)
+			r := compare(t, tr.RowsOf(p.Process.Pid), p.Process.Pid, want)
 			t.Logf("%d stacks, %d calls: %d complete, %d wrong, cut %v; %+v", len(want), r.calls, r.complete, r.wrong, r.cut, u.Stats())
 			total := 0
 			for _, n := range want {
@@ -208,7 +215,7 @@ func TestEveryFrameIsThatOfTheProgramsOwnUnwinder(t *testing.T) {
 			assert.Equal(t, total, r.calls)
 			assert.Zero(t, r.wrong)
 			assert.Greater(t, r.complete, total/2)
-			assert.NotZero(t, u.Stats().Pages)
+			assert.Greater(t, u.Stats().Misses, misses, "the rules of this build are read")
 			for flags := range r.cut {
 				assert.True(t, slices.Contains([]stack.Flags{
 					stack.NativeTruncated, stack.NativeNotLoaded, stack.NativeBusy}, flags), "cut by %d", flags)

@@ -36,7 +36,7 @@ print(open("/proc/self/maps").read())
 // Where Python frames follow, the walk ends with the first frame of the interpreter: so what is
 // above it makes no further stacks, and takes no time.
 func TestTheWalkEndsAtTheInterpreter(t *testing.T) {
-	library := simulated.Driver(t)
+	library := simulated.DriverCopy(t)
 	tr, _ := start(t, library, memory)
 	cmd := exec.Command("python3", "-c", interpreted, library)
 	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0")

@@ -268,6 +268,17 @@ type wireRow struct {
 // Rows reads all rows, by pid, kind, device, stack id and span.
 func (tr *Tracer) Rows() []Row {
 	tr.t.Helper()
+	return tr.rows(func(uint32) bool { return true })
+}
+
+// RowsOf is Rows for one process: stacks of others are not looked up.
+func (tr *Tracer) RowsOf(pid int) []Row {
+	tr.t.Helper()
+	return tr.rows(func(other uint32) bool { return int(other) == pid })
+}
+
+func (tr *Tracer) rows(isWanted func(pid uint32) bool) []Row {
+	tr.t.Helper()
 	var rows []Row
 	for _, iter := range tr.iters {
 		r, err := iter.Open()
@@ -279,10 +290,15 @@ func (tr *Tracer) Rows() []Row {
 		for all.Len() > 0 {
 			var w wireRow
 			require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &w))
-			row := tr.row(&w)
+			var held uint64
 			if tr.held {
-				require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &row.HeldBytes))
+				require.NoError(tr.t, binary.Read(&all, binary.NativeEndian, &held))
 			}
+			if !isWanted(w.PID) {
+				continue
+			}
+			row := tr.row(&w)
+			row.HeldBytes = held
 			rows = append(rows, row)
 		}
 	}
@@ -339,49 +355,4 @@ func text(b []byte) string {
 		b = b[:i]
 	}
 	return string(b)
-}
-
-// drop is struct drop_row of bpf/program/drops.h.
-type drop struct {
-	Reason       [24]byte
-	Count, Bytes uint64
-}
-
-func (tr *Tracer) drops() (all []drop) {
-	tr.t.Helper()
-	iter := bpftest.Iterate(tr.t, tr.Collection, "dump_drops", "drops_by_reason")
-	defer iter.Close()
-	r, err := iter.Open()
-	require.NoError(tr.t, err)
-	defer r.Close()
-	for {
-		var d drop
-		if binary.Read(r, binary.NativeEndian, &d) != nil {
-			require.NotEmpty(tr.t, all, "no reasons at all")
-			return all
-		}
-		all = append(all, d)
-	}
-}
-
-// Drops reads the reasons that were counted at least once. With rulesVariable, stacks that are cut
-// because they were the first ones do not count.
-func (tr *Tracer) Drops() map[string]uint64 {
-	tr.t.Helper()
-	counted := map[string]uint64{}
-	for _, d := range tr.drops() {
-		if d.Count > 0 && !(HasRules() && isOfFirstStacks(text(d.Reason[:]))) {
-			counted[text(d.Reason[:])] = d.Count
-		}
-	}
-	return counted
-}
-
-// DroppedBytes is the bytes of allocations that are in no row.
-func (tr *Tracer) DroppedBytes() (sum uint64) {
-	tr.t.Helper()
-	for _, d := range tr.drops() {
-		sum += d.Bytes
-	}
-	return sum
 }
