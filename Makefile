@@ -118,6 +118,7 @@ test-long-random: build simcuda
 	@$(STEP) "random suites, long" $(ROOT) env LONG_TESTS=1 $(GO_TEST) -count=1 -p 1 -timeout 60m \
 		./test/gadgets/budget ./test/gadgets/exact ./test/gadgets/launches ./test/gadgets/native ./test/gadgets/spans \
 		./test/gadgets/unwind ./test/product/hostile
+	@$(STEP) "random calls through the product, long" $(ROOT) env LONG_TESTS=1 $(GO_TEST) -count=1 -run RandomCalls ./test/product/e2e
 
 ## test-times: the table of test/README.md, from the last make test
 .PHONY: test-times
