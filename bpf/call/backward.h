@@ -59,6 +59,7 @@ struct {
 /* What a thread remembers, in struct thread. */
 struct backward_thread {
 	__u64 variable; /* address of its current_graph_task; 0: not known */
+	__u64 current;	/* that of the pass that it works on now; 0: none */
 	__u64 begun;	/* the GraphTask of the newest pass that it began; 0: none */
 	/* See struct backward_pass. The first is 0 unless a pass begins now. */
 	__u64 argument, place;

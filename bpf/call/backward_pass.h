@@ -179,6 +179,25 @@ static __always_inline void backward_append(struct stack *s, const struct stack 
 	s->flags |= from->flags & (STACK_PYTHON_TRUNCATED | STACK_PYTHON_INCOMPLETE);
 }
 
+/* Before the two below: records the pass that the thread works on. */
+__noinline int backward_look(struct thread *t)
+{
+	if (t)
+		t->backward.current = backward_current(t);
+	return 0;
+}
+
+/* Whether another thread's stack will be joined to that of this one. */
+__noinline int backward_is_asked(struct thread *t)
+{
+	struct backward_pass *pass;
+
+	if (!t || !t->backward.current)
+		return 0;
+	pass = backward_find(t->process, t->backward.current);
+	return pass && pass->stack && pass->tid != (__u32)bpf_get_current_pid_tgid();
+}
+
 /*
  * Joins the stack that began the pass that the thread works on, if it does, to
  * t->stack, which has been unwound. A global function: it is verified once, not wherever a
@@ -196,7 +215,7 @@ __noinline int backward_join(struct thread *t)
 	t->backward.place = backward_place(&t->stack.python[0]);
 	if (t->backward.argument) /* a pass begins */
 		backward_innermost(t, t->backward.argument);
-	task = backward_current(t);
+	task = t->backward.current;
 	if (!task)
 		return 0;
 	pass = backward_find(t->process, task);

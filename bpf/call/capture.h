@@ -6,9 +6,12 @@
 #include "stack/native.h"
 #ifdef LINUX_5_10
 #define BY_RULES 0
+#define STACK_BEGINS 0
 #else
 #include "stack/probed.h"
 #define BY_RULES (native_rules != NATIVE_RULES_OFF)
+/* The flags of a stack before its Python frames are there. */
+#define STACK_BEGINS (native_rules == NATIVE_RULES_ALL ? STACK_PYTHON_ENTRIES : 0)
 #endif
 #include "python/python.h"
 #include "stack/store.h"
@@ -81,8 +84,14 @@ static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __
 static __always_inline void capture_callers(struct pt_regs *ctx, struct thread *t, __u64 function,
 					    __u64 caller, __u64 sp)
 {
-	if (native_rules == NATIVE_RULES_ALL)
+	if (backward)
+		backward_look(t);
+	if (native_rules == NATIVE_RULES_ALL) {
+		if (backward && t->stack.python_count && backward_is_asked(t))
+			t->stack.flags |= STACK_NATIVE_TO_END;
 		capture_by_rules(ctx, t, function, caller, sp);
+		runs_forget(&t->stack);
+	}
 	if (backward)
 		backward_join(t);
 	if (native_rules == NATIVE_RULES_WITHOUT_PYTHON)
@@ -100,7 +109,7 @@ static __always_inline __u64 unwind_stack(struct pt_regs *ctx, struct thread *t,
 {
 	if (!stacks)
 		return 0;
-	t->stack.flags = 0;
+	t->stack.flags = STACK_BEGINS;
 	t->stack.python_count = 0;
 	if (!BY_RULES)
 		native_unwind(&t->stack, t->process, ip, PT_REGS_IP(ctx), PT_REGS_SP(ctx),
@@ -144,7 +153,7 @@ static __always_inline __u64 take_entry_stack(struct pt_regs *ctx, struct thread
 {
 	if (!stacks)
 		return 0;
-	t->stack.flags = 0;
+	t->stack.flags = STACK_BEGINS;
 	t->stack.python_count = 0;
 	if (!BY_RULES)
 		native_unwind(&t->stack, t->process, PT_REGS_IP(ctx), entry_caller(ctx),

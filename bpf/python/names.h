@@ -34,6 +34,11 @@
 #define python_thread_link other_python_thread_link
 #define python_thread_interpreter other_python_thread_interpreter
 #define python_thread_frame other_python_thread_frame
+#define python_wants_entries other_python_wants_entries
+#define python_entered other_python_entered
+#define python_entries_begin other_python_entries_begin
+#define python_entries_add other_python_entries_add
+#define python_entries_end other_python_entries_end
 #define python_location_byte other_python_location_byte
 #define python_pair other_python_pair
 #define python_line_step other_python_line_step
@@ -127,6 +132,11 @@
 #undef python_thread_link
 #undef python_thread_interpreter
 #undef python_thread_frame
+#undef python_wants_entries
+#undef python_entered
+#undef python_entries_begin
+#undef python_entries_add
+#undef python_entries_end
 #undef python_location_byte
 #undef python_pair
 #undef python_line_step

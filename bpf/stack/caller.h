@@ -72,6 +72,15 @@ struct unwind {
 	__u32 into; /* how far pc is behind its function's begin, or that of its page */
 	__u32 tid;  /* of UNWIND_OTHER */
 	__u32 most; /* frames, of a call (stack/probed.h) */
+	/* See stack/runs.h, which alone uses what follows: */
+	__u32 entry;   /* the lower half of the next run's address */
+	__u16 run;     /* Python frames up to the end of the next run, */
+	__u16 counted; /* of the last run that was passed, */
+	__u16 last;    /* and of the outermost one; 0: the walk ends at the interpreter */
+	__u8 before;   /* native frames up to the interpreter's first, plus 1; 0: it was not met */
+	__u8 passed_last; /* 1: the outermost run was passed */
+	__u8 seek;	  /* 1: a run was passed, and the next one is to be found */
+	__u8 pad2[7];
 	__u64 window_at;
 	__u64 window[UNWIND_WINDOW]; /* the words from there on, unless that is 0 */
 	__u64 node[32];		     /* of the tree of the mappings */

@@ -42,6 +42,7 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct unwind *u =
 		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	__u32 i;
 
 	s->native[0] = function;
 	s->native[1] = caller;
@@ -58,18 +59,21 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	u->fp = fp;
 	u->lr = 0;
 	u->most = near ? NATIVE_NEAR : STACK_NATIVE_FRAMES + 1;
-	unwind_begin(u, task, process, runtime, UNWIND_CALLER);
+	unwind_begin(u, s, task, process, runtime, UNWIND_CALLER);
 	/* Before Linux 6.4 a frame is ten times as dear: unwind_mappings(). */
 	if (u->most == NATIVE_NEAR && !u->kept)
 		return;
-	/* One more, which shows whether there are further callers. */
-	for (__u32 i = 0; i < STACK_NATIVE_FRAMES; i++)
+	for (i = 0; i < UNWIND_STEPS; i++) {
 		if (unwind_step(u, s))
 			break;
+		runs_seek(u, s);
+	}
+	if (i == UNWIND_STEPS)
+		s->flags |= STACK_NATIVE_TRUNCATED;
 	if (u->most == NATIVE_NEAR)
 		s->flags &= ~STACK_NATIVE_CUT;
 	else
-		unwind_end(s);
+		unwind_end(u, s);
 }
 
 #endif

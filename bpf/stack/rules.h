@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_STACK_RULES_H
 #define GPU_GADGETS_STACK_RULES_H
 
+#include "stack/native_rules.h"
+
 /*
  * rules: how functions are left, as .eh_frame says it, for a walk of the stack without frame
  * pointers (stack/unwind.h). User space reads them (internal/elf/unwind) for pages of code that
@@ -83,19 +85,7 @@ struct unwind_page {
 /* 1.07 s: how exactly it is known which page was used last. */
 #define UNWIND_USED_BITS 30
 
-/* Which stacks are walked by rules. Go mirror: internal/tracer/unwinder. */
-enum native_rules {
-	NATIVE_RULES_OFF,	     /* and the maps of rules have 1 entry */
-	NATIVE_RULES_WITHOUT_PYTHON, /* those without Python frames, also of a pass of autograd */
-	NATIVE_RULES_ALL,
-};
-
-/*
- * Set by the operator before the programs are loaded, as are the sizes of the maps; off, the
- * verifier removes the walk. ig knows a constant by a second variable with its prefix.
- */
-const volatile __u8 native_rules = NATIVE_RULES_OFF;
-const volatile __u8 gadget_var_native_rules = NATIVE_RULES_OFF;
+/* As native_rules. */
 const volatile __u8 native_page_shift = 12; /* of the kernel's pages */
 const volatile __u8 gadget_var_native_page_shift = 12;
 

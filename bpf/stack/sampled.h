@@ -75,17 +75,21 @@ static __noinline int unwind_stopped(struct stack *s, __u64 process, __u64 runti
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct unwind *u = bpf_map_lookup_elem(&unwind_walks, &cpu);
+	__u32 i;
 
 	if (!s || !u || !unwind_registers(u, task))
 		return 0;
-	unwind_begin(u, task, process, runtime, UNWIND_STOPPED);
+	unwind_begin(u, s, task, process, runtime, UNWIND_STOPPED);
 	if (!u->kept)
 		s->flags |= STACK_NATIVE_BUSY;
-	/* One more, which shows whether there are further callers. */
-	for (__u32 i = 0; i <= STACK_NATIVE_FRAMES && u->kept; i++)
+	for (i = 0; i < UNWIND_STEPS && u->kept; i++) {
 		if (unwind_step_stopped(u, s))
 			break;
-	unwind_end(s);
+		runs_seek(u, s);
+	}
+	if (i == UNWIND_STEPS)
+		s->flags |= STACK_NATIVE_TRUNCATED;
+	unwind_end(u, s);
 	return 0;
 }
 
@@ -100,22 +104,26 @@ static __always_inline __u64 unwind_switches(struct task_struct *task)
 static __noinline int unwind_other(struct stack *s, struct task_struct *task, __u64 process,
 				   __u64 runtime, __u64 switches)
 {
-	__u32 zero = 0, flags = s->flags;
+	__u32 zero = 0, flags = s->flags, i;
 	struct unwind *u = bpf_map_lookup_elem(&unwind_walks, &zero);
 
 	if (!s || !u || !switches || !unwind_registers(u, task))
 		return 0;
 	u->tid = task->pid;
-	unwind_begin(u, task, process, runtime, UNWIND_OTHER);
-	for (__u32 i = 0; i <= STACK_NATIVE_FRAMES; i++)
+	unwind_begin(u, s, task, process, runtime, UNWIND_OTHER);
+	for (i = 0; i < UNWIND_STEPS; i++) {
 		if (unwind_step_other(u, s))
 			break;
+		runs_seek(u, s);
+	}
+	if (i == UNWIND_STEPS)
+		s->flags |= STACK_NATIVE_TRUNCATED;
 	if (unwind_switches(task) != switches) {
 		s->flags = flags;
 		s->native_count = 0;
 		return 0;
 	}
-	unwind_end(s);
+	unwind_end(u, s);
 	return 0;
 }
 

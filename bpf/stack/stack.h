@@ -24,6 +24,10 @@ enum stack_flag {
 	STACK_NATIVE_BROKEN = 64,      /* no return address where the rule has it */
 	STACK_NATIVE_UNREADABLE = 128, /* a page of the stack is not in memory */
 	STACK_NATIVE_BUSY = 512,       /* the mappings were being changed, or no memory */
+	/* Not in a stack that is stored: python_frame.flags are the entries from C. */
+	STACK_PYTHON_ENTRIES = 1 << 30,
+	/* Nor this: other Python frames will follow, so the native ones are walked to the last. */
+	STACK_NATIVE_TO_END = 1 << 29,
 };
 
 #define STACK_NATIVE_CUT \
@@ -33,7 +37,9 @@ enum stack_flag {
 struct python_frame {
 	__u64 symbol; /* key of symbols_by_id; 0: name unreadable */
 	__u32 line;   /* 1-based source line; 0: unknown */
-	__u32 flags;  /* enum python_frame_flag */
+	/* enum python_frame_flag. With STACK_PYTHON_ENTRIES: of a frame that C called, the lower
+	 * half of an address in the frame of the function of C that runs it; else 0. */
+	__u32 flags;
 };
 
 enum python_frame_flag {
@@ -42,11 +48,18 @@ enum python_frame_flag {
 	PYTHON_FRAME_ASKED = 1,
 };
 
+/*
+ * In stack.native: the native frame of the interpreter's that runs the next frames of
+ * stack.python, as many as the lower bits say. So the order of two languages that call each other
+ * is kept (stack/runs.h). All other Python frames come after the native ones.
+ */
+#define STACK_NATIVE_RUN (1ULL << 63)
+
 struct stack {
 	__u32 flags; /* enum stack_flag */
 	__u16 native_count;
 	__u16 python_count;
-	/* Leaf first: an address in the probed function, then return addresses. */
+	/* Leaf first: an address in the probed function, then return addresses, and runs. */
 	__u64 native[STACK_NATIVE_FRAMES];
 	struct python_frame python[STACK_PYTHON_FRAMES]; /* leaf first */
 };

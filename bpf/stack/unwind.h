@@ -3,6 +3,7 @@
 #define GPU_GADGETS_STACK_UNWIND_H
 
 #include "stack/modules.h"
+#include "stack/runs.h"
 
 /*
  * unwind: the native frames of a thread by the rules of the files that their code is in. Of the
@@ -11,7 +12,8 @@
  * A rule that is kept for an address counts as long as its file is mapped there: stack/modules.h.
  *
  * Where Python frames follow, the walk ends with the first frame of the interpreter: what called
- * that is in the Python frames, or is the interpreter's own.
+ * that is in the Python frames, or is the interpreter's own. With NATIVE_RULES_ALL it continues as
+ * long as there may be native frames between Python frames: stack/runs.h.
  *
  * A step that fails cuts the stack there, with a flag that says why, and is counted by that.
  */
@@ -138,6 +140,8 @@ static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct 
 				      enum unwind_of of)
 {
 	__u32 flags, n;
+	bool python, skipped;
+	__u64 sp;
 
 	if (u->pc < 4096 || u->pc >> 63) {
 		if (u->pc) /* 0 ends a stack, too: of what has no rule for that */
@@ -146,11 +150,18 @@ static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct 
 	}
 	u->into = 0;
 	flags = unwind_resolve(u, task, of);
+	python = !flags && u->rule.kind & UNWIND_PYTHON && u->runtime;
+	skipped = python && u->last;
 	/* Where a program that has Python is interrupted, that is mostly the interpreter. */
-	if (of != UNWIND_CALLER && !flags && u->rule.kind & UNWIND_PYTHON && u->runtime)
+	if (of != UNWIND_CALLER && python && !skipped)
 		return 1;
 	n = s->native_count;
-	if (u->is_code && !u->caller) {
+	if (skipped && !u->before) {
+		u->before = n + 1;
+		if (u->leaf)
+			runs_begin_inside(s);
+	}
+	if (u->is_code && !u->caller && !skipped) {
 		if (n >= STACK_NATIVE_FRAMES) {
 			s->flags |= STACK_NATIVE_TRUNCATED;
 			return 1;
@@ -161,8 +172,9 @@ static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct 
 	u->caller = false;
 	u->leaf = false;
 	if (!flags) {
-		if (u->rule.kind & UNWIND_PYTHON && u->runtime)
+		if (python && !skipped)
 			return 1;
+		sp = u->sp;
 		u->rule.kind &= ~UNWIND_PYTHON;
 		if (u->rule.kind == UNWIND_STOP)
 			return 1;
@@ -176,6 +188,8 @@ static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct 
 			flags = unwind_frame(u, task, of);
 		else
 			flags = unwind_apply(u, task, of);
+		if (!flags && u->last && runs_step(u, s, sp))
+			return 1;
 	}
 	s->flags |= flags;
 	return flags != 0;
@@ -219,8 +233,9 @@ static __always_inline enum drop_reason unwind_cut(__u32 flags)
  * Begins a walk at u->pc, u->sp and u->fp, which belong to the task in `process`. `runtime`: where
  * Python frames follow, an address in the data of the interpreter; else 0.
  */
-static __always_inline void unwind_begin(struct unwind *u, struct task_struct *task, __u64 process,
-					 __u64 runtime, enum unwind_of of)
+static __always_inline void unwind_begin(struct unwind *u, struct stack *s,
+					 struct task_struct *task, __u64 process, __u64 runtime,
+					 enum unwind_of of)
 {
 	unwind_mappings(u, task, process);
 	u->tag_clock = (__u16)(bpf_ktime_get_boot_ns() >> 34);
@@ -230,15 +245,17 @@ static __always_inline void unwind_begin(struct unwind *u, struct task_struct *t
 	u->exact = u->leaf = of != UNWIND_CALLER;
 	u->caller = of == UNWIND_CALLER;
 	unwind_interpreter(u, task, of);
+	runs_begin(u, s);
 }
 
-/* Counts a stack that is cut. */
-static __always_inline void unwind_end(const struct stack *s)
+/* Ends a walk, and counts a stack that is cut. */
+static __always_inline void unwind_end(struct unwind *u, struct stack *s)
 {
 	enum drop_reason cut = unwind_cut(s->flags);
 
 	if (cut != DROP_NONE)
 		drop(cut);
+	runs_end(u, s);
 }
 
 #endif

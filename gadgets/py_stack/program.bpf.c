@@ -79,7 +79,7 @@ static __always_inline bool discard(struct task_struct *task)
 
 static __always_inline void stack_clear(struct stack *s)
 {
-	s->flags = 0;
+	s->flags = native_rules == NATIVE_RULES_ALL ? STACK_PYTHON_ENTRIES : 0;
 	s->native_count = 0;
 	s->python_count = 0;
 }
@@ -164,6 +164,8 @@ int sampler(struct bpf_perf_event_data *ctx)
 		return 0;
 	if (wants_native(&scratch->stack))
 		unwind_stopped(&scratch->stack, process, interpreter_of(&scratch->stack));
+	if (native_rules == NATIVE_RULES_ALL)
+		runs_forget(&scratch->stack);
 	if (!worth_showing(&scratch->stack))
 		return 0;
 	gil = python_gil(0);
@@ -284,6 +286,8 @@ int threads(struct bpf_iter__task *ctx)
 	if (wants_native(&scratch->stack))
 		unwind_other(&scratch->stack, task, process, interpreter_of(&scratch->stack),
 			     scratch->switches);
+	if (native_rules == NATIVE_RULES_ALL)
+		runs_forget(&scratch->stack);
 	if (py_mode == MODE_WALL) {
 		gil = python_gil_of_other(0);
 		if (worth_showing(&scratch->stack) && gil_admits(gil))

@@ -128,6 +128,34 @@ func TestJoin(t *testing.T) {
 			Parts{Native: []Frame{n1, n2, interp}, Python: []Frame{p1, Asker(), p2}, IsInterpreter: isThird},
 			Stack{n1, n2, tramp, p1, Asker(), p2},
 		},
+		"native frames between Python frames": {
+			Parts{Native: []Frame{n1, n2, n1}, Python: []Frame{p1, p2, p1}, Runs: []Run{{1, 1}, {3, 1}}, IsInterpreter: isThird},
+			Stack{n1, tramp, p1, n2, tramp, p2, p1},
+		},
+		"and at the leaf Python": {
+			Parts{Native: []Frame{n1}, Python: []Frame{p1, p2}, Runs: []Run{{0, 1}}},
+			Stack{p1, n1, tramp, p2},
+		},
+		"a caller in the interpreter is left out": {
+			Parts{Native: []Frame{n1, n2, interp, n2}, Python: []Frame{p1, p2}, Runs: []Run{{3, 1}}, IsInterpreter: func(i int) bool { return i == 2 }},
+			Stack{n1, n2, tramp, p1, n2, tramp, p2},
+		},
+		"cut between Python frames": {
+			Parts{Native: []Frame{n1, n2}, Python: []Frame{p1, p2}, Runs: []Run{{1, 1}}, Flags: NativeNoRules},
+			Stack{n1, tramp, p1, n2, Frame{Kind: KindUnknown, Function: NoRules}, tramp, p2},
+		},
+		"cut in the interpreter between Python frames": {
+			Parts{Native: []Frame{n1}, Python: []Frame{p1, p2}, Runs: []Run{{1, 1}}, Flags: NativeNotLoaded},
+			Stack{n1, tramp, p1, Frame{Kind: KindUnknown, Function: NotLoaded}, tramp, p2},
+		},
+		"of a thread with runs for another one": {
+			Parts{Native: []Frame{n1, n2}, Python: []Frame{p1, Asker(), p2}, Runs: []Run{{1, 1}}},
+			Stack{n1, tramp, p1, n2, Asker(), p2},
+		},
+		"what called frames that are left out is, too": {
+			Parts{Native: []Frame{n1, n2}, Python: []Frame{p1, Asker(), p2}, Runs: []Run{{1, 2}}},
+			Stack{n1, tramp, p1, Asker(), p2},
+		},
 		"nothing": {Parts{}, UnknownStack()},
 	} {
 		require.Equal(t, c.want, Join(c.parts), name)

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -76,7 +77,19 @@ type Raw struct {
 	Flags  Flags
 	Native []uint64
 	Python []RawPython
+	// Runs are the Python frames that have native callers before other Python frames.
+	Runs []Run
 }
+
+// Run is some Python frames, leaf first behind those of the run before, and how many native frames
+// come before them. Python frames that are in no run come after all native frames. A run of no
+// frames is the first one, where the thread was interrupted in the interpreter.
+type Run struct {
+	Native, Python int
+}
+
+// IsLeaf reports whether the i-th native frame was executed, and is not where a call returns to.
+func (r *Raw) IsLeaf(i int) bool { return i == 0 && (len(r.Runs) == 0 || r.Runs[0].Native > 0) }
 
 // RawPython is one Python frame: Symbol is a key of the map symbols_by_id, 0
 // if the name was unreadable; Line is 0 if it is not known.
@@ -87,8 +100,12 @@ type RawPython struct {
 	Asked bool
 }
 
-// asked is PYTHON_FRAME_ASKED.
-const asked = 1
+const (
+	// asked is PYTHON_FRAME_ASKED.
+	asked = 1
+	// nativeRun is STACK_NATIVE_RUN.
+	nativeRun = 1 << 63
+)
 
 // Symbol is the decoded names of one Python code object. Names that the kernel
 // had to cut begin with "…", because their end identifies more than their start.
@@ -115,8 +132,18 @@ func DecodeStack(b []byte) (Raw, error) {
 		Native: slices.Grow([]uint64(nil), native),
 		Python: slices.Grow([]RawPython(nil), python),
 	}
+	inRuns := 0
 	for i := range native {
-		raw.Native = append(raw.Native, binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:]))
+		address := binary.NativeEndian.Uint64(b[stackNativeOffset+8*i:])
+		if address&nativeRun == 0 {
+			raw.Native = append(raw.Native, address)
+			continue
+		}
+		r := Run{Native: len(raw.Native), Python: int(address & math.MaxUint16)}
+		if inRuns += r.Python; inRuns > pythonFrames {
+			return Raw{}, fmt.Errorf("runs of %d Python frames: %w", inRuns, ErrWire)
+		}
+		raw.Runs = append(raw.Runs, r)
 	}
 	for i := range python {
 		f := b[StackPythonOffset+pythonFrameBytes*i:]

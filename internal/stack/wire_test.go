@@ -154,6 +154,22 @@ func TestDecodeStack(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+func TestDecodeStackWithRuns(t *testing.T) {
+	python := []RawPython{{Symbol: 7}, {Symbol: 8}, {Symbol: 9}}
+	got, err := DecodeStack(wireStack(HasPython, []uint64{1, nativeRun | 2, 2, 3}, python))
+	require.NoError(t, err)
+	require.Equal(t, Raw{Flags: HasPython, Native: []uint64{1, 2, 3}, Python: python, Runs: []Run{{1, 2}}}, got)
+	require.True(t, got.IsLeaf(0))
+	require.False(t, got.IsLeaf(1))
+
+	got, err = DecodeStack(wireStack(HasPython, []uint64{nativeRun, 1}, python))
+	require.NoError(t, err)
+	require.False(t, got.IsLeaf(0))
+
+	_, err = DecodeStack(wireStack(HasPython, []uint64{nativeRun | 100, 1, nativeRun | 29}, python))
+	require.ErrorIs(t, err, ErrWire)
+}
+
 func TestDecodeStackRefusesWhatCannotBe(t *testing.T) {
 	_, err := DecodeStack(make([]byte, StackBytes-1))
 	require.ErrorIs(t, err, ErrWire)

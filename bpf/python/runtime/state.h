@@ -230,6 +230,7 @@ struct python_thread {
 	__u64 apart;		      /* the frame that was last read separately */
 	__u64 tick;		      /* of the kernel's clock, when the unwind began */
 	__u64 last, last_previous;    /* the frame named last, if it determines its caller */
+	__u64 cframe;		      /* see python/unwind/entries.h */
 	struct python_proof proof;
 	struct python_recent recent[PY_RECENT];
 	__u8 window[PY_WINDOW + PY_NEW_FRAME_BYTES];

@@ -2,6 +2,9 @@
 #ifndef GPU_GADGETS_PYTHON_UNWIND_FRAMES_H
 #define GPU_GADGETS_PYTHON_UNWIND_FRAMES_H
 
+#ifndef LINUX_5_10
+#include "python/unwind/entries.h"
+#endif
 #include "python/unwind/lines.h"
 #include "python/unwind/recent.h"
 #include "python/unwind/symbols.h"
@@ -197,8 +200,12 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	if (frame == t->innermost)
 		t->innermost_at = PY_FRAME(t, PY_FRAME_INSTR);
 	if (t->offsets.minor >= 12) {
-		if ((PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C)
+		if ((PY_FRAME(t, PY_FRAME_OWNER) & 0xff) >= PY_OWNER_C) {
+#ifndef LINUX_5_10
+			python_entered(w->s, n, frame);
+#endif
 			return 0;
+		}
 		python_outermost(t, frame);
 	}
 	if (n >= STACK_PYTHON_FRAMES) {
@@ -233,6 +240,10 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 	w->s->python[n].symbol = known->symbol;
 	w->s->python[n].line = line;
 	w->s->python[n].flags = 0;
+#ifndef LINUX_5_10
+	if (t->cframe && python_wants_entries(w->s))
+		python_entries_add(t, w->s, n);
+#endif
 	return 0;
 }
 
@@ -259,6 +270,9 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	t->window_to = 0;
 	t->apart = 0;
 	t->last = 0;
+#ifndef LINUX_5_10
+	python_entries_begin(t);
+#endif
 	if (t->proof.tick != t->tick)
 		t->proof.frame = 0;
 	if (t->offsets.minor < 11)
@@ -270,6 +284,9 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	LOOP(PY_MAX_STEPS, python_frame_step, &w);
 #ifdef LINUX_5_10
 	bpf_probe_read_kernel(s->python, sizeof(s->python), t->walked.python);
+#endif
+#ifndef LINUX_5_10
+	python_entries_end(t, s, t->frame_count);
 #endif
 	s->python_count = t->frame_count;
 	s->flags |= t->stack_flags;

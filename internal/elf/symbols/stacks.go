@@ -119,9 +119,9 @@ func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
 }
 
 func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
-	parts := stack.Parts{Flags: raw.Flags}
+	parts := stack.Parts{Flags: raw.Flags, Runs: raw.Runs}
 	for i, address := range raw.Native {
-		parts.Native = append(parts.Native, s.resolver.Frame(process, pid, address, i == 0))
+		parts.Native = append(parts.Native, s.resolver.Frame(process, pid, address, raw.IsLeaf(i)))
 	}
 	for _, p := range raw.Python {
 		if p.Asked {

@@ -8,9 +8,7 @@ package tracer
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"maps"
 	"path/filepath"
 	"runtime"
@@ -50,6 +48,7 @@ type Row struct {
 
 	Flags  uint32
 	Native []uint64
+	Runs   []stack.Run
 	Python []stack.Frame // leaf first
 }
 
@@ -140,8 +139,10 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	switch {
 	case o.Stock:
 		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(0))) // ATTACH_STOCK
-	case !o.Linux510:
+	case !o.Linux510 && hasMulti():
 		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+	case !o.Linux510:
+		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachPerf))
 	}
 	if o.Edit != nil {
 		o.Edit(spec)
@@ -172,72 +173,6 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 		tr.keep(link.AttachTracing(link.TracingOptions{Program: tr.Programs[name]}))
 	}
 	return tr
-}
-
-// AttachTorch attaches to a libc10.so: to those of the functions that it has.
-func (tr *Tracer) AttachTorch(library string) {
-	tr.t.Helper()
-	file, err := link.OpenExecutable(library)
-	require.NoError(tr.t, err)
-	attached := 0
-	for _, p := range tr.sleeping {
-		multi := &link.UprobeMultiOptions{Cookies: []uint64{uint64(p.Cookie)}}
-		l, err := file.UprobeMulti([]string{p.Symbol}, tr.Programs["torch_enter_multi"], multi)
-		if errors.Is(err, link.ErrNoSymbol) {
-			continue
-		}
-		tr.keep(l, err)
-		attached++
-	}
-	require.NotZero(tr.t, attached, "%s has none of the functions", library)
-}
-
-// exports returns the functions of a library. Those above the driver have more in some versions.
-func exports(t testing.TB, path string) map[string]bool {
-	t.Helper()
-	f, err := elf.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	require.NoError(t, err)
-	all := map[string]bool{}
-	for _, s := range symbols {
-		all[s.Name] = s.Section != elf.SHN_UNDEF
-	}
-	return all
-}
-
-// attach sets the probes of one library.
-func (tr *Tracer) attach(path string, points []ig.AttachPoint, o Options) {
-	tr.t.Helper()
-	file, err := link.OpenExecutable(path)
-	require.NoError(tr.t, err)
-	// Returns first: a call without a return would count as one left by a longjmp.
-	if o.Linux510 || o.Stock {
-		at := &link.UprobeOptions{Offset: o.Offset}
-		for _, p := range points {
-			if p.Exit {
-				tr.keep(file.Uretprobe(p.Symbol, tr.Programs["stock_exit"], nil))
-			}
-			tr.keep(file.Uprobe(p.Symbol, tr.Programs["enter_"+p.Symbol], at))
-		}
-		return
-	}
-	var entries, returns []string
-	multi := &link.UprobeMultiOptions{}
-	for _, p := range points {
-		entries = append(entries, p.Symbol)
-		multi.Cookies = append(multi.Cookies, uint64(p.Cookie))
-		multi.Offsets = append(multi.Offsets, o.Offset)
-		if p.Exit {
-			returns = append(returns, p.Symbol)
-		}
-	}
-	if len(returns) > 0 {
-		tr.keep(file.UretprobeMulti(returns, tr.Programs["call_exit_multi"],
-			&link.UprobeMultiOptions{Offsets: multi.Offsets[:len(returns)]}))
-	}
-	tr.keep(file.UprobeMulti(entries, tr.Programs["call_enter_multi"], multi))
 }
 
 func (tr *Tracer) keep(l link.Link, err error) {
@@ -337,7 +272,7 @@ func (tr *Tracer) row(w *wireRow) Row {
 	require.NotNil(tr.t, raw, "stack %#x has no frames", w.StackID)
 	s, err := stack.DecodeStack(raw)
 	require.NoError(tr.t, err)
-	r.Flags, r.Native = uint32(s.Flags), s.Native
+	r.Flags, r.Native, r.Runs = uint32(s.Flags), s.Native, s.Runs
 	for _, f := range s.Python {
 		frame := stack.Frame{Kind: stack.KindPython, Function: "?", Line: f.Line}
 		if b, err := tr.Maps["symbols_by_id"].LookupBytes(f.Symbol); err == nil && b != nil {
