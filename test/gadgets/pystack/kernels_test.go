@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/vm"
 )
 
-// A row with samples, and of these some that hold the GIL.
-var holder = regexp.MustCompile(`[1-9][0-9]* +[1-9][0-9]* inner `)
+// A row with samples, their time, and how many of these hold the GIL.
+var holder = regexp.MustCompile(`[1-9][0-9]* +[0-9.]+ m?s +[1-9][0-9]* .*inner `)
 
 var sleeper = regexp.MustCompile(`\(idle: [a-z0-9_]+, [a-z0-9_]+\): ".*"\n    sleeper \(<string>:5\)\n`)
 
