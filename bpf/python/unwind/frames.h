@@ -284,8 +284,7 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	LOOP(PY_MAX_STEPS, python_frame_step, &w);
 #ifdef LINUX_5_10
 	bpf_probe_read_kernel(s->python, sizeof(s->python), t->walked.python);
-#endif
-#ifndef LINUX_5_10
+#else
 	python_entries_end(t, s, t->frame_count);
 #endif
 	s->python_count = t->frame_count;

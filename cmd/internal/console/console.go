@@ -38,14 +38,14 @@ func New(in, out *os.File) *Terminal { return &Terminal{in: in, out: out} }
 // background program that reads.
 func (t *Terminal) IsInteractive() bool {
 	_, err := unix.IoctlGetTermios(int(t.out.Fd()), unix.TCGETS)
-	return err == nil && os.Getenv("TERM") != "dumb" && t.isForeground()
+	return err == nil && knowsSequences() && t.isForeground()
 }
 
 // HasColour reports whether colour is allowed: NO_COLOR is not set, https://no-color.org, and the
 // terminal knows sequences.
-func (t *Terminal) HasColour() bool {
-	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
+func (t *Terminal) HasColour() bool { return os.Getenv("NO_COLOR") == "" && knowsSequences() }
+
+func knowsSequences() bool { return os.Getenv("TERM") != "dumb" }
 
 // Sequences of xterm, which all later terminals support: the alternate screen, and a
 // hidden cursor.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,21 +17,9 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-var buildExporter = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../../../build/daemon/test/gpu-exporter")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "../../../cmd/gpu-exporter").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build gpu-exporter: %w: %s", err, out)
-	}
-	return path, nil
-})
-
 func startExporter(t testing.TB, args ...string) *process {
 	t.Helper()
-	program, err := buildExporter()
+	program, err := loopback.Exporter()
 	require.NoError(t, err)
 	return start(t, program, append(args, "--export-interval=1s", "--export-pid", "--verbose")...)
 }

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"path"
 	"slices"
 	"strconv"
@@ -21,6 +19,8 @@ import (
 	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
 	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
@@ -39,11 +39,8 @@ type pyroscope struct {
 func startPyroscope(t testing.TB) *pyroscope {
 	t.Helper()
 	p := &pyroscope{t: t}
-	mux := http.NewServeMux()
-	mux.Handle(pushv1connect.NewPusherServiceHandler(p))
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	p.url = server.URL
+	path, handler := pushv1connect.NewPusherServiceHandler(p)
+	p.url = loopback.Serve(t, path, handler)
 	return p
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -21,26 +20,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks/simnodes"
 )
-
-// The same file as test/product/daemon has, so that it is linked once.
-var build = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../../../build/daemon/test/gpu-exporter")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "../../../cmd/gpu-exporter").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build gpu-exporter: %w: %s", err, out)
-	}
-	return path, nil
-})
 
 // requireBuilt is called before a fleet's time begins: linking takes seconds.
 func requireBuilt(t testing.TB) {
 	t.Helper()
-	_, err := build()
+	_, err := loopback.Exporter()
 	require.NoError(t, err)
 }
 
@@ -68,7 +55,7 @@ var event = regexp.MustCompile(`^(\S+Z) (found|changed|cleared) +(\S+) +(.*)$`)
 // start runs the exporter until the test ends. It follows the nodes of the server.
 func start(t testing.TB, addresses []string, args ...string) *exporter {
 	t.Helper()
-	program, err := build()
+	program, err := loopback.Exporter()
 	require.NoError(t, err)
 	e := &exporter{t: t, done: make(chan struct{})}
 	e.cmd = exec.Command(program, append(args, "--address", strings.Join(addresses, ","))...)

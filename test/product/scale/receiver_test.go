@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"context"
 	"maps"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -35,11 +33,8 @@ type pyroscope struct {
 func startPyroscope(t testing.TB) *pyroscope {
 	t.Helper()
 	p := &pyroscope{t: t, nodes: map[string]uint64{}}
-	mux := http.NewServeMux()
-	mux.Handle(pushv1connect.NewPusherServiceHandler(p))
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	p.url = server.URL
+	path, handler := pushv1connect.NewPusherServiceHandler(p)
+	p.url = loopback.Serve(t, path, handler)
 	return p
 }
 

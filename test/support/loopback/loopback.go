@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// Serve serves one path until the test ends, and returns the server's URL.
+func Serve(t testing.TB, path string, handler http.Handler) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.Handle(path, handler)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
 
 // FreeAddress returns 127.0.0.1 with a port that is not in use yet.
 func FreeAddress(t testing.TB) string {
