@@ -66,14 +66,13 @@ static __always_inline __u64 capture_taken(struct thread *t, __u64 id)
 static __noinline int capture_by_rules(struct pt_regs *ctx, struct thread *t, __u64 function,
 				       __u64 caller, __u64 sp)
 {
-	bool near = native_rules == NATIVE_RULES_WITHOUT_PYTHON && t && t->stack.python_count;
 	struct python_thread *python;
 
 	if (!ctx || !t)
 		return 0;
 	python = t->stack.python_count ? python_here(0) : 0;
 	unwind_by_rules(&t->stack, t->process, function, caller, sp, PT_REGS_FP(ctx),
-			python ? python->runtime : 0, near);
+			python ? python->runtime : 0);
 	return 0;
 }
 
@@ -94,7 +93,11 @@ static __always_inline void capture_callers(struct pt_regs *ctx, struct thread *
 	}
 	if (backward)
 		backward_join(t);
-	if (native_rules == NATIVE_RULES_WITHOUT_PYTHON)
+	if (native_rules != NATIVE_RULES_WITHOUT_PYTHON)
+		return;
+	if (t->stack.python_count)
+		native_called(&t->stack, function, caller);
+	else
 		capture_by_rules(ctx, t, function, caller, sp);
 }
 #endif

@@ -71,7 +71,6 @@ struct unwind {
 	__u32 made; /* modules so far */
 	__u32 into; /* how far pc is behind its function's begin, or that of its page */
 	__u32 tid;  /* of UNWIND_OTHER */
-	__u32 most; /* frames, of a call (stack/probed.h) */
 	/* See stack/runs.h, which alone uses what follows: */
 	__u32 entry;   /* the lower half of the next run's address */
 	__u16 run;     /* Python frames up to the end of the next run, */

@@ -81,6 +81,14 @@ static __always_inline long native_is_code(__u64 process, __u64 address)
 }
 #endif
 
+/* The frames that a call has in any case: an address in the function, and where it returns to. */
+static __always_inline void native_called(struct stack *s, __u64 function, __u64 caller)
+{
+	s->native[0] = function;
+	s->native[1] = caller;
+	s->native_count = 2;
+}
+
 /*
  * Fills s->native for a function that has just returned with these registers.
  * `function` is an address in it, `caller` where it returns to. What s->native holds
@@ -92,11 +100,10 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 					  __u64 caller, __u64 sp, __u64 fp)
 {
 	__u64 frame[2];
-	__u32 n = 0;
+	__u32 n = 2;
 	long code;
 
-	s->native[n++] = function;
-	s->native[n++] = caller;
+	native_called(s, function, caller);
 	while (n < NATIVE_CHAIN_FRAMES) {
 		if (fp < sp || fp - sp > NATIVE_STACK_BYTES || fp & 7)
 			break;

@@ -5,8 +5,11 @@
 /* native_rules: which stacks are walked by rules (stack/rules.h). Go mirror:
  * internal/tracer/unwinder. */
 enum native_rules {
-	NATIVE_RULES_OFF,	     /* and the maps of rules have 1 entry */
-	NATIVE_RULES_WITHOUT_PYTHON, /* those without Python frames, also of a pass of autograd */
+	NATIVE_RULES_OFF, /* and the maps of rules have 1 entry */
+	/* Those without Python frames, also of a pass of autograd. Others have the function and its
+	 * caller, which is right without rules: a line whose first stacks had fewer frames than
+	 * later ones, because rules are read in between, would have two rows. */
+	NATIVE_RULES_WITHOUT_PYTHON,
 	NATIVE_RULES_ALL,
 };
 

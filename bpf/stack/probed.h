@@ -19,50 +19,32 @@ struct {
 /* A global function, which the verifier follows once, whatever calls it. */
 __noinline int unwind_step(struct unwind *u, struct stack *s)
 {
-	if (!u || !s || s->native_count >= u->most)
-		return 1;
-	return unwind_one(u, s, bpf_get_current_task_btf(), UNWIND_CALLER);
+	return u && s ? unwind_one(u, s, bpf_get_current_task_btf(), UNWIND_CALLER) : 1;
 }
 
 /*
- * How many native frames a stack has that ends with Python ones, if not all: which function of which
- * library the interpreter has called, and not all between.
- */
-#define NATIVE_NEAR 8
-
-/*
  * As native_unwind() of stack/native.h. `runtime`: where Python frames follow, an address in the
- * data of the interpreter; else 0. `near`: no more than NATIVE_NEAR frames, where it is no loss that
- * there are more, or that they are not known.
+ * data of the interpreter; else 0.
  */
 static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u64 function,
-					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime,
-					    bool near)
+					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct unwind *u =
 		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u32 i;
 
-	s->native[0] = function;
-	s->native[1] = caller;
-	s->native_count = 2;
+	native_called(s, function, caller);
 	if (!u) {
-		if (!near) {
-			s->flags |= STACK_NATIVE_BUSY;
-			drop(DROP_NATIVE_BUSY);
-		}
+		s->flags |= STACK_NATIVE_BUSY;
+		drop(DROP_NATIVE_BUSY);
 		return;
 	}
 	u->pc = caller;
 	u->sp = sp;
 	u->fp = fp;
 	u->lr = 0;
-	u->most = near ? NATIVE_NEAR : STACK_NATIVE_FRAMES + 1;
 	unwind_begin(u, s, task, process, runtime, UNWIND_CALLER);
-	/* Before Linux 6.4 a frame is ten times as dear: unwind_mappings(). */
-	if (u->most == NATIVE_NEAR && !u->kept)
-		return;
 	for (i = 0; i < UNWIND_STEPS; i++) {
 		if (unwind_step(u, s))
 			break;
@@ -70,10 +52,7 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	}
 	if (i == UNWIND_STEPS)
 		s->flags |= STACK_NATIVE_TRUNCATED;
-	if (u->most == NATIVE_NEAR)
-		s->flags &= ~STACK_NATIVE_CUT;
-	else
-		unwind_end(u, s);
+	unwind_end(u, s);
 }
 
 #endif

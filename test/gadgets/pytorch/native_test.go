@@ -58,7 +58,7 @@ func start(folded string) string {
 }
 
 // TestNativeStacksOfATrainingStepAreComplete: none of PyTorch's libraries has frame pointers. By
-// default the nearest callers below Python are there, and no others.
+// default the driver's function and its caller are there, and no others.
 func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 	for _, c := range []struct {
 		gadget, table string
@@ -67,7 +67,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 		{"cuda_kernel", "calls", nil},
 		{"cuda_alloc", "allocs", []string{"--torch", "on"}},
 	} {
-		shortened := nearest{}
+		short := callers{}
 		for _, stacks := range []string{"auto", "all"} {
 			t.Run(c.gadget+"/"+stacks, func(t *testing.T) {
 				requirePyTorch(t)
@@ -91,7 +91,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				runsAfter, tookAfter := programRuns(t, a.cmd.Process.Pid)
 				after := settled(a)
 
-				shortened.see(t, stacks, after, before)
+				short.see(t, stacks, after, before)
 				all, whole, cut, starts := uint64(0), uint64(0), map[string]uint64{}, map[string]uint64{}
 				for folded, n := range after {
 					if n -= before[folded]; n == 0 {
@@ -114,7 +114,7 @@ func TestNativeStacksOfATrainingStepAreComplete(t *testing.T) {
 				t.Logf("%d stacks, %.1f %% complete, cut %v; they begin in %v; %d runs and %v of eBPF in a step",
 					all, 100*share, cut, starts, runs, took)
 				if stacks == "auto" { // all of its stacks have Python
-					require.Less(t, share, 0.5, "the nearest callers alone have them: then there is nothing to test")
+					require.Less(t, share, 0.5, "two frames are all that they have: then there is nothing to test")
 				} else {
 					require.GreaterOrEqual(t, share, leastComplete, "cut %v, begin in %v", cut, starts)
 				}

@@ -26,8 +26,7 @@ func TestAgesOfWhatALineHolds(t *testing.T) {
 	t.Parallel()
 	w := subject.StartSteps(t)
 	w.Load()
-	r := start(t, "--pid", fmt.Sprint(w.PID()), "--ages", "--metrics-listen", "127.0.0.1:19471", "--metrics-nvml", "off",
-		"--native-stacks", "pointers") // one row for a line, of the first call, too
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--ages", "--metrics-listen", "127.0.0.1:19471", "--metrics-nvml", "off")
 	r.waitAttached(w.PID())
 	ages := func(want [6]uint64) func([]row) bool {
 		return func(rows []row) bool {

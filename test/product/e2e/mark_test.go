@@ -30,7 +30,7 @@ func TestMarkOnFrame(t *testing.T) {
 	counts := func(frame string, allocs, frees uint64) {
 		t.Helper()
 		r.waitRows(frame, s.PID(), func(rows []row) bool {
-			return slices.ContainsFunc(byLine(rows), func(r row) bool {
+			return slices.ContainsFunc(rows, func(r row) bool {
 				return r.Frame == subject.Frame(t, frame) && r.AllocObjects == allocs && r.FreedObjects == frees
 			})
 		})

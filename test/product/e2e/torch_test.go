@@ -182,7 +182,7 @@ func TestOldBlocksAreDistinguishedFromNewOnes(t *testing.T) {
 	seen := func(inuse, old, objects uint64) func([]row) bool {
 		return func(rows []row) bool {
 			found := 0
-			for _, x := range byLine(rows) {
+			for _, x := range rows {
 				if x.Frame == frame && x.Device <= 0 && x.InuseBytes == inuse*mib && x.OldBytes == old*mib && x.OldObjects == objects {
 					found++
 				}
