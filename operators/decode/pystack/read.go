@@ -100,6 +100,10 @@ func (i *instance) dump(ctx context.Context, gc operators.GadgetContext) error {
 	if len(threads) == 0 {
 		return ErrNoPython
 	}
+	known := newRoles(i.op.cfg.ProcFS)
+	for n := range threads {
+		threads[n].role = known.of(&threads[n])
+	}
 	if !i.text {
 		return i.rows.emit(threads)
 	}

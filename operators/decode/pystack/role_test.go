@@ -3,6 +3,10 @@
 package pystack
 
 import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,9 +24,51 @@ func TestRoleIsThatOfAKnownName(t *testing.T) {
 		"":                "",
 		"pt_nccl_watchdg": "watches a process group's collectives of NCCL",
 	} {
-		require.Equal(t, want, role(comm), comm)
+		require.Equal(t, want, byName(comm), comm)
 	}
-	for comm := range roles {
+	for comm := range named {
 		require.LessOrEqual(t, len(comm), 15, "the kernel cuts %s", comm)
 	}
+}
+
+const compiler = "/usr/bin/python3\x00/venv/torch/_inductor/compile_worker/__main__.py\x00--workers=8\x00--parent=4711\x00--read-fd=5\x00"
+
+func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
+	for line, want := range map[string]string{
+		compiler:                        "compiles for torch.compile in process 4711",
+		"ray::Trainer.step\x00\x00\x00": "runs Ray's Trainer.step",
+		"ray::load_batch":               "runs Ray's load_batch",
+		"ray::IDLE\x00":                 "a worker of Ray's without work",
+		"ray::\x1b[31m":                 "",
+		"python3\x00train.py\x00ray::A": "",
+		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
+		strings.Repeat("x", maxTitle) + compiler:              "",
+		"":                                                    "",
+	} {
+		require.Equal(t, want, byTitle([]byte(line)), "%q", line)
+	}
+}
+
+// TestRoleOfAProcessIsThatOfItsMainThread, and a worker's parent is who it works for.
+func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
+	procfs := t.TempDir()
+	put := func(pid int, file, text string) {
+		dir := filepath.Join(procfs, strconv.Itoa(pid))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
+	}
+	put(10, "cmdline", compiler)
+	put(20, "stat", "20 (a) b) S 4711 20 20 0 -1")
+	put(30, "stat", "30 (worker) S")
+	r := newRoles(procfs)
+	of := func(pid, tid uint32, comm string) string {
+		return r.of(&thread{Record: Record{PID: pid, TID: tid}, comm: comm})
+	}
+	require.Equal(t, "compiles for torch.compile in process 4711", of(10, 10, "python3"))
+	require.Empty(t, of(10, 11, "python3"))
+	require.Equal(t, "backward work on device 0", of(10, 12, "pt_autograd_0"))
+	require.Equal(t, "a DataLoader's worker process of process 4711", of(20, 20, "pt_data_worker"))
+	require.Equal(t, "a DataLoader's worker process", of(30, 30, "pt_data_worker"))
+	require.Equal(t, "a DataLoader's worker process", of(40, 40, "pt_data_worker"), "it has ended")
+	require.Empty(t, of(40, 40, "python3"))
 }

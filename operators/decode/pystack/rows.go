@@ -73,7 +73,7 @@ func newRows(gc registry, quiet bool) (*rows, error) {
 		{&r.pid, proc, "pid", api.Kind_Uint32, note("7", "Process", false)},
 		{&r.tid, proc, "tid", api.Kind_Uint32, note("7", "Thread", false)},
 		{&r.thread, nil, "thread", api.Kind_String, note("16", "Name of the thread", false)},
-		{&r.role, nil, "role", api.Kind_String, note("40", "What the thread does, for names that PyTorch gives its threads", true)},
+		{&r.role, nil, "role", api.Kind_String, note("40", "What the thread does, of those that PyTorch names, and of workers of torch.compile and Ray", true)},
 		{&r.state, nil, "state", api.Kind_String, note("8", "running, runnable, sleeping, blocked (signals do not wake it) or stopped", false)},
 		{&r.call, nil, "syscall", api.Kind_String, note("12", "System call that it sleeps in", false)},
 		{&r.wchan, nil, "wchan", api.Kind_String, note("20", "Kernel function in which it sleeps", false)},
@@ -184,7 +184,7 @@ func (r *rows) put(row datasource.Data, t *thread) error {
 	for _, s := range []struct {
 		to    datasource.FieldAccessor
 		value string
-	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.role, role(t.comm)}, {r.state, t.state()}, {r.call, t.syscall()}, {r.wchan, t.wchan},
+	}{{r.comm, t.processComm}, {r.thread, t.comm}, {r.role, t.role}, {r.state, t.state()}, {r.call, t.syscall()}, {r.wchan, t.wchan},
 		{r.gil, t.gil()}, {r.python, t.version()}} {
 		if err := s.to.PutString(row, s.value); err != nil {
 			return err

@@ -34,8 +34,8 @@ func write(w io.Writer, procfs string, threads []thread, containers map[uint64]s
 			fmt.Fprintf(out, "Python v%s\n\n", t.version())
 		}
 		fmt.Fprintf(out, "Thread %d (%s): %q", t.TID, t.activity(), t.comm)
-		if does := role(t.comm); does != "" {
-			fmt.Fprintf(out, ", %s", does)
+		if t.role != "" {
+			fmt.Fprintf(out, ", %s", t.role)
 		}
 		fmt.Fprintln(out)
 		for _, line := range frames(t) {

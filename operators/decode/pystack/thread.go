@@ -47,6 +47,8 @@ type thread struct {
 	comm, processComm string
 	// wchan is the kernel function in which it sleeps, "" if none.
 	wchan string
+	// role is what it does, as far as that is known: role.go.
+	role string
 }
 
 // Decode reads the output of the iterator.
@@ -67,7 +69,7 @@ func toThreads(records []Record) []thread {
 	for n, r := range records {
 		// Parts that a compiler has split off have the function's name and a suffix.
 		wchan, _, _ := strings.Cut(text(r.Wchan[:]), ".")
-		threads[n] = thread{r, text(r.Comm[:]), text(r.ProcessComm[:]), wchan}
+		threads[n] = thread{Record: r, comm: text(r.Comm[:]), processComm: text(r.ProcessComm[:]), wchan: wchan}
 	}
 	slices.SortFunc(threads, func(a, b thread) int {
 		if a.PID != b.PID {

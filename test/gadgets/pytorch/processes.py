@@ -83,8 +83,21 @@ def roles(torch):
     torch.distributed.init_process_group("nccl", rank=0, world_size=1)
     torch.distributed.all_reduce(torch.ones(16, device="cuda"))
     torch.cuda.synchronize()
+
+    def branch(x):
+        return torch.jit.wait(torch.jit.fork(sine, x))
+
+    torch.jit.script(branch)(torch.ones(4))
+    from torch._inductor.compile_worker.subproc_pool import SubprocPool
+
+    pool = SubprocPool(1)
     dialogue.say(moments=[])
     dialogue.wait()
+    pool.shutdown()
+
+
+def sine(x):
+    return x.sin()
 
 
 def weights(torch):
