@@ -47,7 +47,7 @@ type thread struct {
 	comm, processComm string
 	// wchan is the kernel function in which it sleeps, "" if none.
 	wchan string
-	// role is what it does, as far as that is known: role.go.
+	// role says what it does, empty if that is unknown: role.go.
 	role string
 }
 
