@@ -36,8 +36,8 @@ build: setup bin/ig-gpu
 # go vet is part of make lint, which .ci/run runs first.
 GO_TEST := $(GO) test -vet=off
 # Go's own linker, where packages with C code would have it start the C linker, too: only ./cmd/...
-# has C code that needs that.
-GO_TEST_FAST := $(GO_TEST) -ldflags=-linkmode=internal
+# has C code that needs that. Without a symbol table and DWARF, which panics do not need either.
+GO_TEST_FAST := $(GO_TEST) -ldflags='-linkmode=internal -s -w'
 
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
