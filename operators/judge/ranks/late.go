@@ -16,7 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 )
 
 const (
@@ -98,7 +98,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 		if now-since < lateAfter {
 			return // soon
 		}
-		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began && isRank(i.cfg.ProcFS, pid) {
+		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began && membership.IsRank(i.cfg.ProcFS, pid) {
 			jobs[job] = append(jobs[job], pid)
 		}
 	}
@@ -140,7 +140,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 // standings has what is known about each process.
 func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []collective.Standing) {
 	for _, pid := range pids {
-		s := collective.Standing{Process: collective.Process{PID: pid, Comm: commOf(i.cfg.ProcFS, pid)}, Rank: rankOf(i.cfg.ProcFS, pid)}
+		s := collective.Standing{Process: collective.Process{PID: pid, Comm: commOf(i.cfg.ProcFS, pid)}, Rank: membership.Rank(i.cfg.ProcFS, pid)}
 		tid, ok := blame(threads, pid, nil)
 		if !ok {
 			tid = pid
@@ -233,21 +233,4 @@ func commOf(procfs string, pid uint32) string {
 		return "" // it has ended
 	}
 	return oneLine(strings.TrimSpace(string(b)))
-}
-
-// rankOf is the rank in the environment that a process was started with, as torchrun,
-// Open MPI and Slurm write it; -1: there is none.
-func rankOf(procfs string, pid uint32) int {
-	environment, err := environ.Read(procfs, pid)
-	if err != nil {
-		return -1
-	}
-	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
-		for _, value := range environment.Values(name) {
-			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
-				return int(n)
-			}
-		}
-	}
-	return -1
 }

@@ -9,12 +9,11 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 )
 
 // odd is a group of ranks that are at the same place.
@@ -49,25 +48,32 @@ type dumped struct {
 	user  string
 }
 
-// ranksOf are the processes that have mapped NCCL, or, where none has, CUDA: their children
-// that load data and the program that started them are none. The number of each is RANK of its
-// environment, as torchrun and others set it, or, if one has none, its place in the list.
+// ranksOf are the processes that are ranks (internal/collective/membership). Where there are not two of these: that
+// have mapped NCCL, or, where none has, CUDA. Their children that load data and the program that
+// started them are none. The number of each is that of its environment, as torchrun and others set
+// it, or, if one has none, its place in the list.
 func ranksOf(procfs string, threads []thread) (all []dumped) {
-	var byNCCL, byCUDA []dumped
+	var certain, byNCCL, byCUDA []dumped
 	for _, t := range threads {
 		if t.PID != t.TID || len(t.Stack) == 0 {
 			continue
 		}
 		dir := filepath.Join(procfs, fmt.Sprint(t.PID))
-		d := dumped{rankOf(procfs, t.PID), t.PID, t.Stack, t.User}
+		d := dumped{membership.Rank(procfs, t.PID), t.PID, t.Stack, t.User}
 		libraries := targets.Libraries(dir)
 		if hasCollectives(libraries) {
 			byNCCL = append(byNCCL, d)
+			if membership.IsRank(procfs, t.PID) {
+				certain = append(certain, d)
+			}
 		} else if mapped(libraries, nvidia.library) != "" || mapped(libraries, amd.library) != "" {
 			byCUDA = append(byCUDA, d)
 		}
 	}
-	if all = byNCCL; len(all) < 2 {
+	if all = certain; len(all) < 2 {
+		all = byNCCL
+	}
+	if len(all) < 2 {
 		all = append(all, byCUDA...)
 	}
 	slices.SortFunc(all, func(a, b dumped) int { return int(a.pid) - int(b.pid) })
@@ -77,20 +83,6 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 		}
 	}
 	return all
-}
-
-// rankOf is RANK of the environment that a process was started with; -1: none.
-func rankOf(procfs string, pid uint32) int {
-	started, err := environ.Read(procfs, pid)
-	if err != nil {
-		return -1
-	}
-	for _, value := range started.Values("RANK") {
-		if n, err := strconv.ParseUint(value, 10, 20); err == nil {
-			return int(n)
-		}
-	}
-	return -1
 }
 
 func grouped(ranks []dumped) (all []odd) {

@@ -25,12 +25,14 @@ func TestOddRanksAreThoseThatAreNotWhereMostAre(t *testing.T) {
 	process("22", nccl, "RANK=1\x00")
 	process("23", nccl, "RANK=0\x00")
 	process("30", "", "RANK=0\x00")
+	process("40", nccl, "A=1\x00")
 	wait, load := []string{"<module> (train.py:60)", "synchronize (train.py:29)"}, []string{"<module> (train.py:60)", "load (train.py:41)"}
 	threads := []thread{
 		{PID: 10, TID: 10, Stack: []string{"<module> (torchrun:8)"}},
 		{PID: 21, TID: 21, Stack: wait}, {PID: 22, TID: 22, Stack: load}, {PID: 23, TID: 23, Stack: wait},
 		{PID: 23, TID: 99, Stack: load}, // no main thread
 		{PID: 30, TID: 30, Stack: load}, // loads data for rank 0, and has no NCCL
+		{PID: 40, TID: 40, Stack: load}, // has only loaded NCCL, with PyTorch
 	}
 	groups := grouped(ranksOf(procfs, threads))
 	require.Equal(t, []odd{
@@ -54,7 +56,9 @@ rank 1 at load (train.py:41)
 	require.NoError(t, writeOdd(&out, groups, true))
 	require.Contains(t, out.String(), `{"ranks":[1],"count":1,"dominant":false,"place":"load (train.py:41)","pids":[22]`)
 
-	process("22", nccl, "")
+	for _, pid := range []string{"21", "22", "23"} {
+		process(pid, nccl, "")
+	}
 	require.Equal(t, 1, ranksOf(procfs, threads)[1].rank, "without RANK, the place in the list")
 	require.Equal(t, 0, ranksOf(procfs, threads)[0].rank)
 }

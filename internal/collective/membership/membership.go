@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ranks
+// Package membership recognises the ranks of a job, before they have called anything,
+// by their environment and the names of their threads.
+package membership
 
 import (
 	"os"
@@ -18,11 +20,11 @@ const maxThreads = 4096
 // torchrun, Open MPI, MPICH and Slurm.
 var worldSizes = []string{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}
 
-// isRank reports whether a process that has loaded NCCL takes part in collectives with others,
+// IsRank reports whether a process that has loaded NCCL takes part in collectives with others,
 // as far as that can be seen without a call: most that import PyTorch have loaded it and never
 // call it. Evidence is PyTorch's own word, a thread that serves a communicator, or a launcher
 // that has started several.
-func isRank(procfs string, pid uint32) bool {
+func IsRank(procfs string, pid uint32) bool {
 	environment, err := environ.Read(procfs, pid)
 	if err != nil {
 		return false // it has ended
@@ -40,7 +42,7 @@ func isRank(procfs string, pid uint32) bool {
 			most = max(most, size)
 		}
 	}
-	return most > 1 || most == 0 && rankOf(procfs, pid) >= 0 || hasNCCLThread(procfs, pid)
+	return most > 1 || most == 0 && Rank(procfs, pid) >= 0 || hasNCCLThread(procfs, pid)
 }
 
 // hasNCCLThread reports whether a thread has a name that NCCL or PyTorch's process group gives:
@@ -60,4 +62,21 @@ func hasNCCLThread(procfs string, pid uint32) bool {
 		}
 	}
 	return false
+}
+
+// Rank is that in the environment that a process was started with, as torchrun,
+// Open MPI and Slurm write it; -1: there is none.
+func Rank(procfs string, pid uint32) int {
+	environment, err := environ.Read(procfs, pid)
+	if err != nil {
+		return -1
+	}
+	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
+		for _, value := range environment.Values(name) {
+			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
+				return int(n)
+			}
+		}
+	}
+	return -1
 }

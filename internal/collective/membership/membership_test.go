@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ranks
+package membership
 
 import (
 	"fmt"
@@ -38,8 +38,8 @@ func TestAProcessThatOnlyLoadedNCCLIsNoRank(t *testing.T) {
 				require.NoError(t, os.WriteFile(filepath.Join(thread, "comm"), []byte(comm+"\n"), 0o600))
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(process, "environ"), []byte(strings.ReplaceAll(c.environment, " ", "\x00")+"\x00"), 0o600))
-			require.Equal(t, c.is, isRank(procfs, 7))
+			require.Equal(t, c.is, IsRank(procfs, 7))
 		})
 	}
-	require.False(t, isRank(t.TempDir(), 7), "it has ended")
+	require.False(t, IsRank(t.TempDir(), 7), "it has ended")
 }
