@@ -77,9 +77,14 @@ func TestProcessesThatRunDoNotStandStill(t *testing.T) {
 	var pids []uint32
 	for _, code := range []string{"while True: pass", "import time\nwhile True: time.sleep(0.05)",
 		spin + "t = threading.Thread(target=f)\nt.start()\nt.join()"} {
-		cmd := exec.Command("python3", "-c", code)
+		cmd := exec.Command("python3", "-c", "print('ready', flush=True)\n"+code)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		// What python3 may be until then, a script that looks for it, does wait.
+		_, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
 		pids = append(pids, uint32(cmd.Process.Pid))
 	}
 	s := Standstill{ProcFS: "/proc", After: 1500 * time.Millisecond}
