@@ -34,6 +34,9 @@ enum attach_point_flag {
 	/* Probe it in one process at a time, while facts of the kind ATTACH_FACT() of that
 	 * process are missing (call/demand.h). */
 	ATTACH_ON_DEMAND = 8,
+	/* Attach to it after the points without this flag: it allocates what they free, and an
+	 * allocation that is recorded needs its free to be seen. */
+	ATTACH_LAST = 16,
 	/* Where a budget asks, probe it a part of the time only (launch/windows.h). */
 	ATTACH_IN_WINDOWS = 32,
 	/* The program learns where the library has its thread-local variables: the cookie,

@@ -54,6 +54,10 @@ enum memory_op {
 	MEMORY_DEVICE_COUNT, /* a: address of the number of devices that the process has */
 };
 
+/* Flags of the attach point of a function with this op. */
+#define MEMORY_ATTACH(op) \
+	(ATTACH_EXIT | ((op) < MEMORY_FREE || (op) == MEMORY_VMM_CREATE ? ATTACH_LAST : 0))
+
 /* What is held. Also the name space of the pointer or handle. */
 enum alloc_kind {
 	KIND_NONE = 0,

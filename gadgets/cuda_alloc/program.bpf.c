@@ -43,7 +43,7 @@
 #endif
 
 #define X(symbol, op, kind, flags, a, b, c) \
-	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, ATTACH_EXIT },
+	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, MEMORY_ATTACH(op) },
 #define Y(symbol, op, kind, flags, a, b, c) \
 	{ LIBRARY_TEXT_OF(DRIVER_LIBRARY), #symbol, API_##symbol, \
 	  ATTACH_EXIT | ATTACH_FACT(FACT_DEVICE) },

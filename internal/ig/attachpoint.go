@@ -31,6 +31,8 @@ type AttachPoint struct {
 	// Fact, if not 0, is the fact that the point provides: it is probed only in
 	// processes in which it is missing (enum fact of bpf/call/demand.h).
 	Fact uint32
+	// Last: it is attached to after the points without it.
+	Last bool
 	// InWindows: if a budget requires it, it is probed part of the time only.
 	InWindows bool
 	// ThreadLocals: the cookie, from bit 8 on, is to say where the library has its
@@ -54,6 +56,7 @@ const (
 	attachSleepsFlag    = 2
 	attachUSDTFlag      = 4
 	attachDemandFlag    = 8
+	attachLastFlag      = 16
 	attachInWindowsFlag = 32
 	attachTLSFlag       = 64
 	attachBesideFlag    = 128
@@ -110,7 +113,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		flags := binary.NativeEndian.Uint32(b[attachSize-4:])
 		fact := flags >> attachFactShift
 		flags &= 1<<attachFactShift - 1
-		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachInWindowsFlag|attachTLSFlag|attachBesideFlag) != 0 {
+		if flags&^(attachExitFlag|attachSleepsFlag|attachUSDTFlag|attachDemandFlag|attachLastFlag|attachInWindowsFlag|attachTLSFlag|attachBesideFlag) != 0 {
 			return nil, fmt.Errorf("row %d: unknown flags %#x: the gadget is newer than this program", len(out), flags)
 		}
 		if (fact != 0) != (flags&attachDemandFlag != 0) {
@@ -119,7 +122,7 @@ func parsePoints(b []byte) ([]AttachPoint, error) {
 		out = append(out, AttachPoint{
 			Library: library, Symbol: symbol,
 			Cookie: binary.NativeEndian.Uint32(b[attachSize-8:]),
-			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0, InWindows: flags&attachInWindowsFlag != 0,
+			Exit:   flags&attachExitFlag != 0, EntrySleeps: flags&attachSleepsFlag != 0, USDT: flags&attachUSDTFlag != 0, Last: flags&attachLastFlag != 0, InWindows: flags&attachInWindowsFlag != 0,
 			ThreadLocals: flags&attachTLSFlag != 0, Beside: flags&attachBesideFlag != 0, Fact: fact,
 		})
 	}

@@ -10,6 +10,7 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,6 +96,12 @@ func (o *Operator) InstanceParams() api.Params {
 	}
 }
 
+// inOrder are the points in the order in which they are attached to.
+func inOrder(table []ig.AttachPoint) []ig.AttachPoint {
+	isLast := map[bool]int{true: 1}
+	return slices.SortedStableFunc(slices.Values(table), func(a, b ig.AttachPoint) int { return isLast[a.Last] - isLast[b.Last] })
+}
+
 // InstantiateDataOperator stays out of runs of other gadgets, and of those on
 // the client's side of a connection, where there are no programs.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
@@ -109,7 +116,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if i.static, table, err = splitStatic(table); err != nil {
 		return nil, fmt.Errorf("read attach points: %w", err)
 	}
-	for _, p := range table {
+	for _, p := range inOrder(table) {
 		i.cfg.Points = append(i.cfg.Points, tracer.Point{
 			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps, Fact: p.Fact,
 			ThreadLocals: p.ThreadLocals, Beside: p.Beside,
