@@ -10,7 +10,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -94,12 +93,6 @@ func (o *Operator) InstanceParams() api.Params {
 			PossibleValues: []string{string(tracer.Auto), string(tracer.Multi), string(tracer.Perf)},
 		},
 	}
-}
-
-// inOrder are the points in the order in which they are attached to.
-func inOrder(table []ig.AttachPoint) []ig.AttachPoint {
-	isLast := map[bool]int{true: 1}
-	return slices.SortedStableFunc(slices.Values(table), func(a, b ig.AttachPoint) int { return isLast[a.Last] - isLast[b.Last] })
 }
 
 // InstantiateDataOperator stays out of runs of other gadgets, and of those on

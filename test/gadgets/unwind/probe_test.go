@@ -125,6 +125,8 @@ func library(t testing.TB) string {
 type probe struct {
 	*ebpf.Collection
 	library string
+	// mayMiss: the program cannot wait for a page that is not in memory, which is counted.
+	mayMiss bool
 }
 
 func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
@@ -135,7 +137,7 @@ func attach(t testing.TB, spec *ebpf.CollectionSpec, program string) *probe {
 			delete(one.Programs, name)
 		}
 	}
-	p := &probe{library: library(t)}
+	p := &probe{library: library(t), mayMiss: program == "mark_atomic"}
 	file, err := link.OpenExecutable(p.library)
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +218,7 @@ func (p *probe) check(t *testing.T, least int, files ...string) {
 // checkBut is check with at most so many samples that may differ.
 func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
 	t.Helper()
-	total, wrong := 0, 0
+	total, wrong, unread := 0, 0, 0
 	report := t.Errorf
 	if allowed > 0 {
 		report = t.Logf
@@ -242,7 +244,10 @@ func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
 				want = append(want, frame{tail(row[0].(string), 128), row[1].(string), tail(row[2].(string), 256), uint32(row[3].(float64))})
 			}
 			total++
-			if err := p.compare(truth.ID, truth.Runtime, want); err != nil {
+			err := p.compare(truth.ID, truth.Runtime, want)
+			if errors.Is(err, errUnread) && p.mayMiss {
+				unread++
+			} else if err != nil {
 				if wrong++; wrong <= 3 {
 					report("sample %d: %v", truth.ID, err)
 				}
@@ -255,7 +260,10 @@ func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
 	if total < least {
 		t.Errorf("%d samples, want at least %d", total, least)
 	}
-	t.Logf("%s: %d of %d samples exact%s", t.Name(), total-wrong, total, p.drops(t))
+	if unread > total/missesInAll {
+		t.Errorf("%d of %d samples miss a page, more than one in %d", unread, total, missesInAll)
+	}
+	t.Logf("%s: %d of %d samples exact%s", t.Name(), total-wrong-unread, total, p.drops(t))
 }
 
 func (p *probe) drops(t *testing.T) string {
@@ -270,4 +278,10 @@ func (p *probe) drops(t *testing.T) string {
 	return text
 }
 
-var errMissing = errors.New("the kernel took no such sample")
+var (
+	errMissing = errors.New("the kernel took no such sample")
+	errUnread  = errors.New("a page is not in memory: what could be read is right, and the rest is counted as lost")
+)
+
+// missesInAll: one sample in so many may miss a page. On arm64 the kernel ages pages by making accesses fault.
+const missesInAll = 1000

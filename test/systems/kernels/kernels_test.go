@@ -89,7 +89,8 @@ func onARM64(t *testing.T, kernel string) {
 		return
 	}
 	t.Run("unwinder", func(t *testing.T) {
-		run(t, "cp", bpftest.CompileFor(t, "arm64", "../../gadgets/unwind/testdata/unwind.bpf.c"), arm64+"unwind.o") // as bpftest.Compile wants it
+		// As bpftest.Compile looks for it.
+		run(t, "cp", bpftest.CompileFor(t, "arm64", "../../gadgets/unwind/testdata/unwind.bpf.c"), arm64+"unwind.o")
 		var list strings.Builder // see test/gadgets/unwind/pythons.sh
 		for _, python := range pythons {
 			minor := strings.TrimPrefix(python, "python3.")
