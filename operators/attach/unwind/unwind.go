@@ -86,7 +86,7 @@ func (*Operator) GlobalParams() api.Params { return nil }
 func (*Operator) InstanceParams() api.Params {
 	return api.Params{
 		{Key: paramStacks, Title: "Native stacks", TypeHint: api.TypeString, DefaultValue: stacksAuto,
-			Description: "Native frames by unwind information: auto: of calls without Python, below which only the function and its caller are recorded; all: of all calls; pointers: none"},
+			Description: "Native frames by unwind information: auto: of calls without Python, while those from Python have the driver's function and its caller; all: of all calls; pointers: none"},
 		{Key: param, Title: "Memory for unwinding", TypeHint: api.TypeString, DefaultValue: defaultMemory,
 			Description: "Most kernel memory that unwind information of native code may take; 0: as --native-stacks pointers"},
 	}

@@ -5,6 +5,7 @@ package pystack
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,7 +34,7 @@ var named = map[string]string{
 // autograd, with the number of a device, is a thread of each.
 const autograd = "pt_autograd_"
 
-// A process that works for another one by its command line, whose first match is an argument of the role.
+// titled has the roles of processes by their command lines; what the first group matches is in the role.
 var titled = []struct {
 	title *regexp.Regexp
 	role  string
@@ -45,8 +46,8 @@ var titled = []struct {
 	{regexp.MustCompile(`^ray::([\w.]+)`), "runs Ray's %s"},
 }
 
-// maxTitle bounds how much of a command line is searched for a role.
-const maxTitle = 4096
+// maxRead bounds how much is read of a file: a command line may have megabytes.
+const maxRead = 4096
 
 // roles says what threads do, of processes below procfs.
 type roles struct {
@@ -96,7 +97,7 @@ func (r *roles) process(pid uint32) string {
 
 // byTitle is the role of a process with this command line, whose arguments end with zeros.
 func byTitle(line []byte) string {
-	line = bytes.TrimRight(line[:min(len(line), maxTitle)], "\x00 ")
+	line = bytes.TrimRight(line, "\x00 ")
 	title := string(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
 	for _, known := range titled {
 		if m := known.title.FindStringSubmatch(title); m != nil {
@@ -126,7 +127,12 @@ func (r *roles) parent(pid uint32) uint32 {
 
 // read returns a file of a process, empty if there is none any more: then nothing is known.
 func (r *roles) read(pid uint32, file string) []byte {
-	b, err := os.ReadFile(filepath.Join(r.procfs, strconv.FormatUint(uint64(pid), 10), file))
+	f, err := os.Open(filepath.Join(r.procfs, strconv.FormatUint(uint64(pid), 10), file))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
 		return nil
 	}

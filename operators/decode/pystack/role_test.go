@@ -42,8 +42,7 @@ func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 		"ray::\x1b[31m":                 "",
 		"python3\x00train.py\x00ray::A": "",
 		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
-		strings.Repeat("x", maxTitle) + compiler:              "",
-		"":                                                    "",
+		"": "",
 	} {
 		require.Equal(t, want, byTitle([]byte(line)), "%q", line)
 	}
@@ -60,6 +59,7 @@ func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
 	put(10, "cmdline", compiler)
 	put(20, "stat", "20 (a) b) S 4711 20 20 0 -1")
 	put(30, "stat", "30 (worker) S")
+	put(50, "cmdline", strings.Repeat("x", maxRead)+compiler)
 	r := newRoles(procfs)
 	of := func(pid, tid uint32, comm string) string {
 		return r.of(&thread{Record: Record{PID: pid, TID: tid}, comm: comm})
@@ -71,4 +71,5 @@ func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
 	require.Equal(t, "a DataLoader's worker process", of(30, 30, "pt_data_worker"))
 	require.Equal(t, "a DataLoader's worker process", of(40, 40, "pt_data_worker"), "it has ended")
 	require.Empty(t, of(40, 40, "python3"))
+	require.Empty(t, of(50, 50, "python3"), "not in what is read")
 }
