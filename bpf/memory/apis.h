@@ -54,7 +54,7 @@ enum memory_op {
 	MEMORY_DEVICE_COUNT, /* a: address of the number of devices that the process has */
 };
 
-/* Flags of the attach point of a function with this op. */
+/* Flags of the attach point of a function with this op: those before MEMORY_FREE allocate. */
 #define MEMORY_ATTACH(op) \
 	(ATTACH_EXIT | ((op) < MEMORY_FREE || (op) == MEMORY_VMM_CREATE ? ATTACH_LAST : 0))
 

@@ -42,7 +42,7 @@ func IsRank(procfs string, pid uint32) bool {
 			most = max(most, size)
 		}
 	}
-	return most > 1 || most == 0 && Rank(procfs, pid) >= 0 || hasNCCLThread(procfs, pid)
+	return most > 1 || most == 0 && rankIn(environment) >= 0 || hasNCCLThread(procfs, pid)
 }
 
 // hasNCCLThread reports whether a thread has a name that NCCL or PyTorch's process group gives:
@@ -71,6 +71,10 @@ func Rank(procfs string, pid uint32) int {
 	if err != nil {
 		return -1
 	}
+	return rankIn(environment)
+}
+
+func rankIn(environment environ.Environment) int {
 	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
 		for _, value := range environment.Values(name) {
 			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {

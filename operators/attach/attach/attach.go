@@ -109,12 +109,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if i.static, table, err = splitStatic(table); err != nil {
 		return nil, fmt.Errorf("read attach points: %w", err)
 	}
-	for _, p := range inOrder(table) {
-		i.cfg.Points = append(i.cfg.Points, tracer.Point{
-			Library: p.Library, Symbol: p.Symbol, Cookie: p.Cookie, Exit: p.Exit, EntrySleeps: p.EntrySleeps, Fact: p.Fact,
-			ThreadLocals: p.ThreadLocals, Beside: p.Beside,
-		})
-	}
+	i.cfg.Points = points(table)
 	if i.cfg.PIDs, err = selection.Parse(values[paramPID]); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramPID, err)
 	}

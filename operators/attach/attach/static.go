@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -110,10 +109,4 @@ func (s *sites) number(machine elf.Machine, arguments string) (uint64, error) {
 	}
 	s.known[string(b)] = n
 	return uint64(n), nil
-}
-
-// inOrder are the points in the order in which they are attached to.
-func inOrder(table []ig.AttachPoint) []ig.AttachPoint {
-	isLast := map[bool]int{true: 1}
-	return slices.SortedStableFunc(slices.Values(table), func(a, b ig.AttachPoint) int { return isLast[a.Last] - isLast[b.Last] })
 }

@@ -3,7 +3,6 @@
 package pystack
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 )
 
 // named has the work of PyTorch's threads, and for whom they do it, by the names that it gives them. All
@@ -42,12 +43,12 @@ var titled = []struct {
 	// torch/_inductor/compile_worker: the process and the pool that it forks.
 	{regexp.MustCompile(`/torch/_inductor/compile_worker/__main__\.py .*--parent=(\d+)`), "compiles for torch.compile in process %s"},
 	// setproctitle in python/ray/_private/worker.py: IDLE, or a class, a method or a function.
-	{regexp.MustCompile(`^ray::(IDLE)$`), "a worker of Ray's without work"},
+	{regexp.MustCompile(`^ray::(IDLE) *$`), "a worker of Ray's without work"},
 	{regexp.MustCompile(`^ray::([\w.]+)`), "runs Ray's %s"},
 }
 
-// maxRead bounds how much is read of a file: a command line may have megabytes.
-const maxRead = 4096
+// maxTitle bounds how much is read of a command line: it may have megabytes.
+const maxTitle = 4096
 
 // roles says what threads do, of processes below procfs.
 type roles struct {
@@ -66,8 +67,8 @@ func (r *roles) of(t *thread) string {
 		return r.process(t.PID)
 	}
 	if t.comm == "pt_data_worker" {
-		if parent := r.parent(t.PID); parent != 0 {
-			return fmt.Sprintf("%s of process %d", role, parent)
+		if state, err := holder.Read(r.procfs, t.PID); err == nil { // else it has ended
+			return fmt.Sprintf("%s of process %d", role, state.Parent)
 		}
 	}
 	return role
@@ -89,16 +90,28 @@ func isNumber(text string) bool {
 func (r *roles) process(pid uint32) string {
 	role, ok := r.processes[pid]
 	if !ok {
-		role = byTitle(r.read(pid, "cmdline"))
+		role = byTitle(r.title(pid))
 		r.processes[pid] = role
 	}
 	return role
 }
 
-// byTitle is the role of a process with this command line, whose arguments end with zeros.
-func byTitle(line []byte) string {
-	line = bytes.TrimRight(line, "\x00 ")
-	title := string(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+// title is the beginning of a process's command line, empty if it has ended.
+func (r *roles) title(pid uint32) string {
+	f, err := os.Open(filepath.Join(r.procfs, strconv.FormatUint(uint64(pid), 10), "cmdline"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxTitle))
+	if err != nil {
+		return ""
+	}
+	return joined(b)
+}
+
+// byTitle is the role of a process with this command line.
+func byTitle(title string) string {
 	for _, known := range titled {
 		if m := known.title.FindStringSubmatch(title); m != nil {
 			if strings.Contains(known.role, "%s") {
@@ -108,33 +121,4 @@ func byTitle(line []byte) string {
 		}
 	}
 	return ""
-}
-
-// parent is the pid of a process's parent; 0: unknown.
-func (r *roles) parent(pid uint32) uint32 {
-	stat := r.read(pid, "stat")
-	// Behind the name, which may have spaces and parentheses: the state, and the parent.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.ParseUint(string(fields[1]), 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(parent)
-}
-
-// read returns a file of a process, empty if there is none any more: then nothing is known.
-func (r *roles) read(pid uint32, file string) []byte {
-	f, err := os.Open(filepath.Join(r.procfs, strconv.FormatUint(uint64(pid), 10), file))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxRead))
-	if err != nil {
-		return nil
-	}
-	return b
 }

@@ -44,7 +44,7 @@ func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
 		"": "",
 	} {
-		require.Equal(t, want, byTitle([]byte(line)), "%q", line)
+		require.Equal(t, want, byTitle(joined([]byte(line))), "%q", line)
 	}
 }
 
@@ -57,9 +57,10 @@ func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	put(10, "cmdline", compiler)
-	put(20, "stat", "20 (a) b) S 4711 20 20 0 -1")
+	put(20, "stat", "20 (a) b) S 4711 20 20 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 100 1 2 3\n")
+	put(20, "status", "SigPnd:\t0\nShdPnd:\t0\n")
 	put(30, "stat", "30 (worker) S")
-	put(50, "cmdline", strings.Repeat("x", maxRead)+compiler)
+	put(50, "cmdline", strings.Repeat("x", maxTitle)+compiler)
 	r := newRoles(procfs)
 	of := func(pid, tid uint32, comm string) string {
 		return r.of(&thread{Record: Record{PID: pid, TID: tid}, comm: comm})

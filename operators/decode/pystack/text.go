@@ -88,7 +88,7 @@ func (t *thread) activity() string {
 // process controls it, so characters that could control a terminal are replaced.
 func commandLine(procfs string, t *thread) string {
 	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(t.PID), 10), "cmdline"))
-	line := string(bytes.ReplaceAll(bytes.TrimRight(b, "\x00"), []byte{0}, []byte{' '}))
+	line := joined(b)
 	if err != nil || line == "" {
 		line = t.processComm
 	}
@@ -98,4 +98,9 @@ func commandLine(procfs string, t *thread) string {
 		}
 		return r
 	}, line)
+}
+
+// joined are the arguments of a command line, of which each ends with a zero.
+func joined(cmdline []byte) string {
+	return string(bytes.ReplaceAll(bytes.TrimRight(cmdline, "\x00"), []byte{0}, []byte{' '}))
 }

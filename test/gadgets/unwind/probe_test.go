@@ -263,6 +263,9 @@ func (p *probe) checkBut(t *testing.T, least, allowed int, files ...string) {
 	if unread > total/missesInAll {
 		t.Errorf("%d of %d samples miss a page, more than one in %d", unread, total, missesInAll)
 	}
+	if unread > 0 && p.dropped(t, dropFault) < uint64(unread) {
+		t.Errorf("%d samples miss a page, which is not counted%s", unread, p.drops(t))
+	}
 	t.Logf("%s: %d of %d samples exact%s", t.Name(), total-wrong-unread, total, p.drops(t))
 }
 

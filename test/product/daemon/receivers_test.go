@@ -19,12 +19,12 @@ import (
 	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
 	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
 	"github.com/stretchr/testify/require"
-
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	logsv1 "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // to accept compressed requests
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 )
 
 // pyroscope only remembers.
