@@ -24,6 +24,8 @@
 #define python_find_runtime other_python_find_runtime
 #define python_identify other_python_identify
 #define python_in_state other_python_in_state
+#define python_state_ran other_python_state_ran
+#define python_is_its_state other_python_is_its_state
 #define python_entry_step other_python_entry_step
 #define python_thread_rank other_python_thread_rank
 #define python_state_seen other_python_state_seen
@@ -122,6 +124,8 @@
 #undef python_find_runtime
 #undef python_identify
 #undef python_in_state
+#undef python_state_ran
+#undef python_is_its_state
 #undef python_entry_step
 #undef python_thread_rank
 #undef python_state_seen

@@ -344,13 +344,6 @@ static __always_inline bool python_is_who(const struct python_identity *who, __u
 	return who->word - value <= who->reach;
 }
 
-/* The same for the state in t->thread. */
-static __always_inline bool python_is_its_state(struct python_thread *t)
-{
-	return python_is_who(&t->who, python_word(t->thread, 255,
-						  t->offsets.at[t->who.field & PY_OFFSET_MASK]));
-}
-
 /* The task whose stack is read, for BPF_CORE_READ(). */
 static __always_inline struct task_struct *python_subject(struct python_thread *t)
 {

@@ -92,6 +92,33 @@ static __always_inline bool python_in_state(__u64 state, __u64 address)
 }
 
 /*
+ * Whether the thread of the state in t->thread, which is read from `state`, has run.
+ *
+ * Up to 3.11, until then, its state has the id of its creator: after the creator's end,
+ * that of any thread whose stack is in the same place. gilstate_counter, two words before
+ * the id, is 0 until then, and once more while PyGILState_Release() runs destructors,
+ * which has frames.
+ */
+static __always_inline bool python_state_ran(struct python_thread *t, __u64 state)
+{
+	__u64 frame;
+
+	if (t->offsets.minor > 11 ||
+	    (__u32)python_word(t->thread, 255, t->offsets.at[PY_THREAD_ID] - 16))
+		return true;
+	frame = PY_THREAD(t, PY_THREAD_FRAME);
+	return frame && !python_in_state(state, frame);
+}
+
+/* Whether that state is the current thread's. */
+static __always_inline bool python_is_its_state(struct python_thread *t, __u64 state)
+{
+	return python_is_who(&t->who, python_word(t->thread, 255,
+						  t->offsets.at[t->who.field & PY_OFFSET_MASK])) &&
+	       python_state_ran(t, state);
+}
+
+/*
  * A thread inside a subinterpreter has a state there and one in each outer interpreter.
  * Each was entered from C, whose stack grows down, so the object that the innermost entry
  * put there has the lowest address: the _PyCFrame (3.10 – 3.12) or the trampoline's frame
@@ -146,6 +173,8 @@ static __always_inline void python_state_seen(struct python_thread *t)
 	struct python_state_key key = { .process = t->process };
 	__u64 state = t->other;
 
+	if (!python_state_ran(t, state))
+		return;
 	key.word = python_word(t->thread, 255, t->offsets.at[t->who.field & PY_OFFSET_MASK]);
 	bpf_map_update_elem(&python_states, &key, &state, BPF_ANY);
 #endif
@@ -173,17 +202,12 @@ PYTHON_STEP(python_thread_step, python_context, c)
 	if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->other))
 		return 1;
 	python_state_seen(t);
-	if (python_is_its_state(t)) {
+	if (python_is_its_state(t, t->other)) {
 		__u64 rank;
 
 		if (t->who.one_interpreter) {
 			t->state = t->other;
-			/* Up to 3.11 the state of a starting thread has the id of its
-			 * creator, and precedes the creator's own. */
-			if (t->offsets.minor > 11)
-				return 1;
-			t->other = PY_THREAD(t, PY_THREAD_NEXT);
-			return 0;
+			return 1;
 		}
 		/* Among equals the last one counts: the main interpreter ends the list. */
 		rank = python_thread_rank(t);
@@ -235,7 +259,8 @@ static __noinline bool python_thread_proved(struct python_thread *t)
 	} else if (user_copy(&t->fault, t->thread, PY_THREAD_BYTES, t->state)) {
 		return false;
 	}
-	if (!python_is_its_state(t) || python_word(t->thread, 255, next - 8) != p->previous ||
+	if (!python_is_its_state(t, t->state) ||
+	    python_word(t->thread, 255, next - 8) != p->previous ||
 	    python_word(t->thread, 255, next) != p->next)
 		return false;
 	frame = PY_THREAD(t, PY_THREAD_FRAME);
@@ -298,7 +323,7 @@ PYTHON_GLOBAL long python_thread_read(PYTHON_T())
 		 */
 		if (user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state))
 			goto search;
-		if (!python_is_its_state(t))
+		if (!python_is_its_state(t, t->state))
 			goto search;
 		if (!user_copy(&t->fault, &back, sizeof(back), python_thread_link(t)) &&
 		    back == t->state) {
@@ -330,7 +355,7 @@ search:
 	}
 	LOOP(PY_MAX_THREADS, python_thread_step, &c);
 	if (t->state) {
-		if (t->who.one_interpreter && t->offsets.minor > 11)
+		if (t->who.one_interpreter)
 			return 0;
 		t->fault.count = 0;
 		return user_read(&t->fault, t->thread, PY_THREAD_BYTES, t->state);
@@ -366,8 +391,7 @@ static __always_inline long python_thread_frame(struct python_thread *t, __u64 *
 	*frame = PY_THREAD(t, PY_THREAD_FRAME);
 	if (t->offsets.at[PY_CFRAME_FRAME] == PY_NONE || !*frame)
 		return 0;
-	return user_read(&t->fault, frame, sizeof(*frame),
-			 *frame + t->offsets.at[PY_CFRAME_FRAME]);
+	return user_read(&t->fault, frame, sizeof(*frame), *frame + t->offsets.at[PY_CFRAME_FRAME]);
 }
 
 #endif
