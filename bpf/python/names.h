@@ -65,10 +65,11 @@
 #define python_mix_object other_python_mix_object
 #define python_mix_text other_python_mix_text
 #define python_class_hash other_python_class_hash
+#define python_function_version other_python_function_version
 #define python_witness other_python_witness
 #define python_numbered other_python_numbered
-#define python_number other_python_number
-#define python_recent_place other_python_recent_place
+#define python_version other_python_version
+#define python_recent_begin other_python_recent_begin
 #define python_recent_of other_python_recent_of
 #define python_recall other_python_recall
 #define python_met other_python_met
@@ -165,10 +166,11 @@
 #undef python_mix_object
 #undef python_mix_text
 #undef python_class_hash
+#undef python_function_version
 #undef python_witness
 #undef python_numbered
-#undef python_number
-#undef python_recent_place
+#undef python_version
+#undef python_recent_begin
 #undef python_recent_of
 #undef python_recall
 #undef python_met

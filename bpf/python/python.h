@@ -74,7 +74,8 @@ long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool a
 
 	if (!s || !fault)
 		return -EINVAL;
-	s->flags &= ~(STACK_HAS_PYTHON | STACK_PYTHON_TRUNCATED | STACK_PYTHON_INCOMPLETE);
+	s->flags &= ~(STACK_HAS_PYTHON | STACK_PYTHON_TRUNCATED | STACK_PYTHON_INCOMPLETE |
+		      STACK_PYTHON_ENTERED | STACK_PYTHON_RUNS);
 	s->python_count = 0;
 	if (!t || t->busy) {
 		drop(DROP_SCRATCH);

@@ -133,8 +133,8 @@ struct {
 	__type(value, __u32);
 } unwind_asked SEC(".maps");
 
-static __always_inline void unwind_ask(const struct unwind_page_key *key, __u64 start,
-				       __u64 address, __u64 sp, __u32 tgid)
+static __noinline void unwind_ask(const struct unwind_page_key *key, __u64 start, __u64 address,
+				  __u64 sp, __u32 tgid)
 {
 	struct unwind_miss *miss;
 	__u32 one = 1;
@@ -188,8 +188,8 @@ static __always_inline void unwind_search(const struct unwind_page *page, __u32 
 }
 
 /* The rule at a place of a file. False: its page is not there, and key->part is its number. */
-static __always_inline bool unwind_find(struct unwind_page_key *key, __u64 offset,
-					struct unwind_rule *rule, __u32 *into)
+static __noinline bool unwind_find(struct unwind_page_key *key, __u64 offset,
+				   struct unwind_rule *rule, __u32 *into)
 {
 	__u32 off = offset & ((1 << UNWIND_PAGE_BITS) - 1), now, i, part = 0;
 	struct unwind_page *page;

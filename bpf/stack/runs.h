@@ -67,6 +67,8 @@ __noinline int runs_begin(struct unwind *u, struct stack *s)
 	u->last = 0;
 	if (native_rules != NATIVE_RULES_ALL || !u->runtime || !(s->flags & STACK_PYTHON_ENTRIES))
 		return 0;
+	if (!(s->flags & (STACK_PYTHON_RUNS | STACK_NATIVE_TO_END)))
+		return 0;
 	u->run = u->counted = u->before = 0;
 	u->passed_last = u->seek = 0;
 	u->last = runs_last(s);
@@ -167,11 +169,19 @@ __noinline int runs_end(struct unwind *u, struct stack *s)
 /* For a stack that is taken: its Python frames have flags again. */
 __noinline int runs_forget(struct stack *s)
 {
-	__u32 i;
+	__u32 flags, i;
 
 	if (!s)
 		return 0;
-	s->flags &= ~(STACK_PYTHON_ENTRIES | STACK_NATIVE_TO_END);
+	flags = s->flags;
+	s->flags = flags & ~(STACK_PYTHON_ENTRIES | STACK_NATIVE_TO_END | STACK_PYTHON_ENTERED |
+			     STACK_PYTHON_RUNS);
+	if (!(flags & STACK_PYTHON_RUNS)) {
+		i = s->python_count - 1U;
+		if (i < STACK_PYTHON_FRAMES)
+			s->python[i].flags = 0;
+		return 0;
+	}
 	for (i = 0; i < STACK_PYTHON_FRAMES; i++) {
 		if (i >= s->python_count)
 			break;

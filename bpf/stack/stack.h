@@ -28,6 +28,10 @@ enum stack_flag {
 	STACK_PYTHON_ENTRIES = 1 << 30,
 	/* Nor this: other Python frames will follow, so the native ones are walked to the last. */
 	STACK_NATIVE_TO_END = 1 << 29,
+	/* Nor these. With STACK_PYTHON_ENTRIES: C called one of the frames; it may have called others
+	 * than the outermost. */
+	STACK_PYTHON_ENTERED = 1 << 28,
+	STACK_PYTHON_RUNS = 1 << 27,
 };
 
 #define STACK_NATIVE_CUT \

@@ -55,46 +55,67 @@ static __always_inline bool unwind_is_sigreturn(__u64 pc, struct task_struct *ta
 #endif
 }
 
-static __always_inline struct unwind_known *unwind_slot(struct unwind *u, __u64 at)
-{
-	__u64 hash = at * 0x9e3779b97f4a7c15ULL >> 32;
-	__u64 slot = hash * UNWIND_KNOWN >> 32;
-
-	barrier_var(slot); /* else multiplied and shifted in one, whose bound the verifier misses */
-	return &u->known[slot];
-}
-
 /* Entries of one second are not those of another day: then the pages count as used. */
 static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
 {
 	return at ^ u->tag_clock << 48;
 }
 
-/* Finds u->rule, and whether u->pc is code. Flags why not. */
-static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task,
-					    enum unwind_of of)
+/* The two entries in which that of an address may be, the newer one first. */
+static __always_inline struct unwind_known *unwind_slots(struct unwind *u, __u64 at)
+{
+	__u64 hash = at * 0x9e3779b97f4a7c15ULL >> 32;
+	__u64 pair = hash * (UNWIND_KNOWN / 2) >> 32;
+
+	barrier_var(pair); /* else multiplied and shifted in one, whose bound the verifier misses */
+	return &u->known[pair * 2];
+}
+
+static __always_inline bool unwind_recall(struct unwind *u, const struct unwind_known *known,
+					  __u64 tag)
+{
+	if (known->tag != tag || known->mappings != u->mappings)
+		return false;
+	u->rule = known->rule;
+	return true;
+}
+
+/* The entry of an address, or else the newer one, which is then to become the older one. */
+static __always_inline struct unwind_known *unwind_kept(struct unwind *u, __u64 at)
+{
+	struct unwind_known *slots;
+	__u64 tag;
+
+	barrier_var(at); /* nothing of before is kept for this, which would take stack */
+	slots = unwind_slots(u, at);
+	tag = unwind_tag(u, at);
+	return slots[0].tag != tag && slots[1].tag == tag ? &slots[1] : &slots[0];
+}
+
+/* Keeps u->rule of an address in a mapping. */
+static __always_inline void unwind_keep(struct unwind *u, __u64 at, __u32 module)
+{
+	struct unwind_known *known = unwind_kept(u, at);
+	__u64 tag = unwind_tag(u, at);
+
+	if (known->tag != tag)
+		unwind_slots(u, at)[1] = *known;
+	known->tag = tag;
+	known->mappings = u->mappings;
+	known->module = module;
+	known->rule = u->rule;
+}
+
+/* Finds u->rule of an address in the process's mappings. As unwind_resolve(). */
+static __always_inline __u32 unwind_look_up(struct unwind *u, struct task_struct *task, __u64 at,
+					    bool leaf, enum unwind_of of)
 {
 	struct unwind_module place = {};
 	struct unwind_known *known;
-	__u64 at, replaced;
-	bool leaf = of != UNWIND_CALLER && u->leaf;
 	long err;
 
-	if (!u->exact && !(u->pc & 4095)) {
-		replaced = unwind_replaced(task, u->slot);
-		if (replaced)
-			u->pc = replaced;
-	}
-	at = u->exact ? u->pc : u->pc - 1;
-	known = unwind_slot(u, at);
-	u->is_code = true;
-	if (leaf) {
-		/* An address of many, which is wanted as that of its function. */
-	} else if (u->kept && known->tag == unwind_tag(u, at) && known->mappings == u->mappings) {
-		u->rule = known->rule;
-		return 0;
-	}
 	err = unwind_find_module(u, task, at, &place, of);
+	known = unwind_kept(u, at);
 	if (!leaf && place.number && known->tag == unwind_tag(u, at) &&
 	    known->module == place.number) {
 		known->mappings = u->mappings;
@@ -123,13 +144,33 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 	}
 	if (place.python)
 		u->rule.kind |= UNWIND_PYTHON;
-	if (u->kept && !leaf && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED) {
-		known->tag = unwind_tag(u, at);
-		known->mappings = u->mappings;
-		known->module = place.number;
-		known->rule = u->rule;
-	}
+	if (u->kept && !leaf && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED)
+		unwind_keep(u, at, place.number);
 	return 0;
+}
+
+/* Finds u->rule, and whether u->pc is code. Flags why not. */
+static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task,
+					    enum unwind_of of)
+{
+	struct unwind_known *slots;
+	__u64 at, tag, replaced;
+	/* An address of many, which is wanted as that of its function. */
+	bool leaf = of != UNWIND_CALLER && u->leaf;
+
+	if (!u->exact && !(u->pc & 4095)) {
+		replaced = unwind_replaced(task, u->slot);
+		if (replaced)
+			u->pc = replaced;
+	}
+	at = u->exact ? u->pc : u->pc - 1;
+	slots = unwind_slots(u, at);
+	tag = unwind_tag(u, at);
+	u->is_code = true;
+	if (!leaf && u->kept &&
+	    (unwind_recall(u, &slots[0], tag) || unwind_recall(u, &slots[1], tag)))
+		return 0;
+	return unwind_look_up(u, task, at, leaf, of);
 }
 
 /*

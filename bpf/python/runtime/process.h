@@ -118,8 +118,10 @@ PYTHON_GLOBAL long python_load_offsets(PYTHON_T(__u64 runtime, __u32 version,
 		end = o->at[PY_THREAD_FRAME] + 8;
 	if (end < o->at[PY_THREAD_ID] + 8)
 		end = o->at[PY_THREAD_ID] + 8;
+#if !defined(bpf_target_x86) && !defined(__TARGET_ARCH_x86) /* see python_identify() */
 	if (o->at[PY_THREAD_NATIVE_ID] != PY_NONE && end < o->at[PY_THREAD_NATIVE_ID] + 8)
 		end = o->at[PY_THREAD_NATIVE_ID] + 8;
+#endif
 	o->thread_bytes = end;
 	return 0;
 }

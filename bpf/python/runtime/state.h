@@ -154,10 +154,12 @@ struct python_dict_seen {
 
 /* A place where the thread was recently seen; see python/unwind/recent.h. */
 struct python_recent {
-	__u64 check; /* as in python_line_value; 3.11: the witness */
 	__u64 symbol;
+	__u64 code;    /* as in python_line_key */
+	__u32 at;      /* position, counted from code */
+	__u32 version; /* of the code object; 3.11: of its function */
 	__u32 line;
-	__u32 place; /* python_recent_place(); 0: none */
+	__u32 epoch; /* python_thread.recent_epoch; 0: no place is kept */
 };
 
 /*
@@ -232,6 +234,8 @@ struct python_thread {
 	__u64 last, last_previous;    /* the frame named last, if it determines its caller */
 	__u64 cframe;		      /* see python/unwind/entries.h */
 	struct python_proof proof;
+	__u32 version; /* of python_recent, where it was read to name the frame; else 0 */
+	__u32 recent_epoch; /* see python_recent_begin() */
 	struct python_recent recent[PY_RECENT];
 	__u8 window[PY_WINDOW + PY_NEW_FRAME_BYTES];
 	__u8 thread[PY_BLOCK(256)];

@@ -34,8 +34,10 @@ static __always_inline void python_entered(struct stack *s, __u32 n, __u64 entry
 	n--;
 	barrier_var(n);
 	n &= STACK_PYTHON_FRAMES - 1;
-	if (!s->python[n].flags)
-		s->python[n].flags = entry;
+	if (s->python[n].flags)
+		return;
+	s->python[n].flags = entry;
+	s->flags |= s->flags & STACK_PYTHON_ENTERED ? STACK_PYTHON_RUNS : STACK_PYTHON_ENTERED;
 }
 
 /* Before a walk of frames. */
@@ -70,6 +72,9 @@ static __always_inline void python_entries_end(struct python_thread *t, struct s
 {
 	if (t->offsets.minor >= 12 && t->last && !t->stack_flags)
 		python_entered(s, count, t->last_previous);
+	if (t->stack_flags && python_wants_entries(s))
+		s->flags |=
+			STACK_PYTHON_RUNS; /* the outermost of those that are there is another */
 }
 
 #endif

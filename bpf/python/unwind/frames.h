@@ -140,9 +140,8 @@ static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 /*
  * Returns the entry of the place t->key of the frame in t->frame: cached or resolved now.
  */
-static __always_inline struct python_line_value *python_look_up(struct python_thread *t,
-								struct python_line_key *key,
-								__u64 frame)
+static __always_inline struct python_line_value *
+python_look_up(struct python_thread *t, struct python_line_key *key, __u64 frame)
 {
 	struct python_line_value *v;
 
@@ -213,6 +212,7 @@ PYTHON_STEP(python_frame_step, python_walk, w, .s = &t->walked)
 		return 1;
 	}
 	t->argument_type = 0;
+	t->version = 0;
 	key->process = t->process ^ t->interpreter_id << 1;
 	/* The low bits tag a reference from 3.14 on; objects are aligned anyway. */
 	key->code = PY_FRAME(t, PY_FRAME_CODE) & ~7ULL;
@@ -273,6 +273,7 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 #ifndef LINUX_5_10
 	python_entries_begin(t);
 #endif
+	python_recent_begin(t);
 	if (t->proof.tick != t->tick)
 		t->proof.frame = 0;
 	if (t->offsets.minor < 11)

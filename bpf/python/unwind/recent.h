@@ -11,34 +11,32 @@
  */
 
 /*
- * Derives the check of the key from the number of the code object of the frame in
- * t->frame, in 3.11 of its function, with one read. 0: it has no number, or a fault.
+ * Before a walk: what is kept counts for one process and interpreter, and for 256 ticks, so
+ * that user space sees the entry of python_lines_by_place, which stays only while it is
+ * looked up.
  */
-static __always_inline __u64 python_number(struct python_thread *t,
-					   const struct python_line_key *k)
+static __always_inline void python_recent_begin(struct python_thread *t)
+{
+	__u64 h = python_mix(python_mix(t->tick >> 8, t->process), t->interpreter_id);
+
+	t->recent_epoch = h >> 32 | 1;
+}
+
+/*
+ * Reads the number of the code object of the frame in t->frame, in 3.11 of its function. 0: it
+ * has none, or a fault.
+ */
+static __always_inline __u32 python_version(struct python_thread *t,
+					    const struct python_line_key *k)
 {
 	__u32 version;
 
 	if (t->offsets.minor == 11)
-		return python_witness(t, k);
+		return python_function_version(t);
 	if (user_copy(&t->fault, &version, sizeof(version),
-		      k->code + t->offsets.at[PY_CODE_VERSION]) ||
-	    !version)
+		      k->code + t->offsets.at[PY_CODE_VERSION]))
 		return 0;
-	return python_numbered(k, version);
-}
-
-/*
- * Combines the place with the time, in units of 256 ticks; never 0. So a kept place
- * expires within seconds. User space sees the entry of python_lines_by_place, which stays
- * only while it is looked up.
- */
-static __always_inline __u32 python_recent_place(struct python_thread *t,
-						 const struct python_line_key *k)
-{
-	__u64 h = python_mix(python_mix(t->tick >> 8, k->process), k->code);
-
-	return python_mix(h, k->position) >> 32 | 1;
+	return version;
 }
 
 /* Index at which the place of a frame is kept: contiguous frames do not share one. */
@@ -49,13 +47,13 @@ static __always_inline struct python_recent *python_recent_of(struct python_thre
 
 /* Returns the entry that the key had when the thread was last at it, in the frame in t->frame,
  * or NULL. */
-static __noinline struct python_recent *python_recall(struct python_thread *t,
-						      const struct python_line_key *k,
-						      __u64 frame)
+static __noinline struct python_recent *
+python_recall(struct python_thread *t, const struct python_line_key *k, __u64 frame)
 {
 	struct python_recent *r = python_recent_of(t, frame);
 
-	if (!r->place || r->place != python_recent_place(t, k) || r->check != python_number(t, k))
+	if (r->epoch != t->recent_epoch || r->code != k->code || r->at != k->position - k->code ||
+	    r->version != python_version(t, k))
 		return 0;
 	return r;
 }
@@ -67,11 +65,14 @@ static __always_inline struct python_recent *python_met(struct python_thread *t,
 							const struct python_line_value *v)
 {
 	struct python_recent *r = python_recent_of(t, frame);
+	__u64 at = k->position - k->code;
 
 	r->symbol = v->symbol;
 	r->line = v->line;
-	r->check = t->offsets.minor == 11 ? v->witness : v->check;
-	r->place = t->offsets.minor >= 11 && r->check ? python_recent_place(t, k) : 0;
+	r->code = k->code;
+	r->at = at;
+	r->version = t->version;
+	r->epoch = t->version && at >> 32 == 0 ? t->recent_epoch : 0;
 	return r;
 }
 

@@ -60,6 +60,7 @@ static __noinline __u64 python_check(struct python_thread *t, const struct pytho
 		if (user_read(&t->fault, &version, sizeof(version),
 			      k->code + o->at[PY_CODE_VERSION]))
 			return 0;
+		t->version = version;
 		if (version)
 			return python_numbered(k, version);
 		if (user_read(&t->fault, t->code + from, PY_CODE_CHECK_BYTES, k->code + from))
@@ -207,21 +208,29 @@ static __noinline __u64 python_owned(struct python_thread *t, const struct pytho
 }
 
 /*
- * Shows with one read that the code in t->frame is still that of the key: 3.11 numbers
- * functions from their first specialized call on, and clears the number when the code is
- * changed (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState). 0: unknown. The
- * key is mixed in as in python_check().
+ * Reads the number of the function of the frame in t->frame: 3.11 numbers functions from
+ * their first specialized call on, and clears the number when the code is changed
+ * (Objects/funcobject.c, _PyFunction_GetVersionForCurrentState). 0: none, or a fault.
  */
-static __always_inline __u64 python_witness(struct python_thread *t,
-					    const struct python_line_key *k)
+static __always_inline __u32 python_function_version(struct python_thread *t)
 {
 	__u32 version;
 
 	if (user_copy(&t->fault, &version, sizeof(version),
-		      *(__u64 *)(t->frame + PY_FRAME_FUNCTION) + PY_FUNCTION_VERSION) ||
-	    !version)
+		      *(__u64 *)(t->frame + PY_FRAME_FUNCTION) + PY_FUNCTION_VERSION))
 		return 0;
-	return python_numbered(k, version);
+	return version;
+}
+
+/*
+ * Shows with one read that the code in t->frame is still that of the key, in 3.11. 0:
+ * unknown. The key is mixed in as in python_check().
+ */
+static __always_inline __u64 python_witness(struct python_thread *t,
+					    const struct python_line_key *k)
+{
+	t->version = python_function_version(t);
+	return t->version ? python_numbered(k, t->version) : 0;
 }
 
 /* Whether the code object is still the one that v describes. */

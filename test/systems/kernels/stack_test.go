@@ -3,6 +3,7 @@
 package kernels
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func deepest(all map[string]*function, name string) (int, []string) {
 		}
 	}
 	own := (max(f.stack, 1) + stackBlock - 1) / stackBlock * stackBlock
-	return most + own, append([]string{name}, way...)
+	return most + own, append([]string{fmt.Sprintf("%s: %d", name, f.stack)}, way...)
 }
 
 func TestStackIsEnoughForOldKernels(t *testing.T) {

@@ -69,6 +69,7 @@ static void honest(void)
 	PUT(interpreter, 16, thread);
 	PUT(thread, 16, interpreter);
 	PUT(thread, 56, cframe);
+	PUT(thread, 136, 1); /* gilstate_counter: it has run */
 	PUT(thread, 152, pthread_self());
 	PUT(cframe, 8, frame);
 	PUT(frame, 32, code);
