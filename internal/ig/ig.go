@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 // VarInstance names the variable with the gadget's eBPF instance.
@@ -102,7 +104,7 @@ func Programs(gc Context, mapName string) (map[uint32]*ebpf.Program, error) {
 
 // DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL programs of the
 // points itself. Call it in Instantiate: ig reads the setting when it starts.
-func DisableStock(gc Context, points []AttachPoint) error {
+func DisableStock(gc Context, points []attachpoint.Point) error {
 	config, err := configOf(gc)
 	if err != nil {
 		return err
@@ -129,12 +131,6 @@ func configOf(gc Context) (setter, error) {
 	}
 	return config, nil
 }
-
-// Values of enum attach_mode (bpf/call/attach_point.h).
-const (
-	AttachPerf  uint32 = 1
-	AttachMulti uint32 = 2
-)
 
 // SetAttachMode sets which programs will be attached, so that the kernel need not verify
 // the others when ig loads them. Call it in Instantiate. Gadgets without the constant
