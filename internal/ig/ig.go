@@ -145,6 +145,20 @@ const AnnotationInstance = "gpu-gadgets.instance.run"
 // varSkipped holds the libraries whose attach points are skipped.
 const varSkipped = "gpu-gadgets.attach.skipped"
 
+// varBudget is a variable of ours.
+const varBudget = "gpu-gadgets.budget.percent"
+
+// SetBudget sets the limit for the probes' overhead, in percent of each thread's processor time.
+func SetBudget(gc Context, percent float64) { gc.SetVar(varBudget, percent) }
+
+// Budget returns what SetBudget has set; 0: there is no budget. From Instantiate on, for operators
+// after attach/budget.
+func Budget(gc Context) float64 {
+	v, _ := gc.GetVar(varBudget)
+	percent, _ := v.(float64)
+	return percent
+}
+
 // SkipLibrary removes the functions of a library from the table of attach points. Call it
 // in Instantiate, in an operator with a priority below that of attach.
 func SkipLibrary(gc Context, library string) {
