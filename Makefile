@@ -14,8 +14,9 @@ TIMES := $(CURDIR)/build/times
 LOADS := $(CURDIR)/build/loads
 AS_ROOT := -exec '$(TIMES) -log $(CURDIR)/build/times.jsonl $(ROOT)'
 
-# go-nvml finds NVIDIA's library at run time: see operators/send/nvml.
-NVML := -tags nvml
+# go-nvml finds NVIDIA's library at run time: see operators/send/nvml. It needs cgo; names of hosts
+# and users are looked up by Go, as in the programs of a release, so that both share what is compiled.
+NVML := -tags nvml,netgo,osusergo
 LAZY := -extldflags=-Wl,-z,lazy
 # NVIDIA's header marks functions that go-nvml wraps as deprecated.
 export CGO_CFLAGS := -O2 -g -Wno-deprecated-declarations
@@ -33,17 +34,21 @@ BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack -type f 2>/
 .PHONY: build
 build: setup bin/ig-gpu
 
-# go vet is part of make lint, which .ci/run runs first.
-GO_TEST := $(GO) test -vet=off
-# Go's own linker, where packages with C code would have it start the C linker, too: only ./cmd/...
-# has C code that needs that. Without a symbol table and DWARF, which panics do not need either.
-GO_TEST_FAST := $(GO_TEST) -ldflags='-linkmode=internal -s -w'
+# go vet is part of make lint, which .ci/run runs first. Without cgo, packages are those of the kit's and
+# the daemon's programs, and Go's own linker suffices; without a symbol table and DWARF, which panics do
+# not need, it takes half as long.
+GO_TEST := env CGO_ENABLED=0 $(GO) test -vet=off -ldflags='-s -w'
+
+# The directory of the interpreter itself, to come first in PATH, where python3 is a script that looks
+# for it, such as pyenv's: it takes half a second of processor time, and tests start hundreds of them.
+PYTHON_FIRST = $$(python=$$(python3 -c 'import sys; print(sys.executable)'); \
+	[ "$$python" = "$$(command -v python3)" ] || echo "$${python%/*}:")
 
 ## test: all tests but those that fetch much, the quick ones first; eBPF tests run as root
 .PHONY: test
 test: setup format $(TIMES)
 	@rm -f build/times.jsonl
-	@$(TIMES) -log build/times.jsonl -name "make test" $(MAKE) --no-print-directory test-all
+	@PATH="$(PYTHON_FIRST)$$PATH" $(TIMES) -log build/times.jsonl -name "make test" $(MAKE) --no-print-directory test-all
 
 .PHONY: test-all
 test-all: $(LOADS)
@@ -54,14 +59,14 @@ test-all: $(LOADS)
 
 .PHONY: test-here
 test-here: $(IMAGES) # tests load the objects that are compiled for these
-	@$(STEP) "pure tests" $(GO_TEST_FAST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
+	@$(STEP) "pure tests" $(GO_TEST) ./internal/... ./operators/... ./dashboards/... ./charts/... ./wasm/...
 	@$(MAKE) --no-print-directory test-built
 	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(AS_ROOT) ./cmd/...
 	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
 	@test/gadgets/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
-	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST_FAST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
-	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST_FAST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
+	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
+	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -vE "$(SINGLE)")
 
 # Suites that measure, or that see it when another traces the whole machine, run one at a time; the
@@ -74,7 +79,7 @@ ALONE = $$($(GO) list ./test/... | grep -E "$(SINGLE)" | grep -v "/test/gadgets/
 .PHONY: test-built
 test-built:
 	@$(MAKE) --no-print-directory test-chart-suites
-	@$(STEP) "tests of NVML" $(GO_TEST) $(NVML) -ldflags $(LAZY) ./operators/send/nvml
+	@$(STEP) "tests of NVML" $(GO) test -vet=off $(NVML) -ldflags $(LAZY) ./operators/send/nvml
 	@$(MAKE) --no-print-directory build simcuda gpu-kit
 
 # On a machine whose kernel loads no eBPF programs, or no more (test/support/bpftest/loads): packages

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 // VarInstance names the variable with the gadget's eBPF instance.
@@ -102,7 +104,7 @@ func Programs(gc Context, mapName string) (map[uint32]*ebpf.Program, error) {
 
 // DisableStock keeps ig from attaching the enter_SYMBOL and exit_SYMBOL programs of the
 // points itself. Call it in Instantiate: ig reads the setting when it starts.
-func DisableStock(gc Context, points []AttachPoint) error {
+func DisableStock(gc Context, points []attachpoint.Point) error {
 	config, err := configOf(gc)
 	if err != nil {
 		return err
@@ -130,12 +132,6 @@ func configOf(gc Context) (setter, error) {
 	return config, nil
 }
 
-// Values of enum attach_mode (bpf/call/attach_point.h).
-const (
-	AttachPerf  uint32 = 1
-	AttachMulti uint32 = 2
-)
-
 // SetAttachMode sets which programs will be attached, so that the kernel need not verify
 // the others when ig loads them. Call it in Instantiate. Gadgets without the constant
 // load all programs.
@@ -148,6 +144,20 @@ const AnnotationInstance = "gpu-gadgets.instance.run"
 
 // varSkipped holds the libraries whose attach points are skipped.
 const varSkipped = "gpu-gadgets.attach.skipped"
+
+// varBudget is a variable of ours.
+const varBudget = "gpu-gadgets.budget.percent"
+
+// SetBudget sets the limit for the probes' overhead, in percent of each thread's processor time.
+func SetBudget(gc Context, percent float64) { gc.SetVar(varBudget, percent) }
+
+// Budget returns what SetBudget has set; 0: there is no budget. From Instantiate on, for operators
+// after attach/budget.
+func Budget(gc Context) float64 {
+	v, _ := gc.GetVar(varBudget)
+	percent, _ := v.(float64)
+	return percent
+}
 
 // SkipLibrary removes the functions of a library from the table of attach points. Call it
 // in Instantiate, in an operator with a priority below that of attach.

@@ -2,7 +2,11 @@
 
 package ig
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
+)
 
 // RemoveStock removes the enter_SYMBOL and exit_SYMBOL programs of the points from the
 // programs that ig will load, and keeps it from attaching them: an operator that attaches
@@ -15,7 +19,7 @@ import "fmt"
 // work item behind them (bpf_prog_pack_alloc, set_memory_rox, vm_unmap_aliases,
 // __purge_vmap_area_lazy). Seen with 6.18, when several gadgets with all their programs
 // ended at once.
-func RemoveStock(gc Context, points []AttachPoint) error {
+func RemoveStock(gc Context, points []attachpoint.Point) error {
 	if err := DisableStock(gc, points); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 func TestRemoveStockLeavesWhatIsAttachedOrInAMap(t *testing.T) {
@@ -23,7 +25,7 @@ func TestRemoveStockLeavesWhatIsAttachedOrInAMap(t *testing.T) {
 	}}
 	config := viper.New()
 	gc := vars{"config": config, VarInstance: instance}
-	require.NoError(t, RemoveStock(gc, []AttachPoint{{Symbol: "a"}, {Symbol: "b"}, {Symbol: "absent"}}))
+	require.NoError(t, RemoveStock(gc, []attachpoint.Point{{Symbol: "a"}, {Symbol: "b"}, {Symbol: "absent"}}))
 	require.Equal(t, []string{"dump_rows", "enter_b", "enter_multi"},
 		slices.Sorted(maps.Keys(instance.collectionSpec.Programs)))
 	require.Equal(t, "gadget_program_disabled", config.GetString("programs.enter_b.attach_to"))

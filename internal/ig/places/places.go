@@ -9,13 +9,13 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
 // Read returns the table of an object, as ig-gpu reads it. A gadget that attaches to no
 // functions has none.
-func Read(object string) ([]ig.AttachPoint, error) {
+func Read(object string) ([]attachpoint.Point, error) {
 	spec, err := ebpf.LoadCollectionSpec(object)
 	if err != nil {
 		return nil, fmt.Errorf("run make build first: %w", err)
@@ -24,7 +24,7 @@ func Read(object string) ([]ig.AttachPoint, error) {
 	if table == nil {
 		return nil, nil
 	}
-	points, err := ig.ParseAttachPoints(table)
+	points, err := attachpoint.Parse(table)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", object, err)
 	}
@@ -33,7 +33,7 @@ func Read(object string) ([]ig.AttachPoint, error) {
 
 // Always returns the points that are probed as long as the gadget runs, without those
 // probed on demand and USDTs.
-func Always(all []ig.AttachPoint) (points []tracer.Point) {
+func Always(all []attachpoint.Point) (points []tracer.Point) {
 	for _, p := range all {
 		if p.OnDemand() || p.USDT {
 			continue

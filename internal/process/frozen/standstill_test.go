@@ -88,7 +88,7 @@ func TestProcessesThatRunDoNotStandStill(t *testing.T) {
 		pids = append(pids, uint32(cmd.Process.Pid))
 	}
 	s := Standstill{ProcFS: "/proc", After: 1500 * time.Millisecond}
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(2 * s.After); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		require.Empty(t, s.Look(time.Now(), pids))
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/pages"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -124,9 +125,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if _, err := ig.MapSpec(gc, pointPrograms); err == nil {
 		i.points = table
 	}
-	mode := ig.AttachPerf
+	mode := attachpoint.Perf
 	if i.cfg.Mode == tracer.Multi || (i.cfg.Mode != tracer.Perf && features.HaveBPFLinkUprobeMulti() == nil) {
-		mode = ig.AttachMulti // as the tracer will choose
+		mode = attachpoint.Multi // as the tracer will choose
 	}
 	if i.points == nil { // else the programs are those of the stock sections
 		ig.SetAttachMode(gc, mode)
@@ -158,7 +159,7 @@ type instance struct {
 	cfg  tracer.Config
 	rows *rows
 	// points is the table of a gadget that has an entry program for each.
-	points []ig.AttachPoint
+	points []attachpoint.Point
 	static []staticPoint
 
 	programs []*ebpf.Program

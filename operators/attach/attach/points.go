@@ -3,12 +3,12 @@
 package attach
 
 import (
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
 // points are those of a table as the tracer takes them, which attaches in their order.
-func points(table []ig.AttachPoint) (all []tracer.Point) {
+func points(table []attachpoint.Point) (all []tracer.Point) {
 	for _, last := range []bool{false, true} {
 		for _, p := range table {
 			if p.Last != last {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/usdt"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
@@ -29,7 +30,7 @@ type staticPoint struct {
 }
 
 // splitStatic takes the statically defined probes off a table.
-func splitStatic(table []ig.AttachPoint) (static []staticPoint, functions []ig.AttachPoint, err error) {
+func splitStatic(table []attachpoint.Point) (static []staticPoint, functions []attachpoint.Point, err error) {
 	for _, p := range table {
 		if !p.USDT {
 			functions = append(functions, p)

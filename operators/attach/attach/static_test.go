@@ -10,18 +10,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 func TestStaticProbesAreTakenOffTheTable(t *testing.T) {
-	function := ig.AttachPoint{Library: "libcuda", Symbol: "cuInit", Cookie: 1}
-	static, rest, err := splitStatic([]ig.AttachPoint{
+	function := attachpoint.Point{Library: "libcuda", Symbol: "cuInit", Cookie: 1}
+	static, rest, err := splitStatic([]attachpoint.Point{
 		{Library: "libparcagpucupti", Symbol: "parcagpu:kernel_executed", Cookie: 1, USDT: true}, function,
 	})
 	require.NoError(t, err)
 	require.Equal(t, []staticPoint{{"libparcagpucupti", "parcagpu", "kernel_executed", 1}}, static)
-	require.Equal(t, []ig.AttachPoint{function}, rest)
-	_, _, err = splitStatic([]ig.AttachPoint{{Symbol: "kernel_executed", USDT: true}})
+	require.Equal(t, []attachpoint.Point{function}, rest)
+	_, _, err = splitStatic([]attachpoint.Point{{Symbol: "kernel_executed", USDT: true}})
 	require.ErrorContains(t, err, "not PROVIDER:NAME")
 }
 

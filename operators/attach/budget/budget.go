@@ -36,7 +36,6 @@ const (
 
 	paramBudget = "budget"
 	constant    = "budget_ppm"
-	varPercent  = "gpu-gadgets.budget.percent"
 	mostPercent = 100
 )
 
@@ -63,13 +62,6 @@ func (o *Operator) InstanceParams() api.Params {
 		Description: "Limit for the overhead of the probes, including their traps into the kernel, in percent of the CPU time of each traced thread. Above it, stacks are sampled, then frequent calls are traced in random windows, and tensors are switched off; 0: no budget, everything is exact (docs/performance.md)",
 		TypeHint:    api.TypeFloat64,
 	}}
-}
-
-// Percent of a run's budget; 0: there is none. From Instantiate on.
-func Percent(gc ig.Context) float64 {
-	v, _ := gc.GetVar(varPercent)
-	percent, _ := v.(float64)
-	return percent
 }
 
 // InstantiateDataOperator takes part where a gadget counts what it costs.
@@ -100,7 +92,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := ig.SetConstant(gc, constant, uint32(percent*1e4)); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramBudget, err)
 	}
-	gc.SetVar(varPercent, percent)
+	ig.SetBudget(gc, percent)
 	points, err := ig.AttachPoints(gc)
 	if err != nil {
 		return nil, fmt.Errorf("read attach points: %w", err)

@@ -23,7 +23,6 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
 )
 
 const (
@@ -92,7 +91,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	i := &instance{automatic: true, procFS: o.cfg.ProcFS}
 	// Of a budget for all that probes cost, stacks may take half.
 	i.budget.percent = budgetPercent
-	if percent := budget.Percent(gc); percent > 0 {
+	if percent := ig.Budget(gc); percent > 0 {
 		i.budget.percent = percent / 2
 	}
 	switch values[paramTorch] {

@@ -18,7 +18,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/traps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/attach/budget"
@@ -44,9 +44,9 @@ func start(t *testing.T, percent float64, pid int) *gadget {
 	t.Helper()
 	bpftest.RequireRoot(t)
 	spec := bpftest.Spec(t, "../../../gadgets/cuda_kernel/program.bpf.c", "-mcpu=v3")
-	require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+	require.NoError(t, spec.Variables["attach_mode"].Set(attachpoint.Multi))
 	require.NoError(t, spec.Variables["budget_ppm"].Set(uint32(percent*1e4)))
-	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
+	points, err := attachpoint.Parse(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	g := &gadget{Collection: bpftest.LoadSpec(t, spec), t: t, names: map[uint32]string{}}
 

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
@@ -86,7 +86,7 @@ func probedFunctions(t *testing.T) map[string]bool {
 	probed := map[string]bool{}
 	for _, gadget := range []string{"cuda_alloc", "cuda_kernel", "nccl_trace"} {
 		source := filepath.Join(simulated.Root(), "gadgets", gadget, "program.bpf.c")
-		points, err := ig.ParseAttachPoints(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
+		points, err := attachpoint.Parse(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
 		require.NoError(t, err)
 		for _, p := range points {
 			if p.Library == "libcuda" {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
@@ -16,7 +16,7 @@ const source = "../../../gadgets/nccl_trace/program.bpf.c"
 // TestProgramsVerify: in the ways of attaching that no other test uses; the verifier
 // skips the programs of the others.
 func TestProgramsVerify(t *testing.T) {
-	for name, mode := range map[string]uint32{"stock": 0, "perf": ig.AttachPerf} {
+	for name, mode := range map[string]uint32{"stock": 0, "perf": attachpoint.Perf} {
 		t.Run(name, func(t *testing.T) {
 			bpftest.RequireRoot(t)
 			spec := bpftest.Spec(t, source, "-mcpu=v3")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/placement"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
@@ -89,7 +89,7 @@ func TestRealRCCLHasTheTable(t *testing.T) {
 	if len(found) == 0 {
 		t.Skip("no build/fixtures/librccl: run test/support/fixtures/librccl.sh")
 	}
-	points, err := ig.ParseAttachPoints(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
+	points, err := attachpoint.Parse(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
 	require.NoError(t, err)
 	symbols, err := symbolsOf(found[0])
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
@@ -37,7 +37,7 @@ func realLibraries(t *testing.T) []string {
 // TestRealLibrariesHaveTheTable: every function resolves or is reported as missing, both
 // names of one have the same address, and the fields of communicators are found.
 func TestRealLibrariesHaveTheTable(t *testing.T) {
-	points, err := ig.ParseAttachPoints(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
+	points, err := attachpoint.Parse(bpftest.Spec(t, source, "-mcpu=v3").Maps[".rodata.attach"])
 	require.NoError(t, err)
 	var wanted []string
 	for _, p := range points {

@@ -16,7 +16,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
@@ -50,7 +50,7 @@ func start(t testing.TB, libraries map[string]string, o options) *tracer {
 	if o.linux510 {
 		require.NoError(t, spec.Variables["stacks"].Set(false))
 	} else {
-		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+		require.NoError(t, spec.Variables["attach_mode"].Set(attachpoint.Multi))
 	}
 	require.NoError(t, spec.Variables["events"].Set(true))
 	spec.Maps["operation_ring"].MaxEntries = 64 << 20
@@ -59,7 +59,7 @@ func start(t testing.TB, libraries map[string]string, o options) *tracer {
 	}
 	tr := &tracer{Collection: bpftest.LoadSpec(t, spec), t: t}
 	tr.read()
-	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
+	points, err := attachpoint.Parse(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	for library, path := range libraries {
 		file, err := link.OpenExecutable(path)

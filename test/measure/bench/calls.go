@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/counts"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 // callGadgets are those that probe functions of the driver.
@@ -40,13 +40,13 @@ func (t *training) callTable() error {
 			each[name] = v
 		}
 	}
-	probes := map[string]map[string]ig.AttachPoint{}
+	probes := map[string]map[string]attachpoint.Point{}
 	for _, gadget := range callGadgets {
 		points, err := tableOf(gadget)
 		if err != nil {
 			return err
 		}
-		probes[gadget] = map[string]ig.AttachPoint{}
+		probes[gadget] = map[string]attachpoint.Point{}
 		for _, p := range points {
 			if p.Library == "libcuda" {
 				probes[gadget][p.Symbol] = p
@@ -70,7 +70,7 @@ func (t *training) callTable() error {
 }
 
 // runsOf are the program runs that a function's calls mean.
-func runsOf(probes map[string]ig.AttachPoint, name string, calls float64) string {
+func runsOf(probes map[string]attachpoint.Point, name string, calls float64) string {
 	p, ok := probes[name]
 	if !ok {
 		return "-"

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/places"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
@@ -39,6 +39,6 @@ func pointsOf(gadget string, withoutTorch bool) ([]tracer.Point, error) {
 }
 
 // tableOf reads the table of a gadget out of its object.
-func tableOf(gadget string) ([]ig.AttachPoint, error) {
+func tableOf(gadget string) ([]attachpoint.Point, error) {
 	return places.Read(fmt.Sprintf("build/bpf/%s/%s.bpf.o", gadget, runtime.GOARCH))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
@@ -57,9 +56,20 @@ func (i *userIterator) Open() (io.ReadCloser, error) {
 		if m := i.maps[name]; m != nil {
 			return m, nil
 		}
-		return nil, fmt.Errorf("map %s: %w", name, ig.ErrAbsent)
-	}, ig.Each)
+		return nil, fmt.Errorf("the collection has no map %s", name)
+	}, each)
 	return io.NopCloser(bytes.NewReader(rows)), err
+}
+
+// each calls f for every entry, whose key and value are valid during the call. ig.Each, which
+// gadgets use, would link Inspektor Gadget into each test binary.
+func each(m *ebpf.Map, f func(key, value []byte)) error {
+	var key, value []byte
+	entries := m.Iterate()
+	for entries.Next(&key, &value) {
+		f(key, value)
+	}
+	return entries.Err()
 }
 
 // RequireMapIterators skips a test of programs that only the kernel can run, such as those of

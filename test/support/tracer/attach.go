@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 )
 
 // AttachTorch attaches to a libc10.so: to those of the functions that it has.
@@ -57,7 +57,7 @@ func exports(t testing.TB, path string) map[string]bool {
 }
 
 // attach sets the probes of one library.
-func (tr *Tracer) attach(path string, points []ig.AttachPoint, o Options) {
+func (tr *Tracer) attach(path string, points []attachpoint.Point, o Options) {
 	tr.t.Helper()
 	file, err := link.OpenExecutable(path)
 	require.NoError(tr.t, err)

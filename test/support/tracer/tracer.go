@@ -21,7 +21,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
@@ -63,7 +63,7 @@ type Tracer struct {
 	// array has the requested bytes of refused arrays.
 	array atomic.Int64
 	// sleeping are the points of other libraries; see AttachTorch.
-	sleeping []ig.AttachPoint
+	sleeping []attachpoint.Point
 }
 
 // Spec is the part that Options.Edit may change.
@@ -140,16 +140,16 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	case o.Stock:
 		require.NoError(t, spec.Variables["attach_mode"].Set(uint32(0))) // ATTACH_STOCK
 	case !o.Linux510 && hasMulti():
-		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachMulti))
+		require.NoError(t, spec.Variables["attach_mode"].Set(attachpoint.Multi))
 	case !o.Linux510:
-		require.NoError(t, spec.Variables["attach_mode"].Set(ig.AttachPerf))
+		require.NoError(t, spec.Variables["attach_mode"].Set(attachpoint.Perf))
 	}
 	if o.Edit != nil {
 		o.Edit(spec)
 	}
 	tr := loadWithRules(t, spec, o)
 	tr.types = spec.Types
-	points, err := ig.ParseAttachPoints(spec.Maps[".rodata.attach"])
+	points, err := attachpoint.Parse(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	for _, p := range points {
 		if p.EntrySleeps {
@@ -157,7 +157,7 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 		}
 	}
 	for library, path := range libraries {
-		var these []ig.AttachPoint
+		var these []attachpoint.Point
 		for _, p := range points {
 			if o.Stock && p.OnDemand() {
 				continue
