@@ -117,9 +117,9 @@ func TestStaticProbesAreOfTheTracedProcessAlone(t *testing.T) {
 			h.ask("call hitTwice 3")
 			h.ask("call once 2")
 		}
-		told, _ := k.calls(t, 41)
+		recorded, _ := k.calls(t, 41)
 		once, _ := k.calls(t, 42)
-		require.Equal(t, []int{5 + 2*3, 2}, []int{told, once})
+		require.Equal(t, []int{5 + 2*3, 2}, []int{recorded, once})
 		tr.Stop()
 		require.Zero(t, traced.ask("ask listeners"))
 		require.Zero(t, other.ask("ask listeners"))
@@ -143,8 +143,8 @@ func TestStaticProbesOfALaterProcess(t *testing.T) {
 	rows.wait(t, "gone", func(a Attachment) bool { return a.PID == first.pid && a.Status == StatusGone })
 	require.EqualValues(t, 3, second.ask("ask listeners"))
 	second.ask("call hit 4")
-	told, _ := k.calls(t, 41)
-	require.Equal(t, 4, told)
+	recorded, _ := k.calls(t, 41)
+	require.Equal(t, 4, recorded)
 }
 
 // TestHostileStaticProbesAreNotAttached, none of a library of which one is not: it would

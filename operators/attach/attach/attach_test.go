@@ -314,5 +314,5 @@ func TestFailedStartEndsTheRunAndIsReturnedByStop(t *testing.T) {
 	require.NoError(t, i.Start(gc))
 	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
 	require.ErrorContains(t, i.Stop(gc), "no functions to attach to")
-	require.NoError(t, i.Close(gc), "told once")
+	require.NoError(t, i.Close(gc), "reported once")
 }

@@ -106,7 +106,7 @@ func (s *sites) number(machine elf.Machine, arguments string) (uint64, error) {
 		return 0, errSites
 	}
 	if err := s.put(n, b); err != nil {
-		return 0, fmt.Errorf("tell the gadget of arguments: %w", err)
+		return 0, fmt.Errorf("pass the places of arguments to the gadget: %w", err)
 	}
 	s.known[string(b)] = n
 	return uint64(n), nil

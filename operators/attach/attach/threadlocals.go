@@ -70,7 +70,7 @@ func (b *blocks) number(function uint64, found module.ThreadLocalBlock) (uint32,
 		return 0, errBlocks
 	}
 	if err := b.put(n, v); err != nil {
-		return 0, fmt.Errorf("tell the gadget of thread-local variables: %w", err)
+		return 0, fmt.Errorf("pass the places of thread-local variables to the gadget: %w", err)
 	}
 	b.known = append(b.known, v)
 	return n, nil

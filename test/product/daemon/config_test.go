@@ -96,7 +96,7 @@ operator:
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	require.False(t, isPublished, "metrics of a run that somebody looks at")
+	require.False(t, isPublished, "metrics of a client's own run")
 	require.Empty(t, theirs.stored("cuda_alloc"))
 	require.Empty(t, ours.stored("cuda_alloc"))
 }

@@ -277,7 +277,7 @@ func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 			require.Less(t, cleared.SinceNS+cleared.WaitedNS, cleared.read)
 			for _, h := range g.hangs {
 				isMeanwhile := h.SinceNS >= found.SinceNS && h.SinceNS < cleared.SinceNS+cleared.WaitedNS
-				require.True(t, h.Rank == 1 || !isMeanwhile, "somebody else was blamed: %s", h.Text)
+				require.True(t, h.Rank == 1 || !isMeanwhile, "another rank was blamed: %s", h.Text)
 			}
 		})
 	}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a libamdhip64 as told on its standard input: "alloc BYTES", "array WIDTH" (1,024 high, of
+"""Calls a libamdhip64, by the lines of its standard input: "alloc BYTES", "array WIDTH" (1,024 high, of
 four floats), "device N", "ask" (which device), "free", "release BYTES" (memory that was mapped) and
 "forget" its address range, "register" and "launch" a kernel, "copy BYTES", "wait". Answers
 "ok RESULT"."""

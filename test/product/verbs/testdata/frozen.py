@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""frozen: an engine and a worker that work until they are told to wait for each other, and a
+"""frozen: an engine and a worker that work until they are to wait for each other, and a
 worker that goes on. Prints the ids of engine and workers; a line of input makes the first
 worker and the engine wait."""
 

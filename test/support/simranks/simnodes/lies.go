@@ -17,9 +17,9 @@ const (
 // lie makes a row untrue.
 func (n *node) lie(r row) {
 	switch {
-	case n.tells == Numbers && r.t == n.memory:
+	case n.kind == Numbers && r.t == n.memory:
 		r.u64("inuse_objects", 1<<40)
-	case n.tells == Clock && r.t == n.communicators:
+	case n.kind == Clock && r.t == n.communicators:
 		r.u64("now_boot_ns", 1<<62)
 	}
 }

@@ -23,7 +23,7 @@ type node struct {
 	booted  time.Duration // how long before the fleet's beginning
 	phase   time.Duration // of its tables in an interval
 	slots   []slot
-	tells   Lie
+	kind    Lie
 }
 
 // schema is the tables of a gadget instance, which are the same on all nodes.
@@ -83,11 +83,11 @@ func (s *schema) add(id, gadget string, declare func(func(datasource.Type, strin
 
 func (f *Fleet) newNode(number int, slots []slot) *node {
 	seed := mix(f.cfg.Seed, 3, uint64(number))
-	n := &node{schema: f.schema, fleet: f, name: nodeName(number), slots: slots, tells: f.cfg.Lies[number],
+	n := &node{schema: f.schema, fleet: f, name: nodeName(number), slots: slots, kind: f.cfg.Lies[number],
 		booted: time.Hour + time.Duration(mix(seed, 1)%uint64(1000*time.Hour)),
 		phase:  time.Duration(mix(seed, 2) % uint64(f.cfg.Interval))}
 	n.claimed = n.name
-	if n.tells == OtherNode {
+	if n.kind == OtherNode {
 		n.claimed = nodeName((number + 1) % f.cfg.Nodes)
 	}
 	for i := range slots {

@@ -128,7 +128,7 @@ func (d *daemons) RunGadget(stream api.GadgetManager_RunGadgetServer) error {
 		if err := n.await(stream.Context()); err != nil {
 			return nil //nolint:nilerr // the client has gone
 		}
-		if n.tells != Flood || events == nil { // a flood is the same again and again
+		if n.kind != Flood || events == nil { // a flood is the same again and again
 			if events, err = n.tables(id, d.fleet.Now()); err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ var errGone = errors.New("the client has gone")
 
 // await returns at the node's next moment of an interval.
 func (n *node) await(ctx context.Context) error {
-	if n.tells == Flood {
+	if n.kind == Flood {
 		return ctx.Err()
 	}
 	interval := n.fleet.cfg.Interval
