@@ -52,6 +52,7 @@ type options struct {
 	hangs, rankMetrics    bool
 	shard                 shard.Shard
 	limit                 int64              // bytes per second of a daemon
+	authorize, audience   string             // of scrapes
 	values                map[string]*string // of the exports' parameters, by flag
 }
 
@@ -81,6 +82,11 @@ func run(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
+	values := o.params(metrics.PublishParams())
+	authorizer, err := o.authorizer(values)
+	if err != nil {
+		return err
+	}
 	queues, store := &exporters.Registry{}, &metrics.Store{}
 	cfg := follow.Config{Instances: o.instances, Stale: o.stale, Shard: o.shard, Limit: o.limit, Stats: &follow.Stats{}, Log: log.StandardLogger()}
 	sender, err := export.NewSender(o.params(export.Params()), export.SenderConfig{
@@ -94,7 +100,6 @@ func run(args []string) error {
 		sender.Start(nil)
 	}
 	progress := &ranks.Store{}
-	values := o.params(metrics.PublishParams())
 	hasMetrics := values["metrics-listen"] != "" || values["metrics-otlp-endpoint"] != ""
 	if o.shard.Judges() {
 		o.rankMetrics = o.rankMetrics && hasMetrics
@@ -105,7 +110,8 @@ func run(args []string) error {
 	}
 	if hasMetrics {
 		cfg.Store = store
-		end, err := publish(values, store, queues, progress, cfg.Stats)
+		end, err := publish(values, metrics.Publication{Store: store, Queues: queues, Sources: []metrics.Source{progress, cfg.Stats},
+			Warn: func(text string) { log.Warn(text) }, Handler: authorizer})
 		if err != nil {
 			return err
 		}
@@ -139,8 +145,8 @@ func (o *options) judge(progress *ranks.Store, sender *export.Sender) (*ranks.Jo
 }
 
 // publish serves and pushes metrics until the returned function is called.
-func publish(values api.ParamValues, store *metrics.Store, queues *exporters.Registry, sources ...metrics.Source) (func(), error) {
-	at, end, err := metrics.Publish(values, store, queues, func(text string) { log.Warn(text) }, sources...)
+func publish(values api.ParamValues, p metrics.Publication) (func(), error) {
+	at, end, err := metrics.Publish(values, p)
 	if err != nil {
 		return nil, err
 	}
@@ -186,6 +192,8 @@ func parse(args []string) (*options, error) {
 			flags.Lookup(p.Key).NoOptDefVal = "true"
 		}
 	}
+	flags.StringVar(&o.authorize, "metrics-listen-authorize", "", "kubernetes: scrapers must send a token of the cluster (Authorization: Bearer TOKEN), and get the series of those namespaces in which RBAC allows them to get metrics.gpu-gadgets.github.io")
+	flags.StringVar(&o.audience, "metrics-listen-audience", "", "Audience that these tokens must have been issued for (default: that of the API server)")
 	o.stale, o.hang, o.straggler = time.Minute, 30*time.Second, 100*time.Millisecond
 	flags.Var((*duration.Value)(&o.stale), "metrics-stale", "How long to keep the metrics of a node that does not respond")
 	flags.BoolVar(&o.hangs, "hangs", false, "Run even if nothing is exported: ranks that keep collectives of NCCL waiting are always reported on stdout")

@@ -46,6 +46,16 @@ type Process struct {
 	Labels string
 }
 
+// Staying is the process in the pod that an earlier row of the same process named, if one did: a
+// process never moves to another. Rows are named by the number of their mount namespace, which
+// the kernel gives to the next container when a process has exited, while its row remains.
+func (p Process) Staying(earlier Process) Process {
+	if earlier.Namespace != "" && (p.Namespace != earlier.Namespace || p.Pod != earlier.Pod) {
+		p.Namespace, p.Pod, p.Container, p.Workload = earlier.Namespace, earlier.Pod, earlier.Container, earlier.Workload
+	}
+	return p
+}
+
 // Span is the id of a span of a trace: the 8 bytes of W3C's parent-id, the first
 // highest. 0 is none.
 type Span uint64

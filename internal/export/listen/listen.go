@@ -164,7 +164,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // forLoopback refuses requests that name a host beyond this machine.
 func forLoopback(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.Host) {
+		if !IsLoopback(r.Host) {
 			http.Error(w, "this address serves this machine only: ask for it as localhost or by its address", http.StatusMisdirectedRequest)
 			return
 		}
@@ -172,8 +172,8 @@ func forLoopback(next http.Handler) http.Handler {
 	})
 }
 
-// isLoopback reports whether a request's Host, with or without a port, is a loopback address.
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host, with or without a port, is a loopback address or localhost.
+func IsLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}

@@ -310,6 +310,7 @@ func (n *Node) put(r row, now collective.Time) error {
 		r.Operations[len(r.Operations)-1].Enter != known.Operations[len(known.Operations)-1].Enter) {
 		known.changed = now
 	}
+	r.container = r.container.Staying(known.container)
 	known.row, known.seen = r, now
 	return nil
 }

@@ -243,3 +243,20 @@ func TestImpossibleTimesAreOfNoGadget(t *testing.T) {
 		})
 	}
 }
+
+// TestARankStaysInItsPod: its row may remain after its process has exited, when another container
+// has got the number of the mount namespace by which rows are named.
+func TestARankStaysInItsPod(t *testing.T) {
+	j, err := NewJoiner(JoinConfig{Hang: time.Second, Report: func(profile.Hang) {}})
+	require.NoError(t, err)
+	n := j.Node("a")
+	for _, c := range []struct{ named, want profile.Process }{
+		{profile.Process{}, profile.Process{}},
+		{profile.Process{Namespace: "team-a", Pod: "train-0"}, profile.Process{Namespace: "team-a", Pod: "train-0"}},
+		{profile.Process{}, profile.Process{Namespace: "team-a", Pod: "train-0"}},
+		{profile.Process{Namespace: "team-b", Pod: "search-0"}, profile.Process{Namespace: "team-a", Pod: "train-0"}},
+	} {
+		require.NoError(t, n.put(row{container: c.named}, 1))
+		require.Equal(t, c.want, n.rows[rankKey{}].container)
+	}
+}

@@ -5,6 +5,7 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -117,8 +118,9 @@ func (i *instruments) all() []metric.Observable {
 	return all
 }
 
-// publish registers everything with a meter and returns a function that ends it.
-func (c *content) publish(meter metric.Meter) (func(), error) {
+// publish registers everything with a meter and returns a function that ends it. Ended processes
+// are kept for some time.
+func (c *content) publish(meter metric.Meter, keep time.Duration) (func(), error) {
 	own, err := newInstruments(meter)
 	if err != nil {
 		return nil, err
@@ -148,7 +150,7 @@ func (c *content) publish(meter metric.Meter) (func(), error) {
 		}
 		observables = append(observables, reference.instruments()...)
 	}
-	reader := c.store.NewReader()
+	reader := c.store.newReader(keep)
 	stops := []func(){reader.Close}
 	stop := func() {
 		for _, f := range stops {

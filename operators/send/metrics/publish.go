@@ -41,7 +41,8 @@ const (
 type settings struct {
 	listen   string // host:port of the scrape endpoint; "" for none
 	protect  listen.Options
-	endpoint *url.URL // of the OTLP receiver; nil for none
+	handler  func(prometheus.Gatherer) http.Handler // of scrapes; nil: all readers see everything
+	endpoint *url.URL                               // of the OTLP receiver; nil for none
 	interval time.Duration
 	timeout  time.Duration // of one push
 	cluster  string
@@ -105,13 +106,18 @@ func (p *publisher) serve(s settings, c *content) error {
 	if err != nil {
 		return fmt.Errorf("make Prometheus metrics: %w", err)
 	}
-	provider, stop, err := c.provider(exporter, s.cluster)
+	keep, handler := time.Duration(0), s.handler
+	if handler == nil {
+		handler = everything
+	} else {
+		keep = sharedKeep
+	}
+	provider, stop, err := c.provider(exporter, s.cluster, keep)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: 4, Timeout: 30 * time.Second}))
+	mux.Handle("GET /metrics", handler(registry))
 	server, err := listen.Serve(s.listen, mux, s.protect)
 	if err != nil {
 		stop()
@@ -124,6 +130,12 @@ func (p *publisher) serve(s settings, c *content) error {
 		return errors.Join(err, provider.Shutdown(ctx))
 	})
 	return nil
+}
+
+// everything answers all scrapes with all series.
+func everything(all prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(all, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: 4, Timeout: 30 * time.Second})
 }
 
 // pushTo sends all metrics every interval.
@@ -143,7 +155,7 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 	// The reader waits longer than the exporter, so that it is the exporter that
 	// gives up, and counts it.
 	provider, stop, err := c.provider(sdkmetric.NewPeriodicReader(counted,
-		sdkmetric.WithInterval(s.interval), sdkmetric.WithTimeout(s.timeout+time.Second)), s.cluster)
+		sdkmetric.WithInterval(s.interval), sdkmetric.WithTimeout(s.timeout+time.Second)), s.cluster, 0)
 	if err != nil {
 		return err
 	}
@@ -158,11 +170,11 @@ func (p *publisher) pushTo(s settings, c *content, warn func(string)) error {
 	return nil
 }
 
-// provider publishes the content through one reader.
-func (c *content) provider(reader sdkmetric.Reader, cluster string) (*sdkmetric.MeterProvider, func(), error) {
+// provider publishes the content through one reader, which keeps ended processes for some time.
+func (c *content) provider(reader sdkmetric.Reader, cluster string, keep time.Duration) (*sdkmetric.MeterProvider, func(), error) {
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(newResource(cluster, c.labels.hasNodes)),
 		sdkmetric.WithCardinalityLimit(0)) // the store is bounded
-	stop, err := c.publish(provider.Meter(scope))
+	stop, err := c.publish(provider.Meter(scope), keep)
 	if err != nil {
 		return nil, nil, errors.Join(err, provider.Shutdown(context.Background()))
 	}

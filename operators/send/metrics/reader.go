@@ -6,17 +6,34 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // Reader is one consumer of the store. Each reader sees an ended process once more, with
 // its last values.
-type Reader struct{ store *Store }
+type Reader struct {
+	store *Store
+	// keep is how long it sees them after that, for consumers that share a reader.
+	keep time.Duration
+}
+
+// hasSeen reports whether the reader has seen an ended process for long enough; the process was
+// read now.
+func (r *Reader) hasSeen(p *process, now time.Time) bool {
+	if p.firstSeen[r].IsZero() {
+		p.firstSeen[r] = now
+	}
+	return now.Sub(p.firstSeen[r]) >= r.keep
+}
 
 // NewReader adds a reader. It must be read or closed: ended processes wait for it.
-func (s *Store) NewReader() *Reader {
-	r := &Reader{store: s}
+func (s *Store) NewReader() *Reader { return s.newReader(0) }
+
+// newReader adds one that sees ended processes for some time.
+func (s *Store) newReader(keep time.Duration) *Reader {
+	r := &Reader{store: s, keep: keep}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readers = append(s.readers, r)
@@ -37,7 +54,7 @@ func (r *Reader) Read() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	from, vendors := map[part]*Run{}, s.vendors()
+	from, vendors, now := map[part]*Run{}, s.vendors(), time.Now()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
 			if !p.seen[r] && !run.isOfAnother(p.info.ID, vendors) {
@@ -59,7 +76,7 @@ func (r *Reader) Read() Snapshot {
 			if p.ended == 0 {
 				continue
 			}
-			p.seen[r] = true
+			p.seen[r] = r.hasSeen(p, now)
 			if !slices.ContainsFunc(s.readers, func(o *Reader) bool { return !p.seen[o] }) {
 				run.drop(p)
 			}

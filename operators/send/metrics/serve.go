@@ -5,9 +5,12 @@ package metrics
 import (
 	"context"
 	"net"
+	"net/http"
 	"slices"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 )
@@ -39,18 +42,31 @@ func PublishParams() api.Params {
 	return slices.DeleteFunc(globalParams(), func(p *api.Param) bool { return p.Key == paramNVML })
 }
 
-// Publish publishes a store of several nodes, as the parameters define, until stop is
-// called, which pushes a last time. at is nil without a scrape endpoint. warn receives
-// failed pushes. sources are additional metrics.
-func Publish(values api.ParamValues, store *Store, queues *exporters.Registry, warn func(string), sources ...Source) (at net.Addr, stop func(context.Context) error, err error) {
+// Publication is a store of several nodes, and how it is published.
+type Publication struct {
+	Store   *Store
+	Queues  *exporters.Registry
+	Sources []Source     // additional metrics
+	Warn    func(string) // receives failed pushes
+	// Handler answers scrapes with what each reader may see; nil: all readers see everything.
+	Handler func(prometheus.Gatherer) http.Handler
+}
+
+// sharedKeep is how long processes that have ended are in scrapes by several readers, so that one
+// of them does not hide the last values from the others: two intervals of Prometheus's default.
+const sharedKeep = 2 * time.Minute
+
+// Publish publishes as the parameters define, until stop is called, which pushes a last time. at
+// is nil without a scrape endpoint.
+func Publish(values api.ParamValues, p Publication) (at net.Addr, stop func(context.Context) error, err error) {
 	s, err := parse(func(key string) string { return values[key] })
 	if err != nil {
 		return nil, nil, err
 	}
-	s.nodes = true
-	p, err := newPublisher(s, &content{store: store, queues: queues, sources: sources}, warn)
+	s.nodes, s.handler = true, p.Handler
+	opened, err := newPublisher(s, &content{store: p.Store, queues: p.Queues, sources: p.Sources}, p.Warn)
 	if err != nil {
 		return nil, nil, err
 	}
-	return p.addr, p.close, nil
+	return opened.addr, opened.close, nil
 }

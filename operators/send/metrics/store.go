@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -120,6 +121,8 @@ type process struct {
 	inRows bool
 	ended  int64 // 0 while it runs; else the ordinal of its end
 	seen   map[*Reader]bool
+	// firstSeen is when a reader read it first after its end.
+	firstSeen map[*Reader]time.Time
 }
 
 type seriesKey struct {
@@ -246,6 +249,7 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 		case !over && p.ended != 0:
 			p.ended = 0
 			clear(p.seen)
+			clear(p.firstSeen)
 		}
 	}
 	r.forget()
@@ -320,7 +324,7 @@ func (r *Run) Attached(pid uint32, path string, attached bool) {
 func (r *Run) process(info profile.Process) *process {
 	p := r.processes[info.ID]
 	if p == nil {
-		p = &process{info: info, series: map[seriesKey]*Sums{}, seen: map[*Reader]bool{}}
+		p = &process{info: info, series: map[seriesKey]*Sums{}, seen: map[*Reader]bool{}, firstSeen: map[*Reader]time.Time{}}
 		r.processes[info.ID] = p
 	}
 	return p

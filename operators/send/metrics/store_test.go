@@ -5,6 +5,7 @@ package metrics
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -194,4 +195,19 @@ func TestSamplesAddUpToTheRows(t *testing.T) {
 		want.PeakBytes, got.PeakBytes = 0, 0
 		require.Equal(t, want, got)
 	}
+}
+
+// TestSharedReadersKeepLastValues: of several scrapers that share a reader, the first one does not
+// hide the last values from the others.
+func TestSharedReadersKeepLastValues(t *testing.T) {
+	store := &Store{}
+	run, shared, own := store.NewRun("cuda_alloc"), store.newReader(50*time.Millisecond), store.NewReader()
+	run.Rows([]profile.Row{held(proc(1, 10), "device", 0, 100, 40)}, over())
+	run.Rows(nil, over())
+	require.Len(t, own.Read().Samples, 1)
+	require.Empty(t, own.Read().Samples)
+	require.Len(t, shared.Read().Samples, 1)
+	require.Len(t, shared.Read().Samples, 1, "the next scraper sees it, too")
+	require.Eventually(t, func() bool { return len(shared.Read().Samples) == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Empty(t, run.processes)
 }

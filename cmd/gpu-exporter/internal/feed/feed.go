@@ -69,16 +69,17 @@ type Feed struct {
 	recorder *window.Recorder // nil until there were rows
 	run      *metrics.Run     // nil while metrics are not published
 	stacks   map[uint64]stack.Stack
-	seen     uint64 // packets that the instance has emitted, as far as known
-	known    bool   // there was a connection
-	instance string // identifies the run of the gadget, if the daemon reports it
-	baseline bool   // the next rows are only where counting begins
+	named    map[uint64]profile.Process // those with a row, by their id
+	seen     uint64                     // packets that the instance has emitted, as far as known
+	known    bool                       // there was a connection
+	instance string                     // identifies the run of the gadget, if the daemon reports it
+	baseline bool                       // the next rows are only where counting begins
 	oom      time.Time
 }
 
 // New returns a feed without a connection.
 func New(cfg Config) *Feed {
-	f := &Feed{cfg: cfg, stacks: map[uint64]stack.Stack{}}
+	f := &Feed{cfg: cfg, stacks: map[uint64]stack.Stack{}, named: map[uint64]profile.Process{}}
 	if !cfg.IsNew {
 		f.oom = time.Now()
 	}
@@ -131,6 +132,7 @@ func (f *Feed) begin(instance string, emitted uint64) {
 // rows processes one reading of all rows.
 func (f *Feed) rows(s *table, now time.Time) {
 	all := make([]profile.Row, 0, s.packet.Len())
+	named := map[uint64]profile.Process{}
 	if f.cfg.Sender != nil && f.recorder == nil {
 		f.recorder = window.NewRecorder(s.source.Subject, s.source.Period, f.cfg.Sender.Interval(), now)
 	}
@@ -142,6 +144,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 		id, values := s.source.ID(d), s.source.Values(d)
 		row := profile.Row{Process: f.process(s.source.Process(d)), Kind: id.Kind, Device: id.Device, Thread: id.Thread, Values: values}
 		all = append(all, row)
+		named[row.Process.ID] = row.Process
 		if f.recorder != nil {
 			f.recorder.See(id, values, func() profile.Row {
 				row.Stack = s.stack(d)
@@ -151,6 +154,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 			})
 		}
 	}
+	f.named = named
 	if f.recorder != nil {
 		f.recorder.End()
 		switch {
@@ -175,7 +179,8 @@ func (f *Feed) metrics() *metrics.Run {
 	return f.run
 }
 
-// process names the node, and makes the id differ from those of other nodes.
+// process names the node, and makes the id differ from those of other nodes. It stays in the pod
+// that its earlier rows have named.
 func (f *Feed) process(p profile.Process) profile.Process {
 	if f.cfg.Node != "" {
 		p.Node = f.cfg.Node
@@ -183,7 +188,7 @@ func (f *Feed) process(p profile.Process) profile.Process {
 	h := fnv.New64a()
 	h.Write([]byte(p.Node))
 	p.ID ^= h.Sum64()
-	return p
+	return p.Staying(f.named[p.ID])
 }
 
 // maxStacks bounds the stacks kept for refused allocations: twice the kernel's limit.

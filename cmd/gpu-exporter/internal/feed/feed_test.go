@@ -27,6 +27,8 @@ type daemon struct {
 	info   *api.GadgetInfo
 	sent   []*api.GadgetEvent // since the instance began
 	fields map[string]datasource.FieldAccessor
+
+	namespace, pod string // in rows
 }
 
 var counters = []string{"alloc_bytes", "alloc_objects", "freed_bytes", "freed_objects", "implicit_bytes",
@@ -56,6 +58,12 @@ func newDaemon(t testing.TB) *daemon {
 		rows[name] = api.Kind_Uint64
 	}
 	d.ds = add(datasource.TypeArray, "allocs", rows)
+	k8s, err := d.ds.AddField("k8s", api.Kind_Invalid)
+	require.NoError(t, err)
+	for _, name := range []string{"namespace", "podName"} {
+		d.fields["allocs/"+name], err = k8s.AddSubField(name, api.Kind_String)
+		require.NoError(t, err)
+	}
 	d.oomDS = add(datasource.TypeSingle, "ooms", map[string]api.Kind{"process": api.Kind_Uint64, "stack_id": api.Kind_Uint64,
 		"stack": api.Kind_String, "timestamp_raw": api.Kind_Uint64, "requested_bytes": api.Kind_Uint64, "inuse_bytes": api.Kind_Uint64})
 	info, err := gc.SerializeGadgetInfo(false)
@@ -93,6 +101,8 @@ func (d *daemon) allocated(bytes uint64) {
 	put("stack_id", 9)
 	require.NoError(d.t, d.fields["allocs/pid"].PutUint32(row, 4242))
 	require.NoError(d.t, d.fields["allocs/kind"].PutString(row, "device"))
+	require.NoError(d.t, d.fields["allocs/namespace"].PutString(row, d.namespace))
+	require.NoError(d.t, d.fields["allocs/podName"].PutString(row, d.pod))
 	require.NoError(d.t, d.fields["allocs/stack"].PutString(row, "<module> (serve.py:3); grow (cache.py:88)"))
 	for _, name := range counters {
 		v := bytes
@@ -313,6 +323,26 @@ func TestMetricsNameTheNodeAndGoWithIt(t *testing.T) {
 	require.NotEqualValues(t, 7, samples[0].Process.ID, "another node can have the same id")
 	f.Hide()
 	require.Empty(t, reader.Read().Samples)
+}
+
+// TestAProcessStaysInItsPod: the rows of an exited process remain on a stock daemon, which names
+// them by a mount namespace whose number the next container gets. Its namespace must not see them.
+func TestAProcessStaysInItsPod(t *testing.T) {
+	d, f, _, now := setup(t, false)
+	reader := f.cfg.Store.NewReader()
+	for _, c := range []struct{ namespace, pod, want string }{
+		{"", "", "/"}, // its container is not known yet
+		{"team-a", "chat-0", "team-a/chat-0"},
+		{"", "", "team-a/chat-0"},
+		{"team-b", "search-0", "team-a/chat-0"},
+	} {
+		d.namespace, d.pod = c.namespace, c.pod
+		d.allocated(100)
+		d.attach(f, now)
+		samples := reader.Read().Samples
+		require.Len(t, samples, 1)
+		require.Equal(t, c.want, samples[0].Process.Namespace+"/"+samples[0].Process.Pod)
+	}
 }
 
 func TestAGadgetWithoutRowsIsNotFollowed(t *testing.T) {
