@@ -10,8 +10,8 @@
  * caller. What does not work is a flag of enum stack_flag.
  */
 
-/* Return addresses whose rules a thread keeps, in sets of two: with the rest of struct unwind, less than 32 KiB. A
- * training step of PyTorch has some hundreds in each thread. */
+/* Return addresses whose rules a thread keeps, in sets of two: with the rest of struct unwind, less
+ * than 32 KiB. A training step of PyTorch has some hundreds in each thread. */
 #define UNWIND_KNOWN 960
 
 /* Files whose mappings a thread keeps: a power of two. */
