@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reads decides when the tables of a run are read: less often than once a second where that
-// takes long (pace.go), and once more at the end.
-//
-// Inspektor Gadget v0.55.0 reads the iterators of a gadget once more when the run ends, but closes
-// them in Stop without waiting for that: on a busy machine the last interval is lost
+// Package lastread keeps the last rows of a run. Inspektor Gadget v0.55.0 reads the
+// iterators of a gadget once more when the run ends, but closes them in Stop without
+// waiting for that: on a busy machine the last interval is lost
 // (pkg/operators/ebpf/ebpf.go, Stop: the links before wg.Wait). This operator's Stop runs
 // before that one and waits for the rows.
-package reads
+package lastread
 
 import (
 	"sync"
@@ -34,13 +32,13 @@ const (
 	first, last = -1000000, 20000 // subscribers: before and after all others
 )
 
-// Operator takes part in gadgets that have tables of rows.
+// Operator takes part in gadgets that are read at their end.
 type Operator struct{}
 
 // New returns the data operator.
 func New() *Operator { return &Operator{} }
 
-func (*Operator) Name() string               { return "reads" }
+func (*Operator) Name() string               { return "lastread" }
 func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
@@ -48,40 +46,33 @@ func (*Operator) InstanceParams() api.Params { return nil }
 // Priority is the last: its Stop runs first, and rows have passed all others.
 func (*Operator) Priority() int { return last }
 
-// InstantiateDataOperator skips gadgets without tables of rows.
+// InstantiateDataOperator skips gadgets that are not read at the end.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
-	i := &instance{reads: map[string]*read{}, ended: make(chan struct{})}
-	paces := false
+	i := &instance{reads: map[string]*read{}}
 	for _, source := range gc.GetDataSources() {
-		if source.Type() != datasource.TypeArray {
+		if source.Annotations()[annotation] != "true" || source.Type() != datasource.TypeArray {
 			continue
 		}
-		r, p := &read{}, &pace{}
+		r := &read{}
 		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
-			i.begin(r)
-			p.begin(now())
+			i.mu.Lock()
+			r.passing = true
+			i.mu.Unlock()
 			return nil
 		}, first); err != nil {
 			return nil, err
 		}
-		if err := source.SubscribeArray(func(source datasource.DataSource, rows datasource.DataArray) error {
-			i.end(r)
-			pause, isNew := p.end(now())
-			if isNew {
-				gc.Logger().Infof("%s: reading %d rows takes %v of processor time, so they are read only every %v",
-					source.Name(), rows.Len(), p.cost.Round(time.Millisecond), (pause + p.cost).Round(100*time.Millisecond))
-			}
-			i.wait(pause)
+		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
+			i.mu.Lock()
+			r.passing, r.passed, r.quiet = false, time.Now(), 0
+			i.mu.Unlock()
 			return nil
 		}, last); err != nil {
 			return nil, err
 		}
-		paces = true
-		if source.Annotations()[annotation] == "true" {
-			i.reads[source.Name()] = r
-		}
+		i.reads[source.Name()] = r
 	}
-	if !paces {
+	if len(i.reads) == 0 {
 		return nil, nil
 	}
 	return i, nil
@@ -96,22 +87,19 @@ type read struct {
 
 type instance struct {
 	ending time.Time // the last read was not requested before it
-	ended  chan struct{}
-	once   sync.Once // closes ended
 
 	mu    sync.Mutex
-	reads map[string]*read // by source, of those that are read at the end
+	reads map[string]*read // by source
 }
 
-func (*instance) Name() string { return "reads" }
+func (*instance) Name() string { return "lastread" }
 
 func (*instance) Start(operators.GadgetContext) error { return nil }
 
 // PreStop runs before that of operator ebpf, which requests the last read: that can be
-// complete by the time of Stop. It ends pauses.
+// complete by the time of Stop.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.ending = time.Now()
-	i.once.Do(func() { close(i.ended) })
 	return nil
 }
 
@@ -131,18 +119,6 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 }
 
 func (*instance) Close(operators.GadgetContext) error { return nil }
-
-func (i *instance) begin(r *read) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	r.passing = true
-}
-
-func (i *instance) end(r *read) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	r.passing, r.passed, r.quiet = false, time.Now(), 0
-}
 
 // complete reports whether the last rows of every source, requested between PreStop and
 // Stop, have passed: some arrived after that began, followed by a pause. Each call is a
