@@ -85,29 +85,19 @@ users: [{name: test, user: {token: own-token}}]
 	return file
 }
 
-// TestReadersGetTheSeriesOfTheirNamespaces: from the flags to the series, through an API server.
-func TestReadersGetTheSeriesOfTheirNamespaces(t *testing.T) {
-	var reviews atomic.Int64
-	o, err := parse([]string{"--metrics-listen", "127.0.0.1:0", "--metrics-listen-authorize", "kubernetes", "--metrics-compat",
-		"--metrics-cluster", "prod", "--kubeconfig", kubeconfig(t, apiServer(t, &reviews))})
+// authorized publishes a store as the flags define, until the end of the test. The returned function is
+// a scrape with a token.
+func authorized(t *testing.T, store *metrics.Store, server *httptest.Server, flags ...string) (scrape func(token string) (int, string)) {
+	t.Helper()
+	o, err := parse(append(flags, "--metrics-listen", "127.0.0.1:0", "--metrics-listen-authorize", "kubernetes", "--kubeconfig", kubeconfig(t, server)))
 	require.NoError(t, err)
 	values := o.params(metrics.PublishParams())
 	authorizer, err := o.authorizer(values)
 	require.NoError(t, err)
-
-	store := &metrics.Store{}
-	run := store.NewRunOn("node1", "cuda_alloc")
-	var rows []profile.Row
-	for n, namespace := range []string{"team-a", "team-b", ""} {
-		rows = append(rows, profile.Row{Kind: "device", Values: profile.Values{AllocBytes: 100, AllocObjects: 1, InuseBytes: 100, InuseObjects: 1},
-			Process: profile.Process{ID: uint64(n + 1), PID: uint32(n + 1), Namespace: namespace, Pod: "pod", Node: "node1", Labels: "k8s_namespace=team-a"}})
-	}
-	run.Rows(rows, func(profile.Process) bool { return false })
 	at, end, err := metrics.Publish(values, metrics.Publication{Store: store, Queues: &exporters.Registry{}, Handler: authorizer})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, end(t.Context())) })
-
-	scrape := func(token string) (int, string) {
+	return func(token string) (int, string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.String()+"/metrics", nil)
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -118,6 +108,20 @@ func TestReadersGetTheSeriesOfTheirNamespaces(t *testing.T) {
 		require.NoError(t, err)
 		return response.StatusCode, string(body)
 	}
+}
+
+// TestReadersGetTheSeriesOfTheirNamespaces: from the flags to the series, through an API server.
+func TestReadersGetTheSeriesOfTheirNamespaces(t *testing.T) {
+	var reviews atomic.Int64
+	store := &metrics.Store{}
+	run := store.NewRunOn("node1", "cuda_alloc")
+	var rows []profile.Row
+	for n, namespace := range []string{"team-a", "team-b", ""} {
+		rows = append(rows, profile.Row{Kind: "device", Values: profile.Values{AllocBytes: 100, AllocObjects: 1, InuseBytes: 100, InuseObjects: 1},
+			Process: profile.Process{ID: uint64(n + 1), PID: uint32(n + 1), Namespace: namespace, Pod: "pod", Node: "node1", Labels: "k8s_namespace=team-a"}})
+	}
+	run.Rows(rows, func(profile.Process) bool { return false })
+	scrape := authorized(t, store, apiServer(t, &reviews), "--metrics-compat", "--metrics-cluster", "prod")
 	// pids are those of the series; each process has one of its own.
 	pids := func(body string) (all []string) {
 		for _, m := range regexp.MustCompile(`\b(?:process_)?pid="(\d+)"`).FindAllStringSubmatch(body, -1) {
@@ -148,21 +152,8 @@ func TestReadersGetTheSeriesOfTheirNamespaces(t *testing.T) {
 func TestTheAPIServerIsNeeded(t *testing.T) {
 	server := apiServer(t, &atomic.Int64{})
 	server.Close()
-	o, err := parse([]string{"--metrics-listen", "127.0.0.1:0", "--metrics-listen-authorize", "kubernetes", "--kubeconfig", kubeconfig(t, server)})
-	require.NoError(t, err)
-	values := o.params(metrics.PublishParams())
-	authorizer, err := o.authorizer(values)
-	require.NoError(t, err)
-	at, end, err := metrics.Publish(values, metrics.Publication{Store: &metrics.Store{}, Queues: &exporters.Registry{}, Handler: authorizer})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, end(t.Context())) })
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+at.String()+"/metrics", nil)
-	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer token-admin")
-	response, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer response.Body.Close()
-	require.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	status, _ := authorized(t, &metrics.Store{}, server)("token-admin")
+	require.Equal(t, http.StatusServiceUnavailable, status)
 }
 
 func TestUnsafeCombinationsAreErrors(t *testing.T) {

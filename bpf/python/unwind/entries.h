@@ -72,9 +72,9 @@ static __always_inline void python_entries_end(struct python_thread *t, struct s
 {
 	if (t->offsets.minor >= 12 && t->last && !t->stack_flags)
 		python_entered(s, count, t->last_previous);
+	/* Not all frames are there, so the last one may be of no run, or of another. */
 	if (t->stack_flags && python_wants_entries(s))
-		s->flags |=
-			STACK_PYTHON_RUNS; /* the outermost of those that are there is another */
+		s->flags |= STACK_PYTHON_RUNS;
 }
 
 #endif

@@ -49,36 +49,31 @@ b_memory{k8s_namespace_name="team-a"} 0
 # TYPE e_compat gauge
 e_compat{k8s_namespace="team-a"} 0
 `
-	ofAB = `# HELP b_memory h
-# TYPE b_memory gauge
-b_memory{k8s_namespace_name="team-a"} 0
-b_memory{k8s_namespace_name="team-b"} 1
-# HELP c_only_b h
+	// The families that only team-b has.
+	onlyB = `# HELP c_only_b h
 # TYPE c_only_b gauge
 c_only_b{k8s_namespace_name="team-b"} 0
 # HELP d_named h
 # TYPE d_named gauge
 d_named{k8s_namespace="team-a",k8s_namespace_name="team-b",namespace="team-a"} 0
-# HELP e_compat h
+`
+	ofB = `# HELP b_memory h
+# TYPE b_memory gauge
+b_memory{k8s_namespace_name="team-b"} 1
+` + onlyB + `# HELP e_compat h
+# TYPE e_compat gauge
+e_compat{k8s_namespace="team-b"} 1
+`
+	ofAB = `# HELP b_memory h
+# TYPE b_memory gauge
+b_memory{k8s_namespace_name="team-a"} 0
+b_memory{k8s_namespace_name="team-b"} 1
+` + onlyB + `# HELP e_compat h
 # TYPE e_compat gauge
 e_compat{k8s_namespace="team-a"} 0
 e_compat{k8s_namespace="team-b"} 1
 `
 )
-
-const ofB = `# HELP b_memory h
-# TYPE b_memory gauge
-b_memory{k8s_namespace_name="team-b"} 1
-# HELP c_only_b h
-# TYPE c_only_b gauge
-c_only_b{k8s_namespace_name="team-b"} 0
-# HELP d_named h
-# TYPE d_named gauge
-d_named{k8s_namespace="team-a",k8s_namespace_name="team-b",namespace="team-a"} 0
-# HELP e_compat h
-# TYPE e_compat gauge
-e_compat{k8s_namespace="team-b"} 1
-`
 
 // get is a scrape; the token may be a whole header.
 func get(h http.Handler, token string) *httptest.ResponseRecorder {
