@@ -85,7 +85,7 @@ func (i MapIterator) Append(gc Context, ds datasource.DataSource, to datasource.
 	if err != nil {
 		return err
 	}
-	rows, err := i.program.Rows(target, func(name string) (*ebpf.Map, error) { return Map(gc, name) }, Each)
+	rows, err := i.program.Rows(target, func(name string) (*ebpf.Map, error) { return Map(gc, name) }, mapiter.Entries)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/traps"
 )
 
@@ -104,7 +104,7 @@ func (m *meter) look(now time.Time) (seen, error) {
 	first := m.at.IsZero()
 	m.at = now
 	threads := make(map[uint64]sumValue, len(m.threads))
-	err := ig.Each(m.maps.ByThread, func(key, value []byte) {
+	err := mapiter.Entries(m.maps.ByThread, func(key, value []byte) {
 		id := binary.NativeEndian.Uint64(key)
 		sum := sumValue{binary.NativeEndian.Uint64(value), binary.NativeEndian.Uint64(value[8:]), binary.NativeEndian.Uint64(value[16:])}
 		threads[id] = sum

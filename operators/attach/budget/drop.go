@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // The part of cuda_alloc's maps that is about tensors (bpf/memory/rows.h, bpf/memory/live.h,
@@ -35,7 +36,7 @@ func dropTensors(find func(string) (*ebpf.Map, error)) error {
 		}
 		var all [][2][]byte
 		if e == nil {
-			e = ig.Each(m, func(key, value []byte) { all = append(all, [2][]byte{bytes.Clone(key), bytes.Clone(value)}) })
+			e = mapiter.Entries(m, func(key, value []byte) { all = append(all, [2][]byte{bytes.Clone(key), bytes.Clone(value)}) })
 		}
 		for _, entry := range all {
 			if e == nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // idlePasses is the number of passes without a change after which a row may be removed.
@@ -32,7 +32,7 @@ type counted struct {
 func (d *idler) look() error {
 	d.pass++
 	since := make(map[string]counted, len(d.since))
-	err := ig.Each(d.rows, func(key, value []byte) {
+	err := mapiter.Entries(d.rows, func(key, value []byte) {
 		was, ok := d.since[string(key)]
 		if !ok || was.value != string(value) {
 			was = counted{string(value), d.pass}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // quotaSlots and the tables are those of bpf/process/quota.h.
@@ -66,7 +66,7 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 	all := map[uint64]quota{}
 	size := [quotaSlots]uint32{quotaStacks: q.stacks.MaxEntries(), quotaRows: q.Rows.MaxEntries(), quotaLive: q.Live.MaxEntries()}
 	isFull := false
-	if err := ig.Each(q.Tenants, func(key, value []byte) {
+	if err := mapiter.Entries(q.Tenants, func(key, value []byte) {
 		var now quota
 		if _, err := binary.Decode(value, binary.NativeEndian, &now); err != nil {
 			return
@@ -135,7 +135,7 @@ func (q *quotas) correct(all map[uint64]quota) error {
 // count counts entries by tenant, and the stacks that no row has.
 func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err error) {
 	tenants := map[uint64]uint64{} // by process
-	if err := ig.Each(q.processes, func(key, value []byte) {
+	if err := mapiter.Entries(q.processes, func(key, value []byte) {
 		tenants[binary.NativeEndian.Uint64(key)] = binary.NativeEndian.Uint64(value[len(value)-16:])
 	}); err != nil {
 		return nil, 0, fmt.Errorf("read processes: %w", err)
@@ -148,7 +148,7 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err e
 	}
 	type named struct{ tenant, stack uint64 }
 	seen, isNamed := map[named]bool{}, map[uint64]bool{}
-	if err := ig.Each(q.Rows, func(key, _ []byte) {
+	if err := mapiter.Entries(q.Rows, func(key, _ []byte) {
 		tenant, stack := tenants[binary.NativeEndian.Uint64(key)], binary.NativeEndian.Uint64(key[8:])
 		add(quotaAll, quotaRows)
 		add(tenant, quotaRows)
@@ -164,7 +164,7 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := ig.Each(q.Live, func(key, _ []byte) { add(tenants[binary.NativeEndian.Uint64(key)], quotaLive) }); err != nil {
+	if err := mapiter.Entries(q.Live, func(key, _ []byte) { add(tenants[binary.NativeEndian.Uint64(key)], quotaLive) }); err != nil {
 		return nil, 0, fmt.Errorf("count pointers: %w", err)
 	}
 	n := now[quotaAll]

@@ -15,7 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // Maps of one gadget. A key's first 8 bytes are the process id in all of them.
@@ -184,7 +184,7 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 	fresh, old, stale := map[uint64]bool{}, map[uint64]bool{}, map[uint64]bool{}
 	known := map[uint64]bool{}
 	processes := 0
-	err := ig.Each(r.maps.Processes, func(key, value []byte) {
+	err := mapiter.Entries(r.maps.Processes, func(key, value []byte) {
 		processes++
 		exit := binary.NativeEndian.Uint64(value[len(value)-8:])
 		if exit == 0 {
@@ -256,7 +256,7 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 // remove deletes the entries of the given processes.
 func remove(m *ebpf.Map, processes map[uint64]bool) (int, error) {
 	var keys [][]byte
-	err := ig.Each(m, func(key, _ []byte) {
+	err := mapiter.Entries(m, func(key, _ []byte) {
 		if processes[binary.NativeEndian.Uint64(key)] {
 			keys = append(keys, append([]byte(nil), key...))
 		}
@@ -291,7 +291,7 @@ func erase(m *ebpf.Map, key any) (bool, error) {
 
 func count(m *ebpf.Map) (int, error) {
 	n := 0
-	if err := ig.Each(m, func(_, _ []byte) { n++ }); err != nil {
+	if err := mapiter.Entries(m, func(_, _ []byte) { n++ }); err != nil {
 		return 0, fmt.Errorf("count %s: %w", m, err)
 	}
 	return n, nil
@@ -300,7 +300,7 @@ func count(m *ebpf.Map) (int, error) {
 // Ended returns the processes of processes_by_id that have ended.
 func Ended(processes *ebpf.Map) (map[uint64]bool, error) {
 	ended := map[uint64]bool{}
-	err := ig.Each(processes, func(key, value []byte) {
+	err := mapiter.Entries(processes, func(key, value []byte) {
 		if len(value) >= 8 && binary.NativeEndian.Uint64(value[len(value)-8:]) != 0 {
 			ended[binary.NativeEndian.Uint64(key)] = true
 		}

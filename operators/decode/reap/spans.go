@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 // idleRow is the state of a span's row when it was first seen without memory in use.
@@ -26,7 +26,7 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	entries := 0
 	idle := map[string]idleRow{}
 	var over []string
-	err := ig.Each(r.maps.Spans, func(key, value []byte) {
+	err := mapiter.Entries(r.maps.Spans, func(key, value []byte) {
 		entries++
 		activity, isIdle := r.maps.Idle(value)
 		switch was, known := r.idleSpans[string(key)]; {

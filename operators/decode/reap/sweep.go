@@ -9,7 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 const (
@@ -53,7 +53,7 @@ func (s *sweeper) full() bool { return s.entries > int(s.target.MaxEntries())/2 
 // were removed and how many restored.
 func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 	ids := map[uint64]bool{}
-	if err := ig.Each(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
+	if err := mapiter.Entries(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
 		return 0, 0, fmt.Errorf("read %s: %w", s.target, err)
 	}
 	s.entries = len(ids)
@@ -72,7 +72,7 @@ func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 		}
 	}
 	for _, m := range s.namedBy {
-		if err := ig.Each(m, func(key, value []byte) { mark(key); mark(value) }); err != nil {
+		if err := mapiter.Entries(m, func(key, value []byte) { mark(key); mark(value) }); err != nil {
 			return 0, 0, fmt.Errorf("read %s: %w", m, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 const stackBytes, symbolBytes = 64, 40
@@ -91,7 +91,7 @@ func TestUnreferencedStacksAreRemoved(t *testing.T) {
 func TestStackThatIsNamedAgainIsRestored(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 80, 0)
 	want := map[uint64][]byte{}
-	require.NoError(t, ig.Each(maps.Stacks, func(key, value []byte) {
+	require.NoError(t, mapiter.Entries(maps.Stacks, func(key, value []byte) {
 		want[binary.NativeEndian.Uint64(key)] = append([]byte(nil), value...)
 	}))
 	r := New(maps, 0)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
@@ -243,7 +244,7 @@ func (i *instance) sums() (map[row]held, error) {
 		return nil, fmt.Errorf("read the time since boot: %w", err)
 	}
 	known := map[row]held{}
-	if err := ig.Each(i.live, func(key, value []byte) {
+	if err := mapiter.Entries(i.live, func(key, value []byte) {
 		r, one, age := i.layout.decode(key, value, uint64(now.Nano()))
 		if r.kind == "" || !i.hasClasses && age < i.older {
 			return

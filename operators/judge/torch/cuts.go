@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -155,7 +156,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 		return found[id]
 	}
 	long := binary.NativeEndian.Uint64
-	if err := ig.Each(c.live.ebpf, func(key, value []byte) {
+	if err := mapiter.Entries(c.live.ebpf, func(key, value []byte) {
 		id := long(key[c.live.process:])
 		if !is(id) {
 			return
@@ -171,7 +172,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", liveMap, err)
 	}
-	if err := ig.Each(c.mappings.ebpf, func(key, value []byte) {
+	if err := mapiter.Entries(c.mappings.ebpf, func(key, value []byte) {
 		id := long(key[c.mappings.process:])
 		if !is(id) {
 			return

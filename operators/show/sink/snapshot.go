@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/snapshot"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -134,7 +135,7 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 	s.held = map[uint64]*holding{}
 	long := binary.NativeEndian.Uint64
 	word := binary.NativeEndian.Uint32
-	if err := ig.Each(s.live.ebpf, func(key, value []byte) {
+	if err := mapiter.Entries(s.live.ebpf, func(key, value []byte) {
 		process, kind := long(key[s.live.process:]), uint32(value[s.live.kind])
 		// Pinned memory is the host's; what was imported belongs to another process; a
 		// context has no address.
@@ -173,7 +174,7 @@ func (s *snapshots) readMappings() error {
 	long := binary.NativeEndian.Uint64
 	type place struct{ address, bytes uint64 }
 	places := map[uint64]map[uint64]place{}
-	if err := ig.Each(s.mappings.ebpf, func(key, value []byte) {
+	if err := mapiter.Entries(s.mappings.ebpf, func(key, value []byte) {
 		process, serial := long(key[s.mappings.process:]), long(value[s.mappings.serial:])
 		at := place{long(key[s.mappings.address:]), long(value[s.mappings.bytes:])}
 		if s.held[process] == nil {

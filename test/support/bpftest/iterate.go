@@ -57,19 +57,8 @@ func (i *userIterator) Open() (io.ReadCloser, error) {
 			return m, nil
 		}
 		return nil, fmt.Errorf("the collection has no map %s", name)
-	}, each)
+	}, mapiter.Entries)
 	return io.NopCloser(bytes.NewReader(rows)), err
-}
-
-// each calls f for every entry, whose key and value are valid during the call. ig.Each, which
-// gadgets use, would link Inspektor Gadget into each test binary.
-func each(m *ebpf.Map, f func(key, value []byte)) error {
-	var key, value []byte
-	entries := m.Iterate()
-	for entries.Next(&key, &value) {
-		f(key, value)
-	}
-	return entries.Err()
 }
 
 // RequireMapIterators skips a test of programs that only the kernel can run, such as those of

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ig
+package mapiter
 
 import (
 	"encoding/binary"
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEachReadsAFullMap: every entry once, whatever its size, and without much garbage.
-func TestEachReadsAFullMap(t *testing.T) {
+// TestEntriesAreThoseOfAFullMap: every entry once, whatever its size, and without much garbage.
+func TestEntriesAreThoseOfAFullMap(t *testing.T) {
 	for _, size := range []uint32{1, 8, 700, 20_000} {
 		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: size, MaxEntries: 2000})
 		if errors.Is(err, os.ErrPermission) {
@@ -28,7 +28,7 @@ func TestEachReadsAFullMap(t *testing.T) {
 			require.NoError(t, m.Put(n, value))
 		}
 		seen := map[uint64]bool{}
-		require.NoError(t, Each(m, func(key, value []byte) {
+		require.NoError(t, Entries(m, func(key, value []byte) {
 			n := binary.NativeEndian.Uint64(key)
 			require.False(t, seen[n])
 			require.Equal(t, byte(n), value[0])
@@ -42,7 +42,7 @@ func TestEachReadsAFullMap(t *testing.T) {
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		require.NoError(t, Each(m, func(_, _ []byte) {}))
+		require.NoError(t, Entries(m, func(_, _ []byte) {}))
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*batchBytes), "value of %d bytes", size)
 	}
