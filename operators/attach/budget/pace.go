@@ -113,6 +113,16 @@ func (p *pace) end() {
 	})
 }
 
+// took returns the CPU time that the threads took since they were last read, and what of it probes are
+// charged with, in seconds. It is outside of windows.
+func (p *pace) took() (all, charged float64) {
+	p.read(func(t *paced, ran, _, cost float64) {
+		t.outside += max(ran-cost, 0)
+		all, charged = all+ran/1e9, charged+cost/1e9
+	})
+	return all, charged
+}
+
 func (p *pace) read(add func(t *paced, ran, waited, cost float64)) {
 	for id, t := range p.threads {
 		now, ok := t.clock.ns()

@@ -217,13 +217,21 @@ func (w *windows) weigh(ctx context.Context) error {
 		before[api] = w.maps.cost([]uint32{api}).Hits
 	}
 	sleepUntil(ctx, w.weighed+settling)
+	w.pace.took()
+	from := sinceBoot()
+	sleepUntil(ctx, from+control)
+	ran, _ := w.pace.took()
+	seconds := (sinceBoot() - from).Seconds()
 	open, err := w.prober.Resume(w.witness.apis)
 	if err != nil {
 		return fmt.Errorf("attach for a weighing: %w", err)
 	}
 	sleepUntil(ctx, sinceBoot()+warming)
-	look := w.look()
-	sleepUntil(ctx, sinceBoot()+weighing)
+	w.pace.took()
+	from, look := sinceBoot(), w.look()
+	sleepUntil(ctx, from+weighing)
+	probed, charged := w.pace.took()
+	w.witness.busy.add(ran, seconds, probed, (sinceBoot() - from).Seconds(), charged)
 	w.witness.alone.add(look())
 	open.Close()
 	for api, hits := range before {

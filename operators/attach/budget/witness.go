@@ -19,6 +19,7 @@ import (
 type witness struct {
 	apis           []uint32
 	windows, alone rate
+	busy           busy
 	hits           map[uint32]float64 // in weighings, since the last look
 	last           float64            // the factor that was known last; 0: none was
 }
@@ -31,14 +32,40 @@ type rate struct {
 	calls2, callsTimesSeconds, secondsTwice float64 // squares and products, for the deviation
 }
 
+// busy is the CPU time of the traced threads with the witness probed, against that without, just before:
+// what the probes took and the threads did not take in addition, they took from the program's own work. A thread
+// that waits for its next turn has the time.
+type busy struct{ ran, seconds, probedRan, probedSeconds, charged float64 }
+
+// add takes a weighing: CPU times, and what probes were charged with, in seconds.
+func (b *busy) add(ran, seconds, probedRan, probedSeconds, charged float64) {
+	for _, sum := range []*float64{&b.ran, &b.seconds, &b.probedRan, &b.probedSeconds, &b.charged} {
+		*sum *= fade
+	}
+	b.ran, b.seconds = b.ran+ran, b.seconds+seconds
+	b.probedRan, b.probedSeconds, b.charged = b.probedRan+probedRan, b.probedSeconds+probedSeconds, b.charged+charged
+}
+
+// part is how much of what the witness's probes take is missing from the threads' own work, from 0 to 1;
+// 1 where it is not known.
+func (b *busy) part() float64 {
+	if b.seconds == 0 || b.charged == 0 {
+		return 1
+	}
+	more := b.probedRan/b.probedSeconds - b.ran/b.seconds
+	return min(max(1-more/(b.charged/b.probedSeconds), 0), 1)
+}
+
 const (
+	// control is how long the threads are watched without any probes, before a weighing.
+	control = 50 * time.Millisecond
 	// weighing is how long the witness is probed alone, and settling how long before that
 	// the probes of a window have to be detached: threads are slow for about 15 ms after them.
 	weighing, settling = 100 * time.Millisecond, 25 * time.Millisecond
 	// warming is how long they are slow after new probes.
 	warming = 10 * time.Millisecond
 	// weighingTakes is how long it is, with attaching and detaching.
-	weighingTakes = 180 * time.Millisecond
+	weighingTakes = 230 * time.Millisecond
 	// weighSoon weighings are weighOften apart, then they take weighPart of the budget, and
 	// are between weighOften and weighSeldom apart.
 	weighSoon               = 10
@@ -109,9 +136,10 @@ func (w *witness) factor() (f, deviation float64, known bool) {
 	return max(w.last, leastFactor), unknownDoubt / 2, w.last > 0
 }
 
-// measured is the factor by the windows and weighings so far. What the witness itself takes in a weighing is accounted for:
-// a call then takes 1/alone = T + s C, and in a window 1/windows = T + C, where s is what is
-// charged for it in a weighing against a window.
+// measured is the factor by the windows and weighings so far. What the witness itself takes in a weighing is
+// accounted for: where a thread always runs, a call then takes 1/alone = T + s C, and in a window
+// 1/windows = T + C, where s is what is charged for it in a weighing against a window; where it has time
+// left in weighings, 1/alone = T. What lies between is known to a quarter.
 func (w *witness) measured() (f, deviation float64, known bool) {
 	if !w.windows.known() || !w.alone.known() || w.windows.charged == 0 {
 		return 1, 0, false
@@ -122,10 +150,11 @@ func (w *witness) measured() (f, deviation float64, known bool) {
 	}
 	in, inDeviation := w.windows.perSecond()
 	out, outDeviation := w.alone.perSecond()
-	own := (1/out - s/in) / (1 - s)
+	taken := max(s/in-s/out, 0) / (1 - s) // of a call, where the thread always runs
+	own := 1/out - w.busy.part()*taken
 	f = 1 / in / max(own, 1/in/mostFactor)
 	relative := math.Hypot(inDeviation/in*(1+s*f/(1-s)), outDeviation/out*f*in/out/(1-s))
-	return max(f, leastFactor), relative, true
+	return max(f, leastFactor), math.Hypot(relative, taken/4/max(own, 1/in/mostFactor)), true
 }
 
 // every is how often weighings are due; full has what functions take of a thread, as a

@@ -95,6 +95,7 @@ func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
 	share := float64(after.CostNS-before.CostNS) / float64(after.CPUNS-before.CPUNS)
 	t.Logf("the probes took %.2f %% of the thread's CPU time in %v, of a budget of %g %%; attached 1 part of %d of the time",
 		100*share, time.Since(began).Round(time.Second), percent, g.budget.State().Slots)
+	t.Logf("a call in a window counts for %.2f times as many", g.budget.State().Factor)
 	t.Logf("launches a second: %.0f alone, %.0f with the budget", 1e9*float64(alone.launches)/float64(alone.wallNS), 1e9*float64(launches)/float64(wallNS))
 	require.Less(t, share, 1.3*percent/100)
 	require.Greater(t, share, 0.2*percent/100, "there would have been more to spend")
