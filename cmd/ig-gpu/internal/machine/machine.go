@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/rlimit"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
@@ -68,7 +69,13 @@ var ErrLockedUp = errors.New("the kernel has not loaded an empty eBPF program in
 // kernel is freeing hundreds of others.
 const loadLimit = 30 * time.Second
 
+var errLimited = errors.New("ig-gpu may not raise the limit of locked memory (RLIMIT_MEMLOCK), against which this kernel counts eBPF programs: give its container CAP_SYS_RESOURCE")
+
 func loadSleepable() error {
+	// Before Linux 5.11 programs count against this limit, and so do those of others of the same user.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("%w: %w", errLimited, err)
+	}
 	return within(loadLimit, func() error {
 		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 			Type:         ebpf.Kprobe, // uprobe programs are of this type
@@ -111,7 +118,7 @@ func (m Machine) Check() error {
 		return &Requirement{Need: fmt.Sprintf("ig-gpu reads memory in eBPF programs, which this kernel's lockdown forbids (%s: confidentiality): boot with lockdown=integrity", m.Lockdown)}
 	}
 	switch err := m.LoadSleepable(); {
-	case errors.Is(err, ErrLockedUp):
+	case errors.Is(err, ErrLockedUp), errors.Is(err, errLimited):
 		return &Requirement{Need: err.Error()}
 	case errors.Is(err, unix.EPERM) && !m.Administers:
 		return &Requirement{Need: "ig-gpu may not load eBPF programs: it lacks CAP_SYS_ADMIN, run it outside of a container or give its container that capability"}
