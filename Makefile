@@ -115,7 +115,13 @@ test-long: setup vet-others build/arm64/ig-gpu
 	@$(STEP) "fuzzing, $(FUZZTIME) a target" scripts/fuzz.sh $(FUZZTIME)
 	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh
 	@$(STEP) "a thousand nodes" env LONG_TESTS=1 PROMETHEUS="$$(test/support/fixtures/prometheus.sh)" $(GO_TEST) -count=1 -timeout 20m ./test/product/scale
-	@$(MAKE) --no-print-directory test-long-random
+	@$(MAKE) --no-print-directory test-soak test-long-random
+
+## test-soak: weeks in an hour, SOAK=1h; in test-long four minutes of them
+SOAK ?= 4m
+.PHONY: test-soak
+test-soak: build simcuda
+	@$(STEP) "processes that start and end, $(SOAK)" $(ROOT) env SOAK="$(SOAK)" $(GO_TEST) -v -count=1 -timeout 3h ./test/product/soak
 
 # The suites that make fewer random calls in make test (subject.Volume).
 .PHONY: test-long-random

@@ -10,9 +10,13 @@
  * caller. What does not work is a flag of enum stack_flag.
  */
 
-/* Return addresses whose rules a thread keeps, in sets of two: with the rest of struct unwind, less
- * than 32 KiB. A training step of PyTorch has some hundreds in each thread. */
-#define UNWIND_KNOWN 960
+/*
+ * Return addresses whose rules a thread keeps, in sets of two: a training step of PyTorch has some
+ * hundreds in each thread. They are in two maps, as a thread's value has less than 8 KiB since Linux
+ * 6.19 (kmalloc_nolock() in mm/slub.c): with the walk itself, and alone.
+ */
+#define UNWIND_KNOWN 256
+#define UNWIND_KNOWN_MORE 332
 
 /* Files whose mappings a thread keeps: a power of two. */
 #define UNWIND_MODULES 16
@@ -45,9 +49,14 @@ struct unwind_module {
 
 struct unwind_known {
 	__u64 tag; /* the address, and in its upper bits a clock: see unwind_tag() */
-	__u32 mappings;
-	__u32 module; /* its number; 0: in no file */
+	/* The lower halves: neither comes round again while the clock stands. */
+	__u16 mappings;
+	__u16 module; /* its number; 0: in no file */
 	struct unwind_rule rule;
+};
+
+struct unwind_more {
+	struct unwind_known known[UNWIND_KNOWN_MORE];
 };
 
 struct unwind {

@@ -77,7 +77,9 @@ static __always_inline long unwind_find_module(struct unwind *u, struct task_str
 	place->number = m->number;
 	if (!unwind_is_same(m, place)) {
 		/* A number is not used again while anything is kept of it. */
-		place->number = ++u->made;
+		if (!(__u16)++u->made)
+			u->made++; /* as the lower half is that of no file */
+		place->number = u->made;
 	}
 	place->mappings = u->mappings;
 	*m = *place;

@@ -16,10 +16,18 @@ struct {
 	__type(value, struct unwind);
 } unwind_by_task SEC(".maps");
 
+/* Thread → rules that it keeps. The same. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct unwind_more);
+} unwind_more_by_task SEC(".maps");
+
 /* A global function, which the verifier follows once, whatever calls it. */
-__noinline int unwind_step(struct unwind *u, struct stack *s)
+__noinline int unwind_step(struct unwind *u, struct unwind_more *m, struct stack *s)
 {
-	return u && s ? unwind_one(u, s, bpf_get_current_task_btf(), UNWIND_CALLER) : 1;
+	return u && m && s ? unwind_one(u, m, s, bpf_get_current_task_btf(), UNWIND_CALLER) : 1;
 }
 
 /*
@@ -32,10 +40,12 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct unwind *u =
 		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct unwind_more *m =
+		bpf_task_storage_get(&unwind_more_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u32 i;
 
 	native_called(s, function, caller);
-	if (!u) {
+	if (!u || !m) {
 		s->flags |= STACK_NATIVE_BUSY;
 		drop(DROP_NATIVE_BUSY);
 		return;
@@ -46,7 +56,7 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 	u->lr = 0;
 	unwind_begin(u, s, task, process, runtime, UNWIND_CALLER);
 	for (i = 0; i < UNWIND_STEPS; i++) {
-		if (unwind_step(u, s))
+		if (unwind_step(u, m, s))
 			break;
 		runs_seek(u, s);
 	}

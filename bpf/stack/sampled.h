@@ -16,31 +16,38 @@
  * CPU → the walk of what runs there, while interrupts are off; [0] is that of the reader of an iterator,
  * where one is used instead. The operator makes it larger than 1 if stacks are walked.
  */
+struct unwind_walk {
+	struct unwind u;
+	struct unwind_more more;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct unwind);
+	__type(value, struct unwind_walk);
 } unwind_walks SEC(".maps");
 
 /* Global functions, which the verifier follows once. */
-__noinline int unwind_step_stopped(struct unwind *u, struct stack *s)
+__noinline int unwind_step_stopped(struct unwind_walk *w, struct stack *s)
 {
-	return u && s ? unwind_one(u, s, bpf_get_current_task_btf(), UNWIND_STOPPED) : 1;
+	if (!w || !s)
+		return 1;
+	return unwind_one(&w->u, &w->more, s, bpf_get_current_task_btf(), UNWIND_STOPPED);
 }
 
 /* A global function cannot take a task. */
-__noinline int unwind_step_other(struct unwind *u, struct stack *s)
+__noinline int unwind_step_other(struct unwind_walk *w, struct stack *s)
 {
 	struct task_struct *task;
 	int last;
 
-	if (!u || !s || !bpf_task_from_pid)
+	if (!w || !s || !bpf_task_from_pid)
 		return 1;
-	task = bpf_task_from_pid(u->tid);
+	task = bpf_task_from_pid(w->u.tid);
 	if (!task)
 		return 1;
-	last = unwind_one(u, s, task, UNWIND_OTHER);
+	last = unwind_one(&w->u, &w->more, s, task, UNWIND_OTHER);
 	bpf_task_release(task);
 	return last;
 }
@@ -74,16 +81,17 @@ static __noinline int unwind_stopped(struct stack *s, __u64 process, __u64 runti
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct unwind *u = bpf_map_lookup_elem(&unwind_walks, &cpu);
+	struct unwind_walk *w = bpf_map_lookup_elem(&unwind_walks, &cpu);
+	struct unwind *u = &w->u;
 	__u32 i;
 
-	if (!s || !u || !unwind_registers(u, task))
+	if (!s || !w || !unwind_registers(u, task))
 		return 0;
 	unwind_begin(u, s, task, process, runtime, UNWIND_STOPPED);
 	if (!u->kept)
 		s->flags |= STACK_NATIVE_BUSY;
 	for (i = 0; i < UNWIND_STEPS && u->kept; i++) {
-		if (unwind_step_stopped(u, s))
+		if (unwind_step_stopped(w, s))
 			break;
 		runs_seek(u, s);
 	}
@@ -105,14 +113,15 @@ static __noinline int unwind_other(struct stack *s, struct task_struct *task, __
 				   __u64 runtime, __u64 switches)
 {
 	__u32 zero = 0, flags = s->flags, i;
-	struct unwind *u = bpf_map_lookup_elem(&unwind_walks, &zero);
+	struct unwind_walk *w = bpf_map_lookup_elem(&unwind_walks, &zero);
+	struct unwind *u = &w->u;
 
-	if (!s || !u || !switches || !unwind_registers(u, task))
+	if (!s || !w || !switches || !unwind_registers(u, task))
 		return 0;
 	u->tid = task->pid;
 	unwind_begin(u, s, task, process, runtime, UNWIND_OTHER);
 	for (i = 0; i < UNWIND_STEPS; i++) {
-		if (unwind_step_other(u, s))
+		if (unwind_step_other(w, s))
 			break;
 		runs_seek(u, s);
 	}

@@ -62,44 +62,53 @@ static __always_inline __u64 unwind_tag(const struct unwind *u, __u64 at)
 }
 
 /* The two entries in which that of an address may be, the newer one first. */
-static __always_inline struct unwind_known *unwind_slots(struct unwind *u, __u64 at)
+static __always_inline struct unwind_known *unwind_slots(struct unwind *u, struct unwind_more *m,
+							 __u64 at)
 {
+	const __u64 pairs = UNWIND_KNOWN / 2, more = UNWIND_KNOWN_MORE / 2;
 	__u64 hash = at * 0x9e3779b97f4a7c15ULL >> 32;
-	__u64 pair = hash * (UNWIND_KNOWN / 2) >> 32;
+	__u64 pair = hash * (pairs + more) >> 32;
 
 	barrier_var(pair); /* else multiplied and shifted in one, whose bound the verifier misses */
-	return &u->known[pair * 2];
+	if (pair < pairs) {
+		barrier_var(pair); /* else multiplied before it is compared */
+		return &u->known[pair * 2];
+	}
+	pair -= pairs;
+	barrier_var(pair);
+	return &m->known[pair * 2];
 }
 
 static __always_inline bool unwind_recall(struct unwind *u, const struct unwind_known *known,
 					  __u64 tag)
 {
-	if (known->tag != tag || known->mappings != u->mappings)
+	if (known->tag != tag || known->mappings != (__u16)u->mappings)
 		return false;
 	u->rule = known->rule;
 	return true;
 }
 
 /* The entry of an address, or else the newer one, which is then to become the older one. */
-static __always_inline struct unwind_known *unwind_kept(struct unwind *u, __u64 at)
+static __always_inline struct unwind_known *unwind_kept(struct unwind *u, struct unwind_more *m, __u64 at)
 {
 	struct unwind_known *slots;
 	__u64 tag;
 
 	barrier_var(at); /* nothing of before is kept for this, which would take stack */
-	slots = unwind_slots(u, at);
+	slots = unwind_slots(u, m, at);
 	tag = unwind_tag(u, at);
 	return slots[0].tag != tag && slots[1].tag == tag ? &slots[1] : &slots[0];
 }
 
 /* Keeps u->rule of an address in a mapping. */
-static __always_inline void unwind_keep(struct unwind *u, __u64 at, __u32 module)
+static __always_inline void unwind_keep(struct unwind *u, struct unwind_more *m, __u64 at,
+					__u32 module)
 {
-	struct unwind_known *known = unwind_kept(u, at);
+	struct unwind_known *known = unwind_kept(u, m, at);
 	__u64 tag = unwind_tag(u, at);
 
 	if (known->tag != tag)
-		unwind_slots(u, at)[1] = *known;
+		unwind_slots(u, m, at)[1] = *known;
 	known->tag = tag;
 	known->mappings = u->mappings;
 	known->module = module;
@@ -107,17 +116,18 @@ static __always_inline void unwind_keep(struct unwind *u, __u64 at, __u32 module
 }
 
 /* Finds u->rule of an address in the process's mappings. As unwind_resolve(). */
-static __always_inline __u32 unwind_look_up(struct unwind *u, struct task_struct *task, __u64 at,
-					    bool leaf, enum unwind_of of)
+static __always_inline __u32 unwind_look_up(struct unwind *u, struct unwind_more *m,
+					    struct task_struct *task, __u64 at, bool leaf,
+					    enum unwind_of of)
 {
 	struct unwind_module place = {};
 	struct unwind_known *known;
 	long err;
 
 	err = unwind_find_module(u, task, at, &place, of);
-	known = unwind_kept(u, at);
+	known = unwind_kept(u, m, at);
 	if (!leaf && place.number && known->tag == unwind_tag(u, at) &&
-	    known->module == place.number) {
+	    known->module == (__u16)place.number) {
 		known->mappings = u->mappings;
 		u->rule = known->rule;
 		return 0;
@@ -145,13 +155,13 @@ static __always_inline __u32 unwind_look_up(struct unwind *u, struct task_struct
 	if (place.python)
 		u->rule.kind |= UNWIND_PYTHON;
 	if (u->kept && !leaf && (u->rule.kind & ~UNWIND_PYTHON) != UNWIND_NOT_LOADED)
-		unwind_keep(u, at, place.number);
+		unwind_keep(u, m, at, place.number);
 	return 0;
 }
 
 /* Finds u->rule, and whether u->pc is code. Flags why not. */
-static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct *task,
-					    enum unwind_of of)
+static __always_inline __u32 unwind_resolve(struct unwind *u, struct unwind_more *m,
+					    struct task_struct *task, enum unwind_of of)
 {
 	struct unwind_known *slots;
 	__u64 at, tag, replaced;
@@ -164,21 +174,21 @@ static __always_inline __u32 unwind_resolve(struct unwind *u, struct task_struct
 			u->pc = replaced;
 	}
 	at = u->exact ? u->pc : u->pc - 1;
-	slots = unwind_slots(u, at);
+	slots = unwind_slots(u, m, at);
 	tag = unwind_tag(u, at);
 	u->is_code = true;
 	if (!leaf && u->kept &&
 	    (unwind_recall(u, &slots[0], tag) || unwind_recall(u, &slots[1], tag)))
 		return 0;
-	return unwind_look_up(u, task, at, leaf, of);
+	return unwind_look_up(u, m, task, at, leaf, of);
 }
 
 /*
  * One frame: adds u->pc to the stack and steps to its caller. Not 0: that was the last one, or
  * was none.
  */
-static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct task_struct *task,
-				      enum unwind_of of)
+static __always_inline int unwind_one(struct unwind *u, struct unwind_more *m, struct stack *s,
+				      struct task_struct *task, enum unwind_of of)
 {
 	__u32 flags, n;
 	bool python, skipped;
@@ -190,7 +200,7 @@ static __always_inline int unwind_one(struct unwind *u, struct stack *s, struct 
 		return 1;
 	}
 	u->into = 0;
-	flags = unwind_resolve(u, task, of);
+	flags = unwind_resolve(u, m, task, of);
 	python = !flags && u->rule.kind & UNWIND_PYTHON && u->runtime;
 	skipped = python && u->last;
 	/* Where a program that has Python is interrupted, that is mostly the interpreter. */

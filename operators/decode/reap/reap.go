@@ -58,14 +58,14 @@ type Reaper struct {
 	done      map[uint64]bool
 	idleSpans map[string]idleRow
 
-	passes          int
+	passes, swept   int      // of all, and at the last sweep
 	stacks, symbols *sweeper // nil: the gadget has none
 	counting        *idler
 	quotas          quotas
 }
 
-// The stacks and their names are swept only every so many passes: a sweep copies them, 60
-// MB if they fill their maps.
+// The stacks and their names are swept only every so many passes, or when they are expected to fill half of
+// their maps: a sweep copies them, 60 MB if they fill their maps.
 const (
 	sweepEvery     = 12
 	sweepFullEvery = 2
@@ -113,16 +113,29 @@ func (r *Reaper) Pass(now time.Duration) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	every := sweepEvery
-	if full := r.full(); full && result.Rows+result.Idle > 0 {
-		every = 1
-	} else if full {
-		every = sweepFullEvery
-	}
-	if r.passes++; r.passes%every == 0 {
+	r.passes++
+	if r.passes-r.swept >= r.sweepEvery(result.Rows+result.Idle > 0) {
+		r.swept = r.passes
 		err = r.sweep(&result)
 	}
 	return result, err
+}
+
+// sweepEvery is the number of passes from a sweep to the next.
+func (r *Reaper) sweepEvery(isRemoved bool) int {
+	switch {
+	case r.full() && isRemoved:
+		return 1
+	case r.full():
+		return sweepFullEvery
+	}
+	every := sweepEvery
+	for _, s := range []*sweeper{r.stacks, r.symbols} {
+		if s != nil {
+			every = min(every, s.passesUntilFull())
+		}
+	}
+	return every
 }
 
 // Refused returns what tenants were refused since the last time. After a pass with this result it

@@ -18,8 +18,10 @@ const (
 	// Removed entries are kept for this many passes, and restored if they are
 	// referenced again: a program that found the entry may use its id a little later.
 	keptPasses = 120
-	// maxKept bounds the kept entries, in bytes. Those that do not fit stay in the map.
-	maxKept = 16 << 20
+	// maxKept bounds the kept entries, in bytes: those that have been kept the longest go, after at least
+	// so many passes. Entries that do not fit stay in the map.
+	maxKept     = 16 << 20
+	leastPasses = 12
 )
 
 // sweeper removes unreferenced entries from a map, like a conservative garbage collector:
@@ -33,8 +35,16 @@ type sweeper struct {
 
 	unnamed map[uint64]int // id → sweeps without a reference
 	kept    map[uint64]*keptEntry
+	order   []keptID // of those that were kept, the oldest first
 	bytes   int
 	entries int // at the last sweep
+	grown   int // per pass, from the sweep before to the last
+	pass    int // of the last sweep
+}
+
+type keptID struct {
+	id   uint64
+	pass int // as of its entry, unless that was restored, or dropped
 }
 
 type keptEntry struct {
@@ -49,6 +59,14 @@ func newSweeper(target *ebpf.Map, namedBy []*ebpf.Map, also *sweeper) *sweeper {
 // full reports whether the map was more than half full at the last sweep.
 func (s *sweeper) full() bool { return s.entries > int(s.target.MaxEntries())/2 }
 
+// passesUntilFull is after how many passes the map is half full if it grows as it did.
+func (s *sweeper) passesUntilFull() int {
+	if s.grown <= 0 {
+		return sweepEvery
+	}
+	return max((int(s.target.MaxEntries())/2-s.entries)/s.grown, 1)
+}
+
 // sweep removes at most the entries beyond half of the map's size, and returns how many
 // were removed and how many restored.
 func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
@@ -56,7 +74,8 @@ func (s *sweeper) sweep(pass int) (removed, restored int, err error) {
 	if err := mapiter.Entries(s.target, func(key, _ []byte) { ids[binary.NativeEndian.Uint64(key)] = true }); err != nil {
 		return 0, 0, fmt.Errorf("read %s: %w", s.target, err)
 	}
-	s.entries = len(ids)
+	s.grown = (len(ids) - s.entries) / max(pass-s.pass, 1)
+	s.entries, s.pass = len(ids), pass
 	if !s.full() && len(s.kept) == 0 {
 		clear(s.unnamed)
 		return 0, 0, nil
@@ -121,8 +140,10 @@ func (s *sweeper) restore(pass int, named map[uint64]bool) (n int, err error) {
 			}
 			n++
 		}
-		s.bytes -= len(entry.value)
-		delete(s.kept, id)
+		s.drop(id)
+	}
+	for len(s.order) > 0 && s.kept[s.order[0].id] == nil {
+		s.order = s.order[1:]
 	}
 	return n, nil
 }
@@ -135,15 +156,36 @@ func (s *sweeper) remove(pass int, id uint64) (bool, error) {
 	for len(value) > 0 && value[len(value)-1] == 0 {
 		value = value[:len(value)-1]
 	}
-	if s.bytes+len(value) > maxKept {
+	if !s.makeRoom(pass, len(value)) {
 		return false, nil
 	}
 	if _, err := erase(s.target, id); err != nil {
 		return false, err
 	}
 	s.kept[id] = &keptEntry{value: append([]byte(nil), value...), pass: pass}
+	s.order = append(s.order, keptID{id, pass})
 	s.bytes += len(value)
 	s.entries--
 	delete(s.unnamed, id)
 	return true, nil
+}
+
+// makeRoom drops what has been kept the longest, until there is room for so many bytes.
+func (s *sweeper) makeRoom(pass, bytes int) bool {
+	for s.bytes+bytes > maxKept && len(s.order) > 0 {
+		oldest := s.order[0]
+		if entry := s.kept[oldest.id]; entry != nil && entry.pass == oldest.pass {
+			if pass-entry.pass < leastPasses {
+				return false
+			}
+			s.drop(oldest.id)
+		}
+		s.order = s.order[1:]
+	}
+	return s.bytes+bytes <= maxKept
+}
+
+func (s *sweeper) drop(id uint64) {
+	s.bytes -= len(s.kept[id].value)
+	delete(s.kept, id)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
@@ -48,7 +49,7 @@ func sweepPass(t *testing.T, r *Reaper) (sum Result) {
 		sum.Stacks += result.Stacks
 		sum.Symbols += result.Symbols
 		sum.Restored += result.Restored
-		if r.passes%sweepEvery == 0 || r.full() && r.passes%sweepFullEvery == 0 {
+		if r.swept == r.passes {
 			return sum
 		}
 	}
@@ -113,6 +114,35 @@ func TestStackThatIsNamedAgainIsRestored(t *testing.T) {
 	require.Equal(t, want[gone], value)
 }
 
+// What was removed is bounded, and does not keep more from being removed for long.
+func TestTheOldestKeptStacksGoFirst(t *testing.T) {
+	const big = maxKept / 100
+	s := sweeper{kept: map[uint64]*keptEntry{}}
+	keep := func(id uint64, pass int) bool {
+		if !s.makeRoom(pass, big) {
+			return false
+		}
+		s.kept[id] = &keptEntry{value: make([]byte, big), pass: pass}
+		s.order = append(s.order, keptID{id, pass})
+		s.bytes += big
+		return true
+	}
+	for id := range uint64(100) {
+		require.True(t, keep(id, int(id/10)))
+	}
+	require.False(t, keep(100, leastPasses-1), "the oldest may still be needed")
+	s.drop(0) // as restored
+	require.True(t, keep(0, leastPasses-1))
+	for id := range uint64(9) {
+		require.True(t, keep(100+id, leastPasses), "%d", id)
+		require.LessOrEqual(t, s.bytes, maxKept)
+	}
+	require.False(t, keep(109, leastPasses))
+	require.NotNil(t, s.kept[0], "it was kept again later")
+	require.Nil(t, s.kept[9])
+	require.NotNil(t, s.kept[10])
+}
+
 func TestMapWithRoomIsLeftAlone(t *testing.T) {
 	maps := stacksAndSymbols(t, 100, 50, 0)
 	r := New(maps, 0)
@@ -120,6 +150,29 @@ func TestMapWithRoomIsLeftAlone(t *testing.T) {
 		require.Zero(t, sweepPass(t, r))
 	}
 	require.Equal(t, 50, entries(t, maps.Stacks))
+}
+
+// Processes that end after a few calls, as quickly as ever: their stacks never take the room that
+// new ones need.
+func TestStacksOfEndedProcessesAreRemovedInTime(t *testing.T) {
+	maps := stacksAndSymbols(t, 1000, 0, 0)
+	maps.Processes, maps.Rows[0] = newMap(t, 8, 32, 1024), newMap(t, 24, 64, 8192)
+	r := New(maps, grace)
+	most := 0
+	for pass := range uint64(150) {
+		now := uint64(pass+1) * uint64(interval)
+		require.NoError(t, maps.Processes.Put(key(8, 1+pass), key(32, 0, 0, 0, now)))
+		for i := range uint64(40) {
+			stack := 1000 + 40*pass + i
+			require.NoError(t, maps.Stacks.Put(key(8, stack), key(stackBytes, 7)), "pass %d: %d stacks", pass, entries(t, maps.Stacks))
+			require.NoError(t, maps.Rows[0].Put(key(24, 1+pass, stack), key(64)))
+		}
+		most = max(most, entries(t, maps.Stacks))
+		_, err := r.Pass(time.Duration(now))
+		require.NoError(t, err)
+	}
+	require.Less(t, most, 750, "of the last quarter a tenant gets less")
+	require.Greater(t, most, 500)
 }
 
 // Rows that only count go when room is scarce, those first that have not changed for

@@ -75,8 +75,14 @@ func deepest(all map[string]*function, name string) (int, []string) {
 	return most + own, append([]string{fmt.Sprintf("%s: %d", name, f.stack)}, way...)
 }
 
-func TestStackIsEnoughForOldKernels(t *testing.T) {
-	for name, flags := range map[string][]string{
+// mostTaskValue is the largest value of a thread that Linux 6.19 and newer have memory for: 8 KiB
+// (kmalloc_nolock() in mm/slub.c) with the header of a local storage's element, which was 72 to 136 bytes.
+// The kernel makes a map with larger ones, but no value.
+const mostTaskValue = 8<<10 - 136
+
+// objects are those of all gadgets, with the compiler's flags.
+func objects() map[string][]string {
+	return map[string][]string{
 		"cuda_alloc":             {"-mcpu=v3"},
 		"cuda_alloc_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
 		"cuda_kernel":            {"-mcpu=v3"},
@@ -88,11 +94,36 @@ func TestStackIsEnoughForOldKernels(t *testing.T) {
 		"nccl_trace":             {"-mcpu=v3"},
 		"nccl_trace_linux_5_10":  {"-mcpu=v2", "-DLINUX_5_10"},
 		"py_stack":               {"-mcpu=v3"},
-	} {
+	}
+}
+
+func compiled(t *testing.T, name string, flags []string) *ebpf.CollectionSpec {
+	t.Helper()
+	source := "../../../gadgets/" + strings.TrimSuffix(name, "_linux_5_10") + "/program.bpf.c"
+	spec, err := ebpf.LoadCollectionSpec(bpftest.Compile(t, source, flags...))
+	require.NoError(t, err)
+	return spec
+}
+
+func TestValuesOfThreadsFitIntoNewKernels(t *testing.T) {
+	for name, flags := range objects() {
+		found := 0
+		for _, m := range compiled(t, name, flags).Maps {
+			if m.Type == ebpf.TaskStorage {
+				found++
+				require.LessOrEqual(t, m.ValueSize, uint32(mostTaskValue), "%s of %s", m.Name, name)
+			}
+		}
+		if !strings.HasSuffix(name, "_linux_5_10") {
+			require.NotZero(t, found, name)
+		}
+	}
+}
+
+func TestStackIsEnoughForOldKernels(t *testing.T) {
+	for name, flags := range objects() {
 		t.Run(name, func(t *testing.T) {
-			source := "../../../gadgets/" + strings.TrimSuffix(name, "_linux_5_10") + "/program.bpf.c"
-			spec, err := ebpf.LoadCollectionSpec(bpftest.Compile(t, source, flags...))
-			require.NoError(t, err)
+			spec := compiled(t, name, flags)
 			most := 0
 			for _, program := range spec.Programs {
 				bytes, way := deepest(functionsOf(t, program.Instructions), program.Name)

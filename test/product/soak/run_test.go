@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+)
+
+// run is a process of ig-gpu that traces the whole machine.
+type run struct {
+	gadget         string
+	cmd            *exec.Cmd
+	metrics, pprof string        // addresses
+	done           chan struct{} // closed when it has ended and all is read
+	errors         bytes.Buffer
+	lastTicks      int
+	lastLooked     time.Time
+
+	mu       sync.Mutex
+	attached map[uint32]bool
+}
+
+// state has what ig-gpu takes at a time.
+type state struct {
+	memory, mapMemory             float64 // MiB
+	files, maps, links, goroutine float64
+	cpu                           float64 // percent of a core, since the state before
+}
+
+// quantities are compared; of those that are counted, a few more are no growth.
+var quantities = []struct {
+	name  string
+	value func(state) float64
+	slack float64
+}{
+	{"anonymous memory, MiB", func(s state) float64 { return s.memory }, 4},
+	{"memory of eBPF maps, MiB", func(s state) float64 { return s.mapMemory }, 1},
+	{"file descriptors", func(s state) float64 { return s.files }, 5},
+	{"eBPF maps", func(s state) float64 { return s.maps }, 2},
+	{"links", func(s state) float64 { return s.links }, 2},
+	{"goroutines", func(s state) float64 { return s.goroutine }, 5},
+	{"processor time, percent of a core", func(s state) float64 { return s.cpu }, 0.5},
+}
+
+// start starts a gadget on all processes, with everything that it sends.
+func start(t *testing.T, gadget string, to *backends) *run {
+	t.Helper()
+	bpftest.RequireRoot(t)
+	program, err := filepath.Abs("../../../bin/ig-gpu")
+	require.NoError(t, err)
+	require.FileExists(t, program, "run make build")
+	r := &run{gadget: gadget, attached: map[uint32]bool{}, done: make(chan struct{}),
+		metrics: loopback.FreeAddress(t), pprof: loopback.FreeAddress(t)}
+	r.cmd = exec.Command(program, "run", gadget, "--host", "-o", "attachments:json", "--pprof-addr", r.pprof,
+		"--metrics-listen", r.metrics, "--metrics-otlp-endpoint", to.otlp, "--otlp-endpoint", to.otlp, "--otlp-logs",
+		"--pyroscope-url", to.pyroscope, "--export-interval", "5s")
+	out, err := r.cmd.StdoutPipe()
+	require.NoError(t, err)
+	r.cmd.Stderr = &r.errors // read after its end
+	require.NoError(t, r.cmd.Start())
+	go func() {
+		r.read(bufio.NewReader(out))
+		_ = r.cmd.Wait() // its code is checked by interrupt
+		close(r.done)
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		<-r.done
+		if text := r.errors.String(); t.Failed() || strings.Contains(text, "panic") {
+			t.Errorf("ig-gpu run %s: %s", gadget, text[max(0, len(text)-4000):])
+		}
+	})
+	require.Eventually(t, func() bool { return r.scrape(t) != nil }, time.Minute, 100*time.Millisecond, "it does not serve metrics: %s", gadget)
+	return r
+}
+
+// read notes which processes are attached to.
+func (r *run) read(from *bufio.Reader) {
+	for {
+		line, err := from.ReadBytes('\n')
+		var all []struct {
+			PID    uint32 `json:"pid"`
+			Status string `json:"status"`
+		}
+		if line = bytes.TrimSpace(line); bytes.HasPrefix(line, []byte("{")) {
+			line = append(append([]byte("["), line...), ']')
+		}
+		if json.Unmarshal(line, &all) == nil {
+			r.mu.Lock()
+			for _, e := range all {
+				if e.Status == "attached" {
+					r.attached[e.PID] = true
+				}
+			}
+			r.mu.Unlock()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (r *run) waitAttached(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.attached[uint32(pid)]
+	}, 2*time.Minute, 10*time.Millisecond, "process %d is not attached to", pid)
+}
+
+func (r *run) interrupt(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
+	select {
+	case <-r.done:
+	case <-time.After(2 * time.Minute):
+		require.Fail(t, "ig-gpu does not end", r.gadget)
+	}
+	require.Zero(t, r.cmd.ProcessState.ExitCode(), r.errors.String())
+}
+
+// scrape returns the metrics; nil while nothing listens.
+func (r *run) scrape(t *testing.T) []loopback.Series {
+	t.Helper()
+	all, err := loopback.Scrape(t, r.metrics)
+	if err != nil {
+		return nil
+	}
+	return append([]loopback.Series{{}}, all...)
+}
+
+// metric is the sum of a process's series.
+func (r *run) metric(t *testing.T, name string, pid int) (sum float64) {
+	t.Helper()
+	for _, s := range r.scrape(t) {
+		if s.Name == name && s.Has(fmt.Sprintf("process_pid=%q", strconv.Itoa(pid))) {
+			sum += s.Value
+		}
+	}
+	return sum
+}
+
+var goroutines = regexp.MustCompile(`goroutine profile: total (\d+)`)
+
+// look reads what it takes, and scrapes it, as Prometheus would.
+func (r *run) look(t *testing.T) (s state) {
+	t.Helper()
+	require.NotNil(t, r.scrape(t), "%s does not serve metrics any more", r.gadget)
+	response, err := http.Get("http://" + r.pprof + "/debug/pprof/goroutine?debug=1")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	profile, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	total := goroutines.FindSubmatch(profile)
+	require.NotNil(t, total, "%s", profile)
+	s.goroutine, err = strconv.ParseFloat(string(total[1]), 64)
+	require.NoError(t, err)
+
+	s.memory = r.status(t, "status", "RssAnon:") / 1024
+	s.cpu = r.cpu(t)
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fdinfo", r.cmd.Process.Pid))
+	require.NoError(t, err)
+	for _, fd := range fds {
+		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", r.cmd.Process.Pid, fd.Name()))
+		if err != nil {
+			continue // closed in between
+		}
+		s.files++
+		switch text := string(info); {
+		case strings.Contains(text, "link_type:"): // those of iterators have a map_id, too
+			s.links++
+		case strings.Contains(text, "map_id:"):
+			s.maps++
+			s.mapMemory += number(t, text, "memlock:") / (1 << 20)
+		}
+	}
+	return s
+}
+
+// cpu is the part of a core that it took since it was last called, in percent.
+func (r *run) cpu(t *testing.T) float64 {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+	require.NoError(t, err)
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	ticks := 0
+	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
+		n, err := strconv.Atoi(field)
+		require.NoError(t, err)
+		ticks += n
+	}
+	last, looked := r.lastTicks, r.lastLooked
+	r.lastTicks, r.lastLooked = ticks, time.Now()
+	return float64(ticks-last) / r.lastLooked.Sub(looked).Seconds()
+}
+
+func (r *run) status(t *testing.T, file, field string) float64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", r.cmd.Process.Pid, file))
+	require.NoError(t, err)
+	return number(t, string(text), field)
+}
+
+// number parses the value after a field.
+func number(t *testing.T, text, field string) float64 {
+	t.Helper()
+	_, rest, ok := strings.Cut(text, field)
+	require.True(t, ok, "no %s in %s", field, text)
+	value, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	require.NoError(t, err)
+	return value
+}

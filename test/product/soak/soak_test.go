@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak runs all of NVIDIA's gadgets, with all exports that stream, while processes start and end
+// as on a busy node in weeks: SOAK=1h has a million processes, 100,000 of them with a mount
+// namespace of their own and GPU memory, and ten million stacks. Memory, maps, files, goroutines and
+// processor time of ig-gpu must be the same at its end as after its first tenth.
+package soak
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+const (
+	// variable names how long it runs, e.g. 1h.
+	variable = "SOAK"
+	// perSecond is a million processes in an hour.
+	perSecond = 278
+	samples   = 100
+	// most is by how much anything may grow from the second tenth of the time to the last: in an hour, and
+	// in less.
+	most, mostShort = 0.05, 0.2
+	hour            = time.Hour
+	// settled: the rows of exited processes are kept for a minute. In less than an hour, the first states
+	// that count are those after that.
+	settled = 100 * time.Second
+)
+
+var gadgets = []string{"cuda_alloc", "cuda_kernel", "nccl_trace", "py_stack"}
+
+func TestSoak(t *testing.T) {
+	text := os.Getenv(variable)
+	if text == "" {
+		t.Skip(variable + " is not set: 1h, or 4m for a short one (make test-soak)")
+	}
+	length, err := time.ParseDuration(text)
+	require.NoError(t, err, variable)
+	require.Greater(t, length, settled*5/4, "what is compared comes after that")
+	to := startBackends(t)
+	var runs []*run
+	for _, gadget := range gadgets {
+		runs = append(runs, start(t, gadget, to))
+	}
+	ranks := job.Start(t, "soak", "--ranks", "2", "--step", "0.1")
+	churn := startChurn(t, length)
+	ranks.Begin()
+	churn.Say("go")
+
+	watched := map[*run][]state{}
+	began := time.Now()
+	for n := range samples {
+		time.Sleep(time.Until(began.Add(length * time.Duration(n+1) / samples)))
+		for _, r := range runs {
+			watched[r] = append(watched[r], r.look(t))
+		}
+	}
+	var done struct{ processes, containers, stacks, bytes uint64 }
+	_, err = fmt.Sscan(churn.Line(), &done.processes, &done.containers, &done.stacks, &done.bytes)
+	require.NoError(t, err)
+	t.Logf("%v: %d processes, %d of them with a mount namespace and GPU memory, %d stacks, %d MiB", length, done.processes, done.containers, done.stacks, done.bytes>>20)
+	limit := mostShort
+	if length >= hour {
+		limit = most
+	}
+	first := max(samples/10, int(samples*settled/length))
+	for _, r := range runs {
+		r.requireFlat(t, watched[r], first, limit)
+	}
+	to.requireAll(t)
+	requireAlive(t, runs[0])
+	for _, r := range runs { // one after the other: programs are freed
+		r.interrupt(t)
+	}
+}
+
+// requireAlive: after all that, a new process is traced, and its figures are exact.
+func requireAlive(t *testing.T, r *run) {
+	t.Helper()
+	w := subject.StartSteps(t)
+	w.Load()
+	r.waitAttached(t, w.PID())
+	w.Do("alloc weights 2 %d", 1<<20)
+	w.Do("free weights 1")
+	require.Eventually(t, func() bool {
+		return r.metric(t, "gpu_memory_inuse_bytes", w.PID()) == 1<<20 && r.metric(t, "gpu_memory_allocated_bytes_total", w.PID()) == 2<<20
+	}, time.Minute, time.Second, "the metrics of a process that started after the soak")
+	w.End()
+}
+
+// startChurn starts testdata/churn.c, and short-lived interpreters.
+func startChurn(t *testing.T, length time.Duration) *subject.Process {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "churn")
+	// Stacks differ in the place that a function was called from: no tail calls.
+	out, err := exec.Command("cc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-Wall", "-Wextra", "-Werror",
+		"-std=gnu11", "-o", program, "testdata/churn.c", "-ldl").CombinedOutput()
+	require.NoError(t, err, string(out))
+	p := subject.Start(t, exec.Command(program, simulated.DriverCopy(t), strconv.Itoa(perSecond), strconv.Itoa(int(length.Seconds()))))
+	p.Expect("ready")
+	stop := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() { // a Python process each second
+		for {
+			select {
+			case <-stop:
+				ended <- nil
+				return
+			case <-time.After(time.Second):
+			}
+			if err := exec.Command("python3", "-c", "import threading, time; threading.Thread(target=time.sleep, args=(0.3,)).start()").Run(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(stop)
+		require.NoError(t, <-ended)
+	})
+	p.Timeout += length
+	return p
+}
+
+// requireFlat compares a tenth of the states with the last.
+func (r *run) requireFlat(t *testing.T, all []state, first int, limit float64) {
+	t.Helper()
+	tenth := len(all) / 10
+	var table strings.Builder
+	var grown []string
+	for _, of := range quantities {
+		early, late := median(all[first:first+tenth], of.value), median(all[len(all)-tenth:], of.value)
+		fmt.Fprintf(&table, "\n  %-34s %12.1f %12.1f  %+.1f %%", of.name, early, late, 100*(late-early)/max(early, 1e-9))
+		if late-early > max(limit*early, of.slack) {
+			grown = append(grown, of.name)
+		}
+	}
+	t.Logf("%s, after %d %% of the time and at the end:%s", r.gadget, first, table.String())
+	require.Empty(t, grown, "%s: more than %.0f %% more", r.gadget, 100*limit)
+}
+
+func median(all []state, of func(state) float64) float64 {
+	var values []float64
+	for _, s := range all {
+		values = append(values, of(s))
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
