@@ -4,10 +4,8 @@ package pytorch
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/flames"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 var update = flag.Bool("update", false, "write docs/pictures/autograd.svg")
@@ -159,16 +157,9 @@ func launchesOfBackward(after, before map[string]uint64) map[string]uint64 {
 func ready(t *testing.T, p *program, a *agent[sized]) (after, cpu time.Duration) {
 	t.Helper()
 	used := func() time.Duration {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", a.cmd.Process.Pid))
+		user, system, err := usage.CPU(a.cmd.Process.Pid)
 		require.NoError(t, err)
-		fields := procmaps.StatFields(text)
-		var ticks time.Duration
-		for _, field := range fields[11:13] { // utime, stime
-			n, err := strconv.Atoi(string(field))
-			require.NoError(t, err)
-			ticks += time.Duration(n)
-		}
-		return ticks * 10 * time.Millisecond
+		return user + system
 	}
 	var said struct{ Steps int }
 	before, cut := used(), uint64(0)

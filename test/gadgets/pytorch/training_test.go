@@ -3,10 +3,6 @@
 package pytorch
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // mostRuns of programs in a step of training.py: each driver call that is followed has two,
@@ -97,26 +94,10 @@ func launchesOf(p *program) (n uint64) {
 // read its tables.
 func programRuns(t *testing.T, pid int) (runs uint64, took time.Duration) {
 	t.Helper()
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	ids, err := usage.Programs(pid)
 	require.NoError(t, err)
-	seen := map[ebpf.ProgramID]bool{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		for line := range strings.Lines(string(text)) {
-			number, ok := strings.CutPrefix(line, "prog_id:")
-			if !ok {
-				continue
-			}
-			id, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
-			require.NoError(t, err)
-			seen[ebpf.ProgramID(id)] = true
-		}
-	}
-	require.NotEmpty(t, seen)
-	for id := range seen {
+	require.NotEmpty(t, ids)
+	for _, id := range ids {
 		program, err := ebpf.NewProgramFromID(id)
 		if err != nil {
 			continue

@@ -115,13 +115,13 @@ func (b *bench) agentCase(c agentCase) error {
 		}
 	}
 	time.Sleep(2 * time.Second) // excludes work that is done once
-	from, err := a.usage()
+	from, err := a.taken()
 	if err != nil {
 		return err
 	}
 	rows, begun := a.rows.Load(), time.Now()
 	time.Sleep(time.Duration(c.seconds) * time.Second)
-	to, err := a.usage()
+	to, err := a.taken()
 	if err != nil {
 		return err
 	}

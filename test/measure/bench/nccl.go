@@ -133,7 +133,7 @@ func (b *bench) ncclAgent(communicators int) error {
 	defer p.close()
 	a.listen(nil)
 	time.Sleep(2 * time.Second) // excludes work that is done once
-	from, err := a.usage()
+	from, err := a.taken()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (b *bench) ncclAgent(communicators int) error {
 	}
 	begun := time.Now()
 	time.Sleep(20 * time.Second)
-	to, err := a.usage()
+	to, err := a.taken()
 	if err != nil {
 		return err
 	}

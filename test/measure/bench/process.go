@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // child is a program that the benchmark started. Its stdout is read line by line
@@ -86,78 +87,39 @@ func (c *child) stop() {
 	_ = c.cmd.Wait()
 }
 
-// usage is the CPU time and memory of a process.
-type usage struct {
+// taken is the CPU time and memory of a process.
+type taken struct {
 	cpu          time.Duration // all of it, exact
 	user, system time.Duration // in ticks of the clock, 10 ms each
 	rss, anon    int64         // bytes, now
 }
 
-func (c *child) usage() (usage, error) {
-	var u usage
-	proc := fmt.Sprintf("/proc/%d", c.cmd.Process.Pid)
-	stat, err := os.ReadFile(proc + "/stat")
-	if err != nil {
+func (c *child) taken() (taken, error) {
+	var u taken
+	pid := c.cmd.Process.Pid
+	var err error
+	if u.user, u.system, err = usage.CPU(pid); err != nil {
 		return u, err
 	}
-	// Fields 14 and 15 of proc(5), counted after the name, which is field 2.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	for i, to := range []*time.Duration{&u.user, &u.system} {
-		n, err := strconv.ParseInt(fields[11+i], 10, 64)
-		if err != nil {
-			return u, fmt.Errorf("%s/stat: %w", proc, err)
-		}
-		*to = time.Duration(n) * 10 * time.Millisecond
-	}
-	threads, _ := filepath.Glob(proc + "/task/*/schedstat")
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, path := range threads {
 		b, _ := os.ReadFile(path)
 		on, _, _ := strings.Cut(string(b), " ")
 		n, _ := strconv.ParseInt(on, 10, 64)
 		u.cpu += time.Duration(n)
 	}
-	status, err := os.ReadFile(proc + "/status")
-	if err != nil {
+	if u.rss, err = usage.Memory(pid, "VmRSS"); err != nil {
 		return u, err
 	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		kib, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		switch name {
-		case "VmRSS":
-			u.rss = kib << 10
-		case "RssAnon":
-			u.anon = kib << 10
-		}
-	}
-	return u, nil
+	u.anon, err = usage.Memory(pid, "RssAnon")
+	return u, err
 }
 
 // mapBytes returns the memory of the eBPF maps that a process has open, as the kernel reports it.
-func (c *child) mapBytes() (sum int64, err error) {
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", c.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
+func (c *child) mapBytes() (int64, error) {
+	n, sum, err := usage.Maps(c.cmd.Process.Pid)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("read the memory of the maps of process %d: it has none open", c.cmd.Process.Pid)
 	}
-	seen := map[string]bool{}
-	for _, path := range paths {
-		b, _ := os.ReadFile(path) // it may be closed by now
-		values := map[string]string{}
-		for line := range strings.Lines(string(b)) {
-			name, value, _ := strings.Cut(line, ":")
-			values[name] = strings.TrimSpace(value)
-		}
-		if id := values["map_id"]; id != "" && values["memlock"] != "" && !seen[id] {
-			seen[id] = true
-			n, err := strconv.ParseInt(values["memlock"], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("%s: memlock %q: %w", path, values["memlock"], err)
-			}
-			sum += n
-		}
-	}
-	if sum == 0 {
-		return 0, fmt.Errorf("read the memory of the maps of process %d: it has none open", c.cmd.Process.Pid)
-	}
-	return sum, nil
+	return sum, err
 }

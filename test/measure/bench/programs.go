@@ -4,16 +4,14 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/overhead"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // programs are the eBPF programs that a process has loaded, whose run time the
@@ -33,18 +31,12 @@ func programsOf(pid int) (*programs, error) { return programsNamed(pid, "call_en
 
 // programsNamed finds programs by the beginnings of their names; exit may be empty.
 func programsNamed(pid int, enter, exit string) (*programs, error) {
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	ids, err := usage.Programs(pid)
 	if err != nil {
 		return nil, err
 	}
-	p, seen := &programs{}, map[ebpf.ProgramID]bool{}
-	for _, path := range paths {
-		b, _ := os.ReadFile(path) // it may be closed by now
-		id := programID(string(b))
-		if id == 0 || seen[id] {
-			continue
-		}
-		seen[id] = true
+	p := &programs{}
+	for _, id := range ids {
 		program, err := ebpf.NewProgramFromID(id)
 		if err != nil {
 			continue
@@ -80,20 +72,6 @@ func probesOf(pid int) (*programs, error) {
 		return true
 	})
 	return p, nil
-}
-
-// programID reads the id out of a file of /proc/PID/fdinfo; 0: it is no program,
-// or a link that names one.
-func programID(fdinfo string) ebpf.ProgramID {
-	if !strings.Contains(fdinfo, "prog_jited:") {
-		return 0
-	}
-	_, rest, ok := strings.Cut(fdinfo, "prog_id:")
-	if !ok {
-		return 0
-	}
-	n, _ := strconv.ParseUint(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]), 10, 32)
-	return ebpf.ProgramID(n)
 }
 
 func (p *programs) close() {

@@ -223,10 +223,10 @@ func (b *bench) tensorCase(libraries string, args ...string) (v tensorCost, err 
 	time.Sleep(3 * time.Second) // until the sampling has found its mean
 	const watched = 10 * time.Second
 	var from, to runs
-	var before, after usage
+	var before, after taken
 	if a != nil {
 		if from, err = p.runs(); err == nil {
-			before, err = a.usage()
+			before, err = a.taken()
 		}
 	}
 	if err != nil {
@@ -245,7 +245,7 @@ func (b *bench) tensorCase(libraries string, args ...string) (v tensorCost, err 
 		return v, nil
 	}
 	if to, err = p.runs(); err == nil {
-		after, err = a.usage()
+		after, err = a.taken()
 	}
 	v.programs = (to.time - from.time).Seconds() / wall * 100
 	v.agent = (after.cpu - before.cpu).Seconds() / wall * 100

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // tool is a profiler that attaches to a process.
@@ -111,11 +111,11 @@ func (r *running) samples(file string) (bool, error) {
 		p.Close()
 	}
 	r.programs = nil
-	ids, err := programsOf(r.cmd.Process.Pid)
+	ids, err := usage.Programs(r.cmd.Process.Pid)
 	if err != nil {
 		return false, err
 	}
-	for id := range ids {
+	for _, id := range ids {
 		p, err := ebpf.NewProgramFromID(id)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // one that only tested a feature of the kernel
@@ -140,33 +140,6 @@ func (r *running) samples(file string) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// programsOf are the eBPF programs that a process has open.
-func programsOf(pid int) (map[ebpf.ProgramID]bool, error) {
-	dir := fmt.Sprintf("/proc/%d/fdinfo", pid)
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	ids := map[ebpf.ProgramID]bool{}
-	for _, f := range files {
-		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
-		if err != nil {
-			continue // closed meanwhile
-		}
-		_, rest, ok := strings.Cut(string(b), "prog_id:")
-		if !ok {
-			continue
-		}
-		rest, _, _ = strings.Cut(rest, "\n")
-		id, err := strconv.ParseUint(strings.TrimSpace(rest), 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("%s/%s: %w", dir, f.Name(), err)
-		}
-		ids[ebpf.ProgramID(id)] = true
-	}
-	return ids, nil
 }
 
 // kernel is how long its eBPF programs have run.

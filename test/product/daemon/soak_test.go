@@ -16,6 +16,8 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 const (
@@ -230,17 +232,9 @@ func (n *node) waitObjects(of string, before map[string]int) {
 // any time.
 func (n *node) memoryKiB() int {
 	n.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.daemon.cmd.Process.Pid))
+	memory, err := usage.Memory(n.daemon.cmd.Process.Pid, "RssAnon")
 	require.NoError(n.t, err)
-	for line := range strings.Lines(string(status)) {
-		if text, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			memory, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(text), " kB"))
-			require.NoError(n.t, err)
-			return memory
-		}
-	}
-	require.Fail(n.t, "no RssAnon", "%s", status)
-	return 0
+	return int(memory >> 10)
 }
 
 func median(all []int) int {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // gadget is a command line for which the output does not matter.
@@ -160,13 +161,9 @@ func badELF(t *testing.T) map[string]string {
 // peakMemory reads the peak memory of a process.
 func peakMemory(t *testing.T, pid int) (mib int) {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	most, err := usage.Memory(pid, "VmHWM")
 	require.NoError(t, err)
-	kib := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	require.NotNil(t, kib)
-	n, err := strconv.Atoi(string(kib[1]))
-	require.NoError(t, err)
-	return n >> 10
+	return int(most >> 20)
 }
 
 func TestBadLibrariesAreCountedAndHarmless(t *testing.T) {

@@ -4,37 +4,26 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // programRuns counts how often the programs of probes of PyTorch ran, by name, of a process that
 // has loaded them; and how many programs of probes it has.
 func programRuns(t *testing.T, pid int) (runs map[string]uint64, probes int) {
 	t.Helper()
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	ids, err := usage.Programs(pid)
 	require.NoError(t, err)
 	runs = map[string]uint64{}
-	seen := map[uint64]bool{}
-	for _, path := range paths {
-		b, _ := os.ReadFile(path) // it may be closed by now
-		_, rest, isProgram := strings.Cut(string(b), "prog_id:")
-		if !isProgram || !strings.Contains(string(b), "prog_jited:") {
-			continue
-		}
-		id, _ := strconv.ParseUint(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]), 10, 32)
-		if seen[id] {
-			continue
-		}
-		seen[id] = true
-		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	for _, id := range ids {
+		p, err := ebpf.NewProgramFromID(id)
 		if err != nil {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // run is a process of ig-gpu that traces the whole machine.
@@ -137,32 +137,17 @@ func (r *run) interrupt(t *testing.T) time.Duration {
 // used is the processor time of ig-gpu.
 func (r *run) used(t *testing.T) time.Duration {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+	user, system, err := usage.CPU(r.cmd.Process.Pid)
 	require.NoError(t, err)
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	ticks := 0
-	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
-		n, err := strconv.Atoi(field)
-		require.NoError(t, err)
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return user + system
 }
 
 // mostMemory is the most that ig-gpu has had resident.
 func (r *run) mostMemory(t *testing.T) int64 {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.cmd.Process.Pid))
+	most, err := usage.Memory(r.cmd.Process.Pid, "VmHWM")
 	require.NoError(t, err)
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			require.NoError(t, err)
-			return kib << 10
-		}
-	}
-	require.Fail(t, "no VmHWM")
-	return 0
+	return most
 }
 
 // line is one of --jsonl-out, as far as it is compared.

@@ -7,10 +7,8 @@ package scale
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"os/exec"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks/simnodes"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // requireBuilt is called before a fleet's time begins: linking takes seconds.
@@ -134,39 +133,31 @@ func (e *exporter) end() {
 	require.Zero(e.t, e.cmd.ProcessState.ExitCode(), strings.Join(e.lines, "\n"))
 }
 
-// usage has the resources that the process has taken so far.
-type usage struct {
+// taken has the resources that a process has taken so far.
+type taken struct {
 	cpu          time.Duration
-	resident, mb int64 // highest and current
+	resident, mb int64 // highest and current, MiB
 	files        int
 }
 
-func (e *exporter) usage() usage {
+func (e *exporter) taken() taken {
 	e.t.Helper()
-	return usageOf(e.t, e.cmd.Process.Pid)
+	return takenBy(e.t, e.cmd.Process.Pid)
 }
 
-func usageOf(t testing.TB, pid int) (u usage) {
+func takenBy(t testing.TB, pid int) (u taken) {
 	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/", pid)
-	stat, err := os.ReadFile(dir + "stat")
+	user, system, err := usage.CPU(pid)
 	require.NoError(t, err)
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+2:]))
-	for _, i := range []int{11, 12} { // utime, stime, in ticks of 10 ms
-		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+	u.cpu = user + system
+	for field, to := range map[string]*int64{"VmHWM": &u.resident, "VmRSS": &u.mb} {
+		bytes, err := usage.Memory(pid, field)
 		require.NoError(t, err)
-		u.cpu += time.Duration(ticks) * 10 * time.Millisecond
+		*to = bytes >> 20
 	}
-	text, err := os.ReadFile(dir + "status")
+	descriptors, err := usage.Descriptors(pid)
 	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		_, _ = fmt.Sscanf(line, "VmHWM: %d kB", &u.resident)
-		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &u.mb)
-	}
-	u.resident, u.mb = u.resident>>10, u.mb>>10
-	files, err := os.ReadDir(dir + "fd")
-	require.NoError(t, err)
-	u.files = len(files)
+	u.files = len(descriptors)
 	return u
 }
 

@@ -39,14 +39,14 @@ func TestFigures(t *testing.T) {
 			if name == "first of four" || name == "second of four" {
 				share /= 4
 			}
-			before, began, sent := e.usage(), time.Now(), p.sent()
+			before, began, sent := e.taken(), time.Now(), p.sent()
 			var scraped []byte
 			for range 3 {
 				time.Sleep(14 * time.Second)
 				scraped = scrape(t, address)
 			}
 			received := value(t, address, "gpu_exporter_received_bytes_total")
-			after, took, bytes := e.usage(), time.Since(began), p.sent()-sent
+			after, took, bytes := e.taken(), time.Since(began), p.sent()-sent
 			all, err := loopback.Scrape(t, address)
 			require.NoError(t, err)
 			byName := map[string]int{}

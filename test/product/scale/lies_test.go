@@ -56,7 +56,7 @@ func TestDaemonsThatLieAreCutOff(t *testing.T) {
 	}
 	require.Empty(t, series(t, address, "nccl_communicator_size", "nccl_rank_issued_total"), "the progress of ranks is not wanted")
 	require.Empty(t, e.verdicts())
-	u := e.usage()
+	u := e.taken()
 	e.end()
 	t.Logf("%v of processor time, %d MiB at most", u.cpu, u.resident)
 }

@@ -55,9 +55,9 @@ func TestPrometheusFigures(t *testing.T) {
 		_ = p.Wait()
 	})
 	time.Sleep(30 * time.Second) // the first scrapes make the series
-	before, began := usageOf(t, p.Process.Pid), time.Now()
+	before, began := takenBy(t, p.Process.Pid), time.Now()
 	time.Sleep(60 * time.Second)
-	after, took := usageOf(t, p.Process.Pid), time.Since(began)
+	after, took := takenBy(t, p.Process.Pid), time.Since(began)
 	evaluated, _ := loopback.Sum(t, own, "prometheus_rule_group_last_duration_seconds")
 	series := value(t, own, "prometheus_tsdb_head_series")
 	require.Greater(t, series, 300*float64(nodes), "not all series were scraped")

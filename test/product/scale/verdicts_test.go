@@ -87,7 +87,7 @@ func TestEveryVerdictIsRight(t *testing.T) {
 	} else {
 		time.Sleep(time.Until(f.Wall(end)))
 	}
-	u := e.usage()
+	u := e.taken()
 	at := f.Now()
 	e.end()
 	worst := requireTruth(t, f, e.verdicts(), s.hang)

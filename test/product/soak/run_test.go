@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // run is a process of ig-gpu that traces the whole machine.
@@ -33,7 +33,7 @@ type run struct {
 	metrics, pprof string        // addresses
 	done           chan struct{} // closed when it has ended and all is read
 	errors         bytes.Buffer
-	lastTicks      int
+	lastTook       time.Duration
 	lastLooked     time.Time
 
 	mu       sync.Mutex
@@ -177,57 +177,31 @@ func (r *run) look(t *testing.T) (s state) {
 	s.goroutine, err = strconv.ParseFloat(string(total[1]), 64)
 	require.NoError(t, err)
 
-	s.memory = r.status(t, "status", "RssAnon:") / 1024
-	s.cpu = r.cpu(t)
-	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fdinfo", r.cmd.Process.Pid))
+	pid := r.cmd.Process.Pid
+	memory, err := usage.Memory(pid, "RssAnon")
 	require.NoError(t, err)
-	for _, fd := range fds {
-		info, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", r.cmd.Process.Pid, fd.Name()))
-		if err != nil {
-			continue // closed in between
-		}
-		s.files++
-		switch text := string(info); {
-		case strings.Contains(text, "link_type:"): // those of iterators have a map_id, too
+	s.memory = float64(memory) / (1 << 20)
+	s.cpu = r.cpu(t)
+	descriptors, err := usage.Descriptors(pid)
+	require.NoError(t, err)
+	s.files = float64(len(descriptors))
+	for _, d := range descriptors {
+		if d.Info["link_type"] != "" {
 			s.links++
-		case strings.Contains(text, "map_id:"):
-			s.maps++
-			s.mapMemory += number(t, text, "memlock:") / (1 << 20)
 		}
 	}
+	maps, size, err := usage.Maps(pid)
+	require.NoError(t, err)
+	s.maps, s.mapMemory = float64(maps), float64(size)/(1<<20)
 	return s
 }
 
 // cpu is the part of a core that it took since it was last called, in percent.
 func (r *run) cpu(t *testing.T) float64 {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", r.cmd.Process.Pid))
+	user, system, err := usage.CPU(r.cmd.Process.Pid)
 	require.NoError(t, err)
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	ticks := 0
-	for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
-		n, err := strconv.Atoi(field)
-		require.NoError(t, err)
-		ticks += n
-	}
-	last, looked := r.lastTicks, r.lastLooked
-	r.lastTicks, r.lastLooked = ticks, time.Now()
-	return float64(ticks-last) / r.lastLooked.Sub(looked).Seconds()
-}
-
-func (r *run) status(t *testing.T, file, field string) float64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", r.cmd.Process.Pid, file))
-	require.NoError(t, err)
-	return number(t, string(text), field)
-}
-
-// number parses the value after a field.
-func number(t *testing.T, text, field string) float64 {
-	t.Helper()
-	_, rest, ok := strings.Cut(text, field)
-	require.True(t, ok, "no %s in %s", field, text)
-	value, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-	require.NoError(t, err)
-	return value
+	before, looked := r.lastTook, r.lastLooked
+	r.lastTook, r.lastLooked = user+system, time.Now()
+	return 100 * (r.lastTook - before).Seconds() / r.lastLooked.Sub(looked).Seconds()
 }

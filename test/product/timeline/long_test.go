@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // TestLongTimeline: 20,000 calls a second through ig-gpu, for 10 s, or for
@@ -53,14 +53,9 @@ func TestLongTimeline(t *testing.T) {
 // peakMiB returns the peak memory of a running process.
 func peakMiB(t *testing.T, cmd *exec.Cmd) int {
 	t.Helper()
-	status, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(cmd.Process.Pid), "status"))
+	most, err := usage.Memory(cmd.Process.Pid, "VmHWM")
 	require.NoError(t, err)
-	_, rest, ok := strings.Cut(string(status), "VmHWM:")
-	require.True(t, ok)
-	var kib int
-	_, err = fmt.Sscan(rest, &kib)
-	require.NoError(t, err)
-	return kib >> 10
+	return int(most >> 20)
 }
 
 // count reads a trace of any size: how many calls of the loop are on the thread's own track.

@@ -5,7 +5,6 @@ package backends
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // probes are the eBPF programs of a gadget, whose run time the kernel counts while
@@ -25,24 +25,10 @@ type probes []*ebpf.Program
 
 func probesOf(t *testing.T, pid int) (p probes) {
 	t.Helper()
-	paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	ids, err := usage.Programs(pid)
 	require.NoError(t, err)
-	seen := map[uint64]bool{}
-	id := regexp.MustCompile(`(?m)^prog_id:\s+(\d+)$`)
-	for _, path := range paths {
-		content, _ := os.ReadFile(path) // it may be closed by now
-		m := id.FindSubmatch(content)
-		// A link names its program, too.
-		if m == nil || !strings.Contains(string(content), "prog_jited:") {
-			continue
-		}
-		n, err := strconv.ParseUint(string(m[1]), 10, 32)
-		require.NoError(t, err)
-		if seen[n] {
-			continue
-		}
-		seen[n] = true
-		program, err := ebpf.NewProgramFromID(ebpf.ProgramID(n))
+	for _, id := range ids {
+		program, err := ebpf.NewProgramFromID(id)
 		require.NoError(t, err)
 		info, err := program.Info()
 		require.NoError(t, err)
