@@ -89,7 +89,8 @@ static __always_inline bool unwind_recall(struct unwind *u, const struct unwind_
 }
 
 /* The entry of an address, or else the newer one, which is then to become the older one. */
-static __always_inline struct unwind_known *unwind_kept(struct unwind *u, struct unwind_more *m, __u64 at)
+static __always_inline struct unwind_known *unwind_kept(struct unwind *u, struct unwind_more *m,
+							__u64 at)
 {
 	struct unwind_known *slots;
 	__u64 tag;

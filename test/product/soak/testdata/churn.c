@@ -44,8 +44,8 @@ static void *function(const char *name)
 
 static int (*cu_alloc)(uint64_t *pointer, size_t bytes);
 static int (*cu_free)(uint64_t pointer);
-static int (*cu_launch)(uint64_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
-			void **, void **);
+static int (*cu_launch)(uint64_t, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+			unsigned, void *, void **, void **);
 static uint64_t kernel;
 
 static void call(void)
@@ -83,9 +83,11 @@ static void use_the_gpu(uint64_t number)
 {
 	uint64_t context, module;
 	int (*init)(unsigned) = (int (*)(unsigned))function("cuInit");
-	int (*retain)(uint64_t *, int) = (int (*)(uint64_t *, int))function("cuDevicePrimaryCtxRetain");
+	int (*retain)(uint64_t *, int) =
+		(int (*)(uint64_t *, int))function("cuDevicePrimaryCtxRetain");
 	int (*set_current)(uint64_t) = (int (*)(uint64_t))function("cuCtxSetCurrent");
-	int (*load)(uint64_t *, const char *) = (int (*)(uint64_t *, const char *))function("cuModuleLoadData");
+	int (*load)(uint64_t *, const char *) =
+		(int (*)(uint64_t *, const char *))function("cuModuleLoadData");
 	int (*get)(uint64_t *, uint64_t, const char *) =
 		(int (*)(uint64_t *, uint64_t, const char *))function("cuModuleGetFunction");
 
@@ -151,7 +153,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	rate = strtoull(argv[2], NULL, 10);
-	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	library = dlopen(argv[1], RTLD_NOW);
 	if (!library || totals == MAP_FAILED || !rate)
 		fail(argv[1]);
