@@ -160,7 +160,7 @@ func TestStacksOfEndedProcessesAreRemovedInTime(t *testing.T) {
 	r := New(maps, grace)
 	most := 0
 	for pass := range uint64(150) {
-		now := uint64(pass+1) * uint64(interval)
+		now := (pass + 1) * uint64(interval)
 		require.NoError(t, maps.Processes.Put(key(8, 1+pass), key(32, 0, 0, 0, now)))
 		for i := range uint64(40) {
 			stack := 1000 + 40*pass + i
