@@ -69,25 +69,26 @@ var ErrLockedUp = errors.New("the kernel has not loaded an empty eBPF program in
 // kernel is freeing hundreds of others.
 const loadLimit = 30 * time.Second
 
-var errLimited = errors.New("ig-gpu may not raise the limit of locked memory (RLIMIT_MEMLOCK), against which this kernel counts eBPF programs: give its container CAP_SYS_RESOURCE")
-
 func loadSleepable() error {
-	// Before Linux 5.11 programs count against this limit, and so do those of others of the same user.
-	if err := rlimit.RemoveMemlock(); err != nil {
-		return fmt.Errorf("%w: %w", errLimited, err)
+	err := within(loadLimit, loadEmpty)
+	// Before Linux 5.11 programs and maps of all processes of a user count against this limit.
+	if errors.Is(err, unix.EPERM) && rlimit.RemoveMemlock() == nil {
+		err = within(loadLimit, loadEmpty)
 	}
-	return within(loadLimit, func() error {
-		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Type:         ebpf.Kprobe, // uprobe programs are of this type
-			Flags:        unix.BPF_F_SLEEPABLE,
-			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-			License:      "Dual BSD/GPL",
-		})
-		if err != nil {
-			return err
-		}
-		return program.Close()
+	return err
+}
+
+func loadEmpty() error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type:         ebpf.Kprobe, // uprobe programs are of this type
+		Flags:        unix.BPF_F_SLEEPABLE,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
+		License:      "Dual BSD/GPL",
 	})
+	if err != nil {
+		return err
+	}
+	return program.Close()
 }
 
 // within is ErrLockedUp where load takes longer than the limit; it then continues by itself.
@@ -118,12 +119,12 @@ func (m Machine) Check() error {
 		return &Requirement{Need: fmt.Sprintf("ig-gpu reads memory in eBPF programs, which this kernel's lockdown forbids (%s: confidentiality): boot with lockdown=integrity", m.Lockdown)}
 	}
 	switch err := m.LoadSleepable(); {
-	case errors.Is(err, ErrLockedUp), errors.Is(err, errLimited):
+	case errors.Is(err, ErrLockedUp):
 		return &Requirement{Need: err.Error()}
 	case errors.Is(err, unix.EPERM) && !m.Administers:
 		return &Requirement{Need: "ig-gpu may not load eBPF programs: it lacks CAP_SYS_ADMIN, run it outside of a container or give its container that capability"}
 	case errors.Is(err, unix.EPERM):
-		return &Requirement{Need: "ig-gpu may not load eBPF programs although it has CAP_SYS_ADMIN: a seccomp profile (of its container) forbids bpf(2), or a security module"}
+		return &Requirement{Need: "ig-gpu may not load eBPF programs although it has CAP_SYS_ADMIN: a seccomp profile (of its container) forbids bpf(2), or a security module (before Linux 5.11 it also needs CAP_SYS_RESOURCE)"}
 	}
 	return nil
 }

@@ -25,7 +25,6 @@ func TestFirstMissingRequirementIsNamed(t *testing.T) {
 	}
 	can := func() error { return nil }
 	refused := func() error { return fmt.Errorf("load program: %w", unix.EPERM) }
-	limited := func() error { return fmt.Errorf("%w: %w", errLimited, unix.EPERM) }
 	cannot := func() error { return fmt.Errorf("load program: %w", unix.EINVAL) }
 	for _, c := range []struct {
 		name    string
@@ -41,7 +40,6 @@ func TestFirstMissingRequirementIsNamed(t *testing.T) {
 		{"confidentiality", Machine{BTF: btf, Lockdown: modes("none integrity [confidentiality]\n"), LoadSleepable: can}, "ig-gpu reads memory in eBPF programs, which this kernel's lockdown forbids"},
 		{"no right", Machine{BTF: btf, LoadSleepable: refused}, "ig-gpu may not load eBPF programs: it lacks CAP_SYS_ADMIN"},
 		{"seccomp", Machine{Administers: true, BTF: btf, LoadSleepable: refused}, "ig-gpu may not load eBPF programs although it has CAP_SYS_ADMIN: a seccomp profile"},
-		{"locked memory", Machine{Administers: true, BTF: btf, LoadSleepable: limited}, "ig-gpu may not raise the limit of locked memory (RLIMIT_MEMLOCK)"},
 		{"user without BTF", Machine{EffectiveUser: 1000, BTF: btf + ".absent"}, "ig-gpu needs root"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
