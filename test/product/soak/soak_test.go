@@ -32,7 +32,7 @@ const (
 	samples   = 100
 	// most is by how much anything may grow from the second tenth of the time to the last: in an hour, and
 	// in less, where caches still fill: stacks that were removed are kept for ten minutes.
-	most, mostShort = 0.05, 1
+	most, mostShort = 0.05, 1.0
 	hour            = time.Hour
 	// settled: the rows of exited processes are kept for a minute. In less than an hour, the first states
 	// that count are those after that.
