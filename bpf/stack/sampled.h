@@ -12,15 +12,15 @@
  * its page, which is 1 KiB): else each instruction would make a stack of its own.
  */
 
-/*
- * CPU → the walk of what runs there, while interrupts are off; [0] is that of the reader of an iterator,
- * where one is used instead. The operator makes it larger than 1 if stacks are walked.
- */
 struct unwind_walk {
 	struct unwind u;
 	struct unwind_more more;
 };
 
+/*
+ * CPU → the walk of what runs there, while interrupts are off; [0] is that of the reader of an iterator,
+ * where one is used instead. The operator makes it larger than 1 if stacks are walked.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
