@@ -117,7 +117,7 @@ func (t *Terminal) set() bool {
 	}
 	keys := *now
 	keys.Lflag &^= unix.ICANON | unix.ECHO
-	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 1, 0
+	keys.Cc[unix.VMIN], keys.Cc[unix.VTIME] = 0, 0 // a read never waits
 	if unix.IoctlSetTermios(fd, unix.TCSETS, &keys) != nil {
 		return false
 	}
@@ -157,17 +157,27 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		if n <= 0 || fds[1].Revents == 0 || fds[1].Events == 0 {
 			continue
 		}
-		n, err = unix.Read(int(fds[1].Fd), keys[:])
-		if err == unix.EINTR || err == unix.EAGAIN {
-			continue
-		}
-		if n <= 0 || err != nil {
+		n, err = t.typed(keys[:])
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN:
+		case err != nil, n == 0 && fds[1].Revents&^unix.POLLIN != 0: // the terminal is gone
 			return
 		}
-		for _, key := range keys[:n] {
+		for _, key := range keys[:max(n, 0)] {
 			on(key)
 		}
 	}
+}
+
+// typed reads what was typed and does not wait: Ctrl-C discards keys that poll has reported
+// (termios(3), NOFLSH), and so does Restore, after which a read waits for a whole line.
+func (t *Terminal) typed(keys []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.saved == nil {
+		return 0, nil
+	}
+	return unix.Read(int(t.in.Fd()), keys)
 }
 
 // signalled: a program that was stopped and continues sets the terminal again, since the

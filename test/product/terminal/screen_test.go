@@ -8,7 +8,6 @@ package terminal
 import (
 	"bytes"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/creack/pty"
 	"github.com/hinshun/vt10x"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -85,15 +85,9 @@ func startIn(t testing.TB, s size, dir string, env []string, args ...string) *sc
 	t.Helper()
 	v := &screen{t: t, done: make(chan struct{}), emulator: vt10x.New(vt10x.WithSize(s.columns, s.lines))}
 	var err error
-	v.keys, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	v.keys, v.here, err = pty.Open()
 	require.NoError(t, err)
-	fd := int(v.keys.Fd())
-	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	require.NoError(t, err)
-	v.here, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	require.NoError(t, unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(s.lines), Col: uint16(s.columns)}))
+	require.NoError(t, pty.Setsize(v.keys, &pty.Winsize{Rows: uint16(s.lines), Cols: uint16(s.columns)}))
 
 	v.cmd = exec.Command(program(t), args...)
 	v.cmd.Dir = dir
@@ -161,7 +155,7 @@ func (v *screen) resize(s size) {
 	v.mu.Lock()
 	v.emulator.Resize(s.columns, s.lines)
 	v.mu.Unlock()
-	require.NoError(v.t, unix.IoctlSetWinsize(int(v.keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(s.lines), Col: uint16(s.columns)}))
+	require.NoError(v.t, pty.Setsize(v.keys, &pty.Winsize{Rows: uint16(s.lines), Cols: uint16(s.columns)}))
 }
 
 // words is the text as if no line were broken.
