@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
 )
 
 // mode is one of program/, and how much of it the short and the long form do.
@@ -147,10 +148,10 @@ func (h honest) requireExact(t *testing.T, file string) {
 func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	program := build(t)
 	file := filepath.Join(t.TempDir(), "lines")
-	r := start(t, file)
+	r := iggpu.Start(t, "cuda_alloc", "--jsonl-out", file)
 	h := startHonest(t, 6000)
-	r.waitAttached(t, h.PID())
-	before, began := r.used(t), time.Now()
+	r.WaitAttached(h.PID())
+	before, began := processorTime(t, r), time.Now()
 	var slowest time.Duration
 	// The tables are as full as one tenant can make them before the honest one has a row.
 	first := attack(t, program, stacks, modes[0].short)
@@ -161,29 +162,29 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 		p := attack(t, program, m.name, m.short)
 		p.Say("go")
 		if m.name == "hangs" {
-			slowest = max(slowest, r.newLibrary(t)) // while it does
+			slowest = max(slowest, newLibrary(t, r)) // while it does
 		}
 		lines := ended(p)
 		if m.name == "pages" {
 			t.Log(lines)
 		}
-		slowest = max(slowest, r.newLibrary(t))
+		slowest = max(slowest, newLibrary(t, r))
 		p.End()
 	}
-	wall, used := time.Since(began), r.used(t)
+	wall, used := time.Since(began), processorTime(t, r)
 	require.Contains(t, h.Line(), "holding")
 	h.Say("end")
 	require.Contains(t, h.Line(), "done")
 	h.Wait()
 	first.End()
-	most := r.mostMemory(t)
-	r.interrupt(t)
+	most := mostMemory(t, r)
+	r.Interrupt()
 	t.Logf("%d modes in %.1f s: ig-gpu used %.1f %% of a core and %d MiB; a new library was attached to in %v at most; lost: %v",
-		len(modes), wall.Seconds(), 100*(used-before).Seconds()/wall.Seconds(), most>>20, slowest.Round(time.Millisecond), r.lost())
+		len(modes), wall.Seconds(), 100*(used-before).Seconds()/wall.Seconds(), most>>20, slowest.Round(time.Millisecond), r.Drops())
 	h.requireExact(t, file)
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
-	lost := r.lost()
+	lost := r.Drops()
 	maps.DeleteFunc(lost, func(reason string, _ uint64) bool {
 		return strings.HasPrefix(reason, "native_") // callers are missing in stacks, and nothing else
 	})
@@ -206,44 +207,44 @@ const least = 20 * time.Second
 
 func alone(t *testing.T, program string, m mode) {
 	file := filepath.Join(t.TempDir(), "lines")
-	r := start(t, file)
+	r := iggpu.Start(t, "cuda_alloc", "--jsonl-out", file)
 	h := startHonest(t, 20000)
-	r.waitAttached(t, h.PID())
+	r.WaitAttached(h.PID())
 	h.Say("go")
 	p := attack(t, program, m.name, m.long)
-	r.newLibrary(t)
-	before, began := r.used(t), time.Now()
+	newLibrary(t, r)
+	before, began := processorTime(t, r), time.Now()
 	p.Say("go")
 	done := make(chan []string, 1)
 	go func() { done <- ended(p) }()
 	var lines []string
 	var slowest time.Duration
 	for isDone := false; !isDone || time.Since(began) < max(least, m.over); time.Sleep(time.Second) {
-		slowest = max(slowest, r.newLibrary(t))
+		slowest = max(slowest, newLibrary(t, r))
 		select {
 		case lines = <-done:
 			isDone = true
 		default:
 		}
 	}
-	wall, used := time.Since(began), r.used(t)
+	wall, used := time.Since(began), processorTime(t, r)
 	p.End()
 	require.Contains(t, h.Line(), "holding")
 	h.Say("end")
 	require.Contains(t, h.Line(), "done")
 	h.Wait()
-	most := r.mostMemory(t)
-	end := r.interrupt(t)
+	most := mostMemory(t, r)
+	end := r.Interrupt()
 	share := 100 * (used - before).Seconds() / wall.Seconds()
 	t.Logf("%d: ig-gpu used %.1f %% of a core for %.0f s and %d MiB; a new library was attached to in %v at most; the end took %v; lost: %v %v",
-		m.long, share, wall.Seconds(), most>>20, slowest.Round(time.Millisecond), end.Round(100*time.Millisecond), r.lost(), lines)
+		m.long, share, wall.Seconds(), most>>20, slowest.Round(time.Millisecond), end.Round(100*time.Millisecond), r.Drops(), lines)
 	h.requireExact(t, file)
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
 	require.Less(t, share, max(maxShare, m.share))
-	require.Subset(t, slices.Collect(maps.Keys(r.lost())), m.loses)
+	require.Subset(t, slices.Collect(maps.Keys(r.Drops())), m.loses)
 	if len(m.loses) == 0 {
-		require.Empty(t, r.lost())
+		require.Empty(t, r.Drops())
 	}
 }
 
@@ -257,13 +258,13 @@ const (
 
 // newLibrary starts a process with a driver that no process has mapped before, and returns how long it
 // takes until that is attached to.
-func (r *run) newLibrary(t *testing.T) time.Duration {
+func newLibrary(t *testing.T, r *iggpu.Run) time.Duration {
 	t.Helper()
 	p := subject.Start(t, exec.Command("python3", "-c", fmt.Sprintf(
 		"import ctypes, sys, time\nctypes.CDLL(%q)\nprint(time.time_ns(), flush=True)\nsys.stdin.read()", simulated.DriverCopy(t))))
 	mapped, err := strconv.ParseInt(p.Line(), 10, 64)
 	require.NoError(t, err)
-	attached := r.waitAttached(t, p.PID())
+	attached := r.WaitAttached(p.PID())
 	p.End()
 	return max(0, attached.Sub(time.Unix(0, mapped)))
 }

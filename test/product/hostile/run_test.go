@@ -4,148 +4,31 @@ package hostile
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/compare"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
-// run is a process of ig-gpu that traces the whole machine.
-type run struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended and all is read
-
-	mu       sync.Mutex
-	attached map[uint32]time.Time
-	drops    map[string]uint64
-	errors   bytes.Buffer
-}
-
-// event is a row of attachments or of drops.
-type event struct {
-	PID    uint32 `json:"pid"`
-	Status string `json:"status"`
-	Reason string `json:"reason"`
-	Count  uint64 `json:"count"`
-}
-
-// start starts cuda_alloc on all processes; the file gets its rows.
-func start(t *testing.T, file string) *run {
+// processorTime is that of ig-gpu.
+func processorTime(t *testing.T, r *iggpu.Run) time.Duration {
 	t.Helper()
-	bpftest.RequireRoot(t)
-	program, err := filepath.Abs("../../../bin/ig-gpu")
-	require.NoError(t, err)
-	require.FileExists(t, program, "run make build")
-	r := &run{attached: map[uint32]time.Time{}, drops: map[string]uint64{}, done: make(chan struct{})}
-	r.cmd = exec.Command(program, "run", "cuda_alloc", "--host", "-o", "attachments:json,drops:json", "--jsonl-out", file)
-	out, err := r.cmd.StdoutPipe()
-	require.NoError(t, err)
-	r.cmd.Stderr = &r.errors // read after its end
-	require.NoError(t, r.cmd.Start())
-	go func() {
-		r.read(bufio.NewReader(out))
-		_ = r.cmd.Wait() // its code is checked by interrupt
-		close(r.done)
-	}()
-	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill()
-		<-r.done
-		if text := r.errors.String(); t.Failed() || strings.Contains(text, "panic") {
-			t.Errorf("ig-gpu: %s", text)
-		}
-	})
-	return r
-}
-
-func (r *run) read(from *bufio.Reader) {
-	for {
-		line, err := from.ReadBytes('\n')
-		var all []event
-		if line = bytes.TrimSpace(line); bytes.HasPrefix(line, []byte("{")) {
-			line = append(append([]byte("["), line...), ']')
-		}
-		if json.Unmarshal(line, &all) == nil {
-			r.mu.Lock()
-			for _, e := range all {
-				if e.Reason != "" {
-					r.drops[e.Reason] = e.Count
-				} else if e.Status == "attached" && r.attached[e.PID].IsZero() {
-					r.attached[e.PID] = time.Now()
-				}
-			}
-			r.mu.Unlock()
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-// waitAttached waits until a process is attached to, and returns when it was.
-func (r *run) waitAttached(t *testing.T, pid int) (at time.Time) {
-	t.Helper()
-	const limit = 2 * time.Minute // a busy machine
-	for deadline := time.Now().Add(limit); at.IsZero(); time.Sleep(5 * time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "process %d is not attached to in %v", pid, limit)
-		r.mu.Lock()
-		at = r.attached[uint32(pid)]
-		r.mu.Unlock()
-	}
-	return at
-}
-
-// lost are the drops that were counted.
-func (r *run) lost() map[string]uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lost := map[string]uint64{}
-	for reason, n := range r.drops {
-		if n > 0 {
-			lost[reason] = n
-		}
-	}
-	return lost
-}
-
-// interrupt is Ctrl-C; it returns how long the end took.
-func (r *run) interrupt(t *testing.T) time.Duration {
-	t.Helper()
-	began := time.Now()
-	require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
-	select {
-	case <-r.done:
-	case <-time.After(2 * time.Minute):
-		require.Fail(t, "ig-gpu does not end")
-	}
-	require.Zero(t, r.cmd.ProcessState.ExitCode(), r.errors.String())
-	return time.Since(began)
-}
-
-// used is the processor time of ig-gpu.
-func (r *run) used(t *testing.T) time.Duration {
-	t.Helper()
-	user, system, err := usage.CPU(r.cmd.Process.Pid)
+	user, system, err := usage.CPU(r.PID())
 	require.NoError(t, err)
 	return user + system
 }
 
 // mostMemory is the most that ig-gpu has had resident.
-func (r *run) mostMemory(t *testing.T) int64 {
+func mostMemory(t *testing.T, r *iggpu.Run) int64 {
 	t.Helper()
-	most, err := usage.Memory(r.cmd.Process.Pid, "VmHWM")
+	most, err := usage.Memory(r.PID(), "VmHWM")
 	require.NoError(t, err)
 	return most
 }

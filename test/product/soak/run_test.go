@@ -3,41 +3,28 @@
 package soak
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
-// run is a process of ig-gpu that traces the whole machine.
+// run is a process of ig-gpu that traces the whole machine, with all that it exports.
 type run struct {
+	*iggpu.Run
 	gadget         string
-	cmd            *exec.Cmd
-	metrics, pprof string        // addresses
-	done           chan struct{} // closed when it has ended and all is read
-	errors         bytes.Buffer
+	metrics, pprof string // addresses
 	lastTook       time.Duration
 	lastLooked     time.Time
-
-	mu       sync.Mutex
-	attached map[uint32]bool
 }
 
 // state has what ig-gpu takes at a time.
@@ -67,79 +54,11 @@ var quantities = []struct {
 // start starts a gadget on all processes, with everything that it sends.
 func start(t *testing.T, gadget string, to *backends) *run {
 	t.Helper()
-	bpftest.RequireRoot(t)
-	program, err := filepath.Abs("../../../bin/ig-gpu")
-	require.NoError(t, err)
-	require.FileExists(t, program, "run make build")
-	r := &run{gadget: gadget, attached: map[uint32]bool{}, done: make(chan struct{}),
-		metrics: loopback.FreeAddress(t), pprof: loopback.FreeAddress(t)}
-	r.cmd = exec.Command(program, "run", gadget, "--host", "-o", "attachments:json", "--pprof-addr", r.pprof,
-		"--metrics-listen", r.metrics, "--metrics-otlp-endpoint", to.otlp, "--otlp-endpoint", to.otlp, "--otlp-logs",
-		"--pyroscope-url", to.pyroscope, "--export-interval", "5s")
-	out, err := r.cmd.StdoutPipe()
-	require.NoError(t, err)
-	r.cmd.Stderr = &r.errors // read after its end
-	require.NoError(t, r.cmd.Start())
-	go func() {
-		r.read(bufio.NewReader(out))
-		_ = r.cmd.Wait() // its code is checked by interrupt
-		close(r.done)
-	}()
-	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill()
-		<-r.done
-		if text := r.errors.String(); t.Failed() || strings.Contains(text, "panic") {
-			t.Errorf("ig-gpu run %s: %s", gadget, text[max(0, len(text)-4000):])
-		}
-	})
+	r := &run{gadget: gadget, metrics: loopback.FreeAddress(t), pprof: loopback.FreeAddress(t)}
+	r.Run = iggpu.Start(t, gadget, "--pprof-addr", r.pprof, "--metrics-listen", r.metrics, "--metrics-otlp-endpoint", to.otlp,
+		"--otlp-endpoint", to.otlp, "--otlp-logs", "--pyroscope-url", to.pyroscope, "--export-interval", "5s")
 	require.Eventually(t, func() bool { return r.scrape(t) != nil }, time.Minute, 100*time.Millisecond, "it does not serve metrics: %s", gadget)
 	return r
-}
-
-// read notes which processes are attached to.
-func (r *run) read(from *bufio.Reader) {
-	for {
-		line, err := from.ReadBytes('\n')
-		var all []struct {
-			PID    uint32 `json:"pid"`
-			Status string `json:"status"`
-		}
-		if line = bytes.TrimSpace(line); bytes.HasPrefix(line, []byte("{")) {
-			line = append(append([]byte("["), line...), ']')
-		}
-		if json.Unmarshal(line, &all) == nil {
-			r.mu.Lock()
-			for _, e := range all {
-				if e.Status == "attached" {
-					r.attached[e.PID] = true
-				}
-			}
-			r.mu.Unlock()
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (r *run) waitAttached(t *testing.T, pid int) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.attached[uint32(pid)]
-	}, 2*time.Minute, 10*time.Millisecond, "process %d is not attached to", pid)
-}
-
-func (r *run) interrupt(t *testing.T) {
-	t.Helper()
-	require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
-	select {
-	case <-r.done:
-	case <-time.After(2 * time.Minute):
-		require.Fail(t, "ig-gpu does not end", r.gadget)
-	}
-	require.Zero(t, r.cmd.ProcessState.ExitCode(), r.errors.String())
 }
 
 // scrape returns the metrics; nil while nothing listens.
@@ -187,7 +106,7 @@ func (r *run) profiled(t *testing.T, profile string, field *regexp.Regexp) float
 func (r *run) look(t *testing.T) (s state) {
 	t.Helper()
 	require.NotNil(t, r.scrape(t), "%s does not serve metrics any more", r.gadget)
-	pid := r.cmd.Process.Pid
+	pid := r.PID()
 	memory, err := usage.Memory(pid, "RssAnon")
 	require.NoError(t, err)
 	s.resident = float64(memory) / (1 << 20)
@@ -211,7 +130,7 @@ func (r *run) look(t *testing.T) (s state) {
 // cpu is the part of a core that it took since it was last called, in percent.
 func (r *run) cpu(t *testing.T) float64 {
 	t.Helper()
-	user, system, err := usage.CPU(r.cmd.Process.Pid)
+	user, system, err := usage.CPU(r.PID())
 	require.NoError(t, err)
 	before, looked := r.lastTook, r.lastLooked
 	r.lastTook, r.lastLooked = user+system, time.Now()

@@ -82,7 +82,7 @@ func TestSoak(t *testing.T) {
 	to.requireAll(t)
 	requireAlive(t, runs[0])
 	for _, r := range runs { // one after the other: programs are freed
-		r.interrupt(t)
+		r.Interrupt()
 	}
 }
 
@@ -91,7 +91,7 @@ func requireAlive(t *testing.T, r *run) {
 	t.Helper()
 	w := subject.StartSteps(t)
 	w.Load()
-	r.waitAttached(t, w.PID())
+	r.WaitAttached(w.PID())
 	w.Do("alloc weights 2 %d", 1<<20)
 	w.Do("free weights 1")
 	require.Eventually(t, func() bool {

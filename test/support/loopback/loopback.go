@@ -7,12 +7,14 @@ package loopback
 import (
 	"bufio"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,13 +30,36 @@ func Serve(t testing.TB, path string, handler http.Handler) string {
 	return server.URL
 }
 
-// FreeAddress returns 127.0.0.1 with a port that is not in use yet.
+// Ports that FreeAddress gives are below those that Linux chooses for connections and for port 0
+// (net.ipv4.ip_local_port_range), which may take a free one before it is listened at.
+const firstPort, lastPort = 10240, 32767
+
+var (
+	mu    sync.Mutex
+	given = map[int]bool{}
+)
+
+// FreeAddress returns 127.0.0.1 with a port that is not in use, and gives none twice.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
+	mu.Lock()
+	defer mu.Unlock()
+	for range 100 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		wasGiven := given[port]
+		given[port] = true
+		require.NoError(t, listener.Close())
+		if !wasGiven {
+			return address
+		}
+	}
+	require.Fail(t, "no free port")
+	return ""
 }
 
 // FreePort is the port of a FreeAddress.
