@@ -88,7 +88,8 @@ struct unwind {
 	__u8 before;   /* native frames up to the interpreter's first, plus 1; 0: it was not met */
 	__u8 passed_last; /* 1: the outermost run was passed */
 	__u8 seek;	  /* 1: a run was passed, and the next one is to be found */
-	__u8 pad2[7];
+	__u8 found;	  /* See stack/modules.h, which alone uses it */
+	__u8 pad2[6];
 	__u64 window_at;
 	__u64 window[UNWIND_WINDOW]; /* the words from there on, unless that is 0 */
 	__u64 node[32];		     /* of the tree of the mappings */

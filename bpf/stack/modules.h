@@ -46,17 +46,23 @@ static __always_inline bool unwind_is_same(const struct unwind_module *a,
 static __always_inline long unwind_find_module(struct unwind *u, struct task_struct *task, __u64 at,
 					       struct unwind_module *place, enum unwind_of of)
 {
-	struct unwind_module *m = 0;
-	__u32 i;
+	struct unwind_module *m;
+	__u32 n, i;
 	long err;
 
+	u->found = UNWIND_MODULES;
 	for (i = 0; i < UNWIND_MODULES && u->kept; i++) {
 		m = &u->modules[i];
-		if (at - m->start < m->end - m->start)
+		if (at - m->start < m->end - m->start) {
+			u->found = i;
 			break;
-		m = 0;
+		}
 	}
-	if (m && m->mappings == u->mappings) {
+	/* Read back, it is any number to the verifier, which else follows all code from here on once
+	 * for each module. */
+	n = *(volatile __u8 *)&u->found;
+	m = &u->modules[n & (UNWIND_MODULES - 1)];
+	if (n < UNWIND_MODULES && m->mappings == u->mappings) {
 		*place = *m;
 		return 0;
 	}
@@ -72,8 +78,9 @@ static __always_inline long unwind_find_module(struct unwind *u, struct task_str
 			place->key.device == u->python_device;
 	if (!u->kept)
 		return 0;
-	if (!m)
-		m = &u->modules[u->made & (UNWIND_MODULES - 1)];
+	if (n >= UNWIND_MODULES)
+		n = u->made;
+	m = &u->modules[n & (UNWIND_MODULES - 1)];
 	place->number = m->number;
 	if (!unwind_is_same(m, place)) {
 		/* A number is not used again while anything is kept of it. */
