@@ -28,6 +28,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // mode is one of program/, and how much of it the short and the long form do.
@@ -257,14 +258,21 @@ const (
 )
 
 // newLibrary starts a process with a driver that no process has mapped before, and returns how long it
-// takes until that is attached to.
+// takes until that is attached to, on a machine with nothing else to do: where ig-gpu's threads wait for a
+// processor twice as long as they run, a third of it.
 func newLibrary(t *testing.T, r *iggpu.Run) time.Duration {
 	t.Helper()
 	p := subject.Start(t, exec.Command("python3", "-c", fmt.Sprintf(
 		"import ctypes, sys, time\nctypes.CDLL(%q)\nprint(time.time_ns(), flush=True)\nsys.stdin.read()", simulated.DriverCopy(t))))
+	ranBefore, waitedBefore, err := usage.Scheduled(r.PID())
+	require.NoError(t, err)
 	mapped, err := strconv.ParseInt(p.Line(), 10, 64)
 	require.NoError(t, err)
 	attached := r.WaitAttached(p.PID())
+	ran, waited, err := usage.Scheduled(r.PID())
+	require.NoError(t, err)
 	p.End()
-	return max(0, attached.Sub(time.Unix(0, mapped)))
+	took := max(0, attached.Sub(time.Unix(0, mapped)))
+	ran, waited = max(1, ran-ranBefore), max(0, waited-waitedBefore)
+	return time.Duration(float64(took) * float64(ran) / float64(ran+waited))
 }

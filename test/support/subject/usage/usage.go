@@ -41,6 +41,27 @@ func CPU(pid int) (user, system time.Duration, err error) {
 	return user, system, nil
 }
 
+// Scheduled is how long the threads of a process have run so far, and how long they were ready to and
+// waited for a processor (Documentation/scheduler/sched-stats.rst). Threads that have ended are not in it.
+func Scheduled(pid int) (ran, waited time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		var r, w time.Duration
+		if _, err := fmt.Sscan(string(text), &r, &w); err != nil {
+			return 0, 0, fmt.Errorf("%s: %q: %w", file, text, err)
+		}
+		ran, waited = ran+r, waited+w
+	}
+	if err == nil && ran == 0 {
+		err = fmt.Errorf("process %d has no threads that have run", pid)
+	}
+	return ran, waited, err
+}
+
 // Memory is a field of /proc/PID/status in bytes, such as VmHWM (the most that was resident), VmRSS (what
 // is) and RssAnon (without pages of files, which may be evicted at any time).
 func Memory(pid int, field string) (int64, error) {
