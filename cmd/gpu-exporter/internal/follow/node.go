@@ -105,7 +105,7 @@ func (n *node) session(ctx context.Context) error {
 	defer connection.Close()
 	s := &session{
 		node: n, instances: api.NewGadgetInstanceManagerClient(connection), gadgets: api.NewGadgetManagerClient(connection),
-		attached: map[string]*attachment{}, skip: map[string]time.Time{}, wake: make(chan struct{}, 1),
+		attached: map[string]*attachment{}, skip: map[string]skipped{}, wake: make(chan struct{}, 1),
 		limit: rate.NewLimiter(rate.Limit(n.cfg.Limit), int(burst*n.cfg.Limit)),
 	}
 	defer s.end()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ const (
 	// requestTimeout is for an answer of the daemon; it detects that a node has
 	// disappeared without a message.
 	requestTimeout = 10 * time.Second
-	// retryInstance is after an instance that could not be attached to.
+	// retryInstance is the longest time until an instance is tried again that could not be attached
+	// to, or has not started yet.
 	retryInstance = 30 * time.Second
 )
 
@@ -34,10 +36,22 @@ type session struct {
 	instances api.GadgetInstanceManagerClient
 	gadgets   api.GadgetManagerClient
 	attached  map[string]*attachment // by id
-	skip      map[string]time.Time   // not retried before
+	skip      map[string]skipped     // by id
 	wake      chan struct{}          // an attachment has ended
 	polled    bool
 	limit     *rate.Limiter // of the daemon's bytes
+}
+
+// skipped is an instance that is not tried before a time.
+type skipped struct {
+	until time.Time
+	pause time.Duration
+}
+
+// again is what to skip after another failure: the pause doubles from least to retryInstance.
+func (s skipped) again(least time.Duration, now time.Time) skipped {
+	pause := min(max(least, 2*s.pause), retryInstance)
+	return skipped{now.Add(pause), pause}
 }
 
 // poll attaches to new instances, and detaches from those that are gone.
@@ -45,6 +59,9 @@ func (s *session) poll(ctx context.Context) error {
 	running, err := s.list(ctx)
 	if err != nil {
 		return err
+	}
+	isGone := func(id string) bool {
+		return !slices.ContainsFunc(running, func(i instance) bool { return i.id == id })
 	}
 	for id, a := range s.attached {
 		if a.hasEnded() {
@@ -56,19 +73,20 @@ func (s *session) poll(ctx context.Context) error {
 				s.node.cfg.Log.Warnf("node %s: instance %s: %v", s.node.target.Node, a.name, err)
 			}
 			delete(s.attached, id)
-		} else if !slices.ContainsFunc(running, func(i instance) bool { return i.id == id }) {
+		} else if isGone(id) {
 			a.stop()
 			delete(s.attached, id)
 		}
 	}
 	for id, f := range s.node.feeds {
-		if !slices.ContainsFunc(running, func(i instance) bool { return i.id == id }) {
+		if isGone(id) {
 			f.Hide()
 			delete(s.node.feeds, id)
 		}
 	}
+	maps.DeleteFunc(s.skip, func(id string, _ skipped) bool { return isGone(id) })
 	for _, i := range running {
-		if s.attached[i.id] != nil || time.Now().Before(s.skip[i.id]) {
+		if s.attached[i.id] != nil || time.Now().Before(s.skip[i.id].until) {
 			continue
 		}
 		if err := s.attach(ctx, i); err != nil {
@@ -76,11 +94,11 @@ func (s *session) poll(ctx context.Context) error {
 				return ctx.Err()
 			}
 			if errors.Is(err, feed.ErrNoRows) || errors.Is(err, errNotOurs) {
-				s.skip[i.id] = time.Now().Add(never / 2)
+				s.skip[i.id] = skipped{until: time.Now().Add(never / 2)}
 				s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, i.name, err)
 				continue
 			}
-			s.skip[i.id] = time.Now().Add(retryInstance)
+			s.skip[i.id] = s.skip[i.id].again(s.node.cfg.MinBackoff, time.Now())
 			s.node.cfg.Log.Warnf("node %s: attach to instance %s: %v", s.node.target.Node, i.name, err)
 		}
 	}
