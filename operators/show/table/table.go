@@ -9,7 +9,6 @@ package table
 import (
 	"fmt"
 	"os"
-	"sort"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -34,6 +33,17 @@ const (
 	// which ig's formatter fills in decimal units.
 	suffix = "_bytes"
 )
+
+// VarUnread is the gadget context's variable with a func(source string) bool: whether the source's rows
+// are printed nowhere, so that nobody reads the human-readable fields, which take longer than
+// all else that is done for a row. Without it, they may be.
+const VarUnread = "gpu-gadgets.unread"
+
+func isUnread(gc operators.GadgetContext, source string) bool {
+	value, _ := gc.GetVar(VarUnread)
+	isUnread, ok := value.(func(string) bool)
+	return ok && isUnread(source)
+}
 
 // Config of the operator.
 type Config struct {
@@ -75,8 +85,10 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 			continue
 		}
 		active = true
-		if err := source.Subscribe(sizes(pairs), Priority); err != nil {
-			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+		if !isUnread(gc, source.Name()) {
+			if err := source.Subscribe(sizes(pairs), Priority); err != nil {
+				return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
+			}
 		}
 		if len(fields) == 0 {
 			continue
@@ -85,7 +97,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 			continue
 		}
 		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
-			sort.Stable(&largestFirst{rows, fields})
+			sortRows(rows, fields)
 			return nil
 		}, Priority); err != nil {
 			return nil, fmt.Errorf("subscribe to %s: %w", source.Name(), err)
@@ -153,23 +165,6 @@ func sizes(pairs []size) datasource.DataFunc {
 		}
 		return nil
 	}
-}
-
-// largestFirst sorts by the first field that differs.
-type largestFirst struct {
-	datasource.DataArray
-	fields []datasource.FieldAccessor
-}
-
-func (b *largestFirst) Less(i, j int) bool {
-	for _, field := range b.fields {
-		x, _ := field.Uint64(b.Get(i))
-		y, _ := field.Uint64(b.Get(j))
-		if x != y {
-			return x > y
-		}
-	}
-	return false
 }
 
 // addShare adds what part of all rows' samples a row is.

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/capabilities"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"
 )
 
 // ErrNoContainers says that the run requested containers where none can be
@@ -116,8 +117,10 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
 		delete(values, columnsParam)
 	}
+	asJSON := ""
 	if values[outputParam] != "" {
-		cli, asJSON := objects.Split(values[outputParam], r.modes)
+		var cli string
+		cli, asJSON = objects.Split(values[outputParam], r.modes)
 		values[outputParam] = cli
 		gadget.SetVar(objects.Var, asJSON)
 	}
@@ -125,6 +128,9 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 		if tables, ok := takeTables(gadget.ImageName(), values); ok {
 			gadget.SetVar(live.VarTables, tables)
 		}
+	}
+	if values[outputParam] != "" {
+		gadget.SetVar(table.VarUnread, unread(values[outputParam], asJSON))
 	}
 	if r.images.Has(gadget.ImageName()) && !r.serves {
 		if err := capabilities.Keep(capabilities.Tracing...); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 )
 
 // inner is a runtime that fails as configured and keeps what it was given.
@@ -164,5 +165,28 @@ func TestColumnsAreTheRunsUnlessTheyAreChosen(t *testing.T) {
 		values := api.ParamValues{columnsParam: value}
 		require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, values))
 		require.Equal(t, want, values, value)
+	}
+}
+
+// TestSourcesThatAreNotPrintedAreUnread.
+func TestSourcesThatAreNotPrintedAreUnread(t *testing.T) {
+	for _, c := range []struct {
+		output, asJSON string
+		unread, read   []string
+	}{
+		{"none", "", []string{"allocs", "ooms"}, nil},
+		{"none", objects.Every, nil, []string{"allocs", "ooms"}},
+		{"allocs:none,ooms:columns", "", []string{"allocs"}, []string{"ooms"}},
+		{"allocs:none,ooms:none", "ooms", []string{"allocs"}, []string{"ooms"}},
+		{"ooms:none", "", []string{"ooms"}, []string{"allocs"}}, // by default it is printed
+		{"columns", "", nil, []string{"allocs"}},
+	} {
+		isUnread := unread(c.output, c.asJSON)
+		for _, source := range c.unread {
+			require.True(t, isUnread(source), "%v: %s", c, source)
+		}
+		for _, source := range c.read {
+			require.False(t, isUnread(source), "%v: %s", c, source)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 )
 
 // isChosen: the user has requested columns, an order or rows that only Inspektor Gadget's
@@ -35,17 +36,7 @@ func takeTables(gadget string, values api.ParamValues) (live.Tables, bool) {
 		return live.Tables{}, false
 	}
 	t := live.Tables{Sources: map[string]bool{}}
-	modes := map[string]string{}
-	all := ""
-	for part := range strings.SplitSeq(output, ",") {
-		name, mode, isNamed := strings.Cut(part, ":")
-		if !isNamed {
-			all = name
-			continue
-		}
-		modes[name] = mode
-	}
-	// A source that is not named has the mode of all, or Inspektor Gadget's default.
+	modes, all := splitModes(output)
 	for _, name := range live.Shown() {
 		mode, isNamed := modes[name]
 		if !isNamed {
@@ -64,6 +55,35 @@ func takeTables(gadget string, values api.ParamValues) (live.Tables, bool) {
 		t.Limit = n
 	}
 	return t, true
+}
+
+// splitModes reads --output: a source that is not named has the mode of all, or, if that is empty, Inspektor
+// Gadget's default.
+func splitModes(output string) (modes map[string]string, all string) {
+	modes = map[string]string{}
+	for part := range strings.SplitSeq(output, ",") {
+		name, mode, isNamed := strings.Cut(part, ":")
+		if !isNamed {
+			all = name
+			continue
+		}
+		modes[name] = mode
+	}
+	return modes, all
+}
+
+// unread reports for a data source whether its rows are printed neither by Inspektor Gadget, whose --output
+// this is, nor in JSON by our own operator.
+func unread(output, asJSON string) func(source string) bool {
+	modes, all := splitModes(output)
+	ours := strings.Split(asJSON, ",")
+	return func(source string) bool {
+		mode, isNamed := modes[source]
+		if !isNamed {
+			mode = all
+		}
+		return mode == clioperator.ModeNone && asJSON != objects.Every && !slices.Contains(ours, source)
+	}
 }
 
 // joinModes writes --output, in a fixed order.
