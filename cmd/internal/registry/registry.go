@@ -7,6 +7,7 @@ package registry
 
 import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
 	ocihandler "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/oci-handler"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
@@ -52,7 +53,6 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/env"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/filter"
-	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/formatters"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/logs"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/process"
@@ -136,6 +136,7 @@ func Own(cfg Config) []operators.DataOperator {
 // again replaces the operator of that name.
 func Register(cfg Config) []operators.DataOperator {
 	operators.RegisterDataOperator(ocihandler.OciHandler)
+	operators.RegisterDataOperator(table.Formats{DataOperator: formatters.FormattersOperator})
 	// The operator metrics counts and logs failed pushes itself.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Debugf("OpenTelemetry: %v", err) }))
 	own := Own(cfg)
