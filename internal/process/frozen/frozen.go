@@ -19,8 +19,8 @@ type Motion string
 const (
 	// Frozen: the whole stack was the same in all dumps.
 	Frozen Motion = "frozen"
-	// Runs: the stack was the same, but the thread used a processor for a twentieth of the time or
-	// more: it computes on one line, or in native code.
+	// Runs: the stack was the same, but the thread ran, or was ready to and waited for a processor, for a
+	// twentieth of the time or more: it computes on one line, or in native code.
 	Runs Motion = "runs"
 	// Loops: only lines within one function changed, as in a loop that polls.
 	Loops Motion = "loops"
@@ -33,8 +33,8 @@ type Thread struct {
 	PID, TID uint32
 	// Stack has the outermost frame first, each as "function (file:line)".
 	Stack []string
-	// CPU is the time that it has used since it started.
-	CPU time.Duration
+	// Ready is the time that it has run or waited for a processor since it started.
+	Ready time.Duration
 }
 
 // Place is where a thread was during all dumps.
@@ -69,7 +69,7 @@ const (
 	maxStacks = 64
 	// maxCallees is how many frames a function that polls may have called.
 	maxCallees = 2
-	// runningShare: a thread that waits uses less than this part of a processor.
+	// runningShare: a thread that waits for something else is ready for less than this part of the time.
 	runningShare = 20
 )
 
@@ -99,10 +99,10 @@ func (j *Judge) Add(at time.Time, threads []Thread) {
 		}
 		s := j.processes[t.PID][t.TID]
 		if s == nil {
-			s = &seen{before: t.CPU}
+			s = &seen{before: t.Ready}
 			j.processes[t.PID][t.TID] = s
 		}
-		s.dumps, s.after = s.dumps+1, t.CPU
+		s.dumps, s.after = s.dumps+1, t.Ready
 		switch {
 		case slices.ContainsFunc(s.stacks, func(known []string) bool { return slices.Equal(known, t.Stack) }):
 		case len(s.stacks) == maxStacks:

@@ -74,7 +74,7 @@ func TestThreadThatRunsOnOneLineIsNotFrozen(t *testing.T) {
 	var j Judge
 	for second := range 11 {
 		at := func(pid uint32, cpu time.Duration) Thread {
-			return Thread{PID: pid, TID: pid, Stack: []string{"synchronize (m.py:1)"}, CPU: time.Hour + cpu}
+			return Thread{PID: pid, TID: pid, Stack: []string{"synchronize (m.py:1)"}, Ready: time.Hour + cpu}
 		}
 		now := time.Unix(int64(second), 0)
 		j.Add(now, []Thread{at(1, time.Duration(second)*40*time.Millisecond), at(2, time.Duration(second)*60*time.Millisecond)})

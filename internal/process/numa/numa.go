@@ -108,9 +108,9 @@ func parsePages(r io.Reader) (map[string]uint64, error) {
 					size = kib
 				}
 			} else if node, isNode := strings.CutPrefix(key, "N"); isNode {
-				if _, err := strconv.ParseUint(node, 10, 16); err == nil {
+				if number, err := strconv.ParseUint(node, 10, 16); err == nil {
 					count, _ := strconv.ParseUint(value, 10, 40)
-					pages[node] += count
+					pages[strconv.FormatUint(number, 10)] += count
 				}
 			}
 		}

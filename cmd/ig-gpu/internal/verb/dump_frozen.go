@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
@@ -106,24 +104,23 @@ func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.D
 
 func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {
 	for _, t := range threads {
-		all = append(all, frozen.Thread{PID: t.PID, TID: t.TID, Stack: t.Stack, CPU: cpuOf(procfs, t.PID, t.TID)})
+		all = append(all, frozen.Thread{PID: t.PID, TID: t.TID, Stack: t.Stack, Ready: readyOf(procfs, t.PID, t.TID)})
 	}
 	return all
 }
 
-// cpuOf is the time that a thread has used; 0: not known, as of one that ended.
-func cpuOf(procfs string, pid, tid uint32) time.Duration {
+// readyOf is the time that a thread has run or waited for a processor; 0: not known, as of one that ended.
+func readyOf(procfs string, pid, tid uint32) time.Duration {
 	// Nanoseconds on a processor, nanoseconds waited for one, and how often: sched-stats.
 	b, err := os.ReadFile(filepath.Join(procfs, fmt.Sprint(pid), "task", fmt.Sprint(tid), "schedstat"))
 	if err != nil {
 		return 0
 	}
-	ran, _, _ := strings.Cut(string(b), " ")
-	ns, err := strconv.ParseInt(ran, 10, 64)
-	if err != nil {
+	var ran, waited time.Duration
+	if _, err := fmt.Sscan(string(b), &ran, &waited); err != nil {
 		return 0
 	}
-	return time.Duration(ns)
+	return ran + waited
 }
 
 // standstill adds to the verdicts what threads wait for now. A process that is not in the last

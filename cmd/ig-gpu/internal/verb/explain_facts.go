@@ -161,6 +161,17 @@ func (f *facts) lows(past time.Duration) {
 	f.windows[window]++
 }
 
+// isCompared: there were readings in both windows, without which nothing is known to have grown or not.
+func (f *facts) isCompared() bool { return f.windows[0] > 0 && f.windows[1] > 0 }
+
+// growers are the places that hold more than before, the largest growth first.
+func (f *facts) growers(tensors bool) []*place {
+	if !f.isCompared() {
+		return nil
+	}
+	return f.ranked(tensors, grown)
+}
+
 func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -244,7 +255,7 @@ func (f *facts) tensorGrowth() (growers []*place, sum int64) {
 			sum += min(grown(p), 0)
 		}
 	}
-	growers = slices.DeleteFunc(f.ranked(true, grown), func(p *place) bool { return p.frame == stack.BeforeAttach })
+	growers = slices.DeleteFunc(f.growers(true), func(p *place) bool { return p.frame == stack.BeforeAttach })
 	if len(growers) == 0 {
 		return nil, 0
 	}

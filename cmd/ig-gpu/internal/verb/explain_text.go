@@ -105,10 +105,12 @@ func composeMemory(p *page, f *facts, ids string) {
 		p.say("", "Of that, %s was released by hipMemRelease and is still held, until hipMemAddressFree frees its address range:\n%s", profile.FormatBytes(sum), lines(keepers, kept, sum))
 	}
 	composePeak(p, f, ids)
-	if growers := f.ranked(false, grown); len(growers) > 0 {
+	if growers := f.growers(false); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
 		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
 			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
+	} else if !f.isCompared() {
+		p.say("", "Unknown: what grew. The rows were read too rarely on this busy machine: watch for longer.")
 	} else {
 		p.say("", "No line held more in the last third of the watch than in the one before.")
 	}
@@ -121,7 +123,7 @@ func composeMemory(p *page, f *facts, ids string) {
 		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --torch on", "PyTorch's tensors hold %s of its pool:\n%s", profile.FormatBytes(sum), lines(tensors, inUse, sum))
 		if growers, sum := f.tensorGrowth(); sum > 0 {
 			p.say("", "They grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sumPlaces(growers, grown)))
-		} else {
+		} else if f.isCompared() {
 			p.say("", "They did not grow.")
 		}
 	}
@@ -196,7 +198,7 @@ func composeCollectives(p *page, f *facts, ids string) {
 // from the driver is chance.
 func composeBlame(p *page, f *facts, ids string) {
 	p.part = "Look first at"
-	growers, holders := f.ranked(false, grown), f.ranked(false, inUse)
+	growers, holders := f.growers(false), f.ranked(false, inUse)
 	tensors, tensorGrowth := f.tensorGrowth()
 	made := slices.DeleteFunc(f.ranked(true, inUse), func(p *place) bool { return p.frame == stack.BeforeAttach })
 	switch {
@@ -213,12 +215,20 @@ func composeBlame(p *page, f *facts, ids string) {
 	case len(f.refused) > 0:
 		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
 	case len(made) > 0:
-		p.say("", "%s: tensors that it made hold most (%s), and do not grow.", frameOr(made[0].frame), profile.FormatBytes(inUse(made[0])))
+		p.say("", "%s: tensors that it made hold most (%s)%s.", frameOr(made[0].frame), profile.FormatBytes(inUse(made[0])), f.unlessUnknown(", and do not grow"))
 	case len(holders) > 0:
-		p.say("", "%s: it holds most (%s), and does not grow.", frameOr(holders[0].frame), profile.FormatBytes(inUse(holders[0])))
+		p.say("", "%s: it holds most (%s)%s.", frameOr(holders[0].frame), profile.FormatBytes(inUse(holders[0])), f.unlessUnknown(", and does not grow"))
 	default:
 		p.say("", "No line: nothing that the watch saw holds memory.")
 	}
+}
+
+// unlessUnknown is the text if growth is known, and else that it is not.
+func (f *facts) unlessUnknown(text string) string {
+	if f.isCompared() {
+		return text
+	}
+	return "; whether it grows is unknown"
 }
 
 // pace is how fast a holder grows.

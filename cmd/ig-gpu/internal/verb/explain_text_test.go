@@ -3,6 +3,7 @@
 package verb
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFacts([]uint32{7}, 10*time.Second)
-			f.read, f.since = 2, 5*time.Second
+			f.read, f.since, f.windows = 2, 5*time.Second, [2]int{1, 1}
 			for _, p := range c.places {
 				f.places[p.frame] = p
 			}
@@ -64,6 +65,20 @@ func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
 			require.Len(t, p.all, 1)
 			require.Contains(t, p.all[0].Text, c.text)
 		})
+	}
+}
+
+// TestGrowthIsUnknownWithoutAReadingInEachWindow: a busy machine reads rarely.
+func TestGrowthIsUnknownWithoutAReadingInEachWindow(t *testing.T) {
+	for _, windows := range [][2]int{{0, 3}, {3, 0}, {0, 0}} {
+		f := newFacts([]uint32{7}, 10*time.Second)
+		f.read, f.windows = 2, windows
+		f.places["cache"] = &place{frame: "cache (serve.py:20)", low: [2]uint64{0, 30 << 20}, now: 30 << 20}
+		var text strings.Builder
+		require.NoError(t, writeSentences(&text, compose(f), false))
+		require.Contains(t, text.String(), "Unknown: what grew.")
+		require.Contains(t, text.String(), "cache (serve.py:20): it holds most (30.0 MiB); whether it grows is unknown.")
+		require.NotContains(t, text.String(), "more than")
 	}
 }
 

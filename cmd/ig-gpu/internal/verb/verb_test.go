@@ -192,6 +192,7 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	f := newFacts([]uint32{7}, 10*time.Second)
 	f.commands, f.hasDriver, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
+	f.windows = [2]int{3, 3}
 	f.places["load"] = &place{frame: "load (serve.py:10)", low: [2]uint64{4 << 30, 4 << 30}, now: 4 << 30, taken: 4 << 30}
 	f.places["cache"] = &place{frame: "cache (serve.py:20)", low: [2]uint64{26 << 20, 286 << 20}, now: 286 << 20, taken: 286 << 20}
 	f.places["tensor"] = &place{frame: "embed (model.py:5)", low: [2]uint64{1 << 30, 1 << 30}, now: 1 << 30, isTensor: true}
