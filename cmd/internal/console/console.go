@@ -5,6 +5,7 @@
 package console
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"sync"
@@ -139,7 +140,7 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		default:
 		}
 		n, err := unix.Poll(fds, int(turn/time.Millisecond))
-		if err != nil && err != unix.EINTR {
+		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
 		if n > 0 && fds[0].Revents != 0 {
@@ -159,7 +160,7 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 		}
 		n, err = t.typed(keys[:])
 		switch {
-		case err == unix.EINTR || err == unix.EAGAIN:
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
 		case err != nil, n == 0 && fds[1].Revents&^unix.POLLIN != 0: // the terminal is gone
 			return
 		}
