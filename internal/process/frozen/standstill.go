@@ -4,15 +4,11 @@ package frozen
 
 import (
 	"cmp"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/schedstat"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
 )
 
@@ -71,13 +67,13 @@ func (s *Standstill) Look(now time.Time, pids []uint32) (all []Still) {
 		if err != nil || known[pid] != nil {
 			continue // it has ended
 		}
-		turns, err := turnsOf(s.ProcFS, pid)
+		schedule, err := schedstat.Read(s.ProcFS, pid, pid)
 		if err != nil {
 			continue
 		}
 		k := s.known[pid]
-		if k == nil || k.start != state.Start || k.turns != turns || state.CPU-k.cpu > max(now.Sub(k.since), time.Second)/runningShare {
-			k = &still{state.Start, turns, state.CPU, now}
+		if k == nil || k.start != state.Start || k.turns != schedule.Turns || state.CPU-k.cpu > max(now.Sub(k.since), time.Second)/runningShare {
+			k = &still{state.Start, schedule.Turns, state.CPU, now}
 		}
 		known[pid], comms[pid] = k, state.Comm
 		stuck[pid] = now.Sub(k.since) >= s.After
@@ -135,20 +131,4 @@ func kindOf(w waits.Wait) string {
 		kind = string(resource.Kind)
 	}
 	return kind
-}
-
-// turnsOf is how often the main thread of a process has got a processor.
-func turnsOf(procfs string, pid uint32) (uint64, error) {
-	number := strconv.FormatUint(uint64(pid), 10)
-	// Nanoseconds on a processor, nanoseconds waited for one, and how often: sched-stats.
-	b, err := os.ReadFile(filepath.Join(procfs, number, "task", number, "schedstat"))
-	if err != nil {
-		return 0, fmt.Errorf("read how often process %d ran: %w", pid, err)
-	}
-	if fields := strings.Fields(string(b)); len(fields) == 3 {
-		if turns, err := strconv.ParseUint(fields[2], 10, 64); err == nil {
-			return turns, nil
-		}
-	}
-	return 0, fmt.Errorf("read how often process %d ran: %.40q is not a schedstat file", pid, b)
 }

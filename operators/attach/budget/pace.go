@@ -4,14 +4,14 @@ package budget
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/schedstat"
 )
 
 // pace is how much less threads get done in windows, because they are probed there, by what
@@ -90,11 +90,8 @@ func (c clock) close() { unix.Close(int(c)) }
 
 // waited is how long a thread has waited for a processor, until it last had one.
 func waited(id uint64) (ns float64) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", id>>32, uint32(id)))
-	if err == nil {
-		_, _ = fmt.Sscan(string(b), new(float64), &ns)
-	}
-	return ns
+	s, _ := schedstat.Read("/proc", uint32(id>>32), uint32(id)) // none of one that has ended
+	return float64(s.Waited)
 }
 
 func (p *pace) begin() {

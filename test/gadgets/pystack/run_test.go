@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 // igGPU runs the product.
@@ -73,18 +74,14 @@ func hasPerfEvents(pid int) bool {
 	})
 }
 
-// cpuSeconds is the CPU time that the only thread of a process has used.
+// cpuSeconds is the CPU time that the threads of a process have used.
 func cpuSeconds(t *testing.T, pid int) float64 {
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	ran, _, err := usage.Scheduled(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var nanoseconds float64
-	if _, err := fmt.Sscan(string(b), &nanoseconds); err != nil {
-		t.Fatal(err)
-	}
-	return nanoseconds / 1e9
+	return ran.Seconds()
 }
 
 // TestRunWritesAProfile: the command line's frequency is the one that is sampled

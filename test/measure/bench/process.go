@@ -7,11 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -101,12 +97,8 @@ func (c *child) taken() (taken, error) {
 	if u.user, u.system, err = usage.CPU(pid); err != nil {
 		return u, err
 	}
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, path := range threads {
-		b, _ := os.ReadFile(path)
-		on, _, _ := strings.Cut(string(b), " ")
-		n, _ := strconv.ParseInt(on, 10, 64)
-		u.cpu += time.Duration(n)
+	if u.cpu, _, err = usage.Scheduled(pid); err != nil {
+		return u, err
 	}
 	if u.rss, err = usage.Memory(pid, "VmRSS"); err != nil {
 		return u, err

@@ -117,19 +117,15 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
 		delete(values, columnsParam)
 	}
-	asJSON := ""
 	if values[outputParam] != "" {
-		var cli string
-		cli, asJSON = objects.Split(values[outputParam], r.modes)
+		cli, asJSON := objects.Split(values[outputParam], r.modes)
 		values[outputParam] = cli
 		gadget.SetVar(objects.Var, asJSON)
-	}
-	if r.images.Has(gadget.ImageName()) && !isChosen(values) {
-		if tables, ok := takeTables(gadget.ImageName(), values); ok {
-			gadget.SetVar(live.VarTables, tables)
+		if r.images.Has(gadget.ImageName()) && !isChosen(values) {
+			if tables, ok := takeTables(gadget.ImageName(), values); ok {
+				gadget.SetVar(live.VarTables, tables)
+			}
 		}
-	}
-	if values[outputParam] != "" {
 		gadget.SetVar(table.VarUnread, unread(values[outputParam], asJSON))
 	}
 	if r.images.Has(gadget.ImageName()) && !r.serves {

@@ -6,12 +6,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/schedstat"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
@@ -104,23 +103,10 @@ func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.D
 
 func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {
 	for _, t := range threads {
-		all = append(all, frozen.Thread{PID: t.PID, TID: t.TID, Stack: t.Stack, Ready: readyOf(procfs, t.PID, t.TID)})
+		s, _ := schedstat.Read(procfs, t.PID, t.TID) // none of one that has ended
+		all = append(all, frozen.Thread{PID: t.PID, TID: t.TID, Stack: t.Stack, Ready: s.Ran + s.Waited})
 	}
 	return all
-}
-
-// readyOf is the time that a thread has run or waited for a processor; 0: not known, as of one that ended.
-func readyOf(procfs string, pid, tid uint32) time.Duration {
-	// Nanoseconds on a processor, nanoseconds waited for one, and how often: sched-stats.
-	b, err := os.ReadFile(filepath.Join(procfs, fmt.Sprint(pid), "task", fmt.Sprint(tid), "schedstat"))
-	if err != nil {
-		return 0
-	}
-	var ran, waited time.Duration
-	if _, err := fmt.Sscan(string(b), &ran, &waited); err != nil {
-		return 0
-	}
-	return ran + waited
 }
 
 // standstill adds to the verdicts what threads wait for now. A process that is not in the last

@@ -6,6 +6,7 @@ package usage
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/schedstat"
 )
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on all architectures of Linux that have Go.
@@ -42,24 +46,24 @@ func CPU(pid int) (user, system time.Duration, err error) {
 }
 
 // Scheduled is how long the threads of a process have run so far, and how long they were ready to and
-// waited for a processor (Documentation/scheduler/sched-stats.rst). Threads that have ended are not in it.
+// waited for a processor. Threads that have ended are not in it.
 func Scheduled(pid int) (ran, waited time.Duration, err error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, thread := range threads {
+		tid, err := strconv.ParseUint(thread.Name(), 10, 32)
 		if err != nil {
-			continue // ended meanwhile
+			return 0, 0, fmt.Errorf("a thread of process %d: %w", pid, err)
 		}
-		var r, w time.Duration
-		if _, err := fmt.Sscan(string(text), &r, &w); err != nil {
-			return 0, 0, fmt.Errorf("%s: %q: %w", file, text, err)
+		s, err := schedstat.Read("/proc", uint32(pid), uint32(tid))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) { // it has not ended meanwhile
+			return 0, 0, err
 		}
-		ran, waited = ran+r, waited+w
+		ran, waited = ran+s.Ran, waited+s.Waited
 	}
-	if err == nil && ran == 0 {
-		err = fmt.Errorf("process %d has no threads that have run", pid)
-	}
-	return ran, waited, err
+	return ran, waited, nil
 }
 
 // Memory is a field of /proc/PID/status in bytes, such as VmHWM (the most that was resident), VmRSS (what
