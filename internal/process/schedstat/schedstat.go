@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Stat is of a thread since it started.
+// Stat has the totals of a thread since it started.
 type Stat struct {
 	Ran, Waited time.Duration // on a processor, and ready to run without one
 	Turns       uint64        // how often it has got a processor

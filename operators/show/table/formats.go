@@ -10,7 +10,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// Formats is Inspektor Gadget's operator that adds human-readable fields, for tables that somebody reads.
+// Formats is Inspektor Gadget's operator that adds human-readable fields, for tables that are printed.
 type Formats struct{ operators.DataOperator }
 
 // InstantiateDataOperator hides the tables from it that VarUnread says are printed nowhere. Sources of events

@@ -25,8 +25,8 @@ func (f *formatter) InstantiateDataOperator(gc operators.GadgetContext, _ api.Pa
 	return nil, nil
 }
 
-// TestTablesThatNobodyReadsAreNotFormatted: events are, whose times are converted in place.
-func TestTablesThatNobodyReadsAreNotFormatted(t *testing.T) {
+// TestTablesThatAreNotPrintedAreNotFormatted: events are, whose times are converted in place.
+func TestTablesThatAreNotPrintedAreNotFormatted(t *testing.T) {
 	gc := gadgetcontext.New(t.Context(), "cuda_alloc")
 	for name, kind := range map[string]datasource.Type{"allocs": datasource.TypeArray, "drops": datasource.TypeArray, "ooms": datasource.TypeSingle} {
 		_, err := gc.RegisterDataSource(kind, name)

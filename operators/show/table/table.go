@@ -35,8 +35,8 @@ const (
 )
 
 // VarUnread is the gadget context's variable with a func(source string) bool: whether the source's rows
-// are printed nowhere, so that nobody reads human-readable fields, which would take a third of the time
-// of reading a large table. Without it, somebody may: a client of the daemon.
+// are printed nowhere and need no human-readable fields, which would take a third of the time of
+// reading a large table. Without it, they may be printed: by a client of the daemon.
 const VarUnread = "gpu-gadgets.unread"
 
 func isUnread(gc operators.GadgetContext, source string) bool {

@@ -25,8 +25,8 @@ const (
 	// requestTimeout is for an answer of the daemon; it detects that a node has
 	// disappeared without a message.
 	requestTimeout = 10 * time.Second
-	// retryInstance is the longest time until an instance is tried again that could not be attached
-	// to, or has not started yet.
+	// retryInstance is the longest pause before another attempt to attach to an instance that failed,
+	// or has not started yet.
 	retryInstance = 30 * time.Second
 )
 
@@ -42,13 +42,13 @@ type session struct {
 	limit     *rate.Limiter // of the daemon's bytes
 }
 
-// skipped is an instance that is not tried before a time.
+// skipped is an instance with no further attempt to attach before a time.
 type skipped struct {
 	until time.Time
 	pause time.Duration
 }
 
-// again is what to skip after another failure: the pause doubles from least to retryInstance.
+// again returns the state after another failure: the pause doubles from least to retryInstance.
 func (s skipped) again(least time.Duration, now time.Time) skipped {
 	pause := min(max(least, 2*s.pause), retryInstance)
 	return skipped{now.Add(pause), pause}
