@@ -102,7 +102,7 @@ static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 
 	struct total before = {};
 	struct total *total = bpf_map_lookup_elem(&totals_by_call, key);
 
-	if (!total) {
+	if (!total && process_remember_current(key->process)) {
 		bpf_map_update_elem(&totals_by_call, key, &before, BPF_NOEXIST);
 		total = bpf_map_lookup_elem(&totals_by_call, key);
 	}
@@ -129,10 +129,13 @@ static __noinline int row_begin(const struct row_key *key, const struct call_fac
 	__builtin_memcpy(fresh.grid, facts->shape.grid, sizeof(fresh.grid));
 	__builtin_memcpy(fresh.block, facts->shape.block, sizeof(fresh.block));
 	fresh.shared_bytes = facts->shape.shared_bytes;
-	if (key->stack)
+	if (key->stack) {
+		if (!QUOTA_TAKE(QUOTA_ROWS, MAX_ROWS))
+			return 0;
 		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
-	else
+	} else {
 		bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
+	}
 	return 0;
 }
 
@@ -174,7 +177,8 @@ __noinline int span_row_begin(const struct span_row_key *key, const struct call_
 	if (!key || !facts)
 		return 0;
 	copy = *key;
-	process_remember_current(copy.row.process);
+	if (!process_remember_current(copy.row.process))
+		return 0;
 	span_learn(copy.row.process, copy.span);
 	bpf_map_update_elem(&rows_by_span, &copy, &empty_span_row, BPF_NOEXIST);
 	row = bpf_map_lookup_elem(&rows_by_span, &copy);
@@ -241,7 +245,8 @@ static __always_inline struct row *row_of(struct row_key *key, const struct call
 		row = row_find(key);
 	if (row)
 		return row;
-	process_remember_current(key->process); /* both would not fit the stack */
+	if (!process_remember_current(key->process)) /* both would not fit the stack */
+		return 0;
 	row_begin(key, facts);
 	row = row_find(key);
 	if (!row && key->stack) {

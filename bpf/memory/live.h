@@ -22,16 +22,6 @@ enum live_space {
 	SPACE_CONTEXT,
 };
 
-#ifdef WITH_QUOTAS
-#define QUOTA_TAKE_LIVE() quota_take_live(MAX_LIVE)
-#define QUOTA_GIVE_LIVE() quota_give_live()
-#else
-#define QUOTA_TAKE_LIVE() 1
-#define QUOTA_GIVE_LIVE() \
-	do { \
-	} while (0)
-#endif
-
 struct live_key {
 	__u64 process;
 	__u64 pointer;
@@ -118,7 +108,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->span = row_key.span;
 
 	err = -E2BIG;
-	if (QUOTA_TAKE_LIVE())
+	if (QUOTA_TAKE_LIVE(MAX_LIVE))
 		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST) {
 		QUOTA_GIVE_LIVE();

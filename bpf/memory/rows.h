@@ -4,9 +4,6 @@
 
 #include "memory/inflight.h"
 #include "program/drops.h"
-#ifdef WITH_QUOTAS
-#include "process/quota.h"
-#endif
 #include "process/rows.h"
 #include "process/span.h"
 #include "call/thread.h"
@@ -144,7 +141,8 @@ static __noinline struct row *row_of_span(struct span_row_key *key)
 		return 0;
 	found = bpf_map_lookup_elem(&rows_by_span, key);
 	if (!found) {
-		process_remember_current(key->row.process);
+		if (!process_remember_current(key->row.process))
+			return 0;
 		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
@@ -171,18 +169,18 @@ static __always_inline struct row *row_of(struct span_row_key *full)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 		if (row)
 			return row;
-#ifdef WITH_QUOTAS
-		if (!quota_take(QUOTA_ROWS, MAX_ROWS))
+		if (!process_remember_current(key->process))
 			return 0;
-#endif
-		process_remember_current(key->process);
+		if (!QUOTA_TAKE(QUOTA_ROWS, MAX_ROWS))
+			return 0;
 		bpf_map_update_elem(&rows_by_stack, key, &empty_row, BPF_NOEXIST);
 		return bpf_map_lookup_elem(&rows_by_stack, key);
 	}
 	row = bpf_map_lookup_elem(&unknown_rows, key);
 	if (row)
 		return row;
-	process_remember_current(key->process);
+	if (!process_remember_current(key->process))
+		return 0;
 	bpf_map_update_elem(&unknown_rows, key, &empty_row, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&unknown_rows, key);
 }

@@ -226,7 +226,8 @@ static __noinline struct communicator *communicator_new(__u64 process, __u64 han
 	unused = bpf_map_lookup_elem(&communicator_unused, &zero);
 	if (!unused)
 		return 0;
-	process_remember_current(process);
+	if (!process_remember_current(process))
+		return 0;
 	if (bpf_map_update_elem(&communicators_by_handle, &key, unused, BPF_ANY)) {
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;

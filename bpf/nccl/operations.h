@@ -189,11 +189,11 @@ static __always_inline void operation_add(__u64 process, __u64 handle, struct co
 	struct operation_row *row;
 
 	key.size_class = size_class_of(bytes);
+	if (!c && !process_remember_current(process))
+		return;
 	row = operation_row_of(&key, handle, c ? c->identity : 0);
 	if (!row)
 		return;
-	if (!c)
-		process_remember_current(process);
 	__sync_fetch_and_add(&row->calls, 1);
 	/* Adding a constant 0 becomes an atomic OR, which came with 5.12. */
 	if (bytes)

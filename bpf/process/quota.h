@@ -13,15 +13,23 @@
  * pointers, which change with each call, a tenant has at most three quarters: a counter that
  * all tenants share would go from processor to processor.
  *
- * The programs for Linux 5.10 have none.
+ * A gadget with quotas defines WITH_QUOTAS; the programs for Linux 5.10 and nccl_trace have none.
  */
 enum quota_table {
 	QUOTA_STACKS,
 	QUOTA_ROWS,
 	QUOTA_LIVE,
+	QUOTA_PROCESSES,
 	QUOTA_TABLES, /* at most QUOTA_SLOTS */
 };
 #define QUOTA_SLOTS 4 /* a power of two, for the mask */
+
+/* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
+#ifndef PROCESS_MAP_FLAGS
+#define PROCESS_MAP_FLAGS MAP_FLAGS_GROWING
+#endif
+
+#ifdef WITH_QUOTAS
 
 struct quota {
 	__s64 used[QUOTA_SLOTS]; /* by enum quota_table; user space corrects it */
@@ -41,7 +49,7 @@ struct quota {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, MAP_FLAGS_GROWING);
+	__uint(map_flags, PROCESS_MAP_FLAGS);
 	__uint(max_entries, MAX_TENANTS);
 	__type(key, __u64);
 	__type(value, struct quota);
@@ -80,29 +88,30 @@ static __always_inline struct quota *quota_of(__u64 tenant)
 	return bpf_map_lookup_elem(&quotas_by_tenant, &tenant);
 }
 
-static __always_inline int quota_refuse(struct quota *q, __u32 table)
+static __always_inline int quota_refuse(struct quota *q, __u32 table, __u32 pid)
 {
 	if (q) {
 		__sync_fetch_and_add(&q->refused[table & (QUOTA_SLOTS - 1)], 1);
-		q->pid = bpf_get_current_pid_tgid() >> 32;
+		q->pid = pid ? pid : bpf_get_current_pid_tgid() >> 32;
 	}
 	return 0;
 }
 
 /*
- * Takes an entry of a table of so many for the current process. 0: it has no room. A global
- * function: the verifier follows it once.
+ * Takes an entry of a table of so many for a process, whose tenant is known, or for the current one
+ * (0 and 0). 0: it has no room. A global function: the verifier follows it once.
  */
-__noinline int quota_take(__u32 table, __u32 entries)
+__noinline int quota_take(__u64 tenant, __u32 pid, __u32 table, __u32 entries)
 {
-	struct quota *mine = quota_of(tenant_current()), *all = quota_of(QUOTA_ALL);
+	struct quota *mine = quota_of(tenant ? tenant : tenant_current());
+	struct quota *all = quota_of(QUOTA_ALL);
 	__u32 slot = table & (QUOTA_SLOTS - 1);
 	__s64 size = entries;
 
 	if (!all)
 		return 1;
 	if (all->used[slot] >= size - size / 4 && (!mine || mine->used[slot] >= size / 4))
-		return quota_refuse(mine, slot);
+		return quota_refuse(mine, slot, pid);
 	__sync_fetch_and_add(&all->used[slot], 1);
 	if (mine)
 		__sync_fetch_and_add(&mine->used[slot], 1);
@@ -118,7 +127,7 @@ __noinline int quota_take_live(__u32 entries)
 	if (!mine)
 		return 1;
 	if (mine->used[QUOTA_LIVE] >= size - size / 4)
-		return quota_refuse(mine, QUOTA_LIVE);
+		return quota_refuse(mine, QUOTA_LIVE, 0);
 	__sync_fetch_and_add(&mine->used[QUOTA_LIVE], 1);
 	return 1;
 }
@@ -133,5 +142,22 @@ __noinline int quota_give_live(void)
 		__sync_fetch_and_add(&mine->used[QUOTA_LIVE], -1);
 	return 0;
 }
+
+#define QUOTA_TAKE(table, entries) quota_take(0, 0, table, entries)
+#define QUOTA_TAKE_OF(task, table, entries) \
+	quota_take(tenant_of(task), TASK_READ(task, tgid), table, entries)
+#define QUOTA_TAKE_LIVE(entries) quota_take_live(entries)
+#define QUOTA_GIVE_LIVE() quota_give_live()
+
+#else
+
+#define QUOTA_TAKE(table, entries) 1
+#define QUOTA_TAKE_OF(task, table, entries) 1
+#define QUOTA_TAKE_LIVE(entries) 1
+#define QUOTA_GIVE_LIVE() \
+	do { \
+	} while (0)
+
+#endif
 
 #endif

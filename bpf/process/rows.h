@@ -4,19 +4,12 @@
 
 #include "program/drops.h"
 #include "process/process.h"
-#ifdef WITH_QUOTAS
 #include "process/quota.h"
-#endif
 
 /*
  * rows: the processes that rows belong to, and when they ended.
  */
 #define MAX_PROCESSES 8192
-
-/* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
-#ifndef PROCESS_MAP_FLAGS
-#define PROCESS_MAP_FLAGS MAP_FLAGS_GROWING
-#endif
 
 /* The last member is read by operators/decode/reap, which deletes the rows of ended processes. */
 struct process {
@@ -38,14 +31,22 @@ struct {
 	__type(value, struct process);
 } processes_by_id SEC(".maps");
 
-/* Stores the process of `task`: its main thread, not the thread that was seen first. */
+/*
+ * Stores the process of `task`: its main thread, not the thread that was seen first. 0: there is no
+ * room. It must have no rows then, which nothing would delete when it ends.
+ */
 static __always_inline int process_remember(struct task_struct *task, __u64 id)
 {
 	struct task_struct *parent, *leader;
 	struct process p = {};
+	int err; /* 32 bits: see stack_store_of() */
 
 	if (bpf_map_lookup_elem(&processes_by_id, &id))
+		return 1;
+	if (!QUOTA_TAKE_OF(task, QUOTA_PROCESSES, MAX_PROCESSES)) {
+		drop(DROP_PROCESSES_FULL);
 		return 0;
+	}
 	parent = TASK_READ(task, real_parent);
 	leader = TASK_READ(task, group_leader);
 	p.proc.pid = p.proc.tid = TASK_READ(task, tgid);
@@ -60,10 +61,12 @@ static __always_inline int process_remember(struct task_struct *task, __u64 id)
 	p.tenant = tenant_of(task);
 #endif
 	p.start_boot_ns = TASK_READ(leader, start_boottime);
-	/* 32 bits: see stack_store(). */
-	if ((int)bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST) == -E2BIG)
+	err = bpf_map_update_elem(&processes_by_id, &id, &p, BPF_NOEXIST);
+	if (err && err != -EEXIST) {
 		drop(DROP_PROCESSES_FULL);
-	return 0;
+		return 0;
+	}
+	return 1;
 }
 
 /* The same for the current task. A global function: the verifier follows it once. */

@@ -26,7 +26,7 @@
 	X(DROP_FREE_UNKNOWN, "freed_before_attach")                                 \
 	/* a pointer was allocated again and its free was not seen */               \
 	X(DROP_LIVE_REPLACED, "free_missed")                                        \
-	/* a process has rows but no name */                                        \
+	/* no room for a process: it has no rows, and what it did is only here */   \
 	X(DROP_PROCESSES_FULL, "processes_full")                                    \
 	/* the device of a context was not remembered */                            \
 	X(DROP_CONTEXTS_FULL, "contexts_full")                                      \

@@ -70,7 +70,8 @@ static __always_inline struct row *row_of_span(struct span_row_key *key, struct 
 	struct span_row fresh = {};
 
 	if (!found) {
-		row_process(task, key->row.process);
+		if (!row_process(task, key->row.process))
+			return 0;
 		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();
 		bpf_map_update_elem(&rows_by_span, key, &fresh, BPF_NOEXIST);
@@ -94,8 +95,10 @@ static __always_inline void row_count(struct span_row_key *full, struct task_str
 	if (!row)
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 	if (!row) {
-		row_process(task, key->process);
-		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
+		if (!row_process(task, key->process))
+			return;
+		if (QUOTA_TAKE_OF(task, QUOTA_ROWS, MAX_ROWS))
+			bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
 		row = bpf_map_lookup_elem(&rows_by_stack, key);
 	}
 	if (!row) {

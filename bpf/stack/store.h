@@ -3,9 +3,7 @@
 #define GPU_GADGETS_STACK_STORE_H
 
 #include "stack/stack.h"
-#ifdef WITH_QUOTAS
 #include "process/quota.h"
-#endif
 
 /*
  * store: a stack as an id under which its frames are in stacks_by_id. The
@@ -40,20 +38,19 @@ GIVEN_POINTERS __u64 stack_hash(struct stack *s)
 	return hash ? hash : 1;
 }
 
-/* Stores s, a map value, if it is new. 0: there was no room. */
-static __always_inline __u64 stack_store(struct stack *s, __u64 id)
+/* Stores s, a map value, a stack of a task, if it is new. 0: there was no room. */
+static __always_inline __u64 stack_store_of(struct task_struct *task, struct stack *s, __u64 id)
 {
 	/* Before 6.4 map calls return 32 bits, and as a long no error is negative
 	 * (d7ba4cc900bf, "bpf: return long from bpf_map_ops funcs"). */
 	int err;
 
 	if (!bpf_map_lookup_elem(&stacks_by_id, &id)) {
-#ifdef WITH_QUOTAS
-		if (!quota_take(QUOTA_STACKS, MAX_STACKS)) {
+		if (task ? !QUOTA_TAKE_OF(task, QUOTA_STACKS, MAX_STACKS)
+			 : !QUOTA_TAKE(QUOTA_STACKS, MAX_STACKS)) {
 			drop(DROP_STACKS_FULL);
 			return 0;
 		}
-#endif
 		err = bpf_map_update_elem(&stacks_by_id, &id, s, BPF_NOEXIST);
 		if (err && err != -EEXIST) {
 			drop(DROP_STACKS_FULL);
@@ -61,6 +58,12 @@ static __always_inline __u64 stack_store(struct stack *s, __u64 id)
 		}
 	}
 	return id;
+}
+
+/* The same for the current process. */
+static __always_inline __u64 stack_store(struct stack *s, __u64 id)
+{
+	return stack_store_of(0, s, id);
 }
 
 #endif

@@ -111,7 +111,8 @@ static __always_inline struct torch_pool *torch_pool_of(const struct torch_repor
 
 	if (pool)
 		return pool;
-	process_remember_current(r->process);
+	if (!process_remember_current(r->process))
+		return 0;
 	torch_pool_new(&key);
 	return bpf_map_lookup_elem(&torch_pools, &key);
 }

@@ -16,6 +16,9 @@
 #include <bpf/bpf_tracing.h>
 
 #define WITH_SPANS /* call/life.h */
+#ifndef LINUX_5_10
+#define WITH_QUOTAS /* process/quota.h */
+#endif
 
 #define GADGET_NO_BUF_RESERVE
 #include <gadget/buffer.h>
@@ -123,8 +126,10 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 	if (weight) {
 		key.stack = unwind_stack(ctx, t, ip, may_sleep);
 		row = span_ids && call->facts.span ? 0 : row_find(&key);
-		if (!row) /* where there is a row, its stack is stored */
+		if (!row) { /* where there is a row, its stack is stored; without, it may be gone */
+			t->stack_id = 0;
 			key.stack = capture_store(t, key.stack);
+		}
 	}
 	device_launched(&key, start, call->facts.span);
 	if (!weight)

@@ -47,6 +47,8 @@ OPERATOR_CONSTANT(__u8, native_rules_auto);
 #define MAX_STACKS 8192
 #define MAX_SYMBOLS 16384
 
+#define WITH_QUOTAS /* process/quota.h */
+
 #include "python/other.h"
 #include "stack/native.h"
 #include "stack/sampled.h"
@@ -122,7 +124,7 @@ static __always_inline void count(struct stack *s, struct task_struct *task, __u
 {
 	struct span_row_key key = { .row.process = process, .span = span };
 
-	key.row.stack = stack_store(s, stack_hash(s));
+	key.row.stack = stack_store_of(task, s, stack_hash(s));
 	if (py_by_thread)
 		key.row.tid = task->pid;
 	row_count(&key, task, gil == PY_GIL_HELD);
@@ -308,7 +310,7 @@ int threads(struct bpf_iter__task *ctx)
 	describe(r, task);
 	r->stack_id = 0;
 	if (worth_showing(&scratch->stack))
-		r->stack_id = stack_store(&scratch->stack, stack_hash(&scratch->stack));
+		r->stack_id = stack_store_of(task, &scratch->stack, stack_hash(&scratch->stack));
 	bpf_seq_write(ctx->meta->seq, r, sizeof(*r));
 	return 0;
 }

@@ -60,5 +60,5 @@ func TestPlacesThatAreNotUsedAreForgotten(t *testing.T) {
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return freed.Load() >= processes/2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 }

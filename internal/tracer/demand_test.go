@@ -78,7 +78,7 @@ func TestProbesOnDemandAreThereWhileAProcessLacksTheFact(t *testing.T) {
 
 		is := func(h *host, n int, why string) {
 			t.Helper()
-			require.Eventually(t, func() bool { return k.seen(t, h) == n }, 5*time.Second, 20*time.Millisecond, why)
+			require.Eventually(t, func() bool { return k.seen(t, h) == n }, 30*time.Second, 20*time.Millisecond, why)
 		}
 		d.set(h.pid, Demand{Asked: 3, Learned: 2, Idle: idleAnswers})
 		is(h, 0, "enough answers were not new")

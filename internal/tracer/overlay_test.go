@@ -82,7 +82,7 @@ func TestAContainerThatIsGoneIsLetGo(t *testing.T) {
 
 	inside.stop()
 	outside.stop()
-	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return tr.Stats().Files == 1 }, 30*time.Second, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return unix.Unmount(root, 0) == nil }, 30*time.Second, 10*time.Millisecond, "busy")
 	require.Equal(t, 1, tr.Stats().Files, "the host's own library stays ready")
 }

@@ -211,7 +211,7 @@ func TestUnmappedLibraryIsGone(t *testing.T) {
 	other := buildLibrary(t, t.TempDir())
 	h.ask("open %s", other) // a mapping makes the tracer look again
 	rows.wait(t, "gone", func(a Attachment) bool { return a.Status == StatusGone && a.Path == path })
-	require.Eventually(t, func() bool { return tr.Stats().Attached == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return tr.Stats().Attached == 1 }, 30*time.Second, 10*time.Millisecond)
 }
 
 func TestNotALibrary(t *testing.T) {

@@ -211,8 +211,7 @@ static __noinline int owner_allocated(__u64 process, __u32 owner, __u64 place, _
 
 	owner_sum_key_of(&key, process, owner, place);
 	sum = bpf_map_lookup_elem(&sums_by_communicator, &key);
-	if (!sum) {
-		process_remember(task_current(), process);
+	if (!sum && process_remember(task_current(), process)) {
 		bpf_map_update_elem(&sums_by_communicator, &key, &fresh, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&sums_by_communicator, &key);
 	}

@@ -177,7 +177,7 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	struct symbol *s;
 	struct python_string text;
 	__u64 name, id;
-	int err; /* see stack_store() */
+	int err; /* see stack_store_of() */
 
 	if (!t)
 		return 0;

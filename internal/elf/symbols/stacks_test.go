@@ -198,7 +198,7 @@ func TestFunctionOfALibraryIsNamed(t *testing.T) {
 			libc = s.Mappings[i]
 		}
 		return i >= 0
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 	file, err := mappings.Open(pid, libc)
 	require.NoError(t, err)
 	defer file.Close()

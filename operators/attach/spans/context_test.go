@@ -138,7 +138,7 @@ sys.stdin.readline()
 	require.NoError(t, f.Start(t.Context()))
 	defer f.Stop()
 	pid := cmd.Process.Pid
-	require.Eventually(t, func() bool { return m.of(pid).Access != 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return m.of(pid).Access != 0 }, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, noKeys, m.of(pid).Keys)
 	_, err = stdin.Write([]byte("\n"))
 	require.NoError(t, err)

@@ -106,12 +106,12 @@ func TestProcessesAreFoundAndForgottenWithoutEvents(t *testing.T) {
 
 	second := sleeper(t)
 	require.NoError(t, os.Symlink("/proc/"+strconv.Itoa(second.Process.Pid), filepath.Join(procfs, strconv.Itoa(second.Process.Pid))))
-	require.Eventually(t, func() bool { return m.of(second.Process.Pid).Access == 1 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return m.of(second.Process.Pid).Access == 1 }, 30*time.Second, 10*time.Millisecond)
 
 	require.NoError(t, first.Process.Kill())
 	_ = first.Wait()
 	require.NoError(t, os.Remove(filepath.Join(procfs, strconv.Itoa(first.Process.Pid))))
-	require.Eventually(t, func() bool { return m.of(first.Process.Pid) == Source{} }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return m.of(first.Process.Pid) == Source{} }, 30*time.Second, 10*time.Millisecond)
 }
 
 // The mappings that a process shows are what it likes them to be.

@@ -42,7 +42,7 @@ func reasons() map[string]Reason {
 		"live_full":             {What: "allocations that were not remembered", Effect: "they are in use under [unknown] until their process ends", isCall: true},
 		"freed_before_attach":   {What: "frees of memory from before attach", Effect: noLoss, expected: true},
 		"free_missed":           {What: "frees that were not seen", Effect: "the memory was allocated again, and counted as freed then", isCall: true},
-		"processes_full":        {What: "processes without a name", Effect: "their rows have a process id only"},
+		"processes_full":        {What: "calls of processes for which there was no room", Effect: "they are missing in the totals", isCall: true},
 		"contexts_full":         {What: "CUDA contexts whose device was not remembered", Effect: "their rows have the device unknown"},
 		"event_lost":            {What: "events", Effect: "refused allocations or calls of a timeline are missing; rows and totals are complete"},
 		"selection_full":        {What: "child processes that are not followed", Effect: "none of their calls is recorded"},

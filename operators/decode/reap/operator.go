@@ -164,13 +164,13 @@ func (i *instance) warn(gc operators.GadgetContext, refused []Refusal) {
 	if _, ok := i.log.Pass(time.Now()); !ok {
 		return
 	}
-	worst := slices.MaxFunc(refused, func(a, b Refusal) int { return cmp.Compare(a.Stacks+a.Rows+a.Live, b.Stacks+b.Rows+b.Live) })
+	worst := slices.MaxFunc(refused, func(a, b Refusal) int { return cmp.Compare(a.sum(), b.sum()) })
 	others := ""
 	if len(refused) > 1 {
 		others = fmt.Sprintf(" (and %d other containers)", len(refused)-1)
 	}
-	gc.Logger().Warnf("the container of process %d%s has taken its share of the tables: no room for %d stacks, %d rows and %d pointers, "+
-		"which are under [unknown]; other containers keep theirs", worst.PID, others, worst.Stacks, worst.Rows, worst.Live)
+	gc.Logger().Warnf("the container of process %d%s has taken its share of the tables: no room for %s; other containers keep theirs",
+		worst.PID, others, worst.text())
 }
 
 // sinceBoot reads the clock of bpf_ktime_get_boot_ns.

@@ -17,7 +17,7 @@ const (
 	quotaSlots = 4
 	quotaAll   = 0
 
-	quotaStacks, quotaRows, quotaLive = 0, 1, 2
+	quotaStacks, quotaRows, quotaLive, quotaProcesses = 0, 1, 2, 3
 )
 
 // quota mirrors struct quota.
@@ -34,15 +34,27 @@ type quota struct {
 type Quotas struct {
 	Tenants *ebpf.Map // quotas_by_tenant
 	Rows    *ebpf.Map // rows_by_stack: the second word of a key is the stack
-	Live    *ebpf.Map // live_by_pointer
+	Live    *ebpf.Map // live_by_pointer; may be nil
 }
 
 // Refusal counts the entries that a tenant was refused since the last pass.
 type Refusal struct {
 	Tenant uint64
 	// PID is that of a process of the tenant.
-	PID                uint32
-	Stacks, Rows, Live uint64
+	PID                           uint32
+	Stacks, Rows, Live, Processes uint64
+}
+
+// sum counts all that was refused.
+func (r Refusal) sum() uint64 { return r.Stacks + r.Rows + r.Live + r.Processes }
+
+// text says what was refused, and what has become of it.
+func (r Refusal) text() string {
+	text := fmt.Sprintf("%d stacks, %d rows and %d pointers, which are under [unknown]", r.Stacks, r.Rows, r.Live)
+	if r.Processes > 0 {
+		text += fmt.Sprintf(", and for %d calls of new processes, which are in no row", r.Processes)
+	}
+	return text
 }
 
 // quotas corrects the counts. The zero value has no maps and does nothing.
@@ -64,7 +76,10 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 		return nil, nil
 	}
 	all := map[uint64]quota{}
-	size := [quotaSlots]uint32{quotaStacks: q.stacks.MaxEntries(), quotaRows: q.Rows.MaxEntries(), quotaLive: q.Live.MaxEntries()}
+	size := [quotaSlots]uint32{quotaStacks: q.stacks.MaxEntries(), quotaRows: q.Rows.MaxEntries(), quotaProcesses: q.processes.MaxEntries()}
+	if q.Live != nil {
+		size[quotaLive] = q.Live.MaxEntries()
+	}
 	isFull := false
 	if err := mapiter.Entries(q.Tenants, func(key, value []byte) {
 		var now quota
@@ -79,8 +94,8 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 		was := q.refused[tenant]
 		r := Refusal{Tenant: tenant, PID: now.PID,
 			Stacks: now.Refused[quotaStacks] - was[quotaStacks], Rows: now.Refused[quotaRows] - was[quotaRows],
-			Live: now.Refused[quotaLive] - was[quotaLive]}
-		if r.Stacks+r.Rows+r.Live > 0 {
+			Live: now.Refused[quotaLive] - was[quotaLive], Processes: now.Refused[quotaProcesses] - was[quotaProcesses]}
+		if r.sum() > 0 {
 			refusals = append(refusals, r)
 		}
 	}); err != nil {
@@ -135,16 +150,19 @@ func (q *quotas) correct(all map[uint64]quota) error {
 // count counts entries by tenant, and the stacks that no row has.
 func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err error) {
 	tenants := map[uint64]uint64{} // by process
-	if err := mapiter.Entries(q.processes, func(key, value []byte) {
-		tenants[binary.NativeEndian.Uint64(key)] = binary.NativeEndian.Uint64(value[len(value)-16:])
-	}); err != nil {
-		return nil, 0, fmt.Errorf("read processes: %w", err)
-	}
 	now = map[uint64][quotaSlots]int64{}
 	add := func(tenant uint64, slot int) {
 		n := now[tenant]
 		n[slot]++
 		now[tenant] = n
+	}
+	if err := mapiter.Entries(q.processes, func(key, value []byte) {
+		tenant := binary.NativeEndian.Uint64(value[len(value)-16:])
+		tenants[binary.NativeEndian.Uint64(key)] = tenant
+		add(quotaAll, quotaProcesses)
+		add(tenant, quotaProcesses)
+	}); err != nil {
+		return nil, 0, fmt.Errorf("read processes: %w", err)
 	}
 	type named struct{ tenant, stack uint64 }
 	seen, isNamed := map[named]bool{}, map[uint64]bool{}
@@ -164,8 +182,10 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err e
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := mapiter.Entries(q.Live, func(key, _ []byte) { add(tenants[binary.NativeEndian.Uint64(key)], quotaLive) }); err != nil {
-		return nil, 0, fmt.Errorf("count pointers: %w", err)
+	if q.Live != nil {
+		if err := mapiter.Entries(q.Live, func(key, _ []byte) { add(tenants[binary.NativeEndian.Uint64(key)], quotaLive) }); err != nil {
+			return nil, 0, fmt.Errorf("count pointers: %w", err)
+		}
 	}
 	n := now[quotaAll]
 	n[quotaStacks], n[quotaLive] = int64(stacks), 0 // of live pointers there is no common counter

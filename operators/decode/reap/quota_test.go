@@ -58,25 +58,36 @@ func (q *quotas) get(t *testing.T, tenant uint64) (is quota) {
 func TestQuotasAreWhatIsLeft(t *testing.T) {
 	q := withQuotas(t)
 	q.put(t, quotaAll, quota{Used: [4]int64{40, 40, 0}})
-	q.put(t, 100, quota{Used: [4]int64{39, 30, -7}, Refused: [4]uint64{5, 6, 7}, PID: 42})
+	q.put(t, 100, quota{Used: [4]int64{39, 30, -7}, Refused: [4]uint64{5, 6, 7, 8}, PID: 42})
 	q.put(t, 200, quota{Used: [4]int64{1, 1, 0}})
 	q.put(t, 300, quota{Used: [4]int64{0, 9, 9}}) // its processes have ended
 
 	refused, err := q.pass(false)
 	require.NoError(t, err)
-	require.Equal(t, []Refusal{{Tenant: 100, PID: 42, Stacks: 5, Rows: 6, Live: 7}}, refused)
+	require.Equal(t, []Refusal{{Tenant: 100, PID: 42, Stacks: 5, Rows: 6, Live: 7, Processes: 8}}, refused)
 	require.Equal(t, [4]int64{40, 40, 0}, q.get(t, quotaAll).Used, "nothing was removed")
 
 	refused, err = q.pass(true)
 	require.NoError(t, err)
 	require.Empty(t, refused, "reported once")
-	require.Equal(t, [4]int64{4, 3, 0}, q.get(t, quotaAll).Used)
+	require.Equal(t, [4]int64{4, 3, 0, 2}, q.get(t, quotaAll).Used)
 	// The two stacks without a row may be this tenant's, which has made many.
-	require.Equal(t, quota{Used: [4]int64{4, 2, 3}, Refused: [4]uint64{5, 6, 7}, PID: 42}, q.get(t, 100))
-	require.Equal(t, [4]int64{1, 1, 0}, q.get(t, 200).Used)
+	require.Equal(t, quota{Used: [4]int64{4, 2, 3, 1}, Refused: [4]uint64{5, 6, 7, 8}, PID: 42}, q.get(t, 100))
+	require.Equal(t, [4]int64{1, 1, 0, 1}, q.get(t, 200).Used)
 	value, err := q.Tenants.LookupBytes(uint64(300))
 	require.NoError(t, err)
 	require.Nil(t, value, "it leaves room for another one")
+}
+
+// cuda_kernel and py_stack hold nothing.
+func TestQuotasWithoutPointers(t *testing.T) {
+	q := withQuotas(t)
+	q.Live = nil
+	q.put(t, quotaAll, quota{})
+	q.put(t, 100, quota{})
+	_, err := q.pass(true)
+	require.NoError(t, err)
+	require.Equal(t, [4]int64{2, 2, 0, 1}, q.get(t, 100).Used)
 }
 
 // The counters of programs miss some of what is done to a table: one that is half full is counted.

@@ -30,7 +30,7 @@ type Maps struct {
 	Rows   []*ebpf.Map
 	Forget time.Duration
 	// Counting are rows that hold no memory and only count: those that do not change
-	// are removed when their map or Stacks is three quarters full. nil: none.
+	// are removed when five eighths of their map or of Stacks are in use. nil: none.
 	Counting *ebpf.Map
 	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. Entries that
 	// neither rows nor state reference are removed when their map is half full. nil: the
@@ -70,6 +70,10 @@ const (
 	sweepEvery     = 12
 	sweepFullEvery = 2
 )
+
+// From which part of a table in use on rows that only count are watched, and those that do not change are
+// removed: before one tenant has three quarters of it, which are all that it may have.
+const lookShare, removeShare = 1.0 / 2, 5.0 / 8
 
 // New returns a Reaper. grace should cover several reads of the rows.
 func New(maps Maps, grace time.Duration) *Reaper {
@@ -157,11 +161,11 @@ func (r *Reaper) idle() (int, error) {
 		return float64(rows) > share*float64(r.counting.rows.MaxEntries()) ||
 			r.stacks != nil && float64(r.stacks.entries) > share*float64(r.stacks.target.MaxEntries())
 	}
-	if !scarce(0.5) {
+	if !scarce(lookShare) {
 		r.counting.forget()
 		return 0, nil
 	}
-	if err := r.counting.look(); err != nil || !scarce(0.75) {
+	if err := r.counting.look(); err != nil || !scarce(removeShare) {
 		return 0, err
 	}
 	return r.counting.remove()

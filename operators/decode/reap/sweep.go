@@ -15,9 +15,9 @@ import (
 const (
 	// An entry is removed after this many consecutive sweeps without a reference.
 	unnamedSweeps = 2
-	// Removed entries are kept for this many passes, and restored if they are
+	// Removed entries are kept for this many passes, five minutes, and restored if they are
 	// referenced again: a program that found the entry may use its id a little later.
-	keptPasses = 120
+	keptPasses = 60
 	// maxKept bounds the kept entries, in bytes: those that have been kept the longest go, after at least
 	// so many passes. Entries that do not fit stay in the map.
 	maxKept     = 16 << 20

@@ -201,7 +201,7 @@ func TestIdleRowsAreRemoved(t *testing.T) {
 		}
 		idle += result.Idle
 	}
-	require.Equal(t, 200, idle, "a quarter; 600 of 1024 are no longer three quarters")
+	require.Equal(t, 200, idle, "a quarter; 600 of 1024 are fewer than five eighths")
 	require.Equal(t, 600, entries(t, maps.Rows[0]))
 	for _, i := range []uint64{0, 399, 700, 799} {
 		value, err := maps.Rows[0].LookupBytes(key(24, 1, 1000+i))

@@ -21,6 +21,7 @@ package symbolize
 import (
 	"fmt"
 	"time"
+	"unsafe"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -184,7 +185,7 @@ func (i *instance) name(in source, d datasource.Data) error {
 		to    datasource.FieldAccessor
 		value string
 	}{{"frame", in.frame, n.Frame}, {"user_frame", in.user, n.UserFrame}, {"where", in.where, n.Where}, {"stack", in.stack, n.Folded}} {
-		if err := f.to.PutString(d, f.value); err != nil {
+		if err := f.to.PutBytes(d, shared(f.value)); err != nil {
 			return fmt.Errorf("write %s: %w", f.name, err)
 		}
 	}
@@ -204,6 +205,10 @@ func (i *instance) name(in source, d datasource.Data) error {
 	}
 	return nil
 }
+
+// shared is a text as bytes that nothing writes to. A full table has megabytes of stacks, which are known
+// already and would be copied at each reading: a field of a row refers to them, and is only ever replaced.
+func shared(text string) []byte { return unsafe.Slice(unsafe.StringData(text), len(text)) }
 
 // Holder is one of the stacks that held most when an allocation was refused.
 type Holder struct {

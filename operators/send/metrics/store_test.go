@@ -208,6 +208,6 @@ func TestSharedReadersKeepLastValues(t *testing.T) {
 	require.Empty(t, own.Read().Samples)
 	require.Len(t, shared.Read().Samples, 1)
 	require.Len(t, shared.Read().Samples, 1, "the next scraper sees it, too")
-	require.Eventually(t, func() bool { return len(shared.Read().Samples) == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(shared.Read().Samples) == 0 }, 30*time.Second, 10*time.Millisecond)
 	require.Empty(t, run.processes)
 }

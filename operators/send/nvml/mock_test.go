@@ -143,7 +143,7 @@ func TestEveryMetricIsRead(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.xids) > 0
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 30*time.Second, 10*time.Millisecond)
 
 	r := l.Read()
 	busy, idle := l.devices[0].about, l.devices[1].about

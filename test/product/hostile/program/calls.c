@@ -18,9 +18,11 @@
 
 typedef int allocate(unsigned long *pointer, size_t bytes);
 typedef int release(unsigned long pointer);
+typedef int synchronize(void);
 
 static allocate *cu_alloc;
 static release *cu_free;
+static synchronize *cu_wait;
 
 static void start_driver(const char *path)
 {
@@ -36,22 +38,31 @@ static void start_driver(const char *path)
 
 	cu_alloc = (allocate *)dlsym(library, "cuMemAlloc_v2");
 	cu_free = (release *)dlsym(library, "cuMemFree_v2");
-	if (!init || !retain || !set || !cu_alloc || !cu_free || init(0) || retain(&context, 0) ||
-	    set(context))
+	cu_wait = (synchronize *)dlsym(library, "cuCtxSynchronize");
+	if (!init || !retain || !set || !cu_alloc || !cu_free || !cu_wait || init(0) ||
+	    retain(&context, 0) || set(context))
 		fail("start the driver");
 }
 
+#define MOST_HELD 300000
 static unsigned long held, allocated;
+
+/* What a leaf calls: it waits for the GPU instead of allocating. */
+static int waits;
 
 static void leaf(void)
 {
 	unsigned long pointer;
 
+	if (waits) {
+		cu_wait();
+		return;
+	}
 	if (cu_alloc(&pointer, 4096))
 		return;
 	allocated++;
-	/* Most are held: they take room among the live pointers, too. */
-	if (allocated % 8 == 0)
+	/* Most are held, up to more than there is room for: they take room among the live pointers, too. */
+	if (allocated % 8 == 0 || held >= MOST_HELD)
 		cu_free(pointer);
 	else
 		held++;
@@ -82,6 +93,40 @@ void attack_stacks(const struct order *o)
 		level(n, 20);
 	snprintf(line, sizeof(line), "%lu allocations", allocated);
 	say(line);
+}
+
+/* The same for waits. */
+void attack_waits(const struct order *o)
+{
+	waits = 1;
+	attack_stacks(o);
+}
+
+/* `count` processes that allocate once, and stay until this one ends. */
+void attack_callers(const struct order *o)
+{
+	int hold[2], done[2];
+	char byte = 0;
+
+	if (!dlopen(o->driver, RTLD_NOW) || pipe(hold) || pipe(done))
+		fail(o->driver);
+	usleep(500000); /* until it is attached to */
+	for (unsigned long n = 0; n < o->count; n++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			fail("fork");
+		if (child == 0) {
+			close(hold[1]);
+			start_driver(o->driver);
+			leaf();
+			if (write(done[1], &byte, 1) == 1 && read(hold[0], &byte, 1) == 0)
+				_exit(0);
+			_exit(1);
+		}
+		if (read(done[0], &byte, 1) != 1)
+			fail("wait for a process");
+	}
 }
 
 /* The frame pointer leads to a page that its fault handler withholds for `count` ms. */

@@ -24,7 +24,8 @@ static const struct {
 	{ "threads", attack_threads },	 { "forks", attack_forks },
 	{ "execs", attack_execs },	 { "names", attack_names },
 	{ "stacks", attack_stacks },	 { "pages", attack_pages },
-	{ "hangs", attack_hangs },
+	{ "hangs", attack_hangs },	 { "callers", attack_callers },
+	{ "waits", attack_waits },
 };
 
 void fail(const char *what)

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
+)
+
+// fullLimit is how long a tenant may take to fill its share of the stacks, on a busy machine.
+const fullLimit = 2 * time.Minute
+
+// places and callsEach are the honest one's: so many lines of Python, each of which makes so many calls.
+const places, callsEach = 10, 50
+
+// A tenant that waits for the GPU in more places than cuda_kernel has room for.
+func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lines")
+	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
+	p := attack(t, build(t), "waits", 20_000)
+	p.Say("go")
+	ended(p)
+	waitUntilFull(t, r)
+
+	h := subject.Start(t, exec.Command("python3", "testdata/honest.py", "calls", simulated.DriverCopy(t),
+		strconv.Itoa(places), strconv.Itoa(callsEach)))
+	h.Expect("ready")
+	r.WaitAttached(h.PID())
+	h.Say("go")
+	h.Expect("done")
+	h.End()
+	p.End()
+	r.Interrupt()
+	calls := map[string]int64{} // the newest state, by the line that waited
+	for _, l := range linesOf(t, file, "call", h.PID()) {
+		if strings.HasPrefix(l.place(), "wait_") || l.place() == "[unknown]" {
+			calls[l.place()] = l.Calls
+		}
+	}
+	want := map[string]int64{}
+	for n := range places {
+		want["wait_"+strconv.Itoa(n)] = callsEach
+	}
+	require.Equal(t, want, calls)
+}
+
+// A tenant whose threads are in more places than py_stack has room for.
+func TestHonestStacksAreKnownBesideAHostileOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lines")
+	r := iggpu.Start(t, "py_stack", "--wall", "--frequency", "19", "--jsonl-out", file)
+	p := startOf(t, "places", "400") // 2,000 places a second
+	waitUntilFull(t, r)
+
+	h := startOf(t, "sleeps", strconv.Itoa(places))
+	time.Sleep(3 * time.Second) // some fifty samples of each thread
+	h.End()
+	p.End()
+	r.Interrupt()
+	samples := map[string]int64{}
+	for _, l := range linesOf(t, file, "sample", h.PID()) {
+		samples[l.place()] = l.Samples
+	}
+	for n := range places {
+		require.NotZero(t, samples["wait_"+strconv.Itoa(n)], samples)
+	}
+	require.Zero(t, samples["[unknown]"], samples)
+}
+
+// startOf starts testdata/honest.py, as in a container.
+func startOf(t *testing.T, args ...string) *subject.Process {
+	t.Helper()
+	cmd := exec.Command("python3", append([]string{"testdata/honest.py"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	p := subject.Start(t, cmd)
+	p.Expect("ready")
+	return p
+}
+
+// waitUntilFull waits until stacks were refused.
+func waitUntilFull(t *testing.T, r *iggpu.Run) {
+	t.Helper()
+	require.Eventually(t, func() bool { return r.Drops()["stacks_full"] > 0 }, fullLimit, 100*time.Millisecond,
+		"the hostile tenant has not filled its share")
+}
+
+// rowLine is a line of --jsonl-out.
+type rowLine struct {
+	Type    string `json:"type"`
+	PID     int    `json:"pid"`
+	Calls   int64  `json:"calls"`
+	Samples int64  `json:"samples"`
+	Stack   []struct{ Function, Kind string }
+}
+
+// place is the innermost function in Python, or what is there instead.
+func (l *rowLine) place() string {
+	for _, f := range l.Stack {
+		if f.Kind == "python" {
+			return f.Function
+		}
+	}
+	if len(l.Stack) == 0 {
+		return ""
+	}
+	return l.Stack[0].Function
+}
+
+// linesOf are those of a process, oldest first.
+func linesOf(t *testing.T, file, kind string, pid int) (lines []rowLine) {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	all := bufio.NewScanner(f)
+	all.Buffer(nil, 1<<20)
+	for all.Scan() {
+		var l rowLine
+		require.NoError(t, json.Unmarshal(all.Bytes(), &l), all.Text())
+		if l.Type == kind && l.PID == pid {
+			lines = append(lines, l)
+		}
+	}
+	require.NoError(t, all.Err())
+	require.NotEmpty(t, lines)
+	return lines
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostile
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
+)
+
+const (
+	// maxSlowdown of an honest tenant, in percent of its processor time.
+	maxSlowdown = 2.0
+	// rounds are pairs of runs with and without ig-gpu, and steps what is measured in each.
+	rounds, steps = 7, 300
+)
+
+// What ig-gpu costs an honest tenant while a hostile one attacks. Its steps have 40 calls of the
+// driver in about 10 ms, which are traced; the processor time of a step beside the same attack without
+// ig-gpu is compared with that beside both, in turns.
+func TestHonestTenantIsNotSlowed(t *testing.T) {
+	if os.Getenv(subject.LongVariable) == "" {
+		t.Skipf("%s is not set: it measures for minutes (make test-long)", subject.LongVariable)
+	}
+	program := build(t)
+	step := filepath.Join(t.TempDir(), "step")
+	out, err := exec.Command("cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", step, "testdata/step.c", "-ldl").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, attacked := range []struct {
+		mode  string
+		count int
+	}{{"", 0}, {stacks, 1 << 40}, {"forks", 1 << 40}, {"execs", 1 << 40}} {
+		t.Run("beside_"+attacked.mode, func(t *testing.T) {
+			h := subject.Start(t, exec.Command(step, simulated.DriverCopy(t)))
+			h.Expect("ready")
+			if attacked.mode != "" {
+				p := attack(t, program, attacked.mode, attacked.count)
+				p.Say("go")
+			}
+			var slowed []float64
+			for range rounds {
+				without := median(t, h)
+				r := iggpu.Start(t, "cuda_alloc")
+				r.WaitAttached(h.PID())
+				with := median(t, h)
+				r.Interrupt()
+				slowed = append(slowed, 100*(with-without)/without)
+			}
+			slices.Sort(slowed)
+			t.Logf("a step takes %.1f %% more processor time (%d pairs of runs: %.1f to %.1f)", slowed[rounds/2], rounds, slowed[0], slowed[rounds-1])
+			require.Less(t, slowed[rounds/2], maxSlowdown)
+		})
+	}
+}
+
+// median is the processor time of a step in nanoseconds.
+func median(t *testing.T, h *subject.Process) float64 {
+	t.Helper()
+	value, err := strconv.ParseFloat(h.Request("%d", steps), 64)
+	require.NoError(t, err)
+	return value
+}
