@@ -194,6 +194,8 @@ static __always_inline struct row *row_of_alloc(struct span_row_key *key, __u64 
 {
 	struct row *row = row_of(key);
 
+	if (!row && !process_has_room(key->row.process, size))
+		return 0;
 	if (span_ids && !row && key->span) {
 		drop(DROP_SPANS_FULL);
 		key->span = 0;

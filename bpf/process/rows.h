@@ -75,6 +75,15 @@ __noinline int process_remember_current(__u64 id)
 	return process_remember(task_current(), id);
 }
 
+/* Reports whether there was room for a process; if not, that is counted, and these bytes with it. */
+static __always_inline bool process_has_room(__u64 id, __u64 bytes)
+{
+	if (bpf_map_lookup_elem(&processes_by_id, &id))
+		return true;
+	drop_add(DROP_PROCESSES_FULL, 0, bytes);
+	return false;
+}
+
 static __always_inline void process_gone(__u64 id)
 {
 	struct process *p = bpf_map_lookup_elem(&processes_by_id, &id);

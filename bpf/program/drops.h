@@ -120,16 +120,22 @@ struct {
 	__type(value, struct drop_count);
 } drops_by_reason SEC(".maps");
 
-static __always_inline void drop_bytes(enum drop_reason reason, __u64 bytes)
+static __always_inline void drop_add(enum drop_reason reason, __u64 count, __u64 bytes)
 {
 	__u32 key = reason;
 	struct drop_count *d = bpf_map_lookup_elem(&drops_by_reason, &key);
 
 	if (!d)
 		return;
-	__sync_fetch_and_add(&d->count, 1);
+	if (count) /* adding a constant 0 becomes an atomic OR, which came with 5.12 */
+		__sync_fetch_and_add(&d->count, count);
 	if (bytes)
 		__sync_fetch_and_add(&d->bytes, bytes);
+}
+
+static __always_inline void drop_bytes(enum drop_reason reason, __u64 bytes)
+{
+	drop_add(reason, 1, bytes);
 }
 
 static __always_inline void drop(enum drop_reason reason)

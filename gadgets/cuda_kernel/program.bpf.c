@@ -142,7 +142,7 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		row = row_of(&key, &call->facts);
 	if (row)
 		row_add(row, &key, &call->facts, ns, weight, &call->window);
-	else
+	else if (process_has_room(key.process, call->facts.bytes))
 		drop_bytes(DROP_UNKNOWN_FULL, call->facts.bytes);
 	if (events || timeline_events)
 		event_send(t, &key, start, now, weight * window_weight(&call->window));

@@ -36,6 +36,12 @@ const (
 	idleAnswers = 4096
 	// longestPause is between two windows that taught nothing.
 	longestPause = time.Minute
+	// maxWindows is how many are open at a time, and maxRootWindows how many of one root directory. To
+	// attach a probe, and to detach it, the kernel looks at every process that has mapped the file: with
+	// 8,000 of them and a window each, the end of a run took hours, in which nothing else could attach.
+	maxWindows, maxRootWindows = 512, 256
+	// closers is how many are closed at the same time; each takes a thread, and waits for others.
+	closers = 8
 )
 
 // window is when the probes of a fact are attached to a process.
@@ -46,6 +52,29 @@ type window struct {
 	asked     uint64
 	pause     time.Duration
 	notBefore time.Time
+}
+
+// windowCount is how many windows are open.
+type windowCount struct {
+	all    int
+	byRoot map[rootKey]int
+	warned bool
+}
+
+func (c *windowCount) hasRoom(root rootKey) bool {
+	return c.all < maxWindows && c.byRoot[root] < maxRootWindows
+}
+
+func (c *windowCount) opened(root rootKey) {
+	c.all++
+	c.byRoot[root]++
+}
+
+func (c *windowCount) closed(root rootKey) {
+	c.all--
+	if c.byRoot[root]--; c.byRoot[root] == 0 {
+		delete(c.byRoot, root)
+	}
 }
 
 // openWindows attaches the probes on demand of a library that a process has just mapped:
@@ -64,13 +93,25 @@ func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
 	if m.file.fd < 0 {
 		return // it was overwritten; its probes are gone
 	}
-	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", m.file.fd))
-	if err == nil {
-		err = t.cfg.Demands.Forget(p.pid, fact)
+	if !t.windows.hasRoom(p.root) {
+		w.delay(time.Now())
+		if !t.windows.warned {
+			t.windows.warned = true
+			t.cfg.Warn(fmt.Sprintf("process %d and others of its container: devices or kernel names of their calls may be missing: "+
+				"too many processes there use the GPU", p.pid))
+		}
+		return
 	}
-	if err == nil {
-		w.links, err = t.linkFact(ex, m.file, fact, p.pid)
-	}
+	var err error
+	t.take(p, threadTime(func() {
+		var ex *link.Executable
+		if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", m.file.fd)); err != nil {
+			return
+		}
+		if err = t.cfg.Demands.Forget(p.pid, fact); err == nil {
+			w.links, err = t.linkFact(ex, m.file, fact, p.pid)
+		}
+	}))
 	if err != nil {
 		w.links = nil
 		w.delay(time.Now())
@@ -78,6 +119,10 @@ func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
 			return
 		}
 		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names of what it did before now may be missing: %v", p.pid, err))
+		return
+	}
+	if len(w.links) > 0 {
+		t.windows.opened(p.root)
 	}
 }
 
@@ -120,11 +165,11 @@ func (t *Tracer) meetDemand(p *process, m mapped, fact uint32, w *window, now ti
 		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names may be missing: %v", p.pid, err))
 		w.delay(now)
 	case len(w.links) == 0:
-		if d.Asked > w.asked {
+		if d.Asked > w.asked && t.pause(p.pid, p, now) == 0 {
 			t.openWindow(p, m, fact)
 		}
 	case d.Idle >= idleAnswers:
-		t.closeWindow(w)
+		t.closeWindow(p.root, w)
 		w.asked = d.Asked
 		if d.Learned == 0 && d.Asked > 0 {
 			w.delay(now) // it was requested, and this is not where the answer is
@@ -142,10 +187,14 @@ func (w *window) delay(now time.Time) {
 
 // closeWindow detaches: in the background, for the kernel waits for running programs; and
 // in the order of the links, each entry before its return.
-func (t *Tracer) closeWindow(w *window) {
+func (t *Tracer) closeWindow(root rootKey, w *window) {
 	links := w.links
 	w.links = nil
+	t.windows.closed(root)
+	free := t.closers
 	t.done.Go(func() {
+		free <- struct{}{}
+		defer func() { <-free }()
 		for _, l := range links {
 			l.Close()
 		}
@@ -153,11 +202,11 @@ func (t *Tracer) closeWindow(w *window) {
 }
 
 // closeWindows is for a process that has ended, or has unmapped the library.
-func (t *Tracer) closeWindows(pid uint32, m mapped) {
+func (t *Tracer) closeWindows(p *process, m mapped) {
 	for fact, w := range m.windows {
 		if len(w.links) > 0 {
-			t.closeWindow(w)
+			t.closeWindow(p.root, w)
 		}
-		_ = t.cfg.Demands.Forget(pid, fact) // the map drops what is old by itself
+		_ = t.cfg.Demands.Forget(p.pid, fact) // the map drops what is old by itself
 	}
 }

@@ -119,6 +119,28 @@ func TestAnswersThatTeachNothingAreAskedForEverLess(t *testing.T) {
 	require.Equal(t, longestPause, pauses[11])
 }
 
+// A container with thousands of processes does not have a window for each, nor take those of others.
+func TestWindowsAreBounded(t *testing.T) {
+	c := windowCount{byRoot: map[rootKey]int{}}
+	hostile, honest := rootKey{1, 1}, rootKey{1, 2}
+	for range maxRootWindows {
+		require.True(t, c.hasRoom(hostile))
+		c.opened(hostile)
+	}
+	require.False(t, c.hasRoom(hostile))
+	require.True(t, c.hasRoom(honest))
+	for range maxRootWindows {
+		c.opened(honest)
+	}
+	require.False(t, c.hasRoom(rootKey{1, 3}), "as many as there may be of all")
+	c.closed(hostile)
+	require.True(t, c.hasRoom(hostile))
+	for range maxRootWindows - 1 {
+		c.closed(hostile)
+	}
+	require.NotContains(t, c.byRoot, hostile)
+}
+
 func TestProbesOnDemandNeedDemands(t *testing.T) {
 	_, err := New(Config{Points: pointsOnDemand()})
 	require.ErrorContains(t, err, "demands of processes")

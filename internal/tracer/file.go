@@ -306,7 +306,7 @@ func (t *Tracer) detachAll() {
 			if m.file.own {
 				m.file.detach()
 			}
-			t.closeWindows(pid, m)
+			t.closeWindows(p, m)
 		}
 		t.alive.Delete(pid)
 	}

@@ -30,6 +30,8 @@ type state struct {
 	later map[uint32]bool
 	// byPoint are the files whose probes were attached point by point, lately.
 	byPoint []time.Time
+	windows windowCount
+	closers chan struct{} // has one for each that closes a window just now
 
 	hostRoot   rootKey
 	dirtyTimer bool
@@ -46,6 +48,8 @@ func newState() state {
 		dirty:     map[uint32]bool{},
 		spent:     map[rootKey]*throttle.Allowance{},
 		later:     map[uint32]bool{},
+		windows:   windowCount{byRoot: map[rootKey]int{}},
+		closers:   make(chan struct{}, closers),
 	}
 }
 
@@ -199,7 +203,7 @@ func (t *Tracer) release(p *process, key fileKey) {
 	if m.file.own {
 		t.done.Go(m.file.detach)
 	}
-	t.closeWindows(p.pid, m)
+	t.closeWindows(p, m)
 	if m.row.Status == StatusAttached {
 		m.row.Status, m.row.Error = StatusGone, ""
 		t.report(m.row)

@@ -4,15 +4,20 @@ package tracer
 
 import (
 	"maps"
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Reading the mappings of a process takes as long as it has many, and a process has them read with
-// each library that it maps. What that costs is bounded, for each process and for each root
-// directory, so that a process with 65,000 mappings that maps libraries all the time neither takes a
-// core nor delays others. Beyond, its new libraries are found up to a scan later.
+// each library that it maps. Attaching the probes on demand to a process takes as long as many processes
+// have mapped the library: the kernel looks at all of them. What that costs is bounded, for each process
+// and for each root directory, so that neither a process with 65,000 mappings that maps libraries all the
+// time nor 8,000 processes that use the GPU take a core or delay others. Beyond, new libraries are found
+// up to a scan later.
 
 // newSpent bounds what a process costs: the start of a server that loads all of PyTorch takes a tenth
 // of the burst.
@@ -36,6 +41,22 @@ const fileCost = 3 * time.Millisecond
 
 // stuckCost is the time for which a read that does not end blocks the loop (procmaps.ErrStuck).
 const stuckCost = 250 * time.Millisecond
+
+// threadTime is the processor time that f takes, on one thread. Time by the clock would count the work of
+// others.
+func threadTime(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := threadClock()
+	f()
+	return threadClock() - began
+}
+
+func threadClock() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // it has one
+	return time.Duration(ts.Nano())
+}
 
 // take notes what a process has cost.
 func (t *Tracer) take(p *process, cost time.Duration) {

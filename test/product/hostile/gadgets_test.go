@@ -31,7 +31,7 @@ const places, callsEach = 10, 50
 func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
-	p := attack(t, build(t), "waits", 20_000)
+	p := attack(t, build(t), mode{name: "waits"}, 20_000)
 	p.Say("go")
 	ended(p)
 	waitUntilFull(t, r)

@@ -43,6 +43,8 @@ type mode struct {
 	share float64
 	// before: the honest one's first call is after it, in the long form.
 	before bool
+	// ownRoot: it has a root directory of its own, as a container.
+	ownRoot bool
 }
 
 // stacks is the mode that fills the tables.
@@ -63,7 +65,7 @@ var modes = []mode{
 	{name: "hangs", short: 60, long: 1000},
 	{name: "names", short: 1000, long: 2800},
 	{name: "pages", short: 500, long: 5000},
-	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, before: true},
+	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, over: time.Minute, before: true, ownRoot: true},
 }
 
 // build compiles the program, and returns its path.
@@ -80,11 +82,27 @@ func build(t *testing.T) string {
 	return program
 }
 
+// inOwnRoot runs a command in a root directory of its own, an overlay of this one below a directory.
+const inOwnRoot = `set -e
+mount -t tmpfs none "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" none "$1/root"
+mount --rbind /proc "$1/root/proc"
+mount --rbind /dev "$1/root/dev"
+root=$1/root
+shift
+exec chroot "$root" "$@"`
+
 // attack starts a mode, which waits for a line.
-func attack(t *testing.T, program, name string, count int) *subject.Process {
+func attack(t *testing.T, program string, m mode, count int) *subject.Process {
 	t.Helper()
-	cmd := exec.Command(program, name, simulated.DriverCopy(t), t.TempDir(), strconv.Itoa(count))
+	args := []string{program, m.name, simulated.DriverCopy(t), t.TempDir(), strconv.Itoa(count)}
+	if m.ownRoot {
+		args = append([]string{"sh", "-c", inOwnRoot, "sh", t.TempDir()}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} // as a container
+	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0")                       // each process starts the driver
 	p := subject.Start(t, cmd)
 	p.Expect("ready")
 	return p
@@ -158,12 +176,12 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	before, began := processorTime(t, r), time.Now()
 	var slowest time.Duration
 	// The tables are as full as one tenant can make them before the honest one has a row.
-	first := attack(t, program, stacks, modes[0].short)
+	first := attack(t, program, modes[0], modes[0].short)
 	first.Say("go")
 	ended(first)
 	h.Say("go")
 	for _, m := range modes[1:] {
-		p := attack(t, program, m.name, m.short)
+		p := attack(t, program, m, m.short)
 		p.Say("go")
 		if m.name == "hangs" {
 			slowest = max(slowest, newLibrary(t, r)) // while it does
@@ -205,6 +223,9 @@ func TestEachModeAlone(t *testing.T) {
 // least is the least time over which a mode's use of the processor is averaged.
 const least = 20 * time.Second
 
+// longest is the most that an attack may take.
+const longest = 2 * time.Minute
+
 func alone(t *testing.T, program string, m mode) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "cuda_alloc", "--jsonl-out", file)
@@ -213,7 +234,7 @@ func alone(t *testing.T, program string, m mode) {
 	if !m.before {
 		h.Say("go")
 	}
-	p := attack(t, program, m.name, m.long)
+	p := attack(t, program, m, m.long)
 	newLibrary(t, r)
 	before, began := processorTime(t, r), time.Now()
 	p.Say("go")
@@ -222,6 +243,7 @@ func alone(t *testing.T, program string, m mode) {
 	var lines []string
 	var slowest time.Duration
 	for isDone := false; !isDone || time.Since(began) < max(least, m.over); time.Sleep(time.Second) {
+		require.Less(t, time.Since(began), longest, "the attack does not end")
 		slowest = max(slowest, newLibrary(t, r))
 		select {
 		case lines = <-done:

@@ -43,7 +43,7 @@ func TestHonestTenantIsNotSlowed(t *testing.T) {
 			h := subject.Start(t, exec.Command(step, simulated.DriverCopy(t)))
 			h.Expect("ready")
 			if attacked.mode != "" {
-				p := attack(t, program, attacked.mode, attacked.count)
+				p := attack(t, program, mode{name: attacked.mode}, attacked.count)
 				p.Say("go")
 			}
 			var slowed []float64
