@@ -40,6 +40,8 @@ const (
 	// attach a probe, and to detach it, the kernel looks at every process that has mapped the file: with
 	// 8,000 of them and a window each, the end of a run took hours, in which nothing else could attach.
 	maxWindows, maxRootWindows = 512, 256
+	// demandsAtOnce is how many demands are read in an interval: some of them, where there are more.
+	demandsAtOnce = 512
 	// closers is how many are closed at the same time; each takes a thread, and waits for others.
 	closers = 8
 )
@@ -144,13 +146,18 @@ func (t *Tracer) linkFact(ex *link.Executable, f *file, fact uint32, pid uint32)
 	return links, err
 }
 
-// meetDemands opens and closes windows.
+// meetDemands opens and closes windows. The order of a map is another one each time.
 func (t *Tracer) meetDemands(now time.Time) {
+	n := 0
 	for _, p := range t.processes {
 		for _, m := range p.files {
 			for fact, w := range m.windows {
 				t.meetDemand(p, m, fact, w, now)
+				n++
 			}
+		}
+		if n >= demandsAtOnce {
+			return
 		}
 	}
 }

@@ -51,7 +51,7 @@ type mode struct {
 const stacks = "stacks"
 
 var modes = []mode{
-	// Reading a table of 12,000 rows each second is a tenth of a core, for an honest tenant, too.
+	// Reading a table of 12,000 rows each second is a tenth of a core, for an honest tenant, too; here and in callers.
 	{name: stacks, short: 20_000, long: 1_000_000, loses: []string{"stacks_full", "live_full"}, over: time.Minute, share: 20},
 	{name: "symbols", short: 100_000, long: 1_000_000, over: time.Minute},
 	{name: "sparse", short: 1024, long: 1024},
@@ -65,7 +65,7 @@ var modes = []mode{
 	{name: "hangs", short: 60, long: 1000},
 	{name: "names", short: 1000, long: 2800},
 	{name: "pages", short: 500, long: 5000},
-	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, over: time.Minute, before: true, ownRoot: true},
+	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, over: time.Minute, share: 20, before: true, ownRoot: true},
 }
 
 // build compiles the program, and returns its path.
