@@ -37,7 +37,7 @@ const (
 	// longestPause is between two windows that taught nothing.
 	longestPause = time.Minute
 	// maxWindows is how many are open at a time, and maxRootWindows how many of one root directory. To
-	// attach a probe, and to detach it, the kernel looks at every process that has mapped the file: with
+	// attach a probe, and to detach it, the kernel visits every process that has mapped the file: with
 	// 8,000 of them and a window each, the end of a run took hours, in which nothing else could attach.
 	maxWindows, maxRootWindows = 512, 256
 	// demandsAtOnce is how many demands are read in an interval: some of them, where there are more.

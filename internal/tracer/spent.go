@@ -14,7 +14,7 @@ import (
 
 // Reading the mappings of a process takes as long as it has many, and a process has them read with
 // each library that it maps. Attaching the probes on demand to a process takes as long as many processes
-// have mapped the library: the kernel looks at all of them. What that costs is bounded, for each process
+// have mapped the library: the kernel visits all of them. What that costs is bounded, for each process
 // and for each root directory, so that neither a process with 65,000 mappings that maps libraries all the
 // time nor 8,000 processes that use the GPU take a core or delay others. Beyond, new libraries are found
 // up to a scan later.
