@@ -24,8 +24,8 @@ const (
 	rounds, steps = 7, 300
 )
 
-// What ig-gpu costs an honest tenant while a hostile one attacks. Its steps have 40 calls of the
-// driver in about 10 ms, which are traced; the processor time of a step beside the same attack without
+// What ig-gpu costs an honest tenant while a hostile one attacks. Its steps have 20 calls of the
+// driver in about 7 ms, 3,000 a second, far more than programs with a pool of their own make; the processor time of a step beside the same attack without
 // ig-gpu is compared with that beside both, in turns.
 func TestHonestTenantIsNotSlowed(t *testing.T) {
 	if os.Getenv(subject.LongVariable) == "" {
@@ -47,8 +47,9 @@ func TestHonestTenantIsNotSlowed(t *testing.T) {
 				p.Say("go")
 			}
 			var slowed []float64
+			var without float64
 			for range rounds {
-				without := median(t, h)
+				without = median(t, h)
 				r := iggpu.Start(t, "cuda_alloc")
 				r.WaitAttached(h.PID())
 				with := median(t, h)
@@ -56,7 +57,8 @@ func TestHonestTenantIsNotSlowed(t *testing.T) {
 				slowed = append(slowed, 100*(with-without)/without)
 			}
 			slices.Sort(slowed)
-			t.Logf("a step takes %.1f %% more processor time (%d pairs of runs: %.1f to %.1f)", slowed[rounds/2], rounds, slowed[0], slowed[rounds-1])
+			t.Logf("a step of %.1f ms takes %.1f %% more processor time (%d pairs of runs: %.1f to %.1f)",
+				without/1e6, slowed[rounds/2], rounds, slowed[0], slowed[rounds-1])
 			require.Less(t, slowed[rounds/2], maxSlowdown)
 		})
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An honest tenant whose processor time is measured: step DRIVER. It prints "ready". For each line with a
- * number it makes so many steps, each some milliseconds of arithmetic, 20 allocations and their frees,
+ * number it makes so many steps, each some milliseconds of arithmetic, 10 allocations and their frees,
  * and prints the median processor time of a step in nanoseconds.
  */
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define CALLS 20
+#define CALLS 10
 #define MOST_STEPS 10000
 #define TURNS 4000000
 
