@@ -2,7 +2,11 @@
 
 package throttle
 
-import "time"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Allowance bounds the time of work that others cause: Burst without a pause, and in the long run
 // one part in Share of all time. It is for one goroutine at a time.
@@ -33,4 +37,14 @@ func (a *Allowance) owed(now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, a.debt-now.Sub(a.at)/time.Duration(a.Share))
+}
+
+// ThreadTime is the processor time of this thread, to which the goroutine must be locked: time by the clock
+// would count the work of others. 0 where the kernel does not count it.
+func ThreadTime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
 }

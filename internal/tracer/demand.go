@@ -105,7 +105,7 @@ func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
 		return
 	}
 	var err error
-	t.take(p, threadTime(func() {
+	t.take(p, timed(func() {
 		var ex *link.Executable
 		if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", m.file.fd)); err != nil {
 			return

@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -42,20 +40,13 @@ const fileCost = 3 * time.Millisecond
 // stuckCost is the time for which a read that does not end blocks the loop (procmaps.ErrStuck).
 const stuckCost = 250 * time.Millisecond
 
-// threadTime is the processor time that f takes, on one thread. Time by the clock would count the work of
-// others.
-func threadTime(f func()) time.Duration {
+// timed is the processor time that f takes, on one thread.
+func timed(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := threadClock()
+	began := throttle.ThreadTime()
 	f()
-	return threadClock() - began
-}
-
-func threadClock() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // it has one
-	return time.Duration(ts.Nano())
+	return throttle.ThreadTime() - began
 }
 
 // take notes what a process has cost.

@@ -6,8 +6,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -16,15 +14,6 @@ import (
 // PyTorch take less than the burst.
 func newAllowance() throttle.Allowance {
 	return throttle.Allowance{Burst: 2 * time.Second, Share: 10}
-}
-
-// threadTime is the processor time of this thread.
-func threadTime() time.Duration {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0
-	}
-	return time.Duration(ts.Nano())
 }
 
 // wait is false if the context ended first.

@@ -201,11 +201,11 @@ func (u *Unwinder) run(ctx context.Context) {
 				batch = appendMiss(batch, record.RawSample)
 			}
 		}
-		before := threadTime()
+		before := throttle.ThreadTime()
 		u.handle(batch)
 		u.askAgain(time.Now())
 		now := time.Now()
-		u.spent.Take(threadTime()-before, now)
+		u.spent.Take(throttle.ThreadTime()-before, now)
 		if !wait(ctx, u.spent.Pause(now)) {
 			return
 		}
