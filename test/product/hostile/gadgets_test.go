@@ -3,14 +3,10 @@
 package hostile
 
 import (
-	"bufio"
-	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -31,8 +27,9 @@ const places, callsEach = 10, 50
 func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
-	p := attack(t, build(t), mode{name: "waits"}, 20_000)
-	p.Say("go")
+	waits := mode{name: "waits", calls: true}
+	p := attack(t, build(t), waits, 20_000)
+	waits.begin(p, r)
 	ended(p)
 	waitUntilFull(t, r)
 
@@ -80,14 +77,10 @@ func TestHonestStacksAreKnownBesideAHostileOne(t *testing.T) {
 	require.Zero(t, samples["[unknown]"], samples)
 }
 
-// startOf starts testdata/honest.py, as in a container.
+// startOf starts testdata/honest.py.
 func startOf(t *testing.T, args ...string) *subject.Process {
 	t.Helper()
-	cmd := exec.Command("python3", append([]string{"testdata/honest.py"}, args...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	p := subject.Start(t, cmd)
-	p.Expect("ready")
-	return p
+	return startTenant(t, exec.Command("python3", append([]string{"testdata/honest.py"}, args...)...))
 }
 
 // waitUntilFull waits until stacks were refused.
@@ -97,17 +90,8 @@ func waitUntilFull(t *testing.T, r *iggpu.Run) {
 		"the hostile tenant has not filled its share")
 }
 
-// rowLine is a line of --jsonl-out.
-type rowLine struct {
-	Type    string `json:"type"`
-	PID     int    `json:"pid"`
-	Calls   int64  `json:"calls"`
-	Samples int64  `json:"samples"`
-	Stack   []struct{ Function, Kind string }
-}
-
 // place is the innermost function in Python, or what is there instead.
-func (l *rowLine) place() string {
+func (l *line) place() string {
 	for _, f := range l.Stack {
 		if f.Kind == "python" {
 			return f.Function
@@ -120,21 +104,13 @@ func (l *rowLine) place() string {
 }
 
 // linesOf are those of a process, oldest first.
-func linesOf(t *testing.T, file, kind string, pid int) (lines []rowLine) {
+func linesOf(t *testing.T, file, kind string, pid int) (lines []line) {
 	t.Helper()
-	f, err := os.Open(file)
-	require.NoError(t, err)
-	defer f.Close()
-	all := bufio.NewScanner(f)
-	all.Buffer(nil, 1<<20)
-	for all.Scan() {
-		var l rowLine
-		require.NoError(t, json.Unmarshal(all.Bytes(), &l), all.Text())
-		if l.Type == kind && l.PID == pid {
+	readLines(t, file, func(l line) {
+		if l.Type == kind && l.PID == uint32(pid) {
 			lines = append(lines, l)
 		}
-	}
-	require.NoError(t, all.Err())
+	})
 	require.NotEmpty(t, lines)
 	return lines
 }

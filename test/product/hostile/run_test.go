@@ -48,26 +48,37 @@ type line struct {
 	Ends    int64  `json:"implicit_objects"`
 	Inuse   int64  `json:"inuse_bytes"`
 	Held    int64  `json:"inuse_objects"`
+	Calls   int64  `json:"calls"`
+	Samples int64  `json:"samples"`
 	Stack   []struct {
 		Function, File, Kind string
 		Line                 uint32
 	} `json:"stack"`
 }
 
-// rowsOf are the last states of the rows of processes.
-func rowsOf(t *testing.T, file string, pids map[uint32]bool) (rows []compare.Row) {
+// readLines calls use for each line of a file.
+func readLines(t *testing.T, file string, use func(line)) {
 	t.Helper()
 	f, err := os.Open(file)
 	require.NoError(t, err)
 	defer f.Close()
-	last := map[string]compare.Row{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var l line
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &l), lines.Text())
+		use(l)
+	}
+	require.NoError(t, lines.Err())
+}
+
+// rowsOf are the last states of the rows of processes.
+func rowsOf(t *testing.T, file string, pids map[uint32]bool) (rows []compare.Row) {
+	t.Helper()
+	last := map[string]compare.Row{}
+	readLines(t, file, func(l line) {
 		if l.Type != "alloc" || !pids[l.PID] {
-			continue
+			return
 		}
 		row := compare.Row{PID: l.PID, Kind: l.Kind, Device: l.Device, Counts: compare.Counts{
 			AllocBytes: l.Alloc, AllocObjects: l.Allocs, FreedBytes: l.Freed, FreedObjects: l.Frees,
@@ -79,8 +90,7 @@ func rowsOf(t *testing.T, file string, pids map[uint32]bool) (rows []compare.Row
 			}
 		}
 		last[fmt.Sprint(l.Process, l.Kind, l.Device, l.Stack)] = row
-	}
-	require.NoError(t, lines.Err())
+	})
 	for _, row := range last {
 		rows = append(rows, row)
 	}

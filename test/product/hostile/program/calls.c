@@ -88,7 +88,7 @@ void attack_stacks(const struct order *o)
 	char line[64];
 
 	start_driver(o->driver);
-	usleep(500000); /* until it is attached to */
+	wait_until_attached();
 	for (unsigned long n = 0; n < o->count; n++)
 		level(n, 20);
 	snprintf(line, sizeof(line), "%lu allocations", allocated);
@@ -110,7 +110,7 @@ void attack_callers(const struct order *o)
 
 	if (!dlopen(o->driver, RTLD_NOW) || pipe(hold) || pipe(done))
 		fail(o->driver);
-	usleep(500000); /* until it is attached to */
+	wait_until_attached();
 	for (unsigned long n = 0; n < o->count; n++) {
 		pid_t child = fork();
 
@@ -165,6 +165,8 @@ void attack_pages(const struct order *o)
 	pthread_t thread;
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 
+	start_driver(o->driver);
+	wait_until_attached();
 	if (fd < 0 || ioctl(fd, UFFDIO_API, &api)) {
 		printf("no userfaultfd: %s\n", strerror(errno));
 		return;
@@ -173,8 +175,6 @@ void attack_pages(const struct order *o)
 	place.range = (struct uffdio_range){ (unsigned long)withheld, 1 << 16 };
 	if (withheld == MAP_FAILED || ioctl(fd, UFFDIO_REGISTER, &place))
 		fail("userfaultfd");
-	start_driver(o->driver);
-	usleep(500000);
 	if (pthread_create(&thread, NULL, call_from_there, NULL))
 		fail("thread");
 	usleep((useconds_t)o->count * 1000);

@@ -17,6 +17,8 @@ void fail(const char *what);
 void say(const char *line);
 /* Waits for a line; exits at the end of the input. */
 void wait_for_line(void);
+/* Says that the driver is loaded, and waits for a line: it is attached to. */
+void wait_until_attached(void);
 
 void make_path(char *to, size_t size, const char *dir, const char *name);
 void write_file(const char *path, const void *bytes, size_t size);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A tenant that wants to harm its observer: hostile MODE DRIVER DIR COUNT. It prints "ready",
- * waits for a line, attacks, prints "done", and stays until its input ends.
+ * waits for a line, attacks, prints "done", and stays until its input ends. Modes that call the driver
+ * print "loaded" first, and wait for another line.
  */
 #include "hostile.h"
 
@@ -46,6 +47,12 @@ void wait_for_line(void)
 
 	if (!fgets(line, sizeof(line), stdin))
 		exit(0);
+}
+
+void wait_until_attached(void)
+{
+	say("loaded");
+	wait_for_line();
 }
 
 void make_path(char *to, size_t size, const char *dir, const char *name)
