@@ -136,7 +136,7 @@ GIVEN_POINTERS __u64 name_hash(struct kernel_name *name)
 	if (!name)
 		return 0;
 	words = (const __u64 *)name->text;
-	hash = name->cut;
+	hash = hash_seed() ^ name->cut;
 	for (__u32 i = 0; i < KERNEL_NAME_BYTES / 8; i++)
 		hash = (hash ^ words[i]) * 0x9fb21c651e98df25ULL + (hash >> 29);
 	return mix64(hash) | FUNCTION_NAMED;

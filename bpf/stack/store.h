@@ -22,7 +22,7 @@ GIVEN_POINTERS __u64 stack_hash(struct stack *s)
 
 	if (!s)
 		return 0;
-	hash = s->flags;
+	hash = hash_seed() ^ s->flags;
 	for (i = 0; i < STACK_NATIVE_FRAMES; i++) {
 		if (i >= s->native_count)
 			break;

@@ -159,7 +159,7 @@ static __noinline long python_class(struct python_thread *t, __u64 type)
 static __always_inline __u64 python_symbol_id(const struct symbol *s)
 {
 	const __u32 *words = (const __u32 *)s;
-	__u64 h = sizeof(*s);
+	__u64 h = hash_seed();
 
 	_Static_assert(sizeof(struct symbol) % 4 == 0, "hashed by words");
 	for (__u32 i = 0; i < sizeof(*s) / 4; i++)

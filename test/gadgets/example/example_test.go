@@ -86,10 +86,30 @@ func TestMapsAreThoseOfTheReadme(t *testing.T) {
 	}
 }
 
-// TestExampleRuns: the program of the README shows the lines of a Python program.
+// TestExampleRuns: the program of the README shows the lines of a Python program. The ids of its stack and of its
+// functions are others with each run, so that no program can have those of another one.
 func TestExampleRuns(t *testing.T) {
 	bpftest.RequireRoot(t)
-	c := bpftest.LoadSpec(t, program(t))
+	spec := program(t)
+	lines, ids := run(t, spec)
+	if want := []string{"inner:3", "outer:5", "<module>:8"}; !slices.Equal(lines, want) {
+		t.Errorf("got %v, want %v", lines, want)
+	}
+	again, others := run(t, spec)
+	if !slices.Equal(lines, again) {
+		t.Errorf("got %v, then %v", lines, again)
+	}
+	for _, id := range ids {
+		if slices.Contains(others, id) {
+			t.Errorf("id %x is of both runs: %x, %x", id, ids, others)
+		}
+	}
+}
+
+// run returns the lines of a stack, and its id and theirs.
+func run(t *testing.T, spec *ebpf.CollectionSpec) (lines []string, ids []uint64) {
+	t.Helper()
+	c := bpftest.LoadSpec(t, spec.Copy())
 	const script = `import os, sys
 def inner():
     os.getppid()
@@ -149,7 +169,7 @@ sys.stdin.readline()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
+	ids = append(ids, id)
 	for _, f := range raw.Python {
 		b, err := c.Maps["symbols_by_id"].LookupBytes(f.Symbol)
 		if err != nil || b == nil {
@@ -159,11 +179,9 @@ sys.stdin.readline()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, fmt.Sprintf("%s:%d", s.Function, f.Line))
+		lines, ids = append(lines, fmt.Sprintf("%s:%d", s.Function, f.Line)), append(ids, f.Symbol)
 	}
-	if want := []string{"inner:3", "outer:5", "<module>:8"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	return lines, ids
 }
 
 // libc is the one that the process has mapped.
