@@ -74,7 +74,7 @@ func selectsContainers(flag string) bool {
 // --timeout is the one that it accepts without a unit only.
 var durationFlags = []string{
 	"scan-interval", "mark-every", "older-than", "hang", "straggler", "metrics-interval", "export-interval",
-	"otel-metrics-print-interval", "statistics-interval", "metrics-idle-holders", "metrics-frozen",
+	"otel-metrics-print-interval", "statistics-interval", "metrics-idle-holders", "metrics-frozen", "forget-exited",
 }
 
 // withUnit writes a plain number as seconds. Other text is left to Inspektor Gadget.

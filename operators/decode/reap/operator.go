@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -26,8 +27,10 @@ const (
 	grace = 10 * time.Second
 	// forget is the time after which a gadget instance of a daemon, which has no end,
 	// removes the rows of an ended process: by then clients have read and exporters
-	// sent them. A run in a terminal keeps them while there is room.
+	// sent them. A run in a terminal keeps them while there is room, unless paramForget says otherwise.
 	forget = time.Minute
+
+	paramForget = "forget-exited"
 )
 
 // Names of the maps in the gadgets' eBPF objects.
@@ -60,20 +63,38 @@ func (*Operator) Init(*params.Params) error { return nil }
 func (*Operator) GlobalParams() api.Params { return nil }
 
 // InstanceParams implements operators.DataOperator.
-func (*Operator) InstanceParams() api.Params { return nil }
+func (*Operator) InstanceParams() api.Params {
+	return api.Params{{
+		Key:         paramForget,
+		Title:       "Forget exited processes",
+		Description: "Remove the rows of a process so long after its exit, for runs of days; without it they stay while there is room (a daemon's: 1m)",
+		TypeHint:    api.TypeDuration,
+	}}
+}
 
 // Priority is after the operators that read the maps.
 func (*Operator) Priority() int { return 100 }
 
 // InstantiateDataOperator skips gadgets without processes_by_id.
-func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if _, ok := gc.GetVar(operators.MapSpecPrefix + processesMap); !ok {
 		return nil, nil
 	}
-	return &instance{}, nil
+	i := &instance{}
+	if gc.ID() != "" && gc.IsRemoteCall() {
+		i.forget = forget
+	}
+	if text := values[paramForget]; text != "" {
+		var err error
+		if i.forget, err = duration.Parse(text); err != nil || i.forget < grace {
+			return nil, fmt.Errorf("--%s: want a duration of at least %v, not %q", paramForget, grace, text)
+		}
+	}
+	return i, nil
 }
 
 type instance struct {
+	forget time.Duration
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
 	log    throttle.Throttle
@@ -114,9 +135,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if tenants := find("quotas_by_tenant"); tenants != nil {
 		maps.Quotas = Quotas{Tenants: tenants, Rows: find(rowMaps[0]), Live: find(stateMaps[0])}
 	}
-	if gc.ID() != "" && gc.IsRemoteCall() {
-		maps.Forget = forget
-	}
+	maps.Forget = i.forget
 	reaper := New(maps, grace)
 
 	ctx, cancel := context.WithCancel(gc.Context())

@@ -232,6 +232,7 @@ func TestMistakesInFlagsAreOneLine(t *testing.T) {
 	}{
 		{[]string{"--scan-interval", "soon"}, "scan-interval"},
 		{[]string{"--attach-mode", "magic"}, "attach-mode"},
+		{[]string{"--forget-exited", "1s"}, "at least 10s"},
 		{[]string{"--no-such-flag"}, "no-such-flag"},
 		{[]string{"--flamegraph-base", "/nowhere"}, "flamegraph-out"},
 		{[]string{"--timeout", "soon"}, "timeout"},

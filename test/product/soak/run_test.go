@@ -56,7 +56,8 @@ func start(t *testing.T, gadget string, to *backends) *run {
 	t.Helper()
 	r := &run{gadget: gadget, metrics: loopback.FreeAddress(t), pprof: loopback.FreeAddress(t)}
 	r.Run = iggpu.Start(t, gadget, "--pprof-addr", r.pprof, "--metrics-listen", r.metrics, "--metrics-otlp-endpoint", to.otlp,
-		"--otlp-endpoint", to.otlp, "--otlp-logs", "--pyroscope-url", to.pyroscope, "--export-interval", "5s")
+		"--otlp-endpoint", to.otlp, "--otlp-logs", "--pyroscope-url", to.pyroscope, "--export-interval", "5s",
+		"--forget-exited", "1m") // as a daemon's instance, which runs for weeks
 	require.Eventually(t, func() bool { return r.scrape(t) != nil }, time.Minute, 100*time.Millisecond, "it does not serve metrics: %s", gadget)
 	return r
 }

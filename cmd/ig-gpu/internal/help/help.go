@@ -225,7 +225,7 @@ func groups() []group {
 		}
 	}
 	return []group{
-		{"Which processes", oneOf("pid", "host", "containername", "runtime-containername", "runtimes", "scan-interval", "attach-mode")},
+		{"Which processes", oneOf("pid", "host", "containername", "runtime-containername", "runtimes", "scan-interval", "attach-mode", "forget-exited")},
 		{"What is shown", oneOf("output", "fields", "sort", "filter", "filter-expr", "max-entries", "timeout", "older-than", "mode", "format", "threads", "gil", "wall", "frequency", "torch", "torch-fits", "spans", "native-stacks", "unwind-memory", "hang", "straggler", "slowdown", "ras", "gpu-idle")},
 		{"Files", ends("-out", "-html", "-base", "-every", "-listen")},
 		{"Timelines", oneOf("with", "beside")},
