@@ -15,15 +15,26 @@ const debugRoot = "/usr/lib/debug"
 // hostPID is a process whose files are the host's.
 const hostPID = 1
 
+// debugFile has symbols that were stripped from a library; module nil: there is none.
+type debugFile struct {
+	module *module.Module
+	reader *recorder
+}
+
+func (d debugFile) close() {
+	if d.reader != nil {
+		d.reader.file.Close()
+	}
+}
+
 // debugFile finds the separate file with a stripped module's symbols: by its build id in the
 // host's files, which no container writes, and in the process's own. It is nil where there is none, or where none is
-// needed. The caller calls end when the module is read.
+// needed. The caller closes it.
 //
 // A file that is not the module's is not used: its names would be wrong ones.
-func (r *Resolver) debugFile(pid uint32, library string, m *module.Module) (debug *module.Module, end func()) {
-	end = func() {}
+func (r *Resolver) debugFile(pid uint32, library string, m *module.Module) debugFile {
 	if m.HasStatic() {
-		return nil, end
+		return debugFile{}
 	}
 	name, crc, isLinked := m.DebugLink()
 	type place struct {
@@ -48,12 +59,12 @@ func (r *Resolver) debugFile(pid uint32, library string, m *module.Module) (debu
 		if err != nil {
 			continue
 		}
-		if info, err := file.Stat(); err == nil {
-			if d, err := module.Open(file, info.Size()); err == nil && d.Describes(m, crc) {
-				return d, func() { file.Close() }
+		if reader, err := record(file); err == nil {
+			if d, err := module.Open(reader, reader.size); err == nil && d.Describes(m, crc) {
+				return debugFile{d, reader}
 			}
 		}
 		file.Close()
 	}
-	return nil, end
+	return debugFile{}
 }

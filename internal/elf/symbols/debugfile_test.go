@@ -90,7 +90,10 @@ func TestFunctionsOfAStrippedLibraryAreInItsDebugFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := &installed{roots: map[uint32]string{container: t.TempDir(), host: t.TempDir()}}
 			c.put(p.roots[container], p.roots[host])
-			table := NewResolver(p).readTable(container, "/opt/lib/libx.so", read(t, library), functions)
+			m := read(t, library)
+			found := NewResolver(p).debugFile(container, "/opt/lib/libx.so", m)
+			defer found.close()
+			table := readTable(m, found.module, functions)
 			symbols, err := read(t, debug).Functions(nil)
 			require.NoError(t, err)
 			for _, f := range symbols {
@@ -115,17 +118,15 @@ func TestADebugFileWithoutBuildIDIsFoundByItsChecksum(t *testing.T) {
 	m := read(t, library)
 	require.Empty(t, m.BuildID())
 	r := NewResolver(p)
-	found, end := r.debugFile(7, "/opt/lib/libx.so", m)
-	require.NotNil(t, found)
-	end()
+	found := r.debugFile(7, "/opt/lib/libx.so", m)
+	require.NotNil(t, found.module)
+	found.close()
 	file, err := os.OpenFile(filepath.Join(p.roots[7], "opt/lib/libx.debug"), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	_, err = file.WriteString("x")
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
-	found, end = r.debugFile(7, "/opt/lib/libx.so", m)
-	require.Nil(t, found)
-	end()
+	require.Nil(t, r.debugFile(7, "/opt/lib/libx.so", m).module)
 	// The library itself has its symbols: no file is searched for.
 	whole := filepath.Join(t.TempDir(), "whole.so")
 	command(t, "gcc", "-shared", "-fPIC", "-o", whole, filepath.Join(filepath.Dir(library), "x.c"))

@@ -3,7 +3,6 @@
 package symbols
 
 import (
-	"fmt"
 	"os"
 	"runtime/debug"
 
@@ -24,11 +23,10 @@ const (
 )
 
 // loaded is a module as far as it could be read: module nil if it could not.
-// It names its table instead of holding it, so that tables can be dropped.
 type loaded struct {
 	module  *module.Module
 	buildID string
-	table   string // build id, or what stands for it
+	file    string // which one it is: see identify
 }
 
 // kind is which symbols of a file a table has.
@@ -41,8 +39,13 @@ const (
 
 var kinds = []kind{functions, variables}
 
-// tableOf is the id of one of its tables.
-func (l *loaded) tableOf(of kind) string { return l.table + string(of) }
+// wanted is the key of a table that is to be read, of this file or of another one of the same build.
+func (l *loaded) wanted(of kind) string {
+	if l.buildID != "" {
+		return l.buildID + string(of)
+	}
+	return l.file + string(of)
+}
 
 // fileKey is a file as the mappings of processes name it. The number of an inode is given
 // to another file one day; not with the same path, within minutes.
@@ -81,28 +84,24 @@ func (f *files) put(m procmaps.Mapping, l *loaded) { f.byKey.Put(keyOf(m), l) }
 func (f *files) want(table string) { f.wanted.Put(table, true) }
 
 // open reads the parts of a file that show where its code was linked.
-func open(file *os.File, m procmaps.Mapping) (*loaded, error) {
-	info, err := file.Stat()
+func open(file *os.File) (*loaded, *recorder, error) {
+	reader, err := record(file)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	mod, err := module.Open(file, info.Size())
+	mod, err := module.Open(reader, reader.size)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l := &loaded{module: mod, buildID: mod.BuildID(), table: mod.BuildID()}
-	if l.table == "" {
-		// Not as good: a file that is rewritten in place within the
-		// clock's resolution looks the same.
-		l.table = fmt.Sprintf("%d:%d:%d:%d", m.Device, m.Inode, info.Size(), info.ModTime().UnixNano())
+	id, err := identify(file)
+	if err != nil {
+		return nil, nil, err
 	}
-	return l, nil
+	return &loaded{module: mod, buildID: mod.BuildID(), file: id}, reader, nil
 }
 
-// readTable reads symbols of a module of a process, whose file is open.
-func (r *Resolver) readTable(pid uint32, path string, m *module.Module, of kind) *Table {
-	separate, end := r.debugFile(pid, path, m)
-	defer end()
+// readTable reads the symbols of a module and of its debug file, if it has one.
+func readTable(m, separate *module.Module, of kind) *Table {
 	read := m.Functions
 	if of == variables {
 		read = m.Pointers
@@ -165,10 +164,13 @@ func (r *Resolver) isNew(m procmaps.Mapping) bool {
 	return !known || len(r.wants(l)) > 0
 }
 
-// wants returns which tables of a file are to be read; the lock is held.
+// wants returns which tables of a file are to be read, or found among those of files with its build id; the lock
+// is held.
 func (r *Resolver) wants(l *loaded) (all []kind) {
 	for _, of := range kinds {
-		if wanted, _ := r.files.wanted.Get(l.tableOf(of)); wanted && r.tables.get(l.tableOf(of)) == nil {
+		id, known := r.contents.tableOf.Get(l.file + string(of))
+		wanted, _ := r.files.wanted.Get(l.wanted(of))
+		if wanted && r.tables.get(id) == nil || !known && len(r.contents.candidates(l, of)) > 0 {
 			all = append(all, of)
 		}
 	}
@@ -184,7 +186,7 @@ func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
 		return
 	}
 	defer file.Close()
-	l, err := open(file, m)
+	l, reader, err := open(file)
 	if err != nil {
 		return
 	}
@@ -192,12 +194,14 @@ func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
 	r.files.put(m, l)
 	wanted := r.wants(l)
 	r.mu.Unlock()
+	o := opened{l, reader, pid, m.Path}
 	for _, of := range wanted {
-		t := r.readTable(pid, m.Path, l.module, of) // which may take a while
 		r.mu.Lock()
-		if r.tables.get(l.tableOf(of)) == nil {
-			r.tables.put(l.tableOf(of), t)
-		}
+		w := r.plan(o, of)
+		r.mu.Unlock()
+		w.do() // which may take a while
+		r.mu.Lock()
+		r.finish(w)
 		r.mu.Unlock()
 	}
 }

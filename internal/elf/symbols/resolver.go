@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Mappings are the facts about processes that the resolver needs; *procmaps.Cache
@@ -30,6 +31,8 @@ type Mappings interface {
 	OpenIn(pid uint32, path string) (*os.File, error)
 	// Snapshot is all executable mappings, sorted by address.
 	Snapshot(pid uint32) (*procmaps.Snapshot, error)
+	// Tenant is whom a process belongs to.
+	Tenant(pid uint32) procmaps.Tenant
 }
 
 const (
@@ -50,16 +53,18 @@ const (
 	maxDemangledPow = 12
 )
 
-// Resolver names native addresses. It reads each library's symbols once per
-// build id, whichever processes use it, and is safe for concurrent use.
+// Resolver names native addresses. It reads each library's symbols once,
+// whichever processes use it, in files of their own, and is safe for concurrent use.
 type Resolver struct {
 	mappings Mappings
 
-	mu      sync.Mutex
-	modules *recent.Cache[moduleKey, *loaded]
-	files   files
-	names   *recent.Cache[addressKey, string]
-	tables  tables
+	mu       sync.Mutex
+	modules  *recent.Cache[moduleKey, *loaded]
+	files    files
+	contents contents
+	names    *recent.Cache[addressKey, string]
+	tables   tables
+	spent    throttle.Allowances[procmaps.Tenant]
 }
 
 // moduleKey identifies what a process has mapped. The process takes part
@@ -81,8 +86,10 @@ func NewResolver(m Mappings) *Resolver {
 		mappings: m,
 		modules:  recent.New[moduleKey, *loaded](openModules),
 		files:    newFiles(),
+		contents: newContents(),
 		names:    recent.New[addressKey, string](namedAddresses),
-		tables:   tables{byID: map[string]*list.Element{}, used: list.New()},
+		tables:   tables{byID: map[string]*list.Element{}, used: list.New(), bytesOf: map[procmaps.Tenant]int{}},
+		spent:    throttle.Allowances[procmaps.Tenant]{Burst: readBurst, Share: readShare},
 	}
 }
 
@@ -111,7 +118,7 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, table := r.load(process, pid, m, functions)
+	l, id, table := r.load(process, pid, m, functions)
 	if l.module == nil {
 		return unnamed
 	}
@@ -120,7 +127,7 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 		return unnamed
 	}
 	f := stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
-	k := addressKey{l.table, linked}
+	k := addressKey{id, linked}
 	if f.Function, ok = r.names.Get(k); !ok && table != nil {
 		f.Function, _ = table.Lookup(linked)
 		f.Function = Demangle(f.Function)
@@ -134,47 +141,48 @@ func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) 
 }
 
 // load opens the module behind a mapping once per process, and reads its symbols
-// unless another process had them read; the lock is held. The table is nil where the
-// module is, and where it could not be read.
-func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind) (*loaded, *Table) {
+// unless they were read in a file of another process; the lock is held. The table, which has an id, is nil
+// where the module is, and where it could not be read, or not yet.
+func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind) (*loaded, string, *Table) {
 	k := moduleKey{process, m.Start, m.Inode}
 	if l, ok := r.modules.Get(k); ok {
 		if l.module == nil {
-			return l, nil
+			return l, "", nil
 		}
-		if t := r.tables.get(l.tableOf(of)); t != nil {
-			return l, t
+		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		if t := r.tables.get(id); t != nil {
+			return l, id, t
 		}
 		// Its table was dropped for others: read it again.
 	}
-	l, t := r.read(pid, m, of)
+	l, id, t := r.read(pid, m, of)
 	r.modules.Put(k, l)
-	return l, t
+	return l, id, t
 }
 
-func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) (*loaded, *Table) {
+func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) (*loaded, string, *Table) {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
 		// The process has ended, most of all: the state of the file belongs to others.
 		l := r.files.known(m)
-		t := r.tables.get(l.tableOf(of))
+		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		t := r.tables.get(id)
 		if t == nil && l.module != nil {
-			r.files.want(l.tableOf(of))
+			r.files.want(l.wanted(of))
 		}
-		return l, t
+		return l, id, t
 	}
 	defer file.Close()
-	l, err := open(file, m)
+	l, reader, err := open(file)
 	if err != nil {
-		return &loaded{}, nil
+		return &loaded{}, "", nil
 	}
 	r.files.put(m, l)
-	if t := r.tables.get(l.tableOf(of)); t != nil {
-		return l, t
-	}
-	t := r.readTable(pid, m.Path, l.module, of)
-	r.tables.put(l.tableOf(of), t)
-	return l, t
+	w := r.plan(opened{l, reader, pid, m.Path}, of)
+	w.do()
+	t := r.finish(w)
+	id, _ := r.contents.tableOf.Get(l.file + string(of)) // names of it may be known without the table
+	return l, id, t
 }
 
 // Interpreter finds the module that runs Python in a process, to know where the
@@ -222,16 +230,19 @@ func Demangle(name string) string {
 	return demangle.Filter(name, demangle.NoClones, demangle.MaxLength(maxDemangledPow))
 }
 
-// tables keeps symbol tables by build id, those used last, within tableBytes.
+// tables keeps symbol tables, those used last, within tableBytes. A tenant that has more than half of it
+// makes room by its own.
 type tables struct {
-	byID  map[string]*list.Element
-	used  *list.List // of kept; front: used last
-	bytes int
+	byID    map[string]*list.Element
+	used    *list.List // of kept; front: used last
+	bytes   int
+	bytesOf map[procmaps.Tenant]int // of those that it had read first
 }
 
 type kept struct {
-	id    string
-	table *Table
+	id     string
+	table  *Table
+	tenant procmaps.Tenant
 }
 
 func (t *tables) get(id string) *Table {
@@ -243,13 +254,40 @@ func (t *tables) get(id string) *Table {
 	return e.Value.(*kept).table
 }
 
-func (t *tables) put(id string, table *Table) {
-	t.byID[id] = t.used.PushFront(&kept{id, table})
+// peek is get without a use.
+func (t *tables) peek(id string) *Table {
+	if e, ok := t.byID[id]; ok {
+		return e.Value.(*kept).table
+	}
+	return nil
+}
+
+func (t *tables) put(id string, table *Table, tenant procmaps.Tenant) {
+	t.byID[id] = t.used.PushFront(&kept{id, table, tenant})
 	t.bytes += table.Bytes()
+	t.bytesOf[tenant] += table.Bytes()
 	for t.bytes > tableBytes && t.used.Len() > 1 {
-		e := t.used.Back()
-		k := t.used.Remove(e).(*kept)
-		delete(t.byID, k.id)
-		t.bytes -= k.table.Bytes()
+		t.drop(t.last(tenant))
+	}
+}
+
+// last is the table that is dropped for a new one, which is at the front.
+func (t *tables) last(tenant procmaps.Tenant) *list.Element {
+	if t.bytesOf[tenant] > tableBytes/2 {
+		for e := t.used.Back(); e != t.used.Front(); e = e.Prev() {
+			if e.Value.(*kept).tenant == tenant {
+				return e
+			}
+		}
+	}
+	return t.used.Back()
+}
+
+func (t *tables) drop(e *list.Element) {
+	k := t.used.Remove(e).(*kept)
+	delete(t.byID, k.id)
+	t.bytes -= k.table.Bytes()
+	if t.bytesOf[k.tenant] -= k.table.Bytes(); t.bytesOf[k.tenant] == 0 {
+		delete(t.bytesOf, k.tenant)
 	}
 }

@@ -40,6 +40,8 @@ func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*os.File, error) {
 	return nil, errors.New("gone")
 }
 
+func (*fakeProcess) Tenant(uint32) procmaps.Tenant { return 1 }
+
 func (*fakeProcess) Around(uint32, uint64) []procmaps.Mapping { return nil }
 
 func (*fakeProcess) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }

@@ -23,7 +23,7 @@ func (r *Resolver) Variable(process uint64, pid uint32, address uint64) (string,
 func (r *Resolver) variableOf(process uint64, pid uint32, m procmaps.Mapping, address uint64) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, table := r.load(process, pid, m, variables)
+	l, id, table := r.load(process, pid, m, variables)
 	if l.module == nil || table == nil {
 		return "", false
 	}
@@ -35,7 +35,7 @@ func (r *Resolver) variableOf(process uint64, pid uint32, m procmaps.Mapping, ad
 	if _, ok := l.module.FileOffset(linked); !ok {
 		return "", false
 	}
-	k := addressKey{l.tableOf(variables), linked}
+	k := addressKey{id, linked}
 	name, ok := r.names.Get(k)
 	if !ok {
 		name, _ = table.Lookup(linked)

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
+)
+
+// Reading symbols takes as long as a library has many: 0.1 s for PyTorch's largest, 0.5 s for all 469 that Debian's has
+// with it. A tenant may have it done for 3 s and a twentieth of the time then; addresses have no names meanwhile. So
+// none takes the time of others, who wait for their names.
+const (
+	readBurst = 3 * time.Second
+	readShare = 20
+	// knownTenants is from how many on those are forgotten that owe nothing.
+	knownTenants = 1 << 10
+)
+
+// opened is a library whose file is open.
+type opened struct {
+	*loaded
+	reader *recorder
+	pid    uint32 // a process that has mapped it
+	path   string // as that sees it
+}
+
+// work is to find a library's table among those of files with its build id, or to make it.
+type work struct {
+	opened
+	resolver *Resolver
+	of       kind
+	tenant   procmaps.Tenant
+
+	candidates []*content
+	tables     map[string]*Table // those of candidates that were not dropped
+	found      *content          // what the library is; nil: not known
+	table      *Table
+	cost       time.Duration
+}
+
+// plan returns what is to be done for a table, nil if its tenant has cost too much; the lock is held.
+func (r *Resolver) plan(o opened, of kind) *work {
+	w := &work{opened: o, resolver: r, of: of, tenant: r.mappings.Tenant(o.pid), tables: map[string]*Table{}}
+	now := time.Now()
+	if r.spent.Len() > knownTenants {
+		r.spent.ForgetPaid(now)
+	}
+	if r.spent.Pause(w.tenant, now) > 0 {
+		return nil
+	}
+	if id, known := r.contents.tableOf.Get(o.file + string(of)); known {
+		w.found, w.table = &content{table: id}, r.tables.get(id)
+		return w
+	}
+	w.candidates = r.contents.candidates(o.loaded, of)
+	for _, c := range w.candidates {
+		w.tables[c.table] = r.tables.peek(c.table)
+	}
+	return w
+}
+
+// do reads files.
+func (w *work) do() {
+	if w == nil || w.table != nil {
+		return
+	}
+	w.cost = throttle.Timed(func() {
+		debug := w.resolver.debugFile(w.pid, w.path, w.module)
+		defer debug.close()
+		for _, c := range w.candidates {
+			if c.file.holds(w.reader) && c.debug.holds(debug.reader) {
+				w.found, w.table = c, w.tables[c.table]
+				break
+			}
+		}
+		if w.table != nil {
+			return
+		}
+		w.table = readTable(w.module, debug.module, w.of)
+		if w.found == nil {
+			w.found = contentOf(w.reader, debug.reader)
+		}
+	})
+}
+
+// finish keeps what was read, and returns the table; the lock is held.
+func (r *Resolver) finish(w *work) *Table {
+	if w == nil {
+		return nil
+	}
+	if w.cost > 0 {
+		r.spent.Take(w.tenant, w.cost, time.Now())
+	}
+	id := r.contents.put(w.loaded, w.of, w.found)
+	if r.tables.get(id) == nil {
+		r.tables.put(id, w.table, w.tenant)
+	}
+	return w.table
+}
