@@ -3,6 +3,8 @@
 package throttle
 
 import (
+	"maps"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +39,55 @@ func (a *Allowance) owed(now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, a.debt-now.Sub(a.at)/time.Duration(a.Share))
+}
+
+// Allowances are those of many, all with the same bounds. It is for one goroutine at a time.
+type Allowances[K comparable] struct {
+	Burst time.Duration
+	Share int
+
+	of map[K]*Allowance // of those that have not paid everything back, most of all
+}
+
+// Take notes that d was worked for one of them.
+func (a *Allowances[K]) Take(of K, d time.Duration, now time.Time) {
+	mine := a.of[of]
+	if mine == nil {
+		if a.of == nil {
+			a.of = map[K]*Allowance{}
+		}
+		mine = &Allowance{Burst: a.Burst, Share: a.Share}
+		a.of[of] = mine
+	}
+	mine.Take(d, now)
+}
+
+// Pause is how long not to work for one of them.
+func (a *Allowances[K]) Pause(of K, now time.Time) time.Duration {
+	if mine := a.of[of]; mine != nil {
+		return mine.Pause(now)
+	}
+	return 0
+}
+
+// ForgetPaid drops those that owe nothing.
+func (a *Allowances[K]) ForgetPaid(now time.Time) {
+	maps.DeleteFunc(a.of, func(_ K, mine *Allowance) bool { return mine.IsPaid(now) })
+}
+
+// Clear forgives everything.
+func (a *Allowances[K]) Clear() { clear(a.of) }
+
+// Len is how many owe something, at most.
+func (a *Allowances[K]) Len() int { return len(a.of) }
+
+// Timed is the processor time that f takes, on one thread.
+func Timed(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := ThreadTime()
+	f()
+	return ThreadTime() - began
 }
 
 // ThreadTime is the processor time of this thread, to which the goroutine must be locked: time by the clock

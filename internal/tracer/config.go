@@ -106,9 +106,9 @@ type Config struct {
 	// Demands has which facts of Points are missing in which processes. Needed where one has a fact.
 	Demands Demands
 	// ThreadLocals makes known to the programs where a library has its thread-local
-	// variables, and returns the number, from 1 on, by which they ask for that. Needed
-	// where one of Points has ThreadLocals.
-	ThreadLocals func(function uint64, block module.ThreadLocalBlock) (uint32, error)
+	// variables, and returns the number, from 1 on, by which they ask for that; the tenant's
+	// process has mapped it first. Needed where one of Points has ThreadLocals.
+	ThreadLocals func(function uint64, block module.ThreadLocalBlock, tenant procmaps.Tenant) (uint32, error)
 	// Maps keeps what was mapped where, for naming addresses. May be nil.
 	Maps *procmaps.Cache
 	// Visible reports whether a user wants to know of a process; of others
@@ -164,9 +164,6 @@ func (cfg *Config) setDefaults() {
 	}
 	if cfg.Warn == nil {
 		cfg.Warn = func(string) {}
-	}
-	if cfg.Prepare == nil {
-		cfg.Prepare = func(uint32) {}
 	}
 	if cfg.Select == nil {
 		cfg.Select = func(uint32, bool) error { return nil }

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Demands are the programs' requests for facts about processes: bpf/call/demand.h.
@@ -36,11 +37,11 @@ const (
 	idleAnswers = 4096
 	// longestPause is between two windows that taught nothing.
 	longestPause = time.Minute
-	// maxWindows is how many are open at a time, and maxRootWindows how many of one root directory. To
-	// attach a probe, and to detach it, the kernel visits every process that has mapped the file: with
-	// 8,000 of them and a window each, the end of a run took hours, in which nothing else could attach.
-	maxWindows, maxRootWindows = 512, 256
-	// demandsAtOnce is how many demands are read in an interval: some of them, where there are more.
+	// maxWindows is how many are open at a time, and maxTenantWindows how many of one tenant. To attach a
+	// probe, and to detach it, the kernel visits every process that has mapped the file: with 8,000 of
+	// them and a window each, the end of a run took hours, in which nothing else could attach.
+	maxWindows, maxTenantWindows = 512, 256
+	// demandsAtOnce is how many demands are read in an interval, in turn, and as many of each tenant.
 	demandsAtOnce = 512
 	// closers is how many are closed at the same time; each takes a thread, and waits for others.
 	closers = 8
@@ -48,7 +49,11 @@ const (
 
 // window is when the probes of a fact are attached to a process.
 type window struct {
-	links []link.Link // none: it is closed
+	process *process
+	file    *file
+	fact    uint32
+	links   []link.Link // none: it is closed
+	gone    bool        // the process has ended, or has unmapped the library
 	// asked is the demand that the last window has left; pause and notBefore keep
 	// windows apart that teach nothing.
 	asked     uint64
@@ -56,26 +61,72 @@ type window struct {
 	notBefore time.Time
 }
 
-// windowCount is how many windows are open.
-type windowCount struct {
-	all    int
-	byRoot map[rootKey]int
-	warned bool
+// windows are those of all processes.
+type windows struct {
+	open     int
+	byTenant map[procmaps.Tenant]*tenantWindows
+	warned   bool
 }
 
-func (c *windowCount) hasRoom(root rootKey) bool {
-	return c.all < maxWindows && c.byRoot[root] < maxRootWindows
+// tenantWindows are those of a tenant's processes. Which tenant a process belongs to is read once, so
+// that what is counted here is subtracted here.
+type tenantWindows struct {
+	open int
+	all  []*window // some of them gone
+	next int       // in all, the one whose demand is read next
 }
 
-func (c *windowCount) opened(root rootKey) {
-	c.all++
-	c.byRoot[root]++
+func (ws *windows) of(tenant procmaps.Tenant) *tenantWindows {
+	mine := ws.byTenant[tenant]
+	if mine == nil {
+		mine = &tenantWindows{}
+		ws.byTenant[tenant] = mine
+	}
+	return mine
 }
 
-func (c *windowCount) closed(root rootKey) {
-	c.all--
-	if c.byRoot[root]--; c.byRoot[root] == 0 {
-		delete(c.byRoot, root)
+func (ws *windows) add(w *window) {
+	mine := ws.of(w.process.tenant)
+	mine.all = append(mine.all, w)
+}
+
+func (ws *windows) hasRoom(tenant procmaps.Tenant) bool {
+	return ws.open < maxWindows && ws.of(tenant).open < maxTenantWindows
+}
+
+func (ws *windows) opened(tenant procmaps.Tenant) {
+	ws.open++
+	ws.of(tenant).open++
+}
+
+func (ws *windows) closed(tenant procmaps.Tenant) {
+	ws.open--
+	ws.of(tenant).open--
+}
+
+// turn calls use for as many windows as are due in an interval, with the same number of each tenant.
+func (ws *windows) turn(use func(*window)) {
+	share := demandsAtOnce / max(1, len(ws.byTenant))
+	for tenant, mine := range ws.byTenant {
+		for range min(len(mine.all), max(1, share)) {
+			if mine.next >= len(mine.all) {
+				mine.next = 0
+			}
+			w := mine.all[mine.next]
+			if !w.gone {
+				mine.next++
+				use(w)
+				continue
+			}
+			last := len(mine.all) - 1
+			mine.all[mine.next] = mine.all[last]
+			mine.all[last] = nil
+			mine.all = mine.all[:last]
+			if last == 0 {
+				delete(ws.byTenant, tenant)
+				break
+			}
+		}
 	}
 }
 
@@ -84,18 +135,20 @@ func (c *windowCount) closed(root rootKey) {
 func (t *Tracer) openWindows(p *process, m mapped) {
 	for _, probe := range m.file.onDemand {
 		if m.windows[probe.fact] == nil {
-			m.windows[probe.fact] = &window{}
-			t.openWindow(p, m, probe.fact)
+			w := &window{process: p, file: m.file, fact: probe.fact}
+			m.windows[probe.fact] = w
+			t.windows.add(w)
+			t.openWindow(w)
 		}
 	}
 }
 
-func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
-	w := m.windows[fact]
-	if m.file.fd < 0 {
+func (t *Tracer) openWindow(w *window) {
+	p, lib := w.process, w.file
+	if lib.fd < 0 {
 		return // it was overwritten; its probes are gone
 	}
-	if !t.windows.hasRoom(p.root) {
+	if !t.windows.hasRoom(p.tenant) {
 		w.delay(time.Now())
 		if !t.windows.warned {
 			t.windows.warned = true
@@ -105,13 +158,13 @@ func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
 		return
 	}
 	var err error
-	t.take(p, timed(func() {
+	t.take(p, throttle.Timed(func() {
 		var ex *link.Executable
-		if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", m.file.fd)); err != nil {
+		if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", lib.fd)); err != nil {
 			return
 		}
-		if err = t.cfg.Demands.Forget(p.pid, fact); err == nil {
-			w.links, err = t.linkFact(ex, m.file, fact, p.pid)
+		if err = t.cfg.Demands.Forget(p.pid, w.fact); err == nil {
+			w.links, err = t.linkFact(ex, lib, w.fact, p.pid)
 		}
 	}))
 	if err != nil {
@@ -124,7 +177,7 @@ func (t *Tracer) openWindow(p *process, m mapped, fact uint32) {
 		return
 	}
 	if len(w.links) > 0 {
-		t.windows.opened(p.root)
+		t.windows.opened(p.tenant)
 	}
 }
 
@@ -146,37 +199,27 @@ func (t *Tracer) linkFact(ex *link.Executable, f *file, fact uint32, pid uint32)
 	return links, err
 }
 
-// meetDemands opens and closes windows. The order of a map is another one each time.
+// meetDemands opens and closes windows.
 func (t *Tracer) meetDemands(now time.Time) {
-	n := 0
-	for _, p := range t.processes {
-		for _, m := range p.files {
-			for fact, w := range m.windows {
-				t.meetDemand(p, m, fact, w, now)
-				n++
-			}
-		}
-		if n >= demandsAtOnce {
-			return
-		}
-	}
+	t.windows.turn(func(w *window) { t.meetDemand(w, now) })
 }
 
-func (t *Tracer) meetDemand(p *process, m mapped, fact uint32, w *window, now time.Time) {
+func (t *Tracer) meetDemand(w *window, now time.Time) {
 	if len(w.links) == 0 && now.Before(w.notBefore) {
 		return
 	}
-	d, err := t.cfg.Demands.Read(p.pid, fact)
+	p := w.process
+	d, err := t.cfg.Demands.Read(p.pid, w.fact)
 	switch {
 	case err != nil:
 		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names may be missing: %v", p.pid, err))
 		w.delay(now)
 	case len(w.links) == 0:
-		if d.Asked > w.asked && t.pause(p.pid, p, now) == 0 {
-			t.openWindow(p, m, fact)
+		if d.Asked > w.asked && !t.owes(p, now) {
+			t.openWindow(w)
 		}
 	case d.Idle >= idleAnswers:
-		t.closeWindow(p.root, w)
+		t.closeWindow(w)
 		w.asked = d.Asked
 		if d.Learned == 0 && d.Asked > 0 {
 			w.delay(now) // it was requested, and this is not where the answer is
@@ -194,10 +237,10 @@ func (w *window) delay(now time.Time) {
 
 // closeWindow detaches: in the background, for the kernel waits for running programs; and
 // in the order of the links, each entry before its return.
-func (t *Tracer) closeWindow(root rootKey, w *window) {
+func (t *Tracer) closeWindow(w *window) {
 	links := w.links
 	w.links = nil
-	t.windows.closed(root)
+	t.windows.closed(w.process.tenant)
 	free := t.closers
 	t.done.Go(func() {
 		free <- struct{}{}
@@ -211,8 +254,9 @@ func (t *Tracer) closeWindow(root rootKey, w *window) {
 // closeWindows is for a process that has ended, or has unmapped the library.
 func (t *Tracer) closeWindows(p *process, m mapped) {
 	for fact, w := range m.windows {
+		w.gone = true
 		if len(w.links) > 0 {
-			t.closeWindow(p.root, w)
+			t.closeWindow(w)
 		}
 		_ = t.cfg.Demands.Forget(p.pid, fact) // the map drops what is old by itself
 	}

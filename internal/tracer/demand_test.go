@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 const factOfTest = 7
@@ -121,24 +123,59 @@ func TestAnswersThatTeachNothingAreAskedForEverLess(t *testing.T) {
 
 // A container with thousands of processes does not have a window for each, nor take those of others.
 func TestWindowsAreBounded(t *testing.T) {
-	c := windowCount{byRoot: map[rootKey]int{}}
-	hostile, honest := rootKey{1, 1}, rootKey{1, 2}
-	for range maxRootWindows {
-		require.True(t, c.hasRoom(hostile))
-		c.opened(hostile)
+	ws := windows{byTenant: map[procmaps.Tenant]*tenantWindows{}}
+	const hostile, honest procmaps.Tenant = 1, 2
+	for range maxTenantWindows {
+		require.True(t, ws.hasRoom(hostile))
+		ws.opened(hostile)
 	}
-	require.False(t, c.hasRoom(hostile))
-	require.True(t, c.hasRoom(honest))
-	for range maxRootWindows {
-		c.opened(honest)
+	require.False(t, ws.hasRoom(hostile))
+	require.True(t, ws.hasRoom(honest))
+	for range maxTenantWindows {
+		ws.opened(honest)
 	}
-	require.False(t, c.hasRoom(rootKey{1, 3}), "as many as there may be of all")
-	c.closed(hostile)
-	require.True(t, c.hasRoom(hostile))
-	for range maxRootWindows - 1 {
-		c.closed(hostile)
+	require.False(t, ws.hasRoom(3), "as many as there may be of all")
+	ws.closed(hostile)
+	require.True(t, ws.hasRoom(hostile))
+}
+
+// In each interval, the demands of a tenant with few processes are all read, whatever others have; of
+// another one as many as there is time for, in turn.
+func TestDemandsAreReadInTurn(t *testing.T) {
+	ws := windows{byTenant: map[procmaps.Tenant]*tenantWindows{}}
+	const hostile, honest procmaps.Tenant = 1, 2
+	add := func(tenant procmaps.Tenant, n int) (all []*window) {
+		for range n {
+			w := &window{process: &process{tenant: tenant}}
+			ws.add(w)
+			all = append(all, w)
+		}
+		return all
 	}
-	require.NotContains(t, c.byRoot, hostile)
+	many, few := add(hostile, 2*demandsAtOnce), add(honest, 3)
+	reads := map[*window]int{}
+	turns := 4
+	for range turns {
+		ws.turn(func(w *window) { reads[w]++ })
+	}
+	for _, w := range few {
+		require.Equal(t, turns, reads[w])
+	}
+	for _, w := range many {
+		require.Equal(t, 1, reads[w])
+	}
+
+	for _, w := range slices.Concat(many[1:], few) { // processes end
+		w.gone = true
+	}
+	clear(reads)
+	for range 2 * len(many) {
+		ws.turn(func(w *window) { reads[w]++ })
+	}
+	require.Len(t, reads, 1)
+	require.Contains(t, reads, many[0])
+	require.NotContains(t, ws.byTenant, honest)
+	require.Len(t, ws.byTenant[hostile].all, 1)
 }
 
 func TestProbesOnDemandNeedDemands(t *testing.T) {

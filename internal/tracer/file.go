@@ -5,7 +5,6 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"sync"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/placement"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // file is a library file that was read, attached or not.
@@ -34,7 +32,8 @@ type file struct {
 	// probes are all others; links has those of them that are attached now.
 	probes  []probe
 	library string
-	fd      int // the file, while attached; -1: none
+	tenant  procmaps.Tenant // who had it first
+	fd      int             // the file, while attached; -1: none
 	content contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
@@ -92,7 +91,8 @@ type probe struct {
 	aliases []string
 }
 
-// resolved are the probes of all files with one content.
+// resolved are the probes of a file. Files of the same build id do not share them: it can be forged, and a probe
+// at a place that another file has chosen would break the process that maps this one.
 type resolved struct {
 	buildID string
 	probes  []probe
@@ -101,26 +101,30 @@ type resolved struct {
 	err     error
 }
 
-// buildKey identifies content: a build id can be forged, so the size and the
-// library are part of it, and content without one is not shared.
-type buildKey struct {
-	library, buildID string
-	size             int64
-}
+// maxFiles bounds the files that are probed or known not to be; above half of it only those
+// that a process has mapped are kept.
+const maxFiles = 1024
 
-const (
-	// maxBuilds bounds the memory for resolved files.
-	maxBuilds = 64
-	// maxFiles bounds the files that are probed or known not to be; above half
-	// of it only those that a process has mapped are kept.
-	maxFiles = 1024
-)
+// hasRoom reports whether a tenant may have one more file: the last quarter is for those with
+// less than a quarter.
+func (t *Tracer) hasRoom(tenant procmaps.Tenant) bool {
+	if len(t.files) < maxFiles-maxFiles/4 {
+		return true
+	}
+	mine := 0
+	for _, f := range t.files {
+		if f.tenant == tenant {
+			mine++
+		}
+	}
+	return len(t.files) < maxFiles && mine < maxFiles/4
+}
 
 // attach puts probes on a file, once however often it is called. On a file that
 // was overwritten they are attached again.
-func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
+func (t *Tracer) attach(f *os.File, key fileKey, library string, tenant procmaps.Tenant) *file {
 	lib := newFile()
-	lib.library = library
+	lib.library, lib.tenant = library, tenant
 	lib.content = contentsOf(int(f.Fd()))
 	if known := t.files[key]; known != nil {
 		if known.content == lib.content {
@@ -129,12 +133,12 @@ func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
 		delete(t.files, key)
 		t.done.Go(known.detach)
 	}
-	if len(t.files) >= maxFiles {
-		lib.status, lib.err = StatusFailed, fmt.Sprintf("more than %d library files", maxFiles)
+	if !t.hasRoom(tenant) {
+		lib.status, lib.err = StatusFailed, fmt.Sprintf("%d library files are known, and this container has too many", len(t.files))
 		return lib
 	}
 	t.files[key] = lib
-	r := t.resolve(f, library)
+	r := t.resolve(f, library, tenant)
 	lib.buildID, lib.symbols, lib.wanted = r.buildID, r.symbols, r.wanted
 	switch {
 	case errors.Is(r.err, module.ErrNotELF), errors.Is(r.err, module.ErrUnsupported):
@@ -153,7 +157,7 @@ func (t *Tracer) attach(f *os.File, key fileKey, library string) *file {
 }
 
 // resolve reads the symbols of a file.
-func (t *Tracer) resolve(f *os.File, library string) *resolved {
+func (t *Tracer) resolve(f *os.File, library string, tenant procmaps.Tenant) *resolved {
 	r := &resolved{}
 	var symbols []string
 	for _, p := range t.cfg.Points {
@@ -171,10 +175,6 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 	if err != nil {
 		r.err = err
 		return r
-	}
-	key := buildKey{library, m.BuildID(), st.Size()}
-	if known := t.builds[key]; known != nil && key.buildID != "" {
-		return known
 	}
 	r.buildID = m.BuildID()
 	found, err := m.Lookup(symbols)
@@ -205,29 +205,23 @@ func (t *Tracer) resolve(f *os.File, library string) *resolved {
 		}
 		at[addr] = len(r.probes)
 		r.probes = append(r.probes, probe{
-			symbol: p.Symbol, entry: entry, cookie: p.Cookie | t.threadLocals(m, p, addr)<<8, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie | t.threadLocals(m, p, addr, tenant)<<8, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
 			offset: placement.Offset(m.Machine(), code),
 		})
-	}
-	if key.buildID != "" {
-		if len(t.builds) >= maxBuilds {
-			clear(t.builds)
-		}
-		t.builds[key] = r
 	}
 	return r
 }
 
 // threadLocals is the number of the library's thread-local variables for the programs; 0:
 // there are none that they could find, which they count.
-func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64) uint32 {
+func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64, tenant procmaps.Tenant) uint32 {
 	if !p.ThreadLocals {
 		return 0
 	}
 	block, err := m.ThreadLocalBlock()
 	var number uint32
 	if err == nil {
-		number, err = t.cfg.ThreadLocals(function, block)
+		number, err = t.cfg.ThreadLocals(function, block, tenant)
 	}
 	if err != nil {
 		t.cfg.Warn(fmt.Sprintf("%s: what threads of it work on is not known: %v", p.Library, err))
@@ -250,7 +244,6 @@ func (t *Tracer) detachUnused(now time.Time) {
 	for _, p := range t.processes {
 		roots[p.root] = true
 	}
-	maps.DeleteFunc(t.spent, func(root rootKey, a *throttle.Allowance) bool { return !roots[root] && a.Pause(now) == 0 })
 	for key, f := range t.files {
 		if f.overwritten() {
 			delete(t.files, key)

@@ -5,6 +5,7 @@ package tracer
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,11 +19,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// place is a search list of a root directory.
+// place is a search list, by its hash, of a root directory.
 type place struct {
 	root rootKey
-	list string
+	list uint64
 }
+
+func placeOf(root rootKey, list string) place { return place{root, maphash.String(listSeed, list)} }
+
+// listSeed keeps processes from choosing lists of the same hash as others'.
+var listSeed = maphash.MakeSeed()
 
 const (
 	// maxPlaces bounds the memory of what was searched.
@@ -31,13 +37,47 @@ const (
 	// in between is found when it is mapped.
 	placeFresh = 30 * time.Second
 	// Bounds of what a process can make this program read.
-	maxEnviron     = 64 << 10
-	maxCache       = 4 << 20
-	maxCached      = 1 << 15 // entries of ld.so.cache; a large installation has 5,000
-	maxDirectories = 64
-	maxNames       = 16384 // of one directory
-	maxCandidates  = 32    // of one search
+	maxEnviron = 64 << 10
+	maxCache   = 4 << 20
+	maxCached  = 1 << 15 // entries of ld.so.cache; a large installation has 5,000
+	maxFound   = 64      // names of one directory, or of the cache
 )
+
+// search looks for the libraries that a process will load. What all of it may read is bounded: what it
+// searches is the process's to choose.
+type search struct {
+	*Tracer
+	pid    uint32
+	root   rootKey
+	tenant procmaps.Tenant
+	view   procmaps.Files
+	// What it may still do: read directories and names in them, open files, and attach to them.
+	directories, names, opens, candidates int
+	attached                              int // to files that were new
+	cached                                int // bytes of ld.so.cache that were read
+}
+
+func (t *Tracer) newSearch(pid uint32, root rootKey, tenant procmaps.Tenant) *search {
+	return &search{
+		Tracer: t, pid: pid, root: root, tenant: tenant, view: t.cfg.Maps.FilesOf(pid, tenant),
+		directories: maxDirectories, names: maxNames, opens: maxOpens, candidates: maxCandidates,
+	}
+}
+
+const (
+	maxDirectories = 256
+	maxNames       = 1 << 16
+	maxListed      = 1 << 14 // names of one directory
+	maxOpens       = 1024
+	maxCandidates  = 64
+)
+
+// cost estimates the processor time of a search from what it has read, as procmaps.Cost.
+func (s *search) cost() time.Duration {
+	return 50*time.Microsecond + time.Duration(maxDirectories-s.directories)*20*time.Microsecond +
+		time.Duration(maxNames-s.names)*400*time.Nanosecond + time.Duration(maxOpens-s.opens)*10*time.Microsecond +
+		time.Duration(s.attached)*fileCost + time.Duration(s.cached)*time.Nanosecond
+}
 
 // systemDirectories are where the dynamic linker, the NVIDIA container toolkit
 // and CUDA's installers put libraries, besides those of ld.so.cache.
@@ -61,43 +101,56 @@ func (t *Tracer) Expect(pid uint32) {
 	}
 	if p := t.processes[pid]; p != nil {
 		p.root = t.rootOf(pid)
+		if len(p.files) == 0 { // its windows are counted for its tenant
+			p.tenant = t.tenantOf(pid)
+		}
 	}
 	t.predict(pid)
 }
 
 // predict attaches to the libraries that a process would load from where the
 // dynamic linker looks, before it maps them: from its first call on nothing is
-// missed. Other libraries are found when they are mapped.
+// missed. Other libraries are found when they are mapped, and those of tenants that have cost too much.
 func (t *Tracer) predict(pid uint32) {
 	var root rootKey
+	var tenant procmaps.Tenant
 	if p := t.processes[pid]; p != nil {
-		root = p.root
+		root, tenant = p.root, p.tenant
 	} else {
-		root = t.rootOf(pid)
+		root, tenant = t.rootOf(pid), t.tenantOf(pid)
 	}
 	if root == (rootKey{}) {
 		return // gone, or a kernel thread
 	}
-	if t.due(place{root, ""}) {
-		paths := t.cachedLibraries(pid)
+	if t.searched.Pause(tenant, time.Now()) > 0 {
+		return
+	}
+	s := t.newSearch(pid, root, tenant)
+	s.run()
+	t.searched.Take(tenant, s.cost(), time.Now())
+}
+
+func (s *search) run() {
+	if s.due(placeOf(s.root, "")) {
+		paths := s.cachedLibraries()
 		for _, dir := range systemDirectories() {
-			for _, library := range t.libraries {
+			for _, library := range s.libraries {
 				// The names that a loader asks for; listing these large
 				// directories would cost more.
 				paths = append(paths, dir+"/"+library+".so", dir+"/"+library+".so.1", dir+"/"+library+".so.2")
 			}
 		}
-		t.expect(pid, root, paths)
+		s.expect(paths)
 	}
-	env := t.environ(pid, "LD_LIBRARY_PATH=", "VIRTUAL_ENV=")
-	if env[0] != "" && t.due(place{root, env[0]}) {
+	env := s.environ("LD_LIBRARY_PATH=", "VIRTUAL_ENV=")
+	if env[0] != "" && s.due(placeOf(s.root, env[0])) {
 		for dir := range strings.FieldsFuncSeq(env[0], func(r rune) bool { return r == ':' || r == ';' }) {
-			t.expect(pid, root, t.list(pid, dir))
+			s.expect(s.list(dir))
 		}
 	}
 	if venv := env[1]; strings.HasPrefix(venv, "/") {
-		for _, lib := range t.glob(pid, filepath.Join(venv, "lib"), "python*") {
-			t.predictSite(pid, lib+"/site-packages")
+		for _, lib := range s.glob(filepath.Join(venv, "lib"), "python*") {
+			s.site(lib + "/site-packages")
 		}
 	}
 }
@@ -112,23 +165,37 @@ func sitePackages(path string) string {
 	return ""
 }
 
-// predictSite attaches to the libraries of the wheels in a directory of Python
-// packages: nvidia/NAME/lib and torch/lib.
+// predictSite is predict for a directory of Python packages.
 func (t *Tracer) predictSite(pid uint32, site string) {
 	root := t.rootOf(pid)
-	if root == (rootKey{}) || !t.due(place{root, site}) {
+	if root == (rootKey{}) || !t.isDue(placeOf(root, site), time.Now()) {
 		return
 	}
-	for _, dir := range t.glob(pid, site+"/nvidia", "*") {
-		t.expect(pid, root, t.list(pid, dir+"/lib"))
+	tenant := t.tenantOf(pid)
+	if t.searched.Pause(tenant, time.Now()) > 0 {
+		return
 	}
-	t.expect(pid, root, t.list(pid, site+"/torch/lib"))
+	s := t.newSearch(pid, root, tenant)
+	s.site(site)
+	t.searched.Take(tenant, s.cost(), time.Now())
 }
 
-// due reports whether a place is to be searched now.
+// site attaches to the libraries of the wheels in a directory of Python
+// packages: nvidia/NAME/lib and torch/lib.
+func (s *search) site(site string) {
+	if !s.due(placeOf(s.root, site)) {
+		return
+	}
+	for _, dir := range s.glob(site+"/nvidia", "*") {
+		s.expect(s.list(dir + "/lib"))
+	}
+	s.expect(s.list(site + "/torch/lib"))
+}
+
+// due reports whether a place is to be searched, which is then done now.
 func (t *Tracer) due(p place) bool {
 	now := time.Now()
-	if last, ok := t.expected[p]; ok && now.Sub(last) < placeFresh {
+	if !t.isDue(p, now) {
 		return false
 	}
 	if len(t.expected) >= maxPlaces {
@@ -138,22 +205,30 @@ func (t *Tracer) due(p place) bool {
 	return true
 }
 
+func (t *Tracer) isDue(p place, now time.Time) bool {
+	last, ok := t.expected[p]
+	return !ok || now.Sub(last) >= placeFresh
+}
+
 // expect attaches to those paths, as the process sees them, that are libraries.
-func (t *Tracer) expect(pid uint32, root rootKey, paths []string) {
-	attached := 0
+func (s *search) expect(paths []string) {
 	for _, path := range paths {
-		library := t.matches(path)
-		if library == "" || attached >= maxCandidates || t.cfg.USDT.has(library) {
+		library := s.matches(path)
+		if library == "" || s.opens == 0 || s.candidates == 0 || s.cfg.USDT.has(library) {
 			continue
 		}
-		f, err := t.cfg.Maps.OpenIn(pid, path)
+		s.opens--
+		f, err := s.view.Open(path)
 		if err != nil {
 			continue
 		}
+		s.candidates--
 		if key, err := identify(f, procmaps.Mapping{}); err == nil {
-			if lib := t.attach(f, key, library); lib.attached() {
-				lib.roots[root] = true
-				attached++
+			if s.files[key] == nil {
+				s.attached++
+			}
+			if lib := s.attach(f, key, library, s.tenant); lib.attached() {
+				lib.roots[s.root] = true
 			}
 		}
 		f.Close()
@@ -178,40 +253,48 @@ func (t *Tracer) openDirectory(pid uint32, dir string) *os.File {
 }
 
 // list returns the paths of a directory that look like wanted libraries.
-func (t *Tracer) list(pid uint32, dir string) []string {
-	return t.read(pid, dir, func(name string) bool { return t.matches(name) != "" })
+func (s *search) list(dir string) []string {
+	return s.read(dir, func(name string) bool { return s.matches(name) != "" })
 }
 
 // glob returns the paths of a directory whose names match a pattern.
-func (t *Tracer) glob(pid uint32, dir, pattern string) []string {
-	return t.read(pid, dir, func(name string) bool {
+func (s *search) glob(dir, pattern string) []string {
+	return s.read(dir, func(name string) bool {
 		ok, _ := filepath.Match(pattern, name)
 		return ok
 	})
 }
 
-func (t *Tracer) read(pid uint32, dir string, want func(string) bool) []string {
+func (s *search) read(dir string, want func(string) bool) []string {
 	if !strings.HasPrefix(dir, "/") {
 		return nil // relative to a working directory that changes
 	}
-	var out []string
-	if t.cfg.Maps.Within(pid, dir, func() { out = t.names(pid, dir, want) }) != nil {
+	if s.directories == 0 || s.names == 0 {
 		return nil
 	}
+	s.directories--
+	most := min(s.names, maxListed)
+	var out []string
+	var n int
+	if s.view.Within(dir, func() { out, n = s.namesOf(s.pid, dir, most, want) }) != nil {
+		return nil
+	}
+	s.names -= min(n, s.names)
 	return out
 }
 
-// names is read for a file system that answers.
-func (t *Tracer) names(pid uint32, dir string, want func(string) bool) (out []string) {
+// namesOf reads as many names as it may, in a file system that answers, and returns those that
+// are wanted, and how many it has read.
+func (t *Tracer) namesOf(pid uint32, dir string, most int, want func(string) bool) (out []string, n int) {
 	d := t.openDirectory(pid, dir)
 	if d == nil {
-		return nil
+		return nil, 0
 	}
 	defer d.Close()
-	for n := 0; n < maxNames && len(out) < maxDirectories; {
+	for n < most && len(out) < maxFound {
 		names, err := d.Readdirnames(256)
 		for _, name := range names {
-			if want(name) && len(out) < maxDirectories {
+			if want(name) && len(out) < maxFound {
 				out = append(out, dir+"/"+name)
 			}
 		}
@@ -221,16 +304,16 @@ func (t *Tracer) names(pid uint32, dir string, want func(string) bool) (out []st
 		}
 	}
 	slices.Sort(out)
-	return out
+	return out, n
 }
 
 // environ returns the values of variables (given as NAME=) of a process.
-func (t *Tracer) environ(pid uint32, names ...string) []string {
+func (s *search) environ(names ...string) []string {
 	out := make([]string, len(names))
 	var b []byte
 	// It may be in a page of a file whose file system does not answer.
-	if t.cfg.Maps.Within(pid, "environ", func() {
-		f, err := os.Open(t.proc(pid, "environ"))
+	if s.view.Within("environ", func() {
+		f, err := os.Open(s.proc(s.pid, "environ"))
 		if err != nil {
 			return
 		}
@@ -250,8 +333,8 @@ func (t *Tracer) environ(pid uint32, names ...string) []string {
 }
 
 // cachedLibraries returns the paths of wanted libraries in ld.so.cache.
-func (t *Tracer) cachedLibraries(pid uint32) []string {
-	f, err := t.cfg.Maps.OpenIn(pid, "/etc/ld.so.cache")
+func (s *search) cachedLibraries() []string {
+	f, err := s.view.Open("/etc/ld.so.cache")
 	if err != nil {
 		return nil
 	}
@@ -260,7 +343,8 @@ func (t *Tracer) cachedLibraries(pid uint32) []string {
 	if err != nil {
 		return nil
 	}
-	return t.parseCache(b)
+	s.cached = len(b)
+	return s.parseCache(b)
 }
 
 // parseCache reads the format of glibc 2.2 and later (struct cache_file_new in
@@ -276,7 +360,7 @@ func (t *Tracer) parseCache(b []byte) []string {
 	b = b[start:]
 	count := min(uint64(binary.NativeEndian.Uint32(b[len(magic):])), maxCached)
 	var out []string
-	for i := uint64(0); i < count && header+(i+1)*entry <= uint64(len(b)) && len(out) < maxDirectories; i++ {
+	for i := uint64(0); i < count && header+(i+1)*entry <= uint64(len(b)) && len(out) < maxFound; i++ {
 		at := uint64(binary.NativeEndian.Uint32(b[header+i*entry+8:]))
 		if at >= uint64(len(b)) {
 			continue

@@ -21,16 +21,15 @@ type state struct {
 	processes map[uint32]*process
 	files     map[fileKey]*file
 	expected  map[place]time.Time // directories already searched
-	builds    map[buildKey]*resolved
-	selected  map[uint32]bool // with Config.PIDs
-	dirty     map[uint32]bool // to be read again for naming
-	// spent is what reading mappings has cost, by root directory; later are the processes whose
-	// mappings are to be read when that may cost something again.
-	spent map[rootKey]*throttle.Allowance
-	later map[uint32]bool
+	selected  map[uint32]bool     // with Config.PIDs
+	dirty     map[uint32]bool     // to be read again for naming
+	// What tenants have cost, and what searches for their libraries have; later are the processes
+	// whose mappings are to be read when that may cost something again.
+	spent, searched throttle.Allowances[procmaps.Tenant]
+	later           map[uint32]procmaps.Tenant
 	// byPoint are the files whose probes were attached point by point, lately.
 	byPoint []time.Time
-	windows windowCount
+	windows windows
 	closers chan struct{} // has one for each that closes a window just now
 
 	hostRoot   rootKey
@@ -43,12 +42,12 @@ func newState() state {
 		processes: map[uint32]*process{},
 		files:     map[fileKey]*file{},
 		expected:  map[place]time.Time{},
-		builds:    map[buildKey]*resolved{},
 		selected:  map[uint32]bool{},
 		dirty:     map[uint32]bool{},
-		spent:     map[rootKey]*throttle.Allowance{},
-		later:     map[uint32]bool{},
-		windows:   windowCount{byRoot: map[rootKey]int{}},
+		spent:     newTenantsSpent(),
+		searched:  newSearched(),
+		later:     map[uint32]procmaps.Tenant{},
+		windows:   windows{byTenant: map[procmaps.Tenant]*tenantWindows{}},
 		closers:   make(chan struct{}, closers),
 	}
 }
@@ -60,6 +59,7 @@ type process struct {
 	comm    string
 	mountNS uint64
 	root    rootKey
+	tenant  procmaps.Tenant
 	files   map[fileKey]mapped
 	err     error // its maps could not be read
 	// next is when to read its maps again where there are no events; reads counts
@@ -77,9 +77,6 @@ type mapped struct {
 	// windows are the times in which its probes on demand are attached, by fact.
 	windows map[uint32]*window
 }
-
-// rootKey is the root directory of a process: containers differ in it.
-type rootKey struct{ dev, ino uint64 }
 
 // matches returns which library a path is, or "".
 func (t *Tracer) matches(path string) string {
@@ -125,7 +122,7 @@ func (t *Tracer) handle(e procevents.Event) {
 			t.choose(e.PID, true)
 		}
 		if p := t.processes[e.Parent]; p != nil && len(p.files) > 0 {
-			t.cfg.Prepare(e.PID)
+			t.prepare(p, e.PID)
 		}
 	case procevents.Exec:
 		t.leave(e.PID)
@@ -226,7 +223,7 @@ func (t *Tracer) inspect(pid uint32) {
 		p = nil
 	}
 	if p == nil {
-		p = &process{pid: pid, start: start, root: t.rootOf(pid), files: map[fileKey]mapped{}, spent: newSpent()}
+		p = &process{pid: pid, start: start, root: t.rootOf(pid), tenant: t.tenantOf(pid), files: map[fileKey]mapped{}, spent: newSpent()}
 		t.processes[pid] = p
 	}
 	p.reads++
@@ -244,7 +241,7 @@ func (t *Tracer) inspect(pid uint32) {
 		seenPath[m.Path] = !m.Deleted // several deleted files may share a path
 		return true
 	})
-	cost := costOf(mappings.Load())
+	cost := procmaps.Cost(mappings.Load())
 	if errors.Is(err, procmaps.ErrStuck) {
 		cost = max(cost, stuckCost)
 	}
@@ -263,10 +260,11 @@ func (t *Tracer) inspect(pid uint32) {
 		return
 	}
 	p.comm = t.comm(pid)
-	p.mountNS = t.mountNS(pid)
+	p.mountNS = procmaps.MountNS(t.cfg.ProcFS, pid)
 	if len(p.files) == 0 {
-		t.cfg.Prepare(pid)
+		t.prepare(p, pid)
 	}
+	t.take(p, foundCost(len(found), len(p.files) == 0))
 	seen := map[fileKey]bool{}
 	for _, m := range found {
 		if key, ok := t.enter(p, m); ok {
@@ -327,7 +325,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		if t.files[key] == nil {
 			t.take(p, fileCost)
 		}
-		lib = t.attach(f, key, library)
+		lib = t.attach(f, key, library, p.tenant)
 	case t.cfg.Visible(row):
 		lib = t.attachStatic(f, p.pid, m, time.Now())
 	default:
@@ -374,11 +372,11 @@ func (t *Tracer) scan() {
 		case p == nil:
 			if isFirst {
 				t.inspect(pid)
-			} else {
-				t.look(pid)
+			} else if !t.look(pid) {
+				break
 			}
 			t.predict(pid)
-		case t.later[pid], all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
+		case t.isLater(pid), all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.look(pid)
 		default:
 			t.attachLoaded(p)
@@ -391,10 +389,12 @@ func (t *Tracer) scan() {
 			t.choose(pid, false)
 		}
 	}
-	t.forgetPaid(now)
-	maps.DeleteFunc(t.later, func(pid uint32, _ bool) bool { return !pids[pid] })
+	t.spent.ForgetPaid(now)
+	t.searched.ForgetPaid(now)
+	maps.DeleteFunc(t.later, func(pid uint32, _ procmaps.Tenant) bool { return !pids[pid] })
 	if isFirst {
-		clear(t.spent) // all the processes of the machine are not what one has caused
+		t.searched.Clear()
+		t.spent.Clear() // all the processes of the machine are not what one has caused
 	}
 	t.detachUnused(now)
 }

@@ -44,12 +44,8 @@ func (t *Tracer) comm(pid uint32) string {
 	return strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\n"))), "?")
 }
 
-func (t *Tracer) mountNS(pid uint32) uint64 {
-	s, _ := os.Readlink(t.proc(pid, "ns/mnt")) // mnt:[4026531841]
-	s = strings.TrimSuffix(strings.TrimPrefix(s, "mnt:["), "]")
-	n, _ := strconv.ParseUint(s, 10, 64)
-	return n
-}
+// rootKey is the root directory of a process, in which its paths are.
+type rootKey struct{ dev, ino uint64 }
 
 func (t *Tracer) rootOf(pid uint32) rootKey {
 	var st unix.Statx_t
@@ -57,6 +53,8 @@ func (t *Tracer) rootOf(pid uint32) rootKey {
 	_ = unix.Statx(unix.AT_FDCWD, t.proc(pid, "root"), unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)
 	return rootKey{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}
 }
+
+func (t *Tracer) tenantOf(pid uint32) procmaps.Tenant { return procmaps.TenantOf(t.cfg.ProcFS, pid) }
 
 // parent reads field 4 of /proc/PID/stat; 0 when there is none.
 func (t *Tracer) parent(pid uint32) uint32 {

@@ -3,19 +3,19 @@
 package tracer
 
 import (
-	"maps"
-	"runtime"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Reading the mappings of a process takes as long as it has many, and a process has them read with
 // each library that it maps. Attaching the probes on demand to a process takes as long as many processes
-// have mapped the library: the kernel visits all of them. What that costs is bounded, for each process
-// and for each root directory, so that neither a process with 65,000 mappings that maps libraries all the
-// time nor 8,000 processes that use the GPU take a core or delay others. Beyond, new libraries are found
-// up to a scan later.
+// have mapped the library: the kernel visits all of them. Looking for the libraries of a new program takes
+// as long as it names directories and these have files. What that costs is bounded, for each process and
+// for each tenant, so that neither a process with 65,000 mappings that maps libraries all the time, nor
+// 8,000 processes that use the GPU, nor programs that name a thousand directories take a core or delay
+// others. Beyond, new libraries are found up to a scan later.
 
 // newSpent bounds what a process costs: the start of a server that loads all of PyTorch takes a tenth
 // of the burst.
@@ -23,74 +23,91 @@ func newSpent() throttle.Allowance {
 	return throttle.Allowance{Burst: 200 * time.Millisecond, Share: 50}
 }
 
-// newRootSpent bounds what all processes of a root directory cost.
-func newRootSpent() *throttle.Allowance {
-	return &throttle.Allowance{Burst: 2 * time.Second, Share: 20}
+// newTenantsSpent bounds what all processes of a tenant cost.
+func newTenantsSpent() throttle.Allowances[procmaps.Tenant] {
+	return throttle.Allowances[procmaps.Tenant]{Burst: 2 * time.Second, Share: 20}
 }
 
-// costOf estimates the time that reading so many mappings takes: on a machine at 2.5 GHz 35 ms for 65,000, measured by
-// processor time, and 0.1 ms besides. Time by the clock would count the work of others.
-func costOf(mappings int64) time.Duration {
-	return 100*time.Microsecond + time.Duration(mappings)*550*time.Nanosecond
+// newSearched bounds what searches for a tenant's libraries cost besides: one takes 1 to 3 ms, and one is enough for
+// all processes with the same directories. Without it they are found when they are mapped.
+func newSearched() throttle.Allowances[procmaps.Tenant] {
+	return throttle.Allowances[procmaps.Tenant]{Burst: 500 * time.Millisecond, Share: 50}
 }
 
-// fileCost is the time for reading the symbols of a new file and probing it.
-const fileCost = 3 * time.Millisecond
+const (
+	// fileCost is the time for reading the symbols of a new file and probing it, openCost for finding
+	// that a file is known, firstCost for a process with the first such file.
+	fileCost  = 3 * time.Millisecond
+	openCost  = 50 * time.Microsecond
+	firstCost = 200 * time.Microsecond
+)
 
 // stuckCost is the time for which a read that does not end blocks the loop (procmaps.ErrStuck).
 const stuckCost = 250 * time.Millisecond
 
-// timed is the processor time that f takes, on one thread.
-func timed(f func()) time.Duration {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	began := throttle.ThreadTime()
-	f()
-	return throttle.ThreadTime() - began
+// foundCost is the time for the libraries that a process has.
+func foundCost(libraries int, isFirst bool) time.Duration {
+	cost := time.Duration(libraries) * openCost
+	if isFirst {
+		cost += firstCost
+	}
+	return cost
 }
+
+// prepareCost is the time of Config.Prepare.
+const prepareCost = 200 * time.Microsecond
 
 // take notes what a process has cost.
 func (t *Tracer) take(p *process, cost time.Duration) {
 	now := time.Now()
 	p.spent.Take(cost, now)
-	root := t.spent[p.root]
-	if root == nil {
-		root = newRootSpent()
-		t.spent[p.root] = root
-	}
-	root.Take(cost, now)
+	t.spent.Take(p.tenant, cost, now)
 }
 
-// forgetPaid drops what root directories have cost that owe nothing any more: containers end, and others
-// get a root of their own.
-func (t *Tracer) forgetPaid(now time.Time) {
-	maps.DeleteFunc(t.spent, func(_ rootKey, spent *throttle.Allowance) bool { return spent.IsPaid(now) })
+// pause is how long not to read a process; p is nil for one that was not read yet, whose tenant is known
+// if it was put off.
+func (t *Tracer) pause(pid uint32, p *process, now time.Time) (time.Duration, procmaps.Tenant) {
+	if p != nil {
+		return max(p.spent.Pause(now), t.spent.Pause(p.tenant, now)), p.tenant
+	}
+	tenant, known := t.later[pid]
+	if !known {
+		tenant = t.tenantOf(pid)
+	}
+	return t.spent.Pause(tenant, now), tenant
 }
 
-// pause is how long not to read a process; p is nil for one that was not read yet.
-func (t *Tracer) pause(pid uint32, p *process, now time.Time) time.Duration {
-	if p == nil {
-		if root := t.spent[t.rootOf(pid)]; root != nil {
-			return root.Pause(now)
-		}
-		return 0
-	}
-	pause := p.spent.Pause(now)
-	if root := t.spent[p.root]; root != nil {
-		pause = max(pause, root.Pause(now))
-	}
-	return pause
-}
-
-// look inspects a process, now or, if it or its root directory has cost too much, with a later scan.
-func (t *Tracer) look(pid uint32) {
-	if t.pause(pid, t.processes[pid], time.Now()) > 0 {
-		t.later[pid] = true
+// look inspects a process, now or, if it or its tenant has cost too much, with a later scan: false.
+func (t *Tracer) look(pid uint32) bool {
+	if pause, tenant := t.pause(pid, t.processes[pid], time.Now()); pause > 0 {
+		t.later[pid] = tenant
 		t.stats.Later++
-		return
+		return false
 	}
 	delete(t.later, pid)
 	t.inspect(pid)
+	return true
+}
+
+// isLater reports whether a process was put off.
+func (t *Tracer) isLater(pid uint32) bool {
+	_, is := t.later[pid]
+	return is
+}
+
+// owes reports whether a process is not to be read now.
+func (t *Tracer) owes(p *process, now time.Time) bool {
+	pause, _ := t.pause(p.pid, p, now)
+	return pause > 0
+}
+
+// prepare calls Config.Prepare for a process, or for one that it has started.
+func (t *Tracer) prepare(p *process, pid uint32) {
+	if t.cfg.Prepare == nil || t.owes(p, time.Now()) {
+		return
+	}
+	t.take(p, prepareCost)
+	t.cfg.Prepare(pid)
 }
 
 // snapshotDirty reads again, for naming, what traced processes have mapped.
@@ -98,7 +115,7 @@ func (t *Tracer) snapshotDirty() {
 	t.dirtyTimer = false
 	for pid := range t.dirty {
 		p := t.processes[pid]
-		if p != nil && t.pause(pid, p, time.Now()) > 0 {
+		if p != nil && t.owes(p, time.Now()) {
 			continue // it is read at a later event
 		}
 		delete(t.dirty, pid)

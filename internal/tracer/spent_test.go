@@ -3,6 +3,9 @@
 package tracer
 
 import (
+	"os"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,43 +15,72 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// What one process has cost delays it, and what a root directory has cost delays the processes in it,
+// pause is that of a process, of process 1 for nil.
+func pause(tr *Tracer, p *process, now time.Time) time.Duration {
+	d, _ := tr.pause(1, p, now)
+	return d
+}
+
+// What one process has cost delays it, and what a tenant has cost delays its processes,
 // new ones, too; others are read at once.
 func TestReadingMappingsIsBounded(t *testing.T) {
 	tr := &Tracer{cfg: Config{ProcFS: "/proc"}, state: newState()}
 	now := time.Now()
-	costly, other := &process{root: rootKey{1, 1}, spent: newSpent()}, &process{root: rootKey{1, 1}, spent: newSpent()}
+	const hostile, honest procmaps.Tenant = 1, 2
+	costly, other := &process{tenant: hostile, spent: newSpent()}, &process{tenant: hostile, spent: newSpent()}
 	for range 10 {
-		require.Zero(t, tr.pause(1, other, now))
-		tr.take(costly, costOf(65_000))
+		require.Zero(t, pause(tr, other, now))
+		tr.take(costly, procmaps.Cost(65_000))
 	}
-	pause := tr.pause(1, costly, now)
-	require.Greater(t, pause, 5*time.Second)
-	require.Less(t, pause, 20*time.Second)
-	require.Zero(t, tr.pause(1, costly, now.Add(pause+time.Second)))
-	require.Zero(t, tr.pause(1, other, now))
+	long := pause(tr, costly, now)
+	require.Greater(t, long, 5*time.Second)
+	require.Less(t, long, 20*time.Second)
+	require.Zero(t, pause(tr, costly, now.Add(long+time.Second)))
+	require.Zero(t, pause(tr, other, now))
 
 	for range 100 { // processes that end after one read each
-		tr.take(&process{root: rootKey{1, 1}, spent: newSpent()}, costOf(65_000))
+		tr.take(&process{tenant: hostile, spent: newSpent()}, procmaps.Cost(65_000))
 	}
-	require.Positive(t, tr.pause(1, other, now))
-	require.Zero(t, tr.pause(1, &process{root: rootKey{1, 2}, spent: newSpent()}, now), "another container")
-	root := tr.rootOf(1)
-	require.Zero(t, tr.pause(1, nil, now))
-	tr.spent[root] = tr.spent[rootKey{1, 1}]
-	require.Positive(t, tr.pause(1, nil, now), "a process that was not read yet")
+	require.Positive(t, pause(tr, other, now))
+	require.Zero(t, pause(tr, &process{tenant: honest, spent: newSpent()}, now), "another container")
+	tenant := tr.tenantOf(1)
+	require.Zero(t, pause(tr, nil, now))
+	tr.spent.Take(tenant, time.Minute, now)
+	require.Positive(t, pause(tr, nil, now), "a process that was not read yet")
 }
 
-// Root directories start and end with containers: a scan forgets those that have nothing to pay back.
-func TestPaidRootsAreForgotten(t *testing.T) {
-	tr := &Tracer{cfg: Config{ProcFS: t.TempDir()}, state: newState()}
-	paid, owing := rootKey{1, 1}, rootKey{1, 2}
-	tr.spent[paid], tr.spent[owing] = newRootSpent(), newRootSpent()
-	tr.spent[paid].Take(time.Millisecond, time.Now().Add(-time.Minute))
-	tr.spent[owing].Take(time.Minute, time.Now())
-	tr.forgetPaid(time.Now())
-	require.NotContains(t, tr.spent, paid)
-	require.Contains(t, tr.spent, owing)
+// What a search reads is bounded, and the tenant pays for it: after those that cost much there is none, until
+// it has paid.
+func TestSearchesAreBounded(t *testing.T) {
+	tr, err := New(Config{Points: []Point{{Library: "libcuda", Symbol: "cuInit"}}, Programs: Programs{Enter: &ebpf.Program{}}, Mode: Perf})
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for n := range 1000 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(n)), nil, 0o644))
+	}
+	pid := uint32(os.Getpid())
+	s := tr.newSearch(pid, tr.rootOf(pid), tr.tenantOf(pid))
+	for range 2 * maxDirectories {
+		s.list(dir)
+	}
+	require.Zero(t, s.names)
+	require.Less(t, s.cost(), 50*time.Millisecond)
+	for range 2 * maxOpens {
+		s.expect([]string{dir + "/libcuda.so.1"})
+	}
+	require.Zero(t, s.opens)
+
+	require.Empty(t, tr.expected)
+	tr.predict(pid)
+	searched := len(tr.expected)
+	require.Positive(t, searched)
+	clear(tr.expected)
+	for range 100 {
+		tr.searched.Take(tr.tenantOf(pid), s.cost(), time.Now())
+	}
+	tr.predict(pid)
+	tr.predictSite(pid, dir)
+	require.Empty(t, tr.expected)
 }
 
 // A process that was put off is read by a scan, once it may cost something again.
@@ -59,14 +91,14 @@ func TestWhatWasPutOffIsReadLater(t *testing.T) {
 	tr.look(pid)
 	require.EqualValues(t, 1, tr.stats.MapsRead)
 	p := tr.processes[pid]
-	for tr.pause(pid, p, time.Now()) == 0 {
+	for pause(tr, p, time.Now()) == 0 {
 		tr.take(p, stuckCost)
 	}
 	tr.look(pid)
 	require.EqualValues(t, 1, tr.stats.MapsRead)
 	require.EqualValues(t, 1, tr.stats.Later)
 	p.spent = newSpent()
-	tr.spent[p.root] = newRootSpent()
+	tr.spent.Clear()
 	tr.look(pid)
 	require.EqualValues(t, 2, tr.stats.MapsRead)
 	require.Empty(t, tr.later)

@@ -187,7 +187,7 @@ func FuzzParseCache(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got := tr.parseCache(b); len(got) > maxDirectories {
+		if got := tr.parseCache(b); len(got) > maxFound {
 			t.Fatalf("%d paths", len(got))
 		}
 	})

@@ -6,58 +6,15 @@ import (
 	"container/list"
 	"errors"
 	"path/filepath"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // ErrGone is in the chain of the error about a process that does not exist.
 var ErrGone = errors.New("no such process")
-
-// Process identifies a process until the machine restarts; a pid alone is
-// reused.
-type Process struct {
-	PID uint32
-	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot.
-	StartTime uint64
-}
-
-// Snapshot is the code of a process at one moment: its executable mappings, sorted by
-// address. It is immutable once returned.
-type Snapshot struct {
-	Process   Process
-	Taken     time.Time
-	Mappings  []Mapping
-	Truncated bool
-}
-
-// Find returns the mapping that covers addr.
-func (s *Snapshot) Find(addr uint64) (Mapping, bool) {
-	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
-	if i == len(s.Mappings) || addr < s.Mappings[i].Start {
-		return Mapping{}, false
-	}
-	return s.Mappings[i], true
-}
-
-// Around returns the mappings of files nearest to addr below it and above it, those there are.
-func (s *Snapshot) Around(addr uint64) []Mapping {
-	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
-	var out []Mapping
-	for below := i - 1; below >= 0; below-- {
-		if s.Mappings[below].IsFile() {
-			out = append(out, s.Mappings[below])
-			break
-		}
-	}
-	for _, m := range s.Mappings[i:] {
-		if m.IsFile() {
-			return append(out, m)
-		}
-	}
-	return out
-}
 
 // Config of a Cache. The zero value is good for the machine's own /proc.
 type Config struct {
@@ -69,6 +26,9 @@ type Config struct {
 	// MaxExited bounds the snapshots of processes that have exited; default
 	// 512. The one that exited first is dropped first.
 	MaxExited int
+	// MaxBytes bounds all of them; default 64 MiB. A tenant that has more than a quarter
+	// of the bytes, or of the processes, makes room by its own.
+	MaxBytes int
 	// MinRefresh is the age from which on a snapshot is read again for an address
 	// that it does not cover; default 1 s.
 	MinRefresh time.Duration
@@ -85,11 +45,19 @@ type Cache struct {
 	running  *list.List        // of *entry; front: used last
 	exited   *list.List        // of *entry; front: exited last
 	byExited map[Process]*entry
+	bytes    int
+	byTenant map[Tenant]*share
 	reading  map[uint32]*reads // pids whose maps are being read
+	spent    throttle.Allowances[Tenant]
 }
+
+// share has the part of the cache that is a tenant's.
+type share struct{ bytes, processes int }
 
 type entry struct {
 	snapshot *Snapshot
+	tenant   Tenant
+	bytes    int
 	element  *list.Element
 	exited   bool
 	stale    bool
@@ -106,6 +74,9 @@ func NewCache(cfg Config) *Cache {
 	if cfg.MaxExited <= 0 {
 		cfg.MaxExited = 512
 	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = 64 << 20
+	}
 	if cfg.MinRefresh <= 0 {
 		cfg.MinRefresh = time.Second
 	}
@@ -113,6 +84,8 @@ func NewCache(cfg Config) *Cache {
 		cfg:      cfg,
 		byPID:    map[uint32]*entry{},
 		byExited: map[Process]*entry{},
+		byTenant: map[Tenant]*share{},
+		spent:    throttle.Allowances[Tenant]{Burst: findBurst, Share: findShare},
 		reading:  map[uint32]*reads{},
 		running:  list.New(),
 		exited:   list.New(),
@@ -121,7 +94,9 @@ func NewCache(cfg Config) *Cache {
 
 // Snapshot reads the mappings of a process now and keeps them. A process that has exited
 // gives ErrGone, and its last snapshot is kept.
-func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
+func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) { return c.snapshot(pid, c.Tenant(pid)) }
+
+func (c *Cache) snapshot(pid uint32, tenant Tenant) (*Snapshot, error) {
 	s, err := c.read(pid)
 	if err != nil {
 		if errors.Is(err, ErrGone) {
@@ -130,7 +105,7 @@ func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.keep(s)
+	c.keep(s, tenant)
 	c.mu.Unlock()
 	if c.taken != nil {
 		c.taken(s)
@@ -145,7 +120,7 @@ func (c *Cache) OnSnapshot(f func(*Snapshot)) { c.taken = f }
 // Find returns the executable mapping that covers addr in the newest known
 // process with that pid, running or exited. A process seen for the first time
 // is read; one whose snapshot does not cover addr is read again, at most once
-// per Config.MinRefresh.
+// per Config.MinRefresh. A tenant whose processes have cost much is not found in those that have to be read.
 func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 	c.mu.Lock()
 	e := c.byPID[pid]
@@ -162,7 +137,7 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 	}
 	c.mu.Unlock()
 
-	s, err := c.Snapshot(pid)
+	s, err := c.findAgain(pid)
 	if err == nil {
 		return s.Find(addr)
 	}
@@ -170,6 +145,33 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 		return e.snapshot.Find(addr)
 	}
 	return Mapping{}, false
+}
+
+const (
+	// What a tenant's processes may cost in Find.
+	findBurst = 2 * time.Second
+	findShare = 20
+)
+
+var errSpent = errors.New("the processes of its container have cost too much")
+
+func (c *Cache) findAgain(pid uint32) (*Snapshot, error) {
+	tenant := c.Tenant(pid)
+	c.mu.Lock()
+	pause := c.spent.Pause(tenant, time.Now())
+	c.mu.Unlock()
+	if pause > 0 {
+		return nil, errSpent
+	}
+	s, err := c.snapshot(pid, tenant)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spent.Take(tenant, Cost(s.read), time.Now())
+	c.spent.ForgetPaid(time.Now())
+	return s, nil
 }
 
 // Around returns the executable mappings of files nearest to addr in the process that Find would
@@ -217,25 +219,67 @@ func (c *Cache) Exited(pid uint32) {
 }
 
 // keep stores s; the lock is held.
-func (c *Cache) keep(s *Snapshot) {
+func (c *Cache) keep(s *Snapshot, tenant Tenant) {
 	if e := c.byPID[s.Process.PID]; e != nil {
 		if e.snapshot.Process == s.Process && !e.exited {
-			e.snapshot, e.stale = s, false
+			c.count(e, -1)
+			e.snapshot, e.stale, e.bytes = s, false, s.bytes()
+			c.count(e, 1)
 			c.running.MoveToFront(e.element)
+			c.makeRoom(e)
 			return
 		}
 		c.retire(e)
 	}
-	e := &entry{snapshot: s}
+	e := &entry{snapshot: s, tenant: tenant, bytes: s.bytes()}
+	c.count(e, 1)
 	e.element = c.running.PushFront(e)
 	c.byPID[s.Process.PID] = e
-	for c.running.Len()+c.exited.Len() > c.cfg.MaxProcesses {
-		if c.exited.Len() > 0 {
-			c.forget(c.exited.Back().Value.(*entry))
-		} else {
-			c.forget(c.running.Back().Value.(*entry))
+	c.makeRoom(e)
+}
+
+// count adds an entry to what there is, or takes it off.
+func (c *Cache) count(e *entry, n int) {
+	mine := c.byTenant[e.tenant]
+	if mine == nil {
+		mine = &share{}
+		c.byTenant[e.tenant] = mine
+	}
+	c.bytes += n * e.bytes
+	mine.bytes += n * e.bytes
+	if mine.processes += n; mine.processes == 0 {
+		delete(c.byTenant, e.tenant)
+	}
+}
+
+// makeRoom drops others than a new entry.
+func (c *Cache) makeRoom(e *entry) {
+	for c.running.Len()+c.exited.Len() > c.cfg.MaxProcesses || c.bytes > c.cfg.MaxBytes {
+		mine := c.byTenant[e.tenant]
+		var last *entry
+		if mine.bytes > c.cfg.MaxBytes/4 || mine.processes > c.cfg.MaxProcesses/4 {
+			last = c.last(e, func(of *entry) bool { return of.tenant == e.tenant })
+		}
+		if last == nil {
+			last = c.last(e, func(*entry) bool { return true })
+		}
+		if last == nil {
+			return // it is the only one
+		}
+		c.forget(last)
+	}
+}
+
+// last is the entry that was not used for the longest time, first of those that have exited.
+func (c *Cache) last(but *entry, is func(*entry) bool) *entry {
+	for _, l := range []*list.List{c.exited, c.running} {
+		for at := l.Back(); at != nil; at = at.Prev() {
+			if e := at.Value.(*entry); e != but && is(e) {
+				return e
+			}
 		}
 	}
+	return nil
 }
 
 // retire moves a process to the exited; the lock is held.
@@ -248,12 +292,17 @@ func (c *Cache) retire(e *entry) {
 	e.element = c.exited.PushFront(e)
 	c.byExited[e.snapshot.Process] = e
 	for c.exited.Len() > c.cfg.MaxExited {
-		c.forget(c.exited.Back().Value.(*entry))
+		last := c.exited.Back().Value.(*entry)
+		if c.byTenant[e.tenant].processes > c.cfg.MaxExited/4 {
+			last = c.last(nil, func(of *entry) bool { return of.exited && of.tenant == e.tenant })
+		}
+		c.forget(last)
 	}
 }
 
 // forget drops a process; the lock is held.
 func (c *Cache) forget(e *entry) {
+	c.count(e, -1)
 	if e.exited {
 		c.exited.Remove(e.element)
 		delete(c.byExited, e.snapshot.Process)
@@ -262,30 +311,6 @@ func (c *Cache) forget(e *entry) {
 	}
 	if c.byPID[e.snapshot.Process.PID] == e {
 		delete(c.byPID, e.snapshot.Process.PID)
-	}
-}
-
-// read takes a snapshot. The start time is read before and after the maps: if it differs,
-// the pid was reused in between.
-func (c *Cache) read(pid uint32) (*Snapshot, error) {
-	for try := 0; ; try++ {
-		start, err := StartTime(c.cfg.ProcFS, pid)
-		if err != nil {
-			return nil, err
-		}
-		s := &Snapshot{Process: Process{pid, start}, Taken: time.Now()}
-		s.Mappings, err = c.Read(pid, func(m Mapping) bool { return m.Perms&Exec != 0 })
-		if err != nil {
-			return nil, err
-		}
-		s.Truncated = len(s.Mappings) == maxMappings
-		again, err := StartTime(c.cfg.ProcFS, pid)
-		if err != nil {
-			return nil, err
-		}
-		if again == start || try > 0 {
-			return s, nil
-		}
 	}
 }
 

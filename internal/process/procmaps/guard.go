@@ -4,6 +4,7 @@ package procmaps
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,42 +19,41 @@ const (
 	// answerLimit is how long a file system may take. One that answers later is used again from then
 	// on.
 	answerLimit = 500 * time.Millisecond
-	// A mount namespace may make us wait for two seconds, and for a fiftieth of the time after that; then
+	// A tenant may make us wait for two seconds, and for a fiftieth of the time after that; then
 	// its file systems have to answer within leastLimit.
 	maxWait    = 2 * time.Second
 	waitShare  = 50
 	leastLimit = 10 * time.Millisecond
-	// maxHanging bounds the threads that wait in the kernel, of one mount namespace and of all. Places
+	// maxHanging bounds the threads that wait in the kernel, of one tenant and of all. Places
 	// that have answered before may double it.
 	maxHanging    = 8
 	maxHangingAll = 64
-	// maxPlaces and maxNamespaces bound what is remembered.
-	maxPlaces     = 4096
-	maxNamespaces = 1024
+	// maxPlaces of a tenant and maxTenants bound what is remembered.
+	maxPlaces  = 64
+	maxTenants = 1024
 )
 
 // guard runs what may wait for a file system in threads of its own, which it leaves where they are if
 // there is no answer: no signal ends such a wait.
 type guard struct {
-	mu         sync.Mutex
-	namespaces map[string]*namespace
-	hanging    int
-	places     int
+	mu      sync.Mutex
+	tenants map[Tenant]*answers
+	hanging int
 }
 
-// namespace has what was found out about the file systems of a mount namespace.
-type namespace struct {
-	hanging map[string]bool // directories
-	answers map[string]bool
+// answers has what was found out about the file systems of a tenant.
+type answers struct {
+	hanging map[string]bool // places
+	came    map[string]bool
 	calls   int           // that have not returned: it is not forgotten
 	left    time.Duration // that we may wait
 	at      time.Time     // when that was so
 }
 
-// run calls fn, which uses a directory of a mount namespace, and waits for it, for a limited time. After
-// ErrHangs fn still runs, or is not run at all.
-func (g *guard) run(of, dir string, fn func()) error {
-	n, limit := g.begin(of, dir, time.Now())
+// run calls fn, which uses a place of a tenant, and waits for it, for a limited time. After ErrHangs
+// fn still runs, or is not run at all.
+func (g *guard) run(of Tenant, place string, fn func()) error {
+	a, limit := g.begin(of, place, time.Now())
 	if limit == 0 {
 		return ErrHangs
 	}
@@ -71,103 +71,120 @@ func (g *guard) run(of, dir string, fn func()) error {
 	case <-timer.C:
 		err = ErrHangs
 	}
-	g.end(n, dir, time.Since(began), err == nil)
+	g.end(a, place, time.Since(began), err == nil)
 	if err != nil {
 		go func() {
 			<-done
-			g.answered(n, dir)
+			g.answered(a, place)
 		}()
 	}
 	return err
 }
 
 // begin returns how long a call may take; 0: it may not be made.
-func (g *guard) begin(of, dir string, now time.Time) (*namespace, time.Duration) {
+func (g *guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n := g.namespaces[of]
-	if n == nil {
+	a := g.tenants[of]
+	if a == nil {
 		g.forget()
-		n = &namespace{hanging: map[string]bool{}, answers: map[string]bool{}, left: maxWait, at: now}
-		g.namespaces[of] = n
+		a = &answers{hanging: map[string]bool{}, came: map[string]bool{}, left: maxWait, at: now}
+		g.tenants[of] = a
 	}
 	times := 1
-	if n.answers[dir] {
+	if a.came[place] {
 		times = 2
 	}
-	if n.hanging[dir] || len(n.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll {
-		return n, 0
+	if a.hanging[place] || len(a.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll {
+		return a, 0
 	}
-	n.calls++
-	n.left = min(n.left+now.Sub(n.at)/waitShare, maxWait)
-	n.at = now
-	return n, min(max(n.left, leastLimit), answerLimit)
+	a.calls++
+	a.left = min(a.left+now.Sub(a.at)/waitShare, maxWait)
+	a.at = now
+	return a, min(max(a.left, leastLimit), answerLimit)
 }
 
-// forget makes room for a mount namespace; it removes those in which no call runs: most have ended.
+// forget makes room for a tenant; it removes those in which no call runs: most have ended.
 func (g *guard) forget() {
-	if g.namespaces == nil {
-		g.namespaces = map[string]*namespace{}
+	if g.tenants == nil {
+		g.tenants = map[Tenant]*answers{}
 	}
-	if len(g.namespaces) < maxNamespaces && g.places < maxPlaces {
+	if len(g.tenants) < maxTenants {
 		return
 	}
-	for of, n := range g.namespaces {
-		if n.calls == 0 {
-			delete(g.namespaces, of)
-			g.places -= len(n.answers)
+	for of, a := range g.tenants {
+		if a.calls == 0 {
+			delete(g.tenants, of)
 		}
 	}
 }
 
-// end takes what a call has taken off what its namespace may.
-func (g *guard) end(n *namespace, dir string, took time.Duration, answered bool) {
+// end takes what a call has taken off what its tenant may.
+func (g *guard) end(a *answers, place string, took time.Duration, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	n.left -= took
+	a.left -= took
 	if answered {
-		n.calls--
+		a.calls--
 	}
 	switch {
 	case !answered:
-		n.hanging[dir] = true
+		a.hanging[place] = true
 		g.hanging++
-	case !n.answers[dir] && g.places < maxPlaces:
-		n.answers[dir] = true
-		g.places++
+	case len(a.came) < maxPlaces:
+		a.came[place] = true
 	}
 }
 
 // answered is called when a call that was given up returns.
-func (g *guard) answered(n *namespace, dir string) {
+func (g *guard) answered(a *answers, place string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(n.hanging, dir)
+	delete(a.hanging, place)
 	g.hanging--
-	n.calls--
+	a.calls--
+}
+
+// Files are those of a process, as it sees them; whom it belongs to is read once for many.
+type Files struct {
+	cache   *Cache
+	pid     uint32
+	tenant  Tenant
+	mountNS uint64
+}
+
+// Files returns those of a process.
+func (c *Cache) Files(pid uint32) Files { return c.FilesOf(pid, c.Tenant(pid)) }
+
+// FilesOf is Files of a process whose tenant is known.
+func (c *Cache) FilesOf(pid uint32, tenant Tenant) Files {
+	return Files{c, pid, tenant, MountNS(c.cfg.ProcFS, pid)}
 }
 
 // Within runs what looks for files of a process in a directory, as the process sees it, and returns
 // ErrHangs if a file system does not answer. fn may then still be running: what it changes is its own.
-func (c *Cache) Within(pid uint32, dir string, fn func()) error {
-	namespace, _ := os.Readlink(c.path(pid, "ns/mnt"))
-	return c.guard.run(namespace, dir, fn)
+func (f Files) Within(dir string, fn func()) error {
+	place := fmt.Sprint(f.mountNS, dir) // the same directory is another file system elsewhere
+	return f.cache.guard.run(f.tenant, place, fn)
 }
 
+// Within is that of Files, for one use.
+func (c *Cache) Within(pid uint32, dir string, fn func()) error { return c.Files(pid).Within(dir, fn) }
+
 // openWithin is Within for what opens a file, which is closed if it comes too late.
-func (c *Cache) openWithin(pid uint32, path string, open func() (*os.File, error)) (*os.File, error) {
+func (f Files) openWithin(path string, open func() (*os.File, error)) (*os.File, error) {
 	var mu sync.Mutex
 	var file *os.File
 	err, late := ErrHangs, false
-	if hangs := c.Within(pid, filepath.Dir(path), func() {
-		f, failed := open()
+	if hangs := f.Within(filepath.Dir(path), func() {
+		opened, failed := open()
 		mu.Lock()
 		defer mu.Unlock()
-		if late && f != nil {
-			f.Close()
+		if late && opened != nil {
+			opened.Close()
 			return
 		}
-		file, err = f, failed
+		file, err = opened, failed
 	}); hangs != nil {
 		mu.Lock()
 		defer mu.Unlock()

@@ -19,7 +19,7 @@ func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
 	if !m.IsFile() {
 		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
 	}
-	return c.openWithin(pid, m.Path, func() (*os.File, error) { return c.open(pid, m) })
+	return c.Files(pid).openWithin(m.Path, func() (*os.File, error) { return c.open(pid, m) })
 }
 
 func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
@@ -49,12 +49,16 @@ func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
 
 // OpenIn opens a regular file for reading by its path in a process's root; process 1 has the
 // host's.
-func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) {
-	f, err := c.openWithin(pid, path, func() (*os.File, error) { return OpenInRoot(c.path(pid, "root"), path) })
+func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) { return c.Files(pid).Open(path) }
+
+// Open is OpenIn of the process.
+func (f Files) Open(path string) (*os.File, error) {
+	root := f.cache.path(f.pid, "root")
+	file, err := f.openWithin(path, func() (*os.File, error) { return OpenInRoot(root, path) })
 	if err != nil {
-		return nil, fmt.Errorf("open %s of process %d: %w", path, pid, err)
+		return nil, fmt.Errorf("open %s of process %d: %w", path, f.pid, err)
 	}
-	return f, nil
+	return file, nil
 }
 
 // ErrReplaced means that the path leads to another file than the one that is mapped.

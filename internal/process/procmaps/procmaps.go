@@ -20,11 +20,13 @@ const (
 	// maxLine bounds a line. The kernel writes about 75 bytes of columns and
 	// a path of at most PATH_MAX (4096) bytes, a newline taking four.
 	maxLine = 32 << 10
-	// maxMappings bounds a snapshot: four times vm.max_map_count's default
-	// (65530). Further ones are dropped and Snapshot.Truncated is set.
+	// maxMappings bounds what is returned of one file: four times vm.max_map_count's default
+	// (65530).
 	maxMappings = 1 << 18
-	// maxLines bounds the time for one file.
+	// maxLines and maxText, in bytes, bound the time for one file, and the memory: 65530 mappings
+	// take 7 MiB where paths are as long as usual.
 	maxLines = 1 << 22
+	maxText  = 16 << 20
 )
 
 // ErrMalformed is in the chain of an error about a line that the kernel would
@@ -89,8 +91,10 @@ func Parse(r io.Reader, fn func(Mapping) bool) error {
 	br := bufio.NewReaderSize(r, maxLine)
 	var skipped error
 	var last string // the path of the line before: mappings of a file are neighbours
-	for n := 0; n < maxLines; n++ {
+	text := 0
+	for n := 0; n < maxLines && text < maxText; n++ {
 		line, err := br.ReadSlice('\n')
+		text += len(line)
 		if errors.Is(err, bufio.ErrBufferFull) {
 			if skipped == nil {
 				skipped = fmt.Errorf("%w: longer than %d bytes", ErrMalformed, maxLine)
@@ -167,8 +171,8 @@ func parseLine(line []byte, last string) (Mapping, error) {
 // ends in it looks deleted, too; callers that open the file still find it.
 func parsePath(b []byte, last string) (string, bool) {
 	b, deleted := bytes.CutSuffix(b, []byte(" (deleted)"))
-	if !deleted && string(b) == last {
-		return last, false // does not allocate
+	if string(b) == last {
+		return last, deleted // does not allocate
 	}
 	if bytes.Contains(b, []byte(`\012`)) {
 		b = bytes.ReplaceAll(b, []byte(`\012`), []byte("\n"))

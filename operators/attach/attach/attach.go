@@ -50,10 +50,10 @@ const (
 
 // Config of the operator.
 type Config struct {
-	// ProcFS is the host's procfs; default /proc.
+	// ProcFS is the host's procfs.
 	ProcFS string
 	// Maps keeps the mappings of traced processes, for naming addresses. Its
-	// ProcFS must be the same. May be nil.
+	// ProcFS must be the same.
 	Maps *procmaps.Cache
 }
 
@@ -291,8 +291,10 @@ func (i *instance) takePrograms(gc ig.Context) error {
 	if i.points == nil {
 		return nil
 	}
-	// These programs cannot wait for a page.
-	i.cfg.Prepare = pages.NewVisitor(i.cfg.ProcFS).Visit
+	// These programs cannot wait for a page, and who has it may keep this one waiting, too.
+	i.cfg.Prepare = func(pid uint32) {
+		_ = i.cfg.Maps.Within(pid, fmt.Sprint("memory of ", pid), func() { _, _ = pages.Python(i.cfg.ProcFS, pid) })
+	}
 	programs, err := ig.Programs(gc, pointPrograms)
 	if err != nil {
 		return fmt.Errorf("take the gadget's programs: %w", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
@@ -40,7 +41,7 @@ func (i *instance) takeThreadLocals(gc ig.Context) error {
 	if err != nil {
 		return err
 	}
-	b := &blocks{most: m.MaxEntries(), put: func(n uint32, v block) error { return m.Update(n, v, ebpf.UpdateAny) }}
+	b := newBlocks(m.MaxEntries(), func(n uint32, v block) error { return m.Update(n, v, ebpf.UpdateAny) })
 	i.cfg.ThreadLocals = b.number
 	return nil
 }
@@ -55,9 +56,15 @@ type blocks struct {
 
 	mu    sync.Mutex
 	known []block
+	by    map[procmaps.Tenant]uint32 // how many of known a tenant had first
 }
 
-func (b *blocks) number(function uint64, found module.ThreadLocalBlock) (uint32, error) {
+func newBlocks(most uint32, put func(n uint32, v block) error) *blocks {
+	return &blocks{most: most, put: put, by: map[procmaps.Tenant]uint32{}}
+}
+
+// number returns that of a library's variables. The last quarter of the numbers is for tenants that have few.
+func (b *blocks) number(function uint64, found module.ThreadLocalBlock, tenant procmaps.Tenant) (uint32, error) {
 	v := block{Function: function, At: found.Variable.Address, Offset: found.Offset,
 		Access: accesses[found.Variable.Access], Bytes: uint32(min(found.Size, 1<<32-1))}
 	b.mu.Lock()
@@ -66,12 +73,13 @@ func (b *blocks) number(function uint64, found module.ThreadLocalBlock) (uint32,
 		return uint32(n + 1), nil
 	}
 	n := uint32(len(b.known) + 1)
-	if n >= b.most {
+	if n >= b.most || (n >= b.most-b.most/4 && b.by[tenant] >= b.most/4) {
 		return 0, errBlocks
 	}
 	if err := b.put(n, v); err != nil {
 		return 0, fmt.Errorf("pass the places of thread-local variables to the gadget: %w", err)
 	}
 	b.known = append(b.known, v)
+	b.by[tenant]++
 	return n, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
@@ -34,27 +35,42 @@ func TestBlockIsThatOfC(t *testing.T) {
 func TestEqualBlocksAreOne(t *testing.T) {
 	written := map[uint32]block{}
 	refuse := false
-	b := &blocks{most: 3, put: func(n uint32, v block) error {
+	b := newBlocks(3, func(n uint32, v block) error {
 		if refuse {
 			return errors.New("refused")
 		}
 		written[n] = v
 		return nil
-	}}
+	})
 	found := module.ThreadLocalBlock{Variable: module.ThreadLocal{Access: module.AccessIndex, Address: 4096}, Size: 64}
 	number := func(function uint64) uint32 {
-		n, err := b.number(function, found)
+		n, err := b.number(function, found, 1)
 		require.NoError(t, err)
 		return n
 	}
 	require.EqualValues(t, 1, number(16))
 	refuse = true
-	_, err := b.number(32, found)
+	_, err := b.number(32, found, 1)
 	require.ErrorContains(t, err, "refused")
 	refuse = false
 	require.EqualValues(t, 2, number(32), "what could not be written is not known")
 	require.EqualValues(t, 1, number(16))
 	require.Equal(t, map[uint32]block{1: {16, 4096, 0, 3, 64}, 2: {32, 4096, 0, 3, 64}}, written)
-	_, err = b.number(48, found)
+	_, err = b.number(48, found, 1)
 	require.ErrorIs(t, err, errBlocks)
+}
+
+// A tenant with many libraries leaves numbers to others.
+func TestBlocksAreShared(t *testing.T) {
+	b := newBlocks(64, func(uint32, block) error { return nil })
+	made := func(tenant procmaps.Tenant, from uint64) (n int) {
+		for function := from; function < from+100; function++ {
+			if _, err := b.number(function, module.ThreadLocalBlock{}, tenant); err == nil {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 47, made(1, 0))
+	require.Equal(t, 16, made(2, 1000))
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -102,11 +103,11 @@ void attack_waits(const struct order *o)
 	attack_stacks(o);
 }
 
-/* `count` processes that allocate once, and stay until this one ends. */
+/* `count` processes that allocate once, each in a root directory of its own, and stay until this one ends. */
 void attack_callers(const struct order *o)
 {
 	int hold[2], done[2];
-	char byte = 0;
+	char byte = 0, root[4200];
 
 	if (!dlopen(o->driver, RTLD_NOW) || pipe(hold) || pipe(done))
 		fail(o->driver);
@@ -118,7 +119,10 @@ void attack_callers(const struct order *o)
 			fail("fork");
 		if (child == 0) {
 			close(hold[1]);
-			start_driver(o->driver);
+			snprintf(root, sizeof(root), "%s/%lu", o->dir, n);
+			if (mkdir(root, 0755) || chroot(root))
+				fail(root);
+			start_driver(o->driver); /* which it has */
 			leaf();
 			if (write(done[1], &byte, 1) == 1 && read(hold[0], &byte, 1) == 0)
 				_exit(0);

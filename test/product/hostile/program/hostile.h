@@ -36,6 +36,7 @@ void attack_dlopens(const struct order *o);
 void attack_threads(const struct order *o);
 void attack_forks(const struct order *o);
 void attack_execs(const struct order *o);
+void attack_searches(const struct order *o);
 void attack_hangs(const struct order *o);
 void attack_names(const struct order *o);
 void attack_stacks(const struct order *o);

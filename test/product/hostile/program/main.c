@@ -26,7 +26,7 @@ static const struct {
 	{ "execs", attack_execs },	 { "names", attack_names },
 	{ "stacks", attack_stacks },	 { "pages", attack_pages },
 	{ "hangs", attack_hangs },	 { "callers", attack_callers },
-	{ "waits", attack_waits },
+	{ "waits", attack_waits },	 { "searches", attack_searches },
 };
 
 void fail(const char *what)
@@ -115,9 +115,13 @@ int main(int argc, char **argv)
 {
 	struct order o;
 
-	/* What attack_execs() runs. */
+	/* What attacks run. */
 	if (argc == 2 && !strcmp(argv[1], "nothing"))
 		return 0;
+	if (argc == 2 && !strcmp(argv[1], "linger")) {
+		sleep(1);
+		return 0;
+	}
 	if (argc < 5) {
 		fprintf(stderr, "usage: hostile MODE DRIVER DIR COUNT\n");
 		return 2;

@@ -114,35 +114,62 @@ void attack_forks(const struct order *o)
 	reap(0);
 }
 
+/* Starts one of the programs of main(), with one variable in its environment. */
+static void run_with(char *program, char *variable)
+{
+	char *arguments[] = { "hostile", program, NULL };
+	char *environment[] = { variable, NULL };
+
+	if (fork() == 0) {
+		execve("/proc/self/exe", arguments, environment);
+		_exit(1);
+	}
+}
+
 /* `count` programs that end at once. */
 void attack_execs(const struct order *o)
 {
-	char *arguments[] = { "hostile", "nothing", NULL };
-	char *environment[2] = { NULL, NULL };
 	char path[4096];
 
 	/* Another directory each time: it is searched for libraries. */
 	for (unsigned long n = 0; n < o->count; n++) {
-		pid_t child;
-
 		snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s/%lu:/nowhere/%lu", o->dir, n, n);
-		environment[0] = path;
-		child = fork();
-		if (child == 0) {
-			execve("/proc/self/exe", arguments, environment);
-			_exit(1);
-		}
+		run_with("nothing", path);
 		reap(32);
 	}
 	reap(0);
+}
+
+/* `count` programs that name a directory of 20,000 files, each as often as there is room. */
+void attack_searches(const struct order *o)
+{
+	enum { FILES = 20000, ROOM = 60000 };
+	char many[4200], path[4300], *list = malloc(ROOM + sizeof(path));
+
+	snprintf(many, sizeof(many), "%s/many", o->dir);
+	if (!list || mkdir(many, 0755))
+		fail(many);
+	for (int n = 0; n < FILES; n++) {
+		snprintf(path, sizeof(path), "%s/%d", many, n);
+		write_file(path, "", 0);
+	}
+	for (unsigned long n = 0; n < o->count; n++) {
+		int at = sprintf(list, "LD_LIBRARY_PATH=/nowhere/%lu", n);
+
+		while (at < ROOM)
+			at += sprintf(list + at, ":%s", many);
+		run_with("linger", list);
+		reap(32);
+		usleep(10000);
+	}
+	reap(0);
+	free(list);
 }
 
 /* A file system whose server never answers: each program looks there for its libraries, and so does
  * who traces it. */
 void attack_hangs(const struct order *o)
 {
-	char *arguments[] = { "hostile", "nothing", NULL };
-	char *environment[2] = { NULL, NULL };
 	char path[4300], options[100];
 	int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 
@@ -154,11 +181,7 @@ void attack_hangs(const struct order *o)
 		fail("mount the file system");
 	for (unsigned long n = 0; n < o->count; n++) {
 		snprintf(path, sizeof(path), "LD_LIBRARY_PATH=%s/hangs/%lu", o->dir, n);
-		environment[0] = path;
-		if (fork() == 0) {
-			execve("/proc/self/exe", arguments, environment);
-			_exit(1);
-		}
+		run_with("nothing", path);
 		usleep(10000);
 	}
 	sleep(5);

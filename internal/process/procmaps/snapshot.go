@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"sort"
+	"time"
+	"unsafe"
+)
+
+const (
+	// maxSnapshotBytes bounds a snapshot; further mappings are dropped. That of a large Python
+	// process is 100 KiB.
+	maxSnapshotBytes = 4 << 20
+	mappingBytes     = int(unsafe.Sizeof(Mapping{}))
+)
+
+// Process identifies a process until the machine restarts; a pid alone is
+// reused.
+type Process struct {
+	PID uint32
+	// StartTime is field 22 of /proc/PID/stat: clock ticks since boot.
+	StartTime uint64
+}
+
+// Snapshot is the code of a process at one moment: its executable mappings, sorted by
+// address. It is immutable once returned.
+type Snapshot struct {
+	Process   Process
+	Taken     time.Time
+	Mappings  []Mapping
+	Truncated bool // it had more
+
+	read int64 // mappings, not only of code
+}
+
+// bytes is the memory that it takes.
+func (s *Snapshot) bytes() (n int) {
+	path := ""
+	for _, m := range s.Mappings {
+		if n += mappingBytes; m.Path != path {
+			n, path = n+len(m.Path), m.Path
+		}
+	}
+	return n
+}
+
+// Find returns the mapping that covers addr.
+func (s *Snapshot) Find(addr uint64) (Mapping, bool) {
+	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
+	if i == len(s.Mappings) || addr < s.Mappings[i].Start {
+		return Mapping{}, false
+	}
+	return s.Mappings[i], true
+}
+
+// Around returns the mappings of files nearest to addr below it and above it, those there are.
+func (s *Snapshot) Around(addr uint64) []Mapping {
+	i := sort.Search(len(s.Mappings), func(i int) bool { return s.Mappings[i].End > addr })
+	var out []Mapping
+	for below := i - 1; below >= 0; below-- {
+		if s.Mappings[below].IsFile() {
+			out = append(out, s.Mappings[below])
+			break
+		}
+	}
+	for _, m := range s.Mappings[i:] {
+		if m.IsFile() {
+			return append(out, m)
+		}
+	}
+	return out
+}
+
+// read takes a snapshot. The start time is read before and after the maps: if it differs,
+// the pid was reused in between.
+func (c *Cache) read(pid uint32) (*Snapshot, error) {
+	for try := 0; ; try++ {
+		start, err := StartTime(c.cfg.ProcFS, pid)
+		if err != nil {
+			return nil, err
+		}
+		s := &Snapshot{Process: Process{pid, start}, Taken: time.Now()}
+		var read int64
+		bytes, path := 0, ""
+		s.Mappings, err = c.Read(pid, func(m Mapping) bool {
+			read++
+			if m.Perms&Exec == 0 {
+				return false
+			}
+			if bytes += mappingBytes; m.Path != path {
+				bytes, path = bytes+len(m.Path), m.Path
+			}
+			return bytes <= maxSnapshotBytes
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.read, s.Truncated = read, bytes > maxSnapshotBytes
+		again, err := StartTime(c.cfg.ProcFS, pid)
+		if err != nil {
+			return nil, err
+		}
+		if again == start || try > 0 {
+			return s, nil
+		}
+	}
+}
+
+// Cost estimates the time that reading so many mappings takes: on a machine at 2.5 GHz 35 ms for 65,000, measured by
+// processor time, and 0.1 ms besides. Time by the clock would count the work of others.
+func Cost(mappings int64) time.Duration {
+	return 100*time.Microsecond + time.Duration(mappings)*550*time.Nanosecond
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A tenant is a cgroup; where a process is in none of version 2, a mount namespace.
+func TestTenants(t *testing.T) {
+	proc := t.TempDir()
+	tenant := func(cgroup, mountNS string) Tenant {
+		t.Helper()
+		require.NoError(t, os.RemoveAll(filepath.Join(proc, "7")))
+		require.NoError(t, os.MkdirAll(filepath.Join(proc, "7/ns"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, "7/cgroup"), []byte(cgroup), 0o644))
+		require.NoError(t, os.Symlink(mountNS, filepath.Join(proc, "7/ns/mnt")))
+		return TenantOf(proc, 7)
+	}
+	a := tenant("0::/kubepods.slice/a.scope\n", "mnt:[4026531841]")
+	require.Equal(t, a, tenant("0::/kubepods.slice/a.scope\n", "mnt:[4026532000]"), "it may make mount namespaces")
+	require.NotEqual(t, a, tenant("0::/kubepods.slice/b.scope\n", "mnt:[4026531841]"))
+	require.Equal(t, a, tenant("4:memory:/x\n0::/kubepods.slice/a.scope\n", "mnt:[4026531841]"))
+	require.EqualValues(t, 4026531841, tenant("4:memory:/a\n0::/\n", "mnt:[4026531841]"))
+	require.EqualValues(t, 4026532000, tenant("4:memory:/a\n", "mnt:[4026532000]"))
+	require.Zero(t, TenantOf(proc, 8), "no such process")
+}
+
+// tenantProc is a process of a tenant with that many mappings of code, each of another file.
+func tenantProc(t *testing.T, root string, pid int, tenant string, mappings int) {
+	t.Helper()
+	var maps strings.Builder
+	for n := range mappings {
+		fmt.Fprintf(&maps, "%x-%x r-xp 0 00:01 7 /%s/%d\n", (n+1)<<12, (n+2)<<12, strings.Repeat("long", 10), n)
+	}
+	fakeProc(t, root, pid, pid, maps.String())
+	require.NoError(t, os.WriteFile(filepath.Join(root, strconv.Itoa(pid), "cgroup"), []byte("0::/"+tenant+"\n"), 0o600))
+}
+
+// A tenant with thousands of processes, of many mappings each, drops its own snapshots for new ones, not those
+// of others, and all take as much memory as they may.
+func TestSnapshotsOfATenantDropItsOwn(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root, MaxProcesses: 40, MaxExited: 20, MaxBytes: 1 << 20})
+	for pid := 1; pid <= 5; pid++ {
+		tenantProc(t, root, pid, "honest", 10)
+		_, err := c.Snapshot(uint32(pid))
+		require.NoError(t, err)
+	}
+	c.Exited(1)
+	known := func() {
+		t.Helper()
+		for pid := 1; pid <= 5; pid++ {
+			_, ok := c.Lookup(Process{uint32(pid), uint64(pid)}, 1<<12)
+			require.True(t, ok, pid)
+		}
+		require.LessOrEqual(t, c.bytes, 1<<20)
+		require.LessOrEqual(t, c.running.Len()+c.exited.Len(), 40)
+		require.LessOrEqual(t, c.exited.Len(), 20)
+	}
+	for pid := 100; pid < 200; pid++ { // many
+		tenantProc(t, root, pid, "hostile", 1)
+		_, err := c.Snapshot(uint32(pid))
+		require.NoError(t, err)
+		if pid%2 == 0 {
+			c.Exited(uint32(pid))
+		}
+		known()
+	}
+	for pid := 200; pid < 230; pid++ { // large
+		tenantProc(t, root, pid, "hostile", 1000)
+		_, err := c.Snapshot(uint32(pid))
+		require.NoError(t, err)
+		known()
+	}
+	for c.running.Len()+c.exited.Len() > 0 {
+		c.forget(c.last(nil, func(*entry) bool { return true }))
+	}
+	require.Zero(t, c.bytes)
+	require.Empty(t, c.byTenant)
+}
+
+// A process with more mappings than are kept has those that came first.
+func TestASnapshotIsBounded(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	const many = 60_000
+	tenantProc(t, root, 5, "hostile", many)
+	s, err := c.Snapshot(5)
+	require.NoError(t, err)
+	require.True(t, s.Truncated)
+	require.Less(t, len(s.Mappings), many)
+	require.LessOrEqual(t, s.bytes(), maxSnapshotBytes)
+	require.Positive(t, maxSnapshotBytes-s.bytes())
+	tenantProc(t, root, 6, "honest", 1000)
+	s, err = c.Snapshot(6)
+	require.NoError(t, err)
+	require.False(t, s.Truncated)
+	require.Len(t, s.Mappings, 1000)
+}
+
+// To find addresses of processes with many mappings is at the cost of their tenant, which is bounded.
+func TestFindingIsBounded(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root, MinRefresh: time.Nanosecond})
+	tenantProc(t, root, 5, "hostile", 60_000)
+	tenantProc(t, root, 6, "honest", 10)
+	reads := 0
+	c.OnSnapshot(func(s *Snapshot) {
+		if s.Process.PID == 5 {
+			reads++
+		}
+	})
+	began := time.Now()
+	for range 200 {
+		c.Find(5, 1) // where nothing is
+	}
+	require.GreaterOrEqual(t, reads, int(findBurst/Cost(60_000)))
+	require.LessOrEqual(t, reads, int((findBurst+time.Since(began)/findShare)/Cost(60_000))+1)
+	require.Less(t, reads, 200)
+	_, ok := c.Find(5, 1<<12)
+	require.True(t, ok, "what is known of it stays")
+	_, ok = c.Find(6, 1<<12)
+	require.True(t, ok)
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A tenant has a library with the build id and the size of another one's, which is read first. What is
+// probed in the other one is where its own functions are.
+func TestForgedBuildIDs(t *testing.T) {
+	dir := t.TempDir()
+	build := func(name, first, second string) *os.File {
+		t.Helper()
+		source, path := filepath.Join(dir, name+".c"), filepath.Join(dir, name+".so")
+		require.NoError(t, os.WriteFile(source, []byte(`
+__attribute__((section(".text.a"))) int `+first+`(int n) { return n + 1; }
+__attribute__((section(".text.b"))) int `+second+`(int n) { return n * 37 - 5; }
+`), 0o644))
+		run(t, "gcc", "-O1", "-shared", "-fPIC", "-Wl,--build-id=0xfedcba9876543210", "-o", path, source)
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	forged, real := build("forged", "gpuFree", "gpuAlloc"), build("real", "gpuAlloc", "gpuFree")
+	tr := &Tracer{cfg: Config{Points: []Point{{Library: "libtracertest", Symbol: "gpuAlloc"}}}, state: newState()}
+	before, after := tr.resolve(forged, "libtracertest", 1), tr.resolve(real, "libtracertest", 2)
+	require.NoError(t, before.err)
+	require.NoError(t, after.err)
+	sizes := [2]int64{}
+	for i, f := range []*os.File{forged, real} {
+		info, err := f.Stat()
+		require.NoError(t, err)
+		sizes[i] = info.Size()
+	}
+	require.Equal(t, sizes[0], sizes[1])
+	require.Equal(t, "fedcba9876543210", before.buildID)
+	require.Equal(t, before.buildID, after.buildID)
+	require.Len(t, after.probes, 1)
+	require.NotEqual(t, before.probes[0].entry, after.probes[0].entry)
+	fresh := (&Tracer{cfg: tr.cfg, state: newState()}).resolve(real, "libtracertest", 2)
+	require.Equal(t, fresh, after)
+}
+
+// A tenant with many libraries leaves room to others.
+func TestFilesAreBounded(t *testing.T) {
+	const hostile, honest = 1, 2
+	tr := &Tracer{state: newState()}
+	for tr.hasRoom(hostile) {
+		f := newFile()
+		f.tenant = hostile
+		tr.files[fileKey{ino: uint64(len(tr.files))}] = f
+	}
+	require.Len(t, tr.files, maxFiles-maxFiles/4)
+	for tr.hasRoom(honest) {
+		f := newFile()
+		f.tenant = honest
+		tr.files[fileKey{ino: uint64(len(tr.files))}] = f
+	}
+	require.Len(t, tr.files, maxFiles)
+}
