@@ -4,6 +4,7 @@
 
 #include "call/demand.h"
 #include "call/thread.h"
+#include "process/seed.h"
 
 /*
  * names: names of kernels. A name is learned from the call that made the handle or

@@ -21,23 +21,6 @@ static __always_inline __u64 mix64(__u64 x)
 	return x;
 }
 
-/*
- * Returns what hashes of stacks and names begin with: a number that processes do not know, so that
- * none can make a stack or a name with the hash of another process's, which would be shown for that.
- * At first, two processors may choose two numbers: what is hashed then is there twice.
- */
-static __u64 hash_seed_chosen;
-static __always_inline __u64 hash_seed(void)
-{
-	__u64 seed = hash_seed_chosen;
-
-	if (!seed) {
-		seed = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32() | 1;
-		hash_seed_chosen = seed;
-	}
-	return seed;
-}
-
 static __always_inline __u64 process_id(__u32 tgid, __u64 start_boot_ns, __u32 exec_id)
 {
 	return mix64(start_boot_ns ^ mix64(((__u64)tgid << 32) | exec_id)) | 1;

@@ -4,6 +4,7 @@
 
 #include "stack/stack.h"
 #include "process/quota.h"
+#include "process/seed.h"
 
 /*
  * store: a stack as an id under which its frames are in stacks_by_id. The

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_PYTHON_UNWIND_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_UNWIND_SYMBOLS_H
 
+#include "process/seed.h"
 #include "python/unwind/method.h"
 
 /*

@@ -164,14 +164,18 @@ func (c *Cache) findAgain(pid uint32) (*Snapshot, error) {
 		return nil, errSpent
 	}
 	s, err := c.snapshot(pid, tenant)
-	if err != nil {
-		return nil, err
+	cost := Cost(0)
+	switch {
+	case err == nil:
+		cost = Cost(s.read)
+	case errors.Is(err, ErrStuck):
+		cost = readTimeout
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spent.Take(tenant, Cost(s.read), time.Now())
+	c.spent.Take(tenant, cost, time.Now())
 	c.spent.ForgetPaid(time.Now())
-	return s, nil
+	return s, err
 }
 
 // Around returns the executable mappings of files nearest to addr in the process that Find would
