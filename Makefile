@@ -69,10 +69,11 @@ test-here: $(IMAGES) # tests load the objects that are compiled for these
 	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -vE "$(SINGLE)")
 
-# Suites that measure, or that see it when another traces the whole machine, run one at a time; the
+# Suites that measure, or that see it when another traces the whole machine, run one at a time, and the pages
+# of docs, whose commands have times: while an ig-gpu beside them ends, none attaches, for up to 15 s. The
 # others mostly wait. Never more than two: Linux deadlocks where many programs are freed at once
 # (internal/ig/stock.go).
-SINGLE := /test/(gadgets|measure|product/hostile|product/terminal|product/verbs|support/tracer)(/|$$)
+SINGLE := /test/(gadgets|measure|product/docs|product/hostile|product/terminal|product/verbs|support/tracer)(/|$$)
 ALONE = $$($(GO) list ./test/... | grep -E "$(SINGLE)" | grep -v "/test/gadgets/pytorch")
 
 # What both ways to run the tests build and check.
