@@ -59,12 +59,12 @@ func readSmall(path string, b []byte) []byte {
 	return b[:n]
 }
 
-// Tenant is whom a process belongs to; of one whose mappings are known it is not read again.
+// Tenant is whom a process belongs to; of one whose mappings are known, also after its end, it is not read again.
 func (c *Cache) Tenant(pid uint32) Tenant {
 	c.mu.Lock()
 	e := c.byPID[pid]
 	c.mu.Unlock()
-	if e != nil && !e.exited {
+	if e != nil {
 		return e.tenant
 	}
 	return TenantOf(c.cfg.ProcFS, pid)
