@@ -227,7 +227,7 @@ func (c *Cache) keep(s *Snapshot, tenant Tenant) {
 	if e := c.byPID[s.Process.PID]; e != nil {
 		if e.snapshot.Process == s.Process && !e.exited {
 			c.count(e, -1)
-			e.snapshot, e.stale, e.bytes = s, false, s.bytes()
+			e.snapshot, e.stale, e.bytes = s, false, s.bytes
 			c.count(e, 1)
 			c.running.MoveToFront(e.element)
 			c.makeRoom(e)
@@ -235,7 +235,7 @@ func (c *Cache) keep(s *Snapshot, tenant Tenant) {
 		}
 		c.retire(e)
 	}
-	e := &entry{snapshot: s, tenant: tenant, bytes: s.bytes()}
+	e := &entry{snapshot: s, tenant: tenant, bytes: s.bytes}
 	c.count(e, 1)
 	e.element = c.running.PushFront(e)
 	c.byPID[s.Process.PID] = e

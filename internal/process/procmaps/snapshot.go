@@ -31,18 +31,8 @@ type Snapshot struct {
 	Mappings  []Mapping
 	Truncated bool // it had more
 
-	read int64 // mappings, not only of code
-}
-
-// bytes is the memory that it takes.
-func (s *Snapshot) bytes() (n int) {
-	path := ""
-	for _, m := range s.Mappings {
-		if n += mappingBytes; m.Path != path {
-			n, path = n+len(m.Path), m.Path
-		}
-	}
-	return n
+	read  int64 // mappings, not only of code
+	bytes int   // the memory that Mappings take
 }
 
 // Find returns the mapping that covers addr.
@@ -81,22 +71,26 @@ func (c *Cache) read(pid uint32) (*Snapshot, error) {
 			return nil, err
 		}
 		s := &Snapshot{Process: Process{pid, start}, Taken: time.Now()}
-		var read int64
-		bytes, path := 0, ""
+		path := ""
 		s.Mappings, err = c.Read(pid, func(m Mapping) bool {
-			read++
+			s.read++
 			if m.Perms&Exec == 0 {
 				return false
 			}
-			if bytes += mappingBytes; m.Path != path {
-				bytes, path = bytes+len(m.Path), m.Path
+			bytes := mappingBytes
+			if m.Path != path { // else it is the same string
+				bytes += len(m.Path)
 			}
-			return bytes <= maxSnapshotBytes
+			if s.bytes+bytes > maxSnapshotBytes {
+				s.Truncated = true
+				return false
+			}
+			s.bytes, path = s.bytes+bytes, m.Path
+			return true
 		})
 		if err != nil {
 			return nil, err
 		}
-		s.read, s.Truncated = read, bytes > maxSnapshotBytes
 		again, err := StartTime(c.cfg.ProcFS, pid)
 		if err != nil {
 			return nil, err
