@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,7 +24,8 @@ var tenantSeed = maphash.MakeSeed()
 
 // TenantOf reads the cgroup of a process in procfs.
 func TenantOf(procfs string, pid uint32) Tenant {
-	var room [cgroupBytes]byte
+	room := cgroupRoom.Get().(*[cgroupBytes]byte)
+	defer cgroupRoom.Put(room)
 	b := readSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/cgroup", room[:])
 	for line := range bytes.Lines(b) {
 		// Hierarchy 0 is version 2; in its root are those that were not moved.
@@ -37,6 +39,8 @@ func TenantOf(procfs string, pid uint32) Tenant {
 
 // cgroupBytes is room for the cgroups of version 1 and one of version 2; of a longer one the name is cut.
 const cgroupBytes = 8 << 10
+
+var cgroupRoom = sync.Pool{New: func() any { return new([cgroupBytes]byte) }}
 
 // readSmall reads a file of procfs with few system calls: this runs for each program that starts.
 func readSmall(path string, b []byte) []byte {
