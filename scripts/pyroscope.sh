@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # pyroscope.sh PROGRAM: runs a Pyroscope on loopback until Ctrl-C, at
-# http://127.0.0.1:${PYROSCOPE_PORT:-4040}, with its data in build/backends/data.
+# http://127.0.0.1:${PYROSCOPE_PORT:-4040}, with its data in ${PYROSCOPE_DATA:-build/backends/data}.
 # It is for trying things out: nobody else can reach it, and it has no user interface.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 program=$1
 port=${PYROSCOPE_PORT:-4040}
-data=$PWD/build/backends/data
+data=${PYROSCOPE_DATA:-$PWD/build/backends/data}
 mkdir -p "$data/data"
 
 # It advertises the host's address, where it does not listen.

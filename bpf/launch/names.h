@@ -4,6 +4,7 @@
 
 #include "call/demand.h"
 #include "call/thread.h"
+#include "process/quota.h"
 #include "process/seed.h"
 
 /*
@@ -184,7 +185,11 @@ static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 addre
 	function = name_hash(name);
 	if (name->cut)
 		function = mix64(function ^ mix64(handle ^ process)) | FUNCTION_NAMED;
-	err = bpf_map_update_elem(&names_by_function, &function, name, BPF_NOEXIST);
+	if (bpf_map_lookup_elem(&names_by_function, &function))
+		return function;
+	err = -E2BIG;
+	if (QUOTA_TAKE(QUOTA_KERNELS, MAX_KERNEL_NAMES))
+		err = bpf_map_update_elem(&names_by_function, &function, name, BPF_NOEXIST);
 	if (err && err != -EEXIST) {
 		drop(DROP_KERNELS_FULL);
 		return 0;

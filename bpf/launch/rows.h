@@ -102,7 +102,8 @@ static __noinline __u32 call_draw(const struct row_key *key, __u64 bytes, __u64 
 	struct total before = {};
 	struct total *total = bpf_map_lookup_elem(&totals_by_call, key);
 
-	if (!total && process_remember_current(key->process)) {
+	if (!total && process_remember_current(key->process) &&
+	    QUOTA_TAKE(QUOTA_TOTALS, MAX_UNKNOWN_ROWS)) {
 		bpf_map_update_elem(&totals_by_call, key, &before, BPF_NOEXIST);
 		total = bpf_map_lookup_elem(&totals_by_call, key);
 	}
@@ -134,6 +135,8 @@ static __noinline int row_begin(const struct row_key *key, const struct call_fac
 			return 0;
 		bpf_map_update_elem(&rows_by_stack, key, &fresh, BPF_NOEXIST);
 	} else {
+		if (!QUOTA_TAKE(QUOTA_UNKNOWN, MAX_UNKNOWN_ROWS))
+			return 0;
 		bpf_map_update_elem(&unknown_rows, key, &fresh, BPF_NOEXIST);
 	}
 	return 0;

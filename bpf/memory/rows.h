@@ -181,6 +181,8 @@ static __always_inline struct row *row_of(struct span_row_key *full)
 		return row;
 	if (!process_remember_current(key->process))
 		return 0;
+	if (!QUOTA_TAKE(QUOTA_UNKNOWN, MAX_UNKNOWN_ROWS))
+		return 0;
 	bpf_map_update_elem(&unknown_rows, key, &empty_row, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&unknown_rows, key);
 }

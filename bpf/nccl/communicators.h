@@ -4,6 +4,7 @@
 
 #include "program/drops.h"
 #include "nccl/inflight.h"
+#include "process/quota.h"
 #include "process/rows.h"
 
 /*
@@ -198,6 +199,10 @@ static __noinline struct operation_row *operation_row_new(struct operation_key *
 
 	if (!key)
 		return 0;
+	if (!QUOTA_TAKE(QUOTA_OPERATIONS, MAX_OPERATION_ROWS)) {
+		drop(DROP_ROWS_FULL);
+		return 0;
+	}
 	bpf_map_update_elem(&operations_by_size, key, &fresh, BPF_NOEXIST);
 	row = bpf_map_lookup_elem(&operations_by_size, key);
 	if (!row)
@@ -228,7 +233,9 @@ static __noinline struct communicator *communicator_new(__u64 process, __u64 han
 		return 0;
 	if (!process_remember_current(process))
 		return 0;
-	if (bpf_map_update_elem(&communicators_by_handle, &key, unused, BPF_ANY)) {
+	if ((!bpf_map_lookup_elem(&communicators_by_handle, &key) &&
+	     !QUOTA_TAKE(QUOTA_COMMUNICATORS, MAX_COMMUNICATORS)) ||
+	    bpf_map_update_elem(&communicators_by_handle, &key, unused, BPF_ANY)) {
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;
 	}
@@ -281,7 +288,8 @@ static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communica
 	key.peer = o->peer;
 	key.op = o->op;
 	first.enter_boot_ns = o->enter_boot_ns;
-	if (!bpf_map_update_elem(&operations_by_peer, &key, &first, BPF_ANY))
+	if (QUOTA_TAKE(QUOTA_PEERS, MAX_PEERS) &&
+	    !bpf_map_update_elem(&operations_by_peer, &key, &first, BPF_ANY))
 		return 1;
 	drop(DROP_ROWS_FULL);
 	return 0;

@@ -146,11 +146,15 @@ static __noinline struct stream *stream_new(__u64 process, __u64 stream, __u64 c
 
 	if (!unused)
 		return 0;
-	bpf_map_update_elem(&streams_by_handle, &key, unused, BPF_NOEXIST);
-	nccl_process_add(process, stream);
+	if (QUOTA_TAKE(QUOTA_STREAMS, MAX_STREAMS))
+		bpf_map_update_elem(&streams_by_handle, &key, unused, BPF_NOEXIST);
 	s = bpf_map_lookup_elem(&streams_by_handle, &key);
-	if (s)
-		s->context = context;
+	if (!s) {
+		drop(DROP_STREAMS_FULL);
+		return 0;
+	}
+	nccl_process_add(process, stream);
+	s->context = context;
 	return s;
 }
 

@@ -13,16 +13,24 @@
  * pointers, which change with each call, a tenant has at most three quarters: a counter that
  * all tenants share would go from processor to processor.
  *
- * A gadget with quotas defines WITH_QUOTAS; the programs for Linux 5.10 and nccl_trace have none.
+ * A gadget with quotas defines WITH_QUOTAS; the programs for Linux 5.10 have none.
  */
 enum quota_table {
 	QUOTA_STACKS,
 	QUOTA_ROWS,
 	QUOTA_LIVE,
 	QUOTA_PROCESSES,
+	QUOTA_SYMBOLS, /* names of Python functions */
+	QUOTA_KERNELS, /* names of kernels */
+	QUOTA_UNKNOWN, /* rows without a stack */
+	QUOTA_TOTALS,  /* of calls, launch/rows.h */
+	QUOTA_COMMUNICATORS, /* nccl/communicators.h */
+	QUOTA_OPERATIONS,
+	QUOTA_PEERS,
+	QUOTA_STREAMS, /* nccl/streams.h */
 	QUOTA_TABLES, /* at most QUOTA_SLOTS */
 };
-#define QUOTA_SLOTS 4 /* a power of two, for the mask */
+#define QUOTA_SLOTS 16 /* a power of two, for the mask */
 
 /* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
 #ifndef PROCESS_MAP_FLAGS
@@ -145,7 +153,7 @@ __noinline int quota_give_live(void)
 
 #define QUOTA_TAKE(table, entries) quota_take(0, 0, table, entries)
 #define QUOTA_TAKE_OF(task, table, entries) \
-	quota_take(tenant_of(task), TASK_READ(task, tgid), table, entries)
+	quota_take(tenant_of(task), BPF_CORE_READ(task, tgid), table, entries)
 #define QUOTA_TAKE_LIVE(entries) quota_take_live(entries)
 #define QUOTA_GIVE_LIVE() quota_give_live()
 

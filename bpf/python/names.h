@@ -58,6 +58,7 @@
 #define python_mix_qualname other_python_mix_qualname
 #define python_class other_python_class
 #define python_symbol_id other_python_symbol_id
+#define python_has_room other_python_has_room
 #define python_symbol other_python_symbol
 #define python_mix other_python_mix
 #define python_mix_words other_python_mix_words
@@ -159,6 +160,7 @@
 #undef python_mix_qualname
 #undef python_class
 #undef python_symbol_id
+#undef python_has_room
 #undef python_symbol
 #undef python_mix
 #undef python_mix_words

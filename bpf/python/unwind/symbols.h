@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_PYTHON_UNWIND_SYMBOLS_H
 #define GPU_GADGETS_PYTHON_UNWIND_SYMBOLS_H
 
+#include "process/quota.h"
 #include "process/seed.h"
 #include "python/unwind/method.h"
 
@@ -168,6 +169,16 @@ static __always_inline __u64 python_symbol_id(const struct symbol *s)
 	return h | 1;
 }
 
+/* Takes an entry of symbols_by_id for the process that is read. */
+static __always_inline bool python_has_room(struct python_thread *t)
+{
+#ifdef USER_OF_OTHER_TASK
+	return QUOTA_TAKE_OF((struct task_struct *)t->task, QUOTA_SYMBOLS, MAX_SYMBOLS);
+#else
+	return QUOTA_TAKE(QUOTA_SYMBOLS, MAX_SYMBOLS);
+#endif
+}
+
 /*
  * Returns the key in symbols_by_id of the code object in t->code, and adds a new one
  * there. 0: no name, because of a fault or because the map is full.
@@ -210,7 +221,9 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	id = python_symbol_id(s);
 	if (bpf_map_lookup_elem(&symbols_by_id, &id))
 		return id;
-	err = bpf_map_update_elem(&symbols_by_id, &id, s, BPF_NOEXIST);
+	err = -E2BIG;
+	if (python_has_room(t))
+		err = bpf_map_update_elem(&symbols_by_id, &id, s, BPF_NOEXIST);
 	if (err && err != -EEXIST) {
 		drop(DROP_SYMBOLS_FULL);
 		return 0;

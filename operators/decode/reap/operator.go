@@ -124,6 +124,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		Spans: find(spansMap), Idle: IdleCounts,
 		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
 		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
+		Kernels: find("names_by_function"), Handles: find("function_by_handle"),
 		Passes: find("backward_passes"),
 	}
 	if find(stateMaps[0]) != nil { // rows hold memory
@@ -132,9 +133,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if len(maps.State) == 0 {
 		maps.Counting = find(rowMaps[0])
 	}
-	if tenants := find("quotas_by_tenant"); tenants != nil {
-		maps.Quotas = Quotas{Tenants: tenants, Rows: find(rowMaps[0]), Live: find(stateMaps[0])}
-	}
+	maps.Quotas = FindQuotas(find)
 	maps.Forget = i.forget
 	reaper := New(maps, grace)
 

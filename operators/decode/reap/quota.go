@@ -6,19 +6,55 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // quotaSlots and the tables are those of bpf/process/quota.h.
 const (
-	quotaSlots = 4
+	quotaSlots = 16
 	quotaAll   = 0
-
-	quotaStacks, quotaRows, quotaLive, quotaProcesses = 0, 1, 2, 3
 )
+
+const (
+	quotaStacks = iota
+	quotaRows
+	quotaLive
+	quotaProcesses
+	quotaSymbols
+	quotaKernels
+	quotaUnknown
+	quotaTotals
+	quotaCommunicators
+	quotaOperations
+	quotaPeers
+	quotaStreams
+)
+
+// quotaMaps are the tables whose keys begin with a process.
+var quotaMaps = []struct {
+	name string
+	slot int
+	// Words of the keys that name a stack, or a kernel; 0: none does.
+	stackAt, kernelAt int
+	// stackInValue: values name stacks anywhere.
+	stackInValue bool
+}{
+	{name: "rows_by_stack", slot: quotaRows, stackAt: 1, kernelAt: 2},
+	{name: "live_by_pointer", slot: quotaLive},
+	{name: "unknown_rows", slot: quotaUnknown, kernelAt: 2},
+	{name: "totals_by_call", slot: quotaTotals, kernelAt: 2},
+	{name: "communicators_by_handle", slot: quotaCommunicators, stackInValue: true},
+	{name: "operations_by_size", slot: quotaOperations},
+	{name: "operations_by_peer", slot: quotaPeers},
+	{name: "streams_by_handle", slot: quotaStreams},
+}
 
 // quota mirrors struct quota.
 type quota struct {
@@ -33,36 +69,67 @@ type quota struct {
 // entries were removed.
 type Quotas struct {
 	Tenants *ebpf.Map // quotas_by_tenant
-	Rows    *ebpf.Map // rows_by_stack: the second word of a key is the stack
-	Live    *ebpf.Map // live_by_pointer; may be nil
+	// Tables are those of quotaMaps, in their order; nil: the gadget has none of that name.
+	Tables []*ebpf.Map
+}
+
+// FindQuotas returns the maps of a gadget with such a function; the zero value: it has no quotas.
+func FindQuotas(find func(name string) *ebpf.Map) (q Quotas) {
+	if q.Tenants = find("quotas_by_tenant"); q.Tenants == nil {
+		return q
+	}
+	for _, m := range quotaMaps {
+		q.Tables = append(q.Tables, find(m.name))
+	}
+	return q
 }
 
 // Refusal counts the entries that a tenant was refused since the last pass.
 type Refusal struct {
 	Tenant uint64
 	// PID is that of a process of the tenant.
-	PID                           uint32
-	Stacks, Rows, Live, Processes uint64
+	PID uint32
+	// Entries by table, as in bpf/process/quota.h.
+	Entries [quotaSlots]uint64
 }
 
 // sum counts all that was refused.
-func (r Refusal) sum() uint64 { return r.Stacks + r.Rows + r.Live + r.Processes }
+func (r Refusal) sum() (sum uint64) {
+	for _, n := range r.Entries {
+		sum += n
+	}
+	return sum
+}
 
 // text says what was refused, and what has become of it.
 func (r Refusal) text() string {
-	text := fmt.Sprintf("%d stacks, %d rows and %d pointers, which are under [unknown]", r.Stacks, r.Rows, r.Live)
-	if r.Processes > 0 {
-		text += fmt.Sprintf(", and for %d calls of new processes, which are in no row", r.Processes)
+	var parts []string
+	list := func(end string, slots map[int]string) {
+		var some []string
+		for slot, n := range r.Entries {
+			if what := slots[slot]; what != "" && n > 0 {
+				some = append(some, fmt.Sprintf("%d %s", n, what))
+			}
+		}
+		if len(some) > 0 {
+			parts = append(parts, strings.Join(some, ", ")+end)
+		}
 	}
-	return text
+	list(" (under [unknown])", map[int]string{quotaStacks: "stacks", quotaRows: "rows", quotaLive: "pointers"})
+	list(" (in no row)", map[int]string{quotaProcesses: "calls of new processes", quotaCommunicators: "calls of new communicators",
+		quotaTotals: "calls of a new kind", quotaUnknown: "rows without a stack",
+		quotaOperations: "operations of a new kind or size", quotaPeers: "sends to and receives from new peers"})
+	list(" (without a name)", map[int]string{quotaSymbols: "Python functions", quotaKernels: "kernels"})
+	list(" (when their operations are done is not known)", map[int]string{quotaStreams: "calls on new streams"})
+	return strings.Join(parts, ", ")
 }
 
 // quotas corrects the counts. The zero value has no maps and does nothing.
 type quotas struct {
 	Quotas
-	processes, stacks *ebpf.Map
-	refused           map[uint64][quotaSlots]uint64 // by tenant, as of the last pass
-	full              int                           // passes in which a table was, since the last correction
+	processes, stacks, symbols, kernels *ebpf.Map                     // the last two may be nil
+	refused                             map[uint64][quotaSlots]uint64 // by tenant, as of the last pass
+	full                                int                           // passes in which a table was, since the last correction
 }
 
 // correctFull is after how many passes with a table that is half full tenants are counted again, which
@@ -76,9 +143,14 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 		return nil, nil
 	}
 	all := map[uint64]quota{}
-	size := [quotaSlots]uint32{quotaStacks: q.stacks.MaxEntries(), quotaRows: q.Rows.MaxEntries(), quotaProcesses: q.processes.MaxEntries()}
-	if q.Live != nil {
-		size[quotaLive] = q.Live.MaxEntries()
+	size := [quotaSlots]uint32{quotaStacks: q.stacks.MaxEntries(), quotaProcesses: q.processes.MaxEntries()}
+	for slot, m := range q.names() {
+		size[slot] = m.MaxEntries()
+	}
+	for i, table := range q.Tables {
+		if table != nil {
+			size[quotaMaps[i].slot] = table.MaxEntries()
+		}
 	}
 	isFull := false
 	if err := mapiter.Entries(q.Tenants, func(key, value []byte) {
@@ -92,9 +164,10 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 			isFull = isFull || used > int64(size[slot])/2
 		}
 		was := q.refused[tenant]
-		r := Refusal{Tenant: tenant, PID: now.PID,
-			Stacks: now.Refused[quotaStacks] - was[quotaStacks], Rows: now.Refused[quotaRows] - was[quotaRows],
-			Live: now.Refused[quotaLive] - was[quotaLive], Processes: now.Refused[quotaProcesses] - was[quotaProcesses]}
+		r := Refusal{Tenant: tenant, PID: now.PID}
+		for slot := range r.Entries {
+			r.Entries[slot] = now.Refused[slot] - was[slot]
+		}
 		if r.sum() > 0 {
 			refusals = append(refusals, r)
 		}
@@ -125,8 +198,10 @@ func (q *quotas) correct(all map[uint64]quota) error {
 		is := was
 		is.Used = now[tenant]
 		if tenant != quotaAll {
-			// A stack without a row may be any tenant's that has made more than its rows have.
-			is.Used[quotaStacks] += min(unnamed, max(0, was.Used[quotaStacks]-is.Used[quotaStacks]))
+			// A stack without a row may be any tenant's that has made more than its rows have, and so may a name.
+			for slot, n := range unnamed {
+				is.Used[slot] += min(n, max(0, was.Used[slot]-is.Used[slot]))
+			}
 		}
 		if is.Used == ([quotaSlots]int64{}) && tenant != quotaAll {
 			// With room for one that starts; if it makes something just now, that is counted next time.
@@ -147,48 +222,111 @@ func (q *quotas) correct(all map[uint64]quota) error {
 	return nil
 }
 
-// count counts entries by tenant, and the stacks that no row has.
-func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed int64, err error) {
-	tenants := map[uint64]uint64{} // by process
-	now = map[uint64][quotaSlots]int64{}
-	add := func(tenant uint64, slot int) {
-		n := now[tenant]
-		n[slot]++
-		now[tenant] = n
+// names are the maps of names that a gadget has.
+func (q *quotas) names() map[int]*ebpf.Map {
+	all := map[int]*ebpf.Map{quotaSymbols: q.symbols, quotaKernels: q.kernels}
+	maps.DeleteFunc(all, func(_ int, m *ebpf.Map) bool { return m == nil })
+	return all
+}
+
+// ids are the keys of stacks and of names, by slot.
+func (q *quotas) ids() (map[int]map[uint64]bool, error) {
+	all := q.names()
+	all[quotaStacks] = q.stacks
+	ids := map[int]map[uint64]bool{}
+	for slot, m := range all {
+		ids[slot] = map[uint64]bool{}
+		if err := mapiter.Entries(m, func(key, _ []byte) { ids[slot][binary.NativeEndian.Uint64(key)] = true }); err != nil {
+			return nil, fmt.Errorf("read %s: %w", m, err)
+		}
 	}
+	return ids, nil
+}
+
+// tally counts entries by tenant, and each stack and each name once for each tenant.
+type tally struct {
+	used    map[uint64][quotaSlots]int64
+	ids     map[int]map[uint64]bool
+	tenants map[int]map[uint64][]uint64 // of each stack and each name, by slot
+}
+
+func (t *tally) add(tenant uint64, slot int) {
+	n := t.used[tenant]
+	n[slot]++
+	t.used[tenant] = n
+}
+
+// name counts a stack or a name that a tenant has, if it is one.
+func (t *tally) name(tenant uint64, slot int, id uint64) {
+	if !t.ids[slot][id] || slices.Contains(t.tenants[slot][id], tenant) {
+		return
+	}
+	if t.tenants[slot] == nil {
+		t.tenants[slot] = map[uint64][]uint64{}
+	}
+	t.tenants[slot][id] = append(t.tenants[slot][id], tenant)
+	t.add(tenant, slot)
+}
+
+// count counts entries by tenant, and the stacks and the names that no row has, by slot.
+func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed map[int]int64, err error) {
+	tenants := map[uint64]uint64{} // by process
+	t := tally{used: map[uint64][quotaSlots]int64{}, tenants: map[int]map[uint64][]uint64{}}
 	if err := mapiter.Entries(q.processes, func(key, value []byte) {
 		tenant := binary.NativeEndian.Uint64(value[len(value)-16:])
 		tenants[binary.NativeEndian.Uint64(key)] = tenant
-		add(quotaAll, quotaProcesses)
-		add(tenant, quotaProcesses)
+		t.add(quotaAll, quotaProcesses)
+		t.add(tenant, quotaProcesses)
 	}); err != nil {
-		return nil, 0, fmt.Errorf("read processes: %w", err)
+		return nil, nil, fmt.Errorf("read processes: %w", err)
 	}
-	type named struct{ tenant, stack uint64 }
-	seen, isNamed := map[named]bool{}, map[uint64]bool{}
-	if err := mapiter.Entries(q.Rows, func(key, _ []byte) {
-		tenant, stack := tenants[binary.NativeEndian.Uint64(key)], binary.NativeEndian.Uint64(key[8:])
-		add(quotaAll, quotaRows)
-		add(tenant, quotaRows)
-		isNamed[stack] = true
-		if !seen[named{tenant, stack}] {
-			seen[named{tenant, stack}] = true
-			add(tenant, quotaStacks)
+	if t.ids, err = q.ids(); err != nil {
+		return nil, nil, err
+	}
+	for i, table := range q.Tables {
+		if table == nil {
+			continue
 		}
-	}); err != nil {
-		return nil, 0, fmt.Errorf("count rows: %w", err)
-	}
-	stacks, err := count(q.stacks)
-	if err != nil {
-		return nil, 0, err
-	}
-	if q.Live != nil {
-		if err := mapiter.Entries(q.Live, func(key, _ []byte) { add(tenants[binary.NativeEndian.Uint64(key)], quotaLive) }); err != nil {
-			return nil, 0, fmt.Errorf("count pointers: %w", err)
+		is := quotaMaps[i]
+		if err := mapiter.Entries(table, func(key, value []byte) {
+			tenant := tenants[binary.NativeEndian.Uint64(key)]
+			t.add(quotaAll, is.slot)
+			t.add(tenant, is.slot)
+			if is.stackAt > 0 {
+				t.name(tenant, quotaStacks, binary.NativeEndian.Uint64(key[8*is.stackAt:]))
+			}
+			if is.kernelAt > 0 {
+				t.name(tenant, quotaKernels, binary.NativeEndian.Uint64(key[8*is.kernelAt:]))
+			}
+			for ; is.stackInValue && len(value) >= 8; value = value[8:] {
+				t.name(tenant, quotaStacks, binary.NativeEndian.Uint64(value))
+			}
+		}); err != nil {
+			return nil, nil, fmt.Errorf("count %s: %w", is.name, err)
 		}
 	}
-	n := now[quotaAll]
-	n[quotaStacks], n[quotaLive] = int64(stacks), 0 // of live pointers there is no common counter
-	now[quotaAll] = n
-	return now, max(0, int64(stacks-len(isNamed))), nil
+	if q.symbols != nil {
+		if err := mapiter.Entries(q.stacks, func(key, value []byte) {
+			raw, err := stack.DecodeStack(value)
+			if err != nil {
+				return
+			}
+			for _, tenant := range t.tenants[quotaStacks][binary.NativeEndian.Uint64(key)] {
+				for _, frame := range raw.Python {
+					t.name(tenant, quotaSymbols, frame.Symbol)
+				}
+			}
+		}); err != nil {
+			return nil, nil, fmt.Errorf("read stacks: %w", err)
+		}
+	}
+	n := t.used[quotaAll]
+	n[quotaLive] = 0 // there is no common counter
+	unnamed = map[int]int64{}
+	for slot, ids := range t.ids {
+		n[slot] = int64(len(ids))
+		unnamed[slot] = int64(len(ids) - len(t.tenants[slot]))
+	}
+	t.used[quotaAll] = n
+	return t.used, unnamed, nil
 }

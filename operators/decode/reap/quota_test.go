@@ -5,6 +5,7 @@ package reap
 import (
 	"encoding/binary"
 	"os"
+	"regexp"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
@@ -22,16 +24,19 @@ func withQuotas(t *testing.T) *quotas {
 		t.Skip("making eBPF maps needs root")
 	}
 	q := &quotas{
-		Quotas:    Quotas{Tenants: newMap(t, 8, 72, 16), Rows: newMap(t, 24, 64, 100), Live: newMap(t, 24, 72, 100)},
+		Quotas: FindQuotas(func(name string) *ebpf.Map {
+			return map[string]*ebpf.Map{"quotas_by_tenant": newMap(t, 8, 16*quotaSlots+8, 16), "rows_by_stack": newMap(t, 24, 64, 100),
+				"live_by_pointer": newMap(t, 24, 72, 100)}[name]
+		}),
 		processes: newMap(t, 8, 32, 16), stacks: newMap(t, 8, 16, 100),
 	}
 	require.NoError(t, q.processes.Put(key(8, 1), key(32, 0, 0, 100, 0)))
 	require.NoError(t, q.processes.Put(key(8, 2), key(32, 0, 0, 200, 0)))
 	for _, row := range [][2]uint64{{1, 11}, {1, 12}, {2, 11}} {
-		require.NoError(t, q.Rows.Put(key(24, row[0], row[1]), key(64)))
+		require.NoError(t, q.Tables[0].Put(key(24, row[0], row[1]), key(64)))
 	}
 	for pointer := range uint64(3) {
-		require.NoError(t, q.Live.Put(key(24, 1, pointer), key(72)))
+		require.NoError(t, q.Tables[1].Put(key(24, 1, pointer), key(72)))
 	}
 	for stack := range uint64(4) {
 		require.NoError(t, q.stacks.Put(key(8, 11+stack), key(16)))
@@ -57,23 +62,23 @@ func (q *quotas) get(t *testing.T, tenant uint64) (is quota) {
 
 func TestQuotasAreWhatIsLeft(t *testing.T) {
 	q := withQuotas(t)
-	q.put(t, quotaAll, quota{Used: [4]int64{40, 40, 0}})
-	q.put(t, 100, quota{Used: [4]int64{39, 30, -7}, Refused: [4]uint64{5, 6, 7, 8}, PID: 42})
-	q.put(t, 200, quota{Used: [4]int64{1, 1, 0}})
-	q.put(t, 300, quota{Used: [4]int64{0, 9, 9}}) // its processes have ended
+	q.put(t, quotaAll, quota{Used: [quotaSlots]int64{40, 40, 0}})
+	q.put(t, 100, quota{Used: [quotaSlots]int64{39, 30, -7}, Refused: [quotaSlots]uint64{5, 6, 7, 8}, PID: 42})
+	q.put(t, 200, quota{Used: [quotaSlots]int64{1, 1, 0}})
+	q.put(t, 300, quota{Used: [quotaSlots]int64{0, 9, 9}}) // its processes have ended
 
 	refused, err := q.pass(false)
 	require.NoError(t, err)
-	require.Equal(t, []Refusal{{Tenant: 100, PID: 42, Stacks: 5, Rows: 6, Live: 7, Processes: 8}}, refused)
-	require.Equal(t, [4]int64{40, 40, 0}, q.get(t, quotaAll).Used, "nothing was removed")
+	require.Equal(t, []Refusal{{Tenant: 100, PID: 42, Entries: [quotaSlots]uint64{5, 6, 7, 8}}}, refused)
+	require.Equal(t, [quotaSlots]int64{40, 40, 0}, q.get(t, quotaAll).Used, "nothing was removed")
 
 	refused, err = q.pass(true)
 	require.NoError(t, err)
 	require.Empty(t, refused, "reported once")
-	require.Equal(t, [4]int64{4, 3, 0, 2}, q.get(t, quotaAll).Used)
+	require.Equal(t, [quotaSlots]int64{4, 3, 0, 2}, q.get(t, quotaAll).Used)
 	// The two stacks without a row may be this tenant's, which has made many.
-	require.Equal(t, quota{Used: [4]int64{4, 2, 3, 1}, Refused: [4]uint64{5, 6, 7, 8}, PID: 42}, q.get(t, 100))
-	require.Equal(t, [4]int64{1, 1, 0, 1}, q.get(t, 200).Used)
+	require.Equal(t, quota{Used: [quotaSlots]int64{4, 2, 3, 1}, Refused: [quotaSlots]uint64{5, 6, 7, 8}, PID: 42}, q.get(t, 100))
+	require.Equal(t, [quotaSlots]int64{1, 1, 0, 1}, q.get(t, 200).Used)
 	value, err := q.Tenants.LookupBytes(uint64(300))
 	require.NoError(t, err)
 	require.Nil(t, value, "it leaves room for another one")
@@ -82,18 +87,101 @@ func TestQuotasAreWhatIsLeft(t *testing.T) {
 // cuda_kernel and py_stack hold nothing.
 func TestQuotasWithoutPointers(t *testing.T) {
 	q := withQuotas(t)
-	q.Live = nil
+	q.Tables[1] = nil
 	q.put(t, quotaAll, quota{})
 	q.put(t, 100, quota{})
 	_, err := q.pass(true)
 	require.NoError(t, err)
-	require.Equal(t, [4]int64{2, 2, 0, 1}, q.get(t, 100).Used)
+	require.Equal(t, [quotaSlots]int64{2, 2, 0, 1}, q.get(t, 100).Used)
+}
+
+// nccl_trace: communicators name stacks in their rings.
+func TestQuotasOfCommunicators(t *testing.T) {
+	q := withQuotas(t)
+	q.Tables = make([]*ebpf.Map, len(quotaMaps))
+	q.Tables[4] = newMap(t, 16, 64, 100)
+	q.Tables[5] = newMap(t, 24, 64, 100)
+	require.NoError(t, q.Tables[4].Put(key(16, 1, 7), key(64, 5, 11, 12)))
+	require.NoError(t, q.Tables[4].Put(key(16, 2, 7), key(64, 12)))
+	require.NoError(t, q.Tables[5].Put(key(24, 2, 7), key(64)))
+	for tenant := range uint64(3) {
+		q.put(t, 100*tenant, quota{Refused: [quotaSlots]uint64{quotaCommunicators: 100 * tenant}})
+	}
+	refused, err := q.pass(true)
+	require.NoError(t, err)
+	require.Len(t, refused, 2)
+	require.Equal(t, [quotaSlots]int64{quotaStacks: 2, quotaProcesses: 1, quotaCommunicators: 1}, q.get(t, 100).Used)
+	require.Equal(t, [quotaSlots]int64{quotaStacks: 1, quotaProcesses: 1, quotaCommunicators: 1, quotaOperations: 1}, q.get(t, 200).Used)
+	require.Equal(t, [quotaSlots]int64{quotaStacks: 4, quotaProcesses: 2, quotaCommunicators: 2, quotaOperations: 1}, q.get(t, quotaAll).Used)
+}
+
+// Names of Python functions are counted by the stacks that have them, those of kernels by rows.
+func TestQuotasOfNames(t *testing.T) {
+	q := withQuotas(t)
+	q.stacks, q.symbols, q.kernels = newMap(t, 8, stack.StackBytes, 16), newMap(t, 8, symbolBytes, 100), newMap(t, 8, 64, 100)
+	put := func(id uint64, symbols ...uint64) {
+		require.NoError(t, q.stacks.Put(key(8, id), stackOf(symbols...)))
+	}
+	put(11, 21, 22)
+	put(12, 22, 23)
+	for symbol := range uint64(5) {
+		require.NoError(t, q.symbols.Put(key(8, 21+symbol), key(symbolBytes)))
+	}
+	for kernel := range uint64(3) {
+		require.NoError(t, q.kernels.Put(key(8, 31+kernel), key(64)))
+	}
+	require.NoError(t, q.Tables[0].Put(key(24, 2, 11, 31), key(64)))
+	require.NoError(t, q.Tables[0].Put(key(24, 1, 11, 32), key(64)))
+	q.put(t, quotaAll, quota{})
+	q.put(t, 100, quota{Used: [quotaSlots]int64{quotaSymbols: 4}})
+	q.put(t, 200, quota{})
+	_, err := q.pass(true)
+	require.NoError(t, err)
+	all, one, two := q.get(t, quotaAll).Used, q.get(t, 100).Used, q.get(t, 200).Used
+	require.Equal(t, []int64{5, 4, 2}, []int64{all[quotaSymbols], one[quotaSymbols], two[quotaSymbols]}, "of two no stack has, one may be the first one's")
+	require.Equal(t, []int64{3, 1, 1}, []int64{all[quotaKernels], one[quotaKernels], two[quotaKernels]})
+}
+
+// stackOf are the bytes of a stack of Python functions.
+func stackOf(symbols ...uint64) []byte {
+	b := make([]byte, stack.StackBytes)
+	binary.NativeEndian.PutUint16(b[6:], uint16(len(symbols)))
+	for i, symbol := range symbols {
+		binary.NativeEndian.PutUint64(b[stack.StackPythonOffset+16*i:], symbol)
+	}
+	return b
+}
+
+// The slots are in the order of the programs' enum.
+func TestQuotaSlots(t *testing.T) {
+	header, err := os.ReadFile("../../../bpf/process/quota.h")
+	require.NoError(t, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`(?m)^\tQUOTA_(\w+),`).FindAllSubmatch(header, -1) {
+		names = append(names, string(m[1]))
+	}
+	want := make([]string, quotaStreams+2)
+	for name, slot := range map[string]int{
+		"STACKS": quotaStacks, "ROWS": quotaRows, "LIVE": quotaLive, "PROCESSES": quotaProcesses, "SYMBOLS": quotaSymbols,
+		"KERNELS": quotaKernels, "UNKNOWN": quotaUnknown, "TOTALS": quotaTotals, "COMMUNICATORS": quotaCommunicators,
+		"OPERATIONS": quotaOperations, "PEERS": quotaPeers, "STREAMS": quotaStreams, "TABLES": quotaStreams + 1,
+	} {
+		want[slot] = name
+	}
+	require.Equal(t, want, names)
+}
+
+func TestRefusalsAreNamed(t *testing.T) {
+	require.Equal(t, "3 stacks, 2 pointers (under [unknown])", Refusal{Entries: [quotaSlots]uint64{quotaStacks: 3, quotaLive: 2}}.text())
+	require.Equal(t, "1 rows (under [unknown]), 4 calls of new processes, 9 calls of new communicators (in no row), "+
+		"5 calls on new streams (when their operations are done is not known)",
+		Refusal{Entries: [quotaSlots]uint64{quotaRows: 1, quotaProcesses: 4, quotaCommunicators: 9, quotaStreams: 5}}.text())
 }
 
 // The counters of programs miss some of what is done to a table: one that is half full is counted.
 func TestFullTablesAreCountedNowAndThen(t *testing.T) {
 	q := withQuotas(t)
-	q.put(t, 100, quota{Used: [4]int64{0, 0, 51}})
+	q.put(t, 100, quota{Used: [quotaSlots]int64{0, 0, 51}})
 	for range correctFull - 1 {
 		_, err := q.pass(false)
 		require.NoError(t, err)

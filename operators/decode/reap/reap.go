@@ -38,6 +38,10 @@ type Maps struct {
 	Stacks, Symbols *ebpf.Map
 	// Passes is backward_passes of bpf/call/backward.h, which references stacks. nil: none.
 	Passes *ebpf.Map
+	// Kernels is names_by_function of bpf/launch/names.h, whose entries are removed as those of Stacks, and
+	// Handles function_by_handle, which references them, too: the entries of ended processes are
+	// deleted as those of State. nil: the gadget has none.
+	Kernels, Handles *ebpf.Map
 	// Places is python_lines_by_place, which references symbols like the stacks.
 	Places *ebpf.Map
 	// Spans are the rows by span, nil if there are none: see Reaper.spans.
@@ -58,10 +62,10 @@ type Reaper struct {
 	done      map[uint64]bool
 	idleSpans map[string]idleRow
 
-	passes, swept   int      // of all, and at the last sweep
-	stacks, symbols *sweeper // nil: the gadget has none
-	counting        *idler
-	quotas          quotas
+	passes, swept            int      // of all, and at the last sweep
+	stacks, symbols, kernels *sweeper // nil: the gadget has none
+	counting                 *idler
+	quotas                   quotas
 }
 
 // The stacks and their names are swept only every so many passes, or when they are expected to fill half of
@@ -77,6 +81,9 @@ const lookShare, removeShare = 1.0 / 2, 5.0 / 8
 
 // New returns a Reaper. grace should cover several reads of the rows.
 func New(maps Maps, grace time.Duration) *Reaper {
+	if maps.Handles != nil {
+		maps.State = append(slices.Clip(maps.State), maps.Handles)
+	}
 	r := &Reaper{maps: maps, grace: grace, done: make(map[uint64]bool)}
 	namedBy := slices.Concat(maps.State, maps.Rows)
 	if maps.Spans != nil {
@@ -91,7 +98,10 @@ func New(maps Maps, grace time.Duration) *Reaper {
 	if maps.Symbols != nil && maps.Stacks != nil && maps.Places != nil {
 		r.symbols = newSweeper(maps.Symbols, []*ebpf.Map{maps.Stacks, maps.Places}, r.stacks)
 	}
-	r.quotas = quotas{Quotas: maps.Quotas, processes: maps.Processes, stacks: maps.Stacks}
+	if maps.Kernels != nil {
+		r.kernels = newSweeper(maps.Kernels, namedBy, nil)
+	}
+	r.quotas = quotas{Quotas: maps.Quotas, processes: maps.Processes, stacks: maps.Stacks, symbols: maps.Symbols, kernels: maps.Kernels}
 	if maps.Counting != nil {
 		r.counting = &idler{rows: maps.Counting}
 	}
@@ -103,8 +113,8 @@ type Result struct {
 	Processes, State, Rows int
 	// Idle are rows of running processes, Spans those of spans.
 	Idle, Spans int
-	// Restored are stacks and symbols that were needed again.
-	Stacks, Symbols, Restored int
+	// Restored are stacks and names that were needed again.
+	Stacks, Symbols, Kernels, Restored int
 }
 
 // Pass cleans up once. now is the clock of bpf_ktime_get_boot_ns. A process's state is
@@ -134,7 +144,7 @@ func (r *Reaper) sweepEvery(isRemoved bool) int {
 		return sweepFullEvery
 	}
 	every := sweepEvery
-	for _, s := range []*sweeper{r.stacks, r.symbols} {
+	for _, s := range []*sweeper{r.stacks, r.symbols, r.kernels} {
 		if s != nil {
 			every = min(every, s.passesUntilFull())
 		}
@@ -171,9 +181,9 @@ func (r *Reaper) idle() (int, error) {
 	return r.counting.remove()
 }
 
-// full reports whether stacks or their names take more than half of their maps.
+// full reports whether stacks, their names or those of kernels take more than half of their maps.
 func (r *Reaper) full() bool {
-	return r.stacks != nil && r.stacks.full() || r.symbols != nil && r.symbols.full()
+	return slices.ContainsFunc([]*sweeper{r.stacks, r.symbols, r.kernels}, func(s *sweeper) bool { return s != nil && s.full() })
 }
 
 // sweep removes stacks first, because they reference the symbols.
@@ -181,7 +191,7 @@ func (r *Reaper) sweep(result *Result) error {
 	for _, part := range []struct {
 		sweeper *sweeper
 		removed *int
-	}{{r.stacks, &result.Stacks}, {r.symbols, &result.Symbols}} {
+	}{{r.stacks, &result.Stacks}, {r.symbols, &result.Symbols}, {r.kernels, &result.Kernels}} {
 		if part.sweeper == nil {
 			continue
 		}

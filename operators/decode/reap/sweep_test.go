@@ -209,3 +209,31 @@ func TestIdleRowsAreRemoved(t *testing.T) {
 		require.NotNil(t, value, "row %d", i)
 	}
 }
+
+// Names of kernels stay while a row or a handle of a running process has them.
+func TestUnreferencedKernelNamesAreRemoved(t *testing.T) {
+	maps := stacksAndSymbols(t, 100, 1, 1)
+	maps.Kernels, maps.Handles = newMap(t, 8, 64, 100), newMap(t, 16, 8, 100)
+	for i := range uint64(80) {
+		require.NoError(t, maps.Kernels.Put(key(8, 5000+i), key(64, 1)))
+	}
+	require.NoError(t, maps.Processes.Put(key(8, 1), key(32)))
+	require.NoError(t, maps.Processes.Put(key(8, 2), key(32, 0, 0, 0, 1))) // has ended
+	require.NoError(t, maps.Rows[0].Put(key(24, 1, 1000, 5000), key(64)))
+	require.NoError(t, maps.Handles.Put(key(16, 1, 7), key(8, 5001)))
+	require.NoError(t, maps.Handles.Put(key(16, 2, 7), key(8, 5002)))
+	r := New(maps, 0)
+	removed := 0
+	for range 4 * sweepEvery {
+		result, err := r.Pass(time.Hour)
+		require.NoError(t, err)
+		removed += result.Kernels
+	}
+	require.Equal(t, 30, removed, "half of the map stays")
+	for _, kernel := range []uint64{5000, 5001} {
+		value, err := maps.Kernels.LookupBytes(key(8, kernel))
+		require.NoError(t, err)
+		require.NotNil(t, value)
+	}
+	require.Equal(t, 1, entries(t, maps.Handles), "those of ended processes are removed")
+}

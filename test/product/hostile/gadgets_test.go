@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/iggpu"
@@ -75,6 +77,61 @@ func TestHonestStacksAreKnownBesideAHostileOne(t *testing.T) {
 		require.NotZero(t, samples["wait_"+strconv.Itoa(n)], samples)
 	}
 	require.Zero(t, samples["[unknown]"], samples)
+}
+
+// A tenant with more functions and more kernels than there is room for their names.
+func TestHonestNamesAreKnownBesideAHostileOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lines")
+	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
+	driver := simulated.DriverCopy(t)
+	p := startOf(t, "names", driver, "40000")
+	require.Eventually(t, func() bool {
+		drops := r.Drops()
+		return drops["symbols_full"] > 0 && drops["kernels_full"] > 0
+	}, fullLimit, 100*time.Millisecond, "the hostile tenant has not filled its share")
+
+	h := startOf(t, "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
+	r.WaitAttached(h.PID())
+	h.Say("go")
+	h.Expect("done")
+	h.End()
+	p.End()
+	r.Interrupt()
+	calls, want := map[string]int64{}, map[string]int64{} // the newest state, by kernel and line
+	for _, l := range linesOf(t, file, "call", h.PID()) {
+		if l.Stack[0].Kind == "kernel" {
+			calls[l.Stack[0].Function+" "+l.place()] = l.Calls
+		}
+	}
+	for n := range places {
+		want[fmt.Sprintf("kernel_%d wait_%d", n, n)] = callsEach
+	}
+	require.Equal(t, want, calls)
+}
+
+// A tenant with more communicators, streams and kinds of operations than nccl_trace has room for.
+func TestHonestRanksAreFollowedBesideAHostileOne(t *testing.T) {
+	metrics := loopback.FreeAddress(t)
+	r := iggpu.Start(t, "nccl_trace", "--metrics-listen", metrics)
+	driver, library := simulated.DriverCopy(t), simulated.NCCL(t)
+	p := startOf(t, "communicators", driver, library, "20000")
+	require.Eventually(t, func() bool { return r.Drops()["communicators_full"] > 0 }, fullLimit, 100*time.Millisecond,
+		"the hostile tenant has not filled its share")
+
+	h := startOf(t, "collectives", driver, library, strconv.Itoa(callsEach))
+	r.WaitAttached(h.PID())
+	h.Say("go")
+	h.Expect("done")
+	pid := fmt.Sprintf("process_pid=%q", strconv.Itoa(h.PID()))
+	for _, metric := range []string{"nccl_rank_issued_total", "nccl_rank_done_total"} {
+		require.Eventually(t, func() bool {
+			sum, _ := loopback.Sum(t, metrics, metric, pid)
+			return sum == callsEach
+		}, time.Minute, time.Second, metric)
+	}
+	h.End()
+	p.End()
+	r.Interrupt()
 }
 
 // startOf starts testdata/honest.py.

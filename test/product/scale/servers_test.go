@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scale
+
+import (
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks/simnodes"
+)
+
+const (
+	// prometheusVariable has the directory of Debian's Prometheus (test/support/fixtures/prometheus.sh).
+	prometheusVariable = "PROMETHEUS"
+	// pyroscopeVariable has Pyroscope's program (make build/backends/pyroscope).
+	pyroscopeVariable = "PYROSCOPE"
+	// shardNodes is how many nodes one exporter follows (docs/reference/scale.md).
+	shardNodes = 300
+)
+
+// TestServerFigures measures what Prometheus takes for the series of all nodes, with the rules that
+// judge ranks and the alerts, and Pyroscope for their profiles. Tables come each five seconds, so that
+// two cores suffice for the exporters of a thousand nodes, too: both servers get as much as from tables of each second.
+func TestServerFigures(t *testing.T) {
+	bin := os.Getenv(prometheusVariable)
+	if bin == "" {
+		t.Skipf("measures, in make test-long only: $%s is not set", prometheusVariable)
+	}
+	requireBuilt(t)
+	nodes := nodesOr(t, shardNodes)
+	f, err := simnodes.New(simnodes.Config{Seed: 1, Nodes: nodes, Jobs: nodes / 5, MaxRanks: 4096 * nodes / 1000,
+		Interval: 5 * time.Second, Fault: time.Hour})
+	require.NoError(t, err)
+	simulated := serve(t, f)
+	var args []string
+	profiles := startRealPyroscope(t)
+	if profiles != nil {
+		args = append(args, "--pyroscope-url", profiles.url)
+	}
+	shards := (nodes + shardNodes*6/5 - 1) / (shardNodes * 6 / 5)
+	var exporters []*exporter
+	var targets []string
+	for n := range shards {
+		address := loopback.FreeAddress(t)
+		targets = append(targets, fmt.Sprintf("%q", address))
+		exporters = append(exporters, start(t, simulated.Addresses, append([]string{"--metrics-listen", address, "--shard", fmt.Sprintf("%d/%d", n, shards)}, args...)...))
+	}
+	time.Sleep(20 * time.Second) // all are connected to
+	prometheus := startPrometheus(t, bin, targets)
+	servers := []*measured{prometheus}
+	if profiles != nil {
+		servers = append(servers, profiles)
+	}
+
+	time.Sleep(45 * time.Second) // the first scrapes make the series
+	for _, s := range servers {
+		s.begin(t)
+	}
+	time.Sleep(2 * time.Minute)
+	for _, s := range servers {
+		s.end(t, nodes)
+	}
+	evaluated, _ := loopback.Sum(t, prometheus.address, "prometheus_rule_group_last_duration_seconds")
+	slowest := 0.0
+	for _, s := range series(t, prometheus.address, "prometheus_target_interval_length_seconds") {
+		slowest = max(slowest, s)
+	}
+	scraped := value(t, prometheus.address, "prometheus_tsdb_head_series")
+	t.Logf("%d nodes, %d exporters: Prometheus has %.0f series; its rules take %.2f s of each 15 s; between two scrapes are %.1f s at most", nodes, shards, scraped, evaluated, slowest)
+	require.Greater(t, scraped, 300*float64(nodes), "not all series were scraped")
+	for _, e := range exporters {
+		require.Zero(t, e.logged("Pyroscope"), "profiles were not sent")
+		require.Empty(t, e.verdicts())
+		e.end()
+	}
+}
+
+// measured is a server in a process of its own.
+type measured struct {
+	name, url, address, dir string
+	pid                     int
+	before                  taken
+	began                   time.Time
+	stored                  int64
+}
+
+func startPrometheus(t *testing.T, bin string, targets []string) *measured {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	m := &measured{name: "Prometheus", address: loopback.FreeAddress(t), dir: t.TempDir()}
+	config := filepath.Join(t.TempDir(), "prometheus.yml")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, prometheusConfig, root, root, strings.Join(targets, ", ")), 0o600))
+	m.run(t, exec.Command(filepath.Join(bin, "prometheus"), "--config.file="+config, "--storage.tsdb.path="+m.dir,
+		"--web.listen-address="+m.address, "--log.level=warn"))
+	return m
+}
+
+const prometheusConfig = `global: {scrape_interval: 15s, evaluation_interval: 15s}
+rule_files: [%s/dashboards/nccl.yaml, %s/dashboards/alerts.yaml]
+scrape_configs:
+  - job_name: gpu-exporter
+    static_configs: [{targets: [%s]}]
+`
+
+// startRealPyroscope returns nil where its program is not given.
+func startRealPyroscope(t *testing.T) *measured {
+	t.Helper()
+	program := os.Getenv(pyroscopeVariable)
+	if program == "" {
+		t.Logf("$%s is not set: Pyroscope is not measured", pyroscopeVariable)
+		return nil
+	}
+	m := &measured{name: "Pyroscope", dir: t.TempDir(), address: loopback.FreeAddress(t)}
+	m.url = "http://" + m.address
+	script, err := filepath.Abs("../../../scripts/pyroscope.sh")
+	require.NoError(t, err)
+	cmd := exec.Command(script, program) // which becomes the program
+	_, port, _ := strings.Cut(m.address, ":")
+	cmd.Env = append(os.Environ(), "PYROSCOPE_PORT="+port, "PYROSCOPE_DATA="+m.dir)
+	m.run(t, cmd)
+	require.Eventually(t, func() bool {
+		response, err := http.Get(m.url + "/ready")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	}, time.Minute, time.Second, "Pyroscope does not get ready")
+	return m
+}
+
+// run starts the program, and ends it after the test.
+func (m *measured) run(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	m.pid = cmd.Process.Pid
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+func (m *measured) begin(t *testing.T) {
+	t.Helper()
+	m.before, m.began, m.stored = takenBy(t, m.pid), time.Now(), m.size(t)
+}
+
+func (m *measured) end(t *testing.T, nodes int) {
+	t.Helper()
+	after, took := takenBy(t, m.pid), time.Since(m.began)
+	stored := float64(m.size(t)-m.stored) / took.Seconds() * (24 * time.Hour).Seconds() / float64(nodes) / (1 << 20)
+	t.Logf("%d nodes: %s takes %.2f processors and %d MiB (%d at most), and writes %.0f MiB per node and day to its disk before it compacts them",
+		nodes, m.name, float64(after.cpu-m.before.cpu)/float64(took), after.mb, after.resident, stored)
+	require.Positive(t, stored, "it stores nothing")
+}
+
+// size of what it has stored.
+func (m *measured) size(t *testing.T) (bytes int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(m.dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return nil //nolint:nilerr // it moves its files meanwhile
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += info.Size()
+		}
+		return nil
+	}))
+	return bytes
+}
