@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# pyroscope.sh PROGRAM: runs a Pyroscope on loopback until Ctrl-C, at
+# pyroscope.sh PROGRAM [FLAG…]: runs a Pyroscope on loopback until Ctrl-C, at
 # http://127.0.0.1:${PYROSCOPE_PORT:-4040}, with its data in ${PYROSCOPE_DATA:-build/backends/data}.
 # It is for trying things out: nobody else can reach it, and it has no user interface.
 set -euo pipefail
@@ -26,4 +26,4 @@ exec "$program" -config.file=test/systems/backends/pyroscope/pyroscope.yaml -log
 	-memberlist.bind-addr=127.0.0.1 "-memberlist.bind-port=$((port + 2))" \
 	-storage.filesystem.dir="$data/shared" -pyroscopedb.data-path="$data/data" \
 	-compactor.data-dir="$data/compactor" -blocks-storage.bucket-store.sync-dir="$data/sync" \
-	-ingester.min-ready-duration=0s "${flags[@]}"
+	-ingester.min-ready-duration=0s "${flags[@]}" "${@:2}"

@@ -146,15 +146,23 @@ static __noinline struct stream *stream_new(__u64 process, __u64 stream, __u64 c
 
 	if (!unused)
 		return 0;
-	if (QUOTA_TAKE(QUOTA_STREAMS, MAX_STREAMS))
-		bpf_map_update_elem(&streams_by_handle, &key, unused, BPF_NOEXIST);
-	s = bpf_map_lookup_elem(&streams_by_handle, &key);
-	if (!s) {
-		drop(DROP_STREAMS_FULL);
-		return 0;
-	}
+	bpf_map_update_elem(&streams_by_handle, &key, unused, BPF_NOEXIST);
 	nccl_process_add(process, stream);
-	s->context = context;
+	s = bpf_map_lookup_elem(&streams_by_handle, &key);
+	if (s)
+		s->context = context;
+	return s;
+}
+
+/* As stream_new(), if there is room for the process. */
+static __always_inline struct stream *stream_add(__u64 process, __u64 stream, __u64 context)
+{
+	struct stream *s = 0;
+
+	if (QUOTA_TAKE(QUOTA_STREAMS, MAX_STREAMS))
+		s = stream_new(process, stream, context);
+	if (!s)
+		drop(DROP_STREAMS_FULL);
 	return s;
 }
 
@@ -177,7 +185,7 @@ static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communi
 		return 0;
 	s = stream_find(t->process, stream);
 	if (!s)
-		s = stream_new(t->process, stream, context_current(t, &device));
+		s = stream_add(t->process, stream, context_current(t, &device));
 	if (!s) {
 		drop(DROP_STREAMS_FULL);
 		return 0;

@@ -241,7 +241,7 @@ static __noinline int stream_waits(struct thread *t, __u64 stream, __u64 event, 
 		return 0;
 	s = stream_find(t->process, stream);
 	if (!s)
-		s = stream_new(t->process, stream, context_current(t, &device));
+		s = stream_add(t->process, stream, context_current(t, &device));
 	if (!s) {
 		drop(DROP_STREAMS_FULL);
 		return 0;

@@ -59,6 +59,7 @@
 #define python_class other_python_class
 #define python_symbol_id other_python_symbol_id
 #define python_has_room other_python_has_room
+#define python_symbol_key other_python_symbol_key
 #define python_symbol other_python_symbol
 #define python_mix other_python_mix
 #define python_mix_words other_python_mix_words
@@ -161,6 +162,7 @@
 #undef python_class
 #undef python_symbol_id
 #undef python_has_room
+#undef python_symbol_key
 #undef python_symbol
 #undef python_mix
 #undef python_mix_words

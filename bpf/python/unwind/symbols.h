@@ -179,6 +179,27 @@ static __always_inline bool python_has_room(struct python_thread *t)
 #endif
 }
 
+/* Returns the key in symbols_by_id of t->symbol, and adds it there; 0: no room. */
+PYTHON_GLOBAL __u64 python_symbol_key(void)
+{
+	struct python_thread *t = python_here(0);
+	__u64 id;
+	int err = -E2BIG; /* see stack_store_of() */
+
+	if (!t)
+		return 0;
+	id = python_symbol_id(&t->symbol);
+	if (bpf_map_lookup_elem(&symbols_by_id, &id))
+		return id;
+	if (python_has_room(t))
+		err = bpf_map_update_elem(&symbols_by_id, &id, &t->symbol, BPF_NOEXIST);
+	if (err && err != -EEXIST) {
+		drop(DROP_SYMBOLS_FULL);
+		return 0;
+	}
+	return id;
+}
+
 /*
  * Returns the key in symbols_by_id of the code object in t->code, and adds a new one
  * there. 0: no name, because of a fault or because the map is full.
@@ -188,8 +209,7 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	struct python_thread *t = python_here(0);
 	struct symbol *s;
 	struct python_string text;
-	__u64 name, id;
-	int err; /* see stack_store_of() */
+	__u64 name;
 
 	if (!t)
 		return 0;
@@ -218,17 +238,7 @@ PYTHON_GLOBAL __u64 python_symbol(void)
 	s->file_len = text.bytes;
 	s->file_kind = text.kind;
 	s->cut |= text.cut << 1;
-	id = python_symbol_id(s);
-	if (bpf_map_lookup_elem(&symbols_by_id, &id))
-		return id;
-	err = -E2BIG;
-	if (python_has_room(t))
-		err = bpf_map_update_elem(&symbols_by_id, &id, s, BPF_NOEXIST);
-	if (err && err != -EEXIST) {
-		drop(DROP_SYMBOLS_FULL);
-		return 0;
-	}
-	return id;
+	return python_symbol_key();
 }
 
 #endif
