@@ -25,7 +25,7 @@ func newSpent() throttle.Allowance {
 
 // newTenantsSpent bounds what all processes of a tenant cost.
 func newTenantsSpent() throttle.Allowances[procmaps.Tenant] {
-	return throttle.Allowances[procmaps.Tenant]{Burst: 2 * time.Second, Share: 20}
+	return throttle.Allowances[procmaps.Tenant]{Burst: 2 * time.Second, Share: 50}
 }
 
 // newSearched bounds what searches for a tenant's libraries cost besides: one takes 1 to 3 ms, and one is enough for

@@ -149,8 +149,8 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 
 const (
 	// What a tenant's processes may cost in Find.
-	findBurst = 2 * time.Second
-	findShare = 20
+	findBurst = time.Second
+	findShare = 50
 )
 
 var errSpent = errors.New("the processes of its container have cost too much")

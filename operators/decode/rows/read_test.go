@@ -15,12 +15,39 @@ import (
 // two rows, which differ only in their values.
 func TestRowsOfOneIDAreAddedUp(t *testing.T) {
 	table := list{{1, 100}, {2, 5}, {1, 10}}
-	read := Read(reader{}, table)
-	require.Len(t, read, 2)
-	for i, want := range []entry{{1, 110}, {2, 5}} {
-		require.Equal(t, want.stack, read[i].ID.StackID)
-		require.Equal(t, want.bytes, read[i].Values.AllocBytes)
-		require.Equal(t, want.stack, read[i].Data.(data).stack)
+	var r Reading
+	for range 2 {
+		read := r.Read(reader{}, table)
+		require.Len(t, read, 2)
+		for i, want := range []entry{{1, 110}, {2, 5}} {
+			require.Equal(t, want.stack, read[i].ID.StackID)
+			require.Equal(t, want.bytes, read[i].Values.AllocBytes)
+			require.Equal(t, want.stack, read[i].Data.(data).stack)
+		}
+	}
+}
+
+func TestAReadingIsOfThatTableAlone(t *testing.T) {
+	var r Reading
+	large := make(list, 5000)
+	for i := range large {
+		large[i] = entry{uint64(i), 1}
+	}
+	require.Len(t, r.Read(reader{}, large), 5000)
+	require.Len(t, r.Read(reader{}, list{{7, 3}}), 1)
+	require.LessOrEqual(t, cap(r.rows), 1000, "the memory of a large table is given back")
+	require.EqualValues(t, 3, r.Read(reader{}, list{{7, 3}})[0].Values.AllocBytes)
+}
+
+func BenchmarkRead(b *testing.B) {
+	table := make(list, 12288)
+	for i := range table {
+		table[i] = entry{uint64(i), 1}
+	}
+	var r Reading
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Read(reader{}, table)
 	}
 }
 

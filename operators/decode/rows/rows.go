@@ -8,6 +8,7 @@
 package rows
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
@@ -50,22 +51,32 @@ type Row struct {
 	Data   datasource.Data // the first one with the ID
 }
 
-// Read returns the rows of a reading, each ID once: before Linux 6.0 cuda_alloc has a row
-// for each context in which a stack allocated, and these are added up.
-func Read(from Reader, all datasource.DataArray) []Row {
-	read := make([]Row, 0, all.Len())
-	index := make(map[profile.RowID]int, all.Len())
+// Reading has the rows of one reading after the other, in the same memory. It is not safe for concurrent use.
+type Reading struct {
+	rows  []Row
+	index map[profile.RowID]int // of rows
+}
+
+// Read returns the rows of a reading, each ID once, until the next call: before Linux 6.0 cuda_alloc has a
+// row for each context in which a stack allocated, and these are added up.
+func (r *Reading) Read(from Reader, all datasource.DataArray) []Row {
+	if r.index == nil || cap(r.rows) > 4*all.Len()+1000 { // most of it is not needed any more
+		*r = Reading{make([]Row, 0, all.Len()), make(map[profile.RowID]int, all.Len())}
+	}
+	clear(r.rows)
+	clear(r.index)
+	r.rows = r.rows[:0]
 	for n := range all.Len() {
 		d := all.Get(n)
 		id, values := from.ID(d), from.Values(d)
-		if i, ok := index[id]; ok {
-			read[i].Values = read[i].Values.Add(values)
+		if i, ok := r.index[id]; ok {
+			r.rows[i].Values = r.rows[i].Values.Add(values)
 			continue
 		}
-		index[id] = len(read)
-		read = append(read, Row{id, values, d})
+		r.index[id] = len(r.rows)
+		r.rows = append(r.rows, Row{id, values, d})
 	}
-	return read
+	return r.rows
 }
 
 // Find returns the data source with the rows, nil if the gadget has none.
@@ -148,8 +159,17 @@ func text(f datasource.FieldAccessor, d datasource.Data) string {
 	return s
 }
 
+// words are the names of enum values that rows have most, so that each row does not make its own.
+var words = map[string]string{"device": "device", "managed": "managed", "host": "host", "array": "array", "vmm": "vmm",
+	"pool": "pool", "tensor": "tensor", "context": "context"}
+
 // word returns the name of an enum value, or its number if it has no name.
 func word(name, raw datasource.FieldAccessor, d datasource.Data) string {
+	if name != nil {
+		if s, ok := words[string(bytes.TrimRight(name.Get(d), "\x00"))]; ok {
+			return s
+		}
+	}
 	if s := text(name, d); s != "" {
 		return s
 	}

@@ -59,13 +59,14 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 		return errors.New("the table needs the operator symbolize, which is not active")
 	}
 	var known recording.Recording
+	var reading rows.Reading
 	kernels := map[profile.RowID]string{}
 	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.mu.Lock() // callbacks are concurrent
 		defer i.mu.Unlock()
 		now := time.Now()
 		known.Begin(now)
-		for _, r := range rows.Read(source, all) {
+		for _, r := range reading.Read(source, all) {
 			id, d := r.ID, r.Data
 			known.See(id, r.Values, func() profile.Row {
 				process, kernel := source.Process(d), source.Kernel(d)

@@ -138,6 +138,7 @@ type instance struct {
 	// mu guards what follows: callbacks are concurrent.
 	mu       sync.Mutex
 	recorder recording.Recording
+	reading  rows.Reading
 	// snapshots are nil where none was requested; processes are those with rows, then.
 	snapshots *snapshots
 	processes map[uint64]profile.Process
@@ -260,7 +261,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	now := time.Now()
 	i.recorder.Begin(now)
 	var current []profile.Row // for the driver
-	for _, r := range rows.Read(source, all) {
+	for _, r := range i.reading.Read(source, all) {
 		id, d := r.ID, r.Data
 		row, changed := i.recorder.See(id, r.Values, func() profile.Row {
 			process := source.Process(d)

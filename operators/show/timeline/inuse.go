@@ -16,7 +16,8 @@ import (
 // inuse is the memory that processes hold of each device, from reading to reading. It is guarded by
 // who calls it.
 type inuse struct {
-	held map[holding]*weave.Inuse
+	held    map[holding]*weave.Inuse
+	reading rows.Reading
 }
 
 type holding struct {
@@ -29,7 +30,7 @@ type holding struct {
 // holds something, or did at the reading before.
 func (u *inuse) read(at uint64, source rows.Reader, all datasource.DataArray) []*weave.Inuse {
 	now := map[holding]*weave.Inuse{}
-	for _, row := range rows.Read(source, all) {
+	for _, row := range u.reading.Read(source, all) {
 		if profile.LayerOf(row.ID.Kind) != profile.Driver {
 			continue // blocks of PyTorch's pool lie in what the driver gave
 		}
