@@ -20,15 +20,15 @@ enum quota_table {
 	QUOTA_ROWS,
 	QUOTA_LIVE,
 	QUOTA_PROCESSES,
-	QUOTA_SYMBOLS, /* names of Python functions */
-	QUOTA_KERNELS, /* names of kernels */
-	QUOTA_UNKNOWN, /* rows without a stack */
-	QUOTA_TOTALS,  /* of calls, launch/rows.h */
+	QUOTA_SYMBOLS,	     /* names of Python functions */
+	QUOTA_KERNELS,	     /* names of kernels */
+	QUOTA_UNKNOWN,	     /* rows without a stack */
+	QUOTA_TOTALS,	     /* of calls, launch/rows.h */
 	QUOTA_COMMUNICATORS, /* nccl/communicators.h */
 	QUOTA_OPERATIONS,
 	QUOTA_PEERS,
 	QUOTA_STREAMS, /* nccl/streams.h */
-	QUOTA_TABLES, /* at most QUOTA_SLOTS */
+	QUOTA_TABLES,  /* at most QUOTA_SLOTS */
 };
 #define QUOTA_SLOTS 16 /* a power of two, for the mask */
 
