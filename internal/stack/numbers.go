@@ -4,6 +4,7 @@ package stack
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
 )
@@ -12,6 +13,10 @@ import (
 const (
 	maxStacks = 32 << 10
 	maxFrames = 64 << 10
+	// More than these are kept for so long: a daemon that sees a process each second would have the stacks of
+	// the last nine hours.
+	fewStacks  = 1 << 10
+	keepStacks = 10 * time.Minute
 )
 
 // Numbers numbers frames and stacks, each from 0 on, and equal ones alike. To find
@@ -30,6 +35,7 @@ type Numbers struct {
 	byPlace   *recent.Cache[place, int32]
 	byContent map[string]int32
 	content   []byte
+	began     time.Time
 }
 
 // place is where a stack lies.
@@ -38,9 +44,11 @@ type place struct {
 	depth int
 }
 
-// Full says that there are more than anybody needs at once: time for new Numbers.
-// Existing ones are kept.
-func (n *Numbers) Full() bool { return len(n.stacks) >= maxStacks || len(n.frames) >= maxFrames }
+// Full reports whether there are more numbers than are needed at once, or many old ones: time for new
+// Numbers. Existing ones are kept.
+func (n *Numbers) Full() bool {
+	return len(n.stacks) >= maxStacks || len(n.frames) >= maxFrames || len(n.stacks) > fewStacks && time.Since(n.began) > keepStacks
+}
 
 // Stack is the number of a stack.
 func (n *Numbers) Stack(s Stack) int32 {
@@ -50,7 +58,7 @@ func (n *Numbers) Stack(s Stack) int32 {
 	}
 	if n.byPlace == nil {
 		n.byFrame, n.byContent = map[Frame]int32{}, map[string]int32{}
-		n.byPlace = recent.New[place, int32](maxStacks)
+		n.byPlace, n.began = recent.New[place, int32](maxStacks), time.Now()
 	}
 	if i, ok := n.byPlace.Get(at); ok {
 		return i

@@ -45,6 +45,21 @@ func TestNumbersAreFullWithMoreThanTheKernelHas(t *testing.T) {
 	require.EqualValues(t, 0, n.Stack(Stack{{Function: "0"}}))
 }
 
+// A process each second makes new stacks for months.
+func TestManyOldNumbersAreFull(t *testing.T) {
+	var n Numbers
+	for i := range fewStacks + 1 {
+		n.Stack(Stack{{Function: strconv.Itoa(i)}})
+	}
+	require.False(t, n.Full())
+	n.began = n.began.Add(-keepStacks - time.Second)
+	require.True(t, n.Full())
+	n = Numbers{}
+	n.Stack(Stack{})
+	n.began = n.began.Add(-keepStacks - time.Second)
+	require.False(t, n.Full(), "it is not much")
+}
+
 // TestPlacesThatAreNotUsedAreForgotten: a place keeps its stack in memory, and each process
 // has its own.
 func TestPlacesThatAreNotUsedAreForgotten(t *testing.T) {
