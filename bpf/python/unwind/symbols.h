@@ -173,7 +173,9 @@ static __always_inline __u64 python_symbol_id(const struct symbol *s)
 static __always_inline bool python_has_room(struct python_thread *t)
 {
 #ifdef USER_OF_OTHER_TASK
-	return QUOTA_TAKE_OF((struct task_struct *)t->task, QUOTA_SYMBOLS, MAX_SYMBOLS);
+	struct task_struct *task = (struct task_struct *)t->task;
+
+	return QUOTA_TAKE_OF(task, QUOTA_SYMBOLS, MAX_SYMBOLS);
 #else
 	return QUOTA_TAKE(QUOTA_SYMBOLS, MAX_SYMBOLS);
 #endif

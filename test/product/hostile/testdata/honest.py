@@ -70,9 +70,10 @@ def kernels(driver, places, each):
 
 def names(driver, count):
     launch = launches(driver)
+    functions = [function(n, launch(f"other_kernel_{n}"), "other") for n in range(int(count))]
     print("ready", flush=True)
-    for n in range(int(count)):
-        function(n, launch(f"other_kernel_{n}"), "other")()
+    for f in functions:
+        f()
 
 
 def world(driver, library):
