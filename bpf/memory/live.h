@@ -108,7 +108,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->span = row_key.span;
 
 	err = -E2BIG;
-	if (QUOTA_TAKE_LIVE(MAX_LIVE))
+	if (QUOTA_TAKE_OWN(QUOTA_LIVE, MAX_LIVE / 4 * 3))
 		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST) {
 		QUOTA_GIVE_LIVE();

@@ -199,7 +199,7 @@ static __noinline struct operation_row *operation_row_new(struct operation_key *
 
 	if (!key)
 		return 0;
-	if (!QUOTA_TAKE(QUOTA_OPERATIONS, MAX_OPERATION_ROWS)) {
+	if (!QUOTA_TAKE_OWN(QUOTA_OPERATIONS, MAX_OPERATION_ROWS / 4)) {
 		drop(DROP_ROWS_FULL);
 		return 0;
 	}
@@ -234,7 +234,7 @@ static __noinline struct communicator *communicator_new(__u64 process, __u64 han
 	if (!process_remember_current(process))
 		return 0;
 	if ((!bpf_map_lookup_elem(&communicators_by_handle, &key) &&
-	     !QUOTA_TAKE(QUOTA_COMMUNICATORS, MAX_COMMUNICATORS)) ||
+	     !QUOTA_TAKE_OWN(QUOTA_COMMUNICATORS, MAX_COMMUNICATORS / 8)) ||
 	    bpf_map_update_elem(&communicators_by_handle, &key, unused, BPF_ANY)) {
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;
@@ -288,7 +288,7 @@ static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communica
 	key.peer = o->peer;
 	key.op = o->op;
 	first.enter_boot_ns = o->enter_boot_ns;
-	if (QUOTA_TAKE(QUOTA_PEERS, MAX_PEERS) &&
+	if (QUOTA_TAKE_OWN(QUOTA_PEERS, MAX_PEERS / 4) &&
 	    !bpf_map_update_elem(&operations_by_peer, &key, &first, BPF_ANY))
 		return 1;
 	drop(DROP_ROWS_FULL);

@@ -11,7 +11,8 @@
  *
  * Of a table's last quarter only tenants take entries that have less than a quarter of it. Of live
  * pointers, which change with each call, a tenant has at most three quarters: a counter that
- * all tenants share would go from processor to processor.
+ * all tenants share would go from processor to processor. Where an entry is expensive to read, a
+ * tenant has less.
  *
  * A gadget with quotas defines WITH_QUOTAS; the programs for Linux 5.10 have none.
  */
@@ -126,17 +127,17 @@ __noinline int quota_take(__u64 tenant, __u32 pid, __u32 table, __u32 entries)
 	return 1;
 }
 
-/* As quota_take(), of the table of live pointers. */
-__noinline int quota_take_live(__u32 entries)
+/* The same for the current process, whose tenant may have so many entries, whatever others have. */
+__noinline int quota_take_own(__u32 table, __u32 most)
 {
 	struct quota *mine = quota_of(tenant_current());
-	__s64 size = entries;
+	__u32 slot = table & (QUOTA_SLOTS - 1);
 
 	if (!mine)
 		return 1;
-	if (mine->used[QUOTA_LIVE] >= size - size / 4)
-		return quota_refuse(mine, QUOTA_LIVE, 0);
-	__sync_fetch_and_add(&mine->used[QUOTA_LIVE], 1);
+	if (mine->used[slot] >= (__s64)most)
+		return quota_refuse(mine, slot, 0);
+	__sync_fetch_and_add(&mine->used[slot], 1);
 	return 1;
 }
 
@@ -154,14 +155,14 @@ __noinline int quota_give_live(void)
 #define QUOTA_TAKE(table, entries) quota_take(0, 0, table, entries)
 #define QUOTA_TAKE_OF(task, table, entries) \
 	quota_take(tenant_of(task), BPF_CORE_READ(task, tgid), table, entries)
-#define QUOTA_TAKE_LIVE(entries) quota_take_live(entries)
+#define QUOTA_TAKE_OWN(table, most) quota_take_own(table, most)
 #define QUOTA_GIVE_LIVE() quota_give_live()
 
 #else
 
 #define QUOTA_TAKE(table, entries) 1
 #define QUOTA_TAKE_OF(task, table, entries) 1
-#define QUOTA_TAKE_LIVE(entries) 1
+#define QUOTA_TAKE_OWN(table, most) 1
 #define QUOTA_GIVE_LIVE() \
 	do { \
 	} while (0)

@@ -30,7 +30,8 @@ const (
 	attachmentsSource   = "attachments"
 	communicatorsMap    = "communicators_by_handle"
 
-	// ended communicators stay readable for this long even if the map is nearly full.
+	// Ended communicators beyond so many are deleted, after they were readable for so long.
+	endedKept  = 512
 	endedGrace = time.Minute
 )
 
@@ -252,7 +253,7 @@ func (i *instance) delete(key communicatorKey, now time.Time) {
 		}
 		return
 	}
-	if i.rows == nil || now.Sub(since) < endedGrace || len(i.ended) < int(i.rows.MaxEntries())/2 {
+	if i.rows == nil || now.Sub(since) < endedGrace || len(i.ended) < endedKept {
 		return
 	}
 	if err := i.rows.Delete(struct{ Process, Handle uint64 }{key.process, key.handle}); err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {

@@ -3,6 +3,7 @@
 package reap
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,14 +46,16 @@ var quotaMaps = []struct {
 	stackAt, kernelAt int
 	// stackInValue: values name stacks anywhere.
 	stackInValue bool
+	// share of the table is what one tenant may have, 0: three quarters.
+	share float64
 }{
 	{name: "rows_by_stack", slot: quotaRows, stackAt: 1, kernelAt: 2},
 	{name: "live_by_pointer", slot: quotaLive},
 	{name: "unknown_rows", slot: quotaUnknown, kernelAt: 2},
 	{name: "totals_by_call", slot: quotaTotals, kernelAt: 2},
-	{name: "communicators_by_handle", slot: quotaCommunicators, stackInValue: true},
-	{name: "operations_by_size", slot: quotaOperations},
-	{name: "operations_by_peer", slot: quotaPeers},
+	{name: "communicators_by_handle", slot: quotaCommunicators, stackInValue: true, share: 1. / 8},
+	{name: "operations_by_size", slot: quotaOperations, share: 1. / 4},
+	{name: "operations_by_peer", slot: quotaPeers, share: 1. / 4},
 	{name: "streams_by_handle", slot: quotaStreams},
 }
 
@@ -149,7 +152,7 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 	}
 	for i, table := range q.Tables {
 		if table != nil {
-			size[quotaMaps[i].slot] = table.MaxEntries()
+			size[quotaMaps[i].slot] = uint32(float64(table.MaxEntries()) * cmp.Or(quotaMaps[i].share, 1))
 		}
 	}
 	isFull := false
@@ -321,7 +324,12 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed map[int]int6
 		}
 	}
 	n := t.used[quotaAll]
-	n[quotaLive] = 0 // there is no common counter
+	n[quotaLive] = 0 // there are no common counters of these
+	for _, is := range quotaMaps {
+		if is.share > 0 {
+			n[is.slot] = 0
+		}
+	}
 	unnamed = map[int]int64{}
 	for slot, ids := range t.ids {
 		n[slot] = int64(len(ids))

@@ -112,7 +112,7 @@ func TestQuotasOfCommunicators(t *testing.T) {
 	require.Len(t, refused, 2)
 	require.Equal(t, [quotaSlots]int64{quotaStacks: 2, quotaProcesses: 1, quotaCommunicators: 1}, q.get(t, 100).Used)
 	require.Equal(t, [quotaSlots]int64{quotaStacks: 1, quotaProcesses: 1, quotaCommunicators: 1, quotaOperations: 1}, q.get(t, 200).Used)
-	require.Equal(t, [quotaSlots]int64{quotaStacks: 4, quotaProcesses: 2, quotaCommunicators: 2, quotaOperations: 1}, q.get(t, quotaAll).Used)
+	require.Equal(t, [quotaSlots]int64{quotaStacks: 4, quotaProcesses: 2}, q.get(t, quotaAll).Used, "of the others tenants have shares of their own")
 }
 
 // Names of Python functions are counted by the stacks that have them, those of kernels by rows.
