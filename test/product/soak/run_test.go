@@ -31,14 +31,14 @@ type run struct {
 type state struct {
 	live, resident, mapMemory     float64 // MiB
 	files, maps, links, goroutine float64
-	cpu                           float64 // percent of a core, since the state before
+	cpu, work                     float64 // percent of a core, since the state before: of ig-gpu, of the workload
 }
 
 // quantities are compared; of those that are counted, a few more are no growth.
 var quantities = []struct {
 	name  string
 	value func(state) float64
-	slack float64
+	slack float64 // 0: it is not compared
 }{
 	{"Go's heap after a collection, MiB", func(s state) float64 { return s.live }, 4},
 	// Between two collections the heap grows to twice what lives, and a table of all rows is built.
@@ -48,7 +48,10 @@ var quantities = []struct {
 	{"eBPF maps", func(s state) float64 { return s.maps }, 2},
 	{"links", func(s state) float64 { return s.links }, 2},
 	{"goroutines", func(s state) float64 { return s.goroutine }, 5},
-	{"processor time, percent of a core", func(s state) float64 { return s.cpu }, 0.5},
+	{"processor time, percent of a core", func(s state) float64 { return s.cpu }, 0},
+	{"the workload's processor time, the same", func(s state) float64 { return s.work }, 0},
+	// The machine may get slower for both.
+	{"processor time, percent of the workload's", func(s state) float64 { return 100 * s.cpu / s.work }, 1},
 }
 
 // start starts a gadget on all processes, with everything that it sends.

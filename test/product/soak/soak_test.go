@@ -23,6 +23,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/usage"
 )
 
 const (
@@ -61,11 +62,15 @@ func TestSoak(t *testing.T) {
 	churn.Say("go")
 
 	watched := map[*run][]state{}
+	took := sinceLast()
 	began := time.Now()
 	for n := range samples {
 		time.Sleep(time.Until(began.Add(length * time.Duration(n+1) / samples)))
+		work := took(t, churn.PID())
 		for _, r := range runs {
-			watched[r] = append(watched[r], r.look(t))
+			s := r.look(t)
+			s.work = work
+			watched[r] = append(watched[r], s)
 		}
 	}
 	var done struct{ processes, containers, stacks, bytes uint64 }
@@ -135,6 +140,23 @@ func startChurn(t *testing.T, length time.Duration) *subject.Process {
 	return p
 }
 
+// sinceLast returns a function for the part of a core that a process and its children took since the last call, in percent.
+func sinceLast() func(*testing.T, int) float64 {
+	var before time.Duration
+	at := time.Now()
+	return func(t *testing.T, pid int) float64 {
+		t.Helper()
+		user, system, err := usage.CPU(pid)
+		require.NoError(t, err)
+		ofUser, ofSystem, err := usage.ChildrenCPU(pid)
+		require.NoError(t, err)
+		sum, now := user+system+ofUser+ofSystem, time.Now()
+		percent := 100 * (sum - before).Seconds() / now.Sub(at).Seconds()
+		before, at = sum, now
+		return percent
+	}
+}
+
 // checkFlat compares a tenth of the states with the last.
 func (r *run) checkFlat(t *testing.T, all []state, first int, limit float64) {
 	t.Helper()
@@ -143,11 +165,11 @@ func (r *run) checkFlat(t *testing.T, all []state, first int, limit float64) {
 	var grown []string
 	for _, of := range quantities {
 		early, late := median(all[first:first+tenth], of.value), median(all[len(all)-tenth:], of.value)
-		fmt.Fprintf(&table, "\n  %-34s %8.1f %8.1f  %+.1f %%  in tenths:", of.name, early, late, 100*(late-early)/max(early, 1e-9))
+		fmt.Fprintf(&table, "\n  %-41s %8.1f %8.1f  %+.1f %%  in tenths:", of.name, early, late, 100*(late-early)/max(early, 1e-9))
 		for some := range slices.Chunk(all, tenth) {
 			fmt.Fprintf(&table, " %.1f", median(some, of.value))
 		}
-		if late-early > max(limit*early, of.slack) {
+		if of.slack > 0 && late-early > max(limit*early, of.slack) {
 			grown = append(grown, of.name)
 		}
 	}
