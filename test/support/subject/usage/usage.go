@@ -27,7 +27,7 @@ const tick = 10 * time.Millisecond
 // CPU is the time that a process has taken so far, in user space and in the kernel.
 func CPU(pid int) (user, system time.Duration, err error) { return times(pid, 14) }
 
-// ChildrenCPU is what the children of a process took that it has waited for, and theirs.
+// ChildrenCPU is the time of the children of a process that have ended and that it has waited for, and of theirs.
 func ChildrenCPU(pid int) (user, system time.Duration, err error) { return times(pid, 16) }
 
 // times reads two fields of proc(5) from the nth on.
