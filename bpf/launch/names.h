@@ -187,14 +187,13 @@ static __always_inline __u64 name_store(__u64 process, __u64 handle, __u64 addre
 		function = mix64(function ^ mix64(handle ^ process)) | FUNCTION_NAMED;
 	if (bpf_map_lookup_elem(&names_by_function, &function))
 		return function;
-	err = -E2BIG;
-	if (QUOTA_TAKE(QUOTA_KERNELS, MAX_KERNEL_NAMES))
+	if (QUOTA_TAKE(QUOTA_KERNELS, MAX_KERNEL_NAMES)) {
 		err = bpf_map_update_elem(&names_by_function, &function, name, BPF_NOEXIST);
-	if (err && err != -EEXIST) {
-		drop(DROP_KERNELS_FULL);
-		return 0;
+		if (!err || err == -EEXIST)
+			return function;
 	}
-	return function;
+	drop(DROP_KERNELS_FULL);
+	return 0;
 }
 
 /* Stores the name at `address` for a handle. */

@@ -186,20 +186,20 @@ PYTHON_GLOBAL __u64 python_symbol_key(void)
 {
 	struct python_thread *t = python_here(0);
 	__u64 id;
-	int err = -E2BIG; /* see stack_store_of() */
+	int err; /* see stack_store_of() */
 
 	if (!t)
 		return 0;
 	id = python_symbol_id(&t->symbol);
 	if (bpf_map_lookup_elem(&symbols_by_id, &id))
 		return id;
-	if (python_has_room(t))
+	if (python_has_room(t)) {
 		err = bpf_map_update_elem(&symbols_by_id, &id, &t->symbol, BPF_NOEXIST);
-	if (err && err != -EEXIST) {
-		drop(DROP_SYMBOLS_FULL);
-		return 0;
+		if (!err || err == -EEXIST)
+			return id;
 	}
-	return id;
+	drop(DROP_SYMBOLS_FULL);
+	return 0;
 }
 
 /*
