@@ -193,13 +193,21 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 
 // correct counts what tenants have. What programs add meanwhile is not in it until the next time.
 func (q *quotas) correct(all map[uint64]quota) error {
-	now, unnamed, err := q.count()
+	// To count names reads all stacks: only where names get scarce.
+	names := q.names()
+	maps.DeleteFunc(names, func(slot int, m *ebpf.Map) bool { return all[quotaAll].Used[slot] <= int64(m.MaxEntries())/2 })
+	now, unnamed, err := q.count(names)
 	if err != nil {
 		return err
 	}
 	for tenant, was := range all {
 		is := was
 		is.Used = now[tenant]
+		for slot := range q.names() {
+			if names[slot] == nil && (is.Used != [quotaSlots]int64{} || tenant == quotaAll) {
+				is.Used[slot] = was.Used[slot]
+			}
+		}
 		if tenant != quotaAll {
 			// A stack without a row may be any tenant's that has made more than its rows have, and so may a name.
 			for slot, n := range unnamed {
@@ -233,8 +241,8 @@ func (q *quotas) names() map[int]*ebpf.Map {
 }
 
 // ids are the keys of stacks and of names, by slot.
-func (q *quotas) ids() (map[int]map[uint64]bool, error) {
-	all := q.names()
+func (q *quotas) ids(names map[int]*ebpf.Map) (map[int]map[uint64]bool, error) {
+	all := maps.Clone(names)
 	all[quotaStacks] = q.stacks
 	ids := map[int]map[uint64]bool{}
 	for slot, m := range all {
@@ -271,8 +279,8 @@ func (t *tally) name(tenant uint64, slot int, id uint64) {
 	t.add(tenant, slot)
 }
 
-// count counts entries by tenant, and the stacks and the names that no row has, by slot.
-func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed map[int]int64, err error) {
+// count counts entries by tenant, of these names, too, and the stacks and the names that no row has, by slot.
+func (q *quotas) count(names map[int]*ebpf.Map) (now map[uint64][quotaSlots]int64, unnamed map[int]int64, err error) {
 	tenants := map[uint64]uint64{} // by process
 	t := tally{used: map[uint64][quotaSlots]int64{}, tenants: map[int]map[uint64][]uint64{}}
 	if err := mapiter.Entries(q.processes, func(key, value []byte) {
@@ -283,7 +291,7 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed map[int]int6
 	}); err != nil {
 		return nil, nil, fmt.Errorf("read processes: %w", err)
 	}
-	if t.ids, err = q.ids(); err != nil {
+	if t.ids, err = q.ids(names); err != nil {
 		return nil, nil, err
 	}
 	for i, table := range q.Tables {
@@ -308,7 +316,7 @@ func (q *quotas) count() (now map[uint64][quotaSlots]int64, unnamed map[int]int6
 			return nil, nil, fmt.Errorf("count %s: %w", is.name, err)
 		}
 	}
-	if q.symbols != nil {
+	if names[quotaSymbols] != nil {
 		if err := mapiter.Entries(q.stacks, func(key, value []byte) {
 			raw, err := stack.DecodeStack(value)
 			if err != nil {

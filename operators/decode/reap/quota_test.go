@@ -132,7 +132,7 @@ func TestQuotasOfNames(t *testing.T) {
 	}
 	require.NoError(t, q.Tables[0].Put(key(24, 2, 11, 31), key(64)))
 	require.NoError(t, q.Tables[0].Put(key(24, 1, 11, 32), key(64)))
-	q.put(t, quotaAll, quota{})
+	q.put(t, quotaAll, quota{Used: [quotaSlots]int64{quotaSymbols: 51, quotaKernels: 51}})
 	q.put(t, 100, quota{Used: [quotaSlots]int64{quotaSymbols: 4}})
 	q.put(t, 200, quota{})
 	_, err := q.pass(true)
@@ -140,6 +140,15 @@ func TestQuotasOfNames(t *testing.T) {
 	all, one, two := q.get(t, quotaAll).Used, q.get(t, 100).Used, q.get(t, 200).Used
 	require.Equal(t, []int64{5, 4, 2}, []int64{all[quotaSymbols], one[quotaSymbols], two[quotaSymbols]}, "of two no stack has, one may be the first one's")
 	require.Equal(t, []int64{3, 1, 1}, []int64{all[quotaKernels], one[quotaKernels], two[quotaKernels]})
+
+	q.put(t, 100, quota{Used: [quotaSlots]int64{quotaSymbols: 40}})
+	q.put(t, 300, quota{Used: [quotaSlots]int64{quotaSymbols: 40}}) // its processes have ended
+	_, err = q.pass(true)
+	require.NoError(t, err)
+	require.EqualValues(t, 40, q.get(t, 100).Used[quotaSymbols], "there is room: they are not counted again")
+	value, err := q.Tenants.LookupBytes(uint64(300))
+	require.NoError(t, err)
+	require.Nil(t, value)
 }
 
 // stackOf are the bytes of a stack of Python functions.
