@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,14 +34,9 @@ func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
 	p := attack(t, build(t), waits, 20_000)
 	waits.begin(p, r)
 	ended(p)
-	waitUntilFull(t, r)
+	waitUntilFull(t, r, "stacks_full")
 
-	h := subject.Start(t, exec.Command("python3", "testdata/honest.py", "calls", simulated.DriverCopy(t),
-		strconv.Itoa(places), strconv.Itoa(callsEach)))
-	h.Expect("ready")
-	r.WaitAttached(h.PID())
-	h.Say("go")
-	h.Expect("done")
+	h := callsOf(t, r, "calls", simulated.DriverCopy(t), strconv.Itoa(places), strconv.Itoa(callsEach))
 	h.End()
 	p.End()
 	r.Interrupt()
@@ -62,7 +58,7 @@ func TestHonestStacksAreKnownBesideAHostileOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "py_stack", "--wall", "--frequency", "19", "--jsonl-out", file)
 	p := startOf(t, "places", "400") // 2,000 places a second
-	waitUntilFull(t, r)
+	waitUntilFull(t, r, "stacks_full")
 
 	h := startOf(t, "sleeps", strconv.Itoa(places))
 	time.Sleep(3 * time.Second) // some fifty samples of each thread
@@ -85,15 +81,9 @@ func TestHonestNamesAreKnownBesideAHostileOne(t *testing.T) {
 	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
 	driver := simulated.DriverCopy(t)
 	p := startOf(t, "names", driver, "40000")
-	require.Eventually(t, func() bool {
-		drops := r.Drops()
-		return drops["symbols_full"] > 0 && drops["kernels_full"] > 0
-	}, fullLimit, 100*time.Millisecond, "the hostile tenant has not filled its share")
+	waitUntilFull(t, r, "symbols_full", "kernels_full")
 
-	h := startOf(t, "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
-	r.WaitAttached(h.PID())
-	h.Say("go")
-	h.Expect("done")
+	h := callsOf(t, r, "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
 	h.End()
 	p.End()
 	r.Interrupt()
@@ -115,13 +105,9 @@ func TestHonestRanksAreFollowedBesideAHostileOne(t *testing.T) {
 	r := iggpu.Start(t, "nccl_trace", "--metrics-listen", metrics)
 	driver, library := simulated.DriverCopy(t), simulated.NCCL(t)
 	p := startOf(t, "communicators", driver, library, "20000")
-	require.Eventually(t, func() bool { return r.Drops()["communicators_full"] > 0 }, fullLimit, 100*time.Millisecond,
-		"the hostile tenant has not filled its share")
+	waitUntilFull(t, r, "communicators_full")
 
-	h := startOf(t, "collectives", driver, library, strconv.Itoa(callsEach))
-	r.WaitAttached(h.PID())
-	h.Say("go")
-	h.Expect("done")
+	h := callsOf(t, r, "collectives", driver, library, strconv.Itoa(callsEach))
 	pid := fmt.Sprintf("process_pid=%q", strconv.Itoa(h.PID()))
 	for _, metric := range []string{"nccl_rank_issued_total", "nccl_rank_done_total"} {
 		require.Eventually(t, func() bool {
@@ -140,11 +126,23 @@ func startOf(t *testing.T, args ...string) *subject.Process {
 	return startTenant(t, exec.Command("python3", append([]string{"testdata/honest.py"}, args...)...))
 }
 
-// waitUntilFull waits until stacks were refused.
-func waitUntilFull(t *testing.T, r *iggpu.Run) {
+// waitUntilFull waits until entries were refused for each of these reasons.
+func waitUntilFull(t *testing.T, r *iggpu.Run, reasons ...string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return r.Drops()["stacks_full"] > 0 }, fullLimit, 100*time.Millisecond,
-		"the hostile tenant has not filled its share")
+	require.Eventually(t, func() bool {
+		drops := r.Drops()
+		return !slices.ContainsFunc(reasons, func(reason string) bool { return drops[reason] == 0 })
+	}, fullLimit, 100*time.Millisecond, "the hostile tenant has not filled its share")
+}
+
+// callsOf starts testdata/honest.py, and returns when it has made its calls.
+func callsOf(t *testing.T, r *iggpu.Run, args ...string) *subject.Process {
+	t.Helper()
+	h := startOf(t, args...)
+	r.WaitAttached(h.PID())
+	h.Say("go")
+	h.Expect("done")
+	return h
 }
 
 // place is the innermost function in Python, or what is there instead.
