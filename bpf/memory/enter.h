@@ -123,8 +123,8 @@ static __always_inline void call_undo_free(struct thread *t, const struct memory
 	struct live_key key;
 
 	call_live_key(&key, api, t->process, call_freed(api, &t->call));
-	(void)QUOTA_TAKE_OWN(QUOTA_LIVE,
-			     MAX_LIVE / 4 * 3); /* it was given when the allocation was taken out */
+	/* It was given when the allocation was taken out. */
+	(void)QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN);
 	if (bpf_map_update_elem(&live_by_pointer, &key, &t->call.live, BPF_NOEXIST))
 		drop(DROP_LIVE_FULL);
 	t->call.popped = 0;

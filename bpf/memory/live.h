@@ -11,6 +11,8 @@
 #ifndef MAX_LIVE
 #define MAX_LIVE 262144
 #endif
+/* What one tenant may have: process/quota.h. */
+#define LIVE_OWN (MAX_LIVE / 4 * 3)
 
 /* Name spaces that may hold the same number for different things. */
 enum live_space {
@@ -108,7 +110,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->span = row_key.span;
 
 	err = -E2BIG;
-	if (QUOTA_TAKE_OWN(QUOTA_LIVE, MAX_LIVE / 4 * 3))
+	if (QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN))
 		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST) {
 		QUOTA_GIVE_LIVE();

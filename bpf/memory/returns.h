@@ -91,7 +91,7 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 	foreign->references = 1;
 	foreign->foreign = 1;
 	foreign->handle = number;
-	if (!QUOTA_TAKE_OWN(QUOTA_LIVE, MAX_LIVE / 4 * 3) ||
+	if (!QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN) ||
 	    bpf_map_update_elem(&live_by_pointer, &key, foreign, BPF_ANY))
 		drop(DROP_LIVE_FULL);
 	vmm_handle_made(t->process, number, call->serial);

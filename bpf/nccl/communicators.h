@@ -27,6 +27,10 @@
 #ifndef MAX_OPERATION_ROWS
 #define MAX_OPERATION_ROWS 65536
 #endif
+/* What one tenant may have: process/quota.h. */
+#define COMMUNICATORS_OWN (MAX_COMMUNICATORS / 8)
+#define PEERS_OWN (MAX_PEERS / 4)
+#define OPERATIONS_OWN (MAX_OPERATION_ROWS / 4)
 #define NCCL_RING 16 /* newest operations of a communicator; a power of two */
 
 enum nccl_operation_flag {
@@ -199,7 +203,7 @@ static __noinline struct operation_row *operation_row_new(struct operation_key *
 
 	if (!key)
 		return 0;
-	if (!QUOTA_TAKE_OWN(QUOTA_OPERATIONS, MAX_OPERATION_ROWS / 4)) {
+	if (!QUOTA_TAKE_OWN(QUOTA_OPERATIONS, OPERATIONS_OWN)) {
 		drop(DROP_ROWS_FULL);
 		return 0;
 	}
@@ -234,7 +238,7 @@ static __noinline struct communicator *communicator_new(__u64 process, __u64 han
 	if (!process_remember_current(process))
 		return 0;
 	if ((!bpf_map_lookup_elem(&communicators_by_handle, &key) &&
-	     !QUOTA_TAKE_OWN(QUOTA_COMMUNICATORS, MAX_COMMUNICATORS / 8)) ||
+	     !QUOTA_TAKE_OWN(QUOTA_COMMUNICATORS, COMMUNICATORS_OWN)) ||
 	    bpf_map_update_elem(&communicators_by_handle, &key, unused, BPF_ANY)) {
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;
@@ -288,7 +292,7 @@ static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communica
 	key.peer = o->peer;
 	key.op = o->op;
 	first.enter_boot_ns = o->enter_boot_ns;
-	if (QUOTA_TAKE_OWN(QUOTA_PEERS, MAX_PEERS / 4) &&
+	if (QUOTA_TAKE_OWN(QUOTA_PEERS, PEERS_OWN) &&
 	    !bpf_map_update_elem(&operations_by_peer, &key, &first, BPF_ANY))
 		return 1;
 	drop(DROP_ROWS_FULL);

@@ -38,25 +38,40 @@ const (
 	quotaStreams
 )
 
-// quotaMaps are the tables whose keys begin with a process.
-var quotaMaps = []struct {
+// quotaTable is a table in which a tenant has a quota.
+type quotaTable struct {
+	// entries and fate say in a warning what was refused, and what has become of it.
+	entries, fate string
+	// name is that of the map, if its keys begin with a process.
 	name string
-	slot int
 	// Words of the keys that name a stack, or a kernel; 0: none does.
 	stackAt, kernelAt int
 	// stackInValue: values name stacks anywhere.
 	stackInValue bool
-	// share of the table is what one tenant may have, 0: three quarters.
-	share float64
-}{
-	{name: "rows_by_stack", slot: quotaRows, stackAt: 1, kernelAt: 2},
-	{name: "live_by_pointer", slot: quotaLive},
-	{name: "unknown_rows", slot: quotaUnknown, kernelAt: 2},
-	{name: "totals_by_call", slot: quotaTotals, kernelAt: 2},
-	{name: "communicators_by_handle", slot: quotaCommunicators, stackInValue: true, share: 1. / 8},
-	{name: "operations_by_size", slot: quotaOperations, share: 1. / 4},
-	{name: "operations_by_peer", slot: quotaPeers, share: 1. / 4},
-	{name: "streams_by_handle", slot: quotaStreams},
+	// own is the part of the table that one tenant may have, where there is no common counter; 0: there is one.
+	own float64
+}
+
+const (
+	fateUnknown = "under [unknown]"
+	fateNoRow   = "in no row"
+	fateNoName  = "without a name"
+)
+
+// quotaTables are those of enum quota_table; what one tenant may have is *_OWN in the programs.
+var quotaTables = [quotaSlots]quotaTable{
+	quotaStacks:        {entries: "stacks", fate: fateUnknown},
+	quotaRows:          {entries: "rows", fate: fateUnknown, name: "rows_by_stack", stackAt: 1, kernelAt: 2},
+	quotaLive:          {entries: "pointers", fate: fateUnknown, name: "live_by_pointer", own: 3. / 4},
+	quotaProcesses:     {entries: "calls of new processes", fate: fateNoRow},
+	quotaSymbols:       {entries: "Python functions", fate: fateNoName},
+	quotaKernels:       {entries: "kernels", fate: fateNoName},
+	quotaUnknown:       {entries: "rows without a stack", fate: fateNoRow, name: "unknown_rows", kernelAt: 2},
+	quotaTotals:        {entries: "calls of a new kind", fate: fateNoRow, name: "totals_by_call", kernelAt: 2},
+	quotaCommunicators: {entries: "calls of new communicators", fate: fateNoRow, name: "communicators_by_handle", stackInValue: true, own: 1. / 8},
+	quotaOperations:    {entries: "operations of a new kind or size", fate: fateNoRow, name: "operations_by_size", own: 1. / 4},
+	quotaPeers:         {entries: "sends to and receives from new peers", fate: fateNoRow, name: "operations_by_peer", own: 1. / 4},
+	quotaStreams:       {entries: "calls on new streams", fate: "when their operations are done is not known", name: "streams_by_handle"},
 }
 
 // quota mirrors struct quota.
@@ -72,8 +87,8 @@ type quota struct {
 // entries were removed.
 type Quotas struct {
 	Tenants *ebpf.Map // quotas_by_tenant
-	// Tables are those of quotaMaps, in their order; nil: the gadget has none of that name.
-	Tables []*ebpf.Map
+	// Tables are those of quotaTables; nil: the gadget has none of that name.
+	Tables [quotaSlots]*ebpf.Map
 }
 
 // FindQuotas returns the maps of a gadget with such a function; the zero value: it has no quotas.
@@ -81,8 +96,10 @@ func FindQuotas(find func(name string) *ebpf.Map) (q Quotas) {
 	if q.Tenants = find("quotas_by_tenant"); q.Tenants == nil {
 		return q
 	}
-	for _, m := range quotaMaps {
-		q.Tables = append(q.Tables, find(m.name))
+	for slot, is := range quotaTables {
+		if is.name != "" {
+			q.Tables[slot] = find(is.name)
+		}
 	}
 	return q
 }
@@ -106,24 +123,20 @@ func (r Refusal) sum() (sum uint64) {
 
 // text says what was refused, and what has become of it.
 func (r Refusal) text() string {
-	var parts []string
-	list := func(end string, slots map[int]string) {
-		var some []string
-		for slot, n := range r.Entries {
-			if what := slots[slot]; what != "" && n > 0 {
-				some = append(some, fmt.Sprintf("%d %s", n, what))
+	var fates []string
+	entries := map[string][]string{} // by fate
+	for slot, n := range r.Entries {
+		if is := quotaTables[slot]; n > 0 {
+			if entries[is.fate] == nil {
+				fates = append(fates, is.fate)
 			}
-		}
-		if len(some) > 0 {
-			parts = append(parts, strings.Join(some, ", ")+end)
+			entries[is.fate] = append(entries[is.fate], fmt.Sprintf("%d %s", n, is.entries))
 		}
 	}
-	list(" (under [unknown])", map[int]string{quotaStacks: "stacks", quotaRows: "rows", quotaLive: "pointers"})
-	list(" (in no row)", map[int]string{quotaProcesses: "calls of new processes", quotaCommunicators: "calls of new communicators",
-		quotaTotals: "calls of a new kind", quotaUnknown: "rows without a stack",
-		quotaOperations: "operations of a new kind or size", quotaPeers: "sends to and receives from new peers"})
-	list(" (without a name)", map[int]string{quotaSymbols: "Python functions", quotaKernels: "kernels"})
-	list(" (when their operations are done is not known)", map[int]string{quotaStreams: "calls on new streams"})
+	var parts []string
+	for _, fate := range fates {
+		parts = append(parts, fmt.Sprintf("%s (%s)", strings.Join(entries[fate], ", "), fate))
+	}
 	return strings.Join(parts, ", ")
 }
 
@@ -150,9 +163,9 @@ func (q *quotas) pass(isRemoved bool) (refusals []Refusal, err error) {
 	for slot, m := range q.names() {
 		size[slot] = m.MaxEntries()
 	}
-	for i, table := range q.Tables {
+	for slot, table := range q.Tables {
 		if table != nil {
-			size[quotaMaps[i].slot] = uint32(float64(table.MaxEntries()) * cmp.Or(quotaMaps[i].share, 1))
+			size[slot] = uint32(float64(table.MaxEntries()) * cmp.Or(quotaTables[slot].own, 1))
 		}
 	}
 	isFull := false
@@ -294,15 +307,15 @@ func (q *quotas) count(names map[int]*ebpf.Map) (now map[uint64][quotaSlots]int6
 	if t.ids, err = q.ids(names); err != nil {
 		return nil, nil, err
 	}
-	for i, table := range q.Tables {
+	for slot, table := range q.Tables {
 		if table == nil {
 			continue
 		}
-		is := quotaMaps[i]
+		is := quotaTables[slot]
 		if err := mapiter.Entries(table, func(key, value []byte) {
 			tenant := tenants[binary.NativeEndian.Uint64(key)]
-			t.add(quotaAll, is.slot)
-			t.add(tenant, is.slot)
+			t.add(quotaAll, slot)
+			t.add(tenant, slot)
 			if is.stackAt > 0 {
 				t.name(tenant, quotaStacks, binary.NativeEndian.Uint64(key[8*is.stackAt:]))
 			}
@@ -332,10 +345,9 @@ func (q *quotas) count(names map[int]*ebpf.Map) (now map[uint64][quotaSlots]int6
 		}
 	}
 	n := t.used[quotaAll]
-	n[quotaLive] = 0 // there are no common counters of these
-	for _, is := range quotaMaps {
-		if is.share > 0 {
-			n[is.slot] = 0
+	for slot, is := range quotaTables {
+		if is.own > 0 {
+			n[slot] = 0
 		}
 	}
 	unnamed = map[int]int64{}

@@ -3,9 +3,12 @@
 package reap
 
 import (
+	"cmp"
 	"encoding/binary"
 	"os"
 	"regexp"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -33,10 +36,10 @@ func withQuotas(t *testing.T) *quotas {
 	require.NoError(t, q.processes.Put(key(8, 1), key(32, 0, 0, 100, 0)))
 	require.NoError(t, q.processes.Put(key(8, 2), key(32, 0, 0, 200, 0)))
 	for _, row := range [][2]uint64{{1, 11}, {1, 12}, {2, 11}} {
-		require.NoError(t, q.Tables[0].Put(key(24, row[0], row[1]), key(64)))
+		require.NoError(t, q.Tables[quotaRows].Put(key(24, row[0], row[1]), key(64)))
 	}
 	for pointer := range uint64(3) {
-		require.NoError(t, q.Tables[1].Put(key(24, 1, pointer), key(72)))
+		require.NoError(t, q.Tables[quotaLive].Put(key(24, 1, pointer), key(72)))
 	}
 	for stack := range uint64(4) {
 		require.NoError(t, q.stacks.Put(key(8, 11+stack), key(16)))
@@ -87,7 +90,7 @@ func TestQuotasAreWhatIsLeft(t *testing.T) {
 // cuda_kernel and py_stack hold nothing.
 func TestQuotasWithoutPointers(t *testing.T) {
 	q := withQuotas(t)
-	q.Tables[1] = nil
+	q.Tables[quotaLive] = nil
 	q.put(t, quotaAll, quota{})
 	q.put(t, 100, quota{})
 	_, err := q.pass(true)
@@ -98,12 +101,12 @@ func TestQuotasWithoutPointers(t *testing.T) {
 // nccl_trace: communicators name stacks in their rings.
 func TestQuotasOfCommunicators(t *testing.T) {
 	q := withQuotas(t)
-	q.Tables = make([]*ebpf.Map, len(quotaMaps))
-	q.Tables[4] = newMap(t, 16, 64, 100)
-	q.Tables[5] = newMap(t, 24, 64, 100)
-	require.NoError(t, q.Tables[4].Put(key(16, 1, 7), key(64, 5, 11, 12)))
-	require.NoError(t, q.Tables[4].Put(key(16, 2, 7), key(64, 12)))
-	require.NoError(t, q.Tables[5].Put(key(24, 2, 7), key(64)))
+	q.Tables = [quotaSlots]*ebpf.Map{}
+	q.Tables[quotaCommunicators] = newMap(t, 16, 64, 100)
+	q.Tables[quotaOperations] = newMap(t, 24, 64, 100)
+	require.NoError(t, q.Tables[quotaCommunicators].Put(key(16, 1, 7), key(64, 5, 11, 12)))
+	require.NoError(t, q.Tables[quotaCommunicators].Put(key(16, 2, 7), key(64, 12)))
+	require.NoError(t, q.Tables[quotaOperations].Put(key(24, 2, 7), key(64)))
 	for tenant := range uint64(3) {
 		q.put(t, 100*tenant, quota{Refused: [quotaSlots]uint64{quotaCommunicators: 100 * tenant}})
 	}
@@ -130,8 +133,8 @@ func TestQuotasOfNames(t *testing.T) {
 	for kernel := range uint64(3) {
 		require.NoError(t, q.kernels.Put(key(8, 31+kernel), key(64)))
 	}
-	require.NoError(t, q.Tables[0].Put(key(24, 2, 11, 31), key(64)))
-	require.NoError(t, q.Tables[0].Put(key(24, 1, 11, 32), key(64)))
+	require.NoError(t, q.Tables[quotaRows].Put(key(24, 2, 11, 31), key(64)))
+	require.NoError(t, q.Tables[quotaRows].Put(key(24, 1, 11, 32), key(64)))
 	q.put(t, quotaAll, quota{Used: [quotaSlots]int64{quotaSymbols: 51, quotaKernels: 51}})
 	q.put(t, 100, quota{Used: [quotaSlots]int64{quotaSymbols: 4}})
 	q.put(t, 200, quota{})
@@ -159,6 +162,30 @@ func stackOf(symbols ...uint64) []byte {
 		binary.NativeEndian.PutUint64(b[stack.StackPythonOffset+16*i:], symbol)
 	}
 	return b
+}
+
+// What one tenant may have is the same in programs and in user space.
+func TestQuotaParts(t *testing.T) {
+	parts := map[string]float64{}
+	for _, path := range []string{"memory/live.h", "nccl/communicators.h"} {
+		header, err := os.ReadFile("../../../bpf/" + path)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?m)^#define (\w+)_OWN \(MAX_\w+ / (\d)(?: \* (\d))?\)$`).FindAllStringSubmatch(string(header), -1) {
+			divisor, err := strconv.ParseFloat(m[2], 64)
+			require.NoError(t, err)
+			factor, err := strconv.ParseFloat(cmp.Or(m[3], "1"), 64)
+			require.NoError(t, err)
+			parts[m[1]] = factor / divisor
+		}
+	}
+	want := map[string]float64{}
+	for slot, name := range map[int]string{quotaLive: "LIVE", quotaCommunicators: "COMMUNICATORS", quotaOperations: "OPERATIONS", quotaPeers: "PEERS"} {
+		want[name] = quotaTables[slot].own
+	}
+	require.Equal(t, want, parts)
+	for slot, is := range quotaTables {
+		require.Equal(t, slices.Contains([]int{quotaLive, quotaCommunicators, quotaOperations, quotaPeers}, slot), is.own > 0, is.entries)
+	}
 }
 
 // The slots are in the order of the programs' enum.
