@@ -45,7 +45,7 @@
 //	 9992  show/live          after sink, whose marks its keys set
 //	 9995  show/timeline       after all that add to events
 //	10000  show/objects        with ig's own operator that prints: the rows of -o json
-//	20000  decode/lastread     its Stop runs first, and rows have passed all others
+//	20000  decode/readings     its Stop runs first, and rows have passed all others
 //
 // A subscription to data has a priority of its own, a constant of the package. Daemons add
 // their backlog (cmd/internal/daemon). A test in cmd/internal/registry compares this list

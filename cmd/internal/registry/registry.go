@@ -26,10 +26,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/kernels"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/labels"
-	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/lastread"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/mapiter"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/pystack"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/readings"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ages"
@@ -127,7 +127,7 @@ func Own(cfg Config) []operators.DataOperator {
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
 		drops.NewOperator(),
 		timeline.New(timeline.Config{ProcFS: host.HostProcFs}),
-		lastread.New(),
+		readings.New(),
 	}
 }
 

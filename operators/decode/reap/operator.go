@@ -23,7 +23,7 @@ import (
 const (
 	// interval between passes: a dead process's pointers may wait.
 	interval = 5 * time.Second
-	// grace covers ten reads of rows that are fetched once a second.
+	// grace covers several readings, of which two may be 5 s apart (operators/decode/readings).
 	grace = 10 * time.Second
 	// forget is the time after which a gadget instance of a daemon, which has no end,
 	// removes the rows of an ended process: by then clients have read and exporters

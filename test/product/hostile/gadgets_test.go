@@ -4,6 +4,7 @@ package hostile
 
 import (
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,7 @@ func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
 	ended(p)
 	waitUntilFull(t, r, "stacks_full")
 
-	h := callsOf(t, r, "calls", simulated.DriverCopy(t), strconv.Itoa(places), strconv.Itoa(callsEach))
+	h := callsOf(t, r, "libcuda.so.1", "calls", simulated.DriverCopy(t), strconv.Itoa(places), strconv.Itoa(callsEach))
 	h.End()
 	p.End()
 	r.Interrupt()
@@ -83,7 +84,7 @@ func TestHonestNamesAreKnownBesideAHostileOne(t *testing.T) {
 	p := startOf(t, "names", driver, "40000")
 	waitUntilFull(t, r, "symbols_full", "kernels_full")
 
-	h := callsOf(t, r, "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
+	h := callsOf(t, r, "libcuda.so.1", "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
 	h.End()
 	p.End()
 	r.Interrupt()
@@ -99,25 +100,62 @@ func TestHonestNamesAreKnownBesideAHostileOne(t *testing.T) {
 	require.Equal(t, want, calls)
 }
 
-// A tenant with more communicators, streams and kinds of operations than nccl_trace has room for.
+// A tenant with more communicators and streams than nccl_trace has room for.
 func TestHonestRanksAreFollowedBesideAHostileOne(t *testing.T) {
 	metrics := loopback.FreeAddress(t)
 	r := iggpu.Start(t, "nccl_trace", "--metrics-listen", metrics)
 	driver, library := simulated.DriverCopy(t), simulated.NCCL(t)
 	p := startOf(t, "communicators", driver, library, "20000")
 	waitUntilFull(t, r, "communicators_full")
+	requireFollowed(t, r, metrics, driver, library)
+	p.End()
+	r.Interrupt()
+}
 
-	h := callsOf(t, r, "collectives", driver, library, strconv.Itoa(callsEach))
+// A tenant with more kinds of operations, and more peers, than nccl_trace has room for, by a library of its own.
+func TestHonestOperationsAreCountedBesideAHostileOne(t *testing.T) {
+	const peers, communicators, sizes = 20_000, 2_000, 20
+	const room = 65_536 / 4        // of each table
+	const streamCommunicators = 32 // followed of each stream: bpf/nccl/streams.h
+	metrics := loopback.FreeAddress(t)
+	r := iggpu.Start(t, "nccl_trace", "--metrics-listen", metrics)
+	driver, library := simulated.DriverCopy(t), simulated.NCCL(t)
+	own := filepath.Join(t.TempDir(), "libnccl.so.2")
+	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", own, "testdata/nccl.c").CombinedOutput()
+	require.NoError(t, err, string(out))
+	p := startOf(t, "operations", own, strconv.Itoa(peers), strconv.Itoa(communicators), strconv.Itoa(sizes))
+	r.WaitAttached(p.PID(), "libnccl.so.2")
+	p.Say("go")
+	p.Expect("done")
+	refused := map[string]uint64{
+		"rows_full":    peers - room + communicators*sizes + 1 - room,
+		"streams_full": communicators + 1 - streamCommunicators,
+	}
+	for began := time.Now(); !maps.Equal(losses(r), refused) && time.Since(began) < fullLimit; {
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Equal(t, refused, losses(r), "so many have no room")
+	requireFollowed(t, r, metrics, driver, library)
+	require.Equal(t, refused, losses(r), "an honest one's operations are all counted")
+	p.End()
+	r.Interrupt()
+}
+
+// requireFollowed makes the calls of an honest rank, which must be counted.
+func requireFollowed(t *testing.T, r *iggpu.Run, metrics, driver, library string) {
+	t.Helper()
+	h := callsOf(t, r, "libnccl.so.2", "collectives", driver, library, strconv.Itoa(callsEach))
 	pid := fmt.Sprintf("process_pid=%q", strconv.Itoa(h.PID()))
-	for _, metric := range []string{"nccl_rank_issued_total", "nccl_rank_done_total"} {
+	for metric, calls := range map[string]float64{
+		"nccl_rank_issued_total": callsEach, "nccl_rank_done_total": callsEach,
+		"nccl_rank_peer_issued_total": 2, "nccl_rank_peer_done_total": 2,
+	} {
 		require.Eventually(t, func() bool {
 			sum, _ := loopback.Sum(t, metrics, metric, pid)
-			return sum == callsEach
+			return sum == calls
 		}, time.Minute, time.Second, metric)
 	}
 	h.End()
-	p.End()
-	r.Interrupt()
 }
 
 // startOf starts testdata/honest.py.
@@ -135,11 +173,11 @@ func waitUntilFull(t *testing.T, r *iggpu.Run, reasons ...string) {
 	}, fullLimit, 100*time.Millisecond, "the hostile tenant has not filled its share")
 }
 
-// callsOf starts testdata/honest.py, and returns when it has made its calls.
-func callsOf(t *testing.T, r *iggpu.Run, args ...string) *subject.Process {
+// callsOf starts testdata/honest.py, and returns when it has made its calls of a library.
+func callsOf(t *testing.T, r *iggpu.Run, library string, args ...string) *subject.Process {
 	t.Helper()
 	h := startOf(t, args...)
-	r.WaitAttached(h.PID())
+	r.WaitAttached(h.PID(), library)
 	h.Say("go")
 	h.Expect("done")
 	return h

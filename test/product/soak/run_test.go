@@ -5,6 +5,7 @@ package soak
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -106,8 +107,12 @@ func (r *run) profiled(t *testing.T, profile string, field *regexp.Regexp) float
 	return value
 }
 
-// look reads what it takes, and scrapes it, as Prometheus would.
-func (r *run) look(t *testing.T) (s state) {
+// apart is the time between two of the moments at which the heap is measured.
+const apart = 300 * time.Millisecond
+
+// look reads what it takes, and scrapes it, as Prometheus would. The heap is the least of so many moments: while
+// rows are read, it has all of them once more.
+func (r *run) look(t *testing.T, moments int) (s state) {
 	t.Helper()
 	require.NotNil(t, r.scrape(t), "%s does not serve metrics any more", r.gadget)
 	pid := r.PID()
@@ -127,7 +132,13 @@ func (r *run) look(t *testing.T) (s state) {
 	require.NoError(t, err)
 	s.maps, s.mapMemory = float64(maps), float64(size)/(1<<20)
 	s.goroutine = r.profiled(t, "goroutine?debug=1", goroutines)
-	s.live = r.profiled(t, "heap?gc=1&debug=1", heap) / (1 << 20)
+	s.live = math.Inf(1)
+	for n := range moments {
+		if n > 0 {
+			time.Sleep(apart)
+		}
+		s.live = min(s.live, r.profiled(t, "heap?gc=1&debug=1", heap)/(1<<20))
+	}
 	return s
 }
 

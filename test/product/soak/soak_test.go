@@ -61,6 +61,10 @@ func TestSoak(t *testing.T) {
 	ranks.Begin()
 	churn.Say("go")
 
+	limit, moments := mostShort, 1
+	if length >= hour {
+		limit, moments = most, 3
+	}
 	watched := map[*run][]state{}
 	took := sinceLast()
 	began := time.Now()
@@ -68,7 +72,7 @@ func TestSoak(t *testing.T) {
 		time.Sleep(time.Until(began.Add(length * time.Duration(n+1) / samples)))
 		work := took(t, churn.PID())
 		for _, r := range runs {
-			s := r.look(t)
+			s := r.look(t, moments)
 			s.work = work
 			watched[r] = append(watched[r], s)
 		}
@@ -77,10 +81,6 @@ func TestSoak(t *testing.T) {
 	_, err = fmt.Sscan(churn.Line(), &done.processes, &done.containers, &done.stacks, &done.bytes)
 	require.NoError(t, err)
 	t.Logf("%v: %d processes, %d of them with a mount namespace and GPU memory, %d stacks, %d MiB", length, done.processes, done.containers, done.stacks, done.bytes>>20)
-	limit := mostShort
-	if length >= hour {
-		limit = most
-	}
 	first := max(samples/10, int(samples*settled/length))
 	for _, r := range runs {
 		r.checkFlat(t, watched[r], first, limit)

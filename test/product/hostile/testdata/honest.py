@@ -5,12 +5,13 @@ honest.py calls DRIVER PLACES EACH   waits for the GPU EACH times in each of so 
 honest.py kernels DRIVER PLACES EACH launches a kernel of its own EACH times in each of so many functions
 honest.py names DRIVER COUNT         launches so many kernels once, each in a function of its own
 honest.py sleeps PLACES              a thread sleeps in each of so many functions
-honest.py collectives DRIVER NCCL EACH   issues and waits for EACH collectives of a communicator of one rank
-honest.py communicators DRIVER NCCL N    creates so many communicators, each with a stream, a collective and sends
+honest.py collectives DRIVER NCCL EACH   issues and waits for EACH collectives of a communicator of one rank, and a send
+honest.py communicators DRIVER NCCL N    creates so many communicators, each with a stream, a collective and a send
+honest.py operations NCCL PEERS N SIZES  sends to so many peers, and issues collectives of so many sizes on N communicators
 honest.py places THREADS             threads that are in another place each time they are sampled
 
-Each prints "ready". `calls`, `kernels` and `collectives` wait for a line then, and print "done"; all end with
-their input.
+Each prints "ready". `calls`, `kernels`, `collectives` and `operations` wait for a line then, and print "done"; all
+end with their input.
 """
 import ctypes
 import functools
@@ -83,17 +84,17 @@ def world(driver, library):
     return CUDA(driver), NCCL(library)
 
 
-def issue(cuda, nccl, count=1, sends=False):
-    """Collectives of a communicator of its own, on a stream of its own, each waited for."""
+def issue(cuda, nccl, count=1):
+    """Collectives of a communicator of its own, on a stream of its own, each waited for, and a send to itself."""
     comm, stream, memory = nccl.init(1, nccl.unique_id(), 0), cuda.stream(), cuda.alloc(1024)
     for _ in range(count):
         nccl.all_reduce(memory, memory, 16, comm, stream)
         cuda.synchronize(stream)
-    if sends:
-        nccl.group_start()
-        nccl.send(memory, 16, 0, comm, stream)
-        nccl.recv(memory, 16, 0, comm, stream)
-        nccl.group_end()
+    nccl.group_start()
+    nccl.send(memory, 16, 0, comm, stream)
+    nccl.recv(memory, 16, 0, comm, stream)
+    nccl.group_end()
+    cuda.synchronize(stream)
 
 
 def collectives(driver, library, each):
@@ -108,7 +109,20 @@ def communicators(driver, library, count):
     cuda, nccl = world(driver, library)
     print("ready", flush=True)
     for _ in range(int(count)):
-        issue(cuda, nccl, sends=True)
+        issue(cuda, nccl)
+
+
+def operations(library, peers, communicators, sizes):
+    nccl = ctypes.CDLL(library)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    one = ctypes.c_size_t(1)
+    for peer in range(int(peers)):
+        nccl.ncclSend(None, one, 0, peer, ctypes.c_void_p(1), None)
+    for number in range(int(communicators)):
+        for size in range(int(sizes)):
+            nccl.ncclAllReduce(None, None, ctypes.c_size_t(1 << size), 0, 0, ctypes.c_void_p(2 + number), None)
+    print("done", flush=True)
 
 
 def start(target, *args):
@@ -145,5 +159,5 @@ def places(threads):
 
 
 {"calls": calls, "sleeps": sleeps, "places": places, "kernels": kernels, "names": names, "collectives": collectives,
- "communicators": communicators}[sys.argv[1]](*sys.argv[2:])
+ "communicators": communicators, "operations": operations}[sys.argv[1]](*sys.argv[2:])
 sys.stdin.read()

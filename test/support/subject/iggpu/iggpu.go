@@ -8,8 +8,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,13 +38,14 @@ type Run struct {
 	errors bytes.Buffer  // read after its end
 
 	mu       sync.Mutex
-	attached map[uint32]time.Time
+	attached map[uint32]map[string]time.Time // by process and the library's file name
 	drops    map[string]uint64
 }
 
 // event is a row of attachments or of drops.
 type event struct {
 	PID    uint32 `json:"pid"`
+	Path   string `json:"path"`
 	Status string `json:"status"`
 	Reason string `json:"reason"`
 	Count  uint64 `json:"count"`
@@ -55,7 +58,7 @@ func Start(t testing.TB, gadget string, flags ...string) *Run {
 	program, err := filepath.Abs("../../../bin/ig-gpu")
 	require.NoError(t, err)
 	require.FileExists(t, program, "run make build")
-	r := &Run{t: t, gadget: gadget, attached: map[uint32]time.Time{}, drops: map[string]uint64{}, done: make(chan struct{})}
+	r := &Run{t: t, gadget: gadget, attached: map[uint32]map[string]time.Time{}, drops: map[string]uint64{}, done: make(chan struct{})}
 	r.cmd = exec.Command(program, append([]string{"run", gadget, "--host", "-o", "attachments:json,drops:json"}, flags...)...)
 	out, err := r.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -88,8 +91,8 @@ func (r *Run) read(from *bufio.Reader) {
 			for _, e := range all {
 				if e.Reason != "" {
 					r.drops[e.Reason] = e.Count
-				} else if e.Status == "attached" && r.attached[e.PID].IsZero() {
-					r.attached[e.PID] = time.Now()
+				} else if e.Status == "attached" {
+					r.sawAttached(e.PID, filepath.Base(e.Path))
 				}
 			}
 			r.mu.Unlock()
@@ -103,14 +106,40 @@ func (r *Run) read(from *bufio.Reader) {
 // PID is that of ig-gpu.
 func (r *Run) PID() int { return r.cmd.Process.Pid }
 
-// WaitAttached waits until a process is attached to, and returns when it was.
-func (r *Run) WaitAttached(pid int) (at time.Time) {
+// sawAttached is called with r.mu.
+func (r *Run) sawAttached(pid uint32, library string) {
+	if r.attached[pid] == nil {
+		r.attached[pid] = map[string]time.Time{}
+	}
+	if r.attached[pid][library].IsZero() {
+		r.attached[pid][library] = time.Now()
+	}
+}
+
+// WaitAttached waits until a process is attached to, in all of these libraries, by file name, or
+// in any where none is given. It returns when it was.
+func (r *Run) WaitAttached(pid int, libraries ...string) (at time.Time) {
 	r.t.Helper()
 	for deadline := time.Now().Add(attachLimit); at.IsZero(); time.Sleep(5 * time.Millisecond) {
-		require.True(r.t, time.Now().Before(deadline), "%s: process %d is not attached to in %v", r.gadget, pid, attachLimit)
-		r.mu.Lock()
-		at = r.attached[uint32(pid)]
-		r.mu.Unlock()
+		require.True(r.t, time.Now().Before(deadline), "%s: process %d is not attached to in %v: %v", r.gadget, pid, attachLimit, libraries)
+		at = r.attachedAt(uint32(pid), libraries)
+	}
+	return at
+}
+
+// attachedAt is zero before.
+func (r *Run) attachedAt(pid uint32, libraries []string) (at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.attached[pid]
+	if len(libraries) == 0 && len(all) > 0 {
+		return slices.MinFunc(slices.Collect(maps.Values(all)), time.Time.Compare)
+	}
+	for _, library := range libraries {
+		if all[library].IsZero() {
+			return time.Time{}
+		}
+		at = slices.MaxFunc([]time.Time{at, all[library]}, time.Time.Compare)
 	}
 	return at
 }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lastread keeps the last rows of a run. Inspektor Gadget v0.55.0 reads the
-// iterators of a gadget once more when the run ends, but closes them in Stop without
-// waiting for that: on a busy machine the last interval is lost
-// (pkg/operators/ebpf/ebpf.go, Stop: the links before wg.Wait). This operator's Stop runs
-// before that one and waits for the rows.
-package lastread
+// Package readings decides which readings of a gadget's tables reach the other operators. Rows are sums
+// since the start, so that a reading may be left out, but not the last one.
+//
+// Of a table with more than 4,096 rows only every second, third, … reading passes: to name a row and to
+// write it takes 6 µs, and a tenant that fills a table must not use a core.
+//
+// The last rows of a run are kept. Inspektor Gadget v0.55.0 reads the iterators of a gadget once more
+// when the run ends, but closes them in Stop without waiting for that: on a busy machine the last interval
+// is lost (pkg/operators/ebpf/ebpf.go, Stop: the links before wg.Wait). This operator's Stop runs before
+// that one and waits for the rows.
+package readings
 
 import (
 	"sync"
@@ -29,7 +34,14 @@ const (
 	// reader.
 	quiet = 150
 
-	first, last = -1000000, 20000 // subscribers: before and after all others
+	// rowsPerSecond may pass; a reading with more is followed by a pause.
+	rowsPerSecond = 4096
+	// longest is the longest pause; what ended processes had is deleted after more (decode/reap).
+	longest = 5 * time.Second
+	// early is how much before the end of a pause a reading passes: timers are not exact.
+	early = 100 * time.Millisecond
+
+	first, last = -3000000, 20000 // subscribers: before all others, which may read the rows, and after them
 )
 
 // Operator takes part in gadgets that are read at their end.
@@ -38,7 +50,7 @@ type Operator struct{}
 // New returns the data operator.
 func New() *Operator { return &Operator{} }
 
-func (*Operator) Name() string               { return "lastread" }
+func (*Operator) Name() string               { return "readings" }
 func (*Operator) Init(*params.Params) error  { return nil }
 func (*Operator) GlobalParams() api.Params   { return nil }
 func (*Operator) InstanceParams() api.Params { return nil }
@@ -55,17 +67,15 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 		}
 		r := &read{}
 		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
-			i.mu.Lock()
-			r.passing = true
-			i.mu.Unlock()
+			if !i.begin(r, time.Now()) {
+				return datasource.ErrDiscard
+			}
 			return nil
 		}, first); err != nil {
 			return nil, err
 		}
-		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
-			i.mu.Lock()
-			r.passing, r.passed, r.quiet = false, time.Now(), 0
-			i.mu.Unlock()
+		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+			i.end(r, rows.Len(), time.Now())
 			return nil
 		}, last); err != nil {
 			return nil, err
@@ -80,32 +90,57 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 
 // read is the state of a source's newest rows.
 type read struct {
+	began   time.Time // when they came
+	next    time.Time // when the next ones may pass
 	passing bool      // they are on their way through the operators
 	passed  time.Time // when they had passed
 	quiet   int       // turns since then, of Stop
 }
 
 type instance struct {
-	ending time.Time // the last read was not requested before it
-
-	mu    sync.Mutex
-	reads map[string]*read // by source
+	mu     sync.Mutex
+	ending time.Time        // the last read was not requested before it
+	reads  map[string]*read // by source
 }
 
-func (*instance) Name() string { return "lastread" }
+// begin reports whether rows that come now pass.
+func (i *instance) begin(r *read, now time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.ending.IsZero() && now.Before(r.next) {
+		return false
+	}
+	r.passing, r.began = true, now
+	return true
+}
+
+// end is called when so many rows have passed.
+func (i *instance) end(r *read, rows int, now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	r.passing, r.passed, r.quiet = false, now, 0
+	r.next = r.began
+	if rows > rowsPerSecond {
+		r.next = r.began.Add(min(time.Duration(rows)*time.Second/rowsPerSecond, longest) - early)
+	}
+}
+
+func (*instance) Name() string { return "readings" }
 
 func (*instance) Start(operators.GadgetContext) error { return nil }
 
 // PreStop runs before that of operator ebpf, which requests the last read: that can be
 // complete by the time of Stop.
 func (i *instance) PreStop(operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.ending = time.Now()
 	return nil
 }
 
 // Stop waits. It is also called if a run could not start, without PreStop.
 func (i *instance) Stop(gc operators.GadgetContext) error {
-	if i.ending.IsZero() {
+	if !i.isEnding() {
 		return nil
 	}
 	for began := time.Now(); !i.complete(); {
@@ -116,6 +151,12 @@ func (i *instance) Stop(gc operators.GadgetContext) error {
 		time.Sleep(time.Millisecond) // nothing reports when an iterator has been read
 	}
 	return nil
+}
+
+func (i *instance) isEnding() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.ending.IsZero()
 }
 
 func (*instance) Close(operators.GadgetContext) error { return nil }
