@@ -83,8 +83,10 @@ func (m *Module) ThreadLocal(name string) (ThreadLocal, error) {
 		return ThreadLocal{}, ErrNoAccess
 	}
 	v.Access = AccessStatic
-	v.Address, err = m.staticOffset(value)
-	return v, err
+	if v.Address, err = m.staticOffset(value); err != nil {
+		return ThreadLocal{}, err
+	}
+	return v, nil
 }
 
 // ThreadLocalBlock is where a process has the thread-local variables of a library.
