@@ -66,8 +66,8 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 			continue
 		}
 		r := &read{}
-		if err := source.SubscribeArray(func(datasource.DataSource, datasource.DataArray) error {
-			if !i.begin(r, time.Now()) {
+		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
+			if !i.begin(r, rows.Len(), time.Now()) {
 				return datasource.ErrDiscard
 			}
 			return nil
@@ -91,6 +91,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 // read is the state of a source's newest rows.
 type read struct {
 	began   time.Time // when they came
+	rows    int       // so many came; filters may take some out
 	next    time.Time // when the next ones may pass
 	passing bool      // they are on their way through the operators
 	passed  time.Time // when they had passed
@@ -103,24 +104,24 @@ type instance struct {
 	reads  map[string]*read // by source
 }
 
-// begin reports whether rows that come now pass.
-func (i *instance) begin(r *read, now time.Time) bool {
+// begin reports whether so many rows that come now pass.
+func (i *instance) begin(r *read, rows int, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.ending.IsZero() && now.Before(r.next) {
 		return false
 	}
-	r.passing, r.began = true, now
+	r.passing, r.began, r.rows = true, now, rows
 	return true
 }
 
-// end is called when so many rows have passed.
+// end is called when so many rows have passed: more than came where another operator reads them.
 func (i *instance) end(r *read, rows int, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	r.passing, r.passed, r.quiet = false, now, 0
 	r.next = r.began
-	if rows > rowsPerSecond {
+	if rows = max(rows, r.rows); rows > rowsPerSecond {
 		r.next = r.began.Add(min(time.Duration(rows)*time.Second/rowsPerSecond, longest) - early)
 	}
 }

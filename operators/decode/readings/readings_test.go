@@ -49,7 +49,7 @@ func TestLargeTablesPassLessOften(t *testing.T) {
 		var passed []int
 		for n := range 8 {
 			now := start.Add(time.Duration(n) * time.Second)
-			if i.begin(r, now) {
+			if i.begin(r, rows-1, now) {
 				passed = append(passed, n)
 				i.end(r, rows, now.Add(100*time.Millisecond))
 			}
@@ -63,10 +63,10 @@ func TestPausesEnd(t *testing.T) {
 	start := time.Unix(100, 0)
 	i, r := &instance{}, &read{}
 	pass := func(after time.Duration, rows int) bool {
-		if !i.begin(r, start.Add(after)) {
+		if !i.begin(r, rows, start.Add(after)) {
 			return false
 		}
-		i.end(r, rows, start.Add(after))
+		i.end(r, 0, start.Add(after)) // all are filtered out
 		return true
 	}
 	require.True(t, pass(0, 3*rowsPerSecond))
