@@ -4,7 +4,6 @@ package hostile
 
 import (
 	"fmt"
-	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/loopback"
@@ -124,17 +124,15 @@ func TestHonestOperationsAreCountedBesideAHostileOne(t *testing.T) {
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", own, "testdata/nccl.c").CombinedOutput()
 	require.NoError(t, err, string(out))
 	p := startOf(t, "operations", own, strconv.Itoa(peers), strconv.Itoa(communicators), strconv.Itoa(sizes))
-	r.WaitAttached(p.PID(), "libnccl.so.2")
+	r.WaitAttachedIn(p.PID(), "libnccl.so.2")
 	p.Say("go")
 	p.Expect("done")
 	refused := map[string]uint64{
 		"rows_full":    peers - room + communicators*sizes + 1 - room,
 		"streams_full": communicators + 1 - streamCommunicators,
 	}
-	for began := time.Now(); !maps.Equal(losses(r), refused) && time.Since(began) < fullLimit; {
-		time.Sleep(100 * time.Millisecond)
-	}
-	require.Equal(t, refused, losses(r), "so many have no room")
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, refused, losses(r)) }, fullLimit, 100*time.Millisecond,
+		"so many have no room")
 	requireFollowed(t, r, metrics, driver, library)
 	require.Equal(t, refused, losses(r), "an honest one's operations are all counted")
 	p.End()
@@ -177,7 +175,7 @@ func waitUntilFull(t *testing.T, r *iggpu.Run, reasons ...string) {
 func callsOf(t *testing.T, r *iggpu.Run, library string, args ...string) *subject.Process {
 	t.Helper()
 	h := startOf(t, args...)
-	r.WaitAttached(h.PID(), library)
+	r.WaitAttachedIn(h.PID(), library)
 	h.Say("go")
 	h.Expect("done")
 	return h

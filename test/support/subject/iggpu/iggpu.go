@@ -8,10 +8,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"maps"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,8 +36,14 @@ type Run struct {
 	errors bytes.Buffer  // read after its end
 
 	mu       sync.Mutex
-	attached map[uint32]map[string]time.Time // by process and the library's file name
+	attached map[attachment]time.Time
 	drops    map[string]uint64
+}
+
+// attachment is a library of a process, by its file name, or "" for the first of them.
+type attachment struct {
+	pid     uint32
+	library string
 }
 
 // event is a row of attachments or of drops.
@@ -58,7 +62,7 @@ func Start(t testing.TB, gadget string, flags ...string) *Run {
 	program, err := filepath.Abs("../../../bin/ig-gpu")
 	require.NoError(t, err)
 	require.FileExists(t, program, "run make build")
-	r := &Run{t: t, gadget: gadget, attached: map[uint32]map[string]time.Time{}, drops: map[string]uint64{}, done: make(chan struct{})}
+	r := &Run{t: t, gadget: gadget, attached: map[attachment]time.Time{}, drops: map[string]uint64{}, done: make(chan struct{})}
 	r.cmd = exec.Command(program, append([]string{"run", gadget, "--host", "-o", "attachments:json,drops:json"}, flags...)...)
 	out, err := r.cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -92,7 +96,8 @@ func (r *Run) read(from *bufio.Reader) {
 				if e.Reason != "" {
 					r.drops[e.Reason] = e.Count
 				} else if e.Status == "attached" {
-					r.sawAttached(e.PID, filepath.Base(e.Path))
+					r.attachedNow(attachment{e.PID, ""})
+					r.attachedNow(attachment{e.PID, filepath.Base(e.Path)})
 				}
 			}
 			r.mu.Unlock()
@@ -103,43 +108,30 @@ func (r *Run) read(from *bufio.Reader) {
 	}
 }
 
+// attachedNow is called with r.mu; only the first time counts.
+func (r *Run) attachedNow(a attachment) {
+	if r.attached[a].IsZero() {
+		r.attached[a] = time.Now()
+	}
+}
+
 // PID is that of ig-gpu.
 func (r *Run) PID() int { return r.cmd.Process.Pid }
 
-// sawAttached is called with r.mu.
-func (r *Run) sawAttached(pid uint32, library string) {
-	if r.attached[pid] == nil {
-		r.attached[pid] = map[string]time.Time{}
-	}
-	if r.attached[pid][library].IsZero() {
-		r.attached[pid][library] = time.Now()
-	}
+// WaitAttached waits until a process is attached to, in any library, and returns when it was.
+func (r *Run) WaitAttached(pid int) (at time.Time) {
+	r.t.Helper()
+	return r.WaitAttachedIn(pid, "")
 }
 
-// WaitAttached waits until a process is attached to, in all of these libraries, by file name, or
-// in any where none is given. It returns when it was.
-func (r *Run) WaitAttached(pid int, libraries ...string) (at time.Time) {
+// WaitAttachedIn waits until a library of a process, by its file name, is attached to, and returns when it was.
+func (r *Run) WaitAttachedIn(pid int, library string) (at time.Time) {
 	r.t.Helper()
 	for deadline := time.Now().Add(attachLimit); at.IsZero(); time.Sleep(5 * time.Millisecond) {
-		require.True(r.t, time.Now().Before(deadline), "%s: process %d is not attached to in %v: %v", r.gadget, pid, attachLimit, libraries)
-		at = r.attachedAt(uint32(pid), libraries)
-	}
-	return at
-}
-
-// attachedAt is zero before.
-func (r *Run) attachedAt(pid uint32, libraries []string) (at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.attached[pid]
-	if len(libraries) == 0 && len(all) > 0 {
-		return slices.MinFunc(slices.Collect(maps.Values(all)), time.Time.Compare)
-	}
-	for _, library := range libraries {
-		if all[library].IsZero() {
-			return time.Time{}
-		}
-		at = slices.MaxFunc([]time.Time{at, all[library]}, time.Time.Compare)
+		require.True(r.t, time.Now().Before(deadline), "%s: process %d is not attached to in %v: %s", r.gadget, pid, attachLimit, library)
+		r.mu.Lock()
+		at = r.attached[attachment{uint32(pid), library}]
+		r.mu.Unlock()
 	}
 	return at
 }
