@@ -74,9 +74,11 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.mu.Lock()
 			t.meetDemands(now)
 			t.mu.Unlock()
-		case <-tick.C:
+		case now := <-tick.C:
 			t.mu.Lock()
-			t.scan()
+			if t.scanIsDue(now) {
+				t.scan()
+			}
 			t.mu.Unlock()
 		case <-warn.C:
 			t.warnIfNothing()

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,7 @@ type state struct {
 	hostRoot   rootKey
 	dirtyTimer bool
 	rescanAll  bool
+	nextScan   time.Time
 }
 
 func newState() state {
@@ -346,55 +346,4 @@ func filled(lib *file, row Attachment) mapped {
 	row.BuildID, row.Symbols, row.Wanted = lib.buildID, lib.symbols, lib.wanted
 	row.Mode, row.Note, row.Status, row.Error = lib.mode, lib.note, lib.status, lib.err
 	return mapped{lib, row, map[uint32]*window{}}
-}
-
-// scan is the safety net: it finds processes that no event reported, and those
-// that are gone.
-func (t *Tracer) scan() {
-	pids, err := t.pids()
-	if err != nil {
-		t.cfg.Warn("processes cannot be listed: " + err.Error())
-		return
-	}
-	now := time.Now()
-	all := t.rescanAll
-	t.rescanAll = false
-	isFirst := len(t.processes) == 0
-	for pid := range pids {
-		p := t.processes[pid]
-		switch {
-		case !t.chosen(pid):
-			// With events, the fork has chosen it already.
-			if (all || t.events == nil) && t.selected[t.parent(pid)] {
-				t.choose(pid, true)
-				t.inspect(pid)
-			}
-		case p == nil:
-			if isFirst {
-				t.inspect(pid)
-			} else if !t.look(pid) {
-				break
-			}
-			t.predict(pid)
-		case t.isLater(pid), all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
-			t.look(pid)
-		default:
-			t.attachLoaded(p)
-		}
-	}
-	for pid := range t.processes {
-		if !pids[pid] {
-			t.leave(pid)
-			t.cfg.Maps.Exited(pid)
-			t.choose(pid, false)
-		}
-	}
-	t.spent.ForgetPaid(now)
-	t.searched.ForgetPaid(now)
-	maps.DeleteFunc(t.later, func(pid uint32, _ procmaps.Tenant) bool { return !pids[pid] })
-	if isFirst {
-		t.searched.Clear()
-		t.spent.Clear() // all the processes of the machine are not what one has caused
-	}
-	t.detachUnused(now)
 }

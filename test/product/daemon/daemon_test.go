@@ -243,9 +243,9 @@ func requireEnded(t testing.TB, ctx context.Context, err error) {
 	}
 }
 
-// packets returns the packets of a table that arrive within a time after attaching, and
-// their bytes per row.
-func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
+// packets returns the first packets of a table that arrive within a time after attaching, at
+// most so many: their bytes per row.
+func (n *node) packets(table string, within time.Duration, most int) (rowBytes []int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), within)
 	defer cancel()
@@ -255,7 +255,7 @@ func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 	require.NoError(n.t, stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_AttachRequest{
 		AttachRequest: &api.GadgetAttachRequest{Id: instanceID, Version: api.VersionGadgetRunProtocol}}}))
 	id := uint32(1 << 31)
-	for {
+	for len(rowBytes) < most {
 		event, err := stream.Recv()
 		if err != nil {
 			requireEnded(n.t, ctx, err)
@@ -278,6 +278,7 @@ func (n *node) packets(table string, within time.Duration) (rowBytes []int) {
 			}
 		}
 	}
+	return rowBytes
 }
 
 // remove deletes the instance.

@@ -190,7 +190,9 @@ func TestExporterMatchesTheDriver(t *testing.T) {
 
 	w.Do("alloc weights 1 %d", 9*mib)
 	e.want += 9 * mib
-	time.Sleep(2 * time.Second)
+	eventually(t, "the last allocation has not come", func() bool {
+		return e.metric("gpu_memory_inuse_bytes", "one") == (10+15+9)*mib // since the daemon was restarted
+	})
 	exporter.end()
 	require.Equal(t, e.want, e.alloc("one"), "nothing is lost at the end, nothing is there twice")
 	alloc, logs := e.otlp.read(w.PID())
