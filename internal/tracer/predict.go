@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 // place is a search list, by its hash, of a root directory.
@@ -142,13 +143,13 @@ func (s *search) run() {
 		}
 		s.expect(paths)
 	}
-	env := s.environ("LD_LIBRARY_PATH=", "VIRTUAL_ENV=")
-	if env[0] != "" && s.due(placeOf(s.root, env[0])) {
-		for dir := range strings.FieldsFuncSeq(env[0], func(r rune) bool { return r == ':' || r == ';' }) {
+	environment, _ := startup.ReadEnvironmentOf(s.cfg.ProcFS, s.pid, s.tenant, maxEnviron) // none of one that has ended
+	if list := environment.Last("LD_LIBRARY_PATH"); list != "" && s.due(placeOf(s.root, list)) {
+		for dir := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ':' || r == ';' }) {
 			s.expect(s.list(dir))
 		}
 	}
-	if venv := env[1]; strings.HasPrefix(venv, "/") {
+	if venv := environment.Last("VIRTUAL_ENV"); strings.HasPrefix(venv, "/") {
 		for _, lib := range s.glob(filepath.Join(venv, "lib"), "python*") {
 			s.site(lib + "/site-packages")
 		}
@@ -305,31 +306,6 @@ func (t *Tracer) namesOf(pid uint32, dir string, most int, want func(string) boo
 	}
 	slices.Sort(out)
 	return out, n
-}
-
-// environ returns the values of variables (given as NAME=) of a process.
-func (s *search) environ(names ...string) []string {
-	out := make([]string, len(names))
-	var b []byte
-	// It may be in a page of a file whose file system does not answer.
-	if s.view.Within("environ", func() {
-		f, err := os.Open(s.proc(s.pid, "environ"))
-		if err != nil {
-			return
-		}
-		defer f.Close()
-		b, _ = io.ReadAll(io.LimitReader(f, maxEnviron))
-	}) != nil {
-		return out
-	}
-	for variable := range bytes.SplitSeq(b, []byte{0}) {
-		for i, name := range names {
-			if v, ok := bytes.CutPrefix(variable, []byte(name)); ok {
-				out[i] = string(v)
-			}
-		}
-	}
-	return out
 }
 
 // cachedLibraries returns the paths of wanted libraries in ld.so.cache.

@@ -3,11 +3,7 @@
 package labels
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/environ"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 const (
@@ -25,8 +21,8 @@ const (
 	Other = "other"
 	// maxLength of a value in bytes; longer ones are cut.
 	maxLength = 64
-	// maxRead bounds /proc/PID/cmdline, which a process may make megabytes long.
-	maxRead = 1 << 20
+	// maxTitle bounds what expressions are matched against, in bytes.
+	maxTitle = 32 << 10
 	// again is how often a process without a value is read again: it may set its title late.
 	again = 10 * time.Second
 	// forget is after how long processes without rows are forgotten.
@@ -179,9 +175,8 @@ func (s *Set) Others() map[string]uint64 {
 }
 
 func (s *Set) fill(e *entry, pid uint32) {
-	dir := filepath.Join(s.cfg.ProcFS, strconv.FormatUint(uint64(pid), 10))
-	var environment environ.Environment
-	var title []byte
+	var environment startup.Environment
+	title, isRead := "", false
 	e.complete = true
 	pairs := make([][2]string, len(s.cfg.Rules))
 	for i, r := range s.cfg.Rules {
@@ -193,14 +188,14 @@ func (s *Set) fill(e *entry, pid uint32) {
 			found := ""
 			if r.Variable != "" {
 				if environment == nil {
-					environment, _ = environ.Read(s.cfg.ProcFS, pid) // nothing if it has exited
+					environment, _ = startup.ReadEnvironment(s.cfg.ProcFS, pid, startup.MaxBytes) // nothing if it has exited
 				}
 				if values := environment.Values(r.Variable); len(values) > 0 {
 					found = values[0]
 				}
 			} else {
-				if title == nil {
-					title = read(filepath.Join(dir, "cmdline"))
+				if !isRead {
+					title, isRead = startup.CommandLine(s.cfg.ProcFS, pid, maxTitle), true
 				}
 				found = r.match(title)
 			}
@@ -241,10 +236,7 @@ func (s *Set) sweep(now time.Time) {
 }
 
 // match returns the value that a title has.
-func (r *Rule) match(cmdline []byte) string {
-	// A title that was set ends at the first zero or is padded with them; arguments are
-	// separated by them.
-	title := strings.TrimRight(string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})), " ")
+func (r *Rule) match(title string) string {
 	value := submatch(r.Title, title)
 	if slices.Contains(r.Pending, value) {
 		return ""
@@ -269,17 +261,6 @@ func submatch(expression *regexp.Regexp, text string) string {
 		return ""
 	}
 	return m[min(1, len(m)-1)]
-}
-
-// read returns what can be read; nothing if the process has exited.
-func read(name string) []byte {
-	f, err := os.Open(name)
-	if err != nil {
-		return []byte{}
-	}
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, maxRead))
-	return b
 }
 
 // clean makes a value that every backend takes: a process chooses it.

@@ -38,7 +38,7 @@ type Config struct {
 type Cache struct {
 	cfg   Config
 	taken func(*Snapshot)
-	guard guard
+	guard Guard
 
 	mu       sync.Mutex
 	byPID    map[uint32]*entry // the newest process of that pid

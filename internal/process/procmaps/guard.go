@@ -12,8 +12,8 @@ import (
 )
 
 // ErrHangs means that a file system of a process does not answer: a server of FUSE that has stopped, or
-// an NFS server that cannot be reached.
-var ErrHangs = errors.New("its file system does not answer")
+// an NFS server that cannot be reached. The same for a process that hangs.
+var ErrHangs = errors.New("it, or its file system, does not answer")
 
 const (
 	// answerLimit is how long a file system may take. One that answers later is used again from then
@@ -33,9 +33,9 @@ const (
 	maxTenants = 1024
 )
 
-// guard runs what may wait for a file system in threads of its own, which it leaves where they are if
+// Guard runs what may wait for a file system or a process in threads of its own, which it leaves where they are if
 // there is no answer: no signal ends such a wait.
-type guard struct {
+type Guard struct {
 	mu      sync.Mutex
 	tenants map[Tenant]*answers
 	hanging int
@@ -50,9 +50,9 @@ type answers struct {
 	at      time.Time     // when that was so
 }
 
-// run calls fn, which uses a place of a tenant, and waits for it, for a limited time. After ErrHangs
+// Run calls fn, which uses a place of a tenant, and waits for it, for a limited time. After ErrHangs
 // fn still runs, or is not run at all.
-func (g *guard) run(of Tenant, place string, fn func()) error {
+func (g *Guard) Run(of Tenant, place string, fn func()) error {
 	a, limit := g.begin(of, place, time.Now())
 	if limit == 0 {
 		return ErrHangs
@@ -82,7 +82,7 @@ func (g *guard) run(of Tenant, place string, fn func()) error {
 }
 
 // begin returns how long a call may take; 0: it may not be made.
-func (g *guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
+func (g *Guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a := g.tenants[of]
@@ -105,7 +105,7 @@ func (g *guard) begin(of Tenant, place string, now time.Time) (*answers, time.Du
 }
 
 // forget makes room for a tenant; it removes those in which no call runs: most have ended.
-func (g *guard) forget() {
+func (g *Guard) forget() {
 	if g.tenants == nil {
 		g.tenants = map[Tenant]*answers{}
 	}
@@ -120,7 +120,7 @@ func (g *guard) forget() {
 }
 
 // end takes what a call has taken off what its tenant may.
-func (g *guard) end(a *answers, place string, took time.Duration, answered bool) {
+func (g *Guard) end(a *answers, place string, took time.Duration, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	a.left -= took
@@ -137,7 +137,7 @@ func (g *guard) end(a *answers, place string, took time.Duration, answered bool)
 }
 
 // answered is called when a call that was given up returns.
-func (g *guard) answered(a *answers, place string) {
+func (g *Guard) answered(a *answers, place string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(a.hanging, place)
@@ -165,7 +165,7 @@ func (c *Cache) FilesOf(pid uint32, tenant Tenant) Files {
 // ErrHangs if a file system does not answer. fn may then still be running: what it changes is its own.
 func (f Files) Within(dir string, fn func()) error {
 	place := fmt.Sprint(f.mountNS, dir) // the same directory is another file system elsewhere
-	return f.cache.guard.run(f.tenant, place, fn)
+	return f.cache.guard.Run(f.tenant, place, fn)
 }
 
 // Within is that of Files, for one use.

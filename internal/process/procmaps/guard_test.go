@@ -20,24 +20,24 @@ const hostile, honest, slow Tenant = 1, 2, 3
 
 func TestOnlyWhatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g guard
+		var g Guard
 		release := make(chan struct{})
 		hang := func() { <-release }
 		fine := func() {}
-		require.NoError(t, g.run(hostile, "/usr/lib", fine))
+		require.NoError(t, g.Run(hostile, "/usr/lib", fine))
 		for n := range maxHanging {
 			dir := fmt.Sprint("/hangs", n)
-			require.ErrorIs(t, g.run(hostile, dir, hang), ErrHangs)
+			require.ErrorIs(t, g.Run(hostile, dir, hang), ErrHangs)
 			began := time.Now()
-			require.ErrorIs(t, g.run(hostile, dir, func() { t.Error("called where another call hangs") }), ErrHangs)
+			require.ErrorIs(t, g.Run(hostile, dir, func() { t.Error("called where another call hangs") }), ErrHangs)
 			require.Zero(t, time.Since(began), "known to hang")
 		}
-		require.ErrorIs(t, g.run(hostile, "/new", fine), ErrHangs, "as many threads as a tenant may hold")
-		require.NoError(t, g.run(hostile, "/usr/lib", fine), "it answered before")
-		require.NoError(t, g.run(honest, "/hangs0", fine))
+		require.ErrorIs(t, g.Run(hostile, "/new", fine), ErrHangs, "as many threads as a tenant may hold")
+		require.NoError(t, g.Run(hostile, "/usr/lib", fine), "it answered before")
+		require.NoError(t, g.Run(honest, "/hangs0", fine))
 		close(release)
 		synctest.Wait()
-		require.NoError(t, g.run(hostile, "/hangs0", fine))
+		require.NoError(t, g.Run(hostile, "/hangs0", fine))
 		require.Zero(t, g.hanging)
 	})
 }
@@ -45,20 +45,20 @@ func TestOnlyWhatHangsIsGivenUp(t *testing.T) {
 // Containers start and end while a call hangs: what is remembered is bounded, and the call is not forgotten.
 func TestTenantsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g guard
+		var g Guard
 		release := make(chan struct{})
-		require.ErrorIs(t, g.run(hostile, "/hangs", func() { <-release }), ErrHangs)
+		require.ErrorIs(t, g.Run(hostile, "/hangs", func() { <-release }), ErrHangs)
 		answer := make(chan error)
-		go func() { answer <- g.run(slow, "/", func() { time.Sleep(answerLimit / 2) }) }()
+		go func() { answer <- g.Run(slow, "/", func() { time.Sleep(answerLimit / 2) }) }()
 		for n := range 3 * maxTenants {
-			require.NoError(t, g.run(slow+1+Tenant(n), "/", func() {}))
+			require.NoError(t, g.Run(slow+1+Tenant(n), "/", func() {}))
 		}
 		require.LessOrEqual(t, len(g.tenants), maxTenants)
-		require.ErrorIs(t, g.run(hostile, "/hangs", func() {}), ErrHangs)
+		require.ErrorIs(t, g.Run(hostile, "/hangs", func() {}), ErrHangs)
 		require.NoError(t, <-answer)
 		close(release)
 		synctest.Wait()
-		require.NoError(t, g.run(hostile, "/hangs", func() {}))
+		require.NoError(t, g.Run(hostile, "/hangs", func() {}))
 		require.Zero(t, g.hanging)
 	})
 }
@@ -66,17 +66,17 @@ func TestTenantsAreForgotten(t *testing.T) {
 // What is remembered of the places of a tenant is bounded, and takes no room of others.
 func TestPlacesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g guard
+		var g Guard
 		release := make(chan struct{})
 		for n := range 3 * maxPlaces {
-			require.NoError(t, g.run(hostile, fmt.Sprint("/", n), func() {}))
+			require.NoError(t, g.Run(hostile, fmt.Sprint("/", n), func() {}))
 		}
 		require.Len(t, g.tenants[hostile].came, maxPlaces)
-		require.NoError(t, g.run(honest, "/usr/lib", func() {}))
+		require.NoError(t, g.Run(honest, "/usr/lib", func() {}))
 		for n := range maxHanging {
-			require.ErrorIs(t, g.run(honest, fmt.Sprint("/hangs", n), func() { <-release }), ErrHangs)
+			require.ErrorIs(t, g.Run(honest, fmt.Sprint("/hangs", n), func() { <-release }), ErrHangs)
 		}
-		require.NoError(t, g.run(honest, "/usr/lib", func() {}))
+		require.NoError(t, g.Run(honest, "/usr/lib", func() {}))
 		close(release)
 	})
 }
@@ -84,18 +84,18 @@ func TestPlacesAreBounded(t *testing.T) {
 // A file system that answers just in time, again and again, may take two seconds and 2 % of the time.
 func TestSlowAnswersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g guard
+		var g Guard
 		var waited time.Duration
 		began := time.Now()
 		for n := range 1000 {
 			at := time.Now()
-			_ = g.run(hostile, fmt.Sprint("/", n), func() { time.Sleep(answerLimit - time.Millisecond) })
+			_ = g.Run(hostile, fmt.Sprint("/", n), func() { time.Sleep(answerLimit - time.Millisecond) })
 			waited += time.Since(at)
 			time.Sleep(100 * time.Millisecond)
 		}
 		whole := time.Since(began)
 		require.Less(t, waited, maxWait+whole/waitShare+1000*leastLimit)
-		require.NoError(t, g.run(honest, "/", func() { time.Sleep(answerLimit - time.Millisecond) }))
+		require.NoError(t, g.Run(honest, "/", func() { time.Sleep(answerLimit - time.Millisecond) }))
 	})
 }
 

@@ -4,14 +4,11 @@ package pystack
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 // named has the work of PyTorch's threads, and for whom they do it, by the names that it gives them. All
@@ -90,24 +87,10 @@ func isNumber(text string) bool {
 func (r *roles) process(pid uint32) string {
 	role, ok := r.processes[pid]
 	if !ok {
-		role = byTitle(r.title(pid))
+		role = byTitle(startup.CommandLine(r.procfs, pid, maxTitle))
 		r.processes[pid] = role
 	}
 	return role
-}
-
-// title is the beginning of a process's command line, empty if it has ended.
-func (r *roles) title(pid uint32) string {
-	f, err := os.Open(filepath.Join(r.procfs, strconv.FormatUint(uint64(pid), 10), "cmdline"))
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxTitle))
-	if err != nil {
-		return ""
-	}
-	return joined(b)
 }
 
 // byTitle is the role of a process with this command line.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 func TestRoleIsThatOfAKnownName(t *testing.T) {
@@ -44,7 +46,7 @@ func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
 		"": "",
 	} {
-		require.Equal(t, want, byTitle(joined([]byte(line))), "%q", line)
+		require.Equal(t, want, byTitle(startup.Joined([]byte(line))), "%q", line)
 	}
 }
 

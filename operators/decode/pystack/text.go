@@ -4,16 +4,13 @@ package pystack
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
@@ -87,9 +84,8 @@ func (t *thread) activity() string {
 // commandLine returns that of the process, its name if it has ended or has none. The
 // process controls it, so characters that could control a terminal are replaced.
 func commandLine(procfs string, t *thread) string {
-	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(t.PID), 10), "cmdline"))
-	line := joined(b)
-	if err != nil || line == "" {
+	line := startup.CommandLine(procfs, t.PID, maxTitle)
+	if line == "" {
 		line = t.processComm
 	}
 	return strings.Map(func(r rune) rune {
@@ -98,9 +94,4 @@ func commandLine(procfs string, t *thread) string {
 		}
 		return r
 	}, line)
-}
-
-// joined are the arguments of a command line, of which each ends with a zero.
-func joined(cmdline []byte) string {
-	return string(bytes.ReplaceAll(bytes.TrimRight(cmdline, "\x00"), []byte{0}, []byte{' '}))
 }

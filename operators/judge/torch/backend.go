@@ -5,14 +5,14 @@ package torch
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 // PyTorch reads its settings from the environment, once, when its allocator is first
@@ -76,7 +76,7 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 		n, _ := pid.Uint32(d)
 		name, _ := comm.String(d)
 		// It may have ended meanwhile, or may not be read.
-		environ, _ := os.ReadFile(filepath.Join(i.procFS, strconv.FormatUint(uint64(n), 10), "environ"))
+		environ, _ := startup.ReadEnvironment(i.procFS, n, startup.MaxBytes)
 		if why := withoutPool(environ); why != "" {
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
 		} else {

@@ -4,8 +4,6 @@
 package targets
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,12 +12,12 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 const (
-	// maxMaps bounds what is read of a process's maps: it decides how long they are.
-	maxMaps = 64 << 20
 	// maxCommand bounds a command line, in bytes.
 	maxCommand = 4096
 )
@@ -56,13 +54,16 @@ func Find(procfs string) ([]Process, error) {
 			continue
 		}
 		dir := filepath.Join(procfs, entry.Name())
-		libraries := Libraries(dir)
+		libraries, err := Libraries(procfs, uint32(pid))
+		if err != nil {
+			continue
+		}
 		at := slices.IndexFunc(libraries, isDriver)
 		if at < 0 {
 			continue
 		}
 		out = append(out, Process{
-			PID: uint32(pid), User: userOf(dir), Pod: podOf(dir), Command: Command(dir), Library: libraries[at],
+			PID: uint32(pid), User: userOf(dir), Pod: podOf(dir), Command: Command(procfs, uint32(pid)), Library: libraries[at],
 			Python: slices.ContainsFunc(libraries, isPython),
 		})
 	}
@@ -70,33 +71,21 @@ func Find(procfs string) ([]Process, error) {
 	return out, nil
 }
 
-// Libraries are the files that a process of /proc/PID has mapped, each once, in the order
-// of their addresses. Nil where it cannot be read.
-func Libraries(dir string) []string {
-	file, err := os.Open(filepath.Join(dir, "maps"))
+// Libraries are the files that a process has mapped, each once, in the order of their addresses. The error is
+// procmaps.ErrStuck for one that hangs in the kernel.
+func Libraries(procfs string, pid uint32) (paths []string, err error) {
+	files, err := procmaps.NewCache(procmaps.Config{ProcFS: procfs}).Read(pid, procmaps.Mapping.IsFile)
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("read the mappings of a process: %w", err)
 	}
-	defer file.Close()
-	var out []string
 	seen := map[string]bool{}
-	lines, read := bufio.NewScanner(file), 0
-	for lines.Scan() {
-		if read += len(lines.Bytes()); read > maxMaps {
-			break
-		}
-		// address perms offset dev inode path
-		at := bytes.IndexByte(lines.Bytes(), '/')
-		if at < 0 {
-			continue
-		}
-		path := string(bytes.TrimSuffix(lines.Bytes()[at:], []byte(" (deleted)")))
-		if !seen[path] {
-			seen[path] = true
-			out = append(out, path)
+	for _, m := range files {
+		if !seen[m.Path] {
+			seen[m.Path] = true
+			paths = append(paths, m.Path)
 		}
 	}
-	return out
+	return paths, nil
 }
 
 // IsLibrary reports whether the file is NAME.so or NAME.so.VERSION.
@@ -112,17 +101,11 @@ func isPython(path string) bool {
 
 // Command is the command line of a process, or its name in brackets. The process decides
 // what it is: what could drive a terminal is replaced.
-func Command(dir string) string {
-	file, err := os.Open(filepath.Join(dir, "cmdline"))
-	if err == nil {
-		defer file.Close()
-		b := make([]byte, maxCommand)
-		n, _ := file.Read(b)
-		if text := bytes.TrimRight(b[:n], "\x00"); len(text) > 0 {
-			return printable(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
-		}
+func Command(procfs string, pid uint32) string {
+	if text := startup.CommandLine(procfs, pid, maxCommand); text != "" {
+		return printable(text)
 	}
-	comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	comm, _ := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "comm"))
 	return "[" + printable(strings.TrimSpace(string(comm))) + "]"
 }
 

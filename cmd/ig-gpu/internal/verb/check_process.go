@@ -3,6 +3,7 @@
 package verb
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,11 +88,16 @@ func checkProcess(procfs string, pid uint32) (libraries []string, out []finding)
 		add("process", missing, "there is no such process", "pgrep -af NAME lists processes; in a container, ids differ from the host's")
 		return nil, out
 	}
-	if libraries = targets.Libraries(dir); len(libraries) == 0 {
+	libraries, err := targets.Libraries(procfs, pid)
+	switch {
+	case errors.Is(err, procmaps.ErrStuck):
+		add("process", missing, "its mappings cannot be read: it hangs in the kernel", "sudo cat /proc/"+strconv.FormatUint(uint64(pid), 10)+"/stack shows where; dmesg, what the GPU's driver reports")
+		return nil, out
+	case len(libraries) == 0:
 		add("process", missing, "its mappings cannot be read", "run it with sudo, on the host")
 		return nil, out
 	}
-	add("process", found, targets.Command(dir), "")
+	add("process", found, targets.Command(procfs, pid), "")
 	list := looked
 	if usesHIP(libraries) {
 		list = lookedHIP

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,9 +57,8 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 		if t.PID != t.TID || len(t.Stack) == 0 {
 			continue
 		}
-		dir := filepath.Join(procfs, fmt.Sprint(t.PID))
 		d := dumped{membership.Rank(procfs, t.PID), t.PID, t.Stack, t.User}
-		libraries := targets.Libraries(dir)
+		libraries, _ := targets.Libraries(procfs, t.PID) // none of one that has ended
 		if hasCollectives(libraries) {
 			byNCCL = append(byNCCL, d)
 			if membership.IsRank(procfs, t.PID) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -86,9 +85,8 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	f.vendor = v
 	hasNCCL := false
 	for _, pid := range pids {
-		dir := filepath.Join(cfg.ProcFS, fmt.Sprint(pid))
-		f.commands = append(f.commands, targets.Command(dir))
-		libraries := targets.Libraries(dir)
+		f.commands = append(f.commands, targets.Command(cfg.ProcFS, pid))
+		libraries, _ := targets.Libraries(cfg.ProcFS, pid) // none of one that has ended
 		f.hasDriver = f.hasDriver || mapped(libraries, v.library) != ""
 		f.hasPython = f.hasPython || isPython(libraries)
 		hasNCCL = hasNCCL || hasCollectives(libraries)

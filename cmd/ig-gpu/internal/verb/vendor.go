@@ -4,7 +4,6 @@ package verb
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
@@ -48,7 +47,7 @@ func vendorOf(procfs string, pids []uint32) (vendor, error) {
 	}
 	var hip, other []uint32
 	for _, pid := range pids {
-		libraries := targets.Libraries(filepath.Join(procfs, fmt.Sprint(pid)))
+		libraries, _ := targets.Libraries(procfs, pid) // none of one that has ended
 		if usesHIP(libraries) {
 			hip = append(hip, pid)
 		} else {

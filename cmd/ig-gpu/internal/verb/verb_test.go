@@ -15,10 +15,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
@@ -187,6 +189,27 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711")
 	require.NoError(t, err)
 	require.Contains(t, out, "there is no such process")
+}
+
+// A pipe without a writer blocks like the lock of a process that hangs in the GPU's driver: that is what is to be found out.
+func TestCheckNamesAProcessThatHangs(t *testing.T) {
+	root := procfs(t)
+	pipe := filepath.Join(root, "9", "maps")
+	require.NoError(t, os.Mkdir(filepath.Dir(pipe), 0o755))
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	t.Cleanup(func() { // ends the reads
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		f.Close()
+	})
+	out, _, err := execute(t, Config{ProcFS: root, Machine: fitMachine(t)}, "check", "9")
+	require.NoError(t, err)
+	require.Contains(t, out, "it hangs in the kernel")
+	require.Contains(t, out, "sudo cat /proc/9/stack")
+
+	processes, err := targets.Find(root)
+	require.NoError(t, err)
+	require.Len(t, processes, 1, "the others are listed")
 }
 
 func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {

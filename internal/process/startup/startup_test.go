@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package startup
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+)
+
+// start runs testdata/start.py and returns its process.
+func start(t *testing.T) uint32 {
+	cmd := exec.Command("python3", "testdata/start.py")
+	cmd.Stderr = os.Stderr
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	if line != "ready\n" {
+		t.Skip("not possible here: ", line)
+	}
+	return uint32(cmd.Process.Pid)
+}
+
+// A process may have 64 GiB of arguments, without a capability.
+func TestWhatIsReadIsBounded(t *testing.T) {
+	pid := start(t)
+	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(int(pid)), "environ"))
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := io.Copy(io.Discard, io.LimitReader(f, 8*MaxBytes))
+	require.NoError(t, err)
+	require.EqualValues(t, 8*MaxBytes, n, "the test tests nothing")
+
+	environment, err := ReadEnvironment("/proc", pid, MaxBytes)
+	require.NoError(t, err)
+	require.Len(t, environment, MaxBytes)
+	require.Equal(t, strings.Repeat("a", 4096), CommandLine("/proc", pid, 4096))
+}
+
+// A pipe without a writer blocks like the lock of a process that hangs in a driver.
+func TestAProcessThatHangsDoesNotBlock(t *testing.T) {
+	procfs := t.TempDir()
+	for pid, name := range map[string]string{"7": "environ", "8": "cmdline"} {
+		require.NoError(t, os.Mkdir(filepath.Join(procfs, pid), 0o755))
+		pipe := filepath.Join(procfs, pid, name)
+		require.NoError(t, unix.Mkfifo(pipe, 0o600))
+		t.Cleanup(func() { // ends the read
+			f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			f.Close()
+		})
+	}
+	began := time.Now()
+	const often = 40 // so that a busy machine makes no difference
+	for range often {
+		_, err := ReadEnvironment(procfs, 7, MaxBytes)
+		require.ErrorIs(t, err, procmaps.ErrHangs)
+		require.Empty(t, CommandLine(procfs, 8, 4096))
+	}
+	require.Less(t, time.Since(began), often*100*time.Millisecond, "it is not waited for again")
+	require.Contains(t, CommandLine("/proc", uint32(os.Getpid()), 4096), "startup.test")
+}
+
+func TestVariablesAndArguments(t *testing.T) {
+	procfs := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(procfs, "7"), 0o755))
+	for name, text := range map[string]string{
+		"environ": "A=1\x00AB=2\x00A=3\x00A", "cmdline": "ray::Actor step\x00\x00\x00",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(procfs, "7", name), []byte(text), 0o644))
+	}
+	environment, err := ReadEnvironment(procfs, 7, MaxBytes)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "3"}, environment.Values("A"))
+	require.Equal(t, "3", environment.Last("A"))
+	require.Empty(t, environment.Last("B"))
+	require.Equal(t, "ray::Actor step", CommandLine(procfs, 7, 4096))
+	require.Equal(t, "ray", CommandLine(procfs, 7, 3))
+	require.Equal(t, "python3 -m server", Joined([]byte("python3\x00-m\x00server\x00")))
+
+	_, err = ReadEnvironment(procfs, 8, MaxBytes)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Empty(t, CommandLine(procfs, 8, 4096))
+}
