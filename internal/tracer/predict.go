@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 // place is a search list, by its hash, of a root directory.
@@ -143,7 +143,7 @@ func (s *search) run() {
 		}
 		s.expect(paths)
 	}
-	environment, _ := startup.ReadEnvironmentOf(s.cfg.ProcFS, s.pid, s.tenant, maxEnviron) // none of one that has ended
+	environment, _ := memory.ReadEnvironmentOf(s.cfg.ProcFS, s.pid, s.tenant, maxEnviron) // none of one that has ended
 	if list := environment.Last("LD_LIBRARY_PATH"); list != "" && s.due(placeOf(s.root, list)) {
 		for dir := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ':' || r == ';' }) {
 			s.expect(s.list(dir))

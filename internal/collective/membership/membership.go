@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 // maxThreads bounds how many threads of a process are read.
@@ -25,7 +25,7 @@ var worldSizes = []string{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLU
 // call it. Evidence is PyTorch's own word, a thread that serves a communicator, or a launcher
 // that has started several.
 func IsRank(procfs string, pid uint32) bool {
-	environment, err := startup.ReadEnvironment(procfs, pid, startup.MaxBytes)
+	environment, err := memory.ReadEnvironment(procfs, pid, memory.MaxBytes)
 	if err != nil {
 		return false // it has ended, or hides it
 	}
@@ -67,14 +67,14 @@ func hasNCCLThread(procfs string, pid uint32) bool {
 // Rank is that in the environment that a process was started with, as torchrun,
 // Open MPI and Slurm write it; -1: there is none.
 func Rank(procfs string, pid uint32) int {
-	environment, err := startup.ReadEnvironment(procfs, pid, startup.MaxBytes)
+	environment, err := memory.ReadEnvironment(procfs, pid, memory.MaxBytes)
 	if err != nil {
 		return -1
 	}
 	return rankIn(environment)
 }
 
-func rankIn(environment startup.Environment) int {
+func rankIn(environment memory.Environment) int {
 	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
 		for _, value := range environment.Values(name) {
 			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 // ErrOff means that RAS is switched off in the process.
@@ -34,7 +34,7 @@ const (
 // AddressOf returns the address of a process's RAS, according to the environment of its
 // start.
 func AddressOf(procfs string, pid uint32) (netip.AddrPort, error) {
-	b, err := startup.ReadEnvironment(procfs, pid, startup.MaxBytes)
+	b, err := memory.ReadEnvironment(procfs, pid, memory.MaxBytes)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -13,7 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 const (
@@ -175,7 +175,7 @@ func (s *Set) Others() map[string]uint64 {
 }
 
 func (s *Set) fill(e *entry, pid uint32) {
-	var environment startup.Environment
+	var environment memory.Environment
 	title, isRead := "", false
 	e.complete = true
 	pairs := make([][2]string, len(s.cfg.Rules))
@@ -188,14 +188,14 @@ func (s *Set) fill(e *entry, pid uint32) {
 			found := ""
 			if r.Variable != "" {
 				if environment == nil {
-					environment, _ = startup.ReadEnvironment(s.cfg.ProcFS, pid, startup.MaxBytes) // nothing if it has exited
+					environment, _ = memory.ReadEnvironment(s.cfg.ProcFS, pid, memory.MaxBytes) // nothing if it has exited
 				}
 				if values := environment.Values(r.Variable); len(values) > 0 {
 					found = values[0]
 				}
 			} else {
 				if !isRead {
-					title, isRead = startup.CommandLine(s.cfg.ProcFS, pid, maxTitle), true
+					title, isRead = memory.CommandLine(s.cfg.ProcFS, pid, maxTitle), true
 				}
 				found = r.match(title)
 			}

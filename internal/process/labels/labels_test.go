@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 func parse(t *testing.T, text string) Rules {
@@ -140,7 +140,7 @@ func TestLabelsOfFramesAreOfTheRow(t *testing.T) {
 
 func TestValuesOfHostileProcessesAreClean(t *testing.T) {
 	p := proc{t, t.TempDir()}
-	p.write(1, "x", "TEAM=\x1b[31mred\xff\n<b>"+strings.Repeat("é", 100), "JOB="+strings.Repeat("x", 3*startup.MaxBytes))
+	p.write(1, "x", "TEAM=\x1b[31mred\xff\n<b>"+strings.Repeat("é", 100), "JOB="+strings.Repeat("x", 3*memory.MaxBytes))
 	s := New(Config{ProcFS: p.dir, Values: 3, Rules: parse(t, "team=env:TEAM")})
 	pairs := Decode(s.Of(1, 1))
 	require.Equal(t, "team", pairs[0][0])

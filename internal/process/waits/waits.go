@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -80,7 +81,7 @@ func NewReader(procfs string) *Reader {
 // Read returns what a thread waits for now. A thread that ended is fs.ErrNotExist.
 func (r *Reader) Read(pid, tid uint32) (Wait, error) {
 	w := Wait{PID: pid, TID: tid}
-	text, err := os.ReadFile(r.file(pid, "task", strconv.FormatUint(uint64(tid), 10), "syscall"))
+	text, err := memory.ReadFile(r.ProcFS, pid, filepath.Join("task", strconv.FormatUint(uint64(tid), 10), "syscall"), maxFile)
 	if err != nil {
 		return w, fmt.Errorf("read the system call of thread %d: %w", tid, err)
 	}
@@ -172,13 +173,13 @@ func (r *Reader) infoLines(pid uint32, fd uint64) []string {
 
 // memory reads a process's memory; nil if it cannot be read.
 func (r *Reader) memory(pid uint32, address uint64, size int) []byte {
-	f, err := os.Open(r.file(pid, "mem"))
+	from, err := memory.Open(r.ProcFS, pid)
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
+	defer from.Close()
 	b := make([]byte, size)
-	if n, err := f.ReadAt(b, int64(address)); err != nil || n != size {
+	if n, err := from.ReadAt(b, int64(address)); err != nil || n != size {
 		return nil
 	}
 	return b

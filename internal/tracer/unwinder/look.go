@@ -4,13 +4,11 @@ package unwinder
 
 import (
 	"encoding/binary"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -32,20 +30,13 @@ func (u *Unwinder) look(p *processes, miss Miss) {
 	if s == nil {
 		return
 	}
-	memory, err := os.Open(filepath.Join(u.cfg.ProcFS, strconv.FormatUint(uint64(miss.TGID), 10), "mem"))
+	reader, err := memory.Open(u.cfg.ProcFS, miss.TGID)
 	if err != nil {
 		return
 	}
-	defer memory.Close()
+	defer reader.Close()
 	stack := make([]byte, lookBytes)
-	n := 0
-	for n < len(stack) { // up to the end of the stack
-		k, err := memory.ReadAt(stack[n:][:4096], int64(miss.SP)+int64(n))
-		n += k
-		if err != nil {
-			break
-		}
-	}
+	n, _ := reader.ReadAt(stack, int64(miss.SP)) // up to the end of the stack
 	type found struct {
 		key Key
 		f   *file

@@ -6,14 +6,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -64,13 +62,13 @@ func isContext(m procmaps.Mapping) bool {
 // readKeys returns the attributes' names by their numbers; none if the process has not
 // published any, or is just changing them.
 func readKeys(procfs string, pid uint32, m procmaps.Mapping) []string {
-	memory, err := os.Open(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "mem"))
+	reader, err := memory.Open(procfs, pid)
 	if err != nil {
 		return nil
 	}
-	defer memory.Close()
+	defer reader.Close()
 	for range contextTries {
-		payload, changed, err := readContext(memory, m.Start)
+		payload, changed, err := readContext(reader, m.Start)
 		if err != nil {
 			return nil
 		}
@@ -82,10 +80,10 @@ func readKeys(procfs string, pid uint32, m procmaps.Mapping) []string {
 }
 
 // readContext returns the payload of the context at an address. changed: it was being written.
-func readContext(memory io.ReaderAt, at uint64) (payload []byte, changed bool, err error) {
+func readContext(from io.ReaderAt, at uint64) (payload []byte, changed bool, err error) {
 	header := func() (published, size, payload uint64, err error) {
 		var b [contextHeader]byte
-		if _, err := memory.ReadAt(b[:], int64(at)); err != nil {
+		if _, err := from.ReadAt(b[:], int64(at)); err != nil {
 			return 0, 0, 0, fmt.Errorf("read the context: %w", err)
 		}
 		size = uint64(binary.NativeEndian.Uint32(b[12:]))
@@ -99,7 +97,7 @@ func readContext(memory io.ReaderAt, at uint64) (payload []byte, changed bool, e
 		return nil, false, err
 	}
 	payload = make([]byte, size)
-	if _, err := memory.ReadAt(payload, int64(where)); err != nil {
+	if _, err := from.ReadAt(payload, int64(where)); err != nil {
 		return nil, false, fmt.Errorf("read the context's payload: %w", err)
 	}
 	again, _, _, err := header()

@@ -133,7 +133,7 @@ sys.stdin.readline()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	m := &memory{sources: map[uint32]Source{}}
+	m := &fakeMemory{sources: map[uint32]Source{}}
 	f := NewFollower(Config{Processes: procmaps.NewCache(procmaps.Config{ProcFS: "/proc"}), Table: m, Attributes: []string{"http.route", "b"}})
 	require.NoError(t, f.Start(t.Context()))
 	defer f.Stop()

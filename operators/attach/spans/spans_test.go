@@ -19,26 +19,26 @@ import (
 )
 
 // memory is a Table.
-type memory struct {
+type fakeMemory struct {
 	mu      sync.Mutex
 	sources map[uint32]Source
 }
 
-func (m *memory) Put(tgid uint32, s Source) error {
+func (m *fakeMemory) Put(tgid uint32, s Source) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sources[tgid] = s
 	return nil
 }
 
-func (m *memory) Delete(tgid uint32) error {
+func (m *fakeMemory) Delete(tgid uint32) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.sources, tgid)
 	return nil
 }
 
-func (m *memory) of(pid int) Source {
+func (m *fakeMemory) of(pid int) Source {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sources[uint32(pid)]
@@ -87,7 +87,7 @@ func TestProcessesAreFoundAndForgottenWithoutEvents(t *testing.T) {
 	}
 	first := sleeper(t)
 	procfs := other(t)
-	m := &memory{sources: map[uint32]Source{}}
+	m := &fakeMemory{sources: map[uint32]Source{}}
 	var mu sync.Mutex
 	var warnings []string
 	f := NewFollower(Config{ProcFS: procfs, Processes: procmaps.NewCache(procmaps.Config{ProcFS: procfs}), Table: m,

@@ -62,12 +62,12 @@ func TestOtherFilesAreRefusedAsLibraries(t *testing.T) {
 }
 
 // memory is that of a process, from an address on.
-type memory struct {
+type fakeMemory struct {
 	at    int64
 	bytes []byte
 }
 
-func (m memory) ReadAt(to []byte, at int64) (int, error) {
+func (m fakeMemory) ReadAt(to []byte, at int64) (int, error) {
 	if at < m.at || at+int64(len(to)) > m.at+int64(len(m.bytes)) {
 		return 0, errors.New("bad address")
 	}
@@ -76,7 +76,7 @@ func (m memory) ReadAt(to []byte, at int64) (int, error) {
 
 func TestOnlyKnownCommunicatorsAreQueried(t *testing.T) {
 	l := &Library{Version: 22907, hash: 64}
-	m := memory{0x1000, make([]byte, 128)}
+	m := fakeMemory{0x1000, make([]byte, 128)}
 	put := func(at int, v uint64) { binary.LittleEndian.PutUint64(m.bytes[at:], v) }
 	_, err := l.Identify(m, 0x1000)
 	require.ErrorIs(t, err, ErrNotReady, "no magic number")
@@ -130,7 +130,7 @@ func FuzzIdentify(f *testing.F) {
 	f.Add([]byte{}, ^uint64(0), uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, handle, hash uint64) {
 		l := &Library{Version: newest, hash: hash % (1 << 31)} // an offset of 32 bits, as the code has it
-		id, err := l.Identify(memory{0x1000, b}, handle)
+		id, err := l.Identify(fakeMemory{0x1000, b}, handle)
 		if err == nil && (id.Hash == 0 || id.Rank < 0 || id.Rank >= id.Size || id.Size > maxRanks) {
 			t.Fatalf("%+v", id)
 		}

@@ -5,14 +5,13 @@ package nccl
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -122,7 +121,7 @@ type identities struct {
 // opened is a process whose communicators are read.
 type opened struct {
 	library *Library
-	memory  *os.File
+	memory  *memory.Reader
 	err     error // of the library or the memory; then nothing is read
 }
 
@@ -204,7 +203,7 @@ func (i *identities) open(pid uint32) *opened {
 		return o
 	}
 	if o.err = o.library.layout; o.err == nil {
-		o.memory, o.err = os.Open(filepath.Join(i.procfs, strconv.FormatUint(uint64(pid), 10), "mem"))
+		o.memory, o.err = memory.Open(i.procfs, pid)
 	}
 	return o
 }

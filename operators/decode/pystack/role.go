@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 // named has the work of PyTorch's threads, and for whom they do it, by the names that it gives them. All
@@ -87,7 +87,7 @@ func isNumber(text string) bool {
 func (r *roles) process(pid uint32) string {
 	role, ok := r.processes[pid]
 	if !ok {
-		role = byTitle(startup.CommandLine(r.procfs, pid, maxTitle))
+		role = byTitle(memory.CommandLine(r.procfs, pid, maxTitle))
 		r.processes[pid] = role
 	}
 	return role

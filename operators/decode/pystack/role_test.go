@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 func TestRoleIsThatOfAKnownName(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
 		"": "",
 	} {
-		require.Equal(t, want, byTitle(startup.Joined([]byte(line))), "%q", line)
+		require.Equal(t, want, byTitle(memory.Joined([]byte(line))), "%q", line)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
@@ -84,7 +84,7 @@ func (t *thread) activity() string {
 // commandLine returns that of the process, its name if it has ended or has none. The
 // process controls it, so characters that could control a terminal are replaced.
 func commandLine(procfs string, t *thread) string {
-	line := startup.CommandLine(procfs, t.PID, maxTitle)
+	line := memory.CommandLine(procfs, t.PID, maxTitle)
 	if line == "" {
 		line = t.processComm
 	}

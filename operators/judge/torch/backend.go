@@ -12,7 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 )
 
 // PyTorch reads its settings from the environment, once, when its allocator is first
@@ -76,7 +76,7 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 		n, _ := pid.Uint32(d)
 		name, _ := comm.String(d)
 		// It may have ended meanwhile, or may not be read.
-		environ, _ := startup.ReadEnvironment(i.procFS, n, startup.MaxBytes)
+		environ, _ := memory.ReadEnvironment(i.procFS, n, memory.MaxBytes)
 		if why := withoutPool(environ); why != "" {
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
 		} else {

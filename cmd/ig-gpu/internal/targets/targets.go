@@ -12,9 +12,9 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/startup"
 )
 
 const (
@@ -102,7 +102,7 @@ func isPython(path string) bool {
 // Command is the command line of a process, or its name in brackets. The process decides
 // what it is: what could drive a terminal is replaced.
 func Command(procfs string, pid uint32) string {
-	if text := startup.CommandLine(procfs, pid, maxCommand); text != "" {
+	if text := memory.CommandLine(procfs, pid, maxCommand); text != "" {
 		return printable(text)
 	}
 	comm, _ := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "comm"))

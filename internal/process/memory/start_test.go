@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package startup
+package memory
 
 import (
 	"bufio"
@@ -74,7 +74,7 @@ func TestAProcessThatHangsDoesNotBlock(t *testing.T) {
 		require.Empty(t, CommandLine(procfs, 8, 4096))
 	}
 	require.Less(t, time.Since(began), often*100*time.Millisecond, "it is not waited for again")
-	require.Contains(t, CommandLine("/proc", uint32(os.Getpid()), 4096), "startup.test")
+	require.Contains(t, CommandLine("/proc", uint32(os.Getpid()), 4096), "memory.test")
 }
 
 func TestVariablesAndArguments(t *testing.T) {
