@@ -56,6 +56,7 @@ type search struct {
 	directories, names, opens, candidates int
 	attached                              int // to files that were new
 	cached                                int // bytes of ld.so.cache that were read
+	waited                                time.Duration
 }
 
 func (t *Tracer) newSearch(pid uint32, root rootKey, tenant procmaps.Tenant) *search {
@@ -71,6 +72,8 @@ const (
 	maxListed      = 1 << 14 // names of one directory
 	maxOpens       = 1024
 	maxCandidates  = 64
+	// maxWaited is for the file systems of the process, which may answer slowly each time: all other processes wait.
+	maxWaited = time.Second
 )
 
 // cost estimates the processor time of a search from what it has read, as procmaps.Cost.
@@ -215,11 +218,13 @@ func (t *Tracer) isDue(p place, now time.Time) bool {
 func (s *search) expect(paths []string) {
 	for _, path := range paths {
 		library := s.matches(path)
-		if library == "" || s.opens == 0 || s.candidates == 0 || s.cfg.USDT.has(library) {
+		if library == "" || s.opens == 0 || s.candidates == 0 || s.waited > maxWaited || s.cfg.USDT.has(library) {
 			continue
 		}
 		s.opens--
+		began := time.Now()
 		f, err := s.view.Open(path)
+		s.waited += time.Since(began)
 		if err != nil {
 			continue
 		}
@@ -270,10 +275,12 @@ func (s *search) read(dir string, want func(string) bool) []string {
 	if !strings.HasPrefix(dir, "/") {
 		return nil // relative to a working directory that changes
 	}
-	if s.directories == 0 || s.names == 0 {
+	if s.directories == 0 || s.names == 0 || s.waited > maxWaited {
 		return nil
 	}
 	s.directories--
+	began := time.Now()
+	defer func() { s.waited += time.Since(began) }()
 	most := min(s.names, maxListed)
 	var out []string
 	var n int

@@ -70,6 +70,16 @@ func TestSearchesAreBounded(t *testing.T) {
 	}
 	require.Zero(t, s.opens)
 
+	slow := tr.newSearch(pid, tr.rootOf(pid), tr.tenantOf(pid))
+	slow.waited = 2 * maxWaited
+	require.Empty(t, slow.read(dir, func(string) bool { return true }))
+	slow.expect([]string{dir + "/libcuda.so.1"})
+	require.Equal(t, maxOpens, slow.opens)
+	require.Equal(t, maxDirectories, slow.directories)
+	slow.waited = 0
+	require.NotEmpty(t, slow.read(dir, func(string) bool { return true }))
+	require.Positive(t, slow.waited)
+
 	require.Empty(t, tr.expected)
 	tr.predict(pid)
 	searched := len(tr.expected)

@@ -27,7 +27,7 @@ var worldSizes = []string{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLU
 func IsRank(procfs string, pid uint32) bool {
 	environment, err := memory.ReadEnvironment(procfs, pid, memory.MaxBytes)
 	if err != nil {
-		return false // it has ended, or hides it
+		return false // it has ended, or hangs
 	}
 	most := 0
 	for n, name := range worldSizes {

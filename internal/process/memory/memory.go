@@ -94,5 +94,5 @@ func (r *Reader) ReadAt(b []byte, at int64) (int, error) {
 	return copy(b, read), err
 }
 
-// Close closes the file, once no read waits for a page any more.
+// Close closes the file, as soon as no read waits for a page.
 func (r *Reader) Close() error { return r.file.Close() }

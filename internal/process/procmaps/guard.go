@@ -20,7 +20,7 @@ const (
 	// on.
 	answerLimit = 500 * time.Millisecond
 	// A tenant may make us wait for two seconds, and for a fiftieth of the time after that; then
-	// its file systems have to answer within leastLimit.
+	// its file systems have to answer within leastLimit, which does not count.
 	maxWait    = 2 * time.Second
 	waitShare  = 50
 	leastLimit = 10 * time.Millisecond
@@ -123,7 +123,7 @@ func (g *Guard) forget() {
 func (g *Guard) end(a *answers, place string, took time.Duration, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a.left -= took
+	a.left -= max(took-leastLimit, 0) // which a busy machine alone may take
 	if answered {
 		a.calls--
 	}

@@ -99,6 +99,17 @@ func TestSlowAnswersAreBounded(t *testing.T) {
 	})
 }
 
+// On a busy machine each call takes some milliseconds: no tenant pays for that.
+func TestABusyMachineIsNotPaidFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Guard
+		for n := range 1000 {
+			require.NoError(t, g.Run(honest, fmt.Sprint("/", n), func() { time.Sleep(leastLimit) }))
+		}
+		require.NoError(t, g.Run(honest, "/", func() { time.Sleep(answerLimit - time.Millisecond) }))
+	})
+}
+
 // A file system of FUSE whose server never answers.
 func TestAFileSystemThatHangsDoesNotBlock(t *testing.T) {
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
