@@ -5,7 +5,6 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -47,15 +46,16 @@ type file struct {
 	own     bool
 	waiting *procmaps.Mapping
 	loading time.Time
+	// hangs: its file system did not answer; it is read again later.
+	hangs bool
 }
 
 // contents changes when a file is written to.
 type contents struct{ size, mtime int64 }
 
 func contentsOf(fd int) (c contents) {
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil {
-		c = contents{st.Size, st.Mtim.Nano()}
+	if st, ok := statOf(fd, unix.STATX_SIZE|unix.STATX_MTIME); ok {
+		c = contents{int64(st.Size), st.Mtime.Sec*int64(time.Second) + int64(st.Mtime.Nsec)}
 	}
 	return c
 }
@@ -75,8 +75,13 @@ func (f *file) overwritten() bool { return f.fd >= 0 && contentsOf(f.fd) != f.co
 
 // deleted reports whether the file has no name any more.
 func (f *file) deleted() bool {
-	var st unix.Stat_t
-	return f.fd >= 0 && unix.Fstat(f.fd, &st) == nil && st.Nlink == 0
+	st, ok := statOf(f.fd, unix.STATX_NLINK)
+	return ok && st.Nlink == 0
+}
+
+// statOf has facts about a file as the kernel has them, without a request to a server of its file system.
+func statOf(fd, want int) (st unix.Statx_t, ok bool) {
+	return st, fd >= 0 && unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, want, &st) == nil
 }
 
 // probe is a function of a file.
@@ -122,7 +127,7 @@ func (t *Tracer) hasRoom(tenant procmaps.Tenant) bool {
 
 // attach puts probes on a file, once however often it is called. On a file that
 // was overwritten they are attached again.
-func (t *Tracer) attach(f *os.File, key fileKey, library string, tenant procmaps.Tenant) *file {
+func (t *Tracer) attach(f *procmaps.File, key fileKey, library string, tenant procmaps.Tenant) *file {
 	lib := newFile()
 	lib.library, lib.tenant = library, tenant
 	lib.content = contentsOf(int(f.Fd()))
@@ -149,15 +154,22 @@ func (t *Tracer) attach(f *os.File, key fileKey, library string, tenant procmaps
 			lib.err = r.err.Error()
 		}
 	case r.err != nil:
-		lib.status, lib.err = StatusUnreadable, r.err.Error()
+		lib.unreadable(r.err)
 	default:
 		t.link(lib, f, r.probes)
+	}
+	if lib.hangs {
+		delete(t.files, key)
 	}
 	return lib
 }
 
+func (f *file) unreadable(err error) {
+	f.status, f.err, f.hangs = StatusUnreadable, err.Error(), errors.Is(err, procmaps.ErrHangs)
+}
+
 // resolve reads the symbols of a file.
-func (t *Tracer) resolve(f *os.File, library string, tenant procmaps.Tenant) *resolved {
+func (t *Tracer) resolve(f *procmaps.File, library string, tenant procmaps.Tenant) *resolved {
 	r := &resolved{}
 	var symbols []string
 	for _, p := range t.cfg.Points {
@@ -166,12 +178,7 @@ func (t *Tracer) resolve(f *os.File, library string, tenant procmaps.Tenant) *re
 		}
 	}
 	r.wanted = len(symbols)
-	st, err := f.Stat()
-	if err != nil {
-		r.err = err
-		return r
-	}
-	m, err := module.Open(f, st.Size())
+	m, err := module.Open(f, f.Size())
 	if err != nil {
 		r.err = err
 		return r

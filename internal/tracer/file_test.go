@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // A tenant has a library with the build id and the size of another one's, which is read first. What is
 // probed in the other one is where its own functions are.
 func TestForgedBuildIDs(t *testing.T) {
 	dir := t.TempDir()
-	build := func(name, first, second string) *os.File {
+	build := func(name, first, second string) *procmaps.File {
 		t.Helper()
 		source, path := filepath.Join(dir, name+".c"), filepath.Join(dir, name+".so")
 		require.NoError(t, os.WriteFile(source, []byte(`
@@ -22,7 +24,7 @@ __attribute__((section(".text.a"))) int `+first+`(int n) { return n + 1; }
 __attribute__((section(".text.b"))) int `+second+`(int n) { return n * 37 - 5; }
 `), 0o644))
 		run(t, "gcc", "-O1", "-shared", "-fPIC", "-Wl,--build-id=0xfedcba9876543210", "-o", path, source)
-		f, err := os.Open(path)
+		f, err := procmaps.NewFile(os.Open(path))
 		require.NoError(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
@@ -32,13 +34,7 @@ __attribute__((section(".text.b"))) int `+second+`(int n) { return n * 37 - 5; }
 	before, after := tr.resolve(forged, "libtracertest", 1), tr.resolve(real, "libtracertest", 2)
 	require.NoError(t, before.err)
 	require.NoError(t, after.err)
-	sizes := [2]int64{}
-	for i, f := range []*os.File{forged, real} {
-		info, err := f.Stat()
-		require.NoError(t, err)
-		sizes[i] = info.Size()
-	}
-	require.Equal(t, sizes[0], sizes[1])
+	require.Equal(t, forged.Size(), real.Size())
 	require.Equal(t, "fedcba9876543210", before.buildID)
 	require.Equal(t, before.buildID, after.buildID)
 	require.Len(t, after.probes, 1)

@@ -209,7 +209,7 @@ func (r *rows) report(a Attachment) {
 // wait returns the first row for which ok holds.
 func (r *rows) wait(t testing.TB, what string, ok func(Attachment) bool) (Attachment, uint64) {
 	t.Helper()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		r.mu.Lock()
 		for i, a := range r.all {

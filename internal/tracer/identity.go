@@ -28,14 +28,10 @@ const atHandleFID = unix.AT_REMOVEDIR // AT_HANDLE_FID has the same value, 0x200
 
 // identify returns the key of an open file that a process has mapped as m; m
 // is the zero Mapping for a file that no process has mapped yet.
-func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fileKey{}, err
-	}
+func identify(f *procmaps.File, m procmaps.Mapping) (fileKey, error) {
+	st := &f.Stat
 	key := fileKey{dev: st.Dev, ino: st.Ino}
-	var fs unix.Statfs_t
-	if unix.Fstatfs(int(f.Fd()), &fs) != nil || fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
+	if f.FileSystem != unix.OVERLAYFS_SUPER_MAGIC {
 		return key, nil
 	}
 	if h, _, err := unix.NameToHandleAt(int(f.Fd()), "", unix.AT_EMPTY_PATH|atHandleFID); err == nil {
@@ -60,7 +56,7 @@ func identify(f *os.File, m procmaps.Mapping) (fileKey, error) {
 
 // ownMapping is how this process's own maps file shows a file: it maps a page of it, which
 // it does not touch.
-func ownMapping(f *os.File) (found procmaps.Mapping, err error) {
+func ownMapping(f *procmaps.File) (found procmaps.Mapping, err error) {
 	page, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		return found, fmt.Errorf("map %s: %w", f.Name(), err)

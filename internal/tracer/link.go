@@ -5,18 +5,19 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"os"
 	"sort"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // link attaches the programs, all probes of the file at once if the kernel
 // can. A probe that the kernel refuses is attached at the entry, and alone.
-func (t *Tracer) link(lib *file, f *os.File, all []probe) {
+func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 	var probes []probe
 	for _, p := range all {
 		if p.fact != 0 {
@@ -29,9 +30,9 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 	probes = t.now(lib)
 	// The kernel resolves this path once, to the very file, in whatever mount
 	// namespace it is and also when it was deleted.
-	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	ex, err := executable(f)
 	if err != nil {
-		lib.status, lib.err = StatusUnreadable, err.Error()
+		lib.unreadable(err)
 		return
 	}
 	if lib.mode == Multi {
@@ -69,6 +70,23 @@ func (t *Tracer) link(lib *file, f *os.File, all []probe) {
 	if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
 		lib.fd = fd
 	}
+}
+
+// executable opens a file once more, for attaching.
+func executable(f *procmaps.File) (*link.Executable, error) {
+	type result struct {
+		executable *link.Executable
+		err        error
+	}
+	done := make(chan result, 1)
+	if err := f.Within(func() {
+		executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+		done <- result{executable, err}
+	}); err != nil {
+		return nil, err
+	}
+	r := <-done
+	return r.executable, r.err
 }
 
 // everyProcess stands for the process id of links that are for all.

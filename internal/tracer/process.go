@@ -316,7 +316,8 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 	if err != nil {
 		return key, false
 	}
-	if _, known := p.files[key]; known {
+	known, isKnown := p.files[key]
+	if isKnown && !known.file.hangs {
 		return key, true
 	}
 	var lib *file
@@ -330,6 +331,12 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		lib = t.attachStatic(f, p.pid, m, time.Now())
 	default:
 		lib = wait(m)
+	}
+	if lib.hangs {
+		t.later[p.pid] = p.tenant
+		if isKnown {
+			return key, true
+		}
 	}
 	lib.users[p.pid] = true
 	lib.roots[p.root] = true

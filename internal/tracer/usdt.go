@@ -6,7 +6,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -104,13 +103,13 @@ func (f *file) loads(at procmaps.Mapping, since time.Time, err error) *file {
 
 // attachStatic attaches to a library in one process. The file is of that process alone. since
 // is when the process was first seen with it.
-func (t *Tracer) attachStatic(f *os.File, pid uint32, at procmaps.Mapping, since time.Time) *file {
+func (t *Tracer) attachStatic(f *procmaps.File, pid uint32, at procmaps.Mapping, since time.Time) *file {
 	library := t.matches(at.Path)
 	lib := newFile()
 	lib.own, lib.mode = true, Perf
-	m, err := openModule(f)
+	m, err := module.Open(f, f.Size())
 	if err != nil {
-		lib.status, lib.err = StatusUnreadable, err.Error()
+		lib.unreadable(err)
 		if errors.Is(err, module.ErrNotELF) || errors.Is(err, module.ErrUnsupported) {
 			lib.status = StatusNotELF
 		}
@@ -125,7 +124,7 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, at procmaps.Mapping, since
 		lib.wanted++
 		if _, known := places[p.Provider]; !known {
 			if places[p.Provider], err = m.Probes(p.Provider); err != nil {
-				lib.status, lib.err = StatusUnreadable, err.Error()
+				lib.unreadable(err)
 				return lib
 			}
 		}
@@ -133,9 +132,9 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, at procmaps.Mapping, since
 	if err := t.checkSemaphores(pid, at.Path, m, places); err != nil {
 		return lib.loads(at, since, err)
 	}
-	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	ex, err := executable(f)
 	if err != nil {
-		lib.status, lib.err = StatusUnreadable, err.Error()
+		lib.unreadable(err)
 		return lib
 	}
 	found, semaphores := 0, 0
@@ -179,14 +178,6 @@ func (t *Tracer) attachStatic(f *os.File, pid uint32, at procmaps.Mapping, since
 	lib.detach() // some of them would cost, and be of no use
 	lib.symbols = 0
 	return lib
-}
-
-func openModule(f *os.File) (*module.Module, error) {
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return module.Open(f, st.Size())
 }
 
 // linkStatic attaches to one place in one process; counted is 1 where it has a semaphore.

@@ -5,13 +5,11 @@ package symbols
 import (
 	"fmt"
 	"hash/maphash"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
 )
 
@@ -33,7 +31,7 @@ type span struct{ at, bytes int64 }
 
 // recorder reads a file and keeps what was read.
 type recorder struct {
-	file  *os.File
+	file  *procmaps.File
 	size  int64
 	spans []span
 	hash  maphash.Hash
@@ -42,14 +40,10 @@ type recorder struct {
 // hashSeed is secret: no one can make a file of the same hash.
 var hashSeed = sync.OnceValue(maphash.MakeSeed)
 
-func record(file *os.File) (*recorder, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	r := &recorder{file: file, size: info.Size()}
+func record(file *procmaps.File) *recorder {
+	r := &recorder{file: file, size: file.Size()}
 	r.hash.SetSeed(hashSeed())
-	return r, nil
+	return r
 }
 
 func (r *recorder) ReadAt(b []byte, at int64) (int, error) {
@@ -159,10 +153,7 @@ func (c *contents) put(l *loaded, of kind, found *content) string {
 }
 
 // identify distinguishes files; one that is written to becomes another one: no one can set the time of its change.
-func identify(file *os.File) (string, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return "", err
-	}
-	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim), nil
+func identify(file *procmaps.File) string {
+	st := &file.Stat
+	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim)
 }

@@ -28,8 +28,8 @@ func (c *containers) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) {
 	return m, true
 }
 
-func (c *containers) Open(pid uint32, _ procmaps.Mapping) (*os.File, error) {
-	return os.Open(c.libraries[pid])
+func (c *containers) Open(pid uint32, _ procmaps.Mapping) (*procmaps.File, error) {
+	return procmaps.NewFile(os.Open(c.libraries[pid]))
 }
 
 // Each process is a tenant.
@@ -49,7 +49,7 @@ func code(t *testing.T, first, second string, flags ...string) string {
 // nameAt is the name of a place of a library in the process that has it.
 func (c *containers) nameAt(t *testing.T, r *Resolver, pid uint32, function string) string {
 	t.Helper()
-	file, err := os.Open(c.libraries[pid])
+	file, err := procmaps.NewFile(os.Open(c.libraries[pid]))
 	require.NoError(t, err)
 	defer file.Close()
 	return r.Frame(uint64(pid), pid, c.mapping(pid).Start+functionOf(t, file, function).offset, true).Function
@@ -161,12 +161,10 @@ func TestEvidence(t *testing.T) {
 	write := func() *recorder {
 		t.Helper()
 		require.NoError(t, os.WriteFile(path, b, 0o600))
-		file, err := os.Open(path)
+		file, err := procmaps.NewFile(os.Open(path))
 		require.NoError(t, err)
 		t.Cleanup(func() { file.Close() })
-		r, err := record(file)
-		require.NoError(t, err)
-		return r
+		return record(file)
 	}
 	r := write()
 	buffer := make([]byte, 2*replayed)
@@ -206,13 +204,12 @@ func TestEvidence(t *testing.T) {
 // The symbols of large libraries are read from few places.
 func TestReadingALibraryIsRecorded(t *testing.T) {
 	for _, path := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libstdc++.so.6"} {
-		file, err := os.Open(path)
+		file, err := procmaps.NewFile(os.Open(path))
 		if err != nil {
 			t.Skip(err)
 		}
 		defer file.Close()
-		r, err := record(file)
-		require.NoError(t, err)
+		r := record(file)
 		m, err := module.Open(r, r.size)
 		require.NoError(t, err)
 		readTable(m, nil, functions)

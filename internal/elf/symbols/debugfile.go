@@ -59,10 +59,9 @@ func (r *Resolver) debugFile(pid uint32, library string, m *module.Module) debug
 		if err != nil {
 			continue
 		}
-		if reader, err := record(file); err == nil {
-			if d, err := module.Open(reader, reader.size); err == nil && d.Describes(m, crc) {
-				return debugFile{d, reader}
-			}
+		reader := record(file)
+		if d, err := module.Open(reader, reader.size); err == nil && d.Describes(m, crc) {
+			return debugFile{d, reader}
 		}
 		file.Close()
 	}

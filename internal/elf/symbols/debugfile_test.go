@@ -20,8 +20,8 @@ type installed struct {
 	roots map[uint32]string
 }
 
-func (p *installed) OpenIn(pid uint32, path string) (*os.File, error) {
-	return procmaps.OpenInRoot(p.roots[pid], path)
+func (p *installed) OpenIn(pid uint32, path string) (*procmaps.File, error) {
+	return procmaps.NewFile(procmaps.OpenInRoot(p.roots[pid], path))
 }
 
 func command(t *testing.T, name string, args ...string) {

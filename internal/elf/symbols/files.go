@@ -3,7 +3,6 @@
 package symbols
 
 import (
-	"os"
 	"runtime/debug"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
@@ -84,20 +83,13 @@ func (f *files) put(m procmaps.Mapping, l *loaded) { f.byKey.Put(keyOf(m), l) }
 func (f *files) want(table string) { f.wanted.Put(table, true) }
 
 // open reads the parts of a file that show where its code was linked.
-func open(file *os.File) (*loaded, *recorder, error) {
-	reader, err := record(file)
-	if err != nil {
-		return nil, nil, err
-	}
+func open(file *procmaps.File) (*loaded, *recorder, error) {
+	reader := record(file)
 	mod, err := module.Open(reader, reader.size)
 	if err != nil {
 		return nil, nil, err
 	}
-	id, err := identify(file)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &loaded{module: mod, buildID: mod.BuildID(), file: id}, reader, nil
+	return &loaded{module: mod, buildID: mod.BuildID(), file: identify(file)}, reader, nil
 }
 
 // readTable reads the symbols of a module and of its debug file, if it has one.

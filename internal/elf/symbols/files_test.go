@@ -31,11 +31,11 @@ func (p *run) mapping(pid uint32) procmaps.Mapping {
 
 func (p *run) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) { return p.mapping(pid), true }
 
-func (p *run) Open(pid uint32, _ procmaps.Mapping) (*os.File, error) {
+func (p *run) Open(pid uint32, _ procmaps.Mapping) (*procmaps.File, error) {
 	if !p.there[pid] {
 		return nil, errors.New("gone")
 	}
-	return os.Open(p.library)
+	return procmaps.NewFile(os.Open(p.library))
 }
 
 // Tenant is one for each ten processes.
@@ -43,7 +43,7 @@ func (*run) Tenant(pid uint32) procmaps.Tenant { return procmaps.Tenant(pid / 10
 
 func (*run) Around(uint32, uint64) []procmaps.Mapping { return nil }
 
-func (*run) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }
+func (*run) OpenIn(uint32, string) (*procmaps.File, error) { return nil, errors.New("no such file") }
 
 func (p *run) Snapshot(pid uint32) (*procmaps.Snapshot, error) {
 	return &procmaps.Snapshot{Process: procmaps.Process{PID: pid}, Mappings: []procmaps.Mapping{p.mapping(pid)}}, nil
@@ -77,7 +77,7 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 	if err != nil {
 		t.Skipf("another libc: %v", err)
 	}
-	file, err := os.Open(libc)
+	file, err := procmaps.NewFile(os.Open(libc))
 	require.NoError(t, err)
 	defer file.Close()
 	getenv := functionOf(t, file, "getenv")

@@ -5,7 +5,6 @@ package symbols
 import (
 	"container/list"
 	"fmt"
-	"os"
 	"path"
 	"strings"
 	"sync"
@@ -26,9 +25,9 @@ type Mappings interface {
 	// Around is the executable mappings of files nearest to an address, as of the last Find.
 	Around(pid uint32, address uint64) []procmaps.Mapping
 	// Open opens the file behind a mapping.
-	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
+	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
 	// OpenIn opens a regular file by its path as the process would.
-	OpenIn(pid uint32, path string) (*os.File, error)
+	OpenIn(pid uint32, path string) (*procmaps.File, error)
 	// Snapshot is all executable mappings, sorted by address.
 	Snapshot(pid uint32) (*procmaps.Snapshot, error)
 	// Tenant is whom a process belongs to.

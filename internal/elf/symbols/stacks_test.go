@@ -5,7 +5,6 @@ package symbols
 import (
 	"encoding/binary"
 	"errors"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ func (p *fakeProcess) Find(_ uint32, address uint64) (procmaps.Mapping, bool) {
 	return (&procmaps.Snapshot{Mappings: p.mappings()}).Find(address)
 }
 
-func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*os.File, error) {
+func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*procmaps.File, error) {
 	p.opened++
 	return nil, errors.New("gone")
 }
@@ -44,7 +43,9 @@ func (*fakeProcess) Tenant(uint32) procmaps.Tenant { return 1 }
 
 func (*fakeProcess) Around(uint32, uint64) []procmaps.Mapping { return nil }
 
-func (*fakeProcess) OpenIn(uint32, string) (*os.File, error) { return nil, errors.New("no such file") }
+func (*fakeProcess) OpenIn(uint32, string) (*procmaps.File, error) {
+	return nil, errors.New("no such file")
+}
 
 func (p *fakeProcess) Snapshot(uint32) (*procmaps.Snapshot, error) {
 	return &procmaps.Snapshot{Mappings: p.mappings()}, nil
@@ -165,11 +166,9 @@ type function struct {
 	buildID        string
 }
 
-func functionOf(t *testing.T, file *os.File, name string) function {
+func functionOf(t *testing.T, file *procmaps.File, name string) function {
 	t.Helper()
-	info, err := file.Stat()
-	require.NoError(t, err)
-	mod, err := module.Open(file, info.Size())
+	mod, err := module.Open(file, file.Size())
 	require.NoError(t, err)
 	found, err := mod.Lookup([]string{name})
 	require.NoError(t, err)

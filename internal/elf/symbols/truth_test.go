@@ -25,8 +25,8 @@ type withRoot struct {
 	root string
 }
 
-func (w withRoot) OpenIn(_ uint32, path string) (*os.File, error) {
-	return procmaps.OpenInRoot(w.root, path)
+func (w withRoot) OpenIn(_ uint32, path string) (*procmaps.File, error) {
+	return procmaps.NewFile(procmaps.OpenInRoot(w.root, path))
 }
 
 // truth are the functions of a library that is not stripped, by the tables that debug/elf reads:

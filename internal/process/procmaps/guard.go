@@ -172,12 +172,12 @@ func (f Files) Within(dir string, fn func()) error {
 func (c *Cache) Within(pid uint32, dir string, fn func()) error { return c.Files(pid).Within(dir, fn) }
 
 // openWithin is Within for what opens a file, which is closed if it comes too late.
-func (f Files) openWithin(path string, open func() (*os.File, error)) (*os.File, error) {
+func (f Files) openWithin(path string, open func() (*os.File, error)) (*File, error) {
 	var mu sync.Mutex
-	var file *os.File
+	var file *File
 	err, late := ErrHangs, false
 	if hangs := f.Within(filepath.Dir(path), func() {
-		opened, failed := open()
+		opened, failed := f.opened(open)
 		mu.Lock()
 		defer mu.Unlock()
 		if late && opened != nil {
@@ -191,4 +191,15 @@ func (f Files) openWithin(path string, open func() (*os.File, error)) (*os.File,
 		late = true
 	}
 	return file, err
+}
+
+func (f Files) opened(open func() (*os.File, error)) (*File, error) {
+	file, err := NewFile(open())
+	if err != nil {
+		return nil, err
+	}
+	if !answersItself(file.FileSystem) {
+		file.guard, file.tenant = &f.cache.guard, f.tenant
+	}
+	return file, nil
 }

@@ -15,7 +15,7 @@ import (
 // same file even if it was deleted or replaced; without the privilege for that
 // (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE), through the process's root, where the inode
 // must be the mapping's. Only regular files are opened. The caller closes the file.
-func (c *Cache) Open(pid uint32, m Mapping) (*os.File, error) {
+func (c *Cache) Open(pid uint32, m Mapping) (*File, error) {
 	if !m.IsFile() {
 		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
 	}
@@ -49,10 +49,10 @@ func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
 
 // OpenIn opens a regular file for reading by its path in a process's root; process 1 has the
 // host's.
-func (c *Cache) OpenIn(pid uint32, path string) (*os.File, error) { return c.Files(pid).Open(path) }
+func (c *Cache) OpenIn(pid uint32, path string) (*File, error) { return c.Files(pid).Open(path) }
 
 // Open is OpenIn of the process.
-func (f Files) Open(path string) (*os.File, error) {
+func (f Files) Open(path string) (*File, error) {
 	root := f.cache.path(f.pid, "root")
 	file, err := f.openWithin(path, func() (*os.File, error) { return OpenInRoot(root, path) })
 	if err != nil {

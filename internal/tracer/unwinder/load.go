@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -24,7 +23,7 @@ const (
 
 // file is one whose rules are read.
 type file struct {
-	f *os.File
+	f *procmaps.File
 	// rules is nil for a file without: its frames are found by frame pointers.
 	rules *unwind.File
 	used  uint64
@@ -67,7 +66,7 @@ func (fs *files) find(key Key) *file {
 }
 
 // add keeps a file, which is then the cache's to close.
-func (fs *files) add(key Key, opened *os.File) *file {
+func (fs *files) add(key Key, opened *procmaps.File) *file {
 	if len(fs.open) >= maxFiles {
 		var oldest Key
 		least := uint64(1 << 63)
@@ -122,12 +121,7 @@ func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, err
 	if err != nil {
 		return nil, err
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(opened.Fd()), &st); err != nil {
-		opened.Close()
-		return nil, fmt.Errorf("stat %s: %w", m.Path, err)
-	}
-	if !isFile(opened, &st, key) {
+	if !isFile(opened, key) {
 		opened.Close()
 		return nil, errOther
 	}
@@ -137,18 +131,15 @@ func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, err
 
 // isFile: the kernel has a file's inode where the file system shows users another device, or,
 // with overlayfs, the inode of the layer below.
-func isFile(f *os.File, st *unix.Stat_t, key Key) bool {
+func isFile(f *procmaps.File, key Key) bool {
+	st := &f.Stat
 	if uint64(st.Size) != key.Bytes || changed(st) != key.Changed {
 		return false
 	}
 	if st.Ino == key.Inode && st.Dev == deviceOf(key.Device) {
 		return true
 	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
-		return false
-	}
-	switch uint32(fs.Type) {
+	switch f.FileSystem {
 	case unix.OVERLAYFS_SUPER_MAGIC:
 		return true
 	case unix.BTRFS_SUPER_MAGIC:

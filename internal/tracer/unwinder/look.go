@@ -85,18 +85,9 @@ func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
 	if err != nil {
 		return Key{}, nil
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(opened.Fd()), &st); err != nil || st.Ino != m.Inode || st.Dev != m.Device {
-		opened.Close()
-		return Key{}, nil
-	}
-	key := Key{Inode: st.Ino, Bytes: uint64(st.Size), Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Changed: changed(&st)}
-	if !isFile(opened, &st, key) {
-		opened.Close()
-		return Key{}, nil
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(opened.Fd()), &fs); err != nil || uint32(fs.Type) == unix.OVERLAYFS_SUPER_MAGIC {
+	st := &opened.Stat
+	key := Key{Inode: st.Ino, Bytes: uint64(st.Size), Device: unix.Major(st.Dev)<<20 | unix.Minor(st.Dev), Changed: changed(st)}
+	if st.Ino != m.Inode || st.Dev != m.Device || opened.FileSystem == unix.OVERLAYFS_SUPER_MAGIC || !isFile(opened, key) {
 		opened.Close()
 		return Key{}, nil
 	}

@@ -20,7 +20,7 @@ import (
 // Processes are the facts about processes that the search needs; *procmaps.Cache has them.
 type Processes interface {
 	Read(pid uint32, keep func(procmaps.Mapping) bool) ([]procmaps.Mapping, error)
-	Open(pid uint32, m procmaps.Mapping) (*os.File, error)
+	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
 }
 
 // Table is the map span_source_by_tgid of bpf/process/span.h.

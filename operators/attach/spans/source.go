@@ -49,12 +49,8 @@ type file struct {
 
 // parse reads one file. A file that is no ELF file, or is malformed before it comes to
 // the variable, defines none.
-func parse(f *os.File) *file {
-	st, err := f.Stat()
-	if err != nil {
-		return &file{}
-	}
-	m, err := module.Open(f, st.Size())
+func parse(f *procmaps.File) *file {
+	m, err := module.Open(f, f.Size())
 	if err != nil {
 		return &file{}
 	}

@@ -119,7 +119,7 @@ func TestFilesThatAreNoELFDefineNothing(t *testing.T) {
 	for name, content := range map[string]string{"empty": "", "text": "#!/bin/sh\n", "ELF": "\x7fELF\x02\x01\x01", "zeroes": string(make([]byte, 4096))} {
 		path := filepath.Join(t.TempDir(), "file")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
-		f, err := os.Open(path)
+		f, err := procmaps.NewFile(os.Open(path))
 		require.NoError(t, err)
 		parsed := parse(f)
 		require.Nil(t, parsed.module, name)

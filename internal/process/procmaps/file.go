@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package procmaps
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is an open regular file of a process. Of a file system whose server may not answer (FUSE, NFS), each read has a
+// limit of time, after which the error is ErrHangs.
+type File struct {
+	*os.File
+	// Stat are its facts when it was opened, FileSystem the kind of its file system (statfs(2), f_type).
+	Stat       unix.Stat_t
+	FileSystem uint32
+
+	guard  *Guard // nil: the kernel itself answers
+	tenant Tenant
+	at     int64 // of Read
+}
+
+// NewFile is that of a file of this machine. It takes what os.Open returns.
+func NewFile(f *os.File, err error) (*File, error) {
+	if err != nil {
+		return nil, err
+	}
+	file := &File{File: f}
+	if err := unix.Fstat(int(f.Fd()), &file.Stat); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(int(f.Fd()), &fs) == nil {
+		file.FileSystem = uint32(fs.Type)
+	}
+	return file, nil
+}
+
+// Size is that of when it was opened, in bytes.
+func (f *File) Size() int64 { return f.Stat.Size }
+
+// ReadAt is that of io.ReaderAt.
+func (f *File) ReadAt(b []byte, at int64) (int, error) {
+	if f.guard == nil {
+		return f.File.ReadAt(b, at)
+	}
+	type result struct {
+		content []byte
+		err     error
+	}
+	done := make(chan result, 1)
+	if err := f.Within(func() {
+		own := make([]byte, len(b)) // the caller may have returned
+		n, err := f.File.ReadAt(own, at)
+		done <- result{own[:n], err}
+	}); err != nil {
+		return 0, err
+	}
+	r := <-done
+	return copy(b, r.content), r.err
+}
+
+// Read is that of io.Reader.
+func (f *File) Read(b []byte) (int, error) {
+	n, err := f.ReadAt(b, f.at)
+	f.at += int64(n)
+	if n > 0 && err == io.EOF {
+		err = nil
+	}
+	return n, err
+}
+
+// Within runs what reads the file otherwise, and returns ErrHangs if its server does not answer. fn may then still be running:
+// what it changes is its own.
+func (f *File) Within(fn func()) error {
+	if f.guard == nil {
+		fn()
+		return nil
+	}
+	return f.guard.Run(f.tenant, fmt.Sprint("device ", f.Stat.Dev), fn)
+}
+
+// Close closes the file. It does not wait for a server.
+func (f *File) Close() error {
+	if f.guard == nil {
+		return f.File.Close()
+	}
+	go f.File.Close()
+	return nil
+}
+
+// answersItself reports whether the kernel answers for a kind of file system, with the devices of the machine.
+func answersItself(kind uint32) bool {
+	switch kind {
+	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC,
+		unix.SQUASHFS_MAGIC, unix.EROFS_SUPER_MAGIC_V1, unix.F2FS_SUPER_MAGIC, unix.RAMFS_MAGIC, unix.ISOFS_SUPER_MAGIC,
+		unix.NILFS_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, zfsMagic, bcachefsMagic:
+		return true
+	}
+	return false
+}
+
+// Kinds of file systems that golang.org/x/sys/unix does not have.
+const (
+	zfsMagic      = 0x2fc12fc1
+	bcachefsMagic = 0xca451a4e
+)

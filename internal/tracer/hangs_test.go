@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated/hangfs"
+)
+
+// A process has mapped a library of a file system whose server opens files and then does not answer any more. Others
+// are attached to, and so would it be if the server answered.
+func TestALibraryThatCannotBeReadDelaysNoOther(t *testing.T) {
+	k := load(t)
+	h := startHost(t)
+	path := buildLibrary(t, t.TempDir())
+	dir := t.TempDir()
+	end := hangfs.Mount(t, dir)
+	tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 100 * time.Millisecond})
+	pid := startCommand(t, "python3", "-c", `
+import mmap, sys
+file = open(sys.argv[1], "rb")
+code = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+print("mapped", flush=True)
+sys.stdin.read()`, filepath.Join(dir, "libtracertest.so.1"))
+	const hangs = "it, or its file system, does not answer"
+	row, _ := rows.wait(t, "that it hangs", func(a Attachment) bool { return a.PID == pid })
+	require.Equal(t, StatusUnreadable, row.Status)
+	require.Contains(t, row.Error, hangs)
+
+	h.ask("open %s", path)
+	began := time.Now()
+	rows.attached(t, h.pid)
+	t.Logf("another one is attached to within %v", time.Since(began))
+	read := tr.Stats().MapsRead
+	require.Eventually(t, func() bool { return tr.Stats().MapsRead > read }, 30*time.Second, 10*time.Millisecond,
+		"it is tried again")
+
+	end()
+	row, _ = rows.wait(t, "another error", func(a Attachment) bool { return a.PID == pid && a.Error != row.Error })
+	require.NotEqual(t, StatusAttached, row.Status)
+	tr.Stop()
+}
