@@ -74,19 +74,9 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 
 // executable opens a file once more, for attaching.
 func executable(f *procmaps.File) (*link.Executable, error) {
-	type result struct {
-		executable *link.Executable
-		err        error
-	}
-	done := make(chan result, 1)
-	if err := f.Within(func() {
-		executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-		done <- result{executable, err}
-	}); err != nil {
-		return nil, err
-	}
-	r := <-done
-	return r.executable, r.err
+	return procmaps.Within(f, func() (*link.Executable, error) {
+		return link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	})
 }
 
 // everyProcess stands for the process id of links that are for all.

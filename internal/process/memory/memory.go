@@ -35,20 +35,7 @@ func (p process) file(name string) string {
 // within returns what fn returns, or procmaps.ErrHangs if that takes too long. fn may then still be running: what it
 // changes is its own.
 func within[T any](p process, fn func() (T, error)) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	if err := guard.Run(p.tenant, p.file(""), func() {
-		value, err := fn()
-		done <- result{value, err}
-	}); err != nil {
-		var none T
-		return none, err
-	}
-	r := <-done
-	return r.value, r.err
+	return procmaps.Guarded(&guard, p.tenant, p.file(""), fn)
 }
 
 // ReadFile reads the first bytes of a file of a process below procfs, such as syscall, for which the kernel takes a lock of

@@ -48,20 +48,12 @@ func (f *File) ReadAt(b []byte, at int64) (int, error) {
 	if f.guard == nil {
 		return f.File.ReadAt(b, at)
 	}
-	type result struct {
-		content []byte
-		err     error
-	}
-	done := make(chan result, 1)
-	if err := f.Within(func() {
+	content, err := Within(f, func() ([]byte, error) {
 		own := make([]byte, len(b)) // the caller may have returned
 		n, err := f.File.ReadAt(own, at)
-		done <- result{own[:n], err}
-	}); err != nil {
-		return 0, err
-	}
-	r := <-done
-	return copy(b, r.content), r.err
+		return own[:n], err
+	})
+	return copy(b, content), err
 }
 
 // Read is that of io.Reader.
@@ -74,14 +66,13 @@ func (f *File) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Within runs what reads the file otherwise, and returns ErrHangs if its server does not answer. fn may then still be running:
-// what it changes is its own.
-func (f *File) Within(fn func()) error {
+// Within returns what fn returns, which uses a file, or ErrHangs if its server does not answer. fn may then still be running: what
+// it changes is its own.
+func Within[T any](f *File, fn func() (T, error)) (T, error) {
 	if f.guard == nil {
-		fn()
-		return nil
+		return fn()
 	}
-	return f.guard.Run(f.tenant, fmt.Sprint("device ", f.Stat.Dev), fn)
+	return Guarded(f.guard, f.tenant, fmt.Sprint("device ", f.Stat.Dev), fn)
 }
 
 // Close closes the file. It does not wait for a server.

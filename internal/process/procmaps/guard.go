@@ -25,7 +25,7 @@ const (
 	waitShare  = 50
 	leastLimit = 10 * time.Millisecond
 	// maxHanging bounds the threads that wait in the kernel, of one tenant and of all. Places
-	// that have answered before may double it.
+	// that have answered before may double it, and a tenant of which none waits may have one.
 	maxHanging    = 8
 	maxHangingAll = 64
 	// maxPlaces of a tenant and maxTenants bound what is remembered.
@@ -81,6 +81,24 @@ func (g *Guard) Run(of Tenant, place string, fn func()) error {
 	return err
 }
 
+// Guarded is Run for what has a result.
+func Guarded[T any](g *Guard, of Tenant, place string, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	if err := g.Run(of, place, func() {
+		value, err := fn()
+		done <- result{value, err}
+	}); err != nil {
+		var none T
+		return none, err
+	}
+	r := <-done
+	return r.value, r.err
+}
+
 // begin returns how long a call may take; 0: it may not be made.
 func (g *Guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
 	g.mu.Lock()
@@ -95,7 +113,7 @@ func (g *Guard) begin(of Tenant, place string, now time.Time) (*answers, time.Du
 	if a.came[place] {
 		times = 2
 	}
-	if a.hanging[place] || len(a.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll {
+	if a.hanging[place] || len(a.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll && len(a.hanging) > 0 {
 		return a, 0
 	}
 	a.calls++

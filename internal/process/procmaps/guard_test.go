@@ -63,6 +63,25 @@ func TestTenantsAreForgotten(t *testing.T) {
 	})
 }
 
+// Those of many tenants hang, which is no reason not to read another one's.
+func TestManyThatHangTakeNoRoomOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Guard
+		release := make(chan struct{})
+		for n := range maxHangingAll {
+			of := slow + 1 + Tenant(n/maxHanging)
+			require.ErrorIs(t, g.Run(of, fmt.Sprint("/", n), func() { <-release }), ErrHangs)
+		}
+		require.Equal(t, maxHangingAll, g.hanging)
+		require.NoError(t, g.Run(honest, "/new", func() {}))
+		require.ErrorIs(t, g.Run(hostile, "/", func() { <-release }), ErrHangs)
+		require.ErrorIs(t, g.Run(hostile, "/other", func() { t.Error("called beyond the bound") }), ErrHangs)
+		close(release)
+		synctest.Wait()
+		require.Zero(t, g.hanging)
+	})
+}
+
 // What is remembered of the places of a tenant is bounded, and takes no room of others.
 func TestPlacesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

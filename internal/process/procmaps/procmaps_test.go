@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -248,6 +251,45 @@ func TestAProcessThatHangsDoesNotBlock(t *testing.T) {
 		defer c.mu.Unlock()
 		return c.reading[5] == nil
 	}, time.Second, time.Millisecond)
+}
+
+// Processes of one tenant hang, more than may be waited for: those of another one are read.
+func TestThoseThatHangTakeNoRoomOfOtherTenants(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	add := func(pid int, tenant string) string {
+		fakeProc(t, root, pid, 777, "1000-2000 r-xp 0 00:01 7 /a\n")
+		require.NoError(t, os.WriteFile(filepath.Join(root, strconv.Itoa(pid), "cgroup"), []byte("0::/"+tenant+"\n"), 0o600))
+		return filepath.Join(root, strconv.Itoa(pid), "maps")
+	}
+	hang := func(pid int, tenant string) {
+		maps := add(pid, tenant)
+		require.NoError(t, os.Remove(maps))
+		require.NoError(t, unix.Mkfifo(maps, 0o600))
+		t.Cleanup(func() { // ends the read, if there is one
+			if f, err := os.OpenFile(maps, os.O_WRONLY|unix.O_NONBLOCK, 0); err == nil {
+				f.Close()
+			}
+		})
+	}
+	var done sync.WaitGroup
+	for n := range 2 * maxReading {
+		hang(1000+n, fmt.Sprint("hostile", n%3))
+	}
+	for n := range 2 * maxReading {
+		done.Go(func() {
+			_, err := c.Snapshot(uint32(1000 + n))
+			assert.ErrorIs(t, err, ErrStuck)
+		})
+	}
+	done.Wait()
+	require.Len(t, c.reading, 3*maxReading/4)
+	add(7, "honest")
+	_, err := c.Snapshot(7)
+	require.NoError(t, err)
+	add(8, "hostile1")
+	_, err = c.Snapshot(8)
+	require.ErrorIs(t, err, ErrStuck)
 }
 
 func TestSnapshotIsSortedWhateverTheFileSays(t *testing.T) {

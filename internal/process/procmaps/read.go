@@ -19,7 +19,7 @@ const (
 	// readTimeout is a hundred times what reading a large process takes.
 	readTimeout = 250 * time.Millisecond
 	// maxReading bounds the goroutines, and their threads, that wait for
-	// processes that hang.
+	// processes that hang. A tenant may have a quarter of them, and one of which none waits may always have one.
 	maxReading = 64
 )
 
@@ -53,8 +53,9 @@ func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
 
 // reads are the reads of one process that are in progress.
 type reads struct {
-	count int
-	since time.Time // of the first
+	count  int
+	since  time.Time // of the first
+	tenant Tenant    // 0: not read yet
 }
 
 // beginRead reports whether a process may be read, which excludes one that hangs.
@@ -63,7 +64,7 @@ func (c *Cache) beginRead(pid uint32) bool {
 	defer c.mu.Unlock()
 	r := c.reading[pid]
 	if r == nil {
-		if len(c.reading) >= maxReading {
+		if !c.mayRead(pid) {
 			return false
 		}
 		r = &reads{since: time.Now()}
@@ -74,6 +75,23 @@ func (c *Cache) beginRead(pid uint32) bool {
 	}
 	r.count++
 	return true
+}
+
+// mayRead reports whether the tenant of a process has room for one more that may hang.
+func (c *Cache) mayRead(pid uint32) bool {
+	if len(c.reading) < maxReading/4 {
+		return true
+	}
+	of, its := TenantOf(c.cfg.ProcFS, pid), 0
+	for other, r := range c.reading {
+		if r.tenant == 0 {
+			r.tenant = TenantOf(c.cfg.ProcFS, other)
+		}
+		if r.tenant == of {
+			its++
+		}
+	}
+	return its == 0 || its < maxReading/4 && len(c.reading) < maxReading
 }
 
 func (c *Cache) endRead(pid uint32) {

@@ -25,8 +25,9 @@ const (
 type file struct {
 	f *procmaps.File
 	// rules is nil for a file without: its frames are found by frame pointers.
-	rules *unwind.File
-	used  uint64
+	rules  *unwind.File
+	used   uint64
+	tenant procmaps.Tenant // whose process had it first
 }
 
 // files are those that are open.
@@ -54,8 +55,8 @@ func (fs *files) find(key Key) *file {
 	if f == nil {
 		return nil
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.f.Fd()), &st); err != nil || uint64(st.Size) != key.Bytes || changed(&st) != key.Changed {
+	st, err := procmaps.Within(f.f, func() (st unix.Stat_t, err error) { return st, unix.Fstat(int(f.f.Fd()), &st) })
+	if err != nil || uint64(st.Size) != key.Bytes || changed(&st) != key.Changed {
 		f.f.Close()
 		delete(fs.open, key.file())
 		return nil
@@ -65,13 +66,19 @@ func (fs *files) find(key Key) *file {
 	return f
 }
 
-// add keeps a file, which is then the cache's to close.
-func (fs *files) add(key Key, opened *procmaps.File) *file {
+// add keeps a file, which is then the cache's to close. A tenant with more than a quarter of them makes room by its own.
+func (fs *files) add(key Key, opened *procmaps.File, tenant procmaps.Tenant) *file {
 	if len(fs.open) >= maxFiles {
+		its := 0
+		for _, f := range fs.open {
+			if f.tenant == tenant {
+				its++
+			}
+		}
 		var oldest Key
 		least := uint64(1 << 63)
 		for k, f := range fs.open {
-			if f.used < least {
+			if f.used < least && (its <= maxFiles/4 || f.tenant == tenant) {
 				oldest, least = k, f.used
 			}
 		}
@@ -82,7 +89,7 @@ func (fs *files) add(key Key, opened *procmaps.File) *file {
 		clear(fs.keys)
 	}
 	fs.clock++
-	f := &file{f: opened, used: fs.clock}
+	f := &file{f: opened, used: fs.clock, tenant: tenant}
 	if rules, err := unwind.Open(opened, int64(key.Bytes)); err == nil {
 		f.rules = rules
 	}
@@ -95,7 +102,7 @@ var errOther = errors.New("the mapping is of another file by now")
 // load puts the page of a miss into the map.
 func (u *Unwinder) load(p *processes, miss Miss) error {
 	if miss.Key.Inode == vdsoInode {
-		return u.put(u.kernels(), miss.Key)
+		return u.put(u.kernels(), miss.Key, p.tenant(miss.TGID))
 	}
 	f := u.files.find(miss.Key)
 	if f == nil {
@@ -108,15 +115,15 @@ func (u *Unwinder) load(p *processes, miss Miss) error {
 			return errOther
 		}
 		var err error
-		if f, err = u.openFile(miss.TGID, m, miss.Key); err != nil {
+		if f, err = u.openFile(p, miss.TGID, m, miss.Key); err != nil {
 			return err
 		}
 	}
-	return u.put(f, miss.Key)
+	return u.put(f, miss.Key, p.tenant(miss.TGID))
 }
 
 // openFile opens the file behind a mapping, which must be the one of the key.
-func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, error) {
+func (u *Unwinder) openFile(p *processes, pid uint32, m procmaps.Mapping, key Key) (*file, error) {
 	opened, err := u.cfg.Processes.Open(pid, m)
 	if err != nil {
 		return nil, err
@@ -126,7 +133,7 @@ func (u *Unwinder) openFile(pid uint32, m procmaps.Mapping, key Key) (*file, err
 		return nil, errOther
 	}
 	u.files.keys[mapped{m.Device, m.Inode}] = key.file()
-	return u.files.add(key, opened), nil
+	return u.files.add(key, opened, p.tenant(pid)), nil
 }
 
 // isFile: the kernel has a file's inode where the file system shows users another device, or,
@@ -151,8 +158,8 @@ func isFile(f *procmaps.File, key Key) bool {
 // deviceOf is st_dev of the kernel's own encoding (MAJOR and MINOR of include/linux/kdev_t.h).
 func deviceOf(device uint32) uint64 { return unix.Mkdev(device>>20, device&(1<<20-1)) }
 
-// put reads a page of a file and puts it into the map.
-func (u *Unwinder) put(f *file, key Key) error {
+// put reads a page of a file and puts it into the map, for a tenant.
+func (u *Unwinder) put(f *file, key Key, tenant procmaps.Tenant) error {
 	parts := onePage(unwind.Frame)
 	if f.rules != nil {
 		begin := uint64(key.Page) << pageBits
@@ -172,6 +179,7 @@ func (u *Unwinder) put(f *file, key Key) error {
 		switch err := u.cfg.Pages.Update(key, &part, ebpf.UpdateNoExist); {
 		case err == nil:
 			u.pages++
+			u.owners[key] = tenant
 		case !errors.Is(err, ebpf.ErrKeyExist):
 			return fmt.Errorf("write rules: %w", err)
 		}
@@ -194,7 +202,8 @@ func bootSeconds() uint32 {
 	return uint32(uint64(ts.Nano()) >> 30)
 }
 
-// makeRoom removes the quarter of the pages that was not used for longest, if n more do not fit.
+// makeRoom removes the quarter of the pages that was not used for longest, if n more do not fit: of those tenants
+// that have more than a quarter, if there are any.
 func (u *Unwinder) makeRoom(n int) error {
 	if u.pages+n <= u.limit {
 		return nil
@@ -209,9 +218,17 @@ func (u *Unwinder) makeRoom(n int) error {
 	for it := u.cfg.Pages.Iterate(); it.Next(&key, &p); {
 		all = append(all, entry{key, p.Used})
 	}
-	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.used, b.used) })
 	u.pages = len(all)
-	for _, e := range all[:min(len(all), max(u.limit/4, n))] {
+	of := map[procmaps.Tenant]int{}
+	for _, e := range all {
+		of[u.owners[e.key]]++
+	}
+	left := slices.DeleteFunc(slices.Clone(all), func(e entry) bool { return of[u.owners[e.key]] <= u.limit/4 })
+	if len(left) < n {
+		left = all
+	}
+	slices.SortFunc(left, func(a, b entry) int { return cmp.Compare(a.used, b.used) })
+	for _, e := range left[:min(len(left), max(len(left)/4, n))] {
 		u.remove(e.key)
 		u.evicted.Add(1)
 	}
@@ -222,6 +239,7 @@ func (u *Unwinder) makeRoom(n int) error {
 }
 
 func (u *Unwinder) remove(key Key) {
+	delete(u.owners, key)
 	if u.cfg.Pages.Delete(key) == nil {
 		u.pages--
 	}

@@ -51,7 +51,7 @@ func (u *Unwinder) look(p *processes, miss Miss) {
 		}
 		of, ok := known[m.Start]
 		if !ok {
-			of.key, of.f = u.fileOf(miss.TGID, m)
+			of.key, of.f = u.fileOf(p, miss.TGID, m)
 			known[m.Start] = of
 		}
 		key, f := of.key, of.f
@@ -63,7 +63,7 @@ func (u *Unwinder) look(p *processes, miss Miss) {
 			continue
 		}
 		seen[key] = true
-		if !u.has(key) && u.put(f, key) != nil {
+		if !u.has(key) && u.put(f, key, p.tenant(miss.TGID)) != nil {
 			return
 		}
 	}
@@ -74,7 +74,7 @@ func word(b []byte) uint64 { return binary.NativeEndian.Uint64(b) & (1<<48 - 1) 
 
 // fileOf is the file behind a mapping, if what maps files show of it is what the kernel has:
 // with overlayfs it is not (internal/process/procmaps, Mapping.Device).
-func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
+func (u *Unwinder) fileOf(p *processes, pid uint32, m procmaps.Mapping) (Key, *file) {
 	place := mapped{m.Device, m.Inode}
 	if key, ok := u.files.keys[place]; ok {
 		if f := u.files.find(key); f != nil {
@@ -96,5 +96,5 @@ func (u *Unwinder) fileOf(pid uint32, m procmaps.Mapping) (Key, *file) {
 		opened.Close()
 		return key, f
 	}
-	return key, u.files.add(key, opened)
+	return key, u.files.add(key, opened, p.tenant(pid))
 }

@@ -36,7 +36,7 @@ const (
 	MinMemory = 1 << 20
 	// RingBytes is the size of the ring of misses, AskedPages how many may be open.
 	RingBytes  = 128 << 10
-	AskedPages = 1024
+	AskedPages = 4096
 )
 
 // Names of the maps and of the constants of bpf/stack/rules.h.
@@ -109,16 +109,22 @@ type Unwinder struct {
 	limit int
 	// looked is when the stacks of a process were last read.
 	looked map[uint32]time.Time
-	// again are the keys of pages that could not be read, to be requested again then.
-	again []retry
-	spent throttle.Allowance
+	// owners are the tenants for whose walks the pages were loaded.
+	owners map[Key]procmaps.Tenant
+	// again are the keys of pages that could not be read, to be requested again then; waiting is how many of each tenant.
+	again   []retry
+	waiting map[procmaps.Tenant]int
+	// What all have cost, and each tenant.
+	spent   throttle.Allowance
+	tenants throttle.Allowances[procmaps.Tenant]
 
 	loaded, failed, evicted, misses, open atomic.Uint64
 }
 
 type retry struct {
-	key Key
-	at  time.Time
+	key    Key
+	at     time.Time
+	tenant procmaps.Tenant
 }
 
 // New checks the maps. Nothing is read yet.
@@ -137,7 +143,11 @@ func New(cfg Config) (*Unwinder, error) {
 	if cfg.Pages.ValueSize() != uint32(unsafe.Sizeof(Page{})) {
 		return nil, fmt.Errorf("map %v has values of %d bytes, not %d", cfg.Pages, cfg.Pages.ValueSize(), unsafe.Sizeof(Page{}))
 	}
-	return &Unwinder{cfg: cfg, files: newFiles(), limit: int(cfg.Pages.MaxEntries()), looked: map[uint32]time.Time{}, spent: newAllowance()}, nil
+	return &Unwinder{
+		cfg: cfg, files: newFiles(), limit: int(cfg.Pages.MaxEntries()), looked: map[uint32]time.Time{},
+		owners: map[Key]procmaps.Tenant{}, waiting: map[procmaps.Tenant]int{},
+		spent: newAllowance(), tenants: newTenantsAllowances(),
+	}, nil
 }
 
 // Start loads in the background until Stop.
@@ -176,6 +186,8 @@ const (
 	retryAfter = time.Second
 	// maxBatch bounds what is read before it is acted upon.
 	maxBatch = 256
+	// maxWaiting bounds the pages of a tenant that are not to be requested for now: walks note AskedPages of all.
+	maxWaiting = AskedPages / 16
 )
 
 func (u *Unwinder) run(ctx context.Context) {
@@ -236,33 +248,59 @@ func (u *Unwinder) nextRetry() time.Time {
 // askAgain lets walks report pages that could not be read some time ago.
 func (u *Unwinder) askAgain(now time.Time) {
 	for len(u.again) > 0 && !u.again[0].at.After(now) {
-		_ = u.cfg.Asked.Delete(u.again[0].key)
+		first := u.again[0]
+		_ = u.cfg.Asked.Delete(first.key)
 		u.again = u.again[1:]
+		if u.waiting[first.tenant]--; u.waiting[first.tenant] == 0 {
+			delete(u.waiting, first.tenant)
+		}
 	}
+}
+
+// later has a page requested again some time later, if few of the tenant wait for that.
+func (u *Unwinder) later(key Key, tenant procmaps.Tenant, now time.Time) {
+	if u.waiting[tenant] >= maxWaiting {
+		_ = u.cfg.Asked.Delete(key)
+		return
+	}
+	u.waiting[tenant]++
+	u.again = append(u.again, retry{key, now.Add(retryAfter), tenant})
 }
 
 // handle loads the pages of misses, and those that are likely to follow.
 func (u *Unwinder) handle(batch []Miss) {
 	u.misses.Add(uint64(len(batch)))
 	now := time.Now()
-	p := processes{u: u, snapshots: map[uint32]*procmaps.Snapshot{}}
+	p := processes{u: u, snapshots: map[uint32]*procmaps.Snapshot{}, tenants: map[uint32]procmaps.Tenant{}}
+	u.tenants.ForgetPaid(now)
 	for _, miss := range batch {
-		if err := u.load(&p, miss); err != nil {
+		tenant := p.tenant(miss.TGID)
+		if u.tenants.Pause(tenant, now) > 0 {
+			u.later(miss.Key, tenant, now)
+			continue
+		}
+		began := throttle.ThreadTime()
+		err := u.load(&p, miss)
+		u.tenants.Take(tenant, throttle.ThreadTime()-began, now)
+		if err != nil {
 			u.failed.Add(1)
-			u.again = append(u.again, retry{miss.Key, now.Add(retryAfter)})
+			u.later(miss.Key, tenant, now)
 			continue
 		}
 		_ = u.cfg.Asked.Delete(miss.Key)
 	}
 	for _, miss := range batch {
-		if now.Sub(u.looked[miss.TGID]) < lookEach {
+		tenant := p.tenant(miss.TGID)
+		if now.Sub(u.looked[miss.TGID]) < lookEach || u.tenants.Pause(tenant, now) > 0 {
 			continue
 		}
 		if len(u.looked) > maxLooked {
 			clear(u.looked)
 		}
 		u.looked[miss.TGID] = now
+		began := throttle.ThreadTime()
 		u.look(&p, miss)
+		u.tenants.Take(tenant, throttle.ThreadTime()-began, now)
 	}
 	u.loaded.Store(uint64(u.pages))
 	u.open.Store(uint64(len(u.files.open)))
@@ -272,6 +310,16 @@ func (u *Unwinder) handle(batch []Miss) {
 type processes struct {
 	u         *Unwinder
 	snapshots map[uint32]*procmaps.Snapshot
+	tenants   map[uint32]procmaps.Tenant
+}
+
+func (p *processes) tenant(pid uint32) procmaps.Tenant {
+	of, ok := p.tenants[pid]
+	if !ok {
+		of = p.u.cfg.Processes.Tenant(pid)
+		p.tenants[pid] = of
+	}
+	return of
 }
 
 func (p *processes) of(pid uint32) *procmaps.Snapshot {

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -72,7 +73,23 @@ var libcCode = regexp.MustCompile(`r-xp .*/libc\.so\.6`)
 // sleeper is a process with libc.
 func sleeper(t *testing.T, program string) uint32 {
 	t.Helper()
-	cmd := exec.Command(program, "60")
+	return started(t, exec.Command(program, "60"))
+}
+
+// otherTenant is one of another tenant: in a mount namespace of its own, and without a cgroup of its own.
+func otherTenant(t *testing.T) uint32 {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	pid := started(t, cmd)
+	if procmaps.TenantOf("/proc", pid) == procmaps.TenantOf("/proc", uint32(os.Getpid())) {
+		t.Skip("this process is in a cgroup, and so is what it starts: one tenant")
+	}
+	return pid
+}
+
+func started(t *testing.T, cmd *exec.Cmd) uint32 {
+	t.Helper()
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	pid := uint32(cmd.Process.Pid)
@@ -170,6 +187,72 @@ func TestPagesNotUsedForLongestMakeRoom(t *testing.T) {
 	assert.Equal(t, u.Stats().Pages, n)
 }
 
+// The pages of a tenant's files do not take the place of another one's.
+func TestATenantMakesRoomByItsOwnPages(t *testing.T) {
+	u := newUnwinder(t, 64)
+	load := func(pid uint32, n int) (keys []Key) {
+		miss, m := missOf(t, pid, "/libc.so.6")
+		for i := range uint32(n) {
+			miss.Key.Page = uint32(m.Offset>>pageBits) + i
+			if pid%2 == 1 {
+				miss.Key.Page += 100
+			}
+			u.handle([]Miss{miss})
+			require.True(t, u.has(miss.Key))
+			keys = append(keys, miss.Key)
+		}
+		return keys
+	}
+	own := sleeper(t, "sleep")
+	other := otherTenant(t)
+	for other%2 == own%2 { // so that they have different pages of the same file
+		other = otherTenant(t)
+	}
+	kept := load(own, 64/5)
+	load(other, 100)
+	require.LessOrEqual(t, u.Stats().Pages, 64)
+	require.NotZero(t, u.Stats().Evicted)
+	for _, key := range kept {
+		require.True(t, u.has(key))
+	}
+	require.Len(t, u.owners, u.Stats().Pages)
+}
+
+// A tenant whose files take long is served less often; others are not.
+func TestATenantThatHasCostTooMuchDelaysNoOther(t *testing.T) {
+	u := newUnwinder(t, 1000)
+	own, other := sleeper(t, "sleep"), otherTenant(t)
+	hostile, m := missOf(t, other, "/libc.so.6")
+	u.tenants.Take(u.cfg.Processes.Tenant(other), time.Minute, time.Now())
+	var batch []Miss
+	for i := range uint32(maxWaiting + 10) {
+		hostile.Key.Page = uint32(m.Offset>>pageBits) + 100 + i
+		require.NoError(t, u.cfg.Asked.Put(hostile.Key, uint32(1)))
+		batch = append(batch, hostile)
+	}
+	honest, _ := missOf(t, own, "/libc.so.6")
+	u.handle(append(batch, honest))
+	require.True(t, u.has(honest.Key))
+	for _, miss := range batch {
+		require.False(t, u.has(miss.Key))
+	}
+
+	asked := func() (n int) {
+		for _, miss := range batch {
+			var one uint32
+			if u.cfg.Asked.Lookup(miss.Key, &one) == nil {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, maxWaiting, asked(), "the rest leaves room")
+	u.askAgain(time.Now().Add(2 * retryAfter))
+	require.Zero(t, asked())
+	require.Empty(t, u.waiting)
+	require.Empty(t, u.again)
+}
+
 func TestAFileThatIsRewrittenInPlaceIsReadAgain(t *testing.T) {
 	u := newUnwinder(t, 1000)
 	program := filepath.Join(t.TempDir(), "program")
@@ -193,21 +276,22 @@ func TestAFileThatIsRewrittenInPlaceIsReadAgain(t *testing.T) {
 
 // TestTheTimeForRulesIsBounded: first use of large libraries is not slowed down, work without end is.
 func TestTheTimeForRulesIsBounded(t *testing.T) {
-	a := newAllowance()
+	a := newTenantsAllowances()
 	now := time.Now()
-	a.Take(1500*time.Millisecond, now)
-	require.Zero(t, a.Pause(now))
+	a.Take(1, 1500*time.Millisecond, now)
+	require.Zero(t, a.Pause(1, now))
 	now = now.Add(2 * time.Second)
 	worked, began := time.Duration(0), now
 	for range 1000 {
-		a.Take(100*time.Millisecond, now)
+		a.Take(1, 100*time.Millisecond, now)
 		worked += 100 * time.Millisecond
-		now = now.Add(max(100*time.Millisecond, a.Pause(now)))
+		now = now.Add(max(100*time.Millisecond, a.Pause(1, now)))
 	}
-	require.InDelta(t, 0.1, float64(worked)/float64(now.Sub(began)), 0.01)
+	require.Zero(t, a.Pause(2, now), "another tenant")
+	require.InDelta(t, 0.05, float64(worked)/float64(now.Sub(began)), 0.01)
 	now = now.Add(time.Minute)
-	a.Take(time.Second, now)
-	require.Zero(t, a.Pause(now), "what was waited is paid back")
+	a.Take(1, time.Second, now)
+	require.Zero(t, a.Pause(1, now), "what was waited is paid back")
 }
 
 // What else is on the stack of a miss is loaded with it.
