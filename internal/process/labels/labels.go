@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 const (
@@ -35,7 +36,7 @@ const (
 type Config struct {
 	ProcFS string // such as /proc
 	Rules  Rules
-	// Values is how many different values each label has at most. More are Other.
+	// Values is how many different values each label has at most, and a tenant three quarters of them. More are Other.
 	Values int
 	// Warn is called once for each label that has more; may be nil.
 	Warn func(label string)
@@ -48,8 +49,8 @@ type Set struct {
 
 	mu        sync.Mutex
 	processes map[uint64]*entry
-	values    []map[string]bool // of each rule
-	others    []uint64          // processes, spans or stacks with Other, of each rule
+	values    []map[string]procmaps.Tenant // of each rule, and who had it first
+	others    []uint64                     // processes, spans or stacks with Other, of each rule
 	swept     time.Time
 
 	rows      map[rowKey]*rowEntry
@@ -65,6 +66,7 @@ type rowEntry struct {
 }
 
 type entry struct {
+	tenant     procmaps.Tenant
 	values     []string
 	text       string
 	complete   bool
@@ -82,7 +84,7 @@ func New(cfg Config) *Set {
 	s := &Set{cfg: cfg, processes: map[uint64]*entry{}, others: make([]uint64, len(cfg.Rules)), swept: cfg.Now(),
 		rows: map[rowKey]*rowEntry{}, rowsSwept: cfg.Now()}
 	for range cfg.Rules {
-		s.values = append(s.values, map[string]bool{})
+		s.values = append(s.values, map[string]procmaps.Tenant{})
 	}
 	return s
 }
@@ -133,9 +135,9 @@ func (s *Set) OfRow(id uint64, pid uint32, row Row) string {
 			value := process.values[i]
 			switch {
 			case r.Span != "" && row.Span != 0:
-				value = s.admit(i, clean(row.Attribute(r.Span)))
+				value = s.admit(i, process.tenant, clean(row.Attribute(r.Span)))
 			case r.Frame != nil && row.Stack != 0:
-				value = s.admit(i, clean(r.matchFrames(row.Frames())))
+				value = s.admit(i, process.tenant, clean(r.matchFrames(row.Frames())))
 			}
 			pairs[i] = [2]string{r.Name, value}
 		}
@@ -150,7 +152,7 @@ func (s *Set) of(id uint64, pid uint32, now time.Time) *entry {
 	s.sweep(now)
 	e := s.processes[id]
 	if e == nil {
-		e = &entry{values: make([]string, len(s.cfg.Rules))}
+		e = &entry{tenant: procmaps.TenantOf(s.cfg.ProcFS, pid), values: make([]string, len(s.cfg.Rules))}
 		s.processes[id] = e
 	}
 	e.used = now
@@ -199,7 +201,7 @@ func (s *Set) fill(e *entry, pid uint32) {
 				}
 				found = r.match(title)
 			}
-			e.values[i] = s.admit(i, clean(found))
+			e.values[i] = s.admit(i, e.tenant, clean(found))
 		}
 		e.complete = e.complete && e.values[i] != ""
 		pairs[i] = [2]string{r.Name, e.values[i]}
@@ -207,20 +209,34 @@ func (s *Set) fill(e *entry, pid uint32) {
 	e.text = Encode(pairs)
 }
 
-// admit bounds the number of different values.
-func (s *Set) admit(rule int, value string) string {
+// admit bounds the number of different values, of all and of each tenant.
+func (s *Set) admit(rule int, tenant procmaps.Tenant, value string) string {
 	known := s.values[rule]
-	if value == "" || known[value] {
+	if _, is := known[value]; is || value == "" {
 		return value
 	}
-	if len(known) >= s.cfg.Values {
+	if !s.hasRoom(known, tenant) {
 		if s.others[rule]++; s.others[rule] == 1 {
 			s.cfg.Warn(s.cfg.Rules[rule].Name)
 		}
 		return Other
 	}
-	known[value] = true
+	known[value] = tenant
 	return value
+}
+
+// hasRoom reports whether a tenant may have one more value: the last quarter is for those with less than a quarter.
+func (s *Set) hasRoom(known map[string]procmaps.Tenant, tenant procmaps.Tenant) bool {
+	if len(known) < s.cfg.Values-s.cfg.Values/4 {
+		return true
+	}
+	its := 0
+	for _, of := range known {
+		if of == tenant {
+			its++
+		}
+	}
+	return len(known) < s.cfg.Values && its < s.cfg.Values/4
 }
 
 func (s *Set) sweep(now time.Time) {

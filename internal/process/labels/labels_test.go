@@ -138,6 +138,31 @@ func TestLabelsOfFramesAreOfTheRow(t *testing.T) {
 	require.ErrorContains(t, err, "label model: error parsing regexp")
 }
 
+// A container whose processes all have other values leaves room to another one's.
+func TestATenantLeavesValuesToOthers(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	add := func(pid int, tenant, team string) {
+		p.write(pid, "x", "TEAM="+team)
+		require.NoError(t, os.WriteFile(filepath.Join(p.dir, fmt.Sprint(pid), "cgroup"), []byte("0::/"+tenant+"\n"), 0o600))
+	}
+	s := New(Config{ProcFS: p.dir, Values: 20, Rules: parse(t, "team=env:TEAM")})
+	for n := range 100 {
+		add(1000+n, "hostile", fmt.Sprint("bomb", n))
+		want := fmt.Sprint("team=bomb", n)
+		if n >= 15 {
+			want = "team=" + Other
+		}
+		require.Equal(t, want, s.Of(uint64(1000+n), uint32(1000+n)))
+	}
+	for n := range 5 {
+		add(10+n, "honest", fmt.Sprint("team", n))
+		require.Equal(t, fmt.Sprint("team=team", n), s.Of(uint64(10+n), uint32(10+n)))
+	}
+	add(20, "third", "late")
+	require.Equal(t, "team="+Other, s.Of(20, 20))
+	require.Equal(t, map[string]uint64{"team": 86}, s.Others())
+}
+
 func TestValuesOfHostileProcessesAreClean(t *testing.T) {
 	p := proc{t, t.TempDir()}
 	p.write(1, "x", "TEAM=\x1b[31mred\xff\n<b>"+strings.Repeat("é", 100), "JOB="+strings.Repeat("x", 3*memory.MaxBytes))

@@ -11,16 +11,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Processes are the facts about processes that the search needs; *procmaps.Cache has them.
 type Processes interface {
 	Read(pid uint32, keep func(procmaps.Mapping) bool) ([]procmaps.Mapping, error)
 	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
+	Tenant(pid uint32) procmaps.Tenant
 }
 
 // Table is the map span_source_by_tgid of bpf/process/span.h.
@@ -71,6 +74,8 @@ type Follower struct {
 	dirty  map[uint32]bool
 	files  map[fileKey]*file
 	since  time.Time // of files
+	spent  throttle.Allowances[procmaps.Tenant]
+	later  map[uint32]bool // to be read when its tenant may cost something again
 	warned map[string]bool
 }
 
@@ -102,7 +107,7 @@ func NewFollower(cfg Config) *Follower {
 	return &Follower{
 		cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan struct{}, 1),
 		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: map[fileKey]*file{},
-		since: time.Now(), warned: map[string]bool{},
+		since: time.Now(), spent: newSpent(), later: map[uint32]bool{}, warned: map[string]bool{},
 	}
 }
 
@@ -184,7 +189,7 @@ func (f *Follower) loop(ctx context.Context) {
 			all = true
 		case <-soon.C:
 			for pid := range f.dirty {
-				f.inspect(pid)
+				f.look(pid)
 			}
 			clear(f.dirty)
 		case <-tick.C:
@@ -215,46 +220,11 @@ func (f *Follower) handle(e procevents.Event) bool {
 		// And have deleted this one.
 		delete(f.known, e.PID)
 		delete(f.dirty, e.PID)
+		delete(f.later, e.PID)
 	case procevents.Lost:
 		return true
 	}
 	return false
-}
-
-// scan is the safety net. With all, known processes are read again, too.
-func (f *Follower) scan(all bool) error {
-	d, err := os.Open(f.cfg.ProcFS)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return err
-	}
-	if time.Since(f.since) > forgetFiles || len(f.files) > maxFiles {
-		clear(f.files)
-		f.since = time.Now()
-	}
-	there := map[uint32]bool{}
-	now := time.Now()
-	for _, name := range names {
-		n, err := strconv.ParseUint(name, 10, 32)
-		if err != nil {
-			continue
-		}
-		pid := uint32(n)
-		there[pid] = true
-		if p := f.known[pid]; all || p == nil || (f.events == nil || p.keyless) && now.After(p.next) {
-			f.inspect(pid)
-		}
-	}
-	for pid, p := range f.known {
-		if !there[pid] {
-			f.drop(pid, p)
-		}
-	}
-	return nil
 }
 
 // drop forgets a process. The programs delete the entry of one that exits; what was
@@ -268,8 +238,8 @@ func (f *Follower) drop(pid uint32, p *process) {
 	}
 }
 
-// inspect looks for the variable in what a process has mapped.
-func (f *Follower) inspect(pid uint32) {
+// inspect looks for the variable in what a process has mapped, and returns how many mappings it has read.
+func (f *Follower) inspect(pid uint32) int64 {
 	start := startStack(f.cfg.ProcFS, pid)
 	p := f.known[pid]
 	if p == nil || p.startStack != start {
@@ -282,11 +252,13 @@ func (f *Follower) inspect(pid uint32) {
 	p.next = time.Now().Add(min(scanEvery<<min(p.looked, 6), slowest))
 	p.looked++
 	if start == 0 {
-		return // a thread of the kernel, or one that we may not read
+		return 0 // a thread of the kernel, or one that we may not read
 	}
 	musl, mapped := false, 0
+	var read atomic.Int64 // a read that did not end in time continues
 	var context procmaps.Mapping
 	mappings, err := f.cfg.Processes.Read(pid, func(m procmaps.Mapping) bool {
+		read.Add(1)
 		if isContext(m) {
 			context = m
 		}
@@ -301,16 +273,16 @@ func (f *Follower) inspect(pid uint32) {
 		if errors.Is(err, procmaps.ErrGone) {
 			f.drop(pid, p)
 		}
-		return
+		return read.Load()
 	}
 	source, where := f.find(pid, start, mappings, musl)
 	if source.Access != 0 {
 		source.Keys, p.keyless = f.keys(pid, context)
 	}
-	if source == p.source {
-		return
+	if source != p.source {
+		f.put(pid, p, source, where)
 	}
-	f.put(pid, p, source, where)
+	return read.Load()
 }
 
 // find takes a program's own variable before a library's, as the dynamic linker does,

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// memory is a Table.
+// fakeMemory is a Table.
 type fakeMemory struct {
 	mu      sync.Mutex
 	sources map[uint32]Source
@@ -112,6 +112,27 @@ func TestProcessesAreFoundAndForgottenWithoutEvents(t *testing.T) {
 	_ = first.Wait()
 	require.NoError(t, os.Remove(filepath.Join(procfs, strconv.Itoa(first.Process.Pid))))
 	require.Eventually(t, func() bool { return m.of(first.Process.Pid) == Source{} }, 30*time.Second, 10*time.Millisecond)
+}
+
+// A tenant that has cost too much is read later, with a scan.
+func TestATenantThatHasCostTooMuchIsReadLater(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("reading the mappings of other processes needs root; the uid is not 0")
+	}
+	pid := uint32(sleeper(t).Process.Pid)
+	m := &fakeMemory{sources: map[uint32]Source{}}
+	f := NewFollower(Config{Processes: procmaps.NewCache(procmaps.Config{}), Table: m})
+	tenant := f.cfg.Processes.Tenant(pid)
+	f.spent.Take(tenant, time.Minute, time.Now())
+	f.look(pid)
+	require.Empty(t, m.sources)
+	require.True(t, f.later[pid])
+	f.spent.Clear()
+	f.known[pid] = &process{startStack: startStack("/proc", pid)} // it was read before
+	require.NoError(t, f.scan(false))
+	require.NotZero(t, m.of(int(pid)).Access)
+	require.Empty(t, f.later)
+	require.Positive(t, f.spent.Len())
 }
 
 // The mappings that a process shows are what it likes them to be.
