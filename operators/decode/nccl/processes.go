@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -76,10 +74,7 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 		return nil, err
 	}
 	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return nil, err
-	}
+	st := &f.Stat
 	key := fileKey{st.Dev, st.Ino, st.Size, st.Mtim.Nano()}
 	known, ok := n.files[key]
 	if !ok {
@@ -89,6 +84,9 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 		known.library, known.err = Inspect(f, st.Size, n.wanted)
 		if known.err == nil && strings.HasPrefix(filepath.Base(m.Path), rccl) {
 			known.library.isRCCL()
+		}
+		if errors.Is(known.err, procmaps.ErrHangs) {
+			return nil, known.err // not of the file itself
 		}
 		n.files[key] = known
 	}

@@ -27,8 +27,8 @@ const (
 	poolAPI = "torch"
 	// priority is behind the operator that names stacks and holders (50).
 	priority = 9900
-	// maxLines bounds the summary, maxGroups the memory for a process that
-	// makes a new stack for every failure.
+	// maxLines bounds the summary, maxGroups the memory for processes that
+	// make a new stack for every failure.
 	maxLines  = 5
 	maxGroups = 1000
 )
@@ -171,7 +171,7 @@ func (l *Log) Add(f Failure) {
 	g := group{f.PID, f.API, f.Error, f.Frame, f.By}
 	e := l.groups[g]
 	if e == nil {
-		if len(l.groups) == maxGroups {
+		if !l.hasRoom(f.PID) {
 			l.others++
 			return
 		}
@@ -187,7 +187,22 @@ func (l *Log) Add(f Failure) {
 	e.count++
 }
 
-// Lines is the summary, the most frequent failure first; nil without failures.
+// hasRoom reports whether a process may have one more group: the last quarter is for those with less than a quarter.
+func (l *Log) hasRoom(pid uint32) bool {
+	if len(l.groups) < maxGroups-maxGroups/4 {
+		return true
+	}
+	its := 0
+	for g := range l.groups {
+		if g.pid == pid {
+			its++
+		}
+	}
+	return len(l.groups) < maxGroups && its < maxGroups/4
+}
+
+// Lines is the summary, the most frequent failure first, that of each process before further ones of any; nil without
+// failures.
 func (l *Log) Lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -203,6 +218,17 @@ func (l *Log) Lines() []string {
 		}
 		return entries[i].first < entries[j].first
 	})
+	var firsts, further []*entry
+	seen := map[uint32]bool{}
+	for _, e := range entries {
+		if !seen[e.newest.PID] {
+			seen[e.newest.PID] = true
+			firsts = append(firsts, e)
+		} else {
+			further = append(further, e)
+		}
+	}
+	entries = append(firsts, further...)
 	var lines []string
 	shown := 0
 	for _, e := range entries[:min(maxLines, len(entries))] {

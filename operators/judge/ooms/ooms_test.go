@@ -40,6 +40,23 @@ func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
 	require.Equal(t, "1005 more allocations failed elsewhere: see --jsonl-out", lines[maxLines])
 }
 
+// A process that fails all the time, each time elsewhere, hides no other one's failure.
+func TestEachProcessHasItsFailure(t *testing.T) {
+	var l Log
+	for i := range 3 * maxGroups {
+		l.Add(failure(fmt.Sprintf("f%d (x.py:%d)", i%maxGroups, i%maxGroups)))
+	}
+	other := failure("handler (server.py:9)")
+	other.PID = 8
+	l.Add(other)
+	lines := l.Lines()
+	require.Len(t, lines, maxLines+1)
+	require.Contains(t, lines[0], "failed 3 times, last: python3[7]")
+	require.Contains(t, lines[1], "python3[8] cuMemAlloc_v2 of 26.0 MiB at handler (server.py:9)")
+	require.Contains(t, lines[2], "python3[7]")
+	require.Equal(t, fmt.Sprintf("%d more allocations failed elsewhere: see --jsonl-out", 3*maxGroups+1-4*3-1), lines[maxLines])
+}
+
 // The totals, and what was requested of the driver before, show why a request failed.
 func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Empty(t, Pool{}.why(1))
