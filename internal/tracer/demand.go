@@ -145,7 +145,7 @@ func (t *Tracer) openWindows(p *process, m mapped) {
 
 func (t *Tracer) openWindow(w *window) {
 	p, lib := w.process, w.file
-	if lib.fd < 0 {
+	if lib.held == nil {
 		return // it was overwritten; its probes are gone
 	}
 	if !t.windows.hasRoom(p.tenant) {
@@ -160,7 +160,7 @@ func (t *Tracer) openWindow(w *window) {
 	var err error
 	t.take(p, throttle.Timed(func() {
 		var ex *link.Executable
-		if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", lib.fd)); err != nil {
+		if ex, err = executable(lib.held); err != nil {
 			return
 		}
 		if err = t.cfg.Demands.Forget(p.pid, w.fact); err == nil {

@@ -32,7 +32,7 @@ type file struct {
 	probes  []probe
 	library string
 	tenant  procmaps.Tenant // who had it first
-	fd      int             // the file, while attached; -1: none
+	held    *procmaps.File  // while attached; nil: not held
 	content contents
 	// users are the processes that have it mapped; roots the root directories
 	// in which it was found.
@@ -53,35 +53,36 @@ type file struct {
 // contents changes when a file is written to.
 type contents struct{ size, mtime int64 }
 
-func contentsOf(fd int) (c contents) {
-	if st, ok := statOf(fd, unix.STATX_SIZE|unix.STATX_MTIME); ok {
+func contentsOf(f *procmaps.File) (c contents) {
+	if st, ok := statOf(f, unix.STATX_SIZE|unix.STATX_MTIME); ok {
 		c = contents{int64(st.Size), st.Mtime.Sec*int64(time.Second) + int64(st.Mtime.Nsec)}
 	}
 	return c
 }
 
 func newFile() *file {
-	return &file{fd: -1, users: map[uint32]bool{}, roots: map[rootKey]bool{}}
+	return &file{users: map[uint32]bool{}, roots: map[rootKey]bool{}}
 }
 
 func (f *file) attached() bool {
-	return len(f.links) > 0 || (len(f.onDemand)+len(f.probes) > 0 && f.fd >= 0)
+	return len(f.links) > 0 || (len(f.onDemand)+len(f.probes) > 0 && f.held != nil)
 }
 
 // overwritten reports whether the content changed under the probes. The kernel
 // would continue to execute the instructions that it copied from the old content,
 // so these probes must go. Package managers replace files instead.
-func (f *file) overwritten() bool { return f.fd >= 0 && contentsOf(f.fd) != f.content }
+func (f *file) overwritten() bool { return f.held != nil && contentsOf(f.held) != f.content }
 
 // deleted reports whether the file has no name any more.
 func (f *file) deleted() bool {
-	st, ok := statOf(f.fd, unix.STATX_NLINK)
+	st, ok := statOf(f.held, unix.STATX_NLINK)
 	return ok && st.Nlink == 0
 }
 
 // statOf has facts about a file as the kernel has them, without a request to a server of its file system.
-func statOf(fd, want int) (st unix.Statx_t, ok bool) {
-	return st, fd >= 0 && unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, want, &st) == nil
+func statOf(f *procmaps.File, want int) (st unix.Statx_t, ok bool) {
+	ok = f != nil && unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, want, &st) == nil
+	return st, ok
 }
 
 // probe is a function of a file.
@@ -130,7 +131,7 @@ func (t *Tracer) hasRoom(tenant procmaps.Tenant) bool {
 func (t *Tracer) attach(f *procmaps.File, key fileKey, library string, tenant procmaps.Tenant) *file {
 	lib := newFile()
 	lib.library, lib.tenant = library, tenant
-	lib.content = contentsOf(int(f.Fd()))
+	lib.content = contentsOf(f)
 	if known := t.files[key]; known != nil {
 		if known.content == lib.content {
 			return known
@@ -286,9 +287,9 @@ func (f *file) detach() {
 	}
 	wait.Wait()
 	f.links, f.onDemand, f.probes = nil, nil, nil
-	if f.fd >= 0 {
-		unix.Close(f.fd)
-		f.fd = -1
+	if f.held != nil {
+		f.held.Close()
+		f.held = nil
 	}
 }
 

@@ -78,7 +78,7 @@ func (t *Tracer) SetAttached(library string, attached bool) error {
 // relink attaches what is to be attached now to files, and then detaches what was.
 func (t *Tracer) relink(which func(*file) bool) (err error) {
 	for _, f := range t.files {
-		if f.fd < 0 || !f.attached() || !which(f) {
+		if f.held == nil || !f.attached() || !which(f) {
 			continue
 		}
 		links, e := t.linkAll(f, t.now(f))
@@ -101,7 +101,7 @@ func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
 	if len(probes) == 0 {
 		return nil, nil
 	}
-	ex, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.fd))
+	ex, err := executable(f.held)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 	defer t.mu.Unlock()
 	var open resumed
 	for _, f := range t.files {
-		if f.fd < 0 || t.without[f.library] {
+		if f.held == nil || t.without[f.library] {
 			continue
 		}
 		var probes []probe

@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -37,7 +36,7 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 	}
 	if lib.mode == Multi {
 		lib.links, err = t.linkMulti(ex, probes, everyProcess)
-		if err != nil && t.cfg.Programs.Enter != nil && contentsOf(int(f.Fd())) == lib.content && t.mayByPoint(time.Now()) {
+		if err != nil && t.cfg.Programs.Enter != nil && contentsOf(f) == lib.content && t.mayByPoint(time.Now()) {
 			lib.note = fmt.Sprintf("uprobe_multi refused (%v); ", err)
 			lib.mode, err = Perf, nil
 			probes = t.now(lib)
@@ -57,7 +56,7 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 		}
 		lib.links, lib.onDemand, lib.probes, lib.symbols = nil, nil, nil, 0
 		lib.status, lib.err = StatusFailed, err.Error()
-		if contentsOf(int(f.Fd())) != lib.content {
+		if contentsOf(f) != lib.content {
 			lib.err = "the file was changed while it was attached to"
 		}
 		return
@@ -67,8 +66,8 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 	if len(lib.onDemand) > 0 {
 		lib.note += fmt.Sprintf(", on demand: %d", len(lib.onDemand))
 	}
-	if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-		lib.fd = fd
+	if held, err := f.Dup(); err == nil {
+		lib.held = held
 	}
 }
 

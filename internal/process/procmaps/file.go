@@ -20,7 +20,8 @@ type File struct {
 
 	guard  *Guard // nil: the kernel itself answers
 	tenant Tenant
-	at     int64 // of Read
+	place  string // for guard
+	at     int64  // of Read
 }
 
 // NewFile is that of a file of this machine. It takes what os.Open returns.
@@ -72,7 +73,7 @@ func Within[T any](f *File, fn func() (T, error)) (T, error) {
 	if f.guard == nil {
 		return fn()
 	}
-	return Guarded(f.guard, f.tenant, fmt.Sprint("device ", f.Stat.Dev), fn)
+	return Guarded(f.guard, f.tenant, f.place, fn)
 }
 
 // Close closes the file. It does not wait for a server.
@@ -80,8 +81,19 @@ func (f *File) Close() error {
 	if f.guard == nil {
 		return f.File.Close()
 	}
-	go f.File.Close()
+	f.guard.Close(f.tenant, f.place, f.File)
 	return nil
+}
+
+// Dup is the same file once more.
+func (f *File) Dup() (*File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate %s: %w", f.Name(), err)
+	}
+	other := *f
+	other.File = os.NewFile(uintptr(fd), f.Name())
+	return &other, nil
 }
 
 // answersItself reports whether the kernel answers for a kind of file system, with the devices of the machine.

@@ -5,6 +5,7 @@ package procmaps
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -48,14 +49,26 @@ type answers struct {
 	calls   int           // that have not returned: it is not forgotten
 	left    time.Duration // that we may wait
 	at      time.Time     // when that was so
+	// unclosed are files that are to be closed once what hangs has returned: to close one is a request to its server.
+	unclosed []unclosed
+}
+
+type unclosed struct {
+	place string
+	file  io.Closer
 }
 
 // Run calls fn, which uses a place of a tenant, and waits for it, for a limited time. After ErrHangs
 // fn still runs, or is not run at all.
 func (g *Guard) Run(of Tenant, place string, fn func()) error {
+	_, err := g.run(of, place, fn)
+	return err
+}
+
+func (g *Guard) run(of Tenant, place string, fn func()) (isRun bool, err error) {
 	a, limit := g.begin(of, place, time.Now())
 	if limit == 0 {
-		return ErrHangs
+		return false, ErrHangs
 	}
 	began := time.Now()
 	done := make(chan struct{})
@@ -65,7 +78,6 @@ func (g *Guard) Run(of Tenant, place string, fn func()) error {
 	}()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	var err error
 	select {
 	case <-done:
 	case <-timer.C:
@@ -75,10 +87,26 @@ func (g *Guard) Run(of Tenant, place string, fn func()) error {
 	if err != nil {
 		go func() {
 			<-done
-			g.answered(a, place)
+			g.answered(of, a, place)
 		}()
 	}
-	return err
+	return true, err
+}
+
+// Close closes a file of a place and does not wait for it.
+func (g *Guard) Close(of Tenant, place string, file io.Closer) {
+	go func() {
+		if isRun, _ := g.run(of, place, func() { file.Close() }); isRun {
+			return
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if a := g.tenants[of]; a != nil && len(a.hanging) > 0 {
+			a.unclosed = append(a.unclosed, unclosed{place, file})
+		} else { // it has returned since
+			g.Close(of, place, file)
+		}
+	}()
 }
 
 // Guarded is Run for what has a result.
@@ -131,7 +159,7 @@ func (g *Guard) forget() {
 		return
 	}
 	for of, a := range g.tenants {
-		if a.calls == 0 {
+		if a.calls == 0 && len(a.unclosed) == 0 {
 			delete(g.tenants, of)
 		}
 	}
@@ -155,12 +183,16 @@ func (g *Guard) end(a *answers, place string, took time.Duration, answered bool)
 }
 
 // answered is called when a call that was given up returns.
-func (g *Guard) answered(a *answers, place string) {
+func (g *Guard) answered(of Tenant, a *answers, place string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(a.hanging, place)
 	g.hanging--
 	a.calls--
+	for _, u := range a.unclosed {
+		g.Close(of, u.place, u.file)
+	}
+	a.unclosed = nil
 }
 
 // Files are those of a process, as it sees them; whom it belongs to is read once for many.
@@ -182,9 +214,11 @@ func (c *Cache) FilesOf(pid uint32, tenant Tenant) Files {
 // Within runs what looks for files of a process in a directory, as the process sees it, and returns
 // ErrHangs if a file system does not answer. fn may then still be running: what it changes is its own.
 func (f Files) Within(dir string, fn func()) error {
-	place := fmt.Sprint(f.mountNS, dir) // the same directory is another file system elsewhere
-	return f.cache.guard.Run(f.tenant, place, fn)
+	return f.cache.guard.Run(f.tenant, f.place(dir), fn)
 }
+
+// place is a directory of a process: the same one is another file system elsewhere.
+func (f Files) place(dir string) string { return fmt.Sprint(f.mountNS, dir) }
 
 // Within is that of Files, for one use.
 func (c *Cache) Within(pid uint32, dir string, fn func()) error { return c.Files(pid).Within(dir, fn) }
@@ -195,7 +229,7 @@ func (f Files) openWithin(path string, open func() (*os.File, error)) (*File, er
 	var file *File
 	err, late := ErrHangs, false
 	if hangs := f.Within(filepath.Dir(path), func() {
-		opened, failed := f.opened(open)
+		opened, failed := f.opened(path, open)
 		mu.Lock()
 		defer mu.Unlock()
 		if late && opened != nil {
@@ -211,13 +245,13 @@ func (f Files) openWithin(path string, open func() (*os.File, error)) (*File, er
 	return file, err
 }
 
-func (f Files) opened(open func() (*os.File, error)) (*File, error) {
+func (f Files) opened(path string, open func() (*os.File, error)) (*File, error) {
 	file, err := NewFile(open())
 	if err != nil {
 		return nil, err
 	}
 	if !answersItself(file.FileSystem) {
-		file.guard, file.tenant = &f.cache.guard, f.tenant
+		file.guard, file.tenant, file.place = &f.cache.guard, f.tenant, f.place(filepath.Dir(path))
 	}
 	return file, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +80,46 @@ func TestManyThatHangTakeNoRoomOfOthers(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		require.Zero(t, g.hanging)
+	})
+}
+
+// closed counts how often it was closed.
+type closed struct{ times atomic.Int32 }
+
+func (c *closed) Close() error { c.times.Add(1); return nil }
+
+// hangsOnClose is a file whose server does not answer when it is closed.
+type hangsOnClose struct{ release chan struct{} }
+
+func (h hangsOnClose) Close() error { <-h.release; return nil }
+
+// Closing a file may hang, too. One thread waits, however many files there are, and all are closed in the end.
+func TestFilesAreClosedWhenTheServerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g Guard
+		release := make(chan struct{})
+		var c closed
+		g.Close(hostile, "/fine", &c)
+		synctest.Wait()
+		require.EqualValues(t, 1, c.times.Load())
+
+		g.Close(hostile, "/hangs", hangsOnClose{release})
+		time.Sleep(time.Second)
+		require.ErrorIs(t, g.Run(hostile, "/hangs", func() { t.Error("opened where closing hangs") }), ErrHangs)
+		for range 100 {
+			g.Close(hostile, "/hangs", &c)
+		}
+		synctest.Wait()
+		require.EqualValues(t, 1, c.times.Load())
+		require.Equal(t, 1, g.hanging)
+		g.Close(honest, "/hangs", &c)
+		synctest.Wait()
+		require.EqualValues(t, 2, c.times.Load(), "of another tenant")
+		close(release)
+		synctest.Wait()
+		require.EqualValues(t, 102, c.times.Load())
+		require.Zero(t, g.hanging)
+		require.Empty(t, g.tenants[hostile].unclosed)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -315,14 +316,15 @@ func TestOpenDeletedFile(t *testing.T) {
 
 	c := NewCache(Config{})
 	mapping := func() (m Mapping) {
-		s, err := c.Snapshot(uint32(cmd.Process.Pid))
-		require.NoError(t, err)
-		for _, m = range s.Mappings {
-			if m.Path == path {
-				return m
+		require.Eventually(t, func() bool { // Start returns before the program is mapped
+			s, err := c.Snapshot(uint32(cmd.Process.Pid))
+			require.NoError(t, err)
+			i := slices.IndexFunc(s.Mappings, func(m Mapping) bool { return m.Path == path })
+			if i >= 0 {
+				m = s.Mappings[i]
 			}
-		}
-		t.Fatalf("%q is not mapped: %+v", path, s.Mappings)
+			return i >= 0
+		}, 30*time.Second, time.Millisecond)
 		return m
 	}
 	f, err := c.Open(uint32(cmd.Process.Pid), mapping())

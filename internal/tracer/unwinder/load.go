@@ -55,7 +55,10 @@ func (fs *files) find(key Key) *file {
 	if f == nil {
 		return nil
 	}
-	st, err := procmaps.Within(f.f, func() (st unix.Stat_t, err error) { return st, unix.Fstat(int(f.f.Fd()), &st) })
+	st, err := procmaps.Within(f.f, func() (st unix.Stat_t, err error) {
+		err = unix.Fstat(int(f.f.Fd()), &st)
+		return st, err
+	})
 	if err != nil || uint64(st.Size) != key.Bytes || changed(&st) != key.Changed {
 		f.f.Close()
 		delete(fs.open, key.file())
