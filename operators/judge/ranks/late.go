@@ -5,6 +5,7 @@ package ranks
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 const (
@@ -40,15 +42,35 @@ const (
 // only what they call from now on is known.
 type late struct {
 	began    collective.Time
-	attached map[uint32]collective.Time // by pid, since when
-	asked    collective.Time            // when they were judged last
-	reported map[int]string             // the last text of each job, without its time
+	attached map[uint32]attached     // by pid
+	asked    map[int]collective.Time // when each job was judged last
+	reported map[int]string          // the last text of each job, without its time
 	dumping  bool
+}
+
+// attached is a process that has loaded NCCL.
+type attached struct {
+	since  collective.Time
+	tenant procmaps.Tenant
+}
+
+// hasRoom reports whether a tenant may have one more: the last quarter is for those with less than a quarter.
+func (l *late) hasRoom(tenant procmaps.Tenant) bool {
+	if len(l.attached) < maxStanding-maxStanding/4 {
+		return true
+	}
+	its := 0
+	for _, a := range l.attached {
+		if a.tenant == tenant {
+			its++
+		}
+	}
+	return len(l.attached) < maxStanding && its < maxStanding/4
 }
 
 // watchAttachments notes who is attached to.
 func (i *instance) watchAttachments(gc operators.GadgetContext) error {
-	i.late.attached, i.late.reported = map[uint32]collective.Time{}, map[int]string{}
+	i.late.attached, i.late.asked, i.late.reported = map[uint32]attached{}, map[int]collective.Time{}, map[int]string{}
 	ds := gc.GetDataSources()["attachments"]
 	if ds == nil || i.cfg.Dump == nil {
 		return nil
@@ -69,8 +91,13 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 		switch {
 		case state == "gone":
 			delete(i.late.attached, id)
-		case state == "attached" && strings.Contains(filepath.Base(file), "nccl") && i.late.attached[id] == 0 && len(i.late.attached) < maxStanding:
-			i.late.attached[id] = bootTime()
+		case state == "attached" && strings.Contains(filepath.Base(file), "nccl"):
+			if _, known := i.late.attached[id]; known {
+				break
+			}
+			if tenant := procmaps.TenantOf(i.cfg.ProcFS, id); i.late.hasRoom(tenant) {
+				i.late.attached[id] = attached{bootTime(), tenant}
+			}
 		}
 		return nil
 	}, subscription)
@@ -80,7 +107,7 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 // nothing since; called with i.mu held, once a second.
 func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 	l := &i.late
-	if l.dumping || i.cfg.Dump == nil || l.asked != 0 && now-l.asked < lateAgain {
+	if l.dumping || i.cfg.Dump == nil {
 		return
 	}
 	called := map[uint32]bool{}
@@ -90,31 +117,34 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 		}
 	}
 	// Ranks of a job have one parent's process group. One that calls is judged by its calls.
-	jobs := map[int][]uint32{}
-	active := map[int]bool{}
-	for pid, since := range l.attached {
+	maps.DeleteFunc(l.asked, func(_ int, at collective.Time) bool { return now-at >= lateAgain })
+	of := map[int][]uint32{} // the processes of each job
+	active := map[int]bool{} // or to be judged soon
+	for pid, a := range l.attached {
 		job := jobOf(i.cfg.ProcFS, pid)
-		active[job] = active[job] || called[pid]
-		if now-since < lateAfter {
-			return // soon
-		}
-		if started, ok := startedAt(i.cfg.ProcFS, pid); ok && started < l.began && membership.IsRank(i.cfg.ProcFS, pid) {
-			jobs[job] = append(jobs[job], pid)
-		}
+		of[job] = append(of[job], pid)
+		active[job] = active[job] || called[pid] || now-a.since < lateAfter
 	}
+	jobs := map[int][]uint32{}
 	var pids []uint32
-	for job, all := range jobs {
-		if active[job] {
-			delete(jobs, job)
+	for job, all := range of {
+		if active[job] || l.asked[job] != 0 {
 			continue
 		}
-		slices.Sort(all)
-		pids = append(pids, all...)
+		l.asked[job] = now
+		all = slices.DeleteFunc(all, func(pid uint32) bool {
+			started, ok := startedAt(i.cfg.ProcFS, pid)
+			return !ok || started >= l.began || !membership.IsRank(i.cfg.ProcFS, pid)
+		})
+		if len(all) > 0 {
+			slices.Sort(all)
+			jobs[job], pids = all, append(pids, all...)
+		}
 	}
 	if len(pids) == 0 {
 		return
 	}
-	l.dumping, l.asked = true, now
+	l.dumping = true
 	i.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, dumpLimit)
 		defer cancel()
@@ -166,8 +196,8 @@ func (i *instance) tellLate(job int, all []collective.Standing) {
 	i.mu.Lock()
 	began := now
 	for _, s := range all {
-		if at := i.late.attached[s.Process.PID]; at != 0 {
-			began = min(began, at)
+		if a, ok := i.late.attached[s.Process.PID]; ok {
+			began = min(began, a.since)
 		}
 	}
 	verdict := collective.JudgeLate(all, time.Duration(now-began))
