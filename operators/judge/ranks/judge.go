@@ -204,18 +204,24 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 	}
 	var pids []uint32
 	var ids []uint64
-	add := func(all []collective.Process, isKnown func(*process) bool) {
+	its := map[uint64]int{} // how many of each container
+	add := func(all []collective.Process, most int, isKnown func(*process) bool) {
 		for _, s := range all {
 			p := i.processes[s.ID]
-			if p == nil || p.gone || p.dumping || p.dumped != 0 && isKnown(p) || len(pids) == maxDumped {
+			if p == nil || p.gone || p.dumping || p.dumped != 0 && isKnown(p) || len(pids) == maxDumped || its[p.mntns] >= most {
 				continue
 			}
 			p.dumping = true
+			its[p.mntns]++
 			pids, ids = append(pids, p.pid), append(ids, s.ID)
 		}
 	}
-	add(suspects, func(p *process) bool { return p.dumped >= p.changed && now-p.dumped < again })
-	add(quiet, func(p *process) bool { return p.dumped >= p.changed || now-p.dumped < seldom })
+	for _, most := range []int{maxDumped / 4, maxDumped} { // some of each container before all of one
+		add(suspects, most, func(p *process) bool { return p.dumped >= p.changed && now-p.dumped < again })
+	}
+	for _, most := range []int{maxDumped / 4, maxDumped} {
+		add(quiet, most, func(p *process) bool { return p.dumped >= p.changed || now-p.dumped < seldom })
+	}
 	if len(pids) == 0 {
 		return
 	}
@@ -259,23 +265,53 @@ func (i *instance) complete(v *collective.Verdict) {
 	v.GPUs = i.befell(v)
 }
 
+// remembered is a verdict of the summary, and the container of a rank at fault, by its mount namespace.
+type remembered struct {
+	collective.Verdict
+	mntns uint64
+}
+
 // remember the verdicts for the end; one that was cleared replaces what was found.
 func (i *instance) remember(events []collective.Verdict) {
 	for _, e := range events {
+		mntns := uint64(0)
+		for _, c := range e.Missing {
+			if p := i.processes[c.Process.ID]; p != nil && mntns == 0 {
+				mntns = p.mntns
+			}
+		}
 		replaced := false
 		for n := range i.events {
 			if o := &i.events[n]; o.Cleared == 0 && o.Communicator.Hash == e.Communicator.Hash && o.Seq == e.Seq && o.Peer == e.Peer {
-				*o, replaced = e, true
+				o.Verdict, replaced = e, true
 			}
 		}
 		switch {
 		case replaced:
 		case len(i.events) < maxTold:
-			i.events = append(i.events, e)
+			i.events = append(i.events, remembered{e, mntns})
 		default:
 			i.untold++
+			if n := crowded(i.events, mntns); n >= 0 {
+				i.events = append(slices.Delete(i.events, n, n+1), remembered{e, mntns})
+			}
 		}
 	}
+}
+
+// crowded is the newest verdict of the container that has most, if that is more than one more than another one has; else -1.
+func crowded(events []remembered, other uint64) int {
+	its := map[uint64]int{}
+	for _, e := range events {
+		its[e.mntns]++
+	}
+	newest := -1
+	for n, e := range events {
+		if its[e.mntns] > its[other]+1 && (newest < 0 || its[e.mntns] >= its[events[newest].mntns]) {
+			newest = n
+		}
+	}
+	return newest
 }
 
 func (i *instance) mntns(process uint64) uint64 {

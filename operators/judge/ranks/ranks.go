@@ -199,8 +199,8 @@ type instance struct {
 	analyzer  *collective.Analyzer
 	rows      map[rankKey]*rank
 	processes map[uint64]*process
-	waiting   []found              // that have not been reported yet
-	events    []collective.Verdict // for the summary
+	waiting   []found      // that have not been reported yet
+	events    []remembered // for the summary
 	untold    int
 	refused   uint64 // observations that the analyzer did not take
 	logger    interface{ Warnf(string, ...any) }
