@@ -32,8 +32,8 @@ type Config struct {
 	// Keep is how long ended and unobserved ranks are kept; default 10 min. Longer
 	// than Hang.
 	Keep time.Duration
-	// MaxRanks bounds memory: ranks over all communicators; default 65,536, 2.5 KB
-	// each at most.
+	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 2.5 KB
+	// each at most. The last quarter is for tenants with less than a quarter.
 	MaxRanks int
 }
 
@@ -55,7 +55,8 @@ type Analyzer struct {
 	cfg   Config
 	comms map[uint64]*communicator
 	ranks int
-	paces int // communicators whose pace is measured
+	of    map[string]int // of each tenant
+	paces int            // communicators whose pace is measured
 	// members of a process, so that its end need not be searched for.
 	members map[processKey]map[*member]struct{}
 	open    map[verdictKey]*Verdict
@@ -78,12 +79,12 @@ func New(cfg Config) (*Analyzer, error) {
 		cfg.StragglerShare = 0.1
 	}
 	if cfg.MaxRanks == 0 {
-		cfg.MaxRanks = 65536
+		cfg.MaxRanks = 96 << 10
 	}
 	if cfg.Hang < 0 || cfg.Straggler < 0 || cfg.Silent < 0 || cfg.Keep < 0 || cfg.StragglerShare < 0 || cfg.Slowdown < 0 || cfg.MaxRanks < 0 {
 		return nil, errors.New("a threshold is negative")
 	}
-	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, members: map[processKey]map[*member]struct{}{},
+	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, of: map[string]int{}, members: map[processKey]map[*member]struct{}{},
 		open: map[verdictKey]*Verdict{}}, nil
 }
 
@@ -100,8 +101,9 @@ type communicator struct {
 // member is a rank of a communicator.
 type member struct {
 	Observation
-	comm  *communicator
-	peers map[peerKey]Progress
+	comm   *communicator
+	tenant string // that it counts for
+	peers  map[peerKey]Progress
 	// advanced is when it entered its newest collective.
 	advanced Time
 	ended    Time // when its process was reported as ended; 0
@@ -127,7 +129,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	}
 	comm := a.comms[c.Hash]
 	if comm == nil {
-		if a.ranks >= a.cfg.MaxRanks {
+		if !a.hasRoom(o.Tenant) {
 			return ErrFull
 		}
 		comm = &communicator{Communicator: c, members: map[int]*member{}}
@@ -153,10 +155,11 @@ func (a *Analyzer) Observe(o Observation) error {
 		a.comms[c.Hash] = comm
 	}
 	if m == nil {
-		if a.ranks >= a.cfg.MaxRanks {
+		if !a.hasRoom(o.Tenant) {
 			return ErrFull
 		}
-		m = &member{comm: comm, peers: map[peerKey]Progress{}}
+		m = &member{comm: comm, tenant: o.Tenant, peers: map[peerKey]Progress{}}
+		a.of[m.tenant]++
 		comm.members[o.Rank] = m
 		key := o.Process.key()
 		if a.members[key] == nil {
@@ -263,6 +266,15 @@ func (a *Analyzer) remove(m *member) {
 		delete(a.members, key)
 	}
 	a.ranks--
+	if a.of[m.tenant]--; a.of[m.tenant] == 0 {
+		delete(a.of, m.tenant)
+	}
+}
+
+// hasRoom reports whether one more rank of a tenant is followed.
+func (a *Analyzer) hasRoom(tenant string) bool {
+	last := a.cfg.MaxRanks / 4
+	return a.ranks < a.cfg.MaxRanks-last || a.ranks < a.cfg.MaxRanks && a.of[tenant] < last
 }
 
 // forget removes ranks that ended, or were last observed, Keep ago. Those that an open

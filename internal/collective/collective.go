@@ -167,8 +167,10 @@ func (s State) IsDead() bool {
 // Observation is the state of one rank of one communicator at a time. A later one
 // of the same rank replaces it; History most recent operations are kept.
 type Observation struct {
-	At           Time
-	Process      Process
+	At      Time
+	Process Process
+	// Tenant is whom the process belongs to, such as its namespace: see Config.MaxRanks.
+	Tenant       string
 	Communicator Communicator
 	Rank         int
 	// Device is the CUDA ordinal in the process, or None.

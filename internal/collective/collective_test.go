@@ -228,6 +228,32 @@ func TestHostileObservations(t *testing.T) {
 	require.LessOrEqual(t, len(a.comms[world.Hash].members[0].peers), maxPeers)
 }
 
+// TestATenantLeavesRanksToOthers: one that makes communicators all the time.
+func TestATenantLeavesRanksToOthers(t *testing.T) {
+	a, err := New(Config{MaxRanks: 100})
+	require.NoError(t, err)
+	fill := func(tenant string, from uint64) (n int) {
+		for hash := from; ; hash++ {
+			o := rank(0, 1, 5, 6)
+			o.Tenant, o.Communicator.Hash, o.Process.ID = tenant, hash, hash
+			if a.Observe(o) != nil {
+				return n
+			}
+			n++
+		}
+	}
+	require.Equal(t, 75, fill("hostile", 1))
+	require.Equal(t, 25, fill("honest", 1000))
+	require.Zero(t, fill("third", 2000))
+	for hash := uint64(1); hash <= 75; hash++ {
+		a.Gone(Process{ID: hash}, 7*second)
+	}
+	a.Evaluate(10000 * second)
+	require.Zero(t, a.ranks)
+	require.Empty(t, a.of)
+	require.Equal(t, 75, fill("third", 3000))
+}
+
 // TestARestartedJobIsNew: the same communicator's rank in another process.
 func TestARestartedJobIsNew(t *testing.T) {
 	a := analyzer(t)

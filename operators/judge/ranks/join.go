@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -180,6 +181,7 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 			continue
 		}
 		o := shifted(r.Observation, n.clock.toWall())
+		o.Tenant = r.tenant(n.name)
 		o.Process.Node, o.Peers = n.name, shiftedPeers(r.peers, n.clock.toWall())
 		t, isKnown := n.threads[threadKey{r.Process.ID, r.Communicator.ID(), r.Rank}]
 		switch {
@@ -207,6 +209,14 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 			delete(n.threads, key)
 		}
 	}
+}
+
+// tenant is whom a rank belongs to: its namespace, or its container on a node.
+func (r *rank) tenant(node string) string {
+	if r.container.Namespace != "" {
+		return r.container.Namespace
+	}
+	return fmt.Sprint(node, " ", r.mntns)
 }
 
 // end is the rank's state, given what its thread does.
@@ -296,6 +306,19 @@ var errTooMany = errors.New("more communicators on one node than the limit")
 
 // maxNodeRanks is the size of the gadget's table.
 const maxNodeRanks = 16384
+
+// makeRoom drops ranks that are not in the newest table, if that has no room beside them: the gadget has deleted them, while
+// others that were only left out of a reading are kept for a while.
+func (n *Node) makeRoom(newest []row) {
+	if len(n.rows)+len(newest) <= maxNodeRanks {
+		return
+	}
+	there := map[rankKey]bool{}
+	for _, r := range newest {
+		there[rankKey{r.Process.ID, r.handle}] = true
+	}
+	maps.DeleteFunc(n.rows, func(key rankKey, _ *rank) bool { return !there[key] })
+}
 
 func (n *Node) put(r row, now collective.Time) error {
 	key := rankKey{r.Process.ID, r.handle}

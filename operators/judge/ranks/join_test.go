@@ -157,6 +157,16 @@ func TestANodeCannotMakeAJoinerKeepAnyNumber(t *testing.T) {
 	}
 	require.ErrorIs(t, n.put(row{handle: 1 << 40}, 1), errTooMany)
 	require.NoError(t, n.put(row{handle: 7}, 2), "those that are known go on")
+
+	// Communicators that are made and destroyed all the time are no flood.
+	newest := []row{{handle: 8}, {handle: 1 << 40}}
+	n.makeRoom(newest)
+	require.Len(t, n.rows, 1)
+	for _, r := range newest {
+		require.NoError(t, n.put(r, 3))
+	}
+	n.makeRoom(newest[:1])
+	require.Len(t, n.rows, 2, "there is room")
 }
 
 // TestNobodyIsJudgedByOldRows: with most nodes silent it is the exporter that is cut off, or too

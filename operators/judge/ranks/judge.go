@@ -112,7 +112,7 @@ func (i *instance) observe(now collective.Time) {
 	for key, r := range i.rows {
 		p := i.processes[key.process]
 		o := r.Observation
-		o.Peers = r.peers
+		o.Peers, o.Tenant = r.peers, r.tenant("")
 		o.Operations = slices.Clone(o.Operations)
 		switch {
 		case r.exited != 0:

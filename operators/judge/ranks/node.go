@@ -111,6 +111,7 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 		if n.joiner.began == 0 {
 			n.joiner.began = now
 		}
+		n.makeRoom(rows)
 		for _, r := range rows {
 			if err := n.put(r, now); err != nil {
 				return err
@@ -189,6 +190,9 @@ func (n *Node) bindThreads(ds datasource.DataSource) (Take, error) {
 	return func(all datasource.DataArray, at time.Time) error {
 		n.joiner.mu.Lock()
 		defer n.joiner.mu.Unlock()
+		if len(n.threads)+all.Len() > maxNodeRanks {
+			clear(n.threads) // these rows are complete
+		}
 		for i := range all.Len() {
 			d := all.Get(i)
 			id, _ := process.Uint64(d)
