@@ -3,6 +3,7 @@
 package procmaps
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,7 +62,7 @@ func (f *File) ReadAt(b []byte, at int64) (int, error) {
 func (f *File) Read(b []byte) (int, error) {
 	n, err := f.ReadAt(b, f.at)
 	f.at += int64(n)
-	if n > 0 && err == io.EOF {
+	if n > 0 && errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return n, err
