@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // clients are the open files of DRM devices on this machine, whose memory the kernel reports in
@@ -34,7 +36,7 @@ const (
 	// rescan is how long a list of open files serves: to make one costs a readlink for each open
 	// file of each process.
 	rescan = 30 * time.Second
-	// A process has a few files of a GPU; the limits bound what one may cost.
+	// A process has a few files of a GPU; the limits bound what one may cost. A tenant may have a quarter of them.
 	maxFDs, maxClients = 4096, 16384
 	drmFiles           = "/dev/dri/"
 )
@@ -94,10 +96,19 @@ func (c *clients) list() []clientFile {
 		}
 	}
 	slices.Sort(pids) // a client that was inherited is its parent's
+	its := map[procmaps.Tenant]int{}
 	for _, pid := range pids {
-		for _, name := range fdsOf(ProcFS(c.proc).file(pid, "fd")) {
+		names := fdsOf(ProcFS(c.proc).file(pid, "fd"))
+		if len(names) == 0 {
+			continue
+		}
+		tenant := procmaps.TenantOf(c.proc, pid)
+		for _, name := range names {
 			if len(c.files) == maxClients {
 				return c.files
+			}
+			if its[tenant]++; its[tenant] > maxClients/4 {
+				break
 			}
 			c.files = append(c.files, clientFile{pid, filepath.Join(ProcFS(c.proc).file(pid, "fdinfo"), name)})
 		}

@@ -57,6 +57,27 @@ func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
 	require.Equal(t, map[uint32]int64{100: 3 << 20, 4711: 3 << 30, 815: 512 << 20}, got)
 }
 
+// A container with thousands of files of GPUs leaves room to another one's.
+func TestATenantLeavesFilesToOthers(t *testing.T) {
+	proc := t.TempDir()
+	open := func(pid, count int, tenant string) {
+		dir := filepath.Join(proc, fmt.Sprint(pid), "fd")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(proc, fmt.Sprint(pid), "cgroup"), []byte("0::/"+tenant+"\n"), 0o644))
+		for fd := range count {
+			require.NoError(t, os.Symlink("/dev/dri/renderD128", filepath.Join(dir, fmt.Sprint(fd))))
+		}
+	}
+	open(10, maxFDs, "hostile")
+	open(11, 10, "hostile")
+	open(12, 2, "honest")
+	its := map[uint32]int{}
+	for _, f := range (&clients{proc: proc}).list() {
+		its[f.pid]++
+	}
+	require.Equal(t, map[uint32]int{10: maxClients / 4, 12: 2}, its)
+}
+
 func TestSizesOfFDInfo(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "4096": 4096, "5 KiB": 5 << 10, "5 MiB": 5 << 20, "9223372036854775807": math.MaxInt64,
