@@ -108,7 +108,7 @@ func checkProcess(procfs string, pid uint32) (libraries []string, out []finding)
 			add(l.label, reduced, "not mapped: "+l.without, "")
 			continue
 		}
-		add(l.label, found, withVersion(path, versionOf(dir, path, l.name)), "")
+		add(l.label, found, withVersion(path, versionOf(procfs, pid, path, l.name)), "")
 	}
 	path := pythonOf(libraries)
 	if path == "" {
@@ -140,15 +140,15 @@ var (
 const maxVersionFile = 4096
 
 // versionOf returns the version in a library's name or in a file beside it; empty where there is none. The
-// file is the process's: it is opened inside of its root, and only if it is a regular one.
-func versionOf(dir, path, name string) string {
+// file is the process's: it is opened inside of its root, and only if it is a regular one that its file system reads in time.
+func versionOf(procfs string, pid uint32, path, name string) string {
 	if m := fileVersion.FindStringSubmatch(path); m != nil {
 		return m[1]
 	}
 	if name != "libtorch_cuda" && name != "libtorch_hip" {
 		return ""
 	}
-	file, err := procmaps.OpenInRoot(filepath.Join(dir, "root"), filepath.Join(filepath.Dir(filepath.Dir(path)), "version.py"))
+	file, err := procmaps.NewCache(procmaps.Config{ProcFS: procfs}).OpenIn(pid, filepath.Join(filepath.Dir(filepath.Dir(path)), "version.py"))
 	if err != nil {
 		return ""
 	}
