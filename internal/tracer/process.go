@@ -302,14 +302,7 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
 			return fileKey{}, false // exited meanwhile
 		}
-		// There is no file to attach to; the mapping stands for it.
-		key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
-		if _, known := p.files[key]; !known {
-			row.Status, row.Error = StatusUnreadable, err.Error()
-			p.files[key] = mapped{file: newFile(), row: row}
-			t.report(row)
-		}
-		return key, true
+		return t.unopened(p, m, row, err), true
 	}
 	defer f.Close()
 	key, err := identify(f, m)
@@ -346,6 +339,29 @@ func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
 		t.report(p.files[key].row)
 	}
 	return key, true
+}
+
+// unopened records a library that could not be opened: there is no file to attach to, and the mapping stands for it. One that
+// hangs is opened again with a later scan, and stays what it was.
+func (t *Tracer) unopened(p *process, m procmaps.Mapping, row Attachment, err error) fileKey {
+	hangs := errors.Is(err, procmaps.ErrHangs)
+	if hangs {
+		t.later[p.pid] = p.tenant
+		for key, known := range p.files {
+			if known.row.Path == m.Path {
+				return key
+			}
+		}
+	}
+	key := fileKey{dev: m.Device, ino: m.Inode, unreadable: true}
+	if known, isKnown := p.files[key]; !isKnown || known.file.hangs {
+		lib := newFile()
+		lib.hangs = hangs
+		row.Status, row.Error = StatusUnreadable, err.Error()
+		p.files[key] = mapped{file: lib, row: row}
+		t.report(row)
+	}
+	return key
 }
 
 // filled is a library of a process, with what came of attaching to it.
