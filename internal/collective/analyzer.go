@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sort"
 	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Config of an Analyzer. The zero value has the defaults.
@@ -273,8 +275,7 @@ func (a *Analyzer) remove(m *member) {
 
 // hasRoom reports whether one more rank of a tenant is followed.
 func (a *Analyzer) hasRoom(tenant string) bool {
-	last := a.cfg.MaxRanks / 4
-	return a.ranks < a.cfg.MaxRanks-last || a.ranks < a.cfg.MaxRanks && a.of[tenant] < last
+	return throttle.HasRoom(a.ranks, a.cfg.MaxRanks, func() int { return a.of[tenant] })
 }
 
 // forget removes ranks that ended, or were last observed, Keep ago. Those that an open

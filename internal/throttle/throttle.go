@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package throttle keeps a warning that recurs from flooding the log.
+// Package throttle bounds what others cause: warnings that recur, work, and entries of a table that they share.
 package throttle
 
 import (

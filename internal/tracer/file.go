@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/placement"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // file is a library file that was read, attached or not.
@@ -111,19 +112,9 @@ type resolved struct {
 // that a process has mapped are kept.
 const maxFiles = 1024
 
-// hasRoom reports whether a tenant may have one more file: the last quarter is for those with
-// less than a quarter.
+// hasRoom reports whether a tenant may have one more file.
 func (t *Tracer) hasRoom(tenant procmaps.Tenant) bool {
-	if len(t.files) < maxFiles-maxFiles/4 {
-		return true
-	}
-	mine := 0
-	for _, f := range t.files {
-		if f.tenant == tenant {
-			mine++
-		}
-	}
-	return len(t.files) < maxFiles && mine < maxFiles/4
+	return throttle.HasRoomIn(t.files, maxFiles, func(_ fileKey, f *file) bool { return f.tenant == tenant })
 }
 
 // attach puts probes on a file, once however often it is called. On a file that

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -225,18 +226,9 @@ func (s *Set) admit(rule int, tenant procmaps.Tenant, value string) string {
 	return value
 }
 
-// hasRoom reports whether a tenant may have one more value: the last quarter is for those with less than a quarter.
+// hasRoom reports whether a tenant may have one more value.
 func (s *Set) hasRoom(known map[string]procmaps.Tenant, tenant procmaps.Tenant) bool {
-	if len(known) < s.cfg.Values-s.cfg.Values/4 {
-		return true
-	}
-	its := 0
-	for _, of := range known {
-		if of == tenant {
-			its++
-		}
-	}
-	return len(known) < s.cfg.Values && its < s.cfg.Values/4
+	return throttle.HasRoomIn(known, s.cfg.Values, func(_ string, of procmaps.Tenant) bool { return of == tenant })
 }
 
 func (s *Set) sweep(now time.Time) {

@@ -3,9 +3,7 @@
 package memory
 
 import (
-	"bufio"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,29 +21,21 @@ import (
 func TestAPageThatNeverComesDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	end := hangfs.Mount(t, dir)
-	cmd := exec.Command("python3", "-c", `
+	pid, line := python(t, "-c", `
 import ctypes, mmap, sys
 file = open(sys.argv[1], "rb")
 page = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 fine = ctypes.create_string_buffer(b"fine")
 print(ctypes.addressof(ctypes.c_char.from_buffer(page)), ctypes.addressof(fine), flush=True)
 sys.stdin.read()`, filepath.Join(dir, "page"))
-	cmd.Stderr = os.Stderr
-	_, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
 	var address [2]int64
 	for n, word := range strings.Fields(line) {
-		address[n], err = strconv.ParseInt(word, 10, 64)
+		at, err := strconv.ParseInt(word, 10, 64)
 		require.NoError(t, err)
+		address[n] = at
 	}
 
-	r, err := Open("/proc", uint32(cmd.Process.Pid))
+	r, err := Open("/proc", pid)
 	require.NoError(t, err)
 	b := make([]byte, 4)
 	n, err := r.ReadAt(b, address[1])

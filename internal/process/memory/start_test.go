@@ -19,9 +19,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-// start runs testdata/start.py and returns its process.
-func start(t *testing.T) uint32 {
-	cmd := exec.Command("python3", "testdata/start.py")
+// python runs a program, and returns its process and the first line that it prints. It ends with the test.
+func python(t *testing.T, arguments ...string) (pid uint32, line string) {
+	t.Helper()
+	cmd := exec.Command("python3", arguments...)
 	cmd.Stderr = os.Stderr
 	_, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -29,17 +30,17 @@ func start(t *testing.T) uint32 {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err = bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	if line != "ready\n" {
-		t.Skip("not possible here: ", line)
-	}
-	return uint32(cmd.Process.Pid)
+	return uint32(cmd.Process.Pid), line
 }
 
 // A process may have 64 GiB of arguments, without a capability.
 func TestWhatIsReadIsBounded(t *testing.T) {
-	pid := start(t)
+	pid, line := python(t, "testdata/start.py")
+	if line != "ready\n" {
+		t.Skip("not possible here: ", line)
+	}
 	f, err := os.Open(filepath.Join("/proc", strconv.Itoa(int(pid)), "environ"))
 	require.NoError(t, err)
 	defer f.Close()

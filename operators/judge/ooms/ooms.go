@@ -19,6 +19,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -187,18 +188,9 @@ func (l *Log) Add(f Failure) {
 	e.count++
 }
 
-// hasRoom reports whether a process may have one more group: the last quarter is for those with less than a quarter.
+// hasRoom reports whether a process may have one more group.
 func (l *Log) hasRoom(pid uint32) bool {
-	if len(l.groups) < maxGroups-maxGroups/4 {
-		return true
-	}
-	its := 0
-	for g := range l.groups {
-		if g.pid == pid {
-			its++
-		}
-	}
-	return len(l.groups) < maxGroups && its < maxGroups/4
+	return throttle.HasRoomIn(l.groups, maxGroups, func(g group, _ *entry) bool { return g.pid == pid })
 }
 
 // Lines is the summary, the most frequent failure first, that of each process before further ones of any; nil without

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -54,18 +55,9 @@ type attached struct {
 	tenant procmaps.Tenant
 }
 
-// hasRoom reports whether a tenant may have one more: the last quarter is for those with less than a quarter.
+// hasRoom reports whether a tenant may have one more.
 func (l *late) hasRoom(tenant procmaps.Tenant) bool {
-	if len(l.attached) < maxStanding-maxStanding/4 {
-		return true
-	}
-	its := 0
-	for _, a := range l.attached {
-		if a.tenant == tenant {
-			its++
-		}
-	}
-	return len(l.attached) < maxStanding && its < maxStanding/4
+	return throttle.HasRoomIn(l.attached, maxStanding, func(_ uint32, a attached) bool { return a.tenant == tenant })
 }
 
 // watchAttachments notes who is attached to.
