@@ -73,12 +73,7 @@ func Open(procfs string, pid uint32) (*Reader, error) {
 
 // ReadAt reads at an address, as io.ReaderAt. The error is procmaps.ErrHangs if a page is not there in time.
 func (r *Reader) ReadAt(b []byte, at int64) (int, error) {
-	read, err := within(r.process, func() ([]byte, error) {
-		own := make([]byte, len(b)) // the caller may have returned
-		n, err := r.file.ReadAt(own, at)
-		return own[:n], err
-	})
-	return copy(b, read), err
+	return procmaps.GuardedReadAt(&guard, r.tenant, r.process.file(""), r.file, b, at)
 }
 
 // Close closes the file, as soon as no read waits for a page.

@@ -50,12 +50,7 @@ func (f *File) ReadAt(b []byte, at int64) (int, error) {
 	if f.guard == nil {
 		return f.File.ReadAt(b, at)
 	}
-	content, err := Within(f, func() ([]byte, error) {
-		own := make([]byte, len(b)) // the caller may have returned
-		n, err := f.File.ReadAt(own, at)
-		return own[:n], err
-	})
-	return copy(b, content), err
+	return GuardedReadAt(f.guard, f.tenant, f.place, f.File, b, at)
 }
 
 // Read is that of io.Reader.

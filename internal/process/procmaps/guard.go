@@ -127,6 +127,16 @@ func Guarded[T any](g *Guard, of Tenant, place string, fn func() (T, error)) (T,
 	return r.value, r.err
 }
 
+// GuardedReadAt is Guarded for io.ReaderAt.
+func GuardedReadAt(g *Guard, of Tenant, place string, from io.ReaderAt, b []byte, at int64) (int, error) {
+	content, err := Guarded(g, of, place, func() ([]byte, error) {
+		own := make([]byte, len(b)) // the caller may have returned
+		n, err := from.ReadAt(own, at)
+		return own[:n], err
+	})
+	return copy(b, content), err
+}
+
 // begin returns how long a call may take; 0: it may not be made.
 func (g *Guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
 	g.mu.Lock()
