@@ -23,17 +23,20 @@ type Calls struct {
 
 // CountCalls counts the calls of these functions of a file, of one process. It needs
 // uprobe_multi (Linux 6.6).
-func CountCalls(path string, pid int, entries []Entry) (c *Calls, err error) {
-	c = &Calls{entries: entries}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
+func CountCalls(path string, pid int, entries []Entry) (*Calls, error) {
+	c := &Calls{entries: entries}
+	if err := c.start(path, pid); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Calls) start(path string, pid int) (err error) {
 	if c.counts, err = ebpf.NewMap(&ebpf.MapSpec{
-		Name: "kit_calls", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(max(1, len(entries))),
+		Name: "kit_calls", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: uint32(max(1, len(c.entries))),
 	}); err != nil {
-		return nil, fmt.Errorf("make a table of counts: %w", err)
+		return fmt.Errorf("make a table of counts: %w", err)
 	}
 	if c.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "kit_count", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
@@ -51,21 +54,21 @@ func CountCalls(path string, pid int, entries []Entry) (c *Calls, err error) {
 			asm.Return(),
 		},
 	}); err != nil {
-		return nil, fmt.Errorf("load the counting program: %w", err)
+		return fmt.Errorf("load the counting program: %w", err)
 	}
 	file, err := link.OpenExecutable(path)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return fmt.Errorf("open %s: %w", path, err)
 	}
 	o := &link.UprobeMultiOptions{PID: uint32(pid)}
-	for i, e := range entries {
+	for i, e := range c.entries {
 		o.Addresses = append(o.Addresses, e.FileOffset+e.Place)
 		o.Cookies = append(o.Cookies, uint64(i))
 	}
 	if c.link, err = file.UprobeMulti(nil, c.program, o); err != nil {
-		return nil, fmt.Errorf("probe %d functions of %s: %w", len(entries), path, err)
+		return fmt.Errorf("probe %d functions of %s: %w", len(c.entries), path, err)
 	}
-	return c, nil
+	return nil
 }
 
 // Read returns how often each function was called since CountCalls; without those that

@@ -81,28 +81,31 @@ type Ioctls struct {
 }
 
 // RecordIoctls needs tracefs.
-func RecordIoctls(pid int) (t *Ioctls, err error) {
-	t = &Ioctls{pid: pid}
-	defer func() {
-		if err != nil {
-			t.Close()
-		}
-	}()
-	if t.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "kit_ioctls", Type: ebpf.RingBuf, MaxEntries: ringBytes}); err != nil {
-		return nil, fmt.Errorf("make a ring: %w", err)
-	}
-	if t.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "kit_ioctl", Type: ebpf.TracePoint, License: "GPL", Instructions: ioctlProgram(pid, t.ring.FD()),
-	}); err != nil {
-		return nil, fmt.Errorf("load the program for ioctls: %w", err)
-	}
-	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
+func RecordIoctls(pid int) (*Ioctls, error) {
+	t := &Ioctls{pid: pid}
+	if err := t.start(); err != nil {
+		t.Close()
 		return nil, err
 	}
-	if t.link, err = link.Tracepoint("syscalls", "sys_enter_ioctl", t.program, nil); err != nil {
-		return nil, fmt.Errorf("attach to sys_enter_ioctl: %w", err)
-	}
 	return t, nil
+}
+
+func (t *Ioctls) start() (err error) {
+	if t.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "kit_ioctls", Type: ebpf.RingBuf, MaxEntries: ringBytes}); err != nil {
+		return fmt.Errorf("make a ring: %w", err)
+	}
+	if t.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "kit_ioctl", Type: ebpf.TracePoint, License: "GPL", Instructions: ioctlProgram(t.pid, t.ring.FD()),
+	}); err != nil {
+		return fmt.Errorf("load the program for ioctls: %w", err)
+	}
+	if t.reader, err = ringbuf.NewReader(t.ring); err != nil {
+		return err
+	}
+	if t.link, err = link.Tracepoint("syscalls", "sys_enter_ioctl", t.program, nil); err != nil {
+		return fmt.Errorf("attach to sys_enter_ioctl: %w", err)
+	}
+	return nil
 }
 
 // ioctlProgram copies the number and parameters of each ioctl of a process into the ring:

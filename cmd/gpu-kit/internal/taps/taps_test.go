@@ -4,7 +4,9 @@ package taps
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -13,6 +15,22 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
+
+// TestMain mounts tracefs, as the kit does: containers often lack it.
+func TestMain(m *testing.M) {
+	const tracefs = "/sys/kernel/tracing"
+	if err := syscall.Mount("tracefs", tracefs, "tracefs", 0, ""); os.Geteuid() == 0 && err != nil && err != syscall.EBUSY {
+		fmt.Fprintf(os.Stderr, "mount %s for the tests: %v\n", tracefs, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func TestACountThatCannotBeStartedIsAnError(t *testing.T) {
+	bpftest.RequireRoot(t)
+	_, err := CountCalls("/nonexistent", os.Getpid(), nil)
+	require.ErrorContains(t, err, "open /nonexistent")
+}
 
 // The test makes the ioctls itself, on a file that refuses them: requests are recorded,
 // not results.
