@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
 
-// TestMain mounts tracefs, as the kit does: containers often lack it.
+// TestMain mounts tracefs, as the kit does: many containers are without it.
 func TestMain(m *testing.M) {
 	const tracefs = "/sys/kernel/tracing"
 	if err := syscall.Mount("tracefs", tracefs, "tracefs", 0, ""); os.Geteuid() == 0 && err != nil && err != syscall.EBUSY {
