@@ -173,6 +173,11 @@ test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/b
 	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/systems/k8s/pause
 	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/systems/k8s
 
+## test-k8s-views: metrics by namespace, with a real API server and two shards of gpu-exporter; no node
+.PHONY: test-k8s-views
+test-k8s-views: chart build/k8s/bin/kubernetes
+	@$(STEP) "views with a real API server" $(ROOT) env K8S=1 $(GO) test -v -count=1 -timeout 20m -run Views ./test/systems/k8s
+
 # Its programs compare versions, and know theirs by the linker's flags only.
 KUBERNETES := 1.34.4
 build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)

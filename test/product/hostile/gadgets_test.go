@@ -81,7 +81,7 @@ func TestHonestNamesAreKnownBesideAHostileOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "cuda_kernel", "--jsonl-out", file)
 	driver := simulated.DriverCopy(t)
-	p := startOf(t, "names", driver, "40000")
+	p := startAttached(t, r, "libcuda.so.1", "names", driver, "40000")
 	waitUntilFull(t, r, "symbols_full", "kernels_full")
 
 	h := callsOf(t, r, "libcuda.so.1", "kernels", driver, strconv.Itoa(places), strconv.Itoa(callsEach))
@@ -105,7 +105,7 @@ func TestHonestRanksAreFollowedBesideAHostileOne(t *testing.T) {
 	metrics := loopback.FreeAddress(t)
 	r := iggpu.Start(t, "nccl_trace", "--metrics-listen", metrics)
 	driver, library := simulated.DriverCopy(t), simulated.NCCL(t)
-	p := startOf(t, "communicators", driver, library, "20000")
+	p := startAttached(t, r, "libnccl.so.2", "communicators", driver, library, "20000")
 	waitUntilFull(t, r, "communicators_full")
 	requireFollowed(t, r, metrics, driver, library)
 	p.End()
@@ -123,9 +123,7 @@ func TestHonestOperationsAreCountedBesideAHostileOne(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "libnccl.so.2")
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-o", own, "testdata/nccl.c").CombinedOutput()
 	require.NoError(t, err, string(out))
-	p := startOf(t, "operations", own, strconv.Itoa(peers), strconv.Itoa(communicators), strconv.Itoa(sizes))
-	r.WaitAttachedIn(p.PID(), "libnccl.so.2")
-	p.Say("go")
+	p := startAttached(t, r, "libnccl.so.2", "operations", own, strconv.Itoa(peers), strconv.Itoa(communicators), strconv.Itoa(sizes))
 	p.Expect("done")
 	refused := map[string]uint64{
 		"rows_full":    peers - room + communicators*sizes + 1 - room,
@@ -174,11 +172,18 @@ func waitUntilFull(t *testing.T, r *iggpu.Run, reasons ...string) {
 // callsOf starts testdata/honest.py, and returns when it has made its calls of a library.
 func callsOf(t *testing.T, r *iggpu.Run, library string, args ...string) *subject.Process {
 	t.Helper()
-	h := startOf(t, args...)
-	r.WaitAttachedIn(h.PID(), library)
-	h.Say("go")
+	h := startAttached(t, r, library, args...)
 	h.Expect("done")
 	return h
+}
+
+// startAttached starts testdata/honest.py, which makes its calls of a library from now on.
+func startAttached(t *testing.T, r *iggpu.Run, library string, args ...string) *subject.Process {
+	t.Helper()
+	p := startOf(t, args...)
+	r.WaitAttachedIn(p.PID(), library)
+	p.Say("go")
+	return p
 }
 
 // place is the innermost function in Python, or what is there instead.

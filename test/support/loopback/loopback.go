@@ -7,6 +7,7 @@ package loopback
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -93,7 +94,17 @@ func Scrape(t testing.TB, address string) (all []Series, err error) {
 		return nil, fmt.Errorf("scrape metrics: %w", err)
 	}
 	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
+	if all, err = Parse(t, response.Body); err != nil {
+		return nil, fmt.Errorf("read metrics: %w", err)
+	}
+	return all, nil
+}
+
+// Parse returns all series with labels of Prometheus's text format. It returns an error if they cannot
+// be read; text in another format fails the test.
+func Parse(t testing.TB, from io.Reader) (all []Series, err error) {
+	t.Helper()
+	lines := bufio.NewScanner(from)
 	for lines.Scan() {
 		// One series per line, and the value after the last blank.
 		name, rest, ok := strings.Cut(lines.Text(), "{")
@@ -106,10 +117,7 @@ func Scrape(t testing.TB, address string) (all []Series, err error) {
 		require.NoError(t, err, lines.Text())
 		all = append(all, Series{name, rest[:end], value})
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
-	}
-	return all, nil
+	return all, lines.Err()
 }
 
 // Sum scrapes, and adds up a metric's series that have the labels. False: there is none,

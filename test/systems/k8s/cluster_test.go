@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ type cluster struct {
 	ca    *authority
 	node  chan error // its end
 	admin string     // kubeconfig
+	// stopServer ends the API server.
+	stopServer func()
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -63,15 +66,17 @@ func (c *cluster) logState() {
 	c.t.Log("logs of the cluster: " + c.dir)
 }
 
-// start runs a program of the cluster until the tests end.
-func (c *cluster) start(name string, args ...string) {
+// start runs a program of the cluster until the tests end, or until the function that it returns is called.
+func (c *cluster) start(name string, args ...string) (stop func()) {
 	c.t.Helper()
 	log, err := os.Create(filepath.Join(c.dir, name+".log"))
 	require.NoError(c.t, err)
 	cmd := exec.Command(filepath.Join(c.built, "bin", name), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
 	require.NoError(c.t, cmd.Start())
-	c.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait(); log.Close() })
+	stop = sync.OnceFunc(func() { cmd.Process.Kill(); cmd.Wait(); log.Close() })
+	c.t.Cleanup(stop)
+	return stop
 }
 
 // startControlPlane returns when the API server is ready.
@@ -88,7 +93,7 @@ func (c *cluster) startControlPlane() {
 
 	c.start("registry", registry, "registry.crt", "registry.key")
 	c.start("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn")
-	c.start("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443",
+	c.stopServer = c.start("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--secure-port=443",
 		"--advertise-address="+controlAddress, "--service-cluster-ip-range="+serviceNetwork,
 		"--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key", "--client-ca-file=ca.crt",
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-client-certificate=kubelet-client.crt", "--kubelet-client-key=kubelet-client.key",

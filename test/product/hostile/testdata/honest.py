@@ -73,6 +73,7 @@ def names(driver, count):
     launch = launches(driver)
     functions = [function(n, launch(f"other_kernel_{n}"), "other") for n in range(int(count))]
     print("ready", flush=True)
+    sys.stdin.readline()
     for f in functions:
         f()
 
@@ -108,6 +109,7 @@ def collectives(driver, library, each):
 def communicators(driver, library, count):
     cuda, nccl = world(driver, library)
     print("ready", flush=True)
+    sys.stdin.readline()
     for _ in range(int(count)):
         issue(cuda, nccl)
 

@@ -36,6 +36,9 @@ type Config struct {
 	Fault, FaultSpread time.Duration
 	// Straggle is by how much stragglers are late in each step; 0: jobs have none.
 	Straggle time.Duration
+	// Namespaces of Kubernetes that jobs are in, in turn; processes of no job are in the last one.
+	// Default: training.
+	Namespaces []string
 	// Lies of daemons, by the node's number.
 	Lies map[int]Lie
 }
@@ -62,6 +65,8 @@ type slot struct {
 	job     *Job // nil: of no job
 	rank    int
 	pod     string
+	// namespace of Kubernetes.
+	namespace string
 	// communicators that it is a rank of, those of tensor groups first.
 	communicators []communicator
 }
@@ -81,6 +86,9 @@ func mix(all ...uint64) (x uint64) {
 func New(cfg Config) (*Fleet, error) {
 	cfg.Processes, cfg.Stacks = cmp.Or(cfg.Processes, 16), cmp.Or(cfg.Stacks, 4)
 	cfg.Interval = cmp.Or(cfg.Interval, time.Second)
+	if len(cfg.Namespaces) == 0 {
+		cfg.Namespaces = []string{"training"}
+	}
 	if cfg.Nodes < 1 || cfg.Processes < 1 || cfg.Jobs < 0 || cfg.Stacks < 1 || cfg.Jobs > 0 && cfg.MaxRanks < 2 {
 		return nil, errors.New("a fleet has nodes, processes, stacks, and jobs of 2 ranks at least")
 	}
@@ -126,7 +134,8 @@ func (f *Fleet) makeJobs(slots []slot) error {
 		}
 		j := f.newJob(n, next, size)
 		for rank := range size {
-			slots[next+rank].job, slots[next+rank].rank = j, rank
+			s := &slots[next+rank]
+			s.job, s.rank, s.namespace = j, rank, f.cfg.Namespaces[n%len(f.cfg.Namespaces)]
 		}
 		f.jobs = append(f.jobs, j)
 		next += size

@@ -63,7 +63,7 @@ func (f *Fleet) Rate() (bytes uint64) {
 // container names that of the slot: a pod for each half of a node's processes.
 func (n *node) container(r row, s *slot) {
 	r.text("k8s.node", n.claimed)
-	r.text("k8s.namespace", "training")
+	r.text("k8s.namespace", s.namespace)
 	r.text("k8s.containerName", "worker")
 	r.text("k8s.podName", s.pod)
 }

@@ -3,6 +3,7 @@
 package simnodes
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -94,6 +95,7 @@ func (f *Fleet) newNode(number int, slots []slot) *node {
 		s := &slots[i]
 		s.process, s.pid, s.device = mix(seed, 4, uint64(i))|1, uint32(4000+17*i), int32(i%devices)
 		s.pod = "idle-" + n.name
+		s.namespace = cmp.Or(s.namespace, f.cfg.Namespaces[len(f.cfg.Namespaces)-1])
 		if j := s.job; j != nil {
 			s.pod = j.name() + "-" + n.name
 			if j.hasTensor {
