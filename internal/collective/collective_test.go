@@ -166,6 +166,33 @@ func TestSendWithoutReceive(t *testing.T) {
 		events[0].String(now+2*second))
 }
 
+// TestAWaitBeginsWithItsFirstRank: ranks wait for the same cause since different times.
+func TestAWaitBeginsWithItsFirstRank(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	from, stopped, to := rank(0, 0, now, now), rank(1, 0, now, now), rank(2, 0, now, now)
+	from.Operations = []Operation{{Seq: 5, Kind: Send, Count: 8, Peer: 1, Enter: now, PendingAt: now}}
+	stopped.Operations = []Operation{{Seq: 4, Kind: Recv, Count: 8, Peer: 0, Enter: now - 3*second, DoneBy: now - 2*second}}
+	stopped.State = Stopped
+	to.Operations = []Operation{{Seq: 5, Kind: Recv, Count: 8, Peer: 1, Enter: now - second/2, PendingAt: now}}
+	observe(t, a, from, stopped, to)
+	require.Empty(t, a.Evaluate(now+second*4/10), "0.9 s")
+	events := a.Evaluate(now + second*6/10)
+	require.Len(t, events, 1)
+	require.Equal(t, []int{0, 2}, events[0].Waiting)
+	require.Equal(t, 1100*time.Millisecond, events[0].Waited(now+second*6/10), "more than the threshold")
+
+	stopped.Operations = append(stopped.Operations, Operation{Seq: 5, Kind: Recv, Count: 8, Peer: 0, Enter: now + second, DoneBy: now + second})
+	stopped.At, stopped.State = now+2*second, Running
+	from.Operations[0].DoneBy, from.Operations[0].PendingAt, from.At = now+second, 0, now+2*second
+	to.Operations[0].DoneBy, to.Operations[0].PendingAt, to.At = now+second, 0, now+2*second
+	observe(t, a, from, stopped, to)
+	events = a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, now+second, events[0].Cleared)
+	require.Equal(t, 1500*time.Millisecond, events[0].Waited(0))
+}
+
 // TestOldCommunicatorsAreJudgedByWaits: numbers of ranks begin anywhere.
 func TestOldCommunicatorsAreJudgedByWaits(t *testing.T) {
 	a := analyzer(t)

@@ -92,7 +92,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 		}
 		v.At = old.At
 		if v.Reason != Straggler {
-			v.Since = min(v.Since, old.Since)
+			v.Since, v.root = min(v.Since, old.Since), min(v.root, old.root)
 		} else {
 			v.Since = old.Since
 		}
@@ -145,7 +145,7 @@ func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
 				op = m.peerOperation(peerKey{v.Kind, v.Peer}, v.Seq)
 			}
 			if v.Late {
-				op = m.firstAfter(v.Since) // its numbers are its own
+				op = m.firstAfter(v.root) // its numbers are its own
 			}
 			if op == nil {
 				return now
@@ -159,7 +159,7 @@ func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
 			}
 		}
 	}
-	if at <= v.Since || at > now {
+	if at <= v.root || at > now {
 		return now
 	}
 	return at

@@ -218,7 +218,7 @@ func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int
 // verdict of a group.
 func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 	s := g.root
-	v := &Verdict{Communicator: s.comm.Communicator, Kind: s.kind, Seq: s.seq, Peer: s.peer, Since: s.since, At: now, Late: s.late}
+	v := &Verdict{Communicator: s.comm.Communicator, Kind: s.kind, Seq: s.seq, Peer: s.peer, Since: s.since, At: now, Late: s.late, root: s.since}
 	blamed := g.missing
 	switch {
 	case len(s.mismatch) > 0:
@@ -264,6 +264,7 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 		for _, m := range other.waiting {
 			if !m.State.IsDead() && (v.Reason != Inside || !slices.Contains(blamed, m)) {
 				waiting[m.Rank] = true
+				v.Since = min(v.Since, other.since)
 			}
 		}
 	}

@@ -65,7 +65,8 @@ type Verdict struct {
 	Kind Kind
 	Seq  uint64
 	Peer int
-	// Since is when the wait began, At when it was reported, Cleared when it ended.
+	// Since is when the first of the waiting ranks began to wait, At when it was reported, Cleared when
+	// that ended.
 	Since, At, Cleared Time
 	// Missing are those at fault: for Mismatch, one rank for each different call.
 	Missing []Culprit
@@ -92,6 +93,7 @@ type Verdict struct {
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
 
+	root  Time // since when ranks wait for that operation itself
 	isAll bool // Inside: no rank has returned
 	alive Time // when a dead culprit was first seen running again
 }

@@ -60,8 +60,10 @@ func (m mode) begin(p *subject.Process, r *iggpu.Run) {
 	p.Say("go")
 }
 
-// stacks is the mode that fills the tables.
-const stacks = "stacks"
+const (
+	stacks = "stacks" // fills the tables
+	reuse  = "reuse"  // has processes with the same pid
+)
 
 var modes = []mode{
 	{name: stacks, short: 20_000, long: 1_000_000, loses: []string{"stacks_full", "live_full"}, over: time.Minute, calls: true},
@@ -78,6 +80,7 @@ var modes = []mode{
 	{name: "hangs", short: 60, long: 1000},
 	{name: "names", short: 1000, long: 2800},
 	{name: "pages", short: 500, long: 5000, calls: true},
+	{name: reuse, short: 100, long: 2000, calls: true},
 	// Each of the processes is read once, which is most of it in the first minutes.
 	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, over: time.Minute, share: 25, before: true, calls: true},
 }
@@ -180,6 +183,8 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	r.WaitAttached(h.PID())
 	before, began := processorTime(t, r), time.Now()
 	var slowest time.Duration
+	var reused []string
+	processes := 0
 	// The tables are as full as one tenant can make them before the honest one has a row.
 	first := attack(t, program, modes[0], modes[0].short)
 	modes[0].begin(first, r)
@@ -192,8 +197,11 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 			slowest = max(slowest, newLibrary(t, r)) // while it does
 		}
 		lines := ended(p)
-		if m.name == "pages" {
+		switch m.name {
+		case "pages":
 			t.Log(lines)
+		case reuse:
+			reused, processes = lines, m.short
 		}
 		slowest = max(slowest, newLibrary(t, r))
 		p.End()
@@ -209,6 +217,7 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	t.Logf("%d modes in %.1f s: ig-gpu used %.1f %% of a core and %d MiB; a new library was attached to in %v at most; lost: %v",
 		len(modes), wall.Seconds(), 100*(used-before).Seconds()/wall.Seconds(), most>>20, slowest.Round(time.Millisecond), r.Drops())
 	h.requireExact(t, file)
+	requireEach(t, file, reused, processes)
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
 	require.Equal(t, []string{"stacks_full"}, slices.Collect(maps.Keys(losses(r))), "of the hostile one")
@@ -274,6 +283,9 @@ func alone(t *testing.T, program string, m mode) {
 	t.Logf("%d: ig-gpu used %.1f %% of a core for %.0f s and %d MiB; a new library was attached to in %v at most; the end took %v; lost: %v %v",
 		m.long, share, wall.Seconds(), most>>20, slowest.Round(time.Millisecond), end.Round(100*time.Millisecond), r.Drops(), lines)
 	h.requireExact(t, file)
+	if m.name == reuse {
+		requireEach(t, file, lines, m.long)
+	}
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
 	require.Less(t, share, max(maxShare, m.share))

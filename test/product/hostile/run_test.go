@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -95,4 +96,23 @@ func rowsOf(t *testing.T, file string, pids map[uint32]bool) (rows []compare.Row
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// requireEach: as many processes that had the pid, which is the last of the lines, have each an
+// allocation of its own, which ended with it.
+func requireEach(t *testing.T, file string, lines []string, processes int) {
+	t.Helper()
+	require.NotEmpty(t, lines)
+	pid, err := strconv.Atoi(lines[len(lines)-1])
+	require.NoError(t, err)
+	last := map[string]line{}
+	for _, l := range linesOf(t, file, "alloc", pid) {
+		if l.Kind == "device" { // not its context
+			last[l.Process] = l
+		}
+	}
+	require.Len(t, last, processes)
+	for process, l := range last {
+		require.Equal(t, []int64{1, 4096, 1, 4096, 0}, []int64{l.Allocs, l.Alloc, l.Ends, l.Ended, l.Inuse}, process)
+	}
 }

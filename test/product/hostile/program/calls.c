@@ -6,8 +6,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 typedef int allocate(unsigned long *pointer, size_t bytes);
@@ -131,6 +134,37 @@ void attack_callers(const struct order *o)
 		if (read(done[0], &byte, 1) != 1)
 			fail("wait for a process");
 	}
+}
+
+/* `count` processes one after another, which all have the same pid: each allocates once, and ends. */
+void attack_reuse(const struct order *o)
+{
+	struct clone_args how = { .exit_signal = SIGCHLD };
+	char line[64];
+	pid_t pid = 0;
+	int status;
+
+	if (!dlopen(o->driver, RTLD_NOW))
+		fail(o->driver);
+	wait_until_attached();
+	for (unsigned long n = 0; n < o->count; n++) {
+		pid_t child = (pid_t)syscall(SYS_clone3, &how, sizeof(how));
+
+		if (child < 0)
+			fail("clone3");
+		if (child == 0) {
+			start_driver(o->driver); /* which it has */
+			leaf();
+			_exit(0);
+		}
+		if (waitpid(child, &status, 0) != child || status)
+			fail("wait for a process");
+		pid = child;
+		how.set_tid = (unsigned long)&pid;
+		how.set_tid_size = 1;
+	}
+	snprintf(line, sizeof(line), "%d", pid);
+	say(line);
 }
 
 /* The frame pointer leads to a page that its fault handler withholds for `count` ms. */

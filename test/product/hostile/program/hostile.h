@@ -42,6 +42,7 @@ void attack_names(const struct order *o);
 void attack_stacks(const struct order *o);
 void attack_pages(const struct order *o);
 void attack_callers(const struct order *o);
+void attack_reuse(const struct order *o);
 void attack_waits(const struct order *o);
 
 #endif

@@ -27,6 +27,7 @@ static const struct {
 	{ "stacks", attack_stacks },	 { "pages", attack_pages },
 	{ "hangs", attack_hangs },	 { "callers", attack_callers },
 	{ "waits", attack_waits },	 { "searches", attack_searches },
+	{ "reuse", attack_reuse },
 };
 
 void fail(const char *what)
