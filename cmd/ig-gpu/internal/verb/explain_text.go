@@ -105,12 +105,12 @@ func composeMemory(p *page, f *facts, ids string) {
 		p.say("", "Of that, %s was released by hipMemRelease and is still held, until hipMemAddressFree frees its address range:\n%s", profile.FormatBytes(sum), lines(keepers, kept, sum))
 	}
 	composePeak(p, f, ids)
+	compared := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " --mark-out mark --mark-every 10m; ig-gpu leaks mark.*"
 	if growers := f.growers(false); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
-		p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --mark-out mark --mark-every 10m; ig-gpu leaks mark.*",
-			"It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
+		p.say(compared, "It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
 	} else if !f.isCompared() {
-		p.say("", "Unknown: what grew. The rows were read too rarely on this busy machine: watch for longer.")
+		p.say(compared, "Unknown: what grew. The rows were read too rarely on this busy machine: watch for longer.")
 	} else {
 		p.say("", "No line held more in the last third of the watch than in the one before.")
 	}
