@@ -69,9 +69,15 @@ func (c *cluster) logState() {
 // start runs a program of the cluster until the tests end, or until the function that it returns is called.
 func (c *cluster) start(name string, args ...string) (stop func()) {
 	c.t.Helper()
+	return c.startProgram(filepath.Join(c.built, "bin", name), name, args...)
+}
+
+// startProgram is the same for any program, whose output is NAME.log.
+func (c *cluster) startProgram(program, name string, args ...string) (stop func()) {
+	c.t.Helper()
 	log, err := os.Create(filepath.Join(c.dir, name+".log"))
 	require.NoError(c.t, err)
-	cmd := exec.Command(filepath.Join(c.built, "bin", name), args...)
+	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
 	require.NoError(c.t, cmd.Start())
 	stop = sync.OnceFunc(func() { cmd.Process.Kill(); cmd.Wait(); log.Close() })

@@ -11,7 +11,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,21 +116,11 @@ func (c *cluster) startViews(t *testing.T, shards int) *views {
 	for i := range shards {
 		address := loopback.FreeAddress(t)
 		v.addresses = append(v.addresses, address)
-		c.startExporter(t, program, fmt.Sprintf("exporter-%d", i), "--address", strings.Join(server.Addresses, ","),
+		c.startProgram(program, fmt.Sprintf("exporter-%d", i), "--address", strings.Join(server.Addresses, ","),
 			"--shard", fmt.Sprintf("%d/%d", i, shards), "--kubeconfig", kubeconfig, "--metrics-listen", address,
 			"--metrics-listen-cert", "exporter.crt", "--metrics-listen-key", "exporter.key", "--metrics-listen-authorize", "kubernetes")
 	}
 	return v
-}
-
-func (c *cluster) startExporter(t *testing.T, program, name string, args ...string) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(c.dir, name+".log"))
-	require.NoError(t, err)
-	cmd := exec.Command(program, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait(); log.Close() })
 }
 
 // token of a ServiceAccount.
