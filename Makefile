@@ -171,7 +171,7 @@ test-k8s: build simcuda chart build/daemon/amd64/gadgettracermanager build/k8s/b
 	@$(STEP) "fetch Linux $(KERNELS)" $(ROOT) test/support/vm/fetch.sh $(KERNELS)
 	@$(STEP) "build Inspektor Gadget's daemon" test/systems/k8s/stock/build.sh
 	@$(STEP) "build the pause container" env CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o build/k8s/pause ./test/systems/k8s/pause
-	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m ./test/systems/k8s
+	@$(STEP) "Kubernetes" $(ROOT) env K8S=1 KERNEL="$(KERNELS)" $(GO) test -v -count=1 -timeout 90m -run Kubernetes ./test/systems/k8s
 
 ## test-k8s-views: metrics by namespace, with a real API server and two shards of gpu-exporter; no node
 .PHONY: test-k8s-views

@@ -79,19 +79,25 @@ func (a *authority) write(t *testing.T, name, kind string, bytes []byte) {
 func (a *authority) client(t *testing.T, name, user, namespace string, groups ...string) string {
 	t.Helper()
 	a.issue(t, name, pkix.Name{CommonName: user, Organization: groups})
+	return a.kubeconfig(t, name, fmt.Sprintf("client-certificate: %[1]s/%[2]s.crt, client-key: %[1]s/%[2]s.key", a.dir, name), namespace)
+}
+
+// kubeconfig makes NAME.kubeconfig for a user by its credentials, fields of YAML.
+func (a *authority) kubeconfig(t *testing.T, name, credentials, namespace string) string {
+	t.Helper()
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
 - name: test
-  cluster: {server: "https://%s", certificate-authority: %[2]s/ca.crt}
+  cluster: {server: "https://%s", certificate-authority: %s/ca.crt}
 users:
 - name: user
-  user: {client-certificate: %[2]s/%[3]s.crt, client-key: %[2]s/%[3]s.key}
+  user: {%s}
 contexts:
 - name: test
-  context: {cluster: test, user: user, namespace: %[4]s}
+  context: {cluster: test, user: user, namespace: %s}
 current-context: test
-`, controlAddress, a.dir, name, namespace)
+`, controlAddress, a.dir, credentials, namespace)
 	path := filepath.Join(a.dir, name+".kubeconfig")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
