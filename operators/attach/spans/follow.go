@@ -28,9 +28,17 @@ type Processes interface {
 
 // Table is the map span_source_by_tgid of bpf/process/span.h.
 type Table interface {
+	// Put returns an error that is ErrFull if there is no room.
 	Put(tgid uint32, s Source) error
 	Delete(tgid uint32) error
+	// PIDs are those of all entries: the programs make some, too.
+	PIDs() ([]uint32, error)
+	// Size is how many entries there may be.
+	Size() int
 }
+
+// ErrFull is the error of a Table without room.
+var ErrFull = errors.New("the table of processes that publish spans is full")
 
 // Config of a Follower.
 type Config struct {
@@ -75,7 +83,8 @@ type Follower struct {
 	files  map[fileKey]*file
 	since  time.Time // of files
 	spent  throttle.Allowances[procmaps.Tenant]
-	later  map[uint32]bool // to be read when its tenant may cost something again
+	later  map[uint32]bool // to be read with a scan: when its tenant may cost something again, or the table has room
+	room   room
 	warned map[string]bool
 }
 
@@ -107,7 +116,7 @@ func NewFollower(cfg Config) *Follower {
 	return &Follower{
 		cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan struct{}, 1),
 		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: map[fileKey]*file{},
-		since: time.Now(), spent: newSpent(), later: map[uint32]bool{}, warned: map[string]bool{},
+		since: time.Now(), spent: newSpent(), room: newRoom(), later: map[uint32]bool{}, warned: map[string]bool{},
 	}
 }
 
@@ -337,7 +346,17 @@ func (f *Follower) put(pid uint32, p *process, s Source, where string) {
 		f.drop(pid, p)
 		return
 	}
-	if err := f.cfg.Table.Put(pid, s); err != nil {
+	err := f.cfg.Table.Put(pid, s)
+	if errors.Is(err, ErrFull) && f.makeRoom(pid) {
+		err = f.cfg.Table.Put(pid, s)
+	}
+	switch {
+	case errors.Is(err, ErrFull):
+		f.later[pid] = true
+		f.warn(fmt.Sprintf("more than %d processes publish spans: those of some are not recorded", f.cfg.Table.Size()))
+		return
+	case err != nil:
+		f.later[pid] = true
 		f.warn(fmt.Sprintf("spans of process %d are not recorded: %v", pid, err))
 		return
 	}

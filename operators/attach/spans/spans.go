@@ -6,6 +6,7 @@
 package spans
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,8 +18,10 @@ import (
 	metadatav1 "github.com/inspektor-gadget/inspektor-gadget/pkg/metadata/v1"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 const (
@@ -225,7 +228,20 @@ type table struct{ m *ebpf.Map }
 // TableOf is the map of a loaded gadget.
 func TableOf(m *ebpf.Map) Table { return table{m} }
 
-func (t table) Put(tgid uint32, s Source) error { return t.m.Put(tgid, s) }
+func (t table) Put(tgid uint32, s Source) error {
+	err := t.m.Put(tgid, s)
+	if errors.Is(err, unix.E2BIG) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+func (t table) Size() int { return int(t.m.MaxEntries()) }
+
+func (t table) PIDs() (pids []uint32, err error) {
+	err = mapiter.Entries(t.m, func(key, _ []byte) { pids = append(pids, binary.NativeEndian.Uint32(key)) })
+	return pids, err
+}
 
 func (t table) Delete(tgid uint32) error {
 	if err := t.m.Delete(tgid); !errors.Is(err, ebpf.ErrKeyNotExist) {

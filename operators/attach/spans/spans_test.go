@@ -3,10 +3,13 @@
 package spans
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,11 +25,23 @@ import (
 type fakeMemory struct {
 	mu      sync.Mutex
 	sources map[uint32]Source
+	size    int // 0: 8192
+}
+
+func (m *fakeMemory) Size() int { return cmp.Or(m.size, maxSources) }
+
+func (m *fakeMemory) PIDs() ([]uint32, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.sources)), nil
 }
 
 func (m *fakeMemory) Put(tgid uint32, s Source) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if _, ok := m.sources[tgid]; !ok && len(m.sources) == m.Size() {
+		return ErrFull
+	}
 	m.sources[tgid] = s
 	return nil
 }
@@ -133,6 +148,66 @@ func TestATenantThatHasCostTooMuchIsReadLater(t *testing.T) {
 	require.NotZero(t, m.of(int(pid)).Access)
 	require.Empty(t, f.later)
 	require.Positive(t, f.spent.Len())
+}
+
+// fakeProcesses are processes of tenants.
+type fakeProcesses struct {
+	Processes
+	tenants map[uint32]procmaps.Tenant
+}
+
+func (p fakeProcesses) Tenant(pid uint32) procmaps.Tenant { return p.tenants[pid] }
+
+// A tenant whose processes fill the table leaves room to others: the last three quarters.
+func TestATenantLeavesSourcesToOthers(t *testing.T) {
+	const size, hostile, honest = 16, 1, 2
+	m := &fakeMemory{sources: map[uint32]Source{}, size: size}
+	tenants := map[uint32]procmaps.Tenant{100: hostile, 101: hostile}
+	self := uint32(os.Getpid())
+	tenants[self] = honest
+	var warnings []string
+	f := NewFollower(Config{Table: m, Processes: fakeProcesses{tenants: tenants}, Warn: func(text string) { warnings = append(warnings, text) }})
+	fill := func() {
+		for pid := uint32(1000); len(m.sources) < size; pid++ { // by forks: only the programs know of them
+			tenants[pid] = hostile
+			m.sources[pid] = Source{Access: 1}
+		}
+	}
+	source := Source{Access: 1, StartStack: startStack("/proc", self)}
+	have := func(who procmaps.Tenant) (n int) {
+		for pid := range m.sources {
+			if tenants[pid] == who {
+				n++
+			}
+		}
+		return n
+	}
+
+	m.sources[100], f.known[100] = source, &process{source: source}
+	fill()
+	f.known[101] = &process{}
+	f.put(101, f.known[101], Source{Access: 1}, "a library")
+	require.True(t, f.later[101], "it is read again")
+	require.Equal(t, size, have(hostile), "its tenant has more than a quarter")
+	require.Equal(t, []string{"more than 16 processes publish spans: those of some are not recorded"}, warnings)
+
+	f.known[self] = &process{}
+	f.put(self, f.known[self], source, "a library")
+	require.Equal(t, source, f.known[self].source)
+	require.False(t, f.later[self])
+	require.Equal(t, size/4, have(hostile))
+	require.Equal(t, m.sources[100], f.known[100].source, "what is known of a process is what the table has")
+
+	// As often as it is filled, as long as that is cheap.
+	fill()
+	f.put(self, f.known[self], source, "a library")
+	require.Equal(t, source, m.of(int(self)))
+	delete(m.sources, self)
+	fill()
+	f.room.spent.Take(time.Minute, time.Now())
+	f.put(self, f.known[self], source, "a library")
+	require.True(t, f.later[self])
+	require.Equal(t, size, have(hostile))
 }
 
 // The mappings that a process shows are what it likes them to be.
