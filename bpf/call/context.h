@@ -5,14 +5,17 @@
 #include "call/read.h"
 #include "call/demand.h"
 #include "call/thread.h"
+#include "process/facts.h"
 
 /*
  * context: which device a thread allocates on. The driver keeps a stack of
  * contexts per thread, and a context belongs to one device for life. A context
  * made before attach has an unknown device (-1), never device 0.
  */
+#ifndef MAX_CONTEXTS
 #define MAX_CONTEXTS 8192
 #define MAX_PRIMARIES 4096
+#endif
 
 struct context_key {
 	__u64 process;
@@ -35,12 +38,12 @@ struct primary {
 };
 
 /*
- * Context or pool → device. Written at create and retain, read at allocations.
- * LRU: entries of ended processes age out; an evicted one makes a device
- * unknown. 8 devices × 1,000 processes a node.
+ * Context or pool → device. Written at create and retain, read at allocations. One that is
+ * missing makes a device unknown. 8 devices × 1,000 processes a node.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, FACT_MAP);
+	__uint(map_flags, FACT_MAP_FLAGS);
 	__uint(max_entries, MAX_CONTEXTS);
 	__type(key, struct context_key);
 	__type(value, __s32);
@@ -48,7 +51,8 @@ struct {
 
 /* (process, device) → its primary context and how often it is retained. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, FACT_MAP);
+	__uint(map_flags, FACT_MAP_FLAGS);
 	__uint(max_entries, MAX_PRIMARIES);
 	__type(key, struct primary_key);
 	__type(value, struct primary);
@@ -67,7 +71,10 @@ static __always_inline void context_learn(__u64 process, __u64 handle, __s32 dev
 {
 	struct context_key key = { .process = process, .handle = handle };
 
-	if (bpf_map_update_elem(&device_by_context, &key, &device, BPF_ANY))
+	if (!bpf_map_update_elem(&device_by_context, &key, &device, BPF_EXIST))
+		return;
+	if (!FACT_TAKE(process, QUOTA_CONTEXTS, MAX_CONTEXTS) ||
+	    bpf_map_update_elem(&device_by_context, &key, &device, BPF_ANY))
 		drop(DROP_CONTEXTS_FULL);
 }
 
@@ -201,7 +208,8 @@ static __always_inline bool primary_is_new(__u64 process, __s32 device, __u64 to
 		return false;
 	p = bpf_map_lookup_elem(&primary_by_device, &key);
 	if (!p)
-		return !bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_NOEXIST);
+		return FACT_TAKE(process, QUOTA_PRIMARIES, MAX_PRIMARIES) &&
+		       !bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_NOEXIST);
 #ifdef LINUX_5_10
 	if (p->exists)
 		return false;
@@ -224,7 +232,8 @@ static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 de
 		p->handle = handle;
 		p->exists = 1;
 		__sync_fetch_and_add(&p->references, 1);
-	} else if (bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY)) {
+	} else if (!FACT_TAKE(process, QUOTA_PRIMARIES, MAX_PRIMARIES) ||
+		   bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY)) {
 		drop(DROP_CONTEXTS_FULL);
 	}
 }

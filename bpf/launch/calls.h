@@ -293,9 +293,28 @@ static __always_inline void facts_learn(struct thread *t, __u8 op, __u64 a, __u6
 	}
 }
 
+/* Whether the call that has just returned is about contexts, and has no row. */
+static __always_inline bool call_is_of_contexts(const struct inflight *call)
+{
+	return call_api_of(call->api)->op == CALL_CONTEXT;
+}
+
+/* Such a call succeeded. Returns 0. Not in call_describe(), which needs more stack. */
+static __noinline int call_of_contexts(struct thread *t, bool may_sleep)
+{
+	const struct call_api *api;
+
+	if (!t)
+		return 0;
+	api = call_api_of(t->call.api);
+	context_returned(t, api->detail, call_argument(&t->call, api->a),
+			 call_argument(&t->call, api->b), may_sleep);
+	return 0;
+}
+
 /*
  * Fills t->call.facts for the call that has just returned with `result`, and stores what
- * later calls need. 0: the call has no row.
+ * later calls need.
  */
 static __noinline int call_describe(struct thread *t, __u32 result, bool may_sleep)
 {
@@ -313,11 +332,6 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	op = api->op;
 	a = call_argument(call, api->a);
 	b = call_argument(call, api->b);
-	if (op == CALL_CONTEXT) {
-		if (!result)
-			context_returned(t, api->detail, a, b, may_sleep);
-		return 0;
-	}
 	__builtin_memset(f, 0, sizeof(*f));
 	f->device = launch_device(t);
 	f->stream = b;
@@ -333,7 +347,7 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	}
 	if (!result)
 		facts_learn(t, op, a, b, may_sleep);
-	return 1;
+	return 0;
 }
 
 #endif

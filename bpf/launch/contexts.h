@@ -57,12 +57,11 @@ static __always_inline bool table_has_context_op(enum context_op wanted)
 }
 
 /* A call of the table above succeeded; `a` and `b` are its arguments. */
-static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u64 b, bool may_sleep)
+static __always_inline void context_returned(struct thread *t, __u32 op, __u64 a, __u64 b,
+					     bool may_sleep)
 {
 	__u64 handle = 0;
 
-	if (!t)
-		return 0;
 	switch (op) {
 	case CONTEXT_CREATE:
 	case CONTEXT_RETAIN:
@@ -93,7 +92,6 @@ static __noinline int context_returned(struct thread *t, __u32 op, __u64 a, __u6
 			t->device_hint = context_device(t->process, a);
 		break;
 	}
-	return 0;
 }
 
 #endif

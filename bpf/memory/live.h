@@ -113,7 +113,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	if (QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN))
 		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
 	if (err == -EEXIST) {
-		QUOTA_GIVE_LIVE();
+		QUOTA_GIVE(QUOTA_LIVE);
 		err = live_replace(key, fresh);
 	}
 	if (err) {
@@ -137,7 +137,7 @@ static __always_inline bool live_delete(struct live_key *key)
 {
 	if (bpf_map_delete_elem(&live_by_pointer, key))
 		return false;
-	QUOTA_GIVE_LIVE();
+	QUOTA_GIVE(QUOTA_LIVE);
 	return true;
 }
 

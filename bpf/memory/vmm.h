@@ -3,14 +3,17 @@
 #define GPU_GADGETS_MEMORY_VMM_H
 
 #include "memory/live.h"
+#include "process/facts.h"
 
 /*
  * vmm: virtual memory management (cuMemCreate …). Physical memory has a
  * handle and lives until the handle is released as often as it was obtained and
  * every mapping is gone. Its row is that of the stack that created it.
  */
+#ifndef MAX_MAPPINGS
 #define MAX_MAPPINGS 131072
 #define MAX_HANDLES 131072
+#endif
 
 /* One cuMemUnmap covers at most this many mappings; 2 TiB in 2 MiB pages. */
 #ifdef LINUX_5_10
@@ -187,8 +190,9 @@ static __always_inline void vmm_unref(__u64 process, __u64 serial)
 	key.handle.process = process;
 	key.handle.number = number;
 	key.handle.slot = 0;
-	if (vmm_handle_of(&key.handle, serial))
-		bpf_map_delete_elem(&handles_by_number, &key.handle);
+	if (vmm_handle_of(&key.handle, serial) &&
+	    !bpf_map_delete_elem(&handles_by_number, &key.handle))
+		QUOTA_GIVE(QUOTA_HANDLES);
 	if (held || foreign)
 		return;
 	row_free_bytes(&row, size, 1, false);
@@ -205,6 +209,10 @@ static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 s
 	__u64 oldest_ns = ~0ULL, oldest = 0;
 	struct handle *h;
 
+	if (!FACT_TAKE(process, QUOTA_HANDLES, MAX_HANDLES)) {
+		drop(DROP_LIVE_FULL);
+		return;
+	}
 	for (int i = 0; i < HANDLE_SLOTS; i++) {
 		key.slot = i;
 		if (!bpf_map_update_elem(&handles_by_number, &key, &fresh, BPF_NOEXIST))
@@ -216,6 +224,7 @@ static __always_inline void vmm_handle_made(__u64 process, __u64 number, __u64 s
 		}
 	}
 	/* Each has memory without a handle that is still mapped; or the map is full. */
+	QUOTA_GIVE(QUOTA_HANDLES);
 	key.slot = oldest;
 	if (bpf_map_update_elem(&handles_by_number, &key, &fresh, BPF_ANY))
 		drop(DROP_LIVE_FULL);
@@ -316,7 +325,9 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	__sync_fetch_and_add(&l->references, 1);
 	if (MEMORY_HELD)
 		l->context = address;
-	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY)) {
+	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_EXIST) &&
+	    (!FACT_TAKE(process, QUOTA_MAPPINGS, MAX_MAPPINGS) ||
+	     bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY))) {
 		drop(DROP_LIVE_FULL);
 		vmm_unref(process, m.serial);
 	}
@@ -334,7 +345,8 @@ LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
 		return 1;
 	}
 	m = *found;
-	bpf_map_delete_elem(&mappings_by_address, &key);
+	if (!bpf_map_delete_elem(&mappings_by_address, &key))
+		QUOTA_GIVE(QUOTA_MAPPINGS);
 	vmm_unref(s->process, m.serial);
 	if (!m.size_bytes)
 		return 1;

@@ -9,8 +9,8 @@
  * calls from a million places does not take the room of others. A tenant is a cgroup, which a
  * container has for itself, or, where processes are in none of version 2, a mount namespace.
  *
- * Of a table's last quarter only tenants take entries that have less than a quarter of it. Of live
- * pointers, which change with each call, a tenant has at most three quarters: a counter that
+ * Of a table's last quarter only tenants take entries that have less than a quarter of it. Of what
+ * calls make and remove, such as live pointers, a tenant has at most three quarters: a counter that
  * all tenants share would go from processor to processor. Where an entry is expensive to read, a
  * tenant has less.
  *
@@ -28,10 +28,16 @@ enum quota_table {
 	QUOTA_COMMUNICATORS, /* nccl/communicators.h */
 	QUOTA_OPERATIONS,
 	QUOTA_PEERS,
-	QUOTA_STREAMS, /* nccl/streams.h */
-	QUOTA_TABLES,  /* at most QUOTA_SLOTS */
+	QUOTA_STREAMS,	/* nccl/streams.h */
+	QUOTA_RULES,	/* requests for pages of unwind rules, by time: stack/rules.h */
+	QUOTA_CONTEXTS, /* call/context.h */
+	QUOTA_PRIMARIES,
+	QUOTA_HANDLES, /* of physical memory, memory/vmm.h */
+	QUOTA_MAPPINGS,
+	QUOTA_POOLS,  /* torch/torch.h */
+	QUOTA_TABLES, /* at most QUOTA_SLOTS */
 };
-#define QUOTA_SLOTS 16 /* a power of two, for the mask */
+#define QUOTA_SLOTS 32 /* a power of two, for the mask */
 
 /* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
 #ifndef PROCESS_MAP_FLAGS
@@ -43,7 +49,9 @@ enum quota_table {
 struct quota {
 	__s64 used[QUOTA_SLOTS]; /* by enum quota_table; user space corrects it */
 	__u64 refused[QUOTA_SLOTS];
-	__u32 pid; /* of the process that was refused last */
+	__u32 pid;	/* of the process that was refused last */
+	__u32 second;	/* of 2^30 ns, since boot, in which there were as many requests */
+	__u32 requests; /* for rules */
 	__u32 pad;
 };
 
@@ -74,6 +82,16 @@ static __always_inline __u64 tenant_of(struct task_struct *task)
 
 	if (id <= ROOT_CGROUP)
 		id = BPF_CORE_READ(task, nsproxy, mnt_ns, ns.inum);
+	return id;
+}
+
+/* As tenant_of(), which needs some stack; `task` is a BTF pointer. */
+static __always_inline __u64 tenant_of_known(struct task_struct *task)
+{
+	__u64 id = task->cgroups->dfl_cgrp->kn->id;
+
+	if (id <= ROOT_CGROUP)
+		id = task->nsproxy->mnt_ns->ns.inum;
 	return id;
 }
 
@@ -141,14 +159,33 @@ __noinline int quota_take_own(__u32 table, __u32 most)
 	return 1;
 }
 
-/* An entry of the table of live pointers was removed. */
-__noinline int quota_give_live(void)
+/* Whether the tenant of `task` may request rules once more, of so many requests in a second. A race may
+ * count one less. */
+static __always_inline int quota_request(struct task_struct *task, __u32 most)
+{
+	__u32 second = bpf_ktime_get_boot_ns() >> 30;
+	struct quota *mine = quota_of(tenant_of_known(task));
+
+	if (!mine)
+		return 1;
+	if (mine->second != second) {
+		mine->second = second;
+		mine->requests = 0;
+	}
+	if (mine->requests >= most)
+		return quota_refuse(mine, QUOTA_RULES, task->tgid);
+	mine->requests++;
+	return 1;
+}
+
+/* An entry of the current process was removed from a table without a common counter. */
+__noinline int quota_give(__u32 table)
 {
 	__u64 tenant = tenant_current();
 	struct quota *mine = bpf_map_lookup_elem(&quotas_by_tenant, &tenant);
 
 	if (mine)
-		__sync_fetch_and_add(&mine->used[QUOTA_LIVE], -1);
+		__sync_fetch_and_add(&mine->used[table & (QUOTA_SLOTS - 1)], -1);
 	return 0;
 }
 
@@ -156,14 +193,16 @@ __noinline int quota_give_live(void)
 #define QUOTA_TAKE_OF(task, table, entries) \
 	quota_take(tenant_of(task), BPF_CORE_READ(task, tgid), table, entries)
 #define QUOTA_TAKE_OWN(table, most) quota_take_own(table, most)
-#define QUOTA_GIVE_LIVE() quota_give_live()
+#define QUOTA_REQUEST_OF(task, most) quota_request(task, most)
+#define QUOTA_GIVE(table) quota_give(table)
 
 #else
 
 #define QUOTA_TAKE(table, entries) 1
 #define QUOTA_TAKE_OF(task, table, entries) 1
 #define QUOTA_TAKE_OWN(table, most) 1
-#define QUOTA_GIVE_LIVE() \
+#define QUOTA_REQUEST_OF(task, most) 1
+#define QUOTA_GIVE(table) \
 	do { \
 	} while (0)
 

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_STACK_RULES_H
 #define GPU_GADGETS_STACK_RULES_H
 
+#include "process/quota.h"
 #include "stack/native_rules.h"
 
 /*
@@ -133,12 +134,18 @@ struct {
 	__type(value, __u32);
 } unwind_asked SEC(".maps");
 
-static __noinline void unwind_ask(const struct unwind_page_key *key, __u64 start, __u64 address,
-				  __u64 sp, __u32 tgid)
-{
-	struct unwind_miss *miss;
-	__u32 one = 1;
+/* A tenant's requests in a second: fewer than the ring has room for. Walks request a page of a stack
+ * at a time; user space loads what else is likely on it. */
+#define UNWIND_REQUESTS 1024
 
+static __noinline void unwind_ask(const struct unwind_page_key *key, __u64 start, __u64 address,
+				  __u64 sp, struct task_struct *task)
+{
+	static const __u32 one = 1; /* not on the stack, which is short here */
+	struct unwind_miss *miss;
+
+	if (bpf_map_lookup_elem(&unwind_asked, key) || !QUOTA_REQUEST_OF(task, UNWIND_REQUESTS))
+		return;
 	if (bpf_map_update_elem(&unwind_asked, key, &one, BPF_NOEXIST))
 		return; /* requested, or many are: another stack will */
 	miss = bpf_ringbuf_reserve(&unwind_misses, sizeof(*miss), 0);
@@ -150,7 +157,7 @@ static __noinline void unwind_ask(const struct unwind_page_key *key, __u64 start
 	miss->start = start;
 	miss->address = address;
 	miss->sp = sp;
-	miss->tgid = tgid;
+	miss->tgid = task->tgid;
 	miss->pad = 0;
 	bpf_ringbuf_submit(miss, 0);
 }

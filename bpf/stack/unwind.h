@@ -144,7 +144,7 @@ static __always_inline __u32 unwind_look_up(struct unwind *u, struct unwind_more
 		u->rule.kind = UNWIND_FRAME;
 	} else if (!unwind_find(&place.key, at - place.start + place.offset, &u->rule,
 				of == UNWIND_CALLER ? 0 : &u->into)) {
-		unwind_ask(&place.key, place.start, at, u->sp, task->tgid);
+		unwind_ask(&place.key, place.start, at, u->sp, task);
 		u->rule.kind = UNWIND_NOT_LOADED;
 	}
 	if (u->rule.kind == UNWIND_FRAME || u->rule.kind == UNWIND_NONE) {

@@ -3,6 +3,7 @@
 #define GPU_GADGETS_TORCH_TORCH_H
 
 #include "memory/live.h"
+#include "process/facts.h"
 #include "torch/apis.h"
 #include "torch/sampling.h"
 
@@ -14,7 +15,9 @@
  * PyTorch reports under the allocator's lock, so that the reports of one pool are in
  * order.
  */
+#ifndef MAX_TORCH_POOLS
 #define MAX_TORCH_POOLS 4096
+#endif
 
 struct torch_pool_key {
 	__u64 process;
@@ -41,10 +44,11 @@ struct torch_pool {
 
 /*
  * (Process, device) → its pool. Written by the probes, read by iter/bpf_map_elem.
- * LRU: a process has one for each device that it uses; entries of ended processes age out.
+ * A process has one for each device that it uses.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, FACT_MAP);
+	__uint(map_flags, FACT_MAP_FLAGS);
 	__uint(max_entries, MAX_TORCH_POOLS);
 	__type(key, struct torch_pool_key);
 	__type(value, struct torch_pool);
@@ -111,7 +115,8 @@ static __always_inline struct torch_pool *torch_pool_of(const struct torch_repor
 
 	if (pool)
 		return pool;
-	if (!process_remember_current(r->process))
+	if (!process_remember_current(r->process) ||
+	    !FACT_TAKE(r->process, QUOTA_POOLS, MAX_TORCH_POOLS))
 		return 0;
 	torch_pool_new(&key);
 	return bpf_map_lookup_elem(&torch_pools, &key);

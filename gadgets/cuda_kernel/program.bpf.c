@@ -95,8 +95,9 @@ static __always_inline int leave(struct pt_regs *ctx, bool may_sleep)
 		start = call->start_boot_ns;
 		ip = call->ip;
 		call->sp = 0;
-		if (!call_describe(t, key.result, may_sleep))
-			return 0;
+		if (call_is_of_contexts(call))
+			return key.result ? 0 : call_of_contexts(t, may_sleep);
+		call_describe(t, key.result, may_sleep);
 	} else if (call->library.sp && call->library.process == t->process &&
 		   sp == RETURNED_SP(call->library.sp)) {
 		key.api = call->library.api;

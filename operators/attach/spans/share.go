@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
-// room is what is known of the entries that tenants have in a full table.
+// room finds out which tenants fill the table.
 type room struct {
 	// over is when a tenant was last seen with a quarter of the table.
 	over  map[procmaps.Tenant]time.Time
@@ -20,7 +20,7 @@ type room struct {
 // overFor is how long a tenant with a quarter of the table makes no room in it.
 const overFor = 10 * time.Second
 
-// To find out whose the entries of a full table are takes some 50 ms.
+// To find out whose the entries of a full table are takes about 50 ms.
 func newRoom() room {
 	return room{over: map[procmaps.Tenant]time.Time{}, spent: throttle.Allowance{Burst: time.Second, Share: 50}}
 }

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/cpus"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -42,9 +44,10 @@ const (
 var (
 	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
 		"instances_by_number", "instance_by_context", // for old kernels only
-		"streams_by_handle", "nccl_processes", "requests_by_row", "owner_by_handle", "owner_numbers"}
+		"streams_by_handle", "nccl_processes", "requests_by_row", "owner_by_handle", "owner_numbers",
+		"device_by_context", "primary_by_device"}
 	rowMaps = []string{"rows_by_stack", "unknown_rows", "totals_by_call", "windows_by_row", "windows_by_total",
-		"communicators_by_handle", "operations_by_size", "operations_by_peer", "sums_by_communicator", "owners_by_number"}
+		"communicators_by_handle", "operations_by_size", "operations_by_peer", "sums_by_communicator", "owners_by_number", "torch_pools"}
 )
 
 // Operator runs a Reaper for a gadget that has the maps.
@@ -75,10 +78,17 @@ func (*Operator) InstanceParams() api.Params {
 // Priority is after the operators that read the maps.
 func (*Operator) Priority() int { return 100 }
 
-// InstantiateDataOperator skips gadgets without processes_by_id.
+// InstantiateDataOperator skips gadgets without processes_by_id. It is the last one to set the size of maps.
 func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if _, ok := gc.GetVar(operators.MapSpecPrefix + processesMap); !ok {
 		return nil, nil
+	}
+	online, err := cpus.Online()
+	if err != nil {
+		return nil, err
+	}
+	if err := ig.EnlargeLRU(gc, len(online)); err != nil {
+		return nil, err
 	}
 	i := &instance{}
 	if gc.ID() != "" && gc.IsRemoteCall() {
@@ -129,8 +139,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	}
 	if find(stateMaps[0]) != nil { // rows hold memory
 		maps.Idle = IdleAllocations
-	}
-	if len(maps.State) == 0 {
+	} else if find("communicators_by_handle") == nil {
 		maps.Counting = find(rowMaps[0])
 	}
 	maps.Quotas = FindQuotas(find)

@@ -18,6 +18,7 @@ type run struct {
 }
 
 func (run) GetVar(name string) (any, bool) { return nil, name == operators.MapSpecPrefix+processesMap }
+func (run) GetVars() map[string]any        { return nil }
 func (r run) IsRemoteCall() bool           { return r.isDaemon }
 
 func (r run) ID() string {

@@ -27,7 +27,7 @@ func withQuotas(t *testing.T) *quotas {
 	}
 	q := &quotas{
 		Quotas: FindQuotas(func(name string) *ebpf.Map {
-			return map[string]*ebpf.Map{"quotas_by_tenant": newMap(t, 8, 16*quotaSlots+8, 16), "rows_by_stack": newMap(t, 24, 64, 100),
+			return map[string]*ebpf.Map{"quotas_by_tenant": newMap(t, 8, 16*quotaSlots+16, 16), "rows_by_stack": newMap(t, 24, 64, 100),
 				"live_by_pointer": newMap(t, 24, 72, 100)}[name]
 		}),
 		processes: newMap(t, 8, 32, 16), stacks: newMap(t, 8, 16, 100),
@@ -167,15 +167,22 @@ func stackOf(symbols ...uint64) []byte {
 var quotaNames = [...]string{
 	quotaStacks: "STACKS", quotaRows: "ROWS", quotaLive: "LIVE", quotaProcesses: "PROCESSES", quotaSymbols: "SYMBOLS",
 	quotaKernels: "KERNELS", quotaUnknown: "UNKNOWN", quotaTotals: "TOTALS", quotaCommunicators: "COMMUNICATORS",
-	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS",
+	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS", quotaRules: "RULES", quotaContexts: "CONTEXTS",
+	quotaPrimaries: "PRIMARIES", quotaHandles: "HANDLES", quotaMappings: "MAPPINGS", quotaPools: "POOLS",
 }
 
 // What one tenant may have is the same in programs and in user space.
 func TestQuotaParts(t *testing.T) {
 	parts := map[string]float64{}
-	for _, path := range []string{"memory/live.h", "nccl/communicators.h"} {
+	facts, err := os.ReadFile("../../../bpf/process/facts.h")
+	require.NoError(t, err)
+	require.Contains(t, string(facts), "quota_take_own(table, (entries) - (entries) / 4)")
+	for _, path := range []string{"memory/live.h", "nccl/communicators.h", "call/context.h", "memory/vmm.h", "torch/torch.h"} {
 		header, err := os.ReadFile("../../../bpf/" + path)
 		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`FACT_TAKE\(\S+, QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
+			parts[m[1]] = 3. / 4
+		}
 		for _, m := range regexp.MustCompile(`(?m)^#define (\w+)_OWN \(MAX_\w+ / (\d)(?: \* (\d))?\)$`).FindAllStringSubmatch(string(header), -1) {
 			divisor, err := strconv.ParseFloat(m[2], 64)
 			require.NoError(t, err)
@@ -190,7 +197,7 @@ func TestQuotaParts(t *testing.T) {
 			want[name] = own
 		}
 	}
-	require.Len(t, want, 4)
+	require.Len(t, want, 9)
 	require.Equal(t, want, parts)
 }
 
