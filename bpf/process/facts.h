@@ -5,8 +5,8 @@
 #include "process/rows.h"
 
 /*
- * facts: tables of what calls show of a process, such as its contexts, whose keys begin with the
- * process. A tenant has at most three quarters of each. User space deletes the entries of processes
+ * facts: what calls reveal about a process, such as its contexts, in tables whose keys begin with
+ * the process. A tenant has at most three quarters of each. User space deletes the entries of processes
  * that have ended, for which they must be remembered, whether they have rows or not
  * (operators/decode/reap). Without quotas the tables are LRU, and those entries age out.
  *

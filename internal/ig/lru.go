@@ -15,9 +15,9 @@ import (
 const lruReserve = 128
 
 // EnlargeLRU gives the LRU maps of a gadget room for what so many processors may keep for themselves, in addition to half of
-// their size: without, a processor that finds nothing left drops the entry that it has made last, long before
-// the map is full. Linux 6.17 bounds what they keep (d4adf1c9ee77). Maps with one entry, of what is off, stay as they
-// are. It is called last: others set the size of maps, too.
+// their size. Otherwise a processor that finds no free entry evicts the one that it made last, long before the map
+// is full; Linux 6.17 bounds what they keep (d4adf1c9ee77). Maps with one entry belong to what is off, and stay as they
+// are. Call it last: other operators set the size of maps, too.
 func EnlargeLRU(gc Context, processors int) error {
 	all, ok := gc.(interface{ GetVars() map[string]any })
 	if !ok {

@@ -50,6 +50,31 @@ var (
 		"communicators_by_handle", "operations_by_size", "operations_by_peer", "sums_by_communicator", "owners_by_number", "torch_pools"}
 )
 
+// FindMaps returns the maps of a gadget with such a function.
+func FindMaps(find func(name string) *ebpf.Map) Maps {
+	all := func(names []string) (maps []*ebpf.Map) {
+		for _, name := range names {
+			if m := find(name); m != nil {
+				maps = append(maps, m)
+			}
+		}
+		return maps
+	}
+	maps := Maps{
+		Spans: find(spansMap), Idle: IdleCounts,
+		Processes: find(processesMap), State: all(stateMaps), Rows: all(rowMaps),
+		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
+		Kernels: find("names_by_function"), Handles: find("function_by_handle"),
+		Passes: find("backward_passes"), Quotas: FindQuotas(find),
+	}
+	if find(stateMaps[0]) != nil { // rows hold memory
+		maps.Idle = IdleAllocations
+	} else if find("communicators_by_handle") == nil {
+		maps.Counting = find(rowMaps[0])
+	}
+	return maps
+}
+
 // Operator runs a Reaper for a gadget that has the maps.
 type Operator struct{}
 
@@ -118,31 +143,10 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		m, _ := v.(*ebpf.Map)
 		return m
 	}
-	all := func(names []string) (maps []*ebpf.Map) {
-		for _, name := range names {
-			if m := find(name); m != nil {
-				maps = append(maps, m)
-			}
-		}
-		return maps
-	}
-	processes := find(processesMap)
-	if processes == nil {
+	maps := FindMaps(find)
+	if maps.Processes == nil {
 		return nil
 	}
-	maps := Maps{
-		Spans: find(spansMap), Idle: IdleCounts,
-		Processes: processes, State: all(stateMaps), Rows: all(rowMaps),
-		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
-		Kernels: find("names_by_function"), Handles: find("function_by_handle"),
-		Passes: find("backward_passes"),
-	}
-	if find(stateMaps[0]) != nil { // rows hold memory
-		maps.Idle = IdleAllocations
-	} else if find("communicators_by_handle") == nil {
-		maps.Counting = find(rowMaps[0])
-	}
-	maps.Quotas = FindQuotas(find)
 	maps.Forget = i.forget
 	reaper := New(maps, grace)
 

@@ -12,10 +12,14 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
@@ -73,6 +77,16 @@ func TestATenantLeavesFactsToOthers(t *testing.T) {
 	require.Equal(t, most, its["mappings_by_address"])
 	hostile.End()
 	honest.End()
+
+	// What processes leave is deleted, rows or not.
+	reaper := reap.New(reap.FindMaps(func(name string) *ebpf.Map { return tr.Maps[name] }), time.Hour)
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
+	_, err = reaper.Pass(time.Duration(now.Nano()))
+	require.NoError(t, err)
+	for _, name := range names {
+		require.Zero(t, tr.Len(name), name)
+	}
 }
 
 // entries counts those of a map by the process with which their keys begin.
