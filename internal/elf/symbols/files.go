@@ -4,10 +4,12 @@ package symbols
 
 import (
 	"runtime/debug"
+	"slices"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -16,8 +18,8 @@ const (
 	knownFiles = 16 << 10
 	// wantedTables bounds the tables that are to be read with the next process.
 	wantedTables = 1 << 10
-	// learning bounds the processes that wait for their files to be read. One that
-	// does not get a turn is read when a frame of it is to be named.
+	// learning bounds the processes that wait for their files to be read, the last quarter of which is for tenants
+	// with few. One that does not get a turn is read when a frame of it is to be named.
 	learning = 256
 )
 
@@ -59,8 +61,38 @@ type files struct {
 	byKey  *recent.Cache[fileKey, *loaded]
 	wanted *recent.Cache[string, bool] // tables that could not be read when they were needed
 
-	queue   []*procmaps.Snapshot
+	queue   []lesson
 	working bool
+}
+
+// lesson is a process whose files are to be read.
+type lesson struct {
+	of     *procmaps.Snapshot
+	tenant procmaps.Tenant
+}
+
+// add queues a process, if its tenant has room.
+func (f *files) add(l lesson) {
+	own := func() (n int) {
+		for _, other := range f.queue {
+			if other.tenant == l.tenant {
+				n++
+			}
+		}
+		return n
+	}
+	if throttle.HasRoom(len(f.queue), learning, own) {
+		f.queue = append(f.queue, l)
+	}
+}
+
+// next takes the first process of another tenant than the last one was of, or else the first one. The queue is
+// not empty.
+func (f *files) next(last procmaps.Tenant) lesson {
+	n := max(0, slices.IndexFunc(f.queue, func(l lesson) bool { return l.tenant != last }))
+	l := f.queue[n]
+	f.queue = slices.Delete(f.queue, n, n+1)
+	return l
 }
 
 func newFiles() files {
@@ -116,12 +148,10 @@ func readTable(m, separate *module.Module, of kind) *Table {
 // files: where their code was linked, and the functions of those that a process before it
 // has left without names. It returns at once.
 func (r *Resolver) Learn(s *procmaps.Snapshot) {
+	l := lesson{s, r.mappings.Tenant(s.Process.PID)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.files.queue) >= learning {
-		return
-	}
-	r.files.queue = append(r.files.queue, s)
+	r.files.add(l)
 	if !r.files.working {
 		r.files.working = true
 		go r.learn()
@@ -130,6 +160,7 @@ func (r *Resolver) Learn(s *procmaps.Snapshot) {
 
 // learn works until nothing is left to do.
 func (r *Resolver) learn() {
+	var last procmaps.Tenant
 	for {
 		r.mu.Lock()
 		if len(r.files.queue) == 0 {
@@ -137,12 +168,12 @@ func (r *Resolver) learn() {
 			r.mu.Unlock()
 			return
 		}
-		s := r.files.queue[0]
-		r.files.queue = r.files.queue[1:]
+		l := r.files.next(last)
+		last = l.tenant
 		r.mu.Unlock()
-		for _, m := range s.Mappings {
+		for _, m := range l.of.Mappings {
 			if m.IsFile() {
-				r.learnFile(s.Process.PID, m)
+				r.learnFile(l.of.Process.PID, m)
 			}
 		}
 	}

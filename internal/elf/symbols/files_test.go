@@ -99,6 +99,25 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 	}
 }
 
+// TestProcessesOfATenantDelayNoOther: not with how many of them wait to be read.
+func TestProcessesOfATenantDelayNoOther(t *testing.T) {
+	f := newFiles()
+	const hostile, honest = 1, 2
+	for range 2 * learning {
+		f.add(lesson{nil, hostile})
+	}
+	require.Len(t, f.queue, learning-learning/4)
+	f.add(lesson{nil, honest})
+	f.add(lesson{nil, honest})
+	var served []procmaps.Tenant
+	last := procmaps.Tenant(hostile)
+	for range 5 {
+		last = f.next(last).tenant
+		served = append(served, last)
+	}
+	require.Equal(t, []procmaps.Tenant{honest, hostile, honest, hostile, hostile}, served)
+}
+
 // TestLearningEnds: files that cannot be opened, and those that are no library, are passed over; and a process
 // too many is not waited for.
 func TestLearningEnds(t *testing.T) {
