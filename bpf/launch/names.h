@@ -30,6 +30,7 @@
 #ifndef MAX_KERNEL_HANDLES
 #define MAX_KERNEL_HANDLES 65536
 #endif
+#define NEW_KERNEL_HANDLES (MAX_KERNEL_HANDLES / 4) /* of a tenant in a second */
 
 struct kernel_name {
 	__u32 length; /* without its NUL */
@@ -117,7 +118,8 @@ static __always_inline __u64 function_launched(__u64 process, __u64 handle, __u6
 		return handle & FUNCTION_BITS;
 	}
 	stub = FUNCTION_STUB | (stub & FUNCTION_BITS);
-	bpf_map_update_elem(&function_by_handle, &key, &stub, BPF_ANY);
+	if (QUOTA_COUNT(QUOTA_FUNCTIONS, NEW_KERNEL_HANDLES))
+		bpf_map_update_elem(&function_by_handle, &key, &stub, BPF_ANY);
 	return stub;
 }
 
@@ -125,7 +127,10 @@ static __always_inline void function_learn(__u64 process, __u64 handle, __u64 fu
 {
 	struct kernel_key key = { .process = process, .handle = handle };
 
-	if (bpf_map_update_elem(&function_by_handle, &key, &function, BPF_ANY))
+	if (!bpf_map_lookup_elem(&function_by_handle, &key) &&
+	    !QUOTA_COUNT(QUOTA_FUNCTIONS, NEW_KERNEL_HANDLES))
+		drop(DROP_KERNELS_FULL);
+	else if (bpf_map_update_elem(&function_by_handle, &key, &function, BPF_ANY))
 		drop(DROP_KERNELS_FULL);
 }
 

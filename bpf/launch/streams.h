@@ -10,6 +10,7 @@
  * into a graph, and how many nodes a graph has. All are numbers of a process.
  */
 #define MAX_STREAM_FACTS 65536
+#define NEW_STREAM_FACTS 8192 /* of a tenant in a second */
 
 enum stream_fact {
 	EVENT_STREAM = 1, /* an event's stream: on which it was recorded last */
@@ -55,7 +56,8 @@ static __always_inline void stream_learn(__u64 process, __u64 handle, enum strea
 {
 	struct stream_key key = { .process = process, .handle = handle, .fact = fact };
 
-	bpf_map_update_elem(&stream_facts, &key, &value, BPF_ANY);
+	if (bpf_map_lookup_elem(&stream_facts, &key) || QUOTA_COUNT(QUOTA_FACTS, NEW_STREAM_FACTS))
+		bpf_map_update_elem(&stream_facts, &key, &value, BPF_ANY);
 }
 
 static __always_inline void stream_forget(__u64 process, __u64 handle, enum stream_fact fact)

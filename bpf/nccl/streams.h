@@ -11,6 +11,7 @@
  */
 #define MAX_STREAMS 32768
 #define MAX_EVENTS 32768
+#define NEW_EVENTS 4096		/* of a tenant in a second */
 #define STREAM_COMMUNICATORS 32 /* communicators followed per stream */
 #define STREAM_AFTERS 4		/* waits for other streams; a newer one covers older ones */
 #define PROCESS_STREAMS 16

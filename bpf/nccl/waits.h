@@ -197,10 +197,11 @@ static __noinline int event_recorded(__u64 process, __u64 event, __u64 stream, _
 	struct stream_key key = { .process = process, .stream = event };
 	struct recorded recorded = { .stream = stream, .boot_ns = boot_ns };
 
-	if (stream_find(process, stream))
-		bpf_map_update_elem(&recorded_by_event, &key, &recorded, BPF_ANY);
-	else
+	if (!stream_find(process, stream))
 		bpf_map_delete_elem(&recorded_by_event, &key);
+	else if (bpf_map_lookup_elem(&recorded_by_event, &key) ||
+		 QUOTA_COUNT(QUOTA_EVENTS, NEW_EVENTS))
+		bpf_map_update_elem(&recorded_by_event, &key, &recorded, BPF_ANY);
 	return 0;
 }
 

@@ -29,14 +29,19 @@ enum quota_table {
 	QUOTA_OPERATIONS,
 	QUOTA_PEERS,
 	QUOTA_STREAMS,	/* nccl/streams.h */
-	QUOTA_RULES,	/* requests for pages of unwind rules, by time: stack/rules.h */
 	QUOTA_CONTEXTS, /* call/context.h */
 	QUOTA_PRIMARIES,
 	QUOTA_HANDLES, /* of physical memory, memory/vmm.h */
 	QUOTA_MAPPINGS,
-	QUOTA_POOLS,  /* torch/torch.h */
-	QUOTA_TABLES, /* at most QUOTA_SLOTS */
+	QUOTA_POOLS, /* torch/torch.h */
+	/* In a second: entries of what is in use have been read again before others are evicted for them. */
+	QUOTA_RULES,	 /* requests for pages of unwind rules, stack/rules.h */
+	QUOTA_FUNCTIONS, /* new handles of kernels, launch/names.h */
+	QUOTA_FACTS,	 /* of streams, events and graphs, launch/streams.h */
+	QUOTA_EVENTS,	 /* nccl/streams.h */
+	QUOTA_TABLES,	 /* at most QUOTA_SLOTS */
 };
+#define QUOTA_RATES 4  /* a power of two: those of a second */
 #define QUOTA_SLOTS 32 /* a power of two, for the mask */
 
 /* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */
@@ -49,9 +54,10 @@ enum quota_table {
 struct quota {
 	__s64 used[QUOTA_SLOTS]; /* by enum quota_table; user space corrects it */
 	__u64 refused[QUOTA_SLOTS];
-	__u32 pid;	/* of the process that was refused last */
-	__u32 second;	/* of 2^30 ns, since boot, in which there were as many requests */
-	__u32 requests; /* for rules */
+	/* Those of a second, from QUOTA_RULES on: 2^30 ns since boot, and how many were new in it. */
+	__u32 second[QUOTA_RATES];
+	__u32 count[QUOTA_RATES];
+	__u32 pid; /* of the process that was refused last */
 	__u32 pad;
 };
 
@@ -159,23 +165,29 @@ __noinline int quota_take_own(__u32 table, __u32 most)
 	return 1;
 }
 
-/* Whether the tenant of `task` may request rules once more, of so many requests in a second. A race may
- * count one less. */
-static __always_inline int quota_request(struct task_struct *task, __u32 most)
+/* Counts something new in a table of those of a second, of which a tenant may have so many. 0: it has
+ * had them. A race may count one less. */
+static __always_inline int quota_count(struct quota *mine, __u32 table, __u32 most, __u32 pid)
 {
 	__u32 second = bpf_ktime_get_boot_ns() >> 30;
-	struct quota *mine = quota_of(tenant_of_known(task));
+	__u32 rate = (table - QUOTA_RULES) & (QUOTA_RATES - 1);
 
 	if (!mine)
 		return 1;
-	if (mine->second != second) {
-		mine->second = second;
-		mine->requests = 0;
+	if (mine->second[rate] != second) {
+		mine->second[rate] = second;
+		mine->count[rate] = 0;
 	}
-	if (mine->requests >= most)
-		return quota_refuse(mine, QUOTA_RULES, task->tgid);
-	mine->requests++;
+	if (mine->count[rate] >= most)
+		return quota_refuse(mine, table, pid);
+	mine->count[rate]++;
 	return 1;
+}
+
+/* The same for the tenant of the current process. */
+__noinline int quota_count_current(__u32 table, __u32 most)
+{
+	return quota_count(quota_of(tenant_current()), table, most, 0);
 }
 
 /* An entry of the current process was removed from a table without a common counter. */
@@ -193,7 +205,9 @@ __noinline int quota_give(__u32 table)
 #define QUOTA_TAKE_OF(task, table, entries) \
 	quota_take(tenant_of(task), BPF_CORE_READ(task, tgid), table, entries)
 #define QUOTA_TAKE_OWN(table, most) quota_take_own(table, most)
-#define QUOTA_REQUEST_OF(task, most) quota_request(task, most)
+#define QUOTA_COUNT(table, most) quota_count_current(table, most)
+#define QUOTA_COUNT_OF(task, table, most) \
+	quota_count(quota_of(tenant_of_known(task)), table, most, (task)->tgid)
 #define QUOTA_GIVE(table) quota_give(table)
 
 #else
@@ -201,7 +215,8 @@ __noinline int quota_give(__u32 table)
 #define QUOTA_TAKE(table, entries) 1
 #define QUOTA_TAKE_OF(task, table, entries) 1
 #define QUOTA_TAKE_OWN(table, most) 1
-#define QUOTA_REQUEST_OF(task, most) 1
+#define QUOTA_COUNT(table, most) 1
+#define QUOTA_COUNT_OF(task, table, most) 1
 #define QUOTA_GIVE(table) \
 	do { \
 	} while (0)

@@ -144,7 +144,8 @@ static __noinline void unwind_ask(const struct unwind_page_key *key, __u64 start
 	static const __u32 one = 1; /* not on the stack, which is short here */
 	struct unwind_miss *miss;
 
-	if (bpf_map_lookup_elem(&unwind_asked, key) || !QUOTA_REQUEST_OF(task, UNWIND_REQUESTS))
+	if (bpf_map_lookup_elem(&unwind_asked, key) ||
+	    !QUOTA_COUNT_OF(task, QUOTA_RULES, UNWIND_REQUESTS))
 		return;
 	if (bpf_map_update_elem(&unwind_asked, key, &one, BPF_NOEXIST))
 		return; /* requested, or many are: another stack will */

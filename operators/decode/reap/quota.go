@@ -20,6 +20,7 @@ import (
 // quotaSlots and the tables are those of bpf/process/quota.h.
 const (
 	quotaSlots = 32
+	quotaRates = 4
 	quotaAll   = 0
 )
 
@@ -36,12 +37,15 @@ const (
 	quotaOperations
 	quotaPeers
 	quotaStreams
-	quotaRules
 	quotaContexts
 	quotaPrimaries
 	quotaHandles
 	quotaMappings
 	quotaPools
+	quotaRules // from here on those of a second
+	quotaFunctions
+	quotaFacts
+	quotaEvents
 )
 
 // quotaTable is a table in which a tenant has a quota.
@@ -80,23 +84,25 @@ var quotaTables = [quotaSlots]quotaTable{
 	quotaOperations:    {entries: "operations of a new kind or size", fate: fateNoRow, name: "operations_by_size", own: 1. / 4},
 	quotaPeers:         {entries: "sends to and receives from new peers", fate: fateNoRow, name: "operations_by_peer", own: 1. / 4},
 	quotaStreams:       {entries: "calls on new streams", fate: "when their operations are done is not known", name: "streams_by_handle"},
-	quotaRules:         {entries: "pages of unwind rules", fate: "requested later; stacks are cut there"},
 	quotaContexts:      {entries: "contexts", fate: fateNoDevice, name: "device_by_context", own: 3. / 4},
 	quotaPrimaries:     {entries: "primary contexts", fate: fateNoDevice, name: "primary_by_device", own: 3. / 4},
 	quotaHandles:       {entries: "handles of memory", fate: fateNotFollowed, name: "handles_by_number", own: 3. / 4},
 	quotaMappings:      {entries: "mappings of memory", fate: fateNotFollowed, name: "mappings_by_address", own: 3. / 4},
 	quotaPools:         {entries: "PyTorch pools", fate: fateNotFollowed, name: "torch_pools", own: 3. / 4},
+	quotaRules:         {entries: "pages of unwind rules", fate: "requested later; stacks are cut there"},
+	quotaFunctions:     {entries: "new handles of kernels", fate: fateNoName},
+	quotaFacts:         {entries: "new streams, events and graphs", fate: fateNotFollowed},
+	quotaEvents:        {entries: "new events", fate: "when their operations are done is not known"},
 }
 
 // quota mirrors struct quota.
 type quota struct {
 	Used    [quotaSlots]int64
 	Refused [quotaSlots]uint64
-	PID     uint32
-	Second  uint32
-	// Requests of that second, for rules.
-	Requests uint32
-	_        uint32
+	// Second and Count are of those of a second.
+	Second, Count [quotaRates]uint32
+	PID           uint32
+	_             uint32
 }
 
 // Quotas are the maps of a gadget with bpf/process/quota.h: what each tenant, a container, has in

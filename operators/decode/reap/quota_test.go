@@ -27,7 +27,7 @@ func withQuotas(t *testing.T) *quotas {
 	}
 	q := &quotas{
 		Quotas: FindQuotas(func(name string) *ebpf.Map {
-			return map[string]*ebpf.Map{"quotas_by_tenant": newMap(t, 8, 16*quotaSlots+16, 16), "rows_by_stack": newMap(t, 24, 64, 100),
+			return map[string]*ebpf.Map{"quotas_by_tenant": newMap(t, 8, 16*quotaSlots+8*quotaRates+8, 16), "rows_by_stack": newMap(t, 24, 64, 100),
 				"live_by_pointer": newMap(t, 24, 72, 100)}[name]
 		}),
 		processes: newMap(t, 8, 32, 16), stacks: newMap(t, 8, 16, 100),
@@ -167,8 +167,9 @@ func stackOf(symbols ...uint64) []byte {
 var quotaNames = [...]string{
 	quotaStacks: "STACKS", quotaRows: "ROWS", quotaLive: "LIVE", quotaProcesses: "PROCESSES", quotaSymbols: "SYMBOLS",
 	quotaKernels: "KERNELS", quotaUnknown: "UNKNOWN", quotaTotals: "TOTALS", quotaCommunicators: "COMMUNICATORS",
-	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS", quotaRules: "RULES", quotaContexts: "CONTEXTS",
+	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS", quotaContexts: "CONTEXTS",
 	quotaPrimaries: "PRIMARIES", quotaHandles: "HANDLES", quotaMappings: "MAPPINGS", quotaPools: "POOLS",
+	quotaRules: "RULES", quotaFunctions: "FUNCTIONS", quotaFacts: "FACTS", quotaEvents: "EVENTS",
 }
 
 // What one tenant may have is the same in programs and in user space.
@@ -241,7 +242,8 @@ func TestQuotasHaveTheLayoutOfThePrograms(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, binary.Size(quota{}), size)
 	for name, want := range map[string]struct{ size, offset int }{
-		"used": {8 * quotaSlots, 0}, "refused": {8 * quotaSlots, 8 * quotaSlots}, "pid": {4, 16 * quotaSlots},
+		"used": {8 * quotaSlots, 0}, "refused": {8 * quotaSlots, 8 * quotaSlots},
+		"pid": {4, 16*quotaSlots + 8*quotaRates},
 	} {
 		at, err := ig.Offset(of, name, want.size)
 		require.NoError(t, err)

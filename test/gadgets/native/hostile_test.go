@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/unwinder"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
@@ -79,30 +78,10 @@ func TestRequestsForRulesAreBounded(t *testing.T) {
 	tr := tracer.Start(t, driver, tracer.Options{Edit: func(spec *tracer.Spec) { tracer.AllowRules(t, spec, memory) }})
 	program := build(t, "pages.cpp", "-O1", "-std=c++17", "-DPAGES="+strconv.Itoa(pages))
 	p := run(t, program, driver)
-	began := bootSecond(t)
+	began := tracer.Second(t)
 	p.goOn(t)
-	allowed := most * (int(bootSecond(t)-began) + 1)
+	allowed := most * (tracer.Second(t) - began + 1)
 	require.LessOrEqual(t, tr.Len(unwinder.AskedMap), allowed)
 	require.GreaterOrEqual(t, tr.Len(unwinder.AskedMap), most/2)
-	var quota struct { // struct quota
-		Used    [32]int64
-		Refused [32]uint64
-		_       [4]uint32
-	}
-	const rules = 12 // QUOTA_RULES
-	var tenant, refused uint64
-	quotas := tr.Maps["quotas_by_tenant"].Iterate()
-	for quotas.Next(&tenant, &quota) {
-		refused += quota.Refused[rules]
-	}
-	require.NoError(t, quotas.Err())
-	require.GreaterOrEqual(t, int(refused), pages-allowed)
-}
-
-// bootSecond counts what bpf/process/quota.h has as seconds: 2^30 ns since boot.
-func bootSecond(t *testing.T) int64 {
-	t.Helper()
-	var now unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
-	return now.Nano() >> 30
+	require.GreaterOrEqual(t, tr.Refused(tracer.QuotaRules), pages-allowed)
 }

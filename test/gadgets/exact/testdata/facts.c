@@ -34,7 +34,7 @@ static void *symbol(const char *name)
 /* Arguments have the width of the parameters. */
 #define CU(name, ...) \
 	do { \
-		CUresult result = ((CUresult (*)())symbol(#name))(__VA_ARGS__); \
+		CUresult result = ((CUresult(*)())symbol(#name))(__VA_ARGS__); \
 		if (result) { \
 			fprintf(stderr, "facts: " #name ": error %d\n", result); \
 			exit(1); \

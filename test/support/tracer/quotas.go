@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tracer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Values of enum quota_table of bpf/process/quota.h.
+const (
+	QuotaRules = 17
+	QuotaFacts = 19
+)
+
+// Refused counts what all tenants were refused of a table of enum quota_table.
+func (tr *Tracer) Refused(table int) (sum int) {
+	tr.t.Helper()
+	var quota struct { // struct quota
+		Used    [32]int64
+		Refused [32]uint64
+		_       [10]uint32
+	}
+	var tenant uint64
+	all := tr.Maps["quotas_by_tenant"].Iterate()
+	for all.Next(&tenant, &quota) {
+		sum += int(quota.Refused[table])
+	}
+	require.NoError(tr.t, all.Err())
+	return sum
+}
+
+// Second is the number of what bpf/process/quota.h has as a second: 2^30 ns since boot.
+func Second(t testing.TB) int {
+	t.Helper()
+	var now unix.Timespec
+	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
+	return int(now.Nano() >> 30)
+}
