@@ -61,18 +61,18 @@ type files struct {
 	byKey  *recent.Cache[fileKey, *loaded]
 	wanted *recent.Cache[string, bool] // tables that could not be read when they were needed
 
-	queue   []lesson
+	queue   []pending
 	working bool
 }
 
-// lesson is a process whose files are to be read.
-type lesson struct {
+// pending is a process whose files are to be read.
+type pending struct {
 	of     *procmaps.Snapshot
 	tenant procmaps.Tenant
 }
 
 // add queues a process, if its tenant has room.
-func (f *files) add(l lesson) {
+func (f *files) add(l pending) {
 	own := func() (n int) {
 		for _, other := range f.queue {
 			if other.tenant == l.tenant {
@@ -88,8 +88,8 @@ func (f *files) add(l lesson) {
 
 // next takes the first process of another tenant than the last one was of, or else the first one. The queue is
 // not empty.
-func (f *files) next(last procmaps.Tenant) lesson {
-	n := max(0, slices.IndexFunc(f.queue, func(l lesson) bool { return l.tenant != last }))
+func (f *files) next(last procmaps.Tenant) pending {
+	n := max(0, slices.IndexFunc(f.queue, func(l pending) bool { return l.tenant != last }))
 	l := f.queue[n]
 	f.queue = slices.Delete(f.queue, n, n+1)
 	return l
@@ -148,7 +148,7 @@ func readTable(m, separate *module.Module, of kind) *Table {
 // files: where their code was linked, and the functions of those that a process before it
 // has left without names. It returns at once.
 func (r *Resolver) Learn(s *procmaps.Snapshot) {
-	l := lesson{s, r.mappings.Tenant(s.Process.PID)}
+	l := pending{s, r.mappings.Tenant(s.Process.PID)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.files.add(l)

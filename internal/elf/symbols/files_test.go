@@ -104,11 +104,11 @@ func TestProcessesOfATenantDelayNoOther(t *testing.T) {
 	f := newFiles()
 	const hostile, honest = 1, 2
 	for range 2 * learning {
-		f.add(lesson{nil, hostile})
+		f.add(pending{nil, hostile})
 	}
 	require.Len(t, f.queue, learning-learning/4)
-	f.add(lesson{nil, honest})
-	f.add(lesson{nil, honest})
+	f.add(pending{nil, honest})
+	f.add(pending{nil, honest})
 	var served []procmaps.Tenant
 	last := procmaps.Tenant(hostile)
 	for range 5 {

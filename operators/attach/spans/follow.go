@@ -350,14 +350,13 @@ func (f *Follower) put(pid uint32, p *process, s Source, where string) {
 	if errors.Is(err, ErrFull) && f.makeRoom(pid) {
 		err = f.cfg.Table.Put(pid, s)
 	}
-	switch {
-	case errors.Is(err, ErrFull):
+	if err != nil {
 		f.later[pid] = true
-		f.warn(fmt.Sprintf("more than %d processes publish spans: those of some are not recorded", f.cfg.Table.Size()))
-		return
-	case err != nil:
-		f.later[pid] = true
-		f.warn(fmt.Sprintf("spans of process %d are not recorded: %v", pid, err))
+		text := fmt.Sprintf("spans of process %d are not recorded: %v", pid, err)
+		if errors.Is(err, ErrFull) {
+			text = fmt.Sprintf("more than %d processes publish spans: those of some are not recorded", f.cfg.Table.Size())
+		}
+		f.warn(text)
 		return
 	}
 	p.source = s

@@ -108,12 +108,8 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 	if _, ok := gc.GetVar(operators.MapSpecPrefix + processesMap); !ok {
 		return nil, nil
 	}
-	online, err := cpus.Online()
-	if err != nil {
-		return nil, err
-	}
-	if err := ig.EnlargeLRU(gc, len(online)); err != nil {
-		return nil, err
+	if err := enlarge(gc); err != nil {
+		gc.Logger().Warnf("on machines with many processors, tables may lose what is in use: %v", err)
 	}
 	i := &instance{}
 	if gc.ID() != "" && gc.IsRemoteCall() {
@@ -126,6 +122,14 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 		}
 	}
 	return i, nil
+}
+
+func enlarge(gc operators.GadgetContext) error {
+	online, err := cpus.Online()
+	if err != nil {
+		return err
+	}
+	return ig.EnlargeLRU(gc, len(online))
 }
 
 type instance struct {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
@@ -80,9 +79,7 @@ func TestATenantLeavesFactsToOthers(t *testing.T) {
 
 	// What processes leave is deleted, rows or not.
 	reaper := reap.New(reap.FindMaps(func(name string) *ebpf.Map { return tr.Maps[name] }), time.Hour)
-	var now unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
-	_, err = reaper.Pass(time.Duration(now.Nano()))
+	_, err = reaper.Pass(tracer.SinceBoot(t))
 	require.NoError(t, err)
 	for _, name := range names {
 		require.Zero(t, tr.Len(name), name)

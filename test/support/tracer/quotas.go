@@ -4,6 +4,7 @@ package tracer
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -35,7 +36,13 @@ func (tr *Tracer) Refused(table int) (sum int) {
 // Second is the number of what bpf/process/quota.h has as a second: 2^30 ns since boot.
 func Second(t testing.TB) int {
 	t.Helper()
+	return int(SinceBoot(t) >> 30)
+}
+
+// SinceBoot is the clock of bpf_ktime_get_boot_ns.
+func SinceBoot(t testing.TB) time.Duration {
+	t.Helper()
 	var now unix.Timespec
 	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
-	return int(now.Nano() >> 30)
+	return time.Duration(now.Nano())
 }
