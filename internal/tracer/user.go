@@ -5,7 +5,6 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -46,23 +46,10 @@ func Check(procfs string, pids []uint32) error {
 		if _, err := procmaps.StartTime(procfs, pid); err != nil {
 			return err
 		}
-		if err := readable(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "maps")); err != nil {
+		// One that hangs is traced all the same; Start warns of it.
+		if _, err := memory.ReadFile(procfs, pid, "maps", 1); err != nil && !errors.Is(err, procmaps.ErrHangs) {
 			return fmt.Errorf("read mappings of process %d: %w", pid, err)
 		}
-	}
-	return nil
-}
-
-// readable reads a byte, because for files of procfs opening is not enough. An
-// empty file is readable.
-func readable(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.Read(make([]byte, 1)); err != nil && err != io.EOF {
-		return err
 	}
 	return nil
 }
@@ -112,14 +99,16 @@ func (t *Tracer) selectInitial() error {
 }
 
 // checkSelected is for a user who named processes: one that cannot be read is
-// an error, not a line in a table.
+// an error, not a line in a table. One that hangs is none: it is read again with later scans.
 func (t *Tracer) checkSelected() error {
 	for _, pid := range t.cfg.PIDs {
 		p := t.processes[pid]
 		if p == nil {
 			return fmt.Errorf("process %d: %w", pid, procmaps.ErrGone)
 		}
-		if p.err != nil {
+		if errors.Is(p.err, procmaps.ErrStuck) {
+			t.cfg.Warn(fmt.Sprintf("process %d hangs in the kernel: its libraries are not known until it continues", pid))
+		} else if p.err != nil {
 			return fmt.Errorf("read mappings of process %d: %w", pid, p.err)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // fakeProcFS has processes that cannot be read: one whose maps are
@@ -129,6 +131,36 @@ func TestWithoutPrivileges(t *testing.T) {
 		return
 	}
 	require.ErrorIs(t, checkPrivileges(), ErrPrivileges)
+}
+
+// A pipe without a writer blocks like the lock of a process that hangs: it is the one to be traced.
+func TestAProcessThatHangsIsTraced(t *testing.T) {
+	procfs := t.TempDir()
+	dir := filepath.Join(procfs, "7")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	stat, err := os.ReadFile("/proc/self/stat")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), stat, 0o644))
+	pipe := filepath.Join(dir, "maps")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	t.Cleanup(func() { // ends the reads
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		f.Close()
+	})
+	require.NoError(t, Check(procfs, []uint32{7}))
+
+	var warnings []string
+	tr := &Tracer{state: newState(), cfg: Config{
+		ProcFS: procfs, Maps: procmaps.NewCache(procmaps.Config{ProcFS: procfs}), ScanInterval: time.Second,
+		PIDs: []uint32{7}, Warn: func(s string) { warnings = append(warnings, s) },
+	}}
+	tr.inspect(7)
+	require.NoError(t, tr.checkSelected())
+	require.Equal(t, []string{"process 7 hangs in the kernel: its libraries are not known until it continues"}, warnings)
+
+	tr.processes[7].err = os.ErrPermission
+	require.ErrorIs(t, tr.checkSelected(), os.ErrPermission)
 }
 
 func TestConfigErrors(t *testing.T) {

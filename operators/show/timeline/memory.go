@@ -3,11 +3,6 @@
 package timeline
 
 import (
-	"cmp"
-	"errors"
-	"io/fs"
-	"slices"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/numa"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/weave"
 )
@@ -24,7 +19,7 @@ const (
 type memory struct {
 	procfs, sysfs string
 	turns         int
-	noPages       bool // this kernel is without NUMA
+	pages         *pages
 }
 
 // reading has the values of one moment.
@@ -42,43 +37,22 @@ type processMemory struct {
 }
 
 // look reads the processes and the nodes.
-func (m *memory) look(watched []weave.Thread) *reading {
+func (m *memory) look(all []process) *reading {
 	r := &reading{at: bootNow(), nodes: numa.Nodes(m.sysfs)}
-	for _, t := range watched {
-		p, err := numa.Status(m.procfs, t.PID)
+	for _, of := range all {
+		p, err := numa.Status(m.procfs, of.PID)
 		if err != nil {
-			r.gone = append(r.gone, t.Process)
+			r.gone = append(r.gone, of.Process)
+			m.pages.forget(of.Process)
 			continue
 		}
-		var nodes map[string]uint64
-		if m.turns%pagesEvery == 0 && !m.noPages {
-			nodes, err = numa.Pages(m.procfs, t.PID)
-			m.noPages = errors.Is(err, fs.ErrNotExist)
+		if m.turns%pagesEvery == 0 {
+			m.pages.count(m.procfs, of)
 		}
-		r.processes = append(r.processes, processMemory{t, p, nodes})
+		r.processes = append(r.processes, processMemory{of.Thread, p, m.pages.take(of.Process)})
 	}
 	m.turns++
 	return r
-}
-
-// watched are the processes of events, by their ids.
-type watched map[uint64]weave.Thread
-
-func (all watched) see(t *weave.Thread) {
-	if _, ok := all[t.Process]; !ok && len(all) < maxProcesses {
-		all[t.Process] = *t
-	}
-}
-
-func (all watched) list() []weave.Thread {
-	out := make([]weave.Thread, 0, len(all))
-	for _, t := range all {
-		out = append(out, t)
-	}
-	slices.SortFunc(out, func(a, b weave.Thread) int {
-		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.Process, b.Process))
-	})
-	return out
 }
 
 func (r *reading) write(w events) {

@@ -76,7 +76,7 @@ type recorder struct {
 	html   *file.File // of the page
 	lines  events     // nil: not requested
 	ended  bool       // reported that lines cannot be written
-	seen   watched
+	seen   *watched
 	gaps   *idle.Gaps // nil: not requested
 	places int        // of gaps, that are reported
 	lost   map[string]uint64
@@ -84,8 +84,8 @@ type recorder struct {
 	kernels kernels
 }
 
-// open begins the files.
-func open(values api.ParamValues) (*recorder, error) {
+// open begins the files, of processes in procfs.
+func open(procfs string, values api.ParamValues) (*recorder, error) {
 	r := &recorder{path: values[paramTrace], offset: wallOffset(), lost: map[string]uint64{}}
 	var sinks track.Sinks
 	var err error
@@ -108,7 +108,7 @@ func open(values api.ParamValues) (*recorder, error) {
 			r.discard()
 			return nil, fmt.Errorf("--%s: %w", paramEvents, err)
 		}
-		r.seen = watched{}
+		r.seen = newWatched(procfs)
 	}
 	if r.path != "" {
 		if r.trace, err = trace.Create(r.path, trace.Meta{Tool: tool, WallOffset: r.offset}); err != nil {
@@ -183,7 +183,7 @@ func (r *recorder) tick(now uint64, log logger) {
 // remember writes what the memory of processes was.
 func (r *recorder) remember(m *reading) {
 	for _, process := range m.gone {
-		delete(r.seen, process)
+		r.seen.forget(process)
 	}
 	m.write(r.lines)
 }

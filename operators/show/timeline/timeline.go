@@ -173,7 +173,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if i.values == nil {
 		return nil
 	}
-	rec, err := open(i.values)
+	rec, err := open(i.procfs, i.values)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.guest != nil {
 		defer i.guest.isReady()
 	}
-	memory := &memory{procfs: i.procfs, sysfs: "/sys"}
+	memory := &memory{procfs: i.procfs, sysfs: "/sys", pages: newPages()}
 	i.wait.Go(func() {
 		ticks := time.NewTicker(wakeInterval)
 		defer ticks.Stop()
@@ -217,13 +217,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 			if n%int(time.Second/wakeInterval) != 0 || i.guest != nil {
 				continue // whose run it is writes
 			}
-			i.mu.Lock()
-			seen := i.rec.seen.list()
-			i.mu.Unlock()
-			var read *reading
-			if i.values[paramEvents] != "" {
-				read = memory.look(seen)
-			}
+			read := i.readMemory(memory)
 			i.mu.Lock()
 			if read != nil {
 				i.rec.remember(read)
@@ -233,6 +227,21 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		}
 	})
 	return nil
+}
+
+// readMemory reads the memory of the processes; nil: no file is to have it.
+func (i *instance) readMemory(m *memory) *reading {
+	i.mu.Lock()
+	seen := i.rec.seen
+	var all []process
+	if seen != nil {
+		all = seen.list()
+	}
+	i.mu.Unlock()
+	if seen == nil {
+		return nil
+	}
+	return m.look(all)
 }
 
 // PreStop waits until all that has happened so far was read: a gadget that stops
