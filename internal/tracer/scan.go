@@ -58,7 +58,10 @@ func (t *Tracer) scan() {
 			} else if !t.look(pid) {
 				break
 			}
-			t.predict(pid)
+			// A later one was forked, runs the program of its parent, and has mapped what that uses.
+			if p = t.processes[pid]; isFirst || p == nil || len(p.files) == 0 {
+				t.predict(pid)
+			}
 		case t.isLater(pid), all, (t.events == nil || errors.Is(p.err, procmaps.ErrStuck)) && now.After(p.next):
 			t.look(pid)
 		default:

@@ -23,9 +23,9 @@ func newSpent() throttle.Allowance {
 	return throttle.Allowance{Burst: 200 * time.Millisecond, Share: 50}
 }
 
-// newTenantsSpent bounds what all processes of a tenant cost.
+// newTenantsSpent bounds what all processes of a tenant cost: the start of a job of 200 takes a fifth of the burst.
 func newTenantsSpent() throttle.Allowances[procmaps.Tenant] {
-	return throttle.Allowances[procmaps.Tenant]{Burst: 2 * time.Second, Share: 50}
+	return throttle.Allowances[procmaps.Tenant]{Burst: time.Second, Share: 50}
 }
 
 // newSearched bounds what searches for a tenant's libraries cost besides: one takes 1 to 3 ms, and one is enough for

@@ -149,7 +149,7 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 
 const (
 	// What a tenant's processes may cost in Find.
-	findBurst = time.Second
+	findBurst = 500 * time.Millisecond
 	findShare = 50
 )
 
