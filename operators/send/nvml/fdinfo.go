@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // clients are the open files of DRM devices on this machine, whose memory the kernel reports in
@@ -24,6 +25,7 @@ type clients struct {
 	mu      sync.Mutex
 	scanned time.Time
 	files   []clientFile // by pid
+	spent   throttle.Allowances[procmaps.Tenant]
 }
 
 // clientFile is an open file of a DRM device: its fdinfo.
@@ -38,6 +40,9 @@ const (
 	rescan = 30 * time.Second
 	// A process has a few files of a GPU; the limits bound what one may cost. A tenant may have a quarter of them.
 	maxFDs, maxClients = 4096, 16384
+	// fdCost is the time for one open file of any kind. What a tenant's cost is bounded: its further processes are left out.
+	fdCost             = time.Microsecond
+	fdsBurst, fdsShare = time.Second, 50
 	drmFiles           = "/dev/dri/"
 )
 
@@ -97,12 +102,14 @@ func (c *clients) list() []clientFile {
 	}
 	slices.Sort(pids) // a client that was inherited is its parent's
 	its := map[procmaps.Tenant]int{}
+	c.spent.Burst, c.spent.Share = fdsBurst, fdsShare
 	for _, pid := range pids {
-		names := fdsOf(ProcFS(c.proc).file(pid, "fd"))
-		if len(names) == 0 {
+		tenant := procmaps.TenantOf(c.proc, pid)
+		if c.spent.Pause(tenant, c.scanned) > 0 {
 			continue
 		}
-		tenant := procmaps.TenantOf(c.proc, pid)
+		names, all := fdsOf(ProcFS(c.proc).file(pid, "fd"))
+		c.spent.Take(tenant, time.Duration(all)*fdCost, c.scanned)
 		for _, name := range names {
 			if len(c.files) == maxClients {
 				return c.files
@@ -113,14 +120,15 @@ func (c *clients) list() []clientFile {
 			c.files = append(c.files, clientFile{pid, filepath.Join(ProcFS(c.proc).file(pid, "fdinfo"), name)})
 		}
 	}
+	c.spent.ForgetPaid(c.scanned)
 	return c.files
 }
 
-// fdsOf are the names of a process's open files that are DRM devices.
-func fdsOf(dir string) (names []string) {
+// fdsOf are the names of a process's open files that are DRM devices, and of how many files.
+func fdsOf(dir string) (names []string, files int) {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil // ended
+		return nil, 0 // ended
 	}
 	defer d.Close()
 	all, _ := d.Readdirnames(maxFDs)
@@ -130,7 +138,7 @@ func fdsOf(dir string) (names []string) {
 		}
 	}
 	slices.Sort(names)
-	return names
+	return names, len(all)
 }
 
 // memory returns the bytes of each process on each GPU, by the GPU's address on the bus.

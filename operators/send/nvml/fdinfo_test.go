@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // amdClient is the fdinfo of an open file of a GPU.
@@ -71,11 +74,20 @@ func TestATenantLeavesFilesToOthers(t *testing.T) {
 	open(10, maxFDs, "hostile")
 	open(11, 10, "hostile")
 	open(12, 2, "honest")
-	its := map[uint32]int{}
-	for _, f := range (&clients{proc: proc}).list() {
-		its[f.pid]++
+	c := &clients{proc: proc}
+	its := func() map[uint32]int {
+		count := map[uint32]int{}
+		for _, f := range c.list() {
+			count[f.pid]++
+		}
+		return count
 	}
-	require.Equal(t, map[uint32]int{10: maxClients / 4, 12: 2}, its)
+	require.Equal(t, map[uint32]int{10: maxClients / 4, 12: 2}, its())
+
+	// The same for one whose processes have many files of any kind.
+	c.spent.Take(procmaps.TenantOf(proc, 10), fdsBurst, c.scanned)
+	c.scanned = time.Time{}
+	require.Equal(t, map[uint32]int{12: 2}, its())
 }
 
 func TestSizesOfFDInfo(t *testing.T) {
