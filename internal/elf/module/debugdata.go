@@ -65,7 +65,8 @@ var errXZ = errors.New("unsupported or malformed xz data")
 // The container is read here, by the .xz file format specification 1.2.1, and
 // only the LZMA2 data by the library: the library allocates the dictionary that
 // a block header asks for, up to 4 GiB. No dictionary needs to be larger than
-// the output. Checksums are not verified: the symbols are bounded anyway.
+// the output, and all of them together may take twice as much: an empty block of 16 bytes may ask for the
+// largest. Checksums are not verified: the symbols are bounded anyway.
 func unxz(b []byte, limit int) ([]byte, error) {
 	const header = 12
 	if len(b) < header || string(b[:6]) != "\xfd7zXZ\x00" || b[6] != 0 || b[7] > 15 {
@@ -75,7 +76,7 @@ func unxz(b []byte, limit int) ([]byte, error) {
 	check := []int{0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64}[b[7]]
 	r := bytes.NewReader(b[header:])
 	var out bytes.Buffer
-	for {
+	for dictionaries := 0; ; {
 		first, err := r.ReadByte()
 		if err != nil {
 			return nil, errXZ
@@ -91,10 +92,12 @@ func unxz(b []byte, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		size := int(max(lzma.MinDictCap, min(dictionary, int64(limit))))
+		if dictionaries += size; dictionaries > max(2*limit, lzma.MinDictCap) {
+			return nil, &LimitError{"bytes of dictionaries", uint64(dictionaries), uint64(2 * limit)}
+		}
 		before := r.Len()
-		lr, err := lzma.Reader2Config{
-			DictCap: int(max(lzma.MinDictCap, min(dictionary, int64(limit)))),
-		}.NewReader2(r)
+		lr, err := lzma.Reader2Config{DictCap: size}.NewReader2(r)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errXZ, err)
 		}

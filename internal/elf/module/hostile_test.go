@@ -248,6 +248,29 @@ func TestXZ(t *testing.T) {
 	}
 }
 
+// An empty block of 16 bytes may ask for a dictionary of 64 MiB, and a file may have millions of them.
+func TestDictionariesOfXZAreBounded(t *testing.T) {
+	packed, err := os.ReadFile(filepath.Join("testdata", "zeros.xz"))
+	require.NoError(t, err)
+	blocks := func(count int, dictionary byte) []byte {
+		b := bytes.Clone(packed[:12])
+		b[7] = 0 // without checks
+		for range count {
+			b = append(b, 2, 0, 0x21, 1, dictionary, 0, 0, 0, 0, 0, 0, 0) // a header of 12 bytes
+			b = append(b, 0, 0, 0, 0)                                    // the end of LZMA2 data, and padding
+		}
+		return append(b, 0)
+	}
+	_, err = unxz(blocks(70_000, 28), maxDebugdata)
+	var limit *LimitError
+	require.ErrorAs(t, err, &limit)
+	require.Equal(t, uint64(3*maxDebugdata), limit.Got)
+
+	out, err := unxz(blocks(100, 0), maxDebugdata) // 4 KiB each
+	require.NoError(t, err)
+	require.Empty(t, out)
+}
+
 func FuzzModule(f *testing.F) {
 	for _, file := range hostileFiles() {
 		if len(file.data) < 8192 {

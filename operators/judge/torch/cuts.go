@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -162,6 +163,9 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 			return
 		}
 		start, bytes := long(key[c.live.pointer:]), long(value[c.live.bytes:])
+		if !isExtent(start, bytes) {
+			return
+		}
 		device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
 		switch p := of(id); uint32(value[c.live.kind]) {
 		case kindDevice:
@@ -178,6 +182,9 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 			return
 		}
 		start, bytes := long(key[c.mappings.address:]), long(value[c.mappings.bytes:])
+		if !isExtent(start, bytes) {
+			return
+		}
 		p := of(id)
 		p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, true, noDevice})
 	}); err != nil {
@@ -185,6 +192,12 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 	}
 	return found, nil
 }
+
+// maxExtent is more than any machine's memory, and so little that the sum of what the tables have room for does not wrap.
+const maxExtent = 1 << 44
+
+// isExtent reports whether memory may be where a process says that it is; others would wrap in sums.
+func isExtent(start, bytes uint64) bool { return bytes <= maxExtent && start <= math.MaxUint64-bytes }
 
 // fits is how the pools of a process are cut up.
 func (c *cuts) fits(process uint64) (map[int32]fit, error) {

@@ -47,7 +47,7 @@ func divide(unused, used uint64, shares, to map[owner]uint64) {
 	rest := unused
 	for o, bytes := range shares {
 		high, low := bits.Mul64(unused, bytes)
-		part, _ := bits.Div64(high, low, used) // bytes ≤ used: it fits
+		part, _ := bits.Div64(high, low, used) // bytes ≤ used, as no block wraps: it fits
 		to[o] += part
 		rest -= part
 	}
