@@ -65,6 +65,8 @@ const (
 	maxFiles = 32 << 10
 	// forgetFiles: inode numbers are used again.
 	forgetFiles = 10 * time.Minute
+	// maxReported bounds what is reported once: errors, and libraries that processes have.
+	maxReported = 64
 )
 
 // Follower keeps a Table up to date: it looks for the variable in the files that
@@ -78,14 +80,16 @@ type Follower struct {
 	lost   chan struct{}
 
 	// What follows belongs to the goroutine of loop, before it to Start.
-	known  map[uint32]*process
-	dirty  map[uint32]bool
-	files  map[fileKey]*file
-	since  time.Time // of files
-	spent  throttle.Allowances[procmaps.Tenant]
-	later  map[uint32]bool // to be read with a scan: when its tenant may cost something again, or the table has room
-	room   room
-	warned map[string]bool
+	known map[uint32]*process
+	dirty map[uint32]bool
+	files map[fileKey]*file
+	since time.Time // of files
+	spent throttle.Allowances[procmaps.Tenant]
+	later map[uint32]bool // to be read with a scan: when its tenant may cost something again, or the table has room
+	room  room
+	// What was reported: errors, and libraries.
+	warned   map[string]bool
+	reported map[string]procmaps.Tenant
 }
 
 type process struct {
@@ -116,7 +120,7 @@ func NewFollower(cfg Config) *Follower {
 	return &Follower{
 		cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan struct{}, 1),
 		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: map[fileKey]*file{},
-		since: time.Now(), spent: newSpent(), room: newRoom(), later: map[uint32]bool{}, warned: map[string]bool{},
+		since: time.Now(), spent: newSpent(), room: newRoom(), later: map[uint32]bool{}, warned: map[string]bool{}, reported: map[string]procmaps.Tenant{},
 	}
 }
 
@@ -317,7 +321,7 @@ func (f *Follower) find(pid uint32, start uint64, mappings []procmaps.Mapping, m
 			err = errCLibrary
 		}
 		if err != nil {
-			f.warn(fmt.Sprintf("%s publishes spans that cannot be read: %v", m.Path, err))
+			f.report(pid, f.cfg.Warn, m.Path, fmt.Sprintf("%s publishes spans that cannot be read: %v", m.Path, err))
 			continue
 		}
 		if found.Access == 0 || file.found.IsProgram {
@@ -356,7 +360,7 @@ func (f *Follower) put(pid uint32, p *process, s Source, where string) {
 		if errors.Is(err, ErrFull) {
 			text = fmt.Sprintf("more than %d processes publish spans: those of some are not recorded", f.cfg.Table.Size())
 		}
-		f.warn(text)
+		f.warnOf(err.Error(), text)
 		return
 	}
 	p.source = s
@@ -366,16 +370,5 @@ func (f *Follower) put(pid uint32, p *process, s Source, where string) {
 		f.drop(pid, p)
 		return
 	}
-	if !f.warned[where] {
-		f.warned[where] = true
-		f.cfg.Info(fmt.Sprintf("process %d publishes its spans by %s", pid, where))
-	}
-}
-
-// warn says the same once.
-func (f *Follower) warn(text string) {
-	if len(f.warned) < maxFiles && !f.warned[text] {
-		f.warned[text] = true
-		f.cfg.Warn(text)
-	}
+	f.report(pid, f.cfg.Info, where, fmt.Sprintf("process %d publishes its spans by %s", pid, where))
 }

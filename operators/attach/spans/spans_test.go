@@ -5,6 +5,7 @@ package spans
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -159,6 +160,26 @@ type fakeProcesses struct {
 func (p fakeProcesses) Tenant(pid uint32) procmaps.Tenant { return p.tenants[pid] }
 
 // A tenant whose processes fill the table leaves room to others: the last three quarters.
+func TestATenantLeavesReportsToOthers(t *testing.T) {
+	tenants := map[uint32]procmaps.Tenant{100: 1, 101: 2}
+	var lines []string
+	say := func(text string) { lines = append(lines, text) }
+	f := NewFollower(Config{Processes: fakeProcesses{tenants: tenants}, Info: say, Warn: say})
+	for n := range 10 * maxReported { // one library under many names
+		f.report(100, f.cfg.Info, fmt.Sprint("library ", n), "hostile")
+	}
+	require.Len(t, lines, maxReported*3/4)
+	f.report(101, f.cfg.Warn, "library", "honest")
+	f.report(101, f.cfg.Warn, "library", "honest")
+	require.Equal(t, []string{"honest"}, lines[maxReported*3/4:])
+
+	for pid := range uint32(10 * maxReported) {
+		f.warnOf("no memory", fmt.Sprintf("spans of process %d are not recorded: no memory", pid))
+	}
+	f.warn("processes cannot be listed")
+	require.Equal(t, []string{"spans of process 0 are not recorded: no memory", "processes cannot be listed"}, lines[maxReported*3/4+1:])
+}
+
 func TestATenantLeavesSourcesToOthers(t *testing.T) {
 	const size, hostile, honest = 16, 1, 2
 	m := &fakeMemory{sources: map[uint32]Source{}, size: size}

@@ -18,9 +18,10 @@ const idlePasses = 12
 // idler removes rows of running processes that only count, first those that have not
 // changed for the longest time. Consumers that sum rows see them restart later.
 type idler struct {
-	rows  *ebpf.Map
-	pass  int
-	since map[string]counted // by key
+	rows   *ebpf.Map
+	beside *ebpf.Map // has more about the same rows, by the same key; nil: there is none
+	pass   int
+	since  map[string]counted // by key
 }
 
 type counted struct {
@@ -63,6 +64,12 @@ func (d *idler) remove() (n int, err error) {
 			return n, err
 		}
 		n++
+		if d.beside == nil {
+			continue
+		}
+		if _, err := erase(d.beside, []byte(key)); err != nil {
+			return n, err
+		}
 	}
 	return n, nil
 }

@@ -70,7 +70,7 @@ func FindMaps(find func(name string) *ebpf.Map) Maps {
 	if find(stateMaps[0]) != nil { // rows hold memory
 		maps.Idle = IdleAllocations
 	} else if find("communicators_by_handle") == nil {
-		maps.Counting = find(rowMaps[0])
+		maps.Counting, maps.Windows = find(rowMaps[0]), find("windows_by_row")
 	}
 	return maps
 }

@@ -32,6 +32,8 @@ type Maps struct {
 	// Counting are rows that hold no memory and only count: those that do not change
 	// are removed when five eighths of their map or of Stacks are in use. nil: none.
 	Counting *ebpf.Map
+	// Windows has the windows of the same rows, by the same keys, and goes with them. nil: the gadget has none.
+	Windows *ebpf.Map
 	// Stacks is stacks_by_id and Symbols symbols_by_id of bpf/stack/stack.h. Entries that
 	// neither rows nor state reference are removed when their map is half full. nil: the
 	// gadget has none.
@@ -103,7 +105,7 @@ func New(maps Maps, grace time.Duration) *Reaper {
 	}
 	r.quotas = quotas{Quotas: maps.Quotas, processes: maps.Processes, stacks: maps.Stacks, symbols: maps.Symbols, kernels: maps.Kernels}
 	if maps.Counting != nil {
-		r.counting = &idler{rows: maps.Counting}
+		r.counting = &idler{rows: maps.Counting, beside: maps.Windows}
 	}
 	return r
 }

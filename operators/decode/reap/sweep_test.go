@@ -180,6 +180,10 @@ func TestStacksOfEndedProcessesAreRemovedInTime(t *testing.T) {
 func TestIdleRowsAreRemoved(t *testing.T) {
 	maps := stacksAndSymbols(t, 1024, 0, 800)
 	maps.Counting = maps.Rows[0]
+	maps.Windows = newMap(t, 24, 8, 1024)
+	for i := range uint64(700) {
+		require.NoError(t, maps.Windows.Put(key(24, 1, 1000+i), key(8)))
+	}
 	r := New(maps, 0)
 	touch := func(pass int) {
 		for i := range uint64(400) {
@@ -207,6 +211,13 @@ func TestIdleRowsAreRemoved(t *testing.T) {
 		value, err := maps.Rows[0].LookupBytes(key(24, 1, 1000+i))
 		require.NoError(t, err)
 		require.NotNil(t, value, "row %d", i)
+	}
+	for i := range uint64(700) { // the others had none
+		row, err := maps.Rows[0].LookupBytes(key(24, 1, 1000+i))
+		require.NoError(t, err)
+		window, err := maps.Windows.LookupBytes(key(24, 1, 1000+i))
+		require.NoError(t, err)
+		require.Equal(t, row == nil, window == nil, "windows of row %d", i)
 	}
 }
 
