@@ -84,6 +84,11 @@ __noinline int backward_begin(struct thread *t, __u64 stack)
 	pass.own = t->backward.own;
 	key.process = t->process;
 	key.task = t->backward.begun = words[0];
+	if (!bpf_map_lookup_elem(&backward_passes, &key) &&
+	    !QUOTA_COUNT(QUOTA_PASSES, MAX_BACKWARD_PASSES / 4)) {
+		drop(DROP_BACKWARD_UNKNOWN);
+		return 0;
+	}
 	bpf_map_update_elem(&backward_passes, &key, &pass, BPF_ANY);
 	return 0;
 }

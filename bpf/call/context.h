@@ -223,7 +223,8 @@ static __always_inline bool primary_is_new(__u64 process, __s32 device, __u64 to
 static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 device)
 {
 	struct primary_key key = { .process = process, .device = device };
-	struct primary fresh = { .handle = handle, .references = 1, .exists = 1 };
+	/* One that exists and is not known was retained before the attachment, too. */
+	struct primary fresh = { .handle = handle, .references = 2, .exists = 1 };
 	struct primary *p;
 
 	context_learn(process, handle, device);

@@ -63,23 +63,22 @@ static __always_inline void library_enter(struct pt_regs *ctx, struct thread *t,
 }
 
 /*
- * Forgets calls of an earlier window that returned after the probes had been detached. A
- * call that is entered now is not nested in any of them.
+ * Forgets calls that returned after their probes had been detached: those of an earlier window, or
+ * from before their function was followed in windows. A call that is entered now is not nested in
+ * any of them.
  */
-static __always_inline void call_left_behind(struct thread *t, const struct window *w, __u64 sp)
+static __always_inline void call_left_behind(struct thread *t, __u64 sp)
 {
 	struct inflight *call = &t->call;
 	struct library_call *library = &call->library;
 
 	if (!budget_ppm)
 		return;
-	if (call->sp && call->window.weight > 1 && call->window.number != w->number &&
-	    sp >= call->sp) {
+	if (call->sp && sp >= call->sp && window_is_over(&call->window, call->api)) {
 		drop(DROP_INFLIGHT_STALE);
 		call->sp = 0;
 	}
-	if (library->sp && library->window.weight > 1 && library->window.number != w->number &&
-	    sp >= library->sp) {
+	if (library->sp && sp >= library->sp && window_is_over(&library->window, library->api)) {
 		drop(DROP_INFLIGHT_STALE);
 		library->sp = 0;
 	}
@@ -97,7 +96,7 @@ static __always_inline void call_enter(struct pt_regs *ctx, struct thread *t, __
 		return;
 	w = window_of(id);
 	if (t)
-		call_left_behind(t, &w, sp);
+		call_left_behind(t, sp);
 	if (!w.weight)
 		return;
 	if (!t)

@@ -46,6 +46,11 @@ static __always_inline bool window_in_use(void)
 static __always_inline void window_count(const struct window *w, __s64 calls)
 {
 }
+
+static __always_inline bool window_is_over(const struct window *w, __u32 api)
+{
+	return false;
+}
 #else
 
 struct window_gate {
@@ -109,6 +114,14 @@ static __always_inline struct window window_of(__u32 api)
 			return none;
 	}
 	return g->window;
+}
+
+/* Whether a call of `api` that begins now is of another window than an earlier one. */
+static __noinline int window_is_over(const struct window *earlier, __u32 api)
+{
+	struct window now = window_of(api);
+
+	return earlier && (now.number != earlier->number || now.weight != earlier->weight);
 }
 
 /* Whether some launches may not be followed. */

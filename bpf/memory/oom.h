@@ -34,6 +34,9 @@ struct oom {
 	__u64 holder_bytes[OOM_HOLDERS];
 };
 
+/* Events of a tenant in a second; the ring has room for those of several. */
+#define OOMS_OWN 128
+
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);
 
@@ -77,6 +80,10 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, bool
 	struct oom_holders holders = {};
 	struct oom *oom;
 
+	if (!QUOTA_COUNT(QUOTA_OOMS, OOMS_OWN)) {
+		drop(DROP_EVENT_FULL);
+		return NULL;
+	}
 	holders.process = t->process;
 	holders.tensors = tensors;
 #ifndef LINUX_5_10

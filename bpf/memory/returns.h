@@ -84,6 +84,9 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 		__sync_fetch_and_add(&handle->references, 1);
 		return;
 	}
+	/* What a process that is not known leaves would not be deleted. */
+	if (!process_remember_current(t->process))
+		return;
 	vmm_key(&key, t->process, call->serial);
 	__builtin_memset(foreign, 0, sizeof(*foreign));
 	foreign->kind = KIND_VMM;

@@ -39,9 +39,11 @@ enum quota_table {
 	QUOTA_FUNCTIONS, /* new handles of kernels, launch/names.h */
 	QUOTA_FACTS,	 /* of streams, events and graphs, launch/streams.h */
 	QUOTA_EVENTS,	 /* nccl/streams.h */
+	QUOTA_OOMS,	 /* refused allocations, memory/oom.h */
+	QUOTA_PASSES,	 /* new backward passes, call/backward.h */
 	QUOTA_TABLES,	 /* at most QUOTA_SLOTS */
 };
-#define QUOTA_RATES 4  /* a power of two: those of a second */
+#define QUOTA_RATES 8  /* a power of two: those of a second */
 #define QUOTA_SLOTS 32 /* a power of two, for the mask */
 
 /* A gadget with programs in interrupts defines it as 0: see stack/stack.h. */

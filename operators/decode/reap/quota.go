@@ -20,7 +20,7 @@ import (
 // quotaSlots and the tables are those of bpf/process/quota.h.
 const (
 	quotaSlots = 32
-	quotaRates = 4
+	quotaRates = 8
 	quotaAll   = 0
 )
 
@@ -46,6 +46,8 @@ const (
 	quotaFunctions
 	quotaFacts
 	quotaEvents
+	quotaOOMs
+	quotaPasses
 )
 
 // quotaTable is a table in which a tenant has a quota.
@@ -93,6 +95,8 @@ var quotaTables = [quotaSlots]quotaTable{
 	quotaFunctions:     {entries: "new handles of kernels", fate: fateNoName},
 	quotaFacts:         {entries: "new streams, events and graphs", fate: fateNotFollowed},
 	quotaEvents:        {entries: "new events", fate: "when their operations are done is not known"},
+	quotaOOMs:          {entries: "refused allocations", fate: "counted as lost events"},
+	quotaPasses:        {entries: "new backward passes", fate: "not attributed to who began them"},
 }
 
 // quota mirrors struct quota.

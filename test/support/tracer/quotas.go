@@ -12,8 +12,10 @@ import (
 
 // Values of enum quota_table of bpf/process/quota.h.
 const (
-	QuotaRules = 17
-	QuotaFacts = 19
+	QuotaRules  = 17
+	QuotaFacts  = 19
+	QuotaOOMs   = 21
+	QuotaPasses = 22
 )
 
 // Refused counts what all tenants were refused of a table of enum quota_table.
@@ -22,7 +24,7 @@ func (tr *Tracer) Refused(table int) (sum int) {
 	var quota struct { // struct quota
 		Used    [32]int64
 		Refused [32]uint64
-		_       [10]uint32
+		_       [18]uint32
 	}
 	var tenant uint64
 	all := tr.Maps["quotas_by_tenant"].Iterate()
