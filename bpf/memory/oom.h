@@ -34,8 +34,8 @@ struct oom {
 	__u64 holder_bytes[OOM_HOLDERS];
 };
 
-/* Events of a tenant in a second; the ring has room for those of several. */
-#define OOMS_OWN 128
+/* Events of a tenant in a second: half of what the ring has room for. */
+#define OOMS_OWN 512
 
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);
