@@ -187,10 +187,8 @@ static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communi
 	s = stream_find(t->process, stream);
 	if (!s)
 		s = stream_add(t->process, stream, context_current(t, &device));
-	if (!s) {
-		drop(DROP_STREAMS_FULL);
+	if (!s)
 		return 0;
-	}
 	for (int i = 0; i < STREAM_COMMUNICATORS; i++) {
 		if (i >= s->communicators)
 			break;

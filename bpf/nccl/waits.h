@@ -243,10 +243,8 @@ static __noinline int stream_waits(struct thread *t, __u64 stream, __u64 event, 
 	s = stream_find(t->process, stream);
 	if (!s)
 		s = stream_add(t->process, stream, context_current(t, &device));
-	if (!s) {
-		drop(DROP_STREAMS_FULL);
+	if (!s)
 		return 0;
-	}
 	n = STREAM_AFTERS;
 	for (__u32 i = 0; i < STREAM_AFTERS; i++)
 		if (s->after[i].stream == r->stream)

@@ -128,7 +128,7 @@ func (t *Tracer) attach(f *procmaps.File, key fileKey, library string, tenant pr
 			return known
 		}
 		delete(t.files, key)
-		t.done.Go(known.detach)
+		t.done.Go(known.detaching())
 	}
 	if !t.hasRoom(tenant) {
 		lib.status, lib.err = StatusFailed, fmt.Sprintf("%d library files are known, and this container has too many", len(t.files))
@@ -246,7 +246,7 @@ func (t *Tracer) detachUnused(now time.Time) {
 	for key, f := range t.files {
 		if f.overwritten() {
 			delete(t.files, key)
-			t.done.Go(f.detach)
+			t.done.Go(f.detaching())
 			continue
 		}
 		used := len(f.users) > 0
@@ -265,22 +265,29 @@ func (t *Tracer) detachUnused(now time.Time) {
 			f.unused = now
 		case now.Sub(f.unused) >= lingering:
 			delete(t.files, key)
-			t.done.Go(f.detach) // can take seconds, with perf events
+			t.done.Go(f.detaching()) // can take seconds, with perf events
 		}
 	}
 }
 
-func (f *file) detach() {
-	// The kernel waits for running programs at each; the waits can overlap.
-	var wait sync.WaitGroup
-	for _, l := range f.links {
-		wait.Go(func() { l.Close() })
-	}
-	wait.Wait()
-	f.links, f.onDemand, f.probes = nil, nil, nil
-	if f.held != nil {
-		f.held.Close()
-		f.held = nil
+// detach ends the probes of a file, and waits for it.
+func (f *file) detach() { f.detaching()() }
+
+// detaching is detach in two parts: afterwards the file has no probes, and what it returns waits for the kernel. Only the
+// first needs the lock.
+func (f *file) detaching() (wait func()) {
+	links, held := f.links, f.held
+	f.links, f.onDemand, f.probes, f.held = nil, nil, nil, nil
+	return func() {
+		// The kernel waits for running programs at each; the waits can overlap.
+		var wait sync.WaitGroup
+		for _, l := range links {
+			wait.Go(func() { l.Close() })
+		}
+		wait.Wait()
+		if held != nil {
+			held.Close()
+		}
 	}
 }
 

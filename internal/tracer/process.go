@@ -198,7 +198,7 @@ func (t *Tracer) release(p *process, key fileKey) {
 	delete(p.files, key)
 	delete(m.file.users, p.pid)
 	if m.file.own {
-		t.done.Go(m.file.detach)
+		t.done.Go(m.file.detaching())
 	}
 	t.closeWindows(p, m)
 	if m.row.Status == StatusAttached {
