@@ -131,11 +131,10 @@ func (a *Analyzer) Observe(o Observation) error {
 	}
 	comm := a.comms[c.Hash]
 	if comm == nil {
-		if !a.hasRoom(o.Tenant) {
+		if !a.hasRoom(o.Tenant, nil) {
 			return ErrFull
 		}
 		comm = &communicator{Communicator: c, members: map[int]*member{}}
-		a.comms[c.Hash] = comm
 	}
 	if comm.Size == 0 {
 		comm.Size = c.Size
@@ -151,24 +150,16 @@ func (a *Analyzer) Observe(o Observation) error {
 		if o.Process.Node != m.Process.Node && m.ended == 0 && !m.isSilent(o.At, a.cfg.Silent) {
 			return fmt.Errorf("%w: rank %d of communicator %s runs on another node", ErrImplausible, o.Rank, c)
 		}
-		a.remove(m)
-		comm.members[o.Rank] = nil
-		m = nil
-		a.comms[c.Hash] = comm
-	}
-	if m == nil {
-		if !a.hasRoom(o.Tenant) {
+		if !a.hasRoom(o.Tenant, m) {
 			return ErrFull
 		}
-		m = &member{comm: comm, tenant: o.Tenant, peers: map[peerKey]Progress{}}
-		a.of[m.tenant]++
-		comm.members[o.Rank] = m
-		key := o.Process.key()
-		if a.members[key] == nil {
-			a.members[key] = map[*member]struct{}{}
+		a.remove(m)
+		m = a.add(comm, o)
+	} else if m == nil {
+		if !a.hasRoom(o.Tenant, nil) {
+			return ErrFull
 		}
-		a.members[key][m] = struct{}{}
-		a.ranks++
+		m = a.add(comm, o)
 	} else if o.At < m.At || m.ended != 0 {
 		return nil // older than the current state
 	}
@@ -243,6 +234,20 @@ func (m *member) peerOperation(key peerKey, seq uint64) *Operation {
 	return nil
 }
 
+// add adds a rank to a communicator, which may have had none.
+func (a *Analyzer) add(comm *communicator, o Observation) *member {
+	m := &member{comm: comm, tenant: o.Tenant, peers: map[peerKey]Progress{}}
+	a.comms[comm.Hash], comm.members[o.Rank] = comm, m
+	key := o.Process.key()
+	if a.members[key] == nil {
+		a.members[key] = map[*member]struct{}{}
+	}
+	a.members[key][m] = struct{}{}
+	a.of[m.tenant]++
+	a.ranks++
+	return m
+}
+
 // Gone reports that a process has ended: all its ranks ended at that time.
 func (a *Analyzer) Gone(p Process, at Time) {
 	for m := range a.members[p.key()] {
@@ -273,9 +278,16 @@ func (a *Analyzer) remove(m *member) {
 	}
 }
 
-// hasRoom reports whether one more rank of a tenant is followed.
-func (a *Analyzer) hasRoom(tenant string) bool {
-	return throttle.HasRoom(a.ranks, a.cfg.MaxRanks, func() int { return a.of[tenant] })
+// hasRoom reports whether one more rank of a tenant is followed: instead of another one, unless that is nil.
+func (a *Analyzer) hasRoom(tenant string, instead *member) bool {
+	ranks := a.ranks
+	if instead != nil {
+		if instead.tenant == tenant {
+			return true
+		}
+		ranks--
+	}
+	return throttle.HasRoom(ranks, a.cfg.MaxRanks, func() int { return a.of[tenant] })
 }
 
 // forget removes ranks that ended, or were last observed, Keep ago. Those that an open
