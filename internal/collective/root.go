@@ -37,14 +37,13 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 		for _, m := range s.waiting {
 			if !m.State.IsDead() {
 				key := m.Process.key()
-				in[key] = append(in[key], n)
+				if its := in[key]; len(its) == 0 || its[len(its)-1] != n { // once, whichever of its ranks wait
+					in[key] = append(its, n)
+				}
 			}
 		}
 	}
-	cause := make([]int, len(items)) // the item that explains each; a cause explains itself
-	for n := range items {
-		cause[n] = a.follow(items, in, n)
-	}
+	cause := explain(items, in)
 	a.merge(items, in, cause)
 	byRoot := map[int]*group{}
 	var out []*group
@@ -100,6 +99,9 @@ func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 				}
 				if first, known := byProcess[key]; known {
 					if _, done := same[n]; !done && first != n {
+						if to, moved := same[first]; moved {
+							first = to
+						}
 						same[n] = first
 					}
 				} else if _, done := same[n]; !done {
@@ -109,12 +111,8 @@ func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 		}
 	}
 	for n := range cause {
-		for {
-			next, ok := same[cause[n]]
-			if !ok {
-				break
-			}
-			cause[n] = next
+		if to, moved := same[cause[n]]; moved {
+			cause[n] = to
 		}
 	}
 }
@@ -165,54 +163,6 @@ func free(s *stuck, in map[processKey][]int, n int) (out []*member, cycle bool) 
 		return s.missing, true
 	}
 	return out, false
-}
-
-// follow searches from a waiting item, breadth first, for the first cause. In a cycle the
-// first item in the order counts as one.
-func (a *Analyzer) follow(items []*stuck, in map[processKey][]int, from int) int {
-	seen := map[int]bool{from: true}
-	queue := []int{from}
-	first := from
-	for len(queue) > 0 {
-		n := queue[0]
-		queue = queue[1:]
-		first = min(first, n)
-		s := items[n]
-		if s.ahead != nil && !s.inverted {
-			// All have arrived, and all have another operation before it.
-			for next, other := range items {
-				if other.comm == s.ahead && !seen[next] {
-					seen[next] = true
-					queue = append(queue, next)
-				}
-			}
-			if len(queue) > 0 {
-				continue
-			}
-		}
-		if s.inverted {
-			for other, o := range items {
-				if o.comm == s.ahead && o.inverted {
-					return min(n, other)
-				}
-			}
-		}
-		if len(s.missing) == 0 {
-			return n // a mismatch, or all have arrived
-		}
-		if _, cycle := free(s, in, n); !cycle {
-			return n
-		}
-		for _, m := range s.missing {
-			for _, next := range in[m.Process.key()] {
-				if !seen[next] {
-					seen[next] = true
-					queue = append(queue, next)
-				}
-			}
-		}
-	}
-	return first
 }
 
 // verdict of a group.

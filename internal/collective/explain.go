@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+// explain returns for each item the one that explains it; a cause explains itself.
+//
+// From a waiting item the search goes, breadth first, to the operations in which its missing processes wait, or that come
+// before it in the streams of its ranks, and ends at the nearest cause. If it comes to none, ranks wait for each other, and
+// the first item that it comes to counts as one. It is done from all items at once, backwards from the causes, in time
+// that is proportional to the items and their ranks: a program can have thousands of communicators that wait for each other.
+func explain(items []*stuck, in map[processKey][]int) []int {
+	g, cause := graph{far: make([]int, len(items)), ahead: make([][]int, len(items)), behind: make([][]int, len(items))}, make([]int, len(items))
+	of, inverted := map[*communicator][]int{}, map[*communicator]int{}
+	for n, s := range items {
+		g.far[n] = unknown
+		of[s.comm] = append(of[s.comm], n)
+		if _, known := inverted[s.comm]; s.inverted && !known {
+			inverted[s.comm] = n
+		}
+	}
+	processes, communicators := map[processKey]int{}, map[*communicator]int{}
+	var causes, last []int
+	for n, s := range items {
+		cause[n] = n
+		if s.ahead != nil && !s.inverted {
+			// All have arrived, and all have another operation before it.
+			link(&g, n, communicators, s.ahead, of[s.ahead])
+			if len(of[s.ahead]) == 0 {
+				last = append(last, n) // of which nothing is known: a cause if there is no other
+			}
+			continue
+		}
+		if other, known := inverted[s.ahead]; s.inverted && known {
+			cause[n] = min(n, other)
+			causes = append(causes, n)
+			continue
+		}
+		if _, cycle := free(s, in, n); !cycle {
+			causes = append(causes, n) // also a mismatch, or if all have arrived
+			continue
+		}
+		for _, m := range s.missing {
+			link(&g, n, processes, m.Process.key(), in[m.Process.key()])
+		}
+	}
+	for _, from := range [][]int{causes, last} {
+		for _, n := range g.spread(from) {
+			cause[n] = cause[g.next(n)]
+		}
+	}
+	for n := range items {
+		if g.far[n] == unknown {
+			for _, other := range g.spread([]int{n}) {
+				cause[other] = n
+			}
+		}
+	}
+	return cause
+}
+
+// unknown is a distance that was not found yet.
+const unknown = -1
+
+// graph is who waits for whom: items wait for processes and communicators, and these in items.
+type graph struct {
+	far   []int   // how far the nearest cause is from an item
+	ahead [][]int // waiters for which an item waits, in order
+	// behind are those that wait in an item.
+	behind  [][]int
+	waiters []waiter
+}
+
+// waiter is a process, or a communicator, for which items wait.
+type waiter struct {
+	in    []int // items, in order
+	from  []int // items that wait for it
+	far   int   // as that of the nearest item
+	first int   // of those
+}
+
+// link makes an item wait for a process or communicator.
+func link[K comparable](g *graph, item int, known map[K]int, key K, in []int) {
+	w, ok := known[key]
+	if !ok {
+		w = len(g.waiters)
+		known[key] = w
+		g.waiters = append(g.waiters, waiter{in: in, far: unknown, first: unknown})
+		for _, n := range in {
+			g.behind[n] = append(g.behind[n], w)
+		}
+	}
+	g.ahead[item] = append(g.ahead[item], w)
+	g.waiters[w].from = append(g.waiters[w].from, item)
+}
+
+// spread finds the distance of all items from which one of some can be reached, and returns them, the nearest first.
+func (g *graph) spread(to []int) []int {
+	queue := append([]int(nil), to...)
+	for _, n := range to {
+		g.far[n] = 0
+	}
+	for at := 0; at < len(queue); at++ {
+		n := queue[at]
+		for _, i := range g.behind[n] {
+			w := &g.waiters[i]
+			if w.far != unknown {
+				continue
+			}
+			w.far = g.far[n]
+			for _, other := range w.from {
+				if g.far[other] == unknown {
+					g.far[other] = w.far + 1
+					queue = append(queue, other)
+				}
+			}
+		}
+	}
+	return queue[len(to):]
+}
+
+// next is the item to which a search from an item goes first, of those that are nearest to a cause.
+func (g *graph) next(n int) int {
+	for _, i := range g.ahead[n] {
+		w := &g.waiters[i]
+		if w.far != g.far[n]-1 {
+			continue
+		}
+		for at := 0; w.first == unknown; at++ {
+			if g.far[w.in[at]] == w.far {
+				w.first = w.in[at]
+			}
+		}
+		return w.first
+	}
+	return n
+}
