@@ -3,6 +3,7 @@
 package collective
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sort"
@@ -35,7 +36,8 @@ type Config struct {
 	// than Hang.
 	Keep time.Duration
 	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 2.5 KB
-	// each at most. The last quarter is for tenants with less than a quarter.
+	// each at most, and eight times as many peers of sends and receives, 0.1 KB each. The last quarter of
+	// both is for tenants with less than a quarter.
 	MaxRanks int
 }
 
@@ -45,6 +47,10 @@ const Arrivals = 64
 
 // ErrFull means that the rank is not followed, because there are MaxRanks already. The caller counts it.
 var ErrFull = errors.New("too many ranks")
+
+// ErrPeers means that not all peers of the rank are followed, because there are too many already. The rest of the observation
+// counts.
+var ErrPeers = errors.New("too many peers of sends and receives")
 
 // ErrImplausible means that the observation contradicts itself, which a hostile process can do.
 var ErrImplausible = errors.New("implausible observation")
@@ -58,7 +64,10 @@ type Analyzer struct {
 	comms map[uint64]*communicator
 	ranks int
 	of    map[string]int // of each tenant
-	paces int            // communicators whose pace is measured
+	// peers of all ranks, and of those of each tenant.
+	peers   int
+	peersOf map[string]int
+	paces   int // communicators whose pace is measured
 	// members of a process, so that its end need not be searched for.
 	members map[processKey]map[*member]struct{}
 	open    map[verdictKey]*Verdict
@@ -86,7 +95,7 @@ func New(cfg Config) (*Analyzer, error) {
 	if cfg.Hang < 0 || cfg.Straggler < 0 || cfg.Silent < 0 || cfg.Keep < 0 || cfg.StragglerShare < 0 || cfg.Slowdown < 0 || cfg.MaxRanks < 0 {
 		return nil, errors.New("a threshold is negative")
 	}
-	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, of: map[string]int{}, members: map[processKey]map[*member]struct{}{},
+	return &Analyzer{cfg: cfg, comms: map[uint64]*communicator{}, of: map[string]int{}, peersOf: map[string]int{}, members: map[processKey]map[*member]struct{}{},
 		open: map[verdictKey]*Verdict{}}, nil
 }
 
@@ -106,6 +115,9 @@ type member struct {
 	comm   *communicator
 	tenant string // that it counts for
 	peers  map[peerKey]Progress
+	order  []peerKey // of peers
+	// morePeers: not all are in peers, because there was no room for them here or in the gadget.
+	morePeers bool
 	// advanced is when it entered its newest collective.
 	advanced Time
 	ended    Time // when its process was reported as ended; 0
@@ -120,7 +132,7 @@ type peerKey struct {
 }
 
 // Observe updates the state of a rank. The Analyzer owns the slices after that. Errors:
-// ErrFull, ErrImplausible; the observation is then ignored.
+// ErrFull, ErrImplausible; the observation is then ignored. ErrPeers: it counts without some peers.
 func (a *Analyzer) Observe(o Observation) error {
 	c := o.Communicator
 	if o.Rank < 0 || o.Rank >= MaxSize || c.Size < 0 || c.Size > MaxSize || c.Size > 0 && o.Rank >= c.Size {
@@ -166,11 +178,16 @@ func (a *Analyzer) Observe(o Observation) error {
 	if len(o.Operations) > History {
 		o.Operations = o.Operations[len(o.Operations)-History:]
 	}
+	size := cmp.Or(c.Size, comm.Size, MaxSize)
 	o.Communicator = comm.Communicator
 	m.update(o)
+	isWhole := a.follow(m, o.Peers, size)
 	comm.late = comm.late || o.Late
 	comm.arrivals.add(comm)
 	a.paced(comm, m)
+	if !isWhole {
+		return ErrPeers
+	}
 	return nil
 }
 
@@ -180,37 +197,15 @@ func (m *member) update(o Observation) {
 		o.Stack, o.UserLine, o.StackIsLast = m.Stack, m.UserLine, m.StackIsLast
 	}
 	m.Observation = o
+	m.Peers = nil // in peers
 	for _, op := range o.Operations {
 		if op.Kind.IsPeer() {
-			key := peerKey{op.Kind, op.Peer}
-			p := m.peers[key]
-			if op.Seq >= p.Issued {
-				p = Progress{Kind: op.Kind, Peer: op.Peer, Issued: op.Seq, Done: p.Done, Enter: op.Enter}
-			}
-			if op.DoneBy != 0 {
-				p.Done = max(p.Done, op.Seq)
-			}
-			m.setPeer(key, p)
 			continue
 		}
 		m.advanced = max(m.advanced, op.Enter)
 		if op.Seq%Milestone == 0 && op.Seq > m.mark {
 			m.mark, m.markAt = op.Seq, op.Enter
 		}
-	}
-	for _, p := range o.Peers {
-		if p.Kind.IsPeer() && p.Done <= p.Issued {
-			m.setPeer(peerKey{p.Kind, p.Peer}, p)
-		}
-	}
-}
-
-// maxPeers bounds the peers that are followed per rank: a hostile process can name any number.
-const maxPeers = 4096
-
-func (m *member) setPeer(key peerKey, p Progress) {
-	if _, known := m.peers[key]; known || len(m.peers) < maxPeers {
-		m.peers[key] = p
 	}
 }
 
@@ -273,6 +268,10 @@ func (a *Analyzer) remove(m *member) {
 		delete(a.members, key)
 	}
 	a.ranks--
+	a.peers -= len(m.peers)
+	if a.peersOf[m.tenant] -= len(m.peers); a.peersOf[m.tenant] == 0 {
+		delete(a.peersOf, m.tenant)
+	}
 	if a.of[m.tenant]--; a.of[m.tenant] == 0 {
 		delete(a.of, m.tenant)
 	}

@@ -2,7 +2,13 @@
 
 package collective
 
-import "sort"
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
+)
 
 // pairs compares the sends of each rank with the receives of its peer.
 func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*stuck) {
@@ -16,7 +22,11 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 			if key.kind == Send {
 				opposite.kind = Recv
 			}
-			mine, theirs := m.peers[key], other.peers[opposite]
+			mine := m.peers[key]
+			theirs, known := other.peers[opposite]
+			if !known && other.morePeers {
+				continue // it may have called, too
+			}
 			if s := mismatchedPair(c, m, key, other, opposite); s != nil {
 				if key.kind == Send { // once for both ends
 					out = append(out, s)
@@ -97,16 +107,64 @@ func (m *member) pendingWith(key peerKey, now Time) *Operation {
 	return nil
 }
 
+// sortedPeers are its peers in order. A rank keeps them, so that they are only sorted when there is a new one.
 func (m *member) sortedPeers() []peerKey {
-	out := make([]peerKey, 0, len(m.peers))
-	for k := range m.peers {
-		out = append(out, k)
+	if len(m.order) == len(m.peers) {
+		return m.order
 	}
-	sort.Slice(out, func(i, j int) bool {
-		if out[i].peer != out[j].peer {
-			return out[i].peer < out[j].peer
-		}
-		return out[i].kind < out[j].kind
+	m.order = slices.SortedFunc(maps.Keys(m.peers), func(a, b peerKey) int {
+		return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.kind, b.kind))
 	})
-	return out
+	return m.order
+}
+
+const (
+	// maxPeers bounds the peers that are followed per rank: a hostile process can name any number.
+	maxPeers = 4096
+	// peersPerRank bounds those of all ranks together, by Config.MaxRanks.
+	peersPerRank = 8
+)
+
+// follow takes in how far a rank is with its peers: what it has called, and what was counted. size is that of the
+// communicator, which has no other peers. False if there was no room for some.
+func (a *Analyzer) follow(m *member, counted []Progress, size int) bool {
+	isWhole := true
+	set := func(key peerKey, p Progress) {
+		if _, known := m.peers[key]; !known {
+			if p.Issued == 0 || key.peer < 0 || key.peer >= size {
+				return // NCCL has refused it
+			}
+			if len(m.peers) >= maxPeers || !throttle.HasRoom(a.peers, peersPerRank*a.cfg.MaxRanks, func() int { return a.peersOf[m.tenant] }) {
+				m.morePeers, isWhole = true, false
+				return
+			}
+			a.peers++
+			a.peersOf[m.tenant]++
+		}
+		m.peers[key] = p
+	}
+	for _, op := range m.Operations {
+		if !op.Kind.IsPeer() {
+			continue
+		}
+		if op.Seq == 0 {
+			m.morePeers = true // not counted: the gadget had no room for its peer
+			continue
+		}
+		key := peerKey{op.Kind, op.Peer}
+		p := m.peers[key]
+		if op.Seq >= p.Issued {
+			p = Progress{Kind: op.Kind, Peer: op.Peer, Issued: op.Seq, Done: p.Done, Enter: op.Enter}
+		}
+		if op.DoneBy != 0 {
+			p.Done = max(p.Done, op.Seq)
+		}
+		set(key, p)
+	}
+	for _, p := range counted {
+		if p.Kind.IsPeer() && p.Done <= p.Issued {
+			set(peerKey{p.Kind, p.Peer}, p)
+		}
+	}
+	return isWhole
 }

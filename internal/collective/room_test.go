@@ -60,3 +60,77 @@ func TestAProcessIsReplacedInAFullTable(t *testing.T) {
 		})
 	}
 }
+
+// sending returns an observation of a rank that has sent to a peer once, by its newest operation.
+func sending(o Observation, peers ...int) Observation {
+	o.Operations = nil
+	for i, peer := range peers {
+		o.Operations = append(o.Operations, Operation{Seq: 1, Kind: Send, Count: 1, Peer: peer, Enter: o.At - second + Time(i), PendingAt: o.At})
+	}
+	return o
+}
+
+// TestPeersAreRanksOfTheCommunicator: NCCL refuses others, and what the gadget has not counted has no number.
+func TestPeersAreRanksOfTheCommunicator(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	o := sending(rank(0, 1, now, now), -1, 1, 2, 3, 1<<30)
+	o.Operations[2].Seq = 0
+	for _, peer := range []int{-1, 0, 1, 3, 1 << 20} {
+		o.Peers = append(o.Peers, Progress{Kind: Recv, Peer: peer, Issued: 1})
+	}
+	o.Peers = append(o.Peers, Progress{Kind: Recv, Peer: 2})
+	observe(t, a, o)
+	require.Equal(t, []peerKey{{Recv, 0}, {Send, 1}, {Recv, 1}}, a.comms[world.Hash].members[0].sortedPeers())
+	require.Equal(t, 3, a.peers)
+}
+
+// TestATenantLeavesPeersToOthers: one whose ranks send to another peer in each call.
+func TestATenantLeavesPeersToOthers(t *testing.T) {
+	const ranks = 16
+	a, err := New(Config{MaxRanks: ranks})
+	require.NoError(t, err)
+	fill := func(tenant string, process uint64) int {
+		o := rank(0, 1, 5, 1000*second)
+		o.Tenant, o.Process.ID, o.Communicator = tenant, process, Communicator{Hash: process}
+		for n := 0; ; n += History {
+			peers := make([]int, History)
+			for i := range peers {
+				peers[i] = n + i
+			}
+			if err := a.Observe(sending(o, peers...)); err != nil {
+				require.ErrorIs(t, err, ErrPeers)
+				return len(a.comms[process].members[0].peers)
+			}
+		}
+	}
+	const all = peersPerRank * ranks
+	require.Equal(t, all*3/4, fill("hostile", 1))
+	require.Equal(t, all/4, fill("honest", 2))
+	require.Zero(t, fill("third", 3))
+	require.Zero(t, fill("hostile", 4))
+	require.Equal(t, all, a.peers)
+	a.Evaluate(10000 * second)
+	require.Zero(t, a.peers)
+	require.Empty(t, a.peersOf)
+
+	// And of one rank.
+	a = analyzer(t)
+	require.Equal(t, maxPeers, fill("hostile", 1))
+}
+
+// TestAPeerWithoutRoomIsNotBlamed: rank 1 receives, and the gadget had no room to count it.
+func TestAPeerWithoutRoomIsNotBlamed(t *testing.T) {
+	for seq, want := range map[uint64]int{0: 0, 2: 1} {
+		a := analyzer(t)
+		now := 1000 * second
+		receiving := sending(rank(1, 1, now, now), 0)
+		receiving.Operations[0].Kind, receiving.Operations[0].Seq = Recv, seq
+		o := sending(rank(0, 1, now, now), 1)
+		if seq == 2 {
+			receiving.Operations = nil // it does not, and would have been counted
+		}
+		observe(t, a, o, receiving)
+		require.Len(t, a.Evaluate(now+2*second), want)
+	}
+}

@@ -149,7 +149,7 @@ func (j *Joiner) late(now collective.Time) (late, all int) {
 	return late, all
 }
 
-// Refused are observations that were not judged: too many ranks, or contradictions.
+// Refused are observations that were not judged, or not in whole: too many ranks or peers, or contradictions.
 func (j *Joiner) Refused() uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -374,7 +374,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 		gc.Logger().Warnf("%d more verdicts: see --jsonl-out or -o hangs:json", i.untold)
 	}
 	if i.refused > 0 {
-		gc.Logger().Warnf("%d observations of ranks were not judged: too many ranks, or contradictions", i.refused)
+		gc.Logger().Warnf("%d observations of ranks were not judged, or not in whole: too many ranks or peers, or contradictions", i.refused)
 	}
 	i.events, i.untold, i.refused = nil, 0, 0
 	i.end()
