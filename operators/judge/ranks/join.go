@@ -39,6 +39,7 @@ type Joiner struct {
 	run      *storeRun
 	refused  uint64
 	began    collective.Time // that the first node was read; 0: none was
+	cutOff   collective.Time // when most nodes were late last; 0: never
 	isWhole  bool            // all nodes were read, or gathering is over
 }
 
@@ -49,6 +50,10 @@ const minSilent, maxSilent = 5 * time.Second, 15 * time.Second
 // gathering is how long after the first node's rows those of the others are waited for:
 // ranks whose rows are on their way are not elsewhere.
 const gathering = collective.Time(10 * time.Second)
+
+// removed is how long after its last rows a node is none any more. Until then it is late, since its ranks may
+// still run.
+const removed = collective.Time(5 * time.Minute)
 
 // NewJoiner returns one that knows no node.
 func NewJoiner(cfg JoinConfig) (*Joiner, error) {
@@ -70,7 +75,8 @@ func (j *Joiner) Node(name string) *Node {
 	defer j.mu.Unlock()
 	n := j.nodes[name]
 	if n == nil {
-		n = &Node{joiner: j, name: name, rows: map[rankKey]*rank{}, threads: map[threadKey]threadState{}}
+		n = &Node{joiner: j, name: name}
+		n.forget()
 		j.nodes[name] = n
 	}
 	return n
@@ -98,6 +104,11 @@ func (j *Joiner) Run(ctx context.Context) {
 func (j *Joiner) Judge(at time.Time) {
 	now := collective.Time(at.UnixNano())
 	j.mu.Lock()
+	for _, n := range j.nodes {
+		if n.isRemoved(now) {
+			n.forget()
+		}
+	}
 	if !j.isGathered(now) {
 		j.mu.Unlock()
 		return
@@ -106,9 +117,7 @@ func (j *Joiner) Judge(at time.Time) {
 	for _, n := range j.nodes {
 		n.observe(now, containers)
 	}
-	if late, all := j.late(now); 2*late > all {
-		// The nodes are not silent, but this process is slow, or cut off from them: no verdict
-		// would be right.
+	if j.isCutOff(now) {
 		j.mu.Unlock()
 		return
 	}
@@ -126,6 +135,17 @@ func (j *Joiner) Judge(at time.Time) {
 			j.cfg.Report(hangOf(&events[i], now, containers))
 		}
 	}
+}
+
+// isCutOff reports whether no verdict would be right: most nodes are late, which are not silent, but this process is slow, or
+// cut off from them. Then some of them come back before others, which are waited for. The lock is held.
+func (j *Joiner) isCutOff(now collective.Time) bool {
+	late, all := j.late(now)
+	if 2*late > all {
+		j.cutOff = now
+		return true
+	}
+	return late > 0 && j.cutOff != 0 && now-j.cutOff < gathering
 }
 
 // Late returns how many nodes have ranks, and of how many the rows are too old to judge by. If it
@@ -176,7 +196,7 @@ func (j *Joiner) isGathered(now collective.Time) bool {
 func (n *Node) observe(now collective.Time, containers map[uint64]profile.Process) {
 	analyzer := n.joiner.analyzer
 	for key, r := range n.rows {
-		if now-r.seen > forgotten {
+		if n.heard-r.seen > forgotten { // tables came without it
 			delete(n.rows, key)
 			continue
 		}

@@ -24,8 +24,33 @@ type Node struct {
 	clock   clock
 	isRead  bool            // its communicators were
 	fresh   collective.Time // when the newest table was made, in wall time
+	heard   collective.Time // when it came; before the first one, when the node was judged first
 	rows    map[rankKey]*rank
 	threads map[threadKey]threadState
+}
+
+// isRemoved reports whether nothing was heard of the node for so long that it is none any more; the lock is held.
+func (n *Node) isRemoved(now collective.Time) bool {
+	if n.heard == 0 {
+		n.heard = now
+	}
+	return now-n.heard > removed
+}
+
+// forget leaves a node out until there is a table of it; the lock is held.
+func (n *Node) forget() {
+	delete(n.joiner.nodes, n.name)
+	*n = Node{joiner: n.joiner, name: n.name, rows: map[rankKey]*rank{}, threads: map[threadKey]threadState{}}
+}
+
+// current is the node of that name in the joiner, which may have forgotten this one; the lock is held.
+func (n *Node) current() *Node {
+	known := n.joiner.nodes[n.name]
+	if known == nil {
+		known = n
+		n.joiner.nodes[n.name] = n
+	}
+	return known
 }
 
 // threadKey is a rank as `collectives` names it.
@@ -79,6 +104,7 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 	return func(all datasource.DataArray, at time.Time) error {
 		n.joiner.mu.Lock()
 		defer n.joiner.mu.Unlock()
+		n := n.current()
 		now := collective.Time(at.UnixNano())
 		rows := make([]row, 0, all.Len())
 		newest := collective.Time(0)
@@ -102,7 +128,7 @@ func (n *Node) bindCommunicators(ds datasource.DataSource) (Take, error) {
 			rows = append(rows, r)
 		}
 		n.clock.add(newest, now)
-		n.isRead = true
+		n.isRead, n.heard = true, now
 		if newest == 0 {
 			n.fresh = now // without ranks, it has no time of its own
 		} else {
@@ -169,6 +195,7 @@ func (n *Node) bindPeers(ds datasource.DataSource) (Take, error) {
 		}
 		n.joiner.mu.Lock()
 		defer n.joiner.mu.Unlock()
+		n := n.current()
 		for key, progress := range fresh {
 			if r := n.rows[key]; r != nil {
 				r.peers = progress
@@ -190,6 +217,7 @@ func (n *Node) bindThreads(ds datasource.DataSource) (Take, error) {
 	return func(all datasource.DataArray, at time.Time) error {
 		n.joiner.mu.Lock()
 		defer n.joiner.mu.Unlock()
+		n := n.current()
 		if len(n.threads)+all.Len() > maxNodeRanks {
 			clear(n.threads) // these rows are complete
 		}
