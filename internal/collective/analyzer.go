@@ -196,6 +196,7 @@ func (m *member) update(o Observation) {
 	if len(o.Stack) == 0 && o.Issued == m.Issued {
 		o.Stack, o.UserLine, o.StackIsLast = m.Stack, m.UserLine, m.StackIsLast
 	}
+	o.Process = o.Process.staying(m.Process)
 	m.Observation = o
 	m.Peers = nil // in peers
 	for _, op := range o.Operations {
@@ -242,6 +243,9 @@ func (a *Analyzer) add(comm *communicator, o Observation) *member {
 	a.ranks++
 	return m
 }
+
+// Has reports whether a process has ranks that are followed.
+func (a *Analyzer) Has(p Process) bool { return len(a.members[p.key()]) > 0 }
 
 // Gone reports that a process has ended: all its ranks ended at that time.
 func (a *Analyzer) Gone(p Process, at Time) {

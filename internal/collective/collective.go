@@ -25,9 +25,20 @@ type Process struct {
 	ID   uint64
 	PID  uint32
 	Comm string
+	// Namespace, Pod and Container are where it runs, as far as that is known.
+	Namespace, Pod, Container string
 }
 
-// key of a process: pid and name are only for display.
+// staying is the process in the container that an earlier observation named, if one did: a process never moves to another.
+func (p Process) staying(earlier Process) Process {
+	isNamed := p.Namespace != "" || p.Pod != "" || p.Container != ""
+	if !isNamed || earlier.Namespace != "" && (p.Namespace != earlier.Namespace || p.Pod != earlier.Pod) {
+		p.Namespace, p.Pod, p.Container = earlier.Namespace, earlier.Pod, earlier.Container
+	}
+	return p
+}
+
+// key of a process: all else is only for display.
 type processKey struct {
 	node string
 	id   uint64

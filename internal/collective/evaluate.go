@@ -91,6 +91,9 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 			continue // it continues; what it does now is unknown yet
 		}
 		v.At = old.At
+		if len(v.Missing) == 0 && old.Witness.Namespace != "" {
+			v.Witness = old.Witness // of several, always the same
+		}
 		if v.Reason != Straggler {
 			v.Since, v.root = min(v.Since, old.Since), min(v.root, old.root)
 		} else {

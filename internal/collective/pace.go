@@ -250,7 +250,7 @@ func (a *Analyzer) slower(now Time) (out []*Verdict) {
 		c.pace.judge(a.cfg.Slowdown)
 		if s := c.pace.slow; s != nil {
 			out = append(out, &Verdict{Reason: Slowdown, Communicator: c.Communicator, Peer: None, Seq: s.seq, Since: s.at, At: now, Late: c.late,
-				Step: s.since, Before: s.before, After: s.after})
+				Step: s.since, Before: s.before, After: s.after, Witness: c.members[c.pace.rank].Process})
 		}
 	}
 	return out

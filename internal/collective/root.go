@@ -206,6 +206,9 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 			v.Missing = append(v.Missing, m.culprit(s))
 		}
 	}
+	if len(v.Missing) == 0 && len(s.waiting) > 0 {
+		v.Witness = s.waiting[0].Process
+	}
 	waiting := map[int]bool{}
 	for _, other := range append([]*stuck{s}, g.behind...) {
 		if other.comm != s.comm {

@@ -70,6 +70,8 @@ type Verdict struct {
 	Since, At, Cleared Time
 	// Missing are those at fault: for Mismatch, one rank for each different call.
 	Missing []Culprit
+	// Witness is the process of a rank that waits, or is slow, where none is at fault.
+	Witness Process
 	// Waiting are ranks that have arrived; at most MaxNamed of WaitingCount.
 	Waiting      []int
 	WaitingCount int

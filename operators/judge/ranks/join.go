@@ -113,9 +113,8 @@ func (j *Joiner) Judge(at time.Time) {
 		j.mu.Unlock()
 		return
 	}
-	containers := map[uint64]profile.Process{}
 	for _, n := range j.nodes {
-		n.observe(now, containers)
+		n.observe(now)
 	}
 	if j.isCutOff(now) {
 		j.mu.Unlock()
@@ -127,12 +126,12 @@ func (j *Joiner) Judge(at time.Time) {
 		if !j.cfg.OnlyVerdicts {
 			progress = j.analyzer.Ranks(now)
 		}
-		j.run.put(progress, j.analyzer.Verdicts(), now, containers)
+		j.run.put(progress, j.analyzer.Verdicts(), now)
 	}
 	j.mu.Unlock()
 	for i := range events {
 		if j.cfg.Report != nil {
-			j.cfg.Report(hangOf(&events[i], now, containers))
+			j.cfg.Report(hangOf(&events[i], now))
 		}
 	}
 }
@@ -193,7 +192,7 @@ func (j *Joiner) isGathered(now collective.Time) bool {
 }
 
 // observe passes the node's ranks to the analyzer, in wall time; the lock is held.
-func (n *Node) observe(now collective.Time, containers map[uint64]profile.Process) {
+func (n *Node) observe(now collective.Time) {
 	analyzer := n.joiner.analyzer
 	for key, r := range n.rows {
 		if n.heard-r.seen > forgotten { // tables came without it
@@ -202,7 +201,7 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 		}
 		o := shifted(r.Observation, n.clock.toWall())
 		o.Tenant = r.tenant(n.name)
-		o.Process.Node, o.Peers = n.name, shiftedPeers(r.peers, n.clock.toWall())
+		o.Process, o.Peers = r.process(n.name), shiftedPeers(r.peers, n.clock.toWall())
 		t, isKnown := n.threads[threadKey{r.Process.ID, r.Communicator.ID(), r.Rank}]
 		switch {
 		case isKnown && now-t.seen < 5*collective.Time(period):
@@ -217,9 +216,6 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 		if err := analyzer.Observe(o); err != nil {
 			n.joiner.refused++
 		}
-		container := r.container
-		container.Node = n.name
-		containers[r.Process.ID] = container
 		if r.exited != 0 {
 			analyzer.Gone(o.Process, shift(r.exited, n.clock.toWall()))
 		}
@@ -229,6 +225,13 @@ func (n *Node) observe(now collective.Time, containers map[uint64]profile.Proces
 			delete(n.threads, key)
 		}
 	}
+}
+
+// process is that of a rank, with its container.
+func (r *rank) process(node string) collective.Process {
+	p := r.Process
+	p.Node, p.Namespace, p.Pod, p.Container = node, r.container.Namespace, r.container.Pod, r.container.Container
+	return p
 }
 
 // tenant is whom a rank belongs to: its namespace, or its container on a node.
@@ -279,11 +282,11 @@ func shiftedPeers(all []collective.Progress, by collective.Time) []collective.Pr
 }
 
 // hangOf is a verdict for who is not on the node.
-func hangOf(v *collective.Verdict, now collective.Time, containers map[uint64]profile.Process) profile.Hang {
+func hangOf(v *collective.Verdict, now collective.Time) profile.Hang {
 	h := profile.Hang{
 		Event: event(v), Time: time.Unix(0, int64(now)), Reason: string(v.Reason), Text: oneLine(v.String(now)),
 		Communicator: v.Communicator.ID(), Name: oneLine(v.Communicator.Name), Size: int64(v.Communicator.Size), Seq: int64(v.Seq),
-		Waiting: wide(v.Waiting), Unseen: wide(v.Unseen), Rank: -1, Waited: v.Waited(now),
+		Waiting: wide(v.Waiting), Unseen: wide(v.Unseen), Rank: -1, Waited: v.Waited(now), Process: hangProcess(containerOf(v.Witness)),
 	}
 	if v.Kind != 0 {
 		h.Operation = v.Kind.String()
@@ -292,8 +295,7 @@ func hangOf(v *collective.Verdict, now collective.Time, containers map[uint64]pr
 		h.Ranks = append(h.Ranks, int64(c.Rank))
 		if i == 0 {
 			h.Rank, h.State, h.Wchan = int64(c.Rank), c.State.String(), oneLine(c.Wchan)
-			h.Process = containers[c.Process.ID]
-			h.Process.ID, h.Process.PID, h.Process.Comm, h.Process.Node = c.Process.ID, c.Process.PID, oneLine(c.Process.Comm), c.Process.Node
+			h.Process = hangProcess(c.Process)
 			if _, folded := lines(c.Stack); folded != "" {
 				h.Stack = stack.ParseFolded(folded)
 				h.Stack.MarkInside(c.UserLine)
@@ -301,6 +303,12 @@ func hangOf(v *collective.Verdict, now collective.Time, containers map[uint64]pr
 		}
 	}
 	return h
+}
+
+func hangProcess(p collective.Process) profile.Process {
+	out := profileOf(p)
+	out.Comm, out.Node = oneLine(p.Comm), p.Node
+	return out
 }
 
 func event(v *collective.Verdict) string {

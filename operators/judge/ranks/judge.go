@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 const (
@@ -47,11 +46,7 @@ func (i *instance) judge(ctx context.Context, now collective.Time) {
 	ranks := i.analyzer.Ranks(now)
 	rows := i.table(ranks, open, now)
 	if i.run != nil {
-		containers := make(map[uint64]profile.Process, len(i.processes))
-		for id, p := range i.processes {
-			containers[id] = p.container
-		}
-		i.run.put(ranks, open, now, containers)
+		i.run.put(ranks, open, now)
 	}
 	i.mu.Unlock()
 	// Emitting calls other operators: without the lock.
@@ -113,7 +108,7 @@ func (i *instance) observe(now collective.Time) {
 		p := i.processes[key.process]
 		o := r.Observation
 		o.Peers, o.Tenant = r.peers, r.tenant("")
-		o.Operations = slices.Clone(o.Operations)
+		o.Process, o.Operations = r.process(""), slices.Clone(o.Operations)
 		switch {
 		case r.exited != 0:
 			p.gone = true // its rows may come a while longer
@@ -189,7 +184,7 @@ func (i *instance) forget(now collective.Time) {
 		used[key.process] = true
 	}
 	for id := range i.processes {
-		if !used[id] {
+		if !used[id] && !i.analyzer.Has(collective.Process{ID: id}) { // a verdict may name it
 			delete(i.processes, id)
 		}
 	}

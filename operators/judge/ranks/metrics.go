@@ -48,7 +48,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 		for r := range s.runs {
 			for n := range r.ranks {
 				rank := &r.ranks[n]
-				process := r.attributes(rank.Process)
+				process := processAttributes(rank.Process)
 				for _, m := range rank.Metrics(r.toWall) {
 					o.ObserveFloat64(instruments[m.Instrument], m.Value, metric.WithAttributes(attributes(process, m.Labels)...))
 				}
@@ -58,7 +58,7 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 				for _, c := range culprits(v) {
 					labels := [][2]string{{"reason", string(v.Reason)}, {"communicator", v.Communicator.ID()},
 						{"communicator_name", v.Communicator.Name}, {"rank", strconv.Itoa(c.Rank)}}
-					set := metric.WithAttributes(attributes(r.attributes(c.Process), labels)...)
+					set := metric.WithAttributes(attributes(processAttributes(c.Process), labels)...)
 					o.ObserveInt64(verdicts, 1, set)
 					o.ObserveFloat64(waited, v.Waited(r.now).Seconds(), set)
 				}
@@ -72,12 +72,18 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
-// culprits of a verdict; if there is none, a rank -1, so that it is counted.
+// culprits of a verdict; if there is none, a rank -1, so that it is counted, in the container of one that waits.
 func culprits(v *collective.Verdict) []collective.Culprit {
 	if len(v.Missing) == 0 {
-		return []collective.Culprit{{Rank: -1}}
+		return []collective.Culprit{{Rank: -1, Process: containerOf(v.Witness)}}
 	}
 	return v.Missing
+}
+
+// containerOf is where a process runs, without the process itself.
+func containerOf(p collective.Process) collective.Process {
+	p.ID, p.PID, p.Comm = 0, 0, ""
+	return p
 }
 
 func attributes(process []attribute.KeyValue, labels [][2]string) []attribute.KeyValue {
@@ -89,18 +95,16 @@ func attributes(process []attribute.KeyValue, labels [][2]string) []attribute.Ke
 	return out
 }
 
-// attributes of a process; where the ranks of many nodes are known, with its node.
-func (r *storeRun) attributes(p collective.Process) []attribute.KeyValue {
-	all := label.Process(r.process(p))
+// processAttributes are those of a process; where the ranks of many nodes are known, with its node.
+func processAttributes(p collective.Process) []attribute.KeyValue {
+	all := label.Process(profileOf(p))
 	if p.Node != "" {
 		all = append(all, attribute.String("k8s.node.name", oneLine(p.Node)))
 	}
 	return all
 }
 
-// process with its container, as labels name it.
-func (r *storeRun) process(p collective.Process) profile.Process {
-	out := r.processes[p.ID]
-	out.ID, out.PID, out.Comm = p.ID, p.PID, p.Comm
-	return out
+// profileOf is a process as labels name it.
+func profileOf(p collective.Process) profile.Process {
+	return profile.Process{ID: p.ID, PID: p.PID, Comm: p.Comm, Namespace: p.Namespace, Pod: p.Pod, Container: p.Container}
 }

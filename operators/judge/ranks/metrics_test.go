@@ -12,7 +12,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // TestMetricsHaveTheNamesOfTheRules: what Prometheus makes of OpenTelemetry's names is
@@ -37,7 +36,7 @@ func TestMetricsHaveTheNamesOfTheRules(t *testing.T) {
 	ranks := a.Ranks(now)
 	ranks[0].Iteration = time.Second
 	ranks[0].WaitShare = 0.25 // of a communicator that is seen in whole
-	end := store.Publish(ranks, a.Verdicts(), now, map[uint64]profile.Process{1: {Pod: "train-0"}})
+	end := store.Publish(ranks, a.Verdicts(), now)
 
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprometheus.New(otelprometheus.WithRegisterer(registry), otelprometheus.WithoutScopeInfo(), otelprometheus.WithoutTargetInfo())

@@ -359,6 +359,9 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 			out["mntns_id"] = mntns(c.Process.ID)
 		}
 	}
+	if len(v.Missing) == 0 {
+		out["mntns_id"] = mntns(v.Witness.ID)
+	}
 	out["ranks"] = strings.Join(at, " ")
 	var groups []string
 	for _, g := range v.Groups {

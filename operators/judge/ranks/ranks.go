@@ -23,7 +23,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/ras"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
@@ -163,12 +162,10 @@ type rank struct {
 
 // process is one with ranks.
 type process struct {
-	pid   uint32
-	mntns uint64
-	// container has only its names.
-	container profile.Process
-	started   uint64 // clock ticks since boot; 0: not looked yet
-	gone      bool
+	pid     uint32
+	mntns   uint64
+	started uint64 // clock ticks since boot; 0: not looked yet
+	gone    bool
 	// callers are the threads that have called NCCL, at most maxCallers.
 	callers map[uint32]bool
 	// place is from a dump of all threads: that of the one to blame.
@@ -293,7 +290,7 @@ func (i *instance) put(r row) {
 		r.Operations[len(r.Operations)-1].Enter != known.Operations[len(known.Operations)-1].Enter)
 	p := i.processes[r.Process.ID]
 	if p == nil {
-		p = &process{pid: r.Process.PID, mntns: r.mntns, container: r.container, callers: map[uint32]bool{}}
+		p = &process{pid: r.Process.PID, mntns: r.mntns, callers: map[uint32]bool{}}
 		i.processes[r.Process.ID] = p
 	}
 	if len(p.callers) < maxCallers {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // Store has what the ranks of this node do now, of all runs, for metrics. The
@@ -25,17 +24,15 @@ type storeRun struct {
 	// toWall is added to the boot clock.
 	toWall time.Duration
 	now    collective.Time
-	// processes by id, with their containers.
-	processes map[uint64]profile.Process
 }
 
 // Publish is for programs that judge ranks without a run of the gadget. Times are by the wall
 // clock. The returned function takes them out again.
-func (s *Store) Publish(ranks []collective.Status, open []collective.Verdict, now collective.Time, processes map[uint64]profile.Process) func() {
+func (s *Store) Publish(ranks []collective.Status, open []collective.Verdict, now collective.Time) func() {
 	r := s.begin()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.ranks, r.open, r.now, r.processes = ranks, open, now, processes
+	r.ranks, r.open, r.now = ranks, open, now
 	return r.close
 }
 
@@ -50,11 +47,10 @@ func (s *Store) begin() *storeRun {
 	return r
 }
 
-func (r *storeRun) put(ranks []collective.Status, open []collective.Verdict, now collective.Time, processes map[uint64]profile.Process) {
+func (r *storeRun) put(ranks []collective.Status, open []collective.Verdict, now collective.Time) {
 	wall := time.Duration(time.Now().UnixNano())
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
-	r.processes = processes
 	r.ranks, r.open, r.now, r.toWall = ranks, open, now, wall-time.Duration(now)
 }
 

@@ -96,14 +96,13 @@ func (w *world) advance() {
 	now := collective.Time(time.Now().UnixNano())
 	training := collective.Communicator{Hash: 1 << 40, Name: "training", Size: 2}
 	rank := func(i int, p profile.Process) collective.Status {
-		return collective.Status{Process: collective.Process{ID: p.ID, PID: p.PID, Comm: p.Comm}, Communicator: training, Rank: i,
+		return collective.Status{Process: collective.Process{ID: p.ID, PID: p.PID, Comm: p.Comm, Namespace: p.Namespace, Pod: p.Pod, Container: p.Container}, Communicator: training, Rank: i,
 			Issued: uint64(10*n) - uint64(i), IssuedAt: now, Done: uint64(10*n) - 1, DoneAt: now, Iteration: time.Second}
 	}
 	waited := collective.Verdict{Reason: collective.Missing, Communicator: training, Since: now - 40e9,
 		Missing: []collective.Culprit{{Rank: 1, Process: rank(1, second).Process}}}
 	w.noRanks()
-	w.noRanks = w.ranks.Publish([]collective.Status{rank(0, first), rank(1, second)}, []collective.Verdict{waited}, now,
-		map[uint64]profile.Process{first.ID: first, second.ID: second})
+	w.noRanks = w.ranks.Publish([]collective.Status{rank(0, first), rank(1, second)}, []collective.Verdict{waited}, now)
 	w.rows.Failed(metrics.Series{Process: first, Kind: "device"}, 1<<30)
 	w.rows.Drop("freed_before_attach", n, 0)
 	w.rows.Drop("rows_full", 0, 0)
