@@ -128,7 +128,7 @@ func run(args []string) error {
 	stop()
 	judging.Wait()
 	if cfg.Ranks != nil && cfg.Ranks.Refused() > 0 {
-		log.Warnf("%d observations of ranks were not judged: too many ranks, or contradictions", cfg.Ranks.Refused())
+		log.Warnf("%d observations of ranks were not judged, or not in whole: too many ranks or peers, or contradictions", cfg.Ranks.Refused())
 	}
 	sender.Close(flushTimeout)
 	return err
