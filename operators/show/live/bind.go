@@ -149,7 +149,7 @@ func (i *instance) bindOOMs(ds datasource.DataSource) error {
 		if h := holders(d); h != "" {
 			text += ": " + h
 		}
-		i.screen.message(message{key: fmt.Sprint("oom ", pid(d), call(d), frame(d)), text: text, style: screen.Red, counted: true})
+		i.screen.message(message{kind: "refusal", of: fmt.Sprint(pid(d)), key: fmt.Sprint("oom ", pid(d), call(d), frame(d)), text: text, style: screen.Red, counted: true})
 		return nil
 	}, subscription)
 }
@@ -197,7 +197,7 @@ func (i *instance) bindHangs(ds datasource.DataSource) error {
 	r := reader{ds}
 	event, reason, text, comm, since := r.text("event"), r.text("reason"), r.text("text"), r.text("communicator"), r.number("since_boot_ns")
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		m := message{key: fmt.Sprint("hang ", comm(d), since(d)), text: reason(d) + ": " + text(d), style: screen.Red}
+		m := message{kind: "verdict", of: comm(d), key: fmt.Sprint("hang ", comm(d), since(d)), text: reason(d) + ": " + text(d), style: screen.Red}
 		switch event(d) {
 		case "cleared":
 			m.style, m.text = screen.Green, "cleared, "+m.text

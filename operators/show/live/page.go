@@ -39,8 +39,9 @@ func (s *Screen) page(width, height int) (lines []screen.Line, ok bool) {
 	default:
 		p.Body = []screen.Line{screen.Text(screen.Dim, s.waiting())}
 	}
-	for n := range s.messages {
-		p.Messages = append(p.Messages, screen.Message{Text: s.messages[n].line(), Style: s.messages[n].style})
+	for n := range s.messages.all {
+		m := &s.messages.all[n]
+		p.Messages = append(p.Messages, screen.Message{Text: m.line(), Style: m.style})
 	}
 	return p.Render(width, height), true
 }

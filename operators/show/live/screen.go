@@ -54,9 +54,6 @@ type ScreenConfig struct {
 	OnView func(top.View)
 }
 
-// maxMessages bounds what is remembered of what processes can cause.
-const maxMessages = 200
-
 // Screen collects what gadgets have found and shows it. It is safe for concurrent use.
 type Screen struct {
 	cfg     ScreenConfig
@@ -67,8 +64,7 @@ type Screen struct {
 	mu               sync.Mutex
 	model            *top.Model // nil: no rows with stacks
 	rankTable        *screen.Table
-	messages         []message
-	more             int // messages beyond maxMessages
+	messages         messages
 	processes        map[int64]map[string]attachment
 	drops            map[any]map[string]drops.Count // by data source
 	poolList         []pool
@@ -89,26 +85,6 @@ type run struct {
 	gc     operators.GadgetContext
 	cancel func()
 	mark   func() // nil: marks are not written to files
-}
-
-// message is a verdict, a refusal or a warning. One with the same key replaces the earlier
-// one, and counts it if it is counted.
-type message struct {
-	key     string
-	at      time.Time
-	text    string
-	style   screen.Style
-	counted bool
-	count   int
-	isLog   bool
-}
-
-func (m *message) line() string {
-	times := ""
-	if m.count > 1 {
-		times = fmt.Sprintf(" (%d times)", m.count)
-	}
-	return m.at.Format(time.TimeOnly) + " " + m.text + times
 }
 
 type attachment struct {
@@ -163,12 +139,12 @@ func (s *Screen) logged(isWarning bool, text string) {
 	if isWarning {
 		style = screen.Yellow
 	}
-	s.message(message{key: "log " + text, text: screen.Clean(text), style: style, counted: true, isLog: true})
+	s.message(message{kind: "log", key: "log " + text, text: screen.Clean(text), style: style, counted: true, isLog: true})
 }
 
 // Warn shows a warning.
 func (s *Screen) Warn(text string) {
-	s.message(message{key: "warn " + text, text: screen.Clean(text), style: screen.Yellow, counted: true})
+	s.message(message{kind: "warning", key: "warn " + text, text: screen.Clean(text), style: screen.Yellow, counted: true})
 }
 
 func (s *Screen) rows(subject profile.Subject, at time.Time, rows []top.Row) {
@@ -212,7 +188,7 @@ func (s *Screen) attached(a attachment) {
 	s.changed()
 	s.mu.Unlock()
 	if a.failure != "" {
-		s.message(message{key: "attach " + a.path + a.failure, counted: true, style: screen.Yellow,
+		s.message(message{kind: "attachment", of: fmt.Sprint(a.pid), key: "attach " + a.path + a.failure, counted: true, style: screen.Yellow,
 			text: fmt.Sprintf("not attached to %s of %s[%d]: %s", a.path, a.comm, a.pid, a.failure)})
 	}
 }
@@ -224,31 +200,6 @@ func (s *Screen) dropped(source any, c drops.Count) {
 		s.drops[source] = map[string]drops.Count{}
 	}
 	s.drops[source][c.Reason] = c
-}
-
-// message shows one, and where there is no screen prints it at once, the first of its key.
-func (s *Screen) message(m message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.at, m.count = time.Now(), 1
-	at := slices.IndexFunc(s.messages, func(o message) bool { return o.key == m.key })
-	switch {
-	case at >= 0 && m.counted:
-		m.count = s.messages[at].count + 1
-		s.messages = append(slices.Delete(s.messages, at, at+1), m)
-	case at >= 0:
-		s.messages[at] = m
-	case len(s.messages) >= maxMessages:
-		s.more++
-		return
-	default:
-		s.messages = append(s.messages, m)
-	}
-	if !s.interactive && (at < 0 || !m.counted) && !m.isLog {
-		// Only a closed pipe fails, and the run ends by it.
-		_, _ = fmt.Fprintln(s.cfg.Console, m.line())
-	}
-	s.changed()
 }
 
 func (s *Screen) ending() {
@@ -341,13 +292,15 @@ func (s *Screen) final() string {
 	} else if s.model == nil {
 		put(screen.Text(screen.Plain, noRanks))
 	}
+	left, why := s.messages.muted, "printed: they came too fast"
 	if s.interactive {
-		for n := range s.messages {
-			put(screen.Text(s.messages[n].style, s.messages[n].line()))
+		left, why = s.messages.dropped, "kept"
+		for n := range s.messages.all {
+			put(screen.Text(s.messages.all[n].style, s.messages.all[n].line()))
 		}
 	}
-	if s.more > 0 {
-		put(screen.Text(screen.Yellow, fmt.Sprintf("%d more messages were not kept", s.more)))
+	if left > 0 {
+		put(screen.Text(screen.Yellow, fmt.Sprintf("%d more messages were not %s", left, why)))
 	}
 	put(s.statusLine(time.Now(), true, 0))
 	return out.String()
