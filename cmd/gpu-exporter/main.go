@@ -29,6 +29,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/follow"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/shard"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/exporters"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -72,6 +73,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	console.CleanLogs(log.StandardLogger())
 	if o.verbose {
 		log.SetLevel(log.DebugLevel)
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
 
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/daemon"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
@@ -88,6 +89,7 @@ func serve(o options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
+	console.CleanLogs(log.StandardLogger())
 	buffer, err := readConfig(o.configFile)
 	if err != nil {
 		return err

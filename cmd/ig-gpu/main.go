@@ -35,6 +35,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 )
 
 func main() {
@@ -87,10 +88,10 @@ func run(args []string, set images.Set) (code int) {
 func fail(err error) int {
 	var list interface{ Lines() string }
 	if errors.As(err, &list) {
-		fmt.Fprintf(os.Stderr, "Error: %s\n", list.Lines())
+		fmt.Fprintf(os.Stderr, "Error: %s\n", screen.CleanLines(list.Lines()))
 		return 1
 	}
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := screen.Clean(strings.Join(strings.Fields(err.Error()), " "))
 	fmt.Fprintf(os.Stderr, "Error: %s\n", withoutSteps(text, err))
 	return 1
 }
@@ -163,6 +164,7 @@ func newCommand(asked request, set images.Set, terminal *console.Terminal) (*cob
 	if !terminal.HasColour() {
 		log.SetFormatter(&log.TextFormatter{DisableColors: true})
 	}
+	console.CleanLogs(log.StandardLogger())
 	containers.QuietWithoutRuntime(log.StandardLogger())
 	if *pprofAddress != "" {
 		go serveProfiles(*pprofAddress)

@@ -6,7 +6,23 @@ import (
 	"io"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 )
+
+// CleanLogs keeps what a logger writes from driving a terminal, for messages have names that processes chose.
+func CleanLogs(l *logrus.Logger) { l.SetFormatter(&cleaner{l.Formatter}) }
+
+// cleaner formats entries with clean messages. Fields need none of it: logrus quotes them, and messages only where
+// it writes to no terminal.
+type cleaner struct{ logrus.Formatter }
+
+// Format implements logrus.Formatter.
+func (c *cleaner) Format(e *logrus.Entry) ([]byte, error) {
+	clean := *e // others have the entry, too
+	clean.Message = screen.CleanLines(e.Message)
+	return c.Formatter.Format(&clean)
+}
 
 // Divert sends the program's log to a function instead of standard error, until the
 // returned function is called: a screen would overwrite lines of a log.

@@ -127,13 +127,23 @@ func clipLeft(text string, width int) string {
 
 // Clean replaces what would drive a terminal rather than be shown on it: names of
 // processes and functions are chosen by those that are traced.
-func Clean(text string) string {
+func Clean(text string) string { return strings.Map(clean, text) }
+
+// CleanLines is Clean for text of several lines, which may have tabs.
+func CleanLines(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
-			return unicode.ReplacementChar
+		if r == '\n' || r == '\t' {
+			return r
 		}
-		return r
+		return clean(r)
 	}, text)
+}
+
+func clean(r rune) rune {
+	if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 // Wrap breaks text at spaces into lines of at most width columns, of which all but the

@@ -52,6 +52,7 @@ func FuzzShortenFrameFits(f *testing.F) {
 
 func TestNothingThatIsShownDrivesATerminal(t *testing.T) {
 	require.Equal(t, "a\ufffd[31mb\ufffd\ufffd\ufffd", Clean("a\033[31mb\u009b\n\u202e"))
+	require.Equal(t, "a\n\tb\ufffd[2J\ufffd", CleanLines("a\n\tb\033[2J\r"))
 }
 
 func sample() Table {

@@ -18,6 +18,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
@@ -238,7 +239,7 @@ func (l *Log) Lines() []string {
 		if why := f.Pool.why(f.RequestedBytes); why != "" {
 			line += "; " + why
 		}
-		lines = append(lines, line)
+		lines = append(lines, screen.Clean(line)) // one line each, whatever processes call themselves
 		shown += e.count
 	}
 	if total > shown {

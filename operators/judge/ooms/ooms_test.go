@@ -29,6 +29,14 @@ func TestSummaryCountsWhatRepeats(t *testing.T) {
 	}, l.Lines())
 }
 
+func TestANameAddsNoLineToTheSummary(t *testing.T) {
+	var l Log
+	f := failure("f (x.py:1)")
+	f.Comm = "\x1b[2Ja\nERRO"
+	l.Add(f)
+	require.Contains(t, l.Lines()[0], "allocation failed: \ufffd[2Ja\ufffdERRO[7] ")
+}
+
 func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {
 	var l Log
 	for i := range maxGroups + 10 {

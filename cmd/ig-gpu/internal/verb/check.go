@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 )
 
 // Findings of a check.
@@ -110,7 +111,7 @@ func printFindings(w io.Writer, all []finding) {
 			fmt.Fprintln(w, title)
 			last = title
 		}
-		fmt.Fprintf(out, "  %s\t%s\t%s\n", f.Status, f.Name, f.Detail)
+		fmt.Fprintf(out, "  %s\t%s\t%s\n", f.Status, screen.Clean(f.Name), screen.Clean(f.Detail))
 		if f.Fix != "" {
 			fmt.Fprintf(out, "  \t\t→ %s\n", f.Fix)
 		}

@@ -89,3 +89,19 @@ func TestStandstillIsOfThreadsThatLive(t *testing.T) {
 		Place: "step (engine.py:2), in recv (connection.py:3)", Stack: last[0].Stack}}, all[0].Threads)
 	require.Empty(t, all[0].Circle)
 }
+
+// TestNoNameInTheTextOfAStandstillDrivesATerminal, or adds a line to it.
+func TestNoNameInTheTextOfAStandstillDrivesATerminal(t *testing.T) {
+	const name = "\x1b]52;c;ZXZpbA==\a\x1b[2J\nDeadlock"
+	for _, motion := range []string{"frozen", "loops", "runs", "moves"} {
+		s := still{PID: 7, Process: name, Motion: motion, Seconds: 10, Threads: []stillThread{{TID: 7, Motion: "frozen", State: name, Place: name, Waits: []waited{
+			{Syscall: name, Kind: "file", Name: name}, {Syscall: "read", Kind: "pipe", Name: name, PIDs: []uint32{9}},
+			{Syscall: "connect", Kind: "socket", Name: name, Address: name}, {Syscall: "futex", Kind: "lock", Name: name}}}}}
+		text := describeStill([]still{s})
+		require.NotContains(t, text, "\x1b")
+		require.NotContains(t, text, "\a")
+		require.NotContains(t, text, "\nDeadlock")
+		require.Contains(t, text, "]52;c;ZXZpbA==")
+		require.Equal(t, name, s.Threads[0].Waits[0].Name, "JSON has the name as it is")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
 )
@@ -28,9 +29,23 @@ func describeStill(all []still) string {
 	}
 	for _, s := range all {
 		b.WriteString("\n")
-		describeProcess(&b, s)
+		describeProcess(&b, s.clean())
 	}
 	return b.String()
+}
+
+// clean is a process whose names drive no terminal: it chose them, and those of its files.
+func (s still) clean() still {
+	s.Process, s.Threads = screen.Clean(s.Process), slices.Clone(s.Threads)
+	for n := range s.Threads {
+		t := &s.Threads[n]
+		t.State, t.Place, t.Waits = screen.Clean(t.State), screen.Clean(t.Place), slices.Clone(t.Waits)
+		for i := range t.Waits {
+			w := &t.Waits[i]
+			w.Syscall, w.Name, w.Address = screen.Clean(w.Syscall), screen.Clean(w.Name), screen.Clean(w.Address)
+		}
+	}
+	return s
 }
 
 func describeCircle(b *strings.Builder, s still) {

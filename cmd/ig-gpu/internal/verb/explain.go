@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/communicators"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ranks"
 )
@@ -190,7 +191,7 @@ func writeSentences(w io.Writer, all []sentence, asJSON bool) error {
 			fmt.Fprintln(w, s.Part)
 			last = s.Part
 		}
-		for n, line := range strings.Split(s.Text, "\n") {
+		for n, line := range strings.Split(screen.CleanLines(s.Text), "\n") {
 			lead := "    "
 			if n == 0 {
 				lead = "  - "

@@ -8,6 +8,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -43,7 +44,7 @@ func composeCommunicators(p *page, f *facts, ids string) {
 			rest += c.Bytes
 			continue
 		}
-		lines = append(lines, c.String())
+		lines = append(lines, screen.Clean(c.String()))
 	}
 	if rest > 0 {
 		lines = append(lines, fmt.Sprintf("%s for %d others", profile.FormatBytes(rest), len(f.nccl)-mostCommunicators))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -63,7 +64,7 @@ func composeContexts(p *page, f *facts, ids string) {
 	}
 	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --fields proc.pid,kind,device,inuse_objects,where", "%s", text)
 	for _, c := range found.Idle() {
-		text := fmt.Sprintf("%s[%d] has a context on GPU %d and does nothing else there: %s made it.", c.Process.Comm, c.Process.PID, c.Device, f.makers(c))
+		text := fmt.Sprintf("%s[%d] has a context on GPU %d and does nothing else there: %s made it.", screen.Clean(c.Process.Comm), c.Process.PID, c.Device, f.makers(c))
 		if c.PinnedBytes > 0 {
 			text += fmt.Sprintf(" It pinned %s of the host's memory there, which is usable from each GPU.", profile.FormatBytes(c.PinnedBytes))
 		}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -66,6 +67,6 @@ func composeHolders(p *page, f *facts, ids string) {
 		if v.Reason == holder.Blocked || v.Reason == holder.Killed {
 			what = "No signal ends it while the kernel waits, mostly for the GPU's driver: dmesg may say why."
 		}
-		p.say("ig-gpu dump "+ids, "%s. It holds %s of GPU memory and began %s ago.\n%s", v, profile.FormatBytes(v.Bytes), v.Age.Round(time.Second), what)
+		p.say("ig-gpu dump "+ids, "%s. It holds %s of GPU memory and began %s ago.\n%s", screen.Clean(v.String()), profile.FormatBytes(v.Bytes), v.Age.Round(time.Second), what)
 	}
 }

@@ -57,3 +57,14 @@ func TestExplainNamesAnIdleHolder(t *testing.T) {
 	require.Contains(t, out.String(), "python3[815] waits in the kernel and cannot be interrupted (state D)")
 	require.Contains(t, out.String(), "No signal ends it")
 }
+
+// TestANameAddsNoLineToAnExplanation: processes choose theirs.
+func TestANameAddsNoLineToAnExplanation(t *testing.T) {
+	const comm = "a\n  - kill 1"
+	f := newFacts([]uint32{7}, 10*time.Second)
+	f.holders = []holder.Verdict{{Holder: holder.Holder{PID: 7, Bytes: 1}, Comm: comm, Reason: holder.Orphan}}
+	var out bytes.Buffer
+	require.NoError(t, writeSentences(&out, compose(f), false))
+	require.Contains(t, out.String(), "a\ufffd  - kill 1[7] has outlived its parent")
+	require.NotContains(t, out.String(), comm)
+}

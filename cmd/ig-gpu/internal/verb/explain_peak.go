@@ -10,6 +10,7 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 )
@@ -93,7 +94,7 @@ func (p *peakFacts) highest() (peak profile.Peak, lines []*place) {
 func (p *peakFacts) holder(peak profile.Peak) string {
 	for _, other := range p.peaks.All() {
 		if other != peak && other.Layer == profile.Driver {
-			return peak.Holder()
+			return screen.Clean(peak.Holder())
 		}
 	}
 	return "It"

@@ -98,3 +98,10 @@ func TestOnlyWhatStaysIsGrowth(t *testing.T) {
 	require.EqualValues(t, 300, grown(leak))
 	require.EqualValues(t, 0, grown(late), "it may be one of a step's")
 }
+
+// TestNoNameInAnExplanationDrivesATerminal.
+func TestNoNameInAnExplanationDrivesATerminal(t *testing.T) {
+	var text strings.Builder
+	require.NoError(t, writeSentences(&text, []sentence{{Part: "Memory", Text: "\x1b]52;c;ZXZpbA==\a\x1b[2Jpython3[7] held the most:\n1 B by f (a.py:1)"}}, false))
+	require.Equal(t, "Memory\n  - \ufffd]52;c;ZXZpbA==\ufffd\ufffd[2Jpython3[7] held the most:\n    1 B by f (a.py:1)\n", text.String())
+}

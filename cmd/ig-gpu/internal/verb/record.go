@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -168,6 +169,7 @@ func warnings(to io.Writer) logger.Logger {
 	l := logrus.New()
 	l.SetOutput(to)
 	l.SetLevel(logrus.WarnLevel)
+	console.CleanLogs(l)
 	containers.QuietWithoutRuntime(l)
 	return l
 }
