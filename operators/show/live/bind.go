@@ -123,8 +123,9 @@ func (r reader) number(name string) func(datasource.Data) int64 {
 func (i *instance) bindAttachments(ds datasource.DataSource) error {
 	r := reader{ds}
 	pid, symbols, status, path, failure, comm := r.number("pid"), r.number("symbols"), r.text("status"), r.text("path"), r.text("error"), r.text("comm")
+	build := r.text("build_id")
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		i.screen.attached(attachment{pid: pid(d), functions: symbols(d), status: status(d), path: path(d), failure: failure(d), comm: comm(d)})
+		i.screen.attached(attachment{pid: pid(d), functions: symbols(d), status: status(d), path: path(d), build: build(d), failure: failure(d), comm: comm(d)})
 		return nil
 	}, subscription)
 }

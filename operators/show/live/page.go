@@ -32,12 +32,12 @@ func (s *Screen) page(width, height int) (lines []screen.Line, ok bool) {
 		p.Body, p.Head, p.Foot = s.model.Body(width)
 		p.First = s.model.First
 		if s.model.Empty() {
-			p.Body, p.Head, p.Foot = []screen.Line{screen.Text(screen.Dim, s.waiting())}, 1, 0
+			p.Body, p.Head, p.Foot = s.waiting(width), 1, 0
 		}
 	case s.rankTable != nil && len(s.rankTable.Rows) > 0:
 		p.Body, p.Head = s.rankTable.Render(width, 0), 1
 	default:
-		p.Body = []screen.Line{screen.Text(screen.Dim, s.waiting())}
+		p.Body = s.waiting(width)
 	}
 	for n := range s.messages.all {
 		m := &s.messages.all[n]
@@ -51,14 +51,20 @@ const noRanks = "No rank called NCCL. If a process does nothing for another reas
 	"shows whether it moves, and what it waits for."
 
 // waiting says why there is nothing yet.
-func (s *Screen) waiting() string {
+func (s *Screen) waiting(width int) (lines []screen.Line) {
+	text := "Looking for processes to attach to."
 	switch {
-	case len(s.processes) > 0 && s.model == nil:
-		return "Attached; no rank has called NCCL since."
-	case len(s.processes) > 0:
-		return "Attached; the first numbers come in a second."
+	case len(s.attachments.processes) > 0 && s.model == nil:
+		text = "Attached; no rank has called NCCL since."
+	case len(s.attachments.processes) > 0:
+		text = "Attached; the first numbers come in a second."
+	case s.attachments.refused != "":
+		text = "Nothing could be attached to: " + s.attachments.refused + ". Looking for other processes."
 	}
-	return "Looking for processes to attach to."
+	for _, l := range screen.Wrap(text, width, 2) {
+		lines = append(lines, screen.Text(screen.Dim, l))
+	}
+	return lines
 }
 
 // maxShort is how many times the status gives up something for a narrow terminal.
@@ -94,13 +100,15 @@ func (s *Screen) statusLine(now time.Time, isFinal bool, short int) screen.Line 
 			}
 		}
 	}
-	switch text := s.attachedTo(); {
+	switch text := s.attachments.text(); {
 	case text != "" && short > 2:
 		add(screen.Plain, text)
 	case text != "":
 		add(screen.Plain, "attached to "+text)
 	case !isFinal:
 		add(screen.Yellow, "attached to nothing yet")
+	case s.attachments.refused != "":
+		add(screen.Yellow, "attached to nothing: "+s.attachments.refused)
 	}
 	took := now.Sub(s.began).Truncate(time.Second)
 	switch {
@@ -123,23 +131,6 @@ func (s *Screen) statusLine(now time.Time, isFinal bool, short int) screen.Line 
 		add(screen.Reverse, "paused")
 	}
 	return line
-}
-
-// attachedTo is how many processes are traced, and how many functions of the one with the
-// most; "": none.
-func (s *Screen) attachedTo() string {
-	if len(s.processes) == 0 {
-		return ""
-	}
-	functions := int64(0)
-	for _, files := range s.processes {
-		n := int64(0)
-		for _, a := range files {
-			n += a.functions
-		}
-		functions = max(functions, n)
-	}
-	return plural(len(s.processes), "process", "processes") + ", " + plural(int(functions), "function", "functions")
 }
 
 func plural(n int, one, many string) string {

@@ -65,7 +65,7 @@ type Screen struct {
 	model            *top.Model // nil: no rows with stacks
 	rankTable        *screen.Table
 	messages         messages
-	processes        map[int64]map[string]attachment
+	attachments      attachments
 	drops            map[any]map[string]drops.Count // by data source
 	poolList         []pool
 	communicatorList []profile.CommunicatorMemory
@@ -87,11 +87,6 @@ type run struct {
 	mark   func() // nil: marks are not written to files
 }
 
-type attachment struct {
-	pid, functions              int64
-	status, path, failure, comm string
-}
-
 type pool struct {
 	pid                 int64
 	device              int32
@@ -100,7 +95,7 @@ type pool struct {
 
 // NewScreen makes a screen that shows nothing until a run begins.
 func NewScreen(cfg ScreenConfig) *Screen {
-	s := &Screen{cfg: cfg, processes: map[int64]map[string]attachment{}, drops: map[any]map[string]drops.Count{}}
+	s := &Screen{cfg: cfg, drops: map[any]map[string]drops.Count{}}
 	if len(cfg.Views) > 0 {
 		s.model = top.New(cfg.By, cfg.Views...)
 	}
@@ -173,24 +168,6 @@ func (s *Screen) communicators(all []profile.CommunicatorMemory) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.communicatorList = all
-}
-
-func (s *Screen) attached(a attachment) {
-	s.mu.Lock()
-	if a.status == "gone" {
-		delete(s.processes, a.pid)
-	} else {
-		if s.processes[a.pid] == nil {
-			s.processes[a.pid] = map[string]attachment{}
-		}
-		s.processes[a.pid][a.path] = a
-	}
-	s.changed()
-	s.mu.Unlock()
-	if a.failure != "" {
-		s.message(message{kind: "attachment", of: fmt.Sprint(a.pid), key: "attach " + a.path + a.failure, counted: true, style: screen.Yellow,
-			text: fmt.Sprintf("not attached to %s of %s[%d]: %s", a.path, a.comm, a.pid, a.failure)})
-	}
 }
 
 func (s *Screen) dropped(source any, c drops.Count) {
