@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
@@ -60,7 +61,6 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 	}
 	var known recording.Recording
 	var reading rows.Reading
-	kernels := map[profile.RowID]string{}
 	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.mu.Lock() // callbacks are concurrent
 		defer i.mu.Unlock()
@@ -69,24 +69,30 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 		for _, r := range reading.Read(source, all) {
 			id, d := r.ID, r.Data
 			known.See(id, r.Values, func() profile.Row {
-				process, kernel := source.Process(d), source.Kernel(d)
-				if kernel != "" {
-					kernels[id] = kernel
-				}
+				process := source.Process(d)
 				return profile.Row{
 					Process: process, Kind: id.Kind, Device: id.Device,
-					Stack: rows.Stack(id, kernel, stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+					Stack: rows.Stack(id, source.Kernel(d), stacks.Stack(process.ID, process.PID, id.StackID).Stack),
 				}
 			})
 		}
 		known.End()
-		var current []top.Row
-		known.Each(func(id profile.RowID, row *profile.Row) {
-			current = append(current, top.Row{Row: *row, Kernel: kernels[id]})
-		})
-		i.screen.rows(source.Subject, now, current)
+		i.screen.rows(source.Subject, now, currentRows(&known))
 		return nil // an error would keep the rows from other subscribers
 	}, subscription)
+}
+
+// currentRows are those of the table. A kernel's name is the leaf of its stack (rows.Stack): a row that the recording forgets
+// leaves nothing behind.
+func currentRows(known *recording.Recording) (all []top.Row) {
+	known.Each(func(_ profile.RowID, row *profile.Row) {
+		kernel := ""
+		if len(row.Stack) > 0 && row.Stack[0].Kind == stack.KindKernel {
+			kernel = row.Stack[0].Function
+		}
+		all = append(all, top.Row{Row: *row, Kernel: kernel})
+	})
+	return all
 }
 
 // reader reads fields by name; what is absent is empty.
