@@ -8,6 +8,7 @@ package ooms
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -121,7 +122,8 @@ func (p Pool) pieces(advise bool) string {
 	return text
 }
 
-func size(bytes uint64) string { return profile.FormatBytes(int64(bytes)) }
+// size is human-readable. A process may request up to 2⁶⁴ − 1 bytes.
+func size(bytes uint64) string { return profile.FormatBytes(int64(min(bytes, math.MaxInt64))) }
 
 // refusal is a function of the driver that refused, and who did.
 type refusal struct{ api, by string }
@@ -231,8 +233,8 @@ func (l *Log) Lines() []string {
 			times = fmt.Sprintf(" %d times, last", e.count)
 		}
 		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; it held %s",
-			times, f.Comm, f.PID, f.API, profile.FormatBytes(int64(f.RequestedBytes)), f.Frame,
-			profile.ErrorBy(f.Error, f.By), profile.FormatBytes(int64(f.InuseBytes)))
+			times, f.Comm, f.PID, f.API, size(f.RequestedBytes), f.Frame,
+			profile.ErrorBy(f.Error, f.By), size(f.InuseBytes))
 		if f.Holders != "" {
 			line += ": " + f.Holders
 		}

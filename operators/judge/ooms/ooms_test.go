@@ -4,6 +4,7 @@ package ooms
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,16 @@ func TestANameAddsNoLineToTheSummary(t *testing.T) {
 	f.Comm = "\x1b[2Ja\nERRO"
 	l.Add(f)
 	require.Contains(t, l.Lines()[0], "allocation failed: \ufffd[2Ja\ufffdERRO[7] ")
+}
+
+func TestARequestOfAnySizeIsNotNegative(t *testing.T) {
+	for _, bytes := range []uint64{1 << 63, math.MaxUint64} {
+		var l Log
+		f := failure("f (x.py:1)")
+		f.RequestedBytes = bytes
+		l.Add(f)
+		require.Contains(t, l.Lines()[0], "cuMemAlloc_v2 of 8.00 EiB at f")
+	}
 }
 
 func TestSummaryIsBoundedAndSaysWhatItLeavesOut(t *testing.T) {

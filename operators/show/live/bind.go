@@ -5,6 +5,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func (r reader) number(name string) func(datasource.Data) int64 {
 			return 0
 		}
 		if v, err := f.Uint64(d); err == nil {
-			return int64(v)
+			return int64(min(v, math.MaxInt64)) // a refused request may have more bytes
 		}
 		if v, err := f.Uint32(d); err == nil {
 			return int64(v)

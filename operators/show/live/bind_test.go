@@ -3,9 +3,12 @@
 package live
 
 import (
+	"math"
 	"testing"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -42,4 +45,22 @@ func TestAKernelsNameIsKeptInItsRow(t *testing.T) {
 	known.End()
 	require.NotZero(t, known.Forgotten)
 	require.Len(t, currentRows(&known), recording.MaxGone)
+}
+
+func TestARefusedRequestOfAnySizeIsNotNegative(t *testing.T) {
+	for _, bytes := range []uint64{1 << 63, math.MaxUint64} {
+		ds, err := datasource.New(datasource.TypeSingle, "ooms")
+		require.NoError(t, err)
+		requested, err := ds.AddField("requested_bytes", api.Kind_Uint64)
+		require.NoError(t, err)
+		c := newTerminal()
+		c.elsewhere = true
+		i := &instance{screen: NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc"})}
+		require.NoError(t, i.bindOOMs(ds))
+		p, err := ds.NewPacketSingle()
+		require.NoError(t, err)
+		require.NoError(t, requested.PutUint64(p, bytes))
+		require.NoError(t, ds.EmitAndRelease(p))
+		require.Contains(t, c.raw.String(), "was refused 8.00 EiB at")
+	}
 }

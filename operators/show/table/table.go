@@ -8,6 +8,7 @@ package table
 
 import (
 	"fmt"
+	"math"
 	"os"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -158,7 +159,7 @@ func sizes(pairs []size) datasource.DataFunc {
 			bytes, err := p.from.Uint64(row)
 			if err == nil {
 				// It fails for a packet that is not ours to write: leave it.
-				_ = p.to.PutString(row, profile.FormatBytes(int64(bytes)))
+				_ = p.to.PutString(row, profile.FormatBytes(int64(min(bytes, math.MaxInt64))))
 			}
 		}
 		return nil
