@@ -34,8 +34,13 @@ func TestHonestWaitsAreExactBesideAHostileOne(t *testing.T) {
 	waits := mode{name: "waits", calls: true}
 	p := attack(t, build(t), waits, 20_000)
 	waits.begin(p, r)
-	ended(p)
-	waitUntilFull(t, r, "stacks_full")
+	p.Expect("round")
+	for began := time.Now(); !isFull(r, "stacks_full"); p.Expect("round") {
+		require.Less(t, time.Since(began), fullLimit, "the hostile tenant has not filled its share")
+		p.Say("again")
+	}
+	p.Say("enough")
+	p.Expect("done")
 
 	h := callsOf(t, r, "libcuda.so.1", "calls", simulated.DriverCopy(t), strconv.Itoa(places), strconv.Itoa(callsEach))
 	h.End()
@@ -163,10 +168,13 @@ func startOf(t *testing.T, args ...string) *subject.Process {
 // waitUntilFull waits until entries were refused for each of these reasons.
 func waitUntilFull(t *testing.T, r *iggpu.Run, reasons ...string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		drops := r.Drops()
-		return !slices.ContainsFunc(reasons, func(reason string) bool { return drops[reason] == 0 })
-	}, fullLimit, 100*time.Millisecond, "the hostile tenant has not filled its share")
+	require.Eventually(t, func() bool { return isFull(r, reasons...) }, fullLimit, 100*time.Millisecond,
+		"the hostile tenant has not filled its share")
+}
+
+func isFull(r *iggpu.Run, reasons ...string) bool {
+	drops := r.Drops()
+	return !slices.ContainsFunc(reasons, func(reason string) bool { return drops[reason] == 0 })
 }
 
 // callsOf starts testdata/honest.py, and returns when it has made its calls of a library.

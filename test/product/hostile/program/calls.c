@@ -99,11 +99,18 @@ void attack_stacks(const struct order *o)
 	say(line);
 }
 
-/* The same for waits. */
+/* The same for waits, in rounds as long as a line asks for another one: the first may be over before the rules are
+ * read by which the stacks are unwound. */
 void attack_waits(const struct order *o)
 {
 	waits = 1;
-	attack_stacks(o);
+	start_driver(o->driver);
+	wait_until_attached();
+	do {
+		for (unsigned long n = 0; n < o->count; n++)
+			level(n, 20);
+		say("round");
+	} while (line_is("again"));
 }
 
 /* `count` processes that allocate once, each in a root directory of its own, and stay until this one ends. */

@@ -17,6 +17,8 @@ void fail(const char *what);
 void say(const char *line);
 /* Waits for a line; exits at the end of the input. */
 void wait_for_line(void);
+/* Waits for a line, and compares it. */
+int line_is(const char *text);
 /* Says that the driver is loaded, and waits for a line: it is attached to. */
 void wait_until_attached(void);
 

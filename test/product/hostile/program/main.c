@@ -42,12 +42,19 @@ void say(const char *line)
 	fflush(stdout);
 }
 
-void wait_for_line(void)
+int line_is(const char *text)
 {
 	char line[64];
 
 	if (!fgets(line, sizeof(line), stdin))
 		exit(0);
+	line[strcspn(line, "\n")] = 0;
+	return !strcmp(line, text);
+}
+
+void wait_for_line(void)
+{
+	line_is("");
 }
 
 void wait_until_attached(void)
