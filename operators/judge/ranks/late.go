@@ -81,9 +81,10 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		switch {
+		case !strings.Contains(filepath.Base(file), "nccl"):
 		case state == "gone":
 			delete(i.late.attached, id)
-		case state == "attached" && strings.Contains(filepath.Base(file), "nccl"):
+		case state == "attached":
 			if _, known := i.late.attached[id]; known {
 				break
 			}
