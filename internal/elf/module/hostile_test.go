@@ -257,7 +257,7 @@ func TestDictionariesOfXZAreBounded(t *testing.T) {
 		b[7] = 0 // without checks
 		for range count {
 			b = append(b, 2, 0, 0x21, 1, dictionary, 0, 0, 0, 0, 0, 0, 0) // a header of 12 bytes
-			b = append(b, 0, 0, 0, 0)                                    // the end of LZMA2 data, and padding
+			b = append(b, 0, 0, 0, 0)                                     // the end of LZMA2 data, and padding
 		}
 		return append(b, 0)
 	}
