@@ -41,7 +41,12 @@ func within[T any](p process, fn func() (T, error)) (T, error) {
 // ReadFile reads the first bytes of a file of a process below procfs, such as syscall, for which the kernel takes a lock of
 // the process. The error is procmaps.ErrHangs if the process hangs with it.
 func ReadFile(procfs string, pid uint32, name string, most int) ([]byte, error) {
-	return readFile(process{procfs, pid, procmaps.TenantOf(procfs, pid)}, name, most)
+	return ReadFileOf(procfs, pid, procmaps.TenantOf(procfs, pid), name, most)
+}
+
+// ReadFileOf is ReadFile of a process whose tenant is known.
+func ReadFileOf(procfs string, pid uint32, tenant procmaps.Tenant, name string, most int) ([]byte, error) {
+	return readFile(process{procfs, pid, tenant}, name, most)
 }
 
 func readFile(p process, name string, most int) ([]byte, error) {

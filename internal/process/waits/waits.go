@@ -163,8 +163,11 @@ func (r *Reader) info(pid uint32, fd uint64) map[string]string {
 	return out
 }
 
+// infoLines are those of fdinfo. What the kernel writes there comes from the file: of an epoll descriptor it waits for a
+// lock that a thread holds while a file system of its own does not answer.
 func (r *Reader) infoLines(pid uint32, fd uint64) []string {
-	b, err := readBounded(r.file(pid, "fdinfo", strconv.FormatInt(int64(int32(fd)), 10)))
+	name := filepath.Join("fdinfo", strconv.FormatInt(int64(int32(fd)), 10))
+	b, err := memory.ReadFile(r.ProcFS, pid, name, maxFile)
 	if err != nil {
 		return nil
 	}
@@ -250,7 +253,11 @@ func (r *Reader) selectSet(pid uint32, count, reads, writes uint64) (all []Resou
 
 // epollSet are the descriptors that an epoll descriptor watches.
 func (r *Reader) epollSet(pid uint32, fd uint64) (all []Resource) {
-	for _, line := range r.infoLines(pid, fd) {
+	lines := r.infoLines(pid, fd)
+	if lines == nil {
+		return []Resource{{Kind: Other, Name: "descriptors"}}
+	}
+	for _, line := range lines {
 		fields := strings.Fields(line)
 		if len(fields) < 4 || fields[0] != "tfd:" || fields[2] != "events:" || len(all) == maxDescriptors {
 			continue
