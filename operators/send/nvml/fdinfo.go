@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
@@ -28,10 +29,11 @@ type clients struct {
 	spent   throttle.Allowances[procmaps.Tenant]
 }
 
-// clientFile is an open file of a DRM device: its fdinfo.
+// clientFile is a descriptor that led to a DRM device when it was listed. It may lead to any file when it is read.
 type clientFile struct {
-	pid  uint32
-	info string
+	pid    uint32
+	tenant procmaps.Tenant
+	fd     string
 }
 
 const (
@@ -117,7 +119,7 @@ func (c *clients) list() []clientFile {
 			if its[tenant]++; its[tenant] > maxClients/4 {
 				break
 			}
-			c.files = append(c.files, clientFile{pid, filepath.Join(ProcFS(c.proc).file(pid, "fdinfo"), name)})
+			c.files = append(c.files, clientFile{pid, tenant, name})
 		}
 	}
 	c.spent.ForgetPaid(c.scanned)
@@ -145,7 +147,11 @@ func fdsOf(dir string) (names []string, files int) {
 func (c *clients) memory() map[string]map[uint32]int64 {
 	sums, seen := map[string]map[uint32]int64{}, map[client]bool{}
 	for _, file := range c.list() {
-		client, ok := parseClient(read(file.info))
+		text, err := memory.ReadFileOf(c.proc, file.pid, file.tenant, filepath.Join("fdinfo", file.fd), maxSysFile)
+		if err != nil {
+			continue // it has ended, was closed or hangs
+		}
+		client, ok := parseClient(string(text))
 		if !ok {
 			continue
 		}

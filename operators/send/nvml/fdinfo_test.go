@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -88,6 +89,34 @@ func TestATenantLeavesFilesToOthers(t *testing.T) {
 	c.spent.Take(procmaps.TenantOf(proc, 10), fdsBurst, c.scanned)
 	c.scanned = time.Time{}
 	require.Equal(t, map[uint32]int{12: 2}, its())
+}
+
+// A descriptor of a GPU that was listed is another file when it is read: one whose fdinfo waits for a lock. A pipe without
+// a writer blocks like it.
+func TestADescriptorThatHangsDoesNotBlock(t *testing.T) {
+	proc := t.TempDir()
+	for pid, name := range map[string]string{"10": "hostile", "11": "honest"} {
+		for _, dir := range []string{"fd", "fdinfo"} {
+			require.NoError(t, os.MkdirAll(filepath.Join(proc, pid, dir), 0o755))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(proc, pid, "cgroup"), []byte("0::/"+name+"\n"), 0o644))
+		require.NoError(t, os.Symlink("/dev/dri/renderD128", filepath.Join(proc, pid, "fd", "3")))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "11", "fdinfo", "3"), []byte(amdClient(7, "2048 KiB")), 0o644))
+	pipe := filepath.Join(proc, "10", "fdinfo", "3")
+	require.NoError(t, unix.Mkfifo(pipe, 0o600))
+	t.Cleanup(func() { // ends the read
+		f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		f.Close()
+	})
+	c := &clients{proc: proc}
+	began := time.Now()
+	const often = 40 // so that a busy machine makes no difference
+	for range often {
+		require.Equal(t, map[string]map[uint32]int64{"0000:c1:00.0": {11: 2 << 20}}, c.memory())
+	}
+	require.Less(t, time.Since(began), often*100*time.Millisecond, "it is not waited for again")
 }
 
 func TestSizesOfFDInfo(t *testing.T) {
