@@ -4,12 +4,15 @@ package frozen
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/schedstat"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Standstill finds processes whose main thread has not run for a while, without dumps: a thread
@@ -26,10 +29,16 @@ type Standstill struct {
 	// others can end a wait of a process that does not run: whether they run is known at a
 	// later look.
 	others map[uint32]bool
+	reader *waits.Reader
 }
 
-// maxOthers bounds the processes that are followed only because others wait for them.
-const maxOthers = 256
+const (
+	// maxOthers bounds the processes that are followed only because others wait for them. The last quarter is for
+	// tenants with less than a quarter.
+	maxOthers = 256
+	// maxRead bounds the processes of a tenant whose waits are read. What those beyond wait for is unknown.
+	maxRead = 512
+)
 
 // Still is a process whose main thread does not run.
 type Still struct {
@@ -50,15 +59,44 @@ type still struct {
 	turns uint64        // of the main thread
 	cpu   time.Duration
 	since time.Time
+	comm  string
+	// What it waits for, as it was read last: while its tenant has cost too much, that is not read again.
+	isRead   bool
+	waitsFor string
+	edges    []waits.Edge
 }
 
 // Look returns those of the processes that have not run for After, the longest first.
 func (s *Standstill) Look(now time.Time, pids []uint32) (all []Still) {
-	known, stuck, comms := map[uint32]*still{}, map[uint32]bool{}, map[uint32]string{}
 	isAsked := map[uint32]bool{}
 	for _, pid := range pids {
 		isAsked[pid] = true
 	}
+	stuck := s.stuck(now, pids)
+	s.read(stuck)
+	var edges []waits.Edge
+	for pid := range stuck {
+		edges = append(edges, s.known[pid].edges...)
+	}
+	circle := map[uint32][]uint32{}
+	for _, pids := range waits.Cycles(edges, stuck) {
+		for _, pid := range pids {
+			circle[pid] = pids
+		}
+	}
+	for pid := range stuck {
+		if k := s.known[pid]; isAsked[pid] {
+			all = append(all, Still{PID: pid, Comm: k.comm, For: now.Sub(k.since), WaitsFor: k.waitsFor, Circle: circle[pid]})
+		}
+	}
+	s.follow(edges, isAsked)
+	slices.SortFunc(all, func(a, b Still) int { return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.PID, b.PID)) })
+	return all
+}
+
+// stuck are those of the processes, and of the others that are followed, that have not run for After.
+func (s *Standstill) stuck(now time.Time, pids []uint32) map[uint32]bool {
+	known, stuck := map[uint32]*still{}, map[uint32]bool{}
 	for pid := range s.others {
 		pids = append(pids[:len(pids):len(pids)], pid)
 	}
@@ -73,49 +111,60 @@ func (s *Standstill) Look(now time.Time, pids []uint32) (all []Still) {
 		}
 		k := s.known[pid]
 		if k == nil || k.start != state.Start || k.turns != schedule.Turns || state.CPU-k.cpu > max(now.Sub(k.since), time.Second)/runningShare {
-			k = &still{state.Start, schedule.Turns, state.CPU, now}
+			k = &still{start: state.Start, turns: schedule.Turns, cpu: state.CPU, since: now, waitsFor: kindOf(waits.Wait{})}
 		}
-		known[pid], comms[pid] = k, state.Comm
-		stuck[pid] = now.Sub(k.since) >= s.After
+		k.comm = state.Comm
+		known[pid] = k
+		if now.Sub(k.since) >= s.After {
+			stuck[pid] = true
+		}
 	}
 	s.known = known
-	reader := waits.NewReader(s.ProcFS)
-	var edges []waits.Edge
-	for pid, is := range stuck {
-		if !is {
-			continue
-		}
-		read := reader.ReadAll(pid)
-		threads := make([]waits.Wait, 0, len(read))
-		for _, w := range read {
-			threads = append(threads, w)
-		}
-		edges = append(edges, reader.Edges(threads)...)
-		if isAsked[pid] {
-			all = append(all, Still{PID: pid, Comm: comms[pid], For: now.Sub(known[pid].since), WaitsFor: kindOf(read[pid])})
+	return stuck
+}
+
+// read reads what processes wait for.
+func (s *Standstill) read(stuck map[uint32]bool) {
+	if len(stuck) == 0 {
+		return
+	}
+	if s.reader == nil {
+		s.reader = waits.NewReader(s.ProcFS)
+	} else {
+		s.reader = s.reader.Next()
+	}
+	count := map[procmaps.Tenant]int{}
+	// All threads first: so the mappings of each process are read once.
+	threads := map[uint32]map[uint32]waits.Wait{}
+	pids := slices.Sorted(maps.Keys(stuck))
+	for _, pid := range pids {
+		tenant := s.reader.Tenant(pid)
+		if count[tenant]++; count[tenant] <= maxRead {
+			threads[pid] = s.reader.ReadDeciding(pid)
 		}
 	}
-	circles := waits.Cycles(edges, stuck)
-	for n := range all {
-		for _, circle := range circles {
-			if slices.Contains(circle, all[n].PID) {
-				all[n].Circle = circle
-			}
+	for _, pid := range pids {
+		k, read := s.known[pid], threads[pid]
+		edges := s.reader.Edges(slices.Collect(maps.Values(read)))
+		if isRead := read != nil && !s.reader.IsCut(pid); isRead || !k.isRead {
+			k.isRead, k.edges = isRead, edges
+		}
+		if main := read[pid]; len(main.For) > 0 {
+			k.waitsFor = kindOf(main)
 		}
 	}
-	s.follow(edges, all)
-	slices.SortFunc(all, func(a, b Still) int { return cmp.Or(cmp.Compare(b.For, a.For), cmp.Compare(a.PID, b.PID)) })
-	return all
 }
 
 // follow keeps the processes that others wait for.
-func (s *Standstill) follow(edges []waits.Edge, reported []Still) {
+func (s *Standstill) follow(edges []waits.Edge, isAsked map[uint32]bool) {
 	s.others = map[uint32]bool{}
+	count := map[procmaps.Tenant]int{} // by who waits
 	for _, e := range edges {
+		tenant := s.reader.Tenant(e.From)
 		for _, pid := range e.To {
-			isReported := slices.ContainsFunc(reported, func(r Still) bool { return r.PID == pid })
-			if !isReported && len(s.others) < maxOthers {
+			if !isAsked[pid] && !s.others[pid] && throttle.HasRoom(len(s.others), maxOthers, func() int { return count[tenant] }) {
 				s.others[pid] = true
+				count[tenant]++
 			}
 		}
 	}

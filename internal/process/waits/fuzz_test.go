@@ -48,7 +48,7 @@ func FuzzReadTCP(f *testing.F) {
 	f.Add([]byte(line))
 	f.Add([]byte("  sl  local_address\n" + strings.ReplaceAll(line, "0100007F", "00000000000000000000000001000000")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n := &network{map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}}
+		n := &network{unixPeers: map[string]string{}, remote: map[string]string{}, tcp: map[string]string{}, local: map[string]string{}}
 		n.readTCP(bytes.NewReader(b))
 		for id, remote := range n.remote {
 			if n.local[id] == "" || remote == "" || !strings.HasPrefix(id, "socket:[") {

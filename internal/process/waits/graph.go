@@ -15,32 +15,62 @@ type Edge struct {
 	To []uint32
 }
 
-// Edges are the waits of one process that others can end. Of its threads the main thread
+// The limits of the edges of a process. One with more may be woken by something that is not known.
+const (
+	maxEdges   = 256
+	maxTargets = 1 << 14
+)
+
+// Edges are the waits of one process that others can end, for each resource once. Of its threads the main thread
 // counts; the others only if that one waits for a lock of the process, or was not read.
-func (r *Reader) Edges(threads []Wait) (all []Edge) {
+func (r *Reader) Edges(threads []Wait) []Edge {
+	c := collector{seen: map[Resource]bool{}}
 	for _, w := range threads {
 		if w.PID == w.TID && !w.isLocked() {
-			return r.edges(w)
+			c.add(r, w)
+			return c.edges
 		}
 	}
 	for _, w := range threads {
 		if w.PID != w.TID {
-			all = append(all, r.edges(w)...)
+			c.add(r, w)
 		}
 	}
-	return all
+	return c.edges
 }
 
-func (r *Reader) edges(w Wait) (all []Edge) {
-	if len(w.For) == 0 { // it runs
-		return []Edge{{From: w.PID, TID: w.TID}}
+// collector collects the edges of a process.
+type collector struct {
+	seen    map[Resource]bool // without names; the empty one: of a thread that runs
+	edges   []Edge
+	targets int
+}
+
+func (c *collector) add(r *Reader, w Wait) {
+	if len(w.For) == 0 && c.isNew(Resource{}) { // it runs
+		c.edges = append(c.edges, Edge{From: w.PID, TID: w.TID})
 	}
 	for _, res := range w.For {
+		if len(c.seen) > maxEdges || !c.isNew(Resource{Kind: res.Kind, ID: res.ID, Writes: res.Writes}) {
+			continue
+		}
+		if len(c.seen) > maxEdges || c.targets > maxTargets {
+			c.edges = append(c.edges, Edge{w.PID, w.TID, w.Syscall, res, nil})
+			continue
+		}
 		if ends := r.Ends(w.PID, res); len(ends.PIDs) > 0 || !ends.IsOwn {
-			all = append(all, Edge{w.PID, w.TID, w.Syscall, res, ends.PIDs})
+			c.edges = append(c.edges, Edge{w.PID, w.TID, w.Syscall, res, ends.PIDs})
+			c.targets += len(ends.PIDs)
 		}
 	}
-	return all
+}
+
+func (c *collector) isNew(res Resource) bool {
+	if c.seen[res] {
+		return false
+	}
+	c.seen[res] = true
+	return true
 }
 
 // isLocked reports whether a thread waits for another of its process.
@@ -64,15 +94,20 @@ func (r *Reader) IsClosed(w Wait, circle []uint32) bool {
 // most of them only inherited it. IsClosed reports whether they may end the wait.
 func Cycles(edges []Edge, stuck map[uint32]bool) (all [][]uint32) {
 	next := map[uint32][]uint32{}
-	escapes := map[uint32]bool{}
+	escapes, known := map[uint32]bool{}, map[[2]uint32]bool{}
 	for _, e := range edges {
-		before := len(next[e.From])
+		isStuck := false
 		for _, to := range e.To {
-			if stuck[to] {
+			if !stuck[to] {
+				continue
+			}
+			isStuck = true
+			if way := [2]uint32{e.From, to}; !known[way] {
+				known[way] = true
 				next[e.From] = append(next[e.From], to)
 			}
 		}
-		if len(next[e.From]) == before {
+		if !isStuck {
 			escapes[e.From] = true
 		}
 	}

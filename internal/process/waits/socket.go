@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -23,6 +24,7 @@ type network struct {
 	remote    map[string]string // address of the other end of a TCP connection
 	tcp       map[string]string // "LOCAL REMOTE" → socket
 	local     map[string]string
+	sockets   int // that were read
 }
 
 // peers are the sockets at the other end of one, and the address of it.
@@ -48,8 +50,9 @@ func (r *Reader) network(pid uint32) *network {
 	if n, ok := t.networks[ns]; ok && err == nil {
 		return n
 	}
-	n := &network{map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}}
+	n := &network{unixPeers: map[string]string{}, remote: map[string]string{}, tcp: map[string]string{}, local: map[string]string{}}
 	t.networks[ns] = n
+	defer func() { r.take(pid, netCost+time.Duration(n.sockets)*socketCost) }()
 	if f, err := os.Open(r.file(pid, "ns", "net")); err == nil {
 		n.readUnix(int(f.Fd()))
 		f.Close()
@@ -87,6 +90,7 @@ func (n *network) readUnix(namespace int) {
 	if err != nil {
 		return
 	}
+	n.sockets += len(replies)
 	for _, m := range replies[:min(len(replies), maxSocketsOfNet)] {
 		if len(m.Data) < sizeOfMessage {
 			continue
@@ -110,6 +114,7 @@ func socketID(inode uint64) string { return fmt.Sprintf("socket:[%d]", inode) }
 func (n *network) readTCP(f io.Reader) {
 	lines := bufio.NewScanner(f)
 	for count := 0; lines.Scan() && count < maxSocketsOfNet; count++ {
+		n.sockets++
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 10 {
 			continue

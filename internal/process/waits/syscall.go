@@ -114,12 +114,13 @@ func sleeps(*Reader, uint32, [6]uint64) []Resource {
 // children are those that a process waits for: one, or all of its children. Their ids are in
 // the process's own PID namespace only if that is the reader's.
 func (r *Reader) children(pid uint32, child int32) (all []Resource) {
-	for _, p := range r.processes() {
-		if p.parent != pid {
-			continue
-		}
+	for _, p := range r.load().children[pid] {
+		r.take(pid, pidCost)
 		if child > 0 && p.inner != uint32(child) {
 			continue
+		}
+		if len(all) == maxDescriptors-1 {
+			return append(all, Resource{Kind: Child, Name: "a child"}) // there are more
 		}
 		all = append(all, Resource{Kind: Child, ID: fmt.Sprintf("child:%d", p.pid), Name: "a child"})
 	}

@@ -8,8 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"time"
 )
 
 // The limits of what is read of a machine: processes, and descriptors of each.
@@ -25,15 +24,19 @@ type process struct {
 	inner       uint32 // its id in its own PID namespace
 }
 
-// end is a descriptor of a process.
-type end struct{ pid, fd uint32 }
+// end has a process's descriptors that lead to the same.
+type end struct {
+	pid           uint32
+	reads, writes bool // of a pipe
+}
 
 // table has the processes of a machine and the descriptors that they share.
 type table struct {
 	processes []process
 	ends      map[string][]end // by what the descriptor leads to
 	networks  map[string]*network
-	mapping   map[string][]uint32 // processes that map a file, by its id; read on first use
+	children  map[uint32][]process
+	mapping   map[file][]uint32 // processes that map a file; read on first use
 }
 
 // load reads the table on first use.
@@ -41,7 +44,7 @@ func (r *Reader) load() *table {
 	if r.table != nil {
 		return r.table
 	}
-	t := &table{ends: map[string][]end{}, networks: map[string]*network{}, mapping: map[string][]uint32{}}
+	t := &table{ends: map[string][]end{}, networks: map[string]*network{}, children: map[uint32][]process{}}
 	r.table = t
 	entries, err := os.ReadDir(r.ProcFS)
 	if err != nil {
@@ -54,17 +57,19 @@ func (r *Reader) load() *table {
 		}
 		if p, ok := r.process(uint32(pid)); ok {
 			t.processes = append(t.processes, p)
+			t.children[p.parent] = append(t.children[p.parent], p)
 			r.addEnds(t, p.pid)
 		}
 	}
 	return t
 }
 
-func (r *Reader) processes() []process { return r.load().processes }
-
-// process reads status: false if the process ended.
+// process reads status: false if the process ended, or its tenant has cost too much.
 func (r *Reader) process(pid uint32) (process, bool) {
 	p := process{pid: pid, inner: pid}
+	if !r.may(pid, statusCost) {
+		return p, false
+	}
 	b, err := readBounded(r.file(pid, "status"))
 	if err != nil {
 		return p, false
@@ -98,17 +103,41 @@ func (r *Reader) addEnds(t *table, pid uint32) {
 		if err != nil {
 			continue
 		}
-		link, err := os.Readlink(filepath.Join(dir.Name(), name))
+		if !r.may(pid, linkCost) {
+			return
+		}
+		path := filepath.Join(dir.Name(), name)
+		link, err := os.Readlink(path)
 		if err != nil {
 			continue
 		}
-		if link == "anon_inode:[eventfd]" {
+		e := end{pid: pid}
+		switch {
+		case link == "anon_inode:[eventfd]":
 			link = "eventfd:" + r.info(pid, fd)["eventfd-id"]
-		} else if !strings.HasPrefix(link, "pipe:[") && !strings.HasPrefix(link, "socket:[") {
+		case strings.HasPrefix(link, "pipe:["):
+			// The permissions of the link are how the pipe was opened: proc_pid_fd(5).
+			info, err := os.Lstat(path)
+			if err != nil {
+				continue
+			}
+			e.reads, e.writes = info.Mode()&0o400 != 0, info.Mode()&0o200 != 0
+		case !strings.HasPrefix(link, "socket:["):
 			continue
 		}
-		t.ends[link] = append(t.ends[link], end{pid, uint32(fd)})
+		r.take(pid, linkCost)
+		t.add(link, e)
 	}
+}
+
+// add takes in a descriptor. All those of a process come one after another.
+func (t *table) add(link string, e end) {
+	all := t.ends[link]
+	if last := len(all) - 1; last >= 0 && all[last].pid == e.pid {
+		all[last].reads, all[last].writes = all[last].reads || e.reads, all[last].writes || e.writes
+		return
+	}
+	t.ends[link] = append(all, e)
 }
 
 // Ends is who can end a wait.
@@ -124,7 +153,7 @@ type Ends struct {
 // IsKnown reports whether anything is known to end the wait.
 func (e Ends) IsKnown() bool { return len(e.PIDs) > 0 || e.IsOwn || e.Address != "" }
 
-// Ends returns who can end a wait of a process for a resource.
+// Ends returns who can end a wait of a process for a resource. That is not known if its tenant has cost too much.
 func (r *Reader) Ends(pid uint32, res Resource) (e Ends) {
 	if res.Kind == Lock {
 		return Ends{IsOwn: true}
@@ -137,7 +166,7 @@ func (r *Reader) Ends(pid uint32, res Resource) (e Ends) {
 	switch res.Kind {
 	case Pipe:
 		for _, end := range t.ends[res.ID] {
-			if r.opens(end, res.Writes) {
+			if res.Writes && end.reads || !res.Writes && end.writes {
 				all = append(all, end.pid)
 			}
 		}
@@ -162,42 +191,12 @@ func (r *Reader) Ends(pid uint32, res Resource) (e Ends) {
 			all = []uint32{uint32(child)}
 		}
 	}
+	if !r.may(pid, time.Duration(len(all))*pidCost) {
+		return Ends{}
+	}
 	slices.Sort(all)
 	all = slices.Compact(all)
 	e.IsOwn = slices.Contains(all, pid)
 	e.PIDs = slices.DeleteFunc(all, func(other uint32) bool { return other == pid })
 	return e
-}
-
-// opens reports whether a descriptor of a pipe is open for reading (or for writing).
-func (r *Reader) opens(e end, reading bool) bool {
-	flags, err := strconv.ParseUint(r.info(e.pid, uint64(e.fd))["flags"], 8, 32)
-	if err != nil {
-		return false
-	}
-	switch flags & 3 { // O_ACCMODE
-	case 0:
-		return reading
-	case 1:
-		return !reading
-	}
-	return true
-}
-
-// mappers are the processes that map a file.
-func (r *Reader) mappers(t *table, id string) []uint32 {
-	if pids, ok := t.mapping[id]; ok {
-		return slices.Clone(pids)
-	}
-	var pids []uint32
-	for _, p := range t.processes {
-		found, err := r.maps.Read(p.pid, func(m procmaps.Mapping) bool {
-			return m.Perms&procmaps.Shared != 0 && m.Inode != 0 && sharedID(m) == id
-		})
-		if err == nil && len(found) > 0 {
-			pids = append(pids, p.pid)
-		}
-	}
-	t.mapping[id] = pids
-	return slices.Clone(pids) // Ends changes its list
 }

@@ -8,6 +8,7 @@
 package waits
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,9 +17,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Kind is the kind of a resource.
@@ -57,10 +62,11 @@ type Wait struct {
 	For     []Resource
 }
 
-// The limits of what is read of one wait.
+// The limits of what is read of one wait, and of the threads of a process.
 const (
 	maxDescriptors = 256
 	maxTasks       = 4096
+	maxResources   = 1 << 14
 	maxFile        = 64 << 10 // of files in /proc that list descriptors
 )
 
@@ -69,53 +75,133 @@ const (
 type Reader struct {
 	ProcFS string
 
-	maps  *procmaps.Cache
-	table *table // of processes and the ends that they have; read on first use
+	maps     *procmaps.Cache
+	spent    *throttle.Allowances[procmaps.Tenant] // in earlier looks
+	began    time.Time
+	accounts map[procmaps.Tenant]*account
+	tenants  map[uint32]procmaps.Tenant
+	mapped   map[uint32]*mapped
+	reads    int    // of mappings
+	table    *table // of processes and the ends that they have; read on first use
 }
 
 // NewReader returns a reader.
 func NewReader(procfs string) *Reader {
-	return &Reader{ProcFS: procfs, maps: procmaps.NewCache(procmaps.Config{ProcFS: procfs})}
+	return newReader(procfs, procmaps.NewCache(procmaps.Config{ProcFS: procfs}), newSpent())
+}
+
+func newReader(procfs string, maps *procmaps.Cache, spent *throttle.Allowances[procmaps.Tenant]) *Reader {
+	return &Reader{
+		ProcFS: procfs, maps: maps, spent: spent, began: time.Now(),
+		accounts: map[procmaps.Tenant]*account{}, tenants: map[uint32]procmaps.Tenant{}, mapped: map[uint32]*mapped{},
+	}
 }
 
 // Read returns what a thread waits for now. A thread that ended is fs.ErrNotExist.
 func (r *Reader) Read(pid, tid uint32) (Wait, error) {
-	w := Wait{PID: pid, TID: tid}
-	text, err := memory.ReadFile(r.ProcFS, pid, filepath.Join("task", strconv.FormatUint(uint64(tid), 10), "syscall"), maxFile)
+	c, ok, err := r.call(pid, tid)
+	if err != nil || !ok {
+		return Wait{PID: pid, TID: tid}, err
+	}
+	return r.wait(pid, tid, c), nil
+}
+
+// call reads the system call that a thread sleeps in: false if it runs, is in none, or its tenant has cost too much.
+func (r *Reader) call(pid, tid uint32) (c syscallArguments, ok bool, err error) {
+	if !r.may(pid, infoCost) {
+		return c, false, nil
+	}
+	name := filepath.Join("task", strconv.FormatUint(uint64(tid), 10), "syscall")
+	text, err := memory.ReadFileOf(r.ProcFS, pid, r.Tenant(pid), name, maxFile)
 	if err != nil {
-		return w, fmt.Errorf("read the system call of thread %d: %w", tid, err)
+		return c, false, fmt.Errorf("read the system call of thread %d: %w", tid, err)
 	}
-	now, ok := parseSyscall(string(text))
-	if !ok {
-		return w, nil // it runs, or is in no system call
-	}
+	c, ok = parseSyscall(string(text))
+	return c, ok, nil
+}
+
+// wait returns what a thread waits for in a system call; nothing if its tenant has cost too much.
+func (r *Reader) wait(pid, tid uint32, now syscallArguments) Wait {
+	w := Wait{PID: pid, TID: tid}
 	known, ok := callOf(now.number)
-	if !ok {
+	switch {
+	case !r.may(pid, 0):
+	case ok:
+		w.Syscall, w.For = known.name, known.read(r, pid, now.arguments)
+	default:
 		w.Syscall = fmt.Sprintf("system call %d", now.number)
 		w.For = []Resource{{Kind: Other, Name: w.Syscall}}
-		return w, nil
 	}
-	w.Syscall, w.For = known.name, known.read(r, pid, now.arguments)
-	return w, nil
+	return w
 }
 
 // ReadAll returns what all threads of a process wait for, at most maxTasks of them; those that
-// end meanwhile are left out.
-func (r *Reader) ReadAll(pid uint32) map[uint32]Wait {
-	all := map[uint32]Wait{}
+// end meanwhile are left out. A thread of which that is not read, because its tenant has cost too much, waits for nothing.
+func (r *Reader) ReadAll(pid uint32) map[uint32]Wait { return r.readAll(pid, r.threads(pid)) }
+
+// ReadDeciding returns those of ReadAll that Edges takes.
+func (r *Reader) ReadDeciding(pid uint32) map[uint32]Wait {
+	c, ok, err := r.call(pid, pid)
+	switch {
+	case err == nil && !ok:
+		return map[uint32]Wait{pid: {PID: pid, TID: pid}}
+	case err == nil && c.number != unix.SYS_FUTEX:
+		return map[uint32]Wait{pid: r.wait(pid, pid, c)}
+	}
+	all := r.ReadAll(pid)
+	if main, ok := all[pid]; ok && !main.isLocked() {
+		return map[uint32]Wait{pid: main}
+	}
+	return all
+}
+
+// threads are those of a process, the main thread first.
+func (r *Reader) threads(pid uint32) []uint32 {
 	dir, err := os.Open(r.file(pid, "task"))
 	if err != nil {
-		return all
+		return nil
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(maxTasks)
+	var all []uint32
 	for _, name := range names {
-		tid, err := strconv.ParseUint(name, 10, 32)
+		if tid, err := strconv.ParseUint(name, 10, 32); err == nil {
+			all = append(all, uint32(tid))
+		}
+	}
+	slices.SortFunc(all, func(a, b uint32) int {
+		if (a == pid) != (b == pid) {
+			return cmp.Compare(b, pid)
+		}
+		return cmp.Compare(a, b)
+	})
+	return all
+}
+
+func (r *Reader) readAll(pid uint32, tids []uint32) map[uint32]Wait {
+	all, calls, futexes := map[uint32]Wait{}, map[uint32]syscallArguments{}, []uint64(nil)
+	for _, tid := range tids {
+		c, ok, err := r.call(pid, tid)
 		if err != nil {
 			continue
 		}
-		if w, err := r.Read(pid, uint32(tid)); err == nil {
-			all[uint32(tid)] = w
+		all[tid] = Wait{PID: pid, TID: tid}
+		if ok {
+			calls[tid] = c
+		}
+		if ok && c.number == unix.SYS_FUTEX {
+			futexes = append(futexes, c.arguments[0])
+		}
+	}
+	if len(futexes) > 0 {
+		r.readMaps(pid, futexes)
+	}
+	resources := 0
+	for _, tid := range tids {
+		if c, ok := calls[tid]; ok && resources < maxResources {
+			w := r.wait(pid, tid, c)
+			resources += len(w.For)
+			all[tid] = w
 		}
 	}
 	return all
@@ -128,6 +214,7 @@ func (r *Reader) file(pid uint32, parts ...string) string {
 // descriptor returns the resource that a descriptor of a process leads to.
 func (r *Reader) descriptor(pid uint32, fd uint64, writes bool) Resource {
 	number := strconv.FormatInt(int64(int32(fd)), 10)
+	r.take(pid, linkCost)
 	link, err := os.Readlink(r.file(pid, "fd", number))
 	if err != nil {
 		return Resource{Kind: Other, Name: "descriptor " + number}
@@ -167,7 +254,8 @@ func (r *Reader) info(pid uint32, fd uint64) map[string]string {
 // lock that a thread holds while a file system of its own does not answer.
 func (r *Reader) infoLines(pid uint32, fd uint64) []string {
 	name := filepath.Join("fdinfo", strconv.FormatInt(int64(int32(fd)), 10))
-	b, err := memory.ReadFile(r.ProcFS, pid, name, maxFile)
+	r.take(pid, infoCost)
+	b, err := memory.ReadFileOf(r.ProcFS, pid, r.Tenant(pid), name, maxFile)
 	if err != nil {
 		return nil
 	}
@@ -176,6 +264,7 @@ func (r *Reader) infoLines(pid uint32, fd uint64) []string {
 
 // memory reads a process's memory; nil if it cannot be read.
 func (r *Reader) memory(pid uint32, address uint64, size int) []byte {
+	r.take(pid, 2*infoCost)
 	from, err := memory.Open(r.ProcFS, pid)
 	if err != nil {
 		return nil
@@ -187,27 +276,6 @@ func (r *Reader) memory(pid uint32, address uint64, size int) []byte {
 	}
 	return b
 }
-
-// futex returns the memory that a futex is in.
-func (r *Reader) futex(pid uint32, address uint64) Resource {
-	found, err := r.maps.Read(pid, func(m procmaps.Mapping) bool { return m.Start <= address && address < m.End })
-	if err != nil || len(found) == 0 {
-		return Resource{Kind: Lock, Name: "a lock"}
-	}
-	m := found[0]
-	if m.Perms&procmaps.Shared == 0 || m.Inode == 0 {
-		return Resource{Kind: Lock, Name: "a lock of its process"}
-	}
-	name := m.Path
-	if name == "" || strings.HasPrefix(name, "/dev/zero") {
-		name = "shared memory"
-	}
-	return Resource{Kind: Shared, ID: sharedID(m), Name: name}
-}
-
-// sharedID is that of a file that several processes map. Two futexes in it are not
-// distinguished: each process that maps the file may end each wait.
-func sharedID(m procmaps.Mapping) string { return fmt.Sprintf("shared:%x:%d", m.Device, m.Inode) }
 
 // pollSet are the descriptors of poll(): {int fd; short events, revents}.
 func (r *Reader) pollSet(pid uint32, address, count uint64) (all []Resource) {
