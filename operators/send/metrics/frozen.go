@@ -5,6 +5,7 @@ package metrics
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -18,13 +19,16 @@ import (
 )
 
 // frozenProcesses is the source of the metric of processes that hold GPU memory and do not move
-// any more. Each scrape and push reads their state.
+// any more. Each scrape and push reads their state, one at a time.
 type frozenProcesses struct {
 	store  *Store
 	driver func() map[uint32]int64 // as in idleHolders
 
-	mu         sync.Mutex
+	looking    sync.Mutex
 	standstill frozen.Standstill
+
+	mu   sync.Mutex
+	last []frozen.Still
 }
 
 // Instrument implements Source.
@@ -50,6 +54,7 @@ func (f *frozenProcesses) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
+// look returns the processes that do not run; what the last look has found while another one is in progress.
 func (f *frozenProcesses) look() ([]frozen.Still, map[uint32]profile.Process) {
 	holders, processes := holdersOf(f.store, f.driver)
 	var pids []uint32
@@ -58,7 +63,15 @@ func (f *frozenProcesses) look() ([]frozen.Still, map[uint32]profile.Process) {
 			pids = append(pids, pid)
 		}
 	}
+	if f.looking.TryLock() {
+		defer f.looking.Unlock()
+		all := f.standstill.Look(time.Now(), pids)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.last = all
+		return all, processes
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.standstill.Look(time.Now(), pids), processes
+	return slices.DeleteFunc(slices.Clone(f.last), func(s frozen.Still) bool { return !slices.Contains(pids, s.PID) }), processes
 }

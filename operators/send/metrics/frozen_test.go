@@ -50,6 +50,21 @@ func TestFrozenProcessesAreReported(t *testing.T) {
 	require.Empty(t, having(scrape(t, p.addr), "gpu_frozen"))
 }
 
+// A scrape does not wait for the look of another one: it gets what the last look has found of processes that still hold memory.
+func TestAScrapeDuringALookHasTheLastAnswer(t *testing.T) {
+	store := &Store{}
+	store.NewRun("cuda_alloc").Rows([]profile.Row{held(profile.Process{ID: 1, PID: 7}, "device", 0, 100, 40)}, over())
+	f := &frozenProcesses{store: store, last: []frozen.Still{{PID: 7, WaitsFor: "pipe"}, {PID: 8}}}
+	f.looking.Lock()
+	all, _ := f.look()
+	require.Equal(t, f.last[:1], all)
+	f.looking.Unlock()
+	f.standstill = frozen.Standstill{ProcFS: t.TempDir(), After: time.Minute}
+	all, _ = f.look()
+	require.Empty(t, all)
+	require.Empty(t, f.last)
+}
+
 func TestFrozenProcessesAreOffUnlessAsked(t *testing.T) {
 	for text, want := range map[string]string{"": "0s", "5m": "5m0s", "1s": "--metrics-frozen", "soon": "--metrics-frozen"} {
 		s, err := parse(func(key string) string { return map[string]string{paramFrozen: text}[key] })
