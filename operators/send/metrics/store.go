@@ -3,7 +3,6 @@
 package metrics
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +95,7 @@ type Run struct {
 	gadget    string
 	vendor    string
 	node      string
+	isRemote  bool // see NewRunOn
 	rows      int
 	processes map[uint64]*process
 	// done are processes that ended and were read; the kernel may still have
@@ -104,7 +104,8 @@ type Run struct {
 	drops    map[string]Drop
 	attached map[attachment]bool
 	probes   bool
-	order    int64 // of ends
+	order    int64 // of ends and of failures
+	refused  int   // processes that Failed has added since forget
 	pools    []Pool
 	buffers  []Buffers
 	ages     []Ages
@@ -120,7 +121,8 @@ type process struct {
 	series map[seriesKey]*Sums
 	inRows bool
 	ended  int64 // 0 while it runs; else the ordinal of its end
-	seen   map[*Reader]bool
+	silence
+	seen map[*Reader]bool
 	// firstSeen is when a reader read it first after its end.
 	firstSeen map[*Reader]time.Time
 }
@@ -144,13 +146,19 @@ func vendorOf(gadget string) string {
 }
 
 // NewRun adds a gadget. Close removes it.
-func (s *Store) NewRun(gadget string) *Run { return s.NewRunOn("", gadget) }
+func (s *Store) NewRun(gadget string) *Run { return s.add(&Run{gadget: gadget}) }
 
 // NewRunOn adds a gadget of another node; the processes in its rows must name that
-// node, and their ids must differ from those of other nodes.
+// node, and their ids must differ from those of other nodes. Whether they live is known there
+// alone: they end by having no rows any more.
 func (s *Store) NewRunOn(node, gadget string) *Run {
-	r := &Run{store: s, gadget: gadget, vendor: vendorOf(gadget), node: node, processes: map[uint64]*process{}, done: map[uint64]bool{},
-		drops: map[string]Drop{}, attached: map[attachment]bool{}}
+	return s.add(&Run{gadget: gadget, node: node, isRemote: true})
+}
+
+func (s *Store) add(r *Run) *Run {
+	r.store, r.vendor = s, vendorOf(r.gadget)
+	r.processes, r.done = map[uint64]*process{}, map[uint64]bool{}
+	r.drops, r.attached = map[string]Drop{}, map[attachment]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs = append(s.runs, r)
@@ -242,7 +250,7 @@ func (r *Run) take(all reading, ended func(profile.Process) bool) {
 		}
 		// Rows have disappeared: the gadget removes those of ended processes
 		// only.
-		over := p.inRows && read == nil || ended(p.info)
+		over := p.inRows && read == nil || r.isSilent(p) || ended(p.info)
 		switch {
 		case over && p.ended == 0:
 			r.end(p)
@@ -291,9 +299,12 @@ func (r *Run) Failed(s Series, requested int64) {
 	if r.done[s.Process.ID] {
 		return
 	}
-	sums := r.process(s.Process).of(seriesKey{kind: s.Kind, device: s.Device, labels: s.Process.Labels})
+	isNew := r.processes[s.Process.ID] == nil
+	p := r.process(s.Process)
+	sums := p.of(seriesKey{kind: s.Kind, device: s.Device, labels: s.Process.Labels})
 	sums.Failed++
 	sums.FailedBytes += requested
+	r.heard(p, isNew)
 }
 
 // Drop sets a reason's counters, which only grow.
@@ -353,27 +364,4 @@ func (r *Run) end(p *process) {
 			delete(r.attached, a)
 		}
 	}
-}
-
-// forget drops the oldest ended processes when too many wait for a reader.
-func (r *Run) forget() {
-	var ended []*process
-	for _, p := range r.processes {
-		if p.ended != 0 {
-			ended = append(ended, p)
-		}
-	}
-	if len(ended) <= maxEnded {
-		return
-	}
-	slices.SortFunc(ended, func(a, b *process) int { return cmp.Compare(a.ended, b.ended) })
-	for _, p := range ended[:len(ended)-maxEnded] {
-		r.drop(p)
-		r.store.forgotten++
-	}
-}
-
-func (r *Run) drop(p *process) {
-	delete(r.processes, p.info.ID)
-	r.done[p.info.ID] = true
 }

@@ -166,8 +166,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 	}
 	f.baseline = false
 	if s.source.Subject == profile.Memory && f.metrics() != nil {
-		// Processes end by having no rows any more: whether they live is known
-		// on their node alone.
+		// Whether processes live is known on their node alone.
 		f.run.Rows(all, func(profile.Process) bool { return false })
 	}
 }
