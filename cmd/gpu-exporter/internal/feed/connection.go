@@ -43,20 +43,21 @@ func (c *Connection) Take(event *api.GadgetEvent, now time.Time) (err error) {
 		}
 	}()
 	c.last = event.GetSeq()
-	s := c.sources[event.GetDataSourceID()]
-	if s == nil {
-		return nil
+	s := c.sources[event.GetDataSourceID()] // nil: not announced, or not for us
+	if s != nil {
+		if err := s.decode(event.GetPayload(), c.settled); err != nil {
+			return err
+		}
 	}
-	if err := s.decode(event.GetPayload(), c.settled); err != nil {
-		return err
-	}
-	if c.settled {
+	switch {
+	case !c.settled:
+		c.replayed++
+		if now.Sub(c.began) > settleLimit || c.replayed > replayLimit {
+			return c.Settle(now)
+		}
+	case s != nil:
 		c.feed.seen++
 		return s.read(now)
-	}
-	c.replayed++
-	if now.Sub(c.began) > settleLimit || c.replayed > replayLimit {
-		return c.Settle(now)
 	}
 	return nil
 }

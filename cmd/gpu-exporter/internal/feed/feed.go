@@ -68,7 +68,8 @@ type Feed struct {
 	cfg      Config
 	recorder *window.Recorder // nil until there were rows
 	run      *metrics.Run     // nil while metrics are not published
-	stacks   map[uint64]stack.Stack
+	stacks   map[uint64]parsed
+	bytes    int                        // of stacks
 	named    map[uint64]profile.Process // those with a row, by their id
 	seen     uint64                     // packets that the instance has emitted, as far as known
 	known    bool                       // there was a connection
@@ -79,7 +80,7 @@ type Feed struct {
 
 // New returns a feed without a connection.
 func New(cfg Config) *Feed {
-	f := &Feed{cfg: cfg, stacks: map[uint64]stack.Stack{}, named: map[uint64]profile.Process{}}
+	f := &Feed{cfg: cfg, stacks: map[uint64]parsed{}, named: map[uint64]profile.Process{}}
 	if !cfg.IsNew {
 		f.oom = time.Now()
 	}
@@ -147,9 +148,9 @@ func (f *Feed) rows(s *table, now time.Time) {
 		named[row.Process.ID] = row.Process
 		if f.recorder != nil {
 			f.recorder.See(id, values, func() profile.Row {
-				row.Stack = s.stack(d)
-				f.remember(id.StackID, row.Stack)
-				row.Stack = rows.Leaf(s.source.Kernel(d), row.Stack)
+				p := s.stack(d)
+				f.remember(id.StackID, p)
+				row.Stack = rows.Leaf(s.source.Kernel(d), p.stack)
 				return row
 			})
 		}
@@ -190,21 +191,27 @@ func (f *Feed) process(p profile.Process) profile.Process {
 	return p.Staying(f.named[p.ID])
 }
 
-// maxStacks bounds the stacks kept for refused allocations: twice the kernel's limit.
+// maxStacks bounds the stacks kept for refused allocations: twice the kernel's limit. Those that
+// Texts does not keep are not kept here either.
 const maxStacks = 32 << 10
 
-func (f *Feed) remember(id uint64, s stack.Stack) {
-	if len(f.stacks) >= maxStacks {
-		clear(f.stacks)
+func (f *Feed) remember(id uint64, p parsed) {
+	if p.bytes > maxText {
+		return
 	}
-	f.stacks[id] = s
+	if len(f.stacks) >= maxStacks || f.bytes+p.bytes > maxTextBytes {
+		clear(f.stacks)
+		f.bytes = 0
+	}
+	f.bytes += p.bytes - f.stacks[id].bytes
+	f.stacks[id] = p
 }
 
 // Stack implements rows.Stacks.
 func (f *Feed) Stack(_ uint64, _ uint32, id uint64) *symbols.Named {
-	s, ok := f.stacks[id]
-	if !ok {
-		s = stack.UnknownStack()
+	s := stack.UnknownStack()
+	if p, ok := f.stacks[id]; ok {
+		s = p.stack
 	}
 	return &symbols.Named{Stack: s}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
@@ -110,7 +109,7 @@ func (t *table) check() error {
 }
 
 // stack reads the stack that a module or operator has written.
-func (t *table) stack(d datasource.Data) stack.Stack {
+func (t *table) stack(d datasource.Data) parsed {
 	text, _ := t.text.String(d)
 	return t.feed.cfg.Texts.parse(text)
 }
@@ -122,23 +121,38 @@ type ooms struct {
 	events       *rows.OOMs
 	names        names
 	kind, device datasource.FieldAccessor
-	waiting      []datasource.PacketSingle
+	waiting      [][]byte // payloads: what they are decoded to may be many times larger
+	bytes        int      // of them
 }
 
+const (
+	// maxOOM bounds one refused allocation, in bytes: a message that other clients accept.
+	maxOOM = 4 << 20
+	// maxWaiting bounds those that wait for read: ring of 32 KiB each. One takes about 10 KiB, most
+	// of it for stacks.
+	maxWaiting = 32 << 20
+)
+
 func (o *ooms) decode(payload []byte, _ bool) error {
-	p, err := o.ds.NewPacketSingleFromRaw(payload)
-	if err != nil {
-		return fmt.Errorf("read a refused allocation: %w", err)
+	if len(payload) > maxOOM {
+		return fmt.Errorf("a refused allocation has %d bytes", len(payload))
 	}
-	if len(o.waiting) == ring {
-		o.waiting = o.waiting[1:] // more than a daemon keeps
+	o.waiting = append(o.waiting, payload)
+	o.bytes += len(payload)
+	for len(o.waiting) > ring || o.bytes > maxWaiting { // more than a daemon keeps
+		o.bytes -= len(o.waiting[0])
+		o.waiting[0] = nil // the array remains
+		o.waiting = o.waiting[1:]
 	}
-	o.waiting = append(o.waiting, p)
 	return nil
 }
 
 func (o *ooms) read(now time.Time) error {
-	for _, d := range o.waiting {
+	for _, payload := range o.waiting {
+		d, err := o.ds.NewPacketSingleFromRaw(payload)
+		if err != nil {
+			return fmt.Errorf("read a refused allocation: %w", err)
+		}
 		if err := o.names.check(d); err != nil {
 			return err
 		}
@@ -147,11 +161,11 @@ func (o *ooms) read(now time.Time) error {
 			oom.Holders = nil
 		}
 		if s := stackText(o.ds, d); s != "" {
-			oom.Stack = o.feed.cfg.Texts.parse(s)
+			oom.Stack = o.feed.cfg.Texts.parse(s).stack
 		}
 		o.feed.failed(oom, o.series(d))
 	}
-	o.waiting = nil
+	o.waiting, o.bytes = nil, 0
 	return nil
 }
 

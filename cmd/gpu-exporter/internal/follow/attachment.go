@@ -96,14 +96,14 @@ func (s *session) read(ctx context.Context, id string, f *feed.Feed) error {
 		select {
 		case event := <-events:
 			s.node.cfg.Stats.received(len(event.GetPayload()))
-			// A daemon replays earlier packets at once, which are limited by their number.
-			if connection != nil && connection.Settled() && !s.limit.AllowN(time.Now(), cost(event)) {
-				return &feed.Untrusted{Reason: feed.Flood, Detail: fmt.Sprintf("more than %d bytes per second", s.node.cfg.Limit)}
+			isReplay := connection == nil || !connection.Settled()
+			if err := s.node.limits.charge(event, isReplay, time.Now()); err != nil {
+				return err
 			}
 			if connection, err = take(connection, f, event); err != nil {
 				return err
 			}
-			if connection != nil && !connection.Settled() {
+			if connection != nil && !connection.Settled() && isReplayed(event) {
 				quiet.Reset(feed.Quiet)
 			}
 		case <-quiet.C:
@@ -122,10 +122,18 @@ func (s *session) read(ctx context.Context, id string, f *feed.Feed) error {
 	}
 }
 
+// isReplayed reports whether an event is one of those that a daemon keeps, or the one before them.
+func isReplayed(event *api.GadgetEvent) bool {
+	return event.GetType() == api.EventTypeGadgetInfo || event.GetType() == api.EventTypeGadgetPayload
+}
+
 // take processes one event; the first one announces the data sources.
 func take(c *feed.Connection, f *feed.Feed, event *api.GadgetEvent) (*feed.Connection, error) {
 	switch event.GetType() {
 	case api.EventTypeGadgetInfo:
+		if c != nil {
+			return c, errors.New("the daemon described the instance twice")
+		}
 		info := &api.GadgetInfo{}
 		if err := proto.Unmarshal(event.GetPayload(), info); err != nil {
 			return c, fmt.Errorf("read what the gadget emits: %w", err)

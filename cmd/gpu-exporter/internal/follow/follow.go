@@ -114,7 +114,8 @@ func (f *Follower) follow(ctx context.Context, all []targets.Target) {
 			continue
 		}
 		ctx, cancel := context.WithCancel(ctx)
-		n := &node{cfg: f.cfg, texts: &f.texts, names: &f.names, target: t, isNew: t.Started.After(f.began), feeds: map[string]*feed.Feed{}}
+		n := &node{cfg: f.cfg, texts: &f.texts, names: &f.names, target: t, isNew: t.Started.After(f.began),
+			limits: newLimits(f.cfg.Limit), feeds: map[string]*feed.Feed{}}
 		f.nodes[t.Key] = &running{n, cancel}
 		f.wait.Go(func() { n.run(ctx) })
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
@@ -32,7 +31,9 @@ type node struct {
 	isNew bool
 	texts *feed.Texts
 	names *nodeNames
-	feeds map[string]*feed.Feed // by the instance's id; of the polling goroutine
+	// limits hold whatever the daemon does with its connections.
+	limits *limits
+	feeds  map[string]*feed.Feed // by the instance's id; of the polling goroutine
 
 	connected bool // the daemon has answered
 	warned    throttle.Throttle
@@ -106,7 +107,6 @@ func (n *node) session(ctx context.Context) error {
 	s := &session{
 		node: n, instances: api.NewGadgetInstanceManagerClient(connection), gadgets: api.NewGadgetManagerClient(connection),
 		attached: map[string]*attachment{}, skip: map[string]skipped{}, wake: make(chan struct{}, 1),
-		limit: rate.NewLimiter(rate.Limit(n.cfg.Limit), int(burst*n.cfg.Limit)),
 	}
 	defer s.end()
 	for {

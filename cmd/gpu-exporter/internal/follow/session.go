@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -39,7 +38,6 @@ type session struct {
 	skip      map[string]skipped     // by id
 	wake      chan struct{}          // an attachment has ended
 	polled    bool
-	limit     *rate.Limiter // of the daemon's bytes
 }
 
 // skipped is an instance with no further attempt to attach before a time.
