@@ -191,6 +191,7 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 		id  *Identity
 	}
 	var behind []late
+	var ended []communicatorKey
 	var failed []error
 	for n := range a.Len() {
 		row := a.Get(n)
@@ -204,9 +205,7 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 		exited, _ := f.exit.Uint64(row)
 		state, _ := f.state.String(row)
 		if state == "destroyed" || state == "aborted" {
-			i.delete(r.communicatorKey, now)
-		} else {
-			delete(i.ended, r.communicatorKey)
+			ended = append(ended, r.communicatorKey)
 		}
 		a := i.known[r.communicatorKey]
 		if exited != 0 || (state != "active" && a == nil) {
@@ -241,23 +240,33 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 		failed = append(failed, i.fields.identity.PutUint64(l.row, identity))
 	}
 	i.forget(i.pass)
+	i.delete(ended, now)
 	return errors.Join(failed...)
 }
 
-// delete makes room if programs keep creating and destroying communicators.
-func (i *instance) delete(key communicatorKey, now time.Time) {
-	since, seen := i.ended[key]
-	if !seen {
-		if i.rows != nil && len(i.ended) < int(i.rows.MaxEntries()) {
-			i.ended[key] = now
+// delete makes room if programs keep creating and destroying communicators. Those of this pass that
+// have ended are all that it remembers: the others' processes have exited, or their handles were used
+// again.
+func (i *instance) delete(ended []communicatorKey, now time.Time) {
+	was := i.ended
+	i.ended = make(map[communicatorKey]time.Time, len(ended))
+	for _, key := range ended {
+		since, seen := was[key]
+		if !seen {
+			since = now
 		}
+		i.ended[key] = since
+	}
+	if i.rows == nil {
 		return
 	}
-	if i.rows == nil || now.Sub(since) < endedGrace || len(i.ended) < endedKept {
-		return
-	}
-	if err := i.rows.Delete(struct{ Process, Handle uint64 }{key.process, key.handle}); err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {
-		delete(i.ended, key)
+	for _, key := range ended {
+		if now.Sub(i.ended[key]) < endedGrace || len(i.ended) < endedKept {
+			continue
+		}
+		if err := i.rows.Delete(struct{ Process, Handle uint64 }{key.process, key.handle}); err == nil || errors.Is(err, ebpf.ErrKeyNotExist) {
+			delete(i.ended, key)
+		}
 	}
 }
 
