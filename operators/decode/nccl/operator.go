@@ -82,6 +82,11 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		inspector: inspector{procfs: o.cfg.ProcFS, maps: o.cfg.Maps, files: map[fileKey]inspected{}},
 		known:     map[communicatorKey]*answer{}, ours: map[uint64]uint64{}, opened: map[uint32]*opened{},
 	}}
+	if layout, err := layoutOfSums(gc); err == nil {
+		i.sumsAt = &layout
+	} else if !errors.Is(err, ig.ErrAbsent) {
+		i.warn("sums of destroyed communicators are not removed: %v", err)
+	}
 	for _, p := range points {
 		if p.Library == libraryNames[0] && strings.HasPrefix(p.Symbol, "nccl") {
 			i.wanted = append(i.wanted, p.Symbol)
@@ -121,6 +126,8 @@ type instance struct {
 	}
 	fields fields
 	rows   *ebpf.Map
+	sumsAt *sumsLayout // nil: the gadget has none
+	sums   *sums       // likewise
 
 	mu sync.Mutex
 	identities
@@ -134,13 +141,18 @@ func (*instance) Name() string { return Name }
 
 // Start implements operators.DataOperatorInstance.
 func (i *instance) Start(gc operators.GadgetContext) error {
-	m, err := ig.Map(gc, communicatorsMap)
-	if err == nil {
-		i.mu.Lock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	// Without the maps nothing is deleted.
+	if m, err := ig.Map(gc, communicatorsMap); err == nil {
 		i.rows = m
-		i.mu.Unlock()
 	}
-	return nil // without it nothing is deleted
+	operations, err := ig.Map(gc, operationsMap)
+	peers, err2 := ig.Map(gc, peersMap)
+	if i.rows != nil && i.sumsAt != nil && errors.Join(err, err2) == nil {
+		i.sums = &sums{communicators: i.rows, tables: []*ebpf.Map{operations, peers}, layout: *i.sumsAt}
+	}
+	return nil
 }
 
 // Stop implements operators.DataOperatorInstance.
@@ -241,7 +253,7 @@ func (i *instance) complete(a datasource.DataArray, now time.Time) error {
 	}
 	i.forget(i.pass)
 	i.delete(ended, now)
-	return errors.Join(failed...)
+	return errors.Join(append(failed, i.sums.sweep(now))...)
 }
 
 // delete makes room if programs keep creating and destroying communicators. Those of this pass that
