@@ -20,6 +20,7 @@ import (
 // until it ends.
 type attachment struct {
 	name   string
+	began  time.Time
 	cancel context.CancelFunc
 	ended  chan struct{}
 	err    error // once ended is closed
@@ -46,7 +47,7 @@ func (a *attachment) stop() {
 
 func (s *session) start(ctx context.Context, i instance, f *feed.Feed) *attachment {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &attachment{name: i.name, cancel: cancel, ended: make(chan struct{})}
+	a := &attachment{name: i.name, began: time.Now(), cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(a.ended)
 		defer cancel()

@@ -52,6 +52,16 @@ func (s skipped) again(least time.Duration, now time.Time) skipped {
 	return skipped{now.Add(pause), pause}
 }
 
+// retry decides when to attach again to an instance whose attachment failed: at once after a long
+// one. An attachment that fails soon may do so each time, after all that the daemon has kept.
+func (s *session) retry(id string, lasted time.Duration) {
+	if lasted >= retryInstance {
+		delete(s.skip, id)
+		return
+	}
+	s.skip[id] = s.skip[id].again(s.node.cfg.MinBackoff, time.Now())
+}
+
 // poll attaches to new instances, and detaches from those that are gone.
 func (s *session) poll(ctx context.Context) error {
 	running, err := s.list(ctx)
@@ -69,6 +79,7 @@ func (s *session) poll(ctx context.Context) error {
 			}
 			if err != nil && ctx.Err() == nil {
 				s.node.cfg.Log.Warnf("node %s: instance %s: %v", s.node.target.Node, a.name, err)
+				s.retry(id, time.Since(a.began))
 			}
 			delete(s.attached, id)
 		} else if isGone(id) {
