@@ -170,6 +170,7 @@ var quotaNames = [...]string{
 	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS", quotaContexts: "CONTEXTS",
 	quotaPrimaries: "PRIMARIES", quotaHandles: "HANDLES", quotaMappings: "MAPPINGS", quotaPools: "POOLS",
 	quotaRules: "RULES", quotaFunctions: "FUNCTIONS", quotaFacts: "FACTS", quotaEvents: "EVENTS",
+	quotaOOMs: "OOMS", quotaPasses: "PASSES",
 }
 
 // What one tenant may have is the same in programs and in user space.

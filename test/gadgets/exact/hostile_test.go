@@ -101,8 +101,8 @@ func TestImportsOfUnknownProcesses(t *testing.T) {
 	lib := simulated.DriverCopy(t)
 	tr := tracer.Start(t, lib, tracer.Options{})
 	known := tr.Maps["processes_by_id"]
-	for id := uint64(1); uint32(tr.Len("processes_by_id")) < known.MaxEntries(); id++ {
-		require.NoError(t, known.Put(id<<40, make([]byte, known.ValueSize())))
+	for id := range uint64(known.MaxEntries()) {
+		require.NoError(t, known.Put((id+1)<<40, make([]byte, known.ValueSize())))
 	}
 	p := script(t, `
 for n in range(100):
