@@ -27,7 +27,7 @@ struct oom {
 	__s32 device;
 	char kind[KIND_NAME_BYTES];
 	gadget_bytes requested_bytes;
-	gadget_bytes inuse_bytes; /* of the process, on all devices, of the same layer */
+	gadget_bytes inuse_bytes; /* of the process, on all devices, of the same enum oom_memory */
 	gadget_bytes pool_allocated_bytes; /* PyTorch's own totals of the device */
 	gadget_bytes pool_reserved_bytes;
 	__u64 holder_stacks[OOM_HOLDERS]; /* largest first */
@@ -40,10 +40,22 @@ struct oom {
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);
 
+/* What has no room for others: each has its own holders. */
+enum oom_memory {
+	OOM_DEVICE,
+	OOM_HOST,    /* pinned */
+	OOM_TENSORS, /* of PyTorch's pool, in that of the device */
+};
+
+static __always_inline enum oom_memory oom_memory_of(__u64 kind)
+{
+	return kind == KIND_TENSOR ? OOM_TENSORS : kind == KIND_HOST ? OOM_HOST : OOM_DEVICE;
+}
+
 /* On the program's stack: callbacks get no other memory. */
 struct oom_holders {
 	__u64 process;
-	__u64 tensors; /* 1: of PyTorch's pool, 0: of the driver */
+	__u64 memory; /* enum oom_memory */
 	__u64 inuse_bytes;
 	__u64 stacks[OOM_HOLDERS];
 	__u64 bytes[OOM_HOLDERS];
@@ -55,7 +67,7 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 {
 	__u64 stack = key->stack, bytes = row->inuse_bytes, less, swap;
 
-	if (key->process != h->process || (key->kind == KIND_TENSOR) != h->tensors ||
+	if (key->process != h->process || oom_memory_of(key->kind) != h->memory ||
 	    (__s64)bytes <= 0)
 		return 0;
 	h->inuse_bytes += bytes;
@@ -75,7 +87,7 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 #endif
 
 /* Reserves an event with all that does not depend on the call. NULL: no room. */
-static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, bool tensors)
+static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind)
 {
 	struct oom_holders holders = {};
 	struct oom *oom;
@@ -85,7 +97,7 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, bool
 		return NULL;
 	}
 	holders.process = t->process;
-	holders.tensors = tensors;
+	holders.memory = oom_memory_of(kind);
 #ifndef LINUX_5_10
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
 	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
@@ -118,7 +130,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!t)
 		return 0;
 	refuser = interposed_refuser(t);
-	oom = oom_begin(t, stack, false);
+	oom = oom_begin(t, stack, api->kind);
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
@@ -143,7 +155,7 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 	if (!t)
 		return 0;
 	r = &t->call.report;
-	oom = oom_begin(t, stack, true);
+	oom = oom_begin(t, stack, KIND_TENSOR);
 	if (!oom)
 		return 0;
 	__builtin_memcpy(oom->api, "torch", 6);

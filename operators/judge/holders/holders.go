@@ -54,10 +54,10 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	}
 	i := &instance{
 		process: ds.GetField("process"), stacks: ds.GetField("holder_stacks"),
-		bytes: ds.GetField("holder_bytes"), inuse: ds.GetField("inuse_bytes"),
-		known: map[uint64]known{},
+		bytes: ds.GetField("holder_bytes"), inuse: ds.GetField("inuse_bytes"), kind: ds.GetField("kind"),
+		known: map[holder]known{},
 	}
-	if i.process == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
+	if i.process == nil || i.kind == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
 		return nil, fmt.Errorf("find the holders of memory: %s lacks a field", dataSource)
 	}
 	for _, name := range rowMaps {
@@ -81,13 +81,13 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 }
 
 type instance struct {
-	process, stacks, bytes, inuse datasource.FieldAccessor
-	layouts                       []layout
+	process, stacks, bytes, inuse, kind datasource.FieldAccessor
+	layouts                             []layout
 
 	mu        sync.Mutex
 	rows      []*ebpf.Map
 	instances *ebpf.Map
-	known     map[uint64]known // by process
+	known     map[holder]known
 }
 
 // known has the facts that were read of a process not long ago.
@@ -123,7 +123,11 @@ func (i *instance) fill(d datasource.Data) error {
 	if err != nil {
 		return err
 	}
-	held, err := i.held(process)
+	kind, err := i.kind.String(d)
+	if err != nil {
+		return err
+	}
+	held, err := i.held(holder{process, kind == hostName})
 	if err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func (i *instance) fill(d datasource.Data) error {
 	return errors.Join(i.stacks.PutBytes(d, stacks), i.bytes.PutBytes(d, bytes), i.inuse.PutUint64(d, held.Bytes))
 }
 
-func (i *instance) held(process uint64) (Held, error) {
+func (i *instance) held(of holder) (Held, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.rows) == 0 {
@@ -147,16 +151,16 @@ func (i *instance) held(process uint64) (Held, error) {
 			delete(i.known, p)
 		}
 	}
-	if k, ok := i.known[process]; ok {
+	if k, ok := i.known[of]; ok {
 		return k.Held, nil
 	}
 	all := sums{}
 	for n, m := range i.rows {
-		if err := all.add(process, m, i.layouts[n], i.instances); err != nil {
+		if err := all.add(of, m, i.layouts[n], i.instances); err != nil {
 			return Held{}, err
 		}
 	}
 	h := all.held()
-	i.known[process] = known{now, h}
+	i.known[of] = known{now, h}
 	return h, nil
 }

@@ -34,11 +34,12 @@ func members(name string, names ...string) *btf.Struct {
 
 func TestLayoutIsThatOfTheObject(t *testing.T) {
 	key := members("row_key", "process", "stack", "kind_and_device", "instance")
+	key.Members[2] = btf.Member{Name: "kind", Type: &btf.Int{Size: 4}, Offset: 128}
 	value := members("row", "alloc_bytes", "inuse_bytes")
 	l, err := layoutOf(&ebpf.MapSpec{Key: key, Value: value})
 	require.NoError(t, err)
-	require.Equal(t, layout{process: 0, stack: 8, instance: 24, inuse: 8}, l)
-	_, err = layoutOf(&ebpf.MapSpec{Key: members("row_key", "process", "stack"), Value: value})
+	require.Equal(t, layout{process: 0, stack: 8, kind: 16, instance: 24, inuse: 8}, l)
+	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Struct{Name: "row_key", Members: key.Members[:3]}, Value: value})
 	require.ErrorContains(t, err, "instance")
 	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Int{Size: 8}, Value: value})
 	require.ErrorContains(t, err, "not a struct")
@@ -68,15 +69,22 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	put(1, 4, 12, 90000) // a context that was destroyed
 	put(1, 5, 13, -8)    // a free that was counted first
 	put(2, 6, 10, 90000) // another process
+	pinned := rowKey{Process: 1, Stack: 7, Kind: kindHost, Instance: 10}
+	require.NoError(t, rows.Put(pinned, row{InuseBytes: 1 << 40})) // which takes no room on a GPU
 	require.NoError(t, instances.Put([2]uint64{1, 12}, [2]uint64{0, 1}))
 	require.NoError(t, instances.Put([2]uint64{1, 11}, [2]uint64{0, 0}))
 
 	all := sums{}
-	require.NoError(t, all.add(1, rows, layout{process: 0, stack: 8, instance: 24, inuse: 48}, instances))
+	at := layout{process: 0, stack: 8, kind: 16, instance: 24, inuse: 48}
+	require.NoError(t, all.add(holder{process: 1}, rows, at, instances))
 	require.Equal(t, Held{
 		Bytes: 100*(1+2+3+4+5+6+7+8+9+10+11+12) + 1000,
 		Largest: [10]Holder{{3, 1300}, {12, 1200}, {11, 1100}, {10, 1000}, {9, 900}, {8, 800}, {7, 700},
 			{6, 600}, {5, 500}, {4, 400}},
 	}, all.held())
 	require.Equal(t, Held{}, sums{}.held())
+
+	host := sums{}
+	require.NoError(t, host.add(holder{1, true}, rows, at, instances))
+	require.Equal(t, Held{Bytes: 1 << 40, Largest: [10]Holder{{7, 1 << 40}}}, host.held())
 }

@@ -29,42 +29,56 @@ type Held struct {
 
 // layout is where the parts of a row and its key are, in bytes; see struct row of
 // bpf/memory/rows.h.
-type layout struct{ process, stack, instance, inuse int }
+type layout struct{ process, stack, kind, instance, inuse int }
 
 func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 	for _, f := range []struct {
 		to   *int
 		of   btf.Type
 		name string
+		size int
 	}{
-		{&l.process, spec.Key, "process"},
-		{&l.stack, spec.Key, "stack"},
-		{&l.instance, spec.Key, "instance"},
-		{&l.inuse, spec.Value, "inuse_bytes"},
+		{&l.process, spec.Key, "process", 8},
+		{&l.stack, spec.Key, "stack", 8},
+		{&l.kind, spec.Key, "kind", 4},
+		{&l.instance, spec.Key, "instance", 8},
+		{&l.inuse, spec.Value, "inuse_bytes", 8},
 	} {
-		if *f.to, err = ig.Offset(f.of, f.name, 8); err != nil {
+		if *f.to, err = ig.Offset(f.of, f.name, f.size); err != nil {
 			return l, err
 		}
 	}
 	return l, nil
 }
 
+// holder is a process, and which of its memory: pinned memory of the host takes no room on a GPU.
+type holder struct {
+	process uint64
+	isHost  bool
+}
+
 // sums are bytes in use by row: the key up to the instance, which is not shown.
 type sums map[string]Holder
 
-// add reads the rows of a process that live.
-func (s sums) add(process uint64, rows *ebpf.Map, l layout, instances *ebpf.Map) error {
+// kindHost is KIND_HOST of bpf/memory/apis.h, and its name.
+const (
+	kindHost = 3
+	hostName = "host"
+)
+
+// add reads the rows of a process that live: of pinned memory of the host, or of all other, as enum oom_memory has it.
+func (s sums) add(of holder, rows *ebpf.Map, l layout, instances *ebpf.Map) error {
 	ended := map[uint64]bool{}
 	var key, value []byte
 	entries := rows.Iterate()
 	for entries.Next(&key, &value) {
-		if binary.NativeEndian.Uint64(key[l.process:]) != process {
+		if binary.NativeEndian.Uint64(key[l.process:]) != of.process || (binary.NativeEndian.Uint32(key[l.kind:]) == kindHost) != of.isHost {
 			continue
 		}
 		number := binary.NativeEndian.Uint64(key[l.instance:])
 		gone, asked := ended[number]
 		if !asked {
-			gone = isEnded(instances, process, number)
+			gone = isEnded(instances, of.process, number)
 			ended[number] = gone
 		}
 		// Signed: a free may have been counted before its allocation.

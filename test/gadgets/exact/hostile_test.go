@@ -66,6 +66,28 @@ step()
 	p.End()
 }
 
+// Pinned memory of the host takes no room on a GPU: who holds it did not cause the refusal.
+func TestARefusalIsOfOneMemory(t *testing.T) {
+	lib := simulated.DriverCopy(t)
+	tr := tracer.Start(t, lib, tracer.Options{})
+	p := script(t, `
+cu("cuCtxSetCurrent", context)
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+cu("cuMemAllocHost_v2", byref(p), c_size_t(1 << 20))
+cu("cuMemAlloc_v2", byref(p), c_size_t(1 << 60), expected=2)
+step()
+cu("cuMemAllocHost_v2", byref(p), c_size_t(1 << 60), expected=2)
+step()
+`, lib)
+	for n, inuse := range []int64{4096, 1 << 20} {
+		p.Expect("ready")
+		require.Eventually(t, func() bool { return tr.OOMs() == n+1 }, time.Minute, time.Millisecond)
+		require.Equal(t, inuse, tr.InuseOfOOM())
+		p.Say("")
+	}
+	p.End()
+}
+
 // A tenant that begins one backward pass after the other does not evict those of others between two uses.
 func TestBackwardPassesAreBounded(t *testing.T) {
 	const passes, most = 5000, 1024 // a quarter of MAX_BACKWARD_PASSES

@@ -36,8 +36,9 @@ func (tr *Tracer) readOOMs(at []int) {
 		defer close(done)
 		var record ringbuf.Record
 		for reader.ReadInto(&record) == nil {
-			tr.ooms.Add(1)
 			b := record.RawSample
+			tr.refusedInuse.Store(int64(binary.NativeEndian.Uint64(b[at[3]:])))
+			tr.ooms.Add(1)
 			if binary.NativeEndian.Uint32(b[at[0]:]) == 2 && bytes.HasPrefix(b[at[1]:], []byte("array\x00")) { // out of memory
 				tr.array.Add(int64(binary.NativeEndian.Uint64(b[at[2]:])))
 			}
@@ -48,6 +49,9 @@ func (tr *Tracer) readOOMs(at []int) {
 
 // OOMs returns the number of failed allocations reported so far.
 func (tr *Tracer) OOMs() int { return int(tr.ooms.Load()) }
+
+// InuseOfOOM returns the bytes that the process of the newest failed allocation held of the same memory.
+func (tr *Tracer) InuseOfOOM() int64 { return tr.refusedInuse.Load() }
 
 // RefusedArrayBytes returns the requested sizes of arrays that were refused with out-of-memory.
 func (tr *Tracer) RefusedArrayBytes() int64 { return tr.array.Load() }

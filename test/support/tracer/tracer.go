@@ -60,6 +60,8 @@ type Tracer struct {
 	held  bool // rows end with HeldBytes
 	types *btf.Spec
 	ooms  atomic.Int64
+	// refusedInuse is inuse_bytes of the newest of them.
+	refusedInuse atomic.Int64
 	// array has the requested bytes of refused arrays.
 	array atomic.Int64
 	// sleeping are the points of other libraries; see AttachTorch.
@@ -112,7 +114,7 @@ func memory(t testing.TB, gadget string, libraries map[string]string, o Options)
 		}
 		tr.iters = append(tr.iters, tr.Iterator(program, m))
 	}
-	tr.readOOMs(offsetsOf(t, tr.types, "oom", "error_raw", "kind", "requested_bytes"))
+	tr.readOOMs(offsetsOf(t, tr.types, "oom", "error_raw", "kind", "requested_bytes", "inuse_bytes"))
 	return tr
 }
 
