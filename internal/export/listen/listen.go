@@ -41,6 +41,7 @@ type Options struct {
 	Cert, Key string // PEM files: serve TLS
 	ClientCA  string // PEM file: clients need a certificate that one of these has signed
 	Token     string // file: requests need the header `Authorization: Bearer TOKEN`
+	Open      string // path that needs no token; "" for none
 }
 
 // Check returns an error where the options contradict each other or a file cannot be used.
@@ -115,7 +116,7 @@ func Serve(address string, handler http.Handler, o Options) (*Server, error) {
 	s := &Server{addr: l.Addr(), done: make(chan struct{})}
 	handler = http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(handler), maxBody)
 	if o.Token != "" {
-		handler = withToken(handler, o.Token)
+		handler = withToken(handler, o)
 	}
 	if at, ok := l.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 		handler = forLoopback(handler)
@@ -185,10 +186,14 @@ func IsLoopback(host string) bool {
 	return err == nil && address.IsLoopback()
 }
 
-// withToken refuses requests without the token in the file.
-func withToken(next http.Handler, file string) http.Handler {
+// withToken refuses requests without the token in the file, except for the open path.
+func withToken(next http.Handler, o Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		want, err := readToken(file)
+		if o.Open != "" && r.URL.Path == o.Open {
+			next.ServeHTTP(w, r)
+			return
+		}
+		want, err := readToken(o.Token)
 		if err != nil {
 			http.Error(w, "the token of this endpoint cannot be read", http.StatusInternalServerError)
 			return

@@ -105,6 +105,17 @@ func TestTokenIsNeededAndCanBeReplaced(t *testing.T) {
 	require.Equal(t, 500, status(t, http.DefaultClient, "GET", url, "Authorization", "Bearer "))
 }
 
+func TestOpenPathNeedsNoToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("first"), 0o600))
+	url := "http://" + serve(t, "127.0.0.1:0", Options{Token: file, Open: "/healthz"}).Addr().String()
+	for path, want := range map[string]int{
+		"/healthz": 200, "/healthz?a=b": 200, "": 401, "/": 401, "/healthz/": 401, "//healthz": 401, "/healthz/../metrics": 401, "/metrics?/healthz": 401,
+	} {
+		require.Equal(t, want, status(t, http.DefaultClient, "GET", url+path), path)
+	}
+}
+
 func TestOptionsThatCannotWorkAreErrors(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty")

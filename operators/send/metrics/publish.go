@@ -35,6 +35,10 @@ const (
 
 	// exportTimeout is for one OTLP push.
 	exportTimeout = 10 * time.Second
+
+	// healthPath is for probes. A probe that read /metrics would be a reader: it would take the
+	// last values of ended processes from Prometheus.
+	healthPath = "/healthz"
 )
 
 // settings are the parameters, checked.
@@ -96,7 +100,7 @@ func newPublisher(s settings, c *content, warn func(string)) (*publisher, error)
 	return p, nil
 }
 
-// serve answers GET /metrics.
+// serve answers GET /metrics and GET /healthz.
 func (p *publisher) serve(s settings, c *content) error {
 	registry := prometheus.NewRegistry()
 	// ig-gpu's own cost.
@@ -118,6 +122,8 @@ func (p *publisher) serve(s settings, c *content) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", handler(registry))
+	mux.HandleFunc("GET "+healthPath, healthy)
+	s.protect.Open = healthPath
 	server, err := listen.Serve(s.listen, mux, s.protect)
 	if err != nil {
 		stop()
@@ -131,6 +137,9 @@ func (p *publisher) serve(s settings, c *content) error {
 	})
 	return nil
 }
+
+// healthy answers probes, gathers nothing and needs no rights.
+func healthy(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }
 
 // everything answers all scrapes with all series.
 func everything(all prometheus.Gatherer) http.Handler {
