@@ -103,7 +103,7 @@ func (c *cluster) startViews(t *testing.T, shards int) *views {
 	c.do(t, "kubectl create serviceaccount -n monitoring prometheus-k8s; kubectl create serviceaccount -n team-b reader")
 	c.do(t, "kubectl apply -f examples/kubernetes/metrics-readers.yaml")
 	c.do(t, "helm install gpu build/charts/gpu-gadgets-0.1.0.tgz --namespace gpu-gadgets "+
-		"--set exporter.enabled=true,exporter.authorize=kubernetes,exporter.tlsSecret=exporter-tls,exporter.shards="+fmt.Sprint(shards))
+		"--set gpuObservability.enabled=false,exporter.enabled=true,exporter.authorize=kubernetes,exporter.tlsSecret=exporter-tls,exporter.shards="+fmt.Sprint(shards))
 	kubeconfig := c.ca.kubeconfig(t, "exporter", "token: "+c.token(t, "gpu-gadgets", "gpu-gpu-gadgets-exporter"), "gpu-gadgets")
 	c.ca.issue(t, "exporter", pkix.Name{CommonName: "exporter"}, "127.0.0.1")
 
