@@ -104,6 +104,7 @@ func (w *world) advance() {
 	w.noRanks()
 	w.noRanks = w.ranks.Publish([]collective.Status{rank(0, first), rank(1, second)}, []collective.Verdict{waited}, now)
 	w.rows.Failed(metrics.Series{Process: first, Kind: "device"}, 1<<30)
+	w.rows.Failed(metrics.Series{Process: first, Kind: profile.KindTensor}, 1<<30)
 	w.rows.Drop("freed_before_attach", n, 0)
 	w.rows.Drop("rows_full", 0, 0)
 }
