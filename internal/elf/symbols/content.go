@@ -3,6 +3,7 @@
 package symbols
 
 import (
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -35,6 +36,7 @@ type recorder struct {
 	size  int64
 	spans []span
 	hash  maphash.Hash
+	hung  bool // its file system did not answer
 }
 
 // hashSeed is secret: no one can make a file of the same hash.
@@ -48,6 +50,7 @@ func record(file *procmaps.File) *recorder {
 
 func (r *recorder) ReadAt(b []byte, at int64) (int, error) {
 	n, err := r.file.ReadAt(b, at)
+	r.hung = r.hung || errors.Is(err, procmaps.ErrHangs)
 	if n > 0 && len(r.spans) <= maxSpans {
 		r.hash.Write(b[:n])
 		if last := len(r.spans) - 1; last >= 0 && r.spans[last].at+r.spans[last].bytes == at {

@@ -28,6 +28,11 @@ func (c *containers) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) {
 	return m, true
 }
 
+func (c *containers) FindSince(pid uint32, address uint64, _ time.Time) (procmaps.Mapping, bool, bool) {
+	m, ok := c.Find(pid, address)
+	return m, ok, true
+}
+
 func (c *containers) Open(pid uint32, _ procmaps.Mapping) (*procmaps.File, error) {
 	return procmaps.NewFile(os.Open(c.libraries[pid]))
 }

@@ -119,7 +119,7 @@ func open(file *procmaps.File) (*loaded, *recorder, error) {
 	reader := record(file)
 	mod, err := module.Open(reader, reader.size)
 	if err != nil {
-		return nil, nil, err
+		return nil, reader, err
 	}
 	return &loaded{module: mod, buildID: mod.BuildID(), file: identify(file)}, reader, nil
 }

@@ -31,6 +31,10 @@ func (p *run) mapping(pid uint32) procmaps.Mapping {
 
 func (p *run) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) { return p.mapping(pid), true }
 
+func (p *run) FindSince(pid uint32, _ uint64, _ time.Time) (procmaps.Mapping, bool, bool) {
+	return p.mapping(pid), true, true
+}
+
 func (p *run) Open(pid uint32, _ procmaps.Mapping) (*procmaps.File, error) {
 	if !p.there[pid] {
 		return nil, errors.New("gone")

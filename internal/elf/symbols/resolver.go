@@ -4,10 +4,12 @@ package symbols
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ianlancetaylor/demangle"
 
@@ -22,6 +24,8 @@ import (
 type Mappings interface {
 	// Find is the executable mapping that covers an address.
 	Find(pid uint32, address uint64) (procmaps.Mapping, bool)
+	// FindSince is Find, and whether that is final: the process was read after since, or there is nothing more to read.
+	FindSince(pid uint32, address uint64, since time.Time) (m procmaps.Mapping, ok, isFinal bool)
 	// Around is the executable mappings of files nearest to an address, as of the last Find.
 	Around(pid uint32, address uint64) []procmaps.Mapping
 	// Open opens the file behind a mapping.
@@ -58,12 +62,13 @@ type Resolver struct {
 	mappings Mappings
 
 	mu       sync.Mutex
-	modules  *recent.Cache[moduleKey, *loaded]
+	modules  *recent.Cache[moduleKey, mapped]
 	files    files
 	contents contents
 	names    *recent.Cache[addressKey, string]
 	tables   tables
 	spent    throttle.Allowances[procmaps.Tenant]
+	now      func() time.Time
 }
 
 // moduleKey identifies what a process has mapped. The process takes part
@@ -72,6 +77,12 @@ type moduleKey struct {
 	process uint64
 	start   uint64
 	inode   uint64
+}
+
+// mapped is a module in a process, and until when it is not read again because its file system did not answer.
+type mapped struct {
+	*loaded
+	until time.Time
 }
 
 type addressKey struct {
@@ -83,12 +94,13 @@ type addressKey struct {
 func NewResolver(m Mappings) *Resolver {
 	return &Resolver{
 		mappings: m,
-		modules:  recent.New[moduleKey, *loaded](openModules),
+		modules:  recent.New[moduleKey, mapped](openModules),
 		files:    newFiles(),
 		contents: newContents(),
 		names:    recent.New[addressKey, string](namedAddresses),
 		tables:   tables{byID: map[string]*list.Element{}, used: list.New(), bytesOf: map[procmaps.Tenant]int{}},
 		spent:    throttle.Allowances[procmaps.Tenant]{Burst: readBurst, Share: readShare},
+		now:      time.Now,
 	}
 }
 
@@ -100,66 +112,91 @@ func NewResolver(m Mappings) *Resolver {
 // address as a hexadecimal number, if there is a file the same in every process: as linked,
 // or where in the file it is, if that could not be read; else as it was at run time.
 func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) stack.Frame {
+	f, _ := r.frame(process, pid, address, leaf, time.Time{})
+	return f
+}
+
+// frame is Frame of an address that was recorded before since; isFinal is false if it may have a name later.
+func (r *Resolver) frame(process uint64, pid uint32, address uint64, leaf bool, since time.Time) (f stack.Frame, isFinal bool) {
 	call := address
 	if !leaf && call > 0 {
 		call--
 	}
 	unnamed := stack.Frame{Kind: stack.KindNative, Function: fmt.Sprintf("%#x", address)}
-	m, ok := r.mappings.Find(pid, call)
+	m, ok, isFinal := r.mappings.FindSince(pid, call, since)
 	if !ok {
-		return unnamed
+		return unnamed, isFinal
 	}
 	unnamed.File = m.Path
 	if !m.IsFile() {
-		return unnamed // [vdso], or code that was generated
+		return unnamed, isFinal // [vdso], or code that was generated
 	}
 	unnamed.Function = fmt.Sprintf("%#x", m.FileOffset(call)+(address-call))
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, id, table := r.load(process, pid, m, functions)
+	l := r.load(process, pid, m, functions)
 	if l.module == nil {
-		return unnamed
+		return unnamed, isFinal && !l.isLater
 	}
 	linked, ok := l.module.Address(m.FileOffset(call))
 	if !ok {
-		return unnamed
+		return unnamed, isFinal
 	}
-	f := stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
-	k := addressKey{id, linked}
-	if f.Function, ok = r.names.Get(k); !ok && table != nil {
-		f.Function, _ = table.Lookup(linked)
+	f = stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
+	k := addressKey{l.id, linked}
+	if f.Function, ok = r.names.Get(k); !ok && l.table != nil {
+		f.Function, _ = l.table.Lookup(linked)
 		f.Function = Demangle(f.Function)
 		r.names.Put(k, f.Function)
+		ok = true
 	}
+	isFinal = isFinal && (ok || !l.isLater)
 	if f.Function == "" {
 		f.Address = linked + (address - call)
 		f.Function = fmt.Sprintf("%#x", f.Address)
 	}
-	return f
+	return f, isFinal
+}
+
+// symbolsOf is a module with its symbols.
+type symbolsOf struct {
+	*loaded
+	id      string // of its table
+	table   *Table // nil where the module is, and where it could not be read, or not yet
+	isLater bool   // what could not be read now may be later
+	isHung  bool   // its file system did not answer
 }
 
 // load opens the module behind a mapping once per process, and reads its symbols
-// unless they were read in a file of another process; the lock is held. The table, which has an id, is nil
-// where the module is, and where it could not be read, or not yet.
-func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind) (*loaded, string, *Table) {
+// unless they were read in a file of another process; the lock is held.
+func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	k := moduleKey{process, m.Start, m.Inode}
 	if l, ok := r.modules.Get(k); ok {
-		if l.module == nil {
-			return l, "", nil
+		if l.module == nil && l.until.IsZero() {
+			return symbolsOf{loaded: l.loaded}
 		}
 		id, _ := r.contents.tableOf.Get(l.file + string(of))
 		if t := r.tables.get(id); t != nil {
-			return l, id, t
+			return symbolsOf{loaded: l.loaded, id: id, table: t}
 		}
-		// Its table was dropped for others: read it again.
+		// Its table was dropped for others, or could not be read then: read it again.
+		if now := r.now(); now.Before(l.until) || r.spent.Pause(r.mappings.Tenant(pid), now) > 0 {
+			return symbolsOf{loaded: l.loaded, id: id, isLater: true}
+		}
 	}
-	l, id, t := r.read(pid, m, of)
+	began := time.Now()
+	s := r.read(pid, m, of)
+	l := mapped{loaded: s.loaded}
+	if s.isHung { // all others have waited, too
+		r.spent.Take(r.mappings.Tenant(pid), time.Since(began), r.now())
+		l.until = r.now().Add(lookAgain)
+	}
 	r.modules.Put(k, l)
-	return l, id, t
+	return s
 }
 
-func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) (*loaded, string, *Table) {
+func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
 		// The process has ended, most of all: the state of the file belongs to others.
@@ -169,19 +206,20 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) (*loaded, strin
 		if t == nil && l.module != nil {
 			r.files.want(l.wanted(of))
 		}
-		return l, id, t
+		isHung := errors.Is(err, procmaps.ErrHangs)
+		return symbolsOf{l, id, t, isHung, isHung}
 	}
 	defer file.Close()
 	l, reader, err := open(file)
 	if err != nil {
-		return &loaded{}, "", nil
+		return symbolsOf{loaded: &loaded{}, isLater: reader.hung, isHung: reader.hung}
 	}
 	r.files.put(m, l)
 	w := r.plan(opened{l, reader, pid, m.Path}, of)
 	w.do()
 	t := r.finish(w)
 	id, _ := r.contents.tableOf.Get(l.file + string(of)) // names of it may be known without the table
-	return l, id, t
+	return symbolsOf{l, id, t, t == nil, reader.hung}
 }
 
 // Interpreter finds the module that runs Python in a process, to know where the

@@ -3,11 +3,15 @@
 package symbols
 
 import (
+	"slices"
 	"sync"
+	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // Maps is how stacks read what the kernel recorded: a false means that there
@@ -29,6 +33,16 @@ const (
 	knownInterpreters = 1 << 10
 )
 
+// A row is read each second. A stack with frames that may have names later, because its tenant's allowance is spent or
+// a file system does not answer, is named again at most every lookAgain, and a tenant's take a fiftieth of the time.
+const (
+	lookAgain = 5 * time.Second
+	lookBurst = 100 * time.Millisecond
+	lookShare = 50
+	// frameCost is an upper bound of the time to look up a frame, on a machine at 2.5 GHz.
+	frameCost = 3 * time.Microsecond
+)
+
 // Named is a stack with the texts that tables show, made once.
 type Named struct {
 	Stack stack.Stack
@@ -47,9 +61,16 @@ type Stacks struct {
 	before    *Named
 
 	mu           sync.Mutex
-	stacks       *recent.Cache[stackKey, *Named]
+	stacks       *recent.Cache[stackKey, *entry]
 	symbols      *recent.Cache[uint64, symbol]
 	interpreters *recent.Cache[uint64, interpreter]
+	looked       throttle.Allowances[procmaps.Tenant]
+}
+
+// entry is a stack as far as it has names.
+type entry struct {
+	*Named
+	first, again time.Time // when it was named, and when to do so again; again zero: it is final
 }
 
 type stackKey struct {
@@ -75,9 +96,10 @@ func NewStacks(r *Resolver, maps Maps, libraries library.Paths) *Stacks {
 		libraries:    libraries,
 		unknown:      name(stack.UnknownStack()),
 		before:       name(stack.BeforeAttachStack()),
-		stacks:       recent.New[stackKey, *Named](namedStacks),
+		stacks:       recent.New[stackKey, *entry](namedStacks),
 		symbols:      recent.New[uint64, symbol](namedSymbols),
 		interpreters: recent.New[uint64, interpreter](knownInterpreters),
+		looked:       throttle.Allowances[procmaps.Tenant]{Burst: lookBurst, Share: lookShare},
 	}
 }
 
@@ -102,26 +124,65 @@ func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
 	k := stackKey{process, id}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n, ok := s.stacks.Get(k); ok {
-		return n
+	known, ok := s.stacks.Get(k)
+	if ok && !s.mayLookAgain(known, pid) {
+		return known.Named
+	}
+	if !ok {
+		known = &entry{Named: s.unknown, first: s.resolver.now()}
 	}
 	b, ok := s.maps.Stack(id)
 	if !ok {
-		return s.unknown
+		return known.Named
 	}
 	raw, err := stack.DecodeStack(b)
 	if err != nil {
-		return s.unknown
+		return known.Named
 	}
-	n := name(s.join(process, pid, raw))
-	s.stacks.Put(k, n)
-	return n
+	s.look(known, process, pid, raw)
+	s.stacks.Put(k, known)
+	return known.Named
 }
 
-func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
+// mayLookAgain reports whether it is time to name a stack again, and counts that.
+func (s *Stacks) mayLookAgain(e *entry, pid uint32) bool {
+	if e.again.IsZero() {
+		return false
+	}
+	now := s.resolver.now()
+	if now.Before(e.again) {
+		return false
+	}
+	tenant := s.resolver.mappings.Tenant(pid)
+	pause := s.looked.Pause(tenant, now)
+	e.again = now.Add(max(pause, lookAgain))
+	if pause > 0 {
+		return false
+	}
+	s.looked.ForgetPaid(now)
+	s.looked.Take(tenant, time.Duration(len(e.Stack))*frameCost, now)
+	return true
+}
+
+// look names a stack.
+func (s *Stacks) look(e *entry, process uint64, pid uint32, raw stack.Raw) {
+	joined, isFinal := s.join(process, pid, raw, e.first)
+	e.again = time.Time{}
+	if !isFinal {
+		e.again = s.resolver.now().Add(lookAgain)
+	}
+	if !slices.Equal(joined, e.Stack) { // else who keeps something by stack keeps it
+		e.Named = name(joined)
+	}
+}
+
+func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw, first time.Time) (joined stack.Stack, isFinal bool) {
 	parts := stack.Parts{Flags: raw.Flags, Runs: raw.Runs}
+	isFinal = true
 	for i, address := range raw.Native {
-		parts.Native = append(parts.Native, s.resolver.Frame(process, pid, address, raw.IsLeaf(i)))
+		f, isFinalFrame := s.resolver.frame(process, pid, address, raw.IsLeaf(i), first)
+		parts.Native = append(parts.Native, f)
+		isFinal = isFinal && isFinalFrame
 	}
 	for _, p := range raw.Python {
 		if p.Asked {
@@ -136,7 +197,7 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw) stack.Stack {
 		contains := s.interpreter(process, pid)
 		parts.IsInterpreter = func(i int) bool { return contains(raw.Native[i]) }
 	}
-	return stack.Join(parts)
+	return stack.Join(parts), isFinal
 }
 
 func (s *Stacks) symbol(id uint64) symbol {

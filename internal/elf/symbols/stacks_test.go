@@ -5,6 +5,7 @@ package symbols
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strings"
@@ -20,7 +21,11 @@ import (
 )
 
 // fakeProcess maps two files without symbols and some generated code.
-type fakeProcess struct{ opened int }
+type fakeProcess struct {
+	opened, found int
+	spent         bool // its tenant's allowance, so that its mappings are not read
+	hangs         bool // its file system
+}
 
 func (*fakeProcess) mappings() []procmaps.Mapping {
 	return []procmaps.Mapping{
@@ -34,8 +39,20 @@ func (p *fakeProcess) Find(_ uint32, address uint64) (procmaps.Mapping, bool) {
 	return (&procmaps.Snapshot{Mappings: p.mappings()}).Find(address)
 }
 
+func (p *fakeProcess) FindSince(pid uint32, address uint64, _ time.Time) (m procmaps.Mapping, ok, isFinal bool) {
+	p.found++
+	if p.spent {
+		return procmaps.Mapping{}, false, false
+	}
+	m, ok = p.Find(pid, address)
+	return m, ok, true
+}
+
 func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*procmaps.File, error) {
 	p.opened++
+	if p.hangs {
+		return nil, fmt.Errorf("open: %w", procmaps.ErrHangs)
+	}
 	return nil, errors.New("gone")
 }
 

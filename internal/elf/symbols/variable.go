@@ -23,8 +23,8 @@ func (r *Resolver) Variable(process uint64, pid uint32, address uint64) (string,
 func (r *Resolver) variableOf(process uint64, pid uint32, m procmaps.Mapping, address uint64) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l, id, table := r.load(process, pid, m, variables)
-	if l.module == nil || table == nil {
+	l := r.load(process, pid, m, variables)
+	if l.module == nil || l.table == nil {
 		return "", false
 	}
 	start, ok := l.module.CodeAddress(m.Offset, m.End-m.Start)
@@ -35,10 +35,10 @@ func (r *Resolver) variableOf(process uint64, pid uint32, m procmaps.Mapping, ad
 	if _, ok := l.module.FileOffset(linked); !ok {
 		return "", false
 	}
-	k := addressKey{id, linked}
+	k := addressKey{l.id, linked}
 	name, ok := r.names.Get(k)
 	if !ok {
-		name, _ = table.Lookup(linked)
+		name, _ = l.table.Lookup(linked)
 		name = Demangle(name)
 		r.names.Put(k, name)
 	}

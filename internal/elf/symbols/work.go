@@ -44,7 +44,7 @@ type work struct {
 // plan returns what is to be done for a table, nil if its tenant has cost too much; the lock is held.
 func (r *Resolver) plan(o opened, of kind) *work {
 	w := &work{opened: o, resolver: r, of: of, tenant: r.mappings.Tenant(o.pid), tables: map[string]*Table{}}
-	now := time.Now()
+	now := r.now()
 	if r.spent.Len() > knownTenants {
 		r.spent.ForgetPaid(now)
 	}
@@ -86,13 +86,16 @@ func (w *work) do() {
 	})
 }
 
-// finish keeps what was read, and returns the table; the lock is held.
+// finish keeps what was read, and returns the table, nil if it could not be read now; the lock is held.
 func (r *Resolver) finish(w *work) *Table {
 	if w == nil {
 		return nil
 	}
 	if w.cost > 0 {
-		r.spent.Take(w.tenant, w.cost, time.Now())
+		r.spent.Take(w.tenant, w.cost, r.now())
+	}
+	if w.reader.hung {
+		return nil
 	}
 	id := r.contents.put(w.loaded, w.of, w.found)
 	if r.tables.get(id) == nil {

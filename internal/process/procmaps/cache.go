@@ -122,6 +122,13 @@ func (c *Cache) OnSnapshot(f func(*Snapshot)) { c.taken = f }
 // is read; one whose snapshot does not cover addr is read again, at most once
 // per Config.MinRefresh. A tenant whose processes have cost much is not found in those that have to be read.
 func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
+	m, ok, _ := c.FindSince(pid, addr, time.Time{})
+	return m, ok
+}
+
+// FindSince is Find; isFinal is false if another answer may come later: the process could not be read
+// now, and its snapshot is older than since.
+func (c *Cache) FindSince(pid uint32, addr uint64, since time.Time) (m Mapping, ok, isFinal bool) {
 	c.mu.Lock()
 	e := c.byPID[pid]
 	if e != nil {
@@ -131,20 +138,22 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 			c.running.MoveToFront(e.element)
 		}
 		if e.exited || (!e.stale && (ok || fresh)) {
+			isFinal = ok || e.exited || !e.snapshot.Taken.Before(since)
 			c.mu.Unlock()
-			return m, ok
+			return m, ok, isFinal
 		}
 	}
 	c.mu.Unlock()
 
 	s, err := c.findAgain(pid)
 	if err == nil {
-		return s.Find(addr)
+		m, ok = s.Find(addr)
+		return m, ok, true
 	}
 	if e != nil { // exited since: the kept snapshot is the best available
-		return e.snapshot.Find(addr)
+		m, ok = e.snapshot.Find(addr)
 	}
-	return Mapping{}, false
+	return m, ok, !errors.Is(err, errSpent) && !errors.Is(err, ErrStuck)
 }
 
 const (

@@ -136,3 +136,31 @@ func TestFindingIsBounded(t *testing.T) {
 	_, ok = c.Find(6, 1<<12)
 	require.True(t, ok)
 }
+
+// That an address is in no mapping is final if the process was read since then: a library may be mapped later, and a
+// tenant that has spent its allowance has it again.
+func TestWhatIsNotFoundMayBeLater(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root, MinRefresh: time.Hour})
+	tenantProc(t, root, 5, "hostile", 10)
+	find := func(addr uint64, since time.Time) []bool {
+		_, ok, isFinal := c.FindSince(5, addr, since)
+		return []bool{ok, isFinal}
+	}
+	const mapped, unmapped = 1 << 12, 1
+	began := time.Now()
+	require.Equal(t, []bool{false, true}, find(unmapped, began))
+	require.Equal(t, []bool{true, true}, find(mapped, time.Now()))
+	require.Equal(t, []bool{false, false}, find(unmapped, time.Now()), "it is read at most once an hour")
+	require.Equal(t, []bool{false, true}, find(unmapped, began))
+
+	c.cfg.MinRefresh = time.Nanosecond
+	c.spent.Take(c.Tenant(5), time.Minute, time.Now())
+	require.Equal(t, []bool{false, false}, find(unmapped, began), "it costs too much")
+	c.Stale(5)
+	require.Equal(t, []bool{true, false}, find(mapped, began), "as another program had it")
+	c.spent.Clear()
+	require.Equal(t, []bool{false, true}, find(unmapped, time.Now()))
+	c.Exited(5)
+	require.Equal(t, []bool{false, true}, find(unmapped, time.Now()), "nothing more is read")
+}

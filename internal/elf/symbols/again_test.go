@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package symbols
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
+)
+
+// clocked are the stacks of a process that are read by a clock of their own.
+func clocked(r *Resolver, native ...uint64) (s *Stacks, at *time.Time) {
+	s = NewStacks(r, &fakeMaps{stacks: map[uint64][]byte{9: wireStack(native)}}, library.Paths{})
+	now := time.Now()
+	r.now = func() time.Time { return now }
+	return s, &now
+}
+
+// A tenant whose allowance was spent when its stack was first read: the row is read each second.
+func TestStacksHaveNamesOnceTheirTenantHasPaid(t *testing.T) {
+	c := &containers{libraries: map[uint32]string{11: code(t, "a", "b")}}
+	c.roots = map[uint32]string{hostPID: t.TempDir(), 11: t.TempDir()}
+	file, err := procmaps.NewFile(os.Open(c.libraries[11]))
+	require.NoError(t, err)
+	defer file.Close()
+	r := NewResolver(c)
+	s, at := clocked(r, c.mapping(11).Start+functionOf(t, file, "a").offset)
+
+	r.spent.Take(11, 2*readBurst, time.Now())
+	first := s.Stack(1, 11, 9)
+	require.Regexp(t, `^0x[0-9a-f]+ \(libx.so\)$`, first.Folded)
+	*at = at.Add(lookAgain)
+	require.Same(t, first, s.Stack(1, 11, 9), "it is still spent")
+	r.spent.Clear()
+	*at = at.Add(lookAgain - time.Second)
+	require.Same(t, first, s.Stack(1, 11, 9), "it was named again a moment ago")
+	*at = at.Add(time.Second)
+	require.Equal(t, "a (libx.so)", s.Stack(1, 11, 9).Folded)
+}
+
+// The mappings of a process were not read, and then a file of it could not be opened.
+func TestStacksAreNamedAgainUntilThatIsFinal(t *testing.T) {
+	p := &fakeProcess{spent: true, hangs: true}
+	s, at := clocked(NewResolver(p), 0x1100, 0x1200, 0xdead0001)
+	second := func() string {
+		*at = at.Add(time.Second)
+		return s.Stack(1, 1, 9).Folded
+	}
+	for range 20 {
+		require.Equal(t, "0xdead0001; 0x1200; 0x1100", second())
+	}
+	require.Equal(t, 4*3, p.found, "three frames, every five seconds")
+	p.spent = false
+	for range 20 {
+		second()
+	}
+	require.Equal(t, "0xdead0001; 0x200 (libcuda.so.1); 0x100 (libcuda.so.1)", second())
+	require.Equal(t, 5, p.opened, "once for both frames")
+	p.hangs = false
+	for range 5 {
+		second()
+	}
+	require.Equal(t, 6, p.opened)
+
+	// There is no more to know: no frame has a symbol.
+	found := p.found
+	for range 100 {
+		require.Equal(t, "0xdead0001; 0x200 (libcuda.so.1); 0x100 (libcuda.so.1)", second())
+	}
+	require.Equal(t, found, p.found)
+	require.Equal(t, 6, p.opened)
+}
+
+// A tenant has thousands of stacks without names: to name them again takes a fiftieth of the time.
+func TestNamingAgainIsBounded(t *testing.T) {
+	p := &fakeProcess{spent: true}
+	s, at := clocked(NewResolver(p))
+	native := make([]uint64, 40)
+	for i := range native {
+		native[i] = 0xdead0000 + uint64(i)
+	}
+	const stacks = uint64(1000)
+	maps := map[uint64][]byte{}
+	for id := range stacks {
+		maps[9+id] = wireStack(native)
+	}
+	s.maps = &fakeMaps{stacks: maps}
+	row := func() {
+		for id := range stacks {
+			s.Stack(1, 1, 9+id)
+		}
+	}
+	row()
+	p.found = 0
+	const minute = 60
+	for range minute {
+		*at = at.Add(time.Second)
+		row()
+	}
+	took := time.Duration(p.found) * frameCost
+	require.Positive(t, took)
+	require.LessOrEqual(t, took, lookBurst+minute*time.Second/lookShare+lookAgain/lookShare)
+}
+
+// What was read of a file before its file system stopped to answer is not its table.
+func TestTableOfAFileThatHangsIsNotKept(t *testing.T) {
+	c := &containers{libraries: map[uint32]string{11: code(t, "a", "b")}}
+	c.roots = map[uint32]string{hostPID: t.TempDir(), 11: t.TempDir()}
+	file, err := c.Open(11, c.mapping(11))
+	require.NoError(t, err)
+	defer file.Close()
+	l, reader, err := open(file)
+	require.NoError(t, err)
+	r := NewResolver(c)
+	w := r.plan(opened{l, reader, 11, c.libraries[11]}, functions)
+	w.do()
+	reader.hung = true
+	require.Nil(t, r.finish(w))
+	require.Zero(t, r.tables.used.Len())
+	require.Equal(t, "a", c.nameAt(t, r, 11, "a"))
+}
