@@ -39,12 +39,13 @@ const (
 const (
 	processesMap = "processes_by_id"
 	spansMap     = "rows_by_span"
+	requestsMap  = "requests_by_row"
 )
 
 var (
 	stateMaps = []string{"live_by_pointer", "handles_by_number", "mappings_by_address",
 		"instances_by_number", "instance_by_context", // for old kernels only
-		"streams_by_handle", "nccl_processes", "requests_by_row", "owner_by_handle", "owner_numbers",
+		"streams_by_handle", "nccl_processes", requestsMap, "owner_by_handle", "owner_numbers",
 		"device_by_context", "primary_by_device"}
 	rowMaps = []string{"rows_by_stack", "unknown_rows", "totals_by_call", "windows_by_row", "windows_by_total",
 		"communicators_by_handle", "operations_by_size", "operations_by_peer", "sums_by_communicator", "owners_by_number", "torch_pools"}
@@ -61,7 +62,7 @@ func FindMaps(find func(name string) *ebpf.Map) Maps {
 		return maps
 	}
 	maps := Maps{
-		Spans: find(spansMap), Idle: IdleCounts,
+		Spans: find(spansMap), Idle: IdleCounts, Requests: find(requestsMap),
 		Processes: find(processesMap), State: all(stateMaps), Rows: all(rowMaps),
 		Stacks: find("stacks_by_id"), Symbols: find("symbols_by_id"), Places: find("python_lines_by_place"),
 		Kernels: find("names_by_function"), Handles: find("function_by_handle"),

@@ -51,6 +51,9 @@ type Maps struct {
 	// Idle reads a row of Spans: a counter that grows with each change, and whether
 	// the row holds nothing.
 	Idle func(value []byte) (activity uint64, idle bool)
+	// Requests is requests_by_row of bpf/memory/rows.h: an entry goes with the row of Spans that has the same key. nil: the
+	// gadget has none.
+	Requests *ebpf.Map
 	// Quotas is zero where the gadget has none.
 	Quotas Quotas
 }

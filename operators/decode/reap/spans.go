@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
@@ -61,8 +63,13 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 		if activity, isIdle := r.maps.Idle(value); known && (!isIdle || activity != was.activity) {
 			continue
 		}
-		if _, err := erase(r.maps.Spans, []byte(key)); err != nil {
-			return n, err
+		for _, m := range []*ebpf.Map{r.maps.Spans, r.maps.Requests} {
+			if m == nil {
+				continue
+			}
+			if _, err := erase(m, []byte(key)); err != nil {
+				return n, err
+			}
 		}
 		delete(r.idleSpans, key)
 		n++
