@@ -20,8 +20,8 @@ import (
 const (
 	requestedConstant = "torch_requested"
 	requestsMap       = "requests_by_row"
-	// maxRequests is as many as there are rows (MAX_ROWS of bpf/memory/rows.h); the map grows.
-	maxRequests = 16384
+	// spanRows is how many rows there may be with --spans (operators/attach/spans, which sets that later).
+	spanRows = 32768
 	// oddBlocks and a hundredth of the requests: more is no coincidence of attaching.
 	oddBlocks = 16
 )
@@ -62,11 +62,9 @@ func (i *instance) addWaste(gc operators.GadgetContext, value string) error {
 	if err := ig.SetConstant(gc, requestedConstant, true); err != nil {
 		return fmt.Errorf("--%s: configure the gadget: %w", paramWaste, err)
 	}
-	requests, err := ig.MapSpec(gc, requestsMap)
-	if err != nil {
+	if err := enlargeRequests(gc); err != nil {
 		return fmt.Errorf("--%s: %w", paramWaste, err)
 	}
-	requests.MaxEntries = max(requests.MaxEntries, maxRequests)
 	if err := i.watchWitness(gc); err != nil {
 		return err
 	}
@@ -103,6 +101,25 @@ func (i *instance) addWaste(gc operators.GadgetContext, value string) error {
 		}
 		return field.PutUint64(d, found[o])
 	}, subscription)
+}
+
+// enlargeRequests makes room for the requests of all rows, without a stack and of spans, too: the map takes memory as it
+// is used.
+func enlargeRequests(gc ig.Context) error {
+	requests, err := ig.MapSpec(gc, requestsMap)
+	if err != nil {
+		return err
+	}
+	entries := uint32(spanRows)
+	for _, name := range []string{"rows_by_stack", "unknown_rows"} {
+		rows, err := ig.MapSpec(gc, name)
+		if err != nil {
+			return err
+		}
+		entries += rows.MaxEntries
+	}
+	requests.MaxEntries = max(requests.MaxEntries, entries)
+	return nil
 }
 
 // isAnySampled reports whether a block stands for others, too: its bytes are then no multiple of
