@@ -206,6 +206,13 @@ func (u union) Read() (r Reading) {
 	return r
 }
 
+// Listen implements listener.
+func (u union) Listen() {
+	for _, library := range u {
+		listen(library)
+	}
+}
+
 // Processes implements Library.
 func (u union) Processes() (all []ProcessMemory) {
 	for _, library := range u {

@@ -57,6 +57,7 @@ func NewHealth(open func() (Library, error)) (*Health, error) {
 	if err != nil {
 		return nil, fmt.Errorf("query the driver for the state of GPUs: %w", err)
 	}
+	listen(library)
 	h := &Health{now: time.Now, library: library, gpus: map[string]*gpuHealth{}, stop: make(chan struct{}), done: make(chan struct{})}
 	h.read()
 	go func() {

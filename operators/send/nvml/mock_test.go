@@ -138,6 +138,7 @@ func TestEveryMetricIsRead(t *testing.T) {
 	l, err := open(server)
 	require.NoError(t, err)
 	defer l.Close()
+	l.Listen()
 	events <- nvml.EventData{Device: server.Devices[0], EventType: nvml.EventTypeXidCriticalError, EventData: 79}
 	require.Eventually(t, func() bool {
 		l.mu.Lock()
@@ -222,6 +223,7 @@ func TestFunctionsMissingInAnOldLibraryAreNotCalled(t *testing.T) {
 	server.EventSetCreateFunc = nil
 	l, err := open(server)
 	require.NoError(t, err)
+	l.Listen()
 	defer l.Close()
 	require.NotEmpty(t, l.Read().Points)
 }

@@ -136,3 +136,13 @@ type Library interface {
 	// Close ends its use. Read must not be called afterwards.
 	Close()
 }
+
+// listener is a library that counts Xid errors only after Listen: Close is quick without it.
+type listener interface{ Listen() }
+
+// listen counts Xid errors from now on, if the library can.
+func listen(library Library) {
+	if l, ok := library.(listener); ok {
+		l.Listen()
+	}
+}

@@ -27,8 +27,8 @@ type library struct {
 	mu   sync.Mutex
 	xids map[xid]int64
 
-	stop    chan struct{}
-	stopped chan struct{}
+	stop      chan struct{}
+	listeners sync.WaitGroup
 }
 
 type device struct {
@@ -61,7 +61,7 @@ func open(lib nvml.Interface) (*library, error) {
 		return nil, fmt.Errorf("start NVML: %w", code)
 	}
 	l := &library{lib: lib, missing: map[string]bool{}, xids: map[xid]int64{},
-		stop: make(chan struct{}), stopped: make(chan struct{})}
+		stop: make(chan struct{})}
 	if err := l.list(); err != nil {
 		return nil, errors.Join(err, orNil(lib.Shutdown()))
 	}
@@ -72,7 +72,6 @@ func open(lib nvml.Interface) (*library, error) {
 			}
 		}
 	}
-	go l.listen()
 	return l, nil
 }
 
@@ -119,7 +118,7 @@ func (l *library) list() error {
 // Close implements Library.
 func (l *library) Close() {
 	close(l.stop)
-	<-l.stopped
+	l.listeners.Wait()
 	l.lib.Shutdown()
 }
 
@@ -167,7 +166,7 @@ func (l *library) Faults() []Point {
 	return r.Points
 }
 
-// xidErrors adds those of a GPU since the library was opened.
+// xidErrors adds those of a GPU since Listen.
 func (l *library) xidErrors(r *Reading, d device) {
 	for x, n := range l.xids {
 		if x.uuid == d.about.UUID {
@@ -254,9 +253,11 @@ func (l *library) mig(r *Reading, d device) {
 	r.Points = append(r.Points, Point{Metric: "gpu.mig.instances", Device: d.about, Value: float64(n)})
 }
 
+// Listen counts Xid errors from now on, for Read and Faults. Close then takes up to half a second.
+func (l *library) Listen() { l.listeners.Go(l.listen) }
+
 // listen counts Xid errors until Close.
 func (l *library) listen() {
-	defer close(l.stopped)
 	for _, symbol := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents"} {
 		if l.lib.Extensions().LookupSymbol(symbol) != nil {
 			return

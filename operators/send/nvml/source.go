@@ -81,6 +81,7 @@ func (s *Source) acquire() (bool, error) {
 			return false, nil
 		}
 		s.library = library
+		listen(library)
 		attached := s.cfg.Processes.Now() + settle
 		s.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
 			return s.cfg.Processes.Start(pid) > attached
