@@ -37,8 +37,8 @@ type device struct {
 }
 
 type xid struct {
-	uuid string
-	code uint64
+	device int // in library.devices
+	code   uint64
 }
 
 // Open loads libnvidia-ml.so.1 from path, or as found by the loader if path is empty.
@@ -127,7 +127,7 @@ func (l *library) Read() Reading {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var r Reading
-	for _, d := range l.devices {
+	for i, d := range l.devices {
 		for _, m := range table {
 			read := readers[m.Name]
 			if read == nil || l.isMissing(m.symbols) {
@@ -143,7 +143,7 @@ func (l *library) Read() Reading {
 		if !l.isMissing(migSymbols) {
 			l.mig(&r, d)
 		}
-		l.xidErrors(&r, d)
+		l.xidErrors(&r, i)
 	}
 	return r
 }
@@ -153,7 +153,7 @@ func (l *library) Faults() []Point {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var r Reading
-	for _, d := range l.devices {
+	for i, d := range l.devices {
 		for _, m := range table {
 			if m.Name == "gpu.throttled" && !l.isMissing(m.symbols) {
 				for _, v := range readers[m.Name](d.Device) {
@@ -161,16 +161,16 @@ func (l *library) Faults() []Point {
 				}
 			}
 		}
-		l.xidErrors(&r, d)
+		l.xidErrors(&r, i)
 	}
 	return r.Points
 }
 
 // xidErrors adds those of a GPU since Listen.
-func (l *library) xidErrors(r *Reading, d device) {
+func (l *library) xidErrors(r *Reading, device int) {
 	for x, n := range l.xids {
-		if x.uuid == d.about.UUID {
-			r.Points = append(r.Points, Point{"gpu.xid_errors", d.about, float64(n),
+		if x.device == device {
+			r.Points = append(r.Points, Point{"gpu.xid_errors", l.devices[device].about, float64(n),
 				[]attribute.KeyValue{attribute.String("xid", strconv.FormatUint(x.code, 10))}})
 		}
 	}
@@ -297,9 +297,31 @@ func (l *library) listen() {
 		if event.EventType != nvml.EventTypeXidCriticalError || event.Device == nil {
 			continue
 		}
-		uuid, _ := event.Device.GetUUID()
+		affected := l.affected(event.Device)
 		l.mu.Lock()
-		l.xids[xid{uuid, event.EventData}]++
+		for _, device := range affected {
+			l.xids[xid{device, event.EventData}]++
+		}
 		l.mu.Unlock()
 	}
+}
+
+// affected returns the GPU of an event, by its place in devices. A GPU that has fallen off the bus
+// (Xid 79) has no UUID any more. If its handle is unknown too, the event counts for all GPUs
+// without a UUID now: it is of one of them.
+func (l *library) affected(handle nvml.Device) (all []int) {
+	if i := slices.IndexFunc(l.devices, func(d device) bool { return d.Device == handle }); i >= 0 {
+		return []int{i}
+	}
+	uuid, code := handle.GetUUID()
+	for i, d := range l.devices {
+		if code == nvml.SUCCESS {
+			if d.about.UUID == uuid {
+				return []int{i}
+			}
+		} else if _, now := d.GetUUID(); now != nvml.SUCCESS {
+			all = append(all, i)
+		}
+	}
+	return all
 }
