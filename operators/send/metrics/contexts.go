@@ -15,7 +15,10 @@ import (
 
 // idleContexts is the source of the metric of CUDA contexts on devices on which their process
 // does nothing else (profile.Contexts).
-type idleContexts struct{ store *Store }
+type idleContexts struct {
+	store  *Store
+	labels labels
+}
 
 // Instrument implements Source.
 func (c *idleContexts) Instrument(meter metric.Meter) (func(), error) {
@@ -26,8 +29,8 @@ func (c *idleContexts) Instrument(meter metric.Meter) (func(), error) {
 	}
 	registration, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		for _, one := range c.look() {
-			o.ObserveInt64(idle, one.Objects, metric.WithAttributes(append(label.Process(one.Process),
-				attribute.Int64("device", int64(one.Device)))...))
+			o.ObserveInt64(idle, one.Objects, metric.WithAttributeSet(c.labels.on(one.Process.Node,
+				append(label.Process(one.Process), attribute.Int64("device", int64(one.Device)))...)))
 		}
 		return nil
 	}, idle)

@@ -13,7 +13,7 @@ import (
 func TestIdleContextsAreReported(t *testing.T) {
 	store := &Store{}
 	run := store.NewRun("cuda_alloc")
-	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store, sources: []Source{&idleContexts{store}}})
+	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store, sources: []Source{&idleContexts{store: store}}})
 	process := profile.Process{ID: 1, PID: 7, Comm: "python3", Namespace: "ml", Pod: "train-3"}
 	on := func(kind string, device int32, bytes int64) profile.Row {
 		row := held(process, kind, device, bytes, 0)

@@ -130,7 +130,7 @@ func (o *Operator) Init(p *params.Params) error {
 		return p.Get(key).AsString()
 	}
 	o.settings, o.bad = parse(value)
-	o.sources = append(slices.Clone(o.cfg.Sources), &idleContexts{o.cfg.Store})
+	o.sources = append(slices.Clone(o.cfg.Sources), &idleContexts{store: o.cfg.Store})
 	if o.settings.idle > 0 {
 		o.sources = append(o.sources, &idleHolders{store: o.cfg.Store, driver: o.cfg.Driver,
 			tracker: holder.Tracker{ProcFS: o.cfg.ProcFS, After: o.settings.idle}})

@@ -30,16 +30,19 @@ func Serve(address string, store *Store, o Options) (at net.Addr, stop func() er
 		o.Queues = &exporters.Registry{}
 	}
 	p, err := newPublisher(settings{listen: address, cluster: o.Cluster, compat: o.Compat},
-		&content{store: store, queues: o.Queues, sources: append([]Source{&idleContexts{store}}, o.Sources...)}, nil)
+		&content{store: store, queues: o.Queues, sources: append([]Source{&idleContexts{store: store}}, o.Sources...)}, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	return p.addr, func() error { return p.close(context.Background()) }, nil
 }
 
-// PublishParams are the parameters of Publish.
+// PublishParams are the parameters of Publish: those that need neither a library nor the /proc of
+// the nodes.
 func PublishParams() api.Params {
-	return slices.DeleteFunc(globalParams(), func(p *api.Param) bool { return p.Key == paramNVML })
+	return slices.DeleteFunc(globalParams(), func(p *api.Param) bool {
+		return slices.Contains([]string{paramNVML, paramHolders, paramFrozen}, p.Key)
+	})
 }
 
 // Publication is a store of several nodes, and how it is published.
@@ -64,7 +67,8 @@ func Publish(values api.ParamValues, p Publication) (at net.Addr, stop func(cont
 		return nil, nil, err
 	}
 	s.nodes, s.handler = true, p.Handler
-	opened, err := newPublisher(s, &content{store: p.Store, queues: p.Queues, sources: p.Sources}, p.Warn)
+	sources := append([]Source{&idleContexts{p.Store, labels{hasNodes: true}}}, p.Sources...)
+	opened, err := newPublisher(s, &content{store: p.Store, queues: p.Queues, sources: sources}, p.Warn)
 	if err != nil {
 		return nil, nil, err
 	}
