@@ -67,9 +67,15 @@ const maxRules = 16
 
 var labelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
 
-// reserved are labels that processes and rows have anyway.
+// reserved are labels that processes, rows and metrics have anyway.
 var reserved = []string{"cluster", "node", "namespace", "pod", "container", "device", "gpu", "kind", "pid", "service",
-	"service_name", "process_pid", "process_comm", "k8s_pod_name", "k8s_namespace_name", "k8s_container_name", "span_id"}
+	"service_name", "service_instance_id", "process_pid", "process_comm", "span_id",
+	"k8s_pod_name", "k8s_namespace_name", "k8s_container_name", "k8s_node_name", "k8s_cluster_name",
+	"k8s_namespace", "k8s_podname", "host_raw", // of --metrics-compat
+	"age", "cause", "circle", "communicator", "communicator_name", "destination", "direction", "error_type", "exporter", "gadget",
+	"operation", "part", "phase", "rank", "reason", "seq", "source", "state", "type", "waits_for", "xid",
+	"gpu_index", "hw_gpu_task", "hw_id", "hw_limit_type", "hw_name", "hw_parent", "hw_sensor_location", "hw_type", "hw_vendor",
+	"network_io_direction"}
 
 // Parse reads a comma-separated list of short names (slurm, ray, vllm) and of rules,
 // NAME=env:VARIABLE, NAME=title:REGEXP, NAME=frame:REGEXP and NAME=span:ATTRIBUTE. Commas in brackets belong to the expression.
@@ -107,7 +113,7 @@ func parseRule(entry string) (Rule, error) {
 		return Rule{}, fmt.Errorf("label %q: want lower-case letters, digits and _, and a letter first", name)
 	}
 	if slices.Contains(reserved, name) {
-		return Rule{}, fmt.Errorf("label %s: processes have a label of that name already", name)
+		return Rule{}, fmt.Errorf("label %s: processes or metrics have a label of that name already", name)
 	}
 	switch source {
 	case "env":
