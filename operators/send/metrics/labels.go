@@ -3,6 +3,8 @@
 package metrics
 
 import (
+	"math"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
@@ -67,9 +69,20 @@ func groups(samples []Sample, labels func(Sample) attribute.Set) []*group {
 func (s Sums) add(o Sums) Sums {
 	s.Values = s.Values.Add(o.Values)
 	s.Failed += o.Failed
-	s.FailedBytes += o.FailedBytes
+	s.FailedBytes = saturated(s.FailedBytes, o.FailedBytes)
 	s.Calls += o.Calls
 	s.CallBytes += o.CallBytes
 	s.CallNanoseconds += o.CallNanoseconds
 	return s
+}
+
+// maxCounter is the highest number below 2⁶³ that a float64 has: OpenTelemetry's sums pass through one.
+const maxCounter = math.MaxInt64 - 1023
+
+// saturated adds to a counter what a process has chosen freely. At the highest number it stays there.
+func saturated(sum, more int64) int64 {
+	if more = min(max(more, 0), maxCounter); sum > maxCounter-more {
+		return maxCounter
+	}
+	return sum + more
 }

@@ -303,7 +303,7 @@ func (r *Run) Failed(s Series, requested int64) {
 	p := r.process(s.Process)
 	sums := p.of(seriesKey{kind: s.Kind, device: s.Device, labels: s.Process.Labels})
 	sums.Failed++
-	sums.FailedBytes += requested
+	sums.FailedBytes = saturated(sums.FailedBytes, requested)
 	r.heard(p, isNew)
 }
 

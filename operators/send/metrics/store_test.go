@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -117,6 +118,24 @@ func TestFailureOfAProcessWithoutRowsIsKept(t *testing.T) {
 	run.Rows(nil, over(1))
 	reader.Read()
 	require.Empty(t, reader.Read().Samples)
+}
+
+// A process may request any number of bytes.
+func TestRefusedBytesNeverFall(t *testing.T) {
+	store := &Store{}
+	run := store.NewRun("g")
+	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store})
+	for _, id := range []uint64{1, 1, 1, 2} { // two processes whose labels are the same
+		run.Failed(Series{Process: proc(id, 10), Kind: "device"}, 1<<62)
+	}
+	run.Failed(Series{Process: proc(1, 10), Kind: "device"}, -1)
+	run.Failed(Series{Process: proc(3, 11), Kind: "device"}, math.MaxInt64)
+	require.Equal(t, int64(maxCounter), store.NewReader().Read().Samples[0].FailedBytes)
+	series := having(scrape(t, p.addr), "gpu_memory_failed_bytes_total")
+	require.Len(t, series, 2)
+	for _, bytes := range series {
+		require.Equal(t, float64(maxCounter), bytes)
+	}
 }
 
 func TestProcessSeenByTwoGadgetsCountsOnce(t *testing.T) {
