@@ -8,7 +8,7 @@
 // AMD's GPUs are read from sysfs (amd.go), with the same names of metrics.
 //
 // libnvidia-ml is opened at run time. A machine without it, or without a GPU, is a normal
-// case: it is logged once, and there are no such series.
+// case: it is logged once, and there are no such series until a scrape finds one.
 //
 // It needs cgo and the tag nvml. go-nvml leaves the library's functions undefined until
 // it has opened the library, so the program must be linked with lazy binding

@@ -24,6 +24,8 @@ const (
 	// settle is the time from the start until a gadget's probes are attached: a
 	// process that starts earlier may have made calls before that.
 	settle = 3 * time.Second
+	// retryInterval is the least time between two attempts to open the library, while there is none.
+	retryInterval = time.Minute
 )
 
 // Config of the source.
@@ -34,7 +36,7 @@ type Config struct {
 	Rows func() []metrics.Sample
 	// Processes finds a process by its pid.
 	Processes Processes
-	// Info is called once, with whether there is a library.
+	// Info is called once if there is no library, and when it is there later.
 	Info func(string)
 }
 
@@ -52,50 +54,80 @@ type Processes interface {
 type Source struct {
 	cfg Config
 
-	mu      sync.Mutex
-	users   int
-	library Library
-	said    bool
-	at      time.Time
-	latest  Reading
-	parts   []Breakdown
-	tracker tracker
+	mu       sync.Mutex
+	users    int
+	attached time.Duration // when the first user's gadget has its probes
+	library  Library
+	opening  bool      // in the background
+	tried    time.Time // to open the library
+	said     bool
+	at       time.Time
+	latest   Reading
+	parts    []Breakdown
+	tracker  tracker
 }
 
 // NewSource returns the source.
 func NewSource(cfg Config) *Source { return &Source{cfg: cfg} }
 
-// acquire opens the library for the first user; false if there is none.
-func (s *Source) acquire() (bool, error) {
+// acquire adds a user, and opens the library.
+func (s *Source) acquire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.library == nil {
+	if s.users++; s.users == 1 {
+		s.attached = s.cfg.Processes.Now() + settle
+	}
+	if s.library == nil && !s.opening {
+		s.opened(s.cfg.Open())
+	}
+}
+
+// retry opens the library in the background of a scrape: its driver may be loaded later. mu is held.
+func (s *Source) retry() {
+	if s.opening || s.users == 0 || time.Since(s.tried) < retryInterval {
+		return
+	}
+	s.opening = true
+	go func() {
 		library, err := s.cfg.Open()
-		if err != nil && !s.said {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.opening = false
+		s.opened(library, err)
+	}()
+}
+
+// opened takes the result of Open. Other errors than an absent driver do not fail a run either,
+// because the gadgets do not need NVML. mu is held.
+func (s *Source) opened(library Library, err error) {
+	s.tried = time.Now()
+	switch {
+	case err != nil:
+		if !s.said {
 			s.said = true
 			s.cfg.Info(fmt.Sprintf("no metrics of the GPUs themselves: %v", err))
 		}
-		if err != nil {
-			// Other errors than an absent driver do not fail a run either,
-			// because the gadgets do not need NVML.
-			return false, nil
-		}
-		s.library = library
-		listen(library)
-		attached := s.cfg.Processes.Now() + settle
-		s.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
-			return s.cfg.Processes.Start(pid) > attached
-		}}
-		s.at = time.Time{}
+		return
+	case s.users == 0: // the last one has ended in the meantime
+		library.Close()
+		return
+	case s.said:
+		s.said = false
+		s.cfg.Info("the GPUs' driver is loaded now: metrics of the GPUs themselves begin")
 	}
-	s.users++
-	return true, nil
+	s.library = library
+	listen(library)
+	attached := s.attached
+	s.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
+		return s.cfg.Processes.Start(pid) > attached
+	}}
+	s.at = time.Time{}
 }
 
 func (s *Source) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.users--; s.users == 0 {
+	if s.users--; s.users == 0 && s.library != nil {
 		s.library.Close()
 		s.library = nil
 	}
@@ -106,6 +138,7 @@ func (s *Source) read() (Reading, []Breakdown) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.library == nil {
+		s.retry()
 		return Reading{}, nil
 	}
 	if time.Since(s.at) < fresh {
@@ -149,9 +182,7 @@ func addHeld(to map[uint32]held, p profile.Process, kind string, bytes int64) {
 
 // Instrument implements metrics.Source.
 func (s *Source) Instrument(meter metric.Meter) (func(), error) {
-	if ok, err := s.acquire(); !ok {
-		return func() {}, err
-	}
+	s.acquire()
 	instruments := map[string]metric.Float64Observable{}
 	var observables []metric.Observable
 	var errs []error
