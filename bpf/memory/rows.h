@@ -103,8 +103,8 @@ struct requests {
 
 /*
  * Row → its requests. Written when a request comes and when its block is freed, read with the
- * row; deleted by user space when the process has ended. Beside the rows, which would all have
- * to be larger. A block without room in it has no known request.
+ * row; deleted by user space with the row of its span, or when the process has ended. Beside the
+ * rows, which would all be larger. A block without room in it has no known request.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
