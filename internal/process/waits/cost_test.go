@@ -172,3 +172,12 @@ func TestWaitsOfAProcessAreBounded(t *testing.T) {
 	require.Len(t, children, maxDescriptors)
 	require.Empty(t, children[maxDescriptors-1].ID)
 }
+
+// If the limits are reached, it is the main thread that was read.
+func TestTheMainThreadIsReadFirst(t *testing.T) {
+	procfs := t.TempDir()
+	for _, tid := range []string{"5", "7", "9"} { // ids begin again after the largest
+		require.NoError(t, os.MkdirAll(filepath.Join(procfs, "7", "task", tid), 0o755))
+	}
+	require.Equal(t, []uint32{7, 5, 9}, NewReader(procfs).threads(7))
+}

@@ -8,7 +8,6 @@
 package waits
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -169,12 +168,10 @@ func (r *Reader) threads(pid uint32) []uint32 {
 			all = append(all, uint32(tid))
 		}
 	}
-	slices.SortFunc(all, func(a, b uint32) int {
-		if (a == pid) != (b == pid) {
-			return cmp.Compare(b, pid)
-		}
-		return cmp.Compare(a, b)
-	})
+	slices.Sort(all)
+	if at, ok := slices.BinarySearch(all, pid); ok {
+		all = slices.Insert(slices.Delete(all, at, at+1), 0, pid)
+	}
 	return all
 }
 
