@@ -55,7 +55,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	i := &instance{
 		process: ds.GetField("process"), stacks: ds.GetField("holder_stacks"),
 		bytes: ds.GetField("holder_bytes"), inuse: ds.GetField("inuse_bytes"), kind: ds.GetField("kind"),
-		known: map[holder]known{},
+		known: map[memory]known{},
 	}
 	if i.process == nil || i.kind == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
 		return nil, fmt.Errorf("find the holders of memory: %s lacks a field", dataSource)
@@ -87,7 +87,7 @@ type instance struct {
 	mu        sync.Mutex
 	rows      []*ebpf.Map
 	instances *ebpf.Map
-	known     map[holder]known
+	known     map[memory]known
 }
 
 // known has the facts that were read of a process not long ago.
@@ -127,7 +127,7 @@ func (i *instance) fill(d datasource.Data) error {
 	if err != nil {
 		return err
 	}
-	held, err := i.held(holder{process, kind == hostName})
+	held, err := i.held(memory{process, kind == hostName})
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (i *instance) fill(d datasource.Data) error {
 	return errors.Join(i.stacks.PutBytes(d, stacks), i.bytes.PutBytes(d, bytes), i.inuse.PutUint64(d, held.Bytes))
 }
 
-func (i *instance) held(of holder) (Held, error) {
+func (i *instance) held(of memory) (Held, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.rows) == 0 {

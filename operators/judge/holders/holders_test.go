@@ -76,7 +76,7 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 
 	all := sums{}
 	at := layout{process: 0, stack: 8, kind: 16, instance: 24, inuse: 48}
-	require.NoError(t, all.add(holder{process: 1}, rows, at, instances))
+	require.NoError(t, all.add(memory{process: 1}, rows, at, instances))
 	require.Equal(t, Held{
 		Bytes: 100*(1+2+3+4+5+6+7+8+9+10+11+12) + 1000,
 		Largest: [10]Holder{{3, 1300}, {12, 1200}, {11, 1100}, {10, 1000}, {9, 900}, {8, 800}, {7, 700},
@@ -85,6 +85,6 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	require.Equal(t, Held{}, sums{}.held())
 
 	host := sums{}
-	require.NoError(t, host.add(holder{1, true}, rows, at, instances))
+	require.NoError(t, host.add(memory{1, true}, rows, at, instances))
 	require.Equal(t, Held{Bytes: 1 << 40, Largest: [10]Holder{{7, 1 << 40}}}, host.held())
 }

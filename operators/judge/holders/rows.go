@@ -51,8 +51,8 @@ func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 	return l, nil
 }
 
-// holder is a process, and which of its memory: pinned memory of the host takes no room on a GPU.
-type holder struct {
+// memory is the part of a process's that a refusal is about: pinned memory of the host takes no room on a GPU.
+type memory struct {
 	process uint64
 	isHost  bool
 }
@@ -67,7 +67,7 @@ const (
 )
 
 // add reads the rows of a process that live: of pinned memory of the host, or of all other, as enum oom_memory has it.
-func (s sums) add(of holder, rows *ebpf.Map, l layout, instances *ebpf.Map) error {
+func (s sums) add(of memory, rows *ebpf.Map, l layout, instances *ebpf.Map) error {
 	ended := map[uint64]bool{}
 	var key, value []byte
 	entries := rows.Iterate()

@@ -32,7 +32,7 @@ type AMD struct {
 // OpenAMD opens them below a sysfs, with the processes of a /proc. The error is ErrNoAMD where there
 // are none.
 func OpenAMD(sysfs, proc string) (Library, error) {
-	a := &AMD{filepath.Join(sysfs, "class/kfd/kfd"), filepath.Join(sysfs, "class/drm"), &clients{proc: proc}}
+	a := &AMD{filepath.Join(sysfs, "class/kfd/kfd"), filepath.Join(sysfs, "class/drm"), newClients(proc)}
 	if len(a.devices()) == 0 {
 		return nil, ErrNoAMD
 	}

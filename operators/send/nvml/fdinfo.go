@@ -29,6 +29,10 @@ type clients struct {
 	spent   throttle.Allowances[procmaps.Tenant]
 }
 
+func newClients(proc string) *clients {
+	return &clients{proc: proc, spent: throttle.Allowances[procmaps.Tenant]{Burst: fdsBurst, Share: fdsShare}}
+}
+
 // clientFile is a descriptor that led to a DRM device when it was listed. It may lead to any file when it is read.
 type clientFile struct {
 	pid    uint32
@@ -104,7 +108,6 @@ func (c *clients) list() []clientFile {
 	}
 	slices.Sort(pids) // a client that was inherited is its parent's
 	its := map[procmaps.Tenant]int{}
-	c.spent.Burst, c.spent.Share = fdsBurst, fdsShare
 	for _, pid := range pids {
 		tenant := procmaps.TenantOf(c.proc, pid)
 		if c.spent.Pause(tenant, c.scanned) > 0 {

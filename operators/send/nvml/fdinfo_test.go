@@ -75,7 +75,7 @@ func TestATenantLeavesFilesToOthers(t *testing.T) {
 	open(10, maxFDs, "hostile")
 	open(11, 10, "hostile")
 	open(12, 2, "honest")
-	c := &clients{proc: proc}
+	c := newClients(proc)
 	its := func() map[uint32]int {
 		count := map[uint32]int{}
 		for _, f := range c.list() {
@@ -110,7 +110,7 @@ func TestADescriptorThatHangsDoesNotBlock(t *testing.T) {
 		require.NoError(t, err)
 		f.Close()
 	})
-	c := &clients{proc: proc}
+	c := newClients(proc)
 	began := time.Now()
 	const often = 40 // so that a busy machine makes no difference
 	for range often {
