@@ -22,6 +22,11 @@ struct context_key {
 	__u64 handle; /* a context's or a memory pool's */
 };
 
+/* CUmemLocationType: where memory is, which has an id. HIP has the same number for a device. */
+#define LOCATION_DEVICE 1
+#define LOCATION_HOST 2
+#define LOCATION_HOST_NUMA_CURRENT 4 /* and 3: of a NUMA node */
+
 /* No handle: what the map below has for it is the number of the process's devices. */
 #define DEVICES_OF_PROCESS 0
 
@@ -73,8 +78,8 @@ static __always_inline void context_learn(__u64 process, __u64 handle, __s32 dev
 
 	if (!bpf_map_update_elem(&device_by_context, &key, &device, BPF_EXIST))
 		return;
-	if (!FACT_TAKE(process, QUOTA_CONTEXTS, MAX_CONTEXTS) ||
-	    bpf_map_update_elem(&device_by_context, &key, &device, BPF_ANY))
+	if (!FACT_ADD(process, QUOTA_CONTEXTS, MAX_CONTEXTS,
+		      bpf_map_update_elem(&device_by_context, &key, &device, BPF_ANY)))
 		drop(DROP_CONTEXTS_FULL);
 }
 
@@ -208,8 +213,8 @@ static __always_inline bool primary_is_new(__u64 process, __s32 device, __u64 to
 		return false;
 	p = bpf_map_lookup_elem(&primary_by_device, &key);
 	if (!p)
-		return FACT_TAKE(process, QUOTA_PRIMARIES, MAX_PRIMARIES) &&
-		       !bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_NOEXIST);
+		return FACT_ADD(process, QUOTA_PRIMARIES, MAX_PRIMARIES,
+				bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_NOEXIST));
 #ifdef LINUX_5_10
 	if (p->exists)
 		return false;
@@ -233,8 +238,8 @@ static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 de
 		p->handle = handle;
 		p->exists = 1;
 		__sync_fetch_and_add(&p->references, 1);
-	} else if (!FACT_TAKE(process, QUOTA_PRIMARIES, MAX_PRIMARIES) ||
-		   bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY)) {
+	} else if (!FACT_ADD(process, QUOTA_PRIMARIES, MAX_PRIMARIES,
+			     bpf_map_update_elem(&primary_by_device, &key, &fresh, BPF_ANY))) {
 		drop(DROP_CONTEXTS_FULL);
 	}
 }

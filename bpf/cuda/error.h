@@ -130,6 +130,8 @@ enum error_library {
 };
 
 #define ERROR_OUT_OF_MEMORY CUDA_ERROR_OUT_OF_MEMORY
+#define ERROR_CAPTURE_INVALIDATED CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+#define ERROR_CAPTURE_UNJOINED CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 
 /* cudnnStatus_t of version 8 → of 9, where the name is the same. */
 #define RENUMBERED_LIBRARY ERRORS_OF_libcudnn

@@ -79,6 +79,8 @@
 	X(cuMemcpy3DPeerAsync_ptsz, CALL_COPY_3D, COPY_PTOP, CALL_PER_THREAD, 0, 1) \
 	X(cuMemPrefetchAsync, CALL_PREFETCH, 0, 0, 1, 3) \
 	X(cuMemPrefetchAsync_ptsz, CALL_PREFETCH, 0, CALL_PER_THREAD, 1, 3) \
+	X(cuMemPrefetchAsync_v2, CALL_PREFETCH, PREFETCH_LOCATION, 0, 1, 4) \
+	X(cuMemPrefetchAsync_v2_ptsz, CALL_PREFETCH, PREFETCH_LOCATION, CALL_PER_THREAD, 1, 4) \
 	X(cuMemsetD8_v2, CALL_SET, 1, 0, 2, CALL_NONE) \
 	X(cuMemsetD8_v2_ptds, CALL_SET, 1, CALL_PER_THREAD, 2, CALL_NONE) \
 	X(cuMemsetD8Async, CALL_SET, 1, 0, 2, 3) \
@@ -139,6 +141,8 @@
 	X(cuStreamBeginCapture_v2_ptsz, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
 	X(cuStreamEndCapture, CALL_CAPTURED, 0, 0, 1, 0) \
 	X(cuStreamEndCapture_ptsz, CALL_CAPTURED, 0, CALL_PER_THREAD, 1, 0) \
+	X(cuGraphCreate, CALL_NEW_GRAPH, 0, 0, 0, CALL_NONE) \
+	X(cuGraphClone, CALL_NEW_GRAPH, 0, 0, 0, 1) \
 	X(cuGraphInstantiate, CALL_INSTANTIATE, 0, 0, 0, 1) \
 	X(cuGraphInstantiate_v2, CALL_INSTANTIATE, 0, 0, 0, 1) \
 	X(cuGraphInstantiateWithFlags, CALL_INSTANTIATE, 0, 0, 0, 1) \

@@ -66,6 +66,8 @@ enum driver_error {
 };
 
 #define ERROR_OUT_OF_MEMORY hipErrorOutOfMemory
+#define ERROR_CAPTURE_INVALIDATED hipErrorStreamCaptureInvalidated
+#define ERROR_CAPTURE_UNJOINED hipErrorStreamCaptureUnjoined
 
 /* No library above HIP is in its table. */
 enum error_library { ERRORS_OF_libamdhip64 = 0 };

@@ -140,6 +140,8 @@
 	X(hipStreamBeginCapture_spt, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
 	X(hipStreamEndCapture, CALL_CAPTURED, 0, 0, 1, 0) \
 	X(hipStreamEndCapture_spt, CALL_CAPTURED, 0, CALL_PER_THREAD, 1, 0) \
+	X(hipGraphCreate, CALL_NEW_GRAPH, 0, 0, 0, CALL_NONE) \
+	X(hipGraphClone, CALL_NEW_GRAPH, 0, 0, 0, 1) \
 	X(hipGraphInstantiate, CALL_INSTANTIATE, 0, 0, 0, 1) \
 	X(hipGraphInstantiateWithFlags, CALL_INSTANTIATE, 0, 0, 0, 1) \
 	X(hipGraphInstantiateWithParams, CALL_INSTANTIATE, 0, 0, 0, 1) \

@@ -29,7 +29,8 @@ enum call_op {
 	CALL_COPY_2D,	   /* a: CUDA_MEMCPY2D *; b: stream */
 	CALL_COPY_3D,	   /* a: a descriptor; b: stream; detail: direction, or 0: that of the
 			      descriptor; COPY_SECOND: it is the second of COPY_3D_LAYOUTS */
-	CALL_PREFETCH,	   /* a: bytes, then the device; b: stream */
+	CALL_PREFETCH,	   /* a: bytes, then the device, or, with detail PREFETCH_LOCATION, its
+			      location; b: stream */
 	CALL_SET,	   /* a: elements; b: stream; detail: bytes of one */
 	CALL_SET_2D,	   /* a: width, then height; as CALL_SET */
 	CALL_WAIT,	   /* b: stream, or a: event. The thread waits */
@@ -43,6 +44,7 @@ enum call_op {
 	CALL_NAME_OF,	/* a: address of the name's address; b: handle */
 	CALL_CAPTURE,	/* b: stream, whose calls become nodes of a graph */
 	CALL_CAPTURED,	/* a: address of the graph; b: stream */
+	CALL_NEW_GRAPH,	/* a: address of the graph; b: the graph of which it is a copy, if any */
 	CALL_INSTANTIATE, /* a: address of the CUgraphExec; b: graph */
 	CALL_NODE,	/* b: graph */
 	CALL_LIBRARY,	/* a call of a library above the driver: a span */
@@ -56,8 +58,8 @@ enum call_op {
 #define CALL_OPERATION_NAMES                                                        \
 	{ "", "launch", "launch", "launch", "graph", "host", "copy", "copy", "copy", \
 	  "prefetch", "set", "set", "wait", "order", "query", "record", "load",       \
-	  "unload", "name", "name", "name", "capture", "capture", "instantiate",      \
-	  "node", "library", "", "", "", }
+	  "unload", "name", "name", "name", "capture", "capture", "create",           \
+	  "instantiate", "node", "library", "", "", "", }
 #define CALL_OPERATION_CAPTURED "captured"
 
 /* Direction of a copy. Arrays are on the device. */
@@ -82,6 +84,9 @@ enum launch_detail {
 			      block are by value, in two arguments each: x and y, z. The arguments
 			      of the kernel come before the shared memory */
 };
+
+/* As detail of a prefetch: it names where to as a location {type, id} by value. */
+#define PREFETCH_LOCATION 1
 
 /* As detail: the kind of the copy, of COPY_KINDS, is this argument. */
 #define COPY_KIND(argument) (COPY_BY_KIND | (argument) << 4)

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_LAUNCH_CALLS_H
 #define GPU_GADGETS_LAUNCH_CALLS_H
 
+#include "call/error.h"
 #include "launch/contexts.h"
 #include "launch/names.h"
 #include "launch/streams.h"
@@ -163,6 +164,14 @@ static __always_inline void facts_launch_ex(struct call_facts *f, __u64 config, 
 	f->stream = words[4];
 }
 
+/* Where a prefetch moves memory: a device, where CU_DEVICE_CPU is -1, or a location {type, id}. */
+static __always_inline __u8 prefetch_direction(__u8 detail, __u64 to)
+{
+	if (detail == PREFETCH_LOCATION)
+		return (__u32)to == LOCATION_DEVICE ? COPY_HTOD : COPY_DTOH;
+	return (__s32)to < 0 ? COPY_DTOH : COPY_HTOD;
+}
+
 /* What the arguments of a call say of the work; `a` and `b` are those of its row. */
 static __always_inline void facts_read(struct thread *t, const struct call_api *api, __u64 a,
 				       __u64 b, bool failed, bool may_sleep)
@@ -201,8 +210,7 @@ static __always_inline void facts_read(struct thread *t, const struct call_api *
 		facts_copy_3d(f, a, api->detail, may_sleep);
 		break;
 	case CALL_PREFETCH:
-		/* CU_DEVICE_CPU is -1 */
-		f->direction = (__s32)call->argument[2] < 0 ? COPY_DTOH : COPY_HTOD;
+		f->direction = prefetch_direction(api->detail, call->argument[2]);
 		f->bytes = a;
 		break;
 	case CALL_SET:
@@ -244,7 +252,7 @@ static __always_inline void facts_learn(struct thread *t, __u8 op, __u64 a, __u6
 					bool may_sleep)
 {
 	struct call_facts *f = &t->call.facts;
-	__u64 word = 0, *known;
+	__u64 word = 0, capture, *known;
 
 	switch (op) {
 	case CALL_NAME:
@@ -275,15 +283,18 @@ static __always_inline void facts_learn(struct thread *t, __u8 op, __u64 a, __u6
 	case CALL_NODE:
 		graph_node(t->process, b);
 		break;
+	case CALL_NEW_GRAPH:
+		if (call_read(&word, 8, a, may_sleep))
+			graph_made(t->process, word, GRAPH_NODES, b);
+		break;
 	case CALL_INSTANTIATE:
-		known = stream_fact(t->process, b, GRAPH_NODES);
-		if (known && call_read(&word, 8, a, may_sleep))
-			stream_learn(t->process, word, EXEC_NODES, *known);
+		if (call_read(&word, 8, a, may_sleep))
+			graph_made(t->process, word, EXEC_NODES, b);
 		break;
 	default:
 		if (op > CALL_SET_2D)
 			break;
-		known = stream_captured(t->process, f->stream);
+		known = stream_captured(t->process, f->stream, &capture);
 		if (known) {
 			__sync_fetch_and_add(known, 1);
 			f->captured = 1;
@@ -309,6 +320,13 @@ static __noinline int call_of_contexts(struct thread *t, bool may_sleep)
 	context_returned(t, api->detail, call_argument(&t->call, api->a),
 			 call_argument(&t->call, api->b), may_sleep);
 	return 0;
+}
+
+/* Whether a call has ended a capture that becomes no graph. Other errors leave the capture as it is. */
+static __always_inline bool capture_is_lost(__u8 op, __u32 result)
+{
+	return op == CALL_CAPTURED &&
+	       (result == ERROR_CAPTURE_INVALIDATED || result == ERROR_CAPTURE_UNJOINED);
 }
 
 /*
@@ -346,6 +364,8 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	}
 	if (!result)
 		facts_learn(t, op, a, b, may_sleep);
+	else if (capture_is_lost(op, result))
+		capture_end(t->process, f->stream, 0);
 	return 0;
 }
 

@@ -14,9 +14,9 @@
 
 enum stream_fact {
 	EVENT_STREAM = 1, /* an event's stream: on which it was recorded last */
-	EVENT_CAPTURE,	  /* the stream that began the capture in which it was recorded */
-	STREAM_CAPTURE,	  /* a stream's capture: the stream that began it */
-	CAPTURE_NODES,	  /* nodes of the capture that a stream has begun, so far */
+	EVENT_CAPTURE,	  /* the capture in which an event was recorded: when it began */
+	STREAM_CAPTURE,	  /* the capture that a stream is part of: when it began */
+	CAPTURE_NODES,	  /* nodes so far of the capture that began then */
 	GRAPH_NODES,
 	EXEC_NODES, /* of a CUgraphExec */
 };
@@ -74,15 +74,21 @@ static __always_inline __u64 *captures(void)
 	return bpf_map_lookup_elem(&captures_begun, &zero);
 }
 
-/* Returns the node count of the capture that the stream is part of; NULL: none. */
-static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
+/*
+ * The node count of the capture that the stream is part of, and when that began; NULL: none. A
+ * stream that joined a capture remains so when it has ended, but that has no count any more.
+ */
+static __always_inline __u64 *stream_captured(__u64 process, __u64 stream, __u64 *capture)
 {
-	__u64 *begun = captures(), *origin;
+	__u64 *begun = captures(), *since;
 
 	if (!begun || !*begun)
 		return 0;
-	origin = stream_fact(process, stream, STREAM_CAPTURE);
-	return origin ? stream_fact(process, *origin, CAPTURE_NODES) : 0;
+	since = stream_fact(process, stream, STREAM_CAPTURE);
+	if (!since)
+		return 0;
+	*capture = *since;
+	return stream_fact(process, *capture, CAPTURE_NODES);
 }
 
 /* A lower bound of the nodes of a capture of which some launches were not seen. */
@@ -90,36 +96,24 @@ static __always_inline __u64 *stream_captured(__u64 process, __u64 stream)
 
 static __always_inline void capture_begin(__u64 process, __u64 stream)
 {
-	__u64 *begun = captures();
+	__u64 *begun = captures(), now = bpf_ktime_get_boot_ns();
 
-	stream_learn(process, stream, CAPTURE_NODES, window_in_use() ? CAPTURE_NOT_COUNTED : 0);
-	stream_learn(process, stream, STREAM_CAPTURE, stream);
+	stream_learn(process, now, CAPTURE_NODES, window_in_use() ? CAPTURE_NOT_COUNTED : 0);
+	stream_learn(process, stream, STREAM_CAPTURE, now);
 	if (begun)
 		__sync_fetch_and_add(begun, 1);
-}
-
-/* Returns the stream that began the capture which the stream is part of; NULL: none. */
-static __always_inline __u64 *capture_of(__u64 process, __u64 stream)
-{
-	__u64 *begun = captures(), *origin;
-
-	if (!begun || !*begun)
-		return 0;
-	origin = stream_fact(process, stream, STREAM_CAPTURE);
-	return origin && stream_fact(process, *origin, CAPTURE_NODES) ? origin : 0;
 }
 
 /* cuEventRecord */
 static __always_inline void event_recorded(__u64 process, __u64 event, __u64 stream)
 {
-	__u64 *begun = captures(), *origin;
+	__u64 *begun = captures(), capture;
 
 	stream_learn(process, event, EVENT_STREAM, stream);
 	if (!begun || !*begun)
 		return;
-	origin = capture_of(process, stream);
-	if (origin)
-		stream_learn(process, event, EVENT_CAPTURE, *origin);
+	if (stream_captured(process, stream, &capture))
+		stream_learn(process, event, EVENT_CAPTURE, capture);
 	else
 		stream_forget(process, event, EVENT_CAPTURE);
 }
@@ -127,26 +121,42 @@ static __always_inline void event_recorded(__u64 process, __u64 event, __u64 str
 /* cuStreamWaitEvent: a stream that waits for an event of a capture joins the capture. */
 static __always_inline void capture_join(__u64 process, __u64 stream, __u64 event)
 {
-	__u64 *begun = captures(), *origin;
+	__u64 *begun = captures(), *since;
 
 	if (!begun || !*begun)
 		return;
-	origin = stream_fact(process, event, EVENT_CAPTURE);
-	if (origin && stream_fact(process, *origin, CAPTURE_NODES))
-		stream_learn(process, stream, STREAM_CAPTURE, *origin);
+	since = stream_fact(process, event, EVENT_CAPTURE);
+	if (since && stream_fact(process, *since, CAPTURE_NODES))
+		stream_learn(process, stream, STREAM_CAPTURE, *since);
 }
 
-/* The capture has become a graph. */
+/* The capture that a stream began has become this graph, or, where it is 0, none. */
 static __always_inline void capture_end(__u64 process, __u64 stream, __u64 graph)
 {
-	__u64 *nodes = stream_fact(process, stream, CAPTURE_NODES);
+	__u64 capture, *nodes = stream_captured(process, stream, &capture);
 
+	/* Its handle may have been that of a graph that is no more. */
+	stream_forget(process, graph, GRAPH_NODES);
 	if (!nodes)
 		return;
-	if (*nodes < CAPTURE_NOT_COUNTED && !window_in_use())
+	if (graph && *nodes < CAPTURE_NOT_COUNTED && !window_in_use())
 		stream_learn(process, graph, GRAPH_NODES, *nodes);
-	stream_forget(process, stream, CAPTURE_NODES);
+	stream_forget(process, capture, CAPTURE_NODES);
 	stream_forget(process, stream, STREAM_CAPTURE);
+}
+
+/*
+ * A graph, or what runs it, has as many nodes as the graph of which it was made: 0 for a new one,
+ * or where that is not known. Its handle may have been that of another one that is no more.
+ */
+static __always_inline void graph_made(__u64 process, __u64 handle, enum stream_fact fact, __u64 of)
+{
+	__u64 *nodes = of ? stream_fact(process, of, GRAPH_NODES) : 0;
+
+	if (nodes)
+		stream_learn(process, handle, fact, *nodes);
+	else
+		stream_forget(process, handle, fact);
 }
 
 static __always_inline void graph_node(__u64 process, __u64 graph)

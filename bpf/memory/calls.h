@@ -97,14 +97,57 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 	return 1;
 }
 
-/* CUmemAllocationProp and CUmemPoolProps: location {type, id} is at byte 8. */
+/* What context_device() has for a pool in memory of the host. */
+#define DEVICE_IS_HOST (-2)
+
+/*
+ * The device of CUmemAllocationProp and CUmemPoolProps, whose location {type, id} is at byte 8.
+ * DEVICE_IS_HOST: it is no device; -1: not known.
+ */
 static __always_inline __s32 call_location_device(struct thread *t, __u64 props, bool may_sleep)
 {
-	__s32 location[2];
+	__u32 location[2];
 
 	if (!call_read(location, sizeof(location), props + 8, may_sleep))
 		return -1;
-	return location[0] == 1 /* CU_MEM_LOCATION_TYPE_DEVICE */ ? location[1] : -1;
+	if (location[0] == LOCATION_DEVICE)
+		return location[1];
+	if (location[0] >= LOCATION_HOST && location[0] <= LOCATION_HOST_NUMA_CURRENT)
+		return DEVICE_IS_HOST;
+	return -1;
+}
+
+/*
+ * Fills in the kind and the device of what a call allocates, or was refused, and returns the
+ * context that owns it; 0: none.
+ */
+static __always_inline __u64 call_place(struct thread *t, const struct memory_api *api,
+					bool may_sleep)
+{
+	struct live *live = &t->call.live;
+	__u64 context = 0;
+	__s32 device;
+
+	live->kind = api->kind;
+	if (api->kind == KIND_CONTEXT) {
+		live->device = t->call.b;
+		return 0;
+	}
+	if (api->op == MEMORY_VMM_CREATE) { /* physical memory outlives contexts */
+		live->device = -1;
+		device = call_location_device(t, t->call.c, may_sleep);
+	} else if (api->op == MEMORY_ALLOC_POOL) {
+		context = context_current(t, &live->device);
+		device = context_device(t->process, t->call.c);
+	} else {
+		return context_needed(t, &live->device);
+	}
+	/* Pinned memory is that of the thread's device, if of any. */
+	if (device == DEVICE_IS_HOST)
+		live->kind = KIND_HOST;
+	else
+		live->device = device;
+	return context;
 }
 
 /* Bytes that an allocating call requested, before it is known what it got. An array's are those
@@ -196,35 +239,20 @@ static __always_inline bool call_allocated(struct thread *t, const struct memory
 	fresh->serial = call->serial;
 	fresh->doom = 0;
 	fresh->foreign = 0;
-	fresh->kind = api->kind;
 	fresh->references = 1;
 	fresh->owner = 0;
-	if (api->op == MEMORY_VMM_CREATE || api->op == MEMORY_ALLOC_POOL) {
-		fresh->context =
-			context_current(t, &fresh->device); /* its device comes from elsewhere */
-	} else if (api->kind == KIND_CONTEXT) {
-		fresh->context = 0;
-		fresh->device = call->b;
-	} else {
-		fresh->context = context_needed(t, &fresh->device);
-	}
-	if (table_has_op(MEMORY_DEVICE_RESET)) {
-		if (api->op == MEMORY_ALLOC_POOL)
-			fresh->device = context_device(t->process, call->c);
-		fresh->context = memory_owner(t->process, api->kind, fresh->device);
-	}
-#ifdef LINUX_5_10
-	fresh->context = instance_of(t->process, fresh->context);
-#endif
+	fresh->context = call_place(t, api, may_sleep);
 	if (api->op == MEMORY_VMM_CREATE) {
 		vmm_handle_made(t->process, pointer, call->serial);
 		fresh->handle = pointer;
 		key->pointer = call->serial;
-		fresh->context = 0; /* physical memory outlives contexts */
-		fresh->device = call_location_device(t, call->c, may_sleep);
-	} else if (api->op == MEMORY_ALLOC_POOL) {
-		fresh->device = context_device(t->process, call->c);
+		return true;
 	}
+	if (table_has_op(MEMORY_DEVICE_RESET))
+		fresh->context = memory_owner(t->process, fresh->kind, fresh->device);
+#ifdef LINUX_5_10
+	fresh->context = instance_of(t->process, fresh->context);
+#endif
 	return true;
 }
 

@@ -125,8 +125,10 @@ static __always_inline void call_undo_free(struct thread *t, const struct memory
 	call_live_key(&key, api, t->process, call_freed(api, &t->call));
 	/* It was given when the allocation was taken out. */
 	(void)QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN);
-	if (bpf_map_update_elem(&live_by_pointer, &key, &t->call.live, BPF_NOEXIST))
+	if (bpf_map_update_elem(&live_by_pointer, &key, &t->call.live, BPF_NOEXIST)) {
+		QUOTA_GIVE(QUOTA_LIVE);
 		drop(DROP_LIVE_FULL);
+	}
 	t->call.popped = 0;
 }
 

@@ -86,9 +86,26 @@ static __noinline long live_replace(struct live_key *key, struct live *fresh)
 		return err;
 	if (!was.foreign)
 		row_free(key->process, &was, live_is_doomed(key->process, &was));
+#ifndef LINUX_5_10
+	if (was.kind == KIND_TENSOR && was.handle)
+		request_freed(key->process, &was);
+#endif
 	if (!live_is_doomed(key->process, &was))
 		drop(DROP_LIVE_REPLACED);
 	return 0;
+}
+
+/* A new entry of the current tenant. 0 or -errno; -E2BIG: it has no room. */
+static __always_inline int live_add(struct live_key *key, struct live *fresh)
+{
+	int err;
+
+	if (!QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN))
+		return -E2BIG;
+	err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
+	if (err)
+		QUOTA_GIVE(QUOTA_LIVE);
+	return err;
 }
 
 /*
@@ -109,13 +126,9 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->stack = row_key.row.stack;
 	fresh->span = row_key.span;
 
-	err = -E2BIG;
-	if (QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN))
-		err = bpf_map_update_elem(&live_by_pointer, key, fresh, BPF_NOEXIST);
-	if (err == -EEXIST) {
-		QUOTA_GIVE(QUOTA_LIVE);
+	err = live_add(key, fresh);
+	if (err == -EEXIST)
 		err = live_replace(key, fresh);
-	}
 	if (err) {
 		drop(DROP_LIVE_FULL);
 		row_key.row.stack = 0;
@@ -218,7 +231,7 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 		l->doom = 0;
 		return 0;
 	}
-	if (MEMORY_HELD && l->kind == KIND_VMM && l->references) {
+	if (MEMORY_HELD && key->space == SPACE_VMM && l->references) {
 		l->doom = 0; /* it is not held by the range alone */
 		l->context = 0;
 		return 0;
@@ -231,7 +244,7 @@ static long doom_step(void *map, struct live_key *key, struct live *l, struct do
 	owner = l->owner;
 	if (live_delete(&gone)) {
 		row_free_bytes(&row, size, objects, true);
-		if (MEMORY_HELD && row.row.kind == KIND_VMM)
+		if (MEMORY_HELD && gone.space == SPACE_VMM)
 			row_hold(&row, -size);
 		owner_free(gone.process, owner, &row, size, true);
 	}

@@ -34,8 +34,8 @@ struct oom {
 	__u64 holder_bytes[OOM_HOLDERS];
 };
 
-/* Events of a tenant in a second: half of what the ring has room for. */
-#define OOMS_OWN 512
+/* Events of a tenant in a second: half of what the ring has room for. Tests set it. */
+const volatile __u32 ooms_own = 512;
 
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);
@@ -92,7 +92,7 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u3
 	struct oom_holders holders = {};
 	struct oom *oom;
 
-	if (!QUOTA_COUNT(QUOTA_OOMS, OOMS_OWN)) {
+	if (!QUOTA_COUNT(QUOTA_OOMS, ooms_own)) {
 		drop(DROP_EVENT_FULL);
 		return NULL;
 	}
@@ -130,7 +130,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!t)
 		return 0;
 	refuser = interposed_refuser(t);
-	oom = oom_begin(t, stack, api->kind);
+	oom = oom_begin(t, stack, t->call.live.kind);
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
@@ -138,7 +138,7 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	refuser_name(oom->refused_by, refuser);
 	oom->error_raw = error;
-	kind_name(oom->kind, api->kind);
+	kind_name(oom->kind, t->call.live.kind);
 	oom->device = t->call.live.device;
 	oom->requested_bytes = call_requested(api, &t->call);
 	bpf_ringbuf_submit(oom, 0);

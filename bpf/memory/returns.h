@@ -80,7 +80,8 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 	struct handle *handle = vmm_handle(t->process, number);
 	struct live_key key;
 
-	if (handle) {
+	/* Released, and only mapped: the number is free, and this is other memory. */
+	if (handle && handle->references) {
 		__sync_fetch_and_add(&handle->references, 1);
 		return;
 	}
@@ -94,8 +95,7 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 	foreign->references = 1;
 	foreign->foreign = 1;
 	foreign->handle = number;
-	if (!QUOTA_TAKE_OWN(QUOTA_LIVE, LIVE_OWN) ||
-	    bpf_map_update_elem(&live_by_pointer, &key, foreign, BPF_ANY))
+	if (live_add(&key, foreign))
 		drop(DROP_LIVE_FULL);
 	vmm_handle_made(t->process, number, call->serial);
 }
@@ -119,6 +119,8 @@ static __always_inline bool device_returned(struct thread *t, const struct memor
 	if (is_op(api, MEMORY_DEVICE_OF)) {
 		if (a)
 			t->device_hint = context_device(t->process, a);
+		if (t->device_hint == DEVICE_IS_HOST)
+			t->device_hint = -1;
 		return true;
 	}
 	return false;

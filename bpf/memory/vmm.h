@@ -326,8 +326,8 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	if (MEMORY_HELD)
 		l->context = address;
 	if (bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_EXIST) &&
-	    (!FACT_TAKE(process, QUOTA_MAPPINGS, MAX_MAPPINGS) ||
-	     bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY))) {
+	    !FACT_ADD(process, QUOTA_MAPPINGS, MAX_MAPPINGS,
+		      bpf_map_update_elem(&mappings_by_address, &key, &m, BPF_ANY))) {
 		drop(DROP_LIVE_FULL);
 		vmm_unref(process, m.serial);
 	}

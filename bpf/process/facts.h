@@ -26,4 +26,8 @@
 #define FACT_TAKE(process, table, entries) 1
 #endif
 
+/* The same, with the update that makes the entry, which yields 0 or -errno. False: there is none. */
+#define FACT_ADD(process, table, entries, update) \
+	(FACT_TAKE(process, table, entries) && (!(update) || (QUOTA_GIVE(table), false)))
+
 #endif

@@ -219,9 +219,7 @@ __noinline int quota_give(__u32 table)
 #define QUOTA_TAKE_OWN(table, most) 1
 #define QUOTA_COUNT(table, most) 1
 #define QUOTA_COUNT_OF(task, table, most) 1
-#define QUOTA_GIVE(table) \
-	do { \
-	} while (0)
+#define QUOTA_GIVE(table) ((void)0)
 
 #endif
 

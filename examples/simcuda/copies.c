@@ -127,6 +127,9 @@ PTSZ(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D *d, CUstream s), COPY_3D, .stream
      .direction = COPY_PTOP)
 PTSZ(cuMemPrefetchAsync, (uint64_t p, size_t n, CUdevice to, CUstream s), submit(&w), .bytes = n,
      .stream = s, .direction = to < 0 ? COPY_DTOH : COPY_HTOD)
+PTSZ(cuMemPrefetchAsync_v2, (uint64_t p, size_t n, CUmemLocation to, unsigned flags, CUstream s),
+     flags ? CUDA_ERROR_INVALID_VALUE : submit(&w), .bytes = n, .stream = s,
+     .direction = to.type == CU_MEM_LOCATION_TYPE_DEVICE ? COPY_HTOD : COPY_DTOH)
 
 #define SET(bits)                                                                           \
 	PTDS(cuMemsetD##bits##_v2, (uint64_t p, unsigned v, size_t n), set(&w, p, v, bits / 8, n), \

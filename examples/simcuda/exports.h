@@ -47,7 +47,6 @@
 	X(cuStreamDestroy_v2)           \
 	X(cuEventCreate)                \
 	X(cuEventDestroy_v2)            \
-	X(cuGraphCreate)                \
 	X(cuGraphDestroy)               \
 	X(cuGraphExecDestroy)           \
 	X(cuThreadExchangeStreamCaptureMode) \

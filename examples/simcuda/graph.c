@@ -2,19 +2,13 @@
 
 /*
  * The entries of DRIVER_CALLS about streams, events and graphs, and those that make
- * and end events and graphs. A graph is a number of nodes.
+ * and end events and graphs. A graph is a number of nodes. Captures: capture.c.
  */
 #include <stdlib.h>
 
+#include "graph.h"
 #include "later.h"
 #include "launch.h"
-
-struct graph {
-	uint64_t handle, nodes;
-	uint64_t capture; /* number of the capture that made it; 0: none */
-	bool capturing;
-	unsigned users; /* its handle, streams and events: freed with the last */
-};
 
 struct event {
 	uint64_t handle, stream;
@@ -22,40 +16,6 @@ struct event {
 	unsigned flags;
 	struct graph *capture;
 };
-
-static void capture_put(struct graph **of)
-{
-	if (*of && !--(*of)->users)
-		free(*of);
-	*of = NULL;
-}
-
-static void capture_set(struct graph **of, struct graph *g)
-{
-	if (g)
-		g->users++;
-	capture_put(of);
-	*of = g;
-}
-
-/* The graph that the stream is being captured into; NULL: none. */
-static struct graph *captured(uint64_t stream)
-{
-	struct stream *s = find(SPACE_STREAM, stream);
-	return s && s->capture && s->capture->capturing ? s->capture : NULL;
-}
-
-CUresult submit(struct work *w)
-{
-	if (!is_stream(w->stream))
-		return CUDA_ERROR_INVALID_HANDLE;
-	struct graph *g = captured(w->stream);
-	if (g) {
-		g->nodes++;
-		w->captured = 1;
-	}
-	return CUDA_SUCCESS;
-}
 
 /* --------------------------------------------------------------- events and waits */
 
@@ -143,7 +103,8 @@ static CUresult stream_done(uint64_t stream, bool wait)
 {
 	if (!is_stream(stream))
 		return CUDA_ERROR_INVALID_HANDLE;
-	return done(LATER(later_stream(stream, wait)));
+	CUresult r = no_capture(stream);
+	return r ? r : done(LATER(later_stream(stream, wait)));
 }
 
 /* Of the process: contexts are not distinguished. */
@@ -187,7 +148,7 @@ PTSZ(cuStreamWaitEvent, (CUstream s, CUevent e), stream_wait(&w, e), .stream = s
 
 /* --------------------------------------------------------------------------- graphs */
 
-static struct graph *graph_new(enum space space, uint64_t nodes)
+struct graph *graph_new(enum space space, uint64_t nodes)
 {
 	struct graph *g = calloc(1, sizeof(*g));
 	if (!g)
@@ -212,15 +173,15 @@ static CUresult graph_end(enum space space, uint64_t handle)
 	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult impl_cuGraphCreate(uint64_t *out, unsigned flags)
+static CUresult graph_create(uint64_t *out, unsigned flags)
 {
 	if (!out || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
 	*out = graph_new(SPACE_GRAPH, 0)->handle;
-	pthread_mutex_unlock(&sim.lock);
 	return CUDA_SUCCESS;
 }
+
+ONLY(cuGraphCreate, (uint64_t *out, unsigned flags), graph_create(out, flags))
 
 CUresult impl_cuGraphDestroy(uint64_t graph)
 {
@@ -230,16 +191,6 @@ CUresult impl_cuGraphDestroy(uint64_t graph)
 CUresult impl_cuGraphExecDestroy(uint64_t exec)
 {
 	return graph_end(SPACE_EXEC, exec);
-}
-
-CUresult impl_cuThreadExchangeStreamCaptureMode(int *mode)
-{
-	if (!mode)
-		return CUDA_ERROR_INVALID_VALUE;
-	int before = thread.capture_mode;
-	thread.capture_mode = *mode;
-	*mode = before;
-	return CUDA_SUCCESS;
 }
 
 CUresult impl_cuGraphGetNodes(uint64_t graph, uint64_t *nodes, size_t *count)
@@ -258,90 +209,22 @@ CUresult impl_cuGraphGetNodes(uint64_t graph, uint64_t *nodes, size_t *count)
 	return r;
 }
 
-/* CUstreamCaptureStatus: none 0, active 1. Dependencies of the work are unknown. */
-static CUresult capture_info(uint64_t stream, int *status, uint64_t *id, uint64_t *graph,
-			     const uint64_t **after, size_t *count)
-{
-	CUresult r = CUDA_ERROR_INVALID_HANDLE;
-	pthread_mutex_lock(&sim.lock);
-	if (!status) {
-		r = CUDA_ERROR_INVALID_VALUE;
-	} else if (is_stream(stream)) {
-		struct graph *g = captured(stream);
-		*status = g != NULL;
-		if (g && id)
-			*id = g->capture;
-		if (g && graph)
-			*graph = g->handle;
-		if (after)
-			*after = NULL;
-		if (count)
-			*count = 0;
-		r = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return r;
-}
-
-CUresult impl_cuStreamIsCapturing(uint64_t stream, int *status)
-{
-	return capture_info(stream, status, NULL, NULL, NULL, NULL);
-}
-
-CUresult impl_cuStreamIsCapturing_ptsz(uint64_t stream, int *status)
-{
-	return impl_cuStreamIsCapturing(stream, status);
-}
-
-CUresult impl_cuStreamGetCaptureInfo_v2(uint64_t stream, int *status, uint64_t *id, uint64_t *graph,
-					const uint64_t **after, size_t *count)
-{
-	return capture_info(stream, status, id, graph, after, count);
-}
-
-CUresult impl_cuStreamGetCaptureInfo_v2_ptsz(uint64_t stream, int *status, uint64_t *id,
-					     uint64_t *graph, const uint64_t **after, size_t *count)
-{
-	return capture_info(stream, status, id, graph, after, count);
-}
-
-static uint64_t captures;
-
-static CUresult capture_begin(uint64_t stream)
-{
-	struct stream *s = find(SPACE_STREAM, stream);
-	if (!s || captured(stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	struct graph *g = graph_new(SPACE_GRAPH, 0);
-	g->capturing = true;
-	g->capture = ++captures;
-	capture_set(&s->capture, g);
-	return CUDA_SUCCESS;
-}
-
-static CUresult capture_end(uint64_t stream, uint64_t *out)
-{
-	struct graph *g = captured(stream);
-	if (!g || !out)
-		return CUDA_ERROR_INVALID_VALUE;
-	g->capturing = false;
-	*out = g->handle;
-	return CUDA_SUCCESS;
-}
-
-PTSZ(cuStreamBeginCapture, (CUstream s), capture_begin(s), .stream = s)
-PTSZ(cuStreamBeginCapture_v2, (CUstream s, int mode), capture_begin(s), .stream = s)
-PTSZ(cuStreamEndCapture, (CUstream s, uint64_t *out), capture_end(s, out), .stream = s)
-
-static CUresult instantiate(uint64_t *out, uint64_t graph)
+/* A copy of a graph, or what runs it. */
+static CUresult made_of(enum space space, uint64_t *out, uint64_t graph)
 {
 	struct graph *g = find(SPACE_GRAPH, graph);
 	if (!g || !out)
 		return g ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
-	*out = graph_new(SPACE_EXEC, g->nodes)->handle;
+	*out = graph_new(space, g->nodes)->handle;
 	return CUDA_SUCCESS;
 }
 
+static CUresult instantiate(uint64_t *out, uint64_t graph)
+{
+	return made_of(SPACE_EXEC, out, graph);
+}
+
+ONLY(cuGraphClone, (uint64_t *out, uint64_t graph), made_of(SPACE_GRAPH, out, graph))
 ONLY(cuGraphInstantiate, (uint64_t *out, uint64_t graph), instantiate(out, graph))
 ONLY(cuGraphInstantiate_v2, (uint64_t *out, uint64_t graph), instantiate(out, graph))
 ONLY(cuGraphInstantiateWithFlags, (uint64_t *out, uint64_t graph), instantiate(out, graph))

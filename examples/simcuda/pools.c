@@ -47,7 +47,7 @@ static CUresult alloc_from(struct call *c, CUdeviceptr *out, uint64_t size, CUme
 	struct pool *pool = find(SPACE_POOL, handle ? handle : sim.current_pool[ctx->device]);
 	if (!out || !pool || !is_stream(s))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult r = alloc_memory(c, KIND_POOL, size, pool->device, false, &p);
+	CUresult r = alloc_memory(c, pool->device < 0 ? KIND_HOST : KIND_POOL, size, pool->device, false, &p);
 	if (r != CUDA_SUCCESS)
 		return r;
 	struct object *o = find(SPACE_MEMORY, p);
@@ -98,16 +98,36 @@ CUresult impl_cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream s)
 		   is_stream(s) ? free_memory(&c, dptr) : CUDA_ERROR_INVALID_VALUE);
 }
 
+CUresult location_device(CUmemLocation at, int *device)
+{
+	*device = -1;
+	switch (at.type) {
+	case CU_MEM_LOCATION_TYPE_DEVICE:
+		if (at.id < 0 || at.id >= sim.devices)
+			return CUDA_ERROR_INVALID_DEVICE;
+		*device = at.id;
+		return CUDA_SUCCESS;
+	case CU_MEM_LOCATION_TYPE_HOST:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
 static CUresult pool_create(CUmemoryPool *out, const CUmemPoolProps *props)
 {
-	if (!out || !props || props->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
+	if (!out || !props)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (props->location.id < 0 || props->location.id >= sim.devices)
-		return CUDA_ERROR_INVALID_DEVICE;
+	int device;
+	CUresult r = location_device(props->location, &device);
+	if (r != CUDA_SUCCESS)
+		return r;
 	struct pool *p = calloc(1, sizeof(*p));
 	if (!p)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*p = (struct pool){.handle = handle_new(), .device = props->location.id};
+	*p = (struct pool){.handle = handle_new(), .device = device};
 	insert(SPACE_POOL, p->handle, p);
 	*out = p->handle;
 	return CUDA_SUCCESS;
@@ -144,10 +164,10 @@ CUresult impl_cuMemPoolDestroy(CUmemoryPool handle)
 	CUresult r = CUDA_SUCCESS;
 	pthread_mutex_lock(&sim.lock);
 	struct pool *p = find(SPACE_POOL, handle);
-	if (!p || p == &sim.default_pool[p->device]) {
+	if (!p || (p->device >= 0 && p == &sim.default_pool[p->device])) {
 		r = CUDA_ERROR_INVALID_VALUE;
 	} else {
-		if (sim.current_pool[p->device] == handle)
+		if (p->device >= 0 && sim.current_pool[p->device] == handle)
 			sim.current_pool[p->device] = sim.default_pool[p->device].handle;
 		forget(SPACE_POOL, handle);
 		handle_free(handle);

@@ -164,6 +164,9 @@ CUresult end_work(struct call *c, const struct work *w, CUresult result);
 #define WORK_API(api) (MEMORY_API_COUNT - 1 + (api))
 bool is_stream(CUstream s); /* 0: the default stream, 1: legacy, 2: per thread */
 
+/* The device of a location; -1: memory there is the host's. */
+CUresult location_device(CUmemLocation at, int *device);
+
 /* The table of everything that has a number. */
 void *find(enum space space, uint64_t number);
 void insert(enum space space, uint64_t number, void *value);

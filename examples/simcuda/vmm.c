@@ -88,7 +88,7 @@ bool vmm_covers(uint64_t p, uint64_t n)
 static void physical_free(struct call *c, struct physical *p, enum journal_type type)
 {
 	record(c, type, &p->object);
-	account(KIND_VMM, p->object.device, p->object.size, false);
+	account(p->object.kind, p->object.device, p->object.size, false);
 	free(p);
 }
 
@@ -109,6 +109,7 @@ static void drop_if_unused(struct call *c, struct physical *p)
 	}
 }
 
+/* Memory on no device is the host's. Where an import's is, is not known. */
 static struct physical *physical_new(uint64_t *out, uint64_t size, int device, bool imported)
 {
 	struct physical *p = calloc(1, sizeof(*p));
@@ -117,7 +118,7 @@ static struct physical *physical_new(uint64_t *out, uint64_t size, int device, b
 	p->object.ptr = handle_new();
 	p->object.size = size;
 	p->object.device = device;
-	p->object.kind = KIND_VMM;
+	p->object.kind = device < 0 && !imported ? KIND_HOST : KIND_VMM;
 	p->references = 1;
 	p->imported = imported;
 	insert(SPACE_PHYSICAL, p->object.ptr, p);
@@ -131,25 +132,15 @@ static CUresult create(struct call *c, uint64_t *out, uint64_t size, const CUmem
 	if (!out || !prop || !size || size % GRANULARITY ||
 	    prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
-	int device = -1;
-	switch (prop->location.type) {
-	case CU_MEM_LOCATION_TYPE_DEVICE:
-		device = prop->location.id;
-		if (device < 0 || device >= sim.devices)
-			return CUDA_ERROR_INVALID_DEVICE;
-		break;
-	case CU_MEM_LOCATION_TYPE_HOST:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-	case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-		break;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
-	}
+	int device;
+	CUresult r = location_device(prop->location, &device);
+	if (r != CUDA_SUCCESS)
+		return r;
 	c->device = device;
 	if (!fits(KIND_VMM, device, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	struct physical *p = physical_new(out, size, device, false);
-	account(KIND_VMM, device, size, true);
+	account(p->object.kind, device, size, true);
 	record(c, JOURNAL_ALLOC, &p->object);
 	p->object.alloc_seq = sim.seq;
 	return CUDA_SUCCESS;

@@ -31,7 +31,6 @@
 	X(hipEventCreateWithFlags) \
 	X(hipEventDestroy) \
 	X(hipEventElapsedTime) \
-	X(hipGraphCreate) \
 	X(hipGraphDestroy) \
 	X(hipGraphExecDestroy) \
 	X(hipGraphGetNodes) \

@@ -218,6 +218,9 @@
 #define impl_cuEventDestroy_v2 impl_hipEventDestroy
 #define impl_cuEventElapsedTime impl_hipEventElapsedTime
 #define impl_cuGraphCreate impl_hipGraphCreate
+#define API_cuGraphCreate API_hipGraphCreate
+#define impl_cuGraphClone impl_hipGraphClone
+#define API_cuGraphClone API_hipGraphClone
 #define impl_cuGraphDestroy impl_hipGraphDestroy
 #define impl_cuGraphExecDestroy impl_hipGraphExecDestroy
 #define impl_cuGraphGetNodes impl_hipGraphGetNodes
@@ -258,6 +261,8 @@
 #define API_cuMemcpy3DPeerAsync CALL_API_NONE
 #define API_cuMemcpy3DPeerAsync_ptsz CALL_API_NONE
 #define API_cuMemPrefetchAsync_ptsz CALL_API_NONE
+#define API_cuMemPrefetchAsync_v2 CALL_API_NONE
+#define API_cuMemPrefetchAsync_v2_ptsz CALL_API_NONE
 #define API_cuMemsetD8_v2_ptds CALL_API_NONE
 #define API_cuMemsetD8Async_ptsz CALL_API_NONE
 #define API_cuMemsetD2D8_v2 CALL_API_NONE

@@ -141,7 +141,7 @@ int torch_enter_multi(struct pt_regs *ctx)
 ATTACH_SLEEPING_PROGRAMS(torch_enter_perf, torch_enter_multi);
 #endif
 
-/* The device and the size of an allocation that was refused. */
+/* The place and the size of an allocation that was refused. */
 static __always_inline void refused(struct thread *t, const struct memory_api *api, bool may_sleep)
 {
 	if (api->kind == KIND_ARRAY) {
@@ -149,10 +149,7 @@ static __always_inline void refused(struct thread *t, const struct memory_api *a
 		if (t->call.b) /* else that is why it was refused */
 			call_array_size(t, t->call.api, may_sleep);
 	}
-	if (api->kind == KIND_CONTEXT)
-		t->call.live.device = t->call.b;
-	else
-		context_needed(t, &t->call.live.device);
+	call_place(t, api, may_sleep);
 }
 
 #ifdef LINUX_5_10

@@ -182,7 +182,7 @@ func TestQuotaParts(t *testing.T) {
 	for _, path := range []string{"memory/live.h", "nccl/communicators.h", "call/context.h", "memory/vmm.h", "torch/torch.h"} {
 		header, err := os.ReadFile("../../../bpf/" + path)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`FACT_TAKE\(\S+, QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
+		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)\(\S+, QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
 			parts[m[1]] = 3. / 4
 		}
 		for _, m := range regexp.MustCompile(`(?m)^#define (\w+)_OWN \(MAX_\w+ / (\d)(?: \* (\d))?\)$`).FindAllStringSubmatch(string(header), -1) {

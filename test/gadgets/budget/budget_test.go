@@ -27,23 +27,32 @@ func (e estimate) isWithin() bool {
 	return math.Abs(float64(e.value)-float64(e.truth)) <= float64(e.err)
 }
 
+// errorsOf returns the errors in parts of what they are about, in ascending order.
+func errorsOf(all []estimate) (errors []float64) {
+	for _, e := range all {
+		errors = append(errors, float64(e.err)/float64(e.truth))
+	}
+	slices.Sort(errors)
+	return errors
+}
+
+// typical is the median of the errors.
+func typical(all []estimate) float64 { return errorsOf(all)[len(all)/2] }
+
 // describe logs how many are within their errors, and how large these are.
-func describe(t *testing.T, of string, all []estimate) (within int, typical float64) {
+func describe(t *testing.T, of string, all []estimate) (within int) {
 	t.Helper()
 	var ratio float64
-	var errors []float64
 	for _, e := range all {
 		if e.isWithin() {
 			within++
 		}
 		ratio += float64(e.value) / float64(e.truth) / float64(len(all))
-		errors = append(errors, float64(e.err)/float64(e.truth))
 	}
-	slices.Sort(errors)
-	typical = errors[len(errors)/2]
+	errors := errorsOf(all)
 	t.Logf("%s: %d of %d are within the reported error; on average %.3f of the truth; errors %.2f, %.2f, %.2f of it (least, median, most)",
-		of, within, len(all), ratio, errors[0], typical, errors[len(errors)-1])
-	return within, typical
+		of, within, len(all), ratio, errors[0], typical(all), errors[len(errors)-1])
+	return within
 }
 
 // TestBudgetIsKeptAndEstimatesAreWithinTheirErrors: for a thread that launches 200,000 times a
@@ -83,17 +92,25 @@ func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
 	before, began := g.paid(p.PID()), time.Now()
 	var totals, rows []estimate
 	var launches, wallNS uint64
-	for range runs {
-		d := next(milliseconds)
-		launches, wallNS = launches+d.launches, wallNS+d.wallNS
-		for function := range g.kernels() {
-			if !seen[function] {
-				seen[function] = true
-				total, row := g.launched(function)
-				total.truth, row.truth = d.launches, d.launches
-				totals, rows = append(totals, total), append(rows, row)
+	measure := func() {
+		totals, rows = nil, nil
+		for range runs {
+			d := next(milliseconds)
+			launches, wallNS = launches+d.launches, wallNS+d.wallNS
+			for function := range g.kernels() {
+				if !seen[function] {
+					seen[function] = true
+					total, row := g.launched(function)
+					total.truth, row.truth = d.launches, d.launches
+					totals, rows = append(totals, total), append(rows, row)
+				}
 			}
 		}
+	}
+	// Of windows in which the thread had no processor, nothing is known: longer runs have more of the others.
+	for measure(); typical(totals) >= 1 && milliseconds < 10_000; measure() {
+		milliseconds *= 2
+		t.Logf("runs of %d ms: a median error of %.2f", milliseconds/2, typical(totals))
 	}
 	after := g.paid(p.PID())
 	share := float64(after.CostNS-before.CostNS) / float64(after.CPUNS-before.CPUNS)
@@ -106,16 +123,15 @@ func TestBudgetIsKeptAndEstimatesAreWithinTheirErrors(t *testing.T) {
 
 	require.Len(t, totals, runs)
 	for of, trials := range map[string][]estimate{"launches": totals, "launches, by stack": rows} {
-		within, typical := describe(t, of, trials)
-		require.GreaterOrEqual(t, within, least, of)
-		require.Less(t, typical, 1.0, "an error as large as what it is about says nothing")
+		require.GreaterOrEqual(t, describe(t, of, trials), least, of)
+		require.Less(t, typical(trials), 1.0, "an error as large as what it is about says nothing")
 	}
 	copied := g.copied()
 	copied[0].truth, copied[1].truth = all.copies, all.bytes
 	for i, of := range []string{"copies", "bytes"} {
-		_, typical := describe(t, of, copied[i:i+1])
+		describe(t, of, copied[i:i+1])
+		require.Less(t, typical(copied[i:i+1]), 1.0)
 		copied[i].err *= 2 // one estimate: four standard deviations
 		require.True(t, copied[i].isWithin(), of)
-		require.Less(t, typical, 1.0)
 	}
 }

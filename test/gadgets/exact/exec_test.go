@@ -19,7 +19,7 @@ func TestExecKillAndNestedCallsAreExact(t *testing.T) {
 	t.Setenv("SIMCUDA_NEST", "1")
 	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
-	tr := tracer.Start(t, lib, tracer.Options{Offset: 10})
+	tr := tracer.Start(t, lib, tracer.Options{Offset: 10, Edit: allRefusals})
 	workload(t, lib, dir, func() {
 		requireEqual(t, "alive, by stack", expected(t, dir, false), got(tr.Rows()))
 	}, "--calls", strconv.Itoa(subject.Volume(8000, 40000)), "--processes", "7", "--exec", "--kill-last", "--seed", "2")

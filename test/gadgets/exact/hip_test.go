@@ -27,12 +27,12 @@ func hipLibrary(t *testing.T) string {
 
 // With one device, hipDeviceReset frees managed and pinned memory as well.
 func TestRandomHIPCallsWithOneDeviceAreExact(t *testing.T) {
-	requireExactHIP(t, tracer.Options{}, subject.Volume(6000, 50000), "--devices", "1")
+	requireExactHIP(t, tracer.Options{Edit: allRefusals}, subject.Volume(6000, 50000), "--devices", "1")
 }
 
 // EXACT_CALLS=200000 makes as many calls as the test of cuda_alloc, whose programs are the same.
 func TestRandomHIPCallsAreExact(t *testing.T) {
-	requireExactHIP(t, tracer.Options{}, callsFrom(t, "EXACT_CALLS", subject.Volume(12000, 200000)))
+	requireExactHIP(t, tracer.Options{Edit: allRefusals}, callsFrom(t, "EXACT_CALLS", subject.Volume(12000, 200000)))
 }
 
 func requireExactHIP(t *testing.T, o tracer.Options, calls int, args ...string) {

@@ -45,7 +45,7 @@ def step():
 
 // A tenant whose calls are refused all the time leaves room to the events of others.
 func TestRefusedAllocationsAreBounded(t *testing.T) {
-	const calls, most = 5000, 512 // OOMS_OWN
+	const calls, most = 5000, 512 // ooms_own
 	lib := simulated.DriverCopy(t)
 	tr := tracer.Start(t, lib, tracer.Options{})
 	began := tracer.Second(t)

@@ -21,6 +21,7 @@ func limited(t *testing.T, name string, entries uint32) (tr *tracer.Tracer, want
 	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
 	tr = tracer.Start(t, lib, tracer.Options{Offset: 10, Edit: func(spec *ebpf.CollectionSpec) {
+		allRefusals(spec)
 		require.Contains(t, spec.Maps, name)
 		require.Greater(t, spec.Maps[name].MaxEntries, entries)
 		spec.Maps[name].MaxEntries = entries

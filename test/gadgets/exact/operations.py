@@ -304,7 +304,8 @@ class Contexts:
         pool, device = c_uint64(), self.rng.randrange(self.devices)
         way = self.rng.choice(("cuMemPoolCreate", "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool"))
         if way == "cuMemPoolCreate":
-            args = (byref(PoolProps(1, 0, 1, device)),)
+            # Some are in memory of the host.
+            args = (byref(PoolProps(1, 0, self.rng.choice((1, 1, 1, 1, 2, 3)), device)),)
         else:
             args = (c_int(device),)
         if self.expect((yield self.call(way, byref(pool), *args))) and len(self.pools) < 8:

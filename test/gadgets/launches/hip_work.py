@@ -4,7 +4,7 @@ import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from __main__ import Worker
+from __main__ import INJECTED, Worker
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 10, 11
 KINDS = [0, 1, 2, 3, 4, 1024]
@@ -196,22 +196,27 @@ class HipWorker(Worker):
                              (self.form("hipStreamWaitEvent"), s, e, c_uint(0))]))
 
     def capture(self):
-        s, other, e = self.streams[3], self.streams[4], self.events[0]
+        r, s, other, e = self.random, self.streams[3], self.streams[4], self.events[0]
         if self.call(self.form("hipStreamBeginCapture"), s, c_int(0)):
             return
-        for _ in range(self.random.randrange(4)):
+        for _ in range(r.randrange(4)):
             self.call("hipModuleLaunchKernel", self.functions[0], *map(c_uint, self.shape()), s, None, None)
-        if not self.call("hipEventRecord", e, s) and not self.call("hipStreamWaitEvent", other, e, c_uint(0)):
+        # As in workload.py.
+        if r.randrange(2) or not self.call("hipEventRecord", e, s) and not self.call("hipStreamWaitEvent", other, e, c_uint(0)):
             self.call("hipMemcpyAsync", c_uint64(1), c_uint64(1), self.size(), c_uint(1), other)
         self.call("hipLaunchKernel", self.handles[1], Dim3(1, 1, 1), Dim3(64, 1, 1), None, c_size_t(0), self.streams[5])
-        graph = c_uint64()
-        while self.call(self.form("hipStreamEndCapture"), s, byref(graph)):
-            pass
-        self.run_graph(graph)
+        if r.randrange(3) == 0:
+            self.call("hipStreamSynchronize", s)
+        graph, result = c_uint64(), INJECTED
+        while result == INJECTED:
+            result = self.call(self.form("hipStreamEndCapture"), s, byref(graph))
+        if result == 0:
+            self.run_graph(graph)
+        else:
+            self.call("hipModuleLaunchKernel", self.functions[2], *map(c_uint, self.shape()), s, None, None)
 
     def build(self):
-        graph, node = c_uint64(), c_uint64()
-        self.driver.lib.hipGraphCreate(byref(graph), 0)
+        graph, node = self.make("hipGraphCreate", c_uint(0)), c_uint64()
         names = ["hipGraphAdd%sNode" % n for n in NODES] + OTHER_NODES
         for _ in range(self.random.randrange(1, 5)):
             self.call(self.random.choice(names), byref(node), graph, None, c_size_t(0), None)
@@ -220,9 +225,15 @@ class HipWorker(Worker):
     def run_graph(self, graph):
         name, *args = self.random.choice([("hipGraphInstantiateWithFlags", c_ulonglong(0)), ("hipGraphInstantiateWithParams", None),
                                           ("hipGraphInstantiate", None, None, c_size_t(0))])
-        run = self.make(name, graph, *args)
+        graphs = [graph]
+        if self.random.randrange(4) == 0:
+            graphs.append(self.make("hipGraphClone", graph))
+        run = self.make(name, graphs[-1], *args)
         for _ in range(self.random.randrange(1, 4)):
             self.call(self.form("hipGraphLaunch"), run, self.stream())
+        self.driver.lib.hipGraphExecDestroy(run)
+        for graph in graphs:
+            self.driver.lib.hipGraphDestroy(graph)
 
     def modules(self):
         name, *args = self.random.choice([("hipModuleLoadDataEx", c_char_p(b"image"), c_uint(0), None, None),

@@ -18,6 +18,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from truth import Driver  # noqa: E402
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
+INJECTED = 999
+
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", c_uint), ("id", c_int)]
 
 
 class Copy2D(ctypes.Structure):
@@ -184,7 +189,8 @@ class Worker:
                                  ("cuMemcpyPeer", p, p, p, p, n), ("cuMemcpyPeerAsync", p, p, p, p, n, s),
                                  ("cuMemcpyHtoAAsync_v2", p, n, p, n, s), ("cuMemcpyAtoHAsync_v2", p, p, n, n, s)]))
         elif kind == 3:
-            self.call(self.form("cuMemPrefetchAsync"), p, n, c_int(r.choice([-1, 0, 1])), s)
+            self.call(*r.choice([(self.form("cuMemPrefetchAsync"), p, n, c_int(r.choice([-1, 0, 1])), s),
+                                 (self.form("cuMemPrefetchAsync_v2"), p, n, Location(r.randrange(1, 5), 0), c_uint(0), s)]))
         elif kind == 4:
             bits = r.choice([8, 16, 32])
             self.call(*r.choice([("cuMemsetD%d_v2" % bits, p, c_uint(0), n), (self.form("cuMemsetD%dAsync" % bits), p, c_uint(0), n, s),
@@ -203,32 +209,43 @@ class Worker:
                              (self.form("cuStreamWaitEvent"), s, e, c_uint(0))]))
 
     def capture(self):
-        """A graph captured from two streams, launched a few times."""
-        s, other, e = self.streams[3], self.streams[4], self.events[0]
+        """A graph captured from one or two streams, launched a few times; or a capture that is lost."""
+        r, s, other, e = self.random, self.streams[3], self.streams[4], self.events[0]
         if self.call("cuStreamBeginCapture_v2", s, c_int(0)):
             return
-        for _ in range(self.random.randrange(4)):
+        for _ in range(r.randrange(4)):
             self.call("cuLaunchKernel", self.functions[0], *map(c_uint, self.shape()), s, None, None)
-        if not self.call("cuEventRecord", e, s) and not self.call("cuStreamWaitEvent", other, e, c_uint(0)):
+        # The other stream was part of an earlier capture, in which it may not be now.
+        if r.randrange(2) or not self.call("cuEventRecord", e, s) and not self.call("cuStreamWaitEvent", other, e, c_uint(0)):
             self.call("cuMemcpyHtoDAsync_v2", c_uint64(1), c_uint64(1), self.size(), other)
         self.call("cuLaunchKernel", self.functions[1], *map(c_uint, self.shape()), self.streams[5], None, None)
-        graph = c_uint64()
-        while self.call("cuStreamEndCapture", s, byref(graph)):
-            pass
-        self.run_graph(graph)
+        if r.randrange(3) == 0:
+            self.call("cuStreamSynchronize", s)  # nothing that can be captured
+        graph, result = c_uint64(), INJECTED
+        while result == INJECTED:
+            result = self.call("cuStreamEndCapture", s, byref(graph))
+        if result == 0:
+            self.run_graph(graph)
+        else:
+            self.call("cuLaunchKernel", self.functions[2], *map(c_uint, self.shape()), s, None, None)
 
     def build(self):
-        graph, node = c_uint64(), c_uint64()
-        self.driver.lib.cuGraphCreate(byref(graph), 0)
+        graph, node = self.make("cuGraphCreate", c_uint(0)), c_uint64()
         for _ in range(self.random.randrange(1, 5)):
             self.call(self.random.choice(["cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode", "cuGraphAddHostNode"]),
                       byref(node), graph, None, c_size_t(0), None)
         self.run_graph(graph)
 
     def run_graph(self, graph):
-        run = self.make("cuGraphInstantiateWithFlags", graph, c_uint64(0))
+        graphs = [graph]
+        if self.random.randrange(4) == 0:
+            graphs.append(self.make("cuGraphClone", graph))
+        run = self.make("cuGraphInstantiateWithFlags", graphs[-1], c_uint64(0))
         for _ in range(self.random.randrange(1, 4)):
             self.call(self.form("cuGraphLaunch"), run, self.stream())
+        self.driver.lib.cuGraphExecDestroy(run)
+        for graph in graphs:  # their handles are reused
+            self.driver.lib.cuGraphDestroy(graph)
 
     def modules(self):
         """A module that is unloaded: its handles are reused."""
