@@ -7,8 +7,8 @@
  * name kernels. Ops, details, flags and columns: launch/apis.h, which includes this file.
  *
  * Signatures: CUDA Driver API reference 12.4, cuda.h; cuBLAS, cuBLASLt and cuDNN 9.
- * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName and cuGraphAddNode_v2 came
- * later. The first ABI (before CUDA 3.2) is not covered.
+ * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName, cuGraphAddNode_v2 and
+ * cuMemcpyBatchAsync (CUDA 12.8; 13.0 has it without failIdx) came later. The first ABI (before CUDA 3.2) is not covered.
  */
 
 /* The launch that is followed in windows if any is. */
@@ -51,6 +51,10 @@
 	X(cuMemcpyPeer_ptds, CALL_COPY, COPY_PTOP, CALL_PER_THREAD, 4, CALL_NONE) \
 	X(cuMemcpyAsync, CALL_COPY, COPY_ANY, 0, 2, 3) \
 	X(cuMemcpyAsync_ptsz, CALL_COPY, COPY_ANY, CALL_PER_THREAD, 2, 3) \
+	X(cuMemcpyBatchAsync, CALL_COPY_BATCH, 0, CALL_ON_STACK, 2, 8) \
+	X(cuMemcpyBatchAsync_ptsz, CALL_COPY_BATCH, 0, CALL_ON_STACK | CALL_PER_THREAD, 2, 8) \
+	X(cuMemcpyBatchAsync_v2, CALL_COPY_BATCH, 0, CALL_ON_STACK, 2, 7) \
+	X(cuMemcpyBatchAsync_v2_ptsz, CALL_COPY_BATCH, 0, CALL_ON_STACK | CALL_PER_THREAD, 2, 7) \
 	X(cuMemcpyHtoDAsync_v2, CALL_COPY, COPY_HTOD, 0, 2, 3) \
 	X(cuMemcpyHtoDAsync_v2_ptsz, CALL_COPY, COPY_HTOD, CALL_PER_THREAD, 2, 3) \
 	X(cuMemcpyDtoHAsync_v2, CALL_COPY, COPY_DTOH, 0, 2, 3) \

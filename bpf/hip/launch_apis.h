@@ -7,7 +7,7 @@
  * wait for it and name kernels, instead of those of the CUDA driver. Ops and columns are those
  * of launch/apis.h, which includes this file.
  *
- * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3. Functions that a version does not export
+ * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3; hipMemcpyBatchAsync came with 7.1. Functions that a version does not export
  * are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an earlier call, and
  * hipStreamBeginCaptureToGraph, which adds to a graph.
  */
@@ -40,6 +40,7 @@
 	X(hipMemcpyWithStream, CALL_COPY, COPY_KIND(3), 0, 2, 4) \
 	X(hipMemcpyAsync, CALL_COPY, COPY_KIND(3), 0, 2, 4) \
 	X(hipMemcpyAsync_spt, CALL_COPY, COPY_KIND(3), CALL_PER_THREAD, 2, 4) \
+	X(hipMemcpyBatchAsync, CALL_COPY_BATCH, 0, CALL_ON_STACK, 2, 8) \
 	X(hipMemcpyHtoD, CALL_COPY, COPY_HTOD, 0, 2, CALL_NONE) \
 	X(hipMemcpyDtoH, CALL_COPY, COPY_DTOH, 0, 2, CALL_NONE) \
 	X(hipMemcpyDtoD, CALL_COPY, COPY_DTOD, 0, 2, CALL_NONE) \

@@ -29,6 +29,7 @@ enum call_op {
 	CALL_COPY_2D,	   /* a: CUDA_MEMCPY2D *; b: stream */
 	CALL_COPY_3D,	   /* a: a descriptor; b: stream; detail: direction, or 0: that of the
 			      descriptor; COPY_SECOND: it is the second of COPY_3D_LAYOUTS */
+	CALL_COPY_BATCH,   /* a: address of the bytes of each copy, then how many; b: stream */
 	CALL_PREFETCH,	   /* a: bytes, then the device, or, with detail PREFETCH_LOCATION, its
 			      location; b: stream */
 	CALL_SET,	   /* a: elements; b: stream; detail: bytes of one */
@@ -57,7 +58,7 @@ enum call_op {
 /* As users read them, by enum call_op. CALL_OPERATION_CAPTURED: see call_flag. */
 #define CALL_OPERATION_NAMES                                                        \
 	{ "", "launch", "launch", "launch", "graph", "host", "copy", "copy", "copy", \
-	  "prefetch", "set", "set", "wait", "order", "query", "record", "load",       \
+	  "copy", "prefetch", "set", "set", "wait", "order", "query", "record", "load",       \
 	  "unload", "name", "name", "name", "capture", "capture", "create",           \
 	  "instantiate", "node", "library", "", "", "", }
 #define CALL_OPERATION_CAPTURED "captured"

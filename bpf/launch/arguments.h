@@ -201,6 +201,49 @@ static __always_inline void facts_copy(struct call_facts *f, const struct inflig
 	f->bytes = call_extent(call, api, a);
 }
 
+/* The bytes of many copies that one call makes: an array of as many words as `left`. */
+struct copy_batch {
+	__u64 at, left, bytes;
+};
+
+#define BATCH_WORDS 8
+#define BATCH_TURNS 8192 /* 65,536 copies; one of KV blocks has some thousands */
+
+LOOP_CONTEXT(copy_batch, copy_batch_here)
+
+LOOP_STEP(copy_batch_step, copy_batch, s, copy_batch_here)
+{
+	__u64 words[BATCH_WORDS] = {};
+	__u64 n = BATCH_WORDS;
+
+	if (!s->left)
+		return 1;
+	if (s->left >= BATCH_WORDS) {
+		if (bpf_probe_read_user(words, sizeof(words), (void *)s->at))
+			return 1;
+	} else {
+		n = 1;
+		if (bpf_probe_read_user(words, sizeof(words[0]), (void *)s->at))
+			return 1;
+	}
+	for (int i = 0; i < BATCH_WORDS; i++)
+		s->bytes += words[i];
+	s->at += n * sizeof(words[0]);
+	s->left -= n;
+	return 0;
+}
+
+/* Their sum. What cannot be read, or is too many, is counted as an argument that was not read. */
+static __always_inline __u64 batch_bytes(__u64 at, __u64 count)
+{
+	struct copy_batch s = { .at = at, .left = count };
+
+	LOOP_ON(BATCH_TURNS + BATCH_WORDS, copy_batch_step, s, copy_batch_here);
+	if (s.left)
+		drop(DROP_READ_ARGUMENT);
+	return s.bytes;
+}
+
 static __always_inline void facts_set(struct call_facts *f, const struct inflight *call,
 				      const struct call_api *api, __u64 a)
 {

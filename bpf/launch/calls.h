@@ -209,6 +209,10 @@ static __always_inline void facts_read(struct thread *t, const struct call_api *
 	case CALL_COPY_3D:
 		facts_copy_3d(f, a, api->detail, may_sleep);
 		break;
+	case CALL_COPY_BATCH:
+		f->direction = COPY_ANY;
+		f->bytes = batch_bytes(a, call_argument(call, api->a + 1));
+		break;
 	case CALL_PREFETCH:
 		f->direction = prefetch_direction(api->detail, call->argument[2]);
 		f->bytes = a;

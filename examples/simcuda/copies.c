@@ -53,6 +53,33 @@ COPY_PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream 
 COPY_PTSZ(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOD)
 ARRAY_PTSZ(cuMemcpyHtoAAsync_v2, (uint64_t to, size_t at, uint64_t from, size_t n, CUstream s), COPY_HTOD)
 ARRAY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t n, CUstream s), COPY_DTOH)
+/* What the copies of a batch have in common, and where one of them fails, is ignored. */
+static CUresult batch(struct work *w, const uint64_t *to, const uint64_t *from, const size_t *sizes, size_t count)
+{
+	if (!to || !from || !sizes || !count)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = submit(w);
+	for (size_t i = 0; r == CUDA_SUCCESS && !w->captured && i < count; i++)
+		contents_copy(to[i], from[i], sizes[i]);
+	return r;
+}
+
+static uint64_t sum(const size_t *sizes, size_t count)
+{
+	uint64_t bytes = 0;
+	while (sizes && count--)
+		bytes += *sizes++;
+	return bytes;
+}
+
+#define BATCH batch(&w, to, from, sizes, count), .bytes = sum(sizes, count), .direction = COPY_ANY, .stream = s
+PTSZ(cuMemcpyBatchAsync,
+     (const uint64_t *to, const uint64_t *from, const size_t *sizes, size_t count, const void *attributes,
+      const size_t *firsts, size_t attribute_count, size_t *failed, CUstream s), BATCH)
+PTSZ(cuMemcpyBatchAsync_v2,
+     (const uint64_t *to, const uint64_t *from, const size_t *sizes, size_t count, const void *attributes,
+      const size_t *firsts, size_t attribute_count, CUstream s), BATCH)
+
 COPY_PTSZ(cuMemcpyPeerAsync,
 	  (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n, CUstream s), COPY_PTOP)
 

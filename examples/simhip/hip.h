@@ -136,6 +136,8 @@
 #define API_cuMemcpy3D_v2 API_hipDrvMemcpy3D
 #define impl_cuMemcpy3DAsync_v2 impl_hipDrvMemcpy3DAsync
 #define API_cuMemcpy3DAsync_v2 API_hipDrvMemcpy3DAsync
+#define impl_cuMemcpyBatchAsync impl_hipMemcpyBatchAsync
+#define API_cuMemcpyBatchAsync API_hipMemcpyBatchAsync
 #define impl_cuMemPrefetchAsync impl_hipMemPrefetchAsync
 #define API_cuMemPrefetchAsync API_hipMemPrefetchAsync
 #define impl_cuMemsetD8_v2 impl_hipMemsetD8
@@ -260,6 +262,9 @@
 #define API_cuMemcpy3DPeer_ptds CALL_API_NONE
 #define API_cuMemcpy3DPeerAsync CALL_API_NONE
 #define API_cuMemcpy3DPeerAsync_ptsz CALL_API_NONE
+#define API_cuMemcpyBatchAsync_ptsz CALL_API_NONE
+#define API_cuMemcpyBatchAsync_v2 CALL_API_NONE
+#define API_cuMemcpyBatchAsync_v2_ptsz CALL_API_NONE
 #define API_cuMemPrefetchAsync_ptsz CALL_API_NONE
 #define API_cuMemPrefetchAsync_v2 CALL_API_NONE
 #define API_cuMemPrefetchAsync_v2_ptsz CALL_API_NONE

@@ -83,10 +83,17 @@ func functions(t *testing.T, path string) map[string][]byte {
 	return all
 }
 
+// later are functions of the table that came after this version of the library.
+var later = []string{"hipMemcpyBatchAsync"}
+
 func TestTheRealLibraryHasAllFunctionsOfTheTable(t *testing.T) {
 	exports := functions(t, realLibrary(t))
 	for _, symbol := range append(both(t), "__hipRegisterFunction") {
-		require.Contains(t, exports, symbol)
+		if slices.Contains(later, symbol) {
+			require.NotContains(t, exports, symbol)
+		} else {
+			require.Contains(t, exports, symbol)
+		}
 	}
 }
 
@@ -125,6 +132,9 @@ func TestSimulatedFunctionsHaveTheRealShape(t *testing.T) {
 	for name, path := range map[string]string{"real": realLibrary(t), "simulated": simulatedLibrary(t)} {
 		exports := functions(t, path)
 		for _, symbol := range both(t) {
+			if name == "real" && slices.Contains(later, symbol) {
+				continue
+			}
 			code := exports[symbol]
 			require.Greater(t, len(code), 8, "%s %s", name, symbol)
 			require.Equal(t, begin, code[:4], "%s %s", name, symbol)

@@ -162,7 +162,8 @@ class HipWorker(Worker):
             self.call(*r.choice([(self.form("hipMemcpy" + name), p, p, n, n, k),
                                  (self.form("hipMemcpy" + name + "Async"), p, p, n, n, k, s),
                                  ("hipMemcpyToArray", p, n, n, p, n, k), (self.form("hipMemcpyFromArray"), p, p, n, n, n, k),
-                                 ("hipMemPrefetchAsync", p, n, c_int(r.choice([-1, 0, 1])), s)]))
+                                 ("hipMemPrefetchAsync", p, n, c_int(r.choice([-1, 0, 1])), s),
+                                 ("hipMemcpyBatchAsync", *self.batch(), None, s)]))
         elif kind == 4:
             name = r.choice(["ToArray", "FromArray"])
             self.call(*r.choice([(self.form("hipMemcpy2D"), p, n, p, n, n, h, k),

@@ -172,7 +172,7 @@ class Worker:
     def copy(self):
         r = self.random
         p, n, s = c_uint64(4096), self.size(), self.stream()
-        kind = r.randrange(8)
+        kind = r.randrange(9)
         if kind == 0:
             d = Copy2D(source=r.choice([HOST, DEVICE, ARRAY, UNIFIED]), to=r.choice([HOST, DEVICE, ARRAY]),
                        width=n.value, height=r.randrange(1, 9))
@@ -198,8 +198,17 @@ class Worker:
                                  (self.form("cuMemsetD2D%dAsync" % bits), p, n, c_uint(0), n, c_size_t(5), s)]))
         elif kind == 5:
             self.call(r.choice(["cuMemcpy", "cuMemcpyHtoD_v2", "cuMemcpyDtoH_v2", "cuMemcpyDtoD_v2_ptds"]), p, p, n)
+        elif kind == 6:
+            name = r.choice(["cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2"])
+            self.call(self.form(name), *self.batch(), *([None] if name == "cuMemcpyBatchAsync" else []), s)
         else:
             self.call(self.form(r.choice(["cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"])), p, p, n, s)
+
+    def batch(self):
+        """The arguments of many copies but for the last ones; some have none."""
+        n = self.random.choice([0, 1, 2, 15, 16, 17, 33, 640, 6400])
+        addresses = (c_uint64 * n)(*[4096] * n)
+        return addresses, addresses, (c_size_t * n)(*[self.size().value for _ in range(n)]), c_size_t(n), None, None, c_size_t(1)
 
     def wait(self):
         r = self.random
