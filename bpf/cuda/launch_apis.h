@@ -8,7 +8,8 @@
  *
  * Signatures: CUDA Driver API reference 12.4, cuda.h; cuBLAS, cuBLASLt and cuDNN 9.
  * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName, cuGraphAddNode_v2 and
- * cuMemcpyBatchAsync (CUDA 12.8; 13.0 has it without failIdx) came later. The first ABI (before CUDA 3.2) is not covered.
+ * cuMemcpyBatchAsync (12.8, and 13.0 without failIdx: _v2) came later. The first ABI (before
+ * CUDA 3.2) is not covered, nor are cuMemcpy3DBatchAsync and cuStreamBeginCaptureToGraph.
  */
 
 /* The launch that is followed in windows if any is. */

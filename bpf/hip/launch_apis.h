@@ -7,9 +7,10 @@
  * wait for it and name kernels, instead of those of the CUDA driver. Ops and columns are those
  * of launch/apis.h, which includes this file.
  *
- * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3; hipMemcpyBatchAsync came with 7.1. Functions that a version does not export
- * are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an earlier call, and
- * hipStreamBeginCaptureToGraph, which adds to a graph.
+ * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for hipMemcpyBatchAsync,
+ * which came later. Functions that a version does not export are not probed. Not here:
+ * hipLaunchByPtr, whose grid was the argument of an earlier call, hipStreamBeginCaptureToGraph,
+ * which adds to a graph, and hipMemcpy3DBatchAsync.
  */
 
 /* The launch that is followed in windows if any is. */
