@@ -17,7 +17,7 @@ func FuzzParseStat(f *testing.F) {
 			return // the kernel writes none behind the name
 		}
 		s, ok := parseStat([]byte("42 (" + comm + ") S" + rest))
-		if ok && (s.Comm != comm || s.Mode != 'S' || s.Start%tick != 0) {
+		if ok && (s.Comm != comm || s.Mode != 'S' || s.Start%tick != 0 || s.Start < 0 || s.CPU < 0) {
 			t.Fatalf("%+v of %q", s, comm)
 		}
 		_ = isKilled([]byte(comm + rest))

@@ -9,6 +9,7 @@ package holder
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -76,9 +77,13 @@ func parseStat(stat []byte) (s State, ok bool) {
 	}
 	ok = true
 	s.Parent, s.Group, s.Session = int(number(4)), int(number(5)), int(number(6))
-	s.CPU = time.Duration(number(14)+number(15)) * tick
-	s.Start = time.Duration(number(22)) * tick
+	s.CPU, s.Start = ticks(number(14)+number(15)), ticks(number(22))
 	return s, ok
+}
+
+// ticks is a time in /proc; the longest is 292 years.
+func ticks(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt64/int64(tick))) * tick
 }
 
 // isKilled looks for SIGKILL among the pending signals of the process and of its main thread.
