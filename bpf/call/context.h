@@ -196,10 +196,23 @@ static __always_inline struct primary *primary_of(__u64 process, __s32 device)
 }
 
 /*
+ * How long the current thread has waited for a processor since it began, in nanoseconds; 0: the
+ * kernel does not count it. Of a thread that runs it is up to date (kernel/sched/stats.h).
+ */
+static __always_inline __u64 thread_waited_ns(void)
+{
+	struct task_struct *task = task_current();
+
+	if (!bpf_core_field_exists(task->sched_info.run_delay))
+		return 0;
+	return TASK_READ(task, sched_info.run_delay);
+}
+
+/*
  * Whether a retain that succeeded made the primary context. One that was retained before
  * attach is not known here, but is retained within microseconds, while to make one takes
- * the driver tens of milliseconds at least. Of two threads that wait for the same one, the
- * first to return has made it.
+ * the driver tens of milliseconds at least: `took_ns`, without what the thread waited for a
+ * processor. Of two threads that wait for the same context, the first to return has made it.
  */
 #define PRIMARY_MAKING_NS 2000000
 

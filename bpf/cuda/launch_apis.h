@@ -7,9 +7,10 @@
  * name kernels. Ops, details, flags and columns: launch/apis.h, which includes this file.
  *
  * Signatures: CUDA Driver API reference 12.4, cuda.h; cuBLAS, cuBLASLt and cuDNN 9.
- * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName, cuGraphAddNode_v2 and
- * cuMemcpyBatchAsync (12.8, and 13.0 without failIdx: _v2) came later. The first ABI (before
- * CUDA 3.2) is not covered, nor are cuMemcpy3DBatchAsync and cuStreamBeginCaptureToGraph.
+ * Symbols: libcuda 535.261; cuFuncGetName, cuKernelGetName, cuGraphAddNode_v2,
+ * cuStreamBeginCaptureToGraph (12.3), cuMemcpyBatchAsync (12.8, and 13.0 without failIdx: _v2)
+ * and cuMemcpyWithAttributesAsync (13.2) came later. The first ABI (before CUDA 3.2) is not covered,
+ * nor are cuMemcpy3DBatchAsync and cuMemcpy3DWithAttributesAsync.
  */
 
 /* The launch that is followed in windows if any is. */
@@ -52,6 +53,8 @@
 	X(cuMemcpyPeer_ptds, CALL_COPY, COPY_PTOP, CALL_PER_THREAD, 4, CALL_NONE) \
 	X(cuMemcpyAsync, CALL_COPY, COPY_ANY, 0, 2, 3) \
 	X(cuMemcpyAsync_ptsz, CALL_COPY, COPY_ANY, CALL_PER_THREAD, 2, 3) \
+	X(cuMemcpyWithAttributesAsync, CALL_COPY, COPY_ANY, 0, 2, 4) \
+	X(cuMemcpyWithAttributesAsync_ptsz, CALL_COPY, COPY_ANY, CALL_PER_THREAD, 2, 4) \
 	X(cuMemcpyBatchAsync, CALL_COPY_BATCH, 0, CALL_ON_STACK, 2, 8) \
 	X(cuMemcpyBatchAsync_ptsz, CALL_COPY_BATCH, 0, CALL_ON_STACK | CALL_PER_THREAD, 2, 8) \
 	X(cuMemcpyBatchAsync_v2, CALL_COPY_BATCH, 0, CALL_ON_STACK, 2, 7) \
@@ -144,6 +147,8 @@
 	X(cuStreamBeginCapture_ptsz, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
 	X(cuStreamBeginCapture_v2, CALL_CAPTURE, 0, 0, CALL_NONE, 0) \
 	X(cuStreamBeginCapture_v2_ptsz, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
+	X(cuStreamBeginCaptureToGraph, CALL_CAPTURE, 0, 0, 1, 0) \
+	X(cuStreamBeginCaptureToGraph_ptsz, CALL_CAPTURE, 0, CALL_PER_THREAD, 1, 0) \
 	X(cuStreamEndCapture, CALL_CAPTURED, 0, 0, 1, 0) \
 	X(cuStreamEndCapture_ptsz, CALL_CAPTURED, 0, CALL_PER_THREAD, 1, 0) \
 	X(cuGraphCreate, CALL_NEW_GRAPH, 0, 0, 0, CALL_NONE) \

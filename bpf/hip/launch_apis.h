@@ -9,8 +9,7 @@
  *
  * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for hipMemcpyBatchAsync,
  * which came later. Functions that a version does not export are not probed. Not here:
- * hipLaunchByPtr, whose grid was the argument of an earlier call, hipStreamBeginCaptureToGraph,
- * which adds to a graph, and hipMemcpy3DBatchAsync.
+ * hipLaunchByPtr, whose grid was the argument of an earlier call, and hipMemcpy3DBatchAsync.
  */
 
 /* The launch that is followed in windows if any is. */
@@ -140,6 +139,7 @@
 	X(hipModuleGetFunction, CALL_NAME, 0, 0, 0, 2) \
 	X(hipStreamBeginCapture, CALL_CAPTURE, 0, 0, CALL_NONE, 0) \
 	X(hipStreamBeginCapture_spt, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
+	X(hipStreamBeginCaptureToGraph, CALL_CAPTURE, 0, 0, 1, 0) \
 	X(hipStreamEndCapture, CALL_CAPTURED, 0, 0, 1, 0) \
 	X(hipStreamEndCapture_spt, CALL_CAPTURED, 0, CALL_PER_THREAD, 1, 0) \
 	X(hipGraphCreate, CALL_NEW_GRAPH, 0, 0, 0, CALL_NONE) \

@@ -43,7 +43,7 @@ enum call_op {
 	CALL_NAME,	/* a: address of the handle; b: name */
 	CALL_NAME_FROM, /* a: address of the function's handle; b: the kernel's */
 	CALL_NAME_OF,	/* a: address of the name's address; b: handle */
-	CALL_CAPTURE,	/* b: stream, whose calls become nodes of a graph */
+	CALL_CAPTURE,	/* b: stream, whose calls become nodes of a graph: of a if it is given */
 	CALL_CAPTURED,	/* a: address of the graph; b: stream */
 	CALL_NEW_GRAPH,	/* a: address of the graph; b: the graph of which it is a copy, if any */
 	CALL_INSTANTIATE, /* a: address of the CUgraphExec; b: graph */

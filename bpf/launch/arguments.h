@@ -214,18 +214,10 @@ LOOP_CONTEXT(copy_batch, copy_batch_here)
 LOOP_STEP(copy_batch_step, copy_batch, s, copy_batch_here)
 {
 	__u64 words[BATCH_WORDS] = {};
-	__u64 n = BATCH_WORDS;
+	__u64 n = s->left < BATCH_WORDS ? s->left : BATCH_WORDS;
 
-	if (!s->left)
+	if (!n || bpf_probe_read_user(words, n * sizeof(words[0]), (void *)s->at))
 		return 1;
-	if (s->left >= BATCH_WORDS) {
-		if (bpf_probe_read_user(words, sizeof(words), (void *)s->at))
-			return 1;
-	} else {
-		n = 1;
-		if (bpf_probe_read_user(words, sizeof(words[0]), (void *)s->at))
-			return 1;
-	}
 	for (int i = 0; i < BATCH_WORDS; i++)
 		s->bytes += words[i];
 	s->at += n * sizeof(words[0]);
@@ -238,7 +230,7 @@ static __always_inline __u64 batch_bytes(__u64 at, __u64 count)
 {
 	struct copy_batch s = { .at = at, .left = count };
 
-	LOOP_ON(BATCH_TURNS + BATCH_WORDS, copy_batch_step, s, copy_batch_here);
+	LOOP_ON(BATCH_TURNS, copy_batch_step, s, copy_batch_here);
 	if (s.left)
 		drop(DROP_READ_ARGUMENT);
 	return s.bytes;

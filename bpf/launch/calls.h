@@ -278,7 +278,7 @@ static __always_inline void facts_learn(struct thread *t, __u8 op, __u64 a, __u6
 		capture_join(t->process, f->stream, a);
 		break;
 	case CALL_CAPTURE:
-		capture_begin(t->process, f->stream);
+		capture_begin(t->process, f->stream, a);
 		break;
 	case CALL_CAPTURED:
 		if (call_read(&word, 8, a, may_sleep))

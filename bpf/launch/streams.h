@@ -94,11 +94,14 @@ static __always_inline __u64 *stream_captured(__u64 process, __u64 stream, __u64
 /* A lower bound of the nodes of a capture of which some launches were not seen. */
 #define CAPTURE_NOT_COUNTED (1ULL << 63)
 
-static __always_inline void capture_begin(__u64 process, __u64 stream)
+/* A capture adds its nodes to those of `graph`, or, where that is 0, becomes a new one. */
+static __always_inline void capture_begin(__u64 process, __u64 stream, __u64 graph)
 {
-	__u64 *begun = captures(), now = bpf_ktime_get_boot_ns();
+	__u64 *begun = captures(), now = bpf_ktime_get_boot_ns(), *nodes;
 
-	stream_learn(process, now, CAPTURE_NODES, window_in_use() ? CAPTURE_NOT_COUNTED : 0);
+	nodes = graph ? stream_fact(process, graph, GRAPH_NODES) : 0;
+	stream_learn(process, now, CAPTURE_NODES,
+		     (nodes ? *nodes : 0) | (window_in_use() ? CAPTURE_NOT_COUNTED : 0));
 	stream_learn(process, stream, STREAM_CAPTURE, now);
 	if (begun)
 		__sync_fetch_and_add(begun, 1);

@@ -98,14 +98,12 @@ static __always_inline bool torch_read(struct pt_regs *ctx, __u32 id, struct tor
 	}
 }
 
-/* A function of its own: its stack is not that of process_remember(). */
+/* A function of its own: its stack is not that of process_remember(). Returns 0 or -errno. */
 static __noinline int torch_pool_new(struct torch_pool_key *key)
 {
 	struct torch_pool fresh = {};
 
-	if (key)
-		bpf_map_update_elem(&torch_pools, key, &fresh, BPF_NOEXIST);
-	return 0;
+	return key ? bpf_map_update_elem(&torch_pools, key, &fresh, BPF_NOEXIST) : -1;
 }
 
 static __always_inline struct torch_pool *torch_pool_of(const struct torch_report *r)
@@ -115,11 +113,8 @@ static __always_inline struct torch_pool *torch_pool_of(const struct torch_repor
 
 	if (pool)
 		return pool;
-	if (!process_remember_current(r->process) ||
-	    !FACT_TAKE(r->process, QUOTA_POOLS, MAX_TORCH_POOLS))
-		return 0;
-	torch_pool_new(&key);
-	return bpf_map_lookup_elem(&torch_pools, &key);
+	(void)FACT_ADD(r->process, QUOTA_POOLS, MAX_TORCH_POOLS, torch_pool_new(&key));
+	return bpf_map_lookup_elem(&torch_pools, &key); /* or another CPU has made it */
 }
 
 static __always_inline void torch_pool_totals(struct torch_pool *pool, const struct torch_report *r)

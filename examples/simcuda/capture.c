@@ -109,13 +109,18 @@ CUresult impl_cuStreamGetCaptureInfo_v2_ptsz(uint64_t stream, int *status, uint6
 
 static uint64_t captures;
 
-static CUresult capture_begin(uint64_t stream)
+/* To the graph `to`, or, where that is 0, to a new one. */
+static CUresult capture_begin(uint64_t stream, bool is_new, uint64_t to)
 {
 	struct stream *s = find(SPACE_STREAM, stream);
 	if (!s || captured(stream))
 		return CUDA_ERROR_INVALID_VALUE;
-	struct graph *g = graph_new(SPACE_GRAPH, 0);
+	struct graph *g = is_new ? graph_new(SPACE_GRAPH, 0) : find(SPACE_GRAPH, to);
+	if (!g || g->capturing)
+		return CUDA_ERROR_INVALID_VALUE;
 	g->capturing = true;
+	g->adds = !is_new;
+	g->before = g->nodes;
 	g->capture = ++captures;
 	capture_set(&s->capture, g);
 	return CUDA_SUCCESS;
@@ -130,12 +135,20 @@ static CUresult capture_end(uint64_t stream, uint64_t *out)
 	*out = g->invalid ? 0 : g->handle;
 	if (!g->invalid)
 		return CUDA_SUCCESS;
+	if (g->adds) {
+		g->invalid = false;
+		g->nodes = g->before;
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	}
 	forget(SPACE_GRAPH, g->handle);
 	handle_free(g->handle);
 	capture_put(&g);
 	return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
-PTSZ(cuStreamBeginCapture, (CUstream s), capture_begin(s), .stream = s)
-PTSZ(cuStreamBeginCapture_v2, (CUstream s, int mode), capture_begin(s), .stream = s)
+PTSZ(cuStreamBeginCapture, (CUstream s), capture_begin(s, true, 0), .stream = s)
+PTSZ(cuStreamBeginCapture_v2, (CUstream s, int mode), capture_begin(s, true, 0), .stream = s)
+PTSZ(cuStreamBeginCaptureToGraph,
+     (CUstream s, uint64_t graph, const uint64_t *after, const void *edges, size_t count, int mode),
+     capture_begin(s, false, graph), .stream = s)
 PTSZ(cuStreamEndCapture, (CUstream s, uint64_t *out), capture_end(s, out), .stream = s)

@@ -48,6 +48,8 @@ ARRAY_PTDS(cuMemcpyAtoA_v2, (uint64_t to, size_t at, uint64_t from, size_t where
 COPY_PTDS(cuMemcpyPeer, (uint64_t to, CUcontext t, uint64_t from, CUcontext f, size_t n), COPY_PTOP)
 
 COPY_PTSZ(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_ANY)
+COPY_PTSZ(cuMemcpyWithAttributesAsync,
+	  (uint64_t to, uint64_t from, size_t n, const void *attributes, CUstream s), COPY_ANY)
 COPY_PTSZ(cuMemcpyHtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_HTOD)
 COPY_PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOH)
 COPY_PTSZ(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOD)

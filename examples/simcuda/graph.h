@@ -9,8 +9,10 @@ struct graph {
 	uint64_t handle, nodes;
 	uint64_t capture; /* number of the capture that made it; 0: none */
 	bool capturing;
-	bool invalid;	/* the capture ends without a graph */
-	unsigned users; /* its handle, streams and events: freed with the last */
+	bool invalid; /* the capture ends without a graph */
+	bool adds; /* the graph is older than its capture, and remains as it was where that is lost */
+	uint64_t before; /* nodes when the capture began */
+	unsigned users;	 /* its handle, streams and events: freed with the last */
 };
 
 struct graph *graph_new(enum space space, uint64_t nodes);

@@ -180,6 +180,8 @@
 #define API_cuStreamBeginCapture_v2 API_hipStreamBeginCapture
 #define impl_cuStreamBeginCapture_v2_ptsz impl_hipStreamBeginCapture_spt
 #define API_cuStreamBeginCapture_v2_ptsz API_hipStreamBeginCapture_spt
+#define impl_cuStreamBeginCaptureToGraph impl_hipStreamBeginCaptureToGraph
+#define API_cuStreamBeginCaptureToGraph API_hipStreamBeginCaptureToGraph
 #define impl_cuStreamEndCapture impl_hipStreamEndCapture
 #define API_cuStreamEndCapture API_hipStreamEndCapture
 #define impl_cuStreamEndCapture_ptsz impl_hipStreamEndCapture_spt
@@ -247,6 +249,8 @@
 #define API_cuMemcpyPeer_ptds CALL_API_NONE
 #define API_cuMemcpyAsync CALL_API_NONE
 #define API_cuMemcpyAsync_ptsz CALL_API_NONE
+#define API_cuMemcpyWithAttributesAsync CALL_API_NONE
+#define API_cuMemcpyWithAttributesAsync_ptsz CALL_API_NONE
 #define API_cuMemcpyHtoDAsync_v2_ptsz CALL_API_NONE
 #define API_cuMemcpyDtoHAsync_v2_ptsz CALL_API_NONE
 #define API_cuMemcpyDtoDAsync_v2_ptsz CALL_API_NONE
@@ -298,6 +302,7 @@
 #define API_cuKernelGetName CALL_API_NONE
 #define API_cuStreamBeginCapture CALL_API_NONE
 #define API_cuStreamBeginCapture_ptsz CALL_API_NONE
+#define API_cuStreamBeginCaptureToGraph_ptsz CALL_API_NONE
 #define API_cuGraphInstantiate_v2 CALL_API_NONE
 #define API_cuGraphInstantiateWithParams_ptsz CALL_API_NONE
 #define API_cuGraphAddKernelNode_v2 CALL_API_NONE

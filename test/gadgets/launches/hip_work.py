@@ -198,7 +198,13 @@ class HipWorker(Worker):
 
     def capture(self):
         r, s, other, e = self.random, self.streams[3], self.streams[4], self.events[0]
-        if self.call(self.form("hipStreamBeginCapture"), s, c_int(0)):
+        if r.randrange(3) == 0:
+            to = self.make("hipGraphCreate", c_uint(0))
+            self.add_nodes(to)
+            begun = self.call("hipStreamBeginCaptureToGraph", s, to, None, None, c_size_t(0), c_int(0))
+        else:
+            begun = self.call(self.form("hipStreamBeginCapture"), s, c_int(0))
+        if begun:
             return
         for _ in range(r.randrange(4)):
             self.call("hipModuleLaunchKernel", self.functions[0], *map(c_uint, self.shape()), s, None, None)
@@ -217,11 +223,15 @@ class HipWorker(Worker):
             self.call("hipModuleLaunchKernel", self.functions[2], *map(c_uint, self.shape()), s, None, None)
 
     def build(self):
-        graph, node = self.make("hipGraphCreate", c_uint(0)), c_uint64()
+        graph = self.make("hipGraphCreate", c_uint(0))
+        self.add_nodes(graph)
+        self.run_graph(graph)
+
+    def add_nodes(self, graph):
+        node = c_uint64()
         names = ["hipGraphAdd%sNode" % n for n in NODES] + OTHER_NODES
         for _ in range(self.random.randrange(1, 5)):
             self.call(self.random.choice(names), byref(node), graph, None, c_size_t(0), None)
-        self.run_graph(graph)
 
     def run_graph(self, graph):
         name, *args = self.random.choice([("hipGraphInstantiateWithFlags", c_ulonglong(0)), ("hipGraphInstantiateWithParams", None),

@@ -172,7 +172,7 @@ class Worker:
     def copy(self):
         r = self.random
         p, n, s = c_uint64(4096), self.size(), self.stream()
-        kind = r.randrange(9)
+        kind = r.randrange(10)
         if kind == 0:
             d = Copy2D(source=r.choice([HOST, DEVICE, ARRAY, UNIFIED]), to=r.choice([HOST, DEVICE, ARRAY]),
                        width=n.value, height=r.randrange(1, 9))
@@ -201,6 +201,8 @@ class Worker:
         elif kind == 6:
             name = r.choice(["cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2"])
             self.call(self.form(name), *self.batch(), *([None] if name == "cuMemcpyBatchAsync" else []), s)
+        elif kind == 7:
+            self.call(self.form("cuMemcpyWithAttributesAsync"), p, p, n, None, s)
         else:
             self.call(self.form(r.choice(["cuMemcpyAsync", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"])), p, p, n, s)
 
@@ -220,7 +222,13 @@ class Worker:
     def capture(self):
         """A graph captured from one or two streams, launched a few times; or a capture that is lost."""
         r, s, other, e = self.random, self.streams[3], self.streams[4], self.events[0]
-        if self.call("cuStreamBeginCapture_v2", s, c_int(0)):
+        if r.randrange(3) == 0:
+            to = self.make("cuGraphCreate", c_uint(0))
+            self.add_nodes(to)
+            begun = self.call(self.form("cuStreamBeginCaptureToGraph"), s, to, None, None, c_size_t(0), c_int(0))
+        else:
+            begun = self.call("cuStreamBeginCapture_v2", s, c_int(0))
+        if begun:
             return
         for _ in range(r.randrange(4)):
             self.call("cuLaunchKernel", self.functions[0], *map(c_uint, self.shape()), s, None, None)
@@ -239,11 +247,15 @@ class Worker:
             self.call("cuLaunchKernel", self.functions[2], *map(c_uint, self.shape()), s, None, None)
 
     def build(self):
-        graph, node = self.make("cuGraphCreate", c_uint(0)), c_uint64()
+        graph = self.make("cuGraphCreate", c_uint(0))
+        self.add_nodes(graph)
+        self.run_graph(graph)
+
+    def add_nodes(self, graph):
+        node = c_uint64()
         for _ in range(self.random.randrange(1, 5)):
             self.call(self.random.choice(["cuGraphAddKernelNode_v2", "cuGraphAddMemcpyNode", "cuGraphAddHostNode"]),
                       byref(node), graph, None, c_size_t(0), None)
-        self.run_graph(graph)
 
     def run_graph(self, graph):
         graphs = [graph]

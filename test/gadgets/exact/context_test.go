@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exact
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
+)
+
+// That a context is made shows in the time that its retaining takes, to which what the thread waits for
+// a processor does not belong.
+func TestAContextIsNotMadeByAThreadThatWaitsForAProcessor(t *testing.T) {
+	dir := t.TempDir()
+	lib, others := filepath.Join(dir, "libcuda.so.1"), filepath.Join(dir, "others.c")
+	require.NoError(t, os.WriteFile(others, othersThan(t, "cuDevicePrimaryCtxRetain"), 0o600))
+	out, err := exec.Command("cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", lib, "testdata/busy.c", others).CombinedOutput()
+	require.NoError(t, err, string(out))
+	tr := tracer.Start(t, lib, tracer.Options{})
+	p := subject.Start(t, exec.Command("python3", "testdata/busy.py", lib))
+	p.Expect("ready")
+	p.Say("")
+	p.Expect("ready")
+	var made []int32
+	for _, r := range tr.RowsOf(p.PID()) {
+		require.Equal(t, "context", r.Kind)
+		made = append(made, r.Device)
+	}
+	require.Equal(t, []int32{1}, made)
+}
+
+// othersThan is C code of the driver's other functions, which do nothing: all of them have probes.
+func othersThan(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := elf.Open(simulated.DriverCopy(t))
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	require.NoError(t, err)
+	var code bytes.Buffer
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && strings.HasPrefix(s.Name, "cu") && s.Name != name {
+			fmt.Fprintf(&code, "int %s(void) { return 0; }\n", s.Name)
+		}
+	}
+	return code.Bytes()
+}

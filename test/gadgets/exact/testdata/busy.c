@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * busy: a driver on a processor with more to do. Device 0 has a context, and to retain it takes no
+ * longer than the thread has to wait for the processor, which is some milliseconds. That of device 1
+ * is made.
+ */
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* Nanoseconds that the thread has waited for a processor: Documentation/scheduler/sched-stats.rst */
+static unsigned long long waited(void)
+{
+	unsigned long long ran = 0, ns = 0;
+	FILE *f = fopen("/proc/thread-self/schedstat", "r");
+
+	if (!f || fscanf(f, "%llu %llu", &ran, &ns) != 2)
+		ns = UINT64_MAX;
+	if (f)
+		fclose(f);
+	return ns;
+}
+
+int cuDevicePrimaryCtxRetain(void **context, int device)
+{
+	unsigned long long before = waited();
+
+	if (device == 1)
+		usleep(20000);
+	while (device == 0 && waited() - before < 5000000)
+		sched_yield();
+	*context = (void *)(uintptr_t)(0x1000 + device);
+	return 0;
+}
