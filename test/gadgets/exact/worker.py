@@ -5,6 +5,7 @@ import mmap
 import random
 import sys
 import threading
+import time
 from ctypes import byref, c_int, c_size_t, c_uint64
 
 import routes
@@ -181,12 +182,15 @@ class Worker(Memory, Contexts, VirtualMemory):
     def run(self):
         options = self.p.options
         quota = options.calls // options.processes // options.threads
+        began = time.monotonic()
         for r in range(options.rounds):
             until = quota * (r + 1) // options.rounds
             while True:
                 self.wait_turn()
                 more = self.calls < until
                 if more:
+                    if options.seconds:
+                        time.sleep(max(0, began + options.seconds * self.calls / quota - time.monotonic()))
                     op = self.rng.choices(self.ops, self.weights)[0]
                     self.drive(op())
                 elif not options.deterministic:

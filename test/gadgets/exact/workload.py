@@ -41,6 +41,7 @@ def arguments():
     a.add_argument("--hip", help="a simulated libamdhip64, in place of the CUDA driver")
     a.add_argument("--out", required=True, help="directory for journals and truth files")
     a.add_argument("--calls", type=int, default=200000, help="driver calls in all")
+    a.add_argument("--seconds", type=float, default=0, help="the calls take at least so long, at an even rate")
     a.add_argument("--processes", type=int, default=4)
     a.add_argument("--threads", type=int, default=8, help="per process")
     a.add_argument("--devices", type=int, default=2)

@@ -50,7 +50,7 @@ func TestRandomCallsAreExactThroughTheProduct(t *testing.T) {
 	t.Parallel()
 	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "lines")
 	cmd := exec.Command("python3", "../../gadgets/exact/workload.py", "--libcuda", simulated.Driver(t), "--out", dir,
-		"--calls", strconv.Itoa(subject.Volume(10000, 40000)), "--start-on-stdin", "--hold", "--kill-last")
+		"--calls", strconv.Itoa(subject.Volume(10000, 40000)), "--seconds", strconv.Itoa(subject.Volume(0, 8)), "--start-on-stdin", "--hold", "--kill-last")
 	p := subject.Start(t, cmd)
 	answer := func(key string) {
 		t.Helper()

@@ -135,9 +135,10 @@ type honest struct {
 
 func startHonest(t *testing.T, calls int) honest {
 	t.Helper()
+	// Some allocations are refused: fewer in a second than a container's events have room for.
 	dir := t.TempDir()
 	p := subject.Start(t, exec.Command("python3", "../../gadgets/exact/workload.py", "--libcuda", simulated.DriverCopy(t), "--out", dir,
-		"--calls", strconv.Itoa(calls), "--processes", "2", "--start-on-stdin", "--hold"))
+		"--calls", strconv.Itoa(calls), "--seconds", "4", "--processes", "2", "--start-on-stdin", "--hold"))
 	require.Contains(t, p.Line(), "ready")
 	return honest{p, dir}
 }
