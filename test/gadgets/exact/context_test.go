@@ -4,7 +4,6 @@ package exact
 
 import (
 	"bytes"
-	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,15 +42,10 @@ func TestAContextIsNotMadeByAThreadThatWaitsForAProcessor(t *testing.T) {
 // othersThan is C code of the driver's other functions, which do nothing: all of them have probes.
 func othersThan(t *testing.T, name string) []byte {
 	t.Helper()
-	f, err := elf.Open(simulated.DriverCopy(t))
-	require.NoError(t, err)
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	require.NoError(t, err)
 	var code bytes.Buffer
-	for _, s := range symbols {
-		if s.Section != elf.SHN_UNDEF && strings.HasPrefix(s.Name, "cu") && s.Name != name {
-			fmt.Fprintf(&code, "int %s(void) { return 0; }\n", s.Name)
+	for symbol, isDefined := range tracer.Exports(t, simulated.DriverCopy(t)) {
+		if isDefined && strings.HasPrefix(symbol, "cu") && symbol != name {
+			fmt.Fprintf(&code, "int %s(void) { return 0; }\n", symbol)
 		}
 	}
 	return code.Bytes()

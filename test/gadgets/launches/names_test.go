@@ -3,7 +3,6 @@
 package launches
 
 import (
-	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -271,15 +270,7 @@ func TestTableIsOfTheRealDriver(t *testing.T) {
 	if len(found) == 0 {
 		t.Skip("no build/fixtures/libcuda: run test/support/fixtures/libcuda.sh")
 	}
-	f, err := elf.Open(found[0])
-	require.NoError(t, err)
-	defer f.Close()
-	symbols, err := f.DynamicSymbols()
-	require.NoError(t, err)
-	there := map[string]bool{}
-	for _, s := range symbols {
-		there[s.Name] = true
-	}
+	there := tracer.Exports(t, found[0])
 	b, err := os.ReadFile("../../../bpf/cuda/launch_apis.h")
 	require.NoError(t, err)
 	var missing []string

@@ -133,9 +133,10 @@ type honest struct {
 	dir string
 }
 
+// startHonest starts it with so many calls, in four seconds: its allocations that are refused are fewer in
+// a second than a container's events have room for.
 func startHonest(t *testing.T, calls int) honest {
 	t.Helper()
-	// Some allocations are refused: fewer in a second than a container's events have room for.
 	dir := t.TempDir()
 	p := subject.Start(t, exec.Command("python3", "../../gadgets/exact/workload.py", "--libcuda", simulated.DriverCopy(t), "--out", dir,
 		"--calls", strconv.Itoa(calls), "--seconds", "4", "--processes", "2", "--start-on-stdin", "--hold"))

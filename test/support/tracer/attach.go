@@ -41,8 +41,9 @@ func (tr *Tracer) AttachTorch(library string) {
 // hasMulti: else probes are perf events, as those of ig-gpu are (Linux 6.6).
 var hasMulti = sync.OnceValue(func() bool { return features.HaveBPFLinkUprobeMulti() == nil })
 
-// exports returns the functions of a library. Those above the driver have more in some versions.
-func exports(t testing.TB, path string) map[string]bool {
+// Exports returns the symbols of a library: whether it defines them. Libraries above the driver have more in some
+// versions.
+func Exports(t testing.TB, path string) map[string]bool {
 	t.Helper()
 	f, err := elf.Open(path)
 	require.NoError(t, err)

@@ -164,7 +164,7 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 			if o.Stock && p.OnDemand() {
 				continue
 			}
-			if p.Library == library && (library == "libcuda" || exports(t, path)[p.Symbol]) {
+			if p.Library == library && (library == "libcuda" || Exports(t, path)[p.Symbol]) {
 				these = append(these, p)
 			}
 		}
