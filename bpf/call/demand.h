@@ -12,7 +12,7 @@
  * Programs ask for a fact that they miss and count the answers. User space
  * (internal/tracer) attaches the points of the fact to a process when its
  * libraries are mapped and whenever it asks, and detaches them after enough answers in a
- * row that taught nothing.
+ * row that taught nothing. It sleeps until a program wakes it.
  */
 enum fact {
 	FACT_DEVICE = 1, /* the device of a context, from cuCtxGetDevice */
@@ -41,6 +41,25 @@ struct {
 	__type(value, struct demand);
 } demands SEC(".maps");
 
+/* To user space: demands have changed. A record that finds no room is not needed: others wait there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} demand_wakeups SEC(".maps");
+
+/* After so many answers in a row without news user space may detach: idleAnswers of internal/tracer. */
+#define DEMAND_IDLE_ANSWERS 4096
+
+static __noinline void demand_wake(void)
+{
+	__u64 *record = bpf_ringbuf_reserve(&demand_wakeups, sizeof(*record), 0);
+
+	if (!record)
+		return;
+	*record = 0;
+	bpf_ringbuf_submit(record, 0);
+}
+
 static __noinline struct demand *demand_of(__u32 fact)
 {
 	struct demand_key key = { .tgid = bpf_get_current_pid_tgid() >> 32, .fact = fact };
@@ -58,8 +77,12 @@ static __always_inline void demand_ask(enum fact fact)
 {
 	struct demand *d = demand_of(fact);
 
-	if (d)
-		__sync_fetch_and_add(&d->asked, 1);
+	if (!d)
+		return;
+	__sync_fetch_and_add(&d->asked, 1);
+	/* The first, the second, the fourth, …: a fact that cannot be learned wakes nothing for long. */
+	if (!(d->asked & (d->asked - 1)))
+		demand_wake();
 }
 
 /* A point of the fact has answered. */
@@ -74,6 +97,8 @@ static __always_inline void demand_answered(enum fact fact, bool is_new)
 		d->idle = 0;
 	} else {
 		__sync_fetch_and_add(&d->idle, 1);
+		if (!(d->idle & (DEMAND_IDLE_ANSWERS - 1)))
+			demand_wake();
 	}
 }
 

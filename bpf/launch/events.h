@@ -5,6 +5,7 @@
 #include "call/error.h"
 #include "launch/calls.h"
 #include "launch/rows.h"
+#include "program/reading_pause.h"
 #include "program/ring_wake.h"
 
 /* events: rows and events as user space sees them. */
@@ -205,7 +206,7 @@ static __always_inline int dump_call(struct bpf_iter__bpf_map_elem *ctx, struct 
 	struct call *c;
 	__u32 zero = 0;
 
-	if (!key || !row)
+	if (!key || !row || reading_is_paused())
 		return 0;
 	c = bpf_map_lookup_elem(&call_scratch, &zero);
 	if (!c)

@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_CUDA_ALLOC_ROWS_H
 #define GPU_GADGETS_CUDA_ALLOC_ROWS_H
 
+#include "program/reading_pause.h"
+
 /*
  * rows: the data sources `allocs` and `pools`: what user space reads out of the maps at
  * each interval. Fields are described in gadget.yaml.
@@ -67,7 +69,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 	struct alloc a = {};
 	bool gone;
 
-	if (!key || !row)
+	if (!key || !row || reading_is_paused())
 		return 0;
 	a.row_boot_ns = born_boot_ns;
 	span_text(a.span_id, span);

@@ -2,6 +2,8 @@
 #ifndef GPU_GADGETS_PY_STACK_ROWS_H
 #define GPU_GADGETS_PY_STACK_ROWS_H
 
+#include "program/reading_pause.h"
+
 /*
  * rows: the data source samples, and the iterators that fill it from the maps.
  */
@@ -29,7 +31,7 @@ static __always_inline int dump_row(struct bpf_iter__bpf_map_elem *ctx, struct r
 	struct python_sample s = {};
 	struct process *p;
 
-	if (!key || !row)
+	if (!key || !row || reading_is_paused())
 		return 0;
 	s.row_boot_ns = born_boot_ns;
 	span_text(s.span_id, span);

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -18,6 +19,8 @@ type Demands interface {
 	Read(pid, fact uint32) (Demand, error)
 	// Forget starts again: what is read next has happened since.
 	Forget(pid, fact uint32) error
+	// Wait returns nil once demands may have changed since it returned last, and an error when ctx ends.
+	Wait(ctx context.Context) error
 }
 
 // Demand is that of a process for one fact, since Forget.
@@ -28,8 +31,8 @@ type Demand struct {
 }
 
 const (
-	// demandInterval is how often demands are read: a call that misses a fact waits
-	// that long at most for the probes that teach it.
+	// demandInterval is how often demands are read at most: a call that misses a fact waits
+	// that long for the probes that teach it, if others have just been read.
 	demandInterval = 100 * time.Millisecond
 	// idleAnswers in a row without news end a window. More than the 2,543 calls of
 	// cuCtxGetDevice in a training step of PyTorch, so that every thread that takes part
@@ -54,9 +57,7 @@ type window struct {
 	fact    uint32
 	links   []link.Link // none: it is closed
 	gone    bool        // the process has ended, or has unmapped the library
-	// asked is the demand that the last window has left; pause and notBefore keep
-	// windows apart that teach nothing.
-	asked     uint64
+	// pause and notBefore keep windows apart that teach nothing.
 	pause     time.Duration
 	notBefore time.Time
 }
@@ -104,11 +105,23 @@ func (ws *windows) closed(tenant procmaps.Tenant) {
 	ws.of(tenant).open--
 }
 
+// turns is how many intervals it takes until each window was due.
+func (ws *windows) turns() int {
+	most, share := 0, ws.share()
+	for _, mine := range ws.byTenant {
+		most = max(most, (len(mine.all)+share-1)/share)
+	}
+	return most
+}
+
+// share is how many demands of a tenant are read in an interval.
+func (ws *windows) share() int { return max(1, demandsAtOnce/max(1, len(ws.byTenant))) }
+
 // turn calls use for as many windows as are due in an interval, with the same number of each tenant.
 func (ws *windows) turn(use func(*window)) {
-	share := demandsAtOnce / max(1, len(ws.byTenant))
+	share := ws.share()
 	for tenant, mine := range ws.byTenant {
-		for range min(len(mine.all), max(1, share)) {
+		for range min(len(mine.all), share) {
 			if mine.next >= len(mine.all) {
 				mine.next = 0
 			}
@@ -199,6 +212,25 @@ func (t *Tracer) linkFact(ex *link.Executable, f *file, fact uint32, pid uint32)
 	return links, err
 }
 
+// listen passes on, one at a time, that demands have changed.
+func (t *Tracer) listen(ctx context.Context) {
+	for {
+		err := t.cfg.Demands.Wait(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			t.cfg.Warn(fmt.Sprintf("devices or kernel names of calls may be missing for up to %v: %v", t.cfg.ScanInterval, err))
+			return
+		}
+		select {
+		case t.demanded <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // meetDemands opens and closes windows.
 func (t *Tracer) meetDemands(now time.Time) {
 	t.windows.turn(func(w *window) { t.meetDemand(w, now) })
@@ -215,12 +247,12 @@ func (t *Tracer) meetDemand(w *window, now time.Time) {
 		t.cfg.Warn(fmt.Sprintf("process %d: devices or kernel names may be missing: %v", p.pid, err))
 		w.delay(now)
 	case len(w.links) == 0:
-		if d.Asked > w.asked && !t.owes(p, now) {
+		if d.Asked > 0 && !t.owes(p, now) {
 			t.openWindow(w)
 		}
 	case d.Idle >= idleAnswers:
 		t.closeWindow(w)
-		w.asked = d.Asked
+		_ = t.cfg.Demands.Forget(p.pid, w.fact) // what is requested from now on is another demand
 		if d.Learned == 0 && d.Asked > 0 {
 			w.delay(now) // it was requested, and this is not where the answer is
 		} else {

@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -24,8 +25,13 @@ func pointsOnDemand() []Point {
 
 // testDemands are the facts that are missing in processes, set by a test.
 type testDemands struct {
-	mu  sync.Mutex
-	all map[uint32]Demand
+	mu      sync.Mutex
+	all     map[uint32]Demand
+	changed chan struct{}
+}
+
+func newTestDemands() *testDemands {
+	return &testDemands{all: map[uint32]Demand{}, changed: make(chan struct{}, 1)}
 }
 
 func (d *testDemands) Read(pid, fact uint32) (Demand, error) {
@@ -47,10 +53,20 @@ func (d *testDemands) Forget(pid, _ uint32) error {
 func (d *testDemands) set(pid uint32, v Demand) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.all == nil {
-		d.all = map[uint32]Demand{}
-	}
 	d.all[pid] = v
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (d *testDemands) Wait(ctx context.Context) error {
+	select {
+	case <-d.changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // seen is how many of ten calls a probe sees.
@@ -69,8 +85,9 @@ func TestProbesOnDemandAreThereWhileAProcessLacksTheFact(t *testing.T) {
 		path := buildLibrary(t, t.TempDir())
 		h.ask("open %s", path)
 		other.ask("open %s", path)
-		d := &testDemands{}
-		tr, rows := start(t, Config{Programs: k.programs, Mode: mode, Points: pointsOnDemand(), Demands: d})
+		d := newTestDemands()
+		// No scan: what changes is read at once.
+		tr, rows := start(t, Config{Programs: k.programs, Mode: mode, Points: pointsOnDemand(), Demands: d, ScanInterval: time.Hour})
 		row, _ := rows.attached(t, h.pid)
 		rows.attached(t, other.pid)
 		require.Contains(t, row.Note, "on demand: 1")
@@ -176,6 +193,43 @@ func TestDemandsAreReadInTurn(t *testing.T) {
 	require.Contains(t, reads, many[0])
 	require.NotContains(t, ws.byTenant, honest)
 	require.Len(t, ws.byTenant[hostile].all, 1)
+}
+
+// Demands are read once they have changed, all of them, and no more until they change again.
+func TestDemandsAreReadOnceAfterAChange(t *testing.T) {
+	changes := make(chan struct{})
+	d := newDemandTimer(changes)
+	defer d.timer.Stop()
+	d.begin(0, time.Now())
+	require.NotNil(t, d.changed, "there is no window")
+	d.begin(3, time.Now())
+	for range 3 {
+		require.Nil(t, d.changed, "changes wait for the turn that they ask for")
+		d.turned(<-d.timer.C)
+	}
+	require.NotNil(t, d.changed)
+	began := time.Now()
+	require.False(t, d.timer.Stop(), "it does not run")
+	d.begin(1, d.last)
+	d.turned(<-d.timer.C)
+	require.GreaterOrEqual(t, time.Since(began), demandInterval-10*time.Millisecond, "turns are an interval apart")
+}
+
+func TestTurnsReadEachWindow(t *testing.T) {
+	ws := windows{byTenant: map[procmaps.Tenant]*tenantWindows{}}
+	require.Zero(t, ws.turns())
+	reads := map[*window]bool{}
+	for tenant, n := range map[procmaps.Tenant]int{1: 3*demandsAtOnce + 1, 2: 1} {
+		for range n {
+			ws.add(&window{process: &process{tenant: tenant}})
+		}
+	}
+	turns := ws.turns()
+	for range turns {
+		ws.turn(func(w *window) { reads[w] = true })
+	}
+	require.Len(t, reads, 3*demandsAtOnce+2)
+	require.Equal(t, 7, turns, "half of an interval's for each of two")
 }
 
 func TestProbesOnDemandNeedDemands(t *testing.T) {

@@ -41,11 +41,8 @@ func (t *Tracer) loop(ctx context.Context) {
 	var snapshots time.Time // when they were last taken
 	warn := time.NewTimer(t.cfg.WarnAfter)
 	defer warn.Stop()
-	asked := time.NewTicker(demandInterval)
-	defer asked.Stop()
-	if t.cfg.Demands == nil {
-		asked.Stop()
-	}
+	demands := newDemandTimer(t.demanded)
+	defer demands.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -70,19 +67,58 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.snapshotDirty()
 			t.mu.Unlock()
 			snapshots = time.Now()
-		case now := <-asked.C:
+		case <-demands.changed:
+			t.mu.Lock()
+			demands.begin(t.windows.turns(), time.Now())
+			t.mu.Unlock()
+		case now := <-demands.timer.C:
 			t.mu.Lock()
 			t.meetDemands(now)
 			t.mu.Unlock()
+			demands.turned(now)
 		case now := <-tick.C:
 			t.mu.Lock()
 			if t.scanIsDue(now) {
 				t.scan()
 			}
+			t.meetDemands(now) // pauses end, and what could not be paid for then can now
 			t.mu.Unlock()
 		case <-warn.C:
 			t.warnIfNothing()
 			warn.Reset(warnEvery)
 		}
 	}
+}
+
+// demandTimer is when demands are read: each once after they have changed, in turns that are an interval apart.
+type demandTimer struct {
+	timer   *time.Timer
+	source  <-chan struct{}
+	changed <-chan struct{} // source, or nil until the turns are over
+	left    int             // turns
+	last    time.Time       // when the last turn was
+}
+
+func newDemandTimer(source <-chan struct{}) *demandTimer {
+	d := &demandTimer{timer: time.NewTimer(time.Hour), source: source, changed: source}
+	d.timer.Stop()
+	return d
+}
+
+// begin is called when demands have changed, with the turns in which all are read.
+func (d *demandTimer) begin(turns int, now time.Time) {
+	if turns == 0 {
+		return
+	}
+	d.changed, d.left = nil, turns
+	d.timer.Reset(max(0, demandInterval-now.Sub(d.last)))
+}
+
+func (d *demandTimer) turned(now time.Time) {
+	d.last = now
+	if d.left--; d.left > 0 {
+		d.timer.Reset(demandInterval)
+		return
+	}
+	d.changed = d.source
 }

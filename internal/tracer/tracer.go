@@ -35,8 +35,10 @@ type Tracer struct {
 	done   sync.WaitGroup
 	queue  chan []procevents.Event
 	lost   chan uint64
-	events *procevents.Reader
-	alive  sync.Map // pid → nothing: processes with a traced library
+	// demanded has something when demands have changed.
+	demanded chan struct{}
+	events   *procevents.Reader
+	alive    sync.Map // pid → nothing: processes with a traced library
 
 	mu sync.Mutex // guards what follows; held by one step of the loop
 	intermittent
@@ -55,7 +57,7 @@ func New(cfg Config) (*Tracer, error) {
 		return nil, errors.New("functions that are probed on demand need the demands of processes")
 	}
 	cfg.setDefaults()
-	t := &Tracer{cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan uint64, 1)}
+	t := &Tracer{cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan uint64, 1), demanded: make(chan struct{})}
 	t.state = newState()
 	names := map[string]bool{}
 	var exit, sleeps bool
@@ -146,11 +148,10 @@ func (t *Tracer) Start(ctx context.Context) error {
 		t.Stop()
 		return err
 	}
-	t.done.Add(1)
-	go func() {
-		defer t.done.Done()
-		t.loop(ctx)
-	}()
+	t.done.Go(func() { t.loop(ctx) })
+	if t.cfg.Demands != nil {
+		t.done.Go(func() { t.listen(ctx) })
+	}
 	return nil
 }
 

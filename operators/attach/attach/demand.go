@@ -3,17 +3,19 @@
 package attach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
-// demandsMap is the map of bpf/call/demand.h.
-const demandsMap = "demands"
+// demandsMap and wakeupsMap are maps of bpf/call/demand.h.
+const demandsMap, wakeupsMap = "demands", "demand_wakeups"
 
 // demandKey mirrors struct demand_key of bpf/call/demand.h, demandValue struct demand.
 type (
@@ -34,7 +36,11 @@ func (i *instance) takeDemands(gc ig.Context) error {
 	if err := checkDemands(m); err != nil {
 		return err
 	}
-	i.cfg.Demands = demands{m}
+	wakeups, err := ig.Map(gc, wakeupsMap)
+	if err != nil {
+		return err
+	}
+	i.cfg.Demands = &demands{m: m, wakeups: wakeups}
 	return nil
 }
 
@@ -46,9 +52,13 @@ func checkDemands(m *ebpf.Map) error {
 }
 
 // demands implements tracer.Demands.
-type demands struct{ m *ebpf.Map }
+type demands struct {
+	m, wakeups *ebpf.Map
+	reader     *ringbuf.Reader // of wakeups, from the first Wait on
+	record     ringbuf.Record
+}
 
-func (d demands) Read(pid, fact uint32) (tracer.Demand, error) {
+func (d *demands) Read(pid, fact uint32) (tracer.Demand, error) {
 	var v demandValue
 	err := d.m.Lookup(demandKey{pid, fact}, &v)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -57,10 +67,22 @@ func (d demands) Read(pid, fact uint32) (tracer.Demand, error) {
 	return tracer.Demand{Asked: v.Asked, Learned: v.Learned, Idle: v.Idle}, err
 }
 
-func (d demands) Forget(pid, fact uint32) error {
+func (d *demands) Forget(pid, fact uint32) error {
 	err := d.m.Delete(demandKey{pid, fact})
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil
 	}
 	return err
+}
+
+func (d *demands) Wait(ctx context.Context) error {
+	if d.reader == nil {
+		r, err := ringbuf.NewReader(d.wakeups)
+		if err != nil {
+			return fmt.Errorf("read which facts are missing: %w", err)
+		}
+		d.reader = r
+		context.AfterFunc(ctx, func() { r.Close() })
+	}
+	return d.reader.ReadInto(&d.record)
 }

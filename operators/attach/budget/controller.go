@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/traps"
 )
@@ -97,7 +98,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			if err = c.windows.period(ctx); err == nil && c.isTime(windowsLook) && c.windows.opened >= leastLooked {
 				err = c.step(ctx)
 			}
-		} else if sleepUntil(ctx, sinceBoot()+look) {
+		} else if sleepUntil(ctx, ig.SinceBoot()+look) {
 			err = c.step(ctx)
 		}
 		if err != nil {

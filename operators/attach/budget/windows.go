@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 const (
@@ -57,17 +57,9 @@ func newWindows(m Maps, p Prober) *windows {
 	return &windows{maps: m, prober: p, plan: plan{slots: 1}, pace: pace{byThread: m.ByThread}, closing: make(chan struct{}, 8)}
 }
 
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
-
 // sleepUntil returns false when the context has ended.
 func sleepUntil(ctx context.Context, at time.Duration) bool {
-	d := at - sinceBoot()
+	d := at - ig.SinceBoot()
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
@@ -85,7 +77,7 @@ func sleepUntil(ctx context.Context, at time.Duration) bool {
 // those of windows from exactly then on, and its probes go a moment later; and the other
 // way round when it is followed all of the time again.
 func (w *windows) follow(ctx context.Context, next plan) error {
-	now := sinceBoot()
+	now := ig.SinceBoot()
 	if w.plan.slots <= 1 {
 		w.from = now + time.Millisecond
 		w.number += w.number & 1 // a pair of windows is of one plan
@@ -147,14 +139,14 @@ func (w *windows) period(ctx context.Context) error {
 	length := time.Duration(w.plan.slots) * slot
 	end := w.from + length
 	defer func() { w.from = end }()
-	if now := sinceBoot(); now > end { // this machine has stood still
+	if now := ig.SinceBoot(); now > end { // this machine has stood still
 		missed := (now-w.from)/length + 1
 		w.missed += uint32(missed)
 		end = w.from + missed*length
 		return nil
 	}
 	at := w.from + time.Duration(rand.IntN(int(w.plan.slots)))*slot
-	if at-sinceBoot() > weighingTakes {
+	if at-ig.SinceBoot() > weighingTakes {
 		if err := w.weigh(ctx); err != nil {
 			return err
 		}
@@ -172,7 +164,7 @@ func (w *windows) period(ctx context.Context) error {
 	w.missed = 0
 	w.pace.begin()
 	look := w.look()
-	begin := sinceBoot() + lead
+	begin := ig.SinceBoot() + lead
 	which := w.number & 1
 	err = w.maps.Inflight.Put(which, uint64(0))
 	if err == nil {
@@ -185,7 +177,7 @@ func (w *windows) period(ctx context.Context) error {
 	sleepUntil(ctx, begin+slot)
 	w.pace.end()
 	w.witness.windows.add(look())
-	for until := begin + slot + inflight; w.inflight(which) > 0 && sinceBoot() < until; {
+	for until := begin + slot + inflight; w.inflight(which) > 0 && ig.SinceBoot() < until; {
 		time.Sleep(200 * time.Microsecond)
 	}
 	w.number++
@@ -197,7 +189,7 @@ func (w *windows) period(ctx context.Context) error {
 	}()
 	// Where periods are too short for a weighing, some are missed, and the next one counts
 	// for them.
-	if end-sinceBoot() > weighingTakes || length < 2*weighingTakes {
+	if end-ig.SinceBoot() > weighingTakes || length < 2*weighingTakes {
 		if err := w.weigh(ctx); err != nil {
 			return err
 		}
@@ -208,30 +200,30 @@ func (w *windows) period(ctx context.Context) error {
 
 // weigh probes the witness alone for a while, if it is time for that.
 func (w *windows) weigh(ctx context.Context) error {
-	if len(w.witness.apis) == 0 || sinceBoot()-w.weighed < w.every {
+	if len(w.witness.apis) == 0 || ig.SinceBoot()-w.weighed < w.every {
 		return nil
 	}
-	w.weighed = sinceBoot()
+	w.weighed = ig.SinceBoot()
 	before := map[uint32]uint64{}
 	for _, api := range w.witness.apis {
 		before[api] = w.maps.cost([]uint32{api}).Hits
 	}
 	sleepUntil(ctx, w.weighed+settling)
 	w.pace.took()
-	from := sinceBoot()
+	from := ig.SinceBoot()
 	sleepUntil(ctx, from+control)
 	ran, _ := w.pace.took()
-	seconds := (sinceBoot() - from).Seconds()
+	seconds := (ig.SinceBoot() - from).Seconds()
 	open, err := w.prober.Resume(w.witness.apis)
 	if err != nil {
 		return fmt.Errorf("attach for a weighing: %w", err)
 	}
-	sleepUntil(ctx, sinceBoot()+warming)
+	sleepUntil(ctx, ig.SinceBoot()+warming)
 	w.pace.took()
-	from, look := sinceBoot(), w.look()
+	from, look := ig.SinceBoot(), w.look()
 	sleepUntil(ctx, from+weighing)
 	probed, charged := w.pace.took()
-	w.witness.busy.add(ran, seconds, probed, (sinceBoot() - from).Seconds(), charged)
+	w.witness.busy.add(ran, seconds, probed, (ig.SinceBoot() - from).Seconds(), charged)
 	w.witness.alone.add(look())
 	open.Close()
 	for api, hits := range before {

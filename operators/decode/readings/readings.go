@@ -4,7 +4,8 @@
 // since the start, so that a reading may be left out, but not the last one.
 //
 // Of a table with more than 4,096 rows only every second, third, … reading passes: to name a row and to
-// write it takes 6 µs, and a tenant that fills a table must not use a core.
+// write it takes 6 µs, and a tenant that fills a table must not use a core. The programs that iterate over such a
+// table leave its rows out meanwhile (pause), since to copy them takes longer.
 //
 // The last rows of a run are kept. Inspektor Gadget v0.55.0 reads the iterators of a gadget once more
 // when the run ends, but closes them in Stop without waiting for that: on a busy machine the last interval
@@ -13,6 +14,8 @@
 package readings
 
 import (
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -20,10 +23,15 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
 
 const (
 	annotation = "ebpf.iter.fetch-on-stop"
+	// pausesAnnotation is that of the source whose programs leave rows out.
+	pausesAnnotation = "gpu-gadgets.readings.pauses"
 	// limit is how long to wait: naming the stacks of a full table takes a
 	// second or two.
 	limit = 10 * time.Second
@@ -66,6 +74,9 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 			continue
 		}
 		r := &read{}
+		if source.Annotations()[pausesAnnotation] == "true" {
+			r.pause = &pause{}
+		}
 		if err := source.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
 			if !i.begin(r, rows.Len(), time.Now()) {
 				return datasource.ErrDiscard
@@ -96,6 +107,7 @@ type read struct {
 	passing bool      // they are on their way through the operators
 	passed  time.Time // when they had passed
 	quiet   int       // turns since then, of Stop
+	pause   *pause    // nil: its programs have none
 }
 
 type instance struct {
@@ -108,7 +120,7 @@ type instance struct {
 func (i *instance) begin(r *read, rows int, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ending.IsZero() && now.Before(r.next) {
+	if r.pause.leftOut() || i.ending.IsZero() && now.Before(r.next) {
 		return false
 	}
 	r.passing, r.began, r.rows = true, now, rows
@@ -123,12 +135,31 @@ func (i *instance) end(r *read, rows int, now time.Time) {
 	r.next = r.began
 	if rows = max(rows, r.rows); rows > rowsPerSecond {
 		r.next = r.began.Add(min(time.Duration(rows)*time.Second/rowsPerSecond, longest) - early)
+		if i.ending.IsZero() {
+			_ = r.pause.until(ig.SinceBoot() + r.next.Sub(now) - early) // else all are read
+		}
 	}
 }
 
 func (*instance) Name() string { return "readings" }
 
-func (*instance) Start(operators.GadgetContext) error { return nil }
+func (i *instance) Start(gc operators.GadgetContext) error {
+	m, err := ig.Map(gc, pauseMap)
+	if errors.Is(err, ig.ErrAbsent) || mapiter.Refused() { // such programs run in user space, which counts nothing
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, r := range i.reads {
+		if r.pause != nil {
+			r.pause.m = m
+		}
+	}
+	return nil
+}
 
 // PreStop runs before that of operator ebpf, which requests the last read: that can be
 // complete by the time of Stop.
@@ -136,6 +167,11 @@ func (i *instance) PreStop(operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.ending = time.Now()
+	for _, r := range i.reads {
+		if err := r.pause.until(0); err != nil {
+			return fmt.Errorf("end the pause between readings: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
@@ -166,7 +165,7 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 				return
 			case <-ticker.C:
 			}
-			result, err := reaper.Pass(sinceBoot())
+			result, err := reaper.Pass(ig.SinceBoot())
 			if err != nil {
 				gc.Logger().Warnf("clean up after exited processes: %v", err)
 			} else if result != (Result{}) {
@@ -207,13 +206,4 @@ func (i *instance) warn(gc operators.GadgetContext, refused []Refusal) {
 	}
 	gc.Logger().Warnf("the container of process %d%s has taken its share of the tables: no room for %s; other containers keep theirs",
 		worst.PID, others, worst.text())
-}
-
-// sinceBoot reads the clock of bpf_ktime_get_boot_ns.
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // every process then counts as just ended
-	}
-	return time.Duration(t.Nano())
 }

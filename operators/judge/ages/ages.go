@@ -20,7 +20,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
@@ -239,13 +238,10 @@ func (i *instance) sums() (map[row]held, error) {
 	if i.live == nil || time.Since(i.read) < reuse {
 		return i.known, nil
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return nil, fmt.Errorf("read the time since boot: %w", err)
-	}
+	now := uint64(ig.SinceBoot())
 	known := map[row]held{}
 	if err := mapiter.Entries(i.live, func(key, value []byte) {
-		r, one, age := i.layout.decode(key, value, uint64(now.Nano()))
+		r, one, age := i.layout.decode(key, value, now)
 		if r.kind == "" || !i.hasClasses && age < i.older {
 			return
 		}

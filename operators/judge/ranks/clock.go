@@ -5,18 +5,11 @@ package ranks
 import (
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
-func bootTime() collective.Time {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0 // the kernel has had it since 2.6.39
-	}
-	return collective.Time(t.Nano())
-}
+func bootTime() collective.Time { return collective.Time(ig.SinceBoot()) }
 
 // oneLine keeps what a process calls itself from driving a terminal.
 func oneLine(s string) string {

@@ -10,9 +10,9 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -95,11 +95,7 @@ func (h *idleHolders) look() ([]holder.Verdict, map[uint32]profile.Process) {
 	for _, of := range holders {
 		all = append(all, *of)
 	}
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		boot = unix.Timespec{} // the age is 0
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.tracker.Look(time.Now(), time.Duration(boot.Nano()), all), processes
+	return h.tracker.Look(time.Now(), ig.SinceBoot(), all), processes
 }

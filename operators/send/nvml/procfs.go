@@ -9,8 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -51,13 +50,7 @@ func startTime(stat []byte) time.Duration {
 }
 
 // Now implements Processes.
-func (ProcFS) Now() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
-}
+func (ProcFS) Now() time.Duration { return ig.SinceBoot() }
 
 func (p ProcFS) file(pid uint32, name string) string {
 	return filepath.Join(string(p), strconv.FormatUint(uint64(pid), 10), name)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/snapshot"
@@ -127,11 +126,7 @@ func (s *snapshots) start(gc operators.GadgetContext) (err error) {
 
 // read takes in what is alive now, of these processes. The maps change meanwhile.
 func (s *snapshots) read(isWanted func(process uint64) bool) error {
-	var boot unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
-		return fmt.Errorf("read the time since boot: %w", err)
-	}
-	booted := time.Now().Add(-time.Duration(boot.Nano()))
+	booted := time.Now().Add(-ig.SinceBoot())
 	s.held = map[uint64]*holding{}
 	long := binary.NativeEndian.Uint64
 	word := binary.NativeEndian.Uint32

@@ -5,15 +5,11 @@ package timeline
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 // bootNow is the kernel's clock of events, CLOCK_BOOTTIME.
-func bootNow() uint64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails for unknown clocks only
-	return uint64(t.Nano())
-}
+func bootNow() uint64 { return uint64(ig.SinceBoot()) }
 
 // wallOffset added to boot time gives nanoseconds since 1970. It is read
 // between two readings of the clock, of which the closest pair of a few counts.

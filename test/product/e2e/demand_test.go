@@ -49,7 +49,8 @@ func TestDevicesOfOldContextsAreLearnedAndQueriedAgain(t *testing.T) {
 	cmd.Env = append(os.Environ(), "SIMCUDA_DEVICES=2")
 	w := subject.Start(t, cmd)
 	w.Expect("ready")
-	r := start(t, "--pid", fmt.Sprint(w.PID()))
+	// No scan: the programs alone report which facts are missing.
+	r := start(t, "--pid", fmt.Sprint(w.PID()), "--scan-interval", "1h")
 	r.waitAttached(w.PID())
 	do := func(line string) {
 		t.Helper()

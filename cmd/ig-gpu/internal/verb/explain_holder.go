@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -22,9 +21,7 @@ func watchHolders(cfg Config, f *facts) func() []holder.Verdict {
 		for n, pid := range f.pids {
 			all[n] = holder.Holder{PID: pid, Bytes: bytes(pid), Calls: calls}
 		}
-		var boot unix.Timespec
-		_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // without it the age is 0
-		return tracker.Look(time.Now(), time.Duration(boot.Nano()), all)
+		return tracker.Look(time.Now(), ig.SinceBoot(), all)
 	}
 	look(func(uint32) int64 { return 1 }, 0) // whatever it holds
 	return func() []holder.Verdict {
