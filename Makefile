@@ -111,7 +111,7 @@ PURE := ./internal/collective/... ./internal/export/... ./internal/format/... ./
 ## test-long: the tests that take long: pure packages with the race detector, fuzzing, FUZZTIME=20s a target, arm64, random suites
 FUZZTIME ?= 20s
 .PHONY: test-long
-test-long: setup vet-others build/arm64/ig-gpu
+test-long: setup vet-others build/arm64/ig-gpu chart
 	@$(STEP) "race detector" $(GO) test -race -timeout 30m $(PURE)
 	@$(STEP) "fuzzing, $(FUZZTIME) a target" scripts/fuzz.sh $(FUZZTIME)
 	@$(STEP) "fetch Debian's Prometheus" test/support/fixtures/prometheus.sh

@@ -29,14 +29,16 @@ is_over() {
 
 run=0 failed=
 for package in "${packages[@]}"; do
+	module=. path=$package
+	[ -f "$package/go.mod" ] && module=$package path=.
 	binary=$(mktemp)
-	"$go" test -c -o "$binary" "$package"
+	"$go" test -C "$module" -c -o "$binary" "$path"
 	targets=$("$binary" -test.list '^Fuzz')
 	rm -f "$binary"
 	for target in $targets; do
 		run=$((run + 1))
 		# An input that is new is made smaller, by default for a minute, in which nothing else runs.
-		output=$("$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1s "$package" 2>&1) ||
+		output=$("$go" test -C "$module" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1s "$path" 2>&1) ||
 			is_over <<<"$output" || {
 			printf '%s\n' "$output"
 			failed="$failed $package.$target"

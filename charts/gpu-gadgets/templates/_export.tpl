@@ -16,7 +16,7 @@
 - --metrics-frozen={{ . }}
 {{- end }}
 {{- with .metrics.otlpEndpoint }}
-- --metrics-otlp-endpoint={{ . }}
+- {{ printf "--metrics-otlp-endpoint=%s" . | quote }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}
 {{- end }}
 {{- /* Only one gadget reports the GPUs: the values of all would be the same. */}}
@@ -28,7 +28,7 @@
 {{- define "gpu-gadgets.exportArgs" -}}
 {{- with .Values.pyroscope }}
 {{- if .url }}
-- --pyroscope-url={{ .url }}
+- {{ printf "--pyroscope-url=%s" .url | quote }}
 {{- with .tenant }}
 - {{ printf "--pyroscope-tenant=%s" . | quote }}
 {{- end }}
@@ -49,7 +49,7 @@
 {{- end }}
 {{- with .Values.otlp }}
 {{- if .endpoint }}
-- --otlp-endpoint={{ .endpoint }}
+- {{ printf "--otlp-endpoint=%s" .endpoint | quote }}
 - --otlp-protocol={{ .protocol }}
 {{- if not .logs }}
 - --otlp-logs=false
@@ -90,26 +90,26 @@
 {{- with .Values.pyroscope }}
 {{- if .url }}
 {{- with .tokenSecret }}
-- {name: pyroscope-token, secret: {{ . }}}
+- {name: pyroscope-token, secret: {{ . | quote }}}
 {{- end }}
 {{- with .passwordSecret }}
-- {name: pyroscope-password, secret: {{ . }}}
+- {name: pyroscope-password, secret: {{ . | quote }}}
 {{- end }}
 {{- with .caConfigMap }}
-- {name: pyroscope-ca, configMap: {{ . }}}
+- {name: pyroscope-ca, configMap: {{ . | quote }}}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- with .Values.otlp }}
 {{- if .endpoint }}
 {{- with .tokenSecret }}
-- {name: otlp-token, secret: {{ . }}}
+- {name: otlp-token, secret: {{ . | quote }}}
 {{- end }}
 {{- with .headersSecret }}
-- {name: otlp-headers, secret: {{ . }}}
+- {name: otlp-headers, secret: {{ . | quote }}}
 {{- end }}
 {{- with .caConfigMap }}
-- {name: otlp-ca, configMap: {{ . }}}
+- {name: otlp-ca, configMap: {{ . | quote }}}
 {{- end }}
 {{- end }}
 {{- end }}

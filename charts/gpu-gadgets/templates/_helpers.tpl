@@ -6,7 +6,7 @@
 
 {{- define "gpu-gadgets.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "gpu-gadgets.labels" -}}
@@ -19,7 +19,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The exporter's pods are of another name, so that the Service of the nodes does not select them. */}}
 {{- define "gpu-gadgets.exporterSelector" -}}
 app.kubernetes.io/name: gpu-exporter
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "gpu-gadgets.exporterLabels" -}}

@@ -39,7 +39,7 @@ type mode struct {
 	loses []string
 	// over is the time over which the use of the processor is averaged in the long form; 0: least.
 	over time.Duration
-	// share is the most that it may be, in percent of a core; 0: maxShare.
+	// share is the most that it may be, in percent of a core, on the machine of SECURITY.md; 0: maxShare.
 	share float64
 	// before: the honest one's first call is after it, in the long form.
 	before bool
@@ -231,9 +231,38 @@ func TestEachModeAlone(t *testing.T) {
 		t.Skipf("%s is not set: the short form has all modes (make test-long)", subject.LongVariable)
 	}
 	program := build(t)
+	slower := slowness(t)
 	for _, m := range modes {
-		t.Run(m.name, func(t *testing.T) { alone(t, program, m) })
+		t.Run(m.name, func(t *testing.T) { alone(t, program, m, slower) })
 	}
+}
+
+// quietShare is the share that ig-gpu has beside the honest tenant alone, in percent of a core, on the machine where the
+// figures of SECURITY.md were measured.
+const quietShare = 4.0
+
+// slowness measures that share here, and returns by which factor it is larger, at least 1: on a machine that shares
+// its memory with others it was 11 %, although a loop of Python took no longer.
+func slowness(t *testing.T) float64 {
+	r := iggpu.Start(t, "cuda_alloc", "--jsonl-out", filepath.Join(t.TempDir(), "lines"))
+	h := startHonest(t, 20000)
+	r.WaitAttached(h.PID())
+	h.Say("go")
+	newLibrary(t, r)
+	before, began := processorTime(t, r), time.Now()
+	for time.Since(began) < least {
+		newLibrary(t, r)
+		time.Sleep(time.Second)
+	}
+	share := 100 * (processorTime(t, r) - before).Seconds() / time.Since(began).Seconds()
+	require.Contains(t, h.Line(), "holding")
+	h.Say("end")
+	require.Contains(t, h.Line(), "done")
+	h.Wait()
+	r.Interrupt()
+	slower := max(1, share/quietShare)
+	t.Logf("without an attack ig-gpu uses %.1f %% of a core: limits are %.1f times those of SECURITY.md", share, slower)
+	return slower
 }
 
 // least is the least time over which a mode's use of the processor is averaged.
@@ -242,7 +271,7 @@ const least = 20 * time.Second
 // longest is the most that an attack may take.
 const longest = 2 * time.Minute
 
-func alone(t *testing.T, program string, m mode) {
+func alone(t *testing.T, program string, m mode, slower float64) {
 	file := filepath.Join(t.TempDir(), "lines")
 	r := iggpu.Start(t, "cuda_alloc", "--jsonl-out", file)
 	h := startHonest(t, 20000)
@@ -290,7 +319,7 @@ func alone(t *testing.T, program string, m mode) {
 	}
 	require.Less(t, most, int64(maxMemory))
 	require.Less(t, slowest, maxLatency)
-	require.Less(t, share, max(maxShare, m.share))
+	require.Less(t, share, max(maxShare, m.share)*slower)
 	lost := slices.Collect(maps.Keys(losses(r)))
 	require.Subset(t, lost, m.loses)
 	if len(m.loses) == 0 {

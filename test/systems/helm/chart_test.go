@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -105,7 +106,7 @@ type objects struct {
 
 // decode reads every document as the type that Kubernetes has of it; a field that
 // the type does not have is an error.
-func decode(t *testing.T, rendered string) objects {
+func decode(t testing.TB, rendered string) objects {
 	t.Helper()
 	o := objects{others: map[string]map[string]any{}}
 	for _, d := range strings.Split("\n"+rendered, "\n---\n") {
@@ -128,6 +129,14 @@ func decode(t *testing.T, rendered string) objects {
 			into = o.config
 		case "v1 ServiceAccount":
 			into = &corev1.ServiceAccount{}
+		case "apps/v1 StatefulSet":
+			into = &appsv1.StatefulSet{}
+		case "rbac.authorization.k8s.io/v1 Role":
+			into = &rbacv1.Role{}
+		case "rbac.authorization.k8s.io/v1 RoleBinding":
+			into = &rbacv1.RoleBinding{}
+		case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+			into = &rbacv1.ClusterRoleBinding{}
 		case "monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule":
 			m := map[string]any{}
 			o.others[head.Kind] = m

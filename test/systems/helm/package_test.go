@@ -76,8 +76,8 @@ func TestImagesArePinned(t *testing.T) {
 	rendered, err := template(t, "--set", "mode=daemon", "--set", "gadgetImages.repository=registry.example/gpu", "--set", "gadgetImages.tag=v1",
 		"--set", "gadgetImages.digests.cuda_alloc="+digest, "--set", "gpuObservability.gadgets.pyStack.enabled=true")
 	require.NoError(t, err, rendered)
-	require.Contains(t, rendered, "gadgetImage: registry.example/gpu/cuda_alloc:v1@"+digest+"\n")
-	require.Contains(t, rendered, "gadgetImage: registry.example/gpu/py_stack:v1\n")
+	require.Contains(t, rendered, `gadgetImage: "registry.example/gpu/cuda_alloc:v1@`+digest+"\"\n")
+	require.Contains(t, rendered, "gadgetImage: \"registry.example/gpu/py_stack:v1\"\n")
 	rendered, err = template(t, "--set", "mode=daemon", "--set", "gadgetImages.digests.cuda_alloc=v1")
 	require.Error(t, err, rendered)
 }
