@@ -40,7 +40,8 @@ func (t *Tracer) pids() (map[uint32]bool, error) {
 }
 
 func (t *Tracer) comm(pid uint32) string {
-	b, _ := os.ReadFile(t.proc(pid, "comm"))
+	var room [64]byte
+	b, _ := procmaps.ReadSmall(t.proc(pid, "comm"), room[:])
 	return strings.ToValidUTF8(string(bytes.TrimSuffix(b, []byte("\n"))), "?")
 }
 

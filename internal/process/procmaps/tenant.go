@@ -24,9 +24,9 @@ var tenantSeed = maphash.MakeSeed()
 
 // TenantOf reads the cgroup of a process in procfs.
 func TenantOf(procfs string, pid uint32) Tenant {
-	room := cgroupRoom.Get().(*[cgroupBytes]byte)
-	defer cgroupRoom.Put(room)
-	b := readSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/cgroup", room[:])
+	room := smallRoom.Get().(*[smallBytes]byte)
+	defer smallRoom.Put(room)
+	b, _ := ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/cgroup", room[:])
 	for line := range bytes.Lines(b) {
 		// Hierarchy 0 is version 2; in its root are those that were not moved.
 		path, ok := bytes.CutPrefix(line, []byte("0::"))
@@ -37,16 +37,18 @@ func TenantOf(procfs string, pid uint32) Tenant {
 	return Tenant(MountNS(procfs, pid))
 }
 
-// cgroupBytes is room for the cgroups of version 1 and one of version 2; of a longer one the name is cut.
-const cgroupBytes = 8 << 10
+// smallBytes is room for proc_pid_stat(5), and for the cgroups of version 1 and one of version 2; of a longer one the
+// name is cut.
+const smallBytes = 8 << 10
 
-var cgroupRoom = sync.Pool{New: func() any { return new([cgroupBytes]byte) }}
+var smallRoom = sync.Pool{New: func() any { return new([smallBytes]byte) }}
 
-// readSmall reads a file of procfs with few system calls: this runs for each program that starts.
-func readSmall(path string, b []byte) []byte {
+// ReadSmall reads a file of procfs into b, as much as fits, with few system calls: this runs for each program that
+// starts, and os.ReadFile makes twice as many.
+func ReadSmall(path string, b []byte) ([]byte, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer unix.Close(fd)
 	n := 0
@@ -55,12 +57,15 @@ func readSmall(path string, b []byte) []byte {
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil || more == 0 {
+		if err != nil {
+			return b[:n], err
+		}
+		if more == 0 {
 			break
 		}
 		n += more
 	}
-	return b[:n]
+	return b[:n], nil
 }
 
 // Tenant is whom a process belongs to; of one whose mappings are known, also after its end, it is not read again.
