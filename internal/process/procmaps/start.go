@@ -21,15 +21,10 @@ func StartTime(procfs string, pid uint32) (uint64, error) {
 	if err != nil {
 		return 0, procError(pid, err)
 	}
-	n := 3 // the first after the command
-	for f := range bytes.FieldsSeq(afterCommand(b)) {
-		if n == 22 {
-			if v, err := strconv.ParseUint(string(f), 10, 64); err == nil {
-				return v, nil
-			}
-			break
+	if f := StatFields(b); len(f) > 22-3 {
+		if v, err := strconv.ParseUint(string(f[22-3]), 10, 64); err == nil {
+			return v, nil
 		}
-		n++
 	}
 	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
 }
@@ -44,13 +39,11 @@ func procError(pid uint32, err error) error {
 // StatFields are the fields of proc_pid_stat(5) from the third, the state, on; none if the text is
 // malformed. The second field is the command in brackets, which may hold anything, so the fields
 // are counted from the last bracket.
-func StatFields(stat []byte) [][]byte { return bytes.Fields(afterCommand(stat)) }
-
-func afterCommand(stat []byte) []byte {
+func StatFields(stat []byte) [][]byte {
 	_, rest, _ := bytes.Cut(stat, []byte(" ("))
 	i := bytes.LastIndex(rest, []byte(") "))
 	if i < 0 {
 		return nil
 	}
-	return rest[i+2:]
+	return bytes.Fields(rest[i+2:])
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -198,11 +199,7 @@ func (u *Unwinder) has(key Key) bool {
 
 // bootSeconds is the clock of Page.Used: 2^30 ns each, since boot.
 func bootSeconds() uint32 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		return 0
-	}
-	return uint32(uint64(ts.Nano()) >> 30)
+	return uint32(uint64(ig.SinceBoot()) >> 30)
 }
 
 // makeRoom removes the quarter of the pages that was not used for longest, if n more do not fit: of those tenants

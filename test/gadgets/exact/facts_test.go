@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/reap"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
@@ -79,7 +80,7 @@ func TestATenantLeavesFactsToOthers(t *testing.T) {
 
 	// What processes leave is deleted, rows or not.
 	reaper := reap.New(reap.FindMaps(func(name string) *ebpf.Map { return tr.Maps[name] }), time.Hour)
-	_, err = reaper.Pass(tracer.SinceBoot(t))
+	_, err = reaper.Pass(ig.SinceBoot())
 	require.NoError(t, err)
 	for _, name := range names {
 		require.Zero(t, tr.Len(name), name)

@@ -48,7 +48,7 @@ func TestRefusedAllocationsAreBounded(t *testing.T) {
 	const calls, most = 5000, 512 // ooms_own
 	lib := simulated.DriverCopy(t)
 	tr := tracer.Start(t, lib, tracer.Options{})
-	began := tracer.Second(t)
+	began := tracer.Second()
 	p := script(t, `
 cu("cuCtxSetCurrent", context)
 for n in range(int(sys.argv[2])):
@@ -56,7 +56,7 @@ for n in range(int(sys.argv[2])):
 step()
 `, lib, strconv.Itoa(calls))
 	p.Expect("ready")
-	allowed := most * (tracer.Second(t) - began + 1)
+	allowed := most * (tracer.Second() - began + 1)
 	refused := tr.Refused(tracer.QuotaOOMs)
 	require.Eventually(t, func() bool { return tr.OOMs() == calls-refused }, time.Minute, time.Millisecond)
 	require.LessOrEqual(t, tr.OOMs(), min(allowed, calls-1))
@@ -99,7 +99,7 @@ func TestBackwardPassesAreBounded(t *testing.T) {
 	require.NoError(t, err, string(out))
 	tr := tracer.Start(t, lib, tracer.Options{})
 	tr.AttachTorch(torch)
-	began := tracer.Second(t)
+	began := tracer.Second()
 	p := script(t, `
 begin = getattr(ctypes.CDLL(sys.argv[2]), sys.argv[3])
 task = (c_uint64 * 2)()  # std::shared_ptr<GraphTask>
@@ -109,7 +109,7 @@ for n in range(int(sys.argv[4])):
 step()
 `, lib, torch, begins, strconv.Itoa(passes))
 	p.Expect("ready")
-	allowed := most * (tracer.Second(t) - began + 1)
+	allowed := most * (tracer.Second() - began + 1)
 	n := tr.Len("backward_passes")
 	require.LessOrEqual(t, n, min(allowed, passes-1))
 	require.GreaterOrEqual(t, n, most/2)

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
@@ -37,10 +38,10 @@ step()
 		return n
 	}
 	require.Zero(t, count())
-	require.NoError(t, pause.Update(until, uint64(tracer.SinceBoot(t)+time.Hour), ebpf.UpdateAny))
+	require.NoError(t, pause.Update(until, uint64(ig.SinceBoot()+time.Hour), ebpf.UpdateAny))
 	require.Empty(t, tr.Rows())
 	require.EqualValues(t, rows, count())
-	require.NoError(t, pause.Update(until, uint64(tracer.SinceBoot(t)), ebpf.UpdateAny))
+	require.NoError(t, pause.Update(until, uint64(ig.SinceBoot()), ebpf.UpdateAny))
 	require.Len(t, tr.Rows(), rows)
 	require.EqualValues(t, rows, count())
 	p.Say("")

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject/tables"
@@ -175,9 +176,7 @@ func (g *gadget) take(line []byte) {
 }
 
 func bootTime() int64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // the kernel has it
-	return now.Nano()
+	return int64(ig.SinceBoot())
 }
 
 // wait polls until the condition holds, with the run locked.

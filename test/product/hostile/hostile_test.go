@@ -144,6 +144,14 @@ func startHonest(t *testing.T, calls int) honest {
 	return honest{p, dir}
 }
 
+// end lets its processes end, after their calls.
+func (h honest) end(t *testing.T) {
+	t.Helper()
+	h.Say("end")
+	require.Contains(t, h.Line(), "done")
+	h.Wait()
+}
+
 // expected are the rows of its processes, all of which have ended.
 func (h honest) expected(t *testing.T) []compare.Row {
 	t.Helper()
@@ -210,9 +218,7 @@ func TestHonestTenantIsExactBesideAHostileOne(t *testing.T) {
 	}
 	wall, used := time.Since(began), processorTime(t, r)
 	require.Contains(t, h.Line(), "holding")
-	h.Say("end")
-	require.Contains(t, h.Line(), "done")
-	h.Wait()
+	h.end(t)
 	first.End()
 	most := mostMemory(t, r)
 	r.Interrupt()
@@ -256,9 +262,7 @@ func slowness(t *testing.T) float64 {
 	}
 	share := 100 * (processorTime(t, r) - before).Seconds() / time.Since(began).Seconds()
 	require.Contains(t, h.Line(), "holding")
-	h.Say("end")
-	require.Contains(t, h.Line(), "done")
-	h.Wait()
+	h.end(t)
 	r.Interrupt()
 	slower := max(1, share/quietShare)
 	t.Logf("without an attack ig-gpu uses %.1f %% of a core: limits are %.1f times those of SECURITY.md", share, slower)
@@ -305,9 +309,7 @@ func alone(t *testing.T, program string, m mode, slower float64) {
 		p.End()
 		require.Contains(t, h.Line(), "holding")
 	}
-	h.Say("end")
-	require.Contains(t, h.Line(), "done")
-	h.Wait()
+	h.end(t)
 	most := mostMemory(t, r)
 	end := r.Interrupt()
 	share := 100 * (used - before).Seconds() / wall.Seconds()

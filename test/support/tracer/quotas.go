@@ -3,11 +3,9 @@
 package tracer
 
 import (
-	"testing"
-	"time"
-
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 // Values of enum quota_table of bpf/process/quota.h.
@@ -36,15 +34,4 @@ func (tr *Tracer) Refused(table int) (sum int) {
 }
 
 // Second is the number of what bpf/process/quota.h has as a second: 2^30 ns since boot.
-func Second(t testing.TB) int {
-	t.Helper()
-	return int(SinceBoot(t) >> 30)
-}
-
-// SinceBoot is the clock of bpf_ktime_get_boot_ns.
-func SinceBoot(t testing.TB) time.Duration {
-	t.Helper()
-	var now unix.Timespec
-	require.NoError(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &now))
-	return time.Duration(now.Nano())
-}
+func Second() int { return int(ig.SinceBoot() >> 30) }

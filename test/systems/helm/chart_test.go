@@ -98,6 +98,7 @@ func withoutFiles(rendered string) string {
 // objects are the rendered documents by kind.
 type objects struct {
 	daemonSet *appsv1.DaemonSet
+	exporter  *appsv1.StatefulSet
 	service   *corev1.Service
 	config    *corev1.ConfigMap
 	kinds     []string
@@ -130,7 +131,8 @@ func decode(t testing.TB, rendered string) objects {
 		case "v1 ServiceAccount":
 			into = &corev1.ServiceAccount{}
 		case "apps/v1 StatefulSet":
-			into = &appsv1.StatefulSet{}
+			o.exporter = &appsv1.StatefulSet{}
+			into = o.exporter
 		case "rbac.authorization.k8s.io/v1 Role":
 			into = &rbacv1.Role{}
 		case "rbac.authorization.k8s.io/v1 RoleBinding":

@@ -105,13 +105,16 @@ func shape(o objects) map[string]int {
 	for _, kind := range o.kinds {
 		n[kind]++
 	}
-	if o.daemonSet == nil {
-		return n
+	var pods []corev1.PodSpec
+	if o.daemonSet != nil {
+		pods = append(pods, o.daemonSet.Spec.Template.Spec)
 	}
-	pod := o.daemonSet.Spec.Template.Spec
-	n["volumes"] = len(pod.Volumes)
-	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		for _, c := range containers {
+	if o.exporter != nil {
+		pods = append(pods, o.exporter.Spec.Template.Spec)
+	}
+	for _, pod := range pods {
+		n["volumes"] += len(pod.Volumes)
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 			n["container"]++
 			for what, count := range map[string]int{"command": len(c.Command), "args": len(c.Args), "env": len(c.Env), "ports": len(c.Ports), "mounts": len(c.VolumeMounts)} {
 				n[what+" of "+c.Name] = count
@@ -142,7 +145,7 @@ func newBases(t testing.TB) bases {
 	for _, all := range [][]byte{
 		values(t, c, "testdata/all.values.yaml", nil),
 		values(t, c, "../../../charts/gpu-gadgets/values-daemon.yaml", nil),
-		values(t, c, chart+"/values.yaml", map[string]any{
+		values(t, c, "testdata/all.values.yaml", map[string]any{
 			"gpuObservability": map[string]any{"enabled": false},
 			"exporter":         map[string]any{"enabled": true, "tlsSecret": "tls", "authorize": "kubernetes", "args": []any{"--label=a"}},
 		}),
