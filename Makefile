@@ -65,8 +65,8 @@ test-here: $(IMAGES) # tests load the objects that are compiled for these
 	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
 	@echo "==> interpreters for the unwinder"
 	@test/gadgets/unwind/pythons.sh | awk -F'\t' '{ print "    " $$1 ": " $$4 ", " $$3 }'
-	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST) -count=1 -p 1 -timeout 60m $(AS_ROOT) $(ALONE)
-	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 60m $(AS_ROOT) \
+	@$(STEP) "eBPF tests, one package at a time" $(GO_TEST) -count=1 -p 1 -timeout 20m $(AS_ROOT) $(ALONE)
+	@$(STEP) "end-to-end tests, two packages at a time" $(GO_TEST) -count=1 -p 2 -timeout 20m $(AS_ROOT) \
 		$$($(GO) list ./test/... | grep -vE "$(SINGLE)")
 
 # Suites that measure, or that see it when another traces the whole machine, run one at a time, and the pages
