@@ -2,7 +2,7 @@
 #ifndef GPU_GADGETS_CALL_THREAD_H
 #define GPU_GADGETS_CALL_THREAD_H
 
-#include "process/process.h"
+#include "process/facts.h"
 #include "stack/stack.h"
 #include "process/user.h"
 #include "call/backward.h"
@@ -48,13 +48,17 @@ struct thread {
 };
 
 #ifdef LINUX_5_10
+#ifndef MAX_THREADS
+#define MAX_THREADS 8192
+#endif
+
 /*
  * Thread id → its state. Written and read by its own probes; deleted at its end.
  * Preallocated: 22 MB.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, MAX_THREADS);
 	__type(key, __u32);
 	__type(value, struct thread);
 } thread_by_task SEC(".maps");
@@ -67,30 +71,31 @@ struct {
 	__type(value, struct thread);
 } thread_unused SEC(".maps");
 
-static __always_inline struct thread *thread_find(__u32 tid, bool create)
+/* The state of the current thread, made for its process. NULL: there is no room. */
+static __always_inline struct thread *thread_make(__u32 tid, __u64 process)
 {
-	struct thread *t = bpf_map_lookup_elem(&thread_by_task, &tid);
 	__u32 zero = 0;
-	void *unused;
+	void *unused = bpf_map_lookup_elem(&thread_unused, &zero);
 
-	if (t || !create)
-		return t;
-	unused = bpf_map_lookup_elem(&thread_unused, &zero);
-	if (!unused || bpf_map_update_elem(&thread_by_task, &tid, unused, BPF_NOEXIST))
+	if (!unused || !FACT_ADD(process, QUOTA_THREADS, MAX_THREADS,
+				 bpf_map_update_elem(&thread_by_task, &tid, unused, BPF_NOEXIST)))
 		return 0;
 	return bpf_map_lookup_elem(&thread_by_task, &tid);
 }
 
 static __always_inline struct thread *thread_of(struct task_struct *task)
 {
-	return thread_find(task->pid, false);
+	__u32 tid = task->pid;
+
+	return bpf_map_lookup_elem(&thread_by_task, &tid);
 }
 
 static __always_inline void thread_gone(struct task_struct *task)
 {
 	__u32 tid = task->pid;
 
-	bpf_map_delete_elem(&thread_by_task, &tid);
+	if (!bpf_map_delete_elem(&thread_by_task, &tid))
+		QUOTA_GIVE(QUOTA_THREADS);
 }
 #else
 /* Thread → its state. Written and read by its own probes only. */
@@ -121,7 +126,8 @@ static __always_inline struct thread *thread_known(void)
 	struct task_struct *task = task_current();
 #ifdef LINUX_5_10
 	/* By thread id, which another thread may have had. */
-	struct thread *t = thread_find(bpf_get_current_pid_tgid(), false);
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread *t = bpf_map_lookup_elem(&thread_by_task, &tid);
 
 	return t && t->process == process_id_of(task) ? t : 0;
 #else
@@ -136,7 +142,11 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 {
 	struct task_struct *task = task_current();
 #ifdef LINUX_5_10
-	struct thread *t = thread_find(bpf_get_current_pid_tgid(), create);
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct thread *t = bpf_map_lookup_elem(&thread_by_task, &tid);
+
+	if (!t && create)
+		t = thread_make(tid, process);
 #else
 	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0,
 						create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);

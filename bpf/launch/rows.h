@@ -175,16 +175,18 @@ __noinline __u64 span_of_call(void)
 __noinline int span_row_begin(const struct span_row_key *key, const struct call_facts *facts)
 {
 	struct span_row_key copy;
-	struct span_row *row;
+	struct span_row *row = 0;
 
 	if (!key || !facts)
 		return 0;
 	copy = *key;
 	if (!process_remember_current(copy.row.process))
 		return 0;
-	span_learn(copy.row.process, copy.span);
-	bpf_map_update_elem(&rows_by_span, &copy, &empty_span_row, BPF_NOEXIST);
-	row = bpf_map_lookup_elem(&rows_by_span, &copy);
+	if (QUOTA_TAKE(QUOTA_SPANS, MAX_SPAN_ROWS)) {
+		span_learn(copy.row.process, copy.span);
+		bpf_map_update_elem(&rows_by_span, &copy, &empty_span_row, BPF_NOEXIST);
+		row = bpf_map_lookup_elem(&rows_by_span, &copy);
+	}
 	if (!row) {
 		drop(DROP_SPANS_FULL);
 		return 0;

@@ -16,7 +16,9 @@
  * reused before our exit probe runs; where it fails, both stay: the
  * new one keeps the one before it as `before`.
  */
+#ifndef MAX_INSTANCES
 #define MAX_INSTANCES 8192
+#endif
 #define INSTANCE_DEPTH 8 /* destructions in a row that fail while others allocate */
 
 struct instance_key {
@@ -40,7 +42,7 @@ struct {
 	__type(value, struct instance);
 } instances_by_number SEC(".maps");
 
-/* Context → its instance, from the first attempt to destroy it on. As above. */
+/* Context → its instance, from the first attempt to destroy it on. As above, of which it has no more. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_INSTANCES);
@@ -78,7 +80,9 @@ static __noinline int instance_end(__u64 process, __u64 number, __u64 ended)
 		struct instance fresh = { .ended = ended };
 
 		if (!known) {
-			if (bpf_map_update_elem(&instances_by_number, &key, &fresh, BPF_ANY))
+			if (!FACT_ADD_KNOWN(QUOTA_INSTANCES, MAX_INSTANCES,
+					    bpf_map_update_elem(&instances_by_number, &key, &fresh,
+								BPF_ANY)))
 				drop(DROP_CONTEXTS_FULL);
 			return 0;
 		}
@@ -95,8 +99,11 @@ static __noinline int instance_doom(__u64 process, __u64 handle, __u64 serial)
 	struct instance_key key = { .process = process, .number = serial };
 	struct instance fresh = { .before = instance_of(process, handle) };
 
+	if (!process_remember_current(process)) /* or nothing would delete them */
+		return 0;
 	instance_end(process, fresh.before, 1);
-	if (bpf_map_update_elem(&instances_by_number, &key, &fresh, BPF_ANY) ||
+	if (!FACT_ADD_KNOWN(QUOTA_INSTANCES, MAX_INSTANCES,
+			    bpf_map_update_elem(&instances_by_number, &key, &fresh, BPF_ANY)) ||
 	    bpf_map_update_elem(&instance_by_context, &context, &serial, BPF_ANY))
 		drop(DROP_CONTEXTS_FULL);
 	return 0;

@@ -141,7 +141,8 @@ static __noinline struct row *row_of_span(struct span_row_key *key)
 		return 0;
 	found = bpf_map_lookup_elem(&rows_by_span, key);
 	if (!found) {
-		if (!process_remember_current(key->row.process))
+		if (!process_remember_current(key->row.process) ||
+		    !QUOTA_TAKE(QUOTA_SPANS, MAX_SPAN_ROWS))
 			return 0;
 		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();

@@ -19,15 +19,20 @@
 /* Takes an entry for the current process in a table of so many. 0: there is no room. No function:
  * the stack is short where this is used. */
 #define FACT_TAKE(process, table, entries) \
-	(process_remember_current(process) && quota_take_own(table, (entries) - (entries) / 4))
+	(process_remember_current(process) && FACT_TAKE_KNOWN(table, entries))
+/* The same for a process that is remembered. */
+#define FACT_TAKE_KNOWN(table, entries) quota_take_own(table, (entries) - (entries) / 4)
 #else
 #define FACT_MAP BPF_MAP_TYPE_LRU_HASH
 #define FACT_MAP_FLAGS 0
 #define FACT_TAKE(process, table, entries) 1
+#define FACT_TAKE_KNOWN(table, entries) 1
 #endif
 
 /* The same, with the update that makes the entry, which yields 0 or -errno. False: there is none. */
 #define FACT_ADD(process, table, entries, update) \
 	(FACT_TAKE(process, table, entries) && (!(update) || (QUOTA_GIVE(table), false)))
+#define FACT_ADD_KNOWN(table, entries, update) \
+	(FACT_TAKE_KNOWN(table, entries) && (!(update) || (QUOTA_GIVE(table), false)))
 
 #endif

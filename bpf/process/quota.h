@@ -14,7 +14,7 @@
  * all tenants share would go from processor to processor. Where an entry is expensive to read, a
  * tenant has less.
  *
- * A gadget with quotas defines WITH_QUOTAS; the programs for Linux 5.10 have none.
+ * A gadget with quotas defines WITH_QUOTAS.
  */
 enum quota_table {
 	QUOTA_STACKS,
@@ -33,7 +33,12 @@ enum quota_table {
 	QUOTA_PRIMARIES,
 	QUOTA_HANDLES, /* of physical memory, memory/vmm.h */
 	QUOTA_MAPPINGS,
-	QUOTA_POOLS, /* torch/torch.h */
+	QUOTA_POOLS,	 /* torch/torch.h */
+	QUOTA_THREADS,	 /* call/thread.h, for Linux 5.10 */
+	QUOTA_INSTANCES, /* memory/instance.h, for Linux 5.10 */
+	QUOTA_SPANS,	 /* rows of spans, process/span.h */
+	QUOTA_OWNERS,	 /* nccl/memory/communicators.h */
+	QUOTA_SUMS,
 	/* In a second: entries of what is in use have been read again before others are evicted for them. */
 	QUOTA_RULES,	 /* requests for pages of unwind rules, stack/rules.h */
 	QUOTA_FUNCTIONS, /* new handles of kernels, launch/names.h */
@@ -108,7 +113,7 @@ static __always_inline __u64 tenant_current(void)
 	__u64 id = bpf_get_current_cgroup_id();
 
 	if (id <= ROOT_CGROUP)
-		id = TASK_READ(task_current(), nsproxy->mnt_ns->ns.inum);
+		id = BPF_CORE_READ(task_current(), nsproxy, mnt_ns, ns.inum);
 	return id;
 }
 

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_PROCESS_SPAN_H
 #define GPU_GADGETS_PROCESS_SPAN_H
 
+#include "process/quota.h"
 #include "program/drops.h"
 #ifndef LINUX_5_10
 #include "process/tls.h"
@@ -45,6 +46,11 @@ static __always_inline int span_learn(__u64 process, __u64 span)
  */
 const volatile bool span_ids = false; /* and the maps of spans have 1 entry */
 const volatile bool gadget_var_span_ids = false;
+
+/* Entries of a gadget's rows_by_span, as the operator makes it. */
+#ifndef MAX_SPAN_ROWS
+#define MAX_SPAN_ROWS 32768
+#endif
 
 /* How many attributes of a record are remembered, and how many bytes of each. */
 #define SPAN_ATTRIBUTES 2
@@ -168,7 +174,7 @@ struct span_facts {
 
 /*
  * Span → its trace and attributes, such as the route of the request. Written with the first row
- * of a span, read by user space (operators/attach/spans), which remembers it: by the time that
+ * of a span, for which its tenant has room, read by user space (operators/attach/spans), which remembers it: by the time that
  * newer spans have evicted one, its rows have been read many times.
  */
 struct {

@@ -70,7 +70,8 @@ static __always_inline struct row *row_of_span(struct span_row_key *key, struct 
 	struct span_row fresh = {};
 
 	if (!found) {
-		if (!row_process(task, key->row.process))
+		if (!row_process(task, key->row.process) ||
+		    !QUOTA_TAKE_OF(task, QUOTA_SPANS, MAX_SPAN_ROWS))
 			return 0;
 		span_learn(key->row.process, key->span);
 		fresh.born_boot_ns = bpf_ktime_get_boot_ns();

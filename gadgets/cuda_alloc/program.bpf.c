@@ -14,9 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#ifndef LINUX_5_10
 #define WITH_QUOTAS /* process/quota.h */
-#endif
 
 #define GADGET_NO_BUF_RESERVE
 #include <gadget/buffer.h>

@@ -16,9 +16,7 @@
 #include <bpf/bpf_tracing.h>
 
 #define WITH_SPANS /* call/life.h */
-#ifndef LINUX_5_10
 #define WITH_QUOTAS /* process/quota.h */
-#endif
 
 #define GADGET_NO_BUF_RESERVE
 #include <gadget/buffer.h>

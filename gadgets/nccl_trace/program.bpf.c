@@ -22,9 +22,7 @@
 #include <gadget/mntns_filter.h>
 #include <gadget/types.h>
 
-#ifndef LINUX_5_10
 #define WITH_QUOTAS /* process/quota.h */
-#endif
 
 #include "call/probes.h"
 #include "nccl/inflight.h"

@@ -68,6 +68,8 @@ static __noinline int owner_enter(struct pt_regs *ctx, __u32 cookie, __s32 devic
 	sp = PT_REGS_SP(ctx);
 	if (n->process != process) {
 		__builtin_memset(n, 0, sizeof(*n));
+		if (!process_remember_current(process)) /* nothing would delete its communicators */
+			return 0;
 		n->process = process;
 	}
 	if (n->is_nccl || (n->sp && sp < n->sp))

@@ -3,7 +3,7 @@
 #define GPU_GADGETS_NCCL_MEMORY_COMMUNICATORS_H
 
 #include "nccl/memory/identity.h"
-#include "process/rows.h"
+#include "process/facts.h"
 
 /*
  * communicators: those for which NCCL allocates memory, and the sums of what it holds for each.
@@ -19,6 +19,12 @@
  */
 const volatile bool nccl_owners = false;
 const volatile bool gadget_var_nccl_owners = false;
+
+/* Entries of the maps, as the operator makes them. */
+#ifndef MAX_OWNERS
+#define MAX_OWNERS 16384
+#define MAX_OWNER_SUMS 65536
+#endif
 
 /* When NCCL allocated. */
 enum owner_phase {
@@ -136,7 +142,7 @@ static __noinline __u32 owner_number(__u64 process, __u64 handle)
 	return number ? *number : 0;
 }
 
-/* Gives a communicator its number. 0: no room, which is counted. */
+/* Gives a communicator of a remembered process its number. 0: no room, which is counted. */
 static __noinline __u32 owner_new(__u64 process, struct owner *fresh)
 {
 	struct owner_key key = { .process = process };
@@ -144,6 +150,10 @@ static __noinline __u32 owner_new(__u64 process, struct owner *fresh)
 
 	if (!fresh)
 		return 0;
+	if (!FACT_TAKE_KNOWN(QUOTA_OWNERS, MAX_OWNERS)) {
+		drop(DROP_COMMUNICATORS_FULL);
+		return 0;
+	}
 	newest = bpf_map_lookup_elem(&owner_numbers, &process);
 	if (!newest) {
 		bpf_map_update_elem(&owner_numbers, &process, &zero, BPF_NOEXIST);
@@ -153,6 +163,7 @@ static __noinline __u32 owner_new(__u64 process, struct owner *fresh)
 		key.number = __sync_fetch_and_add(newest, 1) + 1;
 	if (!newest || key.number > OWNER_MOST ||
 	    bpf_map_update_elem(&owners_by_number, &key, fresh, BPF_ANY)) {
+		QUOTA_GIVE(QUOTA_OWNERS);
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;
 	}
@@ -211,10 +222,9 @@ static __noinline int owner_allocated(__u64 process, __u32 owner, __u64 place, _
 
 	owner_sum_key_of(&key, process, owner, place);
 	sum = bpf_map_lookup_elem(&sums_by_communicator, &key);
-	if (!sum && process_remember(task_current(), process)) {
-		bpf_map_update_elem(&sums_by_communicator, &key, &fresh, BPF_NOEXIST);
+	if (!sum && FACT_ADD(process, QUOTA_SUMS, MAX_OWNER_SUMS,
+			     bpf_map_update_elem(&sums_by_communicator, &key, &fresh, BPF_NOEXIST)))
 		sum = bpf_map_lookup_elem(&sums_by_communicator, &key);
-	}
 	if (!sum) {
 		drop(DROP_COMMUNICATORS_FULL);
 		return 0;

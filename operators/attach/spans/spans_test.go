@@ -261,3 +261,10 @@ func TestMuslIsKnownByItsLinker(t *testing.T) {
 	require.False(t, isMusl(procmaps.Mapping{Path: "/lib64/ld-linux-x86-64.so.2"}))
 	require.False(t, isMusl(procmaps.Mapping{Path: "/tmp/ld-musl-x/libc.so.6"}))
 }
+
+// A container's share is a part of what the programs take for the size of the table.
+func TestRowsAreThoseOfThePrograms(t *testing.T) {
+	header, err := os.ReadFile("../../../bpf/process/span.h")
+	require.NoError(t, err)
+	require.Contains(t, string(header), fmt.Sprintf("#define MAX_SPAN_ROWS %d\n", maxRows))
+}

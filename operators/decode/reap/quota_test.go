@@ -169,6 +169,7 @@ var quotaNames = [...]string{
 	quotaKernels: "KERNELS", quotaUnknown: "UNKNOWN", quotaTotals: "TOTALS", quotaCommunicators: "COMMUNICATORS",
 	quotaOperations: "OPERATIONS", quotaPeers: "PEERS", quotaStreams: "STREAMS", quotaContexts: "CONTEXTS",
 	quotaPrimaries: "PRIMARIES", quotaHandles: "HANDLES", quotaMappings: "MAPPINGS", quotaPools: "POOLS",
+	quotaThreads: "THREADS", quotaInstances: "INSTANCES", quotaSpans: "SPANS", quotaOwners: "OWNERS", quotaSums: "SUMS",
 	quotaRules: "RULES", quotaFunctions: "FUNCTIONS", quotaFacts: "FACTS", quotaEvents: "EVENTS",
 	quotaOOMs: "OOMS", quotaPasses: "PASSES",
 }
@@ -178,11 +179,12 @@ func TestQuotaParts(t *testing.T) {
 	parts := map[string]float64{}
 	facts, err := os.ReadFile("../../../bpf/process/facts.h")
 	require.NoError(t, err)
-	require.Contains(t, string(facts), "quota_take_own(table, (entries) - (entries) / 4)")
-	for _, path := range []string{"memory/live.h", "nccl/communicators.h", "call/context.h", "memory/vmm.h", "torch/torch.h"} {
+	require.Contains(t, string(facts), "define FACT_TAKE_KNOWN(table, entries) quota_take_own(table, (entries) - (entries) / 4)")
+	for _, path := range []string{"memory/live.h", "nccl/communicators.h", "call/context.h", "memory/vmm.h", "torch/torch.h",
+		"call/thread.h", "memory/instance.h", "nccl/memory/communicators.h"} {
 		header, err := os.ReadFile("../../../bpf/" + path)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)\(\S+, QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
+		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)(?:_KNOWN)?\((?:\w+, |r->process, )?QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
 			parts[m[1]] = 3. / 4
 		}
 		for _, m := range regexp.MustCompile(`(?m)^#define (\w+)_OWN \(MAX_\w+ / (\d)(?: \* (\d))?\)$`).FindAllStringSubmatch(string(header), -1) {
@@ -199,7 +201,7 @@ func TestQuotaParts(t *testing.T) {
 			want[name] = own
 		}
 	}
-	require.Len(t, want, 9)
+	require.Len(t, want, 13)
 	require.Equal(t, want, parts)
 }
 

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 )
 
 // many runs one process with that many communicators of one rank, and calls each of them
-// repeatedly. It returns the process.
-func many(t *testing.T, communicators int) int {
+// repeatedly. It is a container of its own. It returns the process.
+func many(t *testing.T, communicators int, env ...string) int {
 	t.Helper()
 	l := libraries(t)
 	dir := t.TempDir()
@@ -26,6 +27,8 @@ func many(t *testing.T, communicators int) int {
 	cmd := exec.Command(filepath.Join(dir, "collectives"), "-l", l["libcuda"], "-n", l["libnccl"],
 		"-c", strconv.Itoa(communicators), "-r", "2000", "-w", "16")
 	cmd.Env = append(cmd.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+	cmd.Env = append(cmd.Env, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	p := subject.Start(t, cmd)
 	p.Line() // it has reached its calls
 	return p.PID()

@@ -5,6 +5,7 @@ package nccl
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -115,9 +116,20 @@ func (w *memoryWorkload) truth(edit func(place, uint64) place) (map[place]sums, 
 	return want, inuse
 }
 
-func startBuffers(t *testing.T) *memory.Tracer {
+// plain is used at first together with another one on its device.
+const plain = 2
+
+// known edits the truth: which of two a job is for is not known.
+func known(p place, phase uint64) place {
+	if phase == simJob && p.number == plain {
+		p.number = 0
+	}
+	return p
+}
+
+func startBuffers(t *testing.T, flags ...string) *memory.Tracer {
 	paths := libraries(t)
-	tr := memory.Start(t, paths["libcuda"], memory.Options{Libraries: map[string]string{"libnccl": paths["libnccl"]}, Edit: func(s *memory.Spec) {
+	tr := memory.Start(t, paths["libcuda"], memory.Options{Flags: flags, Libraries: map[string]string{"libnccl": paths["libnccl"]}, Edit: func(s *memory.Spec) {
 		require.NoError(t, s.Variables[communicators.Constant].Set(true))
 		communicators.Enlarge(s.Maps)
 	}})
@@ -143,18 +155,12 @@ func buffers(t *testing.T, tr *memory.Tracer) (have map[place]sums, rows []commu
 // TestMemoryBelongsToCommunicators: each allocation that NCCL makes, in the calls of a program,
 // on the threads of a group and on its own, with both of the driver's ways to allocate.
 func TestMemoryBelongsToCommunicators(t *testing.T) {
-	const plain = 2 // used at first together with another one on its device
 	for _, how := range []string{"vmm", "malloc"} {
 		t.Run(how, func(t *testing.T) {
 			tr := startBuffers(t)
 			w := startMemory(t, how)
 			ready := w.says()
-			want, inuse := w.truth(func(p place, phase uint64) place {
-				if phase == simJob && p.number == plain {
-					p.number = 0
-				}
-				return p
-			})
+			want, inuse := w.truth(known)
 			have, rows := buffers(t, tr)
 			requireSame(t, want, have)
 			drops := tr.Drops()
@@ -211,6 +217,31 @@ func requireSame(t *testing.T, want, have map[place]sums) {
 func inLibrary(maps *procmaps.Cache, pid uint32, address uint64) bool {
 	m, ok := maps.Find(pid, address)
 	return ok && strings.Contains(m.Path, "libnccl")
+}
+
+// TestATenantLeavesOwnersToOthers: a container that makes as many communicators as there is room for
+// leaves the last quarter to others, and so with the sums.
+func TestATenantLeavesOwnersToOthers(t *testing.T) {
+	const owners, all = 64, 256
+	tr := startBuffers(t, fmt.Sprint("-DMAX_OWNERS=", owners), fmt.Sprint("-DMAX_OWNER_SUMS=", all))
+	hostile := many(t, 2*owners, "SIMNCCL_MEMORY=vmm", "LD_LIBRARY_PATH="+simulatedIn.dir)
+	require.Eventually(t, func() bool { return tr.Refused(memory.QuotaOwners) > 0 && tr.Refused(memory.QuotaSums) > 0 }, 20*time.Second, 100*time.Millisecond,
+		"%d owners, %d sums", tr.Len("owners_by_number"), tr.Len(communicators.SumsMap))
+	require.Equal(t, owners/4*3, tr.Len("owners_by_number"))
+	require.Equal(t, all/4*3, tr.Len(communicators.SumsMap))
+	require.Positive(t, hostile)
+
+	w := startMemory(t, "vmm")
+	ready := w.says()
+	want, _ := w.truth(known)
+	_, rows := buffers(t, tr)
+	have := map[place]sums{}
+	for _, r := range rows {
+		if r.PID == ready.Ready {
+			have[place{r.Number, r.Phase, r.Kind, r.Device}] = sums{r.AllocBytes, r.AllocObjects, r.FreedBytes, r.FreedObjects}
+		}
+	}
+	requireSame(t, want, have)
 }
 
 // TestMemoryOfOlderCommunicators: of a communicator that is older than the attach its own

@@ -67,13 +67,18 @@ type traced struct {
 	table *table
 }
 
-func start(t *testing.T, library string, edit func(*ebpf.CollectionSpec)) *traced {
+// start traces with room for so many rows; 0: as the product.
+func start(t *testing.T, library string, rows uint32) *traced {
 	t.Helper()
-	tr := tracer.Start(t, library, tracer.Options{Edit: func(spec *ebpf.CollectionSpec) {
+	var flags []string
+	if rows > 0 {
+		flags = []string{fmt.Sprint("-DMAX_SPAN_ROWS=", rows)}
+	}
+	tr := tracer.Start(t, library, tracer.Options{Flags: flags, Edit: func(spec *ebpf.CollectionSpec) {
 		require.NoError(t, spec.Variables["span_ids"].Set(true))
 		spans.Enlarge(spec.Maps)
-		if edit != nil {
-			edit(spec)
+		if rows > 0 {
+			spec.Maps["rows_by_span"].MaxEntries = rows
 		}
 	}})
 	found := &table{Table: spans.TableOf(tr.Maps["span_source_by_tgid"]), puts: map[uint32]spans.Source{}}
@@ -94,8 +99,12 @@ type program struct {
 
 func run(t *testing.T, arguments ...string) *program {
 	t.Helper()
+	return runCommand(t, exec.Command(arguments[0], arguments[1:]...))
+}
+
+func runCommand(t *testing.T, cmd *exec.Cmd) *program {
+	t.Helper()
 	p := &program{dir: t.TempDir()}
-	cmd := exec.Command(arguments[0], arguments[1:]...)
 	cmd.Env = append(os.Environ(), "SIMCUDA_JOURNAL="+p.dir)
 	p.Process = subject.Start(t, cmd)
 	p.wait("ready")

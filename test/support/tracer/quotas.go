@@ -10,10 +10,15 @@ import (
 
 // Values of enum quota_table of bpf/process/quota.h.
 const (
-	QuotaRules  = 17
-	QuotaFacts  = 19
-	QuotaOOMs   = 21
-	QuotaPasses = 22
+	QuotaThreads   = 17
+	QuotaInstances = 18
+	QuotaSpans     = 19
+	QuotaOwners    = 20
+	QuotaSums      = 21
+	QuotaRules     = 22
+	QuotaFacts     = 24
+	QuotaOOMs      = 26
+	QuotaPasses    = 27
 )
 
 // Refused counts what all tenants were refused of a table of enum quota_table.

@@ -3,65 +3,28 @@
 /*
  * facts: makes many contexts, and physical memory that is mapped.
  *
- *   facts LIBCUDA COUNT
+ *   facts LIBCUDA COUNT [destroy]
  *
  * Retains the primary context of each device, and makes COUNT contexts and as many mapped handles;
- * frees the memory, and makes it again. Before each of the two it prints "ready" and reads a line,
- * and ends with its input.
+ * frees the memory, destroys the contexts with "destroy", and makes the memory again. Before each of
+ * the two, and at the end, it waits (tenant.h).
  */
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "cuda.h"
+#include "tenant.h"
 
 #define UNIT (2u << 20)
 
-static void *driver;
-
-static void *symbol(const char *name)
+static void make_contexts(CUcontext *contexts, int count)
 {
-	void *f = dlsym(driver, name);
-
-	if (!f) {
-		fprintf(stderr, "facts: %s\n", dlerror());
-		exit(1);
-	}
-	return f;
-}
-
-/* Arguments have the width of the parameters. */
-#define CU(name, ...) \
-	do { \
-		CUresult result = ((CUresult(*)())symbol(#name))(__VA_ARGS__); \
-		if (result) { \
-			fprintf(stderr, "facts: " #name ": error %d\n", result); \
-			exit(1); \
-		} \
-	} while (0)
-
-static void wait_for_line(void)
-{
-	puts("ready");
-	fflush(stdout);
-	for (int c = 0; c != '\n';)
-		if ((c = getchar()) == EOF)
-			exit(0);
-}
-
-static void contexts(int count)
-{
-	CUcontext context;
+	CUcontext primary;
 	int devices;
 
 	CU(cuInit, 0);
 	CU(cuDeviceGetCount, &devices);
 	for (int d = 0; d < devices; d++)
-		CU(cuDevicePrimaryCtxRetain, &context, d);
+		CU(cuDevicePrimaryCtxRetain, &primary, d);
 	for (int i = 0; i < count; i++) {
-		CU(cuCtxCreate_v2, &context, 0, i % devices);
-		CU(cuCtxPopCurrent_v2, &context);
+		CU(cuCtxCreate_v2, &contexts[i], 0, i % devices);
+		CU(cuCtxPopCurrent_v2, &contexts[i]);
 	}
 }
 
@@ -69,15 +32,16 @@ int main(int argc, char **argv)
 {
 	CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				     .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE } };
-	int count = argc == 3 ? atoi(argv[2]) : 0;
+	int count = argc >= 3 ? atoi(argv[2]) : 0, destroyed = argc == 4 ? count : 0;
 	CUmemGenericAllocationHandle *handles = calloc(count, sizeof(*handles));
+	CUcontext *contexts = calloc(count, sizeof(*contexts));
 	CUdeviceptr at;
 
-	driver = argc == 3 ? dlopen(argv[1], RTLD_NOW) : NULL;
-	if (!driver || !handles)
+	driver = count ? dlopen(argv[1], RTLD_NOW) : NULL;
+	if (!driver || !handles || !contexts)
 		return 2;
 	wait_for_line();
-	contexts(count);
+	make_contexts(contexts, count);
 	CU(cuMemAddressReserve, &at, (size_t)count * UNIT, (size_t)0, (CUdeviceptr)0, 0ull);
 	for (int round = 0;; round++) {
 		for (int i = 0; i < count; i++) {
@@ -89,5 +53,7 @@ int main(int argc, char **argv)
 		CU(cuMemUnmap, at, (size_t)count * UNIT);
 		for (int i = 0; i < count; i++)
 			CU(cuMemRelease, handles[i]);
+		for (int i = 0; i < destroyed && !round; i++)
+			CU(cuCtxDestroy_v2, contexts[i]);
 	}
 }
