@@ -14,9 +14,7 @@ package snapshot
 import (
 	"cmp"
 	"io"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -40,6 +38,8 @@ type Allocation struct {
 	// IsUnplaced: it has no address of the device's, as arrays and physical memory that is
 	// mapped nowhere; Address is ignored.
 	IsUnplaced bool
+	// IsOther: PyTorch's caching allocator does not request such memory, as managed.
+	IsOther bool
 }
 
 // unplaced is where what has no address is put: behind all addresses of processes, and where
@@ -88,8 +88,9 @@ type event struct {
 }
 
 // New lays out the allocations of one process. isSampled: tensors are estimates, of which
-// nothing can be laid out. It keeps the allocations.
-func New(all []Allocation, isSampled bool) *Snapshot {
+// nothing can be laid out. reserved is what PyTorch says that its pools have, by device, as far
+// as it is known. It keeps the allocations.
+func New(all []Allocation, isSampled bool, reserved map[int32]uint64) *Snapshot {
 	s := &Snapshot{IsSampled: isSampled}
 	var tensors, areas []Allocation
 	free := uint64(unplaced)
@@ -114,9 +115,12 @@ func New(all []Allocation, isSampled bool) *Snapshot {
 	if isSampled || !s.place(tensors) {
 		s.IsSampled, s.segments, tensors = true, segmentsOf(areas), nil
 	}
+	if len(tensors) > 0 {
+		s.takeSilent(reserved)
+	}
 	for _, seg := range s.segments {
 		seg.fill(len(tensors) > 0)
-		s.Bytes += seg.end - seg.start
+		s.Bytes += seg.size()
 		s.ActiveBytes += seg.active
 	}
 	s.addTraces()
@@ -137,15 +141,6 @@ func segmentsOf(areas []Allocation) (all []*segment) {
 		last.isPool = last.isPool || isOfPool(a.Stack)
 	}
 	return all
-}
-
-// isOfPool reports whether PyTorch's caching allocator requested the memory.
-func isOfPool(s stack.Stack) bool {
-	return slices.ContainsFunc(s, func(f stack.Frame) bool {
-		name := path.Base(f.File)
-		return f.Kind == stack.KindNative &&
-			(strings.HasPrefix(name, "libc10_cuda.so") || strings.HasPrefix(name, "libc10_hip.so"))
-	})
 }
 
 // place puts the tensors into their segments. A tensor whose segment was allocated before
@@ -270,14 +265,14 @@ const smallSegment = 2 << 20
 
 func (p *pickler) segment(seg *segment) {
 	kind := "large"
-	if seg.end-seg.start <= smallSegment {
+	if seg.size() <= smallSegment {
 		kind = "small"
 	}
 	var first *Allocation
 	if len(seg.pieces) > 0 {
 		first = &seg.pieces[0]
 	}
-	p.dict(p.num("device", uint64(seg.device)), p.num("address", seg.start), p.num("total_size", seg.end-seg.start),
+	p.dict(p.num("device", uint64(seg.device)), p.num("address", seg.start), p.num("total_size", seg.size()),
 		p.num("allocated_size", seg.active), p.num("active_size", seg.active), p.num("requested_size", seg.requested),
 		p.num("stream", 0), p.str("segment_type", kind), p.is("is_expandable", first != nil && first.IsPiece), p.frames(first),
 		item{"blocks", func() { p.list(len(seg.blocks), func(n int) { p.block(&seg.blocks[n]) }) }})

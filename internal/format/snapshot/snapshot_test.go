@@ -105,7 +105,7 @@ func training() []Allocation {
 }
 
 func TestASnapshotIsLaidOutAsPyTorchDoes(t *testing.T) {
-	d := read(t, New(training(), false))
+	d := read(t, New(training(), false, nil))
 	var segments, blocks []string
 	for _, s := range d.Segments {
 		segments = append(segments, fmt.Sprintf("%d %x %d %d %s %v", s.Device, s.Address, s.TotalSize, s.AllocatedSize, s.Kind, s.IsExpandable))
@@ -164,7 +164,7 @@ func TestASnapshotIsLaidOutAsPyTorchDoes(t *testing.T) {
 func TestSampledTensorsAreNotLaidOut(t *testing.T) {
 	overlapping := append(training(), Allocation{Address: 0x7f0000200000 + mib, Size: mib, IsTensor: true})
 	beyond := append(training(), Allocation{Address: 0x7f1000000000 + mib, Size: 2 * mib, IsTensor: true})
-	for name, s := range map[string]*Snapshot{"asked": New(training(), true), "overlap": New(overlapping, false), "beyond": New(beyond, false)} {
+	for name, s := range map[string]*Snapshot{"asked": New(training(), true, nil), "overlap": New(overlapping, false, nil), "beyond": New(beyond, false, nil)} {
 		require.True(t, s.IsSampled, name)
 		d := read(t, s)
 		require.True(t, d.Settings.IsSampled, name)
@@ -173,7 +173,7 @@ func TestSampledTensorsAreNotLaidOut(t *testing.T) {
 			require.Equal(t, segment.TotalSize, segment.AllocatedSize, name)
 		}
 	}
-	require.False(t, New(training(), false).IsSampled)
+	require.False(t, New(training(), false, nil).IsSampled)
 }
 
 // TestSumsAreThoseOfTheAllocations on random ones, in any order, and however they lie.
@@ -202,7 +202,7 @@ func TestSumsAreThoseOfTheAllocations(t *testing.T) {
 			}
 			at += size + r.Uint64N(2)*512
 		}
-		s := New(all, false)
+		s := New(all, false, nil)
 		var before bytes.Buffer
 		require.NoError(t, s.Write(&before))
 		require.Equal(t, reserved, s.Bytes, seed)
@@ -218,7 +218,7 @@ func TestSumsAreThoseOfTheAllocations(t *testing.T) {
 		require.Equal(t, []int64{int64(s.Bytes), int64(s.ActiveBytes)}, []int64{total, inuse}, seed)
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		var again bytes.Buffer
-		require.NoError(t, New(all, false).Write(&again))
+		require.NoError(t, New(all, false, nil).Write(&again))
 		require.Len(t, again.Bytes(), before.Len(), "the order does not matter")
 	}
 }
@@ -231,7 +231,7 @@ func TestOpcodesAreThoseThatTheViewerReads(t *testing.T) {
 			Stack: stack.Stack{line(fmt.Sprintf("f%d\xff\"</script>\n", n), uint32(n*40))}})
 	}
 	var b bytes.Buffer
-	require.NoError(t, New(many, false).Write(&b))
+	require.NoError(t, New(many, false, nil).Write(&b))
 	known := strings.Fields(`PROTO MARK EMPTY_DICT SETITEMS EMPTY_LIST APPENDS BININT BININT1 BININT2 LONG1 NEWTRUE NEWFALSE
 		BINUNICODE SHORT_BINUNICODE BINPUT LONG_BINPUT BINGET LONG_BINGET STOP`)
 	used := strings.Fields(python(t, b.Bytes(), "import pickletools, sys; print(*sorted({o.name for o, _, _ in pickletools.genops(sys.stdin.buffer.read())}))"))
@@ -249,7 +249,7 @@ func TestPyTorchsOwnProgramReadsIt(t *testing.T) {
 		t.Skip("PyTorch has not been fetched: run test/support/fixtures/torch.sh")
 	}
 	var b bytes.Buffer
-	require.NoError(t, New(training(), false).Write(&b))
+	require.NoError(t, New(training(), false, nil).Write(&b))
 	out := python(t, b.Bytes(), fmt.Sprintf(`
 import importlib.util, pickle, sys
 spec = importlib.util.spec_from_file_location("viz", %q)
@@ -265,13 +265,4 @@ for page in viz.trace_plot(d), viz.trace_plot(d, plot_segments=True), viz.segmen
 	require.Contains(t, out, "segments: 6")
 	require.Contains(t, out, "active_allocated;train.py:9:forward;libc10_cuda.so:0:malloc 5242780")
 	require.Contains(t, out, "active_allocated;<gaps> 100")
-}
-
-func TestPoolsLibraryOfEachVendor(t *testing.T) {
-	for name, want := range map[string]bool{
-		"libc10_cuda.so": true, "libc10_hip.so": true, "libc10_hip.so.2.9": true, "libc10.so": false, "libamdhip64.so.6": false,
-	} {
-		frame := stack.Frame{Kind: stack.KindNative, Function: "malloc", File: "/torch/lib/" + name}
-		require.Equal(t, want, isOfPool(stack.Stack{driver, frame}), name)
-	}
 }

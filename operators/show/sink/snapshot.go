@@ -30,7 +30,7 @@ const (
 	mappingsMap = "mappings_by_address"
 
 	// enum alloc_kind of bpf/memory/apis.h.
-	kindHost, kindArray, kindVMM, kindTensor, kindContext = 3, 4, 5, 7, 8
+	kindManaged, kindHost, kindArray, kindVMM, kindPool, kindTensor, kindContext = 2, 3, 4, 5, 6, 7, 8
 )
 
 // snapshots writes what processes hold, address by address, as PyTorch's memory snapshot.
@@ -47,7 +47,8 @@ type snapshots struct {
 		ebpf                            *ebpf.Map
 		process, address, bytes, serial int
 	}
-	held map[uint64]*holding // by process, once it was read
+	pools *torchPools
+	held  map[uint64]*holding // by process, once it was read
 }
 
 // holding is the memory of a process.
@@ -55,6 +56,7 @@ type holding struct {
 	allocations []snapshot.Allocation
 	physical    map[uint64]snapshot.Allocation // by serial: memory that mappings give an address
 	isSampled   bool
+	reserved    map[int32]uint64 // by PyTorch, on the device
 }
 
 // newSnapshots reads the parameter and the gadget's data sources; nil: not requested.
@@ -73,13 +75,10 @@ func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 		return nil, err
 	}
 	s := &snapshots{path: path}
-	for _, m := range []struct {
-		spec  *ebpf.MapSpec
-		isKey bool
-		to    *int
-		name  string
-		size  int
-	}{
+	if s.pools, err = newTorchPools(gc); err != nil {
+		return nil, fmt.Errorf("--%s: %w", paramSnapshot, err)
+	}
+	if err := offsets([]member{
 		{live, true, &s.live.process, "process", 8}, {live, true, &s.live.pointer, "pointer", 8},
 		{live, false, &s.live.bytes, "size_bytes", 8}, {live, false, &s.live.stack, "stack", 8},
 		{live, false, &s.live.serial, "serial", 8}, {live, false, &s.live.kind, "kind", 1},
@@ -87,16 +86,32 @@ func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 		{live, false, &s.live.foreign, "foreign", 1}, {live, false, &s.live.requested, "handle", 8},
 		{mappings, true, &s.mappings.process, "process", 8}, {mappings, true, &s.mappings.address, "address", 8},
 		{mappings, false, &s.mappings.bytes, "size_bytes", 8}, {mappings, false, &s.mappings.serial, "serial", 8},
-	} {
+	}); err != nil {
+		return nil, fmt.Errorf("--%s: %w", paramSnapshot, err)
+	}
+	return s, nil
+}
+
+// member of a map's key or value, and where its offset goes.
+type member struct {
+	spec  *ebpf.MapSpec
+	isKey bool
+	to    *int
+	name  string
+	size  int
+}
+
+func offsets(members []member) (err error) {
+	for _, m := range members {
 		of := m.spec.Value
 		if m.isKey {
 			of = m.spec.Key
 		}
 		if *m.to, err = ig.Offset(of, m.name, m.size); err != nil {
-			return nil, fmt.Errorf("--%s: %w", paramSnapshot, err)
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // open finds out whether the file can be written.
@@ -117,6 +132,9 @@ func (s *snapshots) start(gc operators.GadgetContext) (err error) {
 	}
 	if s.live.ebpf, err = ig.Map(gc, liveMap); err == nil {
 		s.mappings.ebpf, err = ig.Map(gc, mappingsMap)
+	}
+	if err == nil {
+		err = s.pools.start(gc)
 	}
 	if err != nil {
 		return fmt.Errorf("--%s: %w", paramSnapshot, err)
@@ -139,14 +157,14 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 		}
 		h := s.held[process]
 		if h == nil {
-			h = &holding{physical: map[uint64]snapshot.Allocation{}}
+			h = &holding{physical: map[uint64]snapshot.Allocation{}, reserved: map[int32]uint64{}}
 			s.held[process] = h
 		}
 		serial := long(value[s.live.serial:])
 		a := snapshot.Allocation{
 			Address: long(key[s.live.pointer:]), Size: long(value[s.live.bytes:]), Device: int32(word(value[s.live.device:])),
 			StackID: long(value[s.live.stack:]), At: booted.Add(time.Duration(serial >> 8)), // see bpf/memory/inflight.h
-			IsTensor: kind == kindTensor, IsUnplaced: kind == kindArray,
+			IsTensor: kind == kindTensor, IsUnplaced: kind == kindArray, IsOther: kind == kindManaged || kind == kindPool,
 		}
 		if kind == kindVMM {
 			h.physical[a.Address] = a // the key is its serial
@@ -160,7 +178,14 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 	}); err != nil {
 		return fmt.Errorf("read %s: %w", liveMap, err)
 	}
-	return s.readMappings()
+	if err := s.readMappings(); err != nil {
+		return err
+	}
+	return s.pools.read(func(process uint64, device int32, reserved uint64) {
+		if h := s.held[process]; h != nil {
+			h.reserved[device] = reserved
+		}
+	})
 }
 
 // readMappings gives physical memory its addresses. Mapped twice, it is where it is mapped
@@ -231,13 +256,13 @@ func (i *instance) writeSnapshots(gc operators.GadgetContext) error {
 	}
 	var all []one
 	for process, h := range s.held {
-		all = append(all, one{i.processes[process], snapshot.New(h.allocations, h.isSampled)})
+		all = append(all, one{i.processes[process], snapshot.New(h.allocations, h.isSampled, h.reserved)})
 	}
 	slices.SortFunc(all, func(a, b one) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.process.PID, b.process.PID))
 	})
 	if len(all) == 0 {
-		all = append(all, one{Snapshot: snapshot.New(nil, false)})
+		all = append(all, one{Snapshot: snapshot.New(nil, false, nil)})
 		gc.Logger().Warnf("sink: --%s: no process holds memory any more that was allocated during the run", paramSnapshot)
 	}
 	var errs []error

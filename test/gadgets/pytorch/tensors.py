@@ -5,9 +5,9 @@
 
 They pause at moments, at which PyTorch says what it holds: allocated and reserved bytes by
 device, and the blocks of each line by its own recorder. A line on stdin lets them go on:
-"go", or "record", which begins to record lines first; "segments" has it say where its blocks lie. graphs: CUDA graphs are captured,
-too. tagged: lines are for the driver's journal, where PyTorch's recorder has none
-(cudaMallocAsync).
+"go", or "record", which begins to record lines first; "segments" has it cache a segment of each
+device, without a block, and say where its blocks lie. graphs: CUDA graphs are captured, too.
+tagged: lines are for the driver's journal, where PyTorch's recorder has none (cudaMallocAsync).
 """
 import os
 import random
@@ -178,6 +178,8 @@ def main():
         dialogue.say(**holds.holds(torch, recorder))
         answer = dialogue.wait()
         while answer == "segments":
+            for device in range(2):
+                torch.empty(64 << 20, dtype=torch.uint8, device=f"cuda:{device}")
             dialogue.say(segments=holds.segments(torch))
             answer = dialogue.wait()
         if answer == "record" and recorder:
