@@ -58,6 +58,8 @@
 	X(DROP_SPAN_UNREADABLE, "span_unreadable")                                  \
 	/* a communicator of NCCL, or one more in a group, is not followed */       \
 	X(DROP_COMMUNICATORS_FULL, "communicators_full")                            \
+	/* what NCCL allocates for a communicator is not counted as its */          \
+	X(DROP_BUFFERS_FULL, "buffers_full")                                        \
 	/* the progress of a stream of NCCL is unknown */                           \
 	X(DROP_STREAMS_FULL, "streams_full")                                        \
 	/* a kernel has no name, or only its handle is known */                     \

@@ -151,7 +151,7 @@ static __noinline __u32 owner_new(__u64 process, struct owner *fresh)
 	if (!fresh)
 		return 0;
 	if (!FACT_TAKE_KNOWN(QUOTA_OWNERS, MAX_OWNERS)) {
-		drop(DROP_COMMUNICATORS_FULL);
+		drop(DROP_BUFFERS_FULL);
 		return 0;
 	}
 	newest = bpf_map_lookup_elem(&owner_numbers, &process);
@@ -164,7 +164,7 @@ static __noinline __u32 owner_new(__u64 process, struct owner *fresh)
 	if (!newest || key.number > OWNER_MOST ||
 	    bpf_map_update_elem(&owners_by_number, &key, fresh, BPF_ANY)) {
 		QUOTA_GIVE(QUOTA_OWNERS);
-		drop(DROP_COMMUNICATORS_FULL);
+		drop(DROP_BUFFERS_FULL);
 		return 0;
 	}
 	return key.number;
@@ -180,7 +180,7 @@ static __noinline int owner_has_handle(__u64 process, __u64 number, __u64 handle
 		return 0;
 	o->handle = handle;
 	if (bpf_map_update_elem(&owner_by_handle, &key, &number, BPF_ANY))
-		drop(DROP_COMMUNICATORS_FULL);
+		drop(DROP_BUFFERS_FULL);
 	return 0;
 }
 
@@ -226,7 +226,7 @@ static __noinline int owner_allocated(__u64 process, __u32 owner, __u64 place, _
 			     bpf_map_update_elem(&sums_by_communicator, &key, &fresh, BPF_NOEXIST)))
 		sum = bpf_map_lookup_elem(&sums_by_communicator, &key);
 	if (!sum) {
-		drop(DROP_COMMUNICATORS_FULL);
+		drop(DROP_BUFFERS_FULL);
 		return 0;
 	}
 	__sync_fetch_and_add(&sum->alloc_bytes, bytes);

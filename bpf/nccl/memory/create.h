@@ -138,7 +138,7 @@ static __noinline int owner_all(struct owner_thread *n, __u64 handles, __u64 dev
 	}
 	if (size > OWNER_CANDIDATES) {
 		n->count = OWNER_CANDIDATES + 1;
-		drop(DROP_COMMUNICATORS_FULL);
+		drop(DROP_BUFFERS_FULL);
 	}
 	return 0;
 }

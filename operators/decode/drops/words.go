@@ -58,6 +58,7 @@ func reasons() map[string]Reason {
 		"span_sources_full":     {What: "processes whose spans are not followed", Effect: "their calls have no span"},
 		"span_unreadable":       {What: "calls whose span could not be read", Effect: "they have no span; the numbers are complete", isCall: true},
 		"communicators_full":    {What: "communicators of NCCL that are not followed", Effect: "a hang of theirs is not seen"},
+		"buffers_full":          {What: "times that there was no room for a communicator of NCCL, or its sums", Effect: "what NCCL allocated then is not counted by communicator; the numbers by stack are complete"},
 		"streams_full":          {What: "streams of NCCL that are not followed", Effect: "which of their operations are done is not known"},
 		"kernels_full":          {What: "kernels without a name", Effect: "they show by their handle; the numbers are complete"},
 		"totals_full":           {What: "calls that are not in the totals by function", Effect: "they may be in a row", isCall: true},
