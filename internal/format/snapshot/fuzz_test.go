@@ -19,17 +19,18 @@ func FuzzAllocations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, function, file string) {
 		frames := stack.Stack{{Kind: stack.KindPython, Function: function, File: file, Line: 1}}
 		var all []Allocation
-		reserved := map[int32]uint64{}
+		pools := map[int32]Pool{}
 		for ; len(b) >= 18 && len(all) < 64; b = b[18:] {
 			all = append(all, Allocation{
 				Address: binary.LittleEndian.Uint64(b), Size: binary.LittleEndian.Uint64(b[8:]), Device: int32(int8(b[16])),
 				IsTensor: b[17]&1 != 0, IsPiece: b[17]&2 != 0, IsUnplaced: b[17]&4 != 0,
 				At: time.Unix(int64(b[17]), 0), Stack: frames, StackID: uint64(b[16]),
 			})
-			reserved[all[len(all)-1].Device] += all[len(all)-1].Size
+			last := all[len(all)-1]
+			pools[last.Device] = Pool{Reserved: pools[last.Device].Reserved + last.Size, Allocated: uint64(b[17] >> 3)}
 		}
 		var out bytes.Buffer
-		if err := New(all, false, reserved).Write(&out); err != nil {
+		if err := New(all, false, pools).Write(&out); err != nil {
 			t.Fatal(err)
 		}
 		requirePlain(t, out.Bytes())

@@ -3,7 +3,6 @@
 package snapshot
 
 import (
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -45,9 +44,8 @@ func (seg *segment) mayBePools() bool {
 }
 
 // takeSilent finds PyTorch's segments among those with silent stacks: with those that are known,
-// they are what PyTorch has reserved on the device.
-func (s *Snapshot) takeSilent(reserved map[int32]uint64) {
-	missing := maps.Clone(reserved)
+// they are what PyTorch has reserved on the device. It uses up `missing`, which has that.
+func (s *Snapshot) takeSilent(missing map[int32]uint64) {
 	candidates := map[int32][]*segment{}
 	for _, seg := range s.segments {
 		bytes, ok := missing[seg.device]

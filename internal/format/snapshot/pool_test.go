@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,13 +64,28 @@ func TestCachedSegmentsOfCutStacks(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all := append([]Allocation{of(0, 22, silent), with(of(0, 22, silent), func(a *Allocation) { a.IsTensor = true })}, c.more...)
-			var reserved map[int32]uint64
+			var pools map[int32]Pool
 			if c.reserved > 0 {
-				reserved = map[int32]uint64{1: c.reserved * mib}
+				pools = map[int32]Pool{1: {Reserved: c.reserved * mib, Allocated: 22 * mib}}
 			}
-			s := New(all, false, reserved)
+			s := New(all, false, pools)
 			require.EqualValues(t, c.cached, (s.Bytes-s.ActiveBytes)/mib)
 		})
+	}
+}
+
+// TestAllTensorsWereFreed: PyTorch says so, of each device.
+func TestAllTensorsWereFreed(t *testing.T) {
+	silent := stack.Stack{driver, {Kind: stack.KindNative, Function: "cudaMalloc", File: "libcudart.so.12"}, line("empty", 5)}
+	of := func(device int32, size uint64) Allocation {
+		return Allocation{Address: 0x7f0000000000 + uint64(device)<<30, Size: size * mib, Device: device, Stack: silent}
+	}
+	all := []Allocation{of(0, 20), of(1, 30)}
+	for allocated, active := range map[uint64]uint64{0: 30, 1: 50} {
+		for _, isSampled := range []bool{false, true} {
+			s := New(slices.Clone(all), isSampled, map[int32]Pool{0: {Reserved: 20 * mib, Allocated: allocated}})
+			require.EqualValues(t, active, s.ActiveBytes/mib, "device 1 has no pool")
+		}
 	}
 }
 

@@ -42,6 +42,10 @@ type Allocation struct {
 	IsOther bool
 }
 
+// Pool is what PyTorch says of its pool on one device, in bytes: what it has from the driver, and what
+// of that is in tensors.
+type Pool struct{ Reserved, Allocated uint64 }
+
 // unplaced is where what has no address is put: behind all addresses of processes, and where
 // the viewer's numbers are still exact (2⁵³).
 const unplaced = 1 << 48
@@ -88,9 +92,9 @@ type event struct {
 }
 
 // New lays out the allocations of one process. isSampled: tensors are estimates, of which
-// nothing can be laid out. reserved is what PyTorch says that its pools have, by device, as far
-// as it is known. It keeps the allocations.
-func New(all []Allocation, isSampled bool, reserved map[int32]uint64) *Snapshot {
+// nothing can be laid out. pools are those of PyTorch by device, as far as they are known. It keeps
+// the allocations.
+func New(all []Allocation, isSampled bool, pools map[int32]Pool) *Snapshot {
 	s := &Snapshot{IsSampled: isSampled}
 	var tensors, areas []Allocation
 	free := uint64(unplaced)
@@ -115,11 +119,20 @@ func New(all []Allocation, isSampled bool, reserved map[int32]uint64) *Snapshot 
 	if isSampled || !s.place(tensors) {
 		s.IsSampled, s.segments, tensors = true, segmentsOf(areas), nil
 	}
-	if len(tensors) > 0 {
-		s.takeSilent(reserved)
+	// What is in use of a pool is known: its tensors, or that it has none.
+	isKnown := func(device int32) bool {
+		pool, ok := pools[device]
+		return len(tensors) > 0 || ok && pool.Allocated == 0
 	}
+	reserved := map[int32]uint64{}
+	for device, pool := range pools {
+		if isKnown(device) {
+			reserved[device] = pool.Reserved
+		}
+	}
+	s.takeSilent(reserved)
 	for _, seg := range s.segments {
-		seg.fill(len(tensors) > 0)
+		seg.fill(isKnown(seg.device))
 		s.Bytes += seg.size()
 		s.ActiveBytes += seg.active
 	}
@@ -175,8 +188,8 @@ func (s *Snapshot) place(tensors []Allocation) bool {
 }
 
 // fill makes the blocks cover the segment. PyTorch's memory without a tensor is cached, if
-// tensors are known at all; other memory is in use.
-func (seg *segment) fill(hasTensors bool) {
+// it is known what is in use; other memory is in use.
+func (seg *segment) fill(isKnown bool) {
 	seg.device = max(seg.device, 0) // the viewer has no place for an unknown device
 	var all []block
 	at := seg.start
@@ -190,7 +203,7 @@ func (seg *segment) fill(hasTensors bool) {
 		at = b.start + b.size
 	}
 	switch {
-	case len(seg.blocks) == 0 && !(seg.isPool && hasTensors):
+	case len(seg.blocks) == 0 && !(seg.isPool && isKnown):
 		for i := range seg.pieces {
 			p := &seg.pieces[i]
 			all = append(all, block{p.Address, p.Size, p})

@@ -56,7 +56,7 @@ type holding struct {
 	allocations []snapshot.Allocation
 	physical    map[uint64]snapshot.Allocation // by serial: memory that mappings give an address
 	isSampled   bool
-	reserved    map[int32]uint64 // by PyTorch, on the device
+	pools       map[int32]snapshot.Pool
 }
 
 // newSnapshots reads the parameter and the gadget's data sources; nil: not requested.
@@ -157,7 +157,7 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 		}
 		h := s.held[process]
 		if h == nil {
-			h = &holding{physical: map[uint64]snapshot.Allocation{}, reserved: map[int32]uint64{}}
+			h = &holding{physical: map[uint64]snapshot.Allocation{}, pools: map[int32]snapshot.Pool{}}
 			s.held[process] = h
 		}
 		serial := long(value[s.live.serial:])
@@ -181,9 +181,9 @@ func (s *snapshots) read(isWanted func(process uint64) bool) error {
 	if err := s.readMappings(); err != nil {
 		return err
 	}
-	return s.pools.read(func(process uint64, device int32, reserved uint64) {
+	return s.pools.read(func(process uint64, device int32, pool snapshot.Pool) {
 		if h := s.held[process]; h != nil {
-			h.reserved[device] = reserved
+			h.pools[device] = pool
 		}
 	})
 }
@@ -256,7 +256,7 @@ func (i *instance) writeSnapshots(gc operators.GadgetContext) error {
 	}
 	var all []one
 	for process, h := range s.held {
-		all = append(all, one{i.processes[process], snapshot.New(h.allocations, h.isSampled, h.reserved)})
+		all = append(all, one{i.processes[process], snapshot.New(h.allocations, h.isSampled, h.pools)})
 	}
 	slices.SortFunc(all, func(a, b one) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.process.PID, b.process.PID))

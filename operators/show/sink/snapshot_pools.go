@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/snapshot"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/mapiter"
 )
@@ -19,8 +20,8 @@ const poolsMap = "torch_pools"
 // torchPools has what PyTorch reports of its pools (bpf/torch/torch.h). Nil: the programs are
 // those for Linux 5.10, which have no such map.
 type torchPools struct {
-	ebpf                               *ebpf.Map
-	process, device, reserved, isKnown int
+	ebpf                                          *ebpf.Map
+	process, device, reserved, allocated, isKnown int
 }
 
 func newTorchPools(gc operators.GadgetContext) (*torchPools, error) {
@@ -33,7 +34,8 @@ func newTorchPools(gc operators.GadgetContext) (*torchPools, error) {
 	p := &torchPools{}
 	return p, offsets([]member{
 		{spec, true, &p.process, "process", 8}, {spec, true, &p.device, "device", 4},
-		{spec, false, &p.reserved, "reserved_bytes", 8}, {spec, false, &p.isKnown, "has_totals", 8},
+		{spec, false, &p.reserved, "reserved_bytes", 8}, {spec, false, &p.allocated, "allocated_bytes", 8},
+		{spec, false, &p.isKnown, "has_totals", 8},
 	})
 }
 
@@ -44,15 +46,16 @@ func (p *torchPools) start(gc operators.GadgetContext) (err error) {
 	return err
 }
 
-// read calls f with the bytes that each pool has from the driver, where PyTorch reports them.
-func (p *torchPools) read(f func(process uint64, device int32, reserved uint64)) error {
+// read calls f with each pool that PyTorch reports on.
+func (p *torchPools) read(f func(process uint64, device int32, pool snapshot.Pool)) error {
 	if p == nil {
 		return nil
 	}
 	long := binary.NativeEndian.Uint64
 	if err := mapiter.Entries(p.ebpf, func(key, value []byte) {
 		if long(value[p.isKnown:]) != 0 {
-			f(long(key[p.process:]), int32(binary.NativeEndian.Uint32(key[p.device:])), long(value[p.reserved:]))
+			f(long(key[p.process:]), int32(binary.NativeEndian.Uint32(key[p.device:])),
+				snapshot.Pool{Reserved: long(value[p.reserved:]), Allocated: long(value[p.allocated:])})
 		}
 	}); err != nil {
 		return fmt.Errorf("read %s: %w", poolsMap, err)
