@@ -42,8 +42,8 @@ type Allocation struct {
 	IsOther bool
 }
 
-// Pool is what PyTorch says of its pool on one device, in bytes: what it has from the driver, and what
-// of that is in tensors.
+// Pool has what PyTorch says of its pool on one device, in bytes: Reserved from the driver, of which
+// Allocated are in tensors.
 type Pool struct{ Reserved, Allocated uint64 }
 
 // unplaced is where what has no address is put: behind all addresses of processes, and where
