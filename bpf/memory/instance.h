@@ -42,7 +42,7 @@ struct {
 	__type(value, struct instance);
 } instances_by_number SEC(".maps");
 
-/* Context → its instance, from the first attempt to destroy it on. As above, of which it has no more. */
+/* Context → its instance, from the first attempt to destroy it on. As above; each has an entry there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_INSTANCES);

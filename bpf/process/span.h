@@ -174,8 +174,8 @@ struct span_facts {
 
 /*
  * Span → its trace and attributes, such as the route of the request. Written with the first row
- * of a span, for which its tenant has room, read by user space (operators/attach/spans), which remembers it: by the time that
- * newer spans have evicted one, its rows have been read many times.
+ * of a span, if its tenant has room for that, and read by user space (operators/attach/spans), which
+ * remembers it: by the time that newer spans have evicted one, its rows have been read many times.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -22,6 +22,7 @@ func TestALibraryThatCannotBeReadDelaysNoOther(t *testing.T) {
 	dir := t.TempDir()
 	end := hangfs.Mount(t, dir)
 	tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 100 * time.Millisecond})
+	began := time.Now()
 	pid := startCommand(t, "python3", "-c", `
 import mmap, sys
 file = open(sys.argv[1], "rb")
@@ -34,14 +35,15 @@ sys.stdin.read()`, filepath.Join(dir, "libtracertest.so.1"))
 	require.Contains(t, row.Error, hangs)
 
 	h.ask("open %s", path)
-	began := time.Now()
+	asked := time.Now()
 	rows.attached(t, h.pid)
-	t.Logf("another one is attached to within %v", time.Since(began))
+	t.Logf("another one is attached to within %v", time.Since(asked))
 	read := tr.Stats().MapsRead
 	require.Eventually(t, func() bool { return tr.Stats().MapsRead > read }, 30*time.Second, 10*time.Millisecond,
 		"it is tried again")
 
 	end()
+	require.Less(t, time.Since(began), hangfs.Ends/2, "Go's poller has not waited for the server")
 	row, _ = rows.wait(t, "another error", func(a Attachment) bool { return a.PID == pid && !strings.Contains(a.Error, hangs) })
 	require.Equal(t, StatusUnreadable, row.Status)
 	require.NotEmpty(t, row.Error)

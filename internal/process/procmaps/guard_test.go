@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated/hangfs"
 )
 
 const hostile, honest, slow Tenant = 1, 2, 3
@@ -168,6 +170,18 @@ func TestABusyMachineIsNotPaidFor(t *testing.T) {
 		}
 		require.NoError(t, g.Run(honest, "/", func() { time.Sleep(answerLimit - time.Millisecond) }))
 	})
+}
+
+// A server of FUSE that opens files and never answers whether they can be read: who waits for that holds
+// the lock of Go's poller.
+func TestOpeningDoesNotAskWhetherThereIsSomethingToRead(t *testing.T) {
+	dir := t.TempDir()
+	hangfs.Mount(t, dir)
+	began := time.Now()
+	f, err := NewCache(Config{}).OpenIn(uint32(os.Getpid()), filepath.Join(dir, "libcuda.so.1"))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.Less(t, time.Since(began), hangfs.Ends/2, "its server has not ended")
 }
 
 // A file system of FUSE whose server never answers.

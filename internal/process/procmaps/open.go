@@ -105,9 +105,15 @@ func reopen(fd int, path string) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
-	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	opened, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return f, nil
+	// Go adds what it opens itself, or what does not block, to its poller. FUSE passes that on to its
+	// server (FUSE_POLL), and if that does not answer, the poller is locked, and all of Go waits for it.
+	if err := unix.SetNonblock(opened, false); err != nil {
+		unix.Close(opened)
+		return nil, &fs.PathError{Op: "fcntl", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(opened), path), nil
 }
