@@ -151,6 +151,11 @@ func Attach(t testing.TB, gadget string, libraries map[string]string, o Options)
 	}
 	tr := loadWithRules(t, spec, o)
 	tr.types = spec.Types
+	t.Cleanup(func() {
+		if t.Failed() { // what differs may be what was dropped
+			t.Logf("dropped: %v", tr.Drops())
+		}
+	})
 	points, err := attachpoint.Parse(spec.Maps[".rodata.attach"])
 	require.NoError(t, err)
 	for _, p := range points {
