@@ -3,6 +3,7 @@
 #define GPU_GADGETS_CALL_BUDGET_H
 
 #include "process/process.h"
+#include "program/storage.h"
 
 /*
  * budget: what the probes cost each thread that hits them: the traps, which take what
@@ -168,7 +169,7 @@ static __always_inline void budget_entered(__u32 api, __u64 begin)
 
 	if (!budget_ppm)
 		return;
-	t = bpf_task_storage_get(&budget_by_task, task_current(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	t = storage_get(&budget_by_task, task_current(), BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (t)
 		budget_charge(t, (__u8)api, begin, false); /* above it: of which library */
 }
@@ -179,8 +180,7 @@ static __noinline int budget_note(bool is_entry)
 {
 	struct budget_thread *t;
 
-	t = bpf_task_storage_get(&budget_by_task, task_current(), 0,
-				 is_entry ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	t = storage_get(&budget_by_task, task_current(), is_entry ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 	if (t)
 		t->begin_boot_ns = bpf_ktime_get_boot_ns();
 	return 0;

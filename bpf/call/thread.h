@@ -5,6 +5,7 @@
 #include "process/facts.h"
 #include "stack/stack.h"
 #include "process/user.h"
+#include "program/storage.h"
 #include "call/backward.h"
 #include "call/device.h"
 
@@ -148,8 +149,8 @@ static __always_inline struct thread *thread_current(__u64 process, bool create)
 	if (!t && create)
 		t = thread_make(tid, process);
 #else
-	struct thread *t = bpf_task_storage_get(&thread_by_task, task, 0,
-						create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	struct thread *t =
+		storage_get(&thread_by_task, task, create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 #endif
 
 	if (t && t->process != process) {

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_STACK_PROBED_H
 #define GPU_GADGETS_STACK_PROBED_H
 
+#include "program/storage.h"
 #include "stack/unwind.h"
 
 /*
@@ -38,10 +39,9 @@ static __always_inline void unwind_by_rules(struct stack *s, __u64 process, __u6
 					    __u64 caller, __u64 sp, __u64 fp, __u64 runtime)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct unwind *u =
-		bpf_task_storage_get(&unwind_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct unwind *u = storage_get(&unwind_by_task, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct unwind_more *m =
-		bpf_task_storage_get(&unwind_more_by_task, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		storage_get(&unwind_more_by_task, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u32 i;
 
 	native_called(s, function, caller);

@@ -4,6 +4,7 @@
 
 #include "call/arguments.h"
 #include "nccl/memory/communicators.h"
+#include "program/storage.h"
 
 /*
  * create: what is remembered of a thread that is in a call of NCCL, and the communicators that
@@ -49,8 +50,7 @@ struct {
 
 static __always_inline struct owner_thread *owner_thread_of(struct task_struct *task, bool create)
 {
-	return bpf_task_storage_get(&owner_by_task, task, 0,
-				    create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	return storage_get(&owner_by_task, task, create ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
 }
 
 /* An argument of the function that is entered; 0 for one that it does not have. */

@@ -7,6 +7,7 @@
 #include "python/runtime/offsets.h"
 #include "stack/stack.h"
 #include "process/user.h"
+#include "program/storage.h"
 
 /*
  * state: the state of a process and of a thread between events, and the scratch space of
@@ -314,7 +315,7 @@ static __always_inline struct python_thread *python_here(__u64 flags)
 #else
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 
-	return bpf_task_storage_get(&python_threads, task, 0, flags);
+	return storage_get(&python_threads, task, flags);
 #endif
 }
 
