@@ -225,7 +225,7 @@ func TestATenantLeavesOwnersToOthers(t *testing.T) {
 	const owners, all = 64, 256
 	tr := startBuffers(t, fmt.Sprint("-DMAX_OWNERS=", owners), fmt.Sprint("-DMAX_OWNER_SUMS=", all))
 	hostile := many(t, 2*owners, "SIMNCCL_MEMORY=vmm", "LD_LIBRARY_PATH="+simulatedIn.dir)
-	require.Eventually(t, func() bool { return tr.Refused(memory.QuotaOwners) > 0 && tr.Refused(memory.QuotaSums) > 0 }, 20*time.Second, 100*time.Millisecond,
+	require.Eventually(t, func() bool { return tr.Refused(memory.QuotaOwners) > 0 && tr.Refused(memory.QuotaSums) > 0 }, waitLimit, 100*time.Millisecond,
 		"%d owners, %d sums", tr.Len("owners_by_number"), tr.Len(communicators.SumsMap))
 	require.Equal(t, owners/4*3, tr.Len("owners_by_number"))
 	require.Equal(t, all/4*3, tr.Len(communicators.SumsMap))
