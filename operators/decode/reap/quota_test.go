@@ -184,7 +184,7 @@ func TestQuotaParts(t *testing.T) {
 		"call/thread.h", "memory/instance.h", "nccl/memory/communicators.h"} {
 		header, err := os.ReadFile("../../../bpf/" + path)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)(?:_KNOWN)?\((?:\w+, |r->process, )?QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
+		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)(?:_KNOWN)?\((?:\S+, )?QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {
 			parts[m[1]] = 3. / 4
 		}
 		for _, m := range regexp.MustCompile(`(?m)^#define (\w+)_OWN \(MAX_\w+ / (\d)(?: \* (\d))?\)$`).FindAllStringSubmatch(string(header), -1) {
