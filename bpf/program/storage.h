@@ -21,9 +21,11 @@ extern void bpf_preempt_enable(void) __ksym __weak;
 /* The entry of `task`. NULL: there is none, or, with BPF_LOCAL_STORAGE_GET_F_CREATE, no memory. */
 static __always_inline void *storage_get(void *map, struct task_struct *task, __u64 flags)
 {
-	void *entry = 0;
+	void *entry = bpf_task_storage_get(map, task, 0, 0); /* nearly always there */
 
-	if (flags && bpf_preempt_disable) {
+	if (entry || !flags)
+		return entry;
+	if (bpf_preempt_disable) {
 		bpf_preempt_disable();
 		entry = bpf_task_storage_get(map, task, 0, flags);
 		bpf_preempt_enable();

@@ -222,8 +222,9 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->offsets = p->offsets;
 }
 
-/* Searches the process for an interpreter and remembers the answer. */
-PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
+/* Searches the process for an interpreter and remembers the answer. `joins`: another thread's
+ * search has not ended. */
+PYTHON_GLOBAL long python_search_process(__u64 process, bool again, bool joins)
 {
 	struct python_thread *t = python_here(0);
 	struct python_process *p, *old;
@@ -236,8 +237,10 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 	p = &t->found;
 	__builtin_memset(p, 0, sizeof(*p));
 	old = bpf_map_lookup_elem(&python_by_process, &process);
-	if (old)
+	if (old) {
 		p->tries = old->tries;
+		p->retry_ns = old->retry_ns;
+	}
 	err = python_find_runtime(t);
 	if (err > 0) {
 		p->runtime = t->search.value;
@@ -254,13 +257,16 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 	if (p->status == PYTHON_FOUND) {
 		p->offsets = t->offsets;
 		python_adopt(t, process, p);
-	} else {
+	} else if (!joins) {
 		doublings = again ? p->tries : p->tries++;
 		if (doublings > PY_RETRY_DOUBLINGS)
 			doublings = PY_RETRY_DOUBLINGS;
 		p->retry_ns = now + (PY_RETRY_NS << doublings);
 	}
-	bpf_map_update_elem(&python_by_process, &process, p, BPF_ANY);
+	/* What another thread has found meanwhile stays. */
+	old = bpf_map_lookup_elem(&python_by_process, &process);
+	if (!old || old->status != PYTHON_FOUND)
+		bpf_map_update_elem(&python_by_process, &process, p, BPF_ANY);
 	return p->status;
 }
 
@@ -271,6 +277,7 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 static __always_inline long python_know_process(struct python_thread *t, __u64 process, bool again)
 {
 	struct python_process *known;
+	bool joins = false;
 
 	if (t->process == process)
 		return PYTHON_FOUND;
@@ -282,8 +289,12 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 		}
 		if (known->status == PYTHON_UNSUPPORTED)
 			return PYTHON_UNSUPPORTED;
-		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns)
-			return known->status;
+		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns) {
+			/* Whether the first search waits for a page, in another thread. */
+			joins = known->status == PYTHON_UNREADABLE && known->tries <= 1;
+			if (!joins)
+				return known->status;
+		}
 	} else if (!python_inherit(t)) {
 		python_adopt(t, process, &t->found);
 		if (!python_thread_read(PYTHON_GIVE(t))) {
@@ -294,7 +305,7 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 	}
 	if (!again)
 		t->search.module = 0;
-	return python_search_process(process, again);
+	return python_search_process(process, again, joins);
 }
 
 #endif

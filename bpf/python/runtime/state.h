@@ -127,8 +127,9 @@ struct python_line_key {
 			   * it differs from the one first seen at the place. */
 };
 
+/* What shows whether an entry is valid comes first: an LRU entry may be overwritten while it is
+ * read, from its beginning on. */
 struct python_line_value {
-	__u64 symbol;
 	__u64 check; /* see python_check() */
 	/* 3.11: the value of python_witness() when the check last passed; 0: unknown.
 	 * Below: with has_self the type of `self`, else the function that has the
@@ -137,6 +138,7 @@ struct python_line_value {
 	/* Below 3.11, for a function in the dict of a class or module: that dict, 0 if it
 	 * has changed, and python_owned(). */
 	__u64 dict, owned;
+	__u64 symbol;
 	__u32 line;
 	__u16 table_at, name_at, file_at; /* of the compared bytes, in their objects */
 	__u8 table_bytes, name_bytes;

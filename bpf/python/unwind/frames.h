@@ -97,9 +97,10 @@ PYTHON_GLOBAL long python_resolve(void)
 
 /*
  * Stores t->fresh, which has been resolved, in the cache, with the check that later shows
- * whether it is still valid. Separate from python_resolve() to save stack.
+ * whether it is still valid. It replaces an entry for other code only: of threads that resolve a new
+ * place at once, the first stores it. Separate from python_resolve() to save stack.
  */
-static __always_inline void python_keep(struct python_thread *t)
+static __always_inline void python_keep(struct python_thread *t, bool replaces)
 {
 	struct python_line_value *v = &t->fresh;
 	struct python_line_key *k = &t->key;
@@ -116,7 +117,7 @@ static __always_inline void python_keep(struct python_thread *t)
 			v->dict = 0;
 	}
 	if (t->fault.count == faults)
-		bpf_map_update_elem(&python_lines_by_place, k, v, BPF_ANY);
+		bpf_map_update_elem(&python_lines_by_place, k, v, replaces ? BPF_ANY : BPF_NOEXIST);
 }
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
@@ -138,7 +139,7 @@ static __noinline long python_read_old_code(struct python_thread *t, __u64 code)
 }
 
 /*
- * Returns the entry of the place t->key of the frame in t->frame: cached or resolved now.
+ * Returns the symbol and line of the place t->key of the frame in t->frame: cached or resolved now.
  */
 static __always_inline struct python_line_value *
 python_look_up(struct python_thread *t, struct python_line_key *key, __u64 frame)
@@ -153,14 +154,17 @@ python_look_up(struct python_thread *t, struct python_line_key *key, __u64 frame
 			v = bpf_map_lookup_elem(&python_lines_by_place, key);
 		}
 	}
+	if (v) { /* before the check, which then covers what was read */
+		t->fresh.symbol = v->symbol;
+		t->fresh.line = v->line;
+	}
 	if (!v || !python_same(t, key, v)) {
 		if (t->offsets.minor < 11 && !t->argument_type)
 			t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
 		if (!python_resolve())
-			python_keep(t);
-		v = &t->fresh;
+			python_keep(t, v);
 	}
-	return v;
+	return &t->fresh;
 }
 
 /*

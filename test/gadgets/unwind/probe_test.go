@@ -56,11 +56,14 @@ type (
 	}
 )
 
-// process is the head of struct python_process in bpf/python/runtime/process.h.
+// process is the head of struct python_process in bpf/python/runtime/state.h.
 type process struct {
 	Runtime, RetryNs uint64
 	Status, Version  uint32
 }
+
+// statusUnreadable is PYTHON_UNREADABLE of the same file.
+const statusUnreadable = 4
 
 func (p *probe) process(id uint64) process {
 	b, err := p.Maps["python_by_process"].LookupBytes(id)

@@ -3,13 +3,17 @@
 package unwind
 
 import (
+	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
@@ -21,6 +25,44 @@ func TestForkedChildWithoutParentEvents(t *testing.T) {
 		out := p.run(t, python, "prefork", 50, first)
 		p.check(t, 50, fmt.Sprintf("%s.%d", out, 1<<24))
 	})
+}
+
+// TestAnotherThreadSearches: while one thread waits for a page that the search for the interpreter
+// reads, another one finds it. That the first waits is what the test stores.
+func TestAnotherThreadSearches(t *testing.T) {
+	eachWithProbe(t, func(t *testing.T, p *probe, python interpreter, first int) {
+		seen := filepath.Join(t.TempDir(), "seen")
+		waits := make(chan error, 1)
+		go func() { waits <- p.searchWaits(t.Context(), uint64(first), seen) }()
+		out := p.run(t, python, "late", 20, first, seen)
+		if err := <-waits; err != nil {
+			t.Fatal(err)
+		}
+		p.check(t, 20, out)
+	})
+}
+
+// searchWaits stores, once there is a sample, that a page which its process's search needs is missing,
+// and then makes a file.
+func (p *probe) searchWaits(ctx context.Context, sample uint64, file string) error {
+	defer os.WriteFile(file, nil, 0o600) // in any case: the workload waits for it
+	var m mark
+	for p.Maps["samples_by_id"].Lookup(sample, &m) != nil {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	found := p.Maps["python_by_process"]
+	b, err := found.LookupBytes(m.Process)
+	if err != nil || b == nil {
+		return fmt.Errorf("the interpreter of sample %d: %w", sample, err)
+	}
+	binary.NativeEndian.PutUint64(b[8:], math.MaxUint64) // the next search
+	binary.NativeEndian.PutUint32(b[16:], statusUnreadable)
+	binary.NativeEndian.PutUint32(b[24:], 1) // the first one
+	return found.Put(m.Process, b)
 }
 
 // TestDeepStackKeepsInnermost: 128 frames are kept, and the flag reports the truncation.
