@@ -21,3 +21,23 @@ func Offset(of btf.Type, name string, size int) (int, error) {
 	}
 	return 0, fmt.Errorf("struct %s has no member %s of %d bytes", s.Name, name, size)
 }
+
+// Member is a member of a key's or value's type, and where its offset goes.
+type Member struct {
+	to   *int
+	name string
+	size int
+}
+
+// At is a member of `size` bytes, whose offset in bytes goes to `to`.
+func At(to *int, name string, size int) Member { return Member{to, name, size} }
+
+// Offsets finds members of a key's or value's type, as Offset does.
+func Offsets(of btf.Type, members ...Member) (err error) {
+	for _, m := range members {
+		if *m.to, err = Offset(of, m.name, m.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -265,19 +265,12 @@ type layout struct {
 }
 
 func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
-	l.process, err = ig.Offset(spec.Key, "process", 8)
-	for _, f := range []struct {
-		to   *int
-		name string
-		size int
-	}{
-		{&l.size, "size_bytes", 8}, {&l.stack, "stack", 8}, {&l.span, "span", 8}, {&l.serial, "serial", 8},
-		{&l.kind, "kind", 1}, {&l.device, "device", 4}, {&l.refs, "references", 4}, {&l.imported, "foreign", 1},
-	} {
-		if err == nil {
-			*f.to, err = ig.Offset(spec.Value, f.name, f.size)
-		}
-	}
+	err = errors.Join(
+		ig.Offsets(spec.Key, ig.At(&l.process, "process", 8)),
+		ig.Offsets(spec.Value, ig.At(&l.size, "size_bytes", 8), ig.At(&l.stack, "stack", 8), ig.At(&l.span, "span", 8),
+			ig.At(&l.serial, "serial", 8), ig.At(&l.kind, "kind", 1), ig.At(&l.device, "device", 4),
+			ig.At(&l.refs, "references", 4), ig.At(&l.imported, "foreign", 1)),
+	)
 	return l, err
 }
 

@@ -5,11 +5,11 @@ package holders
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
@@ -32,23 +32,12 @@ type Held struct {
 type layout struct{ process, stack, kind, instance, inuse int }
 
 func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
-	for _, f := range []struct {
-		to   *int
-		of   btf.Type
-		name string
-		size int
-	}{
-		{&l.process, spec.Key, "process", 8},
-		{&l.stack, spec.Key, "stack", 8},
-		{&l.kind, spec.Key, "kind", 4},
-		{&l.instance, spec.Key, "instance", 8},
-		{&l.inuse, spec.Value, "inuse_bytes", 8},
-	} {
-		if *f.to, err = ig.Offset(f.of, f.name, f.size); err != nil {
-			return l, err
-		}
-	}
-	return l, nil
+	err = errors.Join(
+		ig.Offsets(spec.Key, ig.At(&l.process, "process", 8), ig.At(&l.stack, "stack", 8), ig.At(&l.kind, "kind", 4),
+			ig.At(&l.instance, "instance", 8)),
+		ig.Offsets(spec.Value, ig.At(&l.inuse, "inuse_bytes", 8)),
+	)
+	return l, err
 }
 
 // memory is the part of a process's that a refusal is about: pinned memory of the host takes no room on a GPU.

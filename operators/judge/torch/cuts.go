@@ -104,27 +104,15 @@ func newCuts(gc operators.GadgetContext) (*cuts, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range []struct {
-		spec  *ebpf.MapSpec
-		isKey bool
-		to    *int
-		name  string
-		size  int
-	}{
-		{live, true, &c.live.process, "process", 8}, {live, true, &c.live.pointer, "pointer", 8},
-		{live, false, &c.live.bytes, "size_bytes", 8}, {live, false, &c.live.kind, "kind", 1},
-		{live, false, &c.live.device, "device", 4}, {live, false, &c.live.stack, "stack", 8},
-		{live, false, &c.live.span, "span", 8},
-		{mappings, true, &c.mappings.process, "process", 8}, {mappings, true, &c.mappings.address, "address", 8},
-		{mappings, false, &c.mappings.bytes, "size_bytes", 8},
-	} {
-		of := m.spec.Value
-		if m.isKey {
-			of = m.spec.Key
-		}
-		if *m.to, err = ig.Offset(of, m.name, m.size); err != nil {
-			return nil, fmt.Errorf("read how pools are cut up: %w", err)
-		}
+	l, m := &c.live, &c.mappings
+	if err := errors.Join(
+		ig.Offsets(live.Key, ig.At(&l.process, "process", 8), ig.At(&l.pointer, "pointer", 8)),
+		ig.Offsets(live.Value, ig.At(&l.bytes, "size_bytes", 8), ig.At(&l.kind, "kind", 1), ig.At(&l.device, "device", 4),
+			ig.At(&l.stack, "stack", 8), ig.At(&l.span, "span", 8)),
+		ig.Offsets(mappings.Key, ig.At(&m.process, "process", 8), ig.At(&m.address, "address", 8)),
+		ig.Offsets(mappings.Value, ig.At(&m.bytes, "size_bytes", 8)),
+	); err != nil {
+		return nil, fmt.Errorf("read how pools are cut up: %w", err)
 	}
 	return c, nil
 }

@@ -78,40 +78,18 @@ func newSnapshots(gc operators.GadgetContext, path string) (*snapshots, error) {
 	if s.pools, err = newTorchPools(gc); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramSnapshot, err)
 	}
-	if err := offsets([]member{
-		{live, true, &s.live.process, "process", 8}, {live, true, &s.live.pointer, "pointer", 8},
-		{live, false, &s.live.bytes, "size_bytes", 8}, {live, false, &s.live.stack, "stack", 8},
-		{live, false, &s.live.serial, "serial", 8}, {live, false, &s.live.kind, "kind", 1},
-		{live, false, &s.live.device, "device", 4}, {live, false, &s.live.references, "references", 4},
-		{live, false, &s.live.foreign, "foreign", 1}, {live, false, &s.live.requested, "handle", 8},
-		{mappings, true, &s.mappings.process, "process", 8}, {mappings, true, &s.mappings.address, "address", 8},
-		{mappings, false, &s.mappings.bytes, "size_bytes", 8}, {mappings, false, &s.mappings.serial, "serial", 8},
-	}); err != nil {
+	l, m := &s.live, &s.mappings
+	if err := errors.Join(
+		ig.Offsets(live.Key, ig.At(&l.process, "process", 8), ig.At(&l.pointer, "pointer", 8)),
+		ig.Offsets(live.Value, ig.At(&l.bytes, "size_bytes", 8), ig.At(&l.stack, "stack", 8), ig.At(&l.serial, "serial", 8),
+			ig.At(&l.kind, "kind", 1), ig.At(&l.device, "device", 4), ig.At(&l.references, "references", 4),
+			ig.At(&l.foreign, "foreign", 1), ig.At(&l.requested, "handle", 8)),
+		ig.Offsets(mappings.Key, ig.At(&m.process, "process", 8), ig.At(&m.address, "address", 8)),
+		ig.Offsets(mappings.Value, ig.At(&m.bytes, "size_bytes", 8), ig.At(&m.serial, "serial", 8)),
+	); err != nil {
 		return nil, fmt.Errorf("--%s: %w", paramSnapshot, err)
 	}
 	return s, nil
-}
-
-// member of a map's key or value, and where its offset goes.
-type member struct {
-	spec  *ebpf.MapSpec
-	isKey bool
-	to    *int
-	name  string
-	size  int
-}
-
-func offsets(members []member) (err error) {
-	for _, m := range members {
-		of := m.spec.Value
-		if m.isKey {
-			of = m.spec.Key
-		}
-		if *m.to, err = ig.Offset(of, m.name, m.size); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // open finds out whether the file can be written.

@@ -32,11 +32,11 @@ func newTorchPools(gc operators.GadgetContext) (*torchPools, error) {
 		return nil, err
 	}
 	p := &torchPools{}
-	return p, offsets([]member{
-		{spec, true, &p.process, "process", 8}, {spec, true, &p.device, "device", 4},
-		{spec, false, &p.reserved, "reserved_bytes", 8}, {spec, false, &p.allocated, "allocated_bytes", 8},
-		{spec, false, &p.isKnown, "has_totals", 8},
-	})
+	return p, errors.Join(
+		ig.Offsets(spec.Key, ig.At(&p.process, "process", 8), ig.At(&p.device, "device", 4)),
+		ig.Offsets(spec.Value, ig.At(&p.reserved, "reserved_bytes", 8), ig.At(&p.allocated, "allocated_bytes", 8),
+			ig.At(&p.isKnown, "has_totals", 8)),
+	)
 }
 
 func (p *torchPools) start(gc operators.GadgetContext) (err error) {
