@@ -173,7 +173,7 @@ static __always_inline int python_forks(struct task_struct *parent, struct task_
 	t->busy = 1;
 	t->task = bpf_get_current_task();
 	t->search.module = 0;
-	python_search_process(process, false, false);
+	python_search_process(process, false);
 	t->busy = 0;
 #endif
 	return 0;

@@ -222,9 +222,8 @@ static __always_inline void python_adopt(struct python_thread *t, __u64 process,
 	t->offsets = p->offsets;
 }
 
-/* Searches the process for an interpreter and remembers the answer. `joins`: another thread's
- * search has not ended. */
-PYTHON_GLOBAL long python_search_process(__u64 process, bool again, bool joins)
+/* Searches the process for an interpreter and remembers the answer. */
+PYTHON_GLOBAL long python_search_process(__u64 process, bool again)
 {
 	struct python_thread *t = python_here(0);
 	struct python_process *p, *old;
@@ -257,7 +256,7 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again, bool joins)
 	if (p->status == PYTHON_FOUND) {
 		p->offsets = t->offsets;
 		python_adopt(t, process, p);
-	} else if (!joins) {
+	} else if (again || now >= p->retry_ns) { /* else another thread's search has not ended */
 		doublings = again ? p->tries : p->tries++;
 		if (doublings > PY_RETRY_DOUBLINGS)
 			doublings = PY_RETRY_DOUBLINGS;
@@ -277,7 +276,6 @@ PYTHON_GLOBAL long python_search_process(__u64 process, bool again, bool joins)
 static __always_inline long python_know_process(struct python_thread *t, __u64 process, bool again)
 {
 	struct python_process *known;
-	bool joins = false;
 
 	if (t->process == process)
 		return PYTHON_FOUND;
@@ -289,12 +287,10 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 		}
 		if (known->status == PYTHON_UNSUPPORTED)
 			return PYTHON_UNSUPPORTED;
-		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns) {
-			/* Whether the first search waits for a page, in another thread. */
-			joins = known->status == PYTHON_UNREADABLE && known->tries <= 1;
-			if (!joins)
-				return known->status;
-		}
+		/* The first search may wait for a page in another thread: this one searches, too. */
+		if (!again && bpf_ktime_get_boot_ns() < known->retry_ns &&
+		    (known->status != PYTHON_UNREADABLE || known->tries > 1))
+			return known->status;
 	} else if (!python_inherit(t)) {
 		python_adopt(t, process, &t->found);
 		if (!python_thread_read(PYTHON_GIVE(t))) {
@@ -305,7 +301,7 @@ static __always_inline long python_know_process(struct python_thread *t, __u64 p
 	}
 	if (!again)
 		t->search.module = 0;
-	return python_search_process(process, again, joins);
+	return python_search_process(process, again);
 }
 
 #endif

@@ -52,10 +52,7 @@ func layoutOfSums(gc operators.GadgetContext) (l sumsLayout, err error) {
 	if err != nil {
 		return l, err
 	}
-	if l.serial, err = ig.Offset(communicators.Value, "serial", 8); err != nil {
-		return l, err
-	}
-	if l.state, err = ig.Offset(communicators.Value, "state", 4); err != nil {
+	if err := ig.Offsets(communicators.Value, ig.At(&l.serial, "serial", 8), ig.At(&l.state, "state", 4)); err != nil {
 		return l, err
 	}
 	for n, name := range []string{operationsMap, peersMap} {

@@ -56,8 +56,8 @@ func (p *probe) searchWaits(ctx context.Context, sample uint64, file string) err
 	}
 	found := p.Maps["python_by_process"]
 	b, err := found.LookupBytes(m.Process)
-	if err != nil || b == nil {
-		return fmt.Errorf("the interpreter of sample %d: %w", sample, err)
+	if b == nil {
+		return fmt.Errorf("sample %d has no interpreter: %v", sample, err)
 	}
 	binary.NativeEndian.PutUint64(b[8:], math.MaxUint64) // the next search
 	binary.NativeEndian.PutUint32(b[16:], statusUnreadable)
