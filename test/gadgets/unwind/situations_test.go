@@ -56,8 +56,11 @@ func (p *probe) searchWaits(ctx context.Context, sample uint64, file string) err
 	}
 	found := p.Maps["python_by_process"]
 	b, err := found.LookupBytes(m.Process)
+	if err != nil {
+		return err
+	}
 	if b == nil {
-		return fmt.Errorf("sample %d has no interpreter: %v", sample, err)
+		return fmt.Errorf("sample %d has no interpreter", sample)
 	}
 	binary.NativeEndian.PutUint64(b[8:], math.MaxUint64) // the next search
 	binary.NativeEndian.PutUint32(b[16:], statusUnreadable)
