@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
@@ -210,11 +209,21 @@ func (t *Tracer) release(p *process, key fileKey) {
 // inspect reads the maps of a process and attaches to its libraries.
 func (t *Tracer) inspect(pid uint32) {
 	t.stats.MapsRead++
-	start, err := procmaps.StartTime(t.cfg.ProcFS, pid)
-	if err != nil {
-		if errors.Is(err, procmaps.ErrGone) {
-			t.leave(pid)
+	t.alive.Store(pid, struct{}{}) // an event reports what it maps after this read
+	defer func() {
+		if p := t.processes[pid]; p != nil && len(p.files) > 0 {
+			t.alive.Store(pid, struct{}{})
+		} else {
+			t.alive.Delete(pid)
 		}
+	}()
+	snapshot, err := t.cfg.Maps.Look(pid, t.isWanted)
+	if errors.Is(err, procmaps.ErrGone) {
+		t.leave(pid)
+		return
+	}
+	start := snapshot.Process.StartTime
+	if start == 0 {
 		return
 	}
 	p := t.processes[pid]
@@ -228,34 +237,13 @@ func (t *Tracer) inspect(pid uint32) {
 	}
 	p.reads++
 	p.next = time.Now().Add(min(t.cfg.ScanInterval<<min(p.reads, 6), maxRescan))
-
-	seenPath := map[string]bool{}
-	var mappings atomic.Int64 // a read that did not end in time continues
-	found, err := t.cfg.Maps.Read(pid, func(m procmaps.Mapping) bool {
-		mappings.Add(1)
-		// A library has several mappings; its code is one of them.
-		if m.Perms&procmaps.Exec == 0 || !m.IsFile() || seenPath[m.Path] || t.matches(m.Path) == "" ||
-			len(seenPath) >= maxLibrariesPerProcess {
-			return false
-		}
-		seenPath[m.Path] = !m.Deleted // several deleted files may share a path
-		return true
-	})
-	cost := procmaps.Cost(mappings.Load())
-	if errors.Is(err, procmaps.ErrStuck) {
-		cost = max(cost, stuckCost)
-	}
-	p.costs = cost
-	t.take(p, cost)
-	if len(found) > maxLibrariesPerProcess {
-		found = found[:maxLibrariesPerProcess]
-	}
-	found = t.withoutLone(found)
-	if errors.Is(err, procmaps.ErrGone) {
-		t.leave(pid)
-		return
-	}
 	p.err = err
+	p.costs = snapshot.Cost()
+	if errors.Is(err, procmaps.ErrStuck) {
+		p.costs = stuckCost
+	}
+	t.take(p, p.costs)
+	found := t.withoutLone(t.libraryMappings(snapshot))
 	if err != nil || (len(found) == 0 && len(p.files) == 0) {
 		return
 	}
@@ -278,11 +266,28 @@ func (t *Tracer) inspect(pid uint32) {
 	}
 	t.attachLoaded(p)
 	if len(p.files) > 0 {
-		t.alive.Store(pid, struct{}{})
-		_, _ = t.cfg.Maps.Snapshot(pid)
-	} else {
-		t.alive.Delete(pid)
+		t.cfg.Maps.Keep(snapshot, p.tenant)
 	}
+}
+
+// isWanted reports whether a mapping is the code of a library that is probed.
+func (t *Tracer) isWanted(m procmaps.Mapping) bool {
+	return m.Perms&procmaps.Exec != 0 && m.IsFile() && t.matches(m.Path) != ""
+}
+
+// libraryMappings are those of the libraries that a process has, one of each: a library may have several.
+func (t *Tracer) libraryMappings(s *procmaps.Snapshot) (found []procmaps.Mapping) {
+	seen := map[string]bool{}
+	for _, m := range s.Mappings {
+		if !t.isWanted(m) || seen[m.Path] {
+			continue
+		}
+		seen[m.Path] = !m.Deleted // several deleted files may share a path
+		if found = append(found, m); len(found) == maxLibrariesPerProcess {
+			break
+		}
+	}
+	return found
 }
 
 const (

@@ -97,20 +97,25 @@ func NewCache(cfg Config) *Cache {
 func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) { return c.snapshot(pid, c.Tenant(pid)) }
 
 func (c *Cache) snapshot(pid uint32, tenant Tenant) (*Snapshot, error) {
-	s, err := c.read(pid)
+	s, err := c.Look(pid, nil)
 	if err != nil {
 		if errors.Is(err, ErrGone) {
 			c.Exited(pid)
 		}
 		return nil, err
 	}
+	c.Keep(s, tenant)
+	return s, nil
+}
+
+// Keep keeps what Look has read.
+func (c *Cache) Keep(s *Snapshot, tenant Tenant) {
 	c.mu.Lock()
 	c.keep(s, tenant)
 	c.mu.Unlock()
 	if c.taken != nil {
 		c.taken(s)
 	}
-	return s, nil
 }
 
 // OnSnapshot has f called with each new snapshot while its process exists. It must return
@@ -176,7 +181,7 @@ func (c *Cache) findAgain(pid uint32) (*Snapshot, error) {
 	cost := Cost(0)
 	switch {
 	case err == nil:
-		cost = Cost(s.read)
+		cost = s.Cost()
 	case errors.Is(err, ErrStuck):
 		cost = readTimeout
 	}
