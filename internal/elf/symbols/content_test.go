@@ -78,6 +78,35 @@ func TestForgedBuildIDsNameNoOthers(t *testing.T) {
 	require.Equal(t, 2, r.contents.made)
 }
 
+// What was read of a file is shared by the processes that have it, until it is written to.
+func TestAFileIsParsedOnceForAllProcesses(t *testing.T) {
+	library := code(t, "first", "second")
+	c := &containers{libraries: map[uint32]string{11: library}}
+	c.roots = map[uint32]string{hostPID: t.TempDir(), 11: t.TempDir()}
+	r := NewResolver(c)
+	m, _ := c.Find(11, 0)
+	of := func(process uint64) *loaded {
+		l, ok := r.modules.Get(moduleKey{process, m.Start, m.Inode})
+		require.True(t, ok)
+		return l.loaded
+	}
+	nameIn := func(process uint64, function string) string {
+		file, err := procmaps.NewFile(os.Open(library))
+		require.NoError(t, err)
+		defer file.Close()
+		return r.Frame(process, 11, m.Start+functionOf(t, file, function).offset, true).Function
+	}
+	require.Equal(t, "first", nameIn(1, "first"))
+	require.Equal(t, "first", nameIn(2, "first"))
+	require.Same(t, of(1), of(2))
+
+	other, err := os.ReadFile(code(t, "third", "fourth"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(library, other, 0o600)) // the same inode
+	require.Equal(t, "third", nameIn(3, "third"))
+	require.NotSame(t, of(1), of(3))
+}
+
 // The same library has other names with another debug file, which a container may choose.
 func TestDebugFilesNameNoOthers(t *testing.T) {
 	library, debug := stripped(t, "sha1")

@@ -210,6 +210,12 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 		return symbolsOf{l, id, t, isHung, isHung}
 	}
 	defer file.Close()
+	if l := r.files.known(m); l.file == identify(file) { // as in another process
+		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		if t := r.tables.get(id); t != nil {
+			return symbolsOf{loaded: l, id: id, table: t}
+		}
+	}
 	l, reader, err := open(file)
 	if err != nil {
 		return symbolsOf{loaded: &loaded{}, isLater: reader.hung, isHung: reader.hung}
