@@ -248,14 +248,15 @@ func (t *Tracer) inspect(pid uint32) {
 		return
 	}
 	p.comm = t.comm(pid)
-	p.mountNS = procmaps.MountNS(t.cfg.ProcFS, pid)
+	view := t.cfg.Maps.FilesOf(pid, p.tenant)
+	p.mountNS = view.MountNS()
 	if len(p.files) == 0 {
 		t.prepare(p, pid)
 	}
 	t.take(p, foundCost(len(found), len(p.files) == 0))
 	seen := map[fileKey]bool{}
 	for _, m := range found {
-		if key, ok := t.enter(p, m); ok {
+		if key, ok := t.enter(p, view, m); ok {
 			seen[key] = true
 		}
 	}
@@ -300,9 +301,9 @@ const (
 
 // enter records that a process has mapped a library, attaching to it when it
 // is a new one.
-func (t *Tracer) enter(p *process, m procmaps.Mapping) (fileKey, bool) {
+func (t *Tracer) enter(p *process, view procmaps.Files, m procmaps.Mapping) (fileKey, bool) {
 	row := Attachment{PID: p.pid, Comm: p.comm, MountNS: p.mountNS, Path: m.Path}
-	f, err := t.cfg.Maps.Open(p.pid, m)
+	f, err := view.OpenMapped(m)
 	if err != nil {
 		if _, gone := procmaps.StartTime(t.cfg.ProcFS, p.pid); gone != nil {
 			return fileKey{}, false // exited meanwhile

@@ -221,6 +221,9 @@ func (c *Cache) FilesOf(pid uint32, tenant Tenant) Files {
 	return Files{c, pid, tenant, MountNS(c.cfg.ProcFS, pid)}
 }
 
+// MountNS is the number of the process's mount namespace; 0: it was gone.
+func (f Files) MountNS() uint64 { return f.mountNS }
+
 // Within runs what looks for files of a process in a directory, as the process sees it, and returns
 // ErrHangs if a file system does not answer. fn may then still be running: what it changes is its own.
 func (f Files) Within(dir string, fn func()) error {

@@ -15,11 +15,14 @@ import (
 // same file even if it was deleted or replaced; without the privilege for that
 // (CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE), through the process's root, where the inode
 // must be the mapping's. Only regular files are opened. The caller closes the file.
-func (c *Cache) Open(pid uint32, m Mapping) (*File, error) {
+func (c *Cache) Open(pid uint32, m Mapping) (*File, error) { return c.Files(pid).OpenMapped(m) }
+
+// OpenMapped is Open of the process.
+func (f Files) OpenMapped(m Mapping) (*File, error) {
 	if !m.IsFile() {
-		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", pid, m.Path)
+		return nil, fmt.Errorf("open mapping of process %d: no file behind %q", f.pid, m.Path)
 	}
-	return c.Files(pid).openWithin(m.Path, func() (*os.File, error) { return c.open(pid, m) })
+	return f.openWithin(m.Path, func() (*os.File, error) { return f.cache.open(f.pid, m) })
 }
 
 func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
