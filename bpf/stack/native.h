@@ -49,7 +49,7 @@ struct {
 	__type(value, __u32);
 } code_by_address SEC(".maps");
 
-/* 1: the address is in code; 0: it is not; -EBUSY: unknown, for another try. */
+/* 1: the address is in code; 0: it is not; -EBUSY: unknown, as another thread changes the mappings. */
 #ifdef LINUX_5_10
 static __always_inline long native_is_code(__u64 process, __u64 address)
 {
@@ -101,7 +101,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 {
 	__u64 frame[2];
 	__u32 n = 2;
-	long code;
+	long code = 0;
 
 	native_called(s, function, caller);
 	while (n < NATIVE_CHAIN_FRAMES) {
@@ -120,6 +120,10 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */
 		fp = frame[0];
+	}
+	if (code == -EBUSY) {
+		s->flags |= STACK_NATIVE_BUSY;
+		drop(DROP_NATIVE_BUSY);
 	}
 	if (n == NATIVE_CHAIN_FRAMES)
 		s->flags |= STACK_NATIVE_TRUNCATED;
