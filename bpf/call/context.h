@@ -196,23 +196,35 @@ static __always_inline struct primary *primary_of(__u64 process, __s32 device)
 }
 
 /*
- * How long the current thread has waited for a processor since it began, in nanoseconds; 0: the
- * kernel does not count it. Of a thread that runs it is up to date (kernel/sched/stats.h).
+ * How long the current thread has waited for a processor since it began, in nanoseconds, and in the lower
+ * 16 bits how often it has slept; 0: the kernel does not count it. Of a thread that runs it is up to date
+ * (kernel/sched/stats.h).
  */
-static __always_inline __u64 thread_waited_ns(void)
+static __always_inline __u64 thread_waits(void)
 {
 	struct task_struct *task = task_current();
 
 	if (!bpf_core_field_exists(task->sched_info.run_delay))
 		return 0;
-	return TASK_READ(task, sched_info.run_delay);
+	return TASK_READ(task, sched_info.run_delay) << 16 | (TASK_READ(task, nvcsw) & 0xffff);
+}
+
+/*
+ * The nanoseconds since `began_ns`, when thread_waits() was `before`, without what the thread has
+ * waited for a processor. Of one that has slept it is all of them: since Linux 6.12 sleep counts as
+ * waiting, too, if the kernel moves the thread to another processor meanwhile.
+ */
+static __always_inline __u64 thread_took_ns(__u64 began_ns, __u64 before)
+{
+	__u64 took_ns = bpf_ktime_get_boot_ns() - began_ns, now = thread_waits();
+
+	return (now ^ before) & 0xffff ? took_ns : took_ns - ((now - before) >> 16);
 }
 
 /*
  * Whether a retain that succeeded made the primary context. One that was retained before
  * attach is not known here, but is retained within microseconds, while to make one takes
- * the driver tens of milliseconds at least: `took_ns`, without what the thread waited for a
- * processor. Of two threads that wait for the same context, the first to return has made it.
+ * the driver tens of milliseconds at least: `took_ns` of thread_took_ns(). Of two threads that wait for the same context, the first to return has made it.
  */
 #define PRIMARY_MAKING_NS 2000000
 

@@ -165,16 +165,14 @@ static __always_inline __u64 call_requested(const struct memory_api *api,
 /* Whether a call has made a context. */
 static __always_inline bool call_made_context(struct thread *t, __u8 op, __u32 result)
 {
-	__u64 entered_ns = t->call.serial >> 8, took_ns;
-
 	if (op == MEMORY_CTX_CREATE)
 		return !result || result == ERROR_OUT_OF_MEMORY;
 	if (op != MEMORY_PRIMARY_RETAIN)
 		return false;
 	if (result)
 		return result == ERROR_OUT_OF_MEMORY;
-	took_ns = bpf_ktime_get_boot_ns() - entered_ns - (thread_waited_ns() - t->call.c);
-	return primary_is_new(t->process, t->call.b, took_ns);
+	return primary_is_new(t->process, t->call.b,
+			      thread_took_ns(t->call.serial >> 8, t->call.c));
 }
 
 static __always_inline bool call_allocates(__u8 op)

@@ -156,7 +156,7 @@ static __always_inline void call_begins(struct thread *t, const struct memory_ap
 		call->popped = live_pop(&key, &call->live);
 		break;
 	case MEMORY_PRIMARY_RETAIN:
-		call->c = thread_waited_ns();
+		call->c = thread_waits();
 		break;
 	case MEMORY_VMM_RETAIN:
 		call->c = vmm_pin(process, call->b);
