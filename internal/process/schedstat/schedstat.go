@@ -15,7 +15,9 @@ import (
 
 // Stat has the totals of a thread since it started.
 type Stat struct {
-	Ran, Waited time.Duration // on a processor, and ready to run without one
+	// Ran is on a processor, Waited ready to run without one. Since Linux 6.12 it can have sleep of a thread that
+	// was moved to another processor meanwhile (enqueue_task() in kernel/sched/core.c, of one with sched_delayed).
+	Ran, Waited time.Duration
 	Turns       uint64        // how often it has got a processor
 }
 
