@@ -18,7 +18,7 @@ type Stat struct {
 	// Ran is on a processor, Waited ready to run without one. Since Linux 6.12 it can have sleep of a thread that
 	// was moved to another processor meanwhile (enqueue_task() in kernel/sched/core.c, of one with sched_delayed).
 	Ran, Waited time.Duration
-	Turns       uint64        // how often it has got a processor
+	Turns       uint64 // how often it has got a processor
 }
 
 // Read reads a thread's.
