@@ -224,7 +224,8 @@ static __always_inline __u64 thread_took_ns(__u64 began_ns, __u64 before)
 /*
  * Whether a retain that succeeded made the primary context. One that was retained before
  * attach is not known here, but is retained within microseconds, while to make one takes
- * the driver tens of milliseconds at least: `took_ns` of thread_took_ns(). Of two threads that wait for the same context, the first to return has made it.
+ * the driver tens of milliseconds at least: `took_ns`, of thread_took_ns(). Of two threads that
+ * wait for the same context, the first to return has made it.
  */
 #define PRIMARY_MAKING_NS 2000000
 

@@ -222,10 +222,10 @@ func (t *Tracer) inspect(pid uint32) {
 		t.leave(pid)
 		return
 	}
-	start := snapshot.Process.StartTime
-	if start == 0 {
+	if snapshot.Process.PID == 0 {
 		return
 	}
+	start := snapshot.Process.StartTime // 0 of a machine's first
 	p := t.processes[pid]
 	if p != nil && p.start != start {
 		t.leave(pid)

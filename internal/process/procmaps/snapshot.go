@@ -65,7 +65,8 @@ func (s *Snapshot) Around(addr uint64) []Mapping {
 }
 
 // Look reads which code a process has mapped and does not keep it: most processes are of no interest. Mappings for which
-// want is true are in the snapshot even if it is truncated, 64 of them; nil: none. With an error it has the process at most.
+// want is true are in the snapshot even if it is truncated, 64 of them; nil: none. With an error it has the process at most,
+// without a pid if not even that is known.
 //
 // The start time is read before and after the maps: if it differs, the pid was reused in between.
 func (c *Cache) Look(pid uint32, want func(Mapping) bool) (*Snapshot, error) {
