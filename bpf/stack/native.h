@@ -49,7 +49,7 @@ struct {
 	__type(value, __u32);
 } code_by_address SEC(".maps");
 
-/* 1: the address is in code; 0: it is not; -EBUSY: unknown, as another thread changes the mappings. */
+/* 1: the address is in code; 0: it is not; -EBUSY: it does not seem so, for another try. */
 #ifdef LINUX_5_10
 static __always_inline long native_is_code(__u64 process, __u64 address)
 {
@@ -64,6 +64,32 @@ static long native_vma(struct task_struct *task, struct vm_area_struct *vma, __u
 	return 0;
 }
 
+/*
+ * Whether a call is before the address, as before one that a call returns to. A global function: the
+ * verifier follows it once.
+ */
+__noinline int native_follows_call(__u64 address)
+{
+#if defined(__TARGET_ARCH_x86)
+	__u8 code[8] = {};
+
+	if (bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
+		return 0;
+	/* call rel32; call r/m64 is ff /2 with its ModRM byte, and a SIB byte, and a displacement */
+#define NATIVE_CALL_OF(bytes) \
+	(code[8 - (bytes)] == 0xff && (code[9 - (bytes)] & 0x38) == 0x10)
+	return code[3] == 0xe8 || NATIVE_CALL_OF(2) || NATIVE_CALL_OF(3) || NATIVE_CALL_OF(4) ||
+	       NATIVE_CALL_OF(6) || NATIVE_CALL_OF(7);
+#else
+	__u32 code = 0;
+
+	if (bpf_probe_read_user(&code, sizeof(code), (void *)(address - sizeof(code))))
+		return 0;
+	/* bl; blr, and its forms that authenticate the address */
+	return code >> 26 == 0x25 || (code & 0xfefff000) == 0xd63f0000;
+#endif
+}
+
 static __always_inline long native_is_code(__u64 process, __u64 address)
 {
 	struct code_key key = { .process = process, .address = address };
@@ -74,8 +100,8 @@ static __always_inline long native_is_code(__u64 process, __u64 address)
 	if (known)
 		return *known;
 	err = bpf_find_vma(bpf_get_current_task_btf(), address, native_vma, &executable, 0);
-	if (err == -EBUSY)
-		return err; /* the address space is being changed */
+	if (err == -EBUSY) /* another thread changes the mappings */
+		return native_follows_call(address) ? 1 : err;
 	bpf_map_update_elem(&code_by_address, &key, &executable, BPF_ANY);
 	return executable;
 }
@@ -101,7 +127,7 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 {
 	__u64 frame[2];
 	__u32 n = 2;
-	long code = 0;
+	long code;
 
 	native_called(s, function, caller);
 	while (n < NATIVE_CHAIN_FRAMES) {
@@ -120,10 +146,6 @@ static __always_inline void native_unwind(struct stack *s, __u64 process, __u64 
 		s->native[n++] = frame[1];
 		sp = fp + sizeof(frame); /* callers lie above */
 		fp = frame[0];
-	}
-	if (code == -EBUSY) {
-		s->flags |= STACK_NATIVE_BUSY;
-		drop(DROP_NATIVE_BUSY);
 	}
 	if (n == NATIVE_CHAIN_FRAMES)
 		s->flags |= STACK_NATIVE_TRUNCATED;

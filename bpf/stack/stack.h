@@ -18,8 +18,7 @@ enum stack_flag {
 	STACK_PYTHON_TRUNCATED = 2,  /* more than STACK_PYTHON_FRAMES; innermost kept */
 	STACK_PYTHON_INCOMPLETE = 4, /* a read failed: frames are missing at the root */
 	STACK_NATIVE_TRUNCATED = 8,
-	/* Why native frames are missing at the root, with the rules of stack/unwind.h; the last one also
-	 * without: */
+	/* Why native frames are missing at the root, with the rules of stack/unwind.h: */
 	STACK_NATIVE_NO_RULES = 16,    /* code without unwind information */
 	STACK_NATIVE_NOT_LOADED = 32,  /* its rules were not there yet */
 	STACK_NATIVE_BROKEN = 64,      /* no return address where the rule has it */

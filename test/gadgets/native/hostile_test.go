@@ -66,7 +66,7 @@ func TestTooLittleMemoryCutsStacksAndSaysSo(t *testing.T) {
 	assert.NotZero(t, stats.Evicted)
 	assert.LessOrEqual(t, stats.Pages, pages)
 	assert.LessOrEqual(t, tr.Len(unwinder.PagesMap), pages)
-	assert.Greater(t, tr.AllDrops()["native_not_loaded"], uint64(calls/100), "stacks that are cut for it are counted")
+	assert.Greater(t, tr.Drops()["native_not_loaded"], uint64(calls/100), "stacks that are cut for it are counted")
 }
 
 // TestRequestsForRulesAreBounded: no rules are read meanwhile, as where a tenant's code is more than can be read.

@@ -33,26 +33,15 @@ func (tr *Tracer) drops() (all []drop) {
 	}
 }
 
-// AllDrops reads the reasons that were counted at least once.
-func (tr *Tracer) AllDrops() map[string]uint64 {
+// Drops reads the reasons that were counted at least once. With rulesVariable, stacks that are cut
+// because they were the first ones do not count.
+func (tr *Tracer) Drops() map[string]uint64 {
 	tr.t.Helper()
 	counted := map[string]uint64{}
 	for _, d := range tr.drops() {
-		if d.Count > 0 {
+		if d.Count > 0 && !(HasRules() && isOfFirstStacks(text(d.Reason[:]))) {
 			counted[text(d.Reason[:])] = d.Count
 		}
-	}
-	return counted
-}
-
-// Drops is AllDrops without the stacks that are cut because another thread changed the mappings, as one that begins
-// does, and with rulesVariable without those that were the first ones. No number is wrong for them.
-func (tr *Tracer) Drops() map[string]uint64 {
-	tr.t.Helper()
-	counted := tr.AllDrops()
-	delete(counted, "native_busy")
-	if HasRules() {
-		delete(counted, "native_not_loaded")
 	}
 	return counted
 }

@@ -54,3 +54,8 @@ func (tr *Tracer) LoadRules() *unwinder.Unwinder {
 	tr.t.Cleanup(u.Stop)
 	return u
 }
+
+// isOfFirstStacks: rules are loaded meanwhile, and mappings are made.
+func isOfFirstStacks(reason string) bool {
+	return reason == "native_not_loaded" || reason == "native_busy"
+}
