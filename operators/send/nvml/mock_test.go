@@ -168,11 +168,11 @@ func TestEveryMetricIsRead(t *testing.T) {
 		"gpu.nvlink.io 141312 network.io.direction=transmit", "gpu.nvlink.io 142336 network.io.direction=receive",
 		"gpu.nvlink.errors 12 error.type=replay", "gpu.nvlink.errors 12 error.type=recovery",
 		"gpu.nvlink.errors 12 error.type=crc_flit", "gpu.nvlink.errors 12 error.type=crc_data",
-		"gpu.processes 3",
+		"gpu.processes 2 type=compute", "gpu.processes 1 type=graphics",
 		"gpu.xid_errors 1 xid=79",
 	}, lines(r, busy))
 	require.Equal(t, []ProcessMemory{{busy, 10, 6 << 30}, {busy, 20, 0}, {busy, 30, 1 << 30}}, r.Processes)
-	require.Equal(t, []string{"hw.gpu.memory.limit 4.294967296e+10", "hw.gpu.memory.usage 0", "hw.gpu.memory.utilization 0", "gpu.processes 0"},
+	require.Equal(t, []string{"hw.gpu.memory.limit 4.294967296e+10", "hw.gpu.memory.usage 0", "hw.gpu.memory.utilization 0", "gpu.processes 0 type=compute"},
 		lines(r, idle), "what a device does not support is left out, not 0")
 
 	named := map[string]bool{"gpu.mig.instances": true} // TestMIGDevicesHaveTheirOwnMemory

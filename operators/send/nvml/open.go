@@ -190,17 +190,19 @@ func (l *library) Processes() []ProcessMemory {
 }
 
 // processes are those with a compute or a graphics context; one may be in both
-// lists, with the same memory.
+// lists, with the same memory, and counts as compute.
 func (l *library) processes(r *Reading, d device) {
 	seen := map[uint32]int64{}
 	var order []uint32
-	known := false
-	for _, list := range []func() ([]nvml.ProcessInfo, nvml.Return){d.GetComputeRunningProcesses, d.GetGraphicsRunningProcesses} {
-		all, code := list()
+	for _, list := range []struct {
+		of   string
+		read func() ([]nvml.ProcessInfo, nvml.Return)
+	}{{"compute", d.GetComputeRunningProcesses}, {"graphics", d.GetGraphicsRunningProcesses}} {
+		all, code := list.read()
 		if code != nvml.SUCCESS {
 			continue
 		}
-		known = true
+		before := len(order)
 		inList := map[uint32]int64{}
 		for _, p := range all {
 			if _, ok := seen[p.Pid]; !ok {
@@ -215,11 +217,9 @@ func (l *library) processes(r *Reading, d device) {
 		for pid, bytes := range inList {
 			seen[pid] = max(seen[pid], bytes)
 		}
+		r.Points = append(r.Points, Point{"gpu.processes", d.about, float64(len(order) - before),
+			[]attribute.KeyValue{attribute.String("type", list.of)}})
 	}
-	if !known {
-		return
-	}
-	r.Points = append(r.Points, Point{Metric: "gpu.processes", Device: d.about, Value: float64(len(order))})
 	for _, pid := range order {
 		r.Processes = append(r.Processes, ProcessMemory{d.about, pid, seen[pid]})
 	}

@@ -96,7 +96,7 @@ func TestEachReasonIsInTheStackAndCounted(t *testing.T) {
 }
 
 // Without rules, callers are found by frame pointers, and each address must be one in code. While another thread changes the
-// mappings, the kernel does not tell.
+// mappings, the kernel does not answer.
 func TestChainsAreCompleteWhileMappingsChange(t *testing.T) {
 	driver := simulated.DriverCopy(t)
 	program := build(t, "chains.cpp", "-O2", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls")

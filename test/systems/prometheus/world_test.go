@@ -149,6 +149,7 @@ func (l *library) Read() nvml.Reading {
 		"hw.gpu.io":            {attribute.String("network.io.direction", "transmit")},
 		"gpu.nvlink.io":        {attribute.String("network.io.direction", "receive")},
 		"gpu.xid_errors":       {attribute.String("xid", "79")},
+		"gpu.processes":        {attribute.String("type", "compute")},
 	}
 	values := map[string]float64{
 		"hw.gpu.memory.limit": 8 << 30, "hw.gpu.memory.usage": 3<<30 + n*mib, "hw.gpu.memory.utilization": 0.4, "gpu.processes": 2,
