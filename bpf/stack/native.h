@@ -76,8 +76,7 @@ __noinline int native_follows_call(__u64 address)
 	if (bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
 		return 0;
 	/* call rel32; call r/m64 is ff /2 with its ModRM byte, and a SIB byte, and a displacement */
-#define NATIVE_CALL_OF(bytes) \
-	(code[8 - (bytes)] == 0xff && (code[9 - (bytes)] & 0x38) == 0x10)
+#define NATIVE_CALL_OF(bytes) (code[8 - (bytes)] == 0xff && (code[9 - (bytes)] & 0x38) == 0x10)
 	return code[3] == 0xe8 || NATIVE_CALL_OF(2) || NATIVE_CALL_OF(3) || NATIVE_CALL_OF(4) ||
 	       NATIVE_CALL_OF(6) || NATIVE_CALL_OF(7);
 #else
