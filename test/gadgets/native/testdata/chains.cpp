@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Calls the driver from each of CALLS functions once, while other threads change mappings all the time.
+// Calls the driver from each of CALLS functions once, while another thread changes mappings all the time.
 //
 // chains LIBCUDA
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+
+#include "changing.h"
 
 #define CALLS 2000
 #define NOINLINE __attribute__((noinline))
@@ -42,20 +43,6 @@ template <int... N> static NOINLINE void call_all(std::integer_sequence<int, N..
 		one();
 		usleep(100);
 	}
-}
-
-// What it changes has pages, so that each takes long.
-static void *changing(void *)
-{
-	size_t bytes = 32 << 20;
-	char *memory = (char *)mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	madvise(memory, bytes, MADV_NOHUGEPAGE);
-	for (size_t i = 0; i < bytes; i += 4096)
-		memory[i] = 1;
-	for (int on = 0;; on = !on)
-		mprotect(memory, bytes, on ? PROT_READ | PROT_WRITE : PROT_READ);
-	return 0;
 }
 
 int main(int, char **argv)

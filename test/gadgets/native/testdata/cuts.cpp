@@ -14,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "changing.h"
+
 #define NOINLINE __attribute__((noinline))
 
 static int (*cu_alloc)(uint64_t *, size_t);
@@ -169,20 +171,6 @@ static void unreadable()
 		makecontext(&inside, begin, 0);
 	}
 	swapcontext(&outside, &inside);
-}
-
-// Another thread changes mappings all the time. What it changes has pages, so that each takes long.
-static void *changing(void *)
-{
-	size_t bytes = 32 << 20;
-	char *memory = (char *)mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	madvise(memory, bytes, MADV_NOHUGEPAGE);
-	for (size_t i = 0; i < bytes; i += 4096)
-		memory[i] = 1;
-	for (int on = 0;; on = !on)
-		mprotect(memory, bytes, on ? PROT_READ | PROT_WRITE : PROT_READ);
-	return 0;
 }
 
 int main(int argc, char **argv)
