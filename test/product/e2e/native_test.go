@@ -91,7 +91,6 @@ func TestAProgramInCppWithoutFramePointersHasItsWholeStack(t *testing.T) {
 			require.Zero(t, code, r.errors())
 			lost := r.lost()
 			delete(lost, "native_not_loaded") // of the first stacks
-			delete(lost, "native_busy")       // where the worker began
 			require.Empty(t, lost)
 			w.End()
 			if *update && stacks != "pointers" {
