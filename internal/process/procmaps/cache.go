@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
@@ -39,6 +40,8 @@ type Cache struct {
 	cfg   Config
 	taken func(*Snapshot)
 	guard Guard
+	// noQueries: the kernel answers none (query).
+	noQueries atomic.Bool
 
 	mu       sync.Mutex
 	byPID    map[uint32]*entry // the newest process of that pid

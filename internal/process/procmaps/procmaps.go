@@ -14,12 +14,14 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 const (
-	// maxLine bounds a line. The kernel writes about 75 bytes of columns and
+	// maxLine bounds a line. The kernel writes about lineBytes of columns and
 	// a path of at most PATH_MAX (4096) bytes, a newline taking four.
-	maxLine = 32 << 10
+	maxLine   = 32 << 10
+	lineBytes = 75
 	// maxMappings bounds what is returned of one file: four times vm.max_map_count's default
 	// (65530).
 	maxMappings = 1 << 18
@@ -83,12 +85,19 @@ func (m Mapping) IsFile() bool { return m.Inode != 0 && strings.HasPrefix(m.Path
 // FileOffset translates an address inside the mapping.
 func (m Mapping) FileOffset(addr uint64) uint64 { return addr - m.Start + m.Offset }
 
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, maxLine) }}
+
 // Parse calls fn for every mapping of a maps file, in the order of the file,
 // which the kernel sorts by address. It stops with fn's first false. Lines that
 // are too long or malformed are skipped; their first error is returned at the
 // end, so that a caller may use the rest.
 func Parse(r io.Reader, fn func(Mapping) bool) error {
-	br := bufio.NewReaderSize(r, maxLine)
+	br := readers.Get().(*bufio.Reader)
+	br.Reset(r)
+	defer func() {
+		br.Reset(nil)
+		readers.Put(br)
+	}()
 	var skipped error
 	var last string // the path of the line before: mappings of a file are neighbours
 	text := 0
@@ -170,12 +179,15 @@ func parseLine(line []byte, last string) (Mapping, error) {
 // not a backslash. The suffix " (deleted)" is not escaped, so a file with a name that
 // ends in it looks deleted, too; callers that open the file still find it.
 func parsePath(b []byte, last string) (string, bool) {
+	path, deleted := withoutDeleted(b, last)
+	return strings.ReplaceAll(path, `\012`, "\n"), deleted
+}
+
+// withoutDeleted returns a path without that suffix, and whether it had one. Where it is `last`, nothing is allocated.
+func withoutDeleted(b []byte, last string) (string, bool) {
 	b, deleted := bytes.CutSuffix(b, []byte(" (deleted)"))
 	if string(b) == last {
-		return last, deleted // does not allocate
-	}
-	if bytes.Contains(b, []byte(`\012`)) {
-		b = bytes.ReplaceAll(b, []byte(`\012`), []byte("\n"))
+		return last, deleted
 	}
 	return string(b), deleted
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"time"
@@ -27,6 +28,11 @@ const (
 // by address; at most 262,144. keep is called from another goroutine, which may
 // continue after Read has returned ErrStuck.
 func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
+	return c.readWith(pid, func(maps *os.File) ([]Mapping, error) { return parse(maps, keep) })
+}
+
+// readWith is Read for what reads a maps file; read is called as keep is.
+func (c *Cache) readWith(pid uint32, read func(maps *os.File) ([]Mapping, error)) ([]Mapping, error) {
 	if !c.beginRead(pid) {
 		return nil, fmt.Errorf("process %d: %w", pid, ErrStuck)
 	}
@@ -37,7 +43,7 @@ func (c *Cache) Read(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
 	done := make(chan result, 1)
 	go func() {
 		var r result
-		r.mappings, r.err = c.readNow(pid, keep)
+		r.mappings, r.err = c.readNow(pid, read)
 		c.endRead(pid)
 		done <- r
 	}()
@@ -104,23 +110,28 @@ func (c *Cache) endRead(pid uint32) {
 	}
 }
 
-func (c *Cache) readNow(pid uint32, keep func(Mapping) bool) ([]Mapping, error) {
+func (c *Cache) readNow(pid uint32, read func(maps *os.File) ([]Mapping, error)) ([]Mapping, error) {
 	f, err := os.Open(c.path(pid, "maps"))
 	if err != nil {
 		return nil, procError(pid, err)
 	}
 	defer f.Close()
-	var out []Mapping
-	err = Parse(f, func(m Mapping) bool {
+	out, err := read(f)
+	if err != nil && !errors.Is(err, ErrMalformed) {
+		return nil, procError(pid, err)
+	}
+	return out, nil
+}
+
+// parse reads the text of a maps file.
+func parse(maps io.Reader, keep func(Mapping) bool) (out []Mapping, err error) {
+	err = Parse(maps, func(m Mapping) bool {
 		if keep(m) {
 			out = append(out, m)
 		}
 		return len(out) < maxMappings
 	})
-	if err != nil && !errors.Is(err, ErrMalformed) {
-		return nil, procError(pid, err)
-	}
 	// The kernel sorts them, which searches rely on; a file from elsewhere may not be sorted.
 	slices.SortFunc(out, func(a, b Mapping) int { return cmp.Compare(a.Start, b.Start) })
-	return out, nil
+	return out, err
 }
