@@ -206,8 +206,8 @@ func (t *Tracer) release(p *process, key fileKey) {
 	}
 }
 
-// inspect reads the maps of a process and attaches to its libraries.
-func (t *Tracer) inspect(pid uint32) {
+// inspect reads the maps of a process and attaches to its libraries. tenant is whom it belongs to; 0: not read yet.
+func (t *Tracer) inspect(pid uint32, tenant procmaps.Tenant) {
 	t.stats.MapsRead++
 	t.alive.Store(pid, struct{}{}) // an event reports what it maps after this read
 	defer func() {
@@ -232,7 +232,10 @@ func (t *Tracer) inspect(pid uint32) {
 		p = nil
 	}
 	if p == nil {
-		p = &process{pid: pid, start: start, root: t.rootOf(pid), tenant: t.tenantOf(pid), files: map[fileKey]mapped{}, spent: newSpent()}
+		if tenant == 0 {
+			tenant = t.tenantOf(pid)
+		}
+		p = &process{pid: pid, start: start, root: t.rootOf(pid), tenant: tenant, files: map[fileKey]mapped{}, spent: newSpent()}
 		t.processes[pid] = p
 	}
 	p.reads++

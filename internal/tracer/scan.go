@@ -50,11 +50,11 @@ func (t *Tracer) scan() {
 			// With events, the fork has chosen it already.
 			if (all || t.events == nil) && t.selected[t.parent(pid)] {
 				t.choose(pid, true)
-				t.inspect(pid)
+				t.inspect(pid, 0)
 			}
 		case p == nil:
 			if isFirst {
-				t.inspect(pid)
+				t.inspect(pid, 0)
 			} else if !t.look(pid) {
 				break
 			}

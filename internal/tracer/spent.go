@@ -25,7 +25,7 @@ func newSpent() throttle.Allowance {
 
 // newTenantsSpent bounds what all processes of a tenant cost: the start of a job of 200 takes a fifth of the burst.
 func newTenantsSpent() throttle.Allowances[procmaps.Tenant] {
-	return throttle.Allowances[procmaps.Tenant]{Burst: time.Second, Share: 50}
+	return throttle.Allowances[procmaps.Tenant]{Burst: 500 * time.Millisecond, Share: 50}
 }
 
 // newSearched bounds what searches for a tenant's libraries cost besides: one takes 1 to 3 ms, and one is enough for
@@ -79,13 +79,17 @@ func (t *Tracer) pause(pid uint32, p *process, now time.Time) (time.Duration, pr
 
 // look inspects a process, now or, if it or its tenant has cost too much, with a later scan: false.
 func (t *Tracer) look(pid uint32) bool {
-	if pause, tenant := t.pause(pid, t.processes[pid], time.Now()); pause > 0 {
+	pause, tenant := t.pause(pid, t.processes[pid], time.Now())
+	if pause > 0 {
 		t.later[pid] = tenant
 		t.stats.Later++
 		return false
 	}
+	if t.isLater(pid) {
+		tenant = 0 // that of then: the pid may be another process's now
+	}
 	delete(t.later, pid)
-	t.inspect(pid)
+	t.inspect(pid, tenant)
 	return true
 }
 

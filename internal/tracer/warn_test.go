@@ -155,7 +155,7 @@ func TestAProcessThatHangsIsTraced(t *testing.T) {
 		ProcFS: procfs, Maps: procmaps.NewCache(procmaps.Config{ProcFS: procfs}), ScanInterval: time.Second,
 		PIDs: []uint32{7}, Warn: func(s string) { warnings = append(warnings, s) },
 	}}
-	tr.inspect(7)
+	tr.inspect(7, 0)
 	require.NoError(t, tr.checkSelected())
 	require.Equal(t, []string{"process 7 hangs in the kernel: its libraries are not known until it continues"}, warnings)
 

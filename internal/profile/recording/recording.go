@@ -130,6 +130,9 @@ func (r *Recording) Profile() *profile.Profile {
 	return p
 }
 
+// Len is the number of rows, those of exited processes too.
+func (r *Recording) Len() int { return len(r.rows) }
+
 // Each calls on with every row, those of exited processes too, in no order.
 func (r *Recording) Each(on func(id profile.RowID, row *profile.Row)) {
 	for id, have := range r.rows {

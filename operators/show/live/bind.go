@@ -85,7 +85,8 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 
 // currentRows are those of the table. A kernel's name is the leaf of its stack (rows.Stack): a row that the recording forgets
 // leaves nothing behind.
-func currentRows(known *recording.Recording) (all []top.Row) {
+func currentRows(known *recording.Recording) []top.Row {
+	all := make([]top.Row, 0, known.Len())
 	known.Each(func(_ profile.RowID, row *profile.Row) {
 		kernel := ""
 		if len(row.Stack) > 0 && row.Stack[0].Kind == stack.KindKernel {
