@@ -75,14 +75,19 @@ func dress(root, run *cobra.Command, set images.Set, r request) {
 		"  ig-gpu explain 4711                what a process does with the GPU\n" +
 		"  ig-gpu run cuda_alloc --pid 4711   who holds GPU memory, live"
 	run.GroupID = help.GroupRun
-	run.Short = "Run a gadget: " + strings.Join(set.Names(), ", ")
+	run.Short = "Run a gadget, with all its options"
 	run.ValidArgsFunction = completeRun(set)
-	if r.all {
-		run.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-			cmd.Long = "All flags of " + strings.Join(append([]string{"run"}, cmd.Flags().Args()...), " ") + ". The first page: --help"
-			help.Write(cmd.OutOrStdout(), cmd, true)
-		})
-	}
+	run.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		gadget := cmd.Flags().Args()
+		if len(gadget) == 0 && !r.all {
+			help.WriteRun(cmd.OutOrStdout())
+			return
+		}
+		if r.all {
+			cmd.Long = "All flags of " + strings.Join(append([]string{"run"}, gadget...), " ") + ". The first page: --help"
+		}
+		help.Write(cmd.OutOrStdout(), cmd, r.all)
+	})
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggested(cmd, err) })
 }
 

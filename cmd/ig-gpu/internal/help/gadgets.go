@@ -114,6 +114,21 @@ func Gadgets() (names []string) {
 	return names
 }
 
+// WriteRun prints the page of the command that runs gadgets: which there are, and what each answers.
+func WriteRun(w io.Writer) {
+	fmt.Fprintln(w, Wrap("Run a gadget, with all its options. What it shows can also be written to files and sent to servers.", 0))
+	fmt.Fprintln(w, "\nUsage: ig-gpu run GADGET [flags]\n\nGadgets:")
+	all := gadgets()
+	for _, g := range all {
+		entry(w, "  "+g.name, g.answers)
+	}
+	fmt.Fprintln(w, "\nExamples:")
+	for _, g := range all {
+		fmt.Fprintf(w, "  %s\n", g.examples[0])
+	}
+	fmt.Fprintf(w, "\nig-gpu run GADGET --help: its most used flags\nig-gpu run --%s: the flags of all gadgets\n", All)
+}
+
 // WriteGadget prints the page of a gadget; false where there is none.
 func WriteGadget(w io.Writer, name string) bool {
 	for _, g := range gadgets() {

@@ -29,6 +29,12 @@ func TestTheHelpOfAGadgetFitsAScreen(t *testing.T) {
 		require.Contains(t, out.String(), "--pid PID")
 	}
 	require.False(t, WriteGadget(&bytes.Buffer{}, "trace_tcp"))
+	var out bytes.Buffer
+	WriteRun(&out)
+	requireScreen(t, out.String())
+	for _, name := range Gadgets() {
+		require.Contains(t, out.String(), "\n  "+name+" ")
+	}
 }
 
 func TestTheFirstPageHasOwnFlagsAndAllHasEvery(t *testing.T) {
