@@ -130,7 +130,7 @@ func WriteFlags(w io.Writer, flags *pflag.FlagSet, names []string) {
 			lead += " " + kind
 		}
 		text := f.Usage
-		if d := f.DefValue; d != "" && d != "false" && d != "[]" && d != "0" && len(d) <= 40 {
+		if d := f.DefValue; !slices.Contains([]string{"", "false", "[]", "0", "0s"}, d) && len(d) <= 40 {
 			text += " (default " + d + ")"
 		}
 		entry(w, lead, text)

@@ -43,6 +43,7 @@ func TestTheFirstPageHasOwnFlagsAndAllHasEvery(t *testing.T) {
 	root.PersistentFlags().Bool("verbose", false, "Print debug information")
 	cmd := &cobra.Command{Use: "dump", Short: "Dump", Run: func(*cobra.Command, []string) {}, GroupID: GroupAsk}
 	cmd.Flags().StringP("output", "o", "text", "text or json")
+	cmd.Flags().Duration("timeout", 0, "End after so long")
 	root.AddCommand(cmd)
 	show := func(args ...string) string {
 		var out bytes.Buffer
@@ -55,6 +56,7 @@ func TestTheFirstPageHasOwnFlagsAndAllHasEvery(t *testing.T) {
 	require.Contains(t, page, "  -o, --output TEXT       text or json (default text)\n")
 	require.NotContains(t, page, "--verbose")
 	require.Contains(t, show("dump", "--help-all", "--help"), "--verbose")
+	require.NotContains(t, page, "default 0s")
 	require.Contains(t, show("--help"), "Ask about a process or a file:\n  dump            Dump\n")
 }
 
