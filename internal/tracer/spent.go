@@ -79,13 +79,14 @@ func (t *Tracer) pause(pid uint32, p *process, now time.Time) (time.Duration, pr
 
 // look inspects a process, now or, if it or its tenant has cost too much, with a later scan: false.
 func (t *Tracer) look(pid uint32) bool {
-	pause, tenant := t.pause(pid, t.processes[pid], time.Now())
+	p := t.processes[pid]
+	pause, tenant := t.pause(pid, p, time.Now())
 	if pause > 0 {
 		t.later[pid] = tenant
 		t.stats.Later++
 		return false
 	}
-	if t.isLater(pid) {
+	if p != nil || t.isLater(pid) {
 		tenant = 0 // that of then: the pid may be another process's now
 	}
 	delete(t.later, pid)

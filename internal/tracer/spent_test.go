@@ -49,6 +49,21 @@ func TestReadingMappingsIsBounded(t *testing.T) {
 	require.Positive(t, pause(tr, nil, now), "a process that was not read yet")
 }
 
+// Whom a process belongs to is not what was known of its pid.
+func TestAPidOfAnotherTenantIsNotItsFormerOnes(t *testing.T) {
+	tr, err := New(Config{Points: []Point{{Library: "libcuda", Symbol: "cuInit"}}, Programs: Programs{Enter: &ebpf.Program{}}, Mode: Perf})
+	require.NoError(t, err)
+	pid := uint32(os.Getpid())
+	const former procmaps.Tenant = 1
+	tr.processes[pid] = &process{pid: pid, tenant: former, spent: newSpent()} // and another start
+	require.True(t, tr.look(pid))
+	require.Equal(t, tr.tenantOf(pid), tr.processes[pid].tenant)
+	delete(tr.processes, pid)
+	tr.later[pid] = former
+	require.True(t, tr.look(pid))
+	require.Equal(t, tr.tenantOf(pid), tr.processes[pid].tenant)
+}
+
 // What a search reads is bounded, and the tenant pays for it: after those that cost much there is none, until
 // it has paid.
 func TestSearchesAreBounded(t *testing.T) {

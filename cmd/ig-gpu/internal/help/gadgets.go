@@ -126,7 +126,7 @@ func WriteRun(w io.Writer) {
 	for _, g := range all {
 		fmt.Fprintf(w, "  %s\n", g.examples[0])
 	}
-	fmt.Fprintf(w, "\nig-gpu run GADGET --help: its most used flags\nig-gpu run --%s: the flags of all gadgets\n", All)
+	fmt.Fprintf(w, "\nig-gpu run GADGET --help: its most used flags; --%s: all flags and fields\n", All)
 }
 
 // WriteGadget prints the page of a gadget; false where there is none.
