@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -39,13 +37,8 @@ const (
 var names = sync.Pool{New: func() any { return new([unix.PathMax]byte) }}
 
 // query returns those executable mappings of a maps file for which keep is true, as Parse finds them, but the
-// kernel does not write a line for each of the others. It also returns the processor time that this took, since
-// how many the kernel has skipped is not known. A path that is too long for an answer is unix.ENAMETOOLONG.
-func query(maps *os.File, keep func(Mapping) bool) (out []Mapping, took time.Duration, err error) {
-	runtime.LockOSThread() // whose time it is
-	defer runtime.UnlockOSThread()
-	began := threadTime()
-	defer func() { took = threadTime() - began }()
+// kernel does not write a line for each of the others. A path that is too long for an answer is unix.ENAMETOOLONG.
+func query(maps *os.File, keep func(Mapping) bool) (out []Mapping, err error) {
 	name := names.Get().(*[unix.PathMax]byte)
 	defer names.Put(name)
 	q := procmapQuery{size: querySize, flags: queryExecutable | queryNext, name: uint64(uintptr(unsafe.Pointer(name)))}
@@ -55,11 +48,11 @@ func query(maps *os.File, keep func(Mapping) bool) (out []Mapping, took time.Dur
 		switch _, _, errno := unix.Syscall(unix.SYS_IOCTL, maps.Fd(), queryMappings, uintptr(unsafe.Pointer(&q))); errno {
 		case 0:
 		case unix.ENOENT, unix.ESRCH: // no more, or none of a process that has ended
-			return out, 0, nil
+			return out, nil
 		case unix.ENOTTY, unix.EINVAL, unix.ENOSYS, unix.EOPNOTSUPP, unix.EPERM:
-			return nil, 0, errNoQueries
+			return nil, errNoQueries
 		default:
-			return nil, 0, fmt.Errorf("query mappings: %w", errno)
+			return nil, fmt.Errorf("query mappings: %w", errno)
 		}
 		path, _, _ := bytes.Cut(name[:min(int(q.nameSize), len(name))], []byte{0})
 		m := Mapping{Start: q.start, End: q.end, Offset: q.offset, Perms: Perms(q.perms) & (Read | Write | Exec | Shared),
@@ -71,14 +64,5 @@ func query(maps *os.File, keep func(Mapping) bool) (out []Mapping, took time.Dur
 		q.address, last = m.End, m.Path
 		text += lineBytes + len(path)
 	}
-	return out, 0, nil
-}
-
-// threadTime is the processor time of this thread.
-func threadTime() time.Duration {
-	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
-		return 0
-	}
-	return time.Duration(t.Nano())
+	return out, nil
 }

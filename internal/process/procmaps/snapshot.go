@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -96,9 +98,10 @@ func (c *Cache) Look(pid uint32, want func(Mapping) bool) (*Snapshot, error) {
 }
 
 // readCode reads the executable mappings of a snapshot: with queries where the kernel has them, or from the text.
-func (c *Cache) readCode(maps *os.File, s *Snapshot, want func(Mapping) bool) ([]Mapping, error) {
+func (c *Cache) readCode(maps *os.File, s *Snapshot, want func(Mapping) bool) (out []Mapping, err error) {
 	if !c.noQueries.Load() {
-		out, took, err := query(maps, s.collect(want))
+		// How many mappings the kernel skips is not known, nor so what that costs.
+		took := throttle.Timed(func() { out, err = query(maps, s.collect(want)) })
 		if errors.Is(err, errNoQueries) {
 			c.noQueries.Store(true)
 		} else if s.took = took; !errors.Is(err, unix.ENAMETOOLONG) {

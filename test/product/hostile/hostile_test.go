@@ -79,7 +79,6 @@ var modes = []mode{
 	{name: "names", short: 1000, long: 2800},
 	{name: "pages", short: 500, long: 5000, calls: true},
 	{name: reuse, short: 100, long: 2000, calls: true},
-	// Each of the processes is read once, which is most of it in the first minutes.
 	{name: "callers", short: 200, long: 8000, loses: []string{"processes_full"}, over: time.Minute, before: true, calls: true},
 }
 
