@@ -120,7 +120,10 @@ type member struct {
 	morePeers bool
 	// advanced is when it entered its newest collective.
 	advanced Time
-	ended    Time // when its process was reported as ended; 0
+	// passed is the newest collective whose completion here shows that all ranks have issued it.
+	passed uint64
+	ended  Time // when its process was reported as ended; 0
+	died   Time // since when it is known to be dead; 0: it is not
 	// mark is its newest collective whose number is a multiple of Milestone.
 	mark   uint64
 	markAt Time
@@ -199,14 +202,29 @@ func (m *member) update(o Observation) {
 	o.Process = o.Process.staying(m.Process)
 	m.Observation = o
 	m.Peers = nil // in peers
-	for _, op := range o.Operations {
+	m.dies(o.At)
+	for n := range o.Operations {
+		op := &o.Operations[n]
 		if op.Kind.IsPeer() {
 			continue
+		}
+		if (op.DoneBy != 0 || op.Seq == o.Done) && op.showsAll(m.Rank) {
+			m.passed = max(m.passed, op.Seq)
 		}
 		m.advanced = max(m.advanced, op.Enter)
 		if op.Seq%Milestone == 0 && op.Seq > m.mark {
 			m.mark, m.markAt = op.Seq, op.Enter
 		}
+	}
+}
+
+// dies notes since when it is dead.
+func (m *member) dies(at Time) {
+	switch {
+	case !m.State.IsDead():
+		m.died = 0
+	case m.died == 0:
+		m.died = max(at, 1)
 	}
 }
 
@@ -254,6 +272,7 @@ func (a *Analyzer) Gone(p Process, at Time) {
 			m.State = Gone
 		}
 		m.ended, m.At = max(at, 1), max(m.At, at)
+		m.dies(at)
 	}
 }
 

@@ -2,7 +2,10 @@
 
 package collective
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // verdictKey identifies a verdict while it holds. Its content may change.
 type verdictKey struct {
@@ -99,8 +102,9 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 		} else {
 			v.Since = old.Since
 		}
-		if v.Reason != old.Reason {
-			v.At = now
+		v.isNews(old, now)
+		if v.Reason != old.Reason || v.differs != 0 && now-v.differs >= settling {
+			v.At, v.reported, v.differs = now, v.Missing, 0
 			changed := *v
 			changed.Changed = true
 			events = append(events, changed)
@@ -109,6 +113,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 	}
 	for key, v := range current {
 		if a.open[key] == nil {
+			v.reported = v.Missing
 			a.open[key] = v
 			events = append(events, *v)
 		}
@@ -116,8 +121,25 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 	return events
 }
 
+// isNews notes since when a verdict has named the same ranks, which are not those that were reported. While ranks
+// arrive one after the other, that is reported once they have stopped to.
+func (v *Verdict) isNews(old *Verdict, now Time) {
+	same := func(all []Culprit) bool {
+		return slices.EqualFunc(v.Missing, all, func(a, b Culprit) bool { return a.Rank == b.Rank && a.Process.key() == b.Process.key() })
+	}
+	v.reported = old.reported
+	switch {
+	case same(old.reported):
+	case old.differs != 0 && same(old.Missing):
+		v.differs = old.differs
+	default:
+		v.differs = now
+	}
+}
+
 // settling is how long a verdict about a dead process is kept after the process revives:
-// it is seen running before it is seen to make a call.
+// it is seen running before it is seen to make a call. It is also for how long a verdict must have
+// named the same other ranks before that is reported.
 const settling = Time(3e9)
 
 // revived is when it was first seen running again.

@@ -85,13 +85,32 @@ func (d DType) String() string {
 	return "dtype " + strconv.Itoa(int(d))
 }
 
-// reductionName of ncclRedOp_t. Larger numbers are made by ncclRedOpCreatePreMulSum.
-func reductionName(n int32) string {
-	names := [...]string{"sum", "prod", "max", "min", "avg"}
-	if n >= 0 && int(n) < len(names) {
-		return names[n]
+// showsAll reports whether its completion on a rank shows that all ranks have issued it. A root that
+// sends is done as soon as its data is in the buffers of the next rank, as is a rank that passes it
+// on (NCCL's src/device/broadcast.h and reduce.h). Without data there is nothing to wait for.
+func (o *Operation) showsAll(rank int) bool {
+	switch o.Kind {
+	case AllReduce, AllGather, ReduceScatter, AllToAll:
+		return o.Count > 0
+	case Reduce, Gather:
+		return o.Count > 0 && o.Peer == rank
 	}
-	return "reduction " + strconv.Itoa(int(n))
+	return false
+}
+
+var reductions = [...]string{"sum", "prod", "max", "min", "avg"}
+
+// custom is the reduction of a signature for all that ncclRedOpCreatePreMulSum makes. Their numbers
+// cannot be compared: NCCL combines them with the address of the communicator (ncclUserRedOpMangle in
+// its src/include/comm.h), so they differ between processes.
+const custom = int32(len(reductions))
+
+// reductionName of ncclRedOp_t.
+func reductionName(n int32) string {
+	if n >= 0 && n < custom {
+		return reductions[n]
+	}
+	return "custom reduction"
 }
 
 // Signature has the parameters on which all ranks must agree for a collective, or both
@@ -115,8 +134,16 @@ func (o Operation) Signature() Signature {
 	}
 	if o.Kind.reduces() {
 		s.Reduction = o.Reduction
+		if s.Reduction < 0 || s.Reduction > custom {
+			s.Reduction = custom
+		}
 	}
 	return s
+}
+
+// isAlike reports whether two operations move the same bytes in the same way, if not as elements of one type.
+func (o *Operation) isAlike(p *Operation) bool {
+	return o.Kind == p.Kind && o.Peer == p.Peer && o.Bytes() == p.Bytes() && o.Reduction == p.Reduction
 }
 
 // Number is a hash of it that a float64 holds exactly, so that a metric can carry it.

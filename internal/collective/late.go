@@ -5,6 +5,7 @@ package collective
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -42,11 +43,18 @@ type Late struct {
 	Text string
 }
 
-// waits are names of functions in which a thread waits for the GPU or for other ranks:
-// torch.distributed, torch.cuda, torch.Tensor and MPI have them.
-var waits = []string{"wait", "synchronize", "barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all",
-	"all_to_all_single", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "gather", "scatter", "send", "recv",
-	"batch_isend_irecv", "item", "cpu", "tolist"}
+// waits are names of functions in which a thread waits for the GPU or for other ranks, in whatever file:
+// torch.cuda and torch.distributed have them, and programs name their own after these.
+var waits = []string{"synchronize", "barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all",
+	"all_to_all_single", "broadcast_object_list", "reduce_scatter", "reduce_scatter_tensor", "batch_isend_irecv", "wait_tensor", "block_until_ready"}
+
+// waitsThere are names that mean the same in files of these packages alone: elsewhere a thread that is in
+// Condition.wait or Connection.recv waits for a queue or a pipe, as one does that loads data.
+var (
+	waitsThere = []string{"wait", "broadcast", "reduce", "gather", "scatter", "send", "recv", "item", "cpu", "tolist"}
+	packages   = []string{"torch/", "mpi4py/", "cupy/"}
+	loaders    = []string{"torch/utils/data/", "torch/multiprocessing/", "torch/distributed/elastic/"}
+)
 
 // innermost is the number of frames that are searched for a wait.
 const innermost = 4
@@ -65,11 +73,16 @@ func function(label string) (name, file string) {
 func (s *Standing) isWaiting() bool {
 	for _, label := range s.Stack[:min(innermost, len(s.Stack))] {
 		name, file := function(label)
-		if slices.Contains(waits, name) || file == "distributed_c10d.py" {
+		if slices.Contains(waits, name) || path.Base(file) == "distributed_c10d.py" || slices.Contains(waitsThere, name) && isIn(file, packages) && !isIn(file, loaders) {
 			return true
 		}
 	}
 	return false
+}
+
+// isIn reports whether a file is below one of some directories.
+func isIn(file string, directories []string) bool {
+	return slices.ContainsFunc(directories, func(d string) bool { return strings.HasPrefix(file, d) })
 }
 
 // line is the one that is shown to a user.

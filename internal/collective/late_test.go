@@ -35,6 +35,15 @@ func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 			"attached to 2 ranks, no call of NCCL since (3s). Probably missing: rank 1 (process 101 python3), stopped, at train (train.py:29). " +
 				"1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " + uncertain,
 		},
+		"one waits for its data": {
+			[]Standing{standing(0, Sleeping, "synchronize (torch/cuda/streams.py:105)", "train (train.py:29)"),
+				standing(1, Sleeping, "Work.wait (torch/distributed/c10d.py:7)", "train (train.py:29)"),
+				standing(2, Sleeping, "Condition.wait (threading.py:327)", "Queue.get (queue.py:171)", "load (train.py:18)"),
+				standing(3, Sleeping, "Connection.recv (multiprocessing/connection.py:250)", "load (train.py:19)"),
+				standing(4, Sleeping, "init_process_group (torch/distributed/distributed_c10d.py:1710)", "main (train.py:3)")}, []int{2, 3},
+			"attached to 5 ranks, no call of NCCL since (3s). Probably missing: rank 2 (process 102 python3) at load (train.py:18); rank 3 (process 103 python3) at load (train.py:19). " +
+				"3 are inside a wait: ranks 0, 1 at train (train.py:29); rank 4 (process 104 python3) at main (train.py:3). " + uncertain,
+		},
 		"all wait": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(1, Sleeping, "synchronize (streams.py:9)", "step (b.py:3)")}, nil,
 			"attached to 2 ranks, no call of NCCL since (3s). All wait: rank 0 (process 100 python3) at train (train.py:29); rank 1 (process 101 python3) at step (b.py:3). " +

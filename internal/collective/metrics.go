@@ -28,6 +28,7 @@ var (
 	sizeInstrument      = &Instrument{Name: "nccl.communicator.size", Prometheus: "nccl_communicator_size", Unit: "{rank}", Description: "Ranks in the communicator, 0 if unknown"}
 	issuedInstrument    = &Instrument{Name: "nccl.rank.issued", Prometheus: "nccl_rank_issued_total", Unit: "{collective}", Description: "Collectives that the rank has issued", IsCounter: true}
 	doneInstrument      = &Instrument{Name: "nccl.rank.done", Prometheus: "nccl_rank_done_total", Unit: "{collective}", Description: "Collectives of the rank that are known to be complete", IsCounter: true}
+	passedInstrument    = &Instrument{Name: "nccl.rank.all_arrived", Prometheus: "nccl_rank_all_arrived_total", Unit: "{collective}", Description: "Newest collective whose completion by the rank shows that all ranks have issued it; that of a broadcast does not", IsCounter: true}
 	issuedAtInstrument  = &Instrument{Name: "nccl.rank.issued_time", Prometheus: "nccl_rank_issued_time_seconds", Unit: "s", Description: "When the rank issued its newest collective (Unix time)"}
 	doneAtInstrument    = &Instrument{Name: "nccl.rank.done_time", Prometheus: "nccl_rank_done_time_seconds", Unit: "s", Description: "When the newest complete one was known to be complete (Unix time)"}
 	waitsInstrument     = &Instrument{Name: "nccl.rank.waits", Prometheus: "nccl_rank_waits", Description: "1: the rank waits for a collective now"}
@@ -36,7 +37,7 @@ var (
 	lateInstrument      = &Instrument{Name: "nccl.rank.late", Prometheus: "nccl_rank_late", Description: "1: the communicator is older than the observation, so its numbers cannot be compared"}
 	markInstrument      = &Instrument{Name: "nccl.rank.milestone", Prometheus: "nccl_rank_milestone", Description: "Newest collective of the rank whose number is a multiple of 16"}
 	markAtInstrument    = &Instrument{Name: "nccl.rank.milestone_time", Prometheus: "nccl_rank_milestone_time_seconds", Unit: "s", Description: "When the rank issued it (Unix time)"}
-	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Hash of kind, count, type, reduction and root of a collective (seq) that has been pending for 5 s"}
+	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Hash of kind, count, type, reduction and root of a collective (seq) that was issued 5 s ago and is not done, or perhaps on no other rank"}
 	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; for communicators whose ranks are all visible"}
 	iterationInstrument = &Instrument{Name: "nccl.iteration", Prometheus: "nccl_iteration_seconds", Unit: "s", Description: "How long an iteration takes: the shortest sequence of collectives that repeats, of one rank of the communicator"}
 	peerInstrument      = &Instrument{Name: "nccl.rank.peer_issued", Prometheus: "nccl_rank_peer_issued_total", Unit: "{operation}", Description: "Sends to or receives from a peer that the rank has issued", IsCounter: true}
@@ -46,14 +47,14 @@ var (
 
 // Instruments are all that Metrics uses.
 func Instruments() []*Instrument {
-	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, iterationInstrument,
+	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, passedInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, iterationInstrument,
 		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument, shareInstrument,
 		peerInstrument, peerDoneInstrument, peerWaitsInstrument}
 }
 
 // Metrics of a rank. toWall is added to its times to get Unix time.
 func (s *Status) Metrics(toWall time.Duration) []Metric {
-	out := make([]Metric, 0, 12+3*len(s.Peers)+len(s.Pending))
+	out := make([]Metric, 0, 13+3*len(s.Peers)+len(s.Pending))
 	labels := [][2]string{{"communicator", s.Communicator.ID()}, {"communicator_name", s.Communicator.Name}, {"rank", strconv.Itoa(s.Rank)}}
 	add := func(i *Instrument, value float64, more ...[2]string) {
 		out = append(out, Metric{i, append(labels[:len(labels):len(labels)], more...), value})
@@ -68,6 +69,7 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 	add(sizeInstrument, float64(s.Communicator.Size))
 	add(issuedInstrument, float64(s.Issued))
 	add(doneInstrument, float64(s.Done))
+	add(passedInstrument, float64(s.AllArrived))
 	if s.IssuedAt != 0 {
 		add(issuedAtInstrument, at(s.IssuedAt))
 	}

@@ -15,8 +15,8 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 	for _, m := range members {
 		for _, key := range m.sortedPeers() {
 			other := c.members[key.peer]
-			if other == nil || other == m {
-				continue // not seen from here
+			if other == nil || other == m || other.ended == 0 && other.isSilent(now, a.cfg.Silent) {
+				continue // not seen from here, or no longer
 			}
 			opposite := peerKey{Send, m.Rank}
 			if key.kind == Send {
@@ -43,8 +43,14 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 				if op == nil || other.pendingWith(opposite, now) != nil {
 					continue
 				}
-			} else if mine.Issued < theirs.Issued || mine.Done > theirs.Issued {
+			} else if mine.Issued < theirs.Issued || key.kind == Recv && mine.Done > theirs.Issued {
 				continue
+			} else if mine.Done > theirs.Issued {
+				// Sends are complete as soon as NCCL has buffered them. Only one that waits now has a peer
+				// that is missing, unless that has received it since.
+				if op = m.pendingWith(key, now); op == nil || other.At <= op.Enter+fresh {
+					continue
+				}
 			} else if mine.Issued == theirs.Issued {
 				if s := slowPair(c, m, key, other, opposite, now); s != nil && key.kind == Send {
 					out = append(out, s)

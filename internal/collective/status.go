@@ -28,13 +28,16 @@ type Status struct {
 	IssuedAt Time
 	Done     uint64
 	DoneAt   Time
+	// AllArrived is the newest collective whose completion here shows that all ranks have issued it.
+	AllArrived uint64
 	// Waits: it is known to wait for one of its collectives now. First: the oldest one
 	// that is not done is the first in its stream, before those of other communicators.
 	Waits, First bool
 	// Mark is the newest collective whose number is a multiple of Milestone.
 	Mark   uint64
 	MarkAt Time
-	// Pending are collectives that were issued at least slow ago and are not done.
+	// Pending are collectives that were issued at least old ago and are not done, or are done here and perhaps nowhere
+	// else: of these the oldest ones.
 	Pending []Operation
 	Peers   []PeerStatus
 	// WaitShare is an upper bound of the share of the last 30 to 60 s in which the rank
@@ -57,6 +60,9 @@ type PeerStatus struct {
 // old is the time after which a pending collective is shown individually.
 const old = Time(5e9)
 
+// maxUncertain bounds the operations of a rank that are shown although they are done.
+const maxUncertain = 4
+
 // Ranks returns all ranks that are known, by communicator and rank.
 func (a *Analyzer) Ranks(now Time) []Status {
 	a.fronts = nil
@@ -72,7 +78,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
-		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt,
+		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt, AllArrived: m.passed,
 		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
 	if p := m.comm.pace; p != nil && p.process == m.Process.key() {
 		s.Iteration, s.Period = p.iteration(), p.period
@@ -86,7 +92,13 @@ func (a *Analyzer) status(m *member, now Time) Status {
 		if op.DoneBy == 0 && !m.State.IsDead() && op.isPending(now-fresh) && (s.Waited == 0 || op.Enter < s.Waited) {
 			s.Waited = op.Enter
 		}
-		if op.Kind.IsPeer() || op.DoneBy != 0 {
+		if op.Kind.IsPeer() {
+			continue
+		}
+		if op.DoneBy != 0 {
+			if op.Seq > m.passed && now-op.Enter >= old && len(s.Pending) < maxUncertain {
+				s.Pending = append(s.Pending, *op)
+			}
 			continue
 		}
 		if first == nil {

@@ -80,25 +80,39 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 	if low == high {
 		return a.allIn(c, members, now)
 	}
-	var first Time
+	var first, doneAt Time
 	for _, m := range members {
 		if m.Issued == low {
 			s.missing = append(s.missing, m)
 			s.since = max(s.since, m.advanced)
 			continue
 		}
-		s.waiting = append(s.waiting, m)
+		if m.passed >= s.seq {
+			return nil // all have issued it: the "missing" rank is only observed late
+		}
 		entered := m.advanced // of a later one, if the history does not go back far enough
-		if op := m.operation(s.seq); op != nil {
+		op := m.operation(s.seq)
+		if op != nil {
 			entered = op.Enter
 			s.kind = op.Kind
 		}
 		if first == 0 || entered < first {
 			first = entered
 		}
-		// Another rank has seen it done: the "missing" rank is only observed late.
 		if m.Done >= s.seq {
-			return nil
+			at := m.doneTime(op)
+			if at == 0 {
+				return nil // unknown when
+			}
+			doneAt = max(doneAt, at)
+		}
+		if m.Done < m.Issued {
+			s.waiting = append(s.waiting, m)
+		}
+	}
+	for _, m := range s.missing {
+		if doneAt != 0 && m.At <= doneAt+fresh {
+			return nil // it may have issued it since, and let the others complete it
 		}
 	}
 	s.since = max(s.since, first)
@@ -106,6 +120,14 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 		return nil
 	}
 	return s
+}
+
+// doneTime is when the rank was known to have completed a collective, or a later one. op is nil if it is not in the history.
+func (m *member) doneTime(op *Operation) Time {
+	if op != nil && op.DoneBy != 0 {
+		return op.DoneBy
+	}
+	return m.DoneAt
 }
 
 // allIn: every observed rank has issued the same operations. They are stuck if a rank
@@ -119,10 +141,13 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 		return nil
 	}
 	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
-	var waits Time // since when a rank waits
+	var waits, died Time // since when a rank waits, and a first one is dead
 	for _, m := range members {
 		if m.State.IsDead() {
 			s.missing = append(s.missing, m)
+			if died == 0 || m.died < died {
+				died = m.died
+			}
 		} else {
 			s.waiting = append(s.waiting, m)
 		}
@@ -138,6 +163,14 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	s.since = max(s.since, latestDone(members), waits)
 	if waits == 0 {
 		return nil // issued, and no thread waits for it
+	}
+	switch {
+	case died == 0:
+	case died-s.since >= Time(a.cfg.Hang):
+		// The others waited already: it is the first to give up, and not the cause.
+		s.missing = nil
+	default:
+		s.since = max(s.since, died)
 	}
 	a.order(s)
 	return s
@@ -251,10 +284,11 @@ func mismatches(c *communicator, members []*member) []*stuck {
 	if c.late || len(members) < 2 {
 		return nil
 	}
-	done := uint64(0)
+	done, least := uint64(0), ^uint64(0)
 	for _, m := range members {
-		done = max(done, m.Done)
+		done, least = max(done, m.passed), min(least, m.Done)
 	}
+	done = max(done, least)
 	type call struct {
 		m  *member
 		op *Operation
@@ -274,6 +308,9 @@ func mismatches(c *communicator, members []*member) []*stuck {
 			}
 			if op.Signature() == other.op.Signature() || found != nil && found.seq <= op.Seq {
 				continue
+			}
+			if (op.DoneBy != 0 || other.op.DoneBy != 0) && op.isAlike(other.op) {
+				continue // it could be completed
 			}
 			found = &stuck{comm: c, kind: other.op.Kind, seq: op.Seq, peer: None}
 		}

@@ -90,7 +90,7 @@ type Verdict struct {
 	// GPUs says what befell the GPUs of its ranks in the minutes before, one of them each. The
 	// caller fills it in.
 	GPUs []string
-	// Changed: it was reported before, for another reason.
+	// Changed: it was reported before, for another reason or with other ranks at fault.
 	Changed bool
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
@@ -98,6 +98,10 @@ type Verdict struct {
 	root  Time // since when ranks wait for that operation itself
 	isAll bool // Inside: no rank has returned
 	alive Time // when a dead culprit was first seen running again
+	// reported are those at fault as they were last reported; differs is since when Missing has been what it is, and
+	// not these.
+	reported []Culprit
+	differs  Time
 }
 
 // MaxNamed bounds the ranks that a verdict lists.

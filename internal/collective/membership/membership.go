@@ -20,6 +20,9 @@ const maxThreads = 4096
 // torchrun, Open MPI, MPICH and Slurm.
 var worldSizes = []string{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}
 
+// ranks are those in which they write which one a process is.
+var ranks = []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"}
+
 // IsRank reports whether a process that has loaded NCCL takes part in collectives with others,
 // as far as that can be seen without a call: most that import PyTorch have loaded it and never
 // call it. Evidence is PyTorch's own word, a thread that serves a communicator, or a launcher
@@ -75,7 +78,7 @@ func Rank(procfs string, pid uint32) int {
 }
 
 func rankIn(environment memory.Environment) int {
-	for _, name := range []string{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"} {
+	for _, name := range ranks {
 		for _, value := range environment.Values(name) {
 			if n, err := strconv.ParseInt(value, 10, 32); err == nil && n >= 0 {
 				return int(n)

@@ -3,10 +3,13 @@
 package ranks
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
@@ -87,4 +90,26 @@ func TestAPlaceIsTheProgramsLineInTheLibrarys(t *testing.T) {
 	require.Equal(t, "Trainer.load_batch (train.py:18)", p.user)
 	require.Equal(t, []string{"Condition.wait (threading.py:327)", "Trainer.load_batch (train.py:18)", "main (train.py:60)"}, p.lines)
 	require.Empty(t, place{}.where())
+}
+
+// TestAFailedReadLeavesNoOldPlace: a rank was read in a checkpoint, went on, and could not be read where it hangs.
+func TestAFailedReadLeavesNoOldPlace(t *testing.T) {
+	answer := map[Thread]Trace{{7, 7}: {Stack: stack.ParseFolded("main (train.py:60); save_checkpoint (train.py:300)")}}
+	i := &instance{cfg: Config{Dump: func(context.Context, string, []uint32) (map[Thread]Trace, error) { return answer, nil }},
+		processes: map[uint64]*process{1: {pid: 7, changed: 1}}, out: &output{}}
+	const second = collective.Time(time.Second)
+	p := i.processes[1]
+	read := func(at collective.Time) {
+		i.dump(t.Context(), []collective.Process{{ID: 1, PID: 7}}, nil, at)
+		i.wait.Wait()
+	}
+	read(100 * second)
+	require.True(t, p.isDumped())
+	answer = nil
+	read(120 * second)
+	require.True(t, p.isDumped(), "it has done nothing since")
+	p.changed = 880 * second
+	require.False(t, p.isDumped())
+	read(900 * second)
+	require.False(t, p.isDumped())
 }

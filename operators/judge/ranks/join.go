@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,22 +118,32 @@ func (j *Joiner) Judge(at time.Time) {
 		n.observe(now)
 	}
 	if j.isCutOff(now) {
+		j.publish(nil, now)
 		j.mu.Unlock()
 		return
 	}
 	events := j.analyzer.Evaluate(now)
-	if j.run != nil {
-		var progress []collective.Status
-		if !j.cfg.OnlyVerdicts {
-			progress = j.analyzer.Ranks(now)
-		}
-		j.run.put(progress, j.analyzer.Verdicts(), now)
+	var progress []collective.Status
+	if j.run != nil && !j.cfg.OnlyVerdicts {
+		progress = slices.DeleteFunc(j.analyzer.Ranks(now), func(s collective.Status) bool {
+			n := j.nodes[s.Process.Node]
+			return n == nil || n.isLate(now)
+		})
 	}
+	j.publish(progress, now)
 	j.mu.Unlock()
 	for i := range events {
 		if j.cfg.Report != nil {
 			j.cfg.Report(hangOf(&events[i], now))
 		}
+	}
+}
+
+// publish replaces what is exported. Progress of nodes that are late is left out: to the rules of dashboards/nccl.yaml, a rank
+// of which nothing new is known is one that hangs. The lock is held.
+func (j *Joiner) publish(progress []collective.Status, now collective.Time) {
+	if j.run != nil {
+		j.run.put(progress, j.analyzer.Verdicts(), now)
 	}
 }
 
@@ -161,12 +172,15 @@ func (j *Joiner) late(now collective.Time) (late, all int) {
 			continue
 		}
 		all++
-		if now-n.fresh > j.silent {
+		if n.isLate(now) {
 			late++
 		}
 	}
 	return late, all
 }
+
+// isLate reports whether its rows are too old to judge by.
+func (n *Node) isLate(now collective.Time) bool { return now-n.fresh > n.joiner.silent }
 
 // Refused are observations that were not judged, or not in whole: too many ranks or peers, or contradictions.
 func (j *Joiner) Refused() uint64 {

@@ -238,9 +238,12 @@ func (i *instance) dump(ctx context.Context, suspects, quiet []collective.Proces
 			if p == nil {
 				continue
 			}
+			wasDumped := p.isDumped()
 			p.dumping, p.dumped = false, now
 			if tid, ok := blame(threads, pids[n], p.callers); ok {
 				p.place = placeOf(tid, threads[Thread{pids[n], tid}].Stack)
+			} else if !wasDumped {
+				p.place = place{} // of before its newest operation
 			}
 		}
 	})

@@ -3,7 +3,6 @@
 package ranks
 
 import (
-	"bytes"
 	"context"
 	"maps"
 	"os"
@@ -44,8 +43,8 @@ const (
 type late struct {
 	began    collective.Time
 	attached map[uint32]attached     // by pid
-	asked    map[int]collective.Time // when each job was judged last
-	reported map[int]string          // the last text of each job, without its time
+	asked    map[job]collective.Time // when each was judged last
+	reported map[job]string          // the last text of each, without its time
 	dumping  bool
 }
 
@@ -53,6 +52,13 @@ type late struct {
 type attached struct {
 	since  collective.Time
 	tenant procmaps.Tenant
+	job    string // as membership.Job has it; "": not read yet
+}
+
+// job is one of a tenant: a process can claim to belong to any.
+type job struct {
+	tenant procmaps.Tenant
+	name   string
 }
 
 // hasRoom reports whether a tenant may have one more.
@@ -62,7 +68,7 @@ func (l *late) hasRoom(tenant procmaps.Tenant) bool {
 
 // watchAttachments notes who is attached to.
 func (i *instance) watchAttachments(gc operators.GadgetContext) error {
-	i.late.attached, i.late.asked, i.late.reported = map[uint32]attached{}, map[int]collective.Time{}, map[int]string{}
+	i.late.attached, i.late.asked, i.late.reported = map[uint32]attached{}, map[job]collective.Time{}, map[job]string{}
 	ds := gc.GetDataSources()["attachments"]
 	if ds == nil || i.cfg.Dump == nil {
 		return nil
@@ -89,7 +95,7 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 				break
 			}
 			if tenant := procmaps.TenantOf(i.cfg.ProcFS, id); i.late.hasRoom(tenant) {
-				i.late.attached[id] = attached{bootTime(), tenant}
+				i.late.attached[id] = attached{since: bootTime(), tenant: tenant}
 			}
 		}
 		return nil
@@ -109,16 +115,20 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 			called[r.Process.PID] = true
 		}
 	}
-	// Ranks of a job have one parent's process group. One that calls is judged by its calls.
-	maps.DeleteFunc(l.asked, func(_ int, at collective.Time) bool { return now-at >= lateAgain })
-	of := map[int][]uint32{} // the processes of each job
-	active := map[int]bool{} // or to be judged soon
+	// A job of which a rank calls is judged by its calls.
+	maps.DeleteFunc(l.asked, func(_ job, at collective.Time) bool { return now-at >= lateAgain })
+	of := map[job][]uint32{} // the processes of each
+	active := map[job]bool{} // or to be judged soon
 	for pid, a := range l.attached {
-		job := jobOf(i.cfg.ProcFS, pid)
+		if a.job == "" {
+			a.job = membership.Job(i.cfg.ProcFS, pid)
+			l.attached[pid] = a
+		}
+		job := job{a.tenant, a.job}
 		of[job] = append(of[job], pid)
 		active[job] = active[job] || called[pid] || now-a.since < lateAfter
 	}
-	jobs := map[int][]uint32{}
+	jobs := map[job][]uint32{}
 	var pids []uint32
 	for job, all := range of {
 		if active[job] || l.asked[job] != 0 {
@@ -129,7 +139,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 			started, ok := startedAt(i.cfg.ProcFS, pid)
 			return !ok || started >= l.began || !membership.IsRank(i.cfg.ProcFS, pid)
 		})
-		if len(all) > 0 {
+		if all = membership.WithoutFamily(i.cfg.ProcFS, all); len(all) > 0 {
 			slices.Sort(all)
 			jobs[job], pids = all, append(pids, all...)
 		}
@@ -181,7 +191,7 @@ func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []col
 }
 
 // tellLate emits the judgement of a job, if it is another one than the last.
-func (i *instance) tellLate(job int, all []collective.Standing) {
+func (i *instance) tellLate(job job, all []collective.Standing) {
 	if len(all) == 0 {
 		return
 	}
@@ -230,24 +240,6 @@ func (i *instance) tellLate(job int, all []collective.Standing) {
 func startedAt(procfs string, pid uint32) (collective.Time, bool) {
 	_, ticks, err := readStat(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
 	return collective.Time(ticks * uint64(time.Second) / ticksPerSecond), err == nil
-}
-
-// jobOf is the process group, which the ranks of one machine share: a launcher is their
-// parent; proc(5), the fifth field of stat. 0: it has ended.
-func jobOf(procfs string, pid uint32) int {
-	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 3 {
-		return 0
-	}
-	group, err := strconv.Atoi(string(fields[2]))
-	if err != nil {
-		return 0
-	}
-	return group
 }
 
 func commOf(procfs string, pid uint32) string {

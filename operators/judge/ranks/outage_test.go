@@ -4,6 +4,7 @@ package ranks
 
 import (
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 // other one. The job hangs all the time, and is reported once.
 func TestAnOutageOfAllNodesClearsNoVerdict(t *testing.T) {
 	var reported []profile.Hang
-	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Report: func(h profile.Hang) { reported = append(reported, h) }})
+	var store Store
+	j, err := NewJoiner(JoinConfig{Hang: 2 * time.Second, Store: &store, Report: func(h profile.Hang) { reported = append(reported, h) }})
 	require.NoError(t, err)
+	j.run = store.begin()
 	now := time.Unix(1800000000, 0)
 	a, b := newRemote(t, j, "a", now.Add(-time.Hour)), newRemote(t, j, "b", now.Add(-time.Hour))
 	waits := &simulated{process: &exec.Cmd{}, rank: 0, issued: 5, entered: a.boot(now)}
@@ -42,23 +45,37 @@ func TestAnOutageOfAllNodesClearsNoVerdict(t *testing.T) {
 			}
 		}
 	}
+	// published are the ranks whose progress is exported: rules take what stands still for a hang.
+	published := func() (of []string) {
+		for r := range store.runs {
+			for _, s := range r.ranks {
+				of = append(of, s.Process.Node)
+			}
+		}
+		slices.Sort(of)
+		return of
+	}
 	late := func() [2]int {
 		n, all := j.Late(at())
 		return [2]int{n, all}
 	}
 	pass(5, true, true)
 	require.Equal(t, [2]int{0, 2}, late())
+	require.Equal(t, []string{"a", "b"}, published())
 	pass(60, false, false)
+	require.Empty(t, published())
 	require.Equal(t, [2]int{2, 2}, late(), "late as long as nothing comes")
 	pass(3, true, false)
 	require.Equal(t, [2]int{1, 2}, late())
 	pass(20, true, true)
 	require.Equal(t, [2]int{0, 2}, late())
+	require.Equal(t, []string{"a", "b"}, published())
 	require.Len(t, j.analyzer.Verdicts(), 1)
 
 	// One is gone for good, and is no longer late after a while.
 	pass(200, true, false)
 	require.Equal(t, [2]int{1, 2}, late())
+	require.Equal(t, []string{"a"}, published())
 	pass(101, true, false)
 	require.Equal(t, [2]int{0, 1}, late())
 	require.Len(t, j.nodes, 1)

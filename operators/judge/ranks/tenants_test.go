@@ -18,7 +18,7 @@ func TestATenantLeavesProcessesToOthers(t *testing.T) {
 	l := late{attached: map[uint32]attached{}}
 	fill := func(tenant procmaps.Tenant) (n int) {
 		for l.hasRoom(tenant) {
-			l.attached[uint32(len(l.attached))] = attached{1, tenant}
+			l.attached[uint32(len(l.attached))] = attached{since: 1, tenant: tenant}
 			n++
 		}
 		return n

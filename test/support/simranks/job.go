@@ -7,7 +7,7 @@
 // Time is simulated. A rank's host runs a list of actions: it computes, enqueues
 // operations, which returns at once, and waits for its stream now and then. Its stream
 // executes the operations in order, and one is done when the streams of all participants
-// have reached it. So a missing rank blocks exactly those that would really wait for it.
+// have reached it, or those from which a broadcast comes. So a missing rank blocks exactly those that would really wait for it.
 package simranks
 
 import (
@@ -103,6 +103,8 @@ type Job struct {
 	// entered has the ranks that have issued an operation.
 	entered map[opKey]map[int]*record
 	random  *rand.Rand
+	// hasWatchdog: each process queries what it has issued, so that it is known when each operation is done.
+	hasWatchdog bool
 }
 
 const begin = collective.Time(time.Hour) // so that zero is never a time
@@ -215,6 +217,9 @@ func (j *Job) resolve(p *process) bool {
 		return false
 	}
 	r := &p.records[p.head]
+	if r.Kind == collective.Broadcast {
+		return j.resolveBroadcast(p, r)
+	}
 	want := len(r.group.Members)
 	members := r.group.Members
 	if r.Kind.IsPeer() {
@@ -250,5 +255,36 @@ func (j *Job) resolve(p *process) bool {
 		h.done = at
 		j.processes[members[i]].head++
 	}
+	return true
+}
+
+// resolveBroadcast is resolve for a small broadcast: each rank passes the data on to the next, from the root on, and is done as
+// soon as it is in the next one's buffer, whether that has come or not.
+func (j *Job) resolveBroadcast(p *process, r *record) bool {
+	members := r.group.Members
+	at := r.Enter
+	for n := r.Peer; ; n = (n + 1) % len(members) {
+		other := j.processes[members[n]]
+		i := min(other.head, len(other.records)-1)
+		for i >= 0 && (other.records[i].group != r.group || other.records[i].Kind.IsPeer() || other.records[i].Seq > r.Seq) {
+			i--
+		}
+		if i < 0 || other.records[i].Seq != r.Seq {
+			return false // it has not come, or does something else yet
+		}
+		o := &other.records[i]
+		if o.stuck || o.Signature() != r.Signature() {
+			return false
+		}
+		at = max(at, o.Enter)
+		if i > 0 {
+			at = max(at, other.records[i-1].done)
+		}
+		if other == p {
+			break
+		}
+	}
+	r.done = at + collective.Time(100*time.Microsecond+time.Duration(j.random.Int64N(int64(100*time.Microsecond))))
+	p.head++
 	return true
 }

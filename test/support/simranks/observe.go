@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
@@ -44,11 +45,28 @@ func (p *process) waiting(at collective.Time) (issued int, ok bool) {
 	return w.issued, w.to == 0 || at < w.to
 }
 
+// queries is how often a watchdog queries what was issued, as PyTorch's does.
+const queries = collective.Time(100 * time.Millisecond)
+
+// queried is when the watchdog of a process did so last; 0: it has none, or did not yet.
+func (j *Job) queried(p *process, at collective.Time) collective.Time {
+	if !j.hasWatchdog {
+		return 0
+	}
+	for _, s := range p.states {
+		if s.from <= at && at < s.to {
+			at = s.from
+		}
+	}
+	return at / queries * queries
+}
+
 // Observe returns the observations of every rank of a process at a time. Operations
 // before late were not seen, and numbers begin there; 0: all were seen.
 func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observation) {
 	p, process := j.processes[n], j.Process(n)
 	covered, isWaiting := p.waiting(at)
+	queried := j.queried(p, at)
 	end := sort.Search(len(p.records), func(i int) bool { return p.records[i].Enter > at })
 	for _, g := range j.Groups {
 		rank := g.rank(n)
@@ -81,6 +99,11 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 			}
 			if isWaiting && i < covered && op.DoneBy == 0 {
 				op.PendingAt = at
+			}
+			if answered := (r.done + queries - 1) / queries * queries; r.done != 0 && answered <= queried && (op.DoneBy == 0 || answered < op.DoneBy) {
+				op.DoneBy, op.PendingAt = answered, 0
+			} else if op.DoneBy == 0 && op.Return != 0 && op.Return <= queried {
+				op.PendingAt = max(op.PendingAt, queried)
 			}
 			if !op.Kind.IsPeer() {
 				o.Issued = max(o.Issued, op.Seq)

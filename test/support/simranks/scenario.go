@@ -52,6 +52,7 @@ func New(seed int) *Scenario {
 		s.Size = 2 + seed%3 // small jobs of each kind, too
 	}
 	j := newJob(random, s.Size)
+	j.hasWatchdog = seed/len(faults)%2 == 1 // some jobs of each kind
 	s.Job = j
 	b := &builder{s: s, job: j, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
 	b.layout()
@@ -72,6 +73,7 @@ func Healthy(seed, size int, length time.Duration) *Scenario {
 	random := rand.New(rand.NewPCG(uint64(seed), 8))
 	s := &Scenario{Seed: seed, Name: "healthy", Size: size, Begin: begin, End: begin + collective.Time(length), Fault: begin + collective.Time(2*length)}
 	s.Job = newJob(random, size)
+	s.Job.hasWatchdog = seed%2 == 1
 	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true}
 	b.layout()
 	b.inject()

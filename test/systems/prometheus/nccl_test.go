@@ -122,3 +122,63 @@ func writeScenario(t *testing.T, text *bytes.Buffer, s *simranks.Scenario) {
 	ask("instance, process_pid", processes)
 	ask("communicator", communicators)
 }
+
+// TestWhatNoOtherRankNeeds: two jobs. In one, all ranks have arrived and wait, and after ten minutes the watchdog of one of them
+// aborts: that is not the cause. In the other a rank has done more sends than were received: NCCL has buffered them, and
+// the one that it waits for shows that its peer is missing.
+func TestWhatNoOtherRankNeeds(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n  - interval: 5s\n    input_series:\n", rules)
+	add := func(name, values string, labels ...string) {
+		all := ""
+		for n := 0; n < len(labels); n += 2 {
+			all += fmt.Sprintf(`,%s="%s"`, labels[n], labels[n+1])
+		}
+		fmt.Fprintf(&text, "      - {series: '%s{%s}', values: '%s'}\n", name, all[1:], values)
+	}
+	for rank := range 2 {
+		id := strconv.Itoa(rank)
+		who := []string{"communicator", "slow", "rank", id, "instance", "a", "process_pid", id}
+		with := func(more ...string) []string { return append(who[:len(who):len(who)], more...) }
+		add("nccl_communicator_size", "2x240", who...)
+		for name, value := range map[string]string{"issued_total": "5", "done_total": "4", "all_arrived_total": "4", "first": "1", "late": "0"} {
+			add("nccl_rank_"+name, value+"x240", who...)
+		}
+		if add("nccl_rank_waits", "1x240", who...); rank == 0 {
+			add("nccl_rank_dead", "0x240", who...)
+			continue
+		}
+		add("nccl_rank_dead", "0x119 stale", who...)
+		add("nccl_rank_dead", "_x120 1x120", with("state", "aborted")...)
+	}
+	for rank := range 2 {
+		id := strconv.Itoa(rank)
+		who := []string{"communicator", "sends", "rank", id, "instance", "b", "process_pid", id}
+		for _, name := range []string{"issued_total", "done_total", "all_arrived_total", "first", "late", "waits", "dead"} {
+			add("nccl_rank_"+name, "0x240", who...)
+		}
+		peer := func(direction, name, values string) {
+			add("nccl_rank_peer_"+name, values, append(who[:len(who):len(who)], "direction", direction, "source", "0", "destination", "1")...)
+		}
+		if rank == 0 {
+			peer("Send", "issued_total", "8x119 9x121")
+			peer("Send", "done_total", "8x240")
+			peer("Send", "waits", "0x119 1x121") // from then on, for the ninth
+			continue
+		}
+		peer("Recv", "issued_total", "4x240")
+		peer("Recv", "done_total", "4x240")
+		peer("Recv", "waits", "0x240")
+	}
+	text.WriteString("    promql_expr_test:\n")
+	for _, at := range []string{"9m", "15m"} {
+		fmt.Fprintf(&text, "      - expr: 'group by (communicator, reason, rank) (nccl:verdict)'\n        eval_time: %s\n        exp_samples:\n"+
+			"          - {labels: '{communicator=\"slow\",reason=\"slow\"}', value: 1}\n", at)
+		if at == "15m" {
+			text.WriteString("          - {labels: '{communicator=\"sends\",reason=\"unmatched\",rank=\"1\"}', value: 1}\n")
+		}
+	}
+	promtool(t, "jobs that wait for nobody", text.Bytes())
+}

@@ -48,8 +48,8 @@ type dumped struct {
 }
 
 // ranksOf are the processes that are ranks (internal/collective/membership). Where there are not two of these: that
-// have mapped NCCL, or, where none has, CUDA. Their children that load data and the program that
-// started them are none. The number of each is that of its environment, as torchrun and others set
+// have mapped NCCL, or, where none has, CUDA. Their children that load data, which have it mapped if they were forked,
+// and the program that started them are none. The number of each is that of its environment, as torchrun and others set
 // it, or, if one has none, its place in the list.
 func ranksOf(procfs string, threads []thread) (all []dumped) {
 	var certain, byNCCL, byCUDA []dumped
@@ -68,11 +68,11 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 			byCUDA = append(byCUDA, d)
 		}
 	}
-	if all = certain; len(all) < 2 {
-		all = byNCCL
+	if all = withoutFamily(procfs, certain); len(all) < 2 {
+		all = withoutFamily(procfs, byNCCL)
 	}
 	if len(all) < 2 {
-		all = append(all, byCUDA...)
+		all = withoutFamily(procfs, append(byNCCL, byCUDA...))
 	}
 	slices.SortFunc(all, func(a, b dumped) int { return int(a.pid) - int(b.pid) })
 	if slices.ContainsFunc(all, func(d dumped) bool { return d.rank < 0 }) {
@@ -83,24 +83,29 @@ func ranksOf(procfs string, threads []thread) (all []dumped) {
 	return all
 }
 
+// withoutFamily leaves out workers that ranks have started, and what started them.
+func withoutFamily(procfs string, all []dumped) []dumped {
+	pids := make([]uint32, len(all))
+	for n, d := range all {
+		pids[n] = d.pid
+	}
+	pids = membership.WithoutFamily(procfs, pids)
+	return slices.DeleteFunc(slices.Clone(all), func(d dumped) bool { return !slices.Contains(pids, d.pid) })
+}
+
 func grouped(ranks []dumped) (all []odd) {
 	placed := make([]collective.Placed, len(ranks))
 	for n, r := range ranks {
 		innermost := slices.Clone(r.stack)
 		slices.Reverse(innermost)
-		placed[n] = collective.Placed{Rank: r.rank, Stack: innermost, UserLine: r.user}
+		placed[n] = collective.Placed{Rank: n, Stack: innermost, UserLine: r.user} // two jobs may have the same ranks
 	}
 	groups := collective.GroupStacks(placed)
 	_, _, isOdd := collective.Odd(groups)
 	for n, g := range groups {
-		o := odd{Ranks: g.Ranks, Count: g.Count, Place: g.Place, IsDominant: n == 0 && (isOdd || len(groups) == 1)}
-		for _, r := range ranks {
-			if slices.Contains(g.Ranks, r.rank) {
-				o.PIDs = append(o.PIDs, r.pid)
-				if o.Stack == nil {
-					o.Stack = r.stack
-				}
-			}
+		o := odd{Count: g.Count, Place: g.Place, IsDominant: n == 0 && (isOdd || len(groups) == 1), Stack: ranks[g.Ranks[0]].stack}
+		for _, at := range g.Ranks {
+			o.Ranks, o.PIDs = append(o.Ranks, ranks[at].rank), append(o.PIDs, ranks[at].pid)
 		}
 		all = append(all, o)
 	}

@@ -4,8 +4,10 @@ package verb
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,4 +63,41 @@ rank 1 at load (train.py:41)
 	}
 	require.Equal(t, 1, ranksOf(procfs, threads)[1].rank, "without RANK, the place in the list")
 	require.Equal(t, 0, ranksOf(procfs, threads)[0].rank)
+}
+
+// TestWorkersAreInNoGroup: a data loader's are forked, with the mappings and the environment of their rank. Ranks of two jobs
+// may have the same numbers.
+func TestWorkersAreInNoGroup(t *testing.T) {
+	procfs := t.TempDir()
+	var threads []thread
+	start := func(pid, parent, rank int, stack ...string) {
+		dir := filepath.Join(procfs, strconv.Itoa(pid))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		for name, text := range map[string]string{
+			"maps":    "7f0000000000-7f0000001000 r-xp 00000000 08:01 7 /opt/libnccl.so.2\n",
+			"environ": fmt.Sprintf("WORLD_SIZE=4\x00RANK=%d\x00", rank),
+			"stat":    fmt.Sprintf("%d (python3) S %d %d 0 0\n", pid, parent, pid),
+		} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		}
+		threads = append(threads, thread{PID: uint32(pid), TID: uint32(pid), Stack: stack})
+	}
+	for job := range 2 {
+		for rank := range 4 {
+			line := "synchronize (train.py:29)"
+			if job == 1 && rank == 3 {
+				line = "load (train.py:41)"
+			}
+			pid := 100 + 10*job + rank
+			start(pid, 1, rank, line)
+			for worker := range 4 {
+				start(1000+10*pid+worker, pid, rank, "_worker_loop (torch/utils/data/_utils/worker.py:320)")
+			}
+		}
+	}
+	groups := grouped(ranksOf(procfs, threads))
+	require.Len(t, groups, 2)
+	require.Equal(t, []uint32{100, 101, 102, 103, 110, 111, 112}, groups[0].PIDs)
+	require.Equal(t, []uint32{113}, groups[1].PIDs)
+	require.Equal(t, []int{3}, groups[1].Ranks)
 }
