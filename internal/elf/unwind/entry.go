@@ -41,14 +41,14 @@ type fde struct {
 	program    []byte
 }
 
-// body is a CIE or an FDE without its length, and where it is.
-func (f *File) body(at uint64) ([]byte, error) {
+// body is a CIE or an FDE of at most so many bytes, without its length.
+func (f *File) body(at uint64, most uint32) ([]byte, error) {
 	b, err := f.view(at, 4)
 	if err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n < 4 || n > maxEntryBytes { // 0: the end; 0xffffffff: the 64-bit form, for sections above 4 GiB
+	if n < 4 || n > most { // 0: the end; 0xffffffff: the 64-bit form, for sections above 4 GiB
 		return nil, fmt.Errorf("%w: an entry of %d bytes", ErrMalformed, n)
 	}
 	return f.view(at+4, int(n))
@@ -56,7 +56,7 @@ func (f *File) body(at uint64) ([]byte, error) {
 
 // fde reads the FDE at an address. It is valid until the file is read again.
 func (f *File) fde(at uint64) (fde, error) {
-	b, err := f.body(at)
+	b, err := f.body(at, maxEntryBytes)
 	if err != nil {
 		return fde{}, err
 	}
@@ -68,7 +68,7 @@ func (f *File) fde(at uint64) (fde, error) {
 	if err != nil {
 		return fde{}, err
 	}
-	if b, err = f.body(at); err != nil { // the CIE may have moved the window
+	if b, err = f.body(at, maxEntryBytes); err != nil { // the CIE may have moved the window
 		return fde{}, err
 	}
 	e := fde{cie: common}
@@ -87,7 +87,7 @@ func (f *File) cie(at uint64) (*cie, error) {
 	if known := f.cies[at]; known != nil {
 		return known, nil
 	}
-	b, err := f.body(at)
+	b, err := f.body(at, maxCIEBytes)
 	if err != nil {
 		return nil, err
 	}

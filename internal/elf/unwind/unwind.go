@@ -26,8 +26,9 @@ import (
 // Limits of what is read of a file.
 const (
 	maxProgramHeaders = 1 << 10
-	maxEntryBytes     = 1 << 20 // of one CIE or FDE; those of libtorch_cpu have up to 20 KiB
-	maxCIEs           = 1 << 10 // kept; a file has few
+	maxEntryBytes     = 1 << 20 // of an FDE; those of libtorch_cpu have up to 20 KiB
+	maxCIEBytes       = 4 << 10 // of a CIE; those of 2,186 programs and libraries have up to 52
+	maxCIEs           = 1 << 10 // kept, 4 MiB of them; a file has few
 	maxRemembered     = 64      // depth of DW_CFA_remember_state
 	maxRowsOfCall     = 1 << 14
 	maxEntriesOfCall  = 1 << 12
