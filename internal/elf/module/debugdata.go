@@ -17,7 +17,7 @@ import (
 // the functions that strip took from .symtab. It is not searched for inside
 // itself.
 func (m *Module) debugdata(sections []section, is isWanted) ([]symbol, error) {
-	s, ok := m.named(sections, ".gnu_debugdata")
+	s, ok := m.sectionNamed(sections, elf.SHT_PROGBITS, ".gnu_debugdata")
 	if !ok || s.size == 0 || s.size > maxDebugdata {
 		return nil, nil
 	}

@@ -34,7 +34,7 @@ func (m *Module) DebugLink() (name string, crc uint32, ok bool) {
 	if err != nil {
 		return "", 0, false
 	}
-	s, ok := m.named(sections, ".gnu_debuglink")
+	s, ok := m.sectionNamed(sections, elf.SHT_PROGBITS, ".gnu_debuglink")
 	if !ok || s.size > maxSymbolName {
 		return "", 0, false
 	}
@@ -52,23 +52,6 @@ func (m *Module) DebugLink() (name string, crc uint32, ok bool) {
 		return "", 0, false
 	}
 	return name, binary.LittleEndian.Uint32(b[at:]), true
-}
-
-// named finds a section with contents.
-func (m *Module) named(sections []section, name string) (section, bool) {
-	if m.sectionNamesI >= uint64(len(sections)) {
-		return section{}, false
-	}
-	names, want := sections[m.sectionNamesI], name+"\x00"
-	for _, s := range sections {
-		if elf.SectionType(s.typ) != elf.SHT_PROGBITS || uint64(s.name)+uint64(len(want)) > names.size {
-			continue
-		}
-		if b, err := m.bytes(names.off+uint64(s.name), uint64(len(want))); err == nil && string(b) == want {
-			return s, true
-		}
-	}
-	return section{}, false
 }
 
 // Describes reports whether a debug file is the module's: by the build id; without one in the

@@ -94,13 +94,10 @@ func (m *Module) gnuHashCount(addr uint64) (uint64, error) {
 		return first, nil // all buckets are empty: only imports
 	}
 	chain := at + buckets*4
-	const batch = 256
-	for last-first < maxSymbols {
-		b, err := m.at(chain+(last-first)*4, batch*4)
-		if err != nil { // near the end of the file: one by one
-			if b, err = m.at(chain+(last-first)*4, 4); err != nil {
-				return 0, fmt.Errorf("read DT_GNU_HASH chain: %w", err)
-			}
+	for batch := uint64(256); last-first < maxSymbols; batch = min(2*batch, maxSymbols) { // few reads, however many there are
+		b, err := m.words(chain+(last-first)*4, batch)
+		if err != nil {
+			return 0, fmt.Errorf("read DT_GNU_HASH chain: %w", err)
 		}
 		for ; len(b) >= 4; b = b[4:] {
 			last++
@@ -110,6 +107,14 @@ func (m *Module) gnuHashCount(addr uint64) (uint64, error) {
 		}
 	}
 	return 0, &LimitError{"symbols", last, maxSymbols}
+}
+
+// words reads up to n words at an address, fewer at the end of the file.
+func (m *Module) words(addr, n uint64) ([]byte, error) {
+	if off, ok := m.FileOffset(addr); ok && off < uint64(m.size) {
+		n = max(1, min(n, (uint64(m.size)-off)/4))
+	}
+	return m.at(addr, 4*n)
 }
 
 // at reads n bytes at an address.

@@ -23,6 +23,8 @@ import (
 const (
 	maxProgramHeaders = 1 << 10
 	maxSections       = 1 << 17
+	maxSectionNames   = 1 << 20 // bytes that are searched; a library has less than a KiB
+	maxNotes          = 1 << 4  // segments that are searched for the build id; a library has two
 	maxNoteBytes      = 1 << 16
 	maxDynamicEntries = 1 << 12
 	maxSymbols        = 2 << 20
@@ -144,7 +146,7 @@ func Open(r io.ReaderAt, size int64) (*Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
 	}
-	for ; len(ph) >= 56; ph = ph[56:] {
+	for notes := 0; len(ph) >= 56; ph = ph[56:] {
 		l := load{
 			off: le.Uint64(ph[8:]), addr: le.Uint64(ph[16:]),
 			filesz: le.Uint64(ph[32:]), memsz: le.Uint64(ph[40:]),
@@ -163,7 +165,7 @@ func Open(r io.ReaderAt, size int64) (*Module, error) {
 		case elf.PT_INTERP:
 			m.program = true
 		case elf.PT_NOTE:
-			if m.buildID == "" {
+			if notes++; m.buildID == "" && notes <= maxNotes {
 				m.buildID = m.readBuildID(l.off, l.filesz)
 			}
 		}

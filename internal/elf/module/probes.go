@@ -104,18 +104,19 @@ func parseProbe(b []byte) (p Probe, base uint64, err error) {
 	return p, base, nil
 }
 
-// sectionNamed finds a section by its type and name.
+// sectionNamed finds a section by its type and name. The names are read at once: a file system may take its time for each read.
 func (m *Module) sectionNamed(sections []section, typ elf.SectionType, name string) (section, bool) {
 	if m.sectionNamesI >= uint64(len(sections)) {
 		return section{}, false
 	}
-	names := sections[m.sectionNamesI]
+	at := sections[m.sectionNamesI]
+	names, err := m.bytes(at.off, min(at.size, maxSectionNames))
+	if err != nil {
+		return section{}, false
+	}
 	want := append([]byte(name), 0)
 	for _, s := range sections {
-		if elf.SectionType(s.typ) != typ || uint64(s.name)+uint64(len(want)) > names.size {
-			continue
-		}
-		if b, err := m.bytes(names.off+uint64(s.name), uint64(len(want))); err == nil && bytes.Equal(b, want) {
+		if elf.SectionType(s.typ) == typ && uint64(s.name) < uint64(len(names)) && bytes.HasPrefix(names[s.name:], want) {
 			return s, true
 		}
 	}

@@ -12,17 +12,16 @@ import (
 )
 
 // File is an open regular file of a process. Of a file system whose server may not answer (FUSE, NFS), each read has a
-// limit of time, after which the error is ErrHangs.
+// limit of time, and all reads together; beyond it the error is ErrHangs.
 type File struct {
 	*os.File
 	// Stat are its facts when it was opened, FileSystem the kind of its file system (statfs(2), f_type).
 	Stat       unix.Stat_t
 	FileSystem uint32
 
-	guard  *Guard // nil: the kernel itself answers
-	tenant Tenant
-	place  string // for guard
-	at     int64  // of Read
+	guard *Guard // nil: the kernel itself answers
+	use   use    // for guard
+	at    int64  // of Read
 }
 
 // NewFile is that of a file of this machine. It takes what os.Open returns.
@@ -50,7 +49,7 @@ func (f *File) ReadAt(b []byte, at int64) (int, error) {
 	if f.guard == nil {
 		return f.File.ReadAt(b, at)
 	}
-	return GuardedReadAt(f.guard, f.tenant, f.place, f.File, b, at)
+	return f.guard.readAt(f.use, f.File, b, at)
 }
 
 // Read is that of io.Reader.
@@ -69,7 +68,7 @@ func Within[T any](f *File, fn func() (T, error)) (T, error) {
 	if f.guard == nil {
 		return fn()
 	}
-	return Guarded(f.guard, f.tenant, f.place, fn)
+	return Guarded(f.guard, f.use.tenant, f.use.place, fn)
 }
 
 // Close closes the file. It does not wait for a server.
@@ -77,7 +76,7 @@ func (f *File) Close() error {
 	if f.guard == nil {
 		return f.File.Close()
 	}
-	f.guard.Close(f.tenant, f.place, f.File)
+	f.guard.Close(f.use.tenant, f.use.place, f.File)
 	return nil
 }
 

@@ -25,6 +25,10 @@ const (
 	maxWait    = 2 * time.Second
 	waitShare  = 50
 	leastLimit = 10 * time.Millisecond
+	// The reads of one file together may take as long as a single one, and then a fiftieth of the time: a reader of tables holds
+	// locks. quickRead of each does not count, which one of the page cache takes; freeOfFile is not charged to the tenant.
+	freeOfFile = 2 * leastLimit
+	quickRead  = 200 * time.Microsecond
 	// maxHanging bounds the threads that wait in the kernel, of one tenant and of all. Places
 	// that have answered before may double it, and a tenant of which none waits may have one.
 	maxHanging    = 8
@@ -58,15 +62,29 @@ type unclosed struct {
 	file  io.Closer
 }
 
+// fileReads has what the reads of an open file have taken. The zero value is for a new one.
+type fileReads struct {
+	left time.Duration // that they may take
+	at   time.Time     // when that was so
+	free time.Duration // of what they have taken: it was not charged
+}
+
+// use is that of a place of a tenant: to read an open file, or, without reads, for something else.
+type use struct {
+	tenant Tenant
+	place  string
+	reads  *fileReads
+}
+
 // Run calls fn, which uses a place of a tenant, and waits for it, for a limited time. After ErrHangs
 // fn still runs, or is not run at all.
 func (g *Guard) Run(of Tenant, place string, fn func()) error {
-	_, err := g.run(of, place, fn)
+	_, err := g.run(use{of, place, nil}, fn)
 	return err
 }
 
-func (g *Guard) run(of Tenant, place string, fn func()) (isRun bool, err error) {
-	a, limit := g.begin(of, place, time.Now())
+func (g *Guard) run(u use, fn func()) (isRun bool, err error) {
+	a, limit := g.begin(u, time.Now())
 	if limit == 0 {
 		return false, ErrHangs
 	}
@@ -83,11 +101,11 @@ func (g *Guard) run(of Tenant, place string, fn func()) (isRun bool, err error) 
 	case <-timer.C:
 		err = ErrHangs
 	}
-	g.end(a, place, time.Since(began), err == nil)
+	g.end(a, u, time.Since(began), err == nil)
 	if err != nil {
 		go func() {
 			<-done
-			g.answered(of, a, place)
+			g.answered(a, u)
 		}()
 	}
 	return true, err
@@ -96,7 +114,7 @@ func (g *Guard) run(of Tenant, place string, fn func()) (isRun bool, err error) 
 // Close closes a file of a place and does not wait for it.
 func (g *Guard) Close(of Tenant, place string, file io.Closer) {
 	go func() {
-		if isRun, _ := g.run(of, place, func() { file.Close() }); isRun {
+		if isRun, _ := g.run(use{of, place, nil}, func() { file.Close() }); isRun {
 			return
 		}
 		g.mu.Lock()
@@ -111,12 +129,16 @@ func (g *Guard) Close(of Tenant, place string, file io.Closer) {
 
 // Guarded is Run for what has a result.
 func Guarded[T any](g *Guard, of Tenant, place string, fn func() (T, error)) (T, error) {
+	return guarded(g, use{of, place, nil}, fn)
+}
+
+func guarded[T any](g *Guard, u use, fn func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result, 1)
-	if err := g.Run(of, place, func() {
+	if _, err := g.run(u, func() {
 		value, err := fn()
 		done <- result{value, err}
 	}); err != nil {
@@ -129,7 +151,11 @@ func Guarded[T any](g *Guard, of Tenant, place string, fn func() (T, error)) (T,
 
 // GuardedReadAt is Guarded for io.ReaderAt.
 func GuardedReadAt(g *Guard, of Tenant, place string, from io.ReaderAt, b []byte, at int64) (int, error) {
-	content, err := Guarded(g, of, place, func() ([]byte, error) {
+	return g.readAt(use{of, place, nil}, from, b, at)
+}
+
+func (g *Guard) readAt(u use, from io.ReaderAt, b []byte, at int64) (int, error) {
+	content, err := guarded(g, u, func() ([]byte, error) {
 		own := make([]byte, len(b)) // the caller may have returned
 		n, err := from.ReadAt(own, at)
 		return own[:n], err
@@ -138,26 +164,35 @@ func GuardedReadAt(g *Guard, of Tenant, place string, from io.ReaderAt, b []byte
 }
 
 // begin returns how long a call may take; 0: it may not be made.
-func (g *Guard) begin(of Tenant, place string, now time.Time) (*answers, time.Duration) {
+func (g *Guard) begin(u use, now time.Time) (*answers, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a := g.tenants[of]
+	a := g.tenants[u.tenant]
 	if a == nil {
 		g.forget()
 		a = &answers{hanging: map[string]bool{}, came: map[string]bool{}, left: maxWait, at: now}
-		g.tenants[of] = a
+		g.tenants[u.tenant] = a
 	}
 	times := 1
-	if a.came[place] {
+	if a.came[u.place] {
 		times = 2
 	}
-	if a.hanging[place] || len(a.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll && len(a.hanging) > 0 {
+	if a.hanging[u.place] || len(a.hanging) >= times*maxHanging || g.hanging >= times*maxHangingAll && len(a.hanging) > 0 {
 		return a, 0
 	}
-	a.calls++
 	a.left = min(a.left+now.Sub(a.at)/waitShare, maxWait)
 	a.at = now
-	return a, min(max(a.left, leastLimit), answerLimit)
+	limit := min(max(a.left, leastLimit), answerLimit)
+	if r := u.reads; r != nil {
+		r.left = min(r.left+now.Sub(r.at)/waitShare, limit)
+		r.at = now
+		if r.left <= 0 {
+			return a, 0
+		}
+		limit = max(r.left, leastLimit)
+	}
+	a.calls++
+	return a, limit
 }
 
 // forget makes room for a tenant; it removes those in which no call runs: most have ended.
@@ -176,31 +211,37 @@ func (g *Guard) forget() {
 }
 
 // end takes what a call has taken off what its tenant may.
-func (g *Guard) end(a *answers, place string, took time.Duration, answered bool) {
+func (g *Guard) end(a *answers, u use, took time.Duration, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	a.left -= max(took-leastLimit, 0) // which a busy machine alone may take
+	free := leastLimit // which a busy machine alone may take
+	if r := u.reads; r != nil {
+		r.left -= max(took-quickRead, 0)
+		free = max(min(leastLimit, freeOfFile-r.free), quickRead)
+		r.free += max(min(took, free)-quickRead, 0)
+	}
+	a.left -= max(took-free, 0)
 	if answered {
 		a.calls--
 	}
 	switch {
 	case !answered:
-		a.hanging[place] = true
+		a.hanging[u.place] = true
 		g.hanging++
 	case len(a.came) < maxPlaces:
-		a.came[place] = true
+		a.came[u.place] = true
 	}
 }
 
 // answered is called when a call that was given up returns.
-func (g *Guard) answered(of Tenant, a *answers, place string) {
+func (g *Guard) answered(a *answers, of use) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(a.hanging, place)
+	delete(a.hanging, of.place)
 	g.hanging--
 	a.calls--
 	for _, u := range a.unclosed {
-		g.Close(of, u.place, u.file)
+		g.Close(of.tenant, u.place, u.file)
 	}
 	a.unclosed = nil
 }
@@ -264,7 +305,7 @@ func (f Files) opened(path string, open func() (*os.File, error)) (*File, error)
 		return nil, err
 	}
 	if !answersItself(file.FileSystem) {
-		file.guard, file.tenant, file.place = &f.cache.guard, f.tenant, f.place(filepath.Dir(path))
+		file.guard, file.use = &f.cache.guard, use{f.tenant, f.place(filepath.Dir(path)), &fileReads{}}
 	}
 	return file, nil
 }
