@@ -49,7 +49,7 @@ func (f *File) ReadAt(b []byte, at int64) (int, error) {
 	if f.guard == nil {
 		return f.File.ReadAt(b, at)
 	}
-	return f.guard.readAt(f.use, f.File, b, at)
+	return f.guard.readAt(f.use, untrusted{f.File}, b, at)
 }
 
 // Read is that of io.Reader.

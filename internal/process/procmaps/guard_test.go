@@ -184,6 +184,23 @@ func TestOpeningDoesNotAskWhetherThereIsSomethingToRead(t *testing.T) {
 	require.Less(t, time.Since(began), hangfs.Ends/2, "its server has not ended")
 }
 
+// A server of FUSE may answer that a request was interrupted, each time: no thread asks for ever.
+func TestAServerThatAnswersEINTRIsGivenUp(t *testing.T) {
+	for _, operation := range []string{"open", "read"} {
+		dir := t.TempDir()
+		hangfs.MountInterrupted(t, dir, operation)
+		c := NewCache(Config{})
+		f, err := c.OpenIn(uint32(os.Getpid()), filepath.Join(dir, "libcuda.so.1"))
+		if operation == "read" {
+			require.NoError(t, err)
+			defer f.Close()
+			_, err = f.ReadAt(make([]byte, 64), 0)
+		}
+		require.ErrorIs(t, err, unix.EINTR, operation)
+		require.Zero(t, c.guard.hanging, "calls that have not returned")
+	}
+}
+
 // A file system of FUSE whose server never answers.
 func TestAFileSystemThatHangsDoesNotBlock(t *testing.T) {
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)

@@ -109,10 +109,7 @@ func reopen(fd int, path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
 	own := fmt.Sprintf("/proc/self/fd/%d", fd)
-	opened, err := unix.Open(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	for errors.Is(err, unix.EINTR) { // Go's own signals interrupt a request to FUSE
-		opened, err = unix.Open(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	}
+	opened, err := again(func() (int, error) { return unix.Open(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

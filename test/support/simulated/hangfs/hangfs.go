@@ -27,8 +27,20 @@ const Ends = 20 * time.Second
 // itself. Where FUSE cannot be mounted, the test is skipped.
 func Mount(t testing.TB, dir string) (end func()) {
 	t.Helper()
+	return mount(t, dir)
+}
+
+// MountInterrupted is Mount for one whose server answers an operation, "open" or "read", with EINTR each time.
+func MountInterrupted(t testing.TB, dir, operation string) (end func()) {
+	t.Helper()
+	return mount(t, dir, operation)
+}
+
+func mount(t testing.TB, dir string, more ...string) (end func()) {
+	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
-	server := exec.Command("python3", filepath.Join(filepath.Dir(here), "server.py"), dir, fmt.Sprint(Ends.Seconds()))
+	args := append([]string{filepath.Join(filepath.Dir(here), "server.py"), dir, fmt.Sprint(Ends.Seconds())}, more...)
+	server := exec.Command("python3", args...)
 	server.Stderr = os.Stderr
 	in, err := server.StdinPipe()
 	require.NoError(t, err)

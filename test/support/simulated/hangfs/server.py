@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mounts and serves a file system whose files can be opened and mapped, and whose content never comes.
 
-server.py DIRECTORY SECONDS: prints "mounted", or why it cannot be. It ends with its input, and after
-so long in any case.
+server.py DIRECTORY SECONDS [open|read]: prints "mounted", or why it cannot be. It ends with its input, and after
+so long in any case. That operation is answered each time with that it was interrupted (EINTR).
 """
 
 import ctypes
@@ -20,6 +20,7 @@ FORGET, READ, FLUSH, INTERRUPT, POLL, BATCH_FORGET = 2, 15, 25, 36, 40, 42
 # Those that have no answer, and those that never have one here.
 UNANSWERED = {READ, FLUSH, FORGET, INTERRUPT, POLL, BATCH_FORGET}
 ROOT, FILE = 1, 2  # nodes
+INTERRUPTED = {"open": OPEN, "read": READ}.get(sys.argv[3] if len(sys.argv) > 3 else "")
 
 
 def attributes(node):
@@ -29,6 +30,8 @@ def attributes(node):
 
 def answer(operation, node):
     """Returns what follows the header of an answer, or an error."""
+    if operation == INTERRUPTED:
+        return errno.EINTR, b""
     if operation == INIT:
         return 0, struct.pack("=II56x", 7, 31)
     if operation == GETATTR:
@@ -53,7 +56,7 @@ def serve(device):
                 continue  # the request was interrupted
             return
         _, operation, unique, node = struct.unpack_from("=IIQQ", request)
-        if operation in UNANSWERED:
+        if operation in UNANSWERED - {INTERRUPTED}:
             continue
         failed, body = answer(operation, node)
         try:
