@@ -13,7 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -98,7 +98,7 @@ func openDevice(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s is a directory", path)
 	case info.Mode().IsRegular():
 		return nil, nil
-	case info.Mode().Type() == fs.ModeSymlink && isStandard(path):
+	case info.Mode().Type() == fs.ModeSymlink && isStandard(path, info):
 		// Appended, for the shell may have opened a file that has something in it.
 		return os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	case info.Mode().Type() == fs.ModeSymlink:
@@ -114,10 +114,15 @@ func openDevice(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 }
 
-// isStandard reports whether a link is one of the system's names for this process's open files.
-func isStandard(path string) bool {
-	path = filepath.Clean(path)
-	return strings.HasPrefix(path, "/dev/") || strings.HasPrefix(path, "/proc/self/fd/")
+// isStandard reports whether a link is one of the system's names for this process's open files. Other
+// users may make links in other places below /dev, such as /dev/shm.
+func isStandard(path string, link fs.FileInfo) bool {
+	if stat, is := link.Sys().(*syscall.Stat_t); !is || !trusted(stat.Uid) {
+		return false
+	}
+	dir, name := filepath.Split(path)
+	_, err := strconv.ParseUint(name, 10, 31)
+	return path == "/dev/stdout" || path == "/dev/stderr" || err == nil && (dir == "/dev/fd/" || dir == "/proc/self/fd/")
 }
 
 // temporary is a file under another name than it will have.

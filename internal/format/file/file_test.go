@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -117,6 +118,44 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			require.NoError(t, os.Symlink(filepath.Join(dir, "missing"), link))
 			require.ErrorContains(t, put(link, "x"), "leads nowhere")
 			require.Equal(t, 3, entries(t, dir))
+		})
+	}
+}
+
+// Everyone may make links in /dev/shm.
+func TestLinksBelowDevAreNotFollowed(t *testing.T) {
+	for name, put := range both {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("/dev/shm", "links")
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			precious := filepath.Join(t.TempDir(), "precious")
+			require.NoError(t, os.WriteFile(precious, []byte("precious"), 0o600))
+			for _, link := range []string{filepath.Join(dir, "rows"), filepath.Join(dir, "1")} {
+				require.NoError(t, os.Symlink(precious, link))
+				require.ErrorContains(t, put(link, "x"), "is a symbolic link, and none is followed")
+				if os.Geteuid() == 0 {
+					require.NoError(t, os.Lchown(link, other, other))
+					require.ErrorContains(t, put(link, "x"), "is a symbolic link, and none is followed")
+				}
+			}
+			require.Equal(t, "precious", read(t, precious))
+		})
+	}
+}
+
+func TestNamesOfOpenFilesAreFollowed(t *testing.T) {
+	for name, put := range both {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "rows")
+			require.NoError(t, os.WriteFile(path, []byte("old "), 0o600))
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer func() { _ = f.Close() }()
+			for _, dir := range []string{"/dev/fd", "/proc/self/fd"} {
+				require.NoError(t, put(filepath.Join(dir, strconv.Itoa(int(f.Fd()))), "new "))
+			}
+			require.Equal(t, "old new new ", read(t, path))
 		})
 	}
 }
