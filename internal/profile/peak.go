@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 )
@@ -130,6 +131,11 @@ func (p *Peaks) Read(at time.Time, rows iter.Seq2[*PeakRow, *Row]) {
 
 // Restart forgets the peaks, not the rows: those of what follows are searched for.
 func (p *Peaks) Restart() { clear(p.all) }
+
+// Forget drops the peaks of processes.
+func (p *Peaks) Forget(of func(process uint64) bool) {
+	maps.DeleteFunc(p.all, func(key peakKey, _ *peak) bool { return of(key.process) })
+}
 
 // All are the peaks, by process, device and layer; the host's memory comes last.
 func (p *Peaks) All() []Peak {

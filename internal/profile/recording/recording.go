@@ -4,34 +4,48 @@
 package recording
 
 import (
+	"container/list"
 	"iter"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // MaxGone bounds the rows remembered of what the kernel has forgotten. With
-// stacks of 40 frames shared between rows that is about 50 MB at worst.
+// stacks of 40 frames shared between rows that is about 50 MB at worst. Beyond it those
+// tenants that have most lose their oldest ones.
 const MaxGone = 64 << 10
 
 // Recording remembers the latest state of every row. The kernel forgets the rows
 // of a process some time after it exited; what they allocated stays part of the
 // recording, but nothing of it is in use any more.
 type Recording struct {
-	At       time.Time // of the latest interval
-	interval int
-	rows     map[profile.RowID]*recorded
-	peaks    profile.Peaks // of memory
-	gone     int
+	// Tenant is whom a process belongs to; nil: all belong to one.
+	Tenant func(pid uint32) procmaps.Tenant
+
+	At        time.Time // of the latest interval
+	interval  int
+	rows      map[profile.RowID]*recorded
+	processes map[uint64]*process            // with rows
+	peaks     profile.Peaks                  // of memory
+	gone      map[procmaps.Tenant]*list.List // rows that the kernel has forgotten, the oldest first
 	// Forgotten counts rows that did not fit; their values are lost.
 	Forgotten int
 }
 
+type process struct {
+	tenant procmaps.Tenant
+	rows   int
+}
+
 type recorded struct {
+	id       profile.RowID
 	row      profile.Row
 	peak     profile.PeakRow
-	interval int // when it was seen last
-	gone     bool
+	process  *process
+	interval int           // when it was seen last
+	gone     *list.Element // of its tenant's; nil: the kernel has it
 	// What had been counted when the row was taken out of the kernel's map and began
 	// again, as happens to samples that have not changed for long; and since then.
 	before, counted profile.Values
@@ -42,7 +56,7 @@ func (r *Recording) Begin(at time.Time) {
 	r.At = at
 	r.interval++
 	if r.rows == nil {
-		r.rows = map[profile.RowID]*recorded{}
+		r.rows, r.processes, r.gone = map[profile.RowID]*recorded{}, map[uint64]*process{}, map[procmaps.Tenant]*list.List{}
 	}
 }
 
@@ -52,13 +66,12 @@ func (r *Recording) See(id profile.RowID, values profile.Values, full func() pro
 	have := r.rows[id]
 	isNew := have == nil
 	if isNew {
-		have = &recorded{row: full()}
+		have = &recorded{id: id, row: full()}
+		have.process = r.process(have.row.Process)
+		have.process.rows++
 		r.rows[id] = have
 	}
-	if have.gone {
-		have.gone = false
-		r.gone--
-	}
+	r.back(have)
 	have.interval = r.interval
 	if values.Samples < have.counted.Samples || values.Calls < have.counted.Calls {
 		have.before = have.before.Add(have.counted)
@@ -75,17 +88,11 @@ func (r *Recording) See(id profile.RowID, values profile.Values, full func() pro
 // changed by that.
 func (r *Recording) End() []profile.Row {
 	var changed []profile.Row
-	for id, have := range r.rows {
-		if have.gone || have.interval == r.interval {
+	for _, have := range r.rows {
+		if have.gone != nil || have.interval == r.interval {
 			continue
 		}
-		if r.gone >= MaxGone {
-			delete(r.rows, id)
-			r.Forgotten++
-			continue
-		}
-		have.gone = true
-		r.gone++
+		r.leave(have)
 		if v := &have.row.Values; v.InuseObjects != 0 || v.InuseBytes != 0 {
 			v.ImplicitBytes += v.InuseBytes
 			v.ImplicitObjects += v.InuseObjects
@@ -93,6 +100,7 @@ func (r *Recording) End() []profile.Row {
 			changed = append(changed, have.row)
 		}
 	}
+	r.forget()
 	r.peaks.Read(r.At, r.memory())
 	for known, row := range r.memory() {
 		row.AtPeakBytes = known.AtPeakBytes

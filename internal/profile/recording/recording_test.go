@@ -3,11 +3,13 @@
 package recording
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -47,4 +49,61 @@ func TestThePeakOutlivesItsProcess(t *testing.T) {
 	}
 	require.Equal(t, map[uint32]int64{1: 40, 2: 90}, held)
 	require.Equal(t, []string{"[0] held the most on GPU 0 at 12:00:01: 130 B; between two readings at most 200 B"}, p.Notes)
+}
+
+// A container starts short processes without end; the rows of another one's, which has ended, stay, and their end is reported.
+func TestATenantLeavesRowsToOthers(t *testing.T) {
+	const honest, newest = 1 << 40, 1<<40 + 1
+	r := &Recording{Tenant: func(pid uint32) procmaps.Tenant { return procmaps.Tenant(pid) }}
+	see := func(id uint64, tenant uint32, bytes int64) {
+		r.See(profile.RowID{Process: id, StackID: 1, Kind: "device"}, profile.Values{AllocBytes: bytes, AllocObjects: 1, InuseBytes: bytes, InuseObjects: 1},
+			func() profile.Row { return profile.Row{Process: profile.Process{ID: id, PID: tenant}, Kind: "device"} })
+	}
+	has := func(rows []profile.Row, id uint64) bool {
+		return slices.ContainsFunc(rows, func(row profile.Row) bool { return row.Process.ID == id })
+	}
+	const each, turns = 4096, MaxGone/4096 + 8
+	for turn := range turns {
+		r.Begin(time.Unix(int64(turn), 0))
+		for n := range each {
+			see(uint64(turn*each+n+1), 1, 1)
+		}
+		if turn < 2 || turn == turns-1 {
+			see(honest, 2, 1<<30) // ends, is missed, and ends again
+		}
+		if turn > MaxGone/each {
+			see(newest, 3, 1<<20)
+		}
+		changed := r.End()
+		require.Equal(t, turn == 2, has(changed, honest))
+	}
+	r.Begin(time.Unix(turns, 0))
+	changed := r.End()
+	require.Len(t, changed, each+2, "also the ends of rows that have no room are reported")
+	require.True(t, has(changed, honest) && has(changed, newest))
+	p := r.Profile()
+	require.Len(t, p.Rows, MaxGone)
+	require.Len(t, r.processes, MaxGone)
+	require.Len(t, r.Peaks(), MaxGone, "the peaks of processes without rows are forgotten")
+	require.True(t, has(p.Rows, honest) && has(p.Rows, newest))
+	require.True(t, has(p.Rows, turns*each) && !has(p.Rows, 1), "the oldest are forgotten")
+	require.Equal(t, turns*each+2-MaxGone, r.Forgotten)
+}
+
+func TestTenantsWithManyRowsHaveTheSameRoom(t *testing.T) {
+	r := &Recording{Tenant: func(pid uint32) procmaps.Tenant { return procmaps.Tenant(pid) }}
+	r.Begin(time.Unix(1, 0))
+	for tenant, n := range []int{MaxGone, MaxGone / 2, 100} {
+		for row := range n {
+			r.See(profile.RowID{Process: uint64(tenant), StackID: uint64(row)}, profile.Values{Calls: 1}, func() profile.Row {
+				return profile.Row{Process: profile.Process{ID: uint64(tenant), PID: uint32(tenant)}}
+			})
+		}
+	}
+	r.End()
+	r.Begin(time.Unix(2, 0))
+	r.End()
+	left := map[uint64]int{}
+	r.Each(func(id profile.RowID, _ *profile.Row) { left[id.Process]++ })
+	require.Equal(t, map[uint64]int{0: (MaxGone - 100) / 2, 1: (MaxGone - 100) / 2, 2: 100}, left)
 }

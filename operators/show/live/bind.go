@@ -60,7 +60,7 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 	if !ok {
 		return errors.New("the table needs the operator symbolize, which is not active")
 	}
-	var known recording.Recording
+	known := recording.Recording{Tenant: i.tenant}
 	var reading rows.Reading
 	return ds.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.mu.Lock() // callbacks are concurrent

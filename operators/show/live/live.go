@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/sink"
@@ -57,6 +58,8 @@ func Shown() []string {
 type Config struct {
 	// Console is where the user sits; nil: nothing is shown.
 	Console Console
+	// Tenant is whom a process belongs to; nil: all belong to one.
+	Tenant func(pid uint32) procmaps.Tenant
 }
 
 // Operator is to be registered once per process.
@@ -95,7 +98,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if o.cfg.Console == nil || gc.IsRemoteCall() || gc.IsClient() {
 		return nil, nil
 	}
-	i := &instance{}
+	i := &instance{tenant: o.cfg.Tenant}
 	if v, ok := gc.GetVar(VarScreen); ok {
 		i.screen, _ = v.(*Screen)
 	}
@@ -124,6 +127,7 @@ type instance struct {
 	screen *Screen
 	owned  bool // the screen ends with this run
 	tables Tables
+	tenant func(pid uint32) procmaps.Tenant
 	mu     sync.Mutex // for the rows that are known
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/jsonl"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
@@ -65,6 +66,8 @@ type Config struct {
 	Driver func() Driver
 	// Dump takes the stacks of --mark-dump; nil: nothing can.
 	Dump ranks.Dumper
+	// Tenant is whom a process belongs to; nil: all belong to one.
+	Tenant func(pid uint32) procmaps.Tenant
 }
 
 // Operator is to be registered once per process.
@@ -117,7 +120,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err != nil {
 		return nil, err
 	}
-	return &instance{values: values, makeDriver: o.cfg.Driver, dump: o.cfg.Dump, snapshots: snapshots, processes: map[uint64]profile.Process{}}, nil
+	return &instance{values: values, makeDriver: o.cfg.Driver, dump: o.cfg.Dump, snapshots: snapshots, processes: map[uint64]profile.Process{},
+		recorder: recording.Recording{Tenant: o.cfg.Tenant}}, nil
 }
 
 type instance struct {
