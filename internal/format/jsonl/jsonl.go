@@ -26,11 +26,13 @@
 package jsonl
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -39,13 +41,16 @@ import (
 // Encoder writes lines to one writer. It must not be used concurrently.
 type Encoder struct {
 	json *json.Encoder
+	line bytes.Buffer
+	to   io.Writer
 }
 
 // NewEncoder writes to w, one Write per line.
 func NewEncoder(w io.Writer) *Encoder {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return &Encoder{json: e}
+	e := &Encoder{to: w}
+	e.json = json.NewEncoder(&e.line)
+	e.json.SetEscapeHTML(false)
+	return e
 }
 
 type process struct {
@@ -182,7 +187,12 @@ func (e *Encoder) OOM(o profile.OOM) error {
 }
 
 func (e *Encoder) encode(v any) error {
-	if err := e.json.Encode(v); err != nil {
+	e.line.Reset()
+	err := e.json.Encode(v)
+	if err == nil { // names are the processes' to choose, and the file may be a terminal
+		_, err = e.to.Write(screen.JSON(e.line.Bytes()))
+	}
+	if err != nil {
 		return fmt.Errorf("write jsonl: %w", err)
 	}
 	return nil

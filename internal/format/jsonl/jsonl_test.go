@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/fixture"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -61,6 +62,19 @@ func TestFramesOfLibrariesAndKernelsAreMarked(t *testing.T) {
 	require.Contains(t, b.String(), `"stack":[{"function":"gemm","kind":"kernel"},`+
 		`{"function":"Condition.wait","file":"/usr/lib/python3.11/threading.py","line":327,"kind":"python","library":true},`+
 		`{"function":"load_batch","file":"/app/train.py","line":18,"kind":"python"}]`)
+}
+
+func TestNoNameInALineDrivesATerminal(t *testing.T) {
+	const name = "\u009b2J\u202e\x7f\x1b["
+	var b bytes.Buffer
+	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.Row{
+		Process: profile.Process{Comm: name}, Stack: stack.Stack{{Kind: stack.KindPython, Function: name, File: name}},
+	}))
+	line := strings.TrimSuffix(b.String(), "\n")
+	require.Equal(t, screen.Clean(line), line)
+	var back struct{ Comm string }
+	require.NoError(t, json.Unmarshal([]byte(line), &back))
+	require.Equal(t, name, back.Comm)
 }
 
 type full struct{}

@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/numa"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/timeline/weave"
 )
@@ -233,7 +234,7 @@ func (w *Writer) put(line any) {
 		w.lost++
 		return
 	}
-	w.buffer = append(append(w.buffer, b...), '\n')
+	w.buffer = append(append(w.buffer, screen.JSON(b)...), '\n')
 	w.inside++
 	if len(w.buffer) >= blockBytes {
 		_ = w.Flush()
