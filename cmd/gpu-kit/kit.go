@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/gadget"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/lockstep"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-kit/internal/report"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/file"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
@@ -211,12 +212,12 @@ func (k *kit) write() error {
 	for name, write := range map[string]func(io.Writer) error{
 		"report.md": k.report.WriteMarkdown, "report.json": k.report.WriteJSON,
 	} {
-		var b strings.Builder
-		if err := write(&b); err != nil {
-			return fmt.Errorf("write %s: %w", name, err)
+		f, err := file.Prepare(filepath.Join(k.out, name))
+		if err == nil {
+			err = f.Commit(write)
 		}
-		if err := os.WriteFile(filepath.Join(k.out, name), []byte(b.String()), 0o644); err != nil {
-			return err
+		if err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
 	return nil
