@@ -28,7 +28,7 @@ IMAGES := build/images/.built
 ALL_IMAGES := build/images/.built-all
 DAEMON := build/daemon
 GO_FILES := $(shell find cmd internal operators -name '*.go' -o -name '*.js' -o -name '*.html' -o -name '*.css' 2>/dev/null) go.mod go.sum
-BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack -type f 2>/dev/null)
+BPF_FILES := build.yaml $(shell find bpf gadgets wasm internal/stack internal/profile -type f ! -name "*_test.go" 2>/dev/null)
 
 ## build: compile the gadgets and bin/ig-gpu, with the gadgets inside
 .PHONY: build
@@ -91,6 +91,7 @@ test-elsewhere:
 	@$(MAKE) --no-print-directory test-built
 	@$(STEP) "tests of the tools" $(GO_TEST) -count=1 -p 1 $(call without-ebpf,./cmd/...)
 	@$(STEP) "tests of the simulated driver" $(GO_TEST) -count=1 ./examples/...
+	@$(STEP) "tests of what tests use" $(GO_TEST) -count=1 $(call without-ebpf,./test/support/...)
 	@$(MAKE) --no-print-directory test-kernels KERNELS=newest TESTS="Load Product Native"
 	@echo "==> this kernel loads no eBPF programs: not run are test/gadgets, test/product, test/systems/stock and kit, and"
 	@git grep -lE '$(LOADS_EBPF)' -- '*_test.go' ':!test' | xargs -n1 dirname | sort -u | sed 's/^/    /'
@@ -342,7 +343,7 @@ simcuda:
 	@$(MAKE) --no-print-directory -s -C examples/otel
 	@if [ "$$(uname -m)" = x86_64 ]; then $(MAKE) --no-print-directory -s -C examples/simhip; fi
 
-build/gadget-images: $(wildcard cmd/gadget-images/*.go) go.mod go.sum
+build/gadget-images: $(wildcard cmd/gadget-images/*.go cmd/internal/ocilayout/*.go cmd/internal/ociregistry/*.go internal/elf/compiled/*.go) go.mod go.sum
 	@$(STEP) "build the image builder" $(GO) build -buildvcs=false -o $@ ./cmd/gadget-images
 
 $(IMAGES): build/gadget-images $(BPF_FILES)

@@ -3,11 +3,13 @@
 package hostile
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,8 +43,14 @@ func TestHonestTenantIsNotSlowed(t *testing.T) {
 		t.Run("beside_"+m.name, func(t *testing.T) {
 			h := subject.Start(t, exec.Command(step, simulated.DriverCopy(t)))
 			h.Expect("ready")
+			attacks := func() bool { return true }
 			if m.name != "" {
-				m.begin(attack(t, program, m, endless), nil)
+				p := attack(t, program, m, endless)
+				m.begin(p, nil)
+				attacks = func() bool {
+					stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+					return err == nil && !strings.Contains(string(stat), ") Z ")
+				}
 			}
 			var slowed []float64
 			var without float64
@@ -53,6 +61,7 @@ func TestHonestTenantIsNotSlowed(t *testing.T) {
 				with := median(t, h)
 				r.Interrupt()
 				slowed = append(slowed, 100*(with-without)/without)
+				require.True(t, attacks(), "it has ended, and is compared with nothing")
 			}
 			slices.Sort(slowed)
 			t.Logf("a step of %.1f ms takes %.1f %% more processor time (%d pairs of runs: %.1f to %.1f)",
