@@ -44,6 +44,7 @@ enum nccl_op {
 	NCCL_USER_RANK, /* their result is stored */
 	NCCL_USER_COUNT,
 	NCCL_USER_DEVICE,
+	NCCL_GROUP_SIMULATE_END, /* ends a group, which is not launched */
 	/* Of the CUDA driver; a and b are argument indexes. */
 	NCCL_CUDA = 32,
 	CUDA_STREAM_WAIT,  /* a: stream */
@@ -96,6 +97,7 @@ enum nccl_op {
 	X(Recv, NCCL_OP_RECV, 4, 1, 2, NCCL_NO, 3, 5)                                     \
 	X(GroupStart, NCCL_GROUP_START, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO) \
 	X(GroupEnd, NCCL_OP_GROUP_END, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO) \
+	X(GroupSimulateEnd, NCCL_GROUP_SIMULATE_END, 0, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO) \
 	X(MemAlloc, NCCL_OP_MEM_ALLOC, NCCL_NO, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)    \
 	X(MemFree, NCCL_OP_MEM_FREE, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO) \
 	X(CommInitRank, NCCL_INIT_RANK, 0, 1, NCCL_NO, NCCL_NO, NCCL_NO, NCCL_NO)         \

@@ -21,21 +21,17 @@
 #ifndef MAX_COMMUNICATORS
 #define MAX_COMMUNICATORS 16384
 #endif
-#ifndef MAX_PEERS
-#define MAX_PEERS 65536 /* of sends and receives */
-#endif
 #ifndef MAX_OPERATION_ROWS
 #define MAX_OPERATION_ROWS 65536
 #endif
 /* What one tenant may have: process/quota.h. */
 #define COMMUNICATORS_OWN (MAX_COMMUNICATORS / 8)
-#define PEERS_OWN (MAX_PEERS / 4)
 #define OPERATIONS_OWN (MAX_OPERATION_ROWS / 4)
 #define NCCL_RING 16 /* newest operations of a communicator; a power of two */
 
 enum nccl_operation_flag {
 	NCCL_GROUPED = 1, /* issued at the end of its group */
-	NCCL_FAILED = 2,  /* NCCL refused it: it has not been issued */
+	NCCL_FAILED = 2,  /* NCCL refused it, or did not launch its group: it is not issued */
 	NCCL_DONE = 4,	  /* done_boot_ns is valid */
 };
 
@@ -87,7 +83,8 @@ struct communicator {
 	__u64 completed_enter_ns, completed_boot_ns; /* its bounds */
 	__u64 completed_collectives, completed_collective_ns; /* of the collectives */
 	__u64 group; /* newest group with operations of it … */
-	__u64 group_first_seq; /* … and the first of them */
+	__u32 group_by_op[16]; /* … how many of them there are, by enum nccl_op … */
+	__u64 group_peers; /* … and the newest peer of its sends and receives: peer_code() */
 	__u64 failed;
 	__u32 children; /* number of splits and shrinks, for the children's identities */
 	__u32 state;	/* enum communicator_state */
@@ -118,31 +115,9 @@ struct {
 	__type(value, struct communicator);
 } communicator_unused SEC(".maps");
 
-struct peer_key {
-	__u64 process;
-	__u64 serial; /* of the communicator: handles are reused */
-	__s32 peer;
-	__u32 op; /* NCCL_OP_SEND or NCCL_OP_RECV */
-};
-
-struct peer {
-	__u64 handle;
-	__u64 issued, completed;
-	__u64 enter_boot_ns; /* of the newest */
-};
-
-/* Communicator and peer → sends or receives. As communicators_by_handle. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, MAP_FLAGS_GROWING);
-	__uint(max_entries, MAX_PEERS);
-	__type(key, struct peer_key);
-	__type(value, struct peer);
-} operations_by_peer SEC(".maps");
-
 struct operation_key {
 	__u64 process;
-	__u64 serial; /* as in struct peer_key; 0: GroupEnd, MemAlloc, MemFree */
+	__u64 serial; /* of the communicator: handles are reused; 0: GroupEnd, MemAlloc, MemFree */
 	__u8 op, type;
 	__u8 size_class; /* 0: no bytes; n: at least 2^(n-1) */
 	__u8 pad[5];
@@ -263,40 +238,6 @@ static __always_inline struct communicator *communicator_learn(__u64 process, __
 	if (c)
 		c->late = 1;
 	return c;
-}
-
-static __always_inline struct peer *peer_find(__u64 process, const struct communicator *c,
-					       const struct nccl_operation *o)
-{
-	struct peer_key key = { .process = process, .serial = c->serial, .peer = o->peer, .op = o->op };
-
-	return bpf_map_lookup_elem(&operations_by_peer, &key);
-}
-
-/* Counts a send to or a receive from a peer. Returns its number, from 1 on; 0: no room. */
-static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communicator *c,
-				   struct nccl_operation *o)
-{
-	struct peer_key key = { .process = process };
-	struct peer first = { .handle = handle, .issued = 1 };
-	struct peer *p;
-
-	if (!c || !o)
-		return 0;
-	p = peer_find(process, c, o);
-	if (p) { /* calls on a communicator are serial */
-		p->enter_boot_ns = o->enter_boot_ns;
-		return ++p->issued;
-	}
-	key.serial = c->serial;
-	key.peer = o->peer;
-	key.op = o->op;
-	first.enter_boot_ns = o->enter_boot_ns;
-	if (QUOTA_TAKE_OWN(QUOTA_PEERS, PEERS_OWN) &&
-	    !bpf_map_update_elem(&operations_by_peer, &key, &first, BPF_ANY))
-		return 1;
-	drop(DROP_ROWS_FULL);
-	return 0;
 }
 
 static __always_inline struct nccl_operation *ring_slot(struct communicator *c, __u64 seq)

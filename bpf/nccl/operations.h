@@ -99,7 +99,8 @@ static __always_inline void group_note(struct nccl_group *g, struct communicator
 	if (c->group == g->serial)
 		return;
 	c->group = g->serial;
-	c->group_first_seq = c->seq;
+	c->group_peers = 0;
+	__builtin_memset(c->group_by_op, 0, sizeof(c->group_by_op));
 	barrier_var(n);
 	if (n < NCCL_GROUP_COMMUNICATORS) {
 		g->communicator[n] = handle;
@@ -140,16 +141,17 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 	o->tid = bpf_get_current_pid_tgid();
 	o->flags = 0;
 	o->group = 0;
-	if (api->op == NCCL_OP_SEND || api->op == NCCL_OP_RECV)
-		o->match = peer_count(t->process, handle, c, o);
-	else
-		o->match = ++c->collectives;
 	group = nccl_group_of(t);
 	if (group->depth) {
 		o->flags = NCCL_GROUPED;
 		o->group = group->serial;
 		group_note(group, c, handle);
+		c->group_by_op[api->op & 15]++;
 	}
+	if (api->op == NCCL_OP_SEND || api->op == NCCL_OP_RECV)
+		o->match = peer_count(t->process, handle, c, o);
+	else
+		o->match = ++c->collectives;
 	o->seq = seq;
 	t->call.seq = seq;
 	return 0;
@@ -169,6 +171,8 @@ static __noinline int operation_refused(struct thread *t, struct communicator *c
 	if (c->seq == o->seq)
 		c->seq--;
 	c->by_op[o->op & 15]--;
+	if (o->group && o->group == c->group)
+		c->group_by_op[o->op & 15]--;
 	if (o->op != NCCL_OP_SEND && o->op != NCCL_OP_RECV) {
 		c->collectives--;
 		return 0;
@@ -234,8 +238,28 @@ static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stac
 	return 0;
 }
 
-/* A group has ended: issues its operations on one communicator. */
-__noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 result)
+/*
+ * NCCL has not launched a communicator's newest group: its operations do not count, and their
+ * numbers are reused. They may be more than the ring has.
+ */
+static __noinline int group_cancel(struct communicator *c)
+{
+	__u32 n;
+
+	if (!c)
+		return 0;
+	for (int op = 0; op < 16; op++) {
+		n = c->group_by_op[op];
+		c->by_op[op] -= n;
+		c->seq -= n;
+		if (op != NCCL_OP_SEND && op != NCCL_OP_RECV)
+			c->collectives -= n;
+	}
+	return 0;
+}
+
+/* A group has ended: its operations on one communicator are issued, or do not count. */
+__noinline int group_ends(__u64 process, __u64 handle, __u64 serial, __u32 result, __u32 launched)
 {
 	struct communicator *c = communicator_find(process, handle);
 	__u64 now = bpf_ktime_get_boot_ns();
@@ -252,11 +276,17 @@ __noinline int group_issued(__u64 process, __u64 handle, __u64 serial, __u32 res
 		if (!o->seq || o->group != serial || o->return_boot_ns)
 			continue;
 		o->return_boot_ns = now;
-		if (nccl_failed(result))
+		if (nccl_failed(result) || !launched)
 			o->flags |= NCCL_FAILED;
-		operation_event(process, handle,
-				nccl_failed(result) ? NCCL_EVENT_FAILED : NCCL_EVENT_ISSUED,
-				o->seq);
+		if (nccl_failed(result))
+			operation_event(process, handle, NCCL_EVENT_FAILED, o->seq);
+		else if (launched)
+			operation_event(process, handle, NCCL_EVENT_ISSUED, o->seq);
+	}
+	if (!launched && c->group == serial) {
+		group_cancel(c);
+		peers_cancel(process, handle);
+		c->group = 0;
 	}
 	return 0;
 }

@@ -39,14 +39,18 @@ static __always_inline void created_returned(struct thread *t, __u32 result, boo
 static __noinline int group_ended(struct thread *t, __u32 result, bool may_sleep)
 {
 	struct nccl_group *group;
+	bool simulates, launched;
 
 	if (!t)
 		return 0;
 	group = &t->call.group;
+	/* Without an argument it is GroupEnd; so it is for communicators that do not block. */
+	simulates = nccl_api_of(t->call.api)->op == NCCL_GROUP_SIMULATE_END;
+	launched = !simulates || !t->call.a || result == NCCL_IN_PROGRESS;
 	for (int i = 0; i < NCCL_GROUP_COMMUNICATORS; i++) {
 		if (i >= group->communicators)
 			break;
-		group_issued(t->process, group->communicator[i], group->serial, result);
+		group_ends(t->process, group->communicator[i], group->serial, result, launched);
 	}
 	for (int i = 0; i < NCCL_GROUP_CREATED; i++) {
 		__u64 handle = 0;
@@ -57,6 +61,8 @@ static __noinline int group_ended(struct thread *t, __u32 result, bool may_sleep
 		create_done(t, &group->created[i], handle);
 	}
 	group->communicators = group->created_count = 0;
+	if (simulates)
+		return 0;
 	operation_add(t->process, 0, 0, NCCL_OP_GROUP_END, 0, 0,
 		      bpf_ktime_get_boot_ns() - t->call.enter_boot_ns);
 	return 0;
@@ -220,7 +226,7 @@ static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sle
 	call = &t->call;
 	op = nccl_api_of(call->api)->op;
 	spent = bpf_ktime_get_boot_ns() - call->enter_boot_ns;
-	if (op == NCCL_OP_GROUP_END) {
+	if (op == NCCL_OP_GROUP_END || op == NCCL_GROUP_SIMULATE_END) {
 		group = nccl_group_of(t);
 		if (group->depth && --group->depth == 0)
 			group_ended(t, result, may_sleep);

@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_ROWS_H
 #define GPU_GADGETS_NCCL_ROWS_H
 
+#include "nccl/peers.h"
 #include "nccl/streams.h"
 
 /*

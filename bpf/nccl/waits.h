@@ -2,6 +2,7 @@
 #ifndef GPU_GADGETS_NCCL_WAITS_H
 #define GPU_GADGETS_NCCL_WAITS_H
 
+#include "nccl/peers.h"
 #include "nccl/streams.h"
 
 /*

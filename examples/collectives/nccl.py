@@ -2,7 +2,7 @@
 """NCCL and as much of the CUDA driver as it needs, by ctypes: real ones, or simulated."""
 
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 
 FLOAT32, FLOAT16, INT64, SUM = 7, 6, 4, 0
 NOCOLOR = -1
@@ -26,6 +26,15 @@ class Config(ctypes.Structure):
     def __init__(self, name):
         u = self.UNDEFINED
         super().__init__(ctypes.sizeof(Config), 0xcafebeef, 22700, u, u, u, u, None, u, u, name.encode())
+
+
+class SimInfo(ctypes.Structure):
+    """ncclSimInfo_t as of 2.22, the first that has it."""
+
+    _fields_ = [("size", c_size_t), ("magic", c_uint), ("version", c_uint), ("estimated_time", c_float)]
+
+    def __init__(self):
+        super().__init__(ctypes.sizeof(SimInfo), 0x74685283, 22200, -1.0)
 
 
 class CUDA:
@@ -131,6 +140,12 @@ class NCCL:
 
     def group_end(self):
         self("GroupEnd")
+
+    def group_simulate_end(self):
+        """The time that the group would take; it is not issued."""
+        info = SimInfo()
+        self("GroupSimulateEnd", byref(info))
+        return info.estimated_time
 
     def all_reduce(self, send, recv, count, comm, stream, dtype=FLOAT32, op=SUM):
         self("AllReduce", send, recv, c_size_t(count), c_int(dtype), c_int(op), comm, stream)

@@ -38,6 +38,14 @@ typedef struct {
 	const char *commName;
 } ncclConfig_t;
 
+#define NCCL_SIM_INFO_MAGIC 0x74685283
+
+typedef struct {
+	size_t size;
+	unsigned magic, version;
+	float estimatedTime;
+} ncclSimInfo_t;
+
 typedef int ncclDataType_t, ncclRedOp_t;
 
 #endif

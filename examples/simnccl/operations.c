@@ -61,11 +61,17 @@ void issue(const struct op *ops, size_t count, uint64_t stream)
 	put_on_stream(stream, work_done, w);
 }
 
+static ncclResult_t births_of_group(void)
+{
+	ncclResult_t r = births(thread.birth, thread.births);
+	thread.births = 0;
+	return r;
+}
+
 ncclResult_t group_end(void)
 {
 	struct thread *t = &thread;
-	ncclResult_t r = births(t->birth, t->births);
-	t->births = 0;
+	ncclResult_t r = births_of_group();
 	memory_used(t->comm, t->ops, true);
 	/* All of one stream together: neighbours, as programs do it. */
 	for (size_t from = 0, to; from < t->ops; from = to) {
@@ -75,6 +81,22 @@ ncclResult_t group_end(void)
 	}
 	t->ops = 0;
 	return r;
+}
+
+/* The thread's group ends and is not issued. */
+static void group_dropped(void)
+{
+	struct thread *t = &thread;
+	while (t->ops) {
+		struct op *o = &t->op[--t->ops];
+		struct room *r = o->room;
+		if (o->kind == NCCL_OP_SEND)
+			world_unsend(r->world, r->rank, o->peer);
+		else if (o->kind == NCCL_OP_RECV)
+			world_unreceive(r->world, o->peer, r->rank);
+		else
+			world_depart(r->world, r->rank);
+	}
 }
 
 struct want {
@@ -223,6 +245,28 @@ NCCL(GroupEnd)(void)
 	ncclResult_t r = ncclInvalidUsage;
 	if (thread.depth)
 		r = --thread.depth ? ncclSuccess : group_end();
+	note(&call, r);
+	return r;
+}
+
+/* The estimate of a group that is not issued. Without an argument it is GroupEnd. */
+static ncclResult_t group_simulated(ncclSimInfo_t *info)
+{
+	if (!info)
+		return group_end();
+	group_dropped();
+	if (info->magic != NCCL_SIM_INFO_MAGIC)
+		return ncclInvalidArgument;
+	info->estimatedTime = 0;
+	return births_of_group();
+}
+
+NCCL(GroupSimulateEnd)(ncclSimInfo_t *info)
+{
+	struct call call = {.api = API_ncclGroupSimulateEnd, .start_ns = world_now_ns(), .peer = -1};
+	ncclResult_t r = ncclInvalidUsage;
+	if (thread.depth)
+		r = --thread.depth ? ncclSuccess : group_simulated(info);
 	note(&call, r);
 	return r;
 }

@@ -145,6 +145,21 @@ uint64_t world_receive(struct world *w, int from, int to)
 	return atomic_fetch_add(&w->receives[from * w->size + to], 1) + 1;
 }
 
+void world_depart(struct world *w, int rank)
+{
+	atomic_fetch_sub(&w->shared->rank[rank].collectives, 1);
+}
+
+void world_unsend(struct world *w, int from, int to)
+{
+	atomic_fetch_sub(&w->sends[from * w->size + to], 1);
+}
+
+void world_unreceive(struct world *w, int from, int to)
+{
+	atomic_fetch_sub(&w->receives[from * w->size + to], 1);
+}
+
 bool world_met(struct world *w, int from, int to, uint64_t number)
 {
 	int pair = from * w->size + to;

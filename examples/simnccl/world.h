@@ -34,6 +34,10 @@ bool world_all_arrived(struct world *w, int rank, uint64_t number, uint64_t *las
 /* A send of `from` to `to`, or the receive of it; its number. */
 uint64_t world_send(struct world *w, int from, int to);
 uint64_t world_receive(struct world *w, int from, int to);
+/* The newest of each is not issued after all. */
+void world_depart(struct world *w, int rank);
+void world_unsend(struct world *w, int from, int to);
+void world_unreceive(struct world *w, int from, int to);
 /* Both ends have reached that number. */
 bool world_met(struct world *w, int from, int to, uint64_t number);
 

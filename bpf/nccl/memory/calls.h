@@ -102,6 +102,7 @@ static __noinline int owner_enter(struct pt_regs *ctx, __u32 cookie, __s32 devic
 		break;
 	case NCCL_GROUP_START:
 	case NCCL_OP_GROUP_END:
+	case NCCL_GROUP_SIMULATE_END:
 	case NCCL_OP_MEM_ALLOC:
 	case NCCL_OP_MEM_FREE:
 		break;
@@ -202,6 +203,7 @@ static __noinline int owner_leave(struct pt_regs *ctx, struct thread *t, bool ma
 		n->depth += !result;
 		return OWNER_RETURNED;
 	case NCCL_OP_GROUP_END:
+	case NCCL_GROUP_SIMULATE_END:
 		if (n->depth && !--n->depth)
 			owner_made(n, may_sleep);
 		return OWNER_RETURNED;

@@ -181,7 +181,7 @@ func TestQuotaParts(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(facts), "define FACT_TAKE_KNOWN(table, entries) quota_take_own(table, (entries) - (entries) / 4)")
 	for _, path := range []string{"memory/live.h", "nccl/communicators.h", "call/context.h", "memory/vmm.h", "torch/torch.h",
-		"call/thread.h", "memory/instance.h", "nccl/memory/communicators.h"} {
+		"nccl/peers.h", "call/thread.h", "memory/instance.h", "nccl/memory/communicators.h"} {
 		header, err := os.ReadFile("../../../bpf/" + path)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`FACT_(?:TAKE|ADD)(?:_KNOWN)?\((?:\S+, )?QUOTA_(\w+), MAX_`).FindAllStringSubmatch(string(header), -1) {

@@ -58,6 +58,9 @@ nccl("GroupEnd")
 cuda("cuCtxSetCurrent", cuda.context)
 all_ = (c_void_p * 2)()
 nccl("CommInitAll", all_, c_int(2), (c_int * 2)(1, 0))
+nccl.group_start()  # estimated, and not issued: it allocates nothing
+nccl.all_reduce(buffer, buffer, 1024, gradients, cuda.stream())
+nccl.group_simulate_end()
 reduce(nccl, cuda, gradients)
 reduce(nccl, cuda, gradients)
 reduce(nccl, cuda, zero, one)  # one on each device

@@ -74,7 +74,15 @@ class Id(ctypes.Structure):
 comm, id_ = ctypes.c_void_p(), Id()
 lib.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, Id, ctypes.c_int]
 assert lib.ncclCommInitRank(ctypes.byref(comm), 1, id_, 0) != 0, "there is a GPU"
+class SimInfo(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("magic", ctypes.c_uint), ("version", ctypes.c_uint), ("time", ctypes.c_float)]
+info = SimInfo(ctypes.sizeof(SimInfo), 0x74685283, 22200, 0)
 for prefix in ("nccl", "pnccl"):
+    simulate = getattr(lib, prefix + "GroupSimulateEnd")
+    assert lib.ncclGroupStart() == 0 and simulate(ctypes.byref(info)) == 0
+    assert simulate(ctypes.byref(info)) == 5, "the group has ended"
+    assert lib.ncclGroupStart() == 0 and simulate(ctypes.byref(SimInfo())) == 4, "not initialized: refused …"
+    assert simulate(ctypes.byref(info)) == 5, "… and ended"
     assert getattr(lib, prefix + "GroupStart")() == 0
     assert getattr(lib, prefix + "GroupStart")() == 0
     assert getattr(lib, prefix + "GroupEnd")() == 0

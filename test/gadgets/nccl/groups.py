@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of operations on communicators whose ranks are all in this process.
+
+Runs one of the functions below; prints "issued" when it has returned, and ends at a line on stdin.
+"""
+
+import argparse
+import os
+import sys
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(here, "../../../examples/collectives"))
+from nccl import CUDA, NCCL  # noqa: E402
+
+
+class Ranks:
+    def __init__(self, args):
+        self.size, self.cuda, self.nccl = args.ranks, CUDA(args.libcuda), NCCL(args.libnccl)
+        self.buffer, self.stream = self.cuda.alloc(1 << 20), self.cuda.stream()
+        self.comms = self.nccl.init_all([0] * self.size)
+
+    def reduce(self):
+        for comm in self.comms:
+            self.nccl.all_reduce(self.buffer, self.buffer, 16, comm, self.stream)
+
+    def exchange(self):
+        """All to all, as PyTorch does it: to each peer a send and a receive."""
+        for comm in self.comms:
+            for peer in range(self.size):
+                self.nccl.send(self.buffer, 16, peer, comm, self.stream)
+                self.nccl.recv(self.buffer, 16, peer, comm, self.stream)
+
+    def synchronize(self):
+        self.cuda.synchronize(self.stream)
+
+    def simulated(self):
+        """Before and after a group that is only estimated, the same is issued."""
+        for end in (self.nccl.group_end, self.nccl.group_simulate_end, self.nccl.group_end):
+            self.nccl.group_start()
+            self.exchange()
+            self.reduce()
+            end()
+        self.reduce()
+        self.synchronize()
+
+    def nested(self):
+        """An estimate inside another group is only that one's end."""
+        self.nccl.group_start()
+        self.nccl.group_start()
+        self.reduce()
+        self.nccl.group_simulate_end()
+        self.nccl.group_end()
+        self.synchronize()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--libcuda", required=True)
+    parser.add_argument("--libnccl", required=True)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("what")
+    args = parser.parse_args()
+    getattr(Ranks(args), args.what)()
+    print("issued", flush=True)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main()

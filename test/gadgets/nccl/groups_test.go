@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nccl
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
+)
+
+// groups runs a function of groups.py, with that many ranks, and returns when all is issued.
+func groups(t *testing.T, what string, ranks int) {
+	t.Helper()
+	l := libraries(t)
+	cmd := exec.Command("python3", "groups.py", "--libcuda", l["libcuda"], "--libnccl", l["libnccl"],
+		"--ranks", strconv.Itoa(ranks), what)
+	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
+	p := subject.Start(t, cmd)
+	require.Equal(t, "issued", p.Line())
+}
+
+// count the events by what and op.
+func count(events []nccl.Event) map[string]int {
+	all := map[string]int{}
+	for _, e := range events {
+		all[e.What+" "+e.Op]++
+	}
+	return all
+}
+
+// TestSimulatedGroupIsNotIssued: ncclGroupSimulateEnd ends the group, whose operations do not count, even if
+// they are more than the ring has.
+func TestSimulatedGroupIsNotIssued(t *testing.T) {
+	for name, o := range map[string]options{"": {}, "5.10": {linux510: true}} {
+		for _, ranks := range []int{2, 12} {
+			t.Run(strconv.Itoa(ranks)+name, func(t *testing.T) {
+				tr := start(t, libraries(t), o)
+				groups(t, "simulated", ranks)
+				rows := tr.communicators()
+				require.Len(t, rows, ranks)
+				for _, c := range rows {
+					require.EqualValues(t, 3, c.Collectives)
+					require.EqualValues(t, 2*2*ranks+3, c.Seq)
+					require.Equal(t, c.Seq, c.DoneSeq)
+					require.EqualValues(t, 3, c.DoneCollectives)
+					require.EqualValues(t, 3, c.Newest.OpSeq)
+					require.Zero(t, c.Newest.Group)
+					require.False(t, c.InGroup)
+					require.Zero(t, c.Failed)
+					require.Zero(t, c.Error)
+				}
+				require.Len(t, tr.peers(), 2*ranks*ranks)
+				for _, p := range tr.peers() {
+					require.EqualValues(t, 2, p.Issued, "%+v", p)
+				}
+				for _, s := range tr.operations() {
+					if s.Op == "GroupEnd" {
+						require.EqualValues(t, 2, s.Calls)
+					}
+				}
+				if ranks == 2 {
+					require.Equal(t, map[string]int{"issued AllReduce": 3 * 2, "issued Send": 2 * 4, "issued Recv": 2 * 4,
+						"done AllReduce": 3 * 2, "done Send": 2 * 4, "done Recv": 2 * 4}, count(tr.settled()))
+				}
+				require.Empty(t, tr.drops())
+			})
+		}
+	}
+}
+
+// TestSimulatedGroupInsideAnother: only the outermost end counts, whichever it is.
+func TestSimulatedGroupInsideAnother(t *testing.T) {
+	tr := start(t, libraries(t), options{})
+	groups(t, "nested", 2)
+	for _, c := range tr.communicators() {
+		require.EqualValues(t, 1, c.Seq)
+		require.EqualValues(t, 1, c.DoneCollectives)
+	}
+	require.Equal(t, map[string]int{"issued AllReduce": 2, "done AllReduce": 2}, count(tr.settled()))
+}
