@@ -276,7 +276,7 @@ __noinline int group_ends(__u64 process, __u64 handle, __u64 serial, __u32 resul
 		if (!o->seq || o->group != serial || o->return_boot_ns)
 			continue;
 		o->return_boot_ns = now;
-		if (nccl_failed(result) || !launched)
+		if (!launched)
 			o->flags |= NCCL_FAILED;
 		if (nccl_failed(result))
 			operation_event(process, handle, NCCL_EVENT_FAILED, o->seq);

@@ -44,9 +44,10 @@ static __noinline int group_ended(struct thread *t, __u32 result, bool may_sleep
 	if (!t)
 		return 0;
 	group = &t->call.group;
-	/* Without an argument it is GroupEnd; so it is for communicators that do not block. */
+	/* Without an argument it is GroupEnd; so it is for communicators that do not block. A group
+	 * that fails, as one in which NCCL has refused a call does, is cancelled. */
 	simulates = nccl_api_of(t->call.api)->op == NCCL_GROUP_SIMULATE_END;
-	launched = !simulates || !t->call.a || result == NCCL_IN_PROGRESS;
+	launched = !nccl_failed(result) && (!simulates || !t->call.a || result == NCCL_IN_PROGRESS);
 	for (int i = 0; i < NCCL_GROUP_COMMUNICATORS; i++) {
 		if (i >= group->communicators)
 			break;

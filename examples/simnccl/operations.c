@@ -61,28 +61,6 @@ void issue(const struct op *ops, size_t count, uint64_t stream)
 	put_on_stream(stream, work_done, w);
 }
 
-static ncclResult_t births_of_group(void)
-{
-	ncclResult_t r = births(thread.birth, thread.births);
-	thread.births = 0;
-	return r;
-}
-
-ncclResult_t group_end(void)
-{
-	struct thread *t = &thread;
-	ncclResult_t r = births_of_group();
-	memory_used(t->comm, t->ops, true);
-	/* All of one stream together: neighbours, as programs do it. */
-	for (size_t from = 0, to; from < t->ops; from = to) {
-		for (to = from + 1; to < t->ops && t->stream[to] == t->stream[from]; to++)
-			;
-		issue(&t->op[from], to - from, t->stream[from]);
-	}
-	t->ops = 0;
-	return r;
-}
-
 /* The thread's group ends and is not issued. */
 static void group_dropped(void)
 {
@@ -97,6 +75,33 @@ static void group_dropped(void)
 		else
 			world_depart(r->world, r->rank);
 	}
+}
+
+/* The communicators of the group are made. Returns its error, or theirs. */
+static ncclResult_t group_births(void)
+{
+	struct thread *t = &thread;
+	ncclResult_t r = births(t->birth, t->births), error = t->error;
+	t->births = 0;
+	t->error = ncclSuccess;
+	return error ? error : r;
+}
+
+ncclResult_t group_end(void)
+{
+	struct thread *t = &thread;
+	if (t->error)
+		group_dropped();
+	ncclResult_t r = group_births();
+	memory_used(t->comm, t->ops, true);
+	/* All of one stream together: neighbours, as programs do it. */
+	for (size_t from = 0, to; from < t->ops; from = to) {
+		for (to = from + 1; to < t->ops && t->stream[to] == t->stream[from]; to++)
+			;
+		issue(&t->op[from], to - from, t->stream[from]);
+	}
+	t->ops = 0;
+	return r;
 }
 
 struct want {
@@ -143,6 +148,8 @@ static ncclResult_t operation(struct want w)
 		issue(&op, 1, w.stream);
 	}
 out:
+	if (r && thread.depth)
+		thread.error = r;
 	note(&call, r);
 	return r;
 }
@@ -255,10 +262,10 @@ static ncclResult_t group_simulated(ncclSimInfo_t *info)
 	if (!info)
 		return group_end();
 	group_dropped();
-	if (info->magic != NCCL_SIM_INFO_MAGIC)
-		return ncclInvalidArgument;
+	if (!thread.error && info->magic != NCCL_SIM_INFO_MAGIC)
+		thread.error = ncclInvalidArgument;
 	info->estimatedTime = 0;
-	return births_of_group();
+	return group_births();
 }
 
 NCCL(GroupSimulateEnd)(ncclSimInfo_t *info)

@@ -68,7 +68,8 @@ struct birth {
 struct thread {
 	uint64_t tag;
 	int depth;
-	bool is_job; /* of a group: see births() */
+	ncclResult_t error; /* of a call in the group, which is not issued then */
+	bool is_job;	    /* of a group: see births() */
 	size_t ops, births;
 	struct op op[GROUP_MAX];
 	uint64_t stream[GROUP_MAX];

@@ -43,6 +43,20 @@ class Ranks:
         self.reduce()
         self.synchronize()
 
+    def failed(self):
+        """NCCL issues nothing of a group in which it has refused a call."""
+        self.reduce()
+        self.nccl.group_start()
+        self.reduce()
+        for comm in self.comms:
+            self.nccl("AllReduce", self.buffer, self.buffer, 16, 99, 0, comm, self.stream, allow=(4,))
+            self.nccl("Send", self.buffer, 16, 7, self.size, comm, self.stream, allow=(4,))
+        self.exchange()
+        self.reduce()
+        self.nccl("GroupEnd", allow=(4,))
+        self.reduce()
+        self.synchronize()
+
     def nested(self):
         """An estimate inside another group is only that one's end."""
         self.nccl.group_start()

@@ -74,6 +74,36 @@ func TestSimulatedGroupIsNotIssued(t *testing.T) {
 	}
 }
 
+// TestFailedGroupIsNotIssued: NCCL cancels a group in which it has refused a call. Its operations do not count,
+// those that were refused and those that were not.
+func TestFailedGroupIsNotIssued(t *testing.T) {
+	for _, ranks := range []int{2, 12} {
+		t.Run(strconv.Itoa(ranks), func(t *testing.T) {
+			tr := start(t, libraries(t), options{})
+			groups(t, "failed", ranks)
+			rows := tr.communicators()
+			require.Len(t, rows, ranks)
+			for _, c := range rows {
+				require.EqualValues(t, 2, c.Collectives)
+				require.EqualValues(t, 2, c.Seq)
+				require.EqualValues(t, 2, c.DoneCollectives)
+				require.EqualValues(t, []uint64{2, 2}, []uint64{c.Newest.Match, c.Newest.OpSeq})
+				require.EqualValues(t, 3, c.Failed, "two calls and the group")
+				require.EqualValues(t, 4, c.Error, "ncclInvalidArgument")
+			}
+			require.NotEmpty(t, tr.peers())
+			for _, p := range tr.peers() {
+				require.Zero(t, p.Issued, "%+v", p)
+			}
+			if ranks == 2 {
+				require.Equal(t, map[string]int{"issued AllReduce": 2 * 2, "done AllReduce": 2 * 2,
+					"failed AllReduce": 3 * 2, "failed Send": 3 * 2, "failed Recv": 2 * 2}, count(tr.settled()))
+			}
+			require.Empty(t, tr.drops())
+		})
+	}
+}
+
 // TestSimulatedGroupInsideAnother: only the outermost end counts, whichever it is.
 func TestSimulatedGroupInsideAnother(t *testing.T) {
 	tr := start(t, libraries(t), options{})
