@@ -110,6 +110,19 @@ static __always_inline void group_note(struct nccl_group *g, struct communicator
 	}
 }
 
+/*
+ * A slot of the ring is used again. If its operation waits for the end of the same group, its
+ * event is now: there may be more operations in a group than in the ring.
+ */
+static __always_inline void operation_replaced(struct thread *t, __u64 handle,
+					       struct communicator *c, struct nccl_operation *o)
+{
+	if (!o->seq || !o->group || o->group != c->group || o->return_boot_ns)
+		return;
+	o->return_boot_ns = t->call.enter_boot_ns;
+	operation_event(t->process, handle, NCCL_EVENT_ISSUED, o->seq);
+}
+
 /* Entry of an operation. The stack pointer is set by the caller. */
 static __noinline int operation_enter(struct thread *t, const struct nccl_arguments *args)
 {
@@ -128,6 +141,7 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 		return 0;
 	seq = ++c->seq;
 	o = ring_slot(c, seq);
+	operation_replaced(t, handle, c, o);
 	o->seq = 0; /* readers skip it meanwhile */
 	o->op = api->op;
 	o->op_seq = ++c->by_op[api->op & 15];
@@ -234,6 +248,8 @@ static __noinline int operation_leave(struct thread *t, __u32 result, __u64 stac
 	if (o->flags & NCCL_GROUPED)
 		return 0;
 	o->return_boot_ns = now;
+	if (o->op == NCCL_OP_SEND || o->op == NCCL_OP_RECV)
+		peer_returned(t->process, c, o, now);
 	operation_event(t->process, t->call.communicator, NCCL_EVENT_ISSUED, t->call.seq);
 	return 0;
 }
@@ -283,11 +299,12 @@ __noinline int group_ends(__u64 process, __u64 handle, __u64 serial, __u32 resul
 		else if (launched)
 			operation_event(process, handle, NCCL_EVENT_ISSUED, o->seq);
 	}
-	if (!launched && c->group == serial) {
+	if (c->group != serial)
+		return 0;
+	if (!launched)
 		group_cancel(c);
-		peers_cancel(process, handle);
-		c->group = 0;
-	}
+	peers_group_ends(process, handle, launched ? now : 0);
+	c->group = 0;
 	return 0;
 }
 

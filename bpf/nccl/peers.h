@@ -2,11 +2,14 @@
 #ifndef GPU_GADGETS_NCCL_PEERS_H
 #define GPU_GADGETS_NCCL_PEERS_H
 
-#include "nccl/communicators.h"
+#include "nccl/streams.h"
 
 /*
- * peers: how many sends and receives a rank has issued for each of its peers. Those of a group
- * do not count if NCCL does not launch it.
+ * peers: how many sends and receives a rank has issued for each of its peers, and how many of them
+ * are known to be done. Those of a group do not count if NCCL does not launch it.
+ *
+ * A group may have more operations than the ring of its communicator: an all-to-all has two for
+ * each rank. So which are done is also derived from what each stream is known to have done.
  */
 #ifndef MAX_PEERS
 #define MAX_PEERS 65536 /* of sends and receives */
@@ -23,10 +26,17 @@ struct peer_key {
 	__u32 op; /* NCCL_OP_SEND or NCCL_OP_RECV */
 };
 
+/* A peer's operations up to a number; 0: none. The newest was issued then, on that stream. */
+struct peer_point {
+	__u64 number, stream, boot_ns;
+};
+
 struct peer {
 	__u64 handle;
 	__u64 issued, completed;
-	__u64 enter_boot_ns;		    /* of the newest */
+	__u64 enter_boot_ns, stream;	    /* of the newest */
+	struct peer_point newest;	    /* whose call, or group, has returned */
+	struct peer_point awaited;	    /* an older one, for programs that run ahead */
 	__u64 group;			    /* newest group with operations for it … */
 	__u64 group_issued, group_enter_ns; /* … and issued and enter_boot_ns before that */
 	__u64 group_next;		    /* peer_code() of the next one of the group; 0: none */
@@ -104,11 +114,57 @@ static __noinline __u64 peer_count(__u64 process, __u64 handle, struct communica
 		c->group_peers = peer_code(o);
 	}
 	p->enter_boot_ns = o->enter_boot_ns;
+	p->stream = o->stream;
 	return ++p->issued; /* calls on a communicator are serial */
 }
 
-/* The operations of a group do not count for one peer. Returns the group's next one. */
-__noinline __u64 peer_cancel(__u64 process, __u64 serial, __u64 code)
+static __always_inline bool peer_point_done(__u64 process, const struct peer_point *at)
+{
+	struct stream *s = at->number ? stream_find(process, at->stream) : 0;
+
+	return s && at->boot_ns <= s->done_ns;
+}
+
+/* How many of its operations are known to be done. */
+static __always_inline __u64 peer_completed(__u64 process, const struct peer *p)
+{
+	__u64 completed = p->completed;
+
+	if (p->awaited.number > completed && peer_point_done(process, &p->awaited))
+		completed = p->awaited.number;
+	if (p->newest.number > completed && peer_point_done(process, &p->newest))
+		completed = p->newest.number;
+	return completed;
+}
+
+/* The operations that were counted for a peer until now are issued. */
+static __always_inline void peer_issued(__u64 process, struct peer *p, __u64 now)
+{
+	p->completed = peer_completed(process, p);
+	p->newest.number = p->issued;
+	p->newest.stream = p->stream;
+	p->newest.boot_ns = now;
+	if (p->awaited.number <= p->completed)
+		p->awaited = p->newest;
+}
+
+/* The call of a send or receive that is in no group has returned. */
+static __noinline int peer_returned(__u64 process, struct communicator *c, struct nccl_operation *o,
+				    __u64 now)
+{
+	struct peer *p;
+
+	if (!c || !o)
+		return 0;
+	p = peer_find(process, c, o);
+	if (p)
+		peer_issued(process, p, now);
+	return 0;
+}
+
+/* A group has ended: its operations for one peer were issued then, or at 0: do not count. Returns
+ * the group's next peer. */
+__noinline __u64 peer_group_ends(__u64 process, __u64 serial, __u64 code, __u64 issued_ns)
 {
 	struct peer_key key = { .process = process, .serial = serial, .peer = code >> 1 };
 	struct peer *p;
@@ -117,13 +173,17 @@ __noinline __u64 peer_cancel(__u64 process, __u64 serial, __u64 code)
 	p = bpf_map_lookup_elem(&operations_by_peer, &key);
 	if (!p)
 		return 0;
-	p->issued = p->group_issued;
-	p->enter_boot_ns = p->group_enter_ns;
+	if (issued_ns) {
+		peer_issued(process, p, issued_ns);
+	} else {
+		p->issued = p->group_issued;
+		p->enter_boot_ns = p->group_enter_ns;
+	}
 	return p->group_next;
 }
 
 /* The same for all peers of a communicator's newest group. */
-__noinline int peers_cancel(__u64 process, __u64 handle)
+__noinline int peers_group_ends(__u64 process, __u64 handle, __u64 issued_ns)
 {
 	struct communicator *c = communicator_find(process, handle);
 	__u64 code, serial;
@@ -135,7 +195,7 @@ __noinline int peers_cancel(__u64 process, __u64 handle)
 	for (int i = 0; i < GROUP_PEERS; i++) {
 		if (!code)
 			return 0;
-		code = peer_cancel(process, serial, code);
+		code = peer_group_ends(process, serial, code, issued_ns);
 	}
 	if (code)
 		drop(DROP_COMMUNICATORS_FULL);

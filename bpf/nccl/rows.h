@@ -237,7 +237,7 @@ int dump_peers(struct bpf_iter__bpf_map_elem *ctx)
 	r.peer = key->peer;
 	NCCL_TEXT(r.op, nccl_op_names, key->op);
 	r.issued = peer->issued;
-	r.completed = peer->completed;
+	r.completed = peer_completed(process, peer);
 	r.enter_boot_ns = peer->enter_boot_ns;
 	bpf_seq_write(ctx->meta->seq, &r, sizeof(r));
 	return 0;

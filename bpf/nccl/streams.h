@@ -29,6 +29,7 @@ struct stream_after {
 
 struct stream {
 	__u64 context; /* 0: unknown */
+	__u64 done_ns; /* operations issued before it are known to be done */
 	/* Not all operations issued before `covered` were done at pending_boot_ns, by a
 	 * query, or are now, while a thread waits for them. */
 	__u64 pending_covered_ns, pending_boot_ns;

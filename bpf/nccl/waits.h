@@ -86,6 +86,8 @@ __noinline int stream_done_itself(__u64 process, __u64 stream, __u64 covered)
 
 	if (!s)
 		return 0;
+	if (s->done_ns < covered)
+		s->done_ns = covered;
 	for (int i = 0; i < STREAM_COMMUNICATORS; i++) {
 		if (i >= s->communicators)
 			break;

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups of operations on communicators whose ranks are all in this process.
 
-Runs one of the functions below; prints "issued" when it has returned, and ends at a line on stdin.
+Runs one of the functions below, which waits for a line on stdin where it yields, after the text that it yields.
+Prints "issued" when it has returned, and ends at a line.
 """
 
 import argparse
@@ -29,6 +30,26 @@ class Ranks:
             for peer in range(self.size):
                 self.nccl.send(self.buffer, 16, peer, comm, self.stream)
                 self.nccl.recv(self.buffer, 16, peer, comm, self.stream)
+
+    def exchange_together(self):
+        self.nccl.group_start()
+        self.exchange()
+        self.nccl.group_end()
+
+    def ahead(self):
+        """Twelve exchanges; each waits for the one before the last. Then all are waited for."""
+        events = [self.cuda.event() for _ in range(12)]
+        for n, event in enumerate(events):
+            self.exchange_together()
+            self.cuda.record(event, self.stream)
+            if n == 2:
+                yield "none is waited for"
+            if n >= 2:
+                self.cuda.event_synchronize(events[n - 2])
+            if n == 2:
+                yield "one is waited for"
+        yield "ten are waited for"
+        self.synchronize()
 
     def synchronize(self):
         self.cuda.synchronize(self.stream)
@@ -74,7 +95,9 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("what")
     args = parser.parse_args()
-    getattr(Ranks(args), args.what)()
+    for text in getattr(Ranks(args), args.what)() or ():
+        print(text, flush=True)
+        sys.stdin.readline()
     print("issued", flush=True)
     sys.stdin.readline()
 

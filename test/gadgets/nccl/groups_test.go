@@ -14,15 +14,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
 
-// groups runs a function of groups.py, with that many ranks, and returns when all is issued.
-func groups(t *testing.T, what string, ranks int) {
+// groups runs a function of groups.py, with that many ranks, until it prints the line.
+func groups(t *testing.T, what string, ranks int, line string) *subject.Process {
 	t.Helper()
 	l := libraries(t)
 	cmd := exec.Command("python3", "groups.py", "--libcuda", l["libcuda"], "--libnccl", l["libnccl"],
 		"--ranks", strconv.Itoa(ranks), what)
 	cmd.Env = append(os.Environ(), "SIMCUDA_INIT_MS=0", "SIMNCCL_DIR="+t.TempDir())
 	p := subject.Start(t, cmd)
-	require.Equal(t, "issued", p.Line())
+	require.Equal(t, line, p.Line())
+	return p
 }
 
 // count the events by what and op.
@@ -41,7 +42,7 @@ func TestSimulatedGroupIsNotIssued(t *testing.T) {
 		for _, ranks := range []int{2, 12} {
 			t.Run(strconv.Itoa(ranks)+name, func(t *testing.T) {
 				tr := start(t, libraries(t), o)
-				groups(t, "simulated", ranks)
+				groups(t, "simulated", ranks, "issued")
 				rows := tr.communicators()
 				require.Len(t, rows, ranks)
 				for _, c := range rows {
@@ -80,7 +81,7 @@ func TestFailedGroupIsNotIssued(t *testing.T) {
 	for _, ranks := range []int{2, 12} {
 		t.Run(strconv.Itoa(ranks), func(t *testing.T) {
 			tr := start(t, libraries(t), options{})
-			groups(t, "failed", ranks)
+			groups(t, "failed", ranks, "issued")
 			rows := tr.communicators()
 			require.Len(t, rows, ranks)
 			for _, c := range rows {
@@ -107,10 +108,47 @@ func TestFailedGroupIsNotIssued(t *testing.T) {
 // TestSimulatedGroupInsideAnother: only the outermost end counts, whichever it is.
 func TestSimulatedGroupInsideAnother(t *testing.T) {
 	tr := start(t, libraries(t), options{})
-	groups(t, "nested", 2)
+	groups(t, "nested", 2, "issued")
 	for _, c := range tr.communicators() {
 		require.EqualValues(t, 1, c.Seq)
 		require.EqualValues(t, 1, c.DoneCollectives)
 	}
 	require.Equal(t, map[string]int{"issued AllReduce": 2, "done AllReduce": 2}, count(tr.settled()))
+}
+
+// TestGroupsLargerThanTheRing: every operation has its event, and is known to be done, also while the program is ahead
+// of what it waits for.
+func TestGroupsLargerThanTheRing(t *testing.T) {
+	const ranks = 12
+	tr := start(t, libraries(t), options{})
+	p := groups(t, "ahead", ranks, "none is waited for")
+	completed := func(issued, least, most uint64) {
+		t.Helper()
+		rows := tr.peers()
+		require.Len(t, rows, 2*ranks*ranks)
+		for _, p := range rows {
+			require.Equal(t, issued, p.Issued)
+			require.GreaterOrEqual(t, p.Completed, least, "%+v", p)
+			require.LessOrEqual(t, p.Completed, most, "%+v", p)
+		}
+	}
+	completed(3, 0, 0)
+	require.Equal(t, "one is waited for", p.Request(""))
+	completed(3, 1, 1)
+	require.Equal(t, "ten are waited for", p.Request(""))
+	completed(12, 5, 10)
+	require.Equal(t, "issued", p.Request(""))
+	completed(12, 12, 12)
+	type operation struct{ handle, seq uint64 }
+	events, seen := tr.settled(), map[operation]bool{}
+	for _, e := range events {
+		if e.What == "issued" {
+			require.False(t, seen[operation{e.Handle, e.Seq}], "%+v", e)
+			seen[operation{e.Handle, e.Seq}] = true
+			require.GreaterOrEqual(t, e.ReturnNS, e.EnterNS)
+		}
+	}
+	all := count(events)
+	require.Equal(t, []int{12 * ranks * ranks, 12 * ranks * ranks}, []int{all["issued Send"], all["issued Recv"]})
+	require.Empty(t, tr.drops())
 }
