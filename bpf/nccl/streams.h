@@ -28,7 +28,7 @@ struct stream_after {
 };
 
 struct stream {
-	__u64 context; /* 0: unknown */
+	__u64 context; /* 0: unknown yet */
 	__u64 done_ns; /* operations issued before it are known to be done */
 	/* Not all operations issued before `covered` were done at pending_boot_ns, by a
 	 * query, or are now, while a thread waits for them. */
@@ -190,6 +190,8 @@ static __noinline int stream_issue(struct thread *t, __u64 stream, __u64 communi
 		s = stream_add(t->process, stream, context_current(t, &device));
 	if (!s)
 		return 0;
+	if (!s->context)
+		s->context = context_current(t, &device);
 	for (int i = 0; i < STREAM_COMMUNICATORS; i++) {
 		if (i >= s->communicators)
 			break;

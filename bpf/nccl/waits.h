@@ -149,13 +149,15 @@ __noinline int stream_done(__u64 process, __u64 stream, __u64 covered)
 }
 
 /* Returns the stream of a process with that number if it belongs to the context, else 0. A
- * context older than the attach is 0 and matches any. */
+ * context that is not known, because it was current before the attach, is 0 and matches any. */
 static __always_inline __u64 context_stream(__u64 process, __u64 context, struct nccl_process *p,
 					    __u32 i)
 {
 	struct stream *s = stream_find(process, p->stream[i]);
 
-	return s && s->context == context ? p->stream[i] : 0;
+	if (!s || (s->context && context && s->context != context))
+		return 0;
+	return p->stream[i];
 }
 
 /* All streams of a context have done the operations issued before `covered`. */

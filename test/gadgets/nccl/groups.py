@@ -16,7 +16,7 @@ from nccl import CUDA, NCCL  # noqa: E402
 
 class Ranks:
     def __init__(self, args):
-        self.size, self.cuda, self.nccl = args.ranks, CUDA(args.libcuda), NCCL(args.libnccl)
+        self.args, self.size, self.cuda, self.nccl = args, args.ranks, CUDA(args.libcuda), NCCL(args.libnccl)
         self.buffer, self.stream = self.cuda.alloc(1 << 20), self.cuda.stream()
         self.comms = self.nccl.init_all([0] * self.size)
 
@@ -50,6 +50,22 @@ class Ranks:
                 yield "one is waited for"
         yield "ten are waited for"
         self.synchronize()
+
+    def contexts(self):
+        """The context is current since before an attach; then another one, and it again."""
+        mine, other = self.cuda.context, CUDA(self.args.libcuda, device=1)
+        self.cuda("cuCtxSetCurrent", mine)
+        yield "made"
+        self.reduce()
+        self.cuda("cuCtxSetCurrent", mine)
+        self.cuda.device_synchronize()
+        yield "waited for a context that is known by now"
+        self.reduce()
+        other("cuCtxSetCurrent", other.context)
+        other.device_synchronize()
+        yield "waited for another context"
+        self.cuda("cuCtxSetCurrent", mine)
+        self.cuda.device_synchronize()
 
     def synchronize(self):
         self.cuda.synchronize(self.stream)

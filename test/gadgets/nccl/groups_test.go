@@ -116,6 +116,28 @@ func TestSimulatedGroupInsideAnother(t *testing.T) {
 	require.Equal(t, map[string]int{"issued AllReduce": 2, "done AllReduce": 2}, count(tr.settled()))
 }
 
+// TestContextThatIsKnownLater: a wait for a context covers streams that were used before an attached program knew
+// which one is current, and no longer those of which it is known that they have another one.
+func TestContextThatIsKnownLater(t *testing.T) {
+	p := groups(t, "contexts", 2, "made")
+	tr := start(t, libraries(t), options{})
+	done := func(issued, done uint64) {
+		t.Helper()
+		rows := tr.communicators()
+		require.Len(t, rows, 2)
+		for _, c := range rows {
+			require.True(t, c.Late)
+			require.Equal(t, []uint64{issued, done}, []uint64{c.Seq, c.DoneSeq})
+		}
+	}
+	require.Equal(t, "waited for a context that is known by now", p.Request(""))
+	done(1, 1)
+	require.Equal(t, "waited for another context", p.Request(""))
+	done(2, 1)
+	require.Equal(t, "issued", p.Request(""))
+	done(2, 2)
+}
+
 // TestGroupsLargerThanTheRing: every operation has its event, and is known to be done, also while the program is ahead
 // of what it waits for.
 func TestGroupsLargerThanTheRing(t *testing.T) {
