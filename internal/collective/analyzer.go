@@ -55,6 +55,9 @@ var ErrPeers = errors.New("too many peers of sends and receives")
 // ErrImplausible means that the observation contradicts itself, which a hostile process can do.
 var ErrImplausible = errors.New("implausible observation")
 
+// maxIssued is more collectives than a rank issues in years, and leaves room to count on.
+const maxIssued = 1 << 48
+
 // MaxSize is the largest plausible size of a communicator.
 const MaxSize = 1 << 20
 
@@ -141,7 +144,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	if o.Rank < 0 || o.Rank >= MaxSize || c.Size < 0 || c.Size > MaxSize || c.Size > 0 && o.Rank >= c.Size {
 		return fmt.Errorf("%w: rank %d of %d", ErrImplausible, o.Rank, c.Size)
 	}
-	if o.Done > o.Issued {
+	if o.Done > o.Issued || o.Issued > maxIssued {
 		return fmt.Errorf("%w: collective %d done, %d issued", ErrImplausible, o.Done, o.Issued)
 	}
 	comm := a.comms[c.Hash]
