@@ -121,7 +121,7 @@ func Own(cfg Config) []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver, Dump: cfg.Stacks, Tenant: maps.Tenant}),
 		live.New(live.Config{Console: cfg.Console, Tenant: maps.Tenant}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
-			Driver: driverMemory, Sources: []metrics.Source{progress, rules}}),
+			Driver: nvml.Memory(anyLibrary), Sources: []metrics.Source{progress, rules}}),
 		ooms.NewOperator(),
 		objects.New(nil),
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
@@ -151,30 +151,23 @@ func Register(cfg Config) []operators.DataOperator {
 func gpus(store *metrics.Store) func(string) metrics.Source {
 	return func(path string) metrics.Source {
 		return nvml.NewSource(nvml.Config{
-			Open: func() (nvml.Library, error) { return nvml.OpenAll(path, nvml.BridgePins, nvml.SysFS, host.HostProcFs) },
+			Open: func() (nvml.Library, error) { return library(path) },
 			Rows: store.Current, Processes: nvml.ProcFS(host.HostProcFs),
 			Info: func(text string) { log.Info(text) },
 		})
 	}
 }
 
-// driverMemory returns the bytes that the driver counts now by process; nil without NVML and AMD's driver.
-func driverMemory() map[uint32]int64 {
-	library, err := nvml.OpenAll("", nvml.BridgePins, nvml.SysFS, host.HostProcFs)
-	if err != nil {
-		return nil
-	}
-	defer library.Close()
-	out := map[uint32]int64{}
-	for _, p := range library.Processes() {
-		out[p.PID] += max(p.Bytes, 0)
-	}
-	return out
+// library opens NVML at path, or where the loader finds it, or Inspektor Gadget's bridge to it, and AMD's driver.
+func library(path string) (nvml.Library, error) {
+	return nvml.OpenAll(path, nvml.BridgePins, nvml.SysFS, host.HostProcFs)
 }
+
+func anyLibrary() (nvml.Library, error) { return library("") }
 
 // uuids identify the GPU in profiles.
 func uuids() (export.GPUs, error) {
-	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return nvml.Open("") })
+	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return nvml.Open("") }, func(text string) { log.Info(text) })
 	if err != nil {
 		return nil, err
 	}
@@ -192,5 +185,5 @@ func health() (ranks.GPUs, error) {
 
 // driver is read for --driver-memory of files.
 func driver() sink.Driver {
-	return nvml.NewFrames(func() (nvml.Library, error) { return nvml.OpenAll("", nvml.BridgePins, nvml.SysFS, host.HostProcFs) }, nvml.ProcFS(host.HostProcFs))
+	return nvml.NewFrames(anyLibrary, nvml.ProcFS(host.HostProcFs))
 }

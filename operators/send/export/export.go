@@ -249,7 +249,8 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		if i.gpus, err = i.cfg.GPUs(); err != nil {
 			gc.Logger().Debugf("export: profiles have no GPU label: %v", err)
 		} else {
-			gpu = func(p profile.Process, _ int32) string { return i.gpus.Of(p) }
+			gpus := i.gpus
+			gpu = func(p profile.Process, _ int32) string { return gpus.Of(p) }
 		}
 	}
 	i.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -68,8 +69,13 @@ type Sender struct {
 	started  bool
 	room     chan struct{} // has one token while windows has one window
 	windows  chan window.Window
-	encoding sync.WaitGroup
+	encoded  chan struct{} // closed when the encoder has ended
+	finished atomic.Int64  // windows that it has encoded
+	timeout  time.Duration // how long Put and Close wait for an encoder that finishes no window
 }
+
+// encodeTimeout is for an encoder that hangs. A window of a busy node takes 200 ms.
+const encodeTimeout = 15 * time.Second
 
 // NewSender checks that the receivers accept data. A refusal is an error; a server that
 // does not answer yet is only a warning.
@@ -82,7 +88,8 @@ func NewSender(values api.ParamValues, cfg SenderConfig) (*Sender, error) {
 }
 
 func newSender(s *settings, cfg SenderConfig) (*Sender, error) {
-	sender := &Sender{settings: s, cfg: cfg, room: make(chan struct{}, 1), windows: make(chan window.Window, 1)}
+	sender := &Sender{settings: s, cfg: cfg, room: make(chan struct{}, 1), windows: make(chan window.Window, 1),
+		encoded: make(chan struct{}), timeout: encodeTimeout}
 	if err := sender.connect(); err != nil {
 		sender.disconnect(0)
 		return nil, err
@@ -111,14 +118,16 @@ func (s *Sender) Start(gpu func(profile.Process, int32) string) {
 	for _, r := range s.receivers {
 		r.configure(series.Config{Cluster: s.cluster, Node: s.node, PIDs: s.pids, GPU: gpu})
 	}
-	s.encoding.Go(func() {
+	go func() {
+		defer close(s.encoded)
 		for w := range s.windows {
 			<-s.room
 			for _, r := range s.receivers {
 				r.window(w)
 			}
+			s.finished.Add(1)
 		}
-	})
+	}()
 }
 
 // Offer passes a window to the encoder if it is free, and never waits. close makes the
@@ -131,10 +140,21 @@ func (s *Sender) Offer(close func() window.Window) {
 	}
 }
 
-// Put waits until the encoder is free for the window.
+// Put waits until the encoder is free for the window. If the encoder hangs, the window is lost.
 func (s *Sender) Put(w window.Window) {
-	s.room <- struct{}{}
-	s.windows <- w
+	for {
+		before := s.finished.Load() // many may wait, such as the nodes of gpu-exporter
+		select {
+		case s.room <- struct{}{}:
+			s.windows <- w
+			return
+		case <-time.After(s.timeout):
+		}
+		if s.finished.Load() == before {
+			s.warn("a window is lost: the encoder has finished none for %s", s.timeout)
+			return
+		}
+	}
 }
 
 // OOM sends a refused allocation.
@@ -152,11 +172,15 @@ func (s *Sender) Hang(h profile.Hang) {
 }
 
 // Close encodes the remaining windows, tries to send all until the limit, and logs what
-// was lost.
+// was lost. If the encoder hangs, it is left behind.
 func (s *Sender) Close(limit time.Duration) {
 	if s.started {
 		close(s.windows)
-		s.encoding.Wait()
+		select {
+		case <-s.encoded:
+		case <-time.After(s.timeout):
+			s.warn("the last windows are lost: the encoder was not done within %s", s.timeout)
+		}
 	}
 	for name, stats := range s.disconnect(limit) {
 		if s.started && stats.Lost() > 0 {

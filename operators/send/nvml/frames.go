@@ -16,6 +16,7 @@ type Frames struct {
 	processes Processes
 
 	library Library
+	list    *query[[]ProcessMemory] // of library
 	tracker tracker
 	latest  []Breakdown
 	// contexts are rows of those that exist, by pid.
@@ -30,12 +31,12 @@ func NewFrames(open func() (Library, error), processes Processes) *Frames {
 // Start opens the library, which is an error if there is none: the user requested it.
 // Call it before the probes are attached.
 func (f *Frames) Start() error {
-	library, err := f.open()
+	library, err := openInTime(f.open)
 	if err != nil {
 		return fmt.Errorf("query the driver for its processes: %w", err)
 	}
 	attached := f.processes.Now() + settle
-	f.library = library
+	f.library, f.list = library, &query[[]ProcessMemory]{ask: library.Processes}
 	f.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
 		return f.processes.Start(pid) > attached
 	}}
@@ -45,7 +46,7 @@ func (f *Frames) Start() error {
 // See adds all rows of an interval. More frequent calls improve the distinction between
 // memory from before attach and later memory without rows.
 func (f *Frames) See(rows []profile.Row) {
-	used := f.library.Processes()
+	used, _, _ := f.list.get()
 	byPID := map[uint32]held{}
 	f.contexts = map[uint32][]profile.Row{}
 	for _, r := range rows {
@@ -73,10 +74,11 @@ func (f *Frames) Rows() []profile.Row {
 	return rows
 }
 
-// Close ends the use of the library. It is safe to call again.
+// Close ends the use of the library, which stays open if the driver does not answer. It is safe to
+// call again.
 func (f *Frames) Close() {
 	if f.library != nil {
-		f.library.Close()
+		f.list.close(f.library.Close)
 		f.library = nil
 	}
 }

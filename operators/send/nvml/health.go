@@ -53,15 +53,17 @@ type throttling struct{ from, to time.Time }
 
 // NewHealth opens the library and follows the GPUs until Close.
 func NewHealth(open func() (Library, error)) (*Health, error) {
-	library, err := open()
+	library, err := openInTime(open)
 	if err != nil {
 		return nil, fmt.Errorf("query the driver for the state of GPUs: %w", err)
 	}
 	listen(library)
 	h := &Health{now: time.Now, library: library, gpus: map[string]*gpuHealth{}, stop: make(chan struct{}), done: make(chan struct{})}
-	h.read()
+	first := make(chan struct{})
 	go func() {
 		defer close(h.done)
+		h.read()
+		close(first)
 		ticker := time.NewTicker(healthInterval)
 		defer ticker.Stop()
 		for {
@@ -73,6 +75,10 @@ func NewHealth(open func() (Library, error)) (*Health, error) {
 			}
 		}
 	}()
+	select {
+	case <-first:
+	case <-time.After(answerTimeout):
+	}
 	return h, nil
 }
 
@@ -180,9 +186,8 @@ func (h *Health) Of(pid uint32) (all []string) {
 // Close ends the use of the library. If the driver does not answer, it stays open.
 func (h *Health) Close() {
 	close(h.stop)
-	select {
-	case <-h.done:
+	within(healthInterval, func() {
+		<-h.done
 		h.library.Close()
-	case <-time.After(healthInterval):
-	}
+	})
 }

@@ -351,7 +351,7 @@ func TestUUIDsOfProcesses(t *testing.T) {
 			return all, nvml.SUCCESS
 		}
 	}
-	u, err := NewUUIDs(func() (Library, error) { return open(server) })
+	u, err := NewUUIDs(func() (Library, error) { return open(server) }, nil)
 	require.NoError(t, err)
 	defer u.Close()
 	uuid := func(device int) string {

@@ -58,10 +58,12 @@ type Source struct {
 	users    int
 	attached time.Duration // when the first user's gadget has its probes
 	library  Library
-	opening  bool      // in the background
-	tried    time.Time // to open the library
+	reading  *query[Reading] // of library
+	opening  bool            // in the background
+	tried    time.Time       // to open the library
 	said     bool
-	at       time.Time
+	checked  time.Time // when the driver was last queried
+	at       time.Time // when the query for latest began
 	latest   Reading
 	parts    []Breakdown
 	tracker  tracker
@@ -78,7 +80,7 @@ func (s *Source) acquire() {
 		s.attached = s.cfg.Processes.Now() + settle
 	}
 	if s.library == nil && !s.opening {
-		s.opened(s.cfg.Open())
+		s.opened(openInTime(s.cfg.Open))
 	}
 }
 
@@ -109,31 +111,34 @@ func (s *Source) opened(library Library, err error) {
 		}
 		return
 	case s.users == 0: // the last one has ended in the meantime
-		library.Close()
+		go library.Close()
 		return
 	case s.said:
 		s.said = false
 		s.cfg.Info("the GPUs' driver is loaded now: metrics of the GPUs themselves begin")
 	}
 	s.library = library
+	s.reading = &query[Reading]{ask: library.Read, info: s.cfg.Info, missing: "there are no metrics of the GPUs themselves"}
 	listen(library)
 	attached := s.attached
 	s.tracker = tracker{processes: map[uint64]*history{}, born: func(pid uint32) bool {
 		return s.cfg.Processes.Start(pid) > attached
 	}}
-	s.at = time.Time{}
+	s.checked, s.at = time.Time{}, time.Time{}
 }
 
+// release closes the library after the last user. If the driver does not answer, it stays open.
 func (s *Source) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.users--; s.users == 0 && s.library != nil {
-		s.library.Close()
-		s.library = nil
+		s.reading.close(s.library.Close)
+		s.library, s.reading = nil, nil
 	}
 }
 
-// read returns the latest reading and its parts by process.
+// read returns the latest reading and its parts by process: the driver's last one where it does not
+// answer, and none where that is stale.
 func (s *Source) read() (Reading, []Breakdown) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,14 +146,20 @@ func (s *Source) read() (Reading, []Breakdown) {
 		s.retry()
 		return Reading{}, nil
 	}
-	if time.Since(s.at) < fresh {
+	if time.Since(s.checked) < fresh {
 		return s.latest, s.parts
 	}
 	// The driver is read first: later allocations are then in the rows and make the
 	// rest smaller, not larger.
-	s.latest = s.library.Read()
-	s.parts = s.tracker.update(s.latest.Processes, rowsByPID(s.cfg.Rows()), s.cfg.Processes.Process)
-	s.at = time.Now()
+	latest, at, ok := s.reading.get()
+	s.checked = time.Now()
+	switch {
+	case !ok:
+		s.at, s.latest, s.parts = time.Time{}, Reading{}, nil
+	case at != s.at:
+		s.at, s.latest = at, latest
+		s.parts = s.tracker.update(latest.Processes, rowsByPID(s.cfg.Rows()), s.cfg.Processes.Process)
+	}
 	return s.latest, s.parts
 }
 

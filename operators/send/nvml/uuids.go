@@ -27,9 +27,10 @@ type UUIDs struct {
 
 	mu      sync.Mutex
 	library Library
-	at      time.Time            // of the last reading
-	latest  map[uint32]string    // by pid; "" with contexts on several GPUs
-	known   map[uint64]*knownGPU // by a process's ID: pids are reused
+	list    *query[[]ProcessMemory] // of library
+	at      time.Time               // of the last reading
+	latest  map[uint32]string       // by pid; "" with contexts on several GPUs
+	known   map[uint64]*knownGPU    // by a process's ID: pids are reused
 }
 
 type knownGPU struct {
@@ -37,17 +38,20 @@ type knownGPU struct {
 	used time.Time
 }
 
-// NewUUIDs opens the library. It is an error if there is none.
-func NewUUIDs(open func() (Library, error)) (*UUIDs, error) {
-	library, err := open()
+// NewUUIDs opens the library. It is an error if there is none. info is called when the driver stops to
+// answer, and when it answers again.
+func NewUUIDs(open func() (Library, error), info func(string)) (*UUIDs, error) {
+	library, err := openInTime(open)
 	if err != nil {
 		return nil, fmt.Errorf("query the driver for GPUs of processes: %w", err)
 	}
-	return &UUIDs{now: time.Now, library: library, known: map[uint64]*knownGPU{}}, nil
+	return &UUIDs{now: time.Now, library: library, known: map[uint64]*knownGPU{}, list: &query[[]ProcessMemory]{
+		ask: library.Processes, info: info, missing: "profiles of new processes have no GPU label"}}, nil
 }
 
 // Of returns the UUID of the process's GPU; "" if it is unknown, or if there are several:
-// an ordinal does not identify one of them.
+// an ordinal does not identify one of them. It does not wait for a driver that does not answer: then
+// it returns what is known.
 func (u *UUIDs) Of(p profile.Process) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -71,8 +75,9 @@ func (u *UUIDs) Of(p profile.Process) string {
 }
 
 func (u *UUIDs) read(now time.Time) {
+	list, _, _ := u.list.get()
 	u.at, u.latest = now, map[uint32]string{}
-	for _, m := range u.library.Processes() {
+	for _, m := range list {
 		if uuid, ok := u.latest[m.PID]; ok && uuid != m.Device.UUID {
 			u.latest[m.PID] = ""
 		} else {
@@ -86,12 +91,13 @@ func (u *UUIDs) read(now time.Time) {
 	}
 }
 
-// Close ends the use of the library. Of returns "" afterwards.
+// Close ends the use of the library. Of returns "" afterwards. If the driver does not answer, the
+// library stays open.
 func (u *UUIDs) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.library != nil {
-		u.library.Close()
+		u.list.close(u.library.Close)
 		u.library = nil
 	}
 }

@@ -28,7 +28,7 @@ func (c *contexts) Processes() []ProcessMemory {
 func TestGPUIsTheOneWithAContext(t *testing.T) {
 	first, second := Device{UUID: "GPU-first"}, Device{UUID: "GPU-second", Index: 1}
 	driver := &contexts{list: []ProcessMemory{{Device: second, PID: 10}, {Device: first, PID: 20}, {Device: second, PID: 20}, {Device: first, PID: 20}}}
-	u, err := NewUUIDs(func() (Library, error) { return driver, nil })
+	u, err := NewUUIDs(func() (Library, error) { return driver, nil }, nil)
 	require.NoError(t, err)
 	now := time.Unix(1_790_000_000, 0)
 	u.now = func() time.Time { return now }
@@ -62,6 +62,6 @@ func TestGPUIsTheOneWithAContext(t *testing.T) {
 }
 
 func TestNoGPUIsAnError(t *testing.T) {
-	_, err := NewUUIDs(func() (Library, error) { return nil, ErrAbsent })
+	_, err := NewUUIDs(func() (Library, error) { return nil, ErrAbsent }, nil)
 	require.ErrorIs(t, err, ErrAbsent)
 }
