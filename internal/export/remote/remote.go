@@ -155,7 +155,7 @@ func (e *Endpoint) addFile(h http.Header) error {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		if !ok || !isToken(name) || !printable(value) {
+		if !ok || !isToken(name) || !Printable(value) {
 			return fmt.Errorf("%s, line %d: want \"Name: value\"", e.cfg.HeadersFile, n)
 		}
 		h.Add(name, value)
@@ -173,7 +173,7 @@ func secret(file, value string) (string, error) {
 		return "", err
 	}
 	s := strings.TrimSpace(content)
-	if s == "" || !printable(s) {
+	if s == "" || !Printable(s) {
 		return "", fmt.Errorf("%s is empty, or not one line of text", file)
 	}
 	return s, nil
@@ -195,8 +195,8 @@ func readSecret(file string) (string, error) {
 	return string(content), nil
 }
 
-// printable reports whether a value is safe in a header: it must not end the header.
-func printable(s string) bool {
+// Printable reports whether a value is safe in a header: it must not end the header.
+func Printable(s string) bool {
 	for _, c := range []byte(s) {
 		if c < ' ' && c != '\t' || c == 0x7f {
 			return false

@@ -303,7 +303,7 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	t.Setenv(envUser, "me")
 	t.Setenv(envPassword, "secret")
 	t.Setenv(envTenant, "team")
-	t.Setenv(envHeaders, "X-A=b=c, Authorization=Bearer x")
+	t.Setenv(envHeaders, "X-A=b=c, Authorization=Bearer x,X-Encoded=Basic%20YTpi%2Bc%3D%2C+")
 	s, err := parse(api.ParamValues{paramPyroscope: "http://p", paramOTLP: "http://o"})
 	require.NoError(t, err)
 	h, err := s.pyroscope.Header()
@@ -314,6 +314,7 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "b=c", h.Get("X-A"))
 	require.Equal(t, "Bearer x", h.Get("Authorization"))
+	require.Equal(t, "Basic YTpi+c=,+", h.Get("X-Encoded"), "as OpenTelemetry's specification has it")
 
 	// The command line overrides it.
 	token := filepath.Join(t.TempDir(), "token")
@@ -324,8 +325,16 @@ func TestSecretsOfTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "Bearer t", h.Get("Authorization"))
 
-	t.Setenv(envHeaders, "secret")
-	_, err = parse(api.ParamValues{paramOTLP: "http://o"})
-	require.ErrorContains(t, err, "$OTEL_EXPORTER_OTLP_HEADERS: entry 1: want name=value")
-	require.NotContains(t, err.Error(), "secret")
+	for value, want := range map[string]string{
+		"secret":                           "entry 1: want name=value",
+		"X-A=b,X-B=secret%":                "entry 2: want a percent-encoded value",
+		"X-A=secret%zz":                    "entry 1: want a percent-encoded value",
+		"X-A=secret%0d%0aX-B: b":           "entry 1: want a value of one line",
+		"X-A=b,Authorization=secret%00%7f": "entry 2: want a value of one line",
+	} {
+		t.Setenv(envHeaders, value)
+		_, err = parse(api.ParamValues{paramOTLP: "http://o"})
+		require.ErrorContains(t, err, "$OTEL_EXPORTER_OTLP_HEADERS: "+want)
+		require.NotContains(t, err.Error(), "secret")
+	}
 }

@@ -5,6 +5,7 @@ package export
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -226,7 +227,7 @@ func pyroscopeEndpoint(values api.ParamValues) (*remote.Endpoint, error) {
 }
 
 // parseHeaders reads "name=value,name=value" (OpenTelemetry's specification of the
-// OTLP exporter). Errors do not show values: they are secrets.
+// OTLP exporter), with values percent-encoded. Errors do not show values: they are secrets.
 func parseHeaders(text string) (http.Header, error) {
 	h := http.Header{}
 	for i, part := range strings.Split(text, ",") {
@@ -237,6 +238,13 @@ func parseHeaders(text string) (http.Header, error) {
 		name = strings.TrimSpace(name)
 		if !ok || name == "" || strings.ContainsAny(part, "\r\n\x00") {
 			return nil, fmt.Errorf("entry %d: want name=value", i+1)
+		}
+		value, err := url.PathUnescape(strings.TrimSpace(value)) // "+" stays
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: want a percent-encoded value", i+1) // without err, which shows it
+		}
+		if !remote.Printable(value) {
+			return nil, fmt.Errorf("entry %d: want a value of one line", i+1)
 		}
 		h.Add(name, strings.TrimSpace(value))
 	}
