@@ -4,6 +4,17 @@
 {{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{- end -}}
 {{- end -}}
 
+{{/* A StatefulSet's name has at most 52 characters: in the label controller-revision-hash of its pods 11
+more follow (kubernetes#64023), and labels have at most 63. */}}
+{{- define "gpu-gadgets.exporterName" -}}
+{{ include "gpu-gadgets.name" . | trunc 43 | trimSuffix "-" }}-exporter
+{{- end -}}
+
+{{/* An instance's name is a label as well: root, and name of the gadget, of at most 11 characters. */}}
+{{- define "gpu-gadgets.instanceName" -}}
+{{ include "gpu-gadgets.name" .root | trunc 51 | trimSuffix "-" }}-{{ .name }}
+{{- end -}}
+
 {{- define "gpu-gadgets.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
