@@ -40,6 +40,20 @@ func newMemorySpans() *spans[profile.Row] {
 		})
 }
 
+// MemorySpans does so for a gadget on another node. It is for one goroutine at a time.
+type MemorySpans struct{ spans *spans[profile.Row] }
+
+// NewMemorySpans returns it without rows.
+func NewMemorySpans() *MemorySpans { return &MemorySpans{newMemorySpans()} }
+
+// See adds one row of a reading.
+func (s *MemorySpans) See(id profile.RowID, row profile.Row) { s.spans.see(id, row) }
+
+// Removed ends the reading and returns rows for Run.Rows that represent those that were removed.
+func (s *MemorySpans) Removed(ended func(profile.Process) bool) []profile.Row {
+	return s.spans.forgotten(ended)
+}
+
 func newCallSpans() *spans[Sample] {
 	return newSpans(func(s Sample) Series { return s.Series },
 		func(removed, sum Sample) Sample {

@@ -68,6 +68,7 @@ type Feed struct {
 	cfg      Config
 	recorder *window.Recorder // nil until there were rows
 	run      *metrics.Run     // nil while metrics are not published
+	spans    *metrics.MemorySpans
 	stacks   map[uint64]parsed
 	bytes    int                        // of stacks
 	named    map[uint64]profile.Process // those with a row, by their id
@@ -80,7 +81,7 @@ type Feed struct {
 
 // New returns a feed without a connection.
 func New(cfg Config) *Feed {
-	f := &Feed{cfg: cfg, stacks: map[uint64]parsed{}, named: map[uint64]profile.Process{}}
+	f := &Feed{cfg: cfg, spans: metrics.NewMemorySpans(), stacks: map[uint64]parsed{}, named: map[uint64]profile.Process{}}
 	if !cfg.IsNew {
 		f.oom = time.Now()
 	}
@@ -121,6 +122,7 @@ func (f *Feed) begin(instance string, emitted uint64) {
 			f.recorder.Restart()
 		}
 		f.Hide() // its processes have not ended
+		f.spans = metrics.NewMemorySpans()
 	}
 	f.instance = instance
 	f.seen = max(emitted, f.seen)
@@ -146,6 +148,9 @@ func (f *Feed) rows(s *table, now time.Time) {
 		row := profile.Row{Process: f.process(s.source.Process(d)), Kind: id.Kind, Device: id.Device, Thread: id.Thread, Values: values}
 		all = append(all, row)
 		named[row.Process.ID] = row.Process
+		if s.source.Subject == profile.Memory && f.cfg.Store != nil {
+			f.spans.See(id, row)
+		}
 		if f.recorder != nil {
 			f.recorder.See(id, values, func() profile.Row {
 				p := s.stack(d)
@@ -167,8 +172,9 @@ func (f *Feed) rows(s *table, now time.Time) {
 	}
 	f.baseline = false
 	if s.source.Subject == profile.Memory && f.metrics() != nil {
-		// Whether processes live is known on their node alone.
-		f.run.Rows(all, func(profile.Process) bool { return false })
+		// Whether processes live is known on their node alone: those without rows have ended.
+		removed := f.spans.Removed(func(p profile.Process) bool { return named[p.ID].ID == 0 })
+		f.run.Rows(append(all, removed...), func(profile.Process) bool { return false })
 	}
 }
 

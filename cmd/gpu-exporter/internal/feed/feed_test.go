@@ -53,7 +53,7 @@ func newDaemon(t testing.TB) *daemon {
 		return ds
 	}
 	rows := map[string]api.Kind{"process": api.Kind_Uint64, "stack_id": api.Kind_Uint64, "kind": api.Kind_String,
-		"device": api.Kind_Int32, "stack": api.Kind_String}
+		"device": api.Kind_Int32, "stack": api.Kind_String, "span_id": api.Kind_String}
 	for _, name := range counters {
 		rows[name] = api.Kind_Uint64
 	}
