@@ -6,6 +6,7 @@
 package exporters
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ type Stats struct {
 type Registry struct {
 	mu      sync.Mutex
 	entries []*entry
+	removed map[string]Stats // the last counters of those that were removed, added up by name
 }
 
 type entry struct {
@@ -40,7 +42,7 @@ type Named struct {
 }
 
 // Add lists an exporter, "pyroscope" say, until remove is called. read is called from
-// other goroutines, possibly once more during remove, and must not block.
+// other goroutines, and a last time by remove, and must not block.
 func (r *Registry) Add(name string, read func() Stats) (remove func()) {
 	e := &entry{name, read}
 	r.mu.Lock()
@@ -49,31 +51,42 @@ func (r *Registry) Add(name string, read func() Stats) (remove func()) {
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.entries = slices.DeleteFunc(r.entries, func(o *entry) bool { return o == e })
+		i := slices.Index(r.entries, e)
+		if i < 0 {
+			return
+		}
+		r.entries = slices.Delete(r.entries, i, i+1)
+		last := e.read()
+		last.Items, last.Bytes, last.CapacityBytes = 0, 0, 0
+		if r.removed == nil {
+			r.removed = map[string]Stats{}
+		}
+		r.removed[e.name] = r.removed[e.name].add(last)
 	}
 }
 
-// Read reads all exporters. Those of one name are added up, because series must be unique.
+func (s Stats) add(o Stats) Stats {
+	return Stats{
+		Items: s.Items + o.Items, Bytes: s.Bytes + o.Bytes, CapacityBytes: s.CapacityBytes + o.CapacityBytes,
+		Sent: s.Sent + o.Sent, Retries: s.Retries + o.Retries, Lost: s.Lost + o.Lost, LostBytes: s.LostBytes + o.LostBytes,
+	}
+}
+
+// Read reads all exporters. Those of one name are added up, because series must be unique. Counters of
+// those that were removed stay in the sums, so that they never fall.
 func (r *Registry) Read() []Named {
 	r.mu.Lock()
-	entries := slices.Clone(r.entries)
+	entries, sums := slices.Clone(r.entries), maps.Clone(r.removed)
 	r.mu.Unlock()
-	var all []Named
+	if sums == nil {
+		sums = map[string]Stats{}
+	}
 	for _, e := range entries {
-		s := e.read()
-		i := slices.IndexFunc(all, func(n Named) bool { return n.Name == e.name })
-		if i < 0 {
-			all = append(all, Named{e.name, s})
-			continue
-		}
-		to := &all[i].Stats
-		to.Items += s.Items
-		to.Bytes += s.Bytes
-		to.CapacityBytes += s.CapacityBytes
-		to.Sent += s.Sent
-		to.Retries += s.Retries
-		to.Lost += s.Lost
-		to.LostBytes += s.LostBytes
+		sums[e.name] = sums[e.name].add(e.read())
+	}
+	var all []Named
+	for name, s := range sums {
+		all = append(all, Named{name, s})
 	}
 	slices.SortFunc(all, func(a, b Named) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -53,7 +53,7 @@ func (r *Reader) Read() Snapshot {
 	s := r.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var snapshot Snapshot
+	snapshot := Snapshot{Drops: slices.Clone(s.drops)}
 	from, vendors, now := map[part]*Run{}, s.vendors(), time.Now()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
@@ -62,7 +62,7 @@ func (r *Reader) Read() Snapshot {
 			}
 		}
 		for _, d := range run.drops {
-			snapshot.addDrop(d)
+			snapshot.Drops = addDrop(snapshot.Drops, d)
 		}
 		snapshot.addGadget(run.state())
 		for _, pool := range run.pools {
@@ -174,15 +174,15 @@ func (r *Run) state() GadgetState {
 	return state
 }
 
-func (s *Snapshot) addDrop(d Drop) {
-	for i := range s.Drops {
-		if have := &s.Drops[i]; have.Gadget == d.Gadget && have.Reason == d.Reason && have.Node == d.Node {
+func addDrop(all []Drop, d Drop) []Drop {
+	for i := range all {
+		if have := &all[i]; have.Gadget == d.Gadget && have.Reason == d.Reason && have.Node == d.Node {
 			have.Count += d.Count
 			have.Bytes += d.Bytes
-			return
+			return all
 		}
 	}
-	s.Drops = append(s.Drops, d)
+	return append(all, d)
 }
 
 func (s *Snapshot) addGadget(g GadgetState) {

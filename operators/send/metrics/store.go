@@ -87,6 +87,7 @@ type Store struct {
 	runs      []*Run // in the order of their start
 	readers   []*Reader
 	forgotten int64
+	drops     []Drop // of runs on this node that have ended
 }
 
 // Run is one gadget's part of the store.
@@ -165,11 +166,22 @@ func (s *Store) add(r *Run) *Run {
 	return r
 }
 
-// Close removes the gadget with all its series.
+// Close removes the gadget with all its series. What it dropped stays counted; of one on another node
+// that is not known: it may continue, and be added again.
 func (r *Run) Close() {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	r.store.runs = slices.DeleteFunc(r.store.runs, func(o *Run) bool { return o == r })
+	s := r.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.runs, r)
+	if i < 0 {
+		return
+	}
+	s.runs = slices.Delete(s.runs, i, i+1)
+	if !r.isRemote {
+		for _, d := range r.drops {
+			s.drops = addDrop(s.drops, d)
+		}
+	}
 }
 
 // Rows sets the cumulative rows of all processes, at every interval. Stacks are ignored.

@@ -153,6 +153,27 @@ func TestProcessSeenByTwoGadgetsCountsOnce(t *testing.T) {
 	require.Equal(t, int64(30), reader.Read().Samples[0].AllocBytes)
 }
 
+func TestDropsOfAGadgetThatEndsStay(t *testing.T) {
+	store := &Store{}
+	first, second, reader := store.NewRun("g"), store.NewRun("g"), store.NewReader()
+	first.Drop("rows_full", 2, 10)
+	second.Drop("rows_full", 1, 1)
+	all := []Drop{{"g", "rows_full", 3, 11, ""}}
+	require.Equal(t, all, reader.Read().Drops)
+	for _, run := range []*Run{first, first, second} {
+		run.Close()
+		require.Equal(t, all, reader.Read().Drops, "a counter does not fall")
+	}
+	third := store.NewRun("g")
+	third.Drop("rows_full", 4, 0)
+	require.EqualValues(t, 7, reader.Read().Drops[0].Count)
+
+	remote := store.NewRunOn("a", "g")
+	remote.Drop("rows_full", 7, 70)
+	remote.Close()
+	require.Len(t, reader.Read().Drops, 1, "the gadget counts on, and its node may be reached again")
+}
+
 func TestUnreadEndedProcessesAreBounded(t *testing.T) {
 	store := &Store{}
 	run, reader := store.NewRun("g"), store.NewReader()
