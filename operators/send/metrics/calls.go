@@ -96,12 +96,13 @@ type callFields struct {
 	operation, direction, error, errorRaw datasource.FieldAccessor
 	calls, bytes, nanoseconds             datasource.FieldAccessor
 	onDevice                              datasource.FieldAccessor
+	stackID, row, spanID, born            datasource.FieldAccessor // nil: of totals
 }
 
 // subscribeCalls passes the totals of calls to take at each interval. With sampling they
 // are in the data source totals, which is empty otherwise, and the rows are estimates.
-// Kernels on the GPU are in the rows only, and exact. Rows of spans that are removed stay in
-// the sums until their process has ended.
+// Kernels on the GPU are in the rows only, and exact. Rows that are removed stay in the sums until
+// their process has ended.
 func subscribeCalls(sources map[string]datasource.DataSource, now func() (ended func(profile.Process) bool),
 	take func([]Sample, func(profile.Process) bool)) error {
 	var hasTotals atomic.Bool
@@ -116,19 +117,13 @@ func subscribeCalls(sources map[string]datasource.DataSource, now func() (ended 
 			return err
 		}
 		isTotals := name == "totals"
-		id, spans := func(datasource.Data) profile.RowID { return profile.RowID{} }, newCallSpans()
-		if !isTotals && ds.GetField("span_id") != nil {
-			source, err := rows.Bind(ds)
-			if err != nil {
-				return fmt.Errorf("calls: %w", err)
-			}
-			id = source.ID
-		}
+		spans := newCallSpans()
 		if err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 			if isTotals && array.Len() > 0 {
 				hasTotals.Store(true)
 			}
-			var all, onDevice []Sample
+			var onDevice []Sample
+			all := make([]Sample, 0, array.Len())
 			sort := func(s Sample) {
 				if rows.IsKernel(s.Call.Operation) {
 					onDevice = append(onDevice, s)
@@ -139,7 +134,9 @@ func subscribeCalls(sources map[string]datasource.DataSource, now func() (ended 
 			for n := range array.Len() {
 				s := f.read(array.Get(n))
 				sort(s)
-				spans.see(id(array.Get(n)), s)
+				if f.row != nil {
+					spans.see(f.id(array.Get(n), s), s)
+				}
 			}
 			ended := now()
 			for _, s := range spans.forgotten(ended) {
@@ -171,6 +168,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 		error: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
 		calls: ds.GetField("calls"), bytes: ds.GetField("bytes"), nanoseconds: ds.GetField("host_ns"),
 		onDevice: ds.GetField("device_ns"),
+		stackID:  ds.GetField("stack_id"), row: ds.GetField("row"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
 	}
 	for name, field := range map[string]datasource.FieldAccessor{
 		"operation": f.operation, "error_raw": f.errorRaw, "calls": f.calls, "bytes": f.bytes, "host_ns": f.nanoseconds,
@@ -180,6 +178,19 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 		}
 	}
 	return f, err
+}
+
+// id identifies the row of a sample. rows.Source does so, too, but reads again what the sample has.
+func (f *callFields) id(d datasource.Data, s Sample) profile.RowID {
+	id := profile.RowID{Process: s.Process.ID, Device: s.Device, Kind: s.Call.Operation}
+	id.Row, _ = f.row.Uint64(d) // hashes
+	if f.stackID != nil {
+		id.StackID, _ = f.stackID.Uint64(d)
+	}
+	if span := text(f.spanID, d); span != "" {
+		id.Span, id.Born = profile.ParseSpan(span), uint64(number(f.born, d))
+	}
+	return id
 }
 
 func (f *callFields) read(d datasource.Data) Sample {

@@ -66,7 +66,8 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 	add(ds, err, ooms)
 	for _, name := range []string{"calls", "totals"} {
 		ds, err = gc.RegisterDataSource(datasource.TypeArray, name)
-		add(ds, err, map[string]api.Kind{"process": api.Kind_Uint64, "operation": api.Kind_String,
+		add(ds, err, map[string]api.Kind{"process": api.Kind_Uint64, "stack_id": api.Kind_Uint64, "row": api.Kind_Uint64,
+			"status": api.Kind_Uint32, "operation": api.Kind_String,
 			"direction": api.Kind_String, "error": api.Kind_String, "error_raw": api.Kind_Int32,
 			"calls": api.Kind_Uint64, "bytes": api.Kind_Uint64, "host_ns": api.Kind_Uint64, "device": api.Kind_Int32})
 	}
