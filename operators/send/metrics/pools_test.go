@@ -50,3 +50,26 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 	run.Pools(nil)
 	require.Empty(t, having(scrape(t, p.addr), "gpu_pool_"))
 }
+
+// A counter that two runs observe with the same labels would be their sum.
+func TestPoolsSeenByTwoGadgetsCountOnce(t *testing.T) {
+	store := &Store{}
+	first, second := store.NewRun("cuda_alloc"), store.NewRun("cuda_alloc")
+	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store})
+	pool := func(id uint64, ooms int64) Pool {
+		return Pool{Series: Series{Process: proc(id, uint32(10*id))}, AllocatedBytes: 50, OOMs: ooms, Requests: 3, RequestedBytes: 80}
+	}
+	first.Pools([]Pool{pool(1, 2)})
+	second.Pools([]Pool{pool(1, 1), pool(2, 5)})
+	sum := func(name string) (sum float64) {
+		for _, v := range having(scrape(t, p.addr), name) {
+			sum += v
+		}
+		return sum
+	}
+	require.Equal(t, 2.0+5.0, sum("gpu_pool_ooms_total"), "the one that started first has seen more")
+	require.Equal(t, 2*80.0, sum("gpu_pool_requested_bytes_total"))
+	require.Equal(t, 2*50.0, sum("gpu_pool_allocated_bytes"))
+	first.Close()
+	require.Equal(t, 1.0+5.0, sum("gpu_pool_ooms_total"))
+}

@@ -54,7 +54,7 @@ func (r *Reader) Read() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snapshot := Snapshot{Drops: slices.Clone(s.drops)}
-	from, vendors, now := map[part]*Run{}, s.vendors(), time.Now()
+	from, vendors, now := sources{}, s.vendors(), time.Now()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
 			if !p.seen[r] && !run.isOfAnother(p.info.ID, vendors) {
@@ -66,7 +66,7 @@ func (r *Reader) Read() Snapshot {
 		}
 		snapshot.addGadget(run.state())
 		for _, pool := range run.pools {
-			if !run.isOfAnother(pool.Process.ID, vendors) {
+			if !run.isOfAnother(pool.Process.ID, vendors) && from.has(part{pool.Process.ID, poolPart, run.vendor}, run) {
 				snapshot.Pools = append(snapshot.Pools, pool)
 			}
 		}
@@ -116,24 +116,43 @@ func (r *Run) isOfAnother(id uint64, vendors map[uint64]map[string]bool) bool {
 // part is the data of a process that one kind of gadget records.
 type part struct {
 	process uint64
-	isCalls bool
+	kind    partKind
 	vendor  string
 }
 
-// addSamples adds samples that no other run has added. from has the runs that did.
-func (s *Snapshot) addSamples(p *process, run *Run, from map[part]*Run) {
+type partKind int
+
+const (
+	memoryPart partKind = iota
+	callPart
+	poolPart
+)
+
+// sources are the runs that parts are read from: those that started first.
+type sources map[part]*Run
+
+// has reports whether a part is read from the run.
+func (s sources) has(p part, run *Run) bool {
+	if s[p] == nil {
+		s[p] = run
+	}
+	return s[p] == run
+}
+
+// addSamples adds samples that no other run has added.
+func (s *Snapshot) addSamples(p *process, run *Run, from sources) {
 	for key, sums := range p.series {
-		of := part{p.info.ID, key.call != (Call{}), run.vendor}
-		if from[of] == nil {
-			from[of] = run
+		of := part{p.info.ID, memoryPart, run.vendor}
+		if key.call != (Call{}) {
+			of.kind = callPart
 		}
-		if from[of] != run {
+		if !from.has(of, run) {
 			continue
 		}
 		info := p.info
 		info.Labels = key.labels
 		sample := Sample{Series{info, key.kind, key.device, key.call, run.vendor}, *sums, p.ended != 0}
-		if of.isCalls {
+		if of.kind == callPart {
 			s.Calls = append(s.Calls, sample)
 		} else {
 			s.Samples = append(s.Samples, sample)
@@ -150,7 +169,7 @@ func (s *Store) current() Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var snapshot Snapshot
-	from, vendors := map[part]*Run{}, s.vendors()
+	from, vendors := sources{}, s.vendors()
 	for _, run := range s.runs {
 		for _, p := range run.processes {
 			if p.ended == 0 && !run.isOfAnother(p.info.ID, vendors) {
