@@ -1,5 +1,5 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
-{{/* Metrics flags of one gadget: root, port, and whether it is the first. */}}
+{{/* Metrics flags of one gadget: root, port, its key, and whether it is the first. */}}
 {{- define "gpu-gadgets.metricsArgs" -}}
 {{- with .root.Values -}}
 - --metrics-listen=:{{ $.port }}
@@ -19,8 +19,16 @@
 - {{ printf "--metrics-otlp-endpoint=%s" . | quote }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}
 {{- end }}
-{{- /* Only one gadget reports the GPUs: the values of all would be the same. */}}
-- --metrics-nvml={{ ternary "auto" "off" (and (ne .metrics.nvml "off") $.first) }}
+{{- /* Only one gadget reports a GPU: the values of all would be the same. With hipAlloc beside others it
+reports AMD's, because it has the rows that explain the memory of their processes. */}}
+{{- $gpus := "off" }}
+{{- if eq .metrics.nvml "off" }}
+{{- else if $.first }}
+{{- $gpus = ternary "nvidia" "auto" (and .gpuObservability.gadgets.hipAlloc.enabled (ne $.key "hipAlloc")) }}
+{{- else if eq $.key "hipAlloc" }}
+{{- $gpus = "amd" }}
+{{- end }}
+- --metrics-nvml={{ $gpus }}
 {{- end }}
 {{- end -}}
 

@@ -26,7 +26,7 @@ func globalParams() api.Params {
 		{Key: paramInterval, DefaultValue: "10s", TypeHint: api.TypeDuration, Description: "Time between two pushes"},
 		{Key: paramCluster, Description: "Name of the cluster, as a label of all metrics"},
 		{Key: paramCompat, DefaultValue: "false", TypeHint: api.TypeBool, Description: "Also export the three counters of the dashboard AdvancedGPUObservability (mem_alloc_bytes_total, …)"},
-		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves from NVIDIA's libnvidia-ml.so.1: auto, off, or the library's path"},
+		{Key: paramNVML, DefaultValue: nvmlAuto, Description: "Metrics of the GPUs themselves, from NVIDIA's libnvidia-ml.so.1 and AMD's driver: auto, off, nvidia or amd for those of one vendor, or the library's path"},
 		{Key: paramHolders, TypeHint: api.TypeDuration, Description: "Also report processes that hold GPU memory, have done nothing for this long (such as 30m), and have outlived their parent or cannot end"},
 		{Key: paramFrozen, TypeHint: api.TypeDuration, Description: "Also report processes that hold GPU memory and whose main thread has not run for this long (such as 5m), with what it waits for"},
 	}

@@ -177,8 +177,14 @@ func number(path string) (int64, bool) {
 type union []Library
 
 // OpenAll opens NVIDIA's GPUs as OpenAny does, and AMD's as OpenAMD does: either, or both. If there are
-// none, the error names both.
+// none, the error names both. With the name of a vendor instead of the path it opens that one's alone.
 func OpenAll(path, pins, sysfs, proc string) (Library, error) {
+	switch path {
+	case "nvidia":
+		return OpenAny("", pins)
+	case "amd":
+		return OpenAMD(sysfs, proc)
+	}
 	var all union
 	nvidia, err := OpenAny(path, pins)
 	if err == nil {

@@ -104,6 +104,11 @@ func TestMachinesWithoutAMD(t *testing.T) {
 	library, err := OpenAll("/nonexistent/libnvidia-ml.so", t.TempDir(), sysfs(t, amdFiles), t.TempDir())
 	require.NoError(t, err)
 	require.Len(t, library.Processes(), 3)
+	library, err = OpenAll("amd", t.TempDir(), sysfs(t, amdFiles), t.TempDir())
+	require.NoError(t, err)
+	require.IsType(t, &AMD{}, library, "without NVIDIA's, even if there are some")
+	_, err = OpenAll("nvidia", t.TempDir(), sysfs(t, amdFiles), t.TempDir())
+	require.Error(t, err, "without AMD's")
 	both := union{library, library}
 	require.Len(t, both.Processes(), 6)
 	require.Len(t, both.Read().Processes, 6)
