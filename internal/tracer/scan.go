@@ -72,6 +72,10 @@ func (t *Tracer) scan() {
 		if !pids[pid] {
 			t.leave(pid)
 			t.cfg.Maps.Exited(pid)
+		}
+	}
+	for pid := range t.selected {
+		if !pids[pid] {
 			t.choose(pid, false)
 		}
 	}

@@ -3,6 +3,8 @@
 package tracer
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -31,4 +33,31 @@ func TestScansOfManyProcessesAreRare(t *testing.T) {
 		require.Equal(t, 60, scans(tr, processes), "after a loss")
 		require.Equal(t, 60, scans(&Tracer{}, processes), "without events")
 	}
+}
+
+// The end of a process is reported before its start, by another processor, or not at all: its pid, which another process
+// may get, is not selected for ever.
+func TestAPidThatIsGoneIsNotSelected(t *testing.T) {
+	const gone, running = 4711, 7
+	selected, ended := map[uint32]bool{gone: true, running: true}, 0
+	tr := &Tracer{state: newState(), cfg: Config{
+		ProcFS: t.TempDir(), PIDs: []uint32{running},
+		Select: func(pid uint32, yes bool) error { selected[pid] = yes; return nil },
+		Ended:  func() { ended++ },
+	}}
+	tr.cfg.setDefaults()
+	tr.events = &procevents.Reader{}
+	tr.selected[running] = true
+	dir := filepath.Join(tr.cfg.ProcFS, "7")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+
+	tr.handle(procevents.Event{Kind: procevents.Exit, PID: gone})
+	tr.handle(procevents.Event{Kind: procevents.Fork, PID: gone, Parent: running})
+	tr.scan()
+	require.Equal(t, map[uint32]bool{gone: false, running: true}, selected)
+	require.Zero(t, ended)
+	require.NoError(t, os.Remove(dir))
+	tr.scan()
+	require.Equal(t, map[uint32]bool{gone: false, running: false}, selected)
+	require.Equal(t, 1, ended)
 }
