@@ -181,18 +181,23 @@ func (c *Cache) findAgain(pid uint32) (*Snapshot, error) {
 		return nil, errSpent
 	}
 	s, err := c.snapshot(pid, tenant)
-	cost := Cost(0)
-	switch {
-	case err == nil:
-		cost = s.Cost()
-	case errors.Is(err, ErrStuck):
-		cost = readTimeout
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.spent.Take(tenant, cost, time.Now())
+	c.spent.Take(tenant, CostOf(s, err), time.Now())
 	c.spent.ForgetPaid(time.Now())
 	return s, err
+}
+
+// Kept returns the newest snapshot of a process that runs, nil if there is none of its program. Nothing is read.
+func (c *Cache) Kept(pid uint32) *Snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byPID[pid]
+	if e == nil || e.exited || e.stale {
+		return nil
+	}
+	c.running.MoveToFront(e.element)
+	return e.snapshot
 }
 
 // Around returns the executable mappings of files nearest to addr in the process that Find would

@@ -77,3 +77,21 @@ func TestWantedMappingsAreInATruncatedSnapshot(t *testing.T) {
 	require.Zero(t, count(nil))
 	require.Equal(t, maxWanted, count(func(m Mapping) bool { return strings.HasPrefix(m.Path, "/libcuda") }))
 }
+
+// What is kept of a process is that of its program, as long as it runs.
+func TestKeptSnapshots(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	fakeProc(t, root, 5, 777, "1000-2000 r-xp 0 00:01 7 /a\n")
+	require.Nil(t, c.Kept(5), "nothing is read")
+	s, err := c.Snapshot(5)
+	require.NoError(t, err)
+	require.Same(t, s, c.Kept(5))
+	c.Stale(5)
+	require.Nil(t, c.Kept(5))
+	s, err = c.Snapshot(5)
+	require.NoError(t, err)
+	require.Same(t, s, c.Kept(5))
+	c.Exited(5)
+	require.Nil(t, c.Kept(5))
+}

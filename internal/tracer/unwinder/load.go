@@ -110,20 +110,31 @@ func (u *Unwinder) load(p *processes, miss Miss) error {
 	}
 	f := u.files.find(miss.Key)
 	if f == nil {
-		s := p.of(miss.TGID)
-		if s == nil {
-			return procmaps.ErrGone
-		}
-		m, ok := s.Find(miss.Address)
-		if !ok || m.Start != miss.Start || !m.IsFile() {
-			return errOther
-		}
+		s := p.of(miss)
 		var err error
-		if f, err = u.openFile(p, miss.TGID, m, miss.Key); err != nil {
+		f, err = u.openMapped(p, miss, s)
+		if err != nil && !errors.Is(err, procmaps.ErrHangs) {
+			if now := p.ofNow(miss.TGID); now != s { // it was of before
+				f, err = u.openMapped(p, miss, now)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return u.put(f, miss.Key, p.tenant(miss.TGID))
+}
+
+// openMapped opens the file of a miss, which a snapshot has.
+func (u *Unwinder) openMapped(p *processes, miss Miss, s *procmaps.Snapshot) (*file, error) {
+	if s == nil {
+		return nil, procmaps.ErrGone
+	}
+	m, ok := s.Find(miss.Address)
+	if !ok || m.Start != miss.Start || !m.IsFile() {
+		return nil, errOther
+	}
+	return u.openFile(p, miss.TGID, m, miss.Key)
 }
 
 // openFile opens the file behind a mapping, which must be the one of the key.

@@ -26,7 +26,7 @@ const (
 // addresses of the callers, and what is left of earlier calls. The thread may be elsewhere by
 // now; what is read then is of no harm, as pages are rules of a file and not of a stack.
 func (u *Unwinder) look(p *processes, miss Miss) {
-	s := p.of(miss.TGID)
+	s := p.of(miss)
 	if s == nil {
 		return
 	}

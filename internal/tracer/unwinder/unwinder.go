@@ -271,7 +271,7 @@ func (u *Unwinder) later(key Key, tenant procmaps.Tenant, now time.Time) {
 func (u *Unwinder) handle(batch []Miss) {
 	u.misses.Add(uint64(len(batch)))
 	now := time.Now()
-	p := processes{u: u, snapshots: map[uint32]*procmaps.Snapshot{}, tenants: map[uint32]procmaps.Tenant{}}
+	p := newProcesses(u, now)
 	u.tenants.ForgetPaid(now)
 	for _, miss := range batch {
 		tenant := p.tenant(miss.TGID)
@@ -280,7 +280,7 @@ func (u *Unwinder) handle(batch []Miss) {
 			continue
 		}
 		began := throttle.ThreadTime()
-		err := u.load(&p, miss)
+		err := u.load(p, miss)
 		u.tenants.Take(tenant, throttle.ThreadTime()-began, now)
 		if err != nil {
 			u.failed.Add(1)
@@ -299,34 +299,9 @@ func (u *Unwinder) handle(batch []Miss) {
 		}
 		u.looked[miss.TGID] = now
 		began := throttle.ThreadTime()
-		u.look(&p, miss)
+		u.look(p, miss)
 		u.tenants.Take(tenant, throttle.ThreadTime()-began, now)
 	}
 	u.loaded.Store(uint64(u.pages))
 	u.open.Store(uint64(len(u.files.open)))
-}
-
-// processes are the snapshots that one batch has taken: each process is read once.
-type processes struct {
-	u         *Unwinder
-	snapshots map[uint32]*procmaps.Snapshot
-	tenants   map[uint32]procmaps.Tenant
-}
-
-func (p *processes) tenant(pid uint32) procmaps.Tenant {
-	of, ok := p.tenants[pid]
-	if !ok {
-		of = p.u.cfg.Processes.Tenant(pid)
-		p.tenants[pid] = of
-	}
-	return of
-}
-
-func (p *processes) of(pid uint32) *procmaps.Snapshot {
-	s, ok := p.snapshots[pid]
-	if !ok {
-		s, _ = p.u.cfg.Processes.Snapshot(pid)
-		p.snapshots[pid] = s
-	}
-	return s
 }
