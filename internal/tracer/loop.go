@@ -13,6 +13,11 @@ import (
 // enqueue hands events to the loop. When that is far behind, it counts them as lost, and
 // the loop reads all processes instead.
 func (t *Tracer) enqueue(batch []procevents.Event) {
+	for _, e := range batch {
+		if e.Kind == procevents.Map {
+			t.cfg.Maps.Changed(e.PID) // at once: the loop may be attaching for seconds
+		}
+	}
 	select {
 	case t.queue <- slices.Clone(batch):
 	default:
@@ -20,6 +25,15 @@ func (t *Tracer) enqueue(batch []procevents.Event) {
 		case t.lost <- uint64(len(batch)):
 		default:
 		}
+	}
+}
+
+// lose counts events that were lost: any process may have done anything, and all are read again.
+func (t *Tracer) lose(n uint64) {
+	t.stats.Lost += n
+	t.rescanAll = true
+	for pid := range t.processes {
+		t.cfg.Maps.Changed(pid)
 	}
 }
 
@@ -59,8 +73,7 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.mu.Unlock()
 		case n := <-t.lost:
 			t.mu.Lock()
-			t.stats.Lost += n
-			t.rescanAll = true
+			t.lose(n)
 			t.mu.Unlock()
 		case <-soon.C:
 			t.mu.Lock()

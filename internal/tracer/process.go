@@ -151,8 +151,7 @@ func (t *Tracer) handle(e procevents.Event) {
 		t.cfg.Maps.Exited(e.PID)
 		t.choose(e.PID, false)
 	case procevents.Lost:
-		t.stats.Lost += e.Count
-		t.rescanAll = true
+		t.lose(e.Count)
 	}
 }
 

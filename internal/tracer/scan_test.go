@@ -61,3 +61,33 @@ func TestAPidThatIsGoneIsNotSelected(t *testing.T) {
 	require.Equal(t, map[uint32]bool{gone: false, running: false}, selected)
 	require.Equal(t, 1, ended)
 }
+
+// What was read of a process is in doubt as soon as it is reported to have mapped something, and for all processes where
+// reports were lost.
+func TestMappingsAreInDoubtOnceTheyChange(t *testing.T) {
+	tr := &Tracer{state: newState(), queue: make(chan []procevents.Event, 1)}
+	tr.cfg.setDefaults()
+	pid := uint32(os.Getpid())
+	tr.processes[pid] = &process{files: map[fileKey]mapped{{}: {}}}
+	var at uint64
+	read := func() {
+		t.Helper()
+		s, err := tr.cfg.Maps.Snapshot(pid)
+		require.NoError(t, err)
+		at = s.Mappings[0].Start
+	}
+	isFinal := func() bool {
+		_, _, isFinal := tr.cfg.Maps.FindSince(pid, at, time.Now())
+		return isFinal
+	}
+	read()
+	require.True(t, isFinal())
+	tr.enqueue([]procevents.Event{{Kind: procevents.Map, PID: pid, Path: "/a.so"}})
+	require.False(t, isFinal())
+	read()
+	require.True(t, isFinal())
+	tr.handle(procevents.Event{Kind: procevents.Lost, Count: 3})
+	require.False(t, isFinal())
+	require.EqualValues(t, 3, tr.stats.Lost)
+	require.True(t, tr.rescanAll)
+}

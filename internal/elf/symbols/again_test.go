@@ -4,6 +4,8 @@ package symbols
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +107,36 @@ func TestNamingAgainIsBounded(t *testing.T) {
 	took := time.Duration(p.found) * frameCost
 	require.Positive(t, took)
 	require.LessOrEqual(t, took, lookBurst+minute*time.Second/lookShare+lookAgain/lookShare)
+}
+
+// A library is unmapped and another one is mapped at its address: a stack that was named before the mappings were read again is
+// named once more.
+func TestStacksAreNamedAgainWhereAnotherLibraryIs(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(root, "5", name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(root, "5"), 0o755))
+	write("stat", "5 (a) S 1 "+strings.Repeat("0 ", 17)+"777 0\n")
+	write("maps", "1000-2000 r-xp 0 00:01 7 /old.so\n")
+	mappings := procmaps.NewCache(procmaps.Config{ProcFS: root})
+	_, err := mappings.Snapshot(5)
+	require.NoError(t, err)
+	s, at := clocked(NewResolver(mappings), 0x1800)
+
+	write("maps", "1000-2000 r-xp 0 00:01 8 /new.so\n")
+	mappings.Changed(5)
+	require.Equal(t, "0x800 (old.so)", s.Stack(1, 5, 9).Folded)
+	_, err = mappings.Snapshot(5)
+	require.NoError(t, err)
+	*at = at.Add(lookAgain)
+	named := s.Stack(1, 5, 9)
+	require.Equal(t, "0x800 (new.so)", named.Folded)
+	write("maps", "1000-2000 r-xp 0 00:01 9 /newest.so\n")
+	_, err = mappings.Snapshot(5)
+	require.NoError(t, err)
+	*at = at.Add(lookAgain)
+	require.Same(t, named, s.Stack(1, 5, 9), "it is of before")
 }
 
 // What was read of a file before its file system stopped to answer is not its table.

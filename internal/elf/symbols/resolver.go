@@ -24,7 +24,7 @@ import (
 type Mappings interface {
 	// Find is the executable mapping that covers an address.
 	Find(pid uint32, address uint64) (procmaps.Mapping, bool)
-	// FindSince is Find, and whether that is final: the process was read after since, or there is nothing more to read.
+	// FindSince is Find, and whether that is final: the process was read after since, or has mapped nothing after it was read.
 	FindSince(pid uint32, address uint64, since time.Time) (m procmaps.Mapping, ok, isFinal bool)
 	// Around is the executable mappings of files nearest to an address, as of the last Find.
 	Around(pid uint32, address uint64) []procmaps.Mapping

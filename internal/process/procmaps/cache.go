@@ -64,6 +64,7 @@ type entry struct {
 	element  *list.Element
 	exited   bool
 	stale    bool
+	changed  time.Time // when it has last mapped something, as far as that was reported
 }
 
 // NewCache returns an empty cache.
@@ -134,8 +135,8 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 	return m, ok
 }
 
-// FindSince is Find; isFinal is false if another answer may come later: the process could not be read
-// now, and its snapshot is older than since.
+// FindSince is Find; isFinal is false if another answer may come later: the snapshot is older than since, and
+// the process could not be read now, or has mapped something after it.
 func (c *Cache) FindSince(pid uint32, addr uint64, since time.Time) (m Mapping, ok, isFinal bool) {
 	c.mu.Lock()
 	e := c.byPID[pid]
@@ -146,7 +147,7 @@ func (c *Cache) FindSince(pid uint32, addr uint64, since time.Time) (m Mapping, 
 			c.running.MoveToFront(e.element)
 		}
 		if e.exited || (!e.stale && (ok || fresh)) {
-			isFinal = ok || e.exited || !e.snapshot.Taken.Before(since)
+			isFinal = e.exited || !e.snapshot.Taken.Before(since) || ok && !e.snapshot.Taken.Before(e.changed)
 			c.mu.Unlock()
 			return m, ok, isFinal
 		}
@@ -232,6 +233,16 @@ func (c *Cache) Stale(pid uint32) {
 	defer c.mu.Unlock()
 	if e := c.byPID[pid]; e != nil {
 		e.stale = true
+	}
+}
+
+// Changed notes that a process has mapped something just now, perhaps where something else was: until it is read again, no
+// answer about it is final. It is not read for that.
+func (c *Cache) Changed(pid uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.byPID[pid]; e != nil {
+		e.changed = time.Now()
 	}
 }
 

@@ -164,3 +164,43 @@ func TestWhatIsNotFoundMayBeLater(t *testing.T) {
 	c.Exited(5)
 	require.Equal(t, []bool{false, true}, find(unmapped, time.Now()), "nothing more is read")
 }
+
+// An address of a snapshot may be another library's since the process has mapped something: dlclose, and dlopen at the same
+// address. A process that has mapped nothing since is not read again.
+func TestWhatIsFoundMayBeAnotherLibrarysLater(t *testing.T) {
+	root := t.TempDir()
+	c := NewCache(Config{ProcFS: root})
+	fakeProc(t, root, 5, 777, "1000-2000 r-xp 0 00:01 7 /old\n")
+	reads := 0
+	c.OnSnapshot(func(*Snapshot) { reads++ })
+	_, err := c.Snapshot(5)
+	require.NoError(t, err)
+	find := func(since time.Time) (path string, isFinal bool) {
+		m, ok, isFinal := c.FindSince(5, 0x1800, since)
+		require.True(t, ok)
+		return m.Path, isFinal
+	}
+	expect := func(since time.Time, wantPath string, wantFinal bool) {
+		t.Helper()
+		path, isFinal := find(since)
+		require.Equal(t, wantPath, path)
+		require.Equal(t, wantFinal, isFinal)
+	}
+	began := time.Now()
+	expect(began, "/old", true)
+	fakeProc(t, root, 5, 777, "1000-2000 r-xp 0 00:01 8 /new\n")
+	c.Changed(5)
+	expect(began, "/old", false)
+	require.Equal(t, 1, reads)
+	_, err = c.Snapshot(5)
+	require.NoError(t, err)
+	expect(began, "/new", true)
+	expect(time.Now(), "/new", true)
+	c.Changed(5) // as a process does all the time that makes code in files
+	expect(began, "/new", true)
+	expect(time.Now(), "/new", false)
+	c.Exited(5)
+	expect(time.Now(), "/new", true)
+	c.Changed(6) // nothing is known of it
+	require.Equal(t, 2, reads)
+}
