@@ -109,34 +109,61 @@ func TestNamingAgainIsBounded(t *testing.T) {
 	require.LessOrEqual(t, took, lookBurst+minute*time.Second/lookShare+lookAgain/lookShare)
 }
 
-// A library is unmapped and another one is mapped at its address: a stack that was named before the mappings were read again is
-// named once more.
-func TestStacksAreNamedAgainWhereAnotherLibraryIs(t *testing.T) {
+// fakeProc is a process 5 whose mappings may be changed.
+func fakeProc(t *testing.T) (mappings *procmaps.Cache, setMaps func(string)) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "5", name), []byte(text), 0o600))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(root, "5"), 0o755))
 	write("stat", "5 (a) S 1 "+strings.Repeat("0 ", 17)+"777 0\n")
-	write("maps", "1000-2000 r-xp 0 00:01 7 /old.so\n")
-	mappings := procmaps.NewCache(procmaps.Config{ProcFS: root})
-	_, err := mappings.Snapshot(5)
-	require.NoError(t, err)
+	return procmaps.NewCache(procmaps.Config{ProcFS: root, MinRefresh: time.Hour}), func(text string) { write("maps", text) }
+}
+
+// A library is unmapped and another one is mapped at its address: a stack that was named before the mappings were read again is
+// named once more.
+func TestStacksAreNamedAgainWhereAnotherLibraryIs(t *testing.T) {
+	mappings, setMaps := fakeProc(t)
+	read := func() {
+		_, err := mappings.Snapshot(5)
+		require.NoError(t, err)
+	}
+	setMaps("1000-2000 r-xp 0 00:01 7 /old.so\n")
+	read()
 	s, at := clocked(NewResolver(mappings), 0x1800)
 
-	write("maps", "1000-2000 r-xp 0 00:01 8 /new.so\n")
+	setMaps("1000-2000 r-xp 0 00:01 8 /new.so\n")
 	mappings.Changed(5)
 	require.Equal(t, "0x800 (old.so)", s.Stack(1, 5, 9).Folded)
-	_, err = mappings.Snapshot(5)
-	require.NoError(t, err)
+	read()
 	*at = at.Add(lookAgain)
 	named := s.Stack(1, 5, 9)
 	require.Equal(t, "0x800 (new.so)", named.Folded)
-	write("maps", "1000-2000 r-xp 0 00:01 9 /newest.so\n")
+	setMaps("1000-2000 r-xp 0 00:01 9 /newest.so\n")
+	read()
+	*at = at.Add(lookAgain)
+	require.Same(t, named, s.Stack(1, 5, 9), "it is of before")
+}
+
+// An interpreter that is loaded late is not in the mappings that were read last.
+func TestAnInterpreterThatIsLoadedLate(t *testing.T) {
+	mappings, setMaps := fakeProc(t)
+	const before = "1000-2000 r-xp 0 00:01 7 /libcuda.so.1\n"
+	setMaps(before)
+	_, err := mappings.Snapshot(5)
+	require.NoError(t, err)
+	setMaps(before + "5000-6000 r-xp 0 00:01 8 /opt/embedded\n")
+	s, at := clocked(NewResolver(mappings))
+	s.maps = &fakeMaps{
+		runtime: 0x7000,
+		stacks:  map[uint64][]byte{9: wireStack([]uint64{0x1100, 0x5100}, [2]uint64{1, 3})},
+		symbols: map[uint64][]byte{1: wireSymbol("Model.load", "/app/model.py")},
+	}
+	s.Stack(1, 5, 9)
 	_, err = mappings.Snapshot(5)
 	require.NoError(t, err)
 	*at = at.Add(lookAgain)
-	require.Same(t, named, s.Stack(1, 5, 9), "it is of before")
+	require.Equal(t, "Model.load (model.py:3); <interpreter trampoline>; 0x100 (libcuda.so.1)", s.Stack(1, 5, 9).Folded)
 }
 
 // What was read of a file before its file system stopped to answer is not its table.

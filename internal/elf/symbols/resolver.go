@@ -32,8 +32,6 @@ type Mappings interface {
 	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
 	// OpenIn opens a regular file by its path as the process would.
 	OpenIn(pid uint32, path string) (*procmaps.File, error)
-	// Snapshot is all executable mappings, sorted by address.
-	Snapshot(pid uint32) (*procmaps.Snapshot, error)
 	// Tenant is whom a process belongs to.
 	Tenant(pid uint32) procmaps.Tenant
 }
@@ -230,16 +228,17 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 
 // Interpreter finds the module that runs Python in a process, to know where the
 // native run of a stack ends. runtime is the address of _PyRuntime, 0 if it is
-// not known. The result reports whether a frame's address is in it.
-func (r *Resolver) Interpreter(pid uint32, runtime uint64) func(address uint64) bool {
+// not known. contains reports whether a frame's address is in it; isFinal is false if the process could not be
+// read, and was read before since, when the stack was recorded.
+func (r *Resolver) Interpreter(pid uint32, runtime uint64, since time.Time) (contains func(address uint64) bool, isFinal bool) {
 	var file procmaps.Mapping
+	isFinal = true
 	if runtime != 0 {
-		if s, err := r.mappings.Snapshot(pid); err == nil {
-			// _PyRuntime is data; a library's data follows its code.
-			for _, m := range s.Mappings {
-				if m.Start < runtime && m.IsFile() {
-					file = m
-				}
+		// It is data, which no mapping of code covers: the process is read again, if its tenant may have that.
+		_, _, isFinal = r.mappings.FindSince(pid, runtime, since)
+		for _, m := range r.mappings.Around(pid, runtime) {
+			if m.Start < runtime { // a library's data follows its code
+				file = m
 			}
 		}
 	}
@@ -252,7 +251,7 @@ func (r *Resolver) Interpreter(pid uint32, runtime uint64) func(address uint64) 
 			return m.Inode == file.Inode && m.Path == file.Path
 		}
 		return isPython(path.Base(m.Path))
-	}
+	}, isFinal
 }
 
 // isPython knows libpython3.12.so.1.0, python3.12 and python by their names.

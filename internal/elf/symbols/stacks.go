@@ -194,7 +194,8 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw, first time.Time
 		})
 	}
 	if len(raw.Native) > 0 && len(raw.Python) > 0 {
-		contains := s.interpreter(process, pid)
+		contains, isFinalInterpreter := s.interpreter(process, pid, first)
+		isFinal = isFinal && isFinalInterpreter
 		parts.IsInterpreter = func(i int) bool { return contains(raw.Native[i]) }
 	}
 	return stack.Join(parts), isFinal
@@ -221,12 +222,14 @@ func (s *Stacks) symbol(id uint64) symbol {
 	return found
 }
 
-func (s *Stacks) interpreter(process uint64, pid uint32) func(uint64) bool {
+func (s *Stacks) interpreter(process uint64, pid uint32, since time.Time) (contains func(uint64) bool, isFinal bool) {
 	runtime, _ := s.maps.Runtime(process)
 	if i, ok := s.interpreters.Get(process); ok && i.runtime == runtime {
-		return i.contains
+		return i.contains, true
 	}
-	i := interpreter{runtime, s.resolver.Interpreter(pid, runtime)}
-	s.interpreters.Put(process, i)
-	return i.contains
+	contains, isFinal = s.resolver.Interpreter(pid, runtime, since)
+	if isFinal {
+		s.interpreters.Put(process, interpreter{runtime, contains})
+	}
+	return contains, isFinal
 }

@@ -58,14 +58,15 @@ func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*procmaps.File, error) {
 
 func (*fakeProcess) Tenant(uint32) procmaps.Tenant { return 1 }
 
-func (*fakeProcess) Around(uint32, uint64) []procmaps.Mapping { return nil }
+func (p *fakeProcess) Around(_ uint32, address uint64) []procmaps.Mapping {
+	if p.spent {
+		return nil
+	}
+	return (&procmaps.Snapshot{Mappings: p.mappings()}).Around(address)
+}
 
 func (*fakeProcess) OpenIn(uint32, string) (*procmaps.File, error) {
 	return nil, errors.New("no such file")
-}
-
-func (p *fakeProcess) Snapshot(uint32) (*procmaps.Snapshot, error) {
-	return &procmaps.Snapshot{Mappings: p.mappings()}, nil
 }
 
 type fakeMaps struct {
@@ -131,8 +132,24 @@ func TestStackIsJoinedAtTheInterpreterOfTheRuntime(t *testing.T) {
 	require.Equal(t, reads, maps.reads)
 }
 
+// To find the interpreter is at the cost of the tenant: it is not found while that is spent, and not missed for ever then.
+func TestTheInterpreterIsFoundWithinTheAllowance(t *testing.T) {
+	p := &fakeProcess{spent: true}
+	s, at := clocked(NewResolver(p))
+	s.maps = &fakeMaps{
+		runtime: 0x7000,
+		stacks:  map[uint64][]byte{9: wireStack([]uint64{0x1100, 0x5100}, [2]uint64{1, 3})},
+		symbols: map[uint64][]byte{1: wireSymbol("Model.load", "/app/model.py")},
+	}
+	require.Equal(t, "Model.load (model.py:3); <interpreter trampoline>; 0x5100; 0x1100", s.Stack(1, 100, 9).Folded)
+	p.spent = false
+	*at = at.Add(lookAgain)
+	require.Equal(t, "Model.load (model.py:3); <interpreter trampoline>; 0x100 (libcuda.so.1)", s.Stack(1, 100, 9).Folded)
+}
+
 func TestUnknownRuntimeFallsBackToTheName(t *testing.T) {
-	contains := NewResolver(&fakeProcess{}).Interpreter(1, 0)
+	contains, isFinal := NewResolver(&fakeProcess{}).Interpreter(1, 0, time.Time{})
+	require.True(t, isFinal)
 	require.False(t, contains(0x5100))
 	for base, want := range map[string]bool{
 		"libpython3.12.so.1.0": true, "python3.12": true, "python3": true, "python": true, "python3.13t": true,
