@@ -4,7 +4,6 @@ package symbols
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -153,10 +152,4 @@ func (c *contents) put(l *loaded, of kind, found *content) string {
 	}
 	c.tableOf.Put(l.file+string(of), found.table)
 	return found.table
-}
-
-// identify distinguishes files; one that is written to becomes another one: no one can set the time of its change.
-func identify(file *procmaps.File) string {
-	st := &file.Stat
-	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim)
 }

@@ -27,7 +27,7 @@ const (
 type loaded struct {
 	module  *module.Module
 	buildID string
-	file    string // which one it is: see identify
+	file    string // which one it is: procmaps.File.Identity
 }
 
 // kind is which symbols of a file a table has.
@@ -48,18 +48,25 @@ func (l *loaded) wanted(of kind) string {
 	return l.file + string(of)
 }
 
-// fileKey is a file as the mappings of processes name it. The number of an inode is given
-// to another file one day; not with the same path, within minutes.
+// fileKey is a file as the mappings of processes name it. It may be another file a moment later: one that is built again
+// gets the inode of the one before, which was removed for it.
 type fileKey struct {
 	device, inode uint64
 	path          string
 }
 
+// place is where a process has mapped a file, which stays that one as long as it is mapped.
+type place struct {
+	pid          uint32
+	start, inode uint64
+}
+
 // files is the state of files, whichever process had them: a process that lives for a
 // part of a second is gone when its rows are read, and nothing can be opened any more.
 type files struct {
-	byKey  *recent.Cache[fileKey, *loaded]
-	wanted *recent.Cache[string, bool] // tables that could not be read when they were needed
+	byKey   *recent.Cache[fileKey, *loaded] // as it was read last
+	byPlace *recent.Cache[place, *loaded]
+	wanted  *recent.Cache[string, bool] // tables that could not be read when they were needed
 
 	queue   []pending
 	working bool
@@ -96,20 +103,37 @@ func (f *files) next(last procmaps.Tenant) pending {
 }
 
 func newFiles() files {
-	return files{byKey: recent.New[fileKey, *loaded](knownFiles), wanted: recent.New[string, bool](wantedTables)}
+	return files{
+		byKey:   recent.New[fileKey, *loaded](knownFiles),
+		byPlace: recent.New[place, *loaded](knownFiles),
+		wanted:  recent.New[string, bool](wantedTables),
+	}
 }
 
 func keyOf(m procmaps.Mapping) fileKey { return fileKey{m.Device, m.Inode, m.Path} }
 
-// known has the facts of a mapping's file that were read for another process.
-func (f *files) known(m procmaps.Mapping) *loaded {
+func placeOf(pid uint32, m procmaps.Mapping) place { return place{pid, m.Start, m.Inode} }
+
+// known has the facts of a mapping's file that were read for its process, or else for another one.
+func (f *files) known(pid uint32, m procmaps.Mapping) *loaded {
+	if l, ok := f.byPlace.Get(placeOf(pid, m)); ok {
+		return l
+	}
 	if l, ok := f.byKey.Get(keyOf(m)); ok {
 		return l
 	}
 	return &loaded{}
 }
 
-func (f *files) put(m procmaps.Mapping, l *loaded) { f.byKey.Put(keyOf(m), l) }
+// put keeps the facts of a file that a process has mapped.
+func (f *files) put(pid uint32, l *loaded, all ...procmaps.Mapping) {
+	if l.module != nil {
+		f.byKey.Put(keyOf(all[0]), l)
+	}
+	for _, m := range all {
+		f.byPlace.Put(placeOf(pid, m), l)
+	}
+}
 
 // want has the table read when the next process comes that has it mapped.
 func (f *files) want(table string) { f.wanted.Put(table, true) }
@@ -121,7 +145,7 @@ func open(file *procmaps.File) (*loaded, *recorder, error) {
 	if err != nil {
 		return nil, reader, err
 	}
-	return &loaded{module: mod, buildID: mod.BuildID(), file: identify(file)}, reader, nil
+	return &loaded{module: mod, buildID: mod.BuildID(), file: file.Identity()}, reader, nil
 }
 
 // readTable reads the symbols of a module and of its debug file, if it has one.
@@ -142,89 +166,4 @@ func readTable(m, separate *module.Module, of kind) *Table {
 		debug.FreeOSMemory()
 	}
 	return t
-}
-
-// Learn takes the mappings of a process as long as it is there, and reads its
-// files: where their code was linked, and the functions of those that a process before it
-// has left without names. It returns at once.
-func (r *Resolver) Learn(s *procmaps.Snapshot) {
-	l := pending{s, r.mappings.Tenant(s.Process.PID)}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.files.add(l)
-	if !r.files.working {
-		r.files.working = true
-		go r.learn()
-	}
-}
-
-// learn works until nothing is left to do.
-func (r *Resolver) learn() {
-	var last procmaps.Tenant
-	for {
-		r.mu.Lock()
-		if len(r.files.queue) == 0 {
-			r.files.queue, r.files.working = nil, false
-			r.mu.Unlock()
-			return
-		}
-		l := r.files.next(last)
-		last = l.tenant
-		r.mu.Unlock()
-		for _, m := range l.of.Mappings {
-			if m.IsFile() {
-				r.learnFile(l.of.Process.PID, m)
-			}
-		}
-	}
-}
-
-// isNew reports whether a file has to be read.
-func (r *Resolver) isNew(m procmaps.Mapping) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l, known := r.files.byKey.Get(keyOf(m))
-	return !known || len(r.wants(l)) > 0
-}
-
-// wants returns which tables of a file are to be read, or found among those of files with its build id; the lock
-// is held.
-func (r *Resolver) wants(l *loaded) (all []kind) {
-	for _, of := range kinds {
-		id, known := r.contents.tableOf.Get(l.file + string(of))
-		wanted, _ := r.files.wanted.Get(l.wanted(of))
-		if wanted && r.tables.get(id) == nil || !known && len(r.contents.candidates(l, of)) > 0 {
-			all = append(all, of)
-		}
-	}
-	return all
-}
-
-func (r *Resolver) learnFile(pid uint32, m procmaps.Mapping) {
-	if !r.isNew(m) {
-		return
-	}
-	file, err := r.mappings.Open(pid, m)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	l, reader, err := open(file)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	r.files.put(m, l)
-	wanted := r.wants(l)
-	r.mu.Unlock()
-	o := opened{l, reader, pid, m.Path}
-	for _, of := range wanted {
-		r.mu.Lock()
-		w := r.plan(o, of)
-		r.mu.Unlock()
-		w.do() // which may take a while
-		r.mu.Lock()
-		r.finish(w)
-		r.mu.Unlock()
-	}
 }

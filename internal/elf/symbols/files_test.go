@@ -3,6 +3,7 @@
 package symbols
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,11 +23,13 @@ import (
 type run struct {
 	library string
 	there   map[uint32]bool
+	device  uint64 // 0: of its own for each
+	opened  int
 }
 
 func (p *run) mapping(pid uint32) procmaps.Mapping {
 	start := 0x7f0000000000 + uint64(pid)<<24
-	return procmaps.Mapping{Start: start, End: start + 1<<23, Device: uint64(pid), Inode: 7, Path: p.library}
+	return procmaps.Mapping{Start: start, End: start + 1<<23, Device: cmp.Or(p.device, uint64(pid)), Inode: 7, Path: p.library}
 }
 
 func (p *run) Find(pid uint32, _ uint64) (procmaps.Mapping, bool) { return p.mapping(pid), true }
@@ -39,7 +42,19 @@ func (p *run) Open(pid uint32, _ procmaps.Mapping) (*procmaps.File, error) {
 	if !p.there[pid] {
 		return nil, errors.New("gone")
 	}
+	p.opened++
 	return procmaps.NewFile(os.Open(p.library))
+}
+
+func (p *run) Identities(pid uint32, all []procmaps.Mapping) []string {
+	out := make([]string, len(all))
+	for i := range all {
+		if f, err := procmaps.NewFile(os.Open(p.library)); p.there[pid] && err == nil {
+			out[i] = f.Identity()
+			f.Close()
+		}
+	}
+	return out
 }
 
 // Tenant is one for each ten processes.
@@ -85,7 +100,7 @@ func TestProcessesThatAreGoneHaveNames(t *testing.T) {
 	require.NoError(t, err)
 	defer file.Close()
 	getenv := functionOf(t, file, "getenv")
-	p := &run{libc, map[uint32]bool{}}
+	p := &run{library: libc, there: map[uint32]bool{}}
 	r := NewResolver(p)
 	frame := func(pid uint32) stack.Frame {
 		return r.Frame(uint64(pid), pid, p.mapping(pid).Start+getenv.offset, true)
@@ -127,7 +142,7 @@ func TestProcessesOfATenantDelayNoOther(t *testing.T) {
 func TestLearningEnds(t *testing.T) {
 	text := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("no library", 100)), 0o600))
-	p := &run{text, map[uint32]bool{1: true}}
+	p := &run{library: text, there: map[uint32]bool{1: true}}
 	r := NewResolver(p)
 	for pid := range uint32(3 * learning) {
 		s, err := p.Snapshot(pid)
@@ -137,4 +152,58 @@ func TestLearningEnds(t *testing.T) {
 	learned(t, r)
 	require.Zero(t, r.files.byKey.Len())
 	require.Equal(t, "0x10", r.Frame(1, 1, p.mapping(1).Start+0x10, true).Function)
+}
+
+// write replaces what is in a file, which stays the same inode: a new file gets that of one that was just removed, too.
+func write(t *testing.T, file, from string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, b, 0o600))
+}
+
+// A library is built again, and has the inode that it had: each process has the names of what it has run, though both
+// have ended.
+func TestALibraryThatIsBuiltAgainHasNamesOfItsOwn(t *testing.T) {
+	p := &run{library: filepath.Join(t.TempDir(), "libx.so"), there: map[uint32]bool{}, device: 1}
+	write(t, p.library, code(t, "first", "second"))
+	file, err := procmaps.NewFile(os.Open(p.library))
+	require.NoError(t, err)
+	defer file.Close()
+	at := functionOf(t, file, "first").offset // and of the other build's
+	r := NewResolver(p)
+	frames := uint64(0)
+	name := func(pid uint32) string {
+		frames++
+		return r.Frame(frames, pid, p.mapping(pid).Start+at, true).Function
+	}
+	p.start(t, r, 1)
+	name(1) // whose table is read with the next one
+	p.start(t, r, 2)
+	require.Equal(t, "first", name(2))
+
+	write(t, p.library, code(t, "third", "fourth"))
+	p.start(t, r, 3)
+	require.Equal(t, "third", name(3))
+	require.Equal(t, "first", name(2))
+}
+
+// The mappings of a process are read over and over; its files are not.
+func TestAFileIsLearnedOncePerProcess(t *testing.T) {
+	p := &run{library: code(t, "first", "second"), there: map[uint32]bool{}, device: 1}
+	r := NewResolver(p)
+	for range 10 {
+		p.start(t, r, 1)
+	}
+	require.Equal(t, 1, p.opened)
+	p.start(t, r, 2)
+	require.Equal(t, 1, p.opened, "another process has the same")
+
+	p.library = code(t, "third", "fourth")
+	r.learned.Take(p.Tenant(3), 2*learnBurst, time.Now())
+	p.start(t, r, 3)
+	require.Equal(t, 1, p.opened, "its tenant has cost too much")
+	p.start(t, r, 30)
+	require.Equal(t, 2, p.opened, "another tenant's")
+	require.Positive(t, r.learned.Len())
 }

@@ -30,6 +30,8 @@ type Mappings interface {
 	Around(pid uint32, address uint64) []procmaps.Mapping
 	// Open opens the file behind a mapping.
 	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
+	// Identities is procmaps.File.Identity of the files behind mappings, empty where that cannot be read.
+	Identities(pid uint32, all []procmaps.Mapping) []string
 	// OpenIn opens a regular file by its path as the process would.
 	OpenIn(pid uint32, path string) (*procmaps.File, error)
 	// Tenant is whom a process belongs to.
@@ -66,6 +68,7 @@ type Resolver struct {
 	names    *recent.Cache[addressKey, string]
 	tables   tables
 	spent    throttle.Allowances[procmaps.Tenant]
+	learned  throttle.Allowances[procmaps.Tenant]
 	now      func() time.Time
 }
 
@@ -98,6 +101,7 @@ func NewResolver(m Mappings) *Resolver {
 		names:    recent.New[addressKey, string](namedAddresses),
 		tables:   tables{byID: map[string]*list.Element{}, used: list.New(), bytesOf: map[procmaps.Tenant]int{}},
 		spent:    throttle.Allowances[procmaps.Tenant]{Burst: readBurst, Share: readShare},
+		learned:  throttle.Allowances[procmaps.Tenant]{Burst: learnBurst, Share: learnShare},
 		now:      time.Now,
 	}
 }
@@ -198,7 +202,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	file, err := r.mappings.Open(pid, m)
 	if err != nil {
 		// The process has ended, most of all: the state of the file belongs to others.
-		l := r.files.known(m)
+		l := r.files.known(pid, m)
 		id, _ := r.contents.tableOf.Get(l.file + string(of))
 		t := r.tables.get(id)
 		if t == nil && l.module != nil {
@@ -208,7 +212,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 		return symbolsOf{l, id, t, isHung, isHung}
 	}
 	defer file.Close()
-	if l := r.files.known(m); l.file == identify(file) { // as in another process
+	if l := r.files.known(pid, m); l.file == file.Identity() { // as in another process
 		id, _ := r.contents.tableOf.Get(l.file + string(of))
 		if t := r.tables.get(id); t != nil {
 			return symbolsOf{loaded: l, id: id, table: t}
@@ -218,7 +222,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	if err != nil {
 		return symbolsOf{loaded: &loaded{}, isLater: reader.hung, isHung: reader.hung}
 	}
-	r.files.put(m, l)
+	r.files.put(pid, l, m)
 	w := r.plan(opened{l, reader, pid, m.Path}, of)
 	w.do()
 	t := r.finish(w)

@@ -56,6 +56,10 @@ func (p *fakeProcess) Open(uint32, procmaps.Mapping) (*procmaps.File, error) {
 	return nil, errors.New("gone")
 }
 
+func (*fakeProcess) Identities(_ uint32, all []procmaps.Mapping) []string {
+	return make([]string, len(all))
+}
+
 func (*fakeProcess) Tenant(uint32) procmaps.Tenant { return 1 }
 
 func (p *fakeProcess) Around(_ uint32, address uint64) []procmaps.Mapping {

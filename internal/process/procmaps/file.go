@@ -44,6 +44,16 @@ func NewFile(f *os.File, err error) (*File, error) {
 // Size is that of when it was opened, in bytes.
 func (f *File) Size() int64 { return f.Stat.Size }
 
+// Identity distinguishes files; one that is written to becomes another one: no one can set the time of its change.
+func (f *File) Identity() string {
+	st := &f.Stat
+	return identity(st.Dev, st.Ino, st.Size, st.Ctim.Sec, st.Ctim.Nsec)
+}
+
+func identity(device, inode uint64, bytes, second, nanosecond int64) string {
+	return fmt.Sprint(device, inode, bytes, second, nanosecond)
+}
+
 // ReadAt is that of io.ReaderAt.
 func (f *File) ReadAt(b []byte, at int64) (int, error) {
 	if f.guard == nil {

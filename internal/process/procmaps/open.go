@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +27,7 @@ func (f Files) OpenMapped(m Mapping) (*File, error) {
 }
 
 func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
-	f, err := openRegular(c.path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End)))
+	f, err := openRegular(c.mapFile(pid, m))
 	if err == nil {
 		return f, nil
 	}
@@ -48,6 +49,43 @@ func (c *Cache) open(pid uint32, m Mapping) (*os.File, error) {
 			m.Path, pid, ErrReplaced, st.Ino, m.Inode)
 	}
 	return f, nil
+}
+
+// Identities returns File.Identity of the files behind mappings of a process: as the kernel has it, which takes a tenth of
+// the time of opening them. It is empty where that cannot be read, as without the privilege for map_files.
+func (c *Cache) Identities(pid uint32, all []Mapping) []string {
+	files, out := c.Files(pid), make([]string, len(all))
+	byDir := map[string][]int{}
+	for i, m := range all {
+		dir := filepath.Dir(m.Path)
+		byDir[dir] = append(byDir[dir], i)
+	}
+	for dir, its := range byDir {
+		found, _ := Guarded(&c.guard, files.tenant, files.place(dir), func() ([]string, error) {
+			found := make([]string, len(its))
+			for i, at := range its {
+				found[i] = c.identity(pid, all[at])
+			}
+			return found, nil
+		})
+		for i, id := range found {
+			out[its[i]] = id
+		}
+	}
+	return out
+}
+
+func (c *Cache) identity(pid uint32, m Mapping) string {
+	var st unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, c.mapFile(pid, m), unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st) != nil {
+		return ""
+	}
+	return identity(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, int64(st.Size), st.Ctime.Sec, int64(st.Ctime.Nsec))
+}
+
+// mapFile leads to the file behind a mapping.
+func (c *Cache) mapFile(pid uint32, m Mapping) string {
+	return c.path(pid, fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
 // OpenIn opens a regular file for reading by its path in a process's root; process 1 has the

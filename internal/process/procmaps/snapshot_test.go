@@ -4,6 +4,7 @@ package procmaps
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -94,4 +95,43 @@ func TestKeptSnapshots(t *testing.T) {
 	require.Same(t, s, c.Kept(5))
 	c.Exited(5)
 	require.Nil(t, c.Kept(5))
+}
+
+// Which file is mapped is known without opening it, also of one that was removed, and differs once it is written to.
+func TestIdentities(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("map_files needs root; the uid is not 0")
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, make([]byte, 4096), 0o600))
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	page, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, unix.Munmap(page)) }()
+	c, self := NewCache(Config{}), uint32(os.Getpid())
+	all, err := c.Read(self, func(m Mapping) bool { return m.Path == path })
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	gone := Mapping{Start: 1 << 12, End: 2 << 12, Inode: all[0].Inode, Path: path}
+	identity := func() string {
+		t.Helper()
+		found := c.Identities(self, []Mapping{gone, all[0]})
+		require.Len(t, found, 2)
+		require.Empty(t, found[0])
+		opened, err := c.Open(self, all[0])
+		require.NoError(t, err)
+		defer opened.Close()
+		require.Equal(t, opened.Identity(), found[1])
+		return found[1]
+	}
+	before := identity()
+	require.Equal(t, before, identity())
+	require.NoError(t, os.WriteFile(path, make([]byte, 8192), 0o600))
+	written := identity()
+	require.NotEqual(t, before, written)
+	require.NoError(t, os.Remove(path))
+	require.NotEqual(t, written, identity(), "to remove it is a change of it")
+	require.Equal(t, []string{""}, c.Identities(1<<30, all))
 }
