@@ -23,6 +23,7 @@ import (
 type Processes interface {
 	Read(pid uint32, keep func(procmaps.Mapping) bool) ([]procmaps.Mapping, error)
 	Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error)
+	Identities(pid uint32, all []procmaps.Mapping) []string
 	Tenant(pid uint32) procmaps.Tenant
 }
 
@@ -60,11 +61,6 @@ const (
 	slowest = 16 * time.Second
 	// maxMapped bounds the files that one process can make this program open.
 	maxMapped = 4096
-	// maxFiles bounds the memory for files that were read; forgotten ones are
-	// read again, which takes about 50 µs.
-	maxFiles = 32 << 10
-	// forgetFiles: inode numbers are used again.
-	forgetFiles = 10 * time.Minute
 	// maxReported bounds what is reported once: errors, and libraries that processes have.
 	maxReported = 64
 )
@@ -82,9 +78,9 @@ type Follower struct {
 	// What follows belongs to the goroutine of loop, before it to Start.
 	known map[uint32]*process
 	dirty map[uint32]bool
-	files map[fileKey]*file
-	since time.Time // of files
+	files files
 	spent throttle.Allowances[procmaps.Tenant]
+	cost  time.Duration   // of files, for the tenant whose turn it is
 	later map[uint32]bool // to be read with a scan: when its tenant may cost something again, or the table has room
 	room  room
 	// What was reported: errors, and libraries.
@@ -100,12 +96,6 @@ type process struct {
 	next       time.Time
 }
 
-// fileKey identifies a file in the maps of processes.
-type fileKey struct {
-	device, inode uint64
-	path          string
-}
-
 // NewFollower checks nothing: Start does.
 func NewFollower(cfg Config) *Follower {
 	if cfg.ProcFS == "" {
@@ -119,8 +109,8 @@ func NewFollower(cfg Config) *Follower {
 	}
 	return &Follower{
 		cfg: cfg, queue: make(chan []procevents.Event, 256), lost: make(chan struct{}, 1),
-		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: map[fileKey]*file{},
-		since: time.Now(), spent: newSpent(), room: newRoom(), later: map[uint32]bool{}, warned: map[string]bool{}, reported: map[string]procmaps.Tenant{},
+		known: map[uint32]*process{}, dirty: map[uint32]bool{}, files: newFiles(),
+		spent: newSpent(), room: newRoom(), later: map[uint32]bool{}, warned: map[string]bool{}, reported: map[string]procmaps.Tenant{},
 	}
 }
 
@@ -296,53 +286,6 @@ func (f *Follower) inspect(pid uint32) int64 {
 		f.put(pid, p, source, where)
 	}
 	return read.Load()
-}
-
-// find takes a program's own variable before a library's, as the dynamic linker does,
-// and of libraries the one that is mapped lowest.
-func (f *Follower) find(pid uint32, start uint64, mappings []procmaps.Mapping, musl bool) (found Source, where string) {
-	seen := map[fileKey]bool{}
-	for _, m := range mappings {
-		key := fileKey{m.Device, m.Inode, m.Path}
-		if seen[key] {
-			continue
-		}
-		seen[key] = true
-		file := f.file(pid, key, m)
-		err := file.err
-		if file.module == nil && err == nil {
-			continue
-		}
-		var s Source
-		if err == nil {
-			s, err = file.source(m, start)
-		}
-		if err == nil && musl && s.Access > accesses[2] {
-			err = errCLibrary
-		}
-		if err != nil {
-			f.report(pid, f.cfg.Warn, m.Path, fmt.Sprintf("%s publishes spans that cannot be read: %v", m.Path, err))
-			continue
-		}
-		if found.Access == 0 || file.found.IsProgram {
-			found, where = s, m.Path
-		}
-	}
-	return found, where
-}
-
-func (f *Follower) file(pid uint32, key fileKey, m procmaps.Mapping) *file {
-	if known := f.files[key]; known != nil {
-		return known
-	}
-	opened, err := f.cfg.Processes.Open(pid, m)
-	if err != nil {
-		return &file{} // removed, or unreadable; read again next time
-	}
-	defer opened.Close()
-	parsed := parse(opened)
-	f.files[key] = parsed
-	return parsed
 }
 
 func (f *Follower) put(pid uint32, p *process, s Source, where string) {

@@ -12,9 +12,6 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
-// fileCost is the processor time for a file that was not read before.
-const fileCost = 50 * time.Microsecond
-
 // newSpent bounds the processor time that the processes of a tenant cost by mapping files: each time all their mappings
 // are read, of which a process may have 65,000.
 func newSpent() throttle.Allowances[procmaps.Tenant] {
@@ -29,9 +26,9 @@ func (f *Follower) look(pid uint32) {
 		return
 	}
 	delete(f.later, pid)
-	files := len(f.files)
+	f.cost = 0
 	cost := procmaps.Cost(f.inspect(pid))
-	f.spent.Take(tenant, cost+time.Duration(max(len(f.files)-files, 0))*fileCost, now)
+	f.spent.Take(tenant, cost+f.cost, now)
 }
 
 // scan is the safety net. With all, known processes are read again, too.
@@ -44,10 +41,6 @@ func (f *Follower) scan(all bool) error {
 	names, err := d.Readdirnames(-1)
 	if err != nil {
 		return err
-	}
-	if time.Since(f.since) > forgetFiles || len(f.files) > maxFiles {
-		clear(f.files)
-		f.since = time.Now()
 	}
 	there := map[uint32]bool{}
 	now := time.Now()

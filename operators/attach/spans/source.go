@@ -42,26 +42,28 @@ var errCLibrary = errors.New("the process runs on musl, whose thread-local varia
 
 // file has the facts about the variable in an executable or a library.
 type file struct {
-	module *module.Module // nil: none that defines it
-	found  module.ThreadLocal
-	err    error // it defines it, and cannot be used
+	identity string         // procmaps.File.Identity
+	module   *module.Module // nil: none that defines it
+	found    module.ThreadLocal
+	err      error // it defines it, and cannot be used
+	hangs    bool  // its file system did not answer
 }
 
 // parse reads one file. A file that is no ELF file, or is malformed before it comes to
 // the variable, defines none.
 func parse(f *procmaps.File) *file {
+	out := &file{identity: f.Identity()}
 	m, err := module.Open(f, f.Size())
-	if err != nil {
-		return &file{}
+	if err == nil {
+		if out.found, err = m.ThreadLocal(Variable); err == nil {
+			out.module = m
+		}
 	}
-	v, err := m.ThreadLocal(Variable)
-	switch {
-	case err == nil:
-		return &file{module: m, found: v}
-	case errors.Is(err, module.ErrNoAccess):
-		return &file{err: err}
+	if errors.Is(err, module.ErrNoAccess) {
+		out.err = err
 	}
-	return &file{}
+	out.hangs = errors.Is(err, procmaps.ErrHangs)
+	return out
 }
 
 // source places what a file says in the process that has mapped it as m.
