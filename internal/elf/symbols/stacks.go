@@ -5,6 +5,7 @@ package symbols
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -43,14 +44,6 @@ const (
 	frameCost = 3 * time.Microsecond
 )
 
-// Named is a stack with the texts that tables show, made once.
-type Named struct {
-	Stack stack.Stack
-	// Frame and UserFrame are the labels of Stack.Self and Stack.User, Where is Stack.Where
-	// and Folded Stack.Folded.
-	Frame, UserFrame, Where, Folded string
-}
-
 // Stacks names the stacks of one gadget run, each once: a row of the same stack
 // comes again at every interval. It is safe for concurrent use.
 type Stacks struct {
@@ -65,11 +58,16 @@ type Stacks struct {
 	symbols      *recent.Cache[uint64, symbol]
 	interpreters *recent.Cache[uint64, interpreter]
 	looked       throttle.Allowances[procmaps.Tenant]
+	room         room
+	cut          atomic.Uint64
 }
 
 // entry is a stack as far as it has names.
 type entry struct {
 	*Named
+	tenant       procmaps.Tenant
+	bytes        int       // that are taken of the room
+	isCut        bool      // there was not enough
 	first, again time.Time // when it was named, and when to do so again; again zero: it is final
 }
 
@@ -90,7 +88,7 @@ type interpreter struct {
 
 // NewStacks names what is in maps. Frames of libraries are marked.
 func NewStacks(r *Resolver, maps Maps, libraries library.Paths) *Stacks {
-	return &Stacks{
+	s := &Stacks{
 		resolver:     r,
 		maps:         maps,
 		libraries:    libraries,
@@ -100,17 +98,17 @@ func NewStacks(r *Resolver, maps Maps, libraries library.Paths) *Stacks {
 		symbols:      recent.New[uint64, symbol](namedSymbols),
 		interpreters: recent.New[uint64, interpreter](knownInterpreters),
 		looked:       throttle.Allowances[procmaps.Tenant]{Burst: lookBurst, Share: lookShare},
+		room:         newRoom(),
 	}
-}
-
-func name(s stack.Stack) *Named {
-	n := &Named{Stack: s, Frame: s.Self().Label(), UserFrame: s.User().Label(), Folded: s.Folded()}
-	n.Where = stack.Where(n.UserFrame, n.Frame)
-	return n
+	s.stacks.OnDrop(func(e *entry) { s.room.take(e.tenant, -e.bytes) })
+	return s
 }
 
 // Libraries decides which files count as a library.
 func (s *Stacks) Libraries() library.Paths { return s.libraries }
+
+// Cut is how many stacks had no room: they have their innermost frames, and [truncated].
+func (s *Stacks) Cut() uint64 { return s.cut.Load() }
 
 // Stack is the named stack of an id. Id 0, and an id that is in no map, are
 // the stack of one [unknown] frame; stack.BeforeAttachID is that of one [before attach]. The result is shared: do not change it.
@@ -129,7 +127,7 @@ func (s *Stacks) Stack(process uint64, pid uint32, id uint64) *Named {
 		return known.Named
 	}
 	if !ok {
-		known = &entry{Named: s.unknown, first: s.resolver.now()}
+		known = &entry{Named: s.unknown, first: s.resolver.now(), tenant: s.resolver.mappings.Tenant(pid)}
 	}
 	b, ok := s.maps.Stack(id)
 	if !ok {
@@ -171,8 +169,19 @@ func (s *Stacks) look(e *entry, process uint64, pid uint32, raw stack.Raw) {
 	if !isFinal {
 		e.again = s.resolver.now().Add(lookAgain)
 	}
-	if !slices.Equal(joined, e.Stack) { // else who keeps something by stack keeps it
-		e.Named = name(joined)
+	if slices.Equal(joined, e.Stack) {
+		return // who keeps something by stack keeps it
+	}
+	s.room.take(e.tenant, -e.bytes)
+	n, bytes := s.room.name(e.tenant, joined)
+	e.bytes = bytes
+	s.room.take(e.tenant, bytes)
+	isCut := !slices.Equal(n.Stack, joined)
+	if isCut && !e.isCut {
+		s.cut.Add(1)
+	}
+	if e.isCut = isCut; !slices.Equal(n.Stack, e.Stack) {
+		e.Named = n
 	}
 }
 

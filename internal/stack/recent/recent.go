@@ -21,12 +21,16 @@ type Cache[K comparable, V any] struct {
 	young, old map[K]V
 	born       time.Time // of the young generation
 	now        func() time.Time
+	dropped    func(V)
 }
 
 // New returns an empty cache.
 func New[K comparable, V any](limit int) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
 }
+
+// OnDrop has f called with each value that is forgotten because it was not used. One that is replaced is not reported.
+func (c *Cache[K, V]) OnDrop(f func(V)) { c.dropped = f }
 
 // Get returns the value that was put, as long as it is kept.
 func (c *Cache[K, V]) Get(k K) (V, bool) {
@@ -43,10 +47,23 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 // Put keeps a value, or replaces it.
 func (c *Cache[K, V]) Put(k K, v V) {
 	if now := c.now(); len(c.young) >= c.limit || now.Sub(c.born) >= keepUnused {
+		c.forget()
 		c.old, c.young = c.young, make(map[K]V, min(len(c.young), c.limit/4))
 		c.born = now
 	}
 	c.young[k] = v
+}
+
+// forget reports the values of the old generation that were not used since.
+func (c *Cache[K, V]) forget() {
+	if c.dropped == nil {
+		return
+	}
+	for k, v := range c.old {
+		if _, isUsed := c.young[k]; !isUsed {
+			c.dropped(v)
+		}
+	}
 }
 
 // Len is how many values are kept, at most: of some there may be an older one.

@@ -20,6 +20,7 @@ package symbolize
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -106,6 +107,9 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 			if err := i.name(in, d); err != nil {
 				i.warn(gc, err)
 			}
+			if cut := i.stacks.Cut(); i.cut.Swap(cut) != cut {
+				i.warn(gc, fmt.Errorf("%d stacks are without callers, as [truncated] says: those of their containers take too much memory", cut))
+			}
 			return nil
 		}, Priority); err != nil {
 			return nil, fmt.Errorf("subscribe to %s: %w", ds.Name(), err)
@@ -163,6 +167,7 @@ type instance struct {
 	maps   *kernelMaps
 	stacks *symbols.Stacks
 	active bool
+	cut    atomic.Uint64 // of the stacks, as of the last row
 	warned throttle.Throttle
 }
 
