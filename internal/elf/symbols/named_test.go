@@ -106,3 +106,14 @@ func TestCutStacks(t *testing.T) {
 	}
 	require.Equal(t, short, cut(short))
 }
+
+// A library may have names of 16 KiB, as many as are kept.
+func TestTheMemoryForNamesIsBounded(t *testing.T) {
+	r := NewResolver(&containers{})
+	const long = 16 << 10
+	for n := range 10 * namesBytes / long {
+		r.names.Put(addressKey{"1", uint64(n)}, strings.Repeat("x", long))
+	}
+	require.LessOrEqual(t, r.names.Len()*long, 2*namesBytes+2*long)
+	require.Positive(t, r.names.Len())
+}

@@ -47,6 +47,8 @@ const (
 	openModules = 32 << 10
 	// namedAddresses bounds the names remembered per (module, address).
 	namedAddresses = 32 << 10
+	// namesBytes bounds these names, twice: as many are kept if they have 500 bytes each.
+	namesBytes = 16 << 20
 	// largeModule is from how many functions on the memory that reading
 	// took is given back at once: 30 MiB of names would otherwise stay.
 	largeModule = 50_000
@@ -93,7 +95,7 @@ type addressKey struct {
 
 // NewResolver returns a resolver that has read nothing yet.
 func NewResolver(m Mappings) *Resolver {
-	return &Resolver{
+	r := &Resolver{
 		mappings: m,
 		modules:  recent.New[moduleKey, mapped](openModules),
 		files:    newFiles(),
@@ -104,6 +106,8 @@ func NewResolver(m Mappings) *Resolver {
 		learned:  throttle.Allowances[procmaps.Tenant]{Burst: learnBurst, Share: learnShare},
 		now:      time.Now,
 	}
+	r.names.LimitBytes(namesBytes, func(name string) int { return len(name) })
+	return r
 }
 
 // Frame names one address of a process. process identifies a process, pid is

@@ -22,12 +22,18 @@ type Cache[K comparable, V any] struct {
 	born       time.Time // of the young generation
 	now        func() time.Time
 	dropped    func(V)
+	size       func(V) int // nil: of no interest
+	bytes      int         // of the young generation
+	limitBytes int
 }
 
 // New returns an empty cache.
 func New[K comparable, V any](limit int) *Cache[K, V] {
 	return &Cache[K, V]{limit: limit, young: map[K]V{}, born: time.Now(), now: time.Now}
 }
+
+// LimitBytes also bounds the values by their size: to 2 × limit bytes, and two values.
+func (c *Cache[K, V]) LimitBytes(limit int, size func(V) int) { c.limitBytes, c.size = limit, size }
 
 // OnDrop has f called with each value that is forgotten because it was not used. One that is replaced is not reported.
 func (c *Cache[K, V]) OnDrop(f func(V)) { c.dropped = f }
@@ -46,10 +52,16 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 
 // Put keeps a value, or replaces it.
 func (c *Cache[K, V]) Put(k K, v V) {
-	if now := c.now(); len(c.young) >= c.limit || now.Sub(c.born) >= keepUnused {
+	if now := c.now(); len(c.young) >= c.limit || c.bytes > c.limitBytes || now.Sub(c.born) >= keepUnused {
 		c.forget()
 		c.old, c.young = c.young, make(map[K]V, min(len(c.young), c.limit/4))
-		c.born = now
+		c.born, c.bytes = now, 0
+	}
+	if c.size != nil {
+		if former, ok := c.young[k]; ok {
+			c.bytes -= c.size(former)
+		}
+		c.bytes += c.size(v)
 	}
 	c.young[k] = v
 }

@@ -62,3 +62,16 @@ func TestWhatIsDroppedIsReportedOnce(t *testing.T) {
 		require.Equal(t, map[bool]int{false: 1, true: 0}[isYoung || isOld], dropped[i], i)
 	}
 }
+
+// Of values of any size so many bytes are kept as may be, twice.
+func TestBytesAreBounded(t *testing.T) {
+	c := New[int, string](1000)
+	c.LimitBytes(100, func(s string) int { return len(s) })
+	for i := range 1000 {
+		c.Put(i, "four")
+		c.Put(i, "eleven byte") // in its place
+		_, ok := c.Get(i - 5)
+		require.Equal(t, i >= 5, ok, i)
+		require.LessOrEqual(t, c.Len(), 2*(100/11+1))
+	}
+}
