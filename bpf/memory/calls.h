@@ -10,8 +10,32 @@
 /* CUDA_ARRAY3D_LAYERED and CUDA_ARRAY3D_CUBEMAP */
 #define ARRAY_LAYERED 0x01
 #define ARRAY_CUBEMAP 0x04
+/* CUDA_ARRAY3D_SPARSE and CUDA_ARRAY3D_DEFERRED_MAPPING: cuMemMapArrayAsync maps memory of cuMemCreate,
+ * which is counted there. */
+#define ARRAY_WITHOUT_MEMORY (0x40 | 0x80)
 
 #define ARRAY_FORMAT_BYTES 0x01 /* UNSIGNED_INT8 */
+
+/* Compressed formats: CU_AD_FORMAT_BC1_UNORM to CU_AD_FORMAT_BC7_UNORM_SRGB. */
+#define ARRAY_FORMAT_IN_BLOCKS(format) ((format) >= 0x91 && (format) <= 0x9e)
+#define ARRAY_BLOCK_BITS 2 /* 4 × 4 texels */
+
+/*
+ * Bytes of a block, with all its channels (Direct3D 11.3 functional specification, 19.5; the DDS reader
+ * of NVIDIA's OptiX Toolkit has the same for these formats).
+ */
+static __always_inline __u32 array_block_bytes(__u32 format)
+{
+	switch (format) {
+	case 0x91: /* BC1_UNORM */
+	case 0x92: /* BC1_UNORM_SRGB */
+	case 0x97: /* BC4_UNORM */
+	case 0x98: /* BC4_SNORM */
+		return 8;
+	default:
+		return 16;
+	}
+}
 
 /* Bytes of one channel, by CUarray_format (cuda.h 12.4) and hipArray_Format. Others: 1. */
 static __always_inline __u32 array_format_bytes(__u32 format)
@@ -20,6 +44,12 @@ static __always_inline __u32 array_format_bytes(__u32 format)
 	case 0x02: /* UNSIGNED_INT16 */
 	case 0x09: /* SIGNED_INT16 */
 	case 0x10: /* HALF */
+	case 0xc3: /* UNORM_INT16X1 */
+	case 0xc4: /* UNORM_INT16X2 */
+	case 0xc5: /* UNORM_INT16X4 */
+	case 0xc9: /* SNORM_INT16X1 */
+	case 0xca: /* SNORM_INT16X2 */
+	case 0xcb: /* SNORM_INT16X4 */
 		return 2;
 	case 0x03: /* UNSIGNED_INT32 */
 	case 0x0a: /* SIGNED_INT32 */
@@ -37,8 +67,9 @@ LOOP_STEP(array_level, array_shape, s, array_here)
 {
 	__u64 width = s->width | !s->width, height = s->height | !s->height,
 	      depth = s->depth | !s->depth;
+	__u32 block = s->block & ARRAY_BLOCK_BITS, rest = (1 << block) - 1;
 
-	s->elements += width * height * depth;
+	s->elements += ((width + rest) >> block) * ((height + rest) >> block) * depth;
 	s->width = (width >> 1) | (width == 1);
 	s->height = (height >> 1) | (height == 1);
 	if (!s->layers)
@@ -87,13 +118,21 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 		shape.channels = (is_3d ? wide[3] : wide[2]) >> 32;
 		narrow[5] = wide[4]; /* 0 when 2D */
 	}
+	if (narrow[5] & ARRAY_WITHOUT_MEMORY) {
+		t->call.live.size_bytes = 0;
+		return 1;
+	}
 	shape.layers = (narrow[5] & (ARRAY_LAYERED | ARRAY_CUBEMAP)) != 0;
+	shape.block = ARRAY_FORMAT_IN_BLOCKS(shape.format) ? ARRAY_BLOCK_BITS : 0;
 	if (api->op == MEMORY_MIPMAP)
 		levels = (__u32)t->call.c ?: 1;
 	/* 2^31 is beyond any texture dimension. */
 	LOOP_ON(levels < 32 ? levels : 32, array_level, shape, array_here);
-	t->call.live.size_bytes =
-		shape.elements * shape.channels * array_format_bytes(shape.format);
+	if (shape.block)
+		t->call.live.size_bytes = shape.elements * array_block_bytes(shape.format);
+	else
+		t->call.live.size_bytes =
+			shape.elements * shape.channels * array_format_bytes(shape.format);
 	return 1;
 }
 

@@ -69,8 +69,9 @@ struct interposed {
 struct array_shape {
 	__u64 width, height, depth;
 	__u32 format, channels;
-	__u64 elements; /* sum over the levels walked */
-	__u64 layers;	/* 1: depth counts layers or faces, and stays */
+	__u64 elements; /* sum over the levels walked: texels, or blocks of them */
+	__u32 layers;	/* 1: depth counts layers or faces, and stays */
+	__u32 block;	/* 2^block texels to a side of a block; 0: not in blocks */
 };
 
 enum {

@@ -43,7 +43,7 @@ typedef uint64_t CUmemGenericAllocationHandle;
 /* CUmemAttach_flags */
 enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_MEM_ATTACH_SINGLE = 4 };
 
-/* CUarray_format: bytes per channel are in array_bytes(). */
+/* CUarray_format: bytes per channel, or per block, are in array_bytes(). */
 enum {
 	CU_AD_FORMAT_UNSIGNED_INT8 = 0x01,
 	CU_AD_FORMAT_UNSIGNED_INT16 = 0x02,
@@ -53,9 +53,18 @@ enum {
 	CU_AD_FORMAT_SIGNED_INT32 = 0x0a,
 	CU_AD_FORMAT_HALF = 0x10,
 	CU_AD_FORMAT_FLOAT = 0x20,
+	CU_AD_FORMAT_BC1_UNORM = 0x91, /* and with sRGB: 0x92 */
+	CU_AD_FORMAT_BC4_UNORM = 0x97,
+	CU_AD_FORMAT_BC4_SNORM = 0x98,
+	CU_AD_FORMAT_BC7_UNORM_SRGB = 0x9e,
+	CU_AD_FORMAT_UNORM_INT8X1 = 0xc0, /* two and four channels: 0xc1, 0xc2 */
+	CU_AD_FORMAT_UNORM_INT16X1 = 0xc3,
+	CU_AD_FORMAT_SNORM_INT8X1 = 0xc6,
+	CU_AD_FORMAT_SNORM_INT16X1 = 0xc9,
+	CU_AD_FORMAT_SNORM_INT16X4 = 0xcb,
 };
 
-enum { CUDA_ARRAY3D_LAYERED = 1 };
+enum { CUDA_ARRAY3D_LAYERED = 1, CUDA_ARRAY3D_SPARSE = 0x40, CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80 };
 
 typedef struct {
 	uint32_t Width, Height;

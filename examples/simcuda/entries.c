@@ -225,10 +225,11 @@ CUresult impl_cuMemHostUnregister(void *p)
 
 /* -------------------------------------------------------------------- arrays */
 
-/* Bytes per channel. Formats that fix their own channel count (the UNORM, BC
- * and video ones) are not simulated. */
+/* Bytes per channel. Those of video are not simulated. */
 static unsigned format_bytes(uint32_t format)
 {
+	if (format >= CU_AD_FORMAT_UNORM_INT8X1 && format <= CU_AD_FORMAT_SNORM_INT16X4)
+		return (format - CU_AD_FORMAT_UNORM_INT8X1) / 3 % 2 ? 2 : 1;
 	switch (format) {
 	case CU_AD_FORMAT_UNSIGNED_INT8:
 	case CU_AD_FORMAT_SIGNED_INT8:
@@ -245,6 +246,17 @@ static unsigned format_bytes(uint32_t format)
 	return 0;
 }
 
+/* Bytes of a block of 4 x 4 texels, in which those formats are compressed; 0: another format. */
+static unsigned block_bytes(uint32_t format)
+{
+	if (format < CU_AD_FORMAT_BC1_UNORM || format > CU_AD_FORMAT_BC7_UNORM_SRGB)
+		return 0;
+	if (format <= CU_AD_FORMAT_BC1_UNORM + 1 || format == CU_AD_FORMAT_BC4_UNORM ||
+	    format == CU_AD_FORMAT_BC4_SNORM)
+		return 8;
+	return 16;
+}
+
 static uint64_t at_least_1(uint64_t n)
 {
 	return n ? n : 1;
@@ -252,11 +264,16 @@ static uint64_t at_least_1(uint64_t n)
 
 static bool array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *d, uint64_t *size)
 {
-	uint64_t element = format_bytes(d->Format) * (uint64_t)d->NumChannels;
+	uint64_t block = block_bytes(d->Format), side = block ? 4 : 1;
+	uint64_t element = block ? block : format_bytes(d->Format) * (uint64_t)d->NumChannels;
 	if (!element || !d->Width ||
-	    (d->NumChannels != 1 && d->NumChannels != 2 && d->NumChannels != 4))
+	    (d->NumChannels != 1 && d->NumChannels != 2 && d->NumChannels != 4 && !block))
 		return false;
-	return !__builtin_mul_overflow(d->Width, at_least_1(d->Height), size) &&
+	/* Its memory is mapped later: cuMemMapArrayAsync. */
+	if (d->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+		element = 0;
+	return !__builtin_mul_overflow((d->Width + side - 1) / side,
+				       (at_least_1(d->Height) + side - 1) / side, size) &&
 	       !__builtin_mul_overflow(*size, at_least_1(d->Depth), size) &&
 	       !__builtin_mul_overflow(*size, element, size);
 }

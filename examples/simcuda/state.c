@@ -251,7 +251,7 @@ static struct context *admit(struct call *c, enum alloc_kind kind, uint64_t size
 	c->device = *device;
 	c->size = size;
 	*why = CUDA_SUCCESS;
-	if (size == 0)
+	if (size == 0 && kind != KIND_ARRAY) /* memory may be mapped to an array later */
 		*why = CUDA_ERROR_INVALID_VALUE;
 	else if (!fits(kind, *device, size))
 		*why = CUDA_ERROR_OUT_OF_MEMORY;

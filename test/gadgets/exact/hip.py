@@ -106,6 +106,12 @@ class HipWorker(Worker):
             self.pools.append(pool.value)
             self.p.pool_device[pool.value] = device
 
+    def texel(self):
+        return self.plain_texel()
+
+    def array_flags(self):
+        return self.rng.choice((0, 0, 1))
+
     def channels(self):
         bits, count = self.rng.choice((8, 16, 32)), self.rng.choice((1, 2, 4))
         return Channels((c_int * 4)(*[bits] * count), 0)

@@ -122,9 +122,19 @@ class Memory:
         e += [self.rng.randint(0, 32) for _ in range(dimensions - 1)]
         return e
 
-    def texel(self):
+    def plain_texel(self):
         return (self.rng.choice((0x01, 0x02, 0x03, 0x08, 0x09, 0x0a, 0x10, 0x20)),
                 self.rng.choice((1, 2, 4)))
+
+    def texel(self):
+        return self.rng.choice((
+            self.plain_texel(),
+            (0xc0 + self.rng.randrange(12), self.rng.choice((1, 2, 4))),  # normalized
+            (0x91 + self.rng.randrange(14), 4)))  # compressed, in blocks
+
+    def array_flags(self):
+        """Layers; or an array whose memory is mapped later."""
+        return self.rng.choice((0, 0, 0, 1, 1, 0x40, 0x80))
 
     def alloc_array(self, _):
         a = c_uint64()
@@ -137,13 +147,13 @@ class Memory:
         a = c_uint64()
         name, kind = self.rng.choice((("cuArray3DCreate", Array3DV1),
                                       ("cuArray3DCreate_v2", Array3D)))
-        d = kind(*self.extents(3), *self.texel(), self.rng.choice((0, 0, 1)))
+        d = kind(*self.extents(3), *self.texel(), self.array_flags())
         if self.expect((yield self.call(name, byref(a), byref(d)))):
             self.hold(ARRAY, a.value)
 
     def alloc_mipmap(self, _):
         a = c_uint64()
-        d = Array3D(*self.extents(3), *self.texel(), self.rng.choice((0, 0, 1)))
+        d = Array3D(*self.extents(3), *self.texel(), self.array_flags())
         if self.expect((yield self.call("cuMipmappedArrayCreate", byref(a), byref(d),
                                         c_uint32(self.rng.randint(0, 9))))):
             self.hold(MIPMAP, a.value)
