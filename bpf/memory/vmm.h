@@ -15,7 +15,8 @@
 #define MAX_HANDLES 131072
 #endif
 
-/* One cuMemUnmap covers at most this many mappings; 2 TiB in 2 MiB pages. */
+/* One cuMemUnmap covers at most this many mappings, or granules of such as are not known; 2 TiB in 2 MiB
+ * pages. */
 #ifdef LINUX_5_10
 #define MAX_UNMAP 65536
 #else
@@ -333,7 +334,11 @@ static __always_inline void vmm_map(__u64 process, __u64 address, __u64 size, __
 	}
 }
 
-/* Removes the mapping at s->at, and continues behind it, up to s->address. */
+/*
+ * Removes the mapping at s->at, and continues behind it, up to s->address. Of one that was made before
+ * attach the length is not known: the next one is searched for at each granule. s->serial: that was
+ * counted.
+ */
 LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
 {
 	struct mapping_key key = { .process = s->process, .address = s->at };
@@ -341,8 +346,11 @@ LOOP_STEP(unmap_step, mapping_search, s, mapping_here)
 	struct mapping m;
 
 	if (!found) {
-		drop(DROP_FREE_UNKNOWN);
-		return 1;
+		if (!s->serial)
+			drop(DROP_FREE_UNKNOWN);
+		s->serial = 1;
+		s->at = (s->at | (VMM_GRANULE - 1)) + 1;
+		return s->at >= s->address;
 	}
 	m = *found;
 	if (!bpf_map_delete_elem(&mappings_by_address, &key))
