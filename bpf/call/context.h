@@ -165,10 +165,13 @@ static __always_inline void context_push(struct thread *t, __u64 handle)
 	}
 }
 
+/* The device of the one below is not known if both were pushed before attach. */
 static __always_inline void context_pop(struct thread *t)
 {
 	if (t->contexts)
 		t->contexts--;
+	else
+		t->device_hint = -1;
 }
 
 /* cuCtxSetCurrent: replaces the top; 0 pops it. */

@@ -177,9 +177,11 @@ static __always_inline __u64 call_place(struct thread *t, const struct memory_ap
 		device = call_location_device(t, t->call.c, may_sleep);
 	} else if (api->op == MEMORY_ALLOC_POOL) {
 		context = context_current(t, &live->device);
+		context = context_owner(t, context, live->device);
 		device = context_device(t->process, t->call.c);
 	} else {
-		return context_needed(t, &live->device);
+		context = context_needed(t, &live->device);
+		return context_owner(t, context, live->device);
 	}
 	/* Pinned memory is that of the thread's device, if of any. */
 	if (device == DEVICE_IS_HOST)

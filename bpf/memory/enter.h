@@ -102,6 +102,24 @@ static __always_inline __u64 call_dooms(struct thread *t, const struct memory_ap
 	}
 }
 
+/*
+ * Dooms, frees or clears what the end of t->call.c owns; of a primary context also what is owned by its
+ * device, context_owner().
+ */
+static __always_inline void call_doom(struct thread *t, const struct memory_api *api,
+				      enum doom_step step)
+{
+	struct inflight *call = &t->call;
+	__u64 device = 0;
+
+	if (call->c)
+		live_doom(t->process, call->c, 1, call->serial, step);
+	if (is_op(api, MEMORY_PRIMARY_RESET) || (is_op(api, MEMORY_PRIMARY_RELEASE) && call->c))
+		device = device_owner(call->a);
+	if (device)
+		live_doom(t->process, device, 1, mix64(call->serial), step);
+}
+
 static __always_inline void call_live_key(struct live_key *key, const struct memory_api *api,
 					  __u64 process, __u64 pointer)
 {
@@ -171,9 +189,9 @@ static __always_inline void call_begins(struct thread *t, const struct memory_ap
 	case MEMORY_DEVICE_RESET:
 		doomed = call_dooms(t, api, call, process);
 		call->c = doomed;
+		call_doom(t, api, DOOM_MARK);
 		if (!doomed)
 			break;
-		live_doom(process, doomed, 1, call->serial, DOOM_MARK);
 		call_live_key(&key, api, process, doomed);
 		call->popped = live_pop(&key, &call->live);
 		break;

@@ -20,8 +20,9 @@ struct live {
 	__u64 size_bytes;
 	__u64 stack;
 	__u64 span;    /* of a trace; 0: none */
-	__u64 context; /* that owns it, 5.10: its instance; or a device, memory_owner(); or, if
-			    MEMORY_HELD, where it was mapped; 0: unknown or none */
+	__u64 context; /* that owns it, 5.10: its instance; or a device, memory_owner() and
+			    context_owner(); or, if MEMORY_HELD, where it was mapped; 0: unknown
+			    or none */
 	__u64 serial;  /* unique, and its age: serial_of() the call that made it */
 	__u64 doom;    /* serial of the context destruction in progress */
 	__u8 kind;     /* enum alloc_kind */

@@ -7,14 +7,24 @@
 #include "call/context.h"
 
 /*
- * reset: what the reset of a device frees, where the vendor's table has MEMORY_DEVICE_RESET: an
+ * reset: what the reset of a device frees. Where the vendor's table has MEMORY_DEVICE_RESET, an
  * allocation belongs to a device, and not to a context.
  */
 
-/* In the place of a context (struct live): a device, plus 1; 0: not known. */
+/* In the place of a context (struct live): a device, plus 1, which is no handle; 0: not known. */
 static __always_inline __u64 device_owner(__s32 device)
 {
 	return device + 1;
+}
+
+/*
+ * What owns an allocation of a thread: its current context. Of one that was made current before attach
+ * only the device is known, from cuCtxGetDevice. It is taken for the primary context, as the CUDA
+ * runtime uses no other: the reset of that context frees the allocation.
+ */
+static __always_inline __u64 context_owner(struct thread *t, __u64 current, __s32 device)
+{
+	return current || t->contexts ? current : device_owner(device);
 }
 
 /*

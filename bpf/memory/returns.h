@@ -23,14 +23,15 @@ static __always_inline void owner_returned(struct thread *t, const struct memory
 	struct inflight *call = &t->call;
 	struct primary *p;
 
-	if (call->c)
-		live_doom(t->process, call->c, 1, call->serial, failed ? DOOM_CLEAR : DOOM_FREE);
+	call_doom(t, api, failed ? DOOM_CLEAR : DOOM_FREE);
 	if (is_op(api, MEMORY_DEVICE_RESET) && !call->c && !failed)
 		drop(DROP_FREE_UNKNOWN);
 	popped_returned(t, api, failed);
 	if (failed)
 		return;
 	if (api->op == MEMORY_CTX_DESTROY) {
+		if (!call->popped)
+			drop(DROP_CONTEXT_BEFORE);
 		context_destroyed(t, call->a);
 	} else if (api->op == MEMORY_PRIMARY_RELEASE) {
 		p = primary_of(t->process, call->a);
@@ -42,6 +43,8 @@ static __always_inline void owner_returned(struct thread *t, const struct memory
 		p = primary_of(t->process, call->a);
 		if (p)
 			p->exists = 0; /* until it is retained again */
+		else if (is_op(api, MEMORY_PRIMARY_RESET))
+			drop(DROP_CONTEXT_BEFORE);
 	}
 }
 

@@ -88,7 +88,9 @@
 	/* a page of the machine stack that is not in memory */                     \
 	X(DROP_NATIVE_UNREADABLE, "native_unreadable")                              \
 	/* mappings that were being changed, or no memory for the walk */           \
-	X(DROP_NATIVE_BUSY, "native_busy")
+	X(DROP_NATIVE_BUSY, "native_busy")                                          \
+	/* a context from before attach ended: what was allocated in it since is unknown */ \
+	X(DROP_CONTEXT_BEFORE, "context_before_attach")
 
 enum drop_reason {
 	DROP_NONE = 0,

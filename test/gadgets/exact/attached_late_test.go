@@ -28,12 +28,21 @@ type late struct {
 	*subject.Process
 }
 
-func startLate(t *testing.T, o tracer.Options, text string, arguments ...string) *late {
+// startLate starts a process for each text, and then the gadget.
+func startLate(t *testing.T, o tracer.Options, texts ...string) (all []*late) {
 	t.Helper()
+	t.Setenv("SIMCUDA_DEVICES", "2")
 	lib := simulated.DriverCopy(t)
-	p := script(t, text, append([]string{lib}, arguments...)...)
-	p.Expect("ready")
-	return &late{t, tracer.Start(t, lib, o), p}
+	for _, text := range texts {
+		p := script(t, text, lib)
+		p.Expect("ready")
+		all = append(all, &late{t, nil, p})
+	}
+	tr := tracer.Start(t, lib, o)
+	for _, l := range all {
+		l.Tracer = tr
+	}
+	return all
 }
 
 // held are bytes of a process: in use, and freed implicitly.
@@ -81,12 +90,102 @@ cu("cuMemRelease", handles[3])
 step()
 cu("cuMemUnmap", at, c_size_t(sum(sizes) * granule))
 step()
-`)
+`)[0]
 		require.Equal(t, held{Inuse: 2 * granule}, l.step())
 		require.Empty(t, l.Drops())
 		require.Equal(t, held{}, l.step())
 		require.Equal(t, map[string]uint64{"freed_before_attach": 1}, l.Drops(), "once for a call")
 		require.Zero(t, l.Len("mappings_by_address"))
 		l.end()
+	})
+}
+
+// queried is the beginning of a process that uses its primary context since before the attachment, and of
+// which the device is then known. All of each kind is 4096 bytes.
+const queried = `
+device = c_int(-1)
+def allocate():
+    cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+    cu("cuMemAllocAsync", byref(p), c_size_t(4096), c_void_p(0))
+    cu("cuMemAllocManaged", byref(p), c_size_t(4096), ctypes.c_uint32(1))
+    cu("cuMemAllocHost_v2", byref(p), c_size_t(4096))
+    d = (c_size_t * 3)(64, 64, 1 << 32 | 1)  # CUDA_ARRAY_DESCRIPTOR: of 8-bit integers
+    cu("cuArrayCreate_v2", byref(p), d)
+def create():
+    properties = (c_uint64 * 4)(1, 1)  # CUmemAllocationProp: on device 0
+    cu("cuMemCreate", byref(p), c_size_t(2 << 20), properties, c_uint64(0))
+cu("cuCtxSetCurrent", context)
+step()
+cu("cuCtxGetDevice", byref(device))
+allocate()
+create()
+step()
+`
+
+// What is allocated in a context that was made current before the attachment is freed with the primary
+// context of its device.
+func TestMemoryOfAContextFromBeforeIsFreedWithIt(t *testing.T) {
+	const all, physical = 5 * 4096, 2 << 20
+	cases := []struct {
+		end, text string
+		// before and after are what is in use around the end of the context.
+		before, after uint64
+		lost          uint64
+	}{
+		{"reset", queried + `cu("cuDevicePrimaryCtxReset_v2", 0); step()`, all + physical, physical, 1},
+		{"reset of another device", queried + `cu("cuDevicePrimaryCtxReset_v2", 1); step()`, all + physical, all + physical, 1},
+		{"reset that fails", queried + `cu("cuDevicePrimaryCtxReset_v2", 4711, expected=101); step()`, all + physical, all + physical, 0},
+		{"device not known", `
+cu("cuCtxSetCurrent", context)
+step()
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+step()
+cu("cuDevicePrimaryCtxReset_v2", 0)
+step()
+`, 4096, 4096, 1},
+		{"context of its own", `
+cu("cuCtxCreate_v2", byref(context), 0, 0)
+step()
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+step()
+cu("cuCtxDestroy_v2", context)
+step()
+`, 4096, 4096, 1},
+		{"context of its own, made since", `
+step()
+cu("cuCtxCreate_v2", byref(context), 0, 0)
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+step()
+cu("cuCtxDestroy_v2", context)
+step()
+`, 4096, 0, 0},
+		{"below another one", `
+cu("cuDevicePrimaryCtxRetain", byref(p), 1)
+cu("cuCtxSetCurrent", context)
+cu("cuCtxPushCurrent_v2", p)
+step()
+device = c_int(-1)
+cu("cuCtxGetDevice", byref(device))
+cu("cuCtxPopCurrent_v2", byref(p))
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+step()
+cu("cuDevicePrimaryCtxReset_v2", 1)
+step()
+`, 4096, 4096, 1},
+	}
+	eachVariant(t, func(t *testing.T, o tracer.Options) {
+		var texts []string
+		for _, c := range cases {
+			texts = append(texts, c.text)
+		}
+		var lost uint64
+		for n, l := range startLate(t, o, texts...) {
+			c := cases[n]
+			require.Equal(t, held{Inuse: c.before}, l.step(), c.end)
+			require.Equal(t, held{Inuse: c.after, Implicit: c.before - c.after}, l.step(), c.end)
+			lost += c.lost
+			require.Equal(t, lost, l.Drops()["context_before_attach"], c.end)
+			l.end()
+		}
 	})
 }
