@@ -38,9 +38,15 @@ struct primary_key {
 
 struct primary {
 	__u64 handle;
-	__u64 references; /* retains seen minus releases seen */
+	__u64 references; /* retains seen minus releases seen, and PRIMARY_BEFORE */
 	__u64 exists;	  /* 1 from the first retain until its last release, or a reset */
 };
+
+/*
+ * Added to the references of a context that was retained before attach: how many others hold it is not
+ * known, so no release is taken for the last one, and only a reset frees its memory.
+ */
+#define PRIMARY_BEFORE (1ULL << 32)
 
 /*
  * Context or pool → device. Written at create and retain, read at allocations. One that is
@@ -254,11 +260,32 @@ static __always_inline bool primary_is_new(__u64 process, __s32 device, __u64 to
 #endif
 }
 
+/* Whether a context may have been retained before attach by others. */
+static __always_inline bool primary_is_from_before(const struct primary *p)
+{
+	return !p || p->references >= PRIMARY_BEFORE;
+}
+
+/* A release succeeded. False: it is not known whether it was the last one. */
+static __always_inline bool primary_released(struct primary *p)
+{
+	if (!p || p->references == PRIMARY_BEFORE) {
+		if (p)
+			p->exists = 0; /* perhaps: how long the next retain takes shows it */
+		return false;
+	}
+	if (p->references)
+		__sync_fetch_and_add(&p->references, -1);
+	if (!p->references)
+		p->exists = 0;
+	return true;
+}
+
 static __always_inline void primary_retain(__u64 process, __u64 handle, __s32 device)
 {
 	struct primary_key key = { .process = process, .device = device };
-	/* One that exists and is not known was retained before the attachment, too. */
-	struct primary fresh = { .handle = handle, .references = 2, .exists = 1 };
+	/* One that exists and is not known was retained before attach, too. */
+	struct primary fresh = { .handle = handle, .references = PRIMARY_BEFORE + 1, .exists = 1 };
 	struct primary *p;
 
 	context_learn(process, handle, device);

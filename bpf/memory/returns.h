@@ -34,16 +34,13 @@ static __always_inline void owner_returned(struct thread *t, const struct memory
 			drop(DROP_CONTEXT_BEFORE);
 		context_destroyed(t, call->a);
 	} else if (api->op == MEMORY_PRIMARY_RELEASE) {
-		p = primary_of(t->process, call->a);
-		if (p && p->references)
-			__sync_fetch_and_add(&p->references, -1);
-		if (p && !p->references)
-			p->exists = 0;
+		if (!primary_released(primary_of(t->process, call->a)))
+			drop(DROP_CONTEXT_BEFORE);
 	} else {
 		p = primary_of(t->process, call->a);
 		if (p)
 			p->exists = 0; /* until it is retained again */
-		else if (is_op(api, MEMORY_PRIMARY_RESET))
+		if (is_op(api, MEMORY_PRIMARY_RESET) && primary_is_from_before(p))
 			drop(DROP_CONTEXT_BEFORE);
 	}
 }

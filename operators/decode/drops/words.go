@@ -72,7 +72,7 @@ func reasons() map[string]Reason {
 		"native_broken":         {What: "calls whose native stack has no return address where it should be", Effect: "callers are missing in them; the numbers are complete", isCall: true},
 		"native_unreadable":     {What: "calls whose native stack could not be read", Effect: "callers are missing in them; the numbers are complete", isCall: true},
 		"native_busy":           {What: "calls whose native stack was read while memory was being mapped", Effect: "callers are missing in them; the numbers are complete", expected: true, isCall: true},
-		"context_before_attach": {What: "times that a context from before attach ended, or may have", Effect: "what was allocated in it since then may still count as in use"},
+		"context_before_attach": {What: "times that a context from before attach ended, or may have", Effect: "what was allocated in it since then may still count as in use", expected: true},
 		"device_time_unknown":   {What: "kernels without times", Effect: "their time on the GPU is missing; they are counted"},
 	}
 }

@@ -126,12 +126,7 @@ step()
 // context of its device.
 func TestMemoryOfAContextFromBeforeIsFreedWithIt(t *testing.T) {
 	const all, physical = 5 * 4096, 2 << 20
-	cases := []struct {
-		end, text string
-		// before and after are what is in use around the end of the context.
-		before, after uint64
-		lost          uint64
-	}{
+	requireEndings(t, []ending{
 		{"reset", queried + `cu("cuDevicePrimaryCtxReset_v2", 0); step()`, all + physical, physical, 1},
 		{"reset of another device", queried + `cu("cuDevicePrimaryCtxReset_v2", 1); step()`, all + physical, all + physical, 1},
 		{"reset that fails", queried + `cu("cuDevicePrimaryCtxReset_v2", 4711, expected=101); step()`, all + physical, all + physical, 0},
@@ -172,7 +167,64 @@ step()
 cu("cuDevicePrimaryCtxReset_v2", 1)
 step()
 `, 4096, 4096, 1},
-	}
+	})
+}
+
+// A context that was retained before the attachment has an unknown number of holders: none of them is the last one.
+func TestAContextFromBeforeIsFreedByAResetOnly(t *testing.T) {
+	const held = `
+cu("cuDevicePrimaryCtxRetain", byref(context), 0)
+step()
+cu("cuCtxSetCurrent", context)
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+cu("cuDevicePrimaryCtxRetain", byref(context), 0)
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+step()
+`
+	requireEndings(t, []ending{
+		{"one of two holders", held + `
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+cu("cuMemFree_v2", p)
+step()
+`, 4096, 4096, 1},
+		{"both holders", held + `
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+step()
+`, 4096, 4096, 2},
+		{"a holder since then", held + `
+cu("cuDevicePrimaryCtxRetain", byref(context), 0)
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+step()
+`, 4096, 4096, 0},
+		{"not retained since", `
+step()
+cu("cuCtxSetCurrent", context)
+cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
+step()
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+step()
+`, 4096, 4096, 1},
+		{"a reset", held + `
+cu("cuDevicePrimaryCtxRelease_v2", 0)
+cu("cuDevicePrimaryCtxReset_v2", 0)
+step()
+`, 4096, 0, 2},
+	})
+}
+
+// ending is the end of a context from before the attachment.
+type ending struct {
+	end, text string
+	// before and after are the bytes in use around it.
+	before, after uint64
+	lost          uint64
+}
+
+// requireEndings runs a process for each.
+func requireEndings(t *testing.T, cases []ending) {
+	t.Helper()
 	eachVariant(t, func(t *testing.T, o tracer.Options) {
 		var texts []string
 		for _, c := range cases {
