@@ -90,7 +90,9 @@
 	/* mappings that were being changed, or no memory for the walk */           \
 	X(DROP_NATIVE_BUSY, "native_busy")                                          \
 	/* a context from before attach ended: what was allocated in it since is unknown */ \
-	X(DROP_CONTEXT_BEFORE, "context_before_attach")
+	X(DROP_CONTEXT_BEFORE, "context_before_attach")                             \
+	/* a frame has no line: the line table of its function is too long */       \
+	X(DROP_PYTHON_LINE, "python_line_unknown")
 
 enum drop_reason {
 	DROP_NONE = 0,

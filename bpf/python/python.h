@@ -90,6 +90,8 @@ long python_try(struct stack *s, struct user_fault *fault, __u64 process, bool a
 		t->task = bpf_get_current_task();
 #endif
 	t->fault.count = 0;
+	if (!again)
+		t->line_bytes = 0;
 	err = 0;
 	status = python_know_process(t, process, again);
 	if (status == PYTHON_FOUND) {

@@ -201,7 +201,7 @@ struct python_thread {
 	__u64 interpreter_id; /* of the thread's state; see python_thread_interpreter() */
 	__u64 reloads; /* 1: the code of a function was replaced; see python_owned() */
 	__u32 busy; /* an unwind is in progress: a profiling interrupt must not start another */
-	__u32 pad;
+	__u32 line_bytes; /* of line tables, read in this event: PY_LINE_BUDGET */
 	struct python_offsets offsets;
 	struct user_fault fault;
 	struct python_search search;
@@ -249,7 +249,6 @@ struct python_thread {
 #ifdef LINUX_5_10
 	__u64 owner; /* the thread that is unwound */
 	__u64 noted; /* its mutable state, as in python_threads */
-	__u32 line_bytes; /* of tables, read in this unwind */
 	/* The frames of python_walk_frames(), which cannot pass a stack on. */
 	struct python_walked {
 		struct python_frame python[STACK_PYTHON_FRAMES];

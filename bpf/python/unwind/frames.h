@@ -283,9 +283,6 @@ static __always_inline void python_walk_frames(struct python_thread *t, struct s
 	if (t->offsets.minor < 11)
 		for (__u32 i = 0; i < PY_DICTS_SEEN; i++)
 			t->dicts[i].dict = 0;
-#ifdef LINUX_5_10
-	t->line_bytes = 0;
-#endif
 	LOOP(PY_MAX_STEPS, python_frame_step, &w);
 #ifdef LINUX_5_10
 	bpf_probe_read_kernel(s->python, sizeof(s->python), t->walked.python);

@@ -15,11 +15,21 @@
  *               InternalDocs/code_objects.md, 3.14). Only the first byte of an
  *               entry has bit 7 set, so one byte at a time is enough.
  */
-#define PY_MAX_TABLE 65536
-/* Maximum bytes of all tables that one event reads if it cannot be interrupted
- * (program/linux_5_10.h): 128 frames of 2 KB each; 5 ms. A stack beyond that counts as
- * python_unreadable. */
+#ifdef LINUX_5_10
+#define PY_MAX_TABLE 65536 /* the most turns of LOOP */
 #define PY_LINE_BUDGET (256 << 10)
+#else
+/* What TorchInductor generates for a model is one function, of more than 64 KiB from about 400 matrix
+ * products on. */
+#define PY_MAX_TABLE (1 << 20)
+#define PY_LINE_BUDGET (1 << 20) /* 13 ms; with a table that is longest, too, 27 ms */
+#endif
+/*
+ * PY_MAX_TABLE: maximum bytes of a table. Of a longer one no line is known, which is counted.
+ * PY_LINE_BUDGET: maximum bytes of all tables that one event begins to read. A table is read once for
+ * each place in the code, so that it takes a stack of many new places to get there: it counts as
+ * python_unreadable, and the next event continues.
+ */
 
 #ifndef USER_OF_OTHER_TASK /* once: see python/other.h */
 enum python_line_state {
@@ -146,21 +156,19 @@ PYTHON_GLOBAL long python_line(PYTHON_T(__s32 target))
 		return w->computed;
 	if (user_read(&t->fault, &size, sizeof(size), table + t->offsets.at[PY_BYTES_SIZE]))
 		return -EFAULT;
-	if (size > PY_MAX_TABLE)
+	if (size > PY_MAX_TABLE) {
+		drop(DROP_PYTHON_LINE);
 		return 0;
-#ifdef LINUX_5_10
-	/* The rest is for the next event. */
+	}
 	if (t->line_bytes > PY_LINE_BUDGET) {
 		t->fault.count++;
+		t->fault.address = 0; /* no page that may be brought in */
 		return -EFAULT;
 	}
-#endif
 	w->size = size;
 	w->table = table + t->offsets.at[PY_BYTES_DATA];
 	LOOP(w->size, python_line_step, &c);
-#ifdef LINUX_5_10
 	t->line_bytes += w->at;
-#endif
 	if (t->fault.count != faults)
 		return -EFAULT;
 	/* co_lnotab has no end of the last line. */

@@ -158,7 +158,7 @@ static __noinline long python_table_tail(struct python_thread *t, __u64 object,
 		return -EFAULT;
 	if (size > PY_MAX_TABLE)
 		size = 0;
-	/* Of a longer one, both ends. */
+	/* Of a longer one, both ends; of more than 64 KiB, those of the first 64 KiB. */
 	v->table_bytes = size <= PY_CHECK_TABLE ? size : PY_CHECK_TABLE_HEAD;
 	v->table_at = python_tail(start, start + size, v->table_bytes);
 	return 0;

@@ -50,6 +50,7 @@ func reasons() map[string]Reason {
 		"stacks_full":           {What: "calls whose stack did not fit in the table", Effect: "their numbers are under [unknown], and in every total", isCall: true},
 		"symbols_full":          {What: "frames without a name", Effect: "their lines show as <unreadable>; the numbers are complete"},
 		"python_unreadable":     {What: "Python stacks that are incomplete", Effect: "callers are missing in them; the numbers are complete", isCall: true},
+		"python_line_unknown":   {What: "places in the code of functions that are too long", Effect: "their frames have no line; the numbers are complete"},
 		"python_unsupported":    {What: "stacks of an interpreter that is not supported", Effect: "they have native frames only; the numbers are complete", isCall: true},
 		"python_thread_unknown": {What: "calls of threads that Python does not know", Effect: "they have native frames only; the numbers are complete", expected: true, isCall: true},
 		"gil_unknown":           {What: "samples without the holder of the GIL", Effect: "they are not counted", isCall: true},

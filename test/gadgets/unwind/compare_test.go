@@ -130,6 +130,7 @@ const (
 	dropFault       = "DROP_PYTHON_FAULT"
 	dropUnsupported = "DROP_PYTHON_UNSUPPORTED"
 	dropThread      = "DROP_PYTHON_THREAD"
+	dropLine        = "DROP_PYTHON_LINE"
 )
 
 // dropReasons is the table of bpf/program/drops.h in its order. The enum itself is not in

@@ -40,6 +40,8 @@ var lies = []lie{
 	{false, "string", flagHasPython, 1, ""},
 	{false, "length", flagHasPython, 1, dropFault},
 	{false, "table", flagHasPython, 1, ""},
+	{false, "long table", flagHasPython, 1, dropLine},
+	{false, "long tables", flagHasPython, 100, dropFault},
 	{false, "instruction", flagHasPython, 1, ""},
 	{false, "version", 0, 0, dropUnsupported},
 	{false, "3.16", 0, 0, dropUnsupported},

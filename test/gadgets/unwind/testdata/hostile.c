@@ -18,7 +18,7 @@
 
 void mark(unsigned long id);
 
-static char pool[1 << 20];
+static char pool[3 << 20];
 
 struct {
 	uint64_t words[512];
@@ -110,6 +110,24 @@ static int endless_lists(const char *kind)
 	return 1;
 }
 
+/* So many frames, each at another place of a function with the longest table that is read. */
+static void long_tables(int frames)
+{
+	char *at = frame;
+
+	PUT(table, 16, 1 << 20);
+	memset(table + 32, 0x7f, 1 << 20);
+	for (int n = 1; n < frames; n++) {
+		char *outer = pool + (2 << 20) + n * 256;
+
+		memcpy(outer, frame, 256);
+		PUT(outer, 48, 0);
+		PUT(outer, 56, code + 184 + n * 2);
+		PUT(at, 48, outer);
+		at = outer;
+	}
+}
+
 /* Pointers and lengths that lead nowhere. Returns 0 if it is of another kind. */
 static int wild_pointers(const char *kind)
 {
@@ -134,6 +152,10 @@ static int wild_pointers(const char *kind)
 		memset(table + 32, 0x3f, 65536); /* a number that never ends */
 		table[32] = (char)(0x80 | 13 << 3);
 		memset(table + 33, 0x7f, 65535);
+	} else if (!strcmp(kind, "long table")) {
+		PUT(table, 16, 1 << 30);
+	} else if (!strcmp(kind, "long tables")) {
+		long_tables(100);
 	} else if (!strcmp(kind, "instruction")) {
 		PUT(frame, 56, 0x7fffffffffff);
 	} else {

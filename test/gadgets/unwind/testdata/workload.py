@@ -357,7 +357,7 @@ def child(function, offset):
 
 # Modes in files of their own: workload_FILE.py.
 BESIDE = {mode: mode for mode in ("greenlet", "gevent", "asyncio", "reuse", "names", "starting", "foreign", "interpreters",
-                                  "late", "measure")}
+                                  "late", "measure", "long")}
 BESIDE.update(reload="reuse", methods="reuse", inner="interpreters", ownlock="interpreters", successors="interpreters")
 
 prepare()
