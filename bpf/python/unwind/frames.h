@@ -163,6 +163,8 @@ python_look_up(struct python_thread *t, struct python_line_key *key, __u64 frame
 			t->argument_type = python_argument_type(PYTHON_GIVE(t, frame));
 		if (!python_resolve())
 			python_keep(t, v);
+		else
+			t->version = 0; /* python_met() is to keep nothing */
 	}
 	return &t->fresh;
 }

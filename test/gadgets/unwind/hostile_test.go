@@ -122,6 +122,43 @@ func (l lie) check(t *testing.T, p *probe, program, executable string, first uin
 	}
 }
 
+// TestANameThatIsMissedIsReadAgain: of a function that is new at an address, and whose name is not in memory,
+// nothing is kept. The place was seen before, and the thread may recall it.
+func TestANameThatIsMissedIsReadAgain(t *testing.T) {
+	bpftest.RequireRoot(t)
+	spec := unwinder(t)
+	for program, want := range map[string][]string{
+		"mark_sleepable": {"evil", "late", "late"}, // a second attempt, with the page
+		"mark_atomic":    {"evil", "", "late"},
+	} {
+		t.Run(program, func(t *testing.T) {
+			const first = 1 << 8
+			p := attach(t, spec, program)
+			executable := build(t, filepath.Join(t.TempDir(), "late"), "testdata/hostile.c", p.library,
+				"-Wl,-rpath,"+filepath.Dir(p.library), "-lpthread", "-rdynamic")
+			if out, err := exec.Command(executable, "late name", fmt.Sprint(first)).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			missed := uint64(0)
+			for n, name := range want {
+				_, s, err := p.sample(first + uint64(n))
+				if err != nil {
+					t.Fatal(err)
+				}
+				frames := p.frames(s)
+				if name == "" {
+					missed++
+				} else if len(frames) != 1 || frames[0].name != name {
+					t.Errorf("sample %d: %+v, want %s", n, frames, name)
+				}
+			}
+			if n := p.dropped(t, dropFault); n != missed {
+				t.Errorf("%d stacks are counted as incomplete, want %d%s", n, missed, p.drops(t))
+			}
+		})
+	}
+}
+
 // TestUnknownVersionIsRefused: a real interpreter that claims an unknown or untested
 // version is reported, and its layout is not guessed.
 func TestUnknownVersionIsRefused(t *testing.T) {

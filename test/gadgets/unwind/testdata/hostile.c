@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 void mark(unsigned long id);
@@ -213,12 +214,42 @@ static int wild_modules(const char *kind)
 	return 1;
 }
 
+/*
+ * No lie: in the place of a function is another one after the first sample, and its name in a page that is
+ * not in memory. After the second sample it is.
+ */
+static void late_name(unsigned long first)
+{
+	char *const function = pool + (2 << 20), name[4096] = {};
+	int file = memfd_create("name", 0);
+	volatile char *page;
+
+	memcpy(name, string, 64);
+	memcpy(name + 48, "late", 4);
+	if (write(file, name, sizeof(name)) != sizeof(name))
+		abort();
+	page = mmap(0, sizeof(name), PROT_READ, MAP_SHARED, file, 0);
+	PUT(frame, 0, function);
+	PUT(function, 128, 1); /* func_version */
+	mark(first);
+	PUT(function, 128, 2);
+	PUT(code, 120, page);
+	PUT(code, 128, page);
+	mark(first + 1);
+	(void)*page;
+	mark(first + 2);
+}
+
 int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "";
 	unsigned long first = argc > 2 ? strtoul(argv[2], 0, 0) : 1;
 
 	honest();
+	if (!strcmp(kind, "late name")) {
+		late_name(first);
+		_exit(0);
+	}
 	if (!endless_lists(kind) && !wild_pointers(kind) && !other_versions(kind) &&
 	    !wild_modules(kind)) {
 		fprintf(stderr, "unknown kind %s\n", kind);
