@@ -247,7 +247,7 @@ static __always_inline void stream_read(struct thread *t, const struct call_api 
 		known = stream_fact(t->process, a, EVENT_STREAM);
 		f->stream = known ? *known : 0;
 	} else if (!f->stream && (op < CALL_WAIT || (op < CALL_LOAD && api->b != CALL_NONE))) {
-		f->stream = api->flags & CALL_PER_THREAD ? 2 : 1;
+		f->stream = api->flags & CALL_PER_THREAD ? STREAM_PER_THREAD : 1;
 	}
 }
 

@@ -67,6 +67,15 @@ static __always_inline void stream_forget(__u64 process, __u64 handle, enum stre
 	bpf_map_delete_elem(&stream_facts, &key);
 }
 
+/* CU_STREAM_PER_THREAD and hipStreamPerThread. In rows it is this number for all threads. */
+#define STREAM_PER_THREAD 2
+
+/* A stream as the key of its capture: each thread has its own default stream. */
+static __always_inline __u64 capture_key(__u64 stream)
+{
+	return stream == STREAM_PER_THREAD ? bpf_get_current_pid_tgid() << 32 | stream : stream;
+}
+
 static __always_inline __u64 *captures(void)
 {
 	__u32 zero = 0;
@@ -84,7 +93,7 @@ static __always_inline __u64 *stream_captured(__u64 process, __u64 stream, __u64
 
 	if (!begun || !*begun)
 		return 0;
-	since = stream_fact(process, stream, STREAM_CAPTURE);
+	since = stream_fact(process, capture_key(stream), STREAM_CAPTURE);
 	if (!since)
 		return 0;
 	*capture = *since;
@@ -102,7 +111,7 @@ static __always_inline void capture_begin(__u64 process, __u64 stream, __u64 gra
 	nodes = graph ? stream_fact(process, graph, GRAPH_NODES) : 0;
 	stream_learn(process, now, CAPTURE_NODES,
 		     (nodes ? *nodes : 0) | (window_in_use() ? CAPTURE_NOT_COUNTED : 0));
-	stream_learn(process, stream, STREAM_CAPTURE, now);
+	stream_learn(process, capture_key(stream), STREAM_CAPTURE, now);
 	if (begun)
 		__sync_fetch_and_add(begun, 1);
 }
@@ -130,7 +139,7 @@ static __always_inline void capture_join(__u64 process, __u64 stream, __u64 even
 		return;
 	since = stream_fact(process, event, EVENT_CAPTURE);
 	if (since && stream_fact(process, *since, CAPTURE_NODES))
-		stream_learn(process, stream, STREAM_CAPTURE, *since);
+		stream_learn(process, capture_key(stream), STREAM_CAPTURE, *since);
 }
 
 /* The capture that a stream began has become this graph, or, where it is 0, none. */
@@ -145,7 +154,7 @@ static __always_inline void capture_end(__u64 process, __u64 stream, __u64 graph
 	if (graph && *nodes < CAPTURE_NOT_COUNTED && !window_in_use())
 		stream_learn(process, graph, GRAPH_NODES, *nodes);
 	stream_forget(process, capture, CAPTURE_NODES);
-	stream_forget(process, stream, STREAM_CAPTURE);
+	stream_forget(process, capture_key(stream), STREAM_CAPTURE);
 }
 
 /*

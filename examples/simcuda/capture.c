@@ -21,9 +21,16 @@ void capture_set(struct graph **of, struct graph *g)
 	*of = g;
 }
 
+struct stream *stream_to_capture(uint64_t handle)
+{
+	enum { CU_STREAM_PER_THREAD = 2 };
+
+	return handle == CU_STREAM_PER_THREAD ? &thread.own : find(SPACE_STREAM, handle);
+}
+
 struct graph *captured(uint64_t stream)
 {
-	struct stream *s = find(SPACE_STREAM, stream);
+	struct stream *s = stream_to_capture(stream);
 	return s && s->capture && s->capture->capturing ? s->capture : NULL;
 }
 
@@ -112,7 +119,7 @@ static uint64_t captures;
 /* To the graph `to`, or, where that is 0, to a new one. */
 static CUresult capture_begin(uint64_t stream, bool is_new, uint64_t to)
 {
-	struct stream *s = find(SPACE_STREAM, stream);
+	struct stream *s = stream_to_capture(stream);
 	if (!s || captured(stream))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct graph *g = is_new ? graph_new(SPACE_GRAPH, 0) : find(SPACE_GRAPH, to);

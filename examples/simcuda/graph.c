@@ -90,7 +90,7 @@ static CUresult event_done(struct work *w, CUevent handle, bool wait)
 static CUresult stream_wait(struct work *w, CUevent handle)
 {
 	struct event *e = find(SPACE_EVENT, handle);
-	struct stream *s = find(SPACE_STREAM, w->stream);
+	struct stream *s = stream_to_capture(w->stream);
 	if (!e || !is_stream(w->stream))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (s && e->capture && e->capture->capturing)

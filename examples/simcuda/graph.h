@@ -17,6 +17,8 @@ struct graph {
 
 struct graph *graph_new(enum space space, uint64_t nodes);
 
+/* A stream that can be captured: one that was made, or the thread's own. NULL: another. */
+struct stream *stream_to_capture(uint64_t handle);
 /* The graph that the stream is being captured into; NULL: none. */
 struct graph *captured(uint64_t stream);
 /* Makes a stream or an event part of a capture, or of none. */

@@ -113,6 +113,7 @@ struct thread {
 	uint64_t known;
 	int device;
 	int capture_mode;
+	struct stream own; /* CU_STREAM_PER_THREAD, if it is being captured */
 	unsigned outer_api; /* not 0: inside an exported entry that called another */
 	uint8_t outer_kind;
 	uint32_t tid; /* 0: not read yet */
