@@ -37,6 +37,11 @@ _Static_assert(sizeof(struct row_key) == 32, "no padding");
  * shorter ones, the last all longer ones: 512 ns to 8.6 s. */
 #define TIME_SLOTS 25
 #define TIME_FIRST_BITS 9
+/*
+ * A slot that has so many calls stays as it is. Slots of 64 bits would not fit: a new row is made on the
+ * stack of the program. The rest, to 2^32, is for what several processors add at once.
+ */
+#define TIME_MOST 0xff000000U
 
 enum row_varies {
 	VARIES_GRID = 1,
@@ -314,7 +319,7 @@ static __always_inline void row_time(struct row *row, __u64 ns, __u32 weight)
 		slot = TIME_SLOTS - 1;
 	/* Through the register that was checked: see context_push(). */
 	barrier_var(slot);
-	if (slot < TIME_SLOTS)
+	if (slot < TIME_SLOTS && weight < TIME_MOST && row->time[slot] < TIME_MOST - weight)
 		__sync_fetch_and_add(&row->time[slot], weight);
 }
 
