@@ -113,8 +113,15 @@ func (j *Judge) Add(at time.Time, threads []Thread) {
 	}
 }
 
-// Processes returns the verdicts on all processes that were in a dump, by process id.
+// Dumps is how many were added.
+func (j *Judge) Dumps() int { return j.dumps }
+
+// Processes returns the verdicts on all processes that were in a dump, by process id; none before the
+// second dump, for there is nothing to compare.
 func (j *Judge) Processes() (all []Process) {
+	if j.dumps < 2 {
+		return nil
+	}
 	for pid, threads := range j.processes {
 		p := Process{PID: pid, Motion: Frozen}
 		for tid, s := range threads {

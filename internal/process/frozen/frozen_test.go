@@ -56,6 +56,13 @@ func TestMotions(t *testing.T) {
 	}
 }
 
+func TestOneDumpIsNoVerdict(t *testing.T) {
+	var j Judge
+	j.Add(time.Time{}, []Thread{{PID: 1, TID: 1, Stack: []string{"train (train.py:7)"}}})
+	require.Empty(t, j.Processes())
+	require.Equal(t, 1, j.Dumps())
+}
+
 // A process moves as much as the thread that moves most, and one that starts or ends threads moves.
 func TestProcessMovesAsItsThreads(t *testing.T) {
 	at := func(pid, tid uint32, stack ...string) Thread { return Thread{PID: pid, TID: tid, Stack: stack} }

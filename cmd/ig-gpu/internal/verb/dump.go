@@ -42,6 +42,9 @@ func newDump(cfg Config) *cobra.Command {
 			default:
 				return fmt.Errorf("-o %s: want text or json", output)
 			}
+			if cmd.Flags().Changed("frozen") && frozenFor < minCompared {
+				return fmt.Errorf("--frozen %s: want at least %s, for dumps are taken a second apart and compared", frozenFor, minCompared)
+			}
 			pids, err := pids(cfg, cmd, args)
 			if err != nil {
 				return err
@@ -51,7 +54,7 @@ func newDump(cfg Config) *cobra.Command {
 			if odd && frozenFor > 0 {
 				return errors.New("--odd and --frozen: use one of them, for the first compares processes with each other and the second each with itself")
 			}
-			if frozenFor > 0 {
+			if cmd.Flags().Changed("frozen") {
 				return dumpFrozen(ctx, cfg, pids, frozenFor, cmd.OutOrStdout(), output == "json")
 			}
 			if odd {
@@ -65,7 +68,7 @@ func newDump(cfg Config) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show those that are not where most are")
-	cmd.Flags().Var((*duration.Value)(&frozenFor), "frozen", "Compare the stacks for so long, and show the processes that do not move, what they wait for, and which of them wait for each other")
+	cmd.Flags().Var((*duration.Value)(&frozenFor), "frozen", "Compare the stacks for this long, at least 2s, and show the processes that do not move, what they wait for, and which of them wait for each other")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
 	return cmd
 }

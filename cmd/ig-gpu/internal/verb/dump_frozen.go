@@ -68,29 +68,16 @@ func dumpFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Dura
 	return err
 }
 
+// minCompared is the least time for which dumps are compared: one is taken each second.
+const minCompared = 2 * time.Second
+
 // measureFrozen dumps processes again and again, and compares the dumps.
 func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.Duration) ([]still, error) {
-	var judge frozen.Judge
 	begin := time.Now()
-	interval := max(time.Second, length/20)
-	var last []thread
-	for {
-		threads, err := dumpThreads(ctx, cfg, pids)
-		if err != nil {
-			return nil, err
-		}
-		if ctx.Err() != nil {
-			break // interrupted: this dump may be in part
-		}
-		last = threads
-		judge.Add(time.Now(), dumpedThreads(cfg.ProcFS, threads))
-		if time.Since(begin) >= length {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(interval, length-time.Since(begin))):
-		}
+	dump := func() ([]thread, error) { return dumpThreads(ctx, cfg, pids) }
+	judge, last, err := dumpRepeatedly(ctx, cfg.ProcFS, length, dump)
+	if err != nil {
+		return nil, err
 	}
 	verdicts := judge.Processes()
 	if len(verdicts) == 0 {
@@ -99,6 +86,47 @@ func measureFrozen(ctx context.Context, cfg Config, pids []uint32, length time.D
 	all := standstill(cfg.ProcFS, verdicts, last, time.Since(begin))
 	addLoads(cfg, all)
 	return all, nil
+}
+
+// dumpRepeatedly dumps for a while, at least twice, unless ctx ends before: one dump says nothing of what moves. It
+// returns what was seen, and the last dump.
+func dumpRepeatedly(ctx context.Context, procfs string, length time.Duration, dump func() ([]thread, error)) (*frozen.Judge, []thread, error) {
+	judge, begin, interval := &frozen.Judge{}, time.Now(), max(time.Second, length/20)
+	var last []thread
+	for {
+		threads, err := dump()
+		if ctx.Err() != nil {
+			break // interrupted: this dump may be in part
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		last = threads
+		judge.Add(time.Now(), dumpedThreads(procfs, threads))
+		left := length - time.Since(begin)
+		switch {
+		case left > 0:
+			interval = min(interval, left)
+		case judge.Dumps() > 1:
+			return judge, last, nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(interval):
+		}
+	}
+	if judge.Dumps() < 2 {
+		return nil, nil, fmt.Errorf("interrupted after %s: there is nothing to compare, so whether the process moves is unknown", count(judge.Dumps(), "dump"))
+	}
+	return judge, last, nil
+}
+
+// count is a number of things, "1 dump" or "2 dumps".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 func dumpedThreads(procfs string, threads []thread) (all []frozen.Thread) {
@@ -172,7 +200,8 @@ func standstill(procfs string, verdicts []frozen.Process, last []thread, after t
 // threads, of Python or not.
 func isDeadlock(reader *waits.Reader, all []still, circle []uint32) bool {
 	for _, s := range all {
-		if slices.Contains(circle, s.PID) && (len(s.waits) == 0 || slices.ContainsFunc(s.waits, func(w waits.Wait) bool { return !reader.IsClosed(w, circle) })) {
+		isStopped := func(t stillThread) bool { return t.State == stateStopped } // whether it still waits, when continued, is unknown
+		if slices.Contains(circle, s.PID) && (len(s.waits) == 0 || slices.ContainsFunc(s.Threads, isStopped) || slices.ContainsFunc(s.waits, func(w waits.Wait) bool { return !reader.IsClosed(w, circle) })) {
 			return false
 		}
 	}

@@ -3,12 +3,14 @@
 package verb
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/frozen"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/waits"
 )
 
 func TestStandstillInWords(t *testing.T) {
@@ -73,6 +75,46 @@ Process 9 python3 moves within one function only, as a loop that polls does:
     sleeps in nanosleep until its time is over
     waits in ioctl for /dev/nvidia0
 `, describeStill([]still{worker}))
+}
+
+// A wait of a thread that is stopped says nothing of why it does not move, and is no part of a deadlock.
+func TestAStoppedThreadDoesNotWait(t *testing.T) {
+	s := still{PID: 7, Process: "python3", Motion: "frozen", Seconds: 3, Circle: []uint32{7}, waits: []waits.Wait{{TID: 8}}, Threads: []stillThread{
+		{TID: 7, Motion: "frozen", State: "stopped", Place: "nap (serve.py:2)", Waits: []waited{{Syscall: "clock_nanosleep", Kind: "timer", Name: "a timer"}}}}}
+	text := describeStill([]still{s})
+	require.Contains(t, text, "  thread 7 at nap (serve.py:2)\n    is stopped by a signal or a debugger: kill -CONT 7 continues it\n")
+	require.NotContains(t, text, "sleeps in")
+
+	reader := waits.NewReader(t.TempDir())
+	require.False(t, isDeadlock(reader, []still{s}, s.Circle))
+}
+
+// One dump shows nothing that moves, however it came to be the only one.
+func TestFrozenTakesAtLeastTwoDumps(t *testing.T) {
+	one := []thread{{PID: 7, TID: 7, Stack: []string{"train (train.py:7)"}}}
+	taken := 0
+	dump := func() ([]thread, error) {
+		taken++
+		return one, nil
+	}
+	judge, last, err := dumpRepeatedly(t.Context(), t.TempDir(), time.Nanosecond, dump)
+	require.NoError(t, err)
+	require.Equal(t, 2, taken)
+	require.Equal(t, frozen.Frozen, judge.Processes()[0].Motion)
+	require.Equal(t, one, last)
+
+	for _, interruptedIn := range []int{1, 2} { // the dump during which Ctrl-C comes
+		ctx, interrupt := context.WithCancel(t.Context())
+		taken = 0
+		_, _, err = dumpRepeatedly(ctx, t.TempDir(), time.Minute, func() ([]thread, error) {
+			if taken++; taken == interruptedIn {
+				interrupt()
+				return nil, context.Canceled
+			}
+			return one, nil
+		})
+		require.ErrorContains(t, err, "interrupted after "+count(interruptedIn-1, "dump")+": there is nothing to compare")
+	}
 }
 
 // A thread that ended before the last dump is left out, and with it a process without others.

@@ -71,7 +71,7 @@ func describeProcess(b *strings.Builder, s still) {
 		}
 		fmt.Fprintf(b, "Process %d %s moves, but its main thread did not for %gs:\n", s.PID, s.Process, s.Seconds)
 		b.WriteString(describeLoads(s.GPUs))
-		describeThread(b, s.Threads[main])
+		describeThread(b, s.PID, s.Threads[main])
 		return
 	case frozen.Loops:
 		fmt.Fprintf(b, "Process %d %s moves within one function only, as a loop that polls does:\n", s.PID, s.Process)
@@ -86,7 +86,7 @@ func describeProcess(b *strings.Builder, s still) {
 		others++
 		if t.TID == s.PID || t.Motion == string(frozen.Loops) || t.Motion == string(frozen.Runs) || slices.ContainsFunc(t.Waits, func(w waited) bool { return len(w.PIDs) > 0 || w.Address != "" }) {
 			others--
-			describeThread(b, t)
+			describeThread(b, s.PID, t)
 		}
 	}
 	if others == 1 {
@@ -96,12 +96,20 @@ func describeProcess(b *strings.Builder, s still) {
 	}
 }
 
-func describeThread(b *strings.Builder, t stillThread) {
+// stateStopped is the state of a thread that SIGSTOP or a debugger stopped. Its system call says nothing of why it
+// does not move.
+const stateStopped = "stopped"
+
+func describeThread(b *strings.Builder, pid uint32, t stillThread) {
 	fmt.Fprintf(b, "  thread %d at %s", t.TID, t.Place)
 	if len(t.Lines) == 2 && t.Lines[0] < t.Lines[1] {
 		fmt.Fprintf(b, ", between lines %d and %d", t.Lines[0], t.Lines[1])
 	}
 	b.WriteString("\n")
+	if t.State == stateStopped {
+		fmt.Fprintf(b, "    is stopped by a signal or a debugger: kill -CONT %d continues it\n", pid)
+		return
+	}
 	if len(t.Waits) == 0 {
 		fmt.Fprintf(b, "    is %s, in no system call that waits\n", t.State)
 	}

@@ -92,6 +92,8 @@ func TestMistakesSayWhatIsWanted(t *testing.T) {
 		{[]string{"dump", ""}, "the process id is empty"},
 		{[]string{"dump", "x"}, `"x" is not a process id`},
 		{[]string{"dump", "7", "-o", "xml"}, "want text or json"},
+		{[]string{"dump", "7", "--frozen", "500ms"}, "--frozen 500ms: want at least 2s"},
+		{[]string{"dump", "7", "--frozen", "0"}, "at least 2s"},
 		{[]string{"record", "7"}, "say where to write with -o FILE"},
 		{[]string{"record", "7", "-o", "m.svg"}, ".html, .pb.gz, .pprof, .pickle, .json, .jsonl, .ndjson"},
 		{[]string{"record", "7", "-o", "a.html", "-o", "b.html"}, "one file of each form"},
