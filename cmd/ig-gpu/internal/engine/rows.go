@@ -45,3 +45,8 @@ func Rows(source string, on func(datasource.DataSource, []datasource.Data)) oper
 		return nil
 	}))
 }
+
+// Started is an operator that calls on when all others have started: the probes are attached.
+func Started(on func(operators.GadgetContext) error) operators.DataOperator {
+	return simple.New("start of the gadget", simple.WithPriority(subscription), simple.OnStart(on))
+}

@@ -97,14 +97,14 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	}
 	runs := []engine.Run{
 		{Gadget: v.memory, Flags: slices.Concat(flagsOf(communicators.Name, "communicators", "auto"), flagsOf("oci", "annotate", readings(duration)), memory), Operators: []operators.DataOperator{
-			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory))}},
+			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory)), engine.Started(f.started)}},
 		{Gadget: v.launches, Flags: flagsOf("timeline", "gpu-idle", "5"), Logger: collecting(f), Operators: []operators.DataOperator{
 			engine.Rows("calls", f.calls), engine.Rows("drops", f.dropsOf(v.launches))}},
 	}
 	if hasNCCL {
 		runs = append(runs, engine.Run{Gadget: "nccl_trace", Operators: []operators.DataOperator{engine.Rows(ranks.Hangs, f.hangs)}})
 	}
-	holders := watchHolders(cfg, f)
+	holders, ends := watchHolders(cfg, f), watchEnds(cfg.ProcFS, pids)
 	errs := make([]error, len(runs))
 	var wait sync.WaitGroup
 	for n, run := range runs {
@@ -115,6 +115,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		wait.Go(func() { errs[n] = cfg.Engine.Run(ctx, run) })
 	}
 	wait.Wait()
+	f.finish(time.Now(), ctx.Err() != nil, ends())
 	f.holders = holders()
 	if bytes := driverMemory(cfg, pids); bytes > 0 { // with what the watch saw them take
 		f.driver = bytes

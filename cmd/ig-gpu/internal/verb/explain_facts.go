@@ -18,16 +18,15 @@ import (
 
 // facts are collected from the gadgets' rows of the processes.
 type facts struct {
-	pids                 []uint32
-	commands             []string
-	duration             time.Duration
+	pids     []uint32
+	commands []string
+	watch
 	hasDriver, hasPython bool
 	vendor               vendor
 	driver               int64 // bytes that the vendor's driver counts; -1: not known
 	failed               []string
 
 	mu      sync.Mutex
-	began   time.Time
 	since   time.Duration     // for how long growth is counted
 	windows [2]int            // readings in the second and in the last third
 	places  map[string]*place // memory by frame
@@ -44,7 +43,10 @@ type facts struct {
 }
 
 func newFacts(pids []uint32, duration time.Duration) *facts {
-	return &facts{vendor: nvidia, pids: pids, duration: duration, driver: -1, began: time.Now(), since: duration / 3, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{}}
+	return &facts{
+		vendor: nvidia, pids: pids, driver: -1, since: duration / 3, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{},
+		watch: watch{duration: duration, watched: duration, began: time.Now(), ended: map[uint32]time.Duration{}},
+	}
 }
 
 // place is a line that holds memory, in bytes.
@@ -161,8 +163,9 @@ func (f *facts) lows(past time.Duration) {
 	f.windows[window]++
 }
 
-// isCompared: there were readings in both windows, without which nothing is known to have grown or not.
-func (f *facts) isCompared() bool { return f.windows[0] > 0 && f.windows[1] > 0 }
+// isCompared: there were readings in both windows, without which nothing is known to have grown or not. A process that
+// has ended holds nothing in the last.
+func (f *facts) isCompared() bool { return !f.isOver() && f.windows[0] > 0 && f.windows[1] > 0 }
 
 // growers are the places that hold more than before, the largest growth first.
 func (f *facts) growers(tensors bool) []*place {

@@ -27,20 +27,24 @@ const named = 3
 
 // page collects sentences.
 type page struct {
-	part string
-	all  []sentence
+	part   string
+	all    []sentence
+	isOver bool // no command shows more of processes that have ended
 }
 
 func (p *page) say(more, format string, args ...any) {
+	if p.isOver {
+		more = ""
+	}
 	p.all = append(p.all, sentence{p.part, fmt.Sprintf(format, args...), more})
 }
 
 // compose says it all. The caller's gadgets have ended: the facts do not change any more.
 func compose(f *facts) []sentence {
-	ids := strings.ReplaceAll(joined(f.pids), " ", "")
-	p := &page{part: "Process " + joined(f.pids)}
+	ids := strings.ReplaceAll(joined(f.alive()), " ", "")
+	p := &page{part: "Process " + joined(f.pids), isOver: f.isOver()}
 	for n, command := range f.commands {
-		p.say("", "%d is %s; it was watched for %s.", f.pids[n], shorten(command, 90), f.duration)
+		p.say("", "%d is %s; %s.", f.pids[n], shorten(command, 90), f.howLong(f.pids[n]))
 	}
 	composeMemory(p, f, ids)
 	composeContexts(p, f, ids)
@@ -95,6 +99,8 @@ func composeMemory(p *page, f *facts, ids string) {
 	case f.read == 0:
 		p.say("ig-gpu check "+ids, "Unknown: no rows were read.")
 		return
+	case held == 0 && f.isOver():
+		p.say("", "Nothing is held: a process that ends frees its memory.")
 	case held == 0:
 		p.say(more, "Nothing that was allocated during the watch is still held.")
 	default:
@@ -110,7 +116,7 @@ func composeMemory(p *page, f *facts, ids string) {
 		sum := sumPlaces(growers, grown)
 		p.say(compared, "It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
 	} else if !f.isCompared() {
-		p.say(compared, "Unknown: what grew. The rows were read too rarely on this busy machine: watch for longer.")
+		p.say(compared, "Unknown: what grew. %s", f.whyNotCompared())
 	} else {
 		p.say("", "No line held more in the last third of the watch than in the one before.")
 	}
@@ -167,7 +173,7 @@ func composeTime(p *page, f *facts, ids string) {
 			sum += w.launches
 		}
 		p.say(more, "%d kernels and graphs were launched, %.0f per second, most by %s (%d).",
-			sum, float64(sum)/f.duration.Seconds(), frameOr(launchers[0].frame), launchers[0].launches)
+			sum, float64(sum)/max(f.watched, endsInterval).Seconds(), frameOr(launchers[0].frame), launchers[0].launches)
 	}
 	if waiters := f.waiters(func(w *waiting) uint64 { return w.waitNS }); len(waiters) > 0 {
 		var sum uint64
