@@ -55,7 +55,11 @@ func New(rt Runtime) *Engine {
 }
 
 // Flag is a flag of `run`: the operator that has it, its name and its value.
-type Flag struct{ Operator, Name, Value string }
+type Flag struct {
+	Operator, Name, Value string
+	// Typed is the flag of the user's command line that it comes from, such as -o, for errors.
+	Typed string
+}
 
 // Run is one run of a gadget.
 type Run struct {

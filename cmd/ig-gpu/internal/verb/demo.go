@@ -60,7 +60,7 @@ func runDemo(cmd *cobra.Command, cfg Config, duration time.Duration, native bool
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Started %s on a simulated GPU, as process %d.\nRunning for %s: %s\n\n", workload.What, workload.PID, duration, run.Command())
 	if flame != "" {
-		run.Flags = flagsOf("sink", "flamegraph-out", flame)
+		run.Flags = []engine.Flag{{Operator: "sink", Name: "flamegraph-out", Value: flame, Typed: "-o"}}
 	}
 	if err := cfg.Engine.Run(ctx, run); err != nil {
 		return err
@@ -78,7 +78,7 @@ func runDemo(cmd *cobra.Command, cfg Config, duration time.Duration, native bool
 		return fmt.Errorf("demo: no rows came; the server said: %s", workload.Said())
 	}
 	if flame != "" {
-		nameWritten(cmd.ErrOrStderr(), []string{flame}, []format{{what: "flame graph: open it in a browser"}})
+		nameWritten(cmd.ErrOrStderr(), []written{{flame, format{what: "flame graph: open it in a browser"}}})
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), "\nNow your own: sudo ig-gpu check PID; sudo ig-gpu explain PID; sudo ig-gpu record PID -o memory.html")
 	return nil

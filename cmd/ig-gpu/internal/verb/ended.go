@@ -3,6 +3,7 @@
 package verb
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -68,4 +69,20 @@ func hasEnded(procfs string, pid uint32, start time.Duration) bool {
 		return len(threads) < 2 // else its main thread alone has ended
 	}
 	return start > 0 && s.Start != start
+}
+
+// isKernelThread reports whether a process is one of the kernel's: PF_KTHREAD (include/linux/sched.h) is in its flags,
+// field 9 of proc_pid_stat(5).
+func isKernelThread(procfs string, pid uint32) bool {
+	const kthread = 0x00200000
+	stat, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
+	if err != nil {
+		return false
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from field 3 on
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(fields[6]), 10, 32)
+	return err == nil && flags&kthread != 0
 }

@@ -3,6 +3,7 @@
 package verb
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -33,8 +34,10 @@ type format struct {
 // recording is a value of --what.
 type recording struct {
 	name, gadget string
-	flags        []engine.Flag
 	formats      []format
+	subject      string   // of a process
+	rows         []string // data sources that have a row if anything was recorded
+	none         string   // what no process did if there is none
 }
 
 // recordings are all values of --what; the first is the default.
@@ -48,10 +51,14 @@ func recordings() []recording {
 	eventFile := format{[]string{".jsonl", ".ndjson"}, "timeline", "events-out", "events, one JSON object per line"}
 	tableFile := format{[]string{".parquet"}, "timeline", "events-out", "events as a table: for DuckDB, pandas or Spark"}
 	return []recording{
-		{"memory", "cuda_alloc", nil, []format{flameFile, pprofFile, snapshotFile, rowsFile}},
-		{"launches", "cuda_kernel", nil, []format{pageFile, traceFile, eventFile, tableFile, pprofFile}},
-		{"cpu", "py_stack", nil, []format{flameFile, pprofFile, rowsFile}},
-		{"collectives", "nccl_trace", nil, []format{pageFile, traceFile, eventFile, tableFile}},
+		{"memory", "cuda_alloc", []format{flameFile, pprofFile, snapshotFile, rowsFile},
+			"memory of process %s", []string{"allocs", "ooms"}, "allocated or freed GPU memory"},
+		{"launches", "cuda_kernel", []format{pageFile, traceFile, eventFile, tableFile, pprofFile},
+			"launches of process %s", []string{"calls"}, "called the driver"},
+		{"cpu", "py_stack", []format{flameFile, pprofFile, rowsFile},
+			"what process %s does on the CPU", []string{"samples"}, "ran Python"},
+		{"collectives", "nccl_trace", []format{pageFile, traceFile, eventFile, tableFile},
+			"collectives of process %s", []string{"communicators"}, "called NCCL"},
 	}
 }
 
@@ -72,31 +79,17 @@ func newRecord(cfg Config) *cobra.Command {
 			if len(files) == 0 {
 				return errors.New("say where to write with -o FILE; the end of its name says in which form: " + strings.Join(endsOf(recordings()[0].formats), ", "))
 			}
-			run, written, err := planRecording(what, files, time.Duration(watch))
+			of, written, err := planRecording(what, files)
 			if err != nil {
 				return err
 			}
-			if run.PIDs, err = pids(cfg, cmd, args); err != nil {
-				return err
-			}
-			v, err := vendorOf(cfg.ProcFS, run.PIDs)
+			pids, err := pids(cfg, cmd, args)
 			if err != nil {
 				return err
 			}
-			run.Gadget = v.gadget(run.Gadget)
 			ctx, stop := interruptible(cmd)
 			defer stop()
-			length := "until Ctrl-C"
-			if watch > 0 {
-				length = "for " + time.Duration(watch).String() + " (Ctrl-C ends it sooner)"
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "Recording %s of process %s %s\n", what, joined(run.PIDs), length)
-			run.Logger = warnings(cmd.ErrOrStderr()) // the files that were written are listed below
-			if err := cfg.Engine.Run(ctx, run); err != nil {
-				return err
-			}
-			nameWritten(cmd.ErrOrStderr(), files, written)
-			return nil
+			return record(ctx, cfg, cmd.ErrOrStderr(), of, written, pids, time.Duration(watch))
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "output", "o", nil, "File to write; may be given more than once")
@@ -106,8 +99,44 @@ func newRecord(cfg Config) *cobra.Command {
 	return cmd
 }
 
-// planRecording finds the gadget, and by the files' names its flags.
-func planRecording(what string, files []string, duration time.Duration) (engine.Run, []format, error) {
+// written is a file that is written.
+type written struct {
+	path string
+	format
+}
+
+// record runs the gadget of a recording, and says on w what it does and has done.
+func record(ctx context.Context, cfg Config, w io.Writer, of recording, files []written, pids []uint32, watch time.Duration) error {
+	v, err := vendorOf(cfg.ProcFS, pids)
+	if err != nil {
+		return err
+	}
+	run := engine.Run{Gadget: v.gadget(of.gadget), PIDs: pids, For: watch}
+	for _, f := range files {
+		run.Flags = append(run.Flags, engine.Flag{Operator: f.operator, Name: f.flag, Value: f.path, Typed: "-o"})
+	}
+	length := "until Ctrl-C"
+	if watch > 0 {
+		length = "for " + watch.String() + " (Ctrl-C ends it sooner)"
+	}
+	fmt.Fprintf(w, "Recording "+of.subject+" %s\n", joined(pids), length)
+	seen := &recorded{procfs: cfg.ProcFS, of: of, vendor: v, pids: pids}
+	seen.warn(w)
+	run.Operators = seen.operators()
+	run.Logger = warnings(cfg, w) // the files that were written are listed below
+	ends := watchEnds(cfg.ProcFS, pids)
+	err = cfg.Engine.Run(ctx, run)
+	ended := ends()
+	if err != nil {
+		return err
+	}
+	seen.conclude(w, ended)
+	nameWritten(w, files)
+	return nil
+}
+
+// planRecording finds what is recorded, and by the files' names in which forms.
+func planRecording(what string, files []string) (recording, []written, error) {
 	all := recordings()
 	at := slices.IndexFunc(all, func(r recording) bool { return r.name == what })
 	if at < 0 {
@@ -115,25 +144,40 @@ func planRecording(what string, files []string, duration time.Duration) (engine.
 		for n, r := range all {
 			names[n] = r.name
 		}
-		return engine.Run{}, nil, fmt.Errorf("--what %s: want one of %s", what, strings.Join(names, ", "))
+		return recording{}, nil, fmt.Errorf("--what %s: want one of %s", what, strings.Join(names, ", "))
 	}
-	run := engine.Run{Gadget: all[at].gadget, For: duration, Flags: slices.Clone(all[at].flags)}
-	var written []format
+	var out []written
 	for _, path := range files {
 		f, ok := formatOf(path, all[at].formats)
 		if !ok {
-			return engine.Run{}, nil, fmt.Errorf("-o %s: the end of the name does not say in which form. For --what %s: %s",
-				path, what, strings.Join(endsOf(all[at].formats), ", "))
+			return recording{}, nil, noFormat(path, all[at])
 		}
-		for n, other := range written {
-			if other.flag == f.flag {
-				return engine.Run{}, nil, fmt.Errorf("-o %s and -o %s: a recording writes one file of each form", files[n], path)
+		for _, other := range out {
+			switch {
+			case other.flag == f.flag && other.what == f.what:
+				return recording{}, nil, fmt.Errorf("-o %s and -o %s: a recording writes one file of each form", other.path, path)
+			case other.flag == f.flag:
+				return recording{}, nil, fmt.Errorf("-o %s and -o %s: both are for the events, which a recording writes in one form: leave out one of the two", other.path, path)
 			}
 		}
-		written = append(written, f)
-		run.Flags = append(run.Flags, engine.Flag{Operator: f.operator, Name: f.flag, Value: path})
+		out = append(out, written{path, f})
 	}
-	return run, written, nil
+	return all[at], out, nil
+}
+
+// noFormat is the error for a file whose name says no form that the recording has.
+func noFormat(path string, of recording) error {
+	var others []string
+	for _, r := range recordings() {
+		if _, ok := formatOf(path, r.formats); ok {
+			others = append(others, "--what "+r.name)
+		}
+	}
+	why := "the end of the name does not say in which form"
+	if len(others) > 0 {
+		why = "this form is of " + strings.Join(others, " and ")
+	}
+	return fmt.Errorf("-o %s: %s. For --what %s: %s", path, why, of.name, strings.Join(endsOf(of.formats), ", "))
 }
 
 func formatOf(path string, formats []format) (format, bool) {
@@ -154,21 +198,24 @@ func endsOf(formats []format) (ends []string) {
 
 // nameWritten lists the files that were written. One that could not be written has made the
 // run fail.
-func nameWritten(w io.Writer, files []string, written []format) {
-	for n, path := range files {
+func nameWritten(w io.Writer, files []written) {
+	for _, f := range files {
 		size := ""
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+		if info, err := os.Stat(f.path); err == nil && info.Mode().IsRegular() {
 			size = " (" + profile.FormatBytes(info.Size()) + ")"
 		}
-		fmt.Fprintf(w, "Wrote %s%s, %s\n", path, size, strings.ReplaceAll(written[n].what, "FILE", path))
+		fmt.Fprintf(w, "Wrote %s%s, %s\n", f.path, size, strings.ReplaceAll(f.what, "FILE", f.path))
 	}
 }
 
 // warnings is a logger that leaves out all other messages.
-func warnings(to io.Writer) logger.Logger {
+func warnings(cfg Config, to io.Writer) logger.Logger {
 	l := logrus.New()
 	l.SetOutput(to)
 	l.SetLevel(logrus.WarnLevel)
+	if cfg.Console != nil && !cfg.Console.HasColour() {
+		l.SetFormatter(&logrus.TextFormatter{DisableColors: true})
+	}
 	console.CleanLogs(l)
 	containers.QuietWithoutRuntime(l)
 	return l

@@ -52,6 +52,7 @@ type Config struct {
 // Commands are the verbs, in the order in which help lists them. A new verb is one line
 // here.
 func Commands(cfg Config) []*cobra.Command {
+	cfg.Engine = inTyped{cfg.Engine}
 	ask := []*cobra.Command{
 		newExplain(cfg),
 		newTop(cfg),
@@ -81,6 +82,36 @@ func Commands(cfg Config) []*cobra.Command {
 	}
 	return append(ask, setUp...)
 }
+
+// inTyped has the flags that the user typed in errors, and not those of the gadget's run.
+type inTyped struct{ Runner }
+
+// Run implements Runner.
+func (r inTyped) Run(ctx context.Context, run engine.Run) error {
+	err := r.Runner.Run(ctx, run)
+	if err == nil {
+		return nil
+	}
+	text := strings.ReplaceAll(err.Error(), "--pid: ", "") // processes are no flag of a verb
+	for _, f := range run.Flags {
+		if f.Typed != "" {
+			text = strings.ReplaceAll(text, "--"+f.Name+": ", f.Typed+" "+f.Value+": ")
+		}
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &reworded{err, text}
+}
+
+// reworded is an error with another text.
+type reworded struct {
+	error
+	text string
+}
+
+func (r *reworded) Error() string { return r.text }
+func (r *reworded) Unwrap() error { return r.error }
 
 // interruptible is a context that Ctrl-C and SIGTERM end: a run then writes its files.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
