@@ -39,6 +39,18 @@ func ErrorBy(text, refusedBy string) string {
 	return text + " by " + refusedBy + ", not by the driver"
 }
 
+// PoolAPI is the API of a refusal by PyTorch's pool.
+const PoolAPI = "torch"
+
+// HeldAt says how much a process held when a call was refused, human-readable. Of the driver's memory that is only what
+// was allocated since the probes were attached; what it held before is unknown. PyTorch's pool has its own account.
+func HeldAt(api string, bytes int64) string {
+	if api == PoolAPI {
+		return "it held " + FormatBytes(bytes)
+	}
+	return "of what was allocated since ig-gpu attached it held " + FormatBytes(bytes)
+}
+
 // Holder is a stack and what it held.
 type Holder struct {
 	Stack stack.Stack

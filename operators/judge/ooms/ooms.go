@@ -26,8 +26,6 @@ import (
 
 const (
 	dataSource = "ooms"
-	// poolAPI is the api of an event of PyTorch's pool (bpf/memory/oom.h).
-	poolAPI = "torch"
 	// priority is behind the operator that names stacks and holders (50).
 	priority = 9900
 	// maxLines bounds the summary, maxGroups the memory for processes that
@@ -134,7 +132,7 @@ type refusals map[uint32]refusal
 // before gives what refused a process before its pool did, and notes what the driver
 // refuses. Events come in their order.
 func (r refusals) before(pid uint32, api, by string) refusal {
-	if api == poolAPI {
+	if api == profile.PoolAPI {
 		defer delete(r, pid)
 		return r[pid]
 	}
@@ -232,9 +230,9 @@ func (l *Log) Lines() []string {
 		if e.count > 1 {
 			times = fmt.Sprintf(" %d times, last", e.count)
 		}
-		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; it held %s",
+		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; %s",
 			times, f.Comm, f.PID, f.API, size(f.RequestedBytes), f.Frame,
-			profile.ErrorBy(f.Error, f.By), size(f.InuseBytes))
+			profile.ErrorBy(f.Error, f.By), profile.HeldAt(f.API, int64(min(f.InuseBytes, math.MaxInt64))))
 		if f.Holders != "" {
 			line += ": " + f.Holders
 		}

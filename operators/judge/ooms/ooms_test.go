@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 func failure(frame string) Failure {
@@ -25,9 +27,21 @@ func TestSummaryCountsWhatRepeats(t *testing.T) {
 		l.Add(failure("often (x.py:2)"))
 	}
 	require.Equal(t, []string{
-		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
-		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
+		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
+		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
 	}, l.Lines())
+}
+
+// A process that was full when ig-gpu attached held more than what is known.
+func TestWhatWasHeldBeforeIsNotSaidToBeNothing(t *testing.T) {
+	var l Log
+	f := failure("next_batch (x.py:1)")
+	f.InuseBytes, f.Holders = 0, ""
+	l.Add(f)
+	require.Contains(t, l.Lines()[0], "; of what was allocated since ig-gpu attached it held 0 B")
+	f.API, f.PID, f.InuseBytes = profile.PoolAPI, 8, 612<<20
+	l.Add(f)
+	require.Contains(t, l.Lines()[1], "; it held 612 MiB", "PyTorch's pool counts what it had before, too")
 }
 
 func TestANameAddsNoLineToTheSummary(t *testing.T) {
@@ -119,7 +133,7 @@ func TestAPoolSaysWhatItDoesNotUseByWhy(t *testing.T) {
 func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
 	var l Log
 	f := failure("next_batch (x.py:1)")
-	f.API, f.RequestedBytes = poolAPI, 1
+	f.API, f.RequestedBytes = profile.PoolAPI, 1
 	f.Pool = Pool{AllocatedBytes: 1 << 20, ReservedBytes: 9 << 20, Refused: "cuMemAlloc_v2", Unused: Unused{KeptBytes: 8 << 20}}
 	l.Add(f)
 	f.Pool.Unused = Unused{}
@@ -152,8 +166,8 @@ func TestALibraryInFrontOfTheDriverIsNamed(t *testing.T) {
 	f.By = "driver"
 	l.Add(f)
 	require.Len(t, l.Lines(), 2, "they are two failures")
-	require.Contains(t, l.Lines()[0], "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; it held 15.0 GiB")
-	require.Contains(t, l.Lines()[1], "CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB")
+	require.Contains(t, l.Lines()[0], "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; of what was allocated since ig-gpu attached it held 15.0 GiB")
+	require.Contains(t, l.Lines()[1], "CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB")
 
 	pool := Pool{AllocatedBytes: 900 << 20, ReservedBytes: 1 << 30, Refused: "cuMemAlloc_v2", By: "libvgpu.so"}
 	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more by the limit of libvgpu.so", pool.why(200<<20))

@@ -153,8 +153,8 @@ func (i *instance) bindOOMs(ds datasource.DataSource) error {
 	by := r.text("refused_by")
 	requested, inuse := r.number("requested_bytes"), r.number("inuse_bytes")
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		text := fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; it held %s", comm(d), pid(d),
-			profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d)+" of "+call(d), by(d)), profile.FormatBytes(inuse(d)))
+		text := fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; %s", comm(d), pid(d),
+			profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d)+" of "+call(d), by(d)), profile.HeldAt(call(d), inuse(d)))
 		if h := holders(d); h != "" {
 			text += ": " + h
 		}

@@ -154,6 +154,9 @@ func composeRefused(p *page, f *facts, ids string) {
 	if last.holders != "" {
 		text += "\nHeld at that moment: " + last.holders
 	}
+	if f.isHeldFromBefore() {
+		text += "\nMost of what the process held then was allocated before the watch began, or other processes held it: the lines are unknown."
+	}
 	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o ooms:json", "%s", text)
 }
 
@@ -218,6 +221,8 @@ func composeBlame(p *page, f *facts, ids string) {
 			text += " PyTorch's tensors do not grow: if its pool requested that memory, requests do not fit what they freed."
 		}
 		p.say("", "%s", text)
+	case len(f.refused) > 0 && f.isHeldFromBefore():
+		p.say("", "No line: an allocation was refused at %s, but the lines that hold the memory are unknown. Watch the process from its start.", frameOr(f.refused[len(f.refused)-1].frame))
 	case len(f.refused) > 0:
 		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
 	case len(made) > 0:
@@ -227,6 +232,15 @@ func composeBlame(p *page, f *facts, ids string) {
 	default:
 		p.say("", "No line: nothing that the watch saw holds memory.")
 	}
+}
+
+// isHeldFromBefore reports whether most memory was allocated before the watch, when the last allocation was refused, as far
+// as that is known: the line that was refused is not to blame then.
+func (f *facts) isHeldFromBefore() bool {
+	if f.driver >= 0 {
+		return f.peaks.onGPUs() < f.driver/2
+	}
+	return f.refused[len(f.refused)-1].holders == ""
 }
 
 // unlessUnknown is the text if growth is known, and else that it is not.

@@ -105,3 +105,20 @@ func TestNoNameInAnExplanationDrivesATerminal(t *testing.T) {
 	require.NoError(t, writeSentences(&text, []sentence{{Part: "Memory", Text: "\x1b]52;c;ZXZpbA==\a\x1b[2Jpython3[7] held the most:\n1 B by f (a.py:1)"}}, false))
 	require.Equal(t, "Memory\n  - \ufffd]52;c;ZXZpbA==\ufffd\ufffd[2Jpython3[7] held the most:\n    1 B by f (a.py:1)\n", text.String())
 }
+
+// TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore the watch.
+func TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore(t *testing.T) {
+	explain := func(holders string, driver int64) string {
+		f := newFacts([]uint32{7}, 10*time.Second)
+		f.read, f.driver = 2, driver
+		f.refused = []refusal{{"next_batch (serve.py:30)", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", holders, "driver"}}
+		var text strings.Builder
+		require.NoError(t, writeSentences(&text, compose(f), false))
+		return text.String()
+	}
+	for _, text := range []string{explain("", -1), explain("1.00 MiB f (a.py:1)", 80<<30)} {
+		require.Contains(t, text, "Most of what the process held then was allocated before the watch began, or other processes held it")
+		require.Contains(t, text, "No line: an allocation was refused at next_batch (serve.py:30), but the lines that hold the memory are unknown.")
+	}
+	require.Contains(t, explain("9.00 GiB f (a.py:1)", -1), "next_batch (serve.py:30): its allocation was refused.")
+}
