@@ -40,7 +40,7 @@ func newCheck(cfg Config) *cobra.Command {
 		Short: "Say which gadgets work here, and how to fix what is missing",
 		Long: "Look at what gadgets need: the kernel, BTF, uprobes, rights, container runtimes and the GPU; and, of each\n" +
 			"process that is named, the libraries that are probed, with their versions. It changes nothing and traces\n" +
-			"nothing. The exit code is 1 if a gadget will not work.",
+			"nothing. The exit code is 1 if a gadget will not work, or a process is not there.",
 		Example: "  ig-gpu check                     this machine\n" +
 			"  ig-gpu check 4711                and a process\n" +
 			"  ig-gpu check 4711 -o json        one JSON object per finding",
@@ -68,32 +68,41 @@ func checkAll(cfg Config, pids []uint32) []finding {
 	var libraries [][]string
 	for _, pid := range pids {
 		of, findings := checkProcess(cfg.ProcFS, pid)
-		libraries = append(libraries, of)
+		if of != nil {
+			libraries = append(libraries, of)
+		}
 		all = append(all, findings...)
 	}
 	return append(all, gadgetsOf(all, libraries)...)
 }
 
-// conclude prints the findings; it is an error if a gadget does not work.
-func conclude(w io.Writer, all []finding, asJSON, noProcess bool) error {
+// conclude prints the findings; it is an error if a gadget does not work, or a process is not there.
+func conclude(w io.Writer, all []finding, asJSON, noneNamed bool) error {
 	if asJSON {
 		if err := writeLines(w, "print the check", all); err != nil {
 			return err
 		}
 	} else {
 		printFindings(w, all)
-		if noProcess {
+		if noneNamed {
 			fmt.Fprintln(w, "\nNo process was named: ig-gpu check PID looks at its libraries, too.")
 		}
 	}
 	var broken []string
+	var absent []uint32
 	for _, f := range all {
+		if f.Type == "process" && f.Detail == noProcess {
+			absent = append(absent, f.PID)
+		}
 		if f.Type == "gadget" && f.Status == missing {
 			broken = append(broken, f.Name)
 		}
 	}
 	if len(broken) > 0 {
 		return fmt.Errorf("check: %s will not work here: the findings above say why", strings.Join(broken, ", "))
+	}
+	if len(absent) > 0 {
+		return fmt.Errorf("check: process %s: %s", joined(absent), noProcess)
 	}
 	return nil
 }

@@ -78,20 +78,29 @@ func mapped(libraries []string, name string) string {
 	return ""
 }
 
-// checkProcess checks the libraries that a process has mapped.
+// noProcess is the detail of a process that is not there.
+const noProcess = "there is no such process"
+
+// checkProcess checks the libraries that a process has mapped; nil: they could not be read.
 func checkProcess(procfs string, pid uint32) (libraries []string, out []finding) {
 	dir := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
 	add := func(name, status, detail, fix string) {
 		out = append(out, finding{Type: "process", PID: pid, Name: name, Status: status, Detail: detail, Fix: fix})
 	}
 	if _, err := os.Stat(dir); err != nil {
-		add("process", missing, "there is no such process", "pgrep -af NAME lists processes; in a container, ids differ from the host's")
+		add("process", missing, noProcess, "pgrep -af NAME lists processes; in a container, ids differ from the host's")
 		return nil, out
 	}
 	libraries, err := targets.Libraries(procfs, pid)
 	switch {
 	case errors.Is(err, procmaps.ErrStuck):
 		add("process", missing, "its mappings cannot be read: it hangs in the kernel", "sudo cat /proc/"+strconv.FormatUint(uint64(pid), 10)+"/stack shows where; dmesg, what the GPU's driver reports")
+		return nil, out
+	case isKernelThread(procfs, pid):
+		add("process", missing, "it is a kernel thread, which uses no GPU", "")
+		return nil, out
+	case hasEnded(procfs, pid, 0):
+		add("process", missing, "it has ended, and its parent has not waited for it yet", "")
 		return nil, out
 	case len(libraries) == 0:
 		add("process", missing, "its mappings cannot be read", "run it with sudo, on the host")

@@ -190,9 +190,24 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, hip_alloc, hip_kernel, nccl_trace, py_stack will not work here")
 	require.Contains(t, out, "restart the machine")
 
-	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711")
-	require.NoError(t, err)
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711", "7")
+	require.EqualError(t, err, "check: process 4711: there is no such process")
 	require.Contains(t, out, "there is no such process")
+	require.NotContains(t, out, "of 2 processes", "it has nothing to load")
+}
+
+// No right makes its mappings readable.
+func TestCheckNamesAKernelThread(t *testing.T) {
+	root := procfs(t)
+	dir := filepath.Join(root, "2")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	for name, text := range map[string]string{"maps": "", "stat": "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 4 0 0\n"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	out, _, err := execute(t, Config{ProcFS: root, Machine: fitMachine(t)}, "check", "2")
+	require.NoError(t, err)
+	require.Contains(t, out, "it is a kernel thread, which uses no GPU")
+	require.NotContains(t, out, "sudo")
 }
 
 // A pipe without a writer blocks like the lock of a process that hangs in the GPU's driver: that is what is to be found out.
