@@ -43,11 +43,16 @@ func isDriver(path string) bool {
 // Find lists the processes in procfs that have CUDA or HIP mapped, by id. A process that ends
 // meanwhile, or cannot be read, is left out. The program's own process is no target.
 func Find(procfs string) ([]Process, error) {
+	out, _, err := FindReadable(procfs)
+	return out, err
+}
+
+// FindReadable is Find, and how many processes could not be read, as those of other users without root.
+func FindReadable(procfs string) (out []Process, unreadable int, err error) {
 	entries, err := os.ReadDir(procfs)
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, 0, fmt.Errorf("list processes: %w", err)
 	}
-	var out []Process
 	for _, entry := range entries {
 		pid, err := strconv.ParseUint(entry.Name(), 10, 31)
 		if err != nil || int(pid) == os.Getpid() {
@@ -56,6 +61,9 @@ func Find(procfs string) ([]Process, error) {
 		dir := filepath.Join(procfs, entry.Name())
 		libraries, err := Libraries(procfs, uint32(pid))
 		if err != nil {
+			if _, gone := os.Stat(dir); gone == nil {
+				unreadable++
+			}
 			continue
 		}
 		at := slices.IndexFunc(libraries, isDriver)
@@ -68,7 +76,7 @@ func Find(procfs string) ([]Process, error) {
 		})
 	}
 	slices.SortFunc(out, func(a, b Process) int { return int(a.PID) - int(b.PID) })
-	return out, nil
+	return out, unreadable, nil
 }
 
 // Libraries are the files that a process has mapped, each once, in the order of their addresses. The error is

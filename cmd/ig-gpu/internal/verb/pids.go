@@ -27,11 +27,17 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 	if len(args) > 0 {
 		return targets.Parse(args)
 	}
-	found, err := targets.Find(cfg.ProcFS)
+	found, unreadable, err := targets.FindReadable(cfg.ProcFS)
 	if err != nil {
 		return nil, err
 	}
-	if len(found) == 0 {
+	if cfg.Machine.IsRoot {
+		unreadable = 0 // others are in the way, such as a process that hangs
+	}
+	switch {
+	case len(found) == 0 && unreadable > 0:
+		return nil, fmt.Errorf("%w. %s", errNoTarget, needsRoot(unreadable))
+	case len(found) == 0:
 		return nil, errNoTarget
 	}
 	used := memoryOf(cfg)
@@ -39,21 +45,36 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 		found[n].Memory = used[found[n].PID]
 	}
 	if cfg.Terminal == nil || !cfg.Terminal.IsInteractive() {
-		return nil, &unnamed{cmd.CommandPath(), found}
+		return nil, &unnamed{cmd.CommandPath(), found, unreadable}
+	}
+	if unreadable > 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), needsRoot(unreadable))
 	}
 	return choose(found, cmd.InOrStdin(), cmd.ErrOrStderr())
 }
 
+// needsRoot says that there may be more.
+func needsRoot(unreadable int) string {
+	if unreadable == 1 {
+		return "1 process could not be read: run it with sudo to see all"
+	}
+	return fmt.Sprintf("%d processes could not be read: run it with sudo to see all", unreadable)
+}
+
 // unnamed is the error of a command line without a process.
 type unnamed struct {
-	command string
-	found   []targets.Process
+	command    string
+	found      []targets.Process
+	unreadable int
 }
 
 func (u *unnamed) Error() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: name a process. These have CUDA or HIP mapped:\n", u.command)
 	list(&text, u.found, false)
+	if u.unreadable > 0 {
+		text.WriteString("  " + needsRoot(u.unreadable))
+	}
 	return strings.TrimRight(text.String(), "\n")
 }
 

@@ -80,7 +80,40 @@ func Commands(cfg Config) []*cobra.Command {
 	for _, cmd := range setUp {
 		cmd.GroupID = help.GroupSetUp
 	}
-	return append(ask, setUp...)
+	all := append(ask, setUp...)
+	for _, cmd := range all {
+		cmd.RunE = printing(cmd.RunE)
+	}
+	return all
+}
+
+// printing is a command that fails if its output cannot be written, as on a full disk.
+func printing(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		out := &sticky{Writer: cmd.OutOrStdout()}
+		cmd.SetOut(out)
+		if err := run(cmd, args); err != nil {
+			return err
+		}
+		if out.err != nil {
+			return fmt.Errorf("print the result: %w", out.err)
+		}
+		return nil
+	}
+}
+
+// sticky keeps the first error, of texts that are printed in many steps.
+type sticky struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (s *sticky) Write(b []byte) (n int, err error) {
+	if s.err == nil {
+		n, s.err = s.Writer.Write(b)
+	}
+	return n, s.err
 }
 
 // inTyped has the flags that the user typed in errors, and not those of the gadget's run.

@@ -124,6 +124,20 @@ func TestWithoutAProcessThoseWithCUDAAreListed(t *testing.T) {
 	require.ErrorIs(t, err, errNoTarget)
 }
 
+// Another user's processes cannot be read without root: whether they use CUDA is unknown then.
+func TestWithoutRootProcessesThatCannotBeReadAreCounted(t *testing.T) {
+	root := procfs(t)
+	for _, pid := range []string{"10", "11"} { // root cannot read a folder as a file, either
+		require.NoError(t, os.MkdirAll(filepath.Join(root, pid, "maps"), 0o755))
+	}
+	_, _, err := execute(t, Config{Engine: &recorder{}, ProcFS: root}, "explain")
+	require.ErrorContains(t, err, "2 processes could not be read: run it with sudo to see all")
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "7")))
+	_, _, err = execute(t, Config{Engine: &recorder{}, ProcFS: root}, "explain")
+	require.ErrorIs(t, err, errNoTarget)
+	require.ErrorContains(t, err, "2 processes could not be read: run it with sudo")
+}
+
 func TestTheUserChoosesByNumberOrID(t *testing.T) {
 	two := []uint32{7, 9}
 	for _, c := range []struct {
@@ -194,6 +208,20 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	require.EqualError(t, err, "check: process 4711: there is no such process")
 	require.Contains(t, out, "there is no such process")
 	require.NotContains(t, out, "of 2 processes", "it has nothing to load")
+}
+
+func TestAResultThatCannotBePrintedIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	root := &cobra.Command{Use: "ig-gpu", SilenceErrors: true, SilenceUsage: true}
+	help.Install(root)
+	root.AddCommand(Commands(Config{ProcFS: procfs(t), Machine: fitMachine(t)})...)
+	root.SetOut(full)
+	for _, args := range [][]string{{"check"}, {"report", writeProfile(t, "p.pb.gz", held("load", 10, 6<<30, 32))}} {
+		root.SetArgs(args)
+		require.ErrorIs(t, root.Execute(), unix.ENOSPC, args)
+	}
 }
 
 // No right makes its mappings readable.
