@@ -58,6 +58,8 @@ func (p Peak) Holder() string {
 // where the memory is.
 func (p Peak) where() string {
 	switch {
+	case p.IsHost && p.Device >= 0:
+		return fmt.Sprintf(" of the host's memory in contexts of GPU %d", p.Device)
 	case p.IsHost:
 		return " of the host's memory"
 	case p.Device >= 0:

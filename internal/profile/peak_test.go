@@ -135,7 +135,7 @@ func TestPeaksAreOfTheirOwnMemory(t *testing.T) {
 		"p[1] held the most on GPU 0 at 00:00:00: 15 B, exactly",
 		"p[1] held the most in tensors on GPU 0 at 00:00:00: 9 B, exactly",
 		"p[1] held the most on GPU 1 at 00:00:01: 800 B, exactly",
-		"p[1] held the most of the host's memory at 00:00:01: 900 B, exactly",
+		"p[1] held the most of the host's memory in contexts of GPU 0 at 00:00:01: 900 B, exactly",
 		"p[2] held the most on GPU 0 at 00:00:01: 700 B, exactly",
 	}, texts)
 	require.True(t, p.All()[0].Has(rows[1]))

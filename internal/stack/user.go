@@ -13,6 +13,18 @@ func (s Stack) User() Frame {
 	return s.Self()
 }
 
+// Own is the stack without what the frame of User calls: libraries, and the driver. It shares the
+// stack's memory.
+func (s Stack) Own() Stack {
+	own := s.User()
+	for i, f := range s {
+		if f == own {
+			return s[i:]
+		}
+	}
+	return s
+}
+
 // Where is how a person reads where a stack ends: the program's own line, and behind it the
 // innermost one where that is a library's:
 // `Trainer.load_batch (train.py:18), in Condition.wait (threading.py:327)`.

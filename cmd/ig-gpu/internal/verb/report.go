@@ -34,6 +34,7 @@ func newReport() *cobra.Command {
 		Short: "Show the totals, the top lines and the call tree of a profile",
 		Long: "Show what a profile (.pb.gz of record, --pprof-out or --mark-out) says, on a terminal: totals, the\n" +
 			"lines that hold most themselves (SELF) and with all that they call (TOTAL), and the tree of calls.\n" +
+			"Of memory and of calls, SELF of the program's own line includes the libraries that it calls.\n" +
 			"With --base, the same for the difference: what grew is positive, what shrank is negative.",
 		Example: "  ig-gpu report memory.pb.gz\n" +
 			"  ig-gpu report memory.pb.gz --by kind              by the values of a label\n" +
@@ -220,8 +221,16 @@ func writeTop(w io.Writer, p *profile.Profile, t profile.Type, limit int) {
 	fmt.Fprintln(w)
 }
 
-// topFrames are those that hold something themselves, the largest first.
+// topFrames are those that hold something themselves, the largest first. Memory and calls end in the driver: there a
+// line of the program has what the libraries take that it calls.
 func topFrames(p *profile.Profile, t profile.Type) []profile.FrameValue {
+	if p.Subject == profile.Memory || p.Subject == profile.Calls {
+		rows := slices.Clone(p.Rows)
+		for n := range rows {
+			rows[n].Stack = rows[n].Stack.Own()
+		}
+		p = &profile.Profile{Rows: rows}
+	}
 	frames := slices.DeleteFunc(p.Frames(t), func(f profile.FrameValue) bool { return f.Self == 0 })
 	slices.SortStableFunc(frames, func(a, b profile.FrameValue) int {
 		switch x, y := abs(a.Self), abs(b.Self); {

@@ -5,6 +5,7 @@ package verb
 import (
 	"bytes"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,4 +76,24 @@ func TestReportOfTensorsAndOfThePeak(t *testing.T) {
 	out.Reset()
 	require.NoError(t, report(&out, path, reportOptions{tensors: true, kind: "tensor_peak_space", output: "json"}))
 	require.JSONEq(t, `{"frame":"cache (serve.py:20)","sample":"tensor_peak_space","unit":"bytes","self":1073741824,"total":1073741824}`, out.String())
+}
+
+// Every allocation ends in the driver, and many in a library: the line that a person can change is outside of both.
+func TestReportNamesTheProgramsOwnLine(t *testing.T) {
+	row := calledBy(held("load", 10, 6<<30, 32), "main", 1)
+	inside := stack.Stack{
+		{Kind: stack.KindNative, Function: "cuMemAlloc_v2", File: "libcuda.so.1"}, {Kind: stack.KindTrampoline, Function: "<interpreter trampoline>"},
+		{Kind: stack.KindPython, Function: "to", File: "/usr/lib/python3/dist-packages/torch/cuda.py", Line: 3, Library: true},
+	}
+	row.Stack = append(inside, row.Stack...)
+	var out bytes.Buffer
+	require.NoError(t, report(&out, writeProfile(t, "p.pb.gz", row), reportOptions{limit: 20, least: 1, output: "text"}))
+	require.Regexp(t, `SELF .*\n +6\.00 GiB +100\.0 % +6\.00 GiB +100\.0 % load \(serve\.py:10\)\n\n`, out.String())
+	require.Contains(t, out.String(), "cuMemAlloc_v2", "the tree has all of it")
+
+	calls := profile.New(time.Time{}, []profile.Row{{Stack: row.Stack, Kind: "launch", Values: profile.Values{AllocBytes: 3}}})
+	calls.Subject = profile.Calls
+	require.Equal(t, "load", topFrames(calls, profile.AllocSpace)[0].Frame.Function)
+	calls.Subject = profile.CPU
+	require.Equal(t, "cuMemAlloc_v2", topFrames(calls, profile.AllocSpace)[0].Frame.Function, "where a processor is")
 }
