@@ -74,9 +74,10 @@ func (*Operator) InstanceParams() api.Params { return nil }
 // Priority implements operators.DataOperator.
 func (*Operator) Priority() int { return Priority }
 
-// InstantiateDataOperator stays out where no data source has sizes.
+// InstantiateDataOperator stays out where no data source has sizes, and there is nothing to check.
 func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
-	active := false
+	value, _ := gc.GetVar(VarRequested)
+	requested, active := value.(Requested)
 	for _, source := range gc.GetDataSources() {
 		if field := source.GetField(containerField); field != nil && !o.cfg.HasContainers() {
 			field.SetHidden(true, false)
@@ -113,7 +114,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 	if !active {
 		return nil, nil
 	}
-	return instance{}, nil
+	return instance{requested}, nil
 }
 
 // orderOf is the fields to sort by, none for a source that has neither in-use
@@ -201,7 +202,10 @@ func isTerminal(file *os.File) bool {
 	return err == nil
 }
 
-type instance struct{}
+type instance struct{ requested Requested }
+
+// PreStart runs when all operators have added their fields.
+func (i instance) PreStart(gc operators.GadgetContext) error { return i.requested.check(gc) }
 
 func (instance) Name() string                        { return "table" }
 func (instance) Start(operators.GadgetContext) error { return nil }

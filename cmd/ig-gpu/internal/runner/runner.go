@@ -41,6 +41,7 @@ type Runtime struct {
 	help    bool
 	serves  bool
 	columns string            // what GetGadgetInfo gave as the default of columnsParam
+	output  string            // and of outputParam
 	modes   map[string]string // and of outputParam, by data source
 }
 
@@ -99,7 +100,7 @@ func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Par
 			r.columns = sorted(p.DefaultValue)
 		}
 		if p.Prefix+p.Key == outputParam {
-			r.modes = modesOf(p.DefaultValue)
+			r.modes, r.output = modesOf(p.DefaultValue), p.DefaultValue
 		}
 	}
 	return info, r.explain(gadget, err)
@@ -116,6 +117,13 @@ func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params,
 	}
 	if r.columns != "" && sorted(values[columnsParam]) == r.columns {
 		delete(values, columnsParam)
+	}
+	requested := table.Requested{Fields: values[columnsParam], Output: values[outputParam]}
+	if requested.Output == r.output {
+		requested.Output = ""
+	}
+	if requested != (table.Requested{}) {
+		gadget.SetVar(table.VarRequested, requested)
 	}
 	if values[outputParam] != "" {
 		cli, asJSON := objects.Split(values[outputParam], r.modes)

@@ -62,7 +62,7 @@ func composeContexts(p *page, f *facts, ids string) {
 	if rest := f.driver - sumPlaces(f.ranked(false, inUse), inUse); f.driver >= 0 && rest > 0 {
 		text += fmt.Sprintf("\nNVIDIA's driver counts %s that no row explains, at most %s for each of them.", profile.FormatBytes(rest), profile.FormatBytes(rest/objects))
 	}
-	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" --fields proc.pid,kind,device,inuse_objects,where", "%s", text)
+	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o none,allocs:columns --fields allocs:proc.pid,kind,device,inuse_objects,where", "%s", text)
 	for _, c := range found.Idle() {
 		text := fmt.Sprintf("%s[%d] has a context on GPU %d and does nothing else there: %s made it.", screen.Clean(c.Process.Comm), c.Process.PID, c.Device, f.makers(c))
 		if c.PinnedBytes > 0 {
