@@ -35,3 +35,28 @@ func TestNoNameInALogDrivesATerminal(t *testing.T) {
 		}
 	}
 }
+
+// silent formats one message as nothing, as package containers does.
+type silent struct{ logrus.Formatter }
+
+func (s silent) Format(e *logrus.Entry) ([]byte, error) {
+	if e.Message == "expected" {
+		return nil, nil
+	}
+	return s.Formatter.Format(e)
+}
+
+// TestAScreenHasNoMessageThatTheLogWouldNotHave.
+func TestAScreenHasNoMessageThatTheLogWouldNotHave(t *testing.T) {
+	l := logrus.StandardLogger()
+	was := l.Formatter
+	l.SetFormatter(silent{was})
+	CleanLogs(l)
+	t.Cleanup(func() { l.SetFormatter(was) })
+	var shown []string
+	end := (&Terminal{}).Divert(func(_ bool, text string) { shown = append(shown, text) })
+	defer end()
+	l.Warn("expected")
+	l.Warn("a probe is missing")
+	require.Equal(t, []string{"a probe is missing"}, shown)
+}
