@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -104,31 +105,72 @@ func (u *unknown) Error() string {
 }
 func (u *unknown) Unwrap() error { return u.error }
 
-// suggested adds to the error about an unknown flag those with a name like it.
+// hinted is an error with what to type instead.
+type hinted struct {
+	error
+	text string
+}
+
+func (h *hinted) Error() string { return h.text }
+func (h *hinted) Unwrap() error { return h.error }
+
+// synonyms are names that other tools have for flags of ours.
+var synonyms = map[string][]string{
+	"duration": {"for", "timeout"}, "seconds": {"for", "timeout"}, "time": {"for", "timeout"}, "timeout": {"for"}, "for": {"timeout"},
+	"format": {"output"}, "file": {"output"}, "out": {"output"}, "json": {"output"},
+}
+
+// suggested adds to the error about an unknown flag or command those with a name like it, or one that means the same.
 func suggested(cmd *cobra.Command, err error) error {
 	var already *unknown
-	if err == nil || cmd == nil || errors.As(err, &already) {
+	var hint *hinted
+	if err == nil || cmd == nil || errors.As(err, &already) || errors.As(err, &hint) {
 		return err
 	}
+	if text, near, ok := strings.Cut(err.Error(), "Did you mean this?"); ok && strings.HasPrefix(text, "unknown command") { // cobra's
+		return &hinted{err, strings.TrimSpace(text) + ". Did you mean " + strings.Join(strings.Fields(near), " or ") + "?"}
+	}
+	isPID := strings.HasPrefix(err.Error(), "unknown shorthand flag: 'p' in -p")
 	m := unknownFlag.FindStringSubmatch(err.Error())
+	if m != nil {
+		isPID = m[1] == "pid"
+	}
+	if isPID && strings.Contains(cmd.Use, "[PID...]") {
+		return &hinted{err, fmt.Sprintf("%v. Name processes without a flag: %s 4711", err, cmd.CommandPath())}
+	}
 	if m == nil {
 		return err
 	}
+	near := flagsLike(cmd, m[1])
+	if len(near) == 0 {
+		return err
+	}
+	return &unknown{err, near}
+}
+
+// flagsLike are at most three flags of a command.
+func flagsLike(cmd *cobra.Command, name string) []string {
 	// cobra compares names of commands.
 	names := &cobra.Command{SuggestionsMinimumDistance: 2}
+	var same []string
 	add := func(f *pflag.Flag) {
-		if !f.Hidden {
-			names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		if f.Hidden {
+			return
+		}
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		if slices.Contains(synonyms[name], f.Name) {
+			same = append(same, f.Name)
 		}
 	}
 	cmd.Flags().VisitAll(add)
 	cmd.InheritedFlags().VisitAll(add)
-	near := names.SuggestionsFor(m[1])
+	near := same
 	if len(near) == 0 {
-		return err
+		near = names.SuggestionsFor(name)
 	}
 	slices.Sort(near)
-	return &unknown{err, slices.Compact(near)[:min(len(near), 3)]}
+	near = slices.Compact(near)
+	return near[:min(len(near), 3)]
 }
 
 // completeRun offers gadgets, and then the flags that operators have. Flags of the gadget's

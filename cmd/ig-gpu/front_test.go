@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
 )
 
 func TestHelpOfAGadgetIsFoundBeforeTheCommandsExist(t *testing.T) {
@@ -43,6 +46,31 @@ func TestAMistypedFlagIsAnsweredWithThoseLikeIt(t *testing.T) {
 	require.EqualError(t, suggested(cmd, errors.New("unknown flag: --xyzzy")), "unknown flag: --xyzzy")
 	require.EqualError(t, suggested(cmd, errors.New("no such process")), "no such process")
 	require.NoError(t, suggested(cmd, nil))
+}
+
+func TestAFlagOrCommandOfOtherToolsIsAnsweredWithOurs(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"check", "--pid", "4"}, "unknown flag: --pid. Name processes without a flag: ig-gpu check 4711"},
+		{[]string{"dump", "-p", "4"}, "unknown shorthand flag: 'p' in -p. Name processes without a flag: ig-gpu dump 4711"},
+		{[]string{"record", "4", "--duration", "3s"}, "unknown flag: --duration. Did you mean --for?"},
+		{[]string{"top", "--duration", "3s"}, "unknown flag: --duration. Did you mean --timeout?"},
+		{[]string{"recrod", "4"}, `unknown command "recrod" for "ig-gpu". Did you mean record?`},
+		{[]string{"report"}, "report: name a profile (.pb.gz)"},
+		{[]string{"diff", "a"}, "diff: name two profiles, before and after (1 argument was given)"},
+		{[]string{"report", "a", "b"}, "report: name a profile (.pb.gz) (2 arguments were given)"},
+	} {
+		root := &cobra.Command{Use: "ig-gpu", SilenceErrors: true, SilenceUsage: true}
+		root.AddCommand(verb.Commands(verb.Config{})...)
+		for _, g := range []string{help.GroupAsk, help.GroupSetUp} {
+			root.AddGroup(&cobra.Group{ID: g})
+		}
+		root.SetArgs(c.args)
+		cmd, err := root.ExecuteC()
+		require.EqualError(t, suggested(cmd, err), c.want)
+	}
 }
 
 // Anybody may read help, complete a command line, and write man pages.

@@ -185,9 +185,16 @@ func writeLines[T any](w io.Writer, what string, all []T) error {
 // exactly is cobra.ExactArgs with what is wanted in words.
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return fmt.Errorf("%s: name %s (%d arguments were given)", cmd.Name(), what, len(args))
+		given := ""
+		switch len(args) {
+		case n:
+			return nil
+		case 0:
+		case 1:
+			given = " (1 argument was given)"
+		default:
+			given = fmt.Sprintf(" (%d arguments were given)", len(args))
 		}
-		return nil
+		return fmt.Errorf("%s: name %s%s", cmd.Name(), what, given)
 	}
 }
