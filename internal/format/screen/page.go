@@ -100,6 +100,9 @@ func (p Page) messages(width, limit int) []Line {
 	if left > 0 {
 		title = fmt.Sprintf("─── messages (%d older ones are shown at the end) ", left)
 	}
+	if left == 1 {
+		title = "─── messages (1 older one is shown at the end) "
+	}
 	lines = append([]Line{Text(Dim, title)}, lines...)
 	if over := len(lines) - max(limit, 3); over > 0 {
 		lines = lines[:len(lines)-over]

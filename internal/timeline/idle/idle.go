@@ -265,6 +265,9 @@ func (g *Gaps) Lines(n int) []string {
 	idle, of := g.Total()
 	lines := []string{fmt.Sprintf("what the GPU waited for, an estimate: streams had nothing to do for at least %s together, in %s",
 		short(idle), short(of))}
+	if idle == 0 {
+		lines[0] = fmt.Sprintf("what the GPU waited for, an estimate: no time was found in which streams had nothing to do, in %s", short(of))
+	}
 	if g.unknown > 0 {
 		lines = append(lines, fmt.Sprintf("without %d streams: more than %d", g.unknown, maxStreams))
 	}

@@ -188,6 +188,14 @@ func TestLinesAreMarkedAsEstimates(t *testing.T) {
 	require.Equal(t, "1.23s", short(1_234_567_890*time.Nanosecond))
 }
 
+func TestNoGapIsSaidToBeNone(t *testing.T) {
+	g := New()
+	g.Call(launch(100, 110, "forward"))
+	g.Call(launch(120, 130, "forward"))
+	g.End()
+	require.Equal(t, []string{"what the GPU waited for, an estimate: no time was found in which streams had nothing to do, in 30ns"}, g.Lines(5))
+}
+
 // TestACallThatWasUnderWayEndsAGap: the call is passed later, because it took longer.
 func TestACallThatWasUnderWayEndsAGap(t *testing.T) {
 	g := New()

@@ -39,9 +39,18 @@ func Summary(counts []Count, total uint64) (line string, warn bool) {
 	counts = append([]Count(nil), counts...)
 	sort.Slice(counts, func(i, j int) bool { return counts[i].Reason < counts[j].Reason })
 	var parts []string
+	var others uint64 // but frees of memory that is in no row
+	for _, c := range counts {
+		if c.Reason != freedBefore {
+			others += c.Count
+		}
+	}
 	for _, c := range counts {
 		if c.Count == 0 {
 			continue
+		}
+		if others == 0 {
+			return c.freedBefore(), false
 		}
 		parts = append(parts, c.describe(total))
 		warn = warn || !IsExpected(c.Reason)
@@ -50,6 +59,16 @@ func Summary(counts []Count, total uint64) (line string, warn bool) {
 		return "", false
 	}
 	return "not recorded in full: " + strings.Join(parts, "; "), warn
+}
+
+// freedBefore is the reason of frees of memory that was allocated before the probes were attached.
+const freedBefore = "freed_before_attach"
+
+func (c Count) freedBefore() string {
+	if c.Count == 1 {
+		return "1 free was of memory allocated before ig-gpu attached; nothing is lost [" + freedBefore + "]"
+	}
+	return fmt.Sprintf("%d frees were of memory allocated before ig-gpu attached; nothing is lost [%s]", c.Count, freedBefore)
 }
 
 // describe returns one reason in words, with its share and its effect.

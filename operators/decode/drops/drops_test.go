@@ -29,8 +29,12 @@ func TestSummaryOfAQuietRunIsEmpty(t *testing.T) {
 
 func TestFreesOfOlderAllocationsRaiseNoAlarm(t *testing.T) {
 	line, warn := Summary([]Count{{Reason: "freed_before_attach", Count: 7}}, 0)
-	require.Equal(t, "not recorded in full: 7 frees of memory from before attach: no loss [freed_before_attach]", line)
+	require.Equal(t, "7 frees were of memory allocated before ig-gpu attached; nothing is lost [freed_before_attach]", line)
 	require.False(t, warn)
+	line, _ = Summary([]Count{{Reason: "freed_before_attach", Count: 1}, {Reason: "rows_full"}}, 0)
+	require.Equal(t, "1 free was of memory allocated before ig-gpu attached; nothing is lost [freed_before_attach]", line)
+	line, _ = Summary([]Count{{Reason: "freed_before_attach", Count: 7}, {Reason: "rows_full", Count: 1}}, 0)
+	require.Contains(t, line, "not recorded in full: 7 frees of memory from before attach: no loss [freed_before_attach]; 1 ")
 }
 
 // A lost sample of the host is not a lost call of CUDA, and the line states that.

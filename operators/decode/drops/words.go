@@ -40,7 +40,7 @@ func reasons() map[string]Reason {
 		"rows_full":             {What: "calls without a row for their stack", Effect: "their numbers are under [unknown], and in every total", isCall: true},
 		"unknown_rows_full":     {What: "calls without any row", Effect: "they are missing in the totals", isCall: true},
 		"live_full":             {What: "allocations that were not remembered", Effect: "they are in use under [unknown] until their process ends", isCall: true},
-		"freed_before_attach":   {What: "frees of memory from before attach", Effect: noLoss, expected: true},
+		freedBefore:             {What: "frees of memory from before attach", Effect: noLoss, expected: true},
 		"free_missed":           {What: "frees that were not seen", Effect: "the memory was allocated again, and counted as freed then", isCall: true},
 		"processes_full":        {What: "calls of processes for which there was no room", Effect: "they are missing in the totals", isCall: true},
 		"contexts_full":         {What: "CUDA contexts whose device was not remembered", Effect: "their rows have the device unknown"},

@@ -80,7 +80,7 @@ func gadgets() []gadget {
 				"ig-gpu run nccl_trace --host -t 10s --timeline-out trace.json.gz",
 			},
 			flags: [][2]string{
-				{"    --hang TIME", "Say who is missing when others have waited for so long"},
+				{"    --hang TIME", "Say who is missing when others have waited for this long"},
 				{"    --straggler TIME", "Report a rank that comes so much later than the others"},
 				{"    --ras", "Ask NCCL's own RAS service about each verdict"},
 				{"    --timeline-out FILE", "Write a trace for Perfetto (JSON, gzip)"},

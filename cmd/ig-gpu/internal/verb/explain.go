@@ -171,8 +171,8 @@ func (idleLines) Levels() []logrus.Level { return []logrus.Level{logrus.InfoLeve
 func (i idleLines) Fire(e *logrus.Entry) error {
 	i.f.mu.Lock()
 	defer i.f.mu.Unlock()
-	// The table's lines are indented; what else is logged is not.
-	if strings.HasPrefix(e.Message, "what the GPU waited for") || len(i.f.idle) > 0 && strings.HasPrefix(e.Message, " ") {
+	// The table's lines are indented; what else is logged is not. Without a gap there is another line.
+	if strings.HasPrefix(e.Message, "what the GPU waited for, an estimate: streams") || len(i.f.idle) > 0 && strings.HasPrefix(e.Message, " ") {
 		i.f.idle = append(i.f.idle, e.Message)
 	}
 	return nil

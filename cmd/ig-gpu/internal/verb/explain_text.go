@@ -188,8 +188,16 @@ func composeTime(p *page, f *facts, ids string) {
 		p.say("", "No thread waited for the GPU in a call of the driver.")
 	}
 	if len(f.idle) > 0 {
-		p.say("ig-gpu run "+f.vendor.launches+" --pid "+ids+" --gpu-idle 20 --with python", "%s", strings.Join(f.idle, "\n"))
+		p.say("ig-gpu run "+f.vendor.launches+" --pid "+ids+" --gpu-idle 20 --with python", "%s", sentenceCase(strings.Join(f.idle, "\n")))
 	}
+}
+
+// sentenceCase begins a message of the log as a sentence.
+func sentenceCase(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 func composeCollectives(p *page, f *facts, ids string) {

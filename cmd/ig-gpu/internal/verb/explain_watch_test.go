@@ -86,3 +86,14 @@ func TestTheEndOfAProcessIsNoticed(t *testing.T) {
 	require.Len(t, ended, 1)
 	require.Contains(t, ended, pid)
 }
+
+func TestWhatTheGPUWaitedForIsLeftOutIfThereWasNoGap(t *testing.T) {
+	f := newFacts([]uint32{7}, 10*time.Second)
+	log := collecting(f)
+	f.waits["run"] = &waiting{frame: "run (serve.py:40)", launches: 1000}
+	log.Info("what the GPU waited for, an estimate: no time was found in which streams had nothing to do, in 3s")
+	require.NotContains(t, strings.ToLower(explained(t, f)), "what the gpu waited for")
+	log.Info("what the GPU waited for, an estimate: streams had nothing to do for at least 2s together, in 3s")
+	log.Info("        2s        1        2s  before tokenize (x.py:1)")
+	require.Contains(t, explained(t, f), "  - What the GPU waited for, an estimate: streams had nothing to do for at least 2s together, in 3s\n            2s ")
+}

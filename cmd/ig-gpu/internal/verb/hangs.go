@@ -36,7 +36,7 @@ func newHangs(cfg Config) *cobra.Command {
 		Use:   "hangs [PID...]",
 		Short: "Show which rank keeps a collective waiting, and on which line",
 		Long: "Show how far each rank of NCCL is, and a verdict when others wait for one: which rank, since when, and\n" +
-			"on which line of Python it is now. Without a process, all of this machine are traced. If a job hangs\n" +
+			"on which line of Python it is now. Without a PID, all processes on this machine are traced. If a job hangs\n" +
 			"already, its ranks call nothing any more: after 3 s their Python stacks are read and compared.",
 		Example: "  ig-gpu hangs                     all ranks of this machine\n" +
 			"  ig-gpu hangs 4711 4712           two processes and their children\n" +
@@ -75,8 +75,8 @@ func newHangs(cfg Config) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Var((*duration.Value)(&f.hang), "hang", "Report a rank when others have waited for it for so long")
-	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "End after so long, such as 30s")
+	cmd.Flags().Var((*duration.Value)(&f.hang), "hang", "Report a rank when others have waited for it for this long")
+	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "Stop after this long, such as 30s")
 	cmd.Flags().BoolVar(&f.ras, "ras", false, "Ask NCCL's own RAS service about each verdict")
 	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "text, or json: one object per verdict")
 	return cmd

@@ -152,7 +152,7 @@ func (t *tools) top(ctx context.Context, in topInput) (out topOutput, err error)
 
 type hangsInput struct {
 	watchInput
-	Hang int `json:"hang_seconds,omitempty" jsonschema:"report a rank when others have waited for it for so long; by default 5, at most 30"`
+	Hang int `json:"hang_seconds,omitempty" jsonschema:"report a rank when others have waited for it for this long; by default 5, at most 30"`
 }
 
 type hangsOutput struct {
@@ -200,7 +200,7 @@ func (t *tools) hangs(ctx context.Context, in hangsInput) (out hangsOutput, err 
 
 type dumpInput struct {
 	PIDs   []uint32 `json:"pids" jsonschema:"process ids; their children are included"`
-	Frozen int      `json:"frozen_seconds,omitempty" jsonschema:"compare dumps for so long, 2 to 30: which processes do not move, and what they wait for"`
+	Frozen int      `json:"frozen_seconds,omitempty" jsonschema:"compare dumps for this long, 2 to 30: which processes do not move, and what they wait for"`
 }
 
 type dumpOutput struct {

@@ -35,8 +35,8 @@ func newTop(cfg Config) *cobra.Command {
 		Use:   "top [PID...]",
 		Short: "Watch which lines hold GPU memory, launch kernels, and wait",
 		Long: "Show, live, the lines of Python that hold GPU memory, and behind Tab those that launch kernels and those\n" +
-			"that wait for the GPU. Without a process, all of this machine are traced. The keys are listed by ?.\n" +
-			"Launches and waits are counted from when they are shown first. Where the output is no terminal, one\n" +
+			"that wait for the GPU. Without a PID, all processes on this machine are traced. The keys are listed by ?.\n" +
+			"Launches and waits are counted from when they are shown first. If the output is not a terminal, one\n" +
 			"table is written at the end.",
 		Example: "  ig-gpu top                       all processes that use CUDA\n" +
 			"  ig-gpu top 4711                  one process and its children\n" +
@@ -67,7 +67,7 @@ func newTop(cfg Config) *cobra.Command {
 	cmd.Flags().StringVar(&f.by, "by", top.ByLine.String(), "What the rows are: "+strings.Join(top.Names(), ", "))
 	cmd.Flags().StringVar(&f.view, "view", top.Memory.String(), "What is shown first: memory, launches or waits")
 	cmd.Flags().BoolVar(&f.waste, "waste", false, "Also show what PyTorch's pool loses by line: rounding and fragmentation")
-	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "End after so long, such as 30s")
+	cmd.Flags().VarP((*duration.Value)(&f.timeout), "timeout", "t", "Stop after this long, such as 30s")
 	return cmd
 }
 
