@@ -240,12 +240,12 @@ func TestHostileObservations(t *testing.T) {
 	a, err := New(Config{MaxRanks: 2})
 	require.NoError(t, err)
 	for _, o := range []Observation{
-		{Rank: -1}, {Rank: 3, Communicator: world}, {Rank: 1 << 40}, {Done: 2, Issued: 1},
+		{Rank: -1}, {Rank: 3, Communicator: world}, {Rank: 1 << 40}, {Done: 2, Issued: 1}, {Issued: ^uint64(0)},
 		{Communicator: Communicator{Size: 1 << 30}},
 	} {
 		require.ErrorIs(t, a.Observe(o), ErrImplausible)
 	}
-	o := rank(0, 1<<63, 5, 6)
+	o := rank(0, maxIssued, 5, 6)
 	for i := range 10000 {
 		o.Peers = append(o.Peers, Progress{Kind: Send, Peer: i, Issued: 1 << 60})
 	}

@@ -121,7 +121,7 @@ func JudgeLate(all []Standing, since time.Duration) Late {
 			l.Suspects = append(l.Suspects, s)
 		}
 	}
-	text := fmt.Sprintf("attached to %s, no call of NCCL since (%v). ", count(len(all), "rank"), since.Round(time.Second))
+	text := fmt.Sprintf("attached to %s %v ago, and none has called NCCL since. ", count(len(all), "rank"), since.Round(time.Second))
 	switch {
 	case len(l.Waiting) == 0 && !slices.ContainsFunc(all, func(s Standing) bool { return s.isDead() }):
 		text += "None is inside a wait: the job may be idle, or compute. " + places(l.Suspects)

@@ -27,12 +27,12 @@ func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 	}{
 		"one is elsewhere": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(2, Running, waiting...), standing(1, Sleeping, "Rank.load (train.py:41)")}, []int{1},
-			"attached to 3 ranks, no call of NCCL since (3s). Probably missing: rank 1 (process 101 python3) at Rank.load (train.py:41). " +
+			"attached to 3 ranks 3s ago, and none has called NCCL since. Probably missing: rank 1 (process 101 python3) at Rank.load (train.py:41). " +
 				"2 are inside a wait: ranks 0, 2 at train (train.py:29). " + uncertain,
 		},
 		"one is stopped in the same wait": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(1, Stopped, waiting...)}, []int{1},
-			"attached to 2 ranks, no call of NCCL since (3s). Probably missing: rank 1 (process 101 python3), stopped, at train (train.py:29). " +
+			"attached to 2 ranks 3s ago, and none has called NCCL since. Probably missing: rank 1 (process 101 python3), stopped, at train (train.py:29). " +
 				"1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " + uncertain,
 		},
 		"one waits for its data": {
@@ -41,22 +41,22 @@ func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 				standing(2, Sleeping, "Condition.wait (threading.py:327)", "Queue.get (queue.py:171)", "load (train.py:18)"),
 				standing(3, Sleeping, "Connection.recv (multiprocessing/connection.py:250)", "load (train.py:19)"),
 				standing(4, Sleeping, "init_process_group (torch/distributed/distributed_c10d.py:1710)", "main (train.py:3)")}, []int{2, 3},
-			"attached to 5 ranks, no call of NCCL since (3s). Probably missing: rank 2 (process 102 python3) at load (train.py:18); rank 3 (process 103 python3) at load (train.py:19). " +
+			"attached to 5 ranks 3s ago, and none has called NCCL since. Probably missing: rank 2 (process 102 python3) at load (train.py:18); rank 3 (process 103 python3) at load (train.py:19). " +
 				"3 are inside a wait: ranks 0, 1 at train (train.py:29); rank 4 (process 104 python3) at main (train.py:3). " + uncertain,
 		},
 		"all wait": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(1, Sleeping, "synchronize (streams.py:9)", "step (b.py:3)")}, nil,
-			"attached to 2 ranks, no call of NCCL since (3s). All wait: rank 0 (process 100 python3) at train (train.py:29); rank 1 (process 101 python3) at step (b.py:3). " +
+			"attached to 2 ranks 3s ago, and none has called NCCL since. All wait: rank 0 (process 100 python3) at train (train.py:29); rank 1 (process 101 python3) at step (b.py:3). " +
 				"The rank at fault may be on another machine; or the network or a GPU is slow. " + uncertain,
 		},
 		"idle": {
 			[]Standing{standing(-1, Sleeping, "Queue.get (queue.py:1)"), standing(-1, Sleeping)}, nil,
-			"attached to 2 ranks, no call of NCCL since (3s). None is inside a wait: the job may be idle, or compute. " +
+			"attached to 2 ranks 3s ago, and none has called NCCL since. None is inside a wait: the job may be idle, or compute. " +
 				"process 99 python3 at Queue.get (queue.py:1); process 99 python3 at a line that could not be read. " + uncertain,
 		},
 		"most are elsewhere": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(1, Running, "f (a.py:1)"), standing(2, Running, "f (a.py:1)")}, []int{1, 2},
-			"attached to 3 ranks, no call of NCCL since (3s). 1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " +
+			"attached to 3 ranks 3s ago, and none has called NCCL since. 1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " +
 				"The others are not: ranks 1, 2 at f (a.py:1). " + uncertain,
 		},
 	} {

@@ -204,7 +204,7 @@ func (i *instance) tellLate(job job, all []collective.Standing) {
 		}
 	}
 	verdict := collective.JudgeLate(all, time.Duration(now-began))
-	_, reported, _ := strings.Cut(verdict.Text, "). ")
+	_, reported, _ := strings.Cut(verdict.Text, "since. ")
 	isNews := reported != i.late.reported[job]
 	i.late.reported[job] = reported
 	i.mu.Unlock()

@@ -72,7 +72,7 @@ func TestAJobThatAlreadyHangsIsJudgedWithinSeconds(t *testing.T) {
 	v := start(t, large, nil, append([]string{"hangs"}, pids(j)...)...)
 	v.wait("attached", `attached to 3 processes`)
 	began := time.Now()
-	text := v.wait("the judgement", `attached to 3 ranks, no call of NCCL since(.|\n)*Probably missing: process `+fmt.Sprint(j.PIDs[1])+` python3, stopped, at Rank\.stop_before`)
+	text := v.wait("the judgement", `attached to 3 ranks (.|\n)*Probably missing: process `+fmt.Sprint(j.PIDs[1])+` python3, stopped, at Rank\.stop_before`)
 	t.Logf("judged %v after attach:\n%s", time.Since(began), text)
 	require.Regexp(t, `2 are inside a wait: processes \d+, \d+ at CUDA\.__call__ \(nccl\.py:\d+\)`, words(text))
 	require.Contains(t, text, "Uncertain")
