@@ -25,8 +25,8 @@ const (
 	maxWait    = 2 * time.Second
 	waitShare  = 50
 	leastLimit = 10 * time.Millisecond
-	// The reads of one file together may take as long as a single one, and then a fiftieth of the time: a reader of tables holds
-	// locks. quickRead of each does not count, which one of the page cache takes; freeOfFile is not charged to the tenant.
+	// The reads of one file together may take what its tenant has left, and then a fiftieth of the time: a reader of tables holds
+	// locks, and one of a large library on NFS takes a second. quickRead of each does not count, which one of the page cache takes; freeOfFile is not charged to the tenant.
 	freeOfFile = 2 * leastLimit
 	quickRead  = 200 * time.Microsecond
 	// maxHanging bounds the threads that wait in the kernel, of one tenant and of all. Places
@@ -184,12 +184,12 @@ func (g *Guard) begin(u use, now time.Time) (*answers, time.Duration) {
 	a.at = now
 	limit := min(max(a.left, leastLimit), answerLimit)
 	if r := u.reads; r != nil {
-		r.left = min(r.left+now.Sub(r.at)/waitShare, limit)
+		r.left = min(r.left+now.Sub(r.at)/waitShare, max(a.left, leastLimit))
 		r.at = now
 		if r.left <= 0 {
 			return a, 0
 		}
-		limit = max(r.left, leastLimit)
+		limit = min(max(r.left, leastLimit), answerLimit)
 	}
 	a.calls++
 	return a, limit
