@@ -125,6 +125,7 @@ func Help() []string {
 		"IN-USE allocated and not freed   ALLOC allocated, also what was freed",
 		"PEAK   most in use at once; of several rows, an upper bound",
 		"AT-PEAK   in use when the process held the most on the GPU",
-		"HOST   time in calls of the driver but waits   ON-GPU time of kernels, where known",
+		"HOST   time in calls of the driver, without waits",
+		"ON-GPU   time of kernels on the GPU, where known",
 	}
 }

@@ -19,7 +19,7 @@ func completeProcesses(cfg Config) cobra.CompletionFunc {
 		}
 		var out []cobra.Completion
 		for _, p := range found {
-			out = append(out, cobra.CompletionWithDesc(fmt.Sprint(p.PID), shorten(p.Command, 60)))
+			out = append(out, cobra.CompletionWithDesc(fmt.Sprint(p.PID), brief(p.Command, 60)))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}

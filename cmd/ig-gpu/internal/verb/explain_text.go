@@ -44,7 +44,7 @@ func compose(f *facts) []sentence {
 	ids := strings.ReplaceAll(joined(f.alive()), " ", "")
 	p := &page{part: "Process " + joined(f.pids), isOver: f.isOver()}
 	for n, command := range f.commands {
-		p.say("", "%d is %s; %s.", f.pids[n], shorten(command, 90), f.howLong(f.pids[n]))
+		p.say("", "%d is %s; %s.", f.pids[n], brief(command, 90), f.howLong(f.pids[n]))
 	}
 	composeMemory(p, f, ids)
 	composeContexts(p, f, ids)

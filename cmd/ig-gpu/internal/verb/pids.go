@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -101,9 +102,18 @@ func list(w io.Writer, found []targets.Process, numbered bool) {
 		if numbered {
 			fmt.Fprintf(out, "%d\t", n+1)
 		}
-		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%s\n", p.PID, p.User, pod, memory, shorten(p.Command, 60))
+		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%s\n", p.PID, p.User, pod, memory, brief(p.Command, 60))
 	}
 	_ = out.Flush() // of a buffer, or of a terminal that is gone
+}
+
+// brief is a command line in so many characters. The directory of the program is left out: the rest identifies the process.
+func brief(command string, width int) string {
+	program, arguments, _ := strings.Cut(command, " ")
+	if strings.HasPrefix(program, "/") {
+		command = strings.TrimRight(path.Base(program)+" "+arguments, " ")
+	}
+	return shorten(command, width)
 }
 
 func shorten(text string, width int) string {

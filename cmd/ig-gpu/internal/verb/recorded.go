@@ -70,7 +70,7 @@ func (r *recorded) notLoaded() (texts []string) {
 			libraries, err := targets.Libraries(r.procfs, pid)
 			return err != nil || has(libraries)
 		}
-		name := fmt.Sprintf("process %d (%s)", pid, shorten(targets.Command(r.procfs, pid), 60))
+		name := fmt.Sprintf("process %d (%s)", pid, brief(targets.Command(r.procfs, pid), 60))
 		switch {
 		case isKernelThread(r.procfs, pid):
 			texts = append(texts, name+" is a kernel thread, which uses no GPU")
