@@ -24,8 +24,8 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
-		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; it held %s", o.Process.Comm, o.Process.PID, o.API,
-			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.FormatBytes(o.InuseBytes))),
+		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; %s", o.Process.Comm, o.Process.PID, o.API,
+			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.HeldAt(o.API, o.InuseBytes))),
 		Attributes: append([]*common.KeyValue{
 			keyValue("error.type", anyText(o.Error)),
 			keyValue("process.executable.name", anyText(o.Process.Comm)),
