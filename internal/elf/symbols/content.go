@@ -100,6 +100,14 @@ func (e *evidence) holds(r *recorder) bool {
 	return hash.Sum64() == e.sum
 }
 
+// equals reports whether the same bytes of the same places were read.
+func (e *evidence) equals(other *evidence) bool {
+	if e == nil || other == nil {
+		return e == other
+	}
+	return e.size == other.size && e.sum == other.sum && slices.Equal(e.spans, other.spans)
+}
+
 // content has what a table was made from: a library, and the debug file with more of its symbols.
 type content struct {
 	table       string // its id
@@ -116,27 +124,54 @@ func contentOf(file, debug *recorder) *content {
 	return &content{file: f, debug: d}
 }
 
+// among returns which of some contents this one is, itself if none.
+func (c *content) among(all []*content) *content {
+	for _, other := range all {
+		if other.file.equals(c.file) && other.debug.equals(c.debug) {
+			return other
+		}
+	}
+	return c
+}
+
 // contents are those that were read. The lock of the Resolver is held.
 type contents struct {
 	byBuild *recent.Cache[string, []*content] // build id and kind
-	tableOf *recent.Cache[string, string]     // identity of a file and kind → id of a table
+	byFile  *recent.Cache[string, *content]   // identity of a file and kind
 	made    int
 }
 
 func newContents() contents {
 	return contents{
 		byBuild: recent.New[string, []*content](knownFiles),
-		tableOf: recent.New[string, string](knownFiles),
+		byFile:  recent.New[string, *content](knownFiles),
 	}
 }
 
-// candidates are the contents that a file may have.
-func (c *contents) candidates(l *loaded, of kind) []*content {
+// candidates are the contents that a file may have, first the one that it had.
+func (c *contents) candidates(l *loaded, of kind) (all []*content) {
+	had, ok := c.byFile.Get(l.file + string(of))
+	if ok {
+		all = append(all, had)
+	}
 	if l.buildID == "" {
-		return nil
+		return all
 	}
 	known, _ := c.byBuild.Get(l.buildID + string(of))
-	return slices.Clone(known)
+	for _, other := range known {
+		if other != had {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// table is the id of the table of a file, empty if none was made.
+func (c *contents) table(l *loaded, of kind) string {
+	if had, ok := c.byFile.Get(l.file + string(of)); ok {
+		return had.table
+	}
+	return ""
 }
 
 // put notes what a file has turned out to be, and returns the id of its table.
@@ -150,6 +185,6 @@ func (c *contents) put(l *loaded, of kind, found *content) string {
 			c.byBuild.Put(l.buildID+string(of), known[max(0, len(known)-maxContents):])
 		}
 	}
-	c.tableOf.Put(l.file+string(of), found.table)
+	c.byFile.Put(l.file+string(of), found)
 	return found.table
 }

@@ -112,9 +112,9 @@ func (r *Resolver) isKnown(l pending, its []procmaps.Mapping, identity string) b
 // is held.
 func (r *Resolver) wants(l *loaded) (all []kind) {
 	for _, of := range kinds {
-		id, known := r.contents.tableOf.Get(l.file + string(of))
+		id := r.contents.table(l, of)
 		wanted, _ := r.files.wanted.Get(l.wanted(of))
-		if wanted && r.tables.get(id) == nil || !known && len(r.contents.candidates(l, of)) > 0 {
+		if wanted && r.tables.get(id) == nil || id == "" && len(r.contents.candidates(l, of)) > 0 {
 			all = append(all, of)
 		}
 	}

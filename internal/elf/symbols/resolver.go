@@ -182,7 +182,7 @@ func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind)
 		if l.module == nil && l.until.IsZero() {
 			return symbolsOf{loaded: l.loaded}
 		}
-		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		id := r.contents.table(l.loaded, of)
 		if t := r.tables.get(id); t != nil {
 			return symbolsOf{loaded: l.loaded, id: id, table: t}
 		}
@@ -207,7 +207,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	if err != nil {
 		// The process has ended, most of all: the state of the file belongs to others.
 		l := r.files.known(pid, m)
-		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		id := r.contents.table(l, of)
 		t := r.tables.get(id)
 		if t == nil && l.module != nil {
 			r.files.want(l.wanted(of))
@@ -217,7 +217,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	}
 	defer file.Close()
 	if l := r.files.known(pid, m); l.file == file.Identity() { // as in another process
-		id, _ := r.contents.tableOf.Get(l.file + string(of))
+		id := r.contents.table(l, of)
 		if t := r.tables.get(id); t != nil {
 			return symbolsOf{loaded: l, id: id, table: t}
 		}
@@ -230,7 +230,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	w := r.plan(opened{l, reader, pid, m.Path}, of)
 	w.do()
 	t := r.finish(w)
-	id, _ := r.contents.tableOf.Get(l.file + string(of)) // names of it may be known without the table
+	id := r.contents.table(l, of) // names of it may be known without the table
 	return symbolsOf{l, id, t, t == nil, reader.hung}
 }
 

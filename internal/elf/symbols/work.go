@@ -51,9 +51,11 @@ func (r *Resolver) plan(o opened, of kind) *work {
 	if r.spent.Pause(w.tenant, now) > 0 {
 		return nil
 	}
-	if id, known := r.contents.tableOf.Get(o.file + string(of)); known {
-		w.found, w.table = &content{table: id}, r.tables.get(id)
-		return w
+	if had, ok := r.contents.byFile.Get(o.file + string(of)); ok {
+		if w.table = r.tables.get(had.table); w.table != nil {
+			w.found = had
+			return w
+		}
 	}
 	w.candidates = r.contents.candidates(o.loaded, of)
 	for _, c := range w.candidates {
@@ -71,18 +73,14 @@ func (w *work) do() {
 		debug := w.resolver.debugFile(w.pid, w.path, w.module)
 		defer debug.close()
 		for _, c := range w.candidates {
-			if c.file.holds(w.reader) && c.debug.holds(debug.reader) {
+			if w.tables[c.table] != nil && c.file.holds(w.reader) && c.debug.holds(debug.reader) {
 				w.found, w.table = c, w.tables[c.table]
-				break
+				return
 			}
 		}
-		if w.table != nil {
-			return
-		}
+		// A table that was dropped is made of this file for all that share it: what this one had before, or a moment ago, is no proof.
 		w.table = readTable(w.module, debug.module, w.of)
-		if w.found == nil {
-			w.found = contentOf(w.reader, debug.reader)
-		}
+		w.found = contentOf(w.reader, debug.reader).among(w.candidates)
 	})
 }
 
