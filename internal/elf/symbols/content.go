@@ -36,6 +36,7 @@ type recorder struct {
 	spans []span
 	hash  maphash.Hash
 	hung  bool // its file system did not answer
+	short bool // a read failed, or gave fewer bytes: another file with the same bytes may give more
 }
 
 // hashSeed is secret: no one can make a file of the same hash.
@@ -50,6 +51,7 @@ func record(file *procmaps.File) *recorder {
 func (r *recorder) ReadAt(b []byte, at int64) (int, error) {
 	n, err := r.file.ReadAt(b, at)
 	r.hung = r.hung || errors.Is(err, procmaps.ErrHangs)
+	r.short = r.short || n < len(b)
 	if n > 0 && len(r.spans) <= maxSpans {
 		r.hash.Write(b[:n])
 		if last := len(r.spans) - 1; last >= 0 && r.spans[last].at+r.spans[last].bytes == at {
@@ -68,12 +70,12 @@ type evidence struct {
 	sum   uint64
 }
 
-// evidence returns that of all reads so far; isAll: no place is missing.
+// evidence returns that of all reads so far; isAll: no place is missing, and no read has failed.
 func (r *recorder) evidence() (e *evidence, isAll bool) {
 	if r == nil {
 		return nil, true
 	}
-	return &evidence{r.size, slices.Clone(r.spans), r.hash.Sum64()}, len(r.spans) <= maxSpans
+	return &evidence{r.size, slices.Clone(r.spans), r.hash.Sum64()}, len(r.spans) <= maxSpans && !r.short
 }
 
 // holds reports whether a file has the same bytes in the same places.
@@ -114,7 +116,7 @@ type content struct {
 	file, debug *evidence
 }
 
-// contentOf is that of files that were read; of too many places, it is none that others have.
+// contentOf is that of files that were read; of too many places, or in part, it is none that others have.
 func contentOf(file, debug *recorder) *content {
 	f, isAll := file.evidence()
 	d, isAllDebug := debug.evidence()

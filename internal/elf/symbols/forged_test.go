@@ -3,6 +3,7 @@
 package symbols
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -28,6 +29,14 @@ func (f *forging) Open(pid uint32, m procmaps.Mapping) (*procmaps.File, error) {
 		}
 		file.Stat = f.stat
 		f.opened(file.Name())
+	}
+	return file, err
+}
+
+func (f *forging) OpenIn(pid uint32, path string) (*procmaps.File, error) {
+	file, err := f.containers.OpenIn(pid, path)
+	if err == nil && pid == 11 {
+		f.opened(path)
 	}
 	return file, err
 }
@@ -82,4 +91,43 @@ func TestAFileIsComparedWhenItsTableIsMadeAgain(t *testing.T) {
 	w.do()
 	require.NotNil(t, r.finish(w))
 	require.Equal(t, "conv2d", c.nameAt(t, r, 12, "conv2d"))
+}
+
+// A tenant cuts its copy of a library after it was opened, or its file system gives no symbols of it: that the rest is as in the
+// other one's file says nothing about that.
+func TestAFileThatIsReadInPartNamesNoOthers(t *testing.T) {
+	c := forger(t)
+	c.opened = func(path string) { require.NoError(t, os.Truncate(path, 0x1000)) }
+	r := NewResolver(c)
+	require.Equal(t, "0x1109", r.Frame(11, 11, c.mapping(11).Start+0x1109, true).Function)
+	require.Equal(t, "matmul", c.nameAt(t, r, 12, "matmul"))
+}
+
+// The same with the file that has the symbols that were stripped.
+func TestADebugFileThatIsReadInPartNamesNoOthers(t *testing.T) {
+	library, debug := stripped(t, "sha1")
+	id := read(t, library).BuildID()
+	byID := filepath.Join("usr/lib/debug/.build-id", id[:2], id[2:]+".debug")
+	c := &forging{containers: &containers{libraries: map[uint32]string{11: filepath.Join(t.TempDir(), "libx.so"), 12: library}}}
+	install(t, library, c.libraries[11])
+	c.roots = map[uint32]string{hostPID: t.TempDir(), 11: t.TempDir(), 12: t.TempDir()}
+	install(t, debug, c.roots[11], byID)
+	install(t, debug, c.roots[12], byID)
+	c.opened = func(path string) {
+		if path != c.libraries[11] {
+			require.NoError(t, os.Truncate(filepath.Join(c.roots[11], path), 0x400))
+		}
+	}
+	at := uint64(0)
+	all, err := read(t, debug).Functions(nil)
+	require.NoError(t, err)
+	for _, f := range all {
+		if f.Name == "hidden" {
+			at, _ = read(t, library).FileOffset(f.Address)
+		}
+	}
+	r := NewResolver(c)
+	name := func(pid uint32) string { return r.Frame(uint64(pid), pid, c.mapping(pid).Start+at, true).Function }
+	require.NotEqual(t, "hidden", name(11))
+	require.Equal(t, "hidden", name(12))
 }

@@ -231,7 +231,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 	w.do()
 	t := r.finish(w)
 	id := r.contents.table(l, of) // names of it may be known without the table
-	return symbolsOf{l, id, t, t == nil, reader.hung}
+	return symbolsOf{l, id, t, t == nil, reader.hung || w.isHung()}
 }
 
 // Interpreter finds the module that runs Python in a process, to know where the

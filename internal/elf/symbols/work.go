@@ -39,6 +39,12 @@ type work struct {
 	found      *content          // what the library is; nil: not known
 	table      *Table
 	cost       time.Duration
+	debug      debugFile // closed after do
+}
+
+// isHung reports whether the file system of one of the files did not answer.
+func (w *work) isHung() bool {
+	return w != nil && (w.reader.hung || w.debug.reader != nil && w.debug.reader.hung)
 }
 
 // plan returns what is to be done for a table, nil if its tenant has cost too much; the lock is held.
@@ -70,17 +76,17 @@ func (w *work) do() {
 		return
 	}
 	w.cost = throttle.Timed(func() {
-		debug := w.resolver.debugFile(w.pid, w.path, w.module)
-		defer debug.close()
+		w.debug = w.resolver.debugFile(w.pid, w.path, w.module)
+		defer w.debug.close()
 		for _, c := range w.candidates {
-			if w.tables[c.table] != nil && c.file.holds(w.reader) && c.debug.holds(debug.reader) {
+			if w.tables[c.table] != nil && c.file.holds(w.reader) && c.debug.holds(w.debug.reader) {
 				w.found, w.table = c, w.tables[c.table]
 				return
 			}
 		}
 		// A table that was dropped is made of this file for all that share it: what this one had before, or a moment ago, is no proof.
-		w.table = readTable(w.module, debug.module, w.of)
-		w.found = contentOf(w.reader, debug.reader).among(w.candidates)
+		w.table = readTable(w.module, w.debug.module, w.of)
+		w.found = contentOf(w.reader, w.debug.reader).among(w.candidates)
 	})
 }
 
@@ -92,7 +98,7 @@ func (r *Resolver) finish(w *work) *Table {
 	if w.cost > 0 {
 		r.spent.Take(w.tenant, w.cost, r.now())
 	}
-	if w.reader.hung {
+	if w.isHung() {
 		return nil
 	}
 	id := r.contents.put(w.loaded, w.of, w.found)
